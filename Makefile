@@ -7,14 +7,16 @@ RUN := $(VENV)/.stamp-run
 RTL := $(VENV)/.stamp-rtl
 DEV := $(VENV)/.stamp-dev
 TORCH := .venv-torch/.stamp
+RELEASE := .venv-release/.stamp
 LINKS := hw sim runtime compiler boards cli
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup sim test test-full test-torch test-arm test-c campaign bench bench-timing bench-synth area-model rtl synth bitstream lint types check docs clean
+.PHONY: help setup sim test test-full test-torch test-arm test-c campaign bench bench-timing bench-synth area-model rtl synth bitstream lint types check docs site docs-check release audit clean
 ON := model# what `make sim` runs on: model, or rtl for the circuit
 SEED := 0# of bench-timing and campaign
 JOBS := 2# processes of the tests
+KEY :=# SSH key that signs a release
 CONFIG := pynq_z1# preset or file for rtl and synth
 ARM := trixie# release of Debian for test-arm
 # what needs numpy and pytest alone
@@ -90,6 +92,20 @@ check: lint types test ## everything that must pass before a change goes in
 docs: $(DEV) ## bring the generated tables in docs/ up to date
 	@$(BIN)/python docs/generate.py
 
+release: $(DEV) $(RELEASE) ## make sdist, wheel, bill of materials, licences and checksums in build/release; KEY=file signs them
+	@.ci/release $(KEY)
+
+audit: $(DEV) $(RELEASE) ## look for known weaknesses of the packages in .venv; asks a server
+	@$(BIN)/python -m pip freeze --exclude-editable > build/versions.txt
+	@.venv-release/bin/pip-audit --no-deps --disable-pip -r build/versions.txt
+
+site: $(DEV) ## build the documentation as HTML in build/site; warnings are errors
+	@$(BIN)/sphinx-build -q -W --keep-going -E -b html docs build/site
+
+docs-check: site ## ... and check its links, and run the Python blocks and read the command lines of the pages
+	@$(BIN)/python docs/links.py build/site
+	@$(BIN)/pytest -n $(JOBS) tests/test_docs.py tests/test_blocks.py tests/test_site.py
+
 clean: ## remove what was built or cached; .venv stays
 	@rm -rf build out .pytest_cache .ruff_cache .hypothesis *.egg-info
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
@@ -104,8 +120,13 @@ $(RTL): pyproject.toml .ci/setup
 	@touch $(RUN) $@
 
 $(DEV): pyproject.toml .ci/setup
-	@.ci/setup --tools $(RTL_EXTRAS),plots,explore,board,synth,formal,dev
+	@.ci/setup --tools $(RTL_EXTRAS),plots,explore,report,board,synth,formal,docs,dev
 	@touch $(RUN) $(RTL) $@
+
+$(RELEASE): pyproject.toml .ci/setup
+	@python3 -m venv --clear .venv-release
+	@.venv-release/bin/pip -q --disable-pip-version-check install "$$(pwd)[release]"
+	@touch $@
 
 $(TORCH): pyproject.toml .ci/setup
 	@VENV=.venv-torch .ci/setup cli,compiler,demo,plots,torch,train,dev

@@ -29,6 +29,7 @@ VERBS = {
     "plan": "Plan the memory of a network's activations.",
     "assign": "Show which module runs each operator of a network.",
     "explain": "Show what each statement or operator costs, and why.",
+    "report": "Write a page about a program: operators, timeline, memory, limits.",
     "verify": "Prove a program free of deadlocks and races.",
     "disasm": "Print a program's instructions.",
     "bench": "Measure model or circuit on the layers of ResNet-18.",
@@ -38,6 +39,7 @@ VERBS = {
     "bitstream": "Build the accelerator's bitstream for the PYNQ-Z1.",
     "doctor": "List what is installed and what needs it.",
 }
+_MODULES = {"report": "page"}  # of verbs whose module has another name: cli/report.py prints what verbs found
 
 
 PIPE_STATUS = 141  # 128 + SIGPIPE, as shells have it
@@ -51,6 +53,11 @@ def exit_codes() -> list[tuple[int, str]]:
     for cls in errors.TilewrightError.__subclasses__():
         codes[cls.exit_code] = (inspect.getdoc(cls) or "").splitlines()[0]
     return sorted(codes.items())
+
+
+def module_of(verb: str) -> str:
+    """The name of the module, or the package, of `verb` in this folder."""
+    return _MODULES.get(verb, verb)
 
 
 @contextmanager
@@ -78,7 +85,7 @@ class _Verbs(click.Group):
             return None
         from .complete import completing
 
-        return completing(importlib.import_module(f".{cmd_name}", __package__).command)
+        return completing(importlib.import_module(f".{module_of(cmd_name)}", __package__).command)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The verbs from `VERBS` alone: their modules stay unloaded."""

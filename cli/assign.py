@@ -54,7 +54,7 @@ def command(model: str, config: str, mapping: str | None, min_cost: str | None, 
         compiled = compile_for(graph if split is None else regroup(graph, split, cfg), cfg)
         shared = unit_rows(graph, cfg, split)
         totals, spent = {"layers": shared, **_totals(compiled, cfg)}, _spent(compiled)
-        rows = [_row(c, sum(spent.pop(op.name, 0.0) for op in c.ops)) for c in compiled.assignment.choices]
+        rows = [choice_row(c, sum(spent.pop(op.name, 0.0) for op in c.ops)) for c in compiled.assignment.choices]
         kinds = {step.name: step.op for step in compiled.executable.steps if isinstance(step, HostStep)}
         rows += [[name, kinds[name], 0, "host", us, "", "", "", ""] for name, us in spent.items()]
     if as_json:
@@ -120,7 +120,8 @@ def _spent(compiled: Compiled) -> dict[str, float]:
     return spent
 
 
-def _row(choice: Choice, us: float) -> list:
+def choice_row(choice: Choice, us: float) -> list:
+    """The cells of `COLUMNS` for operators that run together and take `us` microseconds."""
     seconds, second = choice.seconds, choice.runner_up
     return [
         " + ".join(op.name for op in choice.ops),

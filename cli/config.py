@@ -159,17 +159,18 @@ def accepts(cfg: Config) -> dict[str, tuple[bool, str]]:
     """User of the legal configuration `cfg` -> whether it accepts it, and the reason or a note."""
     from ..boards.pynq_z1.board import Board, check_board
     from ..compiler.limits import activations_refused, runs_whole_networks
-    from ..hw.circuit import check_ports
+    from ..hw.circuit import check_buildable
     from ..sim.dram import ZYNQ_HP
     from ..sim.timing import check_memory
 
     refused = activations_refused(cfg)
     way = "as one launch" if runs_whole_networks(cfg) else LAYERWISE
+    built = _asked(lambda: check_buildable(cfg))
     return {
         "programs, model, spec": (True, "every legal configuration"),
-        "networks": (not refused, refused or way),
+        "networks": (not refused, refused or way) if built[0] else built,
         "timing": _asked(lambda: check_memory(cfg, ZYNQ_HP)),
-        "rtl, synth": _asked(lambda: check_ports(cfg)),
+        "rtl, synth": built,
         "board PYNQ-Z1": _asked(lambda: _check_pynq_z1(cfg, lambda: check_board(cfg, Board()))),
     }
 

@@ -34,6 +34,9 @@ dram_option = click.option(
     metavar="NAME|FILE",
     help="The memory of timing and rtl: preset or JSON file, and fields: zynq_hp4,latency=80. [zynq_hp]",
 )
+scheduler_option = click.option(
+    "--scheduler", metavar="tcp://HOST:PORT", help="Work on the workers of this Dask scheduler instead."
+)
 waves_option = click.option("--waves", metavar="FILE", help="With --on rtl: write waveforms to FILE.fst or FILE.vcd.")
 
 

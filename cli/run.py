@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..hw.errors import InputError, UnsupportedError
+from ..hw.errors import InputError
 from ..runtime.registry import device_entry
 from . import report
 from .options import config_option, contract_option, json_option, mapping_option, tiles_option
+from .profile.files import TRACE, check_profiles, print_metrics, profile_option, write_profiles
+from .profile.timeline import write_timeline
 from .programs import MODEL_HELP, check_output, open_program
 from .where import Where, where_options
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from ..runtime.loader import StepReport
 
 SHOWN_LABELS = 20
+TO_PERFETTO = "; open it in ui.perfetto.dev"
 
 
 HELP = f"""Run MODEL, a .tw program or what `compile` takes, once per input of X.npz.
@@ -47,6 +50,7 @@ Y.npz gets `outputs`, or one array per output tensor if there are several.
 @click.option("--reset", is_flag=True, help="Start from the initial state with every input, not with the first alone.")
 @click.option("--check", is_flag=True, help="Compare with the golden interpreter, operator by operator.")
 @click.option("--trace", metavar="FILE", help="Write a timeline of the last input's run for ui.perfetto.dev, .json.")
+@profile_option
 @click.option("--counters", is_flag=True, help="Print the device's counters, and what the units wait for.")
 @json_option
 def command(
@@ -61,6 +65,7 @@ def command(
     reset: bool,
     check: bool,
     trace: str | None,
+    profiles: tuple[str, ...],
     counters: bool,
     as_json: bool,
 ) -> int:
@@ -72,10 +77,12 @@ def command(
     where.check()
     if check:
         golden.need_network(model)
+    sources = {"MODEL": model, "--inputs": inputs, "--config": config}
     if output:
-        check_output(output, (".npz",), {"MODEL": model, "--inputs": inputs, "--config": config})
+        check_output(output, (".npz",), sources)
     if trace:
-        check_output(trace, (".json",), {"MODEL": model, "--inputs": inputs, "--config": config})
+        check_output(trace, (".json",), sources)
+    check_profiles(profiles, where.name, sources)
     arrays = read_npz(inputs)
     with report.progress(f"preparing {model}"):
         executable = open_program(model, config, contract, tiles, mapping)
@@ -88,14 +95,16 @@ def command(
     compared = dict(zip((t.name for t in executable.outputs), outputs.values()))
     if output:
         write_npz(output, outputs)
-    result = {"program": model, "config": executable.cfg.name, "device": where.name, "inputs": len(samples)}
-    result |= _compare(compared, expected, arrays, stacked) | {"seconds": seconds, "output": output}
-    result |= {"float32_on_host": float_steps(executable)}
+    about = {"program": model, "config": executable.cfg.name, "device": where.name, "inputs": len(samples)}
+    result: dict[str, Any] = about | _compare(compared, expected, arrays, stacked)
+    result |= {"seconds": seconds, "output": output, "float32_on_host": float_steps(executable)}
     if check:
         result["check"] = golden.check(model, executable.cfg, contract, where, samples, results, reset, mapping)
     rows = run_rows(executable, runs, where.clock_hz)
     if trace:
-        result |= _write_trace(trace, executable, runs[-1], where)
+        write_timeline(trace, executable, runs[-1], where.name)
+        result |= {"trace": trace}
+    result |= write_profiles(profiles, executable, runs[-1], about | {"clock_mhz": where.clock_hz / 1e6}, rows)
     if as_json:
         counted = {"counters": {row["counter"]: row["value"] for row in counter_rows(runs)}} if counters else {}
         report.emit_json(result | {"clock_mhz": where.clock_hz / 1e6, "layers": rows} | counted)
@@ -103,6 +112,8 @@ def command(
         print_run(rows, counters)
         if counters:
             report.table(["counter", "value"], [list(row.values()) for row in counter_rows(runs)])
+        if "metrics" in result:
+            print_metrics(executable.cfg, result["metrics"])
         _print_summary(result)
     return int(check and not _all_equal(result))
 
@@ -123,27 +134,6 @@ def _run(
             runs.append(loaded.reports)
             advance()
     return results, runs
-
-
-def _write_trace(path: str, executable: Executable, reports: Sequence[StepReport], where: Where) -> dict:
-    """Write the launches of one run, one behind the other; gives the result's entry."""
-    from dataclasses import replace
-
-    from ..runtime.executable import LaunchStep
-    from ..sim.trace import of_launch, write_chrome
-    from .layers import ran
-
-    events, now = [], 0
-    for step, done in ran(executable, reports):
-        if not isinstance(step, LaunchStep):
-            continue
-        if done.stats.timeline is None:
-            raise UnsupportedError(f"--trace: device {where.name!r} has no cycles of instructions; use timing or rtl")
-        found = of_launch(done.stats.timeline(), step.launch)
-        events += [replace(event, start=event.start + now, end=event.end + now) for event in found]
-        now += done.stats.cycles or 0
-    write_chrome(path, events, executable.name)
-    return {"trace": path}
 
 
 def write_npz(path: str, arrays: Mapping[str, np.ndarray]) -> None:
@@ -298,8 +288,10 @@ def _print_summary(result: dict) -> None:
         click.echo(result["check"]["text"])
     if result["output"]:
         click.echo(f"outputs written to {result['output']}")
+    for path in result.get("profile", ()):
+        click.echo(f"profile written to {path}{TO_PERFETTO if path.endswith(TRACE) else ''}")
     if "trace" in result:
-        click.echo(f"timeline written to {result['trace']}; open it in ui.perfetto.dev")
+        click.echo(f"timeline written to {result['trace']}{TO_PERFETTO}")
     rate, where = result["seconds"] / n, f"{result['device']} ({result['config']})"
     if device_entry(result["device"]).simulated:  # these seconds say nothing about the accelerator's
         where = f"{where}: simulated in {result['seconds']:.2f} s"

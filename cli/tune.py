@@ -16,7 +16,7 @@ import click
 from ..hw.errors import InputError, UnsupportedError
 from ..runtime.registry import describe_devices, is_server
 from . import report
-from .options import config_option, contract_option, device_options, dram_option, json_option
+from .options import config_option, contract_option, device_options, dram_option, json_option, scheduler_option
 from .programs import NETWORKS, is_network, python_value
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ _ON = f"What counts cycles: {describe_devices()}, or a server, NAME:PORT. `model
 @click.argument("model")
 @click.option("--trials", type=click.IntRange(1), default=32, show_default=True, help="Trials of each task.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that try at a time.")
+@scheduler_option
 @click.option("--db", default="tiles.db", show_default=True, metavar="FILE", help="The database of all trials.")
 @click.option("--on", "device", default="timing", show_default=True, metavar="DEVICE", help=_ON)
 @dram_option
@@ -43,6 +44,7 @@ def command(
     model: str,
     trials: int,
     jobs: int,
+    scheduler: str | None,
     db: str,
     device: str,
     dram: str | None,
@@ -59,14 +61,16 @@ def command(
     MODEL may also be FILE.py:NAME, a pair (PrimFunc, function that schedules it) or a function of the configuration
     that returns one: then the decisions of the schedule are tuned.
     """
-    from ..compiler.jobs import Store, processes
+    from ..compiler.explore import cluster
+    from ..compiler.jobs import Store
     from ..compiler.tune.measure import check_device
     from ..compiler.tune.tasks import Measurer
     from ..hw.config import load_config
 
     check_device(device)
-    if device == "board" and jobs > 1:
-        raise InputError(f"--jobs {jobs}: one board runs one program at a time; use --jobs 1, or a server")
+    if device == "board" and (jobs > 1 or scheduler is not None):
+        asked = f"--jobs {jobs}" if scheduler is None else f"--scheduler {scheduler}"
+        raise InputError(f"{asked}: one board runs one program at a time; use --jobs 1, or a server")
     if dram is not None and is_server(device):
         raise InputError(f"--dram {dram}: a server's device has a memory of its own; leave --dram out")
     memory: Any = {} if is_server(device) else device_options(device, None, (), dram)
@@ -74,7 +78,7 @@ def command(
     cfg, start = load_config(config), time.perf_counter()
     with ExitStack() as stack:
         store = stack.enter_context(Store(db))
-        workers = stack.enter_context(processes(jobs)) if jobs > 1 else None
+        workers = stack.enter_context(cluster.workers(jobs, scheduler))
         tuning = _Tuning(model, cfg, contract or "double", Measurer(device, memory), trials, seed, store, workers)
         found = tuning.network() if is_network(model) else tuning.schedule()
     found |= {"database": db, "config": cfg.name, "fingerprint": f"{cfg.fingerprint:016x}", "device": device}

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from ..hw.circuit import check_buildable
 from ..hw.config import Config, load_config
 from ..hw.errors import InputError, UnsupportedError
 from ..hw.rounding import CONTRACTS
@@ -53,6 +54,7 @@ def compile_model(
     check_kind(path)
     mapping = None if mapping is None else ChannelMapping.of(mapping)
     cfg, source = load_config(config), read_source(path)
+    check_buildable(cfg)
     known = None if tiles is None else known_tiles(tiles, cfg, network_key(source.digest, cfg, contract))
     if known is not None and not known.tiles:
         known = None
@@ -145,7 +147,8 @@ def compile_graph(
     `mapping` says which output channels run on which compute unit (compiler/mapping/regroup.py, whose errors it
     raises). With `every_value` every tensor of the graph is an output under its name, for compiler/graph/compare.py.
     With `accumulators` the device runs every layer that it can as a program of its own, and the int32 accumulators of
-    layer L are also an output, `L.acc`. Raises `UnsupportedError` that lists every operator that no module can run.
+    layer L are also an output, `L.acc`. Raises `UnsupportedError` that lists every operator that no module can run, or
+    for a configuration that the circuit is not made for.
     """
     if every_value:
         outputs = (*graph.outputs, *(op.output for op in graph.ops))
@@ -206,6 +209,7 @@ def compile_for(
     tiles: Tiles | None = None,
 ) -> Compiled:
     """As `compile_graph`, with the assignment. `refused` are reasons not to run operators, by module and operator."""
+    check_buildable(cfg)
     if contract not in CONTRACTS:
         raise InputError(f"contract {contract!r}: must be one of {', '.join(CONTRACTS)}")
     target = target or default_target(cfg)

@@ -23,7 +23,7 @@ import click
 from tilewright.boards.pynq_z1 import board
 from tilewright.cli import config
 from tilewright.cli.app import VERBS, command, exit_codes
-from tilewright.hw import isa, parameters, regs, stages, vta_config
+from tilewright.hw import isa, metrics, parameters, regs, stages, vta_config
 from tilewright.hw.config import PRESETS, Config
 from tilewright.sim import dram, spec
 
@@ -208,7 +208,19 @@ def memory_presets() -> str:
     return markdown(["preset", *(f"`{field}`" for field in fields), "what it is"], rows)
 
 
+def metric_table() -> str:
+    """The metrics of a configuration with all extensions, and who counts them."""
+    who = {metrics.EVERY: "every device", metrics.CLOCKED: "timing, rtl, board", metrics.FOLLOWED: "timing, rtl"}
+    who |= {metrics.TIMING: "timing", metrics.CIRCUIT: "rtl"}
+    rows = []
+    for metric in metrics.metrics(EXTENDED).values():
+        over = f": `{metric.over[0]}` / `{metric.over[1]}`" if metric.over else ""
+        rows.append([f"`{metric.name}`", metric.kind.value, metric.unit, metric.doc + over, who[metric.by]])
+    return markdown(["metric", "kind", "unit", "meaning", "counted by"], rows)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
+    "metrics": metric_table,
     "network-operators": network_operators,
     "stages": lambda: stages.table(EXTENDED),
     "board": board.table,

@@ -11,8 +11,12 @@ if TYPE_CHECKING:
     from .config import Config
 
 
-def check_ports(cfg: Config) -> None:
-    """Raises `UnsupportedError` for numbers and widths of ports that the core is not made for."""
+def check_buildable(cfg: Config) -> None:
+    """Raises `UnsupportedError` for numbers and widths of ports that the core is not made for.
+
+    Whoever makes something for the circuit asks here, so that all refuse the same configurations with the same words:
+    the circuit's text, the timing model, the compiler of networks, explorations, the board.
+    """
     if cfg.load_ports > 2 and stripes(cfg) == 1:
         raise UnsupportedError(
             f"Config.load_ports = {cfg.load_ports}: the load unit takes {WIDEST} bits at once, and with axi_bits = "

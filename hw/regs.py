@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 
 from .config import ISA_VERSION, Config
-from .units import COUNTERS, units
+from .metrics import CYCLES, hardware
 
 MAGIC = 0x7E11  # upper half of VERSION; the lower half is the ISA version
 
@@ -63,13 +63,13 @@ _ROWS = [
     ("ERROR", "r", "first error: " + ", ".join(f"{e.value} {e.name.lower()}" for e in Error)),
     ("ERROR_INSN", "r", "index of the instruction of the first error"),
     ("WATCHDOG", "rw", "cycles without progress before the watchdog error; 0 turns it off"),
-    ("CYCLES", "r", "cycles from start to done"),
+    (CYCLES.register, "r", CYCLES.doc),
 ]
 
 
 def registers(cfg: Config) -> dict[str, Register]:
     """The register map of `cfg`: counters of further units stand behind the others."""
-    rows = [(unit.counter(what), "r", f"{unit.name}: {doc}") for unit in units(cfg) for what, doc in COUNTERS.items()]
+    rows = [(metric.register, "r", metric.doc) for metric in hardware(cfg)]
     return {name: Register(name, 4 * k, access, doc) for k, (name, access, doc) in enumerate([*_ROWS, *rows])}
 
 

@@ -1,8 +1,8 @@
-"""The units, declared once: the command queue that each executes, its neighbours, what it counts, how it reads.
+"""The units, declared once: the command queue that each executes, its neighbours, how it reads.
 
-Registers, circuit, models, driver and programs iterate over `units(cfg)`, `queues(cfg)`, `channels(cfg)`,
-`counters(cfg)` and `readers(cfg)`; nothing lists the units again. A further compute unit is a row of `COMPUTE_UNITS`
-with a member of `Queue`, and a name in `Config.units`.
+Registers, circuit, models, driver and programs iterate over `units(cfg)`, `queues(cfg)`, `channels(cfg)` and
+`readers(cfg)`; nothing lists the units again. A further compute unit is a row of `COMPUTE_UNITS` with a member of
+`Queue`, and a name in `Config.units`. What units count is in hw/metrics.py.
 
 Dependence tokens pass between neighbours in a ring of `RING` positions; a queue's number is its position. Without a
 fourth unit the ring is open: nothing is before the load queue, nothing behind the store queue.
@@ -22,14 +22,6 @@ POP_PREV, POP_NEXT, PUSH_PREV, PUSH_NEXT = "pop_prev", "pop_next", "push_prev", 
 FLAGS = (POP_PREV, POP_NEXT, PUSH_PREV, PUSH_NEXT)  # of an instruction, in the order of its bits
 TERNARY_BANKS = 4  # of the accumulators with unit `ternary`: GEMM, TERNARY, STORE and a load each find one
 WIDEST = 512  # bits that the load unit takes at once, from all load ports together
-# what every unit counts
-COUNTERS = {
-    "BUSY": "cycles executing",
-    "TOKEN_WAIT": "cycles waiting for dependence tokens",
-    "MEMORY_WAIT": "cycles waiting for memory",
-    "INSNS": "instructions executed",
-    "BYTES": "bytes moved",
-}
 
 
 class Queue(IntEnum):
@@ -66,7 +58,7 @@ class Unit:
     port: int = 1
 
     def counter(self, what: str) -> str:
-        """The register that counts `what`, a key of `COUNTERS`."""
+        """The register that counts `what`, a key of `COUNTERS` in hw/metrics.py."""
         return f"{self.name.upper()}_{what}"
 
 
@@ -131,11 +123,6 @@ def absent_flags(cfg: Config, queue: Queue) -> tuple[str, ...]:
 def between(a: Queue, b: Queue) -> Queue:
     """The queue that tokens from `a` to `b`, or back, pass where these are no neighbours."""
     return Queue(min(a, b) + 1)
-
-
-def counters(cfg: Config) -> tuple[str, ...]:
-    """The names of the registers in which the units of `cfg` count."""
-    return tuple(unit.counter(what) for unit in units(cfg) for what in COUNTERS)
 
 
 def stripes(cfg: Config) -> int:

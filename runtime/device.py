@@ -9,7 +9,7 @@ import importlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -34,7 +34,8 @@ class Timeline:
 
     `queue`: of the unit that executes it; `issue`: it is taken from that queue; `start`: its first work, after the end
     of the one before it in that queue or a little before; `end`: its results are in memory and
-    its tokens given; `waits`: cycles by the reasons of `WAITS`.
+    its tokens given; `waits`: cycles by the reasons of `WAITS`. `queued`: it enters its queue; None where that is not
+    seen.
     """
 
     queue: np.ndarray
@@ -42,6 +43,7 @@ class Timeline:
     start: np.ndarray
     end: np.ndarray
     waits: dict[str, np.ndarray]
+    queued: np.ndarray | None = None
 
 
 @dataclass
@@ -52,7 +54,8 @@ class Stats:
     and ALU (loop trips x kernel length), `macs` multiply-accumulates of all GEMM micro-ops, useful or on padding,
     `bytes_loaded` and `bytes_stored` DRAM bytes by memory name. `cycles` and `counters` (by register name) come from
     devices with a clock; None and empty on others. `timeline` returns the cycles of each instruction of one launch, on
-    simulated devices with a clock; None on others, and for several launches.
+    simulated devices with a clock; None on others, and for several launches. `observed` likewise returns what the
+    device alone can count of a launch, by the names of hw/metrics.py.
     """
 
     insns: Counter[str] = field(default_factory=Counter)
@@ -63,10 +66,12 @@ class Stats:
     cycles: int | None = None
     counters: Counter[str] = field(default_factory=Counter)
     timeline: Callable[[], Timeline] | None = None
+    observed: Callable[[], Mapping[str, Any]] | None = None
 
     def __add__(self, other: Stats) -> Stats:
         known = [cycles for cycles in (self.cycles, other.cycles) if cycles is not None]
         timelines = [each for each in (self.timeline, other.timeline) if each is not None]
+        observed = [each for each in (self.observed, other.observed) if each is not None]
         return Stats(
             self.insns + other.insns,
             self.uops + other.uops,
@@ -76,6 +81,7 @@ class Stats:
             sum(known) if known else None,
             Counter({name: self.counters[name] + other.counters[name] for name in {**self.counters, **other.counters}}),
             timelines[0] if len(timelines) == 1 else None,
+            observed[0] if len(observed) == 1 else None,
         )
 
     def to_dict(self) -> dict[str, object]:

@@ -55,6 +55,11 @@ def check_writable(path: str | Path) -> None:
         raise FileError(f"{path}: not writable")
 
 
+def add_member(archive: zipfile.ZipFile, name: str, data: bytes | str) -> None:
+    """Put `data` into the archive as `name`, without the time of day: equal contents make equal archives."""
+    archive.writestr(zipfile.ZipInfo(name), data, compress_type=archive.compression)
+
+
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[Path]:
     """A temporary file beside `path` that replaces it when the block succeeds, and is deleted when it fails.

@@ -17,7 +17,7 @@ import numpy as np
 from ..hw.config import Config
 from ..hw.errors import FileError, ProgramError
 from .buffer import Buffer
-from .files import MANIFEST, Archive
+from .files import MANIFEST, Archive, add_member
 from .launch import Launch, Origins
 from .schema import NAME, SHAPE, Anything, Flag, Int, Kind, ListOf, MapOf, OneOf, Optional, check_fields, shown
 from .steps import HostStep, LaunchStep, Step, Tensor, When
@@ -101,7 +101,7 @@ def write(contents: Contents, memory: Mapping[str, dict[str, int]]) -> bytes:
             "steps": [_step_out(step, members) for step in steps],
             "memory": dict(memory),
         }
-        z.writestr(MANIFEST, json.dumps(manifest, indent=1))
+        add_member(z, MANIFEST, json.dumps(manifest, indent=1))
     return archive.getvalue()
 
 
@@ -157,7 +157,7 @@ class _Writer:
         digest = hashlib.sha256(out.getbuffer()).digest()
         if digest not in self._names:
             self._names[digest] = f"data/{len(self._names)}.npy"
-            self._archive.writestr(self._names[digest], out.getvalue())
+            add_member(self._archive, self._names[digest], out.getvalue())
         return self._names[digest]
 
 

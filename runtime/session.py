@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 
 from ..hw.config import Config
+from ..hw.metrics import counters
 from ..hw.regs import Command, Status
-from ..hw.units import counters
 from .device import Stats
 from .diagnosis import explain, taken, waiting
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..hw.isa import Mem, Op, Queue, entry_bytes, known_isa
-from ..hw.units import channels, units
+from ..hw.units import Channel, channels, units
 from ..runtime.device import WAITS, Stats, Timeline, count_work
 from ..runtime.launch import Launch
+from ..runtime.metrics.levels import flagged
 
 
 @dataclass
@@ -209,19 +210,18 @@ def _executing(ends: np.ndarray, cycle: int, until: int) -> Iterator[tuple[int, 
 def _lenders(launch: Launch, timeline: Timeline) -> dict[int, list[tuple[int, int]]]:
     """Per instruction of the compute queue that takes tokens: when they are given, and by which queue."""
     found: dict[int, list[tuple[int, int]]] = {}
-    for channel in channels(launch.cfg):
+    for channel, giver, taker in tokens(launch, timeline):
         if channel.target == Queue.COMPUTE:
-            takes = _flagged(launch, timeline, channel.target, channel.pop)
-            for k, giver in zip(takes, _flagged(launch, timeline, channel.source, channel.push)):
-                found.setdefault(k, []).append((int(timeline.end[giver]), int(channel.source)))
+            found.setdefault(taker, []).append((int(timeline.end[giver]), int(channel.source)))
     return found
 
 
-def _flagged(launch: Launch, timeline: Timeline, queue: Queue, flag: str) -> list[int]:
-    """The instructions of `queue` with the `flag`, in the order of the program."""
-    field = known_isa(launch.cfg).formats["FINISH"].fields[flag]
-    has = (launch.insn[:, 0] >> np.uint64(field.lo) & np.uint64(1)).astype(bool)
-    return np.flatnonzero(has & (timeline.queue == queue)).tolist()
+def tokens(launch: Launch, timeline: Timeline) -> Iterator[tuple[Channel, int, int]]:
+    """Every token that is taken: its channel, the instruction that gives it, the one that takes it."""
+    for channel in channels(launch.cfg):
+        takes = flagged(launch, timeline, channel.target, channel.pop).tolist()
+        for giver, taker in zip(flagged(launch, timeline, channel.source, channel.push).tolist(), takes):
+            yield channel, giver, taker
 
 
 def total(shares: Sequence[Share]) -> Share:

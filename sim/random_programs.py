@@ -15,6 +15,7 @@ from ..hw.isa import (
 )
 from ..hw.units import TERNARY_BANKS
 from ..runtime.device import Stats
+from ..runtime.launch import Launch
 from ..runtime.loader import run
 from ..runtime.program import Program
 from .idlers import with_idlers, within
@@ -230,6 +231,11 @@ def random_case(cfg: Config, seed: int, *, without: frozenset[str] = frozenset()
     launch = recorder.program.finish()
     if seed % 3 == 0:
         launch = with_idlers(launch, recorder.rng, 10, recorder.extensions)
-    capture = _Capture(cfg)
-    run(launch, recorder.inputs, capture)
+    return image_of(launch, recorder.inputs)
+
+
+def image_of(launch: Launch, inputs: dict[str, np.ndarray]) -> tuple[np.ndarray, int, int]:
+    """(memory, address of the instructions, their number) of `launch` with `inputs`, ready to run."""
+    capture = _Capture(launch.cfg)
+    run(launch, inputs, capture)
     return capture.bytes, capture.start, capture.count

@@ -16,6 +16,7 @@ from ..hw.units import units
 from ..runtime.device import Timeline
 from ..runtime.files import atomic_write
 from ..runtime.launch import Launch
+from ..runtime.metrics.levels import queue_levels, token_levels
 
 if TYPE_CHECKING:
     from .rtl.watch import Trace
@@ -39,6 +40,15 @@ class Event:
     start: int
     end: int
     args: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LevelChange:
+    """From behind `cycle` on the level of `track` is `value`."""
+
+    track: str
+    cycle: int
+    value: int
 
 
 def of_launch(timeline: Timeline, launch: Launch) -> list[Event]:
@@ -92,10 +102,23 @@ def of_trace(trace: Timing | Trace | Timeline, program: Launch | np.ndarray, cfg
     return events
 
 
-def write_chrome(path: str | Path, events: Iterable[Event], title: str = "tilewright") -> None:
+def levels_of(timeline: Timeline, launch: Launch) -> list[LevelChange]:
+    """The levels of token channels, and of command queues where it is seen when instructions enter."""
+    found = {f"tokens {channel}": level for channel, level in token_levels(launch, timeline).items()}
+    found |= {f"queue of {name}": level for name, level in queue_levels(launch, timeline).items()}
+    return [
+        LevelChange(track, cycle, value)
+        for track, level in found.items()
+        for cycle, value in zip(level.cycles.tolist(), level.values.tolist())
+    ]
+
+
+def write_chrome(
+    path: str | Path, events: Iterable[Event], title: str = "tilewright", levels: Iterable[LevelChange] = ()
+) -> None:
     """Write `events` as JSON for chrome://tracing and ui.perfetto.dev, one cycle shown as one microsecond.
 
-    Overlapping events of one track are put into several rows. Raises `FileError`.
+    Overlapping events of one track are put into several rows; `levels` are drawn as steps. Raises `FileError`.
     """
     rows: list[dict[str, object]] = [{"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": title}}]
     lanes: dict[str, list[int]] = {}
@@ -111,5 +134,7 @@ def write_chrome(path: str | Path, events: Iterable[Event], title: str = "tilewr
         rows.append({"ph": "M", "name": "thread_name", "pid": 1, "tid": number, "args": {"name": label}})
         rows.append({"ph": "M", "name": "thread_sort_index", "pid": 1, "tid": number, "args": {"sort_index": number}})
         rows += [one | {"pid": 1, "tid": number} for one in found]
+    for level in levels:
+        rows.append({"ph": "C", "name": level.track, "pid": 1, "ts": level.cycle, "args": {"level": level.value}})
     with atomic_write(path) as temporary:
         Path(temporary).write_text(json.dumps({"traceEvents": rows, "displayTimeUnit": "ns"}))

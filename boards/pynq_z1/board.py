@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ...hw.circuit import check_ports
+from ...hw.circuit import check_buildable
 from ...hw.config import Config
 from ...hw.errors import ConfigError, UnsupportedError
 from ...hw.regs import REGISTERS
@@ -69,7 +69,7 @@ class Board:
 
 def check_board(cfg: Config, board: Board) -> None:
     """Raise `UnsupportedError` for a configuration that does not fit the board's ports."""
-    check_ports(cfg)
+    check_buildable(cfg)
     ports = LOAD_PORTS[board.memory]
     if cfg.axi_bits != 64:
         raise UnsupportedError(f"Config.axi_bits = {cfg.axi_bits}: must be 64, as the board's memory ports")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .. import report
-from ..options import config_option, json_option
+from ..options import config_option, json_option, scheduler_option
 
 if TYPE_CHECKING:
     from ...compiler.explore.study import Question, Trial
@@ -23,7 +23,7 @@ _COLUMNS |= {"dsp": "DSP", "clock_ns": "clock ns", "energy_uj": "uJ"}
 @click.option("--space", metavar="FILE.json", help="What may be chosen: lists of values by field.")
 @click.option("--trials", default=60, type=click.IntRange(min=1), show_default=True, help="Points to try, in all.")
 @click.option("--workers", default=1, type=click.IntRange(min=1), show_default=True, help="Points measured at once.")
-@click.option("--scheduler", metavar="tcp://HOST:PORT", help="Measure on the workers of this Dask scheduler instead.")
+@scheduler_option
 @click.option(
     "--study",
     default="sqlite:///explore.db",

@@ -37,7 +37,7 @@ def plot(front: Front, path: Path) -> Path:
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot(xlabel="cycles of the launch", ylabel="accuracy on the test images, %")
-    for searched, marker, label in ((True, "o", "trained for both units"), (False, "s", "fixed choice")):
+    for searched, marker, label in ((True, "o", "trained choice"), (False, "s", "fixed choice")):
         means = [one for one in front.means if one.name.startswith(SEARCH) == searched]
         ranges = [[m.accuracy - m.lowest for m in means], [m.highest - m.accuracy for m in means]]
         at = [m.cycles for m in means], [m.accuracy for m in means]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
     from ...compiler.odimo.recipe import Recipe
 
 STRENGTHS = (0.05, 0.2, 0.5, 1.5)
-COLUMNS = ["point", "accuracy %", "lowest", "highest", "cycles", "of all-8bit %", "energy, model"]
-COLUMNS += ["ternary channels %", "on the front", "images equal"]
-RANK_COLUMNS = ["layer", "kernel by stride", "splits", "all int8", "all ternary", "fastest", "with int8", "Spearman"]
+COLUMNS = ["point", "accuracy %", "lowest", "highest", "cycles", "of {first} %", "energy, model"]
+COLUMNS += ["{second} channels %", "on the front", "images equal"]
+RANK_COLUMNS = ["layer", "kernel by stride", "splits", "measured", "all {0}", "all {1}", "fastest", "with {0}"]
 
 
 @click.command()
@@ -51,6 +50,13 @@ RANK_COLUMNS = ["layer", "kernel by stride", "splits", "all int8", "all ternary"
     help="Epochs of warm-up, search and final training.",
 )
 @click.option(
+    "--choice",
+    default="unit",
+    type=click.Choice(["unit", "type"]),
+    show_default=True,
+    help="What a channel chooses: its compute unit, or the type of its layer, standard or depthwise.",
+)
+@click.option(
     "--objective",
     default="latency",
     type=click.Choice(["latency", "energy"]),
@@ -60,10 +66,10 @@ RANK_COLUMNS = ["layer", "kernel by stride", "splits", "all int8", "all ternary"
 @click.option(
     "--jobs",
     default=2,
-    type=click.IntRange(min=0),
+    type=click.IntRange(min=1),
     show_default=True,
     metavar="N",
-    help="Processes; 0 works in this one.",
+    help="Points trained at once, by Dask's workers where it is installed, else in processes; 1 works in this one.",
 )
 @click.option(
     "-o",
@@ -73,7 +79,7 @@ RANK_COLUMNS = ["layer", "kernel by stride", "splits", "all int8", "all ternary"
     metavar="FOLDER",
     help="Where programs, front.json and pictures go, and the results that a second start takes.",
 )
-@click.option("--ranks", is_flag=True, help="Print instead how the cost terms rank the splits of twelve layers.")
+@click.option("--ranks", is_flag=True, help="Print instead how the cost terms rank the splits of layers.")
 @config_option("tiny_two")
 @json_option
 def command(
@@ -82,6 +88,7 @@ def command(
     strengths: tuple[float, ...],
     seeds: int,
     epochs: str,
+    choice: str,
     objective: str,
     jobs: int,
     output: str,
@@ -94,20 +101,23 @@ def command(
     Each output channel of a layer runs on GEMM in int8 or on unit `ternary`; which, is trained together with the
     weights, for several strengths of the cost. Beside them: all channels in int8, all ternary, first and last layer in
     int8 (io-8bit), and the fastest split (min-cost). Cycles are those of the whole launch in the timing model.
+    With --choice type all are int8 on GEMM, and the channels of a convolution of several taps and as many inputs as
+    outputs are standard or depthwise ones; the configuration needs extension depthwise.
     FILE.py has functions model(), a torch module, and data(), ((images, labels), (images, labels)) to train and to
     test. The status is 1 if a device's scores differ from those of torch's integers. A start that was stopped goes on.
     """
-    from ...compiler import jobs as engine
+    from ...compiler.explore import cluster
+    from ...compiler.jobs import Store
     from ...compiler.odimo.front import Plan
     from ...compiler.odimo.task import Task
     from ...hw.config import load_config
 
-    task = Task(hook, width, _recipe(epochs))
+    task = Task(hook, width, _recipe(epochs), choice)
     plan = Plan(task, load_config(config), strengths or STRENGTHS, tuple(range(seeds)), objective)
     folder = _folder(output)
     for variable in THREAD_VARIABLES:  # of the processes: one thread each, whatever started this one
         os.environ.setdefault(variable, "1")
-    with engine.Store(folder / "results.db") as store, engine.processes(jobs) if jobs else nullcontext() as workers:
+    with Store(folder / "results.db") as store, cluster.workers(jobs) as workers:
         return _ranks(plan, store, workers, as_json) if ranks else _front(plan, folder, store, workers, as_json)
 
 
@@ -138,25 +148,29 @@ def _front(plan: Plan, folder: Path, store: Store, workers: Executor | None, as_
 
 def _ranks(plan: Plan, store: Store, workers: Executor | None, as_json: bool) -> int:
     """Print the rank correlation of each layer; returns the status."""
-    from ...compiler.odimo.ranks import layers, ranked
+    from ...compiler.odimo.alternatives import ALTERNATIVES, TYPE
+    from ...compiler.odimo.ranks import ESTIMATES, layers, ranked
 
+    choice = plan.task.choice
+    names, third = ALTERNATIVES[choice].names, "sum" if choice == TYPE else "formula"
     with report.progress("measuring splits"):
-        found = ranked(plan.config, layers(plan.config), store, workers)
+        found = ranked(plan.config, layers(plan.config, choice), store, workers, choice)
     if as_json:
-        report.emit_json([asdict(one) | {"spearman": one.spearman} for one in found])
+        report.emit_json([asdict(one) | {"spearman": {e: one.spearman(e) for e in ESTIMATES}} for one in found])
         return 0
     rows = []
     for one in found:
         best = min(one.cycles)
         size = " x ".join(map(str, one.shape.inputs)) + f" to {one.shape.channels}"
-        row: list[object] = [size, f"{one.shape.kernel[0]} by {one.shape.strides[0]}", len(one.cycles)]
-        fastest = one.digital[one.cycles.index(best)]
-        rows.append([*row, one.cycles[-1], one.cycles[0], best, fastest, f"{one.spearman:.3f}"])
-    report.table(RANK_COLUMNS, rows)
-    values = [one.spearman for one in found]
-    click.echo(
-        f"{plan.config.name}: mean {sum(values) / len(values):.3f}, worst {min(values):.3f} of {len(values)} layers"
-    )
+        row: list[object] = [size, f"{one.shape.kernel[0]} by {one.shape.strides[0]}", len(one.cycles), one.known]
+        row += [one.cycles[-1], one.cycles[0], best, one.digital[one.cycles.index(best)]]
+        rows.append([*row, *(f"{one.spearman(estimate):.3f}" for estimate in ESTIMATES)])
+    shown = dict(zip(ESTIMATES, (*ESTIMATES[:2], third)))
+    report.table([*(column.format(*names) for column in RANK_COLUMNS), *shown.values()], rows)
+    click.echo(f"rank correlation (Spearman) with the timing model: of the search's term, its tables, and the {third}")
+    for estimate, name in shown.items():
+        values = [one.spearman(estimate) for one in found]
+        click.echo(f"{plan.config.name}, {name}: mean {sum(values) / len(values):.3f}, worst {min(values):.3f}")
     return 0
 
 
@@ -171,14 +185,16 @@ def _recipe(epochs: str) -> Recipe:
 
 def _print(front: Front, written: list[str]) -> None:
     """A line per point, means over the seeds, and where the files are."""
-    whole = front.means[0].cycles
+    from ...compiler.odimo.alternatives import ALTERNATIVES
+
+    whole, names = front.means[0].cycles, ALTERNATIVES[front.plan.task.choice].names
     rows = []
     for one in front.means:
         points = [point for point in front.points if point.name == one.name]
         row: list[object] = [one.name, one.accuracy, one.lowest, one.highest, one.cycles, 100 * one.cycles / whole]
-        row += [one.energy / front.means[0].energy, 100 * one.ternary_share, one.on_front]
+        row += [one.energy / front.means[0].energy, 100 * one.share, one.on_front]
         rows.append([*row, f"{sum(p.equal for p in points):,} of {sum(p.images for p in points):,}"])
-    report.table(COLUMNS, rows)
+    report.table([column.format(first=front.means[0].name, second=names[1]) for column in COLUMNS], rows)
     click.echo(
         "means over the seeds, of integers on the device; energy relative to the first line, by a model of power, "
         "not measured; equal: the device's scores are those of torch's integers"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tilewright.cli.page import report
     from tilewright.compiler.api import Scheduled, build
     from tilewright.compiler.graph import Graph
     from tilewright.compiler.mapping import MappingLike
@@ -39,6 +40,7 @@ __all__ = [
     "load",
     "load_config",
     "predict",
+    "report",
     "run",
 ]
 # where the names come from that are not defined here
@@ -49,6 +51,7 @@ _HOMES = {
     "Timing": "tilewright.sim.timing",
     "build": "tilewright.compiler.api",
     "load_config": "tilewright.hw.config",
+    "report": "tilewright.cli.page",
     "run": "tilewright.runtime.loader",
 }
 _DEFAULT = "pynq_z1"

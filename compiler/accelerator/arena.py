@@ -14,6 +14,7 @@ from ..memory.plan import Lifetime, Plan, plan
 from ..target.steps import wanted_from
 from .padded import AbsorbedPad
 from .recording import packed_shape
+from .slices import AbsorbedSlice
 
 _ALIGN = 64  # bytes: the alignment of a buffer
 
@@ -21,9 +22,9 @@ _ALIGN = 64  # bytes: the alignment of a buffer
 def is_view(op: g.Operator) -> bool:
     """True if the packed output has the bytes of the packed input: one pixel, with all channels in order, or heads.
 
-    Or if it has those of its first channels, and its reader knows the others.
+    Or if it has those of its first channels, and its reader knows the others, or if its bytes are some of the input's.
     """
-    if isinstance(op, (AbsorbedPad, g.Lanes)) or isinstance(op, g.Heads) and op.in_place:
+    if isinstance(op, (AbsorbedPad, AbsorbedSlice, g.Lanes)) or isinstance(op, g.Heads) and op.in_place:
         return True
     if not isinstance(op, (g.Reshape, g.Transpose)) or op.output.dtype != "int8":
         return False
@@ -52,7 +53,7 @@ def packed_as(ops: Sequence[g.Operator]) -> dict[str, g.Tensor]:
     """Map every output of `ops` to the tensor whose images and channels its packed bytes are those of."""
     found: dict[str, g.Tensor] = {}
     for op in ops:
-        same = is_view(op) and not isinstance(op, (g.Lanes, AbsorbedPad)) and not _keeps_channels(op)
+        same = is_view(op) and not isinstance(op, (g.Lanes, AbsorbedPad, AbsorbedSlice)) and not _keeps_channels(op)
         found[op.output.name] = found.get(op.x.name, op.x) if same else op.output
     return found
 

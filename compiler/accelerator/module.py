@@ -36,6 +36,7 @@ from .reals import kernel as reals_kernel
 from .recurrent import split_steps
 from .rows import affine, pairs, softmax
 from .rows import mean as channel_mean
+from .slices import AbsorbedSlice, absorb_slices
 from .split import plan as split
 from .wide import split_weights
 
@@ -94,7 +95,8 @@ class Accelerator(ExecModule):
         kinds = [kind for kind in LOWER if kind is not g.Lookup or lookup.possible(cfg)]
         kinds += [g.Reshape, g.Transpose, g.Lanes]
         padded = Pattern("padded sum", (AbsorbedPad, g.Add), lambda pad, op: self.refusal(op))
-        self.patterns = (padded, *(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds))
+        sliced = Pattern("convolution of a slice", (AbsorbedSlice, g.QConv2d), lambda cut, op: self.refusal(op))
+        self.patterns = (padded, sliced, *(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds))
 
     def _lanes(self, graph: g.Graph) -> g.Graph:
         found = heads_in_lanes(graph, self.cfg)
@@ -105,7 +107,7 @@ class Accelerator(ExecModule):
         return as_images(graph, self.cfg)
 
     def _absorb(self, graph: g.Graph) -> g.Graph:
-        return absorb_pads(graph, self.cfg)
+        return absorb_slices(absorb_pads(graph, self.cfg), self.cfg)
 
     def _narrow(self, graph: g.Graph) -> g.Graph:
         return split_weights(graph, self.cfg)
@@ -132,6 +134,8 @@ class Accelerator(ExecModule):
         """Reason why the module cannot run the operator; empty if it can."""
         if isinstance(op, AbsorbedPad):
             return "the sum that pads it is not beside it"
+        if isinstance(op, AbsorbedSlice):
+            return "the convolution that reads it is not beside it"
         if is_view(op):
             return ""
         if isinstance(op, g.Linear) and op.weight.dtype != np.int8:

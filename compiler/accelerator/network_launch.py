@@ -28,6 +28,7 @@ from .reals import kernel as reals
 from .reals.images import read_in_place
 from .recording import Recording, packed_shape
 from .rows import mean, softmax
+from .slices import AbsorbedSlice
 from .split import folded as split_folded
 
 LOWER: dict[type[g.Operator], Callable] = {
@@ -79,6 +80,7 @@ class NetworkLaunch:
         name = self.work[0].name if len(self.work) == 1 else f"{self.work[0].name} to {self.work[-1].name}"
         self.rec = Recording(self.cfg, steps.contract, name, steps.tiles)
         self.rec.padded = {op.output.name: op for op in ops if isinstance(op, AbsorbedPad)}
+        self.slices = {op.output.name: op for op in ops if isinstance(op, AbsorbedSlice)}
         self.rec.limits = limits(ops)
         # what computes one token has short instructions, and so have the reciprocals of softmax
         short = any(isinstance(op, (g.RmsNorm, g.IntegerNorm, g.Softmax)) for op in ops)
@@ -101,6 +103,9 @@ class NetworkLaunch:
         apart = [t.name for t in self.wanted if t.name in self.rec.padded]
         if apart:
             raise Refusal({self.rec.padded[name].name: "the sum that would make it runs elsewhere" for name in apart})
+        apart = [t.name for t in self.wanted if t.name in self.slices]
+        if apart:
+            raise Refusal({self.slices[name].name: "the convolution that reads it runs elsewhere" for name in apart})
         self._plain()
         self._inputs()
         self._outputs()
@@ -233,6 +238,9 @@ class NetworkLaunch:
         for other, base in self.base.items():
             if base == name:
                 self.rec.activations[other] = buffer
+        for op in self.slices.values():
+            if self.base[op.output.name] == name:
+                self.rec.activations[op.output.name] = self.rec.part(op.x, op.output, op.begin[1])
 
     def _unpack_output(self, t: g.Tensor) -> None:
         """Unpack `t`; a view of an input is a view on the host, too, and a cache stays as it is."""

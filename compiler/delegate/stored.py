@@ -13,7 +13,7 @@ from typing import Any
 from ...hw.config import Config
 from ...hw.errors import FileError, InputError
 from ...runtime.executable import Executable
-from ...runtime.files import atomic_write, open_regular
+from ...runtime.files import add_member, atomic_write, open_regular
 from .kernel import Program
 from .native import Given
 
@@ -50,9 +50,9 @@ def save(path: str | Path, stored: Stored) -> None:
         ends = {"inputs": program.inputs, "outputs": program.outputs}
         parts.append(asdict(program.given) | {"ends": ends} | {name: getattr(program, name) for name in _SCALARS})
     with atomic_write(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
-        archive.writestr(_FACTS, json.dumps(facts | {"parts": parts}))
+        add_member(archive, _FACTS, json.dumps(facts | {"parts": parts}))
         for k, program in enumerate(stored.programs):
-            archive.writestr(f"{k}.tw", program.executable.to_bytes())
+            add_member(archive, f"{k}.tw", program.executable.to_bytes())
 
 
 def load(path: str | Path, digest: str) -> Stored:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ...hw.circuit import check_ports
+from ...hw.circuit import check_buildable
 from ...hw.config import Config
 from ...hw.errors import FileError, TilewrightError
 from ...sim.dram import Dram
@@ -65,7 +65,7 @@ def evaluate(job: Job) -> dict[str, Any]:
 def misfit(config: Config, area: Area) -> str:
     """Why `config` cannot be built on the FPGA, "" where it can."""
     try:
-        check_ports(config)
+        check_buildable(config)
     except TilewrightError as exc:
         return str(exc)
     for name, there in asdict(AVAILABLE).items():

@@ -10,6 +10,7 @@ import numpy as np
 from ...hw.config import Config
 from ...hw.errors import InputError, UnsupportedError
 from ...hw.units import COMPUTE_UNITS
+from ...runtime.schema import shown as _value
 from .. import graph as g
 from .file import ChannelMapping, Split
 
@@ -58,7 +59,7 @@ def refusal(op: g.Linear) -> str:
 def _check_units(name: str, split: Split, cfg: Config) -> None:
     for unit, channels in split.items():
         if unit not in COMPUTE_UNITS:
-            raise InputError(f"layer {shown(name)}: unknown unit {unit!r}; units are {', '.join(COMPUTE_UNITS)}")
+            raise InputError(f"layer {shown(name)}: unknown unit {_value(unit)}; units are {', '.join(COMPUTE_UNITS)}")
         if channels and unit not in cfg.units:
             raise UnsupportedError(
                 f"layer {shown(name)}: is mapped to unit {unit}, which configuration {cfg.name} lacks: it has "
@@ -81,7 +82,7 @@ def _check_channels(name: str, split: Split, count: int) -> None:
 
 
 def _channels(numbers: list[int]) -> str:
-    shown = ", ".join(map(str, sorted(numbers)[:_MOST_SHOWN])) + (", ..." if len(numbers) > _MOST_SHOWN else "")
+    shown = ", ".join(map(_value, sorted(numbers)[:_MOST_SHOWN])) + (", ..." if len(numbers) > _MOST_SHOWN else "")
     return f"channel {shown} is" if len(numbers) == 1 else f"channels {shown} are"
 
 

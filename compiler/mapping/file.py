@@ -15,6 +15,7 @@ from typing import Any
 
 from ...hw.errors import FileError, InputError
 from ...runtime.files import atomic_write, open_regular
+from ...runtime.schema import shown
 
 VERSION = 1
 _MOST_BYTES = 1 << 26  # of a file; channels are short numbers
@@ -40,7 +41,9 @@ class ChannelMapping:
         """
         if isinstance(value, ChannelMapping):
             return value
-        return cls.from_dict(value, "mapping") if isinstance(value, Mapping) else read_mapping(value)
+        if isinstance(value, (str, Path)):
+            return read_mapping(value)
+        return cls.from_dict(value, "mapping")
 
     @classmethod
     def from_dict(cls, value: object, name: str) -> ChannelMapping:
@@ -48,11 +51,13 @@ class ChannelMapping:
         if not isinstance(value, Mapping) or set(value) != {"version", "layers"}:
             raise InputError(f"{name}: must be an object with `version` and `layers`, as {_SHAPE}")
         if value["version"] != VERSION or isinstance(value["version"], bool):
-            raise InputError(f"{name}: version is {value['version']!r}; this release reads version {VERSION}")
+            raise InputError(f"{name}: version is {shown(value['version'])}; this release reads version {VERSION}")
         layers = value["layers"]
         if not isinstance(layers, Mapping) or not all(isinstance(split, Mapping) for split in layers.values()):
             raise InputError(f"{name}: `layers` must give an object of units for each layer, as {_SHAPE}")
-        return cls({layer: _split(split, f"{name}: layer {layer!r}") for layer, split in layers.items()})
+        return cls(
+            {_text(layer, name): _split(split, f"{name}: layer {shown(layer)}") for layer, split in layers.items()}
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """What its file holds."""
@@ -72,10 +77,26 @@ MappingLike = ChannelMapping | Mapping[str, Any] | str | Path  # how users give 
 def _split(split: Mapping[str, object], name: str) -> dict[str, tuple[int, ...]]:
     found = {}
     for unit, channels in split.items():
-        numbers = isinstance(channels, (list, tuple)) and all(type(c) is int and c >= 0 for c in channels)
-        if not isinstance(channels, (list, tuple)) or not numbers:
-            raise InputError(f"{name}: channels of {unit!r} must be a list of whole numbers from 0 on")
-        found[unit] = tuple(channels)
+        numbers = isinstance(channels, (list, tuple, range)) and all(type(c) is int and c >= 0 for c in channels)
+        if not isinstance(channels, (list, tuple, range)) or not numbers:
+            raise InputError(f"{name}: channels of {shown(unit)} must be a list of whole numbers from 0 on")
+        found[_text(unit, name)] = tuple(channels)
+    return found
+
+
+def _text(key: object, name: str) -> str:
+    """`key`, the name of a layer or a unit; a mapping from Python may have others."""
+    if not isinstance(key, str):
+        raise InputError(f"{name}: {shown(key)} is no name; layers and units are named by texts")
+    return key
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; of two entries of one name JSON's reader would drop the first. Raises `InputError`."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for name in found if sum(name == other for other, _ in pairs) > 1)
+        raise InputError(f"{shown(twice)} stands twice in one object; give each layer and each unit one entry")
     return found
 
 
@@ -86,7 +107,9 @@ def read_mapping(path: str | Path) -> ChannelMapping:
     if len(data) > _MOST_BYTES:
         raise FileError(f"{path}: is larger than {_MOST_BYTES:,} bytes; a mapping of channels is smaller")
     try:
-        value = json.loads(data.decode())
+        value = json.loads(data.decode(), object_pairs_hook=_unique)
+    except InputError as exc:
+        raise InputError(f"{path}: {exc}") from None
     except (ValueError, RecursionError) as exc:
         raise FileError(f"{path}: is no JSON file: {exc}; a mapping is as {_SHAPE}") from None
     return ChannelMapping.from_dict(value, str(path))

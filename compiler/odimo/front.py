@@ -18,29 +18,38 @@ from ...hw.config import Config
 from ...hw.errors import ExecutionError
 from .. import jobs as engine
 from . import jobs
+from .alternatives import ALTERNATIVES, TYPE, UNIT
+from .layer_types import check
 from .measure import LayerShape
 from .tables import Costs, Power, energy, from_json
 from .task import Task
 
 LATENCY, ENERGY = "latency", "energy"
 POWER = Power((1.0, 0.35), 0.5)  # relative to GEMM at work: assumed, from the LUTs and DSPs that the units take
+POWERS = {UNIT: POWER, TYPE: Power((1.0, 1.0), 0.5)}  # both types keep the same array at work
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to train: a task for a configuration, with these strengths (lambda) and seeds, for `objective`."""
+    """What to train: a task for a configuration, with these strengths (lambda) and seeds, for `objective`.
+
+    `baselines` are by default all those of the task's choice.
+    """
 
     task: Task
     config: Config
     strengths: tuple[float, ...]
     seeds: tuple[int, ...]
     objective: str = LATENCY
-    baselines: tuple[str, ...] = jobs.BASELINES
+    baselines: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Point:
-    """One trained network: accuracy of its integers in percent, cycles of its launch, energy of the model."""
+    """One trained network: accuracy of its integers in percent, cycles of its launch, energy of the model.
+
+    `share` are the channels on the second side of the choice, ternary or depthwise, of those that have one.
+    """
 
     name: str
     seed: int
@@ -48,11 +57,11 @@ class Point:
     float_accuracy: float
     cycles: int
     energy: float
-    ternary_share: float
+    share: float
     images: int
     equal: int
     program: str
-    channels: dict[str, dict[str, int]]  # numbers on each unit by layer
+    channels: dict[str, dict[str, int]]  # numbers on each side by layer
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,7 @@ class Mean:
     highest: float
     cycles: float
     energy: float
-    ternary_share: float
+    share: float
     on_front: bool = False
 
 
@@ -97,7 +106,8 @@ class Front:
             "config": plan.config.name,
             "objective": plan.objective,
             "recipe": asdict(plan.task.recipe),
-            "power_model": asdict(POWER),
+            "choice": plan.task.choice,
+            "power_model": asdict(POWERS[plan.task.choice]),
             "means": [asdict(one) for one in self.means],
             "points": [asdict(one) for one in self.points],
             "tables": self.costs,
@@ -115,8 +125,11 @@ def explore(
 
     Results in `store` are not computed again; `workers` are processes, without them all is done in this one.
 
-    Raises `ExecutionError` with the first job's error that there is.
+    Raises `ExecutionError` with the first job's error that there is, `UnsupportedError` for a configuration that has
+    no products for depthwise convolutions where types are chosen.
     """
+    if plan.task.choice == TYPE:
+        check(plan.config)
 
     def step(function: Callable[[Any], Any], arguments: Iterable[Any]) -> list[Any]:
         arguments = list(arguments)
@@ -134,7 +147,7 @@ def explore(
     starts = [jobs.WarmUp(plan.task, seed) for seed in plan.seeds]
     warm = step(jobs.warm_up, starts)
     shapes = {name: LayerShape.from_json(shape) for name, shape in warm[0]["shapes"].items()}
-    tables = step(jobs.layer, [jobs.Layer(plan.config, shape) for shape in shapes.values()])
+    tables = step(jobs.layer, [jobs.Layer(plan.config, shape, plan.task.choice) for shape in shapes.values()])
     costs = {name: table["layer"] for name, table in zip(shapes, tables)}
     trains = [_train(plan, *start, costs, kind) for kind in kinds(plan) for start in zip(starts, warm)]
     trained = step(jobs.train, trains)
@@ -146,9 +159,10 @@ def explore(
 
 
 def kinds(plan: Plan) -> list[tuple[str, float]]:
-    """(kind, strength) of the points of each seed: the first baseline, all in int8, the searches, the others."""
+    """(kind, strength) of the points of each seed: all on the first side, the searches, the other baselines."""
     searches = [(jobs.SEARCH, strength) for strength in plan.strengths]
-    fixed = [(kind, 0.0) for kind in plan.baselines]
+    given = ALTERNATIVES[plan.task.choice].baselines if plan.baselines is None else plan.baselines
+    fixed = [(kind, 0.0) for kind in given]
     return [*fixed[:1], *searches, *fixed[1:]]
 
 
@@ -159,7 +173,7 @@ def _name(kind: str, strength: float) -> str:
 def _train(
     plan: Plan, start: jobs.WarmUp, warm: dict[str, Any], costs: dict[str, Any], kind: tuple[str, float]
 ) -> jobs.Train:
-    power = POWER if plan.objective == ENERGY else None
+    power = POWERS[plan.task.choice] if plan.objective == ENERGY else None
     return jobs.Train(start, *kind, plan.config.block_out, json.dumps(costs), power, warm["state"])
 
 
@@ -177,8 +191,8 @@ def _point(job: jobs.Train, trained: dict[str, Any], program: jobs.Deploy, run: 
         accuracy=run["accuracy"],
         float_accuracy=trained["float_accuracy"],
         cycles=run["cycles"],
-        energy=energy(costs, counts, POWER),
-        ternary_share=trained["share"],
+        energy=energy(costs, counts, POWERS[job.start.task.choice]),
+        share=trained["share"],
         images=run["images"],
         equal=run["equal"],
         program=Path(program.path).name,
@@ -188,9 +202,7 @@ def _point(job: jobs.Train, trained: dict[str, Any], program: jobs.Deploy, run: 
 
 def _mean(points: Sequence[Point]) -> Mean:
     accuracies = [point.accuracy for point in points]
-    cycles, energy, share = (
-        fmean(getattr(point, key) for point in points) for key in ("cycles", "energy", "ternary_share")
-    )
+    cycles, energy, share = (fmean(getattr(point, key) for point in points) for key in ("cycles", "energy", "share"))
     return Mean(points[0].name, fmean(accuracies), min(accuracies), max(accuracies), cycles, energy, share)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,8 @@ class IntegerNode:
     """One operation: `kind` as in training, inputs by name, and the quantisation of its result of shape (C, H, W).
 
     `low` clamps below: the zero point behind a rectifier. Layers have int8 weights, int32 biases and a scale per
-    channel; `pads` is (h, w) on each side.
+    channel; `pads` is (h, w) on each side. Of a layer whose last `depthwise` channels are of that type, weights beside
+    the diagonal count as zero there.
     """
 
     name: str
@@ -38,6 +39,7 @@ class IntegerNode:
     strides: tuple[int, int] = (1, 1)
     pads: tuple[int, int] = (0, 0)
     dilations: tuple[int, int] = (1, 1)
+    depthwise: int = 0
     weight: np.ndarray | None = None
     bias: np.ndarray | None = None
     weight_scale: np.ndarray | None = None
@@ -84,7 +86,7 @@ def to_graph(network: IntegerNetwork, name: str) -> g.Graph:
     for node in network.nodes:
         x = tuple(tensors[name] for name in node.inputs)
         y = g.Tensor(f"{node.name}.out", (1, *node.shape), "int8", node.scale, node.zero_point)
-        ops.append(_MAKERS[node.kind](node, x, y))
+        ops += _typed(node, x[0], y) if node.depthwise else [_MAKERS[node.kind](node, x, y)]
         tensors[node.name] = y
     last = tensors[network.nodes[-1].name]
     scores = g.Tensor(OUTPUT, last.shape, "float32")
@@ -99,6 +101,37 @@ def _layer(node: IntegerNode, x: tuple[g.Tensor, ...], y: g.Tensor) -> g.Operato
         return g.QDense(node.name, x, y, *arrays, node.low)
     (top, left), dilations = node.pads, node.dilations
     return g.QConv2d(node.name, x, y, *arrays, node.low, 127, node.strides, (top, left, top, left), dilations)
+
+
+def _typed(node: IntegerNode, x: g.Tensor, y: g.Tensor) -> list[g.Operator]:
+    """A standard convolution of the first channels, a depthwise one of the last `node.depthwise`, and both joined."""
+    count, channels = node.depthwise, len(node.weight) if node.weight is not None else 0
+    first = channels - count
+    whole = _layer(node, (x,), y)
+    assert isinstance(whole, g.QConv2d) and x.shape[1] == channels
+    numbers = np.arange(first, channels)
+    if not first:
+        return [_share(whole, node.name, (x, y), numbers, channels)]
+    cut = replace(x, name=f"{node.name}.own", shape=(x.shape[0], count, *x.shape[2:]))
+    parts = [
+        replace(y, name=f"{node.name}.{kind}.out", shape=(y.shape[0], n, *y.shape[2:]))
+        for kind, n in (("conv", first), ("depthwise", count))
+    ]
+    return [
+        _share(whole, f"{node.name}.conv", (x, parts[0]), np.arange(first)),
+        g.StridedSlice(f"{node.name}.cut", (x,), cut, (0, first, 0, 0), (1, 1, 1, 1)),
+        _share(whole, f"{node.name}.depthwise", (cut, parts[1]), numbers, count),
+        g.Concat(node.name, tuple(parts), y, 1),
+    ]
+
+
+def _share(
+    op: g.QConv2d, name: str, ends: tuple[g.Tensor, g.Tensor], numbers: np.ndarray, groups: int = 1
+) -> g.QConv2d:
+    """The output channels `numbers` of `op` from and to the tensors `ends`; of several groups, each reads its own."""
+    weight = op.weight[numbers] if groups == 1 else op.weight[numbers, numbers][:, None]
+    facts = {"weight": weight, "weight_scale": op.weight_scale[numbers], "bias": op.bias[numbers]}
+    return replace(op, name=name, inputs=ends[:1], output=ends[1], groups=groups, **facts)
 
 
 def _add(node: IntegerNode, x: tuple[g.Tensor, ...], y: g.Tensor) -> g.Operator:

@@ -15,16 +15,18 @@ from typing import Any
 import numpy as np
 
 from ...hw.config import Config
+from ...hw.errors import UnsupportedError
 from ..jobs import content_key
 from . import mapping as choices
+from .alternatives import ALTERNATIVES, MIN_COST, UNIT
 from .integers import IntegerNetwork, to_graph
+from .layer_types import typed_cost
 from .mapping import Choice
 from .measure import LayerShape, compile_point, device_scores, layer_cost, shapes
 from .tables import LayerCost, Power, from_json, to_json
 from .task import Task
 
 SEARCH = "lambda"
-BASELINES = ("all-8bit", "all-ternary", "io-8bit", "min-cost")
 VERSION = 1  # of what jobs compute; another one makes stored results unknown
 
 
@@ -47,11 +49,12 @@ class Layer:
 
     config: Config
     shape: LayerShape
+    choice: str = UNIT
 
     @property
     def key(self) -> str:
         """Of all that the result depends on."""
-        return content_key("layer", VERSION, self.config.fingerprint, self.shape.to_json())
+        return content_key("layer", VERSION, self.config.fingerprint, self.shape.to_json(), self.choice)
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,9 @@ def warm_up(job: WarmUp) -> dict[str, Any]:
 
     train, test = job.task.data()
     training.repeatable(job.seed)
-    network = trace(job.task.model(), train.images)
+    network = trace(job.task.model(), train.images, job.task.choice)
+    if not network.sizes():
+        raise UnsupportedError("no layer has a choice; types need convolutions of as many outputs as inputs")
     training.warm_up(network, train, job.task.recipe, job.seed)
     accuracy = training.accuracy(network, test)
     network.assign(choices.all_on(network.sizes(), choices.GEMM))
@@ -110,19 +115,20 @@ def warm_up(job: WarmUp) -> dict[str, Any]:
     torch.save(network.state_dict(), buffer)
     return {
         "state": base64.b64encode(buffer.getvalue()).decode(),
-        "shapes": {name: shape.to_json() for name, shape in found.items()},
+        "shapes": {name: found[name].to_json() for name in network.sizes()},
         "accuracy": accuracy,
     }
 
 
 def layer(job: Layer) -> dict[str, Any]:
     """The tables of a layer, as `tables.to_json` has them."""
-    return to_json({"layer": layer_cost(job.config, job.shape)})
+    cost = layer_cost if job.choice == UNIT else typed_cost
+    return to_json({"layer": cost(job.config, job.shape)})
 
 
 def train(job: Train) -> dict[str, Any]:
-    """{"network", "channels": by layer and unit, "share": ternary channels, "accuracy" of the integers in percent,
-    "float_accuracy": in training's arithmetic, "scores": torch's integers for the test images}.
+    """{"network", "channels": by layer and unit, "share": of channels on the second side, "accuracy" of the
+    integers in percent, "float_accuracy": in training's arithmetic, "scores": torch's integers for the test images}.
     """
     from .learning import exact, export, training
     from .learning.backend import torch
@@ -130,7 +136,7 @@ def train(job: Train) -> dict[str, Any]:
 
     task = job.start.task
     examples, test = task.data()
-    network = trace(task.model(), examples.images)
+    network = trace(task.model(), examples.images, task.choice)
     network.load_state_dict(torch.load(io.BytesIO(base64.b64decode(job.state)), weights_only=True))
     tables, recipe, seed = from_json(json.loads(job.costs)), task.recipe, job.start.seed
     if job.kind == SEARCH:
@@ -143,7 +149,7 @@ def train(job: Train) -> dict[str, Any]:
     scores = exact.scores(to_graph(integers, task.name), test.images)
     return {
         "network": integers.to_json(),
-        "channels": choices.channels(chosen),
+        "channels": choices.channels(chosen, ALTERNATIVES[task.choice].names),
         "share": choices.share(chosen),
         "accuracy": 100 * float((labels(scores) == test.labels).mean()),
         "float_accuracy": training.accuracy(network, test),
@@ -159,7 +165,8 @@ def deploy(job: Deploy) -> dict[str, Any]:
 
     _, test = job.task.data()
     network = IntegerNetwork.from_json(job.trained["network"])
-    executable = compile_point(job.config, network, job.trained["channels"], job.name)
+    units = job.trained["channels"] if job.task.choice == UNIT else {}  # types are operators, all on one unit
+    executable = compile_point(job.config, network, units, job.name)
     executable.save(job.path)
     scores = device_scores(executable, test.images)
     expected = np.frombuffer(base64.b64decode(job.trained["scores"]), np.float32).reshape(scores.shape)
@@ -173,12 +180,13 @@ def deploy(job: Deploy) -> dict[str, Any]:
 
 
 def baseline(kind: str, sizes: choices.Sizes, tables: dict[str, LayerCost], block: int) -> Choice:
-    """The choice of one of `BASELINES`."""
-    if kind == "min-cost":
+    """The choice of one of the baselines in `ALTERNATIVES`."""
+    if kind == MIN_COST:
         return choices.cheapest(sizes, tables, block)
     if kind == "io-8bit":
         return choices.ends_on_gemm(sizes)
-    return choices.all_on(sizes, choices.GEMM if kind == "all-8bit" else choices.TERNARY)
+    first = any(kind == one.baselines[0] for one in ALTERNATIVES.values())
+    return choices.all_on(sizes, choices.GEMM if first else choices.TERNARY)
 
 
 def labels(scores: np.ndarray) -> np.ndarray:

@@ -66,10 +66,10 @@ def counts(choice: Mapping[str, np.ndarray]) -> dict[str, tuple[int, int]]:
     return {name: (int((~chosen).sum()), int(chosen.sum())) for name, chosen in choice.items()}
 
 
-def channels(choice: Mapping[str, np.ndarray]) -> dict[str, dict[str, list[int]]]:
-    """The channels of each unit by layer, as a file of a mapping has them."""
+def channels(choice: Mapping[str, np.ndarray], names: Sequence[str] = UNITS) -> dict[str, dict[str, list[int]]]:
+    """The channels of each unit by layer, as a file of a mapping has them; `names` may be those of other sides."""
     return {
-        name: {unit: np.flatnonzero(chosen == (k == TERNARY)).tolist() for k, unit in enumerate(UNITS)}
+        name: {unit: np.flatnonzero(chosen == (k == TERNARY)).tolist() for k, unit in enumerate(names)}
         for name, chosen in choice.items()
     }
 

@@ -91,7 +91,7 @@ def layer_graph(shape: LayerShape, ternary: int) -> g.Graph:
 
 def layer_cycles(cfg: Config, shape: LayerShape, digital: int, ternary: int) -> int:
     """Cycles of a layer with `digital` channels on GEMM and `ternary` on the other unit, in the timing model."""
-    return launch_cycles(_compiled(layer_graph(replace(shape, channels=digital + ternary), ternary), cfg))
+    return launch_cycles(compiled(layer_graph(replace(shape, channels=digital + ternary), ternary), cfg))
 
 
 def anchors(channels: int, block: int, most: int) -> list[int]:
@@ -120,10 +120,10 @@ def compile_point(cfg: Config, network: IntegerNetwork, channels: Mapping[str, A
     """The program of a trained network whose layers' channels are on the units that `channels` says."""
     graph = to_graph(network, name)
     mapping = ChannelMapping.from_dict({"version": 1, "layers": channels}, name)
-    return _compiled(regroup(graph, mapping, cfg), cfg)
+    return compiled(regroup(graph, mapping, cfg), cfg)
 
 
-def _compiled(graph: g.Graph, cfg: Config) -> Executable:
+def compiled(graph: g.Graph, cfg: Config) -> Executable:
     """The executable with every layer on the accelerator, even where the host would be faster."""
     refused = {"host": {op.name: REFUSED for op in graph.layers}}
     return compile_for(graph, cfg, refused=refused).executable

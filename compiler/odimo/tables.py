@@ -1,10 +1,11 @@
 """Cycles of a layer by how many of its channels each unit has: tables, filled by the timing model or by formulas.
 
 A layer with channels on both units takes as long as the slower unit, since both work at the same time, and an excess
-for what they share: loads, banks, post-processing. The excess is a table, too, so that at its entries a cost is what
-the timing model has for that split. Between the entries of a table the cycles are interpolated, so that a search that
-moves channels one by one sees a slope everywhere; `SLOPE` of the mean slope is added where a table is flat, as where
-further channels fill a block that is computed anyway.
+for what they share: loads, banks, post-processing. Two types of layer on one unit take the sum of their times, less
+what one program saves. The excess is a table, too, so that at its entries a cost is what the timing model has for that
+split. Between the entries of a table the cycles are interpolated, so that a search that moves channels one by one sees
+a slope everywhere; `SLOPE` of the mean slope is added where a table is flat, as where further channels fill a block
+that is computed anyway.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ NO_EXCESS = UnitTable((0, 1), (0.0, 0.0))
 class LayerCost:
     """The tables of a layer, one per unit in the order of `mapping.UNITS`, and how the units' times combine.
 
-    `excess` are the cycles beyond the slower unit's, by the number of channels on the last unit.
+    `excess` are the cycles beyond the slower unit's, or the sum, by the number of channels on the last unit.
     """
 
     tables: tuple[UnitTable, ...]
@@ -56,7 +57,7 @@ class LayerCost:
     def hard(self, *counts: float) -> float:
         """Cycles for so many channels on each unit, which need not be whole."""
         times = [table.at(n) for table, n in zip(self.tables, counts)]
-        return sum(times) if self.combine == SHARED else max(times) + self.excess.at(counts[-1])
+        return (sum(times) if self.combine == SHARED else max(times)) + self.excess.at(counts[-1])
 
 
 @dataclass(frozen=True)

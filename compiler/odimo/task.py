@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...hw.errors import FileError, InputError, TilewrightError, UnsupportedError
+from .alternatives import UNIT
 from .recipe import Examples, Recipe
 
 FUNCTIONS = ("model", "data")
@@ -19,22 +20,27 @@ FUNCTIONS = ("model", "data")
 
 @dataclass(frozen=True)
 class Task:
-    """The hook, a Python file with functions `model` and `data`, or the digits with layers of `width` channels."""
+    """The hook, a Python file with functions `model` and `data`, or the digits with layers of `width` channels.
+
+    `choice` is what their output channels choose between, a key of `ALTERNATIVES`.
+    """
 
     hook: str = ""
     width: int = 8
     recipe: Recipe = Recipe()
+    choice: str = UNIT
 
     @property
     def name(self) -> str:
         """Of the network."""
-        return Path(self.hook).stem if self.hook else "digits"
+        network = Path(self.hook).stem if self.hook else "digits"
+        return network if self.choice == UNIT else f"{network}-{self.choice}"
 
     @property
     def facts(self) -> list[Any]:
         """All that results depend on; of a hook the digest of its file."""
         source = hashlib.sha256(_source(self.hook)).hexdigest() if self.hook else ""
-        return [source, 0 if self.hook else self.width, vars(self.recipe)]
+        return [source, 0 if self.hook else self.width, vars(self.recipe), self.choice]
 
     def model(self) -> Any:
         """A new model, untrained."""

@@ -10,8 +10,9 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import ISA_VERSION, Config
+from ..metrics import CYCLES, counters
 from ..regs import MAGIC, Command, Status, registers
-from ..units import counters, units
+from ..units import units
 from .axi import OKAY, AxiLite
 from .layouts import INDEX_BITS
 from .ports import ADDRESS_BITS, Activity, Fault
@@ -19,7 +20,7 @@ from .ports import ADDRESS_BITS, Activity, Fault
 
 def counters_layout(cfg: Config) -> data.StructLayout:
     """All counters, by register name."""
-    return data.StructLayout(dict.fromkeys(("CYCLES", *counters(cfg)), 32))
+    return data.StructLayout(dict.fromkeys((CYCLES.register, *counters(cfg)), 32))
 
 
 class Counters(wiring.Component):

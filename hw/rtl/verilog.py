@@ -9,7 +9,7 @@ from pathlib import Path
 from amaranth.back import verilog
 from amaranth.hdl import ClockDomain, Fragment, Module, Signal, Value
 
-from ..circuit import check_ports
+from ..circuit import check_buildable
 from ..config import Config
 from .core import Core
 
@@ -29,7 +29,7 @@ def to_verilog(cfg: Config, *, name: str = "", lines: bool = False, change: Chan
     name the line of hw/ behind every wire, register and operation. `change` may alter the elaborated core.
     Raises `UnsupportedError` for a configuration that the core is not made for.
     """
-    check_ports(cfg)
+    check_buildable(cfg)
     core, clk, rst = Core(cfg), Signal(), Signal()
     signals = {"_".join(map(str, path)): value for path, _, value in core.signature.flatten(core)}
     ports = {name: (Value.cast(value), None) for name, value in {"clk": clk, "rst": rst, **signals}.items()}

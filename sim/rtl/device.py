@@ -31,7 +31,7 @@ from ..memory import DeviceMemory, program_bytes
 from ..random_programs import random_case
 from .rewrite import rewritten
 from .verilator import WAVES, build_library, cached, describe, identity
-from .watch import Trace, counted, decode, event_type, most_events
+from .watch import BURSTS, Trace, bursts, counted, decode, event_type, most_events
 
 HARNESS = Path(__file__).with_name("harness.cpp")
 _TOP = "core"
@@ -137,6 +137,7 @@ def load_library(path: Path) -> ctypes.CDLL:
         "sim_cycle": (u64, [sim]),
         "sim_watch": (None, [sim, sim, u64]),
         "sim_watched": (u64, [sim]),
+        "sim_bursts": (None, [sim, sim]),
         "sim_violation": (ctypes.c_char_p, [sim]),
         "sim_waves": (ctypes.c_int, [sim, ctypes.c_char_p]),
     }
@@ -199,6 +200,12 @@ class Simulation:
     def watched(self) -> int:
         """Events recorded so far."""
         return self._library.sim_watched(self._sim)
+
+    def bursts(self) -> np.ndarray:
+        """What `watch.bursts` reads: the bursts since `watch` was called."""
+        found = np.zeros(BURSTS, np.uint64)
+        self._library.sim_bursts(self._sim, found.ctypes.data)
+        return found
 
     def reset(self) -> None:
         """Reset the core for a few cycles."""
@@ -286,6 +293,7 @@ class RtlDevice(DeviceMemory):
             raise
         self._traced = words, events[: sim.watched]
         stats.timeline = partial(_timeline, self._isa, *self._traced)
+        stats.observed = partial(bursts, sim.bursts())
         return stats
 
     @property

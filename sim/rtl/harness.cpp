@@ -170,6 +170,16 @@ struct AddressChannel {
     }
 };
 
+// The bursts of one or several ports since `watch`: how many of each length, and the most under way at one port.
+struct Bursts {
+    uint64_t lengths[LONGEST + 1] = {}, most = 0;
+    void add(unsigned beats, uint64_t under_way) { lengths[beats]++, most = std::max(most, under_way); }
+    void add(const Bursts& other) {
+        for (unsigned k = 0; k <= LONGEST; k++) lengths[k] += other.lengths[k];
+        most = std::max(most, other.most);
+    }
+};
+
 struct ReadPort {
     struct Burst {
         uint64_t due;
@@ -184,6 +194,7 @@ struct ReadPort {
     Burst queue[QUEUE];
     unsigned head = 0, count = 0;
     bool ar_taken = false, r_taken = false;
+    Bursts bursts;
 
     void sample(Violation& bad, uint64_t cycle) {
         ar_taken = ar.sample(bad, cycle);
@@ -203,6 +214,7 @@ struct ReadPort {
                 b.answer[i] = memory.answer(address);
                 memory.read(address, b.data + i * BEAT);
             }
+            bursts.add(b.beats, count);
             if (count > p.most_reads)
                 bad.report("%s: %u bursts in flight, %lu promised, cycle %lu", ar.port, count, p.most_reads, cycle);
         }
@@ -246,6 +258,7 @@ struct WritePort {
     unsigned head = 0, count = 0, filling = 0;  // `filling` bursts from `head` on have all their data
     unsigned first_word = 0, word_count = 0;
     bool aw_taken = false, w_taken = false, b_taken = false, waited = false, reserved = false;
+    Bursts bursts;
 
     Word word() const {
         Word w{0, bool(*wlast), {}};
@@ -278,6 +291,7 @@ struct WritePort {
         if (aw_taken) {
             Burst& b = queue[(head + count++) % QUEUE];
             b.address = aw.start(), b.beats = aw.beats(), b.got = 0;
+            bursts.add(b.beats, count);
         }
         if (w_taken) {
             words[(first_word + word_count++) % WAITING] = held;
@@ -550,7 +564,16 @@ int sim_write(Sim* s, uint32_t offset, uint32_t value) { return s->write(offset,
 int sim_read(Sim* s, uint32_t offset, uint32_t* value) { return s->read(offset, value); }
 int sim_run(Sim* s, uint64_t most) { return s->run(most); }
 uint64_t sim_cycle(Sim* s) { return s->cycle; }
-void sim_watch(Sim* s, Watch::Event* events, uint64_t room) { s->watch = {events, room}; }
+void sim_watch(Sim* s, Watch::Event* events, uint64_t room) {
+    s->watch = {events, room};
+    for (ReadPort& port : s->loads) port.bursts = {};
+    for (WritePort& port : s->stores) port.bursts = {};
+}
+void sim_bursts(Sim* s, Bursts* both) {  // of the loads, of the stores
+    both[0] = both[1] = {};
+    for (const ReadPort& port : s->loads) both[0].add(port.bursts);
+    for (const WritePort& port : s->stores) both[1].add(port.bursts);
+}
 uint64_t sim_watched(Sim* s) { return s->watch.count; }
 const char* sim_violation(Sim* s) { return s->bad.text; }
 int sim_waves(Sim* s, const char* path) {  // false: built without

@@ -8,8 +8,11 @@ import numpy as np
 
 from ...hw.config import Config
 from ...hw.isa import Isa, Queue
+from ...hw.rtl.latencies import BURST_BEATS
 from ...hw.units import units
 from ...runtime.device import WAITS
+
+BURSTS = 2 * (BURST_BEATS + 2)  # of reads and writes: each length from 0 on, and the most under way
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,16 @@ def decode(isa: Isa, insn: np.ndarray, events: np.ndarray) -> Trace:
             if column is not None:
                 waits[reason][mine] = np.diff(source["counts"][:, column].astype(np.int64), prepend=0)
     return Trace(queue, **found, products_start=products["start"], products_end=products["end"], waits=waits)
+
+
+def bursts(found: np.ndarray) -> dict[str, dict[str, int] | int]:
+    """The metrics of `Simulation.bursts`: of reads, then of writes, how many have each length, and the most at once."""
+    values: dict[str, dict[str, int] | int] = {}
+    for what, counts in zip(("read", "write"), found.astype(np.int64).reshape(2, -1).tolist()):
+        *lengths, most = counts
+        values[f"{what}_bursts"] = {str(beats): count for beats, count in enumerate(lengths) if count}
+        values[f"{what}s_under_way_high"] = most
+    return values
 
 
 def tiles(isa: Isa, insn: np.ndarray, trace: Trace) -> list[LoadedTile]:

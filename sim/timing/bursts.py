@@ -33,6 +33,11 @@ class Writer:
         self.waited = 0
 
     @property
+    def split(self) -> int:
+        """The cycle in which the latest row's last burst left the splitter."""
+        return self._go
+
+    @property
     def rest(self) -> int:
         """Cycles from the latest beat to its answer, in which nothing is left to send."""
         return max(self._awaited - self.word - 1, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from ...runtime.device import Stats
 from ..dram import ZYNQ_HP, Dram
 from ..model.device import ModelDevice
 from .engine import Timing, simulate
+from .observed import burst_lengths
 from .program import columns
 
 
@@ -26,20 +28,21 @@ class TimingDevice(ModelDevice):
 
     def __init__(self, cfg: Config, *, capacity: int = 1 << 31, dram: Dram = ZYNQ_HP, skip: Iterable[str] = ()):
         super().__init__(cfg, capacity=capacity)
-        self.dram, self.skip = dram, skip
+        self.dram, self.skip = dram, tuple((skip,) if isinstance(skip, str) else skip)
         self.timing: Timing | None = None
 
     def run_image(self, image: np.ndarray, insn_address: int, insn_count: int) -> Stats:
         """Execute in `image`, uint8 (n,), in place of the device's memory; its index is the address."""
-        words = image[insn_address : insn_address + insn_count * INSN_BYTES].copy()
+        words = image[insn_address : insn_address + insn_count * INSN_BYTES].copy().view("<u8").reshape(-1, 2)
 
         def uops(first: int, count: int) -> np.ndarray:
             found = image[4 * first : 4 * (first + count)].view("<u4")
             return np.pad(found, (0, count - len(found)))
 
-        program = columns(self.cfg, words.view("<u8").reshape(-1, 2), uops, self.skip)
+        program = columns(self.cfg, words, uops, self.skip)
         stats = super().run_image(image, insn_address, insn_count)
         self.timing = simulate(self.cfg, self.dram, program, insn_address)
         stats.cycles, stats.counters = self.timing.cycles, Counter(self.timing.counters)
         stats.timeline = self.timing.timeline
+        stats.observed = partial(burst_lengths, self.cfg, words, insn_address, self.skip)
         return stats

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...hw.circuit import check_ports
+from ...hw.circuit import check_buildable
 from ...hw.config import Config
 from ...hw.errors import DeadlockError, UnsupportedError
+from ...hw.metrics import COUNTERS
 from ...hw.rtl import latencies as lat
 from ...hw.show import table
-from ...hw.units import COUNTERS, FETCH, channels, queues, readers, stripes, units
+from ...hw.units import FETCH, channels, queues, readers, stripes, units
 from ...runtime.device import WAITS, Timeline
 from ...runtime.launch import Launch
 from ...runtime.program import Program
@@ -42,7 +43,7 @@ class Timing:
     `issue`: it is taken from it; `start`: its first micro-op issue, entry or row; `end`: its last result is in memory
     and its tokens are given. `waits` are cycles by reason: `token_prev` and `token_next` (at the head of the queue, for
     a token of the queue before or behind), `unit` (at the head, for the unit), `memory` (for beats, while it executes),
-    `bank` (STORE, for the accumulators).
+    `bank` (STORE, for the accumulators). `queued`: it enters its queue.
 
     >>> import tilewright as tw
     >>> timing = tw.predict(tw.load("examples/digits/digits.onnx"))
@@ -58,6 +59,7 @@ class Timing:
     start: np.ndarray
     end: np.ndarray
     waits: dict[str, np.ndarray]
+    queued: np.ndarray
 
     def __repr__(self) -> str:
         return f"Timing({self.cycles:,} cycles, {len(self.queue):,} instructions)"
@@ -71,7 +73,7 @@ class Timing:
         """The cycles that simulated devices have in common."""
         waits = {name: self.waits[name] for name in WAITS if name in self.waits}
         waits["token"] = self.waits["token_prev"] + self.waits["token_next"]
-        return Timeline(self.queue, self.issue, self.start, self.end, waits)
+        return Timeline(self.queue, self.issue, self.start, self.end, waits, self.queued)
 
 
 class _Engine:
@@ -294,7 +296,7 @@ def predict(
 def check_memory(cfg: Config, dram: Dram) -> None:
     """Raises `UnsupportedError` for ports that no circuit has, and for a memory that the model does not know: random
     stalls, or ports that share less than all of them can move."""
-    check_ports(cfg)
+    check_buildable(cfg)
     if dram.seed is not None:
         raise UnsupportedError(f"Dram.seed = {dram.seed}: the timing model has no random stalls; use a memory without")
     if dram.total_bytes < shared_bytes(cfg, dram):
@@ -329,4 +331,7 @@ def simulate(cfg: Config, dram: Dram, program: Columns, address: int, *, fast: b
         counters |= {declared.counter(what): counted[what] for what in COUNTERS}
     arrays = {name: np.array(getattr(log, name)) for name in ("arrive", "issue", "start", "end")}
     waits = {name: np.array(getattr(log, name)) for name in ("token_prev", "token_next", "unit", "memory", "bank")}
-    return Timing(finished + lat.START_LATENCY, counters, program.queue, **arrays, waits=waits)
+    queued = np.full(program.count, -1)
+    for order, unit in zip(program.order, engine.units):
+        queued[order[: len(unit.arrivals)]] = np.array(unit.arrivals, np.int64) - lat.FIFO_LATENCY
+    return Timing(finished + lat.START_LATENCY, counters, program.queue, **arrays, waits=waits, queued=queued)

@@ -21,6 +21,7 @@ from ...hw.isa import (
     Mem,
     Op,
     Queue,
+    depth,
     entry_bytes,
     instruction,
     known_isa,
@@ -147,9 +148,9 @@ def _units(cfg: Config, mem: int) -> tuple[int, int]:
 
 @functools.lru_cache(8)
 def _sizes(cfg: Config) -> np.ndarray:
-    """Units per entry, units per beat and bytes per entry of every memory, by its number, int64 (3, numbers)."""
+    """Units per entry, units per beat and bytes per entry of the memories of `cfg`, by number, int64 (3, numbers)."""
     sizes = np.ones((3, max(Mem) + 1), np.int64)
-    for mem in Mem:
+    for mem in (mem for mem in Mem if depth(cfg, mem)):
         sizes[:, mem] = *_units(cfg, mem), entry_bytes(cfg, mem)
     return sizes
 

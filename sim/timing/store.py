@@ -137,7 +137,8 @@ class Store(Unit):
     def _answered(self, k: int) -> None:
         answer = self.writer.answer
         self.log.end[k] = answer
-        self.occupy(self.log.issue[k] + 1, answer)
+        self.occupy(self.log.issue[k] + 1, max(self.writer.word, self.writer.split))
+        self.idle = answer + 1
         self.give(k, answer)
 
     def _loaded(self, k: int, first: int, cycle: int, waited: int) -> None:
@@ -147,7 +148,7 @@ class Store(Unit):
         self._begun = max(cycle + lat.ROW_LATENCY, self.writer.row + 1)
         self.writer.nothing(self._begun)
         self._answered(k)
-        self.latest, self._loading = cycle, False
+        self._loading = False
         self.plan()
 
     def _write(self, k: int, work: Write) -> Iterator[int]:

@@ -38,13 +38,13 @@ def test_version(tilewright):
 
 def test_every_verb_is_a_module_with_the_summary_of_the_list():
     for verb in app.VERBS:
-        assert importlib.import_module(f"tilewright.cli.{verb}").command.help
+        assert importlib.import_module(f"tilewright.cli.{app.module_of(verb)}").command.help
 
 
 def test_an_unknown_verb_is_none_of_the_modules_beside_it():
     context = app.click.Context(app.command)
     assert app.command.list_commands(context) == list(app.VERBS)
-    assert app.command.get_command(context, "report") is None
+    assert app.command.get_command(context, "layers") is None
 
 
 def test_help_loads_no_verb():

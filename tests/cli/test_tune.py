@@ -141,6 +141,11 @@ def test_a_network_is_tuned_in_processes_and_compiled_with_its_tiles(tilewright,
         (["OWN:number"], "is int; tune takes a pair (PrimFunc, function that schedules)"),
         (["OWN:product", "--on", "model"], "on = 'model': must be one of board, rtl, rtl_fast, timing, or a server"),
         (["OWN:product", "--on", "board", "--jobs", 2], "--jobs 2: one board runs one program at a time"),
+        (
+            ["OWN:product", "--on", "board", "--scheduler", "tcp://a:1"],
+            "--scheduler tcp://a:1: one board runs one program at a time",
+        ),
+        (["OWN:product", "--scheduler", "tcp://127.0.0.1:x"], "scheduler tcp://127.0.0.1:x: does not answer"),
         (["OWN:product", "--on", "pynq:1", "--dram", "zynq_hp4"], "--dram zynq_hp4: a server's device has a memory"),
         (["OWN:product", "--db", "DIR"], "cannot be used as a database"),
     ],
@@ -155,3 +160,13 @@ def test_mistakes_are_named(tilewright, own_py, tmp_path, arguments, text):
 def test_tiles_are_for_networks(tilewright, double_py, tmp_path):
     found = tilewright("compile", f"{double_py}:double", "-o", tmp_path / "x.tw", "--tiles", "t.db")
     assert found.status == 5 and "--tiles t.db is only for networks" in found.err
+
+
+@pytest.mark.slow
+def test_tuned_on_the_workers_of_a_scheduler(tilewright, network, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    command = ["tune", network, "--trials", 3, "--json", "--db"]
+    alone = json.loads(tilewright(*command, tmp_path / "a.db").out)
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as there:
+        shared = json.loads(tilewright(*command, tmp_path / "b.db", "--scheduler", there.scheduler_address).out)
+    assert shared["network"] == alone["network"] and shared["new_trials"] == alone["new_trials"]

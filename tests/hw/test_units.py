@@ -15,16 +15,15 @@ from tilewright.hw import units as declared
 from tilewright.hw.config import ISA_VERSION, PRESETS, Config
 from tilewright.hw.errors import ConfigError, DeadlockError, ProgramError, TokenError
 from tilewright.hw.isa import FLAGS, Instruction, Isa, Mem, Op, Queue, table
+from tilewright.hw.metrics import COUNTERS, counters
 from tilewright.hw.regs import MAGIC, REGISTERS, registers
 from tilewright.hw.units import (
-    COUNTERS,
     Channel,
     Unit,
     absent_flags,
     between,
     channels,
     connected,
-    counters,
     queues,
     readers,
     striped,

@@ -6,8 +6,8 @@ import pytest
 from tilewright.hw.config import ISA_VERSION, PRESETS
 from tilewright.hw.errors import AccessError, DeadlockError
 from tilewright.hw.isa import Isa, Op
+from tilewright.hw.metrics import counters
 from tilewright.hw.regs import MAGIC, Error, registers
-from tilewright.hw.units import counters
 from tilewright.runtime import session as module
 from tilewright.runtime.device import Stats
 from tilewright.runtime.session import Session

@@ -9,10 +9,10 @@ import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ExecutionError
-from tilewright.hw.isa import OPERATIONS, AluOp, Isa, Mem, Op, Queue, entry_bytes, room
+from tilewright.hw.isa import MICRO_OPS, OPERATIONS, AluOp, Isa, Mem, Op, Queue, entry_bytes, nop_of, room
 from tilewright.sim.dram import Dram
 from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.random_programs import ODD, ROWS
+from tilewright.sim.random_programs import ODD, ODD_TWO, ROWS
 from tilewright.sim.rtl import RtlDevice
 from tilewright.sim.spec import SpecDevice
 
@@ -23,6 +23,7 @@ ISSUES = 3000  # of one instruction, at most
 CHANCES = (0, 0, 0.002, 0.02, 0.1)  # that a field has any value, in all instructions of one program
 KINDS = [Op.LOAD] * 4 + [Op.LOADP] * 2 + [Op.STORE] * 3 + [Op.GEMM] * 3 + [Op.ALU] * 3 + [Op.DWGEMM] * 2
 MEMS = [Mem.ACC, Mem.ACC, Mem.UOP, Mem.UOP, Mem.ACC8, Mem.INP, Mem.WGT, Mem.PAR]
+TERNARY = [Op.TERNARY] * 6, [Mem.TUOP, Mem.TUOP, Mem.TWGT]  # of configurations with that unit
 
 
 class Writer:
@@ -31,6 +32,8 @@ class Writer:
     def __init__(self, cfg, seed):
         self.cfg, self.isa, self.rng = cfg, Isa(cfg), np.random.default_rng(seed)
         self.chance = float(self.rng.choice(CHANCES))
+        kinds, mems = TERNARY if "ternary" in cfg.units else ([], [])
+        self.kinds, self.mems = KINDS + kinds, MEMS + mems
         self.image = self.rng.integers(0, 256, SIZE, np.uint8)
         self.image[UOPS_AT : UOPS_AT + 4 * UOPS] = self.micro_ops()
 
@@ -58,16 +61,16 @@ class Writer:
         sram, dram = self.below(room(self.cfg, mem) // 2), where * span + self.below(span - 50)
         if where and self.below(2):  # a place that many instructions store to or load from
             dram = where * span + self.below(256 // entry_bytes(self.cfg, mem))
-        if mem == Mem.UOP:
+        if mem in MICRO_OPS:
             sram, dram = self.below(12), UOPS_AT // 4 + self.below(20)
         return {
-            "mem": mem,
+            "mem": mem.id,
             "sram_base": self.value(fields["sram_base"], sram),
             "dram_base": self.value(fields["dram_base"], dram),
         }
 
     def load(self, fields):
-        mem = MEMS[self.below(len(MEMS))]
+        mem = self.mems[self.below(len(self.mems))]
         f = self.place(fields, mem, self.below(2))
         small = 3 if mem == Mem.PAR else 7
         f |= {name: self.value(fields[name], self.below(small)) for name in ("y_size", "x_size", "x_stride")}
@@ -114,22 +117,37 @@ class Writer:
             f["reset"] = 0
         return f
 
+    def ternary(self, fields):
+        """As `loops`, mostly within the first plane of a bank."""
+        f = self.loops(fields)
+        return f | {"dst_in": self.below(2), "dst_out": 0} if self.below(16) else f
+
     def instruction(self):
         """(format, fields) of one that can be decoded."""
         while True:
-            op = KINDS[self.below(len(KINDS))]
+            op = self.kinds[self.below(len(self.kinds))]
             name = "STOREQ" if op == Op.STORE and self.below(2) else op.name
             fields = self.isa.formats[name].fields
-            make = {Op.LOAD: self.load, Op.LOADP: self.load, Op.STORE: self.store}.get(op, self.loops)
-            f = {**make(fields), "op": op, **dict.fromkeys(("pop_prev", "pop_next", "push_prev", "push_next"), 0)}
+            make = {Op.LOAD: self.load, Op.LOADP: self.load, Op.STORE: self.store, Op.TERNARY: self.ternary}
+            f = {
+                **make.get(op, self.loops)(fields),
+                "op": op,
+                **dict.fromkeys(("pop_prev", "pop_next", "push_prev", "push_next"), 0),
+            }
             if not self.isa.undecodable(f):
                 return name, f
 
     def program(self):
-        """(memory, address, count): instructions that execute one after the other, whatever their queues."""
-        insns, nop = [], {"op": Op.LOAD, "mem": Mem.UOP}
+        """(memory, address, count): instructions that execute one after the other, whatever their queues.
+
+        Unit ternary has its tokens from STORE, and through it from the compute queue.
+        """
+        insns, nop, store = [], {"op": Op.LOAD, "mem": Mem.UOP}, {"op": Op.STORE, "mem": Mem.OUT}
         start = {"op": Op.LOAD, "mem": Mem.UOP, "dram_base": UOPS_AT // 4, "x_size": min(UOPS, self.cfg.uop_depth)}
         insns.append(("LOAD", start))
+        if "ternary" in self.cfg.units:
+            insns.append(("LOAD", start | {"mem": Mem.TUOP.id, "push_next": 1}))
+            insns.append(("LOAD", nop | {"pop_prev": 1}))
         for _ in range(5 + self.below(35)):
             name, f = self.instruction()
             queue = self.isa.queue(f)
@@ -138,6 +156,8 @@ class Writer:
                 continue
             there, back = ("prev", "next") if queue == Queue.LOAD else ("next", "prev")
             insns.append(("LOAD", nop | {f"push_{there}": 1}))
+            if queue == Queue.TERNARY:
+                insns.append(("STORE", store | {"pop_prev": 1, "push_next": 1}))
             first = len(insns)
             insns.append((name, f))
             for _ in range(self.below(4) if self.below(2) else 0):  # nothing orders those but their queue
@@ -146,6 +166,8 @@ class Writer:
                     insns.append((name, f))
             insns[first] = insns[first][0], insns[first][1] | {f"pop_{back}": 1}
             insns[-1] = insns[-1][0], insns[-1][1] | {f"push_{back}": 1}
+            if queue == Queue.TERNARY:
+                insns.append(("STORE", store | {"pop_next": 1, "push_prev": 1}))
             insns.append(("LOAD", nop | {f"pop_{there}": 1}))
         insns.append(("FINISH", {"op": Op.FINISH}))
         words = np.concatenate([self.isa.formats[name].encode(1, **f) for name, f in insns])
@@ -175,10 +197,7 @@ def idle(isa, image, address, k):
     words = image[address + 16 * k : address + 16 * k + 16].view("<u8").reshape(1, 2)
     (f,) = isa.decode(words)
     tokens = {name: f[name] for name in ("pop_prev", "pop_next", "push_prev", "push_next")}
-    name, mem = {Queue.LOAD: ("LOAD", Mem.INP), Queue.COMPUTE: ("LOAD", Mem.UOP), Queue.STORE: ("STORE", Mem.OUT)}[
-        isa.queue(f)
-    ]
-    words[:] = isa.formats[name].encode(1, op=Op[name], mem=mem, **tokens)
+    words[:] = isa.formats[nop_of(isa.queue(f)).format].encode(1, **nop_of(isa.queue(f)).fields, **tokens)
 
 
 def is_an_error_too(model, image, address, count, first, found):
@@ -216,7 +235,7 @@ def compare(cfg, seeds, other):
 
 
 @pytest.mark.parametrize("other", [definition, pytest.param(circuit, marks=needs_compiler)])
-@pytest.mark.parametrize("cfg", [PRESETS["tiny"], ODD, ROWS], ids=lambda c: c.name)
+@pytest.mark.parametrize("cfg", [PRESETS["tiny"], ODD, ROWS, PRESETS["tiny_two"]], ids=lambda c: c.name)
 def test_both_end_alike(cfg, other):
     well = compare(cfg, range(150), other)
     assert 30 < well < 120
@@ -225,6 +244,6 @@ def test_both_end_alike(cfg, other):
 @pytest.mark.slow
 @pytest.mark.parametrize("other", [definition, pytest.param(circuit, marks=needs_compiler)])
 @pytest.mark.parametrize("chunk", range(10))
-@pytest.mark.parametrize("cfg", [PRESETS["tiny"], ODD], ids=lambda c: c.name)
+@pytest.mark.parametrize("cfg", [PRESETS["tiny"], ODD, PRESETS["tiny_two"], ODD_TWO], ids=lambda c: c.name)
 def test_both_end_alike_on_many(cfg, chunk, other):
     compare(cfg, range(1000 + 200 * chunk, 1200 + 200 * chunk), other)

@@ -23,8 +23,8 @@ _TILE = 128  # entries: enough to hide what an instruction costs, and few enough
 
 
 def possible(cfg: Config) -> bool:
-    """True where the configuration has what `lower` needs."""
-    return {"depthwise", "overwrite", "requant"} <= cfg.extensions
+    """True where the configuration has what `lower` needs: two slots for an entry of each operand among them."""
+    return {"depthwise", "overwrite", "requant"} <= cfg.extensions and cfg.inp_depth >= 4
 
 
 def lower(rec: Recording, op: g.Add, form: WeightedSum) -> None:

@@ -66,6 +66,11 @@ class Unit:
         self.weights, self.slots = weights, slots
         self.step, self.per_group, self.apart = extents  # groups of a tile, blocks of a group, entries between these
 
+    @property
+    def most(self) -> int:
+        """Output blocks of a part, at most."""
+        return min(self.step * self.per_group, len(self.blocks))
+
     def groups(self, part: int) -> range:
         """The groups of a part of the output's blocks."""
         every = -(-len(self.blocks) // self.per_group)
@@ -97,7 +102,7 @@ class Kernel:
         own = len(op.weight) - op.ternary
         self.units = [*self._gemm(chip, weight[:own]), *self._ternary(chip, weight[own:])]
         self.parameters = channel_parameters(rec, op, op.corrected_bias)
-        every, each = self.work.gemm + self.work.ternary, sum(u.step * u.per_group for u in self.units)
+        every, each = self.work.gemm + self.work.ternary, sum(unit.most for unit in self.units)
         self.at_once = every <= cfg.par_entries  # whether the parameters of all blocks are loaded together
         size = every if self.at_once else each
         self.par = self._slots(chip, Mem.PAR, size, 1 if self.at_once else cfg.par_entries // size)

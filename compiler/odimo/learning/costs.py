@@ -7,7 +7,7 @@ cycles; the weights carry no gradient, so that the faster unit is not rewarded f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..tables import SHARED, Costs, LayerCost, Power, UnitTable
@@ -42,15 +42,19 @@ def layer_times(cost: LayerCost, counts: Any) -> Any:
 
 def together(cost: LayerCost, times: Any, counts: Any) -> Any:
     """The cycles of a layer from those of its units for `counts` channels."""
-    if cost.combine == SHARED:
-        return times.sum()
-    return smooth_maximum(times) + interpolated(cost.excess, counts[-1], linear=False)
+    whole = times.sum() if cost.combine == SHARED else smooth_maximum(times)
+    return whole + interpolated(cost.excess, counts[-1], linear=False)
 
 
 def latency(costs: Costs, counts: Mapping[str, Any]) -> Any:
     """Cycles of all layers; `counts` by layer are tensors (units,)."""
     layers = [(cost, counts[name]) for name, cost in costs.items()]
     return torch.stack([together(cost, layer_times(cost, each), each) for cost, each in layers]).sum()
+
+
+def value(cost: LayerCost, counts: Sequence[float]) -> float:
+    """The cycles of one layer by its term, for so many channels on each unit."""
+    return float(latency({"": cost}, {"": torch.tensor(counts, dtype=torch.float64)}))
 
 
 def energy(costs: Costs, counts: Mapping[str, Any], power: Power) -> Any:

@@ -91,6 +91,15 @@ def _dequantize(op: g.Dequantize, x: Any) -> Any:
     return (x - op.x.zero_point).float() * torch.tensor(op.x.scale, dtype=torch.float32)
 
 
+def _cut(op: g.StridedSlice, x: Any) -> Any:
+    ends = (first + n for first, n in zip(op.begin, op.output.shape))
+    return x[(slice(None), *(slice(*pair) for pair in list(zip(op.begin, ends))[1:]))]
+
+
+def _join(op: g.Concat, *x: Any) -> Any:
+    return torch.cat(x, op.axis)
+
+
 def _reshape(op: g.Reshape, x: Any) -> Any:
     return x.reshape(len(x), *op.output.shape[1:])
 
@@ -98,10 +107,12 @@ def _reshape(op: g.Reshape, x: Any) -> Any:
 _OPERATORS: dict[type, Callable[..., Any]] = {
     g.Add: _add,
     g.AveragePool: _mean,
+    g.Concat: _join,
     g.Dequantize: _dequantize,
     g.MaxPool: _max,
     g.QConv2d: _linear,
     g.QDense: _linear,
     g.Quantize: _quantize,
     g.Reshape: _reshape,
+    g.StridedSlice: _cut,
 }

@@ -11,7 +11,8 @@ from ..integers import IntegerNetwork, IntegerNode
 from .backend import torch
 from .layers import Mapped, MappedConv2d
 from .network import FLATTEN, LAYER, MappedNetwork, Node
-from .quantisers import Unsigned, weight_integers
+from .quantisers import Unsigned
+from .types import TypedConv2d
 
 FLAT = 1e-6  # a smaller factor of batch normalisation makes a channel constant
 LARGEST = 2**30  # of a bias, so that no sum of products leaves int32
@@ -51,7 +52,7 @@ def _layer(network: MappedNetwork, node: Node) -> dict[str, Any]:
     """Weights, scales and biases of a layer with the batch normalisation behind it."""
     layer: Mapped = network.layers[node.part]
     assert layer.chosen is not None
-    weight, scale = weight_integers(layer.weight, layer.chosen)
+    weight, scale = layer.integers()
     factor = torch.ones(len(weight))
     offset = torch.zeros(len(weight)) if layer.bias is None else layer.bias
     if node.part in network.norms:
@@ -71,6 +72,8 @@ def _layer(network: MappedNetwork, node: Node) -> dict[str, Any]:
         "weight_scale": scale.float().numpy(),
         "bias": bias.to(torch.int32).numpy(),
     }
+    if isinstance(layer, TypedConv2d):
+        found["depthwise"] = layer.last_depthwise
     if isinstance(layer, MappedConv2d):
         found |= {"strides": layer.stride, "pads": layer.padding, "dilations": layer.dilation}
     return found

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..mapping import GEMM, TERNARY, UNITS
 from .backend import F, torch
-from .quantisers import int8, ternary
+from .quantisers import int8, ternary, weight_integers
 
 __all__ = ["GEMM", "TERNARY", "UNITS", "Mapped", "MappedConv2d", "MappedLinear"]
 
@@ -19,8 +19,11 @@ __all__ = ["GEMM", "TERNARY", "UNITS", "Mapped", "MappedConv2d", "MappedLinear"]
 class Mapped(torch.nn.Module):
     """Base: weights (O, ...), an optional bias (O,), theta (2, O), and what the shares are made of.
 
-    Shares are the softmax of theta by `temperature`, or, once `assign` was called, ones and zeros.
+    Shares are the softmax of theta by `temperature`, or, once `assign` was called, ones and zeros. A class whose layers
+    have no choice is not `free`; `grouped` are those whose channels are brought into an order by their choice.
     """
+
+    free = grouped = True
 
     def __init__(self, weight: Any, bias: Any) -> None:
         super().__init__()
@@ -42,6 +45,11 @@ class Mapped(torch.nn.Module):
         """(2,): the number of channels on each unit, not necessarily whole."""
         return self.shares.sum(1)
 
+    @property
+    def preference(self) -> Any:
+        """(O,): above 0 for the ternary unit."""
+        return self.theta[1] - self.theta[0]
+
     def assign(self, chosen: Any) -> None:
         """Fix the choice: bool (O,), True for channels on the ternary unit."""
         self.chosen = torch.as_tensor(chosen, dtype=torch.bool)
@@ -54,6 +62,10 @@ class Mapped(torch.nn.Module):
             return ternary(self.weight)
         digital, two_bits = (share.reshape(-1, *(1,) * (self.weight.ndim - 1)) for share in self.shares)
         return digital * int8(self.weight) + two_bits * ternary(self.weight)
+
+    def integers(self) -> tuple[Any, Any]:
+        """(integers (O, ...), scales (O,)) of the chosen weights."""
+        return weight_integers(self.weight, self.chosen)
 
 
 class MappedConv2d(Mapped):

@@ -87,13 +87,13 @@ class MappedNetwork(torch.nn.Module):
         return next(node for node in self.nodes if node.name == name)
 
     def mapped(self) -> Iterator[tuple[str, Mapped]]:
-        """(name, layer) of the layers, in order."""
+        """(name, layer) of the layers that have a choice, in order."""
         for node in self.nodes:
-            if node.kind == LAYER:
+            if node.kind == LAYER and self.layers[node.part].free:
                 yield node.name, self.layers[node.part]
 
     def sizes(self) -> dict[str, int]:
-        """The number of output channels of each layer."""
+        """The number of output channels of each layer that has a choice."""
         return {name: len(layer.weight) for name, layer in self.mapped()}
 
     def counts(self) -> dict[str, Any]:
@@ -105,15 +105,15 @@ class MappedNetwork(torch.nn.Module):
         roots: dict[str, set[str]] = {INPUT: set()}
         for node in self.nodes:
             if node.kind == LAYER:
-                roots[node.name] = {node.name}
+                roots[node.name] = {node.name} if self.layers[node.part].grouped else set()
                 continue
             group = set().union(*(roots[name] for name in node.inputs))
             roots |= {name: group for name, others in roots.items() if others & group} | {node.name: group}
         return [list(group) for group in {tuple(sorted(group)) for group in roots.values()} if len(group) > 1]
 
     def preference(self) -> dict[str, np.ndarray]:
-        """By layer, (O,): theta of the ternary unit less that of GEMM."""
-        return {name: (layer.theta[1] - layer.theta[0]).detach().numpy() for name, layer in self.mapped()}
+        """By layer, (O,): above 0 for the second side of the choice, the ternary unit."""
+        return {name: layer.preference.detach().numpy() for name, layer in self.mapped()}
 
     def assign(self, mapping: Mapping[str, np.ndarray] | None) -> None:
         """Fix every layer's choice; None frees it again."""

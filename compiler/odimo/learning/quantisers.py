@@ -52,6 +52,12 @@ def ternary(weight: Any) -> Any:
     return through(weight, signs * scale)
 
 
+def int8_integers(weight: Any) -> tuple[Any, Any]:
+    """(integers (O, ...), scales (O,)) of weights that are all int8."""
+    scale = int8_scale(weight)
+    return torch.round(weight / scale), scale.flatten()
+
+
 def weight_integers(weight: Any, is_ternary: Any) -> tuple[Any, Any]:
     """(integers (O, ...), scales (O,)) of trained weights; `is_ternary` (O,) says which channels are."""
     signs, ternary_scale = ternary_parts(weight)

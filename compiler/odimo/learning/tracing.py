@@ -5,17 +5,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ....hw.errors import UnsupportedError
+from ..alternatives import TYPE, UNIT
 from .backend import torch
 from .layers import MappedConv2d, MappedLinear
 from .network import ADD, FLATTEN, INPUT, LAYER, MAX_POOL, MEAN_POOL, MappedNetwork, Node
 from .quantisers import INT8_MOST, Signed, Unsigned
+from .types import TYPES
 
-_LAYERS = {torch.nn.Conv2d: MappedConv2d, torch.nn.Linear: MappedLinear}
+_LAYERS = {UNIT: {torch.nn.Conv2d: MappedConv2d, torch.nn.Linear: MappedLinear}, TYPE: TYPES}
 _RECTIFIERS = (torch.nn.ReLU, torch.nn.ReLU6)
 _NOTHING = (torch.nn.Identity, torch.nn.Dropout, torch.nn.Dropout2d)
 _FUNCTIONS = {
@@ -30,8 +33,10 @@ _FUNCTIONS = {
 }
 
 
-def trace(model: Any, images: np.ndarray) -> MappedNetwork:
+def trace(model: Any, images: np.ndarray, choice: str = UNIT) -> MappedNetwork:
     """The network of `model`, for float32 images like `images` (N, C, H, W), whose range sets the input's step.
+
+    Its channels choose between the `ALTERNATIVES` of `choice`.
 
     Raises `UnsupportedError` that names an operation that it cannot have.
     """
@@ -42,7 +47,7 @@ def trace(model: Any, images: np.ndarray) -> MappedNetwork:
         raise UnsupportedError(
             f"torch.fx cannot trace the model ({text[0][:150]}); write it without branches"
         ) from None
-    found = _Tracer(graph)
+    found = _Tracer(graph, _LAYERS[choice])
     for node in graph.graph.nodes:
         found.take(node)
     scale = input_scale(images)
@@ -63,8 +68,8 @@ def input_scale(images: np.ndarray) -> float:
 class _Tracer:
     """Takes the nodes of torch.fx one by one; `names` has the node that holds each one's result."""
 
-    def __init__(self, module: Any) -> None:
-        self.module = module
+    def __init__(self, module: Any, layers: Mapping[Any, Callable[[Any], Any]]) -> None:
+        self.module, self.layers = module, layers
         self.nodes: list[Node] = []
         self.parts: dict[str, dict[str, Any]] = {"layers": {}, "norms": {}, "activations": {}}
         self.names: dict[Any, str] = {}
@@ -87,7 +92,7 @@ class _Tracer:
 
     def _module(self, node: Any, module: Any) -> None:
         source, name = self._source(node), str(node.target)
-        made = next((mapped for kind, mapped in _LAYERS.items() if type(module) is kind), None)
+        made = next((mapped for kind, mapped in self.layers.items() if type(module) is kind), None)
         if made is not None:
             grouped = getattr(module, "groups", 1) != 1 or isinstance(getattr(module, "padding", 0), str)
             self._expect(not grouped, node, "is a convolution with groups, or with padding by name")

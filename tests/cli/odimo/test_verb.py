@@ -5,6 +5,13 @@ Training needs torch and scikit-learn: `make test-torch` has an environment with
 
 import importlib.util
 import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -26,7 +33,7 @@ def points(outcome):
 
 def test_a_smoke_run_of_digits(tilewright, tmp_path, trains):
     """An epoch of each phase: the device has torch's integers for all images, a second start takes what is there."""
-    arguments = ["odimo", "--epochs", "1,1,1", "--seeds", "1", "--lambda", "5", "--jobs", "0", "-o", str(tmp_path)]
+    arguments = ["odimo", "--epochs", "1,1,1", "--seeds", "1", "--lambda", "5", "--jobs", "1", "-o", str(tmp_path)]
     first = tilewright(*arguments, "--json")
     assert first.status == 0, first.err
     found, means = points(first)
@@ -35,6 +42,20 @@ def test_a_smoke_run_of_digits(tilewright, tmp_path, trains):
     assert all((tmp_path / point["program"]).exists() for point in found["points"])
     again = tilewright(*arguments)
     assert again.status == 0 and "597 of 597" in again.out and "not measured" in again.out
+
+
+def test_a_smoke_run_of_types(tilewright, tmp_path, trains):
+    """An epoch of each phase, standard channels against depthwise ones: integers equal, fewer cycles than standard."""
+    arguments = ["--choice", "type", "--config", "tiny", "--epochs", "1,1,1", "--seeds", "1", "--lambda", "5"]
+    arguments += ["--jobs", "1", "-o", str(tmp_path)]
+    first = tilewright("odimo", *arguments, "--json")
+    assert first.status == 0, first.err
+    found, means = points(first)
+    assert found["choice"] == "type" and list(means) == ["all-conv", "lambda 5", "all-depthwise", "min-cost"]
+    assert means["lambda 5"]["cycles"] < means["all-conv"]["cycles"]
+    assert all((tmp_path / point["program"]).exists() for point in found["points"])
+    again = tilewright("odimo", *arguments)
+    assert again.status == 0 and "of all-conv %" in again.out and "depthwise channels %" in again.out
 
 
 @pytest.mark.slow
@@ -49,13 +70,45 @@ def test_a_reduced_run_of_digits(tilewright, tmp_path, trains):
     assert cycles[0] > cycles[1] >= cycles[2] and min(means[name]["accuracy"] for name in FULL[:3]) > 85
 
 
+@pytest.mark.slow
+def test_a_killed_run_repeats_no_finished_job(tmp_path, trains):
+    """SIGKILL once three jobs are stored: the next start leaves their rows as they are, and writes the front."""
+    command = [str(Path(sys.executable).with_name("tilewright")), "odimo", "--epochs", "1,1,1", "--seeds", "2"]
+    command += ["--lambda", "5", "-o", str(tmp_path)]
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 120
+    while time.monotonic() < until and len(stored(tmp_path)) < 3:
+        time.sleep(0.05)
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait()
+    before = stored(tmp_path)
+    assert len(before) >= 3 and not (tmp_path / "front.json").exists()
+    assert subprocess.run(command, stdout=subprocess.DEVNULL).returncode == 0
+    assert before == stored(tmp_path)[: len(before)]
+    found = json.loads((tmp_path / "front.json").read_text())
+    assert len(found["points"]) == 10 and all((tmp_path / point["program"]).exists() for point in found["points"])
+
+
+def stored(folder):
+    """(row, key) of the results in a folder's database; a key that is written again gets another row."""
+    if not (folder / "results.db").exists():
+        return []
+    try:
+        with sqlite3.connect(f"file:{folder / 'results.db'}?mode=ro", uri=True) as connection:
+            return connection.execute("SELECT rowid, key FROM results ORDER BY rowid").fetchall()
+    except sqlite3.OperationalError:  # the table is not there yet
+        return []
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "text"),
     [
         (["--epochs", "3,4"], 2, "--epochs 3,4: give three whole numbers"),
         (["--epochs", "a,b,c"], 2, "--epochs a,b,c: give three whole numbers"),
         (["--lambda", "-1"], 2, "--lambda"),
+        (["--jobs", "0"], 2, "--jobs"),
         (["--config", "none"], 1, "none"),
+        (["--choice", "size"], 2, "--choice"),
     ],
 )
 def test_what_it_refuses(tilewright, tmp_path, arguments, status, text):

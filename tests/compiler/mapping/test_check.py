@@ -70,6 +70,16 @@ def test_units(graph):
     layers = {"qconv2d0": {"gemm": (0, 1, 2), "ternary": (3,)}}
     text = refused(graph, layers, PRESETS["pynq_z1"], UnsupportedError)
     assert "is mapped to unit ternary, which configuration pynq_z1 lacks: it has gemm alone" in text
+    assert "unknown unit 'GEMM'" in refused(graph, {"qconv2d0": {"GEMM": (0,)}})
+    refused(graph, {"qconv2d0": {"x" * 999: (0,)}})
+
+
+def test_channels_of_any_size(graph):
+    assert "channels 1000000 are unknown" not in (text := refused(graph, {"qconv2d0": {"gemm": (10**6,)}}))
+    assert "channel 1000000 is unknown" in text
+    refused(graph, {"qconv2d0": {"gemm": tuple(10**400 + k for k in range(9))}})
+    assert "channels 0, 1, 2, 3 are not mapped" in refused(graph, {"qconv2d0": {}})
+    assert "channels 0, 1, 2, 3 are not mapped" in refused(graph, {"qconv2d0": {"gemm": (), "ternary": ()}})
 
 
 def test_layers_that_cannot_be_split(graph, net):

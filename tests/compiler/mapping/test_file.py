@@ -1,5 +1,7 @@
 """compiler/mapping/file.py: files of mappings, and what is none."""
 
+from typing import Any, cast
+
 import pytest
 
 from tilewright.compiler.mapping import ChannelMapping, read_mapping, write_mapping
@@ -44,6 +46,19 @@ def test_digests_do_not_depend_on_the_order():
         ('{"version": 1, "layers": {"a": {"gemm": [0.5]}}}', InputError, "layer 'a': channels of 'gemm' must be"),
         ('{"version": 1, "layers": {"a": {"gemm": [-1]}}}', InputError, "must be a list of whole numbers from 0 on"),
         ('{"version": 1, "layers": {"a": {"gemm": 1}}}', InputError, "must be a list of whole numbers"),
+        ('{"version": 1, "layers": {"a": {"gemm": [true]}}}', InputError, "must be a list of whole numbers"),
+        ('{"version": 1, "layers": {"a": {"gemm": ["0"]}}}', InputError, "must be a list of whole numbers"),
+        ('{"version": 1, "layers": {"a": {"gemm": [[0]]}}}', InputError, "must be a list of whole numbers"),
+        ('{"version": 1, "layers": {"a": {"gemm": null}}}', InputError, "must be a list of whole numbers"),
+        ('{"version": 1, "layers": {"a": {}, "a": {}}}', InputError, "'a' stands twice in one object"),
+        ('{"version": 1, "layers": {"a": {"gemm": [0], "gemm": [1]}}}', InputError, "'gemm' stands twice"),
+        ('{"version": 1, "layers": null}', InputError, "`layers` must give an object of units"),
+        ('{"version": 1, "layers": {}, "more": 1}', InputError, "must be an object with `version` and `layers`"),
+        ('{"version": "1", "layers": {}}', InputError, "version is '1'; this release reads version 1"),
+        ("", FileError, "is no JSON file"),
+        ('{"version": 1, "layers": {"a": {"gemm": [' + "9" * 5000 + "]}}}", FileError, "is no JSON file"),
+        ('{"version": 1, "layers": {"' + "a" * 999 + '": {"gemm": 1}}}', InputError, "channels of 'gemm' must be"),
+        ('{"version": [' + "1," * 999 + '1], "layers": {}}', InputError, "version is [1, 1"),
     ],
 )
 def test_other_files(tmp_path, text, error, said):
@@ -51,7 +66,20 @@ def test_other_files(tmp_path, text, error, said):
     path.write_text(text)
     with pytest.raises(error) as caught:
         read_mapping(path)
-    assert said in str(caught.value) and str(caught.value).startswith(str(path)) and "\n" not in str(caught.value)
+    text = str(caught.value)
+    assert said in text and text.startswith(str(path)) and "\n" not in text and len(text) <= 300 + len(str(path))
+
+
+def test_values_of_python():
+    for value, said in (
+        (5, "mapping: must be an object"),
+        (None, "mapping: must be an object"),
+        ({"version": 1, "layers": {1: {"gemm": [0]}}}, "mapping: 1 is no name"),
+        ({"version": 1, "layers": {"a": {None: [0]}}}, "layer 'a': None is no name"),
+    ):
+        with pytest.raises(InputError, match=said):
+            ChannelMapping.of(cast(Any, value))
+    assert ChannelMapping.of({"version": 1, "layers": {"a": {"gemm": range(2)}}}).layers == {"a": {"gemm": (0, 1)}}
 
 
 def test_missing_and_large_files(tmp_path):

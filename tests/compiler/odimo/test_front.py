@@ -61,7 +61,7 @@ def test_points_means_and_front(played, tmp_path):
     first, last = found.means[0], found.means[-1]
     assert (first.accuracy, first.lowest, first.highest, first.cycles) == (98.5, 98, 99, 1000.5)
     assert [one.on_front for one in found.means] == [True, True, True, False]
-    assert last.energy < first.energy and last.ternary_share == 1 and found.equal
+    assert last.energy < first.energy and last.share == 1 and found.equal
     assert found.points[2].program == "digits-lambda-0.1-seed-0.tw"
     assert found.points[0].channels == {"a": {"gemm": 8, "ternary": 0}}
 

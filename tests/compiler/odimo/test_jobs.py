@@ -9,6 +9,7 @@ import pytest
 
 from tilewright.compiler.odimo import jobs
 from tilewright.compiler.odimo import mapping as m
+from tilewright.compiler.odimo.alternatives import ALTERNATIVES, TYPE, UNIT
 from tilewright.compiler.odimo.integers import IntegerNetwork
 from tilewright.compiler.odimo.measure import LayerShape
 from tilewright.compiler.odimo.recipe import Recipe
@@ -56,15 +57,18 @@ def test_keys_name_all_that_a_result_depends_on():
     assert len({first.key, *(jobs.Train(**facts | other).key for other in others)}) == 1 + len(others)
     assert jobs.Train(**{**facts, "state": "b"}).key == first.key  # the state is that of its warm-up
     shape = LayerShape((4, 4, 4), 8)
-    assert jobs.Layer(TWO, shape).key != jobs.Layer(load_config("tiny"), shape).key
+    tables = jobs.Layer(TWO, shape), jobs.Layer(load_config("tiny"), shape), jobs.Layer(TWO, shape, TYPE)
+    assert len({table.key for table in tables}) == 3
 
 
 def test_baselines():
     sizes, tables = dict.fromkeys("abc", 8), dict.fromkeys("abc", COST)
-    found = {kind: m.counts(jobs.baseline(kind, sizes, tables, 4)) for kind in jobs.BASELINES}
+    found = {kind: m.counts(jobs.baseline(kind, sizes, tables, 4)) for kind in ALTERNATIVES[UNIT].baselines}
     assert found["all-8bit"] == dict.fromkeys("abc", (8, 0)) and found["all-ternary"] == dict.fromkeys("abc", (0, 8))
     assert found["io-8bit"] == {"a": (8, 0), "b": (0, 8), "c": (8, 0)}
     assert found["min-cost"] == dict.fromkeys("abc", (4, 4))
+    found = {kind: m.counts(jobs.baseline(kind, sizes, tables, 4)) for kind in ALTERNATIVES[TYPE].baselines}
+    assert found["all-conv"] == dict.fromkeys("abc", (8, 0)) and found["all-depthwise"] == dict.fromkeys("abc", (0, 8))
 
 
 def test_labels():

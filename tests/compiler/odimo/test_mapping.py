@@ -49,3 +49,4 @@ def test_min_cost_takes_the_fastest_split_and_of_equal_ones_that_with_more_int8(
 
 def test_channels_are_named_by_unit():
     assert m.channels({"a": np.array([True, False, True])}) == {"a": {"gemm": [1], "ternary": [0, 2]}}
+    assert m.channels({"a": np.array([False, True])}, ("conv", "depthwise")) == {"a": {"conv": [0], "depthwise": [1]}}

@@ -3,9 +3,9 @@
 import pytest
 
 from tilewright.hw.config import ISA_VERSION, PRESETS
+from tilewright.hw.metrics import counters as counters_of
 from tilewright.hw.regs import MAGIC, REGISTERS, Error
 from tilewright.hw.rtl.csr import Counters, Csr
-from tilewright.hw.units import counters as counters_of
 
 CFG = PRESETS["tiny"]
 COUNTERS = ("CYCLES", *counters_of(CFG))

@@ -8,14 +8,24 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import AccessError, DeadlockError, ExecutionError, TokenError
 from tilewright.hw.isa import Isa, Mem, Op
+from tilewright.runtime.loader import run
+from tilewright.sim.dram import Dram
 from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.random_programs import random_case
+from tilewright.sim.random_programs import ODD_TWO, Recorder, random_case
 from tilewright.sim.rtl.device import RtlDevice
 from tilewright.sim.spec import SpecDevice
 
 TWO = PRESETS["tiny_two"]
 ISA = Isa(TWO)
 FAR = 1 << 24
+SMALL = {"block_in": 2, "block_out": 2, "acc_bytes": 512, "par_entries": 1, "ppu_lanes": 2}
+SMALL |= dict.fromkeys(("twgt_bytes", "uop_bytes", "inp_bytes", "wgt_bytes"), 64)
+SHALLOW = {"token_depth": 1, "queue_depth": 4}
+OTHERS = [
+    TWO.replace(name="least_two", **SMALL, **SHALLOW, extensions=TWO.extensions - {"depthwise"}),
+    TWO.replace(name="shallow_two", **SHALLOW),
+    ODD_TWO,
+]
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
 
@@ -108,3 +118,31 @@ def test_a_nop_of_the_queue_passes_tokens(two):
     stats = two.run_image(image.copy(), address, count)
     assert stats.insns == ModelDevice(TWO).run_image(image.copy(), address, count).insns
     assert stats.counters["TERNARY_INSNS"] == 2
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_more_micro_ops_than_the_buffer_holds(two, overwrite):
+    """They are cut into instructions, and each accumulator ends with what it is given last."""
+    to, count = Recorder(TWO, 5), 8193
+    to.load(Mem.INP, 0, 0, x=16)
+    to.load(Mem.TWGT, 0, 0, x=16)
+    to.ternary([(4, TWO.bank_depth, 0, 0), (TWO.plane_depth, 1, 0, 0)], np.zeros((1, 3), int), reset=True)
+    dst = to.rng.integers(0, 4, count) * TWO.bank_depth + to.rng.integers(0, TWO.plane_depth - 1, count)
+    uops = np.stack([dst, to.rng.integers(0, 15, count), to.rng.integers(0, 16, count)], 1)
+    to.ternary([(2, 1, 1, 0)], uops, overwrite=overwrite)
+    to.store(0, 0, x=TWO.acc_depth)
+    launch = to.program.finish()
+    results = [run(launch, to.inputs, device)[0]["out"] for device in (SpecDevice(TWO), ModelDevice(TWO), two)]
+    assert results[0].any() and all(np.array_equal(results[0], other) for other in results[1:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cfg", OTHERS, ids=lambda cfg: cfg.name)
+def test_random_programs_of_other_sizes_equal_the_definition(cfg):
+    circuit, spec = RtlDevice(cfg, dram=Dram.random(3)), SpecDevice(cfg)
+    for seed in range(3000, 3040):
+        image, address, count = random_case(cfg, seed)
+        expected, got = image.copy(), image.copy()
+        spec.run_image(expected, address, count)
+        circuit.run_image(got, address, count)
+        assert np.array_equal(expected, got), f"seed {seed}"

@@ -84,3 +84,9 @@ def test_what_is_skipped_comes_in_any_collection():
     for skip in (("dma",), ["dma", "gemm"], {"dma"}, "dma", iter(["dma"])):
         assert column(PYNQ, "LOAD", skip, **TILE).work[0] == skipped
     assert column(PYNQ, "LOAD", **TILE).work[0] != skipped
+
+
+def test_a_unit_that_is_missing_has_no_entries():
+    """Four ternary weights are a byte; blocks of one value would have entries of a quarter of it."""
+    smallest = PYNQ.replace(block_in=1, block_out=1, inp_bytes=None, wgt_bytes=None, acc_bytes=None)
+    assert column(smallest, "LOAD", **TILE).bytes_moved[0] == 15

@@ -34,3 +34,10 @@ def test_what_lacks_an_extension_takes_the_alu(exact):
         launch = exact(operator(Add, (0.05, 0.08, 0.09), (1, 16, 4, 4)), cfg=cfg)
         isa = Isa(launch.cfg)
         assert "ALU.RESCALE" in {isa.mnemonic(fields) for fields in isa.decode(launch.insn)}
+
+
+def test_two_inputs_on_chip_are_too_few_for_two_slots(exact):
+    cfg = PRESETS["tiny"].replace(inp_bytes=64, block_in=32, block_out=32, wgt_bytes=1 << 14, acc_bytes=1 << 12)
+    launch = exact(operator(Add, (0.05, 0.08, 0.09), (1, 16, 4, 4)), cfg=cfg)
+    isa = Isa(launch.cfg)
+    assert cfg.inp_depth == 2 and "ALU.RESCALE" in {isa.mnemonic(fields) for fields in isa.decode(launch.insn)}

@@ -62,6 +62,17 @@ def test_several_blocks_at_once(exact, divided, others, ternary):
     exact(divided(conv(9, (7, 8), others + ternary), ternary), cfg=TINY)
 
 
+@pytest.mark.parametrize("c, size, ternary", [(4, (3, 3), 4), (32, (9, 10), 1), (8, (8, 10), 5)])
+def test_fewer_ternary_blocks_than_the_unit_makes_at_once(exact, divided, c, size, ternary):
+    """With parameters of as many blocks of the others as PAR has room for."""
+    exact(divided(conv(c, size, 44 + ternary, (5, 1), (1, 2), (1, 0, 1, 0)), ternary), cfg=TINY)
+
+
+def test_parameters_of_a_part_of_fewer_ternary_blocks_than_run_at_once(exact, divided):
+    """PAR has 8 entries: those of the tile's five blocks on GEMM and of one ternary block, which takes a group of 4."""
+    exact(divided(conv(4, (14, 14), 40), 4), cfg=TINY)
+
+
 @pytest.mark.parametrize(
     "facts",
     [

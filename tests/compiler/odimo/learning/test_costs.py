@@ -1,10 +1,12 @@
 """compiler/odimo/learning/costs.py: cost terms, their values and their gradients."""
 
+from dataclasses import replace
+
 import pytest
 
 from tilewright.compiler.odimo import tables
 from tilewright.compiler.odimo.learning import costs
-from tilewright.compiler.odimo.tables import SHARED, LayerCost, Power, UnitTable
+from tilewright.compiler.odimo.tables import OVERLAP, SHARED, LayerCost, Power, UnitTable
 
 torch = pytest.importorskip("torch")
 
@@ -53,12 +55,13 @@ def test_latency_of_layers_adds_up():
     assert float(costs.latency(layers, counts).detach()) == pytest.approx(404 + 505, rel=0.02)
 
 
-def test_the_excess_is_added_without_a_linear_term():
-    cost = LayerCost((DIGITAL, TERNARY), excess=UnitTable((0, 4, 8), (0.0, 50.0, 0.0)))
-    found = costs.latency({"a": cost}, {"a": at(4.0, 4.0)}) - costs.latency(
-        {"a": LayerCost((DIGITAL, TERNARY))}, {"a": at(4.0, 4.0)}
-    )
-    assert float(found.detach()) == pytest.approx(50)
+@pytest.mark.parametrize("combine", [OVERLAP, SHARED])
+def test_the_excess_is_added_without_a_linear_term(combine):
+    cost = LayerCost((DIGITAL, TERNARY), combine)
+    more = replace(cost, excess=UnitTable((0, 4, 8), (0.0, 50.0, 0.0)))
+    found = [costs.latency({"a": one}, {"a": at(4.0, 4.0)}) for one in (more, cost)]
+    assert float((found[0] - found[1]).detach()) == pytest.approx(50)
+    assert more.hard(4, 4) - cost.hard(4, 4) == 50
 
 
 def test_the_gradient_moves_channels_to_the_faster_unit():
@@ -71,3 +74,7 @@ def test_energy_is_the_model_s():
     layers, power = {"a": LayerCost((DIGITAL, TERNARY))}, Power((1.0, 0.5), 0.25)
     found = float(costs.energy(layers, {"a": at(8.0, 0.0)}, power).detach())
     assert found == pytest.approx(tables.energy(layers, {"a": (8.0, 0.0)}, power), rel=0.02)
+
+
+def test_the_value_of_a_layer_s_term():
+    assert costs.value(LayerCost((DIGITAL, TERNARY)), (8, 0)) == pytest.approx(808, rel=0.01)

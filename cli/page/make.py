@@ -1,0 +1,242 @@
+"""Runs a program once and collects what its report shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..options import DEFAULT_CONFIG, TIMED
+from ..where import Where
+from .result import VERSION, Report
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...compiler.network import Compiled
+    from ...runtime.executable import Executable
+    from ...runtime.loader import StepReport
+    from ...sim.dram import Dram
+
+_SEED = 0  # of random inputs
+_SMALL = 10_000_000  # multiply-accumulates and element operations that the definition executes in seconds
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """What is reported on: the file it came from, its executable, and of a network what compiled it."""
+
+    source: str
+    executable: Executable
+    contract: str
+    mapping: str | None = None
+    compiled: Compiled | None = None
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run: where, its inputs with their source, results and reports."""
+
+    where: Where
+    inputs: Mapping[str, np.ndarray]
+    given: str
+    outputs: Mapping[str, np.ndarray]
+    reports: Sequence[StepReport]
+
+
+def report(
+    model: str | Path | Executable,
+    config: str | None = None,
+    *,
+    on: str = "timing",
+    inputs: str | Path | None = None,
+    dram: str | None = None,
+    contract: str | None = None,
+    mapping: str | None = None,
+    compare: str | Path | None = None,
+) -> Report:
+    """Run `model` once on the device `on`, and report on it: a value that notebooks show as a page.
+
+    `model` is what `tilewright run` takes, or an `Executable`. `inputs` is a file of inputs, of which the first are
+    used, without it they are random numbers; `compare` an earlier report's JSON. Other arguments are as the options of
+    `tilewright run`.
+
+    >>> import tilewright as tw
+    >>> found = tw.report("examples/digits/digits.onnx")
+    >>> sum(row["cycles"] for row in found.data["operators"] if "cycles" in row) == found.cycles
+    True
+
+    Raises as `compile`, `load` and a run do, and `FileError` where `compare` is no report. The page needs the extra
+    `report`, the data do not.
+    """
+    from . import difference
+
+    where = Where(on, None, (), dram, None, None, None, None, None)
+    where.check()
+    before = None if compare is None else difference.read(compare)
+    opened = _open(model, config, contract, mapping)
+    run = _run(opened, where, None if inputs is None else str(inputs))
+    data = _document(opened, run)
+    if before is not None:
+        data["difference"] = difference.between(before, data, str(compare))
+    return Report(data)
+
+
+def _open(model: str | Path | Executable, config: str | None, contract: str | None, mapping: str | None) -> _Opened:
+    from ...hw.config import load_config
+    from ...hw.errors import UnsupportedError
+    from ...runtime.executable import Executable
+    from ..programs import is_network, open_program
+
+    if isinstance(model, Executable):
+        if given := [name for name, value in (("contract", contract), ("mapping", mapping)) if value]:
+            raise UnsupportedError(f"{given[0]}: a compiled program has none to choose; give the network")
+        model.check_config(None if config is None else load_config(config), model.name)
+        return _Opened(model.name, model.first_entry(), "double")
+    source = str(model)
+    if not is_network(source):
+        return _Opened(source, open_program(source, config, contract, None, mapping).first_entry(), "double")
+    from ...compiler.frontend import import_model
+    from ...compiler.mapping import ChannelMapping, regroup
+    from ...compiler.network import compile_for
+
+    cfg, rounding = load_config(config or DEFAULT_CONFIG), contract or "double"
+    graph = import_model(source)
+    if mapping is not None:
+        graph = regroup(graph, ChannelMapping.of(mapping), cfg, rounding)
+    compiled = compile_for(graph, cfg, rounding)
+    return _Opened(source, compiled.executable, rounding, mapping, compiled)
+
+
+def _run(opened: _Opened, where: Where, path: str | None) -> _Run:
+    """One run with the first inputs of the file at `path`, or with random ones."""
+    from ...runtime.files import read_npz
+    from ..run import split
+
+    if path is None:
+        inputs, given = random_inputs(opened.executable), f"random inputs, seed {_SEED}"
+    else:
+        inputs, given = split(opened.executable, read_npz(path), path)[0][0], f"the first inputs of {Path(path).name}"
+    with where.open(opened.executable) as loaded:
+        outputs = loaded.run(inputs)
+        return _Run(where, inputs, given, outputs, loaded.reports)
+
+
+def random_inputs(executable: Executable) -> dict[str, np.ndarray]:
+    """Inputs of the program's first entry: bytes of any value, what is wider small; what addresses depend on is 0."""
+    import numpy as np
+
+    from ...runtime.steps import sources
+
+    fixed = set()
+    for step in executable.steps:
+        fixed |= {name for name, _ in sources(step, executable.tensors).values()} if hasattr(step, "symbols") else set()
+        fixed |= {step.when.tensor} if step.when is not None else set()
+    rng, found = np.random.default_rng(_SEED), {}
+    for tensor in executable.entries[0]:
+        dtype = np.dtype(tensor.dtype)
+        if tensor.name in fixed:
+            found[tensor.name] = np.zeros(tensor.shape, dtype)
+        elif dtype.kind not in "iu":
+            found[tensor.name] = rng.normal(size=tensor.shape).astype(dtype)
+        else:
+            info = np.iinfo(dtype if dtype.itemsize == 1 else np.int8)
+            low = 0 if dtype.kind == "u" else info.min
+            found[tensor.name] = rng.integers(low, info.max, tensor.shape, endpoint=True).astype(dtype)
+    return found
+
+
+def _document(opened: _Opened, run: _Run) -> dict[str, Any]:
+    """All data of the report."""
+    from importlib import metadata
+
+    from ...runtime.executable import LaunchStep
+    from ..layers import float_steps, ran
+    from . import measured, memory
+    from .timeline import Collected
+
+    executable, clock, device = opened.executable, run.where.clock_hz, run.where.name
+    cfg, dram = executable.cfg, _memory(run.where)
+    rows = measured.operators(executable, run.reports, clock, opened.compiled)
+    collected, launches = Collected(), []
+    for step, done in ran(executable, run.reports):
+        if isinstance(step, LaunchStep):
+            launches.append(measured.launch_facts(step, done, dram))
+            if done.stats.timeline is not None:
+                at = measured.instruction_rows(executable, rows, step)
+                collected.add(step.launch, done.stats.timeline(), done.stats.cycles or 0, at)
+    return {
+        "report": VERSION,
+        "tilewright": metadata.version("tilewright"),
+        "program": executable.name,
+        "model": Path(opened.source).name,
+        "device": device,
+        "source_of_cycles": measured.clock_source(device) if any(one["cycles"] for one in launches) else None,
+        "config": cfg.to_dict() | {"name": cfg.name},
+        "fingerprint": f"{cfg.fingerprint:016x}",
+        "dram": None if dram is None else asdict(dram),
+        "clock_mhz": clock / 1e6,
+        "inputs": run.given,
+        "summary": measured.summary(executable, run.reports, rows, device, dram, clock, opened.compiled),
+        "placement": measured.placement(opened.compiled, executable, rows),
+        "operators": rows,
+        "float32_on_host": float_steps(executable),
+        "launches": launches,
+        "timeline": collected.to_dict() if collected.tracks else None,
+        "arenas": memory.arenas(opened.compiled),
+        "buffers": memory.buffers(executable, run.reports),
+        "roofline": measured.roofline(cfg, dram, rows),
+        "exactness": _exactness(opened, run),
+        "difference": None,
+    }
+
+
+def _memory(where: Where) -> Dram | None:
+    """The memory that the device simulates; None for devices without one."""
+    from ...sim.dram import ZYNQ_HP, load_dram
+
+    if where.name not in TIMED:
+        return None
+    return ZYNQ_HP if where.dram is None else load_dram(where.dram)
+
+
+def _exactness(opened: _Opened, run: _Run) -> dict[str, Any]:
+    """What the results were compared with, and whether they equal it; `equal` is None where nothing was compared."""
+    from .. import golden
+
+    if opened.compiled is not None:
+        found = golden.check(
+            opened.source,
+            opened.executable.cfg,
+            opened.contract,
+            run.where,
+            [run.inputs],
+            [run.outputs],
+            mapping=opened.mapping,
+        )
+        text = f"{found['text']} ({run.given})"
+        return {"reference": "golden interpreter", **found, "text": text}
+    return _compared(opened.executable, run)
+
+
+def _compared(executable: Executable, run: _Run) -> dict[str, Any]:
+    """A program without golden values against another device: the behavioural model, or the definition."""
+    import numpy as np
+
+    from ...runtime.device import Stats
+    from ...runtime.loader import run as run_on
+
+    other = "spec" if run.where.name in ("model", "timing") else "model"
+    stats = sum((done.stats for done in run.reports), Stats())
+    work = stats.macs + stats.uops * executable.cfg.lanes
+    if other == "spec" and work > _SMALL:
+        text = f"not compared: too large for the definition of the instruction set ({work:,} operations); "
+        return {"reference": None, "equal": None, "text": text + "--on rtl compares the circuit with the model"}
+    results, _ = run_on(executable, run.inputs, other)
+    wrong = [name for name, value in run.outputs.items() if not np.array_equal(results[name], value)]
+    values = sum(value.size for value in run.outputs.values())
+    what = "the definition of the instruction set" if other == "spec" else "the behavioural model"
+    told = f"{', '.join(wrong)} differ" if wrong else f"all {values:,} values of the results are equal"
+    text = f"{what}: {told} ({run.given})"
+    return {"reference": what, "equal": not wrong, "elements": values, "differing": wrong, "text": text}

@@ -1,0 +1,1 @@
+"""The metrics of a run as the command shows and writes them: a table, JSON, CSV, a timeline."""

@@ -1,0 +1,45 @@
+"""cli/profile/timeline.py: launches one behind the other."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from tilewright.cli.profile.timeline import write_timeline
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import UnsupportedError
+from tilewright.runtime.device import Stats, open_device
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.loader import Loaded
+from tilewright.sim.random_programs import Recorder, record_random
+
+TINY = PRESETS["tiny"]
+
+
+@pytest.fixture(scope="module")
+def run():
+    recorder = Recorder(TINY, 5)
+    record_random(recorder, 10)
+    executable = Executable.from_launch(recorder.program.finish())
+    with Loaded(executable, open_device("timing", TINY)) as loaded:
+        loaded.run(recorder.inputs)
+        return executable, loaded.reports
+
+
+def test_the_second_launch_begins_where_the_first_ends(run, tmp_path):
+    executable, (done,) = run
+    twice = SimpleNamespace(steps=2 * executable.steps, name="twice")
+    write_timeline(str(tmp_path / "one.json"), executable, [done], "timing")
+    write_timeline(str(tmp_path / "two.json"), twice, [done, done], "timing")
+    one, two = (json.loads((tmp_path / f"{name}.json").read_text())["traceEvents"] for name in ("one", "two"))
+    for phase in "XC":
+        first, both = (sorted((e["ts"], e["name"]) for e in events if e["ph"] == phase) for events in (one, two))
+        assert both == sorted([*first, *((ts + done.stats.cycles, name) for ts, name in first)])
+
+
+def test_a_launch_without_cycles_of_instructions_is_refused(run, tmp_path):
+    executable, (done,) = run
+    bare = SimpleNamespace(name=done.name, stats=Stats())
+    with pytest.raises(UnsupportedError, match="device 'board' has no cycles of instructions; use timing or rtl"):
+        write_timeline(str(tmp_path / "t.json"), executable, [bare], "board")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,83 @@
+"""runtime/metrics/values.py: every device counts what is declared, all that count the same alike, and sums."""
+
+import shutil
+from typing import Any
+
+import pytest
+
+from tilewright.hw.config import PRESETS
+from tilewright.hw.metrics import CIRCUIT, Kind, metrics
+from tilewright.runtime.device import open_device
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.loader import Loaded
+from tilewright.runtime.metrics.values import combined, of_launch
+from tilewright.sim.random_programs import Recorder, record_random
+
+TINY, TWO = PRESETS["tiny"], PRESETS["tiny_two"]
+DEVICES = ["model", "spec", "timing", "rtl"]
+needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
+
+
+def values(cfg, seed, on, length=20) -> dict[str, Any]:
+    recorder = Recorder(cfg, seed)
+    record_random(recorder, length)
+    launch = recorder.program.finish()
+    with Loaded(Executable.from_launch(launch), open_device(on, cfg)) as loaded:
+        loaded.run(recorder.inputs)
+        return of_launch(launch, loaded.reports[0].stats)
+
+
+@pytest.mark.parametrize("cfg", [TINY, TWO], ids=lambda cfg: cfg.name)
+@pytest.mark.parametrize("on", ["model", "spec", "timing", pytest.param("rtl", marks=needs_compiler)])
+def test_a_device_counts_what_is_declared(cfg, on):
+    found = values(cfg, 3, on, 8)
+    assert list(found) == [name for name, metric in metrics(cfg).items() if on in metric.by]
+    for name, value in found.items():
+        kind = metrics(cfg)[name].kind
+        assert isinstance(value, {Kind.RATE: float, Kind.HISTOGRAM: dict}.get(kind, int)), name
+
+
+@needs_compiler
+@pytest.mark.parametrize("cfg", [TINY, TWO], ids=lambda cfg: cfg.name)
+def test_the_timing_model_counts_what_the_circuit_counts(cfg):
+    """All that is no cycle is equal, and so are tokens and bursts; cycles are within the model's bound."""
+    for seed in range(6):
+        got, expected, model = (values(cfg, seed, on) for on in ("timing", "rtl", "model"))
+        for name in got.keys() & expected.keys():
+            metric = metrics(cfg)[name]
+            if metric.unit != "cycles" and metric.kind != Kind.RATE and not name.endswith("_durations"):
+                assert got[name] == expected[name], name
+        assert got["cycles"] == pytest.approx(expected["cycles"], rel=0.05)
+        for name in ("compute_busy", "load_busy", "gemm_use", "macs_per_cycle", "bytes_loaded_per_cycle"):
+            assert got[name] == pytest.approx(expected[name], rel=0.05, abs=0.005), name
+        assert model.items() <= expected.items() and model.items() <= got.items()
+
+
+def test_queues_are_no_fuller_than_they_can_be():
+    for seed in range(4):
+        found = values(TINY, seed, "timing", 60)
+        for name in ("load", "compute", "store"):
+            level = found[f"{name}_queue_high"]
+            assert isinstance(level, int) and 0 < level <= TINY.queue_depth + 1
+
+
+def test_several_launches_add_up():
+    one, two = values(TINY, 1, "timing"), values(TINY, 2, "timing")
+    found: dict[str, Any] = combined(TINY, [one, two])
+    assert list(found) == list(one)
+    for name, metric in metrics(TINY).items():
+        if "timing" not in metric.by:
+            assert name in CIRCUIT_ALONE
+            continue
+        a, b, both = one[name], two[name], found[name]
+        if isinstance(a, dict) and isinstance(b, dict):
+            assert both == {k: a.get(k, 0) + b.get(k, 0) for k in {**a, **b}}
+        elif metric.over is None:
+            assert both == (max(a, b) if metric.kind == Kind.HIGH_WATER else a + b)
+        else:
+            above, below = (found[part] for part in metric.over)
+            assert both == pytest.approx(above / below, abs=1e-6)
+    assert combined(TINY, [one]) == one and combined(TINY, []) == {}
+
+
+CIRCUIT_ALONE = [name for name, metric in metrics(TINY).items() if metric.by == CIRCUIT]

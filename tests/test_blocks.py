@@ -1,0 +1,90 @@
+"""Pages: every Python block runs as it is written, and every command line is one."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+click = pytest.importorskip("click")
+_spec = importlib.util.spec_from_file_location("docs_blocks", ROOT / "docs" / "blocks.py")
+assert _spec and _spec.loader
+docs = importlib.util.module_from_spec(_spec)
+sys.modules[_spec.name] = docs  # dataclasses look for it there
+_spec.loader.exec_module(docs)
+PAGES = {page.relative_to(ROOT).as_posix(): page for page in docs.pages()}
+
+
+@pytest.mark.parametrize("name", [name for name, page in PAGES.items() if docs.python_blocks(page)])
+def test_python_blocks_run_in_order(name, monkeypatch, tmp_path, capsys):
+    pytest.importorskip("tvm")
+    docs.prepare(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    names, skipped, found = {"__name__": "__page__"}, [], docs.python_blocks(PAGES[name])
+    for block in found:
+        if reason := block.skipped_because():
+            skipped.append(f"{block.where} {reason}")
+        else:
+            docs.run(block, names)
+    if skipped:
+        pytest.skip(f"{len(found) - len(skipped)} of {len(found)} blocks ran; " + "; ".join(skipped))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_command_lines_are_understood(name):
+    wrong = []
+    for where, arguments, complete in docs.command_lines(PAGES[name]):
+        try:
+            docs.parse(arguments, complete)
+        except click.ClickException as error:
+            wrong.append(f"{where}: {error.format_message()}")
+    assert not wrong
+
+
+def test_most_pages_have_command_lines():
+    assert sum(len(list(docs.command_lines(page))) for page in PAGES.values()) > 100
+
+
+def test_the_runner_sees_mistakes(tmp_path):
+    page = ROOT / "docs" / "page.md"
+
+    def block(source, language="python", marker="", reason=""):
+        return docs.Block(page, 7, language, source, marker, reason)
+
+    names = {}
+    docs.run(block("x = 2\n"), names)
+    docs.run(block(">>> x + 1\n3\n>>> y = x\n", "pycon"), names)
+    assert names["y"] == 2
+    with pytest.raises(AssertionError, match="Got"):
+        docs.run(block(">>> x\n3\n", "pycon"), names)
+    with pytest.raises(NameError):
+        docs.run(block("nothing\n"), names)
+    assert block("", marker="needs", reason="click, ../no/such/file").skipped_because() == "needs ../no/such/file"
+    assert block("", marker="not run", reason="it waits").skipped_because() == "it waits"
+    assert not block("", marker="needs", reason="click").skipped_because()
+
+
+def test_the_reader_finds_blocks_markers_and_commands(monkeypatch, tmp_path):
+    page = tmp_path / "page.md"
+    monkeypatch.setattr(docs, "ROOT", tmp_path)
+    page.write_text(
+        "Say `tilewright disasm x.tw`, and see `tilewright VERB`.\n\n"
+        "<!-- generated: x -->\n```python\nno\n```\n<!-- end -->\n"
+        "<!-- needs: torch -->\n```python\nx = 1\n```\n\n"
+        "```sh\n$ tilewright run a.tw \\\n  --inputs x.npz > y # z\n```\n"
+    )
+    first, second = docs.blocks(page)
+    assert (first.source, first.line, first.marker, first.reason) == ("x = 1\n", 10, "needs", "torch")
+    assert second.language == "sh"
+    lines = [line[1:] for line in docs.command_lines(page)]
+    assert lines == [(["run", "a.tw", "--inputs", "x.npz"], True), (["disasm", "x.tw"], False)]
+
+
+@pytest.mark.parametrize(
+    "line", ["run a.tw --inputs x.npz --wrong", "run", "compile a.onnx -o b.tw c", "nothing a", "config", "run a --on"]
+)
+def test_wrong_command_lines_are_refused(line):
+    with pytest.raises(click.ClickException):
+        docs.parse(line.split())
