@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...hw.circuit import check_ports
+from ...hw.circuit import check_buildable
 from ...hw.config import EXTENSIONS, PRESETS, Config
 from ...hw.errors import TilewrightError
 
@@ -85,7 +85,7 @@ def _config(draw: random.Random, name: str, block: Sequence[int], off: set[str])
         fields = {field: draw.choice(values) for field, values in _CHOICES.items()}
         try:
             config = Config(name=name, block_in=block[0], block_out=block[1], extensions=extensions, **fields)
-            check_ports(config)
+            check_buildable(config)
             return config
         except TilewrightError:
             continue
