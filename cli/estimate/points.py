@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ...hw.circuit import check_buildable
 from ...hw.config import EXTENSIONS, PRESETS, Config
@@ -27,7 +28,13 @@ _CHOICES: dict[str, tuple] = {
 _NEEDED_BY = {"requant": ("rescale", "lookup", "lane_reduce"), "depthwise": ("depthwise_rows",)}
 _HELD_BLOCKS = ((4, 4), (8, 8)) * 4
 _FIT_BLOCKS = ((4, 4), (8, 8), (4, 4), (4, 8), (4, 4), (8, 8), (4, 4), (8, 4)) + ((4, 4), (8, 8)) * 3
-_ALL_ON = {"uop_bytes": 1 << 12, "wgt_bytes": 1 << 12, "acc_bytes": 1 << 12, "axi_bits": 32, "load_ports": 2}
+_ALL_ON: dict[str, Any] = {
+    "uop_bytes": 1 << 12,
+    "wgt_bytes": 1 << 12,
+    "acc_bytes": 1 << 12,
+    "axi_bits": 32,
+    "load_ports": 2,
+}
 _FIRST = 4  # points of the fit that are measured before all of the test
 TIMES_OFF = 2  # of each extension, among the points of the test
 

@@ -64,20 +64,8 @@ def features_of(cfg: Config) -> dict[str, dict[str, float]]:
         "queues": {"one": 1, "blocks": -(-cfg.queue_depth // _LUT_RAM), "deep": cfg.queue_depth > _LUT_RAM // 2},
         "ports": _ports(cfg),
         "load": {"one": 1, "wide": wide, "pad": has["pad_value"], "indices": indices},
-        "inputs": {
-            "one": 1,
-            "bits": cfg.inp_entry_bits,
-            "taps": cfg.inp_entry_bits * cfg.row_taps * (cfg.row_taps > 1),
-            "small": _small(cfg.inp_depth // cfg.row_taps, cfg.inp_entry_bits * cfg.row_taps),
-        },
-        "weights": {"one": 1, "bits": cfg.wgt_entry_bits, "small": _small(cfg.wgt_depth, cfg.wgt_entry_bits)},
         "compute": {"one": 1, "indices": indices},
-        "accumulators": {
-            "one": 1,
-            "bits": acc,
-            "banks": acc * (cfg.acc_banks - 1),
-            "small": _small(cfg.bank_depth, acc * cfg.acc_banks),
-        },
+        **_scratchpads(cfg),
         "pipeline": {"one": 1, "bits": acc, "indices": indices, "groups": choose, "functions": both * acc},
         "alu": {"bits": acc},
         "dot": _dot(cfg, has),
@@ -116,6 +104,26 @@ def features_of(cfg: Config) -> dict[str, dict[str, float]]:
             "bits": acc,
             "requant": requant,
             "requant_out": requant * cfg.out_entry_bits,
+        },
+    }
+
+
+def _scratchpads(cfg: Config) -> dict[str, dict[str, float]]:
+    """Inputs, weights and accumulators, whose registers and choices have the bits of an entry."""
+    acc = cfg.acc_entry_bits
+    return {
+        "inputs": {
+            "one": 1,
+            "bits": cfg.inp_entry_bits,
+            "taps": cfg.inp_entry_bits * cfg.row_taps * (cfg.row_taps > 1),
+            "small": _small(cfg.inp_depth // cfg.row_taps, cfg.inp_entry_bits * cfg.row_taps),
+        },
+        "weights": {"one": 1, "bits": cfg.wgt_entry_bits, "small": _small(cfg.wgt_depth, cfg.wgt_entry_bits)},
+        "accumulators": {
+            "one": 1,
+            "bits": acc,
+            "banks": acc * (cfg.acc_banks - 1),
+            "small": _small(cfg.bank_depth, acc * cfg.acc_banks),
         },
     }
 
