@@ -12,7 +12,7 @@ LINKS := hw sim runtime compiler boards cli
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup sim test test-full test-torch test-arm test-c campaign bench bench-timing bench-synth rtl synth bitstream lint types check docs site docs-check release audit clean
+.PHONY: help setup sim test test-full test-torch test-arm test-c campaign bench bench-timing bench-synth area-model rtl synth bitstream lint types check docs site docs-check release audit clean
 ON := model# what `make sim` runs on: model, or rtl for the circuit
 SEED := 0# of bench-timing and campaign
 JOBS := 2# processes of the tests
@@ -61,6 +61,9 @@ bench-timing: $(RTL) ## measure the timing model against the simulated circuit; 
 
 bench-synth: $(DEV) ## compare the core's timing before placement with the recorded figures
 	@$(BIN)/python -m tilewright.cli.bench.synth
+
+area-model: $(DEV) ## fit the model of areas to what Yosys counts: two hours; goes on where it was killed
+	@nice -n 5 $(BIN)/python -m tilewright.cli.estimate.collect
 
 rtl: $(RTL) ## write the Verilog of CONFIG (default pynq_z1) to build/rtl
 	@mkdir -p build/rtl

@@ -23,6 +23,7 @@ VERBS = {
     "serve": "Serve a device or a board over the network.",
     "odimo": "Train a network for two compute units, and write its front.",
     "explore": "Try configurations on networks, and print the best.",
+    "estimate": "Estimate area, clock and cycles without synthesis.",
     "tune": "Find faster tiles for a network or a schedule.",
     "replay": "Run recorded cases and compare all of memory.",
     "plan": "Plan the memory of a network's activations.",

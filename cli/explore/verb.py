@@ -14,8 +14,8 @@ from ..options import config_option, json_option, scheduler_option
 if TYPE_CHECKING:
     from ...compiler.explore.study import Question, Trial
 
-_COLUMNS = {"latency_us": "us", "cycles": "cycles", "host_us": "host us", "bram": "BRAM"}
-_COLUMNS |= {"dsp": "DSP", "energy_uj": "uJ"}
+_COLUMNS = {"latency_us": "us", "cycles": "cycles", "host_us": "host us", "lut": "LUT", "ff": "FF", "bram": "BRAM"}
+_COLUMNS |= {"dsp": "DSP", "clock_ns": "clock ns", "energy_uj": "uJ"}
 
 
 @click.command()
@@ -60,9 +60,10 @@ def command(
     """Try configurations on the networks NET, and print those that no other beats.
 
     A point costs a compilation and a run of the timing model per network, whose cycles are simulated; the host's time
-    is that of a modelled Cortex-A9; block RAMs and DSPs are those that synthesis makes of these sizes, and the energy
-    is a model. A point that cannot be built, does not fit the xc7z020 or cannot run a network is pruned with its
-    reason. Without --space smaller blocks, buffers and queues than those of --config are tried, and two load ports.
+    is that of a modelled Cortex-A9; block RAMs and DSPs are those that synthesis makes of these sizes, LUTs and
+    flip-flops are a fit, and the energy is a model. A point that cannot be built, does not fit the xc7z020 or cannot
+    run a network is pruned with its reason. Without --space smaller blocks, buffers and queues than those of --config
+    are tried, and two load ports.
     """
     from ...hw.config import load_config
     from ...hw.needs import need
@@ -135,7 +136,7 @@ def _apply(question: Question, trials: list[Trial], chosen: int, path: str) -> N
 
 def _shown(question: Question) -> list[str]:
     """Figures of a row: the objectives, and what explains them."""
-    return list(dict.fromkeys([*question.objectives, "cycles", "host_us", "bram", "dsp"]))
+    return list(dict.fromkeys([*question.objectives, "cycles", "host_us", "lut", "bram", "dsp"]))
 
 
 def _print(question: Question, trials: list[Trial], best: list[Trial]) -> None:
@@ -155,7 +156,7 @@ def _print(question: Question, trials: list[Trial], best: list[Trial]) -> None:
     )
     for reason, count in _reasons(pruned):
         click.echo(f"  pruned {count}: {reason}")
-    click.echo("cycles simulated by the timing model; host modelled; block RAMs and DSPs by rule, energy by a model")
+    click.echo("cycles simulated by the timing model; host modelled; block RAMs and DSPs by rule, LUTs by a fit")
 
 
 def _reasons(pruned: list[Trial]) -> list[tuple[str, int]]:

@@ -12,7 +12,7 @@ from ...hw.circuit import check_buildable
 from ...hw.config import Config
 from ...hw.errors import FileError, TilewrightError
 from ...sim.dram import Dram
-from .area import AVAILABLE, Area, area_of
+from .area import AVAILABLE, Area, area_of, clock_of
 from .energy import energy_uj
 
 INFEASIBLE = "infeasible"  # the key of a reason, in place of figures
@@ -43,8 +43,8 @@ def evaluate(job: Job) -> dict[str, Any]:
     """The figures of a job, or `{"infeasible": why}` where the configuration cannot run it or does not fit the FPGA.
 
     `latency_us` is the sum over the networks of one inference, launches and host; `cycles` those of all launches;
-    `networks` both by file; `bram` and `dsp` the area (`area_of`); `energy_uj` by a model. Raises
-    `FileError` where a file is another one than the job means.
+    `networks` both by file; `lut`, `ff`, `bram` and `dsp` the area (`area_of`), `clock_ns` the estimated period
+    (`clock_of`), `energy_uj` by a model. Raises `FileError` where a file is another one than the job means.
     """
     config = Config.from_dict(dict(job.config))
     area = area_of(config)
@@ -55,11 +55,11 @@ def evaluate(job: Job) -> dict[str, Any]:
         if not Path(path).is_file() or _digest(path) != digest:
             raise FileError(f"{path}: is missing or another file here; workers need the files of the networks")
         try:
-            found[path] = _network(path, config, Dram(**job.dram), job.mhz)
+            found[path] = network_figures(path, config, Dram(**job.dram), job.mhz)
         except TilewrightError as exc:
             return {INFEASIBLE: f"{Path(path).name}: {type(exc).__name__}: {exc}"}
     totals = {key: sum(one[key] for one in found.values()) for key in ("cycles", "host_us", "latency_us", "energy_uj")}
-    return {**totals, **asdict(area), "networks": found}
+    return {**totals, **asdict(area), "clock_ns": 1e3 / clock_of(config)[0], "networks": found}
 
 
 def misfit(config: Config, area: Area) -> str:
@@ -70,12 +70,17 @@ def misfit(config: Config, area: Area) -> str:
         return str(exc)
     for name, there in asdict(AVAILABLE).items():
         if (wanted := getattr(area, name)) > there:
-            return f"needs {wanted:,.0f} {name.upper()}, of {there:,.0f}"
+            about = "about " if name in ("lut", "ff") else ""
+            return f"needs {about}{wanted:,.0f} {name.upper()}, of {there:,.0f}"
     return ""
 
 
-def _network(path: str, config: Config, dram: Dram, mhz: int) -> dict[str, float]:
-    """One network, compiled without the cache on disk: explorations would drive everything else out of it."""
+def network_figures(path: str, config: Config, dram: Dram, mhz: int) -> dict[str, float]:
+    """Cycles, microseconds, bytes moved and energy of one inference of the network in the file `path`.
+
+    It is compiled without the cache on disk: explorations would drive everything else out of it. Raises the errors of
+    the compiler.
+    """
     from ...runtime.executable import LaunchStep
     from ...sim.timing import predict
     from ..frontend import import_model
@@ -92,5 +97,6 @@ def _network(path: str, config: Config, dram: Dram, mhz: int) -> dict[str, float
         "cycles": cycles,
         "host_us": host_us,
         "latency_us": cycles / mhz + host_us,
+        "dram_bytes": moved,
         "energy_uj": energy_uj(sum(step.macs for step in launches), moved, cycles / mhz, host_us),
     }

@@ -17,14 +17,18 @@ from optuna.trial import TrialState
 from ...hw.errors import ConfigError, FileError
 from ..frontend.source import check_kind
 from ..jobs import content_key
+from .area import model_key
 from .evaluate import INFEASIBLE, Job, evaluate, job_of
 from .space import Space, as_text
 
 OBJECTIVES = {
     "latency_us": "microseconds of one inference of every network: cycles at the clock, and the modelled host",
     "cycles": "cycles of the launches",
+    "lut": "LUTs of the core, by a fit",
+    "ff": "flip-flops of the core, by a fit",
     "bram": "block RAMs of the core",
     "dsp": "DSPs of the core",
+    "clock_ns": "nanoseconds of the estimated clock",
     "energy_uj": "microjoules, by a model",
 }
 DEFAULT = ("latency_us", "bram", "dsp")
@@ -68,7 +72,7 @@ class Question:
         return ", ".join(self.objectives)
 
     def name(self) -> str:
-        """A name for the study: the same for the same networks, space, memory and objectives."""
+        """A name for the study: the same for the same networks, space, memory, objectives and model of areas."""
         space = self.space
         facts = [
             space.base.to_dict() | {"name": ""},
@@ -76,7 +80,7 @@ class Question:
             {k: list(v) for k, v in space.choices.items()},
         ]
         files = [job_of(self.networks, space.base, space.dram, self.mhz).networks, self.objectives, self.mhz]
-        return f"explore {content_key(facts, [digest for _, digest in files[0]], *files[1:])[:12]}"
+        return f"explore {content_key(facts, [digest for _, digest in files[0]], *files[1:], model_key())[:12]}"
 
     def check(self) -> None:
         """Raise `FileError` or `UnsupportedError` for a network that cannot be read."""
@@ -159,7 +163,8 @@ class Explorer:
             self._tell(trial, values, f"none {trial.number}", {INFEASIBLE: str(exc)})
             return
         config = {key: value for key, value in job.config.items() if key != "name"}
-        key = content_key([digest for _, digest in job.networks], config, {**job.dram, "name": ""}, job.mhz)
+        facts = [[digest for _, digest in job.networks], config, {**job.dram, "name": ""}, job.mhz, model_key()]
+        key = content_key(*facts)
         if key in self._known:
             self._tell(trial, values, key, self._known[key])
             return

@@ -1,0 +1,47 @@
+"""compiler/explore/estimate.py: figures without and with a network."""
+
+from pathlib import Path
+
+import pytest
+
+from tilewright.compiler.explore.area import area_of
+from tilewright.compiler.explore.estimate import estimate, peak
+from tilewright.compiler.explore.evaluate import evaluate, job_of
+from tilewright.hw.config import PRESETS
+from tilewright.sim.dram import PRESETS as MEMORIES
+
+NETWORK = str(Path(__file__).parents[2] / "data/networks/classifier.tflite")
+MEMORY = MEMORIES["zynq_hp4"]
+
+
+def test_without_a_network():
+    found = estimate(PRESETS["pynq_z1"], MEMORY, 100)
+    area = area_of(PRESETS["pynq_z1"])
+    assert found["area"] == {"lut": area.lut, "ff": area.ff, "bram": area.bram, "dsp": area.dsp}
+    assert found["area_error"]["bram"] == found["area_error"]["dsp"] == 0 < found["area_error"]["lut"]
+    assert found["cycles"] is None and found["latency_us"] is None and "used" not in found["bandwidth"]
+    assert found["misfit"] == "" and found["fmax_estimate_mhz"] == 150.8
+
+
+def test_with_a_network_as_exploration_measures_it():
+    found = estimate(PRESETS["tiny"], MEMORY, 50, NETWORK)
+    point = evaluate(job_of([NETWORK], PRESETS["tiny"], MEMORY, 50))
+    assert {key: found[key] for key in ("cycles", "host_us", "latency_us")} == {
+        key: point[key] for key in ("cycles", "host_us", "latency_us")
+    }
+    assert {key: point[key] for key in ("lut", "ff", "bram", "dsp")} == found["area"]
+    assert 0 < found["bandwidth"]["used"] <= found["bandwidth"]["total"]
+
+
+def test_ports_and_memory_limit_the_bandwidth():
+    two = PRESETS["pynq_z1"].replace(load_ports=2)
+    assert peak(two, MEMORY, 100) == pytest.approx({"load": 1.6e9, "store": 0.8e9, "total": 2.4e9})
+    assert peak(two, MEMORY.replace(total_bytes=8), 50) == pytest.approx({"load": 4e8, "store": 4e8, "total": 4e8})
+    wide = PRESETS["pynq_z1"].replace(axi_bits=128)
+    assert peak(wide, MEMORY, 100) == peak(PRESETS["pynq_z1"], MEMORY, 100), "the memory's ports are narrower"
+
+
+def test_what_does_not_fit_says_so():
+    found = estimate(PRESETS["pynq_z1"].replace(block_in=64, block_out=64, wgt_bytes=1 << 18), MEMORY, 100)
+    assert "needs" in found["misfit"] and found["outside"]
+    assert estimate(PRESETS["tiny"], MEMORY, 100)["outside"] == []
