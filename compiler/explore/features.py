@@ -39,7 +39,7 @@ _BEGIN = sorted(((path, part) for part, paths in PARTS.items() for path in paths
 _LUT_RAM = 64  # words of a memory in LUTs, where block RAM would do
 _WORD = 32  # bits of an accumulator
 _PLACES = 4  # registers of a lane's place in a table
-_STAGES = 6  # of a tree of registers over an entry
+_TREE_ROWS = 6  # of a tree of registers over an entry
 
 
 @lru_cache(maxsize=1024)
@@ -157,7 +157,7 @@ def _dot(cfg: Config, has: dict[str, float]) -> dict[str, float]:
 def _functions(cfg: Config, has: dict[str, float], lanes: int) -> dict[str, float]:
     """LOOKUP and REDUCE: lanes, words of a table from a beat, adders; and all their registers."""
     lookup, reduce = has["lookup"], has["lane_reduce"]
-    rows = [max(cfg.batch, cfg.lanes >> stage) for stage in range(_STAGES)]
+    rows = [max(cfg.batch, cfg.lanes >> stage) for stage in range(_TREE_ROWS)]
     state = lookup * (_WORD * lanes + cfg.axi_bits * (lanes + 1) + 8 * _PLACES * lanes) + reduce * _WORD * sum(rows)
     return {
         "lookup": lookup * lanes,
