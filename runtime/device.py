@@ -66,7 +66,7 @@ class Stats:
     cycles: int | None = None
     counters: Counter[str] = field(default_factory=Counter)
     timeline: Callable[[], Timeline] | None = None
-    observed: Callable[[], Mapping[str, Any]] | None = None
+    observed: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False)
 
     def __add__(self, other: Stats) -> Stats:
         known = [cycles for cycles in (self.cycles, other.cycles) if cycles is not None]
