@@ -37,7 +37,7 @@ RANK_COLUMNS = ["layer", "kernel by stride", "splits", "measured", "all {0}", "a
     "strengths",
     multiple=True,
     type=click.FloatRange(min=0),
-    help="A strength of the cost; may be given several times. [0.005, 0.02, 0.2, 0.7; for types 0.003, 0.01, 0.03, 0.1]",
+    help="A strength of the cost; may be given several times. [0.005, 0.02, 0.2, 0.7; types: 0.003, 0.01, 0.03, 0.1]",
 )
 @click.option(
     "--seeds", default=3, type=click.IntRange(min=1), show_default=True, metavar="N", help="Train every point N times."
