@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-FULL = ["all-8bit", "lambda 0.2", "lambda 1.5", "all-ternary", "io-8bit", "min-cost"]
+FULL = ["all-8bit", "lambda 0.2", "lambda 0.7", "all-ternary", "io-8bit", "min-cost"]
 
 
 @pytest.fixture
@@ -61,14 +61,14 @@ def test_a_smoke_run_of_types(tilewright, tmp_path, trains):
 
 @pytest.mark.slow
 def test_a_reduced_run_of_digits(tilewright, tmp_path, trains):
-    """One seed, ten epochs a phase: cycles fall with lambda, accuracies stay above 85 %."""
-    arguments = ["--epochs", "10,10,10", "--seeds", "1", "--lambda", "0.2", "--lambda", "1.5", "-o", str(tmp_path)]
+    """One seed, ten epochs a phase: lambda saves two fifths of the cycles, accuracies stay above 85 %."""
+    arguments = ["--epochs", "10,10,10", "--seeds", "1", "--lambda", "0.2", "--lambda", "0.7", "-o", str(tmp_path)]
     outcome = tilewright("odimo", *arguments, "--json")
     assert outcome.status == 0, outcome.err
     _, means = points(outcome)
     assert list(means) == FULL
     cycles = [means[name]["cycles"] for name in FULL[:3]]
-    assert cycles[0] > cycles[1] >= cycles[2] and min(means[name]["accuracy"] for name in FULL[:3]) > 85
+    assert 0.6 * cycles[0] > max(cycles[1:]) and min(means[name]["accuracy"] for name in FULL[:3]) > 85
 
 
 @pytest.mark.slow
