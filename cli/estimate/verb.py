@@ -40,7 +40,7 @@ def _print(found: dict[str, Any]) -> None:
     rows = []
     for key, name in _NAMES.items():
         value, there, error = found["area"][key], found["available"][key], found["area_error"][key]
-        within = f"{100 * error:.1f} %" if error else "by rule"
+        within = ("not known" if found["outside"] else f"{100 * error:.1f} %") if error else "by rule"
         rows.append([name, f"{value:,.4g}" if key == "bram" else f"{value:,}", within, f"{100 * value / there:.1f} %"])
     report.table(["xc7z020", found["config"]["name"], "+/-", "share"], rows)
     clock, error, rates = found["fmax_estimate_mhz"], found["fmax_error_mhz"], found["bandwidth"]
