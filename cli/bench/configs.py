@@ -1,7 +1,6 @@
 """`python -m tilewright.cli.bench.configs`: the timing model against the circuit on configurations that are no presets.
 
-Each is drawn at random, small enough that its simulation is built in about a minute, with a memory and a small network
-of its own.
+Each is drawn at random, small enough that its simulation is built in about a minute, with a small network of its own.
 """
 
 from __future__ import annotations
@@ -45,8 +44,9 @@ class TriedConfig:
 @click.command()
 @click.option("--seed", default=0, show_default=True, help="First seed of configurations, memories and networks.")
 @click.option("--count", default=12, show_default=True, type=click.IntRange(1), help="Configurations to try.")
+@click.option("--any-memory", is_flag=True, help="Draw a memory for each, too, some slower than the ports.")
 @json_option
-def command(seed: int, count: int, as_json: bool) -> int:
+def command(seed: int, count: int, any_memory: bool, as_json: bool) -> int:
     """Compare predicted with simulated cycles on random configurations.
 
     The exit status is 0 only if every result is exact and no error is above 2 %.
@@ -55,7 +55,7 @@ def command(seed: int, count: int, as_json: bool) -> int:
 
     rows = []
     with report.progress("building circuits and running", count) as advance:
-        for cfg, dram, graph in islice(candidates(seed), count):
+        for cfg, dram, graph in islice(candidates(seed, any_memory), count):
             advance(0, cfg.name)
             rows.append(tried(cfg, dram, graph))
             advance()
@@ -83,13 +83,16 @@ def command(seed: int, count: int, as_json: bool) -> int:
     return int(not passed)
 
 
-def candidates(seed: int) -> Iterator[tuple[Config, Dram, Graph]]:
-    """Configurations whose circuits are small, each with a memory and a network that runs on it, in part at least."""
+def candidates(seed: int, any_memory: bool = False) -> Iterator[tuple[Config, Dram, Graph]]:
+    """Configurations whose circuits are small, each with a network that runs on it, in part at least, and a memory.
+
+    The memory is the PYNQ-Z1's, or with `any_memory` drawn at random, too.
+    """
     from ...compiler.explore.legal import random_config, random_memory
     from ...compiler.explore.trial import launches_of, on_accelerator, small_network
     from ...hw.circuit import check_buildable
     from ...hw.errors import UnsupportedError
-    from ...sim.dram import unshared
+    from ...sim.dram import ZYNQ_HP, unshared
 
     while True:
         cfg, seed = random_config(seed), seed + 1
@@ -101,7 +104,7 @@ def candidates(seed: int) -> Iterator[tuple[Config, Dram, Graph]]:
             continue
         graph = small_network(seed - 1, cfg.wgt_bits)
         if launches_of(on_accelerator(graph, cfg)):
-            yield cfg, unshared(cfg, random_memory(seed - 1)), graph
+            yield cfg, unshared(cfg, random_memory(seed - 1) if any_memory else ZYNQ_HP), graph
 
 
 def tried(cfg: Config, dram: Dram, graph: Graph) -> TriedConfig:

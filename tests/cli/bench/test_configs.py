@@ -27,6 +27,11 @@ def test_candidates_are_small_buildable_and_run_something():
         assert launches_of(on_accelerator(graph, cfg))
     assert [cfg for cfg, *_ in found] == [cfg for cfg, *_ in islice(candidates(0), 3)]
     assert len({cfg.fingerprint for cfg, *_ in found}) == 3
+    assert len({dram.latency for _, dram, _ in found}) == 1
+
+
+def test_memories_are_drawn_where_asked():
+    assert len({dram.latency for _, dram, _ in islice(candidates(0, True), 3)}) == 3
 
 
 @pytest.mark.parametrize(
@@ -39,7 +44,7 @@ def test_candidates_are_small_buildable_and_run_something():
 )
 def test_the_exit_status_says_whether_all_are_near_and_exact(monkeypatch, rows, status):
     left = iter(rows)
-    monkeypatch.setattr(configs, "candidates", lambda seed: iter([(PRESETS["tiny"], None, None)] * len(rows)))
+    monkeypatch.setattr(configs, "candidates", lambda *_: iter([(PRESETS["tiny"], None, None)] * len(rows)))
     monkeypatch.setattr(configs, "tried", lambda *_: next(left))
     arguments = {"args": ["--count", str(len(rows)), "--json"], "standalone_mode": False}
     done = CliRunner().invoke(command, **arguments)
