@@ -11,7 +11,12 @@ NET = str(Path(__file__).parents[2] / "data/networks/classifier.tflite")
 def test_text(tilewright):
     done = tilewright("estimate", "--config", "pynq_z1")
     assert done.status == 0, done.err
-    assert "LUT" in done.out and "not known" in done.out and "by rule" in done.out and "clock: 151 MHz before placement" in done.out
+    assert (
+        "LUT" in done.out
+        and "not known" in done.out
+        and "by rule" in done.out
+        and "clock: 151 MHz before placement" in done.out
+    )
     assert "loads 800 MB/s, stores 800, together 1,600" in done.out and "cycles" not in done.out
 
 
