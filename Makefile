@@ -96,6 +96,7 @@ release: $(DEV) $(RELEASE) ## make sdist, wheel, bill of materials, licences and
 	@.ci/release $(KEY)
 
 audit: $(DEV) $(RELEASE) ## look for known weaknesses of the packages in .venv; asks a server
+	@mkdir -p build
 	@$(BIN)/python -m pip freeze --exclude-editable > build/versions.txt
 	@.venv-release/bin/pip-audit --no-deps --disable-pip -r build/versions.txt
 

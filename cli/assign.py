@@ -142,7 +142,6 @@ def _totals(compiled: Compiled, cfg: Config) -> dict:
     from ..compiler.accelerator.arena import arena_plan
     from ..compiler.accelerator.module import Accelerator
     from ..compiler.target.host import HostModel
-    from ..runtime.executable import LaunchStep
     from ..sim.dram import unshared
     from ..sim.timing import predict
     from .layers import share_on_device
@@ -152,7 +151,7 @@ def _totals(compiled: Compiled, cfg: Config) -> dict:
         if isinstance(module, Accelerator):
             plan = arena_plan(assignment.graph, ops, cfg)
             arenas.append({"launch": f"{ops[0].name} to {ops[-1].name}", "bytes": plan.nbytes, "bound": plan.bound})
-    launches = [step.launch for step in compiled.executable.steps if isinstance(step, LaunchStep)]
+    launches = [step.launch for step in compiled.executable.launches]
     cycles = sum(predict(launch, dram=unshared(launch.cfg)).cycles for launch in launches)
     total = {
         "arenas": arenas,

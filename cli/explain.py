@@ -39,13 +39,12 @@ def command(
     model: str, config: str | None, contract: str | None, dram: str | None, operator: str | None, as_json: bool
 ) -> None:
     """Compile, time every launch, and print."""
-    from ..runtime.executable import LaunchStep
     from ..sim.dram import ZYNQ_HP, load_dram
 
     memory = ZYNQ_HP if dram is None else load_dram(dram)
     with report.progress(f"explaining {model}"):
         executable, text = _opened(model, config, contract)
-        found = [_Explained(step, memory) for step in executable.steps if isinstance(step, LaunchStep)]
+        found = [_Explained(step, memory) for step in executable.launches]
     if operator is not None and not any(operator == name for one in found for name in one.operators):
         known = ", ".join(name for one in found for name in one.operators)
         raise UnsupportedError(f"--operator {operator}: unknown; the program has {known}"[:300])

@@ -39,14 +39,14 @@ class Where:
     """The device by `name`, with the options for it."""
 
     name: str
-    waves: str | None
-    skip: tuple[str, ...]
-    dram: str | None
-    host: str | None
-    token_file: str | None
-    tls_ca: str | None
-    bitstream: str | None
-    clock: float | None
+    waves: str | None = None
+    skip: tuple[str, ...] = ()
+    dram: str | None = None
+    host: str | None = None
+    token_file: str | None = None
+    tls_ca: str | None = None
+    bitstream: str | None = None
+    clock: float | None = None
 
     @property
     def clock_hz(self) -> float:

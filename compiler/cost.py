@@ -46,6 +46,14 @@ def port_bytes(cfg: Config, dram: Dram | None = None) -> int:
     return min(dram.port_bytes, beat) if dram else beat
 
 
+def bandwidths(cfg: Config, dram: Dram) -> dict[str, int]:
+    """Bytes per cycle that one port, all loads, all stores, and both together move at most."""
+    one = port_bytes(cfg, dram)
+    load, store = cfg.load_ports * one, cfg.store_ports * one
+    limits = {"port": one, "load": load, "store": store, "both": load + store}
+    return {name: min(limit, dram.total_bytes) for name, limit in limits.items()}
+
+
 def moved(cfg: Config, nbytes: Any) -> Any:
     """Cycles in which one port moves `nbytes`, a number or an array; the load unit's ports with `striped(cfg)`."""
     return nbytes / port_bytes(cfg)

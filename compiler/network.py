@@ -13,7 +13,7 @@ from ..hw.circuit import check_buildable
 from ..hw.config import Config, load_config
 from ..hw.errors import InputError, UnsupportedError
 from ..hw.rounding import CONTRACTS
-from ..runtime.executable import Executable, HostStep, LaunchStep
+from ..runtime.executable import Executable, HostStep
 from . import cache
 from . import graph as g
 from .accelerator import layerwise
@@ -81,7 +81,7 @@ def launch_cycles(executable: Executable) -> int:
     from ..sim.dram import unshared
     from ..sim.timing import predict
 
-    launches = [step.launch for step in executable.steps if isinstance(step, LaunchStep)]
+    launches = [step.launch for step in executable.launches]
     return sum(predict(launch, dram=unshared(launch.cfg)).cycles for launch in launches)
 
 

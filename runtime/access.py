@@ -28,6 +28,13 @@ class Access(NamedTuple):
     table: bool = False
     misplaced: int = -1
 
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The first entry, and the one behind the last."""
+        if isinstance(self.entries, slice):
+            return self.entries.start, self.entries.stop
+        return (int(self.entries[0]), int(self.entries[-1]) + 1) if len(self.entries) else (0, 0)
+
 
 class DramAccess(NamedTuple):
     """`rows` rows of `nbytes` bytes each, `pitch` bytes apart, from byte `start` on, read or written.

@@ -80,6 +80,11 @@ class Executable:
         if not self.steps:
             raise ProgramError(f"program {self.name!r} has no steps: there is nothing to run")
 
+    @property
+    def launches(self) -> list[LaunchStep]:
+        """The steps that run on the device."""
+        return [step for step in self.steps if isinstance(step, LaunchStep)]
+
     def _check_names(self) -> None:
         named: list[tuple[str, object]] = [("program", self.name)]
         for key, tensor in self.tensors.items():
@@ -184,7 +189,7 @@ class Executable:
             )
 
     def __repr__(self) -> str:
-        launches = sum(isinstance(step, LaunchStep) for step in self.steps)
+        launches = len(self.launches)
         lists = [", ".join(f"{t.name} {t.dtype} {t.shape}" for t in some) for some in (*self.entries, self.outputs)]
         ends = [", or ".join(lists[:-1]), lists[-1]]
         steps = f"{len(self.steps)} steps, {launches} on the device"

@@ -290,17 +290,10 @@ def _share(row: Row, other: Row) -> bool:
     for a in row.accesses:
         for b in other.accesses:
             if a.mem == b.mem and (a.write or b.write):
-                (first, end), (begin, last) = _reach(a.entries), _reach(b.entries)
+                (first, end), (begin, last) = a.reach, b.reach
                 if first < last and begin < end:
                     return True
     return False
-
-
-def _reach(entries: slice | np.ndarray) -> tuple[int, int]:
-    """The first of `entries`, and the one behind the last."""
-    if isinstance(entries, slice):
-        return entries.start, entries.stop
-    return (int(entries[0]), int(entries[-1]) + 1) if len(entries) else (0, 0)
 
 
 def insert_tokens(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.isa import MICRO_OPS, AluOp, Isa, Mem, Op, depth, known_isa, mem_of, room, row_of
+from ..hw.isa import MICRO_OPS, AluOp, Mem, Op, known_isa, mem_of, room, row_of
 from ..runtime.access import dram_access, scratchpad_accesses, tile_entries
 from ..runtime.device import Timeline
 from ..runtime.launch import Launch
+from ..runtime.metrics.scratchpads import with_micro_ops
 from .profile import owned_cycles, spent_cycles
 
 
@@ -183,17 +183,3 @@ def occupancy(launch: Launch) -> dict[str, tuple[int, int]]:
         for access in scratchpad_accesses(cfg, f, uops):
             used[access.mem][access.entries] = True
     return {mem.name: (int(cells.sum()), len(cells)) for mem, cells in used.items() if cells.any()}
-
-
-def with_micro_ops(launch: Launch, isa: Isa) -> Iterator[tuple[dict[str, int], np.ndarray]]:
-    """Every instruction, decoded, with the micro-ops that it executes: int64 (n, 3), columns dst, src, wgt."""
-    memory = {mem: np.zeros((depth(launch.cfg, mem), 3), np.int64) for mem in MICRO_OPS}
-    words = isa.uop.decode(launch.uops.astype(np.uint64)[:, None])
-    constants = np.stack([words[name] for name in ("dst", "src", "wgt")], axis=1)
-    none = constants[:0]
-    for f in isa.decode(launch.insn):
-        row = row_of(f["op"], f.get("mem"))
-        if row.loads is not None and row.loads in MICRO_OPS:
-            loaded = constants[f["dram_base"] : f["dram_base"] + f["x_size"]]
-            memory[row.loads][f["sram_base"] : f["sram_base"] + len(loaded)] = loaded
-        yield f, memory[row.executes][f["uop_bgn"] : f["uop_end"]] if row.executes is not None else none

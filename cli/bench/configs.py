@@ -89,7 +89,7 @@ def candidates(seed: int, any_memory: bool = False) -> Iterator[tuple[Config, Dr
     The memory is the PYNQ-Z1's, or with `any_memory` drawn at random, too.
     """
     from ...compiler.explore.legal import random_config, random_memory
-    from ...compiler.explore.trial import launches_of, on_accelerator, small_network
+    from ...compiler.explore.trial import on_accelerator, small_network
     from ...hw.circuit import check_buildable
     from ...hw.errors import UnsupportedError
     from ...sim.dram import ZYNQ_HP, unshared
@@ -103,7 +103,7 @@ def candidates(seed: int, any_memory: bool = False) -> Iterator[tuple[Config, Dr
         except UnsupportedError:
             continue
         graph = small_network(seed - 1, cfg.wgt_bits)
-        if launches_of(on_accelerator(graph, cfg)):
+        if on_accelerator(graph, cfg).launches:
             yield cfg, unshared(cfg, random_memory(seed - 1) if any_memory else ZYNQ_HP), graph
 
 
@@ -111,7 +111,7 @@ def tried(cfg: Config, dram: Dram, graph: Graph) -> TriedConfig:
     """One row. Builds the circuit where the cache has none."""
     import numpy as np
 
-    from ...compiler.explore.trial import launches_of, on_accelerator
+    from ...compiler.explore.trial import on_accelerator
     from ...compiler.graph.compare import compare
     from ...runtime.loader import Loaded
     from ...sim.rtl import RtlDevice
@@ -123,7 +123,7 @@ def tried(cfg: Config, dram: Dram, graph: Graph) -> TriedConfig:
         exact = compare(graph, inputs, loaded.run(inputs)).difference is None
         cycles = loaded.stats.cycles
     assert cycles is not None
-    launches = launches_of(executable)
+    launches = executable.launches
     predicted = sum(predict(step.launch, dram=dram).cycles for step in launches)
     return TriedConfig(cfg.name, choices(cfg), memory(dram), len(launches), predicted, cycles, exact)
 

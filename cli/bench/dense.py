@@ -88,7 +88,6 @@ def _measure(
     from ...compiler import reference
     from ...compiler.network import compile_for
     from ...runtime.device import open_device
-    from ...runtime.executable import LaunchStep
     from ...runtime.loader import Loaded
 
     graph = layer(rows, shape)
@@ -99,7 +98,7 @@ def _measure(
         found = loaded.run({"x": x})["y"]
         stats: Stats = loaded.stats
     expected: np.ndarray = reference.trace(graph, {"x": x})["y"]
-    launches = [step.launch for step in executable.steps if isinstance(step, LaunchStep)]
+    launches = [step.launch for step in executable.launches]
     instructions, exact = sum(len(launch.insn) for launch in launches), bool(np.array_equal(found, expected))
     row = bench_rows.row(cfg, stats, macs=graph.macs, instructions=instructions, exact=exact)
     return {"name": name, "op": "dense", "count": count} | row

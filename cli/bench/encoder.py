@@ -33,7 +33,6 @@ def run(workload: str, cfg: Config, device: str, options: dict[str, Any], as_jso
     from ...compiler import reference
     from ...compiler.network import compile_for
     from ...runtime.device import open_device
-    from ...runtime.executable import LaunchStep
     from ...runtime.loader import Loaded
 
     graph = layer(WORKLOADS[workload])
@@ -45,7 +44,7 @@ def run(workload: str, cfg: Config, device: str, options: dict[str, Any], as_jso
         advance()
     (name,) = (t.name for t in graph.outputs)
     exact = bool(np.array_equal(found[name], reference.trace(graph, {"x": x})[name]))
-    launches = [step.launch for step in executable.steps if isinstance(step, LaunchStep)]
+    launches = [step.launch for step in executable.launches]
     instructions = sum(len(launch.insn) for launch in launches)
     total = bench_rows.row(cfg, stats, macs=graph.macs, instructions=instructions, exact=exact)
     kinds = {op.name: kind_of(op) for op in graph.ops}

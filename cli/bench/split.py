@@ -83,9 +83,8 @@ def compiled(graph: Graph, cfg: Config) -> Executable:
 
 def launch_of(division: Division, cfg: Config) -> Launch:
     """The launch of a layer."""
-    from ...runtime.executable import LaunchStep
 
-    (launch,) = (step.launch for step in compiled(division.graph(), cfg).steps if isinstance(step, LaunchStep))
+    (launch,) = (step.launch for step in compiled(division.graph(), cfg).launches)
     return launch
 
 
@@ -138,7 +137,6 @@ def _measure(one: Division, cfg: Config, device: str, options: dict[str, Any]) -
 
     from ...compiler import reference
     from ...runtime.device import open_device
-    from ...runtime.executable import LaunchStep
     from ...runtime.loader import Loaded
     from ...sim.profile import profile, total
 
@@ -148,7 +146,7 @@ def _measure(one: Division, cfg: Config, device: str, options: dict[str, Any]) -
     with Loaded(executable, open_device(device, cfg, **options)) as loaded:
         found, stats = loaded.run({"x": x})["y"], loaded.stats
     exact = bool(np.array_equal(found, reference.trace(graph, {"x": x})["y"]))
-    (launch,) = (step.launch for step in executable.steps if isinstance(step, LaunchStep))
+    (launch,) = (step.launch for step in executable.launches)
     row = bench_rows.row(cfg, stats, macs=graph.macs, instructions=len(launch.insn), exact=exact)
     row["input_loads"] = stats.bytes_loaded["INP"] / x.size
     if stats.timeline is None or stats.cycles is None:

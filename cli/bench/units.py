@@ -59,7 +59,6 @@ def _measured(name: str, widths: Sequence[int], cfg: Config, device: str, option
     from ...compiler.mapping import ChannelMapping
     from ...compiler.network import compile_graph
     from ...runtime.device import open_device
-    from ...runtime.executable import LaunchStep
     from ...runtime.loader import Loaded
     from ...sim.timing import predict
 
@@ -68,7 +67,7 @@ def _measured(name: str, widths: Sequence[int], cfg: Config, device: str, option
     mapping = ChannelMapping({op: _last(count[op], found) for op, found in split.items() if found})
     executable, cycles, exact = compile_graph(graph, cfg, mapping=mapping), None, None
     if device == "timing":
-        launches = [step.launch for step in executable.steps if isinstance(step, LaunchStep)]
+        launches = [step.launch for step in executable.launches]
         dram, skip = bench_rows.memory(options), options.get("skip", frozenset())
         cycles = sum(predict(launch, dram=dram, skip=skip).cycles for launch in launches)
     else:

@@ -49,7 +49,7 @@ def _print(found: dict[str, Any]) -> None:
     moved = f"; {rates['used'] / 1e6:,.0f} MB/s used" if "used" in rates else ""
     click.echo(
         f"bandwidth at {found['mhz']} MHz: loads {rates['load'] / 1e6:,.0f} MB/s, stores {rates['store'] / 1e6:,.0f}, "
-        f"together {rates['total'] / 1e6:,.0f}{moved}"
+        f"together {rates['both'] / 1e6:,.0f}{moved}"
     )
     if found["cycles"] is not None:
         click.echo(

@@ -72,7 +72,7 @@ def report(
     """
     from . import difference
 
-    where = Where(on, None, (), dram, None, None, None, None, None)
+    where = Where(on, dram=dram)
     where.check()
     before = None if compare is None else difference.read(compare)
     opened = _open(model, config, contract, mapping)

@@ -100,22 +100,14 @@ def peak_macs(cfg: Config) -> int:
     return cfg.macs_per_cycle * (1 + (cfg.ternary_blocks if "ternary" in cfg.units else 0))
 
 
-def bandwidths(cfg: Config, dram: Dram) -> dict[str, int]:
-    """Bytes per cycle that one port, loads, stores, and all ports together move at most."""
-    from ...compiler.cost import port_bytes
-
-    one = port_bytes(cfg, dram)
-    load, store = cfg.load_ports * one, cfg.store_ports * one
-    both = min(dram.total_bytes, load + store)
-    return {"port": min(one, both), "load": min(load, both), "store": min(store, both), "both": both}
-
-
 def roofline(cfg: Config, dram: Dram | None, rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """The limits, and a point per operator with products; None without cycles.
 
     The time of a point is that of the operator's own cycles, or of its busiest unit where that is more: loads that run
     beside the operator before take no cycles of their own, but the port was busy with them.
     """
+    from ...compiler import cost
+
     if dram is None or not any(row.get("cycles") for row in rows):
         return None
     points = []
@@ -126,7 +118,7 @@ def roofline(cfg: Config, dram: Dram | None, rows: Sequence[dict[str, Any]]) -> 
         cycles = max([row["cycles"], *(n for key, n in row.items() if key.startswith("busy_"))])
         point = {"operator": row["operator"], "cycles": cycles, "macs_per_byte": row["macs"] / moved}
         points.append(point | {"macs_per_cycle": row["macs"] / cycles})
-    return {"peak": peak_macs(cfg), "bytes_per_cycle": bandwidths(cfg, dram), "points": points}
+    return {"peak": peak_macs(cfg), "bytes_per_cycle": cost.bandwidths(cfg, dram), "points": points}
 
 
 def summary(
@@ -141,6 +133,7 @@ def summary(
 ) -> list[dict[str, Any]]:
     """The figures of the whole, each with its unit and its source."""
     from ...compiler.explore.area import area_of
+    from ...compiler.target.host import HostModel
     from ...runtime.device import Stats
 
     cfg, stats = executable.cfg, sum((done.stats for done in reports), Stats())
@@ -152,7 +145,8 @@ def summary(
     found = [*_timed(stats.cycles, on_device, counted.get("gemm_use"), cfg, device, clock)]
     if compiled is not None:
         us = sum(host_microseconds(compiled).values())
-        found.append(_figure("host_us", "Time on the host", us, "us", "model of a Cortex-A9 at 650 MHz"))
+        at = f"model of a Cortex-A9 at {HostModel().clock / 1e6:.0f} MHz"
+        found.append(_figure("host_us", "Time on the host", us, "us", at))
     found.append(_figure("macs", "Multiply-accumulates", macs, "", useful))
     if macs:
         found.append(_figure("device_share", "Part of them on the accelerator", 100 * on_device / macs, "%", useful))
@@ -190,6 +184,8 @@ def _timed(
 
 def _moved(stats: Any, cfg: Config, dram: Dram | None, rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Traffic, and the cycles that no schedule of these transfers and products could go below."""
+    from ...compiler import cost
+
     loaded, stored = stats.bytes_loaded.total(), stats.bytes_stored.total()
     yield _figure("instructions", "Instructions", stats.insns.total(), "", _COUNTED)
     yield _figure("bytes_loaded", "Loaded from DRAM", loaded, "bytes", _COUNTED)
@@ -199,7 +195,7 @@ def _moved(stats: Any, cfg: Config, dram: Dram | None, rows: Sequence[dict[str, 
     yield _figure(
         "bytes_per_cycle", "Bytes per cycle", (loaded + stored) / stats.cycles, "", "these bytes, by the cycles"
     )
-    width, macs = bandwidths(cfg, dram), sum(row["macs"] for row in rows if row["where"] == "device")
+    width, macs = cost.bandwidths(cfg, dram), sum(row["macs"] for row in rows if row["where"] == "device")
     limits = {
         "products": macs / peak_macs(cfg),
         "loads": loaded / width["load"],

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...hw.errors import InputError
 from ...runtime.device import Device, Stats, open_device
-from ...runtime.executable import Executable, LaunchStep
+from ...runtime.executable import Executable
 from ...runtime.loader import Loaded
 from ...runtime.registry import device_entry, is_server, open_remote
 from . import abi as c
@@ -68,7 +68,7 @@ class Program:
     @property
     def launches(self) -> int:
         """How often a run starts the accelerator."""
-        return sum(isinstance(step, LaunchStep) for step in self.executable.steps)
+        return len(self.executable.launches)
 
     def covers(self, given: Given) -> bool:
         """Whether it computes what the interpreter asks for, from what this has."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...hw.config import Config
 from ...sim.dram import Dram
+from ..cost import bandwidths
 from .area import AVAILABLE, area_of, clock_of, model, outside
 from .evaluate import misfit, network_figures
 
@@ -16,9 +17,9 @@ def estimate(config: Config, dram: Dram, mhz: int, network: str | None = None) -
 
     `area` by the rules and the fit of area.py, with `area_error`, the largest relative error at configurations that
     were held out of the fit; `outside` names fields beyond it. `fmax_estimate_mhz` with `fmax_error_mhz`.
-    `bandwidth`: bytes per second that ports and memory can move, and that the network does move. `cycles`, `latency_us`
-    and `host_us` are None without a network. Raises `UnsupportedError` where there is no circuit of `config`, and the
-    errors of the compiler.
+    `bandwidth`: bytes per second that one port, loads, stores and both can move, and that the network does move.
+    `cycles`, `latency_us` and `host_us` are None without a network. Raises `UnsupportedError` where there is no circuit
+    of `config`, and the errors of the compiler.
     """
     area = area_of(config)
     mhz_of, mhz_error = clock_of(config)
@@ -32,7 +33,7 @@ def estimate(config: Config, dram: Dram, mhz: int, network: str | None = None) -
         "fmax_estimate_mhz": mhz_of,
         "fmax_error_mhz": mhz_error,
         "mhz": mhz,
-        "bandwidth": peak(config, dram, mhz),
+        "bandwidth": {name: n * mhz * 1e6 for name, n in bandwidths(config, dram).items()},
         "network": network,
         "cycles": None,
         "host_us": None,
@@ -43,11 +44,3 @@ def estimate(config: Config, dram: Dram, mhz: int, network: str | None = None) -
         found |= {key: figures[key] for key in ("cycles", "host_us", "latency_us")}
         found["bandwidth"]["used"] = figures["dram_bytes"] / figures["cycles"] * mhz * 1e6 if figures["cycles"] else 0.0
     return found
-
-
-def peak(config: Config, dram: Dram, mhz: int) -> dict[str, float]:
-    """Bytes per second that all load ports, all store ports and both together can move."""
-    port = min(dram.port_bytes, config.axi_bits // 8)
-    loads, stores = (min(ports * port, dram.total_bytes) for ports in (config.load_ports, config.store_ports))
-    both = min((config.load_ports + config.store_ports) * port, dram.total_bytes)
-    return {"load": loads * mhz * 1e6, "store": stores * mhz * 1e6, "total": both * mhz * 1e6}

@@ -81,14 +81,13 @@ def network_figures(path: str, config: Config, dram: Dram, mhz: int) -> dict[str
     It is compiled without the cache on disk: explorations would drive everything else out of it. Raises the errors of
     the compiler.
     """
-    from ...runtime.executable import LaunchStep
     from ...sim.timing import predict
     from ..frontend import import_model
     from ..network import compile_for
     from ..target.host import HostModel
 
     compiled = compile_for(import_model(path), config)
-    launches = [step for step in compiled.executable.steps if isinstance(step, LaunchStep)]
+    launches = compiled.executable.launches
     timings = [predict(step.launch, dram=dram) for step in launches]
     cycles = sum(timing.cycles for timing in timings)
     host_us = 1e6 * compiled.host_seconds(HostModel())

@@ -11,7 +11,7 @@ import numpy as np
 from ...hw.config import Config
 from ...hw.errors import ProgramError, UnsupportedError
 from ...runtime.device import open_device
-from ...runtime.executable import Executable, LaunchStep
+from ...runtime.executable import Executable
 from ...runtime.loader import Loaded
 from ...runtime.verify import verify
 from ...sim.dram import Dram, unshared
@@ -93,14 +93,14 @@ def attempt(cfg: Config, dram: Dram, graph: g.Graph, seed: int = 0) -> Outcome:
         launches, cycles = 0, 0
         for every in (False, True):
             executable = on_accelerator(graph, cfg, every_value=every)
-            for step in launches_of(executable):
+            for step in executable.launches:
                 verify(step.launch)
             with Loaded(executable, open_device("model", cfg)) as loaded:
                 found = compare(graph, inputs, loaded.run(inputs))
             if found.difference is not None:
                 raise ProgramError(f"{cfg.name}: {found.difference}")
             if not every:
-                timings = [predict(step.launch, dram=unshared(cfg, dram)) for step in launches_of(executable)]
+                timings = [predict(step.launch, dram=unshared(cfg, dram)) for step in executable.launches]
                 launches, cycles = len(timings), sum(timing.cycles for timing in timings)
     except UnsupportedError as exc:
         return Outcome(refusal=str(exc))
@@ -112,8 +112,3 @@ def on_accelerator(graph: g.Graph, cfg: Config, *, every_value: bool = False) ->
     own = Accelerator(cfg) if runs_whole_networks(cfg) else LayerAccelerator(cfg)
     target = Target(cfg.name, (own, HostCpu(HostModel(clock=_SLOW))))
     return compile_graph(graph, cfg, every_value=every_value, target=target)
-
-
-def launches_of(executable: Executable) -> list[LaunchStep]:
-    """The steps that run on the accelerator."""
-    return [step for step in executable.steps if isinstance(step, LaunchStep)]

@@ -22,10 +22,8 @@ from .integers import INPUT, OUTPUT, IntegerNetwork, IntegerNode, to_graph
 from .mapping import allowed
 from .tables import LayerCost, UnitTable, sampled
 
-UNIT_STEPS, SPLIT_STEPS = (
-    4,
-    16,
-)  # about the entries of a table of one unit, and of that of splits: most layers have fewer
+UNIT_STEPS = 4  # about the entries of a table of one unit
+SPLIT_STEPS = 16  # and of that of splits: most layers have fewer
 REFUSED = "the cost of its channels is the accelerator's"
 
 

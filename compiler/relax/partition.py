@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ...hw.errors import TilewrightError
-from ...runtime.executable import LaunchStep
 from ..tvm_compat import IRModule, Var, ir, relax
 from .claims import Claims, operands
 from .codegen import CODEGEN, Choice, compiled, symbol_of
@@ -148,7 +147,7 @@ def _idle(part: Part) -> str:
         executable = compiled(part.function)
     except TilewrightError as exc:
         return str(exc)
-    launches = any(isinstance(step, LaunchStep) for step in executable.steps)
+    launches = bool(executable.launches)
     return "" if launches else "no operator in them is faster on the accelerator"
 
 

@@ -101,7 +101,7 @@ def growing():
 def test_state_is_kept_or_reset(monkeypatch, reset, expected):
     cfg, samples = load_config("pynq_z1"), [{"x": np.full((1, 4), 5, np.int8)}] * 3
     monkeypatch.setattr("tilewright.compiler.frontend.import_model", lambda model: growing())
-    where = Where("model", None, (), None, None, None, None, None, None)
+    where = Where("model")
     results = [{"y": np.full((1, 4), value, np.int8)} for value in expected]
     found = golden.check("x.tflite", cfg, None, where, samples, results, reset)
     assert found["equal"], found["text"]

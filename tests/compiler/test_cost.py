@@ -7,6 +7,7 @@ from tilewright.compiler import cost
 from tilewright.hw.config import PRESETS
 from tilewright.hw.stages import stages
 from tilewright.hw.units import striped
+from tilewright.sim.dram import PRESETS as DRAMS
 from tilewright.sim.dram import ZYNQ_HP
 
 PYNQ = PRESETS["pynq_z1"]
@@ -54,3 +55,11 @@ def test_bounds_are_those_of_the_array_and_of_memory(macs, loaded, stored, least
         "memory": (loaded + stored) / 16,
     }
     assert max(found, key=lambda name: found[name]) == least
+
+
+def test_ports_and_memory_limit_the_bandwidth():
+    assert cost.bandwidths(PYNQ, ZYNQ_HP) == {"port": 8, "load": 8, "store": 8, "both": 16}
+    assert cost.bandwidths(PYNQ.replace(load_ports=4), ZYNQ_HP) == {"port": 8, "load": 16, "store": 8, "both": 16}
+    assert cost.bandwidths(PYNQ.replace(load_ports=2), DRAMS["zynq_hp4"])["both"] == 24
+    assert cost.bandwidths(PYNQ.replace(axi_bits=128), ZYNQ_HP)["port"] == 8, "the memory's ports are narrower"
+    assert set(cost.bandwidths(PYNQ, ZYNQ_HP.replace(port_bytes=4, total_bytes=4)).values()) == {4}

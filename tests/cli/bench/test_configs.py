@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from tilewright.cli.bench import configs
 from tilewright.cli.bench.configs import MOST_MULTIPLIERS, TriedConfig, candidates, choices, command, memory
-from tilewright.compiler.explore.trial import launches_of, on_accelerator
+from tilewright.compiler.explore.trial import on_accelerator
 from tilewright.hw.circuit import check_buildable
 from tilewright.hw.config import PRESETS
 from tilewright.sim.dram import ZYNQ_HP, shared_bytes
@@ -24,7 +24,7 @@ def test_candidates_are_small_buildable_and_run_something():
     for cfg, dram, graph in found:
         check_buildable(cfg)
         assert cfg.macs_per_cycle <= MOST_MULTIPLIERS and dram.total_bytes >= shared_bytes(cfg, dram)
-        assert launches_of(on_accelerator(graph, cfg))
+        assert on_accelerator(graph, cfg).launches
     assert [cfg for cfg, *_ in found] == [cfg for cfg, *_ in islice(candidates(0), 3)]
     assert len({cfg.fingerprint for cfg, *_ in found}) == 3
     assert len({dram.latency for _, dram, _ in found}) == 1

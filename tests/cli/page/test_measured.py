@@ -2,10 +2,9 @@
 
 import pytest
 
-from tilewright.cli.page.measured import NOBODY, bandwidths, clock_source, instruction_rows, peak_macs, roofline
+from tilewright.cli.page.measured import NOBODY, clock_source, instruction_rows, peak_macs, roofline
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.executable import LaunchStep
-from tilewright.sim.dram import PRESETS as DRAMS
 from tilewright.sim.dram import ZYNQ_HP
 
 
@@ -18,13 +17,6 @@ def test_both_units_multiply():
     one, two = PRESETS["tiny"], PRESETS["tiny_two"]
     assert peak_macs(one) == one.macs_per_cycle
     assert peak_macs(two) == two.macs_per_cycle * (1 + two.ternary_blocks)
-
-
-def test_no_port_moves_more_than_the_memory():
-    cfg = PRESETS["pynq_z1"]
-    assert bandwidths(cfg, ZYNQ_HP) == {"port": 8, "load": 8, "store": 8, "both": 16}
-    assert bandwidths(cfg.replace(load_ports=4), ZYNQ_HP) == {"port": 8, "load": 16, "store": 8, "both": 16}
-    assert bandwidths(cfg.replace(load_ports=2), DRAMS["zynq_hp4"])["both"] == 24
 
 
 def test_a_point_takes_the_time_of_its_busiest_unit():
