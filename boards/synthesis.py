@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from ..hw.circuit import XC7Z020
 from ..hw.config import Config
 from ..hw.errors import UnsupportedError
 from .tools import SOURCE, Report, emit_core, need_tools, quiet, yosys
@@ -34,7 +35,7 @@ class Resources:
         return Resources(*(a + b for a, b in pairs))
 
 
-AVAILABLE = Resources(lut=53_200, ff=106_400, bram=140, dsp=220)  # of PART
+AVAILABLE = Resources(**XC7Z020)  # of PART
 # cells of Yosys that use resources; carry chains and wide multiplexers come with the LUTs of their slices
 CELLS = {
     **{f"LUT{n}": Resources(lut=1) for n in range(1, 7)},

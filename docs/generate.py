@@ -178,7 +178,15 @@ def config_fields() -> str:
 
 def config_extensions() -> str:
     """The extensions, from their declarations."""
-    rows = [[f"`{name}`", e.meaning, e.needs or "nothing", e.cost] for name, e in parameters.EXTENSIONS.items()]
+    rows = [
+        [
+            f"`{name}`",
+            e.meaning,
+            ", ".join(filter(None, (e.extends and f"`{e.extends}`", e.needs))) or "nothing",
+            e.cost,
+        ]
+        for name, e in parameters.EXTENSIONS.items()
+    ]
     return markdown(["extension", "meaning", "needs", "cost"], rows)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from .errors import ConfigError
-from .parameters import Parameter, parameters
+from .parameters import EXTENSIONS, Parameter, parameters
 from .sizes import VTA_BYTES, misfit, nearest
 from .units import COMPUTE_UNITS, RING, TERNARY_BANKS
 
@@ -165,6 +165,9 @@ def check_ternary(cfg: Config) -> None:
 
 def check_extensions(cfg: Config) -> None:
     """Raise `ConfigError` for an extension without what it needs."""
+    for name, row in EXTENSIONS.items():
+        if name in cfg.extensions and row.extends and row.extends not in cfg.extensions:
+            raise ConfigError(f"Config.extensions = {name}: needs {row.extends} too, {row.why}; add {row.extends}")
     if "depthwise" in cfg.extensions and cfg.block_in != cfg.block_out:
         raise ConfigError(
             f"Config.extensions = depthwise: needs block_in and block_out to be equal; they are {cfg.block_in} and "
@@ -179,19 +182,10 @@ def check_extensions(cfg: Config) -> None:
                 f"Config.extensions = {name}: {moved} bytes, so it needs out_bits = 8, not {cfg.out_bits}; "
                 f"set that or leave {name} out"
             )
-    for name, why in (
-        ("rescale", "which loads its parameters"),
-        ("lookup", "which loads its tables"),
-        ("lane_reduce", "whose pipeline it uses"),
-    ):
-        if name in cfg.extensions and "requant" not in cfg.extensions:
-            raise ConfigError(f"Config.extensions = {name}: needs requant too, {why}; add requant")
 
 
 def _check_rows(cfg: Config) -> None:
     """Raise `ConfigError` unless DWGEMM can take several taps."""
-    if "depthwise" not in cfg.extensions:
-        raise ConfigError("Config.extensions = depthwise_rows: needs depthwise too, whose mode it is; add depthwise")
     if cfg.row_taps < 2:
         raise ConfigError(
             f"Config.extensions = depthwise_rows: needs blocks of 4 or more, not block_in = {cfg.block_in}; "

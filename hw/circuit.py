@@ -10,6 +10,9 @@ from .units import WIDEST, stripes
 if TYPE_CHECKING:
     from .config import Config
 
+# of the FPGA of the PYNQ-Z1: LUTs, flip-flops, block RAMs of 36 kbit, DSP48E1
+XC7Z020 = {"lut": 53_200, "ff": 106_400, "bram": 140, "dsp": 220}
+
 
 def check_buildable(cfg: Config) -> None:
     """Raises `UnsupportedError` for numbers and widths of ports that the core is not made for.

@@ -91,11 +91,16 @@ def parameters(cls: type) -> dict[str, Parameter]:
 
 @dataclass(frozen=True)
 class Extension:
-    """An addition to the base instruction set: its meaning, what it needs, what it costs."""
+    """An addition to the base instruction set: its meaning, what it needs, what it costs.
+
+    It may add to another extension, `extends`, without which it is not legal, for the reason `why`.
+    """
 
     meaning: str
     needs: str
     cost: str
+    extends: str = ""
+    why: str = ""
 
 
 EXTENSIONS: dict[str, Extension] = {
@@ -126,23 +131,31 @@ EXTENSIONS: dict[str, Extension] = {
     ),
     "depthwise_rows": Extension(
         "DWGEMM adds up several taps of a kernel row per micro-op, on neighbouring inputs",
-        "`depthwise`, blocks of 4 or more, at most 4096 micro-ops (`uop_bytes` 16384)",
+        "blocks of 4 or more, at most 4096 micro-ops (`uop_bytes` 16384)",
         "LUTs that choose operands; the inputs lie in as many banks of block RAM; the multipliers are GEMM's",
+        "depthwise",
+        "whose mode it is",
     ),
     "rescale": Extension(
         "the ALU operation RESCALE scales accumulators in place, as residual additions need",
-        "`requant`",
+        "",
         "LUTs; the multipliers are those of `ppu_lanes`",
+        "requant",
+        "which loads its parameters",
     ),
     "lookup": Extension(
         "the ALU operation LOOKUP replaces values by those of a table: any function of int8, in 32 bits",
-        "`requant`",
+        "",
         "a copy of the `tables` in block RAM for each of `ppu_lanes` lanes",
+        "requant",
+        "which loads its tables",
     ),
     "lane_reduce": Extension(
         "the ALU operation REDUCE puts the sum or the maximum over an entry's channels into all of them",
-        "`requant`",
+        "",
         "LUTs and flip-flops: a tree of adders over `block_out` channels",
+        "requant",
+        "whose pipeline it uses",
     ),
 }
 UNITS = tuple(COMPUTE_UNITS)

@@ -12,38 +12,6 @@ from ...compiler.explore.features import PARTS, features_of, part_of
 from ...hw.config import Config
 
 COUNTS = ("lut", "ff")
-_ENOUGH = 1e-9
-
-
-def nnls(rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The x >= 0 with the least |rows x - wanted|, by Lawson and Hanson's active sets.
-
-    >>> nnls(np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]]), np.array([5.0, 7.0, 9.0])).round(6).tolist()
-    [3.0, 2.0]
-    """
-    size = np.maximum(np.linalg.norm(rows, axis=0), _ENOUGH)
-    rows = rows / size
-    x, inside = np.zeros(rows.shape[1]), np.zeros(rows.shape[1], bool)
-    for _ in range(3 * len(x)):
-        slope = rows.T @ (wanted - rows @ x)
-        slope[inside] = 0
-        if slope.max(initial=0) <= _ENOUGH * (1 + np.abs(wanted).max()):
-            break
-        inside[slope.argmax()] = True
-        while True:
-            best = np.zeros_like(x)
-            best[inside] = np.linalg.lstsq(rows[:, inside], wanted, rcond=None)[0]
-            if best[inside].min() > 0:
-                x = best
-                break
-            below = inside & (best <= 0)
-            step = (x[below] / np.maximum(x[below] - best[below], _ENOUGH)).min()
-            x = x + step * (best - x)
-            inside &= x > _ENOUGH
-            x[~inside] = 0
-            if not inside.any():
-                break
-    return x / size
 
 
 def by_part(point: Mapping[str, Any]) -> dict[str, list[int]]:
@@ -60,6 +28,8 @@ def fitted(points: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str,
     """Per part and count, the costs of its features."""
     configs = [Config.from_dict(dict(point["config"])) for point in points]
     counted = [by_part(point) for point in points]
+    from scipy.optimize import nnls
+
     found: dict[str, dict[str, dict[str, float]]] = {}
     for part in PARTS:
         features = [features_of(config)[part] for config in configs]
@@ -67,7 +37,7 @@ def fitted(points: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str,
         rows = np.array([[one[name] for name in names] for one in features], float)
         found[part] = {}
         for k, count in enumerate(COUNTS):
-            costs = nnls(rows, np.array([one[part][k] for one in counted], float))
+            costs, _ = nnls(rows, np.array([one[part][k] for one in counted], float))
             found[part][count] = {name: round(float(c), 4) for name, c in zip(names, costs) if c > 0}
     return found
 

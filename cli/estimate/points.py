@@ -10,6 +10,7 @@ from typing import Any
 from ...hw.circuit import check_buildable
 from ...hw.config import EXTENSIONS, PRESETS, Config
 from ...hw.errors import TilewrightError
+from ...hw.parameters import EXTENSIONS as declared
 
 SEED = 2026
 _CHOICES: dict[str, tuple] = {
@@ -25,7 +26,6 @@ _CHOICES: dict[str, tuple] = {
     "ppu_lanes": (2, 4, 8),
     "dsp_packing": (False, True),
 }
-_NEEDED_BY = {"requant": ("rescale", "lookup", "lane_reduce"), "depthwise": ("depthwise_rows",)}
 _HELD_BLOCKS = ((4, 4), (8, 8)) * 4
 _FIT_BLOCKS = ((4, 4), (8, 8), (4, 4), (4, 8), (4, 4), (8, 8), (4, 4), (8, 4)) + ((4, 4), (8, 8)) * 3
 _ALL_ON: dict[str, Any] = {
@@ -85,9 +85,9 @@ def _off(draw: random.Random, count: int) -> list[set[str]]:
 
 def _config(draw: random.Random, name: str, block: Sequence[int], off: set[str]) -> Config:
     """A configuration of that block that can be built, without the extensions `off`."""
-    extensions = EXTENSIONS - off - {one for gone in off for one in _NEEDED_BY.get(gone, ())}
     if block[0] != block[1]:
-        extensions -= {"depthwise", "depthwise_rows"}
+        off = off | {"depthwise"}
+    extensions = frozenset(name for name in EXTENSIONS - off if declared[name].extends not in off)
     while True:
         fields = {field: draw.choice(values) for field, values in _CHOICES.items()}
         try:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ...hw.circuit import XC7Z020
 from ...hw.config import PAR_BYTES, TABLE_SIZE, Config
 from ...hw.units import striped
 from .features import features_of
@@ -38,7 +39,7 @@ class Area:
     dsp: int
 
 
-AVAILABLE = Area(lut=53_200, ff=106_400, bram=140, dsp=220)  # of an xc7z020
+AVAILABLE = Area(**XC7Z020)
 
 
 @lru_cache(maxsize=1)

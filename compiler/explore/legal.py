@@ -73,9 +73,8 @@ def _extensions(rng: np.random.Generator) -> list[str]:
     if "requant" not in found and rng.random() < 0.5:
         found.add("requant")
     if "requant" not in found:
-        found -= {"rescale", "lookup", "lane_reduce"}
-    if "depthwise_rows" in found:
-        found.add("depthwise")
+        found -= {name for name, row in EXTENSIONS.items() if row.extends == "requant"}
+    found |= {EXTENSIONS[name].extends for name in found} - {""}
     return sorted(found)
 
 
