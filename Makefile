@@ -12,10 +12,11 @@ LINKS := hw sim runtime compiler boards cli
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup sim test test-full test-torch test-arm test-c campaign bench bench-timing bench-synth area-model rtl synth bitstream lint types check docs site docs-check release audit clean
+.PHONY: help setup sim test test-full test-torch test-arm test-c campaign damage bench bench-timing bench-synth area-model rtl synth bitstream lint types check docs site docs-check release audit clean
 ON := model# what `make sim` runs on: model, or rtl for the circuit
-SEED := 0# of bench-timing and campaign
-JOBS := 2# processes of the tests
+SEED := 0# of bench-timing, campaign and damage
+JOBS := 2# processes of the tests, and of damage
+COUNT := 5000# damaged files of each format
 KEY :=# SSH key that signs a release
 CONFIG := pynq_z1# preset or file for rtl and synth
 ARM := trixie# release of Debian for test-arm
@@ -50,6 +51,9 @@ test-c: $(DEV) ## build networks as C and run them with simulated accelerators, 
 
 campaign: $(DEV) ## try 5,000 mutants of programs and 5,000 damaged .tw files; SEED=n makes others
 	@$(BIN)/python tests/campaign.py --seed $(SEED)
+
+damage: $(DEV) ## read COUNT damaged files of every format, by default 5,000, in processes with limits; SEED=n makes others
+	@$(BIN)/python -m tests.damage --count $(COUNT) --seed $(SEED) --jobs $(JOBS)
 
 bench: $(RTL) ## measure model and simulated circuit on the layers of ResNet-18
 	@$(BIN)/tilewright bench

@@ -48,3 +48,7 @@ def test_execution_errors_carry_the_instruction(name):
     assert (str(error), error.index) == ("instruction 3: GEMM: reason", 3)
     assert CLASSES[name]("no instruction").index is None
     assert issubclass(CLASSES[name], ExecutionError) and issubclass(CLASSES[name], ProgramError)
+
+
+def test_names_in_a_text_cannot_move_a_terminals_cursor():
+    assert str(ProgramError("layer '\x1b[2Jé\u202e' is\nwrong")) == "layer '\\x1b[2Jé\\u202e' is\nwrong"
