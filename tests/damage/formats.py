@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tests.damage import changes
 from tests.fuzz_tw import MOST, damaged, outcome
 
@@ -65,7 +67,10 @@ def _onnx() -> list[bytes]:
         x = m.quantise(m.node("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2]))
         x = m.quantise(m.node("Add", x, m.quantise(m.node("Sigmoid", x), 1 / 256, -128)))
         m.output(m.quantise(m.node("GlobalAveragePool", x)))
-        small, dense = m.save("a.onnx").read_bytes(), QdqModel(Path(folder)).dense(bias=np.int32([1, 2, 3]), bias_scale=0.025)
+        small, dense = (
+            m.save("a.onnx").read_bytes(),
+            QdqModel(Path(folder)).dense(bias=np.int32([1, 2, 3]), bias_scale=0.025),
+        )
         whole = Dialect(Path(folder))
         weights = whole.const(whole.rng.integers(-9, 9, (4, 6)))
         whole.output(whole.shift(whole.node("MatMul", whole.shift(whole.input(1, 4)), weights)))
