@@ -100,3 +100,13 @@ def test_constants_that_are_none(qdq, change):
     (m.folder / "changed.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(FileError, match="damaged"):
         import_onnx(m.folder / "changed.onnx")
+
+
+@pytest.mark.parametrize("where", ["input", "output"])
+def test_types_that_do_not_exist(qdq, where):
+    m = small(qdq)
+    model = m.proto()
+    getattr(model.graph, where)[0].type.tensor_type.elem_type = 111
+    (m.folder / "changed.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(FileError, match="damaged"):
+        import_onnx(m.folder / "changed.onnx")
