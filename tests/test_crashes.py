@@ -205,6 +205,16 @@ def test_a_home_that_cannot_be_written(tmp_path):
     assert Executable.load(tmp_path / "x.tw").name and home.read_text() == "no folder"
 
 
+def test_a_tool_without_a_cache_says_so(tmp_path):
+    """Yosys for WebAssembly keeps its code there."""
+    home = tmp_path / "home"
+    home.write_text("no folder")
+    running = command("rtl", "--config", "tiny", "-o", tmp_path / "x.v", home=home)
+    said = running.communicate(timeout=300)[1]
+    assert running.returncode == 8 and "cache" in said and "set XDG_CACHE_HOME to one that can be written" in said
+    assert said.count("\n") == 1 and not (tmp_path / "x.v").exists()
+
+
 # verb -> its arguments, given a folder; what it leaves must be whole at any moment, and equal in the end
 VERBS = {
     "compile": lambda f: ["compile", DIGITS, "--config", "tiny", "-o", f / "x.tw"],

@@ -14,16 +14,16 @@ from concurrent.futures import ProcessPoolExecutor
 from tests.damage.formats import FORMATS
 from tests.damage.judge import ACCEPTED, Found, judge
 
+HEAD = "| format | files | accepted | refused by a named error | failures | slowest | most memory |\n"
+HEAD += "|---|--:|--:|--:|--:|--:|--:|"
 
-def table(found: dict[str, Found]) -> str:
-    """Markdown: a row for each format."""
-    lines = ["| format | files | accepted | refused by a named error | failures | slowest | most memory |"]
-    lines += ["|---|--:|--:|--:|--:|--:|--:|"]
-    for name, one in found.items():
-        accepted, all_ = one.counts[ACCEPTED], one.counts.total() + len(one.failures)
-        row = [name, f"{all_:,}", f"{accepted:,}", f"{one.counts.total() - accepted:,}", len(one.failures)]
-        lines.append("| " + " | ".join(map(str, [*row, f"{one.slowest:.2f} s", f"{one.memory >> 20} MB"])) + " |")
-    return "\n".join(lines)
+
+def row(name: str, found: Found) -> str:
+    """A row of the table, in Markdown."""
+    accepted, refused = found.counts[ACCEPTED], found.counts.total() - found.counts[ACCEPTED]
+    counts = [accepted + refused + len(found.failures), accepted, refused, len(found.failures)]
+    cells = [name, *(f"{count:,}" for count in counts), f"{found.slowest:.2f} s", f"{found.memory >> 20} MB"]
+    return f"| {' | '.join(cells)} |"
 
 
 def alike(failures: list[tuple[int, str]]) -> dict[str, list[int]]:
@@ -48,8 +48,11 @@ def main(arguments: list[str] | None = None) -> int:
     names = args.only or list(FORMATS)
     seeds = range(args.seed, args.seed + args.count)
     with ProcessPoolExecutor(args.jobs, multiprocessing.get_context("spawn")) as pool:
-        found = dict(zip(names, pool.map(judge, names, [seeds] * len(names))))
-    print(table(found))
+        print(HEAD)
+        found = {}
+        for name, one in zip(names, pool.map(judge, names, [seeds] * len(names))):
+            found[name] = one
+            print(row(name, one), flush=True)
     failed = sum(len(one.failures) for one in found.values())
     for name, one in found.items():
         for text, seeds_ in alike(one.failures).items():
