@@ -170,7 +170,7 @@ def _config(path: Path) -> None:
 def _vta_string(path: Path) -> None:
     from tilewright.hw.config import load_config
 
-    load_config(path.read_bytes().decode())
+    load_config(path.read_bytes().decode(errors="replace"))
 
 
 def _memories() -> list[bytes]:
