@@ -224,7 +224,6 @@ VERBS = {
     "explore": lambda f: ["explore", DIGITS, "--config", "tiny", "--trials", "4", "--study", f"sqlite:///{f}/s.db"],
     "report": lambda f: ["report", DIGITS, "--config", "tiny", "-o", f / "r.html"],
     "quantise": lambda f: ["quantise", f / "small.bin", "-o", f / "q.npz"],
-    "bitstream": lambda f: ["bitstream", "--config", "tiny", "--write-only", "-o", f / "b"],
 }
 
 
