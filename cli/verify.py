@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 def verify_executable(executable: Executable, explain: bool = False) -> dict[str, Report]:
     """A report per launch, whose use of memory is proved, too. Raises the errors of `verify`, with the step in front.
 
-    With `explain` a race is drawn before.
+    A certificate that a launch has is checked, and each launch has one then. With `explain` a race is drawn before.
     """
     from ..runtime.executable import LaunchStep
+    from ..runtime.proof.checker import check
     from ..runtime.proof.drawing import drawn
     from ..runtime.verify import verify
 
@@ -28,7 +29,10 @@ def verify_executable(executable: Executable, explain: bool = False) -> dict[str
     for step in executable.steps:
         if isinstance(step, LaunchStep):
             try:
+                if step.certificate is not None:
+                    check(step.launch, step.certificate)
                 found[step.name] = verify(step.launch, memory=True)
+                step.certificate = found[step.name].certificate
             except ProgramError as exc:
                 text = f"step {step.name!r}: {exc}"
                 if explain and isinstance(exc, RaceError) and exc.pair is not None:
@@ -50,6 +54,7 @@ def command(program: str, explain: bool, as_json: bool) -> None:
     from ..runtime.executable import Executable
 
     executable = Executable.load(program)
+    carried = sum(step.certificate is not None for step in executable.launches)
     with report.progress(f"verifying {program}"):
         found = verify_executable(executable, explain)
     rows = [
@@ -63,9 +68,10 @@ def command(program: str, explain: bool, as_json: bool) -> None:
         for name, r in found.items()
     ]
     if as_json:
-        report.emit_json({"program": program, "config": executable.cfg.name, "launches": rows})
+        report.emit_json({"program": program, "config": executable.cfg.name, "certificates": carried, "launches": rows})
         return
     if rows:
         report.table([key.replace("_", " ") for key in rows[0]], [list(row.values()) for row in rows])
     proved = "no deadlock, no race, nothing read before it is written"
-    click.echo(f"{program}: {report.counted(len(rows), 'launch', 'launches')}, {proved}")
+    held = f"{report.counted(carried, 'certificate')} checked" if carried else "without a certificate"
+    click.echo(f"{program}: {report.counted(len(rows), 'launch', 'launches')}, {proved}; {held}")

@@ -94,6 +94,10 @@ class UnwrittenError(ProgramError):
         self.index = index
 
 
+class CertificateError(ProgramError):
+    """A certificate is damaged, belongs to another program, or does not prove what it is for."""
+
+
 class FingerprintError(ProgramError):
     """A program was made for another configuration than the device's; both are named."""
 

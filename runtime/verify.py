@@ -26,6 +26,7 @@ from ..hw.units import Channel, Queue
 from .bounds import check_dram
 from .buffer import Buffer
 from .launch import Launch, Origins
+from .proof.certificate import Certificate, subject_of
 from .proof.conflicts import Conflict, Timeline, first_conflict
 from .proof.dram import DramTouches
 from .proof.drawing import missing_edge
@@ -38,11 +39,15 @@ from .symbols.symbol import Symbol
 
 @dataclass
 class Report:
-    """Result of a verification: instructions, token pairs, and most tokens in flight per channel."""
+    """Result of a verification: instructions, token pairs, and most tokens in flight per channel.
+
+    `certificate` is there where the use of memory was proved, too.
+    """
 
     instructions: int
     pairs: list[TokenPair] = field(default_factory=list)
     in_flight: dict[str, int] = field(default_factory=dict)
+    certificate: Certificate | None = None
 
     @property
     def implied(self) -> int:
@@ -83,6 +88,7 @@ def verify(launch: Launch, memory: bool = False) -> Report:
     check.races()
     if memory:
         check.memory(launch.buffers, bases)
+        check.report.certificate = check.certificate(launch)
     return check.report
 
 
@@ -180,6 +186,11 @@ class _Check:
         """Check that what is read was written; `races` found none."""
         check_scratchpads(self.program, self._topological, self.kinds, self.kind)
         check_buffers(self.program, self._topological, buffers, bases)
+
+    def certificate(self, launch: Launch) -> Certificate:
+        """What `launch` is proved by."""
+        cfg, order, clocks = launch.cfg, self._topological.astype(np.int32), self.found.clocks.astype(np.int32)
+        return Certificate(cfg.queue_depth, cfg.token_depth, subject_of(launch), order, clocks)
 
     def _at_finish(self) -> None:
         last = self.program.n - 1
