@@ -40,9 +40,10 @@ def first_conflict(events: Events, line: Timeline) -> Conflict | None:
         return None
     by_class = _ends_of_runs(events, line.queue.astype(np.int8))
     turn, write = events.turn[by_class], events.write[by_class]
-    queue, position = line.queue[turn], line.position[turn]
-    stride = int(position.max()) + 1
-    base = events.cls[by_class].astype(np.int64) * stride  # above all positions of the classes before
+    queue, stride = line.queue.astype(np.int8)[turn], int(line.position.max()) + 1
+    small = np.int32 if (int(events.cls.max()) + 1) * stride < 1 << 31 else np.int64  # twice as fast
+    position, clocks = line.position.astype(small)[turn], line.clocks.astype(small)
+    base = events.cls[by_class].astype(small) * small(stride)  # above all positions of the classes before
     found: list[tuple[int, int, int, int]] = []
     for source in sources.tolist():
         own = queue == source
@@ -53,7 +54,7 @@ def first_conflict(events: Events, line: Timeline) -> Conflict | None:
                 last = base.copy()
                 last[mine] += position[mine]
                 need = np.maximum.accumulate(last, out=last)[others] - base[others]
-                wrong = np.flatnonzero(need > line.clocks[turn[others], source])
+                wrong = np.flatnonzero(need > clocks[:, source][turn[others]])
                 use = events.use[by_class[others[wrong]]].tolist()
                 found.extend(zip(turn[others[wrong]].tolist(), use, [source] * len(wrong), need[wrong].tolist()))
     if not found:

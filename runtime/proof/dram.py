@@ -60,7 +60,8 @@ class DramTouches:
             each = np.maximum(high - low, 0)
             owner, cls = repeated_ranges(low, each)
             idle = np.zeros(len(cls), bool)
-            yield Events(self._turn[owner], cls, self._write[owner], idle, np.full(len(cls), USE))
+            use = np.full(len(cls), USE, np.int32)
+            yield Events(self._turn.astype(np.int32)[owner], cls.astype(np.int32), self._write[owner], idle, use)
 
     def touched(self, spans: np.ndarray) -> set[int]:
         """The instructions that read or write some of the bytes of `spans`, which are joined."""

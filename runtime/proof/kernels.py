@@ -23,11 +23,13 @@ class Kinds:
     def __init__(self, program: Instructions):
         self.program = program
         self._uses: dict[Mem, list[Use]] = {mem: [] for mem in SCRATCHPADS}
+        self._classes: dict[Mem, tuple[list[np.ndarray], np.ndarray]] = {}
         self._count = 0
         self.sets = {mem: Sets(room(program.cfg, mem)) for mem in SCRATCHPADS}
 
     def add(self, accesses: Iterable[Access]) -> int:
         """The number of a new kind, with these accesses."""
+        self._classes.clear()
         for n, a in enumerate(accesses):
             self._uses[a.mem].append(Use(self._count, n, self.sets[a.mem].number(a.entries), a.write, a.updates))
         self._count += 1
@@ -35,7 +37,9 @@ class Kinds:
 
     def touches(self, mem: Mem, kind: np.ndarray) -> tuple[Touches, np.ndarray]:
         """(what instructions of these kinds do to `mem`, the class of each of its entries)."""
-        classes, of_entry = self.sets[mem].classes()
+        if mem not in self._classes:
+            self._classes[mem] = self.sets[mem].classes()
+        classes, of_entry = self._classes[mem]
         return Touches(kind, self._count, self._uses[mem], classes, int(of_entry.max(initial=0)) + 1), of_entry
 
 

@@ -100,7 +100,7 @@ class Touches:
         sizes = np.array([len(some) for some in self.classes])
         flat = np.concatenate(self.classes)
         use, row = repeated_ranges((np.cumsum(sizes) - sizes)[cells], sizes[cells])
-        columns = [flat[row], write[use], updates[use], place[use]]
+        columns = [flat[row].astype(np.int32), write[use], updates[use], place[use].astype(np.int32)]
         owner = owner[use]
         counts = np.bincount(owner, minlength=self.kinds)
         turn = np.flatnonzero(counts[self.kind])
@@ -121,11 +121,11 @@ def _expanded(turn: np.ndarray, kind: np.ndarray, counts: np.ndarray, columns: l
     starts = np.cumsum(counts) - counts
     owner, row = repeated_ranges(starts[kind], counts[kind])
     cls, write, updates, use = (column[row] for column in columns)
-    return Events(turn[owner], cls, write, updates, use)
+    return Events(turn.astype(np.int32)[owner], cls, write, updates, use)
 
 
 def repeated_ranges(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(the number of its range, the value) of all values of the ranges `counts` long that begin at `starts`."""
     before = np.cumsum(counts) - counts
-    owner = np.repeat(np.arange(len(counts)), counts)
-    return owner, np.arange(len(owner)) + (starts - before)[owner]
+    owner = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    return owner, np.arange(len(owner)) + np.repeat(starts - before, counts)
