@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -55,8 +56,10 @@ def command(program: str, explain: bool, as_json: bool) -> None:
 
     executable = Executable.load(program)
     carried = sum(step.certificate is not None for step in executable.launches)
+    start = time.process_time()
     with report.progress(f"verifying {program}"):
         found = verify_executable(executable, explain)
+    seconds = time.process_time() - start
     rows = [
         {
             "step": name,
@@ -68,10 +71,13 @@ def command(program: str, explain: bool, as_json: bool) -> None:
         for name, r in found.items()
     ]
     if as_json:
-        report.emit_json({"program": program, "config": executable.cfg.name, "certificates": carried, "launches": rows})
+        facts = {"program": program, "config": executable.cfg.name, "certificates": carried, "cpu_seconds": seconds}
+        report.emit_json(facts | {"launches": rows})
         return
     if rows:
         report.table([key.replace("_", " ") for key in rows[0]], [list(row.values()) for row in rows])
     proved = "no deadlock, no race, nothing read before it is written"
     held = f"{report.counted(carried, 'certificate')} checked" if carried else "without a certificate"
+    count = report.counted(sum(r.instructions for r in found.values()), "instruction")
     click.echo(f"{program}: {report.counted(len(rows), 'launch', 'launches')}, {proved}; {held}")
+    click.echo(f"{count} in {seconds:.2f} s of CPU time")

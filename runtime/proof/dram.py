@@ -91,9 +91,9 @@ def _spans(program: Instructions, surely: bool) -> tuple[np.ndarray, np.ndarray,
         if row.mem is None or row.scratchpad is None:
             continue
         mine = (keys[:, 0] == row.op) & (keys[:, 1] == row.mem.id)
-        at = np.flatnonzero(mine[program.form] & ~moved) if len(keys) else np.zeros(0, np.int64)
-        if not len(at):
+        if not mine.any():
             continue
+        at = np.flatnonzero(mine[program.form] & ~moved)
         access = row_access(cfg, row, isa.formats[row.format].decode(program.insn[at]))
         rows, pitch = (np.broadcast_to(column, len(at)) for column in (access.rows, access.pitch))
         dense = pitch == access.nbytes

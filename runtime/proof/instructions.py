@@ -8,11 +8,14 @@ import numpy as np
 
 from ...hw.config import Config
 from ...hw.errors import ExecutionError
-from ...hw.isa import FLAGS, Op, known_isa
-from ...hw.units import absent_flags, channels, queues
+from ...hw.isa import FLAGS, Op, instruction, known_isa
+from ...hw.units import Queue, absent_flags, channels, queues
 from ..device import TRANSFERS
 from ..launch import Origins
 from ..symbols.symbol import Symbol
+
+_ROWS = [[instruction(op, mem) for mem in range(8)] for op in range(8)]
+_QUEUES = np.array([[-1 if row is None else row.queue for row in rows] for rows in _ROWS], np.int64)
 
 
 class Instructions:
@@ -50,8 +53,7 @@ class Instructions:
         for k, bit in enumerate(flag_bits):
             flags |= (low >> np.uint64(bit) & np.uint64(1)).astype(np.int64) << k
         self._check_decodable(flags)
-        queue_of = np.array([self.isa.queue(f) for f in self.forms], np.int64)
-        self.of_queue = queue_of[self.form] if self.n else np.zeros(0, np.int64)
+        self.of_queue = _QUEUES[low & np.uint64(7), low >> np.uint64(fields["mem"].lo) & np.uint64(7)]
         self._check_finish()
         self.queue: list[int] = self.of_queue.tolist()
         self.at = [np.flatnonzero(self.of_queue == queue) for queue in self.queues]
@@ -78,7 +80,7 @@ class Instructions:
         absent, nowhere = np.zeros(len(self.forms), np.int64), {q: absent_flags(self.cfg, q) for q in self.queues}
         bits = {q: sum(1 << n for n, flag in enumerate(FLAGS) if flag in nowhere[q]) for q in self.queues}
         for k in np.flatnonzero(~wrong).tolist():
-            absent[k] = bits[self.isa.queue(self.forms[k])]
+            absent[k] = bits[Queue(_QUEUES[self.forms[k]["op"], self.forms[k].get("mem", 0)])]
         suspect = np.flatnonzero(wrong[self.form] | (flags & absent[self.form] != 0)) if self.n else ()
         for k in suspect:
             raise ExecutionError(f"{self.name(k)}: {self.isa.undecodable(self.decoded(k))}", int(k))

@@ -45,7 +45,7 @@ class Kinds:
 
 def check_transfers(program: Instructions) -> list[list[Access]]:
     """The accesses of each form that need no micro-ops. Raises `AccessError` for an entry that does not exist."""
-    found = [scratchpad_accesses(program.cfg, f, _NONE) for f in program.forms]
+    found = [[] if "uop_bgn" in f else scratchpad_accesses(program.cfg, f, _NONE) for f in program.forms]
     problems = {form: problem for form, some in enumerate(found) if (problem := out_of_range(program.cfg, some))}
     if problems:
         k = int(np.flatnonzero(np.isin(program.form, list(problems)))[0])
@@ -87,15 +87,29 @@ class Executed:
         self._words = {mem: np.zeros(cfg.uop_depth, np.uint32) for mem in MICRO_OPS}
         self._known = {mem: np.zeros(cfg.uop_depth, bool) for mem in MICRO_OPS}  # of the program, not of one before
         self._kind_of: dict[tuple[int, bytes], int] = {}
+        self._first: list[int] = []  # the first instruction of each of these kinds
+        self._forms, self._micro_ops = program.form.tolist(), micro_ops
+        self._static = len(of_form) - of_form.count(-1)
         busy = np.array([executes is not None or loads is not None for executes, loads in micro_ops], bool)
         order = np.array(topological, np.intp)
-        forms = program.form.tolist()
-        for k in order[busy[program.form[order]]].tolist():
-            executes, loads = micro_ops[forms[k]]
+        problem: ProgramError | None = None
+        try:
+            self._walk(order[busy[program.form[order]]].tolist())
+        except ProgramError as exc:
+            problem = exc
+        self._judge()  # what is wrong with an earlier instruction is named first
+        if problem is not None:
+            raise problem
+
+    def _walk(self, order: list[int]) -> None:
+        """Number the kinds of instructions that execute micro-ops, and load these."""
+        for k in order:
+            form = self._forms[k]
+            executes, loads = self._micro_ops[form]
             if executes is not None:
-                self.kind[k] = self._executes(k, forms[k], executes)
-            elif loads is not None and program.forms[forms[k]]["x_size"]:
-                self._load(k, forms[k], loads)
+                self.kind[k] = self._executes(k, form, executes)
+            elif loads is not None and self.program.forms[form]["x_size"]:
+                self._load(k, form, loads)
 
     def _executes(self, k: int, form: int, mem: Mem) -> int:
         f, depth = self.program.forms[form], self.program.cfg.uop_depth
@@ -108,19 +122,25 @@ class Executed:
             raise ProgramError(f"{self.program.name(k)} {text}")
         words = self._words[mem][first:end]
         key = (form, words.tobytes())
-        kind = self._kind_of.get(key)
-        if kind is None:
-            kind = self._kind_of[key] = self._judged(k, f, words)
-        return kind
+        kind = self._kind_of.setdefault(key, len(self._first))
+        if kind == len(self._first):
+            self._first.append(k)
+        return self._static + kind
 
-    def _judged(self, k: int, f: dict[str, int], words: np.ndarray) -> int:
-        cfg = self.program.cfg
-        fields = self.program.isa.uop.decode(words.astype(np.uint64)[:, None])
-        accesses = scratchpad_accesses(cfg, f, np.stack([fields["dst"], fields["src"], fields["wgt"]], axis=1))
-        problem = out_of_range(cfg, accesses)
-        if problem:
-            raise AccessError(f"{self.program.name(k)} {problem}", k)
-        return self.kinds.add(accesses)
+    def _judge(self) -> None:
+        """Add the kinds in the order of their numbers, their micro-ops decoded together."""
+        program = self.program
+        words = [np.frombuffer(some, np.uint32) for _, some in self._kind_of]
+        every = np.concatenate([np.zeros(0, np.uint32), *words]).astype(np.uint64)
+        fields, end = program.isa.uop.decode(every[:, None]), 0
+        uops = np.stack([fields["dst"], fields["src"], fields["wgt"]], axis=1)
+        for k, some in zip(self._first, words):
+            end += len(some)
+            accesses = scratchpad_accesses(program.cfg, program.forms[self._forms[k]], uops[end - len(some) : end])
+            problem = out_of_range(program.cfg, accesses)
+            if problem:
+                raise AccessError(f"{program.name(k)} {problem}", k)
+            self.kinds.add(accesses)
 
     def _load(self, k: int, form: int, mem: Mem) -> None:
         f = self.program.forms[form]

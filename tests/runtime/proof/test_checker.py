@@ -77,7 +77,7 @@ def forged(launch, base, rng):
     n = len(launch.insn)
     order = np.arange(n, dtype=np.int32)
     clocks = np.resize(base.clocks, (n, base.clocks.shape[1])).astype(np.int32)
-    generous = np.tile(clocks.max(axis=0), (n, 1)).astype(np.int32)
+    generous = np.tile(clocks.max(axis=0, initial=0), (n, 1)).astype(np.int32)
     for claims in (clocks, generous, np.sort(clocks, axis=0)):
         for some in (order, np.resize(base.order, n), rng.permutation(order)):
             yield replace(base, subject=subject_of(launch), order=some.astype(np.int32), clocks=claims)
