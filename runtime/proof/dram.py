@@ -103,8 +103,8 @@ def _spans(program: Instructions, surely: bool) -> tuple[np.ndarray, np.ndarray,
         start = access.start[owner] + number * pitch[owner]
         spans = np.stack([start, start + nbytes[owner]], axis=1)
         parts.append((at[owner], spans, np.full(len(owner), access.write)))
-    for k, symbol in symbols.items():
-        access = dram_access(cfg, program.decoded(k), symbol)
+    for (k, symbol), f in zip(symbols.items(), isa.decode(program.insn[list(symbols)])):
+        access = dram_access(cfg, f, symbol)
         if access is not None:
             spans = access.sure_spans() if surely and access.write else access.spans()
             parts.append((np.full(len(spans), k), spans, np.full(len(spans), access.write)))
