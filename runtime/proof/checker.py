@@ -160,7 +160,7 @@ class _Checker:
                 if out_of_range(self.cfg, known[key]):
                     self.refuse(f"instruction {k} touches an entry that does not exist")
             yield k, known[key]
-            if row.loads in held and f["x_size"]:
+            if row.loads is not None and row.loads in held and f["x_size"]:
                 data = self.launch.buffers[self.launch.reloc[k]].data
                 if data is None:
                     self.refuse(f"instruction {k} loads micro-ops that are not constant")

@@ -100,7 +100,7 @@ def _spans(program: Instructions, surely: bool) -> tuple[np.ndarray, np.ndarray,
         nbytes, rows = np.where(dense, access.nbytes * rows, access.nbytes), np.where(dense & (rows > 0), 1, rows)
         rows = np.where(nbytes > 0, rows, 0)
         owner, number = repeated_ranges(np.zeros(len(at), np.int64), rows)
-        start = access.start[owner] + number * pitch[owner]
+        start = np.asarray(access.start)[owner] + number * pitch[owner]
         spans = np.stack([start, start + nbytes[owner]], axis=1)
         parts.append((at[owner], spans, np.full(len(owner), access.write)))
     for (k, symbol), f in zip(symbols.items(), isa.decode(program.insn[list(symbols)])):

@@ -82,8 +82,9 @@ class Instructions:
         for k in np.flatnonzero(~wrong).tolist():
             absent[k] = bits[Queue(_QUEUES[self.forms[k]["op"], self.forms[k].get("mem", 0)])]
         suspect = np.flatnonzero(wrong[self.form] | (flags & absent[self.form] != 0)) if self.n else ()
-        for k in suspect:
-            raise ExecutionError(f"{self.name(k)}: {self.isa.undecodable(self.decoded(k))}", int(k))
+        if len(suspect):
+            k = int(suspect[0])
+            raise ExecutionError(f"{self.name(k)}: {self.isa.undecodable(self.decoded(k))}", k)
 
     def _check_finish(self) -> None:
         ends = np.array([f["op"] == Op.FINISH for f in self.forms], bool)

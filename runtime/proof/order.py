@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...hw.errors import DeadlockError, ExecutionError, TokenError
-from ...hw.units import Queue
+from ...hw.units import Channel, Queue
 from ..tokens import deadlock_text
 from .instructions import Instructions
 
@@ -110,7 +110,7 @@ class Order:
     def _deadlock(self, fetched: int) -> None:
         program = self.program
 
-        def missing(k: int) -> list[object]:
+        def missing(k: int) -> list[Channel]:
             return [program.channels[c] for c in program.pops[k] if not self._tokens[c]]
 
         heads = [

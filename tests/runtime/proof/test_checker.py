@@ -102,6 +102,7 @@ def study(count, seed):
                         check(mutant, forgery)
                     found["forged"] += 1
             else:
+                assert own is not None
                 check(mutant, own)
                 base = base or own
                 found["right"] += 1

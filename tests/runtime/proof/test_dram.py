@@ -16,7 +16,7 @@ def bytes_by_turn(launch, insn):
     for k, f in enumerate(known_isa(launch.cfg).decode(insn)):
         access = dram_access(launch.cfg, f)
         for first, end in access.spans().tolist() if access else ():
-            found.update((k, byte, access.write) for byte in range(first, end))
+            found.update((k, byte, bool(access and access.write)) for byte in range(first, end))
     return found
 
 
