@@ -81,9 +81,7 @@ class Instructions:
         bits = {q: sum(1 << n for n, flag in enumerate(FLAGS) if flag in nowhere[q]) for q in self.queues}
         for k in np.flatnonzero(~wrong).tolist():
             absent[k] = bits[Queue(_QUEUES[self.forms[k]["op"], self.forms[k].get("mem", 0)])]
-        suspect = np.flatnonzero(wrong[self.form] | (flags & absent[self.form] != 0)) if self.n else ()
-        if len(suspect):
-            k = int(suspect[0])
+        for k in np.flatnonzero(wrong[self.form] | (flags & absent[self.form] != 0)).tolist():
             raise ExecutionError(f"{self.name(k)}: {self.isa.undecodable(self.decoded(k))}", k)
 
     def _check_finish(self) -> None:
