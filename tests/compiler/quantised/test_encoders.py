@@ -21,6 +21,16 @@ def norm(n, x):
     return n.binary("ADD", y, n.bias(features))
 
 
+def scaled_norm(n, x):
+    """The same in other parts, as Keras has them: the inverse root times the gains is a factor per element."""
+    (_, rows, features), gains = n.shape(x), n.reals(1 + 0.1 * n.rng.normal(size=n.shape(x)[2]))
+    mean = n.op("MEAN", [x, n.numbers(2)], (1, rows, 1), keepDims=True)
+    squares = n.op("SQUARED_DIFFERENCE", [x, mean], (1, rows, features))
+    variance = n.op("MEAN", [squares, n.numbers(2)], (1, rows, 1), keepDims=True)
+    factor = n.binary("MUL", n.function("RSQRT", n.binary("ADD", variance, n.reals([1e-5]))), gains)
+    return n.binary("ADD", n.binary("MUL", x, factor), n.binary("SUB", n.bias(features), n.binary("MUL", mean, factor)))
+
+
 def heads(n, x, count):
     """(1, rows, features) as (1, heads, rows, features / heads)."""
     _, rows, features = n.shape(x)
@@ -58,13 +68,14 @@ class Encoder:
     act: Callable = gelu
     layers: int = 1
     turned: bool = False
+    norm: Callable = norm
 
     def path(self, n, **options):
         """The path of the quantised network."""
         x = n.input(1, self.rows, self.features)
         for _ in range(self.layers):
-            x = n.binary("ADD", x, attention(n, norm(n, x), self.heads, self.turned))
-            h = self.act(n, n.dense(norm(n, x), 2 * self.features))
+            x = n.binary("ADD", x, attention(n, self.norm(n, x), self.heads, self.turned))
+            h = self.act(n, n.dense(self.norm(n, x), 2 * self.features))
             x = n.binary("ADD", x, n.dense(h, self.features))
         n.output(x)
         return n.quantise(**options)
@@ -74,6 +85,7 @@ CASES = {
     "small": Encoder(16, 32, 2),
     "small, silu, narrow heads": Encoder(16, 32, 4, silu),
     "turned keys": Encoder(20, 48, 3, turned=True),
+    "other norms": Encoder(16, 32, 2, norm=scaled_norm),
     "two layers": Encoder(16, 32, 2, silu, 2),
     "long": Encoder(128, 128, 4),
     "wide": Encoder(16, 256, 4),
