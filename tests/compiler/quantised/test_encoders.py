@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 
@@ -128,3 +129,15 @@ def test_large_encoders(name, network, samples, golden, litert, assert_equal, on
     assert_equal(golden(path, given, "single"), litert(path, given))
     shares = on_device(path, given, "pynq_z1_plus", "single")
     assert (shares.launches, shares.macs, shares.host) == (1, 1.0, set())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30))  # which also is in the test's name
+def test_random_encoders(seed, network, samples, golden, litert, assert_equal):
+    n = network()
+    n.rng = np.random.default_rng(seed)
+    rows, (features, heads) = (16, 20, 40)[seed // 3 % 3], ((32, 2), (48, 3), (64, 4))[seed % 3]
+    made = Encoder(rows, features, heads, (gelu, silu)[seed % 2], norm=(norm, scaled_norm)[seed // 2 % 2])
+    path = made.path(n, per_channel_dense=bool(seed % 5))
+    given = samples(path)
+    assert_equal(golden(path, given, "single"), litert(path, given))
