@@ -21,6 +21,8 @@ EXIT_CODES = {
     "AccessError": 8,
     "RaceError": 8,
     "FingerprintError": 8,
+    "UnwrittenError": 8,
+    "CertificateError": 8,
     "InputError": 9,
     "ScheduleError": 10,
     "BoardError": 11,
