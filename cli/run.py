@@ -84,7 +84,7 @@ def command(
     check_profiles(profiles, where.name, sources)
     arrays = read_npz(inputs)
     with report.progress(f"preparing {model}"):
-        executable = open_program(model, config, contract, tiles, mapping)
+        executable = open_program(model, config, contract, tiles, mapping, where.dram)
     samples, stacked = split(executable, arrays, inputs)
     expected = _expected(executable, arrays, len(samples) if stacked else None, inputs)
     start = time.perf_counter()
