@@ -33,6 +33,7 @@ def open_program(
     tiles: str | None = None,
     mapping: str | None = None,
     dram: str | None = None,
+    batch: int = 1,
 ) -> Executable:
     """The executable that `source` names, for the configuration `config` (default: a `.tw` file's own, or pynq_z1).
 
@@ -40,8 +41,8 @@ def open_program(
     `FingerprintError` if a `.tw` file was made for another configuration than `config`.
     """
     if not source.endswith(".tw"):
-        return compile_source(source, load_config(config or DEFAULT_CONFIG), contract, tiles, mapping, dram)
-    _only_network(source, contract, tiles, mapping)
+        return compile_source(source, load_config(config or DEFAULT_CONFIG), contract, tiles, mapping, dram, batch)
+    _only_network(source, contract, tiles, mapping, batch)
     from ..runtime.executable import Executable
 
     cfg = load_config(config) if config else None
@@ -61,8 +62,9 @@ def is_network(source: str) -> bool:
     return bool(kind_of(source))
 
 
-def _only_network(source: str, contract: str | None, tiles: str | None, mapping: str | None) -> None:
-    for option, value in (("--contract", contract), ("--tiles", tiles), ("--mapping", mapping)):
+def _only_network(source: str, contract: str | None, tiles: str | None, mapping: str | None, batch: int) -> None:
+    several = str(batch) if batch > 1 else None
+    for option, value in (("--contract", contract), ("--tiles", tiles), ("--mapping", mapping), ("--batch", several)):
         if value:
             raise UnsupportedError(f"{source}: {option} {value} is only for networks, {', '.join(NETWORKS)}; drop it")
 
@@ -74,18 +76,19 @@ def compile_source(
     tiles: str | None = None,
     mapping: str | None = None,
     dram: str | None = None,
+    batch: int = 1,
 ) -> Executable:
     """Compile the network or Python source `source`.
 
     `contract` is a network's rounding contract (default: double), `tiles` a database of tiles for it, `mapping` the
-    file of its channels' compute units; Python source has none of these. `dram` names the memory that tiles are chosen
-    for. Raises `ConfigError` for an unknown one.
+    file of its channels' compute units, `batch` as of `compile_model`; Python source has none of these. `dram` names
+    the memory that tiles are chosen for. Raises `ConfigError` for an unknown one.
     """
     from ..sim.dram import load_dram
 
     memory = None if dram is None else load_dram(dram)
     if not is_network(source):
-        _only_network(source, contract, tiles, mapping)
+        _only_network(source, contract, tiles, mapping, batch)
     value = python_value(source, cfg, memory)
     if value is not None:
         return executable_of(value, cfg)
@@ -97,7 +100,7 @@ def compile_source(
         raise UnsupportedError(f"{source}: unknown kind of model; must be one of {known}")
     from ..compiler.network import compile_model
 
-    return compile_model(path, cfg, contract or "double", tiles=tiles, mapping=mapping, dram=memory)
+    return compile_model(path, cfg, contract or "double", tiles=tiles, mapping=mapping, dram=memory, batch=batch)
 
 
 def check_output(path: str, suffixes: tuple[str, ...], sources: dict[str, str | None]) -> None:

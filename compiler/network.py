@@ -28,6 +28,7 @@ from .target.assign import Assignment
 from .target.blocks import in_blocks
 from .target.contexts import join, with_entry
 from .target.host import HostCpu, HostModel
+from .target.images import of_images
 from .target.lengths import in_contexts
 from .target.module import ExecModule, Refusal, Target
 from .target.steps import Steps
@@ -44,6 +45,7 @@ def compile_model(
     tiles: str | Path | None = None,
     mapping: MappingLike | None = None,
     dram: Dram | str | None = None,
+    batch: int = 1,
 ) -> Executable:
     """Compile the quantised network at `path`, .tflite or QDQ .onnx, for a configuration.
 
@@ -51,8 +53,9 @@ def compile_model(
     tune` made (compiler/tune/known.py): the tiles in it are used where the timing model finds the whole program faster
     than without. `mapping` says which output channels run on which compute unit (compiler/mapping/file.py). `dram` is
     the memory that it will run on (sim/dram.py; by default `zynq_hp`): it changes the choice of tiles, not what is
-    computed. A cache on disk (compiler/cache.py) keeps the executables. Raises `FileError`, `ConfigError` for an
-    unknown memory, and the errors of `import_model` and `compile_graph`.
+    computed. The program takes `batch` inputs at once, one behind the other in the first dimension of its tensors
+    (compiler/target/images.py). A cache on disk (compiler/cache.py) keeps the executables. Raises `FileError`,
+    `ConfigError` for an unknown memory, and the errors of `import_model`, `of_images` and `compile_graph`.
     """
     check_kind(path)
     mapping = None if mapping is None else ChannelMapping.of(mapping)
@@ -60,7 +63,7 @@ def compile_model(
     check_buildable(cfg)
     memory = None if dram is None else load_dram(dram)
     with cost.on_memory(memory, cfg):
-        return _kept(source, cfg, contract, tiles, mapping, memory)
+        return _kept(source, cfg, contract, tiles, mapping, memory, batch)
 
 
 def _kept(
@@ -70,16 +73,18 @@ def _kept(
     tiles: str | Path | None,
     mapping: ChannelMapping | None,
     dram: Dram | None,
+    batch: int,
 ) -> Executable:
     """The executable of `compile_model` for the memory of the estimates, from the cache or into it."""
-    known = None if tiles is None else known_tiles(tiles, cfg, network_key(source.digest, cfg, contract))
+    digest = source.digest if batch == 1 else source.digest + f"batch {batch}".encode()
+    known = None if tiles is None else known_tiles(tiles, cfg, network_key(digest, cfg, contract))
     if known is not None and not known.tiles:
         known = None
     digests = ["" if found is None else found.digest for found in (known, mapping)]
-    kept = cache.network_file(source.digest, cfg, contract, *digests)
+    kept = cache.network_file(digest, cfg, contract, *digests)
     executable = cache.read(kept)
     if executable is None:
-        graph = import_model(source)
+        graph = of_images(import_model(source), batch)
         executable = compile_graph(graph, cfg, contract, mapping=mapping, dram=dram)
         if known is not None:
             other = compile_graph(graph, cfg, contract, tiles=known, mapping=mapping, dram=dram)
