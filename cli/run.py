@@ -82,9 +82,7 @@ def command(
     if check:
         golden.need_network(model)
     sources = {"MODEL": model, "--inputs": inputs, "--config": config}
-    for path, suffix in ((output, ".npz"), (trace, ".json")):
-        if path:
-            check_output(path, (suffix,), sources)
+    _check_outputs(output, trace, sources)
     check_profiles(profiles, where.name, sources)
     arrays = read_npz(inputs)
     with report.progress(f"preparing {model}"):
@@ -99,13 +97,8 @@ def command(
     compared = dict(zip((t.name for t in executable.outputs), outputs.values()))
     if output:
         write_npz(output, outputs)
-    about = {
-        "program": model,
-        "config": executable.cfg.name,
-        "device": where.name,
-        "inputs": len(samples),
-        "batch": batch,
-    }
+    about = {"program": model, "config": executable.cfg.name, "device": where.name}
+    about |= {"inputs": len(samples), "batch": batch}
     result: dict[str, Any] = about | _compare(compared, expected, arrays, stacked)
     result |= {"seconds": seconds, "output": output, "float32_on_host": float_steps(executable)}
     if check:
@@ -122,6 +115,12 @@ def command(
     else:
         _print(executable, rows, result, runs if counters else None)
     return int(check and not _all_equal(result))
+
+
+def _check_outputs(output: str | None, trace: str | None, sources: dict[str, str | None]) -> None:
+    for path, suffix in ((output, ".npz"), (trace, ".json")):
+        if path:
+            check_output(path, (suffix,), sources)
 
 
 def _per_input(rows: Sequence[Mapping[str, Any]], batch: int) -> dict[str, Any]:

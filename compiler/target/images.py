@@ -58,7 +58,7 @@ def _apart(op: g.Operator) -> bool:
         alike = all(len(shape) == len(op.output.shape) for shape in shapes)
         return alike and all(len(shape) < len(op.output.shape) or shape[0] == 1 for shape in constants)
     if isinstance(op, _ALONG):
-        axes = getattr(op, "axes", None) or (op.axis,)
+        axes = op.axes if isinstance(op, (g.Mean, g.ReduceMax)) else (op.axis,)
         return 0 not in axes and len(shapes) == len(op.inputs)
     if isinstance(op, g.Transpose):
         return op.axes[0] == 0
