@@ -31,12 +31,14 @@ def check(
     results: Sequence[Mapping[str, np.ndarray]],
     reset: bool = False,
     mapping: str | None = None,
+    batch: int = 1,
 ) -> dict[str, object]:
     """Compare the `results` of a run on `samples` with the golden interpreter's.
 
     Then the network is compiled again with every tensor as an output and run on one sample, the first whose results
     differ or the first of all; its operators are compared in order. State is kept from sample to sample, unless they
-    were run with a `reset` before each. `mapping` is the file of the channels' compute units.
+    were run with a `reset` before each. Of a program that takes a `batch` of them, every result is compared with that
+    of its sample alone. `mapping` is the file of the channels' compute units.
     `text` of the result is a summary for people, `saturation` has for each operator how many of its values are at the
     ends of int8.
     """
@@ -47,6 +49,7 @@ def check(
     from ..compiler.graph.compare import compare
     from ..compiler.graph.reference import initial_state
     from ..compiler.network import compile_graph
+    from ..compiler.target.images import of_images, together
 
     contract = contract or "double"
     graph = import_model(model)
@@ -65,10 +68,11 @@ def check(
         if any(not np.array_equal(result[name].view(np.uint8), value.view(np.uint8)) for name, value in golden.items()):
             wrong.append(k)
     probe = wrong[0] if wrong else 0
+    graph, sets, at = of_images(graph, batch), together(samples, batch), probe // batch
     with where.open(compile_graph(graph, cfg, contract, every_value=True, mapping=mapping)) as loaded:
-        for sample in samples[:probe] if graph.states and not reset else ():
+        for sample in sets[:at] if graph.states and not reset else ():
             loaded.run(sample)
-        found = compare(graph, samples[probe], loaded.run(samples[probe]), contract, found_state[probe])
+        found = compare(graph, sets[at], loaded.run(sets[at]), contract, found_state[probe])
     equal = not wrong and found.difference is None
     text = f"golden interpreter ({contract}): {len(samples) - len(wrong)} of {len(samples)} results equal; "
     text += f"on input {probe} "

@@ -40,6 +40,16 @@ def test_rows_add_up_to_the_total(tilewright, config):
     assert all(row["us"] >= 0 for row in found["operators"])
 
 
+def test_a_slow_memory_takes_its_time(tilewright):
+    usual, slow = (
+        json.loads(tilewright("assign", DIGITS, "--json", "--config", "tiny", *dram).out)
+        for dram in ((), ("--dram", "zynq_hp,port_bytes=1"))
+    )
+    assert slow["cycles"] > usual["cycles"]
+    rows = sum(row["us"] for row in slow["operators"])
+    assert rows == pytest.approx(slow["accelerator_us"] + slow["host_us"], rel=1e-6)
+
+
 def test_other_files(tilewright, tmp_path):
     (tmp_path / "x.tw").write_text("")
     assert tilewright("assign", tmp_path / "x.tw").status == 5
