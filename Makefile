@@ -12,9 +12,11 @@ LINKS := hw sim runtime compiler boards cli
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup sim test test-full test-torch test-arm test-c campaign bench bench-timing bench-synth area-model rtl synth bitstream lint types check docs site docs-check release audit clean
+.PHONY: help setup sim test test-full test-torch test-arm test-c campaign faults bench bench-timing bench-synth area-model rtl synth bitstream lint types check docs site docs-check release audit clean
 ON := model# what `make sim` runs on: model, or rtl for the circuit
-SEED := 0# of bench-timing and campaign
+SEED := 0# of bench-timing, campaign and faults
+COUNT := 10000# of faults
+CASES := $(wildcard ../shared/vectors)# folder of recorded cases for faults
 JOBS := 2# processes of the tests
 KEY :=# SSH key that signs a release
 CONFIG := pynq_z1# preset or file for rtl and synth
@@ -50,6 +52,9 @@ test-c: $(DEV) ## build networks as C and run them with simulated accelerators, 
 
 campaign: $(DEV) ## try 5,000 mutants of programs and 5,000 damaged .tw files; SEED=n makes others
 	@$(BIN)/python tests/campaign.py --seed $(SEED)
+
+faults: $(RTL) ## try COUNT faults on the simulated circuit: bus errors, stalls, resets, corrupt instructions; SEED=n makes others
+	@$(BIN)/python tests/faults.py --seed $(SEED) --count $(COUNT) $(if $(CASES),--cases $(CASES))
 
 bench: $(RTL) ## measure model and simulated circuit on the layers of ResNet-18
 	@$(BIN)/tilewright bench
