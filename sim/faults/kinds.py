@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -58,9 +59,9 @@ class Trial:
 Make = Callable[[Undisturbed, np.random.Generator], "Trial | None"]
 
 
-def _trial(run: Undisturbed, ends: Sequence[str], codes: Sequence[Error] = (), **options: object) -> Trial:
+def _trial(run: Undisturbed, ends: Sequence[str], codes: Sequence[Error] = (), **options: Any) -> Trial:
     case = run.case
-    return Trial(case.image.copy(), case.address, case.count, tuple(ends), tuple(codes), **options)  # type: ignore
+    return Trial(case.image.copy(), case.address, case.count, tuple(ends), tuple(codes), **options)
 
 
 def _handshake(run: Undisturbed, rng: np.random.Generator, name: str) -> tuple[str, int] | None:
@@ -146,7 +147,7 @@ def _reset_in_stall(run: Undisturbed, rng: np.random.Generator) -> Trial | None:
         return None
     disturbances = [Disturbance(*found, wait=int(rng.integers(1000, _LONG)))]
     acts = [(_cycle(run, rng), _write("CONTROL", Command.RESET))]
-    return _trial(run, [_STOPPED, _RIGHT], disturbances=disturbances, acts=acts)
+    return _trial(run, [_STOPPED, _RIGHT], disturbances=disturbances, acts=acts, watchdog=0)
 
 
 def _reset_by_pin(run: Undisturbed, rng: np.random.Generator) -> Trial:

@@ -65,9 +65,9 @@ def compiler():
 @pytest.mark.parametrize("insns, what, reason", CASES.values(), ids=CASES)
 def test_each_difference_has_its_reason(machine, insns, what, reason):
     m = machine(TINY)
-    place = m.put(insns, 8192)
-    found = result_of(RtlDevice(TINY, watchdog=2000), m.dram, *place)
-    assert difference(TINY, m.dram, *place, found) == (what, reason)
+    address, count = m.put(insns, 8192)
+    found = result_of(RtlDevice(TINY, watchdog=2000), m.dram, address, count)
+    assert difference(TINY, m.dram, address, count, found) == (what, reason)
 
 
 WRONG = [FAR | {"push_next": 1}, ADD, FINISH | {"pop_prev": 1}]
@@ -76,11 +76,11 @@ RACE = [STORE, NOTHING | {"push_prev": 1}, ADD, FINISH | {"pop_next": 1}]
 
 def test_a_race_has_any_of_its_results(machine):
     m = machine(TINY)
-    place = m.put(RACE, 8192)
+    address, count = m.put(RACE, 8192)
     orders = [ModelDevice(TINY, rng=np.random.default_rng(seed)) for seed in range(8)]
-    results = {result_of(device, m.dram, *place).memory for device in orders}
+    results = {result_of(device, m.dram, address, count).memory for device in orders}
     assert len(results) == 2
-    found = {difference(TINY, m.dram, *place, Result("", None, memory)) for memory in results}
+    found = {difference(TINY, m.dram, address, count, Result("", None, memory)) for memory in results}
     assert found == {(SAME, SAME), ("no error / no error, other memory", compare.RACE)}
 
 
@@ -98,4 +98,5 @@ def test_a_race_has_any_of_its_results(machine):
 )
 def test_what_has_no_reason_is_a_defect(machine, insns, found, what):
     m = machine(TINY)
-    assert difference(TINY, m.dram, *m.put(insns, 8192), found) == (what, UNEXPLAINED)
+    address, count = m.put(insns, 8192)
+    assert difference(TINY, m.dram, address, count, found) == (what, UNEXPLAINED)

@@ -6,7 +6,7 @@ import pytest
 from tilewright.hw.isa import INSN_BYTES, Isa, Op
 from tilewright.hw.regs import Error
 from tilewright.sim.dram import ZYNQ_HP
-from tilewright.sim.faults.bus import FaultyDevice, bus_channels, every_register
+from tilewright.sim.faults.bus import Disturbed, FaultyDevice, bus_channels, every_register
 from tilewright.sim.faults.campaign import _undisturbed
 from tilewright.sim.faults.cases import decoded
 from tilewright.sim.faults.kinds import KINDS, Undisturbed
@@ -51,9 +51,14 @@ def test_every_register_is_written(run):
     """As far as one sees by what a simulation is asked to write."""
     written = set()
 
-    class Recorder:
-        def write(self, name, value):
-            written.add(name)
+    class Recorder(Disturbed):
+        _sim = None
+
+        def __init__(self):
+            """Of nothing."""
+
+        def write(self, register, value):
+            written.add(register)
 
     for kind in (kind for kind in KINDS if kind.startswith("writes")):
         for trial in trials(run, kind):
