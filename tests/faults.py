@@ -13,6 +13,7 @@ from pathlib import Path
 from tilewright.hw.config import load_config
 from tilewright.sim.faults.campaign import Found, campaign, programs
 from tilewright.sim.faults.cases import recorded_cases
+from tilewright.sim.faults.kinds import KINDS
 
 CONFIGS = ("tiny", "tiny_two", "pynq_z1")
 
@@ -38,11 +39,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--config", action="append", help="may be repeated; tiny, tiny_two and pynq_z1 without")
     parser.add_argument("--cases", type=Path, help="a folder of recorded cases")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="may be repeated; all without")
     args = parser.parse_args(arguments)
     start = time.monotonic()
     recorded = recorded_cases(args.cases) if args.cases else []
     cfgs = [load_config(name) for name in args.config or CONFIGS]
-    found = campaign(programs(cfgs, recorded, args.seed), args.count, args.seed)
+    found = campaign(programs(cfgs, recorded, args.seed), args.count, args.seed, args.kind or tuple(KINDS))
     print(
         f"{args.count} faults, seed {args.seed}, {', '.join(cfg.name for cfg in cfgs)}, {len(recorded)} recorded cases:"
     )

@@ -27,7 +27,7 @@ def test_defects_are_told(monkeypatch, capsys):
     found = Found(hits=Counter({"fetch": 3}), defects=["SLVERR on a write: tiny 5, seed 0: hung"])
     found.rows["SLVERR on a write"].tried = found.rows["SLVERR on a write"].hung = 1
     found.differences["AccessError / no error", "a reason"] = 2
-    monkeypatch.setitem(MAIN.__globals__, "campaign", lambda programs, count, seed: found)
+    monkeypatch.setitem(MAIN.__globals__, "campaign", lambda programs, count, seed, kinds: found)
     assert MAIN(["--count", "1"]) == 1
     out = capsys.readouterr().out
     assert "| SLVERR on a write | 1 | 0 | 0 | 0 | 0 | 0 | 1 | 0 |" in out and "bus errors hit: fetch 3" in out
