@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ..compiler.target.assign import Choice
     from ..hw.config import Config
 
-COLUMNS = ["operator", "kind", "MACs", "module", "us", "alone us", "runner-up", "runner-up us", "why others refuse"]
+COLUMNS = ["operator", "kind", "MACs", "headroom", "module", "us", "alone us", "runner-up", "runner-up us"]
+COLUMNS += ["why others refuse"]
 
 
 @click.command()
@@ -35,6 +36,9 @@ def command(model: str, config: str, mapping: str | None, min_cost: str | None, 
     `alone us`; the runner-up is the second. The host is a modelled Cortex-A9 at 650 MHz, the accelerator runs at 100
     MHz; cycles of its launches are simulated by the timing model. Column `us` is what an operator takes of these two:
     it adds up to their sum. Steps of the host that only bring tensors to the accelerator or back have their own rows.
+
+    Column `headroom` is how many of the 32 bits no accumulator of the operator needs, whatever the inputs; a network
+    whose accumulators could overflow is refused.
 
     Where the accelerator has two compute units, a second table has for each layer that both can share the predicted
     cycles of each unit and of the layer, the unit that bounds it, and the cycles with all channels on one unit.
@@ -56,7 +60,7 @@ def command(model: str, config: str, mapping: str | None, min_cost: str | None, 
         totals, spent = {"layers": shared, **_totals(compiled, cfg)}, _spent(compiled)
         rows = [choice_row(c, sum(spent.pop(op.name, 0.0) for op in c.ops)) for c in compiled.assignment.choices]
         kinds = {step.name: step.op for step in compiled.executable.steps if isinstance(step, HostStep)}
-        rows += [[name, kinds[name], 0, "host", us, "", "", "", ""] for name, us in spent.items()]
+        rows += [[name, kinds[name], 0, "", "host", us, "", "", "", ""] for name, us in spent.items()]
     if as_json:
         report.emit_json({"config": cfg.name, "operators": [dict(zip(COLUMNS, row)) for row in rows], **totals})
         return
@@ -122,11 +126,15 @@ def _spent(compiled: Compiled) -> dict[str, float]:
 
 def choice_row(choice: Choice, us: float) -> list:
     """The cells of `COLUMNS` for operators that run together and take `us` microseconds."""
+    from ..compiler.graph.ranges import headroom
+
     seconds, second = choice.seconds, choice.runner_up
+    spare = [bits for bits in map(headroom, choice.ops) if bits is not None]
     return [
         " + ".join(op.name for op in choice.ops),
         " + ".join(type(op).__name__ for op in choice.ops),
         sum(op.macs for op in choice.ops),
+        min(spare) if spare else "",
         choice.module.name,
         us,
         1e6 * seconds[choice.module.name],

@@ -12,6 +12,7 @@ from .where import Where
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..compiler.graph.compare import Saturation
     from ..hw.config import Config
 
 
@@ -36,7 +37,8 @@ def check(
     Then the network is compiled again with every tensor as an output and run on one sample, the first whose results
     differ or the first of all; its operators are compared in order. State is kept from sample to sample, unless they
     were run with a `reset` before each. `mapping` is the file of the channels' compute units.
-    `text` of the result is a summary for people.
+    `text` of the result is a summary for people, `saturation` has for each operator how many of its values are at the
+    ends of int8.
     """
     import numpy as np
 
@@ -74,6 +76,20 @@ def check(
         text += f"operator {found.operators} of {len(graph.ops)} differs: {found.difference}"
     else:
         text += f"all {found.operators} operators are equal, {found.elements:,} elements"
+    text += _saturated(found.saturation)
     facts: dict[str, object] = {"contract": contract, "results_equal": len(samples) - len(wrong), "input": probe}
     facts |= {"operators": found.operators, "elements": found.elements, "equal": equal, "text": text}
+    facts["saturation"] = [vars(one) for one in found.saturation]
     return facts | {"difference": None if found.difference is None else vars(found.difference)}
+
+
+def _saturated(found: Sequence[Saturation]) -> str:
+    """Where the most values are at the ends of int8; empty where none is."""
+    most = max(found, key=lambda one: one.share, default=None)
+    if most is None or not most.share:
+        return ""
+    count, total = (sum(values) for values in zip(*((one.low + one.high, one.elements) for one in found)))
+    return (
+        f"; {count:,} of {total:,} int8 values are saturated, the most in {most.operator!r}: {most.low:,} at -128 and "
+        f"{most.high:,} at 127 of {most.elements:,}"
+    )
