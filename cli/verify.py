@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def verify_executable(executable: Executable, explain: bool = False) -> dict[str, Report]:
     """A report per launch, whose use of memory is proved, too. Raises the errors of `verify`, with the step in front.
 
-    A certificate that a launch has is checked, and each launch has one then. With `explain` a race is drawn before.
+    A certificate that a launch has is checked, and each launch has one then. With `explain` a race is drawn on
+    standard error before.
     """
     from ..runtime.executable import LaunchStep
     from ..runtime.proof.checker import check
@@ -37,7 +38,7 @@ def verify_executable(executable: Executable, explain: bool = False) -> dict[str
             except ProgramError as exc:
                 text = f"step {step.name!r}: {exc}"
                 if explain and isinstance(exc, RaceError) and exc.pair is not None:
-                    click.echo(drawn(step.launch, exc.pair))
+                    click.echo(drawn(step.launch, exc.pair), err=True)
                 raise type(exc)(text) from None
     return found
 

@@ -127,7 +127,7 @@ def read(data: bytes, name: str, most: int) -> Contents:
     name_of_format, version = manifest["format"], manifest["version"]
     if name_of_format != FORMAT or type(version) is not int or version not in VERSIONS:
         found = f"{shown(name_of_format)} version {shown(version)}"
-        allowed = " or ".join(map(str, VERSIONS))
+        allowed = f"{', '.join(map(str, VERSIONS[:-1]))} or {VERSIONS[-1]}"
         raise FileError(f"{name}: {found} is not supported; must be {FORMAT!r} version {allowed}")
     _check("manifest", manifest, _TOP)
     cfg = Config.from_dict(manifest["config"])

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...hw.config import UOP_BYTES
 from ...hw.errors import CertificateError
-from ...hw.isa import MICRO_OPS, SCRATCHPADS, Mem, Op, entry_bytes, known_isa, room, row_of
+from ...hw.isa import MICRO_OPS, SCRATCHPADS, Op, known_isa, room, row_of
 from ...hw.units import channels, queues
 from ..access import Access, dram_access, out_of_range, scratchpad_accesses
 from ..bounds import check_dram
@@ -26,8 +26,7 @@ from .certificate import Certificate, check_subject
 def check(launch: Launch, certificate: Certificate) -> None:
     """Raise `CertificateError` unless `certificate` proves `launch`.
 
-    Also what `check_dram` raises where an instruction leaves its buffer, and `ExecutionError` for one that cannot be
-    decoded, which no certificate heals.
+    Also what `check_dram` raises where an instruction leaves its buffer, which no certificate heals.
     """
     check_subject(launch, certificate)
     check_dram(launch)
@@ -103,16 +102,13 @@ class _Checker:
     def memory(self) -> None:
         """Every access is ordered behind all that conflict with it, and reads what was written."""
         memories = {mem: _Cells(len(self.queues), room(self.cfg, mem)) for mem in SCRATCHPADS}
-        dram = {}
-        self.granule = int(np.gcd.reduce([entry_bytes(self.cfg, mem) for mem in Mem]))
-        for k, b in enumerate(self.launch.buffers):
-            if b.kind in ("output", "temp", "state"):
-                dram[k] = _Cells(len(self.queues), -(-b.nbytes // self.granule), b.kind == "state")
+        dram, moved = self._buffers()
         for k, accesses in self._accesses():
             number = int(self.launch.reloc[k])
             touched = [(memories[a.mem], a.entries, a.write, a.updates, a.entries) for a in accesses]
-            if number in dram:
-                touched += [(dram[number], *self._dram(k))]
+            if k in moved:
+                some, surely, write = moved[k]
+                touched.append((dram[number], some, write, False, surely))
             queue = int(self.queue[k])
             for cells, some, write, updates, _ in touched:
                 if (not write or updates) and not cells.written[some].all():
@@ -127,19 +123,24 @@ class _Checker:
             if b.kind == "output" and not dram[k].written.all():
                 self.refuse(f"output {b.name!r} is not written whole")
 
-    def _dram(self, k: int) -> tuple[_Some, bool, bool, _Some]:
-        """(cells of its buffer that it may touch, whether it writes them, False, those that it touches surely)."""
-        access = dram_access(self.cfg, self.insns[k], self.launch.patches.symbols.get(k))
-        if access is None:
-            return slice(0, 0), False, False, slice(0, 0)
-        surely = self._cells(access.sure_spans()) if access.write else slice(0, 0)
-        return self._cells(access.spans()), access.write, False, surely
-
-    def _cells(self, spans: np.ndarray) -> _Some:
-        edges = spans // self.granule  # accesses are whole entries
-        if len(edges) == 1:
-            return slice(*edges[0].tolist())
-        return np.concatenate([np.zeros(0, np.int64), *(np.arange(first, end) for first, end in edges)])
+    def _buffers(self) -> tuple[dict[int, _Cells], dict[int, tuple[_Some, _Some, bool]]]:
+        """The buffers that programs write, cut into cells where an access begins or ends, so that they are few whatever
+        a buffer's size; and of each instruction with accesses to one: the cells that it may touch, those that it
+        writes surely, and whether it writes.
+        """
+        buffers, symbols = self.launch.buffers, self.launch.patches.symbols
+        ends = {k: [np.array([[0, b.nbytes]])] for k, b in enumerate(buffers) if b.kind in ("output", "temp", "state")}
+        spans: dict[int, tuple[np.ndarray, np.ndarray, bool]] = {}
+        for k, number in enumerate(self.launch.reloc.tolist()):
+            access = dram_access(self.cfg, self.insns[k], symbols.get(k)) if number in ends else None
+            if access is not None and len(some := _not_empty(access.spans())):
+                surely = _not_empty(access.sure_spans()) if access.write else some[:0]
+                spans[k] = some, surely, access.write
+                ends[number] += [some, surely]
+        edges = {k: np.unique(np.concatenate(found)) for k, found in ends.items()}
+        cells = {k: _Cells(len(self.queues), len(at) - 1, buffers[k].kind == "state") for k, at in edges.items()}
+        at = {k: edges[int(self.launch.reloc[k])] for k in spans}
+        return cells, {k: (_between(at[k], a), _between(at[k], b), write) for k, (a, b, write) in spans.items()}
 
     def _accesses(self) -> Iterator[tuple[int, list[Access]]]:
         """Every instruction in the certificate's order, with its accesses to scratchpads."""
@@ -167,6 +168,18 @@ class _Checker:
                 first = f["dram_base"] * UOP_BYTES
                 loaded = data[first : first + f["x_size"] * UOP_BYTES].view("<u4")
                 held[row.loads][f["sram_base"] : f["sram_base"] + f["x_size"]] = loaded
+
+
+def _not_empty(spans: np.ndarray) -> np.ndarray:
+    return spans[spans[:, 0] < spans[:, 1]]
+
+
+def _between(edges: np.ndarray, spans: np.ndarray) -> _Some:
+    """The cells of `spans`, both ends of which are among `edges`."""
+    ends = np.searchsorted(edges, spans)
+    if len(ends) == 1:
+        return slice(*ends[0].tolist())
+    return np.concatenate([np.zeros(0, np.int64), *(np.arange(first, end) for first, end in ends)])
 
 
 _Some = slice | np.ndarray

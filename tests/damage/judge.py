@@ -24,7 +24,12 @@ ACCEPTED = "accepted"
 _LONGEST = 4000  # characters of an error, which may list every operator of a network
 _BATCH = 250  # files that one process reads
 # what takes long to import, before the processes begin
-_HEAVY = ("tilewright.compiler.frontend.onnx", "tilewright.compiler.frontend.tflite.importer", "optuna")
+_HEAVY = (
+    "tilewright.compiler.cache",
+    "tilewright.compiler.frontend.onnx",
+    "tilewright.compiler.frontend.tflite.importer",
+    "optuna",
+)
 
 
 @dataclass

@@ -91,7 +91,7 @@ def rewrite(path, change):
 DAMAGE = {
     "another version": (
         lambda m, z: m.update(version=9),
-        "version 9 is not supported; must be 'tilewright program' version 1 or 2",
+        "version 9 is not supported; must be 'tilewright program' version 1, 2 or 3",
     ),
     "fingerprint": (lambda m, z: m.update(fingerprint="0" * 16), "fingerprint 0+ does not match its configuration"),
     "no steps": (lambda m, z: m.pop("steps"), "not a tilewright program, or a damaged one"),

@@ -27,7 +27,7 @@ def launch():
 
 
 @pytest.fixture
-def rng(request):
+def rng():
     """Random numbers of a seed that is printed."""
     seed = 7
     print(f"seed {seed}")

@@ -7,7 +7,10 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CertificateError, TilewrightError
+from tilewright.hw.isa import Mem
+from tilewright.runtime.program import Program
 from tilewright.runtime.proof.certificate import subject_of
 from tilewright.runtime.proof.checker import check
 from tilewright.runtime.verify import verify
@@ -72,6 +75,26 @@ def test_depths_that_are_not_there_are_refused(launch, depths):
         check(launch, replace(certified(launch), queue_depth=depths[0], token_depth=depths[1]))
 
 
+def test_the_size_of_a_buffer_costs_nothing():
+    """Nor does one that is mostly left alone pass for written."""
+    program = Program(PRESETS["tiny"])
+    temp, out = program.buffer("t", (2, 1, 4), kind="temp"), program.buffer("out", (2, 1, 4), kind="output")
+    program.gemm([(2, 1, 1, 0)], reset=True)
+    program.store(0, temp, 0, x_size=2)
+    program.load(Mem.INP, 0, temp, 1, x_size=1)
+    program.store(0, out, 0, x_size=2)
+    launch = program.finish()
+    launch = replace(launch, buffers=[replace(b, shape=(1 << 33,)) if b.name == "t" else b for b in launch.buffers])
+    good = certified(launch)
+    check(launch, good)
+    larger = replace(launch, buffers=[replace(b, shape=(3, 1, 4)) if b.name == "out" else b for b in launch.buffers])
+    with pytest.raises(CertificateError, match="output 'out' is not written whole"):
+        check(larger, replace(good, subject=subject_of(larger)))
+    late = replace(launch, buffers=[replace(b, kind="output") if b.name == "t" else b for b in launch.buffers])
+    with pytest.raises(CertificateError, match="output 't' is not written whole"):
+        check(late, replace(good, subject=subject_of(late)))
+
+
 def forged(launch, base, rng):
     """Certificates for `launch` by who has that of a program like it."""
     n = len(launch.insn)
@@ -110,7 +133,7 @@ def study(count, seed):
 
 
 def initialised(launch):
-    """`launch` with temporaries in the place of outputs that it does not write whole."""
+    """`launch` with states in the place of outputs: it may leave parts of these as they were."""
     buffers = [replace(b, kind="state") if b.kind == "output" else b for b in launch.buffers]
     return replace(launch, buffers=buffers)
 
