@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
+from tilewright.cli.verify import verify_executable
 from tilewright.hw.errors import TilewrightError
-from tilewright.runtime.executable import Executable, LaunchStep
+from tilewright.runtime.executable import Executable
 from tilewright.runtime.loader import Loaded
-from tilewright.runtime.verify import verify
 from tilewright.sim.model.device import ModelDevice
 
 MOST = 1 << 26  # bytes that a copy may unpack to, and of the device's memory
@@ -199,9 +199,7 @@ def outcome(data: bytes, name: str = "damaged.tw") -> str:
     try:
         executable = Executable.from_bytes(data, name, most=MOST)
         stage = "verify"
-        for step in executable.steps:
-            if isinstance(step, LaunchStep):
-                verify(step.launch)
+        verify_executable(executable)
         stage = "run"
         with Loaded(executable, ModelDevice(executable.cfg, capacity=MOST)) as loaded:
             inputs = {t.name: np.ones(t.shape, t.dtype) for t in executable.inputs if t.nbytes <= MOST}

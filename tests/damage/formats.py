@@ -85,9 +85,13 @@ def _network(path: Path) -> None:
 
 
 def _tw() -> list[bytes]:
+    """Programs of every kind of step, the launches of one with certificates."""
     from tests import test_fuzz_tw
+    from tilewright.cli.verify import verify_executable
 
-    return [test_fuzz_tw.two_launches().to_bytes(), test_fuzz_tw.every_operator().to_bytes()]
+    certified = test_fuzz_tw.two_launches()
+    verify_executable(certified)
+    return [made.to_bytes() for made in (certified, test_fuzz_tw.two_launches(), test_fuzz_tw.every_operator())]
 
 
 def _program(path: Path) -> str | None:
