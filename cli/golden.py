@@ -12,6 +12,7 @@ from .where import Where
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..compiler.graph import Graph
     from ..compiler.graph.compare import Saturation
     from ..hw.config import Config
 
@@ -44,10 +45,8 @@ def check(
     """
     import numpy as np
 
-    from ..compiler import reference
     from ..compiler.frontend import import_model
     from ..compiler.graph.compare import compare
-    from ..compiler.graph.reference import initial_state
     from ..compiler.network import compile_graph
     from ..compiler.target.images import of_images, together
 
@@ -60,19 +59,13 @@ def check(
             "another entry of its program"
         )
     samples = [{t.name: np.asarray(sample[t.name], t.dtype) for t in graph.inputs} for sample in samples]
-    wrong, state, found_state = [], initial_state(graph), []
-    for k, (sample, result) in enumerate(zip(samples, results, strict=True)):
-        state = initial_state(graph) if reset else state
-        found_state.append(dict(state))
-        golden, _ = reference.run(graph, sample, contract, state)
-        if any(not np.array_equal(result[name].view(np.uint8), value.view(np.uint8)) for name, value in golden.items()):
-            wrong.append(k)
+    wrong, states = _golden(graph, contract, samples, results, reset)
     probe = wrong[0] if wrong else 0
     graph, sets, at = of_images(graph, batch), together(samples, batch), probe // batch
     with where.open(compile_graph(graph, cfg, contract, every_value=True, mapping=mapping)) as loaded:
         for sample in sets[:at] if graph.states and not reset else ():
             loaded.run(sample)
-        found = compare(graph, sets[at], loaded.run(sets[at]), contract, found_state[probe])
+        found = compare(graph, sets[at], loaded.run(sets[at]), contract, states[probe])
     equal = not wrong and found.difference is None
     text = f"golden interpreter ({contract}): {len(samples) - len(wrong)} of {len(samples)} results equal; "
     text += f"on input {probe} "
@@ -85,6 +78,29 @@ def check(
     facts |= {"operators": found.operators, "elements": found.elements, "equal": equal, "text": text}
     facts["saturation"] = [vars(one) for one in found.saturation]
     return facts | {"difference": None if found.difference is None else vars(found.difference)}
+
+
+def _golden(
+    graph: Graph,
+    contract: str,
+    samples: Sequence[Mapping[str, np.ndarray]],
+    results: Sequence[Mapping[str, np.ndarray]],
+    reset: bool,
+) -> tuple[list[int], list[dict[str, np.ndarray]]]:
+    """(the numbers of the results that are not the golden interpreter's, the state before each sample)."""
+    import numpy as np
+
+    from ..compiler import reference
+    from ..compiler.graph.reference import initial_state
+
+    wrong, state, states = [], initial_state(graph), []
+    for k, (sample, result) in enumerate(zip(samples, results, strict=True)):
+        state = initial_state(graph) if reset else state
+        states.append(dict(state))
+        golden, _ = reference.run(graph, sample, contract, state)
+        if any(not np.array_equal(result[name].view(np.uint8), value.view(np.uint8)) for name, value in golden.items()):
+            wrong.append(k)
+    return wrong, states
 
 
 def _saturated(found: Sequence[Saturation]) -> str:
