@@ -12,10 +12,11 @@ LINKS := hw sim runtime compiler boards cli
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup sim test test-full test-torch test-arm test-c campaign bench bench-timing bench-synth area-model rtl synth bitstream lint types check docs site docs-check release audit clean
+.PHONY: help setup sim test test-full test-torch test-arm test-c campaign fuzz bench bench-timing bench-synth area-model rtl synth bitstream lint types check docs site docs-check release audit clean
 ON := model# what `make sim` runs on: model, or rtl for the circuit
-SEED := 0# of bench-timing and campaign
-JOBS := 2# processes of the tests
+SEED := 0# of bench-timing, campaign and fuzz
+JOBS := 2# processes of the tests and of fuzz
+SECONDS := 600# of fuzz
 KEY :=# SSH key that signs a release
 CONFIG := pynq_z1# preset or file for rtl and synth
 ARM := trixie# release of Debian for test-arm
@@ -49,7 +50,11 @@ test-c: $(DEV) ## build networks as C and run them with simulated accelerators, 
 	@$(BIN)/pytest -n $(JOBS) -rs tests/runtime/c
 
 campaign: $(DEV) ## try 5,000 mutants of programs and 5,000 damaged .tw files; SEED=n makes others
+	@$(BIN)/tilewright verify --mutate 5000 --seed $(SEED)
 	@$(BIN)/python tests/campaign.py --seed $(SEED)
+
+fuzz: $(RTL) ## run random programs on all devices and compare; SECONDS=n, JOBS=j, SEED=s
+	@$(BIN)/python -m tilewright.cli.trust.fuzz --seconds $(SECONDS) --jobs $(JOBS) --seed $(SEED)
 
 bench: $(RTL) ## measure model and simulated circuit on the layers of ResNet-18
 	@$(BIN)/tilewright bench
