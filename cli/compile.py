@@ -59,12 +59,12 @@ def command(
     else:
         _only_c(binary, tokenizer)
         check_output(output, (".tw",), {"MODEL": model, "--config": config, "--mapping": mapping})
-    start = time.perf_counter()
+    start, proved = time.perf_counter(), ()
     with report.progress(f"compiling {model} for {cfg.name}") as advance:
         executable = _program(model, config, contract, tiles, mapping, emit)
         if verify:
             advance(what="verifying")
-            verify_executable(executable)
+            proved = verify_executable(executable).values()
         size = _write(executable, output, emit, binary, tokenizer)
     seconds, cfg = time.perf_counter() - start, executable.cfg
     rows = compiled_rows(executable)
@@ -81,7 +81,9 @@ def command(
     print_compiled(executable)
     if tiles is not None:
         _say_without_tiles(tiles, cfg)
-    proof = "verified: no deadlock, no race" if verify else "not verified"
+    pairs, implied = sum(len(r.pairs) for r in proved), sum(r.implied for r in proved)
+    tokens = f"{report.counted(pairs, 'token')}, {implied or 'none'} implied by others"
+    proof = f"verified: no deadlock, no race, {tokens}" if verify else "not verified"
     click.echo(f"{output}: {size / 1000:,.0f} kB for {cfg.name}, {proof}, {seconds:.1f} s")
 
 

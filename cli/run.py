@@ -181,13 +181,11 @@ def split_for(tensors: Sequence[Tensor], arrays: Mapping[str, np.ndarray], path:
     single = all(given[t.name].shape == t.shape for t in tensors)
     if single:
         return [given], False
-    counts = set()
-    for t in tensors:
-        shape = given[t.name].shape
-        if shape[1:] != t.shape:
-            expected = ", ".join(["N", *map(str, t.shape)])
-            raise InputError(f"{path}: input {t.name!r} has shape {shape}, expected ({expected})")
-        counts.add(shape[0])
+    if misfits := [t for t in tensors if given[t.name].shape[1:] != t.shape]:
+        t = next((t for t in misfits if given[t.name].shape != t.shape), misfits[0])  # no sample, and not N of them
+        expected = ", ".join(["N", *map(str, t.shape)])
+        raise InputError(f"{path}: input {t.name!r} has shape {given[t.name].shape}, expected ({expected})")
+    counts = {given[t.name].shape[0] for t in tensors}
     if len(counts) > 1 or 0 in counts:
         held = ", ".join(map(str, sorted(counts)))
         raise InputError(f"{path}: inputs hold {held} samples; they need equal numbers, at least 1")

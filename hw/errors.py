@@ -83,6 +83,21 @@ class RaceError(ProgramError):
         self.pair = pair
 
 
+class UnwrittenError(ProgramError):
+    """An instruction reads memory that nothing wrote before, or an output is not written whole.
+
+    `index` is the instruction's position in the program, or None.
+    """
+
+    def __init__(self, message: str, index: int | None = None):
+        super().__init__(message)
+        self.index = index
+
+
+class CertificateError(ProgramError):
+    """A certificate is damaged, belongs to another program, or does not prove what it is for."""
+
+
 class FingerprintError(ProgramError):
     """A program was made for another configuration than the device's; both are named."""
 

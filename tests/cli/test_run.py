@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.cli.run import by_position, split
+from tilewright.cli.run import by_position, split, split_for
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError
 from tilewright.runtime.executable import Executable
@@ -109,6 +109,14 @@ def test_inputs_that_do_not_fit_are_named(tilewright, double_tw, tmp_path, array
     assert done.status == 9
     assert done.err.endswith(f"{text}\n")
     assert done.err.count("\n") == 1
+
+
+def test_of_several_inputs_the_one_that_fits_in_no_way_is_named():
+    tensors = [Tensor("x", (1, 4), "int8"), Tensor("mask", (17,), "int8")]
+    with pytest.raises(InputError, match=r"input 'mask' has shape \(2,\), expected \(N, 17\)"):
+        split_for(tensors, {"x": np.zeros((1, 4)), "mask": np.zeros(2)}, "x.npz")
+    with pytest.raises(InputError, match=r"input 'x' has shape \(1, 4\), expected \(N, 1, 4\)"):
+        split_for(tensors, {"x": np.zeros((1, 4)), "mask": np.zeros((3, 17))}, "x.npz")
 
 
 def test_pickles_are_refused(tilewright, double_tw, tmp_path):
