@@ -44,7 +44,7 @@ class Reach(Walk):
         most = max(2, min((1 << ITER_BITS) - 1, _PRODUCTS // cost))
         return int(np.exp2(self.rng.uniform(1, np.log2(most + 0.5))))
 
-    def _loops(self, cost: int) -> list[tuple[int, ...]]:
+    def _loops(self, cost: int) -> list[tuple[int, int, int, int]]:
         """One long loop that stays where it is, before or behind a short one."""
         loops = [(self._trips(3 * cost), 0, 0, 0), (1 + self._below(3), 0, 0, 0)]
         return loops[:: 1 - 2 * self._below(2)]
@@ -59,7 +59,7 @@ class Reach(Walk):
 
     def _operate_long(self) -> None:
         op, one = (AluOp.ADD, AluOp.MAX)[self._below(2)], np.array([[self.first, self.first + 1]])
-        loops = [(n, *steps[:2]) for n, *steps in self._loops(16 * self.cfg.lanes)]
+        loops = [(n, dst, src) for n, dst, src, _ in self._loops(16 * self.cfg.lanes)]
         self.to.alu(op, loops, one, imm=self._value("ALU", "imm") if self._below(2) else None)
 
     def _many(self) -> None:

@@ -172,7 +172,7 @@ def _other(launch: Launch, rng: np.random.Generator) -> _Change | None:
 
 def _field(launch: Launch, rng: np.random.Generator, counts: Callable[[str], bool]) -> _Change | None:
     """One field that `counts`, with any value in its range, often a near one or an edge."""
-    k = _chosen(rng, launch.insn)
+    k = int(rng.integers(len(launch.insn)))
     fields = _format(launch, k).fields
     names = [name for name in fields if counts(name)]
     if not names:
@@ -194,7 +194,7 @@ def _micro_op(launch: Launch, rng: np.random.Generator) -> _Change | None:
     buffer, form = launch.buffers[at[0]], known_isa(launch.cfg).uop
     assert buffer.data is not None
     words = buffer.data.copy().view("<u4")
-    k, names = _chosen(rng, words), list(form.fields)
+    k, names = int(rng.integers(len(words))), list(form.fields)
     declared = form.fields[names[_chosen(rng, names)]]
     mask = (1 << declared.bits) - 1
     old = int(words[k]) >> declared.lo & mask

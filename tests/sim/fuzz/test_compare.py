@@ -71,7 +71,7 @@ def test_wrong_cycles_are_seen(monkeypatch):
 
     def run_image(self, image, address, count):
         stats = real(self, image, address, count)
-        stats.cycles = 2 * stats.cycles
+        stats.cycles = 2 * (stats.cycles or 0)
         return stats
 
     monkeypatch.setattr(TimingDevice, "run_image", run_image)

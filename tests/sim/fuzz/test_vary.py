@@ -59,7 +59,7 @@ def test_a_varied_program_means_what_it_meant(cfg, seed):
     assert (other.insn != launch.insn).any(axis=1).mean() > 0.5
     verify(other)
     results = [run(one, recorder.inputs, SpecDevice(cfg))[0]["out"] for one in (launch, other)]
-    assert results[0].any() and np.array_equal(*results)
+    assert results[0].any() and np.array_equal(results[0], results[1])
 
 
 def test_any_value_reaches_both_limits():
