@@ -11,6 +11,11 @@ class TilewrightError(Exception):
 
     exit_code = 1
 
+    def __str__(self) -> str:
+        """The text, characters that would move a terminal's cursor escaped: names of a stranger's file are in it."""
+        text = super().__str__()
+        return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+
 
 class ConfigError(TilewrightError, ValueError):
     """A configuration is impossible or unknown."""

@@ -320,7 +320,7 @@ class Executable:
             size = os.fstat(file.fileno()).st_size
             if size > most:
                 raise FileError(f"{path}: has {size:,} bytes; at most {most:,} are allowed")
-            data = file.read(most)
+            data = file.read(size)  # which sets so much memory aside: not `most`
         return Executable.from_bytes(data, str(path), most=most)
 
     @staticmethod

@@ -91,7 +91,7 @@ def command(
     _check_network(model, {"--check": check, "--texts": texts, "--compare": compare})
     choose = most_likely if temperature is None else sampler(temperature, seed or 0)
     with report.progress(f"preparing {model}"):
-        executable = open_program(model, config)
+        executable = open_program(model, config, dram=where.dram)
         graph = _graph(model) if is_network(model) else None
     words = language_model(executable).words
     if compare:

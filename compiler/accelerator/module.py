@@ -67,7 +67,7 @@ _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
 
 
 def _memories(cfg: Config) -> tuple[Memory, ...]:
-    beat = float(cost.port_bytes(cfg))
+    beat = cost.port_rate(cfg)
     ternary = (Memory("twgt", cfg.twgt_bytes, beat, ("weights",)),) if "ternary" in cfg.units else ()
     return (
         Memory("inp", cfg.inp_bytes, beat, ("activations",)),

@@ -10,9 +10,9 @@ import numpy as np
 
 from ...hw.config import Config
 from ...hw.errors import ExecutionError
-from ...hw.isa import FLAGS, INSN_BYTES, Isa, nop_of
 from ...runtime.device import Stats
 from ..dram import Dram, unshared
+from ..faults.compare import Result, is_an_error_too
 from ..model.device import ModelDevice
 from ..spec import SpecDevice
 from ..timing.device import TimingDevice
@@ -122,6 +122,12 @@ class Devices:
         return None
 
 
+def _is_an_error_too(before: ModelDevice, program: Generated, expected: End, got: End) -> bool:
+    """Whether the circuit's end is another error of the program, which it met first."""
+    image = program.image.copy()
+    return is_an_error_too(before, image, program.address, program.count, _result(expected), _result(got))
+
+
 def memory(cfg: Config, seed: int) -> Dram:
     """What is behind the bus of program `seed`: memory as the timing model knows it, or one that stalls at random."""
     first = seed - seed % TOGETHER
@@ -175,25 +181,6 @@ def told(got: End, expected: End) -> str:
     return f"{len(where)} bytes differ from the model's, the first at {where[0]:#x}"
 
 
-def idle(isa: Isa, image: np.ndarray, address: int, k: int) -> None:
-    """Replace instruction `k` by one that does nothing but exchange its tokens."""
-    words = image[address + INSN_BYTES * k : address + INSN_BYTES * (k + 1)].view("<u8").reshape(1, 2)
-    (f,) = isa.decode(words)
-    nop = nop_of(isa.queue(f))
-    words[:] = isa.formats[nop.format].encode(1, **nop.fields, **{name: f[name] for name in FLAGS})
-
-
-def _is_an_error_too(model: ModelDevice, program: Generated, first: End, found: End) -> bool:
-    """Whether `found`, of the circuit, is what `model` reports where the wrong instructions before it do nothing, from
-    that of `first` on.
-
-    The circuit reports what it meets first: the error of a load comes with its data, and an instruction behind it that
-    does not wait for the load may be wrong, too.
-    """
-    left = Generated(program.seed, program.image.copy(), program.address, program.count, legal=False)
-    while isinstance(first, tuple) and isinstance(found, tuple):
-        if first[1] is None or found[1] is None or first[1] >= found[1]:
-            break
-        idle(Isa(model.cfg), left.image, left.address, first[1])
-        first, _ = ends(deepcopy(model), left)
-    return same(first, found)
+def _result(end: End) -> Result:
+    """An end as the comparison of faults has it."""
+    return Result(*end, b"") if isinstance(end, tuple) else Result("", None, end.tobytes())

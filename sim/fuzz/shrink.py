@@ -10,9 +10,9 @@ from ...hw.config import Config
 from ...hw.errors import ExecutionError
 from ...hw.isa import FLAGS, INSN_BYTES, Op, known_isa
 from ...hw.units import channels
+from ..faults.compare import replace_by_nop
 from ..model.tokens import at_random
 from ..spec import SpecDevice
-from .compare import idle
 from .programs import Generated
 
 _ORDERS = 4  # random ones in which a program is run to see that its result does not depend on the order
@@ -42,7 +42,7 @@ class _Shrinker:
             for start in range(0, self.program.count - 1, size):
                 image = self.program.image.copy()
                 for k in range(start, min(start + size, self.program.count - 1)):
-                    idle(self.isa, image, self.program.address, k)
+                    replace_by_nop(self.isa, image, self.program.address, k)
                 self.accept(Generated(0, image, self.program.address, self.program.count).words)
             size //= 2
 

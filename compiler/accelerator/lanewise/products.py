@@ -60,7 +60,7 @@ def cycles(op: g.BatchMatMul, cfg: Config) -> float:
     entries, tiles = plan.entries, -(-plan.rows // plan.together)
     each = entries * (1.5 + issue_interval(cfg, multiply=True)) + plan.sums
     loads = cost.moved(cfg, (entries + plan.inner + plan.width) * cfg.inp_entry_bytes)
-    waits = 2 * cost.ROUND_TRIP + 2 * multiply_interval(cfg) + 15 * instructions(plan.apart)
+    waits = 2 * cost.round_trip() + 2 * multiply_interval(cfg) + 15 * instructions(plan.apart)
     return plan.blocks * (plan.rows * max(each, loads) + tiles * waits)
 
 
