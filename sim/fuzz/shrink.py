@@ -16,7 +16,7 @@ from ..spec import SpecDevice
 from .programs import Generated
 
 _ORDERS = 4  # random ones in which a program is run to see that its result does not depend on the order
-_MOST = 2000  # programs that are tried
+_MOST = 500  # programs that are tried
 
 
 class _Shrinker:

@@ -32,14 +32,15 @@ def test_no_difference(fuzz):
 
 
 def test_json_has_coverage(fuzz):
-    found = json.loads(fuzz("--seconds", "0", "--config", "tiny", "--no-circuits", "--seed", "2", "--json").output)
+    found = json.loads(fuzz("--seconds", "0", "--config", "tiny", "--no-circuits", "--json").output)
     (row,) = found["rows"]
     assert (row["config"], row["programs"], row["differences"], row["simulated"]) == ("tiny", 50, 0, 0)
     imm = next(s for s in found["coverage"] if (s["instruction"], s["field"]) == ("ALU.ADD", "imm"))
     assert 0 < imm["used"] <= imm["produced"] <= imm["runs"] == 32
-    assert found["seed"] == 2 and not found["cases"]
+    assert found["seed"] == 0 and not found["cases"]
 
 
+@pytest.mark.slow
 def test_a_difference_is_shortened_and_kept_as_a_case(fuzz, monkeypatch, tmp_path):
     real = SpecDevice.run_image
 
