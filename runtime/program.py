@@ -65,7 +65,7 @@ class Program:
         self.buffers: dict[str, Buffer] = {}
         self._isa = Isa(cfg)
         self._rows: list[Row] = []
-        # whether loads of micro-ops are in front of all, or in front of each origin that unit ternary takes part in
+        # whether loads of micro-ops are in front of all, or of the jobs before their own, for two units
         self._kernels, self.uops_first, self.uops_apart = Kernels(self._isa), False, False
         self._queues, self._channels = queues(cfg), channels(cfg)
         self._pending: list[set[str]] = [set() for _ in self._queues]
