@@ -9,7 +9,7 @@ import click
 from . import report
 from .mapping.units import COLUMNS as UNIT_COLUMNS
 from .mapping.units import unit_rows
-from .options import config_option, json_option, mapping_option
+from .options import config_option, json_option, mapping_option, memory_option
 from .programs import check_output
 
 if TYPE_CHECKING:
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from ..compiler.network import Compiled
     from ..compiler.target.assign import Choice
     from ..hw.config import Config
+    from ..sim.dram import Dram
 
-COLUMNS = ["operator", "kind", "MACs", "module", "us", "alone us", "runner-up", "runner-up us", "why others refuse"]
+COLUMNS = ["operator", "kind", "MACs", "headroom", "module", "us", "alone us", "runner-up", "runner-up us"]
+COLUMNS += ["why others refuse"]
 
 
 @click.command()
@@ -27,8 +29,11 @@ COLUMNS = ["operator", "kind", "MACs", "module", "us", "alone us", "runner-up", 
 @config_option()
 @mapping_option
 @click.option("--min-cost", metavar="FILE", help="Write the mapping with the least predicted time, and use it.")
+@memory_option
 @json_option
-def command(model: str, config: str, mapping: str | None, min_cost: str | None, as_json: bool) -> None:
+def command(
+    model: str, config: str, mapping: str | None, min_cost: str | None, dram: str | None, as_json: bool
+) -> None:
     """Show which module of the target runs each operator of MODEL, a quantised network.
 
     Every operator goes to the module with the lowest predicted time, transfers to and from its neighbours included,
@@ -36,27 +41,34 @@ def command(model: str, config: str, mapping: str | None, min_cost: str | None, 
     MHz; cycles of its launches are simulated by the timing model. Column `us` is what an operator takes of these two:
     it adds up to their sum. Steps of the host that only bring tensors to the accelerator or back have their own rows.
 
+    Column `headroom` is how many of the 32 bits no accumulator of the operator needs, whatever the inputs; a network
+    whose accumulators could overflow is refused.
+
     Where the accelerator has two compute units, a second table has for each layer that both can share the predicted
     cycles of each unit and of the layer, the unit that bounds it, and the cycles with all channels on one unit.
     """
+    from ..compiler.cost import on_memory
     from ..compiler.frontend import import_model
     from ..compiler.mapping import regroup
     from ..compiler.network import compile_for
     from ..hw.config import load_config
     from ..runtime.executable import HostStep
+    from ..sim.dram import ZYNQ_HP, load_dram, unshared
 
     cfg = load_config(config)
+    given = None if dram is None else load_dram(dram)
+    memory = unshared(cfg, given or ZYNQ_HP)
     if min_cost is not None:
         _check_min_cost(mapping, min_cost, model)
-    with report.progress(f"compiling {model} for {cfg.name}"):
+    with report.progress(f"compiling {model} for {cfg.name}"), on_memory(given, cfg):
         graph = import_model(model)
         split = _mapping(graph, cfg, mapping, min_cost)
-        compiled = compile_for(graph if split is None else regroup(graph, split, cfg), cfg)
+        compiled = compile_for(graph if split is None else regroup(graph, split, cfg), cfg, dram=given)
         shared = unit_rows(graph, cfg, split)
-        totals, spent = {"layers": shared, **_totals(compiled, cfg)}, _spent(compiled)
+        totals, spent = {"layers": shared, **_totals(compiled, cfg, memory)}, _spent(compiled, memory)
         rows = [choice_row(c, sum(spent.pop(op.name, 0.0) for op in c.ops)) for c in compiled.assignment.choices]
         kinds = {step.name: step.op for step in compiled.executable.steps if isinstance(step, HostStep)}
-        rows += [[name, kinds[name], 0, "host", us, "", "", "", ""] for name, us in spent.items()]
+        rows += [[name, kinds[name], 0, "", "host", us, "", "", "", ""] for name, us in spent.items()]
     if as_json:
         report.emit_json({"config": cfg.name, "operators": [dict(zip(COLUMNS, row)) for row in rows], **totals})
         return
@@ -93,7 +105,7 @@ def _mapping(graph: Graph, cfg: Config, path: str | None, min_cost: str | None) 
     return found
 
 
-def _spent(compiled: Compiled) -> dict[str, float]:
+def _spent(compiled: Compiled, dram: Dram) -> dict[str, float]:
     """Microseconds of each operator and of each other step of the host: together those of the program.
 
     Cycles of a launch before its first instruction and after its last belong to its first operator.
@@ -101,14 +113,13 @@ def _spent(compiled: Compiled) -> dict[str, float]:
     from ..compiler import cost
     from ..compiler.target.host import HostModel
     from ..runtime.executable import LaunchStep
-    from ..sim.dram import unshared
     from ..sim.profile import profile
     from ..sim.timing import predict
 
     spent: dict[str, float] = {}
     for step in compiled.executable.steps:
         if isinstance(step, LaunchStep):
-            timing = predict(step.launch, dram=unshared(step.launch.cfg))
+            timing = predict(step.launch, dram=dram)
             shares = profile(step.launch, timing.timeline(), timing.cycles)
             first = next(share.path[0] for share in shares if share.path)
             for share in shares:
@@ -122,11 +133,15 @@ def _spent(compiled: Compiled) -> dict[str, float]:
 
 def choice_row(choice: Choice, us: float) -> list:
     """The cells of `COLUMNS` for operators that run together and take `us` microseconds."""
+    from ..compiler.graph.ranges import headroom
+
     seconds, second = choice.seconds, choice.runner_up
+    spare = [bits for bits in map(headroom, choice.ops) if bits is not None]
     return [
         " + ".join(op.name for op in choice.ops),
         " + ".join(type(op).__name__ for op in choice.ops),
         sum(op.macs for op in choice.ops),
+        min(spare) if spare else "",
         choice.module.name,
         us,
         1e6 * seconds[choice.module.name],
@@ -136,14 +151,13 @@ def choice_row(choice: Choice, us: float) -> list:
     ]
 
 
-def _totals(compiled: Compiled, cfg: Config) -> dict:
+def _totals(compiled: Compiled, cfg: Config, dram: Dram) -> dict:
     """Simulated cycles of the launches, modelled time of the host, and that of a host without accelerator."""
     from ..compiler import cost
     from ..compiler.accelerator.arena import arena_plan
     from ..compiler.accelerator.module import Accelerator
+    from ..compiler.network import launch_cycles
     from ..compiler.target.host import HostModel
-    from ..sim.dram import unshared
-    from ..sim.timing import predict
     from .layers import share_on_device
 
     assignment, host, arenas = compiled.assignment, HostModel(), []
@@ -151,11 +165,10 @@ def _totals(compiled: Compiled, cfg: Config) -> dict:
         if isinstance(module, Accelerator):
             plan = arena_plan(assignment.graph, ops, cfg)
             arenas.append({"launch": f"{ops[0].name} to {ops[-1].name}", "bytes": plan.nbytes, "bound": plan.bound})
-    launches = [step.launch for step in compiled.executable.launches]
-    cycles = sum(predict(launch, dram=unshared(launch.cfg)).cycles for launch in launches)
+    cycles = launch_cycles(compiled.executable, dram)
     total = {
         "arenas": arenas,
-        "launches": len(launches),
+        "launches": len(compiled.executable.launches),
         "device_macs_share": share_on_device(compiled.executable),
         "cycles": cycles,
         "accelerator_us": 1e6 * cycles / cost.CLOCK,

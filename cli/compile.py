@@ -10,7 +10,15 @@ import click
 from click.core import ParameterSource
 
 from . import report
-from .options import config_option, contract_option, json_option, mapping_option, tiles_option
+from .options import (
+    batch_option,
+    config_option,
+    contract_option,
+    json_option,
+    mapping_option,
+    memory_option,
+    tiles_option,
+)
 from .programs import MODEL_HELP, check_output, compile_source, open_program
 
 if TYPE_CHECKING:
@@ -33,6 +41,8 @@ _HELP = f"Compile MODEL into a .tw program, or with --emit c MODEL or a .tw prog
 @contract_option
 @tiles_option
 @mapping_option
+@memory_option
+@batch_option
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Prove every launch free of races.")
 @json_option
 def command(
@@ -45,6 +55,8 @@ def command(
     contract: str | None,
     tiles: str | None,
     mapping: str | None,
+    dram: str | None,
+    batch: int,
     verify: bool,
     as_json: bool,
 ) -> None:
@@ -59,12 +71,12 @@ def command(
     else:
         _only_c(binary, tokenizer)
         check_output(output, (".tw",), {"MODEL": model, "--config": config, "--mapping": mapping})
-    start = time.perf_counter()
+    start, proved = time.perf_counter(), ()
     with report.progress(f"compiling {model} for {cfg.name}") as advance:
-        executable = _program(model, config, contract, tiles, mapping, emit)
+        executable = _program(model, config, contract, tiles, mapping, dram, batch, emit)
         if verify:
             advance(what="verifying")
-            verify_executable(executable)
+            proved = verify_executable(executable).values()
         size = _write(executable, output, emit, binary, tokenizer)
     seconds, cfg = time.perf_counter() - start, executable.cfg
     rows = compiled_rows(executable)
@@ -81,20 +93,33 @@ def command(
     print_compiled(executable)
     if tiles is not None:
         _say_without_tiles(tiles, cfg)
-    proof = "verified: no deadlock, no race" if verify else "not verified"
+    pairs, implied = sum(len(r.pairs) for r in proved), sum(r.implied for r in proved)
+    tokens = f"{report.counted(pairs, 'token')}, {implied or 'none'} implied by others"
+    proof = f"verified: no deadlock, no race, {tokens}" if verify else "not verified"
     click.echo(f"{output}: {size / 1000:,.0f} kB for {cfg.name}, {proof}, {seconds:.1f} s")
 
 
 def _program(
-    model: str, config: str, contract: str | None, tiles: str | None, mapping: str | None, emit: str
+    model: str,
+    config: str,
+    contract: str | None,
+    tiles: str | None,
+    mapping: str | None,
+    dram: str | None,
+    batch: int,
+    emit: str,
 ) -> Executable:
     """What `model` is compiled to; of a .tw program, of which only C is made, its configuration holds unless given."""
     from ..hw.config import load_config
+    from ..hw.errors import UnsupportedError
 
     if emit == "c" and model.endswith(".tw"):
+        if dram is not None:
+            raise UnsupportedError(f"--dram {dram}: {model} is compiled, for the memory it was made for; drop it")
         source = click.get_current_context().get_parameter_source("config")
-        return open_program(model, None if source == ParameterSource.DEFAULT else config, contract, tiles, mapping)
-    return compile_source(model, load_config(config), contract, tiles, mapping)
+        given = None if source == ParameterSource.DEFAULT else config
+        return open_program(model, given, contract, tiles, mapping, batch=batch)
+    return compile_source(model, load_config(config), contract, tiles, mapping, dram, batch)
 
 
 def _check_c(output: str, binary: bool, tokenizer: str | None) -> None:

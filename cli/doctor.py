@@ -59,6 +59,7 @@ PURPOSE = {
     "cyclonedx-bom": "bills of materials of releases",
     "pip-licenses": "licences in releases",
     "pip-audit": "`make audit`",
+    "atheris": "`make atheris`",
     "ruff": "lint and format",
     "pyright": "type checks",
     "torch": "reading PyTorch programs, training the example network",

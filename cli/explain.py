@@ -43,7 +43,7 @@ def command(
 
     memory = ZYNQ_HP if dram is None else load_dram(dram)
     with report.progress(f"explaining {model}"):
-        executable, text = _opened(model, config, contract)
+        executable, text = _opened(model, config, contract, dram)
         found = [_Explained(step, memory) for step in executable.launches]
     if operator is not None and not any(operator == name for one in found for name in one.operators):
         known = ", ".join(name for one in found for name in one.operators)
@@ -58,16 +58,17 @@ def command(
         one.print(operator)
 
 
-def _opened(model: str, config: str | None, contract: str | None) -> tuple[Any, str | None]:
+def _opened(model: str, config: str | None, contract: str | None, dram: str | None) -> tuple[Any, str | None]:
     """(executable, the text of the lowered TIR if MODEL is a schedule)."""
     from ..hw.config import load_config
     from ..runtime.program import Program
+    from ..sim.dram import load_dram
     from .programs import executable_of, open_program, python_value
 
     cfg = load_config(config or DEFAULT_CONFIG)
-    value = python_value(model, cfg)
+    value = python_value(model, cfg, None if dram is None else load_dram(dram))
     if value is None:
-        return open_program(model, config, contract), None
+        return open_program(model, config, contract, dram=dram), None
     if isinstance(value, Program):
         return executable_of(value, cfg), None
     from ..compiler.api import lowered_text

@@ -12,6 +12,7 @@ from .where import Where
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..compiler.graph.compare import Saturation
     from ..hw.config import Config
 
 
@@ -30,13 +31,16 @@ def check(
     results: Sequence[Mapping[str, np.ndarray]],
     reset: bool = False,
     mapping: str | None = None,
+    batch: int = 1,
 ) -> dict[str, object]:
     """Compare the `results` of a run on `samples` with the golden interpreter's.
 
     Then the network is compiled again with every tensor as an output and run on one sample, the first whose results
     differ or the first of all; its operators are compared in order. State is kept from sample to sample, unless they
-    were run with a `reset` before each. `mapping` is the file of the channels' compute units.
-    `text` of the result is a summary for people.
+    were run with a `reset` before each. Of a program that takes a `batch` of them, every result is compared with that
+    of its sample alone. `mapping` is the file of the channels' compute units.
+    `text` of the result is a summary for people, `saturation` has for each operator how many of its values are at the
+    ends of int8.
     """
     import numpy as np
 
@@ -45,6 +49,7 @@ def check(
     from ..compiler.graph.compare import compare
     from ..compiler.graph.reference import initial_state
     from ..compiler.network import compile_graph
+    from ..compiler.target.images import of_images, together
 
     contract = contract or "double"
     graph = import_model(model)
@@ -63,10 +68,11 @@ def check(
         if any(not np.array_equal(result[name].view(np.uint8), value.view(np.uint8)) for name, value in golden.items()):
             wrong.append(k)
     probe = wrong[0] if wrong else 0
+    graph, sets, at = of_images(graph, batch), together(samples, batch), probe // batch
     with where.open(compile_graph(graph, cfg, contract, every_value=True, mapping=mapping)) as loaded:
-        for sample in samples[:probe] if graph.states and not reset else ():
+        for sample in sets[:at] if graph.states and not reset else ():
             loaded.run(sample)
-        found = compare(graph, samples[probe], loaded.run(samples[probe]), contract, found_state[probe])
+        found = compare(graph, sets[at], loaded.run(sets[at]), contract, found_state[probe])
     equal = not wrong and found.difference is None
     text = f"golden interpreter ({contract}): {len(samples) - len(wrong)} of {len(samples)} results equal; "
     text += f"on input {probe} "
@@ -74,6 +80,20 @@ def check(
         text += f"operator {found.operators} of {len(graph.ops)} differs: {found.difference}"
     else:
         text += f"all {found.operators} operators are equal, {found.elements:,} elements"
+    text += _saturated(found.saturation)
     facts: dict[str, object] = {"contract": contract, "results_equal": len(samples) - len(wrong), "input": probe}
     facts |= {"operators": found.operators, "elements": found.elements, "equal": equal, "text": text}
+    facts["saturation"] = [vars(one) for one in found.saturation]
     return facts | {"difference": None if found.difference is None else vars(found.difference)}
+
+
+def _saturated(found: Sequence[Saturation]) -> str:
+    """Where the most values are at the ends of int8; empty where none is."""
+    most = max(found, key=lambda one: one.share, default=None)
+    if most is None or not most.share:
+        return ""
+    count, total = (sum(values) for values in zip(*((one.low + one.high, one.elements) for one in found)))
+    return (
+        f"; {count:,} of {total:,} int8 values are saturated, the most in {most.operator!r}: {most.low:,} at -128 and "
+        f"{most.high:,} at 127 of {most.elements:,}"
+    )

@@ -32,7 +32,18 @@ skip_option = click.option(
 dram_option = click.option(
     "--dram",
     metavar="NAME|FILE",
-    help="The memory of timing and rtl: preset or JSON file, and fields: zynq_hp4,latency=80. [zynq_hp]",
+    help="The memory of timing and rtl: preset or JSON file, and fields: zynq_hp4,latency=80. What is compiled for "
+    "them gets tiles for it. [zynq_hp]",
+)
+memory_option = click.option(
+    "--dram", metavar="NAME|FILE", help="The memory that tiles are chosen for, as --dram of run has it. [zynq_hp]"
+)
+batch_option = click.option(
+    "--batch",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="For networks: inputs that a run takes.",
 )
 scheduler_option = click.option(
     "--scheduler", metavar="tcp://HOST:PORT", help="Work on the workers of this Dask scheduler instead."

@@ -16,6 +16,7 @@ from .options import DEFAULT_CONFIG
 
 if TYPE_CHECKING:
     from ..runtime.executable import Executable
+    from ..sim.dram import Dram
 
 SOURCE_NAME = "tilewright_source"  # __name__ of Python source while it runs
 _EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -31,15 +32,17 @@ def open_program(
     contract: str | None = None,
     tiles: str | None = None,
     mapping: str | None = None,
+    dram: str | None = None,
+    batch: int = 1,
 ) -> Executable:
     """The executable that `source` names, for the configuration `config` (default: a `.tw` file's own, or pynq_z1).
 
-    `contract`, `tiles` and `mapping` are as for `compile_source`. Raises `FingerprintError` if a `.tw` file was made
-    for another configuration than `config`.
+    The others are as for `compile_source`; a `.tw` file's program is the same for any memory `dram`. Raises
+    `FingerprintError` if a `.tw` file was made for another configuration than `config`.
     """
     if not source.endswith(".tw"):
-        return compile_source(source, load_config(config or DEFAULT_CONFIG), contract, tiles, mapping)
-    _only_network(source, contract, tiles, mapping)
+        return compile_source(source, load_config(config or DEFAULT_CONFIG), contract, tiles, mapping, dram, batch)
+    _only_network(source, contract, tiles, mapping, batch)
     from ..runtime.executable import Executable
 
     cfg = load_config(config) if config else None
@@ -59,8 +62,9 @@ def is_network(source: str) -> bool:
     return bool(kind_of(source))
 
 
-def _only_network(source: str, contract: str | None, tiles: str | None, mapping: str | None) -> None:
-    for option, value in (("--contract", contract), ("--tiles", tiles), ("--mapping", mapping)):
+def _only_network(source: str, contract: str | None, tiles: str | None, mapping: str | None, batch: int) -> None:
+    several = str(batch) if batch > 1 else None
+    for option, value in (("--contract", contract), ("--tiles", tiles), ("--mapping", mapping), ("--batch", several)):
         if value:
             raise UnsupportedError(f"{source}: {option} {value} is only for networks, {', '.join(NETWORKS)}; drop it")
 
@@ -71,15 +75,21 @@ def compile_source(
     contract: str | None = None,
     tiles: str | None = None,
     mapping: str | None = None,
+    dram: str | None = None,
+    batch: int = 1,
 ) -> Executable:
     """Compile the network or Python source `source`.
 
     `contract` is a network's rounding contract (default: double), `tiles` a database of tiles for it, `mapping` the
-    file of its channels' compute units; Python source has none of these.
+    file of its channels' compute units, `batch` as of `compile_model`; Python source has none of these. `dram` names
+    the memory that tiles are chosen for. Raises `ConfigError` for an unknown one.
     """
+    from ..sim.dram import load_dram
+
+    memory = None if dram is None else load_dram(dram)
     if not is_network(source):
-        _only_network(source, contract, tiles, mapping)
-    value = python_value(source, cfg)
+        _only_network(source, contract, tiles, mapping, batch)
+    value = python_value(source, cfg, memory)
     if value is not None:
         return executable_of(value, cfg)
     if source.endswith(".py"):
@@ -90,7 +100,7 @@ def compile_source(
         raise UnsupportedError(f"{source}: unknown kind of model; must be one of {known}")
     from ..compiler.network import compile_model
 
-    return compile_model(path, cfg, contract or "double", tiles=tiles, mapping=mapping)
+    return compile_model(path, cfg, contract or "double", tiles=tiles, mapping=mapping, dram=memory, batch=batch)
 
 
 def check_output(path: str, suffixes: tuple[str, ...], sources: dict[str, str | None]) -> None:
@@ -130,10 +140,18 @@ def executable_of(value: Any, cfg: Config) -> Executable:
     return Executable.from_launch(value.finish())
 
 
-def python_value(source: str, cfg: Config) -> Any:
-    """The value that FILE.py:NAME names, of a function what it returns for `cfg`; None for another kind of source."""
+def python_value(source: str, cfg: Config, dram: Dram | None = None) -> Any:
+    """The value that FILE.py:NAME names, of a function what it returns for `cfg`; None for another kind of source.
+
+    Ready schedules in it choose their tiles for the memory `dram`.
+    """
     file, _, name = source.rpartition(":")
-    return _evaluate(_existing(file), name, cfg) if file.endswith(".py") else None
+    if not file.endswith(".py"):
+        return None
+    from ..compiler.cost import on_memory
+
+    with on_memory(dram, cfg):
+        return _evaluate(_existing(file), name, cfg)
 
 
 def _evaluate(path: Path, name: str, cfg: Config) -> Any:

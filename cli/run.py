@@ -11,7 +11,7 @@ import click
 from ..hw.errors import InputError
 from ..runtime.registry import device_entry
 from . import report
-from .options import config_option, contract_option, json_option, mapping_option, tiles_option
+from .options import batch_option, config_option, contract_option, json_option, mapping_option, tiles_option
 from .profile.files import TRACE, check_profiles, print_metrics, profile_option, write_profiles
 from .profile.timeline import write_timeline
 from .programs import MODEL_HELP, check_output, open_program
@@ -30,8 +30,9 @@ TO_PERFETTO = "; open it in ui.perfetto.dev"
 HELP = f"""Run MODEL, a .tw program or what `compile` takes, once per input of X.npz.
 
 X.npz holds `inputs` of shape (N, 1, ...), or one array per input tensor under the tensor's name, with or without the
-leading N. A network with state, as streaming ones have, keeps it from one input to the next, in their order. If X.npz
-also holds `outputs`, or arrays under the names of output tensors, or `labels`, the results are compared with them.
+leading N. With --batch, a run takes several of them at once; the last one fills up the last run. A network with state,
+as streaming ones have, keeps it from one input to the next, in their order. If X.npz also holds `outputs`, or arrays
+under the names of output tensors, or `labels`, the results are compared with them.
 Arrays may also be `input_0`, `input_1`, ... and `output_0`, `output_1`, ..., in the order of the network's tensors.
 Y.npz gets `outputs`, or one array per output tensor if there are several.
 
@@ -47,6 +48,7 @@ Y.npz gets `outputs`, or one array per output tensor if there are several.
 @contract_option
 @tiles_option
 @mapping_option
+@batch_option
 @click.option("--reset", is_flag=True, help="Start from the initial state with every input, not with the first alone.")
 @click.option("--check", is_flag=True, help="Compare with the golden interpreter, operator by operator.")
 @click.option("--trace", metavar="FILE", help="Write a timeline of the last input's run for ui.perfetto.dev, .json.")
@@ -62,6 +64,7 @@ def command(
     contract: str | None,
     tiles: str | None,
     mapping: str | None,
+    batch: int,
     reset: bool,
     check: bool,
     trace: str | None,
@@ -70,6 +73,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Load or compile, run every input, compare, write the outputs, print the steps, and return the exit status."""
+    from ..compiler.target.images import apart, of_one, together
     from ..runtime.files import read_npz
     from . import golden
     from .layers import counter_rows, float_steps, run_rows
@@ -78,28 +82,29 @@ def command(
     if check:
         golden.need_network(model)
     sources = {"MODEL": model, "--inputs": inputs, "--config": config}
-    for path, suffix in ((output, ".npz"), (trace, ".json")):
-        if path:
-            check_output(path, (suffix,), sources)
+    _check_outputs(output, trace, sources)
     check_profiles(profiles, where.name, sources)
     arrays = read_npz(inputs)
     with report.progress(f"preparing {model}"):
-        executable = open_program(model, config, contract, tiles, mapping)
-    samples, stacked = split(executable, arrays, inputs)
-    expected = _expected(executable, arrays, len(samples) if stacked else None, inputs)
+        executable = open_program(model, config, contract, tiles, mapping, where.dram, batch)
+    one = of_one(executable, batch)
+    samples, stacked = split(one, arrays, inputs)
+    expected = _expected(one, arrays, len(samples) if stacked else None, inputs)
     start = time.perf_counter()
-    results, runs = _run(executable, where, samples, reset)
-    seconds = time.perf_counter() - start
+    results, runs = _run(executable, where, together(samples, batch), reset)
+    seconds, results = time.perf_counter() - start, apart(results, batch, len(samples))
     outputs = _collect(executable, results, stacked)
     compared = dict(zip((t.name for t in executable.outputs), outputs.values()))
     if output:
         write_npz(output, outputs)
-    about = {"program": model, "config": executable.cfg.name, "device": where.name, "inputs": len(samples)}
+    about = {"program": model, "config": executable.cfg.name, "device": where.name}
+    about |= {"inputs": len(samples), "batch": batch}
     result: dict[str, Any] = about | _compare(compared, expected, arrays, stacked)
     result |= {"seconds": seconds, "output": output, "float32_on_host": float_steps(executable)}
     if check:
-        result["check"] = golden.check(model, executable.cfg, contract, where, samples, results, reset, mapping)
+        result["check"] = golden.check(model, executable.cfg, contract, where, samples, results, reset, mapping, batch)
     rows = run_rows(executable, runs, where.clock_hz)
+    result |= _per_input(rows, batch)
     if trace:
         write_timeline(trace, executable, runs[-1], where.name)
         result |= {"trace": trace}
@@ -110,6 +115,18 @@ def command(
     else:
         _print(executable, rows, result, runs if counters else None)
     return int(check and not _all_equal(result))
+
+
+def _check_outputs(output: str | None, trace: str | None, sources: dict[str, str | None]) -> None:
+    for path, suffix in ((output, ".npz"), (trace, ".json")):
+        if path:
+            check_output(path, (suffix,), sources)
+
+
+def _per_input(rows: Sequence[Mapping[str, Any]], batch: int) -> dict[str, Any]:
+    """What each input of a batch takes of the launches of the last run."""
+    cycles = [row["cycles"] for row in rows if "cycles" in row]
+    return {"cycles_per_input": sum(cycles) / batch} if cycles and batch > 1 else {}
 
 
 def _run(
@@ -181,13 +198,11 @@ def split_for(tensors: Sequence[Tensor], arrays: Mapping[str, np.ndarray], path:
     single = all(given[t.name].shape == t.shape for t in tensors)
     if single:
         return [given], False
-    counts = set()
-    for t in tensors:
-        shape = given[t.name].shape
-        if shape[1:] != t.shape:
-            expected = ", ".join(["N", *map(str, t.shape)])
-            raise InputError(f"{path}: input {t.name!r} has shape {shape}, expected ({expected})")
-        counts.add(shape[0])
+    if misfits := [t for t in tensors if given[t.name].shape[1:] != t.shape]:
+        t = next((t for t in misfits if given[t.name].shape != t.shape), misfits[0])  # no sample, and not N of them
+        expected = ", ".join(["N", *map(str, t.shape)])
+        raise InputError(f"{path}: input {t.name!r} has shape {given[t.name].shape}, expected ({expected})")
+    counts = {given[t.name].shape[0] for t in tensors}
     if len(counts) > 1 or 0 in counts:
         held = ", ".join(map(str, sorted(counts)))
         raise InputError(f"{path}: inputs hold {held} samples; they need equal numbers, at least 1")
@@ -298,6 +313,8 @@ def _print_summary(result: dict) -> None:
         click.echo(f"profile written to {path}{TO_PERFETTO if path.endswith(TRACE) else ''}")
     if "trace" in result:
         click.echo(f"timeline written to {result['trace']}{TO_PERFETTO}")
+    if "cycles_per_input" in result:
+        click.echo(f"{result['batch']} inputs at once: {result['cycles_per_input']:,.0f} cycles each")
     rate, where = result["seconds"] / n, f"{result['device']} ({result['config']})"
     if device_entry(result["device"]).simulated:  # these seconds say nothing about the accelerator's
         where = f"{where}: simulated in {result['seconds']:.2f} s"

@@ -155,13 +155,15 @@ class _Tuning:
 
     def network(self) -> dict[str, Any]:
         """Tune the layers of a network, choose tiles for it."""
+        from ..compiler.cost import on_memory
         from ..compiler.network_tuning import Network, choose
         from ..compiler.tune.tasks import measure, tile_line
 
         with report.progress(f"reading {self.model}"):
-            network = Network.of(self.model, self.cfg, self.contract)
+            network = Network.of(self.model, self.cfg, self.contract, self.measurer.dram)
             tasks = network.tasks()
-            lines = [tile_line(task, self.measurer, self.seed) for task in tasks]
+            with on_memory(self.measurer.dram, self.cfg):
+                lines = [tile_line(task, self.measurer, self.seed) for task in tasks]
         counts = self._evolve(lines, measure)
         with report.progress("comparing whole programs") as advance:
             choice = choose(network, tasks, self.store, self.workers, lambda _: advance())

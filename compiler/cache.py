@@ -18,6 +18,7 @@ from ..hw.config import Config
 from ..hw.errors import FileError, ProgramError, TilewrightError
 from ..runtime.executable import Executable
 from ..runtime.files import sources_digest
+from .cost import memory_facts
 from .tune.search import SOURCES, cache_folder
 
 _LIBRARIES = ("apache-tvm", "onnx", "numpy", "ai-edge-litert", "torch")
@@ -27,10 +28,11 @@ _MOST_FILES = 64  # programs; the least recently used are removed
 def network_file(model: bytes, cfg: Config, contract: str, tiles: str = "", mapping: str = "") -> Path:
     """Path of the cached executable for a model; `model` is a digest of everything that is parsed of it.
 
-    `tiles` is a digest of the tiles known for it, `mapping` one of its channels' compute units.
+    `tiles` is a digest of the tiles known for it, `mapping` one of its channels' compute units. The memory is that of
+    the estimates (compiler/cost.py).
     """
     facts = {"config": cfg.to_dict(), "contract": contract, "sources": _sources(), "versions": _versions()}
-    facts |= {"tiles": tiles, "mapping": mapping}
+    facts |= {"tiles": tiles, "mapping": mapping} | memory_facts()
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + model).hexdigest()[:32]
     return cache_folder().parent / "networks" / f"{digest}.tw"
 

@@ -4,11 +4,19 @@ Estimates choose tiles (schedule/tiling.py, schedule/pool.py, schedule/elementwi
 of a target (accelerator/module.py), and bound what `tilewright bench` measures. Each is composed, beside the schedule
 or kernel that it estimates, of these terms: transfers over a port, micro-ops, and what overlaps. The cycles of a
 finished program come from the timing model (sim/timing).
+
+The memory is that of `on_memory` around the estimates: it is the same for a whole program, and every schedule and
+kernel asks these terms, so they find it here instead of being handed it through each of them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
+from functools import lru_cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -22,14 +30,9 @@ LAUNCH_SECONDS = 2e-6  # assumed: registers written and polled for one launch
 # Cycles of a LOAD or STORE beside its data: those of one without data, until its token can be popped.
 TRANSFER = NOTHING_LATENCY + TOKEN_LATENCY
 ROW = 1  # cycles per row of a transfer: the mover plans one per cycle
-BURST = ZYNQ_HP.latency / ZYNQ_HP.outstanding  # cycles per row of few beats: no more of them are in flight
 # Cycles of a GEMM or ALU instruction beside its micro-ops, an estimate: its latency is more, but most of it passes
 # beside the micro-ops of the instruction before, and those of tiles that loads and stores wait for count in full.
 INSTRUCTION = 8
-# Cycles of one memory access: a tile's first load waits for its first beat, its last store for the response.
-ROUND_TRIP = ZYNQ_HP.latency + ZYNQ_HP.response
-LATENCY = ZYNQ_HP.latency  # of a load that nothing hides
-KERNEL = 50  # cycles of a list of micro-ops that is loaded just before it is issued
 MAX_TILE = 60  # cycles of the about ten instructions of a tile of a maximum (accelerator/direct/max_pool.py)
 OPERATOR = 200  # cycles of a program beside its work: its first loads and its last store
 
@@ -40,10 +43,95 @@ PRODUCT = 14  # per product: accumulator loads, offsets, MUL
 ELEMENTWISE = 6  # per other operator
 
 
+@dataclass(frozen=True)
+class Memory:
+    """What estimates know of a memory; by default that of `ZYNQ_HP`, with ports as wide as the configuration's.
+
+    `latency` and `response` as of `Dram`, `burst` cycles per row of few beats, as no more of them are in flight, and
+    the `rate` of the accelerator's ports, as a share of a beat per cycle.
+    """
+
+    latency: int = ZYNQ_HP.latency
+    response: int = ZYNQ_HP.response
+    burst: float = ZYNQ_HP.latency / ZYNQ_HP.outstanding
+    rate: float = 1.0
+
+    @classmethod
+    def of(cls, dram: Dram, cfg: Config) -> Memory:
+        """What a program for `cfg` finds of `dram`: two memories that are alike in this get the same program."""
+        beat = cfg.axi_bits / 8
+        shared = dram.total_bytes / (max(cfg.load_ports, cfg.store_ports) * beat)
+        rate = min(1.0, dram.port_bytes / beat, shared)
+        return cls(dram.latency, dram.response, dram.latency / dram.outstanding, rate)
+
+
+DEFAULT = Memory()
+_MEMORY: ContextVar[Memory] = ContextVar("memory", default=DEFAULT)
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+@contextmanager
+def on_memory(dram: Dram | Memory | None, cfg: Config) -> Iterator[None]:
+    """Estimates within are for `dram` behind the ports of `cfg`; None leaves the memory as it is."""
+    given = Memory.of(dram, cfg) if isinstance(dram, Dram) else dram
+    token = _MEMORY.set(given or _MEMORY.get())
+    try:
+        yield
+    finally:
+        _MEMORY.reset(token)
+
+
+def memory_facts(dram: Dram | None = None, cfg: Config | None = None) -> dict[str, Any]:
+    """What programs depend on of `dram` behind `cfg`, or of the memory of `on_memory`; {} where that is the default.
+
+    Part of the keys of programs and tiles, whose choice it changes.
+    """
+    found = _MEMORY.get() if dram is None or cfg is None else Memory.of(dram, cfg)
+    return {} if found == DEFAULT else {"memory": asdict(found)}
+
+
+def cached(maxsize: int) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """`functools.lru_cache` for functions whose results depend on estimates, and so on the memory."""
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @lru_cache(maxsize)
+        def kept(_memory: Memory, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+            return function(*args, **kwargs)
+
+        @wraps(function)
+        def found(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            return kept(_MEMORY.get(), *args, **kwargs)
+
+        return found
+
+    return decorate
+
+
+def latency() -> int:
+    """Cycles of a load that nothing hides, until its first beat."""
+    return _MEMORY.get().latency
+
+
+def round_trip() -> int:
+    """Cycles of one memory access: a tile's first load waits for its first beat, its last store for the response."""
+    return _MEMORY.get().latency + _MEMORY.get().response
+
+
+def kernel() -> int:
+    """Cycles of a list of micro-ops that is loaded just before it is issued."""
+    return 10 + latency()
+
+
 def port_bytes(cfg: Config, dram: Dram | None = None) -> int:
     """Bytes that a load or store port moves in one cycle, with memory `dram` if one is given."""
     beat = cfg.axi_bits // 8
     return min(dram.port_bytes, beat) if dram else beat
+
+
+def port_rate(cfg: Config) -> float:
+    """Bytes per cycle of a port in estimates; of the load unit's ports with `striped(cfg)`."""
+    return port_bytes(cfg) * _MEMORY.get().rate
 
 
 def bandwidths(cfg: Config, dram: Dram) -> dict[str, int]:
@@ -56,7 +144,7 @@ def bandwidths(cfg: Config, dram: Dram) -> dict[str, int]:
 
 def moved(cfg: Config, nbytes: Any) -> Any:
     """Cycles in which one port moves `nbytes`, a number or an array; the load unit's ports with `striped(cfg)`."""
-    return nbytes / port_bytes(cfg)
+    return nbytes / port_rate(cfg)
 
 
 def transfer(cfg: Config, nbytes: Any, instructions: Any = 1, rows: Any = 0) -> Any:
@@ -66,7 +154,7 @@ def transfer(cfg: Config, nbytes: Any, instructions: Any = 1, rows: Any = 0) -> 
 
 def rows_moved(cfg: Config, nbytes: Any, instructions: Any, rows: Any) -> Any:
     """As `transfer`, of `rows` that may be shorter than a burst."""
-    return np.maximum(transfer(cfg, nbytes, instructions, rows), BURST * rows)
+    return np.maximum(transfer(cfg, nbytes, instructions, rows), _MEMORY.get().burst * rows)
 
 
 def computed(micro_ops: Any, instructions: Any = 1) -> Any:

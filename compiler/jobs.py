@@ -75,7 +75,7 @@ class Store:
         """The value of `key`; None if there is none."""
         with self._named():
             row = self._base.execute("SELECT value FROM results WHERE key = ?", (key,)).fetchone()
-            return None if row is None else json.loads(row[0])
+            return None if row is None else json.loads(_text(row[0]))
 
     def put(self, key: str, value: Any, topic: str = "") -> None:
         """Keep `value`, anything that JSON holds, in place of what `key` had; it is on the disk when this returns."""
@@ -86,22 +86,28 @@ class Store:
         """All values of a topic, in the order in which they came."""
         with self._named():
             rows = self._base.execute("SELECT value FROM results WHERE topic = ? ORDER BY rowid", (topic,)).fetchall()
-            return [json.loads(text) for (text,) in rows]
+            return [json.loads(_text(value)) for (value,) in rows]
 
     def topics(self, start: str = "") -> list[str]:
         """The topics that begin with `start`, sorted."""
         with self._named():
-            found = {topic for (topic,) in self._base.execute("SELECT DISTINCT topic FROM results")}
+            found = {_text(topic) for (topic,) in self._base.execute("SELECT DISTINCT topic FROM results")}
             return sorted(topic for topic in found if topic.startswith(start))
 
     @contextmanager
     def _named(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, ValueError) as exc:
+        except (sqlite3.Error, ValueError, RecursionError) as exc:
             raise FileError(
                 f"{self.path}: cannot be used as a database of results ({exc}); give another name"
             ) from None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"it holds {type(value).__name__} in place of a text")
+    return value
 
 
 def content_key(*facts: Any) -> str:

@@ -14,12 +14,13 @@ from ..hw.config import Config, load_config
 from ..hw.errors import InputError, UnsupportedError
 from ..hw.rounding import CONTRACTS
 from ..runtime.executable import Executable, HostStep
-from . import cache
+from ..sim.dram import ZYNQ_HP, Dram, load_dram, unshared
+from . import cache, cost
 from . import graph as g
 from .accelerator import layerwise
 from .accelerator.module import Accelerator, LayerAccelerator
 from .frontend import import_model
-from .frontend.source import check_kind, read_source
+from .frontend.source import Source, check_kind, read_source
 from .limits import runs_whole_networks
 from .mapping import ChannelMapping, MappingLike, regroup
 from .schedule.layer import Tiles
@@ -27,6 +28,7 @@ from .target.assign import Assignment
 from .target.blocks import in_blocks
 from .target.contexts import join, with_entry
 from .target.host import HostCpu, HostModel
+from .target.images import of_images
 from .target.lengths import in_contexts
 from .target.module import ExecModule, Refusal, Target
 from .target.steps import Steps
@@ -42,47 +44,71 @@ def compile_model(
     *,
     tiles: str | Path | None = None,
     mapping: MappingLike | None = None,
+    dram: Dram | str | None = None,
+    batch: int = 1,
 ) -> Executable:
     """Compile the quantised network at `path`, .tflite or QDQ .onnx, for a configuration.
 
     `contract` is the rounding contract of the requantisation (hw/rounding.py). `tiles` is a database that `tilewright
     tune` made (compiler/tune/known.py): the tiles in it are used where the timing model finds the whole program faster
-    than without. `mapping` says which output channels run on which compute unit (compiler/mapping/file.py). A cache on
-    disk (compiler/cache.py) keeps the executables. Raises `FileError` and `UnsupportedError` as `import_model` and
-    `compile_graph` do.
+    than without. `mapping` says which output channels run on which compute unit (compiler/mapping/file.py). `dram` is
+    the memory that it will run on (sim/dram.py; by default `zynq_hp`): it changes the choice of tiles, not what is
+    computed. The program takes `batch` inputs at once, one behind the other in the first dimension of its tensors
+    (compiler/target/images.py). A cache on disk (compiler/cache.py) keeps the executables. Raises `FileError`,
+    `ConfigError` for an unknown memory, and the errors of `import_model`, `of_images` and `compile_graph`.
     """
     check_kind(path)
     mapping = None if mapping is None else ChannelMapping.of(mapping)
     cfg, source = load_config(config), read_source(path)
     check_buildable(cfg)
-    known = None if tiles is None else known_tiles(tiles, cfg, network_key(source.digest, cfg, contract))
+    memory = None if dram is None else load_dram(dram)
+    with cost.on_memory(memory, cfg):
+        return _kept(source, cfg, contract, tiles, mapping, memory, batch)
+
+
+def _kept(
+    source: Source,
+    cfg: Config,
+    contract: str,
+    tiles: str | Path | None,
+    mapping: ChannelMapping | None,
+    dram: Dram | None,
+    batch: int,
+) -> Executable:
+    """The executable of `compile_model` for the memory of the estimates, from the cache or into it."""
+    digest = source.digest if batch == 1 else source.digest + f"batch {batch}".encode()
+    known = None if tiles is None else known_tiles(tiles, cfg, network_key(digest, cfg, contract))
     if known is not None and not known.tiles:
         known = None
     digests = ["" if found is None else found.digest for found in (known, mapping)]
-    kept = cache.network_file(source.digest, cfg, contract, *digests)
+    kept = cache.network_file(digest, cfg, contract, *digests)
     executable = cache.read(kept)
     if executable is None:
-        graph = import_model(source)
-        executable = compile_graph(graph, cfg, contract, mapping=mapping)
+        graph = of_images(import_model(source), batch)
+        executable = compile_graph(graph, cfg, contract, mapping=mapping, dram=dram)
         if known is not None:
-            executable = faster(executable, compile_graph(graph, cfg, contract, tiles=known, mapping=mapping))
+            other = compile_graph(graph, cfg, contract, tiles=known, mapping=mapping, dram=dram)
+            executable = faster(executable, other, dram)
         cache.write(kept, executable)
     return executable
 
 
-def faster(plain: Executable, other: Executable) -> Executable:
-    """`other` where its launches are those of `plain` and take fewer cycles in the timing model, else `plain`."""
+def faster(plain: Executable, other: Executable, dram: Dram | None = None) -> Executable:
+    """`other` where its launches are those of `plain` and take fewer cycles in the timing model, else `plain`.
+
+    `dram` is the memory of both, as of `launch_cycles`.
+    """
     names = [[(type(step), step.name) for step in each.steps] for each in (plain, other)]
-    return other if names[0] == names[1] and launch_cycles(other) < launch_cycles(plain) else plain
+    return other if names[0] == names[1] and launch_cycles(other, dram) < launch_cycles(plain, dram) else plain
 
 
-def launch_cycles(executable: Executable) -> int:
-    """Cycles of all launches in the timing model."""
-    from ..sim.dram import unshared
+def launch_cycles(executable: Executable, dram: Dram | None = None) -> int:
+    """Cycles of all launches in the timing model, with `dram`, by default `ZYNQ_HP`, where no port delays another."""
     from ..sim.timing import predict
 
     launches = [step.launch for step in executable.launches]
-    return sum(predict(launch, dram=unshared(launch.cfg)).cycles for launch in launches)
+    steady = (dram or ZYNQ_HP).replace(seed=None)
+    return sum(predict(launch, dram=unshared(launch.cfg, steady)).cycles for launch in launches)
 
 
 def default_target(cfg: Config) -> Target:
@@ -97,6 +123,10 @@ class Compiled(NamedTuple):
     executable: Executable
     assignment: Assignment
     made: Steps
+
+    def seconds(self, dram: Dram | None = None) -> float:
+        """Predicted time of one inference: launches with the memory `dram`, as of `launch_cycles`, and host."""
+        return launch_cycles(self.executable, dram) / cost.CLOCK + self.host_seconds(HostModel())
 
     def host_seconds(self, model: HostModel) -> float:
         """Modelled time of the host's steps: operators that it still computes, and changes of layout."""
@@ -137,6 +167,7 @@ def compile_graph(
     target: Target | None = None,
     tiles: Tiles | None = None,
     mapping: MappingLike | None = None,
+    dram: Dram | None = None,
 ) -> Executable:
     """Compile a graph; inputs and outputs of the executable have the graph's names.
 
@@ -145,7 +176,8 @@ def compile_graph(
 
     `target` is `default_target(cfg)` unless given, `tiles` makes the ready schedules (compiler/tune/known.py).
     `mapping` says which output channels run on which compute unit (compiler/mapping/regroup.py, whose errors it
-    raises). With `every_value` every tensor of the graph is an output under its name, for compiler/graph/compare.py.
+    raises). `dram` is the memory that the program will run on. With `every_value` every tensor of the graph is an
+    output under its name, for compiler/graph/compare.py.
     With `accumulators` the device runs every layer that it can as a program of its own, and the int32 accumulators of
     layer L are also an output, `L.acc`. Raises `UnsupportedError` that lists every operator that no module can run, or
     for a configuration that the circuit is not made for.
@@ -161,7 +193,7 @@ def compile_graph(
             )
         graph = regroup(graph, ChannelMapping.of(mapping), cfg, contract)
     if not accumulators:
-        make = partial(compile_for, cfg=cfg, contract=contract, target=target, tiles=tiles)
+        make = partial(compile_for, cfg=cfg, contract=contract, target=target, tiles=tiles, dram=dram)
         whole = make(graph)
         if every_value or not _launches_attention(whole.assignment):
             return whole.executable
@@ -174,7 +206,7 @@ def compile_graph(
     layers = [op for op in graph.layers if isinstance(op, (g.QConv2d, g.QDense)) and not layerwise.refusal(op, cfg)]
     refused = {"host": {op.name: "its accumulators must come from the device" for op in layers}}
     target = Target(cfg.name, (LayerAccelerator(cfg), HostCpu()))
-    executable = compile_for(graph, cfg, contract, target, refused, tiles=tiles).executable
+    executable = compile_for(graph, cfg, contract, target, refused, tiles=tiles, dram=dram).executable
     for op in graph.layers:
         executable.tensors[f"{op.name}.acc"].kind = "output"
     return executable
@@ -207,23 +239,47 @@ def compile_for(
     refused: Mapping[str, Mapping[str, str]] | None = None,
     *,
     tiles: Tiles | None = None,
+    dram: Dram | None = None,
 ) -> Compiled:
-    """As `compile_graph`, with the assignment. `refused` are reasons not to run operators, by module and operator."""
+    """As `compile_graph`, with the assignment. `refused` are reasons not to run operators, by module and operator.
+
+    For a memory unlike the default one it is the program for the default one where that takes less time on this memory,
+    cycles of the timing model and modelled time of the host.
+    """
     check_buildable(cfg)
     if contract not in CONTRACTS:
         raise InputError(f"contract {contract!r}: must be one of {', '.join(CONTRACTS)}")
-    target = target or default_target(cfg)
-    for module in target.modules:
-        for transform in module.transformations:
-            graph = transform(graph)
-    reasons = {name: dict(why) for name, why in (refused or {}).items()}
-    while True:  # again after a module refused operators while it generated code
-        steps, assignment = Steps(graph, cfg, contract, tiles), Assignment(graph, target, reasons)
-        for module, ops in assignment.parts():
-            try:
-                module.generate(steps, ops)
-            except Refusal as exc:
-                reasons.setdefault(module.name, {}).update(exc.reasons)
-                break
-        else:
-            return Compiled(steps.executable(), assignment, steps)
+    reasons = refused or {}
+    found = _compiled(graph, cfg, contract, target, reasons, tiles, dram)
+    if dram is None or not cost.memory_facts(dram, cfg):
+        return found
+    plain = _compiled(graph, cfg, contract, target, reasons, tiles, cost.DEFAULT)
+    return min((found, plain), key=lambda one: one.seconds(dram))
+
+
+def _compiled(
+    graph: g.Graph,
+    cfg: Config,
+    contract: str,
+    target: Target | None,
+    refused: Mapping[str, Mapping[str, str]],
+    tiles: Tiles | None,
+    dram: Dram | cost.Memory | None,
+) -> Compiled:
+    """The program of `compile_for` by the estimates for the memory `dram`."""
+    reasons = {name: dict(why) for name, why in refused.items()}
+    with cost.on_memory(dram, cfg):
+        target = target or default_target(cfg)
+        for module in target.modules:
+            for transform in module.transformations:
+                graph = transform(graph)
+        while True:  # again after a module refused operators while it generated code
+            steps, assignment = Steps(graph, cfg, contract, tiles), Assignment(graph, target, reasons)
+            for module, ops in assignment.parts():
+                try:
+                    module.generate(steps, ops)
+                except Refusal as exc:
+                    reasons.setdefault(module.name, {}).update(exc.reasons)
+                    break
+            else:
+                return Compiled(steps.executable(), assignment, steps)

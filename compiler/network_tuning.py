@@ -17,6 +17,8 @@ from typing import Any
 
 from ..hw.config import Config
 from ..hw.errors import TilewrightError
+from ..sim.dram import Dram
+from . import cost
 from .frontend import import_model
 from .frontend.source import check_kind, read_source
 from .jobs import Outcome, Store, content_key, run
@@ -35,28 +37,31 @@ _ALMOST = 1.02  # times the cycles of the first tile: what takes more alone is n
 
 @dataclass(frozen=True)
 class Network:
-    """A network's file, its digest, and how it is compiled."""
+    """A network's file, its digest, and how it is compiled; `dram` is its memory, by default `ZYNQ_HP`."""
 
     path: Path
     cfg: Config
     contract: str
     digest: bytes
+    dram: Dram | None = None
 
     @classmethod
-    def of(cls, path: str | Path, cfg: Config, contract: str = "double") -> Network:
+    def of(cls, path: str | Path, cfg: Config, contract: str = "double", dram: Dram | None = None) -> Network:
         """The network at `path`. Raises `FileError` and `UnsupportedError`."""
         check_kind(path)
-        return cls(Path(path), cfg, contract, read_source(path).digest)
+        return cls(Path(path), cfg, contract, read_source(path).digest, dram)
 
     @property
     def key(self) -> str:
         """Its key in a database."""
-        return network_key(self.digest, self.cfg, self.contract)
+        with cost.on_memory(self.dram, self.cfg):
+            return network_key(self.digest, self.cfg, self.contract)
 
     def tasks(self) -> list[Task]:
         """Its distinct layers with schedules, in order. Raises the errors of compiling."""
-        compiled = compile_for(_graph(self.path, self.digest), self.cfg, self.contract)
-        return tasks_of(compiled, self.cfg, self.contract)
+        with cost.on_memory(self.dram, self.cfg):
+            compiled = compile_for(_graph(self.path, self.digest), self.cfg, self.contract)
+            return tasks_of(compiled, self.cfg, self.contract)
 
 
 @lru_cache(maxsize=4)
@@ -122,14 +127,14 @@ def whole_cycles(whole: Whole) -> int | None:
     graph, cfg, contract = _graph(network.path, network.digest), network.cfg, network.contract
     plain = _plain(network)
     if not known:
-        return launch_cycles(plain)
-    other = compile_graph(graph, cfg, contract, tiles=KnownTiles(known))
-    return launch_cycles(other) if faster(plain, other) is other else None
+        return launch_cycles(plain, network.dram)
+    other = compile_graph(graph, cfg, contract, tiles=KnownTiles(known), dram=network.dram)
+    return launch_cycles(other, network.dram) if faster(plain, other, network.dram) is other else None
 
 
 @lru_cache(maxsize=4)
 def _plain(network: Network) -> Any:
-    return compile_graph(_graph(network.path, network.digest), network.cfg, network.contract)
+    return compile_graph(_graph(network.path, network.digest), network.cfg, network.contract, dram=network.dram)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,11 @@ class TilewrightError(Exception):
 
     exit_code = 1
 
+    def __str__(self) -> str:
+        """The text, characters that would move a terminal's cursor escaped: names of a stranger's file are in it."""
+        text = super().__str__()
+        return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+
 
 class ConfigError(TilewrightError, ValueError):
     """A configuration is impossible or unknown."""
@@ -81,6 +86,21 @@ class RaceError(ProgramError):
     def __init__(self, message: str, pair: tuple[int, int] | None = None):
         super().__init__(message)
         self.pair = pair
+
+
+class UnwrittenError(ProgramError):
+    """An instruction reads memory that nothing wrote before, or an output is not written whole.
+
+    `index` is the instruction's position in the program, or None.
+    """
+
+    def __init__(self, message: str, index: int | None = None):
+        super().__init__(message)
+        self.index = index
+
+
+class CertificateError(ProgramError):
+    """A certificate is damaged, belongs to another program, or does not prove what it is for."""
 
 
 class FingerprintError(ProgramError):

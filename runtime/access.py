@@ -19,7 +19,8 @@ class Access(NamedTuple):
     """`entries` (a slice or a sorted int64 array) of scratchpad `mem`, read or written.
 
     With `table` they may be those of tables, behind the parameters in PAR, which a LOAD writes alike. `misplaced` is an
-    accumulator that unit `ternary` cannot name, as it is not in the first plane of its bank; -1 for none.
+    accumulator that unit `ternary` cannot name, as it is not in the first plane of its bank; -1 for none. `updates`:
+    what is written is read before.
     """
 
     mem: Mem
@@ -27,6 +28,7 @@ class Access(NamedTuple):
     entries: slice | np.ndarray
     table: bool = False
     misplaced: int = -1
+    updates: bool = False
 
     @property
     def reach(self) -> tuple[int, int]:
@@ -66,13 +68,23 @@ class DramAccess(NamedTuple):
         firsts = np.arange(rows, dtype=np.int64) * self.pitch + self.start
         if self.symbol is None:
             return np.stack([firsts, firsts + nbytes], axis=1)
-        moved = _joined(np.stack([offsets := self.symbol.offsets(), offsets + nbytes], axis=1))
+        moved = joined(np.stack([offsets := self.symbol.offsets(), offsets + nbytes], axis=1))
         if len(moved) * rows > _SPANS:
             return np.array([[self.start, self.end]], np.int64)
-        return _joined((firsts[:, None, None] + moved).reshape(-1, 2))
+        return joined((firsts[:, None, None] + moved).reshape(-1, 2))
+
+    def sure_spans(self) -> np.ndarray:
+        """Like `spans`, bytes that it touches whatever the value of its symbol: perhaps not all of them."""
+        if self.symbol is None:
+            return self.spans()
+        rows, nbytes = (1, self.rows * self.nbytes) if self.pitch == self.nbytes else (self.rows, self.nbytes)
+        firsts = np.arange(rows, dtype=np.int64) * self.pitch + self.start
+        offsets = self.symbol.offsets()
+        spans = np.stack([firsts + offsets[-1], firsts + offsets[0] + nbytes], axis=1)
+        return spans[spans[:, 0] < spans[:, 1]]
 
 
-def _joined(spans: np.ndarray) -> np.ndarray:
+def joined(spans: np.ndarray) -> np.ndarray:
     """The union of `spans`, int64 (n, 2), as spans that do not touch, ascending."""
     spans = spans[np.argsort(spans[:, 0], kind="stable")]
     ends = np.maximum.accumulate(spans[:, 1])
@@ -157,7 +169,9 @@ def scratchpad_accesses(cfg: Config, f: dict[str, int], uops: np.ndarray) -> lis
     accumulators = _indexed(f, uops, 0, "dst", cfg.acc_depth)
     if row.op == Op.TERNARY:
         return _ternary(cfg, f, uops, accumulators)
-    out = [Access(Mem.UOP, False, slice(f["uop_bgn"], f["uop_end"])), Access(Mem.ACC, True, accumulators)]
+    updates = row.format == "ALU" or not (f["reset"] or f.get("overwrite"))
+    out = [Access(Mem.UOP, False, slice(f["uop_bgn"], f["uop_end"]))]
+    out.append(Access(Mem.ACC, True, accumulators, updates=updates))
     if row.format == "ALU":
         operation = OPERATIONS[f["alu_op"]] if row.op == Op.ALU else None
         if operation and operation.op == AluOp.LOOKUP:
@@ -184,7 +198,9 @@ def _ternary(cfg: Config, f: dict[str, int], uops: np.ndarray, first: slice | np
         misplaced = int(beyond[0]) if len(beyond) else -1
         if cfg.ternary_blocks > 1 and misplaced < 0:
             every = np.sort((entries + np.arange(cfg.ternary_blocks)[:, None] * cfg.plane_depth).reshape(-1))
-    out = [Access(Mem.TUOP, False, slice(f["uop_bgn"], f["uop_end"])), Access(Mem.ACC, True, every, False, misplaced)]
+    updates = not (f["reset"] or f.get("overwrite"))
+    out = [Access(Mem.TUOP, False, slice(f["uop_bgn"], f["uop_end"]))]
+    out.append(Access(Mem.ACC, True, every, False, misplaced, updates))
     if not f["reset"]:
         out.append(Access(Mem.INP, False, _indexed(f, uops, 1, "src", cfg.inp_depth)))
         out.append(Access(Mem.TWGT, False, _indexed(f, uops, 2, "wgt", cfg.twgt_depth)))

@@ -34,6 +34,8 @@ def check_dram(launch: Launch) -> None:
         if row.mem is None:
             continue
         at = np.flatnonzero((head["op"] == row.op) & (head["mem"] == row.mem.id))
+        if not len(at):
+            continue
         f = isa.formats[row.format].decode(launch.insn[at])
         access, reloc = row_access(launch.cfg, row, f), launch.reloc[at]
         outside = access.end + reach[at] * entry_bytes(launch.cfg, row.mem) > nbytes[reloc]

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.errors import AccessError, FileError, FingerprintError, InputError, ProgramError, UnsupportedError
+from ..hw.errors import (
+    AccessError,
+    CertificateError,
+    FileError,
+    FingerprintError,
+    InputError,
+    ProgramError,
+    UnsupportedError,
+)
 from ..hw.isa import known_isa
 from ..hw.show import table
 from . import manifest
@@ -305,14 +313,14 @@ class Executable:
         """Read a `.tw` file, which may unpack to `most` bytes, by default `files.default_limit`.
 
         Raises `FileError` where it is missing, damaged, too large or not a `.tw` file, `AccessError` where a launch
-        leaves its buffers.
+        leaves its buffers, `CertificateError` where a certificate is that of another launch.
         """
         most = default_limit() if most is None else most
         with open_regular(path, "a .tw file") as file:
             size = os.fstat(file.fileno()).st_size
             if size > most:
                 raise FileError(f"{path}: has {size:,} bytes; at most {most:,} are allowed")
-            data = file.read(most)
+            data = file.read(size)  # which sets so much memory aside: not `most`
         return Executable.from_bytes(data, str(path), most=most)
 
     @staticmethod
@@ -323,7 +331,7 @@ class Executable:
         """
         try:
             return Executable(*manifest.read(data, name, default_limit() if most is None else most))
-        except (FileError, AccessError):
+        except (FileError, AccessError, CertificateError):
             raise
         except Exception as exc:  # damaged bytes make zipfile, zlib, json and numpy raise errors of any kind
             raise FileError(f"{name}: not a tilewright program, or a damaged one ({one_line(exc)})") from None

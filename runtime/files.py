@@ -11,6 +11,7 @@ import json
 import math
 import os
 import stat
+import sys
 import tempfile
 import zipfile
 from collections import Counter
@@ -226,6 +227,8 @@ class Archive:
         if promised != held:
             self._refuse(member, f"promises {promised:,} bytes and holds {held:,}")
         found = np.ndarray(shape, dtype, data, head.tell(), order="F" if fortran else "C")
+        if dtype.kind == "U" and (np.frombuffer(data, dtype.byteorder + "u4", -1, head.tell()) > sys.maxunicode).any():
+            self._refuse(member, "holds numbers that are no characters")
         return np.require(found, dtype.newbyteorder("="), ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
 
     def json(self, member: str, most: int) -> object:

@@ -19,12 +19,13 @@ from ..hw.errors import FileError, ProgramError
 from .buffer import Buffer
 from .files import MANIFEST, Archive, add_member
 from .launch import Launch, Origins
+from .proof.certificate import Certificate, check_subject
 from .schema import NAME, SHAPE, Anything, Flag, Int, Kind, ListOf, MapOf, OneOf, Optional, check_fields, shown
 from .steps import HostStep, LaunchStep, Step, Tensor, When
 from .symbols.patches import Patches
 
-FORMAT, VERSION = "tilewright program", 2
-VERSIONS = (1, 2)  # that are read; the first has no tensors of kind state
+FORMAT, VERSION = "tilewright program", 3
+VERSIONS = (1, 2, 3)  # that are read; the first has no tensors of kind state, the first two have no certificates
 _MOST = 8 << 20  # bytes of a manifest; in memory it takes some twenty times as many
 
 _MEMBER, _OBJECT, _COUNT = NAME, MapOf(Anything()), Int(0, 1 << 62)
@@ -59,6 +60,14 @@ _LAUNCH = _STEP | {
     "symbols": MapOf(NAME),
     "when": _OBJECT,
 }
+_CERTIFIED = _LAUNCH | {"certificate": _OBJECT}
+_CERTIFICATE: dict[str, Kind] = {
+    "queue_depth": Int(1),
+    "token_depth": Int(1),
+    "subject": NAME,
+    "order": _MEMBER,
+    "clocks": _MEMBER,
+}
 _ORIGINS: dict[str, Kind] = {"paths": ListOf(ListOf(NAME)), "macs": ListOf(Optional(_COUNT)), "of": _MEMBER}
 _PATCHES: dict[str, Kind] = {"limits": MapOf(Int(1)), "columns": _MEMBER}
 _WHEN: dict[str, Kind] = {"tensor": NAME, "first": Int(0), "end": Int(1)}
@@ -73,7 +82,7 @@ _BUFFER: dict[str, Kind] = {
 }
 
 
-_LATER = frozenset({"origins", "patches", "symbols", "when"})  # that files need not have
+_LATER = frozenset({"origins", "patches", "symbols", "when", "certificate"})  # that files need not have
 
 
 class Contents(NamedTuple):
@@ -131,7 +140,8 @@ def read(data: bytes, name: str, most: int) -> Contents:
             raise ProgramError(f"tensor {t['name']!r} is declared twice")
         facts = t["name"], tuple(t["shape"]), t["dtype"], t["kind"]
         tensors[t["name"]] = Tensor(*facts, members.optional(t["data"]), t.get("next"))
-    return Contents(cfg, manifest["name"], tensors, [_step_in(members, cfg, *s) for s in enumerate(manifest["steps"])])
+    steps = [_step_in(members, cfg, version, *s) for s in enumerate(manifest["steps"])]
+    return Contents(cfg, manifest["name"], tensors, steps)
 
 
 def _check(
@@ -212,11 +222,17 @@ def _step_out(step: Step, members: _Writer) -> dict[str, object]:
     if len(patches.columns):
         out["patches"] = {"limits": patches.limits, "columns": members.array(patches.columns)}
         out["symbols"] = step.symbols
+    certificate = step.certificate
+    if certificate is not None:
+        arrays = {"order": members.array(certificate.order), "clocks": members.array(certificate.clocks)}
+        depths = {"queue_depth": certificate.queue_depth, "token_depth": certificate.token_depth}
+        out["certificate"] = depths | {"subject": certificate.subject} | arrays
     return out
 
 
-def _step_in(archive: _Reader, cfg: Config, number: int, s: dict[str, Any]) -> Step:
-    _check(f"step {number}", s, _HOST if s.get("kind") == "host" else _LAUNCH, _LATER)
+def _step_in(archive: _Reader, cfg: Config, version: int, number: int, s: dict[str, Any]) -> Step:
+    launched = _CERTIFIED if version > 2 else _LAUNCH
+    _check(f"step {number}", s, _HOST if s.get("kind") == "host" else launched, _LATER)
     when = s.get("when")
     if when is not None:
         _check(f"step {number}: when", when, _WHEN)
@@ -239,4 +255,14 @@ def _step_in(archive: _Reader, cfg: Config, number: int, s: dict[str, Any]) -> S
         _check(f"step {number}: patches", patches, _PATCHES)
     patches = Patches() if patches is None else Patches(patches["limits"], archive.array(patches["columns"]))
     launch = Launch(cfg, s["name"], insn, reloc, buffers, origins, patches)
-    return LaunchStep(s["name"], launch, s["bind"], s["macs"], s.get("symbols", {}), when)
+    certificate = _certificate_in(archive, number, s["certificate"], launch) if "certificate" in s else None
+    return LaunchStep(s["name"], launch, s["bind"], s["macs"], s.get("symbols", {}), when, certificate)
+
+
+def _certificate_in(archive: _Reader, number: int, c: dict[str, Any], launch: Launch) -> Certificate:
+    """The certificate `c`. Raises `CertificateError` where it is that of another launch than step `number` has."""
+    _check(f"step {number}: certificate", c, _CERTIFICATE)
+    arrays = archive.array(c["order"]), archive.array(c["clocks"])
+    found = Certificate(c["queue_depth"], c["token_depth"], c["subject"], *arrays)
+    check_subject(launch, found)
+    return found

@@ -13,6 +13,7 @@ import numpy as np
 from ..hw.errors import InputError, ProgramError
 from .buffer import KINDS, MOST_BYTES, whole
 from .launch import Launch
+from .proof.certificate import Certificate
 from .schema import MOST
 
 _RANGES = 256  # in which different steps of a program run
@@ -76,7 +77,7 @@ class LaunchStep:
 
     `macs` are the layer's useful multiply-accumulates: spatial padding counts, padded channels do not. `symbols` maps
     the symbols of the launch to the inputs that are their values, int32 (1,), or elements of vectors, as `tokens[3]`.
-    `when`: in which runs it runs, None for all.
+    `when`: in which runs it runs, None for all. `certificate` is the proof of its launch, None where it has none.
     """
 
     name: str
@@ -85,6 +86,7 @@ class LaunchStep:
     macs: int = 0
     symbols: dict[str, str] = field(default_factory=dict)
     when: When | None = None
+    certificate: Certificate | None = None
 
 
 @dataclass(eq=False)

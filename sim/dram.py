@@ -128,6 +128,10 @@ def load_dram(spec: str | dict | Dram) -> Dram:
         return spec
     if isinstance(spec, dict):
         return ZYNQ_HP.replace(**{"name": "custom", **spec})
+    if not isinstance(spec, str):
+        raise ConfigError(
+            f"memory {spec!r}: must be {', '.join(PRESETS)}, a .json file, an object of fields, or a Dram"
+        )
     base, *changes = spec.split(",")
     found = PRESETS.get(base) or _read(base)
     return found.replace(name=spec, **dict(_change(spec, text) for text in changes)) if changes else found

@@ -53,19 +53,31 @@ STRANGE = [
 STRANGE += ["input", "output", "temp", "constant", "state", "int8", "int32", "float32", "reshape", "pack", "max_pool"]
 
 
-class Archive:
-    """The members of a `.tw` file, manifest parsed, ready to be damaged."""
+class Tree:
+    """A JSON value, `manifest`, ready to be damaged."""
 
     def __init__(self, data: bytes):
-        with zipfile.ZipFile(io.BytesIO(data)) as z:
-            self.members = {name: z.read(name) for name in z.namelist()}
-        self.manifest = json.loads(self.members["manifest.json"])
+        self.manifest = json.loads(data)
 
     def to_bytes(self) -> bytes:
         """The contents of the damaged file."""
-        out = io.BytesIO()
+        return json.dumps(self.manifest).encode()
+
+
+class Archive(Tree):
+    """The members of a zip archive, that named `json`, if any, parsed as `manifest`, ready to be damaged."""
+
+    def __init__(self, data: bytes, json: str = "manifest.json"):
+        with zipfile.ZipFile(io.BytesIO(data)) as z:
+            self.members = {name: z.read(name) for name in z.namelist()}
+        self.json = json
+        super().__init__(self.members.get(json, b"{}"))
+
+    def to_bytes(self) -> bytes:
+        """The contents of the damaged file."""
+        out, tree = io.BytesIO(), {self.json: super().to_bytes()} if self.json in self.members else {}
         with zipfile.ZipFile(out, "w") as z:
-            for name, data in (self.members | {"manifest.json": json.dumps(self.manifest).encode()}).items():
+            for name, data in (self.members | tree).items():
                 z.writestr(zipfile.ZipInfo(name), data)  # which carries no time
         return out.getvalue()
 
@@ -83,7 +95,7 @@ def holder(value, path: tuple):
     return value
 
 
-def replace_value(rng: random.Random, tw: Archive) -> None:
+def replace_value(rng: random.Random, tw: Tree) -> None:
     """Another value in place of one: a strange one, one near by, or one from elsewhere in the manifest."""
     paths = places(tw.manifest)
     path = rng.choice(paths)
@@ -98,7 +110,7 @@ def replace_value(rng: random.Random, tw: Archive) -> None:
         where[key] = rng.choice(STRANGE)
 
 
-def change_entry(rng: random.Random, tw: Archive) -> None:
+def change_entry(rng: random.Random, tw: Tree) -> None:
     """An entry of a list or object is lost, doubled, or exchanged with another."""
     path = rng.choice(places(tw.manifest))
     where, key = holder(tw.manifest, path), path[-1]
@@ -127,9 +139,11 @@ def change_elements(rng: random.Random, tw: Archive) -> None:
 def change_array(rng: random.Random, tw: Archive) -> None:
     """Another shape, dtype, order, or length of an array."""
     name = rng.choice([name for name in tw.members if name.endswith(".npy")])
-    array = np.load(io.BytesIO(tw.members[name]))
+    array = np.atleast_1d(np.load(io.BytesIO(tw.members[name])))
     changes: list[Callable[[], np.ndarray]] = [
-        lambda: array.astype(rng.choice(["int8", "float32", ">u8", "uint64", "int32", "bool", "U4", "complex64"])),
+        lambda: (array.view("u1") if array.dtype.kind == "U" else array).astype(
+            rng.choice(["int8", "float32", ">u8", "uint64", "int32", "bool", "U4", "complex64"])
+        ),
         lambda: array[: rng.randrange(len(array) + 1)],
         lambda: np.concatenate([array, array]),
         lambda: np.asfortranarray(array),

@@ -21,6 +21,7 @@ MODULE_LINES, TEST_LINES, FUNCTION_LINES = 400, 500, 60
 TESTED_BY = {
     "hw/rtl/axi.py": "tests/hw/rtl/load/test_mover.py",  # signatures
     "hw/rtl/store/bursts.py": "tests/hw/rtl/store/test_unit.py",
+    "hw/rtl/compute/loops.py": "tests/hw/rtl/compute/test_sequencer.py",
     "hw/rtl/compute/pipeline.py": "tests/hw/rtl/compute/test_unit.py",
     "hw/rtl/layouts.py": "tests/hw/rtl/test_fetch.py",  # what hw/isa declares, as Amaranth's types
     "hw/rtl/store/packer.py": "tests/hw/rtl/store/test_unit.py",

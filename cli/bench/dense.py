@@ -92,7 +92,7 @@ def _measure(
 
     graph = layer(rows, shape)
     host = {"host": {"dense": "it is the accelerator's work"}}
-    executable = compile_for(graph, cfg, refused=host).executable
+    executable = compile_for(graph, cfg, refused=host, dram=options.get("dram")).executable
     x = np.random.default_rng(rows).integers(-128, 128, graph.inputs[0].shape, np.int8)
     with Loaded(executable, open_device(device, cfg, **options)) as loaded:
         found = loaded.run({"x": x})["y"]

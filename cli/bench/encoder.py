@@ -36,7 +36,7 @@ def run(workload: str, cfg: Config, device: str, options: dict[str, Any], as_jso
     from ...runtime.loader import Loaded
 
     graph = layer(WORKLOADS[workload])
-    compiled = compile_for(graph, cfg)
+    compiled = compile_for(graph, cfg, dram=options.get("dram"))
     executable = compiled.executable
     x = np.random.default_rng(1).integers(-128, 128, graph.inputs[0].shape).astype(np.int8)
     with report.progress("running", 1) as advance, Loaded(executable, open_device(device, cfg, **options)) as loaded:

@@ -65,7 +65,7 @@ def _measured(name: str, widths: Sequence[int], cfg: Config, device: str, option
     graph, split = point(name, widths, cfg)
     count = {op.name: len(op.weight) for op in graph.layers}
     mapping = ChannelMapping({op: _last(count[op], found) for op, found in split.items() if found})
-    executable, cycles, exact = compile_graph(graph, cfg, mapping=mapping), None, None
+    executable, cycles, exact = compile_graph(graph, cfg, mapping=mapping, dram=options.get("dram")), None, None
     if device == "timing":
         launches = [step.launch for step in executable.launches]
         dram, skip = bench_rows.memory(options), options.get("skip", frozenset())

@@ -14,6 +14,18 @@ if TYPE_CHECKING:
 DEEPLOY = 23  # the ratio that Deeploy's authors publish for 256 steps of their microLlama
 
 
+def check_blocks(executable: Executable) -> None:
+    """Raise `UnsupportedError` where the program takes no blocks of tokens."""
+    from ...hw.errors import UnsupportedError
+    from ...runtime.language.writing import language_model
+
+    if language_model(executable).block == 1:
+        raise UnsupportedError(
+            f"{executable.cfg.name}: its program takes a token at a time; blocks of tokens need attention on the "
+            "accelerator, as on pynq_z1_plus"
+        )
+
+
 def recomputing(graph: Graph, executable: Executable, steps: int, clock: float) -> dict[str, Any]:
     """{"steps", "cache", "recomputing", "ratio"} of `steps` runs of a language model, one token behind the other.
 
@@ -25,16 +37,12 @@ def recomputing(graph: Graph, executable: Executable, steps: int, clock: float) 
     from ...compiler.network import compile_for
     from ...compiler.target.blocks import in_blocks
     from ...compiler.target.host import HostModel
-    from ...hw.errors import UnsupportedError
     from ...runtime.language.writing import language_model
 
+    check_blocks(executable)
     size = language_model(executable).block
     rows = in_blocks(graph, size)
-    if size == 1 or rows is None:
-        raise UnsupportedError(
-            f"{executable.cfg.name}: its program takes a token at a time; blocks of tokens need attention on the "
-            "accelerator, as on pynq_z1_plus"
-        )
+    assert rows is not None  # its program has blocks
     alone, together = (clock * compile_for(g, executable.cfg).host_seconds(HostModel()) for g in (graph, rows))
     tokens = [_with(parts, alone) for parts in parts_of(graph, executable, "position", range(steps))]
     blocks = [_with(parts, together) for parts in parts_of(graph, executable, "block", range(-(-steps // size)))]

@@ -14,7 +14,7 @@ from ..options import config_option, json_option
 from ..profile.files import check_profiles, print_metrics, profile_option, write_profiles
 from ..programs import is_network, open_program
 from ..where import Where, where_options
-from .recomputing import DEEPLOY, recomputing
+from .recomputing import DEEPLOY, check_blocks, recomputing
 from .shares import shares
 from .writing import Writer
 
@@ -91,9 +91,11 @@ def command(
     _check_network(model, {"--check": check, "--texts": texts, "--compare": compare})
     choose = most_likely if temperature is None else sampler(temperature, seed or 0)
     with report.progress(f"preparing {model}"):
-        executable = open_program(model, config)
+        executable = open_program(model, config, dram=where.dram)
         graph = _graph(model) if is_network(model) else None
     words = language_model(executable).words
+    if compare:
+        check_blocks(executable)
     writer = Writer(Tokenizer(tokenizer, words), graph if check else None, echo=not as_json)
     with where.open(executable) as loaded:
         writer.write(loaded, executable, prompt, tokens, choose)

@@ -75,7 +75,7 @@ def report(
     where = Where(on, dram=dram)
     where.check()
     before = None if compare is None else difference.read(compare)
-    opened = _open(model, config, contract, mapping)
+    opened = _open(model, config, contract, mapping, dram)
     run = _run(opened, where, None if inputs is None else str(inputs))
     data = _document(opened, run)
     if before is not None:
@@ -83,7 +83,9 @@ def report(
     return Report(data)
 
 
-def _open(model: str | Path | Executable, config: str | None, contract: str | None, mapping: str | None) -> _Opened:
+def _open(
+    model: str | Path | Executable, config: str | None, contract: str | None, mapping: str | None, dram: str | None
+) -> _Opened:
     from ...hw.config import load_config
     from ...hw.errors import UnsupportedError
     from ...runtime.executable import Executable
@@ -96,16 +98,17 @@ def _open(model: str | Path | Executable, config: str | None, contract: str | No
         return _Opened(model.name, model.first_entry(), "double")
     source = str(model)
     if not is_network(source):
-        return _Opened(source, open_program(source, config, contract, None, mapping).first_entry(), "double")
+        return _Opened(source, open_program(source, config, contract, None, mapping, dram).first_entry(), "double")
     from ...compiler.frontend import import_model
     from ...compiler.mapping import ChannelMapping, regroup
     from ...compiler.network import compile_for
+    from ...sim.dram import load_dram
 
     cfg, rounding = load_config(config or DEFAULT_CONFIG), contract or "double"
     graph = import_model(source)
     if mapping is not None:
         graph = regroup(graph, ChannelMapping.of(mapping), cfg, rounding)
-    compiled = compile_for(graph, cfg, rounding)
+    compiled = compile_for(graph, cfg, rounding, dram=None if dram is None else load_dram(dram))
     return _Opened(source, compiled.executable, rounding, mapping, compiled)
 
 

@@ -22,6 +22,7 @@ td.number{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
 details>summary{cursor:pointer;margin:6px 0}nav a{margin-right:14px}
 """.strip()
 _HEADINGS = {
+    "headroom": "spare bits of accumulators",
     "us": "us in this run",
     "alone us": "us predicted",
     "runner-up": "second best",

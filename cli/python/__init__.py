@@ -64,6 +64,7 @@ def compile(
     *,
     contract: str = "double",
     mapping: MappingLike | None = None,
+    dram: Dram | str | None = None,
 ) -> Executable:
     """Compile `model` for a configuration, to an executable.
 
@@ -71,7 +72,8 @@ def compile(
     takes it, or a recorded program, which has its configuration. `contract` is the rounding contract of a network:
     `double`, as TensorFlow Lite Micro rounds, or `single`. `mapping` says which output channels of a network's layers
     run on which compute unit of the configuration: the path of a file, what it holds, or a `ChannelMapping`
-    (docs/mapping.md).
+    (docs/mapping.md). `dram` is the memory of a network's program, or a text as `--dram` takes it: tiles are chosen for
+    it; by default it is `zynq_hp`.
 
     >>> import tilewright as tw
     >>> tw.compile("examples/digits/digits.onnx", "tiny")
@@ -91,11 +93,13 @@ def compile(
         return Executable.from_launch(model.finish() if isinstance(model, Program) else model)
     from tilewright.compiler import api, graph, network
     from tilewright.hw.config import load_config
+    from tilewright.sim.dram import load_dram
 
+    memory = None if dram is None else load_dram(dram)
     if isinstance(model, graph.Graph):
-        return network.compile_graph(model, load_config(config), contract, mapping=mapping)
+        return network.compile_graph(model, load_config(config), contract, mapping=mapping, dram=memory)
     if hasattr(model, "__fspath__") or isinstance(model, str):
-        return network.compile_model(model, config, contract, mapping=mapping)
+        return network.compile_model(model, config, contract, mapping=mapping, dram=memory)
     if mapping is not None:
         raise UnsupportedError(_NO_LAYERS)
     return Executable.from_launch(api.build(model, config).finish())

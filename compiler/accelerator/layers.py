@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
 from ...hw.config import Config
 from ...runtime import layout
+from .. import cost
 from .. import graph as g
 from ..conv_shape import ConvShape
 from ..schedule.conv2d import conv2d_of
@@ -133,7 +133,7 @@ def _scheduled(rec: Recording, ready: Callable[..., Schedule], shape: ConvShape,
     return rec.schedule(ready, shape, epilogue=_EPILOGUE, **options)
 
 
-@lru_cache(maxsize=256)  # a network has many layers of one shape
+@cost.cached(256)  # a network has many layers of one shape
 def _by_default(ready: Callable[..., Schedule], cfg: Config, shape: ConvShape, **options: int) -> PrimFunc:
     scheduled = ready(cfg, shape, epilogue=_EPILOGUE, **options)
     (func,) = scheduled.mod.functions.values()

@@ -67,7 +67,7 @@ _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
 
 
 def _memories(cfg: Config) -> tuple[Memory, ...]:
-    beat = float(cost.port_bytes(cfg))
+    beat = cost.port_rate(cfg)
     ternary = (Memory("twgt", cfg.twgt_bytes, beat, ("weights",)),) if "ternary" in cfg.units else ()
     return (
         Memory("inp", cfg.inp_bytes, beat, ("activations",)),
@@ -89,7 +89,7 @@ class Accelerator(ExecModule):
     def __init__(self, cfg: Config, host: HostModel | None = None):
         self.cfg, self.host = cfg, host or HostModel()
         self.memories = _memories(cfg)
-        self._plain = set[str]()  # names of tensors that launches read and write as the host has them
+        self._plain, self._written = set[str](), set[str]()  # what launches read, and write, as the host has it
         before = self._lanes, self._images, simplify, moved_states, pooling.successive
         self.transformations = *before, self._narrow, self._pairs, self._absorb, self._steps, self._reals
         kinds = [kind for kind in LOWER if kind is not g.Lookup or lookup.possible(cfg)]
@@ -100,7 +100,8 @@ class Accelerator(ExecModule):
 
     def _lanes(self, graph: g.Graph) -> g.Graph:
         found = heads_in_lanes(graph, self.cfg)
-        self._plain = {t.name for op in found.ops if isinstance(op, RowsJoined) for t in (op.x, op.output)}
+        joined = [op for op in found.ops if isinstance(op, RowsJoined)]
+        self._plain, self._written = {op.x.name for op in joined}, {op.output.name for op in joined}
         return found
 
     def _images(self, graph: g.Graph) -> g.Graph:
@@ -216,6 +217,10 @@ class Accelerator(ExecModule):
             return 0.0
         nbytes = t.nbytes + packed_bytes(t, self.cfg)
         return self.host.moved_seconds(nbytes) + cost.LAUNCH_SECONDS
+
+    def output_seconds(self, t: g.Tensor) -> float:
+        """Nothing where a launch writes it as the host has it, beside the blocks that others read."""
+        return 0.0 if t.name in self._written else self.transfer_seconds(t)
 
     def generate(self, steps: Steps, ops: Sequence[g.Operator]) -> None:
         """Append packing, one launch, and unpacking of the tensors that others read."""

@@ -67,7 +67,8 @@ def _local(count: int) -> Iterator[Any]:
 
     from distributed import Client, LocalCluster
 
-    quiet: dict[str, Any] = {"dashboard_address": None, "silence_logs": logging.ERROR}
-    cluster = LocalCluster(n_workers=count, threads_per_worker=1, **quiet)
+    # any free port: without an address Dask takes a fixed one, and says so where that is taken
+    quiet: dict[str, Any] = {"dashboard_address": ":0", "scheduler_kwargs": {"dashboard": False}}
+    cluster = LocalCluster(n_workers=count, threads_per_worker=1, silence_logs=logging.ERROR, **quiet)
     with cluster, Client(cluster, set_as_default=False) as client:
         yield client

@@ -78,15 +78,15 @@ def misfit(config: Config, area: Area) -> str:
 def network_figures(path: str, config: Config, dram: Dram, mhz: int) -> dict[str, float]:
     """Cycles, microseconds, bytes moved and energy of one inference of the network in the file `path`.
 
-    It is compiled without the cache on disk: explorations would drive everything else out of it. Raises the errors of
-    the compiler.
+    It is compiled for `dram`, without the cache on disk: explorations would drive everything else out of it. Raises the
+    errors of the compiler.
     """
     from ...sim.timing import predict
     from ..frontend import import_model
     from ..network import compile_for
     from ..target.host import HostModel
 
-    compiled = compile_for(import_model(path), config)
+    compiled = compile_for(import_model(path), config, dram=dram)
     launches = compiled.executable.launches
     timings = [predict(step.launch, dram=dram) for step in launches]
     cycles = sum(timing.cycles for timing in timings)

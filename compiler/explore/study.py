@@ -6,15 +6,16 @@ is asked for twice is measured once, also by another process that goes on with t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import optuna
 from optuna.trial import TrialState
 
-from ...hw.errors import ConfigError, FileError
+from ...hw.errors import ConfigError, FileError, TilewrightError
 from ..frontend.source import check_kind
 from ..jobs import content_key
 from .area import model_key
@@ -111,15 +112,12 @@ class Explorer:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         sampler = optuna.samplers.NSGAIISampler(seed=self.seed, population_size=_POPULATION)
         many = [optuna.study.StudyDirection.MINIMIZE] * len(self.question.objectives)
-        try:
+        with self._named():
             storage = optuna.storages.RDBStorage(self.url, heartbeat_interval=None)
             self._study = optuna.create_study(
                 storage=storage, study_name=self.name, directions=many, sampler=sampler, load_if_exists=True
             )
-        except Exception as exc:  # SQLAlchemy's, of any kind of database
-            text = " ".join(str(exc).split())[:160]
-            raise FileError(f"study {self.url}: cannot be used ({text}); give another, as sqlite:///study.db") from None
-        asked = self._study.user_attrs.get("objectives")
+            asked = self._study.user_attrs.get("objectives")
         if asked is None:
             self._study.set_user_attr("objectives", self.question.topic())
         elif asked != self.question.topic():
@@ -127,7 +125,8 @@ class Explorer:
 
     def explore(self, trials: int) -> list[Trial]:
         """All trials of the study, once it has `trials`; those that it had are not tried again."""
-        self._read()
+        with self._named():
+            self._read()
         waiting: dict[Future, tuple[optuna.Trial, dict, str]] = {}
         while True:
             while len(self._trials) + len(waiting) < trials and len(waiting) < max(1, _LEAD * self.count):
@@ -155,8 +154,9 @@ class Explorer:
 
     def _ask(self, waiting: dict[Future, tuple[optuna.Trial, dict, str]]) -> None:
         """Begin the next point, or tell its result at once where that is known."""
-        trial = self._study.ask()
-        values = self.question.space.choose(trial.suggest_categorical, f"trial {trial.number}")
+        with self._named():
+            trial = self._study.ask()
+            values = self.question.space.choose(trial.suggest_categorical, f"trial {trial.number}")
         try:
             job = self.question.job(values)
         except ConfigError as exc:
@@ -176,12 +176,24 @@ class Explorer:
     def _tell(self, trial: optuna.Trial, values: dict, key: str, found: Mapping[str, Any]) -> None:
         new = key not in self._known
         self._known[key] = found
-        trial.set_user_attr(_FACTS, {"key": key, "values": values, "found": found})
-        if INFEASIBLE in found:
-            self._study.tell(trial, state=TrialState.PRUNED)
-        else:
-            self._study.tell(trial, [float(found[name]) for name in self.question.objectives])
+        with self._named():
+            trial.set_user_attr(_FACTS, {"key": key, "values": values, "found": found})
+            if INFEASIBLE in found:
+                self._study.tell(trial, state=TrialState.PRUNED)
+            else:
+                self._study.tell(trial, [float(found[name]) for name in self.question.objectives])
         self._note(Trial(trial.number, values, found, new))
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """What goes wrong with the database is a `FileError`."""
+        try:
+            yield
+        except TilewrightError:
+            raise
+        except Exception as exc:  # SQLAlchemy's, of any kind of database, and what damage makes Optuna raise
+            text = " ".join(str(exc).split())[:160]
+            raise FileError(f"study {self.url}: cannot be used ({text}); give another, as sqlite:///study.db") from None
 
     def _note(self, trial: Trial) -> None:
         self._trials.append(trial)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import Graph, reference
+from . import Graph, Movement, Operator, reference
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,32 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class Saturation:
+    """How many of the `elements` of an operator's int8 output are the least value, and how many the largest.
+
+    What a clamp cut off is among them. A least value that stands for 0, as behind a ReLU, loses nothing and is left
+    out: `low` is 0 then.
+    """
+
+    operator: str
+    elements: int
+    low: int
+    high: int
+
+    @property
+    def share(self) -> float:
+        """Share of the elements at either end."""
+        return (self.low + self.high) / self.elements
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """Numbers of operators and elements compared, and the first difference, if any."""
+    """Numbers of operators and elements compared, the first difference, if any, and the values at the ends of int8."""
 
     operators: int
     elements: int
     difference: Difference | None
+    saturation: tuple[Saturation, ...] = ()
 
 
 def compare(
@@ -52,6 +72,7 @@ def compare(
     """
     expected = reference.trace(graph, inputs, contract, state)
     operators = elements = 0
+    ends: list[Saturation] = []
     for op in graph.ops:
         name = op.output.name
         if name not in got:
@@ -63,5 +84,12 @@ def compare(
             index = tuple(int(i) for i in np.argwhere(differ)[0])
             values = float(mine[index]), float(theirs[index])
             found = Difference(op.name, type(op).__name__, name, index, *values, int(differ.sum()), theirs.size)
-            return Comparison(operators, elements, found)
-    return Comparison(operators, elements, None)
+            return Comparison(operators, elements, found, tuple(ends))
+        if theirs.dtype == np.int8 and theirs.size and not isinstance(op, Movement):
+            ends.append(_saturation(op, theirs))
+    return Comparison(operators, elements, None, tuple(ends))
+
+
+def _saturation(op: Operator, values: np.ndarray) -> Saturation:
+    low, high = (int(np.count_nonzero(values == end)) for end in (-128, 127))
+    return Saturation(op.name, values.size, 0 if op.output.zero_point == -128 else low, high)

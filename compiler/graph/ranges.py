@@ -87,6 +87,18 @@ def reach_of(op: Operator) -> Reach | None:
     return None
 
 
+def headroom(op: Operator) -> int | None:
+    """How many bits of int32 no accumulator of `op` needs, whatever the inputs; None of an operator without any.
+
+    An accumulator times 2**headroom still fits. Below 0 some wrap: `problem` says which, and front ends refuse them.
+    """
+    reach = reach_of(op)
+    if reach is None:
+        return None
+    ends = int(reach.low.min()), int(reach.high.max())
+    return _INT32.bits - 1 - max((end if end >= 0 else ~end).bit_length() for end in ends)
+
+
 def _reach(ends: tuple[int, int], factor: float) -> Reach:
     return Reach(np.array([ends[0]]), np.array([ends[1]]), np.array([factor], np.float64))
 

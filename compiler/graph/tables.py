@@ -9,9 +9,11 @@ import numpy as np
 
 from ...hw.errors import InputError
 from ...hw.rounding import divide_by_power, quantize_multiplier, rescale
+from ...runtime.kernels.fixed_point import inverse_root
 from .operators import Tensor
 
 _F = np.float32
+_ROOT_BITS = 20  # behind the point of an inverse root
 _MOST_SLOPE = 1 << 23  # differences of up to 255, shifted left by the slope's exponent, are within int32
 
 
@@ -65,6 +67,19 @@ def square_root(x: Tensor, y: Tensor) -> np.ndarray:
     """int8 (256,): as `table`, but that the kernel cuts the fraction off; 0 below the zero point."""
     real = np.sqrt((_F(x.scale) * np.maximum(np.arange(-128, 128) - x.zero_point, 0)).astype(_F))
     return np.clip(np.floor(real / _F(y.scale)) + y.zero_point, -128, 127).astype(np.int8)
+
+
+def inverse_square_root(x: Tensor, y: Tensor) -> np.ndarray:
+    """int8 (256,): one over the square root, in the fixed point of TensorFlow Lite's reference kernel.
+
+    The largest value at the input's zero point; the output's zero point below it, where the kernel refuses the input.
+    """
+    d = np.arange(-128, 128) - x.zero_point
+    multiplier, exponent = inverse_root(np.maximum(d, 0))
+    root = rescale(np.ones_like(d), multiplier, exponent + _ROOT_BITS)
+    scale, shift = quantize_multiplier(1 / (math.sqrt(x.scale) * y.scale))
+    found = np.where(d > 0, rescale(root, scale, shift - _ROOT_BITS), np.where(d == 0, 255, 0))
+    return np.clip(found + y.zero_point, -128, 127).astype(np.int8)
 
 
 def slopes(alpha: float, x: Tensor, y: Tensor) -> tuple[float, float]:

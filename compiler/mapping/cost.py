@@ -60,7 +60,7 @@ class Costs:
         if first is not None and not ternary and (fold := fold_of_one(first, self.cfg, nhwc=False)) is not None:
             tiles, (_, ox) = FoldTiles(layer.shape, fold, self.cfg), layer.shape.output
             products = tiles.blocks * tiles.oy * sum(fold.columns(phase, ox) for phase, *_ in fold.terms)
-            total = tiles.cycles(self.cfg) + 2 * cost.ROUND_TRIP
+            total = tiles.cycles(self.cfg) + 2 * cost.round_trip()
             return SplitCost(0, total, {"gemm": float(products), "ternary": 0.0})
         try:
             fold = None if first is None else fold_of_two(first, self.cfg, nhwc=False)

@@ -92,8 +92,8 @@ class _Entries(OnAlu):
             steps = -(-work.n // size)
             if size == largest or (size < largest and steps >= vthreads):
                 # Loads into accumulators wait for the ALU, and the ALU for their first data.
-                loads = (1 + work.operands) * cost.transfer(cfg, size * self.entry_bytes) + cost.ROUND_TRIP
-                store = cost.transfer(cfg, size * cfg.out_entry_bytes) + cost.ROUND_TRIP
+                loads = (1 + work.operands) * cost.transfer(cfg, size * self.entry_bytes) + cost.round_trip()
+                store = cost.transfer(cfg, size * cfg.out_entry_bytes) + cost.round_trip()
                 step = loads + work.alu_ops * cost.computed(size)
                 cycles = steps * cost.overlapped(step, store, vthreads) + step + store
                 found.append((_entries(size, vthreads), cycles))

@@ -145,7 +145,7 @@ class _Windows(OnAlu):
         inputs, outputs = tile.co * self._inputs(tile), tile.co * tile.oy * tile.ox
         rows = tile.co * work.shape.reach(tile.oy, tile.ox)[0]
         # Loads into accumulators wait for the ALU, and the ALU for their first data.
-        loads = cost.transfer(cfg, inputs * cfg.out_entry_bytes, tile.co, rows) + cost.ROUND_TRIP
+        loads = cost.transfer(cfg, inputs * cfg.out_entry_bytes, tile.co, rows) + cost.round_trip()
         step = loads + (work.shape.taps + work.alu_ops) * cost.computed(outputs)
-        store = work.planes * cost.transfer(cfg, outputs * cfg.out_entry_bytes, tile.co) + cost.ROUND_TRIP
+        store = work.planes * cost.transfer(cfg, outputs * cfg.out_entry_bytes, tile.co) + cost.round_trip()
         return tiles * cost.overlapped(step, store, tile.vthreads) + store

@@ -187,7 +187,7 @@ class _Operand:
 
 def _turn(step: np.ndarray, load: np.ndarray, slots: np.ndarray) -> np.ndarray:
     """Cycles of a step beside a load into one of `slots`, which waits for the step that used that slot."""
-    return np.maximum(np.maximum(step, load), (step + load + cost.LATENCY) / slots)
+    return np.maximum(np.maximum(step, load), (step + load + cost.latency()) / slots)
 
 
 class _Candidates:
@@ -243,18 +243,18 @@ class _Candidates:
         parameters = cost.moved(cfg, work.co * cfg.par_entry_bytes * work.operands)
         micro_ops = work.n * work.co * work.oy * work.ox * (work.ci * work.issues + work.alu_ops)
         step = cost.computed(micro_ops / self.steps)
-        kernels = self.kernels * np.maximum(cost.KERNEL - step / _PASSES, 0)  # hidden behind the kernel before
+        kernels = self.kernels * np.maximum(cost.kernel() - step / _PASSES, 0)  # hidden behind the kernel before
         if self.tile.vthreads > 1:
             return self._overlapped(inp, wgt, out, parameters, step) + kernels
-        loads = self.inp.fetches * (inp + cost.ROUND_TRIP) + self.wgt.fetches * (wgt + cost.ROUND_TRIP) + parameters
-        return self.steps * step + loads + self.tiles * (out + cost.ROUND_TRIP) + kernels
+        loads = self.inp.fetches * (inp + cost.round_trip()) + self.wgt.fetches * (wgt + cost.round_trip()) + parameters
+        return self.steps * step + loads + self.tiles * (out + cost.round_trip()) + kernels
 
     def _overlapped(
         self, inp: np.ndarray, wgt: np.ndarray, out: np.ndarray, parameters: float, step: np.ndarray
     ) -> np.ndarray:
         """Cycles if loads overlap the steps before and stores those after, except the first and the last."""
         threads = self.tile.vthreads
-        first, last = inp * self.inp.copies + wgt + cost.ROUND_TRIP, out + cost.ROUND_TRIP
+        first, last = inp * self.inp.copies + wgt + cost.round_trip(), out + cost.round_trip()
         x, w = self.inp.fetches - self.inp.copies, self.wgt.fetches - 1
         both, count = np.minimum(x, w), np.abs(x - w)
         rest = np.maximum(self.steps - both - count, 0)
@@ -263,7 +263,7 @@ class _Candidates:
         cycles = both * _turn(step, inp + wgt, slots[0]) + count * _turn(step, more, slots[1]) + rest * step
         stores = self.tiles * out + self._parameters()
         computed = step * self.steps / self.tiles
-        cycles = np.maximum(cycles, np.maximum(stores, self.tiles * (computed + out + cost.LATENCY) / threads))
+        cycles = np.maximum(cycles, np.maximum(stores, self.tiles * (computed + out + cost.latency()) / threads))
         cycles = cycles + first + last + parameters
         # Threads end their tiles shortly after each other: stores overlap the last steps and the next first ones.
         hidden = 2 * (threads - 1) / threads * step
@@ -274,7 +274,7 @@ class _Candidates:
         """Cycles in which the store unit loads parameters into PAR."""
         if not self.work.packed:
             return 0.0
-        each = cost.transfer(self.cfg, self.work.packed * self.t["co"] * self.cfg.par_entry_bytes) + cost.LATENCY
+        each = cost.transfer(self.cfg, self.work.packed * self.t["co"] * self.cfg.par_entry_bytes) + cost.latency()
         return self.par.fetches * each
 
     def _fits(self) -> np.ndarray:

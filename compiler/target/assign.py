@@ -221,7 +221,7 @@ class Assignment:
             others = {u.module.name: u for u in readers}
             total += sum(self._transfer_seconds(op.output, u, module) for u in others.values())
             if op.output in self.graph.outputs:  # next values of states stay where they are
-                total += module.transfer_seconds(op.output)
+                total += module.output_seconds(op.output)
         return total
 
     def _transfer_seconds(self, t: g.Tensor, other: _Unit | None, module: ExecModule) -> float:

@@ -73,6 +73,10 @@ class ExecModule(ABC):
     def transfer_seconds(self, t: g.Tensor) -> float:
         """Predicted time to take a tensor from plain layout in the host's memory to the module, or back."""
 
+    def output_seconds(self, t: g.Tensor) -> float:
+        """Predicted time to bring an output of the graph, which the module computed, to the host's memory."""
+        return self.transfer_seconds(t)
+
     @abstractmethod
     def generate(self, steps: Steps, ops: Sequence[g.Operator]) -> None:
         """Append the steps that compute `ops`, in order; `steps` has the graph's tensors by name.

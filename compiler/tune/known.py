@@ -16,6 +16,7 @@ from typing import Any
 
 from ...hw.config import Config
 from ...hw.errors import FileError, ScheduleError
+from ..cost import memory_facts
 from ..jobs import Store, content_key
 from ..schedule.layer import Layer, Ready, TileSearch
 from ..tile import Tile
@@ -23,8 +24,11 @@ from ..tvm_compat import Schedule, structural_hash
 
 
 def circuit(cfg: Config) -> dict[str, Any]:
-    """All fields of a configuration, its name apart: those that decide cycles, and those that decide programs."""
-    return {name: value for name, value in cfg.to_dict().items() if name != "name"}
+    """All fields of a configuration, its name apart: those that decide cycles, and those that decide programs.
+
+    Also the memory of the estimates (compiler/cost.py), where it is not the default.
+    """
+    return {name: value for name, value in cfg.to_dict().items() if name != "name"} | memory_facts()
 
 
 def layer_key(layer: Layer) -> str:

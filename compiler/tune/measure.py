@@ -81,8 +81,8 @@ def cycles_of(launch: Launch, on: str, dram: Dram | None = None) -> int:
     """Cycles of a program on the device `on`, or on the server `on`, NAME:PORT.
 
     Inputs are zeros: cycles do not depend on values. `dram` is the memory of timing and rtl, by default that of
-    the PYNQ-Z1. Raises the errors of the
-    device, `BoardError` where a server does not answer or its device counts no cycles.
+    the PYNQ-Z1. Raises the errors of the device, `BoardError` where a server does not answer or its device counts no
+    cycles.
     """
     if on == "timing":
         from ...sim.timing import predict

@@ -17,6 +17,7 @@ from ...hw.config import Config
 from ...hw.errors import CapacityError, FileError, ScheduleError
 from ...runtime.files import atomic_write, sources_digest
 from ...sim.dram import ZYNQ_HP, Dram, unshared
+from .. import cost
 from ..tile import Tile
 from .known import KnownTiles, tile_from
 
@@ -55,9 +56,10 @@ class Search:
         file = cache_folder() / f"{self._digest(layer, vthreads)}.json"
         found = _read(file)
         if found is None:
-            tiles = layer.promising(vthreads, self.candidates)
-            if self.known.tiles:
-                tiles = list(dict.fromkeys([*tiles, self.known.tile(layer, vthreads)]))
+            with cost.on_memory(self.dram, layer.cfg):
+                tiles = layer.promising(vthreads, self.candidates)
+                if self.known.tiles:
+                    tiles = list(dict.fromkeys([*tiles, self.known.tile(layer, vthreads)]))
             found = min(tiles, key=lambda tile: self.cycles(partial(layer.scheduled, tile), layer.cfg))
             _write(file, found)
         return found

@@ -11,6 +11,7 @@ from amaranth.hdl import ClockDomain, Fragment, Module, Signal, Value
 
 from ..circuit import check_buildable
 from ..config import Config
+from ..errors import ExecutionError
 from .core import Core
 
 
@@ -27,7 +28,7 @@ def to_verilog(cfg: Config, *, name: str = "", lines: bool = False, change: Chan
 
     Ports are flat and joined by `_`: `m_load0_araddr`, `s_axil_awaddr`, `clk`, `rst`. With `lines`, attributes `src`
     name the line of hw/ behind every wire, register and operation. `change` may alter the elaborated core.
-    Raises `UnsupportedError` for a configuration that the core is not made for.
+    Raises `UnsupportedError` for a configuration that the core is not made for, `ExecutionError` where Yosys fails.
     """
     check_buildable(cfg)
     core, clk, rst = Core(cfg), Signal(), Signal()
@@ -37,7 +38,15 @@ def to_verilog(cfg: Config, *, name: str = "", lines: bool = False, change: Chan
     if change:
         change(top)
     module = name or top_name(cfg)
-    return verilog.convert(top, name=module, ports=ports, strip_internal_attrs=not lines, emit_src=lines)
+    try:
+        return verilog.convert(top, name=module, ports=ports, strip_internal_attrs=not lines, emit_src=lines)
+    except verilog.YosysError as exc:
+        said = [line.strip() for line in str(exc).splitlines() if line.strip()]
+        told = next((line for line in said if "Error: " in line), (said or ["no message"])[-1])
+        raise ExecutionError(
+            f"Yosys did not turn the circuit into Verilog ({told}); it keeps its code in the folder of caches: set "
+            "XDG_CACHE_HOME to one that can be written"
+        ) from None
 
 
 def _clocked(core: Core, clk: Signal, rst: Signal) -> Module:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...hw.config import Config
-from ...hw.errors import ProgramError, UnsupportedError
+from ...hw.errors import ExecutionError, UnsupportedError
 from ...hw.isa import (
     FLAGS,
     INSTRUCTIONS,
@@ -107,7 +107,7 @@ def columns(cfg: Config, words: np.ndarray, uops: UopReader, skip: Iterable[str]
     """The columns of the instructions `words`, uint64 (n, 2), with absolute addresses.
 
     `uops` reads micro-ops from DRAM. `skip` names what takes no time: `gemm`, `alu`, `dma`, one or several. With
-    `fast`, equal instructions are looked at once. Raises `ProgramError` for a program without FINISH,
+    `fast`, equal instructions are looked at once. Raises `ExecutionError` for a program without FINISH,
     `UnsupportedError` for another name in `skip`.
     """
     skip = frozenset((skip,) if isinstance(skip, str) else skip)
@@ -135,7 +135,7 @@ def columns(cfg: Config, words: np.ndarray, uops: UopReader, skip: Iterable[str]
     _jobs(cfg, isa, words, op, work, uops, skip, fast)
     ends = np.flatnonzero(op == Op.FINISH)
     if not len(ends):
-        raise ProgramError("the program has no FINISH, so it does not end; finish it")
+        raise ExecutionError("the program has no FINISH, so it does not end; finish it")
     order = [np.flatnonzero(queue == q).tolist() for q in queues(cfg)]
     return Columns(n, queue, flags, work, order, int(ends[0]), moved)
 

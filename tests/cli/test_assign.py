@@ -13,7 +13,7 @@ def test_table(tilewright):
     done = tilewright("assign", DIGITS)
     assert done.status == 0, done.err
     lines = done.out.splitlines()
-    assert lines[0].split()[:4] == ["operator", "kind", "MACs", "module"]
+    assert lines[0].split()[:5] == ["operator", "kind", "MACs", "headroom", "module"]
     conv = next(line for line in lines if "conv1" in line)
     assert "accelerator" in conv and "host" in conv
     assert any(line.startswith("arena of ") and "lower bound" in line for line in lines)
@@ -27,6 +27,8 @@ def test_json(tilewright):
     assert found["config"] == "tiny" and found["cycles"] > 0 and 0 < found["host_share"] < 1
     assert found["launches"] == 1 and found["device_macs_share"] == 1.0
     assert all(arena["bytes"] >= arena["bound"] for arena in found["arenas"])
+    spare = {row["operator"]: row["headroom"] for row in found["operators"]}
+    assert all(spare[name] == "" or 0 <= spare[name] < 32 for name in spare) and any(spare.values())
     assert {row["module"] for row in found["operators"]} == {"accelerator", "host"}
 
 
@@ -36,6 +38,16 @@ def test_rows_add_up_to_the_total(tilewright, config):
     rows = sum(row["us"] for row in found["operators"])
     assert rows == pytest.approx(found["accelerator_us"] + found["host_us"], rel=1e-6)
     assert all(row["us"] >= 0 for row in found["operators"])
+
+
+def test_a_slow_memory_takes_its_time(tilewright):
+    usual, slow = (
+        json.loads(tilewright("assign", DIGITS, "--json", "--config", "tiny", *dram).out)
+        for dram in ((), ("--dram", "zynq_hp,port_bytes=1"))
+    )
+    assert slow["cycles"] > usual["cycles"]
+    rows = sum(row["us"] for row in slow["operators"])
+    assert rows == pytest.approx(slow["accelerator_us"] + slow["host_us"], rel=1e-6)
 
 
 def test_other_files(tilewright, tmp_path):

@@ -1,11 +1,15 @@
 """cli/compile.py and cli/programs.py: sources, what is written, what is said."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.executable import Executable
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 
 
 def test_a_recorded_program_becomes_a_file_for_the_named_configuration(tilewright, double_py, tmp_path):
@@ -14,7 +18,7 @@ def test_a_recorded_program_becomes_a_file_for_the_named_configuration(tilewrigh
     assert done.status == 0, done.err
     assert done.err == ""
     assert done.out.splitlines()[-1].startswith(f"{out}: ")
-    assert "for tiny, verified: no deadlock, no race" in done.out
+    assert re.search(r"for tiny, verified: no deadlock, no race, \d+ tokens, none implied by others, ", done.out)
     assert Executable.load(out).cfg == PRESETS["tiny"]
 
 
@@ -112,3 +116,33 @@ def test_c_sources_of_a_program_that_was_compiled_before(tilewright, double_py, 
     assert json.loads(done.out)["config"] == json.loads((out / "config.json").read_text())["name"] == "tiny"
     assert tilewright("compile", program, "--emit", "c", "-o", out, "--config", "vta").status == 8
     assert tilewright("compile", program, "-o", tmp_path / "y.tw").status == 5
+
+
+def test_a_memory_to_compile_for(tilewright, double_py, tmp_path):
+    done = {}
+    for dram in ("zynq_hp", "zynq_hp,port_bytes=1"):
+        out = tmp_path / f"{len(done)}.tw"
+        found = tilewright("compile", DIGITS, "-o", out, "--config", "tiny", "--dram", dram)
+        assert found.status == 0, found.err
+        done[dram] = sum(len(step.launch.insn) for step in Executable.load(out).launches)
+    assert len(set(done.values())) == 2
+    unknown = tilewright("compile", DIGITS, "-o", tmp_path / "x.tw", "--dram", "none")
+    assert unknown.status == 3 and "unknown memory 'none'; known are zynq_hp" in unknown.err
+    made = tilewright("compile", tmp_path / "0.tw", "--emit", "c", "-o", tmp_path / "c", "--dram", "ideal")
+    assert made.status == 5 and "--dram ideal: " in made.err and "drop it" in made.err
+
+
+def test_ready_schedules_of_a_source_suit_the_memory(tilewright, tmp_path):
+    source = tmp_path / "layer.py"
+    source.write_text(
+        "from tilewright.compiler.conv_shape import ConvShape\n"
+        "from tilewright.compiler.schedule.conv2d import conv2d_of\n"
+        "def layer(cfg):\n"
+        "    return conv2d_of(cfg, ConvShape(1, 16, 16, 16, 16, (3, 3), (1, 1), (1, 1, 1, 1)))\n"
+    )
+    sizes = set()
+    for dram in ("zynq_hp", "zynq_hp,port_bytes=1,latency=200"):
+        done = tilewright("compile", f"{source}:layer", "-o", tmp_path / "x.tw", "--config", "tiny", "--dram", dram)
+        assert done.status == 0, done.err
+        sizes.add(Executable.load(tmp_path / "x.tw").launches[0].launch.insn.tobytes())
+    assert len(sizes) == 2

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.cli.run import by_position, split
+from tilewright.cli.run import by_position, split, split_for
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError
 from tilewright.runtime.executable import Executable
@@ -19,6 +19,8 @@ from tilewright.runtime.registry import device_names
 from tilewright.runtime.steps import HostStep, Tensor
 
 LLAMA = Path(__file__).parents[3] / "shared" / "deeploy" / "microLlama1"
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 
 
 def doubled(x: np.ndarray) -> np.ndarray:
@@ -109,6 +111,14 @@ def test_inputs_that_do_not_fit_are_named(tilewright, double_tw, tmp_path, array
     assert done.status == 9
     assert done.err.endswith(f"{text}\n")
     assert done.err.count("\n") == 1
+
+
+def test_of_several_inputs_the_one_that_fits_in_no_way_is_named():
+    tensors = [Tensor("x", (1, 4), "int8"), Tensor("mask", (17,), "int8")]
+    with pytest.raises(InputError, match=r"input 'mask' has shape \(2,\), expected \(N, 17\)"):
+        split_for(tensors, {"x": np.zeros((1, 4)), "mask": np.zeros(2)}, "x.npz")
+    with pytest.raises(InputError, match=r"input 'x' has shape \(1, 4\), expected \(N, 1, 4\)"):
+        split_for(tensors, {"x": np.zeros((1, 4)), "mask": np.zeros((3, 17))}, "x.npz")
 
 
 def test_pickles_are_refused(tilewright, double_tw, tmp_path):
@@ -221,3 +231,27 @@ def test_inputs_of_one_of_several_entries():
     for names in ("pqx", "x", ""):
         with pytest.raises(InputError, match="x.npz: holds .*, expected one of `p`, `x`; or `q`, `x`"):
             split(program, {name: arrays[name] for name in names}, "x.npz")
+
+
+def test_several_inputs_at_once(tilewright, tmp_path):
+    images = np.random.default_rng(3).normal(size=(5, 1, 1, 8, 8)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", inputs=images)
+    run = ["run", DIGITS, "--inputs", tmp_path / "x.npz", "--config", "tiny", "--json"]
+    alone = tilewright(*run, "-o", tmp_path / "alone.npz")
+    done = tilewright(*run, "-o", tmp_path / "y.npz", "--batch", 4, "--on", "timing", "--check")
+    assert alone.status == done.status == 0, done.err
+    found = json.loads(done.out)
+    assert (found["inputs"], found["batch"], found["check"]["results_equal"]) == (5, 4, 5)
+    cycles = sum(row.get("cycles", 0) for row in found["layers"])
+    assert 4 * found["cycles_per_input"] == cycles > 0
+    several = np.load(tmp_path / "y.npz")["outputs"]
+    assert several.shape == (5, 1, 10) and np.array_equal(several, np.load(tmp_path / "alone.npz")["outputs"])
+    text = tilewright(*run[:-1], "--batch", 4, "--on", "timing").out
+    assert f"4 inputs at once: {found['cycles_per_input']:,.0f} cycles each" in text
+    program = tmp_path / "four.tw"
+    assert tilewright("compile", DIGITS, "-o", program, "--config", "tiny", "--batch", 4).status == 0
+    np.savez(tmp_path / "four.npz", inputs=images[:4, 0])
+    assert tilewright("run", program, "--inputs", tmp_path / "four.npz", "-o", tmp_path / "z.npz").status == 0
+    assert np.array_equal(np.load(tmp_path / "z.npz")["outputs"], several[:4, 0])
+    refused = tilewright("run", program, "--inputs", tmp_path / "x.npz", "--batch", 4)
+    assert refused.status == 5 and "--batch 4 is only for networks" in refused.err

@@ -47,6 +47,14 @@ def test_a_program_depends_on_model_configuration_and_contract(folder):
     assert len(files) == 2 * len(PRESETS) * 2
 
 
+def test_a_memory_has_programs_of_its_own_where_it_changes_them(folder, model):
+    network.compile_model(model, TINY)
+    network.compile_model(model, TINY, dram="zynq_hp4")  # one port for loads is no faster in it
+    assert len(list(folder.glob("*.tw"))) == 1
+    network.compile_model(model, TINY, dram="zynq_hp,latency=200")
+    assert len(list(folder.glob("*.tw"))) == 2
+
+
 def test_damaged_and_unwritable_caches_cost_time_only(folder, model):
     network.compile_model(model, TINY)
     (file,) = folder.glob("*.tw")

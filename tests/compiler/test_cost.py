@@ -22,7 +22,7 @@ def test_what_instructions_cost_is_the_circuits():
     assert cost.TRANSFER == 7 == latency("mover", "command to its token, nothing to move") + 1  # a token's cycle
     first_sums = latency("sequencer", "instruction to its first micro-op issue") + latency("gemm", "operands to sums")
     assert cost.INSTRUCTION == 8 < first_sums  # most of which passes beside the instruction before
-    assert cost.ROUND_TRIP == 60 == ZYNQ_HP.latency + 20
+    assert cost.round_trip() == 60 == ZYNQ_HP.latency + 20
 
 
 def test_a_port_moves_a_beat_per_cycle():
@@ -63,3 +63,39 @@ def test_ports_and_memory_limit_the_bandwidth():
     assert cost.bandwidths(PYNQ.replace(load_ports=2), DRAMS["zynq_hp4"])["both"] == 24
     assert cost.bandwidths(PYNQ.replace(axi_bits=128), ZYNQ_HP)["port"] == 8, "the memory's ports are narrower"
     assert set(cost.bandwidths(PYNQ, ZYNQ_HP.replace(port_bytes=4, total_bytes=4)).values()) == {4}
+
+
+SLOW = ZYNQ_HP.replace(name="slow", latency=200, response=100, port_bytes=2, outstanding=4)
+
+
+def test_estimates_are_for_the_memory_around_them():
+    with cost.on_memory(SLOW, PYNQ):
+        assert (cost.latency(), cost.round_trip(), cost.kernel()) == (200, 300, 210)
+        assert cost.moved(PYNQ, 100) == 50  # two bytes per cycle
+        assert cost.moved(striped(PYNQ.replace(load_ports=2)), 100) == 25  # of each of two ports
+        assert cost.rows_moved(PYNQ, 8, 1, 100) == 5000  # four rows per 200 cycles
+        with cost.on_memory(None, PYNQ):
+            assert cost.latency() == 200
+    assert cost.latency() == ZYNQ_HP.latency and cost.moved(PYNQ, 100) == 12.5
+
+
+@pytest.mark.parametrize("ports, total, moved", [(1, 16, 1), (2, 16, 1), (4, 16, 2), (1, 4, 2)])
+def test_ports_share_what_the_memory_moves(ports, total, moved):
+    cfg = PYNQ.replace(load_ports=ports)
+    with cost.on_memory(ZYNQ_HP.replace(total_bytes=total), cfg):
+        assert cost.moved(cfg, 8) == moved
+
+
+def test_memories_that_estimates_cannot_tell_apart_have_one_key():
+    assert cost.memory_facts() == cost.memory_facts(ZYNQ_HP, PYNQ) == cost.memory_facts(DRAMS["zynq_hp4"], PYNQ) == {}
+    assert cost.memory_facts(ZYNQ_HP, PYNQ.replace(axi_bits=128))["memory"]["rate"] == 0.5
+    with cost.on_memory(SLOW, PYNQ):
+        assert cost.memory_facts()["memory"]["latency"] == 200 and cost.memory_facts() == cost.memory_facts(SLOW, PYNQ)
+
+
+def test_what_is_remembered_of_one_memory_is_not_taken_for_another():
+    found = cost.cached(8)(lambda entries: entries * cost.latency())
+    assert found(2) == 80
+    with cost.on_memory(SLOW, PYNQ):
+        assert found(2) == 400
+    assert found(2) == 80

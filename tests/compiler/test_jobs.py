@@ -147,3 +147,13 @@ def test_a_file_that_is_no_database_is_named(tmp_path):
 
 def test_a_key_is_of_the_content():
     assert content_key({"a": 1, "b": 2}, [3]) == content_key({"b": 2, "a": 1}, [3]) != content_key({"a": 1}, [3])
+
+
+@pytest.mark.parametrize("column", ["topic", "value"])
+def test_what_damage_leaves_in_place_of_a_text_is_named(tmp_path, column):
+    with Store(tmp_path / "r.db") as store:
+        store.put("a", 1)
+        store._base.execute(f"UPDATE results SET {column} = x'07'")
+        store._base.commit()
+        with pytest.raises(FileError, match=r"r\.db: cannot be used .*it holds bytes in place of a text"):
+            _ = store.topics(), store.get("a")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import reference
+from tilewright.compiler.frontend import import_model
 from tilewright.compiler.graph import (
     AveragePool,
     Dequantize,
@@ -19,14 +20,16 @@ from tilewright.compiler.graph import (
     Tensor,
 )
 from tilewright.compiler.graph.compare import compare
-from tilewright.compiler.network import compile_graph, compile_model, default_target
+from tilewright.compiler.network import compile_for, compile_graph, compile_model, default_target, launch_cycles
 from tilewright.compiler.target.assign import Assignment
+from tilewright.compiler.target.host import HostModel
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.errors import InputError
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable, HostStep, LaunchStep
 from tilewright.runtime.loader import Loaded
 from tilewright.runtime.verify import verify
+from tilewright.sim.dram import ZYNQ_HP
 
 ODD = {
     "batch2": Config("batch2", 2, 8, 4, wgt_bytes=1 << 12, acc_bytes=1 << 12, inp_bytes=1 << 12),
@@ -226,3 +229,32 @@ def test_shallow_token_channels_change_cycles_not_results():
         for name, array in outputs[PYNQ.token_depth].items():
             np.testing.assert_array_equal(found[name], array)
     assert cycles[1] > cycles[2] >= cycles[3] == cycles[PYNQ.token_depth]
+
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+
+
+@pytest.mark.parametrize(
+    "config, changes",
+    [("tiny", {"port_bytes": 1}), ("tiny", {"port_bytes": 2, "latency": 100}), ("pynq_z1", {"port_bytes": 1})],
+)
+def test_a_program_for_a_slow_memory_is_no_slower_there(config, changes):
+    cfg, slow, graph = PRESETS[config], ZYNQ_HP.replace(**changes), import_model(DIGITS)
+    plain, own = compile_for(graph, cfg), compile_for(graph, cfg, dram=slow)
+    programs = [b"".join(step.launch.insn.tobytes() for step in one.executable.launches) for one in (plain, own)]
+    taken = [
+        launch_cycles(one.executable, slow) / 100 + 1e6 * one.host_seconds(HostModel()) for one in (plain, own)
+    ]  # us at 100 MHz
+    assert taken[1] <= taken[0] and plain.seconds(slow) > plain.seconds()
+    if changes == {"port_bytes": 1}:
+        assert taken[1] < 0.96 * taken[0] and programs[0] != programs[1]
+    image = {"image": np.random.default_rng(5).uniform(-1, 1, (1, 1, 8, 8)).astype(np.float32)}
+    for one in (plain, own):
+        with Loaded(one.executable, open_device("model", cfg)) as loaded:
+            assert np.array_equal(loaded.run(image)["logits"], reference.run(graph, image)[0]["logits"])
+
+
+def test_a_memory_like_the_default_changes_nothing():
+    graph = import_model(DIGITS)
+    plain, same = (compile_graph(graph, PYNQ, dram=dram) for dram in (None, ZYNQ_HP.replace(name="same")))
+    assert plain.to_bytes() == same.to_bytes()

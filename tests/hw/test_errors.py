@@ -21,6 +21,8 @@ EXIT_CODES = {
     "AccessError": 8,
     "RaceError": 8,
     "FingerprintError": 8,
+    "UnwrittenError": 8,
+    "CertificateError": 8,
     "InputError": 9,
     "ScheduleError": 10,
     "BoardError": 11,
@@ -48,3 +50,7 @@ def test_execution_errors_carry_the_instruction(name):
     assert (str(error), error.index) == ("instruction 3: GEMM: reason", 3)
     assert CLASSES[name]("no instruction").index is None
     assert issubclass(CLASSES[name], ExecutionError) and issubclass(CLASSES[name], ProgramError)
+
+
+def test_names_in_a_text_cannot_move_a_terminals_cursor():
+    assert str(ProgramError("layer '\x1b[2Jé\u202e' is\nwrong")) == "layer '\\x1b[2Jé\\u202e' is\nwrong"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -124,6 +125,15 @@ def test_truncated_missing_and_foreign_files(tmp_path):
     ):
         with pytest.raises(FileError, match=text):
             Executable.load(target)
+
+
+def test_reading_takes_the_memory_of_the_file_not_of_the_limit(tmp_path):
+    path = tmp_path / "x.tw"
+    three_steps().save(path)
+    tracemalloc.start()
+    Executable.load(path, most=1 << 40)  # which no machine could set aside
+    assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    tracemalloc.stop()
 
 
 def test_every_truncation_is_named(tmp_path):

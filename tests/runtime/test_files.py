@@ -273,3 +273,14 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     with atomic_write(tmp_path / "x") as temporary:
         temporary.write_text("1")
     assert calls == ["fsync", "replace", "fsync"]
+
+
+def test_texts_hold_characters(tmp_path):
+    text = np.array(["ab", "c"])
+    data = text.tobytes()[:-4] + (0x110000).to_bytes(4, "little")
+    for order in "<>":
+        found = np.frombuffer(data, "<u4").astype(f"{order}u4").tobytes()
+        with zipfile.ZipFile(tmp_path / "x.npz", "w") as z:
+            z.writestr("a.npy", npy(f"'{order}U2'", "(2,)", data=found))
+        with pytest.raises(FileError, match="'a.npy' holds numbers that are no characters"):
+            read_npz(tmp_path / "x.npz")

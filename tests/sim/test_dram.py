@@ -1,6 +1,7 @@
 """sim/dram.py: memories by preset, file and fields."""
 
 import json
+import re
 
 import pytest
 
@@ -85,3 +86,9 @@ def test_a_faster_clock_leaves_fewer_bytes_for_each_cycle():
     assert [pynq_z1_ddr(mhz).total_bytes for mhz in (100, 125, 150)] == [21, 16, 14]
     assert load_dram("pynq_z1_ddr") == pynq_z1_ddr(100) == ZYNQ_HP.replace(name="pynq_z1_ddr", total_bytes=21)
     assert load_dram("pynq_z1_ddr,total_bytes=14").replace(name="pynq_z1_ddr") == pynq_z1_ddr(150)
+
+
+@pytest.mark.parametrize("spec", [3, ["zynq_hp"], None])
+def test_what_names_no_memory(spec):
+    with pytest.raises(ConfigError, match=f"memory {re.escape(repr(spec))}: must be .*a .json file"):
+        load_dram(spec)

@@ -40,7 +40,7 @@ def cycles(op: g.Attention, cfg: Config) -> float:
     begun = queries + through + 2 * results + root.COPIES * sums
     chain += (begun + (4 + 3 * product) * plan.heads + root.COPIES * results) * (1 - 1 / plan.rows)
     loads = cost.moved(cfg, plan.tiles * (plan.wide + plan.deep) * cfg.wgt_entry_bytes)
-    return (max(issues, loads) + chain + 5 * cost.ROUND_TRIP) * -(-op.tokens // plan.rows)
+    return (max(issues, loads) + chain + 5 * cost.round_trip()) * -(-op.tokens // plan.rows)
 
 
 def lower(rec: Recording, op: g.Attention) -> None:

@@ -40,7 +40,7 @@ def _refuses_rows(op: g.WriteRows, cfg: Config) -> str:
 def cycles(op: g.Write, cfg: Config) -> float:
     """Estimated cycles: what is written is loaded before."""
     count = op.inputs[1].nbytes / cfg.out_entry_bytes
-    return 2 * cost.transfer(cfg, op.inputs[1].nbytes) + count + cost.ROUND_TRIP
+    return 2 * cost.transfer(cfg, op.inputs[1].nbytes) + count + cost.round_trip()
 
 
 def rows(rec: Recording, op: g.WriteRows) -> None:

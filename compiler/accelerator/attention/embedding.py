@@ -27,7 +27,7 @@ def refusal(op: g.Gather, cfg: Config) -> str:
 
 def cycles(op: g.Gather, cfg: Config) -> float:
     """Estimated cycles: rows in and out."""
-    return 2 * cost.transfer(cfg, op.output.nbytes) + cost.ROUND_TRIP
+    return 2 * cost.transfer(cfg, op.output.nbytes) + cost.round_trip()
 
 
 def lower(rec: Recording, op: g.Gather) -> None:

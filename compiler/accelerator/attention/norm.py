@@ -30,7 +30,7 @@ def cycles(op: g.RmsNorm, cfg: Config) -> float:
     """Estimated cycles of compute and of the load of the gains, which nothing overlaps."""
     rows, blocks = packed_shape(op.x.shape, cfg)[:2]
     products, tiles = 2 * rows * blocks * issue_interval(cfg, multiply=True), -(-rows // _ROWS)
-    waits = 6 * multiply_interval(cfg) + 2 * cost.ROUND_TRIP
+    waits = 6 * multiply_interval(cfg) + 2 * cost.round_trip()
     gains = cost.moved(cfg, blocks * cfg.par_entry_bytes)
     return products + rows * blocks + tiles * (root.cycles(min(rows, _ROWS), cfg) + waits) + gains
 

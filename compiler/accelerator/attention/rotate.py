@@ -40,7 +40,7 @@ def cycles(op: g.Rotate, cfg: Config) -> float:
     tokens, elements = op.x.shape
     blocks, angles = tokens * elements // cfg.block_in, cost.moved(cfg, tokens * 3 * 4 * op.cosine.shape[1])
     products = blocks * (1 + 2 * issue_interval(cfg, multiply=True)) + multiply_interval(cfg)
-    return products + angles + 2 * cost.ROUND_TRIP * -(-tokens // _at_once(op, cfg))
+    return products + angles + 2 * cost.round_trip() * -(-tokens // _at_once(op, cfg))
 
 
 def lower(rec: Recording, op: g.Rotate) -> None:

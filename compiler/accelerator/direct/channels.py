@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -164,7 +163,7 @@ class Plan:
             yield n, k, min(self.together, blocks - k), y, min(self.rows, self.oy - y)
 
 
-@lru_cache(maxsize=128)
+@cost.cached(128)
 def plan_of(op: g.Operator, cfg: Config) -> Plan | None:
     """The tiles of a move; None if `op` is none, or nothing fits `cfg`."""
     if "overwrite" not in cfg.extensions or cfg.block_in != cfg.block_out or (move := move_of(op)) is None:

@@ -11,7 +11,6 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -160,7 +159,7 @@ def cheapest(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
     return _cheapest_of_shape(op.shape, cfg, fold_in_place(op, cfg) if nhwc else None)
 
 
-@lru_cache(maxsize=64)
+@cost.cached(64)
 def _cheapest_of_shape(shape: ConvShape, cfg: Config, in_place: Fold | None) -> Fold | None:
     def cycles(fold: Fold | None) -> float:
         if fold is None:

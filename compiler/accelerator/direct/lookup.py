@@ -27,7 +27,7 @@ def possible(cfg: Config) -> bool:
 
 def cycles(count: int, cfg: Config) -> float:
     """Estimate for `count` entries: their micro-ops, and the load of the table, which nothing may hide."""
-    table = cost.transfer(cfg, cfg.table_entries * cfg.par_entry_bytes) + cost.LATENCY
+    table = cost.transfer(cfg, cfg.table_entries * cfg.par_entry_bytes) + cost.latency()
     return count * issue_interval(cfg, multiply=True) + table
 
 

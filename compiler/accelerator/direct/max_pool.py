@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -105,7 +104,7 @@ class MaxTiles:
             yield y, x, min(self.rows, self.oy - y), min(self.columns, self.ox - x)
 
 
-@lru_cache(maxsize=64)
+@cost.cached(64)
 def tiles_of(op: g.MaxPool, cfg: Config) -> MaxTiles | None:
     """Tiles of a maximum; None if the configuration cannot run it this way."""
     needed = {"overwrite", "requant", "pad_value"}

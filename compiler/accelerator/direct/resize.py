@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -135,7 +134,7 @@ def _weights(axis: Axis) -> set[int]:
     return {weight for run in axis.runs for _, weight in run.taps}
 
 
-@lru_cache(maxsize=64)
+@cost.cached(64)
 def plan_of(op: g.ResizeBilinear, cfg: Config) -> Plan | None:
     """The tiles of a resize; None where `cfg` cannot compute it."""
     if not {"overwrite", "requant"} <= cfg.extensions or cfg.block_in != cfg.block_out:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import cycle, product
 
 import numpy as np
@@ -153,7 +152,7 @@ def refusal(op: g.QConvTranspose2d, cfg: Config) -> str:
     return ""
 
 
-@lru_cache(maxsize=64)
+@cost.cached(64)
 def plan_of(op: g.QConvTranspose2d, cfg: Config) -> Plan:
     """The plan of a transposed convolution. Raises `ScheduleError` if it does not fit the scratchpads."""
     return Plan(op, cfg)

@@ -72,7 +72,7 @@ def cycles(op: RowsJoined, cfg: Config) -> float:
         return sum(plan.cycles for plan in plans if plan is not None)
     plan = Plan(op, cfg)
     each = 4 * cost.moved(cfg, plan.each * cfg.out_entry_bytes) + 3 * plan.each
-    return plan.blocks * (each + 4 * cost.ROUND_TRIP)
+    return plan.blocks * (each + 4 * cost.round_trip())
 
 
 class Plan:

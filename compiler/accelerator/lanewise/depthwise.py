@@ -37,7 +37,7 @@ def cycles(op: g.BatchMatMul, cfg: Config) -> float:
     read = inner * (rows * 3 + width * (rows if own else tiles))
     loads = cost.moved(cfg, read * cfg.inp_entry_bytes)
     store = cost.moved(cfg, rows * width * cfg.out_entry_bytes)
-    return op.x.shape[1] // cfg.block_in * (max(products, loads) + store + tiles * 4 * cost.ROUND_TRIP)
+    return op.x.shape[1] // cfg.block_in * (max(products, loads) + store + tiles * 4 * cost.round_trip())
 
 
 def lower(rec: Recording, op: g.BatchMatMul) -> None:

@@ -1,4 +1,4 @@
-"""Networks of few tokens whose heads are lanes: a transformation that does not change results.
+"""Networks whose heads are lanes: a transformation that does not change results.
 
 Products of matrices per head become products of images (1, heads, tokens, elements), whose channels are heads. A matrix
 or a mask that all heads share is repeated for each. A layer in front computes its elements in the order of the lanes,
@@ -23,7 +23,7 @@ _ONE_BY_ONE = (g.Requantize, g.Lookup)
 
 
 def heads_in_lanes(graph: g.Graph, cfg: Config) -> g.Graph:
-    """`graph` with heads in lanes where it multiplies matrices of few rows, if `cfg` computes all around them, too."""
+    """`graph` with heads in lanes where it multiplies narrow matrices, if `cfg` computes all around them, too."""
     if root.needs(cfg) or not any(isinstance(op, g.ShiftMatMul) for op in graph.ops):
         return graph
     found = _Rewriter(graph, cfg.block_in)
@@ -75,7 +75,7 @@ class _Rewriter:
         if not isinstance(then, g.Transpose) or then.axes != _HEADS_FIRST:
             return None
         (_, tokens, heads, inner), columns = x, y[-1]
-        if tokens > self.block or tokens > 1 and heads != self.block:
+        if tokens > 1 and heads != self.block:
             return None
         first = replace(op.x, name=self._unused(f"{op.x.name}.heads"), shape=(1, heads, tokens, inner))
         self.ops.append(g.Transpose(first.name, (op.x,), first, _HEADS_FIRST))

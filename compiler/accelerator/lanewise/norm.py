@@ -49,7 +49,7 @@ def refusal(op: g.IntegerNorm, cfg: Config) -> str:
 def cycles(op: g.IntegerNorm, cfg: Config) -> float:
     """Estimated cycles of compute and of the load of the weights, which nothing overlaps."""
     rows, blocks = packed_shape(op.x.shape, cfg)[:2]
-    waits = 7 * multiply_interval(cfg) + 90 + 2 * cost.ROUND_TRIP
+    waits = 7 * multiply_interval(cfg) + 90 + 2 * cost.round_trip()
     each = blocks * (8 + 8 * issue_interval(cfg, multiply=True)) + 4 * (_LARGEST // cfg.block_in)
     loaded = (blocks + _LARGEST // cfg.block_in) * cfg.acc_entry_bytes + rows * (_COPIES + 1) * blocks * cfg.block_in
     return -(-rows // _ROWS) * waits + rows * each + cost.moved(cfg, loaded)

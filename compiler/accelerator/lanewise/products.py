@@ -23,7 +23,7 @@ _APART = 16  # sums that are added to in turns, so that none waits for the one b
 
 
 def in_lanes(op: g.Operator, block: int) -> bool:
-    """True of Deeploy's products that need fewer cycles here: few rows of matrices that are narrower than a block.
+    """True of Deeploy's products that need fewer cycles here: of matrices that are narrower than a block.
 
     In other networks softmax and norms are along lanes, and the products are of images (accelerator/matrices/).
     """
@@ -32,8 +32,7 @@ def in_lanes(op: g.Operator, block: int) -> bool:
     x, y, out = (t.shape for t in (*op.inputs, op.output))
     if {len(x), len(y), len(out)} not in ({4}, {5}) or x[:-2] != y[:-2] or x[0] != 1 or x[1] % block:
         return False
-    rows = x[2] if len(x) == 4 or x[3] == 1 else block + 1
-    return rows <= block and min(op.inner, out[-1]) < block
+    return (len(x) == 4 or x[3] == 1) and min(op.inner, out[-1]) < block
 
 
 def refusal(op: g.BatchMatMul, cfg: Config) -> str:
@@ -61,7 +60,7 @@ def cycles(op: g.BatchMatMul, cfg: Config) -> float:
     entries, tiles = plan.entries, -(-plan.rows // plan.together)
     each = entries * (1.5 + issue_interval(cfg, multiply=True)) + plan.sums
     loads = cost.moved(cfg, (entries + plan.inner + plan.width) * cfg.inp_entry_bytes)
-    waits = 2 * cost.ROUND_TRIP + 2 * multiply_interval(cfg) + 15 * instructions(plan.apart)
+    waits = 2 * cost.round_trip() + 2 * multiply_interval(cfg) + 15 * instructions(plan.apart)
     return plan.blocks * (plan.rows * max(each, loads) + tiles * waits)
 
 

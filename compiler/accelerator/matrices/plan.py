@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product
 
 from ....hw.config import Config
@@ -110,13 +109,13 @@ class Plan:
         sums = across * self.matrices * self.rows * self.inner * len(self.points[1])
         sums += down * self.matrices * self.columns * self.inner * len(self.points[0])
         compute = cost.computed(products + sums + (x + y) * written, steps * (2 + 2 * x + 2 * y))
-        return max(load, store, compute) + (load + store) / steps + cost.LATENCY
+        return max(load, store, compute) + (load + store) / steps + cost.latency()
 
     def _before(self) -> float:
         """Estimated cycles of what is done to the second operand before."""
         cfg, nbytes = self.cfg, self.entries * self.cfg.wgt_entry_bytes
         passes = self.copied + (not self.transposed)
-        return passes * (cost.transfer(cfg, nbytes, self.entries // 16 + 1) + cost.ROUND_TRIP + cost.KERNEL)
+        return passes * (cost.transfer(cfg, nbytes, self.entries // 16 + 1) + cost.round_trip() + cost.kernel())
 
     def __iter__(self) -> Iterator[tuple[int, int, int, Tile]]:
         """(first matrix, first block of columns, first row, extents with all of the sums) of each tile."""
@@ -151,7 +150,7 @@ def cycles(op: g.BatchMatMul, cfg: Config) -> float:
     return plan_of(op, cfg).cycles + cost.OPERATOR
 
 
-@lru_cache(maxsize=128)
+@cost.cached(128)
 def plan_of(op: g.BatchMatMul, cfg: Config) -> Plan:
     """The plan of a product of images."""
     return Plan(op, cfg)

@@ -37,7 +37,7 @@ def cycles(count: int, cfg: Config) -> float:
     tile = tile_of(count, cfg)
     first = cost.transfer(striped(cfg), tile * cfg.acc_entry_bytes) + cost.transfer(cfg, tile * cfg.out_entry_bytes)
     each = _SINGLE + _DOUBLE * issue_interval(cfg, multiply=True)
-    return cost.computed(each * count, (_SINGLE + _DOUBLE) * -(-count // tile)) + first + 2 * cost.ROUND_TRIP
+    return cost.computed(each * count, (_SINGLE + _DOUBLE) * -(-count // tile)) + first + 2 * cost.round_trip()
 
 
 def tile_of(count: int, cfg: Config) -> int:

@@ -69,17 +69,21 @@ class Form:
 
 
 def values_of(op: g.Operator, cfg: Config) -> int | None:
-    """Which operand of `op` has one value per pixel of the other, an image; None where `lower` does not apply."""
+    """Which operand of `op` has one value per pixel of the other, an image; None where `lower` does not apply.
+
+    The image may be constant, of any shape that is broadcast.
+    """
     able = cfg.batch == 1 and cfg.block_in == cfg.block_out and {"overwrite", "rescale"} <= cfg.extensions
     if not able or not isinstance(op, (g.Add, g.Mul, g.SquaredDifference)) or len(op.output.shape) != 4:
         return None
     n, channels, *size = shape = op.output.shape
-    if channels == 1 or any(t.data is not None for t in op.inputs):
+    if channels == 1:
         return None
-    shapes = [t.shape for t in op.inputs]
-    if shapes == [shape, (n, 1, *size)]:
-        return 1
-    return 0 if shapes == [(n, 1, *size), shape] and not isinstance(op, g.Sub) else None
+    for values in (1,) if isinstance(op, g.Sub) else (1, 0):
+        x, y = op.inputs[1 - values], op.inputs[values]
+        if y.data is None and y.shape == (n, 1, *size) and (x.data is not None or x.shape == shape):
+            return values
+    return None
 
 
 def form_of(op: g.Operator, values: int) -> Form:

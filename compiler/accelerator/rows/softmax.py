@@ -119,9 +119,9 @@ def cycles(op: g.Softmax, cfg: Config) -> float:
     wait = multiply_interval(cfg) + cost.INSTRUCTION
     entry = 7 + 2 * issue_interval(cfg, multiply=True)
     made = scales.entries(cfg) * (scales.WORD + 1) + 3 * wait
-    chain = (reciprocal.STEPS + 1) * (4 * cost.ROUND_TRIP + 6 * wait) + 10 * wait
+    chain = (reciprocal.STEPS + 1) * (4 * cost.round_trip() + 6 * wait) + 10 * wait
     tables = _TABLES * cfg.table_entries * cfg.par_entry_bytes
-    fixed = cost.moved(cfg, max(tables, scales.matrices(cfg) * cfg.wgt_entry_bytes)) + 8 * cost.LATENCY
+    fixed = cost.moved(cfg, max(tables, scales.matrices(cfg) * cfg.wgt_entry_bytes)) + 8 * cost.latency()
     each = plan.whole * entry + (reciprocal.STEPS + 1) * made
     return fixed + len(plan.batches) * chain + plan.groups * each
 

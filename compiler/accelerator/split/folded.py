@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from ....hw.config import Config
 from ....hw.errors import ScheduleError
 from ....runtime.buffer import Buffer
+from ... import cost
 from ... import graph as g
 from ...conv_shape import ConvShape
 from ..direct.fold import Fold, FoldTiles, fold_in_place, fold_weights, folds, least, may_fold
@@ -67,7 +67,7 @@ class FoldedDivision(Division):
         return sorted({min(-(-count // k) * step, extent) for k in range(1, count + 1)})
 
 
-@lru_cache(maxsize=256)
+@cost.cached(256)
 def folded_plan(shape: ConvShape, ternary: int, fold: Fold, cfg: Config) -> Plan:
     """The plan of a layer on the entries of `fold`. Raises `ScheduleError` if no tile fits."""
     return Plan(FoldedDivision.folded(shape, ternary, fold, cfg), cfg)
@@ -80,7 +80,7 @@ def cheapest(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
     return _cheapest_of_shape(op.shape, op.ternary, cfg, fold_in_place(op, cfg) if nhwc else None)
 
 
-@lru_cache(maxsize=64)
+@cost.cached(64)
 def _cheapest_of_shape(shape: ConvShape, ternary: int, cfg: Config, in_place: Fold | None) -> Fold | None:
     def cycles(fold: Fold | None) -> float:
         try:

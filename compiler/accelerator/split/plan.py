@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -148,7 +147,7 @@ class _Pieces:
             self.reuse = np.where(kept, self.reuse * extent, self.reuse)
             reached = np.where(depends | again, reached * extent, reached)
             distinct = np.where(depends, distinct * extent, distinct)
-        ahead = np.maximum(np.where(load > step / 2, 2 * window, window), np.where(step < 4 * cost.ROUND_TRIP, 4, 2))
+        ahead = np.maximum(np.where(load > step / 2, 2 * window, window), np.where(step < 4 * cost.round_trip(), 4, 2))
         self.slots = np.minimum(np.minimum(most, np.where(reached > window, ahead, window)), reached)
         self.fits = size <= depth
         self.load = load
@@ -244,10 +243,10 @@ class Search:
         for pieces in operands:
             total = np.maximum(total, loaded + computed * pieces.kept) + pieces.waits
         # parameters replace others when these are stored, and the loads of the next tile wait behind them
-        total = np.maximum(total, before + self.reloads * (computed / tiles + stored + cost.LATENCY))
+        total = np.maximum(total, before + self.reloads * (computed / tiles + stored + cost.latency()))
         # a bank is computed, and stored before it is computed again
-        total = np.maximum(total, before + tiles * (computed / tiles + stored + cost.LATENCY) / 2)
-        return total + stored + 2 * cost.ROUND_TRIP
+        total = np.maximum(total, before + tiles * (computed / tiles + stored + cost.latency()) / 2)
+        return total + stored + 2 * cost.round_trip()
 
     def _stored(self) -> tuple[Numbers, Numbers]:
         """(cycles in which the outputs of a tile are stored, instructions)."""
@@ -338,7 +337,7 @@ class Plan:
             yield from ((part, image) for image in self.images for part in range(self.parts))
 
 
-@lru_cache(maxsize=256)
+@cost.cached(256)
 def plan_for(shape: ConvShape, ternary: int, cfg: Config) -> Plan:
     """The plan of a layer whose last `ternary` output channels are ternary. Raises `ScheduleError` if none fits."""
     return Plan(Division.of(shape, ternary, cfg), cfg)

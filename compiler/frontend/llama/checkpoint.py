@@ -14,6 +14,7 @@ from ....runtime.language.tokenizer import BEGIN
 from ..source import Source, as_source
 
 _HEADER = struct.Struct("<7i")
+_LATER = b"24ka"  # how files of later versions begin
 _MOST = (1 << 24) - 1  # of every number in the header
 _LEAST = {"words": BEGIN + 1}  # where not 1
 
@@ -74,6 +75,8 @@ def read_checkpoint(model: str | Path | Source) -> Checkpoint:
     path, content = source.path, source.content
     if len(content) < _HEADER.size:
         raise FileError(f"{path}: has {len(content)} bytes, a checkpoint of llama2.c begins with {_HEADER.size}")
+    if content.startswith(_LATER):
+        raise FileError(f"{path}: a checkpoint of a later version of llama2.c; export it as version 0")
     width, hidden, layers, heads, kv_heads, words, context = _HEADER.unpack_from(content)
     sizes = Sizes(width, hidden, layers, heads, kv_heads, abs(words), context)
     check_sizes(path, sizes)

@@ -46,6 +46,7 @@ def checked(source: Source) -> ModelProto:
         names = [(n.op_type, n.name or next(iter(n.output), ""), "is not supported") for n in unknown]
         raise UnsupportedError(f"{unsupported(path, names)}; known beside ONNX's are Deeploy's {', '.join(DEEPLOY)}")
     if in_dialect(model):
+        _check_tensors(path, model)
         _check_dialect(path, model)
         _fix_batch(path, model, empty=True)
         for opset in model.opset_import:  # files have Concat and Gemm as later opsets do
@@ -58,6 +59,7 @@ def checked(source: Source) -> ModelProto:
         onnx.checker.check_model(model)
     except Exception as exc:  # protobuf and onnx raise different ones
         raise FileError(f"{path}: not an ONNX model, or damaged ({one_line(exc)})") from None
+    _check_tensors(path, model)
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
     if opset and opset < _OLDEST:
         raise UnsupportedError(
@@ -77,15 +79,23 @@ def _check_texts(path: Path, model: ModelProto) -> None:
         raise FileError(f"{path}: not an ONNX model, or damaged (name {wrong[0]!r:.60} is no UTF-8)")
 
 
-def _check_dialect(path: Path, model: ModelProto) -> None:
-    """What onnx's checker would find: constants without their data, and tensors that are read before they are made."""
-    known = {"", *(value.name for value in model.graph.input)}
-    for tensor in model.graph.initializer:
+def _check_tensors(path: Path, model: ModelProto) -> None:
+    """Types that are none, and constants without their data, which onnx's checker lets pass."""
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        number = value.type.tensor_type.elem_type
+        if number not in onnx.TensorProto.DataType.values():
+            raise FileError(f"{path}: damaged: tensor {value.name!r} is of type {number}, which does not exist")
+    inside = [a.t for n in model.graph.node for a in n.attribute if a.type == onnx.AttributeProto.TENSOR]
+    for tensor in (*model.graph.initializer, *inside):
         try:
             onnx.numpy_helper.to_array(tensor)
-        except (ValueError, TypeError, KeyError) as exc:
+        except Exception as exc:  # numpy and onnx raise different ones
             raise FileError(f"{path}: damaged: constant {tensor.name!r} ({one_line(exc)})") from None
-        known.add(tensor.name)
+
+
+def _check_dialect(path: Path, model: ModelProto) -> None:
+    """What onnx's checker would find: tensors that are read before they are made."""
+    known = {"", *(value.name for value in (*model.graph.input, *model.graph.initializer))}
     for node in model.graph.node:
         missing = [name for name in node.input if name not in known]
         if missing:

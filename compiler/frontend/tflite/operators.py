@@ -184,7 +184,7 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "RESIZE_BILINEAR": (2, _resize_bilinear),
     "RESIZE_NEAREST_NEIGHBOR": (2, movement.resize_nearest),
     "REVERSE_V2": (2, movement.reverse),
-    "RSQRT": (1, elementwise.real("rsqrt")),
+    "RSQRT": (1, elementwise.function("rsqrt", tables.inverse_square_root)),
     **dict.fromkeys(("SELECT", "SELECT_V2"), (3, numbers.select)),
     "SLICE": (3, movement.take),
     "SOFTMAX": (1, _softmax),

@@ -11,13 +11,14 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...config import Config
-from ...isa import ITER_BITS, OPERATIONS, AluOp, Isa, Mem, Op, depth, ops_of
+from ...isa import OPERATIONS, AluOp, Isa, Mem, Op, depth, ops_of
 from ...regs import Error
 from ..faults import keep_first
 from ..layouts import INDEX_BITS, command_layout, insn_layout, uop_layout
 from ..ports import Fault, SramRead, address_bits, command_signature
 from ..scratchpad import bank
 from .alu import multiplies
+from .loops import count_loops
 
 _TAG_BITS = 3  # more jobs than have issues inside at the same time
 
@@ -266,13 +267,21 @@ class Sequencer(wiring.Component):
         cfg = self.cfg
         gemm, alu = (data.View(insn_layout(cfg, name), waiting.insn) for name in ("GEMM", "ALU"))
         of_alu = elementwise(gemm.op)
-        uop_last, inner_last = self._counters(m, gemm, load, advance, now.bubble, position)
+        loops = count_loops(m, gemm, address_bits(cfg, Mem.UOP), load, advance)
+        m.d.comb += [
+            position.last.eq(now.bubble | loops.last),
+            position.first.eq(loops.first),
+            position.ends.eq(loops.uop_last),
+            self.uop.en.eq(advance),
+            self.uop.addr.eq(loops.at),
+        ]
         for name, bits in index_bits(cfg).items():
             rows, offset = (Signal(bits + 1, name=f"{name}_{which}") for which in ("outer", "offset"))
             by_row, by_column = (Signal(bits, name=f"{name}_by_{which}") for which in ("outer", "inner"))
-            with m.If(advance & uop_last):
-                m.d.sync += offset.eq(_sticky(Mux(inner_last, rows, offset), Mux(inner_last, by_row, by_column)))
-                with m.If(inner_last):
+            with m.If(advance & loops.uop_last):
+                step = Mux(loops.inner_last, by_row, by_column)
+                m.d.sync += offset.eq(_sticky(Mux(loops.inner_last, rows, offset), step))
+                with m.If(loops.inner_last):
                     m.d.sync += rows.eq(_sticky(rows, by_row))
             with m.If(load):
                 m.d.sync += [offset.eq(0), rows.eq(0)]
@@ -281,38 +290,6 @@ class Sequencer(wiring.Component):
             m.d.comb += offsets[name].eq(offset)
         if cfg.row_taps > 1:
             m.d.comb += offsets.src_last.eq(offsets.src + now.extra)
-
-    def _counters(self, m: Module, gemm, load: Value, advance: Value, bubble: Value, position) -> tuple[Signal, Signal]:
-        """Counters of the three loops; returns whether the micro-op is the last one, and the trip around them.
-
-        That is found one cycle ahead, so that no comparison is in the way of what begins then.
-        """
-        uop_bits = address_bits(self.cfg, Mem.UOP)
-        begin, before, at = (Signal(uop_bits, name=name) for name in ("uop_begin", "uop_before_last", "uop_at"))
-        trips, inner, outer = (Signal(ITER_BITS, name=name) for name in ("trips", "inner_left", "outer_left"))
-        uop_last, inner_last, outer_last, first = Signal(), Signal(), Signal(), Signal()
-        one_uop, one_trip = Signal(), Signal()
-        m.d.comb += [
-            position.last.eq(bubble | (uop_last & inner_last & outer_last)),
-            position.first.eq(first),
-            position.ends.eq(uop_last),
-            self.uop.en.eq(advance),
-            self.uop.addr.eq(at),
-        ]
-        with m.If(advance):
-            m.d.sync += [at.eq(Mux(uop_last, begin, at + 1)), uop_last.eq(Mux(uop_last, one_uop, at == before))]
-            with m.If(uop_last):
-                m.d.sync += [first.eq(0), inner.eq(Mux(inner_last, trips, inner - 1))]
-                m.d.sync += inner_last.eq(Mux(inner_last, one_trip, inner == 2))
-                with m.If(inner_last):
-                    m.d.sync += [outer.eq(outer - 1), outer_last.eq(outer == 2)]
-        with m.If(load):
-            m.d.sync += [begin.eq(gemm.uop_bgn), before.eq(gemm.uop_end - 2), at.eq(gemm.uop_bgn)]
-            m.d.sync += [flag.eq(gemm.uop_bgn + 1 == gemm.uop_end) for flag in (one_uop, uop_last)]
-            m.d.sync += [count.eq(gemm.iter_in) for count in (trips, inner)]
-            m.d.sync += [flag.eq(gemm.iter_in == 1) for flag in (one_trip, inner_last)]
-            m.d.sync += [outer.eq(gemm.iter_out), outer_last.eq(gemm.iter_out == 1), first.eq(1)]
-        return uop_last, inner_last
 
     def _issue(self, m: Module, fetched, word: Signal, made) -> None:
         """What the stage before the output `made` of the micro-op `word`."""

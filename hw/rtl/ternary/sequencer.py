@@ -11,8 +11,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...config import Config
-from ...isa import ITER_BITS, Isa, Mem
+from ...isa import Isa, Mem
 from ...regs import Error
+from ..compute.loops import count_loops
 from ..faults import keep_first
 from ..layouts import INDEX_BITS, command_layout, insn_layout, uop_layout
 from ..ports import Fault, SramRead, address_bits, command_signature, plane_bits
@@ -118,51 +119,26 @@ class TernarySequencer(wiring.Component):
 
         An offset has one bit more than its index, which stays once it is set: the index is beyond its scratchpad then.
         """
-        uop_last, inner_last = self._counters(m, insn, load, advance, first)
+        loops = count_loops(m, insn, address_bits(self.cfg, Mem.TUOP), load, advance)
+        m.d.comb += [
+            first.last.eq(first.bubble | loops.last),
+            self.uop.en.eq(advance),
+            self.uop.addr.eq(loops.at),
+        ]
         for name, mem in _MEMS.items():
             bits = address_bits(self.cfg, mem)
             rows, offset = (Signal(bits + 1, name=f"{name}_{which}") for which in ("outer", "offset"))
             by_row, by_column = (Signal(bits + 1, name=f"{name}_by_{which}") for which in ("outer", "inner"))
-            with m.If(advance & uop_last):
-                step = Mux(inner_last, by_row, by_column)
-                m.d.sync += offset.eq(_sum(Mux(inner_last, rows, offset), step))
-                with m.If(inner_last):
+            with m.If(advance & loops.uop_last):
+                step = Mux(loops.inner_last, by_row, by_column)
+                m.d.sync += offset.eq(_sum(Mux(loops.inner_last, rows, offset), step))
+                with m.If(loops.inner_last):
                     m.d.sync += rows.eq(_sum(rows, by_row))
             with m.If(load):
                 m.d.sync += [offset.eq(0), rows.eq(0)]
                 for by, field in ((by_row, insn[f"{name}_out"]), (by_column, insn[f"{name}_in"])):
                     m.d.sync += by.eq(_within(field, bits))
             m.d.comb += first.offsets[name].eq(offset)
-
-    def _counters(self, m: Module, insn, load: Value, advance: Value, first) -> tuple[Signal, Signal]:
-        """Counters of the three loops; returns whether the micro-op is the last one, and the trip around them.
-
-        That is found one cycle ahead, so that no comparison is in the way of what begins then.
-        """
-        uop_bits = address_bits(self.cfg, Mem.TUOP)
-        begin, before, at = (Signal(uop_bits, name=name) for name in ("uop_begin", "uop_before_last", "uop_at"))
-        trips, inner, outer = (Signal(ITER_BITS, name=name) for name in ("trips", "inner_left", "outer_left"))
-        uop_last, inner_last, outer_last = Signal(), Signal(), Signal()
-        one_uop, one_trip = Signal(), Signal()
-        m.d.comb += [
-            first.last.eq(first.bubble | (uop_last & inner_last & outer_last)),
-            self.uop.en.eq(advance),
-            self.uop.addr.eq(at),
-        ]
-        with m.If(advance):
-            m.d.sync += [at.eq(Mux(uop_last, begin, at + 1)), uop_last.eq(Mux(uop_last, one_uop, at == before))]
-            with m.If(uop_last):
-                m.d.sync += inner.eq(Mux(inner_last, trips, inner - 1))
-                m.d.sync += inner_last.eq(Mux(inner_last, one_trip, inner == 2))
-                with m.If(inner_last):
-                    m.d.sync += [outer.eq(outer - 1), outer_last.eq(outer == 2)]
-        with m.If(load):
-            m.d.sync += [begin.eq(insn.uop_bgn), before.eq(insn.uop_end - 2), at.eq(insn.uop_bgn)]
-            m.d.sync += [flag.eq(insn.uop_bgn + 1 == insn.uop_end) for flag in (one_uop, uop_last)]
-            m.d.sync += [count.eq(insn.iter_in) for count in (trips, inner)]
-            m.d.sync += [flag.eq(insn.iter_in == 1) for flag in (one_trip, inner_last)]
-            m.d.sync += [outer.eq(insn.iter_out), outer_last.eq(insn.iter_out == 1)]
-        return uop_last, inner_last
 
     def _issue(self, m: Module, reading: Value, read, step: Value) -> None:
         """The output, from the micro-op that was read; without a bank where an index is beyond what it counts."""

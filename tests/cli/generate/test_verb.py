@@ -88,12 +88,14 @@ def test_a_program_writes_the_same_as_its_checkpoint(tilewright, small, tmp_path
         (["--seed", -1], 2, "-1 is not in the range"),
         (["--seed", 0], 2, "--seed 0 fixes choices at random; give --temperature, too"),
         (["--temperature", 0], 9, "temperature 0.0: must be a finite number above 0"),
+        (["--compare"], 5, "tiny: its program takes a token at a time"),
         (["--on", "nothing"], 5, "nothing"),
     ],
 )
 def test_mistakes_are_one_line(tilewright, small, options, status, text):
     done = tilewright(*small, *options)
     assert text in done.err and done.err.count("\n") == 1 and len(done.err) < 330 and done.status == status
+    assert not done.out  # it is refused before the text
 
 
 def test_other_programs_are_refused(tilewright, small, tmp_path):

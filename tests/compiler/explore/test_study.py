@@ -1,5 +1,6 @@
 """compiler/explore/study.py with figures made in the test: asked once, kept, gone on with, the front."""
 
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 
 import optuna
@@ -112,6 +113,24 @@ def test_a_study_keeps_its_objectives(explorer, measured):
 def test_no_database(network, url):
     with pytest.raises(FileError, match="cannot be used .* give another, as sqlite:///study.db"):
         Explorer(Question((network,), SPACE), url, "x")
+
+
+DAMAGE = {
+    "a distribution": "UPDATE trial_params SET distribution_json = '{}'",
+    "a value": "UPDATE trial_user_attributes SET value_json = '{'",
+    "a date": "UPDATE trials SET datetime_start = '2026-99-99 00:00:00'",
+    "objectives": "UPDATE study_user_attributes SET value_json = 'latency'",
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_study_is_named(explorer, measured, tmp_path, kind):
+    explorer().explore(2)
+    with sqlite3.connect(tmp_path / "study.db") as base:
+        base.execute(DAMAGE[kind])
+    base.close()
+    with pytest.raises(FileError, match="study.db: cannot be used .* give another, as sqlite:///study.db"):
+        explorer().explore(3)
 
 
 def test_names_tell_questions_apart(network, tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 
 from tilewright.compiler import reference
 from tilewright.compiler.graph import Dequantize, Graph, Requantize, Tensor
-from tilewright.compiler.graph.compare import compare
+from tilewright.compiler.graph.compare import Saturation, compare
 
 X, A, B, C = Tensor("x", (2, 3)), Tensor("a", (2, 3), scale=2.0), Tensor("b", (2, 3)), Tensor("c", (2, 3), "float32")
 GRAPH = Graph("g", (X,), (C,), (Requantize("one", (X,), A), Requantize("two", (A,), B), Dequantize("three", (B,), C)))
@@ -36,3 +36,13 @@ def test_zeros_of_different_signs_differ():
 def test_operators_whose_outputs_are_not_there_are_left_out():
     values = reference.trace(GRAPH, INPUTS)
     assert compare(GRAPH, INPUTS, {"c": values["c"]}).operators == 1
+
+
+def test_values_at_the_ends_of_int8_are_counted():
+    """a holds x / 2 of zero point 0, b of -128: its least value is a zero."""
+    x, y = Tensor("x", (6,), scale=1.0), Tensor("y", (6,), scale=0.5)
+    z = Tensor("z", (6,), scale=1.0, zero_point=-128)
+    graph = Graph("g", (x,), (z,), (Requantize("one", (x,), y), Requantize("two", (y,), z)))
+    inputs = {"x": np.array([-128, -65, -64, 0, 64, 3], np.int8)}
+    found = compare(graph, inputs, reference.trace(graph, inputs)).saturation
+    assert found == (Saturation("one", 6, 3, 1), Saturation("two", 6, 0, 0)) and found[0].share == 4 / 6

@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler.graph.operators import ADD_SHIFT
-from tilewright.compiler.graph.ranges import problem, reach_of
+from tilewright.compiler.graph.ranges import headroom, problem, reach_of
 from tilewright.hw import rounding
 from tilewright.runtime import operators
 from tilewright.runtime.kernels import roots
@@ -163,3 +163,19 @@ def test_operators_without_accumulators():
     x = tensor("x", 1, 4)
     assert reach_of(g.Reshape("r", (x,), tensor("y", 4, 1))) is None
     assert problem(g.Reshape("r", (x,), tensor("y", 4, 1))) == ""
+
+
+@pytest.mark.parametrize(
+    "features, bias, bits", [(1, 0, 17), (1, -200, 16), (65536, 0, 1), (131071, 0, 0), (2, BIG, -1)]
+)
+def test_headroom(features, bias, bits):
+    """Weights of 127 on inputs up to 127 or down to -128, by hand: 128 * 127 = 16,256 < 2**14."""
+    op = dense(np.full((1, features), 127), bias)
+    low, high = -128 * 127 * features + bias, 127 * 127 * features + bias
+    fits = [h for h in range(32) if -(2**31) <= low << h and high << h < 2**31]
+    assert headroom(op) == (max(fits) if fits else -1) == bits
+    assert bool(problem(op)) == (bits < 0)
+
+
+def test_no_accumulators_have_no_headroom():
+    assert headroom(g.Reshape("r", (tensor("x", 4),), tensor("y", 2, 2))) is None

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph.operators import Tensor
-from tilewright.compiler.graph.tables import absolute, hard_swish, leaky_relu, nearest_even, negative, round_away, table
+from tilewright.compiler.graph.tables import (
+    absolute,
+    hard_swish,
+    inverse_square_root,
+    leaky_relu,
+    nearest_even,
+    negative,
+    round_away,
+    table,
+)
 from tilewright.hw.errors import InputError
 
 REAL = {"logistic": lambda x: 1 / (1 + math.exp(-x)), "tanh": math.tanh}
@@ -48,6 +57,16 @@ def test_functions_without_a_fixed_output(function):
     found = table(function, x, y)
     real = [OTHERS[function](0.03 * (q + 20)) for q in range(-128, 128)]
     assert nearest(found, real, y, 0.501)
+
+
+def test_an_inverse_root_has_twenty_bits_behind_the_point():
+    x, y = Tensor("x", (1,), scale=0.03, zero_point=-20), Tensor("y", (1,), scale=0.021, zero_point=-60)
+    real = [OTHERS["rsqrt"](0.03 * (q + 20)) for q in range(-128, 128)]
+    assert nearest(inverse_square_root(x, y), real, y, 0.501)
+    x, y = Tensor("x", (1,), scale=0.0323105230, zero_point=-128), Tensor("y", (1,), scale=0.00349807087)
+    steps = 1 / math.sqrt(0.0323105230 * 223) / 0.00349807087
+    assert 0 < 106.5 - steps < 0.001  # where the last bits decide
+    assert (table("rsqrt", x, y)[223], inverse_square_root(x, y)[223]) == (106, 107)
 
 
 def test_hard_swish_is_near_the_real_function():

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 
@@ -19,6 +20,16 @@ def norm(n, x):
     root = n.function("RSQRT", n.binary("ADD", variance, n.reals([1e-5])))
     y = n.binary("MUL", n.binary("MUL", n.binary("SUB", x, mean), root), ones)
     return n.binary("ADD", y, n.bias(features))
+
+
+def scaled_norm(n, x):
+    """The same in other parts, as Keras has them: the inverse root times the gains is a factor per element."""
+    (_, rows, features), gains = n.shape(x), n.reals(1 + 0.1 * n.rng.normal(size=n.shape(x)[2]))
+    mean = n.op("MEAN", [x, n.numbers(2)], (1, rows, 1), keepDims=True)
+    squares = n.op("SQUARED_DIFFERENCE", [x, mean], (1, rows, features))
+    variance = n.op("MEAN", [squares, n.numbers(2)], (1, rows, 1), keepDims=True)
+    factor = n.binary("MUL", n.function("RSQRT", n.binary("ADD", variance, n.reals([1e-5]))), gains)
+    return n.binary("ADD", n.binary("MUL", x, factor), n.binary("SUB", n.bias(features), n.binary("MUL", mean, factor)))
 
 
 def heads(n, x, count):
@@ -58,13 +69,14 @@ class Encoder:
     act: Callable = gelu
     layers: int = 1
     turned: bool = False
+    norm: Callable = norm
 
     def path(self, n, **options):
         """The path of the quantised network."""
         x = n.input(1, self.rows, self.features)
         for _ in range(self.layers):
-            x = n.binary("ADD", x, attention(n, norm(n, x), self.heads, self.turned))
-            h = self.act(n, n.dense(norm(n, x), 2 * self.features))
+            x = n.binary("ADD", x, attention(n, self.norm(n, x), self.heads, self.turned))
+            h = self.act(n, n.dense(self.norm(n, x), 2 * self.features))
             x = n.binary("ADD", x, n.dense(h, self.features))
         n.output(x)
         return n.quantise(**options)
@@ -74,6 +86,7 @@ CASES = {
     "small": Encoder(16, 32, 2),
     "small, silu, narrow heads": Encoder(16, 32, 4, silu),
     "turned keys": Encoder(20, 48, 3, turned=True),
+    "other norms": Encoder(16, 32, 2, norm=scaled_norm),
     "two layers": Encoder(16, 32, 2, silu, 2),
     "long": Encoder(128, 128, 4),
     "wide": Encoder(16, 256, 4),
@@ -116,3 +129,15 @@ def test_large_encoders(name, network, samples, golden, litert, assert_equal, on
     assert_equal(golden(path, given, "single"), litert(path, given))
     shares = on_device(path, given, "pynq_z1_plus", "single")
     assert (shares.launches, shares.macs, shares.host) == (1, 1.0, set())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30))  # which also is in the test's name
+def test_random_encoders(seed, network, samples, golden, litert, assert_equal):
+    n = network()
+    n.rng = np.random.default_rng(seed)
+    rows, (features, heads) = (16, 20, 40)[seed // 3 % 3], ((32, 2), (48, 3), (64, 4))[seed % 3]
+    made = Encoder(rows, features, heads, (gelu, silu)[seed % 2], norm=(norm, scaled_norm)[seed // 2 % 2])
+    path = made.path(n, per_channel_dense=bool(seed % 5))
+    given = samples(path)
+    assert_equal(golden(path, given, "single"), litert(path, given))

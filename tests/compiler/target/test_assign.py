@@ -51,6 +51,15 @@ def test_transfers_decide():
     assert modules(alone) == ["host"] * 3  # saves 2, costs 3
 
 
+def test_outputs_may_cost_another_time():
+    class Near(Unit):
+        def output_seconds(self, t):
+            return 0.25
+
+    (choice,) = Assignment(chain(g.Add), Target("t", (Near("a", 1.5, Add=8), HOST))).choices
+    assert choice.seconds == {"a": 9.75, "host": 10.0}
+
+
 def test_times_and_runners_up_include_transfers():
     (choice,) = Assignment(chain(g.Add), Target("t", (Unit("a", 0.5, Add=8), HOST))).choices
     assert choice.seconds == {"a": 9.0, "host": 10.0}

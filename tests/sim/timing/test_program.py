@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import ProgramError, UnsupportedError
+from tilewright.hw.errors import ExecutionError, UnsupportedError
 from tilewright.hw.isa import Isa, Mem, Op
 from tilewright.sim.timing.issues import PLACE
 from tilewright.sim.timing.program import Write, columns
@@ -69,7 +69,7 @@ def test_skipped_work_takes_no_time(what):
 
 
 def test_a_program_without_an_end():
-    with pytest.raises(ProgramError, match="no FINISH"):
+    with pytest.raises(ExecutionError, match="no FINISH"):
         columns(PYNQ, np.zeros((1, 2), np.uint64), no_uops)
 
 

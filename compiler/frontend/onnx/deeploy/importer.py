@@ -47,9 +47,11 @@ class DeeployImporter(Tensors):
         args = [self.value(t) for t in node.inputs]
         found: list[Value] = [Broken(()) for _ in node.outputs]
         with self.noting(node):
+            if node.domain:
+                raise Problem(node, f"of domain {node.domain!r} is not supported")
+            if node.op not in OPERATORS:
+                raise Problem(node, "is not supported beside Deeploy's operators")
             if not any(isinstance(arg, Broken) for arg in args):
-                if node.domain or node.op not in OPERATORS:
-                    raise Problem(node, "is not supported beside Deeploy's operators")
                 found = OPERATORS[node.op](self, node, args)
         self.values |= dict(zip(node.outputs, found))
 

@@ -86,14 +86,14 @@ def macs(graph):
 
 @pytest.mark.parametrize(
     ("tokens", "earlier", "heads"),
-    [(1, 1, 16), (1, 2, 16), (1, 8, 16), (1, 17, 16), (1, 256, 16), (1, 8, 32), (2, 0, 16), (16, 0, 16)],
+    [(1, 1, 16), (1, 2, 16), (1, 8, 16), (1, 17, 16), (1, 256, 16), (1, 8, 32), (2, 0, 16), (16, 0, 16), (40, 0, 16)],
 )
 def test_all_products_are_on_the_device(tokens, earlier, heads):
     graph = Layer(tokens, earlier, heads).graph()
     assert sum(step.macs for step in exact(graph)) == macs(graph)
 
 
-@pytest.mark.parametrize("earlier", [8, 64])
+@pytest.mark.parametrize("earlier", [8, 64, 256])
 def test_a_token_is_one_launch(earlier):
     assert len(exact(Layer(1, earlier).graph())) == 1
 

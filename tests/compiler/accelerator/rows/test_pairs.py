@@ -39,6 +39,23 @@ def test_the_values_may_come_first(exact, kind, scales):
     exact(pair(kind, (1, 48, 1, 64), scales, first=False))
 
 
+def with_constant(kind, first):
+    """The operator on values of pixels and a constant of channels."""
+    data = np.random.default_rng(2).integers(-128, 128, (1, 40, 1, 1)).astype(np.int8)
+    x = Tensor("x", data.shape, scale=0.02, zero_point=5, data=data)
+    y = Tensor("y", (2, 1, 1, 20), scale=0.1, zero_point=-7)
+    return kind("op", (x, y) if first else (y, x), Tensor("z", (2, 40, 1, 20), scale=0.09, zero_point=-20))
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("kind", [Add, Mul, Sub])
+def test_the_image_may_be_constant(exact, kind, first):
+    if kind is Sub and not first:
+        assert values_of(with_constant(kind, first), CFG) is None
+    else:
+        exact(with_constant(kind, first))
+
+
 @pytest.mark.parametrize("scales", SCALES)
 def test_the_form_of_a_square_is_its_definition(scales):
     op = pair(SquaredDifference, (1, 16, 1, 16), scales)

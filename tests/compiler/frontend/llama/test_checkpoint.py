@@ -53,6 +53,7 @@ DAMAGED = [
     ),
     (lambda content: content + b"\0", "the file is damaged"),
     (lambda content: content[:-4] + NAN, "its weights 'sines' hold values that are not finite"),
+    (lambda content: struct.pack("<2I", 0x616B3432, 1) + content, "a checkpoint of a later version of llama2.c; "),
     (changed(0, 0), "width = 0, must be 1 to 16777215 in llama2.c's version 0"),
     (changed(6, -5), "context = -5, must be"),
     (changed(5, 1), "words = 1, must be 2 to"),

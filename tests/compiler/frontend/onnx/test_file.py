@@ -84,3 +84,29 @@ def test_names_that_are_no_text(qdq, text):
     path.write_bytes(m.proto().SerializeToString().replace(text, b"\xff" + text[1:]))
     with pytest.raises(FileError, match=r"damaged \(name b'.xff.* is no UTF-8\)"):
         import_onnx(path)
+
+
+@pytest.mark.parametrize("change", [{"data_type": 70}, {"dims": [1, 3, 3]}])
+def test_constants_that_are_none(qdq, change):
+    """onnx's checker lets both pass: a type that does not exist, and data for another shape."""
+    m = small(qdq)
+    model = m.proto()
+    tensor = max(model.graph.initializer, key=lambda t: len(t.raw_data))
+    for name, value in change.items():
+        if name == "dims":
+            tensor.dims[:] = value
+        else:
+            setattr(tensor, name, value)
+    (m.folder / "changed.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(FileError, match="damaged"):
+        import_onnx(m.folder / "changed.onnx")
+
+
+@pytest.mark.parametrize("where", ["input", "output"])
+def test_types_that_do_not_exist(qdq, where):
+    m = small(qdq)
+    model = m.proto()
+    getattr(model.graph, where)[0].type.tensor_type.elem_type = 111
+    (m.folder / "changed.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(FileError, match="damaged"):
+        import_onnx(m.folder / "changed.onnx")

@@ -120,6 +120,14 @@ def test_operators_of_onnx_that_the_dialect_has_not(net):
     assert "Sigmoid 'Sigmoid_1' is not supported beside Deeploy's operators" in refused(net, lambda model: None)
 
 
+def test_foreign_operators_are_counted_behind_others_too(net):
+    x = net.shift(net.input(1, 4))
+    net.output(net.node("Sigmoid", net.node("Sigmoid", net.node("iGELU", x, b=-98, one=9000, domain="org.foreign"))))
+    found = refused(net, lambda model: model.opset_import.add(domain="org.foreign", version=1))
+    assert "/changed.onnx: 3 unsupported operators: iGELU 'iGELU_1' of domain 'org.foreign' is not supported; " in found
+    assert "Sigmoid 'Sigmoid_2' (and 1 more) is not supported beside Deeploy's operators" in found
+
+
 def test_damaged_files(net):
     net.output(net.shift(net.node("MatMul", net.input(1, 4), net.const(net.int8(4, 5)))))
 

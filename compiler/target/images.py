@@ -1,0 +1,93 @@
+"""The graph of a network for several images at once: the first dimension of every tensor is as many times larger."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from ...hw.errors import InputError, UnsupportedError
+from ...runtime.executable import Executable
+from .. import graph as g
+
+# Operators that compute every image from itself alone, where they leave the first dimension as it is.
+_ROWS = (g.Quantize, g.QuantizeImage, g.Dequantize, g.Requantize, g.Recode, g.Lookup, g.QDense, g.Reshape)
+_IMAGES = (g.QConv2d, g.QConvTranspose2d, g.Pool, g.ResizeBilinear)
+_PAIRS = (g.Binary, g.Pairwise)
+_ALONG = (g.Softmax, g.Concat, g.Mean, g.ReduceMax, g.ArgMax, g.L2Normalization)
+T = TypeVar("T", bound=Mapping[str, np.ndarray])
+
+
+def of_images(graph: g.Graph, count: int) -> g.Graph:
+    """The graph of `count` inputs of `graph`, one behind the other in the first dimension of every tensor.
+
+    Raises `InputError` for a count below 1, `UnsupportedError` for a network with state, or with operators that do
+    more with the first dimension than keep it, all of which it names.
+    """
+    if count < 1:
+        raise InputError(f"batch {count}: must be at least 1")
+    if count == 1:
+        return graph
+    if graph.states:
+        raise UnsupportedError(f"network {graph.name!r}: keeps values from one input to the next; use batch 1")
+    mixed = [f"{type(op).__name__} {op.name!r}" for op in graph.ops if not _apart(op)]
+    if mixed:
+        raise UnsupportedError(f"network {graph.name!r}: batch {count}: {', '.join(mixed)} may mix images; use batch 1")
+    larger: dict[str, g.Tensor] = {}
+
+    def taken(t: g.Tensor) -> g.Tensor:
+        if t.data is not None:
+            return t
+        return larger.setdefault(t.name, replace(t, shape=(count * t.shape[0], *t.shape[1:])))
+
+    ops = tuple(replace(op, inputs=tuple(map(taken, op.inputs)), output=taken(op.output)) for op in graph.ops)
+    return replace(graph, inputs=tuple(map(taken, graph.inputs)), outputs=tuple(map(taken, graph.outputs)), ops=ops)
+
+
+def _apart(op: g.Operator) -> bool:
+    """Whether `op` computes the images of a batch from each alone."""
+    shapes = [t.shape for t in op.inputs if t.data is None]
+    first = op.output.shape[0]
+    if any(len(shape) < 2 or shape[0] != first for shape in (*shapes, op.output.shape)):
+        return False
+    if isinstance(op, _PAIRS):  # what broadcasts must not meet the first dimension
+        constants = [t.shape for t in op.inputs if t.data is not None]
+        alike = all(len(shape) == len(op.output.shape) for shape in shapes)
+        return alike and all(len(shape) < len(op.output.shape) or shape[0] == 1 for shape in constants)
+    if isinstance(op, _ALONG):
+        axes = op.axes if isinstance(op, (g.Mean, g.ReduceMax)) else (op.axis,)
+        return 0 not in axes and len(shapes) == len(op.inputs)
+    if isinstance(op, g.Transpose):
+        return op.axes[0] == 0
+    if isinstance(op, g.Pad):
+        return op.pads[0] == (0, 0)
+    return isinstance(op, (*_ROWS, *_IMAGES))
+
+
+def of_one(executable: Executable, count: int) -> Executable:
+    """`executable`, a program of `count` images, with inputs and outputs of one: to read files by, not to run."""
+    one = copy.copy(executable)
+    ends = {t.name for t in (*executable.inputs, *executable.outputs)}
+    one.tensors = {
+        name: replace(t, shape=(t.shape[0] // count, *t.shape[1:])) if name in ends else t
+        for name, t in executable.tensors.items()
+    }
+    one.entries = [[one.tensors[t.name] for t in entry] for entry in executable.entries]
+    return one
+
+
+def together(samples: Sequence[T], count: int) -> list[dict[str, np.ndarray]]:
+    """Inputs of `of_images` from those of single images, `count` at a time; the last image fills up the last ones."""
+    groups = [list(samples[k : k + count]) for k in range(0, len(samples), count)]
+    if groups:
+        groups[-1] += groups[-1][-1:] * (count - len(groups[-1]))
+    return [{name: np.concatenate([one[name] for one in group]) for name in group[0]} for group in groups]
+
+
+def apart(results: Sequence[T], count: int, images: int) -> list[dict[str, np.ndarray]]:
+    """Outputs of each of `images` images, the inverse of `together`."""
+    found = [{name: np.split(value, count)[k] for name, value in one.items()} for one in results for k in range(count)]
+    return found[:images]

@@ -1,0 +1,1 @@
+"""Proofs of programs: order, conflicts, memory, certificates; runtime/verify.py puts them together."""

@@ -1,0 +1,131 @@
+"""What the instructions of a program touch: sets of cells of each memory, and the events that are conflicts or not.
+
+Few sets differ, as programs repeat their loops. The cells of a memory that the same sets contain are one class; an
+event is an access of an instruction to a class, so programs have few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+MOST_EVENTS = 1 << 22  # that are made at a time, a few hundred bytes each
+
+Cells = slice | np.ndarray
+
+
+class Use(NamedTuple):
+    """Access number `place` of instructions of a `kind`: the number of a set of cells, read or written.
+
+    `updates`: it is read before it is written.
+    """
+
+    kind: int
+    place: int
+    cells: int
+    write: bool
+    updates: bool = False
+
+
+@dataclass
+class Sets:
+    """The sets of cells of a memory of `size` cells, each once."""
+
+    size: int
+    cells: list[Cells] = field(default_factory=list)
+    _known: dict[object, int] = field(default_factory=dict)
+
+    def number(self, cells: Cells) -> int:
+        """The number of this set."""
+        key = (cells.start, cells.stop) if isinstance(cells, slice) else cells.tobytes()
+        found = self._known.setdefault(key, len(self.cells))
+        if found == len(self.cells):
+            self.cells.append(cells)
+        return found
+
+    def classes(self) -> tuple[list[np.ndarray], np.ndarray]:
+        """(the classes of each set, ascending; the class of each cell, 0 for cells in no set)."""
+        label, following = np.zeros(self.size, np.int64), 1
+        for cells in self.cells:
+            old, new = _distinct(label[cells])
+            label[cells] = following + new
+            following += len(old)
+        _, of_cell = np.unique(np.append(0, label), return_inverse=True)
+        of_cell = of_cell.reshape(-1)[1:]
+        return [np.flatnonzero(np.bincount(of_cell[cells])) for cells in self.cells], of_cell
+
+
+def _distinct(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """As np.unique with `return_inverse`, at once where all are equal."""
+    if len(labels) and (labels == labels[0]).all():
+        return labels[:1], np.zeros(1, np.int64)
+    old, new = np.unique(labels, return_inverse=True)
+    return old, new.reshape(-1)
+
+
+class Events(NamedTuple):
+    """Accesses to classes, in the order of `turn`: the place of the instruction in a topological order.
+
+    `cls` is the class, `use` the place of the access among those of its instruction. Arrays of one length.
+    """
+
+    turn: np.ndarray
+    cls: np.ndarray
+    write: np.ndarray
+    updates: np.ndarray
+    use: np.ndarray
+
+
+@dataclass(frozen=True)
+class Touches:
+    """What instructions do to one memory: the `uses` of `kinds` kinds, ascending, and the `classes` of each set.
+
+    `kind`, (n,), is that of each instruction, in a topological order. `count` classes are there.
+    """
+
+    kind: np.ndarray
+    kinds: int
+    uses: list[Use]
+    classes: list[np.ndarray]
+    count: int
+
+    def events(self) -> Iterator[Events]:
+        """All events, at most `MOST_EVENTS` or those of one class at a time, in the order of instructions."""
+        if not self.uses:
+            return
+        owner, place, cells, write, updates = (np.array(column) for column in zip(*self.uses))
+        sizes = np.array([len(some) for some in self.classes])
+        flat = np.concatenate(self.classes)
+        use, row = repeated_ranges((np.cumsum(sizes) - sizes)[cells], sizes[cells])
+        columns = [flat[row].astype(np.int32), write[use], updates[use], place[use].astype(np.int32)]
+        owner = owner[use]
+        counts = np.bincount(owner, minlength=self.kinds)
+        turn = np.flatnonzero(counts[self.kind])
+        total = int(counts[self.kind[turn]].sum())
+        parts = min(-(-total // MOST_EVENTS), self.count)
+        if parts == 1:
+            yield _expanded(turn, self.kind[turn], counts, columns)
+            return
+        edges = np.linspace(0, self.count, parts + 1).astype(np.int64)
+        for first, end in zip(edges[:-1], edges[1:]):
+            inside = (columns[0] >= first) & (columns[0] < end)
+            counts = np.bincount(owner[inside], minlength=self.kinds)
+            yield _expanded(turn, self.kind[turn], counts, [column[inside] for column in columns])
+
+
+def _expanded(turn: np.ndarray, kind: np.ndarray, counts: np.ndarray, columns: list[np.ndarray]) -> Events:
+    """The events of instructions at `turn`, of these kinds, of which `columns` hold `counts` rows each."""
+    starts = np.cumsum(counts) - counts
+    owner, row = repeated_ranges(starts[kind], counts[kind])
+    cls, write, updates, use = (column[row] for column in columns)
+    return Events(turn.astype(np.int32)[owner], cls, write, updates, use)
+
+
+def repeated_ranges(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(the number of its range, the value) of all values of the ranges `counts` long that begin at `starts`."""
+    before = np.cumsum(counts) - counts
+    owner = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    return owner, np.arange(len(owner)) + np.repeat(starts - before, counts)

@@ -1,0 +1,221 @@
+"""boards/server.py with many clients at once, well-behaved and others; clients, workers and servers that are killed."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import grpc
+import numpy as np
+import pytest
+
+from tests.boards.test_server import ENDLESS, LIMITS, TINY, TOKEN, endless, values
+from tilewright.boards import client as client_module
+from tilewright.boards import messages
+from tilewright.boards.client import Address, Client, RemoteProgram
+from tilewright.boards.limits import Limits
+from tilewright.boards.server import Server
+from tilewright.boards.uploads import chunks
+from tilewright.boards.worker import Offer
+from tilewright.hw.errors import BoardError, FileError, HangError, InputError
+from tilewright.runtime.executable import Executable
+
+SEED = 5
+OWN = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own for each client, as in other processes
+SERVER = f"""
+import sys
+from tilewright.boards.server import Server
+from tilewright.boards.worker import Offer
+from tilewright.hw.config import PRESETS
+server = Server(Offer("model", PRESETS["tiny"], {{"capacity": 1 << 24}}), port=int(sys.argv[1]), token="{TOKEN}")
+server.start()
+print(server.port, flush=True)
+sys.stdin.read()
+"""
+CLIENT = f"""
+import sys
+import numpy as np
+from tilewright.boards.client import Address, RemoteProgram
+from tilewright.runtime.executable import Executable
+program = Executable.load(sys.argv[2])
+print("begin", flush=True)
+while True:
+    with RemoteProgram(program, Address(f"localhost:{{sys.argv[1]}}", "{TOKEN}")) as remote:
+        remote.run({{"x": np.zeros((8, 1, 4), np.int32)}})
+"""
+
+
+@pytest.fixture
+def own_connections(monkeypatch):
+    """Channels of this process share a connection otherwise."""
+    made = grpc.insecure_channel
+    monkeypatch.setattr(
+        client_module.grpc, "insecure_channel", lambda target, options=(): made(target, [*options, *OWN])
+    )
+
+
+def behaves(address, program, k):
+    """Two runs with inputs of its own, and what they must give."""
+    with RemoteProgram(program, address) as remote:
+        for turn in range(2):
+            x = values(1000 * turn + k)
+            np.testing.assert_array_equal(remote.run({"x": x})["y"], 2 * x)
+
+
+def never_ends(address, program, k):
+    with RemoteProgram(endless(), address) as remote, pytest.raises(HangError, match="the time limit of one job"):
+        remote.run(ENDLESS)
+
+
+def sends_garbage(address, program, k):
+    client = Client(address)
+    data = np.random.default_rng(k).bytes(3000)
+    request = messages.make("LoadRequest", program=data).SerializeToString()
+    try:
+        with pytest.raises((FileError, InputError, BoardError)):
+            messages.raise_failure(messages.parse("LoadReply", client.call("Load", request)).failure)
+    finally:
+        client.close()
+
+
+def goes_away(address, program, k):
+    """Its call is under way, or waits, when the connection ends."""
+    with RemoteProgram(program, address) as remote:
+        request = messages.make("RunRequest", digest=remote._digest, inputs=messages.tensors({"x": values(k)}))
+        with grpc.insecure_channel(address.target, OWN) as channel:
+            metadata = (("authorization", f"Bearer {TOKEN}"),)
+            channel.stream_unary(f"/{messages.SERVICE}/Run").future(
+                chunks(request.SerializeToString()), metadata=metadata
+            )
+
+
+@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
+def test_many_clients_at_once(count, double, own_connections):
+    """Seven of ten are served, and none sees the errors of the others; `rest` of the seven ask for what never ends."""
+    rest = {5, count - 5} if count > 100 else {5}
+    kinds = [behaves] * 7 + [sends_garbage, goes_away, sends_garbage]
+    limits = Limits(max_bytes=1 << 20, max_seconds=1, queue=2 * count)
+    server = Server(Offer("model", TINY, {"capacity": 1 << 26}), port=0, token=TOKEN, limits=limits)
+    server.start()
+    program, ended, wrong = Executable.from_launch(double()), [], []
+
+    def client(k):
+        work = never_ends if k in rest else kinds[k % 10]
+        try:
+            work(Address(f"localhost:{server.port}", TOKEN), program, k)
+            ended.append(work.__name__)
+        except BaseException as exc:
+            wrong.append(f"client {k}, {work.__name__}: {exc!r:.300}")
+
+    try:
+        threads = [threading.Thread(target=client, args=(k,)) for k in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        behaves(Address(f"localhost:{server.port}", TOKEN), program, 1)
+    finally:
+        server.stop()
+    assert not wrong, wrong
+    assert ended.count("behaves") == count * 7 // 10 - len(rest)
+    assert ended.count("never_ends") == len(rest)
+
+
+def started(port=0):
+    """(a server in a process of its own, its port)"""
+    running = subprocess.Popen(
+        [sys.executable, "-c", SERVER, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert running.stdout
+    return running, int(running.stdout.readline())
+
+
+def ended(process):
+    """Kill a process, as a user or the system does, and forget it."""
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+
+
+def test_a_server_that_is_killed_and_comes_again(double):
+    """Its clients get a named error at once; the same client is served by the next one at this address."""
+    server, port = started()
+    with RemoteProgram(Executable.from_launch(double()), Address(f"localhost:{port}", TOKEN)) as remote:
+        np.testing.assert_array_equal(remote.run({"x": values(1)})["y"], 2 * values(1))
+        ended(server)
+        with pytest.raises(BoardError):
+            remote.run({"x": values(2)})
+        again, same = started(port)
+        assert same == port
+        for _ in range(100):  # gRPC waits before it connects again
+            try:
+                found = remote.run({"x": values(3)})["y"]
+                break
+            except BoardError:
+                time.sleep(0.2)
+        ended(again)
+    np.testing.assert_array_equal(found, 2 * values(3))
+
+
+@pytest.mark.slow
+def test_clients_that_are_killed_at_random_moments(double, tmp_path):
+    """While they connect, load, wait, run, or read; another client's results stay right."""
+    Executable.from_launch(double()).save(tmp_path / "x.tw")
+    server = Server(Offer("model", TINY, {"capacity": 1 << 26}), port=0, token=TOKEN, limits=LIMITS)
+    server.start()
+    rng, address = random.Random(SEED), Address(f"localhost:{server.port}", TOKEN)
+    print(f"seed {SEED}")
+    try:
+        with RemoteProgram(Executable.load(tmp_path / "x.tw"), address) as remote:
+            for k in range(12):
+                command = [sys.executable, "-c", CLIENT, str(server.port), str(tmp_path / "x.tw")]
+                client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+                assert client.stdout and client.stdout.readline() == "begin\n"
+                time.sleep(rng.uniform(0, 0.15))
+                ended(client)
+                np.testing.assert_array_equal(remote.run({"x": values(k)})["y"], 2 * values(k))
+        waiting = time.monotonic() + 30
+        while server._waiting and time.monotonic() < waiting:
+            time.sleep(0.05)
+        assert server._waiting == 0
+    finally:
+        server.stop()
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_at_random_moments(double):
+    """Each call gives the right result, or says that the process ended; the next one is served."""
+    server = Server(Offer("model", TINY, {"capacity": 1 << 26}), port=0, token=TOKEN, limits=LIMITS)
+    server.start()
+    rng, served, lost = random.Random(SEED), 0, 0
+    print(f"seed {SEED}")
+    try:
+        with RemoteProgram(Executable.from_launch(double()), Address(f"localhost:{server.port}", TOKEN)) as remote:
+            for k in range(12):
+                process = server._worker._process
+                timer = threading.Timer(rng.uniform(0, 0.02), process.kill)
+                timer.start()
+                while process.is_alive():
+                    try:
+                        np.testing.assert_array_equal(remote.run({"x": values(k)})["y"], 2 * values(k))
+                        served += 1
+                    except BoardError as exc:
+                        assert "the process ended" in str(exc)
+                        lost += 1
+                timer.join()
+                for _ in range(2):  # one that met the end, at most
+                    try:
+                        np.testing.assert_array_equal(remote.run({"x": values(k)})["y"], 2 * values(k))
+                        break
+                    except BoardError as exc:
+                        assert "the process ended" in str(exc)
+                else:
+                    pytest.fail("two calls after one end were lost")
+        assert served
+    finally:
+        server.stop()

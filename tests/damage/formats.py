@@ -1,0 +1,355 @@
+"""Every kind of file that is read: small whole samples of it, how one is damaged, and what reads it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.damage import changes
+from tests.fuzz_tw import MOST, damaged, outcome
+
+ROOT = Path(__file__).parents[2]
+REFUSED = "damaged copy"  # what a cache answers that makes the result again instead of an error
+_NETWORKS = ROOT / "tests" / "data" / "networks"
+_LAYER = {"conv1": {"gemm": (0, 2), "ternary": (1, 3)}, "fc": {"gemm": (0,)}}
+_VTA = {"LOG_INP_WIDTH": 3, "LOG_WGT_WIDTH": 3, "LOG_ACC_WIDTH": 5, "LOG_BLOCK": 4, "LOG_BATCH": 0}
+_VTA |= {f"LOG_{name}_BUFF_SIZE": log for name, log in (("UOP", 15), ("INP", 15), ("WGT", 18), ("ACC", 17))}
+_SEARCHED = '{"block": [2, 4], "acc_bytes": [1024, 2048], "base": "tiny", "dram": {"latency": 30}}'
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """A kind of file: `make` gives whole ones, `damage` a copy by seed, `read` uses a path.
+
+    `read` returns None for a file that it takes, or words for one that it passes over; errors are what it raises.
+    """
+
+    suffix: str
+    make: Callable[[], Sequence[bytes]]
+    read: Callable[[Path], str | None]
+    damage: Callable[[bytes, int], bytes] = changes.damage_bytes
+
+
+def _saved(write: Callable[[Path], Any], suffix: str) -> bytes:
+    """What `write` leaves in the file that it is given."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"sample{suffix}")
+        write(path)
+        return path.read_bytes()
+
+
+def _tflite() -> list[bytes]:
+    """Two networks of TFLite's converter, and random ones of every operator that the tests' maker has."""
+    from tests.compiler.conftest import RandomNetwork
+
+    with tempfile.TemporaryDirectory() as folder:
+        made = [RandomNetwork(Path(folder), seed).save().read_bytes() for seed in range(4)]
+    return [(_NETWORKS / f"{name}.tflite").read_bytes() for name in ("classifier", "images")] + made
+
+
+def _onnx() -> list[bytes]:
+    """The digits' network, a convolution and dense layers that quantised values run through, and one of integers."""
+    from tests.compiler.conftest import QdqModel
+    from tests.compiler.frontend.onnx.deeploy.conftest import Dialect
+
+    with tempfile.TemporaryDirectory() as folder:
+        m = QdqModel(Path(folder))
+        x = m.quantise(m.input("x", [1, 3, 8, 8]))
+        w, scale = m.weights(4, 3, 3, 3)
+        x = m.quantise(m.node("Relu", m.node("Conv", x, w, m.bias(scale), pads=[1, 1, 1, 1])))
+        x = m.quantise(m.node("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2]))
+        x = m.quantise(m.node("Add", x, m.quantise(m.node("Sigmoid", x), 1 / 256, -128)))
+        m.output(m.quantise(m.node("GlobalAveragePool", x)))
+        small, dense = (
+            m.save("a.onnx").read_bytes(),
+            QdqModel(Path(folder)).dense(bias=np.int32([1, 2, 3]), bias_scale=0.025),
+        )
+        whole = Dialect(Path(folder))
+        weights = whole.const(whole.rng.integers(-9, 9, (4, 6)))
+        whole.output(whole.shift(whole.node("MatMul", whole.shift(whole.input(1, 4)), weights)))
+        files = [dense.read_bytes(), whole.save().read_bytes()]
+    return [(ROOT / "examples" / "digits" / "digits.onnx").read_bytes(), small, *files]
+
+
+def _network(path: Path) -> None:
+    from tilewright.compiler.frontend import import_model
+
+    import_model(path)
+
+
+def _tw() -> list[bytes]:
+    from tests import test_fuzz_tw
+
+    return [test_fuzz_tw.two_launches().to_bytes(), test_fuzz_tw.every_operator().to_bytes()]
+
+
+def _program(path: Path) -> str | None:
+    found = outcome(path.read_bytes())  # loads, verifies and runs
+    return None if found == "ran" else found
+
+
+def _compiled(path: Path) -> str | None:
+    from tilewright.compiler import cache
+
+    return REFUSED if cache.read(path) is None else None
+
+
+def _cases() -> list[bytes]:
+    return [(ROOT / "tests" / "data" / "programs" / f"{name}.npz").read_bytes() for name in ("tiny_3", "narrow_6")]
+
+
+def _case(path: Path) -> None:
+    from tilewright.sim.replay import replay_case
+
+    replay_case(path)
+
+
+def _inputs(path: Path) -> None:
+    from tilewright.runtime.files import read_npz
+
+    read_npz(path, MOST)
+
+
+def _llama() -> list[bytes]:
+    from tests.compiler.frontend.llama.conftest import llama_bytes
+
+    return [llama_bytes(), llama_bytes(own_classifier=True, layers=1)]
+
+
+def _integers() -> list[bytes]:
+    from tilewright.compiler.frontend.llama.checkpoint import read_checkpoint
+    from tilewright.compiler.frontend.llama.quantise import calibrate, quantised
+
+    def write(path: Path) -> None:
+        whole = path.with_name("small.bin")
+        whole.write_bytes(_llama()[0])
+        model = read_checkpoint(whole)
+        quantised(model, calibrate(model)).save(path)
+
+    return [_saved(write, ".npz")]
+
+
+def _pieces() -> list[bytes]:
+    from tests.runtime.language.test_tokenizer import tokenizer_bytes
+
+    return [tokenizer_bytes()]
+
+
+def _tokenizer(path: Path) -> None:
+    from tests.runtime.language.test_tokenizer import PIECES
+    from tilewright.hw.errors import InputError
+    from tilewright.runtime.language.tokenizer import Tokenizer
+
+    found = Tokenizer(path, len(PIECES))
+    with contextlib.suppress(InputError):  # of words that the damaged pieces do not spell
+        found.decode(found.encode("abab é"))
+
+
+def _configs() -> list[bytes]:
+    import json
+
+    from tilewright.hw.config import PRESETS
+
+    presets = [PRESETS[name].to_dict() for name in ("tiny", "pynq_z1_plus", "pynq_z1_two")]
+    return [json.dumps(fields).encode() for fields in (*presets, _VTA)]
+
+
+def _config(path: Path) -> None:
+    from tilewright.hw.config import load_config
+
+    load_config(str(path))
+
+
+def _vta_string(path: Path) -> None:
+    from tilewright.hw.config import load_config
+
+    load_config(path.read_bytes().decode(errors="replace"))
+
+
+def _memories() -> list[bytes]:
+    import json
+
+    from tilewright.sim.dram import PRESETS
+
+    return [json.dumps(dataclasses.asdict(PRESETS["zynq_hp4"])).encode()]
+
+
+def _memory(path: Path) -> None:
+    from tilewright.sim.dram import load_dram
+
+    load_dram(str(path))
+
+
+def _mappings() -> list[bytes]:
+    from tilewright.compiler.mapping import ChannelMapping, write_mapping
+
+    return [_saved(partial(write_mapping, ChannelMapping(_LAYER)), ".json")]
+
+
+def _mapping(path: Path) -> None:
+    from tilewright.compiler.mapping import read_mapping
+
+    read_mapping(path)
+
+
+def _reports() -> list[bytes]:
+    from tests.cli.page.conftest import PROGRAM
+    from tilewright.cli.page import report
+
+    def write(path: Path) -> None:
+        source = path.with_suffix(".py")
+        source.write_text(PROGRAM)
+        report(f"{source}:tiles", "tiny").save(path)
+
+    return [_saved(write, ".json")]
+
+
+def _report(path: Path) -> None:
+    from tilewright.cli.page.difference import between, read
+
+    found = read(path)
+    between(found, found, str(path))
+
+
+def _tiles() -> list[bytes]:
+    from tests.compiler.tune.test_known import HISTORY
+    from tilewright.compiler.jobs import Store
+    from tilewright.hw.config import PRESETS
+
+    def write(path: Path) -> None:
+        with Store(path) as store:
+            for k, each in enumerate(HISTORY):
+                store.put(str(k), {"value": each, "error": ""}, f"tile {PRESETS['tiny'].fingerprint:016x}/layer")
+            store.put("network n", {"tiles": {"layer": HISTORY[0]["decisions"]}})
+
+    return [_saved(write, ".db")]
+
+
+def _known(path: Path) -> None:
+    from tilewright.compiler.tune.known import known_tiles
+    from tilewright.hw.config import PRESETS
+
+    known_tiles(path, PRESETS["tiny"])
+    known_tiles(path, PRESETS["tiny"], "n")
+
+
+def _tile() -> list[bytes]:
+    import json
+
+    from tilewright.compiler.tile import Tile
+
+    return [json.dumps(dataclasses.asdict(Tile(ci=6))).encode()]
+
+
+def _cached_tile(path: Path) -> str | None:
+    from tilewright.compiler.tune import search
+
+    return REFUSED if search._read(path) is None else None
+
+
+def _space(path: Path) -> None:
+    from tilewright.compiler.explore.space import default_space, read_space
+    from tilewright.hw.config import PRESETS
+    from tilewright.sim.dram import ZYNQ_HP
+
+    found = read_space(path, PRESETS["tiny"], ZYNQ_HP)
+    assert found.size > 0 and default_space(found.base, found.dram).size > 0
+
+
+def _question() -> Any:
+    from tilewright.compiler.explore.space import Space
+    from tilewright.compiler.explore.study import Question
+    from tilewright.hw.config import PRESETS
+    from tilewright.sim.dram import ZYNQ_HP
+
+    return Question((), Space(PRESETS["tiny"], ZYNQ_HP, {"acc_bytes": (1024, 2048), "ppu_lanes": (3, 4)}))
+
+
+def _studies() -> list[bytes]:
+    """A study of points that are no configurations, which need no networks, and of others with made figures."""
+    from tilewright.compiler.explore import study
+
+    def write(path: Path) -> None:
+        found = study.Explorer(_question(), f"sqlite:///{path}", "one")
+        figures = {"latency_us": 1.0, "bram": 2, "dsp": 3}
+        with contextlib.ExitStack() as stack:
+            before = study.evaluate
+            stack.callback(setattr, study, "evaluate", before)
+            study.evaluate = lambda job: figures
+            found.explore(6)
+
+    return [_saved(write, ".db")]
+
+
+def _study(path: Path) -> None:
+    from tilewright.compiler.explore import study
+
+    study.Explorer(_question(), f"sqlite:///{path}", "one").explore(6)
+
+
+def _delegates() -> list[bytes]:
+    from tilewright.compiler.delegate.delegate import TilewrightDelegate
+
+    def write(path: Path) -> None:
+        TilewrightDelegate(_NETWORKS / "images.tflite", "tiny").save(path)
+
+    return [_saved(write, ".zip")]
+
+
+def _stored(path: Path) -> None:
+    import hashlib
+
+    from tilewright.compiler.delegate import stored
+
+    stored.load(path, hashlib.sha256((_NETWORKS / "images.tflite").read_bytes()).hexdigest())
+
+
+def _records() -> list[bytes]:
+    import hashlib
+    import json
+
+    return [json.dumps({"model.c": hashlib.sha256(b"text").hexdigest()}).encode()]
+
+
+def _record(path: Path) -> None:
+    from tilewright.runtime.c import folder
+
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / "model.c").write_bytes(b"text")
+        (Path(place) / folder.RECORD).write_bytes(path.read_bytes())
+        folder.check_folder(place)
+
+
+def _json(make: Callable[[], Sequence[bytes]], read: Callable[[Path], str | None]) -> Format:
+    return Format(".json", make, read, changes.damage_json)
+
+
+FORMATS = {
+    "network .tflite": Format(".tflite", _tflite, _network),
+    "network .onnx": Format(".onnx", _onnx, _network),
+    "llama2.c .bin": Format(".bin", _llama, _network),
+    "quantised llama .npz": Format(".npz", _integers, _network, changes.damage_npz),
+    "tokenizer .bin": Format(".bin", _pieces, _tokenizer),
+    "program .tw": Format(".tw", _tw, _program, damaged),
+    "cached program .tw": Format(".tw", _tw, _compiled),
+    "delegate's programs": Format(".zip", _delegates, _stored, changes.damage_programs),
+    "case .npz": Format(".npz", _cases, _case, changes.damage_npz),
+    "inputs .npz": Format(".npz", lambda: [(_NETWORKS / "images.npz").read_bytes()], _inputs, changes.damage_npz),
+    "configuration .json": _json(_configs, _config),
+    "VTA's string": Format("", lambda: [b"1x16_i8w8a32_15_15_18_17"], _vta_string, changes.damage_text),
+    "memory .json": _json(_memories, _memory),
+    "mapping .json": _json(_mappings, _mapping),
+    "report .json": _json(_reports, _report),
+    "space .json": _json(lambda: [_SEARCHED.encode()], _space),
+    "study .db": Format(".db", _studies, _study),
+    "tiles .db": Format(".db", _tiles, _known),
+    "cached tile .json": _json(_tile, _cached_tile),
+    "record of generated C": _json(_records, _record),
+}
