@@ -13,11 +13,12 @@ LINKS := hw sim runtime compiler boards cli
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup sim test test-full test-torch test-arm test-c campaign damage atheris bench bench-timing bench-synth area-model rtl synth bitstream lint types check docs site docs-check release audit clean
+.PHONY: help setup sim test test-full test-torch test-arm test-c campaign faults damage atheris bench bench-timing bench-synth area-model rtl synth bitstream lint types check docs site docs-check release audit clean
 ON := model# what `make sim` runs on: model, or rtl for the circuit
-SEED := 0# of bench-timing, campaign and damage
+SEED := 0# of bench-timing, campaign, faults and damage
 JOBS := 2# processes of the tests, and of damage
-COUNT := 5000# damaged files of each format
+COUNT := 5000# faults; damaged files of each format
+CASES := $(wildcard ../shared/vectors)# folder of recorded cases for faults
 SECONDS := 60# of atheris for each format
 KEY :=# SSH key that signs a release
 CONFIG := pynq_z1# preset or file for rtl and synth
@@ -53,6 +54,9 @@ test-c: $(DEV) ## build networks as C and run them with simulated accelerators, 
 
 campaign: $(DEV) ## try 5,000 mutants of programs and 5,000 damaged .tw files; SEED=n makes others
 	@$(BIN)/python tests/campaign.py --seed $(SEED)
+
+faults: $(RTL) ## try COUNT faults on the simulated circuit: bus errors, stalls, resets, corrupt instructions; SEED=n makes others
+	@$(BIN)/python tests/faults.py --seed $(SEED) --count $(COUNT) $(if $(CASES),--cases $(CASES))
 
 damage: $(DEV) ## read COUNT damaged files of every format, by default 5,000, in processes with limits; SEED=n makes others
 	@$(BIN)/python -m tests.damage --count $(COUNT) --seed $(SEED) --jobs $(JOBS)

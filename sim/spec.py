@@ -267,15 +267,16 @@ FUNCTIONS[Op.STORE] = lambda m, f: (storeq if f["mem"] == Mem.OUTQ else store)(m
 
 
 def check(isa: Isa, insns: list[Fields], names: list[str]) -> None:
-    """Raise `ExecutionError` for an undecodable instruction, and unless exactly the last instruction is FINISH."""
+    """Raise `ExecutionError` for the first instruction that is undecodable, or FINISH and not the last one, or the last
+    one and not FINISH."""
+    last = len(insns) - 1
     for k, f in enumerate(insns):
         if reason := isa.undecodable(f):
             raise ExecutionError(f"{names[k]}: {reason}", k)
-    finishes = [k for k, f in enumerate(insns) if f["op"] == Op.FINISH]
-    if not finishes:
-        raise ExecutionError("the program has no FINISH", len(insns) - 1 if insns else None)
-    if finishes[0] < len(insns) - 1:
-        raise ExecutionError(f"{names[finishes[0]]}: more instructions follow FINISH", finishes[0])
+        if f["op"] == Op.FINISH and k < last:
+            raise ExecutionError(f"{names[k]}: more instructions follow FINISH", k)
+    if not insns or insns[last]["op"] != Op.FINISH:
+        raise ExecutionError("the program has no FINISH", last if insns else None)
 
 
 def order(isa: Isa, insns: list[Fields], names: list[str], choose: Callable[[list[int]], int]) -> list[int]:

@@ -6,13 +6,12 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ...hw.rtl.axi import OKAY, SLVERR, AxiLite
+from ...hw.rtl.axi import DECERR, OKAY, SLVERR, AxiLite
 from .board import NOWHERE, SPAN, Board
 
 PORT_BITS = 32  # of an address at a port of the PS7
 FIXED = 0
 WRAP = 2
-DECERR = 3
 NORMAL, COHERENT = 0b0011, 0b1111  # AxCACHE: bufferable and modifiable; that and allocating
 SHARED = 0b11111  # AxUSER of the ACP: bit 0 asks for coherency
 

@@ -11,6 +11,7 @@ from .ports import ADDRESS_BITS
 INCR = 1
 OKAY = 0
 SLVERR = 2
+DECERR = 3
 
 
 def beat_size(cfg: Config) -> int:

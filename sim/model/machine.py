@@ -147,6 +147,7 @@ class _Program:
             if kind is None:
                 kind = kinds[key] = self._kind(f)
             if kind.refusal:
+                self._check_early_finish(k)
                 raise ExecutionError(f"{self.at(k)}: {kind.refusal}", k)
             self.nodes.append(kind.node)
             self.stats.insns[kind.mnemonic] += 1
@@ -180,14 +181,18 @@ class _Program:
         return _Kind(None, node(self._channels, self._isa.queue(f), f), self._isa.mnemonic(f))
 
     def _check_finish(self) -> None:
+        if not self.insns:
+            raise ExecutionError("the program has no FINISH: it has no instructions")
         last = len(self.insns) - 1
-        at = next((k for k, f in enumerate(self.insns) if f["op"] == Op.FINISH), None)
-        if at is None:
-            if not self.insns:
-                raise ExecutionError("the program has no FINISH: it has no instructions")
+        self._check_early_finish(last)
+        if self.insns[last]["op"] != Op.FINISH:
             raise ExecutionError(f"the program has no FINISH; its last instruction is {self.at(last)}", last)
-        if at != last:
-            raise ExecutionError(f"{self.at(at)}: {last - at} instructions follow FINISH", at)
+
+    def _check_early_finish(self, stop: int) -> None:
+        """Raise `ExecutionError` for a FINISH before instruction `stop`."""
+        at = next((k for k, f in enumerate(self.insns[:stop]) if f["op"] == Op.FINISH), None)
+        if at is not None:
+            raise ExecutionError(f"{self.at(at)}: {len(self.insns) - 1 - at} instructions follow FINISH", at)
 
 
 def _memory(dram: np.ndarray) -> np.ndarray:

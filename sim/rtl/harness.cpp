@@ -74,6 +74,24 @@ struct Stalls {
     unsigned extra() { return random.state && random.below(4) == 0 ? random.below(60) : 0; }
 };
 
+// What a test does to one channel at the handshake numbered `at`, counted since `calm`: the memory is not ready for it for
+// `wait` cycles; a beat read or a write response is `answer` where that is an error, and the beat's data are wrong then.
+struct Disturbance {
+    uint64_t at = 0, wait = 0, answer = OKAY;
+    uint64_t seen = 0;                // handshakes
+    uint64_t address = ~uint64_t(0);  // of the beat or burst that had the answer
+    bool waits(bool wanted) {
+        if (!wait || seen != at) return false;
+        wait -= wanted;
+        return true;
+    }
+    bool answers(uint64_t its_address) {
+        if (answer == OKAY || seen != at) return false;
+        address = its_address;
+        return true;
+    }
+};
+
 // The first broken rule.
 struct Violation {
     char text[256] = "";
@@ -182,7 +200,7 @@ struct Bursts {
 
 struct ReadPort {
     struct Burst {
-        uint64_t due;
+        uint64_t due, address;
         unsigned beats, next;
         uint8_t answer[LONGEST], data[LONGEST * BEAT];
     };
@@ -190,6 +208,7 @@ struct ReadPort {
     CData *rvalid, *rready, *rlast, *rresp;
     void* rdata;
     Stalls ar_stalls, r_stalls;
+    Disturbance at_ar, at_r;
     Budget budget;
     Burst queue[QUEUE];
     unsigned head = 0, count = 0;
@@ -204,12 +223,14 @@ struct ReadPort {
         if (r_taken) {
             Burst& b = queue[head];
             if (++b.next == b.beats) head = (head + 1) % QUEUE, count--;
+            at_r.seen++;
         }
         if (ar_taken) {
             Burst& b = queue[(head + count++) % QUEUE];
             b.due = cycle + p.latency + ar_stalls.extra();
-            b.beats = ar.beats(), b.next = 0;
-            uint64_t address = ar.start();
+            b.beats = ar.beats(), b.next = 0, b.address = ar.start();
+            uint64_t address = b.address;
+            at_ar.seen++;
             for (unsigned i = 0; i < b.beats; i++, address += BEAT) {
                 b.answer[i] = memory.answer(address);
                 memory.read(address, b.data + i * BEAT);
@@ -221,15 +242,25 @@ struct ReadPort {
     }
     void drive(const Parameters& p, Budget& all, uint64_t next) {
         if (!budget.unlimited) budget.refill();
-        *ar.ready = count < p.outstanding && !ar_stalls.now();
+        bool address_waits = at_ar.waits(*ar.valid);
+        *ar.ready = count < p.outstanding && !ar_stalls.now() && !address_waits;
         if (*rvalid && !r_taken) return;
-        *rvalid = count && queue[head].due <= next && budget.enough() && all.enough() && !r_stalls.now();
+        bool due = count && queue[head].due <= next, waits = at_r.waits(due);
+        *rvalid = due && budget.enough() && all.enough() && !r_stalls.now() && !waits;
         if (!*rvalid) return;
         budget.take(), all.take();
-        const Burst& b = queue[head];
+        Burst& b = queue[head];
+        if (at_r.answers(b.address + b.next * BEAT)) {
+            b.answer[b.next] = at_r.answer;
+            for (unsigned i = 0; i < BEAT; i++) b.data[b.next * BEAT + i] ^= 0xff;
+        }
         memcpy(rdata, b.data + b.next * BEAT, BEAT);
         *rresp = b.answer[b.next];
         *rlast = b.next + 1 == b.beats;
+    }
+    void reset() {
+        *ar.ready = *rvalid = 0;
+        count = 0, ar.waited = false;
     }
 };
 
@@ -252,6 +283,7 @@ struct WritePort {
     CData *wvalid, *wready, *wlast, *bvalid, *bready, *bresp;
     const void *wdata, *wstrb;
     Stalls aw_stalls, w_stalls, b_stalls;
+    Disturbance at_aw, at_w, at_b;
     Budget budget;
     Burst queue[QUEUE];
     Word words[WAITING], held;
@@ -287,13 +319,16 @@ struct WritePort {
             for (unsigned i = 0; i < b.beats && *bresp == OKAY; i++)
                 memory.write(b.address + i * BEAT, b.data + i * BEAT, b.strobes[i]);
             head = (head + 1) % QUEUE, count--, filling--;
+            at_b.seen++;
         }
         if (aw_taken) {
             Burst& b = queue[(head + count++) % QUEUE];
             b.address = aw.start(), b.beats = aw.beats(), b.got = 0;
             bursts.add(b.beats, count);
+            at_aw.seen++;
         }
         if (w_taken) {
+            at_w.seen++;
             words[(first_word + word_count++) % WAITING] = held;
             uint64_t bits = held.strobes ? held.strobes >> __builtin_ctzll(held.strobes) : 0;
             if (bits & (bits + 1))
@@ -326,13 +361,19 @@ struct WritePort {
     void drive(const Parameters& p, const Memory& memory, Budget& all, uint64_t next) {
         if (!budget.unlimited) budget.refill();
         if (reserved && !w_taken) budget.give(), all.give();
-        *aw.ready = count < p.outstanding_writes && !aw_stalls.now();
-        *wready = word_count < WAITING - 1 && budget.enough() && all.enough() && !w_stalls.now();
+        bool address_waits = at_aw.waits(*aw.valid), word_waits = at_w.waits(*wvalid);
+        *aw.ready = count < p.outstanding_writes && !aw_stalls.now() && !address_waits;
+        *wready = word_count < WAITING - 1 && budget.enough() && all.enough() && !w_stalls.now() && !word_waits;
         reserved = *wready;
         if (reserved) budget.take(), all.take();
         if (*bvalid && !b_taken) return;
-        *bvalid = filling && queue[head].due <= next && !b_stalls.now();
-        if (*bvalid) *bresp = answer(memory);
+        bool due = filling && queue[head].due <= next, waits = at_b.waits(due);
+        *bvalid = due && !b_stalls.now() && !waits;
+        if (*bvalid) *bresp = at_b.answers(queue[head].address) ? at_b.answer : answer(memory);
+    }
+    void reset() {
+        *aw.ready = *wready = *bvalid = 0;
+        count = filling = word_count = 0, aw.waited = waited = reserved = false;
     }
 };
 
@@ -433,10 +474,13 @@ struct Sim {
     }
     void reset() {
         core->rst = 1;
+        for (ReadPort& port : loads) port.reset();
+        for (WritePort& port : stores) port.reset();
         for (int i = 0; i < 4; i++) {
             rise();
             fall();
             cycle++;
+            if (i == 0) continue;  // the core may hold its reset in a register
             for (ReadPort& port : loads)
                 if (*port.ar.valid) bad.report("%s: arvalid is high in reset", port.ar.port);
             for (WritePort& port : stores)
@@ -444,7 +488,7 @@ struct Sim {
         }
         core->rst = 0;
         core->eval();
-        for (int i = 0; i < 2; i++) tick();  // the core may hold its reset in a register
+        for (int i = 0; i < 2; i++) tick();
     }
     // A falling edge only evaluates inputs, which the next rising edge does too: without waveforms the clock need not
     // fall; it is enough to store that it was low. That saves a tenth of the time.
@@ -479,6 +523,13 @@ struct Sim {
         if (!(next & 1)) for (ReadPort& port : loads) port.drive(p, all, next);
         fall();
         cycle = next;
+    }
+    Disturbance* at(unsigned channel) {  // in the order of sim/faults/bus.py
+        ReadPort* load = channel < 2 * LOAD_PORTS ? &loads[channel / 2] : nullptr;
+        if (load) return channel % 2 ? &load->at_r : &load->at_ar;
+        WritePort& store = stores[(channel - 2 * LOAD_PORTS) / 3 % STORE_PORTS];
+        Disturbance* of_it[] = {&store.at_aw, &store.at_w, &store.at_b};
+        return of_it[(channel - 2 * LOAD_PORTS) % 3];
     }
     bool quiet() const {
         for (const ReadPort& port : loads)
@@ -559,6 +610,14 @@ extern "C" {
 Sim* sim_new(const Parameters* p) { return new Sim(*p); }
 void sim_free(Sim* s) { delete s; }
 void sim_reset(Sim* s) { s->reset(); }
+void sim_calm(Sim* s) {
+    for (unsigned k = 0; k < 2 * LOAD_PORTS + 3 * STORE_PORTS; k++) *s->at(k) = {};
+}
+void sim_disturb(Sim* s, unsigned channel, uint64_t at, uint64_t wait, uint64_t answer) {
+    Disturbance& it = *s->at(channel);
+    it.at = at, it.wait = wait, it.answer = answer;
+}
+void sim_disturbed(Sim* s, unsigned channel, Disturbance* found) { *found = *s->at(channel); }
 void sim_memory(Sim* s, uint8_t* bytes, uint64_t size) { s->memory.bytes = bytes, s->memory.size = size; }
 int sim_write(Sim* s, uint32_t offset, uint32_t value) { return s->write(offset, value); }
 int sim_read(Sim* s, uint32_t offset, uint32_t* value) { return s->read(offset, value); }

@@ -69,7 +69,7 @@ def _onnx() -> list[bytes]:
         m.output(m.quantise(m.node("GlobalAveragePool", x)))
         small, dense = (
             m.save("a.onnx").read_bytes(),
-            QdqModel(Path(folder)).dense(bias=np.int32([1, 2, 3]), bias_scale=0.025),
+            QdqModel(Path(folder)).dense(bias=np.array([1, 2, 3], np.int32), bias_scale=0.025),
         )
         whole = Dialect(Path(folder))
         weights = whole.const(whole.rng.integers(-9, 9, (4, 6)))

@@ -12,6 +12,7 @@ import tempfile
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def judge(name: str, seeds: range, seconds: float = SECONDS, memory: int = MEMOR
     return found
 
 
-def copy(form: Format, samples: list[bytes], seed: int) -> bytes:
+def copy(form: Format, samples: Sequence[bytes], seed: int) -> bytes:
     """The damaged copy that a seed makes."""
     return form.damage(samples[seed % len(samples)], seed)
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import ExecutionError
-from tilewright.hw.isa import MICRO_OPS, OPERATIONS, AluOp, Isa, Mem, Op, Queue, entry_bytes, nop_of, room
+from tilewright.hw.isa import MICRO_OPS, OPERATIONS, AluOp, Isa, Mem, Op, Queue, entry_bytes, room
 from tilewright.sim.dram import Dram
+from tilewright.sim.faults.compare import is_an_error_too, result_of
 from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.random_programs import ODD, ODD_TWO, ROWS
 from tilewright.sim.rtl import RtlDevice
@@ -175,42 +175,12 @@ class Writer:
         return self.image, 0, len(words)
 
 
-def ends(device, image, address, count):
-    """Class and instruction of the error, or memory."""
-    try:
-        device.run_image(image, address, count)
-    except ExecutionError as exc:
-        return type(exc).__name__, exc.index
-    return image.tobytes()
-
-
 def circuit(cfg, seed):
     return RtlDevice(cfg, dram=Dram.random(seed), watchdog=20_000)
 
 
 def definition(cfg, seed):
     return SpecDevice(cfg)
-
-
-def idle(isa, image, address, k):
-    """Replace instruction `k` by one that does nothing but exchange its tokens."""
-    words = image[address + 16 * k : address + 16 * k + 16].view("<u8").reshape(1, 2)
-    (f,) = isa.decode(words)
-    tokens = {name: f[name] for name in ("pop_prev", "pop_next", "push_prev", "push_next")}
-    words[:] = isa.formats[nop_of(isa.queue(f)).format].encode(1, **nop_of(isa.queue(f)).fields, **tokens)
-
-
-def is_an_error_too(model, image, address, count, first, found):
-    """Whether `found`, of the circuit, is what `model` reports where the wrong instructions before it do nothing, from
-    that of `first` on.
-
-    The circuit reports what it meets first: the error of a load comes with its data, and an instruction behind it that
-    does not wait for the load may be wrong, too.
-    """
-    while isinstance(first, tuple) and isinstance(found, tuple) and first[1] < found[1]:
-        idle(Isa(model.cfg), image, address, first[1])
-        first = ends(deepcopy(model), image.copy(), address, count)
-    return first == found
 
 
 def compare(cfg, seeds, other):
@@ -224,10 +194,10 @@ def compare(cfg, seeds, other):
         devices = devices or (ModelDevice(cfg), other(cfg, seed))
         image, address, count = Writer(cfg, seed).program()
         before = deepcopy(devices[0])
-        model, got = (ends(device, image.copy(), address, count) for device in devices)
+        model, got = (result_of(device, image, address, count) for device in devices)
         same = got == model or (other is circuit and is_an_error_too(before, image, address, count, model, got))
-        assert same, f"{cfg.name} seed {seed}: the model {model[:2]}, the {other.__name__} {got[:2]}"
-        if isinstance(model, tuple):
+        assert same, f"{cfg.name} seed {seed}: the model {model.text or 'ends'}, the other {got.text or 'ends'}"
+        if model.error:
             devices = None
         else:
             well += 1

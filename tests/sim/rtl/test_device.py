@@ -162,6 +162,8 @@ WRONG = {
         [("GEMM", {"op": Op.GEMM, "reset": 1, "overwrite": 1}), FINISH],
     ),
     "no FINISH": (ExecutionError, 0, [load(Mem.INP)]),
+    "FINISH, then opcode 7": (ExecutionError, 0, [FINISH, ("FINISH", {"op": 7}), FINISH]),
+    "opcode 7, then FINISH": (ExecutionError, 0, [("FINISH", {"op": 7}), FINISH, FINISH]),
     "FINISH not last": (ExecutionError, 1, [load(Mem.ACC), FINISH, load(Mem.INP)]),
     "compute waits for load": (DeadlockError, 1, [load(Mem.INP), alu(pop_prev=1), FINISH]),
     "compute waits for store": (DeadlockError, 0, [alu(pop_next=1), FINISH]),
