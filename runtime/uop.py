@@ -131,15 +131,14 @@ class Kernels:
             row.fields["dram_base"] += starts[row.fields["mem"]]
         return [every]
 
-    def loaded_first(self, rows: Sequence[Row], apart: bool) -> list[Row]:
-        """`rows` with those loads of micro-ops at the front that overwrite nothing; adjacent ones are merged.
+    def placed(self, rows: Sequence[Row], ahead: bool) -> list[Row]:
+        """`rows` with those loads of micro-ops at the front that overwrite nothing (`loaded_first`).
 
-        Where instructions are short, each load would stop them. With `apart` each comes ahead of the jobs before its
-        own alone (`loaded_ahead`): loads of unit `ternary` are behind others in the load queue. There loads of
-        parameters are merged, too.
+        With `ahead` each comes one step ahead of its jobs (`loaded_ahead`), and loads of parameters are merged, too:
+        better where instructions are long, as the operands of the first one do not wait for the micro-ops of all.
         """
-        found, self.loads = (loaded_ahead if apart else loaded_first)(rows, self.loads)
-        return parameters_joined(found) if apart else found
+        found, self.loads = (loaded_ahead if ahead else loaded_first)(rows, self.loads)
+        return parameters_joined(found) if ahead else found
 
 
 def loaded_first(rows: Sequence[Row], loads: Sequence[Row]) -> tuple[list[Row], list[Row]]:

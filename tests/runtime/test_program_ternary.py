@@ -94,7 +94,7 @@ def test_micro_ops_have_a_buffer_of_their_own_and_are_loaded_by_the_load_queue(t
 def two_unit_steps(apart, count=3, uops=1):
     """A program of steps, jobs of GEMM, then of unit ternary, each with kernels of its own; the last one is stored."""
     p = Program(TWO)
-    p.uops_apart = apart
+    p.uops_ahead = apart
     x, y = p.buffer("x", (8, 1, 4)), p.buffer("y", (2, 8, 1, 4), kind="output")
     w, t = p.buffer("w", (4, 4, 4)), p.buffer("t", (4, TWO.twgt_entry_bytes), signed=False)
     for mem, buffer in ((Mem.WGT, w), (Mem.TWGT, t)):
@@ -144,7 +144,7 @@ def test_kernels_that_are_loaded_ahead_compute_the_same(count, uops):
 
 def test_kernels_that_replace_others_come_after_these():
     p = Program(TWO)
-    p.uops_apart = True
+    p.uops_ahead = True
     long = np.arange(150)[:, None] % 2 * (1, 0, 0)
     with p.origin("a"):
         p.ternary_uops(long)
