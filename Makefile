@@ -13,13 +13,13 @@ LINKS := hw sim runtime compiler boards cli
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup sim test test-full test-torch test-arm test-c campaign faults damage atheris bench bench-timing bench-synth area-model rtl synth bitstream lint types check docs site docs-check release audit clean
+.PHONY: help setup sim test test-full test-torch test-arm test-c campaign fuzz faults damage atheris bench bench-timing bench-synth area-model rtl synth bitstream lint types check docs site docs-check release audit clean
 ON := model# what `make sim` runs on: model, or rtl for the circuit
-SEED := 0# of bench-timing, campaign, faults and damage
-JOBS := 2# processes of the tests, and of damage
+SEED := 0# of bench-timing, campaign, fuzz, faults and damage
+JOBS := 2# processes of the tests, of fuzz and of damage
 COUNT := 5000# faults; damaged files of each format
 CASES := $(wildcard ../shared/vectors)# folder of recorded cases for faults
-SECONDS := 60# of atheris for each format
+SECONDS := 60# of fuzz, of atheris for each format
 KEY :=# SSH key that signs a release
 CONFIG := pynq_z1# preset or file for rtl and synth
 ARM := trixie# release of Debian for test-arm
@@ -53,7 +53,11 @@ test-c: $(DEV) ## build networks as C and run them with simulated accelerators, 
 	@$(BIN)/pytest -n $(JOBS) -rs tests/runtime/c
 
 campaign: $(DEV) ## try 5,000 mutants of programs and 5,000 damaged .tw files; SEED=n makes others
+	@$(BIN)/tilewright verify --mutate 5000 --seed $(SEED)
 	@$(BIN)/python tests/campaign.py --seed $(SEED)
+
+fuzz: $(RTL) ## run random programs on all devices and compare; SECONDS=n, JOBS=j, SEED=s
+	@$(BIN)/python -m tilewright.cli.trust.fuzz --seconds $(SECONDS) --jobs $(JOBS) --seed $(SEED)
 
 faults: $(RTL) ## try COUNT faults on the simulated circuit: bus errors, stalls, resets, corrupt instructions; SEED=n makes others
 	@$(BIN)/python tests/faults.py --seed $(SEED) --count $(COUNT) $(if $(CASES),--cases $(CASES))

@@ -43,18 +43,34 @@ def verify_executable(executable: Executable, explain: bool = False) -> dict[str
 
 
 @click.command()
-@click.argument("program", metavar="X.tw")
+@click.argument("program", metavar="X.tw", required=False)
 @click.option("--explain", is_flag=True, help="Draw a race: both instructions, the tokens around, the missing one.")
+@click.option("--mutate", metavar="N", type=click.IntRange(1), help="Try the proof on N mutants of programs instead.")
+@click.option("--seed", type=click.IntRange(0), help="Which mutants; 0 if absent.")
 @json_option
-def command(program: str, explain: bool, as_json: bool) -> None:
+def command(program: str | None, explain: bool, mutate: int | None, seed: int | None, as_json: bool) -> int:
     """Prove every launch of the program X.tw free of deadlocks and races, in every legal execution.
 
     Also that it reads no scratchpad entry and no temporary before it writes it, and writes its outputs whole. A race or
     deadlock is an error that names both instructions, the memory range and the token that is missing.
+
+    With --mutate, make N mutants of the launches of X.tw, or of programs of the compiler and random ones; compare what
+    the proof says with what runs show. The exit status is 1 where a wrong one is accepted or a correct one refused.
     """
     from ..runtime.executable import Executable
 
-    executable = Executable.load(program)
+    if mutate is not None:
+        from .trust import mutants
+
+        return mutants.command(mutate, seed or 0, Executable.load(program) if program else None, as_json)
+    if program is None:
+        raise click.UsageError("Missing argument 'X.tw'; or give --mutate N.")
+    if seed is not None:
+        raise click.UsageError("--seed is of --mutate N; give both")
+    return _verify(program, Executable.load(program), explain, as_json)
+
+
+def _verify(program: str, executable: Executable, explain: bool, as_json: bool) -> int:
     carried = sum(step.certificate is not None for step in executable.launches)
     start = time.process_time()
     with report.progress(f"verifying {program}"):
@@ -73,7 +89,7 @@ def command(program: str, explain: bool, as_json: bool) -> None:
     if as_json:
         facts = {"program": program, "config": executable.cfg.name, "certificates": carried, "cpu_seconds": seconds}
         report.emit_json(facts | {"launches": rows})
-        return
+        return 0
     if rows:
         report.table([key.replace("_", " ") for key in rows[0]], [list(row.values()) for row in rows])
     proved = "no deadlock, no race, nothing read before it is written"
@@ -81,3 +97,4 @@ def command(program: str, explain: bool, as_json: bool) -> None:
     count = report.counted(sum(r.instructions for r in found.values()), "instruction")
     click.echo(f"{program}: {report.counted(len(rows), 'launch', 'launches')}, {proved}; {held}")
     click.echo(f"{count} in {seconds:.2f} s of CPU time")
+    return 0

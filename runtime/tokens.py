@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -282,6 +282,41 @@ def ahead_of_jobs(rows: Sequence[Row], operator: Callable[[Row], object]) -> lis
                     break
                 at, jobs = at - 1, jobs + (before.format != "LOAD")
         found.insert(at, row)
+    return found
+
+
+def joined(row: Row, other: Row) -> Row | None:
+    """One LOAD that does what two of one row each do, `other` behind `row`; None where it does not continue it.
+
+    A load of micro-ops has no buffer yet.
+    """
+    f, g = row.fields, other.fields
+    kinds = row.format == other.format == "LOAD" and row.buffer is other.buffer and row.symbol is other.symbol is None
+    if not kinds or f["mem"] != g["mem"] or not f["y_size"] == g["y_size"] == 1:
+        return None
+    if any(f[key] + f["x_size"] != g[key] for key in ("sram_base", "dram_base")):
+        return None
+    size, ((first,), (last,)) = f["x_size"] + g["x_size"], (row.accesses, other.accesses)
+    assert isinstance(first.entries, slice) and isinstance(last.entries, slice)
+    accesses = [first._replace(entries=slice(first.entries.start, last.entries.stop))]
+    dram = row.dram
+    if dram is not None and other.dram is not None:
+        nbytes = dram.nbytes + other.dram.nbytes
+        dram = dram._replace(nbytes=nbytes, pitch=nbytes)
+    return replace(row, fields=f | {"x_size": size, "x_stride": size}, accesses=accesses, dram=dram)
+
+
+def parameters_joined(rows: Iterable[Row]) -> list[Row]:
+    """`rows` in which loads of parameters that continue each other are one: a STORE waits for each of them."""
+    found: list[Row] = []
+    last = 0  # the position behind the last row of the store queue
+    for row in rows:
+        if row.queue == Queue.STORE:
+            if last and (whole := joined(found[last - 1], row)) is not None:
+                found[last - 1] = whole
+                continue
+            last = len(found) + 1
+        found.append(row)
     return found
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
 
 import numpy as np
 
@@ -14,9 +13,9 @@ from ..hw.isa import INSTRUCTIONS, MICRO_OPS, Format, Isa, Mem, Op, depth, row_o
 from ..hw.units import Channel, Queue
 from .access import Access
 from .buffer import Buffer
-from .tokens import Row, nop
+from .tokens import Row, joined, nop, parameters_joined
 
-_AT_ONCE = 256  # micro-ops in one load of those that are loaded first: the first kernels do not wait for the last
+_AT_ONCE = 256  # micro-ops in one load of several kernels: the first ones do not wait for the last
 
 
 class UopPool:
@@ -112,7 +111,7 @@ class Kernels:
                 f"the kernels in {mem.name} have {need} micro-ops, it holds {holds}: with tokens='explicit' all must "
                 "fit; use tokens='auto'"
             )
-        target = next(row.queue for row in INSTRUCTIONS if row.executes == mem)
+        target = _queue_of(mem)
         order, carrier, moved = Channel(loads[-1].queue, target), nop(target, 0), set(map(id, loads))
         loads[-1].fields[order.push] = carrier.fields[order.pop] = 1
         return [*loads, carrier, *(row for row in rows if id(row) not in moved)]
@@ -132,24 +131,14 @@ class Kernels:
             row.fields["dram_base"] += starts[row.fields["mem"]]
         return [every]
 
-    def loaded_first(self, rows: Sequence[Row], apart: bool) -> list[Row]:
-        """`rows` with those loads of micro-ops at the front that overwrite nothing; adjacent ones are merged.
+    def placed(self, rows: Sequence[Row], ahead: bool) -> list[Row]:
+        """`rows` with those loads of micro-ops at the front that overwrite nothing (`loaded_first`).
 
-        Where instructions are short, each load would stop them. With `apart` they come in front of the rows of their
-        origin alone, and only where unit `ternary` takes part: its loads are behind others in the load queue.
+        With `ahead` each comes one step ahead of its jobs (`loaded_ahead`), and loads of parameters are merged, too:
+        better where instructions are long, as the operands of the first one do not wait for the micro-ops of all.
         """
-        if not apart:
-            moved, self.loads = loaded_first(rows, self.loads)
-            return moved
-        known, found, loads = {id(load) for load in self.loads}, list[Row](), list[Row]()
-        for _, group in groupby(rows, key=lambda row: row.origin):
-            mine = list(group)
-            own = [row for row in mine if id(row) in known]
-            if any(row.queue == Queue.TERNARY for row in mine):
-                mine, own = loaded_first(mine, own)
-            found, loads = [*found, *mine], [*loads, *own]
-        self.loads = loads
-        return found
+        found, self.loads = (loaded_ahead if ahead else loaded_first)(rows, self.loads)
+        return parameters_joined(found) if ahead else found
 
 
 def loaded_first(rows: Sequence[Row], loads: Sequence[Row]) -> tuple[list[Row], list[Row]]:
@@ -166,17 +155,72 @@ def loaded_first(rows: Sequence[Row], loads: Sequence[Row]) -> tuple[list[Row], 
             break
         taken[f["mem"]] |= entries
         moved.add(id(load))
-        g = mine[-1].fields if mine else f
-        follows = all(g[key] + g["x_size"] == f[key] for key in ("sram_base", "dram_base"))
-        if follows and g["x_size"] + f["x_size"] <= _AT_ONCE:
-            size = g["x_size"] + f["x_size"]
-            (access,) = mine[-1].accesses
-            access = access._replace(entries=slice(g["sram_base"], g["sram_base"] + size))
-            mine[-1] = replace(mine[-1], fields=g | {"x_size": size, "x_stride": size}, accesses=[access])
+        if mine and (whole := joined(mine[-1], load)) and whole.fields["x_size"] <= _AT_ONCE:
+            mine[-1] = whole
         else:
             mine.append(replace(load, fields=dict(f)))
     left, moving = [load for load in loads if id(load) not in moved], [row for rows in first.values() for row in rows]
     return [*moving, *(row for row in rows if id(row) not in moved)], [*moving, *left]
+
+
+def loaded_ahead(rows: Sequence[Row], loads: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """`rows` with each of `loads`, their loads of micro-ops, one step ahead of its jobs; and the loads now.
+
+    A step are jobs of one queue with none of another between them. While one is computed, the micro-ops of the next are
+    loaded; those of all steps at once would delay the operands of the first. The loads of the first step are at the
+    front. Loads of a memory keep their order; one that continues the load before it becomes part of it.
+    """
+    known, found, own = set(map(id, loads)), list[Row](), set[int]()
+    front = 0
+    for row in rows:
+        if id(row) not in known:
+            found.append(row)
+            continue
+        at = _ahead(found, row, front, own)
+        first = at == front
+        whole = joined(found[at - 1], row) if at and id(found[at - 1]) in own else None
+        if whole is None or whole.fields["x_size"] > _AT_ONCE:
+            found.insert(at, row)
+            own.add(id(row))
+            front += first
+        else:
+            found[at - 1] = whole
+            own.add(id(whole))
+    return found, [row for row in found if id(row) in own]
+
+
+def _ahead(found: Sequence[Row], load: Row, front: int, loads: set[int]) -> int:
+    """The position in `found` of `load`, which comes next: behind `front`, and the last of `loads` to its memory."""
+    (access,) = load.accesses
+    queue, at = _queue_of(access.mem), len(found)
+    others, inside = 0, True  # steps of other jobs; whether the rows are still those of one step
+    for k in range(len(found) - 1, front - 1, -1):
+        row = found[k]
+        if id(row) in loads:
+            if row.fields["mem"] == load.fields["mem"]:
+                return k + 1
+        elif row.queue == queue and row.format != "LOAD":
+            others += not inside
+            if others > 1 or any(_overlap(used, access) for used in row.accesses):
+                return at
+            inside, at = True, k
+        else:
+            inside = False
+    return at if others else front
+
+
+def _overlap(one: Access, other: Access) -> bool:
+    """Whether two accesses of micro-ops have entries in common."""
+    assert isinstance(other.entries, slice)
+    if one.mem != other.mem:
+        return False
+    assert isinstance(one.entries, slice)
+    return one.entries.start < other.entries.stop and other.entries.start < one.entries.stop
+
+
+def _queue_of(mem: Mem) -> Queue:
+    """The queue whose instructions execute the micro-ops in `mem`."""
+    return next(row.queue for row in INSTRUCTIONS if row.executes == mem)
 
 
 def _found_there(rows: Iterable[Row]) -> defaultdict[int, set[int]]:

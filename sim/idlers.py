@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from ..hw.isa import OPERATIONS, AluOp, Isa, Mem, Op, queue_of, row_of
+from ..hw.isa import INSTRUCTIONS, OPERATIONS, AluOp, Isa, Mem, Op, queue_of, row_of
 from ..runtime.launch import Launch
 
 
@@ -40,9 +42,35 @@ def _idlers() -> list[tuple[str, dict[str, int]]]:
     return kinds
 
 
-def with_idlers(launch: Launch, rng: np.random.Generator, count: int, extensions: frozenset[str]) -> Launch:
-    """`launch` with `count` instructions that do nothing, without tokens, at random positions; some of `extensions`."""
-    isa, kinds = Isa(launch.cfg), [kind for kind in _idlers() if within(extensions, launch.cfg.units, kind[1])]
+def every_idler() -> list[tuple[str, dict[str, int]]]:
+    """(format, fields) of instructions that do nothing, of every kind and for each reason."""
+    kinds = []
+    for row in INSTRUCTIONS:
+        if row.mem is not None:
+            kinds += [(row.format, row.fields | {"x_size": 0, "y_size": 1})]
+            kinds += [(row.format, row.fields | {"x_size": 1, "y_size": 0})] * (not row.one_row and not row.empty)
+        operations: list[dict[str, int]] = [{}]
+        if row.op == Op.ALU:
+            operations = [{"alu_op": op, "use_imm": 1} for op in OPERATIONS]
+        for chosen in operations if row.loops else ():
+            once = row.fields | chosen | {"uop_end": 1, "iter_out": 1, "iter_in": 1}
+            kinds += [(row.format, once | {empty: 0}) for empty in ("uop_end", "iter_out", "iter_in")]
+    return kinds
+
+
+def with_idlers(
+    launch: Launch,
+    rng: np.random.Generator,
+    count: int,
+    extensions: frozenset[str],
+    kinds: Sequence[tuple[str, dict[str, int]]] = (),
+) -> Launch:
+    """`launch` with `count` instructions that do nothing, without tokens, at random positions; some of `extensions`.
+
+    `kinds` are (format, fields) of those to choose from; a few that are typical where there are none.
+    """
+    isa = Isa(launch.cfg)
+    kinds = [kind for kind in kinds or _idlers() if within(extensions, launch.cfg.units, kind[1])]
     insn, reloc, queues = launch.insn, launch.reloc, [isa.queue(f) for f in isa.decode(launch.insn)]
     order = np.arange(len(insn))
     for _ in range(count):

@@ -185,9 +185,9 @@ def random_parameters(cfg: Config, rng: np.random.Generator, entries: int) -> np
     return PAR.encode(n, **columns).view("<i4")[:, :3].reshape(entries, cfg.block_out, 3).astype(np.int64)
 
 
-def record_random(recorder: Recorder, length: int = 25) -> None:
+def record_random(recorder: Recorder, length: int = 25, kind: type[Walk] = Walk) -> None:
     """Record `length` random instructions, between loads that fill the scratchpads and a store of the results."""
-    cfg, walk = recorder.cfg, Walk(recorder)
+    cfg, walk = recorder.cfg, kind(recorder)
     recorder.load(Mem.INP, 0, 0, x=min(ENTRIES, cfg.inp_depth))
     recorder.load(Mem.WGT, 0, 0, x=walk.weights)
     recorder.load(Mem.ACC, walk.first, 0, x=walk.limit)

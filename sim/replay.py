@@ -93,6 +93,14 @@ def read_case(path: str | Path) -> Case:
     return case
 
 
+def write_case(
+    path: str | Path, cfg: Config, dram_in: np.ndarray, dram_out: np.ndarray, insn_addr: int, insn_count: int
+) -> None:
+    """Write a case: memory before and after, uint8 (n,) each, and where in it the instructions are."""
+    meta = {"name": Path(path).stem, "config": cfg.to_dict(), "insn_addr": insn_addr, "insn_count": insn_count}
+    np.savez_compressed(path, dram_in=dram_in, dram_out=dram_out, meta=np.array(json.dumps(meta)))
+
+
 def _meta(path: str | Path, member: np.ndarray) -> dict:
     try:
         meta = json.loads(str(member[()]))

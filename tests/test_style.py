@@ -31,7 +31,9 @@ TESTED_BY = {
     "hw/rtl/verilog.py": "tests/hw/rtl/test_core.py",
     "runtime/diagnosis.py": "tests/sim/rtl/test_device.py",
     "hw/rtl/store/order.py": "tests/hw/formal/test_order.py",
-    "sim/idlers.py": "tests/sim/rtl/test_device.py",  # makes test data
+    "sim/fuzz/crowd.py": "tests/sim/rtl/test_two_units.py",  # makes test data
+    "sim/fuzz/reach.py": "tests/sim/fuzz/test_programs.py",
+    "sim/idlers.py": "tests/sim/rtl/test_device.py",
     "sim/memory.py": "tests/sim/model/test_device.py",
     "sim/random_programs.py": "tests/runtime/test_program.py",  # makes test data
     "sim/random_walk.py": "tests/runtime/test_program.py",

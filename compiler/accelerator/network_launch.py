@@ -82,10 +82,9 @@ class NetworkLaunch:
         self.rec.padded = {op.output.name: op for op in ops if isinstance(op, AbsorbedPad)}
         self.slices = {op.output.name: op for op in ops if isinstance(op, AbsorbedSlice)}
         self.rec.limits = limits(ops)
-        # what computes one token has short instructions, and so have the reciprocals of softmax
-        short = any(isinstance(op, (g.RmsNorm, g.IntegerNorm, g.Softmax)) for op in ops)
-        self.rec.program.uops_first = bool(self.rec.limits) or short
-        self.rec.program.uops_apart = any(isinstance(op, g.Divisible) and op.ternary for op in ops)
+        # what computes one token has short instructions: loads of micro-ops between them would stop each
+        self.rec.program.uops_first = bool(self.rec.limits)
+        self.rec.program.uops_ahead = not self.rec.limits
         self.packed_as = packed_as(ops)
         self.plain = {op.x.name: op for op in ops if isinstance(op, RowsJoined)}
         self.caches = {op.x.name for op in ops if isinstance(op, g.Write)}

@@ -272,6 +272,8 @@ class Compute(Unit):
 
     def _banks(self, low: int, high: int) -> int:
         bank, last = self._bank, len(self._last) - 1
+        if high < low:  # a load of no rows still has a place, of which the circuit sees the bits that it needs
+            low = high = low % (bank * len(self._last))
         return banks_between(min(low // bank, last), min(high // bank, last))
 
     def _hold(self, k: int) -> int:

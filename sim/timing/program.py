@@ -16,6 +16,7 @@ from ...hw.isa import (
     INSTRUCTIONS,
     LOADS,
     LOOPS,
+    PADDABLE,
     STORES,
     Isa,
     Mem,
@@ -45,6 +46,7 @@ def _queue(op: int, mem: int) -> int:
 
 _QUEUES = np.array([[_queue(op, mem) for mem in range(8)] for op in range(8)])
 _ONE_ROW = [row.mem for row in INSTRUCTIONS if row.one_row and row.mem is not None]
+_PADDED = list(PADDABLE)
 _UOPS = (Mem.UOP, Mem.TUOP)  # of the micro-ops of the compute unit, and of unit `ternary`
 
 
@@ -162,8 +164,8 @@ def _loaded(op: int, ids: np.ndarray) -> np.ndarray:
 
 
 def _moves(cfg: Config, f: dict, at: np.ndarray, work: list, moved: np.ndarray, skip: bool) -> None:
-    flat = np.isin(f["mem"], _ONE_ROW)
-    pads = {k: np.where(flat, 0, f[k]) for k in ("x_pad_0", "x_pad_1", "y_pad_0", "y_pad_1")}
+    flat, padded = np.isin(f["mem"], _ONE_ROW), np.isin(f["mem"], _PADDED)
+    pads = {k: np.where(padded, f[k], 0) for k in ("x_pad_0", "x_pad_1", "y_pad_0", "y_pad_1")}
     x, y = f["x_size"], np.where(flat, 1, f["y_size"])
     dense = flat | (f["x_stride"] == x)
     empty = x == 0

@@ -193,10 +193,10 @@ class ReadPort:
         client.address += beats
         client.left -= beats
         client.burst(beats, end, final)
-        if final:
-            client.accept(now)
-        else:
+        if not final:
             client.valid = now + 1
+        elif not client.left:  # else room for its description let the next move begin, with a request of its own
+            client.accept(now)
         client.update()
         return final
 

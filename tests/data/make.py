@@ -7,7 +7,6 @@ result fails in tests/test_golden.py. Write them again only when what is defined
 """
 
 import importlib.util
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from tilewright.hw.config import PRESETS
 from tilewright.sim.random_programs import NARROW, ODD, WIDE, random_case
+from tilewright.sim.replay import write_case
 from tilewright.sim.spec import SpecDevice
 
 HERE = Path(__file__).parent
@@ -29,9 +29,7 @@ def programs() -> None:
         before, address, count = random_case(cfg, seed)
         after = before.copy()
         SpecDevice(cfg).run_image(after, address, count)
-        meta = {"name": f"{name}_{seed}", "config": cfg.to_dict(), "insn_addr": address, "insn_count": count}
-        path = HERE / "programs" / f"{name}_{seed}.npz"
-        np.savez_compressed(path, dram_in=before, dram_out=after, meta=np.array(json.dumps(meta)))
+        write_case(HERE / "programs" / f"{name}_{seed}.npz", cfg, before, after, address, count)
 
 
 def classifier(m: Any) -> None:

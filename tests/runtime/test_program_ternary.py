@@ -91,32 +91,60 @@ def test_micro_ops_have_a_buffer_of_their_own_and_are_loaded_by_the_load_queue(t
     ]  # fmt: skip
 
 
-def test_loads_of_kernels_come_in_front_of_their_origin():
-    p, loads = Program(TWO), []
-    p.uops_apart = True
-    x = p.buffer("x", (8, 1, 4))
-    for name, first in (("alone", 0), ("a", 1), ("b", 3)):
-        with p.origin(name):
-            p.load(Mem.INP, 0, x, first)
-            for k in range(2):
-                p.gemm([(3, 1, 1, 0)], src=first + k)
-                if name != "alone":
-                    p.ternary([(3, 1, 1, 0)], src=k + first - first % 2, wgt=k)
-    launch = p.finish()
-    for f in Isa(TWO).decode(launch.insn):
-        if f.get("x_size"):
-            loads.append((Isa(TWO).mnemonic(f), f["sram_base"], f["x_size"]))
-    assert loads == [
-        ("LOAD.INP", 0, 1), ("LOAD.UOP", 0, 1), ("LOAD.UOP", 1, 1),  # no unit ternary
-        ("LOAD.TUOP", 0, 2), ("LOAD.UOP", 2, 1), ("LOAD.INP", 0, 1),  # one of the two kernels of GEMM is there
-        ("LOAD.UOP", 3, 2), ("LOAD.TUOP", 2, 2), ("LOAD.INP", 0, 1),
-    ]  # fmt: skip
+def two_unit_steps(apart, count=3, uops=1):
+    """A program of steps, jobs of GEMM, then of unit ternary, each with kernels of its own; the last one is stored."""
+    p = Program(TWO)
+    p.uops_ahead = apart
+    x, y = p.buffer("x", (8, 1, 4)), p.buffer("y", (2, 8, 1, 4), kind="output")
+    w, t = p.buffer("w", (4, 4, 4)), p.buffer("t", (4, TWO.twgt_entry_bytes), signed=False)
+    for mem, buffer in ((Mem.WGT, w), (Mem.TWGT, t)):
+        p.load(mem, 0, buffer, 0, x_size=4)
+    for k in range(count):
+        with p.origin("first" if k < 2 else "second"):
+            p.load(Mem.INP, 2 * k, x, k % 7, x_size=2)
+            for _ in range(2):
+                kernel = np.arange(uops)[:, None] % 2 * (0, 1, 0) + (k % 4, 2 * k, k % 4)
+                p.gemm_uops(kernel, reset=k == 0)
+                p.ternary_uops(np.add(kernel, (2 * TWO.bank_depth, 0, 0)), overwrite=k == 0)
+    for unit in range(2):
+        p.store(unit * 2 * TWO.bank_depth, y, 8 * unit, x_size=4)
+    return p
+
+
+def shown(launch):
+    return [Isa(TWO).mnemonic(f) for f in Isa(TWO).decode(launch.insn) if f["op"] != Op.LOAD or f["x_size"]]
+
+
+def test_kernels_are_loaded_one_step_ahead_of_their_jobs():
+    launch = two_unit_steps(apart=True).finish()
     verify(launch)
+    first, other = ["LOAD.WGT", "LOAD.TWGT", "LOAD.INP"], ["GEMM", "TERNARY"]
+    # the kernels of the first step come before all; others before the last job of their queue in the step before
+    ahead = ["LOAD.UOP", "GEMM", "LOAD.TUOP", "TERNARY", "LOAD.INP"]
+    assert shown(launch) == [
+        "LOAD.UOP", "LOAD.TUOP", *first, *other, *ahead, *other, *ahead, *other, *other,
+        "STORE.OUT", "STORE.OUT", "FINISH",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("count, uops", [(3, 1), (6, 7), (8, 60)])
+def test_kernels_that_are_loaded_ahead_compute_the_same(count, uops):
+    """Also where they replace each other: the micro-op buffers hold four kernels of 60."""
+    rng = np.random.default_rng(count)
+    values = {"x": rng.integers(-128, 128, (8, 1, 4)), "w": rng.integers(-128, 128, (4, 4, 4))}
+    values["t"] = rng.integers(0, 256, (4, TWO.twgt_entry_bytes))
+    values["t"] &= (values["t"] >> 1 & 0x55) ^ 0xFF  # no weight has a sign without a size
+    found = []
+    for apart in (False, True):
+        launch = two_unit_steps(apart, count, uops).finish()
+        verify(launch)
+        found.append(run(launch, values, SpecDevice(TWO))[0]["y"])
+    assert np.array_equal(*found) and found[0].any()
 
 
 def test_kernels_that_replace_others_come_after_these():
     p = Program(TWO)
-    p.uops_apart = True
+    p.uops_ahead = True
     long = np.arange(150)[:, None] % 2 * (1, 0, 0)
     with p.origin("a"):
         p.ternary_uops(long)

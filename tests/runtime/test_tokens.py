@@ -22,7 +22,9 @@ from tilewright.runtime.tokens import (
     dram_cells,
     dram_granule,
     insert_tokens,
+    joined,
     nop,
+    parameters_joined,
     popped,
     pushed,
 )
@@ -405,6 +407,35 @@ def test_a_load_stays_behind_other_loads_stores_and_operators_and_where_nobody_s
     rows = [stored, job, image]
     assert ahead_of_jobs(rows, lambda row: row is image) == rows
     assert ahead_of_jobs(rows, lambda row: None) == [stored, image, job]
+
+
+def one_row(queue, sram, dram_base, size, buffer, mem=Mem.PAR, **fields):
+    every = {"mem": mem.id, "sram_base": sram, "dram_base": dram_base, "y_size": 1, "x_size": size, "x_stride": size}
+    moved = DramAccess(False, 48 * dram_base, 1, 48 * size, 48 * size)
+    return Row("LOAD", queue, every | fields, [Access(mem, True, slice(sram, sram + size))], buffer=buffer, dram=moved)
+
+
+def test_a_load_that_continues_another_is_one_with_it():
+    b = Buffer("par", (8, 48), kind="constant", data=np.zeros(384, np.uint8))
+    first, second = one_row(STORE, 2, 0, 1, b), one_row(STORE, 3, 1, 4, b)
+    whole = joined(first, second)
+    assert (whole.fields["sram_base"], whole.fields["dram_base"], whole.fields["x_size"]) == (2, 0, 5)
+    assert whole.accesses == [Access(Mem.PAR, True, slice(2, 7))]
+    assert (whole.dram.start, whole.dram.rows, whole.dram.nbytes) == (0, 1, 240)
+    assert first.fields["x_size"] == 1
+    other = Buffer("other", (8, 48), kind="constant", data=np.zeros(384, np.uint8))
+    apart = [one_row(STORE, 4, 1, 1, b), one_row(STORE, 3, 2, 1, b), one_row(STORE, 3, 1, 1, other)]
+    apart += [one_row(STORE, 3, 1, 1, b, mem=Mem.INP), one_row(STORE, 3, 1, 1, b, y_size=2)]
+    assert [joined(first, row) for row in apart] == [None] * len(apart)
+
+
+def test_parameters_are_loaded_together_unless_a_store_is_between_them():
+    b = Buffer("par", (8, 48), kind="constant", data=np.zeros(384, np.uint8))
+    loads, job, stored = [one_row(STORE, k, k, 1, b) for k in range(4)], gemm(), store(0, 1)
+    rows = [loads[0], job, loads[1], stored, loads[2], loads[3]]
+    found = parameters_joined(rows)
+    assert [row.fields.get("x_size") for row in found] == [2, None, None, 2]
+    assert found[1] is job and found[2] is stored
 
 
 def test_the_nop_that_tells_of_a_store_comes_before_the_jobs():

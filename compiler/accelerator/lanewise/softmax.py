@@ -49,7 +49,7 @@ def cycles(op: g.IntegerSoftmax, cfg: Config) -> float:
     tiles = -(-rows // _together(op, cfg))
     product = issue_interval(cfg, multiply=True)
     entries = rows * columns * (16 + 6 * product) + rows * 6 * bits
-    waits = 8 * multiply_interval(cfg) + 32 * bits + 28 * instructions(columns) + 700
+    waits = 8 * multiply_interval(cfg) + 32 * bits + 28 * instructions(columns) + 450
     return entries + tiles * waits
 
 

@@ -9,7 +9,8 @@ import pytest
 from tilewright.hw.errors import EncodingError, ProgramError, RaceError, TilewrightError
 from tilewright.runtime.verify import verify
 from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.mutants import CONFIGS, mutants
+from tilewright.sim.mutation.kinds import mutants
+from tilewright.sim.mutation.study import CONFIGS
 from tilewright.sim.random_programs import Recorder, record_random
 from tilewright.sim.timing.device import TimingDevice
 
@@ -37,7 +38,7 @@ def study(count, seed):
         recorder = Recorder(CONFIGS[number // 10 % len(CONFIGS)], int(rng.integers(1 << 32)))
         record_random(recorder, int(rng.integers(1, 6)))
         launch = recorder.program.finish()
-        for text, mutant in [("itself", launch), *islice(mutants(launch, rng), 9)]:
+        for text, mutant in [("itself", launch), *((m.text, m.launch) for m in islice(mutants(launch, rng), 9))]:
             number += 1
             try:
                 verify(mutant)

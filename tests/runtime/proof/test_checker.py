@@ -11,7 +11,8 @@ from tilewright.hw.errors import CertificateError, TilewrightError
 from tilewright.runtime.proof.certificate import subject_of
 from tilewright.runtime.proof.checker import check
 from tilewright.runtime.verify import verify
-from tilewright.sim.mutants import CONFIGS, mutants
+from tilewright.sim.mutation.kinds import mutants
+from tilewright.sim.mutation.study import CONFIGS
 from tilewright.sim.random_programs import Recorder, record_random
 
 
@@ -91,7 +92,7 @@ def study(count, seed):
         record_random(recorder, int(rng.integers(1, 5)))
         launch = initialised(recorder.program.finish())
         base = None
-        for _, mutant in [("", launch), *islice(mutants(launch, rng), 9)]:
+        for _, mutant in [("", launch), *((m.text, m.launch) for m in islice(mutants(launch, rng), 9))]:
             number += 1
             try:
                 own = verify(mutant, memory=True).certificate

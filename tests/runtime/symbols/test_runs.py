@@ -28,7 +28,8 @@ from tilewright.runtime.symbols.patches import Patches
 from tilewright.runtime.symbols.symbol import Symbol
 from tilewright.runtime.verify import verify, without_pair
 from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.mutants import Bench, mutants
+from tilewright.sim.mutation.kinds import mutants
+from tilewright.sim.mutation.runs import Bench
 from tilewright.sim.spec import SpecDevice
 from tilewright.sim.timing import predict
 
@@ -183,7 +184,7 @@ def test_rows_that_no_value_touches_are_not_waited_for():
 def test_what_is_proved_of_a_mutant_holds_for_every_value(seed, cache):
     """A mutant that passes is right for each value; runs of many interleavings agree."""
     launch, rng, passed = cache(limit=8).launch, np.random.default_rng(seed), 0
-    for text, mutant in islice(mutants(launch, rng), 40):
+    for text, mutant in ((m.text, m.launch) for m in islice(mutants(launch, rng), 40)):
         try:
             verify(mutant)
         except TilewrightError:
@@ -192,7 +193,7 @@ def test_what_is_proved_of_a_mutant_holds_for_every_value(seed, cache):
         for position in range(8) if mutant.patches.limits else ():
             verify(at_position(mutant, position))
         bench = Bench(mutant, seed)
-        found = [bench.run(np.random.default_rng(k), min) for k in range(2)]
+        found = [bench.run(k, min) for k in range(2)]
         assert not any(one.error or one.outside for one in found), text
     assert passed
 

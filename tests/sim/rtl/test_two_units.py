@@ -1,8 +1,6 @@
 """GEMM, ALU and unit `ternary` on the simulated circuit at the same time: in one bank, and in banks of their own."""
 
-import runpy
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,19 +9,19 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem
 from tilewright.runtime.loader import run
 from tilewright.sim.dram import Dram
+from tilewright.sim.fuzz.crowd import Crowd
 from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.random_programs import Recorder
 from tilewright.sim.rtl.device import RtlDevice
 
 TWO = PRESETS["tiny_two"]
-CROWD = runpy.run_path(str(Path(__file__).parents[2] / "circuits.py"))["Crowd"]
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
 
 
 def crowded(seed, circuit=None, model=None):
     """One such program on model and circuit."""
-    launch, inputs = CROWD(TWO, seed).record()
+    launch, inputs = Crowd(TWO, seed).record()
     circuit, model = circuit or RtlDevice(TWO, dram=Dram.random(seed)), model or ModelDevice(TWO)
     (got,), (expected,) = (tuple(run(launch, inputs, device)[0].values()) for device in (circuit, model))
     np.testing.assert_array_equal(got, expected, f"seed {seed}")

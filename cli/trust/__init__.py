@@ -1,0 +1,1 @@
+"""Trials of what the rest promises: mutants for the verifier, random programs for every device."""

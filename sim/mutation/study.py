@@ -1,0 +1,184 @@
+"""The mutation study: what `verify` says of mutants, and what runs show.
+
+A mutant is right where every run ends without an error and with the same memory and scratchpads (sim/mutation/runs.py).
+No run may change bytes of inputs, constants, or of no buffer. Runs share neither order nor bounds with `verify`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, permutations
+
+import numpy as np
+
+from ...hw.config import PRESETS, Config
+from ...hw.errors import AccessError, ProgramError, RaceError, TilewrightError
+from ...hw.isa import FLAGS, known_isa
+from ...hw.units import queues
+from ...runtime.launch import Launch
+from ...runtime.verify import verify
+from ..random_programs import NARROW, ODD, ROWS, Recorder, record_random
+from .kinds import KINDS, mutants
+from .runs import Bench, Defined, Outcome, Preferring, Reversed
+
+CONFIGS: tuple[Config, ...] = (PRESETS["tiny"], ODD, NARROW.replace(queue_depth=64), PRESETS["tiny_two"], ROWS)
+PER_PROGRAM = 10  # mutants of one program
+_RUNS, _MORE = 5, 20  # of a mutant; of one that was refused although nothing is wrong
+_PREFERENCES = 8  # orders of queues that are preferred, of a mutant that nothing is wrong with so far
+_DEFINED = 10  # of so many mutants one runs on the definition, too
+_DEFINED_INSNS = 64  # where it has at most so many instructions
+_NAMED = 20  # mutants that a study tells one by one
+VERDICTS = ("caught", "missed", "accepted", "alarms", "harmless", "unproved")
+
+
+@dataclass
+class Study:
+    """Mutants by class and verdict; `named` tells of those that should not be.
+
+    `caught`: refused, and wrong. `accepted`: neither. `missed`: accepted, and wrong. `alarms`: refused, and not wrong
+    in any run. `harmless`: refused for what is wrong, but what nothing sees in the end, such as a race that comes about
+    both ways around, or a read outside of its buffer, of values that others replace. `unproved`: programs that cannot
+    be verified, because data decide what they do. `classes` are those of what is caught where all runs end in errors
+    of other classes than that of `verify`: (`verify`'s, one of theirs).
+
+    `programs` are those that the mutants were made of, `refused` what `verify` says of these, which are right;
+    `defined` mutants also ran on the definition, and `differ` of them ended otherwise there.
+    """
+
+    verdicts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    classes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    named: list[str] = field(default_factory=list)
+    programs: int = 0
+    refused: list[str] = field(default_factory=list)
+    defined: int = 0
+    differ: int = 0
+
+    def count(self, *verdicts: str, kind: str = "") -> int:
+        """Mutants with one of these verdicts, of class `kind`, or of all."""
+        return sum(n for (own, verdict), n in self.verdicts.items() if verdict in verdicts and kind in ("", own))
+
+    @property
+    def passed(self) -> bool:
+        """Whether `verify` caught all that is wrong, and accepted all that is right."""
+        return not (self.count("missed", "alarms") or self.refused or self.differ)
+
+    def table(self) -> list[dict[str, object]]:
+        """A row for each class, and one for all. `neither` shows nothing wrong and is refused for what nothing sees."""
+        rows = []
+        for kind in (*(kind for kind in KINDS if self.count(*VERDICTS, kind=kind)), ""):
+            columns = {"mutants": VERDICTS, "wrong": VERDICTS[:2], "caught": VERDICTS[:1], "correct": VERDICTS[2:4]}
+            columns |= {"accepted": VERDICTS[2:3], "neither": VERDICTS[4:]}
+            rows.append(
+                {"class": kind or "all", **{name: self.count(*kinds, kind=kind) for name, kinds in columns.items()}}
+            )
+        return rows
+
+
+def random_launches(seed: int) -> Iterator[tuple[str, Launch]]:
+    """Endless random programs of several configurations, with a name each."""
+    number = 0
+    while True:
+        rng = np.random.default_rng([seed, number])
+        recorder = Recorder(CONFIGS[number % len(CONFIGS)], int(rng.integers(1 << 32)))
+        record_random(recorder, int(rng.integers(1, 8)))
+        yield f"{recorder.cfg.name} {seed}.{number}", recorder.program.finish()
+        number += 1
+
+
+def study(launches: Iterator[tuple[str, Launch]], count: int, seed: int) -> Study:
+    """Judge `count` mutants of `launches` (name, program); one of these has `PER_PROGRAM`."""
+    found, number = Study(), 0
+    while number < count:
+        name, launch = next(launches)
+        found.programs += 1
+        try:
+            verify(launch)
+        except TilewrightError as exc:
+            found.refused.append(f"{name}: {exc}")
+        rng = np.random.default_rng([seed, number])
+        for mutant in islice(mutants(launch, rng), min(PER_PROGRAM, count - number)):
+            verdict, why = judge(mutant.launch, seed=number)
+            found.verdicts[mutant.kind, verdict] += 1
+            if why:
+                found.classes[why] += 1
+            differs = False
+            if number % _DEFINED == 0 and len(mutant.launch.insn) <= _DEFINED_INSNS:
+                differs = not _as_defined(mutant.launch, number)
+                found.defined, found.differ = found.defined + 1, found.differ + differs
+            if (verdict in ("missed", "alarms") or why or differs) and len(found.named) < _NAMED:
+                what = "not as defined" if differs else verdict
+                found.named.append(f"{what}: {name}, mutant {number}: {mutant.text} {why or ''}".rstrip())
+            number += 1
+    return found
+
+
+def judge(launch: Launch, seed: int) -> tuple[str, tuple[str, str] | None]:
+    """The verdict of `Study` on `launch`, and for `Study.classes` two error classes that differ."""
+    bench = Bench(launch, seed)
+    refusal: TilewrightError | None = None
+    try:
+        verify(launch)
+    except TilewrightError as exc:
+        refusal = exc
+    outcomes = [bench.run(k) for k in range(_RUNS)]
+    if not wrong(outcomes):
+        outcomes += _preferring(bench)
+    if refusal is None:
+        return ("missed" if wrong(outcomes) else "accepted"), None
+    if not wrong(outcomes):
+        return _unseen(bench, refusal, outcomes), None
+    own, errors = type(refusal).__name__, {outcome.error for outcome in outcomes}
+    # whether an address fits its field depends on where the buffers are, and what races show is not one class
+    agree = errors & {"", own, "EncodingError"} or type(refusal) in (ProgramError, RaceError)
+    return "caught", None if agree else (own, min(errors))
+
+
+def wrong(outcomes: Sequence[Outcome]) -> bool:
+    """Whether runs with these outcomes show a mistake."""
+    return len(set(outcomes)) > 1 or bool(outcomes[0].error) or outcomes[0].outside
+
+
+def _preferring(bench: Bench) -> list[Outcome]:
+    """Runs in which some queues are as far ahead of the others as their tokens allow."""
+    orders = list(permutations(queues(bench.launch.cfg)))
+    step = -(-len(orders) // _PREFERENCES)
+    return [bench.run(_RUNS + k, Preferring(bench.launch, order)) for k, order in enumerate(orders[::step])]
+
+
+def _as_defined(launch: Launch, seed: int) -> bool:
+    """Whether two runs end on the definition as on the model: with the same error, or the same memory."""
+    bench = Bench(launch, seed)
+    for number in range(2):
+        model, definition = (bench.run(number, by=by) for by in (None, Defined))
+        if (model.error, model.memory, model.outside) != (definition.error, definition.memory, definition.outside):
+            return False
+    return True
+
+
+def _unseen(bench: Bench, refusal: TilewrightError, outcomes: list[Outcome]) -> str:
+    """What a refusal is for which `outcomes` show no reason."""
+    further = 100  # numbers of runs that differ from those before
+    if isinstance(refusal, RaceError) and refusal.pair is not None:
+        ways = [Reversed(*refusal.pair), Reversed(*refusal.pair[::-1])]
+        if wrong([*outcomes, *(bench.run(further + k, way) for k, way in enumerate(ways))]):
+            return "caught"
+        if all(way.held for way in ways):
+            return "harmless"
+    if isinstance(refusal, AccessError) and refusal.index is not None:
+        alone = Bench(_alone(bench.launch, refusal.index), bench.seed)
+        if wrong([alone.run(k, min) for k in range(_RUNS)]):
+            return "harmless"
+    if type(refusal) is ProgramError:
+        return "unproved"
+    return "caught" if wrong([*outcomes, *(bench.run(further + k) for k in range(2, _MORE))]) else "alarms"
+
+
+def _alone(launch: Launch, k: int) -> Launch:
+    """Instruction `k` and FINISH, without tokens."""
+    insn = launch.insn[[k, -1]]
+    for flag in FLAGS:
+        insn[:, 0] &= ~np.uint64(1 << known_isa(launch.cfg).formats["FINISH"].fields[flag].lo)
+    patches = launch.patches.moved(np.array([k, len(launch.insn) - 1]))
+    return Launch(launch.cfg, launch.name, insn, launch.reloc[[k, -1]], launch.buffers, patches=patches)
