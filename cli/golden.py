@@ -52,12 +52,8 @@ def check(
 
     contract = contract or "double"
     graph = import_model(model)
-    names = [t.name for t in graph.inputs]
-    if samples and not samples[0].keys() >= set(names):
-        raise UnsupportedError(
-            f"{model}: --check needs the network's inputs, {', '.join(names)}; given are {', '.join(samples[0])}, of "
-            "another entry of its program"
-        )
+    if samples:
+        _need_inputs(model, [t.name for t in graph.inputs], samples[0])
     samples = [{t.name: np.asarray(sample[t.name], t.dtype) for t in graph.inputs} for sample in samples]
     wrong, states = _golden(graph, contract, samples, results, reset)
     probe = wrong[0] if wrong else 0
@@ -68,7 +64,7 @@ def check(
         found = compare(graph, sets[at], loaded.run(sets[at]), contract, states[probe])
     equal = not wrong and found.difference is None
     text = f"golden interpreter ({contract}): {len(samples) - len(wrong)} of {len(samples)} results equal; "
-    text += f"on input {probe} "
+    text += f"on input {probe} " if batch == 1 else f"in the run of input {probe}, {batch} at once, "
     if found.difference is not None:
         text += f"operator {found.operators} of {len(graph.ops)} differs: {found.difference}"
     else:
@@ -101,6 +97,15 @@ def _golden(
         if any(not np.array_equal(result[name].view(np.uint8), value.view(np.uint8)) for name, value in golden.items()):
             wrong.append(k)
     return wrong, states
+
+
+def _need_inputs(model: str, names: Sequence[str], sample: Mapping[str, np.ndarray]) -> None:
+    """Raise `UnsupportedError` where `sample` has not all inputs of the network."""
+    if not sample.keys() >= set(names):
+        raise UnsupportedError(
+            f"{model}: --check needs the network's inputs, {', '.join(names)}; given are {', '.join(sample)}, of "
+            "another entry of its program"
+        )
 
 
 def _saturated(found: Sequence[Saturation]) -> str:

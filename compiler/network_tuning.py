@@ -19,6 +19,7 @@ from ..hw.config import Config
 from ..hw.errors import TilewrightError
 from ..sim.dram import Dram
 from . import cost
+from .cache import sources
 from .frontend import import_model
 from .frontend.source import check_kind, read_source
 from .jobs import Outcome, Store, content_key, run
@@ -27,7 +28,6 @@ from .schedule.layer import Layer, Ready, capture
 from .target.steps import Steps
 from .tile import Tile
 from .tune.known import KnownTiles, best_tiles, layer_key, network_key, tile_from
-from .tune.search import sources
 from .tune.tasks import Task
 from .tvm_compat import Schedule
 

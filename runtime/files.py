@@ -99,6 +99,11 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
+def cache_folder(kind: str) -> Path:
+    """The folder of what is kept of one `kind`: in `$XDG_CACHE_HOME/tilewright`, or in ~/.cache/tilewright."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilewright" / kind
+
+
 def sources_digest(*folders: str) -> str:
     """A digest of every source file of top folders of the package (`hw`, `sim`, ...), subfolders included.
 

@@ -10,6 +10,7 @@ from .shares import PARTS, parts_of
 if TYPE_CHECKING:
     from ...compiler.graph import Graph
     from ...runtime.executable import Executable
+    from ...sim.dram import Dram
 
 DEEPLOY = 23  # the ratio that Deeploy's authors publish for 256 steps of their microLlama
 
@@ -26,13 +27,15 @@ def check_blocks(executable: Executable) -> None:
         )
 
 
-def recomputing(graph: Graph, executable: Executable, steps: int, clock: float) -> dict[str, Any]:
+def recomputing(
+    graph: Graph, executable: Executable, steps: int, clock: float, dram: Dram | None = None
+) -> dict[str, Any]:
     """{"steps", "cache", "recomputing", "ratio"} of `steps` runs of a language model, one token behind the other.
 
-    `cache` and `recomputing` are cycles by part, with `host` and `total`, by the timing model and the modelled host, in
-    cycles of the accelerator's `clock`, in Hz. Without a cache a step takes all tokens so far again: whole blocks, then
-    the rest as one more block or token by token, whichever is faster. Raises `UnsupportedError` where the program takes
-    no blocks.
+    `cache` and `recomputing` are cycles by part, with `host` and `total`, by the timing model with the memory `dram`,
+    as of `shares`, and the modelled host, in cycles of the accelerator's `clock`, in Hz. Without a cache a step takes
+    all tokens so far again: whole blocks, then the rest as one more block or token by token, whichever is faster.
+    Raises `UnsupportedError` where the program takes no blocks.
     """
     from ...compiler.network import compile_for
     from ...compiler.target.blocks import in_blocks
@@ -43,9 +46,11 @@ def recomputing(graph: Graph, executable: Executable, steps: int, clock: float) 
     size = language_model(executable).block
     rows = in_blocks(graph, size)
     assert rows is not None  # its program has blocks
-    alone, together = (clock * compile_for(g, executable.cfg).host_seconds(HostModel()) for g in (graph, rows))
-    tokens = [_with(parts, alone) for parts in parts_of(graph, executable, "position", range(steps))]
-    blocks = [_with(parts, together) for parts in parts_of(graph, executable, "block", range(-(-steps // size)))]
+    alone, together = (
+        clock * compile_for(g, executable.cfg, dram=dram).host_seconds(HostModel()) for g in (graph, rows)
+    )
+    tokens = [_with(parts, alone) for parts in parts_of(graph, executable, "position", range(steps), dram)]
+    blocks = [_with(parts, together) for parts in parts_of(graph, executable, "block", range(-(-steps // size)), dram)]
     again: Counter[str] = Counter()
     for count in range(1, steps + 1):
         whole, rest = divmod(count, size)

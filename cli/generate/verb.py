@@ -77,12 +77,13 @@ def command(
 
     A checkpoint is quantised to int8 by texts that it writes itself. Every token is one run of the program, whose
     state holds the keys and values of those before; whole blocks of the prompt are one run, too, where attention runs
-    on the accelerator. Of a network, not of a program, the cycles of the timing model are
-    split into parts. With --check the exit status is 1 if a logit differs; it is 6 for a tokenizer of another size or
-    a damaged checkpoint, and 9 for more tokens than the context holds.
+    on the accelerator. Of a network, not of a program, the cycles of the timing model are split into parts.
+    With --check the exit status is 1 if a logit differs; it is 6 for a tokenizer of another size or a damaged
+    checkpoint, and 9 for more tokens than the context holds.
     """
     from ...runtime.language.tokenizer import Tokenizer
     from ...runtime.language.writing import language_model, most_likely, sampler
+    from ...sim.dram import load_dram
 
     where.check()
     check_profiles(profiles, where.name, {"MODEL": model, "--tokenizer": tokenizer, "--config": config})
@@ -106,8 +107,9 @@ def command(
         layers = run_rows(executable, [reports], where.clock_hz)
         result |= write_profiles(profiles, executable, reports, about | {"clock_mhz": where.clock_hz / 1e6}, layers)
     if graph is not None:
-        result = shares(graph, executable, writer.positions, writer.blocks, where.clock_hz) | result
-        result |= {"compared": recomputing(graph, executable, tokens, where.clock_hz)} if compare else {}
+        clock, memory = where.clock_hz, None if where.dram is None else load_dram(where.dram)
+        result = shares(graph, executable, writer.positions, writer.blocks, clock, memory) | result
+        result |= {"compared": recomputing(graph, executable, tokens, clock, memory)} if compare else {}
         result |= {"perplexity": _perplexity(model, graph, texts)} if texts else {}
     if as_json:
         report.emit_json(result)

@@ -7,9 +7,14 @@ from typing import Any
 
 from ...hw.config import Config
 from ...sim.dram import Dram
+from ..cache import figures_file, read_json, write_json
 from ..cost import bandwidths
+from ..frontend.source import check_kind, read_source
 from .area import AVAILABLE, area_of, clock_of, model, outside
 from .evaluate import misfit, network_figures
+
+_FIGURES = ("cycles", "host_us", "latency_us")
+_MOST_FILES = 4096  # figures in the cache; the least recently used are removed
 
 
 def estimate(config: Config, dram: Dram, mhz: int, network: str | None = None) -> dict[str, Any]:
@@ -18,8 +23,8 @@ def estimate(config: Config, dram: Dram, mhz: int, network: str | None = None) -
     `area` by the rules and the fit of area.py, with `area_error`, the largest relative error at configurations that
     were held out of the fit; `outside` names fields beyond it. `fmax_estimate_mhz` with `fmax_error_mhz`.
     `bandwidth`: bytes per second that one port, loads, stores and both can move, and that the network does move.
-    `cycles`, `latency_us` and `host_us` are None without a network. Raises `UnsupportedError` where there is no circuit
-    of `config`, and the errors of the compiler.
+    `cycles`, `latency_us` and `host_us` are None without a network; a cache on disk keeps those of a network. Raises
+    `UnsupportedError` where there is no circuit of `config`, and the errors of the compiler.
     """
     area = area_of(config)
     mhz_of, mhz_error = clock_of(config)
@@ -40,7 +45,19 @@ def estimate(config: Config, dram: Dram, mhz: int, network: str | None = None) -
         "latency_us": None,
     }
     if network is not None:
-        figures = network_figures(network, config, dram, mhz)
-        found |= {key: figures[key] for key in ("cycles", "host_us", "latency_us")}
+        figures = _kept_figures(network, config, dram, mhz)
+        found |= {key: figures[key] for key in _FIGURES}
         found["bandwidth"]["used"] = figures["dram_bytes"] / figures["cycles"] * mhz * 1e6 if figures["cycles"] else 0.0
     return found
+
+
+def _kept_figures(network: str, config: Config, dram: Dram, mhz: int) -> dict[str, float]:
+    """Those of `network_figures`, from the cache or into it."""
+    check_kind(network)
+    source = read_source(network)
+    file = figures_file(source.digest, config, {"dram": asdict(dram), "mhz": mhz})
+    figures = read_json(file)
+    if not isinstance(figures, dict) or not {*_FIGURES, "dram_bytes"} <= figures.keys():
+        figures = network_figures(source, config, dram, mhz)
+        write_json(file, figures, _MOST_FILES)
+    return figures

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...hw.circuit import check_buildable
 from ...hw.config import Config
@@ -14,6 +14,9 @@ from ...hw.errors import FileError, TilewrightError
 from ...sim.dram import Dram
 from .area import AVAILABLE, Area, area_of, clock_of
 from .energy import energy_uj
+
+if TYPE_CHECKING:
+    from ..frontend.source import Source
 
 INFEASIBLE = "infeasible"  # the key of a reason, in place of figures
 
@@ -75,8 +78,8 @@ def misfit(config: Config, area: Area) -> str:
     return ""
 
 
-def network_figures(path: str, config: Config, dram: Dram, mhz: int) -> dict[str, float]:
-    """Cycles, microseconds, bytes moved and energy of one inference of the network in the file `path`.
+def network_figures(model: str | Source, config: Config, dram: Dram, mhz: int) -> dict[str, float]:
+    """Cycles, microseconds, bytes moved and energy of one inference of a network, a file or what was read of it.
 
     It is compiled for `dram`, without the cache on disk: explorations would drive everything else out of it. Raises the
     errors of the compiler.
@@ -86,7 +89,7 @@ def network_figures(path: str, config: Config, dram: Dram, mhz: int) -> dict[str
     from ..network import compile_for
     from ..target.host import HostModel
 
-    compiled = compile_for(import_model(path), config, dram=dram)
+    compiled = compile_for(import_model(model), config, dram=dram)
     launches = compiled.executable.launches
     timings = [predict(step.launch, dram=dram) for step in launches]
     cycles = sum(timing.cycles for timing in timings)

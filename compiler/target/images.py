@@ -27,8 +27,8 @@ def of_images(graph: g.Graph, count: int) -> g.Graph:
     Raises `InputError` for a count below 1, `UnsupportedError` for a network with state, or with operators that do
     more with the first dimension than keep it, all of which it names.
     """
-    if count < 1:
-        raise InputError(f"batch {count}: must be at least 1")
+    if not isinstance(count, int) or count < 1:
+        raise InputError(f"batch {count!r}: must be an integer of at least 1")
     if count == 1:
         return graph
     if graph.states:

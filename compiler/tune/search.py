@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...hw.config import Config
-from ...hw.errors import CapacityError, FileError, ScheduleError
-from ...runtime.files import atomic_write, sources_digest
+from ...hw.errors import CapacityError, ScheduleError
+from ...runtime.files import cache_folder
 from ...sim.dram import ZYNQ_HP, Dram, unshared
 from .. import cost
+from ..cache import read_json, sources, write_json
 from ..tile import Tile
 from .known import KnownTiles, tile_from
 
@@ -25,13 +24,7 @@ if TYPE_CHECKING:
     from ..schedule.layer import Layer
     from ..tvm_compat import Schedule
 
-SOURCES = ("compiler", "hw", "runtime", "sim")  # top folders that determine a program and its cycles
 _MOST_FILES = 4096  # tiles in the cache; the least recently used are removed
-
-
-def cache_folder() -> Path:
-    """Folder of cached tiles: `$XDG_CACHE_HOME/tilewright/tiles`, or ~/.cache/tilewright/tiles."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilewright" / "tiles"
 
 
 @dataclass(frozen=True)
@@ -53,7 +46,7 @@ class Search:
 
         Raises `CapacityError` if no tile fits.
         """
-        file = cache_folder() / f"{self._digest(layer, vthreads)}.json"
+        file = cache_folder("tiles") / f"{self._digest(layer, vthreads)}.json"
         found = _read(file)
         if found is None:
             with cost.on_memory(self.dram, layer.cfg):
@@ -61,7 +54,7 @@ class Search:
                 if self.known.tiles:
                     tiles = list(dict.fromkeys([*tiles, self.known.tile(layer, vthreads)]))
             found = min(tiles, key=lambda tile: self.cycles(partial(layer.scheduled, tile), layer.cfg))
-            _write(file, found)
+            write_json(file, dataclasses.asdict(found), _MOST_FILES)
         return found
 
     def cycles(self, schedule: Callable[[], Schedule], cfg: Config) -> float:
@@ -83,34 +76,8 @@ class Search:
         return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
 
 
-@functools.cache
-def sources() -> str:
-    """Digest of the sources that determine the cycles of a tile: compiler, recorder, timing model, and circuit."""
-    return sources_digest(*SOURCES)
-
-
 def _read(file: Path) -> Tile | None:
     try:
-        values: Any = json.loads(file.read_text())
-        tile = tile_from(values)
-        os.utime(file)
-        return tile
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, ScheduleError):
+        return tile_from(read_json(file))
+    except (ValueError, TypeError, KeyError, AttributeError, ScheduleError):
         return None
-
-
-def _write(file: Path, tile: Tile) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(file) as temporary:
-            temporary.write_text(json.dumps(dataclasses.asdict(tile)))
-        _prune(file.parent)
-    except (OSError, FileError):
-        return
-
-
-def _prune(folder: Path) -> None:
-    files = list(folder.glob("*.json"))
-    if len(files) > _MOST_FILES:
-        for old in sorted(files, key=lambda file: file.stat().st_mtime)[:-_MOST_FILES]:
-            old.unlink(missing_ok=True)

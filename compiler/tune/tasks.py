@@ -17,6 +17,7 @@ from ...hw.errors import BoardError, TilewrightError
 from ...runtime.launch import Launch
 from ...sim.dram import Dram
 from ..api import build
+from ..cache import sources
 from ..jobs import Outcome, Store, content_key, run
 from ..schedule.layer import Layer, layer_of
 from ..tile import Tile
@@ -24,7 +25,6 @@ from .evolution import ROUND, Evolution
 from .known import tile_from
 from .measure import cycles_of
 from .sampling import Space
-from .search import sources
 
 _PROMISING = 3  # tiles of the cost model that are tried first
 D = TypeVar("D")

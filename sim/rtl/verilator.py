@@ -27,6 +27,7 @@ from pathlib import Path
 
 from ...hw.errors import FileError, UnsupportedError
 from ...hw.needs import need
+from ...runtime.files import cache_folder
 
 WAVES = ("", "fst", "vcd")  # kinds of waveform that a library can be built with; "" is none
 _KEPT = 32  # folders of one kind in the cache; the least recently used are removed
@@ -58,11 +59,6 @@ static inline IData multiplied(int bits, IData a, IData b) { return extended(bit
 #define VL_MULS_III(bits, a, b) multiplied(bits, a, b)
 """
 _APT = {"g++": "g++", "make": "make", "perl": "perl", "zlib.h": "zlib1g-dev", "lz4.h": "liblz4-dev"}
-
-
-def cache_folder() -> Path:
-    """The folder of builds: `$XDG_CACHE_HOME/tilewright`, or ~/.cache/tilewright."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilewright"
 
 
 def need_tools(*names: str) -> None:
@@ -131,7 +127,7 @@ def cached(kind: str, key: Mapping[str, object], make: Callable[[Path], None]) -
     folder waits for the first. Raises `FileError` where the cache cannot be written.
     """
     text = json.dumps(dict(key), sort_keys=True, indent=1)
-    parent = cache_folder() / kind
+    parent = cache_folder(kind)
     folder = parent / hashlib.sha256(text.encode()).hexdigest()[:20]
     try:
         if folder.is_dir():

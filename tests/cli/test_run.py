@@ -242,6 +242,7 @@ def test_several_inputs_at_once(tilewright, tmp_path):
     assert alone.status == done.status == 0, done.err
     found = json.loads(done.out)
     assert (found["inputs"], found["batch"], found["check"]["results_equal"]) == (5, 4, 5)
+    assert "in the run of input 0, 4 at once, all 8 operators are equal" in found["check"]["text"]
     cycles = sum(row.get("cycles", 0) for row in found["layers"])
     assert 4 * found["cycles_per_input"] == cycles > 0
     several = np.load(tmp_path / "y.npz")["outputs"]

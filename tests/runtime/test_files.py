@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from tilewright.hw.errors import FileError
-from tilewright.runtime.files import Archive, atomic_write, check_writable, default_limit, machine_memory, read_npz
+from tilewright.runtime.files import (
+    Archive,
+    atomic_write,
+    cache_folder,
+    check_writable,
+    default_limit,
+    machine_memory,
+    read_npz,
+)
 
 
 def refused(path, text):
@@ -284,3 +292,11 @@ def test_texts_hold_characters(tmp_path):
             z.writestr("a.npy", npy(f"'{order}U2'", "(2,)", data=found))
         with pytest.raises(FileError, match="'a.npy' holds numbers that are no characters"):
             read_npz(tmp_path / "x.npz")
+
+
+def test_caches_are_where_the_user_wants_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder("tiles") == tmp_path / "tilewright" / "tiles"
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder("tiles") == tmp_path / ".cache" / "tilewright" / "tiles"

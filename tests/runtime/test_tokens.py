@@ -419,6 +419,7 @@ def test_a_load_that_continues_another_is_one_with_it():
     b = Buffer("par", (8, 48), kind="constant", data=np.zeros(384, np.uint8))
     first, second = one_row(STORE, 2, 0, 1, b), one_row(STORE, 3, 1, 4, b)
     whole = joined(first, second)
+    assert whole is not None and whole.dram is not None
     assert (whole.fields["sram_base"], whole.fields["dram_base"], whole.fields["x_size"]) == (2, 0, 5)
     assert whole.accesses == [Access(Mem.PAR, True, slice(2, 7))]
     assert (whole.dram.start, whole.dram.rows, whole.dram.nbytes) == (0, 1, 240)

@@ -13,7 +13,7 @@ def cache(tmp_path, monkeypatch):
     """A cache of tiles of the test's own; what Verilator built stays where it is."""
     from tilewright.compiler.tune import search
 
-    monkeypatch.setattr(search, "cache_folder", lambda: tmp_path / "tiles")
+    monkeypatch.setattr(search, "cache_folder", lambda kind: tmp_path / kind)
 
 
 def test_layers_on_the_timing_model(tilewright, tmp_path):

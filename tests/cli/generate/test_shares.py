@@ -8,6 +8,7 @@ from tilewright.compiler.frontend import import_model
 from tilewright.compiler.network import compile_graph, launch_cycles
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.executable import Executable, LaunchStep
+from tilewright.sim.dram import ZYNQ_HP
 
 
 def test_parts_add_up_to_the_launches_that_run(tmp_path):
@@ -21,6 +22,9 @@ def test_parts_add_up_to_the_launches_that_run(tmp_path):
     assert found["prefill_cycles"] == [block, block, later]
     assert shares(graph, executable, [], [0], 1e8) == {"prefill_cycles": [block]}
     assert found["cycles_per_token"] == [first] * 64 + [second] * 2
+    slow = ZYNQ_HP.replace(latency=200)
+    later = launch_cycles(Executable.from_launch(launches[1]), slow)
+    assert second < later == shares(graph, executable, [65], [], 1e8, slow)["cycles_per_token"][0]
     parts = found["cycles_by_part"].copy()
     host = parts.pop("host")
     assert tuple(parts) == PARTS and sum(parts.values()) == pytest.approx((64 * first + 2 * second) / 66)

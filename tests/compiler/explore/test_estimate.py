@@ -1,9 +1,12 @@
 """compiler/explore/estimate.py: figures without and with a network."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tilewright.compiler.explore import estimate as module
 from tilewright.compiler.explore.area import area_of
 from tilewright.compiler.explore.estimate import estimate
 from tilewright.compiler.explore.evaluate import evaluate, job_of
@@ -43,3 +46,36 @@ def test_what_does_not_fit_says_so():
     found = estimate(PRESETS["pynq_z1"].replace(block_in=64, block_out=64, wgt_bytes=1 << 18), MEMORY, 100)
     assert "needs" in found["misfit"] and found["outside"]
     assert estimate(PRESETS["tiny"], MEMORY, 100)["outside"] == []
+
+
+def test_figures_are_kept_by_all_that_they_depend_on(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    asked = []
+
+    def measured(source, config, dram, mhz):
+        asked.append((config.name, dram.latency, mhz))
+        return {"cycles": len(asked), "host_us": 1.0, "latency_us": 2.0, "dram_bytes": 8}
+
+    monkeypatch.setattr(module, "network_figures", measured)
+    slow = MEMORY.replace(latency=200)
+    several = [("tiny", MEMORY, 50), ("pynq_z1", MEMORY, 50), ("tiny", slow, 50), ("tiny", MEMORY, 60)]
+    for _ in range(2):
+        found = [estimate(PRESETS[name], dram, mhz, NETWORK)["cycles"] for name, dram, mhz in several]
+        assert found == [1, 2, 3, 4] and len(asked) == 4
+    for file in (tmp_path / "tilewright/figures").iterdir():
+        file.write_text('{"cycles": 7}')
+    assert estimate(PRESETS["tiny"], MEMORY, 50, NETWORK)["cycles"] == 5
+
+
+def test_kept_figures_need_no_compiler(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = estimate(PRESETS["tiny"], MEMORY, 50, NETWORK)["cycles"]
+    script = f"""
+import sys
+from tilewright.compiler.explore.estimate import estimate
+from tilewright.hw.config import PRESETS
+from tilewright.sim.dram import PRESETS as MEMORIES
+print(estimate(PRESETS["tiny"], MEMORIES["zynq_hp4"], 50, {NETWORK!r})["cycles"], "tvm" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(first), "False"]

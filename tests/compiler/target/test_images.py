@@ -1,6 +1,7 @@
 """Networks for several images at once: exactly what the golden interpreter makes of each alone."""
 
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -77,8 +78,9 @@ def test_constants_of_one_row_stay():
 def test_refusals():
     graph = import_model(DIGITS)
     assert of_images(graph, 1) is graph
-    with pytest.raises(InputError, match="batch 0: must be at least 1"):
-        of_images(graph, 0)
+    for count in (0, -1, 1.5, "3"):
+        with pytest.raises(InputError, match=f"batch {count!r}: must be an integer of at least 1"):
+            of_images(graph, cast(int, count))
     state, y = g.Tensor("s", (1, 4)), g.Tensor("y", (1, 4))
     op = g.Requantize("copy", (state,), y)
     kept = g.Graph("kept", (), (y,), (op,), (g.State(state, np.zeros((1, 4), np.int8), y),))

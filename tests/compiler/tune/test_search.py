@@ -13,7 +13,7 @@ from tilewright.compiler.schedule.work import Work
 from tilewright.compiler.tile import Tile
 from tilewright.compiler.tune import search
 from tilewright.compiler.tune.known import KnownTiles, layer_key
-from tilewright.compiler.tune.search import Search, cache_folder
+from tilewright.compiler.tune.search import Search
 from tilewright.hw.config import PRESETS
 from tilewright.sim.dram import ZYNQ_HP
 
@@ -101,7 +101,6 @@ def test_a_damaged_entry_is_made_again(timed, cache, text):
 def test_a_cache_that_cannot_be_written_does_no_harm(timed, cache, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert cache_folder().parts[-2:] == ("tilewright", "tiles")
     assert find().checked() and not cache.exists()
 
 
