@@ -6,6 +6,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem
 from tilewright.hw.rtl import latencies as lat
 from tilewright.runtime.program import Program
+from tilewright.sim.random_programs import NARROW
 from tilewright.sim.timing import predict
 
 PYNQ = PRESETS["pynq_z1"]
@@ -31,3 +32,19 @@ def test_a_load_into_another_bank_passes_gemm():
     (same, _), (other, end) = cycles(0), cycles(PYNQ.acc_depth // 2)
     assert other < 1000 and same > 2000
     assert end > 2000  # its token comes in the order of the queue
+
+
+def test_a_load_of_no_rows_has_the_place_that_its_low_bits_name():
+    """What reads another bank passes it; what reads that one waits, also where the place is beyond the accumulators."""
+
+    def cycles(place):
+        program = Program(NARROW)
+        x, y = program.buffer("x", (8, 1, 8), 32), program.buffer("y", (8, 1, 8), 4, kind="output")
+        program.load(Mem.ACC, 0, x, 0, x_size=8)
+        for _ in range(3):
+            program.load(Mem.ACC, place, x, 0, x_size=2, y_size=0)
+            program.alu_uops("ADD", np.array([(1, 0), (2, 0)]), imm=1)
+        program.store(0, y, 0, x_size=8)
+        return predict(program).cycles
+
+    assert cycles(0) == cycles(NARROW.acc_depth) > cycles(NARROW.acc_depth - 1)
