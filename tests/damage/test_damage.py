@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,8 @@ COUNT = 20
 
 
 @pytest.mark.parametrize("count, seed", [(COUNT, 7), pytest.param(5000, 100_000, marks=pytest.mark.slow)])
-def test_damaged_files_are_read_or_refused_by_a_named_error(count, seed, capsys):
+def test_damaged_files_are_read_or_refused_by_a_named_error(count, seed, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])  # processes import tests.damage, too
     status = command.main(["--count", str(count), "--seed", str(seed)])
     out = capsys.readouterr().out
     assert status == 0, out
