@@ -65,8 +65,8 @@ class Program:
         self.buffers: dict[str, Buffer] = {}
         self._isa = Isa(cfg)
         self._rows: list[Row] = []
-        # whether loads of micro-ops are in front of all, or one step ahead of their jobs; neither: right before these
-        self._kernels, self.uops_first, self.uops_ahead = Kernels(self._isa), False, False
+        # whether micro-ops are loaded one step ahead of their jobs, not right before them
+        self._kernels, self.uops_ahead = Kernels(self._isa), False
         self._queues, self._channels = queues(cfg), channels(cfg)
         self._pending: list[set[str]] = [set() for _ in self._queues]
         self._last: list[Row | None] = [None for _ in self._queues]
@@ -281,8 +281,8 @@ class Program:
         """Encode: tokens, drain, FINISH, relocations, micro-ops. Later calls return the same launch."""
         if self._launch is None:
             last = Row("FINISH", queue_of(Op.FINISH), {"op": Op.FINISH})
-            if self.uops_first or self.uops_ahead:
-                self._rows = self._kernels.placed(self._rows, self.uops_ahead)
+            if self.uops_ahead:
+                self._rows = self._kernels.ahead(self._rows)
             recorded = self._rows, last, self._origins.outermost
             rows = self._explicitly(last) if self.tokens == "explicit" else insert_tokens(self.cfg, *recorded)
             buffers = [*self.buffers.values(), *self._kernels.buffer(UOP_BUFFER)]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -131,36 +130,10 @@ class Kernels:
             row.fields["dram_base"] += starts[row.fields["mem"]]
         return [every]
 
-    def placed(self, rows: Sequence[Row], ahead: bool) -> list[Row]:
-        """`rows` with those loads of micro-ops at the front that overwrite nothing (`loaded_first`).
-
-        With `ahead` each comes one step ahead of its jobs (`loaded_ahead`), and loads of parameters are merged, too:
-        better where instructions are long, as the operands of the first one do not wait for the micro-ops of all.
-        """
-        found, self.loads = (loaded_ahead if ahead else loaded_first)(rows, self.loads)
-        return parameters_joined(found) if ahead else found
-
-
-def loaded_first(rows: Sequence[Row], loads: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """`rows` with those of `loads`, their loads of micro-ops, at the front that overwrite nothing; and the loads now.
-
-    Adjacent ones are merged.
-    """
-    taken, first = _found_there(rows), defaultdict[int, list[Row]](list)
-    moved: set[int] = set()
-    for load in loads:
-        f = load.fields
-        entries, mine = {*range(f["sram_base"], f["sram_base"] + f["x_size"])}, first[f["mem"]]
-        if taken[f["mem"]] & entries:
-            break
-        taken[f["mem"]] |= entries
-        moved.add(id(load))
-        if mine and (whole := joined(mine[-1], load)) and whole.fields["x_size"] <= _AT_ONCE:
-            mine[-1] = whole
-        else:
-            mine.append(replace(load, fields=dict(f)))
-    left, moving = [load for load in loads if id(load) not in moved], [row for rows in first.values() for row in rows]
-    return [*moving, *(row for row in rows if id(row) not in moved)], [*moving, *left]
+    def ahead(self, rows: Sequence[Row]) -> list[Row]:
+        """`rows` in the order of `loaded_ahead`, with parameters in fewer loads, too."""
+        found, self.loads = loaded_ahead(rows, self.loads)
+        return parameters_joined(found)
 
 
 def loaded_ahead(rows: Sequence[Row], loads: Sequence[Row]) -> tuple[list[Row], list[Row]]:
@@ -221,19 +194,6 @@ def _overlap(one: Access, other: Access) -> bool:
 def _queue_of(mem: Mem) -> Queue:
     """The queue whose instructions execute the micro-ops in `mem`."""
     return next(row.queue for row in INSTRUCTIONS if row.executes == mem)
-
-
-def _found_there(rows: Iterable[Row]) -> defaultdict[int, set[int]]:
-    """The entries of micro-op buffers, by memory id, that `rows` use without loading them before."""
-    found, loaded = defaultdict[int, set[int]](set), defaultdict[int, set[int]](set)
-    for access in (access for row in rows for access in row.accesses if access.mem in MICRO_OPS):
-        assert isinstance(access.entries, slice)
-        entries, mem = {*range(access.entries.start, access.entries.stop)}, access.mem.id
-        if access.write:
-            loaded[mem] |= entries
-        else:
-            found[mem] |= entries - loaded[mem]
-    return found
 
 
 def merge_loops(loops: Sequence[tuple[int, ...]], most: int) -> tuple[tuple[int, ...], ...]:

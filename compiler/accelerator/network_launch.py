@@ -82,9 +82,7 @@ class NetworkLaunch:
         self.rec.padded = {op.output.name: op for op in ops if isinstance(op, AbsorbedPad)}
         self.slices = {op.output.name: op for op in ops if isinstance(op, AbsorbedSlice)}
         self.rec.limits = limits(ops)
-        # what computes one token has short instructions: loads of micro-ops between them would stop each
-        self.rec.program.uops_first = bool(self.rec.limits)
-        self.rec.program.uops_ahead = not self.rec.limits
+        self.rec.program.uops_ahead = True
         self.packed_as = packed_as(ops)
         self.plain = {op.x.name: op for op in ops if isinstance(op, RowsJoined)}
         self.caches = {op.x.name for op in ops if isinstance(op, g.Write)}

@@ -158,10 +158,10 @@ def test_kernels_that_replace_others_come_after_these():
     verify(p.finish())
 
 
-@pytest.mark.parametrize("first", [False, True])
-def test_more_kernels_than_the_buffer_holds_wait_for_those_that_they_replace(first):
+@pytest.mark.parametrize("ahead", [False, True])
+def test_more_kernels_than_the_buffer_holds_wait_for_those_that_they_replace(ahead):
     p = Program(TWO)
-    p.uops_first = first
+    p.uops_ahead = ahead
     y = p.buffer("y", (8, 1, 4), kind="output")
     for k in range(5):
         p.ternary_uops(np.arange(100)[:, None] % (1 + k) * (1, 0, 0) + (0, k, 0), reset=k == 0)
