@@ -150,9 +150,12 @@ class _Checker:
             f = self.insns[k]
             row = row_of(f["op"], f.get("mem"))
             words = np.zeros(0, np.int64)
-            if row.executes is not None and f["iter_out"] and f["iter_in"]:
-                words = held[row.executes][f["uop_bgn"] : f["uop_end"]]
-                if f["uop_end"] - f["uop_bgn"] != len(words) or (words < 0).any():
+            if row.executes is not None:
+                if not f["uop_bgn"] <= f["uop_end"] <= self.cfg.uop_depth:  # an error even where loops have no trips
+                    self.refuse(f"instruction {k} executes micro-ops that do not exist")
+                if f["iter_out"] and f["iter_in"]:
+                    words = held[row.executes][f["uop_bgn"] : f["uop_end"]]
+                if (words < 0).any():
                     self.refuse(f"instruction {k} executes micro-ops that are not known")
             key = (*(value for name, value in f.items() if name not in _MOVES), row.format, words.tobytes())
             if key not in known:
