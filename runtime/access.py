@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -155,8 +154,11 @@ def _known_entries(starts: bytes, loops: tuple[tuple[int, int], ...], last: int,
     return found
 
 
-_FEW = 16
 _KNOWN = 1 << 11  # micro-ops and entries of what is remembered: large sets would fill the host's memory
+
+
+_STEPS = {name: (f"{name}_out", f"{name}_in") for name in ("dst", "src", "wgt")}
+_ONE = bytes(8)  # the starts of a kernel of one micro-op
 
 
 def _indexed(
@@ -167,21 +169,19 @@ def _indexed(
     Where one of them is beyond `depth`, all from the smallest to the largest: they are not counted one by one. Kernels
     of one shape differ in their first entry alone: what they touch is found once, and moved there.
     """
-    loops = ((f["iter_out"], f[f"{name}_out"]), (f["iter_in"], f[f"{name}_in"]), (neighbours, 1))
-    starts = uops[:, column]
-    few = starts.tolist() if len(starts) <= _FEW else None  # numpy takes longer for these
-    base = (int(starts.min()) if few is None else min(few)) // per_entry  # the first entry, from which the rest counts
-    offset = base * per_entry
-    if few is None:
-        starts = starts - offset
-        last, key = int(starts.max()), starts.tobytes()
+    outer, inner = _STEPS[name]
+    loops = ((f["iter_out"], f[outer]), (f["iter_in"], f[inner]), (neighbours, 1))
+    last = sum([(trips - 1) * step for trips, step in loops])
+    if len(uops) == 1 and per_entry == 1:  # most kernels of some programs: without arrays
+        base, key = int(uops[0, column]), _ONE
     else:
-        few = [index - offset for index in few]
-        last, key = max(few), array("q", few).tobytes()
-    last += sum([(trips - 1) * step for trips, step in loops])
+        starts = uops[:, column]
+        base = int(starts.min()) // per_entry  # the first entry; what follows counts from its first index
+        starts = starts - base * per_entry
+        last, key = last + int(starts.max()), starts.tobytes()
     if last // per_entry + base >= depth:
         return slice(base, base + last // per_entry + 1)
-    found = (_known_entries if len(starts) + last < _KNOWN else _entries)(key, loops, last, per_entry)
+    found = (_known_entries if len(uops) + last < _KNOWN else _entries)(key, loops, last, per_entry)
     return slice(found.start + base, found.stop + base) if isinstance(found, slice) else found + base
 
 

@@ -58,13 +58,14 @@ class Sets:
                 cut[cells] = cut[cells + 1] = True
         part = np.cumsum(cut)  # from 1 on: part 0 is in no set
         count = int(part[-1]) + 1
-        sets = [slice(part[c.start], part[c.stop]) if isinstance(c, slice) else part[c] for c in self.cells]
+        parts = part.tolist()
+        sets = [slice(parts[c.start], parts[c.stop]) if isinstance(c, slice) else part[c] for c in self.cells]
         _, first, number = np.unique(_labels(sets, count), return_index=True, return_inverse=True)
         order = np.argsort(first)  # classes by their first parts: those of a range are a range
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
         of_part = rank[number.reshape(-1)]
-        before = np.searchsorted(first[order], np.arange(count))
+        before = np.searchsorted(first[order], np.arange(count)).tolist()
         ranges = [np.arange(before[c.start], before[c.stop]) if isinstance(c, slice) else None for c in sets]
         found = [np.unique(of_part[c]) if mine is None else mine for c, mine in zip(sets, ranges)]
         return found, of_part[part[:-1]]
