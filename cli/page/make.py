@@ -156,14 +156,14 @@ def _document(opened: _Opened, run: _Run) -> dict[str, Any]:
 
     from ...runtime.executable import LaunchStep
     from ..layers import float_steps, ran
-    from ..profile.values import declared, profile
+    from ..profile.values import declared, launches_of, profile
     from . import measured, memory
     from .timeline import Collected
 
     executable, clock, device = opened.executable, run.where.clock_hz, run.where.name
     cfg, dram = executable.cfg, _memory(run.where)
     rows = measured.operators(executable, run.reports, clock, opened.compiled)
-    counted = profile(executable, run.reports)["metrics"]
+    counted = profile(launches_of(executable, run.reports))["metrics"]
     collected, launches = Collected(), []
     for step, done in ran(executable, run.reports):
         if isinstance(step, LaunchStep):
@@ -195,7 +195,7 @@ def _document(opened: _Opened, run: _Run) -> dict[str, Any]:
         "exactness": _exactness(opened, run),
         "metrics": {
             name: {"value": counted[name], **meaning, "by": list(meaning["by"])}
-            for name, meaning in declared(cfg, list(counted)).items()
+            for name, meaning in declared([cfg], list(counted)).items()
         },
         "difference": None,
     }
