@@ -108,8 +108,7 @@ def command(
     if trace:
         write_timeline(trace, launches_of(executable, runs[-1]), executable.name, where.name)
         result |= {"trace": trace}
-    profile.add_run(executable, runs[-1])
-    result |= profile.write(executable.name, about | {"clock_mhz": where.clock_hz / 1e6, "layers": rows})
+    result |= profile.write_run(executable, runs[-1], about | {"clock_mhz": where.clock_hz / 1e6, "layers": rows})
     if as_json:
         counted = {"counters": {row["counter"]: row["value"] for row in counter_rows(runs)}} if counters else {}
         report.emit_json(result | {"clock_mhz": where.clock_hz / 1e6, "layers": rows} | counted)

@@ -67,6 +67,11 @@ class Setup:
     samples: int
     profile: Profile | None = None
 
+    def delegate(self, path: str, load: Callable[[Any], Any], *, every: bool) -> TilewrightDelegate:
+        """A delegate for the network at `path`, whose executables `load` loads; see there for `every`."""
+        chosen = {"claim": self.claim, "min_macs": self.min_macs, "every": every}
+        return TilewrightDelegate(path, self.config, load, **chosen)
+
 
 @dataclass(frozen=True)
 class Result:
@@ -119,18 +124,13 @@ def compared(
     errors of `TilewrightDelegate`, and `InputError` where arrays or labels do not fit.
     """
     need("comparing with LiteRT", "compiler", "ai_edge_litert")
-
     loaded: list[tuple[Executable, Any]] = []  # partitions as they are run
 
     def load(executable: Executable) -> Any:
         loaded.append((executable, setup.load(executable)))
         return loaded[-1][1]
 
-    def delegate(load: Callable[[Any], Any], every: bool) -> TilewrightDelegate:
-        chosen = {"claim": setup.claim, "min_macs": setup.min_macs, "every": every}
-        return TilewrightDelegate(path, setup.config, load, **chosen)
-
-    plain, every = delegate(load, False), delegate(setup.load, True)
+    plain, every = setup.delegate(path, load, every=False), setup.delegate(path, setup.load, every=True)
     reference, mine = _interpreter(path, keep=True), _interpreter(path, plain)
     watched = _interpreter(path, every, keep=True)
     samples = _samples(plain, reference, setup.samples, arrays, source)

@@ -104,8 +104,7 @@ def command(
     result = about | writer.result(where.clock_hz)
     if profiles:
         layers = run_rows(executable, [reports], where.clock_hz)
-        profile.add_run(executable, reports)
-        result |= profile.write(executable.name, about | {"clock_mhz": where.clock_hz / 1e6, "layers": layers})
+        result |= profile.write_run(executable, reports, about | {"clock_mhz": where.clock_hz / 1e6, "layers": layers})
     if graph is not None:
         clock, memory = where.clock_hz, None if where.dram is None else load_dram(where.dram)
         result = shares(graph, executable, writer.positions, writer.blocks, clock, memory) | result

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ...compiler.network import Compiled
+    from ...hw.config import Config
     from ...runtime.executable import Executable
     from ...runtime.loader import StepReport
     from ...sim.dram import Dram
@@ -47,7 +48,7 @@ class _Run:
 
 def report(
     model: str | Path | Executable,
-    config: str | None = None,
+    config: str | Config | None = None,
     *,
     on: str = "timing",
     inputs: str | Path | None = None,
@@ -58,9 +59,9 @@ def report(
 ) -> Report:
     """Run `model` once on the device `on`, and report on it: a value that notebooks show as a page.
 
-    `model` is what `tilewright run` takes, or an `Executable`. `inputs` is a file of inputs, of which the first are
-    used, without it they are random numbers; `compare` an earlier report's JSON. Other arguments are as the options of
-    `tilewright run`.
+    `model` is what `tilewright run` takes, or an `Executable`; `config` a name or file, or a `Config`. `inputs` is a
+    file of inputs, of which the first are used, without it they are random numbers; `compare` an earlier report's JSON.
+    Other arguments are as the options of `tilewright run`.
 
     >>> import tilewright as tw
     >>> found = tw.report("examples/digits/digits.onnx")
@@ -84,7 +85,11 @@ def report(
 
 
 def _open(
-    model: str | Path | Executable, config: str | None, contract: str | None, mapping: str | None, dram: str | None
+    model: str | Path | Executable,
+    config: str | Config | None,
+    contract: str | None,
+    mapping: str | None,
+    dram: str | None,
 ) -> _Opened:
     from ...hw.config import load_config
     from ...hw.errors import UnsupportedError

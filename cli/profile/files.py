@@ -69,6 +69,13 @@ class Profile:
         for run in launches_of(executable, reports):
             self.add(f"{name}: {run.name}" if name else run.name, run.launch, run.stats)
 
+    def write_run(
+        self, executable: Executable, reports: Sequence[StepReport], about: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """`write`, of one run of `executable` alone."""
+        self.add_run(executable, reports)
+        return self.write(executable.name, about)
+
     def write(self, title: str, about: Mapping[str, Any]) -> dict[str, Any]:
         """Write the files; gives what the verb's result has of it: their names, and the metrics of a table.
 
