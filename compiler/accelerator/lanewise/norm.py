@@ -1,8 +1,8 @@
 """Deeploy's norms, iRMSNorm and iLayerNorm, exactly: a root from tables, a quotient by a product.
 
-With r the root of the mean of squares, which is at most 128, p an element times its weight, and b its bias, a result is
-`(trunc(p / r) + b) >> s`. That is the largest integer that is not above `(p + (r - 1) * [p < 0] + b * r) / (r << s)`: a
-shift, then a quotient by r. Clamped to -129..129, with 129 added, the quotient is a product with a reciprocal of 22 bits.
+With r the root of the mean of squares, which is at most 128, p an element times its weight, and b its bias, a result
+is `(trunc(p / r) + b) >> s`: the largest integer not above `(p + (r - 1) * [p < 0] + b * r) / (r << s)`, a shift, then
+a quotient by r. Clamped to -129..129, with 129 added, that is a product with a reciprocal of 22 bits.
 """
 
 from __future__ import annotations
@@ -106,7 +106,9 @@ def _sizes(rows: int, blocks: int, centred: bool, cfg: Config) -> tuple[int, int
 
 def _together(rows: int, blocks: int, centred: bool, cfg: Config) -> int:
     """Rows of a tile: as many as fit."""
-    most = (n for n in range(min(rows, cfg.block_in), 0, -1) if max(_sizes(n, blocks, centred, cfg)) <= cfg.acc_depth // 2)
+    most = (
+        n for n in range(min(rows, cfg.block_in), 0, -1) if max(_sizes(n, blocks, centred, cfg)) <= cfg.acc_depth // 2
+    )
     return next(most, 1)
 
 
@@ -136,9 +138,7 @@ class _Tile:
             if self.count & (self.count - 1):
                 self.divisor = par + 1
                 program.load(Mem.PAR, par + 1, self._divisor(), 0)
-            first, second = chip.banks(
-                *_sizes(self.rows, self.blocks, self.centred, rec.cfg), rec.cfg.acc_depth // 2
-            )
+            first, second = chip.banks(*_sizes(self.rows, self.blocks, self.centred, rec.cfg), rec.cfg.acc_depth // 2)
             self.products, self.squares, self.sums = (first + k * size for k in range(3))
             self.signs, self.biases = second, second + size
             self.weights = second + (1 + self.centred) * size
@@ -166,11 +166,10 @@ class _Tile:
         copies, place = 2 + self.centred, self.first * self.blocks
         program.load(Mem.ACC8, self.signs, x, place, x_size=self.size)
         program.load(Mem.ACC8, self.products, x, place, y_size=copies, x_size=self.size, x_stride=0)
-        weight, *biases = (t.data for t in self.op.inputs[1:])
-        for name, data, base, rows in (("weights", weight, self.weights, 1), ("biases", *biases, self.biases, self.rows))[
-            : 1 + len(biases)
-        ]:
-            constant = self.rec.constant(f"{self.op.name}.{name}", data.astype(np.int32).reshape(-1, 1, lanes))
+        parts = ("weights", self.weights, 1), ("biases", self.biases, self.rows)
+        for (name, base, rows), t in zip(parts, self.op.inputs[1:]):
+            assert t.data is not None  # both are constant
+            constant = self.rec.constant(f"{self.op.name}.{name}", t.data.astype(np.int32).reshape(-1, 1, lanes))
             program.load(Mem.ACC, base, constant, 0, y_size=rows, x_size=self.blocks, x_stride=0)
 
     def _divide(self, base: int) -> None:

@@ -7,6 +7,7 @@ two squares decide.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import isqrt
 
 import numpy as np
@@ -45,9 +46,15 @@ def tables(rec: Recording, name: str, rows: int) -> tuple[int, int]:
     """The numbers of the tables on chip, loaded if they are needed and not there; `name` is for their constants."""
     if rows <= _FEW:
         return 0, 0
-    upper = np.array([isqrt(k << _UPPER) - 15 if k << _UPPER > 255 else 0 for k in range(256)])
-    lower = np.array([isqrt(k) for k in range(256)]) - _LESS
+    lower, upper = tables_of_roots()
     return lookup.loaded(rec, f"{name}.roots", lower), lookup.loaded(rec, f"{name}.upper", upper)
+
+
+@lru_cache(maxsize=1)
+def tables_of_roots() -> tuple[np.ndarray, np.ndarray]:
+    """int64 (256,) twice: by the mean, at most 255, and by its upper bits; with 126 their sum is a root or less."""
+    upper = np.array([isqrt(k << _UPPER) - 15 if k << _UPPER > 255 else 0 for k in range(256)])
+    return np.array([isqrt(k) for k in range(256)]) - _LESS, upper
 
 
 class Roots:
@@ -108,7 +115,8 @@ class Roots:
 
     def _in_lanes(self, means: int, step: int, tables: tuple[int, int]) -> None:
         """The first entry of `work` becomes the roots less 128, row k in lane k."""
-        program, mean, (low, high), (root, up, tries) = self.program, self.means, tables, self._places()
+        program, mean, (low, high) = self.program, self.means, tables
+        root, up, tries = (self.work + k for k in range(_WORK - 1))
         program.alu(AluOp.MUL, [(self.rows, 1, step)], mean, means)
         program.gemm([(_WORK, 1, 0, 0)], root, reset=True)
         folded(program, AluOp.ADD, mean, 1, self.rows, self.rows)
@@ -127,9 +135,6 @@ class Roots:
         program.alu(AluOp.SHR, [(2, 1, 0)], tries, imm=31)
         program.alu(AluOp.ADD, [(1, 0, 0)], root, tries)
         program.alu(AluOp.ADD, [(1, 0, 0)], root, tries + 1)
-
-    def _places(self) -> tuple[int, int, int]:
-        return self.work, self.work + 1, self.work + 2
 
 
 def _one(program: Program, op: AluOp, acc: int, imm: int) -> None:
