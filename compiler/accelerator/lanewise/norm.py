@@ -38,9 +38,7 @@ def refusal(op: g.IntegerNorm, cfg: Config) -> str:
     if x.dtype != "int8" or len(x.shape) != 2 or (x.zero_point and not centred):
         return f"{x.dtype} of {len(x.shape)} dimensions, zero point {x.zero_point}: only rows of int8, 0"
     count = x.shape[1]
-    if count % cfg.block_in:
-        return f"rows of {count} elements: must be whole blocks of {cfg.block_in}"
-    if max(_sizes(1, count // cfg.block_in, centred, cfg)) > cfg.acc_depth // 2:
+    if max(_sizes(1, -(-count // cfg.block_in), centred, cfg)) > cfg.acc_depth // 2:
         return f"rows of {count} elements: more than fit the accumulators"
     if not _divides(count):
         return f"rows of {count} elements: means are not exact"
@@ -101,7 +99,7 @@ def _divides(count: int) -> bool:
 def _sizes(rows: int, blocks: int, centred: bool, cfg: Config) -> tuple[int, int]:
     """Entries of `rows` rows in each bank."""
     own, others = roots.sizes(rows, cfg)
-    return (2 + centred) * rows * blocks + own, (1 + centred) * rows * blocks + blocks + others
+    return (2 + centred) * rows * blocks + own, (1 + centred) * rows * blocks + blocks + others + 1
 
 
 def _together(rows: int, blocks: int, centred: bool, cfg: Config) -> int:
@@ -116,13 +114,13 @@ class _Tile:
     """Records the norms of (first, count) rows, which are on chip together.
 
     In one bank are the `products`, the `squares` and the `sums` of elements; in the other the `signs` of the products,
-    the `weights` and the `biases`.
+    the `weights` and the `biases`, and the `mask` of the lanes of the last block.
     """
 
     def __init__(self, rec: Recording, op: g.IntegerNorm, rows: tuple[int, int], parameters: Buffer):
         self.rec, self.op, self.program, self.parameters = rec, op, rec.program, parameters
         self.first, self.rows = rows
-        self.count, self.blocks = op.x.shape[1], op.x.shape[1] // rec.cfg.block_in
+        self.count, self.blocks = op.x.shape[1], -(-op.x.shape[1] // rec.cfg.block_in)
         self.size, self.centred = self.rows * self.blocks, len(op.inputs) > 2
         self.each, self.both = [(self.size, 1, 0)], [(self.size, 1, 1)]
         self.divisor: int | None = None  # the PAR entry of means, unless these are shifts
@@ -142,7 +140,8 @@ class _Tile:
             self.products, self.squares, self.sums = (first + k * size for k in range(3))
             self.signs, self.biases = second, second + size
             self.weights = second + (1 + self.centred) * size
-            found = roots.Roots(rec, op.name, first + (2 + self.centred) * size, self.weights + self.blocks, self.rows)
+            self.mask = self.weights + self.blocks
+            found = roots.Roots(rec, op.name, first + (2 + self.centred) * size, self.mask + 1, self.rows)
             found.load()
             self._load()
             if self.centred:
@@ -169,8 +168,12 @@ class _Tile:
         parts = ("weights", self.weights, 1), ("biases", self.biases, self.rows)
         for (name, base, rows), t in zip(parts, self.op.inputs[1:]):
             assert t.data is not None  # both are constant
-            constant = self.rec.constant(f"{self.op.name}.{name}", t.data.astype(np.int32).reshape(-1, 1, lanes))
+            data = np.pad(t.data, (0, -self.count % lanes)).astype(np.int32).reshape(-1, 1, lanes)
+            constant = self.rec.constant(f"{self.op.name}.{name}", data)
             program.load(Mem.ACC, base, constant, 0, y_size=rows, x_size=self.blocks, x_stride=0)
+        if left := self.count % lanes:
+            ones = (np.arange(lanes) < left).astype(np.int8)
+            program.load(Mem.ACC8, self.mask, self.rec.constant(f"{self.op.name}.mask", ones[None]), 0)
 
     def _divide(self, base: int) -> None:
         """Divide the first entry of each row by the number of elements; round down."""
@@ -182,6 +185,11 @@ class _Tile:
         else:
             program.alu(AluOp.SHR, rows, base, imm=self.count.bit_length() - 1)
 
+    def _masked(self, base: int) -> None:
+        """Lanes behind the last element of each row become 0: there may be anything."""
+        if self.count % self.rec.cfg.block_in:
+            self.program.alu(AluOp.MUL, [(self.rows, self.blocks, 0)], base + self.blocks - 1, self.mask)
+
     def _summed(self, base: int) -> None:
         """The first entry of each row becomes the sum of its elements."""
         folded(self.program, AluOp.ADD, base, self.rows, self.blocks, self.blocks)
@@ -191,6 +199,7 @@ class _Tile:
         """Subtract the mean, truncated toward zero, from all copies; `below` are accumulators for a number per row."""
         program, rows, blocks, point = self.program, self.rows, self.blocks, self.op.x.zero_point
         by_row = [(rows, blocks, 0)]
+        self._masked(self.sums)
         self._summed(self.sums)
         if point:
             program.alu(AluOp.ADD, by_row, self.sums, imm=-self.count * point)
@@ -208,6 +217,7 @@ class _Tile:
 
     def _squares(self) -> None:
         """The first square of each row becomes the mean of all, and one more."""
+        self._masked(self.signs)
         self.program.alu(AluOp.MUL, self.both, self.squares, self.signs)
         self._summed(self.squares)
         self._divide(self.squares)

@@ -159,12 +159,18 @@ def test_tokens_at_once_are_one_launch(net, tokens):
 
 @pytest.mark.parametrize(
     "sizes",
+    [(1, 9, 12, 4, 40), (1, 16, 6, 4, 50), (1, 20, 3, 10, 20), (7, 0, 6, 4, 50), (3, 4, 5, 6, 33), (1, 5, 20, 4, 50)],
+    ids=str,
+)
+def test_narrow_heads_that_are_no_whole_blocks_are_lanes_too(net, sizes):
+    """All products, norms and softmax are on the device; caches may be joined by the host."""
+    launches, share, host = check(net, *sizes)
+    assert launches <= 2 and share == 1 and host <= {"Reshape", "Concat", "Take"}
+
+
+@pytest.mark.parametrize(
+    "sizes",
     [
-        (1, 9, 12, 4, 40),
-        (1, 16, 6, 4, 50),
-        (1, 20, 3, 10, 20),
-        (7, 0, 6, 4, 50),
-        (3, 4, 5, 6, 33),
         (1, 16, 2, 64, 100),
         (17, 0, 4, 16, 100),
         (1, 0, 8, 8, 90),
