@@ -122,9 +122,14 @@ def entries(rec: Recording, t: g.Tensor) -> int:
     return math.prod(packed_shape(t.shape, rec.cfg)[:-2])
 
 
-def channel_parameters(rec: Recording, op: g.Linear, bias: np.ndarray) -> Buffer:
-    """The parameters of a store of the accumulators of `op`: `bias`, int32 (O,), requantisation and clamp."""
+def channel_parameters(rec: Recording, op: g.Linear, bias: np.ndarray | np.integer) -> Buffer:
+    """The parameters of a store of the accumulators of `op`: `bias`, int32 (O,), requantisation and clamp.
+
+    With one number those of a block of channels, for scales that are the same for all.
+    """
     multiplier, exponent = op.multipliers
+    if np.ndim(bias) == 0:
+        multiplier, exponent = int(multiplier[0]), int(exponent[0])
     return rec.parameters(
         f"{op.name}.par",
         bias=bias,
