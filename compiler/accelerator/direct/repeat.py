@@ -14,8 +14,7 @@ from ....hw.config import Config
 from ....hw.isa import Mem
 from ... import cost
 from ... import graph as g
-from ..arena import packed_bytes
-from ..recording import Recording
+from ..recording import Recording, packed_bytes
 from .on_chip import on_chip
 
 
