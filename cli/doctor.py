@@ -73,6 +73,7 @@ TOOLS = {
     "make": "the Makefile's targets",
     "g++": "simulating the circuit, `--on rtl`",
     "perl": "tests of the circuit's buses",
+    "ssh-keygen": "signatures of programs and releases",
 }
 MISSING, WRONG, FINE = "missing", "wrong version", "ok"
 
