@@ -104,7 +104,7 @@ def command(
     if check:
         result["check"] = golden.check(model, executable.cfg, contract, where, samples, results, reset, mapping, batch)
     rows = run_rows(executable, runs, where.clock_hz)
-    result |= _per_input(rows, batch)
+    result |= _per_input(rows, len(runs), len(samples), batch)
     if trace:
         write_timeline(trace, launches_of(executable, runs[-1]), executable.name, where.name)
         result |= {"trace": trace}
@@ -123,10 +123,10 @@ def _check_outputs(output: str | None, trace: str | None, sources: dict[str, str
             check_output(path, (suffix,), sources)
 
 
-def _per_input(rows: Sequence[Mapping[str, Any]], batch: int) -> dict[str, Any]:
-    """What each input of a batch takes of the launches of the last run."""
+def _per_input(rows: Sequence[Mapping[str, Any]], runs: int, inputs: int, batch: int) -> dict[str, Any]:
+    """What each of the `inputs` that came takes of the launches of all `runs`, which are like those of the last one."""
     cycles = [row["cycles"] for row in rows if "cycles" in row]
-    return {"cycles_per_input": sum(cycles) / batch} if cycles and batch > 1 else {}
+    return {"cycles_per_input": runs * sum(cycles) / inputs} if cycles and batch > 1 else {}
 
 
 def _run(
@@ -311,7 +311,9 @@ def _print_summary(result: dict) -> None:
     if "trace" in result:
         click.echo(f"timeline written to {result['trace']}{TO_PERFETTO}")
     if "cycles_per_input" in result:
-        click.echo(f"{result['batch']} inputs at once: {result['cycles_per_input']:,.0f} cycles each")
+        idle = -n % result["batch"]
+        filled = f", {report.counted(idle, 'place')} of the last run without an input" if idle else ""
+        click.echo(f"{result['batch']} inputs at once: {result['cycles_per_input']:,.0f} cycles each{filled}")
     rate, where = result["seconds"] / n, f"{result['device']} ({result['config']})"
     if device_entry(result["device"]).simulated:  # these seconds say nothing about the accelerator's
         where = f"{where}: simulated in {result['seconds']:.2f} s"

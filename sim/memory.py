@@ -11,6 +11,7 @@ from ..hw.isa import INSN_BYTES
 from ..runtime.device import check_fits
 from ..runtime.executable import Allocation
 
+CAPACITY = 1 << 31  # bytes of simulated devices, unless they are told
 PAGE = 4096  # page 0 stays unused, so that address 0 is never valid
 
 

@@ -20,7 +20,7 @@ from ..hw.rounding import CONTRACTS, requantise, rescale
 from ..hw.units import channels, queues
 from ..runtime.device import Stats, program_stats
 from ..runtime.tokens import deadlock_text, left_over_text, popped, pushed
-from .memory import DeviceMemory, program_bytes
+from .memory import CAPACITY, DeviceMemory, program_bytes
 
 Fields = dict[str, int]  # of an instruction, a micro-op or the parameters of a channel, by name
 
@@ -61,7 +61,7 @@ class SpecDevice(DeviceMemory):
     block behind those of another, and `tuop`. `choose` is that of `order`.
     """
 
-    def __init__(self, cfg: Config, *, capacity: int = 1 << 31, choose: Callable[[list[int]], int] = min):
+    def __init__(self, cfg: Config, *, capacity: int = CAPACITY, choose: Callable[[list[int]], int] = min):
         super().__init__(capacity)
         self.cfg, self.isa, self.dram, self.choose = cfg, Isa(cfg), self.bytes, choose
         held = (Mem.UOP, Mem.INP, Mem.WGT, Mem.PAR, Mem.ACC, Mem.TWGT, Mem.TUOP)

@@ -12,7 +12,7 @@ import click
 from ...hw.errors import FileError
 from .. import report
 from ..main import THREAD_VARIABLES
-from ..options import config_option, json_option
+from ..options import config_option, json_option, scheduler_option
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -71,6 +71,7 @@ RANK_COLUMNS = ["layer", "kernel by stride", "splits", "measured", "all {0}", "a
     metavar="N",
     help="Points trained at once, by Dask's workers where it is installed, else in processes; 1 works in this one.",
 )
+@scheduler_option
 @click.option(
     "-o",
     "--output",
@@ -91,6 +92,7 @@ def command(
     choice: str,
     objective: str,
     jobs: int,
+    scheduler: str | None,
     output: str,
     ranks: bool,
     config: str,
@@ -121,7 +123,7 @@ def command(
     folder = _folder(output)
     for variable in THREAD_VARIABLES:  # of the processes: one thread each, whatever started this one
         os.environ.setdefault(variable, "1")
-    with Store(folder / "results.db") as store, cluster.workers(jobs) as workers:
+    with Store(folder / "results.db") as store, cluster.workers(jobs, scheduler) as workers:
         return _ranks(plan, store, workers, as_json) if ranks else _front(plan, folder, store, workers, as_json)
 
 

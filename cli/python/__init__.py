@@ -55,6 +55,7 @@ _HOMES = {
     "run": "tilewright.runtime.loader",
 }
 _DEFAULT = "pynq_z1"
+_ONE = "batch= is for networks; a schedule or a program takes what its tensors hold; drop it"
 _NO_LAYERS = "mapping= is for networks, whose layers it names; a schedule or a program has none; drop it"
 
 
@@ -65,6 +66,7 @@ def compile(
     contract: str = "double",
     mapping: MappingLike | None = None,
     dram: Dram | str | None = None,
+    batch: int = 1,
 ) -> Executable:
     """Compile `model` for a configuration, to an executable.
 
@@ -73,36 +75,49 @@ def compile(
     `double`, as TensorFlow Lite Micro rounds, or `single`. `mapping` says which output channels of a network's layers
     run on which compute unit of the configuration: the path of a file, what it holds, or a `ChannelMapping`
     (docs/mapping.md). `dram` is the memory of a network's program, or a text as `--dram` takes it: tiles are chosen for
-    it; by default it is `zynq_hp`.
+    it; by default it is `zynq_hp`. With `batch` a network's program takes so many inputs in a run, one behind the other
+    in the first dimension of its tensors.
 
     >>> import tilewright as tw
     >>> tw.compile("examples/digits/digits.onnx", "tiny")
     Executable('digits', tiny, 3 steps, 1 on the device: image float32 (1, 1, 8, 8) -> logits float32 (1, 10))
+    >>> tw.compile("examples/digits/digits.onnx", "tiny", batch=4).outputs[0].shape
+    (4, 10)
 
-    Raises `FileError` for a path that is no network, `InputError` for a mapping that does not fit, `UnsupportedError`
-    for operators that nothing can run and for a mapping without a network, otherwise as `build`.
+    Raises `FileError` for a path that is no network, `InputError` for a mapping that does not fit or a batch below 1,
+    `UnsupportedError` for operators that nothing can run, for a network whose inputs cannot be together, and for a
+    mapping or a batch without a network, `CapacityError` for a batch that no memory holds, otherwise as `build`.
     """
-    from tilewright.hw.errors import UnsupportedError
     from tilewright.runtime.executable import Executable
     from tilewright.runtime.launch import Launch
     from tilewright.runtime.program import Program
 
     if isinstance(model, (Program, Launch)):
-        if mapping is not None:
-            raise UnsupportedError(_NO_LAYERS)
+        _check_alone(mapping, batch)
         return Executable.from_launch(model.finish() if isinstance(model, Program) else model)
     from tilewright.compiler import api, graph, network
+    from tilewright.compiler.target.images import of_images
     from tilewright.hw.config import load_config
     from tilewright.sim.dram import load_dram
 
     memory = None if dram is None else load_dram(dram)
     if isinstance(model, graph.Graph):
-        return network.compile_graph(model, load_config(config), contract, mapping=mapping, dram=memory)
+        several = of_images(model, batch)
+        return network.compile_graph(several, load_config(config), contract, mapping=mapping, dram=memory)
     if hasattr(model, "__fspath__") or isinstance(model, str):
-        return network.compile_model(model, config, contract, mapping=mapping, dram=memory)
+        return network.compile_model(model, config, contract, mapping=mapping, dram=memory, batch=batch)
+    _check_alone(mapping, batch)
+    return Executable.from_launch(api.build(model, config).finish())
+
+
+def _check_alone(mapping: MappingLike | None, batch: int) -> None:
+    """Raise `UnsupportedError` for what only networks have."""
+    from tilewright.hw.errors import UnsupportedError
+
     if mapping is not None:
         raise UnsupportedError(_NO_LAYERS)
-    return Executable.from_launch(api.build(model, config).finish())
+    if batch != 1:
+        raise UnsupportedError(_ONE)
 
 
 def load(path: str | Path, config: Config | str | None = None, *, on: str | Device = "model") -> Executable:

@@ -9,8 +9,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from ...hw.errors import InputError, UnsupportedError
+from ...hw.errors import CapacityError, InputError, UnsupportedError
 from ...runtime.executable import Executable
+from ...sim.memory import CAPACITY
 from .. import graph as g
 
 # Operators that compute every image from itself alone, where they leave the first dimension as it is.
@@ -24,8 +25,9 @@ T = TypeVar("T", bound=Mapping[str, np.ndarray])
 def of_images(graph: g.Graph, count: int) -> g.Graph:
     """The graph of `count` inputs of `graph`, one behind the other in the first dimension of every tensor.
 
-    Raises `InputError` for a count below 1, `UnsupportedError` for a network with state, or with operators that do
-    more with the first dimension than keep it, all of which it names.
+    Raises `InputError` for a count below 1, `CapacityError` for more than the memory of a device holds,
+    `UnsupportedError` for a network with state, or with operators that do more with the first dimension than keep it,
+    all of which it names.
     """
     if not isinstance(count, int) or count < 1:
         raise InputError(f"batch {count!r}: must be an integer of at least 1")
@@ -36,6 +38,7 @@ def of_images(graph: g.Graph, count: int) -> g.Graph:
     mixed = [f"{type(op).__name__} {op.name!r}" for op in graph.ops if not _apart(op)]
     if mixed:
         raise UnsupportedError(f"network {graph.name!r}: batch {count}: {', '.join(mixed)} may mix images; use batch 1")
+    _check_room(graph, count)
     larger: dict[str, g.Tensor] = {}
 
     def taken(t: g.Tensor) -> g.Tensor:
@@ -45,6 +48,22 @@ def of_images(graph: g.Graph, count: int) -> g.Graph:
 
     ops = tuple(replace(op, inputs=tuple(map(taken, op.inputs)), output=taken(op.output)) for op in graph.ops)
     return replace(graph, inputs=tuple(map(taken, graph.inputs)), outputs=tuple(map(taken, graph.outputs)), ops=ops)
+
+
+def _check_room(graph: g.Graph, count: int) -> None:
+    """Raise `CapacityError` where a simulated device has no room for the inputs and results, or for one tensor alone.
+
+    A board has less, and the rest of a program needs room, too: loading it says so.
+    """
+    largest = max((op.output for op in graph.ops), key=lambda t: t.nbytes, default=None)
+    each, what = sum(t.nbytes for t in (*graph.inputs, *graph.outputs)), "inputs and results take"
+    if largest is not None and largest.nbytes > each:
+        each, what = largest.nbytes, f"{largest.name!r} takes"
+    if count * each > CAPACITY:
+        raise CapacityError(
+            f"network {graph.name!r}: batch {count}: {what} {each:,} bytes of each image, and the memory has "
+            f"{CAPACITY:,}; use batch {CAPACITY // each} or less"
+        )
 
 
 def _apart(op: g.Operator) -> bool:

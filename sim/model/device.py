@@ -6,7 +6,7 @@ import numpy as np
 
 from ...hw.config import Config
 from ...runtime.device import Stats
-from ..memory import DeviceMemory
+from ..memory import CAPACITY, DeviceMemory
 from .machine import Model
 
 
@@ -16,7 +16,7 @@ class ModelDevice(DeviceMemory):
     `rng` makes the model interleave its queues at random.
     """
 
-    def __init__(self, cfg: Config, *, capacity: int = 1 << 31, rng: np.random.Generator | None = None):
+    def __init__(self, cfg: Config, *, capacity: int = CAPACITY, rng: np.random.Generator | None = None):
         super().__init__(capacity)
         self.cfg = cfg
         self._model = Model(cfg, self.bytes, rng=rng)

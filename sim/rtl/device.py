@@ -27,7 +27,7 @@ from ...runtime.files import check_writable, sources_digest
 from ...runtime.session import Session
 from ..dram import ZYNQ_HP, Dram
 from ..lru import Lru
-from ..memory import DeviceMemory, program_bytes
+from ..memory import CAPACITY, DeviceMemory, program_bytes
 from ..random_programs import random_case
 from .rewrite import rewritten
 from .verilator import WAVES, build_library, cached, describe, identity
@@ -254,7 +254,7 @@ class RtlDevice(DeviceMemory):
         self,
         cfg: Config,
         *,
-        capacity: int = 1 << 31,
+        capacity: int = CAPACITY,
         dram: Dram = ZYNQ_HP,
         faults: tuple[int, int] = (1, 0),
         waves: str | Path | None = None,

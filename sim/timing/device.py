@@ -12,6 +12,7 @@ from ...hw.config import Config
 from ...hw.isa import INSN_BYTES
 from ...runtime.device import Stats
 from ..dram import ZYNQ_HP, Dram
+from ..memory import CAPACITY
 from ..model.device import ModelDevice
 from .engine import Timing, simulate
 from .observed import burst_lengths
@@ -26,7 +27,7 @@ class TimingDevice(ModelDevice):
     memory that stalls at random.
     """
 
-    def __init__(self, cfg: Config, *, capacity: int = 1 << 31, dram: Dram = ZYNQ_HP, skip: Iterable[str] = ()):
+    def __init__(self, cfg: Config, *, capacity: int = CAPACITY, dram: Dram = ZYNQ_HP, skip: Iterable[str] = ()):
         super().__init__(cfg, capacity=capacity)
         self.dram, self.skip = dram, tuple((skip,) if isinstance(skip, str) else skip)
         self.timing: Timing | None = None

@@ -27,6 +27,7 @@ class Fetch(Client):
         self._ready: deque[tuple[int, int]] = deque()  # bursts: cycle of the last beat, beats in all so far
         self._per_insn = stages.beats(cfg, INSN_BYTES)
         self._latest = -1  # cycle in which the latest instruction left
+        self._read = 0  # beats that have left the buffer
         self.address = address // beat
         self.left = -(-(address + program.count * INSN_BYTES) // beat) - self.address
         self.valid = lat.FETCH_START_LATENCY + lat.SPLIT_LATENCY
@@ -45,25 +46,28 @@ class Fetch(Client):
     def resume(self) -> None:
         """The queue that was full has room."""
         self.waits_for = None
-        bursts = len(self._ready)
+        read = self._read
         self.deliver()
-        if len(self._ready) < bursts:
+        if self._read > read:
             self.update()
             if self.port is not None:
                 self.port.plan()
 
     def deliver(self) -> None:
         """Give instructions that have arrived to queues that have room."""
-        ready, per, pace = self._ready, self._per_insn, self.pace
+        ready, per = self._ready, self._per_insn
         while ready:
             end, total = ready[0]
             while self._at < self._count:
-                need = (self._skipped + self._at) // self._per_beat * per + per  # beats up to this instruction's last
+                need = self._beats(self._at)
                 if need > total:
                     break
                 unit = self._units[self._queue[self._at]]
-                word, soonest = end - (total - need) * pace, self._latest + per - 1
-                put = (word if word > soonest else soonest) + lat.FETCH_LATENCY
+                word, soonest = end - (total - need) * self.pace, self._latest + per - 1
+                whole = word if word > soonest else soonest
+                if need == total > self._read and (self._at + 1 == self._count or self._beats(self._at + 1) > total):
+                    self._take(total, whole)  # into its word, whether the queue of that has room or not
+                put = whole + lat.FETCH_LATENCY
                 full = len(unit.arrivals) - self._room
                 if full >= 0:
                     if full >= len(unit.taken):
@@ -78,5 +82,13 @@ class Fetch(Client):
                     unit.wake()
                 if self._at == self._count:
                     self.idle = put + 1
-            self.taken.append((total, max(end, self._latest - lat.FETCH_LATENCY), 1))
             ready.popleft()
+
+    def _beats(self, k: int) -> int:
+        """Beats of the program up to the last of instruction `k`."""
+        return (self._skipped + k) // self._per_beat * self._per_insn + self._per_insn
+
+    def _take(self, total: int, cycle: int) -> None:
+        """The last of `total` beats leaves the buffer."""
+        self.taken.append((total, cycle, 1))
+        self._read = total

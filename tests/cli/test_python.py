@@ -160,6 +160,22 @@ def test_the_page_lists_every_name():
     assert not [name for name in dir(tw) if f"`tw.{name}" not in page]
 
 
+def test_several_inputs_of_a_network_at_once():
+    pytest.importorskip("tvm")
+    images = np.load(DIGITS / "inputs.npz")["inputs"][:3]
+    one = tw.compile(DIGITS / "digits.onnx", "tiny")
+    from tilewright.compiler.frontend import import_model
+
+    for model in (DIGITS / "digits.onnx", import_model(DIGITS / "digits.onnx")):
+        three = tw.compile(model, "tiny", batch=3)
+        outputs, _ = three.run(np.concatenate(images))
+        assert np.array_equal(outputs["logits"], np.concatenate([one(image)["logits"] for image in images]))
+    with pytest.raises(InputError, match="batch 0: must be an integer of at least 1"):
+        tw.compile(DIGITS / "digits.onnx", "tiny", batch=0)
+    with pytest.raises(UnsupportedError, match="batch= is for networks"):
+        tw.compile(copy_program(), batch=2)
+
+
 def test_mappings_are_for_networks(tmp_path):
     pytest.importorskip("onnx")
     with pytest.raises(UnsupportedError, match="mapping= is for networks"):

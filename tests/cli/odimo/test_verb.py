@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.hw.errors import ExecutionError
+
 FULL = ["all-8bit", "lambda 0.2", "lambda 0.7", "all-ternary", "io-8bit", "min-cost"]
 
 
@@ -140,3 +142,24 @@ def test_a_folder_that_cannot_be_made(tilewright, tmp_path):
 def test_a_missing_hook(tilewright, tmp_path):
     outcome = tilewright("odimo", "--model", "nothing.py", "-o", str(tmp_path))
     assert outcome.status > 0 and "nothing.py: cannot be read" in outcome.err
+
+
+def test_a_scheduler_that_does_not_answer(tilewright, tmp_path):
+    pytest.importorskip("distributed")
+    done = tilewright("odimo", "-o", tmp_path, "--scheduler", "tcp://127.0.0.1:x")
+    assert done.status != 0 and "scheduler tcp://127.0.0.1:x: does not answer" in done.err
+
+
+def test_points_are_trained_by_the_workers_of_a_scheduler(tilewright, tmp_path, monkeypatch):
+    """Which process trains; what is trained, and that it is the same wherever, other tests say."""
+    distributed = pytest.importorskip("distributed")
+    front = pytest.importorskip("tilewright.compiler.odimo.front")
+
+    def explore(plan, folder, store, workers, on_point):
+        raise ExecutionError(f"trained by process {workers.submit(os.getpid).result()}")
+
+    monkeypatch.setattr(front, "explore", explore)
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as there:
+        (worker,) = there.workers.values()
+        done = tilewright("odimo", "-o", tmp_path, "--scheduler", there.scheduler_address)
+        assert f"trained by process {worker.pid}" in done.err and worker.pid != os.getpid()

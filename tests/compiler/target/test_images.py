@@ -12,9 +12,10 @@ from tilewright.compiler.frontend import import_model
 from tilewright.compiler.network import compile_graph, launch_cycles
 from tilewright.compiler.target.images import apart, of_images, of_one, together
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import InputError, UnsupportedError
+from tilewright.hw.errors import CapacityError, InputError, UnsupportedError
 from tilewright.runtime.device import open_device
 from tilewright.runtime.loader import Loaded
+from tilewright.sim.memory import CAPACITY
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
 PYNQ = PRESETS["pynq_z1"]
@@ -94,3 +95,19 @@ def test_shapes_of_one_image():
     assert [t.shape for t in (*executable.inputs, *executable.outputs)] == [(4, 1, 8, 8), (4, 10)]
     assert [t.shape for t in (*one.inputs, *one.outputs)] == [(1, 1, 8, 8), (1, 10)]
     assert [t.shape for t in one.entries[0]] == [(1, 1, 8, 8)]
+
+
+def test_more_than_the_memory_holds_is_refused():
+    x, y = g.Tensor("x", (1, 1 << 20)), g.Tensor("y", (1, 1 << 20))
+    graph = one_operator(g.Requantize("copy", (x,), y), x)
+    most = CAPACITY // (2 << 20)
+    assert of_images(graph, most).inputs[0].shape == (most, 1 << 20)
+    with pytest.raises(
+        CapacityError,
+        match=f"batch {most + 1}: inputs and results take 2,097,152 bytes of each image.*use batch {most} or",
+    ):
+        of_images(graph, most + 1)
+    image, wide, mean = g.Tensor("i", (1, 1, 1024, 1024)), g.Tensor("m", (1, 3, 1024, 1024)), g.Tensor("e", (1, 3))
+    ops = g.Concat("grow", (image, image, image), wide, 1), g.Mean("mean", (wide,), mean, (2, 3))
+    with pytest.raises(CapacityError, match=f"'m' takes 3,145,728 .*use batch {CAPACITY // (3 << 20)} or"):
+        of_images(g.Graph("grown", (image,), (mean,), ops), most)
