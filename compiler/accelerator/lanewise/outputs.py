@@ -84,7 +84,8 @@ def lower(rec: Recording, op: RowsOut) -> None:
     source, target = rec.activations[op.x.name], rec.rows_out[op.name]
     with on_chip(rec) as chip:
         one_hot = chip.kept(Mem.INP, f"{op.name}.identity", np.eye(lanes, dtype=np.int8), lanes)
-        wgt, acc = chip.slots(Mem.WGT, together), chip.banks(*(together * lanes,) * 2, cfg.acc_depth // 2)
+        wgt, size = chip.slots(Mem.WGT, together), together * lanes
+        acc = chip.banks(size, size, cfg.acc_depth // 2)
         places = [(b, t) for b in range(op.output.shape[1] // lanes) for t in range(0, tiles, together)]
         for k, (block, first) in enumerate(places):
             count, base = min(together, tiles - first), block * tiles * lanes

@@ -169,11 +169,11 @@ def lanes(w: Writer, inputs: Sequence[Value], output: Value, attrs: dict) -> Non
     for first, count, size in _parts(channels, block):
         shape = (height, count, columns, size)
         image, rows = (own[1], own[0] * block, own[2], own[0]), steps
-        starts = first * image[1], first * rows[1]
+        plain, packed = first * image[1], first * rows[1]
         if to_rows:
-            copy(w, x, output, shape, image, rows, start=starts)
+            copy(w, x, output, shape, image, rows, start=(plain, packed))
         else:
-            copy(w, x, output, shape, rows, image, start=starts[::-1])
+            copy(w, x, output, shape, rows, image, start=(packed, plain))
 
 
 def fold_windows(w: Writer, inputs: Sequence[Value], output: Value, attrs: dict) -> None:

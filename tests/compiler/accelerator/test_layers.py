@@ -1,5 +1,7 @@
 """Convolutions, depthwise ones and dense layers on the accelerator."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -33,6 +35,20 @@ def convolution(n, c, size, o, kernel, strides=(1, 1), pads=(0, 0, 0, 0), dilati
 def test_dense_layers(exact, name, contract):
     exact(linear(QDense, (3, 70), (3, 21), (21, 70)), cfg=PRESETS[name], contract=contract)
     exact(linear(QDense, (1, 40), (1, 33), (33, 40), float32_scale=True), cfg=PRESETS[name], contract=contract)
+
+
+@pytest.mark.parametrize("kind", [QDense, QConv2d])
+@pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
+def test_scales_of_all_channels_are_one_entry_of_parameters(exact, name, kind):
+    """Without biases, and of zero point 0; one other scale, and every block of channels has its own."""
+    cfg, image = PRESETS[name], (1, 1) if kind is QConv2d else ()
+    op = linear(kind, (5, 70, *image), (5, 37, *image), (37, 70, *image))
+    op = replace(op, inputs=(replace(op.x, zero_point=0),), bias=np.zeros(37, np.int32))
+    for last, entries in ((0.01, 1), (0.011, -(-37 // cfg.block_out))):
+        launch = exact(replace(op, weight_scale=np.array([0.01] * 36 + [last], np.float32)), cfg=cfg)
+        decoded = [(Isa(cfg).mnemonic(f), f) for f in Isa(cfg).decode(launch.insn)]
+        loaded = [f["y_size"] * f["x_size"] for mnemonic, f in decoded if mnemonic == "LOAD.PAR"]
+        assert sum(loaded) == entries
 
 
 @pytest.mark.parametrize("name", ["pynq_z1", "tiny"])

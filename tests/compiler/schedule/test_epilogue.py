@@ -2,7 +2,9 @@
 
 import pytest
 
+from tilewright.compiler.conv_shape import ConvShape
 from tilewright.compiler.schedule import epilogue as ep
+from tilewright.compiler.schedule.work import Work
 from tilewright.compiler.tvm_compat import te
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ScheduleError
@@ -43,6 +45,16 @@ def test_fewer_planes_than_bytes():
     assert ep.alu_ops(CHAIN, 2) == 5 and ep.plane_names(3) == ep.PLANES[:3]
     with pytest.raises(ScheduleError, match="planes = 5: must be True, False, or 2 to 4 bytes"):
         ep.plane_names(5)
+
+
+def test_parameters_of_all_channels_are_one_entry():
+    each, every = (built([(op, "p")], False) for op in ("requant", "requant_all"))
+    assert [tuple(map(int, found.operands[0].shape)) for found in (each, every)] == [(3, 4, 3), (1, 4, 3)]
+    assert (each.shared, every.shared) == (frozenset(), {"out"})
+    work = Work.of(ConvShape(1, 4, 1, 1, 12), TINY)
+    assert [ep.with_epilogue(work, [(op, "p")], False).packed for op in ("requant", "requant_all")] == [1, 0]
+    with pytest.raises(ScheduleError, match="must be the last one, without planes"):
+        ep.check([("requant_all", "p"), ("add", 1)], [])
 
 
 def test_operations_per_accumulator():

@@ -55,7 +55,7 @@ class Step:
         m = self.m
         squares = self.q(m.node("Mul", x, x), 0.1)
         mean = self.q(m.node("ReduceMean", squares, axes=[-1]), 0.03)
-        root = m.node("Sqrt", m.node("Add", mean, m.const(np.float32([1e-2]))))
+        root = m.node("Sqrt", m.node("Add", mean, m.const(np.array([1e-2], np.float32))))
         return self.q(m.node("Div", x, root))
 
     def shaped(self, x, *shape):
@@ -92,7 +92,7 @@ class Step:
         keys, values = self.longer("keys", key), self.longer("values", value)
         query = self.shaped(query, 1, groups, self.heads // groups, each)
         scores = self.q(m.node("MatMul", query, self.q(m.node("Transpose", keys, perm=[0, 1, 3, 2]), CACHE)), 0.05)
-        scores = self.q(m.node("Mul", scores, m.const(np.float32([each**-0.5]))))
+        scores = self.q(m.node("Mul", scores, m.const(np.array([each**-0.5], np.float32))))
         shares = m.quantise(m.node("Softmax", scores, axis=-1), 1 / 256, -128)
         found = self.shaped(self.q(m.node("MatMul", shares, values), 0.02), 1, 1, self.wide)
         return self.dense(found, self.wide, self.wide)
