@@ -254,8 +254,8 @@ class Kernel:
         for block, count, entry in _runs(outputs, size) if whole else ((b, 1, entry) for b, entry in outputs):
             first = (area.image * every + block) * oy * ox + at
             rows, columns, stride = (count, size, oy * ox) if area.columns == ox else (area.rows, area.columns, ox)
-            step = int(count > 1)
-            store(entry, self.out, first, y_size=rows, x_size=columns, x_stride=stride, par=par[block], par_step=step)
+            more = int(count > 1)
+            store(entry, self.out, first, y_size=rows, x_size=columns, x_stride=stride, par=par[block], par_step=more)
 
 
 def _runs(blocks: Sequence[tuple[int, int]], apart: int) -> Iterator[tuple[int, int, int]]:

@@ -146,7 +146,8 @@ class _Pieces:
     """How often the pieces of an operand are loaded, and how many are on chip, for arrays of tiles.
 
     `loops` are (extent, whether the operand depends on it), the innermost first; a piece is loaded in `load` cycles,
-    beside steps of `step` cycles. Short steps do not hide how long a load takes, so that several run ahead.
+    beside steps of `step` cycles. Short steps do not hide how long a load takes, so that several run ahead: up to four
+    pieces of a tile, of whole tiles one more for each step in which one is loading. More places need more micro-ops.
     """
 
     def __init__(
@@ -161,7 +162,10 @@ class _Pieces:
             self.reuse = np.where(kept, self.reuse * extent, self.reuse)
             reached = np.where(depends | again, reached * extent, reached)
             distinct = np.where(depends, distinct * extent, distinct)
-        ahead = np.maximum(np.where(load > step / 2, 2 * window, window), np.where(step < 4 * cost.round_trip(), 4, 2))
+        loading = np.minimum(np.ceil((cost.round_trip() + load) / np.maximum(step, 1)), 2).astype(int)
+        several = np.where(loops[0][0] > 1, 4, 2 + loading)
+        short = np.where(step < 4 * cost.round_trip(), several, 2)
+        ahead = np.maximum(np.where(load > step / 2, 2 * window, window), short)
         self.slots = np.minimum(np.minimum(most, np.where(reached > window, ahead, window)), reached)
         self.fits = size <= depth
         self.load = load
