@@ -117,7 +117,7 @@ class Executed:
         if not first <= end <= depth:
             text = f"executes micro-ops {first}..{end - 1}: must be among 0..{depth - 1}"
             raise AccessError(f"{self.program.name(k)} {text}", k)
-        if f["iter_out"] and f["iter_in"] and not self._known[mem][first:end].all():
+        if f["iter_out"] and f["iter_in"] and np.count_nonzero(self._known[mem][first:end]) < end - first:
             text = f"executes micro-ops that no LOAD.{mem.name} loads: cannot be verified"
             raise ProgramError(f"{self.program.name(k)} {text}")
         words = self._words[mem][first:end]
