@@ -27,7 +27,7 @@ from .tables import LayerCost, Power, from_json, to_json
 from .task import Task
 
 SEARCH = "lambda"
-VERSION = 3  # of what jobs compute; another one makes stored results unknown
+VERSION = 4  # of what jobs compute; another one makes stored results unknown
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ class Kernel:
         if not len(weight):
             return
         weights = self.rec.constant(f"{self.op.name}.t", layout.pack_ternary_weights(weight, cfg))
-        slots = self._slots(chip, Mem.TWGT, tile.groups * tile.inputs * self.work.taps, tile.twgt_slots)
+        slots = self._slots(chip, Mem.TWGT, tile.groups * tile.inputs * work.group_taps, tile.twgt_slots)
         banks, blocks = (2 * cfg.bank_depth, 3 * cfg.bank_depth), range(work.gemm, work.gemm + work.ternary)
         extents = tile.groups, cfg.ternary_blocks, cfg.plane_depth
         yield Unit(Mem.TWGT, self.rec.program.ternary_uops, blocks, banks, weights, slots, extents)
@@ -170,7 +170,7 @@ class Kernel:
                 self.multiply(unit, (unit.banks[step.bank], inp, wgt), (step.part, step.chunk), step.area)
         if step.chunk.stop == self.work.inputs:
             for unit in self.units:
-                self._store([*unit.outputs(step.part, step.bank, self.tile.area)], par, step.area)
+                self.store(unit, step, par)
 
     def _load_parameters(self, part: int) -> dict[int, int]:
         """Load the parameters of a part, if they are not there; the entry of each output block."""
@@ -210,7 +210,8 @@ class Kernel:
     def _load_weights(self, unit: Unit, part: int, chunk: range) -> int:
         """Load a unit's weights of a part, if they are not there; their first entry."""
         base, present = unit.slots.take(0, (part, chunk.start))
-        groups, taps, every = unit.groups(part), self.work.taps, self.work.inputs
+        groups, every = unit.groups(part), self.work.inputs
+        taps = self.work.group_taps if unit.mem == Mem.TWGT else self.work.taps
         if not present and len(groups):
             first, size = (groups.start * every + chunk.start) * taps, len(chunk) * taps
             self.rec.program.load(
@@ -243,17 +244,18 @@ class Kernel:
         ]
         unit.record(np.array(uops[fresh:]), loops)
 
-    def _store(self, outputs: Sequence[tuple[int, int]], par: dict[int, int], area: Area) -> None:
-        """Store blocks (number, first accumulator): several at once where they lie behind each other."""
-        (oy, ox), store = self.shape.output, self.rec.program.store
+    def store(self, unit: Unit, step: Step, par: dict[int, int]) -> None:
+        """Store the blocks of a unit: several at once where they lie behind each other."""
+        (oy, ox), store, area = self.shape.output, self.rec.program.store, step.area
+        outputs = [*unit.outputs(step.part, step.bank, self.tile.area)]
         size, at = area.rows * area.columns, area.y * ox + area.x
         whole = area.columns == ox and oy * ox <= limits(self.rec.cfg, "STOREQ")["x_stride"]
         every = self.work.gemm + self.work.ternary
         for block, count, entry in _runs(outputs, size) if whole else ((b, 1, entry) for b, entry in outputs):
             first = (area.image * every + block) * oy * ox + at
             rows, columns, stride = (count, size, oy * ox) if area.columns == ox else (area.rows, area.columns, ox)
-            step = int(count > 1)
-            store(entry, self.out, first, y_size=rows, x_size=columns, x_stride=stride, par=par[block], par_step=step)
+            more = int(count > 1)
+            store(entry, self.out, first, y_size=rows, x_size=columns, x_stride=stride, par=par[block], par_step=more)
 
 
 def _runs(blocks: Sequence[tuple[int, int]], apart: int) -> Iterator[tuple[int, int, int]]:

@@ -72,6 +72,20 @@ class Division:
         oy, ox = self.shape.output
         return self.images * oy * ox * blocks * self.inputs * self.taps
 
+    @property
+    def at_once(self) -> int:
+        """Outputs of a row that a micro-op of unit `ternary` makes, each in a plane of its own."""
+        return 1
+
+    @property
+    def group_taps(self) -> int:
+        """As `taps`, of ternary weights for one group."""
+        return self.taps
+
+    def group_products(self) -> int:
+        """Micro-ops that compute all groups."""
+        return self.products(self.groups)
+
     def height(self, rows: Any) -> Any:
         """Rows of the tile of the input that `rows` of the output read, a number or an array."""
         return (rows - 1) * self.row_step[1] + self.shape.span[0]
@@ -132,7 +146,8 @@ class _Pieces:
     """How often the pieces of an operand are loaded, and how many are on chip, for arrays of tiles.
 
     `loops` are (extent, whether the operand depends on it), the innermost first; a piece is loaded in `load` cycles,
-    beside steps of `step` cycles. Short steps do not hide how long a load takes, so that several run ahead.
+    beside steps of `step` cycles. Short steps do not hide how long a load takes, so that several run ahead: up to four
+    pieces of a tile, of whole tiles one more for each step in which one is loading. More places need more micro-ops.
     """
 
     def __init__(
@@ -147,7 +162,10 @@ class _Pieces:
             self.reuse = np.where(kept, self.reuse * extent, self.reuse)
             reached = np.where(depends | again, reached * extent, reached)
             distinct = np.where(depends, distinct * extent, distinct)
-        ahead = np.maximum(np.where(load > step / 2, 2 * window, window), np.where(step < 4 * cost.round_trip(), 4, 2))
+        loading = np.minimum(np.ceil((cost.round_trip() + load) / np.maximum(step, 1)), 2).astype(int)
+        several = np.where(loops[0][0] > 1, 4, 2 + loading)
+        short = np.where(step < 4 * cost.round_trip(), several, 2)
+        ahead = np.maximum(np.where(load > step / 2, 2 * window, window), short)
         self.slots = np.minimum(np.minimum(most, np.where(reached > window, ahead, window)), reached)
         self.fits = size <= depth
         self.load = load
@@ -162,7 +180,8 @@ class Search:
 
     def __init__(self, work: Division, cfg: Config):
         self.work, self.cfg = work, cfg
-        room = min(cfg.bank_depth if work.gemm else cfg.acc_depth, cfg.plane_depth if work.groups else cfg.acc_depth)
+        self.plane = cfg.plane_depth * work.at_once  # pixels of a group
+        room = min(cfg.bank_depth if work.gemm else cfg.acc_depth, self.plane if work.groups else cfg.acc_depth)
         pixels = [(rows, columns) for rows in work.sizes(0) for columns in work.sizes(1) if rows * columns <= room]
         most = max(work.gemm, work.groups)
         parts = sorted({-(-most // -(-most // k)) for k in range(1, most + 1)})
@@ -176,8 +195,8 @@ class Search:
         self.chunks = -(-work.inputs // self.inputs)
         self.area = self.rows * self.columns
         self.steps = self.tiles * self.parts * self.chunks
-        self.shares = work.gemm, work.groups
-        self.step = np.maximum(*map(self.computed, self.shares)) / self.steps
+        self.units = self._computed(work.products(work.gemm)), self._computed(work.group_products())
+        self.step = np.maximum(*self.units) / self.steps
         self._operands()
         self._parameters()
         fits = self._fits() & self.possible
@@ -196,7 +215,7 @@ class Search:
         size = self.gemm * self.inputs * taps
         load = cost.rows_moved(port, size * cfg.wgt_entry_bytes, 1, self.gemm) * (work.gemm > 0)
         self.wgt = _Pieces(size, cfg.wgt_depth, weights, load, self.step)
-        size = self.groups * self.inputs * taps
+        size = self.groups * self.inputs * work.group_taps
         load = cost.rows_moved(port, size * cfg.twgt_entry_bytes, 1, self.groups) * (work.groups > 0)
         self.twgt = _Pieces(size, cfg.twgt_depth, weights, load, self.step)
 
@@ -209,7 +228,7 @@ class Search:
 
     def _fits(self) -> Numbers:
         cfg, blocks = self.cfg, self.blocks
-        fits = (self.gemm * self.area <= cfg.bank_depth) & (self.groups * self.area <= cfg.plane_depth)
+        fits = (self.gemm * self.area <= cfg.bank_depth) & (self.groups * self.area <= self.plane)
         fits &= (blocks <= cfg.par_entries) & (2 * self._micro_ops() <= cfg.uop_depth)
         return fits & self.inp.fits & self.wgt.fits & self.twgt.fits
 
@@ -223,7 +242,7 @@ class Search:
 
     def _cycles(self) -> Numbers:
         cfg, work, operands = self.cfg, self.work, (self.inp, self.wgt, self.twgt)
-        computed, tiles, units = self.step * self.steps, self.tiles * self.parts, sum(n > 0 for n in self.shares)
+        computed, tiles, units = self.step * self.steps, self.tiles * self.parts, (work.gemm > 0) + (work.groups > 0)
         loaded = self.inp.cycles + self.wgt.cycles + self.twgt.cycles
         first = self.inp.load + self.wgt.load + self.twgt.load
         # what is kept is loaded in the first turn of the inner loop, beside what changes with it, and most in its first
@@ -237,7 +256,9 @@ class Search:
         instructions = units * (self.steps + tiles) + stores * tiles + self.inp.reached * self.inputs
         fetched = cost.moved(cfg, INSN_BYTES * (instructions + self.wgt.reached + self.twgt.reached))
         others = cost.moved(cfg, (work.gemm + work.ternary) * cfg.par_entry_bytes)
-        others = others + cost.moved(cfg, self._micro_ops() * UOP_BYTES * np.minimum(tiles, 2) * self.chunks) * units
+        # each place on chip of the input has micro-ops of its own
+        kernels = np.minimum(tiles, np.maximum(self.inp.slots // self.chunks, 2)) * self.chunks
+        others = others + cost.moved(cfg, self._micro_ops() * UOP_BYTES * kernels) * units
         before = first + others + np.minimum(fetched, FETCH.buffer)
         total = np.maximum(before + late + computed, np.maximum(loaded + others + fetched, tiles * stored) + self.step)
         for pieces in operands:
@@ -255,15 +276,17 @@ class Search:
         gemm, ternary = (n / self.parts for n in (work.gemm, work.ternary))
         entries = (gemm + ternary) * self.area
         dense = whole & ((cfg.ternary_blocks == 1) | ((self.groups == 1) & (self.area == cfg.plane_depth)))
-        instructions = np.where(whole, np.minimum(gemm, 1), gemm) + np.where(dense, np.minimum(ternary, 1), ternary)
+        instructions = np.where(dense, np.minimum(ternary, 1), ternary)
         rows = (gemm + ternary) * np.where(whole, 1, self.rows)
+        if work.at_once > 1:  # each output is a row of its own
+            instructions, rows = ternary * work.at_once * np.where(whole, 1, self.rows), rows + ternary * self.area
+        instructions = instructions + np.where(whole, np.minimum(gemm, 1), gemm)
         moved = cost.rows_moved(cfg, entries * cfg.out_entry_bytes, instructions, rows)
         return np.maximum(moved, entries * cfg.lanes / cfg.ppu_lanes), instructions
 
-    def computed(self, blocks: int) -> Numbers:
-        """Cycles in which a unit issues the micro-ops of `blocks` output blocks, or groups of them."""
-        tiles = self.tiles * self.parts
-        return cost.computed(self.work.products(blocks), tiles * (self.chunks + 1)) * (blocks > 0)
+    def _computed(self, products: int) -> Numbers:
+        """Cycles in which a unit issues its micro-ops."""
+        return cost.computed(products, self.tiles * self.parts * (self.chunks + 1)) * (products > 0)
 
     def best(self) -> int:
         """The position of the cheapest tile. Raises `ScheduleError` if none fits."""
@@ -299,8 +322,7 @@ class Plan:
         search = Search(work, cfg)
         best = search.best()
         self.tile, self.cycles = search.tile(best), float(search.cycles[best])
-        computed = search.computed(work.gemm), search.computed(work.groups)
-        self.units = {name: float(cycles[best]) for name, cycles in zip(("gemm", "ternary"), computed)}
+        self.units = {name: float(cycles[best]) for name, cycles in zip(("gemm", "ternary"), search.units)}
 
     @property
     def ahead(self) -> bool:

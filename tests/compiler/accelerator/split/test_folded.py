@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tilewright.compiler.accelerator.direct.fold import folds
 from tilewright.compiler.accelerator.split.folded import FoldedDivision, cheapest, folded_plan
 from tilewright.compiler.accelerator.split.plan import plan_for
 from tilewright.compiler.conv_shape import ConvShape
@@ -87,3 +88,39 @@ def test_what_does_not_fit(divided):
     _, fold = folded(divided, FIRST, 16, PYNQ)
     with pytest.raises(ScheduleError, match="no tile fits narrow"):
         folded_plan(FIRST, 16, fold, PYNQ.replace(name="narrow", wgt_bytes=512, twgt_bytes=128))
+
+
+@pytest.mark.parametrize(
+    "shape, ternary, nhwc",
+    [
+        (ConvShape(1, 1, 8, 8, 8, (3, 3), pads=SAME), 4, True),
+        (ConvShape(1, 1, 8, 8, 4, (3, 3), pads=SAME), 4, True),
+        (ConvShape(2, 1, 12, 12, 1, (4, 4), (2, 2), (2, 2, 2, 1)), 1, True),
+        (ConvShape(2, 3, 6, 16, 7, (2, 2), pads=(1, 0, 2, 1)), 3, False),
+        (ConvShape(1, 2, 8, 64, 3, (5, 3), pads=(2, 0, 1, 2)), 3, False),  # here and below, rows in several tiles
+        (ConvShape(1, 1, 9, 32, 8, (3, 3), (2, 1), (2, 1, 1, 2)), 4, False),
+        (ConvShape(1, 3, 9, 64, 5, (3, 4), (2, 1), (2, 1, 1, 0)), 5, False),  # two blocks of two phases
+    ],
+)
+def test_phases_in_planes(exact, divided, shape, ternary, nhwc):
+    op, fold = folded(divided, shape, ternary, TINY, nhwc)
+    plan = folded_plan(shape, ternary, fold, TINY)
+    assert plan.work.at_once == fold.phases > 1
+    assert plan.work.group_products() <= plan.work.products(1)
+    exact(op, cfg=TINY)
+
+
+def test_phases_one_after_the_other(divided):
+    """A plane for each phase of each block, phases of one size, and no more blocks on GEMM."""
+    cases = [(8, 8, 4, True), (8, 12, 4, False), (8, 8, 8, False), (9, 8, 4, False)]
+    for w, o, ternary, phased in cases:
+        shape = ConvShape(1, 1, 8, w, o, (3, 3), pads=SAME)
+        fold = fold_of_phases(divided(shape, ternary), 4)
+        work = FoldedDivision.folded(shape, ternary, fold, TINY)
+        assert work.may_phase(TINY) == phased and not work.may_phase(PYNQ)
+        assert folded_plan(shape, ternary, fold, TINY).work.at_once in (1, 4 if phased else 1)
+
+
+def fold_of_phases(op, phases):
+    """A layout of the image of `op` with so many phases."""
+    return next(fold for fold in folds(op.shape, TINY) if fold.phases == phases)
