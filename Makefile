@@ -120,9 +120,9 @@ audit: $(DEV) $(RELEASE) ## look for known weaknesses of the packages in .venv; 
 site: $(DEV) ## build the documentation as HTML in build/site; warnings are errors
 	@$(BIN)/sphinx-build -q -W --keep-going -E -b html docs build/site
 
-docs-check: site ## ... and check its links, and run the Python blocks and read the command lines of the pages
+docs-check: site ## ... and check its links, run the notebooks and the pages' Python blocks, and read their command lines
 	@$(BIN)/python docs/links.py build/site
-	@$(BIN)/pytest -n $(JOBS) tests/test_docs.py tests/test_blocks.py tests/test_site.py
+	@$(BIN)/pytest -n $(JOBS) tests/test_docs.py tests/test_blocks.py tests/test_site.py tests/test_notebooks.py
 
 clean: ## remove what was built or cached; .venv stays
 	@rm -rf build out .pytest_cache .ruff_cache .hypothesis *.egg-info

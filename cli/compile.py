@@ -43,6 +43,7 @@ _HELP = f"Compile MODEL into a .tw program, or with --emit c MODEL or a .tw prog
 @mapping_option
 @memory_option
 @batch_option
+@click.option("--sign", metavar="KEY", help="Sign X.tw with this SSH key, as X.tw.sig; verify --key checks it.")
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Prove every launch free of races.")
 @json_option
 def command(
@@ -57,6 +58,7 @@ def command(
     mapping: str | None,
     dram: str | None,
     batch: int,
+    sign: str | None,
     verify: bool,
     as_json: bool,
 ) -> None:
@@ -67,10 +69,11 @@ def command(
 
     cfg = load_config(config)
     if emit == "c":
-        _check_c(output, binary, tokenizer)
+        _check_c(output, binary, tokenizer, sign)
     else:
         _only_c(binary, tokenizer)
-        check_output(output, (".tw",), {"MODEL": model, "--config": config, "--mapping": mapping})
+        check_output(output, (".tw",), {"MODEL": model, "--config": config, "--mapping": mapping, "--sign": sign})
+        _check_key(sign)
     start, proved = time.perf_counter(), ()
     with report.progress(f"compiling {model} for {cfg.name}") as advance:
         executable = _program(model, config, contract, tiles, mapping, dram, batch, emit)
@@ -78,6 +81,7 @@ def command(
             advance(what="verifying")
             proved = verify_executable(executable).values()
         size = _write(executable, output, emit, binary, tokenizer)
+    signature = _sign(output, sign)
     seconds, cfg = time.perf_counter() - start, executable.cfg
     rows = compiled_rows(executable)
     if as_json:
@@ -88,6 +92,7 @@ def command(
             "layers": rows,
         }
         result |= {"macs_on_device": share_on_device(executable), "verified": verify, "seconds": seconds}
+        result |= {"signature": signature} if signature else {}
         report.emit_json(result)
         return
     print_compiled(executable)
@@ -96,7 +101,24 @@ def command(
     pairs, implied = sum(len(r.pairs) for r in proved), sum(r.implied for r in proved)
     tokens = f"{report.counted(pairs, 'token')}, {implied or 'none'} implied by others"
     proof = f"verified: no deadlock, no race, {tokens}" if verify else "not verified"
-    click.echo(f"{output}: {size / 1000:,.0f} kB for {cfg.name}, {proof}, {seconds:.1f} s")
+    signed = f", signed: {signature}" if signature else ""
+    click.echo(f"{output}: {size / 1000:,.0f} kB for {cfg.name}, {proof}{signed}, {seconds:.1f} s")
+
+
+def _check_key(key: str | None) -> None:
+    if key is not None:
+        from ..runtime.proof.signature import check_key
+
+        check_key(key)
+
+
+def _sign(path: str, key: str | None) -> str | None:
+    """The signature of the program, if it is asked for."""
+    if key is None:
+        return None
+    from ..runtime.proof.signature import sign
+
+    return str(sign(path, key))
 
 
 def _program(
@@ -122,12 +144,15 @@ def _program(
     return compile_source(model, load_config(config), contract, tiles, mapping, dram, batch)
 
 
-def _check_c(output: str, binary: bool, tokenizer: str | None) -> None:
+def _check_c(output: str, binary: bool, tokenizer: str | None, sign: str | None) -> None:
     """What can be refused before the network is compiled."""
+    from ..hw.errors import UnsupportedError
     from ..runtime.c.emit import check_options
     from ..runtime.c.folder import check_folder
     from ..runtime.files import open_regular
 
+    if sign is not None:
+        raise UnsupportedError(f"--sign {sign} is only for .tw programs; drop it, or --emit c")
     check_folder(output)
     check_options(binary, tokenizer)
     if tokenizer is not None:

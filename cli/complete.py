@@ -49,6 +49,7 @@ SUFFIXES = {
     "MODEL": _MODELS,
     "DB": (".db",),
     "FILE": ("",),
+    "KEY": ("",),
     "FOLDER": ("/",),
 }
 

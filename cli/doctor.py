@@ -55,6 +55,9 @@ PURPOSE = {
     "furo": "the site of the documentation",
     "myst-parser": "the site of the documentation",
     "sphinx-click": "the site of the documentation",
+    "sphinx-gallery": "notebooks, and their pages of the site",
+    "nbclient": "running the notebooks",
+    "ipykernel": "running the notebooks",
     "build": "releases",
     "cyclonedx-bom": "bills of materials of releases",
     "pip-licenses": "licences in releases",
@@ -70,6 +73,7 @@ TOOLS = {
     "make": "the Makefile's targets",
     "g++": "simulating the circuit, `--on rtl`",
     "perl": "tests of the circuit's buses",
+    "ssh-keygen": "signatures of programs and releases",
 }
 MISSING, WRONG, FINE = "missing", "wrong version", "ok"
 

@@ -28,7 +28,7 @@ function of the configuration that returns one of these."""
 
 def open_program(
     source: str,
-    config: str | None,
+    config: str | Config | None,
     contract: str | None = None,
     tiles: str | None = None,
     mapping: str | None = None,

@@ -12,8 +12,9 @@ from ..hw.errors import InputError
 from ..runtime.registry import device_entry
 from . import report
 from .options import batch_option, config_option, contract_option, json_option, mapping_option, tiles_option
-from .profile.files import TRACE, check_profiles, print_metrics, profile_option, write_profiles
+from .profile.files import TO_PERFETTO, Profile, profile_option
 from .profile.timeline import write_timeline
+from .profile.values import launches_of
 from .programs import MODEL_HELP, check_output, open_program
 from .where import Where, where_options
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from ..runtime.loader import StepReport
 
 SHOWN_LABELS = 20
-TO_PERFETTO = "; open it in ui.perfetto.dev"
 
 
 HELP = f"""Run MODEL, a .tw program or what `compile` takes, once per input of X.npz.
@@ -83,7 +83,7 @@ def command(
         golden.need_network(model)
     sources = {"MODEL": model, "--inputs": inputs, "--config": config}
     _check_outputs(output, trace, sources)
-    check_profiles(profiles, where.name, sources)
+    profile = Profile(profiles, where.name, sources)
     arrays = read_npz(inputs)
     with report.progress(f"preparing {model}"):
         executable = open_program(model, config, contract, tiles, mapping, where.dram, batch)
@@ -106,14 +106,14 @@ def command(
     rows = run_rows(executable, runs, where.clock_hz)
     result |= _per_input(rows, batch)
     if trace:
-        write_timeline(trace, executable, runs[-1], where.name)
+        write_timeline(trace, launches_of(executable, runs[-1]), executable.name, where.name)
         result |= {"trace": trace}
-    result |= write_profiles(profiles, executable, runs[-1], about | {"clock_mhz": where.clock_hz / 1e6}, rows)
+    result |= profile.write_run(executable, runs[-1], about | {"clock_mhz": where.clock_hz / 1e6, "layers": rows})
     if as_json:
         counted = {"counters": {row["counter"]: row["value"] for row in counter_rows(runs)}} if counters else {}
         report.emit_json(result | {"clock_mhz": where.clock_hz / 1e6, "layers": rows} | counted)
     else:
-        _print(executable, rows, result, runs if counters else None)
+        _print(rows, result, runs if counters else None, profile)
     return int(check and not _all_equal(result))
 
 
@@ -277,15 +277,14 @@ def _all_equal(result: dict) -> bool:
     return result["check"]["equal"] and result.get("values_equal") == result.get("values")
 
 
-def _print(executable: Executable, rows: Sequence[dict], result: dict, counted: list[list[StepReport]] | None) -> None:
+def _print(rows: Sequence[dict], result: dict, counted: list[list[StepReport]] | None, profile: Profile) -> None:
     """The steps, of `counted` runs also the counters, the metrics if the result has them, and the summary."""
     from .layers import counter_rows, print_run
 
     print_run(rows, counted is not None)
     if counted is not None:
         report.table(["counter", "value"], [list(row.values()) for row in counter_rows(counted)])
-    if "metrics" in result:
-        print_metrics(executable.cfg, result["metrics"])
+    profile.say(result)
     _print_summary(result)
 
 
@@ -309,8 +308,6 @@ def _print_summary(result: dict) -> None:
         click.echo(result["check"]["text"])
     if result["output"]:
         click.echo(f"outputs written to {result['output']}")
-    for path in result.get("profile", ()):
-        click.echo(f"profile written to {path}{TO_PERFETTO if path.endswith(TRACE) else ''}")
     if "trace" in result:
         click.echo(f"timeline written to {result['trace']}{TO_PERFETTO}")
     if "cycles_per_input" in result:

@@ -10,6 +10,7 @@ import ast
 import importlib
 import inspect
 import re
+import shutil
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,19 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 
 project = "tilewright"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_click"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_click", "sphinx_gallery.gen_gallery"]
+NOTEBOOKS, GALLERY = "examples/gallery", "gallery"
 exclude_patterns = []
+sphinx_gallery_conf = {
+    "examples_dirs": f"../{NOTEBOOKS}",
+    "gallery_dirs": GALLERY,  # in this folder while the site is built
+    "filename_pattern": r"\.py$",  # all are run
+    "run_stale_examples": True,  # what they show depends on the library
+    "within_subsection_order": "ExampleTitleSortKey",
+    "show_signature": False,
+    "write_computation_times": False,
+    "reference_url": {},
+}
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 html_theme = "furo"
 html_title = "tilewright"
@@ -139,10 +151,17 @@ def links_within(app: Sphinx, docname: str, source: list[str]) -> None:
     up = "../" * docname.count("/")
     for name, page in (("CONTRIBUTING", "contributing"), ("CHANGELOG", "changes"), ("SECURITY", "security")):
         source[0] = source[0].replace(f"]({up}../{name}.md", f"]({up}project/{page}.md")
+    source[0] = source[0].replace(f"]({up}../{NOTEBOOKS}/README.rst)", f"]({up}{GALLERY}/index.rst)")
+
+
+def remove_gallery(app: Sphinx, exception: Exception | None) -> None:
+    """Remove what the gallery's pages were made of: the site has copies."""
+    shutil.rmtree(Path(app.srcdir) / GALLERY, ignore_errors=True)
 
 
 def setup(app: Sphinx) -> None:
     """Tell Sphinx of the above."""
+    app.connect("build-finished", remove_gallery)
     app.connect("source-read", links_within)
     app.add_directive("public-names", PublicNames)
     app.add_directive("verbs", Verbs)

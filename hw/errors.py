@@ -41,6 +41,10 @@ class FileError(TilewrightError):
     exit_code = 6
 
 
+class SignatureError(FileError):
+    """A file has no signature, one of other contents or of another key, or cannot be signed."""
+
+
 class CapacityError(TilewrightError):
     """A buffer, tile or program does not fit a scratchpad or the memory; the text names it."""
 

@@ -1,8 +1,8 @@
 """The metrics, declared once: what is counted of a program, in which unit, and which devices count it.
 
 Registers, circuit, timing model, behavioural model, simulated circuit, driver, profiles and documents take names and
-meanings from here. `metrics(cfg)` are those of a configuration; the circuit's counters are among them, each under its
-register's name in lower case. A further counter of every unit is a row of `COUNTERS` and its signal in
+meanings from here. `metrics(cfg)` are those of a configuration, or of several; the circuit's counters are among them,
+each under its register's name in lower case. A further counter of every unit is a row of `COUNTERS` and its signal in
 hw/rtl/csr.py; any other metric is a row below and what finds its value: runtime/metrics/values.py from the program and
 the cycles of its instructions, `Stats.observed` of a device itself.
 """
@@ -79,10 +79,16 @@ _BY_KIND = [
 ]
 
 
-def metrics(cfg: Config) -> dict[str, Metric]:
-    """The metrics of `cfg` by name, in the order in which they are shown."""
-    rows = (CYCLES, *hardware(cfg), *_work(cfg), *_rates(cfg), *_levels(cfg), *_followed(cfg), *_bus())
-    return {metric.name: metric for metric in rows}
+def metrics(*configs: Config) -> dict[str, Metric]:
+    """The metrics of `configs` by name, in the order in which they are shown: those of the first one first."""
+    return {metric.name: metric for cfg in configs for metric in _all(cfg)}
+
+
+def _all(cfg: Config) -> Iterator[Metric]:
+    yield CYCLES
+    for some in (hardware, _work, _rates, _levels, _followed):
+        yield from some(cfg)
+    yield from _bus()
 
 
 def hardware(cfg: Config) -> Iterator[Metric]:

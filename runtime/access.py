@@ -9,10 +9,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.isa import OPERATIONS, AluOp, Instruction, Mem, Op, depth, entry_bytes, instruction, room, row_of, table_span
+from ..hw.isa import (
+    OPERATIONS,
+    SCRATCHPADS,
+    AluOp,
+    Instruction,
+    Mem,
+    Op,
+    depth,
+    entry_bytes,
+    instruction,
+    room,
+    row_of,
+    table_span,
+)
 from .symbols.symbol import Symbol
 
-_SPANS = 1 << 16  # of one access with a symbol: many more would take long to compare
+_MOST_SPANS = 1 << 16  # of one access with a symbol: many more would take long to compare
 
 
 class Access(NamedTuple):
@@ -60,28 +73,40 @@ class DramAccess(NamedTuple):
         """First byte and the one behind the last of every row, int64 (n, 2).
 
         With a symbol, what it may touch for any value, joined and ascending; as one span, gaps included, where there
-        would be more than `_SPANS`.
+        would be more than `_MOST_SPANS`.
         """
-        rows, nbytes = self.rows, self.nbytes
-        if self.symbol is not None and self.pitch == nbytes:
-            rows, nbytes = 1, rows * nbytes
-        firsts = np.arange(rows, dtype=np.int64) * self.pitch + self.start
-        if self.symbol is None:
-            return np.stack([firsts, firsts + nbytes], axis=1)
-        moved = joined(np.stack([offsets := self.symbol.offsets(), offsets + nbytes], axis=1))
-        if len(moved) * rows > _SPANS:
-            return np.array([[self.start, self.end]], np.int64)
-        return joined((firsts[:, None, None] + moved).reshape(-1, 2))
+        return _spans(self.rows, self.nbytes, self.pitch, self.symbol) + self.start
 
     def sure_spans(self) -> np.ndarray:
         """Like `spans`, bytes that it touches whatever the value of its symbol: perhaps not all of them."""
         if self.symbol is None:
             return self.spans()
-        rows, nbytes = (1, self.rows * self.nbytes) if self.pitch == self.nbytes else (self.rows, self.nbytes)
-        firsts = np.arange(rows, dtype=np.int64) * self.pitch + self.start
-        offsets = self.symbol.offsets()
-        spans = np.stack([firsts + offsets[-1], firsts + offsets[0] + nbytes], axis=1)
-        return spans[spans[:, 0] < spans[:, 1]]
+        return _sure_spans(self.rows, self.nbytes, self.pitch, self.symbol) + self.start
+
+
+@lru_cache(32)  # of one kind of access, wherever it begins
+def _spans(rows: int, nbytes: int, pitch: int, symbol: Symbol | None) -> np.ndarray:
+    if symbol is None:
+        firsts = np.arange(rows, dtype=np.int64) * pitch
+        return np.stack([firsts, firsts + nbytes], axis=1)
+    end = (rows - 1) * pitch + nbytes + symbol.most
+    if pitch == nbytes:
+        rows, nbytes = 1, rows * nbytes
+    firsts = np.arange(rows, dtype=np.int64) * pitch
+    moved = joined(np.stack([offsets := symbol.offsets(), offsets + nbytes], axis=1))
+    if len(moved) * rows > _MOST_SPANS:
+        return np.array([[0, end]], np.int64)
+    return joined((firsts[:, None, None] + moved).reshape(-1, 2))
+
+
+@lru_cache(32)
+def _sure_spans(rows: int, nbytes: int, pitch: int, symbol: Symbol) -> np.ndarray:
+    if pitch == nbytes:
+        rows, nbytes = 1, rows * nbytes
+    firsts = np.arange(rows, dtype=np.int64) * pitch
+    offsets = symbol.offsets()
+    spans = np.stack([firsts + offsets[-1], firsts + offsets[0] + nbytes], axis=1)
+    return spans[spans[:, 0] < spans[:, 1]]
 
 
 def joined(spans: np.ndarray) -> np.ndarray:
@@ -121,8 +146,19 @@ def _entries(starts: bytes, loops: tuple[tuple[int, int], ...], last: int, per_e
     return _compact(indices if per_entry == 1 else np.unique(indices // per_entry))
 
 
-_known_entries = lru_cache(maxsize=4096)(_entries)
+@lru_cache(maxsize=4096)
+def _known_entries(starts: bytes, loops: tuple[tuple[int, int], ...], last: int, per_entry: int) -> slice | np.ndarray:
+    found = _entries(starts, loops, last, per_entry)
+    if isinstance(found, np.ndarray):
+        found.flags.writeable = False
+    return found
+
+
 _KNOWN = 1 << 11  # micro-ops and entries of what is remembered: large sets would fill the host's memory
+
+
+_STEPS = {name: (f"{name}_out", f"{name}_in") for name in ("dst", "src", "wgt")}
+_ONE = bytes(8)  # the starts of a kernel of one micro-op
 
 
 def _indexed(
@@ -130,15 +166,23 @@ def _indexed(
 ) -> slice | np.ndarray:
     """The entries that an index of `uops` names in the loops of `f`, `per_entry` indices each, `neighbours` from it on.
 
-    Where one of them is beyond `depth`, all from the smallest to the largest: they are not counted one by one.
+    Where one of them is beyond `depth`, all from the smallest to the largest: they are not counted one by one. Kernels
+    of one shape differ in their first entry alone: what they touch is found once, and moved there.
     """
-    loops = ((f["iter_out"], f[f"{name}_out"]), (f["iter_in"], f[f"{name}_in"]), (neighbours, 1))
-    starts = np.ascontiguousarray(uops[:, column])
-    low, last = int(starts.min()), int(starts.max()) + sum((trips - 1) * step for trips, step in loops)
-    if last >= depth * per_entry:
-        return slice(low // per_entry, last // per_entry + 1)
-    entries = _known_entries if len(starts) + last - low < _KNOWN else _entries
-    return entries(starts.tobytes(), loops, last, per_entry)
+    outer, inner = _STEPS[name]
+    loops = ((f["iter_out"], f[outer]), (f["iter_in"], f[inner]), (neighbours, 1))
+    last = sum([(trips - 1) * step for trips, step in loops])
+    if len(uops) == 1 and per_entry == 1:  # most kernels of some programs: without arrays
+        base, key = int(uops[0, column]), _ONE
+    else:
+        starts = uops[:, column]
+        base = int(starts.min()) // per_entry  # the first entry; what follows counts from its first index
+        starts = starts - base * per_entry
+        last, key = last + int(starts.max()), starts.tobytes()
+    if last // per_entry + base >= depth:
+        return slice(base, base + last // per_entry + 1)
+    found = (_known_entries if len(uops) + last < _KNOWN else _entries)(key, loops, last, per_entry)
+    return slice(found.start + base, found.stop + base) if isinstance(found, slice) else found + base
 
 
 def _row(f: dict[str, int]) -> Instruction:
@@ -166,7 +210,8 @@ def scratchpad_accesses(cfg: Config, f: dict[str, int], uops: np.ndarray) -> lis
         return _transferred(row, f)
     if not row.loops or not len(uops) or not f["iter_out"] or not f["iter_in"]:
         return []
-    accumulators = _indexed(f, uops, 0, "dst", cfg.acc_depth)
+    rooms = _rooms(cfg)
+    accumulators = _indexed(f, uops, 0, "dst", rooms[Mem.ACC, False])
     if row.op == Op.TERNARY:
         return _ternary(cfg, f, uops, accumulators)
     updates = row.format == "ALU" or not (f["reset"] or f.get("overwrite"))
@@ -179,13 +224,13 @@ def scratchpad_accesses(cfg: Config, f: dict[str, int], uops: np.ndarray) -> lis
         elif operation and operation.reads is not None:
             out.append(Access(operation.reads, False, slice(f["imm"], f["imm"] + 1)))
         elif not f["use_imm"]:
-            out.append(Access(Mem.ACC, False, _indexed(f, uops, 1, "src", cfg.acc_depth)))
+            out.append(Access(Mem.ACC, False, _indexed(f, uops, 1, "src", rooms[Mem.ACC, False])))
     elif not f["reset"]:
         taps = 1 + f.get("extra_taps", 0)
-        out.append(Access(Mem.INP, False, _indexed(f, uops, 1, "src", cfg.inp_depth, neighbours=taps)))
+        out.append(Access(Mem.INP, False, _indexed(f, uops, 1, "src", rooms[Mem.INP, False], neighbours=taps)))
         # of one entry, counted by the weight index
         rows = cfg.block_in // (cfg.row_taps if taps > 1 else 1) if row.op == Op.DWGEMM else 1
-        out.append(Access(Mem.WGT, False, _indexed(f, uops, 2, "wgt", cfg.wgt_depth, rows)))
+        out.append(Access(Mem.WGT, False, _indexed(f, uops, 2, "wgt", rooms[Mem.WGT, False], rows)))
     return out
 
 
@@ -244,13 +289,20 @@ def row_access(cfg: Config, row: Instruction, f: Mapping[str, Any]) -> DramAcces
     return DramAccess(row.stores is not None, f["dram_base"] * size, rows, f["x_size"] * size, pitch)
 
 
+@lru_cache(8)
+def _rooms(cfg: Config) -> dict[tuple[Mem, bool], int]:
+    """The entries of each scratchpad, alone and with those of tables."""
+    return {(mem, table): (room if table else depth)(cfg, mem) for mem in SCRATCHPADS for table in (False, True)}
+
+
 def out_of_range(cfg: Config, accesses: list[Access]) -> str | None:
     """A message for the first of `accesses` that lies outside its scratchpad; None where all lie inside."""
+    rooms = _rooms(cfg)
     for a in accesses:
-        span = (a.entries.start, a.entries.stop - 1) if isinstance(a.entries, slice) else a.entries[[0, -1]].tolist()
-        entries = room(cfg, a.mem) if a.table else depth(cfg, a.mem)
-        wrong = [entry for entry in span if not 0 <= entry < entries]
-        if wrong:
+        some, entries = a.entries, rooms[a.mem, a.table]
+        low, high = (some.start, some.stop - 1) if isinstance(some, slice) else some[[0, -1]].tolist()
+        if not (0 <= low < entries and 0 <= high < entries):
+            wrong = [entry for entry in (low, high) if not 0 <= entry < entries]
             verb = "writes" if a.write else "reads"
             return f"{verb} {a.mem.name} entry {wrong[-1]}, but {cfg.name} has {entries}"
         if a.misplaced >= 0:

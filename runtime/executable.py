@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,7 @@ from . import manifest
 from .bounds import check_dram
 from .buffer import MOST_ALIGN, Buffer
 from .device import program_stats
-from .files import atomic_write, default_limit, one_line, open_regular
+from .files import atomic_write, default_limit, one_line, read_regular
 from .hostops import HOST_OPS
 from .hostshapes import Operand
 from .launch import Launch
@@ -316,11 +315,7 @@ class Executable:
         leaves its buffers, `CertificateError` where a certificate is that of another launch.
         """
         most = default_limit() if most is None else most
-        with open_regular(path, "a .tw file") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > most:
-                raise FileError(f"{path}: has {size:,} bytes; at most {most:,} are allowed")
-            data = file.read(size)  # which sets so much memory aside: not `most`
+        data = read_regular(path, "a .tw file", most)
         return Executable.from_bytes(data, str(path), most=most)
 
     @staticmethod
@@ -331,8 +326,12 @@ class Executable:
         """
         try:
             return Executable(*manifest.read(data, name, default_limit() if most is None else most))
-        except (FileError, AccessError, CertificateError):
+        except FileError:
             raise
+        except AccessError as exc:
+            raise AccessError(f"{name}: {exc}", exc.index) from None
+        except CertificateError as exc:
+            raise CertificateError(f"{name}: {exc}") from None
         except Exception as exc:  # damaged bytes make zipfile, zlib, json and numpy raise errors of any kind
             raise FileError(f"{name}: not a tilewright program, or a damaged one ({one_line(exc)})") from None
 

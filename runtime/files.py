@@ -156,6 +156,15 @@ def open_regular(path: str | Path, wanted: str) -> Iterator[IO[bytes]]:
         yield file
 
 
+def read_regular(path: str | Path, wanted: str, most: int) -> bytes:
+    """The contents of the file `path`, at most `most` bytes. Raises `FileError`, as `open_regular` does."""
+    with open_regular(path, wanted) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise FileError(f"{path}: has {size:,} bytes; at most {most:,} are allowed")
+        return file.read(size)  # which sets so much memory aside: not `most`
+
+
 def one_line(exc: BaseException) -> str:
     """What `exc` says, as one short printable line."""
     text = " ".join(str(exc).split()) or type(exc).__name__

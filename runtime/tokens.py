@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..hw.config import Config
+from ..hw.errors import CapacityError
 from ..hw.isa import Mem, entry_bytes, nop_of, room
 from ..hw.units import Channel, Queue, between, channels, connected, queues, stripes
 from .access import Access, DramAccess
@@ -172,9 +173,16 @@ class TokenPass:
         if row.dram is not None and row.buffer is not None and id(row.buffer) in self._written:
             key = id(row.buffer)
             if key not in self._memories:
-                self._memories[key] = LastAccess(len(self._every), -(-row.buffer.nbytes // self._granule))
+                self._memories[key] = self._of_buffer(row.buffer)
             out.append((self._memories[key], row.dram.write, dram_cells(row.dram, self._granule)))
         return out
+
+    def _of_buffer(self, buffer: Buffer) -> LastAccess:
+        try:
+            return LastAccess(len(self._every), -(-buffer.nbytes // self._granule))
+        except MemoryError:
+            found = f"{buffer.nbytes:,} bytes are more than the memory here can keep accesses of"
+            raise CapacityError(f"buffer {buffer.name!r}: {found}; make it as large as what is stored there") from None
 
     def _append(self, row: Row) -> None:
         queue = row.queue

@@ -60,23 +60,15 @@ ROWS = PRESETS["tiny"].replace(
     name="rows", **EIGHT, dsp_packing=True, tables=1, extensions=_TABLES | {"depthwise_rows"}
 )
 
-ODD_TWO = Config(
+ODD_TWO = ODD.replace(
     name="odd_two",
-    batch=2,
-    block_in=8,
-    block_out=4,
-    wgt_bits=4,
-    inp_bytes=1 << 10,
-    wgt_bytes=1 << 10,
     acc_bytes=1 << 12,
-    uop_bytes=128,
-    par_entries=16,
     queue_depth=4,
     units=("gemm", "ternary"),
     acc_banks=4,
     ternary_blocks=2,
     twgt_bytes=1 << 9,
-    extensions=frozenset({"overwrite", "pad_value", "requant"}),
+    extensions=ODD.extensions - {"acc8", "rescale"},
 )
 
 

@@ -16,8 +16,10 @@ import numpy as np
 from ..hw.config import UOP_BYTES, Config, load_config
 from ..hw.errors import ConfigError, FileError, ProgramError, UnsupportedError
 from ..hw.isa import INSN_BYTES, MICRO_OPS, Isa, instruction
+from ..runtime.buffer import Buffer
 from ..runtime.device import Stats, open_device
 from ..runtime.files import read_npz
+from ..runtime.launch import UOP_BUFFER, Launch
 
 
 @dataclass(frozen=True)
@@ -32,15 +34,35 @@ class Case:
     insn_count: int
     buffers: list[dict] = field(default_factory=list)
 
+    @property
+    def launch(self) -> Launch:
+        """The program as a launch whose addresses count from the start of memory, all of which may be micro-ops."""
+        count = len(self.dram_in) // UOP_BYTES
+        buffers = (
+            [Buffer(UOP_BUFFER, (count,), 32, kind="constant", data=self.dram_in[: count * UOP_BYTES])] if count else []
+        )
+        words = self.dram_in[self.insn_addr : self.insn_addr + self.insn_count * INSN_BYTES].copy()
+        insn = words.view("<u8").astype(np.uint64).reshape(-1, 2)
+        return Launch(self.cfg, self.name, insn, np.full(len(insn), -1, np.int32), buffers)
+
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """Result of a case: `detail` is one line that says why it failed, empty where it passed."""
+    """Result of a case: `detail` is one line that says why it failed, empty where it passed.
 
-    name: str
+    `ran`: whether the program came to its end.
+    """
+
+    case: Case
     passed: bool
     detail: str
     stats: Stats
+    ran: bool = True
+
+    @property
+    def name(self) -> str:
+        """The case's."""
+        return self.case.name
 
 
 def replay_case(path: str | Path, on: str = "model", **options: object) -> ReplayResult:
@@ -59,9 +81,9 @@ def replay_case(path: str | Path, on: str = "model", **options: object) -> Repla
     try:
         stats = run_image(image, case.insn_addr, case.insn_count)
     except (ProgramError, UnsupportedError) as exc:
-        return ReplayResult(case.name, False, str(exc), Stats())
+        return ReplayResult(case, False, str(exc), Stats(), ran=False)
     detail = _difference(image, case)
-    return ReplayResult(case.name, not detail, detail, stats)
+    return ReplayResult(case, not detail, detail, stats)
 
 
 def read_case(path: str | Path) -> Case:

@@ -173,8 +173,9 @@ def indices(m: SpecDevice, f: Fields) -> Iterator[tuple[int, int, int]]:
     """(dst, src, wgt) of every micro-op that GEMM, DWGEMM, ALU or TERNARY issues, in order."""
     if not f["uop_bgn"] <= f["uop_end"] <= m.cfg.uop_depth:
         raise AccessError(f"micro-ops {f['uop_bgn']}..{f['uop_end'] - 1} are not among 0..{m.cfg.uop_depth - 1}")
-    for i, j in np.ndindex(f["iter_out"], f["iter_in"]):
-        for k in range(f["uop_bgn"], f["uop_end"]):
+    uops = range(f["uop_bgn"], f["uop_end"])
+    for i, j in np.ndindex(f["iter_out"], f["iter_in"]) if uops else ():
+        for k in uops:
             (u,) = (m.tuop if f["op"] == Op.TERNARY else m.uop)[k]
             d = u["dst"] + i * f["dst_out"] + j * f["dst_in"]
             s = u["src"] + i * f["src_out"] + j * f["src_in"]

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -32,11 +33,18 @@ def conf():
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    for needed in ("furo", "myst_parser", "sphinx_click", "tvm"):
+    """The site, of a copy of docs/: the build writes pages there, and others may build at the same time."""
+    for needed in ("furo", "myst_parser", "sphinx_click", "sphinx_gallery", "bokeh", "onnxruntime", "optuna", "tvm"):
         pytest.importorskip(needed)
-    folder = tmp_path_factory.mktemp("site")
+    root, folder = tmp_path_factory.mktemp("root"), tmp_path_factory.mktemp("site")
+    for path in ROOT.glob("*.md"):
+        shutil.copy(path, root)
+    shutil.copytree(ROOT / "docs", root / "docs")
+    for name in ("examples", "tests"):
+        (root / name).symlink_to(ROOT / name)
     command = ["-m", "sphinx", "-q", "-W", "--keep-going", "-E", "-b", "html", "docs", str(folder)]
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, *command], cwd=root, capture_output=True, text=True, timeout=300)
+    assert not (root / "docs" / "gallery").exists()
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
@@ -55,6 +63,9 @@ def test_pages_and_declarations_are_on_the_site(site, conf):
         assert f'id="{path}"' in names
     assert all(f'id="tilewright-{verb}"' in verbs for verb in conf.VERBS) and "--emit" in verbs
     assert "ternary_blocks" in (site / "configuration.html").read_text()
+    for path in sorted((ROOT / "examples" / "gallery").glob("*.py")):
+        page = (site / "gallery" / f"{path.stem}.html").read_text()
+        assert "sphx_glr_" in page and '<iframe srcdoc="' in page and f"{path.stem}.ipynb" in page
 
 
 def test_every_page_has_a_place_in_the_navigation():
@@ -62,7 +73,7 @@ def test_every_page_has_a_place_in_the_navigation():
     pages = {p.relative_to(ROOT / "docs").with_suffix("").as_posix() for p in (ROOT / "docs").rglob("*.md")}
     pages |= {p.relative_to(ROOT / "docs").with_suffix("").as_posix() for p in (ROOT / "docs").rglob("*.rst")}
     records = {page for page in pages if page.startswith("decisions/0")}  # by their pattern
-    assert pages - records - {"index"} <= set(index)
+    assert pages - records - {"index"} <= set(index) and "gallery/index" in index
 
 
 def test_public_names_are_found(conf):
@@ -84,6 +95,7 @@ def test_links_to_the_root_become_pages(conf):
     for page, text, expected in (
         ("howto", "[c](../CONTRIBUTING.md)", "[c](project/contributing.md)"),
         ("tutorials/x", "[c](../../SECURITY.md#a)", "[c](../project/security.md#a)"),
+        ("index", "[c](../examples/gallery/README.rst)", "[c](gallery/index.rst)"),
     ):
         source = [text]
         conf.links_within(None, page, source)

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ...compiler.graph import Graph
-    from ...hw.config import Config
-    from ...runtime.device import Stats
 
 _SHAPES = {  # of weights (inputs, outputs) -> layers
     "mobilebert": {(384, 512): 1, (512, 128): 168, (128, 128): 72, (128, 512): 120, (512, 2): 1},
@@ -30,7 +28,7 @@ def shape_name(shape: tuple[int, int]) -> str:
     return "x".join(map(str, shape))
 
 
-def run(workload: str, names: tuple[str, ...], cfg: Config, device: str, options: dict[str, Any], as_json: bool) -> int:
+def run(workload: str, names: tuple[str, ...], bench: bench_rows.Bench, as_json: bool) -> int:
     """Measure and print; the exit status."""
     from ...hw.errors import UnsupportedError
 
@@ -43,20 +41,22 @@ def run(workload: str, names: tuple[str, ...], cfg: Config, device: str, options
     with report.progress("compiling and running", len(chosen)) as advance:
         for name in chosen:
             advance(0, name)
-            measured.append(_measure(name, rows, known[name], shapes[known[name]], cfg, device, options))
+            measured.append(_measure(name, rows, known[name], shapes[known[name]], bench))
             advance()
     total: dict[str, Any] = {key: sum(row["count"] * row[key] for row in measured) for key in ("count", *_SUMS)}
     total["count"], total["exact"] = sum(row["count"] for row in measured), all(row["exact"] for row in measured)
     clocked = measured[0]["cycles"] is not None
     total["cycles"] = sum(row["count"] * row["cycles"] for row in measured) if clocked else None
     total |= bench_rows.rates(total)
-    facts = bench_rows.facts(workload, cfg, device, options) | {"rows": rows}
+    facts = bench.facts(workload) | {"rows": rows}
+    facts |= bench.profile.write(workload, facts | {"layers": measured})
     if as_json:
         bench_rows.emit(facts, measured, {"total": total})
     else:
         table = [_cells(row) for row in [*measured, {"name": "total"} | total]]
         report.table(list(table[0]), [list(row.values()) for row in table[:-1]], list(table[-1].values()))
-        click.echo(f"configuration {cfg.name}, {rows} rows; cycles are of one layer, and in total of all")
+        bench.profile.say(facts)
+        click.echo(f"configuration {bench.cfg.name}, {rows} rows; cycles are of one layer, and in total of all")
     return int(not total["exact"])
 
 
@@ -73,34 +73,22 @@ def _cells(row: dict[str, Any]) -> dict[str, object]:
     }
 
 
-def _measure(
-    name: str,
-    rows: int,
-    shape: tuple[int, int],
-    count: int,
-    cfg: Config,
-    device: str,
-    options: dict[str, Any],
-) -> dict[str, Any]:
+def _measure(name: str, rows: int, shape: tuple[int, int], count: int, bench: bench_rows.Bench) -> dict[str, Any]:
     """The row of one layer."""
     import numpy as np
 
     from ...compiler import reference
     from ...compiler.network import compile_for
-    from ...runtime.device import open_device
-    from ...runtime.loader import Loaded
 
     graph = layer(rows, shape)
     host = {"host": {"dense": "it is the accelerator's work"}}
-    executable = compile_for(graph, cfg, refused=host, dram=options.get("dram")).executable
+    executable = compile_for(graph, bench.cfg, refused=host, dram=bench.options.get("dram")).executable
     x = np.random.default_rng(rows).integers(-128, 128, graph.inputs[0].shape, np.int8)
-    with Loaded(executable, open_device(device, cfg, **options)) as loaded:
-        found = loaded.run({"x": x})["y"]
-        stats: Stats = loaded.stats
+    outputs, stats = bench.run(name, executable, {"x": x})
     expected: np.ndarray = reference.trace(graph, {"x": x})["y"]
     launches = [step.launch for step in executable.launches]
-    instructions, exact = sum(len(launch.insn) for launch in launches), bool(np.array_equal(found, expected))
-    row = bench_rows.row(cfg, stats, macs=graph.macs, instructions=instructions, exact=exact)
+    instructions, exact = sum(len(launch.insn) for launch in launches), bool(np.array_equal(outputs["y"], expected))
+    row = bench_rows.row(bench.cfg, stats, macs=graph.macs, instructions=instructions, exact=exact)
     return {"name": name, "op": "dense", "count": count} | row
 
 

@@ -26,21 +26,18 @@ _SPREAD = 45  # of values, in steps: they fill int8
 _REST = "the rest"
 
 
-def run(workload: str, cfg: Config, device: str, options: dict[str, Any], as_json: bool) -> int:
+def run(workload: str, bench: bench_rows.Bench, as_json: bool) -> int:
     """Measure and print; the exit status."""
     import numpy as np
 
     from ...compiler import reference
     from ...compiler.network import compile_for
-    from ...runtime.device import open_device
-    from ...runtime.loader import Loaded
 
-    graph = layer(WORKLOADS[workload])
-    compiled = compile_for(graph, cfg, dram=options.get("dram"))
-    executable = compiled.executable
+    graph, cfg = layer(WORKLOADS[workload]), bench.cfg
+    executable = compile_for(graph, cfg, dram=bench.options.get("dram")).executable
     x = np.random.default_rng(1).integers(-128, 128, graph.inputs[0].shape).astype(np.int8)
-    with report.progress("running", 1) as advance, Loaded(executable, open_device(device, cfg, **options)) as loaded:
-        found, stats = loaded.run({"x": x}), loaded.stats
+    with report.progress("running", 1) as advance:
+        found, stats = bench.run("", executable, {"x": x})
         advance()
     (name,) = (t.name for t in graph.outputs)
     exact = bool(np.array_equal(found[name], reference.trace(graph, {"x": x})[name]))
@@ -48,11 +45,13 @@ def run(workload: str, cfg: Config, device: str, options: dict[str, Any], as_jso
     instructions = sum(len(launch.insn) for launch in launches)
     total = bench_rows.row(cfg, stats, macs=graph.macs, instructions=instructions, exact=exact)
     kinds = {op.name: kind_of(op) for op in graph.ops}
-    layers = _by_kind(launches, kinds, bench_rows.memory(options), cfg)
-    facts = bench_rows.facts(workload, cfg, device, options) | {"rows": WORKLOADS[workload], "launches": len(launches)}
+    layers = _by_kind(launches, kinds, bench.dram, cfg)
+    facts = bench.facts(workload) | {"rows": WORKLOADS[workload], "launches": len(launches)}
+    facts |= bench.profile.write(workload, facts | {"layers": layers})
     if as_json:
         bench_rows.emit(facts, layers, {"total": total})
     else:
+        bench.profile.say(facts)
         _print(facts, layers, total, cfg)
     return int(not exact)
 

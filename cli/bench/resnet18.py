@@ -24,20 +24,14 @@ _MHZ = 100  # of the PYNQ-Z1, which the published milliseconds are for
 
 
 def run(
-    names: tuple[str, ...],
-    cfg: Config,
-    device: str,
-    options: dict[str, Any],
-    compare: tuple[str, ...],
-    out: str | None,
-    as_json: bool,
+    names: tuple[str, ...], bench: bench_rows.Bench, compare: tuple[str, ...], out: str | None, as_json: bool
 ) -> int:
     """Measure, print, and write files; the exit status."""
     from ...hw.errors import UnsupportedError
     from .files import make_folder, write_all
     from .network import layers
 
-    if compare and device == "model":
+    if compare and bench.name == "model":
         raise UnsupportedError("--compare: device 'model' counts no cycles; use --on timing or --on rtl")
     known = {layer.name: [layer] for layer in layers()}
     for layer in layers():  # a shape's name, as tables and plots have it, stands for all layers of the shape
@@ -49,35 +43,34 @@ def run(
     if out is not None:  # before minutes of work
         make_folder(Path(out))
     chosen = [layer for name in names for layer in known[name]] or layers()
-    bench = _Resnet18Bench(cfg, device, options, compare)
+    measured = _Resnet18Bench(bench, compare)
     with report.progress("compiling and running", len(chosen)) as advance:
         for layer in chosen:
             advance(0, layer.name)
-            bench.measure(layer)
+            measured.measure(layer)
             advance()
-    rows, sums = bench.rows, bench.totals()
+    rows, sums = measured.rows, measured.totals()
     if not names:
-        sums["one_program"] = bench.one_program(sums["offloaded"])
-    facts = bench_rows.facts("resnet18", cfg, device, options)
+        sums["one_program"] = measured.one_program(sums["offloaded"])
+    facts = bench.facts("resnet18")
     if out is not None:
-        facts["files"] = write_all(Path(out), rows, cfg, bench.dram, bench.runs)
+        facts["files"] = write_all(Path(out), rows, bench.cfg, bench.dram, measured.runs)
+    facts |= bench.profile.write("resnet18", facts | {"layers": rows} | sums)
     if as_json:
         bench_rows.emit(facts, rows, sums)
     else:
         _print(rows, sums, facts, compare)
+        bench.profile.say(facts)
     return int(not all(row["exact"] for row in [*rows, *([sums["one_program"]] if "one_program" in sums else [])]))
 
 
 class _Resnet18Bench:
     """Measures layers and keeps the results: `rows`, ready for JSON, and the events of each shape, `runs`."""
 
-    def __init__(self, cfg: Config, device: str, options: dict[str, Any], compare: tuple[str, ...]):
-        from ...runtime.device import open_device
-
-        self.cfg, self.compare, self.clocked = cfg, compare, device != "model"
-        self.skip: frozenset[str] = options.get("skip", frozenset())
-        self.dram = bench_rows.memory(options)
-        self.device = open_device(device, cfg, **options)
+    def __init__(self, bench: bench_rows.Bench, compare: tuple[str, ...]):
+        self.cfg, self.compare, self.clocked = bench.cfg, compare, bench.name != "model"
+        self.skip, self.dram, self.profile = bench.skip, bench.dram, bench.profile
+        self.device = bench.open()
         self.rows: list[dict[str, Any]] = []
         self.runs: list[tuple[str, int, list[Event]]] = []
         self._known: dict[str, dict[str, Any]] = {}  # shapes that occur again are measured once
@@ -100,6 +93,7 @@ class _Resnet18Bench:
         program = self._build(layer, self.cfg)
         inputs, expected = data(layer, self.cfg)
         found, stats = loader.run(program, inputs, self.device)
+        self.profile.add(layer.shape_name, program.finish(), stats)
         limits = bounds(layer, self.cfg, self.dram)
         exact = bool(np.array_equal(found["out"], expected))
         row = bench_rows.row(self.cfg, stats, macs=layer.macs, instructions=len(program.finish().insn), exact=exact) | {

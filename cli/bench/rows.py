@@ -1,29 +1,79 @@
-"""The JSON document of `tilewright bench`: one set of keys for every workload."""
+"""What every workload of `tilewright bench` shares: what it runs on, and the keys of its JSON document."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .. import report
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ...hw.config import Config
-    from ...runtime.device import Stats
+    from ...runtime.device import Device, Stats
+    from ...runtime.executable import Executable
+    from ...runtime.launch import Launch
     from ...sim.dram import Dram
+    from ..profile.files import Profile
 
 
-def facts(workload: str, cfg: Config, device: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The head of the document: `workload` on `device`, opened with `options`."""
-    found = {"workload": workload, "config": cfg.name, "dram": memory(options).name, "device": device}
-    return found | {"skip": sorted(options.get("skip", ()))}
+@dataclass(frozen=True)
+class Bench:
+    """What a workload runs on: the device `name` of configuration `cfg`, with `options` of `open_device`; `profile`
+    gets what runs.
+    """
 
+    cfg: Config
+    name: str
+    options: Mapping[str, Any]
+    profile: Profile
 
-def memory(options: Mapping[str, Any]) -> Dram:
-    """The memory of a device that is opened with `options`."""
-    from ...sim.dram import ZYNQ_HP
+    @property
+    def dram(self) -> Dram:
+        """The device's memory."""
+        from ...sim.dram import ZYNQ_HP
 
-    return options.get("dram", ZYNQ_HP)
+        return self.options.get("dram", ZYNQ_HP)
+
+    @property
+    def skip(self) -> frozenset[str]:
+        """The units whose work takes no time."""
+        return self.options.get("skip", frozenset())
+
+    def open(self) -> Device:
+        """The device."""
+        from ...runtime.device import open_device
+
+        return open_device(self.name, self.cfg, **self.options)
+
+    def run(self, what: str, executable: Executable, inputs: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], Stats]:
+        """(outputs by name, counts) of one run on a device of its own; in the profile as `what`."""
+        from ...runtime.loader import Loaded
+
+        with Loaded(executable, self.open()) as loaded:
+            found = loaded.run(inputs)
+            self.profile.add_run(executable, loaded.reports, what)
+            return found, loaded.stats
+
+    def predict(self, what: str, launch: Launch) -> int:
+        """The cycles of `launch` by the timing model, without values; in the profile as `what`."""
+        from ...hw.isa import known_isa
+        from ...runtime.device import program_stats
+        from ...sim.timing import predict
+
+        timing = predict(launch, dram=self.dram, skip=self.skip)
+        stats = program_stats(known_isa(launch.cfg), launch.insn)
+        stats.cycles, stats.counters, stats.timeline = timing.cycles, Counter(timing.counters), timing.timeline
+        self.profile.add(what, launch, stats)
+        return timing.cycles
+
+    def facts(self, workload: str) -> dict[str, Any]:
+        """The head of the document of `workload`."""
+        found = {"workload": workload, "config": self.cfg.name, "dram": self.dram.name, "device": self.name}
+        return found | {"skip": sorted(self.skip)}
 
 
 def row(cfg: Config, stats: Stats, *, macs: int, instructions: int, exact: bool) -> dict[str, Any]:
@@ -56,5 +106,5 @@ def rates(row: dict[str, Any]) -> dict[str, float | None]:
 
 
 def emit(about: dict[str, Any], rows: Sequence[dict[str, Any]], sums: dict[str, Any]) -> None:
-    """Print the document: `about`, from `facts`, the layers' rows, and their sums."""
+    """Print the document: `about`, from `Bench.facts`, the layers' rows, and their sums."""
     report.emit_json(about | {"layers": rows} | sums)

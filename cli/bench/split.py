@@ -88,10 +88,11 @@ def launch_of(division: Division, cfg: Config) -> Launch:
     return launch
 
 
-def run(names: tuple[str, ...], cfg: Config, device: str, options: dict[str, Any], as_json: bool) -> int:
+def run(names: tuple[str, ...], bench: bench_rows.Bench, as_json: bool) -> int:
     """Measure and print; the exit status."""
     from ...hw.errors import UnsupportedError
 
+    cfg = bench.cfg
     if "ternary" not in cfg.units:
         raise UnsupportedError(
             f"bench {WORKLOAD}: configuration {cfg.name} has units {', '.join(cfg.units)}, not ternary; "
@@ -106,16 +107,18 @@ def run(names: tuple[str, ...], cfg: Config, device: str, options: dict[str, Any
             both = []
             for ternary in (0, _CHANNELS // 2):
                 advance(0, name)
-                both.append(_measure(division(LAYERS[name], ternary), cfg, device, options))
+                both.append(_measure(division(LAYERS[name], ternary), bench))
                 advance()
             measured.append(_row(name, *both))
-    facts = bench_rows.facts(WORKLOAD, cfg, device, options) | {"channels": _CHANNELS, "ternary": _CHANNELS // 2}
+    facts = bench.facts(WORKLOAD) | {"channels": _CHANNELS, "ternary": _CHANNELS // 2}
+    facts |= bench.profile.write(WORKLOAD, facts | {"layers": measured})
     exact = all(row["exact"] for row in measured)
     if as_json:
         bench_rows.emit(facts, measured, {"exact": exact})
     else:
         table = [_cells(row) for row in measured]
         report.table(list(table[0]), [list(row.values()) for row in table])
+        bench.profile.say(facts)
         click.echo(
             f"configuration {cfg.name}: 3x3, {_CHANNELS} to {_CHANNELS} channels, {_CHANNELS // 2} of them ternary; "
             "share: cycles of both units as part of those of GEMM alone; STORE waits: its cycles for accumulators or "
@@ -131,23 +134,20 @@ def division(size: int, ternary: int) -> Division:
     return Division(ConvShape(1, _CHANNELS, size, size, _CHANNELS, (3, 3), pads=(1, 1, 1, 1)), ternary)
 
 
-def _measure(one: Division, cfg: Config, device: str, options: dict[str, Any]) -> dict[str, Any]:
+def _measure(one: Division, bench: bench_rows.Bench) -> dict[str, Any]:
     """The row of one layer."""
     import numpy as np
 
     from ...compiler import reference
-    from ...runtime.device import open_device
-    from ...runtime.loader import Loaded
     from ...sim.profile import profile, total
 
     graph = one.graph()
-    executable = compiled(graph, cfg)
+    executable = compiled(graph, bench.cfg)
     x = np.random.default_rng(1).integers(-128, 128, graph.inputs[0].shape, np.int8)
-    with Loaded(executable, open_device(device, cfg, **options)) as loaded:
-        found, stats = loaded.run({"x": x})["y"], loaded.stats
-    exact = bool(np.array_equal(found, reference.trace(graph, {"x": x})["y"]))
+    found, stats = bench.run(one.name, executable, {"x": x})
+    exact = bool(np.array_equal(found["y"], reference.trace(graph, {"x": x})["y"]))
     (launch,) = (step.launch for step in executable.launches)
-    row = bench_rows.row(cfg, stats, macs=graph.macs, instructions=len(launch.insn), exact=exact)
+    row = bench_rows.row(bench.cfg, stats, macs=graph.macs, instructions=len(launch.insn), exact=exact)
     row["input_loads"] = stats.bytes_loaded["INP"] / x.size
     if stats.timeline is None or stats.cycles is None:
         return row | dict.fromkeys(("wait_bank", "gemm_use", "ternary_use"))

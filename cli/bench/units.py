@@ -31,49 +31,47 @@ _SIZE, _CLASSES = 32, 10
 _SPREAD = 45  # of values, in steps: they fill int8
 
 
-def run(workload: str, names: Sequence[str], cfg: Config, device: str, options: dict[str, Any], as_json: bool) -> int:
+def run(workload: str, names: Sequence[str], bench: bench_rows.Bench, as_json: bool) -> int:
     """Measure the points `names`, all unless given, and print; the exit status. Raises `UnsupportedError`."""
     if unknown := [name for name in names if name not in POINTS]:
         raise UnsupportedError(f"--layer {unknown[0]}: {workload} has the points {', '.join(POINTS)}")
-    if "ternary" not in cfg.units:
-        raise UnsupportedError(f"bench {workload}: configuration {cfg.name} has unit gemm alone; use pynq_z1_two")
+    if "ternary" not in bench.cfg.units:
+        raise UnsupportedError(f"bench {workload}: configuration {bench.cfg.name} has unit gemm alone; use pynq_z1_two")
     rows = []
     with report.progress("compiling and running", len(names or POINTS)) as advance:
         for name in names or POINTS:
             advance(0, name)
-            rows.append(_measured(name, WORKLOADS[workload], cfg, device, options))
+            rows.append(_measured(name, WORKLOADS[workload], bench))
             advance()
-    facts = bench_rows.facts(workload, cfg, device, options)
+    facts = bench.facts(workload)
+    facts |= bench.profile.write(workload, facts | {"points": rows})
     if as_json:
         report.emit_json(facts | {"points": rows})
     else:
-        _print(rows, cfg)
+        bench.profile.say(facts)
+        _print(rows, bench.cfg)
     return int(any(row["exact"] is False for row in rows))
 
 
-def _measured(name: str, widths: Sequence[int], cfg: Config, device: str, options: dict[str, Any]) -> dict[str, Any]:
+def _measured(name: str, widths: Sequence[int], bench: bench_rows.Bench) -> dict[str, Any]:
     """One point: compiled, run, on every device but the timing model compared with the golden interpreter."""
     import numpy as np
 
     from ...compiler import reference
     from ...compiler.mapping import ChannelMapping
     from ...compiler.network import compile_graph
-    from ...runtime.device import open_device
-    from ...runtime.loader import Loaded
-    from ...sim.timing import predict
 
+    cfg = bench.cfg
     graph, split = point(name, widths, cfg)
     count = {op.name: len(op.weight) for op in graph.layers}
     mapping = ChannelMapping({op: _last(count[op], found) for op, found in split.items() if found})
-    executable, cycles, exact = compile_graph(graph, cfg, mapping=mapping, dram=options.get("dram")), None, None
-    if device == "timing":
-        launches = [step.launch for step in executable.launches]
-        dram, skip = bench_rows.memory(options), options.get("skip", frozenset())
-        cycles = sum(predict(launch, dram=dram, skip=skip).cycles for launch in launches)
+    executable = compile_graph(graph, cfg, mapping=mapping, dram=bench.options.get("dram"))
+    if bench.name == "timing":
+        cycles, exact = sum(bench.predict(f"{name}: {step.name}", step.launch) for step in executable.launches), None
     else:
         x = np.random.default_rng(1).integers(-128, 128, graph.inputs[0].shape).astype(np.int8)
-        with Loaded(executable, open_device(device, cfg, **options)) as loaded:
-            found, cycles = loaded.run({"image": x}), loaded.stats.cycles
+        found, stats = bench.run(name, executable, {"image": x})
+        cycles = stats.cycles
         exact = all(np.array_equal(found[t], value) for t, value in reference.run(graph, {"image": x})[0].items())
     share = sum(split.values()) / sum(count.values())
     return {"name": name, "share": share, "cycles": cycles, "exact": exact, "ternary": split}

@@ -13,6 +13,7 @@ from ...runtime.registry import CIRCUITS
 from .. import report
 from ..main import THREAD_VARIABLES
 from ..options import config_option, device_option, device_options, dram_option, json_option, skip_option
+from ..profile.files import Profile, profile_option
 from . import dense, encoder, split, units
 from . import rows as bench_rows
 
@@ -49,6 +50,7 @@ _WORKLOADS = ("resnet18", *dense.WORKLOADS, *encoder.WORKLOADS, split.WORKLOAD, 
     metavar="FOLDER",
     help="With resnet18: write layers.csv and, where cycles are known, roofline.png, roofline.svg and timeline.json.",
 )
+@profile_option
 @json_option
 def command(
     workload: str | None,
@@ -60,6 +62,7 @@ def command(
     config: str,
     compare: tuple[str, ...],
     out: str | None,
+    profiles: tuple[str, ...],
     as_json: bool,
 ) -> int:
     """Measure model or circuit on the convolutions C2 to C12 of ResNet-18, batch 1, with our own schedules.
@@ -90,23 +93,22 @@ def command(
     cfg = load_config(config)
     if (compare or out) and workload != "resnet18":
         raise click.UsageError("--compare and --out need a workload: tilewright bench resnet18")
+    bench = bench_rows.Bench(cfg, device, options, Profile(profiles, device, {"--config": config}))
     for family in (dense, units):
         if workload in family.WORKLOADS:
-            return family.run(workload, layers, cfg, device, options, as_json)
+            return family.run(workload, layers, bench, as_json)
     if workload in encoder.WORKLOADS:
-        return encoder.run(workload, cfg, device, options, as_json)
+        return encoder.run(workload, bench, as_json)
     if workload == split.WORKLOAD:
-        return split.run(layers, cfg, device, options, as_json)
+        return split.run(layers, bench, as_json)
     if workload:
         from .resnet18 import run
 
-        return run(layers, cfg, device, options, compare, out, as_json)
-    return _convolutions(layers, cfg, device, options, threads, as_json)
+        return run(layers, bench, compare, out, as_json)
+    return _convolutions(layers, bench, threads, as_json)
 
 
-def _convolutions(
-    layers: tuple[str, ...], cfg: Config, device: str, options: dict[str, object], threads: int, as_json: bool
-) -> int:
+def _convolutions(layers: tuple[str, ...], bench: bench_rows.Bench, threads: int, as_json: bool) -> int:
     """Measure and print the convolutions of ResNet-18; the exit status."""
     from .layers import resnet18_layers
 
@@ -115,17 +117,19 @@ def _convolutions(
     with report.progress("compiling and running", len(names)) as advance:
         for name in names:
             advance(0, name)
-            row, replay = _measure(name, cfg, device, options)
-            if device == "model":
+            row, replay = _measure(name, bench)
+            if bench.name == "model":
                 _add_profile(replay, profile)
             rows.append(row)
             advance()
-    facts, total = bench_rows.facts("convolutions", cfg, device, options), _total(rows)
-    facts |= _about(cfg, device, threads, profile)
+    facts, total = bench.facts("convolutions"), _total(rows)
+    facts |= _about(bench.cfg, bench.name, threads, profile)
+    facts |= bench.profile.write("convolutions", facts | {"layers": rows, "total": total})
     if as_json:
         bench_rows.emit(facts, rows, {"total": total})
     else:
-        _print(rows, total, facts, cfg)
+        _print(rows, total, facts, bench.cfg)
+        bench.profile.say(facts)
     return int(not total["exact"])
 
 
@@ -141,21 +145,23 @@ def _about(cfg: Config, device: str, threads: int, profile: dict[str, float]) ->
     return {}
 
 
-def _measure(name: str, cfg: Config, device: str, options: dict[str, object]) -> tuple[dict, Callable[[], Stats]]:
+def _measure(name: str, bench: bench_rows.Bench) -> tuple[dict, Callable[[], Stats]]:
     """Compile, run and check a layer: (its row, a function that runs it again)."""
     import numpy as np
 
     from .layers import build_layer, layer, layer_data
 
+    cfg = bench.cfg
     launch = build_layer(name, cfg).finish()
     inputs, expected = layer_data(name, cfg)
-    replay, read = _prepared(launch, inputs, device, options)
+    replay, read = _prepared(launch, inputs, bench)
     stats, seconds = None, []
-    for _ in range(RUNS if device == "model" else 1):
+    for _ in range(RUNS if bench.name == "model" else 1):
         start = time.perf_counter()
         stats = replay()
         seconds.append(time.perf_counter() - start)
     assert stats is not None
+    bench.profile.add(name, launch, stats)
     exact = bool(np.array_equal(read(), expected))
     counts = bench_rows.row(cfg, stats, macs=layer(name).macs, instructions=len(launch.insn), exact=exact)
     return {"name": name, "op": "conv2d"} | counts | {"seconds": min(seconds)}, replay
@@ -220,14 +226,12 @@ def _clocked_cells(row: dict) -> dict[str, object]:
 
 
 def _prepared(
-    launch: Launch, inputs: dict[str, np.ndarray], on: str, options: dict[str, object]
+    launch: Launch, inputs: dict[str, np.ndarray], bench: bench_rows.Bench
 ) -> tuple[Callable[[], Stats], Callable[[], np.ndarray]]:
-    """(replays `launch` on the device `on`, which holds it and its inputs; reads its output `out`)."""
+    """(replays `launch` on the device, which holds it and its inputs; reads its output `out`)."""
     import numpy as np
 
-    from ...runtime.device import open_device
-
-    device = open_device(on, launch.cfg, **options)
+    device = bench.open()
     addresses = [device.allocate(buffer.nbytes, buffer.align) for buffer in launch.buffers]
     for buffer, address in zip(launch.buffers, addresses):
         if buffer.data is not None:

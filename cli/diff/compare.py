@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,10 @@ from ...compiler.delegate.delegate import TilewrightDelegate
 from ...hw.config import Config
 from ...hw.errors import InputError
 from ...hw.needs import need
+from ...runtime.executable import Executable
 from ...runtime.loader import checked_input
 from ...runtime.steps import Tensor
+from ..profile.files import Profile
 from ..run import split_for
 
 TIMED_RUNS = 11  # of the CPU; the median counts
@@ -50,7 +53,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class Setup:
-    """What all networks are run with; `load` loads an executable, `clock` is the accelerator's in Hz."""
+    """What all networks are run with; `load` loads an executable, `clock` is the accelerator's in Hz.
+
+    `profile` gets the last run of each partition.
+    """
 
     config: Config
     device: str
@@ -59,6 +65,12 @@ class Setup:
     claim: Collection[str] | None
     min_macs: int
     samples: int
+    profile: Profile | None = None
+
+    def delegate(self, path: str, load: Callable[[Any], Any], *, every: bool) -> TilewrightDelegate:
+        """A delegate for the network at `path`, whose executables `load` loads; see there for `every`."""
+        chosen = {"claim": self.claim, "min_macs": self.min_macs, "every": every}
+        return TilewrightDelegate(path, self.config, load, **chosen)
 
 
 @dataclass(frozen=True)
@@ -112,12 +124,13 @@ def compared(
     errors of `TilewrightDelegate`, and `InputError` where arrays or labels do not fit.
     """
     need("comparing with LiteRT", "compiler", "ai_edge_litert")
+    loaded: list[tuple[Executable, Any]] = []  # partitions as they are run
 
-    def delegate(every: bool) -> TilewrightDelegate:
-        chosen = {"claim": setup.claim, "min_macs": setup.min_macs, "every": every}
-        return TilewrightDelegate(path, setup.config, setup.load, **chosen)
+    def load(executable: Executable) -> Any:
+        loaded.append((executable, setup.load(executable)))
+        return loaded[-1][1]
 
-    plain, every = delegate(False), delegate(True)
+    plain, every = setup.delegate(path, load, every=False), setup.delegate(path, setup.load, every=True)
     reference, mine = _interpreter(path, keep=True), _interpreter(path, plain)
     watched = _interpreter(path, every, keep=True)
     samples = _samples(plain, reference, setup.samples, arrays, source)
@@ -136,6 +149,9 @@ def compared(
         _outputs(watched, sample)
         for number, layer in layers.items():
             _count(layer, every.values.get(number), watched, reference, number)
+    if setup.profile is not None:
+        for executable, partition in loaded:
+            setup.profile.add_run(executable, partition.reports, Path(path).stem)
     report = plain.report()
     accelerator, left = report.cycles / setup.clock, report.left_seconds
     return Result(

@@ -11,6 +11,7 @@ from ...hw.errors import FileError, InputError, UnsupportedError
 from ...runtime.registry import device_entry
 from .. import report
 from ..options import config_option, json_option
+from ..profile.files import Profile, profile_option
 from ..where import Where, where_options
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ COLUMNS += ["labels", "CPU ms", "A9 ms", "A9 + accelerator ms", "accelerator ms"
     help="Leave partitions of fewer multiply-accumulates to the interpreter.",
 )
 @where_options
+@profile_option
 @config_option()
 @json_option
 def command(
@@ -52,6 +54,7 @@ def command(
     claim: tuple[str, ...],
     min_macs: int,
     where: Where,
+    profiles: tuple[str, ...],
     config: str,
     as_json: bool,
 ) -> int:
@@ -73,7 +76,10 @@ def command(
             raise InputError(f"{option}: {len(given)} given for {many}; give one for each, in their order")
     for path in networks:
         _check_kind(path)
-    setup = Setup(load_config(config), where.name, where.open, where.clock_hz, claim or None, min_macs, samples)
+    sources: dict[str, str | None] = {f"network {k}": path for k, path in enumerate(networks, 1)}
+    profile = Profile(profiles, where.name, {"--config": config} | sources)
+    chosen = claim or None, min_macs, samples, profile if profiles else None
+    setup = Setup(load_config(config), where.name, where.open, where.clock_hz, *chosen)
     results = []
     with report.progress("comparing", len(networks)) as advance:
         for k, path in enumerate(networks):
@@ -81,10 +87,13 @@ def command(
             known = _labels(labels[k]) if labels else None
             results.append(compared(path, setup, arrays, known, inputs[k] if inputs else path))
             advance()
+    found = {"config": setup.config.name, "device": where.name, "clock_mhz": where.clock_hz / 1e6}
+    found["networks"] = [result.to_dict() for result in results]
+    found |= profile.write("diff", found)
     if as_json:
-        facts = {"config": setup.config.name, "device": where.name, "clock_mhz": where.clock_hz / 1e6}
-        report.emit_json(facts | {"networks": [result.to_dict() for result in results]})
+        report.emit_json(found)
     else:
+        profile.say(found)
         _print(results, where)
     return int(not all(result.equal for result in results))
 

@@ -11,7 +11,7 @@ from .. import report
 from ..golden import need_network
 from ..layers import run_rows
 from ..options import config_option, json_option
-from ..profile.files import check_profiles, print_metrics, profile_option, write_profiles
+from ..profile.files import Profile, profile_option
 from ..programs import is_network, open_program
 from ..where import Where, where_options
 from .recomputing import DEEPLOY, check_blocks, recomputing
@@ -20,7 +20,6 @@ from .writing import Writer
 
 if TYPE_CHECKING:
     from ...compiler.graph import Graph
-    from ...hw.config import Config
 
 
 @click.command()
@@ -86,7 +85,7 @@ def command(
     from ...sim.dram import load_dram
 
     where.check()
-    check_profiles(profiles, where.name, {"MODEL": model, "--tokenizer": tokenizer, "--config": config})
+    profile = Profile(profiles, where.name, {"MODEL": model, "--tokenizer": tokenizer, "--config": config})
     if seed is not None and temperature is None:
         raise click.UsageError(f"--seed {seed} fixes choices at random; give --temperature, too")
     _check_network(model, {"--check": check, "--texts": texts, "--compare": compare})
@@ -105,7 +104,7 @@ def command(
     result = about | writer.result(where.clock_hz)
     if profiles:
         layers = run_rows(executable, [reports], where.clock_hz)
-        result |= write_profiles(profiles, executable, reports, about | {"clock_mhz": where.clock_hz / 1e6}, layers)
+        result |= profile.write_run(executable, reports, about | {"clock_mhz": where.clock_hz / 1e6, "layers": layers})
     if graph is not None:
         clock, memory = where.clock_hz, None if where.dram is None else load_dram(where.dram)
         result = shares(graph, executable, writer.positions, writer.blocks, clock, memory) | result
@@ -114,7 +113,8 @@ def command(
     if as_json:
         report.emit_json(result)
     else:
-        _summarise(result, executable.cfg)
+        profile.say(result)
+        _summarise(result)
     return int(bool(writer.wrong))
 
 
@@ -151,9 +151,7 @@ def _compared(found: dict) -> None:
     click.echo(f"the cache saves {found['ratio']:.1f}x; Deeploy's, of 256 steps of another model, {DEEPLOY}x")
 
 
-def _summarise(result: dict, cfg: Config) -> None:
-    if "metrics" in result:
-        print_metrics(cfg, result["metrics"])
+def _summarise(result: dict) -> None:
     count, rate = len(result["tokens"]), result.get("tokens_per_second")
     click.echo(
         f"{report.counted(count, 'token')} on {result['device']}, {result['config']}, in {result['seconds']:.1f} s"

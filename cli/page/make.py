@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ...compiler.network import Compiled
+    from ...hw.config import Config
     from ...runtime.executable import Executable
     from ...runtime.loader import StepReport
     from ...sim.dram import Dram
@@ -47,7 +48,7 @@ class _Run:
 
 def report(
     model: str | Path | Executable,
-    config: str | None = None,
+    config: str | Config | None = None,
     *,
     on: str = "timing",
     inputs: str | Path | None = None,
@@ -58,9 +59,9 @@ def report(
 ) -> Report:
     """Run `model` once on the device `on`, and report on it: a value that notebooks show as a page.
 
-    `model` is what `tilewright run` takes, or an `Executable`. `inputs` is a file of inputs, of which the first are
-    used, without it they are random numbers; `compare` an earlier report's JSON. Other arguments are as the options of
-    `tilewright run`.
+    `model` is what `tilewright run` takes, or an `Executable`; `config` a name or file, or a `Config`. `inputs` is a
+    file of inputs, of which the first are used, without it they are random numbers; `compare` an earlier report's JSON.
+    Other arguments are as the options of `tilewright run`.
 
     >>> import tilewright as tw
     >>> found = tw.report("examples/digits/digits.onnx")
@@ -84,7 +85,11 @@ def report(
 
 
 def _open(
-    model: str | Path | Executable, config: str | None, contract: str | None, mapping: str | None, dram: str | None
+    model: str | Path | Executable,
+    config: str | Config | None,
+    contract: str | None,
+    mapping: str | None,
+    dram: str | None,
 ) -> _Opened:
     from ...hw.config import load_config
     from ...hw.errors import UnsupportedError
@@ -156,14 +161,14 @@ def _document(opened: _Opened, run: _Run) -> dict[str, Any]:
 
     from ...runtime.executable import LaunchStep
     from ..layers import float_steps, ran
-    from ..profile.values import declared, profile
+    from ..profile.values import declared, launches_of, profile
     from . import measured, memory
     from .timeline import Collected
 
     executable, clock, device = opened.executable, run.where.clock_hz, run.where.name
     cfg, dram = executable.cfg, _memory(run.where)
     rows = measured.operators(executable, run.reports, clock, opened.compiled)
-    counted = profile(executable, run.reports)["metrics"]
+    counted = profile(launches_of(executable, run.reports))["metrics"]
     collected, launches = Collected(), []
     for step, done in ran(executable, run.reports):
         if isinstance(step, LaunchStep):
@@ -195,7 +200,7 @@ def _document(opened: _Opened, run: _Run) -> dict[str, Any]:
         "exactness": _exactness(opened, run),
         "metrics": {
             name: {"value": counted[name], **meaning, "by": list(meaning["by"])}
-            for name, meaning in declared(cfg, list(counted)).items()
+            for name, meaning in declared([cfg], list(counted)).items()
         },
         "difference": None,
     }

@@ -15,13 +15,14 @@ from ..conv_shape import ConvShape
 from ..schedule.conv2d import conv2d_of
 from ..schedule.dense import dense_of
 from ..schedule.depthwise import depthwise_of, reach
+from ..schedule.epilogue import Stage
 from ..tvm_compat import PrimFunc, Schedule
 from .direct import folded_conv
 from .recording import Recording, channel_parameters
 from .split import folded as split_folded
 from .split import kernel as split
 
-_EPILOGUE = (("requant", "par"),)
+_EACH, _ALL = (("requant", "par"),), (("requant_all", "par"),)  # parameters by channel, or the same for all
 
 
 def lower(rec: Recording, op: g.QConv2d | g.QDense) -> None:
@@ -42,23 +43,26 @@ def lower(rec: Recording, op: g.QConv2d | g.QDense) -> None:
         assert isinstance(op, g.QConv2d)
         folded_conv.lower(rec, op, *rec.folded[op.name], channel_parameters(rec, op, op.corrected_bias))
         return
+    same = not (isinstance(op, g.QConv2d) and own_rows(op, cfg)) and _same_for_all(op)
+    epilogue, bias = (_ALL, op.corrected_bias[0]) if same else (_EACH, op.corrected_bias)
     if isinstance(op, g.QDense):
-        scheduled, weights = _scheduled(rec, dense_of, op.shape), layout.pack_dense_weights(op.weight, cfg)
+        scheduled = _scheduled(rec, dense_of, op.shape, epilogue)
+        weights = layout.pack_dense_weights(op.weight, cfg)
     elif whole_image(op) and 2 * op.shape.taps > min(cfg.inp_depth, cfg.wgt_depth):
         # Packed images and weights are those of a dense layer on their entries, which may be split anywhere.
         row = replace(
             op.shape, c=-(-op.shape.c // cfg.block_in) * cfg.block_in * op.shape.taps, h=1, w=1, kernel=(1, 1)
         )
-        scheduled, weights = _scheduled(rec, dense_of, row), layout.pack_weights(op.weight, cfg)
+        scheduled, weights = _scheduled(rec, dense_of, row, epilogue), layout.pack_weights(op.weight, cfg)
     else:
         fill = op.x.zero_point if any(op.pads) else 0
         if own_rows(op, cfg):
-            scheduled = _scheduled(rec, depthwise_of, op.shape, pad_value=fill)
+            scheduled = _scheduled(rec, depthwise_of, op.shape, epilogue, pad_value=fill)
             weights = layout.pack_depthwise_weights(op.weight[:, 0], cfg)
         else:
-            scheduled = _scheduled(rec, conv2d_of, replace(op.shape, groups=1), pad_value=fill)
+            scheduled = _scheduled(rec, conv2d_of, replace(op.shape, groups=1), epilogue, pad_value=fill)
             weights = layout.pack_weights(ungrouped(op), cfg)
-    parameters = channel_parameters(rec, op, op.corrected_bias)
+    parameters = channel_parameters(rec, op, bias)
     buffers = {"x": rec.activations[op.x.name], "w": rec.constant(f"{op.name}.w", weights), "par": parameters}
     rec.append(op, scheduled, buffers)
 
@@ -127,14 +131,23 @@ def _parts(rec: Recording, op: g.QConv2d, count: int) -> Iterator[g.QConv2d]:
         yield replace(op, name=f"{op.name}.{first}", inputs=(tensors[0],), output=tensors[1], groups=groups, **facts)
 
 
-def _scheduled(rec: Recording, ready: Callable[..., Schedule], shape: ConvShape, **options: int) -> PrimFunc:
+def _same_for_all(op: g.QConv2d | g.QDense) -> bool:
+    """True if the store's parameters are those of every channel: scales per tensor, no biases."""
+    return all((values == values[0]).all() for values in (*op.multipliers, op.corrected_bias))
+
+
+def _scheduled(
+    rec: Recording, ready: Callable[..., Schedule], shape: ConvShape, epilogue: tuple[Stage, ...], **options: int
+) -> PrimFunc:
     if rec.tiles is None:
-        return _by_default(ready, rec.cfg, shape, **options)
-    return rec.schedule(ready, shape, epilogue=_EPILOGUE, **options)
+        return _by_default(ready, rec.cfg, shape, epilogue, **options)
+    return rec.schedule(ready, shape, epilogue=epilogue, **options)
 
 
 @cost.cached(256)  # a network has many layers of one shape
-def _by_default(ready: Callable[..., Schedule], cfg: Config, shape: ConvShape, **options: int) -> PrimFunc:
-    scheduled = ready(cfg, shape, epilogue=_EPILOGUE, **options)
+def _by_default(
+    ready: Callable[..., Schedule], cfg: Config, shape: ConvShape, epilogue: tuple[Stage, ...], **options: int
+) -> PrimFunc:
+    scheduled = ready(cfg, shape, epilogue=epilogue, **options)
     (func,) = scheduled.mod.functions.values()
     return func

@@ -20,12 +20,13 @@ from . import dense16, layers, layerwise, movement, pooling
 from .arena import is_view, packed_bytes
 from .attention import attention, cache, embedding, norm, rotate, scores
 from .direct import gate, lookup, max_pool, mean, resize, slopes, transposed_conv
-from .lanewise import caches
+from .lanewise import caches, outputs
 from .lanewise import norm as integer_norm
 from .lanewise import products as lanewise
 from .lanewise import softmax as integer_softmax
 from .lanewise.caches import RowsJoined
 from .lanewise.heads import heads_in_lanes
+from .lanewise.outputs import RowsOut
 from .matrices import heads
 from .matrices import plan as matrices
 from .matrices.images import as_images
@@ -58,6 +59,7 @@ _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
         _of_products(lanewise.cycles, matrices.cycles),
     ),
     RowsJoined: (caches.refusal, caches.cycles),
+    RowsOut: (outputs.refusal, outputs.cycles),
     g.IntegerNorm: (integer_norm.refusal, integer_norm.cycles),
     g.IntegerSoftmax: (integer_softmax.refusal, integer_softmax.cycles),
     g.Heads: (heads.refusal, heads.cycles),
@@ -85,13 +87,14 @@ class Accelerator(ExecModule):
     """
 
     name = "accelerator"
+    kept = (g.IntegerNorm, g.IntegerSoftmax)
 
     def __init__(self, cfg: Config, host: HostModel | None = None):
         self.cfg, self.host = cfg, host or HostModel()
         self.memories = _memories(cfg)
         self._plain, self._written = set[str](), set[str]()  # what launches read, and write, as the host has it
         before = self._lanes, self._images, simplify, moved_states, pooling.successive
-        self.transformations = *before, self._narrow, self._pairs, self._absorb, self._steps, self._reals
+        self.transformations = *before, self._narrow, self._pairs, self._absorb, self._steps, self._reals, self._outputs
         kinds = [kind for kind in LOWER if kind is not g.Lookup or lookup.possible(cfg)]
         kinds += [g.Reshape, g.Transpose, g.Lanes]
         padded = Pattern("padded sum", (AbsorbedPad, g.Add), lambda pad, op: self.refusal(op))
@@ -101,7 +104,13 @@ class Accelerator(ExecModule):
     def _lanes(self, graph: g.Graph) -> g.Graph:
         found = heads_in_lanes(graph, self.cfg)
         joined = [op for op in found.ops if isinstance(op, RowsJoined)]
-        self._plain, self._written = {op.x.name for op in joined}, {op.output.name for op in joined}
+        self._plain = {op.x.name for op in joined}
+        self._written = {op.output.name for op in joined}
+        return found
+
+    def _outputs(self, graph: g.Graph) -> g.Graph:
+        found = outputs.rows_out(graph, self.cfg)
+        self._written |= {op.output.name for op in found.ops if isinstance(op, RowsOut)}
         return found
 
     def _images(self, graph: g.Graph) -> g.Graph:

@@ -20,7 +20,9 @@ def refusal(op: g.Operator, cfg: Config) -> str:
 
 
 def cycles(op: g.Operator, cfg: Config) -> float | None:
-    """Estimated cycles of products that move lanes; None for copies."""
+    """Estimated cycles of products that move lanes, or repeat images; None for copies."""
+    if isinstance(op, g.Take) and (found := repeat.repetition(op, cfg)) is not None and found.copies > 1:
+        return repeat.cycles(found, op, cfg)
     plan = channels.plan_of(op, cfg) if _refuses_copies_of(op, cfg) else None
     return None if plan is None else plan.cycles
 

@@ -17,11 +17,12 @@ from .attention.symbols import limits
 from .direct import lookup, resize, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
-from .lanewise import caches
+from .lanewise import caches, outputs
 from .lanewise import norm as integer_norm
 from .lanewise import products as lanewise
 from .lanewise import softmax as integer_softmax
 from .lanewise.caches import RowsJoined
+from .lanewise.outputs import RowsOut
 from .matrices import heads, products
 from .padded import AbsorbedPad
 from .reals import kernel as reals
@@ -44,6 +45,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.Requantize: elementwise.requantize,
     g.Lookup: lookup.lower,
     RowsJoined: caches.lower,
+    RowsOut: outputs.lower,
     g.Concat: movement.lower,
     g.StridedSlice: movement.lower,
     g.Pad: movement.lower,
@@ -104,6 +106,7 @@ class NetworkLaunch:
         if apart:
             raise Refusal({self.slices[name].name: "the convolution that reads it runs elsewhere" for name in apart})
         self._plain()
+        self._rows_out()
         self._inputs()
         self._outputs()
         self._arena()
@@ -153,6 +156,14 @@ class NetworkLaunch:
             self.rec.plain[op.name] = buffers[0], buffers[1]
             image = self.rec.buffer(f"{op.name}.image", packed_shape(op.output.shape, self.cfg), kind="temp")
             self._bind_views(op.output.name, image)
+
+    def _rows_out(self) -> None:
+        """Write outputs as the host has them."""
+        for op in self.work:
+            if isinstance(op, RowsOut):
+                out = self.rec.buffer(op.output.name, op.output.shape, kind="output")
+                self.bind[out.name] = op.output.name
+                self.rec.rows_out[op.name] = out
 
     def _images(self) -> None:
         """Read images of float32 values as the host has them; what the launch makes of them its convolutions read."""
@@ -211,7 +222,7 @@ class NetworkLaunch:
         out = {self.base[t.name] for t in self.wanted}
         for op in self.work:
             t = op.output
-            if t.name in out and not isinstance(op, RowsJoined):
+            if t.name in out and not isinstance(op, (RowsJoined, RowsOut)):
                 shape = packed_shape(t.shape, self.cfg)
                 if isinstance(op, g.Dense16):
                     shape = dense16.planes_of(op), *shape
@@ -242,7 +253,7 @@ class NetworkLaunch:
     def _unpack_output(self, t: g.Tensor) -> None:
         """Unpack `t`; a view of an input is a view on the host, too, and a cache stays as it is."""
         op = next((op for op in self.work if op.output.name == self.base[t.name]), None)
-        if self.base[t.name] in self.caches or isinstance(op, RowsJoined):
+        if self.base[t.name] in self.caches or isinstance(op, (RowsJoined, RowsOut)):
             return
         view = next(op for op in self.ops if op.output.name == t.name)
         if op is None and isinstance(view, g.Lanes):

@@ -35,8 +35,9 @@ class Recording:
     by the names of their outputs, `tables` the numbers of the tables on chip by their content (direct/lookup.py),
     `limits` how many values the inputs have that are symbols, by name (attention/symbols.py), `kept` where constants
     are that stay on chip, by their contents (direct/on_chip.py), `plain` the caches that are read and written as the
-    host has them, by the names of their concatenations (lanewise/caches.py), `reals` the images of float32 values and
-    the flags of those that are no numbers, by the names of their operators (reals/kernel.py).
+    host has them, by the names of their concatenations (lanewise/caches.py), `rows_out` the outputs that are written
+    so, by the names of their operators (lanewise/outputs.py), `reals` the images of float32 values and the flags of
+    those that are no numbers, by the names of their operators (reals/kernel.py).
     """
 
     def __init__(self, cfg: Config, contract: str, name: str, tiles: Tiles | None = None):
@@ -49,6 +50,7 @@ class Recording:
         self.limits: dict[str, int] = {}
         self.kept: dict[tuple[Mem, bytes], range] = {}
         self.plain: dict[str, tuple[Buffer, Buffer]] = {}
+        self.rows_out: dict[str, Buffer] = {}
         self.reals: dict[str, tuple[Buffer, Buffer]] = {}
 
     def buffer(self, name: str, shape: tuple[int, ...], bits: int = 8, **facts) -> Buffer:
@@ -120,9 +122,14 @@ def entries(rec: Recording, t: g.Tensor) -> int:
     return math.prod(packed_shape(t.shape, rec.cfg)[:-2])
 
 
-def channel_parameters(rec: Recording, op: g.Linear, bias: np.ndarray) -> Buffer:
-    """The parameters of a store of the accumulators of `op`: `bias`, int32 (O,), requantisation and clamp."""
+def channel_parameters(rec: Recording, op: g.Linear, bias: np.ndarray | np.integer) -> Buffer:
+    """The parameters of a store of the accumulators of `op`: `bias`, int32 (O,), requantisation and clamp.
+
+    With one number those of a block of channels, for scales that are the same for all.
+    """
     multiplier, exponent = op.multipliers
+    if np.ndim(bias) == 0:
+        multiplier, exponent = int(multiplier[0]), int(exponent[0])
     return rec.parameters(
         f"{op.name}.par",
         bias=bias,

@@ -8,12 +8,13 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ...hw.config import Config
 from ...hw.errors import FileError, InputError
 from ...runtime.executable import Executable
-from ...runtime.files import add_member, atomic_write, open_regular
+from ...runtime.files import Archive, add_member, atomic_write, default_limit, one_line, open_regular
+from ...runtime.schema import shown
 from .kernel import Program
 from .native import Given
 
@@ -62,20 +63,18 @@ def load(path: str | Path, digest: str) -> Stored:
     """
     with open_regular(path, "a file of programs") as file:
         try:
-            with zipfile.ZipFile(file) as archive:
-                if archive.getinfo(_FACTS).file_size > _MOST:
-                    raise FileError(f"{path}: its {_FACTS} has more than {_MOST:,} bytes")
-                facts = json.loads(archive.read(_FACTS))
-                if facts["version"] != _VERSION:
-                    raise FileError(f"{path}: is of version {facts['version']}; save it again with this release")
-                if facts["digest"] != digest:
-                    raise InputError(f"{path}: holds the programs of another network; save them for this one")
-                members = [archive.read(f"{k}.tw") for k in range(len(facts["parts"]))]
-                return _stored(path, facts, members)
+            archive = Archive(file, str(path), default_limit())
+            facts = cast(Any, archive.json(_FACTS, _MOST))
+            if facts["version"] != _VERSION:
+                raise FileError(f"{path}: is of version {shown(facts['version'])}; save it again with this release")
+            if facts["digest"] != digest:
+                raise InputError(f"{path}: holds the programs of another network; save them for this one")
+            members = [bytes(archive.read(f"{k}.tw")) for k in range(len(facts["parts"]))]
+            return _stored(path, facts, members)
         except (FileError, InputError):
             raise
         except _DAMAGE as exc:
-            raise FileError(f"{path}: no file of a delegate's programs, or damaged ({exc})") from None
+            raise FileError(f"{path}: no file of a delegate's programs, or damaged ({one_line(exc)})") from None
 
 
 def _stored(path: str | Path, facts: Mapping[str, Any], members: Sequence[bytes]) -> Stored:

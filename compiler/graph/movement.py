@@ -67,7 +67,8 @@ class Heads(Movement):
 class Lanes(Movement):
     """An image (1, C, H, W) of rows (H, C * W), or these of it; they have its columns for each `block` channels.
 
-    These are the blocks of channels of the module that runs it: there nothing moves.
+    These are the blocks of channels of the module that runs it: there nothing moves. Rows have whole blocks: where C is
+    no multiple of `block`, the elements of the last channels of each are 0.
     """
 
     block: int
@@ -77,9 +78,9 @@ class Lanes(Movement):
         super().check()
         rows, image = sorted((self.x.shape, self.output.shape), key=len)
         self.expect("the dimensions", (len(rows), len(image), *image[:1]), (2, 4, 1))
-        self.expect("the rows", rows, (image[2], image[1] * image[3]))
-        self.expect("what is left of blocks", image[1] % self.block, 0)
-        self.expect("whether there is one row, or one block", image[2] == 1 or image[1] == self.block, True)
+        blocks = -(-image[1] // self.block)
+        self.expect("the rows", rows, (image[2], blocks * self.block * image[3]))
+        self.expect("whether there is one row, or one block", image[2] == 1 or blocks == 1, True)
 
 
 @dataclass(frozen=True, eq=False)

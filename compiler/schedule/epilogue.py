@@ -2,7 +2,8 @@
 
 `add`, `sub`, `mul`, `max`, `min`, `shr` and `shl` run on the ALU, with a number or a per-channel parameter. `rescale`,
 also on the ALU, multiplies by a per-channel scale, and `requant`, at the end of a chain, is part of the store: bias,
-scale, zero point and clamp per channel. The parameters of both are tensors that `runtime.layout.pack_par` makes.
+scale, zero point and clamp per channel, or with `requant_all` the same for all. The parameters of these are tensors
+that `runtime.layout.pack_par` makes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _OPS = {
     "shr": tirx.RShift,
     "shl": tirx.LShift,
 }
-PAR_OPS = ("rescale", "requant")  # stages that read packed parameters
+STORES = ("requant", "requant_all")  # stages that are part of the store
+PAR_OPS = ("rescale", *STORES)  # stages that read packed parameters
 
 
 @dataclass
@@ -37,14 +39,16 @@ class Epilogue:
     """The stages after an accumulator tensor, as tensor expressions.
 
     `operands` are the per-channel parameters, int32 (channel blocks, batch, block), or of `rescale` and `requant`
-    uint32 (channel blocks, block, 3); `stages` the names of the blocks on accumulators in order. `readers` are the
-    blocks that read a parameter, with the memory that it is loaded to.
+    uint32 (channel blocks, block, 3), of `requant_all` those of one block; `stages` the names of the blocks on
+    accumulators in order. `readers` are the blocks that read a parameter, with the memory that it is loaded to;
+    `shared` those that read one of all channels.
     """
 
     operands: list
     stages: list[str]
     readers: list[tuple[str, str]]
     outputs: list
+    shared: frozenset[str] = frozenset()
 
     def stored_after(self, stage: str | None) -> list[str]:
         """Names of the output blocks that read `stage` (None: the accumulators themselves)."""
@@ -65,13 +69,13 @@ def plane_names(planes: bool | int) -> tuple[str, ...]:
 
 def alu_ops(chain: Sequence[Stage], planes: bool | int) -> int:
     """ALU operations per accumulator of an epilogue."""
-    return len([op for op, _ in chain if op != "requant"]) + max(0, len(plane_names(planes)) - 1)
+    return len([op for op, _ in chain if op not in STORES]) + max(0, len(plane_names(planes)) - 1)
 
 
 def with_epilogue(work: Work, chain: Sequence[Stage], planes: bool | int) -> Work:
     """`work` with the operations and operands of an epilogue."""
     operands, operations = len(accumulator_operands(chain)), alu_ops(chain, planes)
-    packed = len(operand_names(chain)) - operands
+    packed = len(operand_names(chain)) - operands - sum(op == "requant_all" for op, _ in chain)
     return replace(work, operands=operands, packed=packed, alu_ops=operations, planes=len(plane_names(planes)) or 1)
 
 
@@ -96,7 +100,7 @@ def check(chain: Sequence[Stage], taken: Sequence[str], planes: bool | int = Fal
             )
         if stage[0] in PAR_OPS and not isinstance(stage[1], str):
             raise ScheduleError(f"epilogue stage {stage!r}: must name packed parameters, not a number")
-        if stage[0] == "requant" and (planes or k + 1 < len(chain)):
+        if stage[0] in STORES and (planes or k + 1 < len(chain)):
             raise ScheduleError(f"epilogue stage {stage!r}: must be the last one, without planes")
         if stage == ("mul", 0):
             raise ScheduleError("epilogue stage ('mul', 0): the result would always be 0; leave it out")
@@ -107,17 +111,20 @@ def check(chain: Sequence[Stage], taken: Sequence[str], planes: bool | int = Fal
 
 def build(acc, chain: Sequence[Stage], planes: bool | int, cfg: Config, blocks: int) -> Epilogue:
     """The epilogue of accumulators `acc`, whose dimensions are (n, channel blocks, ..., batch, block)."""
-    scales = {other for op, other in chain if op in PAR_OPS}
-    plain, packed = ((blocks, cfg.batch, cfg.block_out), "int32"), ((blocks, cfg.block_out, PAR_WORDS), "uint32")
-    operands = {name: te.placeholder(*(packed if name in scales else plain), name) for name in operand_names(chain)}
+    scales = {other: 1 if op == "requant_all" else blocks for op, other in chain if op in PAR_OPS}
+    operands = {}
+    for name in operand_names(chain):
+        packed, plain = (scales.get(name, 1), cfg.block_out, PAR_WORDS), (blocks, cfg.batch, cfg.block_out)
+        operands[name] = te.placeholder(*((packed, "uint32") if name in scales else (plain, "int32")), name)
     stages: list[str] = []
     readers: list[tuple[str, str]] = []
     last = acc
     for k, (op, other) in enumerate(chain):  # one tensor per stage: TVM would rewrite a whole expression
-        if op == "requant" and isinstance(other, str):
+        if op in STORES and isinstance(other, str):
             readers.append(("out", PAR))
             out = _stage(last, op, operands[other], "out")
-            return Epilogue(list(operands.values()), stages, readers, [out])
+            shared = frozenset({"out"} if op == "requant_all" else ())
+            return Epilogue(list(operands.values()), stages, readers, [out], shared)
         stages.append(f"{op}{k}")
         if isinstance(other, str):
             readers.append((stages[-1], PAR if op == "rescale" else ACC))
@@ -136,7 +143,7 @@ def build(acc, chain: Sequence[Stage], planes: bool | int, cfg: Config, blocks: 
 
 def scaled(op: str, value, par, channel: Callable, *axes):
     """The expression of stage `op` of PAR_OPS on `value`, with the parameters `par` of `channel(axes)`: block, lane."""
-    dtype, name = ("int8", REQUANTISE) if op == "requant" else ("int32", RESCALE)
+    dtype, name = ("int8", REQUANTISE) if op in STORES else ("int32", RESCALE)
     words = [par[(*channel(axes), k)] for k in range(PAR_WORDS)]
     return tirx.call_extern(dtype, name, value(*axes), *words)
 
@@ -148,7 +155,11 @@ def apply(op: str, value, other, axes):
 
 def _stage(tensor, op: str, other, name: str):
     if op in PAR_OPS:
-        return te.compute(tensor.shape, partial(scaled, op, tensor, other, lambda axes: (axes[1], axes[-1])), name=name)
+
+        def channel(axes):
+            return 0 if op == "requant_all" else axes[1], axes[-1]
+
+        return te.compute(tensor.shape, partial(scaled, op, tensor, other, channel), name=name)
 
     def value(*axes):
         return apply(op, tensor(*axes), other, (axes[1], *axes[-2:]))

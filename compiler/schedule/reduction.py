@@ -100,4 +100,6 @@ def place_epilogue(sch: Schedule, epilogue: Epilogue, levels: Levels) -> None:
             move(name)
     for name, scope in epilogue.readers:
         parameter = sch.cache_read(sch.get_sblock(name), 1, scope)
+        if name in epilogue.shared:
+            continue  # those of all channels are loaded once, before all loops
         sch.compute_at(parameter, attach(sch, levels, ("co",)), preserve_unit_loops=True)

@@ -156,6 +156,10 @@ class Assignment:
                 reasons.extend([why] if fits else [])
             else:
                 refusals[module.name] = "; ".join(reasons) or "no pattern matches"
+        for name in [*able] if len(able) > 1 else ():
+            if all(isinstance(op, self._modules[name].kept) for op in ops):
+                refusals |= {other: f"{name} keeps such operators" for other in able if other != name}
+                return {name: able[name]}, refusals
         return able, refusals
 
     def _optimise(self) -> None:

@@ -57,13 +57,15 @@ class ExecModule(ABC):
     """A unit that runs operators.
 
     `name` is unique in a target. `patterns` are tried in order, longer chains first; `memories` are listed from the
-    innermost level on; `transformations` rewrite the graph before operators are assigned.
+    innermost level on; `transformations` rewrite the graph before operators are assigned. Operators of the kinds
+    `kept` that a pattern matches run on the module, whatever others would take.
     """
 
     name: str
     patterns: Sequence[Pattern] = ()
     memories: Sequence[Memory] = ()
     transformations: Sequence[Callable[[g.Graph], g.Graph]] = ()
+    kept: tuple[type[g.Operator], ...] = ()
 
     @abstractmethod
     def seconds(self, ops: Sequence[g.Operator]) -> float:

@@ -208,6 +208,8 @@ OPERATIONS: dict[int, Operation] = {
 _BY_OP: dict[int, dict[int | None, Instruction]] = {}
 for _row in INSTRUCTIONS:
     _BY_OP.setdefault(_row.op, {})[None if _row.mem is None else _row.mem.id] = _row
+_IDS = (None, *range(1 << _ID_BITS))
+_ROWS = {(op, mem): rows.get(None) or rows.get(mem) for op, rows in _BY_OP.items() for mem in _IDS}
 
 _SCRATCHPADS = {row.mem: row.scratchpad for row in INSTRUCTIONS if row.mem is not None and row.scratchpad is not None}
 _UNITS = {row.mem: row.unit for row in INSTRUCTIONS if row.mem is not None}
@@ -231,8 +233,7 @@ def rows_of(op: int) -> tuple[Instruction, ...]:
 
 def instruction(op: int, mem: int | None = None) -> Instruction | None:
     """The row of opcode `op`, for loads and stores with memory id `mem`; None where there is none."""
-    rows = _BY_OP.get(op, {})
-    return rows.get(None) or rows.get(mem if mem is None else mem % (1 << _ID_BITS))
+    return _ROWS.get((op, mem)) or _ROWS.get((op, mem if mem is None else mem % (1 << _ID_BITS)))
 
 
 def row_of(op: int, mem: int | None = None) -> Instruction:

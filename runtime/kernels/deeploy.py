@@ -16,12 +16,17 @@ MOST_SHIFT = 31  # of an exponential in `integer_softmax`
 
 
 def lanes(x: np.ndarray, *, block: int, shape: Sequence[int]) -> np.ndarray:
-    """The image (1, C, H, W) of rows (H, C * W), or these of it: of each `block` channels column by column."""
+    """The image (1, C, H, W) of rows (H, C * W), or these of it: of each `block` channels column by column.
+
+    In rows C is the next multiple of `block`; the elements of channels that the image does not have are 0.
+    """
     if len(shape) == 2:
         _, channels, height, columns = x.shape
-        return x.reshape(channels // block, block, height, columns).transpose(2, 0, 3, 1).reshape(shape)
+        whole = np.pad(x[0], ((0, -channels % block), (0, 0), (0, 0)))
+        return whole.reshape(-1, block, height, columns).transpose(2, 0, 3, 1).reshape(shape)
     _, channels, height, columns = shape
-    return x.reshape(height, channels // block, columns, block).transpose(1, 3, 0, 2).reshape(shape)
+    image = x.reshape(height, -1, columns, block).transpose(1, 3, 0, 2).reshape(1, -1, height, columns)
+    return image[:, :channels]
 
 
 def integer_matmul(x: np.ndarray, y: np.ndarray) -> np.ndarray:

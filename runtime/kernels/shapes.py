@@ -33,9 +33,9 @@ def taken(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
 def in_lanes(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """The image of rows, or the rows of an image."""
     rows, image = sorted((tuple(a["shape"]), inputs[0].shape), key=len)
-    fits = len(rows) == 2 and len(image) == 4 and image[0] == 1 and rows == (image[2], image[1] * image[3])
-    need(fits, f"shape = {a['shape']}: its input is {inputs[0].shape}")
-    need(image[1] % a["block"] == 0, f"{image[1]} channels: must be whole blocks of {a['block']}")
+    fits = len(rows) == 2 and len(image) == 4 and image[0] == 1
+    whole = fits and rows == (image[2], -(-image[1] // a["block"]) * a["block"] * image[3])
+    need(whole, f"shape = {a['shape']}, blocks of {a['block']}: its input is {inputs[0].shape}")
     return Operand(tuple(a["shape"]), inputs[0].dtype)
 
 

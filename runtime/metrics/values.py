@@ -34,17 +34,18 @@ def of_launch(launch: Launch, stats: Stats) -> dict[str, Value]:
         known |= _followed(launch, stats.timeline())
     if stats.observed is not None:
         known |= stats.observed()
-    return _with_rates(launch.cfg, known)
+    return _with_rates(metrics(launch.cfg), known)
 
 
-def combined(cfg: Config, launches: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
-    """The values of several launches of `cfg` as one: sums, largest values, and rates of the sums."""
+def combined(cfg: Config | Sequence[Config], launches: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
+    """The values of several launches of `cfg`, one or several, as one: sums, largest values, and rates of the sums."""
     found: dict[str, Value] = {}
-    for name, metric in metrics(cfg).items():
+    declared = metrics(cfg) if isinstance(cfg, Config) else metrics(*cfg)
+    for name, metric in declared.items():
         values = [values[name] for values in launches if name in values]
         if values and metric.over is None:
             found[name] = _joined(metric, values)
-    return _with_rates(cfg, found)
+    return _with_rates(declared, found)
 
 
 def _joined(metric: Metric, values: Sequence[Value]) -> Value:
@@ -53,15 +54,16 @@ def _joined(metric: Metric, values: Sequence[Value]) -> Value:
         for value in values:
             assert isinstance(value, dict)
             bins.update(value)
-        return dict(bins)
+        numbered = all(one.isdecimal() for one in bins)
+        return {one: bins[one] for one in sorted(bins, key=int)} if numbered else dict(bins)
     numbers = [value for value in values if isinstance(value, int)]
     return max(numbers) if metric.kind == Kind.HIGH_WATER else sum(numbers)
 
 
-def _with_rates(cfg: Config, found: Mapping[str, Value]) -> dict[str, Value]:
-    """`found` in the order of the metrics, with the rates of what is there."""
+def _with_rates(declared: Mapping[str, Metric], found: Mapping[str, Value]) -> dict[str, Value]:
+    """`found` in the order of the metrics `declared`, with the rates of what is there."""
     ordered: dict[str, Value] = {}
-    for name, metric in metrics(cfg).items():
+    for name, metric in declared.items():
         if metric.over is not None:
             above, below = (found.get(part) for part in metric.over)
             if isinstance(above, int) and isinstance(below, int):

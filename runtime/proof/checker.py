@@ -15,7 +15,7 @@ import numpy as np
 
 from ...hw.config import UOP_BYTES
 from ...hw.errors import CertificateError
-from ...hw.isa import MICRO_OPS, SCRATCHPADS, Op, known_isa, room, row_of
+from ...hw.isa import FLAGS, MICRO_OPS, SCRATCHPADS, Op, known_isa, room, row_of
 from ...hw.units import channels, queues
 from ..access import Access, dram_access, out_of_range, scratchpad_accesses
 from ..bounds import check_dram
@@ -101,27 +101,33 @@ class _Checker:
 
     def memory(self) -> None:
         """Every access is ordered behind all that conflict with it, and reads what was written."""
-        memories = {mem: _Cells(len(self.queues), room(self.cfg, mem)) for mem in SCRATCHPADS}
+        sizes, clocks = len(self.queues), np.append(self.clocks, np.zeros((self.n, 1), np.int64), axis=1)
+        memories = {mem: _Cells(sizes, room(self.cfg, mem)) for mem in SCRATCHPADS}
         dram, moved = self._buffers()
         for k, accesses in self._accesses():
-            number = int(self.launch.reloc[k])
             touched = [(memories[a.mem], a.entries, a.write, a.updates, a.entries) for a in accesses]
             if k in moved:
                 some, surely, write = moved[k]
-                touched.append((dram[number], some, write, False, surely))
-            queue = int(self.queue[k])
+                touched.append((dram[int(self.launch.reloc[k])], some, write, False, surely))
+            clock, queue, own = clocks[k], int(self.queue[k]), self.own[k]
             for cells, some, write, updates, _ in touched:
-                if (not write or updates) and not cells.written[some].all():
-                    self.refuse(f"instruction {k} reads what nothing wrote")
-                if (cells.newest(some, write, queue) > self.clocks[k]).any():
-                    self.refuse(f"instruction {k} is not ordered behind one that touches the same memory")
+                if (not write or updates) and np.count_nonzero(cells.wrote[some] > clock):
+                    if cells.wrote[some, -1].any():
+                        self.refuse(f"instruction {k} reads what nothing wrote")
+                    self._refuse_order(k)
+                if write and np.count_nonzero(cells.touched[some] > clock):
+                    self._refuse_order(k)
             for cells, some, write, _, surely in touched:
-                cells.last[0 if write else 1, queue, some] = self.own[k]
+                cells.touched[some, queue] = own
                 if write:
-                    cells.written[surely] = True
+                    cells.wrote[some, queue] = own
+                    cells.wrote[surely, -1] = 0
         for k, b in enumerate(self.launch.buffers):
-            if b.kind == "output" and not dram[k].written.all():
+            if b.kind == "output" and dram[k].wrote[:, -1].any():
                 self.refuse(f"output {b.name!r} is not written whole")
+
+    def _refuse_order(self, k: int) -> NoReturn:
+        self.refuse(f"instruction {k} is not ordered behind one that touches the same memory")
 
     def _buffers(self) -> tuple[dict[int, _Cells], dict[int, tuple[_Some, _Some, bool]]]:
         """The buffers that programs write, cut into cells where an access begins or ends, so that they are few whatever
@@ -130,72 +136,94 @@ class _Checker:
         """
         buffers, symbols = self.launch.buffers, self.launch.patches.symbols
         ends = {k: [np.array([[0, b.nbytes]])] for k, b in enumerate(buffers) if b.kind in ("output", "temp", "state")}
-        spans: dict[int, tuple[np.ndarray, np.ndarray, bool]] = {}
+        mine: dict[int, list[tuple[int, int, int, bool]]] = {k: [] for k in ends}
         for k, number in enumerate(self.launch.reloc.tolist()):
             access = dram_access(self.cfg, self.insns[k], symbols.get(k)) if number in ends else None
             if access is not None and len(some := _not_empty(access.spans())):
                 surely = _not_empty(access.sure_spans()) if access.write else some[:0]
-                spans[k] = some, surely, access.write
+                mine[number].append((k, len(some), len(surely), access.write))
                 ends[number] += [some, surely]
-        edges = {k: np.unique(np.concatenate(found)) for k, found in ends.items()}
-        cells = {k: _Cells(len(self.queues), len(at) - 1, buffers[k].kind == "state") for k, at in edges.items()}
-        at = {k: edges[int(self.launch.reloc[k])] for k in spans}
-        return cells, {k: (_between(at[k], a), _between(at[k], b), write) for k, (a, b, write) in spans.items()}
+        cells, found = {}, dict[int, tuple[_Some, _Some, bool]]()
+        for number, spans in ends.items():
+            every = np.concatenate(spans)
+            edges = np.unique(every)
+            cells[number] = _Cells(len(self.queues), len(edges) - 1, buffers[number].kind == "state")
+            at, done = np.searchsorted(edges, every).tolist(), 1  # behind the ends of the buffer
+            for k, some, surely, write in mine[number]:
+                sure = done + some
+                found[k] = _between(at[done:sure]), _between(at[sure : sure + surely]), write
+                done = sure + surely
+        return cells, found
 
     def _accesses(self) -> Iterator[tuple[int, list[Access]]]:
         """Every instruction in the certificate's order, with its accesses to scratchpads."""
-        held = {mem: np.full(self.cfg.uop_depth, -1, np.int64) for mem in MICRO_OPS}
-        known: dict[tuple[object, ...], list[Access]] = {}
+        words = {mem: np.full(self.cfg.uop_depth, -1, np.int64) for mem in MICRO_OPS}
+        uops = {mem: np.zeros((self.cfg.uop_depth, 3), np.int64) for mem in MICRO_OPS}
+        known: dict[tuple[int, int, bytes], list[Access]] = {}
+        kinds = self._kinds()
         for k in self.sequence.tolist():
             f = self.insns[k]
             row = row_of(f["op"], f.get("mem"))
-            words = np.zeros(0, np.int64)
-            if row.executes is not None and f["iter_out"] and f["iter_in"]:
-                words = held[row.executes][f["uop_bgn"] : f["uop_end"]]
-                if f["uop_end"] - f["uop_bgn"] != len(words) or (words < 0).any():
-                    self.refuse(f"instruction {k} executes micro-ops that are not known")
-            key = (*(value for name, value in f.items() if name not in _MOVES), row.format, words.tobytes())
+            executed, names = _NONE, b""
+            if row.executes is not None:
+                if not f["uop_bgn"] <= f["uop_end"] <= self.cfg.uop_depth:  # an error even where loops have no trips
+                    self.refuse(f"instruction {k} executes micro-ops that do not exist")
+                if f["iter_out"] and f["iter_in"]:
+                    some = slice(f["uop_bgn"], f["uop_end"])
+                    if np.count_nonzero(words[row.executes][some] < 0):
+                        self.refuse(f"instruction {k} executes micro-ops that are not known")
+                    executed, names = uops[row.executes][some], words[row.executes][some].tobytes()
+            key = (*kinds[k], names)
             if key not in known:
-                uops = self.isa.uop.decode(words.astype(np.uint64)[:, None])
-                known[key] = scratchpad_accesses(self.cfg, f, np.stack([uops["dst"], uops["src"], uops["wgt"]], axis=1))
+                known[key] = scratchpad_accesses(self.cfg, f, executed)
                 if out_of_range(self.cfg, known[key]):
                     self.refuse(f"instruction {k} touches an entry that does not exist")
             yield k, known[key]
-            if row.loads is not None and row.loads in held and f["x_size"]:
+            if row.loads is not None and row.loads in words and f["x_size"]:
                 data = self.launch.buffers[self.launch.reloc[k]].data
                 if data is None:
                     self.refuse(f"instruction {k} loads micro-ops that are not constant")
-                first = f["dram_base"] * UOP_BYTES
-                loaded = data[first : first + f["x_size"] * UOP_BYTES].view("<u4")
-                held[row.loads][f["sram_base"] : f["sram_base"] + f["x_size"]] = loaded
+                some, first = slice(f["sram_base"], f["sram_base"] + f["x_size"]), f["dram_base"] * UOP_BYTES
+                words[row.loads][some] = data[first : first + f["x_size"] * UOP_BYTES].view("<u4")
+                fields = self.isa.uop.decode(words[row.loads][some].astype(np.uint64)[:, None])
+                uops[row.loads][some] = np.stack([fields["dst"], fields["src"], fields["wgt"]], axis=1)
+
+    def _kinds(self) -> list[tuple[int, int]]:
+        """The words of each instruction without what moves no access on chip: tokens, and addresses in DRAM."""
+        kept: dict[tuple[int, int | None], int] = {}
+        found = []
+        for f, (low, high) in zip(self.insns, self.launch.insn.tolist()):
+            op, mem = f["op"], f.get("mem")
+            if (op, mem) not in kept:
+                fields = self.isa.formats[row_of(op, mem).format].fields
+                moves = [fields[name] for name in _MOVES if name in fields]
+                kept[op, mem] = ~sum(((1 << field.bits) - 1) << field.lo for field in moves)
+            found.append((low & kept[op, mem], high))
+        return found
+
+
+_MOVES = ("dram_base", *FLAGS)
+_NONE = np.zeros((0, 3), np.int64)
+_Some = slice | np.ndarray
 
 
 def _not_empty(spans: np.ndarray) -> np.ndarray:
     return spans[spans[:, 0] < spans[:, 1]]
 
 
-def _between(edges: np.ndarray, spans: np.ndarray) -> _Some:
-    """The cells of `spans`, both ends of which are among `edges`."""
-    ends = np.searchsorted(edges, spans)
+def _between(ends: list[list[int]]) -> _Some:
+    """The cells between the pairs of `ends`."""
     if len(ends) == 1:
-        return slice(*ends[0].tolist())
+        return slice(*ends[0])
     return np.concatenate([np.zeros(0, np.int64), *(np.arange(first, end) for first, end in ends)])
 
 
-_Some = slice | np.ndarray
-_MOVES = ("dram_base", "pop_prev", "pop_next", "push_prev", "push_next")
-
-
 class _Cells:
-    """A memory: for each cell the last position of each queue that wrote it, and read it; whether it has a value."""
+    """A memory: for each cell the last positions of the queues that wrote it, and that touched it.
+
+    A last column, to compare with a clock of 0, is 1 in `wrote` where nothing did.
+    """
 
     def __init__(self, queues: int, cells: int, written: bool = False):
-        self.last = np.zeros((2, queues, cells), np.int64)
-        self.written = np.full(cells, written)
-
-    def newest(self, some: _Some, write: bool, queue: int) -> np.ndarray:
-        """Per queue, the last position that conflicts with an access of `queue` to these cells."""
-        before = self.last[:, :, some] if write else self.last[:1, :, some]
-        found = before.max(axis=(0, 2), initial=0)
-        found[queue] = 0
-        return found
+        self.wrote, self.touched = np.zeros((2, cells, queues + 1), np.int64)
+        self.wrote[:, -1] = not written

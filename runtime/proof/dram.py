@@ -84,16 +84,14 @@ def _spans(program: Instructions, surely: bool) -> tuple[np.ndarray, np.ndarray,
     cfg, isa = program.cfg, program.isa
     symbols = program.symbols
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    keys = np.array([(f["op"], f.get("mem", -1)) for f in program.forms], np.int64).reshape(-1, 2)
     moved = np.zeros(program.n, bool)
     moved[list(symbols)] = True
     for row in INSTRUCTIONS:
         if row.mem is None or row.scratchpad is None:
             continue
-        mine = (keys[:, 0] == row.op) & (keys[:, 1] == row.mem.id)
-        if not mine.any():
+        at = np.flatnonzero((program.op == row.op) & (program.mem == row.mem.id) & ~moved)
+        if not len(at):
             continue
-        at = np.flatnonzero(mine[program.form] & ~moved)
         access = row_access(cfg, row, isa.formats[row.format].decode(program.insn[at]))
         rows, pitch = (np.broadcast_to(column, len(at)) for column in (access.rows, access.pitch))
         dense = pitch == access.nbytes

@@ -23,8 +23,8 @@ class Instructions:
 
     `forms` are decoded instructions, without token flags and DRAM address, and `form` is the number of each
     instruction's; `queue` is its queue, `position` its place there, from 1, `at` those of a queue. `pops` and `pushes`
-    are the numbers of its channels in `channels`. `dram_base` is meaningless for one without an address. `origins`
-    name the operators of messages.
+    are the numbers of its channels in `channels`. `op` is the opcode; `mem`, the memory id, and `dram_base` are
+    meaningless for one without an address. `origins` name the operators of messages.
 
     Raises `ExecutionError` for an instruction that cannot be decoded, and for a missing or misplaced FINISH.
     """
@@ -53,7 +53,9 @@ class Instructions:
         for k, bit in enumerate(flag_bits):
             flags |= (low >> np.uint64(bit) & np.uint64(1)).astype(np.int64) << k
         self._check_decodable(flags)
-        self.of_queue = _QUEUES[low & np.uint64(7), low >> np.uint64(fields["mem"].lo) & np.uint64(7)]
+        self.op = (low & np.uint64(7)).astype(np.intp)
+        self.mem = (low >> np.uint64(fields["mem"].lo) & np.uint64(7)).astype(np.intp)
+        self.of_queue = _QUEUES[self.op, self.mem]
         self._check_finish()
         self.queue: list[int] = self.of_queue.tolist()
         self.at = [np.flatnonzero(self.of_queue == queue) for queue in self.queues]

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 MOST_EVENTS = 1 << 22  # that are made at a time, a few hundred bytes each
+_BITS = 64  # of a word: sets that are looked at together
 
 Cells = slice | np.ndarray
 
@@ -48,22 +49,38 @@ class Sets:
 
     def classes(self) -> tuple[list[np.ndarray], np.ndarray]:
         """(the classes of each set, ascending; the class of each cell, 0 for cells in no set)."""
-        label, following = np.zeros(self.size, np.int64), 1
+        cut = np.zeros(self.size + 1, bool)  # where a set begins or ends: what lies between is one part
+        cut[0] = True
         for cells in self.cells:
-            old, new = _distinct(label[cells])
-            label[cells] = following + new
-            following += len(old)
-        _, of_cell = np.unique(np.append(0, label), return_inverse=True)
-        of_cell = of_cell.reshape(-1)[1:]
-        return [np.flatnonzero(np.bincount(of_cell[cells])) for cells in self.cells], of_cell
+            if isinstance(cells, slice):
+                cut[cells.start] = cut[cells.stop] = True
+            else:
+                cut[cells] = cut[cells + 1] = True
+        part = np.cumsum(cut)  # from 1 on: part 0 is in no set
+        count = int(part[-1]) + 1
+        parts = part.tolist()
+        sets = [slice(parts[c.start], parts[c.stop]) if isinstance(c, slice) else part[c] for c in self.cells]
+        _, first, number = np.unique(_labels(sets, count), return_index=True, return_inverse=True)
+        order = np.argsort(first)  # classes by their first parts: those of a range are a range
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        of_part = rank[number.reshape(-1)]
+        before = np.searchsorted(first[order], np.arange(count)).tolist()
+        ranges = [np.arange(before[c.start], before[c.stop]) if isinstance(c, slice) else None for c in sets]
+        found = [np.unique(of_part[c]) if mine is None else mine for c, mine in zip(sets, ranges)]
+        return found, of_part[part[:-1]]
 
 
-def _distinct(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """As np.unique with `return_inverse`, at once where all are equal."""
-    if len(labels) and (labels == labels[0]).all():
-        return labels[:1], np.zeros(1, np.int64)
-    old, new = np.unique(labels, return_inverse=True)
-    return old, new.reshape(-1)
+def _labels(sets: list[Cells], count: int) -> np.ndarray:
+    """A number for each of `count` parts: equal where the same sets contain them. That of part 0 is the smallest."""
+    label, bits = np.zeros(count, np.int64), np.zeros(count, np.uint64)
+    for begin in range(0, len(sets), _BITS):
+        bits[:] = 0
+        for k, parts in enumerate(sets[begin : begin + _BITS]):
+            bits[parts] |= np.uint64(1 << k)
+        _, low = np.unique(bits, return_inverse=True)
+        _, label = np.unique(label * (int(low.max()) + 1) + low.reshape(-1), return_inverse=True)
+    return label.reshape(-1)
 
 
 class Events(NamedTuple):

@@ -60,14 +60,19 @@ class Symbol:
 
     def scaled(self, size: int) -> Symbol:
         """The same in bytes, of entries of `size` bytes. Raises `ProgramError` where these are too many."""
-        for key, count in (("step", self.step), ("within", self.within)):
-            if count * size > MOST_STEP:
-                most = f"at most {MOST_STEP // size:,} entries of {size} bytes are allowed"
-                raise ProgramError(f"symbol {self.name!r}: {key} = {count}: {most}")
-        return replace(self, step=self.step * size, within=self.within * size)
+        return _scaled(self, size)
 
 
 @functools.lru_cache(64)  # many instructions of a program have one symbol
+def _scaled(symbol: Symbol, size: int) -> Symbol:
+    for key, count in (("step", symbol.step), ("within", symbol.within)):
+        if count * size > MOST_STEP:
+            most = f"at most {MOST_STEP // size:,} entries of {size} bytes are allowed"
+            raise ProgramError(f"symbol {symbol.name!r}: {key} = {count}: {most}")
+    return replace(symbol, step=symbol.step * size, within=symbol.within * size)
+
+
+@functools.lru_cache(64)
 def _offsets(limit: int, block: int, step: int, within: int) -> np.ndarray:
     ratio, rest = np.divmod(np.arange(limit, dtype=np.int64), block)
     found = np.unique(step * ratio + within * rest)

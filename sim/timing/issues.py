@@ -20,9 +20,9 @@ class Job(NamedTuple):
     one `interval`.
 
     With `multiply` it is MUL or RESCALE. `banks` are the banks of accumulators that it reads in every cycle, one bit
-    each; `touched` those that it reads or writes at all. `uops` are its first and last micro-op, (0, -1) for none.
-    `tails` are the cycles from the last micro-op issue that touches each bank to the last one of all, `heads` those
-    from the first one of all to the first that does; empty for a job of one bank.
+    each; `touched` those that it reads or writes at all. `uops` are its first and last micro-op, the last before the
+    first for none. `tails` are the cycles from the last micro-op issue that touches each bank to the last one of all,
+    `heads` those from the first one of all to the first that does; empty for a job of one bank.
     """
 
     issues: int
@@ -115,8 +115,8 @@ class Kernels:
         """The job of the decoded GEMM or ALU instruction `f`."""
         begin, end, outer, inner = f["uop_bgn"], f["uop_end"], f["iter_out"], f["iter_in"]
         issues = (end - begin) * outer * inner
-        if issues <= 0:
-            return PLACE
+        if issues <= 0:  # it waits for loads of the micro-ops that it names, all the same
+            return PLACE._replace(uops=(begin, end - 1))
         key = (begin, end)
         found = self._limits.get(key)
         if found is None:

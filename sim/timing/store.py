@@ -53,7 +53,7 @@ class Store(Unit):
     ):
         super().__init__(program, Queue.STORE, log, lambda work: isinstance(work, Move))
         self.mover = Mover(buffer, self._loaded, self.wake)
-        self._loading = False
+        self._loading, self._loaded_by = False, -1  # the first cycle behind the latest LOAD
         self._groups, self._latency = lat.groups(cfg), (lat.STORE_DATA_LATENCY, lat.quantised_data_latency(cfg))
         self._reads, self._horizon = compute.reads, horizon
         self._bank = cfg.bank_depth
@@ -86,8 +86,10 @@ class Store(Unit):
             return self._begun + lat.STORE_INTERVAL - lat.ROW_LATENCY
         if self._at_work:
             return NEVER
-        writer = self.writer
-        sent = max(self.mover.free, writer.word + 1, writer.row + 1)
+        free, writer = max(self.mover.free, self._loaded_by), self.writer
+        if free >= self._answered_by:
+            return free
+        sent = max(free, writer.word + 1, writer.row + 1)
         answered = max(sent, self._answered_by)
         if work.first < self._end * work.per_beat:
             return answered
@@ -131,8 +133,14 @@ class Store(Unit):
             yield from self._write(k, work)
             self._answered_by = self.writer.answer + lat.ANSWERED_LATENCY
         else:
-            self.writer.nothing(self._begun)
+            self._nothing(True)
         self._answered(k)
+
+    def _nothing(self, awaited: bool) -> None:
+        """A STORE of nothing, and whether a LOAD waits for its answer as for that of any."""
+        self.writer.nothing(self._begun)
+        if awaited:
+            self._answered_by = max(self._answered_by, self.writer.row + lat.ANSWERED_LATENCY)
 
     def _answered(self, k: int) -> None:
         answer = self.writer.answer
@@ -146,9 +154,9 @@ class Store(Unit):
         self.log.start[k], self.log.memory[k] = first, waited
         self.memory_wait += waited
         self._begun = max(cycle + lat.ROW_LATENCY, self.writer.row + 1)
-        self.writer.nothing(self._begun)
+        self._nothing(cycle < self._answered_by)
         self._answered(k)
-        self._loading = False
+        self._loading, self._loaded_by = False, cycle + 1
         self.plan()
 
     def _write(self, k: int, work: Write) -> Iterator[int]:

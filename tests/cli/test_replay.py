@@ -111,3 +111,19 @@ def test_json(tilewright, tmp_path):
 def test_disasm_reads_the_same_cases(tilewright, tmp_path):
     done = tilewright("disasm", write_case(tmp_path / "good.npz"))
     assert done.out.splitlines()[3].endswith("ALU.ADD uop_end=1 iter_out=1 iter_in=1 use_imm=1 imm=4 push_next")
+
+
+def test_metrics_of_cases_by_themselves_and_as_one(tilewright, tmp_path):
+    good, other = write_case(tmp_path / "good.npz"), write_case(tmp_path / "bytes.npz", expected=8)
+    stopped, path = write_case(tmp_path / "tokens.npz", pop=True), tmp_path / "p.json"
+    done = tilewright("replay", good, other, stopped, "--on", "timing", "--profile", path, "--profile", "-")
+    assert done.status == 1 and "compute_busy" in done.out and done.out.splitlines()[-1] == "1 passed, 2 failed"
+    found = json.loads(path.read_text())
+    assert [one["launch"] for one in found["launches"]] == ["good", "bytes"]  # the third one stops before its end
+    assert found["metrics"]["cycles"] == sum(case.get("cycles", 0) for case in found["cases"]) > 0
+    assert found["metrics"]["acc_high"] == found["metrics"]["uop_high"] == 1  # the program's one entry and micro-op
+    done = tilewright("replay", good, "--on", "timing", "--profile", tmp_path / "p.trace")
+    names = {event["name"] for event in json.loads((tmp_path / "p.trace").read_text())["traceEvents"]}
+    assert done.status == 0 and {"ALU.ADD", "queue of compute"} <= names
+    done = tilewright("replay", good, "--profile", good)
+    assert done.status != 0 and "is also case 1 and would be overwritten" in done.err

@@ -147,7 +147,7 @@ def _outcome(form: Format, path: Path) -> tuple[str, bool]:
         if _for_want_of_memory(exc):
             return f"memory over the limit: {text}", True
         if not text or not text.isprintable() or len(text) > _LONGEST:
-            return f"the text is no short line: {text!r}", True
+            return f"the text is no short line: {text[:500]!r}", True
         return type(exc).__name__, False
     except Exception:
         return traceback.format_exc(), True

@@ -329,8 +329,9 @@ def test_a_launch_that_leaves_its_buffers(tmp_path):
         m["tensors"][0]["shape"] = m["steps"][0]["buffers"][0]["shape"] = [3, 1, 4]
 
     rewrite(path, smaller)
-    with pytest.raises(AccessError, match="ends at byte 64 of buffer 'a', which has 48"):
+    with pytest.raises(AccessError, match=r"x\.tw: launch .* ends at byte 64 of buffer 'a', which has 48") as caught:
         Executable.load(path)
+    assert caught.value.index == 0
 
 
 def test_a_launch_of_another_configuration():

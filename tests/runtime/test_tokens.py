@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import CapacityError
 from tilewright.hw.isa import FLAGS, Mem, entry_bytes
 from tilewright.hw.units import channels, queues
 from tilewright.runtime.access import Access, DramAccess
@@ -289,6 +290,18 @@ def test_a_nop_belongs_to_its_queue_and_moves_nothing(queue):
     row = nop(queue, 3)
     assert row.queue == queue and row.origin == 3 and not row.accesses and row.dram is None
     assert not row.fields.get("x_size")
+
+
+def test_a_buffer_too_large_to_keep_track_of_is_named(monkeypatch):
+    def limited(queues, cells):
+        if cells > 1 << 20:  # scratchpads have less
+            raise MemoryError
+        return LastAccess(queues, cells)
+
+    monkeypatch.setattr("tilewright.runtime.tokens.LastAccess", limited)
+    buffer = Buffer("t", (1 << 32, 4), kind="temp")
+    with pytest.raises(CapacityError, match=r"buffer 't': 17,179,869,184 bytes are more than the memory here can keep"):
+        tokens(store(0, 4, buffer=buffer, dram=DramAccess(True, 0, 1, 16, 16)))
 
 
 def test_the_last_conflict_of_each_queue_is_known():

@@ -37,7 +37,7 @@ def cycles(op: g.BatchMatMul, cfg: Config) -> float:
     read = inner * (rows * 3 + width * (rows if own else tiles))
     loads = cost.moved(cfg, read * cfg.inp_entry_bytes)
     store = cost.moved(cfg, rows * width * cfg.out_entry_bytes)
-    return op.x.shape[1] // cfg.block_in * (max(products, loads) + store + tiles * 4 * cost.round_trip())
+    return -(-op.x.shape[1] // cfg.block_in) * (max(products, loads) + store + tiles * 4 * cost.round_trip())
 
 
 def lower(rec: Recording, op: g.BatchMatMul) -> None:
@@ -48,7 +48,7 @@ def lower(rec: Recording, op: g.BatchMatMul) -> None:
     parameters = rec.parameters(f"{op.name}.par", bias=0, **facts, low=-128, high=127)
     x, y, out = rec.operand(op, 0), rec.operand(op, 1), rec.activations[op.output.name]
     most, own, entries = together(op, cfg), len(op.x.shape) == 5, inner * width
-    for block in range(channels // cfg.block_in):
+    for block in range(-(-channels // cfg.block_in)):
         for row in range(0, rows, most):
             count, first = min(most, rows - row), block * rows + row
             with on_chip(rec) as chip:

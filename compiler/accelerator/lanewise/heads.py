@@ -7,7 +7,8 @@ and one behind them reads them so.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,11 @@ from .products import in_lanes
 _HEADS_FIRST = (0, 2, 1, 3)
 _TRANSPOSED = (0, 1, 3, 2)
 _ONE_BY_ONE = (g.Requantize, g.Lookup)
+
+
+@dataclass(frozen=True, eq=False)
+class PaddedDense(g.StandIn, g.QDense):
+    """A layer whose rows or columns are in the order of lanes, with zeros for those of heads that are not there."""
 
 
 def heads_in_lanes(graph: g.Graph, cfg: Config) -> g.Graph:
@@ -62,7 +68,7 @@ class _Rewriter:
         """The product of the rows of x, one per head, with a matrix per token, where heads come first afterwards."""
         x, y = (t.shape for t in op.inputs)
         readers = self.readers.get(op.output.name, [])
-        if len(x) != 4 or x[0] != 1 or (1,) * (4 - len(y)) + y[:-2] != x[:2] or x[2] % self.block or op.transposed:
+        if len(x) != 4 or x[0] != 1 or (1,) * (4 - len(y)) + y[:-2] != x[:2] or op.transposed:
             return None
         if len(readers) != 1 or op.output.name in self.wanted or op.inputs[1].data is not None:
             return None
@@ -75,7 +81,7 @@ class _Rewriter:
         if not isinstance(then, g.Transpose) or then.axes != _HEADS_FIRST:
             return None
         (_, tokens, heads, inner), columns = x, y[-1]
-        if tokens > 1 and heads != self.block:
+        if (tokens > 1 and heads > self.block) or (heads % self.block and inner >= self.block):
             return None
         first = replace(op.x, name=self._unused(f"{op.x.name}.heads"), shape=(1, heads, tokens, inner))
         self.ops.append(g.Transpose(first.name, (op.x,), first, _HEADS_FIRST))
@@ -100,7 +106,7 @@ class _Rewriter:
     def _sum(self, op: g.Operator) -> g.Operator:
         """An operator of two tensors of which one is the same for all heads: that is repeated."""
         shape = op.output.shape
-        if not isinstance(op, g.Binary) or len(shape) != 4 or shape[0] != 1 or shape[1] % self.block:
+        if not isinstance(op, g.Binary) or len(shape) != 4 or shape[0] != 1:
             return op
         inputs = tuple(self._spread(t, shape) if self._shared(t, shape) else t for t in op.inputs)
         return replace(op, inputs=inputs)
@@ -161,10 +167,11 @@ def _layers_in_lanes(graph: g.Graph, block: int) -> g.Graph:
         if not alone or type(before) is not g.QDense or source.shape != _rows_of(shape) or not _in_order(chain[1:]):
             continue
         places = _places(shape, block)
-        y = replace(source, name=f"{source.name}.lanes")
-        facts = {"weight": before.weight[places], "bias": before.bias[places]}
-        scale = np.broadcast_to(before.weight_scale, len(places))[places]
-        layers[before.name] = replace(before, output=y, weight_scale=scale, **facts)
+        y = replace(source, name=f"{source.name}.lanes", shape=(source.shape[0], len(places)))
+        rows = places >= 0
+        weight, bias = before.weight[places] * rows[:, None], before.bias[places] * rows
+        scale = np.broadcast_to(before.weight_scale, len(before.bias))[places]
+        layers[before.name] = _padded(before, output=y, weight=weight, bias=bias, weight_scale=scale)
         moves[op.name] = g.Lanes(op.name, (y,), op.output, block)
         passed |= {link.name for link in chain[1:]}
     ops: list[g.Operator] = []
@@ -192,13 +199,21 @@ def _read_in_lanes(
     shape = before.x.shape
     if shape[0] != 1 or not _possible(shape, block) or op.x.shape != _rows_of(shape):
         return
-    y = replace(op.x, name=f"{op.x.name}.lanes")
-    layers[op.name] = replace(op, inputs=(y,), weight=np.ascontiguousarray(op.weight[:, _places(shape, block)]))
+    places = _places(shape, block)
+    y = replace(op.x, name=f"{op.x.name}.lanes", shape=(op.x.shape[0], len(places)))
+    layers[op.name] = _padded(op, inputs=(y,), weight=op.weight[:, places] * (places >= 0))
     reads[op.name] = g.Lanes(y.name, (before.x,), y, block)
 
 
+def _padded(op: g.QDense, **changes: Any) -> PaddedDense:
+    """`op` with `changes`, which may add weights of 0."""
+    facts = {f.name: getattr(op, f.name) for f in fields(op)}
+    return PaddedDense(**{**facts, **changes}, work=op.macs)
+
+
 def _possible(image: tuple[int, ...], block: int) -> bool:
-    return image[1] % block == 0 and (image[2] == 1 or image[1] == block)
+    """True if the heads of an image are lanes: of one row, or of one block."""
+    return (image[1] % block == 0 or image[3] < block) and (image[2] == 1 or image[1] <= block)
 
 
 def _rows_of(image: tuple[int, ...]) -> tuple[int, int]:
@@ -206,9 +221,11 @@ def _rows_of(image: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _places(image: tuple[int, ...], block: int) -> np.ndarray:
-    """Which element of a row is at each place of its order in lanes."""
+    """Which element of a row is at each place of its order in lanes; -1 in the lanes of heads that are not there."""
     _, heads, _, elements = image
-    return np.arange(heads * elements).reshape(heads // block, block, elements).swapaxes(1, 2).reshape(-1)
+    places = np.full((-(-heads // block) * block, elements), -1)
+    places[:heads] = np.arange(heads * elements).reshape(heads, elements)
+    return places.reshape(-1, block, elements).swapaxes(1, 2).reshape(-1)
 
 
 def _in_order(chain: list[g.Reshape | g.Transpose]) -> bool:

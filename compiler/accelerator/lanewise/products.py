@@ -30,9 +30,11 @@ def in_lanes(op: g.Operator, block: int) -> bool:
     if not isinstance(op, g.ShiftMatMul) or op.images:
         return False
     x, y, out = (t.shape for t in (*op.inputs, op.output))
-    if {len(x), len(y), len(out)} not in ({4}, {5}) or x[:-2] != y[:-2] or x[0] != 1 or x[1] % block:
+    if {len(x), len(y), len(out)} not in ({4}, {5}) or x[:-2] != y[:-2] or x[0] != 1:
         return False
-    return (len(x) == 4 or x[3] == 1) and min(op.inner, out[-1]) < block
+    elements = op.inner if op.transposed else out[-1]  # of a head
+    narrow = elements < block or (x[1] % block == 0 and min(op.inner, out[-1]) < block)
+    return (len(x) == 4 or x[3] == 1) and narrow
 
 
 def refusal(op: g.BatchMatMul, cfg: Config) -> str:
@@ -86,7 +88,7 @@ class Plan:
     def __init__(self, op: g.BatchMatMul, cfg: Config):
         (_, channels, rows, *_, inner), width = op.x.shape, op.output.shape[-1]
         (down, across), most = op.inputs[1].shape[-2:], cfg.acc_depth // 4
-        facts = {"blocks": channels // cfg.block_in, "rows": rows, "own": len(op.x.shape) == 5, "across": across}
+        facts = {"blocks": -(-channels // cfg.block_in), "rows": rows, "own": len(op.x.shape) == 5, "across": across}
         apart = 1 if op.transposed else min(down, -(-_APART // width))
         room = min(most // (down * across), most // (apart * width), most // inner)
         facts |= {"inner": inner, "width": width, "chunk": min(down, most // across), "apart": apart}

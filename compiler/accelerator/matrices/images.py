@@ -109,6 +109,10 @@ class _Islands:
 
 
 def _relays(op: g.Operator, axes: tuple[int, ...]) -> bool:
+    """True of the transposition by `axes`, and of a reshape that does the same, as of a mask of one row."""
+    if isinstance(op, g.Reshape) and len(op.x.shape) == 4:
+        kept = [k for k in axes if op.x.shape[k] > 1]
+        return kept == sorted(kept) and op.output.shape == tuple(op.x.shape[k] for k in axes)
     return isinstance(op, g.Transpose) and op.relayout and op.axes == axes
 
 
@@ -138,6 +142,7 @@ class _Rewriter:
         self.names = {t.name for op in graph.ops for t in (*op.inputs, op.output)} | {op.name for op in graph.ops}
         self.images: dict[str, tuple[g.Tensor, bool]] = {}  # by the names of tensors: image, whether these are NCHW
         self.views: dict[tuple[str, bool, bool], g.Tensor] = {}
+        self.spread: dict[tuple[str, tuple[int, ...]], g.Tensor] = {}
         for op in graph.ops:
             if op.name in chosen:
                 self._rewrite(op, chosen[op.name])
@@ -157,6 +162,8 @@ class _Rewriter:
             new = g.QConv2d(op.name, (self._image(op.x),), y, weight, op.weight_scale, op.bias, **facts)
         else:
             inputs = tuple(self._operand(t, rank, nchw) for t in op.inputs)
+            if isinstance(op, (g.Binary, g.Pairwise)):
+                inputs = tuple(self._spread(t, y.shape) for t in inputs)
             along = {"axis": 1} if isinstance(op, g.Softmax) else {"axes": (1,)} if isinstance(op, g.Mean) else {}
             new = replace(op, inputs=inputs, output=y, **along)
         self.ops.append(new)
@@ -169,6 +176,18 @@ class _Rewriter:
             data = to_image(t.data.reshape(_aligned(t.shape, rank)), nchw)
             return replace(t, name=self._unused(f"{t.name}.image"), shape=data.shape, data=data)
         return self._image(t, nchw)
+
+    def _spread(self, image: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
+        """The image of a mask, which is the same for all heads or all rows, once for each of them."""
+        if image.data is not None or image.shape == shape or image.shape[1] != shape[1]:
+            return image
+        key = image.name, shape
+        if key not in self.spread:
+            y = replace(image, name=self._unused(f"{image.name}.mask"), shape=shape)
+            indices = (() if have == count else (0,) * count for have, count in zip(image.shape, shape))
+            self.ops.append(g.Take(y.name, (image,), y, tuple(indices)))
+            self.spread[key] = y
+        return self.spread[key]
 
     def _second(self, op: g.BatchMatMul) -> tuple[g.Tensor, bool]:
         """(image of the second operand, whether it is transposed): in the order in which its rows are computed."""

@@ -26,6 +26,7 @@ _BINARY: dict[str, type[g.Binary]] = {"Add": g.Add, "Sub": g.Sub, "Mul": g.Mul}
 _FUNCTIONS = {"Sigmoid": "logistic", "Tanh": "tanh", "LeakyRelu": "leaky_relu"}  # names as those of other formats
 _SOFTMAX_SCALE, _SOFTMAX_ZERO = 1 / 256, -128  # of the fixed-point softmax
 _FINEST = 0.75  # of its steps: where an output has finer ones, its own rounding would cost more than one of them
+_MOST_INNER = (1 << 31) // 255**2  # elements of a row of a product, less their zero points: sums are int32
 
 
 def _operand(imp: Importer, node: Node, value: Value | None) -> g.Tensor | None:
@@ -52,6 +53,19 @@ def _binary(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
     if len(operands) < 2:
         return None
     return imp.checked(value.node, kind(value.node.name, operands, result.y, *result.clamp), result.wanted)
+
+
+def _product(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
+    """The product of two int8 matrices, or many of them, whose sums are within int32."""
+    views = [imp.as_view(arg) for arg in value.args] if value.node.op == "MatMul" else []
+    operands = tuple(view.tensor for view in views if view is not None)
+    if len(operands) < 2 or min(len(t.shape) for t in operands) < 2 or operands[0].shape[-1] > _MOST_INNER:
+        return None
+    node, y = value.node, result.y
+    if result.whole:
+        return imp.checked(node, g.BatchMatMul(node.name, operands, y), result.wanted)
+    product = imp.checked(node, g.BatchMatMul(f"{node.name}.product", operands, y))
+    return imp.append(g.Requantize(node.name, (product,), y, *result.clamp), result.wanted)
 
 
 def _concat(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
@@ -152,4 +166,4 @@ def _mean(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
 
 
 Form = Callable[["Importer", Expr, "Result"], "g.Tensor | None"]
-FORMS: tuple[Form, ...] = (linear, _binary, _concat, _softmax, _average_pool, _mean, _table, scaled_channels)
+FORMS: tuple[Form, ...] = (linear, _binary, _product, _concat, _softmax, _average_pool, _mean, _table, scaled_channels)

@@ -90,6 +90,7 @@ class Importer(Reading):
         self.model = model
         self.views: dict[int, tuple[Value, View | None]] = {}  # found by `as_view`, by id
         self.floats: dict[int, tuple[Value, g.Tensor]] = {}  # realised, by id
+        self.real: dict[str, Real] = {}  # outputs in float32 whose integers other nodes read
 
     def graph(self, name: str) -> g.Graph | None:
         """The whole model; None if there are problems."""
@@ -139,7 +140,11 @@ class Importer(Reading):
             for tensor, value in zip(node.outputs, found):
                 self.values[tensor] = value
                 if tensor in self.outputs and not isinstance(value, Broken) and self._is_float(tensor):
-                    self.values[tensor] = Real(value.shape, realised(self, value, tensor))
+                    real = Real(value.shape, realised(self, value, tensor))
+                    if isinstance(value, View):  # as of a cache: what else reads it takes the integers
+                        self.real[tensor] = real
+                    else:
+                        self.values[tensor] = real
         if len(self.problems) > known:
             self.values |= {t: Broken(()) for t in node.outputs}
 
@@ -301,7 +306,7 @@ class Importer(Reading):
         return self.append(g.Requantize(result.top.name, (x,), y, *result.clamp), result.wanted)
 
     def _output(self, name: str) -> g.Tensor | None:
-        value = self.value(name)
+        value = self.real.get(name) or self.value(name)
         if isinstance(value, (Fixed, Weights)) and self._is_float(name):
             value = Real(value.shape, realised(self, value, name))
         t = value.tensor if isinstance(value, (Real, View)) else None

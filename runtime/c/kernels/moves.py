@@ -158,14 +158,22 @@ def take(w: Writer, inputs: Sequence[Value], output: Value, attrs: dict) -> None
 
 
 def lanes(w: Writer, inputs: Sequence[Value], output: Value, attrs: dict) -> None:
-    """One walk through parts of `block` channels."""
-    (x,), block = inputs, attrs["block"]
-    order = (1, 3, 0, 2) if len(x.shape) == 2 else (2, 0, 3, 1)
-    _, channels, height, columns = x.shape if len(x.shape) == 4 else output.shape
-    rows, image = (height, channels // block, columns, block), (channels // block, block, height, columns)
-    shape = rows if len(x.shape) == 2 else image
-    steps, moved = strides(shape, x.width), [shape[k] for k in order]
-    copy(w, x, output, moved, [steps[k] for k in order], strides(moved, x.width))
+    """A walk through parts of `block` channels, and one through the others, beside which rows have zeros."""
+    (x,), block, width = inputs, attrs["block"], inputs[0].width
+    to_rows = len(x.shape) == 4
+    _, channels, height, columns = x.shape if to_rows else output.shape
+    own = strides((channels, height, columns), width)
+    steps = strides((height, -(-channels // block), columns, block), width)
+    if to_rows and channels % block:
+        fill(w, output, np.zeros(1, x.dtype))
+    for first, count, size in _parts(channels, block):
+        shape = (height, count, columns, size)
+        image, rows = (own[1], own[0] * block, own[2], own[0]), steps
+        starts = first * image[1], first * rows[1]
+        if to_rows:
+            copy(w, x, output, shape, image, rows, start=starts)
+        else:
+            copy(w, x, output, shape, rows, image, start=starts[::-1])
 
 
 def fold_windows(w: Writer, inputs: Sequence[Value], output: Value, attrs: dict) -> None:

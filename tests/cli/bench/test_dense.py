@@ -27,7 +27,7 @@ def test_sums_fill_int8():
 
 def test_the_table(tilewright):
     pytest.importorskip("tvm")
-    done = tilewright("bench", "mobilebert-128", "--on", "timing", "--layer", "128x128", "--json")
+    done = tilewright("bench", "mobilebert-128", "--on", "timing", "--layer", "128x128", "--json", "--profile", "-")
     assert done.status == 0, done.err
     found = json.loads(done.out)
     (row,) = found["layers"]

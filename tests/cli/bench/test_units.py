@@ -28,11 +28,12 @@ def test_points():
 def test_cycles_of_some_points(tilewright):
     pytest.importorskip("tvm")
     given = ["--layer", "0", "--layer", "50", "--layer", "min-cost", "--config", "pynq_z1_two", "--json"]
-    done = tilewright("bench", "resnet8-units", "--on", "timing", *given)
+    done = tilewright("bench", "resnet8-units", "--on", "timing", *given, "--profile", "-")
     assert done.status == 0, done.err
     found = json.loads(done.out)
     cycles = {row["name"]: row["cycles"] for row in found["points"]}
     assert found["workload"] == "resnet8-units" and list(cycles) == ["0", "50", "min-cost"]
+    assert found["metrics"]["cycles"] == sum(cycles.values())
     assert cycles["min-cost"] < 0.9 * cycles["0"] and cycles["50"] < 0.9 * cycles["0"]
 
 

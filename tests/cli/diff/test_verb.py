@@ -17,12 +17,13 @@ def test_a_line_per_network(tilewright, net, inputs):
 
 
 def test_json(tilewright, net):
-    done = tilewright("diff", net, "--claim", "CONV_2D", "--samples", 1, "--on", "timing", "--json")
+    done = tilewright("diff", net, "--claim", "CONV_2D", "--samples", 1, "--on", "timing", "--json", "--profile", "-")
     assert done.status == 0, done.err
     found = json.loads(done.out)
     (network,) = found["networks"]
     assert (found["device"], found["config"], found["clock_mhz"]) == ("timing", "pynq_z1", 100.0)
     assert network["equal"] and network["partitions"] == 2 and network["cycles"] > 1000
+    assert found["metrics"]["cycles"] == network["cycles"]
     assert [layer["operator"] for layer in network["layers"]][:2] == ["conv_2d_0", "logistic_1"]
 
 

@@ -1,14 +1,15 @@
-"""cli/profile/files.py: --profile of `run`, its files, its table, its mistakes."""
+"""cli/profile/files.py: --profile, its files, its table, its mistakes, here of `run`; and that every run has it."""
 
 import csv
 import json
 from types import SimpleNamespace
 from typing import cast
 
+import click
 import numpy as np
 import pytest
 
-from tilewright.cli.profile.files import print_metrics, write_profiles
+from tilewright.cli.profile.files import Profile
 from tilewright.hw.config import PRESETS
 from tilewright.hw.metrics import metrics
 from tilewright.runtime.executable import Executable
@@ -52,10 +53,13 @@ def test_a_table_on_any_device(tilewright, given):
 def test_a_program_without_launches_has_none(tmp_path, capsys):
     executable = cast(Executable, SimpleNamespace(cfg=PRESETS["tiny"], name="host", steps=[]))
     paths = [str(tmp_path / "p.json"), str(tmp_path / "p.csv"), "-"]
-    assert write_profiles(paths, executable, [], {"device": "model"}, []) == {"profile": paths[:2], "metrics": {}}
+    profile = Profile(paths, "model", {})
+    profile.add_run(executable, [])
+    found = profile.write("host", {"device": "model"})
+    assert found == {"profile": paths[:2], "metrics": {}}
     assert json.loads((tmp_path / "p.json").read_text())["metrics"] == {}
     assert (tmp_path / "p.csv").read_text() == "launch,metric,kind,unit,bin,value\n"
-    print_metrics(executable.cfg, {})
+    profile.say(found)
     assert "metric" in capsys.readouterr().out
 
 
@@ -84,3 +88,11 @@ def test_mistakes_are_one_line_and_leave_no_file(tilewright, given, tmp_path, na
     assert done.status != 0 and not done.out
     assert message in done.err and done.err.count("\n") == 1 and len(done.err) <= 400
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_every_verb_that_runs_programs_has_the_option():
+    from tilewright.cli.app import VERBS, command
+
+    verbs = {verb: command.get_command(click.Context(command), verb) for verb in VERBS}
+    having = {verb for verb, found in verbs.items() if found and "profiles" in {p.name for p in found.params}}
+    assert having == {"run", "generate", "replay", "bench", "diff"}

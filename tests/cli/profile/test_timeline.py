@@ -1,13 +1,11 @@
 """cli/profile/timeline.py: launches one behind the other."""
 
 import json
-from dataclasses import replace
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 from tilewright.cli.profile.timeline import write_timeline
+from tilewright.cli.profile.values import launches_of
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
 from tilewright.runtime.device import Stats, open_device
@@ -25,14 +23,13 @@ def run():
     executable = Executable.from_launch(recorder.program.finish())
     with Loaded(executable, open_device("timing", TINY)) as loaded:
         loaded.run(recorder.inputs)
-        return executable, loaded.reports
+        return launches_of(executable, loaded.reports)
 
 
 def test_the_second_launch_begins_where_the_first_ends(run, tmp_path):
-    executable, (done,) = run
-    twice = cast(Executable, SimpleNamespace(steps=2 * executable.steps, name="twice"))
-    write_timeline(str(tmp_path / "one.json"), executable, [done], "timing")
-    write_timeline(str(tmp_path / "two.json"), twice, [done, done], "timing")
+    (done,) = run
+    write_timeline(str(tmp_path / "one.json"), run, "one", "timing")
+    write_timeline(str(tmp_path / "two.json"), 2 * run, "two", "timing")
     one, two = (json.loads((tmp_path / f"{name}.json").read_text())["traceEvents"] for name in ("one", "two"))
     for phase in "XC":
         first, both = (sorted((e["ts"], e["name"]) for e in events if e["ph"] == phase) for events in (one, two))
@@ -40,8 +37,7 @@ def test_the_second_launch_begins_where_the_first_ends(run, tmp_path):
 
 
 def test_a_launch_without_cycles_of_instructions_is_refused(run, tmp_path):
-    executable, (done,) = run
-    bare = replace(done, stats=Stats())
+    bare = run[0]._replace(stats=Stats())
     with pytest.raises(UnsupportedError, match="device 'board' has no cycles of instructions; use timing or rtl"):
-        write_timeline(str(tmp_path / "t.json"), executable, [bare], "board")
+        write_timeline(str(tmp_path / "t.json"), [bare], "bare", "board")
     assert not list(tmp_path.iterdir())

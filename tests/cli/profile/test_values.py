@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.cli.profile.values import declared, profile, rows, table_rows
+from tilewright.cli.profile.values import configs_of, declared, launches_of, profile, rows, table_rows
 from tilewright.hw.config import PRESETS
 from tilewright.hw.metrics import metrics
 from tilewright.runtime.device import open_device
@@ -26,7 +26,7 @@ def run():
 
 def test_a_run_of_one_launch_has_its_metrics(run):
     executable, reports = run
-    found = profile(*run)
+    found = profile(launches_of(*run))
     (launch,) = found["launches"]
     assert launch == {"launch": executable.steps[0].name, "metrics": found["metrics"]}
     assert found["metrics"]["cycles"] == reports[0].stats.cycles
@@ -34,8 +34,8 @@ def test_a_run_of_one_launch_has_its_metrics(run):
 
 
 def test_rows_hold_every_value(run):
-    values = profile(*run)["metrics"]
-    found = list(rows(TINY, values))
+    values = profile(launches_of(*run))["metrics"]
+    found = list(rows([TINY], values))
     back: dict = {}
     for name, kind, unit, one, value in found:
         assert (kind, unit) == (metrics(TINY)[name].kind.value, metrics(TINY)[name].unit)
@@ -44,13 +44,13 @@ def test_rows_hold_every_value(run):
         else:
             back[name] = value
     assert back == {name: value for name, value in values.items() if value != {}}
-    shown = {row[0]: row[1] for row in table_rows(TINY, values)}
+    shown = {row[0]: row[1] for row in table_rows([TINY], values)}
     assert list(shown) == list(values) and shown["cycles"] == f"{values['cycles']:,}"
     assert shown["by_instruction"] == ", ".join(f"{k}: {n:,}" for k, n in values["by_instruction"].items())
 
 
 def test_meanings_are_those_declared():
-    assert declared(TINY, ["cycles"]) == {
+    assert declared([TINY], ["cycles"]) == {
         "cycles": {
             "kind": "counter",
             "unit": "cycles",
@@ -58,3 +58,27 @@ def test_meanings_are_those_declared():
             "by": ("timing", "rtl", "rtl_fast", "board"),
         }
     }
+
+
+def test_launches_of_several_configurations_have_the_metrics_of_all(run):
+    two = PRESETS["tiny_two"]
+    recorder = Recorder(two, 6)
+    record_random(recorder, 10)
+    executable = Executable.from_launch(recorder.program.finish())
+    with Loaded(executable, open_device("timing", two)) as loaded:
+        loaded.run(recorder.inputs)
+        runs = [*launches_of(*run), *launches_of(executable, loaded.reports)]
+    assert configs_of([*runs, *runs]) == [TINY, two]
+    found = profile(runs)
+    one, other = (each["metrics"] for each in found["launches"])
+    assert found["metrics"]["cycles"] == one["cycles"] + other["cycles"]
+    assert found["metrics"]["ternary_busy"] == other["ternary_busy"] and "ternary_busy" not in one
+    assert set(found["metrics"]) == set(metrics(TINY, two)) & {*one, *other}
+    assert found["metrics"]["acc_high"] == max(one["acc_high"], other["acc_high"])
+    bins = list(found["metrics"]["read_bursts"])
+    assert bins == sorted(bins, key=int)
+    assert [row[0] for row in table_rows(configs_of(runs), found["metrics"])] == list(found["metrics"])
+
+
+def test_no_launch_has_no_metrics():
+    assert profile([]) == {"metrics": {}, "launches": []} and not list(rows([], {}))

@@ -96,7 +96,23 @@ def test_other_kinds_of_archives_are_refused(at, value, path, saved):
         TilewrightDelegate.load(path, saved[1])
 
 
+def test_what_unpacks_to_more_than_memory_allows_is_refused(path, saved, monkeypatch):
+    monkeypatch.setattr(stored, "default_limit", lambda: 1000)
+    with pytest.raises(FileError, match=r"unpacks to [\d,]+ bytes; at most 1,000 are allowed"):
+        TilewrightDelegate.load(path, saved[1])
+
+
+def test_what_a_damaged_archive_says_stays_short(path, saved):
+    """A name as long as the file goes into the error of zipfile."""
+    data = bytearray(saved[1].read_bytes())
+    data[26:28] = (10_000).to_bytes(2, "little")  # the length of the first member's name, in front of it
+    saved[1].write_bytes(data)
+    with pytest.raises(FileError, match="no file of a delegate's programs, or damaged") as caught:
+        TilewrightDelegate.load(path, saved[1])
+    assert len(str(caught.value)) < 1000 and str(caught.value).isprintable()
+
+
 def test_huge_facts_are_not_read(path, saved, monkeypatch):
     monkeypatch.setattr(stored, "_MOST", 100)
-    with pytest.raises(FileError, match=r"its delegate.json has more than 100 bytes"):
+    with pytest.raises(FileError, match=r"'delegate.json' has more than 100 bytes"):
         TilewrightDelegate.load(path, saved[1])

@@ -22,7 +22,10 @@ def t(name, *shape, **quantisation):
         ("Heads 'h': the number of images", lambda: Heads("h", (t("x", 2, 6, 1, 3),), t("y", 3, 4, 1, 3), True)),
         ("Lanes 'l': the dimensions", lambda: Lanes("l", (t("x", 1, 12),), t("y", 1, 12), 4)),
         ("Lanes 'l': the rows", lambda: Lanes("l", (t("x", 2, 12),), t("y", 1, 4, 3, 2), 4)),
-        ("Lanes 'l': what is left of blocks", lambda: Lanes("l", (t("x", 1, 12),), t("y", 1, 4, 1, 3), 3)),
+        (
+            "Lanes 'l': the rows is (1, 12), expected (1, 18)",
+            lambda: Lanes("l", (t("x", 1, 12),), t("y", 1, 4, 1, 3), 3),
+        ),
         ("Lanes 'l': whether there is one row", lambda: Lanes("l", (t("x", 2, 24),), t("y", 1, 8, 2, 3), 4)),
         ("Concat 'c': the output's size", lambda: Concat("c", (t("x", 2, 3), t("z", 1, 3)), t("y", 4, 3), 0)),
         ("Concat 'c': the number of different", lambda: Concat("c", (t("x", 2, 3), t("z", 1, 2)), t("y", 3, 3), 0)),

@@ -51,6 +51,14 @@ def test_transfers_decide():
     assert modules(alone) == ["host"] * 3  # saves 2, costs 3
 
 
+def test_a_module_keeps_its_kinds():
+    slow = Unit("a", 50.0, Add=80, Mul=80)
+    slow.kept = (g.Mul,)
+    first, second = Assignment(chain(g.Add, g.Mul), Target("t", (slow, HOST))).choices
+    assert (first.module.name, second.module.name) == ("host", "a")
+    assert second.refusals == {"host": "a keeps such operators"} and second.runner_up is None
+
+
 def test_outputs_may_cost_another_time():
     class Near(Unit):
         def output_seconds(self, t):

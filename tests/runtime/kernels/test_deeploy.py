@@ -23,10 +23,10 @@ def truncated(a, b):
     return abs(a) // b * (1 if a >= 0 else -1)
 
 
-@pytest.mark.parametrize(("heads", "tokens"), [(4, 1), (4, 3), (8, 1)])
+@pytest.mark.parametrize(("heads", "tokens"), [(4, 1), (4, 3), (8, 1), (3, 1), (3, 4), (6, 1)])
 def test_lanes_are_the_packed_bytes(heads, tokens):
     image = int8(np.random.default_rng(SEED), 1, heads, tokens, 5)
-    rows = deeploy.lanes(image, block=4, shape=(tokens, heads * 5))
+    rows = deeploy.lanes(image, block=4, shape=(tokens, -(-heads // 4) * 4 * 5))
     assert rows.tobytes() == layout.pack_blocks(image, 1, 4).tobytes()
     assert np.array_equal(deeploy.lanes(rows, block=4, shape=image.shape), image)
 
@@ -97,8 +97,8 @@ def test_unsigned_rows_are_stored_less_128():
     ("name", "inputs", "attrs", "message"),
     [
         ("integer_matmul", [((2, 3), "int8"), ((4, 5), "int8")], {}, "3 is not 4"),
-        ("lanes", [((1, 12), "int8")], {"block": 4, "shape": [1, 4, 1, 2]}, "its input is"),
-        ("lanes", [((1, 12), "int8")], {"block": 3, "shape": [1, 4, 1, 3]}, "whole blocks of 3"),
+        ("lanes", [((1, 12), "int8")], {"block": 4, "shape": [1, 4, 1, 2]}, "blocks of 4: its input is"),
+        ("lanes", [((1, 12), "int8")], {"block": 3, "shape": [1, 4, 1, 3]}, "blocks of 3: its input is"),
         ("requant_shift", [((2, 3), "int32")] * 3, {"shift": 3, "low": 0, "high": 255}, "not within int8"),
         ("integer_norm", [((2, 3), "int8"), ((2,), "int32")], {"shift": 3}, "its input is"),
         ("integer_norm", [((2, 3), "int8")], {"shift": 3}, "1 inputs: must be 2 or 3"),

@@ -55,7 +55,9 @@ def test_a_file_carries_it_and_a_foreign_one_is_refused_by_name(program, tmp_pat
     check(step.launch, step.certificate)
     program.launches[0].certificate = replace(step.certificate, subject="0" * 64)
     program.save(path)
-    with pytest.raises(CertificateError, match=r"launch 'program': its certificate is for 0{16}, it is [0-9a-f]{16}"):
+    with pytest.raises(
+        CertificateError, match=r"\.tw: launch 'program': its certificate is for 0{16}, it is [0-9a-f]{16}"
+    ):
         Executable.load(path)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import CertificateError, TilewrightError
-from tilewright.hw.isa import Mem
+from tilewright.hw.errors import AccessError, CertificateError, TilewrightError
+from tilewright.hw.isa import Mem, Op, known_isa
 from tilewright.runtime.program import Program
 from tilewright.runtime.proof.certificate import subject_of
 from tilewright.runtime.proof.checker import check
@@ -17,6 +17,7 @@ from tilewright.runtime.verify import verify
 from tilewright.sim.mutation.kinds import mutants
 from tilewright.sim.mutation.study import CONFIGS
 from tilewright.sim.random_programs import Recorder, record_random
+from tilewright.sim.words import put
 
 
 def certified(launch):
@@ -94,6 +95,28 @@ def test_the_size_of_a_buffer_costs_nothing():
     late = replace(launch, buffers=[replace(b, kind="output") if b.name == "t" else b for b in launch.buffers])
     with pytest.raises(CertificateError, match="output 't' is not written whole"):
         check(late, replace(good, subject=subject_of(late)))
+
+
+@pytest.mark.parametrize("ends", [(25, 0), (2, 1), (0, 8193), (8193, 8193)])
+@pytest.mark.parametrize("idle", ["iter_out", "iter_in"])
+def test_loops_without_trips_name_micro_ops_that_exist(launch, ends, idle):
+    """Else they end in an error, as model and circuit have it, though they execute none."""
+    isa = known_isa(launch.cfg)
+    k = next(k for k, f in enumerate(isa.decode(launch.insn)) if f["op"] == Op.GEMM and not f["reset"])
+
+    def changed(bgn, end):
+        insn = launch.insn.copy()
+        for name, value in (("uop_bgn", bgn), ("uop_end", end), (idle, 0)):
+            put(insn[k], isa.formats["GEMM"].fields[name], value)
+        return replace(launch, insn=insn)
+
+    right, wrong = changed(8192, 8192), changed(*ends)
+    good = certified(right)
+    check(right, good)
+    with pytest.raises(AccessError, match=f"instruction {k} .* executes micro-ops"):
+        verify(wrong, memory=True)
+    with pytest.raises(CertificateError, match=f"instruction {k} executes micro-ops that do not exist"):
+        check(wrong, replace(good, subject=subject_of(wrong)))
 
 
 def forged(launch, base, rng):

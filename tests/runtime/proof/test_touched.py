@@ -1,18 +1,23 @@
 """runtime/proof/touched.py, against sets of cells one by one."""
 
 import numpy as np
+import pytest
 
 from tilewright.runtime.proof import touched
 from tilewright.runtime.proof.touched import Sets, Touches, Use, repeated_ranges
 
 
-def test_classes_are_the_cells_that_the_same_sets_contain(rng):
+@pytest.mark.parametrize("count", [0, 1, 4, 12, 63, 64, 65, 200])
+def test_classes_are_the_cells_that_the_same_sets_contain(rng, count):
     sets = Sets(40)
-    for _ in range(12):
-        first = int(rng.integers(30))
-        cells = slice(first, first + int(rng.integers(1, 10)))
+    for _ in range(count):
+        first = int(rng.integers(31))
+        cells = slice(first, first + int(rng.integers(1, 11)))
         sets.number(cells if rng.integers(2) else np.unique(rng.integers(0, 40, 6)))
     classes, of_cell = sets.classes()
+    assert len(of_cell) == 40 and all((np.diff(mine) > 0).all() for mine in classes)
+    assert not of_cell[[k for k in range(40) if not any(k in np.arange(40)[cells] for cells in sets.cells)]].any()
+    assert 0 not in np.concatenate([np.ones(1, int), *classes])
     contents = [set(np.arange(40)[cells].tolist()) for cells in sets.cells]
     for cells, mine in zip(contents, classes):
         assert set(np.flatnonzero(np.isin(of_cell, mine)).tolist()) == cells

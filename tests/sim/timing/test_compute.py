@@ -1,13 +1,18 @@
 """sim/timing/compute.py: GEMM after GEMM, and loads that pass it."""
 
+import shutil
+
 import numpy as np
+import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.isa import Mem
+from tilewright.hw.isa import Mem, Op
 from tilewright.hw.rtl import latencies as lat
 from tilewright.runtime.program import Program
 from tilewright.sim.random_programs import NARROW
+from tilewright.sim.rtl import RtlDevice
 from tilewright.sim.timing import predict
+from tilewright.sim.timing.device import TimingDevice
 
 PYNQ = PRESETS["pynq_z1"]
 
@@ -48,3 +53,16 @@ def test_a_load_of_no_rows_has_the_place_that_its_low_bits_name():
         return predict(program).cycles
 
     assert cycles(0) == cycles(NARROW.acc_depth) > cycles(NARROW.acc_depth - 1)
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
+@pytest.mark.parametrize(("begin", "end"), [(0, 1), (3, 3), (3, 5), (4, 4), (0, 0)])
+def test_what_issues_nothing_waits_for_the_micro_ops_that_it_names(machine, begin, end):
+    """As in the circuit: micro-ops 0 to 3 are being loaded, and of no range at all the place between two of them."""
+    m = machine(PRESETS["tiny"])
+    loads = {"op": Op.LOAD, "mem": Mem.UOP, "dram_base": 100, "x_size": 4}
+    empty = {"op": Op.ALU, "uop_bgn": begin, "uop_end": end, "iter_out": 0, "iter_in": 1}
+    program = m.put([loads, empty, {"op": Op.FINISH}], 4096)
+    devices = (kind(PRESETS["tiny"]) for kind in (RtlDevice, TimingDevice))
+    expected, got = (device.run_image(m.dram.copy(), *program).cycles for device in devices)
+    assert got == expected

@@ -75,4 +75,4 @@ def test_multiplications_follow_each_other_unless_they_need_a_product():
 
 
 def test_empty_loops_take_a_place():
-    assert kernels(PYNQ, (0, 0)).job(Op.GEMM, GEMM | {"iter_in": 0}) == PLACE
+    assert kernels(PYNQ, (0, 0)).job(Op.GEMM, GEMM | {"iter_in": 0}) == PLACE._replace(uops=(0, 1))

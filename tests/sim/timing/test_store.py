@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.isa import Op, Queue
+from tilewright.hw.isa import Mem, Op, Queue
 from tilewright.runtime.program import Program
 from tilewright.sim.random_programs import random_case
 from tilewright.sim.rtl import RtlDevice
@@ -83,7 +83,27 @@ def test_what_is_remembered_of_a_store_is_what_its_rows_do(seed, name, monkeypat
         assert (remembered.waits[reason] == waits).all(), f"seed {seed}: {reason}"
 
 
-@pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
+BUILT = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
+
+
+def parameters(rng):
+    return {"op": Op.LOAD, "mem": Mem.PAR, "dram_base": int(rng.integers(50)), "x_size": int(rng.integers(9))}
+
+
+@BUILT
+def test_loads_of_parameters_are_requested_when_the_circuit_requests_them(machine):
+    """One after another without a pause where no STORE is unanswered; a STORE behind them ends in the same cycle."""
+    circuit, timing = RtlDevice(PRESETS["tiny"]), TimingDevice(PRESETS["tiny"])
+    rng, m = np.random.default_rng(5), machine(PRESETS["tiny"])
+    store = {"op": Op.STORE, "mem": Mem.OUT, "dram_base": 9000, "y_size": 1, "x_size": 3, "x_stride": 3}
+    for count in range(1, 9):
+        for insns in ([parameters(rng) for _ in range(count)], [store, *[parameters(rng)] * count]):
+            program = m.put([*insns, store, {"op": Op.FINISH}], 4096)
+            expected, got = (device.run_image(m.dram.copy(), *program).cycles for device in (circuit, timing))
+            assert got == expected, insns
+
+
+@BUILT
 def test_its_counters_are_the_circuits():
     """Busy up to the last beat, not to the answer; the next one waits for its token beside a LOAD of PAR, too."""
     circuit, timing = RtlDevice(PRESETS["tiny"]), TimingDevice(PRESETS["tiny"])

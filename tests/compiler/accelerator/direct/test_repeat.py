@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.direct.repeat import refusal, repetition
+from tilewright.compiler.accelerator.direct.repeat import cycles, refusal, repetition
 from tilewright.compiler.graph import Take, Tensor
 from tilewright.hw.config import PRESETS
+from tilewright.sim.timing import predict
 
 CFG = PRESETS["pynq_z1"]
 
@@ -23,6 +24,28 @@ def test_pixels_are_repeated(exact, shape, factors):
     exact(enlarged(shape, *factors))
 
 
+def copied(shape, count, across=1):
+    x = Tensor("x", shape, scale=0.1, zero_point=3)
+    y = Tensor("y", (count, *shape[1:3], shape[3] * across), scale=0.1, zero_point=3)
+    columns = tuple(np.repeat(np.arange(shape[3]), across).tolist()) if across > 1 else ()
+    return Take("op", (x,), y, ((0,) * count, (), (), columns))
+
+
+@pytest.mark.parametrize(
+    ("shape", "count", "across"), [((1, 40, 1, 1), 3, 40), ((1, 16, 1, 20), 4, 1), ((1, 5, 64, 30), 2, 2)]
+)
+def test_an_image_becomes_several(exact, shape, count, across):
+    exact(copied(shape, count, across))
+
+
+@pytest.mark.parametrize(("shape", "across"), [((1, 128, 1, 1), 128), ((1, 128, 1, 128), 1)])
+def test_the_estimate_of_copies_is_near_the_timing_model(exact, shape, across):
+    op = copied(shape, 4, across)
+    found = repetition(op, CFG)
+    assert found is not None and found.copies == 4
+    assert cycles(found, op, CFG) == pytest.approx(predict(exact(op)).cycles, rel=0.3)
+
+
 def test_tiles_are_the_rows_that_fit():
     found = repetition(enlarged((1, 16, 64, 64), 2, 2), CFG)
     assert found is not None and (found.down, found.across) == (2, 2)
@@ -36,3 +59,5 @@ def test_what_is_no_repetition():
         assert "it moves elements" in refusal(Take("op", (x,), y, ((), (), *indices)), CFG)
     assert "it moves elements" in refusal(enlarged((1, 16, 2, 4000), 2, 2), CFG)
     assert not refusal(enlarged((1, 16, 2, 4), 2, 2), CFG)
+    several = Take("op", (Tensor("x", (2, 16, 1, 1)),), Tensor("y", (4, 16, 1, 1)), ((0, 0, 1, 1), (), (), ()))
+    assert "it moves elements" in refusal(several, CFG)

@@ -15,7 +15,7 @@ def scores(rows, positions, elements=4, zero_point=0):
     return ShiftMatMul("scores", inputs, Tensor("y", (1, 16, rows, positions)), ratio=0.01171875, transposed=True)
 
 
-@pytest.mark.parametrize(("rows", "positions"), [(1, 17), (1, 65), (16, 64)])
+@pytest.mark.parametrize(("rows", "positions"), [(1, 17), (1, 65), (15, 63)])
 def test_the_estimate_is_near_the_timing_model(launch, rows, positions):
     op = scores(rows, positions)
     assert cycles(op, PLUS) == pytest.approx(predict(launch(op)).cycles, rel=0.35)

@@ -89,7 +89,8 @@ def test_which_products_are_in_lanes():
     assert in_lanes(means(32, 17), 16)
     assert in_lanes(rows(16, 9), 16)
     assert in_lanes(own(16), 16)
-    assert not in_lanes(scores(12, 17), 16)  # heads are no whole blocks
+    assert in_lanes(scores(12, 17), 16)  # heads are no whole blocks
+    assert not in_lanes(scores(12, 10, 32), 16)  # the same, of whole blocks each
     assert not in_lanes(scores(16, 40, 32), 16)  # heads of whole blocks
     assert in_lanes(rows(17, 9), 16)
     op = scores(16, 17)

@@ -11,6 +11,7 @@ from tilewright.compiler import reference
 from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.graph import (
     Add,
+    BatchMatMul,
     Binary,
     Concat,
     Dequantize,
@@ -57,6 +58,17 @@ def kinds(graph: Graph):
 
 def image(m, *shape, scale=0.05, zero_point=3):
     return m.quantise(m.input(f"x{len(m.inputs)}", list(shape or (1, 4, 6, 5))), scale, zero_point)
+
+
+@pytest.mark.parametrize("activation", [None, "relu"])
+@pytest.mark.parametrize(
+    ("x", "y"), [((2, 3, 4, 5), (3, 5, 6)), ((4, 5), (5, 3)), ((1, 2, 1, 40), (1, 2, 40, 7))], ids=str
+)
+def test_products_of_two_tensors(qdq, onnxruntime_outputs, x, y, activation):
+    m = qdq()
+    product = m.node("MatMul", image(m, *x), image(m, *y, scale=0.031, zero_point=-9), name="product")
+    graph = compare(m, onnxruntime_outputs, product, 0.06, 0.25, activation)
+    assert kinds(graph) == [BatchMatMul, *([Requantize] if activation else [])]
 
 
 def ints(m, *values):

@@ -31,7 +31,7 @@ FLOAT = {
     "segmentation": {"FloatAveragePool", "FloatBinary", "FloatFunction", "FloatMatMul"},
     "sound": {"FloatSoftmax"},
     "speech": {"FloatBinary", "FloatFunction", "FloatMatMul"},
-    "transformer": {"FloatBinary", "FloatFunction", "FloatMatMul", "FloatReduce"},
+    "transformer": {"FloatBinary", "FloatFunction", "FloatReduce"},
 }
 
 

@@ -35,6 +35,8 @@ def test_every_dtype(same, dtype):
 def test_rows_whose_channels_are_lanes(same, block):
     same("lanes", some((5, 32 * 3)), block=block, shape=[1, 32, 5, 3])
     same("lanes", some((1, 32, 5, 3)), block=block, shape=[5, 32 * 3])
+    same("lanes", some((1, 27, 5, 3)), block=block, shape=[5, -(-27 // block) * block * 3])
+    same("lanes", some((5, -(-27 // block) * block * 3)), block=block, shape=[1, 27, 5, 3])
 
 
 def test_eight_dimensions(same):
