@@ -12,7 +12,6 @@ from ..latencies import MULTIPLIER_LATENCY, groups, multipliers
 from ..ports import Products
 
 OP_BITS = 3
-_OPERATIONS = (AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.SHR)  # without multipliers
 
 
 def multiplies(op: Value) -> Value:
@@ -21,13 +20,15 @@ def multiplies(op: Value) -> Value:
 
 
 def choice_layout() -> data.StructLayout:
-    """An operation of `Alu`, one bit for each; none where it multiplies."""
-    return data.StructLayout({op.name: 1 for op in _OPERATIONS})
+    """What `Alu` does, one bit each: a sum, a shift, or a choice between both operands, of the larger one with `MAX`.
+    None of them where it multiplies."""
+    return data.StructLayout(dict.fromkeys(("ADD", "SHR", "compare", "MAX"), 1))
 
 
 def chosen(op: Value) -> dict[str, Value]:
     """The bits of `choice_layout` for operation `op`."""
-    return {known.name: op == known for known in _OPERATIONS}
+    alone = {known.name: op == known for known in (AluOp.ADD, AluOp.SHR, AluOp.MAX)}
+    return {**alone, "compare": op.matches(AluOp.MIN, AluOp.MAX)}
 
 
 class Alu(wiring.Component):
@@ -37,7 +38,9 @@ class Alu(wiring.Component):
         choice: in, the operation
         a, b: in, entries
         other: in, the result where there is no operation; 0 where there is one
-        o: out, the entry of results
+        shifted: out, the entry of results of SHR, 0 for any other operation
+        o: out, the entry of results of the others, 0 for SHR; apart from `shifted`, as a shift takes many gates and
+            they a carry chain
 
     SHR shifts right with the sign, a negative amount to the left: from 31 on only the sign is left, from -32 on
     nothing.
@@ -47,43 +50,47 @@ class Alu(wiring.Component):
         self.cfg = cfg
         entry = cfg.acc_entry_bits
         operands = {name: In(entry) for name in ("a", "b", "other")}
-        super().__init__({"choice": In(choice_layout()), **operands, "o": Out(entry)})
+        super().__init__({"choice": In(choice_layout()), **operands, "o": Out(entry), "shifted": Out(entry)})
 
     def elaborate(self, platform) -> Module:
-        """All lanes alike: every result, of which one is let through. Those with a carry come last."""
+        """All lanes alike: every result, of which one is let through. One gate is behind those with a carry."""
         m, on = Module(), self.choice
         for k in range(self.cfg.lanes):
             lane = slice(32 * k, 32 * (k + 1))
-            a, b, total = self.a[lane], self.b[lane], Signal(33, name=f"total_{k}")
-            early = self.other[lane] | Mux(on.SHR, _shifted(a, b), 0)
-            less, more = (early | Mux(on.MIN, x, 0) | Mux(on.MAX, y, 0) for x, y in ((a, b), (b, a)))
+            a, b, total = self.a[lane], self.b[lane], Signal(34, name=f"total_{k}")
+            early = self.other[lane] | Mux(on.compare, a, 0)
             m.d.comb += [
-                total.eq(_added(a, b, on.ADD)),
-                self.o[lane].eq(Mux(total[-1], more, less) | Mux(on.ADD, total[:32], 0)),
+                total.eq(_added(a, b, on)),
+                self.o[lane].eq(Mux(total[-1], b, early) | Mux(on.ADD, total[:32], 0)),
+                self.shifted[lane].eq(_shifted(a, b, on.SHR)),
             ]
         return m
 
 
-def _added(a: Value, b: Value, add: Value) -> Value:
-    """`a + b` in the low 32 bits, and, without `add`, `a > b` in the carry of the same adder.
+def _added(a: Value, b: Value, on: data.View) -> Value:
+    """With `ADD` `a + b` in the low 32 bits; with `compare`, by the same adder, in the highest bit whether `b` is the
+    result: a > b for the smaller one, a <= b for the larger one. That bit is 0 with neither.
 
-    The carry is that of a' + ~b', where a' and b' are `a` and `b` with the top bit inverted: numbers without sign that
-    are as far apart. A comparison of its own would put two more gates before its shorter carry chain.
+    The carry of a' + ~b', where a' and b' are `a` and `b` with the top bit inverted, is a > b: they are numbers without
+    sign that are as far apart. `compare` lets it pass the next bit, and `MAX` inverts it in the one behind, so that no
+    gate is between the carry chain and the choice. A comparison of its own would put two more gates before its shorter
+    chain.
     """
-    invert = ~add
-    return Cat(a[:31], a[31] ^ invert) + Cat(b[:31] ^ invert.replicate(31), b[31])
+    invert = ~on.ADD
+    second = Cat(b[:31] ^ invert.replicate(31), b[31], on.compare, on.MAX)
+    return (Cat(a[:31], a[31] ^ invert) + second)[: len(second)]
 
 
-def _shifted(a: Value, b: Value) -> Value:
-    """SHR of one lane, by one rotation to the right: by n = b mod 32, which to the left by -b is the same. Bit k comes
-    from bit k + n for a shift to the right where that is below 32, for one to the left where it is not; the others are
-    filled, and all of them where b is beyond 31 or -32. Which ones is found beside the rotation.
+def _shifted(a: Value, b: Value, shift: Value) -> Value:
+    """SHR of one lane with `shift`, else 0; by one rotation to the right: by n = b mod 32, which to the left by -b is
+    the same. Bit k comes from bit k + n for a shift to the right where that is below 32, for one to the left where it
+    is not; the others are filled, and all of them where b is beyond 31 or -32. Which ones is found beside the rotation.
     """
     left, high = b[31], b[5:31]
-    within = Mux(left, high.all(), ~high.any())
+    within = shift & ~(high ^ left.replicate(len(high))).any()
     turned = (Cat(a, a) >> b[:5])[:32]
     from_a = ((C((1 << 32) - 1, 32) >> b[:5]) ^ left.replicate(32)) & within.replicate(32)
-    return (turned & from_a) | ((a[31] & ~left).replicate(32) & ~from_a)
+    return (turned & from_a) | ((shift & a[31] & ~left).replicate(32) & ~from_a)
 
 
 class Multiplier(wiring.Component):

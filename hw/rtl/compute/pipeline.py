@@ -200,8 +200,8 @@ class Execute(wiring.Component):
         """Read and choose the operands."""
         cfg = self.cfg
         entry = cfg.acc_entry_bits
-        # the result of the latest issue, and the one that stood there a cycle ago
-        result, older = (Signal(entry, name=name, reset_less=True) for name in ("result", "older"))
+        # the result of the latest issue, and the one that was it a cycle ago
+        result, older = Signal(entry), Signal(entry, reset_less=True)
         written, writing = Signal(), Signal.like(address.slot.dst)  # the result is being written
         read_src = Signal()
         m.d.comb += [
@@ -220,30 +220,35 @@ class Execute(wiring.Component):
         # the issue right before makes the operand just now
         a_next, b_next = _copies("a_next"), _copies("b_next")
         m.d.comb += [a_used.eq(_either(a_next, result, a)), b_used.eq(_either(b_next, result, b))]
-        with m.If(choose.live.en):
-            chosen = Mux(a_match[1], result, older)
-            chosen = Mux(a_match[1] | a_match[2], chosen, self.dst.data)
-            m.d.sync += [a.eq(Mux(choose.slot.clear, 0, chosen)), *(copy.eq(a_match[0]) for copy in a_next)]
-        imm = Cat(choose.slot.imm, choose.slot.imm[-1].replicate(16)).replicate(cfg.lanes)
         # apart from a word of memory everything is known early, so that one choice is behind the block RAM
-        from_memory, known = Signal(), Signal(entry)
-        m.d.sync += from_memory.eq(read_src & ~_any_match(latest, self._source(address.slot)))
+        a_memory, b_memory, a_known, b_known = Signal(), Signal(), Signal(entry), Signal(entry)
+        m.d.sync += [
+            a_memory.eq(self.dst.en.any() & ~_any_match(latest, address.slot.dst)),
+            b_memory.eq(read_src & ~_any_match(latest, self._source(address.slot))),
+        ]
+        m.d.comb += a_known.eq(Mux(choose.slot.clear, 0, Mux(a_match[1], result, older)))
+        with m.If(choose.live.en):
+            m.d.sync += [a.eq(Mux(a_memory, self.dst.data, a_known)), *(copy.eq(a_match[0]) for copy in a_next)]
+        imm = Cat(choose.slot.imm, choose.slot.imm[-1].replicate(16)).replicate(cfg.lanes)
         dots = Cat(Cat(sums[k], sums[k][-1].replicate(32 - len(sums[k]))) for k in range(cfg.lanes))
         early = Mux(choose.slot.dot, dots, imm)
-        m.d.comb += known.eq(Mux(choose.slot.tensor, Mux(b_match[1] | choose.slot.late, result, older), early))
+        m.d.comb += b_known.eq(Mux(choose.slot.tensor, Mux(b_match[1] | choose.slot.late, result, older), early))
         with m.If(choose.live.early | (choose.live.en & (~choose.slot.late | b_next[0]))):
-            m.d.sync += [b.eq(Mux(from_memory, self.src.data, known)), *(copy.eq(b_match[0]) for copy in b_next)]
+            m.d.sync += [b.eq(Mux(b_memory, self.src.data, b_known)), *(copy.eq(b_match[0]) for copy in b_next)]
         self._compute(m, choose, execute, (a_used, b_used), result, written, writing)
 
     def _compute(self, m: Module, choose, execute, operands, result: Signal, written: Signal, writing: Signal) -> None:
-        """Execute: the result register, and the end of the instruction. What it does is decoded in `choose`."""
+        """Execute: the result registers, and the end of the instruction. What it does is decoded in `choose`."""
         cfg = self.cfg
         a, b = operands
         count, width = groups(cfg), 32 * multipliers(cfg)
         m.submodules.alu = lanes = alu.Alu(cfg)
         multiplies, multiply, now = Signal(), Signal(), Signal()
         choice = Signal(alu.choice_layout())
+        # one of both is 0, so that no gate chooses behind a carry chain, and none adds to a shift
+        summed, shifted = (Signal.like(result, name=name, reset_less=True) for name in ("summed", "shifted"))
         m.d.comb += [
+            result.eq(summed | shifted),
             multiplies.eq(alu.multiplies(choose.slot.op)),
             lanes.choice.eq(choice),
             lanes.a.eq(a),
@@ -266,7 +271,7 @@ class Execute(wiring.Component):
             part, done = slice(k * width, (k + 1) * width), products[k - count].en
             m.d.comb += lanes.other[part].eq(late[k - count])
             with m.If(now | done):
-                m.d.sync += result[part].eq(lanes.o[part])
+                m.d.sync += [summed[part].eq(lanes.o[part]), shifted[part].eq(lanes.shifted[part])]
         m.d.sync += [
             written.eq(now | end.en),
             writing.eq(Mux(end.en, end.dst, execute.slot.dst)),

@@ -38,7 +38,8 @@ class StoreLoads(wiring.Component):
     def __init__(self, cfg: Config):
         self.cfg = cfg
         members = writer_members(cfg, (Mem.PAR,))
-        del members["done"], members["hold"]  # `done` goes to `o`; no parameter is in use once a LOAD may be taken
+        for name in ("done", "ends", "hold"):  # `done` goes to `o`; no parameter is in use once a LOAD may be taken
+            del members[name]
         super().__init__(
             {
                 "cmd": In(command_signature()),

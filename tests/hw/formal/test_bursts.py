@@ -175,9 +175,9 @@ def test_a_wrong_read_port_is_found(solver, new_spec, mutant, changes, text):
 @pytest.mark.parametrize(
     "before, after",
     [
-        ("splitter.i.valid) & (left >= 0)", "splitter.i.valid)"),
+        ("more & Mux(grant, fits(rest), fits(room))", "more"),
         ("(flying_next != OUTSTANDING)", "1"),
-        ("Mux(grant, splitter.length, 0) + taken", "Mux(grant, splitter.length, 0) + taken + 1"),
+        ("Mux(taken, room + width, room)", "Mux(taken, room + width, room) + 1"),
     ],
 )
 def test_a_port_that_asks_for_too_much_is_not_proved(solver, new_spec, mutant, before, after):
@@ -325,12 +325,16 @@ NEXT = "left.addr.eq(((left.addr >> _OFFSET_BITS) + 1) << _OFFSET_BITS)"
     "changes, text",
     [
         (
-            ["BURST_BEATS - left.addr[:_OFFSET_BITS]", "BURST_BEATS", NEXT, "left.addr.eq(left.addr + self.length)"],
+            [
+                *("_to_boundary(offset))", "BURST_BEATS)", "low - 1, ~offset", "low - 1, BURST_BEATS - 1"),
+                *("Cat(offset, Const(-1,", "Cat(Const(0, 4), Const(-1,"),
+                *(NEXT, "left.addr.eq(left.addr + self.length)"),
+            ],
             PAGE,
         ),
         ([NEXT, "left.addr.eq(left.addr + 1)"], ONCE),
-        (["Mux(self.final, left.beats[: _OFFSET_BITS + 1], to_boundary)", "to_boundary"], ONCE),
-        (["left.beats - self.length", "left.beats - 1"], ONCE),
+        (["Mux(self.final, low - 1, ~offset)", "~offset"], ONCE),
+        (["left.beats + Cat(offset, Const(-1, len(left.beats) - _OFFSET_BITS))", "left.beats - 1"], ONCE),
         (["~self.valid | (self.take & self.final)", "~self.valid | self.take"], ONCE),
     ],
 )
