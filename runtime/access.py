@@ -299,10 +299,10 @@ def out_of_range(cfg: Config, accesses: list[Access]) -> str | None:
     """A message for the first of `accesses` that lies outside its scratchpad; None where all lie inside."""
     rooms = _rooms(cfg)
     for a in accesses:
-        span = (a.entries.start, a.entries.stop - 1) if isinstance(a.entries, slice) else a.entries[[0, -1]].tolist()
-        entries = rooms[a.mem, a.table]
-        if not (0 <= span[0] < entries and 0 <= span[1] < entries):
-            wrong = [entry for entry in span if not 0 <= entry < entries]
+        some, entries = a.entries, rooms[a.mem, a.table]
+        low, high = (some.start, some.stop - 1) if isinstance(some, slice) else some[[0, -1]].tolist()
+        if not (0 <= low < entries and 0 <= high < entries):
+            wrong = [entry for entry in (low, high) if not 0 <= entry < entries]
             verb = "writes" if a.write else "reads"
             return f"{verb} {a.mem.name} entry {wrong[-1]}, but {cfg.name} has {entries}"
         if a.misplaced >= 0:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-
-import numpy as np
 
 from ...hw.config import Config
 from .. import graph as g
 from ..memory.plan import Lifetime, Plan, plan
 from ..target.steps import wanted_from
 from .padded import AbsorbedPad
-from .recording import packed_shape
+from .recording import packed_bytes
 from .slices import AbsorbedSlice
 
 _ALIGN = 64  # bytes: the alignment of a buffer
@@ -56,12 +53,6 @@ def packed_as(ops: Sequence[g.Operator]) -> dict[str, g.Tensor]:
         same = is_view(op) and not isinstance(op, (g.Lanes, AbsorbedPad, AbsorbedSlice)) and not _keeps_channels(op)
         found[op.output.name] = found.get(op.x.name, op.x) if same else op.output
     return found
-
-
-def packed_bytes(t: g.Tensor, cfg: Config) -> int:
-    """Bytes of a tensor in blocks of channels; the elements of a vector are channels."""
-    shape = t.shape if len(t.shape) > 1 else (1, *t.shape)
-    return math.prod(packed_shape(shape, cfg)) * np.dtype(t.dtype).itemsize
 
 
 def whole_blocks(op: g.Concat, cfg: Config) -> bool:

@@ -17,7 +17,7 @@ from ..target.host import HostModel
 from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
 from . import dense16, layers, layerwise, movement, pooling
-from .arena import is_view, packed_bytes
+from .arena import is_view
 from .attention import attention, cache, embedding, norm, rotate, scores
 from .direct import gate, lookup, max_pool, mean, resize, slopes, transposed_conv
 from .lanewise import caches, outputs
@@ -34,6 +34,7 @@ from .network_launch import LOWER, NetworkLaunch
 from .padded import AbsorbedPad, absorb_pads
 from .reals import images as reals
 from .reals import kernel as reals_kernel
+from .recording import packed_bytes
 from .recurrent import split_steps
 from .rows import affine, pairs, softmax
 from .rows import mean as channel_mean

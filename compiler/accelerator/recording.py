@@ -117,6 +117,12 @@ def packed_shape(shape: tuple[int, ...], cfg: Config) -> tuple[int, ...]:
     return (-(-n // cfg.batch), -(-c // cfg.block_in), *size, cfg.batch, cfg.block_in)
 
 
+def packed_bytes(t: g.Tensor, cfg: Config) -> int:
+    """Bytes of a tensor in blocks of channels; the elements of a vector are channels."""
+    shape = t.shape if len(t.shape) > 1 else (1, *t.shape)
+    return math.prod(packed_shape(shape, cfg)) * np.dtype(t.dtype).itemsize
+
+
 def entries(rec: Recording, t: g.Tensor) -> int:
     """Entries of the packed tensor."""
     return math.prod(packed_shape(t.shape, rec.cfg)[:-2])

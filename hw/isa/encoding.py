@@ -198,11 +198,10 @@ class Isa:
             return f"{operation.op.name} with imm {f['imm']}: {operation.imm}s are 0 to {most - 1}"
         if f.get("overwrite") and f["reset"]:
             return "reset and overwrite are both set"
-        return self._flag_to_nowhere(f)
+        return self._flag_to_nowhere(f, row.queue)
 
-    def _flag_to_nowhere(self, f: dict[str, int]) -> str | None:
+    def _flag_to_nowhere(self, f: dict[str, int], queue: Queue) -> str | None:
         """Names a token flag towards a queue that does not exist."""
-        queue = self.queue(f)
         for flag in self._absent[queue]:
             if f.get(flag):
                 return f"{flag} is set, but queue {queue.name} has no {flag[-4:]} queue"

@@ -55,8 +55,15 @@ def check_transfers(program: Instructions) -> list[list[Access]]:
 
 def micro_ops_of(program: Instructions) -> list[tuple[Mem | None, Mem | None]]:
     """For each form, the scratchpads whose micro-ops it executes, and loads."""
-    rows = [row_of(f["op"], f.get("mem")) for f in program.forms]
-    return [(row.executes, row.loads if row.loads in MICRO_OPS else None) for row in rows]
+    known: dict[tuple[int, int | None], tuple[Mem | None, Mem | None]] = {}
+    found = []
+    for f in program.forms:
+        kind = f["op"], f.get("mem")
+        if kind not in known:
+            row = row_of(*kind)
+            known[kind] = row.executes, row.loads if row.loads in MICRO_OPS else None
+        found.append(known[kind])
+    return found
 
 
 def buffers_of_micro_ops(program: Instructions, static: list[list[Access]]) -> Kinds:

@@ -41,16 +41,18 @@ class Order:
         self.program = program
         self.topological: list[int] = []
         self.pairs: list[TokenPair] = []
-        self._clock: list[tuple[int, ...]] = [()] * program.n
+        self._clock: list[tuple[int, ...]] = [()] * program.n  # without the instruction itself
         self._tokens: list[deque[int]] = [deque() for _ in program.channels]
         self._pushes: list[list[int]] = [[] for _ in program.channels]
         self._pops: list[list[int]] = [[] for _ in program.channels]
         self._heads = [0] * len(program.queues)
+        self._positions: list[int] = program.position.tolist()
         fetched = self._run()
         self.in_flight = self._most_in_flight()
         if len(self.topological) < program.n:
             self._deadlock(fetched)
-        self.clocks = np.array(self._clock, np.int64)
+        self.clocks = np.array(self._clock, np.int64).reshape(program.n, -1)
+        self.clocks[np.arange(program.n), program.of_queue] = program.position
         self._after_finish()
         self._left_over()
 
@@ -86,7 +88,6 @@ class Order:
                     break
                 known = self._take(k, takes, known)
             head += 1
-            known = (*known[:queue], head, *known[queue + 1 :])
             clock[k] = known
             topological.append(k)
             for c in pushes[k]:
@@ -97,15 +98,17 @@ class Order:
 
     def _take(self, k: int, takes: tuple[int, ...], known: tuple[int, ...]) -> tuple[int, ...]:
         """What is known behind the tokens that instruction `k` takes, where `known` was before."""
-        program, clock = self.program, self._clock
+        program, clock, positions = self.program, self._clock, self._positions
         pushers = [self._tokens[c].popleft() for c in takes]
+        learnt = list(map(max, known, *(clock[push] for push in pushers)))
         for c, push in zip(takes, pushers):
             self._pops[c].append(k)
             source, target = program.channels[c]
-            position = clock[push][source]
+            position = positions[push]
             implied = known[source] >= position or any(clock[p][source] >= position for p in pushers if p != push)
             self.pairs.append(TokenPair(source, target, push, k, implied))
-        return tuple(map(max, known, *(clock[push] for push in pushers)))
+            learnt[source] = max(learnt[source], position)
+        return tuple(learnt)
 
     def _deadlock(self, fetched: int) -> None:
         program = self.program

@@ -1,6 +1,7 @@
 """cli/verify.py."""
 
 import json
+import shutil
 import subprocess
 from dataclasses import replace
 
@@ -58,6 +59,7 @@ def test_a_file_without_a_certificate_is_proved(tilewright, double_tw):
 def test_a_certificate_that_does_not_hold_is_told_with_one_name(tilewright, double_tw):
     executable = Executable.load(double_tw)
     (step,) = executable.launches
+    assert step.certificate is not None
     step.certificate = replace(step.certificate, clocks=step.certificate.clocks * 0)
     executable.save(double_tw)
     done = tilewright("verify", double_tw)
@@ -67,6 +69,8 @@ def test_a_certificate_that_does_not_hold_is_told_with_one_name(tilewright, doub
 @pytest.fixture
 def key(tmp_path):
     """An SSH key; the public one is beside it."""
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("no ssh-keygen; on Debian: apt-get install openssh-client")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
     return tmp_path / "key"
 

@@ -6,7 +6,6 @@ single image may become several: its tiles are stored more than once.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +14,7 @@ from ....hw.config import Config
 from ....hw.isa import Mem
 from ... import cost
 from ... import graph as g
-from ..recording import Recording, packed_shape
+from ..recording import Recording, packed_bytes
 from .on_chip import on_chip
 
 
@@ -59,9 +58,9 @@ def refusal(op: g.Take, cfg: Config) -> str:
 
 def cycles(found: Repetition, op: g.Take, cfg: Config) -> float:
     """Estimated cycles: of the longest of loads, products and stores, and the first load and the last store."""
-    read, stored = (math.prod(packed_shape(t.shape, cfg)) for t in (op.x, op.output))
+    stored = packed_bytes(op.output, cfg)
     entries = stored // found.copies // cfg.out_entry_bytes
-    loads, stores = (cost.moved(cfg, nbytes) for nbytes in (read, stored))
+    loads, stores = (cost.moved(cfg, nbytes) for nbytes in (packed_bytes(op.x, cfg), stored))
     tiles = -(-op.x.shape[2] // found.rows) * -(-op.x.shape[1] // cfg.block_in)
     return max(loads, entries, stores) + (loads + entries) / tiles + cost.OPERATOR
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.recording import Recording, entries, packed_shape, store_parameters
+from tilewright.compiler.accelerator.recording import Recording, entries, packed_bytes, packed_shape, store_parameters
 from tilewright.compiler.graph import Add, Tensor
 from tilewright.compiler.graph.integer_forms import Requant
 from tilewright.hw.config import PRESETS, Config
@@ -20,6 +20,7 @@ def test_packed_shapes(rec):
     assert packed_shape((1, 20, 5, 7), CFG) == (1, 2, 5, 7, 1, 16)
     assert packed_shape((3, 16), Config("two", batch=2, extensions=CFG.extensions)) == (2, 1, 2, 16)
     assert entries(rec, Tensor("t", (2, 20, 5, 7))) == 2 * 2 * 5 * 7
+    assert packed_bytes(Tensor("t", (1, 20, 3, 3)), CFG) == 32 * 9 and packed_bytes(Tensor("v", (20,)), CFG) == 32
 
 
 def test_constants_keep_their_bytes(rec):

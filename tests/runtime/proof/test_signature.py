@@ -15,6 +15,8 @@ DATA = bytes(range(256)) * 40
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory):
     """Two private keys; the public ones beside them end in .pub."""
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("no ssh-keygen; on Debian: apt-get install openssh-client")
     folder = tmp_path_factory.mktemp("keys")
     for name, kind in (("mine", "ed25519"), ("other", "ecdsa")):
         subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", "a b", "-f", folder / name], check=True)
