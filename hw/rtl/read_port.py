@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -119,8 +119,7 @@ class ReadPort(wiring.Component):
     def _splitter(self, m: Module, k: int, want: Signal, grant: Signal) -> Splitter:
         """The bursts of client k: it wants one while its buffer has room, and sends it when it is granted.
 
-        `want` is known one cycle ahead, because all that a grant enables depends on it. It and the room are found for
-        each case of the grant and of what the client takes, as these two come late.
+        `want` is known one cycle ahead, because all that a grant enables depends on it.
         """
         m.submodules[f"splitter_{k}"] = splitter = Splitter(self.cfg)
         wiring.connect(m, wiring.flipped(self.req[k]), splitter.i)
@@ -128,19 +127,12 @@ class ReadPort(wiring.Component):
         # room of the buffer for beats that were not requested, beyond a burst
         room = Signal(range(-BURST_BEATS, size - BURST_BEATS + 1), init=size - BURST_BEATS, name=f"room_{k}")
         left = Signal.like(room, name=f"left_{k}")
-        taker, width = (self.words, self.width) if self._wide(k) else (self.beats[k], 1)
-        taken, rest = taker.valid & taker.ready, Signal.like(room, name=f"rest_{k}")
-
-        def fits(free: Value) -> Value:
-            return ~free[-1] | (taken & free[(width - 1).bit_length() :].all())  # at least 0, or -width
-
-        m.d.comb += [
-            left.eq(Mux(grant, Mux(taken, rest + width, rest), Mux(taken, room + width, room))),
-            rest.eq(room - splitter.length),
-            splitter.take.eq(grant),
-        ]
-        more = splitter.i.valid | Mux(grant, ~splitter.final, splitter.valid)
-        m.d.sync += [room.eq(left), want.eq(more & Mux(grant, fits(rest), fits(room)))]
+        if self._wide(k):
+            taken = Mux(self.words.valid & self.words.ready, self.width, 0)
+        else:
+            taken = self.beats[k].valid & self.beats[k].ready
+        m.d.comb += [left.eq(room - Mux(grant, splitter.length, 0) + taken), splitter.take.eq(grant)]
+        m.d.sync += [room.eq(left), want.eq((~splitter.i.ready | splitter.i.valid) & (left >= 0))]
         return splitter
 
     def _arbiter(self, m: Module, want: Signal, grant: Signal) -> Signal:

@@ -175,9 +175,9 @@ def test_a_wrong_read_port_is_found(solver, new_spec, mutant, changes, text):
 @pytest.mark.parametrize(
     "before, after",
     [
-        ("more & Mux(grant, fits(rest), fits(room))", "more"),
+        ("splitter.i.valid) & (left >= 0)", "splitter.i.valid)"),
         ("(flying_next != OUTSTANDING)", "1"),
-        ("Mux(taken, room + width, room)", "Mux(taken, room + width, room) + 1"),
+        ("Mux(grant, splitter.length, 0) + taken", "Mux(grant, splitter.length, 0) + taken + 1"),
     ],
 )
 def test_a_port_that_asks_for_too_much_is_not_proved(solver, new_spec, mutant, before, after):
