@@ -12,6 +12,7 @@ EXIT_CODES = {
     "EncodingError": 4,
     "UnsupportedError": 5,
     "FileError": 6,
+    "SignatureError": 6,
     "CapacityError": 7,
     "ProgramError": 8,
     "ExecutionError": 8,

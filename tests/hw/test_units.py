@@ -61,6 +61,7 @@ def two(monkeypatch):
     monkeypatch.setitem(declared.COMPUTE_UNITS, "toy", Unit("toy", TOY, buffer=32, port=0))
     monkeypatch.setattr(table, "INSTRUCTIONS", (*table.INSTRUCTIONS, RUN_TOY))
     monkeypatch.setitem(table._BY_OP, 7, {None: RUN_TOY})
+    monkeypatch.setattr(table, "_ROWS", table._ROWS | {(7, mem): RUN_TOY for mem in table._IDS})
     return TINY.replace(name="two", units=["gemm", "toy"])
 
 
