@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -23,11 +23,6 @@ def _ends(transfer: data.View, beats: int) -> Value:
     """`transfer` ends within `beats` beats, one or two bursts, from the boundary before it; no carry over all bits."""
     low = (2 * BURST_BEATS).bit_length()
     return ~transfer.beats[low:].any() & (transfer.beats[:low] + transfer.addr[:_OFFSET_BITS] <= beats)
-
-
-def _to_boundary(offset: Value) -> Value:
-    """Beats from `offset` to the next boundary, by gates, no carry: a bit is inverted above one that is set."""
-    return Cat(*(bit ^ offset[:k].any() for k, bit in enumerate(offset)), ~offset.any())
 
 
 class Splitter(wiring.Component):
@@ -65,12 +60,13 @@ class Splitter(wiring.Component):
         """The rest of the transfer; `final` is known one cycle ahead, because `i.ready` depends on it."""
         m, new = Module(), self.i.payload
         left = Signal(self.left.shape(), reset_less=True)
-        offset, low = left.addr[:_OFFSET_BITS], left.beats[: _OFFSET_BITS + 1]
+        to_boundary = Signal(range(BURST_BEATS + 1))
         m.d.comb += [
             self.left.eq(left),
-            self.length.eq(Mux(self.final, low, _to_boundary(offset))),
+            to_boundary.eq(BURST_BEATS - left.addr[:_OFFSET_BITS]),
+            self.length.eq(Mux(self.final, left.beats[: _OFFSET_BITS + 1], to_boundary)),
             self.burst.addr.eq(left.addr),
-            self.burst.len.eq(Mux(self.final, low - 1, ~offset)),
+            self.burst.len.eq(self.length - 1),
             self.i.ready.eq(~self.valid | (self.take & self.final)),
         ]
         with m.If(self.i.ready):
@@ -79,6 +75,5 @@ class Splitter(wiring.Component):
         with m.Elif(self.take):
             m.d.sync += self.final.eq(_ends(left, 2 * BURST_BEATS))
             m.d.sync += left.addr.eq(((left.addr >> _OFFSET_BITS) + 1) << _OFFSET_BITS)
-            # less those to the boundary: this one is not the last, behind which another transfer comes
-            m.d.sync += left.beats.eq(left.beats + Cat(offset, Const(-1, len(left.beats) - _OFFSET_BITS)))
+            m.d.sync += left.beats.eq(left.beats - self.length)
         return m

@@ -33,8 +33,7 @@ class Interlock(wiring.Component):
         load: in, a load is dispatched; only with `room`
         move: in, that load
         room: out, a load can be dispatched
-        ends: in, the last write of the oldest load is made
-        written: in, the oldest load is in memory, in the cycle behind `ends`
+        written: in, the oldest load is in memory
         hold: out, the load that the mover writes next has to wait
         dispatch: in, a job is dispatched
         insn: in, that job
@@ -70,7 +69,6 @@ class Interlock(wiring.Component):
                 "load": In(1),
                 "move": In(move_layout()),
                 "room": Out(1),
-                "ends": In(1),
                 "written": In(1),
                 "hold": Out(1),
                 "dispatch": In(1),
@@ -89,7 +87,7 @@ class Interlock(wiring.Component):
         """The loads in flight, the jobs that are older, and what follows for both."""
         m, stages = Module(), self.stages
         newest = Signal(_SLOT_BITS)  # slot of the next load
-        oldest, writes = Signal(_SLOT_BITS), Signal(_SLOT_BITS)  # slots of the next to be in memory, and to be written
+        oldest, second = Signal(_SLOT_BITS), Signal(_SLOT_BITS, init=1)  # slots of the next ones to be written
         valid, uops, free = (Signal(LOADS_IN_FLIGHT, name=name) for name in ("valid", "uops", "free"))
         taken, done, fill = (Signal(LOADS_IN_FLIGHT, name=name) for name in ("taken", "done", "fill"))
         m.d.comb += [
@@ -97,12 +95,12 @@ class Interlock(wiring.Component):
             fill.eq(Const(1) << newest & ~valid),  # the slot that would be taken, as `load` comes late
             taken.eq(self.load << newest),
             done.eq(self.written << oldest),
-            self.hold.eq(~free.bit_select(writes, 1)),
+            self.hold.eq(~Mux(self.written, free.bit_select(second, 1), free.bit_select(oldest, 1))),
         ]
         m.d.sync += [
             newest.eq(newest + self.load),
             oldest.eq(oldest + self.written),
-            writes.eq(writes + self.ends),
+            second.eq(second + self.written),
             valid.eq((valid & ~done) | taken),
             uops.eq((uops & ~fill) | Mux(self.move.mem == Mem.UOP, fill, 0)),
         ]

@@ -128,7 +128,6 @@ class Compute(wiring.Component):
         m.d.sync += jobs.eq(jobs + job - execute.retire)
         self._interlock(m, interlock, sequencer, load, job)
         m.d.comb += [
-            interlock.ends.eq(mover.ends),
             interlock.written.eq(moved),
             interlock.drained.eq(jobs == 0),
             mover.done.ready.eq(1),

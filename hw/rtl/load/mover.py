@@ -48,7 +48,6 @@ class Mover(wiring.Component):
         beats: in, their data
         write_<mem>: out, write port of each scratchpad of `mems`
         done: out, executed commands in order, with the tokens that they give
-        ends: out, the last write of one is made; it is `done` in the next cycle
         hold: in, write nothing now
         idle: out, nothing is inside
         fault: out, a bus error or an entry beyond its scratchpad
@@ -90,7 +89,6 @@ class Mover(wiring.Component):
         wiring.connect(m, writer.fault, wiring.flipped(self.fault))
         m.d.comb += [
             writer.hold.eq(self.hold),
-            self.ends.eq(writer.ends),
             self.idle.eq(planner.idle & (fifo.level == 0) & writer.idle),
             self.bytes.eq(writer.bytes),
             self.memory_wait.eq(writer.memory_wait),

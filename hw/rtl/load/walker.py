@@ -60,13 +60,12 @@ class Walker(wiring.Component):
         advance, x_last, last, pad, full, single, in_row = (Signal() for _ in range(7))
         part = Signal(PART_BITS)
         free = Signal(init=1)  # not `step.valid`, in a register of its own, for the payload
-        bare = self.mems == (Mem.PAR,)  # it has no pads: what is not used of a tile is not kept
         m.d.comb += [
             advance.eq(self.tile.valid & (~self.step.valid | self.step.ready)),
             x_last.eq(x == tile.x_last),
             last.eq((x_last & (y == tile.y_last)) | tile.empty),
-            in_row.eq(1 if bare else (y >= tile.y_begin) & (y < tile.y_end)),
-            pad.eq(0 if bare else ~in_row | (x < tile.x_begin) | (x > tile.x_final)),
+            in_row.eq((y >= tile.y_begin) & (y < tile.y_end)),
+            pad.eq(~in_row | (x < tile.x_begin) | (x > tile.x_final)),
             part.eq(tile.offset + row_offset + column),
             self.tile.ready.eq(advance & last),
             self.step.payload.eq(step),

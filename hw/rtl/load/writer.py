@@ -21,7 +21,6 @@ def writer_members(cfg: Config, mems: tuple[Mem, ...]) -> dict:
         "beats": In(beat_signature(cfg)),
         **{f"write_{mem.name.lower()}": Out(SramWrite(cfg, mem)) for mem in mems},
         "done": Out(push_signature()),
-        "ends": Out(1),
         "hold": In(1),
         "idle": Out(1),
         "fault": Out(Fault()),
@@ -36,7 +35,7 @@ class Writer(wiring.Component):
 
     Members:
         step: in, entries to write, padding or data
-        beats, write_<mem>, done, ends, hold, idle, fault, bytes, memory_wait, progress: as of `Mover`
+        beats, write_<mem>, done, hold, idle, fault, bytes, memory_wait, progress: as of `Mover`
     """
 
     def __init__(self, cfg: Config, *, mems: tuple[Mem, ...]):
@@ -64,8 +63,7 @@ class Writer(wiring.Component):
             m.d.sync += [chunk.eq(Mux(final, 0, chunk + 1)), ends.eq(~final & self._ends(chunk))]
         with m.If(self.done.ready):
             m.d.sync += self.done.valid.eq(0)
-        m.d.comb += self.ends.eq(go & step.last & self.step.ready)
-        with m.If(self.ends):
+        with m.If(go & step.last & self.step.ready):
             m.d.sync += [self.done.valid.eq(1), self.done.payload.eq(step.push)]
         for mem in self.mems:
             self._write(m, mem, go, chunk)

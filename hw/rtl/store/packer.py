@@ -152,7 +152,7 @@ class StorePack(wiring.Component):
         follows = reading.have & ~quant & ppu.idle
         with m.If(taken):
             m.d.sync += [some.eq(follows), free.eq(~follows)]
-        return entries, ~free | ~ppu.idle
+        return entries, some | ~ppu.idle
 
     def _parameters(self, m: Module, row, new, reading: _Reading) -> tuple[Value, Value]:
         """Of the entry that was read: whether it is requantised, and the index of its parameters."""

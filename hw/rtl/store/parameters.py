@@ -38,8 +38,7 @@ class StoreLoads(wiring.Component):
     def __init__(self, cfg: Config):
         self.cfg = cfg
         members = writer_members(cfg, (Mem.PAR,))
-        for name in ("done", "ends", "hold"):  # `done` goes to `o`; no parameter is in use once a LOAD may be taken
-            del members[name]
+        del members["done"], members["hold"]  # `done` goes to `o`; no parameter is in use once a LOAD may be taken
         super().__init__(
             {
                 "cmd": In(command_signature()),

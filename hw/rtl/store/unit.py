@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -149,7 +149,7 @@ class Store(wiring.Component):
         """LOADs wait for what they read; `row` passes where it is valid; `sending`, `answered`: see `StoreOrder`."""
         m.submodules.order = order = StoreOrder(self.cfg)
         stays, waits = self.cmd.valid & ~self.cmd.ready, Signal(BEHIND_LATENCY)
-        m.d.sync += waits.eq(Cat(1, waits) & stays.replicate(BEHIND_LATENCY))  # no reset, whose set-up is longer
+        m.d.sync += waits.eq(Mux(stays, Cat(1, waits), 0))
         m.d.comb += [
             order.stored.eq(loads.stored),
             order.row.eq(row.valid),

@@ -325,16 +325,12 @@ NEXT = "left.addr.eq(((left.addr >> _OFFSET_BITS) + 1) << _OFFSET_BITS)"
     "changes, text",
     [
         (
-            [
-                *("_to_boundary(offset))", "BURST_BEATS)", "low - 1, ~offset", "low - 1, BURST_BEATS - 1"),
-                *("Cat(offset, Const(-1,", "Cat(Const(0, 4), Const(-1,"),
-                *(NEXT, "left.addr.eq(left.addr + self.length)"),
-            ],
+            ["BURST_BEATS - left.addr[:_OFFSET_BITS]", "BURST_BEATS", NEXT, "left.addr.eq(left.addr + self.length)"],
             PAGE,
         ),
         ([NEXT, "left.addr.eq(left.addr + 1)"], ONCE),
-        (["Mux(self.final, low - 1, ~offset)", "~offset"], ONCE),
-        (["left.beats + Cat(offset, Const(-1, len(left.beats) - _OFFSET_BITS))", "left.beats - 1"], ONCE),
+        (["Mux(self.final, left.beats[: _OFFSET_BITS + 1], to_boundary)", "to_boundary"], ONCE),
+        (["left.beats - self.length", "left.beats - 1"], ONCE),
         (["~self.valid | (self.take & self.final)", "~self.valid | self.take"], ONCE),
     ],
 )
