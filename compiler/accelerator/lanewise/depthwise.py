@@ -53,13 +53,15 @@ def lower(rec: Recording, op: g.BatchMatMul) -> None:
             count, first = min(most, rows - row), block * rows + row
             with on_chip(rec) as chip:
                 par = chip.constant(Mem.PAR, parameters)
-                copy, acc = chip.banks(count * inner, count * width, cfg.acc_depth // 2)
                 tiles = -(-count * inner // cfg.block_in)
+                copied = tiles * cfg.block_in  # whole entries of weights
+                copy, acc = chip.banks(copied, count * width, cfg.acc_depth // 2)
                 wgt = chip.region(Mem.WGT, tiles, 0, cfg.wgt_depth // cfg.block_in)
                 inp = chip.region(Mem.INP, entries * (count if own else 1))
-                weights = rec.buffer(f"{op.name}.{first}.weights", (tiles * cfg.block_in, 1, cfg.block_in), kind="temp")
-                rec.program.load(Mem.ACC8, copy, x, first * inner, x_size=count * inner)
-                rec.program.store(copy, weights, 0, x_size=count * inner)
+                weights = rec.buffer(f"{op.name}.{first}.weights", (copied, 1, cfg.block_in), kind="temp")
+                pads = (0, 0, 0, copied - count * inner)
+                rec.program.load(Mem.ACC8, copy, x, first * inner, x_size=count * inner, pads=pads)
+                rec.program.store(copy, weights, 0, x_size=copied)
                 place = (first if own else block) * entries
                 rec.program.load(Mem.INP, inp, y, place, x_size=entries * (count if own else 1))
                 rec.program.load(Mem.WGT, wgt, weights, 0, x_size=tiles)

@@ -28,7 +28,7 @@ def launch():
         host = {"host": {op.name: "the test wants the accelerator" for op in ops}}
         executable = compile_for(graph, cfg, "double", refused=host).executable
         (step,) = (step for step in executable.steps if isinstance(step, LaunchStep))
-        verify(step.launch)
+        verify(step.launch, memory=True)
         values = {t.name: rng.integers(-128, 128, t.shape).astype(np.int8) for t in graph.inputs} | (data or {})
         with Loaded(executable, open_device(on, cfg)) as loaded:
             got = loaded.run(values)[ops[-1].output.name]
