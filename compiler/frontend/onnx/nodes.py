@@ -17,8 +17,11 @@ from ....runtime.floats.functions import UNARY
 ALIASES = ("Identity", "Dropout", "Cast")  # whose first output is their input, as far as float32 goes
 # Operators of our own around a float operator on integers: their real values, and back, quantised as another tensor
 REAL, LIKE = "RealValues", "QuantizeLike"
-# Deeploy's own, whose results have the shape of their first input
-DEEPLOY = ("RequantShift", "TrueIntegerDiv", "iGELU", "iHardswish", "iLayerNorm", "iRMSNorm", "iSoftmax")
+# Deeploy's own, whose results have the shape of their first input, but for means
+DEEPLOY = ("DebugPrint", "ITAMax", "ITAPartialMax", "IntegerDiv", "IntegerMean", "RequantShift", "TrueIntegerDiv")
+DEEPLOY += ("iGELU", "iHardswish", "iLayerNorm", "iNoNorm", "iRMSNorm", "iSoftmax")
+# several of these, or one of ONNX and a RequantShift, in one
+DEEPLOY += ("RQIntegerDiv", "RequantizedConv", "RequantizedGemm", "RequantizediGELU", "RequantizediHardswish")
 # What Python, numpy and onnx's reference raise for inputs and attributes that contradict each other, or are not there
 MISFITS = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
 _REFERENCE_OPSET = 19  # the first whose quantisation onnx's reference computes; it means the same before
@@ -187,6 +190,8 @@ class Reader:
             if known is None:
                 raise InputError("has axes that are not constant")
             axes = known.reshape(-1).tolist()
+        if isinstance(axes, int):
+            axes = [axes]
         if not axes:
             axes = () if node.attrs.get("noop_with_empty_axes", 0) else range(rank)
         return tuple(sorted(axis % rank for axis in axes))
@@ -218,7 +223,7 @@ class Reader:
             self.shapes[node.outputs[0]] = self.shapes[node.inputs[0]]
             self.types[node.outputs[0]] = TensorProto.FLOAT if node.op == REAL else self.types[node.inputs[1]]
             return
-        if node.op.startswith("Reduce"):
+        if node.op.startswith("Reduce") or node.op == "IntegerMean":
             kept, axes = node.attrs.get("keepdims", 1), self.axes(node)
             shape = ((1 if k in axes else n, k in axes) for k, n in enumerate(self.shapes[node.inputs[0]]))
             self.shapes[node.outputs[0]] = tuple(n for n, reduced in shape if kept or not reduced)

@@ -15,6 +15,7 @@ from onnx import ModelProto
 from .... import graph as g
 from ..nodes import Node, Reader
 from ..values import Broken, Fixed, Problem, Value, View
+from .forms import FORMS
 from .operators import OPERATORS
 from .tensors import Tensors
 
@@ -23,7 +24,7 @@ class DeeployImporter(Tensors):
     """Walks the nodes of a model in order."""
 
     def __init__(self, model: ModelProto):
-        super().__init__(Reader(model, {}), [v.name for v in model.graph.output])
+        super().__init__(Reader(model, FORMS), [v.name for v in model.graph.output])
         self.model = model
 
     def graph(self, name: str) -> g.Graph | None:
@@ -69,7 +70,7 @@ class DeeployImporter(Tensors):
             view = self.narrow(end, value)
             if view is None:
                 return self.whole(end, value)
-            t = self.plain(view)
+            t = self.natural(view)
             if not t.zero_point:
                 return t
             y = replace(t, name=name, dtype="uint8", zero_point=0, data=None)
