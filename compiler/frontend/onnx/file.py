@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ _OWN = ("", "ai.onnx", "PACTOps")  # domains of operators that need no other nam
 _LAYERS = ("Conv", "Gemm", "MatMul")
 # with a layer of whole numbers before or behind them, they compute these
 _ON_INTEGERS = (*_LAYERS, "Add", "Concat", "Constant", "Flatten", "Gather", "Identity", "MaxPool", "Mul", "Pad", "Relu")
-_ON_INTEGERS += ("Reshape", "Slice", "Split", "Squeeze", "Sub", "Transpose", "Unsqueeze")
+_ON_INTEGERS += ("ReduceMean", "ReduceSum", "Reshape", "Slice", "Split", "Squeeze", "Sub", "Transpose", "Unsqueeze")
 _OLDEST = 11  # of the opsets: before it, QuantizeLinear's neighbours take their parameters from elsewhere
 
 
@@ -33,14 +34,20 @@ def unsupported(path: Path, problems: list[tuple[str, str, str]]) -> Unsupported
     return UnsupportedError(f"{path}: {count}: {'; '.join(texts)}")
 
 
-def in_dialect(model: ModelProto) -> bool:
-    """True if the model has operators of Deeploy, whose tensors hold integers as float32, or layers of such weights."""
+def in_dialect(model: ModelProto, types: Sequence[str] = ()) -> bool:
+    """True if the model has operators of Deeploy, whose tensors hold integers as float32, or computes such integers.
+
+    `types` are those of its inputs, as far as they are known.
+    """
     nodes = model.graph.node
-    return any(node.domain in _OWN and node.op_type in DEEPLOY for node in nodes) or _of_integers(model)
+    return any(node.domain in _OWN and node.op_type in DEEPLOY for node in nodes) or _of_integers(model, types)
 
 
-def _of_integers(model: ModelProto) -> bool:
-    """True if there are layers, all with weights of whole numbers in float32, and all else keeps whole numbers."""
+def _of_integers(model: ModelProto, types: Sequence[str]) -> bool:
+    """True if all layers have weights of whole numbers in float32, and all else keeps whole numbers.
+
+    If there is no layer, the inputs must be known as integers.
+    """
     constants = {i.name: i for i in model.graph.initializer}
     inputs = [v for v in model.graph.input if v.name not in constants]
     nodes = model.graph.node
@@ -54,7 +61,8 @@ def _of_integers(model: ModelProto) -> bool:
     except Exception:  # of many kinds: a damaged file, which is refused later
         return False
     largest = [np.abs(a).max() for a in arrays if a.size and a.dtype == np.float32 and (a == np.rint(a)).all()]
-    return len(largest) == len(arrays) and max(largest, default=0) > 1
+    known = len(types) == len(inputs) and "float32" not in types and bool(types)
+    return len(largest) == len(arrays) and (max(largest, default=0) > 1 or known)
 
 
 def checked(source: Source) -> ModelProto:
@@ -69,7 +77,7 @@ def checked(source: Source) -> ModelProto:
     if unknown:
         names = [(n.op_type, n.name or next(iter(n.output), ""), "is not supported") for n in unknown]
         raise UnsupportedError(f"{unsupported(path, names)}; docs/networks.md lists those that are read")
-    if in_dialect(model):
+    if in_dialect(model, source.types):
         _check_tensors(path, model)
         _check_dialect(path, model)
         _fix_batch(path, model, empty=True)

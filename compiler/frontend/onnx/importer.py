@@ -52,7 +52,7 @@ def import_onnx(model: str | Path | Source) -> g.Graph:
     """
     source = as_source(model)
     proto = checked(source)
-    importer = DeeployImporter(proto) if in_dialect(proto) else Importer(proto)
+    importer = DeeployImporter(proto, source.types) if in_dialect(proto, source.types) else Importer(proto)
     try:
         graph = importer.graph(source.path.stem)
     except Inconsistent as exc:

@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
+from tilewright.compiler import reference
+from tilewright.compiler.network import compile_graph
+from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
+from tilewright.runtime.loader import run
 
 
 def shifted(x, mul, add=0, bits=16, low=-128, high=127):
@@ -107,3 +111,39 @@ def test_numbers_of_a_shift_that_are_not_constant(net):
     net.output(net.node("RequantizediGELU", x, x, x, x, b=-30, one=900))
     with pytest.raises(UnsupportedError, match="RequantizediGELU 'RequantizediGELU_0' is not supported beside Deeploy"):
         net.graph()
+
+
+def outputs_of(net, *arrays):
+    """What a file gives beside whose model the arrays lie, of interpreter and device."""
+    np.savez(net.folder / "inputs.npz", **{f"input_{k}": array for k, array in enumerate(arrays)})
+    graph = net.graph()
+    inputs = {t.name: array.astype(t.dtype) for t, array in zip(graph.inputs, arrays)}
+    found, _ = reference.run(graph, inputs)
+    device, _ = run(compile_graph(graph, PRESETS["pynq_z1"]), inputs)
+    assert all(np.array_equal(found[name], device[name]) for name in found)
+    return graph, [found[t.name].astype(np.int64) for t in graph.outputs]
+
+
+def test_inputs_have_the_type_that_those_beside_the_file_need(net):
+    image, wide = net.rng.integers(0, 256, (1, 3, 6, 6)), net.rng.integers(-(10**6), 10**6, (1, 5))
+    w = net.int8(4, 3, 3, 3)
+    y = net.node("Conv", net.input(1, 3, 6, 6), net.const(w), pads=[1] * 4)
+    net.output(net.shift(y, 9), net.shift(net.input(1, 5), 7))
+    graph, found = outputs_of(net, image, wide)
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(image, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
+    assert [t.dtype for t in graph.inputs] == ["uint8", "int32"]
+    assert np.array_equal(found[0], shifted(np.einsum("nchwij,ocij->nohw", windows, w), 9))
+    assert np.array_equal(found[1], shifted(wide, 7))
+    assert isinstance(graph.ops[1], g.QConv2d)
+
+
+def test_files_without_operators_of_the_dialect_are_in_it_where_their_inputs_are_integers(net):
+    x = net.int8(1, 3, 5, 4)
+    y = net.node("ReduceMean", net.node("Add", net.input(1, 3, 5, 4), "x0"), axes=[2], keepdims=0)
+    net.output(y)
+    graph, (found,) = outputs_of(net, x)
+    sums = (2 * x).sum(2)
+    assert graph.outputs[0].dtype == "int32"
+    assert np.array_equal(found, np.sign(sums) * ((np.abs(sums) + 2) // 5))
+    np.savez(net.folder / "inputs.npz", input_0=x + 0.5)
+    assert net.graph().outputs[0].dtype == "float32"
