@@ -24,6 +24,8 @@ DEEPLOY += ("iGELU", "iHardswish", "iLayerNorm", "iNoNorm", "iRMSNorm", "iSoftma
 DEEPLOY += ("RQIntegerDiv", "RequantizedConv", "RequantizedGemm", "RequantizediGELU", "RequantizediHardswish")
 # What Python, numpy and onnx's reference raise for inputs and attributes that contradict each other, or are not there
 MISFITS = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
+# all inputs of which are of one type
+_UNTYPED = ("Add", "Clip", "Concat", "Conv", "Gemm", "MatMul", "MaxPool", "Mul", "Relu", "Sub")
 _REFERENCE_OPSET = 19  # the first whose quantisation onnx's reference computes; it means the same before
 _MOST_FOLDED = 1 << 26  # elements of a constant that is evaluated
 _DATA_ELEMENTS = 4096  # of a constant whose values a shape may depend on
@@ -71,11 +73,17 @@ class Reader:
     """Reads the nodes of a model: `nodes` are those that remain, the others are `constants`.
 
     `shapes` and `types` (numbers of TensorProto) are those of all tensors read so far. `rewrites` are by operator; one
-    gets the reader and a node, and returns nodes in its place, or None to keep it.
+    gets the reader and a node, and returns nodes in its place, or None to keep it. With `untyped` numbers of any type
+    are taken where ONNX has float32.
     """
 
-    def __init__(self, model: onnx.ModelProto, rewrites: dict[str, Callable[[Reader, Node], list[Node] | None]]):
-        self.rewrites, self.opsets = rewrites, list(model.opset_import)
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        rewrites: dict[str, Callable[[Reader, Node], list[Node] | None]],
+        untyped: bool = False,
+    ):
+        self.rewrites, self.opsets, self.untyped = rewrites, list(model.opset_import), untyped
         self.opset = next((o.version for o in self.opsets if o.domain in ("", "ai.onnx")), 1)
         self.constants: dict[str, np.ndarray] = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -233,8 +241,11 @@ class Reader:
             self.shapes[node.outputs[0]] = self.shapes[node.inputs[0]]
             self.types[node.outputs[0]] = self.types[node.inputs[0]]
             return
+        plain = self.untyped and node.op in _UNTYPED
         types = {
-            t: helper.make_tensor_type_proto(self.types[t], self.shapes[t]) for t in node.inputs if t in self.shapes
+            t: helper.make_tensor_type_proto(TensorProto.FLOAT if plain else self.types[t], self.shapes[t])
+            for t in node.inputs
+            if t in self.shapes
         }
         data = {
             t: numpy_helper.from_array(a, t)

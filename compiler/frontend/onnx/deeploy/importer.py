@@ -26,7 +26,7 @@ class DeeployImporter(Tensors):
     """Walks the nodes of a model in order."""
 
     def __init__(self, model: ModelProto, types: Sequence[str] = ()):
-        super().__init__(Reader(model, FORMS), [v.name for v in model.graph.output])
+        super().__init__(Reader(model, FORMS, untyped=True), [v.name for v in model.graph.output])
         self.model = model
         names = [v.name for v in model.graph.input if v.name not in self.reader.constants]
         whole = [name for name in names if 0 not in self.reader.shapes[name]]

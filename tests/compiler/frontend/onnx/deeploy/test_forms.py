@@ -113,6 +113,16 @@ def test_numbers_of_a_shift_that_are_not_constant(net):
         net.graph()
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.float64])
+def test_numbers_of_any_type(net, dtype):
+    x, w, bias = net.int8(1, 3, 6, 6), net.int8(4, 3, 3, 3), net.int8(1, 4, 1, 1)
+    y = net.node("Conv", net.input(1, 3, 6, 6), net.const(w, dtype))
+    net.output(net.shift(net.node("Add", y, net.const(bias, dtype)), 50))
+    _, (found,) = net.run(x)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
+    assert np.array_equal(found, shifted(np.einsum("nchwij,ocij->nohw", windows, w) + bias, 50))
+
+
 def outputs_of(net, *arrays):
     """What a file gives beside whose model the arrays lie, of interpreter and device."""
     np.savez(net.folder / "inputs.npz", **{f"input_{k}": array for k, array in enumerate(arrays)})
