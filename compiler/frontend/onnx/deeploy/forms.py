@@ -6,7 +6,7 @@ import numpy as np
 from onnx import numpy_helper
 
 from ..nodes import Node, Reader
-from ..rewrites.chain import Chain, Rewrite
+from ..rewrites.chain import Chain, Rewrite, as_float
 
 
 def _number(node: Node, name: str) -> float:
@@ -18,7 +18,7 @@ def _pad(reader: Reader, node: Node) -> list[Node] | None:
     if "pads" not in node.attrs:
         return None
     pads = reader.constant(np.array(node.attrs["pads"], np.int64))
-    value = reader.constant(np.float32(node.attrs.get("value", 0.0)))
+    value = reader.constant(as_float(node.attrs.get("value", 0.0)))
     mode = {"mode": node.attrs["mode"]} if "mode" in node.attrs else {}
     return [Node("Pad", node.name, [node.inputs[0], pads, value], node.outputs, mode)]
 
@@ -34,7 +34,7 @@ def _slice(reader: Reader, node: Node) -> list[Node] | None:
 def _clip(reader: Reader, node: Node) -> list[Node] | None:
     if not {"min", "max"} & set(node.attrs):
         return None
-    bounds = [reader.constant(np.float32(_number(node, key))) if key in node.attrs else "" for key in ("min", "max")]
+    bounds = [reader.constant(as_float(_number(node, key))) if key in node.attrs else "" for key in ("min", "max")]
     return [Node("Clip", node.name, [node.inputs[0], *bounds], node.outputs)]
 
 
@@ -55,9 +55,9 @@ def _gemm(reader: Reader, node: Node) -> list[Node] | None:
         y = chain.add("Transpose", y, perm=turned)
     found = chain.add("MatMul", x, y)
     if factors[0] != 1.0:
-        found = chain.add("Mul", found, np.float32(factors[0]))
+        found = chain.add("Mul", found, as_float(factors[0]))
     for other in bias:
-        scaled = chain.add("Mul", other, np.float32(factors[1])) if factors[1] != 1.0 else other
+        scaled = chain.add("Mul", other, as_float(factors[1])) if factors[1] != 1.0 else other
         found = chain.add("Add", found, scaled)
     return chain.finish()
 
@@ -71,7 +71,7 @@ def _shifted(op: str, logarithm: bool = False) -> Rewrite:
     def rewrite(reader: Reader, node: Node) -> list[Node] | None:
         attrs, inputs = node.attrs, node.inputs
         if "mul" in attrs:
-            numbers = [np.float32(_number(node, name)) for name in ("mul", "add")]
+            numbers = [as_float(_number(node, name)) for name in ("mul", "add")]
         else:
             count = 2 if "div" in attrs else 3
             inputs, numbers = inputs[:-count], [reader.value(t) for t in inputs[-count:]]
@@ -84,7 +84,7 @@ def _shifted(op: str, logarithm: bool = False) -> Rewrite:
         levels = attrs.get("n_levels_out", attrs.get("n_levels", 256))
         chain = Chain(reader, node)
         y = chain.add(op, *inputs, **{k: v for k, v in attrs.items() if k not in _SHIFTS})
-        factor, offset = (np.asarray(array, np.float32) for array in numbers[:2])
+        factor, offset = map(as_float, numbers[:2])
         shift = {"div": int(divisor), "n_levels_out": levels, "signed": attrs.get("signed", 1)}
         chain.add("RequantShift", y, factor, offset, **shift)
         return chain.finish()

@@ -173,7 +173,7 @@ def _conv(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
 
 def _clamp(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
     """Relu and Clip, of values of any width."""
-    x, *bounds = (*given(node, args, 1), *args[1:])
+    (x,), bounds = given(node, args, 1), args[1:]
     limits: list[float] = [0.0, np.inf] if node.op == "Relu" else [-np.inf, np.inf]
     for k, bound in enumerate(bounds):
         if bound is not None and not isinstance(bound, Fixed):
@@ -182,7 +182,7 @@ def _clamp(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
             limits[k] = int(whole(node, bound.array, "bounds").item())
     if isinstance(x, (View, Table)):
         table = _table(imp, node, x)
-        return [Table(x.shape, table.tensor, np.clip(table.integers, *limits).astype(np.int64))]
+        return [Table(x.shape, table.tensor, np.clip(table.integers, limits[0], limits[1]).astype(np.int64))]
     found, numbers = imp.whole(node, x), Integer(imp, node)
     for function, limit in zip(("maximum", "minimum"), limits):
         found = numbers.binary(function, found, int(limit)) if np.isfinite(limit) else found

@@ -13,15 +13,16 @@ from .chain import Chain, Rewrite
 
 def _along(indices: np.ndarray, axis: int, shape: Sequence[int]) -> np.ndarray:
     """The positions in a flat array of `shape` of the elements at `indices` of `axis`, one per element of them."""
-    places = [*np.indices(indices.shape)]
+    places = np.indices(indices.shape)
     places[axis] = indices % shape[axis]
-    return np.ravel_multi_index(places, tuple(shape))
+    return np.asarray(np.ravel_multi_index(tuple(places), tuple(shape)))
 
 
 def _rows(indices: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """The numbers of the parts of `shape` at `indices`, whose last dimension counts along the first of `shape`."""
     count = indices.shape[-1]
-    return np.ravel_multi_index([*np.moveaxis(indices % np.array(shape[:count]), -1, 0)], tuple(shape[:count]))
+    places = np.moveaxis(indices % np.array(shape[:count]), -1, 0)
+    return np.asarray(np.ravel_multi_index(tuple(places), tuple(shape[:count])))
 
 
 def _gather_nd(reader: Reader, node: Node) -> list[Node] | None:

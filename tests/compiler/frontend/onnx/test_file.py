@@ -63,8 +63,8 @@ def in_opset(path, version):
     node, info = onnx.helper.make_node, onnx.helper.make_tensor_value_info
     nodes = [node("Pad", ["x"], ["p"], pads=[0, 0, 1, 2, 0, 0, 0, 1], value=0.5)]
     nodes += [node("Clip", ["p"], ["y"], min=-0.5, max=1.0)]
-    ends = [[info(name, onnx.TensorProto.FLOAT, shape)] for name, shape in (("x", [1, 2, 4, 4]), ("y", None))]
-    graph = onnx.helper.make_graph(nodes, "old", *ends)
+    x, y = info("x", onnx.TensorProto.FLOAT, [1, 2, 4, 4]), info("y", onnx.TensorProto.FLOAT, None)
+    graph = onnx.helper.make_graph(nodes, "old", [x], [y])
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", version)], ir_version=5), path)
     return path
 
