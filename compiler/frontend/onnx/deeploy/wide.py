@@ -1,7 +1,7 @@
 """Operators of Deeploy's dialect on the host, in int32: sums of convolutions, means, ITA's softmax, divisions.
 
-They are compositions of plain arithmetic (graph/numbers.py), movements and products of matrices. Quotients are rounded
-half away from zero, as Deeploy's kernels do.
+They are compositions of plain arithmetic (compiler/graph/numbers.py), movements and products of matrices. Quotients are
+rounded half away from zero, as Deeploy's kernels do.
 """
 
 from __future__ import annotations
