@@ -219,7 +219,8 @@ class Compute(Unit):
             self._products, retired = last + self._interval, retired + self._product
             if 2 * total < 3 * issues * self._groups:  # otherwise there is room for others
                 self.add_read(first + self._entered, last + self._entered + self._groups, PRODUCTS)
-        self.add_reads(job, first + self.read, last + self.read)
+        for head, tail, used in job.reads:
+            self.add_read(issue + head + self.read, issue + tail + self.read + 1, used)
         if self.uses is not None:
             for head, tail, used in job.windows:
                 self.uses.add(issue + head if head else shown, issue + tail, used)
@@ -231,12 +232,6 @@ class Compute(Unit):
         self.issues.append((issue, last + 1))
         self.log.start[k] = first
         self._unended.pop(k)[1] = retired
-
-    def add_reads(self, job: Job, first: int, last: int) -> None:
-        """`job` reads accumulators from cycle `first` to `last`, each bank from its first use to its last."""
-        for head, tail, banks in job.spans():
-            if job.banks & banks and first + head <= last - tail:
-                self.add_read(first + head, last - tail + 1, job.banks & banks)
 
     def add_read(self, begin: int, end: int, user: int) -> None:
         """Read ports, or multipliers, are used from cycle `begin` until `end`."""

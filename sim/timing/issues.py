@@ -23,9 +23,9 @@ class Job(NamedTuple):
     each; `touched` those that it reads or writes at all. `uops` are its first and last micro-op, the last before the
     first for none. `tails` are the cycles from the last micro-op issue that touches each bank to the last one of all,
     `heads` those from the first one of all to the first that does; empty for a job of one bank. `runs` are (banks,
-    number) of the micro-op issues of TERNARY one behind the other that touch the same bank, in order. `windows` are
-    (begin, end, banks) of the cycles of this unit in which `banks` belong to it, from its first cycle on; empty where
-    no other unit computes.
+    number) of the micro-op issues of TERNARY one behind the other that touch the same bank, in order. `reads` are
+    (first, last, banks) of the cycles in which it reads banks, from its first one on, and `windows` of those in which
+    banks are its own, where another unit computes, too.
     """
 
     issues: int
@@ -38,6 +38,7 @@ class Job(NamedTuple):
     tails: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
     runs: tuple[tuple[int, int], ...] = ()
+    reads: tuple[tuple[int, int, int], ...] = ()
     windows: tuple[tuple[int, int, int], ...] = ()
 
     def spans(self) -> Iterator[tuple[int, int, int]]:
@@ -60,6 +61,7 @@ WRITES = 1 << 9  # see `Ahead`
 _MOST_LOOKED_AT = 1 << 16  # micro-op issues, to find the last one of a bank
 _MOST_RUNS = 1 << 10  # of a TERNARY; with more it counts as touching all its banks in every micro-op issue
 _ROUNDING = 1e-6  # of a product with a mean
+_MOST_READS = 1 << 8  # of a job, apart from each other; with more a bank is read from the first to the last
 _MULTIPLY = frozenset(op for op, row in OPERATIONS.items() if row.multiplies)
 _ELEMENTWISE = frozenset(ops_of("ALU"))
 PLACE = Job(1, 1, 1, False, 0, 0, (0, -1), runs=((0, 1),))
@@ -68,6 +70,13 @@ PLACE = Job(1, 1, 1, False, 0, 0, (0, -1), runs=((0, 1),))
 def banks_between(low: int, high: int) -> int:
     """One bit for each bank from number `low` to number `high`."""
     return (2 << high) - (1 << low)
+
+
+def _merged(banks: int, begin: np.ndarray, end: np.ndarray, more: int) -> list[tuple[int, int, int]]:
+    """(first, last, `banks`) of the cycles from each `begin` to `more` behind `end`, those that touch put together."""
+    apart = np.flatnonzero(begin[1:] > end[:-1] + more + 1)
+    firsts, lasts = begin[np.append(0, apart + 1)], end[np.append(apart, len(end) - 1)] + more
+    return [(first, last, banks) for first, last in zip(firsts.tolist(), lasts.tolist())]
 
 
 class Ahead:
@@ -193,17 +202,22 @@ class Kernels:
         return ((touched, issues),)
 
     def _shown(self, job: Job, f: dict[str, int], again: Sequence[int] = ()) -> Job:
-        """`job` with its `windows`; `again` are the micro-op issues of it that wait for products."""
-        if not self._shared:
-            return job
+        """`job` with its `reads` and `windows`; `again` are the micro-op issues of it that wait for products."""
         usual = lat.multiply_latency(self.cfg) if job.multiply else lat.issue_latency(self.cfg)
-        whole = job._replace(windows=((0, job.cycles - 1 + usual, job.touched),))
-        if job.touched & (job.touched - 1) == 0:
-            return whole
-        if job.issues > _MOST_LOOKED_AT:
-            tails, heads = job.tails, job.heads
-            ends = [(h, job.cycles - 1 - t + usual, 1 << k) for k, (h, t) in enumerate(zip(heads, tails))]
-            return job._replace(windows=tuple(end for end in ends if end[2] & job.touched))
+        last = job.cycles - 1
+        heads = ((h + job.interval - 1, last - t, b & job.banks) for h, t, b in job.spans())
+        reads = tuple(head for head in heads if head[2] and head[0] <= head[1])
+        windows = tuple((h, last - t + usual, b) for h, t, b in job.spans())
+        if job.touched & (job.touched - 1) and job.issues <= _MOST_LOOKED_AT:
+            found = self._leaving(job, f, again)
+            exact = [span for each in found for span in _merged(*each, 0)]
+            reads = tuple(exact) if job.banks and len(exact) <= _MOST_READS else reads
+            windows = tuple(span for bank, begin, end in found for span in _merged(bank, begin, end, usual))
+        return job._replace(reads=reads, windows=windows if self._shared else ())
+
+    def _leaving(self, job: Job, f: dict[str, int], again: Sequence[int]) -> list[tuple[int, np.ndarray, np.ndarray]]:
+        """For each bank in use: the first and last cycles of the micro-op issues that touch it, from the job's first cycle
+        on."""
         banks = [self._indices(f, 0) // self._bank]
         steps = np.full(job.issues, self._spacing if job.multiply else 1)
         steps[0] = 1
@@ -211,17 +225,12 @@ class Kernels:
             banks.append(self._indices(f, 1) // self._bank)
             steps += banks[0] == banks[1]
         steps[list(again)] += self._conflict - self._spacing
-        left = np.cumsum(steps)  # the cycle behind that in which each leaves
-        windows = []
+        end, found = np.cumsum(steps) - 1, []
         for bank in range(self.cfg.acc_banks):
             at = np.flatnonzero(np.logical_or.reduce([each == bank for each in banks]))
-            begin, end = (left - steps)[at], left[at] - 1 + usual
-            apart = np.flatnonzero(begin[1:] > end[:-1] + 1)
-            firsts, lasts = np.append(0, apart + 1), np.append(apart, len(at) - 1)
-            windows += (
-                [(b, e, 1 << bank) for b, e in zip(begin[firsts].tolist(), end[lasts].tolist())] if len(at) else []
-            )
-        return job._replace(windows=tuple(windows))
+            if len(at):
+                found.append((1 << bank, (end - steps)[at] + 1, end[at]))
+        return found
 
     def _repeated(self, f: dict[str, int], issues: int) -> list[int]:
         """The micro-op issues that wait for products, because they use an accumulator of those right before.

@@ -91,16 +91,19 @@ def test_banks_of_every_issue_with_two_units(seed):
     runs = of.job(Op.TERNARY, f).runs
     assert [bank for mask, count in runs for bank in [mask.bit_length() - 1] * count] == banks
     assert all(a[0] != b[0] for a, b in zip(runs, runs[1:]))
-    job, cycle, used = of.job(Op.ALU, f), 0, set()
+    job, cycle, used, read = of.job(Op.ALU, f), 0, set(), set()
     for dst, src in indices:
         both = {dst // cfg.bank_depth} | ({src // cfg.bank_depth} if not f["use_imm"] else set())
         takes = 2 if not f["use_imm"] and len(both) == 1 else 1
         used |= {(at, bank) for bank in both for at in range(cycle, cycle + takes + lat.issue_latency(cfg))}
+        read |= {(at, bank) for bank in both for at in range(cycle, cycle + takes)}
         cycle += takes
     shown = {
         (at, bank) for b, e, mask in job.windows for bank in range(4) if mask >> bank & 1 for at in range(b, e + 1)
     }
     assert shown == used and cycle == job.cycles
+    if job.touched & (job.touched - 1):  # of one bank it is told in short
+        assert {(at, bank.bit_length() - 1) for b, e, bank in job.reads for at in range(b, e + 1)} == read
     assert job.used == sum(1 << bank for bank in {bank for _, bank in used})
 
 
