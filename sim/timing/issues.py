@@ -216,8 +216,7 @@ class Kernels:
         return job._replace(reads=reads, windows=windows if self._shared else ())
 
     def _leaving(self, job: Job, f: dict[str, int], again: Sequence[int]) -> list[tuple[int, np.ndarray, np.ndarray]]:
-        """For each bank in use: the first and last cycles of the micro-op issues that touch it, from the job's first cycle
-        on."""
+        """For each bank in use: first and last cycles of the micro-op issues that touch it, counted from the job's."""
         banks = [self._indices(f, 0) // self._bank]
         steps = np.full(job.issues, self._spacing if job.multiply else 1)
         steps[0] = 1
