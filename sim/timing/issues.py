@@ -150,8 +150,8 @@ class Kernels:
         uops, touched = (begin, end - 1), dst
         if op not in _ELEMENTWISE:
             reads = not (f["reset"] or f.get("overwrite"))
-            ends = self._ends(f, dst, 1, (0,))
-            job = Job(issues, issues, 1, False, dst if reads else 0, dst, uops, *ends)
+            tails, heads = self._ends(f, dst, 1, (0,))
+            job = Job(issues, issues, 1, False, dst if reads else 0, dst, uops, tails, heads)
             return job._replace(runs=self._runs(f, dst, issues)) if op == Op.TERNARY else self._shown(job, f)
         interval, banks = 1, dst
         if not f["use_imm"]:
@@ -164,8 +164,9 @@ class Kernels:
         if multiply:
             again = self._repeated(f, issues)
             cycles += (issues - 1 - len(again)) * (self._spacing - 1) + len(again) * (self._conflict - 1)
-        ends = self._ends(f, touched, cycles / issues, (0,) if f["use_imm"] else (0, 1))
-        job = Job(issues, cycles, 2 if interval > 1 else 1, multiply, 0 if multiply else banks, touched, uops, *ends)
+        tails, heads = self._ends(f, touched, cycles / issues, (0,) if f["use_imm"] else (0, 1))
+        first, banks = 2 if interval > 1 else 1, 0 if multiply else banks
+        job = Job(issues, cycles, first, multiply, banks, touched, uops, tails, heads)
         return self._shown(job, f, again)
 
     def _ends(

@@ -8,31 +8,33 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem
 from tilewright.runtime.program import Program
 from tilewright.sim.mutation.orders import every_order
-from tilewright.sim.mutation.runs import Bench
+from tilewright.sim.mutation.runs import Bench, Outcome
 
 CFG = PRESETS["tiny"]
 
 
-class Queues:
+class Queues(Bench):
     """A bench without a machine: `sizes` instructions in queues that do not wait for each other."""
 
     def __init__(self, *sizes):
         self.sizes = sizes
 
-    def run(self, number, choose):
+    def run(self, number, choose=None, *, by=None):
+        assert choose is not None
         left, order = list(self.sizes), []
         while any(left):
             k = choose([k for k, n in enumerate(left) if n])
             left[k] -= 1
             order.append(k)
-        return number, tuple(order)
+        return Outcome("", bytes(order), bytes([number]))
 
 
 @pytest.mark.parametrize("a, b, c", [(0, 0, 0), (3, 0, 0), (2, 3, 0), (1, 2, 3), (3, 3, 2)])
 def test_every_order_comes_once(a, b, c):
     count = comb(a + b + c, a) * comb(b + c, b)
     found = every_order(Queues(a, b, c), 7, count)
-    assert len(found) == len(set(found)) == count and all(number == 7 for number, _ in found)
+    assert found is not None and len(found) == len(set(found)) == count
+    assert {outcome.memory for outcome in found} == {bytes([7])}
     assert every_order(Queues(a, b, c), 7, count - 1) is None
 
 

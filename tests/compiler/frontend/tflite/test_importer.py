@@ -226,7 +226,7 @@ def test_outputs_that_nothing_computes(tflite):
 def test_outputs_that_are_no_activations(tflite):
     m = tflite()
     m.input((1, 4))
-    m.output(m.const(np.zeros((2, 3), np.int8), np.float32([0.1, 0.2])))
+    m.output(m.const(np.zeros((2, 3), np.int8), np.array([0.1, 0.2], np.float32)))
     with pytest.raises(UnsupportedError, match="output .* has tensor .* with 2 scales; activations have one scale"):
         import_tflite(m.save())
 
