@@ -45,15 +45,27 @@ def cheapest(sizes: Sizes, costs: Costs, block: int) -> Choice:
     return found
 
 
-def nearest(preference: Mapping[str, np.ndarray], block: int, wanted: Mapping[str, float] | None = None) -> Numbers:
-    """The allowed numbers of channels on GEMM next to `wanted`, of two the larger.
+def around(
+    preference: Mapping[str, np.ndarray], block: int, wanted: Mapping[str, float] | None = None
+) -> dict[str, list[int]]:
+    """The allowed numbers of channels on GEMM on both sides of `wanted`, ascending; one where that is allowed.
 
-    Without `wanted` they are next to the number of channels that prefer GEMM.
+    Without `wanted` they are around the number of channels that prefer GEMM.
     """
     found = {}
     for name, values in preference.items():
         asked = float((values <= 0).sum()) if wanted is None else wanted[name]
-        found[name] = min(allowed(len(values), block), key=lambda n: (abs(n - asked), -n))
+        asked, numbers = min(max(asked, 0), len(values)), allowed(len(values), block)  # a sum of shares is rounded
+        found[name] = sorted({max(n for n in numbers if n <= asked), min(n for n in numbers if n >= asked)})
+    return found
+
+
+def nearest(preference: Mapping[str, np.ndarray], block: int, wanted: Mapping[str, float] | None = None) -> Numbers:
+    """The one of the numbers `around` that is next to `wanted`, of two the larger."""
+    found = {}
+    for name, numbers in around(preference, block, wanted).items():
+        asked = float((preference[name] <= 0).sum()) if wanted is None else wanted[name]
+        found[name] = min(numbers, key=lambda n: (abs(n - asked), -n))
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..mapping import GEMM, TERNARY, Choice, Numbers, all_on, allowed, by_number, descend, nearest, on_gemm, preferred
+from ..mapping import GEMM, TERNARY, Choice, Numbers, all_on, around, by_number, descend, nearest, on_gemm, preferred
 from ..mapping import counts as counted
 from ..recipe import Examples, Recipe
 from ..tables import Costs, Power
@@ -64,13 +64,12 @@ def settle(
 ) -> Choice:
     """The choice that a search has found, with whole blocks of `block` channels on GEMM.
 
-    What the search has trained stands for mappings that have no program. Of those that have one it is a neighbour of
-    the rounded counts with the least of the same sum, `task loss + strength * cost`: no layer with a block more or less
-    has less of it.
+    The counts of a search lie between numbers that have a program. Of the mappings with one of these two in each layer
+    it is one with the least of the search's own sum, `task loss + strength * cost`: no other one that differs in one
+    layer has less of it.
     """
-    preference, ties = network.preference(), network.ties()
-    start = nearest(preference, block, network.wanted())
-    options = {name: allowed(size, block) for name, size in network.sizes().items()}
+    preference, ties, wanted = network.preference(), network.ties(), network.wanted()
+    start, options = nearest(preference, block, wanted), around(preference, block, wanted)
 
     def value(numbers: Numbers) -> float:
         network.assign(preferred(preference, numbers, ties))

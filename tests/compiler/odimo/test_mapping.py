@@ -61,6 +61,13 @@ def test_numbers_that_the_cost_counted_go_before_signs():
     assert m.nearest(preference, 4) == {"a": 10} and m.nearest(preference, 4, {"a": 6.7}) == {"a": 8}
 
 
+@pytest.mark.parametrize(
+    "asked, expected", [(0, [0]), (0.1, [0, 4]), (4, [4]), (7.9, [4, 8]), (8.1, [8, 10]), (10, [10]), (10.0001, [10])]
+)
+def test_what_lies_around_a_number(asked, expected):
+    assert m.around({"a": np.zeros(10)}, 4, {"a": asked}) == {"a": expected}
+
+
 def test_the_first_channels_by_number():
     found = m.by_number({"a": 3, "b": 2}, {"a": 2, "b": 0})
     assert {name: chosen.tolist() for name, chosen in found.items()} == {"a": [False, False, True], "b": [True, True]}

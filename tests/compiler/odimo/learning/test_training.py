@@ -97,7 +97,7 @@ def test_the_exact_cost_has_the_cycles_of_the_launch(examples):
     assert (plain.exact(one) < plain.exact(net.sizes())) and (launch.exact(one) < launch.exact(net.sizes()))
 
 
-def test_a_search_settles_where_no_neighbour_has_less_of_the_same_sum(examples):
+def test_a_search_settles_by_launches_between_numbers_that_have_programs(examples):
     """Launches that disagree with the tables: all blocks of a layer save nothing there, one block saves all."""
     net = network(examples)
     training.warm_up(net, examples, RECIPE, 0)
@@ -105,17 +105,28 @@ def test_a_search_settles_where_no_neighbour_has_less_of_the_same_sum(examples):
     best = dict.fromkeys(net.sizes(), 4)
     cost = training.relative_cost(net, costs(net), best, None, lambda numbers: sum(cycles[n] for n in numbers.values()))
     training.search(net, examples, RECIPE, 0, 50.0, cost)
-    assert set(m.nearest(net.preference(), 4, net.wanted()).values()) == {0}  # what the tables ask for
+    preference, wanted = net.preference(), net.wanted()
+    assert set(m.nearest(preference, 4, wanted).values()) == {0}  # what the tables ask for
+    assert set(map(tuple, m.around(preference, 4, wanted).values())) == {(0, 4)}
     assert m.on_gemm(training.settle(net, examples, RECIPE, 50.0, cost, 4)) == best
-    found = training.settle(net, examples, RECIPE, 0.0, cost, 4)
-    losses = {}
-    for numbers in ({**m.on_gemm(found), name: n} for name in net.sizes() for n in (0, 4, 8)):
+
+
+def test_a_search_settles_where_no_other_mapping_around_has_less_of_the_same_sum(examples):
+    net = network(examples)
+    training.warm_up(net, examples, RECIPE, 0)
+    cost = training.relative_cost(net, costs(net), fastest(net))
+    training.search(net, examples, RECIPE, 0, 0.3, cost)
+    options = m.around(net.preference(), 4, net.wanted())
+    found = m.on_gemm(training.settle(net, examples, RECIPE, 0.3, cost, 4))
+    assert all(len(numbers) == 2 for numbers in options.values())
+
+    def value(numbers):
         net.assign(m.preferred(net.preference(), numbers))
-        losses[tuple(numbers.values())] = training.task_loss(net, examples, RECIPE)
-    least = losses[tuple(m.on_gemm(found).values())]
-    for name, number in m.on_gemm(found).items():
-        near = ({**m.on_gemm(found), name: n} for n in (number - 4, number + 4) if 0 <= n <= 8)
-        assert all(least <= losses[tuple(numbers.values())] for numbers in near)
+        return training.task_loss(net, examples, RECIPE) + 0.3 * cost.exact(numbers)
+
+    others = [{**found, name: n} for name, numbers in options.items() for n in numbers]
+    assert all(found[name] in numbers for name, numbers in options.items())
+    assert value(found) == min(map(value, others)) and len({value(other) for other in others}) == 3
 
 
 def test_the_loss_of_a_mapping_is_that_of_training_s_batches(examples):
