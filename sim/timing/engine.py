@@ -16,7 +16,7 @@ from ...hw.errors import DeadlockError, UnsupportedError
 from ...hw.metrics import COUNTERS
 from ...hw.rtl import latencies as lat
 from ...hw.show import table
-from ...hw.units import FETCH, channels, queues, readers, stripes, units
+from ...hw.units import channels, fetch_reader, queues, readers, stripes, units
 from ...runtime.device import WAITS, Timeline
 from ...runtime.launch import Launch
 from ...runtime.program import Program
@@ -93,7 +93,7 @@ class _Engine:
             channel = Channel()
             self.units[one.source].give_to(channel, one.push)
             self.units[one.target].take_from(channel, one.pop)
-        self.fetch = Fetch(cfg, program, address, self.units, FETCH.buffer)
+        self.fetch = Fetch(cfg, program, address, self.units, fetch_reader(cfg))
         clients: dict[str, Client] = {
             "load": self.load.mover,
             "compute": self.compute.mover,

@@ -8,6 +8,7 @@ from ...hw import stages
 from ...hw.config import Config
 from ...hw.isa import INSN_BYTES
 from ...hw.rtl import latencies as lat
+from ...hw.units import Reader
 from .program import Columns
 from .read_port import NEVER, Client
 from .units import Unit
@@ -16,8 +17,8 @@ from .units import Unit
 class Fetch(Client):
     """The fetch unit: instructions in the order of the program to the queues, as far as these have room."""
 
-    def __init__(self, cfg: Config, program: Columns, address: int, units: list[Unit], buffer: int):
-        super().__init__(buffer)
+    def __init__(self, cfg: Config, program: Columns, address: int, units: list[Unit], reader: Reader):
+        super().__init__(reader.buffer, yields=reader.yields)
         self._units, self._room = units, lat.capacity(cfg.queue_depth)
         self._queue = program.queue.tolist()
         self._count, self._at = program.count, 0
