@@ -24,7 +24,7 @@ class Fetch(Client):
         self._count, self._at = program.count, 0
         beat = cfg.axi_bits // 8
         self._per_beat = max(1, beat // INSN_BYTES)  # instructions, each of which leaves in a cycle of its own
-        self._skipped = address // INSN_BYTES % self._per_beat  # instructions in front of the program in its first beat
+        self.skipped = address // INSN_BYTES % self._per_beat  # instructions in front of the program in its first beat
         self._ready: deque[tuple[int, int]] = deque()  # bursts: cycle of the last beat, beats in all so far
         self._per_insn = stages.beats(cfg, INSN_BYTES)
         self._latest = -1  # cycle in which the latest instruction left
@@ -87,7 +87,7 @@ class Fetch(Client):
 
     def _beats(self, k: int) -> int:
         """Beats of the program up to the last of instruction `k`."""
-        return (self._skipped + k) // self._per_beat * self._per_insn + self._per_insn
+        return (self.skipped + k) // self._per_beat * self._per_insn + self._per_insn
 
     def _take(self, total: int, cycle: int) -> None:
         """The last of `total` beats leaves the buffer."""

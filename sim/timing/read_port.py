@@ -113,6 +113,7 @@ class ReadPort:
         self.fast = fast
         self.steady = fast and self.pace == 1 and self.outstanding == OUTSTANDING  # the memory delays no burst of a run
         self.grant, self.sent, self.end = -1, -1, -1
+        self.bursts: list[tuple[Client, int, int, int]] | None = None  # a log: client, beats, cycles of address and end
         self.ends: deque[int] = deque([-NEVER] * OUTSTANDING, OUTSTANDING)
         self.bounds: list[Callable[[int], int]] = [lambda now: NEVER] * len(clients)
         for client in clients:
@@ -194,6 +195,8 @@ class ReadPort:
         self.sent = sent
         self.end = end = first + (beats - 1) * pace
         self.ends.append(end)
+        if self.bursts is not None:
+            self.bursts.append((client, beats, sent, end))
         client.asked += beats
         client.address += beats
         client.left -= beats

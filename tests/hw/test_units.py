@@ -392,6 +392,9 @@ def test_simulated_circuit(two, monkeypatch):
         def bursts(self):
             return np.zeros(rtl.BURSTS, np.uint64)
 
+        def fifos(self, count):
+            return np.zeros(count, np.uint64)
+
         def close(self):
             pass
 
