@@ -16,6 +16,8 @@ THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"
 # objects after which Python searches for cycles: imports and networks make hundreds of thousands that stay, and with
 # Python's 700 a short command spends a tenth of its time on them
 _COLLECT = (50_000, 20, 20)
+# chooses OpenBLAS's kernels: another processor's may take twice the time
+KERNELS_VARIABLE = "OPENBLAS_CORETYPE"
 INTERRUPT_STATUS = 130  # 128 + SIGINT, as shells have it
 
 
