@@ -325,10 +325,10 @@ class TfliteImporter:
             return t
         return self.relayout(x, self.unused(f"{x.name}.nchw"), TO_NCHW)
 
-    def result(self, node: FileNode, position: int = 0, *, plain: bool = False) -> g.Tensor:
+    def result(self, node: FileNode, position: int = 0, *, plain: bool = False, wide: bool = False) -> g.Tensor:
         """The tensor at an output position, canonical or as in the file, for the operator that produces it."""
         k = node.outputs[position]
-        t = self.described(self.file.tensors[k])
+        t = self.described(self.file.tensors[k], wide=wide)
         if len(t.shape) == 4:
             shape = t.shape if plain else tuple(t.shape[a] for a in TO_NCHW)
             t = replace(t, shape=shape, name=self._name(k, plain))

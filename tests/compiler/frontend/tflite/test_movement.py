@@ -264,3 +264,11 @@ def test_rows_for_each_of_a_batch(tflite, equals_litert, computed):
         where = m.const(m.rng.integers(0, 4, (2, 6)).astype(np.int32))
     m.output(m.op("GATHER", [x, where], (2, 6, 6), 0.05, -3, axis=1, batchDims=1))
     equals_litert(m)
+
+
+def test_a_dimension_that_is_dropped_starts_where_its_mask_says(tflite, equals_litert):
+    m = tflite()
+    x = m.input((3, 5))
+    y = m.op("STRIDED_SLICE", [x, *ints(m, [1, 1], [2, 4], [1, 1])], (3,), 0.05, -3, beginMask=1, shrinkAxisMask=1)
+    m.output(y)
+    equals_litert(m)
