@@ -35,6 +35,7 @@ from .watch import BURSTS, Trace, counted, decode, event_type, fifos, most_event
 
 HARNESS = Path(__file__).with_name("harness.cpp")
 _TOP = "core"
+ALL_BYTES = 15  # strobes of a register
 _SLICE = 1 << 22  # cycles between two checks for Ctrl-C
 _LARGE = 64  # multipliers: with fewer, a simulation is shorter than what a rehearsal takes
 _REHEARSALS = 8  # random programs
@@ -134,7 +135,7 @@ def load_library(path: Path) -> ctypes.CDLL:
         "sim_free": (None, [sim]),
         "sim_reset": (None, [sim]),
         "sim_memory": (None, [sim, sim, u64]),
-        "sim_write": (ctypes.c_int, [sim, u32, u32]),
+        "sim_write": (ctypes.c_int, [sim, u32, u32, u32]),
         "sim_read": (ctypes.c_int, [sim, u32, ctypes.POINTER(u32)]),
         "sim_run": (ctypes.c_int, [sim, u64]),
         "sim_cycle": (u64, [sim]),
@@ -222,9 +223,9 @@ class Simulation:
         self._library.sim_reset(self._sim)
         self._check()
 
-    def write(self, register: str, value: int) -> None:
-        """Write a register."""
-        self._library.sim_write(self._sim, self._named[register].offset, value)
+    def write(self, register: str, value: int, strobes: int = ALL_BYTES) -> None:
+        """Write a register; `strobes` has a bit for each of its bytes that is written."""
+        self._library.sim_write(self._sim, self._named[register].offset, value, strobes)
         self._check()
 
     def read(self, register: str) -> int:

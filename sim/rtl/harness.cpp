@@ -564,9 +564,9 @@ struct Sim {
         return bad.seen() ? 2 : core->done;
     }
     // Register accesses: false where the slave breaks a rule.
-    bool write(uint32_t offset, uint32_t value) {
+    bool write(uint32_t offset, uint32_t value, uint32_t strobes) {
         unsigned wait[2] = {registers.extra() % 5, registers.extra() % 5};
-        core->s_axil_awaddr = offset, core->s_axil_wdata = value, core->s_axil_wstrb = 15;
+        core->s_axil_awaddr = offset, core->s_axil_wdata = value, core->s_axil_wstrb = strobes;
         bool sent[2] = {false, false};
         for (unsigned n = 0; n < PATIENCE; n++) {
             core->s_axil_awvalid = !sent[0] && n >= wait[0], core->s_axil_wvalid = !sent[1] && n >= wait[1];
@@ -633,7 +633,7 @@ void sim_disturb(Sim* s, unsigned channel, uint64_t at, uint64_t wait, uint64_t 
 }
 void sim_disturbed(Sim* s, unsigned channel, Disturbance* found) { *found = *s->at(channel); }
 void sim_memory(Sim* s, uint8_t* bytes, uint64_t size) { s->memory.bytes = bytes, s->memory.size = size; }
-int sim_write(Sim* s, uint32_t offset, uint32_t value) { return s->write(offset, value); }
+int sim_write(Sim* s, uint32_t offset, uint32_t value, uint32_t strobes) { return s->write(offset, value, strobes); }
 int sim_read(Sim* s, uint32_t offset, uint32_t* value) { return s->read(offset, value); }
 int sim_run(Sim* s, uint64_t most) { return s->run(most); }
 uint64_t sim_cycle(Sim* s) { return s->cycle; }
