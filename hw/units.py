@@ -85,7 +85,7 @@ class Channel(NamedTuple):
 
 
 FETCH_BEATS = 64  # that the fetch unit asks for ahead
-USUAL_BITS, USUAL_DEPTH = 64, 64  # of a port and of the queues, with which the fetch unit takes turns
+USUAL_BITS, USUAL_QUEUE = 64, 64  # of a port and of the queues, with which the fetch unit takes turns
 _LOAD = Unit("load", Queue.LOAD, buffer=128, port=0)
 _STORE = Unit("store", Queue.STORE, buffer=64)  # which reads parameters alone
 # by their names in `Config.units`; the first executes the compute queue
@@ -146,7 +146,7 @@ def fetch_reader(cfg: Config) -> Reader:
     asks for half as many beats ahead, behind which a load that comes later would wait.
     """
     narrow = cfg.axi_bits < USUAL_BITS
-    return Reader("fetch", FETCH_BEATS >> narrow, 1, narrow or cfg.queue_depth > USUAL_DEPTH)
+    return Reader("fetch", FETCH_BEATS >> narrow, 1, narrow or cfg.queue_depth > USUAL_QUEUE)
 
 
 def readers(cfg: Config) -> tuple[tuple[Reader, ...], ...]:

@@ -85,12 +85,12 @@ def _client(address: str) -> Iterator[Any]:
 def _local(count: int) -> Iterator[Any]:
     import logging
 
-    import dask
+    from dask.config import set as configured
     from distributed import Client, LocalCluster
 
     # any free port: without an address Dask takes a fixed one, and says so where that is taken
     quiet: dict[str, Any] = {"dashboard_address": ":0", "scheduler_kwargs": {"dashboard": False}}
-    with dask.config.set(_LOCAL):
+    with configured(_LOCAL):
         cluster = LocalCluster(n_workers=0, threads_per_worker=1, silence_logs=logging.ERROR, **quiet)
         with cluster, Client(cluster, set_as_default=False) as client:
             cluster.scale(count)  # does not wait for them: jobs do
