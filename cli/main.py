@@ -12,6 +12,8 @@ PROGRAM = "tilewright"
 USAGE_STATUS = 2  # what click and most commands use
 # read by the libraries behind numpy's matrix products when numpy is imported
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+# chooses OpenBLAS's kernels: another processor's may take twice the time
+KERNELS_VARIABLE = "OPENBLAS_CORETYPE"
 INTERRUPT_STATUS = 130  # 128 + SIGINT, as shells have it
 
 

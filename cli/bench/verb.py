@@ -11,7 +11,7 @@ import click
 
 from ...runtime.registry import CIRCUITS
 from .. import report
-from ..main import THREAD_VARIABLES
+from ..main import KERNELS_VARIABLE, THREAD_VARIABLES
 from ..options import config_option, device_option, device_options, dram_option, json_option, skip_option
 from ..profile.files import Profile, profile_option
 from . import dense, encoder, split, units
@@ -137,7 +137,8 @@ def _about(cfg: Config, device: str, threads: int, profile: dict[str, float]) ->
     """What the document says of the device: where the model's time goes, or how the circuit was built."""
     if device == "model":
         shares = {part: seconds / sum(profile.values()) for part, seconds in profile.items()}
-        return {"threads": threads, "runs": RUNS, "time_share": shares}
+        kernels = os.environ.get(KERNELS_VARIABLE)
+        return {"threads": threads, "runs": RUNS, "time_share": shares, "kernels": kernels}
     if device in CIRCUITS:
         from ...sim.rtl.device import describe_build
 
@@ -191,7 +192,9 @@ def _print(rows: list[dict], total: dict, facts: dict, cfg: Config) -> None:
     report.table(list(table[0]), [list(row.values()) for row in table[:-1]], list(table[-1].values()))
     if facts["device"] == "model":
         threads = report.counted(facts["threads"], "thread")
-        click.echo(f"configuration {cfg.name}, batch {cfg.batch}, matrix products on {threads}")
+        kernels = f"{KERNELS_VARIABLE}={facts['kernels']}"
+        chosen = f", with the kernels of {kernels}" if facts["kernels"] else ""
+        click.echo(f"configuration {cfg.name}, batch {cfg.batch}, matrix products on {threads}{chosen}")
         shares = [f"{PARTS.get(part, 'the rest')} {100 * share:.0f} %" for part, share in facts["time_share"].items()]
         click.echo("time goes to " + ", ".join(shares))
         return
