@@ -167,7 +167,13 @@ def by_position(arrays: Mapping[str, np.ndarray], names: Sequence[str], kind: st
     counted = {name: f"{kind}_{k}" for k, name in enumerate(names)}
     if any(name in arrays for name in names) or not all(given in arrays for given in counted.values()):
         return arrays
-    return {**arrays, **{name: arrays[given] for name, given in counted.items()}}
+    return {**arrays, **{name: _integers(arrays[given]) for name, given in counted.items()}}
+
+
+def _integers(array: np.ndarray) -> np.ndarray:
+    """The array, whole numbers as integers: files that count tensors hold them as numbers of any type."""
+    whole = array.dtype.kind == "f" and (abs(array) < 1 << 24).all() and (array == array.astype("int64")).all()
+    return array.astype("int64") if whole else array
 
 
 def split(executable: Executable, arrays: Mapping[str, np.ndarray], path: str) -> tuple[list[dict], bool]:

@@ -15,7 +15,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from .isa import INSTRUCTIONS, SCRATCHPADS
-from .units import Channel, channels, units
+from .units import Channel, channels, stripes, units
+from .units import readers as every_reader
 
 if TYPE_CHECKING:
     from .config import Config
@@ -88,6 +89,7 @@ def _all(cfg: Config) -> Iterator[Metric]:
     yield CYCLES
     for some in (hardware, _work, _rates, _levels, _followed):
         yield from some(cfg)
+    yield from _buffers(cfg)
     yield from _bus()
 
 
@@ -155,10 +157,26 @@ def _followed(cfg: Config) -> Iterator[Metric]:
         yield Metric(f"{one.name}_durations", Kind.HISTOGRAM, "instructions", doc, FOLLOWED)
 
 
+def buffered(cfg: Config) -> list[list[str]]:
+    """By load port, the units that read through it, each with a buffer of its own, in the order of these."""
+    absent = () if "requant" in cfg.extensions else ("store",)  # which reads parameters alone
+    return [[one.name for one in port if one.name not in absent] for port in every_reader(cfg)]
+
+
+def _buffers(cfg: Config) -> Iterator[Metric]:
+    for name in dict.fromkeys(name for port in buffered(cfg) for name in port):
+        doc = f"most beats that came for {name} and wait behind the next one that it takes, at one port"
+        spread = name == "load" and stripes(cfg) > 1
+        yield Metric(f"{name}_buffer_high", Kind.HIGH_WATER, "beats", doc, CIRCUIT if spread else FOLLOWED)
+    doc = "most beats of stores that wait behind the next one for the bus"
+    yield Metric("store_data_high", Kind.HIGH_WATER, "beats", doc, CIRCUIT)
+
+
 def _bus() -> Iterator[Metric]:
     for what in ("read", "write"):
         doc = f"{what} bursts on the buses by their beats"
         yield Metric(f"{what}_bursts", Kind.HISTOGRAM, "bursts", doc, FOLLOWED)
     for what in ("read", "write"):
         doc = f"most {what} bursts under way on one port"
-        yield Metric(f"{what}s_under_way_high", Kind.HIGH_WATER, "bursts", doc, CIRCUIT)
+        by = FOLLOWED if what == "read" else CIRCUIT
+        yield Metric(f"{what}s_under_way_high", Kind.HIGH_WATER, "bursts", doc, by)

@@ -37,11 +37,13 @@ class Reader(NamedTuple):
     """A reader of a load port: it asks for up to `buffer` beats ahead; of two ports it uses `port`.
 
     The load unit reads through all of them where `stripes(cfg)` is more than 1, up to `buffer` beats ahead at each.
+    One that `yields` has a turn only where no other reader wants one.
     """
 
     name: str
     buffer: int
     port: int
+    yields: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,8 @@ class Channel(NamedTuple):
         return f"{self.source.name} -> {self.target.name}"
 
 
-FETCH = Reader("fetch", 64, 1)
+FETCH_BEATS = 64  # that the fetch unit asks for ahead
+USUAL_BITS, USUAL_DEPTH = 64, 64  # of a port and of the queues, with which the fetch unit takes turns
 _LOAD = Unit("load", Queue.LOAD, buffer=128, port=0)
 _STORE = Unit("store", Queue.STORE, buffer=64)  # which reads parameters alone
 # by their names in `Config.units`; the first executes the compute queue
@@ -135,11 +138,22 @@ def striped(cfg: Config) -> Config:
     return cfg if stripes(cfg) == 1 else cfg.replace(axi_bits=cfg.axi_bits * stripes(cfg))
 
 
+def fetch_reader(cfg: Config) -> Reader:
+    """The fetch unit as a reader.
+
+    Deep queues let it run so far ahead that its bursts, of which nothing is needed soon, delay loads that are waited
+    for; over a narrow port an instruction takes more beats than most rows. There it yields, and over a narrow port it
+    asks for half as many beats ahead, behind which a load that comes later would wait.
+    """
+    narrow = cfg.axi_bits < USUAL_BITS
+    return Reader("fetch", FETCH_BEATS >> narrow, 1, narrow or cfg.queue_depth > USUAL_DEPTH)
+
+
 def readers(cfg: Config) -> tuple[tuple[Reader, ...], ...]:
     """The readers of each load port of `cfg`, in the order in which it serves them; one that uses all is the last."""
     load, compute, *others = (Reader(unit.name, unit.buffer, unit.port) for unit in units(cfg) if unit.buffer)
     everywhere = (load,) if stripes(cfg) > 1 else ()
-    every = (compute, FETCH, *others) if everywhere else (load, compute, FETCH, *others)
+    every = (*(() if everywhere else (load,)), compute, fetch_reader(cfg), *others)
     return tuple(
         (*(reader for reader in every if min(reader.port, cfg.load_ports - 1) == port), *everywhere)
         for port in range(cfg.load_ports)

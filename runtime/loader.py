@@ -304,7 +304,7 @@ def _as_numpy(tensor: Tensor, array: Any) -> np.ndarray:
 
 
 def checked_input(tensor: Tensor, array: Any) -> np.ndarray:
-    """`array`, numpy's or of another library by DLPack, as the dtype of `tensor`.
+    """`array`, numpy's or of another library by DLPack, as the dtype of `tensor`; integers that float32 has are taken.
 
     Raises `InputError` where shape, dtype or values do not fit, or the array is not in this machine's memory.
     """
@@ -313,6 +313,8 @@ def checked_input(tensor: Tensor, array: Any) -> np.ndarray:
         raise InputError(f"{_what(tensor)}: shape {array.shape} given, {tensor.shape} expected")
     dtype = np.dtype(tensor.dtype)
     if np.can_cast(array.dtype, dtype, "safe"):
+        return array.astype(dtype)
+    if array.dtype.kind in "iu" and dtype == np.float32 and np.array_equal(array.astype(dtype), array):
         return array.astype(dtype)
     if array.dtype.kind not in "iu" or dtype.kind not in "iu":
         raise InputError(f"{_what(tensor)}: dtype {array.dtype} given, {dtype} expected")

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from tilewright.hw.config import load_config
+from tilewright.cli.trust.fuzz import configurations
 from tilewright.sim.faults.campaign import Found, campaign, programs
 from tilewright.sim.faults.cases import recorded_cases
 from tilewright.sim.faults.kinds import KINDS
@@ -37,13 +37,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--config", action="append", help="may be repeated; tiny, tiny_two and pynq_z1 without")
+    parser.add_argument(
+        "--config",
+        action="append",
+        help="a preset or one of the fuzzer's, such as wide; may be repeated; tiny, tiny_two and pynq_z1 without",
+    )
     parser.add_argument("--cases", type=Path, help="a folder of recorded cases")
     parser.add_argument("--kind", action="append", choices=KINDS, help="may be repeated; all without")
     args = parser.parse_args(arguments)
     start = time.monotonic()
     recorded = recorded_cases(args.cases) if args.cases else []
-    cfgs = [load_config(name) for name in args.config or CONFIGS]
+    cfgs = configurations(args.config or CONFIGS)
     found = campaign(programs(cfgs, recorded, args.seed), args.count, args.seed, args.kind or tuple(KINDS))
     print(
         f"{args.count} faults, seed {args.seed}, {', '.join(cfg.name for cfg in cfgs)}, {len(recorded)} recorded cases:"

@@ -71,6 +71,9 @@ def command(
 
     need("explore", "explore", "optuna")
     from ...compiler.explore import cluster
+    from ...compiler.explore.evaluate import MODULES
+
+    cluster.begin(workers, scheduler, MODULES)
     from ...compiler.explore.space import default_space, read_space
     from ...compiler.explore.study import DEFAULT, Explorer, Question, front
 

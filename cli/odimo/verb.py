@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...compiler.odimo.front import Front, Plan
     from ...compiler.odimo.recipe import Recipe
 
-STRENGTHS = {"unit": (0.005, 0.02, 0.2, 0.7), "type": (0.003, 0.01, 0.03, 0.1)}  # by what channels choose
+STRENGTHS = {"unit": (0.005, 0.02, 0.05, 0.2, 0.7), "type": (0.003, 0.01, 0.03, 0.1)}  # by what channels choose
 COLUMNS = ["point", "accuracy %", "lowest", "highest", "cycles", "of {first} %", "{second} channels %"]
 COLUMNS += ["on the front", "images equal"]
 RANK_COLUMNS = ["layer", "kernel by stride", "splits", "measured", "all {0}", "all {1}", "fastest", "with {0}"]
@@ -37,7 +37,7 @@ RANK_COLUMNS = ["layer", "kernel by stride", "splits", "measured", "all {0}", "a
     "strengths",
     multiple=True,
     type=click.FloatRange(min=0),
-    help="A strength of the cost; may be given several times. [0.005, 0.02, 0.2, 0.7; types: 0.003, 0.01, 0.03, 0.1]",
+    help="A strength of the cost; may be repeated. [0.005, 0.02, 0.05, 0.2, 0.7; types: 0.003, 0.01, 0.03, 0.1]",
 )
 @click.option(
     "--seeds", default=3, type=click.IntRange(min=1), show_default=True, metavar="N", help="Train every point N times."

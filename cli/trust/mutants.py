@@ -35,7 +35,8 @@ def command(count: int, seed: int, executable: Executable | None, as_json: bool)
         found = study(source, count, seed)
     if as_json:
         facts = {"seed": seed, "programs": found.programs, "refused": found.refused, "named": found.named}
-        facts |= {"defined": found.defined, "passed": found.passed, "classes": found.table()}
+        facts |= {"defined": found.defined, "exhausted": found.exhausted, "orders": found.orders}
+        facts |= {"passed": found.passed, "classes": found.table()}
         facts |= {verdict: found.count(verdict) for verdict in _UNDECIDED}
         report.emit_json(facts)
     else:
@@ -59,6 +60,7 @@ def show(found: Study, count: int, seed: int) -> None:
         f"{found.count('unproved')} because data decide what they do; {found.defined} mutants also ran as defined, "
         f"{found.differ} of them with another end"
     )
+    click.echo(f"{found.exhausted} mutants ran in every order of their queues, {found.orders:,} orders in all")
     for line in (*found.refused, *found.named):
         click.echo(line)
 
@@ -100,7 +102,7 @@ def _rows(cfg: Config) -> list[tuple[str, Launch]]:
     from ...compiler import graph as g
     from ...compiler.explore.trial import on_accelerator
 
-    large = cfg.replace(name=f"large_{cfg.name}", tables=4, acc_bytes=1 << 13, inp_bytes=1 << 12)
+    large = cfg.replace(name=f"large_{cfg.name}", tables=4, acc_bytes=1 << 13, inp_bytes=1 << 12, wgt_bytes=1 << 13)
     x = g.Tensor("x", (1, 16, 2, 2), scale=0.1)
     y = g.Tensor("y", x.shape, scale=1 / 256, zero_point=-128)
     graph = g.Graph("softmax", (x,), (y,), (g.Softmax("softmax", (x,), y, 1, 1.0),))

@@ -5,9 +5,11 @@ No other module knows Dask.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import multiprocessing
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from multiprocessing import forkserver
 from typing import Any
 
 from ...hw.errors import BoardError
@@ -16,6 +18,24 @@ from ..jobs import processes
 
 RETRIES = 3  # of a job whose worker ended
 _CONNECT = "10s"
+# of Dask on this machine: workers are forked from a process that has imported what they need; nothing samples their
+# stacks, and its loops wake once a second, because they take the time of workers
+_LOCAL = {
+    "distributed.worker.multiprocessing-method": "forkserver",
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "1s",
+}
+
+
+def begin(count: int, scheduler: str | None, modules: Sequence[str]) -> None:
+    """Begin to import `modules` for the `workers` of the same arguments, beside what this process does until then.
+
+    One process imports them, and Dask's workers on this machine are forked from it, also those that are started again.
+    Modules must start no thread.
+    """
+    if count > 1 and scheduler is None and _has_dask():
+        multiprocessing.get_context("forkserver").set_forkserver_preload(["distributed", *modules])
+        forkserver.ensure_running()
 
 
 @contextmanager
@@ -65,10 +85,13 @@ def _client(address: str) -> Iterator[Any]:
 def _local(count: int) -> Iterator[Any]:
     import logging
 
+    import dask
     from distributed import Client, LocalCluster
 
     # any free port: without an address Dask takes a fixed one, and says so where that is taken
     quiet: dict[str, Any] = {"dashboard_address": ":0", "scheduler_kwargs": {"dashboard": False}}
-    cluster = LocalCluster(n_workers=count, threads_per_worker=1, silence_logs=logging.ERROR, **quiet)
-    with cluster, Client(cluster, set_as_default=False) as client:
-        yield client
+    with dask.config.set(_LOCAL):
+        cluster = LocalCluster(n_workers=0, threads_per_worker=1, silence_logs=logging.ERROR, **quiet)
+        with cluster, Client(cluster, set_as_default=False) as client:
+            cluster.scale(count)  # does not wait for them: jobs do
+            yield client

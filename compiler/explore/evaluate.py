@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from ..frontend.source import Source
 
 INFEASIBLE = "infeasible"  # the key of a reason, in place of figures
+# modules that `evaluate` imports when it is first called, and this one
+MODULES = tuple(
+    f"tilewright.{name}"
+    for name in ("compiler.explore.evaluate", "compiler.frontend.tflite.importer", "compiler.network", "sim.timing")
+)
 
 
 @dataclass(frozen=True)

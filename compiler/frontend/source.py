@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...hw.errors import FileError, UnsupportedError
+import numpy as np
+
+from ...hw.errors import FileError, TilewrightError, UnsupportedError
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
@@ -22,11 +24,16 @@ _ONNX_VERSION, _ONNX_NEXT = 0x08, (0x12, 0x22, 0x3A, 0x42)
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The file at `path`: its `content`, and `parts`, the data of an ONNX file's tensors that other files hold."""
+    """The file at `path`: its `content`, and `parts`, the data of an ONNX file's tensors that other files hold.
+
+    `types` are those of the inputs that lie beside an ONNX file in `inputs.npz` as `input_0`, `input_1`, ...: the
+    narrowest of int8, uint8, int32 and float32 that holds the values. Deeploy's networks have no others.
+    """
 
     path: Path
     content: bytes
     parts: tuple[bytes, ...] = ()
+    types: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -37,7 +44,8 @@ class Source:
     def digest(self) -> bytes:
         """A digest of everything that an importer sees, the name of the network included."""
         found = hashlib.sha256()
-        for piece in (self.path.name.encode(errors="surrogateescape"), self.content, *self.parts):
+        types = [name.encode() for name in self.types]
+        for piece in (self.path.name.encode(errors="surrogateescape"), self.content, *self.parts, *types):
             found.update(hashlib.sha256(piece).digest())
         return found.digest()
 
@@ -58,7 +66,29 @@ def read_source(path: str | Path) -> Source:
     """
     path = Path(path)
     content = read_file(path, "model")
-    return Source(path, content, _parts(path, content) if kind_of(path, content) == ".onnx" else ())
+    if kind_of(path, content) != ".onnx":
+        return Source(path, content)
+    return Source(path, content, _parts(path, content), _types(path.with_name("inputs.npz")))
+
+
+def _types(path: Path) -> tuple[str, ...]:
+    """The types of the arrays `input_0`, `input_1`, ... of an .npz file; none where there is no such file."""
+    from ...runtime.files import read_npz
+
+    arrays: dict[str, np.ndarray] = {}
+    with suppress(TilewrightError):
+        arrays = read_npz(path) if path.is_file() else {}
+    names = [f"input_{k}" for k in range(len(arrays))]
+    return tuple(_type(arrays[name]) for name in names) if all(name in arrays for name in names) else ()
+
+
+def _type(array: np.ndarray) -> str:
+    if array.dtype.kind not in "biuf":
+        return "float32"
+    low, high = (array.min(), array.max()) if array.size else (0, 0)
+    ranges = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(1 << 31), (1 << 31) - 1)}
+    found = (name for name, (least, most) in ranges.items() if least <= low and high <= most)
+    return next(found, "float32") if np.array_equal(array, np.rint(array)) else "float32"
 
 
 def check_kind(path: str | Path) -> None:

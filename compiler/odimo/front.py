@@ -1,7 +1,7 @@
 """The Pareto front of a network: points of several strengths and seeds beside the baselines, trained, compiled and run.
 
-Warm-ups come first, then the layers' tables, the points, and their programs; each step is jobs in processes, stored as
-they end (compiler/jobs.py).
+Warm-ups come first, then the layers' tables, alone and in the launch, the fastest mapping, the points, and their
+programs; each step is jobs in processes, stored as they end (compiler/jobs.py).
 """
 
 from __future__ import annotations
@@ -148,8 +148,12 @@ def explore(
     warm = step(jobs.warm_up, starts)
     shapes = {name: LayerShape.from_json(shape) for name, shape in warm[0]["shapes"].items()}
     tables = step(jobs.layer, [jobs.Layer(plan.config, shape, plan.task.choice) for shape in shapes.values()])
-    costs = {name: table["layer"] for name, table in zip(shapes, tables)}
-    trains = [_train(plan, *start, costs, kind) for kind in kinds(plan) for start in zip(starts, warm)]
+    alone = json.dumps({name: table["layer"] for name, table in zip(shapes, tables)})
+    network = warm[0]["network"]
+    launches = step(jobs.in_launch, [jobs.Launch(plan.config, starts[0], alone, network, name) for name in shapes])
+    costs = {name: table["layer"] for name, table in zip(shapes, launches)}
+    (fastest,) = step(jobs.fastest, [jobs.Launch(plan.config, starts[0], json.dumps(costs), network)])
+    trains = [_train(plan, *start, costs, fastest, kind) for kind in kinds(plan) for start in zip(starts, warm)]
     trained = step(jobs.train, trains)
     deploys = [_deploy(plan, job, one, Path(folder)) for job, one in zip(trains, trained)]
     deployed = step(jobs.deploy, deploys)
@@ -171,10 +175,16 @@ def _name(kind: str, strength: float) -> str:
 
 
 def _train(
-    plan: Plan, start: jobs.WarmUp, warm: dict[str, Any], costs: dict[str, Any], kind: tuple[str, float]
+    plan: Plan,
+    start: jobs.WarmUp,
+    warm: dict[str, Any],
+    costs: dict[str, Any],
+    fastest: dict[str, int],
+    kind: tuple[str, float],
 ) -> jobs.Train:
     power = POWERS[plan.task.choice] if plan.objective == ENERGY else None
-    return jobs.Train(start, *kind, plan.config.block_out, json.dumps(costs), power, warm["state"])
+    facts = plan.config, json.dumps(costs), fastest, power, warm["state"], warm["network"]
+    return jobs.Train(start, *kind, *facts)
 
 
 def _deploy(plan: Plan, job: jobs.Train, trained: dict[str, Any], folder: Path) -> jobs.Deploy:

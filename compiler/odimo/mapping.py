@@ -5,7 +5,8 @@ A `Choice` is, by layer name, bool (O,): True for a channel on the ternary unit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ UNITS = tuple(COMPUTE_UNITS)
 GEMM, TERNARY = range(2)
 Choice = dict[str, np.ndarray]
 Sizes = Mapping[str, int]  # numbers of output channels by layer
+Numbers = dict[str, int]  # numbers of channels on GEMM by layer
 
 
 def allowed(channels: int, block: int) -> list[int]:
@@ -43,33 +45,97 @@ def cheapest(sizes: Sizes, costs: Costs, block: int) -> Choice:
     return found
 
 
-def rounded(
-    preference: Mapping[str, np.ndarray],
-    block: int,
-    ties: Sequence[Sequence[str]] = (),
-    wanted: Mapping[str, float] | None = None,
-) -> Choice:
-    """The choice that `preference` (O,) asks for, > 0 for the ternary unit, with whole blocks of channels on GEMM.
+def around(
+    preference: Mapping[str, np.ndarray], block: int, wanted: Mapping[str, float] | None = None
+) -> dict[str, list[int]]:
+    """The allowed numbers of channels on GEMM on both sides of `wanted`, ascending; one where that is allowed.
 
-    The number on GEMM, `wanted` or as many as prefer it, goes to the nearest allowed one, of two to the larger; the
-    channels that move are those whose preference is weakest. `ties` are groups of layers whose results are added: there
-    the sum of the preferences orders the channels, so that of two layers one has the ternary channels of the other, as
-    one order of channels needs.
+    Without `wanted` they are around the number of channels that prefer GEMM.
+    """
+    found = {}
+    for name, values in preference.items():
+        asked = float((values <= 0).sum()) if wanted is None else wanted[name]
+        asked, numbers = min(max(asked, 0), len(values)), allowed(len(values), block)  # a sum of shares is rounded
+        found[name] = sorted({max(n for n in numbers if n <= asked), min(n for n in numbers if n >= asked)})
+    return found
+
+
+def nearest(preference: Mapping[str, np.ndarray], block: int, wanted: Mapping[str, float] | None = None) -> Numbers:
+    """The one of the numbers `around` that is next to `wanted`, of two the larger."""
+    found = {}
+    for name, numbers in around(preference, block, wanted).items():
+        asked = float((preference[name] <= 0).sum()) if wanted is None else wanted[name]
+        found[name] = min(numbers, key=lambda n: (abs(n - asked), -n))
+    return found
+
+
+def preferred(
+    preference: Mapping[str, np.ndarray], numbers: Mapping[str, int], ties: Sequence[Sequence[str]] = ()
+) -> Choice:
+    """The choice with `numbers` channels on GEMM, those of least `preference` (O,), which is > 0 for the ternary unit.
+
+    `ties` are groups of layers whose results are added: there the sum of the preferences orders the channels, so that
+    of two layers one has the ternary channels of the other, as one order of channels needs.
     """
     groups = {name: group for group in ties for name in group}
     found: Choice = {}
     for name, values in preference.items():
-        asked = float((values <= 0).sum()) if wanted is None else wanted[name]
-        digital = min(allowed(len(values), block), key=lambda n: (abs(n - asked), -n))
         together = np.sum([preference[other] for other in groups.get(name, [name])], axis=0)
         found[name] = np.ones(len(values), bool)
-        found[name][np.argsort(together, kind="stable")[:digital]] = False
+        found[name][np.argsort(together, kind="stable")[: numbers[name]]] = False
     return found
+
+
+def by_number(sizes: Sizes, numbers: Mapping[str, int]) -> Choice:
+    """The choice with the first `numbers` channels of each layer on GEMM."""
+    return {name: np.arange(size) >= numbers[name] for name, size in sizes.items()}
+
+
+def descend(
+    numbers: Mapping[str, int],
+    options: Mapping[str, Sequence[int]],
+    value: Callable[[Numbers], Any],
+    pairs: bool = False,
+) -> Numbers:
+    """From `numbers`, which are among `options`, to the next option of one layer as long as `value` falls.
+
+    Layers take turns, each as far as it goes, until no such neighbour has a smaller value. With `pairs` two layers, one
+    behind the other in the order of `numbers`, move at once, too.
+    """
+    at = {name: list(options[name]).index(number) for name, number in numbers.items()}
+    moves = [{name: step} for name in at for step in (1, -1)]
+    if pairs:
+        both = zip(list(at), list(at)[1:])
+        moves += [{a: s, b: t} for a, b in both for s in (1, -1) for t in (1, -1)]
+    known: dict[tuple[int, ...], Any] = {}
+
+    def of(where: Mapping[str, int]) -> Any:
+        key = tuple(where.values())
+        if key not in known:
+            known[key] = value({name: options[name][k] for name, k in where.items()})
+        return known[key]
+
+    def after(move: Mapping[str, int]) -> dict[str, int] | None:
+        found = {name: k + move.get(name, 0) for name, k in at.items()}
+        return found if all(0 <= found[name] < len(options[name]) for name in move) else None
+
+    moved = True
+    while moved:
+        moved = False
+        for move in moves:
+            while (found := after(move)) is not None and of(found) < of(at):
+                at, moved = found, True
+    return {name: options[name][k] for name, k in at.items()}
+
+
+def on_gemm(choice: Mapping[str, np.ndarray]) -> Numbers:
+    """The numbers of channels on GEMM, by layer."""
+    return {name: int((~chosen).sum()) for name, chosen in choice.items()}
 
 
 def counts(choice: Mapping[str, np.ndarray]) -> dict[str, tuple[int, int]]:
     """The numbers of channels on the units, by layer."""
-    return {name: (int((~chosen).sum()), int(chosen.sum())) for name, chosen in choice.items()}
+    return {name: (first, len(choice[name]) - first) for name, first in on_gemm(choice).items()}
 
 
 def channels(choice: Mapping[str, np.ndarray], names: Sequence[str] = UNITS) -> dict[str, dict[str, list[int]]]:

@@ -168,7 +168,8 @@ class Engine(wiring.Component):
             wiring.connect(m, spread.beats, clients["load"].beats)
         for k, every in enumerate(readers(self.cfg)):
             here = [reader for reader in every if hasattr(clients[reader.name], "req")]
-            port = ReadPort(self.cfg, buffers=tuple(reader.buffer for reader in here), width=width)
+            yields = next((i for i, reader in enumerate(here) if reader.yields), None)
+            port = ReadPort(self.cfg, buffers=tuple(reader.buffer for reader in here), width=width, yields=yields)
             m.submodules[f"read_port_{k}"] = port
             wiring.connect(m, port.axi, wiring.flipped(getattr(self.m, f"load{k}")))
             m.d.comb += port.halt.eq(halt)

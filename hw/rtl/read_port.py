@@ -15,7 +15,8 @@ from .splitter import Splitter, burst_layout
 
 
 class ReadPort(wiring.Component):
-    """Reads in bursts for several clients, which are served in rotation, one burst at a time.
+    """Reads in bursts for several clients, which are served in rotation, one burst at a time; client `yields`, where
+    there is one, only while no other wants a burst.
 
     Members:
         req[k]: in, requests of client k
@@ -32,9 +33,9 @@ class ReadPort(wiring.Component):
     Every burst of a client with `words` is a multiple of `width` beats.
     """
 
-    def __init__(self, cfg: Config, *, buffers: tuple[int, ...], width: int = 1):
+    def __init__(self, cfg: Config, *, buffers: tuple[int, ...], width: int = 1, yields: int | None = None):
         assert all(n >= 2 * BURST_BEATS for n in buffers)
-        self.cfg, self.buffers, self.width = cfg, buffers, width
+        self.cfg, self.buffers, self.width, self.yields = cfg, buffers, width, yields
         n = len(buffers)
         words = {"words": Out(word_signature(cfg, width))} if width > 1 else {}
         super().__init__(
@@ -136,17 +137,19 @@ class ReadPort(wiring.Component):
         return splitter
 
     def _arbiter(self, m: Module, want: Signal, grant: Signal) -> Signal:
-        """One bit of `want`: the first one after the client that was granted last."""
+        """One bit of `want`: the first one after the client that was granted last, of those that do not yield."""
         n = len(want)
         last, chosen = Signal(range(n)), Signal(n)
+        rotation = [k for k in range(n) if k != self.yields]
+        if self.yields is not None:
+            m.d.comb += chosen.eq(want & 1 << self.yields)
         with m.Switch(last):
             for latest in range(n):
                 with m.Case(latest):
-                    for at in range(n, 0, -1):
-                        k = (latest + at) % n
+                    for k in sorted(rotation, key=lambda k, latest=latest: (latest - k) % n):
                         with m.If(want[k]):
                             m.d.comb += chosen.eq(1 << k)
-        for k in range(n):
+        for k in rotation:
             with m.If(grant[k]):
                 m.d.sync += last.eq(k)
         return chosen

@@ -12,7 +12,7 @@ from ...hw.config import Config
 from ...hw.errors import ExecutionError
 from ...hw.regs import Command, Error, Register, Status, registers
 from ..dram import Dram
-from ..rtl.device import ProtocolError, RtlDevice, Simulation
+from ..rtl.device import ALL_BYTES, ProtocolError, RtlDevice, Simulation
 
 WATCHDOG = 8_000  # cycles without progress, of runs that are not about the watchdog
 _STOPPING = 1 << 20  # cycles within which a reset must have ended all accesses: each may be stalled
@@ -92,10 +92,10 @@ class Disturbed(Simulation):
         address = self._state(channel).address
         return None if address == (1 << 64) - 1 else address
 
-    def write(self, register: str, value: int) -> None:
+    def write(self, register: str, value: int, strobes: int = ALL_BYTES) -> None:
         """As of `Simulation`."""
-        super().write(register, value)
-        self._reset |= register == "CONTROL" and bool(value & Command.RESET)
+        super().write(register, value, strobes)
+        self._reset |= register == "CONTROL" and bool(value & Command.RESET and strobes & 1)
 
     def reset(self) -> None:
         """As of `Simulation`."""

@@ -13,6 +13,8 @@ from ...hw.config import Config
 from ...hw.errors import ExecutionError
 from ...hw.isa import INSN_BYTES, Isa
 from ...hw.regs import Command
+from ...hw.rtl.latencies import BURST_BEATS
+from ...hw.stages import bus_bits
 from ...runtime.access import dram_access
 from ..dram import Dram
 from .bus import End, FaultyDevice, bus_channels
@@ -174,10 +176,11 @@ def _touches(case: Case, index: int | None, address: int) -> bool:
         return True
     (f,) = Isa(case.cfg).decode(_words(case, index))
     access = dram_access(case.cfg, f)
-    length = beat if access is None or not access.write else 16 * beat
-    return access is not None and bool(
-        ((access.spans()[:, 0] < address + length) & (access.spans()[:, 1] > address)).any()
-    )
+    if access is None:
+        return False
+    length = BURST_BEATS * beat if access.write else bus_bits(case.cfg, f["mem"]) // 8  # two ports' beats are one read
+    begin, spans = address // beat * beat if access.write else address // length * length, access.spans()
+    return bool(((spans[:, 0] < begin + length) & (spans[:, 1] > begin)).any())
 
 
 def _words(case: Case, index: int) -> np.ndarray:

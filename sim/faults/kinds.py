@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ...hw.config import ISA_VERSION
 from ...hw.isa import INSN_BYTES, MICRO_OPS, Isa, instruction, nop_of
-from ...hw.regs import Command, Error
+from ...hw.metrics import CYCLES, counters
+from ...hw.regs import MAGIC, Command, Error, Status
 from ...hw.rtl.axi import DECERR, SLVERR
 from ...hw.units import queues
 from ...runtime.access import dram_access
@@ -177,6 +179,53 @@ def _write_others(run: Undisturbed, rng: np.random.Generator) -> Trial:
     return _trial(run, [_RIGHT], acts=[(_cycle(run, rng), write) for write in writes])
 
 
+def _write_some_bytes(run: Undisturbed, rng: np.random.Generator) -> Trial:
+    """Any bytes of any registers, ten of them: of CONTROL not the first, of WATCHDOG the new value is read back."""
+    trial = _trial(run, [_RIGHT])
+
+    def write(name: str, value: int, strobes: int) -> Act:
+        def act(sim: Disturbed) -> None:
+            if name != "WATCHDOG":
+                sim.write(name, value, strobes & ~(name == "CONTROL"))
+                return
+            mask = sum(255 << 8 * k for k in range(4) if strobes >> k & 1)
+            merged = (sim.read(name) & ~mask) | (value & mask)
+            if not 0 < merged < _SHORT:
+                sim.write(name, value, strobes)
+                if sim.read(name) != merged:
+                    trial.late.append(f"WATCHDOG is {sim.read(name):#x} after a write of bytes {strobes:#x}")
+
+        return act
+
+    names = [*every_register(run.case.cfg), *["CONTROL", "WATCHDOG"] * 5]
+    writes = [write(str(name), int(rng.integers(1 << 32)), int(rng.integers(16))) for name in rng.choice(names, 10)]
+    trial.acts = [(_cycle(run, rng), act) for act in writes]
+    return trial
+
+
+def _read_registers(run: Undisturbed, rng: np.random.Generator) -> Trial:
+    """Any registers, thirty of them: the program's are as written, counters never fall, there is no error."""
+    case, trial, latest = run.case, _trial(run, [_RIGHT]), dict[str, int]()
+    known = {"INSN_COUNT": case.count, "INSN_ADDR_LO": case.address & 0xFFFFFFFF, "INSN_ADDR_HI": case.address >> 32}
+    known |= {"ERROR": 0, "UNMAPPED": 0, "VERSION": MAGIC << 16 | ISA_VERSION}
+    counted, kept = {CYCLES.register, *counters(case.cfg)}, ("WATCHDOG", "FINGERPRINT_LO", "FINGERPRINT_HI")
+
+    def look(name: str) -> Act:
+        def act(sim: Disturbed) -> None:
+            value = sim.read(name)
+            wrong = value != (latest if name in kept else known).get(name, value)
+            wrong |= name in counted and value < latest.get(name, 0)
+            if wrong or (name == "CONTROL" and value not in (Status.RUNNING, Status.DONE)):
+                trial.late.append(f"{name} reads {value:#x}")
+            latest[name] = value
+
+        return act
+
+    names = rng.choice([*every_register(case.cfg), *["CONTROL", CYCLES.register] * 5], 30)
+    trial.acts = [(_cycle(run, rng), look(str(name))) for name in names]
+    return trial
+
+
 def _changed(change: Callable[[Case, np.ndarray, np.random.Generator], int | None]) -> Make:
     """A program whose words, uint64 (n, 2), were changed in place; the result is another number of instructions.
 
@@ -268,6 +317,8 @@ KINDS: dict[str, Make] = {
     "writes to CONTROL": _start_again,
     "writes to WATCHDOG": _write_watchdog,
     "writes to other registers": _write_others,
+    "some bytes of registers written": _write_some_bytes,
+    "registers read": _read_registers,
     "bit flips in instructions": _changed(_flip),
     "bit flips in micro-ops": _flip_micro_ops,
     "garbage for instructions": _changed(_garbage),

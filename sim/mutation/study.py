@@ -21,6 +21,7 @@ from ...runtime.launch import Launch
 from ...runtime.verify import verify
 from ..random_programs import NARROW, ODD, ROWS, Recorder, record_random
 from .kinds import KINDS, mutants
+from .orders import every_order
 from .runs import Bench, Defined, Outcome, Preferring, Reversed
 
 CONFIGS: tuple[Config, ...] = (PRESETS["tiny"], ODD, NARROW.replace(queue_depth=64), PRESETS["tiny_two"], ROWS)
@@ -29,6 +30,7 @@ _RUNS, _MORE = 5, 20  # of a mutant; of one that was refused although nothing is
 _PREFERENCES = 8  # orders of queues that are preferred, of a mutant that nothing is wrong with so far
 _DEFINED = 10  # of so many mutants one runs on the definition, too
 _DEFINED_INSNS = 64  # where it has at most so many instructions
+_SHORT, _ORDERS = 12, 2000  # instructions of a mutant that runs in every order, if these are not more
 _NAMED = 20  # mutants that a study tells one by one
 VERDICTS = ("caught", "missed", "accepted", "alarms", "harmless", "unproved")
 
@@ -44,7 +46,8 @@ class Study:
     of other classes than that of `verify`: (`verify`'s, one of theirs).
 
     `programs` are those that the mutants were made of, `refused` what `verify` says of these, which are right;
-    `defined` mutants also ran on the definition, and `differ` of them ended otherwise there.
+    `defined` mutants also ran on the definition, and `differ` of them ended otherwise there. `exhausted` ran in every
+    order of their queues, `orders` in all.
     """
 
     verdicts: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -54,6 +57,8 @@ class Study:
     refused: list[str] = field(default_factory=list)
     defined: int = 0
     differ: int = 0
+    exhausted: int = 0
+    orders: int = 0
 
     def count(self, *verdicts: str, kind: str = "") -> int:
         """Mutants with one of these verdicts, of class `kind`, or of all."""
@@ -76,13 +81,13 @@ class Study:
         return rows
 
 
-def random_launches(seed: int) -> Iterator[tuple[str, Launch]]:
-    """Endless random programs of several configurations, with a name each."""
+def random_launches(seed: int, steps: int = 8) -> Iterator[tuple[str, Launch]]:
+    """Endless random programs of several configurations, of fewer than `steps` steps, with a name each."""
     number = 0
     while True:
         rng = np.random.default_rng([seed, number])
         recorder = Recorder(CONFIGS[number % len(CONFIGS)], int(rng.integers(1 << 32)))
-        record_random(recorder, int(rng.integers(1, 8)))
+        record_random(recorder, int(rng.integers(1, steps)))
         yield f"{recorder.cfg.name} {seed}.{number}", recorder.program.finish()
         number += 1
 
@@ -99,7 +104,8 @@ def study(launches: Iterator[tuple[str, Launch]], count: int, seed: int) -> Stud
             found.refused.append(f"{name}: {exc}")
         rng = np.random.default_rng([seed, number])
         for mutant in islice(mutants(launch, rng), min(PER_PROGRAM, count - number)):
-            verdict, why = judge(mutant.launch, seed=number)
+            verdict, why, orders = judge(mutant.launch, seed=number)
+            found.exhausted, found.orders = found.exhausted + bool(orders), found.orders + orders
             found.verdicts[mutant.kind, verdict] += 1
             if why:
                 found.classes[why] += 1
@@ -114,8 +120,9 @@ def study(launches: Iterator[tuple[str, Launch]], count: int, seed: int) -> Stud
     return found
 
 
-def judge(launch: Launch, seed: int) -> tuple[str, tuple[str, str] | None]:
-    """The verdict of `Study` on `launch`, and for `Study.classes` two error classes that differ."""
+def judge(launch: Launch, seed: int) -> tuple[str, tuple[str, str] | None, int]:
+    """The verdict of `Study` on `launch`, for `Study.classes` two error classes that differ, and of a short program the
+    number of orders that its queues may have, each of which it ran in; 0 where they are too many."""
     bench = Bench(launch, seed)
     refusal: TilewrightError | None = None
     try:
@@ -125,14 +132,17 @@ def judge(launch: Launch, seed: int) -> tuple[str, tuple[str, str] | None]:
     outcomes = [bench.run(k) for k in range(_RUNS)]
     if not wrong(outcomes):
         outcomes += _preferring(bench)
+    every = every_order(bench, 0, _ORDERS) if len(launch.insn) <= _SHORT else None
+    orders = len(every or ())
+    outcomes += every or ()
     if refusal is None:
-        return ("missed" if wrong(outcomes) else "accepted"), None
+        return ("missed" if wrong(outcomes) else "accepted"), None, orders
     if not wrong(outcomes):
-        return _unseen(bench, refusal, outcomes), None
+        return _unseen(bench, refusal, outcomes), None, orders
     own, errors = type(refusal).__name__, {outcome.error for outcome in outcomes}
     # whether an address fits its field depends on where the buffers are, and what races show is not one class
     agree = errors & {"", own, "EncodingError"} or type(refusal) in (ProgramError, RaceError)
-    return "caught", None if agree else (own, min(errors))
+    return "caught", None if agree else (own, min(errors)), orders
 
 
 def wrong(outcomes: Sequence[Outcome]) -> bool:

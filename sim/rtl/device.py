@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -31,10 +31,11 @@ from ..memory import CAPACITY, DeviceMemory, program_bytes
 from ..random_programs import random_case
 from .rewrite import rewritten
 from .verilator import WAVES, build_library, cached, describe, identity
-from .watch import BURSTS, Trace, bursts, counted, decode, event_type, most_events
+from .watch import BURSTS, Trace, counted, decode, event_type, fifos, most_events, observed
 
 HARNESS = Path(__file__).with_name("harness.cpp")
 _TOP = "core"
+ALL_BYTES = 15  # strobes of a register
 _SLICE = 1 << 22  # cycles between two checks for Ctrl-C
 _LARGE = 64  # multipliers: with fewer, a simulation is shorter than what a rehearsal takes
 _REHEARSALS = 8  # random programs
@@ -80,7 +81,8 @@ def build_core(cfg: Config, waves: str = "", *, fast: bool = False) -> Path:
         if _sources.__wrapped__() != _sources():
             raise UnsupportedError("the sources of the circuit changed while it was built; start again")
         large = cfg.batch * cfg.block_in * cfg.block_out >= _LARGE and not waves
-        build_harness(folder, source, _TOP, cfg, waves, fast=fast, rehearse=partial(rehearse, cfg) if large else None)
+        names, first = [name for _, name, _ in fifos(cfg)], partial(rehearse, cfg) if large else None
+        build_harness(folder, source, _TOP, cfg, waves, fast=fast, rehearse=first, followed=names)
         source.unlink()  # megabytes, and quick to make again
 
     return cached("rtl", key, make) / "core.so"
@@ -106,10 +108,11 @@ def build_harness(
     *,
     fast: bool = False,
     rehearse: Callable[[Path], None] | None = None,
+    followed: Sequence[str] = (),
 ) -> None:
     """Build core.so in `folder` from module `top` of the file `verilog`, which has the ports of a core of `cfg`.
 
-    `fast`: it calls the function of array.cpp. `rehearse`: as `build_library` takes it.
+    `fast`: it calls the function of array.cpp. `rehearse`: as `build_library` takes it. `followed`: names of `fifos`.
     """
     from ...hw.rtl.layouts import watch_layout
     from . import array
@@ -119,6 +122,7 @@ def build_harness(
     values = ports | (array.defines(cfg) if fast else {})
     sources = [HARNESS, array.SOURCE] if fast else [HARNESS]
     flags = [f"-D{name}={value}" for name, value in values.items()]
+    flags += [f"-DFIFOS={' '.join(f'FIFO({name})' for name in followed)}"]
     build_library(folder, verilog, top, sources, flags, waves, rehearse)
 
 
@@ -131,13 +135,14 @@ def load_library(path: Path) -> ctypes.CDLL:
         "sim_free": (None, [sim]),
         "sim_reset": (None, [sim]),
         "sim_memory": (None, [sim, sim, u64]),
-        "sim_write": (ctypes.c_int, [sim, u32, u32]),
+        "sim_write": (ctypes.c_int, [sim, u32, u32, u32]),
         "sim_read": (ctypes.c_int, [sim, u32, ctypes.POINTER(u32)]),
         "sim_run": (ctypes.c_int, [sim, u64]),
         "sim_cycle": (u64, [sim]),
         "sim_watch": (None, [sim, sim, u64]),
         "sim_watched": (u64, [sim]),
         "sim_bursts": (None, [sim, sim]),
+        "sim_fifos": (None, [sim, sim, u64]),
         "sim_violation": (ctypes.c_char_p, [sim]),
         "sim_waves": (ctypes.c_int, [sim, ctypes.c_char_p]),
     }
@@ -207,14 +212,20 @@ class Simulation:
         self._library.sim_bursts(self._sim, found.ctypes.data)
         return found
 
+    def fifos(self, count: int) -> np.ndarray:
+        """What `watch.levels` reads: the most words in `count` FIFOs since `watch` was called."""
+        found = np.zeros(count, np.uint64)
+        self._library.sim_fifos(self._sim, found.ctypes.data, count)
+        return found
+
     def reset(self) -> None:
         """Reset the core for a few cycles."""
         self._library.sim_reset(self._sim)
         self._check()
 
-    def write(self, register: str, value: int) -> None:
-        """Write a register."""
-        self._library.sim_write(self._sim, self._named[register].offset, value)
+    def write(self, register: str, value: int, strobes: int = ALL_BYTES) -> None:
+        """Write a register; `strobes` has a bit for each of its bytes that is written."""
+        self._library.sim_write(self._sim, self._named[register].offset, value, strobes)
         self._check()
 
     def read(self, register: str) -> int:
@@ -293,7 +304,7 @@ class RtlDevice(DeviceMemory):
             raise
         self._traced = words, events[: sim.watched]
         stats.timeline = partial(_timeline, self._isa, *self._traced)
-        stats.observed = partial(bursts, sim.bursts())
+        stats.observed = partial(observed, self.cfg, sim.bursts(), sim.fifos(len(fifos(self.cfg))))
         return stats
 
     @property

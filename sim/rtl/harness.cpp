@@ -2,6 +2,7 @@
 //
 // Compiled together with the C++ that Verilator makes of the core (class Vcore) and with
 //   AXI_BITS, LOAD_PORTS, STORE_PORTS   of the configuration,
+//   FIFOS                               FIFO(name) for each register with the number of words in the memory of a FIFO,
 //   WATCH_COUNTED, WATCH_COUNTS         the first bit of the core's output `watch` that is counted, and how many are.
 // A cycle: sample the core's outputs, rising edge, memory and checks, new inputs, falling edge. No input follows an
 // output within a cycle, nor an output of the buses an input.
@@ -22,6 +23,10 @@ using Trace = VerilatedFstC;
 #elif VM_TRACE_VCD
 #include "verilated_vcd_c.h"
 using Trace = VerilatedVcdC;
+#endif
+
+#ifndef FIFOS
+#define FIFOS
 #endif
 
 void Vcore___024root___eval(Vcore___024root*);  // called by Vcore::eval
@@ -394,7 +399,10 @@ struct Watch {
     }
 };
 
+constexpr unsigned MOST_FIFOS = 32;
+
 struct Sim {
+    uint64_t fullest[MOST_FIFOS] = {};  // the most words in each of FIFOS since `watch`
     VerilatedContext context;
     std::unique_ptr<Vcore> core{new Vcore(&context)};
     Parameters p;
@@ -509,10 +517,16 @@ struct Sim {
         dump(10 * cycle + 5);
 #endif
     }
+    void levels() {
+        [[maybe_unused]] uint64_t* most = fullest;
+#define FIFO(name) *most = std::max<uint64_t>(*most, core->rootp->name), most++;
+        FIFOS
+#undef FIFO
+    }
     void tick() {
         for (ReadPort& port : loads) port.sample(bad, cycle);
         for (WritePort& port : stores) port.sample(bad, cycle);
-        if (watch.room) watch.look(core->watch, cycle);
+        if (watch.room) watch.look(core->watch, cycle), levels();
         rise();
         if (!all.unlimited) all.refill();
         for (ReadPort& port : loads) port.edge(p, memory, bad, cycle);
@@ -550,9 +564,9 @@ struct Sim {
         return bad.seen() ? 2 : core->done;
     }
     // Register accesses: false where the slave breaks a rule.
-    bool write(uint32_t offset, uint32_t value) {
+    bool write(uint32_t offset, uint32_t value, uint32_t strobes) {
         unsigned wait[2] = {registers.extra() % 5, registers.extra() % 5};
-        core->s_axil_awaddr = offset, core->s_axil_wdata = value, core->s_axil_wstrb = 15;
+        core->s_axil_awaddr = offset, core->s_axil_wdata = value, core->s_axil_wstrb = strobes;
         bool sent[2] = {false, false};
         for (unsigned n = 0; n < PATIENCE; n++) {
             core->s_axil_awvalid = !sent[0] && n >= wait[0], core->s_axil_wvalid = !sent[1] && n >= wait[1];
@@ -619,12 +633,13 @@ void sim_disturb(Sim* s, unsigned channel, uint64_t at, uint64_t wait, uint64_t 
 }
 void sim_disturbed(Sim* s, unsigned channel, Disturbance* found) { *found = *s->at(channel); }
 void sim_memory(Sim* s, uint8_t* bytes, uint64_t size) { s->memory.bytes = bytes, s->memory.size = size; }
-int sim_write(Sim* s, uint32_t offset, uint32_t value) { return s->write(offset, value); }
+int sim_write(Sim* s, uint32_t offset, uint32_t value, uint32_t strobes) { return s->write(offset, value, strobes); }
 int sim_read(Sim* s, uint32_t offset, uint32_t* value) { return s->read(offset, value); }
 int sim_run(Sim* s, uint64_t most) { return s->run(most); }
 uint64_t sim_cycle(Sim* s) { return s->cycle; }
 void sim_watch(Sim* s, Watch::Event* events, uint64_t room) {
     s->watch = {events, room};
+    std::fill(s->fullest, s->fullest + MOST_FIFOS, 0);
     for (ReadPort& port : s->loads) port.bursts = {};
     for (WritePort& port : s->stores) port.bursts = {};
 }
@@ -633,6 +648,7 @@ void sim_bursts(Sim* s, Bursts* both) {  // of the loads, of the stores
     for (const ReadPort& port : s->loads) both[0].add(port.bursts);
     for (const WritePort& port : s->stores) both[1].add(port.bursts);
 }
+void sim_fifos(Sim* s, uint64_t* most, uint64_t count) { std::copy(s->fullest, s->fullest + count, most); }
 uint64_t sim_watched(Sim* s) { return s->watch.count; }
 const char* sim_violation(Sim* s) { return s->bad.text; }
 int sim_waves(Sim* s, const char* path) {  // false: built without

@@ -8,8 +8,9 @@ import numpy as np
 
 from ...hw.config import Config
 from ...hw.isa import Isa, Queue
+from ...hw.metrics import buffered
 from ...hw.rtl.latencies import BURST_BEATS
-from ...hw.units import units
+from ...hw.units import stripes, units
 from ...runtime.device import WAITS
 
 BURSTS = 2 * (BURST_BEATS + 2)  # of reads and writes: each length from 0 on, and the most under way
@@ -97,6 +98,37 @@ def decode(isa: Isa, insn: np.ndarray, events: np.ndarray) -> Trace:
             if column is not None:
                 waits[reason][mine] = np.diff(source["counts"][:, column].astype(np.int64), prepend=0)
     return Trace(queue, **found, products_start=products["start"], products_end=products["end"], waits=waits)
+
+
+def fifos(cfg: Config) -> list[tuple[str, str, int]]:
+    """FIFOs whose levels harness.cpp follows: (metric, Verilator's name of the words in its memory, beats of a word).
+
+    The names are those of module `core` of `build_core`, whose blocks Verilator puts into it.
+    """
+    found = []
+    for port, names in enumerate(buffered(cfg)):
+        for k, name in enumerate(names):
+            wide = stripes(cfg) if name == "load" else 1
+            place = f"read_port_{port}.buffer_{'words' if wide > 1 else k}"
+            found.append((f"{name}_buffer_high", place, wide))
+    found.append(("store_data_high", "store.pack.out", 1))
+    return [
+        (metric, f"core__DOT__core__DOT__engine__DOT__{place.replace('.', '__DOT__')}__DOT__stored", beats)
+        for metric, place, beats in found
+    ]
+
+
+def levels(cfg: Config, found: np.ndarray) -> dict[str, int]:
+    """The metrics of `Simulation.fifos`: the most beats in each FIFO, of those of several ports the fullest."""
+    values: dict[str, int] = {}
+    for (metric, _, beats), words in zip(fifos(cfg), found.tolist()):
+        values[metric] = max(values.get(metric, 0), words * beats)
+    return values
+
+
+def observed(cfg: Config, counts: np.ndarray, words: np.ndarray) -> dict[str, dict[str, int] | int]:
+    """The metrics of `Simulation.bursts` and `Simulation.fifos`."""
+    return {**bursts(counts), **levels(cfg, words)}
 
 
 def bursts(found: np.ndarray) -> dict[str, dict[str, int] | int]:

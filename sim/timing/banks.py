@@ -6,7 +6,7 @@ from bisect import insort
 
 from .read_port import NEVER
 
-_KEPT = 256  # uses: those before them have ended
+_KEPT = 1024  # uses: those before them have ended
 
 
 class Uses:

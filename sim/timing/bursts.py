@@ -17,14 +17,15 @@ _WAITING = lat.capacity(lat.ROW_DEPTH)  # rows between planner and splitter
 class Writer:
     """Packer, splitter and write port, with the cycles of the latest rows and bursts.
 
-    `row`: the latest row left the planner; `read_at`: first cycle in which an accumulator can be read; `word`: the
-    latest beat; `answer`: the latest row is in memory. `waited` counts cycles in which there was nothing left to send.
+    `row`: the latest row left the planner; `read_at`: first cycle in which an accumulator can be read, `plain_at` the
+    same for one that is not requantised, which waits until the post-processing unit is empty; `word`: the latest beat;
+    `answer`: the latest row is in memory. `waited` counts cycles in which there was nothing left to send.
     """
 
     def __init__(self, cfg: Config, dram: Dram):
         self._response, self._writes = dram.response, dram.outstanding_writes
         self._beat = beat_interval(cfg, dram)
-        self.row = self.read_at = -1
+        self.row = self.read_at = self.plain_at = -1
         self._read_rows: deque[int] = deque([-NEVER] * _ROWS, _ROWS)
         self._split: deque[int] = deque([-NEVER] * _WAITING, _WAITING)
         self._go = self._sent = self.word = self.answer = -1
@@ -65,9 +66,9 @@ class Writer:
             self.waited += waited
         return cycle
 
-    def read(self, cycle: int, last: int) -> None:
-        """The row's last accumulator is read in cycle `last`, another one can be in cycle `cycle`."""
-        self.read_at = cycle
+    def read(self, cycle: int, last: int, plain: int = -1) -> None:
+        """The row's last accumulator is read in cycle `last`; another one can be in `cycle`, a plain one in `plain`."""
+        self.read_at, self.plain_at = cycle, max(cycle, plain)
         self._read_rows.append(last)
 
     def send(self, address: int, left: int, early: int, late: int, pace: float) -> None:
@@ -107,7 +108,7 @@ class Writer:
         """
         past = now - 1 - BURST_BEATS * (self._beat - 1)
         cycles = (*self._read_rows, *self._split, *self._answers)
-        cycles += (self.read_at, self._go, self._sent, self.answer, self._awaited)
+        cycles += (self.read_at, self.plain_at, self._go, self._sent, self.answer, self._awaited)
         return (*[c - now if c > past else past - now for c in cycles], self._awaited - self.word)
 
     def restore(self, now: int, state: tuple[int, ...]) -> None:
@@ -118,5 +119,5 @@ class Writer:
         self._read_rows.extend(cycles[:split])
         self._split.extend(cycles[split:answers])
         self._answers.extend(cycles[answers:rest])
-        self.read_at, self._go, self._sent, self.answer, self._awaited = cycles[rest:]
+        self.read_at, self.plain_at, self._go, self._sent, self.answer, self._awaited = cycles[rest:]
         self.word = self._awaited - state[-1]

@@ -182,7 +182,7 @@ class Compute(Unit):
         begin, issue = self._latest.read_last, self._issue
         if begin < cycle + lat.BEGIN_LATENCY:
             begin = cycle + lat.BEGIN_LATENCY
-        banks = job.touched
+        banks = job.used
         for load in self._loads.values():
             if load.after == self._jobs:
                 continue  # it is younger
@@ -198,6 +198,7 @@ class Compute(Unit):
                 issue = max(issue, load.written + lat.CLEAR_LATENCY)
         self._job = None
         issues, total, interval, multiply = job[:4]
+        shown = max(self._issue, begin + lat.FIRST_ISSUE_LATENCY)  # from then on it is at the sequencer's output
         if self._products > issue:
             issue = max(issue, self._products - (self._wait if multiply else 0))
         if issue < begin + lat.FIRST_ISSUE_LATENCY:
@@ -218,10 +219,11 @@ class Compute(Unit):
             self._products, retired = last + self._interval, retired + self._product
             if 2 * total < 3 * issues * self._groups:  # otherwise there is room for others
                 self.add_read(first + self._entered, last + self._entered + self._groups, PRODUCTS)
-        self.add_reads(job, first + self.read, last + self.read)
+        for head, tail, used in job.reads:
+            self.add_read(issue + head + self.read, issue + tail + self.read + 1, used)
         if self.uses is not None:
-            for head, tail, used in job.spans():
-                self.uses.add(issue + head, retired - tail, used)
+            for head, tail, used in job.windows:
+                self.uses.add(issue + head if head else shown, issue + tail, used)
         for b in range(len(self._last)):
             if banks >> b & 1:
                 self._last[b] = max(self._last[b], last - job.tails[b]) if job.tails else last
@@ -230,12 +232,6 @@ class Compute(Unit):
         self.issues.append((issue, last + 1))
         self.log.start[k] = first
         self._unended.pop(k)[1] = retired
-
-    def add_reads(self, job: Job, first: int, last: int) -> None:
-        """`job` reads accumulators from cycle `first` to `last`, each bank from its first use to its last."""
-        for head, tail, banks in job.spans():
-            if job.banks & banks and first + head <= last - tail:
-                self.add_read(first + head, last - tail + 1, job.banks & banks)
 
     def add_read(self, begin: int, end: int, user: int) -> None:
         """Read ports, or multipliers, are used from cycle `begin` until `end`."""
@@ -272,8 +268,9 @@ class Compute(Unit):
 
     def _banks(self, low: int, high: int) -> int:
         bank, last = self._bank, len(self._last) - 1
-        if high < low:  # a load of no rows still has a place, of which the circuit sees the bits that it needs
-            low = high = low % (bank * len(self._last))
+        if high < low:  # a load of no rows still has a place; the circuit takes all bits of it for its end alone
+            low %= bank * len(self._last)
+            high = max(low, high)
         return banks_between(min(low // bank, last), min(high // bank, last))
 
     def _hold(self, k: int) -> int:

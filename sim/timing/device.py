@@ -15,7 +15,7 @@ from ..dram import ZYNQ_HP, Dram
 from ..memory import CAPACITY
 from ..model.device import ModelDevice
 from .engine import Timing, simulate
-from .observed import burst_lengths
+from .observed import observed
 from .program import columns
 
 
@@ -45,5 +45,5 @@ class TimingDevice(ModelDevice):
         self.timing = simulate(self.cfg, self.dram, program, insn_address)
         stats.cycles, stats.counters = self.timing.cycles, Counter(self.timing.counters)
         stats.timeline = self.timing.timeline
-        stats.observed = partial(burst_lengths, self.cfg, words, insn_address, self.skip)
+        stats.observed = partial(observed, self.cfg, self.dram, words, program, insn_address, self.skip)
         return stats

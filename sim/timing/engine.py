@@ -16,7 +16,7 @@ from ...hw.errors import DeadlockError, UnsupportedError
 from ...hw.metrics import COUNTERS
 from ...hw.rtl import latencies as lat
 from ...hw.show import table
-from ...hw.units import FETCH, channels, queues, readers, stripes, units
+from ...hw.units import channels, fetch_reader, queues, readers, stripes, units
 from ...runtime.device import WAITS, Timeline
 from ...runtime.launch import Launch
 from ...runtime.program import Program
@@ -76,7 +76,7 @@ class Timing:
         return Timeline(self.queue, self.issue, self.start, self.end, waits, self.queued)
 
 
-class _Engine:
+class Engine:
     """All parts of one run. `fast`: see `predict`."""
 
     def __init__(self, cfg: Config, dram: Dram, program: Columns, address: int, fast: bool):
@@ -93,8 +93,8 @@ class _Engine:
             channel = Channel()
             self.units[one.source].give_to(channel, one.push)
             self.units[one.target].take_from(channel, one.pop)
-        self.fetch = Fetch(cfg, program, address, self.units, FETCH.buffer)
-        clients: dict[str, Client] = {
+        self.fetch = Fetch(cfg, program, address, self.units, fetch_reader(cfg))
+        self.clients: dict[str, Client] = {
             "load": self.load.mover,
             "compute": self.compute.mover,
             "fetch": self.fetch,
@@ -102,7 +102,7 @@ class _Engine:
         }
         bounds = {"load": self._load_bound, "compute": self._compute_bound, "fetch": self._fetch_bound}
         bounds |= {"store": self._store_bound}
-        self.ports = []
+        clients, self.ports = self.clients, []
         spread = stripes(cfg) > 1  # one port's next burst depends on another's last, so each is an event of its own
         loads = Stripes(cfg, load.buffer, self.load.mover, beat_interval(cfg, dram)).clients if spread else []
         for k, every in enumerate(readers(cfg)):
@@ -309,7 +309,7 @@ def check_memory(cfg: Config, dram: Dram) -> None:
 def simulate(cfg: Config, dram: Dram, program: Columns, address: int, *, fast: bool = True) -> Timing:
     """Cycles of `program`, whose instructions are at `address`. `fast` and errors: as of `predict`."""
     check_memory(cfg, dram)
-    engine = _Engine(cfg, dram, program, address, fast)
+    engine = Engine(cfg, dram, program, address, fast)
     engine.run()
     if engine.compute.finished == NEVER:
         stuck = [

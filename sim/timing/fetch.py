@@ -8,6 +8,7 @@ from ...hw import stages
 from ...hw.config import Config
 from ...hw.isa import INSN_BYTES
 from ...hw.rtl import latencies as lat
+from ...hw.units import Reader
 from .program import Columns
 from .read_port import NEVER, Client
 from .units import Unit
@@ -16,14 +17,14 @@ from .units import Unit
 class Fetch(Client):
     """The fetch unit: instructions in the order of the program to the queues, as far as these have room."""
 
-    def __init__(self, cfg: Config, program: Columns, address: int, units: list[Unit], buffer: int):
-        super().__init__(buffer)
+    def __init__(self, cfg: Config, program: Columns, address: int, units: list[Unit], reader: Reader):
+        super().__init__(reader.buffer, yields=reader.yields)
         self._units, self._room = units, lat.capacity(cfg.queue_depth)
         self._queue = program.queue.tolist()
         self._count, self._at = program.count, 0
         beat = cfg.axi_bits // 8
         self._per_beat = max(1, beat // INSN_BYTES)  # instructions, each of which leaves in a cycle of its own
-        self._skipped = address // INSN_BYTES % self._per_beat  # instructions in front of the program in its first beat
+        self.skipped = address // INSN_BYTES % self._per_beat  # instructions in front of the program in its first beat
         self._ready: deque[tuple[int, int]] = deque()  # bursts: cycle of the last beat, beats in all so far
         self._per_insn = stages.beats(cfg, INSN_BYTES)
         self._latest = -1  # cycle in which the latest instruction left
@@ -86,7 +87,7 @@ class Fetch(Client):
 
     def _beats(self, k: int) -> int:
         """Beats of the program up to the last of instruction `k`."""
-        return (self._skipped + k) // self._per_beat * self._per_insn + self._per_insn
+        return (self.skipped + k) // self._per_beat * self._per_insn + self._per_insn
 
     def _take(self, total: int, cycle: int) -> None:
         """The last of `total` beats leaves the buffer."""

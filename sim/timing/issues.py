@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...hw.config import Config
-from ...hw.isa import OPERATIONS, known_isa, ops_of
+from ...hw.isa import OPERATIONS, Op, known_isa, ops_of
 from ...hw.rtl import latencies as lat
 from .read_port import NEVER
 
@@ -22,7 +22,10 @@ class Job(NamedTuple):
     With `multiply` it is MUL or RESCALE. `banks` are the banks of accumulators that it reads in every cycle, one bit
     each; `touched` those that it reads or writes at all. `uops` are its first and last micro-op, the last before the
     first for none. `tails` are the cycles from the last micro-op issue that touches each bank to the last one of all,
-    `heads` those from the first one of all to the first that does; empty for a job of one bank.
+    `heads` those from the first one of all to the first that does; empty for a job of one bank. `runs` are (banks,
+    number) of the micro-op issues of TERNARY one behind the other that touch the same bank, in order. `reads` are
+    (first, last, banks) of the cycles in which it reads banks, from its first one on, and `windows` of those in which
+    banks are its own, where another unit computes, too.
     """
 
     issues: int
@@ -34,6 +37,9 @@ class Job(NamedTuple):
     uops: tuple[int, int]
     tails: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
+    runs: tuple[tuple[int, int], ...] = ()
+    reads: tuple[tuple[int, int, int], ...] = ()
+    windows: tuple[tuple[int, int, int], ...] = ()
 
     def spans(self) -> Iterator[tuple[int, int, int]]:
         """(head, tail, banks) of the banks that it touches."""
@@ -44,18 +50,33 @@ class Job(NamedTuple):
             if self.touched >> bank & 1:
                 yield head, tail, 1 << bank
 
+    @property
+    def used(self) -> int:
+        """The banks of `touched` that a micro-op issue touches, where all were looked at."""
+        return sum(banks for _, tail, banks in self.spans() if tail < self.cycles)
+
 
 PRODUCTS = 1 << 8  # beside the banks of accumulators: the multipliers
 WRITES = 1 << 9  # see `Ahead`
 _MOST_LOOKED_AT = 1 << 16  # micro-op issues, to find the last one of a bank
+_MOST_RUNS = 1 << 10  # of a TERNARY; with more it counts as touching all its banks in every micro-op issue
+_ROUNDING = 1e-6  # of a product with a mean
+_MOST_READS = 1 << 8  # of a job, apart from each other; with more a bank is read from the first to the last
 _MULTIPLY = frozenset(op for op, row in OPERATIONS.items() if row.multiplies)
 _ELEMENTWISE = frozenset(ops_of("ALU"))
-PLACE = Job(1, 1, 1, False, 0, 0, (0, -1))
+PLACE = Job(1, 1, 1, False, 0, 0, (0, -1), runs=((0, 1),))
 
 
 def banks_between(low: int, high: int) -> int:
     """One bit for each bank from number `low` to number `high`."""
     return (2 << high) - (1 << low)
+
+
+def _merged(banks: int, begin: np.ndarray, end: np.ndarray, more: int) -> list[tuple[int, int, int]]:
+    """(first, last, `banks`) of the cycles from each `begin` to `more` behind `end`, those that touch put together."""
+    apart = np.flatnonzero(begin[1:] > end[:-1] + more + 1)
+    firsts, lasts = begin[np.append(0, apart + 1)], end[np.append(apart, len(end) - 1)] + more
+    return [(first, last, banks) for first, last in zip(firsts.tolist(), lasts.tolist())]
 
 
 class Ahead:
@@ -98,6 +119,7 @@ class Kernels:
         self._limits: dict[tuple[int, int], tuple[int, int, int, int]] = {}
         self._spacing = lat.issue_interval(cfg, multiply=True)
         self._conflict = lat.multiply_interval(cfg)
+        self._shared = "ternary" in cfg.units  # the banks
 
     def load(self, sram: int, dram: int, count: int) -> bool:
         """LOAD of `count` micro-ops; returns whether any of them changes."""
@@ -128,7 +150,9 @@ class Kernels:
         uops, touched = (begin, end - 1), dst
         if op not in _ELEMENTWISE:
             reads = not (f["reset"] or f.get("overwrite"))
-            return Job(issues, issues, 1, False, dst if reads else 0, dst, uops, *self._ends(f, dst, 1, (0,)))
+            tails, heads = self._ends(f, dst, 1, (0,))
+            job = Job(issues, issues, 1, False, dst if reads else 0, dst, uops, tails, heads)
+            return job._replace(runs=self._runs(f, dst, issues)) if op == Op.TERNARY else self._shown(job, f)
         interval, banks = 1, dst
         if not f["use_imm"]:
             src_high += (outer - 1) * f["src_out"] + (inner - 1) * f["src_in"]
@@ -136,12 +160,14 @@ class Kernels:
             touched = banks = dst | src
             interval += self._same_bank(f, dst, src)
         cycles = round(issues * interval)
-        multiply = f["alu_op"] in _MULTIPLY
+        multiply, again = f["alu_op"] in _MULTIPLY, []
         if multiply:
             again = self._repeated(f, issues)
-            cycles += (issues - 1 - again) * (self._spacing - 1) + again * (self._conflict - 1)
-        ends = self._ends(f, touched, cycles / issues, (0,) if f["use_imm"] else (0, 1))
-        return Job(issues, cycles, 2 if interval > 1 else 1, multiply, 0 if multiply else banks, touched, uops, *ends)
+            cycles += (issues - 1 - len(again)) * (self._spacing - 1) + len(again) * (self._conflict - 1)
+        tails, heads = self._ends(f, touched, cycles / issues, (0,) if f["use_imm"] else (0, 1))
+        first, banks = 2 if interval > 1 else 1, 0 if multiply else banks
+        job = Job(issues, cycles, first, multiply, banks, touched, uops, tails, heads)
+        return self._shown(job, f, again)
 
     def _ends(
         self, f: dict[str, int], touched: int, interval: float, columns: tuple[int, ...]
@@ -163,11 +189,51 @@ class Kernels:
                 banks.append((self._indices(end, column) + moved * last) // self._bank)
             found = [np.logical_or.reduce([each == bank for each in banks]) for bank in range(self.cfg.acc_banks)]
             away = [int(np.argmax(each[::-1] if last else each)) if each.any() else missed for each in found]
-            ends.append(tuple(int(n * interval) for n in away))
+            ends.append(tuple(int(n * interval + _ROUNDING) for n in away))
         return tuple(ends)
 
-    def _repeated(self, f: dict[str, int], issues: int) -> int:
-        """The number of micro-op issues that wait for products, because they use an accumulator of those right before.
+    def _runs(self, f: dict[str, int], touched: int, issues: int) -> tuple[tuple[int, int], ...]:
+        """`Job.runs`."""
+        if touched & (touched - 1) and issues <= _MOST_LOOKED_AT:
+            banks = self._indices(f, 0) // self._bank
+            starts = np.flatnonzero(np.diff(banks, prepend=-1))
+            if len(starts) <= _MOST_RUNS:
+                counts = np.diff(starts, append=issues)
+                return tuple(zip((1 << banks[starts]).tolist(), counts.tolist()))
+        return ((touched, issues),)
+
+    def _shown(self, job: Job, f: dict[str, int], again: Sequence[int] = ()) -> Job:
+        """`job` with its `reads` and `windows`; `again` are the micro-op issues of it that wait for products."""
+        usual = lat.multiply_latency(self.cfg) if job.multiply else lat.issue_latency(self.cfg)
+        last = job.cycles - 1
+        heads = ((h + job.interval - 1, last - t, b & job.banks) for h, t, b in job.spans())
+        reads = tuple(head for head in heads if head[2] and head[0] <= head[1])
+        windows = tuple((h, last - t + usual, b) for h, t, b in job.spans())
+        if job.touched & (job.touched - 1) and job.issues <= _MOST_LOOKED_AT:
+            found = self._leaving(job, f, again)
+            exact = [span for each in found for span in _merged(*each, 0)]
+            reads = tuple(exact) if job.banks and len(exact) <= _MOST_READS else reads
+            windows = tuple(span for bank, begin, end in found for span in _merged(bank, begin, end, usual))
+        return job._replace(reads=reads, windows=windows if self._shared else ())
+
+    def _leaving(self, job: Job, f: dict[str, int], again: Sequence[int]) -> list[tuple[int, np.ndarray, np.ndarray]]:
+        """For each bank in use: first and last cycles of the micro-op issues that touch it, counted from the job's."""
+        banks = [self._indices(f, 0) // self._bank]
+        steps = np.full(job.issues, self._spacing if job.multiply else 1)
+        steps[0] = 1
+        if not f.get("use_imm", 1):
+            banks.append(self._indices(f, 1) // self._bank)
+            steps += banks[0] == banks[1]
+        steps[list(again)] += self._conflict - self._spacing
+        end, found = np.cumsum(steps) - 1, []
+        for bank in range(self.cfg.acc_banks):
+            at = np.flatnonzero(np.logical_or.reduce([each == bank for each in banks]))
+            if len(at):
+                found.append((1 << bank, (end - steps)[at] + 1, end[at]))
+        return found
+
+    def _repeated(self, f: dict[str, int], issues: int) -> list[int]:
+        """The micro-op issues that wait for products, because they use an accumulator of those right before.
 
         One that then takes two cycles lets the circuit forget those before.
         """
@@ -179,10 +245,11 @@ class Kernels:
                 again = np.flatnonzero(used[back:] == dst[:-back]) + back
                 latest[again] = again - back
         twice = np.zeros(issues, bool) if f["use_imm"] else uses[0] // self._bank == uses[-1] // self._bank
-        waits = start = 0
+        waits, start = [], 0
         for k in np.flatnonzero(latest >= 0).tolist():
             if latest[k] >= start:
-                waits, start = waits + 1, k if twice[k] else start
+                waits.append(k)
+                start = k if twice[k] else start
         return waits
 
     def _indices(self, f: dict[str, int], column: int) -> np.ndarray:

@@ -175,7 +175,7 @@ def _moves(cfg: Config, f: dict, at: np.ndarray, work: list, moved: np.ndarray, 
     unit, per_beat, nbytes = _sizes(cfg)[:, f["mem"]]
     side = pads["x_pad_0"] + pads["x_pad_1"]
     lead = np.where(rows == 0, np.where(nothing, 1, width * height), pads["y_pad_0"] * width + pads["x_pad_0"])
-    between = np.where(rows == 0, 0, np.where(dense, side * (y - 1), side))
+    between = np.where(rows == 0, 0, side * np.where(dense, y - 1, np.minimum(y - 1, 1)))
     tail = np.where(rows == 0, 0, pads["x_pad_1"] + pads["y_pad_1"] * width)
     length = np.where(dense, x * y, x) * unit
     moved[at] = np.where(nothing, 0, x * y * nbytes)

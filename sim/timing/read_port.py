@@ -35,11 +35,12 @@ class Client:
     """One client of a read port: its request in the splitter, and the beats that it has asked for and taken.
 
     `want`: first cycle in which it wants its next burst; `NEVER` without one. `taken` holds (beats taken so far, cycle)
-    after each burst, `pace` cycles per beat; there a beat is `width` of those that are asked for.
+    after each burst, `pace` cycles per beat; there a beat is `width` of those that are asked for. One that `yields` has
+    a turn only where no other client wants one.
     """
 
-    def __init__(self, buffer: int, width: int = 1):
-        self.width = width
+    def __init__(self, buffer: int, width: int = 1, *, yields: bool = False):
+        self.width, self.yields = width, yields
         self.want, self.address, self.left = NEVER, 0, 0
         self.port: Plannable | None = None
         self.pace = 1  # cycles from beat to beat on the port's bus
@@ -95,19 +96,24 @@ class Client:
 
 
 class ReadPort:
-    """Bursts of `clients` on one AXI port, round robin. `next` is the cycle in which the next burst is granted.
+    """Bursts of `clients` on one AXI port, round robin, and those that yield behind the others. `next` is the cycle in
+    which the next burst is granted.
 
     With `fast`, a step makes all bursts of a client that nobody can interrupt, in runs where their beats do not pause.
     """
 
     def __init__(self, cfg: Config, dram: Dram, clients: list[Client], *, fast: bool = True):
         self.clients, self.next, self.last = clients, NEVER, 0
+        n = len(clients)  # whose turn it is first, by the client that had the latest one
+        turns = [[(latest + at) % n for at in range(1, n + 1)] for latest in range(n)]
+        self.turns = [sorted(turn, key=lambda k: clients[k].yields) for turn in turns]
         self.latency = dram.latency
         self.pace = beat_interval(cfg, dram)
         self.outstanding = min(dram.outstanding, OUTSTANDING)
         self.fast = fast
         self.steady = fast and self.pace == 1 and self.outstanding == OUTSTANDING  # the memory delays no burst of a run
         self.grant, self.sent, self.end = -1, -1, -1
+        self.bursts: list[tuple[Client, int, int, int]] | None = None  # a log: client, beats, cycles of address and end
         self.ends: deque[int] = deque([-NEVER] * OUTSTANDING, OUTSTANDING)
         self.bounds: list[Callable[[int], int]] = [lambda now: NEVER] * len(clients)
         for client in clients:
@@ -129,13 +135,13 @@ class ReadPort:
 
     def step(self) -> None:
         """One burst, or several of a client that nobody can interrupt."""
-        now, clients, n = self.next, self.clients, len(self.clients)
-        for k in range(self.last + 1, self.last + 1 + n):
-            k %= n
+        now, clients = self.next, self.clients
+        for k in self.turns[self.last]:
             if clients[k].want <= now:
                 break
         client = clients[k]
-        self.last = k
+        if not client.yields:
+            self.last = k
         limit = self._limit(k, now)
         while True:
             if client.left >= 2 * BURST_BEATS:
@@ -189,6 +195,8 @@ class ReadPort:
         self.sent = sent
         self.end = end = first + (beats - 1) * pace
         self.ends.append(end)
+        if self.bursts is not None:
+            self.bursts.append((client, beats, sent, end))
         client.asked += beats
         client.address += beats
         client.left -= beats

@@ -55,6 +55,7 @@ class Store(Unit):
         self.mover = Mover(buffer, self._loaded, self.wake)
         self._loading, self._loaded_by = False, -1  # the first cycle behind the latest LOAD
         self._groups, self._latency = lat.groups(cfg), (lat.STORE_DATA_LATENCY, lat.quantised_data_latency(cfg))
+        self._drained = lat.ppu_latency(cfg) + 1  # from the last entry's read to one that waits for it to be sent
         self._reads, self._horizon = compute.reads, horizon
         self._bank = cfg.bank_depth
         self._banks = cfg.acc_banks
@@ -188,13 +189,13 @@ class Store(Unit):
         base, unit, time, put, waited = work.base, work.first, entries * pace, self._begun, 0
         for _ in range(work.rows):
             put = writer.put(put)
-            begin = put + _READ if put + _READ > writer.read_at else writer.read_at
+            begin = max(put + _READ, writer.read_at if work.quantised else writer.plain_at)
             end = begin + time
             if not self._free(base, entries, begin, end, work.quantised):
                 end = yield from self._read(base, entries, begin, pace, work.quantised)
                 waited += end - begin - time
             last = end - pace
-            writer.read(end, last)
+            writer.read(end, last, last + self._drained if work.quantised else -1)
             offset = unit % per_beat
             left = (offset + work.length + per_beat - 1) // per_beat
             filled = min(per_beat - offset, entries)  # entries of the first beat, where these are smaller

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ...hw.config import Config
@@ -28,6 +28,28 @@ class _Taken(NamedTuple):
     at: int
 
 
+class _Rest(NamedTuple):
+    """Of an instruction: its next issue, the runs that are left (`Job.runs`), how many issues of the first are gone."""
+
+    issue: int
+    runs: Sequence[tuple[int, int]]
+    gone: int
+
+    def before(self, used: int) -> int | None:
+        """Issues before the first in one of the banks `used`, None where there is none."""
+        count = -self.gone
+        for banks, issues in self.runs:
+            if banks & used:
+                return max(count, 0)
+            count += issues
+        return None
+
+    @property
+    def left(self) -> int:
+        """All issues that are left."""
+        return sum(issues for _, issues in self.runs) - self.gone
+
+
 class Ternary(Unit):
     """TERNARY, computed as far as it is known which banks the compute queue uses, then again.
 
@@ -48,24 +70,25 @@ class Ternary(Unit):
         self._begin = self._read_last = self._issue = -NEVER
         self._gone: deque[int] = deque([-NEVER] * (_AHEAD + 1), _AHEAD + 1)  # cycles of the latest issues
         self._open: Iterator[int] | None = None  # the rest of an instruction, which goes on in cycle `resume`
-        self._rest = (0, 0, 0)  # of that: its banks, its next issue, how many are left
+        self._rest = _Rest(0, [], 0)
         self.resume = NEVER
         self._behind: _Taken | None = None  # the instruction that was taken meanwhile
 
     def known(self, used: int, now: int) -> int:
         """This unit reads none of the banks `used` before this cycle, where nothing happens before cycle `now`."""
-        banks, issue, left = self._rest if self._open else (0, 0, 0)
-        if banks & used:
-            return (now if self.resume == NEVER else issue) + self.read
-        ahead = self._ahead(self._behind.at if self._behind else self.at, used)
-        if ahead == NEVER:
-            return NEVER
+        rest = self._rest
+        before = rest.before(used) if self._open else None
+        if before is None:
+            before = self._ahead(self._behind.at if self._behind else self.at, used)
+            if before == NEVER:
+                return NEVER
+            before += rest.left if self._open else 0
         if self._open:
-            return (now if self.resume == NEVER else issue + left) + ahead + self.read
+            return (now if self.resume == NEVER else rest.issue) + before + self.read
         if self.lacks_prev():
             return NEVER  # tokens of STORE are given in order
         begin = self.next if self.next < NEVER else now
-        return begin + lat.TERNARY_SEQUENCER_LATENCY + ahead + self.read
+        return begin + lat.TERNARY_SEQUENCER_LATENCY + before + self.read
 
     def free(self, k: int) -> int:
         """When the sequencer is free."""
@@ -103,33 +126,37 @@ class Ternary(Unit):
     def _run(self, taken: _Taken) -> Iterator[int]:
         """All issues of an instruction; cycles in which to look again, `NEVER` for when a load is written."""
         k, job, cycle, _ = taken
-        banks, left = job.touched, job.issues
         self._begin = begin = max(self._read_last, cycle + lat.BEGIN_LATENCY)
         at = max(self._issue, begin + lat.TERNARY_FIRST_ISSUE_LATENCY)
-        gone = self._gone
-        while left:
-            part = left
-            if banks:
-                at, until = self._room(banks, at)
-                known = self._horizon(banks)
-                part = min(left, until - at, known - at)
-                if part <= 0:
-                    self._rest = banks, at, left
-                    yield max(known, at) if until > at else NEVER
-                    continue
-                self._uses.add(at, at + part - 1 + self._latency, banks)
-            if job.banks:
-                self._compute.add_read(at + self.read, at + part + self.read, job.banks)
-            if self.log.start[k] < 0:
-                self.log.start[k] = at
-            gone.extend(range(at + max(part - _AHEAD - 1, 0), at + part))
-            at, left = at + part, left - part
+        for number, (banks, left) in enumerate(job.runs):
+            while left:
+                part = left
+                if banks:
+                    at, until = self._room(banks, at)
+                    known = self._horizon(banks)
+                    part = min(left, until - at, known - at)
+                    if part <= 0:
+                        self._rest = _Rest(at, job.runs[number:], job.runs[number][1] - left)
+                        yield max(known, at) if until > at else NEVER
+                        continue
+                self._leave(k, job, banks, at, part)
+                at, left = at + part, left - part
         self._issue = at
         # the last one is read when the output has stepped on from the one `_AHEAD` before
-        self._read_last = max(gone[0], begin + job.issues)
+        self._read_last = max(self._gone[0], begin + job.issues)
         self.log.end[k] = end = at - 1 + self._latency
         self.occupy(cycle + 1, end)
         self.give(k, end)
+
+    def _leave(self, k: int, job: Job, banks: int, at: int, count: int) -> None:
+        """From cycle `at` on `count` issues of the instruction leave, one per cycle."""
+        if banks:
+            self._uses.add(at, at + count - 1 + self._latency, banks)
+        if job.banks & banks:
+            self._compute.add_read(at + self.read, at + count + self.read, job.banks & banks)
+        if self.log.start[k] < 0:
+            self.log.start[k] = at
+        self._gone.extend(range(at + max(count - _AHEAD - 1, 0), at + count))
 
     def _room(self, banks: int, cycle: int) -> tuple[int, int]:
         """The first cycle from `cycle` on in which `compute` leaves room in `banks`, and the end of it; the same cycle
@@ -150,13 +177,18 @@ class Ternary(Unit):
     def _leaves(self, banks: int, cycle: int) -> int:
         """First cycle from `cycle` on in which a load of `compute` into `banks` may be written."""
         left = self._uses.latest(banks)
-        used, issue, count = self._rest if self._open else self._following()
-        issue, _ = self._room(used, issue)
-        if used & banks and issue < cycle:
-            left = max(left, min(issue + count, cycle) - 1 + self._latency)
+        issue, runs, gone = self._rest if self._open else self._following()
+        for used, count in runs:
+            issue, _ = self._room(used, issue)
+            if issue >= cycle:
+                break
+            following = issue + count - gone
+            if used & banks:
+                left = max(left, min(following, cycle) - 1 + self._latency)
+            issue, gone = following, 0
         return max(cycle, left + 1)
 
-    def _following(self) -> tuple[int, int, int]:
-        """The banks of the next instruction, its first issue, its issues; no banks where it is not known when."""
+    def _following(self) -> _Rest:
+        """The next instruction; of no issues where it is not known when it comes."""
         work = self.work[self.order[self.at]] if self.next < NEVER else PLACE
-        return work.touched, max(self._issue, self.next + lat.TERNARY_SEQUENCER_LATENCY), work.issues
+        return _Rest(max(self._issue, self.next + lat.TERNARY_SEQUENCER_LATENCY), work.runs, 0)

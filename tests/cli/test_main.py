@@ -1,5 +1,6 @@
 """cli/main.py: one line per error, exit statuses, interrupts, closed pipes."""
 
+import gc
 import subprocess
 import sys
 
@@ -60,6 +61,12 @@ def test_the_console_script_and_a_closed_pipe(double_tw):
     assert disasm.wait(60) == app.PIPE_STATUS
     assert disasm.stderr.read() == b""
     disasm.stderr.close()
+
+
+def test_the_console_script_searches_for_cycles_less_often():
+    code = "import gc; from tilewright.cli import main as m; m.run = lambda: print(gc.get_threshold()[0]); m.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert int(done.stdout) > 10 * gc.get_threshold()[0]
 
 
 def test_without_click_the_extra_is_named():

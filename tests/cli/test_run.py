@@ -54,9 +54,16 @@ def test_inputs_by_the_tensors_name(tilewright, double_tw, tmp_path, x, count):
 
 def test_arrays_in_the_order_of_the_tensors():
     arrays = {"input_0": np.zeros(1), "input_1": np.ones(1), "y": np.ones(2)}
-    assert by_position(arrays, ["a", "b"], "input") == {**arrays, "a": arrays["input_0"], "b": arrays["input_1"]}
+    assert by_position(arrays, ["a", "b"], "input") == {**arrays, "a": np.zeros(1), "b": np.ones(1)}
     for names in (["a", "b", "c"], ["a", "y"]):  # too few; one that has a name
         assert by_position(arrays, names, "input") is arrays
+
+
+def test_whole_numbers_of_counted_arrays_are_integers():
+    arrays = {"input_0": np.array([1.0, -3.0]), "input_1": np.array([0.5]), "input_2": np.array([np.nan])}
+    found = by_position(arrays, ["a", "b", "c"], "input")
+    assert found["a"].dtype == np.int64 and found["a"].tolist() == [1, -3]
+    assert found["b"] is arrays["input_1"] and found["c"] is arrays["input_2"]
 
 
 @pytest.mark.skipif(not LLAMA.is_dir(), reason="../shared/deeploy is not there")

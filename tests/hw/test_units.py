@@ -107,6 +107,15 @@ def test_readers_of_the_load_ports():
     assert of(TINY.replace(load_ports=2, axi_bits=512)) == [[("load", 128)], others]
 
 
+def test_fetching_yields_where_its_bursts_would_be_in_the_way():
+    narrow, deep = TINY.replace(axi_bits=32), TINY.replace(queue_depth=128)
+    for cfg in (*PRESETS.values(), narrow, deep):
+        every = [reader for port in readers(cfg) for reader in port]
+        fetch = next(reader for reader in every if reader.name == "fetch")
+        assert (fetch.buffer, fetch.yields) == (32 if cfg is narrow else 64, cfg in (narrow, deep))
+        assert not any(reader.yields for reader in every if reader is not fetch)
+
+
 def test_loads_are_spread_over_ports_that_are_not_too_wide_together():
     two = TINY.replace(load_ports=2)
     assert stripes(TINY) == 1 and striped(TINY) is TINY
@@ -382,6 +391,9 @@ def test_simulated_circuit(two, monkeypatch):
 
         def bursts(self):
             return np.zeros(rtl.BURSTS, np.uint64)
+
+        def fifos(self, count):
+            return np.zeros(count, np.uint64)
 
         def close(self):
             pass

@@ -19,7 +19,7 @@ from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
 from tilewright.runtime.hostops import HOST_OPS
 from tilewright.runtime.layout import pack_par
-from tilewright.runtime.loader import Loaded, run
+from tilewright.runtime.loader import Loaded, checked_input, run
 from tilewright.runtime.program import Program
 from tilewright.sim.memory import PAGE
 from tilewright.sim.model.device import ModelDevice
@@ -91,6 +91,13 @@ MISTAKES = [
     ({**GOOD, "x": [[1, 2], [3]]}, "input 'x': is no array of shape (1, 1, 16) (setting an array element with a seq"),
     ({**GOOD, "x": np.full((1, 1, 16), 200)}, "input 'x': values 200..200 do not fit int8"),
 ]
+
+
+def test_integers_are_float32_where_it_has_them():
+    tensor = Tensor("x", (2,), "float32", "input")
+    assert checked_input(tensor, np.array([-5, 1 << 24])).dtype == np.float32
+    with pytest.raises(InputError, match="dtype int64 given, float32 expected"):
+        checked_input(tensor, np.array([0, (1 << 24) + 1]))
 
 
 @pytest.mark.parametrize("inputs, text", MISTAKES)

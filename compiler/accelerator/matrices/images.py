@@ -275,7 +275,10 @@ class _Rewriter:
 
     def _moved(self, x: g.Tensor, shape: tuple[int, ...], axes: tuple[int, ...] = ()) -> g.Tensor:
         """`x` with its dimensions in the order `axes`, or, without, in another shape."""
-        y = replace(x, name=self._unused(f"{x.name}.moved"), shape=shape)
+        y = replace(x, name=self._unused(f"{x.name}.moved"), shape=shape, data=None)
+        if x.data is not None:
+            data = x.data.transpose(axes) if axes else x.data.reshape(shape)
+            return replace(y, data=np.ascontiguousarray(data))
         self.ops.append(g.Transpose(y.name, (x,), y, axes) if axes else g.Reshape(y.name, (x,), y))
         return y
 

@@ -17,7 +17,7 @@ import numpy as np
 from ....hw.config import UOP_BYTES, Config
 from ....hw.errors import ScheduleError
 from ....hw.isa import INSN_BYTES
-from ....hw.units import FETCH, striped
+from ....hw.units import fetch_reader, striped
 from ... import cost
 from ... import graph as g
 from ...conv_shape import ConvShape
@@ -259,7 +259,7 @@ class Search:
         # each place on chip of the input has micro-ops of its own
         kernels = np.minimum(tiles, np.maximum(self.inp.slots // self.chunks, 2)) * self.chunks
         others = others + cost.moved(cfg, self._micro_ops() * UOP_BYTES * kernels) * units
-        before = first + others + np.minimum(fetched, FETCH.buffer)
+        before = first + others + np.minimum(fetched, fetch_reader(cfg).buffer)
         total = np.maximum(before + late + computed, np.maximum(loaded + others + fetched, tiles * stored) + self.step)
         for pieces in operands:
             total = np.maximum(total, loaded + computed * pieces.kept) + pieces.waits

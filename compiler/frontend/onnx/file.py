@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx
-from onnx import ModelProto
+from onnx import ModelProto, version_converter
 
 from ....hw.errors import FileError, UnsupportedError
 from ..source import Source, one_line
 from .nodes import DEEPLOY, Node, attributes
 
 _OWN = ("", "ai.onnx", "PACTOps")  # domains of operators that need no other name; the last is what Deeploy's come from
+_LAYERS = ("Conv", "Gemm", "MatMul")
+# with a layer of whole numbers before or behind them, they compute these
+_ON_INTEGERS = (*_LAYERS, "Add", "Concat", "Constant", "Flatten", "Gather", "Identity", "MaxPool", "Mul", "Pad", "Relu")
+_ON_INTEGERS += ("ReduceMean", "ReduceSum", "Reshape", "Slice", "Split", "Squeeze", "Sub", "Transpose", "Unsqueeze")
 _OLDEST = 11  # of the opsets: before it, QuantizeLinear's neighbours take their parameters from elsewhere
 
 
@@ -28,9 +34,35 @@ def unsupported(path: Path, problems: list[tuple[str, str, str]]) -> Unsupported
     return UnsupportedError(f"{path}: {count}: {'; '.join(texts)}")
 
 
-def in_dialect(model: ModelProto) -> bool:
-    """True if the model has operators of Deeploy, whose tensors hold integers as float32."""
-    return any(node.domain in _OWN and node.op_type in DEEPLOY for node in model.graph.node)
+def in_dialect(model: ModelProto, types: Sequence[str] = ()) -> bool:
+    """True if the model has operators of Deeploy, whose tensors hold integers as float32, or computes such integers.
+
+    `types` are those of its inputs, as far as they are known.
+    """
+    nodes = model.graph.node
+    return any(node.domain in _OWN and node.op_type in DEEPLOY for node in nodes) or _of_integers(model, types)
+
+
+def _of_integers(model: ModelProto, types: Sequence[str]) -> bool:
+    """True if all layers have weights of whole numbers in float32, and all else keeps whole numbers.
+
+    If there is no layer, the inputs must be known as integers.
+    """
+    constants = {i.name: i for i in model.graph.initializer}
+    inputs = [v for v in model.graph.input if v.name not in constants]
+    nodes = model.graph.node
+    if any(n.domain not in _OWN or n.op_type not in _ON_INTEGERS for n in nodes):
+        return False
+    if any(v.type.tensor_type.elem_type != onnx.TensorProto.FLOAT for v in inputs):
+        return False
+    names = {t for n in nodes for t in n.input if n.op_type in _LAYERS} & constants.keys()
+    try:
+        arrays = [onnx.numpy_helper.to_array(constants[name]) for name in names]
+    except Exception:  # of many kinds: a damaged file, which is refused later
+        return False
+    largest = [np.abs(a).max() for a in arrays if a.size and a.dtype == np.float32 and (a == np.rint(a)).all()]
+    known = len(types) == len(inputs) and "float32" not in types and bool(types)
+    return len(largest) == len(arrays) and (max(largest, default=0) > 1 or known)
 
 
 def checked(source: Source) -> ModelProto:
@@ -44,8 +76,8 @@ def checked(source: Source) -> ModelProto:
     unknown = [n for n in own if not onnx.defs.has(n.op_type) and n.op_type not in DEEPLOY]
     if unknown:
         names = [(n.op_type, n.name or next(iter(n.output), ""), "is not supported") for n in unknown]
-        raise UnsupportedError(f"{unsupported(path, names)}; known beside ONNX's are Deeploy's {', '.join(DEEPLOY)}")
-    if in_dialect(model):
+        raise UnsupportedError(f"{unsupported(path, names)}; docs/networks.md lists those that are read")
+    if in_dialect(model, source.types):
         _check_tensors(path, model)
         _check_dialect(path, model)
         _fix_batch(path, model, empty=True)
@@ -62,11 +94,19 @@ def checked(source: Source) -> ModelProto:
     _check_tensors(path, model)
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
     if opset and opset < _OLDEST:
-        raise UnsupportedError(
-            f"{path}: opset {opset}; must be {_OLDEST} or later; convert it with onnx.version_converter"
-        )
+        model = _converted(path, model, opset)
     _fix_batch(path, model)
     return model
+
+
+def _converted(path: Path, model: ModelProto, opset: int) -> ModelProto:
+    """The model in the oldest opset that is read. Raises `UnsupportedError` where onnx cannot do that."""
+    try:
+        return version_converter.convert_version(model, _OLDEST)
+    except Exception as exc:  # onnx raises different ones
+        raise UnsupportedError(
+            f"{path}: opset {opset}; must be {_OLDEST} or later, and onnx cannot convert it ({one_line(exc)})"
+        ) from None
 
 
 def _check_texts(path: Path, model: ModelProto) -> None:

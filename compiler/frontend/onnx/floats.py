@@ -85,8 +85,6 @@ def _concat(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
 
 def _matmul(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
     a, b = _operands(imp, value)[:2]
-    if min(len(a.shape), len(b.shape)) < 2:
-        raise Problem(value.node, "has an operand of one dimension, which is not supported")
     return imp.append(g.FloatMatMul(value.node.name, (a, b), _y(value)), wanted)
 
 

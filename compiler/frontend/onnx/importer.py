@@ -52,7 +52,7 @@ def import_onnx(model: str | Path | Source) -> g.Graph:
     """
     source = as_source(model)
     proto = checked(source)
-    importer = DeeployImporter(proto) if in_dialect(proto) else Importer(proto)
+    importer = DeeployImporter(proto, source.types) if in_dialect(proto, source.types) else Importer(proto)
     try:
         graph = importer.graph(source.path.stem)
     except Inconsistent as exc:
@@ -139,7 +139,8 @@ class Importer(Reading):
                 found = self._values(node, args)
             for tensor, value in zip(node.outputs, found):
                 self.values[tensor] = value
-                if tensor in self.outputs and not isinstance(value, Broken) and self._is_float(tensor):
+                made = isinstance(value, Broken) or (isinstance(value, Real) and value.tensor.name == tensor)
+                if tensor in self.outputs and not made and self._is_float(tensor):
                     real = Real(value.shape, realised(self, value, tensor))
                     if isinstance(value, View):  # as of a cache: what else reads it takes the integers
                         self.real[tensor] = real
@@ -314,6 +315,8 @@ class Importer(Reading):
             if not self.problems and not self.ends:
                 self.ends.append(f"output {name!r} does not come from operators on float32 or int8")
             return None
+        if any(t.name == one.name == name for one in self.inputs):  # which a tensor of another name is a copy of
+            return self.reshape(f"{name}.copy", t, t.shape, f"{name}'")
         if self._is_float(name):
             return t if t.name == name else self.reshape(f"{name}.copy", t, t.shape, name)
         if self.reader.types[name] == TensorProto.UINT8:

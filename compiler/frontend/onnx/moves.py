@@ -130,7 +130,9 @@ def take(imp: Reading, node: Node, x: g.Tensor, axis: int, indices: list[int], w
     if indices == [k // times for k in range(x.shape[axis] * times)] and times > 1:
         return _repeated(imp, node, x, axis, times, wanted)
     if len(runs) > _MOST_PIECES:
-        raise Problem(node, f"takes {len(runs)} pieces of its input; at most {_MOST_PIECES} are supported")
+        shape = [*x.shape[:axis], len(indices), *x.shape[axis + 1 :]]
+        taken = tuple(tuple(indices) if k == axis else () for k in range(len(x.shape)))
+        return imp.append(g.Take(node.name, (x,), _like(x, shape), taken), wanted)
     pieces = tuple(
         _sliced(imp, f"{node.name}.{k}", x, [*whole[:axis], run, *whole[axis + 1 :]], "") for k, run in enumerate(runs)
     )

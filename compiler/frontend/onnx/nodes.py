@@ -17,10 +17,15 @@ from ....runtime.floats.functions import UNARY
 ALIASES = ("Identity", "Dropout", "Cast")  # whose first output is their input, as far as float32 goes
 # Operators of our own around a float operator on integers: their real values, and back, quantised as another tensor
 REAL, LIKE = "RealValues", "QuantizeLike"
-# Deeploy's own, whose results have the shape of their first input
-DEEPLOY = ("RequantShift", "TrueIntegerDiv", "iGELU", "iHardswish", "iLayerNorm", "iRMSNorm", "iSoftmax")
+# Deeploy's own, whose results have the shape of their first input, but for means
+DEEPLOY = ("DebugPrint", "ITAMax", "ITAPartialMax", "IntegerDiv", "IntegerMean", "RequantShift", "TrueIntegerDiv")
+DEEPLOY += ("iGELU", "iHardswish", "iLayerNorm", "iNoNorm", "iRMSNorm", "iSoftmax")
+# several of these, or one of ONNX and a RequantShift, in one
+DEEPLOY += ("RQIntegerDiv", "RequantizedConv", "RequantizedGemm", "RequantizediGELU", "RequantizediHardswish")
 # What Python, numpy and onnx's reference raise for inputs and attributes that contradict each other, or are not there
 MISFITS = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
+# all inputs of which are of one type
+_UNTYPED = ("Add", "Clip", "Concat", "Conv", "Gemm", "MatMul", "MaxPool", "Mul", "Relu", "Sub")
 _REFERENCE_OPSET = 19  # the first whose quantisation onnx's reference computes; it means the same before
 _MOST_FOLDED = 1 << 26  # elements of a constant that is evaluated
 _DATA_ELEMENTS = 4096  # of a constant whose values a shape may depend on
@@ -68,11 +73,17 @@ class Reader:
     """Reads the nodes of a model: `nodes` are those that remain, the others are `constants`.
 
     `shapes` and `types` (numbers of TensorProto) are those of all tensors read so far. `rewrites` are by operator; one
-    gets the reader and a node, and returns nodes in its place, or None to keep it.
+    gets the reader and a node, and returns nodes in its place, or None to keep it. With `untyped` numbers of any type
+    are taken where ONNX has float32.
     """
 
-    def __init__(self, model: onnx.ModelProto, rewrites: dict[str, Callable[[Reader, Node], list[Node] | None]]):
-        self.rewrites, self.opsets = rewrites, list(model.opset_import)
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        rewrites: dict[str, Callable[[Reader, Node], list[Node] | None]],
+        untyped: bool = False,
+    ):
+        self.rewrites, self.opsets, self.untyped = rewrites, list(model.opset_import), untyped
         self.opset = next((o.version for o in self.opsets if o.domain in ("", "ai.onnx")), 1)
         self.constants: dict[str, np.ndarray] = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -187,6 +198,8 @@ class Reader:
             if known is None:
                 raise InputError("has axes that are not constant")
             axes = known.reshape(-1).tolist()
+        if isinstance(axes, int):
+            axes = [axes]
         if not axes:
             axes = () if node.attrs.get("noop_with_empty_axes", 0) else range(rank)
         return tuple(sorted(axis % rank for axis in axes))
@@ -218,7 +231,7 @@ class Reader:
             self.shapes[node.outputs[0]] = self.shapes[node.inputs[0]]
             self.types[node.outputs[0]] = TensorProto.FLOAT if node.op == REAL else self.types[node.inputs[1]]
             return
-        if node.op.startswith("Reduce"):
+        if node.op.startswith("Reduce") or node.op == "IntegerMean":
             kept, axes = node.attrs.get("keepdims", 1), self.axes(node)
             shape = ((1 if k in axes else n, k in axes) for k, n in enumerate(self.shapes[node.inputs[0]]))
             self.shapes[node.outputs[0]] = tuple(n for n, reduced in shape if kept or not reduced)
@@ -228,8 +241,11 @@ class Reader:
             self.shapes[node.outputs[0]] = self.shapes[node.inputs[0]]
             self.types[node.outputs[0]] = self.types[node.inputs[0]]
             return
+        plain = self.untyped and node.op in _UNTYPED
         types = {
-            t: helper.make_tensor_type_proto(self.types[t], self.shapes[t]) for t in node.inputs if t in self.shapes
+            t: helper.make_tensor_type_proto(TensorProto.FLOAT if plain else self.types[t], self.shapes[t])
+            for t in node.inputs
+            if t in self.shapes
         }
         data = {
             t: numpy_helper.from_array(a, t)

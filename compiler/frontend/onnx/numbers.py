@@ -16,6 +16,7 @@ from ... import graph as g
 from .floats import realised
 from .moves import MOVES, moved
 from .nodes import Node
+from .quantisation import parameters
 from .values import Fixed, Problem, Real, Value, View, Weights
 
 if TYPE_CHECKING:
@@ -163,6 +164,9 @@ def _gathered(imp: Importer, node: Node, args: list[Value | None]) -> list[Value
     """Gather at computed positions: of a quantised table its integers, of others their real values."""
     x, where = args[0], _tensor(imp, node, args[1])
     axis, shape, wanted = node.attrs.get("axis", 0), _shape(imp, node), _wanted(imp, node.outputs[0])
+    if isinstance(x, Fixed) and x.array.dtype in (np.int8, np.uint8):  # dequantised behind this node
+        reader = next((n for n in imp.reader.nodes if n.inputs[:1] == node.outputs), None)
+        x = parameters(imp, reader, x) if reader and reader.op == "DequantizeLinear" else x
     if isinstance(x, Weights) and x.scale.size == 1 and x.integers.dtype in (np.int8, np.uint8):
         moved_by = 128 if x.integers.dtype == np.uint8 else 0
         data = (x.integers.astype(np.int16) - moved_by).astype(np.int8)

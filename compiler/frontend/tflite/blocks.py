@@ -54,7 +54,7 @@ def _parameters(imp: TfliteImporter, node: FileNode) -> tuple[g.Tensor, list[int
     """The input, the block's size in each spatial dimension, and (before, after) of pads or crops."""
     x = imp.activation(node, 0, plain=True, dtype=None)
     sizes = [int(n) for n in imp.constant(node, 1).reshape(-1)]
-    edges = imp.constant(node, 2).reshape(-1, 2).tolist()
+    edges = imp.pairs(node, 2)
     if len(edges) != len(sizes) or not 1 <= len(sizes) < len(x.shape) or min(sizes) < 1 or min(map(min, edges)) < 0:
         raise Refused(f"has blocks {sizes} and edges {edges} for input {x.name!r} of shape {x.shape}")
     return x, sizes, edges

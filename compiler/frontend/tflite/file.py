@@ -130,7 +130,7 @@ def _parse(path: Path, model: Any) -> ModelFile:
 
 
 def _subgraph(path: Path, model: Any, graph: Any) -> Subgraph:
-    names = _unique([t.name.decode(errors="replace") if t.name else "" for t in _list(graph.tensors)])
+    names = _unique([_text(t.name or b"") for t in _list(graph.tensors)])
     tensors = [_tensor(path, model, t, name) for t, name in zip(_list(graph.tensors), names)]
     nodes = []
     for number, op in enumerate(_list(graph.operators)):
@@ -154,6 +154,11 @@ def _list(values: Any) -> list:
 
 def _ints(values: Any) -> tuple[int, ...]:
     return () if values is None else tuple(int(v) for v in values)
+
+
+def _text(name: bytes) -> str:
+    """A name as printable text."""
+    return "".join(letter if letter.isprintable() else "?" for letter in name.decode(errors="replace"))
 
 
 def _unique(names: list[str]) -> list[str]:

@@ -45,6 +45,13 @@ class Misfit(Refused):
     """Raised for numbers that are wrong together; those of a substituted tensor say nothing."""
 
 
+def dimension(k: int, rank: int) -> int:
+    """Dimension `k` of `rank`, which counts from the end where it is negative. Raises `Refused`."""
+    if not -rank <= k < rank:
+        raise Refused(f"names dimension {k} of a tensor of {rank}")
+    return k % rank
+
+
 def import_tflite(model: str | Path | Source) -> g.Graph:
     """Read an int8 .tflite file; open dimensions get the sizes that the file suggests.
 
@@ -150,20 +157,30 @@ class TfliteImporter:
     def add_outputs(self) -> None:
         """The graph's outputs, in the file's layout and under the file's names."""
         for k in self.file.outputs:
-            t = self._outside.get(k) or self.view(k, plain=True)
-            if t is not None and k in self._unsigned and k not in self.file.inputs:
-                y = self._uint8(t, self._unsigned[k])
-                self.ops.append(g.Recode(f"{y.name}.recode", (t,), y))
-                t = y
-            info = self.file.tensors[k]
-            if t is None and info.data is not None:
-                known = self.described(info)
-                data = replace(known, name=self.unused(f"{info.name}.constant"), data=info.data.reshape(known.shape))
-                t = self._copy(data, info.name)
+            name = self.file.tensors[k].name
+            try:
+                t = self._output(k)
+            except (Refused, InputError) as exc:
+                self.problems.append(Refusal(f"output {name!r}: {exc}"))
+                continue
             if t is None:
-                self.problems.append(Refusal(f"output {info.name!r} has no operator that produces it"))
+                self.problems.append(Refusal(f"output {name!r} has no operator that produces it"))
             else:
                 self.outputs.append(self._copy(t, self.unused(t.name)) if k in self.file.inputs else t)
+
+    def _output(self, k: int) -> g.Tensor | None:
+        """Tensor `k` as an output of the graph, None where nothing gives it. Raises `Refused` or `InputError`."""
+        t = self._outside.get(k) or self.view(k, plain=True)
+        if t is not None and k in self._unsigned and k not in self.file.inputs:
+            y = self._uint8(t, self._unsigned[k])
+            self.ops.append(g.Recode(f"{y.name}.recode", (t,), y))
+            return y
+        info = self.file.tensors[k]
+        if t is None and info.data is not None:
+            known = self.described(info)
+            data = replace(known, name=self.unused(f"{info.name}.constant"), data=info.data.reshape(known.shape))
+            return self._copy(data, info.name)
+        return t
 
     def _copy(self, t: g.Tensor, name: str) -> g.Tensor:
         """`t` under another name, of which the network has no other."""
@@ -270,6 +287,20 @@ class TfliteImporter:
             raise Refused(f"has input {info.name!r} that is not constant")
         return info.data
 
+    def number(self, node: FileNode, position: int) -> int | float:
+        """The constant at an input position, which has one element."""
+        value = self.constant(node, position)
+        if value.size != 1:
+            raise Refused(f"has {value.size} numbers in input {self.info(node, position).name!r}; it takes one")
+        return value.item()
+
+    def pairs(self, node: FileNode, position: int) -> list[list[int]]:
+        """The constant at an input position, two numbers for each dimension."""
+        value = self.constant(node, position)
+        if value.size % 2:
+            raise Refused(f"has {value.size} numbers in input {self.info(node, position).name!r}; it takes pairs")
+        return value.reshape(-1, 2).tolist()
+
     def activation(self, node: FileNode, position: int, *, plain: bool = False, dtype: str | None = "int8") -> g.Tensor:
         """The input at a position, constant or not, of type `dtype` (None: any)."""
         info, k = self.info(node, position), node.inputs[position]
@@ -294,10 +325,10 @@ class TfliteImporter:
             return t
         return self.relayout(x, self.unused(f"{x.name}.nchw"), TO_NCHW)
 
-    def result(self, node: FileNode, position: int = 0, *, plain: bool = False) -> g.Tensor:
+    def result(self, node: FileNode, position: int = 0, *, plain: bool = False, wide: bool = False) -> g.Tensor:
         """The tensor at an output position, canonical or as in the file, for the operator that produces it."""
         k = node.outputs[position]
-        t = self.described(self.file.tensors[k])
+        t = self.described(self.file.tensors[k], wide=wide)
         if len(t.shape) == 4:
             shape = t.shape if plain else tuple(t.shape[a] for a in TO_NCHW)
             t = replace(t, shape=shape, name=self._name(k, plain))

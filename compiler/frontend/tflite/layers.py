@@ -214,14 +214,18 @@ def transpose_conv(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def _product(imp: TfliteImporter, node: FileNode) -> None:
-    """FULLY_CONNECTED of two activations, without biases or activation."""
+    """FULLY_CONNECTED of two activations, without biases."""
     x, weight = (imp.activation(node, k, plain=True) for k in (0, 1))
     y = imp.result(node, plain=True)
-    if imp.given(node, 2) or clamp(node, y) != (-128, 127) or len(weight.shape) != 2:
-        raise Refused("has weights that are not constant, and biases, an activation, or other dimensions than 2")
+    if imp.given(node, 2) or len(weight.shape) != 2:
+        raise Refused("has weights that are not constant, and biases, or other dimensions than 2")
     rows = imp.reshape(f"{node.name}.rows", x, (int(np.prod(x.shape)) // weight.shape[1], weight.shape[1]))
     flat = replace(y, name=imp.unused(f"{node.name}.products"), shape=(rows.shape[0], weight.shape[0]))
     imp.ops.append(g.BatchMatMul(flat.name, (rows, weight), flat, True))
+    if (bounds := clamp(node, y)) != (-128, 127):
+        clamped = replace(flat, name=imp.unused(f"{node.name}.clamped"))
+        imp.ops.append(g.Requantize(clamped.name, (flat,), clamped, *bounds))
+        flat = clamped
     imp.emit(node, g.Reshape(node.name, (flat,), y), plain=True)
 
 

@@ -10,7 +10,7 @@ from ... import graph as g
 from ...graph import tables
 from . import layers, numbers
 from .file import FileNode
-from .importer import TO_NCHW, TO_NHWC, Refused, TfliteImporter
+from .importer import TO_NCHW, TO_NHWC, Refused, TfliteImporter, dimension
 from .shapes import ranges
 
 CANONICAL_AXIS = dict(enumerate(TO_NHWC))  # NHWC axis -> NCHW axis
@@ -20,7 +20,7 @@ def concatenation(imp: TfliteImporter, node: FileNode) -> None:
     """CONCATENATION of activations and constants."""
     y = imp.result(node)
     rank = len(y.shape)
-    axis = node.option("axis", 0) % rank
+    axis = dimension(node.option("axis", 0), rank)
     if y.dtype == "int8" and layers.clamp(node, y) != (-128, 127):
         raise Refused("has a fused activation, which is not supported")
     inputs = tuple(_copied(imp, node, k, y) for k in range(len(node.inputs)))
@@ -43,9 +43,9 @@ def _copied(imp: TfliteImporter, node: FileNode, position: int, y: g.Tensor) -> 
 def pad(imp: TfliteImporter, node: FileNode) -> None:
     """PAD with the zero point, or PADV2 with a value of its own."""
     x, y = imp.activation(node, 0, dtype=None), imp.result(node)
-    rows = imp.constant(node, 1).reshape(-1, 2).tolist()
+    rows = imp.pairs(node, 1)
     padding = imp.file.tensors[node.outputs[0]].zero_point  # of the file's output, whatever the input's is
-    value = imp.constant(node, 2).item() if node.kind == "PADV2" else int(padding[0]) if padding.size else 0
+    value = imp.number(node, 2) if node.kind == "PADV2" else int(padding[0]) if padding.size else 0
     if len(rows) != len(x.shape):
         raise Refused(f"pads {len(rows)} dimensions of input {x.name!r}, which has {len(x.shape)}")
     pads = tuple((before, after) for before, after in ([rows[k] for k in TO_NCHW] if len(rows) == 4 else rows))
@@ -105,7 +105,7 @@ def split(imp: TfliteImporter, node: FileNode) -> None:
     """SPLIT into equal parts, SPLIT_V into parts of given sizes: the sizes are those of the outputs."""
     position, along = (0, 2) if node.kind == "SPLIT_V" else (1, 0)
     x, rank = imp.activation(node, position, dtype=None), len(imp.info(node, position).shape)
-    axis = int(imp.constant(node, along).item()) % rank
+    axis = dimension(int(imp.number(node, along)), rank)
     axis, start = CANONICAL_AXIS[axis] if rank == 4 else axis, 0
     for k in range(len(node.outputs)):
         y = imp.result(node, k)
@@ -117,7 +117,7 @@ def split(imp: TfliteImporter, node: FileNode) -> None:
 def pack(imp: TfliteImporter, node: FileNode) -> None:
     """PACK: stack the inputs along a new axis."""
     y, rank = imp.result(node, plain=True), len(imp.file.tensors[node.outputs[0]].shape)
-    axis = node.option("axis", 0) % rank
+    axis = dimension(node.option("axis", 0), rank)
     part = tuple(1 if a == axis else n for a, n in enumerate(y.shape))
     given = [imp.activation(node, k, plain=True, dtype=None) for k in range(len(node.inputs))]
     parts = tuple(imp.reshape(f"{node.name}.{k}", x, part) for k, x in enumerate(given))
@@ -128,7 +128,7 @@ def unpack(imp: TfliteImporter, node: FileNode) -> None:
     """UNPACK: split along an axis, and drop it."""
     x = imp.activation(node, 0, plain=True, dtype=None)
     rank = len(x.shape)
-    axis = node.option("axis", 0) % rank
+    axis = dimension(node.option("axis", 0), rank)
     shape = tuple(1 if a == axis else n for a, n in enumerate(x.shape))
     for k in range(len(node.outputs)):
         y = imp.result(node, k, plain=True)
@@ -181,13 +181,15 @@ def broadcast_to(imp: TfliteImporter, node: FileNode) -> None:
 def reverse(imp: TfliteImporter, node: FileNode) -> None:
     """REVERSE_V2: the dimensions of the list from last to first."""
     rank = len(imp.info(node, 0).shape)
-    axes = {int(a) % rank for a in imp.constant(node, 1).reshape(-1)}
+    axes = {dimension(int(a), rank) for a in imp.constant(node, 1).reshape(-1)}
     _taken(imp, node, lambda k, n, out: range(n)[::-1] if k in axes else range(n))
 
 
 def mirror_pad(imp: TfliteImporter, node: FileNode) -> None:
     """MIRROR_PAD: the input reflected at its edges, which with mode 1 (SYMMETRIC) are repeated."""
-    rows, edge = imp.constant(node, 1).reshape(-1, 2).tolist(), node.option("mode", 0)
+    rows, edge = imp.pairs(node, 1), node.option("mode", 0)
+    if len(rows) != len(imp.info(node, 0).shape):
+        raise Refused(f"pads {len(rows)} dimensions of {len(imp.info(node, 0).shape)}")
 
     def mirrored(k: int, n: int, out: int) -> list[int]:
         before, after = rows[k]
@@ -205,7 +207,7 @@ def gather(imp: TfliteImporter, node: FileNode) -> None:
     if imp.info(node, 1).data is None or node.option("batchDims", 0):
         numbers.gather(imp, node)
         return
-    where, axis = imp.constant(node, 1), node.option("axis", 0) % len(x.shape)
+    where, axis = imp.constant(node, 1), dimension(node.option("axis", 0), len(x.shape))
     found = tuple(int(i) for i in where.reshape(-1))
     shape = (*x.shape[:axis], len(found), *x.shape[axis + 1 :])
     indices = tuple(found if k == axis else () for k in range(len(x.shape)))

@@ -12,7 +12,7 @@ from ... import graph as g
 from . import layers
 from .elementwise import Handler, operand
 from .file import FileNode, schema
-from .importer import TO_NCHW, Refused, TfliteImporter
+from .importer import TO_NCHW, Refused, TfliteImporter, dimension
 
 NUMBERS = ("FLOAT32", "INT32", "INT64", "BOOL")
 _FIRST = {"TRANSPOSE_CONV": 2}  # the position of the image
@@ -116,8 +116,8 @@ def select(imp: TfliteImporter, node: FileNode) -> None:
 def one_hot(imp: TfliteImporter, node: FileNode) -> None:
     """ONE_HOT: a choice between two constants, where positions are those of a new dimension."""
     x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
-    count, rank = int(imp.constant(node, 1).item()), len(imp.file.tensors[node.outputs[0]].shape)
-    axis = node.option("axis", -1) % rank
+    count, rank = int(imp.number(node, 1)), len(imp.file.tensors[node.outputs[0]].shape)
+    axis = dimension(node.option("axis", -1), rank)
     values = [imp.activation(node, k, plain=True, dtype=None) for k in (2, 3)]
     along = np.arange(count).reshape(*(count if k == axis else 1 for k in range(rank))).astype(x.dtype)
     x = imp.reshape(f"{node.name}.column", x, tuple(1 if k == axis else n for k, n in enumerate(y.shape)))
@@ -299,7 +299,10 @@ def cast(imp: TfliteImporter, node: FileNode) -> None:
 def gather(imp: TfliteImporter, node: FileNode) -> None:
     """GATHER of computed positions along one axis, or of some for each of the first dimensions."""
     x, where = (imp.activation(node, k, plain=True, dtype=None) for k in (0, 1))
-    axis, batches = node.option("axis", 0) % len(x.shape), node.option("batchDims", 0) % (len(where.shape) + 1)
+    axis, batches = (
+        dimension(node.option("axis", 0), len(x.shape)),
+        node.option("batchDims", 0) % (len(where.shape) + 1),
+    )
     if batches:
         _gather_each(imp, node, x, where, axis, batches)
         return

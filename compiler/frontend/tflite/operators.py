@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from ... import graph as g
 from ...graph import tables
 from . import blocks, detection, elementwise, layers, movement, numbers, recurrent, variables, wide
@@ -78,8 +80,10 @@ def _batch_matmul(imp: TfliteImporter, node: FileNode) -> None:
     x, other = (imp.activation(node, k, plain=True) for k in (0, 1))
     if node.option("adjX", False):
         axes = (*range(len(x.shape) - 2), len(x.shape) - 1, len(x.shape) - 2)
-        turned = replace(x, name=imp.unused(f"{node.name}.rows"), shape=tuple(x.shape[a] for a in axes))
-        imp.ops.append(g.Transpose(turned.name, (x,), turned, axes))
+        data = None if x.data is None else np.ascontiguousarray(x.data.transpose(axes))
+        turned = replace(x, name=imp.unused(f"{node.name}.rows"), shape=tuple(x.shape[a] for a in axes), data=data)
+        if data is None:
+            imp.ops.append(g.Transpose(turned.name, (x,), turned, axes))
         x = turned
     op = g.BatchMatMul(node.name, (x, other), imp.result(node, plain=True), bool(node.option("adjY", False)))
     imp.emit(node, op, plain=True)

@@ -37,7 +37,7 @@ def ranges(
         n, first, last, step = shape[len(found)], int(begin[k]), int(end[k]), int(strides[k])
         last += first if node.option("offset", False) else 0
         if masks["shrinkAxis"] >> k & 1:
-            first += n if first < 0 else 0
+            first = 0 if masks["begin"] >> k & 1 else first + n if first < 0 else first
             found.append(range(first, first + 1))
             continue
         limits = None if masks["begin"] >> k & 1 else first, None if masks["end"] >> k & 1 else last

@@ -13,7 +13,7 @@ def _ends(imp: TfliteImporter, node: FileNode) -> tuple[g.Tensor, g.Tensor]:
     for info in ends:
         if info.type in WIDE and info.scale.size != 1:
             raise Refused(f"has {info.type.lower()} tensor {info.name!r} with {info.scale.size} scales; it needs one")
-    y = imp.described(ends[1], wide=True)
+    y = imp.result(node, plain=True, wide=True)
     return imp.activation(node, 0, plain=True, dtype=None), y
 
 

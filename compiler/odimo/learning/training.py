@@ -5,18 +5,33 @@ Each phase is a number of epochs of Adam over shuffled batches, repeatable on on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..mapping import GEMM, TERNARY, Choice, all_on, cheapest, rounded
+from ..mapping import GEMM, TERNARY, Choice, Numbers, all_on, around, by_number, descend, nearest, on_gemm, preferred
 from ..mapping import counts as counted
 from ..recipe import Examples, Recipe
 from ..tables import Costs, Power
 from . import costs
 from .backend import F, torch
 from .network import MappedNetwork
+
+PROBE = 2048  # training examples, at most, whose loss a mapping is judged by
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a search pays for, in units of what can be saved, so that a strength means the same in any network.
+
+    `soft` is of counts as tensors, which need not be whole, and has gradients. `exact` is of the numbers of channels on
+    GEMM, with the cycles of the launch.
+    """
+
+    soft: Callable[[Mapping[str, Any]], Any]
+    exact: Callable[[Numbers], float]
 
 
 def repeatable(seed: int) -> None:
@@ -32,18 +47,49 @@ def warm_up(network: MappedNetwork, examples: Examples, recipe: Recipe, seed: in
     _phase(network, examples, recipe, seed, recipe.warm_up, [optimiser])
 
 
-def search(
-    network: MappedNetwork, examples: Examples, recipe: Recipe, seed: int, strength: float, cost: Callable[[Any], Any]
-) -> None:
-    """Train weights and shares for `task loss + strength * cost(counts)`, while the shares grow harder."""
+def search(network: MappedNetwork, examples: Examples, recipe: Recipe, seed: int, strength: float, cost: Cost) -> None:
+    """Train weights and shares for `task loss + strength * cost`, while the shares grow harder."""
     network.assign(None)
     thetas = torch.optim.Adam(network.split_parameters()[1], lr=recipe.theta_rate, fused=True)
     optimisers = [_weights_optimiser(network, recipe, recipe.rate), thetas]
 
     def term() -> Any:
-        return strength * cost(network.counts())
+        return strength * cost.soft(network.counts())
 
     _phase(network, examples, recipe, seed + 1, recipe.search, optimisers, term, recipe.temperature)
+
+
+def settle(
+    network: MappedNetwork, examples: Examples, recipe: Recipe, strength: float, cost: Cost, block: int
+) -> Choice:
+    """The choice that a search has found, with whole blocks of `block` channels on GEMM.
+
+    The counts of a search lie between numbers that have a program. Of the mappings with one of these two in each layer
+    it is one with the least of the search's own sum, `task loss + strength * cost`: no other one that differs in one
+    layer has less of it.
+    """
+    preference, ties, wanted = network.preference(), network.ties(), network.wanted()
+    start, options = nearest(preference, block, wanted), around(preference, block, wanted)
+
+    def value(numbers: Numbers) -> float:
+        network.assign(preferred(preference, numbers, ties))
+        return task_loss(network, examples, recipe) + strength * cost.exact(numbers)
+
+    return preferred(preference, descend(start, options, value), ties)
+
+
+def task_loss(network: MappedNetwork, examples: Examples, recipe: Recipe) -> float:
+    """The mean loss of the first `PROBE` examples in batches, as training computes it; the network stays as it is."""
+    state = {name: value.clone() for name, value in network.state_dict().items()}
+    images, labels = (torch.from_numpy(part[:PROBE]) for part in (examples.images, examples.labels.astype(np.int64)))
+    network.train()
+    with torch.no_grad():
+        losses = [
+            F.cross_entropy(network(images[k : k + recipe.batch]).flatten(1), labels[k : k + recipe.batch])
+            for k in range(0, len(labels) - recipe.batch + 1, recipe.batch)
+        ]
+    network.load_state_dict(state)
+    return float(torch.stack(losses).mean()) if losses else 0.0
 
 
 def train_fixed(
@@ -55,35 +101,45 @@ def train_fixed(
 
 
 def searched(
-    network: MappedNetwork, examples: Examples, recipe: Recipe, seed: int, strength: float, cost: Callable, block: int
+    network: MappedNetwork, examples: Examples, recipe: Recipe, seed: int, strength: float, cost: Cost, block: int
 ) -> Choice:
     """Search, then train the choice that was found, with whole blocks of `block` channels on GEMM; returns it."""
     search(network, examples, recipe, seed, strength, cost)
-    choice = rounded(network.preference(), block, network.ties(), network.wanted())
+    choice = settle(network, examples, recipe, strength, cost, block)
     train_fixed(network, examples, recipe, seed, choice, recipe.final)
     return choice
 
 
 def relative_cost(
-    network: MappedNetwork, tables: Costs, block: int, power: Power | None = None
-) -> Callable[[Any], Any]:
-    """A function of counts: their cycles, or energy by the model `power`, in units of what can be saved.
+    network: MappedNetwork,
+    tables: Costs,
+    fastest: Numbers,
+    power: Power | None = None,
+    cycles: Callable[[Numbers], int] | None = None,
+) -> Cost:
+    """Cycles, or energy by the model `power`, in units of what can be saved.
 
-    That is the cost of all channels on GEMM less the least of it, of all on the ternary unit, and of the fastest
-    splits: so a strength means the same whatever part of a network's time no choice can save.
+    That is the cost of all channels on GEMM less the least of it, of all on the ternary unit, and of the mapping
+    `fastest`: so a strength means the same whatever part of a network's time no choice can save. `cycles` are those of
+    the launch; without it those of the tables stand for them.
     """
     sizes = network.sizes()
 
-    def term(counts: Any) -> Any:
+    def soft(counts: Mapping[str, Any]) -> Any:
         return costs.latency(tables, counts) if power is None else costs.energy(tables, counts, power)
 
-    def of(choice: Choice) -> float:
-        return float(term({name: torch.tensor(pair, dtype=torch.float32) for name, pair in counted(choice).items()}))
+    def exact(numbers: Numbers) -> float:
+        pairs = counted(by_number(sizes, numbers))
+        counts = {name: torch.tensor(pair, dtype=torch.float32) for name, pair in pairs.items()}
+        found = float(soft(counts))
+        if cycles is None:
+            return found
+        return found + (1.0 if power is None else power.idle) * (cycles(numbers) - float(costs.latency(tables, counts)))
 
-    whole = of(all_on(sizes, GEMM))
-    saved = whole - min(of(choice) for choice in (all_on(sizes, TERNARY), cheapest(sizes, tables, block)))
+    whole, other = (exact(on_gemm(all_on(sizes, unit))) for unit in (GEMM, TERNARY))
+    saved = whole - min(other, exact(fastest))
     unit = saved if saved > 0 else whole
-    return lambda counts: term(counts) / unit
+    return Cost(lambda counts: soft(counts) / unit, lambda numbers: exact(numbers) / unit)
 
 
 def accuracy(network: MappedNetwork, examples: Examples) -> float:

@@ -63,14 +63,15 @@ def test_a_smoke_run_of_types(tilewright, tmp_path, trains):
 
 @pytest.mark.slow
 def test_a_reduced_run_of_digits(tilewright, tmp_path, trains):
-    """One seed, ten epochs a phase: lambda saves two fifths of the cycles, accuracies stay above 85 %."""
+    """One seed, ten epochs a phase: cycles fall with lambda, by two fifths; accuracies stay above 85 %."""
     arguments = ["--epochs", "10,10,10", "--seeds", "1", "--lambda", "0.2", "--lambda", "0.7", "-o", str(tmp_path)]
     outcome = tilewright("odimo", *arguments, "--json")
     assert outcome.status == 0, outcome.err
     _, means = points(outcome)
     assert list(means) == FULL
     cycles = [means[name]["cycles"] for name in FULL[:3]]
-    assert 0.6 * cycles[0] > max(cycles[1:]) and min(means[name]["accuracy"] for name in FULL[:3]) > 85
+    assert 0.6 * cycles[0] > cycles[1] >= cycles[2] >= means["min-cost"]["cycles"]
+    assert min(means[name]["accuracy"] for name in FULL[:3]) > 85
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -38,6 +40,36 @@ def test_a_killed_worker_loses_nothing():
         futures = [pool.submit(time.sleep, 0.05) for _ in range(40)]
         os.kill(victim, signal.SIGKILL)
         assert [future.result(SECONDS) for future in futures] == [None] * 40
+
+
+BEGUN = """
+import os, signal
+from tilewright.compiler.explore import cluster
+
+if __name__ == "__main__":
+    cluster.begin(2, None, ["tilewright.sim.timing"])
+    with cluster.workers(2) as pool:
+        asked = lambda: __import__("sys").modules.get("tilewright.sim.timing") is not None
+        assert pool.submit(asked).result(60)
+        os.kill(pool.submit(os.getpid).result(60), signal.SIGKILL)
+        assert all([pool.submit(asked).result(60) for _ in range(4)])
+"""
+
+
+@pytest.mark.slow
+def test_workers_have_what_was_imported_before_they_began(tmp_path):
+    """In a process of its own: others of this one may have begun without it. One that is started again has it, too."""
+    pytest.importorskip("distributed")
+    script = tmp_path / "begun.py"
+    script.write_text(BEGUN)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=4 * SECONDS)
+    assert done.returncode == 0, done.stderr
+
+
+def test_nothing_begins_for_one_worker_or_a_scheduler(monkeypatch):
+    monkeypatch.setattr(cluster.forkserver, "ensure_running", lambda: pytest.fail("it began"))
+    cluster.begin(1, None, [])
+    cluster.begin(2, "tcp://127.0.0.1:1", [])
 
 
 @pytest.mark.slow

@@ -1,15 +1,19 @@
 """compiler/explore/trial.py: a small network is exact on every legal configuration, or refused in one line."""
 
+from contextlib import suppress
+from itertools import accumulate
+
 import numpy as np
 import pytest
 
 from tilewright.compiler.explore import trial
 from tilewright.compiler.explore.legal import random_config, random_memory
-from tilewright.compiler.explore.trial import attempt, small_network
+from tilewright.compiler.explore.trial import attempt, on_accelerator, small_network
 from tilewright.compiler.graph.compare import Comparison, Difference
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import ProgramError
-from tilewright.sim.dram import ZYNQ_HP
+from tilewright.hw.errors import ProgramError, UnsupportedError
+from tilewright.sim.dram import ZYNQ_HP, unshared
+from tilewright.sim.timing import predict
 
 TINY = PRESETS["tiny"]
 SAMPLE, COUNT = 10, 200
@@ -34,6 +38,33 @@ def test_many_random_configurations():
     found = [tried(seed) for seed in range(SAMPLE, COUNT)]
     assert sum(not one.refusal for one in found) > 0.7 * len(found)
     assert sum(one.launches > 0 for one in found) > 0.6 * len(found)
+
+
+def slower(seed, depths=(4, 8, 16, 32, 64, 256, 1024)):
+    """By how much the cycles with some depth of the queues are above those with a smaller one, at most."""
+    cfg = random_config(seed)
+    launches = [step.launch for step in on_accelerator(small_network(seed, cfg.wgt_bits), cfg).launches]
+    dram, every = unshared(cfg, ZYNQ_HP), [cfg.replace(queue_depth=depth) for depth in depths]
+    cycles = [sum(predict(launch, one, dram).cycles for launch in launches) for one in every]
+    return max(now / best for now, best in zip(cycles, accumulate(cycles, min))) - 1 if launches else None
+
+
+def test_fetching_far_ahead_over_a_narrow_port_delays_no_loads():
+    """Their bursts took turns, and queues of 64 cost 8 %, of 1024 11 %."""
+    assert random_config(80).axi_bits == 32 and slower(80) < 0.01
+
+
+@pytest.mark.slow
+def test_deeper_queues_over_narrow_ports_are_hardly_slower():
+    """Which load comes first depends on the depth, and a program may be the slower for it: few are, by 8 % at most."""
+    found = []
+    for seed in range(COUNT):
+        if random_config(seed).axi_bits == 32:
+            with suppress(UnsupportedError):
+                found.append(slower(seed))
+    found = [more for more in found if more is not None]
+    assert len(found) > 40 and max(found) < 0.08
+    assert sum(more > 0.01 for more in found) < 0.33 * len(found) and sum(found) < 0.01 * len(found)
 
 
 def test_the_accelerator_runs_what_it_can():

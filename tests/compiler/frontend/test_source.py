@@ -131,3 +131,27 @@ def test_what_holds_no_network_is_known_by_its_name(tmp_path, content):
     assert kind_of(path) == "" and kind_of(tmp_path / "none.tflite") == ".tflite"
     path.rename(tmp_path / "x.pt2")
     assert kind_of(tmp_path / "x.pt2") == ".pt2"
+
+
+@pytest.mark.parametrize(
+    "array, found",
+    [
+        (np.array([-128, 127]), "int8"),
+        (np.array([0.0, 255.0]), "uint8"),
+        (np.array([-1, 255]), "int32"),
+        (np.array([0.5]), "float32"),
+        (np.array([1 << 40]), "float32"),
+        (np.array([]), "int8"),
+        (np.array(["text"]), "float32"),
+    ],
+)
+def test_types_of_the_inputs_beside_a_file(qdq, array, found):
+    path = qdq().dense()
+    assert read_source(path).types == ()
+    before = read_source(path).digest
+    np.savez(path.with_name("inputs.npz"), input_0=array)
+    assert read_source(path).types == (found,) and read_source(path).digest != before
+    np.savez(path.with_name("inputs.npz"), x=array)
+    assert read_source(path).types == ()
+    path.with_name("inputs.npz").write_bytes(b"no archive")
+    assert read_source(path).types == ()

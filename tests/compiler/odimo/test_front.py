@@ -1,6 +1,7 @@
 """compiler/odimo/front.py: points, means and the front; a start that goes on."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tilewright.hw.errors import ExecutionError
 TWO = load_config("tiny_two")
 PLAN = front.Plan(Task(), TWO, (0.1, 1.0), (0, 1), baselines=("all-8bit", "min-cost"))
 COST = LayerCost((UnitTable((0, 8), (0.0, 200.0)), UnitTable((0, 8), (0.0, 100.0))))
+LAUNCHED = replace(COST, splits=UnitTable((0, 8), (200.0, 90.0)))
 CYCLES = {"all-8bit": 1000, "lambda 0.1": 700, "lambda 1": 500, "min-cost": 500}
 ACCURACY = {"all-8bit": 98, "lambda 0.1": 97, "lambda 1": 95, "min-cost": 90}
 
@@ -27,14 +29,25 @@ def played(monkeypatch):
 
     def warm_up(job):
         ran.append(job)
-        return {"state": "s", "shapes": {"a": LayerShape((4, 4, 4), 8).to_json()}, "accuracy": 50.0}
+        return {"state": "s", "shapes": {"a": LayerShape((4, 4, 4), 8).to_json()}, "network": {}, "accuracy": 50.0}
 
     def layer(job):
         ran.append(job)
         return to_json({"layer": COST})
 
+    def in_launch(job):
+        ran.append(job)
+        assert job.name == "a" and job.start.seed == 0 and json.loads(job.costs) == to_json({"a": COST})
+        return to_json({"layer": LAUNCHED})
+
+    def fastest(job):
+        ran.append(job)
+        assert json.loads(job.costs) == to_json({"a": LAUNCHED})
+        return {"a": 4}
+
     def train(job):
         ran.append(job)
+        assert json.loads(job.costs) == to_json({"a": LAUNCHED}) and job.fastest == {"a": 4}
         split = (
             {"gemm": list(range(8)), "ternary": []}
             if job.kind == "all-8bit"
@@ -49,7 +62,7 @@ def played(monkeypatch):
         seed = job.trained["seed"]
         return {"cycles": CYCLES[name] + seed, "images": 10, "equal": 10, "accuracy": ACCURACY[name] + seed}
 
-    for function in (warm_up, layer, train, deploy):
+    for function in (warm_up, layer, in_launch, fastest, train, deploy):
         monkeypatch.setattr(jobs, function.__name__, function)
     return ran
 
@@ -70,7 +83,7 @@ def test_a_second_start_runs_nothing_again(played, tmp_path):
     with engine.Store(tmp_path / "r.db") as store:
         first = front.explore(PLAN, tmp_path, store, None)
         count = len(played)
-        assert count == 2 + 1 + 8 + 8
+        assert count == 2 + 1 + 1 + 1 + 8 + 8
         assert front.explore(PLAN, tmp_path, store, None).points == first.points and len(played) == count
 
 
@@ -87,7 +100,7 @@ def test_steps_are_told(played, tmp_path):
     told = []
     with engine.Store(tmp_path / "r.db") as store:
         front.explore(PLAN, tmp_path, store, None, told.append)
-    assert told == ["warm_up"] * 2 + ["layer"] + ["train"] * 8 + ["deploy"] * 8
+    assert told == ["warm_up"] * 2 + ["layer", "in_launch", "fastest"] + ["train"] * 8 + ["deploy"] * 8
 
 
 def test_the_front_as_json(played, tmp_path):

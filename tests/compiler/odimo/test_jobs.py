@@ -43,14 +43,15 @@ def test_keys_name_all_that_a_result_depends_on():
         for w, e, s in ((8, 3, 0), (9, 3, 0), (8, 4, 0), (8, 3, 1))
     ]
     assert len({start.key for start in starts}) == 4
-    facts: dict[str, Any] = {"start": starts[0], "kind": "lambda", "strength": 0.2, "block": 4}
-    facts |= {"costs": "{}", "power": None, "state": "a"}
+    facts: dict[str, Any] = {"start": starts[0], "kind": "lambda", "strength": 0.2, "config": TWO}
+    facts |= {"costs": "{}", "fastest": {"a": 4}, "power": None, "state": "a", "network": {}}
     first = jobs.Train(**facts)
     others: list[dict[str, Any]] = [
         {"start": starts[1]},
         {"kind": "min-cost"},
         {"strength": 0.3},
-        {"block": 16},
+        {"config": load_config("tiny")},
+        {"fastest": {"a": 8}},
         {"costs": "[]"},
         {"power": Power((1.0,), 0.5)},
     ]
@@ -59,15 +60,20 @@ def test_keys_name_all_that_a_result_depends_on():
     shape = LayerShape((4, 4, 4), 8)
     tables = jobs.Layer(TWO, shape), jobs.Layer(load_config("tiny"), shape), jobs.Layer(TWO, shape, TYPE)
     assert len({table.key for table in tables}) == 3
+    given: dict[str, Any] = {"config": TWO, "start": starts[0], "costs": "{}", "network": {}}
+    changes: list[dict[str, Any]] = [{}, {"config": load_config("tiny")}, {"start": starts[1]}, {"costs": "[]"}]
+    changes.append({"name": "a"})
+    assert len({jobs.Launch(**{**given, **one}).key for one in changes}) == 5
+    assert jobs.Launch(**{**given, "network": {"nodes": []}}).key == jobs.Launch(**given).key
 
 
 def test_baselines():
-    sizes, tables = dict.fromkeys("abc", 8), dict.fromkeys("abc", COST)
-    found = {kind: m.counts(jobs.baseline(kind, sizes, tables, 4)) for kind in ALTERNATIVES[UNIT].baselines}
+    sizes, fastest = dict.fromkeys("abc", 8), dict.fromkeys("abc", 4)
+    found = {kind: m.counts(jobs.baseline(kind, sizes, fastest)) for kind in ALTERNATIVES[UNIT].baselines}
     assert found["all-8bit"] == dict.fromkeys("abc", (8, 0)) and found["all-ternary"] == dict.fromkeys("abc", (0, 8))
     assert found["io-8bit"] == {"a": (8, 0), "b": (0, 8), "c": (8, 0)}
     assert found["min-cost"] == dict.fromkeys("abc", (4, 4))
-    found = {kind: m.counts(jobs.baseline(kind, sizes, tables, 4)) for kind in ALTERNATIVES[TYPE].baselines}
+    found = {kind: m.counts(jobs.baseline(kind, sizes, fastest)) for kind in ALTERNATIVES[TYPE].baselines}
     assert found["all-conv"] == dict.fromkeys("abc", (8, 0)) and found["all-depthwise"] == dict.fromkeys("abc", (0, 8))
 
 
@@ -92,12 +98,28 @@ def test_a_point_from_warm_up_to_device(tmp_path):
     start = jobs.WarmUp(task, 0)
     warm = json.loads(json.dumps(jobs.warm_up(start)))
     assert {name: shape["channels"] for name, shape in warm["shapes"].items()} == {"0": 8, "3": 8}
-    costs = json.dumps(to_json(dict.fromkeys(warm["shapes"], COST)))
+    alone = json.dumps(to_json(dict.fromkeys(warm["shapes"], COST)))
+    launched = {name: jobs.Launch(TWO, start, alone, warm["network"], name) for name in warm["shapes"]}
+    costs = json.dumps({name: jobs.in_launch(job)["layer"] for name, job in launched.items()})
+    fastest = jobs.fastest(jobs.Launch(TWO, start, costs, warm["network"]))
+    assert list(fastest) == ["0", "3"] and costs != alone
     for kind in ("lambda", "min-cost"):
-        trained = json.loads(json.dumps(jobs.train(jobs.Train(start, kind, 5.0, 4, costs, None, warm["state"]))))
+        job = jobs.Train(start, kind, 5.0, TWO, costs, fastest, None, warm["state"], warm["network"])
+        trained = json.loads(json.dumps(jobs.train(job)))
         scores = np.frombuffer(base64.b64decode(trained["scores"]), np.float32)
         assert scores.shape == (32 * 8,) and len(IntegerNetwork.from_json(trained["network"]).nodes) == 3
         path = tmp_path / f"{kind}.tw"
         found = jobs.deploy(jobs.Deploy(TWO, task, kind, str(path), trained))
         assert found["images"] == found["equal"] == 32 and found["cycles"] > 100 and path.exists()
         assert found["accuracy"] == trained["accuracy"]
+    assert {name: len(split["gemm"]) for name, split in trained["channels"].items()} == fastest
+
+
+def test_without_the_second_unit_nothing_is_measured_in_a_launch(residual):
+    """Tables stay as they are, and the fastest mapping is theirs."""
+    start, one = jobs.WarmUp(Task(), 0), load_config("tiny")
+    slow = LayerCost((COST.tables[1], COST.tables[0]))
+    costs = json.dumps(to_json({"first": COST, "second": slow}))
+    given = residual.to_json()
+    assert jobs.in_launch(jobs.Launch(one, start, costs, given, "first")) == to_json({"layer": COST})
+    assert jobs.fastest(jobs.Launch(one, start, costs, given)) == {"first": 4, "second": 4}

@@ -99,6 +99,26 @@ def test_a_client_that_takes_nothing_does_not_stop_another(simulate):
     simulate(dut, stuck, other, background=[memory(dut, [])])
 
 
+@pytest.mark.parametrize("yields", [0, 1, 2, None])
+def test_one_that_yields_has_its_bursts_behind_the_others(simulate, yields):
+    dut, bursts = ReadPort(CFG, buffers=(64, 64, 64), yields=yields), []
+
+    async def clients(ctx):
+        for k in range(3):
+            ctx.set(dut.beats[k].ready, 1)
+            ctx.set(dut.req[k].payload, {"addr": k << 12, "beats": 64})
+            ctx.set(dut.req[k].valid, 1)
+        await ctx.tick()
+        for k in range(3):
+            ctx.set(dut.req[k].valid, 0)
+        await ctx.tick().repeat(400)
+
+    simulate(dut, clients, background=[memory(dut, bursts, latency=1)])
+    order = [addr >> 12 for _, addr, _ in bursts]
+    others = [k for k in (1, 2, 0) if k != yields]
+    assert order == others * 4 + ([] if yields is None else [yields] * 4)
+
+
 def test_errors_are_marked_and_halt_stops_addresses(simulate):
     dut, bursts = ReadPort(CFG, buffers=(128,)), []
 

@@ -46,7 +46,9 @@ def test_the_timing_model_counts_what_the_circuit_counts(cfg):
         got, expected, model = (values(cfg, seed, on) for on in ("timing", "rtl", "model"))
         for name in got.keys() & expected.keys():
             metric = metrics(cfg)[name]
-            if metric.unit != "cycles" and metric.kind != Kind.RATE and not name.endswith("_durations"):
+            if name.endswith("_buffer_high"):
+                assert got[name] == pytest.approx(expected[name], abs=2), name
+            elif metric.unit != "cycles" and metric.kind != Kind.RATE and not name.endswith("_durations"):
                 assert got[name] == expected[name], name
         assert got["cycles"] == pytest.approx(expected["cycles"], rel=0.05)
         for name in ("compute_busy", "load_busy", "gemm_use", "macs_per_cycle", "bytes_loaded_per_cycle"):

@@ -8,11 +8,14 @@ import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ExecutionError
+from tilewright.hw.isa import Isa, Mem, Op
 from tilewright.hw.regs import Error
 from tilewright.sim.faults import campaign as module
 from tilewright.sim.faults.bus import FaultyDevice
 from tilewright.sim.faults.campaign import campaign, programs
+from tilewright.sim.faults.cases import Case
 from tilewright.sim.faults.kinds import KINDS
+from tilewright.sim.random_programs import WIDE
 
 BEAT, STALL, FLIPS = "SLVERR on a beat read", "stall of R, no watchdog", "bit flips in instructions"
 
@@ -36,9 +39,21 @@ def test_a_fault_ends_in_an_error_or_does_no_harm(case, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tiny", "tiny_two", "pynq_z1"])
-def test_many_faults(name):
-    check(campaign(programs([PRESETS[name]], [], 7), 400, 7), 400)
+@pytest.mark.parametrize("cfg", [*map(PRESETS.get, ("tiny", "tiny_two", "pynq_z1")), WIDE], ids=lambda cfg: cfg.name)
+def test_many_faults(cfg):
+    check(campaign(programs([cfg], [], 7), 400, 7), 400)
+
+
+@pytest.mark.parametrize("ports, expected", [(1, {80, 96}), (2, {64, 80, 96, 112})])
+def test_two_ports_read_two_beats(ports, expected):
+    """An error of either is that of the load that needs one of them."""
+    cfg = WIDE.replace(load_ports=ports)
+    load = {"op": Op.LOAD, "mem": Mem.INP, "dram_base": 5, "y_size": 1, "x_size": 2, "x_stride": 2}
+    insn = Isa(cfg).formats["LOAD"].encode(**load)
+    image = np.zeros(4096, np.uint8)
+    image[2048 : 2048 + 16] = insn.astype("<u8").view(np.uint8).reshape(-1)
+    case = Case("one load", cfg, image, 2048, 1, image)
+    assert {at for at in range(0, 256, 16) if module._touches(case, 0, at)} == expected
 
 
 def test_programs_come_in_turn(case):

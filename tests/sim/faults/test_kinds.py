@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from tilewright.hw.config import ISA_VERSION
 from tilewright.hw.isa import INSN_BYTES, Isa, Op
-from tilewright.hw.regs import Error
+from tilewright.hw.regs import MAGIC, Error, Status
 from tilewright.sim.dram import ZYNQ_HP
 from tilewright.sim.faults.bus import Disturbed, FaultyDevice, bus_channels, every_register
 from tilewright.sim.faults.campaign import _undisturbed
@@ -110,3 +111,59 @@ def test_kinds_without_writes_have_no_trial(run):
     ):
         assert KINDS[kind](none, rng) is None
     assert KINDS["writes to CONTROL"](Undisturbed(run.case, 100, run.handshakes), rng) is None
+
+
+class Registers(Disturbed):
+    """Registers without a circuit; `spoil` is what reads give in place of the value."""
+
+    _sim = None
+
+    def __init__(self, case, spoil):
+        self.values = {"INSN_COUNT": case.count, "INSN_ADDR_LO": case.address, "CONTROL": Status.RUNNING}
+        self.values |= {"VERSION": MAGIC << 16 | ISA_VERSION, "WATCHDOG": 8000}
+        self.spoil, self.written = spoil, []
+
+    def read(self, register):
+        self.values["CYCLES"] = self.values.get("CYCLES", 0) + 10
+        return self.spoil(register, self.values.get(register, 0))
+
+    def write(self, register, value, strobes=15):
+        self.written.append((register, strobes))
+        mask = sum(255 << 8 * k for k in range(4) if strobes >> k & 1)
+        if register == "WATCHDOG":
+            self.values[register] = self.values[register] & ~mask | value & mask
+
+
+@pytest.mark.parametrize(
+    "name, spoil",
+    [
+        ("", lambda name, value: value),
+        ("INSN_COUNT", lambda name, value: value ^ (name == "INSN_COUNT")),
+        ("CYCLES", lambda name, value: 1000 - value if name == "CYCLES" else value),
+        ("CONTROL", lambda name, value: value | Status.ERROR if name == "CONTROL" else value),
+        ("UNMAPPED", lambda name, value: value | (name == "UNMAPPED")),
+    ],
+)
+def test_what_registers_read_is_checked(run, name, spoil):
+    seen = set()
+    for trial in trials(run, "registers read"):
+        sim = Registers(run.case, spoil)
+        for _, act in trial.acts:
+            act(sim)
+        seen |= {text.split()[0] for text in trial.late}
+    assert seen == ({name} if name else set())
+
+
+def test_bytes_of_registers(run):
+    written, late = set(), []
+    for lost in (0, 1):
+        for trial in trials(run, "some bytes of registers written"):
+            sim = Registers(run.case, lambda name, value: value)
+            if lost:
+                sim.write = lambda register, value, strobes=15: None
+            for _, act in trial.acts:
+                act(sim)
+            written |= set(sim.written)
+            late.append((lost, bool(trial.late)))
+    assert {name for name, _ in written} == set(every_register(run.case.cfg)) and (0, True) not in late
+    assert late.count((1, True)) > 20 and not any(name == "CONTROL" and strobes & 1 for name, strobes in written)

@@ -42,6 +42,15 @@ def test_verify_model_and_runs_agree_on_many_mutants(seed):
     check(study(random_launches(seed), 1500, seed), 1500)
 
 
+@pytest.mark.slow
+def test_verify_agrees_with_every_order_of_short_programs():
+    found = study(random_launches(11, steps=3), 600, 11)
+    wrong, right = found.count("caught", "missed"), found.count("accepted", "alarms")
+    print(f"{found.exhausted} of 600 mutants in every order, {found.orders} in all; {wrong} wrong, {right} correct")
+    check(found, 600)
+    assert found.exhausted > 400 and found.orders > 40 * found.exhausted
+
+
 def test_a_study_can_be_repeated():
     assert study(random_launches(3), 10, 3) == study(random_launches(3), 10, 3)
 

@@ -15,7 +15,7 @@ from tilewright.runtime.program import Program
 from tilewright.sim.dram import ZYNQ_HP, Dram
 from tilewright.sim.random_programs import random_case
 from tilewright.sim.rtl import RtlDevice
-from tilewright.sim.rtl.watch import BURSTS, bursts, counted, decode, event_type, most_events, tiles
+from tilewright.sim.rtl.watch import BURSTS, bursts, counted, decode, event_type, fifos, levels, most_events, tiles
 from tilewright.sim.timing import predict
 
 TINY = PRESETS["tiny"]
@@ -145,3 +145,16 @@ def test_bursts_of_reads_and_writes():
         "write_bursts": {"4": 2},
         "writes_under_way_high": 1,
     }
+
+
+def test_levels_of_fifos():
+    names = ["load_buffer_high", "compute_buffer_high", "fetch_buffer_high", "store_buffer_high", "store_data_high"]
+    assert [metric for metric, _, _ in fifos(TINY)] == names
+    assert levels(TINY, np.array([5, 4, 3, 2, 1], np.uint64)) == dict(zip(names, [5, 4, 3, 2, 1]))
+    spread = fifos(TINY.replace(load_ports=2))  # the load unit takes two beats at once, at two ports
+    assert [beats for metric, _, beats in spread if metric == "load_buffer_high"] == [2, 2]
+    of_port = np.array([3 if metric == "load_buffer_high" else 0 for metric, _, _ in spread], np.uint64)
+    of_port[0] = 7
+    assert levels(TINY.replace(load_ports=2), of_port)["load_buffer_high"] == 14
+    places = [name for _, name, _ in spread]
+    assert len(set(places)) == len(places) and sum("buffer_words" in name for name in places) == 2

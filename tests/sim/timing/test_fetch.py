@@ -10,6 +10,7 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem, Queue
 from tilewright.hw.rtl import latencies as lat
+from tilewright.hw.units import Reader
 from tilewright.runtime.program import Program
 from tilewright.sim.dram import Dram
 from tilewright.sim.timing import predict
@@ -52,7 +53,7 @@ def test_an_instruction_whose_queue_is_full_has_left_the_buffer():
     beats = 4 * (room + 1)  # four of 32 bits for each instruction; the last one finds the queue full
     unit: Any = SimpleNamespace(arrivals=[], taken=deque(), at=0, wake=lambda: None)
     program: Any = SimpleNamespace(queue=np.zeros(room + 2, int), count=room + 2)
-    fetch = Fetch(cfg, program, 0, [unit], buffer=64)
+    fetch = Fetch(cfg, program, 0, [unit], Reader("fetch", 64, 1))
     fetch.asked = beats
     fetch.burst(beats, 100, final=False)
     assert len(unit.arrivals) == room and fetch.waits_for is unit

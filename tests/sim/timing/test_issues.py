@@ -74,5 +74,60 @@ def test_multiplications_follow_each_other_unless_they_need_a_product():
     assert same == 1 + lat.issue_interval(PYNQ, multiply=True) + 28 * lat.multiply_interval(PYNQ)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_banks_of_every_issue_with_two_units(seed):
+    """`runs` and `windows` against all micro-op issues, one after the other."""
+    print(f"seed {seed}")
+    cfg, rng = PRESETS["tiny_two"], np.random.default_rng(seed)
+    uops = rng.integers(0, cfg.acc_depth // 2, (int(rng.integers(1, 5)), 2))
+    f = GEMM | {"uop_end": len(uops), "iter_out": int(rng.integers(1, 4)), "iter_in": int(rng.integers(1, 4))}
+    f |= {name: int(rng.integers(0, 17)) for name in ("dst_out", "dst_in", "src_out", "src_in")}
+    f |= {"use_imm": int(rng.integers(0, 2)), "alu_op": AluOp.ADD}
+    of, indices = kernels(cfg, *uops), []
+    for i, j, u in np.ndindex(f["iter_out"], f["iter_in"], len(uops)):
+        steps = (("dst_out", "dst_in"), ("src_out", "src_in"))
+        indices.append([int(uops[u, k]) + i * f[a] + j * f[b] for k, (a, b) in enumerate(steps)])
+    banks = [dst // cfg.bank_depth for dst, _ in indices]
+    runs = of.job(Op.TERNARY, f).runs
+    assert [bank for mask, count in runs for bank in [mask.bit_length() - 1] * count] == banks
+    assert all(a[0] != b[0] for a, b in zip(runs, runs[1:]))
+    job, cycle, used, read = of.job(Op.ALU, f), 0, set(), set()
+    for dst, src in indices:
+        both = {dst // cfg.bank_depth} | ({src // cfg.bank_depth} if not f["use_imm"] else set())
+        takes = 2 if not f["use_imm"] and len(both) == 1 else 1
+        used |= {(at, bank) for bank in both for at in range(cycle, cycle + takes + lat.issue_latency(cfg))}
+        read |= {(at, bank) for bank in both for at in range(cycle, cycle + takes)}
+        cycle += takes
+    shown = {
+        (at, bank) for b, e, mask in job.windows for bank in range(4) if mask >> bank & 1 for at in range(b, e + 1)
+    }
+    assert shown == used and cycle == job.cycles
+    if job.touched & (job.touched - 1):  # of one bank it is told in short
+        assert {(at, bank.bit_length() - 1) for b, e, bank in job.reads for at in range(b, e + 1)} == read
+    assert job.used == sum(1 << bank for bank in {bank for _, bank in used})
+
+
+def test_multiplications_leave_a_bank_between_them():
+    cfg = PRESETS["tiny_two"]
+    uops, found = [(0, 0), *[(cfg.bank_depth, 0)] * 4], []
+    for iterations in (1, 2):
+        f = ALU | {"uop_end": 5, "iter_out": 1, "iter_in": iterations, "dst_in": 0, "dst_out": 0, "use_imm": 1}
+        found.append(kernels(cfg, *uops).job(Op.ALU, f | {"alu_op": AluOp.MUL}))
+    one, two = (([(b, e) for b, e, banks in job.windows if banks == 1]) for job in found)
+    assert one == [(0, lat.multiply_latency(cfg))]
+    assert two == [one[0], (found[0].cycles, two[1][1])] and two[1][0] > one[0][1]
+
+
+def test_what_is_too_long_to_look_at_touches_its_banks_all_the_time():
+    cfg = PRESETS["tiny_two"]
+    f = GEMM | {"uop_end": 1, "iter_out": 16383, "iter_in": 16383, "dst_out": 0, "dst_in": 0}
+    of = kernels(cfg, (0, 0), (cfg.bank_depth, 0))
+    assert of.job(Op.TERNARY, f | {"uop_end": 2}).runs == ((3, 2 * 16383**2),)
+    assert of.job(Op.TERNARY, f | {"iter_in": 1}).runs == ((1, 16383),)
+    long = of.job(Op.GEMM, f | {"uop_end": 2})
+    assert long.used == 3 and {banks for *_, banks in long.windows} == {1, 2}
+    assert max(end for _, end, _ in long.windows) == long.cycles - 1 + lat.issue_latency(cfg)
+
+
 def test_empty_loops_take_a_place():
     assert kernels(PYNQ, (0, 0)).job(Op.GEMM, GEMM | {"iter_in": 0}) == PLACE._replace(uops=(0, 1))

@@ -1,6 +1,7 @@
-"""sim/timing/observed.py: bursts of transfers whose addresses are known, and those on the circuit's buses."""
+"""sim/timing/observed.py: bursts of transfers whose addresses are known, and those on the circuit's buses; buffers."""
 
 import shutil
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -36,12 +37,18 @@ def seen(device, cfg, seed):
     ],
     ids=lambda cfg: cfg.name,
 )
-def test_bursts_are_those_on_the_buses(cfg):
+def test_bursts_are_those_on_the_buses_and_buffers_as_full_as_in_the_circuit(cfg):
     circuit, timing = RtlDevice(cfg), TimingDevice(cfg)
+    fullest = Counter()
     for seed in range(12):
         expected, got = seen(circuit, cfg, seed), seen(timing, cfg, seed)
-        assert got == {name: expected[name] for name in got}, seed
+        buffers = {name for name in got if name.endswith("_buffer_high")}
+        assert {n: got[n] for n in got.keys() - buffers} == {n: expected[n] for n in got.keys() - buffers}, seed
+        for name in buffers:  # a beat comes or goes as many cycles earlier as the model errs
+            assert abs(got[name] - expected[name]) <= 2, (seed, name)
+            fullest[name] = max(fullest[name], expected[name])
         assert 0 < expected["reads_under_way_high"] <= 8 and expected["writes_under_way_high"] <= 8
+    assert 0 < fullest["compute_buffer_high"] < 128 and 0 < fullest["fetch_buffer_high"] < 64, fullest
 
 
 def test_fetching_alone():

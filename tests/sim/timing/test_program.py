@@ -39,6 +39,11 @@ def test_rows_and_padding_of_a_load():
     assert program.order == [[0], [1], []] and program.finish == 1
 
 
+def test_one_row_has_nothing_between_rows():
+    move = column(PYNQ, "LOAD", **(TILE | {"y_size": 1}), **PADS).work[0]
+    assert (move.rows, move.between) == (1, 0) and move.lead + move.tail + 5 == 9 * 4
+
+
 def test_rows_without_gaps_are_one_request():
     move = column(PYNQ, "LOAD", **(TILE | {"x_stride": 5}), **PADS).work[0]
     assert (move.rows, move.length) == (1, 30)

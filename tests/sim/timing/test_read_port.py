@@ -12,8 +12,8 @@ PYNQ = PRESETS["pynq_z1"]
 class Reader(Client):
     """Takes every beat two cycles after it was on the bus; `requests` are (address, beats)."""
 
-    def __init__(self, *requests, buffer=128, steady=False):
-        super().__init__(buffer)
+    def __init__(self, *requests, buffer=128, steady=False, yields=False):
+        super().__init__(buffer, yields=yields)
         self.requests, self.steady, self.ends = list(requests), steady, []
         self.accept(0)
         self.update()
@@ -61,6 +61,14 @@ def test_turns():
     first, second = Reader((0, 64)), Reader((0, 64))
     run(Dram(), first, second)
     assert abs(first.ends[-1][0] - second.ends[-1][0]) == 16 and max(first.ends[-1][0], second.ends[-1][0]) == 42 + 127
+
+
+def test_one_that_yields_comes_behind_the_others():
+    first, second, third = Reader((0, 64), yields=True), Reader((0, 64)), Reader((0, 64))
+    run(Dram(latency=10), first, second, third)
+    ends = [client.ends[-1][0] for client in (first, second, third)]
+    assert ends == [12 + 191, 12 + 111, 12 + 127]  # and the others take turns
+    assert first.ends[0][0] > ends[2]
 
 
 @pytest.mark.parametrize("latency", [1, 40, 100, 111, 300])

@@ -112,3 +112,15 @@ def test_its_counters_are_the_circuits():
         assert expected.insns["LOAD.PAR"] and expected.insns["STORE.OUTQ"]
         for name in ("STORE_BUSY", "STORE_TOKEN_WAIT"):
             assert got.counters[name] == expected.counters[name], (seed, name)
+
+
+@BUILT
+def test_a_plain_store_waits_for_requantising_ones(machine):
+    circuit, timing = RtlDevice(PRESETS["tiny"]), TimingDevice(PRESETS["tiny"])
+    rng, m = np.random.default_rng(7), machine(PRESETS["tiny"])
+    for _ in range(12):
+        mems, sizes = rng.choice([Mem.OUT, Mem.OUTQ], 5), rng.integers(1, 40, 5)
+        stores = [{"op": Op.STORE, "mem": mem, "y_size": 1, "x_size": n, "x_stride": n} for mem, n in zip(mems, sizes)]
+        program = m.put([s | {"dram_base": 9000 + 64 * k} for k, s in enumerate(stores)] + [{"op": Op.FINISH}], 4096)
+        expected, got = (device.run_image(m.dram.copy(), *program).cycles for device in (circuit, timing))
+        assert got == expected, (mems, sizes)

@@ -1,12 +1,13 @@
 """Reads a file in Deeploy's dialect: inputs, nodes in order, outputs.
 
-Its tensors are float32 and hold integers. Inputs are int8; so is what a RequantShift with 256 levels gives, and what
-has none before it is int32. operators.py says what each operator stands for, requantise.py what a RequantShift makes of
-it.
+Its tensors are float32 and hold integers. Inputs are int8, unless those that lie beside the file are of another type;
+what a RequantShift with 256 levels gives is int8, and what has none before it int32. operators.py says what each
+operator stands for, requantise.py what a RequantShift makes of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,16 +16,22 @@ from onnx import ModelProto
 from .... import graph as g
 from ..nodes import Node, Reader
 from ..values import Broken, Fixed, Problem, Value, View
+from .forms import FORMS
 from .operators import OPERATORS
-from .tensors import Tensors
+from .tensors import UNSIGNED, Tensors
+from .values import Integers
 
 
 class DeeployImporter(Tensors):
     """Walks the nodes of a model in order."""
 
-    def __init__(self, model: ModelProto):
-        super().__init__(Reader(model, {}), [v.name for v in model.graph.output])
+    def __init__(self, model: ModelProto, types: Sequence[str] = ()):
+        super().__init__(Reader(model, FORMS, untyped=True), [v.name for v in model.graph.output])
         self.model = model
+        names = [v.name for v in model.graph.input if v.name not in self.reader.constants]
+        whole = [name for name in names if 0 not in self.reader.shapes[name]]
+        counted = names if len(types) == len(names) else whole
+        self._types = dict(zip(counted, types)) if len(types) == len(counted) else {}  # of inputs, where they are known
 
     def graph(self, name: str) -> g.Graph | None:
         """The whole model; None if there are problems."""
@@ -40,8 +47,17 @@ class DeeployImporter(Tensors):
             self.values[name] = Fixed(shape, np.zeros(shape, np.float32))
             return
         self._tensors.add(name)
-        self.inputs.append(g.Tensor(name, shape))
-        self.values[name] = View(shape, self.inputs[-1])
+        kind = self._types.get(name, "int8")
+        if kind == "uint8":
+            self.inputs.append(g.Tensor(name, shape, kind))
+            t = g.Tensor("", shape, zero_point=UNSIGNED)
+            self.values[name] = View(shape, self.append(g.Recode(f"{name}.int8", (self.inputs[-1],), t)))
+        elif kind == "int32":
+            self.inputs.append(g.Tensor(name, shape, kind))
+            self.values[name] = Integers(shape, self.inputs[-1])
+        else:
+            self.inputs.append(g.Tensor(name, shape))
+            self.values[name] = View(shape, self.inputs[-1])
 
     def _node(self, node: Node) -> None:
         args = [self.value(t) for t in node.inputs]
@@ -69,7 +85,7 @@ class DeeployImporter(Tensors):
             view = self.narrow(end, value)
             if view is None:
                 return self.whole(end, value)
-            t = self.plain(view)
+            t = self.natural(view)
             if not t.zero_point:
                 return t
             y = replace(t, name=name, dtype="uint8", zero_point=0, data=None)

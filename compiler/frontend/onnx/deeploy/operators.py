@@ -11,6 +11,7 @@ from ..geometry import convolution
 from ..moves import MOVES, moved
 from ..nodes import ALIASES, DEEPLOY, Node
 from ..values import Fixed, Problem, Value, View
+from .forms import FORMS
 from .requantise import requantised
 from .tensors import Tensors
 from .values import (
@@ -24,18 +25,12 @@ from .values import (
     Shares,
     Table,
     attribute,
+    given,
     whole,
 )
+from .wide import Integer, division, no_norm, reduction, shares
 
 _INT9 = 255  # largest weight of a layer
-
-
-def _given(node: Node, args: list[Value | None], count: int) -> list[Value]:
-    """The first `count` inputs. Raises `Problem` where one is left out."""
-    found = [arg for arg in args[:count] if arg is not None]
-    if len(found) < count:
-        raise Problem(node, f"has {len(found)} inputs; {count} are needed")
-    return found
 
 
 def _table(imp: Tensors, node: Node, value: Value) -> Table:
@@ -52,7 +47,7 @@ def _function(compute: Callable[[Node, np.ndarray], np.ndarray]) -> Callable[...
     """An operator on each value by itself."""
 
     def found(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-        x = _table(imp, node, _given(node, args, 1)[0])
+        x = _table(imp, node, given(node, args, 1)[0])
         return [Table(x.shape, x.tensor, compute(node, x.integers))]
 
     return found
@@ -79,11 +74,11 @@ def _quotient(node: Node, y: np.ndarray) -> np.ndarray:
 
 
 def _divide(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-    x = _given(node, args, 1)[0]
+    x = given(node, args, 1)[0]
     if "y" in node.attrs:
         numerator, factor = _table(imp, node, x), _quotient(node, np.array(attribute(node, "y")))
         return [Table(x.shape, numerator.tensor, numerator.integers * factor)]
-    divisor = _table(imp, node, _given(node, args, 2)[1])
+    divisor = _table(imp, node, given(node, args, 2)[1])
     reciprocal = Table(divisor.shape, divisor.tensor, _quotient(node, divisor.integers))
     return [_on_integers(imp, node, "mul", x, reciprocal)]
 
@@ -97,17 +92,17 @@ def _on_integers(imp: Tensors, node: Node, function: str, *args: Value) -> Integ
 
 
 def _softmax(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-    (x,) = _given(node, args, 1)
+    (x,) = given(node, args, 1)
     if node.attrs.get("axis", -1) not in (-1, len(x.shape) - 1):
         raise Problem(node, "is not along the last axis, which is not supported")
     names = {"quadratic": "coeffA", "linear": "coeffB", "constant": "coeffC", "period": "log2", "levels": "n_levels"}
     numbers = {name: attribute(node, key) for name, key in names.items()}
     view = imp.narrow(node, x)
-    return [Shares(x.shape, node, imp.whole(node, x) if view is None else imp.plain(view), numbers)]
+    return [Shares(x.shape, node, imp.whole(node, x) if view is None else imp.natural(view), numbers)]
 
 
 def _norm(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-    x, *rest = _given(node, args, 3 if node.op == "iLayerNorm" else 2)
+    x, *rest = given(node, args, 3 if node.op == "iLayerNorm" else 2)
     divisor, half = attribute(node, "D"), attribute(node, "n_levels", "n_levels_out") // 2
     if divisor < 1 or not 0 < half <= 128:
         raise Problem(node, f"has D = {divisor} and {2 * half} levels; at least 1, and 2..256 are supported")
@@ -126,7 +121,7 @@ def _norm(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
 
 
 def _matmul(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-    x, y = _given(node, args, 2)
+    x, y = given(node, args, 2)
     shape = imp.shape(node, node.outputs[0])
     views = [None if isinstance(v, Fixed) else imp.narrow(node, v) for v in (x, y)]
     if isinstance(y, Fixed) and y.array.ndim == 2 and views[0] is not None and len(x.shape) > 1:
@@ -135,7 +130,7 @@ def _matmul(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
             return [Layer(shape, node, imp.rows(views[0]), weight, np.zeros(len(weight), np.int64))]
     found = []
     for value, view in zip((x, y), views):
-        t = imp.constant8(node, value) if isinstance(value, Fixed) else None if view is None else imp.plain(view)
+        t = imp.constant8(node, value) if isinstance(value, Fixed) else None if view is None else imp.natural(view)
         found.append(t)
     if min(len(x.shape), len(y.shape)) < 2:
         raise Problem(node, "multiplies by a vector, which is not supported")
@@ -146,39 +141,66 @@ def _matmul(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
 
 
 def _gemm(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-    x, y, *rest = _given(node, args, len(node.inputs))
-    plain = node.attrs.get("transA", 0) == 0 and node.attrs.get("alpha", 1.0) == node.attrs.get("beta", 1.0) == 1.0
-    view = imp.narrow(node, x)
-    if not plain or view is None or not isinstance(y, Fixed) or not all(isinstance(b, Fixed) for b in rest):
-        raise Problem(node, "is not an int8 matrix by constant weights, unscaled, which alone is supported")
+    """A matrix by constant weights, with a row of biases; forms.py makes others products and sums."""
+    x, y, *rest = given(node, args, len(node.inputs))
+    assert isinstance(y, Fixed)
     weight = whole(node, y.array if node.attrs.get("transB", 0) else y.array.T, "weights")
     bias = np.zeros(len(weight), np.int64)
     for value in rest:
         assert isinstance(value, Fixed)
-        if value.array.size not in (1, value.array.shape[-1]) or value.array.shape[-1] not in (1, len(weight)):
-            raise Problem(node, f"has biases {value.array.shape}; one per column of {len(weight)} is supported")
         bias = bias + whole(node, value.array, "biases").reshape(-1)
-    if np.abs(weight).max() > _INT9:
-        raise Problem(node, f"has weights of {np.abs(weight).max()}; at most {_INT9} are supported")
-    return [Layer(imp.shape(node, node.outputs[0]), node, imp.rows(view), weight, bias)]
+    view, shape = imp.narrow(node, x), imp.shape(node, node.outputs[0])
+    if view is not None and np.abs(weight).max() <= _INT9:
+        return [Layer(shape, node, imp.rows(view), weight, bias)]
+    sums = imp.products(node.name, imp.whole(node, x), imp.integers32(f"{node.name}.weight", weight.T))
+    return [Integers(shape, Integer(imp, node).binary("add", sums, bias))]
 
 
 def _conv(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-    x, y, *rest = _given(node, args, len(node.inputs))
+    x, y, *rest = given(node, args, len(node.inputs))
     view = imp.narrow(node, x)
-    if view is None or len(x.shape) != 4 or not isinstance(y, Fixed) or not all(isinstance(b, Fixed) for b in rest):
+    if view is None or not isinstance(y, Fixed) or not all(isinstance(b, Fixed) for b in rest):
         raise Problem(node, "is not on int8 images with constant weights, which alone is supported")
+    geometry = convolution(imp, node, x.shape, y.shape)
     weight, bias = whole(node, y.array, "weights"), np.zeros(len(y.array), np.int64)
     for value in rest:
         assert isinstance(value, Fixed)
-        bias = bias + whole(node, value.array, "biases")
-    geometry = convolution(imp, node, x.shape, weight.shape)
-    return [Convolution(imp.shape(node, node.outputs[0]), node, imp.plain(view), weight, bias, geometry)]
+        bias = bias + whole(node, value.array, "biases").reshape(-1)
+    image, kernels = imp.image_shape(view.shape), imp.image_shape(weight.shape)
+    found = imp.shaped(view.tensor, image), weight.reshape(kernels), bias, geometry
+    return [Convolution(imp.shape(node, node.outputs[0]), node, *found)]
+
+
+def _clamp(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
+    """Relu and Clip, of values of any width."""
+    (x,), bounds = given(node, args, 1), args[1:]
+    limits: list[float] = [0.0, np.inf] if node.op == "Relu" else [-np.inf, np.inf]
+    for k, bound in enumerate(bounds):
+        if bound is not None and not isinstance(bound, Fixed):
+            raise Problem(node, "has bounds that are not constant")
+        if bound is not None and np.isfinite(bound.array).all():
+            limits[k] = int(whole(node, bound.array, "bounds").item())
+    if isinstance(x, (View, Table)):
+        table = _table(imp, node, x)
+        return [Table(x.shape, table.tensor, np.clip(table.integers, limits[0], limits[1]).astype(np.int64))]
+    found, numbers = imp.whole(node, x), Integer(imp, node)
+    for function, limit in zip(("maximum", "minimum"), limits):
+        found = numbers.binary(function, found, int(limit)) if np.isfinite(limit) else found
+    return [Integers(x.shape, found)]
+
+
+def _narrow_move(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
+    """MaxPool and Pad, of int8 values."""
+    x = given(node, args, 1)[0]
+    view = imp.narrow(node, x) if not isinstance(x, Fixed) else None
+    if view is None:
+        raise Problem(node, "is on values of more than 8 bits, or constants, which is not supported")
+    return [imp.moved_view(node, 0, view)]
 
 
 def _pair(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
     """A sum, difference or product."""
-    x, y = _given(node, args, 2)
+    x, y = given(node, args, 2)
     if isinstance(x, Fixed) and node.op != "Sub":
         x, y = y, x
     if isinstance(y, Fixed) and (found := _with_constant(imp, node, x, y)) is not None:
@@ -190,7 +212,7 @@ def _pair(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
         return [_on_integers(imp, node, node.op.lower(), x, y)]
     computed = not isinstance(x, Fixed) and not isinstance(y, Fixed)
     alike = computed and x.shape == y.shape and len(shape) not in (2, 4)
-    tensors = [imp.rows(v) if alike else imp.plain(v) for v in views if v is not None]
+    tensors = [imp.rows(v) if alike else imp.natural(v) for v in views if v is not None]
     first, second = (*tensors, *(c for c in constants if c is not None))  # the constant one is the second
     return [Pair(shape, node, node.op, first, second)]
 
@@ -203,6 +225,10 @@ def _with_constant(imp: Tensors, node: Node, x: Value, y: Fixed) -> Value | None
     sign = -1 if node.op == "Sub" else 1
     if isinstance(x, Layer) and node.op != "Mul" and array.size == (array.shape or (1,))[-1]:
         return Layer(x.shape, x.node, x.x, x.weight, x.bias + sign * array.reshape(-1))
+    if isinstance(x, Convolution) and node.op != "Mul" and array.ndim > len(x.shape) - 2:
+        whole_shape = (1,) * (len(x.shape) - array.ndim) + array.shape
+        if array.size in (1, len(x.weight)) and whole_shape[1] == array.size:
+            return Convolution(x.shape, x.node, x.x, x.weight, x.bias + sign * array.reshape(-1), x.geometry)
     if array.size != 1:
         return None
     number = int(array.reshape(-1)[0])
@@ -216,7 +242,7 @@ def _with_constant(imp: Tensors, node: Node, x: Value, y: Fixed) -> Value | None
 
 
 def _concat(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-    values = [v for v in _given(node, args, len(node.inputs)) if 0 not in v.shape]
+    values = [v for v in given(node, args, len(node.inputs)) if 0 not in v.shape]
     shape = imp.shape(node, node.outputs[0])
     if len(values) == 1:
         return values
@@ -224,7 +250,7 @@ def _concat(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
     tensors = []
     for value in values:
         view = None if isinstance(value, Fixed) else imp.narrow(node, value)
-        tensors.append(imp.constant8(node, value) if isinstance(value, Fixed) else view and imp.plain(view))
+        tensors.append(imp.constant8(node, value) if isinstance(value, Fixed) else view and imp.natural(view))
     if any(t is None for t in tensors) or len({t.zero_point for t in tensors if t}) > 1:
         whole32 = tuple(imp.whole(node, value) for value in values)
         return [Integers(shape, imp.append(g.Concat(node.name, whole32, g.Tensor("", shape, "int32"), axis)))]
@@ -234,7 +260,7 @@ def _concat(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
 
 
 def _move(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-    x = _given(node, args, 1)[0]
+    x = given(node, args, 1)[0]
     found: list[Value] = []
     for index, tensor in enumerate(node.outputs):
         shape = imp.shape(node, tensor)
@@ -252,19 +278,29 @@ def _move(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
 
 OPERATORS: dict[str, Callable[[Tensors, Node, list[Value | None]], list[Value]]] = {
     **dict.fromkeys((name for name in MOVES if name not in ("MaxPool", "Pad")), _move),
-    **dict.fromkeys(ALIASES, lambda imp, node, args: [_given(node, args, 1)[0]]),
+    **dict.fromkeys(ALIASES, lambda imp, node, args: [given(node, args, 1)[0]]),
     **dict.fromkeys(("Add", "Mul", "Sub"), _pair),
+    "Clip": _clamp,
     "Concat": _concat,
     "Conv": _conv,
     "Gemm": _gemm,
+    "ITAMax": shares,
+    "ITAPartialMax": shares,
+    "IntegerDiv": division,
+    "IntegerMean": reduction,
     "MatMul": _matmul,
-    "Relu": _function(lambda node, x: np.maximum(x, 0)),
+    "MaxPool": _narrow_move,
+    "Pad": _narrow_move,
+    "ReduceMean": reduction,
+    "ReduceSum": reduction,
+    "Relu": _clamp,
     "RequantShift": requantised,
     "TrueIntegerDiv": _divide,
     "iGELU": _function(_gelu),
     "iHardswish": _function(_hardswish),
     "iLayerNorm": _norm,
+    "iNoNorm": no_norm,
     "iRMSNorm": _norm,
     "iSoftmax": _softmax,
 }
-assert set(DEEPLOY) <= set(OPERATORS)
+assert set(DEEPLOY) <= {*OPERATORS, *FORMS}

@@ -80,9 +80,24 @@ def requantised(imp: Tensors, node: Node, args: list[Value | None]) -> list[Valu
     if divisor < 1 or levels < 2:
         raise Problem(node, f"has div = {divisor} and {levels} levels; at least 1 and 2 are needed")
     low, high = (-(levels // 2), levels // 2 - 1) if signed else (0, levels - 1)
-    numbers = whole(node, factor.array, "factors"), whole(node, offset.array, "offsets")
+    numbers = (
+        _aligned(whole(node, factor.array, "factors"), x.shape),
+        _aligned(whole(node, offset.array, "offsets"), x.shape),
+    )
     shift = Shift(node, *numbers, divisor.bit_length() - 1, low, high)
     return [_of(imp, x, shift)]
+
+
+def _aligned(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """`array`, of which there is one per channel where it does not broadcast to `shape` as it is."""
+    try:
+        if np.broadcast_shapes(array.shape, shape) == shape:
+            return array
+    except ValueError:
+        pass
+    if len(shape) > 1 and array.size == shape[1]:
+        return array.reshape(-1, *[1] * (len(shape) - 2))
+    return array
 
 
 def _of(imp: Tensors, x: Value, s: Shift) -> Value:
@@ -167,7 +182,7 @@ def _channels(x: Layer | Convolution, s: Shift, axis: int) -> _Channels | None:
         vectors.append(np.broadcast_to(full.reshape(-1), (count,)))
     factor, offset = vectors
     ratios = [_exact(int(f), s.shift) for f in factor]
-    if any(r is None for r in ratios) or (offset % factor).any():
+    if any(r is None for r in ratios) or (factor == 0).any() or (offset % factor).any():
         return None
     bias = x.bias + offset // factor
     if np.abs(bias).max() >= 1 << 31:
@@ -191,8 +206,9 @@ def _convolution(imp: Tensors, x: Convolution, s: Shift, y: g.Tensor) -> g.Tenso
     if found is None:
         return None
     layer = (found.weight, found.scale, found.bias, *s.clamp)
-    op = g.QConv2d(x.node.name, (x.x,), replace(y, shape=x.shape), *layer, *x.geometry, exact=True)
-    return None if ranges.problem(op) else imp.append(op)
+    y = replace(y, shape=imp.image_shape(x.shape))
+    op = g.QConv2d(x.node.name, (x.x,), y, *layer, *x.geometry, exact=True)
+    return None if ranges.problem(op) else imp.shaped(imp.append(op), x.shape)
 
 
 def _wide(imp: Tensors, x: Value, s: Shift) -> Value:

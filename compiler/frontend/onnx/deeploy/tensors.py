@@ -12,7 +12,7 @@ from ..builder import Reading
 from ..moves import moved
 from ..nodes import Node, Reader
 from ..values import Fixed, Problem, Value, View
-from .values import EVERY, Integers, Layer, Moved, Pair, Products, Shares, Table, whole
+from .values import EVERY, Convolution, Integers, Layer, Moved, Pair, Products, Shares, Table, whole
 
 UNSIGNED = -128  # zero point of values from 0 on, which are stored less 128
 _RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
@@ -27,8 +27,9 @@ class Tensors(Reading):
     def __init__(self, reader: Reader, outputs: list[str]):
         super().__init__(reader, outputs)
         self._shaped: dict[tuple[str, tuple[int, ...]], g.Tensor] = {}
+        self._sums: dict[int, tuple[Convolution, g.Tensor]] = {}  # of convolutions, by id
 
-    def plain(self, view: View) -> g.Tensor:
+    def natural(self, view: View) -> g.Tensor:
         """The tensor in the shape that it has in the file."""
         return self.shaped(view.tensor, view.shape)
 
@@ -89,7 +90,7 @@ class Tensors(Reading):
         shape = self.shape(node, node.outputs[index])
         if node.op in _RESHAPES:
             return View(shape, view.tensor if view.tensor.shape == shape else self.shaped(view.tensor, shape))
-        return View(shape, moved(self, node, index, self.plain(view)))
+        return View(shape, moved(self, node, index, self.natural(view)))
 
     def whole(self, node: Node, value: Value) -> g.Tensor:
         """The value as an int32 tensor in the shape of the file. `node` reads it. Raises `Problem`."""
@@ -99,7 +100,7 @@ class Tensors(Reading):
         if isinstance(value, Fixed):
             return self.integers32(f"{node.name}.constant", whole(node, value.array, "constants"))
         if isinstance(value, View):
-            return self.widened(name, self.plain(value))
+            return self.widened(name, self.natural(value))
         if isinstance(value, Table):
             x = self.shaped(value.tensor, value.shape)
             place = self._binary(name, "sub", self._cast(name, x), self.integers32(name, np.array(-128)))
@@ -107,11 +108,11 @@ class Tensors(Reading):
             return self.append(g.Gather(name, (self.integers32(name, value.integers), place), y, 0))
         if isinstance(value, Layer):
             weight = self.integers32(f"{value.node.name}.weight", value.weight.T)
-            sums = self._products(value.node.name, value.x, weight)
+            sums = self.products(value.node.name, value.x, weight)
             biased = self._binary(name, "add", sums, self.integers32(name, value.bias)) if value.bias.any() else sums
             return self.shaped(biased, value.shape)
         if isinstance(value, Products):
-            return self._products(value.node.name, value.x, value.y)
+            return self.products(value.node.name, value.x, value.y)
         if isinstance(value, Pair):
             x, y = (self.widened(name, t) for t in (value.x, value.y))
             found = self._binary(value.node.name, value.op.lower(), x, y)
@@ -120,11 +121,19 @@ class Tensors(Reading):
             return self.shaped(found, value.shape)
         if isinstance(value, Moved):
             return moved(self, value.node, value.index, self.whole(node, value.inner))
+        if isinstance(value, Convolution):
+            return self.sums(value)
         if (view := self.narrow(node, value)) is not None:
             return self.whole(node, view)
-        raise Problem(
-            node, "is on sums of a convolution without a RequantShift whose offset is a multiple of its factor"
-        )
+        raise Problem(node, "has an input that is not supported")
+
+    def sums(self, value: Convolution) -> g.Tensor:
+        """The int32 sums of a convolution; they are computed once."""
+        from .wide import sums
+
+        if id(value) not in self._sums:
+            self._sums[id(value)] = value, sums(self, value)
+        return self._sums[id(value)][1]
 
     def widened(self, name: str, t: g.Tensor) -> g.Tensor:
         """The values of an int8 tensor in int32, without its zero point."""
@@ -134,7 +143,8 @@ class Tensors(Reading):
     def _cast(self, name: str, t: g.Tensor) -> g.Tensor:
         return self.append(g.Cast(name, (t,), g.Tensor("", t.shape, "int32")))
 
-    def _products(self, name: str, x: g.Tensor, y: g.Tensor) -> g.Tensor:
+    def products(self, name: str, x: g.Tensor, y: g.Tensor) -> g.Tensor:
+        """int32 sums of products: rows of `x` by columns of `y`."""
         a, b = (self.widened(name, t) if t.zero_point else t for t in (x, y))
         shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
         return self.append(g.IntegerMatMul(name, (a, b), g.Tensor("", shape, "int32")))

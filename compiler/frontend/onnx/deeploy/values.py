@@ -39,7 +39,7 @@ class Layer(Value):
 
 @dataclass(eq=False)
 class Convolution(Value):
-    """A convolution of the images x, weights int64 (O, I, KH, KW), biases int64 (O,)."""
+    """A convolution of the images x, weights int64 (O, I, KH, KW), biases int64 (O,); rows are images of one row."""
 
     node: Node
     x: g.Tensor
@@ -91,6 +91,14 @@ class Moved(Value):
     node: Node
     index: int
     inner: Value
+
+
+def given(node: Node, args: list[Value | None], count: int) -> list[Value]:
+    """The first `count` inputs. Raises `Problem` where one is left out."""
+    found = [arg for arg in args[:count] if arg is not None]
+    if len(found) < count:
+        raise Problem(node, f"has {len(found)} inputs; {count} are needed")
+    return found
 
 
 def attribute(node: Node, name: str, *others: str) -> int:

@@ -7,7 +7,8 @@ from .chain import Rewrite
 from .norms import NORMS
 from .operands import OPERANDS
 from .pixels import PIXELS
+from .places import PLACES
 from .products import PRODUCTS
 from .recurrent import RECURRENT
 
-REWRITES: dict[str, Rewrite] = {**NORMS, **OPERANDS, **PIXELS, **PRODUCTS, **RECURRENT, **QLINEAR}
+REWRITES: dict[str, Rewrite] = {**NORMS, **OPERANDS, **PIXELS, **PLACES, **PRODUCTS, **RECURRENT, **QLINEAR}

@@ -78,7 +78,21 @@ def _along(reader: Reader, node: Node, size: int, given: np.ndarray, by_size: bo
     return np.ascontiguousarray(rows.T, np.float32)
 
 
+def _average_pool(reader: Reader, node: Node) -> list[Node] | None:
+    """Padding that counts, and windows that reach behind it, where nothing counts: explicit padding with zeros."""
+    attrs, rank = node.attrs, len(reader.shapes[node.inputs[0]])
+    pads = attrs.get("pads", [])
+    if not (attrs.get("count_include_pad", 0) and attrs.get("ceil_mode", 0) and any(pads)):
+        return None
+    chain, half = Chain(reader, node), len(pads) // 2
+    amounts = [*[0] * (rank - half), *pads[:half], *[0] * (rank - half), *pads[half:]]
+    kept = {key: value for key, value in attrs.items() if key not in ("pads", "count_include_pad")}
+    chain.add("AveragePool", chain.add("Pad", node.inputs[0], np.array(amounts, np.int64)), **kept)
+    return chain.finish()
+
+
 PIXELS: dict[str, Rewrite] = {
+    "AveragePool": _average_pool,
     "DepthToSpace": _depth_to_space,
     "GlobalAveragePool": _global_pool("ReduceMean"),
     "GlobalMaxPool": _global_pool("ReduceMax"),

@@ -100,4 +100,19 @@ def _triangle(reader: Reader, node: Node) -> list[Node] | None:
     return chain.finish()
 
 
-PRODUCTS: dict[str, Rewrite] = {"CumSum": _running_sum, "Einsum": _einsum, "Trilu": _triangle}
+def _vectors(reader: Reader, node: Node) -> list[Node] | None:
+    """A product of matrices one of which is a row or a column."""
+    x, y = node.inputs
+    shapes = reader.shapes[x], reader.shapes[y]
+    if min(map(len, shapes)) > 1 or not all(shapes):
+        return None
+    chain, (first, second) = Chain(reader, node), shapes
+    x = chain.reshape(x, 1, *first) if len(first) == 1 else x
+    y = chain.reshape(y, *second, 1) if len(second) == 1 else y
+    before = np.broadcast_shapes(first[:-2], second[:-2])
+    ends = (*first[-2:-1], *second[-1:]) if len(second) > 1 else first[-2:-1]
+    chain.reshape(chain.add("MatMul", x, y), *before, *ends)
+    return chain.finish()
+
+
+PRODUCTS: dict[str, Rewrite] = {"CumSum": _running_sum, "Einsum": _einsum, "MatMul": _vectors, "Trilu": _triangle}

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
+from tilewright.compiler import reference
 from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.frontend.onnx.file import unsupported
 from tilewright.hw.errors import FileError, UnsupportedError
@@ -57,12 +58,32 @@ def test_equal_names_are_told_apart(qdq):
     assert len({*names}) == len(names)
 
 
-def test_older_opsets_are_refused(qdq):
-    m = qdq()
-    m.output(m.node("Neg", m.input("x", [1, 4])))
-    path = saved(m, lambda model: setattr(model.opset_import[0], "version", 9))
-    with pytest.raises(UnsupportedError, match="opset 9; must be 11 or later"):
-        import_onnx(path)
+def in_opset(path, version):
+    """A file in which amounts of padding and bounds are attributes."""
+    node, info = onnx.helper.make_node, onnx.helper.make_tensor_value_info
+    nodes = [node("Pad", ["x"], ["p"], pads=[0, 0, 1, 2, 0, 0, 0, 1], value=0.5)]
+    nodes += [node("Clip", ["p"], ["y"], min=-0.5, max=1.0)]
+    x, y = info("x", onnx.TensorProto.FLOAT, [1, 2, 4, 4]), info("y", onnx.TensorProto.FLOAT, None)
+    graph = onnx.helper.make_graph(nodes, "old", [x], [y])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", version)], ir_version=5), path)
+    return path
+
+
+def test_older_opsets_are_converted(tmp_path):
+    graph = import_onnx(in_opset(tmp_path / "old.onnx", 10))
+    given = np.random.default_rng(1).normal(0, 2, (1, 2, 4, 4)).astype(np.float32)
+    (found,) = reference.run(graph, {"x": given})[0].values()
+    padded = np.pad(given, ((0, 0), (0, 0), (1, 0), (2, 1)), constant_values=0.5)
+    np.testing.assert_array_equal(found, np.clip(padded, -0.5, 1))
+
+
+def test_older_opsets_that_cannot_be_converted(tmp_path, monkeypatch):
+    def fails(*args):
+        raise RuntimeError("no adapter")
+
+    monkeypatch.setattr(onnx.version_converter, "convert_version", fails)
+    with pytest.raises(UnsupportedError, match=r"opset 9; must be 11 or later, and onnx cannot convert it \(no adapt"):
+        import_onnx(in_opset(tmp_path / "old.onnx", 9))
 
 
 @pytest.mark.parametrize("opset", [11, 13, 15, 19, 21, 22])

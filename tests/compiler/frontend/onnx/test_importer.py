@@ -213,9 +213,6 @@ PROBLEMS = {
     "Pad 'bad' has 4,294,967,297 elements; at most 2,147,483,648 are supported": lambda m: m.output(
         m.node("Pad", m.input("x", [1, 1]), m.const(np.array([0, 1 << 32, 0, 0])), name="bad")
     ),
-    "MatMul 'bad' has an operand of one dimension": lambda m: m.output(
-        m.node("MatMul", m.input("x", [1, 4]), m.const(np.ones(4, np.float32)), name="bad")
-    ),
 }
 
 

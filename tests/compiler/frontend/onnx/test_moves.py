@@ -5,6 +5,8 @@ import onnx
 import pytest
 
 from tilewright.compiler import graph as g
+from tilewright.compiler import reference
+from tilewright.compiler.frontend.onnx import import_onnx
 
 
 def ints(m, *values):
@@ -69,3 +71,21 @@ def test_positions_outside_are_refused(qdq, refusal):
     m.output(m.quantise(m.node("Gather", m.quantise(m.input("x", [1, 3, 4, 6])), ints(m, 0, 9), axis=1)))
     onnx.save(m.proto(), m.folder / "net.onnx")
     assert "reads position 9 of a dimension of 3" in refusal(m.folder / "net.onnx")
+
+
+def test_many_pieces_are_taken_at_once(qdq, compared):
+    m = qdq()
+    x = m.quantise(m.input("x", [1, 900]))
+    m.output(m.node("Gather", x, m.const(m.rng.permutation(900)), axis=1))
+    compared(m)
+
+
+def test_an_input_is_an_output_of_another_name(qdq):
+    m = qdq()
+    x = m.input("x", [1, 4])
+    m.output(m.quantise(x))
+    m.output(x)
+    graph = import_onnx(m.save())
+    given = np.array([[1, 2, 3, 4]], np.float32)
+    outputs, _ = reference.run(graph, {"x": given})
+    assert np.array_equal(outputs[graph.outputs[1].name], given) and graph.outputs[1].name == "x'"

@@ -130,3 +130,36 @@ def test_what_is_not_read_of_integers(qdq, refusal):
     m.output(m.node("Cast", x, to=10), "FLOAT16")
     text = refusal(m.save())
     assert "Mod 'mod_0' is not supported" in text and "has an output of type float16; only float32, int32" in text
+
+
+def test_the_largest_values_are_outputs(qdq, equal):
+    m = qdq()
+    x = m.quantise(m.input("x", [1, 40]))
+    values, where = m.nodes_of("TopK", [x, m.const(np.array([6]))], ["values", "where"], "top")
+    m.output(values)
+    m.output(where, "INT64")
+    equal(m)
+
+
+def test_a_choice_is_an_output(qdq, equal):
+    m = qdq()
+    x = m.quantise(m.input("x", [2, 5]))
+    m.output(m.node("Where", m.node("Greater", x, m.const(np.float32(0))), x, m.const(np.float32(-1))))
+    equal(m)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_rows_of_a_table_are_dequantised_behind_their_choice(qdq, equal, dtype):
+    """As embeddings are in files in QOperator format."""
+    m = qdq()
+    table = m.const(m.rng.integers(0, 127, (30, 8)).astype(dtype))
+    rows = m.node("Gather", table, m.input("tokens", [1, 9], "INT64"))
+    parameters = m.const(np.float32(0.02)), m.const(dtype(7))
+    m.output(m.node("DequantizeLinear", rows, *parameters))
+    equal(m)
+
+
+def test_bytes_that_nothing_dequantises(qdq, refusal):
+    m = qdq()
+    m.output(m.node("Gather", m.const(np.ones((3, 4), np.int8)), m.input("i", [2], "INT64"), name="bad"), "INT8")
+    assert "Gather 'bad' has a constant of type int8" in refusal(m.save())

@@ -79,3 +79,9 @@ def test_a_constant_of_another_size(model):
     model.model.buffers[1].data = model.model.buffers[1].data[:-1]
     with pytest.raises(FileError, match=r"constant 't1' has 107 bytes; INT8 of shape \(4, 3, 3, 3\) takes 108"):
         read(model.save())
+
+
+def test_names_are_printable(model):
+    model.graph.tensors[0].name, model.graph.tensors[3].name = "image\n\x00", "ünï"
+    names = [t.name for t in read(model.save()).tensors]
+    assert (names[0], names[3]) == ("image??", "ünï")

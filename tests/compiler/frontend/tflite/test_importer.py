@@ -223,6 +223,14 @@ def test_outputs_that_nothing_computes(tflite):
         import_tflite(m.save())
 
 
+def test_outputs_that_are_no_activations(tflite):
+    m = tflite()
+    m.input((1, 4))
+    m.output(m.const(np.zeros((2, 3), np.int8), np.array([0.1, 0.2], np.float32)))
+    with pytest.raises(UnsupportedError, match="output .* has tensor .* with 2 scales; activations have one scale"):
+        import_tflite(m.save())
+
+
 @pytest.mark.parametrize("dtype, middle", [("INT8", 0), ("UINT8", 128)])
 def test_inputs_and_constants_as_outputs(tflite, equals_litert, dtype, middle):
     m = tflite()

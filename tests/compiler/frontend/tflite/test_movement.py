@@ -162,6 +162,11 @@ def test_scalars_among_the_operands(tflite, equals_litert):
         ("SPACE_TO_BATCH_ND", (1, 3, 4, 5), [[2, 2], [[0, 0]]], (4, 2, 2, 5), {}, r"has blocks \[2, 2\] and edges"),
         ("BATCH_TO_SPACE_ND", (3, 3, 4, 5), [[2, 2], [[0, 0], [0, 0]]], (1, 6, 8, 5), {}, "has 3 images, which are"),
         ("MIRROR_PAD", (2, 3), [[[2, 0], [0, 0]]], (4, 3), {}, "reflects 2 elements of 2"),
+        ("MIRROR_PAD", (2, 3), [[[1, 0]]], (3, 3), {}, "pads 1 dimensions of 2"),
+        ("PAD", (2, 3), [[1, 0, 0]], (3, 3), {}, "has 3 numbers in input .*; it takes pairs"),
+        ("PADV2", (2, 3), [[[1, 0], [0, 0]], [7, 8]], (3, 3), {}, "has 2 numbers in input .*; it takes one"),
+        ("PACK", (), [], (), {"axis": 0, "valuesCount": 1}, "names dimension 0 of a tensor of 0"),
+        ("UNPACK", (2, 3), [], (3,), {"axis": 2, "num": 1}, "names dimension 2 of a tensor of 2"),
         ("GATHER", (2, 3), [[0]], (1, 3), {"axis": 0, "batchDims": 1}, "has axis 0 and batch_dims 1; only equal"),
         ("GATHER", (2, 3), [[2]], (1, 3), {}, "whether the indices lie within dimension 0 is False"),
         ("STRIDED_SLICE", (2, 3), [[0, 0, 0], [1, 1, 1], [1, 1, 1]], (1, 1), {}, "3 entries for 2 dimensions"),
@@ -258,4 +263,12 @@ def test_rows_for_each_of_a_batch(tflite, equals_litert, computed):
     else:
         where = m.const(m.rng.integers(0, 4, (2, 6)).astype(np.int32))
     m.output(m.op("GATHER", [x, where], (2, 6, 6), 0.05, -3, axis=1, batchDims=1))
+    equals_litert(m)
+
+
+def test_a_dimension_that_is_dropped_starts_where_its_mask_says(tflite, equals_litert):
+    m = tflite()
+    x = m.input((3, 5))
+    y = m.op("STRIDED_SLICE", [x, *ints(m, [1, 1], [2, 4], [1, 1])], (3,), 0.05, -3, beginMask=1, shrinkAxisMask=1)
+    m.output(y)
     equals_litert(m)

@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+from tilewright.compiler import reference
+from tilewright.compiler.frontend.tflite.importer import import_tflite
+
 SAME, VALID = 0, 1
 NONE, RELU, RELU6 = 0, 1, 3
 
@@ -193,3 +196,37 @@ def test_products_with_constant_matrices(tflite, equals_litert):
     y = m.const(m.rng.integers(-128, 128, (20, 7)).astype(np.int8), 0.03, 0)
     m.output(m.op("BATCH_MATMUL", [m.input((2, 4, 20), 0.05, 9), y], (2, 4, 7), 0.15, -11))
     equals_litert(m)
+
+
+@pytest.mark.parametrize("constant", [0, 1, 2])
+@pytest.mark.parametrize("turned", [True, False])
+def test_products_of_matrices_one_of_which_is_constant(tflite, equals_litert, constant, turned):
+    m = tflite()
+    shapes = [(2, 4, 3) if turned else (2, 3, 4), (2, 4, 5)]
+    given = [
+        m.const(m.rng.integers(-128, 128, s).astype(np.int8), 0.02, 3) if k + 1 == constant else m.input(s)
+        for k, s in enumerate(shapes)
+    ]
+    m.output(m.op("BATCH_MATMUL", given, (2, 3, 5), adjX=turned))
+    equals_litert(m)
+
+
+@pytest.mark.parametrize("activation", [0, 1, 3])
+def test_a_dense_layer_by_computed_weights(tflite, equals_litert, activation):
+    m = tflite()
+    x, w = m.input((3, 12)), m.input((7, 12), 0.04, 9)
+    m.output(m.op("FULLY_CONNECTED", [x, w], (3, 7), fusedActivationFunction=activation))
+    equals_litert(m)
+
+
+def test_images_of_16_bits_at_the_ends(tflite, litert_outputs):
+    """An image in the file's layout between two operators, one of which takes it in the accelerator's."""
+    m = tflite()
+    x = m.op("QUANTIZE", [m.input((1, 4, 5, 3), 0.001, 0, dtype="INT16")], (1, 4, 5, 3), 0.05, -3)
+    weights = m.weights((6, 3, 3, 3))
+    y = m.op("CONV_2D", [x, *weights], (1, 4, 5, 6), padding=0, strideH=1, strideW=1)
+    m.output(m.node("QUANTIZE", [y], [m.tensor((1, 4, 5, 6), 0.002, 0, "INT16")]))
+    path = m.save()
+    graph, given = import_tflite(path), m.rng.integers(-(1 << 13), 1 << 13, (1, 4, 5, 3)).astype(np.int16)
+    (found,) = reference.run(graph, {graph.inputs[0].name: given})[0].values()
+    np.testing.assert_array_equal(found, *litert_outputs(path, given))

@@ -9,7 +9,7 @@ from tilewright.compiler.odimo.integers import to_graph
 from tilewright.compiler.odimo.learning import exact, export, types
 from tilewright.compiler.odimo.learning.quantisers import int8
 from tilewright.compiler.odimo.learning.tracing import trace
-from tilewright.compiler.odimo.mapping import counts, rounded
+from tilewright.compiler.odimo.mapping import counts, nearest, preferred
 
 torch = pytest.importorskip("torch")
 
@@ -37,7 +37,8 @@ def test_what_is_wanted_is_a_range(layer):
 
 def test_any_preference_gives_two_ranges(layer):
     for block in (1, 4):
-        (chosen,) = rounded({"a": layer.preference.detach().numpy()}, block).values()
+        preference = {"a": layer.preference.detach().numpy()}
+        (chosen,) = preferred(preference, nearest(preference, block)).values()
         assert (np.diff(chosen.astype(int)) >= 0).all() and not (~chosen).sum() % block
         assert abs((~chosen).sum() - layer.wanted) <= block / 2
 

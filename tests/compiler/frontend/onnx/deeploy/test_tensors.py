@@ -21,7 +21,7 @@ def imp():
 def test_shapes_are_made_once(imp):
     view = View((1, 3, 4), g.Tensor("x", (1, 3, 4)))
     rows = imp.rows(view)
-    assert rows.shape == (3, 4) and imp.rows(view) is rows and imp.plain(view) is view.tensor
+    assert rows.shape == (3, 4) and imp.rows(view) is rows and imp.natural(view) is view.tensor
     assert imp.rows(View((5,), g.Tensor("y", (5,)))).shape == (1, 5) and len(imp.ops) == 2
 
 

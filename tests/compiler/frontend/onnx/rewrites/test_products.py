@@ -50,3 +50,13 @@ def test_triangles(qdq, compared, upper, k):
     m = qdq()
     m.output(m.node("Trilu", m.input("x", [2, 3, 4]), *([] if k is None else [m.const(np.array(k))]), upper=upper))
     compared(m)
+
+
+@pytest.mark.parametrize("first, second", [((3, 8), (8,)), ((8,), (8, 5)), ((8,), (2, 8, 5)), ((2, 3, 8), (8,))])
+@pytest.mark.parametrize("constant", [False, True])
+def test_products_by_a_row_or_a_column(qdq, compared, first, second, constant):
+    m = qdq()
+    x = m.quantise(m.input("x", list(first)))
+    y = m.const(m.rng.normal(0, 1, second).astype(np.float32)) if constant else m.input("y", list(second))
+    m.output(m.node("MatMul", x, y))
+    compared(m, 1e-4)
