@@ -11,6 +11,7 @@ from ..isa import OPERATIONS, Instruction, Isa, Op, Operation, rows_of
 from ..regs import Error
 from ..units import Queue, absent_flags, queues, units
 from .faults import keep_first_seen
+from .fifo import KEEP
 from .layouts import INDEX_BITS, insn_layout
 from .ports import ADDRESS_BITS, Fault, beat_signature, command_signature, request_signature
 
@@ -58,7 +59,8 @@ class Fetch(wiring.Component):
     def elaborate(self, platform):
         """Request, then words from beats, which are checked and routed on their way into the register."""
         m = Module()
-        word, broken, have, take = Signal(INSN_BITS, reset_less=True), Signal(), Signal(), Signal()
+        word, broken, have = Signal(INSN_BITS, reset_less=True, attrs=KEEP), Signal(), Signal()
+        take, leaves = Signal(), Signal()  # alike; `leaves` is for the beats alone, as `take` drives both counters
         index, left = Signal(INDEX_BITS), Signal(INDEX_BITS)
         asking, between = Signal(), self.addr[:4].any()  # the program begins between two instructions
         last, none = Signal(), Signal(init=1)  # `left` is 1, or 0; known ahead
@@ -72,18 +74,21 @@ class Fetch(wiring.Component):
                 m.d.sync += [asking.eq(0), left.eq(0), last.eq(0), none.eq(1)]
         with m.Elif(self.req.ready):
             m.d.sync += asking.eq(0)
-        fill, whole, new, error = self._words(m, word, have, take, left)
+        fill, whole, new, error = self._words(m, word, have, take, leaves, left)
         m.d.comb += last_next.eq(Mux(take, left == 2, last))
         bad, queue = decode(m, self.cfg, new, last_next)
         with m.If(fill):
             m.d.sync += [broken.eq(error), refused.eq(bad)]
         for unit in units(self.cfg):
-            port, offer = getattr(self, unit.name), Signal(name=f"offer_{unit.name}")
+            port = getattr(self, unit.name)
+            offer, again = (Signal(name=f"{name}_{unit.name}", attrs=KEEP) for name in ("offer", "again"))
             m.d.comb += [port.payload.insn.eq(word), port.payload.index.eq(index), port.valid.eq(offer)]
             good = whole & ~error & ~bad & (queue == unit.queue)
-            m.d.sync += offer.eq(((fill & good) | (offer & ~take)) & ~self.halt)
+            m.d.sync += [copy.eq(((fill & good) | (copy & ~take)) & ~self.halt) for copy in (offer, again)]
             with m.If(port.valid & port.ready):
                 m.d.comb += take.eq(1)
+            with m.If(again & port.ready):
+                m.d.comb += leaves.eq(1)
         going = have & ~self.halt
         keep_first_seen(
             m,
@@ -108,12 +113,12 @@ class Fetch(wiring.Component):
             first = self.addr[4:low]
             m.d.comb += req.beats.eq((first + self.count + (bits // INSN_BITS - 1)) >> (low - 4))
 
-    def _words(self, m: Module, word, have, take, left) -> tuple[Value, Value, Value, Value]:
+    def _words(self, m: Module, word, have, take, leaves, left) -> tuple[Value, Value, Value, Value]:
         """Collects beats into a word, or takes a word from a beat; `have` until `take`. Returns whether something is
         put into `word`, whether that ends it, the word, and whether one of its beats is an error."""
         bits, beat = self.cfg.axi_bits, self.beats.payload
         free = Signal(init=1)  # not `have`, in a register of its own: that one drives all of `word`
-        room = free | take
+        room = free | leaves
         parts = max(bits, INSN_BITS) // min(bits, INSN_BITS)
         part = Signal(range(parts)) if parts > 1 else Const(0, 1)
         final = part == parts - 1

@@ -7,6 +7,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+KEEP = {"keep": "true"}  # synthesis leaves registers apart that are alike (boards/tools.py)
+
 
 class Fifo(wiring.Component):
     """Keeps `depth` words and one more in the output register, in order.
@@ -40,15 +42,13 @@ class Fifo(wiring.Component):
         write, read = memory.write_port(), memory.read_port(domain="comb")
         head, tail, stored = Signal(range(self.depth)), Signal(range(self.depth)), Signal(range(self.depth + 1))
         full, empty = Signal(), Signal(init=1)  # of the memory; known ahead, so that no comparison delays the ends
-        put, get, bypass, fill = Signal(), Signal(), Signal(), Signal()
+        enters, fill = Signal(), Signal()
         out = Signal(bits, reset_less=True)
         m.d.comb += [
             self.i.ready.eq(~full),
             self.level.eq(stored + self.o.valid),
+            enters.eq(self.i.valid & ~full),
             fill.eq(~self.o.valid | self.o.ready),
-            get.eq(fill & ~empty),
-            bypass.eq(fill & empty),
-            put.eq(self.i.valid & ~full & ~bypass),
             write.addr.eq(tail),
             write.data.eq(Value.cast(self.i.payload)),
             # the place behind the last word holds anything, so no late `valid` is in the way; but a simulator is slower
@@ -60,11 +60,12 @@ class Fifo(wiring.Component):
         with m.If(fill):
             m.d.sync += self.o.valid.eq(~empty | self.i.valid)
             m.d.sync += out.eq(Mux(empty, Value.cast(self.i.payload), read.data))
-        with m.If(put & ~get):
+        with m.If(enters & ~fill):
             m.d.sync += [stored.eq(stored + 1), full.eq(stored == self.depth - 1), empty.eq(0)]
-        with m.Elif(get & ~put):
+        with m.Elif(fill & ~empty & ~enters):
             m.d.sync += [stored.eq(stored - 1), full.eq(0), empty.eq(stored == 1)]
-        for pointer, step in ((head, get), (tail, put)):
+        # a word that passes an empty memory has a place there, too: so `tail` waits for no `ready`
+        for pointer, step in ((head, fill & (~empty | self.i.valid)), (tail, enters)):
             with m.If(step):
                 m.d.sync += pointer.eq(0 if self.depth == 1 else pointer + 1)
                 if self.depth & (self.depth - 1):

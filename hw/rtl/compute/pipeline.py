@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from ...config import Config
 from ...isa import AluOp, Mem
+from ..fifo import KEEP
 from ..latencies import (
     ACC_STAGES,
     OPERAND_LATENCY,
@@ -29,7 +30,6 @@ from .functions import FunctionUse
 from .sequencer import issue_layout, row_bits
 
 _COPIES = 8  # of a register that chooses all of an entry: no wire of it drives more than some 70 pins
-_KEEP = {"keep": "true"}  # synthesis leaves registers apart that are alike (boards/tools.py)
 
 _LIVE = data.StructLayout(
     {
@@ -314,7 +314,7 @@ class Execute(wiring.Component):
 
 def _copies(name: str) -> list[Signal]:
     """Registers of one bit that are alike and stay so many."""
-    return [Signal(name=f"{name}_{k}", attrs=_KEEP) for k in range(_COPIES)]
+    return [Signal(name=f"{name}_{k}", attrs=KEEP) for k in range(_COPIES)]
 
 
 def _either(copies: list[Signal], chosen: Value, other: Value) -> Value:

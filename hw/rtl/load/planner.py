@@ -16,7 +16,10 @@ from .beats import PART_BITS, beat_shift, in_units
 
 
 def tile_layout() -> data.StructLayout:
-    """A tile as the walker walks it: last column and row; first, last and one past the last of what is not padding."""
+    """A tile as the walker walks it: last column and row; first, last and one past the last of what is not padding.
+
+    `one_column` and `one_row`: the last one is the first, too.
+    """
     return data.StructLayout(
         {
             "mem": 3,
@@ -29,6 +32,8 @@ def tile_layout() -> data.StructLayout:
             "y_begin": 4,
             "y_final": 17,
             "y_end": 17,
+            "one_column": 1,
+            "one_row": 1,
             "pad_value": 8,
             "dense": 1,
             "offset": PART_BITS,
@@ -140,11 +145,14 @@ class Planner(wiring.Component):
 
     def _describe(self, tile, begun) -> list:
         cmd = begun.cmd
+        x_last, y_last = ((begun[f"{axis}_final"] + cmd[f"{axis}_pad_1"])[:17] for axis in "xy")
         return [
             tile.x_begin.eq(cmd.x_pad_0),
-            tile.x_last.eq(begun.x_final + cmd.x_pad_1),
+            tile.x_last.eq(x_last),
             tile.y_begin.eq(cmd.y_pad_0),
-            tile.y_last.eq(begun.y_final + cmd.y_pad_1),
+            tile.y_last.eq(y_last),
+            tile.one_column.eq(x_last == 0),
+            tile.one_row.eq(y_last == 0),
             tile.base.eq(cmd.sram_base),
             tile.offset.eq(cmd.dram_base[:PART_BITS]),
             tile.offset_step.eq(cmd.x_stride[:PART_BITS]),

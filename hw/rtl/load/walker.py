@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...config import Config
 from ...isa import Mem
+from ..fifo import KEEP
 from ..layouts import INDEX_BITS, push_layout
 from .beats import PART_BITS, beat_shift, chunks, count_bits
 from .planner import tile_layout
@@ -59,21 +60,24 @@ class Walker(wiring.Component):
         column = Signal(PART_BITS)  # entries of the row so far, without padding
         advance, x_last, last, pad, full, single, in_row = (Signal() for _ in range(7))
         part = Signal(PART_BITS)
-        free = Signal(init=1)  # not `step.valid`, in a register of its own, for the payload
+        # the first column or row of a tile, and the last of those behind it: known ahead, as `tile.ready` needs them
+        left, right, top, bottom = Signal(init=1), Signal(), Signal(init=1), Signal()
+        # not `step.valid`, in registers of their own: for the payload, and for `tile.ready`
+        free, empty = Signal(init=1, attrs=KEEP), Signal(init=1, attrs=KEEP)
         m.d.comb += [
             advance.eq(self.tile.valid & (~self.step.valid | self.step.ready)),
-            x_last.eq(x == tile.x_last),
-            last.eq((x_last & (y == tile.y_last)) | tile.empty),
+            x_last.eq(Mux(left, tile.one_column, right)),
+            last.eq((x_last & Mux(top, tile.one_row, bottom)) | tile.empty),
             in_row.eq((y >= tile.y_begin) & (y < tile.y_end)),
             pad.eq(~in_row | (x < tile.x_begin) | (x > tile.x_final)),
             part.eq(tile.offset + row_offset + column),
-            self.tile.ready.eq(advance & last),
+            self.tile.ready.eq((empty | self.step.ready) & last),
             self.step.payload.eq(step),
         ]
         self._end_of_beat(m, tile.mem, part, full, single)
         ends = (~tile.dense | (y == tile.y_final)) & (x == tile.x_final)
         with m.If(~self.step.valid | self.step.ready):
-            m.d.sync += [self.step.valid.eq(self.tile.valid), free.eq(~self.tile.valid)]
+            m.d.sync += [self.step.valid.eq(self.tile.valid), free.eq(~self.tile.valid), empty.eq(~self.tile.valid)]
         with m.If(free | self.step.ready):
             m.d.sync += [
                 step.mem.eq(tile.mem),
@@ -93,16 +97,18 @@ class Walker(wiring.Component):
             m.d.sync += [
                 count.eq(count + ~count[-1]),  # stays beyond every scratchpad
                 x.eq(x + 1),
+                left.eq(x_last | tile.empty),
+                right.eq(x + 1 == tile.x_last),
                 column.eq(column + ~pad),
             ]
             with m.If(x_last | tile.empty):
                 m.d.sync += x.eq(0)
             with m.If(x_last):
-                m.d.sync += y.eq(y + 1)
+                m.d.sync += [y.eq(y + 1), top.eq(0), bottom.eq(y + 1 == tile.y_last)]
                 with m.If(in_row & ~tile.dense):
                     m.d.sync += [row_offset.eq(row_offset + tile.offset_step), column.eq(0)]
             with m.If(last):
-                m.d.sync += [y.eq(0), count.eq(0), row_offset.eq(0), column.eq(0)]
+                m.d.sync += [y.eq(0), top.eq(1), count.eq(0), row_offset.eq(0), column.eq(0)]
         return m
 
     def _end_of_beat(self, m: Module, mem, part, full, single) -> None:

@@ -134,7 +134,7 @@ class StorePack(wiring.Component):
             m.d.comb += [entries.valid.eq(some), entries.payload.eq(plain), reading.leaves.eq(taken)]
             with m.If(taken):
                 m.d.sync += [some.eq(reading.have), free.eq(~reading.have)]
-            return entries, some
+            return entries, ~free
         m.submodules.ppu = ppu = Ppu(cfg, tag=self._position)
         wiring.connect(m, ppu.port, wiring.flipped(self.requantise))
         quant, par = self._parameters(m, row, new, reading)
@@ -152,7 +152,7 @@ class StorePack(wiring.Component):
         follows = reading.have & ~quant & ppu.idle
         with m.If(taken):
             m.d.sync += [some.eq(follows), free.eq(~follows)]
-        return entries, some | ~ppu.idle
+        return entries, ~free | ~ppu.idle
 
     def _parameters(self, m: Module, row, new, reading: _Reading) -> tuple[Value, Value]:
         """Of the entry that was read: whether it is requantised, and the index of its parameters."""

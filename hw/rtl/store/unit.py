@@ -148,8 +148,9 @@ class Store(wiring.Component):
     def _order(self, m: Module, loads: StoreLoads, row, sending: Value, answered: Value) -> None:
         """LOADs wait for what they read; `row` passes where it is valid; `sending`, `answered`: see `StoreOrder`."""
         m.submodules.order = order = StoreOrder(self.cfg)
-        stays, waits = self.cmd.valid & ~self.cmd.ready, Signal(BEHIND_LATENCY)
-        m.d.sync += waits.eq(Mux(stays, Cat(1, waits), 0))
+        here, taken, waits = Signal(), Signal(), Signal(BEHIND_LATENCY - 1)
+        stayed = here & ~taken  # `ready` comes late: what follows from it is found a cycle later
+        m.d.sync += [here.eq(self.cmd.valid), taken.eq(self.cmd.ready), waits.eq(Mux(stayed, Cat(1, waits), 0))]
         m.d.comb += [
             order.stored.eq(loads.stored),
             order.row.eq(row.valid),
@@ -158,6 +159,6 @@ class Store(wiring.Component):
             order.sending.eq(sending),
             order.answered.eq(answered),
             order.first.eq(loads.first),
-            order.waits.eq(waits[-1]),
+            order.waits.eq(stayed & waits[-1]),
             loads.may.eq(order.may),
         ]

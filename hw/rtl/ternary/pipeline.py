@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from ...config import Config
 from ...isa import Mem
+from ..fifo import KEEP
 from ..latencies import ACC_STAGES, OPERAND_LATENCY, ternary_dot_latency
 from ..ports import SramRead, TernaryRead, TernaryWrite
 from .dot import TernaryDot, added
@@ -15,7 +16,6 @@ from .sequencer import issue_layout
 
 _LANE = 32  # bits of an accumulator
 _COPIES = 8  # of a register that chooses all of an entry: no wire of it drives more than some 70 pins
-_KEEP = {"keep": "true"}  # synthesis leaves registers apart that are alike
 
 
 class TernaryExecute(wiring.Component):
@@ -107,7 +107,7 @@ class TernaryExecute(wiring.Component):
         match = [Signal(name=f"match_{k + 1}") for k in range(len(latest))]
         for found, (banks, at) in zip(match, latest):
             m.d.sync += found.eq((self.read.en & banks).any() & (at == address[1].place))
-        following = [Signal(name=f"following_{k}", attrs=_KEEP) for k in range(_COPIES)]
+        following = [Signal(name=f"following_{k}", attrs=KEEP) for k in range(_COPIES)]
         chosen = Mux(match[1] | match[2], Mux(match[1], result, older), self.read.data)
         m.d.sync += older.eq(result)
         with m.If(choose[1].clear):

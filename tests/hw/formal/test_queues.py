@@ -86,8 +86,9 @@ def test_words_come_out(solver, new_spec):
     [
         ("self.i.ready.eq(~full)", "self.i.ready.eq(1)", counted, COUNT),
         ("fill.eq(~self.o.valid | self.o.ready)", "fill.eq(1)", counted, STEADY),
-        ("~empty | self.i.valid", "~empty | push_next", counted, COUNT),
-        ("bypass.eq(fill & empty)", "bypass.eq(fill)", ordered, COUNT),
+        ("self.o.valid.eq(~empty | self.i.valid)", "self.o.valid.eq(~empty | push_next)", counted, COUNT),
+        ("fill & ~empty & ~enters", "fill & ~enters", ordered, COUNT),
+        ("(tail, enters)", "(tail, enters & ~fill)", ordered, ORDER),
         ("write.en.eq(~full & self.may)", "write.en.eq(~full & self.may & ~self.o.valid)", ordered, ORDER),
         ("pointer.eq(0 if self.depth == 1 else pointer + 1)", "pointer.eq(pointer + 3)", ordered, ORDER),
         ("with m.If(pointer == self.depth - 1)", "with m.If(pointer == self.depth)", ordered, ORDER),

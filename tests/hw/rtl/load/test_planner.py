@@ -36,6 +36,7 @@ def described(f):
     across, down = f["x_pad_0"] + f["x_size"], f["y_pad_0"] + f["y_size"]
     found = {"x_begin": f["x_pad_0"], "x_final": across - 1, "x_last": across + f["x_pad_1"] - 1}
     found |= {"y_begin": f["y_pad_0"], "y_final": down - 1, "y_end": down, "y_last": down + f["y_pad_1"] - 1}
+    found |= {"one_column": int(found["x_last"] == 0), "one_row": int(found["y_last"] == 0)}
     found |= {"dense": int(f["x_stride"] == f["x_size"]), "base": f["sram_base"], "index": f["index"]}
     found |= {"offset": f["dram_base"] % 64, "mem": f["mem"], "pad_value": f["pad_value"] % 256}
     return found if found["dense"] else found | {"offset_step": f["x_stride"] % 64}

@@ -16,6 +16,7 @@ def described(f):
     across, down = f["x_pad_0"] + f["x_size"], f["y_pad_0"] + f["y_size"]
     shape = {"x_begin": f["x_pad_0"], "x_final": across - 1, "x_last": across + f["x_pad_1"] - 1}
     shape |= {"y_begin": f["y_pad_0"], "y_final": down - 1, "y_end": down, "y_last": down + f["y_pad_1"] - 1}
+    shape |= {"one_column": int(shape["x_last"] == 0), "one_row": int(shape["y_last"] == 0)}
     shape |= {"dense": int(f["x_stride"] == f["x_size"]), "base": f["sram_base"], "empty": 0}
     shape |= {"offset": f["dram_base"] % 64, "offset_step": f["x_stride"] % 64, "pad_value": f["pad_value"] % 256}
     return shape | {key: f[key] for key in ("mem", "push", "index")}
