@@ -50,8 +50,8 @@ def test_a_load_of_three_entries_ends(solver, new_spec):
     "part, before, after",
     [
         ("Walker", "step.addr.eq(tile.base + count)", "step.addr.eq(tile.base + count + 1)"),
-        ("Planner", "begun.x_final + cmd.x_pad_1", "begun.x_final + cmd.x_pad_1 + 1"),
-        ("Planner", "begun.y_final + cmd.y_pad_1", "begun.y_final + cmd.y_pad_1 + 1"),
+        ("Planner", '+ cmd[f"{axis}_pad_1"]', '+ cmd[f"{axis}_pad_1"] + int(axis == "x")'),
+        ("Planner", '+ cmd[f"{axis}_pad_1"]', '+ cmd[f"{axis}_pad_1"] + int(axis == "y")'),
     ],
 )
 def test_a_wrong_mover_is_found(solver, new_spec, mutant, monkeypatch, part, before, after):
