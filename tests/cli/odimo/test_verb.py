@@ -108,12 +108,12 @@ def stored(folder):
 def test_a_reduced_run_of_types(tilewright, tmp_path, trains):
     """One seed, ten epochs a phase: cycles fall with lambda, and a mixture is better than depthwise channels alone."""
     arguments = ["--choice", "type", "--config", "tiny", "--epochs", "10,10,10", "--seeds", "1", "-o", str(tmp_path)]
-    outcome = tilewright("odimo", *arguments, "--lambda", "0.003", "--lambda", "0.2", "--json")
+    outcome = tilewright("odimo", *arguments, "--lambda", "0.03", "--lambda", "0.2", "--json")
     assert outcome.status == 0, outcome.err
     _, means = points(outcome)
-    cycles = [means[name]["cycles"] for name in ("all-conv", "lambda 0.003", "lambda 0.2", "min-cost")]
+    cycles = [means[name]["cycles"] for name in ("all-conv", "lambda 0.03", "lambda 0.2", "min-cost")]
     assert cycles[0] > cycles[1] > cycles[2] >= cycles[3]
-    assert means["lambda 0.003"]["accuracy"] > means["all-depthwise"]["accuracy"]
+    assert means["lambda 0.03"]["accuracy"] > means["all-depthwise"]["accuracy"]
 
 
 @pytest.mark.parametrize(
