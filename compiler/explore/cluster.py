@@ -6,6 +6,7 @@ No other module knows Dask.
 from __future__ import annotations
 
 import multiprocessing
+import socket
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from ...hw.needs import need
 from ..jobs import processes
 
 RETRIES = 3  # of a job whose worker ended
-_CONNECT = "10s"
+_CONNECT = 10.0  # seconds
 # of Dask on this machine: workers are forked from a process that has imported what they need; nothing samples their
 # stacks, and its loops wake once a second, because they take the time of workers
 _LOCAL = {
@@ -69,8 +70,11 @@ def _has_dask() -> bool:
 @contextmanager
 def _client(address: str) -> Iterator[Any]:
     from distributed import Client
+    from distributed.comm.addressing import get_address_host_port
 
     try:
+        # before a client is made: one whose constructor fails blocks whatever thread frees it later
+        socket.create_connection(get_address_host_port(address, strict=True), _CONNECT).close()
         client = Client(address, timeout=_CONNECT, set_as_default=False)
     except (OSError, ValueError) as exc:
         text = " ".join(str(exc).split())[:120]
