@@ -26,7 +26,7 @@ def test_without_dask_there_are_processes(monkeypatch):
 
 
 def test_no_scheduler(monkeypatch):
-    monkeypatch.setattr(cluster, "_CONNECT", "1s")
+    monkeypatch.setattr(cluster, "_CONNECT", 1.0)
     with pytest.raises(BoardError, match="scheduler tcp://127.0.0.1:1: does not answer"):
         cluster.workers(1, "tcp://127.0.0.1:1").__enter__()
 
