@@ -87,9 +87,8 @@ def metrics(*configs: Config) -> dict[str, Metric]:
 
 def _all(cfg: Config) -> Iterator[Metric]:
     yield CYCLES
-    for some in (hardware, _work, _rates, _levels, _followed):
+    for some in (hardware, _work, _rates, _levels, _followed, _buffers):
         yield from some(cfg)
-    yield from _buffers(cfg)
     yield from _bus()
 
 

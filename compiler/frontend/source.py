@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...hw.errors import FileError, TilewrightError, UnsupportedError
+from ...hw.errors import FileError, UnsupportedError
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
@@ -60,7 +60,7 @@ class Source:
 
 
 def read_source(path: str | Path) -> Source:
-    """Read the network at `path`, and the files that hold data of its tensors.
+    """Read the network at `path`, and the files that hold data of its tensors, or types of its inputs.
 
     Raises `FileError` where one of them cannot be read or is damaged.
     """
@@ -75,9 +75,7 @@ def _types(path: Path) -> tuple[str, ...]:
     """The types of the arrays `input_0`, `input_1`, ... of an .npz file; none where there is no such file."""
     from ...runtime.files import read_npz
 
-    arrays: dict[str, np.ndarray] = {}
-    with suppress(TilewrightError):
-        arrays = read_npz(path) if path.is_file() else {}
+    arrays = read_npz(path) if path.is_file() else {}
     names = [f"input_{k}" for k in range(len(arrays))]
     return tuple(_type(arrays[name]) for name in names) if all(name in arrays for name in names) else ()
 

@@ -52,21 +52,24 @@ def around(
 
     Without `wanted` they are around the number of channels that prefer GEMM.
     """
-    found = {}
+    found, asked = {}, _asked(preference, wanted)
     for name, values in preference.items():
-        asked = float((values <= 0).sum()) if wanted is None else wanted[name]
-        asked, numbers = min(max(asked, 0), len(values)), allowed(len(values), block)  # a sum of shares is rounded
-        found[name] = sorted({max(n for n in numbers if n <= asked), min(n for n in numbers if n >= asked)})
+        count, numbers = asked[name], allowed(len(values), block)
+        found[name] = sorted({max(n for n in numbers if n <= count), min(n for n in numbers if n >= count)})
     return found
 
 
 def nearest(preference: Mapping[str, np.ndarray], block: int, wanted: Mapping[str, float] | None = None) -> Numbers:
     """The one of the numbers `around` that is next to `wanted`, of two the larger."""
-    found = {}
-    for name, numbers in around(preference, block, wanted).items():
-        asked = float((preference[name] <= 0).sum()) if wanted is None else wanted[name]
-        found[name] = min(numbers, key=lambda n: (abs(n - asked), -n))
-    return found
+    asked, options = _asked(preference, wanted), around(preference, block, wanted)
+    return {name: min(numbers, key=lambda n: (abs(n - asked[name]), -n)) for name, numbers in options.items()}
+
+
+def _asked(preference: Mapping[str, np.ndarray], wanted: Mapping[str, float] | None) -> dict[str, float]:
+    """Channels on GEMM that are asked for in each layer."""
+    if wanted is None:
+        return {name: float((values <= 0).sum()) for name, values in preference.items()}
+    return {name: min(max(wanted[name], 0), len(values)) for name, values in preference.items()}  # a sum is rounded
 
 
 def preferred(

@@ -69,6 +69,10 @@ class Task:
                     f"{self.hook}: data() gives {examples.images.dtype} images {shape} and {count} labels; images must "
                     "be float32 (N, C, H, W), with a label for each"
                 )
+        if len(train.labels) < self.recipe.batch:
+            raise InputError(
+                f"{self.hook}: data() gives {len(train.labels)} images to train with; a batch has {self.recipe.batch}"
+            )
         return train, test
 
     def _call(self, name: str) -> Any:

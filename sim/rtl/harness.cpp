@@ -399,10 +399,12 @@ struct Watch {
     }
 };
 
-constexpr unsigned MOST_FIFOS = 32;
+#define FIFO(name) +1
+constexpr unsigned FIFO_COUNT = 0 FIFOS;
+#undef FIFO
 
 struct Sim {
-    uint64_t fullest[MOST_FIFOS] = {};  // the most words in each of FIFOS since `watch`
+    uint64_t fullest[FIFO_COUNT + 1] = {};  // the most words in each of FIFOS since `watch`; one more, as there may be none
     VerilatedContext context;
     std::unique_ptr<Vcore> core{new Vcore(&context)};
     Parameters p;
@@ -639,7 +641,7 @@ int sim_run(Sim* s, uint64_t most) { return s->run(most); }
 uint64_t sim_cycle(Sim* s) { return s->cycle; }
 void sim_watch(Sim* s, Watch::Event* events, uint64_t room) {
     s->watch = {events, room};
-    std::fill(s->fullest, s->fullest + MOST_FIFOS, 0);
+    std::fill(s->fullest, s->fullest + FIFO_COUNT, 0);
     for (ReadPort& port : s->loads) port.bursts = {};
     for (WritePort& port : s->stores) port.bursts = {};
 }

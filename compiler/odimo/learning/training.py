@@ -89,7 +89,7 @@ def task_loss(network: MappedNetwork, examples: Examples, recipe: Recipe) -> flo
             for k in range(0, len(labels) - recipe.batch + 1, recipe.batch)
         ]
     network.load_state_dict(state)
-    return float(torch.stack(losses).mean()) if losses else 0.0
+    return float(torch.stack(losses).mean())
 
 
 def train_fixed(

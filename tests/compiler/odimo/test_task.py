@@ -31,7 +31,7 @@ def hook(tmp_path):
 
 
 def test_a_hook_gives_model_and_data(hook):
-    task = Task(hook(GOOD))
+    task = Task(hook(GOOD), recipe=Recipe(batch=3))
     train, test = task.data()
     assert task.name == "net" and task.model() == "the model"
     assert train.images.shape == (3, 1, 4, 4) and test.labels.tolist() == [0, 1]
@@ -73,6 +73,11 @@ def test_data_of_another_form(hook):
         Task(hook(GOOD.replace("np.float32", "np.float64"))).data()
     with pytest.raises(InputError, match="and 2 labels; images must be float32 .N, C, H, W., with a label for each"):
         Task(hook(GOOD.replace("[0, 1, 2]", "[0, 1]"))).data()
+
+
+def test_less_data_than_a_batch(hook):
+    with pytest.raises(InputError, match=r"net.py: data\(\) gives 3 images to train with; a batch has 64"):
+        Task(hook(GOOD)).data()
 
 
 def test_what_channels_choose():

@@ -13,6 +13,7 @@ from ..moves import moved
 from ..nodes import Node, Reader
 from ..values import Fixed, Problem, Value, View
 from .values import EVERY, Convolution, Integers, Layer, Moved, Pair, Products, Shares, Table, whole
+from .windows import sums
 
 UNSIGNED = -128  # zero point of values from 0 on, which are stored less 128
 _RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
@@ -103,21 +104,21 @@ class Tensors(Reading):
             return self.widened(name, self.natural(value))
         if isinstance(value, Table):
             x = self.shaped(value.tensor, value.shape)
-            place = self._binary(name, "sub", self._cast(name, x), self.integers32(name, np.array(-128)))
+            place = self.binary(name, "sub", self._cast(name, x), self.integers32(name, np.array(-128)))
             y = replace(place, name="", data=None)
             return self.append(g.Gather(name, (self.integers32(name, value.integers), place), y, 0))
         if isinstance(value, Layer):
             weight = self.integers32(f"{value.node.name}.weight", value.weight.T)
             sums = self.products(value.node.name, value.x, weight)
-            biased = self._binary(name, "add", sums, self.integers32(name, value.bias)) if value.bias.any() else sums
+            biased = self.binary(name, "add", sums, self.integers32(name, value.bias)) if value.bias.any() else sums
             return self.shaped(biased, value.shape)
         if isinstance(value, Products):
             return self.products(value.node.name, value.x, value.y)
         if isinstance(value, Pair):
             x, y = (self.widened(name, t) for t in (value.x, value.y))
-            found = self._binary(value.node.name, value.op.lower(), x, y)
+            found = self.binary(value.node.name, value.op.lower(), x, y)
             if value.factor != 1:
-                found = self._binary(name, "mul", found, self.integers32(name, np.array(value.factor)))
+                found = self.binary(name, "mul", found, self.integers32(name, np.array(value.factor)))
             return self.shaped(found, value.shape)
         if isinstance(value, Moved):
             return moved(self, value.node, value.index, self.whole(node, value.inner))
@@ -129,8 +130,6 @@ class Tensors(Reading):
 
     def sums(self, value: Convolution) -> g.Tensor:
         """The int32 sums of a convolution; they are computed once."""
-        from .wide import sums
-
         if id(value) not in self._sums:
             self._sums[id(value)] = value, sums(self, value)
         return self._sums[id(value)][1]
@@ -138,7 +137,7 @@ class Tensors(Reading):
     def widened(self, name: str, t: g.Tensor) -> g.Tensor:
         """The values of an int8 tensor in int32, without its zero point."""
         x = self._cast(name, t) if t.data is None else self.integers32(name, t.data.astype(np.int64))
-        return self._binary(name, "sub", x, self.integers32(name, np.array(t.zero_point))) if t.zero_point else x
+        return self.binary(name, "sub", x, self.integers32(name, np.array(t.zero_point))) if t.zero_point else x
 
     def _cast(self, name: str, t: g.Tensor) -> g.Tensor:
         return self.append(g.Cast(name, (t,), g.Tensor("", t.shape, "int32")))
@@ -149,6 +148,7 @@ class Tensors(Reading):
         shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
         return self.append(g.IntegerMatMul(name, (a, b), g.Tensor("", shape, "int32")))
 
-    def _binary(self, name: str, function: str, x: g.Tensor, y: g.Tensor) -> g.Tensor:
+    def binary(self, name: str, function: str, x: g.Tensor, y: g.Tensor) -> g.Tensor:
+        """`function` of two int32 tensors."""
         shape = np.broadcast_shapes(x.shape, y.shape)
         return self.append(g.NumberBinary(name, (x, y), g.Tensor("", shape, "int32"), function))

@@ -1,4 +1,4 @@
-"""Operators of Deeploy's dialect on the host, in int32: sums of convolutions, means, ITA's softmax, divisions.
+"""Operators of Deeploy's dialect on the host, in int32: means, ITA's softmax, divisions.
 
 They are compositions of plain arithmetic (compiler/graph/numbers.py), movements and products of matrices. Quotients are
 rounded half away from zero, as Deeploy's kernels do.
@@ -16,7 +16,7 @@ from .... import graph as g
 from ..nodes import Node
 from ..values import Fixed, Problem, Value, View
 from .tensors import Tensors
-from .values import Convolution, Integers, attribute, given, whole
+from .values import Integers, attribute, given, whole
 
 _FULL, _STEP = 256, 32  # ITA's exponential is _FULL, halved for every _STEP below the largest value
 _MOST_GROUPS = 64
@@ -68,42 +68,6 @@ class Integer:
         half = divisor // 2 if isinstance(divisor, int) else self.binary("floor_div", divisor, 2)
         rounded = self.binary("floor_div", self.binary("add", self.unary("abs", x), half), divisor)
         return self.binary("mul", self.unary("sign", x), rounded)
-
-
-def sums(imp: Tensors, value: Convolution) -> g.Tensor:
-    """The sums of a convolution: one product of matrices for each group, on all windows of the padded images."""
-    node, x, geometry = value.node, value.x, value.geometry
-    top, left, bottom, right = geometry.pads
-    if any(geometry.pads):
-        pads = ((0, 0), (0, 0), (top, bottom), (left, right))
-        shape = tuple(n + before + after for n, (before, after) in zip(x.shape, pads))
-        padded = replace(x, name="", shape=shape, data=None)
-        x = imp.append(g.Pad(f"{node.name}.padded", (x,), padded, pads, float(x.zero_point)))
-    outputs, _, *kernel = value.weight.shape
-    groups, (n, c) = geometry.groups, x.shape[:2]
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, geometry.dilations)]
-    sizes = [(size - r) // s + 1 for size, r, s in zip(x.shape[2:], reach, geometry.strides)]
-    places = [
-        tuple(k * d + i * s for k in range(count) for i in range(size))
-        for count, size, s, d in zip(kernel, sizes, geometry.strides, geometry.dilations)
-    ]
-    if any(found != tuple(range(size)) for found, size in zip(places, x.shape[2:])):
-        taken = replace(x, name="", shape=(n, c, *map(len, places)), data=None)
-        x = imp.append(g.Take(f"{node.name}.windows", (x,), taken, ((), (), *places)))
-    apart = imp.shaped(x, (n, c, kernel[0], sizes[0], kernel[1], sizes[1]))
-    order = (0, 1, 2, 4, 3, 5)
-    if kernel != [1, 1]:
-        moved = replace(apart, name="", shape=tuple(apart.shape[k] for k in order), data=None)
-        apart = imp.append(g.Transpose(f"{node.name}.taps", (apart,), moved, order))
-    columns = imp.shaped(apart, (n, groups, c // groups * math.prod(kernel), math.prod(sizes)))
-    weight = value.weight.reshape(groups, outputs // groups, -1)
-    matrix = imp.constant8(node, Fixed(weight.shape, weight)) or imp.integers32(f"{node.name}.weight", weight)
-    found = imp.products(node.name, matrix, columns)
-    found = imp.shaped(found, value.shape)
-    if not value.bias.any():
-        return found
-    bias = value.bias.reshape(-1, *[1] * (len(value.shape) - 2))
-    return Integer(imp, node).binary("add", found, bias)
 
 
 def reduction(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:

@@ -44,6 +44,11 @@ class Dialect:
         }
         return self.node("RequantShift", x, self.const(mul), self.const(add), **tensors)
 
+    @staticmethod
+    def shifted(x, mul, add=0, bits=16, low=-128, high=127):
+        """What a RequantShift makes of integers."""
+        return np.clip((np.asarray(x, np.int64) * mul + add + ((1 << bits) >> 1)) >> bits, low, high)
+
     def output(self, *names):
         self.outputs += [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, None) for n in names]
 

@@ -11,10 +11,6 @@ from tilewright.hw.errors import UnsupportedError
 from tilewright.runtime.loader import run
 
 
-def shifted(x, mul, add=0, bits=16, low=-128, high=127):
-    return np.clip((np.asarray(x, np.int64) * mul + add + ((1 << bits) >> 1)) >> bits, low, high)
-
-
 def test_attributes_of_old_opsets(net):
     x, a = net.int8(1, 3, 5, 6), net.input(1, 3, 5, 6)
     net.output(
@@ -25,7 +21,7 @@ def test_attributes_of_old_opsets(net):
     )
     _, found = net.run(x)
     wanted = [np.pad(x, ((0, 0), (0, 0), (1, 3), (2, 0))), x[:, :, 1:3, :-1], np.clip(x, -20, 50), x]
-    assert all(np.array_equal(one, shifted(other, 7349)) for one, other in zip(found, wanted))
+    assert all(np.array_equal(one, net.shifted(other, 7349)) for one, other in zip(found, wanted))
 
 
 @pytest.mark.parametrize("signed", [0, 1])
@@ -37,8 +33,8 @@ def test_the_largest_of_windows(net, signed):
     graph, found = net.run(x, rows)
     values = np.pad(x if signed else np.maximum(x, 0), ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-128)
     windows = np.lib.stride_tricks.sliding_window_view(values, (3, 3), (2, 3))[:, :, ::2, ::2]
-    assert np.array_equal(found[0], shifted(windows.max((-1, -2)), 7349))
-    assert np.array_equal(found[1], shifted(rows.reshape(2, 3, 4, 2).max(-1), 7349))
+    assert np.array_equal(found[0], net.shifted(windows.max((-1, -2)), 7349))
+    assert np.array_equal(found[1], net.shifted(rows.reshape(2, 3, 4, 2).max(-1), 7349))
     assert sum(isinstance(op, g.MaxPool) for op in graph.ops) == 2
 
 
@@ -64,7 +60,7 @@ def test_products_of_matrices_with_sums(net, x, y, bias, attrs, constant):
     _, (wide, narrow) = net.run(*arrays)
     a, b = (v.swapaxes(-1, -2) if attrs.get(key) else v for v, key in zip(arrays, ("transA", "transB")))
     wanted = (a @ b) * int(attrs.get("alpha", 1)) + arrays[2] * int(attrs.get("beta", 1))
-    assert np.array_equal(wide, wanted) and np.array_equal(narrow, shifted(wanted, factor, 77))
+    assert np.array_equal(wide, wanted) and np.array_equal(narrow, net.shifted(wanted, factor, 77))
 
 
 def test_operators_with_their_shift_in_one_node(net):
@@ -82,12 +78,12 @@ def test_operators_with_their_shift_in_one_node(net):
     vectors = net.int8(3, 4)
     _, found = net.run(x, vectors)
     sums = np.einsum("oc,nchw->nohw", w.reshape(5, 4), x)
-    assert np.array_equal(found[0], shifted(sums, np.arange(1, 6).reshape(1, 5, 1, 1), 33, 8))
+    assert np.array_equal(found[0], net.shifted(sums, np.arange(1, 6).reshape(1, 5, 1, 1), 33, 8))
     d = np.minimum(np.abs(x), 30) - 30
     gelu = x * ((900 + np.sign(x) * (900 - d * d)) >> 1)
-    assert np.array_equal(found[1], shifted(gelu, 3, -4, 12))
-    assert np.array_equal(found[2], shifted(x * (np.clip(x + 122, 0, 245) * 42), 9, 5))
-    assert np.array_equal(found[3], shifted(vectors @ w.reshape(5, 4).T, 7, 70, 8))
+    assert np.array_equal(found[1], net.shifted(gelu, 3, -4, 12))
+    assert np.array_equal(found[2], net.shifted(x * (np.clip(x + 122, 0, 245) * 42), 9, 5))
+    assert np.array_equal(found[3], net.shifted(vectors @ w.reshape(5, 4).T, 7, 70, 8))
 
 
 def test_a_file_of_layers_of_whole_numbers_is_in_the_dialect(net):
@@ -120,7 +116,7 @@ def test_numbers_of_any_type(net, dtype):
     net.output(net.shift(net.node("Add", y, net.const(bias, dtype)), 50))
     _, (found,) = net.run(x)
     windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
-    assert np.array_equal(found, shifted(np.einsum("nchwij,ocij->nohw", windows, w) + bias, 50))
+    assert np.array_equal(found, net.shifted(np.einsum("nchwij,ocij->nohw", windows, w) + bias, 50))
 
 
 def outputs_of(net, *arrays):
@@ -142,8 +138,8 @@ def test_inputs_have_the_type_that_those_beside_the_file_need(net):
     graph, found = outputs_of(net, image, wide)
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(image, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
     assert [t.dtype for t in graph.inputs] == ["uint8", "int32"]
-    assert np.array_equal(found[0], shifted(np.einsum("nchwij,ocij->nohw", windows, w), 9))
-    assert np.array_equal(found[1], shifted(wide, 7))
+    assert np.array_equal(found[0], net.shifted(np.einsum("nchwij,ocij->nohw", windows, w), 9))
+    assert np.array_equal(found[1], net.shifted(wide, 7))
     assert isinstance(graph.ops[1], g.QConv2d)
 
 
