@@ -197,6 +197,8 @@ class Accelerator(ExecModule):
             micro_ops, nbytes = micro_ops * products, nbytes + weights
         elif isinstance(op, g.MaxPool) and (tiles := max_pool.tiles_of(op, cfg)) is not None:
             micro_ops = tiles.cycles
+        elif isinstance(op, (g.AveragePool, g.ExactAveragePool, g.Mean)) and (sums := mean.sums_of(op, cfg)):
+            micro_ops = mean.cycles(sums, cfg)
         elif isinstance(op, g.Pool):
             micro_ops *= cost.TAP * op.shape.taps
         elif isinstance(op, g.LeakyRelu) and not lookup.possible(cfg):
@@ -204,7 +206,7 @@ class Accelerator(ExecModule):
         elif isinstance(op, g.Lookup):
             micro_ops = lookup.cycles(int(micro_ops), cfg)
         elif isinstance(op, g.Mean):
-            micro_ops = (channel_mean if channel_mean.possible(op, cfg) else mean).cycles(op, cfg)
+            micro_ops = channel_mean.cycles(op, cfg)
         elif isinstance(op, g.ResizeBilinear) and (plan := resize.plan_of(op, cfg)) is not None:
             micro_ops = plan.cycles
         elif isinstance(op, movement.KINDS) and (found := movement.cycles(op, cfg)) is not None:

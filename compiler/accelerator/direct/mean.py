@@ -20,6 +20,8 @@ from ...graph.integer_forms import Requant
 from ..recording import Recording, packed_shape, store_parameters
 from .on_chip import on_chip
 
+TILES = 4  # at least, of an image in so many blocks: the loads of one overlap the sums of another
+
 
 @dataclass(frozen=True)
 class Sums:
@@ -41,20 +43,29 @@ class Sums:
             yield first, min(self.most, self.outer - first), parts
 
 
-def sums_of(op: g.Mean, cfg: Config) -> Sums | None:
-    """The sums of a mean of images, in tiles that fit `cfg`; None if it is over other axes, or nothing fits."""
-    if len(op.x.shape) != 4 or not op.axes or not set(op.axes) <= {2, 3} or len(op.output.shape) == 3:
-        return None
+def sums_of(op: g.Mean | g.Pool, cfg: Config) -> Sums | None:
+    """The sums of a mean of images, in tiles that fit `cfg`; None if it is over other axes, or nothing fits.
+
+    The mean of windows is one of images where one window is all of an image.
+    """
+    if isinstance(op, g.Pool):
+        if op.kernel != op.x.shape[2:] or any(op.pads) or cfg.block_in != cfg.block_out:
+            return None
+        axes = (2, 3)
+    else:
+        axes = tuple(sorted(op.axes))
+        if len(op.x.shape) != 4 or not axes or not set(axes) <= {2, 3} or len(op.output.shape) == 3:
+            return None
     n, c, h, w, *_ = packed_shape(op.x.shape, cfg)
     sizes = {(2, 3): (n * c, h * w, 1), (3,): (n * c * h, w, 1), (2,): (n * c, h, w)}
-    outer, count, inner = sizes[tuple(sorted(op.axes))]
+    outer, count, inner = sizes[axes]
     slot, half = cfg.inp_depth // 2, cfg.acc_depth // 2
     if inner > min(slot, half):
         return None
     most = min(outer, slot // (count * inner), half // inner)
     if most == 0:
         return Sums(outer, count, inner, 1, slot // inner)
-    return Sums(outer, count, inner, -(-outer // -(-outer // most)), count)
+    return Sums(outer, count, inner, -(-outer // max(-(-outer // most), min(outer, TILES))), count)
 
 
 def refusal(op: g.Mean, cfg: Config) -> str:
@@ -64,10 +75,8 @@ def refusal(op: g.Mean, cfg: Config) -> str:
     return f"mean over axes {op.axes} of {len(op.x.shape)} dimensions: only over rows and columns of images"
 
 
-def cycles(op: g.Mean, cfg: Config) -> float:
+def cycles(sums: Sums, cfg: Config) -> float:
     """Estimated cycles: an entry per cycle, or as fast as the image is loaded."""
-    sums = sums_of(op, cfg)
-    assert sums is not None  # `refusal` said so
     entries, results = sums.outer * sums.count * sums.inner, sums.outer * sums.inner
     tiles = -(-sums.outer // sums.most)
     loads = cost.transfer(striped(cfg), entries * cfg.inp_entry_bytes, tiles * -(-sums.count // sums.chunk))
@@ -76,9 +85,14 @@ def cycles(op: g.Mean, cfg: Config) -> float:
 
 def lower(rec: Recording, op: g.Mean) -> None:
     """Append a mean over rows, columns or both, tile by tile."""
-    cfg, program, sums = rec.cfg, rec.program, sums_of(op, rec.cfg)
+    sums = sums_of(op, rec.cfg)
     assert sums is not None  # `refusal` said so
-    store = Requant(-op.count * op.x.zero_point, *op.multipliers, op.output.zero_point)
+    add_up(rec, op, sums, Requant(-op.count * op.x.zero_point, *op.multipliers, op.output.zero_point))
+
+
+def add_up(rec: Recording, op: g.Operator, sums: Sums, store: Requant) -> None:
+    """Append the sums of `op`, each of which is stored by `store`."""
+    cfg, program = rec.cfg, rec.program
     inner, out = sums.inner, rec.activations[op.output.name]
     size = sums.most * inner
     with on_chip(rec) as chip:

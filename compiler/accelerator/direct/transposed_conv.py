@@ -119,8 +119,12 @@ class Plan:
             inputs = cfg.inp_depth // (2 * chunk * self.width(columns))
             most = min(self.half // columns, (inputs - self.height(down) + 1) * down)
             if most >= down:
-                # Loaded weights that serve one tile only are worth the largest; else small ones hide their loads.
-                tiles = 4 if chunk == self.blocks else -(-self.oy // (most // down * down))
+                # Loaded weights that serve one tile only are worth the largest; else small ones hide their loads, and
+                # smaller ones stores, where these take longer than the products: nothing hides the last.
+                products = chunk * self.kernel / len(self.phases)
+                tiles = 8 if cost.moved(cfg, cfg.out_entry_bytes) > products else 4
+                if chunk < self.blocks:
+                    tiles = -(-self.oy // (most // down * down))
                 return chunk, min(most // down, -(-self.oy // (tiles * down))) * down, columns
         return None
 
