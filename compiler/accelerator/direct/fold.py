@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -42,7 +42,8 @@ class Fold:
     first of its group), each with its own weights. A window of phase 0 begins `shift` bytes after its group.
 
     With `in_place` the strips are the rows of the NHWC image itself, between `margin` entries of padding on the left
-    and as many as are missing on the right.
+    and as many as are missing on the right. Else the host lays out all but those `above` and `below` the others, which
+    are padding alone: loads make these.
     """
 
     rows: int
@@ -56,6 +57,13 @@ class Fold:
     shift: int = 0
     in_place: bool = False
     margin: int = 0
+    above: int = 0
+    below: int = 0
+
+    @property
+    def laid_out(self) -> int:
+        """Strips that the host lays out."""
+        return self.strips - self.above - self.below
 
     def start(self, entry: int) -> int:
         """The first byte of an entry, relative to the first of the group."""
@@ -184,7 +192,7 @@ def least(
     pixels = math.prod(shape.size)
 
     def seconds(fold: Fold | None) -> float:
-        entries = pixels if fold is None else fold.strips * fold.entries
+        entries = pixels if fold is None else fold.laid_out * fold.entries
         host = HostModel().moved_seconds(pixels * shape.c + entries * cfg.inp_entry_bytes)
         return cycles(fold) / cost.CLOCK + host / 2
 
@@ -238,6 +246,7 @@ def folds(shape: ConvShape, cfg: Config) -> Iterator[Fold]:
         apart = rows * shape.dilations[0]
         step = sy if count == 1 else math.gcd(sy, apart)
         strips = ((oy - 1) * sy + (count - 1) * apart) // step + 1
+        outside = _outside(shape, cfg, ((rows - 1) * shape.dilations[0], step, strips))
         taps = [sorted(taps_of(shape, rows, k)[0].tolist()) for k in range(count)]
         fewest = sum(-(-len(strip) // block) for strip in taps)  # terms of a phase
         for phases in range(1, min(ox, _PHASES, most // fewest) + 1):
@@ -247,7 +256,18 @@ def folds(shape: ConvShape, cfg: Config) -> Iterator[Fold]:
                 terms = _terms(taps, begins, group, offsets, block)
                 if terms is not None:
                     entries = (-(-ox // phases) - 1) * len(offsets) + max(entry for *_, entry in terms) + 1
-                    yield Fold(rows, step, strips, phases, group, offsets, entries, terms)
+                    fold = Fold(rows, step, strips, phases, group, offsets, entries, terms)
+                    yield replace(fold, above=outside[0], below=outside[1])
+
+
+def _outside(shape: ConvShape, cfg: Config, strips: tuple[int, int, int]) -> tuple[int, int]:
+    """(strips above the image, and below it) that loads can make, of `strips`: (rows between its first and its last,
+    rows between two strips, how many)."""
+    (reach, step, count), (top, _, bottom, _) = strips, shape.pads
+    if "pad_value" not in cfg.extensions or max(top, bottom) > (shape.kernel[0] - 1) * shape.dilations[0]:
+        return 0, 0
+    above, most = max(0, -(-(top - reach) // step)), most_padding(cfg)
+    return min(above, most), min(max(0, count - -(-(top + shape.h) // step)), most)
 
 
 def taps_of(shape: ConvShape, rows: int, strip: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

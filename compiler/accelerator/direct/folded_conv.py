@@ -25,10 +25,15 @@ from .on_chip import on_chip
 
 def host_step(op: g.QConv2d, fold: Fold, cfg: Config) -> tuple[dict, tuple[int, ...]]:
     """(attributes of the host operator `fold_windows`, shape of its result)."""
-    attrs = {"rows": fold.rows, "dilation": op.dilations[0], "step": fold.step, "strips": fold.strips}
+    attrs = {"rows": fold.rows, "dilation": op.dilations[0], "step": fold.step, "strips": fold.laid_out}
     attrs |= {"group": fold.group, "offsets": list(fold.offsets), "entries": fold.entries}
-    attrs |= {"top": op.pads[0], "left": op.pads[1], "value": op.x.zero_point, "block": cfg.block_in}
-    return attrs, (op.x.shape[0], fold.strips, fold.entries, 1, cfg.block_in)
+    attrs |= {
+        "top": op.pads[0] - fold.above * fold.step,
+        "left": op.pads[1],
+        "value": op.x.zero_point,
+        "block": cfg.block_in,
+    }
+    return attrs, (op.x.shape[0], fold.laid_out, fold.entries, 1, cfg.block_in)
 
 
 def lower(rec: Recording, op: g.QConv2d, fold: Fold, image: Buffer, parameters: Buffer) -> None:
@@ -68,16 +73,16 @@ def load_strips(
     where: tuple[int, Buffer],
     part: tuple[int, tuple[int, int, int, int]],
 ) -> None:
-    """Load the strips of a tile of an image; the padding of one that is read in place is made on the way."""
+    """Load the strips of a tile of an image; padding that the image does not have is made on the way."""
     (base, image), (n, (y, x, rows, columns)), fold = where, part, tiles.fold
     strip, entry = y * op.strides[0] // fold.step, x // fold.phases * len(fold.offsets)
     strips, width = tiles.strips(rows), tiles.width(columns)
-    if not fold.in_place:
-        first = (n * fold.strips + strip) * fold.entries + entry
-        program.load(Mem.INP, base, image, first, y_size=strips, x_size=width, x_stride=fold.entries)
-        return
-    high, wide = tiles.shape.size[0], tiles.shape.size[1] * tiles.shape.c // program.cfg.block_in
-    top, left = strip - op.pads[0], entry - fold.margin
+    if fold.in_place:
+        high, wide = tiles.shape.size[0], tiles.shape.size[1] * tiles.shape.c // program.cfg.block_in
+        top, left = strip - op.pads[0], entry - fold.margin
+    else:
+        high, wide = fold.laid_out, fold.entries
+        top, left = strip - fold.above, entry
     pads = (max(0, -top), max(0, top + strips - high), max(0, -left), max(0, left + width - wide))
     first = (n * high + max(0, top)) * wide + max(0, left)
     y_size, x_size, value = strips - sum(pads[:2]), width - sum(pads[2:]), op.x.zero_point if any(pads) else 0

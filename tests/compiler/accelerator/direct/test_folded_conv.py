@@ -62,6 +62,14 @@ def test_images_larger_than_the_scratchpads():
     run(op, cfg)
 
 
+@pytest.mark.parametrize("pads", [(4, 1, 5, 1), (9, 0, 9, 3), (8, 1, 0, 0)])
+def test_strips_of_padding_alone(pads):
+    op = convolution(2, 1, (19, 10), 24, (10, 4), (2, 2), pads, (1, 1), 6)
+    fold = cheapest(op, PYNQ, nhwc=False)
+    assert fold is not None and fold.above + fold.below > 0
+    run(op, PYNQ)
+
+
 NARROW = PYNQ.replace(name="narrow", inp_bytes=1 << 11, acc_bytes=1 << 12)
 
 

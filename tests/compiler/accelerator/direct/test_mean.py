@@ -3,7 +3,8 @@
 import pytest
 
 from tilewright.compiler.accelerator.direct.mean import Sums, cycles, refusal, sums_of
-from tilewright.compiler.graph import Mean, Sum, Tensor
+from tilewright.compiler.conv_shape import output_size
+from tilewright.compiler.graph import AveragePool, ExactAveragePool, Mean, Sum, Tensor
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
 
@@ -30,7 +31,8 @@ def test_more_channels_than_parameters_fit(exact, shape):
     launch = exact(op)
     found = predict(launch).cycles
     assert found < 2.4 * shape[0] * -(-shape[1] // 16) * shape[2] * shape[3] + 1500
-    assert cycles(op, CFG) == pytest.approx(found, rel=0.2, abs=1500)
+    sums = sums_of(op, CFG)
+    assert sums is not None and cycles(sums, CFG) == pytest.approx(found, rel=0.2, abs=1500)
 
 
 @pytest.mark.parametrize("axes", [(2, 3), (2,), (3,)])
@@ -47,11 +49,40 @@ def test_sums(exact):
 
 def test_tiles():
     assert sums_of(mean((1, 1280, 7, 7)), CFG) == Sums(80, 49, 1, 20, 49)
+    assert sums_of(mean((1, 80, 7, 7)), CFG) == Sums(5, 49, 1, 2, 49)  # fit at once; parts of them overlap
+    assert sums_of(mean((1, 32, 7, 7)), CFG) == Sums(2, 49, 1, 1, 49)
     assert sums_of(mean((1, 20, 100, 70)), CFG) == Sums(2, 7000, 1, 1, 1024)
     sums = sums_of(mean((1, 20, 100, 70), (2,), keep=True), CFG)
     assert sums is not None and list(sums) == [
         (k, 1, [(r, min(14, 100 - r)) for r in range(0, 100, 14)]) for k in (0, 1)
     ]
+
+
+def pool(kind, kernel, pads=(0, 0, 0, 0), size=(9, 8)):
+    x = Tensor("x", (2, 20, *size), scale=0.1, zero_point=-7)
+    shape = 2, 20, *output_size(size, kernel, (1, 1), pads)
+    return kind("op", (x,), Tensor("y", shape, scale=0.1, zero_point=-7), kernel, pads=pads)
+
+
+@pytest.mark.parametrize("kind", [AveragePool, ExactAveragePool])
+@pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
+def test_a_window_as_large_as_the_image(exact, kind, name):
+    """Where it is smaller, or padded, the ALU adds up."""
+    op = pool(kind, (9, 8))
+    assert sums_of(op, PRESETS[name]) is not None
+    assert predict(exact(op, cfg=PRESETS[name])).cycles > 0
+    assert sums_of(pool(kind, (9, 7)), CFG) is None
+    assert sums_of(pool(ExactAveragePool, (9, 8), (1, 0, 0, 0)), CFG) is None
+
+
+def test_twice_the_accumulators_are_never_slower(exact):
+    """With more of these than inputs both operands of the ALU would lie in one bank."""
+    few = CFG.replace(inp_bytes=CFG.inp_bytes // 4, acc_bytes=CFG.acc_bytes // 4)
+    found = [
+        predict(exact(pool(AveragePool, (25, 5), size=(25, 5)), cfg=cfg)).cycles
+        for cfg in (few, few.replace(acc_bytes=2 * few.acc_bytes))
+    ]
+    assert found[1] <= 1.01 * found[0]
 
 
 def test_refusals():
