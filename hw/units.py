@@ -85,7 +85,7 @@ class Channel(NamedTuple):
 
 
 FETCH_BEATS = 64  # that the fetch unit asks for ahead
-USUAL_BITS, USUAL_QUEUE = 64, 64  # of a port and of the queues, with which the fetch unit takes turns
+NARROW_BITS = 64  # a port of fewer is narrow
 _LOAD = Unit("load", Queue.LOAD, buffer=128, port=0)
 _STORE = Unit("store", Queue.STORE, buffer=64)  # which reads parameters alone
 # by their names in `Config.units`; the first executes the compute queue
@@ -141,12 +141,11 @@ def striped(cfg: Config) -> Config:
 def fetch_reader(cfg: Config) -> Reader:
     """The fetch unit as a reader.
 
-    Deep queues let it run so far ahead that its bursts, of which nothing is needed soon, delay loads that are waited
-    for; over a narrow port an instruction takes more beats than most rows. There it yields, and over a narrow port it
-    asks for half as many beats ahead, behind which a load that comes later would wait.
+    It runs ahead of the units, so of its bursts nothing is needed soon: they would delay loads that are waited for.
+    Over a port of less than 64 bits an instruction takes more beats than most rows; there it asks for half as many
+    ahead, behind which a load that comes later would wait.
     """
-    narrow = cfg.axi_bits < USUAL_BITS
-    return Reader("fetch", FETCH_BEATS >> narrow, 1, narrow or cfg.queue_depth > USUAL_QUEUE)
+    return Reader("fetch", FETCH_BEATS >> (cfg.axi_bits < NARROW_BITS), 1, yields=True)
 
 
 def readers(cfg: Config) -> tuple[tuple[Reader, ...], ...]:
