@@ -27,6 +27,7 @@ OF_LAYERS = (
 )
 Ranges = Mapping[tuple[str, int], float]  # the largest magnitude of a value, by name and layer
 _LEAST = 1e-9  # that a row's largest weight counts as
+_REAL = np.finfo(np.float32)  # scales and ranges are float32's: float64 then holds the quotient of any two
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +146,6 @@ def _positive(
     path: Path, arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...], dtype: str
 ) -> np.ndarray:
     found = _array(path, arrays, name, shape, dtype)
-    if not (np.isfinite(found) & (found > 0)).all():
-        raise FileError(f"{path}: {name} holds values that are not above 0 and finite; the file is damaged")
+    if not ((found >= _REAL.tiny) & (found <= _REAL.max)).all():
+        raise FileError(f"{path}: {name} holds values that are not above 0 and finite in float32; the file is damaged")
     return found

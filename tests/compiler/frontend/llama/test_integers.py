@@ -50,6 +50,8 @@ DAMAGED = [
     ("up", None, "has no 'up'; the file is damaged"),
     ("up.scales", np.zeros((2, 24), np.float32), "up.scales holds values that are not above 0 and finite"),
     ("gate.range", np.array([1.0, np.inf]), "gate.range holds values that are not above 0 and finite"),
+    ("gate.range", np.array([1e-300, 1.0]), "gate.range holds values that are not above 0 and finite in float32"),
+    ("gate.range", np.array([1.0, 1e300]), "gate.range holds values that are not above 0 and finite in float32"),
     ("norm", np.full(16, np.nan, np.float32), "norm holds values that are not finite"),
 ]
 
