@@ -54,7 +54,8 @@ def cycles(op: g.IntegerNorm, cfg: Config) -> float:
     tiles, product = -(-rows // _together(rows, blocks, centred, cfg)), issue_interval(cfg, multiply=True)
     computed = 4 * product + 8 + centred * (product + 10)
     moved = cost.moved(cfg, (4 + centred) * cfg.inp_entry_bytes + centred * cfg.acc_entry_bytes)
-    waits = (13 + 4 * centred) * multiply_interval(cfg) + 2 * cost.round_trip()
+    waits = (13 + 4 * centred) * multiply_interval(cfg)
+    waits += 0 if centred else cost.round_trip()  # what is loaded comes while means are subtracted
     waits += 4 * instructions(blocks) + cost.moved(cfg, blocks * cfg.acc_entry_bytes)
     return rows * blocks * (computed + moved) + tiles * (waits + roots.cycles(rows / tiles, cfg))
 

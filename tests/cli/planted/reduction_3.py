@@ -3,7 +3,7 @@
 Planted: the kernel's loops are left inside those of the output, and `decompose_reduction` is called there.
 Slow because the accumulators are initialised pixel by pixel, with an instruction each, and between two of these only
 the nine products of one pixel are left for DWGEMM.
-Cycles: 9,495; better: 2,159; factor 4.4 (`better` has the kernel's loops outside those of the output, and decomposes
+Cycles: 9,398; better: 2,159; factor 4.4 (`better` has the kernel's loops outside those of the output, and decomposes
 there, once).
 """
 
