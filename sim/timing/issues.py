@@ -61,7 +61,7 @@ WRITES = 1 << 9  # see `Ahead`
 _MOST_LOOKED_AT = 1 << 16  # micro-op issues, to find the last one of a bank
 _MOST_RUNS = 1 << 10  # of a TERNARY; with more it counts as touching all its banks in every micro-op issue
 _ROUNDING = 1e-6  # of a product with a mean
-_MOST_READS = 1 << 8  # of a job, apart from each other; with more a bank is read from the first to the last
+_MOST_READS = 1 << 12  # of a job, apart from each other; with more a bank is read from the first to the last
 _MULTIPLY = frozenset(op for op, row in OPERATIONS.items() if row.multiplies)
 _ELEMENTWISE = frozenset(ops_of("ALU"))
 PLACE = Job(1, 1, 1, False, 0, 0, (0, -1), runs=((0, 1),))

@@ -118,6 +118,13 @@ def test_multiplications_leave_a_bank_between_them():
     assert two == [one[0], (found[0].cycles, two[1][1])] and two[1][0] > one[0][1]
 
 
+def test_a_bank_is_free_between_many_uses():
+    """A STORE waited for the end of an ALU instruction of 524 micro-op issues, whose banks alternate."""
+    four = kernels(PYNQ, (0, 0), (HALF, 0), (1, 0), (HALF + 1, 0))
+    job = four.job(Op.ALU, ALU | {"use_imm": 1, "uop_end": 4, "iter_out": 1, "iter_in": 131, "dst_in": 0})
+    assert len(job.reads) == 524 and {end - begin for begin, end, _ in job.reads} == {0}
+
+
 def test_what_is_too_long_to_look_at_touches_its_banks_all_the_time():
     cfg = PRESETS["tiny_two"]
     f = GEMM | {"uop_end": 1, "iter_out": 16383, "iter_in": 16383, "dst_out": 0, "dst_in": 0}
