@@ -127,8 +127,8 @@ def one_hot(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def axes_of(imp: TfliteImporter, node: FileNode, x: g.Tensor) -> tuple[int, ...]:
-    """The axes at input 1, counted from the first, each once."""
-    return tuple(sorted({int(a) % len(x.shape) for a in imp.constant(node, 1).reshape(-1)}))
+    """The axes at input 1, counted from the first, each once. Raises `Refused` for one that `x` does not have."""
+    return tuple(sorted({dimension(int(a), len(x.shape)) for a in imp.constant(node, 1).reshape(-1)}))
 
 
 def reduce(name: str) -> Handler:

@@ -61,8 +61,10 @@ def _reduce(cls: type[g.ReduceMax]) -> Handler:
 
 def _arg_max(imp: TfliteImporter, node: FileNode) -> None:
     x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
-    (axis,) = numbers.axes_of(imp, node, x)
-    imp.emit(node, g.ArgMax(node.name, (x,), y, axis, node.kind == "ARG_MIN"), plain=True)
+    axes = numbers.axes_of(imp, node, x)
+    if len(axes) != 1:
+        raise Refused(f"has {len(axes)} axes; it must have 1")
+    imp.emit(node, g.ArgMax(node.name, (x,), y, axes[0], node.kind == "ARG_MIN"), plain=True)
 
 
 def _top_k(imp: TfliteImporter, node: FileNode) -> None:

@@ -5,6 +5,7 @@ import pytest
 
 from tilewright.compiler import reference
 from tilewright.compiler.frontend.tflite.importer import import_tflite
+from tilewright.hw.errors import UnsupportedError
 
 SAME, VALID = 0, 1
 NONE, RELU, RELU6 = 0, 1, 3
@@ -170,6 +171,18 @@ def test_positions_of_extremes(tflite, equals_litert, kind, axis):
     x, where = m.input((2, 9, 5, 60)), m.const(np.array(axis, np.int32))
     m.output(m.node(kind, [x, where], [y], outputType=2))
     equals_litert(m)
+
+
+@pytest.mark.parametrize(
+    "axes, text",
+    [([1, 2], "has 2 axes; it must have 1"), ([4], "names dimension 4 of a tensor of 4")],
+)
+def test_axes_of_positions(tflite, axes, text):
+    m = tflite()
+    y, x, where = m.tensor((2,), dtype="INT32"), m.input((2, 9, 5, 60)), m.const(np.array(axes, np.int32))
+    m.output(m.node("ARG_MAX", [x, where], [y], outputType=2))
+    with pytest.raises(UnsupportedError, match=text):
+        import_tflite(m.save())
 
 
 @pytest.mark.parametrize("shape", [(4, 9), (2, 3, 4, 5), (3, 200)])
