@@ -84,7 +84,7 @@ def clock() -> dict[str, Any]:
     ]
     all_mhz = [one["fmax_estimate_mhz"] for one in known] + list(CLOCK_RANGE)
     low, high = min(all_mhz), max(all_mhz)
-    return {"mhz": (low + high) / 2, "error": (high - low) / 2, "points": known}
+    return {"mhz": round((low + high) / 2, 2), "error": round((high - low) / 2, 2), "points": known}
 
 
 def document(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
