@@ -71,7 +71,8 @@ class Task:
                 )
         if len(train.labels) < self.recipe.batch:
             raise InputError(
-                f"{self.hook}: data() gives {len(train.labels)} images to train with; a batch has {self.recipe.batch}"
+                f"{self.hook}: data() gives {len(train.labels)} images to train with; a batch has {self.recipe.batch}, "
+                "so give as many at least"
             )
         return train, test
 

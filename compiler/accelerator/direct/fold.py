@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -256,8 +256,11 @@ def folds(shape: ConvShape, cfg: Config) -> Iterator[Fold]:
                 terms = _terms(taps, begins, group, offsets, block)
                 if terms is not None:
                     entries = (-(-ox // phases) - 1) * len(offsets) + max(entry for *_, entry in terms) + 1
-                    fold = Fold(rows, step, strips, phases, group, offsets, entries, terms)
-                    yield replace(fold, above=outside[0], below=outside[1])
+                    yield Fold(
+                        *(rows, step, strips, phases, group, offsets, entries, terms),
+                        above=outside[0],
+                        below=outside[1],
+                    )
 
 
 def _outside(shape: ConvShape, cfg: Config, strips: tuple[int, int, int]) -> tuple[int, int]:

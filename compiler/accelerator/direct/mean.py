@@ -20,7 +20,7 @@ from ...graph.integer_forms import Requant
 from ..recording import Recording, packed_shape, store_parameters
 from .on_chip import on_chip
 
-TILES = 4  # at least, of an image in so many blocks: the loads of one overlap the sums of another
+_TILES = 4  # at least, of an image in so many blocks: the loads of one overlap the sums of another
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def sums_of(op: g.Mean | g.Pool, cfg: Config) -> Sums | None:
     most = min(outer, slot // (count * inner), half // inner)
     if most == 0:
         return Sums(outer, count, inner, 1, slot // inner)
-    return Sums(outer, count, inner, -(-outer // max(-(-outer // most), min(outer, TILES))), count)
+    return Sums(outer, count, inner, -(-outer // max(-(-outer // most), min(outer, _TILES))), count)
 
 
 def refusal(op: g.Mean, cfg: Config) -> str:

@@ -55,7 +55,7 @@ def cycles(op: g.IntegerNorm, cfg: Config) -> float:
     computed = 4 * product + 8 + centred * (product + 10)
     moved = cost.moved(cfg, (4 + centred) * cfg.inp_entry_bytes + centred * cfg.acc_entry_bytes)
     waits = (13 + 4 * centred) * multiply_interval(cfg)
-    waits += 0 if centred else cost.round_trip()  # what is loaded comes while means are subtracted
+    waits += 0 if centred else cost.round_trip()  # fitted to the timing model, as the numbers above
     waits += 4 * instructions(blocks) + cost.moved(cfg, blocks * cfg.acc_entry_bytes)
     return rows * blocks * (computed + moved) + tiles * (waits + roots.cycles(rows / tiles, cfg))
 

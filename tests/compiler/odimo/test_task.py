@@ -76,7 +76,9 @@ def test_data_of_another_form(hook):
 
 
 def test_less_data_than_a_batch(hook):
-    with pytest.raises(InputError, match=r"net.py: data\(\) gives 3 images to train with; a batch has 64"):
+    with pytest.raises(
+        InputError, match=r"net.py: data\(\) gives 3 images to train with; a batch has 64, so give as many at least"
+    ):
         Task(hook(GOOD)).data()
 
 
