@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from amaranth.back import verilog
@@ -20,14 +20,15 @@ def top_name(cfg: Config) -> str:
     return "tilewright_" + (re.sub(r"\W", "_", cfg.name) or "custom")
 
 
-Change = Callable[[Fragment], None]
+Change = Callable[[Fragment], Mapping[str, Signal]]
 
 
-def to_verilog(cfg: Config, *, name: str = "", lines: bool = False, change: Change | None = None) -> str:
+def to_verilog(cfg: Config, *, name: str = "", lines: bool = False, changes: Sequence[Change] = ()) -> str:
     """The core of `cfg` as Verilog text; its top module is `name`, or `top_name(cfg)`.
 
     Ports are flat and joined by `_`: `m_load0_araddr`, `s_axil_awaddr`, `clk`, `rst`. With `lines`, attributes `src`
-    name the line of hw/ behind every wire, register and operation. `change` may alter the elaborated core.
+    name the line of hw/ behind every wire, register and operation. `changes` alter the elaborated core, and
+    return its further ports by name.
     Raises `UnsupportedError` for a configuration that the core is not made for, `ExecutionError` where Yosys fails.
     """
     check_buildable(cfg)
@@ -35,8 +36,8 @@ def to_verilog(cfg: Config, *, name: str = "", lines: bool = False, change: Chan
     signals = {"_".join(map(str, path)): value for path, _, value in core.signature.flatten(core)}
     ports = {name: (Value.cast(value), None) for name, value in {"clk": clk, "rst": rst, **signals}.items()}
     top = Fragment.get(_clocked(core, clk, rst), None)
-    if change:
-        change(top)
+    for change in changes:
+        ports |= {name: (signal, None) for name, signal in change(top).items()}
     module = name or top_name(cfg)
     try:
         return verilog.convert(top, name=module, ports=ports, strip_internal_attrs=not lines, emit_src=lines)

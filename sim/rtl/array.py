@@ -20,14 +20,15 @@ SOURCE = Path(__file__).with_name("array.cpp")
 _LANE = 32  # bits of a sum as the function gives it
 
 
-def with_function(fragment: Fragment) -> None:
-    """Put the function in the place of the multiplier array of the elaborated core `fragment`."""
+def with_function(fragment: Fragment) -> dict[str, Signal]:
+    """Put the function in the place of the multiplier array of the elaborated core `fragment`; no port is added."""
     for k, (part, name, where) in enumerate(fragment.subfragments):
         dot = part.origins[0] if part.origins else None
         if isinstance(dot, Dot):
             fragment.subfragments[k] = (Fragment.get(_array(dot), None), name, where)
         else:
             with_function(part)
+    return {}
 
 
 def defines(cfg: Config) -> dict[str, int]:

@@ -28,7 +28,7 @@ from ...runtime.session import Session
 from ..dram import ZYNQ_HP, Dram
 from ..lru import Lru
 from ..memory import CAPACITY, DeviceMemory, program_bytes
-from ..random_programs import random_case
+from .rehearsal import cases
 from .rewrite import rewritten
 from .verilator import WAVES, build_library, cached, describe, identity
 from .watch import BURSTS, Trace, counted, decode, event_type, fifos, most_events, observed
@@ -38,7 +38,6 @@ _TOP = "core"
 ALL_BYTES = 15  # strobes of a register
 _SLICE = 1 << 22  # cycles between two checks for Ctrl-C
 _LARGE = 64  # multipliers: with fewer, a simulation is shorter than what a rehearsal takes
-_REHEARSALS = 8  # random programs
 _PROGRAM_INSNS = 1 << 18  # instructions whose counts are kept
 
 
@@ -74,15 +73,17 @@ def build_core(cfg: Config, waves: str = "", *, fast: bool = False) -> Path:
     def make(folder: Path) -> None:
         from ...hw.rtl.verilog import to_verilog
         from . import array
+        from .gating import gate, gates
 
         source = folder / "core.v"
-        text = rewritten(to_verilog(cfg, name=_TOP, change=array.with_function if fast else None))
+        changes = [array.with_function] * fast + [gate] * (not waves)
+        text = rewritten(to_verilog(cfg, name=_TOP, changes=changes))
         source.write_text(text + (array.module(cfg) if fast else ""))
         if _sources.__wrapped__() != _sources():
             raise UnsupportedError("the sources of the circuit changed while it was built; start again")
         large = cfg.batch * cfg.block_in * cfg.block_out >= _LARGE and not waves
         names, first = [name for _, name, _ in fifos(cfg)], partial(rehearse, cfg) if large else None
-        build_harness(folder, source, _TOP, cfg, waves, fast=fast, rehearse=first, followed=names)
+        build_harness(folder, source, _TOP, cfg, waves, fast=fast, rehearse=first, followed=names, gated=gates(text))
         source.unlink()  # megabytes, and quick to make again
 
     return cached("rtl", key, make) / "core.so"
@@ -109,10 +110,12 @@ def build_harness(
     fast: bool = False,
     rehearse: Callable[[Path], None] | None = None,
     followed: Sequence[str] = (),
+    gated: Sequence[str] = (),
 ) -> None:
     """Build core.so in `folder` from module `top` of the file `verilog`, which has the ports of a core of `cfg`.
 
     `fast`: it calls the function of array.cpp. `rehearse`: as `build_library` takes it. `followed`: names of `fifos`.
+    `gated`: units with clocks of their own, as `gating.gates` finds them.
     """
     from ...hw.rtl.layouts import watch_layout
     from . import array
@@ -123,6 +126,7 @@ def build_harness(
     sources = [HARNESS, array.SOURCE] if fast else [HARNESS]
     flags = [f"-D{name}={value}" for name, value in values.items()]
     flags += [f"-DFIFOS={' '.join(f'FIFO({name})' for name in followed)}"]
+    flags += [f"-DGATES={' '.join(f'GATE({name})' for name in gated)}"]
     build_library(folder, verilog, top, sources, flags, waves, rehearse)
 
 
@@ -364,11 +368,11 @@ class _Rehearsed(RtlDevice):
 
 
 def rehearse(cfg: Config, library: Path) -> None:
-    """Run random programs, the same for every library of `cfg`. What fails in them fails again in use, and is told."""
+    """Run the programs of rehearsal.py. What fails in them fails again in use, and is told."""
     device = _Rehearsed(cfg, library)
     with suppress(TilewrightError):
-        for seed in range(_REHEARSALS):
-            device.run_image(*random_case(cfg, seed))
+        for case in cases(cfg):
+            device.run_image(*case)
     device.close()
 
 

@@ -3,6 +3,7 @@
 // Compiled together with the C++ that Verilator makes of the core (class Vcore) and with
 //   AXI_BITS, LOAD_PORTS, STORE_PORTS   of the configuration,
 //   FIFOS                               FIFO(name) for each register with the number of words in the memory of a FIFO,
+//   GATES                               GATE(name) for each unit with a clock of its own (gating.py),
 //   WATCH_COUNTED, WATCH_COUNTS         the first bit of the core's output `watch` that is counted, and how many are.
 // A cycle: sample the core's outputs, rising edge, memory and checks, new inputs, falling edge. No input follows an
 // output within a cycle, nor an output of the buses an input.
@@ -27,6 +28,9 @@ using Trace = VerilatedVcdC;
 
 #ifndef FIFOS
 #define FIFOS
+#endif
+#ifndef GATES
+#define GATES
 #endif
 
 void Vcore___024root___eval(Vcore___024root*);  // called by Vcore::eval
@@ -509,6 +513,10 @@ struct Sim {
         dump(10 * cycle);
 #else
         core->rootp->__Vtrigprevexpr___TOP__clk__0 = 0;
+#define GATE(name) \
+    core->clk_##name = 1, core->rootp->__Vtrigprevexpr___TOP__clk_##name##__0 = !core->en_##name;
+        GATES
+#undef GATE
         Vcore___024root___eval(core->rootp);
 #endif
     }
