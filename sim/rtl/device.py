@@ -30,7 +30,7 @@ from ..lru import Lru
 from ..memory import CAPACITY, DeviceMemory, program_bytes
 from .rehearsal import cases
 from .rewrite import rewritten
-from .verilator import WAVES, build_library, cached, describe, identity
+from .verilator import build_library, cached, describe, identity, kind_of_waves
 from .watch import BURSTS, Trace, counted, decode, event_type, fifos, most_events, observed
 
 HARNESS = Path(__file__).with_name("harness.cpp")
@@ -115,8 +115,11 @@ def build_harness(
     """Build core.so in `folder` from module `top` of the file `verilog`, which has the ports of a core of `cfg`.
 
     `fast`: it calls the function of array.cpp. `rehearse`: as `build_library` takes it. `followed`: names of `fifos`.
-    `gated`: units with clocks of their own, as `gating.gates` finds them.
+    `gated`: units with clocks of their own, as `gating.gates` finds them; not with `waves`, which show one clock.
+    Raises `ValueError` for both.
     """
+    if waves and gated:
+        raise ValueError(f"waveforms need a circuit with one clock, this one has more: {', '.join(gated)}")
     from ...hw.rtl.layouts import watch_layout
     from . import array
 
@@ -323,7 +326,7 @@ class RtlDevice(DeviceMemory):
             self._simulation = None
 
     def _built(self, waves: str | Path | None) -> Path:
-        return build_core(self.cfg, _kind_of_waves(waves), fast=self.fast)
+        return build_core(self.cfg, kind_of_waves(waves), fast=self.fast)
 
     def _open(self) -> Simulation:
         if not self._simulation:
@@ -390,13 +393,3 @@ def _end(sim: Simulation, most: int) -> int:
     if not sim.run(most):
         raise ProtocolError(f"the core is not done after {most} cycles, its watchdog is silent")
     return sim.read("CONTROL")
-
-
-def _kind_of_waves(path: str | Path | None) -> str:
-    if path is None:
-        return ""
-    kind = Path(path).suffix.removeprefix(".")
-    if kind not in WAVES[1:]:
-        raise UnsupportedError(f"{path}: a file for waveforms must end in {' or '.join(f'.{w}' for w in WAVES[1:])}")
-    check_writable(path)
-    return kind

