@@ -17,6 +17,7 @@ from amaranth.hdl import Cat, ClockDomain, DomainRenamer, Fragment, Module, Mux,
 
 from ...hw.rtl.control import Control
 from ...hw.rtl.fetch import INSN_BITS, Fetch
+from ...hw.rtl.fifo import Fifo
 from ...hw.rtl.load.mover import Mover
 from ...hw.rtl.read_port import ReadPort
 from ...hw.rtl.store.unit import Store
@@ -75,7 +76,9 @@ def _works(m: Module, unit: Gated, path: tuple[str, ...], parts: Mapping[tuple[s
     seen = Signal()  # of an instruction that waits for its token something is found ahead
     m.d.sync += seen.eq(unit.cmd.valid)
     waits = unit.cmd.valid & seen & unit.activity.token_wait
-    return ~unit.idle | unit.halt | parts[(*path, "bursts", "answers")].o.valid | (unit.cmd.valid & ~waits)
+    answers = parts[(*path, "bursts", "answers")]
+    assert isinstance(answers, Fifo)
+    return ~unit.idle | unit.halt | answers.o.valid | (unit.cmd.valid & ~waits)
 
 
 def _moves(*streams) -> Value:

@@ -16,8 +16,8 @@ def test_most_issues_of_a_rehearsal_are_products_between_loads_and_stores(cfg):
     image, address, count = rehearsal.products(cfg)
     stats = ModelDevice(cfg).run_image(image, address, count)
     products = cfg.batch * cfg.block_in * cfg.block_out
-    assert stats.macs == products << 14
-    assert stats.uops < stats.macs // products + 1000
+    assert stats.macs == products * (7 << 11)  # the first of eight parts sets to zero
+    assert stats.uops < (8 << 11) + 1000
     assert set(stats.bytes_loaded) >= {"INP", "WGT"} and stats.bytes_stored.total()
 
 
