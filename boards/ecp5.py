@@ -14,9 +14,8 @@ from .tools import Report, emit_core, need_tools, nextpnr_ecp5, quiet, yosys
 
 DEVICE = "LFE5U-85F, speed grade 6"
 TARGET_MHZ = 100  # nextpnr's target
-WIRE = 1000  # ps that the mapper counts for a wire, as most take after routing; Yosys has 300
-# the placer's own 10 puts ends of long paths where wires are short in sum: 60 instead of 71 MHz
-PLACER = "--placer-heap-timingweight 40"
+WIRE = 1000  # ps that the mapper counts for a wire; Yosys has 300, but routed ones take 0.6 to 5 ns
+TIME_WEIGHT = 40  # against the length of wires, for the placer; its own is 10
 
 
 @dataclass
@@ -63,9 +62,8 @@ def place_and_route(cfg: Config, *, report: Report = quiet) -> Clock:
         yosys(folder, f"{synth} begin:map_luts; {luts}; {synth} map_cells: -json core.json")
         report("placing and routing on ECP5")
         options = f"--85k --speed 6 --out-of-context --freq {TARGET_MHZ} --router router2 --timing-allow-fail"
-        nextpnr_ecp5(
-            folder, [*options.split(), *PLACER.split(), "--json", "core.json", "--report", "report.json", "-q"]
-        )
+        options += f" --placer-heap-timingweight {TIME_WEIGHT} --json core.json --report report.json -q"
+        nextpnr_ecp5(folder, options.split())
         module = json.loads((folder / "core.json").read_text())["modules"][top]
         return read_report(cfg.name, json.loads((folder / "report.json").read_text()), module)
 
