@@ -22,7 +22,7 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.rtl.latencies import NOTHING_LATENCY, TOKEN_LATENCY
-from ..sim.dram import ZYNQ_HP, Dram
+from ..sim.dram import ZYNQ_HP, Dram, unshared
 
 CLOCK = 100e6  # Hz, accelerator on the PYNQ-Z1
 LAUNCH_SECONDS = 2e-6  # assumed: registers written and polled for one launch
@@ -106,6 +106,13 @@ def cached(maxsize: int) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
         return found
 
     return decorate
+
+
+def timed_memory(cfg: Config) -> Dram:
+    """The memory of `on_memory`, as far as estimates know it, for the timing model of `cfg`."""
+    found, beat = _MEMORY.get(), cfg.axi_bits // 8
+    each = {"port_bytes": max(1, round(beat * found.rate)), "outstanding": max(1, round(found.latency / found.burst))}
+    return unshared(cfg, ZYNQ_HP.replace(latency=found.latency, response=found.response, **each))
 
 
 def latency() -> int:

@@ -17,6 +17,7 @@ from ..schedule.dense import dense_of
 from ..schedule.depthwise import depthwise_of, reach
 from ..schedule.epilogue import Stage
 from ..tvm_compat import PrimFunc, Schedule
+from . import depthwise
 from .direct import folded_conv
 from .recording import Recording, channel_parameters
 from .split import folded as split_folded
@@ -58,10 +59,12 @@ def lower(rec: Recording, op: g.QConv2d | g.QDense) -> None:
         fill = op.x.zero_point if any(op.pads) else 0
         if own_rows(op, cfg):
             scheduled = _scheduled(rec, depthwise_of, op.shape, epilogue, pad_value=fill)
-            weights = layout.pack_depthwise_weights(op.weight[:, 0], cfg)
-        else:
-            scheduled = _scheduled(rec, conv2d_of, replace(op.shape, groups=1), epilogue, pad_value=fill)
-            weights = layout.pack_weights(ungrouped(op), cfg)
+            weights = rec.constant(f"{op.name}.w", layout.pack_depthwise_weights(op.weight[:, 0], cfg))
+            buffers = {"x": rec.activations[op.x.name], "w": weights, "par": channel_parameters(rec, op, bias)}
+            depthwise.lower(rec, op, scheduled, buffers, fill)
+            return
+        scheduled = _scheduled(rec, conv2d_of, replace(op.shape, groups=1), epilogue, pad_value=fill)
+        weights = layout.pack_weights(ungrouped(op), cfg)
     parameters = channel_parameters(rec, op, bias)
     buffers = {"x": rec.activations[op.x.name], "w": rec.constant(f"{op.name}.w", weights), "par": parameters}
     rec.append(op, scheduled, buffers)

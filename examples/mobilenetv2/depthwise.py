@@ -11,7 +11,8 @@ import argparse
 import numpy as np
 
 import tilewright as tw
-from tilewright.compiler.schedule.depthwise import depthwise
+from tilewright.compiler.accelerator.depthwise import depthwise_program
+from tilewright.compiler.conv_shape import ConvShape
 from tilewright.runtime import layout
 from tilewright.runtime.device import open_device
 from tilewright.sim.dram import load_dram
@@ -33,8 +34,8 @@ LAYERS = (
 
 def layer(cfg: tw.Config, channels: int, size: int, stride: int) -> tw.Program:
     """The program of one layer: 3x3, padded by 1, requantised."""
-    options = {"pad": (1, 1, 1, 1), "stride": (stride, stride), "epilogue": [("requant", "par")]}
-    return tw.build(depthwise(cfg, 1, size, size, channels, 3, 3, **options), cfg)
+    pairs = {"kernel": (3, 3), "strides": (stride, stride), "pads": (1, 1, 1, 1)}
+    return depthwise_program(cfg, ConvShape(1, channels, size, size, channels, groups=channels, **pairs))
 
 
 def inputs(cfg: tw.Config, channels: int) -> dict[str, np.ndarray]:

@@ -1,0 +1,80 @@
+"""Parts of depthwise convolutions: every output once, input rows that fit, small ends."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.compiler.accelerator.direct.depthwise_plan import plan_of
+from tilewright.compiler.conv_shape import ConvShape
+from tilewright.hw.config import PRESETS
+
+PLUS = PRESETS["pynq_z1_plus"]
+
+
+def shape(channels, size, kernel=3, stride=1, pad=None, dilation=1, images=1):
+    pads = (dilation * (kernel // 2) if pad is None else pad,) * 4
+    pairs = {"strides": (stride,) * 2, "dilations": (dilation,) * 2}
+    return ConvShape(images, channels, *size, channels, (kernel,) * 2, pads=pads, groups=channels, **pairs)
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_parts_cover_the_output_and_fit(data):
+    draw = data.draw
+    size = draw(st.tuples(*[st.sampled_from([1, 2, 7, 14, 31, 112])] * 2))
+    kernel, stride = draw(st.sampled_from([2, 3, 5])), draw(st.integers(1, 3))
+    of = shape(draw(st.sampled_from([5, 48, 180])), size, kernel, stride, kernel // 2, images=draw(st.integers(1, 2)))
+    plan = plan_of(of, PLUS, draw(st.sampled_from([0, -3])))
+    if plan is None:
+        assert stride >= kernel or min(of.output) < 1
+        return
+    seen = np.zeros((of.n, plan.blocks, *of.output), int)
+    for part in plan:
+        assert sum(piece.size for piece in part) <= plan.size <= PLUS.acc_depth // 2 // plan.slots
+        assert sum(len(plan.rows(piece.first, piece.end)) for piece in part) + plan.padded <= plan.room
+        for (image, block, column, columns), first, end in part:
+            seen[image, block, first:end, column : column + columns] += 1
+    assert (seen == 1).all()
+
+
+def test_parts_of_a_large_layer_are_small_at_both_ends():
+    plan = plan_of(shape(96, (112, 112), stride=2), PLUS)
+    rows = [sum(piece.end - piece.first for piece in part) for part in plan]
+    assert rows[0] == rows[-1] == 1 and max(rows) == plan.most == 4 and not plan.several
+    assert (plan.slots, plan.padded, plan.columns) == (1, False, 56)
+
+
+def test_small_planes_share_a_part():
+    plan = plan_of(shape(960, (7, 7)), PLUS)
+    assert plan.several and plan.slots == 2
+    assert max(len(part) for part in plan) == plan.most // 7 > 4
+
+
+def test_rows_outside_count_where_padding_is_no_zero_or_all_there_is():
+    assert not plan_of(shape(16, (9, 9)), PLUS).padded
+    assert plan_of(shape(16, (9, 9)), PLUS, -5).padded
+    assert not plan_of(shape(16, (9, 9), pad=0), PLUS, -5).padded
+    assert plan_of(shape(16, (9, 9), pad=4), PLUS).padded  # the first windows see nothing else
+
+
+def test_wide_images_are_cut_into_columns():
+    plan = plan_of(shape(16, (20, 1500)), PLUS)
+    assert plan.columns < 1500 and plan.room >= 4
+    assert {piece.plane.column for part in plan for piece in part} == set(range(0, 1500, plan.columns))
+
+
+@pytest.mark.parametrize(
+    ("of", "cfg", "fill"),
+    [
+        (shape(16, (9, 9), stride=3), PLUS, 0),  # windows share no row
+        (shape(16, (9, 9), kernel=1), PLUS, 0),
+        (shape(16, (40, 40), pad=16, dilation=16), PLUS, 0),  # more columns of padding than a load adds
+        (shape(16 * 65, (5, 5)), PLUS, 0),  # more parameters than there is room for
+        (shape(16 * 58, (5, 5)), PRESETS["pynq_z1"], 0),  # more weights than micro-ops reach
+        (shape(16, (9, 9)), PRESETS["vta"], 0),
+        (shape(16, (9, 9)), PLUS.replace(extensions=PLUS.extensions - {"pad_value"}), -1),
+    ],
+)
+def test_what_stays_a_schedule(of, cfg, fill):
+    assert plan_of(of, cfg, fill) is None

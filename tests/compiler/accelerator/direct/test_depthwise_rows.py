@@ -1,0 +1,120 @@
+"""Depthwise convolutions whose rows stay on chip equal an independent int64 computation."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tilewright.compiler.accelerator.direct import depthwise_rows
+from tilewright.compiler.accelerator.direct.depthwise_plan import plan_of
+from tilewright.compiler.accelerator.recording import Recording
+from tilewright.compiler.conv_shape import ConvShape
+from tilewright.hw import rounding
+from tilewright.hw.config import PRESETS
+from tilewright.runtime import layout
+from tilewright.runtime.loader import run
+from tilewright.runtime.verify import verify
+from tilewright.sim.random_programs import ROWS
+
+PLUS = PRESETS["pynq_z1_plus"]
+CONFIGS = (PLUS, PRESETS["pynq_z1"], PRESETS["tiny"], PLUS.replace(load_ports=2))
+
+
+def products(x, w, of, fill):
+    """Accumulators, int64 (n, c, oy, ox), of x (n, c, h, w) and w (c, kh, kw)."""
+    (top, left, bottom, right), (sy, sx), (dy, dx), (oy, ox) = of.pads, of.strides, of.dilations, of.output
+    x = np.pad(x.astype(np.int64), ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=fill)
+    found = np.zeros((*x.shape[:2], oy, ox), np.int64)
+    for ky, kx in np.ndindex(*of.kernel):
+        seen = x[:, :, ky * dy :: sy, kx * dx :: sx][:, :, :oy, :ox]
+        found += seen * w[None, :, ky, kx, None, None].astype(np.int64)
+    return found
+
+
+def check(cfg, of, fill=0, seed=0, layers=1):
+    """Record `layers` equal layers, verify, run, compare; (the plan, the statistics of the run)."""
+    plan = plan_of(of, cfg, fill)
+    rng, rec = np.random.default_rng(seed), Recording(cfg, "single", "layer")
+    images, blocks = -(-of.n // cfg.batch), plan.blocks
+    lanes = (cfg.batch, cfg.block_in)
+    inputs, expected = {}, {}
+    for k in range(layers):
+        x = rng.integers(-128, 128, (of.n, of.c, *of.size)).astype(np.int8)
+        w = rng.integers(-128, 128, (of.c, *of.kernel)).astype(np.int8)
+        bias, multiplier = rng.integers(-99, 99, of.c), rng.integers(1 << 30, 1 << 31, of.c)
+        facts = {"zero_point": 4, "low": -90, "high": 127, "contract": "single"}
+        inputs[f"x{k}"], inputs[f"w{k}"] = layout.pack_activations(x, cfg), layout.pack_depthwise_weights(w, cfg)
+        inputs[f"par{k}"] = layout.pack_par(cfg, bias=bias, multiplier=multiplier, exponent=-9, **facts)
+        buffers = {
+            "x": rec.program.buffer(f"x{k}", (images, blocks, *of.size, *lanes)),
+            "w": rec.program.buffer(f"w{k}", inputs[f"w{k}"].shape),
+            "par": rec.program.buffer(f"par{k}", inputs[f"par{k}"].shape, 32, signed=False),
+            "out": rec.program.buffer(f"out{k}", (images, blocks, *of.output, *lanes), kind="output"),
+        }
+        depthwise_rows.lower(rec, plan, buffers, fill)
+        acc = products(x, w, of, fill) + bias[:, None, None]
+        expected[f"out{k}"] = rounding.requantise(acc, multiplier[:, None, None], -9, 4, -90, 127, "single")
+    verify(rec.program.finish())
+    outputs, stats = run(rec.program, inputs)
+    for name, wanted in expected.items():
+        assert np.array_equal(layout.unpack_activations(outputs[name], of.c, cfg, n=of.n), wanted)
+    return plan, stats
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(data=st.data())
+def test_random_shapes_are_exact(data):
+    """Any kernel, stride, dilation and padding; images of one pixel, of sizes that nothing divides, and several."""
+    draw = data.draw
+    cfg, fill = draw(st.sampled_from(CONFIGS)), draw(st.sampled_from([0, -5]))
+    pair = st.tuples(st.integers(1, 3), st.integers(1, 3))
+    kernel, strides, dilations = draw(st.tuples(st.integers(2, 5), st.integers(1, 6))), draw(pair), draw(pair)
+    size, pads = draw(st.tuples(*[st.integers(1, 17)] * 2)), draw(st.tuples(*[st.integers(0, 5)] * 4))
+    images, channels = draw(st.integers(1, 3)), draw(st.integers(1, 70 if cfg.block_in > 4 else 18))
+    of = ConvShape(images, channels, *size, channels, kernel, strides, pads, dilations, channels)
+    assume(min(of.output) >= 1 and plan_of(of, cfg, fill) is not None)
+    check(cfg, of, fill)
+
+
+def square(channels, size, stride=1, kernel=3, images=1):
+    pads = (kernel // 2,) * 4
+    return ConvShape(images, channels, *size, channels, (kernel,) * 2, (stride,) * 2, pads, groups=channels)
+
+
+@pytest.mark.parametrize("fill", [0, -7])
+def test_the_ring_goes_around_and_every_row_is_loaded_once(fill):
+    of = square(32, (120, 56), 2)
+    plan, stats = check(PLUS, of, fill)
+    assert plan.room < 120 and not plan.several
+    assert stats.bytes_loaded["INP"] == 32 * 120 * 56
+
+
+def test_several_images_of_several_planes():
+    plan, stats = check(PLUS, square(40, (7, 7), images=3))
+    assert plan.several and stats.bytes_loaded["INP"] == 3 * 48 * 49
+    assert stats.bytes_loaded["PAR"] == 3 * PLUS.par_entry_bytes
+
+
+@pytest.mark.parametrize("name", ["tiny", "pynq_z1_plus"])
+def test_images_that_are_cut_into_columns(name):
+    cfg = PRESETS[name]
+    of = square(cfg.block_in + 1, (9, cfg.inp_depth // 4 + 5), 2)
+    plan, _ = check(cfg, of, -3)
+    assert plan.columns < of.output[1]
+
+
+def test_layer_after_layer():
+    """Each begins where the one before it released entries first; no token is missing."""
+    check(PLUS, square(64, (12, 12)), -9, layers=3)
+    check(PRESETS["tiny"], square(10, (6, 5), 2), layers=3)
+
+
+def test_batches_share_an_entry():
+    cfg = ROWS.replace(batch=2, extensions=ROWS.extensions | {"requant", "overwrite", "pad_value"})
+    check(cfg, square(9, (8, 6), images=3), -2)
+
+
+def test_wide_rows_of_a_kernel():
+    """Groups of taps and a single one: 5 columns are 4 and 1."""
+    _, stats = check(PLUS, square(20, (11, 10), kernel=5))
+    assert stats.insns["DWGEMM"] and not stats.insns["GEMM"]

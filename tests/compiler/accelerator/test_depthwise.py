@@ -1,0 +1,91 @@
+"""The choice between a schedule and rows that stay on chip, for single layers and in networks."""
+
+import numpy as np
+import pytest
+
+from tilewright.compiler import cost
+from tilewright.compiler.accelerator.depthwise import depthwise_program, faster_rows
+from tilewright.compiler.api import build
+from tilewright.compiler.conv_shape import ConvShape
+from tilewright.compiler.graph import QConv2d, Tensor
+from tilewright.compiler.schedule.depthwise import depthwise_of
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import ScheduleError
+from tilewright.runtime import layout
+from tilewright.runtime.loader import run
+from tilewright.sim.dram import ZYNQ_HP, load_dram
+from tilewright.sim.timing import predict
+
+PLUS = PRESETS["pynq_z1_plus"]
+EPILOGUE = [("requant", "par")]
+
+
+def shape(channels, size, stride=1, kernel=3):
+    pads = (kernel // 2,) * 4
+    return ConvShape(1, channels, size, size, channels, (kernel,) * 2, (stride,) * 2, pads, groups=channels)
+
+
+@pytest.mark.parametrize(
+    ("of", "cfg"), [(shape(144, 28, 2), PLUS), (shape(33, 9, 1, 1), PLUS), (shape(20, 6), PRESETS["tiny"])]
+)
+def test_a_layer_as_a_program_of_its_own(of, cfg):
+    """Inputs and output are those of the schedule, and so are the values; it is no slower."""
+    program, scheduled = (
+        depthwise_program(cfg, of, -3),
+        build(depthwise_of(cfg, of, pad_value=-3, epilogue=EPILOGUE), cfg),
+    )
+    rng = np.random.default_rng(4)
+    weights = rng.integers(-128, 128, (of.c, *of.kernel)).astype(np.int8)
+    scale = {"multiplier": rng.integers(1 << 30, 1 << 31, of.c), "exponent": np.full(of.c, -9)}
+    limits = {"zero_point": 3, "low": -128, "high": 127, "contract": "double"}
+    values = {"w": layout.pack_depthwise_weights(weights, cfg)}
+    values["par"] = layout.pack_par(cfg, bias=rng.integers(-999, 999, of.c), **scale, **limits)
+    values["x"] = layout.pack_activations(rng.integers(-128, 128, (1, of.c, *of.size)).astype(np.int8), cfg)
+    assert np.array_equal(run(program, values)[0]["out"], run(scheduled, values)[0]["out"])
+    assert predict(program, cfg).cycles <= predict(scheduled, cfg).cycles
+
+
+def test_two_load_ports_reach_28_products_per_cycle():
+    """With stride 2, where all ports get what they can move."""
+    cfg, memory = PLUS.replace(load_ports=2), load_dram("zynq_hp4")
+    for channels, size in ((96, 112), (144, 56), (192, 28), (576, 14)):
+        cycles = predict(depthwise_program(cfg, shape(channels, size, 2)), cfg, memory).cycles
+        assert shape(channels, size, 2).macs / cycles >= 28
+
+
+def test_the_memory_around_is_that_of_the_timing_model():
+    of = shape(96, 56, 2)
+    scheduled = depthwise_of(PLUS, of, epilogue=EPILOGUE)
+    assert faster_rows(PLUS, of, 0, scheduled, alone=True) is not None
+    assert cost.timed_memory(PLUS) == ZYNQ_HP
+    with cost.on_memory(load_dram("zynq_hp,latency=400,port_bytes=4"), PLUS):
+        memory = cost.timed_memory(PLUS)
+        assert (memory.latency, memory.port_bytes, memory.outstanding) == (400, 4, 8)
+
+
+def test_products_that_bound_a_layer_leave_it_to_the_schedule():
+    """Behind another layer, whose products hide the first loads; where it is alone they do not."""
+    of, cfg = shape(64, 12), PRESETS["pynq_z1"]
+    scheduled = depthwise_of(cfg, of, pad_value=-128, epilogue=EPILOGUE)
+    ways = [faster_rows(cfg, of, -128, scheduled, alone) for alone in (True, False)]
+    assert ways[0] is not None and ways[1] is None
+
+
+def test_configurations_without_depthwise_are_named():
+    with pytest.raises(ScheduleError, match="extension depthwise is not in configuration vta"):
+        depthwise_program(PRESETS["vta"], shape(32, 24))
+
+
+def test_layers_of_networks_load_every_row_once(exact):
+    """A stride of 2, with a zero point of the input that is the value of the padding."""
+    rng = np.random.default_rng(6)
+    x, y = (
+        Tensor("x", (1, 96, 56, 56), scale=0.02, zero_point=-11),
+        Tensor("y", (1, 96, 28, 28), scale=0.5, zero_point=4),
+    )
+    weight, scale = rng.integers(-128, 128, (96, 1, 3, 3)).astype(np.int8), rng.uniform(0.001, 0.01, 96)
+    bias = rng.integers(-999, 999, 96).astype(np.int32)
+    geometry = {"strides": (2, 2), "pads": (1, 1, 1, 1), "groups": 96}
+    op = QConv2d("op", (x,), y, weight, scale.astype(np.float32), bias, -128, 127, **geometry)
+    launch = exact(op, cfg=PLUS)
+    assert len(launch.insn) < 200
