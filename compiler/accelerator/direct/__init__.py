@@ -8,6 +8,9 @@ Why these are not TVM schedules today:
 
 - folded_conv.py, convolutions of few channels: which input entry holds which tap is a table (fold.py), not an affine
   function of loops. A schedule would have a statement per term, which becomes an instruction per term.
+- depthwise_rows.py, depthwise layers: rows that two tiles need are loaded once and stay where they are. A tensor of a
+  schedule has one place on chip, and a row of its tile lies behind the one before. The timing model says where a
+  schedule is faster (compiler/accelerator/depthwise.py).
 - lookup.py, functions of int8: no tensor intrinsic has a table, and which tables are on chip holds for a whole launch.
 - repeat.py and resize.py, enlarged images: a stage of a schedule has one place per element. Four stages, one per phase,
   would be stored apart, pixel by pixel.
