@@ -24,7 +24,7 @@ from .recording import Recording
 
 
 def lower(
-    rec: Recording, op: g.QConv2d, scheduled: Scheduled, buffers: Mapping[str, Buffer], pad_value: int = 0
+    rec: Recording, op: g.QConv2d | g.QDense, scheduled: Scheduled, buffers: Mapping[str, Buffer], pad_value: int = 0
 ) -> None:
     """Append a convolution of the buffers `x`, `w` and `par`, for which `scheduled` is the schedule."""
     plan = faster_rows(rec.cfg, op.shape, pad_value, scheduled, alone=False)

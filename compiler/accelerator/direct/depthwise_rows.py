@@ -157,9 +157,17 @@ class _Layer:
             if k < len(rows) and follows and k - first < many:
                 continue
             at, dram, width, pads = rows[first]
-            size = {"y_size": k - first, "x_size": width - sum(pads), "x_stride": stride}
-            fill = self.fill if any(pads) else 0
-            self.program.load(Mem.INP, at, self.buffers["x"], dram, **size, pads=(0, 0, *pads), pad_value=fill)
+            self.program.load(
+                Mem.INP,
+                at,
+                self.buffers["x"],
+                dram,
+                y_size=k - first,
+                x_size=width - sum(pads),
+                x_stride=stride,
+                pads=(0, 0, *pads),
+                pad_value=self.fill if any(pads) else 0,
+            )
             first = k
 
     def _load_weights(self, blocks: int) -> None:
@@ -215,14 +223,15 @@ class _Layer:
             piece, count = part[k], 1
             plane = piece.plane
             first = ((plane.image * plan.blocks + plane.block) * oy + piece.first) * ox + plane.column
-            size = {"y_size": piece.end - piece.first, "x_size": plane.columns, "x_stride": ox, "par_step": 0}
+            rows, columns, stride, step = piece.end - piece.first, plane.columns, ox, 0
             if many and piece.size == oy * ox:
                 whole = [other.plane.image == plane.image and other.size == oy * ox for other in part[k:]]
                 count = [*whole, False].index(False)
-                size = {"y_size": count, "x_size": oy * ox, "x_stride": oy * ox, "par_step": int(count > 1)}
+                rows, columns, stride, step = count, oy * ox, oy * ox, int(count > 1)
             elif plane.columns == ox:
-                size = {"x_size": piece.size}
-            self.program.store(acc, out, first, par=self.par + plane.block, **size)
+                rows, columns, stride = 1, piece.size, piece.size
+            entry, shape = self.par + plane.block, {"y_size": rows, "x_size": columns, "x_stride": stride}
+            self.program.store(acc, out, first, par=entry, par_step=step, at=None, **shape)
             acc += count * piece.size
             k += count
 

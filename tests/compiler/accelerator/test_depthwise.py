@@ -21,8 +21,8 @@ EPILOGUE = [("requant", "par")]
 
 
 def shape(channels, size, stride=1, kernel=3):
-    pads = (kernel // 2,) * 4
-    return ConvShape(1, channels, size, size, channels, (kernel,) * 2, (stride,) * 2, pads, groups=channels)
+    pad, pairs = kernel // 2, ((kernel, kernel), (stride, stride))
+    return ConvShape(1, channels, size, size, channels, *pairs, (pad, pad, pad, pad), groups=channels)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,15 @@ PLUS = PRESETS["pynq_z1_plus"]
 
 
 def shape(channels, size, kernel=3, stride=1, pad=None, dilation=1, images=1):
-    pads = (dilation * (kernel // 2) if pad is None else pad,) * 4
-    pairs = {"strides": (stride,) * 2, "dilations": (dilation,) * 2}
-    return ConvShape(images, channels, *size, channels, (kernel,) * 2, pads=pads, groups=channels, **pairs)
+    (h, w), pad = size, dilation * (kernel // 2) if pad is None else pad
+    pairs = (kernel, kernel), (stride, stride), (pad, pad, pad, pad), (dilation, dilation)
+    return ConvShape(images, channels, h, w, channels, *pairs, groups=channels)
+
+
+def planned(of, fill=0):
+    plan = plan_of(of, PLUS, fill)
+    assert plan is not None
+    return plan
 
 
 @settings(max_examples=60)
@@ -39,27 +45,27 @@ def test_parts_cover_the_output_and_fit(data):
 
 
 def test_parts_of_a_large_layer_are_small_at_both_ends():
-    plan = plan_of(shape(96, (112, 112), stride=2), PLUS)
+    plan = planned(shape(96, (112, 112), stride=2))
     rows = [sum(piece.end - piece.first for piece in part) for part in plan]
     assert rows[0] == rows[-1] == 1 and max(rows) == plan.most == 4 and not plan.several
     assert (plan.slots, plan.padded, plan.columns) == (1, False, 56)
 
 
 def test_small_planes_share_a_part():
-    plan = plan_of(shape(960, (7, 7)), PLUS)
+    plan = planned(shape(960, (7, 7)))
     assert plan.several and plan.slots == 2
     assert max(len(part) for part in plan) == plan.most // 7 > 4
 
 
 def test_rows_outside_count_where_padding_is_no_zero_or_all_there_is():
-    assert not plan_of(shape(16, (9, 9)), PLUS).padded
-    assert plan_of(shape(16, (9, 9)), PLUS, -5).padded
-    assert not plan_of(shape(16, (9, 9), pad=0), PLUS, -5).padded
-    assert plan_of(shape(16, (9, 9), pad=4), PLUS).padded  # the first windows see nothing else
+    assert not planned(shape(16, (9, 9))).padded
+    assert planned(shape(16, (9, 9)), -5).padded
+    assert not planned(shape(16, (9, 9), pad=0), -5).padded
+    assert planned(shape(16, (9, 9), pad=4)).padded  # the first windows see nothing else
 
 
 def test_wide_images_are_cut_into_columns():
-    plan = plan_of(shape(16, (20, 1500)), PLUS)
+    plan = planned(shape(16, (20, 1500)))
     assert plan.columns < 1500 and plan.room >= 4
     assert {piece.plane.column for part in plan for piece in part} == set(range(0, 1500, plan.columns))
 

@@ -34,6 +34,7 @@ def products(x, w, of, fill):
 def check(cfg, of, fill=0, seed=0, layers=1):
     """Record `layers` equal layers, verify, run, compare; (the plan, the statistics of the run)."""
     plan = plan_of(of, cfg, fill)
+    assert plan is not None
     rng, rec = np.random.default_rng(seed), Recording(cfg, "single", "layer")
     images, blocks = -(-of.n // cfg.batch), plan.blocks
     lanes = (cfg.batch, cfg.block_in)
@@ -71,14 +72,14 @@ def test_random_shapes_are_exact(data):
     kernel, strides, dilations = draw(st.tuples(st.integers(2, 5), st.integers(1, 6))), draw(pair), draw(pair)
     size, pads = draw(st.tuples(*[st.integers(1, 17)] * 2)), draw(st.tuples(*[st.integers(0, 5)] * 4))
     images, channels = draw(st.integers(1, 3)), draw(st.integers(1, 70 if cfg.block_in > 4 else 18))
-    of = ConvShape(images, channels, *size, channels, kernel, strides, pads, dilations, channels)
+    of = ConvShape(images, channels, size[0], size[1], channels, kernel, strides, pads, dilations, channels)
     assume(min(of.output) >= 1 and plan_of(of, cfg, fill) is not None)
     check(cfg, of, fill)
 
 
 def square(channels, size, stride=1, kernel=3, images=1):
-    pads = (kernel // 2,) * 4
-    return ConvShape(images, channels, *size, channels, (kernel,) * 2, (stride,) * 2, pads, groups=channels)
+    (h, w), pad, pairs = size, kernel // 2, ((kernel, kernel), (stride, stride))
+    return ConvShape(images, channels, h, w, channels, *pairs, (pad, pad, pad, pad), groups=channels)
 
 
 @pytest.mark.parametrize("fill", [0, -7])
