@@ -180,7 +180,7 @@ def plan_of(shape: ConvShape, cfg: Config, pad_value: int = 0) -> RowPlan | None
 
 def _most_rows(shape: ConvShape, cfg: Config, columns: int, padded: bool) -> int:
     """Output rows of a part, whole planes if it can have more than one; 0 where none fits."""
-    room = cfg.inp_depth // shape.reach(1, columns)[1] - padded
+    room = max(0, cfg.inp_depth // shape.reach(1, columns)[1] - padded)
     accumulators = min(_PART, cfg.acc_depth // 4) // columns
     (oy, _), (sy, _), (span, _) = shape.output, shape.strides, shape.span
     planes = min(room // (2 * min(shape.h, (oy - 1) * sy + span)), accumulators // oy)

@@ -70,6 +70,11 @@ def test_wide_images_are_cut_into_columns():
     assert {piece.plane.column for part in plan for piece in part} == set(range(0, 1500, plan.columns))
 
 
+def test_images_wider_than_the_scratchpad_are_cut_though_a_row_of_padding_is_kept():
+    plan = planned(shape(16, (5, 3000)), -5)
+    assert (plan.padded, plan.columns, plan.most) == (True, 375, 1)
+
+
 @pytest.mark.parametrize(
     ("of", "cfg", "fill"),
     [

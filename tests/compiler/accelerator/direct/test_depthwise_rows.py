@@ -104,6 +104,11 @@ def test_images_that_are_cut_into_columns(name):
     assert plan.columns < of.output[1]
 
 
+def test_images_wider_than_the_scratchpad_with_a_row_of_padding():
+    plan, _ = check(PRESETS["tiny"], square(4, (5, 300)), -5)
+    assert plan.padded and plan.columns < 300
+
+
 def test_layer_after_layer():
     """Each begins where the one before it released entries first; no token is missing."""
     check(PLUS, square(64, (12, 12)), -9, layers=3)
