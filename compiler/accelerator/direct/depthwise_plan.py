@@ -170,7 +170,7 @@ def plan_of(shape: ConvShape, cfg: Config, pad_value: int = 0) -> RowPlan | None
         return None
     inside = [[whole.source(y, ky) is not None for ky in range(shape.kernel[0])] for y in range(shape.output[0])]
     padded = not all(map(any, inside)) or (pad_value != 0 and not all(map(all, inside)))
-    wide = min(limits(cfg, "LOAD")["x_size"], limits(cfg, "STOREQ")["x_size"])
+    wide = min(limits(cfg, "LOADP" if pad_value else "LOAD")["x_size"], limits(cfg, "STOREQ")["x_size"])
     for strips in range(1, shape.output[1] + 1):
         columns = -(-shape.output[1] // strips)
         if shape.reach(1, columns)[1] <= wide and (most := _most_rows(shape, cfg, columns, padded)):

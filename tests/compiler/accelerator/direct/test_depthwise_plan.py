@@ -75,6 +75,14 @@ def test_images_wider_than_the_scratchpad_are_cut_though_a_row_of_padding_is_kep
     assert (plan.padded, plan.columns, plan.most) == (True, 375, 1)
 
 
+def test_loads_with_a_value_of_padding_are_shorter():
+    """LOADP counts 4095 columns, LOAD 65,535."""
+    cfg = PRESETS["tiny"].replace(inp_bytes=1 << 18, acc_bytes=1 << 15, wgt_bytes=1 << 9)
+    of = ConvShape(1, 4, 6, 8100, 4, (2, 1), (1, 16), (1, 3, 0, 0), groups=4)
+    plans = [plan_of(of, cfg, fill) for fill in (0, -3)]
+    assert [plan and plan.width for plan in plans] == [8097, 4049]
+
+
 @pytest.mark.parametrize(
     ("of", "cfg", "fill"),
     [
