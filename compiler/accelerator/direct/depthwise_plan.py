@@ -174,8 +174,18 @@ def plan_of(shape: ConvShape, cfg: Config, pad_value: int = 0) -> RowPlan | None
     for strips in range(1, shape.output[1] + 1):
         columns = -(-shape.output[1] // strips)
         if shape.reach(1, columns)[1] <= wide and (most := _most_rows(shape, cfg, columns, padded)):
-            return RowPlan(shape, cfg, columns, most, padded)
+            return RowPlan(shape, cfg, columns, most, padded) if _every_strip_sees(shape, columns) else None
     return None
+
+
+def _every_strip_sees(shape: ConvShape, columns: int) -> bool:
+    """False where some `columns` output columns see padding alone: a load without columns of the image makes none."""
+    for column in range(0, shape.output[1], columns):
+        begin = column * shape.strides[1] - shape.pads[1]
+        end = begin + shape.reach(1, min(columns, shape.output[1] - column))[1]
+        if begin >= shape.w or end <= 0:
+            return False
+    return True
 
 
 def _most_rows(shape: ConvShape, cfg: Config, columns: int, padded: bool) -> int:

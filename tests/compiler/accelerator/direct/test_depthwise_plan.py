@@ -86,6 +86,8 @@ def test_loads_with_a_value_of_padding_are_shorter():
 @pytest.mark.parametrize(
     ("of", "cfg", "fill"),
     [
+        (ConvShape(1, 4, 5, 1, 4, (2, 2), (1, 3), (0, 2, 0, 0), groups=4), PLUS, 0),  # columns see padding alone
+        (ConvShape(1, 4, 5, 3, 4, (2, 2), (1, 1), (0, 15, 0, 15), groups=4), PRESETS["tiny"].replace(inp_bytes=64), 0),
         (shape(16, (9, 9), stride=3), PLUS, 0),  # windows share no row
         (shape(16, (9, 9), kernel=1), PLUS, 0),
         (shape(16, (40, 40), pad=16, dilation=16), PLUS, 0),  # more columns of padding than a load adds
