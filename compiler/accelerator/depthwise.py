@@ -38,7 +38,7 @@ def lower(
 def depthwise_program(cfg: Config, shape: ConvShape, pad_value: int = 0) -> Program:
     """The program of one layer, requantised: inputs `x`, `w` and `par`, packed as for `depthwise`; output `out`.
 
-    Raises the errors of `depthwise`.
+    Raises the errors of `depthwise`, and `UnsupportedError` for a configuration that has no circuit, as networks do.
     """
     scheduled = depthwise_of(cfg, shape, pad_value=pad_value, epilogue=[("requant", "par")])
     plan = faster_rows(cfg, shape, pad_value, scheduled, alone=True)
@@ -90,8 +90,8 @@ def _rows(rec: Recording, plan: RowPlan, pad_value: int, x: Buffer | None = None
     cfg, shape, block = plan.cfg, plan.shape, plan.cfg.block_out
     images, entry = -(-shape.n // cfg.batch), (cfg.batch, block)
     buffers = {
-        "x": x or rec.buffer("x", (images, plan.blocks, *shape.size, *entry)),
-        "w": rec.buffer("w", (plan.weights, block, block)),
+        "x": x or rec.buffer("x", (images, plan.blocks, *shape.size, *entry), cfg.inp_bits),
+        "w": rec.buffer("w", (plan.weights, block, block), cfg.wgt_bits),
         "par": rec.buffer("par", (plan.blocks, block, PAR_WORDS), 32, signed=False),
         "out": rec.buffer("out", (images, plan.blocks, *shape.output, *entry), kind="output"),
     }

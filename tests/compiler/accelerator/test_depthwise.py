@@ -10,7 +10,7 @@ from tilewright.compiler.conv_shape import ConvShape
 from tilewright.compiler.graph import QConv2d, Tensor
 from tilewright.compiler.schedule.depthwise import depthwise_of
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import ScheduleError
+from tilewright.hw.errors import ScheduleError, UnsupportedError
 from tilewright.runtime import layout
 from tilewright.runtime.loader import run
 from tilewright.sim.dram import ZYNQ_HP, load_dram
@@ -71,9 +71,25 @@ def test_products_that_bound_a_layer_leave_it_to_the_schedule():
     assert ways[0] is not None and ways[1] is None
 
 
+@pytest.mark.parametrize("bits", [{"inp_bits": 4}, {"wgt_bits": 4}])
+def test_widths_of_buffers_are_those_of_the_configuration(bits):
+    of, cfg = shape(9, 17, 2), PRESETS["tiny"].replace(**bits)
+    scheduled = depthwise_of(cfg, of, epilogue=EPILOGUE)
+    assert faster_rows(cfg, of, 0, scheduled, alone=True) is not None
+    buffers = [program.buffers for program in (depthwise_program(cfg, of), build(scheduled, cfg))]
+    widths = [{name: (b.bits, b.nbytes) for name, b in every.items()} for every in buffers]
+    assert widths[0] == widths[1]
+
+
 def test_configurations_without_depthwise_are_named():
     with pytest.raises(ScheduleError, match="extension depthwise is not in configuration vta"):
         depthwise_program(PRESETS["vta"], shape(32, 24))
+
+
+def test_circuits_that_cannot_be_built_are_named():
+    """The timing model has none; the schedule alone would be a program for the behavioural model."""
+    with pytest.raises(UnsupportedError, match="axi_bits = 256: extension requant needs entries of PAR"):
+        depthwise_program(PRESETS["tiny"].replace(axi_bits=256), shape(8, 12))
 
 
 def test_layers_of_networks_load_every_row_once(exact):
