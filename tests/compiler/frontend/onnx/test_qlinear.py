@@ -111,7 +111,8 @@ def test_sums_as_integers(qdq, compared, kind):
     m = qdq()
     shape, weights = ((1, 4, 6, 5), (6, 4, 3, 3)) if kind == "Conv" else ((3, 5), (5, 7))
     x, _, zero = quantised(m, np.uint8, shape=shape)
-    w = m.const(m.rng.integers(-128, 128, weights).astype(np.int8))
+    # 7 bits: without VNNI onnxruntime's sums of two products of uint8 and int8 saturate at 16 bits
+    w = m.const(m.rng.integers(-64, 64, weights).astype(np.int8))
     sums = m.node("Cast", m.node(f"{kind}Integer", x, w, zero, name="sums"), to=1)
     y = m.node("Mul", sums, m.const(np.float32(SCALE * 0.004)))
     bias = m.rng.normal(0, 1, (6, 1, 1) if kind == "Conv" else 7).astype(np.float32)

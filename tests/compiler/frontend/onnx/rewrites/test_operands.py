@@ -18,7 +18,8 @@ def test_operators_on_several_inputs(qdq, compared):
 def test_integers_that_are_computed_when_the_network_runs(qdq, compared):
     m = qdq()
     y, scale, zero = m.nodes_of("DynamicQuantizeLinear", [m.input("x", [2, 8])], ["q", "scale", "zero"], "dynamic")
-    w = m.const(m.rng.integers(-128, 128, (8, 5)).astype(np.int8))
+    # 7 bits: without VNNI onnxruntime's sums of two products of uint8 and int8 saturate at 16 bits
+    w = m.const(m.rng.integers(-64, 64, (8, 5)).astype(np.int8))
     sums = m.node("Cast", m.node("MatMulInteger", y, w, zero, m.const(np.int8(3))), to=1)
     m.output(m.node("Mul", sums, m.node("Mul", scale, m.const(np.float32(0.01)))))
     compared(m, 1e-3)
