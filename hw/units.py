@@ -87,7 +87,8 @@ class Channel(NamedTuple):
 FETCH_BEATS = 64  # that the fetch unit asks for ahead
 NARROW_BITS = 64  # a port of fewer is narrow
 _LOAD = Unit("load", Queue.LOAD, buffer=128, port=0)
-_STORE = Unit("store", Queue.STORE, buffer=64)  # which reads parameters alone
+# which reads parameters alone; micro-ops, accumulators and instructions are at the other port
+_STORE = Unit("store", Queue.STORE, buffer=64, port=0)
 # by their names in `Config.units`; the first executes the compute queue
 COMPUTE_UNITS: dict[str, Unit] = {
     "gemm": Unit("compute", Queue.COMPUTE, buffer=128),

@@ -100,11 +100,11 @@ def test_readers_of_the_load_ports():
     def of(cfg):
         return [[(reader.name, reader.buffer) for reader in port] for port in readers(cfg)]
 
-    assert of(TINY) == [[("load", 128), ("compute", 128), ("fetch", 64), ("store", 64)]]
-    others, load = [("compute", 128), ("fetch", 64), ("store", 64)], ("load", 128)
-    assert of(TINY.replace(load_ports=2)) == [[("load", 128)], [*others, ("load", 128)]]
-    assert of(TINY.replace(load_ports=4)) == [[load], [*others, load], [load], [load]]
-    assert of(TINY.replace(load_ports=2, axi_bits=512)) == [[("load", 128)], others]
+    load, store, others = ("load", 128), ("store", 64), [("compute", 128), ("fetch", 64)]
+    assert of(TINY) == [[load, *others, store]]
+    assert of(TINY.replace(load_ports=2)) == [[store, load], [*others, load]]
+    assert of(TINY.replace(load_ports=4)) == [[store, load], [*others, load], [load], [load]]
+    assert of(TINY.replace(load_ports=2, axi_bits=512)) == [[load, store], others]
 
 
 def test_fetching_yields_to_every_other_reader():

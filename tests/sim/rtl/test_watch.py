@@ -154,7 +154,7 @@ def test_levels_of_fifos():
     spread = fifos(TINY.replace(load_ports=2))  # the load unit takes two beats at once, at two ports
     assert [beats for metric, _, beats in spread if metric == "load_buffer_high"] == [2, 2]
     of_port = np.array([3 if metric == "load_buffer_high" else 0 for metric, _, _ in spread], np.uint64)
-    of_port[0] = 7
+    of_port[[metric for metric, _, _ in spread].index("load_buffer_high")] = 7
     assert levels(TINY.replace(load_ports=2), of_port)["load_buffer_high"] == 14
     places = [name for _, name, _ in spread]
     assert len(set(places)) == len(places) and sum("buffer_words" in name for name in places) == 2
