@@ -135,7 +135,7 @@ def _ports(cfg: Config) -> dict[str, float]:
         for reader in port:
             if reader.name == "store" and "requant" not in cfg.extensions:
                 continue  # it reads parameters alone
-            width = stripes(cfg) if reader.port == 0 else 1
+            width = stripes(cfg) if reader.name == "load" else 1
             splitters += 1
             bits += cfg.axi_bits * width
             memory += _in_luts(reader.buffer // width, cfg.axi_bits * width)
