@@ -70,9 +70,11 @@ def command(
         kinds = {step.name: step.op for step in compiled.executable.steps if isinstance(step, HostStep)}
         rows += [[name, kinds[name], 0, "", "host", us, "", "", "", ""] for name, us in spent.items()]
     if as_json:
-        report.emit_json({"config": cfg.name, "operators": [dict(zip(COLUMNS, row)) for row in rows], **totals})
+        facts = {"config": cfg.name, "contract": graph.contract, **totals}
+        report.emit_json(facts | {"operators": [dict(zip(COLUMNS, row)) for row in rows]})
         return
     report.table(COLUMNS, rows)
+    report.say_contract(graph.contract)
     if shared:
         report.table([*UNIT_COLUMNS.values()], [["" if v is None else v for v in row.values()] for row in shared])
     for arena in totals["arenas"]:

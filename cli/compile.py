@@ -89,6 +89,7 @@ def command(
             ("folder" if emit == "c" else "program"): output,
             "config": cfg.name,
             "fingerprint": f"{cfg.fingerprint:016x}",
+            "contract": executable.contract,
             "layers": rows,
         }
         result |= {"macs_on_device": share_on_device(executable), "verified": verify, "seconds": seconds}

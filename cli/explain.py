@@ -49,9 +49,10 @@ def command(
         known = ", ".join(name for one in found for name in one.operators)
         raise UnsupportedError(f"--operator {operator}: unknown; the program has {known}"[:300])
     if as_json:
-        result = {"program": model, "config": executable.cfg.name, "dram": memory.name}
+        result = {"program": model, "config": executable.cfg.name, "contract": executable.contract, "dram": memory.name}
         report.emit_json(result | {"tir": text, "launches": [one.to_dict() for one in found]})
         return
+    report.say_contract(executable.contract)
     for one in found:
         if text:
             click.echo("\n".join(one.annotated(text)))

@@ -50,27 +50,26 @@ def check(
     from ..compiler.network import compile_graph
     from ..compiler.target.images import of_images, together
 
-    contract = contract or "double"
-    graph = import_model(model)
+    graph = import_model(model, contract)
     if samples:
         _need_inputs(model, [t.name for t in graph.inputs], samples[0])
     samples = [{t.name: np.asarray(sample[t.name], t.dtype) for t in graph.inputs} for sample in samples]
-    wrong, states = _golden(graph, contract, samples, results, reset)
+    wrong, states = _golden(graph, samples, results, reset)
     probe = wrong[0] if wrong else 0
     graph, sets, at = of_images(graph, batch), together(samples, batch), probe // batch
-    with where.open(compile_graph(graph, cfg, contract, every_value=True, mapping=mapping)) as loaded:
+    with where.open(compile_graph(graph, cfg, every_value=True, mapping=mapping)) as loaded:
         for sample in sets[:at] if graph.states and not reset else ():
             loaded.run(sample)
-        found = compare(graph, sets[at], loaded.run(sets[at]), contract, states[probe])
+        found = compare(graph, sets[at], loaded.run(sets[at]), state=states[probe])
     equal = not wrong and found.difference is None
-    text = f"golden interpreter ({contract}): {len(samples) - len(wrong)} of {len(samples)} results equal; "
+    text = f"golden interpreter ({graph.contract}): {len(samples) - len(wrong)} of {len(samples)} results equal; "
     text += f"on input {probe} " if batch == 1 else f"in the run of input {probe}, {batch} at once, "
     if found.difference is not None:
         text += f"operator {found.operators} of {len(graph.ops)} differs: {found.difference}"
     else:
         text += f"all {found.operators} operators are equal, {found.elements:,} elements"
     text += _saturated(found.saturation)
-    facts: dict[str, object] = {"contract": contract, "results_equal": len(samples) - len(wrong), "input": probe}
+    facts: dict[str, object] = {"contract": graph.contract, "results_equal": len(samples) - len(wrong), "input": probe}
     facts |= {"operators": found.operators, "elements": found.elements, "equal": equal, "text": text}
     facts["saturation"] = [vars(one) for one in found.saturation]
     return facts | {"difference": None if found.difference is None else vars(found.difference)}
@@ -78,7 +77,6 @@ def check(
 
 def _golden(
     graph: Graph,
-    contract: str,
     samples: Sequence[Mapping[str, np.ndarray]],
     results: Sequence[Mapping[str, np.ndarray]],
     reset: bool,
@@ -93,7 +91,7 @@ def _golden(
     for k, (sample, result) in enumerate(zip(samples, results, strict=True)):
         state = initial_state(graph) if reset else state
         states.append(dict(state))
-        golden, _ = reference.run(graph, sample, contract, state)
+        golden, _ = reference.run(graph, sample, state=state)
         if any(not np.array_equal(result[name].view(np.uint8), value.view(np.uint8)) for name, value in golden.items()):
             wrong.append(k)
     return wrong, states

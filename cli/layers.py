@@ -205,6 +205,7 @@ def print_compiled(executable: Executable) -> None:
 
     keys = ("step", "where", "macs", "instructions", "micro_ops")
     _print(compiled_rows(executable), {key: _RUN.get(key, key.replace("_", "-")) for key in keys})
+    report.say_contract(executable.contract)
     share = share_on_device(executable)
     if share is not None:
         click.echo(f"{100 * share:.1f} % of the multiply-accumulates run on the device")

@@ -15,7 +15,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 contract_option = click.option(
     "--contract",
     type=click.Choice(["double", "single"]),
-    help="How networks round: twice, as TensorFlow Lite Micro does, or once. [double]",
+    help="How networks round: twice, as TensorFlow Lite Micro does, or once, as onnxruntime. [the format's]",
 )
 tiles_option = click.option(
     "--tiles", metavar="DB", help="For networks: use the tiles that `tilewright tune` found, where they help."

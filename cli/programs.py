@@ -80,8 +80,8 @@ def compile_source(
 ) -> Executable:
     """Compile the network or Python source `source`.
 
-    `contract` is a network's rounding contract (default: double), `tiles` a database of tiles for it, `mapping` the
-    file of its channels' compute units, `batch` as of `compile_model`; Python source has none of these. `dram` names
+    `contract` is a network's rounding contract (default: its format's), `tiles` a database of tiles for it, `mapping`
+    the file of its channels' compute units, `batch` as of `compile_model`; Python source has none of these. `dram` is
     the memory that tiles are chosen for. Raises `ConfigError` for an unknown one.
     """
     from ..sim.dram import load_dram
@@ -100,7 +100,7 @@ def compile_source(
         raise UnsupportedError(f"{source}: unknown kind of model; must be one of {known}")
     from ..compiler.network import compile_model
 
-    return compile_model(path, cfg, contract or "double", tiles=tiles, mapping=mapping, dram=memory, batch=batch)
+    return compile_model(path, cfg, contract, tiles=tiles, mapping=mapping, dram=memory, batch=batch)
 
 
 def check_output(path: str, suffixes: tuple[str, ...], sources: dict[str, str | None]) -> None:

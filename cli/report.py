@@ -16,6 +16,9 @@ import click
 PLAIN_WIDTH = 200  # columns of a table in a file or a pipe
 
 
+_CONTRACTS = {"double": "two roundings, as TensorFlow Lite Micro", "single": "one rounding, as onnxruntime"}
+
+
 class Advance(Protocol):
     """Advances the progress display."""
 
@@ -27,6 +30,12 @@ class Advance(Protocol):
 def emit_json(result: object) -> None:
     """Print `result` as one JSON document."""
     click.echo(json.dumps(result, indent=1))
+
+
+def say_contract(contract: str | None) -> None:
+    """Print the rounding contract of a network; nothing of a program that was not a network."""
+    if contract is not None:
+        click.echo(f"rounding contract: {contract} ({_CONTRACTS[contract]})")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], total: Sequence[object] | None = None) -> None:

@@ -98,7 +98,7 @@ def command(
     if output:
         write_npz(output, outputs)
     about = {"program": model, "config": executable.cfg.name, "device": where.name}
-    about |= {"inputs": len(samples), "batch": batch}
+    about |= {"contract": executable.contract, "inputs": len(samples), "batch": batch}
     result: dict[str, Any] = about | _compare(compared, expected, arrays, stacked)
     result |= {"seconds": seconds, "output": output, "float32_on_host": float_steps(executable)}
     if check:
@@ -298,6 +298,7 @@ def _print_summary(result: dict) -> None:
     from .layers import say_float_steps
 
     n = result["inputs"]
+    report.say_contract(result["contract"])
     say_float_steps(result["float32_on_host"])
     if "labels" in result:
         shown = " ".join(map(str, result["labels"][:SHOWN_LABELS]))

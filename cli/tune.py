@@ -79,7 +79,7 @@ def command(
     with ExitStack() as stack:
         store = stack.enter_context(Store(db))
         workers = stack.enter_context(cluster.workers(jobs, scheduler))
-        tuning = _Tuning(model, cfg, contract or "double", Measurer(device, memory), trials, seed, store, workers)
+        tuning = _Tuning(model, cfg, contract, Measurer(device, memory), trials, seed, store, workers)
         found = tuning.network() if is_network(model) else tuning.schedule()
     found |= {"database": db, "config": cfg.name, "fingerprint": f"{cfg.fingerprint:016x}", "device": device}
     found |= {"jobs": jobs, "seconds": time.perf_counter() - start}
@@ -146,7 +146,7 @@ class _Tuning:
 
     model: str
     cfg: Config
-    contract: str
+    contract: str | None
     measurer: Measurer
     trials: int
     seed: int
@@ -172,7 +172,13 @@ class _Tuning:
             row["times"] * (row["cycles before"] - row["best"]) for row in rows if row["cycles before"] is not None
         ]
         whole = {"before": choice.before, "after": choice.after, "layers_with_tiles": len(choice.tiles)}
-        return {"model": self.model, "tasks": rows, "gain_of_layers": sum(gains), "network": whole} | counts
+        return {
+            "model": self.model,
+            "tasks": rows,
+            "gain_of_layers": sum(gains),
+            "network": whole,
+            "contract": network.contract,
+        } | counts
 
     def schedule(self) -> dict[str, Any]:
         """Tune an own schedule."""
@@ -225,6 +231,7 @@ def _print(found: dict[str, Any]) -> None:
     cells = [[row[c] if row[c] is not None else "" for c in COLUMNS[:-1]] + [_percent(row["gain"])] for row in rows]
     report.table(COLUMNS, cells)
     trials = f"{found['new_trials']:,} new trials, {found['known_trials']:,} known before"
+    report.say_contract(found.get("contract"))
     click.echo(f"{trials}, {report.counted(found['jobs'], 'job')} at a time, {found['seconds']:.1f} s")
     if "network" in found:
         whole = found["network"]

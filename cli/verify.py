@@ -104,11 +104,13 @@ def _verify(program: str, executable: Executable, key: str | None, explain: bool
         for name, r in found.items()
     ]
     if as_json:
-        facts = {"program": program, "config": executable.cfg.name, "certificates": carried, "cpu_seconds": seconds}
+        facts = {"program": program, "config": executable.cfg.name, "contract": executable.contract}
+        facts |= {"certificates": carried, "cpu_seconds": seconds}
         report.emit_json(facts | ({"signed_by": key} if key else {}) | {"launches": rows})
         return 0
     if rows:
         report.table([key.replace("_", " ") for key in rows[0]], [list(row.values()) for row in rows])
+    report.say_contract(executable.contract)
     proved = "no deadlock, no race, nothing read before it is written"
     held = f"{report.counted(carried, 'certificate')} checked" if carried else "without a certificate"
     held += f"; signed by the key of {key}" if key else ""

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from ..hw.circuit import check_buildable
 from ..hw.config import Config, load_config
-from ..hw.errors import InputError, UnsupportedError
-from ..hw.rounding import CONTRACTS
+from ..hw.errors import UnsupportedError
 from ..runtime.executable import Executable, HostStep
 from ..sim.dram import ZYNQ_HP, Dram, load_dram, unshared
 from . import cache, cost
@@ -40,7 +39,7 @@ _RELAYOUTS = ("expect_numbers", "pack", "fold_windows", "unpack", "unpack_planes
 def compile_model(
     path: str | Path,
     config: Config | str,
-    contract: str = "double",
+    contract: str | None = None,
     *,
     tiles: str | Path | None = None,
     mapping: MappingLike | None = None,
@@ -49,10 +48,11 @@ def compile_model(
 ) -> Executable:
     """Compile the quantised network at `path`, .tflite or QDQ .onnx, for a configuration.
 
-    `contract` is the rounding contract of the requantisation (hw/rounding.py). `tiles` is a database that `tilewright
-    tune` made (compiler/tune/known.py): the tiles in it are used where the timing model finds the whole program faster
-    than without. `mapping` says which output channels run on which compute unit (compiler/mapping/file.py). `dram` is
-    the memory that it will run on (sim/dram.py; by default `zynq_hp`): it changes the choice of tiles, not what is
+    `contract` is the rounding contract (hw/rounding.py), by default that of the file's format. `tiles` is a database
+    that `tilewright tune` made (compiler/tune/known.py): the tiles in it are used where the timing model finds the
+    whole program faster than without. `mapping` says which output channels run on which compute unit
+    (compiler/mapping/file.py). `dram` is the memory that it will run on (sim/dram.py; by default `zynq_hp`): it changes
+    the choice of tiles, not what is
     computed. The program takes `batch` inputs at once, one behind the other in the first dimension of its tensors
     (compiler/target/images.py). A cache on disk (compiler/cache.py) keeps the executables. Raises `FileError`,
     `ConfigError` for an unknown memory, and the errors of `import_model`, `of_images` and `compile_graph`.
@@ -69,13 +69,14 @@ def compile_model(
 def _kept(
     source: Source,
     cfg: Config,
-    contract: str,
+    contract: str | None,
     tiles: str | Path | None,
     mapping: ChannelMapping | None,
     dram: Dram | None,
     batch: int,
 ) -> Executable:
     """The executable of `compile_model` for the memory of the estimates, from the cache or into it."""
+    contract = contract or source.contract
     digest = source.digest if batch == 1 else source.digest + f"batch {batch}".encode()
     known = None if tiles is None else known_tiles(tiles, cfg, network_key(digest, cfg, contract))
     if known is not None and not known.tiles:
@@ -84,10 +85,10 @@ def _kept(
     kept = cache.network_file(digest, cfg, contract, *digests)
     executable = cache.read(kept)
     if executable is None:
-        graph = of_images(import_model(source), batch)
-        executable = compile_graph(graph, cfg, contract, mapping=mapping, dram=dram)
+        graph = of_images(import_model(source, contract), batch)
+        executable = compile_graph(graph, cfg, mapping=mapping, dram=dram)
         if known is not None:
-            other = compile_graph(graph, cfg, contract, tiles=known, mapping=mapping, dram=dram)
+            other = compile_graph(graph, cfg, tiles=known, mapping=mapping, dram=dram)
             executable = faster(executable, other, dram)
         cache.write(kept, executable)
     return executable
@@ -160,7 +161,7 @@ class Compiled(NamedTuple):
 def compile_graph(
     graph: g.Graph,
     cfg: Config,
-    contract: str = "double",
+    contract: str | None = None,
     *,
     accumulators: bool = False,
     every_value: bool = False,
@@ -174,7 +175,8 @@ def compile_graph(
     A language model whose attention is in a launch gets a launch for each of several lengths of texts, and others for
     blocks of tokens, an entry of their own.
 
-    `target` is `default_target(cfg)` unless given, `tiles` makes the ready schedules (compiler/tune/known.py).
+    `contract` overrules the graph's, `target` is `default_target(cfg)` unless given, `tiles` makes the ready schedules
+    (compiler/tune/known.py).
     `mapping` says which output channels run on which compute unit (compiler/mapping/regroup.py, whose errors it
     raises). `dram` is the memory that the program will run on. With `every_value` every tensor of the graph is an
     output under its name, for compiler/graph/compare.py.
@@ -182,6 +184,7 @@ def compile_graph(
     layer L are also an output, `L.acc`. Raises `UnsupportedError` that lists every operator that no module can run, or
     for a configuration that the circuit is not made for.
     """
+    graph = graph.under(contract)
     if every_value:
         outputs = (*graph.outputs, *(op.output for op in graph.ops))
         graph = replace(graph, outputs=tuple({t.name: t for t in outputs}.values()))
@@ -191,9 +194,9 @@ def compile_graph(
                 f"graph {graph.name!r}: accumulators come from layers of their own, and a mapping moves channels; "
                 "give accumulators or mapping, not both"
             )
-        graph = regroup(graph, ChannelMapping.of(mapping), cfg, contract)
+        graph = regroup(graph, ChannelMapping.of(mapping), cfg)
     if not accumulators:
-        make = partial(compile_for, cfg=cfg, contract=contract, target=target, tiles=tiles, dram=dram)
+        make = partial(compile_for, cfg=cfg, target=target, tiles=tiles, dram=dram)
         whole = make(graph)
         if every_value or not _launches_attention(whole.assignment):
             return whole.executable
@@ -206,7 +209,7 @@ def compile_graph(
     layers = [op for op in graph.layers if isinstance(op, (g.QConv2d, g.QDense)) and not layerwise.refusal(op, cfg)]
     refused = {"host": {op.name: "its accumulators must come from the device" for op in layers}}
     target = Target(cfg.name, (LayerAccelerator(cfg), HostCpu()))
-    executable = compile_for(graph, cfg, contract, target, refused, tiles=tiles, dram=dram).executable
+    executable = compile_for(graph, cfg, None, target, refused, tiles=tiles, dram=dram).executable
     for op in graph.layers:
         executable.tensors[f"{op.name}.acc"].kind = "output"
     return executable
@@ -234,7 +237,7 @@ def _launches_attention(assignment: Assignment) -> bool:
 def compile_for(
     graph: g.Graph,
     cfg: Config,
-    contract: str = "double",
+    contract: str | None = None,
     target: Target | None = None,
     refused: Mapping[str, Mapping[str, str]] | None = None,
     *,
@@ -247,20 +250,17 @@ def compile_for(
     cycles of the timing model and modelled time of the host.
     """
     check_buildable(cfg)
-    if contract not in CONTRACTS:
-        raise InputError(f"contract {contract!r}: must be one of {', '.join(CONTRACTS)}")
-    reasons = refused or {}
-    found = _compiled(graph, cfg, contract, target, reasons, tiles, dram)
+    graph, reasons = graph.under(contract), refused or {}
+    found = _compiled(graph, cfg, target, reasons, tiles, dram)
     if dram is None or not cost.memory_facts(dram, cfg):
         return found
-    plain = _compiled(graph, cfg, contract, target, reasons, tiles, cost.DEFAULT)
+    plain = _compiled(graph, cfg, target, reasons, tiles, cost.DEFAULT)
     return min((found, plain), key=lambda one: one.seconds(dram))
 
 
 def _compiled(
     graph: g.Graph,
     cfg: Config,
-    contract: str,
     target: Target | None,
     refused: Mapping[str, Mapping[str, str]],
     tiles: Tiles | None,
@@ -274,7 +274,7 @@ def _compiled(
             for transform in module.transformations:
                 graph = transform(graph)
         while True:  # again after a module refused operators while it generated code
-            steps, assignment = Steps(graph, cfg, contract, tiles), Assignment(graph, target, reasons)
+            steps, assignment = Steps(graph, cfg, tiles), Assignment(graph, target, reasons)
             for module, ops in assignment.parts():
                 try:
                     module.generate(steps, ops)

@@ -46,10 +46,11 @@ class Network:
     dram: Dram | None = None
 
     @classmethod
-    def of(cls, path: str | Path, cfg: Config, contract: str = "double", dram: Dram | None = None) -> Network:
+    def of(cls, path: str | Path, cfg: Config, contract: str | None = None, dram: Dram | None = None) -> Network:
         """The network at `path`. Raises `FileError` and `UnsupportedError`."""
         check_kind(path)
-        return cls(Path(path), cfg, contract, read_source(path).digest, dram)
+        source = read_source(path)
+        return cls(Path(path), cfg, contract or source.contract, source.digest, dram)
 
     @property
     def key(self) -> str:
@@ -60,22 +61,21 @@ class Network:
     def tasks(self) -> list[Task]:
         """Its distinct layers with schedules, in order. Raises the errors of compiling."""
         with cost.on_memory(self.dram, self.cfg):
-            compiled = compile_for(_graph(self.path, self.digest), self.cfg, self.contract)
-            return tasks_of(compiled, self.cfg, self.contract)
+            return tasks_of(compile_for(_graph(self), self.cfg), self.cfg)
 
 
 @lru_cache(maxsize=4)
-def _graph(path: Path, digest: bytes) -> Any:
-    return import_model(read_source(path))
+def _graph(network: Network) -> Any:
+    return import_model(read_source(network.path), network.contract)
 
 
-def tasks_of(compiled: Compiled, cfg: Config, contract: str) -> list[Task]:
+def tasks_of(compiled: Compiled, cfg: Config) -> list[Task]:
     """The distinct layers with schedules of a compiled network, each with its count.
 
     Operators that are recorded without a schedule (compiler/accelerator/direct/) have no tiles.
     """
     layers, assignment = _Layers(), compiled.assignment
-    steps = Steps(assignment.graph, cfg, contract, layers)
+    steps = Steps(assignment.graph, cfg, layers)
     for module, ops in assignment.parts():
         module.generate(steps, ops)
     return [dataclasses.replace(task, count=layers.counts[key]) for key, task in layers.tasks.items()]
@@ -124,17 +124,16 @@ class Whole:
 def whole_cycles(whole: Whole) -> int | None:
     """Cycles of the network's launches in the timing model; None where these tiles change what runs where."""
     network, known = whole.network, {key: tile_from(values) for key, values in whole.tiles.items()}
-    graph, cfg, contract = _graph(network.path, network.digest), network.cfg, network.contract
     plain = _plain(network)
     if not known:
         return launch_cycles(plain, network.dram)
-    other = compile_graph(graph, cfg, contract, tiles=KnownTiles(known), dram=network.dram)
+    other = compile_graph(_graph(network), network.cfg, tiles=KnownTiles(known), dram=network.dram)
     return launch_cycles(other, network.dram) if faster(plain, other, network.dram) is other else None
 
 
 @lru_cache(maxsize=4)
 def _plain(network: Network) -> Any:
-    return compile_graph(_graph(network.path, network.digest), network.cfg, network.contract, dram=network.dram)
+    return compile_graph(_graph(network), network.cfg, dram=network.dram)
 
 
 @dataclass(frozen=True)

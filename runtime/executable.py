@@ -67,6 +67,7 @@ class Executable:
     name: str
     tensors: dict[str, Tensor]
     steps: list[Step]
+    contract: str | None = None  # the rounding contract of the network that it was compiled from
     on: str | Device = "model"  # not in a .tw file
 
     def __post_init__(self) -> None:
@@ -264,7 +265,7 @@ class Executable:
         used |= {name for step in steps if isinstance(step, LaunchStep) for name in step.bind.values()}
         used |= {t.name for t in self.entries[0]} | {t.next for t in self.states if t.next}
         kept = {name: t for name, t in self.tensors.items() if name in used or t.kind in ("output", "state")}
-        return Executable(self.cfg, self.name, kept, steps)
+        return Executable(self.cfg, self.name, kept, steps, self.contract)
 
     @property
     def outputs(self) -> list[Tensor]:
@@ -305,7 +306,7 @@ class Executable:
     def to_bytes(self) -> bytes:
         """The contents of the `.tw` file."""
         memory = {name: region._asdict() for name, region in self.memory_plan().items()}
-        return manifest.write(manifest.Contents(self.cfg, self.name, self.tensors, self.steps), memory)
+        return manifest.write(manifest.Contents(self.cfg, self.name, self.tensors, self.steps, self.contract), memory)
 
     @staticmethod
     def load(path: str | Path, most: int | None = None) -> Executable:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import FileError, ProgramError
+from ..hw.rounding import CONTRACTS
 from .buffer import Buffer
 from .files import MANIFEST, Archive, add_member
 from .launch import Launch, Origins
@@ -38,6 +39,7 @@ _TOP: dict[str, Kind] = {
     "tensors": ListOf(_OBJECT),
     "steps": ListOf(_OBJECT),
     "memory": _OBJECT,
+    "contract": OneOf(CONTRACTS),
 }
 _TENSOR: dict[str, Kind] = {"name": NAME, "shape": SHAPE, "dtype": NAME, "kind": NAME, "data": Optional(_MEMBER)}
 _STATE = _TENSOR | {"next": NAME}
@@ -82,7 +84,7 @@ _BUFFER: dict[str, Kind] = {
 }
 
 
-_LATER = frozenset({"origins", "patches", "symbols", "when", "certificate"})  # that files need not have
+_LATER = frozenset({"origins", "patches", "symbols", "when", "certificate", "contract"})  # that files need not have
 
 
 class Contents(NamedTuple):
@@ -92,11 +94,12 @@ class Contents(NamedTuple):
     name: str
     tensors: dict[str, Tensor]
     steps: list[Step]
+    contract: str | None = None
 
 
 def write(contents: Contents, memory: Mapping[str, dict[str, int]]) -> bytes:
     """The contents of the file; `memory` is what the program needs on a device."""
-    cfg, name, tensors, steps = contents
+    cfg, name, tensors, steps, contract = contents
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as z:
         members = _Writer(z)
@@ -109,7 +112,7 @@ def write(contents: Contents, memory: Mapping[str, dict[str, int]]) -> bytes:
             "tensors": [_tensor_out(t, members) for t in tensors.values()],
             "steps": [_step_out(step, members) for step in steps],
             "memory": dict(memory),
-        }
+        } | ({} if contract is None else {"contract": contract})
         add_member(z, MANIFEST, json.dumps(manifest, indent=1))
     return archive.getvalue()
 
@@ -129,7 +132,7 @@ def read(data: bytes, name: str, most: int) -> Contents:
         found = f"{shown(name_of_format)} version {shown(version)}"
         allowed = f"{', '.join(map(str, VERSIONS[:-1]))} or {VERSIONS[-1]}"
         raise FileError(f"{name}: {found} is not supported; must be {FORMAT!r} version {allowed}")
-    _check("manifest", manifest, _TOP)
+    _check("manifest", manifest, _TOP, _LATER)
     cfg = Config.from_dict(manifest["config"])
     if f"{cfg.fingerprint:016x}" != manifest["fingerprint"]:
         raise FileError(f"{name}: fingerprint {manifest['fingerprint']} does not match its configuration")
@@ -141,7 +144,7 @@ def read(data: bytes, name: str, most: int) -> Contents:
         facts = t["name"], tuple(t["shape"]), t["dtype"], t["kind"]
         tensors[t["name"]] = Tensor(*facts, members.optional(t["data"]), t.get("next"))
     steps = [_step_in(members, cfg, version, *s) for s in enumerate(manifest["steps"])]
-    return Contents(cfg, manifest["name"], tensors, steps)
+    return Contents(cfg, manifest["name"], tensors, steps, manifest.get("contract"))
 
 
 def _check(

@@ -73,7 +73,7 @@ class Bench:
     def facts(self, workload: str) -> dict[str, Any]:
         """The head of the document of `workload`."""
         found = {"workload": workload, "config": self.cfg.name, "dram": self.dram.name, "device": self.name}
-        return found | {"skip": sorted(self.skip)}
+        return found | {"contract": "double", "skip": sorted(self.skip)}
 
 
 def row(cfg: Config, stats: Stats, *, macs: int, instructions: int, exact: bool) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def command(
             known = _labels(labels[k]) if labels else None
             results.append(compared(path, setup, arrays, known, inputs[k] if inputs else path))
             advance()
-    found = {"config": setup.config.name, "device": where.name, "clock_mhz": where.clock_hz / 1e6}
+    found = {"config": setup.config.name, "device": where.name, "contract": "double", "clock_mhz": where.clock_hz / 1e6}
     found["networks"] = [result.to_dict() for result in results]
     found |= profile.write("diff", found)
     if as_json:
@@ -130,6 +130,8 @@ def _print(results: list[Result], where: Where) -> None:
             click.echo(f"{_name(result)}: operators whose results differ, in order")
             rows = [[w.operator, _place(w.accelerated), w.differing, w.values, w.largest] for w in wrong]
             report.table(["operator", "where", "values that differ", "of", "largest"], rows)
+    report.say_contract("double")
+    click.echo("dense layers round once, as LiteRT's do")
     counted = "simulated" if device_entry(where.name).simulated else "counted"
     click.echo(
         f"CPU: LiteRT on one thread of this machine, measured; A9: a Cortex-A9 at 650 MHz, modelled; accelerator: "

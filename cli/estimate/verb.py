@@ -51,6 +51,7 @@ def _print(found: dict[str, Any]) -> None:
         f"bandwidth at {found['mhz']} MHz: loads {rates['load'] / 1e6:,.0f} MB/s, stores {rates['store'] / 1e6:,.0f}, "
         f"together {rates['both'] / 1e6:,.0f}{moved}"
     )
+    report.say_contract(found["contract"])
     if found["cycles"] is not None:
         click.echo(
             f"{found['network']}: {found['cycles']:,} cycles simulated by the timing model, {found['host_us']:,.0f} us "

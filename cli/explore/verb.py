@@ -137,6 +137,13 @@ def _apply(question: Question, trials: list[Trial], chosen: int, path: str) -> N
         temporary.write_text(json.dumps(config.to_dict(), indent=1) + "\n")
 
 
+def _contracts(question: Question) -> dict[str, str]:
+    """The rounding contract of each network."""
+    from ...compiler.frontend.source import contract_of
+
+    return {network: contract_of(network) for network in question.networks}
+
+
 def _shown(question: Question) -> list[str]:
     """Figures of a row: the objectives, and what explains them."""
     return list(dict.fromkeys([*question.objectives, "cycles", "host_us", "lut", "bram", "dsp"]))
@@ -151,6 +158,8 @@ def _print(question: Question, trials: list[Trial], best: list[Trial]) -> None:
         figures = [trial.found[key] for key in names]
         rows.append([trial.number, *figures, changed or f"as {question.space.base.name}"])
     report.table(["trial", *(_COLUMNS[key] for key in names), "chosen"], rows)
+    for contract in sorted(set(_contracts(question).values())):
+        report.say_contract(contract)
     pruned = [trial for trial in trials if trial.reason]
     known = sum(not trial.new for trial in trials)
     click.echo(
@@ -180,6 +189,7 @@ def _document(question: Question, trials: list[Trial], best: list[Trial]) -> dic
 
     return {
         "networks": list(question.networks),
+        "contract": _contracts(question),
         "objectives": list(question.objectives),
         "combinations": question.space.size,
         "trials": len(trials),

@@ -100,7 +100,7 @@ def command(
     with where.open(executable) as loaded:
         writer.write(loaded, executable, prompt, tokens, choose)
         reports = loaded.reports
-    about = {"model": model, "config": executable.cfg.name, "device": where.name}
+    about = {"model": model, "config": executable.cfg.name, "device": where.name, "contract": executable.contract}
     result = about | writer.result(where.clock_hz)
     if profiles:
         layers = run_rows(executable, [reports], where.clock_hz)
@@ -152,6 +152,7 @@ def _compared(found: dict) -> None:
 
 
 def _summarise(result: dict) -> None:
+    report.say_contract(result["contract"])
     count, rate = len(result["tokens"]), result.get("tokens_per_second")
     click.echo(
         f"{report.counted(count, 'token')} on {result['device']}, {result['config']}, in {result['seconds']:.1f} s"

@@ -26,6 +26,7 @@ FIELDS: dict[str, Kind] = {
     "source_of_cycles": Optional(Text()),
     "config": MapOf(Anything()),
     "fingerprint": Text(),
+    "contract": Optional(Text()),
     "dram": Optional(MapOf(Anything())),
     "clock_mhz": Real(0, 1e6),
     "inputs": Text(),

@@ -30,7 +30,6 @@ class _Opened:
 
     source: str
     executable: Executable
-    contract: str
     mapping: str | None = None
     compiled: Compiled | None = None
 
@@ -100,21 +99,20 @@ def _open(
         if given := [name for name, value in (("contract", contract), ("mapping", mapping)) if value]:
             raise UnsupportedError(f"{given[0]}: a compiled program has none to choose; give the network")
         model.check_config(None if config is None else load_config(config), model.name)
-        return _Opened(model.name, model.first_entry(), "double")
+        return _Opened(model.name, model.first_entry())
     source = str(model)
     if not is_network(source):
-        return _Opened(source, open_program(source, config, contract, None, mapping, dram).first_entry(), "double")
+        return _Opened(source, open_program(source, config, contract, None, mapping, dram).first_entry())
     from ...compiler.frontend import import_model
     from ...compiler.mapping import ChannelMapping, regroup
     from ...compiler.network import compile_for
     from ...sim.dram import load_dram
 
-    cfg, rounding = load_config(config or DEFAULT_CONFIG), contract or "double"
-    graph = import_model(source)
+    cfg, graph = load_config(config or DEFAULT_CONFIG), import_model(source, contract)
     if mapping is not None:
-        graph = regroup(graph, ChannelMapping.of(mapping), cfg, rounding)
-    compiled = compile_for(graph, cfg, rounding, dram=None if dram is None else load_dram(dram))
-    return _Opened(source, compiled.executable, rounding, mapping, compiled)
+        graph = regroup(graph, ChannelMapping.of(mapping), cfg)
+    compiled = compile_for(graph, cfg, dram=None if dram is None else load_dram(dram))
+    return _Opened(source, compiled.executable, mapping, compiled)
 
 
 def _run(opened: _Opened, where: Where, path: str | None) -> _Run:
@@ -185,6 +183,7 @@ def _document(opened: _Opened, run: _Run) -> dict[str, Any]:
         "source_of_cycles": measured.clock_source(device) if any(one["cycles"] for one in launches) else None,
         "config": cfg.to_dict() | {"name": cfg.name},
         "fingerprint": f"{cfg.fingerprint:016x}",
+        "contract": executable.contract,
         "dram": None if dram is None else asdict(dram),
         "clock_mhz": clock / 1e6,
         "inputs": run.given,
@@ -223,7 +222,7 @@ def _exactness(opened: _Opened, run: _Run) -> dict[str, Any]:
         found = golden.check(
             opened.source,
             opened.executable.cfg,
-            opened.contract,
+            opened.executable.contract,
             run.where,
             [run.inputs],
             [run.outputs],

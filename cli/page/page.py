@@ -281,7 +281,8 @@ def _configuration(data: dict[str, Any]) -> str:
 
     known = parameters(Config)
     rows = [(key, value, known[key].meaning if key in known else "") for key, value in data["config"].items()]
-    text = _note(f"Fingerprint {data['fingerprint']}. Fields that are not named have their defaults.")
+    rounding = f"Rounding contract: {data['contract']}. " if data["contract"] else ""
+    text = _note(f"{rounding}Fingerprint {data['fingerprint']}. Fields that are not named have their defaults.")
     text += _table(("field", "value", "meaning"), rows)
     if data["dram"]:
         rows = [(key, value) for key, value in data["dram"].items() if value is not None]

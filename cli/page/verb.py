@@ -61,4 +61,5 @@ def command(
         click.echo(found.to_json())
     else:
         click.echo(f"{found!r}\n{found.data['exactness']['text']}\npage written to {path}")
+        output.say_contract(found.data["contract"])
     return int(found.data["exactness"]["equal"] is False)

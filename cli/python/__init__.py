@@ -63,7 +63,7 @@ def compile(
     model: str | Path | Graph | Scheduled | Program | Launch,
     config: Config | str = _DEFAULT,
     *,
-    contract: str = "double",
+    contract: str | None = None,
     mapping: MappingLike | None = None,
     dram: Dram | str | None = None,
     batch: int = 1,
@@ -72,11 +72,11 @@ def compile(
 
     `model` is the path of a quantised network (int8 .tflite, QDQ .onnx, PyTorch's .pt2), a graph, a schedule as `build`
     takes it, or a recorded program, which has its configuration. `contract` is the rounding contract of a network:
-    `double`, as TensorFlow Lite Micro rounds, or `single`. `mapping` says which output channels of a network's layers
-    run on which compute unit of the configuration: the path of a file, what it holds, or a `ChannelMapping`
-    (docs/mapping.md). `dram` is the memory of a network's program, or a text as `--dram` takes it: tiles are chosen for
-    it; by default it is `zynq_hp`. With `batch` a network's program takes so many inputs in a run, one behind the other
-    in the first dimension of its tensors.
+    `double`, as TensorFlow Lite Micro rounds, or `single`, as onnxruntime; by default that of the file's format.
+    `mapping` says which output channels of a network's layers run on which compute unit of the configuration: the path
+    of a file, what it holds, or a `ChannelMapping` (docs/mapping.md). `dram` is the memory of a network's program, or a
+    text as `--dram` takes it: tiles are chosen for it; by default it is `zynq_hp`. With `batch` a network's program
+    takes so many inputs in a run, one behind the other in the first dimension of its tensors.
 
     >>> import tilewright as tw
     >>> tw.compile("examples/digits/digits.onnx", "tiny")

@@ -9,7 +9,7 @@ from ...hw.config import Config
 from ...runtime.buffer import Buffer, Region
 from .. import graph as g
 from ..api import build_into
-from ..graph.integer_forms import OperandForm, Requant, sum_form, weighted_form
+from ..graph.integer_forms import OperandForm, Requant, rescaling_store, sum_form, weighted_form
 from ..schedule.elementwise import elementwise
 from ..schedule.epilogue import Stage
 from .direct import gate, lookup, slopes, weighted_sum
@@ -99,9 +99,11 @@ def leaky(rec: Recording, op: g.LeakyRelu) -> None:
 
 
 def requantize(rec: Recording, op: g.Requantize) -> None:
-    """Append a change of quantisation, which is a store."""
-    multiplier, exponent = op.multipliers
-    store = Requant(-op.x.zero_point, multiplier, exponent, op.output.zero_point, op.low, op.high)
+    """Append a change of quantisation: a store, or a look-up where no store rounds so."""
+    store = rescaling_store(op)
+    if store is None:
+        lookup.lower(rec, op)
+        return
     scheduled = rec.schedule(elementwise, entries(rec, op.output), [("requant", "par")], dtype="int8")
     rec.append(op, scheduled, {"x": rec.operand(op, 0), "par": store_parameters(rec, op, store)})
 

@@ -79,7 +79,7 @@ def _layer(steps: Steps, op: g.QConv2d | g.QDense) -> None:
     n, c, *_ = op.output.shape
     planes, attrs = [bind[key] for key in PLANES], {"n": n, "c": c}
     acc = steps.host(f"{op.name}.acc", "accumulators", attrs, planes, op.output.shape, "int32")
-    last = host_calls(op, steps.contract)[-1]
+    last = host_calls(op, steps.graph.contract)[-1]
     name = f"{op.name}.requantise"
     steps.steps.append(HostStep(name, last.name, [acc], [op.output.name], last.attrs, last.constants))
 

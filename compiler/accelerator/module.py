@@ -10,6 +10,7 @@ from ...hw.config import Config
 from ...hw.units import striped
 from .. import cost
 from .. import graph as g
+from ..graph.integer_forms import rescaling_store
 from ..graph.pairs import pair_columns
 from ..graph.simplify import moved_states, simplify
 from ..limits import most_padding
@@ -162,7 +163,7 @@ class Accelerator(ExecModule):
             g.ResizeBilinear: resize.refusal,
             g.Dense16: dense16.refusal,
             g.Lookup: _refuses_rank,
-            g.Requantize: _refuses_rank,
+            g.Requantize: _refuses_requantize,
         }
         checks |= dict.fromkeys(movement.KINDS, movement.refusal)
         checks |= {kind: refused for kind, (refused, _) in _KERNELS.items()}
@@ -203,7 +204,7 @@ class Accelerator(ExecModule):
             micro_ops *= cost.TAP * op.shape.taps
         elif isinstance(op, g.LeakyRelu) and not lookup.possible(cfg):
             micro_ops = slopes.cycles(int(micro_ops), slopes.lines_of(op), cfg)
-        elif isinstance(op, g.Lookup):
+        elif isinstance(op, g.Lookup) or (isinstance(op, g.Requantize) and rescaling_store(op) is None):
             micro_ops = lookup.cycles(int(micro_ops), cfg)
         elif isinstance(op, g.Mean):
             micro_ops = channel_mean.cycles(op, cfg)
@@ -252,6 +253,12 @@ def _refuses_conv(op: g.QConv2d, cfg: Config) -> str:
 def _refuses_rank(op: g.Operator, cfg: Config) -> str:
     rank = len(op.output.shape)
     return "" if rank in (2, 4) else f"{rank} dimensions"
+
+
+def _refuses_requantize(op: g.Requantize, cfg: Config) -> str:
+    if (why := _refuses_rank(op, cfg)) or lookup.possible(cfg) or rescaling_store(op) is not None:
+        return why
+    return "no store rounds its ties to even"
 
 
 def _refuses_binary(op: g.Binary | g.Pairwise, cfg: Config) -> str:

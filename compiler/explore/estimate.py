@@ -9,7 +9,7 @@ from ...hw.config import Config
 from ...sim.dram import Dram
 from ..cache import figures_file, read_json, write_json
 from ..cost import bandwidths
-from ..frontend.source import check_kind, read_source
+from ..frontend.source import check_kind, contract_of, read_source
 from .area import AVAILABLE, area_of, clock_of, model, outside
 from .evaluate import misfit, network_figures
 
@@ -23,7 +23,7 @@ def estimate(config: Config, dram: Dram, mhz: int, network: str | None = None) -
     `area` by the rules and the fit of area.py, with `area_error`, the largest relative error at configurations that
     were held out of the fit; `outside` names fields beyond it. `fmax_estimate_mhz` with `fmax_error_mhz`.
     `bandwidth`: bytes per second that one port, loads, stores and both can move, and that the network does move.
-    `cycles`, `latency_us` and `host_us` are None without a network; a cache on disk keeps those of a network. Raises
+    `contract`, `cycles`, `latency_us` and `host_us` are None without a network; a cache on disk keeps figures. Raises
     `UnsupportedError` where there is no circuit of `config`, and the errors of the compiler.
     """
     area = area_of(config)
@@ -40,6 +40,7 @@ def estimate(config: Config, dram: Dram, mhz: int, network: str | None = None) -
         "mhz": mhz,
         "bandwidth": {name: n * mhz * 1e6 for name, n in bandwidths(config, dram).items()},
         "network": network,
+        "contract": None if network is None else contract_of(network),
         "cycles": None,
         "host_us": None,
         "latency_us": None,

@@ -14,14 +14,18 @@ if TYPE_CHECKING:
 __all__ = ["import_model", "import_onnx"]
 
 
-def import_model(model: str | Path | Source) -> Graph:
+def import_model(model: str | Path | Source, contract: str | None = None) -> Graph:
     """Read a quantised network: int8 .tflite, QDQ .onnx or PyTorch's .pt2, by its content, else by its name.
 
     A checkpoint of llama2.c, .bin, is float32: it is quantised here, which takes some seconds; an .npz is one that has
-    been (`tilewright quantise`). Raises as `check_kind`, `read_source` and the importers.
+    been (`tilewright quantise`). `contract` overrules the rounding contract of the format. Raises as `check_kind`,
+    `read_source` and the importers.
     """
     check_kind(model.path if isinstance(model, Source) else model)
-    source = as_source(model)
+    return _imported(as_source(model)).under(contract)
+
+
+def _imported(source: Source) -> Graph:
     if source.kind == ".pt2":
         from .torch import import_torch
 

@@ -24,6 +24,7 @@ from ..tvm_compat import ir
 from .relax_layers import array, linear
 from .relax_layout import TO_NCHW, TO_NHWC, fold_constants, sunk
 from .relax_operators import COMPUTE, INTEGER, MOVE, split, unused
+from .source import SINGLE
 
 INTEGERS = ("int8", "uint8")  # of activations
 _LOWERED = re.compile(r"(maximum|minimum)\d*")  # functions that TVM's importers write in TIR
@@ -87,7 +88,7 @@ class RelaxImporter:
         outputs = [self._output(name, var) for name, var in self.results]
         if self.problems:
             raise UnsupportedError(f"{name}: {'; '.join(self.problems)}")
-        return g.Graph(name, tuple(self.inputs), tuple(t for t in outputs if t), sunk(self.ops))
+        return g.Graph(name, tuple(self.inputs), tuple(t for t in outputs if t), sunk(self.ops), contract=SINGLE)
 
     def _input(self, var: Any) -> None:
         """An input of the graph; that of integers has the scale of the first operator that dequantises it."""
@@ -179,7 +180,7 @@ class RelaxImporter:
         elif x is not None and x.dtype == "int8":
             top = call.args[0] if source is not call.args[0] else var
             node = self.node(top)
-            self.produce(Result(var, y, top, call, clamp), g.Requantize(self.name(top), (x,), y, *clamp))
+            self.produce(Result(var, y, top, call, clamp), g.NearestRequantize(self.name(top), (x,), y, *clamp))
             self.check_numbers(before, node)
         elif source in self.calls:
             result = Result(var, y, source, self.calls[source], clamp)
@@ -287,7 +288,7 @@ class RelaxImporter:
         if (x.scale, x.zero_point) == (like.scale, like.zero_point):
             return x
         y = self.tensor(name, x.shape, like)
-        self.ops.append(g.Requantize(y.name, (x,), y))
+        self.ops.append(g.NearestRequantize(y.name, (x,), y))
         return y
 
     def unused(self, name: str) -> str:

@@ -59,7 +59,7 @@ def _softmax(imp: RelaxImporter, result: Result) -> None:
         return
     fixed = imp.tensor(f"{name}.q8", y.shape, g.Tensor("", y.shape, "int8", SOFTMAX_SCALE, SOFTMAX_ZERO))
     imp.ops.append(g.Softmax(name, (x,), fixed, axis))
-    imp.produce(result, g.Requantize(f"{name}.rescale", (fixed,), y, *result.clamp))
+    imp.produce(result, g.NearestRequantize(f"{name}.rescale", (fixed,), y, *result.clamp))
 
 
 def _lookup(function: str) -> Callable[[RelaxImporter, Result], None]:
@@ -179,7 +179,7 @@ def _integer_clip(imp: RelaxImporter, var: Any, call: Any) -> None:
     if (low, high) == (-128, 127):
         imp.views[var] = x
     else:
-        imp.move(g.Requantize, var, x, low, high)
+        imp.move(g.NearestRequantize, var, x, low, high)
 
 
 def _integer_mean(imp: RelaxImporter, var: Any, call: Any) -> None:

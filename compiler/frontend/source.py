@@ -16,6 +16,7 @@ from ...hw.errors import FileError, UnsupportedError
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
+SINGLE = "single"  # rounding contract of networks of QuantizeLinear and DequantizeLinear: as onnxruntime's
 SUFFIXES = (".tflite", ".onnx", ".pt2", ".bin", ".npz")
 _TFLITE = slice(4, 8), b"TFL3"  # where a .tflite file has its identifier
 # An ONNX file has no identifier: protobuf, version 1 to 15 as field 1, then a producer, a graph or an operator set
@@ -39,6 +40,11 @@ class Source:
     def kind(self) -> str:
         """What the file is, as a suffix; empty where that is not known."""
         return kind_of(self.path, self.content)
+
+    @property
+    def contract(self) -> str:
+        """The rounding contract of the format."""
+        return contract_of(self.path, self.content)
 
     @property
     def digest(self) -> bytes:
@@ -114,6 +120,11 @@ def kind_of(path: str | Path, content: bytes | None = None) -> str:
         return path.suffix
     first, version, then = (*content[:3], 0, 0, 0)[:3]
     return ".onnx" if first == _ONNX_VERSION and 0 < version < 16 and then in _ONNX_NEXT else ""
+
+
+def contract_of(path: str | Path, content: bytes | None = None) -> str:
+    """The rounding contract of a file's format (hw/rounding.py): TensorFlow Lite rounds twice."""
+    return SINGLE if kind_of(path, content) in (".onnx", ".pt2") else "double"
 
 
 def as_source(model: str | Path | Source) -> Source:

@@ -9,7 +9,7 @@ integers.
 | kind | operators |
 |---|---|
 | with weights (layers.py) | QConv2d (groups; depthwise), QConvTranspose2d, QDense |
-| element-wise | Add, Sub, Mul, Requantize (also ReLUs), Lookup (logistic, tanh, ...), Softmax |
+| element-wise | Add, Sub, Mul, Requantize (also ReLUs), NearestRequantize, Lookup (logistic, tanh, ...), Softmax |
 | element-wise (elementwise.py) | Div, LeakyRelu, Maximum, Minimum, PairLookup, Prelu, SquaredDifference |
 | ends | Quantize, Dequantize (float32), Recode (uint8) |
 | windows, means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean, Sum |
@@ -28,9 +28,10 @@ integers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...hw.errors import InputError
+from ...hw.rounding import CONTRACTS
 from .attention.layers import Attention, BatchMatMul, RmsNorm, Rotate, Write, WriteColumns, WriteRows
 from .deeploy.layers import (
     IntegerMatMul,
@@ -77,6 +78,7 @@ from .operators import (
     Dequantize,
     Lookup,
     Mul,
+    NearestRequantize,
     Operator,
     Quantize,
     QuantizeImage,
@@ -150,11 +152,11 @@ __all__ = [
     "GatherNd",
     "Graph",
     "Heads",
-    "Lanes",
     "IntegerMatMul",
     "IntegerNorm",
     "IntegerSoftmax",
     "L2Normalization",
+    "Lanes",
     "LeakyRelu",
     "Linear",
     "LogSoftmax",
@@ -169,6 +171,7 @@ __all__ = [
     "Minimum",
     "Movement",
     "Mul",
+    "NearestRequantize",
     "NumberBinary",
     "NumberDense",
     "NumberFunction",
@@ -223,7 +226,8 @@ __all__ = [
 class Graph:
     """A network: operators in an order in which they can run, and what it keeps between inferences (states).
 
-    Raises `InputError` if a tensor is used before an operator produces it, or a name is used twice.
+    `contract` is the rounding contract of its layers (hw/rounding.py): importers set that of the file's format. Raises
+    `InputError` if a tensor is used before an operator produces it, a name is used twice, or the contract is unknown.
     """
 
     name: str
@@ -231,8 +235,11 @@ class Graph:
     outputs: tuple[Tensor, ...]
     ops: tuple[Operator, ...]
     states: tuple[State, ...] = ()
+    contract: str = "double"
 
     def __post_init__(self) -> None:
+        if self.contract not in CONTRACTS:
+            raise InputError(f"contract {self.contract!r}: must be one of {', '.join(CONTRACTS)}")
         known: set[str] = set()
         given = (*self.inputs, *self.constants, *(s.tensor for s in self.states))
         for t in (*given, *(op.output for op in self.ops)):
@@ -257,6 +264,10 @@ class Graph:
                 raise InputError(
                     f"graph {self.name!r}: no operator produces {s.next.name!r}, the next values of {s.tensor.name!r}"
                 )
+
+    def under(self, contract: str | None) -> Graph:
+        """The graph in another rounding contract; itself with None. Raises `InputError` for an unknown one."""
+        return self if contract in (None, self.contract) else replace(self, contract=contract)
 
     @property
     def wanted(self) -> tuple[Tensor, ...]:

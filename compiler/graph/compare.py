@@ -63,12 +63,13 @@ def compare(
     graph: Graph,
     inputs: Mapping[str, np.ndarray],
     got: Mapping[str, np.ndarray],
-    contract: str = "double",
+    contract: str | None = None,
     state: dict[str, np.ndarray] | None = None,
 ) -> Comparison:
     """Compare the tensors `got` by name with those of the reference, bit for bit, in the order of the operators.
 
-    Operators whose outputs are not in `got` are skipped. `state` holds what the run found, as in `reference.run`.
+    Operators whose outputs are not in `got` are skipped. `contract` and `state`, what the run found, are as in
+    `reference.run`.
     """
     expected = reference.trace(graph, inputs, contract, state)
     operators = elements = 0

@@ -101,6 +101,10 @@ def _requantize(op: g.Requantize, contract: str) -> list[HostCall]:
     return [HostCall("rescale", _zero_points(op) | _scale(op) | {"low": op.low, "high": op.high})]
 
 
+def _lookup(op: g.Lookup | g.NearestRequantize, contract: str) -> list[HostCall]:
+    return [HostCall("lookup", {}, {"table": op.table})]
+
+
 def _add(op: g.Add, contract: str) -> list[HostCall]:
     multipliers, exponents = zip(*op.multipliers)
     attrs = {"zero_points": [t.zero_point for t in (*op.inputs, op.output)], "sign": op.sign, "shift": ADD_SHIFT}
@@ -269,8 +273,9 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.QuantizeImage: _quantize_image,
     g.Dequantize: _dequantize,
     g.Recode: _movement("recode", lambda op: {}),
+    g.NearestRequantize: _lookup,
     g.Requantize: _requantize,
-    g.Lookup: lambda op, contract: [HostCall("lookup", {}, {"table": op.table})],
+    g.Lookup: _lookup,
     g.Add: _add,
     g.Mul: _multiply,
     g.Softmax: _softmax,

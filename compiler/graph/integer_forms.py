@@ -15,9 +15,9 @@ from itertools import product
 import numpy as np
 
 from ...hw import rounding
-from ...hw.rounding import quantize_multiplier
+from ...hw.rounding import CONTRACTS, quantize_multiplier
 from ...runtime import operators
-from .operators import ADD_SHIFT, Add
+from .operators import ADD_SHIFT, Add, Requantize
 
 _VALUES = np.arange(-128, 128)
 
@@ -205,6 +205,13 @@ def weighted_form(op: Add) -> WeightedSum | None:
     x, y = op.inputs
     points = x.zero_point, y.zero_point, op.output.zero_point
     return _weighted(points, op.multipliers, op.scales, op.sign, (op.low, op.high))
+
+
+def rescaling_store(op: Requantize) -> Requant | None:
+    """The store that rescales all 256 values as the operator does; None where none does, as with ties to even."""
+    facts = -op.x.zero_point, *op.multipliers, op.output.zero_point, op.low, op.high
+    stores = (Requant(*facts, contract) for contract in CONTRACTS)
+    return next((store for store in stores if np.array_equal(store.apply(_VALUES), op.table)), None)
 
 
 def mean_store(count: int, low: int = -128, high: int = 127, ties_up: bool = False) -> Requant:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...hw.errors import InputError
-from ...hw.rounding import quantize_multiplier
+from ...hw.rounding import quantize_multiplier, requantise
 
 ADD_SHIFT = 20  # bits by which Add shifts its operands left, so that their rescaling is precise
 DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float32", "bool")
@@ -185,6 +185,24 @@ class Requantize(Rescaling):
         self.expect_int8()
         self.expect_clamp(self.low, self.high)
         self.expect("the output's shape", self.output.shape, self.x.shape)
+
+    @property
+    def table(self) -> np.ndarray:
+        """int8 (256,): the results for -128..127."""
+        scale = *self.multipliers, self.output.zero_point
+        return requantise(np.arange(-128, 128) - self.x.zero_point, *scale, self.low, self.high)
+
+
+@dataclass(frozen=True, eq=False)
+class NearestRequantize(Requantize):
+    """As onnxruntime: dequantised to float32 and quantised to the nearest integer, ties to even, in every contract."""
+
+    @property
+    def table(self) -> np.ndarray:
+        """int8 (256,): the results for -128..127."""
+        real = np.float32(self.x.scale) * (np.arange(-128, 128) - self.x.zero_point).astype(np.float32)
+        steps = np.rint(real / np.float32(self.output.scale)) + self.output.zero_point
+        return np.clip(steps, self.low, self.high).astype(np.int8)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,18 +18,18 @@ from .host_calls import host_calls
 def run(
     graph: Graph,
     inputs: Mapping[str, np.ndarray],
-    contract: str = "double",
+    contract: str | None = None,
     state: dict[str, np.ndarray] | None = None,
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """(outputs by tensor name, int32 accumulators by layer name) of `graph` on `inputs` by tensor name.
 
     The inputs may hold several batches, concatenated in the first dimension, as then do the results.
-    `contract` is the rounding contract of hw/rounding.py. `state` has the values of the graph's states, by name, as
+    `contract` overrules the graph's rounding contract. `state` has the values of the graph's states, by name, as
     `initial_state` gives them, and gets those that the run leaves, batch by batch; without it the run starts from the
     initial ones. Raises `InputError` for missing or unknown inputs, and for wrong shapes.
     """
     state = initial_state(graph) if state is None else state
-    runs = [_batch(graph, batch, contract, state) for batch in _batches(graph, inputs)]
+    runs = [_batch(graph.under(contract), batch, state) for batch in _batches(graph, inputs)]
     values, accumulators = ({key: np.concatenate([r[k][key] for r in runs]) for key in runs[0][k]} for k in (0, 1))
     return {t.name: values[t.name] for t in graph.outputs}, accumulators
 
@@ -42,15 +42,15 @@ def initial_state(graph: Graph) -> dict[str, np.ndarray]:
 def trace(
     graph: Graph,
     inputs: Mapping[str, np.ndarray],
-    contract: str = "double",
+    contract: str | None = None,
     state: dict[str, np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
     """Every tensor of the graph by name, inputs and states included, for inputs of exactly the graph's shapes.
 
-    `state` as in `run`.
+    `contract` and `state` as in `run`.
     """
     (batch,) = _batches(graph, inputs)
-    return _batch(graph, batch, contract, initial_state(graph) if state is None else state)[0]
+    return _batch(graph.under(contract), batch, initial_state(graph) if state is None else state)[0]
 
 
 def apply(op: Operator, *arrays: np.ndarray, contract: str = "double") -> np.ndarray:
@@ -83,14 +83,14 @@ def _batches(graph: Graph, inputs: Mapping[str, np.ndarray]) -> list[dict[str, n
 
 
 def _batch(
-    graph: Graph, values: dict[str, np.ndarray], contract: str, state: dict[str, np.ndarray]
+    graph: Graph, values: dict[str, np.ndarray], state: dict[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """(every tensor by name, accumulators by layer name) of one batch; `state` gets its next values."""
     accumulators: dict[str, np.ndarray] = {}
     values = values | {t.name: t.data for t in graph.constants if t.data is not None} | state
     for op in graph.ops:
         arrays = [values[t.name] for t in op.inputs]
-        for call in host_calls(op, contract):
+        for call in host_calls(op, graph.contract):
             arrays = [call(*arrays)]
             if call.dtype == "int32":
                 accumulators[op.name] = arrays[0]

@@ -31,17 +31,17 @@ def cheapest(op: g.Divisible, able: int, cfg: Config, cost: Cost) -> int:
     return min(numbers, key=lambda ternary: (cost(op, ternary), ternary))
 
 
-def min_cost(graph: g.Graph, cfg: Config, cost: Cost, contract: str = "double") -> ChannelMapping:
+def min_cost(graph: g.Graph, cfg: Config, cost: Cost) -> ChannelMapping:
     """The mapping whose layers take the fewest cycles by `cost`; of equal ones that with more channels on GEMM.
 
-    Ternary are a layer's last channels of those whose weights are ternary (compiler/mapping/ternary.py, for rounding
-    contract `contract`), in every layer that shares its order and has any. The mapping names the layers that have
+    Ternary are a layer's last channels of those whose weights are ternary (compiler/mapping/ternary.py, for the
+    graph's rounding contract), in every layer that shares its order and has any. The mapping names the layers that have
     some. Every layer's number is the best there is.
     """
     if TERNARY not in cfg.units:
         return ChannelMapping({})
     found = {}
-    for op, channels in ternary_channels_of(graph, contract):
+    for op, channels in ternary_channels_of(graph):
         best = cheapest(op, len(channels), cfg, cost)
         found[op.name] = split(len(op.weight), channels[len(channels) - best :])
     return ChannelMapping(found)
@@ -53,12 +53,12 @@ def split(count: int, ternary: Sequence[int]) -> dict[str, tuple[int, ...]]:
     return {GEMM: tuple(c for c in range(count) if c not in chosen), TERNARY: tuple(sorted(chosen))}
 
 
-def ternary_channels_of(graph: g.Graph, contract: str = "double") -> list[tuple[g.Divisible, list[int]]]:
+def ternary_channels_of(graph: g.Graph) -> list[tuple[g.Divisible, list[int]]]:
     """Each layer that can be split with the channels that unit `ternary` may compute, in order, the same for all layers
     that share one order.
     """
     layers = [op for op in graph.layers if isinstance(op, g.Divisible) and not refusal(op)]
-    able = {op.name: capable(op, contract) for op in layers}
+    able = {op.name: capable(op, graph.contract) for op in layers}
     tied: Ties = ties(graph)
     common: dict[str, np.ndarray] = {}
     for op in layers:

@@ -16,13 +16,13 @@ from .ternary import relabelled
 from .ties import Kind, Tie, ties
 
 
-def regroup(graph: g.Graph, mapping: ChannelMapping, cfg: Config, contract: str = "double") -> g.Graph:
+def regroup(graph: g.Graph, mapping: ChannelMapping, cfg: Config) -> g.Graph:
     """`graph` with the channels of every mapped layer grouped by unit: GEMM's, dead ones up to a whole block of
     `cfg.block_out`, those of unit `ternary`, whose number is the layer's field `ternary`.
 
     Weights, biases and scales are permuted, and so are the input channels of the layers that read them; inputs, outputs
     and states stay in their order. Where an operator between them needs the file's order, channels are gathered before
-    it. Weights of ternary channels become -1, 0 and 1 where the results in the rounding contract `contract` stay.
+    it. Weights of ternary channels become -1, 0 and 1 where the results in the graph's rounding contract stay.
 
     Raises `InputError` and `UnsupportedError` for a mapping that does not fit network or configuration, `InputError`
     also for weights that are not ternary, and for layers of one sum whose ternary channels differ.
@@ -33,7 +33,7 @@ def regroup(graph: g.Graph, mapping: ChannelMapping, cfg: Config, contract: str 
     ops = []
     for op in graph.ops:
         if isinstance(op, g.Linear) and op.name in ternary:
-            op = relabelled(op, sorted(ternary[op.name]), contract)
+            op = relabelled(op, sorted(ternary[op.name]), graph.contract)
         ops.append(op)
     graph = replace(graph, ops=tuple(ops))
     found = ties(graph)

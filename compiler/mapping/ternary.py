@@ -24,7 +24,7 @@ def factors(op: g.Linear) -> np.ndarray:
     return np.where(one, np.maximum(most, 1), 0)
 
 
-def capable(op: g.Linear, contract: str = "double") -> np.ndarray:
+def capable(op: g.Linear, contract: str) -> np.ndarray:
     """The channels, bool (O,), that `relabelled` can divide by their factor."""
     found = factors(op)
     if not (found > 1).any():
@@ -32,7 +32,7 @@ def capable(op: g.Linear, contract: str = "double") -> np.ndarray:
     return (found > 0) & ((found == 1) | _biases(op, found, contract)[1])
 
 
-def relabelled(op: g.Linear, channels: Sequence[int], contract: str = "double") -> g.Linear:
+def relabelled(op: g.Linear, channels: Sequence[int], contract: str) -> g.Linear:
     """`op` with weights of -1, 0 and 1 in `channels`: the factor moves into scale and bias, every result stays.
 
     The requantisation in the rounding contract `contract` gives the same integer for every possible sum of products.

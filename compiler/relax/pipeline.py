@@ -8,13 +8,14 @@ from ...hw.config import Config, load_config
 from ...hw.errors import InputError
 from ...hw.rounding import CONTRACTS
 from ...runtime.registry import device_entry
+from ..frontend.source import SINGLE
 from ..tvm_compat import IRModule, Sequential, ir, relax
 from .codegen import Choice, carried
 from .partition import Partition
 from .reports import LEFT
 
 
-def tilewright_pipeline(config: Config | str = "pynq_z1", on: str = "model", *, contract: str = "double") -> Any:
+def tilewright_pipeline(config: Config | str = "pynq_z1", on: str = "model", *, contract: str = SINGLE) -> Any:
     """A pass that gives the accelerator what it can compute of a quantised Relax module; TVM compiles the rest.
 
     `on` is the device by name, as `tilewright run --on` takes it, and `contract` the rounding contract of the
@@ -41,7 +42,7 @@ def tilewright_pipeline(config: Config | str = "pynq_z1", on: str = "model", *, 
     return pipeline
 
 
-def refusals(mod: Any, config: Config | str = "pynq_z1", *, contract: str = "double") -> list[str]:
+def refusals(mod: Any, config: Config | str = "pynq_z1", *, contract: str = SINGLE) -> list[str]:
     """Why integers of a module would not be on the accelerator; `report` says it of a module that has parts there.
 
     Raises as `tilewright_pipeline`.

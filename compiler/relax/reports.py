@@ -16,12 +16,16 @@ LEFT = "tilewright.left"  # attribute of a module: why integers in it are not on
 
 @dataclass(frozen=True)
 class PartReport:
-    """One part of a module: its name, its device, its runs in this process, and the steps of the last one."""
+    """One part of a module: its name, its device, its runs in this process, and the steps of the last one.
+
+    `contract` is the rounding contract, None before the first run.
+    """
 
     name: str
     on: str
     runs: int
     steps: tuple[StepReport, ...]
+    contract: str | None
 
     @property
     def stats(self) -> Stats:
@@ -83,4 +87,6 @@ def _keys_in(function: Any) -> list[str]:
 def _part(key: str) -> PartReport:
     match, one = KEY.fullmatch(key), held.get(key)
     assert match
-    return PartReport(match[2], match[1], one.runs if one else 0, tuple(one.reports) if one else ())
+    if one is None:
+        return PartReport(match[2], match[1], 0, (), None)
+    return PartReport(match[2], match[1], one.runs, tuple(one.reports), one.loaded.executable.contract)

@@ -57,7 +57,8 @@ def in_blocks(graph: Graph, count: int) -> Graph | None:
             renamed[op.output.name] = row
     outputs = tuple(renamed[t.name] for t in graph.outputs)
     states = tuple(replace(s, next=renamed[s.next.name]) for s in graph.states)
-    return Graph(graph.name, (renamed[token], renamed[position]), outputs, tuple(ops), states)
+    inputs = renamed[token], renamed[position]
+    return replace(graph, inputs=inputs, outputs=outputs, ops=tuple(ops), states=states)
 
 
 def _inputs(graph: Graph) -> tuple[str, str] | None:

@@ -32,7 +32,7 @@ def join(executables: Sequence[Executable], tensor: str, ends: Sequence[int]) ->
     for executable, begin, end in zip(executables, (0, *ends), ends):
         names = _added(tensors, executable, f"{begin}..{end - 1}")
         steps += [_in_range(step, names, When(tensor, begin, end)) for step in executable.steps]
-    return Executable(first.cfg, first.name, tensors, steps)
+    return Executable(first.cfg, first.name, tensors, steps, first.contract)
 
 
 def with_entry(first: Executable, second: Executable, name: str) -> Executable:
@@ -47,7 +47,7 @@ def with_entry(first: Executable, second: Executable, name: str) -> Executable:
     steps = [
         _renamed(step, f"{step.name}, {name}" if step.name in taken else step.name, names) for step in second.steps
     ]
-    return Executable(first.cfg, first.name, tensors, [*first.steps, *steps])
+    return Executable(first.cfg, first.name, tensors, [*first.steps, *steps], first.contract)
 
 
 def _added(tensors: dict[str, Tensor], executable: Executable, label: str) -> dict[str, str]:

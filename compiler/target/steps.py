@@ -28,8 +28,8 @@ class Steps:
     that `executable` made one call, by that call's name.
     """
 
-    def __init__(self, graph: g.Graph, cfg: Config, contract: str, tiles: Tiles | None = None):
-        self.graph, self.cfg, self.contract, self.tiles = graph, cfg, contract, tiles
+    def __init__(self, graph: g.Graph, cfg: Config, tiles: Tiles | None = None):
+        self.graph, self.cfg, self.tiles = graph, cfg, tiles
         self.tensors: dict[str, Tensor] = {}
         self.steps: list[LaunchStep | HostStep] = []
         self.merged: dict[str, tuple[HostStep, ...]] = {}
@@ -51,7 +51,8 @@ class Steps:
         used = {name for step in self.steps for name in _names(step)}
         used |= {t.next for t in self.tensors.values() if t.next is not None}
         kept = [t for name, t in self.tensors.items() if name in used or t.kind in ("input", "output", "state")]
-        return Executable(self.cfg, self.graph.name, {t.name: t for t in self._in_order(kept)}, self.steps)
+        tensors = {t.name: t for t in self._in_order(kept)}
+        return Executable(self.cfg, self.graph.name, tensors, self.steps, self.graph.contract)
 
     def _in_order(self, kept: list[Tensor]) -> list[Tensor]:
         """The tensors, outputs among them in the graph's order."""
@@ -140,7 +141,7 @@ class Steps:
 
     def kernels(self, op: g.Operator) -> None:
         """Append the host steps that compute `op`; the last one is named after it and counts its work."""
-        inputs, calls = [t.name for t in op.inputs], host_calls(op, self.contract)
+        inputs, calls = [t.name for t in op.inputs], host_calls(op, self.graph.contract)
         for call in calls[:-1]:  # only layers have several; the first gives the accumulators
             name = self.declare(f"{op.name}.acc", op.output.shape, call.dtype)
             self.steps.append(HostStep(name, call.name, inputs, [name], call.attrs, call.constants))

@@ -68,6 +68,7 @@ class Network:
     def header(self) -> str:
         """`NAME.h`."""
         upper, program = self.name.upper(), self.executable
+        rounding = f", rounding contract {program.contract}" if program.contract else ""
         sizes = [
             f"#define {upper}_{self.arguments[t.name].upper()} {math.prod(t.shape)} "
             + comment(f"{t.kind} {t.name}: {t.dtype} {t.shape}")
@@ -76,7 +77,7 @@ class Network:
         reset = [f"void {self.name}_reset(void); /* every state gets its initial values */"] if program.states else []
         return "\n".join(
             [
-                comment(f"{program.name} for {program.cfg.name}, fingerprint {program.cfg.fingerprint:016x}"),
+                comment(f"{program.name} for {program.cfg.name}, fingerprint {program.cfg.fingerprint:016x}{rounding}"),
                 f"#ifndef {upper}_H",
                 f"#define {upper}_H",
                 "",

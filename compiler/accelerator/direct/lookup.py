@@ -31,7 +31,7 @@ def cycles(count: int, cfg: Config) -> float:
     return count * issue_interval(cfg, multiply=True) + table
 
 
-def lower(rec: Recording, op: g.Lookup) -> None:
+def lower(rec: Recording, op: g.Lookup | g.Requantize) -> None:
     """Append the function, tile by tile."""
     cfg, program, total = rec.cfg, rec.program, entries(rec, op.output)
     tile = min(_TILE, cfg.acc_depth // _SLOTS, max(16, -(-total // _SLOTS)))

@@ -9,7 +9,7 @@ moves of channels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -38,7 +38,7 @@ def joined(graph: g.Graph, block: int) -> g.Graph:
             ops.append(RowsJoined(op.name, op.inputs, op.output, op.axis))
         else:
             ops.append(op)
-    return g.Graph(graph.name, graph.inputs, graph.outputs, tuple(ops), graph.states)
+    return replace(graph, ops=tuple(ops))
 
 
 def _fits(op: g.Concat, block: int) -> bool:

@@ -65,7 +65,7 @@ def _product(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
     if result.whole:
         return imp.checked(node, g.BatchMatMul(node.name, operands, y), result.wanted)
     product = imp.checked(node, g.BatchMatMul(f"{node.name}.product", operands, y))
-    return imp.append(g.Requantize(node.name, (product,), y, *result.clamp), result.wanted)
+    return imp.append(g.NearestRequantize(node.name, (product,), y, *result.clamp), result.wanted)
 
 
 def _concat(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
@@ -81,7 +81,7 @@ def _concat(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
         except Problem as exc:
             raise Problem(node if exc.node is part else exc.node, exc.why) from None
         if not result.whole:
-            t = imp.append(g.Requantize(f"{part.name}.clamp", (t,), replace(t, name="", data=None), low, high))
+            t = imp.append(g.NearestRequantize(f"{part.name}.clamp", (t,), replace(t, name="", data=None), low, high))
         parts.append(t)
     axis = node.attrs["axis"] % len(value.shape)
     return imp.append(g.Concat(node.name, tuple(parts), result.y, axis), result.wanted)
@@ -99,7 +99,7 @@ def _softmax(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
     fixed = imp.append(
         g.Softmax(node.name, (x.tensor,), replace(y, scale=_SOFTMAX_SCALE, zero_point=_SOFTMAX_ZERO), axis)
     )
-    return imp.checked(node, g.Requantize(f"{node.name}.rescale", (fixed,), y, *result.clamp), result.wanted)
+    return imp.checked(node, g.NearestRequantize(f"{node.name}.rescale", (fixed,), y, *result.clamp), result.wanted)
 
 
 def _table(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
@@ -134,7 +134,7 @@ def _average_pool(imp: Importer, value: Expr, result: Result) -> g.Tensor | None
                 f"{node.name}.mean", (image,), replace(image, name="", shape=y.shape, data=None), kernel, strides, pads
             )
         )
-        found = imp.checked(node, g.Requantize(node.name, (same,), y, *result.clamp))
+        found = imp.checked(node, g.NearestRequantize(node.name, (same,), y, *result.clamp))
         return imp.reshape(f"{node.name}.shape", found, result.y.shape, result.wanted)
     if any(pads):
         if node.attrs.get("ceil_mode", 0):
@@ -162,7 +162,7 @@ def _mean(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
     if result.whole:
         return imp.checked(node, g.Mean(node.name, (x.tensor,), y, axes), result.wanted)
     mean = imp.checked(node, g.Mean(f"{node.name}.mean", (x.tensor,), y, axes))
-    return imp.append(g.Requantize(node.name, (mean,), y, *result.clamp), result.wanted)
+    return imp.append(g.NearestRequantize(node.name, (mean,), y, *result.clamp), result.wanted)
 
 
 Form = Callable[["Importer", Expr, "Result"], "g.Tensor | None"]

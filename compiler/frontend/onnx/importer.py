@@ -17,7 +17,7 @@ import numpy as np
 
 from ....hw.errors import FileError, UnsupportedError
 from ... import graph as g
-from ..source import Source, as_source, one_line
+from ..source import SINGLE, Source, as_source, one_line
 
 try:
     from onnx import ModelProto, TensorProto
@@ -98,7 +98,7 @@ class Importer(Reading):
         found = [self._output(name) for name in self.outputs]
         if self.problems or self.ends or None in found:
             return None
-        return g.Graph(name, tuple(self.inputs), tuple(t for t in found if t), tuple(self.ops))
+        return g.Graph(name, tuple(self.inputs), tuple(t for t in found if t), tuple(self.ops), contract=SINGLE)
 
     def _input(self, name: str) -> None:
         shape, kind = self.reader.shapes[name], _NUMBERS.get(self.reader.types[name])
@@ -271,7 +271,7 @@ class Importer(Reading):
             if any(np.isfinite(b) and abs(b - r) > _EXACT * t.scale for b, r in zip(bounds, real)):
                 return None
             y = replace(t, name="", data=None)
-            op = g.Requantize(node.name, (t,), y, *(_steps(b, t) for b in bounds))
+            op = g.NearestRequantize(node.name, (t,), y, *(_steps(b, t) for b in bounds))
             return View(value.shape, self.append(op), node.name)
         core, factor, offset = affine(value)
         if isinstance(core, View) and factor.size == 1 and factor.item() > 0 and not offset.any():
@@ -291,7 +291,7 @@ class Importer(Reading):
             x = value.tensor
             if (x.scale, x.zero_point) == (y.scale, y.zero_point) and result.whole:
                 return x
-            return self.checked(result.top, g.Requantize(result.top.name, (x,), y, *result.clamp), result.wanted)
+            return self.checked(result.top, g.NearestRequantize(result.top.name, (x,), y, *result.clamp), result.wanted)
         if isinstance(value, (Fixed, Weights)):
             real = np.asarray(constant(value), np.float32)
             steps = np.clip(np.rint(real / np.float32(y.scale)) + y.zero_point, *result.clamp)
@@ -304,7 +304,7 @@ class Importer(Reading):
         if result.whole:
             return self.append(t, result.wanted)
         x = self.append(t)
-        return self.append(g.Requantize(result.top.name, (x,), y, *result.clamp), result.wanted)
+        return self.append(g.NearestRequantize(result.top.name, (x,), y, *result.clamp), result.wanted)
 
     def _output(self, name: str) -> g.Tensor | None:
         value = self.real.get(name) or self.value(name)

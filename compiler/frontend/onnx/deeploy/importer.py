@@ -14,6 +14,7 @@ import numpy as np
 from onnx import ModelProto
 
 from .... import graph as g
+from ...source import SINGLE
 from ..nodes import Node, Reader
 from ..values import Broken, Fixed, Problem, Value, View
 from .forms import FORMS
@@ -110,4 +111,4 @@ class DeeployImporter(Tensors):
             return replace(t, name=names[t.name]) if t.name in names else t
 
         ops = [replace(op, inputs=tuple(map(renamed, op.inputs)), output=renamed(op.output)) for op in self.ops]
-        return g.Graph(name, tuple(self.inputs), tuple(outputs), tuple(ops))
+        return g.Graph(name, tuple(self.inputs), tuple(outputs), tuple(ops), contract=SINGLE)

@@ -71,12 +71,18 @@ class Integer:
 
 
 def reduction(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-    """ReduceSum, ReduceMean and IntegerMean."""
+    """ReduceSum, ReduceMean and IntegerMean.
+
+    A ReduceMean of a power of two of elements, whose dimensions go, is a shift: its ties go up, not away from zero.
+    """
     shape, numbers = imp.shape(node, node.outputs[0]), Integer(imp, node)
     x, axes = imp.whole(node, given(node, args, 1)[0]), imp.axes(node)
     total = numbers.reduced("sum", x, axes)
-    if node.op != "ReduceSum":
-        total = numbers.quotient(total, math.prod(x.shape[k] for k in axes))
+    count = math.prod(x.shape[k] for k in axes)
+    if node.op == "ReduceMean" and not node.attrs.get("keepdims", 1) and not count & (count - 1):
+        total = numbers.binary("floor_div", numbers.binary("add", total, count // 2), count)
+    elif node.op != "ReduceSum":
+        total = numbers.quotient(total, count)
     return [Integers(shape, imp.shaped(total, shape))]
 
 
