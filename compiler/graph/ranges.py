@@ -18,7 +18,7 @@ from .attention.layers import Attention, BatchMatMul, RmsNorm
 from .deeploy.layers import IntegerSoftmax
 from .elementwise import SQUARE_SHIFT, Prelu, SquaredDifference
 from .layers import Linear
-from .operators import ADD_SHIFT, Add, Mul, NearestRequantize, Operator, Requantize, Tensor
+from .operators import ADD_SHIFT, Add, Mul, Operator, Requantize, Tensor
 from .recurrent.layers import Dense16
 from .windows import AveragePool, ExactAveragePool, Mean
 
@@ -76,7 +76,7 @@ def reach_of(op: Operator) -> Reach | None:
         return Reach(-most, most, np.array(op.factors))
     if isinstance(op, IntegerSoftmax):
         return _reach((0, op.levels - 1), op.factor)
-    if isinstance(op, Requantize) and not isinstance(op, NearestRequantize):
+    if isinstance(op, Requantize):
         return _reach(_ends(op.x), op.factor)
     if isinstance(op, AveragePool):
         return _reach(_times(_ends(op.x), math.prod(op.kernel)), op.factor)

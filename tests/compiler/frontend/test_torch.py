@@ -121,7 +121,7 @@ def test_a_block():
     assert isinstance(first, g.QConv2d) and first.depthwise and (first.low, first.high) == (-128, -8)
     for _ in range(5):
         x = rng.normal(0, 2, (1, 4, 6, 6)).astype(np.float32)
-        (mine,) = reference.run(graph, {graph.inputs[0].name: x}, "single")[0].values()
+        (mine,) = reference.run(graph, {graph.inputs[0].name: x})[0].values()
         with torch.no_grad():
             expected = module(torch.from_numpy(x)).numpy()
         assert np.abs(mine - expected).max() <= 3.01 / 256

@@ -52,6 +52,7 @@ OPERATORS = [
     g.Sub("op", (X, X), t(1, 2, 4, 4)),
     g.Mul("op", (X, X), t(1, 2, 4, 4)),
     g.Requantize("op", (X,), t(1, 2, 4, 4, scale=0.2)),
+    g.NearestRequantize("op", (X,), t(1, 2, 4, 4, scale=0.2)),
     g.Lookup("op", (X,), t(1, 2, 4, 4), "f", np.zeros(256, np.int8)),
     g.LeakyRelu("op", (X,), t(1, 2, 4, 4), "f", np.zeros(256, np.int8), (0.5, 0.1)),
     g.Quantize("op", (t(1, 2, dtype="float32"),), t(1, 2)),

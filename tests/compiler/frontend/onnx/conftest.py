@@ -119,15 +119,36 @@ def resnet(opset):
     return m, m.head(x)
 
 
-def mobilenet_v2(opset):
-    m = Net((1, 3, 16, 16), opset, "N")
-    x = m.relu6(m.conv("x", 8, 3, 2))
-    for out, stride in ((8, 1), (16, 2)):
-        y = m.relu6(m.conv(x, 48, 1))
-        y = m.conv(m.relu6(m.conv(y, 48, 3, stride, 48)), out, 1)
-        x = m.keep(y, "Add", x) if out == m.channels[x] else y
-    x = m.mean(m.relu6(m.conv(x, 32, 1)), [2, 3])
-    return m, m.gemm(x, 32, 10)
+def bottlenecks(m, x, blocks, activation):
+    """Inverted residual blocks: (growth, output channels, number, stride of the first)."""
+    for growth, out, number, first in blocks:
+        for stride in (first, *[1] * (number - 1)):
+            wide = growth * m.channels[x]
+            y = activation(m.conv(x, wide, 1)) if growth > 1 else x
+            y = m.conv(activation(m.conv(y, wide, 3, stride, wide)), out, 1)
+            x = m.keep(y, "Add", x) if out == m.channels[x] and stride == 1 else y
+    return x
+
+
+def mobilenet_v2(opset, size=16, first=8, blocks=((6, 8, 1, 1), (6, 16, 1, 2)), last=32, classes=10):
+    m = Net((1, 3, size, size), opset, "N")
+    x = bottlenecks(m, m.relu6(m.conv("x", first, 3, 2)), blocks, m.relu6)
+    x = m.mean(m.relu6(m.conv(x, last, 1)), [2, 3])
+    return m, m.gemm(x, last, classes)
+
+
+def mobilefacenet(opset, size=28, first=16, blocks=((2, 16, 2, 1), (4, 24, 1, 2)), last=48, features=32):
+    """PRelu instead of ReLU, and a depthwise convolution of the whole image before the features."""
+    m = Net((1, 3, size, size), opset)
+
+    def activation(x):
+        return m.keep(x, "PRelu", m.const(m.rng.uniform(0.1, 0.3, (m.channels[x], 1, 1)).astype(np.float32)))
+
+    x = activation(m.conv(activation(m.conv("x", first, 3, 2)), first, 3, 1, first))
+    x = activation(m.conv(bottlenecks(m, x, blocks, activation), last, 1))
+    side = size // 2 // 2 ** sum(stride == 2 for *_, stride in blocks)
+    whole = m.keep(x, "Conv", m.weights(last, 1, side, side), kernel_shape=[side, side], group=last)
+    return m, m.node("Flatten", m.conv(whole, features, 1))
 
 
 def squeeze_excite(m, x, gate="HardSigmoid"):
@@ -387,6 +408,7 @@ NETWORKS: dict[str, Callable] = {
     function.__name__: function
     for function in (
         resnet,
+        mobilefacenet,
         mobilenet_v2,
         mobilenet_v3,
         squeezenet,
@@ -407,14 +429,25 @@ NETWORKS: dict[str, Callable] = {
 }
 
 
+V2 = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+FACE = ((2, 64, 5, 2), (4, 128, 1, 2), (2, 128, 6, 1), (4, 128, 1, 2), (2, 128, 2, 1))
+# of the sizes that they are published with
+PUBLISHED: dict[str, Callable] = {
+    "mobilenet_v2_224": lambda opset: mobilenet_v2(opset, 224, 32, V2, 1280, 1000),
+    "mobilefacenet_112": lambda opset: mobilefacenet(opset, 112, 64, FACE, 512, 128),
+}
+
+
 def quantised(folder, name, opset=17, qdq=True, activations="QInt8", weights="QInt8", per_channel=True, prepare=False):
     """(path, shape of the input) of a network as the quantiser of onnxruntime writes it."""
-    m, *outputs = NETWORKS[name](opset)
+    m, *outputs = (NETWORKS | PUBLISHED)[name](opset)
     plain, path = folder / f"{name}.float.onnx", folder / f"{name}.onnx"
     m.save(plain, *outputs)
     if prepare:
         shape_inference.quant_pre_process(plain, plain, skip_symbolic_shape=True)
-    samples = iter([{"x": m.rng.normal(0, 1, m.shape).astype(np.float32)} for _ in range(8)])
+    samples = iter(
+        [{"x": m.rng.normal(0, 1, m.shape).astype(np.float32)} for _ in range(2 if name in PUBLISHED else 8)]
+    )
 
     class Reader(quantization.CalibrationDataReader):
         def get_next(self):

@@ -119,7 +119,7 @@ def test_steps_equal_onnxruntime_but_for_rounding(qdq, onnxruntime_outputs, earl
     rng = np.random.default_rng(3)
     for _ in range(3):
         x = given(graph, rng)
-        mine, _ = reference.run(graph, x, "single")
+        mine, _ = reference.run(graph, x)
         for name, wanted in onnxruntime_outputs(path, x).items():
             real = wanted.dtype == np.float32
             scale = (OUT if wanted.ndim == 3 else CACHE) if real else 1
@@ -135,11 +135,11 @@ def test_steps_are_exact_on_the_device(qdq, integers):
     m, cfg = qdq(), PRESETS["pynq_z1_plus"]
     Step(m, 31, 256, 8, 4, integers)
     graph = import_onnx(m.save())
-    compiled = compile_for(graph, cfg, "single")
+    compiled = compile_for(graph, cfg)
     launches = [step for step in compiled.executable.steps if isinstance(step, LaunchStep)]
     assert sum(step.macs for step in launches) == graph.macs
     x = given(graph, np.random.default_rng(4))
-    wanted, _ = reference.run(graph, x, "single")
+    wanted, _ = reference.run(graph, x)
     with Loaded(compiled.executable, open_device("model", cfg)) as loaded:
         got = loaded.run(x)
     assert all(np.array_equal(got[t.name], wanted[t.name]) for t in graph.outputs)

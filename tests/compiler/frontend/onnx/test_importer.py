@@ -32,9 +32,9 @@ def small(qdq, **kwargs):
     return m
 
 
-def compare(graph, outputs, inputs, contract="single"):
+def compare(graph, outputs, inputs):
     """The graph's outputs are at most one step from `outputs`, and almost all of them equal."""
-    mine, _ = reference.run(graph, inputs, contract)
+    mine, _ = reference.run(graph, inputs)
     for name, expected in outputs.items():
         op = next(op for op in graph.ops if op.output.name == name)
         step = op.x.scale if isinstance(op, Dequantize) else 1
@@ -337,8 +337,7 @@ def test_what_the_quantiser_of_onnxruntime_writes(tmp_path, onnxruntime_outputs,
     for _ in range(5):
         x = {"x": m.rng.normal(0, 1, shape).astype(np.float32)}
         (expected,), (mine,) = (
-            outputs.values()
-            for outputs in (onnxruntime_outputs(tmp_path / "q.onnx", x), reference.run(graph, x, "single")[0])
+            outputs.values() for outputs in (onnxruntime_outputs(tmp_path / "q.onnx", x), reference.run(graph, x)[0])
         )
         assert expected.argmax() == mine.argmax()
         assert np.abs(mine - expected).max() <= 3.01 * graph.ops[-1].x.scale

@@ -61,7 +61,7 @@ def test_movements_come_after_quantisation(qdq, compared):
     x = m.node("Transpose", m.input("x", [1, 4, 5, 2]), perm=[0, 3, 1, 2], name="turn")
     m.output(m.quantise(m.node("Relu", m.node("Reshape", x, ints(m, 2, 20)), name="relu"), 0.05))
     graph = compared(m, 0)
-    assert [type(op) for op in graph.ops][:2] == [g.Quantize, g.Requantize]
+    assert [type(op) for op in graph.ops][:2] == [g.Quantize, g.NearestRequantize]
     assert [op.name for op in graph.ops if isinstance(op, g.Transpose)] == ["turn"]
     assert not any(isinstance(op, g.FloatOperator) for op in graph.ops)
 

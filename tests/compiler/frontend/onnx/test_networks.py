@@ -21,8 +21,8 @@ OPTIONS = (
     {"opset": 13, "qdq": False},
 )
 NAMES = (
-    "autoencoder densenet efficientnet generator keywords mlp mobilenet_v2 mobilenet_v3 resnet segmentation "
-    "shufflenet sound speech squeezenet transformer unet yolo"
+    "autoencoder densenet efficientnet generator keywords mlp mobilefacenet mobilenet_v2 mobilenet_v3 resnet "
+    "segmentation shufflenet sound speech squeezenet transformer unet yolo"
 ).split()
 # operators that have no integer form here, beside those that QOperator files leave in float32
 FLOAT = {
@@ -51,7 +51,7 @@ def test_networks_equal_onnxruntime_but_for_rounding(quantise, onnxruntime_outpu
     rng = np.random.default_rng(1)
     for _ in range(2):
         x = {"x": rng.normal(0, 1, shape).astype(np.float32)}
-        mine, _ = reference.run(graph, x, "single")
+        mine, _ = reference.run(graph, x)
         for tensor, expected in onnxruntime_outputs(path, x).items():
             assert mine[tensor].shape == expected.shape
             assert np.corrcoef(mine[tensor].reshape(-1), expected.reshape(-1))[0, 1] > 0.98
