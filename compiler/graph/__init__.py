@@ -266,8 +266,16 @@ class Graph:
                 )
 
     def under(self, contract: str | None) -> Graph:
-        """The graph in another rounding contract; itself with None. Raises `InputError` for an unknown one."""
-        return self if contract in (None, self.contract) else replace(self, contract=contract)
+        """The graph in another rounding contract; itself with None. Raises `InputError` for an unknown one.
+
+        In contract double changes of quantisation round twice, too.
+        """
+        if contract in (None, self.contract):
+            return self
+        ops = self.ops
+        if contract == "double":
+            ops = tuple(op.twice() if isinstance(op, NearestRequantize) else op for op in ops)
+        return replace(self, ops=ops, contract=contract)
 
     @property
     def wanted(self) -> tuple[Tensor, ...]:

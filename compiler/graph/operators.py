@@ -195,7 +195,11 @@ class Requantize(Rescaling):
 
 @dataclass(frozen=True, eq=False)
 class NearestRequantize(Requantize):
-    """As onnxruntime: dequantised to float32 and quantised to the nearest integer, ties to even, in every contract."""
+    """int8 in another quantisation as onnxruntime computes it: float32 values to the nearest integer, ties to even."""
+
+    def twice(self) -> Requantize:
+        """The operator of contract double."""
+        return Requantize(self.name, self.inputs, self.output, self.low, self.high)
 
     @property
     def table(self) -> np.ndarray:

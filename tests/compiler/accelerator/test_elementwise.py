@@ -12,6 +12,7 @@ from tilewright.compiler.graph import (
     Maximum,
     Minimum,
     Mul,
+    NearestRequantize,
     Prelu,
     Requantize,
     StridedSlice,
@@ -45,6 +46,13 @@ def test_requantisation(exact, name):
     exact(Requantize("op", (x,), y, low=-17), cfg=PRESETS[name])
     x, y, _ = tensors(0.08, 0.001, 1.0, shape=(3, 9))
     exact(Requantize("op", (x,), y), cfg=PRESETS[name])
+
+
+@pytest.mark.parametrize("name, scale, by", [("pynq_z1", 0.11, "STORE.OUTQ"), ("pynq_z1_plus", 0.1, "ALU.LOOKUP")])
+def test_requantisation_to_the_nearest(exact, name, scale, by):
+    """A store where it rounds all values alike; with ties a table."""
+    x, y, _ = tensors(0.05, scale, 1.0)
+    assert by in mnemonics(exact(NearestRequantize("op", (x,), y), cfg=PRESETS[name], contract="single"))
 
 
 def test_a_constant_operand_is_packed(exact):

@@ -28,6 +28,7 @@ def test_refusals_have_reasons(like, conv):
         (g.Pad("op", (X,), like("y", 1, 16, 22, 6), ((0, 0), (0, 0), (16, 0), (0, 0)), 3), "it adds elements"),
         (g.Reshape("op", (X,), like("y", 1, 576)), "it moves elements"),
         (g.Requantize("op", (like("a", 1, 16, 6),), like("y", 1, 16, 6)), "3 dimensions"),
+        (g.NearestRequantize("op", (X,), g.Tensor("y", X.shape, scale=0.2)), "no store rounds its ties to even"),
     ]
     for op, why in refused:
         assert re.match(why, Accelerator(CFG).refusal(op)), op

@@ -134,14 +134,14 @@ def test_weights_of_another_size_are_divided_where_results_stay(net, contract):
     made = net(7)
     made.conv(made.x, 8, magnitude=100)
     (op,) = made.graph().layers
-    graph = g.Graph("g", (made.x,), (op.output,), (replace(op, bias=0 * op.bias),))
+    graph = g.Graph("g", (made.x,), (op.output,), (replace(op, bias=0 * op.bias),), contract=contract)
     split = ChannelMapping({op.name: {"gemm": range(4), "ternary": range(4, 8)}})
     if contract == "double":
         with pytest.raises(InputError, match="channel 4 cannot be ternary"):
-            regroup(graph, split, TINY, contract)
+            regroup(graph, split, TINY)
         return
-    new = regroup(graph, split, TINY, contract)
+    new = regroup(graph, split, TINY)
     x = np.random.default_rng(0).integers(-128, 128, (1, 3, 8, 8)).astype(np.int8)
     assert abs(op.weight[4:]).max() > 1 == abs(new.layers[0].weight[4:]).max()
-    results = [reference.run(each, {"x": x}, contract)[0][op.output.name] for each in (graph, new)]
+    results = [reference.run(each, {"x": x})[0][op.output.name] for each in (graph, new)]
     assert (results[0] == results[1]).all()

@@ -68,16 +68,16 @@ def test_where_results_round_once_and_biases_are_multiples_layers_can_be_divided
 
 def test_other_channels_stay():
     op = dense([[1, -1], [64, -64], [5, 3], [32, 0]], 0.0625, 0)
-    assert relabelled(op, []) is op and relabelled(op, [0]) is op
-    new = relabelled(op, [1])
+    assert relabelled(op, [], "double") is op and relabelled(op, [0], "double") is op
+    new = relabelled(op, [1], "double")
     assert new.weight.tolist() == [[1, -1], [1, -1], [5, 3], [32, 0]]
     assert new.weight_scale.tolist() == [0.0625, 4.0, 0.0625, 0.0625]
-    assert capable(op).tolist() == [True, True, False, True]
+    assert capable(op, "double").tolist() == [True, True, False, True]
 
 
 def test_weights_of_several_sizes_are_refused():
     with pytest.raises(InputError) as caught:
-        relabelled(dense([[1, -1, 0], [5, 3, 1]], 0.1, 0), [0, 1])
+        relabelled(dense([[1, -1, 0], [5, 3, 1]], 0.1, 0), [0, 1], "double")
     assert str(caught.value) == (
         "layer 'fc': channel 1 cannot be ternary: it has weights of size 3 and 5; all must be -k, 0 or k for one k; "
         "map it to gemm"
@@ -86,6 +86,6 @@ def test_weights_of_several_sizes_are_refused():
 
 def test_sums_beyond_int32_are_refused():
     op = dense([[2, -2]], 0.1, 2**31 - 1)
-    assert not capable(op)[0]
+    assert not capable(op, "double")[0]
     with pytest.raises(InputError, match="round otherwise"):
-        relabelled(op, [0])
+        relabelled(op, [0], "double")

@@ -61,7 +61,7 @@ def test_resnet8_of_a_tflite_file_is_one_part_and_exact(tflite_module, execute):
 def test_random_tflite_networks_are_exact(seed, random_network, tflite_module, execute):
     """With images in NHWC; TVM's importer refuses those with PAD and STRIDED_SLICE."""
     path = random_network(seed).save()
-    mod = tilewright_pipeline("tiny")(tflite_module(path))
+    mod = tilewright_pipeline("tiny", contract="double")(tflite_module(path))
     assert calls(mod).count("call_dps_packed") == 1 and not report(mod).left
     network = tw.load(path, "tiny")
     x = np.random.default_rng(seed).integers(-128, 128, network.inputs[0].shape).astype(np.int8)

@@ -48,7 +48,7 @@ class TableEngine(ExecModule):
     def generate(self, steps: Steps, ops: Sequence[g.Operator]) -> None:
         """One host step per operator stands for the engine's driver."""
         for op in ops:
-            (call,) = host_calls(op, steps.contract)
+            (call,) = host_calls(op, steps.graph.contract)
             names, name = [t.name for t in op.inputs], f"{self.name}: {op.name}"
             steps.steps.append(HostStep(name, call.name, names, [op.output.name], call.attrs, call.constants))
 
