@@ -23,7 +23,7 @@ from tilewright.cli.app import PIPE_STATUS
 from tilewright.cli.layers import share_on_device
 from tilewright.cli.verify import verify_executable
 from tilewright.compiler import reference
-from tilewright.compiler.frontend import import_onnx
+from tilewright.compiler.frontend import import_model
 from tilewright.compiler.graph import Graph
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import load_config
@@ -117,10 +117,10 @@ def layer_rows(graph: Graph, runs: Sequence[Sequence[StepReport]]) -> list[list[
     return rows
 
 
-def compare(graph: Graph, outputs: dict[str, np.ndarray], images: np.ndarray, contract: str) -> list[Comparison]:
+def compare(graph: Graph, outputs: dict[str, np.ndarray], images: np.ndarray) -> list[Comparison]:
     """The device's accumulators and logits against the reference, the labels against onnxruntime's."""
     (logits,) = (t.name for t in graph.outputs)
-    expected, accumulators = reference.run(graph, {graph.inputs[0].name: images[:, 0]}, contract)
+    expected, accumulators = reference.run(graph, {graph.inputs[0].name: images[:, 0]})
     found = [Comparison.of(f"int32 accumulators of {n}", outputs[f"{n}.acc"], acc) for n, acc in accumulators.items()]
     found.append(Comparison.of("logits, byte for byte", outputs[logits], expected[logits]))
     theirs = onnxruntime_logits(images)
@@ -133,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run, check, print, and return the exit status."""
     parser = argparse.ArgumentParser(description="Classify handwritten digits on the behavioural model.")
     parser.add_argument("--config", default="pynq_z1", help="preset, VTA string or JSON file (default: %(default)s)")
-    parser.add_argument("--contract", default="double", choices=CONTRACTS, help="rounding (default: %(default)s)")
+    parser.add_argument("--contract", choices=CONTRACTS, help="rounding (default: that of the format)")
     parser.add_argument("--on", dest="device", default="model", choices=NAMES, help="default: %(default)s")
     parser.add_argument("--images", type=int, metavar="N", help="the first N of the held-out images only")
     options = parser.parse_args(arguments)
@@ -149,22 +149,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exc.exit_code
 
 
-def demonstrate(config: str, contract: str, count: int | None, device: str) -> int:
+def demonstrate(config: str, contract: str | None, count: int | None, device: str) -> int:
     """Compile, verify, run and compare; returns 0 if all values are equal."""
     cfg, start = load_config(config), time.perf_counter()
     with np.load(INPUTS) as data:
         images, labels = data["inputs"][:count], data["labels"][:count]
     with report.progress(f"compiling {MODEL.name} for {cfg.name}"):
-        graph = import_onnx(MODEL)
-        executable = compile_graph(graph, cfg, contract, accumulators=True)
+        graph = import_model(MODEL, contract)
+        executable = compile_graph(graph, cfg, accumulators=True)
         launches = verify_executable(executable)
     compiled = time.perf_counter()
     outputs, runs = run_on_device(executable, images, device)
     ran = time.perf_counter()
-    checks = compare(graph, outputs, images, contract)
+    checks = compare(graph, outputs, images)
     end = time.perf_counter()
 
-    print(f"{MODEL.name} on the {NAMES[device]}, configuration {cfg.name}, rounding contract `{contract}`\n")
+    print(f"{MODEL.name} on the {NAMES[device]}, configuration {cfg.name}, rounding contract `{graph.contract}`\n")
     rows = layer_rows(graph, runs)
     total = ["one image", "", *(sum(column) for column in zip(*(row[2:] for row in rows)))]
     report.table([*COLUMNS, "host ms"], rows, total)
