@@ -51,7 +51,7 @@ def unit_rows(graph: Graph, cfg: Config, mapping: ChannelMapping | None = None) 
         best = cheapest(op, count, cfg, costs)
         found, *others = (costs.split(op, k) for k in (ternary, 0, count, best))
         cycles = [*found.units.values(), found.cycles]
-        row = [op.name, count, int(capable(op).sum()), ternary, *map(_whole, cycles), found.bound]
+        row = [op.name, count, int(capable(op, graph.contract).sum()), ternary, *map(_whole, cycles), found.bound]
         first, second, last = (_whole(each.cycles) for each in others)
         rows.append(dict(zip(COLUMNS, [*row, first, second, best, last])))
     return rows

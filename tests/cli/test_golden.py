@@ -31,17 +31,17 @@ def inputs(tmp_path):
 def test_a_run_that_equals_the_golden_interpreter(tilewright, inputs):
     done = tilewright("run", MODEL, "--inputs", inputs, "--check")
     assert done.status == 0, done.err
-    assert "golden interpreter (double): 2 of 2 results equal; on input 0 all 8 operators are equal" in done.out
+    assert "golden interpreter (single): 2 of 2 results equal; on input 0 all 8 operators are equal" in done.out
 
 
 def test_other_outputs_in_the_file_fail_the_check(tilewright, inputs, tmp_path):
-    done = tilewright("run", MODEL, "--inputs", inputs, "-o", tmp_path / "y.npz", "--check", "--contract", "single")
-    assert done.status == 0 and "golden interpreter (single): 2 of 2" in done.out
+    done = tilewright("run", MODEL, "--inputs", inputs, "-o", tmp_path / "y.npz", "--check", "--contract", "double")
+    assert done.status == 0 and "golden interpreter (double): 2 of 2" in done.out
     with np.load(tmp_path / "x.npz") as x, np.load(tmp_path / "y.npz") as y:
         outputs = y["outputs"].copy()
         outputs[1, 0, 3] += 1
         np.savez(tmp_path / "z.npz", inputs=x["inputs"], outputs=outputs)
-    done = tilewright("run", MODEL, "--inputs", tmp_path / "z.npz", "--check", "--contract", "single", "--json")
+    done = tilewright("run", MODEL, "--inputs", tmp_path / "z.npz", "--check", "--contract", "double", "--json")
     found = json.loads(done.out)
     assert done.status == 1
     assert (found["outputs_equal"], found["values_equal"], found["values"]) == (1, 19, 20)
@@ -100,7 +100,7 @@ def growing():
 @pytest.mark.parametrize("reset, expected", [(False, [5, 10, 15]), (True, [5, 5, 5])])
 def test_state_is_kept_or_reset(monkeypatch, reset, expected):
     cfg, samples = load_config("pynq_z1"), [{"x": np.full((1, 4), 5, np.int8)}] * 3
-    monkeypatch.setattr("tilewright.compiler.frontend.import_model", lambda model: growing())
+    monkeypatch.setattr("tilewright.compiler.frontend.import_model", lambda model, contract: growing())
     where = Where("model")
     results = [{"y": np.full((1, 4), value, np.int8)} for value in expected]
     found = golden.check("x.tflite", cfg, None, where, samples, results, reset)

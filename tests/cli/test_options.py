@@ -1,6 +1,10 @@
 """cli/options.py: options that several verbs share."""
 
+import json
+from pathlib import Path
+
 import click
+import numpy as np
 import pytest
 
 from tilewright.cli.options import (
@@ -16,6 +20,7 @@ from tilewright.hw.errors import UnsupportedError
 from tilewright.runtime.registry import describe_devices
 from tilewright.sim.dram import PRESETS as MEMORIES
 
+MODEL = str(Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx")
 DEVICE_LEADS = dict.fromkeys(["run", "replay", "bench"], "What executes the program:") | {
     "serve": "The device to serve:"
 }
@@ -82,3 +87,30 @@ def test_what_is_skipped_is_for_timing_alone():
     assert device_options("timing", None) == {}
     with pytest.raises(UnsupportedError, match="--skip alu: device 'rtl' executes everything; use --on timing"):
         device_options("rtl", None, ("alu",))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["compile", MODEL, "-o", "x.tw"],
+        ["compile", MODEL, "-o", "c", "--emit", "c"],
+        ["verify", "x.tw"],
+        ["run", MODEL, "--inputs", "x.npz"],
+        ["assign", MODEL],
+        ["explain", MODEL],
+        ["estimate", MODEL],
+        ["tune", MODEL, "--trials", "1"],
+    ],
+    ids=lambda command: "-".join(command[::2]),
+)
+def test_verbs_say_how_a_network_rounds(tilewright, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    if command[0] == "run":
+        np.savez("x.npz", image=np.zeros((1, 1, 8, 8), np.float32))
+    if command[0] == "verify":
+        assert not tilewright("compile", MODEL, "-o", "x.tw").status
+    done = tilewright(*command)
+    assert done.status == 0 and "rounding contract: single (one rounding, as onnxruntime)" in done.out, done.err
+    assert json.loads(tilewright(*command, "--json").out)["contract"] == "single"
+    if "c" in command:
+        assert "rounding contract single" in (tmp_path / "c" / "network.h").read_text().splitlines()[0]

@@ -141,8 +141,10 @@ def test_an_onnx_file_to_outputs(qdq, onnxruntime_outputs):
     y = m.quantise(m.node("Relu", m.node("Conv", x, w, m.bias(scale), pads=[1, 1, 0, 1])), 0.2, -128)
     m.output(m.quantise(m.node("GlobalAveragePool", y), 0.05, -128))
     path = m.save()
-    executable = compile_model(path, "tiny", "single")
-    assert executable.cfg == PRESETS["tiny"]
+    executable = compile_model(path, "tiny")
+    assert (executable.cfg, executable.contract) == (PRESETS["tiny"], "single")
+    assert compile_model(path, "tiny", "single").to_bytes() == executable.to_bytes()
+    assert compile_model(path, "tiny", "double").contract == "double"
     x = m.rng.normal(0, 3, (1, 3, 6, 5)).astype(np.float32)
     with Loaded(executable, open_device("model", executable.cfg)) as loaded:
         outputs = loaded.run({"x": x})

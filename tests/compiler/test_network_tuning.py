@@ -71,6 +71,12 @@ def test_slow_tiles_are_not_used(network, tmp_path, monkeypatch):
     assert tuned <= launch_cycles(compile_model(network.path, CFG)) == whole_cycles(Whole(network, {}))
 
 
+def test_a_choice_of_tiles_is_that_of_the_contract(qdq):
+    path = qdq().dense()
+    first, *others = (Network.of(path, CFG, contract).key for contract in (None, "single", "double"))
+    assert [first == other for other in others] == [True, False]
+
+
 def test_the_cache_is_keyed_by_the_tiles():
     files = {cache.network_file(b"model", CFG, "double", tiles) for tiles in ("", "one", "other")}
     assert len(files) == 3 and cache.network_file(b"model", CFG, "double") in files

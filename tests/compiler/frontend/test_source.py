@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from tilewright.compiler.frontend import import_model
-from tilewright.compiler.frontend.source import as_source, check_kind, kind_of, read_source
+from tilewright.compiler.frontend.source import as_source, check_kind, contract_of, kind_of, read_source
 from tilewright.hw.errors import FileError, UnsupportedError
 
 VALUES = np.arange(24, dtype=np.int32).reshape(4, 6)
@@ -156,3 +156,10 @@ def test_types_of_the_inputs_beside_a_file(qdq, array, found):
     path.with_name("inputs.npz").write_bytes(b"no archive")
     with pytest.raises(FileError, match="inputs.npz: not a readable .npz file"):
         read_source(path)
+
+
+@pytest.mark.parametrize(
+    "name, contract", [("a.onnx", "single"), ("a.pt2", "single"), ("a.tflite", "double"), ("a.bin", "double")]
+)
+def test_formats_have_a_rounding_contract(name, contract):
+    assert contract_of(name) == contract
