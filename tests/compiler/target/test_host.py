@@ -38,6 +38,6 @@ def test_times_follow_the_fields():
 def test_the_module_runs_kernels_and_needs_no_transfer():
     host, op = HostCpu(), conv(1)
     assert host.transfer_seconds(X) == 0 and host.seconds((op,)) == host.model.seconds(op)
-    steps = Steps(g.Graph("g", (X,), (Y,), (op,)), PRESETS["tiny"], "double")
+    steps = Steps(g.Graph("g", (X,), (Y,), (op,)), PRESETS["tiny"])
     host.generate(steps, (op,))
     assert [s.name for s in steps.steps] == ["conv.acc", "conv"]

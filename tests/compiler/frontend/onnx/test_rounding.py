@@ -43,13 +43,13 @@ def by_integers(op, x):
     )
     opset = [onnx.helper.make_opsetid("", 17)]
     session = ort.InferenceSession(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString())
-    (sums,) = session.run(None, {"x": x})
+    sums = np.asarray(session.run(None, {"x": x})[0])
     ratio = np.float64(op.x.scale) * op.weight_scale.astype(np.float64) / op.output.scale
     mantissa, exponent = np.frexp(ratio)
     shape = (-1, *[1] * (sums.ndim - 2))
-    multiplier, right = (np.floor(mantissa * 2.0**31 + 0.5).astype(np.int64), 31 - exponent.astype(np.int64))
-    total = (sums.astype(np.int64) + op.bias.reshape(shape)) * multiplier.reshape(shape)
-    right = right.reshape(shape)
+    multiplier = np.floor(mantissa * 2.0**31 + 0.5).astype(np.int64).reshape(shape)
+    total = (sums.astype(np.int64) + op.bias.reshape(shape)) * multiplier
+    right = 31 - exponent.astype(np.int64).reshape(shape)
     steps = (total + (np.int64(1) << right - 1)) >> right
     return np.clip(steps + op.output.zero_point, op.low, op.high).astype(np.int8)
 
