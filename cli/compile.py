@@ -147,9 +147,9 @@ def _program(
 def _check_c(output: str, binary: bool, tokenizer: str | None, sign: str | None) -> None:
     """What can be refused before the network is compiled."""
     from ..hw.errors import UnsupportedError
+    from ..hw.foreign import open_regular
     from ..runtime.c.emit import check_options
     from ..runtime.c.folder import check_folder
-    from ..runtime.files import open_regular
 
     if sign is not None:
         raise UnsupportedError(f"--sign {sign} is only for .tw programs; drop it, or --emit c")

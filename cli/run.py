@@ -74,7 +74,7 @@ def command(
 ) -> int:
     """Load or compile, run every input, compare, write the outputs, print the steps, and return the exit status."""
     from ..compiler.target.images import apart, of_one, together
-    from ..runtime.files import read_npz
+    from ..hw.foreign import read_npz
     from . import golden
     from .layers import counter_rows, float_steps, run_rows
 
@@ -84,10 +84,11 @@ def command(
     sources = {"MODEL": model, "--inputs": inputs, "--config": config}
     _check_outputs(output, trace, sources)
     profile = Profile(profiles, where.name, sources)
-    arrays = read_npz(inputs)
+    read_npz(inputs, needed=lambda name, shape: False)  # what is no file of arrays is refused before the work
     with report.progress(f"preparing {model}"):
         executable = open_program(model, config, contract, tiles, mapping, where.dram, batch)
     one = of_one(executable, batch)
+    arrays = arrays_for(one, inputs)
     samples, stacked = split(one, arrays, inputs)
     expected = _expected(one, arrays, len(samples) if stacked else None, inputs)
     start = time.perf_counter()
@@ -160,6 +161,17 @@ def write_npz(path: str, arrays: Mapping[str, np.ndarray]) -> None:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def arrays_for(executable: Executable, path: str) -> dict[str, np.ndarray]:
+    """The arrays of the file `path`; unpacked are those that are as large as inputs or outputs, and `labels`.
+
+    Raises as `read_npz`.
+    """
+    from ..hw.foreign import read_npz
+
+    shapes = {t.shape for t in (*(t for entry in executable.entries for t in entry), *executable.outputs)}
+    return read_npz(path, needed=lambda name, shape: name == "labels" or bool(shapes & {shape, shape[1:]}))
 
 
 def by_position(arrays: Mapping[str, np.ndarray], names: Sequence[str], kind: str) -> Mapping[str, np.ndarray]:

@@ -76,13 +76,13 @@ def command(
 
 def _load(program: str, key: str | None) -> Executable:
     """The program; with `key` one whose signature by it was checked, of the bytes that are read."""
+    from ..hw.foreign import read_regular
     from ..runtime.executable import Executable
-    from ..runtime.files import default_limit, read_regular
     from ..runtime.proof.signature import check_signature
 
     if key is None:
         return Executable.load(program)
-    data = read_regular(program, "a .tw file", default_limit())
+    data = read_regular(program, "a .tw file")
     check_signature(data, program, key)
     return Executable.from_bytes(data, program)
 

@@ -109,7 +109,7 @@ def _check_kind(path: str) -> None:
 
 
 def _arrays(path: str) -> dict[str, np.ndarray]:
-    from ...runtime.files import read_npz
+    from ...hw.foreign import read_npz
 
     return dict(read_npz(path))
 

@@ -116,7 +116,7 @@ def _case(path: Path) -> None:
 
 
 def _inputs(path: Path) -> None:
-    from tilewright.runtime.files import read_npz
+    from tilewright.hw.foreign import read_npz
 
     read_npz(path, MOST)
 
