@@ -110,7 +110,7 @@ def parse_json(data: bytes | bytearray | str, name: object, wanted: str = "") ->
         why = f"more than {_DEPTH} lists and objects inside each other"
     except ValueError as exc:
         why = one_line(exc)
-    raise FileError(f"{name}: is no JSON, or damaged ({why}){f'; give {wanted}' if wanted else ''}") from None
+    raise FileError(f"{name}: cannot be read as JSON ({why}){f'; give {wanted}' if wanted else ''}") from None
 
 
 def whole_number(text: str) -> int | None:

@@ -105,7 +105,7 @@ def _check_kind(path: str) -> None:
     if not path.endswith(".tflite") and kind_of(path) != ".tflite":
         raise UnsupportedError(f"{path}: diff runs TFLite's interpreter; give .tflite files")
     if not Path(path).exists():
-        raise FileError(f"{path}: no such model file")
+        raise FileError(f"{path}: no such file")
 
 
 def _arrays(path: str) -> dict[str, np.ndarray]:

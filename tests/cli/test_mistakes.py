@@ -167,7 +167,7 @@ def test_missing_files(mistake, double_tw, tmp_path):
     mistake(6, text, "run", double_tw, "--inputs", tmp_path / "missing.npz")
     mistake(6, text, "verify", tmp_path / "missing.tw")
     mistake(6, text, "disasm", tmp_path / "missing.npz")
-    text = r".*missing\.json: no such configuration file; give a preset .*"
+    text = r".*missing\.json: no such file; give a preset .*"
     mistake(6, text, "compile", DIGITS, "-o", out, "--config", "missing.json")
 
 

@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 
 from tilewright.hw.errors import FileError
-from tilewright.hw.foreign import Archive, default_limit, machine_memory, read_npz
+from tilewright.hw.foreign import (
+    Archive,
+    default_limit,
+    machine_memory,
+    parse_json,
+    read_json,
+    read_npz,
+    read_regular,
+    whole_number,
+)
 
 
 def test_arrays_come_back(tmp_path):
@@ -154,18 +163,70 @@ def test_methods_without_a_limit_are_refused(tmp_path, method):
 JSON = {
     '{"a": 1, "b": {"c": 1, "c": 2}}': "key 'c' comes 2 times in one object",
     '{"a": NaN}': "NaN is no number of JSON",
-    "[" * 100_000: "recursion",
-    "1" * 5000: "digits",
-    "\xff": "utf-8",
+    "[" * 200_000: "more than 64 lists and objects inside each other",
+    "[" * 65 + "]" * 65: "more than 64 lists and objects inside each other",
+    '{"a":[' * 33 + "]}" * 33: "more than 64 lists and objects inside each other",
+    "1" * 1_000_000: "a number of 1,000,000 characters; at most 100 are allowed",
+    "[-1." + "1" * 1_000_000 + "]": "a number of 1,000,003 characters",
+    "\xff": "'utf-8' codec can't decode",
+    "": "Expecting value",
 }
 
 
 @pytest.mark.parametrize("text", JSON, ids=lambda text: text[:20])
 def test_json_that_is_none(tmp_path, text):
+    data = text.encode("latin-1")
+    (tmp_path / "x.json").write_bytes(data)
     with zipfile.ZipFile(tmp_path / "x", "w") as z:
-        z.writestr("m", text.encode("latin-1"))
-    with open(tmp_path / "x", "rb") as file, pytest.raises((ValueError, RecursionError), match=JSON[text]):
-        Archive(file, "x", 1 << 20).json("m", 1 << 20)
+        z.writestr("m", data)
+    with pytest.raises(FileError) as caught:
+        read_json(tmp_path / "x.json", "a list", 1 << 21)
+    said = str(caught.value)
+    assert said.startswith(f"{tmp_path}/x.json: cannot be read as JSON ({JSON[text]}") and said.endswith(
+        "; give a list"
+    )
+    with open(tmp_path / "x", "rb") as file, pytest.raises(FileError, match=f"^x: m: .*{JSON[text]}"):
+        Archive(file, "x").json("m", 1 << 21)
+
+
+def test_json_of_any_shape_is_read():
+    """As deep and as long as is allowed; brackets in texts do not count."""
+    assert parse_json("[" * 64 + "]" * 64, "x") and parse_json(b"[[], {}, [1.5e300, true, null]]", "x")[2][0] == 1.5e300
+    assert parse_json('{"' + "[" * 1000 + '": ' + "9" * 100 + "}", "x") == {"[" * 1000: 10**100 - 1}
+
+
+def test_whole_numbers():
+    assert whole_number("007") == 7 and whole_number("9" * 100) == 10**100 - 1
+    assert not [
+        text for text in ("", "-1", "+1", "1.0", "1_0", "\u0663", "\xb2", "9" * 101) if whole_number(text) is not None
+    ]
+
+
+def test_a_large_file_is_refused_before_it_takes_memory(tmp_path):
+    (tmp_path / "x").touch()
+    os.truncate(tmp_path / "x", 40_000_000_000)
+    for most, text in ((None, default_limit()), (1000, 1000)):
+        with pytest.raises(FileError, match=f"x: has 40,000,000,000 bytes; at most {text:,} are allowed for a thing"):
+            read_regular(tmp_path / "x", "a thing", most)
+
+
+def test_an_archive_unpacks_to_little_more_than_its_size(tmp_path):
+    """3 GB from 3 MB are refused by what the directory says, before they are unpacked."""
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as z:
+        z.writestr("a.npy", bytes(140 << 20))
+    with pytest.raises(
+        FileError, match=r"x.npz: unpacks to 146,800,640 bytes; at most 134,217,728 are allowed for a fi"
+    ):
+        read_npz(tmp_path / "x.npz")
+
+
+def test_arrays_that_nobody_needs_are_not_unpacked(tmp_path):
+    np.savez_compressed(tmp_path / "x.npz", a=np.ones((2, 3), np.int8), b=np.ones((2, 3 << 20)))
+    tracemalloc.start()
+    found = read_npz(tmp_path / "x.npz", needed=lambda name, shape: name == "a" and shape == (2, 3))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found["a"].all() and found["b"].shape == (2, 3 << 20) and found["b"].dtype == np.float64 and peak < 1 << 20
 
 
 def test_the_limit_follows_the_machine(monkeypatch):
