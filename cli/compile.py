@@ -102,7 +102,7 @@ def command(
     tokens = f"{report.counted(pairs, 'token')}, {implied or 'none'} implied by others"
     proof = f"verified: no deadlock, no race, {tokens}" if verify else "not verified"
     signed = f", signed: {signature}" if signature else ""
-    click.echo(f"{output}: {size / 1000:,.0f} kB for {cfg.name}, {proof}{signed}, {seconds:.1f} s")
+    report.say(f"{output}: {size / 1000:,.0f} kB for {cfg.name}, {proof}{signed}, {seconds:.1f} s")
 
 
 def _check_key(key: str | None) -> None:
@@ -183,4 +183,4 @@ def _say_without_tiles(tiles: str, cfg: Config) -> None:
     from ..compiler.tune.known import known_tiles
 
     if not known_tiles(tiles, cfg).tiles:
-        click.echo(f"{tiles} has no faster tiles for {cfg.name}; tilewright tune with --config searches for them")
+        report.say(f"{tiles} has no faster tiles for {cfg.name}; tilewright tune with --config searches for them")

@@ -313,28 +313,28 @@ def _print_summary(result: dict) -> None:
     say_float_steps(result["float32_on_host"])
     if "labels" in result:
         shown = " ".join(map(str, result["labels"][:SHOWN_LABELS]))
-        click.echo(f"labels: {shown}{' ...' if n > SHOWN_LABELS else ''}")
+        report.say(f"labels: {shown}{' ...' if n > SHOWN_LABELS else ''}")
     if "labels_equal" in result:
-        click.echo(f"labels equal to the file's: {result['labels_equal']} of {n}")
+        report.say(f"labels equal to the file's: {result['labels_equal']} of {n}")
     if "outputs_equal" in result:
         values = f"{result['values_equal']:,} of {result['values']:,} values"
-        click.echo(f"outputs equal to the file's: {result['outputs_equal']} of {n}, {values}")
+        report.say(f"outputs equal to the file's: {result['outputs_equal']} of {n}, {values}")
         for key, what in (("differing", "outputs that differ"), ("not_compared", "outputs that the file lacks")):
             if result[key]:
-                click.echo(f"{what}: {', '.join(result[key])}")
+                report.say(f"{what}: {', '.join(result[key])}")
     if "check" in result:
-        click.echo(result["check"]["text"])
+        report.say(result["check"]["text"])
     if result["output"]:
-        click.echo(f"outputs written to {result['output']}")
+        report.say(f"outputs written to {result['output']}")
     if "trace" in result:
-        click.echo(f"timeline written to {result['trace']}{TO_PERFETTO}")
+        report.say(f"timeline written to {result['trace']}{TO_PERFETTO}")
     if "cycles_per_input" in result:
         idle = -n % result["batch"]
         filled = f", {report.counted(idle, 'place')} of the last run without an input" if idle else ""
-        click.echo(f"{result['batch']} inputs at once: {result['cycles_per_input']:,.0f} cycles each{filled}")
+        report.say(f"{result['batch']} inputs at once: {result['cycles_per_input']:,.0f} cycles each{filled}")
     rate, where = result["seconds"] / n, f"{result['device']} ({result['config']})"
     if device_entry(result["device"]).simulated:  # these seconds say nothing about the accelerator's
         where = f"{where}: simulated in {result['seconds']:.2f} s"
-        click.echo(f"{report.counted(n, 'input')} on {where}")
+        report.say(f"{report.counted(n, 'input')} on {where}")
         return
-    click.echo(f"{report.counted(n, 'input')} on {where}: {result['seconds']:.2f} s, {1e3 * rate:.1f} ms each")
+    report.say(f"{report.counted(n, 'input')} on {where}: {result['seconds']:.2f} s, {1e3 * rate:.1f} ms each")

@@ -59,9 +59,9 @@ def command(model: str, output: str, tokenizer: str | None, calibration: str | N
     if as_json:
         report.emit_json({"model": model, "integers": output, "bytes": nbytes, "perplexity": found})
         return
-    click.echo(f"{output}: {nbytes / 1000:,.0f} kB")
+    report.say(f"{output}: {nbytes / 1000:,.0f} kB")
     if found:
-        click.echo(f"perplexity: {found['int8']:.3f} in int8, {found['float32']:.3f} in float32")
+        report.say(f"perplexity: {found['int8']:.3f} in int8, {found['float32']:.3f} in float32")
 
 
 def _texts(model: Checkpoint, tokenizer: str | None, calibration: str | None) -> list[list[int]] | None:

@@ -57,6 +57,21 @@ extern const tw_vocabulary network_words;
 static int32_t tokens[CONTEXT];
 static float logits[NETWORK_LOGITS];
 
+/* A byte of the text; those that would move a terminal's cursor, or turn its direction, are escaped. */
+static void put(uint8_t byte)
+{
+    static uint32_t last;
+    uint32_t two, three;
+    last = last << 8 | byte;
+    two = last & 0xFFFF;
+    three = last & 0xFFFFFF;
+    if ((byte < 0x20 && byte != '\\n' && byte != '\\t') || byte == 0x7F || (two >= 0xC280 && two < 0xC2A0) ||
+        (three >= 0xE280AA && three <= 0xE280AE) || (three >= 0xE281A6 && three <= 0xE281A9))
+        printf("\\\\x%02x", (unsigned)byte);
+    else
+        putchar(byte);
+}
+
 int main(int argc, char **argv)
 {
     const char *prompt = argc > 1 ? argv[1] : "";
@@ -77,7 +92,8 @@ int main(int argc, char **argv)
         if (status != 0 || tokens[position + 1] == TW_BEGIN)
             break;
         n = tw_piece(&network_words, tokens[position], tokens[position + 1], &byte, &bytes);
-        fwrite(bytes, 1, (size_t)n, stdout);
+        for (int32_t k = 0; k < n; k++)
+            put(bytes[k]);
         fflush(stdout);
     }
     putchar('\\n');
