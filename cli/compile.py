@@ -147,7 +147,7 @@ def _program(
 def _check_c(output: str, binary: bool, tokenizer: str | None, sign: str | None) -> None:
     """What can be refused before the network is compiled."""
     from ..hw.errors import UnsupportedError
-    from ..hw.foreign import open_regular
+    from ..hw.foreign import TEXT_BYTES, read_regular
     from ..runtime.c.emit import check_options
     from ..runtime.c.folder import check_folder
 
@@ -156,8 +156,7 @@ def _check_c(output: str, binary: bool, tokenizer: str | None, sign: str | None)
     check_folder(output)
     check_options(binary, tokenizer)
     if tokenizer is not None:
-        with open_regular(tokenizer, "the tokenizer's file"):
-            pass
+        read_regular(tokenizer, "a tokenizer", TEXT_BYTES)
 
 
 def _only_c(binary: bool, tokenizer: str | None) -> None:

@@ -338,7 +338,7 @@ def load_config(spec: str | os.PathLike[str] | dict | Config) -> Config:
     if re.match(r"\d+x\d+_", spec):
         return Config.from_vta(spec)
     if not spec.endswith(".json"):
-        raise ConfigError(f"unknown preset {spec!r}; known are {', '.join(PRESETS)}, or give a .json file")
+        raise ConfigError(f"unknown preset {spec!r:.80}; known are {', '.join(PRESETS)}, or give a .json file")
     values = read_fields(spec, "configuration", PRESETS)
     return load_config(values).replace(name=values.get("name", Path(spec).stem))
 

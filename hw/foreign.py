@@ -83,7 +83,7 @@ def read_regular(path: str | Path, wanted: str, most: int | None = None) -> byte
     with open_regular(path, wanted) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
-            raise FileError(f"{path}: has {size:,} bytes; at most {most:,} are allowed for {wanted}")
+            raise FileError(f"{path}: has {size:,} bytes; at most {most:,} are allowed; give {wanted}")
         return file.read(size)
 
 

@@ -148,5 +148,7 @@ def _change(spec: str, text: str) -> tuple[str, object]:
 
 def _read(path: str) -> Dram:
     if not path.endswith(".json"):
-        raise ConfigError(f"unknown memory {path!r}; known are {', '.join(PRESETS)}, or give a .json file of fields")
+        raise ConfigError(
+            f"unknown memory {path!r:.80}; known are {', '.join(PRESETS)}, or give a .json file of fields"
+        )
     return ZYNQ_HP.replace(**{"name": Path(path).stem, **read_fields(path, "memory", PRESETS)})

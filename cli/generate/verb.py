@@ -80,6 +80,7 @@ def command(
     With --check the exit status is 1 if a logit differs; it is 6 for a tokenizer of another size or a damaged
     checkpoint, and 9 for more tokens than the context holds.
     """
+    from ...hw.foreign import TEXT_BYTES, read_regular
     from ...runtime.language.tokenizer import Tokenizer
     from ...runtime.language.writing import language_model, most_likely, sampler
     from ...sim.dram import load_dram
@@ -88,6 +89,7 @@ def command(
     profile = Profile(profiles, where.name, {"MODEL": model, "--tokenizer": tokenizer, "--config": config})
     if seed is not None and temperature is None:
         raise click.UsageError(f"--seed {seed} fixes choices at random; give --temperature, too")
+    read_regular(tokenizer, "a tokenizer", TEXT_BYTES)  # what cannot be read is refused before the work
     _check_network(model, {"--check": check, "--texts": texts, "--compare": compare})
     choose = most_likely if temperature is None else sampler(temperature, seed or 0)
     with report.progress(f"preparing {model}"):

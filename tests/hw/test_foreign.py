@@ -206,7 +206,7 @@ def test_a_large_file_is_refused_before_it_takes_memory(tmp_path):
     (tmp_path / "x").touch()
     os.truncate(tmp_path / "x", 40_000_000_000)
     for most, text in ((None, default_limit()), (1000, 1000)):
-        with pytest.raises(FileError, match=f"x: has 40,000,000,000 bytes; at most {text:,} are allowed for a thing"):
+        with pytest.raises(FileError, match=f"x: has 40,000,000,000 bytes; at most {text:,} are allowed; give a thing"):
             read_regular(tmp_path / "x", "a thing", most)
 
 
