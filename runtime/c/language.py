@@ -57,25 +57,11 @@ extern const tw_vocabulary network_words;
 static int32_t tokens[CONTEXT];
 static float logits[NETWORK_LOGITS];
 
-/* A byte of the text; those that would move a terminal's cursor, or turn its direction, are escaped. */
-static void put(uint8_t byte)
-{
-    static uint32_t last;
-    uint32_t two, three;
-    last = last << 8 | byte;
-    two = last & 0xFFFF;
-    three = last & 0xFFFFFF;
-    if ((byte < 0x20 && byte != '\\n' && byte != '\\t') || byte == 0x7F || (two >= 0xC280 && two < 0xC2A0) ||
-        (three >= 0xE280AA && three <= 0xE280AE) || (three >= 0xE281A6 && three <= 0xE281A9))
-        printf("\\\\x%02x", (unsigned)byte);
-    else
-        putchar(byte);
-}
-
 int main(int argc, char **argv)
 {
     const char *prompt = argc > 1 ? argv[1] : "";
     int32_t count = argc > 2 ? atoi(argv[2]) : 64;
+    uint32_t last = 0;
     int32_t given = tw_encode(&network_words, prompt, tokens, CONTEXT);
     int status = network_open(network_program);
     if (given < 1 || count <= given || count > CONTEXT) {
@@ -93,7 +79,7 @@ int main(int argc, char **argv)
             break;
         n = tw_piece(&network_words, tokens[position], tokens[position + 1], &byte, &bytes);
         for (int32_t k = 0; k < n; k++)
-            put(bytes[k]);
+            printf(tw_is_control(&last, bytes[k]) ? "\\\\x%02x" : "%c", bytes[k]);
         fflush(stdout);
     }
     putchar('\\n');
