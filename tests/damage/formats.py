@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +145,7 @@ def _integers() -> list[bytes]:
 def _pieces() -> list[bytes]:
     from tests.runtime.language.test_tokenizer import tokenizer_bytes
 
+    _writer()  # once, before there are processes that print
     return [tokenizer_bytes()]
 
 
@@ -339,12 +340,21 @@ def _assigned(path: Path) -> Sequence[str | Path]:
 
 def _written(path: Path) -> Sequence[str | Path]:
     """A text of a model with random weights, at random: any piece of the vocabulary may be in it."""
+    model = path.with_name("small.tw")
+    model.write_bytes(_writer())
+    return "generate", model, "--tokenizer", path, "--tokens", "12", "--temperature", "9"
+
+
+@cache
+def _writer() -> bytes:
     from tests.compiler.frontend.llama.conftest import llama_bytes
     from tests.runtime.language.test_tokenizer import PIECES
+    from tilewright.compiler.network import compile_model
 
-    model = path.with_name("small.bin")
-    model.write_bytes(llama_bytes(words=len(PIECES), context=12))
-    return "generate", model, "--tokenizer", path, "--config", "tiny", "--tokens", "12", "--temperature", "9"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "small.bin")
+        path.write_bytes(llama_bytes(words=len(PIECES), context=12))
+        return compile_model(path, "tiny").to_bytes()
 
 
 def _json(make: Callable[[], Sequence[bytes]], read: Callable[[Path], str | None], *verb: str) -> Format:
