@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # numpy takes a tenth of a second to import, and few verbs re
 MANIFEST = "manifest.json"  # the member that makes an archive a program
 TEXT_BYTES = 1 << 26  # of a text, a tokenizer or a mapping
 _JSON_BYTES = 1 << 20  # of JSON that people write
-_DEPTH = 64  # lists and objects inside each other
+_NESTED = 64  # lists and objects inside each other
 _DIGITS = 100  # characters of a number
 _CHUNK = 1 << 16  # bytes unpacked at a time
 _HEADER = 1 << 14  # bytes of a .npy member in which its header ends
@@ -105,9 +105,9 @@ def parse_json(data: bytes | bytearray | str, name: object, wanted: str = "") ->
         )
         if not _is_deep(found):
             return found
-        why = f"more than {_DEPTH} lists and objects inside each other"
+        why = f"more than {_NESTED} lists and objects inside each other"
     except RecursionError:
-        why = f"more than {_DEPTH} lists and objects inside each other"
+        why = f"more than {_NESTED} lists and objects inside each other"
     except ValueError as exc:
         why = one_line(exc)
     raise FileError(f"{name}: cannot be read as JSON ({why}){f'; give {wanted}' if wanted else ''}") from None
@@ -120,7 +120,7 @@ def whole_number(text: str) -> int | None:
 
 def _is_deep(value: object) -> bool:
     level: list[Any] = [value]
-    for _ in range(_DEPTH + 1):  # no recursion: its depth would be the file's
+    for _ in range(_NESTED + 1):  # no recursion: its depth would be the file's
         inside = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list))]
         level = [one for values in inside for one in values]
         if not inside:
