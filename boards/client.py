@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import BoardError, ConfigError, FingerprintError, HangError, InputError, TilewrightError
+from ..hw.foreign import parse_json
 from ..runtime.device import Stats
 from ..runtime.executable import Executable
 from ..runtime.loader import StepReport, checked_input
@@ -88,7 +88,7 @@ class Client:
                 f"{messages.VERSION}; install the same release on both"
             )
         try:
-            return found, Config.from_dict(json.loads(found.config))
+            return found, Config.from_dict(parse_json(found.config, "the server's configuration"))
         except (ValueError, TypeError, KeyError, AttributeError) as exc:
             raise BoardError(
                 f"{self.address.host}: the configuration that the server sent is not valid here ({exc})"

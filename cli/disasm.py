@@ -40,5 +40,5 @@ def command(program: str, as_json: bool) -> None:
         report.emit_json({"program": program, "launches": found})
         return
     for name, lines in found.items():
-        click.echo(f"{name}: {len(lines)} instructions")
-        click.echo("\n".join(lines))
+        report.say(f"{name}: {len(lines)} instructions")
+        report.say("\n".join(lines))

@@ -171,12 +171,12 @@ def _board(where: Where, config: str, as_json: bool) -> int:
     for check in board_checks(where, config):
         made.append(check)
         if not as_json:
-            click.echo(f"{'ok    ' if check.fine else 'FAILED'}  {check.name}: {check.found}")
+            report.say(f"{'ok    ' if check.fine else 'FAILED'}  {check.name}: {check.found}")
     fine = all(check.fine for check in made)
     if as_json:
         report.emit_json({"config": config, "ready": fine, "checks": [asdict(check) for check in made]})
     elif not fine:
-        click.echo("docs/board.md explains each message")
+        report.say("docs/board.md explains each message")
     return 0 if fine else BoardError.exit_code
 
 
@@ -206,17 +206,17 @@ def command(board: bool, where: Where, config: str, as_json: bool) -> int | None
         found = {"python": python, "items": [asdict(item) for item in items], "presets": presets()}
         report.emit_json(found | {"devices": device_names()})
         return None
-    click.echo(
+    report.say(
         f"tilewright {importlib.metadata.version('tilewright')}, Python {python['python']}, {python['system']}\n"
     )
     columns = ("what", "for", "version", "wanted", "extra", "state")
     report.table(columns, [list(asdict(item).values()) for item in items])
     rows = presets()
     report.table([key.replace("_", " ") for key in rows[0]], [list(row.values()) for row in rows])
-    click.echo(f"devices: {', '.join(device_names())}")
+    report.say(f"devices: {', '.join(device_names())}")
     for item in items:
         if item.state != FINE and item.extra:
-            click.echo(f"{item.name} is {item.state}: pip install 'tilewright[{item.extra}]' for {item.purpose}")
+            report.say(f"{item.name} is {item.state}: pip install 'tilewright[{item.extra}]' for {item.purpose}")
         elif item.state != FINE:
-            click.echo(f"{item.name} is {item.state}: install it with the system's package manager for {item.purpose}")
+            report.say(f"{item.name} is {item.state}: install it with the system's package manager for {item.purpose}")
     return None

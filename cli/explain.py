@@ -55,7 +55,7 @@ def command(
     report.say_contract(executable.contract)
     for one in found:
         if text:
-            click.echo("\n".join(one.annotated(text)))
+            report.say("\n".join(one.annotated(text)))
         one.print(operator)
 
 
@@ -131,7 +131,7 @@ class _Explained:
 
     def print(self, operator: str | None) -> None:
         """The tables and the warnings."""
-        click.echo(f"{self.name}: {self.cycles:,} cycles, GEMM use {100 * self.total.gemm_use:.1f} %")
+        report.say(f"{self.name}: {self.cycles:,} cycles, GEMM use {100 * self.total.gemm_use:.1f} %")
         rows = self.shares
         if operator is not None or len(self.operators) < 2:
             rows = [s for s in self.statements if operator in (None, *s.path[:1])]
@@ -146,7 +146,7 @@ class _Explained:
         )
         for cliff in self.cliffs:
             where = " / ".join(short_name(name) for name in cliff.path) or self.name
-            click.echo(f"warning: {where}: {cliff.text} (about {cliff.cycles:,} of {self.cycles:,} cycles)")
+            report.say(f"warning: {where}: {cliff.text} (about {cliff.cycles:,} of {self.cycles:,} cycles)")
 
 
 def _row(share: Share, cycles: int) -> Sequence[object]:

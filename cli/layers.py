@@ -61,12 +61,11 @@ def _computes_floats(step: HostStep, executable: Executable) -> bool:
 
 def say_float_steps(names: Sequence[str]) -> None:
     """Print how many operators run in float32, and which, if any do."""
-    import click
 
     if names:
         more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
         many = "operators run" if len(names) > 1 else "operator runs"
-        click.echo(f"{len(names)} {many} in float32 on the host: {', '.join(names[:_SHOWN_NAMES])}{more}")
+        report.say(f"{len(names)} {many} in float32 on the host: {', '.join(names[:_SHOWN_NAMES])}{more}")
 
 
 def compiled_rows(executable: Executable) -> list[dict[str, Any]]:
@@ -201,12 +200,11 @@ def short_name(statement: str) -> str:
 
 def print_compiled(executable: Executable) -> None:
     """Print the steps, and the device's share of the multiply-accumulates."""
-    import click
 
     keys = ("step", "where", "macs", "instructions", "micro_ops")
     _print(compiled_rows(executable), {key: _RUN.get(key, key.replace("_", "-")) for key in keys})
     report.say_contract(executable.contract)
     share = share_on_device(executable)
     if share is not None:
-        click.echo(f"{100 * share:.1f} % of the multiply-accumulates run on the device")
+        report.say(f"{100 * share:.1f} % of the multiply-accumulates run on the device")
     say_float_steps(float_steps(executable))

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ..hw.errors import FileError, TilewrightError
+from ..hw.errors import FileError, TilewrightError, printable
 
 PROGRAM = "tilewright"
 USAGE_STATUS = 2  # what click and most commands use
@@ -69,7 +69,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(text: str, status: int) -> int:
-    line = " ".join(text.split())
+    line = printable(" ".join(text.split()))
     print(f"{PROGRAM}: error: {line}", file=sys.stderr)
     return status
 

@@ -48,9 +48,9 @@ def command(model: str, in_place: bool, capacity: int | None, output: str | None
         return
     report.table(_COLUMNS, _rows(found))
     total = sum(b.nbytes for b in found.buffers)
-    click.echo(f"{graph.name}: {len(found.buffers)} buffers, {total:,} bytes in sum, in an arena of {found.nbytes:,}")
+    report.say(f"{graph.name}: {len(found.buffers)} buffers, {total:,} bytes in sum, in an arena of {found.nbytes:,}")
     above = 100 * (found.greedy / found.bound - 1)
-    click.echo(
+    report.say(
         f"lower bound {found.bound:,}, greedy {found.greedy:,} ({above:+.1f} %), plan {found.nbytes:,} "
         f"({found.method}), {seconds:.3f} s"
     )

@@ -49,9 +49,9 @@ def command(
         report.emit_json(result)
         return int(failed > 0)
     for row in rows:
-        click.echo(f"{'passed' if row['passed'] else 'FAILED'}  {row['name']}{_details(row)}")
+        report.say(f"{'passed' if row['passed'] else 'FAILED'}  {row['name']}{_details(row)}")
     profile.say(result)
-    click.echo(f"{len(rows) - failed} passed, {failed} failed")
+    report.say(f"{len(rows) - failed} passed, {failed} failed")
     return int(failed > 0)
 
 

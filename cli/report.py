@@ -13,6 +13,8 @@ from typing import Protocol
 
 import click
 
+from ..hw.errors import printable
+
 PLAIN_WIDTH = 200  # columns of a table in a file or a pipe
 
 
@@ -27,15 +29,20 @@ class Advance(Protocol):
         ...
 
 
+def say(text: str = "", nl: bool = True, err: bool = False) -> None:
+    """Print `text`, in which names and texts of files may stand: control characters but newline and tab are escaped."""
+    click.echo(printable(text, "\n\t"), nl=nl, err=err)
+
+
 def emit_json(result: object) -> None:
     """Print `result` as one JSON document."""
-    click.echo(json.dumps(result, indent=1))
+    say(json.dumps(result, indent=1))
 
 
 def say_contract(contract: str | None) -> None:
     """Print the rounding contract of a network; nothing of a program that was not a network."""
     if contract is not None:
-        click.echo(f"rounding contract: {contract} ({_CONTRACTS[contract]})")
+        say(f"rounding contract: {contract} ({_CONTRACTS[contract]})")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], total: Sequence[object] | None = None) -> None:
@@ -74,7 +81,7 @@ def _text(cell: object) -> str:
         return f"{cell:,}"
     if isinstance(cell, float):
         return f"{cell:,.2f}"
-    return str(cell)
+    return printable(str(cell))
 
 
 def _numeric(cell: str) -> bool:
@@ -90,14 +97,14 @@ def progress(what: str, total: int | None = None) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = [SpinnerColumn(), TextColumn("{task.description}")]
+    columns = [SpinnerColumn(), TextColumn("{task.description}", markup=False)]
     columns += [BarColumn(), MofNCompleteColumn()] if total else []
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as display:
-        task = display.add_task(what, total=total)
+        task = display.add_task(printable(what), total=total)
 
         def advance(steps: int = 1, what: str = "") -> None:
             if what:
-                display.update(task, description=what)
+                display.update(task, description=printable(what))
             display.advance(task, steps)
 
         yield advance

@@ -34,4 +34,4 @@ def command(output: str, config: str, as_json: bool) -> None:
     if as_json:
         report.emit_json(facts)
     else:
-        click.echo(f"{facts['top']}: {facts['lines']:,} lines of Verilog in {output}")
+        report.say(f"{facts['top']}: {facts['lines']:,} lines of Verilog in {output}")

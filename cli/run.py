@@ -74,7 +74,7 @@ def command(
 ) -> int:
     """Load or compile, run every input, compare, write the outputs, print the steps, and return the exit status."""
     from ..compiler.target.images import apart, of_one, together
-    from ..runtime.files import read_npz
+    from ..hw.foreign import read_npz
     from . import golden
     from .layers import counter_rows, float_steps, run_rows
 
@@ -84,10 +84,11 @@ def command(
     sources = {"MODEL": model, "--inputs": inputs, "--config": config}
     _check_outputs(output, trace, sources)
     profile = Profile(profiles, where.name, sources)
-    arrays = read_npz(inputs)
+    read_npz(inputs, needed=lambda name, shape: False)  # what is no file of arrays is refused before the work
     with report.progress(f"preparing {model}"):
         executable = open_program(model, config, contract, tiles, mapping, where.dram, batch)
     one = of_one(executable, batch)
+    arrays = arrays_for(one, inputs)
     samples, stacked = split(one, arrays, inputs)
     expected = _expected(one, arrays, len(samples) if stacked else None, inputs)
     start = time.perf_counter()
@@ -160,6 +161,17 @@ def write_npz(path: str, arrays: Mapping[str, np.ndarray]) -> None:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def arrays_for(executable: Executable, path: str) -> dict[str, np.ndarray]:
+    """The arrays of the file `path`; unpacked are those that are as large as inputs or outputs, and `labels`.
+
+    Raises as `read_npz`.
+    """
+    from ..hw.foreign import read_npz
+
+    shapes = {t.shape for t in (*(t for entry in executable.entries for t in entry), *executable.outputs)}
+    return read_npz(path, needed=lambda name, shape: name == "labels" or bool(shapes & {shape, shape[1:]}))
 
 
 def by_position(arrays: Mapping[str, np.ndarray], names: Sequence[str], kind: str) -> Mapping[str, np.ndarray]:
@@ -302,28 +314,28 @@ def _print_summary(result: dict) -> None:
     say_float_steps(result["float32_on_host"])
     if "labels" in result:
         shown = " ".join(map(str, result["labels"][:SHOWN_LABELS]))
-        click.echo(f"labels: {shown}{' ...' if n > SHOWN_LABELS else ''}")
+        report.say(f"labels: {shown}{' ...' if n > SHOWN_LABELS else ''}")
     if "labels_equal" in result:
-        click.echo(f"labels equal to the file's: {result['labels_equal']} of {n}")
+        report.say(f"labels equal to the file's: {result['labels_equal']} of {n}")
     if "outputs_equal" in result:
         values = f"{result['values_equal']:,} of {result['values']:,} values"
-        click.echo(f"outputs equal to the file's: {result['outputs_equal']} of {n}, {values}")
+        report.say(f"outputs equal to the file's: {result['outputs_equal']} of {n}, {values}")
         for key, what in (("differing", "outputs that differ"), ("not_compared", "outputs that the file lacks")):
             if result[key]:
-                click.echo(f"{what}: {', '.join(result[key])}")
+                report.say(f"{what}: {', '.join(result[key])}")
     if "check" in result:
-        click.echo(result["check"]["text"])
+        report.say(result["check"]["text"])
     if result["output"]:
-        click.echo(f"outputs written to {result['output']}")
+        report.say(f"outputs written to {result['output']}")
     if "trace" in result:
-        click.echo(f"timeline written to {result['trace']}{TO_PERFETTO}")
+        report.say(f"timeline written to {result['trace']}{TO_PERFETTO}")
     if "cycles_per_input" in result:
         idle = -n % result["batch"]
         filled = f", {report.counted(idle, 'place')} of the last run without an input" if idle else ""
-        click.echo(f"{result['batch']} inputs at once: {result['cycles_per_input']:,.0f} cycles each{filled}")
+        report.say(f"{result['batch']} inputs at once: {result['cycles_per_input']:,.0f} cycles each{filled}")
     rate, where = result["seconds"] / n, f"{result['device']} ({result['config']})"
     if device_entry(result["device"]).simulated:  # these seconds say nothing about the accelerator's
         where = f"{where}: simulated in {result['seconds']:.2f} s"
-        click.echo(f"{report.counted(n, 'input')} on {where}")
+        report.say(f"{report.counted(n, 'input')} on {where}")
         return
-    click.echo(f"{report.counted(n, 'input')} on {where}: {result['seconds']:.2f} s, {1e3 * rate:.1f} ms each")
+    report.say(f"{report.counted(n, 'input')} on {where}: {result['seconds']:.2f} s, {1e3 * rate:.1f} ms each")

@@ -109,9 +109,9 @@ def command(
     if as_json:
         report.emit_json(facts | {"token_file": kept, "limits": asdict(limits) | {"held_bytes": limits.held_bytes}})
     else:
-        click.echo(f"serving {device} ({cfg.name}) at {listen}:{server.port}, {guard}; end with Ctrl-C")
-        click.echo(f"the token is in {kept}")
-        click.echo(_shown(limits))
+        report.say(f"serving {device} ({cfg.name}) at {listen}:{server.port}, {guard}; end with Ctrl-C")
+        report.say(f"the token is in {kept}")
+        report.say(_shown(limits))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service manager ends it so: like Ctrl-C
     try:
         server.wait()

@@ -67,7 +67,7 @@ def _resources(cfg: Config, as_json: bool, everything: bool) -> dict:
     found, seconds = _timed(lambda say: synthesis.synthesise(cfg, report=say))
     if not as_json:
         resource_table(found, synthesis.AVAILABLE, everything)
-        click.echo(
+        report.say(
             f"{cfg.name} after synthesis with Yosys, in {seconds:.0f} s; the share is of an {synthesis.PART}, "
             "RAMB18 count as half a BRAM"
         )
@@ -90,7 +90,7 @@ def _timing(cfg: Config, as_json: bool, everything: bool) -> dict:
     timing = found.timing
     if not as_json:
         _show_timing(found, everything)
-        click.echo(f"{cfg.name}, flattened, after synthesis with Yosys and before placement, in {seconds:.0f} s")
+        report.say(f"{cfg.name}, flattened, after synthesis with Yosys and before placement, in {seconds:.0f} s")
     clocks = {"fmax_estimate_mhz": timing.fmax_estimate_mhz, "fmax_plain_mhz": timing.fmax_plain_mhz}
     known = {"speed_grade": summary.GRADE, "not_counted": summary.NOT_COUNTED}
     return _totals(found.total) | {"timing": asdict(timing) | clocks | known, "seconds": seconds}
@@ -101,21 +101,21 @@ def _show_timing(found: TimedCore, everything: bool) -> None:
     from ..boards.timing.summary import GRADE, NOT_COUNTED, PLAIN_FACTOR
 
     timing = found.timing
-    click.echo("longest paths with the routing model:")
+    report.say("longest paths with the routing model:")
     _show_paths(timing.paths, everything)
-    click.echo("longest paths of cells alone:")
+    report.say("longest paths of cells alone:")
     _show_paths(timing.logic_paths, everything)
-    click.echo("ends by arrival, with the routing model:")
+    report.say("ends by arrival, with the routing model:")
     _show_histogram(timing.histogram)
-    click.echo("ends by arrival, cells alone:")
+    report.say("ends by arrival, cells alone:")
     _show_histogram(timing.logic_histogram)
     _show_cells(timing)
-    click.echo(f"logic: {timing.logic_ns:.2f} ns, {report.counted(timing.levels, 'level')}, speed grade {GRADE}")
-    click.echo(
+    report.say(f"logic: {timing.logic_ns:.2f} ns, {report.counted(timing.levels, 'level')}, speed grade {GRADE}")
+    report.say(
         f"clock: {timing.fmax_estimate_mhz:.1f} MHz by the routing model ({timing.estimate_ns:.2f} ns with "
         f"{SKEW / 1000} ns of skew and jitter), {timing.fmax_plain_mhz:.1f} MHz by the rule logic x {PLAIN_FACTOR}"
     )
-    click.echo(f"not counted: {'; '.join(NOT_COUNTED)}")
+    report.say(f"not counted: {'; '.join(NOT_COUNTED)}")
 
 
 def _show_paths(paths: list[Route], everything: bool) -> None:
@@ -139,10 +139,10 @@ def _show_histogram(counts: list[int]) -> None:
 
 def _show_cells(timing: Timing) -> None:
     registers = ", ".join(f"{n} with {names}" for names, n in timing.dsp_registers.items())
-    click.echo(f"DSP48E1 by registers: {registers or 'no cell'}; {timing.dsp_full} with all of a product's")
-    click.echo(f"block RAMs with their output register: {timing.bram_registered} of {timing.bram}")
+    report.say(f"DSP48E1 by registers: {registers or 'no cell'}; {timing.dsp_full} with all of a product's")
+    report.say(f"block RAMs with their output register: {timing.bram_registered} of {timing.bram}")
     uncovered = ", ".join(f"{n} {kind}" for kind, n in timing.uncovered.items())
-    click.echo(f"cells without delays: {sum(timing.uncovered.values())}{f' ({uncovered})' if uncovered else ''}")
+    report.say(f"cells without delays: {sum(timing.uncovered.values())}{f' ({uncovered})' if uncovered else ''}")
 
 
 def _ecp5(cfg: Config, as_json: bool) -> dict:
@@ -170,8 +170,8 @@ def _show_clock(found: Clock, device: str, seconds: float) -> None:
     ]
     if rows:
         report.table(["ns", "logic", "route", "levels", "clocks", "from -> to"], rows)
-    click.echo(f"{found.config} on a Lattice ECP5 ({device}): {found.mhz:.1f} MHz after routing, {seconds:.0f} s")
-    click.echo("use it to compare versions of the core; it does not predict the clock on the PYNQ-Z1")
+    report.say(f"{found.config} on a Lattice ECP5 ({device}): {found.mhz:.1f} MHz after routing, {seconds:.0f} s")
+    report.say("use it to compare versions of the core; it does not predict the clock on the PYNQ-Z1")
 
 
 def resource_table(found: Synthesis, available: Resources, everything: bool) -> None:

@@ -231,19 +231,19 @@ def _print(found: dict[str, Any]) -> None:
     cells = [[row[c] if row[c] is not None else "" for c in COLUMNS[:-1]] + [_percent(row["gain"])] for row in rows]
     report.table(COLUMNS, cells)
     trials = f"{found['new_trials']:,} new trials, {found['known_trials']:,} known before"
+    report.say(f"{trials}, {report.counted(found['jobs'], 'job')} at a time, {found['seconds']:.1f} s")
     report.say_contract(found.get("contract"))
-    click.echo(f"{trials}, {report.counted(found['jobs'], 'job')} at a time, {found['seconds']:.1f} s")
     if "network" in found:
         whole = found["network"]
         gain = _percent(1 - whole["after"] / whole["before"] if whole["before"] else None)
-        click.echo(f"layers alone: {found['gain_of_layers']:,} cycles saved in all, weighted by how often they occur")
-        click.echo(
+        report.say(f"layers alone: {found['gain_of_layers']:,} cycles saved in all, weighted by how often they occur")
+        report.say(
             f"network: {whole['before']:,} cycles without, {whole['after']:,} with tiles of "
             f"{report.counted(whole['layers_with_tiles'], 'layer')}: {gain} gained in the timing model"
         )
-        click.echo(f"use them: tilewright compile {found['model']} --tiles {found['database']} -o X.tw")
+        report.say(f"use them: tilewright compile {found['model']} --tiles {found['database']} -o X.tw")
     elif found["decisions"] is not None:
-        click.echo(f"decisions of the fastest: {found['decisions']}")
+        report.say(f"decisions of the fastest: {found['decisions']}")
 
 
 def _percent(share: float | None) -> str:

@@ -38,7 +38,7 @@ def verify_executable(executable: Executable, explain: bool = False) -> dict[str
             except ProgramError as exc:
                 text = f"step {step.name!r}: {exc}".replace(f": launch {step.name!r}", "", 1)  # which is called so, too
                 if explain and isinstance(exc, RaceError) and exc.pair is not None:
-                    click.echo(drawn(step.launch, exc.pair), err=True)
+                    report.say(drawn(step.launch, exc.pair), err=True)
                 raise type(exc)(text) from None
     return found
 
@@ -76,13 +76,13 @@ def command(
 
 def _load(program: str, key: str | None) -> Executable:
     """The program; with `key` one whose signature by it was checked, of the bytes that are read."""
+    from ..hw.foreign import read_regular
     from ..runtime.executable import Executable
-    from ..runtime.files import default_limit, read_regular
     from ..runtime.proof.signature import check_signature
 
     if key is None:
         return Executable.load(program)
-    data = read_regular(program, "a .tw file", default_limit())
+    data = read_regular(program, "a .tw file")
     check_signature(data, program, key)
     return Executable.from_bytes(data, program)
 
@@ -115,6 +115,6 @@ def _verify(program: str, executable: Executable, key: str | None, explain: bool
     held = f"{report.counted(carried, 'certificate')} checked" if carried else "without a certificate"
     held += f"; signed by the key of {key}" if key else ""
     count = report.counted(sum(r.instructions for r in found.values()), "instruction")
-    click.echo(f"{program}: {report.counted(len(rows), 'launch', 'launches')}, {proved}; {held}")
-    click.echo(f"{count} in {seconds:.2f} s of CPU time")
+    report.say(f"{program}: {report.counted(len(rows), 'launch', 'launches')}, {proved}; {held}")
+    report.say(f"{count} in {seconds:.2f} s of CPU time")
     return 0

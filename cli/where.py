@@ -6,12 +6,11 @@ import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..hw.errors import FileError, UnsupportedError
+from ..hw.errors import UnsupportedError
 from ..hw.needs import need
 from .options import device_option, device_options, dram_option, skip_option, waves_option
 
@@ -133,10 +132,9 @@ def board_options(device: str, bitstream: str | None, clock: float | None) -> di
 
 def read_pem(path: str) -> bytes:
     """The bytes of a certificate or key. Raises `FileError`."""
-    try:
-        return Path(path).read_bytes()
-    except OSError as exc:
-        raise FileError(f"{path}: {exc.strerror}") from None
+    from ..hw.foreign import read_regular
+
+    return read_regular(path, "a certificate or key, PEM", 1 << 20)
 
 
 def need_grpc() -> None:

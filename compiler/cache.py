@@ -17,6 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from ..hw import foreign
 from ..hw.config import Config
 from ..hw.errors import FileError, ProgramError, TilewrightError
 from ..runtime.executable import Executable
@@ -25,6 +26,7 @@ from .cost import memory_facts
 
 _LIBRARIES = ("apache-tvm", "onnx", "numpy", "ai-edge-litert", "torch")
 _SOURCES = ("compiler", "hw", "runtime", "sim")  # top folders that determine a program and its cycles
+_MOST_BYTES = 1 << 26  # of figures
 _MOST_FILES = 64  # programs; the least recently used are removed
 
 
@@ -73,10 +75,10 @@ def write(file: Path, executable: Executable) -> None:
 def read_json(file: Path) -> Any:
     """The value in `file`; None if there is no usable one."""
     try:
-        value = json.loads(file.read_text())
+        value = foreign.read_json(file, "figures", _MOST_BYTES)
         os.utime(file)
         return value
-    except (OSError, ValueError, RecursionError):
+    except (OSError, FileError):
         return None
 
 

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..hw.errors import BoardError, ExecutionError, FileError, TilewrightError
+from ..hw.foreign import parse_json
 
 Argument = TypeVar("Argument")
 _BUSY_SECONDS = 60.0  # that a process waits for another one to write
@@ -75,7 +76,7 @@ class Store:
         """The value of `key`; None if there is none."""
         with self._named():
             row = self._base.execute("SELECT value FROM results WHERE key = ?", (key,)).fetchone()
-            return None if row is None else json.loads(_text(row[0]))
+            return None if row is None else parse_json(_text(row[0]), self.path)
 
     def put(self, key: str, value: Any, topic: str = "") -> None:
         """Keep `value`, anything that JSON holds, in place of what `key` had; it is on the disk when this returns."""
@@ -86,7 +87,7 @@ class Store:
         """All values of a topic, in the order in which they came."""
         with self._named():
             rows = self._base.execute("SELECT value FROM results WHERE topic = ? ORDER BY rowid", (topic,)).fetchall()
-            return [json.loads(_text(value)) for (value,) in rows]
+            return [parse_json(_text(value), self.path) for (value,) in rows]
 
     def topics(self, start: str = "") -> list[str]:
         """The topics that begin with `start`, sorted."""
@@ -98,7 +99,7 @@ class Store:
     def _named(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, ValueError, RecursionError) as exc:
+        except (sqlite3.Error, ValueError) as exc:
             raise FileError(
                 f"{self.path}: cannot be used as a database of results ({exc}); give another name"
             ) from None

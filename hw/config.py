@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import checks, parameters, sizes, vta_config
-from .errors import ConfigError, FileError
+from .errors import ConfigError
 from .fields import Fields
+from .foreign import read_json
 from .parameters import Part
 from .show import config_html, config_text
 from .units import TERNARY_BANKS
@@ -337,7 +338,7 @@ def load_config(spec: str | os.PathLike[str] | dict | Config) -> Config:
     if re.match(r"\d+x\d+_", spec):
         return Config.from_vta(spec)
     if not spec.endswith(".json"):
-        raise ConfigError(f"unknown preset {spec!r}; known are {', '.join(PRESETS)}, or give a .json file")
+        raise ConfigError(f"unknown preset {spec!r:.80}; known are {', '.join(PRESETS)}, or give a .json file")
     values = read_fields(spec, "configuration", PRESETS)
     return load_config(values).replace(name=values.get("name", Path(spec).stem))
 
@@ -347,12 +348,7 @@ def read_fields(path: str, what: str, presets: Iterable[str]) -> dict:
 
     Raises `FileError` for a file that is missing or no JSON, `ConfigError` for one that holds something else.
     """
-    try:
-        values = json.loads(Path(path).read_text())
-    except FileNotFoundError:
-        raise FileError(f"{path}: no such {what} file; give a preset ({', '.join(presets)}) or a .json file") from None
-    except (OSError, ValueError) as exc:
-        raise FileError(f"{path}: not a readable JSON {what} ({exc})") from None
+    values = read_json(path, f"a preset ({', '.join(presets)}) or a .json file with a {what}")
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: a {what} is a JSON object of fields, not a {type(values).__name__}")
     return values

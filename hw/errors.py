@@ -5,6 +5,24 @@ that says what is wrong, the value met, what is allowed, and what to do. The com
 and exits with the class's `exit_code`; anything else that escapes is a defect of tilewright itself.
 """
 
+import unicodedata
+
+
+def printable(text: str, kept: str = "\n") -> str:
+    """`text`, which may come from a file, for a terminal: what would move its cursor or turn its direction is escaped.
+
+    That is every control and format character but those in `kept`.
+    """
+    if text.isprintable():
+        return text
+    plain = (c.isprintable() or c in kept or unicodedata.category(c) == "Zs" for c in text)
+    return "".join(c if whole else ascii(c)[1:-1] for c, whole in zip(text, plain))
+
+
+def one_line(exc: BaseException) -> str:
+    """What `exc` says, as one short printable line."""
+    return printable((" ".join(str(exc).split()) or type(exc).__name__)[:500])
+
 
 class TilewrightError(Exception):
     """Base of every error that a user can cause. `exit_code` is the command's exit status for it."""
@@ -13,8 +31,7 @@ class TilewrightError(Exception):
 
     def __str__(self) -> str:
         """The text, characters that would move a terminal's cursor escaped: names of a stranger's file are in it."""
-        text = super().__str__()
-        return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+        return printable(super().__str__())
 
 
 class ConfigError(TilewrightError, ValueError):

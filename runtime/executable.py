@@ -20,14 +20,16 @@ from ..hw.errors import (
     InputError,
     ProgramError,
     UnsupportedError,
+    one_line,
 )
+from ..hw.foreign import read_regular
 from ..hw.isa import known_isa
 from ..hw.show import table
 from . import manifest
 from .bounds import check_dram
 from .buffer import MOST_ALIGN, Buffer
 from .device import program_stats
-from .files import atomic_write, default_limit, one_line, read_regular
+from .files import atomic_write
 from .hostops import HOST_OPS
 from .hostshapes import Operand
 from .launch import Launch
@@ -315,9 +317,7 @@ class Executable:
         Raises `FileError` where it is missing, damaged, too large or not a `.tw` file, `AccessError` where a launch
         leaves its buffers, `CertificateError` where a certificate is that of another launch.
         """
-        most = default_limit() if most is None else most
-        data = read_regular(path, "a .tw file", most)
-        return Executable.from_bytes(data, str(path), most=most)
+        return Executable.from_bytes(read_regular(path, "a .tw file", most), str(path), most=most)
 
     @staticmethod
     def from_bytes(data: bytes, name: str, *, most: int | None = None) -> Executable:
@@ -326,7 +326,7 @@ class Executable:
         Raises as `load` does.
         """
         try:
-            return Executable(*manifest.read(data, name, default_limit() if most is None else most))
+            return Executable(*manifest.read(data, name, most))
         except FileError:
             raise
         except AccessError as exc:

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ..hw.errors import CapacityError, ExecutionError, FingerprintError, InputError
+from ..hw.errors import CapacityError, ExecutionError, FingerprintError, InputError, one_line
+from ..hw.foreign import machine_memory
 from ..hw.isa import INSN_BYTES
 from .buffer import Buffer
 from .device import Device, Stats, open_device
 from .executable import Executable, HostStep, LaunchStep, Tensor
-from .files import machine_memory, one_line
 from .hostops import HOST_OPS
 from .launch import Launch
 from .program import Program

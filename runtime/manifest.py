@@ -16,9 +16,10 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import FileError, ProgramError
+from ..hw.foreign import MANIFEST, Archive
 from ..hw.rounding import CONTRACTS
 from .buffer import Buffer
-from .files import MANIFEST, Archive, add_member
+from .files import add_member
 from .launch import Launch, Origins
 from .proof.certificate import Certificate, check_subject
 from .schema import NAME, SHAPE, Anything, Flag, Int, Kind, ListOf, MapOf, OneOf, Optional, check_fields, shown
@@ -117,7 +118,7 @@ def write(contents: Contents, memory: Mapping[str, dict[str, int]]) -> bytes:
     return archive.getvalue()
 
 
-def read(data: bytes, name: str, most: int) -> Contents:
+def read(data: bytes, name: str, most: int | None) -> Contents:
     """What the file `name` with the contents `data` says, which may unpack to `most` bytes.
 
     Raises `FileError` where it is too large, or of another format, version or fingerprint, and for damage errors of

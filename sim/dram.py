@@ -10,6 +10,7 @@ import numpy as np
 
 from ..hw.config import Config, read_fields
 from ..hw.errors import ConfigError
+from ..hw.foreign import whole_number
 
 MAX_OUTSTANDING = 64  # bursts per port that the simulated memory can hold
 
@@ -139,12 +140,15 @@ def load_dram(spec: str | dict | Dram) -> Dram:
 
 def _change(spec: str, text: str) -> tuple[str, object]:
     key, equals, value = text.partition("=")
-    if not equals or not value.removeprefix("-").isdecimal():
-        raise ConfigError(f"memory {spec!r}: {text!r} must be FIELD=NUMBER, as in zynq_hp,latency=80")
-    return key, int(value)
+    number = whole_number(value.removeprefix("-"))
+    if not equals or number is None:
+        raise ConfigError(f"memory {spec!r:.80}: {text!r:.80} must be FIELD=NUMBER, as in zynq_hp,latency=80")
+    return key, -number if value.startswith("-") else number
 
 
 def _read(path: str) -> Dram:
     if not path.endswith(".json"):
-        raise ConfigError(f"unknown memory {path!r}; known are {', '.join(PRESETS)}, or give a .json file of fields")
+        raise ConfigError(
+            f"unknown memory {path!r:.80}; known are {', '.join(PRESETS)}, or give a .json file of fields"
+        )
     return ZYNQ_HP.replace(**{"name": Path(path).stem, **read_fields(path, "memory", PRESETS)})

@@ -15,10 +15,10 @@ import numpy as np
 
 from ..hw.config import UOP_BYTES, Config, load_config
 from ..hw.errors import ConfigError, FileError, ProgramError, UnsupportedError
+from ..hw.foreign import parse_json, read_npz
 from ..hw.isa import INSN_BYTES, MICRO_OPS, Isa, instruction
 from ..runtime.buffer import Buffer
 from ..runtime.device import Stats, open_device
-from ..runtime.files import read_npz
 from ..runtime.launch import UOP_BUFFER, Launch
 
 
@@ -102,8 +102,6 @@ def read_case(path: str | Path) -> Case:
         cfg = load_config(meta["config"])
     except ConfigError as exc:
         raise ConfigError(f"{path}: {exc}") from None
-    except RecursionError:
-        raise FileError(f"{path}: meta.config is nested too deeply") from None
     address, count = meta["insn_addr"], meta["insn_count"]
     end = address + count * INSN_BYTES
     if end > len(dram_in):
@@ -124,10 +122,7 @@ def write_case(
 
 
 def _meta(path: str | Path, member: np.ndarray) -> dict:
-    try:
-        meta = json.loads(str(member[()]))
-    except (ValueError, RecursionError) as exc:
-        raise FileError(f"{path}: meta is not JSON ({exc})") from None
+    meta = parse_json(str(member[()]), f"{path}: meta")
     _check(path, "meta", meta, ("insn_addr", "insn_count", "config"), ("name", "buffers"))
     for k, buffer in enumerate(meta.get("buffers", [])):
         _check(path, f"meta.buffers[{k}]", buffer, ("name", "addr", "size"))

@@ -25,7 +25,10 @@ SERVER = [Path("boards", f"{name}.py") for name in ("messages", "worker", "serve
 RTL = [Path("boards/pynq_z1", f"{name}.py") for name in ("axi3", "platform")]
 # what runs on a board: standard library and numpy alone; the RTL modules of hw/ and boards/ are not among them
 BOARD = [p for p in MODULES if p.parts[0] in ("runtime", "boards") and p not in SERVER + RTL]
-BOARD += [Path("hw", f"{name}.py") for name in ("__init__", "config", "errors", "regs", "rounding", "show", "units")]
+BOARD += [
+    Path("hw", f"{name}.py")
+    for name in ("__init__", "config", "errors", "foreign", "regs", "rounding", "show", "units")
+]
 BOARD += [
     Path("hw", f"{name}.py") for name in ("checks", "circuit", "fields", "metrics", "parameters", "sizes", "vta_config")
 ]

@@ -79,7 +79,7 @@ def command(seed: int, count: int, any_memory: bool, as_json: bool) -> int:
     ]
     report.table(columns, table)
     errors = [abs(row.error) for row in rows]
-    click.echo(f"mean error {100 * sum(errors) / len(errors):.3f} %, worst {100 * max(errors):.3f} %")
+    report.say(f"mean error {100 * sum(errors) / len(errors):.3f} %, worst {100 * max(errors):.3f} %")
     return int(not passed)
 
 

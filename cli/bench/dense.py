@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from .. import report
 from . import rows as bench_rows
 
@@ -56,7 +54,7 @@ def run(workload: str, names: tuple[str, ...], bench: bench_rows.Bench, as_json:
         table = [_cells(row) for row in [*measured, {"name": "total"} | total]]
         report.table(list(table[0]), [list(row.values()) for row in table[:-1]], list(table[-1].values()))
         bench.profile.say(facts)
-        click.echo(f"configuration {bench.cfg.name}, {rows} rows; cycles are of one layer, and in total of all")
+        report.say(f"configuration {bench.cfg.name}, {rows} rows; cycles are of one layer, and in total of all")
     return int(not total["exact"])
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from .. import report
 from . import rows as bench_rows
 
@@ -95,7 +93,7 @@ def _print(facts: dict[str, Any], layers: list[dict[str, Any]], total: dict[str,
     ]
     report.table(list(table[0]), [list(row.values()) for row in table[:-1]], list(table[-1].values()))
     exact = "exact" if total["exact"] else "results differ from the reference"
-    click.echo(
+    report.say(
         f"configuration {cfg.name}, {facts['rows']} rows, {report.counted(facts['launches'], 'launch', 'launches')}, "
         f"{whole['macs'] / whole['cycles']:.1f} of {cfg.macs_per_cycle} MAC/cycle; {exact}; rows by the timing model"
     )

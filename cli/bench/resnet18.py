@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from .. import report
 from . import rows as bench_rows
 
@@ -247,7 +245,7 @@ def _print(rows: list[dict[str, Any]], sums: dict[str, Any], facts: dict[str, An
     else:
         report.table(*_plain_table(rows))
     text = f"configuration {facts['config']}, batch 1, DRAM {facts['dram']}, on {facts['device']}, simulated"
-    click.echo(text + (f"; {', '.join(facts['skip'])} without time" if facts["skip"] else ""))
+    report.say(text + (f"; {', '.join(facts['skip'])} without time" if facts["skip"] else ""))
     offloaded = sums["offloaded"]
     if clocked and offloaded.get("cycles"):
         cycles = offloaded["cycles"]
@@ -257,13 +255,13 @@ def _print(rows: list[dict[str, Any]], sums: dict[str, Any], facts: dict[str, An
         if not facts["skip"]:
             vta = sum(row["vta_cycles"] for row in rows if row["offloaded"])
             text += f"; VTA on the PYNQ-Z1, published: {vta:,} ({vta / cycles:.2f} times as many)"
-        click.echo(text)
+        report.say(text)
     if clocked and "one_program" in sums:
         one = sums["one_program"]
         text = (
             f"as one program: {one['cycles']:,} cycles, {one['cycles'] / one['roofline']:.3f} of the rooflines' sum, "
         )
-        click.echo(text + ("exact" if one["exact"] else "NOT exact"))
+        report.say(text + ("exact" if one["exact"] else "NOT exact"))
     if clocked and "threads" in compare:
         report.table(*_comparison(rows, {"one_thread": "one thread"}))
     if clocked and "tiles" in compare:
@@ -272,7 +270,7 @@ def _print(rows: list[dict[str, Any]], sums: dict[str, Any], facts: dict[str, An
         columns = {"shrunk": f"buffers / {SHRUNK}", "shrunk_largest_tile": "largest tile"}
         report.table(*_comparison(rows, columns))
     for file in facts.get("files", []):
-        click.echo(f"wrote {file}")
+        report.say(f"wrote {file}")
 
 
 def _table(rows: list[dict[str, Any]], total: dict[str, Any]) -> tuple[list[str], list[list[object]], list[object]]:

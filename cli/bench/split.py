@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from .. import report
 from . import rows as bench_rows
 
@@ -119,7 +117,7 @@ def run(names: tuple[str, ...], bench: bench_rows.Bench, as_json: bool) -> int:
         table = [_cells(row) for row in measured]
         report.table(list(table[0]), [list(row.values()) for row in table])
         bench.profile.say(facts)
-        click.echo(
+        report.say(
             f"configuration {cfg.name}: 3x3, {_CHANNELS} to {_CHANNELS} channels, {_CHANNELS // 2} of them ternary; "
             "share: cycles of both units as part of those of GEMM alone; STORE waits: its cycles for accumulators or "
             "multipliers; input: bytes loaded as part of the tensor's, where more than 1 is the edges of tiles"

@@ -44,7 +44,7 @@ def command(configs: tuple[str, ...], update: bool, as_json: bool) -> int:
     else:
         for name, now in found.items():
             _show(name, record.get(name, {}), now)
-        click.echo("\n".join(grown) or "no figure grew")
+        report.say("\n".join(grown) or "no figure grew")
     return int(bool(grown) and not update)
 
 

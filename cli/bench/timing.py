@@ -192,7 +192,7 @@ class _TimingBench:
         report.table(["group", "config", "programs", "mean error %", "worst error %", "rank correlation"], table)
         speeds = ", ".join(f"{speed:,.0f} on {name}" for name, speed in facts["instructions_per_second"].items())
         speeds = speeds and f"; {LAYERS} in instructions per second of processor time: {speeds}"
-        click.echo(
+        report.say(
             f"seed {facts['seed']}: mean error {100 * facts['mean_error']:.3f} %, "
             f"worst {100 * facts['worst_error']:.3f} %{speeds}"
         )

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ...hw.errors import UnsupportedError
 from .. import report
 from . import rows as bench_rows
@@ -187,4 +185,4 @@ def _print(rows: Sequence[dict[str, Any]], cfg: Config) -> None:
             cells["exact"] = row["exact"]
         table.append(cells)
     report.table(list(table[0]), [list(row.values()) for row in table])
-    click.echo(f"configuration {cfg.name}; points: per cent of the blocks of channels between first and last layer")
+    report.say(f"configuration {cfg.name}; points: per cent of the blocks of channels between first and last layer")

@@ -194,13 +194,13 @@ def _print(rows: list[dict], total: dict, facts: dict, cfg: Config) -> None:
         threads = report.counted(facts["threads"], "thread")
         kernels = f"{KERNELS_VARIABLE}={facts['kernels']}"
         chosen = f", with the kernels of {kernels}" if facts["kernels"] else ""
-        click.echo(f"configuration {cfg.name}, batch {cfg.batch}, matrix products on {threads}{chosen}")
+        report.say(f"configuration {cfg.name}, batch {cfg.batch}, matrix products on {threads}{chosen}")
         shares = [f"{PARTS.get(part, 'the rest')} {100 * share:.0f} %" for part, share in facts["time_share"].items()]
-        click.echo("time goes to " + ", ".join(shares))
+        report.say("time goes to " + ", ".join(shares))
         return
-    click.echo(f"configuration {cfg.name}, batch {cfg.batch}, simulated; memory as DRAM {facts['dram']}")
+    report.say(f"configuration {cfg.name}, batch {cfg.batch}, simulated; memory as DRAM {facts['dram']}")
     if "build" in facts:
-        click.echo(f"one thread; {facts['build']}")
+        report.say(f"one thread; {facts['build']}")
 
 
 def _model_cells(row: dict) -> dict[str, object]:

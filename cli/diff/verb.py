@@ -105,11 +105,11 @@ def _check_kind(path: str) -> None:
     if not path.endswith(".tflite") and kind_of(path) != ".tflite":
         raise UnsupportedError(f"{path}: diff runs TFLite's interpreter; give .tflite files")
     if not Path(path).exists():
-        raise FileError(f"{path}: no such model file")
+        raise FileError(f"{path}: no such file")
 
 
 def _arrays(path: str) -> dict[str, np.ndarray]:
-    from ...runtime.files import read_npz
+    from ...hw.foreign import read_npz
 
     return dict(read_npz(path))
 
@@ -127,13 +127,13 @@ def _print(results: list[Result], where: Where) -> None:
     for result in results:
         wrong = [layer for layer in result.layers if layer.differing]
         if wrong:
-            click.echo(f"{_name(result)}: operators whose results differ, in order")
+            report.say(f"{_name(result)}: operators whose results differ, in order")
             rows = [[w.operator, _place(w.accelerated), w.differing, w.values, w.largest] for w in wrong]
             report.table(["operator", "where", "values that differ", "of", "largest"], rows)
     report.say_contract("double")
     click.echo("dense layers round once, as LiteRT's do")
     counted = "simulated" if device_entry(where.name).simulated else "counted"
-    click.echo(
+    report.say(
         f"CPU: LiteRT on one thread of this machine, measured; A9: a Cortex-A9 at 650 MHz, modelled; accelerator: "
         f"{where.name} at {where.clock_hz / 1e6:g} MHz, {counted}"
     )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .. import report
 from . import fit
 from .points import SEED, Point, points
 
@@ -129,14 +130,14 @@ def command(database: str, count: int, output: str | None) -> None:
             start = time.perf_counter()
             found.append(counted(point, store))
             lut, ff = found[-1]["lut"], found[-1]["ff"]
-            click.echo(f"{point.name}: {lut:,} LUT, {ff:,} FF, {time.perf_counter() - start:.0f} s")
+            report.say(f"{point.name}: {lut:,} LUT, {ff:,} FF, {time.perf_counter() - start:.0f} s")
     made = document(found)
     with atomic_write(output or str(MODEL)) as temporary:
         temporary.write_text(json.dumps(made, indent=1) + "\n")
     for row in made["points"]:
         if row["held"]:
             errors = ", ".join(f"{name.upper()} {100 * fit.error(row, name):+.1f} %" for name in fit.COUNTS)
-            click.echo(f"{row['name']}, held out: {errors}")
+            report.say(f"{row['name']}, held out: {errors}")
 
 
 if __name__ == "__main__":

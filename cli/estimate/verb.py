@@ -45,19 +45,19 @@ def _print(found: dict[str, Any]) -> None:
     report.table(["xc7z020", found["config"]["name"], "+/-", "share"], rows)
     clock, error, rates = found["fmax_estimate_mhz"], found["fmax_error_mhz"], found["bandwidth"]
     within = f"+/- {error:.0f} MHz" if error else "as synth --timing estimated it"
-    click.echo(f"clock: {clock:.0f} MHz before placement, {within}")
+    report.say(f"clock: {clock:.0f} MHz before placement, {within}")
     moved = f"; {rates['used'] / 1e6:,.0f} MB/s used" if "used" in rates else ""
-    click.echo(
+    report.say(
         f"bandwidth at {found['mhz']} MHz: loads {rates['load'] / 1e6:,.0f} MB/s, stores {rates['store'] / 1e6:,.0f}, "
         f"together {rates['both'] / 1e6:,.0f}{moved}"
     )
     report.say_contract(found["contract"])
     if found["cycles"] is not None:
-        click.echo(
+        report.say(
             f"{found['network']}: {found['cycles']:,} cycles simulated by the timing model, {found['host_us']:,.0f} us "
             f"of a modelled host, {found['latency_us']:,.0f} us in all"
         )
     if found["outside"]:
-        click.echo(f"beyond the points of the fit, so its error is not known: {', '.join(found['outside'])}")
+        report.say(f"beyond the points of the fit, so its error is not known: {', '.join(found['outside'])}")
     if found["misfit"]:
-        click.echo(f"does not fit: {found['misfit']}")
+        report.say(f"does not fit: {found['misfit']}")

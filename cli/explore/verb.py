@@ -95,7 +95,7 @@ def command(
         return
     _print(question, found, best)
     if config_file is not None:
-        click.echo(f"{config_file}: the configuration of trial {chosen}")
+        report.say(f"{config_file}: the configuration of trial {chosen}")
 
 
 def _objectives(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -162,13 +162,13 @@ def _print(question: Question, trials: list[Trial], best: list[Trial]) -> None:
         report.say_contract(contract)
     pruned = [trial for trial in trials if trial.reason]
     known = sum(not trial.new for trial in trials)
-    click.echo(
+    report.say(
         f"{report.counted(len(trials), 'trial')} of {report.counted(question.space.size, 'combination')}, "
         f"{len(pruned)} pruned, {known} known before; {len(best)} on the front"
     )
     for reason, count in _reasons(pruned):
-        click.echo(f"  pruned {count}: {reason}")
-    click.echo("cycles simulated by the timing model; host modelled; block RAMs and DSPs by rule, LUTs by a fit")
+        report.say(f"  pruned {count}: {reason}")
+    report.say("cycles simulated by the timing model; host modelled; block RAMs and DSPs by rule, LUTs by a fit")
 
 
 def _reasons(pruned: list[Trial]) -> list[tuple[str, int]]:

@@ -80,6 +80,7 @@ def command(
     With --check the exit status is 1 if a logit differs; it is 6 for a tokenizer of another size or a damaged
     checkpoint, and 9 for more tokens than the context holds.
     """
+    from ...hw.foreign import TEXT_BYTES, read_regular
     from ...runtime.language.tokenizer import Tokenizer
     from ...runtime.language.writing import language_model, most_likely, sampler
     from ...sim.dram import load_dram
@@ -88,6 +89,7 @@ def command(
     profile = Profile(profiles, where.name, {"MODEL": model, "--tokenizer": tokenizer, "--config": config})
     if seed is not None and temperature is None:
         raise click.UsageError(f"--seed {seed} fixes choices at random; give --temperature, too")
+    read_regular(tokenizer, "a tokenizer", TEXT_BYTES)  # what cannot be read is refused before the work
     _check_network(model, {"--check": check, "--texts": texts, "--compare": compare})
     choose = most_likely if temperature is None else sampler(temperature, seed or 0)
     with report.progress(f"preparing {model}"):
@@ -146,25 +148,25 @@ def _perplexity(model: str, graph: Graph, texts: int) -> dict[str, float]:
 def _compared(found: dict) -> None:
     cache, again = found["cache"], found["recomputing"]
     cells = [[part, cache[part], again[part], again[part] / cache[part] if cache[part] else None] for part in cache]
-    click.echo(f"{found['steps']} steps, cycles by the timing model and the modelled host:")
+    report.say(f"{found['steps']} steps, cycles by the timing model and the modelled host:")
     report.table(["part", "with the cache", "computing all again", "ratio"], cells[:-1], cells[-1])
-    click.echo(f"the cache saves {found['ratio']:.1f}x; Deeploy's, of 256 steps of another model, {DEEPLOY}x")
+    report.say(f"the cache saves {found['ratio']:.1f}x; Deeploy's, of 256 steps of another model, {DEEPLOY}x")
 
 
 def _summarise(result: dict) -> None:
     report.say_contract(result["contract"])
     count, rate = len(result["tokens"]), result.get("tokens_per_second")
-    click.echo(
+    report.say(
         f"{report.counted(count, 'token')} on {result['device']}, {result['config']}, in {result['seconds']:.1f} s"
     )
     if "prefill_cycles" in result:
         count, cycles = result["prefill_tokens"], sum(result["prefill_cycles"])
-        click.echo(
+        report.say(
             f"{report.counted(count, 'token')} of the prompt in blocks: {cycles:,} cycles, {cycles / count:,.0f} each"
         )
     if rate is not None:
         cycles = result["cycles_per_token"]
-        click.echo(
+        report.say(
             f"{sum(cycles) / len(cycles):,.0f} cycles per token on the accelerator, which alone would give "
             f"{rate:.0f} tokens/s at {result['clock_mhz']:g} MHz; the host's steps are not in it"
         )
@@ -172,7 +174,7 @@ def _summarise(result: dict) -> None:
         parts, share = result["cycles_by_part"], result["host_share"]
         split = ", ".join(f"{part} {found:,.0f}" for part, found in parts.items())
         rate = 1e6 * result["clock_mhz"] / sum(parts.values())
-        click.echo(
+        report.say(
             f"timing model, cycles per token: {split} ({100 * share:.1f} %, modelled): {rate:,.0f} tokens/s at "
             f"{result['clock_mhz']:g} MHz"
         )
@@ -180,9 +182,9 @@ def _summarise(result: dict) -> None:
         _compared(result["compared"])
     if "wrong_positions" in result:
         wrong = result["wrong_positions"]
-        click.echo(
+        report.say(
             f"check: logits differ at positions {wrong}" if wrong else "check: all logits equal the interpreter's"
         )
     if "perplexity" in result:
         found = result["perplexity"]
-        click.echo(f"perplexity: {found['int8']:.3f} in int8, {found['float32']:.3f} in float32")
+        report.say(f"perplexity: {found['int8']:.3f} in int8, {found['float32']:.3f} in float32")

@@ -6,7 +6,7 @@ import codecs
 import time
 from typing import TYPE_CHECKING, Any
 
-import click
+from .. import report
 
 if TYPE_CHECKING:
     from ...compiler.graph import Graph
@@ -71,7 +71,7 @@ class Writer:
     def _add(self, piece: str) -> None:
         self.text += piece
         if self._echo:
-            click.echo(piece, nl=False)
+            report.say(piece, nl=False)
 
 
 def _differs(golden: Any, step: Step, loaded: Any) -> bool:

@@ -173,12 +173,12 @@ def _ranks(plan: Plan, store: Store, workers: Executor | None, as_json: bool) ->
         rows.append([*row, *(f"{one.spearman(estimate):.3f}" for estimate in ESTIMATES)])
     shown = dict(zip(ESTIMATES, (*ESTIMATES[:2], third)))
     report.table([*(column.format(*names) for column in RANK_COLUMNS), *shown.values()], rows)
-    click.echo(
+    report.say(
         f"rank correlation (Spearman) with the timing model: of the search's term, of half the splits, and the {third}"
     )
     for estimate, name in shown.items():
         values = [one.spearman(estimate) for one in found]
-        click.echo(f"{plan.config.name}, {name}: mean {sum(values) / len(values):.3f}, worst {min(values):.3f}")
+        report.say(f"{plan.config.name}, {name}: mean {sum(values) / len(values):.3f}, worst {min(values):.3f}")
     return 0
 
 
@@ -206,9 +206,9 @@ def _print(front: Front, written: list[str]) -> None:
         rows.append([*row, one.energy / front.means[0].energy] if with_energy else row)
     columns = [column.format(first=front.means[0].name, second=names[1]) for column in COLUMNS]
     report.table([*columns, "energy, model"] if with_energy else columns, rows)
-    click.echo(
+    report.say(
         "means over the seeds, of integers on the device; equal: the device's scores are those of torch's integers"
     )
     if with_energy:
-        click.echo("energy relative to the first line, by a model of power, not measured")
-    click.echo(f"{report.counted(len(front.points), 'program')} beside {', '.join(written)}")
+        report.say("energy relative to the first line, by a model of power, not measured")
+    report.say(f"{report.counted(len(front.points), 'program')} beside {', '.join(written)}")

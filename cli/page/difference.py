@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...hw.errors import FileError
-from ...runtime.files import open_regular
+from ...hw.foreign import read_json
 from ...runtime.schema import Anything, Flag, Int, Kind, ListOf, MapOf, OneOf, Optional, Real, Text
 from .result import VERSION
 
-_MOST_BYTES = 200_000_000
+_WANTED = "what `tilewright report --json` printed"
+_MOST_BYTES = 1 << 26
 _NUMBER = Real(-1e18, 1e18)
 _COUNT = Int(0, 1 << 62)
 _OBJECTS = ListOf(MapOf(Anything()))
@@ -57,7 +57,7 @@ _EXACT = {"equal": Optional(Flag()), "text": Text()}
 def check(data: object, where: str) -> dict[str, Any]:
     """`data`, a report's, of the file `where`. Raises `FileError`, naming the first value that a report cannot have."""
     if not isinstance(data, dict) or "report" not in data:
-        raise FileError(f"{where}: is no report; give what `tilewright report --json` printed")
+        raise FileError(f"{where}: is no report; give {_WANTED}")
     _has(data, FIELDS, where)
     for key, fields in OBJECTS.items():
         for k, one in enumerate(data[key]):
@@ -72,7 +72,7 @@ def check(data: object, where: str) -> dict[str, Any]:
 def _has(data: Mapping[str, Any], fields: Mapping[str, Kind], where: str) -> None:
     for key, kind in fields.items():
         if key not in data:
-            raise FileError(f"{where}: lacks {key!r}; give what `tilewright report --json` printed")
+            raise FileError(f"{where}: lacks {key!r}; give {_WANTED}")
         if not kind.allows(data[key]):
             shown = repr(data[key])
             raise FileError(f"{where}: {key} is {shown[:60]}{'...' * (len(shown) > 60)}, must be {kind}")
@@ -80,15 +80,7 @@ def _has(data: Mapping[str, Any], fields: Mapping[str, Kind], where: str) -> Non
 
 def read(path: str | Path) -> dict[str, Any]:
     """The data of an earlier report. Raises `FileError` where the file is none."""
-    with open_regular(path, "a report") as file:
-        text = file.read(_MOST_BYTES + 1)
-    if len(text) > _MOST_BYTES:
-        raise FileError(f"{path}: is larger than any report; give what `tilewright report --json` printed")
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as exc:
-        raise FileError(f"{path}: is no JSON ({str(exc)[:80]}); give what `tilewright report --json` printed") from None
-    return check(data, str(path))
+    return check(read_json(path, _WANTED, _MOST_BYTES), str(path))
 
 
 def between(before: Mapping[str, Any], now: Mapping[str, Any], source: str) -> dict[str, Any]:

@@ -117,13 +117,13 @@ def _open(
 
 def _run(opened: _Opened, where: Where, path: str | None) -> _Run:
     """One run with the first inputs of the file at `path`, or with random ones."""
-    from ...runtime.files import read_npz
-    from ..run import split
+    from ..run import arrays_for, split
 
     if path is None:
         inputs, given = random_inputs(opened.executable), f"random inputs, seed {_SEED}"
     else:
-        inputs, given = split(opened.executable, read_npz(path), path)[0][0], f"the first inputs of {Path(path).name}"
+        arrays, given = arrays_for(opened.executable, path), f"the first inputs of {Path(path).name}"
+        inputs = split(opened.executable, arrays, path)[0][0]
     with where.open(opened.executable) as loaded:
         outputs = loaded.run(inputs)
         return _Run(where, inputs, given, outputs, loaded.reports)

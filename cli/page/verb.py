@@ -58,8 +58,8 @@ def command(
         if path is not None:
             found.save(path)
     if as_json:
-        click.echo(found.to_json())
+        output.say(found.to_json())
     else:
-        click.echo(f"{found!r}\n{found.data['exactness']['text']}\npage written to {path}")
+        output.say(f"{found!r}\n{found.data['exactness']['text']}\npage written to {path}")
         output.say_contract(found.data["contract"])
     return int(found.data["exactness"]["equal"] is False)

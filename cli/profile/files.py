@@ -101,7 +101,7 @@ class Profile:
             cells = table_rows(configs_of(self._runs), result["metrics"])
             report.table(["metric", "value", "unit", "meaning"], cells)
         for path in result.get("profile", ()):
-            click.echo(f"profile written to {path}{TO_PERFETTO if path.endswith(TRACE) else ''}")
+            report.say(f"profile written to {path}{TO_PERFETTO if path.endswith(TRACE) else ''}")
 
     def _write_csv(self, path: str, found: Mapping[str, Any]) -> None:
         """A row per value, first of the whole run, for which `launch` is empty."""

@@ -59,16 +59,16 @@ def command(model: str, output: str, tokenizer: str | None, calibration: str | N
     if as_json:
         report.emit_json({"model": model, "integers": output, "bytes": nbytes, "perplexity": found})
         return
-    click.echo(f"{output}: {nbytes / 1000:,.0f} kB")
+    report.say(f"{output}: {nbytes / 1000:,.0f} kB")
     if found:
-        click.echo(f"perplexity: {found['int8']:.3f} in int8, {found['float32']:.3f} in float32")
+        report.say(f"perplexity: {found['int8']:.3f} in int8, {found['float32']:.3f} in float32")
 
 
 def _texts(model: Checkpoint, tokenizer: str | None, calibration: str | None) -> list[list[int]] | None:
     """The tokens of a file's lines; None without a file. Raises `UnsupportedError`, and as `Tokenizer`."""
     from ...compiler.frontend.llama.quantise import LENGTH
     from ...hw.errors import FileError, UnsupportedError
-    from ...runtime.files import open_regular
+    from ...hw.foreign import TEXT_BYTES, read_regular
     from ...runtime.language.tokenizer import Tokenizer
 
     known = None if tokenizer is None else Tokenizer(tokenizer, model.sizes.words)
@@ -76,10 +76,9 @@ def _texts(model: Checkpoint, tokenizer: str | None, calibration: str | None) ->
         return None
     if known is None:
         raise UnsupportedError(f"--calibration {calibration} holds text; give the model's tokens with --tokenizer")
-    with open_regular(calibration, "a text file") as file:
-        lines = [line.strip() for line in file.read().decode(errors="replace").splitlines()]
+    text = read_regular(calibration, "a text file", TEXT_BYTES).decode(errors="replace")
     most = min(LENGTH, model.sizes.context)
-    texts = [known.encode(line)[:most] for line in lines if line]
+    texts = [known.encode(line.strip())[:most] for line in text.splitlines() if line.strip()]
     if not texts:
         raise FileError(f"{calibration}: holds no text; give a file with a text in each line")
     return texts

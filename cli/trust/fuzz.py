@@ -90,7 +90,7 @@ def command(
     else:
         _show(cfgs, totals, seed, took)
         for line in cases:
-            click.echo(line)
+            report.say(line)
     return int(bool(differences))
 
 
@@ -210,10 +210,10 @@ def _show(cfgs: Sequence[Config], totals: dict[str, Found], seed: int, took: flo
         for name, f in _rows(cfgs, totals)
     ]
     report.table(columns, rows)
-    click.echo()
+    report.say()
     report.table(["instruction", "executed", "fields", "produced %", "used %", "not all of"], covered(cfgs, totals))
     every = sum(found.instructions for found in totals.values())
-    click.echo(f"seed {seed}: {every:,} instructions, {took:.0f} s")
+    report.say(f"seed {seed}: {every:,} instructions, {took:.0f} s")
 
 
 def covered(cfgs: Sequence[Config], totals: dict[str, Found]) -> list[list[object]]:

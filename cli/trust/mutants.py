@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-import click
-
 from ...hw.errors import InputError
 from .. import report
 
@@ -51,18 +49,18 @@ def show(found: Study, count: int, seed: int) -> None:
     """The table by class, and what should not be."""
     rows = found.table()
     report.table(list(rows[0]), [list(row.values()) for row in rows])
-    click.echo(
+    report.say(
         f"seed {seed}: {count} mutants of {report.counted(found.programs, 'program')}, {len(found.refused)} of these "
         f"refused; {found.count('missed')} wrong mutants accepted, {found.count('alarms')} correct ones refused"
     )
-    click.echo(
+    report.say(
         f"neither wrong nor correct: {found.count('harmless')} refused for what nothing sees in the end, "
         f"{found.count('unproved')} because data decide what they do; {found.defined} mutants also ran as defined, "
         f"{found.differ} of them with another end"
     )
-    click.echo(f"{found.exhausted} mutants ran in every order of their queues, {found.orders:,} orders in all")
+    report.say(f"{found.exhausted} mutants ran in every order of their queues, {found.orders:,} orders in all")
     for line in (*found.refused, *found.named):
-        click.echo(line)
+        report.say(line)
 
 
 def alternating(*sources: Iterator[tuple[str, Launch]]) -> Iterator[tuple[str, Launch]]:

@@ -8,12 +8,13 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ...hw.config import Config
-from ...hw.errors import FileError, InputError
+from ...hw.errors import FileError, InputError, one_line
+from ...hw.foreign import Archive, open_regular
 from ...runtime.executable import Executable
-from ...runtime.files import Archive, add_member, atomic_write, default_limit, one_line, open_regular
+from ...runtime.files import add_member, atomic_write
 from ...runtime.schema import shown
 from .kernel import Program
 from .native import Given
@@ -63,8 +64,8 @@ def load(path: str | Path, digest: str) -> Stored:
     """
     with open_regular(path, "a file of programs") as file:
         try:
-            archive = Archive(file, str(path), default_limit())
-            facts = cast(Any, archive.json(_FACTS, _MOST))
+            archive = Archive(file, str(path))
+            facts = archive.json(_FACTS, _MOST)
             if facts["version"] != _VERSION:
                 raise FileError(f"{path}: is of version {shown(facts['version'])}; save it again with this release")
             if facts["digest"] != digest:

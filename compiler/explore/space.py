@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ...hw.config import Config, load_config
-from ...hw.errors import ConfigError, FileError
+from ...hw.errors import ConfigError
+from ...hw.foreign import read_json
 from ...sim.dram import Dram, load_dram
 
 BLOCK = "block"  # block_in and block_out together
+_SHAPE = '{"block": [8, 16], "acc_bytes": [16384, 32768]}'
 _DRAM = "dram."  # before fields of the memory
 _HALVED = ("inp_bytes", "wgt_bytes", "acc_bytes", "uop_bytes")
 Choice = Callable[[str, list[str]], str]  # of a name among texts, as Optuna's trials choose
@@ -107,12 +109,9 @@ def read_space(path: str | Path, base: Config, dram: Dram) -> Space:
 
     Raises `FileError` for a file that cannot be read or is no JSON, `ConfigError` for names that are no fields.
     """
-    try:
-        values = json.loads(Path(path).read_text("utf-8"))
-    except (OSError, ValueError) as exc:
-        raise FileError(f"{path}: not a readable JSON space ({getattr(exc, 'strerror', None) or exc})") from None
+    values = read_json(path, f"a space, as {_SHAPE}")
     if not isinstance(values, dict):
-        raise ConfigError(f'{path}: a space is a JSON object, as {{"block": [8, 16], "acc_bytes": [16384, 32768]}}')
+        raise ConfigError(f"{path}: a space is a JSON object, as {_SHAPE}")
     base = load_config(values.pop("base", base))
     dram = load_dram(values.pop("dram", dram))
     wrong = next((key for key, value in values.items() if not isinstance(value, list)), None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import math
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...hw.errors import FileError, UnsupportedError
+from ...hw.foreign import default_limit, open_regular, read_npz, read_regular, whole_number
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
 SINGLE = "single"  # rounding contract of networks of QuantizeLinear and DequantizeLinear: as onnxruntime's
+_MOST_BYTES = (1 << 31) - 1  # of an .onnx or .tflite file: protobuf and flatbuffers hold no more
 SUFFIXES = (".tflite", ".onnx", ".pt2", ".bin", ".npz")
 _TFLITE = slice(4, 8), b"TFL3"  # where a .tflite file has its identifier
 # An ONNX file has no identifier: protobuf, version 1 to 15 as field 1, then a producer, a graph or an operator set
@@ -27,8 +31,8 @@ _ONNX_VERSION, _ONNX_NEXT = 0x08, (0x12, 0x22, 0x3A, 0x42)
 class Source:
     """The file at `path`: its `content`, and `parts`, the data of an ONNX file's tensors that other files hold.
 
-    `types` are those of the inputs that lie beside an ONNX file in `inputs.npz` as `input_0`, `input_1`, ...: the
-    narrowest of int8, uint8, int32 and float32 that holds the values. Deeploy's networks have no others.
+    `types` are those of the inputs that lie beside an ONNX file of Deeploy's in `inputs.npz` as `input_0`, `input_1`,
+    ...: the narrowest of int8, uint8, int32 and float32 that holds the values. Its networks say them nowhere else.
     """
 
     path: Path
@@ -57,33 +61,49 @@ class Source:
 
     def onnx(self) -> ModelProto:
         """A new ONNX model, with all its data. Raises `FileError`."""
-        model = _parse(self.path, self.content)
-        for tensor, part in zip(_outside(model), self.parts, strict=True):
-            tensor.raw_data = part
-            tensor.ClearField("data_location")
-            tensor.ClearField("external_data")
-        return model
+        return _whole(_parse(self.path, self.content), self.parts)
 
 
 def read_source(path: str | Path) -> Source:
-    """Read the network at `path`, and the files that hold data of its tensors, or types of its inputs.
+    """Read the network at `path`, and the files that hold data of its tensors.
 
-    Raises `FileError` where one of them cannot be read or is damaged.
+    Where an ONNX file may be in Deeploy's dialect, the types of its inputs are read, too. Raises `FileError` where a
+    file cannot be read, is damaged or too large.
     """
     path = Path(path)
-    content = read_file(path, "model")
-    if kind_of(path, content) != ".onnx":
+    kind = kind_of(path)
+    content = read_regular(path, "a network", None if kind in (".bin", ".npz") else min(_MOST_BYTES, default_limit()))
+    if kind != ".onnx":
         return Source(path, content)
-    return Source(path, content, _parts(path, content), _types(path.with_name("inputs.npz")))
+    from .dialect import in_dialect
+
+    model = _parse(path, content)
+    parts = _parts(path, model)
+    types = _types(path.with_name("inputs.npz"), model) if in_dialect(_whole(model, parts), None) else ()
+    return Source(path, content, parts, types)
 
 
-def _types(path: Path) -> tuple[str, ...]:
-    """The types of the arrays `input_0`, `input_1`, ... of an .npz file; none where there is no such file."""
-    from ...runtime.files import read_npz
+def _whole(model: ModelProto, parts: Sequence[bytes]) -> ModelProto:
+    """The model, with the `parts` as data of its tensors."""
+    for tensor, part in zip(_outside(model), parts, strict=True):
+        tensor.raw_data = part
+        tensor.ClearField("data_location")
+        tensor.ClearField("external_data")
+    return model
 
-    arrays = read_npz(path) if path.is_file() else {}
+
+def _types(path: Path, model: ModelProto) -> tuple[str, ...]:
+    """The types of the arrays `input_0`, `input_1`, ... of an .npz file, if it has no others, of the inputs' sizes."""
+    shapes = ([max(1, d.dim_value) for d in value.type.tensor_type.shape.dim] for value in model.graph.input)
+    sizes = set(map(math.prod, shapes))
+
+    def fits(_: str, shape: tuple[int, ...]) -> bool:
+        return math.prod(shape) in sizes or math.prod(shape[1:]) in sizes
+
+    arrays = read_npz(path, needed=fits) if path.is_file() else {}
     names = [f"input_{k}" for k in range(len(arrays))]
-    return tuple(_type(arrays[name]) for name in names) if all(name in arrays for name in names) else ()
+    known = all(name in arrays and fits(name, arrays[name].shape) for name in names)
+    return tuple(_type(arrays[name]) for name in names) if known else ()
 
 
 def _type(array: np.ndarray) -> str:
@@ -132,16 +152,6 @@ def as_source(model: str | Path | Source) -> Source:
     return model if isinstance(model, Source) else read_source(model)
 
 
-def read_file(path: Path, what: str) -> bytes:
-    """The bytes of a regular file, which errors call a `what` file. Raises `FileError`."""
-    if not path.is_file():
-        raise FileError(f"{path}: {'is a folder' if path.is_dir() else f'no such {what} file'}")
-    try:
-        return path.read_bytes()
-    except OSError as exc:
-        raise FileError(f"{path}: {exc.strerror}") from None
-
-
 def one_line(exc: Exception) -> str:
     """The first line of an error of another library."""
     return next((line.strip() for line in str(exc).splitlines() if line.strip()), type(exc).__name__)
@@ -169,29 +179,47 @@ def _outside(message: Any) -> Iterator[TensorProto]:
                 yield from _outside(item)
 
 
-def _parts(path: Path, content: bytes) -> tuple[bytes, ...]:
-    """The data of tensors that other files hold; each of these is read once."""
-    files: dict[str, bytes] = {}
-    return tuple(_part(path, tensor, files) for tensor in _outside(_parse(path, content)))
+def _parts(path: Path, model: ModelProto) -> tuple[bytes, ...]:
+    """The data of tensors that other files hold."""
+    found, left = list[bytes](), default_limit()
+    for tensor in _outside(model):
+        found.append(_part(path, tensor, left))
+        left -= len(found[-1])
+    return tuple(found)
 
 
-def _part(path: Path, tensor: TensorProto, files: dict[str, bytes]) -> bytes:
+def _part(path: Path, tensor: TensorProto, most: int) -> bytes:
+    """The data of one tensor: no more than its shape asks for, and `most` bytes."""
     fields = {entry.key: entry.value for entry in tensor.external_data}
     place, what = fields.get("location", ""), f"{path}: tensor {tensor.name!r}"
-    if place not in files:
-        folder = path.parent.resolve()
-        try:
-            there = (folder / place).resolve()
-        except (OSError, RuntimeError, ValueError) as exc:
-            raise FileError(f"{what} has its data in {place!r} ({one_line(exc)})") from None
-        if not place or not there.is_relative_to(folder):
-            raise FileError(f"{what} has its data in {place!r}; only files in the model's folder are read")
-        files[place] = read_file(there, "data")
-    data = files[place]
-    numbers = fields.get("offset", "0"), fields.get("length", str(len(data)))
-    if not all(number.isascii() and number.isdigit() for number in numbers):
-        raise FileError(f"{what} has its data at {numbers[0]!r}, {numbers[1]!r} bytes; both must be whole numbers")
-    start, size = int(numbers[0]), int(numbers[1]) if "length" in fields else len(data) - int(numbers[0])
-    if size < 0 or start + size > len(data):
-        raise FileError(f"{what} has its data at bytes {start} to {start + size} of {place}, which has {len(data)}")
-    return data[start : start + size]
+    folder = path.parent.resolve()
+    try:
+        there = (folder / place).resolve()
+    except (OSError, RuntimeError, ValueError) as exc:
+        raise FileError(f"{what} has its data in {place!r} ({one_line(exc)})") from None
+    if not place or not there.is_relative_to(folder):
+        raise FileError(f"{what} has its data in {place!r}; only files in the model's folder are read")
+    with open_regular(there, "the data of the model's tensors") as file:
+        held = os.fstat(file.fileno()).st_size
+        numbers = fields.get("offset", "0"), fields.get("length")
+        start, size = (0 if text is None else whole_number(text) for text in numbers)
+        if start is None or size is None:
+            shown = ", ".join(f"{text:.40}" for text in numbers if text is not None)
+            raise FileError(f"{what} has its data at {shown}; offset and length must be whole numbers")
+        size = held - start if numbers[1] is None else size
+        if size < 0 or start + size > held:
+            raise FileError(f"{what} has its data at bytes {start} to {start + size} of {place}, which has {held}")
+        if size > min(most, _nbytes(tensor)):
+            raise FileError(f"{what} has {size:,} bytes of data; its shape takes {_nbytes(tensor):,}, at most {most:,}")
+        file.seek(start)
+        return file.read(size)
+
+
+def _nbytes(tensor: TensorProto) -> int:
+    """Bytes of the tensor's data, at most: types of four bits take half of it."""
+    import onnx
+
+    try:
+        return math.prod(tensor.dims) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    except KeyError:  # a type that does not exist, which is refused when the model is checked
+        return 0

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...hw.errors import FileError, InputError
-from ...runtime.files import atomic_write, open_regular
+from ...hw.errors import InputError
+from ...hw.foreign import read_json
+from ...runtime.files import atomic_write
 from ...runtime.schema import shown
 
 VERSION = 1
-_MOST_BYTES = 1 << 26  # of a file; channels are short numbers
+_MOST_BYTES = 1 << 23  # of a file; channels are short numbers
 _SHAPE = '{"version": 1, "layers": {"conv1": {"gemm": [0], "ternary": [1]}}}'
 
 Split = Mapping[str, Sequence[int]]  # channels by unit
@@ -91,28 +92,10 @@ def _text(key: object, name: str) -> str:
     return key
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON; of two entries of one name JSON's reader would drop the first. Raises `InputError`."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(name for name in found if sum(name == other for other, _ in pairs) > 1)
-        raise InputError(f"{shown(twice)} stands twice in one object; give each layer and each unit one entry")
-    return found
-
-
 def read_mapping(path: str | Path) -> ChannelMapping:
     """The mapping in the file `path`. Raises `FileError` where it is no JSON, `InputError` where it is no mapping."""
-    with open_regular(path, "a mapping of channels, JSON") as file:
-        data = file.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise FileError(f"{path}: is larger than {_MOST_BYTES:,} bytes; a mapping of channels is smaller")
-    try:
-        value = json.loads(data.decode(), object_pairs_hook=_unique)
-    except InputError as exc:
-        raise InputError(f"{path}: {exc}") from None
-    except (ValueError, RecursionError) as exc:
-        raise FileError(f"{path}: is no JSON file: {exc}; a mapping is as {_SHAPE}") from None
-    return ChannelMapping.from_dict(value, str(path))
+    wanted = f"a mapping of channels, as {_SHAPE}"
+    return ChannelMapping.from_dict(read_json(path, wanted, _MOST_BYTES), str(path))
 
 
 def write_mapping(mapping: ChannelMapping, path: str | Path) -> None:

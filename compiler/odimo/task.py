@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ...hw.errors import FileError, InputError, TilewrightError, UnsupportedError
+from ...hw.errors import InputError, TilewrightError, UnsupportedError
+from ...hw.foreign import TEXT_BYTES, read_regular
 from ...runtime.schema import shown
 from .alternatives import ALTERNATIVES, UNIT
 from .recipe import Examples, Recipe
@@ -96,9 +97,4 @@ def hook_functions(path: str) -> dict[str, Callable[[], Any]]:
 
 
 def _source(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as exc:
-        raise FileError(
-            f"{path}: cannot be read ({exc.strerror}); give a Python file with model() and data()"
-        ) from None
+    return read_regular(path, "a Python file with model() and data()", TEXT_BYTES)

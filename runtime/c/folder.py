@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...hw.errors import FileError
+from ...hw.foreign import read_json
 
 RECORD = "generated.json"  # names and digests of the files that were generated
 
@@ -97,8 +98,8 @@ def _replace(path: Path, new: Path, ours: set[str]) -> None:
 
 def _record(path: Path) -> dict[str, str]:
     """Digests of the generated files in a folder by name; none where there is no record."""
-    with suppress(OSError, ValueError):
-        found = json.loads((path / RECORD).read_bytes())
+    with suppress(FileError):
+        found = read_json(path / RECORD, "a record")
         if isinstance(found, dict) and all(isinstance(v, str) and Path(k).name == k for k, v in found.items()):
             return found
     return {}

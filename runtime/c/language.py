@@ -61,6 +61,7 @@ int main(int argc, char **argv)
 {
     const char *prompt = argc > 1 ? argv[1] : "";
     int32_t count = argc > 2 ? atoi(argv[2]) : 64;
+    uint32_t last = 0;
     int32_t given = tw_encode(&network_words, prompt, tokens, CONTEXT);
     int status = network_open(network_program);
     if (given < 1 || count <= given || count > CONTEXT) {
@@ -77,7 +78,8 @@ int main(int argc, char **argv)
         if (status != 0 || tokens[position + 1] == TW_BEGIN)
             break;
         n = tw_piece(&network_words, tokens[position], tokens[position + 1], &byte, &bytes);
-        fwrite(bytes, 1, (size_t)n, stdout);
+        for (int32_t k = 0; k < n; k++)
+            printf(tw_is_control(&last, bytes[k]) ? "\\\\x%02x" : "%c", bytes[k]);
         fflush(stdout);
     }
     putchar('\\n');

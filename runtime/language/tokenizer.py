@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...hw.errors import FileError, InputError
-from ..files import open_regular
+from ...hw.foreign import TEXT_BYTES, read_regular
 
 BEGIN = 1  # the token before every text, and the one that ends it
 _BYTES = 3  # the token of byte 0
@@ -89,8 +89,7 @@ class Tokenizer:
 
 
 def _read(path: Path, size: int) -> tuple[list[bytes], list[float]]:
-    with open_regular(path, "a tokenizer file") as file:
-        data = file.read()
+    data = read_regular(path, "a tokenizer", TEXT_BYTES)
     pieces, scores, at = [], [], _HEADER.size
     for _ in range(size):
         if at + _ENTRY.size > len(data):

@@ -12,8 +12,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...hw.errors import SignatureError, UnsupportedError
-from ..files import atomic_write, one_line, open_regular, read_regular
+from ...hw.errors import SignatureError, UnsupportedError, one_line
+from ...hw.foreign import read_regular
+from ..files import atomic_write
 
 NAMESPACE = "tilewright-program"  # of these signatures: one of anything else, as of a release, is none of a program
 SUFFIX = ".sig"
@@ -36,8 +37,7 @@ def sign(path: str | Path, key: str | Path) -> Path:
     """
     check_key(key)
     target = Path(f"{path}{SUFFIX}")
-    with open_regular(path, "a program") as file:
-        done = _run(["-Y", "sign", "-f", str(key), "-n", NAMESPACE], file.read())
+    done = _run(["-Y", "sign", "-f", str(key), "-n", NAMESPACE], read_regular(path, "a program"))
     if done.returncode or not done.stdout:
         raise SignatureError(f"{path}: cannot be signed with {key} ({_said(done)})")
     with atomic_write(target) as temporary:

@@ -160,14 +160,14 @@ def test_truncated_model_file(mistake, tmp_path, keep):
 
 
 def test_missing_files(mistake, double_tw, tmp_path):
-    text = r".*missing\.\w+: no such file"
+    text = r".*missing\.\w+: no such file.*"
     out = tmp_path / "out.tw"
     mistake(6, text, "compile", tmp_path / "missing.onnx", "-o", out)
     mistake(6, text, "compile", f"{tmp_path / 'missing.py'}:f", "-o", out)
     mistake(6, text, "run", double_tw, "--inputs", tmp_path / "missing.npz")
     mistake(6, text, "verify", tmp_path / "missing.tw")
     mistake(6, text, "disasm", tmp_path / "missing.npz")
-    text = r".*missing\.json: no such configuration file; give a preset .*"
+    text = r".*missing\.json: no such file; give a preset .*"
     mistake(6, text, "compile", DIGITS, "-o", out, "--config", "missing.json")
 
 

@@ -89,7 +89,7 @@ def test_every_failure_is_one_line_and_the_others_still_run(tilewright, tmp_path
     assert lines[0].startswith("FAILED  bytes: 4 of 16384 bytes differ; the first at 0x1018")
     assert lines[1].startswith("FAILED  tokens: ") and "deadlock" in lines[1]
     assert lines[2].startswith("FAILED  ") and "unknown preset 'tinny'" in lines[2]
-    assert lines[3] == f"FAILED  {cases[3]}: no such file"
+    assert lines[3] == f"FAILED  {cases[3]}: no such file; give an .npz file"
     assert lines[4].startswith(f"FAILED  {cases[4]}: not a readable .npz file")
     for path, line in zip(cases[5:-1], lines[5:]):
         assert line.startswith(f"FAILED  {path}: meta")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.cli.run import by_position, split, split_for
+from tilewright.cli.run import arrays_for, by_position, split, split_for
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError
 from tilewright.runtime.executable import Executable
@@ -57,6 +57,20 @@ def test_arrays_in_the_order_of_the_tensors():
     assert by_position(arrays, ["a", "b"], "input") == {**arrays, "a": np.zeros(1), "b": np.ones(1)}
     for names in (["a", "b", "c"], ["a", "y"]):  # too few; one that has a name
         assert by_position(arrays, names, "input") is arrays
+
+
+def test_arrays_of_other_shapes_are_not_unpacked(double_tw, tmp_path, x):
+    np.savez_compressed(
+        tmp_path / "x.npz", inputs=x, labels=np.arange(3), other=x[:, :, :, :9], wide=x.repeat(9, axis=1)
+    )
+    found = arrays_for(Executable.load(double_tw), str(tmp_path / "x.npz"))
+    assert {name: array.strides[0] > 0 for name, array in found.items()} == {
+        "inputs": True,
+        "labels": True,
+        "other": False,
+        "wide": False,
+    }
+    assert found["inputs"].tobytes() == x.tobytes() and found["wide"].shape == (3, 72, 1, 16)
 
 
 def test_whole_numbers_of_counted_arrays_are_integers():

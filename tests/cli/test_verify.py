@@ -98,7 +98,10 @@ def test_a_program_without_a_signature_is_refused_where_a_key_is_given(tilewrigh
 
 def test_keys_are_looked_at_before_the_network_is_compiled(tilewright, double_py, tmp_path, key):
     done = tilewright("compile", f"{double_py}:double", "-o", tmp_path / "x.tw", "--sign", tmp_path / "none")
-    assert done.status == 6 and done.err == f"tilewright: error: {tmp_path / 'none'}: no such file\n"
+    assert (
+        done.status == 6
+        and done.err == f"tilewright: error: {tmp_path / 'none'}: no such file; give a private key of ssh-keygen\n"
+    )
     done = tilewright("compile", f"{double_py}:double", "-o", tmp_path / "c", "--emit", "c", "--sign", key)
     assert done.status == 5 and f"--sign {key} is only for .tw programs; drop it, or --emit c" in done.err
     assert not (tmp_path / "x.tw").exists() and not (tmp_path / "c").exists()

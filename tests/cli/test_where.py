@@ -91,7 +91,7 @@ def test_files_that_are_not_there(tilewright, double_tw, inputs):
     done = tilewright("run", double_tw, "--inputs", inputs, *there, "--token-file", "none")
     assert done.status == 6 and "none: the token cannot be read" in done.err
     done = tilewright("run", double_tw, "--inputs", inputs, *there, "--tls-ca", "none")
-    assert done.status == 6 and "none: No such file" in done.err
+    assert done.status == 6 and "none: no such file; give a certificate" in done.err
 
 
 def test_what_is_missing_is_named(monkeypatch):

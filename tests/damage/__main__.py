@@ -14,14 +14,14 @@ from concurrent.futures import ProcessPoolExecutor
 from tests.damage.formats import FORMATS
 from tests.damage.judge import ACCEPTED, Found, judge
 
-HEAD = "| format | files | accepted | refused by a named error | failures | slowest | most memory |\n"
-HEAD += "|---|--:|--:|--:|--:|--:|--:|"
+HEAD = "| format | files | accepted | refused by a named error | failures | control bytes | slowest | most memory |\n"
+HEAD += "|---|--:|--:|--:|--:|--:|--:|--:|"
 
 
 def row(name: str, found: Found) -> str:
     """A row of the table, in Markdown."""
     accepted, refused = found.counts[ACCEPTED], found.counts.total() - found.counts[ACCEPTED]
-    counts = [accepted + refused + len(found.failures), accepted, refused, len(found.failures)]
+    counts = [accepted + refused + len(found.failures), accepted, refused, len(found.failures), found.controls]
     cells = [name, *(f"{count:,}" for count in counts), f"{found.slowest:.2f} s", f"{found.memory >> 20} MB"]
     return f"| {' | '.join(cells)} |"
 

@@ -6,14 +6,14 @@ import contextlib
 import dataclasses
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tests.damage import changes
-from tests.fuzz_tw import MOST, damaged, outcome
+from tests.fuzz_tw import MOST, outcome
 
 ROOT = Path(__file__).parents[2]
 REFUSED = "damaged copy"  # what a cache answers that makes the result again instead of an error
@@ -29,12 +29,14 @@ class Format:
     """A kind of file: `make` gives whole ones, `damage` a copy by seed, `read` uses a path.
 
     `read` returns None for a file that it takes, or words for one that it passes over; errors are what it raises.
+    `verb` are the arguments of a command that prints what a file says, if there is one.
     """
 
     suffix: str
     make: Callable[[], Sequence[bytes]]
     read: Callable[[Path], str | None]
     damage: Callable[[bytes, int], bytes] = changes.damage_bytes
+    verb: Callable[[Path], Sequence[str | Path]] | None = None
 
 
 def _saved(write: Callable[[Path], Any], suffix: str) -> bytes:
@@ -116,7 +118,7 @@ def _case(path: Path) -> None:
 
 
 def _inputs(path: Path) -> None:
-    from tilewright.runtime.files import read_npz
+    from tilewright.hw.foreign import read_npz
 
     read_npz(path, MOST)
 
@@ -143,6 +145,7 @@ def _integers() -> list[bytes]:
 def _pieces() -> list[bytes]:
     from tests.runtime.language.test_tokenizer import tokenizer_bytes
 
+    _writer()  # once, before there are processes that print
     return [tokenizer_bytes()]
 
 
@@ -331,29 +334,52 @@ def _record(path: Path) -> None:
         folder.check_folder(place)
 
 
-def _json(make: Callable[[], Sequence[bytes]], read: Callable[[Path], str | None]) -> Format:
-    return Format(".json", make, read, changes.damage_json)
+def _assigned(path: Path) -> Sequence[str | Path]:
+    return "assign", path, "--config", "tiny"
+
+
+def _written(path: Path) -> Sequence[str | Path]:
+    """A text of a model with random weights, at random: any piece of the vocabulary may be in it."""
+    model = path.with_name("small.tw")
+    model.write_bytes(_writer())
+    return "generate", model, "--tokenizer", path, "--tokens", "12", "--temperature", "9"
+
+
+@cache
+def _writer() -> bytes:
+    from tests.compiler.frontend.llama.conftest import llama_bytes
+    from tests.runtime.language.test_tokenizer import PIECES
+    from tilewright.compiler.network import compile_model
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "small.bin")
+        path.write_bytes(llama_bytes(words=len(PIECES), context=12))
+        return compile_model(path, "tiny").to_bytes()
+
+
+def _json(make: Callable[[], Sequence[bytes]], read: Callable[[Path], str | None], *verb: str) -> Format:
+    return Format(".json", make, read, changes.damage_json, (lambda path: (*verb, path)) if verb else None)
 
 
 FORMATS = {
-    "network .tflite": Format(".tflite", _tflite, _network),
-    "network .onnx": Format(".onnx", _onnx, _network),
+    "network .tflite": Format(".tflite", _tflite, _network, verb=_assigned),
+    "network .onnx": Format(".onnx", _onnx, _network, changes.damage_onnx, _assigned),
     "llama2.c .bin": Format(".bin", _llama, _network),
     "quantised llama .npz": Format(".npz", _integers, _network, changes.damage_npz),
-    "tokenizer .bin": Format(".bin", _pieces, _tokenizer),
-    "program .tw": Format(".tw", _tw, _program, damaged),
-    "cached program .tw": Format(".tw", _tw, _compiled),
+    "tokenizer .bin": Format(".bin", _pieces, _tokenizer, verb=_written),
+    "program .tw": Format(".tw", _tw, _program, changes.damage_tw, lambda path: ("disasm", path)),
+    "cached program .tw": Format(".tw", _tw, _compiled, changes.damage_tw),
     "delegate's programs": Format(".zip", _delegates, _stored, changes.damage_programs),
-    "case .npz": Format(".npz", _cases, _case, changes.damage_npz),
+    "case .npz": Format(".npz", _cases, _case, changes.damage_npz, lambda path: ("replay", path)),
     "inputs .npz": Format(".npz", lambda: [(_NETWORKS / "images.npz").read_bytes()], _inputs, changes.damage_npz),
-    "configuration .json": _json(_configs, _config),
+    "configuration .json": _json(_configs, _config, "config", "check"),
     "VTA's string": Format("", lambda: [b"1x16_i8w8a32_15_15_18_17"], _vta_string, changes.damage_text),
     "memory .json": _json(_memories, _memory),
     "mapping .json": _json(_mappings, _mapping),
     "report .json": _json(_reports, _report),
     "space .json": _json(lambda: [_SEARCHED.encode()], _space),
-    "study .db": Format(".db", _studies, _study),
-    "tiles .db": Format(".db", _tiles, _known),
+    "study .db": Format(".db", _studies, _study, changes.damage_db),
+    "tiles .db": Format(".db", _tiles, _known, changes.damage_db),
     "cached tile .json": _json(_tile, _cached_tile),
     "record of generated C": _json(_records, _record),
 }

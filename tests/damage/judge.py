@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import json
 import os
 import resource
@@ -10,18 +12,21 @@ import selectors
 import signal
 import tempfile
 import traceback
+import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.damage import changes
 from tests.damage.formats import FORMATS, Format
 from tilewright.hw.errors import TilewrightError
 
 SECONDS, MEMORY = 20.0, 1 << 30
 ACCEPTED = "accepted"
 _LONGEST = 4000  # characters of an error, which may list every operator of a network
+_PRINTED = 100  # one copy in so many is also printed by a verb
 _BATCH = 250  # files that one process reads
 # what takes long to import, before the processes begin
 _HEAVY = (
@@ -39,6 +44,7 @@ class Found:
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[tuple[int, str]] = field(default_factory=list)
     slowest: float = 0.0  # seconds that a file took
+    controls: int = 0  # characters that a verb printed and that move a terminal's cursor or turn its direction
     memory: int = 0  # bytes that a process had more at the end of its files than at their beginning, at most
 
 
@@ -55,8 +61,13 @@ def judge(name: str, seeds: range, seconds: float = SECONDS, memory: int = MEMOR
 
 
 def copy(form: Format, samples: Sequence[bytes], seed: int) -> bytes:
-    """The damaged copy that a seed makes."""
-    return form.damage(samples[seed % len(samples)], seed)
+    """The damaged copy that a seed makes; one that a verb is to print has control characters in its texts."""
+    sample = samples[seed % len(samples)]
+    return changes.controls(sample, seed) if _is_printed(form, seed) else form.damage(sample, seed)
+
+
+def _is_printed(form: Format, seed: int) -> bool:
+    return form.verb is not None and seed % _PRINTED == 7
 
 
 def _batch(form: Format, samples, seeds: list[int], seconds: float, memory: int, found: Found) -> int:
@@ -99,6 +110,7 @@ def _line(pipe) -> bytes:
 
 def _note(found: Found, seed: int, answer: dict) -> None:
     found.slowest, found.memory = max(found.slowest, answer["seconds"]), max(found.memory, answer["memory"])
+    found.controls += answer["controls"]
     if answer["failed"]:
         found.failures.append((seed, answer["what"]))
     else:
@@ -114,25 +126,30 @@ def _child(form: Format, samples, seeds: list[int], memory: int, pipe: int) -> N
         most = _pages("VmSize") + memory
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
         with tempfile.TemporaryDirectory() as folder:
+            os.environ["XDG_CACHE_HOME"] = folder
             path = Path(folder, f"damaged{form.suffix}")
             for seed in seeds:
                 path.write_bytes(copy(form, samples, seed))
-                answer = json.dumps(_answer(form, path)) + "\n"
+                answer = json.dumps(_answer(form, path, _is_printed(form, seed))) + "\n"
                 os.write(pipe, answer.encode())
         status = 0
     finally:
         os._exit(status)
 
 
-def _answer(form: Format, path: Path) -> dict:
+def _answer(form: Format, path: Path, printed: bool) -> dict:
     before = os.times()
     held = _pages("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins again
     what, failed = _outcome(form, path)
+    moving = _moving(form, path) if printed and not failed else ""
+    if moving:
+        what, failed = f"a verb printed {moving!r}", True
     after = os.times()
     return {
         "what": what,
         "failed": failed,
+        "controls": len(moving),
         "seconds": after.elapsed - before.elapsed,
         "memory": max(0, _pages("VmHWM") - held),
     }
@@ -151,6 +168,17 @@ def _outcome(form: Format, path: Path) -> tuple[str, bool]:
         return type(exc).__name__, False
     except Exception:
         return traceback.format_exc(), True
+
+
+def _moving(form: Format, path: Path) -> str:
+    """The characters that the format's verb prints and that are not for a terminal; a defect of it is raised."""
+    from tilewright.cli.main import run
+
+    assert form.verb is not None
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        run([str(word) for word in form.verb(path)])
+    return "".join(c for c in out.getvalue() if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp") and c not in "\n\t")
 
 
 def _for_want_of_memory(exc: BaseException | None) -> bool:

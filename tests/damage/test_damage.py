@@ -80,7 +80,7 @@ def test_failures_are_told(monkeypatch, capsys):
     monkeypatch.setattr(command, "judge", lambda name, seeds: judge.Found(failures=[(3, "a defect")]))
     assert command.main(["--count", "1", "--only", "report .json"]) == 1
     out = capsys.readouterr().out
-    assert "| report .json | 1 | 0 | 0 | 1 | 0.00 s | 0 MB |" in out
+    assert "| report .json | 1 | 0 | 0 | 1 | 0 | 0.00 s | 0 MB |" in out
     assert "report .json, 1 files, seed 3: a defect" in out
 
 

@@ -338,7 +338,7 @@ def test_threads_compile_once(convolutions, monkeypatch):
 
 
 def test_a_missing_file(tmp_path):
-    with pytest.raises(FileError, match="no such model file"):
+    with pytest.raises(FileError, match="no such file"):
         TilewrightDelegate(tmp_path / "none.tflite")
 
 

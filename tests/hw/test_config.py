@@ -412,14 +412,14 @@ def test_load_config_names_what_is_wrong_with_a_file(tmp_path):
     missing, broken, array = tmp_path / "no.json", tmp_path / "broken.json", tmp_path / "array.json"
     broken.write_text("{")
     array.write_text("[1]")
-    known = re.escape(f"no such configuration file; give a preset ({', '.join(PRESETS)}) or a .json file")
-    with pytest.raises(FileError, match=f"^{re.escape(str(missing))}: {known}$"):
+    known = re.escape(f"a preset ({', '.join(PRESETS)}) or a .json file with a configuration")
+    with pytest.raises(FileError, match=f"^{re.escape(str(missing))}: no such file; give {known}$"):
         load_config(str(missing))
-    with pytest.raises(FileError, match=rf"^{re.escape(str(broken))}: not a readable JSON configuration \(.*\)$"):
+    with pytest.raises(FileError, match=rf"^{re.escape(str(broken))}: cannot be read as JSON \(.*\); give {known}$"):
         load_config(str(broken))
     with refused(f"{array}: a configuration is a JSON object of fields, not a list"):
         load_config(str(array))
-    with pytest.raises(FileError, match="not a readable JSON configuration"):
+    with pytest.raises(FileError, match="is a folder; give a preset"):
         (tmp_path / "folder.json").mkdir()
         load_config(str(tmp_path / "folder.json"))
 

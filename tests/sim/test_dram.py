@@ -56,12 +56,8 @@ def test_unknown_memories(spec, text):
 @pytest.mark.parametrize(
     ("content", "error", "text"),
     [
-        (
-            None,
-            FileError,
-            "no such memory file; give a preset (zynq_hp, zynq_hp4, pynq_z1_ddr, wide, ideal) or a .json file",
-        ),
-        ("{", FileError, "not a readable JSON memory"),
+        (None, FileError, "no such file; give a preset (zynq_hp, zynq_hp4, pynq_z1_ddr, wide, ideal) or a .json file"),
+        ("{", FileError, "cannot be read as JSON (Expecting"),
         ("[1]", ConfigError, "a memory is a JSON object of fields, not a list"),
         ('{"port_bytes": 128}', ConfigError, "Dram.port_bytes = 128: must be an integer from 1 to 64"),
     ],

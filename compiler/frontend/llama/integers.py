@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from ....hw.errors import FileError
-from ....runtime.files import atomic_write, default_limit, npz_arrays
+from ....hw.foreign import npz_arrays
+from ....runtime.files import atomic_write
 from ..source import Source
 from .checkpoint import Sizes, check_sizes, shapes
 
@@ -98,7 +99,7 @@ def _counts(sizes: Sizes) -> dict[str, int]:
 def read_integers(source: Source) -> Integers:
     """The model in a file that `Integers.save` wrote. Raises `FileError` for another, or a damaged one."""
     path = source.path
-    arrays = npz_arrays(io.BytesIO(source.content), str(path), default_limit())
+    arrays = npz_arrays(io.BytesIO(source.content), str(path))
     kind = arrays.get("kind")
     if kind is None or kind.shape or str(kind) != KIND:
         raise FileError(f"{path}: holds no language model in integers; give what tilewright quantise wrote")

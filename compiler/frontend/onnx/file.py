@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import onnx
 from onnx import ModelProto, version_converter
 
 from ....hw.errors import FileError, UnsupportedError
+from ..dialect import DEEPLOY, DOMAINS, in_dialect
 from ..source import Source, one_line
-from .nodes import DEEPLOY, Node, attributes
+from .nodes import Node, attributes
 
-_OWN = ("", "ai.onnx", "PACTOps")  # domains of operators that need no other name; the last is what Deeploy's come from
-_LAYERS = ("Conv", "Gemm", "MatMul")
-# with a layer of whole numbers before or behind them, they compute these
-_ON_INTEGERS = (*_LAYERS, "Add", "Concat", "Constant", "Flatten", "Gather", "Identity", "MaxPool", "Mul", "Pad", "Relu")
-_ON_INTEGERS += ("ReduceMean", "ReduceSum", "Reshape", "Slice", "Split", "Squeeze", "Sub", "Transpose", "Unsqueeze")
 _OLDEST = 11  # of the opsets: before it, QuantizeLinear's neighbours take their parameters from elsewhere
 
 
@@ -34,37 +28,6 @@ def unsupported(path: Path, problems: list[tuple[str, str, str]]) -> Unsupported
     return UnsupportedError(f"{path}: {count}: {'; '.join(texts)}")
 
 
-def in_dialect(model: ModelProto, types: Sequence[str] = ()) -> bool:
-    """True if the model has operators of Deeploy, whose tensors hold integers as float32, or computes such integers.
-
-    `types` are those of its inputs, as far as they are known.
-    """
-    nodes = model.graph.node
-    return any(node.domain in _OWN and node.op_type in DEEPLOY for node in nodes) or _of_integers(model, types)
-
-
-def _of_integers(model: ModelProto, types: Sequence[str]) -> bool:
-    """True if all layers have weights of whole numbers in float32, and all else keeps whole numbers.
-
-    If there is no layer, the inputs must be known as integers.
-    """
-    constants = {i.name: i for i in model.graph.initializer}
-    inputs = [v for v in model.graph.input if v.name not in constants]
-    nodes = model.graph.node
-    if any(n.domain not in _OWN or n.op_type not in _ON_INTEGERS for n in nodes):
-        return False
-    if any(v.type.tensor_type.elem_type != onnx.TensorProto.FLOAT for v in inputs):
-        return False
-    names = {t for n in nodes for t in n.input if n.op_type in _LAYERS} & constants.keys()
-    try:
-        arrays = [onnx.numpy_helper.to_array(constants[name]) for name in names]
-    except Exception:  # of many kinds: a damaged file, which is refused later
-        return False
-    largest = [np.abs(a).max() for a in arrays if a.size and a.dtype == np.float32 and (a == np.rint(a)).all()]
-    known = len(types) == len(inputs) and "float32" not in types and bool(types)
-    return len(largest) == len(arrays) and (max(largest, default=0) > 1 or known)
-
-
 def checked(source: Source) -> ModelProto:
     """The checked model, open batch dimensions set to 1. Raises `FileError` and `UnsupportedError`.
 
@@ -72,7 +35,7 @@ def checked(source: Source) -> ModelProto:
     """
     path, model = source.path, source.onnx()
     _check_texts(path, model)
-    own = [n for n in model.graph.node if n.domain in _OWN]
+    own = [n for n in model.graph.node if n.domain in DOMAINS]
     unknown = [n for n in own if not onnx.defs.has(n.op_type) and n.op_type not in DEEPLOY]
     if unknown:
         names = [(n.op_type, n.name or next(iter(n.output), ""), "is not supported") for n in unknown]
@@ -82,7 +45,7 @@ def checked(source: Source) -> ModelProto:
         _check_dialect(path, model)
         _fix_batch(path, model, empty=True)
         for opset in model.opset_import:  # files have Concat and Gemm as later opsets do
-            if opset.domain in _OWN:
+            if opset.domain in DOMAINS:
                 opset.version = max(opset.version, _OLDEST)
         return model
     for value in model.graph.output:  # where a shape may be left out, but the checker wants one
@@ -168,7 +131,7 @@ def named_nodes(model: ModelProto) -> list[Node]:
         name = proto.name or f"{proto.op_type.lower()}_{number}"
         name = name if name not in seen else f"{name}_{number}"
         seen.add(name)
-        domain = "" if proto.domain in _OWN else proto.domain
+        domain = "" if proto.domain in DOMAINS else proto.domain
         node = Node(proto.op_type, name, list(proto.input), list(proto.output), attributes(proto), domain)
         if domain == "com.microsoft" and node.op in ("QuantizeLinear", "DequantizeLinear", "Gelu"):
             node.domain = ""

@@ -22,7 +22,8 @@ from ..source import SINGLE, Source, as_source, one_line
 try:
     from onnx import ModelProto, TensorProto
 
-    from .file import checked, in_dialect, unsupported
+    from ..dialect import in_dialect
+    from .file import checked, unsupported
     from .nodes import ALIASES, LIKE, REAL, Inconsistent, Node, Reader
 except ImportError as exc:
     raise UnsupportedError(f"reading models needs onnx ({exc}); pip install 'tilewright[compiler]'") from None

@@ -13,15 +13,11 @@ from onnx.reference import ReferenceEvaluator
 
 from ....hw.errors import InputError, UnsupportedError
 from ....runtime.floats.functions import UNARY
+from ..dialect import DEEPLOY
 
 ALIASES = ("Identity", "Dropout", "Cast")  # whose first output is their input, as far as float32 goes
 # Operators of our own around a float operator on integers: their real values, and back, quantised as another tensor
 REAL, LIKE = "RealValues", "QuantizeLike"
-# Deeploy's own, whose results have the shape of their first input, but for means
-DEEPLOY = ("DebugPrint", "ITAMax", "ITAPartialMax", "IntegerDiv", "IntegerMean", "RequantShift", "TrueIntegerDiv")
-DEEPLOY += ("iGELU", "iHardswish", "iLayerNorm", "iNoNorm", "iRMSNorm", "iSoftmax")
-# several of these, or one of ONNX and a RequantShift, in one
-DEEPLOY += ("RQIntegerDiv", "RequantizedConv", "RequantizedGemm", "RequantizediGELU", "RequantizediHardswish")
 # What Python, numpy and onnx's reference raise for inputs and attributes that contradict each other, or are not there
 MISFITS = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
 # all inputs of which are of one type

@@ -130,6 +130,18 @@ int32_t tw_piece(const tw_vocabulary *words, int32_t previous, int32_t token, ui
     return 1;
 }
 
+int tw_is_control(uint32_t *last, uint8_t byte)
+{
+    uint32_t two, three;
+    *last = *last << 8 | byte;
+    two = *last & 0xFFFF;
+    three = *last & 0xFFFFFF;
+    if (byte < 0x20 || byte == 0x7F)
+        return byte != '\n' && byte != '\t';
+    return (two >= 0xC280 && two < 0xC2A0) /* C1, U+202A to U+202E, U+2066 to U+2069 */
+           || (three >= 0xE280AA && three <= 0xE280AE) || (three >= 0xE281A6 && three <= 0xE281A9);
+}
+
 int32_t tw_most_likely(const float *logits, int32_t n)
 {
     int32_t best = 0;

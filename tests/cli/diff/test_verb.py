@@ -55,7 +55,7 @@ def test_crumbs_stay_with_litert(tilewright, net):
 def test_all_networks_are_there_before_the_first_is_compared(tilewright, net, monkeypatch):
     monkeypatch.setattr("tilewright.cli.diff.compare.compared", None)
     done = tilewright("diff", net, "none.tflite")
-    assert (done.status, "none.tflite: no such model file" in done.err) == (6, True), done.err
+    assert (done.status, "none.tflite: no such file" in done.err) == (6, True), done.err
 
 
 def test_labels_of_another_file(tilewright, net, inputs, tmp_path):
@@ -71,7 +71,7 @@ def test_labels_of_another_file(tilewright, net, inputs, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "status", "text"),
     [
-        (("none.tflite",), 6, "none.tflite: no such model file"),
+        (("none.tflite",), 6, "none.tflite: no such file"),
         (("net.onnx",), 5, "net.onnx: diff runs TFLite's interpreter; give .tflite files"),
         (("{net}", "--inputs", "a.npz", "--inputs", "b.npz"), 9, "--inputs: 2 given for 1 network; give one for each"),
         (("{net}", "--claim", "CONV"), 9, "claim: 'CONV' is no operator of TFLite"),

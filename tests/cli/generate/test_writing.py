@@ -1,6 +1,7 @@
 """cli/generate/writing.py: pieces of characters, and what differs from the interpreter."""
 
 import numpy as np
+import pytest
 
 from tests.runtime.language.test_tokenizer import PIECES, tokenizer_bytes
 from tilewright.cli.generate import writing
@@ -49,6 +50,16 @@ def test_a_character_is_printed_once_it_is_whole(tmp_path, capsys):
 def test_the_end_of_a_text_and_half_a_character(tmp_path, capsys):
     writer = written(tmp_path, [PIECES.index(b"b"), 3 + 0xC3, 1], 9)
     assert capsys.readouterr().out == "b�\n" and writer.tokens == [1, PIECES.index(b"b"), 3 + 0xC3]
+
+
+@pytest.mark.parametrize(
+    "text, shown", [("\x1b\x07\n\ta\x9b", r"\x1b\x07 a\x9b"), ("\u202e\u2066\xa0", r"\u202e\u2066\xa0")]
+)
+def test_pieces_do_not_move_the_cursor(tmp_path, capsys, text, shown):
+    """ESC, BEL, C1 and changes of the writing direction are escaped on the terminal; newlines, tabs, spaces pass."""
+    writer = written(tmp_path, [3 + byte for byte in text.encode()], len(text.encode()) + 1)
+    shown = shown.replace(" ", "\n\t").replace(r"\xa0", "\xa0")
+    assert capsys.readouterr().out == f"{shown}\n" and writer.text == text
 
 
 def test_logits_that_differ_are_counted(tmp_path, monkeypatch):

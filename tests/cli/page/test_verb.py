@@ -32,7 +32,7 @@ def test_mistakes_leave_no_file(tilewright, tiles_py, double_py, tmp_path, monke
         ((source,), 5, "nothing to write; give -o X.html, or --json"),
         ((source, "-o", tmp_path / "a.txt"), 6, "must end in .html"),
         ((source, "-o", tmp_path / "no" / "a.html"), 6, "does not exist"),
-        ((source, "-o", path, "--compare", double_py), 6, "is no JSON"),
+        ((source, "-o", path, "--compare", double_py), 6, "cannot be read as JSON"),
         ((source, "-o", path, "--on", "fpga"), 5, "unknown device 'fpga'"),
         ((source, "-o", path, "--on", "model", "--dram", "zynq_hp"), 5, "counts no cycles"),
         ((tmp_path / "missing.tw", "-o", path), 6, "missing.tw"),

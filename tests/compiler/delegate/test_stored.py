@@ -8,6 +8,7 @@ import pytest
 
 from tilewright.compiler.delegate import stored
 from tilewright.compiler.delegate.delegate import TilewrightDelegate
+from tilewright.hw import foreign
 from tilewright.hw.errors import FileError, InputError
 
 SHAPE = (1, 12, 12, 16)
@@ -97,7 +98,7 @@ def test_other_kinds_of_archives_are_refused(at, value, path, saved):
 
 
 def test_what_unpacks_to_more_than_memory_allows_is_refused(path, saved, monkeypatch):
-    monkeypatch.setattr(stored, "default_limit", lambda: 1000)
+    monkeypatch.setattr(foreign, "default_limit", lambda: 1000)
     with pytest.raises(FileError, match=r"unpacks to [\d,]+ bytes; at most 1,000 are allowed"):
         TilewrightDelegate.load(path, saved[1])
 

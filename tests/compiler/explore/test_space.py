@@ -56,7 +56,7 @@ def test_files(tmp_path):
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("{", FileError, "not a readable JSON space"),
+        ("{", FileError, "cannot be read as JSON"),
         ("[1]", ConfigError, "a space is a JSON object"),
         ('{"queue_depth": 8}', ConfigError, "queue_depth = 8: must be a list of values"),
         ('{"queue_deph": [8]}', ConfigError, "'queue_deph' is no field; choose among block, "),
@@ -73,5 +73,5 @@ def test_mistakes(tmp_path, text, error, message):
 
 
 def test_a_missing_file(tmp_path):
-    with pytest.raises(FileError, match="none.json: not a readable JSON space"):
+    with pytest.raises(FileError, match="none.json: no such file; give a space"):
         read_space(tmp_path / "none.json", TINY, MEMORY)

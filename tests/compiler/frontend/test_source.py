@@ -79,17 +79,22 @@ def test_a_source_stays_as_it_was_read(path):
         ({"location": ""}, "has its data in ''; only files in the model's folder"),
         ({}, "has its data in ''; only files in the model's folder"),
         ({"location": "link"}, "has its data in 'link'; only files in the model's folder"),
-        ({"location": "none"}, "none: no such data file"),
+        ({"location": "none"}, "none: no such file"),
         ({"location": "a\0b"}, "has its data in"),
-        ({"location": "pipe"}, "pipe: no such data file"),
-        ({"location": "data", "offset": "-1"}, "has its data at '-1', '200' bytes; both must be whole numbers"),
-        ({"location": "data", "length": "many"}, "both must be whole numbers"),
+        ({"location": "pipe"}, "pipe: is not a regular file"),
+        ({"location": "data", "offset": "-1"}, "has its data at -1; offset and length must be whole numbers"),
+        ({"location": "data", "length": "many"}, "at 0, many; offset and length must be whole numbers"),
+        ({"location": "data", "offset": "1" * 5000}, "at 1{40}; offset and length must be whole numbers"),
+        ({"location": "data", "length": "100"}, "has 100 bytes of data; its shape takes 96, at most"),
+        ({"location": "large"}, "has 40,000,000,000 bytes of data; its shape takes 96, at most"),
         ({"location": "data", "offset": "300"}, "has its data at bytes 300 to 200 of data, which has 200"),
         ({"location": "data", "offset": "8", "length": "193"}, "at bytes 8 to 201 of data, which has 200"),
     ],
 )
 def test_data_that_cannot_be_read_is_named(path, fields, text):
     os.mkfifo(path.parent / "pipe")
+    (path.parent / "large").touch()
+    os.truncate(path.parent / "large", 40_000_000_000)
     (path.parent / "link").symlink_to("/etc/hostname")
     change(path, **fields)
     with pytest.raises(FileError, match=text):
@@ -99,10 +104,16 @@ def test_data_that_cannot_be_read_is_named(path, fields, text):
 def test_files_that_are_no_models(tmp_path):
     with pytest.raises(UnsupportedError, match="x.pb: unknown kind of network; must be one of .tflite, .*.bin"):
         check_kind(tmp_path / "x.pb")
-    for suffix in (".onnx", ".tflite", ".pt2"):
+    for suffix in (".onnx", ".tflite", ".pt2", ".bin", ".npz"):
         os.mkfifo(tmp_path / f"pipe{suffix}")
-        for name in ("pipe", "none"):
-            with pytest.raises(FileError, match=f"{name}{suffix}: no such model file"):
+        (tmp_path / f"large{suffix}").touch()
+        os.truncate(tmp_path / f"large{suffix}", 40_000_000_000)
+        for name, text in {
+            "pipe": "is not a",
+            "none": "no such",
+            "large": "has 40,000,000,000 bytes; at most ",
+        }.items():
+            with pytest.raises(FileError, match=f"{name}{suffix}: {text}"):
                 read_source(tmp_path / f"{name}{suffix}")
     (tmp_path / "x.onnx").write_bytes(b"\xff" * 30)
     with pytest.raises(FileError, match=r"x.onnx: not an ONNX model, or damaged \(.+\)"):
@@ -145,10 +156,16 @@ def test_what_holds_no_network_is_known_by_its_name(tmp_path, content):
         (np.array(["text"]), "float32"),
     ],
 )
-def test_types_of_the_inputs_beside_a_file(qdq, array, found):
-    path = qdq().dense()
+def test_types_of_the_inputs_beside_a_file_of_deeploys(qdq, tmp_path, array, found):
+    """Arrays of other sizes than the network's inputs are not unpacked."""
+    tensor = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [max(1, array.size)])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [tensor], [])
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.helper.make_model(graph), path)
     assert read_source(path).types == ()
     before = read_source(path).digest
+    np.savez(path.with_name("inputs.npz"), input_0=np.zeros((3, 1000), np.int8))
+    assert read_source(path).types == ()
     np.savez(path.with_name("inputs.npz"), input_0=array)
     assert read_source(path).types == (found,) and read_source(path).digest != before
     np.savez(path.with_name("inputs.npz"), x=array)
@@ -156,6 +173,7 @@ def test_types_of_the_inputs_beside_a_file(qdq, array, found):
     path.with_name("inputs.npz").write_bytes(b"no archive")
     with pytest.raises(FileError, match="inputs.npz: not a readable .npz file"):
         read_source(path)
+    assert read_source(qdq().dense()).types == ()  # another format, whose inputs have types: what is beside is not read
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_what_has_no_counterpart(tmp_path):
     (tmp_path / "bad.pt2").write_bytes(b"no program")
     with pytest.raises(FileError, match=r"bad\.pt2: not an exported program, or damaged"):
         import_model(tmp_path / "bad.pt2")
-    with pytest.raises(FileError, match=r"absent\.pt2: no such model file"):
+    with pytest.raises(FileError, match=r"absent\.pt2: no such file"):
         import_model(tmp_path / "absent.pt2")
 
 

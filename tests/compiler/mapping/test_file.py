@@ -37,8 +37,7 @@ def test_digests_do_not_depend_on_the_order():
 @pytest.mark.parametrize(
     ("text", "error", "said"),
     [
-        ("no", FileError, "is no JSON file"),
-        ("[" * 100_000, FileError, "is no JSON file"),
+        ("no", FileError, "cannot be read as JSON"),
         ("[]", InputError, "must be an object with `version` and `layers`"),
         ('{"version": 2, "layers": {}}', InputError, "version is 2; this release reads version 1"),
         ('{"version": true, "layers": {}}', InputError, "version is True"),
@@ -50,13 +49,11 @@ def test_digests_do_not_depend_on_the_order():
         ('{"version": 1, "layers": {"a": {"gemm": ["0"]}}}', InputError, "must be a list of whole numbers"),
         ('{"version": 1, "layers": {"a": {"gemm": [[0]]}}}', InputError, "must be a list of whole numbers"),
         ('{"version": 1, "layers": {"a": {"gemm": null}}}', InputError, "must be a list of whole numbers"),
-        ('{"version": 1, "layers": {"a": {}, "a": {}}}', InputError, "'a' stands twice in one object"),
-        ('{"version": 1, "layers": {"a": {"gemm": [0], "gemm": [1]}}}', InputError, "'gemm' stands twice"),
+        ('{"version": 1, "layers": {"a": {}, "a": {}}}', FileError, "key 'a' comes 2 times in one object"),
+        ('{"version": 1, "layers": {"a": {"gemm": [0], "gemm": [1]}}}', FileError, "key 'gemm' comes 2 times"),
         ('{"version": 1, "layers": null}', InputError, "`layers` must give an object of units"),
         ('{"version": 1, "layers": {}, "more": 1}', InputError, "must be an object with `version` and `layers`"),
         ('{"version": "1", "layers": {}}', InputError, "version is '1'; this release reads version 1"),
-        ("", FileError, "is no JSON file"),
-        ('{"version": 1, "layers": {"a": {"gemm": [' + "9" * 5000 + "]}}}", FileError, "is no JSON file"),
         ('{"version": 1, "layers": {"' + "a" * 999 + '": {"gemm": 1}}}', InputError, "channels of 'gemm' must be"),
         ('{"version": [' + "1," * 999 + '1], "layers": {}}', InputError, "version is [1, 1"),
     ],
@@ -82,10 +79,6 @@ def test_values_of_python():
     assert ChannelMapping.of({"version": 1, "layers": {"a": {"gemm": range(2)}}}).layers == {"a": {"gemm": (0, 1)}}
 
 
-def test_missing_and_large_files(tmp_path):
+def test_a_missing_file(tmp_path):
     with pytest.raises(FileError, match="no such file"):
         read_mapping(tmp_path / "none.json")
-    with open(tmp_path / "large.json", "wb") as file:
-        file.truncate((1 << 26) + 1)
-    with pytest.raises(FileError, match="larger than"):
-        read_mapping(tmp_path / "large.json")

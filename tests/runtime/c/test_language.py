@@ -94,6 +94,12 @@ def test_the_most_likely_is_the_first_of_the_largest(library):
     assert library[0].tw_most_likely(logits, 5) == 1
 
 
+def test_bytes_that_move_a_cursor_are_known(library):
+    last, text = ctypes.c_uint32(0), "a\x1b[2J\x07\n\tü\x9b\xa0\u202e\u2066é\x7f€".encode()
+    found = bytes(byte for byte in text if library[0].tw_is_control(ctypes.byref(last), byte))
+    assert found == b"\x1b\x07\x9b\xae\xa6\x7f"
+
+
 def test_the_example_has_the_names_of_the_network(tokenizer):
     found = language.files(model(tokenizer[1]), "story", tokenizer[0])
     assert set(found) == {"story_words.c", "main_generate.c"}

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from .... import graph as g
+from ...dialect import DEEPLOY
 from ..geometry import convolution
 from ..moves import MOVES, moved
-from ..nodes import ALIASES, DEEPLOY, Node
+from ..nodes import ALIASES, Node
 from ..values import Fixed, Problem, Value, View
 from .forms import FORMS
 from .requantise import requantised

@@ -251,7 +251,7 @@ def test_truncated_files(tmp_path, share):
 
 
 def test_other_files(tmp_path):
-    with pytest.raises(FileError, match="no such model file"):
+    with pytest.raises(FileError, match="no such file"):
         import_onnx(tmp_path / "absent.onnx")
     with pytest.raises(FileError, match="is a folder"):
         import_onnx(tmp_path)

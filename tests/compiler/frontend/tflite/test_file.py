@@ -29,7 +29,7 @@ def test_what_a_file_says(model):
 
 
 def test_files_of_other_kinds(tmp_path):
-    with pytest.raises(FileError, match="no such model file"):
+    with pytest.raises(FileError, match="no such file"):
         read(tmp_path / "absent.tflite")
     with pytest.raises(FileError, match="is a folder"):
         read(tmp_path)
