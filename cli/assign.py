@@ -53,11 +53,12 @@ def command(
     from ..compiler.network import compile_for
     from ..hw.config import load_config
     from ..runtime.executable import HostStep
-    from ..sim.dram import ZYNQ_HP, load_dram, unshared
+    from ..sim.dram import load_dram
+    from ..sim.timing import check_memory
 
     cfg = load_config(config)
-    given = None if dram is None else load_dram(dram)
-    memory = unshared(cfg, given or ZYNQ_HP)
+    given, memory = None if dram is None else load_dram(dram), load_dram(dram)
+    check_memory(cfg, memory)
     if min_cost is not None:
         _check_min_cost(mapping, min_cost, model)
     with report.progress(f"compiling {model} for {cfg.name}"), on_memory(given, cfg):

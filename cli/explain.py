@@ -39,9 +39,9 @@ def command(
     model: str, config: str | None, contract: str | None, dram: str | None, operator: str | None, as_json: bool
 ) -> None:
     """Compile, time every launch, and print."""
-    from ..sim.dram import ZYNQ_HP, load_dram
+    from ..sim.dram import load_dram
 
-    memory = ZYNQ_HP if dram is None else load_dram(dram)
+    memory = load_dram(dram)
     with report.progress(f"explaining {model}"):
         executable, text = _opened(model, config, contract, dram)
         found = [_Explained(step, memory) for step in executable.launches]

@@ -66,6 +66,8 @@ def command(
     from ..compiler.tune.measure import check_device
     from ..compiler.tune.tasks import Measurer
     from ..hw.config import load_config
+    from ..sim.dram import load_dram
+    from ..sim.timing import check_memory
 
     check_device(device)
     if device == "board" and (jobs > 1 or scheduler is not None):
@@ -76,6 +78,8 @@ def command(
     memory: Any = {} if is_server(device) else device_options(device, None, (), dram)
     memory = memory.get("dram")
     cfg, start = load_config(config), time.perf_counter()
+    if device == "timing":
+        check_memory(cfg, load_dram(memory))
     with ExitStack() as stack:
         store = stack.enter_context(Store(db))
         workers = stack.enter_context(cluster.workers(jobs, scheduler))

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..hw.errors import BoardError, ExecutionError, FileError, TilewrightError
+from ..hw.errors import BoardError, ExecutionError, FileError, TilewrightError, UnsupportedError
 from ..hw.foreign import parse_json
 
 Argument = TypeVar("Argument")
@@ -116,13 +116,26 @@ def content_key(*facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
+def check_semaphores() -> None:
+    """Raise `UnsupportedError` where this machine gives no semaphores: pools of processes need them."""
+    try:
+        multiprocessing.get_context("spawn").Lock()
+    except (ImportError, OSError) as exc:
+        raise UnsupportedError(
+            f"several processes need semaphores, which the system does not give ({exc}); make /dev/shm writable, or "
+            "use one process, as with --jobs 1 or --workers 1"
+        ) from None
+
+
 @contextmanager
 def processes(count: int) -> Iterator[Executor]:
     """A pool of `count` new processes of this Python; they inherit nothing and end with this one, however it ends.
 
     Functions and arguments go there by pickle. A script that uses it starts its work below
-    `if __name__ == "__main__":`, because each process imports it. Interrupts reach only the caller.
+    `if __name__ == "__main__":`, because each process imports it. Interrupts reach only the caller. Raises as
+    `check_semaphores`.
     """
+    check_semaphores()
     pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _start)
     try:
         yield pool

@@ -119,16 +119,18 @@ def unshared(cfg: Config, dram: Dram = ZYNQ_HP) -> Dram:
     return dram.replace(total_bytes=max(dram.total_bytes, shared_bytes(cfg, dram)))
 
 
-def load_dram(spec: str | dict | Dram) -> Dram:
+def load_dram(spec: str | dict | Dram | None) -> Dram:
     """The memory that `spec` names: a preset, a JSON file, or the fields themselves; of those absent, `zynq_hp`'s.
+
+    None is `zynq_hp`.
 
     A preset or file may be followed by fields to change, as in `zynq_hp4,latency=80`. Raises `ConfigError` for an
     unknown preset or impossible values, `FileError` for an unreadable file.
     """
     if isinstance(spec, Dram):
         return spec
-    if isinstance(spec, dict):
-        return ZYNQ_HP.replace(**{"name": "custom", **spec})
+    if spec is None or isinstance(spec, dict):
+        return ZYNQ_HP if spec is None else ZYNQ_HP.replace(**{"name": "custom", **spec})
     if not isinstance(spec, str):
         raise ConfigError(
             f"memory {spec!r}: must be {', '.join(PRESETS)}, a .json file, an object of fields, or a Dram"

@@ -131,7 +131,7 @@ def _print(results: list[Result], where: Where) -> None:
             rows = [[w.operator, _place(w.accelerated), w.differing, w.values, w.largest] for w in wrong]
             report.table(["operator", "where", "values that differ", "of", "largest"], rows)
     report.say_contract("double")
-    click.echo("dense layers round once, as LiteRT's do")
+    report.say("dense layers round once, as LiteRT's do")
     counted = "simulated" if device_entry(where.name).simulated else "counted"
     report.say(
         f"CPU: LiteRT on one thread of this machine, measured; A9: a Cortex-A9 at 650 MHz, modelled; accelerator: "

@@ -207,11 +207,9 @@ def _document(opened: _Opened, run: _Run) -> dict[str, Any]:
 
 def _memory(where: Where) -> Dram | None:
     """The memory that the device simulates; None for devices without one."""
-    from ...sim.dram import ZYNQ_HP, load_dram
+    from ...sim.dram import load_dram
 
-    if where.name not in TIMED:
-        return None
-    return ZYNQ_HP if where.dram is None else load_dram(where.dram)
+    return load_dram(where.dram) if where.name in TIMED else None
 
 
 def _exactness(opened: _Opened, run: _Run) -> dict[str, Any]:

@@ -176,7 +176,7 @@ def predict(
     from tilewright.runtime.executable import Executable
     from tilewright.runtime.steps import LaunchStep
     from tilewright.sim import timing
-    from tilewright.sim.dram import ZYNQ_HP, load_dram
+    from tilewright.sim.dram import load_dram
 
     if isinstance(program, Executable):
         launches = {one.name: one.launch for one in program.steps if isinstance(one, LaunchStep)}
@@ -186,7 +186,7 @@ def predict(
             known = ", ".join(launches) or "none"
             raise InputError(f"step = {step!r}: must be a launch of {program.name!r}; its launches are {known}")
         program = launches[step]
-    return timing.predict(program, dram=ZYNQ_HP if dram is None else load_dram(dram), skip=skip)
+    return timing.predict(program, dram=load_dram(dram), skip=skip)
 
 
 def __getattr__(name: str) -> Any:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-import numpy as np
-
 from ...hw.errors import InputError, UnsupportedError
 from .. import graph as g
 from ..frontend.tflite.file import OPERATOR_NAMES, ModelFile, Subgraph
@@ -150,8 +148,7 @@ def _other_tensor(part: Subgraph, context: Context, nodes: Collection[int]) -> s
             return f"tensor {info.name!r} has shape {shape}, programs are for {info.shape} of the file"
         if info.scale.size == 1 and (t.scale, t.zero_point) != (info.scale[0], info.zero_point[0]):
             return f"tensor {info.name!r} has another scale or zero point"
-        if info.data is not None and t.data and t.bytes == info.data.nbytes:
-            theirs = array(t, info.data.dtype, info.shape)
-            if not np.array_equal(theirs.view(np.uint8), info.data.view(np.uint8)):
-                return f"constant {info.name!r} has other values"
+        held = info.data is not None and t.data and t.bytes == info.data.nbytes
+        if held and array(t, info.data.dtype, info.shape).tobytes() != info.data.tobytes():
+            return f"constant {info.name!r} has other values"
     return ""

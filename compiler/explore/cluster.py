@@ -15,7 +15,7 @@ from typing import Any
 
 from ...hw.errors import BoardError
 from ...hw.needs import need
-from ..jobs import processes
+from ..jobs import check_semaphores, processes
 
 RETRIES = 3  # of a job whose worker ended
 _CONNECT = 10.0  # seconds
@@ -32,9 +32,10 @@ def begin(count: int, scheduler: str | None, modules: Sequence[str]) -> None:
     """Begin to import `modules` for the `workers` of the same arguments, beside what this process does until then.
 
     One process imports them, and Dask's workers on this machine are forked from it, also those that are started again.
-    Modules must start no thread.
+    Modules must start no thread. Raises as `check_semaphores`.
     """
     if count > 1 and scheduler is None and _has_dask():
+        check_semaphores()
         multiprocessing.get_context("forkserver").set_forkserver_preload(["distributed", *modules])
         forkserver.ensure_running()
 
@@ -45,7 +46,7 @@ def workers(count: int, scheduler: str | None = None) -> Iterator[Executor | Non
 
     One process is this one: None, which `run` of compiler/jobs.py takes as such. A worker of Dask that ends is started
     again by its nanny, and its jobs go to others. Raises `UnsupportedError` where a scheduler is given and Dask is not
-    installed, `BoardError` where no scheduler answers.
+    installed, or as `check_semaphores`; `BoardError` where no scheduler answers.
     """
     if scheduler is not None:
         need("--scheduler", "explore", "distributed")
@@ -89,6 +90,7 @@ def _client(address: str) -> Iterator[Any]:
 def _local(count: int) -> Iterator[Any]:
     import logging
 
+    check_semaphores()  # here: a cluster whose workers do not start never ends
     from dask.config import set as configured
     from distributed import Client, LocalCluster
 

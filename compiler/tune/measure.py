@@ -15,7 +15,7 @@ from ...runtime.executable import Executable, LaunchStep
 from ...runtime.launch import Launch
 from ...runtime.loader import run
 from ...runtime.registry import CIRCUITS, device_names, is_server, open_remote
-from ...sim.dram import Dram, unshared
+from ...sim.dram import Dram, load_dram
 from ..api import build
 
 _WITHOUT_CLOCK = ("model", "spec")
@@ -87,7 +87,7 @@ def cycles_of(launch: Launch, on: str, dram: Dram | None = None) -> int:
     if on == "timing":
         from ...sim.timing import predict
 
-        return predict(launch, dram=dram or unshared(launch.cfg)).cycles
+        return predict(launch, dram=load_dram(dram)).cycles
     zeros = {b.name: b.unpack(np.zeros(b.nbytes, np.uint8)) for b in launch.buffers if b.kind == "input"}
     if is_server(on):
         with open_remote(on, Executable.from_launch(launch)) as remote:

@@ -5,12 +5,12 @@
 
 int main(void)
 {
-    static float image[NETWORK_IMAGE], logits[NETWORK_LOGITS];
+    static float image[NETWORK_INPUT_IMAGE], logits[NETWORK_OUTPUT_LOGITS];
     int status = network_open(network_program);
     while (status == 0 && fread(image, sizeof image, 1, stdin) == 1) {
         int best = 0;
         status = network_run(image, logits);
-        for (int k = 1; k < NETWORK_LOGITS; k++)
+        for (int k = 1; k < NETWORK_OUTPUT_LOGITS; k++)
             if (logits[k] > logits[best])
                 best = k;
         if (status == 0)

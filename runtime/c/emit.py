@@ -14,12 +14,18 @@ from .folder import write_folder
 from .header import NAME as HARDWARE
 from .header import header
 from .network import Network
-from .text import c_type, identifier
+from .text import c_type
 
 _FOLDER = Path(__file__).parent / "support"
 _RUNTIME = ("tw_platform.h", "tw_registers.h", "tw_runtime.h", "tw_runtime.c")
 PLATFORMS = ("sim", "uio", "bare")
 CONFIG = "config.json"
+# NAME.h, NAME.c or NAME_open exists: headers and functions of C and POSIX, files of the examples
+_TAKEN = frozenset(
+    """assert complex ctype errno fcntl fenv float inttypes iso646 limits locale math poll setjmp signal stdarg stdbool
+    stddef stdint stdio stdlib string strings tgmath time unistd wchar wctype main main_generate dbm mq sem
+    shm""".split()
+)
 
 
 def emit(
@@ -36,7 +42,7 @@ def emit(
     instead of an array. With a `tokenizer` file of a language model there is an example that writes a text.
 
     Raises `UnsupportedError`, before anything is written, for a host operator that has no C kernel, `ProgramError` for
-    a name that is no identifier of C, `FileError` for a folder that cannot be written or holds other files.
+    a name that C cannot have or another file has, `FileError` for a folder that cannot be written or holds other files.
     """
     files = sources(executable, name, binary=binary, tokenizer=tokenizer)
     write_folder(folder, files)
@@ -47,12 +53,13 @@ def sources(
     executable: Executable, name: str, *, binary: bool = False, tokenizer: str | Path | None = None
 ) -> dict[str, bytes]:
     """The files of `emit` by name. Raises as it does."""
-    if (
-        not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name)
-        or identifier(name) != name
-        or name.startswith(("tw", "platform"))
-    ):
-        raise ProgramError(f"name {name!r}: must be an identifier of C, of letters, digits and _, such as 'network'")
+    if not re.fullmatch(r"(?i)(?!tw|platform|(in|out)put(_|$))[a-z][a-z0-9_]*", name, re.ASCII):
+        raise ProgramError(
+            f"name {name!r}: must be letters, digits and _, from a letter on, such as 'network'; names that begin "
+            "with tw, platform, input_ or output_ are those of other files and of tensors"
+        )
+    if name.lower() in _TAKEN:
+        raise ProgramError(f"name {name!r}: is the name of a file or function of C; add a word, as in 'network_{name}'")
     check_options(binary, tokenizer)
     executable = executable.first_entry()
     network = Network(executable, name)

@@ -55,7 +55,7 @@ _MAIN = """\
 extern const tw_vocabulary network_words;
 
 static int32_t tokens[CONTEXT];
-static float logits[NETWORK_LOGITS];
+static float logits[NETWORK_OUTPUT_LOGITS];
 
 int main(int argc, char **argv)
 {
@@ -74,7 +74,7 @@ int main(int argc, char **argv)
         int32_t n;
         status = network_run(&tokens[position], &position, logits);
         if (position + 1 >= given)
-            tokens[position + 1] = tw_most_likely(logits, NETWORK_LOGITS);
+            tokens[position + 1] = tw_most_likely(logits, NETWORK_OUTPUT_LOGITS);
         if (status != 0 || tokens[position + 1] == TW_BEGIN)
             break;
         n = tw_piece(&network_words, tokens[position], tokens[position + 1], &byte, &bytes);

@@ -18,7 +18,6 @@ from .statements import Call
 from .text import array, c_type, comment, identifier, wrapped
 
 _MOST = (1 << 32) - 1
-_MACROS = ("h", "memory", "align", "program")  # of the header, behind the network's name
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Network:
         self.executable, self.name = executable, name
         self.arguments: dict[str, str] = {}
         for tensor in [*executable.inputs, *executable.outputs]:
-            self.arguments[tensor.name] = identifier(tensor.name, [*self.arguments.values(), name, *_MACROS])
+            self.arguments[tensor.name] = identifier(tensor.kind, tensor.name, self.arguments.values())
         self._local = {t: f"t{k}" for k, t in enumerate(executable.tensors)}
         pointers = {t: self._pointer(t) for t in executable.tensors}
         self.calls: dict[int, Call] = {

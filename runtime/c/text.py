@@ -9,14 +9,6 @@ import numpy as np
 
 _WIDTH = 100  # of a line of values
 TYPES = {"bool": "uint8_t", "float32": "float"}
-# of the language, and of what generated functions use
-_KEYWORDS = """auto break case char const continue default do double else enum extern float for goto if inline int long
-register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
-asm bool true false alignas alignof constexpr nullptr static_assert thread_local typeof
-class namespace new delete this template private public protected operator virtual using try catch throw
-main memory status count scratch held launches layout program errno NULL stdin stdout stderr memcpy memset file
-fread fwrite fprintf fopen fclose linux unix i386 arm"""
-_RESERVED = frozenset(_KEYWORDS.split())
 
 
 def c_type(dtype: str) -> str:
@@ -24,13 +16,12 @@ def c_type(dtype: str) -> str:
     return TYPES.get(dtype, f"{dtype}_t")
 
 
-def identifier(name: str, taken: Iterable[str] = ()) -> str:
-    """A C name for `name` that is none of those `taken`, in any case, nor one that C or the generated code uses."""
-    found = re.sub(r"[^0-9A-Za-z]+", "_", name).strip("_") or "x"
-    if found[0].isdigit():
-        found = f"x{found}"
-    if found in _RESERVED or re.match(r"(tw|TW|t\d+|u?int\d+|float\d*)(_|$)", found):
-        found += "_"
+def identifier(kind: str, name: str, taken: Iterable[str] = ()) -> str:
+    """A C name for the tensor `name` that is none of those `taken`, in any case.
+
+    It begins with the tensor's `kind`, input or output, as no name of C, of its library or of the generated code does.
+    """
+    found = f"{kind}_{re.sub(r'[^0-9A-Za-z]+', '_', name).strip('_') or 'x'}"
     base, k, known = found, 1, {other.lower() for other in taken}
     while found.lower() in known:
         k += 1

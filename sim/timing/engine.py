@@ -20,7 +20,7 @@ from ...hw.units import channels, fetch_reader, queues, readers, stripes, units
 from ...runtime.device import WAITS, Timeline
 from ...runtime.launch import Launch
 from ...runtime.program import Program
-from ..dram import ZYNQ_HP, Dram, shared_bytes
+from ..dram import PRESETS, ZYNQ_HP, Dram, shared_bytes
 from ..memory import PAGE
 from .compute import Compute
 from .fetch import Fetch
@@ -299,10 +299,14 @@ def check_memory(cfg: Config, dram: Dram) -> None:
     check_buildable(cfg)
     if dram.seed is not None:
         raise UnsupportedError(f"Dram.seed = {dram.seed}: the timing model has no random stalls; use a memory without")
-    if dram.total_bytes < shared_bytes(cfg, dram):
+    if dram.total_bytes < (needed := shared_bytes(cfg, dram)):
+        other = PRESETS["zynq_hp4"]
+        wider = shared_bytes(cfg, other)
+        name = other.name if wider <= other.total_bytes else f"{other.name},total_bytes={wider}"
         raise UnsupportedError(
-            f"Dram.total_bytes = {dram.total_bytes}: the timing model needs what {cfg.load_ports + cfg.store_ports} "
-            f"ports can move, {shared_bytes(cfg, dram)}; use another memory, as with --dram zynq_hp4, or device rtl"
+            f"memory {dram.name}: moves {dram.total_bytes} bytes per cycle, the {cfg.load_ports + cfg.store_ports} "
+            f"ports of {cfg.name} together {needed}; the timing model has no ports that wait for each other: choose a "
+            f"memory that moves as much, as with --dram {name}, or simulate the circuit with --on rtl"
         )
 
 

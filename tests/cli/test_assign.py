@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.hw.config import PRESETS
+
 pytest.importorskip("onnx")
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 
@@ -48,6 +50,24 @@ def test_a_slow_memory_takes_its_time(tilewright):
     assert slow["cycles"] > usual["cycles"]
     rows = sum(row["us"] for row in slow["operators"])
     assert rows == pytest.approx(slow["accelerator_us"] + slow["host_us"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["assign"], ["explain"], ["run", "--on", "timing"], ["report", "--on", "timing"], ["tune", "--on", "timing"]],
+)
+def test_two_load_ports_need_a_memory_in_every_verb_that_gives_cycles(tilewright, tmp_path, words):
+    (config := tmp_path / "two.json").write_text(json.dumps(PRESETS["tiny"].replace(load_ports=2).to_dict()))
+    verb, *more = words
+    more += {
+        "run": ["--inputs", DIGITS.parent / "inputs.npz"],
+        "report": ["-o", tmp_path / "r.html"],
+        "tune": ["--db", tmp_path / "t"],
+    }.get(verb, [])
+    done = tilewright(verb, DIGITS, "--config", config, *more)
+    assert done.status == 5 and "with --dram zynq_hp4" in done.err
+    if verb in ("assign", "explain"):
+        assert tilewright(verb, DIGITS, "--config", config, "--dram", "zynq_hp4").status == 0
 
 
 def test_other_files(tilewright, tmp_path):

@@ -14,7 +14,8 @@ TINY = CONFIGS["tiny"]
 
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_presets_by_name(name):
-    assert load_dram(name) is PRESETS[name] and load_dram(name).name == name and MEANINGS[name]
+    assert load_dram(None) is ZYNQ_HP and load_dram(name) is PRESETS[name] and load_dram(name).name == name
+    assert MEANINGS[name]
 
 
 def test_fields_change_a_preset():
@@ -84,7 +85,7 @@ def test_a_faster_clock_leaves_fewer_bytes_for_each_cycle():
     assert load_dram("pynq_z1_ddr,total_bytes=14").replace(name="pynq_z1_ddr") == pynq_z1_ddr(150)
 
 
-@pytest.mark.parametrize("spec", [3, ["zynq_hp"], None])
+@pytest.mark.parametrize("spec", [3, ["zynq_hp"]])
 def test_what_names_no_memory(spec):
     with pytest.raises(ConfigError, match=f"memory {re.escape(repr(spec))}: must be .*a .json file"):
         load_dram(spec)

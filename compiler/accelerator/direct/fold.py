@@ -270,7 +270,8 @@ def _outside(shape: ConvShape, cfg: Config, strips: tuple[int, int, int]) -> tup
     if "pad_value" not in cfg.extensions or max(top, bottom) > (shape.kernel[0] - 1) * shape.dilations[0]:
         return 0, 0
     above, most = max(0, -(-(top - reach) // step)), most_padding(cfg)
-    return min(above, most), min(max(0, count - -(-(top + shape.h) // step)), most)
+    # where steps skip the image's first row, the host lays out the strip before it: it begins at or above that row
+    return min(above, top // step, most), min(max(0, count - -(-(top + shape.h) // step)), most)
 
 
 def taps_of(shape: ConvShape, rows: int, strip: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -130,6 +130,18 @@ def test_the_interpreters_network_is_compared(fork):
         is_the_files(fork, Nodes(replace(fork, nodes=[fork.nodes[0], *fork.nodes])), everything)
 
 
+def test_scalar_constants_are_compared(tflite):
+    m = tflite()
+    x, ends = m.input(SHAPE), [m.const(np.int32(n)) for n in (1, 256)]
+    shape = m.node("PACK", ends, [m.tensor((2,), dtype="INT32")], valuesCount=2)
+    m.output(m.op("RESHAPE", [x, shape], (1, 256)))
+    file = read(m.save())
+    assert is_the_files(file, Nodes(file), [0, 1])
+    file.tensors[ends[1]] = replace(file.tensors[ends[1]], data=np.array(255, np.int32))
+    with pytest.raises(InputError, match="constant '.*' has other values"):
+        is_the_files(read(m.save()), Nodes(file), [0, 1])
+
+
 def test_another_subgraph_of_the_file_is_left_alone(fork):
     branch = Subgraph(fork.tensors, fork.nodes[1:3])
     file = replace(fork, others=(branch,))

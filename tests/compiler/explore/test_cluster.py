@@ -5,11 +5,12 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import active_children, synchronize
 
 import pytest
 
 from tilewright.compiler.explore import cluster
-from tilewright.hw.errors import BoardError
+from tilewright.hw.errors import BoardError, UnsupportedError
 
 SECONDS = 60  # that workers may take to start
 
@@ -23,6 +24,21 @@ def test_without_dask_there_are_processes(monkeypatch):
     monkeypatch.setattr(cluster, "_has_dask", lambda: False)
     with cluster.workers(2) as pool:
         assert pool is not None and pool.submit(os.getpid).result() != os.getpid()
+
+
+@pytest.mark.parametrize("dask", [True, False])
+def test_without_semaphores_nothing_is_started(monkeypatch, dask):
+    """As where /dev/shm is read-only: Dask's workers would never start, and never end."""
+
+    def refused(*_, **__):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(synchronize.SemLock, "__init__", refused)
+    monkeypatch.setattr(cluster, "_has_dask", lambda: dask)
+    for start in (lambda: cluster.workers(2).__enter__(), *([lambda: cluster.begin(2, None, [])] if dask else [])):
+        with pytest.raises(UnsupportedError, match="Read-only file system.*make /dev/shm writable, or use one process"):
+            start()
+    assert not active_children()
 
 
 def test_no_scheduler(monkeypatch):

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 
 import pytest
 
@@ -47,11 +49,39 @@ def test_the_same_program_gives_the_same_bytes(program, cache):
     assert sources(program, "net") == sources(Executable.from_launch(cache().launch), "net")
 
 
-@pytest.mark.parametrize("name", ["", "1x", "a-b", "int", "tw", "status", "a b"])
-def test_a_name_that_is_no_identifier_is_refused(name, program, tmp_path):
-    with pytest.raises(ProgramError, match="must be an identifier of C, of letters, digits and _, such as 'network'"):
+@pytest.mark.parametrize(
+    "name", ["", "1x", "a-b", "TW", "platform_x", "a b", "ü", "input", "output_x", "main", "String", "shm"]
+)
+def test_a_name_that_c_or_another_file_has_is_refused(name, program, tmp_path):
+    with pytest.raises(ProgramError, match="must be letters, digits and _, .* such as 'network';|'network_[a-zS]+'"):
         emit(program, name, tmp_path / "c")
     assert not (tmp_path / "c").exists()
+
+
+# standard C, its macros, and what the generated code and the support code call theirs
+NAMES = """printf size_t EOF FILE NULL int typedef restrict inline errno stdin I INT8_MAX max assert uint8_t memcpy main
+status memory held launches layout program scratch count file t0 t0_data tw_run TW_CLOSED tw_memory network network_run
+MEMORY ALIGN H linux unix class"""
+HEADERS = "assert complex ctype errno inttypes limits math signal stdbool stdint stdio stdlib string time".split()
+
+
+@pytest.mark.parametrize("name", ["network", "size", "int8", "printf", "size_t", "EOF", "FILE", "memory", "t0"])
+def test_names_of_c_and_of_the_code_compile(name, tmp_path):
+    if not shutil.which("gcc"):
+        pytest.skip("gcc is missing: no C is compiled")
+    names = [*NAMES.split(), "1x", "", "ü", "é", "a-b", "a_b", "A_B", "*/ x"]
+    tensors = {each: Tensor(each, (2,), "int8", "input") for each in names} | {"out": Tensor("out", (2,), "int8")}
+    outputs = {f"{each}.": Tensor(f"{each}.", (2,), "int8", "output") for each in names[:3]}
+    steps = [HostStep("s", "concatenate", names, ["all"], {"axis": 0})]
+    steps += [HostStep(each, "reshape", [names[0]], [each], {"shape": [2]}) for each in outputs]
+    tensors |= {"all": Tensor("all", (2 * len(names),), "int8", "output")} | outputs
+    emit(Executable(CFG, "*/ int", tensors, steps), name, tmp_path / "c")
+    headers = "".join(f"#include <{each}.h>\n" for each in HEADERS)
+    (tmp_path / "c" / "user.c").write_text(f'{headers}#include "{name}.h"\nint user = {name.upper()}_MEMORY;\n')
+    files = [tmp_path / "c" / each for each in (f"{name}.c", f"{name}_program.c", "main.c", "user.c")]
+    flags = "-std=c99 -Wall -Wextra -Wpedantic -Werror -fsyntax-only".split()
+    done = subprocess.run(["gcc", *flags, "-I", tmp_path / "c", *files], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[:2000]
 
 
 def test_nothing_is_written_where_an_operator_has_no_kernel(tmp_path):

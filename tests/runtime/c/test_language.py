@@ -104,7 +104,7 @@ def test_the_example_has_the_names_of_the_network(tokenizer):
     found = language.files(model(tokenizer[1]), "story", tokenizer[0])
     assert set(found) == {"story_words.c", "main_generate.c"}
     assert '#include "story.h"' in found["main_generate.c"] and "tokens[32]" in found["main_generate.c"]
-    assert "STORY_LOGITS" in found["main_generate.c"] and "network" not in found["main_generate.c"]
+    assert "STORY_OUTPUT_LOGITS" in found["main_generate.c"] and "network" not in found["main_generate.c"]
 
 
 def test_another_program_is_refused(tokenizer, cache):

@@ -45,11 +45,11 @@ def test_a_launch(cache):
         "tw_platform_inv",
     )
     places = [next(k for k, line in enumerate(run) if word in line) for word in order]
-    assert places == sorted(places) and "if (position[0] < 0 || position[0] >= 16)" in run
+    assert places == sorted(places) and "if (input_position[0] < 0 || input_position[0] >= 16)" in run
     assert text.count("static const tw_patch ") == 1 and "held[1];" in text
     assert not any("rows" in line for line in run)  # only launches use the state
     assert "void network_reset(void);" in found.header()
-    assert found.signature == "const int32_t *position, const int32_t *x, int8_t *y"
+    assert found.signature == "const int32_t *input_position, const int32_t *input_x, int8_t *output_y"
 
 
 def test_states_are_taken_at_the_end_and_set_aside_where_they_change_places():
@@ -63,7 +63,7 @@ def test_states_are_taken_at_the_end_and_set_aside_where_they_change_places():
         "memcpy(t3",
         "memcpy(t4",
     ]
-    assert copies[-1] == "memcpy(t4, y, 2u);"
+    assert copies[-1] == "memcpy(t4, output_y, 2u);"
     reset = lines(found.source(), "network_reset")
     assert "memcpy(t2, t2_first, 2u);" in reset and "memset(t3, 0, 2u);" in reset
     assert "1, 2," in found.source()
@@ -75,10 +75,10 @@ def test_steps_of_some_runs_stand_in_one_block():
     temps = [Tensor(name, (2,), "int8") for name in ("s", "t")]
     steps = [("x", "s", early), ("s", "y", early), ("x", "t", late), ("t", "y", late)]
     run = lines(Network(moves([], steps, [number, *temps]), "network").source(), "network_run")
-    assert [line for line in run if line.startswith("if (n[0]")] == [
-        "if (n[0] < 0 || n[0] >= 9)",
-        "if (n[0] >= 0 && n[0] < 3) {",
-        "if (n[0] >= 3 && n[0] < 9) {",
+    assert [line for line in run if line.startswith("if (input_n[0]")] == [
+        "if (input_n[0] < 0 || input_n[0] >= 9)",
+        "if (input_n[0] >= 0 && input_n[0] < 3) {",
+        "if (input_n[0] >= 3 && input_n[0] < 9) {",
     ]
 
 
@@ -86,8 +86,8 @@ def test_names_that_c_cannot_have():
     tensors = {"x/int": Tensor("x/int", (2,), "int8", "input"), "x int": Tensor("x int", (2,), "float32", "output")}
     step = HostStep("d */", "dequantize", ["x/int"], ["x int"], {"scale": 0.5, "zero_point": 0})
     found = Network(Executable(CFG, "n */ m", tensors, [step]), "net")
-    assert found.signature == "const int8_t *x_int, float *x_int_2"
-    assert "#define NET_X_INT_2 2 /* output x int: float32 (2,) */" in found.header()
+    assert found.signature == "const int8_t *input_x_int, float *output_x_int"
+    assert "#define NET_OUTPUT_X_INT 2 /* output x int: float32 (2,) */" in found.header()
     for text in (found.source(), found.header(), found.program()):
         assert text.count("/*") == text.count("*/")
 
@@ -101,14 +101,15 @@ def test_an_operator_without_a_kernel_is_refused_by_name():
         Network(program, "network")
 
 
-def test_names_that_differ_in_case_alone_or_are_those_of_the_header():
-    names = ["X", "x", "program", "H", "memcpy"]
+def test_names_that_are_one_in_c_get_numbers():
+    names = ["X", "x", "a-b", "a b", "a_b_2", ""]
     tensors = {name: Tensor(name, (2,), "int8", "input") for name in names}
     tensors["y"] = Tensor("y", (2,), "int8", "output")
     step = HostStep("s", "concatenate", names, ["y"], {"axis": 0})
-    tensors["y"] = Tensor("y", (10,), "int8", "output")
+    tensors["y"] = Tensor("y", (12,), "int8", "output")
     found = Network(Executable(CFG, "names", tensors, [step]), "net")
-    assert [*found.arguments.values()] == ["X", "x_2", "program_", "H_2", "memcpy_", "y"]
+    wanted = ["input_X", "input_x_2", "input_a_b", "input_a_b_2", "input_a_b_2_2", "input_x_3", "output_y"]
+    assert [*found.arguments.values()] == wanted
     defined = re.findall(r"#define (\w+)", found.header())
     assert len(defined) == len(set(defined))
 

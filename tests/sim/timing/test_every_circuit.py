@@ -13,7 +13,7 @@ from tilewright.hw.units import stripes
 from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
 from tilewright.sim.dram import PRESETS as MEMORIES
-from tilewright.sim.dram import unshared
+from tilewright.sim.dram import load_dram, unshared
 from tilewright.sim.random_programs import random_case
 from tilewright.sim.rtl import RtlDevice
 from tilewright.sim.timing import predict
@@ -136,6 +136,9 @@ def test_circuits_that_do_not_exist_are_refused_alike(change, text):
 
 def test_two_load_ports_need_a_memory_with_three_ports_of_bandwidth():
     cfg = TINY.replace(load_ports=2)
-    with pytest.raises(UnsupportedError, match="3 ports can move, 24; use another memory, as with --dram zynq_hp4"):
+    with pytest.raises(UnsupportedError, match="zynq_hp: moves 16 bytes .* together 24; .* with --dram zynq_hp4, or"):
         predict(Program(cfg))
     assert predict(Program(cfg), dram=MEMORIES["zynq_hp4"]).cycles
+    with pytest.raises(UnsupportedError, match="with --dram zynq_hp4,total_bytes=40, or"):
+        predict(Program(cfg.replace(load_ports=4)))
+    assert predict(Program(cfg.replace(load_ports=4)), dram=load_dram("zynq_hp4,total_bytes=40")).cycles

@@ -54,15 +54,17 @@ def test_folds_of_known_networks(c, size, o, kernel, stride, steps, growth):
 @pytest.mark.parametrize("cfg", [PYNQ, PYNQ.replace(extensions=PYNQ.extensions - {"pad_value"})], ids=["", "no pads"])
 @pytest.mark.parametrize("kernel", [(10, 4), (5, 3), (3, 3)])
 @pytest.mark.parametrize(
-    ("stride", "pads", "dilation"), [(2, (4, 1, 5, 1), 1), (1, (2, 0, 1, 0), 1), (3, (6, 1, 7, 1), 2)]
+    ("stride", "pads", "dilation"),
+    [(2, (4, 1, 5, 1), 1), (1, (2, 0, 1, 0), 1), (3, (6, 1, 7, 1), 2), (2, (1, 0, 0, 0), 2), (3, (4, 0, 3, 0), 3)],
 )
 def test_loads_make_the_strips_that_are_padding_alone(cfg, kernel, stride, pads, dilation):
-    """The host lays out those with a row of the image, and no others."""
+    """The host lays out those with a row of the image, and the last one that begins at or above its first row."""
     op = convolution(1, (49, 10), 64, kernel, (stride, stride), pads, (dilation, 1))
     inside = max(pads[0], pads[2]) <= (kernel[0] - 1) * dilation
     for fold in folds(op.shape, cfg):
         rows = [[s * fold.step + k * dilation - pads[0] for k in range(fold.rows)] for s in range(fold.strips)]
-        empty = [not any(row in range(49) for row in range(mine[0], mine[-1] + 1)) for mine in rows]
+        within = [range(max(mine[0], 0), min(mine[-1] + 1, 49)) for mine in rows]
+        empty = [not some and not -fold.step < mine[0] <= 0 for some, mine in zip(within, rows)]
         wanted = empty.count(True) if inside and cfg is PYNQ else 0
         assert fold.strips - fold.laid_out == wanted == fold.above + fold.below
         assert all(empty[: fold.above]) and all(empty[fold.strips - fold.below :])

@@ -45,8 +45,8 @@ TWICE = """
 #include <stdio.h>
 #include "network.h"
 
-static int32_t x[4][NETWORK_X], position[4][NETWORK_POSITION];
-static int8_t y[NETWORK_Y];
+static int32_t x[4][NETWORK_INPUT_X], position[4][NETWORK_INPUT_POSITION];
+static int8_t y[NETWORK_OUTPUT_Y];
 
 static int all(void)
 {
