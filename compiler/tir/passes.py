@@ -10,7 +10,7 @@ from functools import lru_cache
 from ...hw.errors import ScheduleError
 from ..advice.sentences import in_one_sentence
 from ..intrin import INSTRUCTION
-from ..tvm_compat import IRModule, PrimFunc, Sequential, ir, s_tir, structural_mutate, structural_walk, tirx
+from ..tvm_compat import IRModule, PrimFunc, Sequential, ir, s_tir, structural_mutate, structural_walk, sym, tirx
 from .vthread import interleave_vthreads
 
 _S, _X = s_tir.transform, tirx.transform
@@ -68,6 +68,33 @@ def _ties_loops(nest) -> bool:
     structural_walk(nest, [(tirx.For, lambda op: loops.add(op.loop_var))])
     structural_walk(nest, [((tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ), on_comparison)])
     return any(tied)
+
+
+@_X.prim_func_pass(opt_level=0, name="tilewright.BoundBlocks")
+def bound_blocks(func, _mod, _ctx):
+    """Add the bounds of their iterators to the predicates of blocks that hold a block.
+
+    TVM's blockize, and with it tensorize, drops a predicate of one loop, as of tiles that are fewer than the threads.
+    """
+    analyzer = sym.Analyzer()
+
+    def on_loop(op, m):
+        analyzer.bind(op.loop_var, ir.Range(op.min, op.min + op.extent))
+        return m.default_mutate(op)
+
+    def on_realize(op, m):
+        new = m.default_mutate(op)
+        inside: list = []
+        structural_walk(new.block.body, [(s_tir.SBlockRealize, inside.append)])
+        predicate = new.predicate
+        for axis, value in zip(new.block.iter_vars if inside else (), new.iter_values):
+            bound = value < axis.dom.min + axis.dom.extent
+            with analyzer.constraint_scope(predicate):
+                implied = analyzer.can_prove(bound)
+            predicate = predicate if implied else tirx.And(predicate, bound)
+        return new if predicate.same_as(new.predicate) else s_tir.SBlockRealize(new.iter_values, predicate, new.block)
+
+    return func.with_body(structural_mutate(func.body, [(tirx.For, on_loop), (s_tir.SBlockRealize, on_realize)]))
 
 
 @_X.prim_func_pass(opt_level=0, name="tilewright.HidePredicates")
@@ -146,6 +173,7 @@ def pass_list() -> list:
     """The passes in order: from blocks to loops around instruction scopes."""
     return [
         _S.CanonicalizeLoop(),
+        bound_blocks,
         _S.LowerInitBlock(),
         _S.PlanAndUpdateBufferAllocationLocation(),
         _S.ConvertBlocksToOpaque(),
