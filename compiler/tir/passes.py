@@ -146,7 +146,6 @@ def name_threads(func: PrimFunc) -> PrimFunc:
     Raises `ScheduleError` for a loop that is bound to another kind of thread: there are no others.
     """
     around: list[str] = []  # tags of the loops around
-    wrong: list[str] = []  # TVM converts errors of a callback to RuntimeError
 
     def on_loop(op, m):
         if op.thread_binding is None:
@@ -155,7 +154,10 @@ def name_threads(func: PrimFunc) -> PrimFunc:
         if tag == _CTHREAD:
             tag = next((free for free in _VTHREADS if free not in around), tag)
         if not tag.startswith("vthread"):
-            wrong.append(f"loop {op.loop_var.name!r} is bound to {tag!r}; the accelerator has virtual threads only, ")
+            raise ScheduleError(
+                f"loop {op.loop_var.name!r} is bound to {tag!r}; the accelerator has virtual threads only, of 1 to 4 "
+                f"trips each: bind it to {', '.join(_VTHREADS)}, or do not bind it"
+            )
         around.append(tag)
         new = m.default_mutate(op)
         around.pop()
@@ -163,10 +165,7 @@ def name_threads(func: PrimFunc) -> PrimFunc:
         axis = tirx.IterVar(old.dom, old.var, old.iter_type, tag)
         return tirx.For(new.loop_var, new.min, new.extent, new.kind, new.body, axis, new.annotations)
 
-    body = structural_mutate(func.body, [(tirx.For, on_loop)])
-    if wrong:
-        raise ScheduleError(f"{wrong[0]}of 1 to 4 trips each: bind it to {', '.join(_VTHREADS)}, or do not bind it")
-    return func.with_body(body)
+    return func.with_body(structural_mutate(func.body, [(tirx.For, on_loop)]))
 
 
 def pass_list() -> list:
