@@ -86,7 +86,7 @@ def _golden(
     """(the numbers of the results that are not the golden interpreter's, the state before each sample)."""
     import numpy as np
 
-    from ..compiler import reference
+    from ..compiler.graph import reference
     from ..compiler.graph.reference import initial_state
 
     wrong, state, states = [], initial_state(graph), []

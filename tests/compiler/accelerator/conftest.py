@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler import reference
-from tilewright.compiler.graph import Graph
+from tilewright.compiler.graph import Graph, reference
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device

@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler import reference
 from tilewright.compiler.accelerator import network_launch
 from tilewright.compiler.accelerator.direct.fold import FoldTiles, cheapest, fold_in_place
 from tilewright.compiler.conv_shape import output_size
-from tilewright.compiler.graph import Graph, QConv2d, Tensor, Transpose
+from tilewright.compiler.graph import Graph, QConv2d, Tensor, Transpose, reference
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS, Config
 from tilewright.runtime.device import open_device

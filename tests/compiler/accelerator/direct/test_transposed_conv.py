@@ -5,9 +5,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler import reference
 from tilewright.compiler.accelerator.direct.transposed_conv import Phases, plan_of, refusal
-from tilewright.compiler.graph import Graph, QConvTranspose2d, Tensor
+from tilewright.compiler.graph import Graph, QConvTranspose2d, Tensor, reference
 from tilewright.compiler.network import compile_for, compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
