@@ -82,7 +82,7 @@ def _golden(
     reset: bool,
 ) -> tuple[list[int], list[dict[str, np.ndarray]]]:
     """(the numbers of the results that are not the golden interpreter's, the state before each sample)."""
-    from ..compiler import reference
+    from ..compiler.graph import reference
     from ..compiler.graph.reference import initial_state
 
     wrong, state, states = [], initial_state(graph), []

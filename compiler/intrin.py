@@ -7,12 +7,14 @@ tensor intrinsics for one entry of each, registered for a configuration on first
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..hw.config import Config
 from ..hw.errors import UnsupportedError
 from ..hw.isa import Mem
 from .advice.products import Form, Wanted, check
 from .advice.sentences import in_one_sentence
-from .tvm_compat import Schedule, T, TensorIntrin
+from .tvm_compat import Schedule, T, TensorIntrin, ir
 
 INP, WGT, ACC, PAR = "local.inp", "local.wgt", "local.acc", "local.par"
 SCOPES = {INP: Mem.INP, WGT: Mem.WGT, ACC: Mem.ACC, PAR: Mem.PAR}
@@ -20,9 +22,28 @@ SCOPES = {INP: Mem.INP, WGT: Mem.WGT, ACC: Mem.ACC, PAR: Mem.PAR}
 INSTRUCTION = "pragma_tilewright"
 GEMM, DEPTHWISE, RESET = "tilewright_gemm", "tilewright_depthwise", "tilewright_reset"
 REQUANTISE, RESCALE = "tilewright_requantise", "tilewright_rescale"
+_CALLS = (GEMM, DEPTHWISE, RESET, REQUANTISE, RESCALE)
+_EXTERN = "tirx.call_extern"
 PAR_WORDS = 3  # 32-bit words of the parameters of one channel
 SLOTS = "tilewright_slots"  # annotates a loading block: slots of the tensor; 0 lets the compiler choose
 THREAD, COPIES = "tilewright_thread", "tilewright_copies"  # loops over virtual threads, and copies for them
+
+
+def is_instruction(call: Any) -> bool:
+    """Whether a call of TIR is one of the accelerator's instructions, by the name of the external function."""
+    return getattr(call.op, "name", "") == _EXTERN and str(call.args[0].value) in _CALLS
+
+
+def _no_other_back_end(call: Any) -> Any:
+    """`call`, unless it is an instruction. Every other back end calls this: LLVM's code would end in a crash."""
+    if is_instruction(call):
+        raise UnsupportedError(
+            f"{call.args[0].value} is an instruction of the accelerator: build the schedule with tilewright.build"
+        )
+    return call
+
+
+ir.register_op_attr(_EXTERN, "default.FLowerIntrinsic", _no_other_back_end)
 
 
 def entry_elements(cfg: Config, mem: Mem) -> int:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ..hw import errors
 from ..hw.errors import UnsupportedError
 
 TVM_VERSION = "0.27.0.post1"
@@ -138,4 +139,12 @@ def check_versions(tvm_version: str, ffi_version: str) -> None:
         raise UnsupportedError(f"apache-tvm-ffi {ffi_version} is installed, not {FFI_SERIES}.*; {_REMEDY}")
 
 
+def _register_errors() -> None:
+    """Make errors of the project keep their classes through TVM's callbacks. TVM has a `ScheduleError`, too."""
+    for name, cls in vars(errors).items():
+        if isinstance(cls, type) and issubclass(cls, errors.TilewrightError):
+            tvm_ffi.register_error(f"tilewright.{name}", cls)
+
+
 check_versions(__version__, tvm_ffi.__version__)
+_register_errors()

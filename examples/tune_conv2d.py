@@ -19,9 +19,9 @@ import numpy as np
 from tilewright.compiler import build
 from tilewright.compiler.schedule.conv2d import conv2d
 from tilewright.compiler.schedule.depthwise import depthwise
-from tilewright.compiler.search import Search
-from tilewright.compiler.space import tile_of
 from tilewright.compiler.tune import Space, cycles_of, replay, space, tune
+from tilewright.compiler.tune.sampling import tile_of
+from tilewright.compiler.tune.search import Search
 from tilewright.compiler.tvm_compat import Schedule
 from tilewright.hw.config import PRESETS, Config
 from tilewright.runtime import layout

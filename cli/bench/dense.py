@@ -75,7 +75,7 @@ def _measure(name: str, rows: int, shape: tuple[int, int], count: int, bench: be
     """The row of one layer."""
     import numpy as np
 
-    from ...compiler import reference
+    from ...compiler.graph import reference
     from ...compiler.network import compile_for
 
     graph = layer(rows, shape)

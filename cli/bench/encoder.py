@@ -28,7 +28,7 @@ def run(workload: str, bench: bench_rows.Bench, as_json: bool) -> int:
     """Measure and print; the exit status."""
     import numpy as np
 
-    from ...compiler import reference
+    from ...compiler.graph import reference
     from ...compiler.network import compile_for
 
     graph, cfg = layer(WORKLOADS[workload]), bench.cfg

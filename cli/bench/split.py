@@ -136,7 +136,7 @@ def _measure(one: Division, bench: bench_rows.Bench) -> dict[str, Any]:
     """The row of one layer."""
     import numpy as np
 
-    from ...compiler import reference
+    from ...compiler.graph import reference
     from ...sim.profile import profile, total
 
     graph = one.graph()

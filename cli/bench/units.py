@@ -55,7 +55,7 @@ def _measured(name: str, widths: Sequence[int], bench: bench_rows.Bench) -> dict
     """One point: compiled, run, on every device but the timing model compared with the golden interpreter."""
     import numpy as np
 
-    from ...compiler import reference
+    from ...compiler.graph import reference
     from ...compiler.mapping import ChannelMapping
     from ...compiler.network import compile_graph
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import time
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -133,7 +134,7 @@ def command(database: str, count: int, output: str | None) -> None:
             report.say(f"{point.name}: {lut:,} LUT, {ff:,} FF, {time.perf_counter() - start:.0f} s")
     made = document(found)
     with atomic_write(output or str(MODEL)) as temporary:
-        temporary.write_text(json.dumps(made, indent=1) + "\n")
+        temporary.write_text(re.sub(r"(?<=[\[,]) ?(?=\{)", "\n", json.dumps(made)) + "\n")  # a line for each point
     for row in made["points"]:
         if row["held"]:
             errors = ", ".join(f"{name.upper()} {100 * fit.error(row, name):+.1f} %" for name in fit.COUNTS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 STRENGTHS = {"unit": (0.005, 0.02, 0.05, 0.2, 0.7), "type": (0.003, 0.01, 0.03, 0.1)}  # by what channels choose
 COLUMNS = ["point", "accuracy %", "lowest", "highest", "cycles", "of {first} %", "{second} channels %"]
 COLUMNS += ["on the front", "images equal"]
-RANK_COLUMNS = ["layer", "kernel by stride", "splits", "measured", "all {0}", "all {1}", "fastest", "with {0}"]
 
 
 @click.command()
@@ -80,7 +78,6 @@ RANK_COLUMNS = ["layer", "kernel by stride", "splits", "measured", "all {0}", "a
     metavar="FOLDER",
     help="Where programs, front.json and pictures go, and the results that a second start takes.",
 )
-@click.option("--ranks", is_flag=True, help="Print instead how the cost terms rank the splits of layers.")
 @config_option("tiny_two")
 @json_option
 def command(
@@ -94,7 +91,6 @@ def command(
     jobs: int,
     scheduler: str | None,
     output: str,
-    ranks: bool,
     config: str,
     as_json: bool,
 ) -> int:
@@ -124,7 +120,7 @@ def command(
     for variable in THREAD_VARIABLES:  # of the processes: one thread each, whatever started this one
         os.environ.setdefault(variable, "1")
     with Store(folder / "results.db") as store, cluster.workers(jobs, scheduler) as workers:
-        return _ranks(plan, store, workers, as_json) if ranks else _front(plan, folder, store, workers, as_json)
+        return _front(plan, folder, store, workers, as_json)
 
 
 def _folder(output: str) -> Path:
@@ -150,36 +146,6 @@ def _front(plan: Plan, folder: Path, store: Store, workers: Executor | None, as_
     else:
         _print(front, written)
     return int(not front.equal)
-
-
-def _ranks(plan: Plan, store: Store, workers: Executor | None, as_json: bool) -> int:
-    """Print the rank correlation of each layer; returns the status."""
-    from ...compiler.odimo.alternatives import ALTERNATIVES, TYPE
-    from ...compiler.odimo.ranks import ESTIMATES, layers, ranked
-
-    choice = plan.task.choice
-    names, third = ALTERNATIVES[choice].names, "sum" if choice == TYPE else "formula"
-    with report.progress("measuring splits"):
-        found = ranked(plan.config, layers(plan.config, choice), store, workers, choice)
-    if as_json:
-        report.emit_json([asdict(one) | {"spearman": {e: one.spearman(e) for e in ESTIMATES}} for one in found])
-        return 0
-    rows = []
-    for one in found:
-        best = min(one.cycles)
-        size = " x ".join(map(str, one.shape.inputs)) + f" to {one.shape.channels}"
-        row: list[object] = [size, f"{one.shape.kernel[0]} by {one.shape.strides[0]}", len(one.cycles), one.known]
-        row += [one.cycles[-1], one.cycles[0], best, one.digital[one.cycles.index(best)]]
-        rows.append([*row, *(f"{one.spearman(estimate):.3f}" for estimate in ESTIMATES)])
-    shown = dict(zip(ESTIMATES, (*ESTIMATES[:2], third)))
-    report.table([*(column.format(*names) for column in RANK_COLUMNS), *shown.values()], rows)
-    report.say(
-        f"rank correlation (Spearman) with the timing model: of the search's term, of half the splits, and the {third}"
-    )
-    for estimate, name in shown.items():
-        values = [one.spearman(estimate) for one in found]
-        report.say(f"{plan.config.name}, {name}: mean {sum(values) / len(values):.3f}, worst {min(values):.3f}")
-    return 0
 
 
 def _recipe(epochs: str) -> Recipe:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ...hw.errors import TilewrightError
-from ..tvm_compat import IRModule, Var, ir, relax
+from ..intrin import SCOPES, is_instruction
+from ..tvm_compat import IRModule, PrimFunc, Var, ir, relax, s_tir, structural_walk
 from .claims import Claims, operands
 from .codegen import CODEGEN, Choice, compiled, symbol_of
 
@@ -36,10 +37,17 @@ class Part(NamedTuple):
 class Partition:
     """The functions of a module, with their claims for `choice` outlined.
 
-    `module` is the one given where nothing is claimed. `left` are the reasons why integers are not claimed.
+    `module` is the one given where nothing is claimed. `left` are the reasons why integers are not claimed, `scheduled`
+    the functions that a schedule wrote for the accelerator: TVM has no code for them.
     """
 
     def __init__(self, mod: Any, choice: Choice):
+        self.scheduled = [
+            f"function {name.name_hint!r} is a schedule for the accelerator, which modules of Relax cannot call; "
+            "run it with tilewright.build and tilewright.run"
+            for name, function in mod.functions.items()
+            if isinstance(function, PrimFunc) and _is_scheduled(function)
+        ]
         self.choice, self.parts, self.left = choice, list[Part](), list[str]()
         self._builder = relax.BlockBuilder(mod)
         for name, function in mod.functions.items():
@@ -139,6 +147,19 @@ def _is_open(function: Any) -> bool:
     """Whether a function is one of Relax that no other code generator has."""
     known = set(function.attrs.keys()) if function.attrs else set()
     return isinstance(function, relax.Function) and not known & {"Codegen", "Primitive", "Composite"}
+
+
+def _is_scheduled(function: Any) -> bool:
+    """Whether a function has tensors in scratchpads, or calls instructions."""
+    found: list[bool] = []
+
+    def on_block(block: Any) -> None:
+        found.extend(buffer.scope() in SCOPES for buffer in block.alloc_buffers)
+
+    structural_walk(
+        function.body, [(s_tir.SBlock, on_block), (ir.Call, lambda call: found.append(is_instruction(call)))]
+    )
+    return any(found)
 
 
 def _idle(part: Part) -> str:

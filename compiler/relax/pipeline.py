@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...hw.config import Config, load_config
-from ...hw.errors import InputError
+from ...hw.errors import InputError, UnsupportedError
 from ...hw.rounding import CONTRACTS
 from ...runtime.registry import device_entry
 from ..frontend.source import SINGLE
@@ -20,7 +20,8 @@ def tilewright_pipeline(config: Config | str = "pynq_z1", on: str = "model", *, 
 
     `on` is the device by name, as `tilewright run --on` takes it, and `contract` the rounding contract of the
     requantisation. A module in which nothing can be claimed stays as it is. Raises `ConfigError`, `UnsupportedError`
-    for an unknown device, `InputError` for another contract.
+    for an unknown device, `InputError` for another contract. The pass raises `UnsupportedError` for a module with
+    functions that are schedules for the accelerator.
 
     >>> from tilewright.compiler.relax import tilewright_pipeline
     >>> tilewright_pipeline("tiny", on="timing").info.name
@@ -37,6 +38,8 @@ def tilewright_pipeline(config: Config | str = "pynq_z1", on: str = "model", *, 
     @ir.transform.module_pass(opt_level=0, name="tilewright")
     def pipeline(mod: Any, _ctx: Any) -> Any:
         found = _partition(mod, choice)
+        if found.scheduled:
+            raise UnsupportedError("; ".join(found.scheduled))
         return compile_parts(found.module.with_attr(LEFT, found.left)) if found.parts else mod
 
     return pipeline
@@ -47,7 +50,8 @@ def refusals(mod: Any, config: Config | str = "pynq_z1", *, contract: str = SING
 
     Raises as `tilewright_pipeline`.
     """
-    return _partition(mod, _choice(config, "model", contract)).left
+    found = _partition(mod, _choice(config, "model", contract))
+    return found.scheduled + found.left
 
 
 def _choice(config: Config | str, on: str, contract: str) -> Choice:

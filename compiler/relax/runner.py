@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...hw import errors
+from ...hw.errors import FileError
 from ...runtime.device import open_device
 from ...runtime.executable import Executable
 from ...runtime.loader import Loaded, StepReport
@@ -66,7 +66,7 @@ def _hold(key: str, program: Any) -> Held:
             match = KEY.fullmatch(key)
             data = np.from_dlpack(program).tobytes()
             if match is None or key_of(match[2], match[1], data) != key:
-                raise errors.FileError(f"{RUN}: the program is not that of {key!r}; compile the module again")
+                raise FileError(f"{RUN}: the program is not that of {key!r}; compile the module again")
             executable = Executable.from_bytes(data, match[2])
             held[key] = Held(Loaded(executable, open_device(match[1], executable.cfg)))
         return held[key]
@@ -77,13 +77,3 @@ def release() -> None:
     with _opening:
         while held:
             held.popitem()[1].loaded.close()
-
-
-def _register_errors() -> None:
-    """Make errors of ours come back from the virtual machine as what they are. TVM has a `ScheduleError`, too."""
-    for name, cls in vars(errors).items():
-        if isinstance(cls, type) and issubclass(cls, errors.TilewrightError):
-            tvm_ffi.register_error(f"tilewright.{name}", cls)
-
-
-_register_errors()

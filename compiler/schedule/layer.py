@@ -132,7 +132,7 @@ Ready = partial[Schedule]  # a ready schedule with its arguments, but for its ti
 
 
 class TileSearch(Protocol):
-    """Chooses a tile, as `compiler.search.Search` does."""
+    """Chooses a tile, as `compiler.tune.search.Search` does."""
 
     def tile(self, layer: Layer, vthreads: int) -> Tile:
         """The tile to use, with at most `vthreads` virtual threads."""

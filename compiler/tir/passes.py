@@ -10,7 +10,7 @@ from functools import lru_cache
 from ...hw.errors import ScheduleError
 from ..advice.sentences import in_one_sentence
 from ..intrin import INSTRUCTION
-from ..tvm_compat import IRModule, PrimFunc, Sequential, ir, s_tir, structural_mutate, structural_walk, tirx
+from ..tvm_compat import IRModule, PrimFunc, Sequential, ir, s_tir, structural_mutate, structural_walk, sym, tirx
 from .vthread import interleave_vthreads
 
 _S, _X = s_tir.transform, tirx.transform
@@ -70,6 +70,33 @@ def _ties_loops(nest) -> bool:
     return any(tied)
 
 
+@_X.prim_func_pass(opt_level=0, name="tilewright.BoundBlocks")
+def bound_blocks(func, _mod, _ctx):
+    """Add the bounds of their iterators to the predicates of blocks that hold a block.
+
+    TVM's blockize, and with it tensorize, drops a predicate of one loop, as of tiles that are fewer than the threads.
+    """
+    analyzer = sym.Analyzer()
+
+    def on_loop(op, m):
+        analyzer.bind(op.loop_var, ir.Range(op.min, op.min + op.extent))
+        return m.default_mutate(op)
+
+    def on_realize(op, m):
+        new = m.default_mutate(op)
+        inside: list = []
+        structural_walk(new.block.body, [(s_tir.SBlockRealize, inside.append)])
+        predicate = new.predicate
+        for axis, value in zip(new.block.iter_vars if inside else (), new.iter_values):
+            bound = value < axis.dom.min + axis.dom.extent
+            with analyzer.constraint_scope(predicate):
+                implied = analyzer.can_prove(bound)
+            predicate = predicate if implied else tirx.And(predicate, bound)
+        return new if predicate.same_as(new.predicate) else s_tir.SBlockRealize(new.iter_values, predicate, new.block)
+
+    return func.with_body(structural_mutate(func.body, [(tirx.For, on_loop), (s_tir.SBlockRealize, on_realize)]))
+
+
 @_X.prim_func_pass(opt_level=0, name="tilewright.HidePredicates")
 def hide_predicates(func, _mod, _ctx):
     """Convert the predicates of blocks to attributes, which CompactBufferAllocation ignores.
@@ -119,7 +146,6 @@ def name_threads(func: PrimFunc) -> PrimFunc:
     Raises `ScheduleError` for a loop that is bound to another kind of thread: there are no others.
     """
     around: list[str] = []  # tags of the loops around
-    wrong: list[str] = []  # TVM converts errors of a callback to RuntimeError
 
     def on_loop(op, m):
         if op.thread_binding is None:
@@ -128,7 +154,10 @@ def name_threads(func: PrimFunc) -> PrimFunc:
         if tag == _CTHREAD:
             tag = next((free for free in _VTHREADS if free not in around), tag)
         if not tag.startswith("vthread"):
-            wrong.append(f"loop {op.loop_var.name!r} is bound to {tag!r}; the accelerator has virtual threads only, ")
+            raise ScheduleError(
+                f"loop {op.loop_var.name!r} is bound to {tag!r}; the accelerator has virtual threads only, of 1 to 4 "
+                f"trips each: bind it to {', '.join(_VTHREADS)}, or do not bind it"
+            )
         around.append(tag)
         new = m.default_mutate(op)
         around.pop()
@@ -136,16 +165,14 @@ def name_threads(func: PrimFunc) -> PrimFunc:
         axis = tirx.IterVar(old.dom, old.var, old.iter_type, tag)
         return tirx.For(new.loop_var, new.min, new.extent, new.kind, new.body, axis, new.annotations)
 
-    body = structural_mutate(func.body, [(tirx.For, on_loop)])
-    if wrong:
-        raise ScheduleError(f"{wrong[0]}of 1 to 4 trips each: bind it to {', '.join(_VTHREADS)}, or do not bind it")
-    return func.with_body(body)
+    return func.with_body(structural_mutate(func.body, [(tirx.For, on_loop)]))
 
 
 def pass_list() -> list:
     """The passes in order: from blocks to loops around instruction scopes."""
     return [
         _S.CanonicalizeLoop(),
+        bound_blocks,
         _S.LowerInitBlock(),
         _S.PlanAndUpdateBufferAllocationLocation(),
         _S.ConvertBlocksToOpaque(),

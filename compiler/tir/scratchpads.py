@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ...hw.config import Config
-from ...hw.errors import CapacityError
+from ...hw.errors import CapacityError, ScheduleError
 from ...hw.isa import Mem, depth
 from ...runtime.buffer import Buffer
 from ..intrin import SCOPES, entry_elements
@@ -55,7 +55,12 @@ class Location:
         return any(at == time for at, _ in self.accesses)
 
     def entry(self, k: int) -> int:
-        """The address of entry `k` of the tensor, counted through all copies."""
+        """The address of entry `k` of the tensor, counted through all copies. Raises `ScheduleError` outside it."""
+        if not 0 <= k < self.size * self.copies:
+            raise ScheduleError(
+                f"{self.name!r} has {self.size * self.copies} entries on chip, the schedule reaches entry {k}; "
+                "bound the loops in its index"
+            )
         copy, rest = divmod(k, self.size)
         return self.bases[copy] + rest
 

@@ -57,22 +57,13 @@ def interleave_vthreads(func):
 
     Raises `ScheduleError` if a statement outside instruction scopes depends on a thread.
     """
-    errors: list[ScheduleError] = []  # TVM converts errors of a callback to RuntimeError
 
     def on_attr(op, m):
         if op.attr_key != _THREAD:
             return m.default_mutate(op)
-        body = m.mutate(op.body)
-        try:
-            return _Thread(op.node.var, int(op.value), body).interleaved()
-        except ScheduleError as exc:
-            errors.append(exc)
-            return op
+        return _Thread(op.node.var, int(op.value), m.mutate(op.body)).interleaved()
 
-    body = structural_mutate(func.body, [(tirx.AttrStmt, on_attr)])
-    if errors:
-        raise errors[0]
-    return func.with_body(body)
+    return func.with_body(structural_mutate(func.body, [(tirx.AttrStmt, on_attr)]))
 
 
 class _Thread:

@@ -22,9 +22,8 @@ from tilewright.cli import report
 from tilewright.cli.app import PIPE_STATUS
 from tilewright.cli.layers import share_on_device
 from tilewright.cli.verify import verify_executable
-from tilewright.compiler import reference
 from tilewright.compiler.frontend import import_model
-from tilewright.compiler.graph import Graph
+from tilewright.compiler.graph import Graph, reference
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import load_config
 from tilewright.hw.errors import TilewrightError

@@ -9,11 +9,12 @@ import onnxruntime as ort
 import pytest
 from ai_edge_litert import schema_py_generated
 
-from tilewright.compiler import build, reference
+from tilewright.compiler import build
 from tilewright.compiler import graph as g
 from tilewright.compiler.conv_shape import output_size
 from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.frontend.tflite.importer import import_tflite
+from tilewright.compiler.graph import reference
 from tilewright.hw.errors import UnsupportedError
 from tilewright.hw.isa import Isa
 

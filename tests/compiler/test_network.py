@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.compiler import reference
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.graph import (
     AveragePool,
@@ -18,6 +17,7 @@ from tilewright.compiler.graph import (
     Quantize,
     Reshape,
     Tensor,
+    reference,
 )
 from tilewright.compiler.graph.compare import compare
 from tilewright.compiler.network import compile_for, compile_graph, compile_model, default_target, launch_cycles

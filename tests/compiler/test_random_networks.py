@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler import reference
 from tilewright.compiler.frontend.tflite.importer import import_tflite
+from tilewright.compiler.graph import reference
 from tilewright.compiler.memory.plan import graph_buffers, plan
 
 ANY_SEED = given(st.integers(0, 2**32 - 1))

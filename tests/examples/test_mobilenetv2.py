@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler import reference
+from tilewright.compiler.graph import reference
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
 from tilewright.runtime.loader import Loaded

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler import reference
-from tilewright.compiler.graph import Dequantize, Quantize
+from tilewright.compiler.graph import Dequantize, Quantize, reference
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
 from tilewright.runtime.loader import Loaded

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.cli.bench import dense
-from tilewright.compiler import reference
+from tilewright.compiler.graph import reference
 
 
 def test_the_layers_of_the_published_networks():

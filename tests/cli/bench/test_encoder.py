@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.cli.bench import encoder
-from tilewright.compiler import reference
-from tilewright.compiler.graph import BatchMatMul, Linear, Softmax
+from tilewright.compiler.graph import BatchMatMul, Linear, Softmax, reference
 
 
 def test_the_shape_of_the_layer():

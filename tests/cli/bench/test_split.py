@@ -79,7 +79,7 @@ def test_the_timing_model_knows_them(name):
 
 
 def test_layers_fill_int8():
-    from tilewright.compiler import reference
+    from tilewright.compiler.graph import reference
 
     graph = next(divisions(TWO)).graph()
     x = np.random.default_rng(0).integers(-128, 128, graph.inputs[0].shape)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler import reference
 from tilewright.compiler.accelerator.arena import (
     arena_plan,
     bases,
@@ -13,6 +12,7 @@ from tilewright.compiler.accelerator.arena import (
     packed_as,
     whole_blocks,
 )
+from tilewright.compiler.graph import reference
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device

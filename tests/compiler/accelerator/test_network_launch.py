@@ -3,7 +3,6 @@
 import numpy as np
 
 from tilewright.compiler import graph as g
-from tilewright.compiler import reference
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
@@ -14,7 +13,7 @@ CFG = PRESETS["pynq_z1"]
 X = g.Tensor("x", (1, 16, 6, 6), scale=0.1, zero_point=3)
 
 
-def test_an_input_is_brought_in_every_form_that_is_read(like):
+def test_an_input_is_brought_in_every_form_that_is_read(like, exact_graph):
     image = g.Tensor("x", (1, 3, 8, 8), scale=0.1, zero_point=3)
     weight = np.ones((3, 3, 3, 3), np.int8)
     parameters = np.full(3, 0.01, np.float32), np.zeros(3, np.int32)
@@ -24,11 +23,8 @@ def test_an_input_is_brought_in_every_form_that_is_read(like):
         g.Add("sum", (image, a), y),
     )
     graph = g.Graph("g", (image,), (y,), ops)
-    executable = compile_for(graph, CFG, refused={"host": {"sum": "the test wants the accelerator"}}).executable
+    executable = exact_graph(graph, refused={"host": {"sum": "the test wants the accelerator"}}).executable
     assert [s.op for s in executable.steps if isinstance(s, HostStep)] == ["fold_windows", "pack", "unpack"]
-    x = np.random.default_rng(0).integers(-128, 128, image.shape).astype(np.int8)
-    with Loaded(executable, open_device("model", CFG)) as loaded:
-        assert np.array_equal(loaded.run({"x": x})["y"], reference.trace(graph, {"x": x})["y"])
 
 
 def test_tensors_may_have_the_names_of_buffers(exact, like):

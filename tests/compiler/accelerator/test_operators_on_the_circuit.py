@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler import reference
 from tilewright.compiler.graph import (
     BatchMatMul,
     Concat,
@@ -19,6 +18,7 @@ from tilewright.compiler.graph import (
     Softmax,
     SquaredDifference,
     Tensor,
+    reference,
     tables,
 )
 from tilewright.compiler.network import compile_for

@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler import reference
 from tilewright.compiler.accelerator.padded import AbsorbedPad, absorb_pads
-from tilewright.compiler.network import compile_for, compile_graph
+from tilewright.compiler.graph import reference
+from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa
 from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import LaunchStep
 from tilewright.runtime.loader import Loaded
-from tilewright.runtime.verify import verify
 
 CFG = PRESETS["pynq_z1"]
 
@@ -33,33 +31,26 @@ def network(narrow, wide, value, kind=g.Add, first=False):
     return g.Graph("g", (x, y), (ops[-1].output,), ops)
 
 
-def run(graph, cfg=CFG):
-    executable = compile_graph(graph, cfg)
-    rng = np.random.default_rng(4)
-    values = {t.name: rng.integers(-128, 128, t.shape).astype(np.int8) for t in graph.inputs}
-    with Loaded(executable, open_device("model", cfg)) as loaded:
-        found = loaded.run(values)
-    expected = reference.trace(graph, values, "double")
-    for name, array in found.items():
-        assert np.array_equal(array, expected[name])
-    return [step.launch for step in executable.steps if isinstance(step, LaunchStep)]
+@pytest.fixture
+def run(exact_graph):
+    """Compiles a graph, whose results are checked; the launches."""
+    return lambda graph, cfg=CFG: [step.launch for step in exact_graph(graph, cfg, refused={}).executable.launches]
 
 
 @pytest.mark.parametrize("narrow, wide", [(24, 28), (28, 32), (8, 48), (16, 64), (3, 4)])
 @pytest.mark.parametrize("kind, first", [(g.Add, False), (g.Add, True), (g.Sub, False)])
-def test_the_sum_makes_the_padding(narrow, wide, kind, first):
+def test_the_sum_makes_the_padding(narrow, wide, kind, first, run):
     (launch,) = run(network(narrow, wide, 9, kind, first))
-    verify(launch)
     isa = Isa(CFG)
     assert "DWGEMM" in {isa.mnemonic(fields) for fields in isa.decode(launch.insn)}
 
 
-def test_any_value_and_the_smallest_configuration():
+def test_any_value_and_the_smallest_configuration(run):
     assert len(run(network(24, 28, -100))) == 1
     run(network(5, 11, 77), PRESETS["tiny"])
 
 
-def test_what_others_read_is_padded_by_itself():
+def test_what_others_read_is_padded_by_itself(run):
     graph = network(24, 28, 9)
     both = replace(graph, outputs=(*graph.outputs, graph.ops[2].output))
     assert not any(isinstance(op, AbsorbedPad) for op in absorb_pads(both, CFG).ops)
@@ -70,7 +61,7 @@ def test_what_others_read_is_padded_by_itself():
 @pytest.mark.parametrize(
     "pads", [((0, 0), (4, 0), (0, 0), (0, 0)), ((0, 0), (0, 0), (1, 0), (0, 0)), ((0, 0), (0, 4), (0, 0), (0, 1))]
 )
-def test_other_paddings_stay(pads):
+def test_other_paddings_stay(pads, run):
     x = g.Tensor("x", (1, 24, 5, 7), scale=0.05)
     y = g.Tensor("y", tuple(n + sum(pair) for n, pair in zip(x.shape, pads)), scale=0.05)
     other, z = replace(y, name="other"), replace(y, name="z", scale=0.09)
@@ -79,14 +70,14 @@ def test_other_paddings_stay(pads):
     run(graph)
 
 
-def test_what_lacks_the_extension_pads_on_the_host():
+def test_what_lacks_the_extension_pads_on_the_host(run):
     cfg = CFG.replace(extensions=CFG.extensions - {"depthwise"})
     graph = network(24, 28, 9)
     assert absorb_pads(graph, cfg) is graph
     run(graph, cfg)
 
 
-def test_one_padding_of_a_sum_is_absorbed():
+def test_one_padding_of_a_sum_is_absorbed(run):
     x, y = g.Tensor("x", (1, 24, 5, 7), scale=0.05), g.Tensor("y", (1, 20, 5, 7), scale=0.05)
     a, b = g.Tensor("a", (1, 40, 5, 7), scale=0.05), g.Tensor("b", (1, 40, 5, 7), scale=0.05)
     pads = [
@@ -97,7 +88,7 @@ def test_one_padding_of_a_sum_is_absorbed():
     run(graph)
 
 
-def test_a_padding_whose_sum_runs_elsewhere_is_a_step_of_the_host():
+def test_a_padding_whose_sum_runs_elsewhere_is_a_step_of_the_host(run):
     graph = network(24, 28, 9)
     executable = compile_for(graph, CFG, refused={"accelerator": {"sum": "the test refuses it"}}).executable
     assert "pad" in {step.name for step in executable.steps}

@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tilewright.compiler import reference
 from tilewright.compiler.accelerator.recurrent import split_steps
-from tilewright.compiler.graph import Dense16, Graph, Lstm, LstmStep, State, Tensor
+from tilewright.compiler.graph import Dense16, Graph, Lstm, LstmStep, State, Tensor, reference
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device

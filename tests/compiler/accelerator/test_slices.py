@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler import reference
 from tilewright.compiler.accelerator.slices import AbsorbedSlice, absorb_slices
-from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
-from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import LaunchStep
-from tilewright.runtime.loader import Loaded
-from tilewright.runtime.verify import verify
 
 TINY = PRESETS["tiny"]
 RNG = np.random.default_rng(5)
@@ -44,17 +38,15 @@ def network(channels, begin, count, block=8):
     return g.Graph("g", (x,), (y,), ops)
 
 
-def run(graph, cfg=TINY, refused=None):
-    """The launches, whose results are checked; layers are the accelerator's unless `refused` says more."""
-    none_on_host = {"host": {op.name: "the test refuses it" for op in graph.layers}}
-    executable = compile_for(graph, cfg, refused=refused or none_on_host).executable
-    values = {t.name: RNG.integers(-128, 128, t.shape).astype(np.int8) for t in graph.inputs}
-    with Loaded(executable, open_device("model", cfg)) as loaded:
-        found = loaded.run(values)
-    expected = reference.trace(graph, values, "double")
-    for name, array in found.items():
-        assert np.array_equal(array, expected[name])
-    return [step.launch for step in executable.steps if isinstance(step, LaunchStep)]
+@pytest.fixture
+def run(exact_graph):
+    """Compiles a graph, whose results are checked; the launches. Layers are not the host's unless `refused`."""
+
+    def checked(graph, cfg=TINY, refused=None):
+        none_on_host = {"host": {op.name: "the test refuses it" for op in graph.layers}}
+        return [step.launch for step in exact_graph(graph, cfg, refused=refused or none_on_host).executable.launches]
+
+    return checked
 
 
 def absorbed(graph, cfg=TINY):
@@ -62,41 +54,40 @@ def absorbed(graph, cfg=TINY):
 
 
 @pytest.mark.parametrize(("channels", "begin", "count"), [(12, 8, 4), (12, 0, 4), (12, 4, 4), (14, 8, 6), (16, 4, 12)])
-def test_nothing_is_copied(channels, begin, count):
+def test_nothing_is_copied(channels, begin, count, run):
     graph = network(channels, begin, count)
     assert absorbed(graph)
     (launch,) = run(graph)
-    verify(launch)
     assert launch.origins is not None
     names = {name for k in launch.origins.of for name in launch.origins.paths[k][:1]}
     assert names == {"first", "standard", "depthwise"}
 
 
-def test_other_configurations():
+def test_other_configurations(run):
     run(network(32, 16, 16, 16), PRESETS["pynq_z1"])
     run(network(40, 16, 24, 32), PRESETS["pynq_z1_plus"])
 
 
 @pytest.mark.parametrize(("channels", "begin", "count"), [(12, 2, 4), (12, 4, 3)])
-def test_parts_of_blocks_are_copied(channels, begin, count):
+def test_parts_of_blocks_are_copied(channels, begin, count, run):
     graph = network(channels, begin, count)
     assert not absorbed(graph)
     run(graph)
 
 
-def test_what_others_read_is_copied():
+def test_what_others_read_is_copied(run):
     graph = network(12, 8, 4)
     both = replace(graph, outputs=(*graph.outputs, graph.ops[2].output))
     assert not absorbed(both)
     run(both)
 
 
-def test_without_depthwise_products_it_is_copied():
+def test_without_depthwise_products_it_is_copied(run):
     cfg = TINY.replace(extensions=TINY.extensions - {"depthwise"})
     graph = network(12, 8, 4)
     assert not absorbed(graph, cfg)
     run(graph, cfg)
 
 
-def test_a_slice_whose_reader_runs_elsewhere():
+def test_a_slice_whose_reader_runs_elsewhere(run):
     run(network(12, 8, 4), refused={"accelerator": {"depthwise": "the test refuses it"}})

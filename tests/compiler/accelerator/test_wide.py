@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler import reference
 from tilewright.compiler.accelerator.wide import WideConv, split_weights
 from tilewright.compiler.conv_shape import output_size
-from tilewright.compiler.graph import Graph, QConv2d, QDense, Reshape, Take, Tensor
+from tilewright.compiler.graph import Graph, QConv2d, QDense, Reshape, Take, Tensor, reference
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 

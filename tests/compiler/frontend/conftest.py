@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import pytest
 
-from tilewright.compiler import reference
 from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.frontend.relax import RelaxImporter
+from tilewright.compiler.graph import reference
 
 
 @pytest.fixture

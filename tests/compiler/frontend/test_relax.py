@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler import reference
 from tilewright.compiler.frontend.relax import RelaxImporter
+from tilewright.compiler.graph import reference
 from tilewright.compiler.tvm_compat import relax
 from tilewright.hw.errors import UnsupportedError
 

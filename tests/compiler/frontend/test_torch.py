@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler import reference
 from tilewright.compiler.frontend import import_model, import_onnx
+from tilewright.compiler.graph import reference
 from tilewright.hw.errors import FileError, UnsupportedError
 
 torch: Any = pytest.importorskip("torch")

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.compiler import graph as g
-from tilewright.compiler import reference
 from tilewright.compiler.conv_shape import output_size
+from tilewright.compiler.graph import reference
 from tilewright.compiler.graph.pairs import PairedConv, UnpairedConv, pair_columns
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS

@@ -6,9 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.compiler import reference
 from tilewright.compiler.frontend.onnx import import_onnx
-from tilewright.compiler.graph import AveragePool, Dequantize, Graph, MaxPool, QConv2d, QDense, Quantize, Tensor
+from tilewright.compiler.graph import (
+    AveragePool,
+    Dequantize,
+    Graph,
+    MaxPool,
+    QConv2d,
+    QDense,
+    Quantize,
+    Tensor,
+    reference,
+)
 from tilewright.hw.errors import InputError
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler import reference
+from tilewright.compiler.graph import reference
 from tilewright.compiler.graph.simplify import moved_states, simplify
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS

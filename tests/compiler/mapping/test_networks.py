@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler import reference
 from tilewright.compiler.frontend.tflite.importer import import_tflite
+from tilewright.compiler.graph import reference
 from tilewright.compiler.graph.compare import compare
 from tilewright.compiler.mapping import ChannelMapping, regroup
 from tilewright.compiler.mapping.check import refusal

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler import reference
+from tilewright.compiler.graph import reference
 from tilewright.compiler.mapping import ChannelMapping, regroup
 from tilewright.compiler.mapping.check import refusal
 from tilewright.compiler.mapping.ties import ties

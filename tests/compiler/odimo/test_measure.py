@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.compiler import reference
+from tilewright.compiler.graph import reference
 from tilewright.compiler.odimo import mapping as m
 from tilewright.compiler.odimo import measure
 from tilewright.compiler.odimo.integers import to_graph

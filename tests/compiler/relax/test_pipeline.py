@@ -1,6 +1,7 @@
 """Relax modules on the accelerator, under TVM's virtual machine: the integers of our own runner."""
 
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,10 @@ import pytest
 
 import tilewright as tw
 from tilewright.compiler.relax import refusals, report, tilewright_pipeline
+from tilewright.compiler.schedule.dense import dense
+from tilewright.compiler.schedule.elementwise import elementwise
 from tilewright.compiler.tvm_compat import relax
+from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import BoardError, ConfigError, InputError, UnsupportedError
 
 ROOT = Path(__file__).parents[3]
@@ -106,6 +110,36 @@ def test_why_a_module_stays_is_said(function, quantised):
     assert refusals(mod, "tiny") == ["1 result of 'main': no operator in them is faster on the accelerator"] * 2
     with pytest.raises(InputError, match="the pipeline takes an IRModule of Relax functions, not str"):
         refusals("mod")
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [dense(PRESETS["vta"], 1, 16, 16), elementwise(PRESETS["vta"], 8, [("add", "y")])],
+    ids=["product", "sum"],
+)
+def test_schedules_for_the_accelerator_are_refused_by_name(schedule):
+    scheduled = schedule.mod["main"].with_attr("global_symbol", "mine")
+    params = [
+        relax.Var(p.name, relax.TensorType([int(n) for n in p.ty.shape], str(p.ty.dtype))) for p in scheduled.params
+    ]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params[:-1]):
+        with builder.dataflow():
+            called = relax.call_tir(builder.add_func(scheduled, "mine"), params[:-1], params[-1].ty)
+            result = builder.emit_output(called)
+        builder.emit_func_output(result)
+    text = "function 'mine' is a schedule for the accelerator, .* run it with tilewright.build"
+    assert re.match(text, refusals(builder.get(), "vta")[0])
+    with pytest.raises(UnsupportedError, match=text):
+        tilewright_pipeline("vta")(builder.get())
+
+
+@pytest.mark.parametrize("target", ["llvm", "c"])
+def test_instructions_reach_no_other_back_end(target):
+    with pytest.raises(
+        UnsupportedError, match="tilewright_(reset|gemm) is an instruction of the accelerator: build the"
+    ):
+        importlib.import_module("tvm").compile(dense(PRESETS["vta"], 1, 16, 16).mod, target)
 
 
 @pytest.mark.parametrize("zero", [0, 7, -128])

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler import reference
 from tilewright.compiler.frontend import import_model
+from tilewright.compiler.graph import reference
 from tilewright.compiler.network import compile_graph, launch_cycles
 from tilewright.compiler.target.images import apart, of_images, of_one, together
 from tilewright.hw.config import PRESETS

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler import reference
+from tilewright.compiler.graph import reference
 from tilewright.compiler.graph.host_calls import host_calls
 from tilewright.compiler.network import Compiled, compile_for, default_target
 from tilewright.compiler.target.module import ExecModule, Memory, Pattern, Refusal, Target

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler import reference
+from tilewright.compiler.graph import reference
 from tilewright.compiler.network import compile_graph
 from tilewright.compiler.target.tabled import tabled
 from tilewright.hw.config import PRESETS

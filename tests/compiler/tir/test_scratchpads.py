@@ -5,7 +5,7 @@ import pytest
 from tilewright.compiler.tir.placement import Placement
 from tilewright.compiler.tir.scratchpads import Location, Span, Storage
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import CapacityError
+from tilewright.hw.errors import CapacityError, ScheduleError
 from tilewright.hw.isa import Mem
 
 VTA = PRESETS["vta"]
@@ -31,6 +31,10 @@ def test_tensors_lie_side_by_side_while_there_is_room():
     locations = [location("a", 100, 1, 2), location("b", 200, 3, 4)]
     storage_of(locations).assign()
     assert [p.bases for p in locations] == [[0], [100]]
+    assert [locations[1].entry(k) for k in (0, 199)] == [100, 299]
+    for k in (-1, 200):
+        with pytest.raises(ScheduleError, match=f"'b' has 200 entries on chip, the schedule reaches entry {k}"):
+            locations[1].entry(k)
 
 
 def test_tensors_share_entries_when_there_is_not():

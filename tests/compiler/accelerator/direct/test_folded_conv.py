@@ -3,17 +3,12 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler import reference
 from tilewright.compiler.accelerator import network_launch
 from tilewright.compiler.accelerator.direct.fold import FoldTiles, cheapest, fold_in_place
 from tilewright.compiler.conv_shape import output_size
 from tilewright.compiler.graph import Graph, QConv2d, Tensor, Transpose
-from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS, Config
-from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import HostStep, LaunchStep
-from tilewright.runtime.loader import Loaded
-from tilewright.runtime.verify import verify
+from tilewright.runtime.executable import HostStep
 from tilewright.sim.timing import predict
 
 PYNQ = PRESETS["pynq_z1"]
@@ -30,29 +25,25 @@ def convolution(n, c, size, o, kernel, strides, pads, dilations, seed, groups=1)
     return QConv2d("conv", (x,), y, weight, scale, bias, **moves)
 
 
-def run(op, cfg, *before):
-    """The executable; its result equals the reference on random input. Operators `before` make the image."""
-    (t,) = (*before, op)[0].inputs
-    graph = Graph("g", (t,), (op.output,), (*before, op))
-    executable = compile_graph(graph, cfg)
-    x = np.random.default_rng(1).integers(-128, 128, t.shape).astype(np.int8)
-    with Loaded(executable, open_device("model", cfg)) as loaded:
-        got = loaded.run({t.name: x})["y"]
-    assert np.array_equal(got, reference.trace(graph, {t.name: x})["y"])
-    for step in executable.steps:
-        if isinstance(step, LaunchStep):
-            verify(step.launch)
-    return executable
+@pytest.fixture(scope="session")
+def run(exact_graph):
+    """Compiles a convolution, whose result is checked; the executable. Operators `before` make the image."""
+
+    def checked(op, cfg, *before):
+        (t,) = (*before, op)[0].inputs
+        return exact_graph(Graph("g", (t,), (op.output,), (*before, op)), cfg, refused={}).executable
+
+    return checked
 
 
-def test_micro_ops_and_host_steps():
+def test_micro_ops_and_host_steps(run):
     executable = run(convolution(2, 3, (16, 16), 20, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 5), PYNQ)
     assert [s.op for s in executable.steps if isinstance(s, HostStep)] == ["fold_windows", "unpack"]
-    (launch,) = (s.launch for s in executable.steps if isinstance(s, LaunchStep))
+    (launch,) = (s.launch for s in executable.launches)
     assert len(launch.uops) <= 2 * 2 * 3 * 3  # slots, blocks, phases, entries of a window
 
 
-def test_images_larger_than_the_scratchpads():
+def test_images_larger_than_the_scratchpads(run):
     cfg = Config(
         "small", wgt_bytes=1 << 14, inp_bytes=1 << 12, acc_bytes=1 << 14, extensions=PYNQ.extensions, uop_bytes=1 << 12
     )
@@ -62,7 +53,7 @@ def test_images_larger_than_the_scratchpads():
 
 
 @pytest.mark.parametrize("pads", [(4, 1, 5, 1), (9, 0, 9, 3), (8, 1, 0, 0)])
-def test_strips_of_padding_alone(pads):
+def test_strips_of_padding_alone(pads, run):
     op = convolution(2, 1, (19, 10), 24, (10, 4), (2, 2), pads, (1, 1), 6)
     fold = cheapest(op, PYNQ, nhwc=False)
     assert fold is not None and fold.above + fold.below > 0
@@ -72,7 +63,7 @@ def test_strips_of_padding_alone(pads):
 NARROW = PYNQ.replace(name="narrow", inp_bytes=1 << 11, acc_bytes=1 << 12)
 
 
-def test_rows_that_fit_no_scratchpad_are_cut():
+def test_rows_that_fit_no_scratchpad_are_cut(run):
     op = convolution(2, 3, (9, 151), 40, (3, 3), (2, 1), (1, 1, 1, 1), (1, 1), 4)
     fold = cheapest(op, NARROW, nhwc=False)
     assert fold is not None
@@ -81,23 +72,23 @@ def test_rows_that_fit_no_scratchpad_are_cut():
     run(op, NARROW)
 
 
-def test_a_long_signal_takes_few_products():
+def test_a_long_signal_takes_few_products(run):
     op = convolution(1, 1, (1, 8000), 64, (1, 80), (1, 4), (0, 0, 0, 0), (1, 1), 6)
-    (launch,) = (s.launch for s in run(op, PYNQ).steps if isinstance(s, LaunchStep))
+    (launch,) = (s.launch for s in run(op, PYNQ).launches)
     issues = 5 * 4 * 1981  # 80 taps are five entries; four blocks of outputs
     assert issues < predict(launch).cycles < 1.15 * issues
 
 
 @pytest.mark.parametrize("outputs", [16, 20])
-def test_blocks_further_apart_than_a_stride_can_say(outputs):
+def test_blocks_further_apart_than_a_stride_can_say(outputs, run):
     executable = run(convolution(1, 3, (520, 520), outputs, (2, 2), (2, 2), (0, 0, 0, 0), (1, 1), 7), PYNQ)
-    assert any(isinstance(s, LaunchStep) for s in executable.steps)  # 67,600 entries to a block
+    assert executable.launches  # 67,600 entries to a block
 
 
 @pytest.mark.parametrize(
     "seeds", [range(36, 48), pytest.param(range(600), marks=pytest.mark.slow)], ids=["few", "many"]
 )
-def test_random_convolutions_are_exact(seeds):
+def test_random_convolutions_are_exact(seeds, run):
     """Windows of any kernel, dilations, strides and pads, without groups, in two groups and by channel."""
     for seed in seeds:
         rng = np.random.default_rng(seed)
@@ -121,14 +112,19 @@ def from_nhwc(x):
     return Transpose("relayout", (nhwc,), x, (0, 3, 1, 2), True)
 
 
-def run_in_place(monkeypatch, op, cfg):
-    """Run `op` on an NHWC image that is read as it lies; the host only unpacks."""
-    fold = fold_in_place(op, cfg)
-    assert fold is not None
-    monkeypatch.setattr(network_launch, "cheapest", lambda *_, **__: fold)
-    executable = run(op, cfg, from_nhwc(op.x))
-    assert [s.op for s in executable.steps if isinstance(s, HostStep)] == ["unpack"]
-    return FoldTiles(op.shape, fold, cfg)
+@pytest.fixture
+def run_in_place(monkeypatch, run):
+    """Runs a convolution on an NHWC image that is read as it lies; the host only unpacks."""
+
+    def checked(op, cfg):
+        fold = fold_in_place(op, cfg)
+        assert fold is not None
+        monkeypatch.setattr(network_launch, "cheapest", lambda *_, **__: fold)
+        executable = run(op, cfg, from_nhwc(op.x))
+        assert [s.op for s in executable.steps if isinstance(s, HostStep)] == ["unpack"]
+        return FoldTiles(op.shape, fold, cfg)
+
+    return checked
 
 
 @pytest.mark.parametrize(
@@ -141,13 +137,13 @@ def run_in_place(monkeypatch, op, cfg):
         (1, 2, (16, 40), 24, (3, 2), (1, 2), (0, 1, 0, 0), (1, 3)),
     ],
 )
-def test_images_in_place_are_exact(monkeypatch, n, c, size, o, kernel, strides, pads, dilations):
-    run_in_place(monkeypatch, convolution(n, c, size, o, kernel, strides, pads, dilations, 8), PYNQ)
+def test_images_in_place_are_exact(run_in_place, n, c, size, o, kernel, strides, pads, dilations):
+    run_in_place(convolution(n, c, size, o, kernel, strides, pads, dilations, 8), PYNQ)
 
 
-def test_parts_of_rows_in_place_are_exact(monkeypatch):
+def test_parts_of_rows_in_place_are_exact(run_in_place):
     op = convolution(2, 3, (9, 160), 20, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 4)
-    tiles = run_in_place(monkeypatch, op, NARROW)
+    tiles = run_in_place(op, NARROW)
     assert tiles.columns < 160
 
 

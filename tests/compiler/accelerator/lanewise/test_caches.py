@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler import reference
 from tilewright.compiler.accelerator.lanewise.caches import RowsJoined, cycles, joined, refusal
+from tilewright.compiler.graph import reference
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device

@@ -1,17 +1,10 @@
 """Outputs whose heads are lanes, written as the host has them, against the reference."""
 
-import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler import reference
 from tilewright.compiler.accelerator.lanewise.outputs import RowsOut, cycles, refusal, rows_out
-from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
-from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import LaunchStep
-from tilewright.runtime.loader import Loaded
-from tilewright.runtime.verify import verify
 from tilewright.sim.timing import predict
 
 PLUS = PRESETS["pynq_z1_plus"]
@@ -29,32 +22,17 @@ def graph_of(heads, rows, elements=4, outputs=("product",)):
     return g.Graph("g", (x, y), tuple(kept[name] for name in (*outputs, "scores")), ops)
 
 
-def run(graph, on="model"):
-    host = {"host": {op.name: "the test wants the accelerator" for op in graph.ops}}
-    compiled = compile_for(graph, PLUS, "double", refused=host)
-    (step,) = (step for step in compiled.executable.steps if isinstance(step, LaunchStep))
-    verify(step.launch)
-    rng = np.random.default_rng(5)
-    values = {t.name: rng.integers(-128, 128, t.shape).astype(np.int8) for t in graph.inputs}
-    with Loaded(compiled.executable, open_device(on, PLUS)) as loaded:
-        got = loaded.run(values)
-    expected = reference.trace(graph, values, "double")
-    for t in graph.outputs:
-        np.testing.assert_array_equal(got[t.name], expected[t.name])
-    return compiled
-
-
 @pytest.mark.parametrize(("heads", "rows", "elements"), [(16, 4, 4), (32, 8, 4), (16, 20, 4), (16, 64, 4), (16, 8, 2)])
-def test_an_output_is_not_unpacked(heads, rows, elements):
-    compiled = run(graph_of(heads, rows, elements))
+def test_an_output_is_not_unpacked(heads, rows, elements, exact_graph):
+    compiled = exact_graph(graph_of(heads, rows, elements), PLUS)
     written = [op.output.name for op in compiled.assignment.graph.ops if isinstance(op, RowsOut)]
     assert written == ["product", "scores"]
     assert not [step.name for step in compiled.executable.steps if step.name.startswith("product")]
 
 
 @pytest.mark.parametrize("on", ["spec", "rtl"])
-def test_devices(on):
-    run(graph_of(16, 4), on)
+def test_devices(on, exact_graph):
+    exact_graph(graph_of(16, 4), PLUS, on=on)
 
 
 def test_what_stays_as_it_was():
@@ -76,10 +54,10 @@ def test_names_that_are_taken():
 
 
 @pytest.mark.parametrize("rows", [16, 64])
-def test_the_estimate_is_near_the_timing_model(rows):
-    with_rows, without = (run(graph_of(16, rows, 4, outputs)) for outputs in (("product",), ()))
+def test_the_estimate_is_near_the_timing_model(rows, exact_graph):
+    with_rows, without = (exact_graph(graph_of(16, rows, 4, outputs), PLUS) for outputs in (("product",), ()))
     (op,) = (op for op in with_rows.assignment.graph.ops if isinstance(op, RowsOut) and op.output.name == "product")
-    launches = [next(s for s in one.executable.steps if isinstance(s, LaunchStep)) for one in (with_rows, without)]
+    launches = [one.executable.launches[0] for one in (with_rows, without)]
     added = predict(launches[0].launch).cycles - predict(launches[1].launch).cycles
     assert cycles(op, PLUS) == pytest.approx(added, rel=0.35)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler import reference
 from tilewright.compiler.accelerator.matrices.images import as_images
+from tilewright.compiler.graph import reference
 from tilewright.compiler.graph.simplify import simplify
 from tilewright.hw.config import PRESETS
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler import reference
 from tilewright.compiler.accelerator.reals.integers import edges
 from tilewright.compiler.accelerator.reals.kernel import cycles, tile_of
+from tilewright.compiler.graph import reference
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError

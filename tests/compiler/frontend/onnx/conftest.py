@@ -9,8 +9,8 @@ import pytest
 from onnxruntime import quantization
 from onnxruntime.quantization import shape_inference
 
-from tilewright.compiler import reference
 from tilewright.compiler.frontend.onnx import import_onnx
+from tilewright.compiler.graph import reference
 
 
 class Net:

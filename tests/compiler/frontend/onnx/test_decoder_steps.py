@@ -10,8 +10,8 @@ import onnx
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler import reference
 from tilewright.compiler.frontend.onnx import import_onnx
+from tilewright.compiler.graph import reference
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device

@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import pytest
 
-from tilewright.compiler import reference
 from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.frontend.onnx.file import unsupported
+from tilewright.compiler.graph import reference
 from tilewright.hw.errors import FileError, UnsupportedError
 
 

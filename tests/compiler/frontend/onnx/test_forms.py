@@ -7,7 +7,6 @@ share of values that do is stated. Operators that move values, or look them up, 
 import numpy as np
 import pytest
 
-from tilewright.compiler import reference
 from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.graph import (
     Add,
@@ -25,6 +24,7 @@ from tilewright.compiler.graph import (
     Quantize,
     StridedSlice,
     Tensor,
+    reference,
 )
 
 STEP = 0.04

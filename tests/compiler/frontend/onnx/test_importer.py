@@ -8,9 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
-from tilewright.compiler import reference
 from tilewright.compiler.frontend.onnx import import_onnx
-from tilewright.compiler.graph import AveragePool, Dequantize, MaxPool, QConv2d, QDense, Quantize, Reshape
+from tilewright.compiler.graph import AveragePool, Dequantize, MaxPool, QConv2d, QDense, Quantize, Reshape, reference
 from tilewright.hw.errors import FileError, UnsupportedError
 
 DIGITS = Path(__file__).parents[4] / "examples" / "digits" / "digits.onnx"

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler import reference
 from tilewright.compiler.frontend.onnx import import_onnx
-from tilewright.compiler.graph import FloatMatMul
+from tilewright.compiler.graph import FloatMatMul, reference
 from tilewright.hw.errors import UnsupportedError
 
 BIG = 2**31 - 1

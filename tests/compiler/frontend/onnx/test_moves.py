@@ -5,8 +5,8 @@ import onnx
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler import reference
 from tilewright.compiler.frontend.onnx import import_onnx
+from tilewright.compiler.graph import reference
 
 
 def ints(m, *values):

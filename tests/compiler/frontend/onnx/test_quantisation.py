@@ -4,8 +4,8 @@ import numpy as np
 import onnx
 import pytest
 
-from tilewright.compiler import reference
 from tilewright.compiler.frontend.onnx import import_onnx
+from tilewright.compiler.graph import reference
 
 
 def test_a_node_may_have_the_name_of_the_output(qdq, onnxruntime_outputs):

@@ -6,8 +6,8 @@ import onnxruntime as ort
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler import reference
 from tilewright.compiler.frontend.onnx import import_onnx
+from tilewright.compiler.graph import reference
 from tilewright.compiler.graph.compare import compare
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from flatbuffers import flexbuffers
 
-from tilewright.compiler import reference
 from tilewright.compiler.frontend.tflite.importer import import_tflite
+from tilewright.compiler.graph import reference
 from tilewright.hw.errors import UnsupportedError
 
 BOXES, CLASSES = 40, 5

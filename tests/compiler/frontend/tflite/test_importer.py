@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.compiler import reference
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.frontend.tflite.importer import import_tflite
-from tilewright.compiler.graph import ExactAveragePool, QConv2d, QDense, Reshape, Softmax, Transpose
+from tilewright.compiler.graph import ExactAveragePool, QConv2d, QDense, Reshape, Softmax, Transpose, reference
 from tilewright.hw.errors import UnsupportedError
 
 SHARED = Path(__file__).parents[5] / "shared"

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.compiler import reference
 from tilewright.compiler.frontend.tflite.importer import import_tflite
+from tilewright.compiler.graph import reference
 
 FOLDER = Path(__file__).parents[5] / "shared" / "networks"
 # name -> the contract in which LiteRT rounds: dense layers once

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler import reference
 from tilewright.compiler.frontend.tflite.importer import import_tflite
+from tilewright.compiler.graph import reference
 from tilewright.hw.errors import UnsupportedError
 
 SHAPE = (1, 3, 4, 5)

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler import reference
 from tilewright.compiler.frontend.tflite.file import read
 from tilewright.compiler.frontend.tflite.importer import import_tflite
 from tilewright.compiler.frontend.tflite.shapes import fold_constants
-from tilewright.compiler.graph import NumberBinary, QConvTranspose2d, Reshape
+from tilewright.compiler.graph import NumberBinary, QConvTranspose2d, Reshape, reference
 
 
 def numbers(m, *values):

@@ -101,7 +101,7 @@ def test_quotients(tflite, equals_litert):
 
 
 def test_dense_layers_round_once_as_litert_does(tflite, litert_outputs):
-    from tilewright.compiler import reference
+    from tilewright.compiler.graph import reference
 
     m = tflite()
     x = m.input((30, 50), 0.0513, 99, dtype="UINT8")

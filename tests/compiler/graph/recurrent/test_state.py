@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler import reference
-from tilewright.compiler.graph import Add, Graph, Reshape, State, Tensor
+from tilewright.compiler.graph import Add, Graph, Reshape, State, Tensor, reference
 from tilewright.compiler.graph.compare import compare
 from tilewright.compiler.graph.reference import initial_state
 from tilewright.compiler.graph.simplify import simplify

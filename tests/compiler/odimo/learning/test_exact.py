@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler import reference
+from tilewright.compiler.graph import reference
 from tilewright.compiler.odimo.integers import to_graph
 from tilewright.compiler.odimo.learning import exact
 from tilewright.hw.errors import UnsupportedError

@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
-from tilewright.compiler import reference
 from tilewright.compiler.frontend.onnx import import_onnx
+from tilewright.compiler.graph import reference
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import load_config
 from tilewright.hw.rounding import CONTRACTS
