@@ -17,6 +17,7 @@ LINKS := hw sim runtime compiler boards cli
 ON := model# what `make sim` runs on: model, or rtl for the circuit
 SEED := 0# of bench-timing, campaign, fuzz, faults and damage
 JOBS := 2# processes of the tests, of fuzz and of damage
+PART :=# of test-full, by default all
 COUNT := 5000# faults; damaged files of each format
 CASES := $(wildcard ../shared/vectors)# folder of recorded cases for faults
 SECONDS := 60# of fuzz, of atheris for each format
@@ -38,8 +39,8 @@ sim: $(if $(filter rtl,$(ON)),$(RTL),$(RUN)) ## classify handwritten digits on t
 test: $(DEV) ## run the tests but for the slow ones
 	@$(BIN)/pytest -n $(JOBS) -m "not slow"
 
-test-full: $(DEV) ## run all tests
-	@$(BIN)/pytest -n $(JOBS)
+test-full: $(DEV) ## run the slow tests in parts of up to 40 minutes, a line for each; PART=name runs one (.ci/slow)
+	@$(BIN)/python .ci/slow $(JOBS) $(PART)
 
 test-torch: $(TORCH) ## test the import of PyTorch programs and training, in .venv-torch: torch slows the import of TVM
 	@.venv-torch/bin/pytest tests/compiler/frontend/test_torch.py tests/compiler/odimo tests/cli/odimo

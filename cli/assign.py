@@ -63,7 +63,7 @@ def command(
         _check_min_cost(mapping, min_cost, model)
     with report.progress(f"compiling {model} for {cfg.name}"), on_memory(given, cfg):
         graph = import_model(model)
-        split = _mapping(graph, cfg, mapping, min_cost)
+        split = _mapping(graph, cfg, mapping, min_cost, given)
         compiled = compile_for(graph if split is None else regroup(graph, split, cfg), cfg, dram=given)
         shared = unit_rows(graph, cfg, split)
         totals, spent = {"layers": shared, **_totals(compiled, cfg, memory)}, _spent(compiled, memory)
@@ -95,15 +95,16 @@ def _check_min_cost(mapping: str | None, path: str, model: str) -> None:
     check_output(path, (".json",), {"MODEL": model})
 
 
-def _mapping(graph: Graph, cfg: Config, path: str | None, min_cost: str | None) -> ChannelMapping | None:
+def _mapping(
+    graph: Graph, cfg: Config, path: str | None, min_cost: str | None, dram: Dram | None
+) -> ChannelMapping | None:
     """The mapping of a file, or the one with the least predicted time, which is written; None without either."""
+    from ..compiler.mapping import min_cost as choose
     from ..compiler.mapping import read_mapping, write_mapping
-    from ..compiler.mapping.choice import min_cost as choose
-    from ..compiler.mapping.cost import Costs
 
     if min_cost is None:
         return None if path is None else read_mapping(path)
-    found = choose(graph, cfg, Costs(graph, cfg))
+    found = choose(graph, cfg, dram=dram)
     write_mapping(found, min_cost)
     return found
 

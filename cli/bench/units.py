@@ -2,7 +2,7 @@
 
 The network has the shape of ResNet8 for CIFAR-10 (16, 32 and 64 channels, three residual blocks), or four times the
 channels, with random weights, which are ternary in the channels of unit `ternary`. First and last layer stay on GEMM
-but for the last two points: all layers on unit `ternary`, and the split of each layer with the least predicted time.
+but for the last two points: all layers on unit `ternary`, and the mapping with the least predicted time.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ...compiler import graph as g
     from ...hw.config import Config
+    from ...sim.dram import Dram
 
 WORKLOADS = {"resnet8-units": (16, 32, 64), "resnet8x4-units": (64, 128, 256)}  # channels of the blocks
 SHARES = {"0": 0.0, "25": 0.25, "50": 0.5, "75": 0.75, "100": 1.0}  # of the blocks of channels of each layer
@@ -60,10 +61,11 @@ def _measured(name: str, widths: Sequence[int], bench: bench_rows.Bench) -> dict
     from ...compiler.network import compile_graph
 
     cfg = bench.cfg
-    graph, split = point(name, widths, cfg)
+    dram = bench.options.get("dram")
+    graph, split = point(name, widths, cfg, dram)
     count = {op.name: len(op.weight) for op in graph.layers}
     mapping = ChannelMapping({op: _last(count[op], found) for op, found in split.items() if found})
-    executable = compile_graph(graph, cfg, mapping=mapping, dram=bench.options.get("dram"))
+    executable = compile_graph(graph, cfg, mapping=mapping, dram=dram)
     if bench.name == "timing":
         cycles, exact = sum(bench.predict(f"{name}: {step.name}", step.launch) for step in executable.launches), None
     else:
@@ -75,10 +77,9 @@ def _measured(name: str, widths: Sequence[int], bench: bench_rows.Bench) -> dict
     return {"name": name, "share": share, "cycles": cycles, "exact": exact, "ternary": split}
 
 
-def point(name: str, widths: Sequence[int], cfg: Config) -> tuple[g.Graph, dict[str, int]]:
+def point(name: str, widths: Sequence[int], cfg: Config, dram: Dram | None = None) -> tuple[g.Graph, dict[str, int]]:
     """(The network of a point, the number of ternary channels of each of its layers, which are the last)."""
-    from ...compiler.mapping.choice import min_cost
-    from ...compiler.mapping.cost import Costs
+    from ...compiler.mapping import min_cost
 
     if name not in SHARES:
         graph = network(widths, {})
@@ -86,7 +87,7 @@ def point(name: str, widths: Sequence[int], cfg: Config) -> tuple[g.Graph, dict[
         graph = network(widths, every)
         if name == "all":
             return graph, every
-        chosen = min_cost(graph, cfg, Costs(graph, cfg)).layers
+        chosen = min_cost(graph, cfg, dram=dram).layers
         return graph, {op: len(chosen[op]["ternary"]) if op in chosen else 0 for op in every}
     split, blocks = {}, cfg.block_out
     *layers, last = network(widths, {}).layers

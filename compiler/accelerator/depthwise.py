@@ -1,12 +1,13 @@
 """Depthwise convolutions that are requantised: as a schedule, or recorded with rows that stay on chip.
 
-Both are programs of their own for the timing model once, and the faster one is taken: which it is depends on sizes that
-no estimate has exactly, as those of the last loads and stores of small layers.
+Both are programs of their own for the timing model once, the latter with parts of several planes and of one, and the
+fastest is taken: which it is depends on sizes that no estimate has exactly, as those of the last loads and stores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from ...hw.config import Config
 from ...runtime.buffer import Buffer
@@ -18,6 +19,7 @@ from ..conv_shape import ConvShape
 from ..intrin import PAR_WORDS
 from ..schedule.conv2d import conv2d_of
 from ..schedule.depthwise import depthwise_of
+from ..tvm_compat import Schedule
 from .direct import depthwise_rows
 from .direct.depthwise_plan import RowPlan, plan_of
 from .recording import Recording
@@ -53,26 +55,34 @@ def depthwise_program(cfg: Config, shape: ConvShape, pad_value: int = 0) -> Prog
 def faster_rows(cfg: Config, shape: ConvShape, pad_value: int, scheduled: Scheduled, alone: bool) -> RowPlan | None:
     """The plan with rows that stay on chip; None where there is none, or where `scheduled` is as fast.
 
-    A layer that is not `alone` is timed behind a 1x1 convolution, which hides what comes before the first products, and
-    whose results come in an order of its own.
+    A layer that is not `alone` is timed between two 1x1 convolutions: the first hides what comes before its products,
+    and gives its results in an order of its own; the loads of the second wait for the last stores of the layer.
     """
     plan = plan_of(shape, cfg, pad_value)
     if plan is None:
         return None
-    same = ConvShape(shape.n, shape.c, *shape.size, shape.c)
-    before = None if alone else conv2d_of(cfg, same, epilogue=[("requant", "par")])
-    rows = _cycles(cfg, before, lambda rec, x: _rows(rec, plan, pad_value, x))
-    tiles = _cycles(cfg, before, lambda rec, x: _tiles(rec, scheduled, x))
-    return plan if rows < tiles else None
+    sizes = () if alone else (shape.size, shape.output)
+    around = [
+        conv2d_of(cfg, ConvShape(shape.n, shape.c, *size, shape.c), epilogue=[("requant", "par")]) for size in sizes
+    ]
+    best, least = None, _cycles(cfg, around, lambda rec, x: _tiles(rec, scheduled, x))
+    for each in (plan, replace(plan, most=shape.output[0])) if plan.several else (plan,):
+        cycles = _cycles(cfg, around, lambda rec, x, each=each: _rows(rec, each, pad_value, x))
+        if cycles < least:
+            best, least = each, cycles
+    return best
 
 
-def _cycles(cfg: Config, before: Scheduled | None, after: Callable[[Recording, Buffer | None], None]) -> int:
-    """Cycles of a layer, with those of the one `before` whose output it takes, if any."""
+def _cycles(cfg: Config, around: list[Schedule], layer: Callable[[Recording, Buffer | None], Buffer]) -> int:
+    """Cycles of a layer, with those of the first of `around`, whose output it takes, and of the second behind it."""
     from ...sim.timing import predict
 
-    rec = _recording(cfg)
-    x = None if before is None else build_into(rec.program, before, {}, rec.placement, name="before")["out"]
-    after(rec, x)
+    rec, x = _recording(cfg), None
+    for before in around[:1]:
+        x = build_into(rec.program, before, {}, rec.placement, name="before")["out"]
+    x = layer(rec, x)
+    for after in around[1:]:
+        build_into(rec.program, after, {"x": x}, rec.placement, name="after")
     return predict(rec.program, cfg, cost.timed_memory(cfg)).cycles
 
 
@@ -82,11 +92,12 @@ def _recording(cfg: Config) -> Recording:
     return rec
 
 
-def _tiles(rec: Recording, scheduled: Scheduled, x: Buffer | None) -> None:
-    build_into(rec.program, scheduled, {} if x is None else {"x": x}, rec.placement, name="depthwise")
+def _tiles(rec: Recording, scheduled: Scheduled, x: Buffer | None) -> Buffer:
+    found = build_into(rec.program, scheduled, {} if x is None else {"x": x}, rec.placement, name="depthwise")
+    return found["out"]
 
 
-def _rows(rec: Recording, plan: RowPlan, pad_value: int, x: Buffer | None = None) -> None:
+def _rows(rec: Recording, plan: RowPlan, pad_value: int, x: Buffer | None = None) -> Buffer:
     cfg, shape, block = plan.cfg, plan.shape, plan.cfg.block_out
     images, entry = -(-shape.n // cfg.batch), (cfg.batch, block)
     buffers = {
@@ -97,3 +108,4 @@ def _rows(rec: Recording, plan: RowPlan, pad_value: int, x: Buffer | None = None
     }
     with rec.program.origin("depthwise"):
         depthwise_rows.lower(rec, plan, buffers, pad_value)
+    return buffers["out"]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ...hw.config import Config
+from ...sim.dram import Dram
 from .. import graph as g
 from .check import GEMM, TERNARY, refusal
+from .cost import Costs
 from .file import ChannelMapping
+from .regroup import regroup
 from .ternary import capable
 from .ties import Ties, ties
 
@@ -31,7 +35,23 @@ def cheapest(op: g.Divisible, able: int, cfg: Config, cost: Cost) -> int:
     return min(numbers, key=lambda ternary: (cost(op, ternary), ternary))
 
 
-def min_cost(graph: g.Graph, cfg: Config, cost: Cost) -> ChannelMapping:
+def min_cost(graph: g.Graph, cfg: Config, dram: Dram | None = None) -> ChannelMapping:
+    """The fastest of three mappings: all channels on GEMM, `by_layer`, and all that can be on unit `ternary`.
+
+    The cost of a layer is an estimate; what a network takes is the predicted time of its program with the memory `dram`
+    (compiler/network.py).
+    """
+    from ..network import compile_for
+
+    costs = Costs(graph, cfg)
+    most = by_layer(graph, cfg, lambda op, ternary: -ternary if math.isfinite(costs(op, ternary)) else 0)
+    every = (ChannelMapping({}), by_layer(graph, cfg, costs), most)
+    if not most.layers:
+        return most
+    return min(every, key=lambda m: compile_for(regroup(graph, m, cfg), cfg, dram=dram).seconds(dram))
+
+
+def by_layer(graph: g.Graph, cfg: Config, cost: Cost) -> ChannelMapping:
     """The mapping whose layers take the fewest cycles by `cost`; of equal ones that with more channels on GEMM.
 
     Ternary are a layer's last channels of those whose weights are ternary (compiler/mapping/ternary.py, for the

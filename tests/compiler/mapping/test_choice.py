@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.mapping import regroup
-from tilewright.compiler.mapping.choice import candidates, min_cost, ternary_channels_of
+from tilewright.compiler.mapping import choice, regroup
+from tilewright.compiler.mapping.choice import by_layer, candidates, min_cost, ternary_channels_of
 from tilewright.hw.config import PRESETS
 
 TINY = PRESETS["tiny_two"]
@@ -29,7 +29,7 @@ def test_the_cheapest_of_all_splits_and_of_equal_ones_the_one_with_more_on_gemm(
     rng = np.random.default_rng(0)
     for _ in range(20):
         table = {(op.name, k): int(rng.integers(0, 5)) for op in graph.layers for k in range(13)}
-        mapping = min_cost(graph, TINY, lambda op, ternary, table=table: table[op.name, ternary])
+        mapping = by_layer(graph, TINY, lambda op, ternary, table=table: table[op.name, ternary])
         for op in graph.layers:
             every = [(table[op.name, k], k) for k in candidates(len(op.weight), len(op.weight), 4)]
             assert numbers(mapping)[op.name] == min(every)[1]
@@ -49,7 +49,7 @@ def test_layers_with_other_weights(net):
     graph = made.graph()
     found = {op.name: channels for op, channels in ternary_channels_of(graph)}
     assert found == {"qconv2d0": list(range(8)), "qconv2d3": [3, 5, 6, 7], "qconv2d4": [3, 5, 6, 7]}
-    mapping = min_cost(graph, TINY, lambda op, ternary: -ternary)
+    mapping = by_layer(graph, TINY, lambda op, ternary: -ternary)
     assert mapping.layers["qconv2d3"] == {"gemm": (0, 1, 2, 4), "ternary": (3, 5, 6, 7)}
     assert {op.ternary for op in regroup(graph, mapping, TINY).layers if isinstance(op, g.Divisible)} == {0, 4, 8}
 
@@ -58,4 +58,11 @@ def test_layers_with_other_weights(net):
 def test_without_the_unit_nothing_is_split(net, name):
     made = net()
     made.conv(made.x, 8)
-    assert min_cost(made.graph(), PRESETS[name], lambda op, ternary: -ternary).layers == {}
+    assert min_cost(made.graph(), PRESETS[name]).layers == {}
+
+
+def test_a_wrong_estimate_is_no_slower_than_one_unit_alone(net, monkeypatch):
+    monkeypatch.setattr(choice, "Costs", lambda graph, cfg: lambda op, ternary: abs(ternary - 4))
+    made = net()
+    made.conv(made.conv(made.x, 16), 16)
+    assert numbers(min_cost(made.graph(), TINY)) == {"qconv2d0": 16, "qconv2d1": 16}

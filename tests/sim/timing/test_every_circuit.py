@@ -33,7 +33,7 @@ SLOW += [BLOCK16.replace(load_ports=2, axi_bits=bits) for bits in (64, 256)]
 SLOW += [TINY.replace(axi_bits=32, load_ports=4), PLAIN.replace(load_ports=4), BLOCK16.replace(load_ports=4)]
 SLOW += [TINY.replace(queue_depth=depth) for depth in (4, 8, 1024)]
 SLOW += [TINY.replace(token_depth=depth) for depth in (1, 2, 3, 65535)]
-SLOW += [TINY.replace(acc_banks=banks) for banks in (1, 2, 4)]
+SLOW += [TINY.replace(acc_banks=banks) for banks in (1, 4)]
 SLOW += [TINY.replace(ppu_lanes=lanes) for lanes in (1, 2, 64)]
 SLOW += [BLOCK16.replace(ppu_lanes=lanes) for lanes in (4, 16)]
 SLOW += [BLOCK16.replace(dsp_packing=packing) for packing in (False, True)]
@@ -55,9 +55,14 @@ CIRCUITS = [pytest.param(cfg, id=named(cfg)) for cfg in FAST]
 CIRCUITS += [pytest.param(cfg, id=named(cfg), marks=pytest.mark.slow) for cfg in SLOW]
 
 
+@pytest.fixture(scope="module", params=CIRCUITS)
+def cfg(request):
+    """Circuit after circuit: there are more than the cache keeps."""
+    return request.param
+
+
 @needs_compiler
 @pytest.mark.parametrize("memory", ["zynq_hp", "wide", "ideal"])
-@pytest.mark.parametrize("cfg", CIRCUITS)
 def test_random_programs_take_as_long_as_in_the_circuit(cfg, memory):
     dram = unshared(cfg, MEMORIES[memory])
     circuit, timing, errors = RtlDevice(cfg, dram=dram), TimingDevice(cfg, dram=dram), []
@@ -84,7 +89,6 @@ def fetched(cfg: Config, count: int, issues: int) -> Program:
 
 
 @needs_compiler
-@pytest.mark.parametrize("cfg", CIRCUITS)
 def test_fetching_takes_as_long_as_in_the_circuit_wherever_queues_fill_up(cfg):
     for memory in ("zynq_hp", "wide"):
         dram = unshared(cfg, MEMORIES[memory])
@@ -97,7 +101,6 @@ def test_fetching_takes_as_long_as_in_the_circuit_wherever_queues_fill_up(cfg):
 
 
 @needs_compiler
-@pytest.mark.parametrize("cfg", CIRCUITS)
 def test_programs_may_begin_inside_a_beat(cfg):
     dram = unshared(cfg, MEMORIES["wide"])
     circuit, timing = RtlDevice(cfg, dram=dram), TimingDevice(cfg, dram=dram)
