@@ -91,9 +91,8 @@ def command(
     arrays = arrays_for(one, inputs)
     samples, stacked = split(one, arrays, inputs)
     expected = _expected(one, arrays, len(samples) if stacked else None, inputs)
-    start = time.perf_counter()
-    results, runs = _run(executable, where, together(samples, batch), reset)
-    seconds, results = time.perf_counter() - start, apart(results, batch, len(samples))
+    results, runs, seconds = _run(executable, where, together(samples, batch), reset)
+    results = apart(results, batch, len(samples))
     outputs = _collect(executable, results, stacked)
     compared = dict(zip((t.name for t in executable.outputs), outputs.values()))
     if output:
@@ -132,20 +131,24 @@ def _per_input(rows: Sequence[Mapping[str, Any]], runs: int, inputs: int, batch:
 
 def _run(
     executable: Executable, where: Where, samples: Sequence[Mapping[str, np.ndarray]], reset: bool
-) -> tuple[list[dict[str, np.ndarray]], list[list[StepReport]]]:
-    """(outputs, reports) of each sample; with `reset` each starts from the initial state."""
+) -> tuple[list[dict[str, np.ndarray]], list[list[StepReport]], float]:
+    """(outputs of each sample, their reports, seconds of all runs); with `reset` each starts from the initial state.
+
+    Opening the device, which may build a simulator, is not in the seconds.
+    """
     results, runs = [], []
     with (
         where.open(executable) as loaded,
         report.progress(f"running on {where.name}", len(samples)) as advance,
     ):
+        start = time.perf_counter()
         for sample in samples:
             if reset:
                 loaded.reset()
             results.append(loaded.run(sample))
             runs.append(loaded.reports)
             advance()
-    return results, runs
+        return results, runs, time.perf_counter() - start
 
 
 def write_npz(path: str, arrays: Mapping[str, np.ndarray]) -> None:

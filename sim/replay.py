@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import reprlib
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +51,7 @@ class Case:
 class ReplayResult:
     """Result of a case: `detail` is one line that says why it failed, empty where it passed.
 
-    `ran`: whether the program came to its end.
+    `ran`: whether the program came to its end; `seconds` that took.
     """
 
     case: Case
@@ -58,6 +59,7 @@ class ReplayResult:
     detail: str
     stats: Stats
     ran: bool = True
+    seconds: float = 0.0
 
     @property
     def name(self) -> str:
@@ -77,13 +79,13 @@ def replay_case(path: str | Path, on: str = "model", **options: object) -> Repla
         raise UnsupportedError(
             f"device {on!r} cannot replay cases, which need memory at fixed addresses; use model, spec, timing or rtl"
         )
-    image = case.dram_in.copy()
+    image, start = case.dram_in.copy(), time.perf_counter()
     try:
         stats = run_image(image, case.insn_addr, case.insn_count)
     except (ProgramError, UnsupportedError) as exc:
         return ReplayResult(case, False, str(exc), Stats(), ran=False)
-    detail = _difference(image, case)
-    return ReplayResult(case, not detail, detail, stats)
+    seconds, detail = time.perf_counter() - start, _difference(image, case)
+    return ReplayResult(case, not detail, detail, stats, seconds=seconds)
 
 
 def read_case(path: str | Path) -> Case:

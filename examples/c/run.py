@@ -19,6 +19,7 @@ DIGITS = HERE.parent / "digits"
 
 def main(folder: Path, count: int = 20) -> int:
     """Write the network as C, build it with digits.c, and compare the classes that it prints; 0 if all are right."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
     network = tw.compile(DIGITS / "digits.onnx")
     emit(network, "network", folder)
     subprocess.run(["make", "-s", "-C", folder], check=True)

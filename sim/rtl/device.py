@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -63,7 +65,8 @@ class _Facts:
 def build_core(cfg: Config, waves: str = "", *, fast: bool = False) -> Path:
     """The library of the core of `cfg`, from the cache or built; `fast`: with the multiplier array as a C function.
 
-    Raises `UnsupportedError` where tools are missing.
+    Says on standard error that it built one, and how long that took: minutes, which are of no run. Raises
+    `UnsupportedError` where tools are missing.
     """
     need("simulating the RTL", "rtl", "amaranth")
     fields = {name: value for name, value in cfg.to_dict().items() if name != "name"}
@@ -75,7 +78,7 @@ def build_core(cfg: Config, waves: str = "", *, fast: bool = False) -> Path:
         from . import array
         from .gating import gate, gates
 
-        source = folder / "core.v"
+        source, start = folder / "core.v", time.monotonic()
         changes = [array.with_function] * fast + [gate] * (not waves)
         text = rewritten(to_verilog(cfg, name=_TOP, changes=changes))
         source.write_text(text + (array.module(cfg) if fast else ""))
@@ -85,6 +88,7 @@ def build_core(cfg: Config, waves: str = "", *, fast: bool = False) -> Path:
         names, first = [name for _, name, _ in fifos(cfg)], partial(rehearse, cfg) if large else None
         build_harness(folder, source, _TOP, cfg, waves, fast=fast, rehearse=first, followed=names, gated=gates(text))
         source.unlink()  # megabytes, and quick to make again
+        print(f"building the circuit's simulator, once: {time.monotonic() - start:.0f} s", file=sys.stderr)
 
     return cached("rtl", key, make) / "core.so"
 

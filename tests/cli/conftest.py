@@ -61,3 +61,20 @@ def double_tw(double_py, tilewright, tmp_path) -> Path:
     done = tilewright("compile", f"{double_py}:double", "-o", path)
     assert done.status == 0, done.err
     return path
+
+
+@pytest.fixture
+def slow_to_open(monkeypatch):
+    """The clock stands still but for 1,000 s that opening the behavioural model takes."""
+    import time
+
+    from tilewright.sim.model.device import ModelDevice
+
+    now, opened = [0.0], ModelDevice.__init__
+
+    def slow(self, *arguments, **options):
+        now[0] += 1000
+        opened(self, *arguments, **options)
+
+    monkeypatch.setattr(ModelDevice, "__init__", slow)
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])

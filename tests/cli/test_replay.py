@@ -96,6 +96,7 @@ def test_every_failure_is_one_line_and_the_others_still_run(tilewright, tmp_path
     assert lines[-2].startswith("passed  good")
 
 
+@pytest.mark.usefixtures("slow_to_open")
 def test_json(tilewright, tmp_path):
     done = tilewright(
         "replay", write_case(tmp_path / "good.npz"), write_case(tmp_path / "bad.npz", expected=1), "--json"
@@ -105,6 +106,7 @@ def test_json(tilewright, tmp_path):
     assert (found["passed"], found["failed"], found["device"]) == (1, 1, "model")
     good, bad = found["cases"]
     assert (good["passed"], good["detail"], good["instructions"]) == (True, "", 6)
+    assert good["seconds"] == 0  # the device was opened before
     assert bad["passed"] is False
 
 

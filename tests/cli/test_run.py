@@ -43,6 +43,13 @@ def test_inputs_with_a_leading_count(tilewright, double_tw, tmp_path, x):
     assert done.out.splitlines()[-1].startswith("3 inputs on model (pynq_z1): ")
 
 
+@pytest.mark.usefixtures("slow_to_open")
+def test_opening_the_device_is_not_in_the_time_of_the_runs(tilewright, double_tw, tmp_path, x):
+    np.savez(tmp_path / "x.npz", inputs=x)
+    done = tilewright("run", double_tw, "--inputs", tmp_path / "x.npz")
+    assert done.out.splitlines()[-1] == "3 inputs on model (pynq_z1): simulated in 0.00 s"
+
+
 @pytest.mark.parametrize("count", [True, False])
 def test_inputs_by_the_tensors_name(tilewright, double_tw, tmp_path, x, count):
     given = x if count else x[0]

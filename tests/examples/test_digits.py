@@ -1,5 +1,6 @@
 """The committed network on the committed images: exact on the model. `make sim` runs all of them."""
 
+import re
 import runpy
 import subprocess
 import sys
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+import tilewright as tw
 
 FOLDER = Path(__file__).parents[2] / "examples" / "digits"
 
@@ -28,6 +31,14 @@ def test_a_few_images_are_exact(example, capsys, images, others):
     assert out.count(" equal") == 6 and "WRONG" not in out
     for layer in ("conv1", "conv2", "conv3", "gemm"):
         assert f"int32 accumulators of {layer}" in out
+    *_, cycles, us, _, _ = next(line for line in out.splitlines() if "one image" in line).split()
+    assert float(us) == pytest.approx(int(cycles.replace(",", "")) / 100)
+    alone = tw.load(FOLDER / "digits.onnx", tw.load_config(others[1] if others else "pynq_z1"))
+    with np.load(FOLDER / "inputs.npz") as data:
+        alone = alone.run(data["inputs"][0], on="timing")[1].cycles
+    found = re.search(r"an image takes (.*) cycles, (.*) us if the circuit closes at 100 MHz\n", out)
+    assert float(found[1].replace(",", "")) == pytest.approx(alone, rel=1e-3)  # buffers lie elsewhere
+    assert float(found[2]) == pytest.approx(alone / 100, rel=1e-3)
     assert f"accuracy 100.00 %: {images} of {images} held-out digits" in out
 
 

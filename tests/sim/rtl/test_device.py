@@ -266,13 +266,14 @@ def test_a_circuit_that_fails_in_its_rehearsal_is_built(monkeypatch):
 
 
 @pytest.mark.parametrize("cfg, waves, expected", [(PYNQ, "", True), (PYNQ, "fst", False), (TINY, "", False)])
-def test_large_circuits_without_waveforms_are_rehearsed(cfg, waves, expected, monkeypatch, tmp_path):
+def test_large_circuits_without_waveforms_are_rehearsed(cfg, waves, expected, monkeypatch, tmp_path, capsys):
     found = []
     monkeypatch.setattr(rtl, "build_harness", lambda *a, rehearse, **k: found.append(rehearse is not None))
     monkeypatch.setattr(rtl, "cached", lambda kind, key, make: make(tmp_path) or tmp_path)
     monkeypatch.setattr(verilog, "to_verilog", lambda *a, **k: "")
     build_core(cfg, waves)
     assert found == [expected]
+    assert re.fullmatch(r"building the circuit's simulator, once: \d+ s\n", capsys.readouterr().err)
 
 
 def test_nothing_that_a_host_does_to_the_registers_disturbs_a_program():

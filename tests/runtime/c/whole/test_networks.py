@@ -4,6 +4,7 @@ import functools
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,20 @@ def test_the_digits_have_their_classes(same_as_loader):
     executable, cases, labels = digits(8)
     found = same_as_loader(executable, cases)["logits"]
     assert (found.argmax(-1).reshape(-1) == labels).all()
+
+
+def test_the_command_of_the_page_writes_the_logits_and_nothing_else(build):
+    executable, cases, labels = digits(3)
+    folder = build(executable, flags="-O2")
+    (folder / "main.c").touch()  # `run` builds first
+    command = re.search(r"^(make .* run .*) < images.bin > logits.bin$", (ROOT / "docs" / "c.md").read_text(), re.M)[1]
+    words = [*command.replace("digits_c", str(folder)).split(), f"PYTHON={sys.executable}"]
+    given = b"".join(case["image"].tobytes() for case in cases)
+    found = subprocess.run(words, input=given, capture_output=True, check=True).stdout
+    assert (np.frombuffer(found, np.float32).reshape(3, 10).argmax(1) == labels).all()
+    words.remove("-s")  # make then prints the folder that it enters
+    refused = subprocess.run(words, input=given, capture_output=True, check=False)
+    assert refused.returncode == 2 and b"use 'make -s -C'" in refused.stderr
 
 
 @pytest.mark.slow
