@@ -162,9 +162,7 @@ class RemoteProgram:
             name: checked_input(wanted[name], array) if name in wanted else np.asarray(array)
             for name, array in inputs.items()
         }
-        runs = self._runs if self.executable.states else 0
-        facts = {"digest": self._digest, "session": self._session, "runs": runs}
-        request = messages.make("RunRequest", inputs=messages.tensors(arrays), **facts)
+        request = self._request(messages.tensors(arrays))
         reply = self._ask(request)
         if reply.unknown:  # the jobs of others displaced it
             self._load()
@@ -175,6 +173,10 @@ class RemoteProgram:
         self._runs += 1
         self.reports = messages.reports(reply.steps)
         return messages.arrays(reply.outputs)
+
+    def _request(self, inputs: list) -> Any:
+        runs = self._runs if self.executable.states else 0
+        return messages.make("RunRequest", digest=self._digest, inputs=inputs, session=self._session, runs=runs)
 
     def _ask(self, request: Any) -> Any:
         return messages.parse("RunReply", self._client.call("Run", self._sized("inputs", request)))
