@@ -112,9 +112,9 @@ class Client:
 class RemoteProgram:
     """`executable` on the server at `address`; `run`, `reset`, `reports` and `stats` as of `runtime.loader.Loaded`.
 
-    Its state, if it has any, stays on the server, and belongs to this object alone. Raises `FingerprintError` where
-    the server's device is of another configuration, `InputError` for a program larger than the server accepts, and the
-    errors of loading it there.
+    It is one client of the server: what it leaves there, its state included, no other client sees. Raises
+    `FingerprintError` where the server's device is of another configuration, `InputError` for a program larger than the
+    server accepts, the errors of loading it there, and those of `verify`: a server runs only programs that are proved.
     """
 
     def __init__(self, executable: Executable, address: Address):
@@ -162,8 +162,7 @@ class RemoteProgram:
             name: checked_input(wanted[name], array) if name in wanted else np.asarray(array)
             for name, array in inputs.items()
         }
-        facts = {"session": self._session, "runs": self._runs} if self.executable.states else {}
-        request = messages.make("RunRequest", digest=self._digest, inputs=messages.tensors(arrays), **facts)
+        request = self._request(messages.tensors(arrays))
         reply = self._ask(request)
         if reply.unknown:  # the jobs of others displaced it
             self._load()
@@ -174,6 +173,10 @@ class RemoteProgram:
         self._runs += 1
         self.reports = messages.reports(reply.steps)
         return messages.arrays(reply.outputs)
+
+    def _request(self, inputs: list) -> Any:
+        runs = self._runs if self.executable.states else 0
+        return messages.make("RunRequest", digest=self._digest, inputs=inputs, session=self._session, runs=runs)
 
     def _ask(self, request: Any) -> Any:
         return messages.parse("RunReply", self._client.call("Run", self._sized("inputs", request)))

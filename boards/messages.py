@@ -21,7 +21,7 @@ from ..runtime.loader import StepReport
 from ..runtime.steps import DTYPES
 
 SERVICE = "tilewright.Board"
-VERSION = 3  # of these messages, and of how they are sent: requests as streams of chunks
+VERSION = 4  # of these messages, and of how they are sent: requests as streams of chunks
 MAX_DIMENSIONS = 8
 _COUNTERS = ("insns", "bytes_loaded", "bytes_stored", "counters")
 # message -> its fields in the order of their numbers: (name, type); a type in brackets is repeated
@@ -49,7 +49,7 @@ _MESSAGES: dict[str, list[tuple[str, str]]] = {
     ],
     "LoadRequest": [("program", "bytes")],
     "LoadReply": [("failure", "[Failure]"), ("digest", "bytes")],
-    # the last two of a program with state: whose it is, and after how many runs from the initial one
+    # session: random bytes that name the client; runs, of a program with state: how many since the initial one
     "RunRequest": [("digest", "bytes"), ("inputs", "[Tensor]"), ("session", "bytes"), ("runs", "int64")],
     "RunReply": [("failure", "[Failure]"), ("unknown", "bool"), ("outputs", "[Tensor]"), ("steps", "[Step]")],
     "EndRequest": [("session", "bytes")],

@@ -164,7 +164,7 @@ class Server:
     def _load(self, request: bytes, context: Any) -> bytes:
         program = messages.parse("LoadRequest", request).program
         digest = hashlib.sha256(program).digest()
-        reply = self._queue(lambda: self._worker.load(digest, program), context)
+        reply = self._queue(lambda wanted: self._worker.load(digest, program, wanted), context)
         if not messages.parse("LoadReply", reply).failure:
             self._remember(digest, program)
         return reply
@@ -172,21 +172,21 @@ class Server:
     def _run(self, request: bytes, context: Any) -> bytes:
         digest = messages.parse("RunRequest", request).digest
 
-        def job() -> bytes:
-            reply = self._worker.run(request)
+        def job(wanted: Callable[[], bool]) -> bytes:
+            reply = self._worker.run(request, wanted)
             program = self._programs.get(digest)
             if (
                 program is not None and messages.parse("RunReply", reply).unknown
             ):  # the worker was restarted, or evicted it
-                self._worker.load(digest, program)
-                reply = self._worker.run(request)
+                self._worker.load(digest, program, wanted)
+                reply = self._worker.run(request, wanted)
             return reply
 
         return self._queue(job, context)
 
     def _end(self, request: bytes, context: Any) -> bytes:
         messages.parse("EndRequest", request)
-        return self._queue(lambda: self._worker.end(request), context)
+        return self._queue(lambda wanted: self._worker.end(request, wanted), context)
 
     def _remember(self, digest: bytes, program: bytes) -> None:
         with self._lock:
@@ -195,8 +195,11 @@ class Server:
             while sum(map(len, self._programs.values())) > KEPT_PROGRAMS * self.limits.max_bytes:
                 self._programs.popitem(last=False)
 
-    def _queue(self, job: Callable[[], bytes], context: Any) -> bytes:
-        """The result of `job`, run after the jobs before it; a job whose caller has disconnected by then is dropped."""
+    def _queue(self, job: Callable[[Callable[[], bool]], bytes], context: Any) -> bytes:
+        """The result of `job`, run after the jobs before it with a function that tells whether its caller still waits.
+
+        A job whose caller has disconnected is dropped before it runs, and stopped while it does.
+        """
         with self._lock:
             if self._waiting >= self.limits.queue:
                 _abort(
@@ -204,7 +207,7 @@ class Server:
                 )
             self._waiting += 1
         try:
-            future: Future[bytes] = self._jobs.submit(job)
+            future: Future[bytes] = self._jobs.submit(job, context.is_active)
             if not context.add_callback(future.cancel):
                 future.cancel()
             return future.result()

@@ -1,4 +1,4 @@
-"""The program that a server runs between programs of different clients: scratchpads keep what they hold otherwise."""
+"""The program that a server runs between two clients: scratchpads keep what they hold otherwise."""
 
 from __future__ import annotations
 

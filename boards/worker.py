@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import resource
 import signal
 import sys
+import time
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -19,20 +23,22 @@ from typing import Any
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.errors import BoardError, CapacityError, HangError, TilewrightError
+from ..hw.errors import BoardError, CapacityError, HangError, InputError, ProgramError, TilewrightError
 from ..runtime.device import Device, open_device
 from ..runtime.executable import Executable
 from ..runtime.loader import Loaded
+from ..runtime.verify import verify
 from . import messages
 from .limits import Limits
-from .sessions import Sessions
+from .sessions import ID, Sessions
 from .wipe import wipe
 
 DIGEST = 32  # bytes of a program's SHA-256
 KEPT = 4  # programs that stay in device memory
 _LOAD, _RUN, _END_SESSION = b"L", b"R", b"E"
 _START = 900.0  # seconds that a device may take to open: a circuit is built first
-_END = 3.0  # seconds that a worker may take to stop its device
+_END = 1.0  # seconds that a worker may take to stop its device, or a job
+_LOOK = 0.05  # seconds between two looks whether the caller still waits
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class Offer:
 
 
 class Worker:
-    """A device in a process of its own. One call at a time."""
+    """A device in a process of its own. One call at a time, which ends when it is not `wanted` any more."""
 
     def __init__(self, offer: Offer, limits: Limits):
         self._offer, self._limits = offer, limits
@@ -68,68 +74,84 @@ class Worker:
             self.stop()
         messages.raise_failure(reply.failure)
 
-    def load(self, digest: bytes, program: bytes) -> bytes:
+    def load(self, digest: bytes, program: bytes, wanted: Callable[[], bool]) -> bytes:
         """Check `program`, the contents of a .tw file, and load it under its `digest`; a LoadReply."""
-        return self._call(_LOAD + digest + program)
+        return self._call(_LOAD + digest + program, wanted)
 
-    def run(self, request: bytes) -> bytes:
+    def run(self, request: bytes, wanted: Callable[[], bool]) -> bytes:
         """Execute a RunRequest; a RunReply."""
-        return self._call(_RUN + request)
+        return self._call(_RUN + request, wanted)
 
-    def end(self, request: bytes) -> bytes:
+    def end(self, request: bytes, wanted: Callable[[], bool]) -> bytes:
         """Drop the state of an EndRequest's session; an EndReply."""
-        return self._call(_END_SESSION + request)
+        return self._call(_END_SESSION + request, wanted)
 
-    def stop(self) -> None:
-        """End the process; the device is stopped first."""
+    def stop(self, seconds: float = _END) -> None:
+        """End the process; the device is stopped first, if that takes no more than `seconds`."""
         process, self._process = self._process, None
         pipe, self._pipe = self._pipe, None
         if process is not None:
             process.terminate()
-            process.join(_END)
+            process.join(seconds)
             process.kill()
             process.join()
         if pipe is not None:
             pipe.close()
 
-    def _call(self, request: bytes) -> bytes:
-        """The answer. Raises `HangError` after `max_seconds`, `BoardError` where the process died."""
+    def _call(self, request: bytes, wanted: Callable[[], bool]) -> bytes:
+        """The answer. Raises `HangError` after `max_seconds`, `CancelledError` where it is not `wanted` any more.
+
+        `BoardError` where the process died.
+        """
         if self._process is None:
             self.start()
-        pipe = self._pipe
+        pipe, process = self._pipe, self._process
         assert pipe is not None
         try:
             pipe.send_bytes(request)
-            if pipe.poll(self._limits.max_seconds):
-                return pipe.recv_bytes()
+            end = time.monotonic() + self._limits.max_seconds
+            while wanted() and time.monotonic() < end:
+                if pipe.poll(max(0.0, min(_LOOK, end - time.monotonic()))):
+                    return pipe.recv_bytes()
+            os.kill(process.pid, signal.SIGUSR1)
+            if pipe.poll(_END):  # the job was stopped, or has just ended
+                pipe.recv_bytes()
+            else:
+                self.stop(0)
         except (EOFError, OSError):
             self.stop()
             raise BoardError(
                 "the process ended while it ran the job; the job may have exceeded the memory limit"
             ) from None
-        self.stop()
+        if not wanted():
+            raise CancelledError
         raise HangError(f"the job was stopped after {self._limits.max_seconds:g} s, the time limit of one job")
 
 
 class Jobs:
     """The work of the worker process: keeps programs in the memory of `device`, and runs them.
 
-    A program finds nothing of others: the scratchpads are wiped when another one ran before it, and its memory starts
-    at zero, its state at that of the client's session. Raises `CapacityError` for a device whose memory does not even
-    hold the wiping program.
+    A client finds nothing of others: when another session ran before it, the scratchpads and all memory that programs
+    write are wiped, and state starts at that of its session. Programs that `verify` does not prove are refused.
+    Raises `CapacityError` for a device whose memory does not even hold the wiping program.
     """
 
     def __init__(self, device: Device, limits: Limits):
         self._device, self._limits = device, limits
         self._placed: OrderedDict[bytes, Loaded] = OrderedDict()
         self._sessions = Sessions(limits.max_bytes)
-        self._wipe, self._last = Loaded(wipe(device.cfg), device), b""
+        self._wipe = Loaded(wipe(device.cfg), device)
+        self._session: bytes | None = None  # that of the last run
+        self._used = set[bytes]()  # digests of the programs that it ran
+        self._stops = False  # whether `interrupt` stops what is done now
 
     def load(self, digest: bytes, data: bytes) -> Any:
         """Load a program; a LoadReply with its digest or the error."""
         try:
             if digest not in self._placed:
-                executable = Executable.from_bytes(data, "the program", most=self._limits.max_bytes)
+                with self._interruptible():
+                    executable = Executable.from_bytes(data, "the program", most=self._limits.max_bytes)
+                    _prove(executable)
                 while len(self._placed) >= KEPT:
                     self._drop_oldest()
                 self._placed[digest] = self._place(executable)
@@ -144,10 +166,18 @@ class Jobs:
             return messages.make("RunReply", unknown=True)
         self._placed.move_to_end(request.digest)
         try:
-            if request.digest != self._last:
-                self._wipe.run({})
-                self._last = request.digest
-            outputs = self._run(loaded, request)
+            if len(request.session) != ID:
+                raise InputError(f"a session of {len(request.session)} bytes; every run names one of {ID}")
+            with self._interruptible():
+                if request.session != self._session:
+                    self._clear()
+                    self._session = request.session
+                self._used.add(request.digest)
+                outputs = self._run(loaded, request)
+        except KeyboardInterrupt:
+            self._session = None
+            self._drop(request.digest)
+            raise
         except TilewrightError as exc:
             return messages.make("RunReply", failure=[messages.failure(exc)])
         return messages.make("RunReply", outputs=messages.tensors(outputs), steps=messages.steps(loaded.reports))
@@ -166,6 +196,28 @@ class Jobs:
         outputs = loaded.run(inputs)
         self._sessions.keep(key, request.runs + 1, loaded.state)
         return outputs
+
+    def _clear(self) -> None:
+        """Wipe what the last client left."""
+        self._session = None  # until all is wiped
+        for digest in self._used & self._placed.keys():
+            self._placed[digest].clear()
+        self._wipe.run({})
+        self._used.clear()
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        try:
+            self._stops = True
+            yield
+        finally:
+            self._stops = False
+
+    def interrupt(self) -> None:
+        """Raise `KeyboardInterrupt`, which stops a device, where a job loads a program or runs one."""
+        if self._stops:
+            self._stops = False
+            raise KeyboardInterrupt
 
     def end(self, request: Any) -> Any:
         """Drop the state of a session."""
@@ -188,7 +240,20 @@ class Jobs:
                 self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        self._placed.popitem(last=False)[1].close()
+        self._drop(next(iter(self._placed)))
+
+    def _drop(self, digest: bytes) -> None:
+        self._placed.pop(digest).close()
+
+
+def _prove(executable: Executable) -> None:
+    """Raise the errors of `verify` for a launch that they refuse, such as one that reads what it has not written."""
+    for step in executable.launches:
+        try:
+            verify(step.launch, memory=True)
+        except ProgramError as exc:
+            text = f"step {step.name!r}: {exc}; a shared device runs only programs that `tilewright verify` proves"
+            raise type(exc)(text) from None
 
 
 def _main(pipe: Connection, offer: Offer, limits: Limits) -> None:
@@ -204,6 +269,7 @@ def _main(pipe: Connection, offer: Offer, limits: Limits) -> None:
         return
     memory = min(_taken() + limits.max_memory, sys.maxsize)
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    signal.signal(signal.SIGUSR1, lambda *_: jobs.interrupt())
     pipe.send_bytes(messages.make("LoadReply").SerializeToString())
     with contextlib.suppress(EOFError):
         while True:
@@ -220,8 +286,10 @@ def _taken() -> int:
 
 def _answer(jobs: Jobs, request: bytes) -> Any:
     kind, body = request[:1], request[1:]
-    if kind == _LOAD:
-        return jobs.load(body[:DIGEST], body[DIGEST:])
-    if kind == _END_SESSION:
-        return jobs.end(messages.parse("EndRequest", body))
-    return jobs.run(messages.parse("RunRequest", body))
+    with contextlib.suppress(KeyboardInterrupt):
+        if kind == _LOAD:
+            return jobs.load(body[:DIGEST], body[DIGEST:])
+        if kind == _END_SESSION:
+            return jobs.end(messages.parse("EndRequest", body))
+        return jobs.run(messages.parse("RunRequest", body))
+    return messages.make("EndReply")  # nobody waits for the reply of a job that was stopped

@@ -54,10 +54,10 @@ class Loaded:
     """An executable in a device's memory: instructions, micro-ops and constants are written once, the rest is zero.
 
     Before a run those instructions whose addresses depend on its inputs are patched, if they change. State lasts from
-    `run` to `run`, until `reset`; a run that fails leaves it as it was, except that states which launches write in
-    place may hold what it wrote. `reports` holds one `StepReport` per step of the last run, `stats` their sum. Raises
-    `FingerprintError` where the program is for another configuration than the device's, or needs deeper queues or token
-    channels, `CapacityError` where it does not fit.
+    `run` to `run`, until `reset` or `clear`; a run that fails leaves it as it was, except that states which launches
+    write in place may hold what it wrote. `reports` holds one `StepReport` per step of the last run, `stats` their sum.
+    Raises `FingerprintError` where the program is for another configuration than the device's, or needs deeper queues
+    or token channels, `CapacityError` where it does not fit.
     """
 
     def __init__(self, program: Executable | Program | Launch, device: Device):
@@ -82,6 +82,7 @@ class Loaded:
         self._kept: dict[str, np.ndarray] = {}
         self._kept_there: dict[str, tuple[int, Buffer]] = {}
         self._regions = self.executable.memory_plan()
+        self._changing: list[tuple[int, int]] = []  # (address, bytes) of the regions that are no constants
         device.check_room(self._regions)
         try:
             steps = enumerate(self.executable.steps)
@@ -89,7 +90,7 @@ class Loaded:
         except Exception:
             self.close()
             raise
-        self.reset()
+        self.clear()
 
     def _check_depths(self) -> None:
         """Prove again for the device's queues and token channels what was proved for deeper ones."""
@@ -119,6 +120,12 @@ class Loaded:
         """Free the device memory."""
         while self._addresses:
             self.device.free(self._addresses.pop())
+
+    def clear(self) -> None:
+        """Make memory as it was at first: all that runs change is zero. Every state gets its initial values."""
+        for address, nbytes in self._changing:
+            self.device.write(address, np.zeros(nbytes, np.uint8))
+        self.reset()
 
     def reset(self) -> None:
         """Give every state its initial values."""
@@ -226,19 +233,19 @@ class Loaded:
         self._addresses.append(self.device.allocate(nbytes, align))
         return self._addresses[-1]
 
-    def _fill(self, address: int, nbytes: int, data: np.ndarray | None) -> None:
-        """Write `data`, or zeros: memory may hold what a program before left there."""
-        self.device.write(address, np.zeros(nbytes, np.uint8) if data is None else data)
-
     def _place(self, number: int, step: LaunchStep) -> _Placed:
         launch, addresses, bound = step.launch, [], {}
         for buffer in launch.buffers:
             name, region = step.bind.get(buffer.name), self.executable.region(number, buffer)
             if region not in self._region_at:
-                self._region_at[region] = self._allocate(*self._regions[region])
-                data = buffer.data if name is None else self.executable.tensors[name].data
-                packed = data if name is None or data is None else buffer.pack(data)
-                self._fill(self._region_at[region], self._regions[region].nbytes, packed)
+                at = self._region_at[region] = self._allocate(*self._regions[region])
+                tensor = None if name is None else self.executable.tensors[name]
+                if tensor is not None and tensor.data is not None and tensor.kind == "constant":
+                    self.device.write(at, buffer.pack(tensor.data))
+                elif tensor is None and buffer.data is not None:
+                    self.device.write(at, buffer.data)
+                else:
+                    self._changing.append((at, self._regions[region].nbytes))
             addresses.append(self._region_at[region])
             if name is not None:
                 bound[name] = (addresses[-1], buffer)

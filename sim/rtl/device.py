@@ -38,7 +38,7 @@ from .watch import BURSTS, Trace, counted, decode, event_type, fifos, most_event
 HARNESS = Path(__file__).with_name("harness.cpp")
 _TOP = "core"
 ALL_BYTES = 15  # strobes of a register
-_SLICE = 1 << 22  # cycles between two checks for Ctrl-C
+_SLICE = 1 << 14  # cycles between two checks for signals: 0.3 s of a slow circuit
 _LARGE = 64  # multipliers: with fewer, a simulation is shorter than what a rehearsal takes
 _PROGRAM_INSNS = 1 << 18  # instructions whose counts are kept
 

@@ -84,7 +84,7 @@ def sends_garbage(address, program, k):
 def goes_away(address, program, k):
     """Its call is under way, or waits, when the connection ends."""
     with RemoteProgram(program, address) as remote:
-        request = messages.make("RunRequest", digest=remote._digest, inputs=messages.tensors({"x": values(k)}))
+        request = remote._request(messages.tensors({"x": values(k)}))
         with grpc.insecure_channel(address.target, OWN) as channel:
             metadata = (("authorization", f"Bearer {TOKEN}"),)
             channel.stream_unary(f"/{messages.SERVICE}/Run").future(

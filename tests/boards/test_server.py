@@ -230,7 +230,7 @@ def tensor(**changes):
 )
 def test_lies_about_inputs_are_named(address, bystander, double, inputs, text):
     remote = RemoteProgram(Executable.from_launch(double()), address)
-    request = messages.make("RunRequest", digest=remote._digest, inputs=inputs)
+    request = remote._request(inputs)
     with pytest.raises(InputError, match=text):
         messages.raise_failure(remote._ask(request).failure)
     remote.close()
@@ -286,7 +286,7 @@ def test_a_job_that_takes_all_memory_is_refused_alone(address, bystander):
 
 def test_a_job_that_ends_its_process_ends_alone(served, address, bystander):
     with RemoteProgram(endless(), address) as remote, grpc.insecure_channel(address.target) as channel:
-        runs = messages.make("RunRequest", digest=remote._digest, inputs=messages.tensors(ENDLESS)).SerializeToString()
+        runs = remote._request(messages.tensors(ENDLESS)).SerializeToString()
         call, metadata = channel.stream_unary(f"/{messages.SERVICE}/Run"), (("authorization", f"Bearer {TOKEN}"),)
         running = call.future(chunks(runs), metadata=metadata)
         wait_for(lambda: served._waiting == 1)
@@ -298,7 +298,7 @@ def test_a_job_that_ends_its_process_ends_alone(served, address, bystander):
 def test_a_client_that_goes_away_loses_its_turn(served, address, bystander):
     """It queues behind a job that takes its full time, and has disconnected before it could run."""
     with RemoteProgram(endless(), address) as remote:
-        runs = messages.make("RunRequest", digest=remote._digest, inputs=messages.tensors(ENDLESS)).SerializeToString()
+        runs = remote._request(messages.tensors(ENDLESS)).SerializeToString()
         with grpc.insecure_channel(address.target) as channel:
             call = channel.stream_unary(f"/{messages.SERVICE}/Run")
             metadata = (("authorization", f"Bearer {TOKEN}"),)
@@ -328,7 +328,7 @@ def wait_for(condition):
 
 def test_a_full_queue_refuses_at_once(served, address, bystander):
     with RemoteProgram(endless(), address) as remote, grpc.insecure_channel(address.target) as channel:
-        runs = messages.make("RunRequest", digest=remote._digest, inputs=messages.tensors(ENDLESS)).SerializeToString()
+        runs = remote._request(messages.tensors(ENDLESS)).SerializeToString()
         call, metadata = channel.stream_unary(f"/{messages.SERVICE}/Run"), (("authorization", f"Bearer {TOKEN}"),)
         calls = [call.future(chunks(runs), metadata=metadata) for _ in range(4)]
         wait_for(lambda: served._waiting == 4)
@@ -415,11 +415,11 @@ def test_it_says_what_it_offers(address):
 @pytest.mark.parametrize("config", ["", "[]", "{}x", '{"name": 3}', '{"wings": 2}'])
 def test_a_server_of_another_kind(address, config, monkeypatch):
     client = Client(address)
-    monkeypatch.setattr(client, "call", lambda *_: messages.make("Info", version=3, config=config).SerializeToString())
+    monkeypatch.setattr(client, "call", lambda *_: messages.make("Info", version=4, config=config).SerializeToString())
     with pytest.raises(BoardError, match="the configuration that the server sent is not valid here"):
         client.info()
     monkeypatch.setattr(client, "call", lambda *_: messages.make("Info", version=1).SerializeToString())
-    with pytest.raises(BoardError, match="the server speaks protocol version 1, this client 3"):
+    with pytest.raises(BoardError, match="the server speaks protocol version 1, this client 4"):
         client.info()
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.boards.sessions import ID, MOST, Sessions
-from tilewright.hw.errors import BoardError, CapacityError, InputError
+from tilewright.hw.errors import BoardError, CapacityError
 
 PROGRAM = b"p"
 
@@ -51,8 +51,3 @@ def test_bytes_are_counted():
     assert sessions.find((session(1), PROGRAM), 1)
     with pytest.raises(CapacityError, match="the program's state has 11 bytes; at most 10 are kept"):
         sessions.keep((session(1), PROGRAM), 1, state(0, 11))
-
-
-def test_a_session_needs_a_name_that_nobody_guesses():
-    with pytest.raises(InputError, match="a session of 1 bytes; a program with state needs one of 16"):
-        Sessions(10).find((b"x", PROGRAM), 0)

@@ -1,85 +1,154 @@
-"""boards/wipe.py: nothing of another client is readable, on any device that a server offers."""
+"""boards/wipe.py and boards/worker.py: nothing of another client is readable, on any device that a server offers."""
 
 import hashlib
 
 import numpy as np
 import pytest
 
-from tilewright.boards import messages
+from tilewright.boards import messages, worker
+from tilewright.boards.limits import Limits
+from tilewright.boards.sessions import ID
 from tilewright.boards.wipe import wipe
-from tilewright.boards.worker import Jobs, Limits
+from tilewright.boards.worker import Jobs
 from tilewright.hw.config import PRESETS
-from tilewright.hw.isa import AluOp, Mem
+from tilewright.hw.errors import ExecutionError, UnwrittenError
+from tilewright.hw.isa import MICRO_OPS, SCRATCHPADS, Isa, Mem, mem_of
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.loader import Loaded
 from tilewright.runtime.program import Program
 from tilewright.runtime.verify import verify
+from tilewright.sim.dram import Dram
 from tilewright.sim.model.machine import Model
-from tilewright.sim.random_programs import NARROW, ODD, ODD_TWO
+from tilewright.sim.random_programs import NARROW, ODD, ODD_TWO, WIDE, Recorder, record_random
+from tilewright.sim.words import put
 
 TINY = PRESETS["tiny"]
+CONFIGS = (TINY, WIDE, ODD_TWO, NARROW)  # together they have every scratchpad
+ONE, OTHER = b"1" * ID, b"2" * ID
 
 
-def secret():
-    """A program that leaves its input in inputs, weights, accumulators, parameters and memory."""
-    p = Program(TINY, "secret")
-    x, w = p.buffer("x", (8, 1, 4)), p.buffer("w", (8, 4, 4))
-    q, y = p.buffer("q", (8, 4, 3), 32), p.buffer("y", (8, 1, 4), kind="output")
-    temp = p.buffer("temp", (8, 1, 4), kind="temp")
-    p.load(Mem.INP, 0, x, 0, x_size=8)
-    p.load(Mem.WGT, 0, w, 0, x_size=8)
-    p.load(Mem.PAR, 0, q, 0, x_size=8)
-    p.load(Mem.ACC8, 0, x, 0, x_size=8)
-    p.store(0, temp, 0, x_size=8)
-    p.store(0, y, 0, x_size=8)
-    values = {"x": np.full((8, 1, 4), 77, np.int8), "w": np.full((8, 4, 4), 77, np.int8)}
-    return p.finish(), values | {"q": np.full((8, 4, 3), 77, np.int32)}
+class Careless(Recorder):
+    """Leaves out half of the loads, and reads outputs, temporaries and states that hold little of its own."""
+
+    def __init__(self, cfg, seed):
+        super().__init__(cfg, seed)
+        made = [self.program.buffer(kind, self.target.shape, cfg.out_bits, kind=kind) for kind in ("temp", "state")]
+        self.targets = [self.target, *made]
+
+    def load(self, *args, **kwargs):
+        if self.rng.integers(2):
+            super().load(*args, **kwargs)
+
+    def store(self, *args, **kwargs):
+        self.target = self.targets[self.rng.integers(3)]
+        super().store(*args, **kwargs)
+
+    def reload(self, *args):
+        self.target = self.targets[self.rng.integers(3)]
+        super().reload(*args)
 
 
-def thief():
-    """Reads what no one wrote for it: accumulators, products of inputs with weights, memory, parameters."""
-    p = Program(TINY, "thief")
-    out = p.buffer("out", (40, 1, 4), kind="output")
-    temp = p.buffer("temp", (2048, 1, 4), kind="temp")
-    p.store(0, out, 0, x_size=8)
-    p.gemm([(8, 1, 1, 1)], 8)
-    p.alu(AluOp.SHR, [(8, 1, 0)], 8, imm=6)
-    p.store(8, out, 8, x_size=8)
-    p.store(0, out, 16, x_size=8, par=0)
-    p.load(Mem.ACC8, 24, temp, 0, x_size=8)
-    p.load(Mem.ACC8, 32, temp, 1024, x_size=8)
-    p.store(24, out, 24, x_size=16)
-    return p.finish(), {}
+def careless(cfg, seed):
+    """(file, its inputs) of a random program that was not verified; a quarter of its micro-ops are not loaded."""
+    recorder = Careless(cfg, seed)
+    for k, target in enumerate(recorder.targets):
+        recorder.program.load(Mem.ACC, 0, target, 0, x_size=8)
+        recorder.program.store(0, recorder.target, 3000 + 8 * k, x_size=8)
+    record_random(recorder, 20)
+    launch, isa = recorder.program.finish(), Isa(cfg)
+    for k, f in enumerate(isa.decode(launch.insn)):
+        if "mem" in f and mem_of(f["op"], f["mem"]) in MICRO_OPS and not recorder.rng.integers(4):
+            put(launch.insn[k], isa.formats["LOAD"].fields["x_size"], 0)
+    return Executable.from_launch(launch).to_bytes(), recorder.inputs
 
 
-def answers(jobs, program, inputs):
-    data = Executable.from_launch(program).to_bytes()
+def answer(jobs, data, inputs, session):
+    """Outputs as bytes, or the error."""
     digest = hashlib.sha256(data).digest()
     messages.raise_failure(jobs.load(digest, data).failure)
-    reply = jobs.run(messages.make("RunRequest", digest=digest, inputs=messages.tensors(inputs)))
-    messages.raise_failure(reply.failure)
-    return messages.arrays(reply.outputs)
+    request = messages.make("RunRequest", digest=digest, session=session, inputs=messages.tensors(inputs))
+    try:
+        reply = jobs.run(request)
+        messages.raise_failure(reply.failure)
+    except ExecutionError as exc:
+        return str(exc)
+    return {name: array.tobytes() for name, array in messages.arrays(reply.outputs).items()}
 
 
-@pytest.mark.parametrize("on", ["model", "timing", "rtl"])
-def test_nothing_of_another_client_is_readable(on):
+def opened(on, cfg):
+    memory = {"dram": Dram(total_bytes=24)} if on == "timing" else {}
+    return Jobs(open_device(on, cfg, **memory), Limits())
+
+
+def leaks(jobs, on, cfg, seeds):
+    """Of each pair of programs of two clients, whether the second one finds something else than on a new device.
+
+    In half of the pairs both have the same file, with inputs of their own.
+    """
+    for seed in seeds:
+        data, inputs = careless(cfg, seed)
+        first, others = (data, inputs) if seed % 2 else careless(cfg, seed + (1 << 20))
+        rng = np.random.default_rng(seed)
+        answer(jobs, first, {name: rng.permutation(array) for name, array in others.items()}, ONE)
+        alone = opened(on, cfg)
+        yield answer(jobs, data, inputs, OTHER) != answer(alone, data, inputs, OTHER)
+        alone.close()
+
+
+@pytest.fixture
+def unproved(monkeypatch):
+    """The second line of defence alone: what the proof would refuse runs."""
+    monkeypatch.setattr(worker, "_prove", lambda executable: None)
+
+
+PAIRS = [("model", 8), ("timing", 4), ("rtl", 2)]
+MANY = [pytest.param(on, count, marks=pytest.mark.slow) for on, count in (("model", 250), ("timing", 50), ("rtl", 20))]
+
+
+@pytest.mark.parametrize("on, count", [*PAIRS, *MANY])
+@pytest.mark.parametrize("cfg", CONFIGS, ids=lambda cfg: cfg.name)
+def test_nothing_of_another_client_is_readable(on, count, cfg, unproved):
     if on == "rtl":
         pytest.importorskip("amaranth")
-    jobs = Jobs(open_device(on, TINY), Limits())
-    mine = answers(jobs, *secret())
-    assert (mine["y"] == 77).all()
-    assert not answers(jobs, *thief())["out"].any()
-    while jobs._placed:  # memory that programs before had
-        jobs._drop_oldest()
-    assert not answers(jobs, *thief())["out"].any()
-    jobs.close()
+    assert not any(leaks(opened(on, cfg), on, cfg, range(count)))
 
 
-def test_without_the_wipe_the_thief_succeeds(monkeypatch):
-    jobs = Jobs(open_device("model", TINY), Limits())
-    monkeypatch.setattr(jobs._wipe, "run", lambda inputs: None)
-    answers(jobs, *secret())
-    assert answers(jobs, *thief())["out"].any()
+@pytest.mark.parametrize("mem", [*SCRATCHPADS, "DRAM"], ids=lambda mem: getattr(mem, "name", mem))
+def test_without_the_wipe_of_one_memory_it_is_readable(mem, unproved, monkeypatch):
+    """So the test above would see what is left in any."""
+    cfg = ODD_TWO if mem in (Mem.TWGT, Mem.TUOP) else WIDE
+    with monkeypatch.context() as patched:
+        patched.setattr("tilewright.boards.wipe.SCRATCHPADS", [each for each in SCRATCHPADS if each is not mem])
+        for uops, name in ((Mem.UOP, "alu_uops"), (Mem.TUOP, "ternary_uops")):
+            if mem is uops:
+                patched.setattr(Program, name, lambda *args, **kwargs: None)
+        jobs = opened("model", cfg)
+    if mem == "DRAM":
+        monkeypatch.setattr(Loaded, "clear", Loaded.reset)
+    assert any(leaks(jobs, "model", cfg, range(40)))
+
+
+def test_one_client_is_wiped_once(unproved, monkeypatch):
+    """When the client changes, not between its runs."""
+    jobs, wiped = opened("model", TINY), []
+    monkeypatch.setattr(jobs._wipe, "run", lambda inputs: wiped.append(jobs._session))
+    data, inputs = careless(TINY, 1)
+    for session in (ONE, ONE, OTHER, OTHER, OTHER, ONE):
+        answer(jobs, data, inputs, session)
+    assert len(wiped) == 3
+
+
+def test_a_program_that_is_not_proved_is_refused():
+    """It would read what is left in accumulators, in temporaries, or in its output."""
+    for kind, text in (("temp", "bytes 0x0..0x1f of buffer 't'"), ("output", "bytes 0x0..0x1f of buffer 't'")):
+        p = Program(TINY, "thief")
+        t = p.buffer("t", (8, 1, 4), kind=kind)
+        y = p.buffer("y", (8, 1, 4), kind="output")
+        p.load(Mem.ACC8, 0, t, 0, x_size=8)
+        p.store(0, y, 0, x_size=8)
+        with pytest.raises(UnwrittenError, match=f"step 'thief': .*reads {text}.*a shared device runs only programs"):
+            answer(opened("model", TINY), Executable.from_launch(p.finish()).to_bytes(), {}, ONE)
 
 
 @pytest.mark.parametrize("cfg", [*PRESETS.values(), ODD, NARROW, ODD_TWO], ids=lambda cfg: cfg.name)

@@ -8,9 +8,10 @@ import pytest
 
 from tilewright.boards import messages, worker
 from tilewright.boards.limits import Limits
+from tilewright.boards.sessions import ID
 from tilewright.boards.worker import KEPT, Jobs
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import CapacityError, FileError
+from tilewright.hw.errors import CapacityError, FileError, InputError
 from tilewright.runtime.executable import Executable
 from tilewright.sim.model.device import ModelDevice
 
@@ -35,9 +36,9 @@ def with_room(nbytes):
     return ModelDevice(TINY, capacity=max(device._used.values()) + nbytes)
 
 
-def run(jobs, digest):
+def run(jobs, digest, session=bytes(ID)):
     x = np.arange(32, dtype=np.int32).reshape(8, 1, 4)
-    reply = jobs.run(messages.make("RunRequest", digest=digest, inputs=messages.tensors({"x": x})))
+    reply = jobs.run(messages.make("RunRequest", digest=digest, session=session, inputs=messages.tensors({"x": x})))
     if reply.unknown:
         return False
     messages.raise_failure(reply.failure)
@@ -55,6 +56,13 @@ def test_the_programs_used_last_stay_placed(double):
     assert [run(jobs, digest) for digest, _ in found] == [True, False, *[True] * (KEPT - 1)]
     jobs.close()
     assert not device._used
+
+
+def test_a_run_needs_a_session_that_nobody_guesses(double):
+    jobs, ((digest, data),) = Jobs(ModelDevice(TINY), Limits()), programs(double, 1)
+    jobs.load(digest, data)
+    with pytest.raises(InputError, match="a session of 1 bytes; every run names one of 16"):
+        run(jobs, digest, b"x")
 
 
 def test_room_is_made_where_memory_is_short(double):
