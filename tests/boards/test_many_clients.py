@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 import pytest
 
-from tests.boards.test_server import ENDLESS, LIMITS, TINY, TOKEN, endless, values
+from tests.boards.test_server import ENDLESS, LIMITS, ONE, TINY, TOKEN, counting, endless, values, wait_for
 from tilewright.boards import client as client_module
 from tilewright.boards import messages
 from tilewright.boards.client import Address, Client, RemoteProgram
@@ -21,7 +21,10 @@ from tilewright.boards.server import Server
 from tilewright.boards.uploads import chunks
 from tilewright.boards.worker import Offer
 from tilewright.hw.errors import BoardError, FileError, HangError, InputError
+from tilewright.hw.isa import AluOp, Isa, Mem, Op
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.program import Program
+from tilewright.sim.words import put
 
 SEED = 5
 OWN = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own for each client, as in other processes
@@ -160,6 +163,37 @@ def test_a_server_that_is_killed_and_comes_again(double):
                 time.sleep(0.2)
         ended(again)
     np.testing.assert_array_equal(found, 2 * values(3))
+
+
+@pytest.mark.parametrize("on", ["model", "timing", "rtl"])
+def test_a_client_that_is_killed_frees_the_device(on, tmp_path):
+    """Its run, of hours, is stopped in the process of the device: the state of others stays."""
+    if on == "rtl":
+        pytest.importorskip("amaranth")
+    p = Program(TINY, "hours")
+    x, y = p.buffer("x", (8, 1, 4), 32), p.buffer("y", (8, 1, 4), kind="output")
+    p.load(Mem.ACC, 0, x, 0, x_size=8)
+    for _ in range(2000):
+        p.alu(AluOp.MUL, [(2, 0, 0), (2, 0, 0)])
+    p.store(0, y, 0, x_size=8)
+    launch, fmt = p.finish(), Isa(TINY).formats["ALU"]
+    for k in np.flatnonzero(fmt.decode(launch.insn)["op"] == Op.ALU):
+        for name in ("iter_out", "iter_in"):
+            put(launch.insn[k], fmt.fields[name], 1000)
+    Executable.from_launch(launch).save(tmp_path / "x.tw")
+    limits = Limits(max_bytes=1 << 20, max_seconds=3600, queue=4)
+    server = Server(Offer(on, TINY, {"capacity": 1 << 26}), port=0, token=TOKEN, limits=limits)
+    server.start()
+    try:
+        with RemoteProgram(counting(), Address(f"localhost:{server.port}", TOKEN, seconds=120)) as remote:
+            assert remote.run(ONE)["y"][0] == 1
+            command = [sys.executable, "-c", CLIENT, str(server.port), str(tmp_path / "x.tw")]
+            client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            wait_for(lambda: len(server._programs) == 2 and server._waiting == 1)
+            ended(client)
+            assert remote.run(ONE)["y"][0] == 2
+    finally:
+        server.stop()
 
 
 @pytest.mark.slow

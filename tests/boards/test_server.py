@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -295,6 +297,19 @@ def test_a_job_that_ends_its_process_ends_alone(served, address, bystander):
             running.result()
 
 
+def test_a_job_that_cannot_be_stopped_is_ended_with_its_process(served, address, bystander):
+    with RemoteProgram(endless(), address) as remote, grpc.insecure_channel(address.target) as channel:
+        runs = remote._request(messages.tensors(ENDLESS)).SerializeToString()
+        call, metadata = channel.stream_unary(f"/{messages.SERVICE}/Run"), (("authorization", f"Bearer {TOKEN}"),)
+        running = call.future(chunks(runs), metadata=metadata)
+        wait_for(lambda: served._waiting == 1)
+        before = served._worker._process
+        os.kill(before.pid, signal.SIGSTOP)
+        running.cancel()
+        wait_for(lambda: served._waiting == 0)
+        assert before.exitcode == -signal.SIGKILL
+
+
 def test_a_client_that_goes_away_loses_its_turn(served, address, bystander):
     """It queues behind a job that takes its full time, and has disconnected before it could run."""
     with RemoteProgram(endless(), address) as remote:
@@ -361,6 +376,9 @@ def test_a_server_that_forgot_is_sent_the_program_again(served, address, double)
         np.testing.assert_array_equal(remote.run({"x": values()})["y"], 2 * values())
 
 
+ONE = {"x": np.ones(2, np.int8)}
+
+
 def counting():
     """y = x + total, total = y: a program of the host with state."""
     attrs = {"zero_points": [0] * 3, "multipliers": [1 << 30] * 3, "exponents": [0, 0, -18], "sign": 1, "shift": 20}
@@ -371,13 +389,12 @@ def counting():
 
 
 def test_state_belongs_to_one_client(address):
-    one = {"x": np.ones(2, np.int8)}
     with RemoteProgram(counting(), address) as first, RemoteProgram(counting(), address) as second:
-        assert [int(first.run(one)["y"][0]) for _ in range(3)] == [1, 2, 3]
-        assert int(second.run(one)["y"][0]) == 1
-        assert int(first.run(one)["y"][0]) == 4
+        assert [int(first.run(ONE)["y"][0]) for _ in range(3)] == [1, 2, 3]
+        assert int(second.run(ONE)["y"][0]) == 1
+        assert int(first.run(ONE)["y"][0]) == 4
         first.reset()
-        assert [int(each.run(one)["y"][0]) for each in (first, second)] == [1, 2]
+        assert [int(each.run(ONE)["y"][0]) for each in (first, second)] == [1, 2]
 
 
 def test_states_in_place_belong_to_one_client(address, cache):
@@ -396,14 +413,13 @@ def test_states_in_place_belong_to_one_client(address, cache):
 
 
 def test_state_that_is_lost_is_not_made_up(served, address):
-    one = {"x": np.ones(2, np.int8)}
     with RemoteProgram(counting(), address) as remote:
-        remote.run(one)
+        remote.run(ONE)
         served._worker.stop()
         with pytest.raises(BoardError, match=r"does not have this session's state after 1 runs \(after none\): it was"):
-            remote.run(one)
+            remote.run(ONE)
         remote.reset()
-        assert int(remote.run(one)["y"][0]) == 1
+        assert int(remote.run(ONE)["y"][0]) == 1
 
 
 def test_it_says_what_it_offers(address):

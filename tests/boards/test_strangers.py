@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -158,6 +159,15 @@ def patient():
     server.start()
     yield server
     server.stop()
+
+
+def test_one_connection_may_have_two_calls_less_than_all(patient):
+    """As the first frame that the server sends says: SETTINGS, with MAX_CONCURRENT_STREAMS (3)."""
+    with socket.create_connection(("localhost", patient.port)) as line, line.makefile("rb") as answers:
+        line.sendall(PREFACE)
+        head = answers.read(9)
+        settings = dict(struct.iter_unpack(">HI", answers.read(int.from_bytes(head[:3], "big"))))
+    assert head[3] == 4 and settings[3] == patient.limits.calls - 2
 
 
 def test_one_connection_leaves_calls_to_others(patient, double):
