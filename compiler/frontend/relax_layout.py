@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import graph as g
+from ..names import Names
 from ..tvm_compat import ir, relax
 
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
@@ -75,7 +76,7 @@ def sunk(ops: Sequence[g.Operator]) -> tuple[g.Operator, ...]:
     (compiler/graph/simplify.py).
     """
     behind: dict[str, g.Tensor] = {}  # tensor NHWC -> the one NCHW that it was made of
-    names = {name for op in ops for name in (op.name, op.output.name)}
+    names = Names(name for op in ops for name in (op.name, op.output.name))
     found: list[g.Operator] = []
     for op in ops:
         parts = [_moved(t, behind) for t in op.inputs]
@@ -85,10 +86,10 @@ def sunk(ops: Sequence[g.Operator]) -> tuple[g.Operator, ...]:
             found.append(op)
             continue
         y = op.output
-        inner = replace(y, name=_unused(f"{y.name}.nchw", names), shape=tuple(y.shape[k] for k in TO_NCHW))
+        inner = replace(y, name=names.unused(f"{y.name}.nchw"), shape=tuple(y.shape[k] for k in TO_NCHW))
         axis = {"axis": TO_NCHW.index(op.axis)} if isinstance(op, g.Concat) else {}
         found.append(replace(op, inputs=tuple(t for t in parts if t is not None), output=inner, **axis))
-        found.append(g.Transpose(_unused(f"{op.name}.nhwc", names), (inner,), y, TO_NHWC, True))
+        found.append(g.Transpose(names.unused(f"{op.name}.nhwc"), (inner,), y, TO_NHWC, True))
         behind[y.name] = inner
     return tuple(found)
 
@@ -99,10 +100,3 @@ def _moved(t: g.Tensor, behind: dict[str, g.Tensor]) -> g.Tensor | None:
         return behind.get(t.name)
     data = np.ascontiguousarray(t.data.transpose(TO_NCHW))
     return replace(t, shape=data.shape, data=data)
-
-
-def _unused(name: str, names: set[str]) -> str:
-    while name in names:
-        name += "'"
-    names.add(name)
-    return name

@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 
 from ...hw.errors import InputError
 from ...hw.rounding import CONTRACTS
+from ..names import Names
 from .attention.layers import Attention, BatchMatMul, RmsNorm, Rotate, Write, WriteColumns, WriteRows
 from .deeploy.layers import (
     IntegerMatMul,
@@ -290,6 +291,11 @@ class Graph:
             for t in op.inputs:
                 found.setdefault(t.name, []).append(op)
         return found
+
+    @property
+    def names(self) -> Names:
+        """The names of tensors and operators."""
+        return Names(name for op in self.ops for name in (op.name, op.output.name, *(t.name for t in op.inputs)))
 
     @property
     def constants(self) -> tuple[Tensor, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import product
 
 from ...hw.errors import UnsupportedError
@@ -58,10 +60,13 @@ class Assignment:
         for op in graph.ops:
             for t in {t.name: t for t in op.inputs}.values():
                 self._readers.setdefault(t.name, []).append(op)
+        self._wanted = {t.name for t in graph.wanted}
+        self._longest = max((len(p.operators) for m in target.modules for p in m.patterns), default=1)
         self._kept = {s.tensor.name for s in graph.states}  # they stay in the layout of the module that reads them
         self._units = self._matched()
         self._of = {op.name: unit for unit in self._units for op in unit.ops}
         self._producer = {op.output.name: self._of[op.name] for op in graph.ops}
+        self._outputs = {t.name for t in graph.outputs}
         self._optimise()
         self.choices = [self._choice(unit) for unit in self._units]
 
@@ -70,43 +75,48 @@ class Assignment:
 
         The module that can run most begins, unless the order has fewer parts where another does.
         """
-        return min((self._ordered(first) for first in (None, *self._modules)), key=len)
+        place = {id(unit): k for k, unit in enumerate(self._units)}
+        after: list[set[int]] = [set() for _ in self._units]  # the units that read what each one makes
+        for k, unit in enumerate(self._units):
+            for op in unit.ops:
+                after[k] |= {place[id(self._of[r.name])] for r in self._readers.get(op.output.name, ())} - {k}
+        return min((self._ordered(first, after) for first in (None, *self._modules)), key=len)
 
-    def _ordered(self, first: str | None) -> list[tuple[ExecModule, list[g.Operator]]]:
+    def _ordered(self, first: str | None, after: Sequence[set[int]]) -> list[tuple[ExecModule, list[g.Operator]]]:
         """The parts, of which the module `first` runs the first, if it is given and can."""
-        graph, left = self.graph, list(self._units)
-        ready = {t.name for t in (*graph.inputs, *graph.constants, *(s.tensor for s in graph.states))}
+        missing = Counter(k for readers in after for k in readers)  # units that each one waits for
+        free: dict[str, set[int]] = {name: set() for name in self._modules}  # units that wait for none
+        for k, unit in enumerate(self._units):
+            if not missing[k]:
+                free[unit.module.name].add(k)
         found: list[tuple[ExecModule, list[g.Operator]]] = []
-        while left:
-            options = {}
-            for module in self.target.modules:
-                options[module.name] = self._runnable(module, left, ready)
+        while any(free.values()):
+            options = {name: self._runnable(name, free[name], after, missing) for name in self._modules}
             name = max(options, key=lambda name: len(options[name]))
             if not found and first and options[first]:
                 name = first
-            if found and options[found[-1][0].name]:
-                name = found[-1][0].name
-            units = options[name]
-            ops = [op for unit in units for op in unit.ops]
-            ready |= {op.output.name for op in ops}
-            left = [unit for unit in left if unit not in units]
-            found.append((self._modules[name], ops))
+            free[name] = set()
+            for k in options[name]:
+                for reader in after[k]:
+                    missing[reader] -= 1
+                    if not missing[reader] and (other := self._units[reader].module.name) != name:
+                        free[other].add(reader)
+            found.append((self._modules[name], [op for k in options[name] for op in self._units[k].ops]))
         return found
 
-    def _runnable(self, module: ExecModule, left: Sequence[_Unit], ready: set[str]) -> list[_Unit]:
-        ready, found, waiting = set(ready), [], [unit for unit in left if unit.module is module]
-        while True:  # the first operator of a chain may stand before what its last one reads
-            later = []
-            for unit in waiting:
-                inside = {op.output.name for op in unit.ops}
-                if all(t.name in ready | inside for op in unit.ops for t in op.inputs):
-                    found.append(unit)
-                    ready |= inside
-                else:
-                    later.append(unit)
-            if len(later) == len(waiting):
-                return found
-            waiting = later
+    def _runnable(self, name: str, free: set[int], after: Sequence[set[int]], missing: Mapping[int, int]) -> list[int]:
+        """The units that the module `name` can run without another one: in the order of the graph, as far as the
+        first operator of a unit does not stand before what its last one reads."""
+        waiting, found, left = [(0, k) for k in sorted(free)], [], dict[int, int]()
+        while waiting:
+            turn, k = heappop(waiting)
+            found.append(k)
+            for reader in after[k]:
+                if self._units[reader].module.name == name:
+                    left[reader] = left.get(reader, missing[reader]) - 1
+                    if not left[reader]:
+                        heappush(waiting, (turn + (reader < k), reader))
+        return found
 
     def _matched(self) -> list[_Unit]:
         units, taken, problems = [], set(), []
@@ -130,7 +140,10 @@ class Assignment:
             return None
         best = _Unit((op,), alone, refusals, self._modules[min(alone, key=alone.__getitem__)])
         chain = [op]
-        while (follower := self._only_reader(chain[-1])) is not None and follower.name not in taken:
+        while len(chain) < self._longest:
+            follower = self._only_reader(chain[-1])
+            if follower is None or follower.name in taken:
+                break
             chain.append(follower)
             able, _ = self._capable_modules(tuple(chain))
             parts = [self._capable_modules((o,))[0] for o in chain] if able else []
@@ -140,7 +153,7 @@ class Assignment:
 
     def _only_reader(self, op: g.Operator) -> g.Operator | None:
         readers = self._readers.get(op.output.name, [])
-        return readers[0] if len(readers) == 1 and op.output not in self.graph.wanted else None
+        return readers[0] if len(readers) == 1 and op.output.name not in self._wanted else None
 
     def _capable_modules(self, ops: tuple[g.Operator, ...]) -> tuple[dict[str, float], dict[str, str]]:
         """(seconds by module, reasons of the modules that cannot)."""
@@ -224,7 +237,7 @@ class Assignment:
             readers = [self._of[r.name] for r in self._readers.get(op.output.name, []) if r not in unit.ops]
             others = {u.module.name: u for u in readers}
             total += sum(self._transfer_seconds(op.output, u, module) for u in others.values())
-            if op.output in self.graph.outputs:  # next values of states stay where they are
+            if op.output.name in self._outputs:  # next values of states stay where they are
                 total += module.output_seconds(op.output)
         return total
 

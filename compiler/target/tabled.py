@@ -74,13 +74,17 @@ class _Finder:
         self.producers = {op.output.name: op for op in graph.ops}
         self.wanted = {t.name for t in graph.wanted}
         self.readers: dict[str, set[str]] = {}
+        hosted: set[str] = set()  # tensors that an operator of the host makes, or what a tree could have before them
         for op in graph.ops:
             for t in op.inputs:
                 self.readers.setdefault(t.name, set()).add(op.name)
+            if _on_host(op) or (_joinable(op) and any(t.name in hosted for t in op.inputs)):
+                hosted.add(op.output.name)
+        self.roots = {op.name for op in graph.ops if op.output.name in hosted and op.output.dtype == "int8"}
 
     def tree(self, root: g.Operator) -> _Tree | None:
         """The largest tree that ends with `root`; None where there is none that pays."""
-        if root.output.dtype != "int8" or not isinstance(root, (*_FLOATS, *_INTEGERS)) or not _plain(root):
+        if root.name not in self.roots or isinstance(root, _MOVES) or not _joinable(root):
             return None
         with_constants = self._largest(root, True)
         if with_constants is not None and with_constants.pays and with_constants.has_floats:
@@ -90,36 +94,44 @@ class _Finder:
 
     def _largest(self, root: g.Operator, constants: bool) -> _Tree | None:
         """The largest tree; with `constants` one tensor may be a constant that an operator of the device joins."""
-        tree = grown = self._closed(_grown(_Tree(root), root, (), constants), constants)
-        while grown is not None:
-            tree = grown
-            candidates = (self._expanded(tree, name, constants) for name in tree.leaves)
-            grown = next((found for found in candidates if found is not None), None)
+        tree = _Tree(root)
+        if not self._extended(tree, root, constants):
+            return None
+        while any(self._extended(tree, self._maker(tree, name), constants) for name in tree.leaves):
+            pass
         return tree
 
-    def _expanded(self, tree: _Tree, name: str, constants: bool) -> _Tree | None:
-        """`tree` with the operator that makes a leaf, and those that it needs; None if it must stay outside."""
+    def _maker(self, tree: _Tree, name: str) -> g.Operator | None:
+        """The operator that makes a leaf; None if it must stay outside."""
         op = self.producers.get(name)
-        if op is None or not isinstance(op, (*_FLOATS, *_INTEGERS, *_MOVES)) or not _plain(op):
-            return None
-        if name in self.wanted or not self.readers[name] <= tree.ops.keys():
-            return None
-        return self._closed(_grown(tree, op, tree.leaves[name][1], constants), constants)
+        inside = name not in self.wanted and self.readers[name] <= tree.ops.keys()
+        return op if inside and op is not None and _joinable(op) else None
 
-    def _closed(self, tree: _Tree | None, constants: bool) -> _Tree | None:
-        """`tree` with operators for its leaves that are not bytes; None if there are none."""
-        while tree is not None:
-            open_ = next((name for name, (t, _) in tree.leaves.items() if t.dtype not in _BYTES), None)
-            if open_ is None:
-                return tree
-            tree = self._expanded(tree, open_, constants)
-        return None
+    def _extended(self, tree: _Tree, op: g.Operator | None, constants: bool) -> bool:
+        """Add `op`, and the operators that make its inputs of other types than bytes; False, and no change, if one of
+        them must stay outside."""
+        leaves, added = tree.leaves, list[str]()
+        while op is not None and (found := _grown(leaves, op, constants)) is not None:
+            leaves = found
+            tree.ops[op.name] = op
+            added.append(op.name)
+            name = next((name for name, (t, _) in leaves.items() if t.dtype not in _BYTES), None)
+            if name is None:
+                tree.leaves = leaves
+                return True
+            op = self._maker(tree, name)
+        for name in added:
+            del tree.ops[name]
+        return False
 
 
-def _grown(tree: _Tree, op: g.Operator, moves: tuple[g.Operator, ...], constants: bool) -> _Tree | None:
-    """`tree` with `op` in the place of its output, behind which the values make `moves`; None if it does not fit."""
-    leaves = {name: leaf for name, leaf in tree.leaves.items() if name != op.output.name}
-    before = max(1, len(tree.leaves))
+_Leaves = dict[str, tuple[g.Tensor, tuple[g.Operator, ...]]]
+
+
+def _grown(known: _Leaves, op: g.Operator, constants: bool) -> _Leaves | None:
+    """The leaves of a tree after `op` takes the place of its output; None if it does not fit."""
+    leaves = {name: leaf for name, leaf in known.items() if name != op.output.name}
+    before, (_, moves) = max(1, len(known)), known.get(op.output.name, (op.output, ()))
     moves = (op, *moves) if isinstance(op, _MOVES) else moves
     for t in op.inputs:
         if t.data is not None and t.data.size == 1:
@@ -130,7 +142,7 @@ def _grown(tree: _Tree, op: g.Operator, moves: tuple[g.Operator, ...], constants
             return None
     if len(leaves) > _MOST_LEAVES or (len(leaves) > before and not _joins(op, constants)):
         return None
-    return _Tree(tree.root, tree.ops | {op.name: op}, leaves)
+    return leaves
 
 
 def _joins(op: g.Operator, constants: bool) -> bool:
@@ -144,10 +156,10 @@ def _on_host(op: g.Operator) -> bool:
     return isinstance(op, _FLOATS) or len(op.output.shape) not in _ON_DEVICE
 
 
-def _plain(op: g.Operator) -> bool:
+def _joinable(op: g.Operator) -> bool:
     """Whether each element of the output is a function of one element of each input, of no other types than these."""
-    if isinstance(op, _MOVES):
-        return True
+    if not isinstance(op, (*_FLOATS, *_INTEGERS)):
+        return isinstance(op, _MOVES)
     if isinstance(op, g.Cast) and (op.x.dtype, op.output.dtype) not in (("int8", "float32"), ("uint8", "float32")):
         return False
     constants = [t for t in op.inputs if t.data is not None]
@@ -219,13 +231,11 @@ def _table(tree: _Tree, leaves: Sequence[g.Tensor]) -> np.ndarray:
     for k, t in enumerate(leaves):
         values = np.arange(256).astype(np.uint8) if t.dtype == "uint8" else np.arange(-128, 128).astype(np.int8)
         known[t.name] = values.reshape([-1 if k == axis else 1 for axis in range(len(leaves))])
-    pending = [tree.root]
+    pending, made = [tree.root], {op.output.name: op for op in tree.ops.values()}
     while pending:
         op = pending[-1]
-        missing = [t for t in op.inputs if t.data is None and t.name not in known]
-        if missing:
-            made = {o.output.name: o for o in tree.ops.values()}
-            pending += [made[t.name] for t in missing]
+        if missing := [made[t.name] for t in op.inputs if t.data is None and t.name not in known]:
+            pending += missing
             continue
         known[op.output.name] = _value(op, known, len(leaves))
         pending.pop()

@@ -45,7 +45,7 @@ class _Rewriter:
         self.block, self.readers, self.changed = block, graph.readers, False
         self.wanted = {t.name for t in graph.wanted}
         self.producers = {op.output.name: op for op in graph.ops}
-        self.names = {t.name for op in graph.ops for t in (*op.inputs, op.output)} | {op.name for op in graph.ops}
+        self.unused = graph.names.unused
         self.shared: dict[tuple[str, tuple[int, ...]], g.Tensor] = {}
         self.ops: list[g.Operator] = []
         self.done: set[str] = set()
@@ -83,7 +83,7 @@ class _Rewriter:
         (_, tokens, heads, inner), columns = x, y[-1]
         if (tokens > 1 and heads > self.block) or (heads % self.block and inner >= self.block):
             return None
-        first = replace(op.x, name=self._unused(f"{op.x.name}.heads"), shape=(1, heads, tokens, inner))
+        first = replace(op.x, name=self.unused(f"{op.x.name}.heads"), shape=(1, heads, tokens, inner))
         self.ops.append(g.Transpose(first.name, (op.x,), first, _HEADS_FIRST))
         second = self._spread(op.inputs[1], (1, heads, tokens * inner, columns))
         self.done.add(then.name)
@@ -91,7 +91,7 @@ class _Rewriter:
         if tokens == 1:
             return replace(op, inputs=(first, second), output=then.output)
         rows, matrices = self._reshaped(first, (tokens, 1, inner)), self._reshaped(second, (tokens, inner, columns))
-        y = replace(op.output, name=self._unused(f"{op.output.name}.rows"), shape=(1, heads, tokens, 1, columns))
+        y = replace(op.output, name=self.unused(f"{op.output.name}.rows"), shape=(1, heads, tokens, 1, columns))
         self.ops.append(replace(op, inputs=(rows, matrices), output=y))
         return g.Reshape(then.name, (y,), then.output)
 
@@ -99,7 +99,7 @@ class _Rewriter:
         """`t` with its pixels in another shape, which is made once."""
         key = t.name, pixels
         if key not in self.shared:
-            self.shared[key] = y = replace(t, name=self._unused(f"{t.name}.rows"), shape=(*t.shape[:2], *pixels))
+            self.shared[key] = y = replace(t, name=self.unused(f"{t.name}.rows"), shape=(*t.shape[:2], *pixels))
             self.ops.append(g.Reshape(y.name, (t,), y))
         return self.shared[key]
 
@@ -116,29 +116,28 @@ class _Rewriter:
 
     def _spread(self, t: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
         """`t` for each channel of `shape`: before the functions of its values, so that it is done once."""
-        key = t.name, shape
-        if key not in self.shared:
-            self.shared[key] = self._spread_of(t, self.producers.get(t.name), shape)
-        return self.shared[key]
+        later: list[tuple[g.Tensor, g.Operator]] = []  # tensors on the way to `t`, and the operators that make them
+        while (t.name, shape) not in self.shared:
+            before = self.producers.get(t.name)
+            if not isinstance(before, (g.Reshape, *_ONE_BY_ONE)) or before.x.dtype != "int8":
+                self.shared[t.name, shape] = self._repeated(t, shape)
+                break
+            later.append((t, before))
+            t = before.x
+        y = self.shared[t.name, shape]
+        for t, before in reversed(later):
+            if not isinstance(before, g.Reshape):
+                x, y = y, replace(t, name=self.unused(f"{t.name}.heads"), shape=shape, data=None)
+                self.ops.append(replace(before, name=y.name, inputs=(x,), output=y))
+            self.shared[t.name, shape] = y
+        return y
 
-    def _spread_of(self, t: g.Tensor, before: g.Operator | None, shape: tuple[int, ...]) -> g.Tensor:
-        if isinstance(before, g.Reshape) and before.x.dtype == "int8":
-            return self._spread(before.x, shape)
-        y = replace(t, name=self._unused(f"{t.name}.heads"), shape=shape, data=None)
-        if isinstance(before, _ONE_BY_ONE):
-            self.ops.append(replace(before, name=y.name, inputs=(self._spread(before.x, shape),), output=y))
-            return y
-        one = (1, 1, *shape[2:])
-        x = replace(t, name=self._unused(f"{t.name}.one"), shape=one)
+    def _repeated(self, t: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
+        y = replace(t, name=self.unused(f"{t.name}.heads"), shape=shape, data=None)
+        x = replace(t, name=self.unused(f"{t.name}.one"), shape=(1, 1, *shape[2:]))
         self.ops.append(g.Reshape(x.name, (t,), x))
         self.ops.append(g.Take(y.name, (x,), y, ((), (0,) * shape[1], (), ())))
         return y
-
-    def _unused(self, name: str) -> str:
-        while name in self.names:
-            name += "'"
-        self.names.add(name)
-        return name
 
 
 def _swaps(op: g.Operator) -> bool:

@@ -31,7 +31,7 @@ def rows_out(graph: g.Graph, cfg: Config) -> g.Graph:
     block = cfg.block_in
     if root.needs(cfg) or not any(in_lanes(op, block) for op in graph.ops):
         return graph
-    names = {t.name for op in graph.ops for t in (*op.inputs, op.output)} | {op.name for op in graph.ops}
+    names = graph.names
     images: dict[str, g.Tensor] = {}
     ops: list[g.Operator] = []
     made = {op.output.name: op for op in graph.ops}
@@ -43,8 +43,8 @@ def rows_out(graph: g.Graph, cfg: Config) -> g.Graph:
         if not inside or y not in graph.outputs or not _fits(y, block):
             ops.append(op)
             continue
-        images[y.name] = image = replace(y, name=_unused(f"{y.name}.image", names))
-        whole = RowsOut(_unused(f"{y.name}.rows", names), (image,), y, (0,) * 4, (1,) * 4)
+        images[y.name] = image = replace(y, name=names.unused(f"{y.name}.image"))
+        whole = RowsOut(names.unused(f"{y.name}.rows"), (image,), y, (0,) * 4, (1,) * 4)
         ops += [replace(op, output=image), whole]
     return replace(graph, ops=tuple(ops)) if images else graph
 
@@ -56,13 +56,6 @@ def _fits(t: g.Tensor, block: int) -> bool:
 def _each(t: g.Tensor) -> int:
     """Elements of a head."""
     return t.shape[2] * t.shape[3]
-
-
-def _unused(name: str, names: set[str]) -> str:
-    while name in names:
-        name += "'"
-    names.add(name)
-    return name
 
 
 def refusal(op: RowsOut, cfg: Config) -> str:

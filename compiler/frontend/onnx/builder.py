@@ -15,6 +15,7 @@ from ....hw.errors import InputError
 from ....runtime.schema import MOST
 from ... import graph as g
 from ...graph import ranges
+from ...names import Names
 from ..source import one_line
 from .file import named_nodes
 from .nodes import MISFITS, Node, Reader
@@ -24,30 +25,24 @@ from .values import Broken, Fixed, Problem, Value, constant
 class Builder:
     """Operators so far. `reserved` are the names of the graph's outputs: only `wanted` tensors get them."""
 
-    def __init__(self, reserved: set[str]):
+    def __init__(self, reserved: frozenset[str]):
+        self.reserved = reserved
         self.inputs: list[g.Tensor] = []
         self.ops: list[g.Operator] = []
-        self._tensors, self._names = set(reserved), set[str]()
+        self._tensors, self._names = Names(reserved), Names()
 
     def append(self, op: g.Operator, wanted: str = "") -> g.Tensor:
         """Append an operator, whose output is named `wanted`, or after the operator. Returns that output."""
-        name, output = op.name, wanted or op.name
-        while name in self._names:
-            name += "'"
-        while not wanted and output in self._tensors:
-            output += ".out"
-        self._names.add(name)
-        self._tensors.add(output)
-        op = replace(op, name=name, output=replace(op.output, name=output))
+        free = op.name if op.name not in self._tensors else f"{op.name}.out"
+        output = replace(op.output, name=wanted or self._tensors.unused(free))
+        op = replace(op, name=self._names.unused(op.name), output=output)
         self.ops.append(op)
         return op.output
 
     def constant(self, name: str, array: np.ndarray, like: g.Tensor | None = None) -> g.Tensor:
         """A constant operand, float32 or quantised as `like`; of rank 1 where it is a scalar."""
         array = np.ascontiguousarray(np.atleast_1d(array))
-        while name in self._tensors:
-            name += "'"
-        self._tensors.add(name)
+        name = self._tensors.unused(name)
         if like is None:
             return g.Tensor(name, array.shape, "float32", data=array.astype(np.float32))
         return g.Tensor(name, array.shape, "int8", like.scale, like.zero_point, array)
@@ -86,7 +81,7 @@ class Reading(Builder):
     """
 
     def __init__(self, reader: Reader, outputs: list[str]):
-        super().__init__(set(outputs))
+        super().__init__(frozenset(outputs))
         self.reader, self.outputs = reader, outputs
         self.values: dict[str, Value] = {}
         self.problems: list[tuple[str, str, str]] = []

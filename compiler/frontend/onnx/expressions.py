@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -81,41 +81,62 @@ def parameters(value: Expr) -> tuple[str, float, float]:
     return name, float(node.attrs.get("alpha", alpha)), float(node.attrs.get("beta", node.attrs.get("gamma", beta)))
 
 
-def _leaves(value: Value | None, shape: tuple[int, ...]) -> Iterator[Value]:
-    """What an expression of element-wise functions is made of, scalar constants left out."""
-    if isinstance(value, Expr) and value.shape == shape:
-        if value.node.op == "Clip" and clip_bounds(value) is not None:
-            yield from _leaves(value.args[0], shape)
-            return
-        if value.node.op != "Clip" and (value.node.op in functions.UNARY or value.node.op in functions.BINARY):
-            for arg in value.args:
-                yield from _leaves(arg, shape)
-            return
-    known = constant(value)
-    if value is not None and (known is None or known.size != 1):
-        yield value
+def operands_first(value: Value, operands: Callable[[Expr], Sequence[Value | None]]) -> Iterator[Expr]:
+    """The expressions that `value` is made of, each once and after its `operands`, `value` itself last.
+
+    The order is that of a depth-first search, without recursion: expressions are as deep as files make them.
+    """
+    seen: set[int] = set()
+    pending: list[tuple[Value | None, bool]] = [(value, False)]
+    while pending:
+        top, complete = pending.pop()
+        if not isinstance(top, Expr):
+            continue
+        if complete:
+            yield top
+        elif id(top) not in seen:
+            seen.add(id(top))
+            pending.append((top, True))
+            pending += [(arg, False) for arg in reversed(operands(top))]
+
+
+def _elementwise(value: Value | None, shape: tuple[int, ...]) -> tuple[Value | None, ...]:
+    """The operands of an element-wise function whose result has the shape, without the bounds of Clip; else none."""
+    if not isinstance(value, Expr) or value.shape != shape:
+        return ()
+    if value.node.op == "Clip":
+        return value.args[:1] if clip_bounds(value) is not None else ()
+    return value.args if value.node.op in functions.UNARY or value.node.op in functions.BINARY else ()
 
 
 def single_view(value: Expr) -> View | None:
     """The one int8 tensor that an element-wise expression depends on; None if there are others, or constants per
     channel."""
-    leaves = list(_leaves(value, value.shape))
-    first = leaves[0] if leaves else None
-    if not isinstance(first, View) or first.shape != value.shape:
-        return None
-    same = all(isinstance(leaf, View) and leaf.tensor.name == first.tensor.name for leaf in leaves)
-    return first if same else None
+    found: View | None = None
+    shape = value.shape
+    for part in operands_first(value, lambda part: _elementwise(part, shape)):
+        for leaf in _elementwise(part, shape) or (part,):
+            known = constant(leaf)
+            if leaf is None or _elementwise(leaf, shape) or (known is not None and known.size == 1):
+                continue
+            if not isinstance(leaf, View) or leaf.tensor.name != (found or leaf).tensor.name:
+                return None
+            found = found or leaf
+    return found if found is not None and found.shape == shape else None
 
 
-def evaluated(value: Value | None, x: np.ndarray) -> np.ndarray:
+def evaluated(value: Expr, x: np.ndarray) -> np.ndarray:
     """float32: the values of an element-wise expression whose int8 tensor has the real values `x`."""
-    if isinstance(value, View):
-        return x
-    known = constant(value)
-    if known is not None:
-        return known.reshape(-1)[0].astype(np.float32)
-    assert isinstance(value, Expr)
-    if value.node.op in functions.UNARY:
-        return functions.unary(evaluated(value.args[0], x), *parameters(value))
-    first, second = (evaluated(arg, x) for arg in value.args[:2])
-    return functions.binary(np.asarray(first), np.asarray(second), value.node.op)
+    known: dict[int, np.ndarray] = {}
+
+    def operand(arg: Value | None) -> np.ndarray:
+        scalar = constant(arg)
+        return known.get(id(arg), x) if scalar is None else scalar.reshape(-1)[0].astype(np.float32)
+
+    for part in operands_first(value, lambda part: _elementwise(part, value.shape)):
+        if part.node.op in functions.UNARY:
+            known[id(part)] = functions.unary(operand(part.args[0]), *parameters(part))
+        else:
+            first, second = (np.asarray(operand(arg)) for arg in part.args[:2])
+            known[id(part)] = functions.binary(first, second, part.node.op)
+    return known[id(value)]

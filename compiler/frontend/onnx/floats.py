@@ -10,7 +10,7 @@ import numpy as np
 from ....runtime.floats import functions
 from ... import graph as g
 from . import geometry
-from .expressions import clip_bounds, parameters
+from .expressions import clip_bounds, operands_first, parameters
 from .moves import MOVES, moved
 from .rewrites.recurrent import PLAIN
 from .values import Expr, Fixed, Problem, Real, Value, View, Weights, constant
@@ -24,11 +24,13 @@ Make = Callable[["Importer", Expr, str], g.Tensor]
 def realised(imp: Importer, value: Value, wanted: str = "") -> g.Tensor:
     """The float32 tensor of a value; `wanted` is its name where it is an output of the graph."""
     known = imp.floats.get(id(value))
-    if known is None:
-        t = _made(imp, value, wanted)
-        imp.floats[id(value)] = value, t
-        return t
-    return known[1] if not wanted else imp.reshape(f"{wanted}.copy", known[1], known[1].shape, wanted)
+    if known is not None:
+        return known[1] if not wanted else imp.reshape(f"{wanted}.copy", known[1], known[1].shape, wanted)
+    missing = operands_first(value, lambda part: [arg for arg in part.args if id(arg) not in imp.floats])
+    for part in (*missing, value):  # so that `_made` finds all expressions that it reads, and does not recurse
+        if id(part) not in imp.floats:
+            imp.floats[id(part)] = part, _made(imp, part, wanted if part is value else "")
+    return imp.floats[id(value)][1]
 
 
 def _made(imp: Importer, value: Value, wanted: str) -> g.Tensor:

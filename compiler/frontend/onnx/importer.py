@@ -110,7 +110,7 @@ class Importer(Reading):
             )
             return
         self._tensors.add(name)
-        first = next((n for n in self.reader.nodes if n.op == "DequantizeLinear" and n.inputs[0] == name), None)
+        first = next((n for n in self.reader.readers.get(name, ()) if n.op == "DequantizeLinear"), None)
         raw = first is None and any(n.op == "Cast" for n in self.reader.nodes)  # an image of bytes, made float32
         if raw or kind not in ("int8", "uint8"):
             self.inputs.append(g.Tensor(name, shape or (1,), kind))
@@ -141,7 +141,7 @@ class Importer(Reading):
             for tensor, value in zip(node.outputs, found):
                 self.values[tensor] = value
                 made = isinstance(value, Broken) or (isinstance(value, Real) and value.tensor.name == tensor)
-                if tensor in self.outputs and not made and self._is_float(tensor):
+                if tensor in self.reserved and not made and self._is_float(tensor):
                     real = Real(value.shape, realised(self, value, tensor))
                     if isinstance(value, View):  # as of a cache: what else reads it takes the integers
                         self.real[tensor] = real
@@ -166,7 +166,7 @@ class Importer(Reading):
         if node.op == LIKE and x is not None and isinstance(args[1], View):
             y = replace(args[1].tensor, name="", shape=x.shape, data=None)
             return [
-                View(x.shape, self.quantise(x, y, node, node.outputs[0] if node.outputs[0] in self.outputs else ""))
+                View(x.shape, self.quantise(x, y, node, node.outputs[0] if node.outputs[0] in self.reserved else ""))
             ]
         if (found := converted(self, node, args)) is not None:
             return found
@@ -198,7 +198,7 @@ class Importer(Reading):
         return [Fixed(array.shape, array) for array in self.reader.evaluate(node, arrays)]
 
     def _view(self, node: Node, index: int, x: View, tensor: str) -> View:
-        wanted = tensor if tensor in self.outputs and not self._is_float(tensor) else ""
+        wanted = tensor if tensor in self.reserved and not self._is_float(tensor) else ""
         return View(self.shape(node, tensor), moved(self, node, index, x.tensor, wanted), x.name)
 
     def _joined(self, node: Node, args: list[Value | None]) -> View:
@@ -210,7 +210,7 @@ class Importer(Reading):
         shape = self.shape(node, node.outputs[0])
         y = replace(tensors[0], name="", shape=shape, data=None)
         op = g.Concat(node.name, tuple(tensors), y, node.attrs["axis"] % len(shape))
-        return View(shape, self.append(op, node.outputs[0] if node.outputs[0] in self.outputs else ""))
+        return View(shape, self.append(op, node.outputs[0] if node.outputs[0] in self.reserved else ""))
 
     def _dequantize(self, node: Node, x: Value) -> Value:
         if isinstance(x, Fixed):
@@ -226,7 +226,7 @@ class Importer(Reading):
     def _quantize(self, node: Node, x: Value) -> View:
         scale, zero = activation(self, node)
         tensor = node.outputs[0]
-        wanted = tensor if tensor in self.outputs and self.reader.types[tensor] == TensorProto.INT8 else ""
+        wanted = tensor if tensor in self.reserved and self.reader.types[tensor] == TensorProto.INT8 else ""
         return View(x.shape, self.quantise(x, g.Tensor("", x.shape, "int8", scale, zero), node, wanted))
 
     def quantise(self, value: Value, y: g.Tensor, node: Node, wanted: str = "") -> g.Tensor:
@@ -258,15 +258,22 @@ class Importer(Reading):
 
     def as_view(self, value: Value | None) -> View | None:
         """An int8 tensor of exactly the values of `value`, which may be clamped or multiplied, if there is one."""
-        if not isinstance(value, Expr):
-            return value if isinstance(value, View) else None
-        if id(value) not in self.views:
-            self.views[id(value)] = value, self._exact(value)
-        return self.views[id(value)][1]
+        clamps: list[Expr] = []
+        while isinstance(value, Expr) and id(value) not in self.views and clip_bounds(value) is not None:
+            clamps.append(value)
+            value = value.args[0]
+        if isinstance(value, Expr) and id(value) not in self.views:
+            self.views[id(value)] = value, self._exact(value, None)
+        view = self.views[id(value)][1] if isinstance(value, Expr) else value if isinstance(value, View) else None
+        for clamp in reversed(clamps):
+            view = self._exact(clamp, view)
+            self.views[id(clamp)] = clamp, view
+        return view
 
-    def _exact(self, value: Expr) -> View | None:
+    def _exact(self, value: Expr, x: View | None) -> View | None:
+        """As `as_view`, of an expression; `x` is the view of its operand where it is a clamp, if there is one."""
         node, bounds = value.node, clip_bounds(value)
-        if bounds is not None and (x := self.as_view(value.args[0])) is not None:
+        if bounds is not None and x is not None:
             t = x.tensor
             real = [(np.float64(_steps(b, t)) - t.zero_point) * t.scale for b in bounds]
             if any(np.isfinite(b) and abs(b - r) > _EXACT * t.scale for b, r in zip(bounds, real)):

@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from ....hw.errors import InputError, UnsupportedError
 from ....runtime.floats.functions import UNARY
+from ...names import Names
 from ..dialect import DEEPLOY
 
 ALIASES = ("Identity", "Dropout", "Cast")  # whose first output is their input, as far as float32 goes
@@ -93,8 +94,10 @@ class Reader:
                 tensor = value.type.tensor_type
                 self.shapes[value.name] = tuple(d.dim_value for d in tensor.shape.dim)
                 self.types[value.name] = tensor.elem_type
-        self._taken = set(self.shapes) | {t for n in model.graph.node for t in n.output}
+        self._names = Names((*self.shapes, *(t for n in model.graph.node for t in n.output)))
+        self.unused = self._names.unused  # a name like the given one that no tensor has
         self.producers: dict[str, Node] = {}
+        self.readers: dict[str, list[Node]] = {}  # the nodes whose first input a tensor is
 
     def read(self, nodes: Iterable[Node]) -> None:
         """Read nodes in order. Raises `Inconsistent` and `UnsupportedError`."""
@@ -106,13 +109,6 @@ class Reader:
         name = self.unused(name)
         self.constants[name] = array
         self._constant_type(name, array)
-        return name
-
-    def unused(self, name: str) -> str:
-        """`name`, or one like it that no tensor has."""
-        while name in self._taken:
-            name += "'"
-        self._taken.add(name)
         return name
 
     def value(self, tensor: str) -> np.ndarray | None:
@@ -147,6 +143,7 @@ class Reader:
         except MISFITS as exc:
             raise Inconsistent(f"{node}: {type(exc).__name__} {exc}") from None
         self.nodes.append(node)
+        self.readers.setdefault(node.input(0), []).append(node)
         for tensor in node.outputs:
             self.producers[tensor] = node
 

@@ -55,7 +55,7 @@ def converted(imp: Importer, node: Node, args: list[Value | None]) -> list[Value
 
 
 def _wanted(imp: Importer, tensor: str) -> str:
-    return tensor if tensor in imp.outputs else ""
+    return tensor if tensor in imp.reserved else ""
 
 
 def _moved(imp: Importer, node: Node, index: int, x: g.Tensor) -> g.Tensor:
@@ -165,7 +165,7 @@ def _gathered(imp: Importer, node: Node, args: list[Value | None]) -> list[Value
     x, where = args[0], _tensor(imp, node, args[1])
     axis, shape, wanted = node.attrs.get("axis", 0), _shape(imp, node), _wanted(imp, node.outputs[0])
     if isinstance(x, Fixed) and x.array.dtype in (np.int8, np.uint8):  # dequantised behind this node
-        reader = next((n for n in imp.reader.nodes if n.inputs[:1] == node.outputs), None)
+        reader = next(iter(imp.reader.readers.get(node.outputs[0], ())), None)
         x = parameters(imp, reader, x) if reader and reader.op == "DequantizeLinear" else x
     if isinstance(x, Weights) and x.scale.size == 1 and x.integers.dtype in (np.int8, np.uint8):
         moved_by = 128 if x.integers.dtype == np.uint8 else 0

@@ -15,6 +15,7 @@ import numpy as np
 from flatbuffers import flexbuffers
 
 from ....hw.errors import FileError, UnsupportedError
+from ...names import Names
 from ..source import Source, as_source
 
 try:
@@ -163,13 +164,11 @@ def _text(name: bytes) -> str:
 
 def _unique(names: list[str]) -> list[str]:
     """The names, with a number appended where one is missing or repeated."""
-    taken, found = set(names), []
-    for number, name in enumerate(names):
-        while not name or name in found:
-            name = f"{name or 'tensor'}:{number}"
-            name = name if name not in taken else f"{name}'"
-        found.append(name)
-    return found
+    taken, first = Names(names), dict(zip(reversed(names), reversed(range(len(names)))))
+    return [
+        name if name and first[name] == number else taken.unused(f"{name or 'tensor'}:{number}")
+        for number, name in enumerate(names)
+    ]
 
 
 def _custom(data: Any) -> Any:

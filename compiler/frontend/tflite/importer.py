@@ -18,6 +18,7 @@ import numpy as np
 from ....hw.errors import InputError, UnsupportedError
 from ... import graph as g
 from ...graph import ranges
+from ...names import Names
 from ..source import Source
 from .file import FileNode, Info, ModelFile, read
 from .refusals import Refusal, summary
@@ -121,7 +122,7 @@ class TfliteImporter:
         self._plain: dict[int, g.Tensor] = {}
         self.variables = Variables()
         self._relabelled: dict[str, g.Tensor] = {}  # bytes in their input's quantisation -> the file's tensor
-        self._names = {t.name for t in (*file.tensors, *self.file.tensors)}
+        self.unused = Names(t.name for t in (*file.tensors, *self.file.tensors)).unused  # a name that no tensor has
         kinds = {t.type for t in file.tensors}
         if "INT8" not in kinds and "UINT8" not in kinds and "FLOAT32" in kinds:
             raise UnsupportedError(
@@ -220,8 +221,8 @@ class TfliteImporter:
     def assume_outputs(self, node: FileNode) -> None:
         """Substitute the outputs of a refused operator, so that the operators behind it are checked, too."""
         for k in node.outputs:
-            known = self._plain.keys() | self._canonical.keys() | self._outside.keys()
-            if k not in known and self.variables.resource(k) is None:
+            known = k in self._plain or k in self._canonical or k in self._outside
+            if not known and self.variables.resource(k) is None:
                 self._assume(k)
 
     def _uint8(self, t: g.Tensor, name: str) -> g.Tensor:
@@ -262,13 +263,6 @@ class TfliteImporter:
         if len(info.shape) != 4 or plain == ends:
             return info.name
         return self.unused(f"{info.name}.{'nhwc' if plain else 'nchw'}")
-
-    def unused(self, name: str) -> str:
-        """Reserve `name`, or a variant of it that no tensor has."""
-        while name in self._names:
-            name += "'"
-        self._names.add(name)
-        return name
 
     def given(self, node: FileNode, position: int) -> bool:
         """True if there is an input at the position."""

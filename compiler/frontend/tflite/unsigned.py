@@ -12,20 +12,19 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...names import Names
 from .file import Info, ModelFile
 
 
 def relabelled(file: ModelFile) -> tuple[ModelFile, dict[int, str]]:
     """The file with int8 tensors only, and the names of the inputs and outputs that are uint8 outside, by number."""
     ends = {k: file.tensors[k].name for k in (*file.inputs, *file.outputs) if _is_unsigned(file.tensors[k])}
-    names = {t.name for t in file.tensors}
+    names = Names(t.name for t in file.tensors)
     tensors = []
     for k, info in enumerate(file.tensors):
         name = info.name
         if k in ends:
-            name = f"{name}.int8"
-            while name in names:
-                name += "'"
+            name = names.unused(f"{name}.int8")
         tensors.append(_signed(info, name) if _is_unsigned(info) else info)
     return replace(file, tensors=tensors), ends
 

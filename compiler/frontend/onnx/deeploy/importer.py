@@ -100,7 +100,7 @@ class DeeployImporter(Tensors):
         outputs = []
         for wanted, t in zip(self.outputs, found):
             assert t is not None
-            if t.name != wanted and (t.name not in made or t.name in names or t.name in self.outputs):
+            if t.name != wanted and (t.name not in made or t.name in names or t.name in self.reserved):
                 t = self.reshape(f"{wanted}.copy", t, t.shape, wanted)
             elif t.name != wanted:
                 names[t.name] = wanted

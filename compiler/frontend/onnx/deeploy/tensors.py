@@ -47,11 +47,8 @@ class Tensors(Reading):
 
     def integers32(self, name: str, array: np.ndarray) -> g.Tensor:
         """A constant int32 operand, of rank 1 where it is a scalar."""
-        while name in self._tensors:
-            name += "'"
-        self._tensors.add(name)
         data = np.ascontiguousarray(np.atleast_1d(array)).astype(np.int32)
-        return g.Tensor(name, data.shape, "int32", data=data)
+        return g.Tensor(self._tensors.unused(name), data.shape, "int32", data=data)
 
     def constant8(self, node: Node, value: Fixed) -> g.Tensor | None:
         """A constant operand as int8; None where it has more bits."""
