@@ -58,7 +58,7 @@ def command(
         if path is not None:
             found.save(path)
     if as_json:
-        report.say(found.to_json())
+        output.say(found.to_json())
     else:
-        report.say(f"{found!r}\n{found.data['exactness']['text']}\npage written to {path}")
+        output.say(f"{found!r}\n{found.data['exactness']['text']}\npage written to {path}")
     return int(found.data["exactness"]["equal"] is False)
