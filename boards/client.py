@@ -13,7 +13,7 @@ import grpc
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.errors import BoardError, ConfigError, FingerprintError, HangError, InputError, TilewrightError
+from ..hw.errors import BoardError, ConfigError, FileError, FingerprintError, HangError, InputError, TilewrightError
 from ..hw.foreign import parse_json
 from ..runtime.device import Stats
 from ..runtime.executable import Executable
@@ -89,7 +89,7 @@ class Client:
             )
         try:
             return found, Config.from_dict(parse_json(found.config, "the server's configuration"))
-        except (ValueError, TypeError, KeyError, AttributeError) as exc:
+        except (ValueError, TypeError, KeyError, AttributeError, FileError) as exc:
             raise BoardError(
                 f"{self.address.host}: the configuration that the server sent is not valid here ({exc})"
             ) from None
