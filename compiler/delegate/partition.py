@@ -148,7 +148,8 @@ def _other_tensor(part: Subgraph, context: Context, nodes: Collection[int]) -> s
             return f"tensor {info.name!r} has shape {shape}, programs are for {info.shape} of the file"
         if info.scale.size == 1 and (t.scale, t.zero_point) != (info.scale[0], info.zero_point[0]):
             return f"tensor {info.name!r} has another scale or zero point"
-        held = info.data is not None and t.data and t.bytes == info.data.nbytes
-        if held and array(t, info.data.dtype, info.shape).tobytes() != info.data.tobytes():
-            return f"constant {info.name!r} has other values"
+        if (data := info.data) is not None and t.data and t.bytes == data.nbytes:
+            theirs = array(t, data.dtype, info.shape)
+            if theirs.tobytes() != data.tobytes():
+                return f"constant {info.name!r} has other values"
     return ""

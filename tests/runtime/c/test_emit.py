@@ -75,7 +75,7 @@ def test_names_of_c_and_of_the_code_compile(name, tmp_path):
     steps = [HostStep("s", "concatenate", names, ["all"], {"axis": 0})]
     steps += [HostStep(each, "reshape", [names[0]], [each], {"shape": [2]}) for each in outputs]
     tensors |= {"all": Tensor("all", (2 * len(names),), "int8", "output")} | outputs
-    emit(Executable(CFG, "*/ int", tensors, steps), name, tmp_path / "c")
+    emit(Executable(CFG, "*/ int", tensors, [*steps]), name, tmp_path / "c")
     headers = "".join(f"#include <{each}.h>\n" for each in HEADERS)
     (tmp_path / "c" / "user.c").write_text(f'{headers}#include "{name}.h"\nint user = {name.upper()}_MEMORY;\n')
     files = [tmp_path / "c" / each for each in (f"{name}.c", f"{name}_program.c", "main.c", "user.c")]
