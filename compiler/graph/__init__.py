@@ -216,7 +216,16 @@ __all__ = [
     "Write",
     "WriteColumns",
     "WriteRows",
+    "unused",
 ]
+
+
+def unused(name: str, names: set[str]) -> str:
+    """`name`, with primes until it is not in `names`; it is added to them."""
+    while name in names:
+        name += "'"
+    names.add(name)
+    return name
 
 
 @dataclass(frozen=True, eq=False)

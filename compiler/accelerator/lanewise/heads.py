@@ -83,7 +83,7 @@ class _Rewriter:
         (_, tokens, heads, inner), columns = x, y[-1]
         if (tokens > 1 and heads > self.block) or (heads % self.block and inner >= self.block):
             return None
-        first = replace(op.x, name=self._unused(f"{op.x.name}.heads"), shape=(1, heads, tokens, inner))
+        first = replace(op.x, name=g.unused(f"{op.x.name}.heads", self.names), shape=(1, heads, tokens, inner))
         self.ops.append(g.Transpose(first.name, (op.x,), first, _HEADS_FIRST))
         second = self._spread(op.inputs[1], (1, heads, tokens * inner, columns))
         self.done.add(then.name)
@@ -91,7 +91,9 @@ class _Rewriter:
         if tokens == 1:
             return replace(op, inputs=(first, second), output=then.output)
         rows, matrices = self._reshaped(first, (tokens, 1, inner)), self._reshaped(second, (tokens, inner, columns))
-        y = replace(op.output, name=self._unused(f"{op.output.name}.rows"), shape=(1, heads, tokens, 1, columns))
+        y = replace(
+            op.output, name=g.unused(f"{op.output.name}.rows", self.names), shape=(1, heads, tokens, 1, columns)
+        )
         self.ops.append(replace(op, inputs=(rows, matrices), output=y))
         return g.Reshape(then.name, (y,), then.output)
 
@@ -99,7 +101,9 @@ class _Rewriter:
         """`t` with its pixels in another shape, which is made once."""
         key = t.name, pixels
         if key not in self.shared:
-            self.shared[key] = y = replace(t, name=self._unused(f"{t.name}.rows"), shape=(*t.shape[:2], *pixels))
+            self.shared[key] = y = replace(
+                t, name=g.unused(f"{t.name}.rows", self.names), shape=(*t.shape[:2], *pixels)
+            )
             self.ops.append(g.Reshape(y.name, (t,), y))
         return self.shared[key]
 
@@ -124,21 +128,15 @@ class _Rewriter:
     def _spread_of(self, t: g.Tensor, before: g.Operator | None, shape: tuple[int, ...]) -> g.Tensor:
         if isinstance(before, g.Reshape) and before.x.dtype == "int8":
             return self._spread(before.x, shape)
-        y = replace(t, name=self._unused(f"{t.name}.heads"), shape=shape, data=None)
+        y = replace(t, name=g.unused(f"{t.name}.heads", self.names), shape=shape, data=None)
         if isinstance(before, _ONE_BY_ONE):
             self.ops.append(replace(before, name=y.name, inputs=(self._spread(before.x, shape),), output=y))
             return y
         one = (1, 1, *shape[2:])
-        x = replace(t, name=self._unused(f"{t.name}.one"), shape=one)
+        x = replace(t, name=g.unused(f"{t.name}.one", self.names), shape=one)
         self.ops.append(g.Reshape(x.name, (t,), x))
         self.ops.append(g.Take(y.name, (x,), y, ((), (0,) * shape[1], (), ())))
         return y
-
-    def _unused(self, name: str) -> str:
-        while name in self.names:
-            name += "'"
-        self.names.add(name)
-        return name
 
 
 def _swaps(op: g.Operator) -> bool:

@@ -43,8 +43,8 @@ def rows_out(graph: g.Graph, cfg: Config) -> g.Graph:
         if not inside or y not in graph.outputs or not _fits(y, block):
             ops.append(op)
             continue
-        images[y.name] = image = replace(y, name=_unused(f"{y.name}.image", names))
-        whole = RowsOut(_unused(f"{y.name}.rows", names), (image,), y, (0,) * 4, (1,) * 4)
+        images[y.name] = image = replace(y, name=g.unused(f"{y.name}.image", names))
+        whole = RowsOut(g.unused(f"{y.name}.rows", names), (image,), y, (0,) * 4, (1,) * 4)
         ops += [replace(op, output=image), whole]
     return replace(graph, ops=tuple(ops)) if images else graph
 
@@ -56,13 +56,6 @@ def _fits(t: g.Tensor, block: int) -> bool:
 def _each(t: g.Tensor) -> int:
     """Elements of a head."""
     return t.shape[2] * t.shape[3]
-
-
-def _unused(name: str, names: set[str]) -> str:
-    while name in names:
-        name += "'"
-    names.add(name)
-    return name
 
 
 def refusal(op: RowsOut, cfg: Config) -> str:

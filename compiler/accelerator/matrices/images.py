@@ -152,7 +152,9 @@ class _Rewriter:
 
     def _rewrite(self, op: g.Operator, nchw: bool) -> None:
         rank = len(op.output.shape)
-        y = replace(op.output, name=self._unused(f"{op.output.name}.image"), shape=image_shape(op.output.shape, nchw))
+        y = replace(
+            op.output, name=g.unused(f"{op.output.name}.image", self.names), shape=image_shape(op.output.shape, nchw)
+        )
         if isinstance(op, g.BatchMatMul):
             second, transposed = self._second(op)
             new = replace(op, inputs=(self._image(op.x), second), output=y, transposed=transposed, images=True)
@@ -174,7 +176,7 @@ class _Rewriter:
         """The image of an operand that broadcasts to `rank` dimensions."""
         if t.data is not None:
             data = to_image(t.data.reshape(_aligned(t.shape, rank)), nchw)
-            return replace(t, name=self._unused(f"{t.name}.image"), shape=data.shape, data=data)
+            return replace(t, name=g.unused(f"{t.name}.image", self.names), shape=data.shape, data=data)
         return self._image(t, nchw)
 
     def _spread(self, image: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
@@ -183,7 +185,7 @@ class _Rewriter:
             return image
         key = image.name, shape
         if key not in self.spread:
-            y = replace(image, name=self._unused(f"{image.name}.mask"), shape=shape)
+            y = replace(image, name=g.unused(f"{image.name}.mask", self.names), shape=shape)
             indices = (() if have == count else (0,) * count for have, count in zip(image.shape, shape))
             self.ops.append(g.Take(y.name, (image,), y, tuple(indices)))
             self.spread[key] = y
@@ -250,7 +252,7 @@ class _Rewriter:
         if not np.array_equal(found.reshape(-1), places):
             return None
         if found.shape != image.shape:
-            image = self._heads(image, replace(image, name=self._unused(f"{t.name}.image"), shape=found.shape))
+            image = self._heads(image, replace(image, name=g.unused(f"{t.name}.image", self.names), shape=found.shape))
         self.views[key] = image
         return image
 
@@ -269,21 +271,15 @@ class _Rewriter:
         plain = self._moved(image, (count, 1, rows, features), TO_NHWC)
         if nchw and len(t.shape) == 4:
             plain = self._moved(plain, tuple(t.shape[k] for k in TO_NHWC))
-            self.ops.append(g.Transpose(self._unused(f"{t.name}.plain"), (plain,), t, (0, 3, 1, 2), True))
+            self.ops.append(g.Transpose(g.unused(f"{t.name}.plain", self.names), (plain,), t, (0, 3, 1, 2), True))
         else:
-            self.ops.append(g.Reshape(self._unused(f"{t.name}.plain"), (plain,), t))
+            self.ops.append(g.Reshape(g.unused(f"{t.name}.plain", self.names), (plain,), t))
 
     def _moved(self, x: g.Tensor, shape: tuple[int, ...], axes: tuple[int, ...] = ()) -> g.Tensor:
         """`x` with its dimensions in the order `axes`, or, without, in another shape."""
-        y = replace(x, name=self._unused(f"{x.name}.moved"), shape=shape, data=None)
+        y = replace(x, name=g.unused(f"{x.name}.moved", self.names), shape=shape, data=None)
         if x.data is not None:
             data = x.data.transpose(axes) if axes else x.data.reshape(shape)
             return replace(y, data=np.ascontiguousarray(data))
         self.ops.append(g.Transpose(y.name, (x,), y, axes) if axes else g.Reshape(y.name, (x,), y))
         return y
-
-    def _unused(self, name: str) -> str:
-        while name in self.names:
-            name += "'"
-        self.names.add(name)
-        return name
