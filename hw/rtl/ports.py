@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import unsigned
+from amaranth.hdl import Module, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -316,3 +316,11 @@ def unit_members() -> dict:
         fault: out, the first error
     """
     return {"halt": In(1), "idle": Out(1), "activity": Out(Activity()), "fault": Out(Fault())}
+
+
+def register(m: Module, enable: Value, value: Value, name: str) -> Signal:
+    """`value` a cycle later, while `enable` is 1."""
+    out = Signal(value.shape(), name=name, reset_less=True)
+    with m.If(enable):
+        m.d.sync += out.eq(value)
+    return out

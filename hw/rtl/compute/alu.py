@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from ...config import Config
 from ...isa import OPERATIONS, AluOp
 from ..latencies import MULTIPLIER_LATENCY, groups, multipliers
-from ..ports import Products
+from ..ports import Products, register
 
 OP_BITS = 3
 
@@ -122,15 +122,8 @@ class Multiplier(wiring.Component):
             (a0, a1), (b0, b1) = ((v[32 * k : 32 * k + 16], v[32 * k + 16 : 32 * k + 32]) for v in (a, b))
             parts = {"low": a0 * b0, "ab": a1 * b0, "ba": a0 * b1}
             for stage in (0, 1):
-                parts = {name: _register(m, enables[stage], v, f"{name}_{stage}_{k}") for name, v in parts.items()}
-            low = _register(m, enables[2], parts["low"], f"low_2_{k}")
-            high = _register(m, enables[2], (parts["ab"] + parts["ba"])[:16], f"high_2_{k}")
+                parts = {name: register(m, enables[stage], v, f"{name}_{stage}_{k}") for name, v in parts.items()}
+            low = register(m, enables[2], parts["low"], f"low_2_{k}")
+            high = register(m, enables[2], (parts["ab"] + parts["ba"])[:16], f"high_2_{k}")
             m.d.comb += alu.o[32 * k : 32 * (k + 1)].eq(low + high.shift_left(16))
         return m
-
-
-def _register(m: Module, enable: Value, value: Value, name: str) -> Signal:
-    out = Signal(value.shape(), name=name, reset_less=True)
-    with m.If(enable):
-        m.d.sync += out.eq(value)
-    return out

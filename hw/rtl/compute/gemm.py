@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 from ...config import Config
 from ...isa import Mem
 from ..latencies import LEVELS_PER_STAGE, PRODUCT_STAGES, array_latency
-from ..ports import entry_bits
+from ..ports import entry_bits, register
 
 _HALF = 1 << 15  # added to a pair of products: the lower one stays within its 16 bits
 
@@ -122,29 +122,29 @@ class Dot(wiring.Component):
                 i, name = _beside(cfg, c, t), f"b{b}_c{c}_t{t}"
                 tap = _element(self.near, ((t - 1) * cfg.batch + b) * cfg.block_in + c, bits)
                 whole = _element(self.inp, b * cfg.block_in + i, bits)
-                chosen = _register(m, self.en, Mux(self.rows, tap, whole), f"x_chosen_{name}")
-                mine[i] = _register(m, enable, chosen, f"x_{name}")
+                chosen = register(m, self.en, Mux(self.rows, tap, whole), f"x_chosen_{name}")
+                mine[i] = register(m, enable, chosen, f"x_{name}")
         return mine
 
     def _singles(self, m: Module, enable: Value, o: int, w: list[list[Value]]) -> list[Value]:
         """The weights of channel `o`, held."""
-        return [_register(m, enable, value, f"w_o{o}_{i}") for i, value in enumerate(w[o])]
+        return [register(m, enable, value, f"w_o{o}_{i}") for i, value in enumerate(w[o])]
 
     def _pairs(self, m: Module, enable: Value, o: int, w: list[list[Value]]) -> list[Value]:
         """The multiplicands (w1 << 16) + w0 of channels `o` and `o + 1`, held: w1 is one less where w0 is negative."""
         pairs = []
         for i, (w0, w1) in enumerate(zip(w[o], w[o + 1])):
             high = (w1 + w0[-1].as_signed())[:9]  # -128 * 2**16 - 128 needs 25 bits
-            pairs.append(_register(m, enable, Cat(w0, w0[-1].replicate(16 - len(w0)), high).as_signed(), f"k_o{o}_{i}"))
+            pairs.append(register(m, enable, Cat(w0, w0[-1].replicate(16 - len(w0)), high).as_signed(), f"k_o{o}_{i}"))
         return pairs
 
     def _sums(self, m: Module, enables: list[Signal], x: list[Value], w: list[Value], name: str) -> list[Value]:
         """The sums of a channel or of two, from operands that are held."""
-        products = [_register(m, enables[0], a * b, f"m_{name}_{i}") for i, (a, b) in enumerate(zip(x, w))]
+        products = [register(m, enables[0], a * b, f"m_{name}_{i}") for i, (a, b) in enumerate(zip(x, w))]
         if not packs(self.cfg):
-            products = [_register(m, enables[1], p, f"p_{name}_{i}") for i, p in enumerate(products)]
+            products = [register(m, enables[1], p, f"p_{name}_{i}") for i, p in enumerate(products)]
             return [_tree(m, enables[PRODUCT_STAGES:], products, f"t_{name}")]
-        products = [_register(m, enables[1], (p + _HALF)[:32], f"p_{name}_{i}") for i, p in enumerate(products)]
+        products = [register(m, enables[1], (p + _HALF)[:32], f"p_{name}_{i}") for i, p in enumerate(products)]
         low = _tree(m, enables[PRODUCT_STAGES:], [p[:16] for p in products], f"t_{name}_low")
         high = _tree(m, enables[PRODUCT_STAGES:], [p[16:].as_signed() for p in products], f"t_{name}_high")
         return [Cat(low[:-1], ~low[-1]).as_signed(), high]
@@ -159,13 +159,6 @@ def _element(entry: Value, k: int, bits: int) -> Value:
     return entry[k * bits : (k + 1) * bits].as_signed()
 
 
-def _register(m: Module, enable: Value, value: Value, name: str) -> Signal:
-    out = Signal(value.shape(), name=name, reset_less=True)
-    with m.If(enable):
-        m.d.sync += out.eq(value)
-    return out
-
-
 def _tree(m: Module, enables: list[Signal], values: list[Value], name: str) -> Value:
     """The sum of `values`, signed or not; `LEVELS_PER_STAGE` levels of adders before each register, whose enables are
     `enables`."""
@@ -175,5 +168,5 @@ def _tree(m: Module, enables: list[Signal], values: list[Value], name: str) -> V
         level += 1
         if level % LEVELS_PER_STAGE == 0 or len(values) == 1:
             stage = (level - 1) // LEVELS_PER_STAGE
-            values = [_register(m, enables[stage], v, f"{name}_{stage}_{k}") for k, v in enumerate(values)]
+            values = [register(m, enables[stage], v, f"{name}_{stage}_{k}") for k, v in enumerate(values)]
     return values[0]

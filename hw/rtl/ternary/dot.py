@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 from ...config import TERNARY_BITS, Config
 from ...isa import Mem
 from ..latencies import LEVELS_PER_STAGE, PAIR_STAGES, ternary_array_latency
-from ..ports import entry_bits
+from ..ports import entry_bits, register
 
 
 def sum_bits(cfg: Config) -> int:
@@ -98,7 +98,7 @@ class TernaryDot(wiring.Component):
         x = [self.inp[k * bits : (k + 1) * bits].as_signed() for k in range(at, at + cfg.block_in)]
         made = [(x0, x1, x0 + x1, x0 - x1) for x0, x1 in zip(x[::2], x[1::2])] if len(x) > 1 else [(x[0],)]
         return [
-            tuple(_register(m, self.en, value, f"b{b}_pair_{k}_{n}") for n, value in enumerate(pair))
+            tuple(register(m, self.en, value, f"b{b}_pair_{k}_{n}") for n, value in enumerate(pair))
             for k, pair in enumerate(made)
         ]
 
@@ -129,7 +129,7 @@ def _tree(m: Module, enables: list[Signal], terms: list[tuple], name: str) -> tu
         if level % LEVELS_PER_STAGE == 0 or len(terms) == 1:
             enable, stage = enables[(level - 1) // LEVELS_PER_STAGE], f"{name}_{level}"
             terms = [
-                (_register(m, enable, value, f"{stage}_{k}"), _register(m, enable, minus, f"{stage}_minus_{k}"))
+                (register(m, enable, value, f"{stage}_{k}"), register(m, enable, minus, f"{stage}_minus_{k}"))
                 for k, (value, minus) in enumerate(terms)
             ]
     return terms[0]
@@ -150,10 +150,3 @@ def added(a: Value, b: Value, subtract: Value) -> Value:
     """`a + b`, with `subtract` `a - b`, of signed values, by one adder."""
     inverted = Cat(subtract, b.as_unsigned() ^ subtract.replicate(len(b))).as_signed()
     return (Cat(C(1, 1), a).as_signed() + inverted)[1:]
-
-
-def _register(m: Module, enable: Value, value: Value, name: str) -> Signal:
-    out = Signal(value.shape(), name=name, reset_less=True)
-    with m.If(enable):
-        m.d.sync += out.eq(value)
-    return out

@@ -7,18 +7,12 @@ import numpy as np
 
 from tilewright.hw.config import PRESETS
 from tilewright.sim.mutation.kinds import KINDS, mutants
-from tilewright.sim.random_programs import Recorder, record_random
+from tilewright.sim.random_programs import Recorder
 
 TINY = PRESETS["tiny"]
 
 
-def program(seed=0, length=6):
-    recorder = Recorder(TINY, seed)
-    record_random(recorder, length)
-    return recorder.program.finish()
-
-
-def test_mutants_differ_in_one_thing_of_every_class():
+def test_mutants_differ_in_one_thing_of_every_class(program):
     base, kinds = program(), Counter()
     for mutant in islice(mutants(base, np.random.default_rng(0)), 400):
         new = mutant.launch
@@ -39,7 +33,7 @@ def test_mutants_differ_in_one_thing_of_every_class():
     assert set(kinds) == set(KINDS) and min(kinds.values()) > 5
 
 
-def test_finish_comes_earlier():
+def test_finish_comes_earlier(program):
     base = program()
     made = (m for m in mutants(base, np.random.default_rng(1)) if m.kind == "early FINISH")
     for mutant in islice(made, 10):

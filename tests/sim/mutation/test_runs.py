@@ -6,35 +6,28 @@ from tilewright.hw.units import queues
 from tilewright.runtime.verify import verify, without_pair
 from tilewright.sim.mutation.runs import Bench, Defined, Preferring, Reversed
 from tilewright.sim.mutation.study import judge
-from tilewright.sim.random_programs import Recorder, record_random
 
 TINY = PRESETS["tiny"]
-
-
-def program(seed=0, length=6):
-    recorder = Recorder(TINY, seed)
-    record_random(recorder, length)
-    return recorder.program.finish()
 
 
 def outcomes(launch, runs=5):
     return [Bench(launch, 0).run(number) for number in range(runs)]
 
 
-def test_runs_of_a_right_program_leave_the_same():
+def test_runs_of_a_right_program_leave_the_same(program):
     assert len(set(outcomes(program()))) == 1
     first = outcomes(program())[0]
     assert first.error == "" and len(first.contents) > 1000 and len(first.memory) > 1000 and not first.outside
 
 
-def test_the_definition_leaves_the_same_in_memory():
+def test_the_definition_leaves_the_same_in_memory(program):
     bench = Bench(program(), 3)
     for number in range(2):
         model, definition = bench.run(number), bench.run(number, by=Defined)
         assert (model.error, model.memory) == (definition.error, definition.memory) and definition.contents
 
 
-def test_preferred_queues_are_ahead():
+def test_preferred_queues_are_ahead(program):
     launch, order = program(), []
 
     def follow(choose):
@@ -54,7 +47,7 @@ def test_preferred_queues_are_ahead():
     assert firsts[0] > firsts[1]
 
 
-def test_a_pair_is_reversed_where_tokens_allow_that():
+def test_a_pair_is_reversed_where_tokens_allow_that(program):
     launch = program()
     (pair, *_) = verify(launch).pairs
     way = Reversed(pair.pop, pair.push)
@@ -72,7 +65,7 @@ def changed(launch, op, mem=None, **fields):
     return type(launch)(TINY, launch.name, insn, launch.reloc, launch.buffers)
 
 
-def test_runs_show_what_leaves_a_buffer_and_what_races():
+def test_runs_show_what_leaves_a_buffer_and_what_races(program):
     launch = program()
     assert len(set(outcomes(changed(launch, Op.LOAD, 2, dram_base=60)))) > 1
     assert all(outcome.outside for outcome in outcomes(changed(launch, Op.STORE, 4, dram_base=4096 - 8)))

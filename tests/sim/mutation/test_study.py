@@ -12,16 +12,9 @@ from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.mutation import study as module
 from tilewright.sim.mutation.kinds import mutants
 from tilewright.sim.mutation.study import PER_PROGRAM, VERDICTS, Study, random_launches, study
-from tilewright.sim.random_programs import Recorder, record_random
 from tilewright.sim.spec import SpecDevice
 
 TINY = PRESETS["tiny"]
-
-
-def program(seed=0, length=6):
-    recorder = Recorder(TINY, seed)
-    record_random(recorder, length)
-    return recorder.program.finish()
 
 
 def check(found, count):
@@ -55,7 +48,7 @@ def test_a_study_can_be_repeated():
     assert study(random_launches(3), 10, 3) == study(random_launches(3), 10, 3)
 
 
-def test_definition_and_model_refuse_mutants_alike():
+def test_definition_and_model_refuse_mutants_alike(program):
     """With the same error at the same instruction."""
     found = Counter()
     for seed in range(12):
