@@ -130,10 +130,11 @@ def _print(results: list[Result], where: Where) -> None:
             click.echo(f"{_name(result)}: operators whose results differ, in order")
             rows = [[w.operator, _place(w.accelerated), w.differing, w.values, w.largest] for w in wrong]
             report.table(["operator", "where", "values that differ", "of", "largest"], rows)
-    counted = "simulated" if device_entry(where.name).simulated else "counted"
+    at = f"{where.clock_hz / 1e6:g} MHz"
+    counted = f"simulated, if it closes at {at}" if device_entry(where.name).simulated else f"counted, at {at}"
     click.echo(
         f"CPU: LiteRT on one thread of this machine, measured; A9: a Cortex-A9 at 650 MHz, modelled; accelerator: "
-        f"{where.name} at {where.clock_hz / 1e6:g} MHz, {counted}"
+        f"{where.name}, {counted}"
     )
 
 
