@@ -81,8 +81,8 @@ def command(
     for arena in totals["arenas"]:
         report.say(f"arena of {arena['launch']}: {arena['bytes']:,} bytes, lower bound {arena['bound']:,}")
     report.say(
-        f"accelerator {totals['cycles']:,} cycles, simulated: {totals['accelerator_us']:,.0f} us at 100 MHz; "
-        f"host {totals['host_us']:,.0f} us, modelled ({100 * totals['host_share']:.0f} % of the sum); "
+        f"accelerator {totals['cycles']:,} cycles, simulated: {totals['accelerator_us']:,.0f} us if it closes at 100 "
+        f"MHz; host {totals['host_us']:,.0f} us, modelled ({100 * totals['host_share']:.0f} % of the sum); "
         f"host alone {totals['host_alone_us']:,.0f} us, modelled"
     )
 

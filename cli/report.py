@@ -9,11 +9,14 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import click
 
 from ..hw.errors import printable
+
+if TYPE_CHECKING:
+    from ..runtime.device import Device
 
 PLAIN_WIDTH = 200  # columns of a table in a file or a pipe
 
@@ -86,6 +89,14 @@ def _text(cell: object) -> str:
 
 def _numeric(cell: str) -> bool:
     return cell == "" or cell.replace(",", "").replace(".", "").replace("-", "").removesuffix(" %").isdigit()
+
+
+def opened(device: Device) -> Device:
+    """`device`; says on standard error how long building its simulator took, which is the time of no run."""
+    seconds = getattr(device, "build_seconds", None)
+    if seconds is not None:
+        click.echo(f"building the circuit's simulator, once: {seconds:.0f} s", err=True)
+    return device
 
 
 @contextmanager

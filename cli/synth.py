@@ -115,7 +115,7 @@ def _show_timing(found: TimedCore, everything: bool) -> None:
         f"clock: {timing.fmax_estimate_mhz:.1f} MHz by the routing model ({timing.estimate_ns:.2f} ns with "
         f"{SKEW / 1000} ns of skew and jitter), {timing.fmax_plain_mhz:.1f} MHz by the rule logic x {PLAIN_FACTOR}"
     )
-    report.say(f"not counted: {'; '.join(NOT_COUNTED)}")
+    report.say(f"not counted: {'; '.join(NOT_COUNTED)}; routing does not bear the clock out (docs/synthesis.md)")
 
 
 def _show_paths(paths: list[Route], everything: bool) -> None:

@@ -12,6 +12,7 @@ import click
 
 from ..hw.errors import UnsupportedError
 from ..hw.needs import need
+from . import report
 from .options import device_option, device_options, dram_option, skip_option, waves_option
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Where:
         options = device_options(self.name, self.waves, self.skip, self.dram) | board_options(
             self.name, self.bitstream, self.clock
         )
-        return Loaded(executable, open_device(self.name, executable.cfg, **options))
+        return Loaded(executable, report.opened(open_device(self.name, executable.cfg, **options)))
 
 
 def where_options(function: Callable) -> Callable:

@@ -103,7 +103,7 @@ PRESETS: dict[str, Dram] = {
 MEANINGS = {
     "zynq_hp": "two high-performance ports of a PYNQ-Z1, for one load port and one store port",
     "zynq_hp4": "all four of them, for two load ports; with `,total_bytes=40` for four, and a store port beside one",
-    "pynq_z1_ddr": "the same behind the board's DDR, 2.1 GB/s: at 100 MHz; with `,total_bytes=14` at 150",
+    "pynq_z1_ddr": "the same behind the board's DDR, 2.1 GB/s: at 100 MHz",
     "wide": "the same latency, and a beat per cycle on every port, however wide",
     "ideal": "a beat per cycle on every port, one cycle after its address",
 }

@@ -47,7 +47,7 @@ class Bench:
         """The device."""
         from ...runtime.device import open_device
 
-        return open_device(self.name, self.cfg, **self.options)
+        return report.opened(open_device(self.name, self.cfg, **self.options))
 
     def run(self, what: str, executable: Executable, inputs: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], Stats]:
         """(outputs by name, counts) of one run on a device of its own; in the profile as `what`."""

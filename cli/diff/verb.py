@@ -132,10 +132,11 @@ def _print(results: list[Result], where: Where) -> None:
             report.table(["operator", "where", "values that differ", "of", "largest"], rows)
     report.say_contract("double")
     report.say("dense layers round once, as LiteRT's do")
-    counted = "simulated" if device_entry(where.name).simulated else "counted"
+    at = f"{where.clock_hz / 1e6:g} MHz"
+    counted = f"simulated, if it closes at {at}" if device_entry(where.name).simulated else f"counted, at {at}"
     report.say(
         f"CPU: LiteRT on one thread of this machine, measured; A9: a Cortex-A9 at 650 MHz, modelled; accelerator: "
-        f"{where.name} at {where.clock_hz / 1e6:g} MHz, {counted}"
+        f"{where.name}, {counted}"
     )
 
 

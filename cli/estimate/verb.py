@@ -45,7 +45,7 @@ def _print(found: dict[str, Any]) -> None:
     report.table(["xc7z020", found["config"]["name"], "+/-", "share"], rows)
     clock, error, rates = found["fmax_estimate_mhz"], found["fmax_error_mhz"], found["bandwidth"]
     within = f"+/- {error:.0f} MHz" if error else "as synth --timing estimated it"
-    report.say(f"clock: {clock:.0f} MHz before placement, {within}")
+    report.say(f"clock: {clock:.0f} MHz before placement, which routing does not bear out, {within}")
     moved = f"; {rates['used'] / 1e6:,.0f} MB/s used" if "used" in rates else ""
     report.say(
         f"bandwidth at {found['mhz']} MHz: loads {rates['load'] / 1e6:,.0f} MB/s, stores {rates['store'] / 1e6:,.0f}, "

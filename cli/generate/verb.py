@@ -168,15 +168,15 @@ def _summarise(result: dict) -> None:
         cycles = result["cycles_per_token"]
         report.say(
             f"{sum(cycles) / len(cycles):,.0f} cycles per token on the accelerator, which alone would give "
-            f"{rate:.0f} tokens/s at {result['clock_mhz']:g} MHz; the host's steps are not in it"
+            f"{rate:.0f} tokens/s if the circuit closes at {result['clock_mhz']:g} MHz; the host's steps are not in it"
         )
     if "cycles_by_part" in result:
         parts, share = result["cycles_by_part"], result["host_share"]
         split = ", ".join(f"{part} {found:,.0f}" for part, found in parts.items())
         rate = 1e6 * result["clock_mhz"] / sum(parts.values())
         report.say(
-            f"timing model, cycles per token: {split} ({100 * share:.1f} %, modelled): {rate:,.0f} tokens/s at "
-            f"{result['clock_mhz']:g} MHz"
+            f"timing model, cycles per token: {split} ({100 * share:.1f} %, modelled): {rate:,.0f} tokens/s if the "
+            f"circuit closes at {result['clock_mhz']:g} MHz"
         )
     if "compared" in result:
         _compared(result["compared"])

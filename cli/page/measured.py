@@ -170,7 +170,7 @@ def _timed(
         return
     source = clock_source(device)
     yield _figure("cycles", "Cycles of all launches", cycles, "cycles", source)
-    at = f"these cycles at {clock / 1e6:g} MHz"
+    at = f"these cycles, if the circuit closes at {clock / 1e6:g} MHz"
     yield _figure("device_us", "Time on the accelerator", 1e6 * cycles / clock, "us", at)
     if macs:
         quotient = "those on the accelerator, by these cycles"

@@ -144,7 +144,7 @@ def _note(text: str) -> str:
 def _ran(data: dict[str, Any]) -> str:
     where = f"Run on device {data['device']} with {data['inputs']}"
     if data["source_of_cycles"]:
-        where += f"; cycles: {data['source_of_cycles']}, at {data['clock_mhz']:g} MHz"
+        where += f"; cycles: {data['source_of_cycles']}; times if the circuit closes at {data['clock_mhz']:g} MHz"
     if data["dram"]:
         where += f", memory {data['dram']['name']}"
     return f"{where}. From {data['model']}, tilewright {data['tilewright']}."

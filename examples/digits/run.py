@@ -162,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def demonstrate(config: str, contract: str | None, count: int | None, device: str) -> int:
     """Compile, verify, run and compare; returns 0 if all values are equal."""
     cfg = load_config(config)
-    opened, start = open_device(device, cfg), time.perf_counter()  # opening the circuit may build its simulator
+    opened, start = report.opened(open_device(device, cfg)), time.perf_counter()
     with np.load(INPUTS) as data:
         images, labels = data["inputs"][:count], data["labels"][:count]
     with report.progress(f"compiling {MODEL.name} for {cfg.name}"):

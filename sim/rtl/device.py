@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,7 +30,7 @@ from ..lru import Lru
 from ..memory import CAPACITY, DeviceMemory, program_bytes
 from .rehearsal import cases
 from .rewrite import rewritten
-from .verilator import build_library, cached, describe, identity, kind_of_waves
+from .verilator import build_library, cached, describe, identity, kind_of_waves, made
 from .watch import BURSTS, Trace, counted, decode, event_type, fifos, most_events, observed
 
 HARNESS = Path(__file__).with_name("harness.cpp")
@@ -65,8 +63,7 @@ class _Facts:
 def build_core(cfg: Config, waves: str = "", *, fast: bool = False) -> Path:
     """The library of the core of `cfg`, from the cache or built; `fast`: with the multiplier array as a C function.
 
-    Says on standard error that it built one, and how long that took: minutes, which are of no run. Raises
-    `UnsupportedError` where tools are missing.
+    Raises `UnsupportedError` where tools are missing.
     """
     need("simulating the RTL", "rtl", "amaranth")
     fields = {name: value for name, value in cfg.to_dict().items() if name != "name"}
@@ -78,7 +75,7 @@ def build_core(cfg: Config, waves: str = "", *, fast: bool = False) -> Path:
         from . import array
         from .gating import gate, gates
 
-        source, start = folder / "core.v", time.monotonic()
+        source = folder / "core.v"
         changes = [array.with_function] * fast + [gate] * (not waves)
         text = rewritten(to_verilog(cfg, name=_TOP, changes=changes))
         source.write_text(text + (array.module(cfg) if fast else ""))
@@ -88,7 +85,6 @@ def build_core(cfg: Config, waves: str = "", *, fast: bool = False) -> Path:
         names, first = [name for _, name, _ in fifos(cfg)], partial(rehearse, cfg) if large else None
         build_harness(folder, source, _TOP, cfg, waves, fast=fast, rehearse=first, followed=names, gated=gates(text))
         source.unlink()  # megabytes, and quick to make again
-        print(f"building the circuit's simulator, once: {time.monotonic() - start:.0f} s", file=sys.stderr)
 
     return cached("rtl", key, make) / "core.so"
 
@@ -267,7 +263,8 @@ class RtlDevice(DeviceMemory):
 
     `dram` are the timing and stalls of the memory, `faults` the first and last address of a range that answers with bus
     errors. `waves` is a file for the waveforms, .fst or .vcd by its suffix. `watchdog` is the number of cycles without
-    progress after which a program counts as hung.
+    progress after which a program counts as hung. `build_seconds`: how long the library was built, None where it was
+    there.
     """
 
     fast = False  # the multiplier array is a C function
@@ -285,7 +282,9 @@ class RtlDevice(DeviceMemory):
         super().__init__(capacity)
         self.cfg, self.dram, self._isa, self._waves = cfg, dram, Isa(cfg), waves
         self._watchdog, self._faults = max(watchdog, 4 * (dram.latency + dram.response)), faults
-        self._library = load_library(self._built(waves))
+        library = self._built(waves)
+        self.build_seconds = made.pop(library.parent, None)
+        self._library = load_library(library)
         self._simulation: Simulation | None = None
         self._facts: Lru[_Facts] = Lru(_PROGRAM_INSNS)
         self._event = event_type(cfg)

@@ -74,6 +74,7 @@ def slow_to_open(monkeypatch):
 
     def slow(self, *arguments, **options):
         now[0] += 1000
+        self.build_seconds = 1000
         opened(self, *arguments, **options)
 
     monkeypatch.setattr(ModelDevice, "__init__", slow)

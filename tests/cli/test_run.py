@@ -48,6 +48,7 @@ def test_opening_the_device_is_not_in_the_time_of_the_runs(tilewright, double_tw
     np.savez(tmp_path / "x.npz", inputs=x)
     done = tilewright("run", double_tw, "--inputs", tmp_path / "x.npz")
     assert done.out.splitlines()[-1] == "3 inputs on model (pynq_z1): simulated in 0.00 s"
+    assert done.err == "building the circuit's simulator, once: 1000 s\n"
 
 
 @pytest.mark.parametrize("count", [True, False])

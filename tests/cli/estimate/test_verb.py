@@ -18,7 +18,7 @@ def test_text(tilewright):
         "LUT" in done.out
         and "not known" in done.out
         and "by rule" in done.out
-        and f"clock: {clock_of(PRESETS['pynq_z1'])[0]:.0f} MHz before placement" in done.out
+        and f"clock: {clock_of(PRESETS['pynq_z1'])[0]:.0f} MHz before placement, which routing" in done.out
     )
     assert "loads 800 MB/s, stores 800, together 1,600" in done.out and "cycles" not in done.out
 
