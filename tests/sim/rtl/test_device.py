@@ -69,10 +69,10 @@ def test_random_programs_of_shallow_token_channels_equal_the_model():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chunk", range(34))
+@pytest.mark.parametrize("chunk", range(10))
 @pytest.mark.parametrize("cfg", BUILDS)
 def test_many_random_programs_equal_the_model(cfg, chunk):
-    """3,400 programs each, 6,800 of two units; ten behind each other find what the one before left."""
+    """1,000 programs each; ten behind each other find what the one before left."""
     device = model = None
     for seed in range(10_000 + 100 * chunk, 10_100 + 100 * chunk):
         print(f"{cfg.name} seed {seed}")
