@@ -106,7 +106,7 @@ class Worker:
         if self._process is None:
             self.start()
         pipe, process = self._pipe, self._process
-        assert pipe is not None
+        assert pipe is not None and process is not None
         try:
             pipe.send_bytes(request)
             end = time.monotonic() + self._limits.max_seconds
