@@ -37,7 +37,8 @@ DIGEST = 32  # bytes of a program's SHA-256
 KEPT = 4  # programs that stay in device memory
 _LOAD, _RUN, _END_SESSION = b"L", b"R", b"E"
 _START = 900.0  # seconds that a device may take to open: a circuit is built first
-_END = 1.0  # seconds that a worker may take to stop its device, or a job
+_END = 3.0  # seconds that a worker may take to stop its device
+_STOP = 0.5  # seconds that a job may take to stop
 _LOOK = 0.05  # seconds between two looks whether the caller still waits
 
 
@@ -114,7 +115,7 @@ class Worker:
                 if pipe.poll(max(0.0, min(_LOOK, end - time.monotonic()))):
                     return pipe.recv_bytes()
             os.kill(process.pid, signal.SIGUSR1)
-            if pipe.poll(_END):  # the job was stopped, or has just ended
+            if pipe.poll(_STOP):  # the job was stopped, or has just ended
                 pipe.recv_bytes()
             else:
                 self.stop(0)
