@@ -119,10 +119,10 @@ def resnet(opset):
     return m, m.head(x)
 
 
-def mobilenet_v2(opset):
+def mobilenet_v2(opset, blocks=((8, 1), (16, 2))):
     m = Net((1, 3, 16, 16), opset, "N")
     x = m.relu6(m.conv("x", 8, 3, 2))
-    for out, stride in ((8, 1), (16, 2)):
+    for out, stride in blocks:
         y = m.relu6(m.conv(x, 48, 1))
         y = m.conv(m.relu6(m.conv(y, 48, 3, stride, 48)), out, 1)
         x = m.keep(y, "Add", x) if out == m.channels[x] else y
@@ -407,13 +407,27 @@ NETWORKS: dict[str, Callable] = {
 }
 
 
-def quantised(folder, name, opset=17, qdq=True, activations="QInt8", weights="QInt8", per_channel=True, prepare=False):
+def quantised(
+    folder,
+    name,
+    opset=17,
+    qdq=True,
+    activations="QInt8",
+    weights="QInt8",
+    per_channel=True,
+    prepare=False,
+    dynamic=False,
+    **size,
+):
     """(path, shape of the input) of a network as the quantiser of onnxruntime writes it."""
-    m, *outputs = NETWORKS[name](opset)
+    m, *outputs = NETWORKS[name](opset, **size)
     plain, path = folder / f"{name}.float.onnx", folder / f"{name}.onnx"
     m.save(plain, *outputs)
     if prepare:
         shape_inference.quant_pre_process(plain, plain, skip_symbolic_shape=True)
+    if dynamic:
+        quantization.quantize_dynamic(plain, path)
+        return path, m.shape
     samples = iter([{"x": m.rng.normal(0, 1, m.shape).astype(np.float32)} for _ in range(8)])
 
     class Reader(quantization.CalibrationDataReader):
