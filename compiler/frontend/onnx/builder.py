@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -25,7 +26,7 @@ from .values import Broken, Fixed, Problem, Value, constant
 class Builder:
     """Operators so far. `reserved` are the names of the graph's outputs: only `wanted` tensors get them."""
 
-    def __init__(self, reserved: frozenset[str]):
+    def __init__(self, reserved: AbstractSet[str]):
         self.reserved = reserved
         self.inputs: list[g.Tensor] = []
         self.ops: list[g.Operator] = []

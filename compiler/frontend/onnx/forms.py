@@ -72,17 +72,11 @@ def _concat(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
     if value.node.op != "Concat":
         return None
     node, (low, high) = value.node, result.clamp
-    parts = []
-    for k, arg in enumerate(value.args):
-        assert arg is not None
-        part = Node("Concat", f"{node.name}.{k}", [], [])
-        try:
-            t = imp.quantise(arg, replace(result.y, shape=arg.shape), part)
-        except Problem as exc:
-            raise Problem(node if exc.node is part else exc.node, exc.why) from None
-        if not result.whole:
-            t = imp.append(g.NearestRequantize(f"{part.name}.clamp", (t,), replace(t, name="", data=None), low, high))
-        parts.append(t)
+    parts = imp.joined(value, result.y)
+    if not result.whole:
+        clamped = enumerate(replace(t, name="", data=None) for t in parts)
+        ops = [g.NearestRequantize(f"{node.name}.{k}.clamp", (parts[k],), y, low, high) for k, y in clamped]
+        parts = [imp.append(op) for op in ops]
     axis = node.attrs["axis"] % len(value.shape)
     return imp.append(g.Concat(node.name, tuple(parts), result.y, axis), result.wanted)
 

@@ -10,8 +10,10 @@ elementary ones (rewrites/).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,7 +31,7 @@ except ImportError as exc:
     raise UnsupportedError(f"reading models needs onnx ({exc}); pip install 'tilewright[compiler]'") from None
 from .builder import Reading
 from .deeploy.importer import DeeployImporter
-from .expressions import affine, clip_bounds
+from .expressions import affine, clip_bounds, operands_first
 from .floats import FLOATS, realised
 from .forms import FORMS
 from .moves import MOVES, moved
@@ -91,6 +93,7 @@ class Importer(Reading):
         self.model = model
         self.views: dict[int, tuple[Value, View | None]] = {}  # found by `as_view`, by id
         self.floats: dict[int, tuple[Value, g.Tensor]] = {}  # realised, by id
+        self.joins: dict[tuple[int, float, int], tuple[Value, list[g.Tensor]]] = {}  # by id, scale and zero point
         self.real: dict[str, Real] = {}  # outputs in float32 whose integers other nodes read
 
     def graph(self, name: str) -> g.Graph | None:
@@ -234,27 +237,38 @@ class Importer(Reading):
 
         Movements and clamps of a float expression are taken off: they come after quantisation, and with it.
         """
-        low, high, moves, top = -math.inf, math.inf, [], node
-        while isinstance(value, Expr):
-            bounds = clip_bounds(value)
-            if bounds is not None:
-                if math.isnan(bounds[0]) or math.isnan(bounds[1]):
-                    raise Problem(value.node, f"clamps to {bounds[0]:g}..{bounds[1]:g}, which are no numbers")
-                low, high = max(low, min(bounds[0], high)), min(high, max(bounds[1], low))
-                top = value.node if top is node else top
-            elif value.node.op in MOVES and (value.node.op != "Pad" or (low, high) == (-math.inf, math.inf)):
-                moves.append(value)
-            else:
-                break
-            inner = value.args[0]
-            assert inner is not None
-            value = inner
+        for part in operands_first(value, lambda part: self._unjoined(part, y)):  # so that `joined` does not recurse
+            self.joined(_bare(part).core, y)
+        core, low, high, moves, top = _bare(value)
         clamp = _steps(low, y), _steps(high, y)
-        result = Result(replace(y, shape=value.shape), clamp, "" if moves else wanted, top)
-        t = self._quantised(value, result, node.name)
+        result = Result(replace(y, shape=core.shape), clamp, "" if moves else wanted, top or node)
+        t = self._quantised(core, result, node.name)
         for k, move in enumerate(reversed(moves)):
             t = moved(self, move.node, move.index, t, wanted if k == len(moves) - 1 else "")
         return t
+
+    def _unjoined(self, value: Expr, y: g.Tensor) -> Sequence[Value | None]:
+        """The operands of the Concat below `value` that are not quantised as `y` yet."""
+        core = _bare(value).core
+        if not isinstance(core, Expr) or core.node.op != "Concat" or (id(core), y.scale, y.zero_point) in self.joins:
+            return ()
+        return core.args
+
+    def joined(self, value: Value, y: g.Tensor) -> list[g.Tensor]:
+        """The operands of a Concat, quantised as `y`, which is done once; none of another value."""
+        if not isinstance(value, Expr) or value.node.op != "Concat":
+            return []
+        key, node = (id(value), y.scale, y.zero_point), value.node
+        if key not in self.joins:
+            self.joins[key] = value, []
+            for k, arg in enumerate(value.args):
+                assert arg is not None
+                part = Node("Concat", f"{node.name}.{k}", [], [])
+                try:
+                    self.joins[key][1].append(self.quantise(arg, replace(y, shape=arg.shape), part))
+                except Problem as exc:
+                    raise Problem(node if exc.node is part else exc.node, exc.why) from None
+        return self.joins[key][1]
 
     def as_view(self, value: Value | None) -> View | None:
         """An int8 tensor of exactly the values of `value`, which may be clamped or multiplied, if there is one."""
@@ -331,6 +345,36 @@ class Importer(Reading):
             y = replace(t, name=name, dtype="uint8", zero_point=t.zero_point + 128, data=None)
             return self.append(g.Recode(f"{name}.uint8", (t,), y), name)
         return t if t.name == name else self.reshape(f"{name}.copy", t, t.shape, name)
+
+
+class _Bare(NamedTuple):
+    """A value without the clamps and movements around it: the bounds, the movements and the last clamp's node."""
+
+    core: Value
+    low: float
+    high: float
+    moves: list[Expr]
+    top: Node | None
+
+
+def _bare(value: Value) -> _Bare:
+    """Take clamps and movements off a float expression. Raises `Problem` for bounds that are no numbers."""
+    low, high, moves, top = -math.inf, math.inf, list[Expr](), None
+    while isinstance(value, Expr):
+        bounds = clip_bounds(value)
+        if bounds is not None:
+            if math.isnan(bounds[0]) or math.isnan(bounds[1]):
+                raise Problem(value.node, f"clamps to {bounds[0]:g}..{bounds[1]:g}, which are no numbers")
+            low, high = max(low, min(bounds[0], high)), min(high, max(bounds[1], low))
+            top = top or value.node
+        elif value.node.op in MOVES and (value.node.op != "Pad" or (low, high) == (-math.inf, math.inf)):
+            moves.append(value)
+        else:
+            break
+        inner = value.args[0]
+        assert inner is not None
+        value = inner
+    return _Bare(value, low, high, moves, top)
 
 
 def _steps(value: float, y: g.Tensor) -> int:

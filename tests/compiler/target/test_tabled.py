@@ -154,3 +154,14 @@ def test_what_is_no_number():
     x, y = t("x"), t("y")
     graph = g.Graph("net", (x,), (y,), tuple(root_of(x, y)))
     assert tabled(graph).ops == graph.ops
+
+
+def test_2000_functions_in_a_row_are_one_table():
+    x, values = t("x"), [real(f"r{k}") for k in range(2001)]
+    ops = [g.NumberFunction(y.name, (before,), y, "neg") for before, y in zip(values, values[1:])]
+    y = t("y")
+    ends = [g.Dequantize("r0", (x,), values[0])], [g.Quantize("y", (values[-1],), y, True)]
+    graph = tabled(g.Graph("deep", (x,), (y,), (*ends[0], *ops, *ends[1])))
+    (table,) = graph.ops
+    assert isinstance(table, g.Lookup)
+    np.testing.assert_array_equal(table.table, np.arange(-128, 128))

@@ -17,7 +17,7 @@ from ....graph import ranges
 from ..nodes import Node
 from ..values import Fixed, Problem, Value, View
 from .tensors import UNSIGNED, Tensors
-from .values import EVERY, Convolution, Integers, Layer, Moved, Pair, Products, Shares, Table, attribute, whole
+from .values import EVERY, Convolution, Integers, Layer, Pair, Products, Shares, Table, attribute, unmoved, whole
 
 _LARGEST = 32767
 
@@ -101,13 +101,15 @@ def _aligned(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _of(imp: Tensors, x: Value, s: Shift) -> Value:
-    if isinstance(x, Fixed):
+    narrow = s.high - s.low < 256
+    moves, bare = unmoved(x) if narrow and s.one else ([], x)
+    if isinstance(bare, Fixed):
         raise Problem(s.node, "is on a constant, which is not supported")
-    if isinstance(x, Moved) and s.one:
-        inner = _of(imp, x.inner, s)
-        if isinstance(inner, View):
-            return imp.moved_view(x.node, x.index, inner)
-    if s.high - s.low < 256:
+    if moves:
+        view = _of(imp, bare, s)
+        assert isinstance(view, View)  # which all results of at most 256 levels are
+        return imp.after(view, moves)
+    if narrow:
         y = g.Tensor("", (1,), zero_point=s.zero_point)
         found = None
         if isinstance(x, View) and s.one:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from ..builder import Reading
 from ..moves import moved
 from ..nodes import Node, Reader
 from ..values import Fixed, Problem, Value, View
-from .values import EVERY, Convolution, Integers, Layer, Moved, Pair, Products, Shares, Table, whole
+from .values import EVERY, Convolution, Integers, Layer, Moved, Pair, Products, Shares, Table, unmoved, whole
 from .windows import sums
 
 UNSIGNED = -128  # zero point of values from 0 on, which are stored less 128
@@ -59,6 +60,17 @@ class Tensors(Reading):
 
     def narrow(self, node: Node, value: Value) -> View | None:
         """The value as an int8 tensor; None where it has more bits. `node` reads it."""
+        moves, value = unmoved(value)
+        view = self._narrow(node, value)
+        return None if view is None else self.after(view, moves)
+
+    def after(self, view: View, moves: Sequence[Moved]) -> View:
+        """An int8 tensor after movements."""
+        for move in moves:
+            view = self.moved_view(move.node, move.index, view)
+        return view
+
+    def _narrow(self, node: Node, value: Value) -> View | None:
         if isinstance(value, View):
             return value
         if isinstance(value, Table):
@@ -72,8 +84,6 @@ class Tensors(Reading):
             if levels <= 256:
                 op = g.IntegerSoftmax(value.node.name, (value.x,), y, **value.numbers, high=levels - 129)
                 return View(value.shape, self.append(op))
-        if isinstance(value, Moved) and (inner := self.narrow(node, value.inner)) is not None:
-            return self.moved_view(value.node, value.index, inner)
         return None
 
     def function(self, node: Node, x: g.Tensor, stored: np.ndarray, zero: int) -> g.Tensor:
@@ -118,7 +128,11 @@ class Tensors(Reading):
                 found = self.binary(name, "mul", found, self.integers32(name, np.array(value.factor)))
             return self.shaped(found, value.shape)
         if isinstance(value, Moved):
-            return moved(self, value.node, value.index, self.whole(node, value.inner))
+            moves, value = unmoved(value)
+            t = self.whole(node, value)
+            for move in moves:
+                t = moved(self, move.node, move.index, t)
+            return t
         if isinstance(value, Convolution):
             return self.sums(value)
         if (view := self.narrow(node, value)) is not None:

@@ -93,6 +93,15 @@ class Moved(Value):
     inner: Value
 
 
+def unmoved(value: Value) -> tuple[list[Moved], Value]:
+    """The movements of a value, the first one first, and what they move."""
+    moves: list[Moved] = []
+    while isinstance(value, Moved):
+        moves.append(value)
+        value = value.inner
+    return moves[::-1], value
+
+
 def given(node: Node, args: list[Value | None], count: int) -> list[Value]:
     """The first `count` inputs. Raises `Problem` where one is left out."""
     found = [arg for arg in args[:count] if arg is not None]

@@ -438,13 +438,27 @@ PUBLISHED: dict[str, Callable] = {
 }
 
 
-def quantised(folder, name, opset=17, qdq=True, activations="QInt8", weights="QInt8", per_channel=True, prepare=False):
+def quantised(
+    folder,
+    name,
+    opset=17,
+    qdq=True,
+    activations="QInt8",
+    weights="QInt8",
+    per_channel=True,
+    prepare=False,
+    dynamic=False,
+    **size,
+):
     """(path, shape of the input) of a network as the quantiser of onnxruntime writes it."""
-    m, *outputs = (NETWORKS | PUBLISHED)[name](opset)
+    m, *outputs = (NETWORKS | PUBLISHED)[name](opset, **size)
     plain, path = folder / f"{name}.float.onnx", folder / f"{name}.onnx"
     m.save(plain, *outputs)
     if prepare:
         shape_inference.quant_pre_process(plain, plain, skip_symbolic_shape=True)
+    if dynamic:
+        quantization.quantize_dynamic(plain, path)
+        return path, m.shape
     samples = iter(
         [{"x": m.rng.normal(0, 1, m.shape).astype(np.float32)} for _ in range(2 if name in PUBLISHED else 8)]
     )

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
+from tilewright.compiler import reference
 from tilewright.hw.errors import UnsupportedError
 
 
@@ -134,3 +135,14 @@ def test_factors_that_are_computed_are_refused(net):
     net.output(net.node("RequantShift", net.input(1, 4), net.input(1), net.const(0), div=2, n_levels=4, signed=1))
     with pytest.raises(UnsupportedError, match="factors or offsets that are not constant"):
         net.graph()
+
+
+@pytest.mark.parametrize("levels", [256, 1 << 16])
+def test_sums_that_move_2001_times_before_they_are_requantised(net, levels):
+    w, x = net.rng.integers(-8, 8, (6, 4)), net.rng.integers(-128, 128, (3, 6))
+    y = net.node("MatMul", net.input(3, 6), net.const(w))
+    for _ in range(2001):
+        y = net.node("Transpose", y, perm=[1, 0])
+    net.output(net.shift(y, 700, levels=levels))
+    (found,) = reference.run(net.graph(), {"x0": x.astype(np.int8)})[0].values()
+    np.testing.assert_array_equal(found, net.shifted((x @ w).T, 700, low=-levels // 2, high=levels // 2 - 1))
