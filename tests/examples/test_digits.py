@@ -37,6 +37,7 @@ def test_a_few_images_are_exact(example, capsys, images, others):
     with np.load(FOLDER / "inputs.npz") as data:
         alone = alone.run(data["inputs"][0], on="timing")[1].cycles
     found = re.search(r"an image takes (.*) cycles, (.*) us if the circuit closes at 100 MHz\n", out)
+    assert found and alone
     assert float(found[1].replace(",", "")) == pytest.approx(alone, rel=1e-3)  # buffers lie elsewhere
     assert float(found[2]) == pytest.approx(alone / 100, rel=1e-3)
     assert f"accuracy 100.00 %: {images} of {images} held-out digits" in out

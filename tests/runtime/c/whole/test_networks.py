@@ -52,7 +52,7 @@ def test_the_command_of_the_page_writes_the_logits_and_nothing_else(build):
     executable, cases, labels = digits(3)
     folder = build(executable, flags="-O2")
     (folder / "main.c").touch()  # `run` builds first
-    command = re.search(r"^(make .* run .*) < images.bin > logits.bin$", (ROOT / "docs" / "c.md").read_text(), re.M)[1]
+    (command,) = re.findall(r"^(make .* run .*) < images.bin > logits.bin$", (ROOT / "docs/c.md").read_text(), re.M)
     words = [*command.replace("digits_c", str(folder)).split(), f"PYTHON={sys.executable}"]
     given = b"".join(case["image"].tobytes() for case in cases)
     found = subprocess.run(words, input=given, capture_output=True, check=True).stdout
