@@ -54,6 +54,7 @@ class RelaxImporter:
     def __init__(self, function: Any, outputs: list[str]):
         self.bindings: list[Any] = [b for block in function.body.blocks for b in block.bindings]
         self.calls: dict[Any, Any] = fold_constants(self.bindings)
+        self.values_of = ir.Map(self.calls)  # as TVM takes it, which would convert all of a dict for each match
         self.params = list(function.params)
         body = function.body.body
         body = self.calls.get(body, body)

@@ -34,7 +34,7 @@ _ALLOWED = f"outside {_INT32.min}..{_INT32.max}"
 
 def linear(imp: RelaxImporter, result: Result) -> bool:
     """Append the layer that computes `result`; False if it is not a layer."""
-    match = _PATTERN.extract_matched_expr(result.call, imp.calls)
+    match = _PATTERN.extract_matched_expr(result.call, imp.values_of)
     if not match:
         return False
     kind = next(p for p in (_CONV, _TRANSPOSE_CONV, _DENSE) if p in match)
