@@ -20,10 +20,12 @@ STABLE = {
     "compiler.accelerator.depthwise": "depthwise_program",
     "compiler.api": "build build_into",
     "compiler.conv_shape": "ConvShape",
+    "compiler.cost": "CLOCK",
     "compiler.frontend": "import_model import_onnx",
     "compiler.frontend.llama.checkpoint": "Sizes shapes",
     "compiler.graph": "Graph reference",
     "compiler.graph.reference": "apply run trace",
+    "compiler.reference": "apply run trace",
     "compiler.intrin": "ACC INP WGT register tensorize_depthwise tensorize_gemm tensorize_reset",
     "compiler.mapping": "ChannelMapping Costs min_cost read_mapping regroup write_mapping",
     "compiler.network": "compile_for compile_graph compile_model default_target",
@@ -63,6 +65,7 @@ STABLE = {
     "sim.dram": "load_dram",
     "sim.rtl": "RtlDevice",
     "sim.timing": "Timing predict",
+    "sim.timing.device": "TimingDevice",
     "sim.trace": "Event of_timing of_trace write_chrome",
 }
 

@@ -1,7 +1,8 @@
 """Depthwise convolutions that are requantised: as a schedule, or recorded with rows that stay on chip.
 
-Both are programs of their own for the timing model once, the latter with parts of several planes and of one, and the
-fastest is taken: which it is depends on sizes that no estimate has exactly, as those of the last loads and stores.
+Both are programs of their own for the timing model once, the latter with parts of several planes, of one and of a
+quarter of one, and the fastest is taken: which it is depends on sizes that no estimate has exactly, as those of the
+last loads and stores.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ def faster_rows(cfg: Config, shape: ConvShape, pad_value: int, scheduled: Schedu
         conv2d_of(cfg, ConvShape(shape.n, shape.c, *size, shape.c), epilogue=[("requant", "par")]) for size in sizes
     ]
     best, least = None, _cycles(cfg, around, lambda rec, x: _tiles(rec, scheduled, x))
-    for each in (plan, replace(plan, most=shape.output[0])) if plan.several else (plan,):
+    rows = shape.output[0]
+    for most in sorted({plan.most, *(n for n in (rows, rows // 4) if 0 < n < plan.most)}, reverse=True):
+        each = replace(plan, most=most)
         cycles = _cycles(cfg, around, lambda rec, x, each=each: _rows(rec, each, pad_value, x))
         if cycles < least:
             best, least = each, cycles

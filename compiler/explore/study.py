@@ -16,7 +16,7 @@ import optuna
 from optuna.trial import TrialState
 
 from ...hw.errors import ConfigError, FileError, TilewrightError
-from ..frontend.source import check_kind
+from ..frontend.source import check_kind, contract_of
 from ..jobs import content_key
 from .area import model_key
 from .evaluate import INFEASIBLE, Job, evaluate, job_of
@@ -80,8 +80,8 @@ class Question:
             asdict(space.dram),
             {k: list(v) for k, v in space.choices.items()},
         ]
-        files = [job_of(self.networks, space.base, space.dram, self.mhz).networks, self.objectives, self.mhz]
-        return f"explore {content_key(facts, [digest for _, digest in files[0]], *files[1:], model_key())[:12]}"
+        files = networks_key(job_of(self.networks, space.base, space.dram, self.mhz))
+        return f"explore {content_key(facts, files, self.objectives, self.mhz, model_key())[:12]}"
 
     def check(self) -> None:
         """Raise `FileError` or `UnsupportedError` for a network that cannot be read."""
@@ -163,8 +163,7 @@ class Explorer:
             self._tell(trial, values, f"none {trial.number}", {INFEASIBLE: str(exc)})
             return
         config = {key: value for key, value in job.config.items() if key != "name"}
-        facts = [[digest for _, digest in job.networks], config, {**job.dram, "name": ""}, job.mhz, model_key()]
-        key = content_key(*facts)
+        key = content_key(networks_key(job), config, {**job.dram, "name": ""}, job.mhz, model_key())
         if key in self._known:
             self._tell(trial, values, key, self._known[key])
             return
@@ -199,6 +198,11 @@ class Explorer:
         self._trials.append(trial)
         if self.on_trial is not None:
             self.on_trial(trial)
+
+
+def networks_key(job: Job) -> list[list[str]]:
+    """The digest and the rounding contract of each network: what results depend on of its file."""
+    return [[digest, contract_of(path)] for path, digest in job.networks]
 
 
 def front(trials: Sequence[Trial], objectives: Sequence[str]) -> list[Trial]:

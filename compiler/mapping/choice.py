@@ -35,7 +35,7 @@ def cheapest(op: g.Divisible, able: int, cfg: Config, cost: Cost) -> int:
     return min(numbers, key=lambda ternary: (cost(op, ternary), ternary))
 
 
-def min_cost(graph: g.Graph, cfg: Config, dram: Dram | None = None) -> ChannelMapping:
+def min_cost(graph: g.Graph, cfg: Config, *, dram: Dram | None = None) -> ChannelMapping:
     """The fastest of three mappings: all channels on GEMM, `by_layer`, and all that can be on unit `ternary`.
 
     The cost of a layer is an estimate; what a network takes is the predicted time of its program with the memory `dram`

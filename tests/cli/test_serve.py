@@ -57,7 +57,7 @@ def test_it_serves_until_it_is_ended(tilewright, double_tw, tmp_path, monkeypatc
     [
         (["--listen", "0.0.0.0"], 3, "other machines can reach 0.0.0.0: add --token-file"),
         (["--tls-cert", "c"], 3, "--tls-cert and --tls-key: give both or neither"),
-        (["--tls-cert", "c", "--tls-key", "k"], 6, "c: No such file"),
+        (["--tls-cert", "c", "--tls-key", "k"], 6, "c: no such file; give a certificate or key, PEM"),
         (["--token-file", "none"], 6, "none: the token cannot be read"),
         (["--on", "fpga"], 5, "unknown device 'fpga'"),
         (["--config", "moon"], 3, "unknown preset 'moon'"),

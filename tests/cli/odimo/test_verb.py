@@ -142,7 +142,7 @@ def test_a_folder_that_cannot_be_made(tilewright, tmp_path):
 
 def test_a_missing_hook(tilewright, tmp_path):
     outcome = tilewright("odimo", "--model", "nothing.py", "-o", str(tmp_path))
-    assert outcome.status > 0 and "nothing.py: cannot be read" in outcome.err
+    assert outcome.status > 0 and "nothing.py: no such file" in outcome.err
 
 
 def test_a_scheduler_that_does_not_answer(tilewright, tmp_path):

@@ -54,6 +54,16 @@ def explorer(network, tmp_path):
     return made
 
 
+def test_results_of_another_rounding_contract_are_not_taken(explorer, measured, monkeypatch):
+    before = explorer(url=MEMORY).question.name()
+    explorer().explore(3)
+    first = list(measured)
+    monkeypatch.setattr(study, "contract_of", lambda path: "single")
+    assert explorer(url=MEMORY).question.name() != before
+    explorer(name="two").explore(3)
+    assert measured[len(first)] == first[0], "the base was measured again"
+
+
 def test_each_point_is_measured_once(explorer, measured):
     trials = explorer(url=MEMORY).explore(12)
     assert len(trials) == len({t.number for t in trials}) == 12

@@ -28,6 +28,7 @@ NAMES = (
 FLOAT = {
     "generator": {"FloatFunction"},
     "mlp": {"FloatBinary"},
+    "mobilefacenet": {"FloatBinary"},
     "segmentation": {"FloatAveragePool", "FloatBinary", "FloatFunction", "FloatMatMul"},
     "sound": {"FloatSoftmax"},
     "speech": {"FloatBinary", "FloatFunction", "FloatMatMul"},
