@@ -2,6 +2,7 @@
 
 import io
 import os
+import struct
 import tracemalloc
 import warnings
 import zipfile
@@ -9,6 +10,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from tilewright.hw import foreign
 from tilewright.hw.errors import FileError
 from tilewright.hw.foreign import (
     Archive,
@@ -208,6 +210,43 @@ def test_a_large_file_is_refused_before_it_takes_memory(tmp_path):
     for most, text in ((None, default_limit()), (1000, 1000)):
         with pytest.raises(FileError, match=f"x: has 40,000,000,000 bytes; at most {text:,} are allowed; give a thing"):
             read_regular(tmp_path / "x", "a thing", most)
+
+
+ALL_ONES = (1 << 32) - 1  # what the end record of a large archive holds in place of sizes
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "large", "text"),
+    [
+        (1 << 30, False, "x.npz: its directory has 1,073,741,824 bytes; at most 2,097,152 are allowed"),
+        (1 << 30, True, "x.npz: its directory has 1,073,741,824 bytes; at most 2,097,152 are allowed"),
+        (40 << 30, True, "x.npz: has 42,949,673,058 bytes; at most "),
+    ],
+)
+def test_a_directory_of_any_size_takes_no_memory(tmp_path, monkeypatch, nbytes, large, text):
+    """A file with holes, which its end record calls one directory."""
+    monkeypatch.setattr(foreign, "default_limit", lambda: 4 << 30)
+    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 1, 1, ALL_ONES if large else nbytes, 0, 0)
+    if large:
+        more = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, nbytes, 0)
+        end = more + struct.pack("<4sIQI", b"PK\6\7", 0, nbytes, 1) + end
+    with open(tmp_path / "x.npz", "wb") as file:
+        file.seek(nbytes)
+        file.write(end)
+    tracemalloc.start()
+    with pytest.raises(FileError, match=text):
+        read_npz(tmp_path / "x.npz")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+def test_an_archive_has_some_thousand_members(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as z:
+        for k in range(100):
+            z.writestr(f"{k}" * 30_000, b"")
+    with pytest.raises(FileError, match=r"x.npz: its directory has [\d,]+ bytes"):
+        read_npz(tmp_path / "x.npz")
 
 
 def test_an_archive_unpacks_to_little_more_than_its_size(tmp_path):
