@@ -53,7 +53,8 @@ static int digit(uint8_t c)
 static int spelled(const tw_vocabulary *words, int32_t token)
 {
     const uint8_t *piece = words->bytes + words->at[token];
-    if (length(words, token) != SPELLED || memcmp(piece, "<0x", 3) != 0 || digit(piece[3]) < 0 || digit(piece[4]) < 0)
+    if (length(words, token) != SPELLED || memcmp(piece, "<0x", 3) != 0 || piece[5] != '>' || digit(piece[3]) < 0
+        || digit(piece[4]) < 0)
         return -1;
     return digit(piece[3]) * 16 + digit(piece[4]);
 }

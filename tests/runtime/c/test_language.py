@@ -19,6 +19,7 @@ from tilewright.runtime.steps import HostStep, Tensor
 SUPPORT = Path(language.__file__).parent / "support"
 BYTES = [b"<0x%02X>" % byte for byte in range(256)]
 WORDS = [b" ", b"a", b"b", b"c", b"ab", b"bc", b"abc", b" a", "ö".encode(), b"a", b" abc"]
+WORDS += [b"<0xzz>", b"<0x+1>", b"<0x 1>", b"<0x41x", b"<0x4\xff>", b"<0x1_>"]  # these spell no byte
 TEXTS = ["", "a", "abc", "ab bc abcabc", "öö", "é€😀", "<0x41>", "\n\t", "aabbcc" * 9, " a", "  "]
 
 
@@ -26,7 +27,7 @@ TEXTS = ["", "a", "abc", "ab bc abcabc", "öö", "é€😀", "<0x41>", "\n\t", 
 def tokenizer(tmp_path):
     """A file of pieces, two of which have equal scores, one of which comes twice."""
     pieces = [b"<unk>", b"\n<s>\n", b"\n</s>\n", *BYTES, *WORDS]
-    scores = [0.0] * (3 + 256) + [-1.0, -2.0, -3.0, -4.0, 1.5, 1.5, 3.0, 0.5, -9.0, 7.0, 2.0]
+    scores = [0.0] * (3 + 256) + [-1.0, -2.0, -3.0, -4.0, 1.5, 1.5, 3.0, 0.5, -9.0, 7.0, 2.0, *[-9.0] * 6]
     data = b"".join(struct.pack("<fi", s, len(p)) + p for p, s in zip(pieces, scores))
     path = tmp_path / "words.bin"
     path.write_bytes(struct.pack("<i", 7) + data)
@@ -72,6 +73,7 @@ def test_texts_to_tokens_and_back(text, library):
     functions, words = library
     tokens = words.encode(text)
     assert encoded(functions, text) == tokens
+    tokens += range(len(words.pieces))
     table, byte, bytes_ = (
         ctypes.byref(ctypes.c_char.in_dll(functions, "net_words")),
         ctypes.c_uint8(),
