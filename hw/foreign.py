@@ -97,7 +97,7 @@ def parse_json(data: bytes | bytearray | str, name: object, wanted: str = "") ->
     """The JSON value that `data`, in UTF-8, stands for.
 
     Raises `FileError`, which begins with `name` and names what is `wanted`: also for an object that has a key twice, a
-    number of more than 100 characters, and more than 64 lists and objects inside each other.
+    number of more than 100 characters or beyond float64, and more than 64 lists and objects inside each other.
     """
     try:
         text = data if isinstance(data, str) else data.decode()
@@ -142,7 +142,10 @@ def _integer(text: str) -> int:
 
 
 def _real(text: str) -> float:
-    return float(_short(text))
+    found = float(_short(text))
+    if math.isinf(found):
+        raise ValueError(f"{text} is too large for a number of 64 bits")
+    return found
 
 
 def _short(text: str) -> str:

@@ -165,6 +165,7 @@ def test_methods_without_a_limit_are_refused(tmp_path, method):
 JSON = {
     '{"a": 1, "b": {"c": 1, "c": 2}}': "key 'c' comes 2 times in one object",
     '{"a": NaN}': "NaN is no number of JSON",
+    '{"a": [-1e999]}': "-1e999 is too large for a number of 64 bits",
     "[" * 200_000: "more than 64 lists and objects inside each other",
     "[" * 65 + "]" * 65: "more than 64 lists and objects inside each other",
     '{"a":[' * 33 + "]}" * 33: "more than 64 lists and objects inside each other",
