@@ -34,7 +34,7 @@ _HEADER = 1 << 14  # bytes of a .npy member in which its header ends
 _KINDS = "biufcSU"  # of dtypes: numbers and text, no objects and no records
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the others unpack without a limit
 _DIRECTORY = 1 << 21  # bytes of an archive's directory; a member takes 46 and its name there, 700 in memory
-_UNPACKED = 1 << 27, 50  # an archive may unpack to so many bytes, or to so many times its size; deflate reaches 1,030
+_UNPACKED = 1 << 26, 50  # an archive may unpack to so many bytes, or to so many times its size; deflate reaches 1,030
 _UNKNOWN_MEMORY = 1 << 32  # bytes assumed where the system does not say
 Needed = Callable[[str, tuple[int, ...]], bool]
 
