@@ -33,7 +33,8 @@ _CHUNK = 1 << 16  # bytes unpacked at a time
 _HEADER = 1 << 14  # bytes of a .npy member in which its header ends
 _KINDS = "biufcSU"  # of dtypes: numbers and text, no objects and no records
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the others unpack without a limit
-_UNPACKED = 1 << 27, 50  # an archive may unpack to so many bytes, or to so many times its size; deflate reaches 1,030
+_DIRECTORY = 1 << 21  # bytes of an archive's directory; a member takes 46 and its name there, 700 in memory
+_UNPACKED = 1 << 26, 50  # an archive may unpack to so many bytes, or to so many times its size; deflate reaches 1,030
 _UNKNOWN_MEMORY = 1 << 32  # bytes assumed where the system does not say
 Needed = Callable[[str, tuple[int, ...]], bool]
 
@@ -96,7 +97,7 @@ def parse_json(data: bytes | bytearray | str, name: object, wanted: str = "") ->
     """The JSON value that `data`, in UTF-8, stands for.
 
     Raises `FileError`, which begins with `name` and names what is `wanted`: also for an object that has a key twice, a
-    number of more than 100 characters, and more than 64 lists and objects inside each other.
+    number of more than 100 characters or beyond float64, and more than 64 lists and objects inside each other.
     """
     try:
         text = data if isinstance(data, str) else data.decode()
@@ -141,7 +142,10 @@ def _integer(text: str) -> int:
 
 
 def _real(text: str) -> float:
-    return float(_short(text))
+    found = float(_short(text))
+    if math.isinf(found):
+        raise ValueError(f"{text} is too large for a number of 64 bits")
+    return found
 
 
 def _short(text: str) -> str:
@@ -159,17 +163,39 @@ def is_array(data: bytes | bytearray) -> bool:
     return data[:6] == b"\x93NUMPY"
 
 
+class _Pieces:
+    """A file that zipfile reads in pieces; the largest is an archive's directory, of as many bytes as the file says."""
+
+    def __init__(self, file: IO[bytes], name: str):
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+        self._file, self._name = file, name
+
+    def read(self, count: int | None = None, /) -> bytes:
+        """At most `count` bytes, else up to the file's end, near which that is asked for.
+
+        Raises `FileError` for more than a directory may have.
+        """
+        count = 2 * _CHUNK if count is None else count
+        if count > _DIRECTORY:
+            raise FileError(f"{self._name}: its directory has {count:,} bytes; at most {_DIRECTORY:,} are allowed")
+        return self._file.read(count)
+
+
 class Archive:
     """The zip archive in `file`, which messages call `name`; all that is read of it together has at most `most` bytes.
 
-    Raises `FileError` where it unpacks to more, or to more than an archive of its size may. Damage raises errors of any
-    kind, those of zipfile, zlib and numpy among them: callers name the file in their place.
+    Raises `FileError` where it unpacks to more, or to more than an archive of its size may, and where the file has more
+    than `default_limit` bytes, or more than 2 MiB of directory. Damage raises errors of any kind, those of zipfile,
+    zlib and numpy among them: callers name the file in their place.
     """
 
     def __init__(self, file: IO[bytes], name: str, most: int | None = None):
-        self._zip, self._name = zipfile.ZipFile(file), name
+        size, allowed = file.seek(0, os.SEEK_END), default_limit()
+        if size > allowed:
+            raise FileError(f"{name}: has {size:,} bytes; at most {allowed:,} are allowed")
+        self._zip, self._name = zipfile.ZipFile(_Pieces(file, name)), name
         least, times = _UNPACKED
-        most = min(default_limit() if most is None else most, max(least, times * file.seek(0, os.SEEK_END)))
+        most = min(allowed if most is None else most, max(least, times * size))
         self._most = self._left = most
         members = self._zip.infolist()
         size = sum(member.file_size for member in members)

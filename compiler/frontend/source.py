@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
 SINGLE = "single"  # rounding contract of networks of QuantizeLinear and DequantizeLinear: as onnxruntime's
+_MOST_DIMS = 64  # as numpy
 _MOST_BYTES = (1 << 31) - 1  # of an .onnx or .tflite file: protobuf and flatbuffers hold no more
 SUFFIXES = (".tflite", ".onnx", ".pt2", ".bin", ".npz")
 _TFLITE = slice(4, 8), b"TFL3"  # where a .tflite file has its identifier
@@ -79,7 +80,7 @@ def read_source(path: str | Path) -> Source:
 
     model = _parse(path, content)
     parts = _parts(path, model)
-    types = _types(path.with_name("inputs.npz"), model) if in_dialect(_whole(model, parts), None) else ()
+    types = _types(path, model) if in_dialect(_whole(model, parts), None) else ()
     return Source(path, content, parts, types)
 
 
@@ -93,14 +94,17 @@ def _whole(model: ModelProto, parts: Sequence[bytes]) -> ModelProto:
 
 
 def _types(path: Path, model: ModelProto) -> tuple[str, ...]:
-    """The types of the arrays `input_0`, `input_1`, ... of an .npz file, if it has no others, of the inputs' sizes."""
-    shapes = ([max(1, d.dim_value) for d in value.type.tensor_type.shape.dim] for value in model.graph.input)
-    sizes = set(map(math.prod, shapes))
+    """The types of the arrays `input_0`, `input_1`, ... of inputs.npz, if it has no others, of the inputs' sizes."""
+    sizes = {
+        _elements([max(1, d.dim_value) for d in value.type.tensor_type.shape.dim], f"{path}: input {value.name!r}")
+        for value in model.graph.input
+    }
 
     def fits(_: str, shape: tuple[int, ...]) -> bool:
         return math.prod(shape) in sizes or math.prod(shape[1:]) in sizes
 
-    arrays = read_npz(path, needed=fits) if path.is_file() else {}
+    beside = path.with_name("inputs.npz")
+    arrays = read_npz(beside, needed=fits) if beside.is_file() else {}
     names = [f"input_{k}" for k in range(len(arrays))]
     known = all(name in arrays and fits(name, arrays[name].shape) for name in names)
     return tuple(_type(arrays[name]) for name in names) if known else ()
@@ -209,17 +213,25 @@ def _part(path: Path, tensor: TensorProto, most: int) -> bytes:
         size = held - start if numbers[1] is None else size
         if size < 0 or start + size > held:
             raise FileError(f"{what} has its data at bytes {start} to {start + size} of {place}, which has {held}")
-        if size > min(most, _nbytes(tensor)):
-            raise FileError(f"{what} has {size:,} bytes of data; its shape takes {_nbytes(tensor):,}, at most {most:,}")
+        if size > (most := min(most, _nbytes(tensor, what))):
+            raise FileError(f"{what} has {size:,} bytes of data; its shape and the memory allow {most:,}")
         file.seek(start)
         return file.read(size)
 
 
-def _nbytes(tensor: TensorProto) -> int:
+def _nbytes(tensor: TensorProto, what: str) -> int:
     """Bytes of the tensor's data, at most: types of four bits take half of it."""
     import onnx
 
     try:
-        return math.prod(tensor.dims) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+        return _elements(tensor.dims, what) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
     except KeyError:  # a type that does not exist, which is refused when the model is checked
         return 0
+
+
+def _elements(dims: Sequence[int], what: str) -> int:
+    """The product of `dims`, which numpy would refuse, too, where they are too many: theirs would take minutes."""
+    if len(dims) > _MOST_DIMS or min(dims, default=0) < 0:
+        found = f"{len(dims):,} dimensions, the least of them {min(dims)}"
+        raise FileError(f"{what} has {found}; at most {_MOST_DIMS} are allowed, of 0 or more")
+    return math.prod(dims)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import re
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from ...hw.foreign import TEXT_BYTES, read_regular
 
 BEGIN = 1  # the token before every text, and the one that ends it
 _BYTES = 3  # the token of byte 0
+_BYTE = re.compile(rb"<0x([0-9A-Fa-f]{2})>")  # the piece of one byte
 _GONE = -1  # in place of a token that became part of the one before
 _HEADER, _ENTRY = struct.Struct("<i"), struct.Struct("<fi")
 
@@ -79,9 +81,8 @@ class Tokenizer:
         piece = self.pieces[token]
         if previous == BEGIN:
             piece = piece.removeprefix(b" ")
-        if len(piece) == 6 and piece.startswith(b"<0x"):
-            return bytes([int(piece[3:5], 16)])
-        return piece
+        byte = _BYTE.fullmatch(piece)
+        return bytes([int(byte[1], 16)]) if byte else piece
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of `tokens`, the first of which begins it."""

@@ -2,6 +2,7 @@
 
 import io
 import os
+import struct
 import tracemalloc
 import warnings
 import zipfile
@@ -9,6 +10,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from tilewright.hw import foreign
 from tilewright.hw.errors import FileError
 from tilewright.hw.foreign import (
     Archive,
@@ -163,6 +165,7 @@ def test_methods_without_a_limit_are_refused(tmp_path, method):
 JSON = {
     '{"a": 1, "b": {"c": 1, "c": 2}}': "key 'c' comes 2 times in one object",
     '{"a": NaN}': "NaN is no number of JSON",
+    '{"a": [-1e999]}': "-1e999 is too large for a number of 64 bits",
     "[" * 200_000: "more than 64 lists and objects inside each other",
     "[" * 65 + "]" * 65: "more than 64 lists and objects inside each other",
     '{"a":[' * 33 + "]}" * 33: "more than 64 lists and objects inside each other",
@@ -210,13 +213,48 @@ def test_a_large_file_is_refused_before_it_takes_memory(tmp_path):
             read_regular(tmp_path / "x", "a thing", most)
 
 
+ALL_ONES = (1 << 32) - 1  # what the end record of a large archive holds in place of sizes
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "large", "text"),
+    [
+        (1 << 30, False, "x.npz: its directory has 1,073,741,824 bytes; at most 2,097,152 are allowed"),
+        (1 << 30, True, "x.npz: its directory has 1,073,741,824 bytes; at most 2,097,152 are allowed"),
+        (40 << 30, True, "x.npz: has 42,949,673,058 bytes; at most "),
+    ],
+)
+def test_a_directory_of_any_size_takes_no_memory(tmp_path, monkeypatch, nbytes, large, text):
+    """A file with holes, which its end record calls one directory."""
+    monkeypatch.setattr(foreign, "default_limit", lambda: 4 << 30)
+    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 1, 1, ALL_ONES if large else nbytes, 0, 0)
+    if large:
+        more = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, nbytes, 0)
+        end = more + struct.pack("<4sIQI", b"PK\6\7", 0, nbytes, 1) + end
+    with open(tmp_path / "x.npz", "wb") as file:
+        file.seek(nbytes)
+        file.write(end)
+    tracemalloc.start()
+    with pytest.raises(FileError, match=text):
+        read_npz(tmp_path / "x.npz")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+def test_an_archive_has_some_thousand_members(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as z:
+        for k in range(100):
+            z.writestr(f"{k}" * 30_000, b"")
+    with pytest.raises(FileError, match=r"x.npz: its directory has [\d,]+ bytes"):
+        read_npz(tmp_path / "x.npz")
+
+
 def test_an_archive_unpacks_to_little_more_than_its_size(tmp_path):
-    """3 GB from 3 MB are refused by what the directory says, before they are unpacked."""
+    """1,000 times its size is refused by what the directory says, before they are unpacked."""
     with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as z:
-        z.writestr("a.npy", bytes(140 << 20))
-    with pytest.raises(
-        FileError, match=r"x.npz: unpacks to 146,800,640 bytes; at most 134,217,728 are allowed for a fi"
-    ):
+        z.writestr("a.npy", bytes(70 << 20))
+    with pytest.raises(FileError, match=r"x.npz: unpacks to 73,400,320 bytes; at most 67,108,864 are allowed for a fi"):
         read_npz(tmp_path / "x.npz")
 
 

@@ -53,15 +53,22 @@ static int digit(uint8_t c)
 static int spelled(const tw_vocabulary *words, int32_t token)
 {
     const uint8_t *piece = words->bytes + words->at[token];
-    if (length(words, token) != SPELLED || memcmp(piece, "<0x", 3) != 0 || digit(piece[3]) < 0 || digit(piece[4]) < 0)
+    if (length(words, token) != SPELLED || memcmp(piece, "<0x", 3) != 0 || piece[5] != '>' || digit(piece[3]) < 0
+        || digit(piece[4]) < 0)
         return -1;
     return digit(piece[3]) * 16 + digit(piece[4]);
+}
+
+/* Bytes of a character in UTF-8 by its first; 0 where none begins so. */
+static uint32_t bytes_of(uint8_t first)
+{
+    return first < 0x80 ? 1 : first >= 0xf8 ? 0 : first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 0;
 }
 
 /* Bytes of the character that begins here; 0 where they are not UTF-8. */
 static uint32_t character(const uint8_t *text)
 {
-    uint32_t n = text[0] < 0x80 ? 1 : text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : text[0] >= 0xc0 ? 2 : 0;
+    uint32_t n = bytes_of(text[0]);
     for (uint32_t k = 1; k < n; k++)
         if ((text[k] & 0xc0) != 0x80)
             return 0;
@@ -130,16 +137,24 @@ int32_t tw_piece(const tw_vocabulary *words, int32_t previous, int32_t token, ui
     return 1;
 }
 
-int tw_is_control(uint32_t *last, uint8_t byte)
+int32_t tw_printable(const uint8_t *text, uint32_t n)
 {
-    uint32_t two, three;
-    *last = *last << 8 | byte;
-    two = *last & 0xFFFF;
-    three = *last & 0xFFFFFF;
-    if (byte < 0x20 || byte == 0x7F)
-        return byte != '\n' && byte != '\t';
-    return (two >= 0xC280 && two < 0xC2A0) /* C1, U+202A to U+202E, U+2066 to U+2069 */
-           || (three >= 0xE280AA && three <= 0xE280AE) || (three >= 0xE281A6 && three <= 0xE281A9);
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* of a character of so many bytes */
+    static const uint32_t refused[][2] = {{0, 0x08},         {0x0B, 0x1F},     {0x7F, 0x9F},     {0x61C, 0x61C},
+                                          {0x200B, 0x200F},  {0x2028, 0x202E}, {0x2060, 0x206F}, {0xD800, 0xDFFF},
+                                          {0xFEFF, 0xFEFF}, {0x110000, 0x1FFFFF}};
+    uint32_t size = bytes_of(text[0]), code = size == 1 ? text[0] : text[0] & (0x7F >> size);
+    for (uint32_t k = 1; k < size; k++) {
+        if (k == n)
+            return -1;
+        if ((text[k] & 0xC0) != 0x80)
+            return 0;
+        code = code << 6 | (text[k] & 0x3F);
+    }
+    for (size_t k = 0; k < sizeof refused / sizeof *refused; k++)
+        if (code >= refused[k][0] && code <= refused[k][1])
+            return 0;
+    return code < least[size] ? 0 : (int32_t)size;
 }
 
 int32_t tw_most_likely(const float *logits, int32_t n)

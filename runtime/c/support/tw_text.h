@@ -22,9 +22,9 @@ int32_t tw_encode(const tw_vocabulary *words, const char *text, int32_t *tokens,
 /* The bytes that a token adds to a text behind the token `previous`: their number. They may be part of a character. */
 int32_t tw_piece(const tw_vocabulary *words, int32_t previous, int32_t token, uint8_t *byte, const uint8_t **bytes);
 
-/* Whether a byte of a text in UTF-8 would move a terminal's cursor, or turn its direction; newline and tab may.
- * `last`: the bytes before it, at first 0. */
-int tw_is_control(uint32_t *last, uint8_t byte);
+/* Bytes of the character at the start of `n` bytes, 1 or more: 0 where they are not UTF-8, or would move a terminal's
+ * cursor or turn its direction (newline and tab may), -1 where the rest of the character is missing. */
+int32_t tw_printable(const uint8_t *text, uint32_t n);
 
 /* The place of the largest of `n` logits, the first of several. */
 int32_t tw_most_likely(const float *logits, int32_t n);

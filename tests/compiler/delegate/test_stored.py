@@ -97,9 +97,9 @@ def test_other_kinds_of_archives_are_refused(at, value, path, saved):
         TilewrightDelegate.load(path, saved[1])
 
 
-def test_what_unpacks_to_more_than_memory_allows_is_refused(path, saved, monkeypatch):
+def test_what_has_more_than_memory_allows_is_refused(path, saved, monkeypatch):
     monkeypatch.setattr(foreign, "default_limit", lambda: 1000)
-    with pytest.raises(FileError, match=r"unpacks to [\d,]+ bytes; at most 1,000 are allowed"):
+    with pytest.raises(FileError, match=r"has [\d,]+ bytes; at most 1,000 are allowed"):
         TilewrightDelegate.load(path, saved[1])
 
 

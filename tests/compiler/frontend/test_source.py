@@ -85,8 +85,8 @@ def test_a_source_stays_as_it_was_read(path):
         ({"location": "data", "offset": "-1"}, "has its data at -1; offset and length must be whole numbers"),
         ({"location": "data", "length": "many"}, "at 0, many; offset and length must be whole numbers"),
         ({"location": "data", "offset": "1" * 5000}, "at 1{40}; offset and length must be whole numbers"),
-        ({"location": "data", "length": "100"}, "has 100 bytes of data; its shape takes 96, at most"),
-        ({"location": "large"}, "has 40,000,000,000 bytes of data; its shape takes 96, at most"),
+        ({"location": "data", "length": "100"}, "has 100 bytes of data; its shape and the memory allow 96"),
+        ({"location": "large"}, "has 40,000,000,000 bytes of data; its shape and the memory allow 96"),
         ({"location": "data", "offset": "300"}, "has its data at bytes 300 to 200 of data, which has 200"),
         ({"location": "data", "offset": "8", "length": "193"}, "at bytes 8 to 201 of data, which has 200"),
     ],
@@ -98,6 +98,16 @@ def test_data_that_cannot_be_read_is_named(path, fields, text):
     (path.parent / "link").symlink_to("/etc/hostname")
     change(path, **fields)
     with pytest.raises(FileError, match=text):
+        read_source(path)
+
+
+@pytest.mark.parametrize("dims", [[-1] + [1 << 62] * 400, [1 << 62] * 100_000, [4, -6]], ids=len)
+def test_dimensions_are_looked_at_before_they_are_multiplied(path, dims):
+    """The product of 100,000 takes half a minute, and has more digits than Python writes."""
+    model = onnx.load(path, load_external_data=False)
+    model.graph.initializer[0].dims[:] = dims
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(FileError, match=f"'first' has {len(dims):,} dimensions, the least of them .*; at most 64 are"):
         read_source(path)
 
 
@@ -172,6 +182,10 @@ def test_types_of_the_inputs_beside_a_file_of_deeploys(qdq, tmp_path, array, fou
     assert read_source(path).types == ()
     path.with_name("inputs.npz").write_bytes(b"no archive")
     with pytest.raises(FileError, match="inputs.npz: not a readable .npz file"):
+        read_source(path)
+    graph.input.append(onnx.helper.make_tensor_value_info("many", onnx.TensorProto.FLOAT, [1 << 62] * 100_000))
+    onnx.save(onnx.helper.make_model(graph), path)
+    with pytest.raises(FileError, match="input 'many' has 100,000 dimensions"):
         read_source(path)
     assert read_source(qdq().dense()).types == ()  # another format, whose inputs have types: what is beside is not read
 

@@ -19,6 +19,7 @@ from tilewright.runtime.steps import HostStep, Tensor
 SUPPORT = Path(language.__file__).parent / "support"
 BYTES = [b"<0x%02X>" % byte for byte in range(256)]
 WORDS = [b" ", b"a", b"b", b"c", b"ab", b"bc", b"abc", b" a", "ö".encode(), b"a", b" abc"]
+WORDS += [b"<0xzz>", b"<0x+1>", b"<0x 1>", b"<0x41x", b"<0x4\xff>", b"<0x1_>"]  # these spell no byte
 TEXTS = ["", "a", "abc", "ab bc abcabc", "öö", "é€😀", "<0x41>", "\n\t", "aabbcc" * 9, " a", "  "]
 
 
@@ -26,7 +27,7 @@ TEXTS = ["", "a", "abc", "ab bc abcabc", "öö", "é€😀", "<0x41>", "\n\t", 
 def tokenizer(tmp_path):
     """A file of pieces, two of which have equal scores, one of which comes twice."""
     pieces = [b"<unk>", b"\n<s>\n", b"\n</s>\n", *BYTES, *WORDS]
-    scores = [0.0] * (3 + 256) + [-1.0, -2.0, -3.0, -4.0, 1.5, 1.5, 3.0, 0.5, -9.0, 7.0, 2.0]
+    scores = [0.0] * (3 + 256) + [-1.0, -2.0, -3.0, -4.0, 1.5, 1.5, 3.0, 0.5, -9.0, 7.0, 2.0, *[-9.0] * 6]
     data = b"".join(struct.pack("<fi", s, len(p)) + p for p, s in zip(pieces, scores))
     path = tmp_path / "words.bin"
     path.write_bytes(struct.pack("<i", 7) + data)
@@ -72,6 +73,7 @@ def test_texts_to_tokens_and_back(text, library):
     functions, words = library
     tokens = words.encode(text)
     assert encoded(functions, text) == tokens
+    tokens += range(len(words.pieces))
     table, byte, bytes_ = (
         ctypes.byref(ctypes.c_char.in_dll(functions, "net_words")),
         ctypes.c_uint8(),
@@ -94,10 +96,29 @@ def test_the_most_likely_is_the_first_of_the_largest(library):
     assert library[0].tw_most_likely(logits, 5) == 1
 
 
-def test_bytes_that_move_a_cursor_are_known(library):
-    last, text = ctypes.c_uint32(0), "a\x1b[2J\x07\n\tü\x9b\xa0\u202e\u2066é\x7f€".encode()
-    found = bytes(byte for byte in text if library[0].tw_is_control(ctypes.byref(last), byte))
-    assert found == b"\x1b\x07\x9b\xae\xa6\x7f"
+REFUSED = [*range(9), *range(11, 32), *range(0x7F, 0xA0), 0x61C, *range(0x200B, 0x2010), *range(0x2028, 0x202F)]
+REFUSED += [*range(0x2060, 0x2070), 0xFEFF]
+
+
+def test_only_characters_that_move_no_cursor_are_printed(library):
+    def size(text):
+        return library[0].tw_printable(text, len(text))
+
+    shown = [c for c in map(chr, (*range(0x3000), *range(0xFE00, 0x10100), 0x10FFFF)) if size(c.encode()) != 0]
+    assert all(size(c.encode()) == len(c.encode()) for c in shown)
+    assert [ord(c) for c in map(chr, range(0x3000)) if c not in set(shown)] == REFUSED[:-1] and "\ufeff" not in shown
+    assert [size("😀".encode()[:n]) for n in (1, 2, 3, 4)] == [-1, -1, -1, 4] and size("aé".encode()) == 1
+    wrong = (
+        b"\x9b",
+        b"\xff",
+        b"\xc0\x80",
+        b"\xc3a",
+        b"\xe0\x82\x9b",
+        b"\xed\xa0\x80",
+        b"\xf8\x90\x80\x80",
+        b"\xf4\x90\x80\x80",
+    )
+    assert [size(text) for text in wrong] == [0] * len(wrong)
 
 
 def test_the_example_has_the_names_of_the_network(tokenizer):

@@ -41,6 +41,12 @@ def test_bytes_stand_for_what_has_no_piece(path):
     assert tokenizer.decode([1, 3 + 0xC3, AT[b"a"]]) == "�a"  # half of a character
 
 
+@pytest.mark.parametrize("piece", [b"<0xzz>", b"<0x+1>", b"<0x 1>", b"<0x1_>", b"<0x41x"])
+def test_only_two_digits_spell_a_byte(tmp_path, piece):
+    (tmp_path / "t.bin").write_bytes(tokenizer_bytes([piece, b"<0x4a>"]))
+    assert Tokenizer(tmp_path / "t.bin", 2).decode([1, 0, 1]) == piece.decode() + "J"
+
+
 def test_only_the_first_piece_loses_its_space(path):
     tokenizer = Tokenizer(path, len(PIECES))
     assert tokenizer.decode([1, AT[b" ab"], AT[b" ab"]]) == "ab ab"
