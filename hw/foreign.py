@@ -25,9 +25,10 @@ if TYPE_CHECKING:  # numpy takes a tenth of a second to import, and few verbs re
     import numpy as np
 
 MANIFEST = "manifest.json"  # the member that makes an archive a program
-TEXT_BYTES = 1 << 26  # of a text, a tokenizer or a mapping
+TEXT_BYTES = 1 << 26  # of a text or a tokenizer
 _JSON_BYTES = 1 << 20  # of JSON that people write
 _NESTED = 64  # lists and objects inside each other
+_GROUPS = 1_000_000  # lists and objects; an empty one takes 3 bytes of a text and 64 of memory
 _DIGITS = 100  # characters of a number
 _CHUNK = 1 << 16  # bytes unpacked at a time
 _HEADER = 1 << 14  # bytes of a .npy member in which its header ends
@@ -97,10 +98,14 @@ def parse_json(data: bytes | bytearray | str, name: object, wanted: str = "") ->
     """The JSON value that `data`, in UTF-8, stands for.
 
     Raises `FileError`, which begins with `name` and names what is `wanted`: also for an object that has a key twice, a
-    number of more than 100 characters or beyond float64, and more than 64 lists and objects inside each other.
+    number of more than 100 characters or beyond float64, more than 64 lists and objects inside each other, and more
+    than 1,000,000 characters that begin one.
     """
     try:
         text = data if isinstance(data, str) else data.decode()
+        groups = text.count("[") + text.count("{")
+        if groups > _GROUPS:
+            raise ValueError(f"{groups:,} lists and objects; at most {_GROUPS:,} are allowed")
         found = json.loads(
             text, object_pairs_hook=_object, parse_int=_integer, parse_float=_real, parse_constant=_no_number
         )

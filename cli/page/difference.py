@@ -12,7 +12,7 @@ from ...runtime.schema import Anything, Flag, Int, Kind, ListOf, MapOf, OneOf, O
 from .result import VERSION
 
 _WANTED = "what `tilewright report --json` printed"
-_MOST_BYTES = 1 << 26
+_MOST_BYTES = 1 << 23
 _NUMBER = Real(-1e18, 1e18)
 _COUNT = Int(0, 1 << 62)
 _OBJECTS = ListOf(MapOf(Anything()))

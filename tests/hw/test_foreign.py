@@ -166,6 +166,7 @@ JSON = {
     '{"a": 1, "b": {"c": 1, "c": 2}}': "key 'c' comes 2 times in one object",
     '{"a": NaN}': "NaN is no number of JSON",
     '{"a": [-1e999]}': "-1e999 is too large for a number of 64 bits",
+    "[" + "[],{}," * 500_000 + "1]": "1,000,001 lists and objects; at most 1,000,000 are allowed",
     "[" * 200_000: "more than 64 lists and objects inside each other",
     "[" * 65 + "]" * 65: "more than 64 lists and objects inside each other",
     '{"a":[' * 33 + "]}" * 33: "more than 64 lists and objects inside each other",
@@ -183,13 +184,13 @@ def test_json_that_is_none(tmp_path, text):
     with zipfile.ZipFile(tmp_path / "x", "w") as z:
         z.writestr("m", data)
     with pytest.raises(FileError) as caught:
-        read_json(tmp_path / "x.json", "a list", 1 << 21)
+        read_json(tmp_path / "x.json", "a list", 1 << 22)
     said = str(caught.value)
     assert said.startswith(f"{tmp_path}/x.json: cannot be read as JSON ({JSON[text]}") and said.endswith(
         "; give a list"
     )
     with open(tmp_path / "x", "rb") as file, pytest.raises(FileError, match=f"^x: m: .*{JSON[text]}"):
-        Archive(file, "x").json("m", 1 << 21)
+        Archive(file, "x").json("m", 1 << 22)
 
 
 def test_json_of_any_shape_is_read():
