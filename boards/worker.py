@@ -37,9 +37,8 @@ DIGEST = 32  # bytes of a program's SHA-256
 KEPT = 4  # programs that stay in device memory
 _LOAD, _RUN, _END_SESSION = b"L", b"R", b"E"
 _START = 900.0  # seconds that a device may take to open: a circuit is built first
-_END = 3.0  # seconds that a worker may take to stop its device
-_STOP = 0.5  # seconds that a job may take to stop
-_LOOK = 0.05  # seconds between two looks whether the caller still waits
+_END = 3.0  # seconds that a job may take to stop, and after that the process; both stop the device
+_LOOK = 0.05  # seconds between two looks whether the caller still waits, and between two signals to stop
 
 
 @dataclass(frozen=True)
@@ -87,13 +86,13 @@ class Worker:
         """Drop the state of an EndRequest's session; an EndReply."""
         return self._call(_END_SESSION + request, wanted)
 
-    def stop(self, seconds: float = _END) -> None:
-        """End the process; the device is stopped first, if that takes no more than `seconds`."""
+    def stop(self) -> None:
+        """End the process; it stops the device first, if it can within `_END` seconds."""
         process, self._process = self._process, None
         pipe, self._pipe = self._pipe, None
         if process is not None:
             process.terminate()
-            process.join(seconds)
+            process.join(_END)
             process.kill()
             process.join()
         if pipe is not None:
@@ -114,11 +113,13 @@ class Worker:
             while wanted() and time.monotonic() < end:
                 if pipe.poll(max(0.0, min(_LOOK, end - time.monotonic()))):
                     return pipe.recv_bytes()
-            os.kill(process.pid, signal.SIGUSR1)
-            if pipe.poll(_STOP):  # the job was stopped, or has just ended
-                pipe.recv_bytes()
+            for _ in range(round(_END / _LOOK)):
+                os.kill(process.pid, signal.SIGUSR1)  # again, since a job that has not begun ignores it
+                if pipe.poll(_LOOK):  # the job was stopped, or has just ended
+                    pipe.recv_bytes()
+                    break
             else:
-                self.stop(0)
+                self.stop()
         except (EOFError, OSError):
             self.stop()
             raise BoardError(

@@ -1,7 +1,11 @@
 """boards/worker.py: programs placed on a device, without a process around; that is tested in test_server.py."""
 
 import hashlib
+import multiprocessing
+import signal
+from concurrent.futures import CancelledError
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +13,7 @@ import pytest
 from tilewright.boards import messages, worker
 from tilewright.boards.limits import Limits
 from tilewright.boards.sessions import ID
-from tilewright.boards.worker import KEPT, Jobs
+from tilewright.boards.worker import KEPT, Jobs, Offer, Worker
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, FileError, InputError
 from tilewright.runtime.executable import Executable
@@ -90,3 +94,20 @@ def test_the_memory_that_a_process_has_taken(monkeypatch):
     assert worker._taken() - before >= more.nbytes > 0
     monkeypatch.setattr(worker, "Path", lambda name: Path("/no/such/file"))
     assert worker._taken() == 0
+
+
+def test_a_signal_that_comes_before_the_job_is_sent_again(monkeypatch):
+    """The process ignores it while it reads a large request, and must not be killed for that."""
+    parent, sent = Worker(Offer("model", TINY), Limits()), []
+    parent._process = process = SimpleNamespace(pid=0)
+    parent._pipe, theirs = multiprocessing.Pipe()
+
+    def kill(pid, number):
+        sent.append(number)
+        if len(sent) == 3:
+            theirs.send_bytes(b"stopped")
+
+    monkeypatch.setattr(worker.os, "kill", kill)
+    with pytest.raises(CancelledError):
+        parent.run(b"", lambda: False)
+    assert parent._process is process and sent == [signal.SIGUSR1] * 3
