@@ -99,8 +99,8 @@ def _mapping(
     graph: Graph, cfg: Config, path: str | None, min_cost: str | None, dram: Dram | None
 ) -> ChannelMapping | None:
     """The mapping of a file, or the one with the least predicted time, which is written; None without either."""
-    from ..compiler.mapping import min_cost as choose
     from ..compiler.mapping import read_mapping, write_mapping
+    from ..compiler.network import min_cost as choose
 
     if min_cost is None:
         return None if path is None else read_mapping(path)

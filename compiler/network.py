@@ -21,7 +21,7 @@ from .accelerator.module import Accelerator, LayerAccelerator
 from .frontend import import_model
 from .frontend.source import Source, check_kind, read_source
 from .limits import runs_whole_networks
-from .mapping import ChannelMapping, MappingLike, regroup
+from .mapping import ChannelMapping, Costs, MappingLike, by_layer, regroup
 from .schedule.layer import Tiles
 from .target.assign import Assignment
 from .target.blocks import in_blocks
@@ -283,3 +283,17 @@ def _compiled(
                     break
             else:
                 return Compiled(steps.executable(), assignment, steps)
+
+
+def min_cost(graph: g.Graph, cfg: Config, *, dram: Dram | None = None) -> ChannelMapping:
+    """The mapping of channels to units with the least predicted time on the memory `dram`, whatever the accuracy.
+
+    The fastest program of three mappings is taken, as the cost of a layer is an estimate: all channels on GEMM,
+    `by_layer`, and all channels on unit `ternary` that it can compute.
+    """
+    costs = Costs(graph, cfg)
+    most = by_layer(graph, cfg, lambda op, ternary: -ternary if math.isfinite(costs(op, ternary)) else 0)
+    if not most.layers:
+        return most
+    every = (ChannelMapping({}), by_layer(graph, cfg, costs), most)
+    return min(every, key=lambda m: compile_for(regroup(graph, m, cfg), cfg, dram=dram).seconds(dram))

@@ -79,7 +79,7 @@ def _measured(name: str, widths: Sequence[int], bench: bench_rows.Bench) -> dict
 
 def point(name: str, widths: Sequence[int], cfg: Config, dram: Dram | None = None) -> tuple[g.Graph, dict[str, int]]:
     """(The network of a point, the number of ternary channels of each of its layers, which are the last)."""
-    from ...compiler.mapping import min_cost
+    from ...compiler.network import min_cost
 
     if name not in SHARES:
         graph = network(widths, {})

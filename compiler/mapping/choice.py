@@ -1,19 +1,15 @@
-"""The mapping with the least predicted time, whatever it does to accuracy: the one called Min-Cost."""
+"""Mappings by the cost of layers; compiler/network.py has the one with the least predicted time of a network."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ...hw.config import Config
-from ...sim.dram import Dram
 from .. import graph as g
 from .check import GEMM, TERNARY, refusal
-from .cost import Costs
 from .file import ChannelMapping
-from .regroup import regroup
 from .ternary import capable
 from .ties import Ties, ties
 
@@ -33,22 +29,6 @@ def cheapest(op: g.Divisible, able: int, cfg: Config, cost: Cost) -> int:
     """The number of ternary channels, up to `able`, with the least `cost`; of equal ones the lowest."""
     numbers = candidates(len(op.weight), able, cfg.block_out)
     return min(numbers, key=lambda ternary: (cost(op, ternary), ternary))
-
-
-def min_cost(graph: g.Graph, cfg: Config, *, dram: Dram | None = None) -> ChannelMapping:
-    """The fastest of three mappings: all channels on GEMM, `by_layer`, and all that can be on unit `ternary`.
-
-    The cost of a layer is an estimate; what a network takes is the predicted time of its program with the memory `dram`
-    (compiler/network.py).
-    """
-    from ..network import compile_for
-
-    costs = Costs(graph, cfg)
-    most = by_layer(graph, cfg, lambda op, ternary: -ternary if math.isfinite(costs(op, ternary)) else 0)
-    every = (ChannelMapping({}), by_layer(graph, cfg, costs), most)
-    if not most.layers:
-        return most
-    return min(every, key=lambda m: compile_for(regroup(graph, m, cfg), cfg, dram=dram).seconds(dram))
 
 
 def by_layer(graph: g.Graph, cfg: Config, cost: Cost) -> ChannelMapping:

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.mapping import choice, regroup
-from tilewright.compiler.mapping.choice import by_layer, candidates, min_cost, ternary_channels_of
+from tilewright.compiler import network
+from tilewright.compiler.mapping import regroup
+from tilewright.compiler.mapping.choice import by_layer, candidates, ternary_channels_of
+from tilewright.compiler.network import min_cost
 from tilewright.hw.config import PRESETS
 
 TINY = PRESETS["tiny_two"]
@@ -62,7 +64,7 @@ def test_without_the_unit_nothing_is_split(net, name):
 
 
 def test_a_wrong_estimate_is_no_slower_than_one_unit_alone(net, monkeypatch):
-    monkeypatch.setattr(choice, "Costs", lambda graph, cfg: lambda op, ternary: abs(ternary - 4))
+    monkeypatch.setattr(network, "Costs", lambda graph, cfg: lambda op, ternary: abs(ternary - 4))
     made = net()
     made.conv(made.conv(made.x, 16), 16)
     assert numbers(min_cost(made.graph(), TINY)) == {"qconv2d0": 16, "qconv2d1": 16}
