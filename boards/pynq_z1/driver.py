@@ -19,7 +19,16 @@ from typing import Any
 import numpy as np
 
 from ...hw.config import ISA_VERSION, PRESETS, Config
-from ...hw.errors import AccessError, BoardError, CapacityError, FileError, FingerprintError, HangError, InputError
+from ...hw.errors import (
+    AccessError,
+    BoardError,
+    CapacityError,
+    FileError,
+    FingerprintError,
+    HangError,
+    InputError,
+    TilewrightError,
+)
 from ...hw.isa import INSN_BYTES, Isa
 from ...hw.regs import MAGIC, Status, registers
 from ...runtime.device import Stats, check_fits, program_stats, without_addresses
@@ -199,32 +208,29 @@ class PynqDevice:
             if each.written:
                 self._flush(each.array)
             each.written, each.stale = False, True
-        return session.run(words, insn_address, counts, lambda: self._end(session, words))
+        try:
+            return session.run(words, insn_address, counts, lambda: self._wait(session, words))
+        except TilewrightError:  # the core is done, or was stopped
+            raise
+        except BaseException:  # an interrupt from the keyboard too: what still runs would write to freed memory
+            self._stop(session)
+            raise
 
     def close(self) -> None:
         """Free all memory."""
         for address in list(self._buffers):
             self.free(address)
 
-    def _end(self, session: Session, words: np.ndarray) -> int:
+    def _wait(self, session: Session, words: np.ndarray) -> int:
         """CONTROL when the core is done with `words`. Raises `HangError` where it is not in time."""
-        try:
-            status = self._wait(session)
-        except BaseException:  # an interrupt from the keyboard too: what still runs would write to freed memory
-            self._stop(session)
-            raise
-        if not status & Status.DONE:
-            raise self._hung(session, words, status)
-        return status
-
-    def _wait(self, session: Session) -> int:
-        """CONTROL once the core is done, or at the timeout."""
         deadline, pause = time.monotonic() + self.timeout, 0.0
         while True:
             late = time.monotonic() > deadline  # before CONTROL is read, so that the last read is after the deadline
             status = session.registers.read("CONTROL")
-            if status & Status.DONE or late:
+            if status & Status.DONE:
                 return status
+            if late:
+                raise self._hung(session, words, status)
             if self._interrupt and pause:
                 self._interrupt.wait(_LOOK)  # CONTROL is read again in any case: an interrupt may be lost
             else:

@@ -21,6 +21,7 @@ from tilewright.hw.errors import (
     TilewrightError,
 )
 from tilewright.hw.isa import Isa, Op
+from tilewright.hw.regs import Command
 from tilewright.runtime.device import Stats, open_device
 from tilewright.runtime.loader import Loaded
 from tilewright.sim.random_programs import Recorder, record_random
@@ -298,15 +299,27 @@ def test_the_end_of_a_run_is_seen_with_an_interrupt_and_without(powered, double,
     assert line.waits >= 3
 
 
-def test_an_interrupt_from_the_keyboard_stops_the_accelerator(powered, double, monkeypatch):
+@pytest.mark.parametrize("place", ["start", "wait"])
+def test_an_interrupt_from_the_keyboard_stops_the_accelerator(powered, double, monkeypatch, place):
     device, board = powered()
     loaded = Loaded(double(), device)
+
+    registers = device.open().registers
+    write = registers.write
 
     def interrupt(seconds):
         raise KeyboardInterrupt
 
+    def write_and_interrupt(name, value):
+        write(name, value)
+        if name == "CONTROL" and value == Command.START:
+            raise KeyboardInterrupt
+
     board.dead = True
-    monkeypatch.setattr(driver.time, "sleep", interrupt)
+    if place == "start":
+        monkeypatch.setattr(registers, "write", write_and_interrupt)
+    else:
+        monkeypatch.setattr(driver.time, "sleep", interrupt)
     with pytest.raises(KeyboardInterrupt):
         loaded.run({"x": values()})
     assert board.calls[-1] == "reset"
