@@ -6,6 +6,7 @@ models, driver and programs find it there.
 
 import hashlib
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -398,7 +399,7 @@ def test_simulated_circuit(two, monkeypatch):
         def close(self):
             pass
 
-    monkeypatch.setattr(rtl, "build_core", lambda *a, fast: None)
+    monkeypatch.setattr(rtl, "build_core", lambda *a, fast: Path("none", "library"))
     monkeypatch.setattr(rtl, "load_library", lambda *a: None)
     monkeypatch.setattr(rtl, "Simulation", Simulation)
     device, launch = rtl.RtlDevice(two), Program(two).finish()

@@ -63,9 +63,9 @@ def test_unknown_memories(spec, text):
         (
             None,
             FileError,
-            "no such memory file; give a preset (zynq_hp, zynq_hp4, pynq_z1_ddr, wide, ideal) or a .json file",
+            "no such file; give a preset (zynq_hp, zynq_hp4, pynq_z1_ddr, wide, ideal) or a .json file",
         ),
-        ("{", FileError, "not a readable JSON memory"),
+        ("{", FileError, "cannot be read as JSON"),
         ("[1]", ConfigError, "a memory is a JSON object of fields, not a list"),
         ('{"port_bytes": 128}', ConfigError, "Dram.port_bytes = 128: must be an integer from 1 to 64"),
     ],
