@@ -163,7 +163,7 @@ def test_nor_do_they_in_a_convolution(cfg):
 
 
 @pytest.mark.parametrize(
-    ("dram", "what"), [(Dram.random(1), "Dram.seed"), (Dram(total_bytes=8), "moves 8 bytes per cycle, the 2 ports of")]
+    ("dram", "what"), [(Dram.random(1), "Dram.seed"), (Dram(total_bytes=8), "moves 8 bytes")]
 )
 def test_a_memory_that_it_does_not_know(dram, what):
     with pytest.raises(UnsupportedError, match=what):
