@@ -162,9 +162,7 @@ def test_nor_do_they_in_a_convolution(cfg):
     same_without_short_ways(convolution(cfg), Dram(), cfg.name)
 
 
-@pytest.mark.parametrize(
-    ("dram", "what"), [(Dram.random(1), "Dram.seed"), (Dram(total_bytes=8), "moves 8 bytes")]
-)
+@pytest.mark.parametrize(("dram", "what"), [(Dram.random(1), "Dram.seed"), (Dram(total_bytes=8), "moves 8 bytes")])
 def test_a_memory_that_it_does_not_know(dram, what):
     with pytest.raises(UnsupportedError, match=what):
         predict(Program(CONFIGS[0]), dram=dram)
