@@ -43,6 +43,7 @@ def test_the_core_runs_programs_through_a_foreign_axi(tmp_path, monkeypatch):
     except UnsupportedError as exc:
         pytest.skip(str(exc))
     monkeypatch.syspath_prepend(Path(__file__).parent)  # the runner hands sys.path on
+    import cocotb_tools.config
     from cocotb_tools.check_results import get_results
     from cocotb_tools.runner import get_runner
 
@@ -68,7 +69,9 @@ def test_the_core_runs_programs_through_a_foreign_axi(tmp_path, monkeypatch):
             if file.name != "bench":
                 file.unlink()
 
-    key = {"sources": [core, bench], "flags": FLAGS} | verilator.identity("cocotb")
+    # the program finds cocotb's libraries by their path: another installation needs another program
+    libraries = str(cocotb_tools.config.libs_dir)
+    key = {"sources": [core, bench], "flags": FLAGS, "libraries": libraries} | verilator.identity("cocotb")
     results = runner.test(
         hdl_toplevel="bench",
         hdl_toplevel_lang="verilog",
