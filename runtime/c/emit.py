@@ -20,11 +20,14 @@ _FOLDER = Path(__file__).parent / "support"
 _RUNTIME = ("tw_platform.h", "tw_registers.h", "tw_runtime.h", "tw_runtime.c")
 PLATFORMS = ("sim", "uio", "bare")
 CONFIG = "config.json"
-# NAME.h, NAME.c or NAME_open exists: headers and functions of C and POSIX, files of the examples
+# NAME.h, NAME.c or NAME_open exists: headers and functions of C and POSIX, those that glibc's headers include, files of
+# the examples, and the file that make would build from NAME.c
 _TAKEN = frozenset(
-    """assert complex ctype errno fcntl fenv float inttypes iso646 limits locale math poll setjmp signal stdarg stdbool
-    stddef stdint stdio stdlib string strings tgmath time unistd wchar wctype main main_generate dbm mq sem
-    shm""".split()
+    """aio alloca assert complex cpio ctype dbm devctl dirent dlfcn endian errno fcntl features fenv float fmtmsg
+    fnmatch ftw glob grp iconv inttypes iso646 langinfo libgen libintl limits locale main main_generate makefile
+    math monetary mq mqueue ndbm netdb nl_types poll pthread pwd regex sched search sem semaphore setjmp shm signal
+    spawn stdalign stdarg stdatomic stdbit stdbool stdckdint stddef stdint stdio stdlib stdnoreturn string strings
+    stropts syslog tar termios tgmath threads time trace uchar ulimit unistd utime utmpx wchar wctype wordexp""".split()
 )
 
 
@@ -38,11 +41,12 @@ def emit(
 ) -> list[str]:
     """Write `executable`, of several entries the first, as C into `folder`; returns the names of the files.
 
-    Files and functions of the network begin with `name`. With `binary` its program and constants are a file, NAME.bin,
+    Files and functions of the network begin with `name`, or with `network_` and it where they would be those of C or of
+    other files. With `binary` its program and constants are a file, NAME.bin,
     instead of an array. With a `tokenizer` file of a language model there is an example that writes a text.
 
     Raises `UnsupportedError`, before anything is written, for a host operator that has no C kernel, `ProgramError` for
-    a name that C cannot have or another file has, `FileError` for a folder that cannot be written or holds other files.
+    a name that is no identifier, `FileError` for a folder that cannot be written or holds other files.
     """
     files = sources(executable, name, binary=binary, tokenizer=tokenizer)
     write_folder(folder, files)
@@ -53,13 +57,7 @@ def sources(
     executable: Executable, name: str, *, binary: bool = False, tokenizer: str | Path | None = None
 ) -> dict[str, bytes]:
     """The files of `emit` by name. Raises as it does."""
-    if not re.fullmatch(r"(?i)(?!tw|platform|(in|out)put(_|$))[a-z][a-z0-9_]*", name, re.ASCII):
-        raise ProgramError(
-            f"name {name!r}: must be letters, digits and _, from a letter on, such as 'network'; names that begin "
-            "with tw, platform, input_ or output_ are those of other files and of tensors"
-        )
-    if name.lower() in _TAKEN:
-        raise ProgramError(f"name {name!r}: is the name of a file or function of C; add a word, as in 'network_{name}'")
+    name = _escaped(name)
     check_options(binary, tokenizer)
     executable = executable.first_entry()
     network = Network(executable, name)
@@ -83,6 +81,14 @@ def sources(
     if binary:
         files[f"{name}.bin"] = network.plan.image.tobytes()
     return files
+
+
+def _escaped(name: str) -> str:
+    """`name`, or `network_` and it. Raises `ProgramError` for what is no identifier of C."""
+    if not re.fullmatch(r"(?i)[a-z]\w*", name, re.ASCII):
+        raise ProgramError(f"name {name!r}: must be letters, digits and _, from a letter on, such as 'network'")
+    taken = name.lower() in _TAKEN or re.match(r"(?i)(tw|platform|input|output)(_|$)", name)
+    return f"network_{name}" if taken else name
 
 
 def check_options(binary: bool, tokenizer: str | Path | None) -> None:

@@ -49,11 +49,9 @@ def test_the_same_program_gives_the_same_bytes(program, cache):
     assert sources(program, "net") == sources(Executable.from_launch(cache().launch), "net")
 
 
-@pytest.mark.parametrize(
-    "name", ["", "1x", "a-b", "TW", "platform_x", "a b", "ü", "input", "output_x", "main", "String", "shm"]
-)
-def test_a_name_that_c_or_another_file_has_is_refused(name, program, tmp_path):
-    with pytest.raises(ProgramError, match="must be letters, digits and _, .* such as 'network';|'network_[a-zS]+'"):
+@pytest.mark.parametrize("name", ["", "1x", "a-b", "_x", "a b", "ü"])
+def test_a_name_that_is_no_identifier_is_refused(name, program, tmp_path):
+    with pytest.raises(ProgramError, match="must be letters, digits and _, from a letter on, such as 'network'"):
         emit(program, name, tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
@@ -65,7 +63,13 @@ MEMORY ALIGN H linux unix class"""
 HEADERS = "assert complex ctype errno inttypes limits math signal stdbool stdint stdio stdlib string time".split()
 
 
-@pytest.mark.parametrize("name", ["network", "size", "int8", "printf", "size_t", "EOF", "FILE", "memory", "t0"])
+# the network's name, and the one that its files have
+OWN = {name: name for name in ("network", "size", "int8", "printf", "size_t", "EOF", "FILE", "memory", "t0", "twin")}
+TAKEN = ("input", "output_x", "platform", "tw", "TW_x", "main", "String", "features")
+OWN |= {name: f"network_{name}" for name in TAKEN}
+
+
+@pytest.mark.parametrize("name", OWN)
 def test_names_of_c_and_of_the_code_compile(name, tmp_path):
     if not shutil.which("gcc"):
         pytest.skip("gcc is missing: no C is compiled")
@@ -76,6 +80,7 @@ def test_names_of_c_and_of_the_code_compile(name, tmp_path):
     steps += [HostStep(each, "reshape", [names[0]], [each], {"shape": [2]}) for each in outputs]
     tensors |= {"all": Tensor("all", (2 * len(names),), "int8", "output")} | outputs
     emit(Executable(CFG, "*/ int", tensors, [*steps]), name, tmp_path / "c")
+    name = OWN[name]
     headers = "".join(f"#include <{each}.h>\n" for each in HEADERS)
     (tmp_path / "c" / "user.c").write_text(f'{headers}#include "{name}.h"\nint user = {name.upper()}_MEMORY;\n')
     files = [tmp_path / "c" / each for each in (f"{name}.c", f"{name}_program.c", "main.c", "user.c")]
