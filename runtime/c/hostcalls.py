@@ -19,79 +19,33 @@ the output of `write_rows` or `write_columns` has the same expression as the cac
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 from ...hw.errors import ProgramError, UnsupportedError
 from ..hostops import HOST_OPS
 from ..hostshapes import Operand
 from ..steps import HostStep, Tensor
-from .kernels import (
-    arithmetic,
-    attention,
-    deeploy,
-    exponential,
-    floats,
-    layers,
-    moves,
-    numbers,
-    pairs,
-    recurrent,
-    rows,
-    values,
-    windows,
-)
+from . import kernels
 from .statements import Call, Translation, Value, Writer
 
 FOLDER = Path(__file__).parent / "sources"
 HEADER = "tw_host.h"
-_MODULES = (
-    arithmetic,
-    attention,
-    deeploy,
-    exponential,
-    floats,
-    layers,
-    moves,
-    numbers,
-    pairs,
-    recurrent,
-    rows,
-    values,
-    windows,
-)
-TRANSLATIONS: dict[str, Translation] = {
-    name: translation for module in _MODULES for name, translation in module.TRANSLATIONS.items()
-}
-# the functions that statements name, by file, and the files whose functions those call
-FUNCTIONS = {
-    "tw_moves.c": ("tw_move", "tw_fill", "tw_take", "tw_fold_windows", "tw_extend"),
-    "tw_values.c": (
-        *("tw_quantize", "tw_expect_numbers", "tw_dequantize", "tw_lookup", "tw_recode"),
-        *("tw_rescale_integers", "tw_narrow", "tw_cast"),
-    ),
-    "tw_pairs.c": (
-        *("tw_add", "tw_multiply", "tw_divide", "tw_extreme", "tw_lookup_pair"),
-        *("tw_prelu", "tw_squared_difference", "tw_compare_int8"),
-    ),
-    "tw_numbers.c": ("tw_compare", "tw_select", "tw_arg_max", "tw_top_k", "tw_gather"),
-    "tw_arithmetic.c": ("tw_binary", "tw_unary", "tw_reduce", "tw_number_dense"),
-    "tw_rows.c": ("tw_softmax", "tw_l2_normalize"),
-    "tw_windows.c": ("tw_pool", "tw_resize", "tw_resize_real", "tw_mean"),
-    "tw_layers.c": (
-        *("tw_conv2d", "tw_conv_transpose2d", "tw_requantise_channels"),
-        *("tw_dense", "tw_filter"),
-    ),
-    "tw_recurrent.c": ("tw_lstm", "tw_lstm_step"),
-    "tw_attention.c": (
-        *("tw_batch_matmul", "tw_rms_norm", "tw_rotate"),
-        *("tw_write_rows", "tw_write_columns", "tw_attention"),
-    ),
-    "tw_floats.c": ("tw_float_pool", "tw_float_conv2d", "tw_float_conv_transpose2d", "tw_float_matmul"),
-    "tw_exponential.c": ("tw_exp", "tw_logistic", "tw_float_softmax"),
-    "tw_deeploy.c": ("tw_integer_matmul", "tw_requant_shift", "tw_integer_softmax", "tw_integer_norm"),
-}
 SHARED = ("tw_fixed.c", "tw_walk.c")
+# the functions that statements name, by file; they call those of the files that are shared
+FUNCTIONS = {
+    path.name: tuple(re.findall(r"^\w+ (tw_\w+)\(", path.read_text("utf-8"), re.MULTILINE))
+    for path in sorted(FOLDER.glob("*.c"))
+    if path.name not in SHARED
+}
+_MODULES = [vars(import_module(f"{kernels.__name__}.{found.name}")) for found in iter_modules(kernels.__path__)]
+# a function of kernels/ with the name of a host operator writes its statements
+TRANSLATIONS: dict[str, Translation] = {
+    name: module[name] for module in _MODULES for name in HOST_OPS if name in module
+}
 
 
 def call(step: HostStep, tensors: Mapping[str, Tensor], pointers: Mapping[str, str]) -> Call:

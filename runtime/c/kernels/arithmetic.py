@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ....hw.errors import UnsupportedError
-from ..statements import Translation, Value, Writer, real, strides, type_of
+from ..statements import Value, Writer, real, strides, type_of
 from .exponential import EXPONENTIALS
 from .pairs import pair_walk
 
@@ -129,12 +129,3 @@ def number_dense(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> 
     (x,), (units, features) = inputs, a["weight"].shape
     arrays = w.array("weights", a["weight"], "float32"), w.array("biases", np.asarray(a["bias"]), "float32")
     w.call("tw_number_dense", x.pointer, output.pointer, x.size // features, features, units, *arrays)
-
-
-TRANSLATIONS: dict[str, Translation] = {
-    each.__name__: each
-    for each in (
-        *(number_binary, float_binary, number_function, float_function, number_reduce, float_reduce),
-        *(reduce_max, reduce_min, number_dense),
-    )
-}

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...kernels.attention import TURN, WEIGHTS, reciprocal_shifts, squares_shift
 from ...kernels.roots import HIGH, LOW
-from ..statements import Translation, Value, Writer, spread, strides
+from ..statements import Value, Writer, spread, strides
 from .moves import reshape
 
 
@@ -109,8 +109,3 @@ def attention(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> Non
     scratch = w.scratch(4 * a["seen"])
     tables = w.array("weights", WEIGHTS, "int8"), _roots(w)
     w.call("tw_attention", *pointers, scratch, w.array("numbers", numbers), *tables, checked=True)
-
-
-TRANSLATIONS: dict[str, Translation] = {
-    each.__name__: each for each in (batch_matmul, rms_norm, rotate, write_rows, write_columns, attention)
-}

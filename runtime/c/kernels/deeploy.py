@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..statements import Translation, Value, Writer, type_of
+from ..statements import Value, Writer, type_of
 from .attention import around
 from .pairs import pair_walk
 
@@ -42,8 +42,3 @@ def integer_norm(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> 
     numbers = w.array("numbers", [a["shift"], a.get("low", -128), a.get("high", 127), a.get("x_zero_point", 0)])
     arrays = x.pointer, type_of(x), weight.pointer, bias, output.pointer
     w.call("tw_integer_norm", *arrays, x.size // size, size, numbers)
-
-
-TRANSLATIONS: dict[str, Translation] = {
-    each.__name__: each for each in (integer_matmul, requant_shift, integer_softmax, integer_norm)
-}

@@ -8,7 +8,7 @@ import numpy as np
 
 from ....hw.errors import UnsupportedError
 from ...kernels.numbers import CUBIC, FULL, POWERS, SMALL, STEPS
-from ..statements import Translation, Value, Writer, real
+from ..statements import Value, Writer, real
 from .rows import along
 
 
@@ -33,6 +33,3 @@ def float_softmax(w: Writer, inputs: Sequence[Value], output: Value, a: dict) ->
     if a.get("logarithm", False):
         raise UnsupportedError("host operator 'float_softmax' has no C kernel for logarithms; run it with Python")
     w.call("tw_float_softmax", x.pointer, output.pointer, *along(x, a["axis"]), _table(w))
-
-
-TRANSLATIONS: dict[str, Translation] = {float_softmax.__name__: float_softmax}

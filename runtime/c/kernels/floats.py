@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from ....hw.errors import UnsupportedError
-from ..statements import Translation, Value, Writer
+from ..statements import Value, Writer
 from .attention import around
 
 
@@ -59,9 +59,3 @@ def float_max_pool(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -
 def float_average_pool(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
     """As `float_max_pool`."""
     _pool(w, inputs[0], output, a, 0)
-
-
-TRANSLATIONS: dict[str, Translation] = {
-    each.__name__: each
-    for each in (float_conv2d, float_conv_transpose2d, float_matmul, float_max_pool, float_average_pool)
-}

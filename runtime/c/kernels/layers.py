@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..statements import Translation, Value, Writer, type_of
+from ..statements import Value, Writer, type_of
 
 
 def _weights(w: Writer, a: dict) -> tuple[str, str, str]:
@@ -67,12 +67,3 @@ def filter_int16(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> 
     numbers = [*x.shape, output.shape[1], a["zero_point"], a["multiplier"], a["exponent"]]
     weights, bias = w.array("weights", a["weight"], "int16"), w.array("biases", a["bias"])
     w.call("tw_filter", x.pointer, output.pointer, weights, bias, w.array("numbers", numbers))
-
-
-TRANSLATIONS: dict[str, Translation] = {
-    each.__name__: each
-    for each in (
-        *(conv2d_accumulators, conv_transpose2d_accumulators, dense_accumulators, dense_int16),
-        *(requantise, filter_int16),
-    )
-}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..statements import Translation, Value, Writer, merged, strides
+from ..statements import Value, Writer, merged, strides
 
 
 def copy(
@@ -185,12 +185,3 @@ def fold_windows(w: Writer, inputs: Sequence[Value], output: Value, attrs: dict)
     strip = [a[name] for name in ("strips", "step", "top", "left", "rows", "dilation", "entries", "group", "block")]
     plan = w.array("fold", [*image, *strip, len(a["offsets"]), *a["offsets"]])
     w.call("tw_fold_windows", x.pointer, output.pointer, plan, a["value"])
-
-
-TRANSLATIONS: dict[str, Translation] = {
-    each.__name__: each
-    for each in (
-        *(reshape, transpose, concatenate, pad, strided_slice, pack, unpack, unpack_planes),
-        *(accumulators, take, lanes, fold_windows),
-    )
-}

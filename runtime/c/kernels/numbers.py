@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..statements import Translation, Value, Writer, strides, type_of
+from ..statements import Value, Writer, strides, type_of
 from .rows import along
 
 
@@ -72,8 +72,3 @@ def rescale_integers(w: Writer, inputs: Sequence[Value], output: Value, a: dict)
 def int32_constant(value: int) -> str:
     """C has no constant of the smallest integer, only the negative of one beyond the largest."""
     return str(value) if value > np.iinfo(np.int32).min else "INT32_MIN"
-
-
-TRANSLATIONS: dict[str, Translation] = {
-    each.__name__: each for each in (arg_max, top_k, gather, gather_nd, cast, narrow, rescale_integers)
-}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..statements import Translation, Value, Writer, spread, type_of
+from ..statements import Value, Writer, spread, type_of
 
 ORDERS = {"less": 1, "equal": 2, "greater": 4, "less_equal": 3, "greater_equal": 6, "not_equal": 13}
 
@@ -91,12 +91,3 @@ def select(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
     steps = [spread(v.shape, output.shape, v.width) for v in inputs]
     plan = w.walk(output.shape, *steps)
     w.call("tw_select", condition.pointer, x.pointer, y.pointer, output.pointer, output.width, plan)
-
-
-TRANSLATIONS: dict[str, Translation] = {
-    each.__name__: each
-    for each in (
-        *(add, multiply, divide, prelu, squared_difference, maximum, minimum),
-        *(lookup_pair, compare_int8, compare, select),
-    )
-}

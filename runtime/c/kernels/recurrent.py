@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..statements import Translation, Value, Writer, type_of
+from ..statements import Value, Writer, type_of
 
 _NUMBERS = ("zero_point", "cell_bits", "clip", "multiplier", "exponent")
 
@@ -29,6 +29,3 @@ def lstm_step(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> Non
     numbers = w.array("numbers", [a[key] for key in _NUMBERS])
     sizes = *cells.shape, int(a.get("coupled", False))
     w.call("tw_lstm_step", gates.pointer, own.pointer, type_of(own), cells.pointer, output.pointer, *sizes, numbers)
-
-
-TRANSLATIONS: dict[str, Translation] = {each.__name__: each for each in (lstm, lstm_step)}

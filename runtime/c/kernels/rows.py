@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ....hw.errors import UnsupportedError
 from ...softmax import exponentials
-from ..statements import Translation, Value, Writer
+from ..statements import Value, Writer
 from .moves import unpack
 
 MOST_SUMMED = 8191  # exponentials of a softmax: their sum is below 2**32
@@ -42,6 +42,3 @@ def l2_normalize(w: Writer, inputs: Sequence[Value], output: Value, attrs: dict)
     (x,), first = inputs, int(attrs.get("scaled_first", False))
     sizes = along(x, attrs["axis"])
     w.call("tw_l2_normalize", x.pointer, output.pointer, *sizes, attrs["x_zero_point"], first)
-
-
-TRANSLATIONS: dict[str, Translation] = {each.__name__: each for each in (softmax, unpack_softmax, l2_normalize)}

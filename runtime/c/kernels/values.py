@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...operators import rescale as rescaled
-from ..statements import Translation, Value, Writer, real
+from ..statements import Value, Writer, real
 
 _EVERY = np.arange(-128, 128).astype(np.int8)  # the int8 values
 
@@ -48,7 +48,3 @@ def table(w: Writer, x: Value, y: Value, values: np.ndarray) -> None:
 def rescale(w: Writer, inputs: Sequence[Value], output: Value, attrs: dict) -> None:
     """A table of what the 256 values become."""
     table(w, inputs[0], output, rescaled(_EVERY, **attrs))
-
-
-_ALL = (quantize, expect_numbers, dequantize, recode, lookup, rescale)
-TRANSLATIONS: dict[str, Translation] = {each.__name__: each for each in _ALL}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...kernels.resize import integer_positions, real_positions
-from ..statements import Translation, Value, Writer, type_of
+from ..statements import Value, Writer, type_of
 from .arithmetic import walks
 
 _SUM = ("x_zero_point", "zero_point", "multiplier", "exponent")
@@ -60,8 +60,3 @@ def resize_bilinear(w: Writer, inputs: Sequence[Value], output: Value, a: dict) 
     for low, high, weight in (rows, columns):
         tables += [w.array("neighbours", np.stack([low, high], 1)), w.array("weights", weight, "float32")]
     w.call("tw_resize_real", x.pointer, output.pointer, type_of(x), offset or 0, numbers, *tables)
-
-
-TRANSLATIONS: dict[str, Translation] = {
-    each.__name__: each for each in (max_pool, average_pool, exact_average_pool, mean, resize_bilinear)
-}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.hw.errors import ProgramError, UnsupportedError
-from tilewright.runtime.c.hostcalls import FOLDER, FUNCTIONS, HEADER, SHARED, TRANSLATIONS, call, source
+from tilewright.runtime.c.hostcalls import FUNCTIONS, HEADER, SHARED, TRANSLATIONS, call, source
 from tilewright.runtime.hostops import HOST_OPS
 from tilewright.runtime.steps import HostStep, Tensor
 
@@ -22,13 +22,10 @@ def test_every_translation_is_of_an_operator():
     assert set(TRANSLATIONS) < set(HOST_OPS)
 
 
-def test_every_function_is_in_its_file_and_declared():
-    header = source(HEADER)
-    declared = set(re.findall(r"^\w+ \*?(tw_\w+)\(", header, flags=re.M))
-    assert {p.name for p in FOLDER.glob("*.c")} == {*FUNCTIONS, *SHARED}
-    for file, names in FUNCTIONS.items():
-        defined = set(re.findall(r"^\w+ \*?(tw_\w+)\(", source(file), flags=re.M))
-        assert defined == set(names) and defined <= declared
+def test_every_function_that_is_declared_is_in_one_file():
+    declared = re.findall(r"^\w+ \*?(tw_\w+)\(", source(HEADER), flags=re.M)
+    shared = re.findall(r"^\w+ (tw_\w+)\(", "\n".join(map(source, SHARED)), flags=re.M)
+    assert sorted(declared) == sorted([*shared, *(name for names in FUNCTIONS.values() for name in names)])
 
 
 def test_a_step_is_statements_data_scratch_and_sources():
@@ -69,5 +66,5 @@ def test_operators_without_a_kernel_are_refused():
 
 
 def test_only_sources_are_read():
-    with pytest.raises(ProgramError, match="source '../secret': must be tw_host.h or one of tw_moves.c"):
+    with pytest.raises(ProgramError, match="source '../secret': must be tw_host.h or one of tw_arithmetic.c"):
         source("../secret")
