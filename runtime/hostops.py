@@ -11,51 +11,35 @@ interpreter calls through the same names.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from inspect import signature
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..hw.errors import InputError, ProgramError
 from ..hw.rounding import CONTRACTS
+from . import hostshapes as rules
 from . import layout as layouts
 from . import operators
 from .floats.rows import FLOAT_ROWS
-from .hostshapes import (
-    Operand,
-    Rule,
-    accumulated,
-    as_dtype,
-    averaged,
-    concatenated,
-    conv_transposed,
-    convolved,
-    dense,
-    dense_rows,
-    filtered,
-    folded,
-    joined,
-    looked_up,
-    lstm_steps,
-    packed,
-    padded,
-    per_channel,
-    pooled,
-    recoded,
-    reduced,
-    reshaped,
-    sliced,
-    softmaxed,
-    together,
-    transposed,
-    unpacked,
-    unpacked_softmaxed,
+from .hostop import (
+    AXES,
+    CLAMP,
+    INT8,
+    MULTIPLIER,
+    PADS,
+    PER_CHANNEL,
+    POOL,
+    SCALE,
+    STRIDES,
+    THREE,
+    UNIT,
+    HostOp,
+    scales,
+    weights,
 )
-from .kernels import recurrent
+from .hostshapes import Operand
 from .kernels.rows import KERNEL_ROWS
-from .schema import MOST, SHAPE, SIZE, Anything, Array, Flag, Int, Kind, ListOf, OneOf, Real, check_fields, shown
+from .schema import MOST, SHAPE, SIZE, Anything, Array, Flag, Int, Kind, ListOf, OneOf, Real, shown
 from .softmax import softmax
 from .steps import DTYPES
 
@@ -198,77 +182,19 @@ def _chained(inputs: Sequence[Operand], a: dict) -> Operand:
     return found._replace(scratch=scratch)
 
 
-_INT8, _COUNTED = Int(-128, 127), DTYPES
-_MULTIPLIER, _EXPONENT = Int(0, (1 << 31) - 1), Int(-32, 31)  # of hw/rounding.py
-_INT32 = Int(-(1 << 31), (1 << 31) - 1)
-_CLAMP: dict[str, Kind] = {"low": _INT8, "high": _INT8}
 _CONTRACT: dict[str, Kind] = {"contract": OneOf(CONTRACTS)}
-_SCALE: dict[str, Kind] = {"multiplier": _MULTIPLIER, "exponent": _EXPONENT}
-_POINTS: dict[str, Kind] = {"x_zero_point": _INT8, "zero_point": _INT8}
-_FLOAT32: dict[str, Kind] = {"scale": Real(2.0**-126, 2.0**127), "zero_point": _INT8}
-_STRIDES: dict[str, Kind] = {"strides": ListOf(SIZE, 2)}
-_PADS: dict[str, Kind] = {"pads": ListOf(Int(0), 4)}
-_POOL: dict[str, Kind] = {"kernel": ListOf(SIZE, 2), **_STRIDES, **_CLAMP}
-_THREE: dict[str, Kind] = {"zero_points": ListOf(_INT8, 3)}
+_POINTS: dict[str, Kind] = {"x_zero_point": INT8, "zero_point": INT8}
+_FLOAT32: dict[str, Kind] = {"scale": UNIT, "zero_point": INT8}
 _LAYOUT: dict[str, Kind] = {"layout": OneOf(("NCHW", "NHWC"))}
 _BLOCKS: dict[str, Kind] = {"n": SIZE, "c": SIZE, "shape": SHAPE}
-_SOFTMAX: dict[str, Kind] = {"axis": Int(0), "multiplier": _MULTIPLIER, "exponent": Int(0, 31), "bits": OneOf((8, 16))}
-_NUMBERS = ("int8", "int16", "int32", "int64")
-_MULTIPLIERS, _EXPONENTS = Array(1, _NUMBERS, 0, (1 << 31) - 1), Array(1, _NUMBERS, -32, 31)  # per channel
-
-
-def _weights(rank: int) -> dict[str, Kind]:
-    return {"weight": Array(rank, ("int8", "int16"), -255, 255), "bias": Array(1, ("int32",)), "x_zero_point": _INT8}
-
-
-@dataclass(frozen=True)
-class HostOp:
-    """A host operator: its `function`, and what a step that names it may hold.
-
-    `rule` gives the result's shape and dtype. There are `count` inputs, at least one where it is 0, of one of `dtypes`,
-    with one of `ranks` dimensions where these are given. `attrs` are the kinds of the function's keyword arguments.
-    """
-
-    function: Callable[..., np.ndarray]
-    rule: Rule
-    attrs: Mapping[str, Kind] = field(default_factory=dict)
-    dtypes: tuple[str, ...] = ("int8",)
-    ranks: tuple[int, ...] = ()
-    count: int = 1
-
-    def __call__(self, arrays: list[np.ndarray], attrs: dict) -> list[np.ndarray]:
-        """The results for input arrays and attributes, constants among them."""
-        return [self.function(*arrays, **attrs)]
-
-    @cached_property
-    def optional(self) -> frozenset[str]:
-        """Attributes that may be absent."""
-        parameters = signature(self.function).parameters.values()
-        return frozenset(p.name for p in parameters if p.default is not p.empty)
-
-    def result(self, inputs: Sequence[Operand], attrs: dict) -> Operand:
-        """Shape and dtype of the result. Raises `ProgramError` for inputs or attributes that are not allowed.
-
-        Neither are those for which an array far larger than inputs, constants and result would be made.
-        """
-        if len(inputs) != (self.count or max(1, len(inputs))):
-            raise ProgramError(f"{len(inputs)} inputs: must be {self.count or 'at least 1'}")
-        for k, x in enumerate(inputs):
-            if x.dtype not in self.dtypes:
-                raise ProgramError(f"input {k} is {x.dtype}: must be {' or '.join(self.dtypes)}")
-            if self.ranks and len(x.shape) not in self.ranks:
-                allowed = " or ".join(map(str, self.ranks))
-                raise ProgramError(f"input {k} has shape {x.shape}: must have {allowed} dimensions")
-        check_fields(attrs, self.attrs, self.optional)
-        found = self.rule(inputs, attrs)
-        known = [*(x.shape for x in (*inputs, found)), *(v.shape for v in attrs.values() if isinstance(v, np.ndarray))]
-        most = _GROWTH * sum(map(math.prod, known)) + _FREE
-        if found.scratch > most:
-            raise ProgramError(
-                f"makes an array of {found.scratch:,} elements on the way: at most {most:,} are allowed here"
-            )
-        return found
-
+_SOFTMAX: dict[str, Kind] = {"axis": Int(0), "multiplier": MULTIPLIER, "exponent": Int(0, 31), "bits": OneOf((8, 16))}
+_FOLD: dict[str, Kind] = {"offsets": ListOf(Int(0)), "top": Int(0), "left": Int(0), "value": INT8, **_LAYOUT}
+_FOLD |= dict.fromkeys(("rows", "dilation", "step", "strips", "group", "entries", "block"), SIZE)
+_SLICE: dict[str, Kind] = {"begin": ListOf(Int(0)), "strides": ListOf(Int(-MOST)), "shape": SHAPE}
+_CONVOLUTION = weights(4) | STRIDES | PADS | {"dilations": ListOf(SIZE, 2), "groups": SIZE}
+_TRANSPOSED = weights(4) | STRIDES | {"pads": ListOf(Int(-MOST), 4)}
+_REQUANTISE = PER_CHANNEL | {"zero_point": INT8} | CLAMP | _CONTRACT
+_ADD = scales(3) | THREE | CLAMP | {"sign": OneOf((-1, 1)), "shift": Int(0, 22)}
 
 CHECKS = ("expect_numbers",)  # operators that only refuse: they run although nothing reads what they give
 # operators of one input that move values or compute each by itself (softmax: by row): what `chain` may hold
@@ -276,120 +202,39 @@ VALUE_BY_VALUE = ("quantize", "dequantize", "recode", "rescale", "rescale_intege
 LAYOUTS = ("reshape", "transpose", "take", "pack", "fold_windows", "unpack", "unpack_planes")
 STAGES = (*VALUE_BY_VALUE, *LAYOUTS, "softmax", "unpack_softmax")
 
-_GROWTH = 64  # times the elements of its operands is what an operator may hold on the way to its result,
-_FREE = 1 << 20  # and so many more
-
 HOST_OPS: dict[str, HostOp] = {
     op.function.__name__: op
     for op in (
-        HostOp(quantize, as_dtype("int8"), _FLOAT32 | {"ties_away": Flag()}, ("float32",)),
-        HostOp(expect_numbers, as_dtype("int8")),
-        HostOp(dequantize, as_dtype("float32"), _FLOAT32, ("int8", "int16")),
-        HostOp(recode, recoded, {}, ("int8", "uint8")),
-        HostOp(pad, padded, {"pads": ListOf(ListOf(Int(0), 2)), "value": Real(-3.5e38, 3.5e38)}, _COUNTED),
-        HostOp(reshape, reshaped, {"shape": SHAPE}, _COUNTED),
-        HostOp(transpose, transposed, {"axes": ListOf(Int(0))}, _COUNTED),
-        HostOp(concatenate, concatenated, {"axis": Int(0)}, _COUNTED, count=0),
-        HostOp(
-            strided_slice,
-            sliced,
-            {"begin": ListOf(Int(0)), "strides": ListOf(Int(-MOST)), "shape": SHAPE},
-            _COUNTED,
-        ),
-        HostOp(pack, packed, {"batch": SIZE, "block": SIZE} | _LAYOUT, _COUNTED, (2, 4)),
-        HostOp(
-            layouts.fold_windows,
-            folded,
-            dict.fromkeys(("rows", "dilation", "step", "strips", "group", "entries", "block"), SIZE)
-            | {"offsets": ListOf(Int(0)), "top": Int(0), "left": Int(0), "value": _INT8}
-            | _LAYOUT,
-            ranks=(4,),
-        ),
-        HostOp(unpack, unpacked, _BLOCKS | _LAYOUT, _COUNTED, (4, 6)),
-        HostOp(unpack_planes, joined, _BLOCKS, ranks=(5,)),
-        HostOp(unpack_softmax, unpacked_softmaxed, _BLOCKS | _SOFTMAX, ranks=(4, 6)),
-        HostOp(accumulators, accumulated, {"n": SIZE, "c": SIZE}, ranks=(4, 6), count=4),
-        HostOp(softmax, softmaxed, _SOFTMAX),
-        HostOp(
-            operators.conv2d_accumulators,
-            convolved,
-            _weights(4) | _STRIDES | _PADS | {"dilations": ListOf(SIZE, 2), "groups": SIZE},
-            ranks=(4,),
-        ),
-        HostOp(
-            operators.conv_transpose2d_accumulators,
-            conv_transposed,
-            _weights(4) | _STRIDES | {"pads": ListOf(Int(-MOST), 4)},
-            ranks=(4,),
-        ),
-        HostOp(operators.dense_accumulators, dense, _weights(2), ranks=(2,)),
-        HostOp(
-            operators.requantise,
-            per_channel,
-            {
-                "multiplier": _MULTIPLIERS,
-                "exponent": _EXPONENTS,
-                "zero_point": _INT8,
-            }
-            | _CLAMP
-            | _CONTRACT,
-            ("int32",),
-            (2, 3, 4),
-        ),
-        HostOp(operators.rescale, as_dtype("int8"), _POINTS | _SCALE | _CLAMP),
-        HostOp(
-            operators.add,
-            together,
-            {"multipliers": ListOf(_MULTIPLIER, 3), "exponents": ListOf(_EXPONENT, 3)}
-            | _THREE
-            | _CLAMP
-            | {"sign": OneOf((-1, 1)), "shift": Int(0, 22)},
-            count=2,
-        ),
-        HostOp(operators.multiply, together, _THREE | _SCALE | _CLAMP, count=2),
-        HostOp(operators.lookup, looked_up, {"table": Array(1, ("int8",))}),
-        HostOp(operators.max_pool, pooled, _POOL | _PADS, ranks=(4,)),
-        HostOp(operators.average_pool, pooled, _POOL | _POINTS | _SCALE | _CONTRACT, ranks=(4,)),
-        HostOp(operators.exact_average_pool, averaged, _POOL | _PADS | {"ties_up": Flag()}, ranks=(4,)),
-        HostOp(
-            recurrent.dense_int16,
-            dense_rows,
-            _weights(2) | {"multiplier": _MULTIPLIERS, "exponent": _EXPONENTS, "dtype": OneOf(("int16", "int32"))},
-            ranks=(2,),
-        ),
-        HostOp(
-            recurrent.filter_int16,
-            filtered,
-            {"weight": Array(2, ("int16",)), "bias": Array(1, ("int32",)), "zero_point": _INT8} | _SCALE,
-            ("int16",),
-            (3,),
-        ),
-        HostOp(recurrent.narrow, as_dtype("int8"), {}, ("int16", "int32")),
-        HostOp(
-            recurrent.rescale_integers,
-            lambda inputs, a: Operand(inputs[0].shape, a["dtype"]),
-            {"x_zero_point": _INT32, "zero_point": _INT32, "dtype": OneOf(("int8", "int16", "int32"))} | _SCALE,
-            ("int8", "int16", "int32"),
-        ),
-        HostOp(
-            recurrent.lstm,
-            lstm_steps,
-            {"weight": Array(2, ("int8",)), "bias": Array(1, ("int32",)), "zero_point": _INT8}
-            | {"gate_multiplier": _MULTIPLIERS, "gate_exponent": _EXPONENTS}
-            | {"cell_bits": Int(0, 6), "clip": Int(0, (1 << 15) - 1), "coupled": Flag()}
-            | _SCALE,
-            ("int8", "int16"),
-            (2, 3),
-            3,
-        ),
-        HostOp(operators.mean, reduced, {"axes": ListOf(Int(0)), "shape": SHAPE} | _POINTS | _SCALE),
-        HostOp(
-            chain,
-            _chained,
-            {"stages": ListOf(Anything(), most=16), "tables": Array(2, ("int8",))},
-            _COUNTED,
-        ),
-        *(HostOp(*row) for row in FLOAT_ROWS),
-        *(HostOp(*row) for row in KERNEL_ROWS),
+        HostOp(quantize, rules.as_dtype("int8"), _FLOAT32 | {"ties_away": Flag()}, ("float32",)),
+        HostOp(expect_numbers, rules.as_dtype("int8")),
+        HostOp(dequantize, rules.as_dtype("float32"), _FLOAT32, ("int8", "int16")),
+        HostOp(recode, rules.recoded, {}, ("int8", "uint8")),
+        HostOp(pad, rules.padded, {"pads": ListOf(ListOf(Int(0), 2)), "value": Real(-3.5e38, 3.5e38)}, DTYPES),
+        HostOp(reshape, rules.reshaped, {"shape": SHAPE}, DTYPES),
+        HostOp(transpose, rules.transposed, {"axes": ListOf(Int(0))}, DTYPES),
+        HostOp(concatenate, rules.concatenated, {"axis": Int(0)}, DTYPES, count=0),
+        HostOp(strided_slice, rules.sliced, _SLICE, DTYPES),
+        HostOp(pack, rules.packed, {"batch": SIZE, "block": SIZE} | _LAYOUT, DTYPES, (2, 4)),
+        HostOp(layouts.fold_windows, rules.folded, _FOLD, ranks=(4,)),
+        HostOp(unpack, rules.unpacked, _BLOCKS | _LAYOUT, DTYPES, (4, 6)),
+        HostOp(unpack_planes, rules.joined, _BLOCKS, ranks=(5,)),
+        HostOp(unpack_softmax, rules.unpacked_softmaxed, _BLOCKS | _SOFTMAX, ranks=(4, 6)),
+        HostOp(accumulators, rules.accumulated, {"n": SIZE, "c": SIZE}, ranks=(4, 6), count=4),
+        HostOp(softmax, rules.softmaxed, _SOFTMAX),
+        HostOp(operators.conv2d_accumulators, rules.convolved, _CONVOLUTION, ranks=(4,)),
+        HostOp(operators.conv_transpose2d_accumulators, rules.conv_transposed, _TRANSPOSED, ranks=(4,)),
+        HostOp(operators.dense_accumulators, rules.dense, weights(2), ranks=(2,)),
+        HostOp(operators.requantise, rules.per_channel, _REQUANTISE, ("int32",), (2, 3, 4)),
+        HostOp(operators.rescale, rules.as_dtype("int8"), _POINTS | SCALE | CLAMP),
+        HostOp(operators.add, rules.together, _ADD, count=2),
+        HostOp(operators.multiply, rules.together, THREE | SCALE | CLAMP, count=2),
+        HostOp(operators.lookup, rules.looked_up, {"table": Array(1, ("int8",))}),
+        HostOp(operators.max_pool, rules.pooled, POOL | CLAMP | PADS, ranks=(4,)),
+        HostOp(operators.average_pool, rules.pooled, POOL | CLAMP | _POINTS | SCALE | _CONTRACT, ranks=(4,)),
+        HostOp(operators.exact_average_pool, rules.averaged, POOL | CLAMP | PADS | {"ties_up": Flag()}, ranks=(4,)),
+        HostOp(operators.mean, rules.reduced, AXES | _POINTS | SCALE),
+        HostOp(chain, _chained, {"stages": ListOf(Anything(), most=16), "tables": Array(2, ("int8",))}, DTYPES),
+        *FLOAT_ROWS,
+        *KERNEL_ROWS,
     )
 }

@@ -26,7 +26,8 @@ class Operand(NamedTuple):
 Rule = Callable[[Sequence[Operand], dict[str, Any]], Operand]
 
 
-def _need(holds: bool, text: str) -> None:
+def need(holds: bool, text: str) -> None:
+    """Raise `ProgramError` with `text` unless it holds."""
     if not holds:
         raise ProgramError(text)
 
@@ -41,6 +42,11 @@ def as_dtype(dtype: str) -> Rule:
     return lambda inputs, a: Operand(inputs[0].shape, dtype)
 
 
+def cast_to(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape in another type."""
+    return Operand(inputs[0].shape, a["dtype"])
+
+
 def recoded(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """int8 for uint8, and the other way round."""
     return Operand(inputs[0].shape, "int8" if inputs[0].dtype == "uint8" else "uint8")
@@ -49,17 +55,17 @@ def recoded(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
 def padded(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """With the padding around."""
     (shape, dtype, _), pads = inputs[0], a["pads"]
-    _need(len(pads) == len(shape), f"pads has {len(pads)} pairs, its input {shape} {len(shape)} dimensions")
+    need(len(pads) == len(shape), f"pads has {len(pads)} pairs, its input {shape} {len(shape)} dimensions")
     if dtype not in ("float32", "bool"):
         info = np.iinfo(dtype)
-        _need(a["value"] in range(info.min, info.max + 1), f"value = {a['value']} is not in {dtype}")
+        need(a["value"] in range(info.min, info.max + 1), f"value = {a['value']} is not in {dtype}")
     return Operand(tuple(n + before + after for n, (before, after) in zip(shape, pads)), dtype)
 
 
 def reshaped(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """The same elements."""
     shape = tuple(a["shape"])
-    _need(
+    need(
         math.prod(shape) == math.prod(inputs[0].shape),
         f"shape = {shape} has not as many elements as its input, {inputs[0].shape}",
     )
@@ -69,17 +75,17 @@ def reshaped(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
 def transposed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """The dimensions in another order."""
     shape, axes = inputs[0].shape, a["axes"]
-    _need(sorted(axes) == [*range(len(shape))], f"axes = {axes} are not those of {shape}, each once")
+    need(sorted(axes) == [*range(len(shape))], f"axes = {axes} are not those of {shape}, each once")
     return Operand(tuple(shape[k] for k in axes), inputs[0].dtype)
 
 
 def concatenated(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """One after the other."""
     axis, shapes = a["axis"], [x.shape for x in inputs]
-    _need(axis < len(shapes[0]), f"axis = {axis}: its input has {len(shapes[0])} dimensions")
+    need(axis < len(shapes[0]), f"axis = {axis}: its input has {len(shapes[0])} dimensions")
     around = {(len(shape), *shape[:axis], -1, *shape[axis + 1 :]) for shape in shapes}
-    _need(len(around) == 1, f"inputs {shapes} differ in more than axis {axis}")
-    _need(len({x.dtype for x in inputs}) == 1, "inputs differ in dtype")
+    need(len(around) == 1, f"inputs {shapes} differ in more than axis {axis}")
+    need(len({x.dtype for x in inputs}) == 1, "inputs differ in dtype")
     total = sum(shape[axis] for shape in shapes)
     return Operand((*shapes[0][:axis], total, *shapes[0][axis + 1 :]), inputs[0].dtype)
 
@@ -88,17 +94,17 @@ def sliced(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """As many elements per dimension as asked, all of them in the input."""
     shape, (begin, strides, out) = inputs[0].shape, (a["begin"], a["strides"], a["shape"])
     lengths = {len(shape), len(begin), len(strides), len(out)}
-    _need(len(lengths) == 1, f"begin, strides and shape must have {len(shape)} elements each, as its input {shape} has")
+    need(len(lengths) == 1, f"begin, strides and shape must have {len(shape)} elements each, as its input {shape} has")
     for k, (size, first, step, n) in enumerate(zip(shape, begin, strides, out)):
         inside = 0 <= first < size and 0 <= first + (n - 1) * step < size
-        _need(inside and step != 0, f"dimension {k}: {n} elements from {first} on, {step} apart, are not in {size}")
+        need(inside and step != 0, f"dimension {k}: {n} elements from {first} on, {step} apart, are not in {size}")
     return Operand(tuple(out), inputs[0].dtype)
 
 
 def _channels_first(shape: tuple[int, ...], a: dict[str, Any]) -> tuple[int, ...]:
     if a.get("layout", "NCHW") == "NCHW":
         return shape
-    _need(len(shape) == 4, f"layout = NHWC: its input {shape} must have 4 dimensions")
+    need(len(shape) == 4, f"layout = NHWC: its input {shape} must have 4 dimensions")
     return (shape[0], shape[3], *shape[1:3])
 
 
@@ -111,7 +117,7 @@ def packed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
 def folded(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """Entries of strips."""
     n, c, *_ = _channels_first(inputs[0].shape, a)
-    _need(len(a["offsets"]) > 0, "offsets = []: at least one is needed")
+    need(len(a["offsets"]) > 0, "offsets = []: at least one is needed")
     strip = max(a["offsets"]) + -(-a["entries"] // len(a["offsets"])) * a["group"] + a["block"] + a["rows"] * c
     return Operand((n, a["strips"], a["entries"], 1, a["block"]), inputs[0].dtype, n * a["strips"] * strip)
 
@@ -119,14 +125,14 @@ def folded(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
 def _unpacked(shape: tuple[int, ...], n: int, c: int) -> tuple[int, ...]:
     batches, blocks, *size, batch, block = shape
     for name, value, most in (("n", n, batches * batch), ("c", c, blocks * block)):
-        _need(value <= most, f"{name} = {value}: its input {shape} holds {most}")
+        need(value <= most, f"{name} = {value}: its input {shape} holds {most}")
     return (n, c, *size)
 
 
 def unpacked(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """Images and channels out of blocks, in another shape."""
     rank = len(inputs[0].shape)
-    _need(a.get("layout", "NCHW") == "NCHW" or rank == 6, f"layout = NHWC: its input of {rank} dimensions is no image")
+    need(a.get("layout", "NCHW") == "NCHW" or rank == 6, f"layout = NHWC: its input of {rank} dimensions is no image")
     plain = _unpacked(inputs[0].shape, a["n"], a["c"])
     return reshaped([Operand(plain, inputs[0].dtype)], a)
 
@@ -134,20 +140,20 @@ def unpacked(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
 def joined(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """int16 of two planes of bytes, int32 of more, out of blocks of channels, in another shape."""
     count, *packed = inputs[0].shape
-    _need(2 <= count <= 4, f"its input has {count} planes of bytes: must have 2 to 4")
+    need(2 <= count <= 4, f"its input has {count} planes of bytes: must have 2 to 4")
     dtype = "int16" if count == 2 else "int32"
     return reshaped([Operand(_unpacked(tuple(packed), a["n"], a["c"]), dtype)], a)
 
 
 def accumulated(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """int32 out of byte planes."""
-    _need(len({x.shape for x in inputs}) == 1, f"planes {[x.shape for x in inputs]} differ in shape")
+    need(len({x.shape for x in inputs}) == 1, f"planes {[x.shape for x in inputs]} differ in shape")
     return Operand(_unpacked(inputs[0].shape, a["n"], a["c"]), "int32")
 
 
 def along_axis(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """As the input, which has the axis."""
-    _need(a["axis"] < len(inputs[0].shape), f"axis = {a['axis']}: its input has {len(inputs[0].shape)} dimensions")
+    need(a["axis"] < len(inputs[0].shape), f"axis = {a['axis']}: its input has {len(inputs[0].shape)} dimensions")
     return Operand(*inputs[0][:2])
 
 
@@ -162,15 +168,15 @@ def unpacked_softmaxed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
 
 
 def _biased(a: dict[str, Any], weight: tuple[int, ...]) -> None:
-    _need(a["bias"].shape == weight[:1], f"bias {a['bias'].shape} and weight {weight} differ in channels")
+    need(a["bias"].shape == weight[:1], f"bias {a['bias'].shape} and weight {weight} differ in channels")
 
 
 def convolved(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """int32, smaller by what the kernel reaches."""
     (n, c, *size), weight, groups = inputs[0].shape, a["weight"].shape, a["groups"]
     _biased(a, weight)
-    _need(weight[1] * groups == c, f"weight {weight} in {groups} groups needs {weight[1] * groups} channels, not {c}")
-    _need(weight[0] % groups == 0, f"weight {weight}: its outputs do not divide into {groups} groups")
+    need(weight[1] * groups == c, f"weight {weight} in {groups} groups needs {weight[1] * groups} channels, not {c}")
+    need(weight[0] % groups == 0, f"weight {weight}: its outputs do not divide into {groups} groups")
     reach = [(k - 1) * d + 1 for k, d in zip(weight[2:], a["dilations"])]
     out, area = _windows(size, reach, a["strides"], a["pads"])
     return Operand((n, weight[0], *out), "int32", n * c * area)
@@ -181,7 +187,7 @@ def _windows(
 ) -> tuple[tuple[int, int], int]:
     """(rows and columns of windows, elements of the padded image)."""
     grown = [n + pads[k] + pads[k + 2] for k, n in enumerate(size)]
-    _need(
+    need(
         all(k <= n for k, n in zip(kernel, grown)),
         f"windows of {tuple(kernel)} do not fit an image of {tuple(size)} with pads {tuple(pads)}",
     )
@@ -193,11 +199,11 @@ def conv_transposed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """int32, larger by the strides."""
     (n, c, *size), weight, pads = inputs[0].shape, a["weight"].shape, a["pads"]
     _biased(a, weight)
-    _need(weight[1] == c, f"weight {weight} needs {weight[1]} channels, not {c}")
-    _need(min(pads[:2]) >= 0, f"pads = {pads}: those at the top and left must be at least 0")
+    need(weight[1] == c, f"weight {weight} needs {weight[1]} channels, not {c}")
+    need(min(pads[:2]) >= 0, f"pads = {pads}: those at the top and left must be at least 0")
     whole = [(m - 1) * s + k for m, s, k in zip(size, a["strides"], weight[2:])]
     out = [whole[k] - pads[k] - pads[k + 2] for k in range(2)]
-    _need(min(out) >= 1, f"pads = {pads} leave nothing of {whole[0]} x {whole[1]}")
+    need(min(out) >= 1, f"pads = {pads} leave nothing of {whole[0]} x {whole[1]}")
     area = math.prod(m + max(0, -pads[k + 2]) for k, m in enumerate(whole))
     return Operand((n, weight[0], *out), "int32", n * weight[0] * area)
 
@@ -206,7 +212,7 @@ def dense(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """int32, one per row of the weights."""
     (n, features), weight = inputs[0].shape, a["weight"].shape
     _biased(a, weight)
-    _need(weight[1] == features, f"weight {weight} needs {weight[1]} features, not {features}")
+    need(weight[1] == features, f"weight {weight} needs {weight[1]} features, not {features}")
     return Operand((n, weight[0]), "int32")
 
 
@@ -214,15 +220,15 @@ def dense_rows(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """int16 or int32, one per row of the weights."""
     found = dense(inputs, a)
     for name in ("multiplier", "exponent"):
-        _need(a[name].shape == found.shape[1:], f"{name} {a[name].shape}: weight {a['weight'].shape} needs one per row")
+        need(a[name].shape == found.shape[1:], f"{name} {a[name].shape}: weight {a['weight'].shape} needs one per row")
     return Operand(found.shape, a.get("dtype", "int16"))
 
 
 def filtered(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """int8, one per unit."""
     (n, *window), weight, units = inputs[0].shape, a["weight"].shape, len(a["bias"])
-    _need(weight == tuple(window), f"weight {weight} needs windows of its shape, not {tuple(window)}")
-    _need(weight[0] % units == 0, f"bias of {units} units: the {weight[0]} filters do not divide into them")
+    need(weight == tuple(window), f"weight {weight} needs windows of its shape, not {tuple(window)}")
+    need(weight[0] % units == 0, f"bias of {units} units: the {weight[0]} filters do not divide into them")
     return Operand((n, units), "int8", math.prod(inputs[0].shape))
 
 
@@ -230,19 +236,19 @@ def lstm_steps(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """int16, a row per step and one for the cells."""
     gates, hidden, cells = inputs
     dtypes = [x.dtype for x in inputs]
-    _need(
+    need(
         dtypes == ["int16", "int8", "int16"], f"gates, hidden values and cells are {dtypes}: must be int16, int8, int16"
     )
-    _need(len(gates.shape) == 3, f"gates {gates.shape}: must have 3 dimensions")
+    need(len(gates.shape) == 3, f"gates {gates.shape}: must have 3 dimensions")
     n, steps, rows = gates.shape
     kinds = 3 if a.get("coupled") else 4
     size = rows // kinds
-    _need(rows % kinds == 0, f"gates {gates.shape}: {rows} do not divide into {kinds} gates")
+    need(rows % kinds == 0, f"gates {gates.shape}: {rows} do not divide into {kinds} gates")
     for what, x in (("hidden values", hidden), ("cells", cells)):
-        _need(x.shape == (n, size), f"{what} {x.shape}: gates {gates.shape} need {(n, size)}")
-    _need(a["weight"].shape == (rows, size), f"weight {a['weight'].shape}: gates {gates.shape} need {(rows, size)}")
+        need(x.shape == (n, size), f"{what} {x.shape}: gates {gates.shape} need {(n, size)}")
+    need(a["weight"].shape == (rows, size), f"weight {a['weight'].shape}: gates {gates.shape} need {(rows, size)}")
     for name in ("bias", "gate_multiplier", "gate_exponent"):
-        _need(a[name].shape == (rows,), f"{name} {a[name].shape}: gates {gates.shape} need {(rows,)}")
+        need(a[name].shape == (rows,), f"{name} {a[name].shape}: gates {gates.shape} need {(rows,)}")
     return Operand((n, steps + 1, size), "int16", n * rows)
 
 
@@ -250,13 +256,13 @@ def lstm_stepped(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """int16 rows of hidden values and cells."""
     gates, own, cells = inputs
     dtypes = gates.dtype, cells.dtype
-    _need(dtypes == ("int16", "int16"), f"gates and cells are {dtypes}: must be int16")
-    _need(len(gates.shape) == 3 and gates.shape[1] == 1, f"gates {gates.shape}: must have 3 dimensions, of one step")
+    need(dtypes == ("int16", "int16"), f"gates and cells are {dtypes}: must be int16")
+    need(len(gates.shape) == 3 and gates.shape[1] == 1, f"gates {gates.shape}: must have 3 dimensions, of one step")
     n, _, rows = gates.shape
     kinds = 3 if a.get("coupled") else 4
-    _need(rows % kinds == 0, f"gates {gates.shape}: {rows} do not divide into {kinds} gates")
+    need(rows % kinds == 0, f"gates {gates.shape}: {rows} do not divide into {kinds} gates")
     for what, x, needed in (("own sums", own, (n, rows)), ("cells", cells, (n, rows // kinds))):
-        _need(x.shape == needed, f"{what} {x.shape}: gates {gates.shape} need {needed}")
+        need(x.shape == needed, f"{what} {x.shape}: gates {gates.shape} need {needed}")
     return Operand((n, 2, rows // kinds), "int16", n * rows)
 
 
@@ -264,13 +270,13 @@ def per_channel(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """int8 of the first input's shape."""
     shape = inputs[0].shape
     for name in ("multiplier", "exponent"):
-        _need(a[name].shape == shape[1:2], f"{name} {a[name].shape}: its input {shape} needs {shape[1:2]}")
+        need(a[name].shape == shape[1:2], f"{name} {a[name].shape}: its input {shape} needs {shape[1:2]}")
     return Operand(shape, "int8")
 
 
 def looked_up(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """int8 of the first input's shape, whose values all have an entry."""
-    _need(a["table"].shape == (256,), f"table {a['table'].shape}: must have 256 entries")
+    need(a["table"].shape == (256,), f"table {a['table'].shape}: must have 256 entries")
     return Operand(inputs[0].shape, "int8")
 
 
@@ -295,14 +301,14 @@ def averaged(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     found, pads = pooled(inputs, a), a["pads"]
     for k, (size, n) in enumerate(zip(inputs[0].shape[2:], found.shape[2:])):
         inside = pads[k] < a["kernel"][k] and (n - 1) * a["strides"][k] - pads[k] < size
-        _need(inside, f"pads = {pads}: windows of {a['kernel']} that hold padding alone have no mean")
+        need(inside, f"pads = {pads}: windows of {a['kernel']} that hold padding alone have no mean")
     return found
 
 
 def reduced(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """int8 without the axes, or with 1 in their place."""
     shape, axes, out = inputs[0].shape, a["axes"], tuple(a["shape"])
-    _need(len({*axes}) == len(axes) and max(axes, default=0) < len(shape), f"axes = {axes} are not those of {shape}")
+    need(len({*axes}) == len(axes) and max(axes, default=0) < len(shape), f"axes = {axes} are not those of {shape}")
     left = math.prod(n for k, n in enumerate(shape) if k not in axes)
-    _need(math.prod(out) == left, f"shape = {out} has not the {left} elements that {shape} without axes {axes} has")
+    need(math.prod(out) == left, f"shape = {out} has not the {left} elements that {shape} without axes {axes} has")
     return Operand(out, "int8")

@@ -8,17 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...hw.errors import ProgramError
-from ..hostshapes import Operand, reduced, together
+from ..hostshapes import Operand, need, reduced, together
 from .attention import LARGEST_CONTEXT
 
 MOST_ROWS = 1 << 20  # of detections
-
-
-def need(holds: bool, text: str) -> None:
-    """Raise `ProgramError` with `text` unless it holds."""
-    if not holds:
-        raise ProgramError(text)
 
 
 def taken(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
@@ -37,11 +30,6 @@ def in_lanes(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     whole = fits and rows == (image[2], -(-image[1] // a["block"]) * a["block"] * image[3])
     need(whole, f"shape = {a['shape']}, blocks of {a['block']}: its input is {inputs[0].shape}")
     return Operand(tuple(a["shape"]), inputs[0].dtype)
-
-
-def cast_to(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """The shape in another type."""
-    return Operand(inputs[0].shape, a["dtype"])
 
 
 def one_type(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:

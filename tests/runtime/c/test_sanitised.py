@@ -51,23 +51,14 @@ FLOATS = dict.fromkeys(("float_matmul", "float_conv2d", "float_conv_transpose2d"
 FLOATS |= {"float_reduce": {"function": "ReduceMax"}, "float_softmax": {"logarithm": False}}
 
 
-def of_module(path):
-    """A test module, which is no part of a package."""
-    spec = importlib.util.spec_from_file_location("good_steps", path)
+def good():
+    """(operator, operands, attributes) of a step of each, from a module that is no part of a package."""
+    spec = importlib.util.spec_from_file_location("good_steps", Path(__file__).parents[1] / "test_hostshapes.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
-
-
-def good():
-    """(operator, operands, attributes) of a step of each."""
-    folder = Path(__file__).parents[1]
-    plain = of_module(folder / "test_hostshapes.py")
-    for name, (shapes, dtype, attrs) in plain.GOOD.items():
-        yield name, plain.operands(shapes, dtype), attrs
-    for name, (shapes, attrs) in of_module(folder / "floats" / "test_shapes.py").GOOD.items():
-        yield name, plain.operands(shapes, "float32"), attrs | FLOATS.get(name, {})
+    for name, (shapes, dtype, attrs) in module.GOOD.items():
+        yield name, module.operands(shapes, dtype), attrs | FLOATS.get(name, {})
 
 
 def array(name, values):
