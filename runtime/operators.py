@@ -42,19 +42,29 @@ def conv2d_accumulators(
 ) -> np.ndarray:
     """int32 `bias + sum((x - x_zero_point) * weight)` of a convolution, weights (O, C / groups, KH, KW), wrapping."""
     # sums of int8 products stay below 2**53, so float64 products are exact
-    padded = pad_image(x.astype(np.float64) - x_zero_point, pads, 0.0)
-    n, c, height, width = padded.shape
-    o, per_group, kh, kw = weight.shape
-    reach = [(k - 1) * d + 1 for k, d in zip((kh, kw), dilations)]
-    oh, ow = ((size - r) // s + 1 for size, r, s in zip((height, width), reach, strides))
+    views = tap_views(pad_image(x.astype(np.float64) - x_zero_point, pads, 0.0), weight.shape[2:], strides, dilations)
+    (n, _, oh, ow), (o, per_group, kh, kw) = views[0][1].shape, weight.shape
     taps = weight.reshape(groups, o // groups, per_group, kh, kw).astype(np.float64)
     sums = np.zeros((n, groups, o // groups, oh * ow))
-    for i, j in np.ndindex(kh, kw):
-        top, left = i * dilations[0], j * dilations[1]
-        seen = padded[:, :, top : top + (oh - 1) * strides[0] + 1 : strides[0]]
-        seen = seen[..., left : left + (ow - 1) * strides[1] + 1 : strides[1]].reshape(n, groups, per_group, oh * ow)
-        sums += taps[..., i, j] * seen if per_group == 1 else taps[..., i, j] @ seen
+    for tap, view in views:
+        seen = view.reshape(n, groups, per_group, oh * ow)
+        sums += taps[(..., *tap)] * seen if per_group == 1 else taps[(..., *tap)] @ seen
     return _with_bias(sums.reshape(n, o, oh, ow), bias)
+
+
+def tap_views(
+    x: np.ndarray, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int] = (1, 1)
+) -> list[tuple[tuple[int, int], np.ndarray]]:
+    """(row and column of a tap, the elements (..., H, W) that it meets) of a kernel that moves over `x`, row by row.
+
+    These are views of `x`.
+    """
+    spans = [(n - (k - 1) * d - 1) // s * s + 1 for n, k, s, d in zip(x.shape[-2:], kernel, strides, dilations)]
+    found = []
+    for i, j in np.ndindex(*kernel):
+        rows, columns = (slice(tap * d, tap * d + n, s) for tap, d, n, s in zip((i, j), dilations, spans, strides))
+        found.append(((i, j), x[..., rows, columns]))
+    return found
 
 
 def _with_bias(sums: np.ndarray, bias: np.ndarray) -> np.ndarray:
@@ -76,15 +86,10 @@ def conv_transpose2d_accumulators(
     n, c, height, width = x.shape
     o, _, kh, kw = weight.shape
     canvas = np.zeros((n, o, (height - 1) * strides[0] + kh, (width - 1) * strides[1] + kw))
-    for i, j in np.ndindex(kh, kw):
-        product = weight[:, :, i, j].astype(np.float64) @ centred.reshape(n, c, -1)
-        rows = slice(i, i + (height - 1) * strides[0] + 1, strides[0])
-        columns = slice(j, j + (width - 1) * strides[1] + 1, strides[1])
-        canvas[:, :, rows, columns] += product.reshape(n, o, height, width)
-    top, left, bottom, right = pads
-    canvas = pad_image(canvas, (0, 0, max(0, -bottom), max(0, -right)), 0.0)
-    canvas = canvas[:, :, top : canvas.shape[2] - max(0, bottom), left : canvas.shape[3] - max(0, right)]
-    return _with_bias(canvas, bias)
+    for tap, place in tap_views(canvas, (kh, kw), strides):
+        product = weight[(..., *tap)].astype(np.float64) @ centred.reshape(n, c, -1)
+        place += product.reshape(place.shape)
+    return _with_bias(cut_image(canvas, pads), bias)
 
 
 def dense_accumulators(x: np.ndarray, *, weight: np.ndarray, bias: np.ndarray, x_zero_point: int) -> np.ndarray:
@@ -155,7 +160,15 @@ def pad_image(x: np.ndarray, pads: Sequence[int], value: float) -> np.ndarray:
     return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value) if any(pads) else x
 
 
-def _windows(x: np.ndarray, kernel: Sequence[int], strides: Sequence[int]) -> np.ndarray:
+def cut_image(x: np.ndarray, pads: Sequence[int]) -> np.ndarray:
+    """NCHW `x` without `pads`, (top, left, bottom, right); zeros are added at the bottom or right where < 0."""
+    top, left, bottom, right = pads
+    x = pad_image(x, (0, 0, max(0, -bottom), max(0, -right)), 0.0)
+    return x[:, :, top : x.shape[2] - max(0, bottom), left : x.shape[3] - max(0, right)]
+
+
+def windows(x: np.ndarray, kernel: Sequence[int], strides: Sequence[int]) -> np.ndarray:
+    """The windows (N, C, H, W, *kernel) of NCHW `x`: a view."""
     view = np.lib.stride_tricks.sliding_window_view(x, tuple(kernel), (2, 3))
     return view[:, :, :: strides[0], :: strides[1]]
 
@@ -170,7 +183,7 @@ def max_pool(
     high: int = 127,
 ) -> np.ndarray:
     """The largest element of each window of NCHW `x`, clamped to `low`..`high`, int8."""
-    largest = _windows(pad_image(x, pads, -128), kernel, strides).max((4, 5))
+    largest = windows(pad_image(x, pads, -128), kernel, strides).max((4, 5))
     return np.clip(largest, low, high).astype(np.int8)
 
 
@@ -188,7 +201,7 @@ def average_pool(
     contract: str = "double",
 ) -> np.ndarray:
     """int8 `clamp(zero_point + R(sum(x - x_zero_point)), low, high)` over each window of NCHW `x`."""
-    acc = _windows(x, kernel, strides).sum((4, 5), dtype=np.int64) - kernel[0] * kernel[1] * x_zero_point
+    acc = windows(x, kernel, strides).sum((4, 5), dtype=np.int64) - kernel[0] * kernel[1] * x_zero_point
     return rounding.requantise(acc, multiplier, exponent, zero_point, low, high, contract)
 
 
@@ -204,7 +217,7 @@ def exact_average_pool(
 ) -> np.ndarray:
     """int8 `sum(x) / n` over each window of NCHW `x`, ties away from zero or up; padding does not count."""
     total, count = (
-        _windows(pad_image(t, pads, 0), kernel, strides).sum((4, 5), dtype=np.int64)
+        windows(pad_image(t, pads, 0), kernel, strides).sum((4, 5), dtype=np.int64)
         for t in (x, np.ones_like(x[:1, :1]))
     )
     rounded = np.where((total > 0) | ties_up, (total + count // 2) // count, -((count // 2 - total) // count))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..kernels.numbers import exponential
+from ..operators import cut_image, pad_image, tap_views, windows
 from . import functions
 
 
@@ -69,11 +70,6 @@ def float_lstm(
     return found
 
 
-def _padded(x: np.ndarray, pads: Sequence[int], value: float) -> np.ndarray:
-    top, left, bottom, right = pads
-    return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)
-
-
 def _added(sums: np.ndarray, taps: np.ndarray, seen: np.ndarray, ordered: bool) -> np.ndarray:
     """`sums + taps @ seen`, the products added one after the other if `ordered`."""
     if not ordered:
@@ -98,19 +94,13 @@ def float_conv2d(
 
     Products are added by rows, columns and channels of the kernel, the channels in numpy's order, or `ordered`.
     """
-    padded = _padded(x, pads, 0.0)
-    n, _, height, width = padded.shape
-    o, per_group, kh, kw = weight.shape
-    reach = [(k - 1) * d + 1 for k, d in zip((kh, kw), dilations)]
-    oh, ow = ((size - r) // s + 1 for size, r, s in zip((height, width), reach, strides))
+    views = tap_views(pad_image(x, pads, 0.0), weight.shape[2:], strides, dilations)
+    (n, _, oh, ow), (o, per_group, kh, kw) = views[0][1].shape, weight.shape
     taps = weight.reshape(groups, o // groups, per_group, kh, kw)
     sums = np.zeros((n, groups, o // groups, oh * ow), np.float32)
     with np.errstate(all="ignore"):
-        for i, j in np.ndindex(kh, kw):
-            top, left = i * dilations[0], j * dilations[1]
-            seen = padded[:, :, top : top + (oh - 1) * strides[0] + 1 : strides[0]]
-            seen = seen[..., left : left + (ow - 1) * strides[1] + 1 : strides[1]]
-            sums = _added(sums, taps[..., i, j], seen.reshape(n, groups, per_group, oh * ow), ordered)
+        for tap, view in views:
+            sums = _added(sums, taps[(..., *tap)], view.reshape(n, groups, per_group, oh * ow), ordered)
         return sums.reshape(n, o, oh, ow) + bias.reshape(-1, 1, 1)
 
 
@@ -136,29 +126,15 @@ def float_conv_transpose2d(
     taps = weight.reshape(groups, c // groups, per_group, kh, kw)
     grouped = x.reshape(n, groups, c // groups, height * width)
     with np.errstate(all="ignore"):
-        for i, j in reversed([*np.ndindex(kh, kw)]):  # the last tap is that of the first pixel
-            top, left = i * dilations[0], j * dilations[1]
-            rows = slice(top, top + (height - 1) * strides[0] + 1, strides[0])
-            columns = slice(left, left + (width - 1) * strides[1] + 1, strides[1])
-            place = canvas[..., rows, columns]
+        for tap, place in reversed(tap_views(canvas, (kh, kw), strides, dilations)):  # the last is the first pixel's
             sums = place.reshape(n, groups, per_group, height * width)
-            sums = _added(sums, taps[..., i, j].transpose(0, 2, 1), grouped, ordered)
-            canvas[..., rows, columns] = sums.reshape(place.shape)
-        top, left, bottom, right = pads
-        whole = canvas.reshape(n, groups * per_group, *reach)
-        whole = _padded(whole, (0, 0, max(0, -bottom), max(0, -right)), 0.0)
-        cut = whole[:, :, top : whole.shape[2] - max(0, bottom), left : whole.shape[3] - max(0, right)]
-        return cut + bias.reshape(-1, 1, 1)
-
-
-def _windows(x: np.ndarray, kernel: Sequence[int], strides: Sequence[int]) -> np.ndarray:
-    view = np.lib.stride_tricks.sliding_window_view(x, tuple(kernel), (2, 3))
-    return view[:, :, :: strides[0], :: strides[1]]
+            place[...] = _added(sums, taps[(..., *tap)].transpose(0, 2, 1), grouped, ordered).reshape(place.shape)
+        return cut_image(canvas.reshape(n, groups * per_group, *reach), pads) + bias.reshape(-1, 1, 1)
 
 
 def float_max_pool(x: np.ndarray, *, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int]) -> np.ndarray:
     """The largest element of each window; padding never wins."""
-    return _windows(_padded(x, pads, -np.inf), kernel, strides).max((4, 5))
+    return windows(pad_image(x, pads, -np.inf), kernel, strides).max((4, 5))
 
 
 def float_average_pool(
@@ -166,9 +142,9 @@ def float_average_pool(
 ) -> np.ndarray:
     """Mean of each window, whose values are added in order; padding is 0 and counts, or does not."""
     with np.errstate(all="ignore"):
-        seen = _windows(_padded(x, pads, 0.0), kernel, strides)
+        seen = windows(pad_image(x, pads, 0.0), kernel, strides)
         total = np.zeros(seen.shape[:4], np.float32)
         for i, j in np.ndindex(*kernel):
             total += seen[..., i, j]
-        ones = _padded(np.ones_like(x[:1, :1]), pads, float(padding_counts))
-        return total / _windows(ones, kernel, strides).sum((4, 5), dtype=np.float32)
+        ones = pad_image(np.ones_like(x[:1, :1]), pads, float(padding_counts))
+        return total / windows(ones, kernel, strides).sum((4, 5), dtype=np.float32)
