@@ -7,12 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..hw.config import PRESETS, TERNARY_BITS, Config
-from ..hw.isa import (
-    PAR,
-    AluOp,
-    Mem,
-    Op,
-)
+from ..hw.isa import PAR, AluOp, Mem, Op
 from ..hw.units import TERNARY_BANKS
 from ..runtime.device import Stats
 from ..runtime.launch import Launch

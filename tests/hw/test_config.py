@@ -355,22 +355,6 @@ def test_vta_strings():
         load_config("1x12_i8w8a32_15_15_18_17")
 
 
-# as VTA has it
-VTA_JSON = {
-    "TARGET": "sim",
-    "HW_VER": "0.0.2",
-    "LOG_INP_WIDTH": 3,
-    "LOG_WGT_WIDTH": 3,
-    "LOG_ACC_WIDTH": 5,
-    "LOG_BATCH": 0,
-    "LOG_BLOCK": 4,
-    "LOG_UOP_BUFF_SIZE": 15,
-    "LOG_INP_BUFF_SIZE": 15,
-    "LOG_WGT_BUFF_SIZE": 18,
-    "LOG_ACC_BUFF_SIZE": 17,
-}
-
-
 def test_load_config_takes_presets_values_and_configurations():
     assert load_config("tiny") is TINY
     assert load_config(TINY) is TINY
@@ -393,19 +377,6 @@ def test_load_config_reads_json_files(tmp_path):
     cfg = load_config(str(path))
     assert (cfg.name, cfg.wgt_bits, cfg.extensions) == ("mine", 4, {"acc8"})
     assert load_config(path) == cfg
-
-
-def test_load_config_takes_vtas_own_file(tmp_path):
-    path = tmp_path / "vta_config.json"
-    path.write_text(json.dumps(VTA_JSON))
-    cfg = load_config(str(path))
-    assert cfg == VTA.replace(name="vta_config") and cfg.fingerprint == FINGERPRINTS["vta"]
-    assert load_config(VTA_JSON) == VTA.replace(name="custom")
-    path.write_text(json.dumps(VTA_JSON | {"LOG_BLOCK": 3}))
-    with pytest.raises(
-        ConfigError, match=r"^Config\.acc_bytes, inp_bytes, wgt_bytes: depths 4096, 4096, 4096 need 36 "
-    ):
-        load_config(str(path))  # a size that is stated is not made to fit
 
 
 def test_load_config_names_what_is_wrong_with_a_file(tmp_path):

@@ -1,10 +1,11 @@
 """hw/vta_config.py: VTA's string and its vta_config.json name the same fields; what is no such file is refused."""
 
+import json
 import re
 
 import pytest
 
-from tilewright.hw.config import Config
+from tilewright.hw.config import PRESETS, Config, load_config
 from tilewright.hw.errors import ConfigError
 from tilewright.hw.vta_config import is_vta, json_fields, string_fields
 
@@ -82,3 +83,16 @@ def test_what_is_no_string_of_vta_is_refused(text):
     with pytest.raises(ConfigError, match="is not a VTA configuration; expected BATCHxBLOCK") as found:
         string_fields(text)
     assert len(str(found.value)) <= 300
+
+
+def test_load_config_takes_vtas_own_file(tmp_path):
+    path = tmp_path / "vta_config.json"
+    path.write_text(json.dumps(DEFAULT))
+    cfg = load_config(str(path))
+    assert cfg == PRESETS["vta"].replace(name="vta_config") and cfg.fingerprint == PRESETS["vta"].fingerprint
+    assert load_config(DEFAULT) == PRESETS["vta"].replace(name="custom")
+    path.write_text(json.dumps(DEFAULT | {"LOG_BLOCK": 3}))
+    with pytest.raises(
+        ConfigError, match=r"^Config\.acc_bytes, inp_bytes, wgt_bytes: depths 4096, 4096, 4096 need 36 "
+    ):
+        load_config(str(path))  # a size that is stated is not made to fit

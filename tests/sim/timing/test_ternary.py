@@ -9,6 +9,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem
 from tilewright.hw.rtl import latencies as lat
 from tilewright.hw.units import Queue
+from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
 from tilewright.sim.rtl import RtlDevice
 from tilewright.sim.timing import predict
@@ -37,18 +38,6 @@ class Work:
 
     def store(self, bank, at=0):
         self.p.store(bank * self.cfg.bank_depth + at, self.y, 0, x_size=self.rows)
-
-
-def on_circuit(launch):
-    """The counts of a run on the simulated circuit."""
-    device = RtlDevice(launch.cfg)
-    addresses = [device.allocate(buffer.nbytes, buffer.align) for buffer in launch.buffers]
-    for buffer, address in zip(launch.buffers, addresses):
-        if buffer.data is not None:
-            device.write(address, buffer.data)
-    code = device.allocate(launch.insn_bytes, 64)
-    device.write(code, np.ascontiguousarray(launch.relocate(addresses), "<u8").view(np.uint8).reshape(-1))
-    return device.run(code, len(launch.insn))
 
 
 def of_ternary(timing):
@@ -123,7 +112,8 @@ def test_every_instruction_takes_the_cycles_of_the_circuit(case):
     work.store(0)
     work.store(bank, 4)
     launch = work.p.finish()
-    timing, found = predict(launch), on_circuit(launch)
+    inputs = {b.name: np.zeros(b.shape, np.int8) for b in launch.buffers if b.kind == "input"}
+    timing, (_, found) = predict(launch), run(launch, inputs, RtlDevice(TWO))
     assert found.timeline is not None
     circuit = found.timeline()
     assert timing.cycles == found.cycles
