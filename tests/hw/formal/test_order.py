@@ -2,9 +2,14 @@
 within some cycles."""
 
 import pytest
+from amaranth.hdl import Signal, Value
+from amaranth.lib import data
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem, Op
+from tilewright.hw.rtl.layouts import insn_layout
+from tilewright.hw.rtl.store.order import StoreOrder
+from tilewright.hw.rtl.store.unit import Store
 
 CFG = PRESETS["tiny"].replace(block_in=2, block_out=2, wgt_bytes=512, inp_bytes=512, acc_bytes=1024, ppu_lanes=2)
 BYTES = CFG.axi_bits // 8
@@ -20,8 +25,6 @@ def covers(at, first, beats):
 
 def alone(spec, order):
     """Whatever is stored and answered, a LOAD that may be taken begins behind all beats that are not answered."""
-    from amaranth.hdl import Signal
-
     dut = order(CFG)
     (inside,) = spec.add("order", dut)["elaborate"]
     spec.drive("in", dut.stored, dut.row, dut.addr, dut.beats, dut.sending, dut.answered, dut.first, dut.waits)
@@ -53,11 +56,6 @@ def alone(spec, order):
 
 def unit(spec, store, beats=2):
     """The whole unit: the bus and everybody else are free, instructions are small and only STORE and LOAD of PAR."""
-    from amaranth.hdl import Signal, Value
-    from amaranth.lib import data
-
-    from tilewright.hw.rtl.layouts import insn_layout
-
     dut = store(CFG)
     spec.add("store", dut)
     axi, req = dut.axi, dut.req
@@ -95,21 +93,15 @@ def unit(spec, store, beats=2):
 
 
 def test_a_load_waits_for_what_it_reads(solver, new_spec):
-    from tilewright.hw.rtl.store.order import StoreOrder
-
     solver.proved(alone(new_spec(), StoreOrder))
 
 
 def test_loads_of_other_bytes_pass(solver, new_spec):
-    from tilewright.hw.rtl.store.order import StoreOrder
-
     solver.reached(alone(new_spec(), StoreOrder), 8)
 
 
 @pytest.mark.slow
 def test_the_unit_keeps_the_order_within_12_cycles(solver, new_spec):
-    from tilewright.hw.rtl.store.unit import Store
-
     solver.bounded(unit(new_spec(), Store), 12)
 
 

@@ -1,6 +1,9 @@
 """hw/rtl/fifo.py, by induction: queues neither lose nor invent words, and keep their order."""
 
 import pytest
+from amaranth.hdl import Array, Mux, Signal
+
+from tilewright.hw.rtl.fifo import Fifo
 
 COUNT = "pushed - popped is what is inside"
 FULL = "never more than fit"
@@ -19,8 +22,6 @@ def ends(spec, fifo, depth, shape=1):
 
 
 def counted(spec, fifo, depth):
-    from amaranth.hdl import Signal
-
     dut, inside, push, pop = ends(spec, fifo, depth)
     pushed, popped = Signal(16), Signal(16)
     spec.m.d.sync += [pushed.eq(pushed + push), popped.eq(popped + pop)]
@@ -40,8 +41,6 @@ def invariants(spec, dut, inside, pushed, popped, depth):
 
 def ordered(spec, fifo, depth):
     """The word pushed as number `n` (any) is the one that is popped as number `n`; numbers are modulo 16."""
-    from amaranth.hdl import Array, Mux, Signal
-
     dut, inside, push, pop = ends(spec, fifo, depth, shape=3)
     n = spec.constant("n", 4)
     pushed, popped, word = Signal(4), Signal(4), Signal(3)
@@ -63,21 +62,15 @@ def ordered(spec, fifo, depth):
 
 @pytest.mark.parametrize("depth", [3, 64])
 def test_words_are_neither_lost_nor_invented(solver, new_spec, depth):
-    from tilewright.hw.rtl.fifo import Fifo
-
     solver.proved(counted(new_spec(), Fifo, depth))
 
 
 @pytest.mark.parametrize("depth", [2, 3, pytest.param(8, marks=pytest.mark.slow)])
 def test_words_keep_their_order(solver, new_spec, depth):
-    from tilewright.hw.rtl.fifo import Fifo
-
     solver.proved(ordered(new_spec(), Fifo, depth))
 
 
 def test_words_come_out(solver, new_spec):
-    from tilewright.hw.rtl.fifo import Fifo
-
     solver.reached(ordered(new_spec(), Fifo, 3), 12)
 
 

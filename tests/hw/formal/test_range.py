@@ -1,9 +1,12 @@
 """hw/rtl/load/mover.py, within so many cycles: a load writes only the entries of its tile."""
 
 import pytest
+from amaranth.hdl import Signal
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem
+from tilewright.hw.rtl.load import mover
+from tilewright.hw.rtl.load.mover import Mover
 
 CFG = PRESETS["tiny"].replace(axi_bits=32)
 RANGE = "what is written belongs to the tile"
@@ -12,8 +15,6 @@ CYCLES = 10
 
 def one_load(spec, mover):
     """One load of any small tile at any place; data come whenever they like."""
-    from amaranth.hdl import Signal
-
     dut = mover(CFG, mems=(Mem.INP,))
     spec.add("mover", dut)
     cmd, port = dut.cmd.payload, dut.write_inp
@@ -35,14 +36,10 @@ def one_load(spec, mover):
 
 @pytest.mark.parametrize("cycles", [CYCLES, pytest.param(CYCLES + 2, marks=pytest.mark.slow)])
 def test_a_load_writes_only_its_tile_within_so_many_cycles(solver, new_spec, cycles):
-    from tilewright.hw.rtl.load.mover import Mover
-
     solver.bounded(one_load(new_spec(), Mover), cycles)
 
 
 def test_a_load_of_three_entries_ends(solver, new_spec):
-    from tilewright.hw.rtl.load.mover import Mover
-
     solver.reached(one_load(new_spec(), Mover), CYCLES + 1)
 
 
@@ -55,7 +52,5 @@ def test_a_load_of_three_entries_ends(solver, new_spec):
     ],
 )
 def test_a_wrong_mover_is_found(solver, new_spec, mutant, monkeypatch, part, before, after):
-    from tilewright.hw.rtl.load import mover
-
     monkeypatch.setattr(mover, part, getattr(mutant(f"load.{part.lower()}", before, after), part))
     solver.refuted(one_load(new_spec(), mover.Mover), RANGE, CYCLES)

@@ -1,8 +1,10 @@
 """hw/rtl/tokens.py, by induction: token channels neither lose nor invent tokens."""
 
 import pytest
+from amaranth.hdl import Signal
 
 from tilewright.hw.config import PRESETS
+from tilewright.hw.rtl.tokens import TokenChannel
 
 LOST = "pushed - popped is what is inside"
 FULL = "never more than fit"
@@ -10,8 +12,6 @@ FULL = "never more than fit"
 
 def tokens(spec, channel, depth):
     """`channel` between free ends; counted outside, modulo 2**16, which is more than any depth."""
-    from amaranth.hdl import Signal
-
     dut = channel(PRESETS["tiny"].replace(token_depth=depth))
     (inside,) = spec.add("channel", dut)["elaborate"]
     pushed, popped = Signal(16), Signal(16)
@@ -30,14 +30,10 @@ def tokens(spec, channel, depth):
 
 @pytest.mark.parametrize("depth", [1, 1023])
 def test_tokens_are_neither_lost_nor_invented(solver, new_spec, depth):
-    from tilewright.hw.rtl.tokens import TokenChannel
-
     solver.proved(tokens(new_spec(), TokenChannel, depth))
 
 
 def test_a_channel_fills(solver, new_spec):
-    from tilewright.hw.rtl.tokens import TokenChannel
-
     solver.reached(tokens(new_spec(), TokenChannel, 6), 8)
 
 

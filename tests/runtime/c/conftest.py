@@ -30,10 +30,15 @@ def constants():
 
 
 @pytest.fixture(scope="session")
-def kernels(tmp_path_factory):
-    """The kernels, with the types of what is declared in their header."""
+def gcc():
+    """Skips tests where there is no compiler."""
     if not shutil.which("gcc"):
-        pytest.skip("needs gcc")
+        pytest.skip("gcc is missing: no C is compiled")
+
+
+@pytest.fixture(scope="session")
+def kernels(gcc, tmp_path_factory):
+    """The kernels, with the types of what is declared in their header."""
     path = tmp_path_factory.mktemp("kernels") / "kernels.so"
     files = sorted(map(str, FOLDER.glob("*.c")))
     subprocess.run(["gcc", *FLAGS, *SANITIZE, "-shared", "-fPIC", "-o", str(path), *files], check=True, timeout=120)

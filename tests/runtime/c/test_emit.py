@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 
 import pytest
@@ -70,9 +69,7 @@ OWN |= {name: f"network_{name}" for name in TAKEN}
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_names_of_c_and_of_the_code_compile(name, tmp_path):
-    if not shutil.which("gcc"):
-        pytest.skip("gcc is missing: no C is compiled")
+def test_names_of_c_and_of_the_code_compile(gcc, name, tmp_path):
     names = [*NAMES.split(), "1x", "", "ü", "é", "a-b", "a_b", "A_B", "*/ x"]
     tensors = {each: Tensor(each, (2,), "int8", "input") for each in names} | {"out": Tensor("out", (2,), "int8")}
     outputs = {f"{each}.": Tensor(f"{each}.", (2,), "int8", "output") for each in names[:3]}

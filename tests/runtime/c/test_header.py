@@ -1,7 +1,6 @@
 """runtime/c/header.py: the numbers of the header are those of the declarations, and C compiles it."""
 
 import re
-import shutil
 import subprocess
 
 import numpy as np
@@ -45,8 +44,7 @@ def test_no_name_twice_and_no_comment_that_ends_early():
     assert all(line.count("/*") == line.count("*/") <= 1 for line in text.splitlines())
 
 
-@pytest.mark.skipif(not shutil.which("gcc"), reason="gcc is missing: no C is compiled")
-def test_the_compiler_reads_it(tmp_path):
+def test_the_compiler_reads_it(gcc, tmp_path):
     (tmp_path / "x.c").write_text(header(PRESETS["pynq_z1"]) + "int x[][8] = TW_ENTRY_BYTES;\n")
     flags = "-std=c99 -Wall -Wextra -Wpedantic -Werror -fsyntax-only".split()
     subprocess.run(["gcc", *flags, tmp_path / "x.c"], check=True)

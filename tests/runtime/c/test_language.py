@@ -1,7 +1,6 @@
 """runtime/c/language.py: the tables of words that C searches are those of the tokenizer."""
 
 import ctypes
-import shutil
 import struct
 import subprocess
 from pathlib import Path
@@ -49,10 +48,8 @@ def model(words):
 
 
 @pytest.fixture
-def library(tokenizer, tmp_path):
+def library(gcc, tokenizer, tmp_path):
     """The words and the functions of tw_text.c."""
-    if not shutil.which("gcc"):
-        pytest.skip("gcc is missing: no C is compiled")
     path, size = tokenizer
     found = language.files(model(size), "net", path)
     (tmp_path / "net_words.c").write_text(found["net_words.c"])

@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -96,9 +95,7 @@ def written(name, operands, attrs):
     return {key: array(key, value) for key, value in data.items()}, function
 
 
-def test_nothing_outside_an_array_and_nothing_undefined(tmp_path):
-    if not shutil.which("gcc"):
-        pytest.skip("needs gcc")
+def test_nothing_outside_an_array_and_nothing_undefined(gcc, tmp_path):
     arrays, functions, names = {}, [], []
     for name, operands, attrs in good():
         if name in TRANSLATIONS or name == "chain":

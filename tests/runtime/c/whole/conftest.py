@@ -17,10 +17,8 @@ ARM, QEMU = "arm-linux-gnueabihf-gcc", "qemu-arm-static"
 
 
 @pytest.fixture
-def build(tmp_path):
+def build(gcc, tmp_path):
     """A function that writes an executable as C and builds it: its folder."""
-    if not shutil.which("gcc"):
-        pytest.skip("gcc is missing: no C is compiled")
 
     def built(executable, name="network", flags=SANITIZE, platform="sim", settings=(), **options) -> Path:
         folder = tmp_path / f"{name}_{platform}"

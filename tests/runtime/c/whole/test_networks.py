@@ -171,9 +171,7 @@ def test_nothing_is_linked_but_what_a_compiler_calls_by_itself(build):
 
 
 @pytest.mark.slow
-def test_no_kernel_of_the_host_allocates_or_needs_the_mathematics_library(tmp_path):
-    if not shutil.which("gcc"):
-        pytest.skip("gcc is missing: no C is compiled")
+def test_no_kernel_of_the_host_allocates_or_needs_the_mathematics_library(gcc, tmp_path):
     objects = []
     for source in sorted(FOLDER.glob("*.c")):
         objects.append(tmp_path / f"{source.stem}.o")
