@@ -1,4 +1,4 @@
-"""What the tests of RTL modules share: a simulator with a time limit, and the two ends of a stream."""
+"""What the tests of RTL modules share: a simulator with a time limit, the two ends of a stream, a memory."""
 
 from types import SimpleNamespace
 
@@ -35,6 +35,33 @@ async def get(ctx, stream, count, rng=None, idle=0.3):
     return out
 
 
+def answers(dut, dram, takes=lambda: True, gives=lambda: True, broken=()):
+    """A testbench that answers the requests of `dut` from `dram`, in order; of beats that are `broken` with an error.
+
+    `takes()` is whether it takes a request in a cycle, `gives()` whether it gives a beat.
+    """
+    size = dut.cfg.axi_bits // 8
+
+    async def bench(ctx):
+        todo = []
+        while True:
+            ctx.set(dut.req.ready, int(takes()))
+            valid = bool(todo) and gives()
+            ctx.set(dut.beats.valid, int(valid))
+            if valid:
+                data = int.from_bytes(dram[todo[0] * size : (todo[0] + 1) * size].tobytes(), "little")
+                ctx.set(dut.beats.payload, {"data": data, "error": int(todo[0] in broken)})
+            ends = (dut.req.valid, dut.req.ready, dut.req.payload, dut.beats.ready)
+            _, _, asked, ready, request, taken = await ctx.tick().sample(*ends)
+            if valid and taken:
+                todo.pop(0)
+            if asked and ready:
+                assert request.beats > 0
+                todo.extend(range(request.addr, request.addr + request.beats))
+
+    return bench
+
+
 @pytest.fixture
 def rng():
     return np.random.default_rng(1)
@@ -64,7 +91,7 @@ def simulate():
         sim.run_until(cycles * 1e-8)
         assert len(ended) == len(testbenches), "a testbench did not end in time"
 
-    run.put, run.get = put, get
+    run.put, run.get, run.answers = put, get, answers
     return run
 
 

@@ -6,6 +6,7 @@ from amaranth.lib import wiring
 
 from tilewright.hw.isa import Isa
 from tilewright.hw.regs import Error
+from tilewright.hw.rtl.latencies import JOB_INTERVAL
 from tilewright.hw.rtl.scratchpad import Scratchpad
 
 
@@ -25,11 +26,24 @@ class SequencerBench:
         self.dut, self.pad, self.module = dut, Scratchpad(cfg, mem=mem), Module()
         self.module.submodules.dut, self.module.submodules.pad = self.dut, self.pad
         wiring.connect(self.module, self.dut.uop, self.pad.read)
+        self.jobs, self.want, self.due, self._first = [], [], [], 0
 
     def job(self, op, index=0, **fields):
         """An instruction as the unit hands it on."""
         words = self.isa.formats[op.name].encode(op=int(op), **fields)
         return {"insn": int(words[0, 0]) | int(words[0, 1]) << 64, "index": index}
+
+    def expect(self, op, fields):
+        """One more of `jobs`; its issues, (indices or None, whether it is the last), are in `want`.
+
+        `due` are their cycles where nothing stalls: each has one, but jobs of a single issue follow each other later.
+        """
+        self.jobs.append(self.job(op, **fields))
+        triples = [*_expected(self.uops, fields)]
+        issues = [(t, k == len(triples) - 1) for k, t in enumerate(triples)] or [(None, True)]
+        self._first = max(self.due[-1] + 1, self._first + JOB_INTERVAL) if self.due else 0
+        self.due += range(self._first, self._first + len(issues))
+        self.want += issues
 
     async def fill(self, ctx):
         """Write the micro-ops."""
@@ -141,9 +155,3 @@ class SequencerBench:
 def sequencer_bench():
     """The class of benches."""
     return SequencerBench
-
-
-@pytest.fixture
-def indices_of():
-    """A function that yields the indices of each issue of loops over micro-ops."""
-    return _expected

@@ -30,32 +30,9 @@ def number(row):
     return int(row[0]) | int(row[1]) << 64
 
 
-def memory(dut, image, rng=None, broken=()):
-    """Answers requests from `image`, the bytes at BASE."""
-    size = dut.cfg.axi_bits // 8
-
-    async def bench(ctx):
-        todo = []
-        ctx.set(dut.req.ready, 1)
-        while True:
-            valid = bool(todo) and (rng is None or rng.random() < 0.7)
-            ctx.set(dut.beats.valid, int(valid))
-            if valid:
-                data = bytes(image.get(todo[0] * size + k, 0) for k in range(size))
-                beat = {"data": int.from_bytes(data, "little"), "error": int(todo[0] * size in broken)}
-                ctx.set(dut.beats.payload, beat)
-            ends = (dut.req.valid, dut.req.payload, dut.beats.ready)
-            _, _, asked, request, taken = await ctx.tick().sample(*ends)
-            if valid and taken:
-                todo.pop(0)
-            if asked:
-                todo.extend(range(request.addr, request.addr + request.beats))
-
-    return bench
-
-
 def image_of(words):
-    return dict(enumerate(words.tobytes(), BASE))
+    """Memory with the instructions at BASE."""
+    return np.concatenate([np.zeros(BASE, np.uint8), words.view(np.uint8).reshape(-1), np.zeros(64, np.uint8)])
 
 
 async def start(ctx, dut, count, addr=BASE):
@@ -85,7 +62,9 @@ def test_every_instruction_reaches_its_queue_in_order(simulate, rng, axi_bits):
             got[queue] = [(c.index, c.insn) for c in commands]
 
         benches.append(sink)
-    simulate(dut, begin, *benches, background=[memory(dut, image_of(words), rng)])
+    simulate(
+        dut, begin, *benches, background=[simulate.answers(dut, image_of(words), gives=lambda: rng.random() < 0.7)]
+    )
     assert got == expected
 
 
@@ -105,7 +84,7 @@ def test_one_instruction_per_128_bits(simulate, rng):
             cycle += 1
         assert ctx.get(dut.idle)
 
-    simulate(dut, bench, background=[memory(dut, image_of(words))])
+    simulate(dut, bench, background=[simulate.answers(dut, image_of(words))])
     assert set(np.diff(cycles)) == {2}
 
 
@@ -128,7 +107,7 @@ def test_faults(simulate, rng, change, code, index):
         words[3] = words[-1]
     if change == "no finish":
         words[-1] = words[0]
-    broken = {BASE + 3 * INSN_BYTES} if change == "bus" else ()
+    broken = {(BASE + 3 * INSN_BYTES) // 8} if change == "bus" else ()
 
     async def bench(ctx):
         for unit in units(TINY):
@@ -140,7 +119,7 @@ def test_faults(simulate, rng, change, code, index):
         assert ctx.get(dut.fault.index) == index
         assert not any(ctx.get(getattr(dut, unit.name).valid) for unit in units(TINY))
 
-    simulate(dut, bench, background=[memory(dut, image_of(words), broken=broken)])
+    simulate(dut, bench, background=[simulate.answers(dut, image_of(words), broken=broken)])
 
 
 @pytest.mark.parametrize("cfg", [TINY, PRESETS["vta"], Config(name="plain"), ROWS], ids=lambda c: c.name)

@@ -94,26 +94,9 @@ class Bench:
             await ctx.tick().until(self.dut.cmd.ready)
             ctx.set(self.dut.cmd.valid, 0)
 
-    def memory(self, slow=0.0):
+    def memory(self, simulate, slow=0.0):
         """Answers the mover's requests."""
-        dut, size = self.dut, self.cfg.axi_bits // 8
-
-        async def bench(ctx):
-            todo = []
-            ctx.set(dut.req.ready, 1)
-            while True:
-                valid = bool(todo) and not self.closed and self.rng.random() >= slow
-                ctx.set(dut.beats.valid, int(valid))
-                if valid:
-                    raw = self.dram[todo[0] * size : (todo[0] + 1) * size].tobytes()
-                    ctx.set(dut.beats.payload, {"data": int.from_bytes(raw, "little"), "error": 0})
-                _, _, asked, request, taken = await ctx.tick().sample(dut.req.valid, dut.req.payload, dut.beats.ready)
-                if valid and taken:
-                    todo.pop(0)
-                if asked:
-                    todo.extend(range(request.addr, request.addr + request.beats))
-
-        return bench
+        return simulate.answers(self.dut, self.dram, gives=lambda: not self.closed and self.rng.random() >= slow)
 
     async def fill(self, ctx):
         """Inputs and weights, random, into scratchpads and model."""
@@ -211,7 +194,7 @@ def run(simulate, bench, slow=0.0, cycles=2200):
     simulate(
         bench.module,
         main,
-        background=[bench.clock, bench.tokens, bench.memory(slow), sink("load"), sink("store")],
+        background=[bench.clock, bench.tokens, bench.memory(simulate, slow), sink("load"), sink("store")],
         cycles=cycles,
     )
     assert given["load"] == sum(f["push_prev"] for f in bench.records)

@@ -174,7 +174,7 @@ def test_a_load_that_nothing_else_holds_up_waits_for_the_unit(simulate, compute,
             await ctx.tick().until(bench.dut.idle)
         await bench.read_back(ctx)
 
-    simulate(bench.module, main, background=[neighbour.run, bench.memory()], cycles=2000)
+    simulate(bench.module, main, background=[neighbour.run, bench.memory(simulate)], cycles=2000)
     assert neighbour.loaded == 24 * (6 + 2)  # the entry that is read comes in two beats
 
 

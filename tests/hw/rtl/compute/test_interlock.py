@@ -186,7 +186,7 @@ def test_tokens_come_in_order(simulate, compute, load):
             if valid:
                 given.append(bench.cycles)
 
-    simulate(bench.module, main, background=[bench.clock, watch, bench.memory()], cycles=600)
+    simulate(bench.module, main, background=[bench.clock, watch, bench.memory(simulate)], cycles=600)
 
 
 def test_loads_run_ahead_of_a_full_interlock(simulate, compute):

@@ -7,7 +7,7 @@ from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import AluOp, Mem, Op
 from tilewright.hw.regs import Error
 from tilewright.hw.rtl.compute.sequencer import Sequencer
-from tilewright.hw.rtl.latencies import ISSUES_AHEAD, JOB_INTERVAL, SEQUENCER_LATENCY, STEP_LATENCY
+from tilewright.hw.rtl.latencies import ISSUES_AHEAD, SEQUENCER_LATENCY, STEP_LATENCY
 from tilewright.sim.random_programs import ROWS
 
 TINY = PRESETS["tiny"]
@@ -26,10 +26,9 @@ def bench(sequencer_bench):
 
 @pytest.mark.parametrize("cfg", [TINY, ODD], ids=lambda c: c.name)
 @pytest.mark.parametrize("stalls", [False, True])
-def test_order_of_issues(simulate, rng, bench, indices_of, cfg, stalls):
+def test_order_of_issues(simulate, rng, bench, cfg, stalls):
     uops = [tuple(int(v) for v in rng.integers(0, 3, 3)) for _ in range(8)]
-    dut, jobs, want = bench(cfg, uops), [], []
-    due, first = [], 0  # the cycle of each issue; that of the latest job's first
+    dut = bench(cfg, uops)
     for _ in range(12):
         begin = int(rng.integers(0, 8))
         fields = {"uop_bgn": begin, "uop_end": int(rng.integers(begin, 9))}
@@ -39,20 +38,14 @@ def test_order_of_issues(simulate, rng, bench, indices_of, cfg, stalls):
         op = Op(int(rng.choice([Op.GEMM, Op.DWGEMM, Op.ALU])))
         if op != Op.ALU:
             fields |= {"wgt_out": int(rng.integers(0, 2))}
-        jobs.append(dut.job(op, **fields))
-        triples = list(indices_of(uops, fields))
-        new = [(t, k == len(triples) - 1, 0) for k, t in enumerate(triples)] or [(None, True, 1)]
-        begin = max(due[-1] + 1, first + JOB_INTERVAL) if due else 0
-        first = begin
-        due += range(begin, begin + len(new))
-        want += new
-    issues, at, fault = dut.run(simulate, jobs, len(want), rng if stalls else None)
-    for issue, (triple, last, bubble) in zip(issues, want, strict=True):
-        assert (issue.last, issue.bubble) == (last, bubble)
-        assert bubble or (issue.dst, issue.src, issue.wgt) == triple
+        dut.expect(op, fields)
+    issues, at, fault = dut.run(simulate, dut.jobs, len(dut.want), rng if stalls else None)
+    for issue, (triple, last) in zip(issues, dut.want, strict=True):
+        assert (issue.last, issue.bubble) == (last, triple is None)
+        assert triple is None or (issue.dst, issue.src, issue.wgt) == triple
     assert fault == (Error.NONE, 0)
     if not stalls:
-        assert at == [at[0] + k for k in due]  # not one cycle without an issue, but between jobs of a single one
+        assert at == [at[0] + k for k in dut.due]  # not one cycle without an issue, but between jobs of a single one
 
 
 def test_latency(simulate, bench):

@@ -132,7 +132,7 @@ def test_latency(simulate, compute, name, op):
         await ctx.tick().until(dut.cmd.valid & dut.cmd.ready & (dut.cmd.payload.insn[:3] == op))
         issues.append(bench.cycles)
 
-    simulate(bench.module, main, jobs, background=[bench.clock, bench.memory()], cycles=300)
+    simulate(bench.module, main, jobs, background=[bench.clock, bench.memory(simulate)], cycles=300)
     assert tokens[0] - issues[0] == SEQUENCER_LATENCY + cycles(bench.cfg)
 
 
@@ -158,7 +158,7 @@ def test_a_full_channel_keeps_tokens(simulate, compute):
     async def count(ctx):
         await bench.source(ctx)
 
-    simulate(bench.module, main, count, background=[bench.memory()], cycles=1500)
+    simulate(bench.module, main, count, background=[bench.memory(simulate)], cycles=1500)
 
 
 def test_an_index_out_of_range_is_a_fault(simulate, compute):
@@ -175,7 +175,7 @@ def test_an_index_out_of_range_is_a_fault(simulate, compute):
         await ctx.tick().until(dut.idle)
         faults.append((ctx.get(dut.fault.code), ctx.get(dut.fault.index)))
 
-    simulate(bench.module, main, background=[bench.source, bench.memory()], cycles=300)
+    simulate(bench.module, main, background=[bench.source, bench.memory(simulate)], cycles=300)
     assert faults == [(Error.RANGE, 1)]
 
 
@@ -196,6 +196,6 @@ def test_store_reads_between_issues(simulate, compute):
             _, _, answer = await ctx.tick().sample(store.ready)
             ready[at].append(answer)
 
-    simulate(bench.module, main, background=[bench.memory()], cycles=400)
+    simulate(bench.module, main, background=[bench.memory(simulate)], cycles=400)
     assert not any(ready[0])
     assert all(ready[far])

@@ -61,30 +61,6 @@ def expected(cfg, mems, tiles, dram):
     return out
 
 
-def memory(dut, cfg, dram, rng=None, broken=()):
-    """Answers requests in order."""
-    size = cfg.axi_bits // 8
-
-    async def bench(ctx):
-        todo = []
-        while True:
-            ctx.set(dut.req.ready, int(rng is None or rng.random() < 0.7))
-            valid = bool(todo) and (rng is None or rng.random() < 0.8)
-            ctx.set(dut.beats.valid, int(valid))
-            if valid:
-                word = int.from_bytes(dram[todo[0] * size : (todo[0] + 1) * size].tobytes(), "little")
-                ctx.set(dut.beats.payload, {"data": word, "error": int(todo[0] in broken)})
-            ends = (dut.req.valid, dut.req.ready, dut.req.payload, dut.beats.ready)
-            _, _, asked, ready, request, taken = await ctx.tick().sample(*ends)
-            if valid and taken:
-                todo.pop(0)
-            if asked and ready:
-                assert request.beats > 0
-                todo.extend(range(request.addr, request.addr + request.beats))
-
-    return bench
-
-
 LOADS, COMPUTES, TERNARY = (Mem.INP, Mem.WGT), (Mem.UOP, Mem.ACC), (Mem.INP, Mem.WGT, Mem.TWGT, Mem.TUOP)
 CASES = [pytest.param(name, mems, id=f"{name}-{mems[0].name}") for name in CONFIGS for mems in (LOADS, COMPUTES)]
 CASES += [pytest.param(name, TERNARY, id=name) for name in TWO]
@@ -117,8 +93,9 @@ def test_random_tiles(simulate, moves, rng, name, mems):
             ctx.set(dut.hold, int(rng.random() < 0.1))
             await ctx.tick()
 
+    answers = simulate.answers(dut, dram, lambda: rng.random() < 0.7, lambda: rng.random() < 0.8)
     benches = [moves.scratchpad(dut, cfg, mem, got[mem]) for mem in mems]
-    simulate(dut, source, sink, background=[*benches, memory(dut, cfg, dram, rng), count, hold])
+    simulate(dut, source, sink, background=[*benches, answers, count, hold])
     assert got == expected(cfg, mems, tiles, dram)
     named = {mem.id: mem for mem in kinds}
     rows = [(named[f["mem"]], f) for f in tiles]
@@ -143,7 +120,7 @@ def test_one_beat_per_cycle_from_row_to_row_and_command_to_command(simulate, mov
             if valid and ready:
                 cycles.append(cycle)
 
-    simulate(dut, source, sink, background=[memory(dut, cfg, dram), watch])
+    simulate(dut, source, sink, background=[simulate.answers(dut, dram), watch])
     assert len(cycles) == 8 * 4 * 3 * 2
     assert cycles[-1] - cycles[0] == len(cycles) - 1
 
@@ -187,4 +164,5 @@ def test_faults_name_the_instruction(simulate, moves, fields, broken, code):
         assert ctx.get(dut.fault.code) == code
         assert ctx.get(dut.fault.index) == (7 if code else 0)
 
-    simulate(dut, source, sink, background=[memory(dut, cfg, np.zeros(moves.dram_bytes, np.uint8), broken=broken)])
+    answers = simulate.answers(dut, np.zeros(moves.dram_bytes, np.uint8), broken=broken)
+    simulate(dut, source, sink, background=[answers])

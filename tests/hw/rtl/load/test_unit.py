@@ -7,30 +7,12 @@ from tilewright.hw.isa import Isa, Mem, Op
 from tilewright.hw.rtl.load.unit import Load
 
 CFG, TWO = PRESETS["tiny"], PRESETS["tiny_two"]
+BEATS = np.arange(256, dtype=np.uint8).repeat(8)  # beat n holds n in every byte
 
 
 def command(index, op=Op.LOAD, cfg=CFG, **fields):
     low, high = Isa(cfg).formats[op.name].encode(op=op, **fields)[0]
     return {"insn": int(low) | int(high) << 64, "index": index}
-
-
-def memory(dut):
-    """Beat n holds n in every byte."""
-
-    async def bench(ctx):
-        todo = []
-        ctx.set(dut.req.ready, 1)
-        while True:
-            ctx.set(dut.beats.valid, int(bool(todo)))
-            if todo:
-                ctx.set(dut.beats.payload.data, int.from_bytes(bytes([todo[0] % 256] * 8), "little"))
-            _, _, asked, request, taken = await ctx.tick().sample(dut.req.valid, dut.req.payload, dut.beats.ready)
-            if todo and taken:
-                todo.pop(0)
-            if asked:
-                todo.extend(range(request.addr, request.addr + request.beats))
-
-    return bench
 
 
 def test_an_instruction_waits_for_its_token_and_gives_one_after_its_last_write(simulate):
@@ -64,7 +46,7 @@ def test_an_instruction_waits_for_its_token_and_gives_one_after_its_last_write(s
             if en:
                 writes.append((addr, data))
 
-    simulate(dut, bench, background=[memory(dut), watch])
+    simulate(dut, bench, background=[simulate.answers(dut, BEATS), watch])
     assert writes == [(0, 0), (1, 0), (2, 0x01010101), (3, 0x01010101)]
 
 
@@ -89,7 +71,7 @@ def test_padding_value_and_zero_size(simulate):
             if en:
                 writes[addr] = data
 
-    simulate(dut, source, sink, background=[memory(dut), watch])
+    simulate(dut, source, sink, background=[simulate.answers(dut, BEATS), watch])
     assert writes == {5: int.from_bytes(np.full(4, -3, np.int8).tobytes(), "little"), 6: 0}
 
 
@@ -130,5 +112,5 @@ def test_tokens_of_both_neighbours_together(simulate):
                 given.append((compute, ternary))
             writes.extend((mem, ctx.get(port.addr)) for (mem, port), en in zip(ports, enables) if en)
 
-    simulate(dut, bench, background=[memory(dut), watch], cycles=200)
+    simulate(dut, bench, background=[simulate.answers(dut, BEATS), watch], cycles=200)
     assert given == [(1, 1), (0, 1)]

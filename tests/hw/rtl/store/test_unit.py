@@ -107,26 +107,15 @@ def complete(cfg):
     return m, dut, rescale
 
 
-def parameters(dut, rescale, source, rng=None):
-    """Answers the requests for PAR; the ALU multiplies in between."""
-    size, raw = dut.cfg.axi_bits // 8, source.tobytes()
+def parameters(simulate, dut, rescale, source, rng=None):
+    """Answer the requests for PAR; the ALU multiplies in between."""
 
-    async def bench(ctx):
-        todo = []
-        ctx.set(dut.req.ready, 1)
+    async def multiply(ctx):
         while True:
             ctx.set(rescale.alu.en, int(rng is not None and rng.random() < 0.4))
-            ctx.set(dut.beats.valid, int(bool(todo)))
-            if todo:
-                data = raw[todo[0] * size : (todo[0] + 1) * size]
-                ctx.set(dut.beats.payload, {"data": int.from_bytes(data, "little"), "error": 0})
-            _, _, asked, request, taken = await ctx.tick().sample(dut.req.valid, dut.req.payload, dut.beats.ready)
-            if todo and taken:
-                todo.pop(0)
-            if asked:
-                todo.extend(range(request.addr, request.addr + request.beats))
+            await ctx.tick()
 
-    return bench
+    return [simulate.answers(dut, source.reshape(-1).view(np.uint8)), multiply]
 
 
 def accumulators(dut, acc, rng):
@@ -220,7 +209,7 @@ def test_random_stores(simulate, rng, name):
         ctx.set(dut.to_compute.ready, 0)
 
     background = [accumulators(dut, acc, rng), memory(dut, dram, rng)]
-    background += [parameters(dut, rescale, source_of_par, rng)] if rescale else []
+    background += parameters(simulate, dut, rescale, source_of_par, rng) if rescale else []
     simulate(module, source, gives, takes, background=background, cycles=1500)
     assert np.array_equal(dram, want)
 
@@ -290,7 +279,7 @@ def test_requantising_takes_no_longer(simulate):
 
     dram = np.zeros(DRAM_BYTES, np.uint8)
     background = [accumulators(dut, acc, None), memory(dut, dram, log=log), lengths]
-    background.append(parameters(dut, rescale, np.zeros((1, 16, 3), np.uint32)))
+    background += parameters(simulate, dut, rescale, np.zeros((1, 16, 3), np.uint32))
     simulate(module, bench, background=background, cycles=600)
     assert len(log) == 4 * 64
     assert log[0] == ROW_LATENCY + quantised_data_latency(cfg)
@@ -312,8 +301,8 @@ def test_parameters_beyond_the_scratchpad_are_a_fault(simulate, rng, cfg):
         assert (ctx.get(dut.fault.code), ctx.get(dut.fault.index)) == (Error.RANGE, 1)
 
     answers = memory(dut, np.zeros(DRAM_BYTES, np.uint8))
-    source = parameters(dut, rescale, np.zeros((1, cfg.block_out, 3), np.uint32), rng)
-    simulate(module, bench, background=[accumulators(dut, acc, None), answers, source], cycles=400)
+    source = parameters(simulate, dut, rescale, np.zeros((1, cfg.block_out, 3), np.uint32), rng)
+    simulate(module, bench, background=[accumulators(dut, acc, None), answers, *source], cycles=400)
 
 
 @pytest.mark.parametrize(
@@ -392,6 +381,7 @@ def test_tokens_of_both_neighbours_together(simulate):
 
     acc = np.zeros((cfg.acc_depth, cfg.lanes), np.int64)
     source_of_par = np.zeros((4, cfg.block_out, 3), np.uint32)
-    background = [accumulators(dut, acc, None), memory(dut, dram), parameters(dut, rescale, source_of_par), watch]
+    background = [accumulators(dut, acc, None), memory(dut, dram), watch]
+    background += parameters(simulate, dut, rescale, source_of_par)
     simulate(module, source, main, background=background, cycles=300)
     assert given == [(1, 1), (0, 1), (1, 1)]

@@ -6,7 +6,7 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem, Op
 from tilewright.hw.regs import Error
-from tilewright.hw.rtl.latencies import JOB_INTERVAL, TERNARY_ISSUES_AHEAD, TERNARY_SEQUENCER_LATENCY
+from tilewright.hw.rtl.latencies import TERNARY_ISSUES_AHEAD, TERNARY_SEQUENCER_LATENCY
 from tilewright.hw.rtl.ternary.sequencer import TernarySequencer
 
 TWO = PRESETS["tiny_two"]  # 4 banks of 4 planes of 8 accumulators, 256 inputs, 128 entries of weights, 256 micro-ops
@@ -22,26 +22,19 @@ def bench(sequencer_bench):
 
 @pytest.mark.parametrize("cfg", [TWO, ONE], ids=lambda c: c.name)
 @pytest.mark.parametrize("stalls", [False, True])
-def test_order_of_issues(simulate, rng, bench, indices_of, cfg, stalls):
+def test_order_of_issues(simulate, rng, bench, cfg, stalls):
     """In every bank; not one cycle without an issue, but between jobs of a single one."""
     uops = [(int(bank) * cfg.bank_depth, *(int(v) for v in rng.integers(0, 3, 2))) for bank in [*range(4)] * 2]
-    dut, jobs, want = bench(cfg, uops), [], []
-    due, first = [], 0  # the cycle of each issue; that of the latest job's first
+    dut = bench(cfg, uops)
     for _ in range(12):
         begin = int(rng.integers(0, 8))
         fields = {"uop_bgn": begin, "uop_end": int(rng.integers(begin, 9))}
         fields |= {"iter_out": int(rng.integers(0, 4)), "iter_in": int(rng.integers(0, 4))}
         fields |= {name: int(rng.integers(0, 2)) for name in ("dst_out", "dst_in", "wgt_out", "wgt_in")}
         fields |= {name: int(rng.integers(0, 9)) for name in ("src_out", "src_in")}
-        jobs.append(dut.job(Op.TERNARY, **fields))
-        triples = list(indices_of(uops, fields))
-        new = [(t, k == len(triples) - 1) for k, t in enumerate(triples)] or [(None, True)]
-        begin = max(due[-1] + 1, first + JOB_INTERVAL) if due else 0
-        first = begin
-        due += range(begin, begin + len(new))
-        want += new
-    issues, at, fault = dut.run(simulate, jobs, len(want), rng if stalls else None)
-    for issue, (triple, last) in zip(issues, want, strict=True):
+        dut.expect(Op.TERNARY, fields)
+    issues, at, fault = dut.run(simulate, dut.jobs, len(dut.want), rng if stalls else None)
+    for issue, (triple, last) in zip(issues, dut.want, strict=True):
         assert issue.last == last
         if triple is None:
             assert issue.banks == 0
@@ -50,7 +43,7 @@ def test_order_of_issues(simulate, rng, bench, indices_of, cfg, stalls):
             assert found == triple and issue.banks.bit_count() == 1
     assert fault == (Error.NONE, 0)
     if not stalls:
-        assert at == [at[0] + k for k in due]
+        assert at == [at[0] + k for k in dut.due]
 
 
 def test_latency(simulate, bench):
