@@ -5,20 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tilewright.compiler import graph as g
 from tilewright.compiler.frontend import import_model
-from tilewright.compiler.graph import (
-    AveragePool,
-    Dequantize,
-    Graph,
-    MaxPool,
-    Operator,
-    QConv2d,
-    QDense,
-    Quantize,
-    Reshape,
-    Tensor,
-    reference,
-)
+from tilewright.compiler.graph import reference
 from tilewright.compiler.graph.compare import compare
 from tilewright.compiler.network import compile_for, compile_graph, compile_model, default_target, launch_cycles
 from tilewright.compiler.target.assign import Assignment
@@ -55,26 +44,26 @@ def network(weight_limit=128, n=1, seed=0):
     def weights(*shape):
         return rng.integers(-weight_limit, weight_limit, shape).astype(np.int8)
 
-    image = Tensor("image", (n, 3, 11, 8), "float32")
-    q = Tensor("q", image.shape, scale=0.02, zero_point=-9)
-    a = Tensor("a", (n, 18, 6, 7), scale=0.1, zero_point=-128)
-    b = Tensor("b", (n, 18, 3, 5), scale=0.1, zero_point=-128)
-    c = Tensor("c", (n, 7, 3, 5), scale=0.2, zero_point=5)
-    d = Tensor("d", (n, 7, 1, 3), scale=0.15, zero_point=-2)
-    e = Tensor("e", (n, 21), scale=0.15, zero_point=-2)
-    f = Tensor("f", (n, 10), scale=0.5, zero_point=1)
+    image = g.Tensor("image", (n, 3, 11, 8), "float32")
+    q = g.Tensor("q", image.shape, scale=0.02, zero_point=-9)
+    a = g.Tensor("a", (n, 18, 6, 7), scale=0.1, zero_point=-128)
+    b = g.Tensor("b", (n, 18, 3, 5), scale=0.1, zero_point=-128)
+    c = g.Tensor("c", (n, 7, 3, 5), scale=0.2, zero_point=5)
+    d = g.Tensor("d", (n, 7, 1, 3), scale=0.15, zero_point=-2)
+    e = g.Tensor("e", (n, 21), scale=0.15, zero_point=-2)
+    f = g.Tensor("f", (n, 10), scale=0.5, zero_point=1)
     geometry = {"strides": (2, 1), "pads": (2, 0, 1, 3), "dilations": (1, 2)}
-    ops: tuple[Operator, ...] = (
-        Quantize("quantize", (image,), q),
-        linear(QConv2d, "first", q, a, weights(18, 3, 3, 3), 1, low=-128, **geometry),
-        MaxPool("max", (a,), b, (2, 3), (2, 1)),
-        linear(QConv2d, "pointwise", b, c, weights(7, 18, 1, 1), 2),
-        AveragePool("mean", (c,), d, (3, 3), (1, 1)),
-        Reshape("flatten", (d,), e),
-        linear(QDense, "dense", e, f, weights(10, 21), 3),
-        Dequantize("dequantize", (f,), Tensor("logits", f.shape, "float32")),
+    ops: tuple[g.Operator, ...] = (
+        g.Quantize("quantize", (image,), q),
+        linear(g.QConv2d, "first", q, a, weights(18, 3, 3, 3), 1, low=-128, **geometry),
+        g.MaxPool("max", (a,), b, (2, 3), (2, 1)),
+        linear(g.QConv2d, "pointwise", b, c, weights(7, 18, 1, 1), 2),
+        g.AveragePool("mean", (c,), d, (3, 3), (1, 1)),
+        g.Reshape("flatten", (d,), e),
+        linear(g.QDense, "dense", e, f, weights(10, 21), 3),
+        g.Dequantize("dequantize", (f,), g.Tensor("logits", f.shape, "float32")),
     )
-    return Graph("net", (image,), (ops[-1].output,), ops)
+    return g.Graph("net", (image,), (ops[-1].output,), ops)
 
 
 def check(graph, cfg, contract="double", runs=2):
@@ -153,12 +142,12 @@ def test_an_onnx_file_to_outputs(qdq, onnxruntime_outputs):
 
 
 def test_tensors_of_the_graph_may_have_names_of_the_steps_between():
-    x, y = Tensor("x", (1, 4)), Tensor("fc.pack", (1, 3))
-    z = Tensor("fc.acc", (3, 1))
-    ops = (linear(QDense, "fc", x, y, np.eye(3, 4, dtype=np.int8)), Reshape("turn", (y,), z))
-    executable = compile_graph(Graph("net", (x,), (z,), ops), PRESETS["pynq_z1"])
+    x, y = g.Tensor("x", (1, 4)), g.Tensor("fc.pack", (1, 3))
+    z = g.Tensor("fc.acc", (3, 1))
+    ops = (linear(g.QDense, "fc", x, y, np.eye(3, 4, dtype=np.int8)), g.Reshape("turn", (y,), z))
+    executable = compile_graph(g.Graph("net", (x,), (z,), ops), PRESETS["pynq_z1"])
     q = np.array([[1, -2, 3, 4]], np.int8)
-    expected, _ = reference.run(Graph("net", (x,), (z,), ops), {"x": q})
+    expected, _ = reference.run(g.Graph("net", (x,), (z,), ops), {"x": q})
     with Loaded(executable, open_device("model", executable.cfg)) as loaded:
         assert np.array_equal(loaded.run({"x": q})["fc.acc"], expected["fc.acc"])
 
@@ -206,8 +195,10 @@ def test_a_network_is_one_launch_and_exact(name, contract):
 
 
 def test_every_value_can_be_an_output():
-    x, y, z = Tensor("x", (1, 4)), Tensor("y", (1, 4)), Tensor("z", (1, 4), "float32")
-    graph = Graph("g", (x,), (z,), (linear(QDense, "d", x, y, np.ones((4, 4), np.int8)), Dequantize("f", (y,), z)))
+    x, y, z = g.Tensor("x", (1, 4)), g.Tensor("y", (1, 4)), g.Tensor("z", (1, 4), "float32")
+    graph = g.Graph(
+        "g", (x,), (z,), (linear(g.QDense, "d", x, y, np.ones((4, 4), np.int8)), g.Dequantize("f", (y,), z))
+    )
     assert [t.name for t in compile_graph(graph, PRESETS["tiny"]).outputs] == ["z"]
     assert [t.name for t in compile_graph(graph, PRESETS["tiny"], every_value=True).outputs] == ["z", "y"]
 

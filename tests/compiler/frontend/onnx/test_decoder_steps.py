@@ -107,9 +107,8 @@ def given(graph, rng):
 
 @pytest.mark.parametrize("integers", [False, True])
 @pytest.mark.parametrize(("earlier", "wide", "heads", "groups"), [(15, 32, 4, 2), (63, 64, 4, 4), (7, 48, 3, 1)])
-def test_steps_equal_onnxruntime_but_for_rounding(qdq, onnxruntime_outputs, earlier, wide, heads, groups, integers):
+def test_steps_equal_onnxruntime_but_for_rounding(m, onnxruntime_outputs, earlier, wide, heads, groups, integers):
     """The correlation says that nothing else differs: single roundings add up."""
-    m = qdq()
     Step(m, earlier, wide, heads, groups, integers)
     path = m.save()
     graph = import_onnx(path)
@@ -145,8 +144,7 @@ def test_steps_are_exact_on_the_device(qdq, integers):
     assert all(np.array_equal(got[t.name], wanted[t.name]) for t in graph.outputs)
 
 
-def test_caches_as_int16_are_refused_by_name(qdq, refusal):
-    m = qdq()
+def test_caches_as_int16_are_refused_by_name(m, refusal):
     cache = m.input("keys", [1, 2, 4, 8], "INT16")
     real = m.node("DequantizeLinear", cache, m.const(np.float32(0.1)), m.const(np.int16(0)), name="cache")
     m.output(m.quantise(real))

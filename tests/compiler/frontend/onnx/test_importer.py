@@ -65,8 +65,7 @@ def test_a_network_equals_onnxruntime_but_for_rounding(qdq, onnxruntime_outputs,
     compare(graph, onnxruntime_outputs(path, {"x": x}), {"x": x})
 
 
-def test_average_pooling_equals_onnxruntime_but_for_rounding(qdq, onnxruntime_outputs):
-    m = qdq()
+def test_average_pooling_equals_onnxruntime_but_for_rounding(m, onnxruntime_outputs):
     x = m.quantise(m.input("x", [1, 3, 8, 6]))
     y = m.quantise(m.node("AveragePool", x, name="some", kernel_shape=[2, 3], strides=[2, 1]), 0.04, 5)
     m.output(m.quantise(m.node("GlobalAveragePool", y, name="all"), 0.02, -9))
@@ -78,8 +77,7 @@ def test_average_pooling_equals_onnxruntime_but_for_rounding(qdq, onnxruntime_ou
 
 
 @pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER", "VALID"])
-def test_automatic_padding(qdq, onnxruntime_outputs, mode):
-    m = qdq()
+def test_automatic_padding(m, onnxruntime_outputs, mode):
     x = m.quantise(m.input("x", [1, 2, 8, 5]))
     w, _ = m.weights(3, 2, 3, 2)
     m.output(m.quantise(m.node("Conv", x, w, auto_pad=mode, strides=[2, 1]), 0.3))
@@ -89,8 +87,7 @@ def test_automatic_padding(qdq, onnxruntime_outputs, mode):
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_matmul_with_bias_per_tensor_weights_and_int8_ends(qdq, onnxruntime_outputs, swapped):
-    m = qdq()
+def test_matmul_with_bias_per_tensor_weights_and_int8_ends(m, onnxruntime_outputs, swapped):
     scale, zero = m.const(np.float32(0.1)), m.const(np.int8(-4))
     x = m.node("DequantizeLinear", m.input("x", [1, 6], "INT8"), scale, zero)
     w, weight_scale = m.weights(6, 5, axis=1, per_channel=False)
@@ -107,8 +104,7 @@ def test_matmul_with_bias_per_tensor_weights_and_int8_ends(qdq, onnxruntime_outp
     compare(graph, onnxruntime_outputs(path, {"x": x}), {"x": x})
 
 
-def test_a_name_for_two_tensors_and_two_names_for_one(qdq, onnxruntime_outputs):
-    m = qdq()
+def test_a_name_for_two_tensors_and_two_names_for_one(m, onnxruntime_outputs):
     x = m.input("x", [1, 4])
     w, _ = m.weights(4, 3, axis=1)
     parameters = m.const(np.float32(0.05)), m.const(np.int8(0))
@@ -125,24 +121,21 @@ def test_a_name_for_two_tensors_and_two_names_for_one(qdq, onnxruntime_outputs):
     compare(graph, expected, {"x": x})
 
 
-def test_open_batch_becomes_one(qdq):
-    m = qdq()
+def test_open_batch_becomes_one(m):
     x = m.quantise(m.input("x", ["N", 4]))
     w, _ = m.weights(4, 3, axis=1)
     m.output(m.quantise(m.node("MatMul", x, w)))
     assert import_onnx(m.save()).inputs[0].shape == (1, 4)
 
 
-def test_relu_clamps_at_the_zero_point(qdq):
-    m = qdq()
+def test_relu_clamps_at_the_zero_point(m):
     x = m.quantise(m.input("x", [1, 4]))
     w, _ = m.weights(4, 3, axis=1)
     m.output(m.quantise(m.node("Relu", m.node("MatMul", x, w)), 0.1, -20))
     assert import_onnx(m.save()).layers[0].low == -20
 
 
-def test_operators_that_onnx_does_not_know_are_unsupported_not_damage(qdq):
-    m = qdq()
+def test_operators_that_onnx_does_not_know_are_unsupported_not_damage(m):
     x = m.quantise(m.input("x", [1, 4, 8, 8]))
     m.output(m.node("Unheard", m.node("Strange", x, name="first"), name="second"))
     with pytest.raises(UnsupportedError) as caught:
@@ -152,8 +145,7 @@ def test_operators_that_onnx_does_not_know_are_unsupported_not_damage(qdq):
     )
 
 
-def test_every_unsupported_node_is_named_at_once(qdq):
-    m = qdq()
+def test_every_unsupported_node_is_named_at_once(m):
     x = m.quantise(m.input("x", [1, 4, 8, 8]))
     y = m.node("Conv", x, m.const(np.ones((4, 4, 1, 1), np.float32)), m.input("bias", [4]), name="biased")
     m.output(m.node("Softmax", m.node("Asinh", y, name="wave"), name="top"))
@@ -216,16 +208,14 @@ PROBLEMS = {
 
 
 @pytest.mark.parametrize("text", PROBLEMS)
-def test_why_an_operator_is_refused(qdq, text):
-    m = qdq()
+def test_why_an_operator_is_refused(m, text):
     PROBLEMS[text](m)
     with pytest.raises(UnsupportedError) as caught:
         import_onnx(m.save())
     assert text in str(caught.value)
 
 
-def test_open_sizes_other_than_the_batch_are_refused(qdq):
-    m = qdq()
+def test_open_sizes_other_than_the_batch_are_refused(m):
     m.output(m.quantise(m.input("x", ["N", 4, "H", "W"])))
     path = m.save()
     with pytest.raises(

@@ -1,10 +1,16 @@
-"""Runs of a network one after the other, in LiteRT and by the golden interpreter."""
+"""A model in the making, and runs of a network one after the other, in LiteRT and by the golden interpreter."""
 
 import numpy as np
 import pytest
 
 from tilewright.compiler.frontend.tflite.importer import import_tflite
 from tilewright.compiler.graph import reference
+
+
+@pytest.fixture
+def m(tflite):
+    """An empty `TfliteModel`."""
+    return tflite()
 
 
 @pytest.fixture

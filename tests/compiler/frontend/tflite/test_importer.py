@@ -59,8 +59,7 @@ def test_operators_are_named_after_kind_and_position(tflite):
 
 
 @pytest.mark.parametrize("deprecated", [False, True])
-def test_old_and_new_operator_codes(tflite, deprecated):
-    m = tflite()
+def test_old_and_new_operator_codes(m, deprecated):
     x = m.input((1, 4, 4, 2))
     pads = m.const(np.array([[0, 0], [1, 1], [1, 1], [0, 0]], np.int32))
     y = m.node("PAD", [x, pads], [m.tensor((1, 6, 6, 2), 0.05, -3)], deprecated=deprecated)
@@ -70,8 +69,7 @@ def test_old_and_new_operator_codes(tflite, deprecated):
     assert [op.name for op in import_tflite(m.save()).ops if "relayout" not in op.name] == ["pad_0"]
 
 
-def test_an_image_at_the_end_keeps_the_layout_of_the_file(tflite):
-    m = tflite()
+def test_an_image_at_the_end_keeps_the_layout_of_the_file(m):
     x = m.input((1, 3, 4, 2), name="in")
     y = m.tensor((1, 3, 4, 2), 0.05, -3, name="out")
     m.output(m.node("RELU", [x], [y]))
@@ -81,8 +79,7 @@ def test_an_image_at_the_end_keeps_the_layout_of_the_file(tflite):
     assert np.array_equal(reference.run(graph, {"in": x})[0]["out"], np.maximum(x, -3))
 
 
-def test_absent_and_repeated_names(tflite):
-    m = tflite()
+def test_absent_and_repeated_names(m):
     x = m.input((1, 4), name="same")
     y = m.node("RELU", [x], [m.tensor((1, 4), 0.05, -3, name="same")])
     m.output(m.node("RELU", [y], [m.tensor((1, 4), 0.05, -3, name="")]))
@@ -90,8 +87,7 @@ def test_absent_and_repeated_names(tflite):
     assert [t.name for t in (*graph.inputs, *(op.output for op in graph.ops))] == ["same", "same:1", "tensor:2"]
 
 
-def test_everything_unsupported_is_listed_at_once(tflite):
-    m = tflite()
+def test_everything_unsupported_is_listed_at_once(m):
     x = m.input((1, 4, 4, 2))
     y = m.op("COS", [x], (1, 4, 4, 2))
     w, b = m.weights((3, 1, 1, 2))
@@ -206,24 +202,21 @@ def test_why_a_model_is_refused(tflite, text):
         assert ": 1 unsupported construct: " in str(caught.value)
 
 
-def test_float_models(tflite):
-    m = tflite()
+def test_float_models(m):
     x = m.input((1, 4), None, dtype="FLOAT32")
     m.output(m.node("RELU", [x], [m.tensor((1, 4), dtype="FLOAT32")]))
     with pytest.raises(UnsupportedError, match="is a float32 model without int8 tensors; convert it"):
         import_tflite(m.save())
 
 
-def test_outputs_that_nothing_computes(tflite):
-    m = tflite()
+def test_outputs_that_nothing_computes(m):
     m.input((1, 4))
     m.output(m.tensor((1, 4), 0.05, -3, name="y"))
     with pytest.raises(UnsupportedError, match="output 'y' has no operator that produces it"):
         import_tflite(m.save())
 
 
-def test_outputs_that_are_no_activations(tflite):
-    m = tflite()
+def test_outputs_that_are_no_activations(m):
     m.input((1, 4))
     m.output(m.const(np.zeros((2, 3), np.int8), np.array([0.1, 0.2], np.float32)))
     with pytest.raises(UnsupportedError, match="output .* has tensor .* with 2 scales; activations have one scale"):
@@ -231,8 +224,7 @@ def test_outputs_that_are_no_activations(tflite):
 
 
 @pytest.mark.parametrize("dtype, middle", [("INT8", 0), ("UINT8", 128)])
-def test_inputs_and_constants_as_outputs(tflite, equals_litert, dtype, middle):
-    m = tflite()
+def test_inputs_and_constants_as_outputs(m, equals_litert, dtype, middle):
     x = m.input((1, 6), 0.05, middle, dtype=dtype)
     m.output(m.node("RELU", [x], [m.tensor((1, 6), 0.05, middle, dtype=dtype)]))
     m.output(x)
@@ -241,8 +233,7 @@ def test_inputs_and_constants_as_outputs(tflite, equals_litert, dtype, middle):
     equals_litert(m)
 
 
-def test_open_sizes_that_the_file_gives(tflite, equals_litert):
-    m = tflite()
+def test_open_sizes_that_the_file_gives(m, equals_litert):
     x = m.input((1, 6, 5, 3))
     m.graph.tensors[x].shapeSignature = np.array([-1, -1, -1, 3], np.int32)
     m.output(m.op("RELU", [x], (1, 6, 5, 3), 0.05, -3))

@@ -41,9 +41,8 @@ def conv_options(strides, dilations, padding, activation):
 
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
 @pytest.mark.parametrize("per_channel", [True, False])
-def test_convolution(tflite, equals_litert, case, per_channel):
+def test_convolution(m, equals_litert, case, per_channel):
     (h, w, c), kernel, strides, dilations, groups, padding, activation = case
-    m = tflite()
     weights = m.weights((6 if groups < 4 else 8, *kernel, c // groups), per_channel=per_channel)
     size = [image_sizes(n, k, s, d, padding) for n, k, s, d in zip((h, w), kernel, strides, dilations)]
     shape = (1, *size, 6 if groups < 4 else 8)
@@ -53,9 +52,8 @@ def test_convolution(tflite, equals_litert, case, per_channel):
 
 
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
-def test_depthwise_convolution(tflite, equals_litert, case):
+def test_depthwise_convolution(m, equals_litert, case):
     (h, w, c), kernel, strides, dilations, multiplier, padding, activation = case
-    m = tflite()
     weights = m.weights((1, *kernel, c * multiplier), axis=3)
     size = [image_sizes(n, k, s, d, padding) for n, k, s, d in zip((h, w), kernel, strides, dilations)]
     options = conv_options(strides, dilations, padding, activation) | {"depthMultiplier": multiplier}
@@ -73,8 +71,7 @@ def test_depthwise_convolution(tflite, equals_litert, case):
         ((3, 3), (6, 9), (1, 2), (2, 3), SAME),  # rows that only the bias reaches
     ],
 )
-def test_transposed_convolution(tflite, equals_litert, size, grown, kernel, strides, padding):
-    m = tflite()
+def test_transposed_convolution(m, equals_litert, size, grown, kernel, strides, padding):
     weights, bias = m.weights((5, *kernel, 3))
     shape = (1, *grown, 5)
     x = m.input((1, *size, 3))
@@ -85,8 +82,7 @@ def test_transposed_convolution(tflite, equals_litert, size, grown, kernel, stri
 
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("per_channel", [False, True])
-def test_dense_layer(tflite, against_litert, keep, per_channel):
-    m = tflite()
+def test_dense_layer(m, against_litert, keep, per_channel):
     x = m.input((1, 2, 3, 8) if keep else (2, 24))
     weights = m.weights((10, 8 if keep else 24), per_channel=per_channel)
     shape = (1, 2, 3, 10) if keep else (2, 10)
@@ -97,16 +93,14 @@ def test_dense_layer(tflite, against_litert, keep, per_channel):
     assert len(np.unique(mine)) > 4
 
 
-def test_a_dense_layer_flattens_an_image_in_the_order_of_the_file(tflite, equals_litert):
-    m = tflite()
+def test_a_dense_layer_flattens_an_image_in_the_order_of_the_file(m, equals_litert):
     weights = m.weights((7, 24), per_channel=True)
     m.output(m.op("FULLY_CONNECTED", [m.input((1, 2, 3, 4)), *weights], (1, 7)))
     equals_litert(m)
 
 
-def test_a_generator_of_images(tflite, equals_litert):
+def test_a_generator_of_images(m, equals_litert):
     """As DCGAN's: noise, transposed convolutions with ReLUs between them, tanh."""
-    m = tflite()
     y, size, channels = m.input((1, 1, 1, 32), 0.05, 0), 1, 32
     for grown, filters, strides, padding in ((4, 24, 1, VALID), (8, 12, 2, SAME), (16, 3, 2, SAME)):
         weights, bias = m.weights((filters, 4, 4, channels))
@@ -204,8 +198,7 @@ def test_scales_beyond_every_multiplier(tflite, scales, text):
     assert text in refused(dense(tflite(), **scales))
 
 
-def test_a_product_of_scales_that_is_infinite(tflite):
-    m = tflite()
+def test_a_product_of_scales_that_is_infinite(m):
     x = m.input((1, 4), 1e30, 0)
     w = m.const(np.ones((2, 4), np.int8), np.float32(1e30))
     m.output(m.op("FULLY_CONNECTED", [x, w], (1, 2), 1.0, 0))
