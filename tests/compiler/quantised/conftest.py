@@ -176,25 +176,6 @@ def samples():
 
 
 @pytest.fixture
-def litert():
-    """Outputs of LiteRT's reference kernels, run after run."""
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
-    def run(path, given):
-        interpreter = Interpreter(str(path), experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
-        interpreter.allocate_tensors()
-        found = []
-        for inputs in given:
-            for detail, x in zip(interpreter.get_input_details(), inputs, strict=True):
-                interpreter.set_tensor(detail["index"], x)
-            interpreter.invoke()
-            found.append([interpreter.get_tensor(d["index"]).copy() for d in interpreter.get_output_details()])
-        return found
-
-    return run
-
-
-@pytest.fixture
 def micro():
     """Outputs of TensorFlow Lite Micro, run after run; skips the test where its wheel is not installed."""
     runtime = pytest.importorskip("tflite_micro.python.tflite_micro.runtime")
@@ -207,21 +188,6 @@ def micro():
                 interpreter.set_input(x, k)
             interpreter.invoke()
             found.append([interpreter.get_output(k).copy() for k in range(outputs)])
-        return found
-
-    return run
-
-
-@pytest.fixture
-def golden():
-    """Outputs of the golden interpreter, run after run."""
-
-    def run(path, given, contract="double"):
-        graph, found = import_tflite(path), []
-        state = reference.initial_state(graph)
-        for inputs in given:
-            values, _ = reference.run(graph, dict(zip((t.name for t in graph.inputs), inputs)), contract, state)
-            found.append([values[t.name] for t in graph.outputs])
         return found
 
     return run
