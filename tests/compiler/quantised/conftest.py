@@ -176,24 +176,6 @@ def samples():
 
 
 @pytest.fixture
-def micro():
-    """Outputs of TensorFlow Lite Micro, run after run; skips the test where its wheel is not installed."""
-    runtime = pytest.importorskip("tflite_micro.python.tflite_micro.runtime")
-
-    def run(path, given):
-        interpreter = runtime.Interpreter.from_file(str(path))
-        outputs, found = len(import_tflite(path).outputs), []
-        for inputs in given:
-            for k, x in enumerate(inputs):
-                interpreter.set_input(x, k)
-            interpreter.invoke()
-            found.append([interpreter.get_output(k).copy() for k in range(outputs)])
-        return found
-
-    return run
-
-
-@pytest.fixture
 def assert_equal():
     """Asserts the same bytes in every output of every run, and outputs that depend on the inputs."""
 
