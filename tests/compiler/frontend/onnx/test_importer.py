@@ -262,71 +262,13 @@ def test_shapes_that_contradict_each_other(tmp_path):
         import_onnx(tmp_path / "features.onnx")
 
 
-class Float:
-    """A float model in the making, for onnxruntime's quantiser."""
-
-    def __init__(self, seed=0):
-        self.nodes, self.constants, self.rng = [], [], np.random.default_rng(seed)
-
-    def const(self, array):
-        self.constants.append(onnx.numpy_helper.from_array(np.asarray(array), f"c{len(self.constants)}"))
-        return self.constants[-1].name
-
-    def weights(self, *shape):
-        return self.const(self.rng.normal(0, 0.3, shape).astype(np.float32))
-
-    def node(self, kind, *inputs, **attrs):
-        output = f"{kind}{len(self.nodes)}"
-        self.nodes.append(onnx.helper.make_node(kind, list(inputs), [output], name=output, **attrs))
-        return output
-
-    def save(self, path, shape, output, classes):
-        info = onnx.helper.make_tensor_value_info
-        ends = [info("x", onnx.TensorProto.FLOAT, shape)], [info(output, onnx.TensorProto.FLOAT, classes)]
-        graph = onnx.helper.make_graph(self.nodes, "float", *ends, self.constants)
-        onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9), path)
-
-
-def every_operator(m):
-    """A network of every operator that the quantiser quantises and the front end reads."""
-    block = {"kernel_shape": [2, 2], "strides": [2, 2]}
-    same = {"pads": [1, 1, 1, 1]}
-    bounds = m.const(np.float32(0)), m.const(np.float32(6))
-    y = m.node("Clip", m.node("Conv", "x", m.weights(8, 3, 3, 3), m.weights(8), strides=[2, 2], **same), *bounds)
-    y = m.node("Clip", m.node("Conv", y, m.weights(8, 1, 3, 3), m.weights(8), group=8, **same), *bounds)
-    side = m.node("Relu", m.node("Conv", y, m.weights(8, 8, 3, 3), m.weights(8), **same))
-    y = m.node("Relu", m.node("Add", m.node("Conv", y, m.weights(8, 8, 1, 1), m.weights(8)), side))
-    y = m.node("Concat", m.node("MaxPool", y, **block), m.node("AveragePool", y, **block), axis=1)
-    y = m.node("Pad", y, m.const(np.array([0, 0, 1, 1, 0, 0, 1, 1], np.int64)))
-    y = m.node("LeakyRelu", m.node("ConvTranspose", y, m.weights(16, 4, 2, 2), m.weights(4), strides=[2, 2]), alpha=0.1)
-    y = m.node("Mul", y, m.node("Sigmoid", y))
-    y = m.node("Transpose", m.node("Transpose", y, perm=[0, 2, 3, 1]), perm=[0, 3, 1, 2])
-    y = m.node("Reshape", m.node("Flatten", m.node("GlobalAveragePool", y)), m.const(np.array([1, 4], np.int64)))
-    y = m.node("Gemm", y, m.weights(10, 4), m.weights(10), transB=1)
-    return m.node("Softmax", m.node("Add", m.node("MatMul", y, m.weights(10, 10)), m.weights(10)), axis=1)
-
-
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("activations", ["QInt8", "QUInt8"])
-def test_what_the_quantiser_of_onnxruntime_writes(tmp_path, onnxruntime_outputs, activations, per_channel):
-    from onnxruntime import quantization
-
-    shape, m = (1, 3, 16, 16), Float()
-    m.save(tmp_path / "float.onnx", shape, every_operator(m), (1, 10))
-    samples = iter([{"x": m.rng.normal(0, 1, shape).astype(np.float32)} for _ in range(8)])
-
-    class Reader(quantization.CalibrationDataReader):
-        def get_next(self):
-            return next(samples, None)
-
-    types = {"activation_type": quantization.QuantType[activations], "weight_type": quantization.QuantType.QInt8}
-    kind = {"quant_format": quantization.QuantFormat.QDQ, "per_channel": per_channel}
-    quantization.quantize_static(tmp_path / "float.onnx", tmp_path / "q.onnx", Reader(), **types, **kind)
-    graph = import_onnx(tmp_path / "q.onnx")
+def test_what_the_quantiser_of_onnxruntime_writes(quantise, onnxruntime_outputs, activations, per_channel):
+    path, shape = quantise("every_operator", activations=activations, per_channel=per_channel)
+    graph, rng = import_onnx(path), np.random.default_rng(0)
     for _ in range(5):
-        x = {"x": m.rng.normal(0, 1, shape).astype(np.float32)}
-        (expected,), (mine,) = (
-            outputs.values() for outputs in (onnxruntime_outputs(tmp_path / "q.onnx", x), reference.run(graph, x)[0])
-        )
+        x = {"x": rng.normal(0, 1, shape).astype(np.float32)}
+        (expected,), (mine,) = onnxruntime_outputs(path, x).values(), reference.run(graph, x)[0].values()
         assert expected.argmax() == mine.argmax()
         assert np.abs(mine - expected).max() <= 3.01 * graph.ops[-1].x.scale

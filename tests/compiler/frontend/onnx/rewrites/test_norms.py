@@ -36,46 +36,28 @@ def test_channels_multiplied_by_zero(m, compared):
     compared(m, 1.001, 0.2, 0.05)  # half steps, which are ties
 
 
-@pytest.mark.parametrize("bias", [True, False])
-def test_layer_normalisation(m, compared, bias):
-    m.output(m.node("LayerNormalization", m.input("x", [2, 3, 8]), real(m, 8), *([real(m, 8)] if bias else [])))
-    compared(m, 1e-4)
-
-
-def test_instance_normalisation(m, compared):
-    m.output(m.node("InstanceNormalization", m.input("x", [1, 3, 5, 4]), real(m, 3), real(m, 3)))
-    compared(m, 1e-4)
-
-
-def test_softmax_of_old_files_is_over_all_that_follows(m, compared):
-    m.output(m.node("Softmax", m.input("x", [2, 3, 4]), axis=1))
-    compared(m, 1e-5, opset=11)
-
-
-@pytest.mark.parametrize("size", [3, 5])
-def test_local_response_normalisation(m, compared, size):
-    m.output(m.node("LRN", m.input("x", [2, 6, 3, 4]), size=size, alpha=0.3, beta=0.6, bias=2.0))
-    compared(m, 1e-5)
+@pytest.mark.parametrize(
+    "kind, shape, constants, attrs, most, opset",
+    [
+        ("GroupNormalization", [2, 6, 3, 4], [6, 6], {"num_groups": 2}, 1e-4, 21),
+        ("InstanceNormalization", [1, 3, 5, 4], [3, 3], {}, 1e-4, 17),
+        ("LRN", [2, 6, 3, 4], [], {"size": 3, "alpha": 0.3, "beta": 0.6, "bias": 2.0}, 1e-5, 17),
+        ("LRN", [2, 6, 3, 4], [], {"size": 5, "alpha": 0.3, "beta": 0.6, "bias": 2.0}, 1e-5, 17),
+        ("LayerNormalization", [2, 3, 8], [8, 8], {}, 1e-4, 17),
+        ("LayerNormalization", [2, 3, 8], [8], {}, 1e-4, 17),
+        ("MeanVarianceNormalization", [2, 3, 4, 5], [], {}, 1e-4, 17),
+        ("RMSNormalization", [2, 3, 8], [8], {"epsilon": 1e-3}, 1e-4, 23),
+        ("Softmax", [2, 3, 4], [], {"axis": 1}, 1e-5, 11),  # of old files: over all that follows
+    ],
+)
+def test_normalisations(m, compared, kind, shape, constants, attrs, most, opset):
+    m.output(m.node(kind, m.input("x", shape), *(real(m, n) for n in constants), **attrs))
+    compared(m, most, opset=opset)
 
 
 def test_a_softmax_of_fine_steps_is_not_in_fixed_point(m, compared):
     m.output(m.quantise(m.node("Softmax", m.quantise(m.input("x", [2, 100])), axis=-1), 0.0005, -128))
     compared(m, 1.001, 0.01, 0.0005)
-
-
-def test_group_normalisation(m, compared):
-    m.output(m.node("GroupNormalization", m.input("x", [2, 6, 3, 4]), real(m, 6), real(m, 6), num_groups=2))
-    compared(m, 1e-4, opset=21)
-
-
-def test_mean_and_variance(m, compared):
-    m.output(m.node("MeanVarianceNormalization", m.input("x", [2, 3, 4, 5])))
-    compared(m, 1e-4)
-
-
-def test_root_mean_square_normalisation(m, compared):
-    m.output(m.node("RMSNormalization", m.input("x", [2, 3, 8]), real(m, 8), epsilon=1e-3))
-    compared(m, 1e-4, opset=23)
 
 
 @pytest.mark.parametrize("p", [1, 2])
