@@ -484,9 +484,11 @@ def against_litert(litert, golden):
 
 @pytest.fixture
 def equals_litert(against_litert):
-    """Asserts that a `TfliteModel` gives LiteRT's bytes, and not one value alone."""
+    """Asserts that a `TfliteModel`, with more outputs, gives LiteRT's bytes, and not one value alone."""
 
-    def run(m):
+    def run(m, *outputs):
+        for y in outputs:
+            m.output(y)
         for mine, expected in zip(*against_litert(m)):
             assert (mine.dtype, mine.shape) == (expected.dtype, expected.shape)
             assert len(np.unique(mine)) > 1

@@ -16,7 +16,7 @@ from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.errors import InputError
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable, HostStep, LaunchStep
-from tilewright.runtime.loader import Loaded
+from tilewright.runtime.loader import Loaded, run
 from tilewright.runtime.verify import verify
 from tilewright.sim.dram import ZYNQ_HP
 
@@ -86,7 +86,7 @@ def check(graph, cfg, contract="double", runs=2):
 def test_a_network_is_exact_on_every_configuration(name):
     cfg = CONFIGS[name]
     executable = check(network(8 if cfg.wgt_bits == 4 else 128), cfg)
-    launches = [step for step in executable.steps if isinstance(step, LaunchStep)]
+    launches = executable.launches
     assert [step.name for step in launches] == ["first", "pointwise", "dense"]
     for step in launches:
         verify(step.launch)
@@ -110,7 +110,7 @@ def test_padding_is_on_the_device_where_it_can_be():
 def test_all_multiply_accumulates_run_on_the_device():
     graph = network()
     executable = compile_graph(graph, PRESETS["pynq_z1"])
-    assert sum(step.macs for step in executable.steps if isinstance(step, LaunchStep)) == graph.macs
+    assert sum(step.macs for step in executable.launches) == graph.macs
     assert [t.name for t in executable.inputs + executable.outputs] == ["image", "logits"]
 
 
@@ -119,8 +119,8 @@ def test_a_saved_network_gives_the_same(tmp_path):
     compile_graph(graph, cfg).save(tmp_path / "net.tw")
     x = np.random.default_rng(0).normal(0, 1, graph.inputs[0].shape).astype(np.float32)
     expected, _ = reference.run(graph, {"image": x})
-    with Loaded(Executable.load(tmp_path / "net.tw"), open_device("model", cfg)) as loaded:
-        assert loaded.run({"image": x})["logits"].tobytes() == expected["logits"].tobytes()
+    found, _ = run(Executable.load(tmp_path / "net.tw"), {"image": x})
+    assert found["logits"].tobytes() == expected["logits"].tobytes()
 
 
 def test_an_onnx_file_to_outputs(qdq, onnxruntime_outputs):
@@ -135,8 +135,7 @@ def test_an_onnx_file_to_outputs(qdq, onnxruntime_outputs):
     assert compile_model(path, "tiny", "single").to_bytes() == executable.to_bytes()
     assert compile_model(path, "tiny", "double").contract == "double"
     x = m.rng.normal(0, 3, (1, 3, 6, 5)).astype(np.float32)
-    with Loaded(executable, open_device("model", executable.cfg)) as loaded:
-        outputs = loaded.run({"x": x})
+    outputs = run(executable, {"x": x})[0]
     for name, expected in onnxruntime_outputs(path, {"x": x}).items():
         assert np.abs(outputs[name] - expected).max() < 1.01 * 0.05
 
@@ -148,8 +147,7 @@ def test_tensors_of_the_graph_may_have_names_of_the_steps_between():
     executable = compile_graph(g.Graph("net", (x,), (z,), ops), PRESETS["pynq_z1"])
     q = np.array([[1, -2, 3, 4]], np.int8)
     expected, _ = reference.run(g.Graph("net", (x,), (z,), ops), {"x": q})
-    with Loaded(executable, open_device("model", executable.cfg)) as loaded:
-        assert np.array_equal(loaded.run({"x": q})["fc.acc"], expected["fc.acc"])
+    assert np.array_equal(run(executable, {"x": q})[0]["fc.acc"], expected["fc.acc"])
 
 
 def test_wrong_input_shapes_are_named():
@@ -164,7 +162,7 @@ def test_wrong_input_shapes_are_named():
 def test_what_a_configuration_cannot_hold_runs_on_the_host():
     cfg = ODD["w4"]
     executable = compile_graph(network(), cfg)
-    assert not any(isinstance(step, LaunchStep) for step in executable.steps)
+    assert not executable.launches
     choices = {c.ops[0].name: c for c in Assignment(network(), default_target(cfg)).choices}
     refusals = choices["dense"].refusals
     assert refusals["accelerator, layer by layer"].endswith("wgt_bits is 4, which holds -8..7")
@@ -180,7 +178,7 @@ def test_unknown_contracts_are_refused():
 def test_a_network_is_one_launch_and_exact(name, contract):
     graph, cfg = network(), PRESETS[name]
     executable = compile_graph(graph, cfg, contract)
-    (launch,) = (step.launch for step in executable.steps if isinstance(step, LaunchStep))
+    (launch,) = (step.launch for step in executable.launches)
     verify(launch)
     bring = "fold_windows" if name == "pynq_z1" else "pack"
     host = [[name for name, _ in s.attrs["stages"]] for s in executable.steps if isinstance(s, HostStep)]
@@ -188,8 +186,7 @@ def test_a_network_is_one_launch_and_exact(name, contract):
     x = np.random.default_rng(3).normal(0, 1, graph.inputs[0].shape).astype(np.float32)
     every = compile_graph(graph, cfg, contract, every_value=True)
     for program in (executable, every):
-        with Loaded(program, open_device("model", cfg)) as loaded:
-            found = compare(graph, {"image": x}, loaded.run({"image": x}), contract)
+        found = compare(graph, {"image": x}, run(program, {"image": x})[0], contract)
         assert found.difference is None, str(found.difference)
     assert found.operators == len(graph.ops)
 
@@ -243,8 +240,7 @@ def test_a_program_for_a_slow_memory_is_no_slower_there(config, changes):
         assert taken[1] < taken[0] and programs[0] != programs[1]
     image = {"image": np.random.default_rng(5).uniform(-1, 1, (1, 1, 8, 8)).astype(np.float32)}
     for one in (plain, own):
-        with Loaded(one.executable, open_device("model", cfg)) as loaded:
-            assert np.array_equal(loaded.run(image)["logits"], reference.run(graph, image)[0]["logits"])
+        assert np.array_equal(run(one.executable, image)[0]["logits"], reference.run(graph, image)[0]["logits"])
 
 
 def test_a_memory_like_the_default_changes_nothing():

@@ -28,7 +28,7 @@ CFG = PRESETS["pynq_z1"]
 )
 def test_models_on_the_circuit(name):
     executable = compile_graph(import_tflite(SHARED / "models" / f"{name}_int8.tflite"), CFG)
-    (launch,) = (step.launch for step in executable.steps if isinstance(step, LaunchStep))
+    (launch,) = (step.launch for step in executable.launches)
     with np.load(SHARED / "inputs" / f"{name}_int8.npz") as data:
         inputs, outputs = data["inputs"], data["outputs"]
     with Loaded(executable, open_device("rtl", CFG)) as loaded:

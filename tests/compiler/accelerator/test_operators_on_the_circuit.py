@@ -8,7 +8,6 @@ from tilewright.compiler.graph import reference, tables
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import LaunchStep
 from tilewright.runtime.loader import Loaded
 from tilewright.sim.timing import predict
 
@@ -123,5 +122,5 @@ def test_values_and_cycles(make):
     with Loaded(executable, open_device("rtl", cfg)) as loaded:
         got, stats = loaded.run(values)[op.output.name], loaded.stats
     assert np.array_equal(got, reference.trace(graph, values)[op.output.name])
-    (launch,) = (step.launch for step in executable.steps if isinstance(step, LaunchStep))
+    (launch,) = (step.launch for step in executable.launches)
     assert stats.cycles is not None and abs(predict(launch).cycles / stats.cycles - 1) <= 0.02

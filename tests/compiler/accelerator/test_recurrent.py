@@ -9,9 +9,7 @@ from tilewright.compiler.accelerator.recurrent import split_steps
 from tilewright.compiler.graph import Dense16, Graph, Lstm, LstmStep, State, Tensor, reference
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
-from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import LaunchStep
-from tilewright.runtime.loader import Loaded
+from tilewright.runtime.loader import run
 
 CFG = PRESETS["pynq_z1"]
 
@@ -41,10 +39,9 @@ def test_a_step_is_exact_with_its_products_on_the_device(scale, dtype):
     assert isinstance(own, Dense16) and isinstance(step, LstmStep) and own.output.dtype == dtype
     assert not own.bias.any() and own.macs + step.macs == graph.macs
     compiled = compile_for(graph, CFG)
-    assert [s.macs for s in compiled.executable.steps if isinstance(s, LaunchStep)] == [graph.macs]
+    assert [s.macs for s in compiled.executable.launches] == [graph.macs]
     values = values_of(graph)
-    with Loaded(compiled.executable, open_device("model", CFG)) as loaded:
-        got = loaded.run(values)["wide"]
+    got = run(compiled.executable, values)[0]["wide"]
     assert np.array_equal(got, reference.trace(graph, values)["wide"])
 
 

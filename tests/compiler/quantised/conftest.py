@@ -14,7 +14,6 @@ from tilewright.compiler.graph.compare import compare
 from tilewright.compiler.network import compile_for, compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import LaunchStep
 from tilewright.runtime.loader import Loaded
 from tilewright.runtime.verify import verify
 
@@ -211,7 +210,7 @@ def on_device():
                     found = compare(graph, inputs, loaded.run(inputs), contract, state)
                     assert found.difference is None, str(found.difference)
         assert found.operators == len(graph.ops)
-        launches = [step for step in compiled.executable.steps if isinstance(step, LaunchStep)]
+        launches = compiled.executable.launches
         alone = [choice for choice in compiled.assignment.choices if not isinstance(choice.module, Accelerator)]
         host = {type(op).__name__ for choice in alone for op in choice.ops} - VIEWS
         for step in launches:

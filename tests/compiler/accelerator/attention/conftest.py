@@ -11,7 +11,6 @@ from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
 from tilewright.runtime import layout
 from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import LaunchStep
 from tilewright.runtime.loader import Loaded
 from tilewright.runtime.verify import verify
 
@@ -44,7 +43,7 @@ def steps():
         graph = graph_of(ops, rng)
         host = {"host": {op.name: "the test wants the accelerator" for op in ops}}
         executable = compile_for(graph, cfg, "double", refused=host).executable
-        (step,) = (step for step in executable.steps if isinstance(step, LaunchStep))
+        (step,) = executable.launches
         verify(step.launch)
         state = {s.tensor.name: s.initial for s in graph.states}
         flat = g.Graph("flat", graph.inputs + tuple(s.tensor for s in graph.states), (ops[-1].output,), graph.ops)

@@ -13,8 +13,7 @@ from tilewright.compiler.target.module import ExecModule
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa, Mem
 from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import LaunchStep
-from tilewright.runtime.loader import Loaded
+from tilewright.runtime.loader import Loaded, run
 from tilewright.sim.random_programs import ROWS
 
 PLUS = PRESETS["pynq_z1_plus"]
@@ -98,10 +97,9 @@ def test_a_launch_on_the_circuit():
     x, y, z = tensor("x", shape), tensor("y", shape, 1 / 128, 0), tensor("z", shape, 0.01, 4)
     ops = function("tanh", x, y), function("leaky_relu", y, z)
     executable = alone(ROWS, *ops)
-    assert sum(isinstance(step, LaunchStep) for step in executable.steps) == 1
+    assert len(executable.launches) == 1
     values = np.random.default_rng(1).integers(-128, 128, shape).astype(np.int8)
-    with Loaded(executable, open_device("rtl", ROWS)) as loaded:
-        got = loaded.run({"x": values})["z"]
+    got = run(executable, {"x": values}, "rtl")[0]["z"]
     np.testing.assert_array_equal(got, ops[1].table[ops[0].table[values.astype(int) + 128].astype(int) + 128])
 
 
@@ -117,9 +115,8 @@ def test_a_network_of_functions_equals_litert(tflite, litert_outputs):
     graph = import_model(path)
     names = {"host": {op.name: "the test wants the accelerator" for op in graph.ops if isinstance(op, (Lookup, Mul))}}
     executable = compile_for(graph, PLUS, "double", refused=names).executable
-    (launch,) = (step.launch for step in executable.steps if isinstance(step, LaunchStep))
+    (launch,) = (step.launch for step in executable.launches)
     assert len(loads_of_tables(launch)) == 4 + 1  # and the product's parameters
     values = np.random.default_rng(2).integers(-128, 128, shape).astype(np.int8)
-    with Loaded(executable, open_device("model", PLUS)) as loaded:
-        (got,) = loaded.run({graph.inputs[0].name: values}).values()
+    (got,) = run(executable, {graph.inputs[0].name: values})[0].values()
     np.testing.assert_array_equal(got, litert_outputs(path, values)[0])

@@ -14,9 +14,7 @@ from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.graph import reference
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
-from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import LaunchStep
-from tilewright.runtime.loader import Loaded
+from tilewright.runtime.loader import run
 
 CACHE = 0.03  # scale of keys and values
 OUT = 0.06
@@ -135,12 +133,11 @@ def test_steps_are_exact_on_the_device(qdq, integers):
     Step(m, 31, 256, 8, 4, integers)
     graph = import_onnx(m.save())
     compiled = compile_for(graph, cfg)
-    launches = [step for step in compiled.executable.steps if isinstance(step, LaunchStep)]
+    launches = compiled.executable.launches
     assert sum(step.macs for step in launches) == graph.macs
     x = given(graph, np.random.default_rng(4))
     wanted, _ = reference.run(graph, x)
-    with Loaded(compiled.executable, open_device("model", cfg)) as loaded:
-        got = loaded.run(x)
+    got = run(compiled.executable, x)[0]
     assert all(np.array_equal(got[t.name], wanted[t.name]) for t in graph.outputs)
 
 

@@ -193,15 +193,13 @@ def test_inputs_and_constants_as_outputs(m, equals_litert, dtype, middle):
     m.output(m.node("RELU", [x], [m.tensor((1, 6), 0.05, middle, dtype=dtype)]))
     m.output(x)
     m.output(m.const(np.arange(3, dtype=np.float32)))
-    m.output(m.const(np.arange(3, dtype=np.int8), 0.05, 3))
-    equals_litert(m)
+    equals_litert(m, m.const(np.arange(3, dtype=np.int8), 0.05, 3))
 
 
 def test_open_sizes_that_the_file_gives(m, equals_litert):
     x = m.input((1, 6, 5, 3))
     m.graph.tensors[x].shapeSignature = np.array([-1, -1, -1, 3], np.int32)
-    m.output(m.op("RELU", [x], (1, 6, 5, 3), 0.05, -3))
-    equals_litert(m)
+    equals_litert(m, m.op("RELU", [x], (1, 6, 5, 3), 0.05, -3))
 
 
 def test_other_endings():

@@ -47,8 +47,7 @@ def test_convolution(m, equals_litert, case, per_channel):
     size = [image_sizes(n, k, s, d, padding) for n, k, s, d in zip((h, w), kernel, strides, dilations)]
     shape = (1, *size, 6 if groups < 4 else 8)
     x = m.input((1, h, w, c))
-    m.output(m.op("CONV_2D", [x, *weights], shape, **conv_options(strides, dilations, padding, activation)))
-    equals_litert(m)
+    equals_litert(m, m.op("CONV_2D", [x, *weights], shape, **conv_options(strides, dilations, padding, activation)))
 
 
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
@@ -76,8 +75,7 @@ def test_transposed_convolution(m, equals_litert, size, grown, kernel, strides, 
     shape = (1, *grown, 5)
     x = m.input((1, *size, 3))
     inputs = [m.const(np.array(shape, np.int32)), weights, x, bias]
-    m.output(m.op("TRANSPOSE_CONV", inputs, shape, padding=padding, strideH=strides[0], strideW=strides[1]))
-    equals_litert(m)
+    equals_litert(m, m.op("TRANSPOSE_CONV", inputs, shape, padding=padding, strideH=strides[0], strideW=strides[1]))
 
 
 @pytest.mark.parametrize("keep", [False, True])
@@ -95,8 +93,7 @@ def test_dense_layer(m, against_litert, keep, per_channel):
 
 def test_a_dense_layer_flattens_an_image_in_the_order_of_the_file(m, equals_litert):
     weights = m.weights((7, 24), per_channel=True)
-    m.output(m.op("FULLY_CONNECTED", [m.input((1, 2, 3, 4)), *weights], (1, 7)))
-    equals_litert(m)
+    equals_litert(m, m.op("FULLY_CONNECTED", [m.input((1, 2, 3, 4)), *weights], (1, 7)))
 
 
 def test_a_generator_of_images(m, equals_litert):
@@ -110,8 +107,7 @@ def test_a_generator_of_images(m, equals_litert):
         if filters > 3:
             y = m.op("RELU", [y], shape, 0.05, -128)
         size, channels = grown, filters
-    m.output(m.op("TANH", [y], (1, size, size, 3), 1 / 128, 0))
-    equals_litert(m)
+    equals_litert(m, m.op("TANH", [y], (1, size, size, 3), 1 / 128, 0))
 
 
 def dense(m, *, weight=1, features=4, weight_scale=0.5, bias=None, bias_scale=None, bias_zero=0, y_scale=1.0):

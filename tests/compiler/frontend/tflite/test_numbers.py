@@ -23,8 +23,7 @@ def test_float_operands(m, equals_litert, kind, activation):
     options = {"fusedActivationFunction": activation} if kind in ("ADD", "SUB", "MUL", "DIV") else {}
     z = m.node(kind, [x, y], [m.tensor(SHAPE, dtype="FLOAT32")], **options)
     m.output(z)
-    m.output(quantised(m, z, SHAPE))
-    equals_litert(m)
+    equals_litert(m, quantised(m, z, SHAPE))
 
 
 FUNCTIONS = ["ABS", "EXP", "FLOOR", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "NEG", "RELU", "RELU6"]
@@ -40,8 +39,7 @@ def test_functions_of_floats(m, equals_litert, kind):
     options = {"LEAKY_RELU": {"alpha": 0.3}, "SOFTMAX": {"beta": 1.0}}.get(kind, {})
     x = m.node(kind, [x], [m.tensor(SHAPE, dtype="FLOAT32")], **options)
     m.output(x)
-    m.output(quantised(m, x, SHAPE))
-    equals_litert(m)
+    equals_litert(m, quantised(m, x, SHAPE))
 
 
 @pytest.mark.parametrize("kind, function", [("SIN", np.sin), ("COS", np.cos), ("TANH", np.tanh), ("CEIL", np.ceil)])
@@ -60,8 +58,7 @@ def test_functions_that_differ_in_the_last_bit_or_that_litert_does_not_have(m, k
 def test_floats_along_axes(m, equals_litert, kind, axes, shape):
     x = m.node(kind, [m.input(SHAPE, None, dtype="FLOAT32"), m.const(np.array(axes, np.int32))], [number(m, shape)])
     m.output(x)
-    m.output(quantised(m, x, shape))
-    equals_litert(m)
+    equals_litert(m, quantised(m, x, shape))
 
 
 def number(m, shape):
@@ -76,8 +73,7 @@ def test_a_dense_layer_of_floats_behind_int8(m, equals_litert, activation):
     y = m.node(
         "FULLY_CONNECTED", [x, *weights], [number(m, (1, 3, 7))], keepNumDims=True, fusedActivationFunction=activation
     )
-    m.output(m.node("SOFTMAX", [y], [number(m, (1, 3, 7))], beta=1.0))
-    equals_litert(m)
+    equals_litert(m, m.node("SOFTMAX", [y], [number(m, (1, 3, 7))], beta=1.0))
 
 
 def test_what_is_not_read_of_floats(m):
@@ -97,8 +93,7 @@ def test_the_largest_of_each_row(m, equals_litert, dtype):
     m.node("TOPK_V2", [x, m.const(np.array(9, np.int32))], list(kinds))
     for t in kinds:
         m.output(t)
-    m.output(quantised(m, kinds[0], (2, 9)))
-    equals_litert(m)
+    equals_litert(m, quantised(m, kinds[0], (2, 9)))
 
 
 def test_what_lies_at_the_largest_value(m, equals_litert):
@@ -115,21 +110,18 @@ def test_what_lies_at_the_largest_value(m, equals_litert):
     m.output(m.node("GATHER_ND", [offsets, place], [m.tensor((1, 3), 0.02, 5)]))
     m.output(m.node("CAST", [row], [m.tensor((1, 3), dtype="FLOAT32")]))
     flat = m.node("RESHAPE", [row, m.const(np.array([3], np.int32))], [m.tensor((3,), dtype="INT32")])
-    m.output(m.node("GATHER", [offsets, flat], [m.tensor((3, 6, 3), 0.02, 5)], axis=0))
-    equals_litert(m)
+    equals_litert(m, m.node("GATHER", [offsets, flat], [m.tensor((3, 6, 3), 0.02, 5)], axis=0))
 
 
 def test_raw_bytes_are_cast(m, equals_litert):
     x = m.node("CAST", [m.input(SHAPE, None, dtype="UINT8")], [m.tensor(SHAPE, dtype="FLOAT32")])
-    m.output(quantised(m, x, SHAPE))
-    equals_litert(m)
+    equals_litert(m, quantised(m, x, SHAPE))
 
 
 @pytest.mark.parametrize("dtype", ["FLOAT32", "INT32"])
 def test_casts_of_quantised_uint8(m, equals_litert, dtype):
     x = m.node("RELU", [m.input(SHAPE, 0.05, 131, dtype="UINT8")], [m.tensor(SHAPE, 0.05, 131, dtype="UINT8")])
-    m.output(m.node("CAST", [x], [m.tensor(SHAPE, dtype=dtype)]))
-    equals_litert(m)
+    equals_litert(m, m.node("CAST", [x], [m.tensor(SHAPE, dtype=dtype)]))
 
 
 def test_casts_of_quantised_uint8_to_bytes(m):
@@ -156,8 +148,7 @@ def test_comparisons(m, equals_litert, kind):
     m.output(m.node(kind, [x, y], [m.tensor((2, 900), dtype="BOOL")]))
     real = m.node("FLOOR", [m.node("DEQUANTIZE", [x], [number(m, (2, 900))])], [number(m, (2, 900))])
     bits = m.node(kind, [real, m.const(np.float32(2.0))], [m.tensor((2, 900), dtype="BOOL")])
-    m.output(m.node("CAST", [bits], [number(m, (2, 900))]))
-    equals_litert(m)
+    equals_litert(m, m.node("CAST", [bits], [number(m, (2, 900))]))
 
 
 @pytest.mark.parametrize("dtype", ["INT8", "UINT8", "FLOAT32"])
@@ -168,8 +159,7 @@ def test_choices(m, equals_litert, kind, dtype):
     which = m.node("GREATER", [x, y], [m.tensor(SHAPE, dtype="BOOL")])
     z = m.node(kind, [which, x, y], [m.tensor(SHAPE, *plain, dtype=dtype)])
     m.output(z)
-    m.output(quantised(m, z, SHAPE))
-    equals_litert(m)
+    equals_litert(m, quantised(m, z, SHAPE))
 
 
 def test_choices_of_rows_and_of_one_constant(m, equals_litert):
@@ -179,8 +169,7 @@ def test_choices_of_rows_and_of_one_constant(m, equals_litert):
     which = m.node("GREATER", [rows, zero], [m.tensor((4,), dtype="BOOL")])
     m.output(m.op("SELECT", [which, x, other], (4, 3, 2), 0.05, -8))
     each = m.node("LESS", [x, zero], [m.tensor((4, 3, 2), dtype="BOOL")])
-    m.output(m.op("SELECT_V2", [each, x, zero], (4, 3, 2), 0.05, -8))
-    equals_litert(m)
+    equals_litert(m, m.op("SELECT_V2", [each, x, zero], (4, 3, 2), 0.05, -8))
 
 
 @pytest.mark.parametrize("kind", ["LOGICAL_AND", "LOGICAL_OR"])
@@ -191,8 +180,7 @@ def test_truth_values(m, equals_litert, kind, over):
     others = m.node("LESS", [x, m.const(np.array([7], np.int8), 0.05, -3)], [m.tensor((90, 2), dtype="BOOL")])
     both = m.node(kind, [some, others], [m.tensor((90, 2), dtype="BOOL")])
     m.output(m.node("LOGICAL_NOT", [both], [m.tensor((90, 2), dtype="BOOL")]))
-    m.output(m.node(over, [both, m.const(np.array([1], np.int32))], [m.tensor((90,), dtype="BOOL")]))
-    equals_litert(m)
+    equals_litert(m, m.node(over, [both, m.const(np.array([1], np.int32))], [m.tensor((90,), dtype="BOOL")]))
 
 
 @pytest.mark.parametrize("axis, shape", [(-1, (2, 3, 6)), (1, (2, 6, 3))])
@@ -202,15 +190,13 @@ def test_one_of_many(m, equals_litert, axis, shape):
     )
     values = [m.const(np.int32(6)), m.const(np.float32(1)), m.const(np.float32(-0.5))]
     y = m.node("ONE_HOT", [where, *values], [number(m, shape)], axis=axis)
-    m.output(quantised(m, y, shape))
-    equals_litert(m)
+    equals_litert(m, quantised(m, y, shape))
 
 
 def test_rows_of_a_table(m, equals_litert):
     where = m.node("ARG_MAX", [m.input((4, 9)), m.const(np.int32(1))], [m.tensor((4,), dtype="INT32")], outputType=2)
     table = m.const(m.rng.integers(-99, 99, (9, 6)).astype(np.int8), 0.05)
-    m.output(m.op("EMBEDDING_LOOKUP", [where, table], (4, 6), 0.05, 0))
-    equals_litert(m)
+    equals_litert(m, m.op("EMBEDDING_LOOKUP", [where, table], (4, 6), 0.05, 0))
 
 
 def real(m, *shape):
@@ -232,37 +218,32 @@ LAYERS = {
 def test_layers_of_images_in_float(m, equals_litert, kind, activation):
     others, shape, options = LAYERS[kind]
     x = m.node("DEQUANTIZE", [m.input(SHAPE)], [number(m, SHAPE)])
-    m.output(m.node(kind, [x, *others(m)], [number(m, shape)], fusedActivationFunction=activation, **options))
-    equals_litert(m)
+    equals_litert(m, m.node(kind, [x, *others(m)], [number(m, shape)], fusedActivationFunction=activation, **options))
 
 
 def test_a_transposed_convolution_of_floats(m, equals_litert):
     x = m.node("DEQUANTIZE", [m.input(SHAPE)], [number(m, SHAPE)])
     size = m.const(np.array([1, 6, 8, 7], np.int32))
-    m.output(m.node("TRANSPOSE_CONV", [size, real(m, 7, 3, 3, 5), x], [number(m, (1, 6, 8, 7))], **WINDOWS))
-    equals_litert(m)
+    equals_litert(m, m.node("TRANSPOSE_CONV", [size, real(m, 7, 3, 3, 5), x], [number(m, (1, 6, 8, 7))], **WINDOWS))
 
 
 @pytest.mark.parametrize("options", [{}, {"halfPixelCenters": True}, {"alignCorners": True}], ids=str)
 def test_images_of_another_size_in_float(m, equals_litert, options):
     x = m.node("DEQUANTIZE", [m.input(SHAPE)], [number(m, SHAPE)])
     size = m.const(np.array([7, 9], np.int32))
-    m.output(m.node("RESIZE_BILINEAR", [x, size], [number(m, (1, 7, 9, 5))], **options))
-    equals_litert(m)
+    equals_litert(m, m.node("RESIZE_BILINEAR", [x, size], [number(m, (1, 7, 9, 5))], **options))
 
 
 @pytest.mark.parametrize("options", [{}, {"adjX": True}, {"adjY": True}], ids=str)
 def test_products_of_matrices_of_floats(m, equals_litert, options):
     shapes = [(2, 6, 4) if options.get("adjX") else (2, 4, 6), (2, 5, 6) if options.get("adjY") else (2, 6, 5)]
     x, y = (m.node("DEQUANTIZE", [m.input(shape)], [number(m, shape)]) for shape in shapes)
-    m.output(m.node("BATCH_MATMUL", [x, y], [number(m, (2, 4, 5))], **options))
-    equals_litert(m)
+    equals_litert(m, m.node("BATCH_MATMUL", [x, y], [number(m, (2, 4, 5))], **options))
 
 
 def test_a_dense_layer_of_two_activations(m, equals_litert):
     x, y = m.input((4, 20), 0.05, -3), m.input((7, 20), 0.04, 5)
-    m.output(m.op("FULLY_CONNECTED", [x, y, -1], (4, 7), 0.3, 1))
-    equals_litert(m)
+    equals_litert(m, m.op("FULLY_CONNECTED", [x, y, -1], (4, 7), 0.3, 1))
 
 
 def test_a_dense_layer_of_two_activations_and_more(m):
@@ -276,8 +257,7 @@ def test_other_operators_of_floats(m, equals_litert):
     x = m.node("DEQUANTIZE", [m.input((3, 8))], [number(m, (3, 8))])
     m.output(m.node("L2_NORMALIZATION", [x], [number(m, (3, 8))]))
     m.output(m.node("ADD_N", [x, x, m.input((3, 8), None, dtype="FLOAT32")], [number(m, (3, 8))]))
-    m.output(m.node("ARG_MAX", [x, m.const(np.int32(1))], [m.tensor((3,), dtype="INT32")], outputType=2))
-    equals_litert(m)
+    equals_litert(m, m.node("ARG_MAX", [x, m.const(np.int32(1))], [m.tensor((3,), dtype="INT32")], outputType=2))
 
 
 @pytest.mark.parametrize("approximate", [False, True])
@@ -297,8 +277,7 @@ def test_weights_that_are_dequantised(m, equals_litert):
         m.output(m.node("FULLY_CONNECTED", [x, w, -1], [number(m, (2, 3))]))
     half = m.tensor((3, 5), dtype="FLOAT16", data=m.rng.normal(size=(3, 5)).astype(np.float16))
     w = m.node("DEQUANTIZE", [half], [number(m, (3, 5))])
-    m.output(m.node("FULLY_CONNECTED", [x, w, -1], [number(m, (2, 3))]))
-    equals_litert(m)
+    equals_litert(m, m.node("FULLY_CONNECTED", [x, w, -1], [number(m, (2, 3))]))
 
 
 def test_weights_of_four_bits(m, equals_litert):
@@ -307,5 +286,4 @@ def test_weights_of_four_bits(m, equals_litert):
     pairs = np.append(values, 0).reshape(8, 2) & 15  # an odd number leaves half a byte
     w = m.tensor((3, 1, 1, 5), scales, dtype="INT4", data=(pairs[:, 0] | pairs[:, 1] << 4).astype(np.uint8))
     bias = m.const(np.arange(3, dtype=np.int32), np.float32(0.05) * scales)
-    m.output(m.op("CONV_2D", [m.input((1, 4, 4, 5)), w, bias], (1, 4, 4, 3), 0.2, 1, strideH=1, strideW=1))
-    equals_litert(m)
+    equals_litert(m, m.op("CONV_2D", [m.input((1, 4, 4, 5)), w, bias], (1, 4, 4, 3), 0.2, 1, strideH=1, strideW=1))

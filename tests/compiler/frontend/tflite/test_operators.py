@@ -29,8 +29,7 @@ def test_sums_differences_and_products(tflite, equals_litert, kind, shapes, cons
         x = m.input(shapes[0], scales[0], 11)
         other = m.rng.integers(-128, 128, shapes[1]).astype(np.int8)
         y = m.const(other, scales[1], -20) if constant else m.input(shapes[1], scales[1], -20)
-        m.output(m.op(kind, [x, y], shapes[0], 0.06, -7, fusedActivationFunction=RELU6 if constant else NONE))
-        equals_litert(m)
+        equals_litert(m, m.op(kind, [x, y], shapes[0], 0.06, -7, fusedActivationFunction=RELU6 if constant else NONE))
 
 
 @pytest.mark.parametrize("kind", ["MAX_POOL_2D", "AVERAGE_POOL_2D"])
@@ -42,8 +41,7 @@ def test_pooling(m, equals_litert, kind, kernel, strides, padding, activation):
     options = {"padding": padding, "strideH": strides[0], "strideW": strides[1], "fusedActivationFunction": activation}
     x = m.input((1, h, w, c))
     y = m.op(kind, [x], (1, *size, c), 0.05, -3, filterHeight=kernel[0], filterWidth=kernel[1], **options)
-    m.output(y)
-    equals_litert(m)
+    equals_litert(m, y)
 
 
 @pytest.mark.parametrize(
@@ -64,15 +62,13 @@ def test_means(m, equals_litert, shape, axes, keep, rescaled):
     result = [1 if k in positive else n for k, n in enumerate(shape) if keep or k not in positive]
     scale = (0.013, 6) if rescaled else (0.05, -3)
     x = m.input(shape)
-    m.output(m.op("MEAN", [x, m.const(np.array(axes, np.int32))], result, *scale, keepDims=keep))
-    equals_litert(m)
+    equals_litert(m, m.op("MEAN", [x, m.const(np.array(axes, np.int32))], result, *scale, keepDims=keep))
 
 
 @pytest.mark.parametrize("scale, beta", [(0.05, 1.0), (0.7, 1.0), (0.1, 2.5)])
 @pytest.mark.parametrize("shape", [(4, 12), (1, 3, 3, 7)])
 def test_softmax(m, equals_litert, scale, beta, shape):
-    m.output(m.op("SOFTMAX", [m.input(shape, scale)], shape, 1 / 256, -128, beta=beta))
-    equals_litert(m)
+    equals_litert(m, m.op("SOFTMAX", [m.input(shape, scale)], shape, 1 / 256, -128, beta=beta))
 
 
 @pytest.mark.parametrize(
@@ -90,8 +86,7 @@ def test_softmax(m, equals_litert, scale, beta, shape):
 )
 @pytest.mark.parametrize("x_scale", [0.05, 0.03])
 def test_functions_of_one_value(m, equals_litert, kind, scale, zero_point, options, x_scale):
-    m.output(m.op(kind, [m.input((2, 200), x_scale, 3)], (2, 200), scale, zero_point, **options))
-    equals_litert(m)
+    equals_litert(m, m.op(kind, [m.input((2, 200), x_scale, 3)], (2, 200), scale, zero_point, **options))
 
 
 def test_float_ends(m, equals_litert):
@@ -99,8 +94,7 @@ def test_float_ends(m, equals_litert):
     y = m.op("QUANTIZE", [x], (1, 4, 3, 50), 0.25, 7)
     z = m.tensor((1, 4, 3, 50), dtype="FLOAT32")
     m.output(m.node("DEQUANTIZE", [y], [z]))
-    m.output(y)
-    equals_litert(m)
+    equals_litert(m, y)
 
 
 @pytest.mark.parametrize("scale, zero_point", [(0.05, 3), (0.031, 3), (0.05, 4)])
@@ -109,8 +103,7 @@ def test_uint8_ends(m, equals_litert, scale, zero_point):
     y = m.op("QUANTIZE", [x], (1, 4, 3, 50), scale, zero_point)
     y = m.op("RELU", [y], (1, 4, 3, 50), scale, zero_point)
     m.output(m.node("QUANTIZE", [y], [m.tensor((1, 4, 3, 50), 0.05, 131, dtype="UINT8")]))
-    m.output(y)
-    equals_litert(m)
+    equals_litert(m, y)
 
 
 @pytest.mark.parametrize("kind", ["RESIZE_NEAREST_NEIGHBOR", "RESIZE_BILINEAR"])
@@ -118,8 +111,7 @@ def test_uint8_ends(m, equals_litert, scale, zero_point):
 @pytest.mark.parametrize("size", [(8, 10), (7, 3), (2, 13), (1, 1), (12, 5), (33, 31)])
 def test_images_of_another_size(m, equals_litert, kind, flags, size):
     y = m.op(kind, [m.input((2, 4, 5, 3)), m.const(np.array(size, np.int32))], (2, *size, 3), 0.05, -3, **flags)
-    m.output(y)
-    equals_litert(m)
+    equals_litert(m, y)
 
 
 @pytest.mark.parametrize("kind", ["REDUCE_MAX", "REDUCE_MIN"])
@@ -130,8 +122,7 @@ def test_images_of_another_size(m, equals_litert, kind, flags, size):
 def test_extremes_along_axes(m, equals_litert, kind, shape, axes, keep):
     positive = {a % len(shape) for a in axes}
     result = [1 if k in positive else n for k, n in enumerate(shape) if keep or k not in positive]
-    m.output(m.op(kind, [m.input(shape), m.const(np.array(axes, np.int32))], result, 0.05, -3, keepDims=keep))
-    equals_litert(m)
+    equals_litert(m, m.op(kind, [m.input(shape), m.const(np.array(axes, np.int32))], result, 0.05, -3, keepDims=keep))
 
 
 @pytest.mark.parametrize("scale, zero_point", [(0.2, 4), (0.05, -3), (0.05, 60)])
@@ -142,15 +133,13 @@ def test_sums_of_uint8(tflite, equals_litert, scale, zero_point, axes):
     m, result = tflite(), tuple(1 if k in axes else n for k, n in enumerate(shape))
     y = m.tensor(result, scale, zero_point + 128, dtype="UINT8")
     x, where = m.input(shape, 0.013, 100, dtype="UINT8"), m.const(np.array(axes, np.int32))
-    m.output(m.node("SUM", [x, where], [y], keepDims=True))
-    equals_litert(m)
+    equals_litert(m, m.node("SUM", [x, where], [y], keepDims=True))
 
 
 @pytest.mark.parametrize("scale, zero_point", [(0.03, -128), (0.02, 0)])
 def test_square_roots(m, equals_litert, scale, zero_point):
     x = m.op("RELU", [m.input((4, 200), 0.05, 7)], (4, 200), 0.05, -128)
-    m.output(m.op("SQRT", [x], (4, 200), scale, zero_point))
-    equals_litert(m)
+    equals_litert(m, m.op("SQRT", [x], (4, 200), scale, zero_point))
 
 
 @pytest.mark.parametrize("kind", ["ARG_MAX", "ARG_MIN"])
@@ -159,8 +148,7 @@ def test_positions_of_extremes(m, equals_litert, kind, axis):
     shape = tuple(n for k, n in enumerate((2, 9, 5, 60)) if k != axis % 4)
     y = m.tensor(shape, dtype="INT32")
     x, where = m.input((2, 9, 5, 60)), m.const(np.array(axis, np.int32))
-    m.output(m.node(kind, [x, where], [y], outputType=2))
-    equals_litert(m)
+    equals_litert(m, m.node(kind, [x, where], [y], outputType=2))
 
 
 @pytest.mark.parametrize(
@@ -179,8 +167,7 @@ def test_axes_of_positions(m, axes, text):
 def test_normalised_rows(tflite, equals_litert, shape, scale, zero_point):
     for kind, y in (("L2_NORMALIZATION", (1 / 128, 0)), ("LOG_SOFTMAX", (16 / 256, 127))):
         m = tflite()
-        m.output(m.op(kind, [m.input(shape, scale, zero_point)], shape, *y))
-        equals_litert(m)
+        equals_litert(m, m.op(kind, [m.input(shape, scale, zero_point)], shape, *y))
 
 
 @pytest.mark.parametrize("adj_x, adj_y", [(False, False), (False, True), (True, False), (True, True)])
@@ -188,14 +175,12 @@ def test_normalised_rows(tflite, equals_litert, shape, scale, zero_point):
 def test_products_of_matrices(m, equals_litert, batch, adj_x, adj_y):
     x = m.input((*batch, *((20, 4) if adj_x else (4, 20))), 0.05, 9)
     y = m.input((*batch, *((7, 20) if adj_y else (20, 7))), 0.03, -5)
-    m.output(m.op("BATCH_MATMUL", [x, y], (*batch, 4, 7), 0.15, -11, adjX=adj_x, adjY=adj_y))
-    equals_litert(m)
+    equals_litert(m, m.op("BATCH_MATMUL", [x, y], (*batch, 4, 7), 0.15, -11, adjX=adj_x, adjY=adj_y))
 
 
 def test_products_with_constant_matrices(m, equals_litert):
     y = m.const(m.rng.integers(-128, 128, (20, 7)).astype(np.int8), 0.03, 0)
-    m.output(m.op("BATCH_MATMUL", [m.input((2, 4, 20), 0.05, 9), y], (2, 4, 7), 0.15, -11))
-    equals_litert(m)
+    equals_litert(m, m.op("BATCH_MATMUL", [m.input((2, 4, 20), 0.05, 9), y], (2, 4, 7), 0.15, -11))
 
 
 @pytest.mark.parametrize("constant", [0, 1, 2])
@@ -206,15 +191,13 @@ def test_products_of_matrices_one_of_which_is_constant(m, equals_litert, constan
         m.const(m.rng.integers(-128, 128, s).astype(np.int8), 0.02, 3) if k + 1 == constant else m.input(s)
         for k, s in enumerate(shapes)
     ]
-    m.output(m.op("BATCH_MATMUL", given, (2, 3, 5), adjX=turned))
-    equals_litert(m)
+    equals_litert(m, m.op("BATCH_MATMUL", given, (2, 3, 5), adjX=turned))
 
 
 @pytest.mark.parametrize("activation", [0, 1, 3])
 def test_a_dense_layer_by_computed_weights(m, equals_litert, activation):
     x, w = m.input((3, 12)), m.input((7, 12), 0.04, 9)
-    m.output(m.op("FULLY_CONNECTED", [x, w], (3, 7), fusedActivationFunction=activation))
-    equals_litert(m)
+    equals_litert(m, m.op("FULLY_CONNECTED", [x, w], (3, 7), fusedActivationFunction=activation))
 
 
 def test_images_of_16_bits_at_the_ends(m, litert_outputs):

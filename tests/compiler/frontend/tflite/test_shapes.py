@@ -81,8 +81,7 @@ def test_first_values_of_a_state_that_the_file_fills(m, equals_litert):
     x = m.input((1, 3, 4, 2), 0.05, 4)
     size = integer(m, "PACK", [first_of_shape(m, x), *(numbers(m, n) for n in (3, 4, 2))], (4,), valuesCount=4)
     filled = m.node("FILL", [size, m.const(np.array(9, np.int8), 0.02, 3)], [m.tensor((1, 3, 4, 2), 0.02, 3)])
-    m.output(m.op("ADD", [x, filled], (1, 3, 4, 2)))
-    equals_litert(m)
+    equals_litert(m, m.op("ADD", [x, filled], (1, 3, 4, 2)))
 
 
 def test_parts_that_do_not_fit_together(m):

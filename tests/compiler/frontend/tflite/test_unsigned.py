@@ -46,8 +46,7 @@ def test_operators(m, equals_litert, kind):
     shapes, scales, constants, shape, y, options = CASES[kind]
     inputs = [m.input(each, *s, dtype="UINT8") for each, s in zip(shapes, scales)]
     inputs += [m.const(c) for c in constants]
-    m.output(m.node(kind, inputs, [m.tensor(shape, *y, dtype="UINT8")], **options))
-    equals_litert(m)
+    equals_litert(m, m.node(kind, inputs, [m.tensor(shape, *y, dtype="UINT8")], **options))
 
 
 LAYERS = {
@@ -95,8 +94,7 @@ def test_wide_weights_are_those_of_int16(tflite):
 def test_quotients(m, equals_litert):
     # LiteRT refuses a divisor of 0
     x, y = m.input(IMAGE, *S, dtype="UINT8"), m.const(m.rng.integers(120, 256, IMAGE).astype(np.uint8), 0.021, 119)
-    m.output(m.node("DIV", [x, y], [m.tensor(IMAGE, 0.06, 100, dtype="UINT8")]))
-    equals_litert(m)
+    equals_litert(m, m.node("DIV", [x, y], [m.tensor(IMAGE, 0.06, 100, dtype="UINT8")]))
 
 
 def test_dense_layers_round_once_as_litert_does(m, litert_outputs):
