@@ -15,7 +15,7 @@ from tilewright.compiler.target.host import HostModel
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.errors import InputError
 from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import Executable, HostStep, LaunchStep
+from tilewright.runtime.executable import Executable, HostStep
 from tilewright.runtime.loader import Loaded, run
 from tilewright.runtime.verify import verify
 from tilewright.sim.dram import ZYNQ_HP
@@ -27,6 +27,7 @@ ODD = {
 }
 CONFIGS = {**PRESETS, **ODD}
 PYNQ = PRESETS["pynq_z1"]
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 
 
 def linear(cls, name, x, y, weight, seed=0, low=-128, **geometry):
@@ -202,26 +203,20 @@ def test_every_value_can_be_an_output():
 
 def test_shallow_token_channels_change_cycles_not_results():
     """The committed network, on the timing model, which computes the outputs too."""
-    model = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
     outputs, cycles = {}, {}
     for depth in (1, 2, 3, PYNQ.token_depth):
         cfg = PYNQ.replace(token_depth=depth)
-        executable = compile_model(model, cfg, "double")
-        for step in executable.steps:
-            if isinstance(step, LaunchStep):
-                assert max(verify(step.launch).in_flight.values()) <= depth
+        executable = compile_model(DIGITS, cfg, "double")
+        for step in executable.launches:
+            assert max(verify(step.launch).in_flight.values()) <= depth
         (tensor,) = executable.inputs
         x = np.random.default_rng(0).integers(0, 17, tensor.shape).astype(tensor.dtype)
-        with Loaded(executable, open_device("timing", cfg)) as loaded:
-            outputs[depth] = loaded.run({tensor.name: x})
-            cycles[depth] = loaded.stats.cycles
+        outputs[depth], stats = run(executable, {tensor.name: x}, "timing")
+        cycles[depth] = stats.cycles
     for found in outputs.values():
         for name, array in outputs[PYNQ.token_depth].items():
             np.testing.assert_array_equal(found[name], array)
     assert cycles[1] > cycles[2] >= cycles[3] == cycles[PYNQ.token_depth]
-
-
-DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 
 
 @pytest.mark.parametrize(
