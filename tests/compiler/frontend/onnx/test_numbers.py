@@ -43,10 +43,11 @@ def test_positions_of_the_largest(m, equal, kind, keepdims):
     equal(m)
 
 
-def test_the_largest_values(m, equal):
+@pytest.mark.parametrize("quantised", [True, False])
+def test_the_largest_values(m, equal, quantised):
     x = m.quantise(m.input("x", [1, 40]))
     values, where = m.nodes_of("TopK", [x, m.const(np.array([6]))], ["values", "where"], "top")
-    m.output(m.quantise(values))
+    m.output(m.quantise(values) if quantised else values)
     m.output(where, "INT64")
     equal(m)
 
@@ -120,14 +121,6 @@ def test_what_is_not_read_of_integers(m, refusal):
     m.output(m.node("Cast", x, to=10), "FLOAT16")
     text = refusal(m.save())
     assert "Mod 'mod_0' is not supported" in text and "has an output of type float16; only float32, int32" in text
-
-
-def test_the_largest_values_are_outputs(m, equal):
-    x = m.quantise(m.input("x", [1, 40]))
-    values, where = m.nodes_of("TopK", [x, m.const(np.array([6]))], ["values", "where"], "top")
-    m.output(values)
-    m.output(where, "INT64")
-    equal(m)
 
 
 def test_a_choice_is_an_output(m, equal):
