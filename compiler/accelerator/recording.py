@@ -19,6 +19,7 @@ from ...runtime.symbols.symbol import Symbol
 from .. import graph as g
 from ..api import Scheduled, build_into
 from ..graph.integer_forms import Requant
+from ..names import Names
 from ..schedule.layer import Tiles, scheduled_by
 from ..tir.placement import Placement
 from ..tvm_compat import PrimFunc, Schedule
@@ -42,7 +43,7 @@ class Recording:
 
     def __init__(self, cfg: Config, contract: str, name: str, tiles: Tiles | None = None):
         self.cfg, self.contract, self.tiles = cfg, contract, tiles
-        self.program, self.placement = Program(cfg, name), Placement(cfg)
+        self.program, self.placement, self._names = Program(cfg, name), Placement(cfg), Names((UOP_BUFFER,))
         self.activations: dict[str, Buffer] = {}
         self.folded: dict[str, tuple[Fold, Buffer]] = {}
         self.padded: dict[str, g.Pad] = {}
@@ -55,9 +56,7 @@ class Recording:
 
     def buffer(self, name: str, shape: tuple[int, ...], bits: int = 8, **facts) -> Buffer:
         """A new buffer named `name`, or a variant if that is taken: networks may use any names."""
-        while name in self.program.buffers or name == UOP_BUFFER:
-            name += "'"
-        return self.program.buffer(name, shape, bits, **facts)
+        return self.program.buffer(self._names.unused(name), shape, bits, **facts)
 
     def constant(self, name: str, data: np.ndarray) -> Buffer:
         """A constant buffer of an int8, int32 or uint32 array."""

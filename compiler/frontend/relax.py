@@ -8,9 +8,9 @@ Images are NCHW, or NHWC as TVM's importer of .tflite files leaves them (compile
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,10 +20,11 @@ import numpy as np
 from ...hw.errors import InputError, UnsupportedError
 from .. import graph as g
 from ..graph import ranges
+from ..names import Names
 from ..tvm_compat import ir
 from .relax_layers import array, linear
 from .relax_layout import TO_NCHW, TO_NHWC, fold_constants, sunk
-from .relax_operators import COMPUTE, INTEGER, MOVE, split, unused
+from .relax_operators import COMPUTE, INTEGER, MOVE, split
 from .source import SINGLE
 
 INTEGERS = ("int8", "uint8")  # of activations
@@ -63,6 +64,9 @@ class RelaxImporter:
         self.views: dict[Any, g.Tensor] = {}
         self.ops: list[g.Operator] = []
         self.problems: list[str] = []
+        self._operators: set[str] = set()  # their names
+        self._names = Names(outputs)  # of all tensors and operators
+        self._counts: Counter[str] = Counter()  # of each kind of operator, the number that was given last
 
     def node(self, var: Any) -> str:
         """The operator behind `var`, as errors name it."""
@@ -70,8 +74,10 @@ class RelaxImporter:
 
     def name(self, var: Any) -> str:
         """A name for the operator behind `var`: its kind and a number."""
-        kind, taken = kind_of(self.calls[var]).rsplit(".", 1)[-1] or "part", {op.name for op in self.ops}
-        return next(name for k in itertools.count() if (name := f"{kind}{k}") not in taken)
+        kind = kind_of(self.calls[var]).rsplit(".", 1)[-1] or "part"
+        while (name := f"{kind}{self._counts[kind]}") in self._operators:
+            self._counts[kind] += 1
+        return name
 
     def variable(self, call: Any) -> Any:
         """The variable bound to `call`."""
@@ -94,6 +100,7 @@ class RelaxImporter:
     def _input(self, var: Any) -> None:
         """An input of the graph; that of integers has the scale of the first operator that dequantises it."""
         t = g.Tensor(var.name, _shape(var), "float32")
+        self._names.add(t.name)
         if var.ty.dtype in INTEGERS:
             t = replace(t, dtype="int8")
             try:
@@ -107,7 +114,7 @@ class RelaxImporter:
         if var.ty.dtype == "uint8":
             outer = replace(t, dtype="uint8", zero_point=t.zero_point + 128)
             inner = self.tensor(f"{t.name}.int8", t.shape, t)
-            self.ops.append(g.Recode(inner.name, (outer,), inner))
+            self.emit(g.Recode(inner.name, (outer,), inner))
             t, self.views[var] = outer, inner
         self.inputs.append(t)
 
@@ -226,7 +233,7 @@ class RelaxImporter:
             data = array(call.args[0])
             if data.dtype == np.uint8:
                 data = (data.astype(np.int16) - 128).astype(np.int8)
-            name = self.unused(f"{self.name(var)}.constant")
+            name = self._names.unused(f"{self.name(var)}.constant")
             self.views[var] = g.Tensor(name, data.shape, "int8", *_scale(call, call.args[0].ty.dtype), data)
         return self.views.get(var)
 
@@ -236,9 +243,16 @@ class RelaxImporter:
 
     def append(self, var: Any, op: g.Operator) -> None:
         """Append the operator whose output is `var`."""
-        op = replace(op, output=replace(op.output, name=self._tensor_name(var, op.name)))
+        named = (name for name, result in self.results if result.same_as(var) and var.ty.dtype == "int8")
+        name = next(named, "") or self._names.unused(op.name if op.name not in self._names else f"{op.name}.out")
+        self.views[var] = self.emit(replace(op, output=replace(op.output, name=name)))
+
+    def emit(self, op: g.Operator) -> g.Tensor:
+        """Append an operator whose output has a name already, and return that output."""
         self.ops.append(op)
-        self.views[var] = op.output
+        self._operators.add(op.name)
+        self._names.add(op.name)
+        return op.output
 
     def check_numbers(self, before: int, node: str) -> None:
         """Raise `InputError` if integers of an operator from number `before` on, those of `node`, can leave int32."""
@@ -263,49 +277,30 @@ class RelaxImporter:
         if layout != "NHWC":
             raise InputError(f"{self.node(var)} has images of layout {layout}; only NCHW and NHWC are supported")
         inner = self.tensor(f"{x.name}.nchw", tuple(x.shape[k] for k in TO_NCHW), x)
-        self.ops.append(g.Transpose(inner.name, (x,), inner, TO_NCHW, True))
+        self.emit(g.Transpose(inner.name, (x,), inner, TO_NCHW, True))
         op = make(inner, self.tensor(f"{y.name}.nchw", tuple(y.shape[k] for k in TO_NCHW), y))
-        self.ops.append(op)
-        self.append(var, g.Transpose(f"{op.name}.nhwc", (op.output,), y, TO_NHWC, True))
+        self.append(var, g.Transpose(f"{op.name}.nhwc", (self.emit(op),), y, TO_NHWC, True))
 
     def tensor(self, name: str, shape: tuple[int, ...], like: g.Tensor) -> g.Tensor:
         """A new tensor quantised as `like`."""
-        return g.Tensor(self.unused(name), shape, like.dtype, like.scale, like.zero_point)
+        return g.Tensor(self._names.unused(name), shape, like.dtype, like.scale, like.zero_point)
 
     def reshape(self, name: str, x: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
         """`x` in another shape."""
         y = self.tensor(name, shape, x)
-        self.ops.append(g.Reshape(y.name, (x,), y))
-        return y
+        return self.emit(g.Reshape(y.name, (x,), y))
 
     def padded(self, name: str, x: g.Tensor, pads: tuple[tuple[int, int], ...], value: int) -> g.Tensor:
         """`x` with `value` around it."""
         y = self.tensor(name, tuple(n + before + after for n, (before, after) in zip(x.shape, pads)), x)
-        self.ops.append(g.Pad(y.name, (x,), y, pads, value))
-        return y
+        return self.emit(g.Pad(y.name, (x,), y, pads, value))
 
     def rescaled(self, name: str, x: g.Tensor, like: g.Tensor) -> g.Tensor:
         """`x` requantised as `like`; `x` itself if it already is."""
         if (x.scale, x.zero_point) == (like.scale, like.zero_point):
             return x
         y = self.tensor(name, x.shape, like)
-        self.ops.append(g.NearestRequantize(y.name, (x,), y))
-        return y
-
-    def unused(self, name: str) -> str:
-        """`name`, or one like it that no tensor, operator or output has."""
-        taken = {t.name for t in (*self.inputs, *self.views.values(), *(op.output for op in self.ops))}
-        return unused(name, taken | {op.name for op in self.ops} | {other for other, _ in self.results})
-
-    def _tensor_name(self, var: Any, default: str) -> str:
-        """The name of an int8 output of the whole graph, else the operator's, made unique."""
-        named = (name for name, result in self.results if result.same_as(var) and var.ty.dtype == "int8")
-        name = next(named, default)
-        taken = {t.name for t in (*self.inputs, *self.views.values(), *(op.output for op in self.ops))}
-        taken |= {other for other, result in self.results if not result.same_as(var)}
-        while name in taken:
-            name += ".out"
-        return name
+        return self.emit(g.NearestRequantize(y.name, (x,), y))
 
     def _output(self, name: str, var: Any) -> g.Tensor | None:
         x = self.views.get(var)
@@ -317,18 +312,15 @@ class RelaxImporter:
             return x
         if var.ty.dtype == "int8":  # another tensor's values under a second name
             y = g.Tensor(name, x.shape, "int8", x.scale, x.zero_point)
-            self.ops.append(g.Reshape(f"{name}.copy", (x,), y))
-            return y
+            return self.emit(g.Reshape(f"{name}.copy", (x,), y))
         if var.ty.dtype == "uint8":
             y = g.Tensor(name, x.shape, "uint8", x.scale, x.zero_point + 128)
-            self.ops.append(g.Recode(f"{name}.recode", (x,), y))
-            return y
+            return self.emit(g.Recode(f"{name}.recode", (x,), y))
         if var.ty.dtype != "float32":
             self.problems.append(f"output {name!r} is {var.ty.dtype}; only float32, int8 and uint8 are supported")
             return None
         y = g.Tensor(name, x.shape, "float32")
-        self.ops.append(g.Dequantize(f"{name}.dequantize", (x,), y))
-        return y
+        return self.emit(g.Dequantize(f"{name}.dequantize", (x,), y))
 
 
 def kind_of(value: Any) -> str:

@@ -110,7 +110,7 @@ def _dense(imp: RelaxImporter, result: Result, x: g.Tensor, parameters: Any, sou
         return
     x = imp.reshape(f"{name}.rows", x, rows)
     y = imp.tensor(f"{name}.flat", (rows[0], len(parameters[0])), result.y)
-    imp.ops.append(g.QDense(name, (x,), y, *parameters, float32_scale=rounded))
+    imp.emit(g.QDense(name, (x,), y, *parameters, float32_scale=rounded))
     imp.produce(result, g.Reshape(f"{name}.reshape", (y,), result.y))
 
 

@@ -7,7 +7,6 @@ the quantised result. It raises `InputError`, which names the ONNX node, for wha
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -58,7 +57,7 @@ def _softmax(imp: RelaxImporter, result: Result) -> None:
         imp.produce(result, g.Softmax(name, (x,), y, axis))
         return
     fixed = imp.tensor(f"{name}.q8", y.shape, g.Tensor("", y.shape, "int8", SOFTMAX_SCALE, SOFTMAX_ZERO))
-    imp.ops.append(g.Softmax(name, (x,), fixed, axis))
+    imp.emit(g.Softmax(name, (x,), fixed, axis))
     imp.produce(result, g.NearestRequantize(f"{name}.rescale", (fixed,), y, *result.clamp))
 
 
@@ -220,8 +219,3 @@ def split(imp: RelaxImporter, var: Any, call: Any, index: int, x: g.Tensor) -> N
     begin = [0] * len(x.shape)
     begin[axis] = starts[index]
     imp.move(g.StridedSlice, var, x, tuple(begin), (1,) * len(x.shape))
-
-
-def unused(name: str, taken: set[str]) -> str:
-    """`name`, or a variant of it that is not in `taken`."""
-    return next(n for k in itertools.count() if (n := name + "'" * k) not in taken)

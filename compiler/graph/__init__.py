@@ -33,194 +33,105 @@ from dataclasses import dataclass, replace
 from ...hw.errors import InputError
 from ...hw.rounding import CONTRACTS
 from ..names import Names
-from .attention.layers import Attention, BatchMatMul, RmsNorm, Rotate, Write, WriteColumns, WriteRows
-from .deeploy.layers import (
-    IntegerMatMul,
-    IntegerNorm,
-    IntegerSoftmax,
-    RequantShift,
-    ShiftAdd,
-    ShiftMatMul,
-    ShiftMul,
-    ShiftRequantize,
-)
-from .elementwise import Div, LeakyRelu, Maximum, Minimum, PairLookup, Pairwise, Prelu, SquaredDifference
-from .floats import (
-    FloatAveragePool,
-    FloatBinary,
-    FloatConv2d,
-    FloatConvTranspose2d,
-    FloatFunction,
-    FloatLstm,
-    FloatMatMul,
-    FloatMaxPool,
-    FloatOperator,
-    FloatReduce,
-    FloatSoftmax,
-)
-from .layers import Divisible, Linear, QConv2d, QConvTranspose2d, QDense, StandIn
-from .movement import Concat, Heads, Lanes, Movement, Pad, Reshape, StridedSlice, Take, Transpose
-from .numbers import (
-    Cast,
-    Compare,
-    Detections,
-    Gather,
-    GatherNd,
-    NumberBinary,
-    NumberDense,
-    NumberFunction,
-    NumberReduce,
-    NumberResize,
-    Select,
-)
-from .operators import (
-    Add,
-    Binary,
-    Dequantize,
-    Lookup,
-    Mul,
-    NearestRequantize,
-    Operator,
-    Quantize,
-    QuantizeImage,
-    Recode,
-    Requantize,
-    Softmax,
-    Sub,
-    Tensor,
-)
-from .recurrent.layers import (
-    Cells,
-    Dense16,
-    Features,
-    Filter16,
-    Lstm,
-    LstmCells,
-    LstmOutputs,
-    LstmStep,
-    Rescale,
-    Softmax16,
-    TimeFilter,
-)
-from .recurrent.state import State
-from .windows import (
-    ArgMax,
-    AveragePool,
-    ExactAveragePool,
-    L2Normalization,
-    LogSoftmax,
-    MaxPool,
-    Mean,
-    Pool,
-    ReduceMax,
-    ReduceMin,
-    ResizeBilinear,
-    Sum,
-    TopK,
-)
-
-__all__ = [
-    "Add",
-    "ArgMax",
-    "Attention",
-    "AveragePool",
-    "BatchMatMul",
-    "Binary",
-    "Cast",
-    "Cells",
-    "Compare",
-    "Concat",
-    "Dense16",
-    "Dequantize",
-    "Detections",
-    "Div",
-    "Divisible",
-    "ExactAveragePool",
-    "Features",
-    "Filter16",
-    "FloatAveragePool",
-    "FloatBinary",
-    "FloatConv2d",
-    "FloatConvTranspose2d",
-    "FloatFunction",
-    "FloatLstm",
-    "FloatMatMul",
-    "FloatMaxPool",
-    "FloatOperator",
-    "FloatReduce",
-    "FloatSoftmax",
-    "Gather",
-    "GatherNd",
-    "Graph",
-    "Heads",
-    "IntegerMatMul",
-    "IntegerNorm",
-    "IntegerSoftmax",
-    "L2Normalization",
-    "Lanes",
-    "LeakyRelu",
-    "Linear",
-    "LogSoftmax",
-    "Lookup",
-    "Lstm",
-    "LstmCells",
-    "LstmOutputs",
-    "LstmStep",
-    "MaxPool",
-    "Maximum",
-    "Mean",
-    "Minimum",
-    "Movement",
-    "Mul",
-    "NearestRequantize",
-    "NumberBinary",
-    "NumberDense",
-    "NumberFunction",
-    "NumberReduce",
-    "NumberResize",
-    "Operator",
-    "Pad",
-    "PairLookup",
-    "Pairwise",
-    "Pool",
-    "Prelu",
-    "QConv2d",
-    "QConvTranspose2d",
-    "QDense",
-    "Quantize",
-    "QuantizeImage",
-    "Recode",
-    "ReduceMax",
-    "ReduceMin",
-    "RequantShift",
-    "Requantize",
-    "Rescale",
-    "Reshape",
-    "ResizeBilinear",
-    "RmsNorm",
-    "Rotate",
-    "Select",
-    "ShiftAdd",
-    "ShiftMatMul",
-    "ShiftMul",
-    "ShiftRequantize",
-    "Softmax",
-    "Softmax16",
-    "SquaredDifference",
-    "StandIn",
-    "State",
-    "StridedSlice",
-    "Sub",
-    "Sum",
-    "Take",
-    "Tensor",
-    "TimeFilter",
-    "TopK",
-    "Transpose",
-    "Write",
-    "WriteColumns",
-    "WriteRows",
-]
+from .attention.layers import Attention as Attention
+from .attention.layers import BatchMatMul as BatchMatMul
+from .attention.layers import RmsNorm as RmsNorm
+from .attention.layers import Rotate as Rotate
+from .attention.layers import Write as Write
+from .attention.layers import WriteColumns as WriteColumns
+from .attention.layers import WriteRows as WriteRows
+from .deeploy.layers import IntegerMatMul as IntegerMatMul
+from .deeploy.layers import IntegerNorm as IntegerNorm
+from .deeploy.layers import IntegerSoftmax as IntegerSoftmax
+from .deeploy.layers import RequantShift as RequantShift
+from .deeploy.layers import ShiftAdd as ShiftAdd
+from .deeploy.layers import ShiftMatMul as ShiftMatMul
+from .deeploy.layers import ShiftMul as ShiftMul
+from .deeploy.layers import ShiftRequantize as ShiftRequantize
+from .elementwise import Div as Div
+from .elementwise import LeakyRelu as LeakyRelu
+from .elementwise import Maximum as Maximum
+from .elementwise import Minimum as Minimum
+from .elementwise import PairLookup as PairLookup
+from .elementwise import Pairwise as Pairwise
+from .elementwise import Prelu as Prelu
+from .elementwise import SquaredDifference as SquaredDifference
+from .floats import FloatAveragePool as FloatAveragePool
+from .floats import FloatBinary as FloatBinary
+from .floats import FloatConv2d as FloatConv2d
+from .floats import FloatConvTranspose2d as FloatConvTranspose2d
+from .floats import FloatFunction as FloatFunction
+from .floats import FloatLstm as FloatLstm
+from .floats import FloatMatMul as FloatMatMul
+from .floats import FloatMaxPool as FloatMaxPool
+from .floats import FloatOperator as FloatOperator
+from .floats import FloatReduce as FloatReduce
+from .floats import FloatSoftmax as FloatSoftmax
+from .layers import Divisible as Divisible
+from .layers import Linear as Linear
+from .layers import QConv2d as QConv2d
+from .layers import QConvTranspose2d as QConvTranspose2d
+from .layers import QDense as QDense
+from .layers import StandIn as StandIn
+from .movement import Concat as Concat
+from .movement import Heads as Heads
+from .movement import Lanes as Lanes
+from .movement import Movement as Movement
+from .movement import Pad as Pad
+from .movement import Reshape as Reshape
+from .movement import StridedSlice as StridedSlice
+from .movement import Take as Take
+from .movement import Transpose as Transpose
+from .numbers import Cast as Cast
+from .numbers import Compare as Compare
+from .numbers import Detections as Detections
+from .numbers import Gather as Gather
+from .numbers import GatherNd as GatherNd
+from .numbers import NumberBinary as NumberBinary
+from .numbers import NumberDense as NumberDense
+from .numbers import NumberFunction as NumberFunction
+from .numbers import NumberReduce as NumberReduce
+from .numbers import NumberResize as NumberResize
+from .numbers import Select as Select
+from .operators import Add as Add
+from .operators import Binary as Binary
+from .operators import Dequantize as Dequantize
+from .operators import Lookup as Lookup
+from .operators import Mul as Mul
+from .operators import NearestRequantize as NearestRequantize
+from .operators import Operator as Operator
+from .operators import Quantize as Quantize
+from .operators import QuantizeImage as QuantizeImage
+from .operators import Recode as Recode
+from .operators import Requantize as Requantize
+from .operators import Softmax as Softmax
+from .operators import Sub as Sub
+from .operators import Tensor as Tensor
+from .recurrent.layers import Cells as Cells
+from .recurrent.layers import Dense16 as Dense16
+from .recurrent.layers import Features as Features
+from .recurrent.layers import Filter16 as Filter16
+from .recurrent.layers import Lstm as Lstm
+from .recurrent.layers import LstmCells as LstmCells
+from .recurrent.layers import LstmOutputs as LstmOutputs
+from .recurrent.layers import LstmStep as LstmStep
+from .recurrent.layers import Rescale as Rescale
+from .recurrent.layers import Softmax16 as Softmax16
+from .recurrent.layers import TimeFilter as TimeFilter
+from .recurrent.state import State as State
+from .windows import ArgMax as ArgMax
+from .windows import AveragePool as AveragePool
+from .windows import ExactAveragePool as ExactAveragePool
+from .windows import L2Normalization as L2Normalization
+from .windows import LogSoftmax as LogSoftmax
+from .windows import MaxPool as MaxPool
+from .windows import Mean as Mean
+from .windows import Pool as Pool
+from .windows import ReduceMax as ReduceMax
+from .windows import ReduceMin as ReduceMin
+from .windows import ResizeBilinear as ResizeBilinear
+from .windows import Sum as Sum
+from .windows import TopK as TopK
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...hw.rounding import quantize_multiplier
-from .operators import Binary, Lookup, Operator
+from .operators import Binary, Lookup, Operator, Rescaling
 
 SQUARE_SHIFT = 7  # bits by which SquaredDifference shifts its operands left
 
@@ -105,7 +105,7 @@ class SquaredDifference(Pairwise):
 
 
 @dataclass(frozen=True, eq=False)
-class Div(Binary):
+class Div(Rescaling, Binary):
     """`clamp(zo + R((x - zx) / (y - zy)), low, high)`; runtime/kernels/fixed_point.py defines how quotients round."""
 
     @property
@@ -113,8 +113,3 @@ class Div(Binary):
         """What R multiplies by: `x.scale / (y.scale * output.scale)`, in float32."""
         sx, sy, so = (np.float32(t.scale) for t in (*self.inputs, self.output))
         return float(sx / (sy * so))
-
-    @property
-    def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent) of R."""
-        return quantize_multiplier(self.factor)

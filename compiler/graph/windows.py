@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from ...hw.rounding import quantize_multiplier
 from ..conv_shape import ConvShape
-from .operators import Operator
+from .operators import Operator, Rescaling
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +48,7 @@ class MaxPool(Pool):
 
 
 @dataclass(frozen=True, eq=False)
-class AveragePool(Pool):
+class AveragePool(Rescaling, Pool):
     """Mean of each window, without padding:
     `clamp(y.zero_point + R(sum(x - x.zero_point)))`, R by `x.scale / (y.scale * window size)`."""
 
@@ -62,12 +60,7 @@ class AveragePool(Pool):
     @property
     def factor(self) -> float:
         """What R multiplies by."""
-        return float(np.float64(self.x.scale) / np.float64(self.output.scale) / math.prod(self.kernel))
-
-    @property
-    def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent) of the requantisation."""
-        return quantize_multiplier(self.factor)
+        return super().factor / math.prod(self.kernel)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +81,7 @@ class ExactAveragePool(Pool):
 
 
 @dataclass(frozen=True, eq=False)
-class Mean(Operator):
+class Mean(Rescaling):
     """Mean over `axes`: `clamp(y.zero_point + R(sum(x - x.zero_point)))`, contract double.
 
     In the output's shape the reduced axes are 1 or omitted.
@@ -107,14 +100,9 @@ class Mean(Operator):
         return math.prod(self.x.shape[k] for k in self.axes)
 
     @property
-    def factor(self) -> float:
-        """What R multiplies by, but for the count: `x.scale / y.scale`."""
-        return float(np.float64(self.x.scale) / np.float64(self.output.scale))
-
-    @property
     def multipliers(self) -> tuple[int, int]:
         """(multiplier, exponent) of R: `x.scale / (y.scale * count)`, the count divided into the multiplier."""
-        multiplier, exponent = quantize_multiplier(self.factor)
+        multiplier, exponent = super().multipliers
         shift = min(self.count.bit_length() - 1, 32, 31 + exponent)
         return (multiplier << shift) // self.count, exponent - shift
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...hw.config import Config
 from .. import graph as g
+from ..names import Names
 from .check import ternary_channels
 from .file import ChannelMapping
 from .orders import Orders
@@ -50,7 +51,7 @@ class _Rewriter:
     def __init__(self, graph: g.Graph, orders: Orders):
         self._graph, self._orders, self._ties = graph, orders, orders.ties
         given = (*graph.inputs, *graph.constants, *(s.tensor for s in graph.states))
-        self._names = {t.name for t in (*given, *(op.output for op in graph.ops))} | {op.name for op in graph.ops}
+        self._names = Names((*graph.names, *(t.name for t in given)))
         self._ops: list[g.Operator] = []
         # every tensor by its name, in the orders in which it is there; the first is the one that its operator gives
         self._versions: dict[str, dict[_Key, _Version]] = {}
@@ -90,7 +91,7 @@ class _Rewriter:
                 y = replace(y, data=np.ascontiguousarray(source.data.take(places, axis)))
             else:
                 indices = tuple(tuple(map(int, places)) if k == axis else () for k in range(len(t.shape)))
-                self._ops.append(g.Take(self._fresh(f"{t.name}.gather"), (source,), y, indices))
+                self._ops.append(g.Take(self._names.unused(f"{t.name}.gather"), (source,), y, indices))
             versions[key] = y, order
         return versions[key][0]
 
@@ -98,14 +99,7 @@ class _Rewriter:
         if order is None:
             return t
         shape = (*t.shape[:axis], len(order), *t.shape[axis + 1 :])
-        return replace(t, name=self._fresh(f"{t.name}.grouped"), shape=shape, data=None)
-
-    def _fresh(self, name: str) -> str:
-        found, k = name, 1
-        while found in self._names:
-            found, k = f"{name}{k}", k + 1
-        self._names.add(found)
-        return found
+        return replace(t, name=self._names.unused(f"{t.name}.grouped"), shape=shape, data=None)
 
     def _rewritten(self, op: g.Operator, inputs: tuple, y: g.Tensor, order: np.ndarray | None) -> g.Operator:
         """`op` from `inputs` to `y`, which is in `order`."""

@@ -82,6 +82,7 @@ class Claims(RelaxImporter):
         except InputError as exc:
             refused = str(exc)
         if refused is not None:
+            self._operators -= {op.name for op in self.ops[before:]}
             del self.ops[before:]
         return refused
 
@@ -93,7 +94,7 @@ class Claims(RelaxImporter):
         """Read a quantize of floats that something else computes."""
         try:
             y = self.quantised(var, call)
-            x = g.Tensor(self.unused(f"{var.name}.float"), y.shape, "float32")
+            x = g.Tensor(self._names.unused(f"{var.name}.float"), y.shape, "float32")
             self.append(var, g.Quantize(self.name(var), (x,), y))
         except InputError:
             return False

@@ -4,32 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..graph import (
-    Add,
-    Attention,
-    Dense16,
-    Dequantize,
-    Gather,
-    Graph,
-    Lookup,
-    Mul,
-    Operator,
-    QDense,
-    Requantize,
-    RmsNorm,
-    Rotate,
-    StridedSlice,
-    Tensor,
-    Write,
-    WriteColumns,
-)
+from .. import graph as g
 
 TOKENS, BLOCK = "tokens", "block"  # the inputs of the graph: int32 (T,), and int32 (1,), how many blocks are before it
-_BY_ROW = (Add, Dense16, Dequantize, Lookup, Mul, QDense, Requantize, RmsNorm)
-_PLACED = (Attention, Rotate, Write)  # whose last input is the position
+_BY_ROW = (g.Add, g.Dense16, g.Dequantize, g.Lookup, g.Mul, g.QDense, g.Requantize, g.RmsNorm)
+_PLACED = (g.Attention, g.Rotate, g.Write)  # whose last input is the position
 
 
-def in_blocks(graph: Graph, count: int) -> Graph | None:
+def in_blocks(graph: g.Graph, count: int) -> g.Graph | None:
     """The graph of `count` tokens, of whose last the output is; None of a network that is no such step.
 
     A step has two inputs of one number, a row of a constant table and the position, and its operators are those of
@@ -39,21 +21,21 @@ def in_blocks(graph: Graph, count: int) -> Graph | None:
     if found is None or not _divides(graph, count) or {TOKENS, BLOCK} & {op.output.name for op in graph.ops}:
         return None
     token, position = found
-    renamed = {token: Tensor(TOKENS, (count,), "int32"), position: Tensor(BLOCK, (1,), "int32")}
+    renamed = {token: g.Tensor(TOKENS, (count,), "int32"), position: g.Tensor(BLOCK, (1,), "int32")}
     last = _last_rows(graph)
-    ops: list[Operator] = []
+    ops: list[g.Operator] = []
     for op in graph.ops:
         inputs = tuple(renamed.get(t.name, t) for t in op.inputs)
         output, facts = op.output, {}
-        if not isinstance(op, Write) and op.name not in last:
+        if not isinstance(op, g.Write) and op.name not in last:
             output = replace(output, shape=(count, *output.shape[1:]))
-        if isinstance(op, WriteColumns):
+        if isinstance(op, g.WriteColumns):
             facts["tokens"] = count
         ops.append(replace(op, inputs=inputs, output=output, **facts))
         renamed[op.output.name] = output
         if any(op.output in other.inputs for other in graph.ops if other.name in last) and op.name not in last:
             row = replace(output, name=f"{output.name}.last", shape=(1, *output.shape[1:]))
-            ops.append(StridedSlice(row.name, (output,), row, (count - 1, 0), (1, 1)))
+            ops.append(g.StridedSlice(row.name, (output,), row, (count - 1, 0), (1, 1)))
             renamed[op.output.name] = row
     outputs = tuple(renamed[t.name] for t in graph.outputs)
     states = tuple(replace(s, next=renamed[s.next.name]) for s in graph.states)
@@ -61,11 +43,11 @@ def in_blocks(graph: Graph, count: int) -> Graph | None:
     return replace(graph, inputs=inputs, outputs=outputs, ops=tuple(ops), states=states)
 
 
-def _inputs(graph: Graph) -> tuple[str, str] | None:
+def _inputs(graph: g.Graph) -> tuple[str, str] | None:
     """The names of the inputs that are the token and the position; None where there are others."""
     tokens, positions = set[str](), set[str]()
     for op in graph.ops:
-        if isinstance(op, Gather) and op.x.data is not None and op.axis == 0:
+        if isinstance(op, g.Gather) and op.x.data is not None and op.axis == 0:
             tokens.add(op.inputs[1].name)
         elif isinstance(op, _PLACED):
             positions.add(op.inputs[-1].name)
@@ -78,17 +60,17 @@ def _inputs(graph: Graph) -> tuple[str, str] | None:
     return None if wrong else (tokens.pop(), positions.pop())
 
 
-def _divides(graph: Graph, count: int) -> bool:
+def _divides(graph: g.Graph, count: int) -> bool:
     """True if no block of `count` tokens is in two parts of a cache."""
     sizes = [
-        op.inputs[1].shape[2] if isinstance(op, WriteColumns) else op.x.shape[2]
+        op.inputs[1].shape[2] if isinstance(op, g.WriteColumns) else op.x.shape[2]
         for op in graph.ops
-        if isinstance(op, Write)
+        if isinstance(op, g.Write)
     ]
     return all(size % count == 0 for size in sizes)
 
 
-def _last_rows(graph: Graph) -> set[str]:
+def _last_rows(graph: g.Graph) -> set[str]:
     """The names of the operators at the end that need the last row alone: a chain, to the only output."""
     found = set[str]()
     if len(graph.outputs) != 1:

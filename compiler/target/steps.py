@@ -12,6 +12,7 @@ from ...runtime.executable import Executable, HostStep, LaunchStep, Tensor
 from ...runtime.hostops import CHECKS, HOST_OPS
 from .. import graph as g
 from ..graph.host_calls import host_calls
+from ..names import Names
 from .merge import merge
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Steps:
     def __init__(self, graph: g.Graph, cfg: Config, tiles: Tiles | None = None):
         self.graph, self.cfg, self.tiles = graph, cfg, tiles
         self.tensors: dict[str, Tensor] = {}
+        self._names = Names(s.tensor.name for s in graph.states)
         self.steps: list[LaunchStep | HostStep] = []
         self.merged: dict[str, tuple[HostStep, ...]] = {}
         for t in graph.inputs:
@@ -126,8 +128,7 @@ class Steps:
         self, name: str, shape: tuple[int, ...], dtype: str, kind: str = "temp", data: np.ndarray | None = None
     ) -> str:
         """Declare a tensor and return its name: `name`, or a variant if the graph uses that."""
-        while name in self.tensors:
-            name += "'"
+        name = self._names.unused(name)
         self.tensors[name] = Tensor(name, shape, dtype, kind, data)
         return name
 

@@ -408,48 +408,87 @@ def tflite(tmp_path):
 
 
 @pytest.fixture
-def litert_outputs():
-    """Outputs of LiteRT's reference kernels (resolver BUILTIN_REF) for inputs in the file's order."""
+def litert():
+    """Outputs of LiteRT's reference kernels (resolver BUILTIN_REF), run after run, for inputs in the file's order."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-    def run(path, *inputs):
+    def run(path, given):
         interpreter = Interpreter(str(path), experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
         interpreter.allocate_tensors()
-        for detail, x in zip(interpreter.get_input_details(), inputs, strict=True):
-            interpreter.set_tensor(detail["index"], x)
-        interpreter.invoke()
-        return [interpreter.get_tensor(detail["index"]).copy() for detail in interpreter.get_output_details()]
+        found = []
+        for inputs in given:
+            for detail, x in zip(interpreter.get_input_details(), inputs, strict=True):
+                interpreter.set_tensor(detail["index"], x)
+            interpreter.invoke()
+            found.append([interpreter.get_tensor(d["index"]).copy() for d in interpreter.get_output_details()])
+        return found
 
     return run
 
 
 @pytest.fixture
-def against_litert(litert_outputs):
+def micro():
+    """Outputs of TensorFlow Lite Micro, run after run; skips the test where its wheel is not installed."""
+    runtime = pytest.importorskip("tflite_micro.python.tflite_micro.runtime")
+
+    def run(path, given):
+        interpreter = runtime.Interpreter.from_file(str(path))
+        outputs, found = len(import_tflite(path).outputs), []
+        for inputs in given:
+            for k, x in enumerate(inputs):
+                interpreter.set_input(x, k)
+            interpreter.invoke()
+            found.append([interpreter.get_output(k).copy() for k in range(outputs)])
+        return found
+
+    return run
+
+
+@pytest.fixture
+def litert_outputs(litert):
+    """Outputs of one run of `litert`."""
+    return lambda path, *inputs: litert(path, [inputs])[0]
+
+
+@pytest.fixture
+def golden():
+    """Outputs of the golden interpreter, run after run, for inputs in the file's order."""
+
+    def run(path, given, contract="double"):
+        graph, found = import_tflite(path), []
+        state = reference.initial_state(graph)
+        for inputs in given:
+            values, _ = reference.run(graph, dict(zip((t.name for t in graph.inputs), inputs)), contract, state)
+            found.append([values[t.name] for t in graph.outputs])
+        return found
+
+    return run
+
+
+@pytest.fixture
+def against_litert(litert, golden):
     """Saves a `TfliteModel` and gives (ours, LiteRT's) outputs for random inputs, all runs stacked."""
 
     def run(m, runs=3):
-        path = m.save()
-        graph = import_tflite(path)
-        ours, theirs = [], []
+        path, given = m.save(), []
         for _ in range(runs):
-            inputs = []
-            for t in graph.inputs:
+            given.append([])
+            for t in import_tflite(path).inputs:
                 low = 0 if t.dtype == "uint8" else -128
                 x = m.rng.integers(low, low + 256, t.shape).astype("int8" if low else "uint8")
-                inputs.append(m.rng.normal(0, 4, t.shape).astype(np.float32) if t.dtype == "float32" else x)
-            values, _ = reference.run(graph, dict(zip((t.name for t in graph.inputs), inputs)))
-            ours.append([values[t.name] for t in graph.outputs])
-            theirs.append(litert_outputs(path, *inputs))
-        return [[np.stack(column) for column in zip(*side)] for side in (ours, theirs)]
+                given[-1].append(m.rng.normal(0, 4, t.shape).astype(np.float32) if t.dtype == "float32" else x)
+        return [[np.stack(column) for column in zip(*side(path, given))] for side in (golden, litert)]
 
     return run
 
 
 @pytest.fixture
 def equals_litert(against_litert):
-    """Asserts that a `TfliteModel` gives LiteRT's bytes, and not one value alone."""
+    """Asserts that a `TfliteModel`, with more outputs, gives LiteRT's bytes, and not one value alone."""
 
-    def run(m):
+    def run(m, *outputs):
+        for y in outputs:
+            m.output(y)
         for mine, expected in zip(*against_litert(m)):
             assert (mine.dtype, mine.shape) == (expected.dtype, expected.shape)
             assert len(np.unique(mine)) > 1

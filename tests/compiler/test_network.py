@@ -5,20 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tilewright.compiler import graph as g
 from tilewright.compiler.frontend import import_model
-from tilewright.compiler.graph import (
-    AveragePool,
-    Dequantize,
-    Graph,
-    MaxPool,
-    Operator,
-    QConv2d,
-    QDense,
-    Quantize,
-    Reshape,
-    Tensor,
-    reference,
-)
+from tilewright.compiler.graph import reference
 from tilewright.compiler.graph.compare import compare
 from tilewright.compiler.network import compile_for, compile_graph, compile_model, default_target, launch_cycles
 from tilewright.compiler.target.assign import Assignment
@@ -26,8 +15,8 @@ from tilewright.compiler.target.host import HostModel
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.errors import InputError
 from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import Executable, HostStep, LaunchStep
-from tilewright.runtime.loader import Loaded
+from tilewright.runtime.executable import Executable, HostStep
+from tilewright.runtime.loader import Loaded, run
 from tilewright.runtime.verify import verify
 from tilewright.sim.dram import ZYNQ_HP
 
@@ -38,6 +27,7 @@ ODD = {
 }
 CONFIGS = {**PRESETS, **ODD}
 PYNQ = PRESETS["pynq_z1"]
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 
 
 def linear(cls, name, x, y, weight, seed=0, low=-128, **geometry):
@@ -55,26 +45,26 @@ def network(weight_limit=128, n=1, seed=0):
     def weights(*shape):
         return rng.integers(-weight_limit, weight_limit, shape).astype(np.int8)
 
-    image = Tensor("image", (n, 3, 11, 8), "float32")
-    q = Tensor("q", image.shape, scale=0.02, zero_point=-9)
-    a = Tensor("a", (n, 18, 6, 7), scale=0.1, zero_point=-128)
-    b = Tensor("b", (n, 18, 3, 5), scale=0.1, zero_point=-128)
-    c = Tensor("c", (n, 7, 3, 5), scale=0.2, zero_point=5)
-    d = Tensor("d", (n, 7, 1, 3), scale=0.15, zero_point=-2)
-    e = Tensor("e", (n, 21), scale=0.15, zero_point=-2)
-    f = Tensor("f", (n, 10), scale=0.5, zero_point=1)
+    image = g.Tensor("image", (n, 3, 11, 8), "float32")
+    q = g.Tensor("q", image.shape, scale=0.02, zero_point=-9)
+    a = g.Tensor("a", (n, 18, 6, 7), scale=0.1, zero_point=-128)
+    b = g.Tensor("b", (n, 18, 3, 5), scale=0.1, zero_point=-128)
+    c = g.Tensor("c", (n, 7, 3, 5), scale=0.2, zero_point=5)
+    d = g.Tensor("d", (n, 7, 1, 3), scale=0.15, zero_point=-2)
+    e = g.Tensor("e", (n, 21), scale=0.15, zero_point=-2)
+    f = g.Tensor("f", (n, 10), scale=0.5, zero_point=1)
     geometry = {"strides": (2, 1), "pads": (2, 0, 1, 3), "dilations": (1, 2)}
-    ops: tuple[Operator, ...] = (
-        Quantize("quantize", (image,), q),
-        linear(QConv2d, "first", q, a, weights(18, 3, 3, 3), 1, low=-128, **geometry),
-        MaxPool("max", (a,), b, (2, 3), (2, 1)),
-        linear(QConv2d, "pointwise", b, c, weights(7, 18, 1, 1), 2),
-        AveragePool("mean", (c,), d, (3, 3), (1, 1)),
-        Reshape("flatten", (d,), e),
-        linear(QDense, "dense", e, f, weights(10, 21), 3),
-        Dequantize("dequantize", (f,), Tensor("logits", f.shape, "float32")),
+    ops: tuple[g.Operator, ...] = (
+        g.Quantize("quantize", (image,), q),
+        linear(g.QConv2d, "first", q, a, weights(18, 3, 3, 3), 1, low=-128, **geometry),
+        g.MaxPool("max", (a,), b, (2, 3), (2, 1)),
+        linear(g.QConv2d, "pointwise", b, c, weights(7, 18, 1, 1), 2),
+        g.AveragePool("mean", (c,), d, (3, 3), (1, 1)),
+        g.Reshape("flatten", (d,), e),
+        linear(g.QDense, "dense", e, f, weights(10, 21), 3),
+        g.Dequantize("dequantize", (f,), g.Tensor("logits", f.shape, "float32")),
     )
-    return Graph("net", (image,), (ops[-1].output,), ops)
+    return g.Graph("net", (image,), (ops[-1].output,), ops)
 
 
 def check(graph, cfg, contract="double", runs=2):
@@ -97,7 +87,7 @@ def check(graph, cfg, contract="double", runs=2):
 def test_a_network_is_exact_on_every_configuration(name):
     cfg = CONFIGS[name]
     executable = check(network(8 if cfg.wgt_bits == 4 else 128), cfg)
-    launches = [step for step in executable.steps if isinstance(step, LaunchStep)]
+    launches = executable.launches
     assert [step.name for step in launches] == ["first", "pointwise", "dense"]
     for step in launches:
         verify(step.launch)
@@ -121,7 +111,7 @@ def test_padding_is_on_the_device_where_it_can_be():
 def test_all_multiply_accumulates_run_on_the_device():
     graph = network()
     executable = compile_graph(graph, PRESETS["pynq_z1"])
-    assert sum(step.macs for step in executable.steps if isinstance(step, LaunchStep)) == graph.macs
+    assert sum(step.macs for step in executable.launches) == graph.macs
     assert [t.name for t in executable.inputs + executable.outputs] == ["image", "logits"]
 
 
@@ -130,8 +120,8 @@ def test_a_saved_network_gives_the_same(tmp_path):
     compile_graph(graph, cfg).save(tmp_path / "net.tw")
     x = np.random.default_rng(0).normal(0, 1, graph.inputs[0].shape).astype(np.float32)
     expected, _ = reference.run(graph, {"image": x})
-    with Loaded(Executable.load(tmp_path / "net.tw"), open_device("model", cfg)) as loaded:
-        assert loaded.run({"image": x})["logits"].tobytes() == expected["logits"].tobytes()
+    found, _ = run(Executable.load(tmp_path / "net.tw"), {"image": x})
+    assert found["logits"].tobytes() == expected["logits"].tobytes()
 
 
 def test_an_onnx_file_to_outputs(qdq, onnxruntime_outputs):
@@ -146,21 +136,19 @@ def test_an_onnx_file_to_outputs(qdq, onnxruntime_outputs):
     assert compile_model(path, "tiny", "single").to_bytes() == executable.to_bytes()
     assert compile_model(path, "tiny", "double").contract == "double"
     x = m.rng.normal(0, 3, (1, 3, 6, 5)).astype(np.float32)
-    with Loaded(executable, open_device("model", executable.cfg)) as loaded:
-        outputs = loaded.run({"x": x})
+    outputs = run(executable, {"x": x})[0]
     for name, expected in onnxruntime_outputs(path, {"x": x}).items():
         assert np.abs(outputs[name] - expected).max() < 1.01 * 0.05
 
 
 def test_tensors_of_the_graph_may_have_names_of_the_steps_between():
-    x, y = Tensor("x", (1, 4)), Tensor("fc.pack", (1, 3))
-    z = Tensor("fc.acc", (3, 1))
-    ops = (linear(QDense, "fc", x, y, np.eye(3, 4, dtype=np.int8)), Reshape("turn", (y,), z))
-    executable = compile_graph(Graph("net", (x,), (z,), ops), PRESETS["pynq_z1"])
+    x, y = g.Tensor("x", (1, 4)), g.Tensor("fc.pack", (1, 3))
+    z = g.Tensor("fc.acc", (3, 1))
+    ops = (linear(g.QDense, "fc", x, y, np.eye(3, 4, dtype=np.int8)), g.Reshape("turn", (y,), z))
+    executable = compile_graph(g.Graph("net", (x,), (z,), ops), PRESETS["pynq_z1"])
     q = np.array([[1, -2, 3, 4]], np.int8)
-    expected, _ = reference.run(Graph("net", (x,), (z,), ops), {"x": q})
-    with Loaded(executable, open_device("model", executable.cfg)) as loaded:
-        assert np.array_equal(loaded.run({"x": q})["fc.acc"], expected["fc.acc"])
+    expected, _ = reference.run(g.Graph("net", (x,), (z,), ops), {"x": q})
+    assert np.array_equal(run(executable, {"x": q})[0]["fc.acc"], expected["fc.acc"])
 
 
 def test_wrong_input_shapes_are_named():
@@ -175,7 +163,7 @@ def test_wrong_input_shapes_are_named():
 def test_what_a_configuration_cannot_hold_runs_on_the_host():
     cfg = ODD["w4"]
     executable = compile_graph(network(), cfg)
-    assert not any(isinstance(step, LaunchStep) for step in executable.steps)
+    assert not executable.launches
     choices = {c.ops[0].name: c for c in Assignment(network(), default_target(cfg)).choices}
     refusals = choices["dense"].refusals
     assert refusals["accelerator, layer by layer"].endswith("wgt_bits is 4, which holds -8..7")
@@ -191,7 +179,7 @@ def test_unknown_contracts_are_refused():
 def test_a_network_is_one_launch_and_exact(name, contract):
     graph, cfg = network(), PRESETS[name]
     executable = compile_graph(graph, cfg, contract)
-    (launch,) = (step.launch for step in executable.steps if isinstance(step, LaunchStep))
+    (launch,) = (step.launch for step in executable.launches)
     verify(launch)
     bring = "fold_windows" if name == "pynq_z1" else "pack"
     host = [[name for name, _ in s.attrs["stages"]] for s in executable.steps if isinstance(s, HostStep)]
@@ -199,41 +187,36 @@ def test_a_network_is_one_launch_and_exact(name, contract):
     x = np.random.default_rng(3).normal(0, 1, graph.inputs[0].shape).astype(np.float32)
     every = compile_graph(graph, cfg, contract, every_value=True)
     for program in (executable, every):
-        with Loaded(program, open_device("model", cfg)) as loaded:
-            found = compare(graph, {"image": x}, loaded.run({"image": x}), contract)
+        found = compare(graph, {"image": x}, run(program, {"image": x})[0], contract)
         assert found.difference is None, str(found.difference)
     assert found.operators == len(graph.ops)
 
 
 def test_every_value_can_be_an_output():
-    x, y, z = Tensor("x", (1, 4)), Tensor("y", (1, 4)), Tensor("z", (1, 4), "float32")
-    graph = Graph("g", (x,), (z,), (linear(QDense, "d", x, y, np.ones((4, 4), np.int8)), Dequantize("f", (y,), z)))
+    x, y, z = g.Tensor("x", (1, 4)), g.Tensor("y", (1, 4)), g.Tensor("z", (1, 4), "float32")
+    graph = g.Graph(
+        "g", (x,), (z,), (linear(g.QDense, "d", x, y, np.ones((4, 4), np.int8)), g.Dequantize("f", (y,), z))
+    )
     assert [t.name for t in compile_graph(graph, PRESETS["tiny"]).outputs] == ["z"]
     assert [t.name for t in compile_graph(graph, PRESETS["tiny"], every_value=True).outputs] == ["z", "y"]
 
 
 def test_shallow_token_channels_change_cycles_not_results():
     """The committed network, on the timing model, which computes the outputs too."""
-    model = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
     outputs, cycles = {}, {}
     for depth in (1, 2, 3, PYNQ.token_depth):
         cfg = PYNQ.replace(token_depth=depth)
-        executable = compile_model(model, cfg, "double")
-        for step in executable.steps:
-            if isinstance(step, LaunchStep):
-                assert max(verify(step.launch).in_flight.values()) <= depth
+        executable = compile_model(DIGITS, cfg, "double")
+        for step in executable.launches:
+            assert max(verify(step.launch).in_flight.values()) <= depth
         (tensor,) = executable.inputs
         x = np.random.default_rng(0).integers(0, 17, tensor.shape).astype(tensor.dtype)
-        with Loaded(executable, open_device("timing", cfg)) as loaded:
-            outputs[depth] = loaded.run({tensor.name: x})
-            cycles[depth] = loaded.stats.cycles
+        outputs[depth], stats = run(executable, {tensor.name: x}, "timing")
+        cycles[depth] = stats.cycles
     for found in outputs.values():
         for name, array in outputs[PYNQ.token_depth].items():
             np.testing.assert_array_equal(found[name], array)
     assert cycles[1] > cycles[2] >= cycles[3] == cycles[PYNQ.token_depth]
-
-
-DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 
 
 @pytest.mark.parametrize(
@@ -252,8 +235,7 @@ def test_a_program_for_a_slow_memory_is_no_slower_there(config, changes):
         assert taken[1] < taken[0] and programs[0] != programs[1]
     image = {"image": np.random.default_rng(5).uniform(-1, 1, (1, 1, 8, 8)).astype(np.float32)}
     for one in (plain, own):
-        with Loaded(one.executable, open_device("model", cfg)) as loaded:
-            assert np.array_equal(loaded.run(image)["logits"], reference.run(graph, image)[0]["logits"])
+        assert np.array_equal(run(one.executable, image)[0]["logits"], reference.run(graph, image)[0]["logits"])
 
 
 def test_a_memory_like_the_default_changes_nothing():

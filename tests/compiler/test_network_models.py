@@ -13,7 +13,6 @@ from tilewright.compiler.frontend.tflite.importer import import_tflite
 from tilewright.compiler.network import compile_for, launch_cycles
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import LaunchStep
 from tilewright.runtime.loader import Loaded
 from tilewright.runtime.verify import verify
 from tilewright.sim.timing import predict
@@ -38,7 +37,7 @@ def test_outputs_are_golden_and_the_accelerator_computes_them(name):
             arena = arena_plan(compiled.assignment.graph, ops, CFG)
             assert arena.nbytes == arena.bound
     executable = compiled.executable
-    (step,) = (s for s in executable.steps if isinstance(s, LaunchStep))
+    (step,) = executable.launches
     assert step.macs == graph.macs
     verify(step.launch)
     assert predict(step.launch).cycles <= MOST_CYCLES[name]
@@ -70,7 +69,7 @@ def test_larger_buffers_and_queues_are_not_slower(name):
         measured[field] = [launch_cycles(compile_for(graph, CFG.replace(**{field: v})).executable) for v in values]
     for bits in WIDTHS:
         cfg = CFG.replace(axi_bits=bits)
-        (launch,) = (s.launch for s in compile_for(graph, cfg).executable.steps if isinstance(s, LaunchStep))
+        (launch,) = (s.launch for s in compile_for(graph, cfg).executable.launches)
         measured[f"queue_depth, {bits} bits"] = [predict(launch, cfg.replace(queue_depth=n)).cycles for n in DEPTHS]
     for field, cycles in measured.items():
         least = itertools.accumulate(cycles, min)

@@ -7,9 +7,7 @@ from tilewright.compiler.frontend.tflite.importer import import_tflite
 from tilewright.compiler.graph.compare import compare
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
-from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import LaunchStep
-from tilewright.runtime.loader import Loaded
+from tilewright.runtime.loader import run
 from tilewright.runtime.verify import verify
 
 
@@ -20,11 +18,9 @@ def check(network, cfg, contract="double"):
     inputs = {t.name: rng.integers(-128, 128, t.shape).astype(np.int8) for t in graph.inputs}
     for every in (False, True):
         executable = compile_graph(graph, cfg, contract, every_value=every)
-        for step in executable.steps:
-            if isinstance(step, LaunchStep):
-                verify(step.launch)
-        with Loaded(executable, open_device("model", cfg)) as loaded:
-            found = compare(graph, inputs, loaded.run(inputs), contract)
+        for step in executable.launches:
+            verify(step.launch)
+        found = compare(graph, inputs, run(executable, inputs)[0], contract)
         assert found.difference is None, str(found.difference)
     assert found.operators == len(graph.ops)
 

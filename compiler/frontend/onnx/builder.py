@@ -48,11 +48,11 @@ class Builder:
             return g.Tensor(name, array.shape, "float32", data=array.astype(np.float32))
         return g.Tensor(name, array.shape, "int8", like.scale, like.zero_point, array)
 
-    def checked(self, node: Node, op: g.Operator, wanted: str = "") -> g.Tensor:
-        """As `append`. Raises `Problem` if integers of the operator can leave int32."""
+    def checked(self, node: Node, op: g.Operator, wanted: str = "", shape: Sequence[int] | None = None) -> g.Tensor:
+        """As `append`, or with `shape` as `plain`. Raises `Problem` if integers of the operator can leave int32."""
         if text := ranges.problem(op):
             raise Problem(node, text)
-        return self.append(op, wanted)
+        return self.plain(op, op.output.shape if shape is None else shape, wanted)
 
     def reshape(self, name: str, x: g.Tensor, shape: Sequence[int], wanted: str = "") -> g.Tensor:
         """`x` in another shape; `x` itself where that is its shape and no name is wanted."""

@@ -139,9 +139,7 @@ def _average_pool(imp: Importer, value: Expr, result: Result) -> g.Tensor | None
         grown = replace(image, name="", shape=(n, c, h + top + bottom, w + left + right), data=None)
         image = imp.append(g.Pad(f"{node.name}.pad", (image,), grown, around, image.zero_point))
     op = g.AveragePool(node.name, (image,), y, kernel, strides, (0, 0, 0, 0), *result.clamp)
-    if y.shape == result.y.shape:
-        return imp.checked(node, op, result.wanted)
-    return imp.reshape(f"{node.name}.shape", imp.checked(node, op), result.y.shape, result.wanted)
+    return imp.checked(node, op, result.wanted, result.y.shape)
 
 
 def _mean(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:

@@ -196,9 +196,7 @@ def _conv(imp: Importer, node: Node, x: g.Tensor, layer: _Layer, bias: np.ndarra
         strides, pads, *_ = geometry.transposed(imp, _undilated(node), x.shape, _file_shape(layer, x))
         image, parameters = _parameters(imp, name, image, layer, bias, result.clamp, 1)
         op = g.QConvTranspose2d(name, (image,), y, *parameters, strides, pads)
-    if y.shape == shape:
-        return imp.checked(node, op, result.wanted)
-    return imp.reshape(f"{name}.shape", imp.checked(node, op), shape, result.wanted)
+    return imp.checked(node, op, result.wanted, shape)
 
 
 def _file_shape(layer: _Layer, x: g.Tensor) -> tuple[int, ...]:
@@ -230,6 +228,4 @@ def scaled_channels(imp: Importer, value: Expr, result: Result) -> g.Tensor | No
     weights = layer.weight.astype(np.int8)
     y = replace(result.y, shape=shape)
     op = g.QConv2d(node.name, (image,), y, weights, scales, bias, *result.clamp, groups=c)
-    if shape == core.shape:
-        return imp.checked(node, op, result.wanted)
-    return imp.reshape(f"{node.name}.shape", imp.checked(node, op), core.shape, result.wanted)
+    return imp.checked(node, op, result.wanted, core.shape)

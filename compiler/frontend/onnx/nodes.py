@@ -62,6 +62,9 @@ def attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
+Rewrite = Callable[["Reader", Node], list[Node] | None]
+
+
 class Inconsistent(Exception):
     """Raised for shapes or types that contradict each other."""
 
@@ -77,7 +80,7 @@ class Reader:
     def __init__(
         self,
         model: onnx.ModelProto,
-        rewrites: dict[str, Callable[[Reader, Node], list[Node] | None]],
+        rewrites: dict[str, Rewrite],
         untyped: bool = False,
     ):
         self.rewrites, self.opsets, self.untyped = rewrites, list(model.opset_import), untyped

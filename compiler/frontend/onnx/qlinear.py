@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from .nodes import Node, Reader
-
-Rewrite = Callable[[Reader, Node], "list[Node] | None"]
+from .nodes import Node, Reader, Rewrite
 
 
 class _Around:

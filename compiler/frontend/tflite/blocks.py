@@ -15,9 +15,8 @@ from .importer import Refused, TfliteImporter
 def _moved(imp: TfliteImporter, node: FileNode, x: g.Tensor, split: tuple[int, ...], axes: tuple[int, ...]) -> g.Tensor:
     """`x` as `split`, its dimensions then in the order `axes`."""
     x = imp.reshape(f"{node.name}.blocks", x, split)
-    y = replace(x, name=imp.unused(f"{node.name}.moved"), shape=tuple(split[a] for a in axes))
-    imp.ops.append(g.Transpose(y.name, (x,), y, axes))
-    return y
+    y = replace(x, name=f"{node.name}.moved", shape=tuple(split[a] for a in axes))
+    return imp.add(g.Transpose, (x,), y, axes)
 
 
 def _emit(imp: TfliteImporter, node: FileNode, x: g.Tensor) -> None:
@@ -67,9 +66,7 @@ def space_to_batch(imp: TfliteImporter, node: FileNode) -> None:
     if any(map(any, edges)):
         pads = ((0, 0), *((int(a), int(b)) for a, b in edges), *((0, 0) for _ in rest))
         shape = tuple(n + a + b for n, (a, b) in zip(x.shape, pads))
-        y = replace(x, name=imp.unused(f"{node.name}.padded"), shape=shape)
-        imp.ops.append(g.Pad(y.name, (x,), y, pads, x.zero_point))
-        x = y
+        x = imp.add(g.Pad, (x,), replace(x, name=f"{node.name}.padded", shape=shape), pads, x.zero_point)
     if any(n % b for n, b in zip(x.shape[1:], sizes)):
         raise Refused(f"has an image of {x.shape[1 : 1 + m]}, padded, which is not whole blocks of {sizes}")
     pairs = [size for n, b in zip(x.shape[1:], sizes) for size in (n // b, b)]

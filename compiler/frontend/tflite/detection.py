@@ -18,9 +18,7 @@ def _real(imp: TfliteImporter, node: FileNode, position: int) -> g.Tensor:
     x = imp.activation(node, position, plain=True, dtype=None)
     if x.dtype == "float32":
         return x
-    y = g.Tensor(imp.unused(f"{node.name}.{position}"), x.shape, "float32")
-    imp.ops.append(g.Dequantize(y.name, (x,), y))
-    return y
+    return imp.add(g.Dequantize, (x,), g.Tensor(f"{node.name}.{position}", x.shape, "float32"))
 
 
 def _anchors(imp: TfliteImporter, node: FileNode) -> np.ndarray:
@@ -58,8 +56,8 @@ def post_process(imp: TfliteImporter, node: FileNode) -> None:
     parts = (0, 0, rows, 4), (0, 4, rows, 1), (0, 5, rows, 1), (rows, 0, 1, 1)
     shapes = (1, rows, 4), (1, rows), (1, rows), (1,)
     for k, ((row, column, height, width), shape) in enumerate(zip(parts, shapes)):
-        part = g.Tensor(imp.unused(f"{node.name}.{k}"), (1, height, width), "float32")
-        imp.ops.append(g.StridedSlice(part.name, (table,), part, (0, row, column), (1, 1, 1)))
+        part = g.Tensor(f"{node.name}.{k}", (1, height, width), "float32")
+        part = imp.add(g.StridedSlice, (table,), part, (0, row, column), (1, 1, 1))
         name = f"{part.name}.reshape"
         y = replace(imp.result(node, k, plain=True), shape=shape)
         imp.emit(node, g.Reshape(name, (part,), y), k, plain=True)

@@ -10,8 +10,10 @@ file's layout; `Transpose` with `relayout`, or a `Reshape` if no byte moves, con
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -361,12 +363,27 @@ class TfliteImporter:
             self.ops.append(op)
         (self._plain if plain else self._canonical)[node.outputs[position]] = op.output
 
+    def emit_as(
+        self, node: FileNode, y: g.Tensor, shape: tuple[int, ...], part: str, make: Callable[[g.Tensor], g.Operator]
+    ) -> None:
+        """Append what `make` makes of a tensor like `y` of `shape`, and where `y` has another, a reshape behind it."""
+        out = y if y.shape == shape else replace(y, name=self.unused(f"{y.name}.{part}"), shape=shape)
+        op = make(out)
+        if out is not y:
+            self.ops.append(op)
+            op = g.Reshape(f"{node.name}.reshape", (out,), y)
+        self.emit(node, op, plain=True)
+
+    def add(self, kind: Callable[..., g.Operator], inputs: tuple[g.Tensor, ...], y: g.Tensor, *facts: Any) -> g.Tensor:
+        """Append an operator that the file does not have: its output, `y` under a name that no other tensor has."""
+        y = replace(y, name=self.unused(y.name))
+        self.ops.append(kind(y.name, inputs, y, *facts))
+        return y
+
     def reshape(self, name: str, x: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
         """`x` in another shape; `x` itself if it has that shape."""
         if x.shape == shape:
             return x
-        data = None if x.data is None else x.data.reshape(shape)
-        y = replace(x, name=self.unused(name), shape=shape, data=data)
-        if data is None:
-            self.ops.append(g.Reshape(y.name, (x,), y))
-        return y
+        if x.data is None:
+            return self.add(g.Reshape, (x,), replace(x, name=name, shape=shape))
+        return replace(x, name=self.unused(name), shape=shape, data=x.data.reshape(shape))

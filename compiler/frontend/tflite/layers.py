@@ -220,12 +220,10 @@ def _product(imp: TfliteImporter, node: FileNode) -> None:
     if imp.given(node, 2) or len(weight.shape) != 2:
         raise Refused("has weights that are not constant, and biases, or other dimensions than 2")
     rows = imp.reshape(f"{node.name}.rows", x, (int(np.prod(x.shape)) // weight.shape[1], weight.shape[1]))
-    flat = replace(y, name=imp.unused(f"{node.name}.products"), shape=(rows.shape[0], weight.shape[0]))
-    imp.ops.append(g.BatchMatMul(flat.name, (rows, weight), flat, True))
+    flat = replace(y, name=f"{node.name}.products", shape=(rows.shape[0], weight.shape[0]))
+    flat = imp.add(g.BatchMatMul, (rows, weight), flat, True)
     if (bounds := clamp(node, y)) != (-128, 127):
-        clamped = replace(flat, name=imp.unused(f"{node.name}.clamped"))
-        imp.ops.append(g.Requantize(clamped.name, (flat,), clamped, *bounds))
-        flat = clamped
+        flat = imp.add(g.Requantize, (flat,), replace(flat, name=f"{node.name}.clamped"), *bounds)
     imp.emit(node, g.Reshape(node.name, (flat,), y), plain=True)
 
 
@@ -243,12 +241,10 @@ def fully_connected(imp: TfliteImporter, node: FileNode) -> None:
         raise Refused(f"has input {x.name!r} of shape {x.shape} and weights of shape {weight.shape}")
     rows = int(np.prod(x.shape)) // features
     x = imp.reshape(f"{node.name}.rows", x, (rows, features))
-    direct = y.shape == (rows, channels)
-    flat = y if direct else g.Tensor(imp.unused(f"{y.name}.rows"), (rows, channels), "int8", y.scale, y.zero_point)
     scales = _per_channel(scale, channels)
-    parameters = weight, scales, _bias(imp, node, 2, x, scales)
-    op = g.QDense(node.name, (x,), flat, *parameters, *clamp(node, y), float32_scale=scale.size == 1)
-    if not direct:
-        imp.ops.append(op)
-        op = g.Reshape(f"{node.name}.reshape", (flat,), y)
-    imp.emit(node, op, plain=True)
+    parameters = weight, scales, _bias(imp, node, 2, x, scales), *clamp(node, y)
+
+    def make(out: g.Tensor) -> g.Operator:
+        return g.QDense(node.name, (x,), out, *parameters, float32_scale=scale.size == 1)
+
+    imp.emit_as(node, y, (rows, channels), "rows", make)

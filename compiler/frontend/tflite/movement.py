@@ -32,12 +32,13 @@ def _copied(imp: TfliteImporter, node: FileNode, position: int, y: g.Tensor) -> 
     x = imp.activation(node, position, dtype=None)
     if (x.scale, x.zero_point) == (y.scale, y.zero_point) or not imp.info(node, position).unsigned:
         return x
-    name, table = imp.unused(f"{node.name}.{position}"), tables.copied(x, y)
-    part = replace(x, name=name, scale=y.scale, zero_point=y.zero_point, data=None)
+    part, table = (
+        replace(x, name=f"{node.name}.{position}", scale=y.scale, zero_point=y.zero_point),
+        tables.copied(x, y),
+    )
     if x.data is not None:
-        return replace(part, data=table[x.data.astype(int) + 128])
-    imp.ops.append(g.Lookup(name, (x,), part, "copy", table))
-    return part
+        return replace(part, name=imp.unused(part.name), data=table[x.data.astype(int) + 128])
+    return imp.add(g.Lookup, (x,), part, "copy", table)
 
 
 def pad(imp: TfliteImporter, node: FileNode) -> None:
@@ -93,12 +94,7 @@ def strided_slice(imp: TfliteImporter, node: FileNode) -> None:
         begin, steps = (tuple(values[k] for k in TO_NCHW) for values in (begin, steps))
         imp.emit(node, g.StridedSlice(node.name, (x,), y, begin, steps))
         return
-    part = y if sizes == y.shape else replace(y, name=imp.unused(f"{y.name}.slice"), shape=sizes)
-    op: g.Operator = g.StridedSlice(node.name, (x,), part, begin, steps)
-    if part is not y:
-        imp.ops.append(op)
-        op = g.Reshape(f"{node.name}.reshape", (part,), y)
-    imp.emit(node, op, plain=True)
+    imp.emit_as(node, y, sizes, "slice", lambda out: g.StridedSlice(node.name, (x,), out, begin, steps))
 
 
 def split(imp: TfliteImporter, node: FileNode) -> None:
@@ -132,9 +128,9 @@ def unpack(imp: TfliteImporter, node: FileNode) -> None:
     shape = tuple(1 if a == axis else n for a, n in enumerate(x.shape))
     for k in range(len(node.outputs)):
         y = imp.result(node, k, plain=True)
-        part = g.Tensor(imp.unused(f"{node.name}.{k}"), shape, y.dtype, y.scale, y.zero_point)
+        part = g.Tensor(f"{node.name}.{k}", shape, y.dtype, y.scale, y.zero_point)
         begin = tuple(k if a == axis else 0 for a in range(rank))
-        imp.ops.append(g.StridedSlice(part.name, (x,), part, begin, (1,) * rank))
+        part = imp.add(g.StridedSlice, (x,), part, begin, (1,) * rank)
         imp.emit(node, g.Reshape(f"{part.name}.reshape", (part,), y), k, plain=True)
 
 
@@ -211,9 +207,4 @@ def gather(imp: TfliteImporter, node: FileNode) -> None:
     found = tuple(int(i) for i in where.reshape(-1))
     shape = (*x.shape[:axis], len(found), *x.shape[axis + 1 :])
     indices = tuple(found if k == axis else () for k in range(len(x.shape)))
-    part = y if y.shape == shape else replace(y, name=imp.unused(f"{y.name}.rows"), shape=shape)
-    op: g.Operator = g.Take(node.name, (x,), part, indices)
-    if part is not y:
-        imp.ops.append(op)
-        op = g.Reshape(f"{node.name}.reshape", (part,), y)
-    imp.emit(node, op, plain=True)
+    imp.emit_as(node, y, shape, "rows", lambda out: g.Take(node.name, (x,), out, indices))

@@ -69,15 +69,10 @@ def sum_of_all(imp: TfliteImporter, node: FileNode) -> None:
     """ADD_N: the inputs, added one after the other."""
     y = imp.result(node)
     total, *others = (imp.activation(node, k, dtype=None) for k in range(len(node.inputs)))
-    for k, x in enumerate(others, 1):
-        last = k == len(others)
-        part = y if last else replace(y, name=imp.unused(f"{node.name}.{k}"))
-        op = g.NumberBinary(node.name if last else part.name, (total, x), part, "add")
-        total = part
-        if last:
-            imp.emit(node, op)
-        else:
-            imp.ops.append(op)
+    for k, x in enumerate(others[:-1], 1):
+        total = imp.add(g.NumberBinary, (total, x), replace(y, name=f"{node.name}.{k}"), "add")
+    for x in others[-1:]:
+        imp.emit(node, g.NumberBinary(node.name, (total, x), y, "add"))
 
 
 def comparison(imp: TfliteImporter, node: FileNode) -> None:
@@ -121,8 +116,8 @@ def one_hot(imp: TfliteImporter, node: FileNode) -> None:
     values = [imp.activation(node, k, plain=True, dtype=None) for k in (2, 3)]
     along = np.arange(count).reshape(*(count if k == axis else 1 for k in range(rank))).astype(x.dtype)
     x = imp.reshape(f"{node.name}.column", x, tuple(1 if k == axis else n for k, n in enumerate(y.shape)))
-    there = g.Tensor(imp.unused(f"{node.name}.there"), y.shape, "bool")
-    imp.ops.append(g.Compare(there.name, (x, _constant(imp, f"{node.name}.positions", along)), there, "equal"))
+    positions = _constant(imp, f"{node.name}.positions", along)
+    there = imp.add(g.Compare, (x, positions), g.Tensor(f"{node.name}.there", y.shape, "bool"), "equal")
     imp.emit(node, g.Select(node.name, (there, *values), y), plain=True)
 
 
@@ -145,8 +140,7 @@ def sloped(imp: TfliteImporter, node: FileNode) -> None:
     """LEAKY_RELU of float32."""
     x, y = imp.activation(node, 0, dtype=None), imp.result(node)
     slope = np.full((1,) * len(x.shape), node.option("alpha", 0.0), np.float32)
-    alpha = g.Tensor(imp.unused(f"{node.name}.alpha"), slope.shape, "float32", data=slope)
-    imp.emit(node, g.NumberBinary(node.name, (x, alpha), y, "leaky_relu"))
+    imp.emit(node, g.NumberBinary(node.name, (x, _constant(imp, f"{node.name}.alpha", slope)), y, "leaky_relu"))
 
 
 def softmax(imp: TfliteImporter, node: FileNode) -> None:
@@ -236,15 +230,12 @@ def normalised(imp: TfliteImporter, node: FileNode) -> None:
     """L2_NORMALIZATION of float32: divided by the root of the sum of squares along the last dimension."""
     x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
     least = _constant(imp, f"{node.name}.least", np.full((1,) * len(x.shape), _LEAST_NORM, np.float32))
-    squares, *rows = (
-        replace(x, name=imp.unused(f"{node.name}.{what}"), shape=shape)
-        for what, shape in (("squares", x.shape), *((k, (*x.shape[:-1], 1)) for k in ("sums", "root", "norm")))
-    )
-    imp.ops.append(g.NumberFunction(squares.name, (x,), squares, "square"))
-    imp.ops.append(g.NumberReduce(rows[0].name, (squares,), rows[0], "sum", (len(x.shape) - 1,)))
-    imp.ops.append(g.NumberFunction(rows[1].name, (rows[0],), rows[1], "sqrt"))
-    imp.ops.append(g.NumberBinary(rows[2].name, (rows[1], least), rows[2], "maximum"))
-    imp.emit(node, g.NumberBinary(node.name, (x, rows[2]), y, "div"), plain=True)
+    squares = imp.add(g.NumberFunction, (x,), replace(x, name=f"{node.name}.squares"), "square")
+    sums = replace(x, name=f"{node.name}.sums", shape=(*x.shape[:-1], 1))
+    sums = imp.add(g.NumberReduce, (squares,), sums, "sum", (len(x.shape) - 1,))
+    root = imp.add(g.NumberFunction, (sums,), replace(sums, name=f"{node.name}.root"), "sqrt")
+    norm = imp.add(g.NumberBinary, (root, least), replace(sums, name=f"{node.name}.norm"), "maximum")
+    imp.emit(node, g.NumberBinary(node.name, (x, norm), y, "div"), plain=True)
 
 
 def gelu(imp: TfliteImporter, node: FileNode) -> None:
@@ -265,12 +256,10 @@ def dense(imp: TfliteImporter, node: FileNode) -> None:
     bias = imp.constant(node, 2) if imp.given(node, 2) else np.zeros(len(weight), np.float32)
     rows = imp.reshape(f"{node.name}.rows", x, (x.nbytes // 4 // weight.shape[1], weight.shape[1]))
     kind = node.option("fusedActivationFunction", _ACTIVATION.NONE)
-    flat = replace(y, name=imp.unused(f"{node.name}.sums"), shape=(rows.shape[0], len(weight)))
-    imp.ops.append(g.NumberDense(flat.name, (rows,), flat, weight, bias))
+    flat = replace(y, name=f"{node.name}.sums", shape=(rows.shape[0], len(weight)))
+    flat = imp.add(g.NumberDense, (rows,), flat, weight, bias)
     if kind != _ACTIVATION.NONE:
-        last = replace(flat, name=imp.unused(f"{node.name}.clamped"))
-        imp.ops.append(g.NumberFunction(last.name, (flat,), last, _activation(kind)))
-        flat = last
+        flat = imp.add(g.NumberFunction, (flat,), replace(flat, name=f"{node.name}.clamped"), _activation(kind))
     imp.emit(node, g.Reshape(node.name, (flat,), y), plain=True)
 
 
@@ -288,9 +277,8 @@ def cast(imp: TfliteImporter, node: FileNode) -> None:
     if raw is None and imp.info(node, 0).unsigned:
         if y.dtype not in ("float32", "int32", "int64"):
             raise Refused(f"casts a quantised uint8 tensor to {y.dtype}; only float32, int32 and int64 are supported")
-        part = replace(y, name=imp.unused(f"{node.name}.int8"))
-        imp.ops.append(g.Cast(part.name, (x,), part))
-        middle = g.Tensor(imp.unused(f"{node.name}.128"), (1,), y.dtype, data=np.array([128], y.dtype))
+        part = imp.add(g.Cast, (x,), replace(y, name=f"{node.name}.int8"))
+        middle = _constant(imp, f"{node.name}.128", np.array([128], y.dtype))
         imp.emit(node, g.NumberBinary(node.name, (part, middle), y, "add"), plain=True)
         return
     imp.emit(node, g.Cast(node.name, (x,), y), plain=True)
@@ -308,8 +296,8 @@ def gather(imp: TfliteImporter, node: FileNode) -> None:
         return
     if not imp.info(node, 1).shape:  # one position: its dimension goes
         shape = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
-        part = replace(imp.result(node, plain=True), name=imp.unused(f"{node.name}.row"), shape=shape)
-        imp.ops.append(g.Gather(part.name, (x, where), part, axis))
+        part = replace(imp.result(node, plain=True), name=f"{node.name}.row", shape=shape)
+        part = imp.add(g.Gather, (x, where), part, axis)
         imp.emit(node, g.Reshape(node.name, (part,), imp.result(node, plain=True)), plain=True)
         return
     imp.emit(node, g.Gather(node.name, (x, where), imp.result(node, plain=True), axis), plain=True)
@@ -326,11 +314,11 @@ def _gather_each(imp: TfliteImporter, node: FileNode, x: g.Tensor, where: g.Tens
     rows = imp.reshape(f"{node.name}.rows", x, (count * size, *x.shape[axis + 1 :]))
     positions = imp.reshape(f"{node.name}.positions", where, (count, each))
     first = _constant(imp, f"{node.name}.first", (np.arange(count) * size).astype(where.dtype)[:, None])
-    place = replace(positions, name=imp.unused(f"{node.name}.place"), data=None)
-    imp.ops.append(g.NumberBinary(place.name, (positions, first), place, "add"))
+    place = replace(positions, name=f"{node.name}.place", data=None)
+    place = imp.add(g.NumberBinary, (positions, first), place, "add")
     y = imp.result(node, plain=True)
-    part = replace(y, name=imp.unused(f"{node.name}.taken"), shape=(count, each, *x.shape[axis + 1 :]))
-    imp.ops.append(g.Gather(part.name, (rows, place), part, 0))
+    part = replace(y, name=f"{node.name}.taken", shape=(count, each, *x.shape[axis + 1 :]))
+    part = imp.add(g.Gather, (rows, place), part, 0)
     imp.emit(node, g.Reshape(node.name, (part,), y), plain=True)
 
 

@@ -1,5 +1,7 @@
 """Runs operators and graphs on the accelerator and compares them with the reference."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
 from tilewright.runtime.loader import Loaded
 from tilewright.runtime.verify import verify
+from tilewright.sim.timing import predict
 
 
 @pytest.fixture(scope="session")
@@ -45,5 +48,20 @@ def exact(exact_graph):
         compiled = exact_graph(Graph("g", tuple(inputs.values()), (ops[-1].output,), ops), **options)
         (step,) = compiled.executable.launches
         return step.launch
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def cycles_added():
+    """The cycles that a second operator of the kind of `op`, which reads the first's output, adds to a launch.
+
+    `launch` makes one of operators.
+    """
+
+    def run(launch, op, **options):
+        first = replace(op, name="first", output=replace(op.output, name="first"))
+        second = replace(op, inputs=(first.output, *op.inputs[1:]))
+        return predict(launch(first, second, **options)).cycles - predict(launch(first, **options)).cycles
 
     return run

@@ -16,7 +16,6 @@ from tilewright.compiler.graph import reference
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import LaunchStep
 from tilewright.runtime.loader import Loaded
 
 CFG = PRESETS["pynq_z1"]
@@ -52,7 +51,7 @@ def test_the_arena_holds_what_stays_inside_and_sums_take_the_place_of_an_operand
     assert sorted(plan.addresses) == ["a", "b", "c"]
     assert plan.nbytes == plan.bound == 2 * 36 * 16
     executable = compile_graph(graph, CFG)
-    (step,) = (s for s in executable.steps if isinstance(s, LaunchStep))
+    (step,) = executable.launches
     (arena,) = (buffer for buffer in step.launch.buffers if buffer.name == "arena")
     assert arena.nbytes == plan.nbytes
     x = np.random.default_rng(0).integers(-128, 128, X.shape).astype(np.int8)

@@ -9,8 +9,9 @@ from tilewright.compiler.schedule.dense import dense
 from tilewright.compiler.tvm_compat import Schedule, te, tirx
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ScheduleError
-from tilewright.runtime import layout
 from tilewright.runtime.loader import run
+
+from ..tir.conftest import check_block_product
 
 VTA = PRESETS["vta"]
 ROWS, COLUMNS = 16, 64
@@ -78,11 +79,7 @@ def test_scores_of_attention_with_head_dimension_64():
     ):
         tensorize_gemm(sch, block, VTA)
 
-    values = np.random.default_rng(1).integers(-4, 4, (2, 64, 64), np.int8)
-    inputs = {"x": layout.pack_dense_activations(values[0], VTA), "w": layout.pack_dense_weights(values[1], VTA)}
-    out, _ = run(build(dense(VTA, 64, 64, 64), VTA), inputs)
-    want = values[0].astype(np.int32) @ values[1].astype(np.int32).T
-    assert np.array_equal(layout.unpack_dense_activations(out["out"], 64), want.astype(np.int8))
+    check_block_product(dense(VTA, 64, 64, 64), VTA, 64, 4, 4)
 
 
 def test_argmax_as_the_message_says():

@@ -5,7 +5,6 @@ tests/test_mistakes.py has those of a matrix product with a batch of 1; here are
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tilewright.compiler import build
@@ -21,8 +20,8 @@ from tilewright.compiler.intrin import (
 from tilewright.compiler.tvm_compat import Schedule, te
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ScheduleError
-from tilewright.runtime import layout
-from tilewright.runtime.loader import run
+
+from ..tir.conftest import check_block_product
 
 TINY = PRESETS["tiny"]
 BATCHED = TINY.replace(name="batched", batch=2, acc_bytes=4096, extensions=())
@@ -41,7 +40,7 @@ def matmul(cfg, rows=2, inner=2, columns=2, order="bjk", plain=False, before=Non
         return te.sum(x[r, k, bi, ki].astype("int32") * weight.astype("int32"), axis=[k, ki])
 
     acc = te.compute((rows, columns, b, o), product, name="acc")
-    y = te.compute(acc.shape, lambda *axes: acc(*axes).astype("int8"), name="y")
+    y = te.compute(acc.shape, lambda *axes: acc(*axes).astype("int8"), name="out")
     sch = Schedule(te.create_prim_func([x, w, y]))
     block = sch.get_sblock("acc")
     sch.cache_read(block, 0, INP)
@@ -61,13 +60,7 @@ def test_right_blocks_pass(cfg):
     sch, block, init = matmul(cfg)
     tensorize_reset(sch, init, cfg)
     tensorize_gemm(sch, block, cfg)
-    rng = np.random.default_rng(0)
-    x = rng.integers(-8, 8, (2 * cfg.batch, 2 * cfg.block_in), np.int8)
-    w = rng.integers(-1, 2, (2 * cfg.block_out, 2 * cfg.block_in), np.int8)
-    inputs = {"x": layout.pack_dense_activations(x, cfg), "w": layout.pack_dense_weights(w, cfg)}
-    out, _ = run(build(sch, cfg), inputs)
-    want = (x.astype(np.int32) @ w.astype(np.int32).T).astype(np.int8)
-    assert np.array_equal(layout.unpack_dense_activations(out["y"], w.shape[0]), want)
+    check_block_product(sch, cfg, 2, 2, 2)
 
 
 def refused(call, text):

@@ -11,7 +11,6 @@ from tilewright.compiler.network import compile_for
 from tilewright.compiler.target.host import HostModel
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import FileError
-from tilewright.runtime.executable import LaunchStep
 from tilewright.sim.dram import PRESETS as MEMORIES
 from tilewright.sim.timing import predict
 
@@ -27,7 +26,7 @@ def test_figures_are_those_of_the_parts(network):
     cfg = PRESETS["tiny"]
     found = evaluate(job_of([network, network], cfg, MEMORY, 50))
     compiled = compile_for(import_model(network), cfg)
-    cycles = sum(predict(s.launch, dram=MEMORY).cycles for s in compiled.executable.steps if isinstance(s, LaunchStep))
+    cycles = sum(predict(s.launch, dram=MEMORY).cycles for s in compiled.executable.launches)
     host = 1e6 * compiled.host_seconds(HostModel())
     assert found["networks"][network]["cycles"] == cycles and found["cycles"] == cycles, "a file counts once"
     assert found["latency_us"] == pytest.approx(cycles / 50 + host)

@@ -157,14 +157,7 @@ def test_the_front():
     def trial(number, a, b):
         return Trial(number, {}, {"a": a, "b": b} if a else {INFEASIBLE: "no"})
 
-    trials = [
-        trial(0, 3, 3),
-        trial(1, 1, 9),
-        trial(2, 9, 1),
-        trial(3, 4, 4),
-        trial(4, 3, 3),
-        trial(5, 0, 0),
-        trial(6, 1, 8),
-    ]
+    figures = (3, 3), (1, 9), (9, 1), (4, 4), (3, 3), (0, 0), (1, 8)
+    trials = [trial(number, *pair) for number, pair in enumerate(figures)]
     assert [t.number for t in front(trials, ("a", "b"))] == [6, 0, 2]
     assert [t.number for t in front(trials, ("a",))] == [1]

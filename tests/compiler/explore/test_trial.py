@@ -15,7 +15,6 @@ from tilewright.compiler.graph.compare import Comparison, Difference
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ConfigError, ProgramError, UnsupportedError
-from tilewright.runtime.executable import LaunchStep
 from tilewright.sim.dram import ZYNQ_HP, unshared
 from tilewright.sim.timing import predict
 
@@ -107,7 +106,7 @@ SOME = ("pynq_z1", "quarter", "plus, 2 ports")  # the others take a minute
 @pytest.mark.parametrize("name", [n if n in SOME else pytest.param(n, marks=pytest.mark.slow) for n in variants()])
 def test_deeper_queues_are_never_slower_for_a_network(imported, name):
     cfg = variants()[name]
-    launches = [step.launch for step in compile_graph(imported, cfg).steps if isinstance(step, LaunchStep)]
+    launches = [step.launch for step in compile_graph(imported, cfg).launches]
     assert worst(launches, cfg) <= 0.01
 
 
@@ -123,7 +122,7 @@ def test_larger_buffers_are_never_slower_for_a_network(imported, name):
 
 def cycles_of(graph, cfg):
     """Of a network compiled for `cfg`."""
-    launches = [step.launch for step in compile_graph(graph, cfg).steps if isinstance(step, LaunchStep)]
+    launches = [step.launch for step in compile_graph(graph, cfg).launches]
     return sum(predict(launch, cfg, unshared(cfg, ZYNQ_HP)).cycles for launch in launches)
 
 

@@ -1,4 +1,4 @@
-"""Relax functions, made of ONNX files by TVM's importer."""
+"""Models in the making, and Relax functions, made of ONNX files by TVM's importer."""
 
 import importlib
 
@@ -9,6 +9,12 @@ import pytest
 from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.frontend.relax import RelaxImporter
 from tilewright.compiler.graph import reference
+
+
+@pytest.fixture
+def m(qdq):
+    """An empty `QdqModel`."""
+    return qdq()
 
 
 @pytest.fixture

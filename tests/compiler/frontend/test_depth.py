@@ -40,10 +40,9 @@ def convolutions(m, n):
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_300_convolutions_in_float32_or_dynamically_quantised(qdq, onnxruntime_outputs, dynamic):
+def test_300_convolutions_in_float32_or_dynamically_quantised(m, onnxruntime_outputs, dynamic):
     from onnxruntime.quantization import quantize_dynamic
 
-    m = qdq()
     m.output(convolutions(m, 300))
     path = m.save()
     if dynamic:
@@ -77,9 +76,8 @@ def multiplied(m, x, k):
 
 
 @pytest.mark.parametrize("step", [doubled_and_halved, joined_and_cut, clamped, transposed, multiplied])
-def test_expressions_of_2000_operators_between_integers(qdq, step):
+def test_expressions_of_2000_operators_between_integers(m, step):
     """Each is the identity, and reads its operand up to twice: what visits operands twice takes 2**1000 visits."""
-    m = qdq()
     x = m.quantise(m.input("x", [1, 2, 4, 4]))
     for k in range(2000):
         x = step(m, x, k)

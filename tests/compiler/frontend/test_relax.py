@@ -74,8 +74,7 @@ def test_what_is_no_activation_is_refused(graph_of, body, message):
         graph_of(body, ((1, 4), "int8"))
 
 
-def test_what_has_no_integer_form_is_refused(qdq, relax_graph):
-    m = qdq()
+def test_what_has_no_integer_form_is_refused(m, relax_graph):
     m.output(m.node("Sigmoid", m.quantise(m.input("x", [1, 4]))))
     with pytest.raises(UnsupportedError, match="relax: output 'sigmoid_2.y' does not come from quantised operators"):
         relax_graph(m.save())

@@ -7,8 +7,7 @@ def image(m, *shape):
     return m.quantise(m.input("x", list(shape or (1, 4, 6, 5))))
 
 
-def test_operators(qdq, same_as_onnx):
-    m = qdq()
+def test_operators(m, same_as_onnx):
     x = image(m)
     y = m.quantise(m.node("Sigmoid", x), 1 / 256, -128)
     y = m.quantise(m.node("Clip", m.node("Add", x, y), m.const(np.float32(-1)), m.const(np.float32(2))), 0.03)
@@ -18,8 +17,7 @@ def test_operators(qdq, same_as_onnx):
     same_as_onnx(m)
 
 
-def test_movements(qdq, same_as_onnx):
-    m = qdq()
+def test_movements(m, same_as_onnx):
     y = m.node("MaxPool", image(m), kernel_shape=[2, 2])
     y = m.node("Transpose", y, perm=[0, 2, 3, 1])
     bounds = (m.const(np.array([k], np.int64)) for k in (1, 4, 1))

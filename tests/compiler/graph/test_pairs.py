@@ -13,8 +13,7 @@ from tilewright.compiler.graph import reference
 from tilewright.compiler.graph.pairs import PairedConv, UnpairedConv, pair_columns
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
-from tilewright.runtime.device import open_device
-from tilewright.runtime.loader import Loaded
+from tilewright.runtime.loader import run
 
 PYNQ = PRESETS["pynq_z1"]
 
@@ -60,8 +59,7 @@ def test_three_convolutions_in_pairs():
 def test_the_accelerator_computes_in_pairs():
     graph = network()
     executable = compile_graph(graph, PYNQ)
-    with Loaded(executable, open_device("model", PYNQ)) as loaded:
-        got = loaded.run({"x": image(graph)})
+    got = run(executable, {"x": image(graph)})[0]
     assert np.array_equal(got["last out"], values(graph, image(graph)))
 
 

@@ -6,18 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tilewright.compiler import graph as g
 from tilewright.compiler.frontend.onnx import import_onnx
-from tilewright.compiler.graph import (
-    AveragePool,
-    Dequantize,
-    Graph,
-    MaxPool,
-    QConv2d,
-    QDense,
-    Quantize,
-    Tensor,
-    reference,
-)
+from tilewright.compiler.graph import reference
 from tilewright.hw.errors import InputError
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
@@ -37,11 +28,11 @@ def make(shape, kernel, strides, pads, dilations, seed=0):
         (s + pads[k] + pads[k + 2] - (kernel[1 + k] - 1) * dilations[k] - 1) // strides[k] + 1
         for k, s in ((0, h), (1, w))
     ]
-    x, y = Tensor("x", shape, scale=0.1, zero_point=-37), Tensor("y", (n, o, *size), scale=3.0, zero_point=11)
+    x, y = g.Tensor("x", shape, scale=0.1, zero_point=-37), g.Tensor("y", (n, o, *size), scale=3.0, zero_point=11)
     weight = rng.integers(-128, 128, (o, c, kh, kw)).astype(np.int8)
     scales = rng.uniform(0.01, 0.2, o).astype(np.float32)
     bias = rng.integers(-5000, 5000, o).astype(np.int32)
-    op = QConv2d("conv", (x,), y, weight, scales, bias, -100, 90, strides, pads, dilations)
+    op = g.QConv2d("conv", (x,), y, weight, scales, bias, -100, 90, strides, pads, dilations)
     return op, rng.integers(-128, 128, shape).astype(np.int8)
 
 
@@ -69,7 +60,7 @@ def rounded(acc, multiplier, exponent, contract):
 @pytest.mark.parametrize("case", SHAPES, ids=str)
 def test_convolution(case, contract):
     op, x = make(*case)
-    outputs, accumulators = reference.run(Graph("g", (op.x,), (op.output,), (op,)), {"x": x}, contract)
+    outputs, accumulators = reference.run(g.Graph("g", (op.x,), (op.output,), (op,)), {"x": x}, contract)
     acc, y = accumulators["conv"], outputs["y"]
     assert (acc.dtype, y.dtype, acc.shape) == (np.int32, np.int8, op.output.shape)
     multipliers, exponents = op.multipliers
@@ -82,19 +73,19 @@ def test_convolution(case, contract):
 
 
 def test_accumulators_wrap_at_32_bits():
-    x, y = Tensor("x", (1, 1)), Tensor("y", (1, 1))
-    op = QDense("d", (x,), y, np.full((1, 1), 127, np.int8), np.ones(1, np.float32), np.full(1, 2**31 - 1, np.int32))
-    _, accumulators = reference.run(Graph("g", (x,), (y,), (op,)), {"x": np.full((1, 1), 100, np.int8)})
+    x, y = g.Tensor("x", (1, 1)), g.Tensor("y", (1, 1))
+    op = g.QDense("d", (x,), y, np.full((1, 1), 127, np.int8), np.ones(1, np.float32), np.full(1, 2**31 - 1, np.int32))
+    _, accumulators = reference.run(g.Graph("g", (x,), (y,), (op,)), {"x": np.full((1, 1), 100, np.int8)})
     assert accumulators["d"][0, 0] == 2**31 - 1 + 12700 - 2**32
 
 
 def test_pooling():
     rng = np.random.default_rng(1)
     q = rng.integers(-128, 128, (2, 3, 5, 4)).astype(np.int8)
-    x = Tensor("x", q.shape, scale=0.5, zero_point=20)
-    largest = MaxPool("m", (x,), Tensor("m", (2, 3, 3, 2), scale=0.5, zero_point=20), (3, 2), (2, 2), (1, 0, 1, 0))
-    mean = AveragePool("a", (x,), Tensor("a", (2, 3, 2, 3), scale=0.25, zero_point=-3), (2, 2), (2, 1))
-    outputs, _ = reference.run(Graph("g", (x,), (largest.output, mean.output), (largest, mean)), {"x": q})
+    x = g.Tensor("x", q.shape, scale=0.5, zero_point=20)
+    largest = g.MaxPool("m", (x,), g.Tensor("m", (2, 3, 3, 2), scale=0.5, zero_point=20), (3, 2), (2, 2), (1, 0, 1, 0))
+    mean = g.AveragePool("a", (x,), g.Tensor("a", (2, 3, 2, 3), scale=0.25, zero_point=-3), (2, 2), (2, 1))
+    outputs, _ = reference.run(g.Graph("g", (x,), (largest.output, mean.output), (largest, mean)), {"x": q})
     for n, c, i, j in np.ndindex(2, 3, 3, 2):
         rows = slice(max(0, 2 * i - 1), 2 * i + 2)
         assert outputs["m"][n, c, i, j] == q[n, c, rows, 2 * j : 2 * j + 2].max()
@@ -105,9 +96,12 @@ def test_pooling():
 
 def test_quantisation_rounds_to_even_and_saturates():
     x = np.array([[0.25, 0.75, 1.25, -0.25, 1e9, -np.inf]], np.float32)
-    t = Tensor("q", x.shape, scale=0.5, zero_point=1)
-    ops = (Quantize("q", (Tensor("x", x.shape, "float32"),), t), Dequantize("d", (t,), Tensor("d", x.shape, "float32")))
-    outputs, _ = reference.run(Graph("g", ops[0].inputs, (t, ops[1].output), ops), {"x": x})
+    t = g.Tensor("q", x.shape, scale=0.5, zero_point=1)
+    ops = (
+        g.Quantize("q", (g.Tensor("x", x.shape, "float32"),), t),
+        g.Dequantize("d", (t,), g.Tensor("d", x.shape, "float32")),
+    )
+    outputs, _ = reference.run(g.Graph("g", ops[0].inputs, (t, ops[1].output), ops), {"x": x})
     assert list(outputs["q"][0]) == [1, 3, 3, 1, 127, -128]
     assert list(outputs["d"][0]) == [0, 1, 1, 0, 63, -64.5]
 
@@ -132,7 +126,7 @@ def test_digits_equal_onnxruntime(onnxruntime_outputs, record_property):
 
 def test_wrong_inputs():
     op, x = make(*SHAPES[0])
-    graph = Graph("g", (op.x,), (op.output,), (op,))
+    graph = g.Graph("g", (op.x,), (op.output,), (op,))
     with pytest.raises(InputError, match="input 'x' is missing; the given inputs are none"):
         reference.run(graph, {})
     with pytest.raises(InputError, match="the network has no input 'image'; it has x"):

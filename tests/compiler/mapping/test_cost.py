@@ -8,7 +8,6 @@ from tilewright.compiler.mapping import ChannelMapping, Costs
 from tilewright.compiler.mapping.choice import candidates, split
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
-from tilewright.runtime.executable import LaunchStep
 from tilewright.sim.timing import predict
 
 
@@ -28,7 +27,7 @@ def test_against_the_timing_model(graph, name):
     for ternary in candidates(count, count, cfg.block_out):
         mapping = ChannelMapping({name: split(count, range(count - ternary, count))})
         executable = compile_graph(one, cfg, mapping=mapping)
-        real = sum(predict(step.launch).cycles for step in executable.steps if isinstance(step, LaunchStep))
+        real = sum(predict(step.launch).cycles for step in executable.launches)
         assert abs(costs(op, ternary) / real - 1) < 0.25, ternary
         found = costs.split(op, ternary)
         assert found.cycles == costs(op, ternary) and found.ternary == ternary

@@ -15,9 +15,7 @@ from tilewright.compiler.mapping.ties import ties
 from tilewright.compiler.network import compile_graph, compile_model
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError, UnsupportedError
-from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import LaunchStep
-from tilewright.runtime.loader import Loaded
+from tilewright.runtime.loader import run
 from tilewright.runtime.verify import verify
 
 TINY = PRESETS["tiny_two"]
@@ -58,11 +56,9 @@ def check(network, seed, cfg):
     x = inputs_of(graph, seed)
     for every in (False, True):
         executable = compile_graph(graph, cfg, mapping=mapping, every_value=every)
-        for step in executable.steps:
-            if isinstance(step, LaunchStep):
-                verify(step.launch)
-        with Loaded(executable, open_device("model" if seed else "spec", cfg)) as loaded:
-            found = compare(graph, x, loaded.run(x))
+        for step in executable.launches:
+            verify(step.launch)
+        found = compare(graph, x, run(executable, x, "model" if seed else "spec")[0])
         assert found.difference is None, str(found.difference)
     assert found.operators == len(graph.ops)
 
@@ -100,8 +96,7 @@ def test_a_file_whose_weights_happen_to_be_ternary(tflite):
     x = inputs_of(graph, 0)
     expected = reference.run(graph, x)[0]
     executable = compile_model(path, "tiny_two", mapping=mapping)
-    with Loaded(executable, open_device("spec", TINY)) as loaded:
-        found = loaded.run(x)
+    found = run(executable, x, "spec")[0]
     assert all(np.array_equal(found[key], value) for key, value in expected.items())
     mapping["layers"][name] = {"gemm": [1, 2, 3, 4, 5, 6, 7], "ternary": [0]}
     with pytest.raises(InputError, match="channel 0 cannot be ternary: it has weights of size"):
@@ -121,5 +116,5 @@ def test_the_cache_keeps_programs_of_several_mappings_apart(tflite):
     for ternary in (8, 4, 0, 8):
         split = {"gemm": list(range(8 - ternary)), "ternary": list(range(8 - ternary, 8))}
         executable = compile_model(path, "tiny_two", mapping={"version": 1, "layers": {name: split}})
-        sizes.append([step.launch.insn.tobytes() for step in executable.steps if isinstance(step, LaunchStep)])
+        sizes.append([step.launch.insn.tobytes() for step in executable.launches])
     assert sizes[0] == sizes[3] and sizes[0] != sizes[1] != sizes[2] != sizes[0]

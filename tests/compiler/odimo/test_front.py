@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
+from functools import wraps
 
 import pytest
 
@@ -23,30 +23,31 @@ ACCURACY = {"all-8bit": 98, "lambda 0.1": 97, "lambda 1": 95, "min-cost": 90}
 
 
 @pytest.fixture
+def store(tmp_path):
+    with engine.Store(tmp_path / "r.db") as opened:
+        yield opened
+
+
+@pytest.fixture
 def played(monkeypatch):
     """Jobs that answer at once; the list of those that ran."""
     ran = []
 
     def warm_up(job):
-        ran.append(job)
         return {"state": "s", "shapes": {"a": LayerShape((4, 4, 4), 8).to_json()}, "network": {}, "accuracy": 50.0}
 
     def layer(job):
-        ran.append(job)
         return to_json({"layer": COST})
 
     def in_launch(job):
-        ran.append(job)
         assert job.name == "a" and job.start.seed == 0 and json.loads(job.costs) == to_json({"a": COST})
         return to_json({"layer": LAUNCHED})
 
     def fastest(job):
-        ran.append(job)
         assert json.loads(job.costs) == to_json({"a": LAUNCHED})
         return {"a": 4}
 
     def train(job):
-        ran.append(job)
         assert json.loads(job.costs) == to_json({"a": LAUNCHED}) and job.fastest == {"a": 4}
         split = (
             {"gemm": list(range(8)), "ternary": []}
@@ -57,19 +58,20 @@ def played(monkeypatch):
         return facts | {"channels": {"a": split}, "share": float(not split["gemm"]), "float_accuracy": 1.0}
 
     def deploy(job):
-        ran.append(job)
         name = next(name for name in CYCLES if f"-{name.replace(' ', '-')}-" in job.name)
         seed = job.trained["seed"]
         return {"cycles": CYCLES[name] + seed, "images": 10, "equal": 10, "accuracy": ACCURACY[name] + seed}
 
+    def recorded(answer):
+        return wraps(answer)(lambda job: ran.append(job) or answer(job))
+
     for function in (warm_up, layer, in_launch, fastest, train, deploy):
-        monkeypatch.setattr(jobs, function.__name__, function)
+        monkeypatch.setattr(jobs, function.__name__, recorded(function))
     return ran
 
 
-def test_points_means_and_front(played, tmp_path):
-    with engine.Store(tmp_path / "r.db") as store:
-        found = front.explore(PLAN, tmp_path, store, None)
+def test_points_means_and_front(played, store, tmp_path):
+    found = front.explore(PLAN, tmp_path, store, None)
     assert [(p.name, p.seed) for p in found.points] == [(name, seed) for name in CYCLES for seed in (0, 1)]
     first, last = found.means[0], found.means[-1]
     assert (first.accuracy, first.lowest, first.highest, first.cycles) == (98.5, 98, 99, 1000.5)
@@ -79,39 +81,35 @@ def test_points_means_and_front(played, tmp_path):
     assert found.points[0].channels == {"a": {"gemm": 8, "ternary": 0}}
 
 
-def test_a_second_start_runs_nothing_again(played, tmp_path):
-    with engine.Store(tmp_path / "r.db") as store:
-        first = front.explore(PLAN, tmp_path, store, None)
-        count = len(played)
-        assert count == 2 + 1 + 1 + 1 + 8 + 8
-        assert front.explore(PLAN, tmp_path, store, None).points == first.points and len(played) == count
+def test_a_second_start_runs_nothing_again(played, store, tmp_path):
+    first = front.explore(PLAN, tmp_path, store, None)
+    count = len(played)
+    assert count == 2 + 1 + 1 + 1 + 8 + 8
+    assert front.explore(PLAN, tmp_path, store, None).points == first.points and len(played) == count
 
 
-def test_the_first_error_ends_it(played, tmp_path, monkeypatch):
+def test_the_first_error_ends_it(played, store, tmp_path, monkeypatch):
     def train(job):
         raise ValueError("no memory")
 
     monkeypatch.setattr(jobs, "train", train)
-    with engine.Store(tmp_path / "r.db") as store, pytest.raises(ExecutionError, match="train: ValueError: no memory"):
+    with pytest.raises(ExecutionError, match="train: ValueError: no memory"):
         front.explore(PLAN, tmp_path, store, None)
 
 
-def test_steps_are_told(played, tmp_path):
+def test_steps_are_told(played, store, tmp_path):
     told = []
-    with engine.Store(tmp_path / "r.db") as store:
-        front.explore(PLAN, tmp_path, store, None, told.append)
+    front.explore(PLAN, tmp_path, store, None, told.append)
     assert told == ["warm_up"] * 2 + ["layer", "in_launch", "fastest"] + ["train"] * 8 + ["deploy"] * 8
 
 
-def test_the_front_as_json(played, tmp_path):
-    with engine.Store(tmp_path / "r.db") as store:
-        found = json.loads(json.dumps(front.explore(PLAN, tmp_path, store, None).to_json()))
+def test_the_front_as_json(played, store, tmp_path):
+    found = json.loads(json.dumps(front.explore(PLAN, tmp_path, store, None).to_json()))
     assert found["config"] == "tiny_two" and len(found["points"]) == 8 and len(found["means"]) == 4
     assert found["power_model"]["active"] and found["tables"]["a"]["tables"][0] == [[0, 8], [0.0, 200.0]]
 
 
-def test_a_plan_for_energy_gives_the_model_to_the_search(played, tmp_path):
+def test_a_plan_for_energy_gives_the_model_to_the_search(played, store, tmp_path):
     plan = front.Plan(Task(), TWO, (0.1,), (0,), "energy", ())
-    with engine.Store(tmp_path / "r.db") as store:
-        front.explore(plan, Path(tmp_path), store, None)
+    front.explore(plan, tmp_path, store, None)
     assert [job.power for job in played if isinstance(job, jobs.Train)] == [front.POWER]

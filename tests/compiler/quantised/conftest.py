@@ -14,7 +14,6 @@ from tilewright.compiler.graph.compare import compare
 from tilewright.compiler.network import compile_for, compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import LaunchStep
 from tilewright.runtime.loader import Loaded
 from tilewright.runtime.verify import verify
 
@@ -176,58 +175,6 @@ def samples():
 
 
 @pytest.fixture
-def litert():
-    """Outputs of LiteRT's reference kernels, run after run."""
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
-    def run(path, given):
-        interpreter = Interpreter(str(path), experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
-        interpreter.allocate_tensors()
-        found = []
-        for inputs in given:
-            for detail, x in zip(interpreter.get_input_details(), inputs, strict=True):
-                interpreter.set_tensor(detail["index"], x)
-            interpreter.invoke()
-            found.append([interpreter.get_tensor(d["index"]).copy() for d in interpreter.get_output_details()])
-        return found
-
-    return run
-
-
-@pytest.fixture
-def micro():
-    """Outputs of TensorFlow Lite Micro, run after run; skips the test where its wheel is not installed."""
-    runtime = pytest.importorskip("tflite_micro.python.tflite_micro.runtime")
-
-    def run(path, given):
-        interpreter = runtime.Interpreter.from_file(str(path))
-        outputs, found = len(import_tflite(path).outputs), []
-        for inputs in given:
-            for k, x in enumerate(inputs):
-                interpreter.set_input(x, k)
-            interpreter.invoke()
-            found.append([interpreter.get_output(k).copy() for k in range(outputs)])
-        return found
-
-    return run
-
-
-@pytest.fixture
-def golden():
-    """Outputs of the golden interpreter, run after run."""
-
-    def run(path, given, contract="double"):
-        graph, found = import_tflite(path), []
-        state = reference.initial_state(graph)
-        for inputs in given:
-            values, _ = reference.run(graph, dict(zip((t.name for t in graph.inputs), inputs)), contract, state)
-            found.append([values[t.name] for t in graph.outputs])
-        return found
-
-    return run
-
-
-@pytest.fixture
 def assert_equal():
     """Asserts the same bytes in every output of every run, and outputs that depend on the inputs."""
 
@@ -263,7 +210,7 @@ def on_device():
                     found = compare(graph, inputs, loaded.run(inputs), contract, state)
                     assert found.difference is None, str(found.difference)
         assert found.operators == len(graph.ops)
-        launches = [step for step in compiled.executable.steps if isinstance(step, LaunchStep)]
+        launches = compiled.executable.launches
         alone = [choice for choice in compiled.assignment.choices if not isinstance(choice.module, Accelerator)]
         host = {type(op).__name__ for choice in alone for op in choice.ops} - VIEWS
         for step in launches:

@@ -17,7 +17,7 @@ from tilewright.compiler.target.blocks import in_blocks
 from tilewright.hw.config import PRESETS
 from tilewright.runtime import layout
 from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import HostStep, LaunchStep
+from tilewright.runtime.executable import HostStep
 from tilewright.runtime.loader import Loaded
 
 CONTEXT, LONGEST = 80, 40
@@ -84,7 +84,7 @@ def expect(loaded, outputs, wanted):
 def test_the_device_leaves_the_same(graph, expected):
     """All lengths behind each number of blocks; the launch of the last one reads 80 positions, the others 64."""
     executable = compile_graph(graph, PRESETS["pynq_z1_plus"])
-    launches = [step for step in executable.steps if isinstance(step, LaunchStep)]
+    launches = executable.launches
     assert [step.when for step in launches] == [
         ("position", 0, 64),
         ("position", 64, 80),

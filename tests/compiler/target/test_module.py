@@ -13,9 +13,8 @@ from tilewright.compiler.target.module import ExecModule, Memory, Pattern, Refus
 from tilewright.compiler.target.steps import Steps
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError, UnsupportedError
-from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import HostStep
-from tilewright.runtime.loader import Loaded
+from tilewright.runtime.loader import run
 
 CFG = PRESETS["pynq_z1"]
 
@@ -78,8 +77,7 @@ def compiled_with(*modules: ExecModule) -> Compiled:
     graph, target = network(), default_target(CFG)
     found = compile_for(graph, CFG, target=Target("more", (*target.modules, *modules)))
     x = np.random.default_rng(1).integers(-128, 128, graph.inputs[0].shape).astype(np.int8)
-    with Loaded(found.executable, open_device("model", CFG)) as loaded:
-        assert np.array_equal(loaded.run({"x": x})["d"], reference.trace(graph, {"x": x})["d"])
+    assert np.array_equal(run(found.executable, {"x": x})[0]["d"], reference.trace(graph, {"x": x})["d"])
     return found
 
 

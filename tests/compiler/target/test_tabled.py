@@ -10,8 +10,7 @@ from tilewright.compiler.graph import reference
 from tilewright.compiler.network import compile_graph
 from tilewright.compiler.target.tabled import tabled
 from tilewright.hw.config import PRESETS
-from tilewright.runtime.device import open_device
-from tilewright.runtime.loader import Loaded
+from tilewright.runtime.loader import run
 
 RNG = np.random.default_rng(4)
 CFG = PRESETS["pynq_z1"]
@@ -51,8 +50,7 @@ def same(graph):
         inputs = {name: (x - 128 * (kind == "int8")).astype(kind) for name, (x, kind) in numbers.items()}
         plain, _ = reference.run(graph, inputs)
         tables, _ = reference.run(found, inputs)
-        with Loaded(compile_graph(graph, CFG), open_device("model", CFG)) as loaded:
-            program = loaded.run(inputs)
+        program = run(compile_graph(graph, CFG), inputs)[0]
         for y in graph.outputs:
             np.testing.assert_array_equal(tables[y.name], plain[y.name])
             np.testing.assert_array_equal(program[y.name], plain[y.name])

@@ -5,9 +5,11 @@ import pytest
 from tilewright.compiler.intrin import ACC
 from tilewright.compiler.schedule.dense import dense
 from tilewright.compiler.tile import Tile
-from tilewright.compiler.tvm_compat import Schedule, T, te, tirx
+from tilewright.compiler.tvm_compat import Schedule, T
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ScheduleError
+
+from .conftest import block_product
 
 VTA = PRESETS["vta"]
 
@@ -53,17 +55,10 @@ def test_other_calls_are_refused(instructions):
 
 
 def test_a_product_without_the_intrinsic_says_how_to_get_it(instructions):
-    x, w = te.placeholder((4, 1, 16), "int8", "x"), te.placeholder((1, 16, 16), "int8", "w")
-    k = te.reduce_axis((0, 16), "k")
-    acc = te.compute((4, 1, 16), lambda i, b, j: te.sum(_wide(x[i, b, k]) * _wide(w[0, j, k]), axis=[k]), name="acc")
-    sch = Schedule(te.create_prim_func([x, w, te.compute(acc.shape, lambda *i: acc(*i).astype("int8"), name="out")]))
+    sch = Schedule(block_product(VTA, 4, 1, 1))
     block = sch.get_sblock("acc")
     sch.set_scope(block, 0, ACC)
     for k, scope in enumerate(("local.inp", "local.wgt")):
         sch.cache_read(block, k, scope)
     with pytest.raises(ScheduleError, match=r"acc.*not in local.acc; a multiply-accumulate becomes GEMM by"):
         instructions(sch)
-
-
-def _wide(value):
-    return tirx.Cast("int32", value)

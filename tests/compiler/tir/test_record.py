@@ -14,6 +14,8 @@ from tilewright.runtime import layout
 from tilewright.runtime.loader import run
 from tilewright.runtime.verify import verify
 
+from .conftest import block_product, check_block_product
+
 VTA = PRESETS["vta"]
 RNG = np.random.default_rng(0)
 N = 8
@@ -143,16 +145,9 @@ def test_copies_of_many_dimensions_become_several_loads():
     assert stats.insns["LOAD.ACC"] == 2 * 5 * 3
 
 
-def matmul(rows=8, columns=4, inner=8, step=2, *, prepare=lambda sch, loops: None, tensorize=True):
-    """A matrix product; `prepare` gets the schedule and its loops (rows, columns, steps)."""
-    x, w = te.placeholder((rows, inner, 1, 16), "int8", "x"), te.placeholder((columns, inner, 16, 16), "int8", "w")
-    k, ki = te.reduce_axis((0, inner), "k"), te.reduce_axis((0, 16), "ki")
-
-    def product(i, j, a, b):
-        return te.sum(x[i, k, a, ki].astype("int32") * w[j, k, b, ki].astype("int32"), axis=[k, ki])
-
-    acc = te.compute((rows, columns, 1, 16), product, name="acc")
-    sch = Schedule(te.create_prim_func([x, w, stored(acc)]))
+def matmul(inner=8, step=2, *, prepare=lambda sch, loops: None, tensorize=True):
+    """A product of 8 rows and 4 blocks of columns; `prepare` gets the schedule and its loops (rows, columns, steps)."""
+    sch = Schedule(block_product(VTA, 8, 4, inner))
     block = sch.get_sblock("acc")
     sch.set_scope(block, 0, ACC)
     loads = sch.cache_read(block, 0, INP), sch.cache_read(block, 1, WGT)
@@ -168,22 +163,14 @@ def matmul(rows=8, columns=4, inner=8, step=2, *, prepare=lambda sch, loops: Non
     return sch
 
 
-def check_product(sch, rows=8, columns=4, inner=8):
-    x = RNG.integers(-128, 128, (rows, 16 * inner)).astype(np.int8)
-    w = RNG.integers(-128, 128, (16 * columns, 16 * inner)).astype(np.int8)
-    out, stats = results(sch, x=layout.pack_dense_activations(x, VTA), w=layout.pack_dense_weights(w, VTA))
-    expected = (x.astype(np.int64) @ w.astype(np.int64).T).astype(np.int8)
-    assert np.array_equal(layout.unpack_dense_activations(out["out"], 16 * columns), expected)
-    return stats
-
-
 def test_a_step_is_one_instruction():
-    stats = check_product(matmul())
+    stats = check_block_product(matmul(), VTA, 8, 4, 8)
     assert stats.insns["GEMM"] == 1 + 4 and stats.insns["LOAD.INP"] == stats.insns["LOAD.WGT"] == 4
 
 
 def test_an_annotation_sets_where_an_instruction_begins():
-    stats = check_product(matmul(prepare=lambda sch, loops: sch.annotate(loops[1], INSTRUCTION, 1)))
+    sch = matmul(prepare=lambda sch, loops: sch.annotate(loops[1], INSTRUCTION, 1))
+    stats = check_block_product(sch, VTA, 8, 4, 8)
     assert stats.insns["GEMM"] == 1 + 4 * 2 * 8
 
 
@@ -193,13 +180,13 @@ def test_software_pipelining_doubles_the_buffers():
         sch.annotate(loops[2], "software_pipeline_order", [0, 1, 2])
 
     sch = matmul(prepare=pipeline)
-    check_product(sch)
+    check_block_product(sch, VTA, 8, 4, 8)
     loads = [row.fields["sram_base"] for row in build(sch, VTA)._rows if row.fields.get("mem") == 2]
     assert loads == [0, 16, 0, 16]
 
 
 def test_steps_need_not_divide_the_reduction():
-    stats = check_product(matmul(inner=7, step=3), inner=7)
+    stats = check_block_product(matmul(inner=7, step=3), VTA, 8, 4, 7)
     assert stats.insns["GEMM"] == 1 + 3
 
 

@@ -1,5 +1,6 @@
 """Virtual threads: what depends on one is repeated with its own tensors, what does not is shared."""
 
+import math
 import random
 
 import numpy as np
@@ -10,9 +11,10 @@ from tilewright.compiler.intrin import ACC, INP, WGT, tensorize_gemm
 from tilewright.compiler.tvm_compat import Schedule, T, te
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ScheduleError
-from tilewright.runtime import layout
 from tilewright.runtime.loader import run
 from tilewright.runtime.verify import verify
+
+from .conftest import block_product, check_block_product
 
 VTA = PRESETS["vta"]
 RNG = np.random.default_rng(0)
@@ -119,24 +121,16 @@ def test_bounds_that_depend_on_the_thread_are_refused():
 
 
 def tiled_product(blocks, tiles, threads, levels, decompose):
-    """A schedule of y = int8(x @ w.T). `blocks` and `tiles` count rows, columns and steps of the reduction.
+    """A schedule of a product of blocks. `blocks` and `tiles` count rows, columns and steps of the reduction.
 
     `threads` are virtual threads over tiles of rows and of columns. `levels` say where x and w are loaded: 0 before all
     loops, 1 with a tile, 2 with a step of the reduction.
     """
-    rows, columns, steps = blocks
-    x, w = te.placeholder((rows, steps, 1, 16), "int8", "x"), te.placeholder((columns, steps, 16, 16), "int8", "w")
-    r, ri = te.reduce_axis((0, steps), "r"), te.reduce_axis((0, 16), "ri")
-
-    def product(i, j, b, o):
-        return te.sum(x[i, r, b, ri].astype("int32") * w[j, r, o, ri].astype("int32"), axis=[r, ri])
-
-    acc = te.compute((rows, columns, 1, 16), product, name="acc")
-    sch = Schedule(te.create_prim_func([x, w, te.compute(acc.shape, lambda *i: acc(*i).astype("int8"), name="y")]))
+    sch = Schedule(block_product(VTA, *blocks))
     block = sch.get_sblock("acc")
     sch.set_scope(block, 0, ACC)
     loads = sch.cache_read(block, 0, INP), sch.cache_read(block, 1, WGT)
-    i, j, *entry = sch.get_loops(sch.get_sblock("y"))
+    i, j, *entry = sch.get_loops(sch.get_sblock("out"))
     (i, i_inner), (j, j_inner) = (sch.split(loop, [None, tile]) for loop, tile in zip((i, j), tiles))
     sch.reorder(i, j, i_inner, j_inner, *entry)
     (i, i_thread), (j, j_thread) = (sch.split(loop, [None, count]) for loop, count in zip((i, j), threads))
@@ -163,12 +157,6 @@ def test_tiles_and_threads_of_any_number_do_the_work_once(seed, cases):
     for _ in range(cases):
         blocks, tiles = ([rng.randint(1, 4) for _ in range(3)] for _ in range(2))
         case = blocks, tiles, rng.choices([1, 2, 3, 4], k=2), rng.choices(range(3), k=2), rng.random() < 0.7
-        rows, columns, steps = blocks
-        x, w = (RNG.integers(-128, 128, (n, 16 * steps)).astype(np.int8) for n in (rows, 16 * columns))
-        program = build(tiled_product(*case), VTA)
-        verify(program.finish())
-        inputs = {"x": layout.pack_dense_activations(x, VTA), "w": layout.pack_dense_weights(w, VTA)}
-        out, stats = run(program, inputs)
-        expected = (x.astype(np.int64) @ w.astype(np.int64).T).astype(np.int8)
-        assert np.array_equal(layout.unpack_dense_activations(out["y"], 16 * columns), expected), case
-        assert stats.macs == rows * columns * steps * 16 * 16, case
+        print(case)  # of a failure
+        stats = check_block_product(tiled_product(*case), VTA, *blocks)
+        assert stats.macs == math.prod(blocks) * 16 * 16

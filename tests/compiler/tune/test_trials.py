@@ -4,7 +4,6 @@ import json
 import shutil
 import signal
 
-import numpy as np
 import pytest
 
 pytest.importorskip("amaranth")
@@ -17,11 +16,10 @@ from tilewright.compiler.tune import measure
 from tilewright.compiler.tune import trials as tune_module
 from tilewright.compiler.tune.trials import cycles_of, replay, tune
 from tilewright.compiler.tune.trials import space as space_of
-from tilewright.compiler.tvm_compat import te
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, FileError, ScheduleError
-from tilewright.runtime import layout
-from tilewright.runtime.loader import run
+
+from ..tir.conftest import block_product, check_block_product
 
 TINY = PRESETS["tiny"]
 STEPS = (1, 2, 4, 64)  # 64 blocks do not fit
@@ -33,14 +31,7 @@ def cycles(tuned):
 
 
 def product(inner=8):
-    x, w = te.placeholder((6, inner, 1, 4), "int8", "x"), te.placeholder((4, inner, 4, 4), "int8", "w")
-    k, ki = te.reduce_axis((0, inner), "k"), te.reduce_axis((0, 4), "ki")
-
-    def value(i, j, a, b):
-        return te.sum(x[i, k, a, ki].astype("int32") * w[j, k, b, ki].astype("int32"), axis=[k, ki])
-
-    acc = te.compute((6, 4, 1, 4), value, name="acc")
-    return te.create_prim_func([x, w, te.compute(acc.shape, lambda *i: acc(*i).astype("int8"), name="out")])
+    return block_product(TINY, 6, 4, inner)
 
 
 def space(steps=STEPS):
@@ -63,16 +54,10 @@ def space(steps=STEPS):
 
 def test_the_fastest_of_the_trials_is_kept_and_exact(tmp_path):
     tuned = tune(product(), space((1, 2, 4)), TINY, trials=6, seed=3, work_dir=tmp_path)
-    program = build(tuned.schedule, TINY)
-    assert tuned.cycles == min(cycles(tuned)) == cycles_of(program.finish(), "timing")
+    assert tuned.cycles == min(cycles(tuned)) == cycles_of(build(tuned.schedule, TINY).finish(), "timing")
     assert 1 <= len(set(cycles(tuned))) <= 3
     assert json.loads((tmp_path / "database_tuning_record.json").read_text().splitlines()[0])
-    rng = np.random.default_rng(0)
-    x, w = rng.integers(-128, 128, (6, 32), np.int8), rng.integers(-128, 128, (16, 32), np.int8)
-    inputs = {"x": layout.pack_dense_activations(x, TINY), "w": layout.pack_dense_weights(w, TINY)}
-    out, _ = run(program, inputs)
-    expected = (x.astype(np.int64) @ w.T.astype(np.int64)).astype(np.int8)
-    assert np.array_equal(layout.unpack_dense_activations(out["out"], 16), expected)
+    check_block_product(tuned.schedule, TINY, 6, 4, 8)
 
 
 def test_trials_that_do_not_fit_fail_alone():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from onnx import numpy_helper
 
-from ..nodes import Node, Reader
-from ..rewrites.chain import Chain, Rewrite, as_float
+from ..nodes import Node, Reader, Rewrite
+from ..rewrites.chain import Chain, as_float
 
 
 def _number(node: Node, name: str) -> float:

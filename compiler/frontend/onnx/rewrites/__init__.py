@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..nodes import Rewrite
 from ..qlinear import QLINEAR
-from .chain import Rewrite
 from .norms import NORMS
 from .operands import OPERANDS
 from .pixels import PIXELS

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from ..nodes import Node, Reader
-
-Rewrite = Callable[[Reader, Node], "list[Node] | None"]
 
 
 class Chain:

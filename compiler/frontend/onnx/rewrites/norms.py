@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..nodes import Node, Reader
-from .chain import Chain, Rewrite, as_float
+from ..nodes import Node, Reader, Rewrite
+from .chain import Chain, as_float
 
 
 def _batch_normalization(reader: Reader, node: Node) -> list[Node] | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from ..nodes import LIKE, REAL, Node, Reader
-from .chain import Chain, Rewrite
+from ..nodes import LIKE, REAL, Node, Reader, Rewrite
+from .chain import Chain
 
 
 def _global_pool(reduction: str) -> Rewrite:

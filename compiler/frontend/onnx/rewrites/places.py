@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..nodes import Node, Reader
-from .chain import Chain, Rewrite
+from ..nodes import Node, Reader, Rewrite
+from .chain import Chain
 
 
 def _along(indices: np.ndarray, axis: int, shape: Sequence[int]) -> np.ndarray:

@@ -8,8 +8,8 @@ import string
 import numpy as np
 from onnx import TensorProto
 
-from ..nodes import Node, Reader
-from .chain import Chain, Rewrite, as_float
+from ..nodes import Node, Reader, Rewrite
+from .chain import Chain, as_float
 
 
 def _einsum(reader: Reader, node: Node) -> list[Node] | None:

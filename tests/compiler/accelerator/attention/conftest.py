@@ -1,6 +1,6 @@
 """Runs operators of one token as one launch, position by position; outputs and caches equal the reference's."""
 
-from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,12 +11,11 @@ from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
 from tilewright.runtime import layout
 from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import LaunchStep
 from tilewright.runtime.loader import Loaded
 from tilewright.runtime.verify import verify
-from tilewright.sim.timing import predict
 
-PLUS = PRESETS["pynq_z1_plus"]
+PLUS, TINY = PRESETS["pynq_z1_plus"], PRESETS["tiny"]
+SMALL = TINY.replace(name="small", tables=4, extensions=TINY.extensions | {"lookup", "lane_reduce"})
 
 
 def values_of(t, rng):
@@ -34,14 +33,17 @@ def graph_of(ops, rng):
 
 @pytest.fixture
 def steps():
-    """Runs `ops` with each of `symbols`, values of the inputs of one number, and returns the launch."""
+    """Runs `ops` with each of `symbols`, values of the inputs of one number, and returns the launch.
 
-    def run(*ops, symbols=({},), cfg=PLUS, on="model", data=None):
-        rng = np.random.default_rng(4)
+    The device `model` has the configuration pynq_z1_plus, any other a small one.
+    """
+
+    def run(*ops, symbols=({},), on="model", data=None):
+        rng, cfg = np.random.default_rng(4), PLUS if on == "model" else SMALL
         graph = graph_of(ops, rng)
         host = {"host": {op.name: "the test wants the accelerator" for op in ops}}
         executable = compile_for(graph, cfg, "double", refused=host).executable
-        (step,) = (step for step in executable.steps if isinstance(step, LaunchStep))
+        (step,) = executable.launches
         verify(step.launch)
         state = {s.tensor.name: s.initial for s in graph.states}
         flat = g.Graph("flat", graph.inputs + tuple(s.tensor for s in graph.states), (ops[-1].output,), graph.ops)
@@ -62,12 +64,6 @@ def steps():
 
 
 @pytest.fixture
-def added(steps):
-    """The cycles that a second operator of the kind of `op`, which reads the first's output, adds to a launch."""
-
-    def run(op, **options):
-        first = replace(op, name="first", output=replace(op.output, name="first"))
-        second = replace(op, inputs=(first.output, *op.inputs[1:]))
-        return predict(steps(first, second, **options)).cycles - predict(steps(first, **options)).cycles
-
-    return run
+def added(steps, cycles_added):
+    """The cycles that a second operator adds to a launch of `steps`."""
+    return partial(cycles_added, steps)

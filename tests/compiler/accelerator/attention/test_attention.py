@@ -9,9 +9,6 @@ from tilewright.compiler.graph import Attention, Tensor
 from tilewright.hw.config import PRESETS
 
 PLUS = PRESETS["pynq_z1_plus"]
-SMALL = PRESETS["tiny"].replace(
-    name="small", tables=4, extensions=PRESETS["tiny"].extensions | {"lookup", "lane_reduce"}
-)
 
 
 def attention(chunks, key_groups, value_groups, context, seen, head, scale=0.05, tokens=1):
@@ -80,9 +77,9 @@ def test_queries_of_zeros(steps):
 
 @pytest.mark.parametrize("on", ["spec", "rtl"])
 def test_devices(steps, on):
-    steps(attention(2, [0, 0, 1, 1], [0, 0, 1, 1], 12, 8, 4), symbols=places(0, 5), cfg=SMALL, on=on)
+    steps(attention(2, [0, 0, 1, 1], [0, 0, 1, 1], 12, 8, 4), symbols=places(0, 5), on=on)
     block = attention(2, [0, 0, 1, 1], [0, 0, 1, 1], 12, 8, 4, tokens=4)
-    steps(block, symbols=places(0, 1), cfg=SMALL, on=on)
+    steps(block, symbols=places(0, 1), on=on)
 
 
 @pytest.mark.parametrize(("seen", "tokens"), [(64, 1), (512, 1), (64, 16), (512, 16)])

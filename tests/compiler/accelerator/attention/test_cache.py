@@ -8,9 +8,6 @@ from tilewright.compiler.graph import RmsNorm, Tensor, WriteColumns, WriteRows
 from tilewright.hw.config import PRESETS
 
 PLUS = PRESETS["pynq_z1_plus"]
-SMALL = PRESETS["tiny"].replace(
-    name="small", tables=4, extensions=PRESETS["tiny"].extensions | {"lookup", "lane_reduce"}
-)
 
 
 def tensor(name, *shape):
@@ -58,8 +55,8 @@ def test_blocks_of_tokens(steps, tokens):
 @pytest.mark.parametrize("on", ["spec", "rtl"])
 def test_devices(steps, on):
     places = [{"position": p} for p in (0, 5, 11)]
-    steps(*columns(8, 12, 4), output(8), symbols=places, cfg=SMALL, on=on)
-    steps(*columns(8, 12, 4, tokens=4), output(8, 4), symbols=[{"position": p} for p in (0, 2)], cfg=SMALL, on=on)
+    steps(*columns(8, 12, 4), output(8), symbols=places, on=on)
+    steps(*columns(8, 12, 4, tokens=4), output(8, 4), symbols=[{"position": p} for p in (0, 2)], on=on)
 
 
 def test_refusals():

@@ -11,9 +11,6 @@ from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
 
 PLUS = PRESETS["pynq_z1_plus"]
-SMALL = PRESETS["tiny"].replace(
-    name="small", tables=4, extensions=PRESETS["tiny"].extensions | {"lookup", "lane_reduce"}
-)
 
 
 def gather(words, width, tokens=1):
@@ -37,7 +34,7 @@ def test_a_row_for_each_of_several_tokens(steps):
 
 @pytest.mark.parametrize("on", ["spec", "rtl"])
 def test_devices(steps, on):
-    steps(gather(9, 10), symbols=[{"token": 8}], cfg=SMALL, on=on)
+    steps(gather(9, 10), symbols=[{"token": 8}], on=on)
 
 
 def test_refusals():

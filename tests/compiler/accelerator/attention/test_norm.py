@@ -9,9 +9,6 @@ from tilewright.compiler.graph import RmsNorm, Tensor
 from tilewright.hw.config import PRESETS
 
 PLUS = PRESETS["pynq_z1_plus"]
-SMALL = PRESETS["tiny"].replace(
-    name="small", tables=4, extensions=PRESETS["tiny"].extensions | {"lookup", "lane_reduce"}
-)
 
 
 def norm(shape, gain=None):
@@ -26,7 +23,7 @@ def test_rows(steps, shape):
 
 @pytest.mark.parametrize("on", ["spec", "rtl"])
 def test_devices(steps, on):
-    steps(norm((2, 10)), cfg=SMALL, on=on)
+    steps(norm((2, 10)), on=on)
 
 
 @pytest.mark.parametrize("value", [0, 1, -128, 127])

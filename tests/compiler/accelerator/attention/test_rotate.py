@@ -8,9 +8,6 @@ from tilewright.compiler.graph import Rotate, Tensor
 from tilewright.hw.config import PRESETS
 
 PLUS = PRESETS["pynq_z1_plus"]
-SMALL = PRESETS["tiny"].replace(
-    name="small", tables=4, extensions=PRESETS["tiny"].extensions | {"lookup", "lane_reduce"}
-)
 
 
 def rotation(chunks, half, positions=32, tokens=1):
@@ -34,8 +31,8 @@ def test_blocks_of_tokens(steps, chunks, half, tokens):
 
 @pytest.mark.parametrize("on", ["spec", "rtl"])
 def test_devices(steps, on):
-    steps(rotation(2, 4), symbols=[{"position": 5}], cfg=SMALL, on=on)
-    steps(rotation(2, 4, tokens=4), symbols=[{"position": 7}], cfg=SMALL, on=on)
+    steps(rotation(2, 4), symbols=[{"position": 5}], on=on)
+    steps(rotation(2, 4, tokens=4), symbols=[{"position": 7}], on=on)
 
 
 @pytest.mark.parametrize(("chunks", "half"), [(2, 16), (1, 144)])

@@ -19,7 +19,6 @@ from tilewright.compiler.conv_shape import output_size
 from tilewright.compiler.graph import Graph, QConv2d, Tensor
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
-from tilewright.runtime.executable import LaunchStep
 from tilewright.sim.timing import predict
 
 PYNQ = PRESETS["pynq_z1"]
@@ -189,6 +188,6 @@ def test_the_timing_model_agrees_with_the_choice(monkeypatch, c, size, o, kernel
     for tiles in sorted(fitting, key=lambda tiles: tiles.cycles(PYNQ))[:24:4]:
         monkeypatch.setattr(network_launch, "cheapest", lambda *_, fold=tiles.fold, **__: fold)
         executable = compile_graph(Graph("g", (op.x,), (op.output,), (op,)), PYNQ)
-        (step,) = (step for step in executable.steps if isinstance(step, LaunchStep))
+        (step,) = executable.launches
         cycles.append(predict(step.launch).cycles)
     assert cycles[0] == min(cycles) < 0.92 * max(cycles)

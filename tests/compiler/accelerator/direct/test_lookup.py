@@ -7,15 +7,14 @@ from tilewright.compiler import cost
 from tilewright.compiler.accelerator.direct import lookup
 from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.frontend import import_model
-from tilewright.compiler.graph import Graph, Lookup, Mul, Requantize, Tensor, tables
+from tilewright.compiler.graph import Lookup, Mul, Requantize, Tensor, tables
 from tilewright.compiler.network import compile_for
 from tilewright.compiler.target.module import ExecModule
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa, Mem
-from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import LaunchStep
-from tilewright.runtime.loader import Loaded
+from tilewright.runtime.loader import run
 from tilewright.sim.random_programs import ROWS
+from tilewright.sim.timing import predict
 
 PLUS = PRESETS["pynq_z1_plus"]
 SMALL = PRESETS["tiny"].replace(name="small", tables=2, extensions=PRESETS["tiny"].extensions | {"lookup"})
@@ -78,31 +77,16 @@ def test_a_configuration_without_tables_has_no_pattern_for_them():
     assert [("Lookup" in names) for names in kinds] == [False, True] and isinstance(Accelerator(PLUS), ExecModule)
 
 
-def alone(cfg, *ops):
-    """The executable of a network of `ops`, all of which run on the accelerator."""
-    host = {"host": {op.name: "the test wants the accelerator" for op in ops}}
-    graph = Graph("g", ops[0].inputs, (ops[-1].output,), ops)
-    return compile_for(graph, cfg, "double", refused=host).executable
-
-
-def test_the_estimate_is_near_the_timing_model():
+def test_the_estimate_is_near_the_timing_model(exact):
     shape = (1, 64, 32, 32)
-    op = function("tanh", tensor("x", shape), tensor("y", shape))
-    with Loaded(alone(PLUS, op), open_device("timing", PLUS)) as loaded:
-        loaded.run({"x": np.zeros(shape, np.int8)})
-        assert loaded.stats.cycles == pytest.approx(lookup.cycles(4096, PLUS) + cost.OPERATOR, rel=0.2)
+    launch = exact(function("tanh", tensor("x", shape), tensor("y", shape)), cfg=PLUS)
+    assert predict(launch).cycles == pytest.approx(lookup.cycles(4096, PLUS) + cost.OPERATOR, rel=0.2)
 
 
-def test_a_launch_on_the_circuit():
+def test_a_launch_on_the_circuit(exact):
     shape = (1, 12, 5, 6)
     x, y, z = tensor("x", shape), tensor("y", shape, 1 / 128, 0), tensor("z", shape, 0.01, 4)
-    ops = function("tanh", x, y), function("leaky_relu", y, z)
-    executable = alone(ROWS, *ops)
-    assert sum(isinstance(step, LaunchStep) for step in executable.steps) == 1
-    values = np.random.default_rng(1).integers(-128, 128, shape).astype(np.int8)
-    with Loaded(executable, open_device("rtl", ROWS)) as loaded:
-        got = loaded.run({"x": values})["z"]
-    np.testing.assert_array_equal(got, ops[1].table[ops[0].table[values.astype(int) + 128].astype(int) + 128])
+    exact(function("tanh", x, y), function("leaky_relu", y, z), cfg=ROWS, on="rtl")
 
 
 def test_a_network_of_functions_equals_litert(tflite, litert_outputs):
@@ -117,9 +101,8 @@ def test_a_network_of_functions_equals_litert(tflite, litert_outputs):
     graph = import_model(path)
     names = {"host": {op.name: "the test wants the accelerator" for op in graph.ops if isinstance(op, (Lookup, Mul))}}
     executable = compile_for(graph, PLUS, "double", refused=names).executable
-    (launch,) = (step.launch for step in executable.steps if isinstance(step, LaunchStep))
+    (launch,) = (step.launch for step in executable.launches)
     assert len(loads_of_tables(launch)) == 4 + 1  # and the product's parameters
     values = np.random.default_rng(2).integers(-128, 128, shape).astype(np.int8)
-    with Loaded(executable, open_device("model", PLUS)) as loaded:
-        (got,) = loaded.run({graph.inputs[0].name: values}).values()
+    (got,) = run(executable, {graph.inputs[0].name: values})[0].values()
     np.testing.assert_array_equal(got, litert_outputs(path, values)[0])

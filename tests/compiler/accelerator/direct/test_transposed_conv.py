@@ -10,7 +10,6 @@ from tilewright.compiler.graph import Graph, QConvTranspose2d, Tensor
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
-from tilewright.runtime.executable import LaunchStep
 from tilewright.sim.timing import predict
 
 
@@ -102,4 +101,4 @@ def test_what_does_not_fit_says_so():
         "2x2 pixels of the output, and twice the weights (17, 17) of one block, do not fit pynq_z1"
     )
     executable = compile_graph(Graph("g", (op.x,), (op.output,), (op,)), PRESETS["pynq_z1"])
-    assert not any(isinstance(step, LaunchStep) for step in executable.steps)
+    assert not executable.launches

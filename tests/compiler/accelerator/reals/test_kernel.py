@@ -10,7 +10,6 @@ from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError
 from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import LaunchStep
 from tilewright.runtime.loader import Loaded
 from tilewright.runtime.verify import verify
 from tilewright.sim.profile import profile
@@ -22,7 +21,7 @@ HOST: dict[str, dict[str, str]] = {"host": dict.fromkeys(("quantize", "conv"), "
 
 def compiled(graph, cfg):
     executable = compile_for(graph, cfg, refused=HOST).executable
-    (launch,) = (step.launch for step in executable.steps if isinstance(step, LaunchStep))
+    (launch,) = (step.launch for step in executable.launches)
     verify(launch)
     return executable, launch
 

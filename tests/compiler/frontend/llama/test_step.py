@@ -17,7 +17,6 @@ from tilewright.compiler.target.lengths import in_contexts
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError, UnsupportedError
 from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import LaunchStep
 from tilewright.runtime.language.writing import language_model
 from tilewright.runtime.loader import Loaded
 
@@ -125,7 +124,7 @@ def test_a_token_is_one_launch_of_the_context_that_suffices(llama):
     path = llama(width=32, hidden=32, heads=4, kv_heads=2, layers=1, context=80)
     graph = import_model(path)
     executable, steps = compile_graph(graph, PRESETS["pynq_z1_plus"]), Steps(graph)
-    launches = [step for step in executable.steps if isinstance(step, LaunchStep)]
+    launches = executable.launches
     ends = [("position", 0, 64), ("position", 64, 80), ("block", 0, 4), ("block", 4, 5)]
     assert [step.when for step in launches] == ends and language_model(executable) == (80, 40, 16)
     text = [1, *np.random.default_rng(3).integers(2, 40, 67).tolist()]
@@ -147,7 +146,7 @@ def test_heads_of_48_and_a_prime_number_of_hidden_blocks_are_exact(llama, ports)
     """The shape of a model of 15 million weights: heads and their halves are not whole blocks, 172 is 11 of them."""
     graph = import_model(llama(width=288, hidden=172, heads=6, kv_heads=6, layers=1, context=32))
     executable, steps = compile_graph(graph, PRESETS["pynq_z1_plus"].replace(load_ports=ports)), Steps(graph)
-    assert sum(isinstance(step, LaunchStep) for step in executable.steps) == 2  # one for a token, one for sixteen
+    assert len(executable.launches) == 2  # one for a token, one for sixteen
     text = [1, *np.random.default_rng(4).integers(2, 40, 18).tolist()]
     expected = [steps.logits(token) for token in text]
     for logits, found in zip(expected, run(executable, "model", text), strict=True):

@@ -14,9 +14,7 @@ from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.graph import reference
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
-from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import LaunchStep
-from tilewright.runtime.loader import Loaded
+from tilewright.runtime.loader import run
 
 CACHE = 0.03  # scale of keys and values
 OUT = 0.06
@@ -107,9 +105,8 @@ def given(graph, rng):
 
 @pytest.mark.parametrize("integers", [False, True])
 @pytest.mark.parametrize(("earlier", "wide", "heads", "groups"), [(15, 32, 4, 2), (63, 64, 4, 4), (7, 48, 3, 1)])
-def test_steps_equal_onnxruntime_but_for_rounding(qdq, onnxruntime_outputs, earlier, wide, heads, groups, integers):
+def test_steps_equal_onnxruntime_but_for_rounding(m, onnxruntime_outputs, earlier, wide, heads, groups, integers):
     """The correlation says that nothing else differs: single roundings add up."""
-    m = qdq()
     Step(m, earlier, wide, heads, groups, integers)
     path = m.save()
     graph = import_onnx(path)
@@ -136,17 +133,15 @@ def test_steps_are_exact_on_the_device(qdq, integers):
     Step(m, 31, 256, 8, 4, integers)
     graph = import_onnx(m.save())
     compiled = compile_for(graph, cfg)
-    launches = [step for step in compiled.executable.steps if isinstance(step, LaunchStep)]
+    launches = compiled.executable.launches
     assert sum(step.macs for step in launches) == graph.macs
     x = given(graph, np.random.default_rng(4))
     wanted, _ = reference.run(graph, x)
-    with Loaded(compiled.executable, open_device("model", cfg)) as loaded:
-        got = loaded.run(x)
+    got = run(compiled.executable, x)[0]
     assert all(np.array_equal(got[t.name], wanted[t.name]) for t in graph.outputs)
 
 
-def test_caches_as_int16_are_refused_by_name(qdq, refusal):
-    m = qdq()
+def test_caches_as_int16_are_refused_by_name(m, refusal):
     cache = m.input("keys", [1, 2, 4, 8], "INT16")
     real = m.node("DequantizeLinear", cache, m.const(np.float32(0.1)), m.const(np.int16(0)), name="cache")
     m.output(m.quantise(real))

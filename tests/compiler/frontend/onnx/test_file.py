@@ -87,8 +87,7 @@ def test_older_opsets_that_cannot_be_converted(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("opset", [11, 13, 15, 19, 21, 22])
-def test_opsets(qdq, compared, opset):
-    m = qdq()
+def test_opsets(m, compared, opset):
     w, _ = m.weights(4, 3, axis=1, per_channel=opset >= 13)
     y = m.quantise(m.node("MatMul", m.quantise(m.input("x", [1, 4])), w), 0.1)
     if opset < 13:

@@ -7,25 +7,9 @@ share of values that do is stated. Operators that move values, or look them up, 
 import numpy as np
 import pytest
 
+from tilewright.compiler import graph as g
 from tilewright.compiler.frontend.onnx import import_onnx
-from tilewright.compiler.graph import (
-    Add,
-    BatchMatMul,
-    Binary,
-    Concat,
-    Dequantize,
-    Graph,
-    Lookup,
-    NearestRequantize,
-    Pad,
-    QConv2d,
-    QConvTranspose2d,
-    QDense,
-    Quantize,
-    StridedSlice,
-    Tensor,
-    reference,
-)
+from tilewright.compiler.graph import reference
 
 STEP = 0.04
 
@@ -52,8 +36,8 @@ def compare(m, runs, y=None, share=0.0, scale=STEP, activation=None):
     return graph
 
 
-def kinds(graph: Graph):
-    return [type(op) for op in graph.ops if not isinstance(op, (Quantize, Dequantize))]
+def kinds(graph: g.Graph):
+    return [type(op) for op in graph.ops if not isinstance(op, (g.Quantize, g.Dequantize))]
 
 
 def image(m, *shape, scale=0.05, zero_point=3):
@@ -64,11 +48,10 @@ def image(m, *shape, scale=0.05, zero_point=3):
 @pytest.mark.parametrize(
     ("x", "y"), [((2, 3, 4, 5), (3, 5, 6)), ((4, 5), (5, 3)), ((1, 2, 1, 40), (1, 2, 40, 7))], ids=str
 )
-def test_products_of_two_tensors(qdq, onnxruntime_outputs, x, y, activation):
-    m = qdq()
+def test_products_of_two_tensors(m, onnxruntime_outputs, x, y, activation):
     product = m.node("MatMul", image(m, *x), image(m, *y, scale=0.031, zero_point=-9), name="product")
     graph = compare(m, onnxruntime_outputs, product, 0.06, 0.25, activation)
-    assert kinds(graph) == [BatchMatMul, *([NearestRequantize] if activation else [])]
+    assert kinds(graph) == [g.BatchMatMul, *([g.NearestRequantize] if activation else [])]
 
 
 def ints(m, *values):
@@ -90,7 +73,7 @@ def test_sums_differences_and_products(qdq, onnxruntime_outputs, kind, other, ac
         data = m.rng.integers(0, 100, (4, 1, 1)).astype(activations)
         y = m.node("DequantizeLinear", m.const(data), m.const(np.float32(0.02)), m.const(activations(9)))
     graph = compare(m, onnxruntime_outputs, m.node(kind, x, y, name="both"), 0.06, 0.1, "relu")
-    (op,) = (op for op in graph.ops if isinstance(op, Binary))
+    (op,) = (op for op in graph.ops if isinstance(op, g.Binary))
     assert (op.name, op.low) == ("both", -7)
 
 
@@ -99,7 +82,7 @@ def test_concatenation_of_different_scales(qdq, onnxruntime_outputs, activations
     m = qdq(activations=activations)
     y = m.node("Concat", image(m), image(m, 1, 2, 6, 5, scale=STEP, zero_point=-7), axis=1, name="joint")
     graph = compare(m, onnxruntime_outputs, y)
-    assert kinds(graph) == [NearestRequantize, Concat] and graph.ops[-2].name == "joint"
+    assert kinds(graph) == [g.NearestRequantize, g.Concat] and graph.ops[-2].name == "joint"
 
 
 @pytest.mark.parametrize("function", ["Sigmoid", "Tanh", "LeakyRelu"])
@@ -108,12 +91,11 @@ def test_functions_are_tables(qdq, onnxruntime_outputs, function, activations):
     m = qdq(activations=activations)
     y = m.node(function, image(m, 2, 300), name="f", **({"alpha": 0.1} if function == "LeakyRelu" else {}))
     graph = compare(m, onnxruntime_outputs, y, scale=0.01)
-    assert kinds(graph) == [Lookup]
+    assert kinds(graph) == [g.Lookup]
 
 
 @pytest.mark.parametrize("axis, scale", [(-1, 1 / 256), (1, 1 / 200)])
-def test_softmax(qdq, onnxruntime_outputs, axis, scale):
-    m = qdq()
+def test_softmax(m, onnxruntime_outputs, axis, scale):
     m.output(m.quantise(m.node("Softmax", image(m, 3, 8), axis=axis, name="top"), scale, -128))
     graph = compare(m, onnxruntime_outputs, share=0.2, scale=scale)
     assert [op.name for op in graph.ops if "top" in op.name] == (
@@ -121,20 +103,18 @@ def test_softmax(qdq, onnxruntime_outputs, axis, scale):
     )
 
 
-def test_standalone_clamps(qdq, onnxruntime_outputs):
-    m = qdq()
+def test_standalone_clamps(m, onnxruntime_outputs):
     y = m.quantise(m.node("Clip", image(m), m.const(np.float32(-1)), m.const(np.float32(2.5)), name="clip"), 0.03, 0)
     m.output(m.quantise(m.node("Relu", y, name="relu"), STEP, -100))
     graph = compare(m, onnxruntime_outputs, share=0.1)
-    assert [(op.name, op.low, op.high) for op in graph.ops if isinstance(op, NearestRequantize)] == [
+    assert [(op.name, op.low, op.high) for op in graph.ops if isinstance(op, g.NearestRequantize)] == [
         ("clip", -33, 83),
         ("relu", -100, 127),
     ]
 
 
 @pytest.mark.parametrize("bounds", [(0.0, 6.0), (0.0, None), (None, 1.0)])
-def test_clip_after_a_convolution(qdq, onnxruntime_outputs, bounds):
-    m = qdq()
+def test_clip_after_a_convolution(m, onnxruntime_outputs, bounds):
     w, scale = m.weights(4, 4, 3, 3)
     y = m.node("Conv", image(m), w, m.bias(scale), name="conv")
     low, high = (m.const(np.float32(v)) if v is not None else "" for v in bounds)
@@ -145,50 +125,44 @@ def test_clip_after_a_convolution(qdq, onnxruntime_outputs, bounds):
 
 
 @pytest.mark.parametrize("groups, outputs", [(4, 4), (2, 6), (4, 8)])
-def test_grouped_convolutions(qdq, onnxruntime_outputs, groups, outputs):
-    m = qdq()
+def test_grouped_convolutions(m, onnxruntime_outputs, groups, outputs):
     w, scale = m.weights(outputs, 4 // groups, 3, 3)
     y = m.node("Conv", image(m), w, m.bias(scale), name="conv", group=groups, pads=[1, 1, 1, 1], strides=[2, 1])
     graph = compare(m, onnxruntime_outputs, y, 0.03)
     (op,) = graph.layers
-    assert isinstance(op, QConv2d) and op.groups == groups
+    assert isinstance(op, g.QConv2d) and op.groups == groups
 
 
 @pytest.mark.parametrize("attrs", [{}, {"strides": [2, 3], "pads": [1, 0, 2, 1], "output_padding": [1, 2]}])
 @pytest.mark.parametrize("biased", [True, False])
-def test_transposed_convolution(qdq, onnxruntime_outputs, attrs, biased):
-    m = qdq()
+def test_transposed_convolution(m, onnxruntime_outputs, attrs, biased):
     w, scale = m.weights(4, 3, 3, 4, axis=1)
     y = m.node("ConvTranspose", image(m), w, *([m.bias(scale)] if biased else []), name="up", **attrs)
     graph = compare(m, onnxruntime_outputs, y, 0.03, 0.1)
     (op,) = graph.layers
-    assert isinstance(op, QConvTranspose2d) and op.name == "up" and op.weight.shape == (3, 4, 3, 4)
+    assert isinstance(op, g.QConvTranspose2d) and op.name == "up" and op.weight.shape == (3, 4, 3, 4)
 
 
-def test_dense_layers_on_more_than_two_dimensions(qdq, onnxruntime_outputs):
-    m = qdq()
+def test_dense_layers_on_more_than_two_dimensions(m, onnxruntime_outputs):
     w, scale = m.weights(8, 5, axis=1)
     y = m.node("Add", m.node("MatMul", image(m, 2, 3, 8), w, name="product"), m.const(np.ones(5, np.float32)))
     graph = compare(m, onnxruntime_outputs, y, 0.05)
     (op,) = graph.layers
-    assert isinstance(op, QDense) and op.x.shape == (6, 8)
+    assert isinstance(op, g.QDense) and op.x.shape == (6, 8)
 
 
 @pytest.mark.parametrize("axes, keep", [([2, 3], 1), ([2, 3], 0), ([1], 0), ([-1], 1)])
-def test_means(qdq, onnxruntime_outputs, axes, keep):
-    m = qdq()
+def test_means(m, onnxruntime_outputs, axes, keep):
     y = m.node("ReduceMean", image(m), axes=axes, keepdims=keep, name="mean")
     compare(m, onnxruntime_outputs, y, 0.2, scale=0.0231)
 
 
-def test_average_pooling_with_padding_that_counts(qdq, onnxruntime_outputs):
-    m = qdq()
+def test_average_pooling_with_padding_that_counts(m, onnxruntime_outputs):
     y = m.node("AveragePool", image(m), kernel_shape=[3, 2], pads=[1, 0, 1, 1], count_include_pad=1, name="pool")
     compare(m, onnxruntime_outputs, y, 0.3)
 
 
-def test_movement_is_exact(qdq, onnxruntime_outputs):
-    m = qdq()
+def test_movement_is_exact(m, onnxruntime_outputs):
     q = {"scale": STEP, "zero_point": -7}
     x = image(m, **q)
     y = m.node("Pad", x, ints(m, 0, 0, 1, 2, 0, 1, 0, 0), m.const(np.float32(1.0)), name="pad")
@@ -200,12 +174,11 @@ def test_movement_is_exact(qdq, onnxruntime_outputs):
         y = m.quantise(m.node("Unsqueeze", m.quantise(part, **q), ints(m, 0), name=f"more{k}"), **q)
         m.output(m.quantise(m.node("Squeeze", y, ints(m, 0), name=f"less{k}"), **q))
     graph = compare(m, onnxruntime_outputs)
-    assert sum(issubclass(kind, StridedSlice) for kind in kinds(graph)) == 3
-    assert [op.value for op in graph.ops if isinstance(op, Pad)] == [18, -7]
+    assert sum(issubclass(kind, g.StridedSlice) for kind in kinds(graph)) == 3
+    assert [op.value for op in graph.ops if isinstance(op, g.Pad)] == [18, -7]
 
 
-def test_a_residual_block_keeps_its_names(qdq, onnxruntime_outputs):
-    m = qdq()
+def test_a_residual_block_keeps_its_names(m, onnxruntime_outputs):
     x = image(m)
     w1, s1 = m.weights(4, 4, 3, 3)
     w2, s2 = m.weights(4, 4, 1, 1)
@@ -213,20 +186,19 @@ def test_a_residual_block_keeps_its_names(qdq, onnxruntime_outputs):
     side = m.quantise(m.node("Conv", x, w2, m.bias(s2), name="side"), 0.07, 5)
     graph = compare(m, onnxruntime_outputs, m.node("Add", side, main, name="sum"), 0.06, 0.1, "relu")
     assert {op.name: op.weight.shape[2] for op in graph.layers} == {"main": 3, "side": 1}
-    (op,) = (op for op in graph.ops if isinstance(op, Add))
+    (op,) = (op for op in graph.ops if isinstance(op, g.Add))
     assert [t.name for t in op.inputs] == ["side", "main"]
 
 
 @pytest.mark.parametrize("scale", [0.1, 0.2, 0.04, 0.11])
-def test_requantisation(qdq, onnxruntime_outputs, scale):
+def test_requantisation(m, onnxruntime_outputs, scale):
     """Rounded once, ties to even: there are some at all ratios but the last."""
-    m = qdq()
-    assert kinds(compare(m, onnxruntime_outputs, image(m, 4, 500, scale=scale))) == [NearestRequantize]
+    assert kinds(compare(m, onnxruntime_outputs, image(m, 4, 500, scale=scale))) == [g.NearestRequantize]
 
 
 def test_tensors_compare_without_their_data():
     data = np.ones(3, np.int8)
-    assert Tensor("k", (3,), data=data) == Tensor("k", (3,))
+    assert g.Tensor("k", (3,), data=data) == g.Tensor("k", (3,))
 
 
 @pytest.mark.parametrize(
@@ -242,8 +214,7 @@ def test_tensors_compare_without_their_data():
         ("Concat", 1e-9, "Concat 'it' scales accumulators of up to 131 by 2**25 or more"),
     ],
 )
-def test_scales_that_take_integers_out_of_int32(qdq, refusal, kind, y_scale, text):
-    m = qdq()
+def test_scales_that_take_integers_out_of_int32(m, refusal, kind, y_scale, text):
     x = m.quantise(m.input("x", [1, 4]))
     attrs = {"Concat": {"axis": 1}, "ReduceMean": {"axes": [1]}}.get(kind, {})
     operands = (x,) if kind in ("Relu", "ReduceMean") else (x, x)
@@ -266,9 +237,8 @@ def test_values_that_are_no_numbers(qdq, refusal):
     assert "Pad 'edge' pads with nan, which is no number" in refusal(m.save())
 
 
-def test_an_infinite_value_around_an_image_is_the_largest(qdq):
-    m = qdq()
+def test_an_infinite_value_around_an_image_is_the_largest(m):
     pads = [m.const(np.array([0, 1, 0, 1])), m.const(np.float32(np.inf))]
     m.output(m.quantise(m.node("Pad", m.quantise(m.input("x", [1, 4])), *pads)))
-    (pad,) = (op for op in import_onnx(m.save()).ops if isinstance(op, Pad))
+    (pad,) = (op for op in import_onnx(m.save()).ops if isinstance(op, g.Pad))
     assert pad.value == 127

@@ -65,8 +65,7 @@ def test_a_network_equals_onnxruntime_but_for_rounding(qdq, onnxruntime_outputs,
     compare(graph, onnxruntime_outputs(path, {"x": x}), {"x": x})
 
 
-def test_average_pooling_equals_onnxruntime_but_for_rounding(qdq, onnxruntime_outputs):
-    m = qdq()
+def test_average_pooling_equals_onnxruntime_but_for_rounding(m, onnxruntime_outputs):
     x = m.quantise(m.input("x", [1, 3, 8, 6]))
     y = m.quantise(m.node("AveragePool", x, name="some", kernel_shape=[2, 3], strides=[2, 1]), 0.04, 5)
     m.output(m.quantise(m.node("GlobalAveragePool", y, name="all"), 0.02, -9))
@@ -78,8 +77,7 @@ def test_average_pooling_equals_onnxruntime_but_for_rounding(qdq, onnxruntime_ou
 
 
 @pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER", "VALID"])
-def test_automatic_padding(qdq, onnxruntime_outputs, mode):
-    m = qdq()
+def test_automatic_padding(m, onnxruntime_outputs, mode):
     x = m.quantise(m.input("x", [1, 2, 8, 5]))
     w, _ = m.weights(3, 2, 3, 2)
     m.output(m.quantise(m.node("Conv", x, w, auto_pad=mode, strides=[2, 1]), 0.3))
@@ -89,8 +87,7 @@ def test_automatic_padding(qdq, onnxruntime_outputs, mode):
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_matmul_with_bias_per_tensor_weights_and_int8_ends(qdq, onnxruntime_outputs, swapped):
-    m = qdq()
+def test_matmul_with_bias_per_tensor_weights_and_int8_ends(m, onnxruntime_outputs, swapped):
     scale, zero = m.const(np.float32(0.1)), m.const(np.int8(-4))
     x = m.node("DequantizeLinear", m.input("x", [1, 6], "INT8"), scale, zero)
     w, weight_scale = m.weights(6, 5, axis=1, per_channel=False)
@@ -107,8 +104,7 @@ def test_matmul_with_bias_per_tensor_weights_and_int8_ends(qdq, onnxruntime_outp
     compare(graph, onnxruntime_outputs(path, {"x": x}), {"x": x})
 
 
-def test_a_name_for_two_tensors_and_two_names_for_one(qdq, onnxruntime_outputs):
-    m = qdq()
+def test_a_name_for_two_tensors_and_two_names_for_one(m, onnxruntime_outputs):
     x = m.input("x", [1, 4])
     w, _ = m.weights(4, 3, axis=1)
     parameters = m.const(np.float32(0.05)), m.const(np.int8(0))
@@ -125,24 +121,21 @@ def test_a_name_for_two_tensors_and_two_names_for_one(qdq, onnxruntime_outputs):
     compare(graph, expected, {"x": x})
 
 
-def test_open_batch_becomes_one(qdq):
-    m = qdq()
+def test_open_batch_becomes_one(m):
     x = m.quantise(m.input("x", ["N", 4]))
     w, _ = m.weights(4, 3, axis=1)
     m.output(m.quantise(m.node("MatMul", x, w)))
     assert import_onnx(m.save()).inputs[0].shape == (1, 4)
 
 
-def test_relu_clamps_at_the_zero_point(qdq):
-    m = qdq()
+def test_relu_clamps_at_the_zero_point(m):
     x = m.quantise(m.input("x", [1, 4]))
     w, _ = m.weights(4, 3, axis=1)
     m.output(m.quantise(m.node("Relu", m.node("MatMul", x, w)), 0.1, -20))
     assert import_onnx(m.save()).layers[0].low == -20
 
 
-def test_operators_that_onnx_does_not_know_are_unsupported_not_damage(qdq):
-    m = qdq()
+def test_operators_that_onnx_does_not_know_are_unsupported_not_damage(m):
     x = m.quantise(m.input("x", [1, 4, 8, 8]))
     m.output(m.node("Unheard", m.node("Strange", x, name="first"), name="second"))
     with pytest.raises(UnsupportedError) as caught:
@@ -152,8 +145,7 @@ def test_operators_that_onnx_does_not_know_are_unsupported_not_damage(qdq):
     )
 
 
-def test_every_unsupported_node_is_named_at_once(qdq):
-    m = qdq()
+def test_every_unsupported_node_is_named_at_once(m):
     x = m.quantise(m.input("x", [1, 4, 8, 8]))
     y = m.node("Conv", x, m.const(np.ones((4, 4, 1, 1), np.float32)), m.input("bias", [4]), name="biased")
     m.output(m.node("Softmax", m.node("Asinh", y, name="wave"), name="top"))
@@ -216,16 +208,14 @@ PROBLEMS = {
 
 
 @pytest.mark.parametrize("text", PROBLEMS)
-def test_why_an_operator_is_refused(qdq, text):
-    m = qdq()
+def test_why_an_operator_is_refused(m, text):
     PROBLEMS[text](m)
     with pytest.raises(UnsupportedError) as caught:
         import_onnx(m.save())
     assert text in str(caught.value)
 
 
-def test_open_sizes_other_than_the_batch_are_refused(qdq):
-    m = qdq()
+def test_open_sizes_other_than_the_batch_are_refused(m):
     m.output(m.quantise(m.input("x", ["N", 4, "H", "W"])))
     path = m.save()
     with pytest.raises(
@@ -272,71 +262,13 @@ def test_shapes_that_contradict_each_other(tmp_path):
         import_onnx(tmp_path / "features.onnx")
 
 
-class Float:
-    """A float model in the making, for onnxruntime's quantiser."""
-
-    def __init__(self, seed=0):
-        self.nodes, self.constants, self.rng = [], [], np.random.default_rng(seed)
-
-    def const(self, array):
-        self.constants.append(onnx.numpy_helper.from_array(np.asarray(array), f"c{len(self.constants)}"))
-        return self.constants[-1].name
-
-    def weights(self, *shape):
-        return self.const(self.rng.normal(0, 0.3, shape).astype(np.float32))
-
-    def node(self, kind, *inputs, **attrs):
-        output = f"{kind}{len(self.nodes)}"
-        self.nodes.append(onnx.helper.make_node(kind, list(inputs), [output], name=output, **attrs))
-        return output
-
-    def save(self, path, shape, output, classes):
-        info = onnx.helper.make_tensor_value_info
-        ends = [info("x", onnx.TensorProto.FLOAT, shape)], [info(output, onnx.TensorProto.FLOAT, classes)]
-        graph = onnx.helper.make_graph(self.nodes, "float", *ends, self.constants)
-        onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9), path)
-
-
-def every_operator(m):
-    """A network of every operator that the quantiser quantises and the front end reads."""
-    block = {"kernel_shape": [2, 2], "strides": [2, 2]}
-    same = {"pads": [1, 1, 1, 1]}
-    bounds = m.const(np.float32(0)), m.const(np.float32(6))
-    y = m.node("Clip", m.node("Conv", "x", m.weights(8, 3, 3, 3), m.weights(8), strides=[2, 2], **same), *bounds)
-    y = m.node("Clip", m.node("Conv", y, m.weights(8, 1, 3, 3), m.weights(8), group=8, **same), *bounds)
-    side = m.node("Relu", m.node("Conv", y, m.weights(8, 8, 3, 3), m.weights(8), **same))
-    y = m.node("Relu", m.node("Add", m.node("Conv", y, m.weights(8, 8, 1, 1), m.weights(8)), side))
-    y = m.node("Concat", m.node("MaxPool", y, **block), m.node("AveragePool", y, **block), axis=1)
-    y = m.node("Pad", y, m.const(np.array([0, 0, 1, 1, 0, 0, 1, 1], np.int64)))
-    y = m.node("LeakyRelu", m.node("ConvTranspose", y, m.weights(16, 4, 2, 2), m.weights(4), strides=[2, 2]), alpha=0.1)
-    y = m.node("Mul", y, m.node("Sigmoid", y))
-    y = m.node("Transpose", m.node("Transpose", y, perm=[0, 2, 3, 1]), perm=[0, 3, 1, 2])
-    y = m.node("Reshape", m.node("Flatten", m.node("GlobalAveragePool", y)), m.const(np.array([1, 4], np.int64)))
-    y = m.node("Gemm", y, m.weights(10, 4), m.weights(10), transB=1)
-    return m.node("Softmax", m.node("Add", m.node("MatMul", y, m.weights(10, 10)), m.weights(10)), axis=1)
-
-
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("activations", ["QInt8", "QUInt8"])
-def test_what_the_quantiser_of_onnxruntime_writes(tmp_path, onnxruntime_outputs, activations, per_channel):
-    from onnxruntime import quantization
-
-    shape, m = (1, 3, 16, 16), Float()
-    m.save(tmp_path / "float.onnx", shape, every_operator(m), (1, 10))
-    samples = iter([{"x": m.rng.normal(0, 1, shape).astype(np.float32)} for _ in range(8)])
-
-    class Reader(quantization.CalibrationDataReader):
-        def get_next(self):
-            return next(samples, None)
-
-    types = {"activation_type": quantization.QuantType[activations], "weight_type": quantization.QuantType.QInt8}
-    kind = {"quant_format": quantization.QuantFormat.QDQ, "per_channel": per_channel}
-    quantization.quantize_static(tmp_path / "float.onnx", tmp_path / "q.onnx", Reader(), **types, **kind)
-    graph = import_onnx(tmp_path / "q.onnx")
+def test_what_the_quantiser_of_onnxruntime_writes(quantise, onnxruntime_outputs, activations, per_channel):
+    path, shape = quantise("every_operator", activations=activations, per_channel=per_channel)
+    graph, rng = import_onnx(path), np.random.default_rng(0)
     for _ in range(5):
-        x = {"x": m.rng.normal(0, 1, shape).astype(np.float32)}
-        (expected,), (mine,) = (
-            outputs.values() for outputs in (onnxruntime_outputs(tmp_path / "q.onnx", x), reference.run(graph, x)[0])
-        )
+        x = {"x": rng.normal(0, 1, shape).astype(np.float32)}
+        (expected,), (mine,) = onnxruntime_outputs(path, x).values(), reference.run(graph, x)[0].values()
         assert expected.argmax() == mine.argmax()
         assert np.abs(mine - expected).max() <= 3.01 * graph.ops[-1].x.scale

@@ -45,8 +45,7 @@ def test_the_largest_bias_that_leaves_room_for_the_products(qdq, weight, zero_po
 
 
 @pytest.mark.parametrize("features, fits", [(131071, True), (131072, False)])
-def test_the_most_products_of_extremes(qdq, features, fits, refusal):
-    m = qdq()
+def test_the_most_products_of_extremes(m, features, fits, refusal):
     x = m.quantise(m.input("x", [1, features]), 0.05, 0)
     parameters = [m.const(np.full((1, features), -128, np.int8)), m.const(np.float32(0.5)), m.const(np.int8(0))]
     y = m.node("Gemm", x, m.node("DequantizeLinear", *parameters), name="layer", transB=1)
@@ -104,8 +103,7 @@ def test_a_channel_of_scale_zero_is_one(qdq):
     assert list(import_onnx(qdq().dense(weight_scale=0.0)).layers[0].multipliers[0]) == [0, 0, 0]
 
 
-def test_scales_along_the_inputs_leave_a_layer_in_float32(qdq):
-    m = qdq()
+def test_scales_along_the_inputs_leave_a_layer_in_float32(m):
     x = m.quantise(m.input("x", [1, 4]))
     w, _ = m.weights(4, 4, axis=1)
     m.output(m.quantise(m.node("Gemm", x, w, name="layer", transB=1)))

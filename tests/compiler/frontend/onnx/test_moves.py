@@ -38,8 +38,7 @@ MOVES = {
 
 @pytest.mark.parametrize("quantised", [True, False])
 @pytest.mark.parametrize("name", MOVES)
-def test_movements_are_exact(qdq, compared, name, quantised):
-    m = qdq()
+def test_movements_are_exact(m, compared, name, quantised):
     x = m.input("x", [1, 3, 4, 6])
     y = MOVES[name](m, m.quantise(x) if quantised else x)
     m.output(m.quantise(y) if quantised else y)
@@ -49,15 +48,13 @@ def test_movements_are_exact(qdq, compared, name, quantised):
 
 
 @pytest.mark.parametrize("mode", ["DCR", "CRD"])
-def test_depth_to_space(qdq, compared, mode):
-    m = qdq()
+def test_depth_to_space(m, compared, mode):
     m.output(m.node("DepthToSpace", m.quantise(m.input("x", [1, 8, 2, 3])), blocksize=2, mode=mode))
     compared(m, 0)
 
 
-def test_movements_come_after_quantisation(qdq, compared):
+def test_movements_come_after_quantisation(m, compared):
     """The input is quantised first: int8 moves a quarter of the bytes."""
-    m = qdq()
     x = m.node("Transpose", m.input("x", [1, 4, 5, 2]), perm=[0, 3, 1, 2], name="turn")
     m.output(m.quantise(m.node("Relu", m.node("Reshape", x, ints(m, 2, 20)), name="relu"), 0.05))
     graph = compared(m, 0)
@@ -66,22 +63,19 @@ def test_movements_come_after_quantisation(qdq, compared):
     assert not any(isinstance(op, g.FloatOperator) for op in graph.ops)
 
 
-def test_positions_outside_are_refused(qdq, refusal):
-    m = qdq()
+def test_positions_outside_are_refused(m, refusal):
     m.output(m.quantise(m.node("Gather", m.quantise(m.input("x", [1, 3, 4, 6])), ints(m, 0, 9), axis=1)))
     onnx.save(m.proto(), m.folder / "net.onnx")
     assert "reads position 9 of a dimension of 3" in refusal(m.folder / "net.onnx")
 
 
-def test_many_pieces_are_taken_at_once(qdq, compared):
-    m = qdq()
+def test_many_pieces_are_taken_at_once(m, compared):
     x = m.quantise(m.input("x", [1, 900]))
     m.output(m.node("Gather", x, m.const(m.rng.permutation(900)), axis=1))
     compared(m)
 
 
-def test_an_input_is_an_output_of_another_name(qdq):
-    m = qdq()
+def test_an_input_is_an_output_of_another_name(m):
     x = m.input("x", [1, 4])
     m.output(m.quantise(x))
     m.output(x)

@@ -9,8 +9,7 @@ from tilewright.compiler.graph import reference
 from tilewright.compiler.graph.compare import compare
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
-from tilewright.runtime.device import open_device
-from tilewright.runtime.loader import Loaded
+from tilewright.runtime.loader import run
 
 # what the quantiser offers, and its opsets
 OPTIONS = (
@@ -70,6 +69,5 @@ def test_networks_are_exact_on_the_device(quantise, name):
     path, shape = quantise(name)
     graph, cfg = import_onnx(path), PRESETS["pynq_z1"]
     x = {"x": np.random.default_rng(1).normal(0, 1, shape).astype(np.float32)}
-    with Loaded(compile_graph(graph, cfg), open_device("model", cfg)) as loaded:
-        found = compare(graph, x, loaded.run(x))
+    found = compare(graph, x, run(compile_graph(graph, cfg), x)[0])
     assert found.difference is None, str(found.difference)

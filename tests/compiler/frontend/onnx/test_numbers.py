@@ -37,40 +37,36 @@ def equal(onnxruntime_outputs):
 
 @pytest.mark.parametrize("kind", ["ArgMax", "ArgMin"])
 @pytest.mark.parametrize("keepdims", [0, 1])
-def test_positions_of_the_largest(qdq, equal, kind, keepdims):
-    m = qdq()
+def test_positions_of_the_largest(m, equal, kind, keepdims):
     x = m.quantise(m.input("x", [1, 5, 4, 4]))
     m.output(m.node(kind, x, axis=1, keepdims=keepdims), "INT64")
     equal(m)
 
 
-def test_the_largest_values(qdq, equal):
-    m = qdq()
+@pytest.mark.parametrize("quantised", [True, False])
+def test_the_largest_values(m, equal, quantised):
     x = m.quantise(m.input("x", [1, 40]))
     values, where = m.nodes_of("TopK", [x, m.const(np.array([6]))], ["values", "where"], "top")
-    m.output(m.quantise(values))
+    m.output(m.quantise(values) if quantised else values)
     m.output(where, "INT64")
     equal(m)
 
 
 @pytest.mark.parametrize("attrs, why", [({"axis": 0}, "not along the last axis"), ({"largest": 0}, "the smallest")])
-def test_other_choices_of_values(qdq, refusal, attrs, why):
-    m = qdq()
+def test_other_choices_of_values(m, refusal, attrs, why):
     x = m.quantise(m.input("x", [4, 4]))
     m.output(m.nodes_of("TopK", [x, m.const(np.array([2]))], ["values", "where"], "top", **attrs)[0])
     assert why in refusal(m.save())
 
 
-def test_the_last_of_several_positions(qdq, refusal):
-    m = qdq()
+def test_the_last_of_several_positions(m, refusal):
     x = m.quantise(m.input("x", [4, 4]))
     m.output(m.node("ArgMax", x, axis=1, select_last_index=1), "INT64")
     assert "takes the last of several positions" in refusal(m.save())
 
 
 @pytest.mark.parametrize("kind", ["Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"])
-def test_comparisons_and_choices(qdq, equal, kind):
-    m = qdq()
+def test_comparisons_and_choices(m, equal, kind):
     x, y = m.quantise(m.input("x", [2, 30])), m.quantise(m.input("y", [2, 30]))
     found = m.node(kind, x, y)
     m.output(found, "BOOL")
@@ -78,8 +74,7 @@ def test_comparisons_and_choices(qdq, equal, kind):
     equal(m)
 
 
-def test_truth_values(qdq, equal):
-    m = qdq()
+def test_truth_values(m, equal):
     x = m.quantise(m.input("x", [2, 30]))
     one, two = m.node("Greater", x, m.const(np.float32(-1))), m.node("Less", x, m.const(np.float32(1)))
     m.output(m.node("Xor", m.node("Or", one, two), m.node("Not", m.node("And", one, two))), "BOOL")
@@ -88,9 +83,8 @@ def test_truth_values(qdq, equal):
     equal(m)
 
 
-def test_words_by_number_and_their_mask(qdq, equal):
+def test_words_by_number_and_their_mask(m, equal):
     """As transformers begin: rows of a quantised table, and a mask of integers that becomes a sum."""
-    m = qdq()
     words, mask = m.input("words", [1, 6], "INT64"), m.input("mask", [1, 6], "INT64")
     table = [
         m.const(m.rng.integers(-127, 128, (20, 8)).astype(np.int8)),
@@ -105,8 +99,7 @@ def test_words_by_number_and_their_mask(qdq, equal):
     equal(m)
 
 
-def test_sums_and_rows_of_integers(qdq, equal):
-    m = qdq()
+def test_sums_and_rows_of_integers(m, equal):
     x = m.input("x", [2, 3], "INT64")
     total = m.node("Mul", m.node("Add", x, m.const(np.array([3, 4, 5]))), x)
     both = m.node("Concat", m.node("Transpose", total, perm=[1, 0]), m.node("Transpose", x, perm=[1, 0]), axis=1)
@@ -115,16 +108,14 @@ def test_sums_and_rows_of_integers(qdq, equal):
     equal(m)
 
 
-def test_images_of_bytes(qdq, equal):
-    m = qdq()
+def test_images_of_bytes(m, equal):
     x = m.node("Cast", m.input("x", [1, 4, 4, 3], "UINT8"), to=1)
     x = m.node("Mul", m.node("Transpose", x, perm=[0, 3, 1, 2]), m.const(np.float32(1 / 255)))
     m.output(m.quantise(x))
     equal(m)
 
 
-def test_what_is_not_read_of_integers(qdq, refusal):
-    m = qdq()
+def test_what_is_not_read_of_integers(m, refusal):
     x = m.input("x", [2, 3], "INT64")
     m.output(m.node("Mod", x, m.const(np.array([2]))), "INT64")
     m.output(m.node("Cast", x, to=10), "FLOAT16")
@@ -132,26 +123,15 @@ def test_what_is_not_read_of_integers(qdq, refusal):
     assert "Mod 'mod_0' is not supported" in text and "has an output of type float16; only float32, int32" in text
 
 
-def test_the_largest_values_are_outputs(qdq, equal):
-    m = qdq()
-    x = m.quantise(m.input("x", [1, 40]))
-    values, where = m.nodes_of("TopK", [x, m.const(np.array([6]))], ["values", "where"], "top")
-    m.output(values)
-    m.output(where, "INT64")
-    equal(m)
-
-
-def test_a_choice_is_an_output(qdq, equal):
-    m = qdq()
+def test_a_choice_is_an_output(m, equal):
     x = m.quantise(m.input("x", [2, 5]))
     m.output(m.node("Where", m.node("Greater", x, m.const(np.float32(0))), x, m.const(np.float32(-1))))
     equal(m)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
-def test_rows_of_a_table_are_dequantised_behind_their_choice(qdq, equal, dtype):
+def test_rows_of_a_table_are_dequantised_behind_their_choice(m, equal, dtype):
     """As embeddings are in files in QOperator format."""
-    m = qdq()
     table = m.const(m.rng.integers(0, 127, (30, 8)).astype(dtype))
     rows = m.node("Gather", table, m.input("tokens", [1, 9], "INT64"))
     parameters = m.const(np.float32(0.02)), m.const(dtype(7))
@@ -159,7 +139,6 @@ def test_rows_of_a_table_are_dequantised_behind_their_choice(qdq, equal, dtype):
     equal(m)
 
 
-def test_bytes_that_nothing_dequantises(qdq, refusal):
-    m = qdq()
+def test_bytes_that_nothing_dequantises(m, refusal):
     m.output(m.node("Gather", m.const(np.ones((3, 4), np.int8)), m.input("i", [2], "INT64"), name="bad"), "INT8")
     assert "Gather 'bad' has a constant of type int8" in refusal(m.save())

@@ -24,8 +24,7 @@ def finish(m, y, p):
 
 @pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
-def test_convolutions(qdq, compared, dtype, biased):
-    m = qdq()
+def test_convolutions(m, compared, dtype, biased):
     w = m.rng.integers(-128, 128, (6, 4, 3, 3)) if dtype is np.int8 else m.rng.integers(0, 256, (6, 4, 3, 3))
     scales = m.rng.uniform(0.002, 0.01, 6).astype(np.float32) if dtype is np.int8 else np.float32(0.004)
     zeros = np.zeros(6, np.int8) if dtype is np.int8 else np.uint8(119)
@@ -38,8 +37,7 @@ def test_convolutions(qdq, compared, dtype, biased):
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
-def test_matrix_products(qdq, compared, dtype):
-    m = qdq()
+def test_matrix_products(m, compared, dtype):
     w = m.rng.integers(-128, 128, (5, 7)).astype(np.int8), m.rng.uniform(0.01, 0.02, 7).astype(np.float32)
     out = parameters(m, dtype, 0.2)
     weights = m.const(w[0]), m.const(w[1]), m.const(np.zeros(7, np.int8))
@@ -51,8 +49,7 @@ def test_matrix_products(qdq, compared, dtype):
 
 @pytest.mark.parametrize("transposed", [0, 1])
 @pytest.mark.parametrize("real", [True, False])
-def test_dense_layers(qdq, compared, transposed, real):
-    m = qdq()
+def test_dense_layers(m, compared, transposed, real):
     w = m.rng.integers(-127, 128, (7, 5) if transposed else (5, 7)).astype(np.int8)
     parts = [m.const(w), m.const(np.float32(0.02)), m.const(np.int8(0)), m.const(np.arange(7, dtype=np.int32) * 50)]
     out = parameters(m, np.int8, 0.2)
@@ -68,8 +65,7 @@ def test_dense_layers(qdq, compared, transposed, real):
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("kind", ["Add", "Mul"])
-def test_sums_and_products(qdq, compared, kind, dtype):
-    m = qdq()
+def test_sums_and_products(m, compared, kind, dtype):
     out = parameters(m, dtype, 0.08)
     inputs = *quantised(m, dtype), *quantised(m, dtype, "y", (1, 4, 1, 1)), *out
     finish(m, m.node(f"QLinear{kind}", *inputs, domain="com.microsoft"), out)
@@ -87,8 +83,7 @@ UNARY = {
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("kind", UNARY)
-def test_operators_on_one_tensor(qdq, compared, kind, dtype):
-    m = qdq()
+def test_operators_on_one_tensor(m, compared, kind, dtype):
     scale, zero = (1 / 256, -128) if kind == "QLinearSoftmax" else (0.02, 3)
     out = parameters(m, dtype, scale, zero)
     finish(m, m.node(kind, *quantised(m, dtype), *out, domain="com.microsoft", **UNARY[kind]), out)
@@ -96,8 +91,7 @@ def test_operators_on_one_tensor(qdq, compared, kind, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
-def test_concatenation(qdq, compared, dtype):
-    m = qdq()
+def test_concatenation(m, compared, dtype):
     out = parameters(m, dtype, 0.06)
     parts = *quantised(m, dtype), *quantised(m, dtype, "y", (1, 2, 6, 5))
     finish(m, m.node("QLinearConcat", *out, *parts, domain="com.microsoft", axis=1), out)
@@ -106,9 +100,8 @@ def test_concatenation(qdq, compared, dtype):
 
 
 @pytest.mark.parametrize("kind", ["Conv", "MatMul"])
-def test_sums_as_integers(qdq, compared, kind):
+def test_sums_as_integers(m, compared, kind):
     """The scales follow in float32: they become those of the layer."""
-    m = qdq()
     shape, weights = ((1, 4, 6, 5), (6, 4, 3, 3)) if kind == "Conv" else ((3, 5), (5, 7))
     x, _, zero = quantised(m, np.uint8, shape=shape)
     # 7 bits: without VNNI onnxruntime's sums of two products of uint8 and int8 saturate at 16 bits
@@ -122,8 +115,7 @@ def test_sums_as_integers(qdq, compared, kind):
     assert not any(isinstance(op, g.FloatOperator) for op in graph.ops)
 
 
-def test_channels_last_is_refused_by_name(qdq, refusal):
-    m = qdq()
+def test_channels_last_is_refused_by_name(m, refusal):
     out = parameters(m, np.int8)
     attrs = {"domain": "com.microsoft", "channels_last": 1, "name": "last"}
     finish(m, m.node("QLinearGlobalAveragePool", *quantised(m, np.int8), *out, **attrs), out)

@@ -8,8 +8,7 @@ from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.graph import reference
 
 
-def test_a_node_may_have_the_name_of_the_output(qdq, onnxruntime_outputs):
-    m = qdq()
+def test_a_node_may_have_the_name_of_the_output(m, onnxruntime_outputs):
     x = m.quantise(m.input("x", [1, 4]))
     w, scale = m.weights(3, 4)
     y = m.quantise(m.node("Gemm", x, w, m.bias(scale), name="logits", transB=1), 0.3)
@@ -27,8 +26,7 @@ def test_a_node_may_have_the_name_of_the_output(qdq, onnxruntime_outputs):
     assert np.abs(reference.run(graph, x)[0]["logits"] - expected).max() <= 0.3001
 
 
-def test_dense_layers_of_both_kinds_keep_their_names(qdq):
-    m = qdq()
+def test_dense_layers_of_both_kinds_keep_their_names(m):
     x = m.quantise(m.input("x", [1, 4]))
     w, _ = m.weights(4, 4)
     x = m.quantise(m.node("Gemm", x, w, name="one", transB=1))
@@ -43,8 +41,7 @@ def test_scales_of_activations_are_positive(qdq, scale, refusal):
     assert f"QuantizeLinear 'first' has scale {scale:g}; it must be finite and positive" in text
 
 
-def test_integers_may_be_taken_for_other_numbers(qdq, onnxruntime_outputs):
-    m = qdq()
+def test_integers_may_be_taken_for_other_numbers(m, onnxruntime_outputs):
     zero = m.const(np.int8(0))
     q = m.node("QuantizeLinear", m.input("x", [1, 4]), m.const(np.float32(0.5)), zero)
     m.output(m.node("DequantizeLinear", q, m.const(np.float32(0.25)), m.const(np.int8(7)), name="otherwise"))
@@ -55,8 +52,7 @@ def test_integers_may_be_taken_for_other_numbers(qdq, onnxruntime_outputs):
 
 
 @pytest.mark.parametrize("dtype, zero", [(np.uint8, 120), (np.int8, 5), (np.uint8, 128)])
-def test_weights_with_zero_points(qdq, onnxruntime_outputs, dtype, zero):
-    m = qdq()
+def test_weights_with_zero_points(m, onnxruntime_outputs, dtype, zero):
     x = m.quantise(m.input("x", [1, 40]), 0.1)
     low = np.iinfo(dtype).min
     weights = m.rng.integers(low, low + 256, (40, 30)).astype(dtype)
@@ -80,15 +76,13 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_what_activations_cannot_have(qdq, refusal, text):
-    m = qdq()
+def test_what_activations_cannot_have(m, refusal, text):
     y = m.node("QuantizeLinear", m.input("x", [1, 4]), *BAD[text](m), name="first")
     m.output(y, "INT8")
     assert f"QuantizeLinear 'first' {text}" in refusal(m.save())
 
 
-def test_sixteen_bits_are_refused_by_name(qdq, refusal):
-    m = qdq()
+def test_sixteen_bits_are_refused_by_name(m, refusal):
     y = m.node("QuantizeLinear", m.input("x", [1, 4]), m.const(np.float32(1)), m.const(np.int16(0)), name="wide")
     m.output(y, "INT16")
     model = m.proto()

@@ -11,8 +11,7 @@ from tilewright.compiler.graph import reference
 from tilewright.compiler.graph.compare import compare
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
-from tilewright.runtime.device import open_device
-from tilewright.runtime.loader import Loaded
+from tilewright.runtime.loader import run
 
 
 def ends(model):
@@ -84,5 +83,4 @@ def test_layers_round_as_onnxruntime(quantise, onnxruntime_outputs, tmp_path, na
         differing, total = differing + np.count_nonzero(apart), total + apart.size
     assert differing <= 1e-5 * total, f"{differing} of {total:,}"
     cfg = PRESETS["pynq_z1"]
-    with Loaded(compile_graph(graph, cfg, every_value=True), open_device("model", cfg)) as loaded:
-        assert compare(graph, inputs, loaded.run(inputs)).difference is None
+    assert compare(graph, inputs, run(compile_graph(graph, cfg, every_value=True), inputs)[0]).difference is None

@@ -17,29 +17,23 @@ from tilewright.hw.errors import UnsupportedError
         (((2, 7), ()), True),
     ],
 )
-def test_the_larger_and_the_smaller_value(tflite, equals_litert, kind, shapes, constant):
-    m = tflite()
+def test_the_larger_and_the_smaller_value(m, equals_litert, kind, shapes, constant):
     x = m.input(shapes[0])
     y = m.const(m.rng.integers(-128, 128, shapes[1]).astype(np.int8), 0.05, -3) if constant else m.input(shapes[1])
-    m.output(m.op(kind, [x, y], shapes[0], 0.05, -3))
-    equals_litert(m)
+    equals_litert(m, m.op(kind, [x, y], shapes[0], 0.05, -3))
 
 
 @pytest.mark.parametrize("shape, alphas", [((1, 3, 4, 5), (1, 1, 5)), ((1, 3, 4, 5), (1, 1, 1)), ((2, 7), (7,))])
 @pytest.mark.parametrize("scales", [(0.03, 0.01, 0.05), (0.05, 0.007, 0.02)])
-def test_rectifiers_with_slopes(tflite, equals_litert, shape, alphas, scales):
-    m = tflite()
+def test_rectifiers_with_slopes(m, equals_litert, shape, alphas, scales):
     alpha = m.const(m.rng.integers(-128, 128, alphas).astype(np.int8), scales[1], 11)
-    m.output(m.op("PRELU", [m.input(shape, scales[0], 7), alpha], shape, scales[2], -20))
-    equals_litert(m)
+    equals_litert(m, m.op("PRELU", [m.input(shape, scales[0], 7), alpha], shape, scales[2], -20))
 
 
 @pytest.mark.parametrize("scales", [(0.03, 0.01, 0.05), (0.05, 0.07, 0.02)])
-def test_squared_differences(tflite, equals_litert, scales):
-    m = tflite()
+def test_squared_differences(m, equals_litert, scales):
     x, y = m.input((1, 3, 4, 5), scales[0], 7), m.input((1, 3, 4, 1), scales[1], -9)
-    m.output(m.op("SQUARED_DIFFERENCE", [x, y], (1, 3, 4, 5), scales[2], -100))
-    equals_litert(m)
+    equals_litert(m, m.op("SQUARED_DIFFERENCE", [x, y], (1, 3, 4, 5), scales[2], -100))
 
 
 @pytest.mark.parametrize(
@@ -60,14 +54,11 @@ def test_squared_differences(tflite, equals_litert, scales):
         ("NEG", (0.05, 0), (0.05, 0), {}),
     ],
 )
-def test_functions_of_one_value(tflite, equals_litert, kind, x, y, options):
-    m = tflite()
-    m.output(m.op(kind, [m.input((4, 200), *x)], (4, 200), *y, **options))
-    equals_litert(m)
+def test_functions_of_one_value(m, equals_litert, kind, x, y, options):
+    equals_litert(m, m.op(kind, [m.input((4, 200), *x)], (4, 200), *y, **options))
 
 
-def test_negation_that_ignores_the_quantisation(tflite):
-    m = tflite()
+def test_negation_that_ignores_the_quantisation(m):
     m.output(m.op("NEG", [m.input((1, 9), 0.05, 3)], (1, 9), 0.05, 3))
     with pytest.raises(UnsupportedError, match="the kernel negates the bytes: scales must be equal and zero points 0"):
         import_tflite(m.save())

@@ -59,8 +59,7 @@ def test_operators_are_named_after_kind_and_position(tflite):
 
 
 @pytest.mark.parametrize("deprecated", [False, True])
-def test_old_and_new_operator_codes(tflite, deprecated):
-    m = tflite()
+def test_old_and_new_operator_codes(m, deprecated):
     x = m.input((1, 4, 4, 2))
     pads = m.const(np.array([[0, 0], [1, 1], [1, 1], [0, 0]], np.int32))
     y = m.node("PAD", [x, pads], [m.tensor((1, 6, 6, 2), 0.05, -3)], deprecated=deprecated)
@@ -70,8 +69,7 @@ def test_old_and_new_operator_codes(tflite, deprecated):
     assert [op.name for op in import_tflite(m.save()).ops if "relayout" not in op.name] == ["pad_0"]
 
 
-def test_an_image_at_the_end_keeps_the_layout_of_the_file(tflite):
-    m = tflite()
+def test_an_image_at_the_end_keeps_the_layout_of_the_file(m):
     x = m.input((1, 3, 4, 2), name="in")
     y = m.tensor((1, 3, 4, 2), 0.05, -3, name="out")
     m.output(m.node("RELU", [x], [y]))
@@ -81,8 +79,7 @@ def test_an_image_at_the_end_keeps_the_layout_of_the_file(tflite):
     assert np.array_equal(reference.run(graph, {"in": x})[0]["out"], np.maximum(x, -3))
 
 
-def test_absent_and_repeated_names(tflite):
-    m = tflite()
+def test_absent_and_repeated_names(m):
     x = m.input((1, 4), name="same")
     y = m.node("RELU", [x], [m.tensor((1, 4), 0.05, -3, name="same")])
     m.output(m.node("RELU", [y], [m.tensor((1, 4), 0.05, -3, name="")]))
@@ -90,8 +87,7 @@ def test_absent_and_repeated_names(tflite):
     assert [t.name for t in (*graph.inputs, *(op.output for op in graph.ops))] == ["same", "same:1", "tensor:2"]
 
 
-def test_everything_unsupported_is_listed_at_once(tflite):
-    m = tflite()
+def test_everything_unsupported_is_listed_at_once(m):
     x = m.input((1, 4, 4, 2))
     y = m.op("COS", [x], (1, 4, 4, 2))
     w, b = m.weights((3, 1, 1, 2))
@@ -113,25 +109,24 @@ def test_everything_unsupported_is_listed_at_once(tflite):
         assert part in text
 
 
-def change(attribute, value):
-    """Makes a change to the convolution's tensors or options; see `PROBLEMS`."""
-
-    def make(m):
-        setattr(m.graph.operators[0].builtinOptions, attribute, value)
-
-    return make
+def option(name, value):
+    """Makes a change to the convolution's options; see `PROBLEMS`."""
+    return lambda m: setattr(m.graph.operators[0].builtinOptions, name, value)
 
 
-def without_scale(m):
-    m.graph.tensors[0].quantization = None
+def tensor(number, name, value):
+    """Makes a change to a tensor."""
+    return lambda m: setattr(m.graph.tensors[number], name, value)
 
 
-def two_scales(m):
-    m.graph.tensors[0].quantization.scale = np.ones(2, np.float32)
+def quantisation(number, name, value):
+    """Makes a change to a tensor's quantisation."""
+    return lambda m: setattr(m.graph.tensors[number].quantization, name, value)
 
 
-def int16(m):
-    m.graph.tensors[0].type = 7
+def operands(name, make):
+    """Makes a change to the convolution's inputs or outputs."""
+    return lambda m: setattr(m.graph.operators[0], name, np.array(make(m), np.int32))
 
 
 def open_size(m):
@@ -139,59 +134,24 @@ def open_size(m):
     m.graph.tensors[0].shape = np.array([1, 1, 5, 3], np.int32)
 
 
-def shifted_weights(m):
-    m.graph.tensors[1].quantization.zeroPoint[0] = 1
-
-
-def other_axis(m):
-    m.graph.tensors[1].quantization.quantizedDimension = 3
-
-
-def short_bias(m):
-    m.graph.operators[0].inputs[2] = m.const(np.zeros(3, np.int32))
-
-
-def activations_as_weights(m):
-    m.graph.operators[0].inputs[1] = 0
-
-
-def infinite_scale(m):
-    m.graph.tensors[0].quantization.scale[0] = np.inf
-
-
-def other_shape(m):
-    m.graph.tensors[3].shape[1] = 7
-
-
-def no_input(m):
-    m.graph.inputs = []
-
-
-def more_inputs(m):
-    m.graph.operators[0].inputs = np.array([0, 1, 2, 2], np.int32)
-
-
-def more_outputs(m):
-    m.graph.operators[0].outputs = np.array([3, m.tensor((1,), 1.0)], np.int32)
-
-
+OTHER_SHAPE = tensor(3, "shape", np.array([1, 7, 5, 4], np.int32))
 PROBLEMS = {
-    "has 4 inputs; at most 3 are supported": more_inputs,
-    "has 2 outputs; only one is supported": more_outputs,
-    "has strides (0, 1); they must be at least 1": change("strideH", 0),
-    "has dilations (1, 0)": change("dilationWFactor", 0),
-    "has fused activation 4; only none": change("fusedActivationFunction", 4),
-    "input 'image': has tensor 'image' with no quantisation parameters": without_scale,
-    "input 'image': has tensor 'image' with 2 scales": two_scales,
-    "has tensor 'image' of 16 bits; only activations of 8 bits are supported: convert the model": int16,
+    "has 4 inputs; at most 3 are supported": operands("inputs", lambda m: [0, 1, 2, 2]),
+    "has 2 outputs; only one is supported": operands("outputs", lambda m: [3, m.tensor((1,), 1.0)]),
+    "has strides (0, 1); they must be at least 1": option("strideH", 0),
+    "has dilations (1, 0)": option("dilationWFactor", 0),
+    "has fused activation 4; only none": option("fusedActivationFunction", 4),
+    "input 'image': has tensor 'image' with no quantisation parameters": tensor(0, "quantization", None),
+    "input 'image': has tensor 'image' with 2 scales": quantisation(0, "scale", np.ones(2, np.float32)),
+    "has tensor 'image' of 16 bits; only activations of 8 bits are supported: convert the model": tensor(0, "type", 7),
     "input 'image' has shape (?, ?, 5, 3); the file must give open sizes, but": open_size,
-    "has weights 't1' with a zero point other than 0": shifted_weights,
-    "has weights 't1' of shape (4, 3, 3, 3) with 4 scales along dimension 3": other_axis,
-    ": int32 of shape (3,), expected int32 (4,)": short_bias,
-    "has input 'image' that is not constant": activations_as_weights,
-    "scale inf must be positive and finite": infinite_scale,
-    "CONV_2D 'conv_2d_0' (output 't3') does not fit: QConv2d 'conv_2d_0': the output's shape": other_shape,
-    "reads 'image' before an operator produces it": no_input,
+    "has weights 't1' with a zero point other than 0": quantisation(1, "zeroPoint", np.array([1, 0, 0, 0])),
+    "has weights 't1' of shape (4, 3, 3, 3) with 4 scales along dimension 3": quantisation(1, "quantizedDimension", 3),
+    ": int32 of shape (3,), expected int32 (4,)": operands("inputs", lambda m: [0, 1, m.const(np.zeros(3, np.int32))]),
+    "has input 'image' that is not constant": operands("inputs", lambda m: [0, 0, 2]),
+    "scale inf must be positive and finite": quantisation(0, "scale", np.array([np.inf], np.float32)),
+    "CONV_2D 'conv_2d_0' (output 't3') does not fit: QConv2d 'conv_2d_0': the output's shape": OTHER_SHAPE,
+    "reads 'image' before an operator produces it": lambda m: setattr(m.graph, "inputs", []),
 }
 
 
@@ -202,28 +162,25 @@ def test_why_a_model_is_refused(tflite, text):
     with pytest.raises(UnsupportedError) as caught:
         import_tflite(m.save())
     assert text in str(caught.value)
-    if PROBLEMS[text] not in (other_shape, open_size):  # which the layers behind do not fit either
+    if PROBLEMS[text] not in (OTHER_SHAPE, open_size):  # which the layers behind do not fit either
         assert ": 1 unsupported construct: " in str(caught.value)
 
 
-def test_float_models(tflite):
-    m = tflite()
+def test_float_models(m):
     x = m.input((1, 4), None, dtype="FLOAT32")
     m.output(m.node("RELU", [x], [m.tensor((1, 4), dtype="FLOAT32")]))
     with pytest.raises(UnsupportedError, match="is a float32 model without int8 tensors; convert it"):
         import_tflite(m.save())
 
 
-def test_outputs_that_nothing_computes(tflite):
-    m = tflite()
+def test_outputs_that_nothing_computes(m):
     m.input((1, 4))
     m.output(m.tensor((1, 4), 0.05, -3, name="y"))
     with pytest.raises(UnsupportedError, match="output 'y' has no operator that produces it"):
         import_tflite(m.save())
 
 
-def test_outputs_that_are_no_activations(tflite):
-    m = tflite()
+def test_outputs_that_are_no_activations(m):
     m.input((1, 4))
     m.output(m.const(np.zeros((2, 3), np.int8), np.array([0.1, 0.2], np.float32)))
     with pytest.raises(UnsupportedError, match="output .* has tensor .* with 2 scales; activations have one scale"):
@@ -231,22 +188,18 @@ def test_outputs_that_are_no_activations(tflite):
 
 
 @pytest.mark.parametrize("dtype, middle", [("INT8", 0), ("UINT8", 128)])
-def test_inputs_and_constants_as_outputs(tflite, equals_litert, dtype, middle):
-    m = tflite()
+def test_inputs_and_constants_as_outputs(m, equals_litert, dtype, middle):
     x = m.input((1, 6), 0.05, middle, dtype=dtype)
     m.output(m.node("RELU", [x], [m.tensor((1, 6), 0.05, middle, dtype=dtype)]))
     m.output(x)
     m.output(m.const(np.arange(3, dtype=np.float32)))
-    m.output(m.const(np.arange(3, dtype=np.int8), 0.05, 3))
-    equals_litert(m)
+    equals_litert(m, m.const(np.arange(3, dtype=np.int8), 0.05, 3))
 
 
-def test_open_sizes_that_the_file_gives(tflite, equals_litert):
-    m = tflite()
+def test_open_sizes_that_the_file_gives(m, equals_litert):
     x = m.input((1, 6, 5, 3))
     m.graph.tensors[x].shapeSignature = np.array([-1, -1, -1, 3], np.int32)
-    m.output(m.op("RELU", [x], (1, 6, 5, 3), 0.05, -3))
-    equals_litert(m)
+    equals_litert(m, m.op("RELU", [x], (1, 6, 5, 3), 0.05, -3))
 
 
 def test_other_endings():

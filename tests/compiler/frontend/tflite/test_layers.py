@@ -41,21 +41,18 @@ def conv_options(strides, dilations, padding, activation):
 
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
 @pytest.mark.parametrize("per_channel", [True, False])
-def test_convolution(tflite, equals_litert, case, per_channel):
+def test_convolution(m, equals_litert, case, per_channel):
     (h, w, c), kernel, strides, dilations, groups, padding, activation = case
-    m = tflite()
     weights = m.weights((6 if groups < 4 else 8, *kernel, c // groups), per_channel=per_channel)
     size = [image_sizes(n, k, s, d, padding) for n, k, s, d in zip((h, w), kernel, strides, dilations)]
     shape = (1, *size, 6 if groups < 4 else 8)
     x = m.input((1, h, w, c))
-    m.output(m.op("CONV_2D", [x, *weights], shape, **conv_options(strides, dilations, padding, activation)))
-    equals_litert(m)
+    equals_litert(m, m.op("CONV_2D", [x, *weights], shape, **conv_options(strides, dilations, padding, activation)))
 
 
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
-def test_depthwise_convolution(tflite, equals_litert, case):
+def test_depthwise_convolution(m, equals_litert, case):
     (h, w, c), kernel, strides, dilations, multiplier, padding, activation = case
-    m = tflite()
     weights = m.weights((1, *kernel, c * multiplier), axis=3)
     size = [image_sizes(n, k, s, d, padding) for n, k, s, d in zip((h, w), kernel, strides, dilations)]
     options = conv_options(strides, dilations, padding, activation) | {"depthMultiplier": multiplier}
@@ -73,20 +70,17 @@ def test_depthwise_convolution(tflite, equals_litert, case):
         ((3, 3), (6, 9), (1, 2), (2, 3), SAME),  # rows that only the bias reaches
     ],
 )
-def test_transposed_convolution(tflite, equals_litert, size, grown, kernel, strides, padding):
-    m = tflite()
+def test_transposed_convolution(m, equals_litert, size, grown, kernel, strides, padding):
     weights, bias = m.weights((5, *kernel, 3))
     shape = (1, *grown, 5)
     x = m.input((1, *size, 3))
     inputs = [m.const(np.array(shape, np.int32)), weights, x, bias]
-    m.output(m.op("TRANSPOSE_CONV", inputs, shape, padding=padding, strideH=strides[0], strideW=strides[1]))
-    equals_litert(m)
+    equals_litert(m, m.op("TRANSPOSE_CONV", inputs, shape, padding=padding, strideH=strides[0], strideW=strides[1]))
 
 
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("per_channel", [False, True])
-def test_dense_layer(tflite, against_litert, keep, per_channel):
-    m = tflite()
+def test_dense_layer(m, against_litert, keep, per_channel):
     x = m.input((1, 2, 3, 8) if keep else (2, 24))
     weights = m.weights((10, 8 if keep else 24), per_channel=per_channel)
     shape = (1, 2, 3, 10) if keep else (2, 10)
@@ -97,16 +91,13 @@ def test_dense_layer(tflite, against_litert, keep, per_channel):
     assert len(np.unique(mine)) > 4
 
 
-def test_a_dense_layer_flattens_an_image_in_the_order_of_the_file(tflite, equals_litert):
-    m = tflite()
+def test_a_dense_layer_flattens_an_image_in_the_order_of_the_file(m, equals_litert):
     weights = m.weights((7, 24), per_channel=True)
-    m.output(m.op("FULLY_CONNECTED", [m.input((1, 2, 3, 4)), *weights], (1, 7)))
-    equals_litert(m)
+    equals_litert(m, m.op("FULLY_CONNECTED", [m.input((1, 2, 3, 4)), *weights], (1, 7)))
 
 
-def test_a_generator_of_images(tflite, equals_litert):
+def test_a_generator_of_images(m, equals_litert):
     """As DCGAN's: noise, transposed convolutions with ReLUs between them, tanh."""
-    m = tflite()
     y, size, channels = m.input((1, 1, 1, 32), 0.05, 0), 1, 32
     for grown, filters, strides, padding in ((4, 24, 1, VALID), (8, 12, 2, SAME), (16, 3, 2, SAME)):
         weights, bias = m.weights((filters, 4, 4, channels))
@@ -116,8 +107,7 @@ def test_a_generator_of_images(tflite, equals_litert):
         if filters > 3:
             y = m.op("RELU", [y], shape, 0.05, -128)
         size, channels = grown, filters
-    m.output(m.op("TANH", [y], (1, size, size, 3), 1 / 128, 0))
-    equals_litert(m)
+    equals_litert(m, m.op("TANH", [y], (1, size, size, 3), 1 / 128, 0))
 
 
 def dense(m, *, weight=1, features=4, weight_scale=0.5, bias=None, bias_scale=None, bias_zero=0, y_scale=1.0):
@@ -204,8 +194,7 @@ def test_scales_beyond_every_multiplier(tflite, scales, text):
     assert text in refused(dense(tflite(), **scales))
 
 
-def test_a_product_of_scales_that_is_infinite(tflite):
-    m = tflite()
+def test_a_product_of_scales_that_is_infinite(m):
     x = m.input((1, 4), 1e30, 0)
     w = m.const(np.ones((2, 4), np.int8), np.float32(1e30))
     m.output(m.op("FULLY_CONNECTED", [x, w], (1, 2), 1.0, 0))

@@ -8,8 +8,7 @@ from tilewright.hw.errors import UnsupportedError
 
 
 @pytest.mark.parametrize("axis", [1, 2, -1])
-def test_concatenation(tflite, equals_litert, axis):
-    m = tflite()
+def test_concatenation(m, equals_litert, axis):
     shapes = [[1, 3, 4, 5], [1, 3, 4, 5]]
     shapes[1][axis] = 2
     total = list(shapes[0])
@@ -17,13 +16,11 @@ def test_concatenation(tflite, equals_litert, axis):
     x, y = (m.input(shape, 0.08, 4) for shape in shapes)
     k = m.const(m.rng.integers(-128, 128, shapes[1]).astype(np.int8), 0.08, 4)
     total[axis] += 2
-    m.output(m.op("CONCATENATION", [x, y, k], total, axis=axis))
-    equals_litert(m)
+    equals_litert(m, m.op("CONCATENATION", [x, y, k], total, axis=axis))
 
 
-def test_movement(tflite, equals_litert):
+def test_movement(m, equals_litert):
     """Padding, transposition, slices and shapes, of images and of others."""
-    m = tflite()
     q = {"scale": 0.05, "zero_point": -3}
     x = m.input((1, 4, 6, 5))
     pads = m.const(np.array([[0, 0], [1, 2], [0, 3], [2, 0]], np.int32))
@@ -46,13 +43,11 @@ def test_movement(tflite, equals_litert):
         m.op("PADV2", [y, m.const(np.array([[0, 0], [0, 1], [2, 0], [0, 0]], np.int32)), value], (1, 5, 5, 2), **q)
     )
     cut = [m.const(np.array(v, np.int32)) for v in ([0, -2, 0, 1], [1, 0, 3, 2], [1, 1, 2, 1])]
-    m.output(m.op("STRIDED_SLICE", [y, *cut], (1, 2), shrinkAxisMask=0b1010, **q))
-    equals_litert(m)
+    equals_litert(m, m.op("STRIDED_SLICE", [y, *cut], (1, 2), shrinkAxisMask=0b1010, **q))
 
 
 @pytest.mark.parametrize("axis", [1, 3, -2])
-def test_splits(tflite, equals_litert, axis):
-    m = tflite()
+def test_splits(m, equals_litert, axis):
     shape = [1, 4, 6, 8]
     x = m.input(shape)
     shape[axis] //= 2
@@ -64,8 +59,7 @@ def test_splits(tflite, equals_litert, axis):
 
 
 @pytest.mark.parametrize("shape, axis", [((1, 4, 6), 3), ((1, 4, 6), 1), ((5, 2), 0)])
-def test_stacks(tflite, equals_litert, shape, axis):
-    m = tflite()
+def test_stacks(m, equals_litert, shape, axis):
     whole = (*shape[:axis], 2, *shape[axis:])
     y = m.op("PACK", [m.input(shape), m.input(shape)], whole, 0.05, -3, axis=axis, valuesCount=2)
     y = m.op("RELU", [y], whole, 0.05, -100)
@@ -81,8 +75,7 @@ def ints(m, *values):
 
 
 @pytest.mark.parametrize("shape, axis", [([1, 4, 6, 8], 3), ([1, 4, 6, 8], -3), ([2, 8], 1)])
-def test_splits_of_given_sizes(tflite, equals_litert, shape, axis):
-    m = tflite()
+def test_splits_of_given_sizes(m, equals_litert, shape, axis):
     sizes = [1, shape[axis] - 3, 2]
     parts = [[n if k != axis % len(shape) else size for k, n in enumerate(shape)] for size in sizes]
     tensors = [m.tensor(part, 0.05, -3) for part in parts]
@@ -121,23 +114,18 @@ REFLECT, SYMMETRIC = 0, 1
         ("STRIDED_SLICE", (2, 3, 4), [[1], [2], [1]], (3, 4), {"shrinkAxisMask": 1}),
     ],
 )
-def test_elements_in_other_places(tflite, equals_litert, kind, shape, constants, result, options):
-    m = tflite()
-    m.output(m.op(kind, [m.input(shape), *ints(m, *constants)], result, **Q, **options))
-    equals_litert(m)
+def test_elements_in_other_places(m, equals_litert, kind, shape, constants, result, options):
+    equals_litert(m, m.op(kind, [m.input(shape), *ints(m, *constants)], result, **Q, **options))
 
 
-def test_dilated_convolutions_between_batch_and_space(tflite, equals_litert):
-    m = tflite()
+def test_dilated_convolutions_between_batch_and_space(m, equals_litert):
     edges = [[2, 2], [2, 2]]
     y = m.op("SPACE_TO_BATCH_ND", [m.input((1, 8, 8, 3)), *ints(m, [2, 2], edges)], (4, 6, 6, 3), **Q)
     y = m.op("CONV_2D", [y, *m.weights((4, 3, 3, 3))], (4, 4, 4, 4), padding=1, strideH=1, strideW=1)
-    m.output(m.op("BATCH_TO_SPACE_ND", [y, *ints(m, [2, 2], [[0, 0], [0, 0]])], (1, 8, 8, 4)))
-    equals_litert(m)
+    equals_litert(m, m.op("BATCH_TO_SPACE_ND", [y, *ints(m, [2, 2], [[0, 0], [0, 0]])], (1, 8, 8, 4)))
 
 
-def test_scalars_among_the_operands(tflite, equals_litert):
-    m = tflite()
+def test_scalars_among_the_operands(m, equals_litert):
     y = m.op("MUL", [m.input((1, 3, 4, 5)), m.const(np.array(77, np.int8), 0.01, 3)], (1, 3, 4, 5), 0.03, 9)
     y = m.op("ADD", [m.const(np.array(-5, np.int8), 0.07, 3), y], (1, 3, 4, 5), 0.05, -3)
     m.output(y)
@@ -174,8 +162,7 @@ def test_scalars_among_the_operands(tflite, equals_litert):
         ("STRIDED_SLICE", (2, 3), [[1, 0], [1, 1], [1, 1]], (1, 1), {}, "selects no element along dimension 0"),
     ],
 )
-def test_movement_that_does_not_fit(tflite, kind, shape, constants, result, options, text):
-    m = tflite()
+def test_movement_that_does_not_fit(m, kind, shape, constants, result, options, text):
     m.output(m.op(kind, [m.input(shape), *ints(m, *constants)], result, **Q, **options))
     with pytest.raises(UnsupportedError, match=text):
         import_tflite(m.save())
@@ -199,8 +186,7 @@ def numbers(m, *values):
         ("SPACE_TO_DEPTH", [], (1, 2, 3, 20)),
     ],
 )
-def test_bytes_are_copied_whatever_the_scales(tflite, equals_litert, kind, constants, shape):
-    m = tflite()
+def test_bytes_are_copied_whatever_the_scales(m, equals_litert, kind, constants, shape):
     options = {"STRIDED_SLICE": {"shrinkAxisMask": 8}, "SPACE_TO_DEPTH": {"blockSize": 2}}.get(kind, {})
     if kind == "GATHER":
         x, options = m.input((4, 4, 6, 5), 0.05, -3), {"axis": 0}
@@ -208,22 +194,18 @@ def test_bytes_are_copied_whatever_the_scales(tflite, equals_litert, kind, const
         x = m.input((1, 4, 6, 5), 0.05, -3)
     y = m.op(kind, [x, *(numbers(m, *values) for values in constants)], shape, 0.0521, 4, **options)
     m.output(m.op("QUANTIZE", [y], shape, 0.09, -20))
-    m.output(y)
-    equals_litert(m)
+    equals_litert(m, y)
 
 
 @pytest.mark.parametrize("kind", ["MAX_POOL_2D", "AVERAGE_POOL_2D"])
-def test_windows_of_almost_the_same_scale(tflite, equals_litert, kind):
+def test_windows_of_almost_the_same_scale(m, equals_litert, kind):
     """As files have them whose scales were rounded twice."""
-    m = tflite()
     options = {"padding": 1, "strideH": 2, "strideW": 2, "filterHeight": 2, "filterWidth": 2}
     y = m.op(kind, [m.input((1, 4, 6, 5), 0.05, -3)], (1, 2, 3, 5), 0.0500002, -3, **options)
-    m.output(m.op("QUANTIZE", [y], (1, 2, 3, 5), 0.09, -20))
-    equals_litert(m)
+    equals_litert(m, m.op("QUANTIZE", [y], (1, 2, 3, 5), 0.09, -20))
 
 
-def test_floats_are_moved(tflite, equals_litert):
-    m = tflite()
+def test_floats_are_moved(m, equals_litert):
     x = m.node("DEQUANTIZE", [m.input((1, 4, 6, 5), 0.05, -3)], [m.tensor((1, 4, 6, 5), dtype="FLOAT32")])
     for kind, constants, shape in (
         ("PAD", [((0, 0), (1, 0), (0, 2), (0, 1))], (1, 5, 8, 6)),
@@ -233,42 +215,33 @@ def test_floats_are_moved(tflite, equals_litert):
     ):
         given = [m.const(np.array(v, np.float32 if isinstance(v, float) else np.int32)) for v in constants]
         x = m.node(kind, [x, *given], [m.tensor(shape, dtype="FLOAT32")])
-    m.output(x)
-    equals_litert(m)
+    equals_litert(m, x)
 
 
-def test_padding_with_fractions(tflite, equals_litert):
-    m = tflite()
+def test_padding_with_fractions(m, equals_litert):
     x = m.node("DEQUANTIZE", [m.input((2, 3), 0.05, -3)], [m.tensor((2, 3), dtype="FLOAT32")])
     y = m.tensor((3, 3), dtype="FLOAT32")
-    m.output(m.node("PADV2", [x, numbers(m, (1, 0), (0, 0)), m.const(np.float32(-3e38))], [y]))
-    equals_litert(m)
+    equals_litert(m, m.node("PADV2", [x, numbers(m, (1, 0), (0, 0)), m.const(np.float32(-3e38))], [y]))
 
 
-def test_bytes_that_move_to_another_scale(tflite, equals_litert):
-    m = tflite()
+def test_bytes_that_move_to_another_scale(m, equals_litert):
     x = m.input((1, 3, 4, 5), 0.05, -3)
     edges = numbers(m, (0, 0), (1, 0), (0, 2), (0, 0))
     m.output(m.op("PAD", [x, edges], (1, 4, 6, 5), 0.06, 20))
-    m.output(m.op("MAXIMUM", [x, m.input((1, 3, 4, 5), 0.07, 9)], (1, 3, 4, 5), 0.06, 20))
-    equals_litert(m)
+    equals_litert(m, m.op("MAXIMUM", [x, m.input((1, 3, 4, 5), 0.07, 9)], (1, 3, 4, 5), 0.06, 20))
 
 
 @pytest.mark.parametrize("computed", [False, True])
-def test_rows_for_each_of_a_batch(tflite, equals_litert, computed):
-    m = tflite()
+def test_rows_for_each_of_a_batch(m, equals_litert, computed):
     x = m.input((2, 4, 6), 0.05, -3)
     if computed:
         where = m.node("ARG_MAX", [x, m.const(np.int32(1))], [m.tensor((2, 6), dtype="INT32")], outputType=2)
     else:
         where = m.const(m.rng.integers(0, 4, (2, 6)).astype(np.int32))
-    m.output(m.op("GATHER", [x, where], (2, 6, 6), 0.05, -3, axis=1, batchDims=1))
-    equals_litert(m)
+    equals_litert(m, m.op("GATHER", [x, where], (2, 6, 6), 0.05, -3, axis=1, batchDims=1))
 
 
-def test_a_dimension_that_is_dropped_starts_where_its_mask_says(tflite, equals_litert):
-    m = tflite()
+def test_a_dimension_that_is_dropped_starts_where_its_mask_says(m, equals_litert):
     x = m.input((3, 5))
     y = m.op("STRIDED_SLICE", [x, *ints(m, [1, 1], [2, 4], [1, 1])], (3,), 0.05, -3, beginMask=1, shrinkAxisMask=1)
-    m.output(y)
-    equals_litert(m)
+    equals_litert(m, y)

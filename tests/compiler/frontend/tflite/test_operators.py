@@ -29,22 +29,19 @@ def test_sums_differences_and_products(tflite, equals_litert, kind, shapes, cons
         x = m.input(shapes[0], scales[0], 11)
         other = m.rng.integers(-128, 128, shapes[1]).astype(np.int8)
         y = m.const(other, scales[1], -20) if constant else m.input(shapes[1], scales[1], -20)
-        m.output(m.op(kind, [x, y], shapes[0], 0.06, -7, fusedActivationFunction=RELU6 if constant else NONE))
-        equals_litert(m)
+        equals_litert(m, m.op(kind, [x, y], shapes[0], 0.06, -7, fusedActivationFunction=RELU6 if constant else NONE))
 
 
 @pytest.mark.parametrize("kind", ["MAX_POOL_2D", "AVERAGE_POOL_2D"])
 @pytest.mark.parametrize("kernel, strides", [((3, 3), (1, 1)), ((3, 2), (2, 1)), ((4, 3), (2, 3))])
 @pytest.mark.parametrize("padding, activation", [(SAME, NONE), (SAME, RELU6), (VALID, RELU)])
-def test_pooling(tflite, equals_litert, kind, kernel, strides, padding, activation):
+def test_pooling(m, equals_litert, kind, kernel, strides, padding, activation):
     h, w, c = 9, 8, 3
-    m = tflite()
     size = [-(-(n if padding == SAME else n - k + 1) // s) for n, k, s in zip((h, w), kernel, strides)]
     options = {"padding": padding, "strideH": strides[0], "strideW": strides[1], "fusedActivationFunction": activation}
     x = m.input((1, h, w, c))
     y = m.op(kind, [x], (1, *size, c), 0.05, -3, filterHeight=kernel[0], filterWidth=kernel[1], **options)
-    m.output(y)
-    equals_litert(m)
+    equals_litert(m, y)
 
 
 @pytest.mark.parametrize(
@@ -60,22 +57,18 @@ def test_pooling(tflite, equals_litert, kind, kernel, strides, padding, activati
     ],
 )
 @pytest.mark.parametrize("rescaled", [True, False])
-def test_means(tflite, equals_litert, shape, axes, keep, rescaled):
-    m = tflite()
+def test_means(m, equals_litert, shape, axes, keep, rescaled):
     positive = {a % len(shape) for a in axes}
     result = [1 if k in positive else n for k, n in enumerate(shape) if keep or k not in positive]
     scale = (0.013, 6) if rescaled else (0.05, -3)
     x = m.input(shape)
-    m.output(m.op("MEAN", [x, m.const(np.array(axes, np.int32))], result, *scale, keepDims=keep))
-    equals_litert(m)
+    equals_litert(m, m.op("MEAN", [x, m.const(np.array(axes, np.int32))], result, *scale, keepDims=keep))
 
 
 @pytest.mark.parametrize("scale, beta", [(0.05, 1.0), (0.7, 1.0), (0.1, 2.5)])
 @pytest.mark.parametrize("shape", [(4, 12), (1, 3, 3, 7)])
-def test_softmax(tflite, equals_litert, scale, beta, shape):
-    m = tflite()
-    m.output(m.op("SOFTMAX", [m.input(shape, scale)], shape, 1 / 256, -128, beta=beta))
-    equals_litert(m)
+def test_softmax(m, equals_litert, scale, beta, shape):
+    equals_litert(m, m.op("SOFTMAX", [m.input(shape, scale)], shape, 1 / 256, -128, beta=beta))
 
 
 @pytest.mark.parametrize(
@@ -92,41 +85,33 @@ def test_softmax(tflite, equals_litert, scale, beta, shape):
     ],
 )
 @pytest.mark.parametrize("x_scale", [0.05, 0.03])
-def test_functions_of_one_value(tflite, equals_litert, kind, scale, zero_point, options, x_scale):
-    m = tflite()
-    m.output(m.op(kind, [m.input((2, 200), x_scale, 3)], (2, 200), scale, zero_point, **options))
-    equals_litert(m)
+def test_functions_of_one_value(m, equals_litert, kind, scale, zero_point, options, x_scale):
+    equals_litert(m, m.op(kind, [m.input((2, 200), x_scale, 3)], (2, 200), scale, zero_point, **options))
 
 
-def test_float_ends(tflite, equals_litert):
-    m = tflite()
+def test_float_ends(m, equals_litert):
     x = m.input((1, 4, 3, 50), None, dtype="FLOAT32")
     y = m.op("QUANTIZE", [x], (1, 4, 3, 50), 0.25, 7)
     z = m.tensor((1, 4, 3, 50), dtype="FLOAT32")
     m.output(m.node("DEQUANTIZE", [y], [z]))
-    m.output(y)
-    equals_litert(m)
+    equals_litert(m, y)
 
 
 @pytest.mark.parametrize("scale, zero_point", [(0.05, 3), (0.031, 3), (0.05, 4)])
-def test_uint8_ends(tflite, equals_litert, scale, zero_point):
-    m = tflite()
+def test_uint8_ends(m, equals_litert, scale, zero_point):
     x = m.input((1, 4, 3, 50), 0.05, 131, dtype="UINT8")
     y = m.op("QUANTIZE", [x], (1, 4, 3, 50), scale, zero_point)
     y = m.op("RELU", [y], (1, 4, 3, 50), scale, zero_point)
     m.output(m.node("QUANTIZE", [y], [m.tensor((1, 4, 3, 50), 0.05, 131, dtype="UINT8")]))
-    m.output(y)
-    equals_litert(m)
+    equals_litert(m, y)
 
 
 @pytest.mark.parametrize("kind", ["RESIZE_NEAREST_NEIGHBOR", "RESIZE_BILINEAR"])
 @pytest.mark.parametrize("flags", [{}, {"alignCorners": True}, {"halfPixelCenters": True}])
 @pytest.mark.parametrize("size", [(8, 10), (7, 3), (2, 13), (1, 1), (12, 5), (33, 31)])
-def test_images_of_another_size(tflite, equals_litert, kind, flags, size):
-    m = tflite()
+def test_images_of_another_size(m, equals_litert, kind, flags, size):
     y = m.op(kind, [m.input((2, 4, 5, 3)), m.const(np.array(size, np.int32))], (2, *size, 3), 0.05, -3, **flags)
-    m.output(y)
-    equals_litert(m)
+    equals_litert(m, y)
 
 
 @pytest.mark.parametrize("kind", ["REDUCE_MAX", "REDUCE_MIN"])
@@ -134,12 +119,10 @@ def test_images_of_another_size(tflite, equals_litert, kind, flags, size):
     "shape, axes", [((2, 3, 4, 5), (1, 2)), ((2, 3, 4, 5), (3,)), ((2, 9), (-1,)), ((3, 2, 4), (0,))]
 )
 @pytest.mark.parametrize("keep", [True, False])
-def test_extremes_along_axes(tflite, equals_litert, kind, shape, axes, keep):
-    m = tflite()
+def test_extremes_along_axes(m, equals_litert, kind, shape, axes, keep):
     positive = {a % len(shape) for a in axes}
     result = [1 if k in positive else n for k, n in enumerate(shape) if keep or k not in positive]
-    m.output(m.op(kind, [m.input(shape), m.const(np.array(axes, np.int32))], result, 0.05, -3, keepDims=keep))
-    equals_litert(m)
+    equals_litert(m, m.op(kind, [m.input(shape), m.const(np.array(axes, np.int32))], result, 0.05, -3, keepDims=keep))
 
 
 @pytest.mark.parametrize("scale, zero_point", [(0.2, 4), (0.05, -3), (0.05, 60)])
@@ -150,35 +133,29 @@ def test_sums_of_uint8(tflite, equals_litert, scale, zero_point, axes):
     m, result = tflite(), tuple(1 if k in axes else n for k, n in enumerate(shape))
     y = m.tensor(result, scale, zero_point + 128, dtype="UINT8")
     x, where = m.input(shape, 0.013, 100, dtype="UINT8"), m.const(np.array(axes, np.int32))
-    m.output(m.node("SUM", [x, where], [y], keepDims=True))
-    equals_litert(m)
+    equals_litert(m, m.node("SUM", [x, where], [y], keepDims=True))
 
 
 @pytest.mark.parametrize("scale, zero_point", [(0.03, -128), (0.02, 0)])
-def test_square_roots(tflite, equals_litert, scale, zero_point):
-    m = tflite()
+def test_square_roots(m, equals_litert, scale, zero_point):
     x = m.op("RELU", [m.input((4, 200), 0.05, 7)], (4, 200), 0.05, -128)
-    m.output(m.op("SQRT", [x], (4, 200), scale, zero_point))
-    equals_litert(m)
+    equals_litert(m, m.op("SQRT", [x], (4, 200), scale, zero_point))
 
 
 @pytest.mark.parametrize("kind", ["ARG_MAX", "ARG_MIN"])
 @pytest.mark.parametrize("axis", [-1, 1])
-def test_positions_of_extremes(tflite, equals_litert, kind, axis):
-    m = tflite()
+def test_positions_of_extremes(m, equals_litert, kind, axis):
     shape = tuple(n for k, n in enumerate((2, 9, 5, 60)) if k != axis % 4)
     y = m.tensor(shape, dtype="INT32")
     x, where = m.input((2, 9, 5, 60)), m.const(np.array(axis, np.int32))
-    m.output(m.node(kind, [x, where], [y], outputType=2))
-    equals_litert(m)
+    equals_litert(m, m.node(kind, [x, where], [y], outputType=2))
 
 
 @pytest.mark.parametrize(
     "axes, text",
     [([1, 2], "has 2 axes; it must have 1"), ([4], "names dimension 4 of a tensor of 4")],
 )
-def test_axes_of_positions(tflite, axes, text):
-    m = tflite()
+def test_axes_of_positions(m, axes, text):
     y, x, where = m.tensor((2,), dtype="INT32"), m.input((2, 9, 5, 60)), m.const(np.array(axes, np.int32))
     m.output(m.node("ARG_MAX", [x, where], [y], outputType=2))
     with pytest.raises(UnsupportedError, match=text):
@@ -190,51 +167,41 @@ def test_axes_of_positions(tflite, axes, text):
 def test_normalised_rows(tflite, equals_litert, shape, scale, zero_point):
     for kind, y in (("L2_NORMALIZATION", (1 / 128, 0)), ("LOG_SOFTMAX", (16 / 256, 127))):
         m = tflite()
-        m.output(m.op(kind, [m.input(shape, scale, zero_point)], shape, *y))
-        equals_litert(m)
+        equals_litert(m, m.op(kind, [m.input(shape, scale, zero_point)], shape, *y))
 
 
 @pytest.mark.parametrize("adj_x, adj_y", [(False, False), (False, True), (True, False), (True, True)])
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
-def test_products_of_matrices(tflite, equals_litert, batch, adj_x, adj_y):
-    m = tflite()
+def test_products_of_matrices(m, equals_litert, batch, adj_x, adj_y):
     x = m.input((*batch, *((20, 4) if adj_x else (4, 20))), 0.05, 9)
     y = m.input((*batch, *((7, 20) if adj_y else (20, 7))), 0.03, -5)
-    m.output(m.op("BATCH_MATMUL", [x, y], (*batch, 4, 7), 0.15, -11, adjX=adj_x, adjY=adj_y))
-    equals_litert(m)
+    equals_litert(m, m.op("BATCH_MATMUL", [x, y], (*batch, 4, 7), 0.15, -11, adjX=adj_x, adjY=adj_y))
 
 
-def test_products_with_constant_matrices(tflite, equals_litert):
-    m = tflite()
+def test_products_with_constant_matrices(m, equals_litert):
     y = m.const(m.rng.integers(-128, 128, (20, 7)).astype(np.int8), 0.03, 0)
-    m.output(m.op("BATCH_MATMUL", [m.input((2, 4, 20), 0.05, 9), y], (2, 4, 7), 0.15, -11))
-    equals_litert(m)
+    equals_litert(m, m.op("BATCH_MATMUL", [m.input((2, 4, 20), 0.05, 9), y], (2, 4, 7), 0.15, -11))
 
 
 @pytest.mark.parametrize("constant", [0, 1, 2])
 @pytest.mark.parametrize("turned", [True, False])
-def test_products_of_matrices_one_of_which_is_constant(tflite, equals_litert, constant, turned):
-    m = tflite()
+def test_products_of_matrices_one_of_which_is_constant(m, equals_litert, constant, turned):
     shapes = [(2, 4, 3) if turned else (2, 3, 4), (2, 4, 5)]
     given = [
         m.const(m.rng.integers(-128, 128, s).astype(np.int8), 0.02, 3) if k + 1 == constant else m.input(s)
         for k, s in enumerate(shapes)
     ]
-    m.output(m.op("BATCH_MATMUL", given, (2, 3, 5), adjX=turned))
-    equals_litert(m)
+    equals_litert(m, m.op("BATCH_MATMUL", given, (2, 3, 5), adjX=turned))
 
 
 @pytest.mark.parametrize("activation", [0, 1, 3])
-def test_a_dense_layer_by_computed_weights(tflite, equals_litert, activation):
-    m = tflite()
+def test_a_dense_layer_by_computed_weights(m, equals_litert, activation):
     x, w = m.input((3, 12)), m.input((7, 12), 0.04, 9)
-    m.output(m.op("FULLY_CONNECTED", [x, w], (3, 7), fusedActivationFunction=activation))
-    equals_litert(m)
+    equals_litert(m, m.op("FULLY_CONNECTED", [x, w], (3, 7), fusedActivationFunction=activation))
 
 
-def test_images_of_16_bits_at_the_ends(tflite, litert_outputs):
+def test_images_of_16_bits_at_the_ends(m, litert_outputs):
     """An image in the file's layout between two operators, one of which takes it in the accelerator's."""
-    m = tflite()
     x = m.op("QUANTIZE", [m.input((1, 4, 5, 3), 0.001, 0, dtype="INT16")], (1, 4, 5, 3), 0.05, -3)
     weights = m.weights((6, 3, 3, 3))
     y = m.op("CONV_2D", [x, *weights], (1, 4, 5, 6), padding=0, strideH=1, strideW=1)

@@ -24,8 +24,7 @@ def first_of_shape(m, x):
     return integer(m, "STRIDED_SLICE", [shape, *cut], (), shrinkAxisMask=1)
 
 
-def test_a_reshape_and_a_transposed_convolution_with_an_open_batch(tflite, litert_outputs):
-    m = tflite()
+def test_a_reshape_and_a_transposed_convolution_with_an_open_batch(m, litert_outputs):
     x = m.input((1, 3, 4, 2))
     m.graph.tensors[x].shapeSignature = np.array([-1, 3, 4, 2], np.int32)
     batch = first_of_shape(m, x)
@@ -69,8 +68,7 @@ def test_a_reshape_and_a_transposed_convolution_with_an_open_batch(tflite, liter
         ("FILL", ([3], 7), {}, [7, 7, 7]),
     ],
 )
-def test_folded_operators(tflite, kind, values, options, expected):
-    m = tflite()
+def test_folded_operators(m, kind, values, options, expected):
     inputs = [m.const(np.array(v, np.int32)) for v in values]
     m.output(integer(m, kind, inputs, np.shape(expected), **options))
     file = read(m.save())
@@ -78,25 +76,21 @@ def test_folded_operators(tflite, kind, values, options, expected):
     assert found is not None and found.dtype == np.int32 and found.tolist() == expected
 
 
-def test_first_values_of_a_state_that_the_file_fills(tflite, equals_litert):
+def test_first_values_of_a_state_that_the_file_fills(m, equals_litert):
     """As an unrolled recurrent layer has them: a constant of as many rows as the input."""
-    m = tflite()
     x = m.input((1, 3, 4, 2), 0.05, 4)
     size = integer(m, "PACK", [first_of_shape(m, x), *(numbers(m, n) for n in (3, 4, 2))], (4,), valuesCount=4)
     filled = m.node("FILL", [size, m.const(np.array(9, np.int8), 0.02, 3)], [m.tensor((1, 3, 4, 2), 0.02, 3)])
-    m.output(m.op("ADD", [x, filled], (1, 3, 4, 2)))
-    equals_litert(m)
+    equals_litert(m, m.op("ADD", [x, filled], (1, 3, 4, 2)))
 
 
-def test_parts_that_do_not_fit_together(tflite):
-    m = tflite()
+def test_parts_that_do_not_fit_together(m):
     m.output(integer(m, "PACK", [numbers(m, 1, 2), numbers(m, 1, 2, 3)], (2, 2), valuesCount=2))
     file = read(m.save())
     assert fold_constants(file.nodes[0], file.tensors) is None
 
 
-def test_what_is_not_known_is_not_folded(tflite):
-    m = tflite()
+def test_what_is_not_known_is_not_folded(m):
     x = m.tensor((2,), dtype="INT32", name="sizes")
     m.graph.inputs.append(x)
     m.output(integer(m, "ADD", [x, numbers(m, 1, 2)], (2,)))

@@ -42,13 +42,11 @@ CASES = {
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_operators(tflite, equals_litert, kind):
+def test_operators(m, equals_litert, kind):
     shapes, scales, constants, shape, y, options = CASES[kind]
-    m = tflite()
     inputs = [m.input(each, *s, dtype="UINT8") for each, s in zip(shapes, scales)]
     inputs += [m.const(c) for c in constants]
-    m.output(m.node(kind, inputs, [m.tensor(shape, *y, dtype="UINT8")], **options))
-    equals_litert(m)
+    equals_litert(m, m.node(kind, inputs, [m.tensor(shape, *y, dtype="UINT8")], **options))
 
 
 LAYERS = {
@@ -93,17 +91,15 @@ def test_wide_weights_are_those_of_int16(tflite):
         assert [op.weight.dtype for op in graph.ops if isinstance(op, QConv2d)] == [dtype]
 
 
-def test_quotients(tflite, equals_litert):
-    m = tflite()  # LiteRT refuses a divisor of 0
+def test_quotients(m, equals_litert):
+    # LiteRT refuses a divisor of 0
     x, y = m.input(IMAGE, *S, dtype="UINT8"), m.const(m.rng.integers(120, 256, IMAGE).astype(np.uint8), 0.021, 119)
-    m.output(m.node("DIV", [x, y], [m.tensor(IMAGE, 0.06, 100, dtype="UINT8")]))
-    equals_litert(m)
+    equals_litert(m, m.node("DIV", [x, y], [m.tensor(IMAGE, 0.06, 100, dtype="UINT8")]))
 
 
-def test_dense_layers_round_once_as_litert_does(tflite, litert_outputs):
+def test_dense_layers_round_once_as_litert_does(m, litert_outputs):
     from tilewright.compiler.graph import reference
 
-    m = tflite()
     x = m.input((30, 50), 0.0513, 99, dtype="UINT8")
     w = m.const(m.rng.integers(0, 256, (20, 50)).astype(np.uint8), 0.0117, 140)
     b = m.const(m.rng.integers(-3000, 3000, 20).astype(np.int32), np.float32(0.0513) * np.float32(0.0117))

@@ -10,8 +10,7 @@ SHAPE = (3, 40)
 
 
 @pytest.mark.parametrize("into", [("INT8", 0.05, -12), ("INT32", 1e-5, 0), ("INT16", 0.0013, 0)])
-def test_quantize_of_int16(tflite, sequence, litert_sequence, into):
-    m = tflite()
+def test_quantize_of_int16(m, sequence, litert_sequence, into):
     kind, scale, zero_point = into
     x = m.input(SHAPE, 0.0004, 0, dtype="INT16")
     m.output(m.node("QUANTIZE", [x], [m.tensor(SHAPE, scale, zero_point, kind)]))
@@ -23,8 +22,7 @@ def test_quantize_of_int16(tflite, sequence, litert_sequence, into):
 
 
 @pytest.mark.parametrize("scale", [2.0**-16, 1 / 65535])
-def test_softmax_as_int16(tflite, sequence, litert_sequence, scale):
-    m = tflite()
+def test_softmax_as_int16(m, sequence, litert_sequence, scale):
     x = m.input(SHAPE, 0.1, 4)
     m.output(m.node("SOFTMAX", [x], [m.tensor(SHAPE, scale, -(1 << 15), "INT16")], beta=1.0))
     path = m.save()

@@ -5,24 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tilewright.compiler.graph import (
-    Dense16,
-    Filter16,
-    Lstm,
-    LstmCells,
-    LstmOutputs,
-    LstmStep,
-    Rescale,
-    Softmax16,
-    Tensor,
-)
+from tilewright.compiler import graph as g
 from tilewright.compiler.graph.ranges import problem
 from tilewright.compiler.graph.recurrent.layers import product_scale
 from tilewright.hw.errors import InputError
 
-GATES, HIDDEN = Tensor("g", (1, 3, 8), "int16", 2.0**-12), Tensor("h", (1, 2), scale=0.01, zero_point=5)
-CELLS, WIDE = Tensor("c", (1, 2), "int16", 2.0**-11), Tensor("w", (1, 4, 2), "int16", 0.01, 5)
-LSTM = Lstm(
+GATES, HIDDEN = g.Tensor("g", (1, 3, 8), "int16", 2.0**-12), g.Tensor("h", (1, 2), scale=0.01, zero_point=5)
+CELLS, WIDE = g.Tensor("c", (1, 2), "int16", 2.0**-11), g.Tensor("w", (1, 4, 2), "int16", 0.01, 5)
+LSTM = g.Lstm(
     "lstm", (GATES, HIDDEN, CELLS), WIDE, np.ones((8, 2), np.int8), np.zeros(8, np.int32), np.full(8, 0.5), 0.25
 )
 
@@ -58,31 +48,31 @@ def test_impossible_lstms(changes, text):
     [
         ({"inputs": (GATES, HIDDEN)}, "the number of inputs is 2, expected 3"),
         ({"output": HIDDEN}, "the conversion is"),
-        ({"inputs": (GATES, Tensor("o", (1, 8), "int32"), CELLS)}, "the shapes of gates and sums is"),
+        ({"inputs": (GATES, g.Tensor("o", (1, 8), "int32"), CELLS)}, "the shapes of gates and sums is"),
         ({"output": WIDE}, "the output's shape is"),
         ({"factor": 2.0**30}, "whether R is by less than 2"),
     ],
 )
 def test_impossible_steps(changes, text):
-    gates, own = replace(GATES, shape=(1, 1, 8)), Tensor("o", (1, 8), "int32")
-    step = LstmStep("step", (gates, own, CELLS), replace(WIDE, shape=(1, 2, 2)), 0.25)
+    gates, own = replace(GATES, shape=(1, 1, 8)), g.Tensor("o", (1, 8), "int32")
+    step = g.LstmStep("step", (gates, own, CELLS), replace(WIDE, shape=(1, 2, 2)), 0.25)
     assert (step.macs, step.functions, step.cell_bits, step.multipliers) == (0, 10, 4, (1 << 30, -1))
     with pytest.raises(InputError, match=text):
         replace(step, **changes)
 
 
 def test_parts_of_its_result():
-    y = Tensor("y", (1, 3, 2), scale=0.01, zero_point=5)
-    LstmOutputs("o", (WIDE,), y)
+    y = g.Tensor("y", (1, 3, 2), scale=0.01, zero_point=5)
+    g.LstmOutputs("o", (WIDE,), y)
     with pytest.raises(InputError, match="the output's shape, scale and zero point"):
-        LstmOutputs("o", (WIDE,), replace(y, zero_point=4))
+        g.LstmOutputs("o", (WIDE,), replace(y, zero_point=4))
     with pytest.raises(InputError, match=r"the output's shape is \(1, 2\), expected \(1, 1, 2\)"):
-        LstmCells("o", (WIDE,), CELLS)
+        g.LstmCells("o", (WIDE,), CELLS)
 
 
 def test_dense_and_filter():
-    x, y = Tensor("x", (2, 3), scale=0.5), Tensor("y", (2, 4), "int16")
-    op = Dense16("d", (x,), y, np.ones((4, 3), np.int8), np.zeros(4, np.int32), np.full(4, 0.5))
+    x, y = g.Tensor("x", (2, 3), scale=0.5), g.Tensor("y", (2, 4), "int16")
+    op = g.Dense16("d", (x,), y, np.ones((4, 3), np.int8), np.zeros(4, np.int32), np.full(4, 0.5))
     assert op.macs == 24 and not problem(op)
     with pytest.raises(InputError, match="whether the output is int16 or int32 is False"):
         replace(op, output=replace(y, dtype="float32"))
@@ -90,8 +80,8 @@ def test_dense_and_filter():
     assert "outside -2147483648..2147483647, where they wrap" in problem(huge)
     with pytest.raises(InputError, match="the output's zero point is 3, expected 0"):
         replace(op, output=replace(y, zero_point=3))
-    window, out = Tensor("w", (2, 4, 3), "int16"), Tensor("z", (2, 2))
-    op = Filter16("f", (window,), out, np.ones((4, 3), np.int16), np.zeros(2, np.int32), 0.5)
+    window, out = g.Tensor("w", (2, 4, 3), "int16"), g.Tensor("z", (2, 2))
+    op = g.Filter16("f", (window,), out, np.ones((4, 3), np.int16), np.zeros(2, np.int32), 0.5)
     assert op.macs == 24 and op.multipliers == (1 << 30, 0)
     with pytest.raises(InputError, match="the filters modulo the units is 1"):
         replace(op, bias=np.zeros(3, np.int32))
@@ -100,16 +90,16 @@ def test_dense_and_filter():
 
 
 def test_wide_ends():
-    x = Tensor("x", (2,), "int16", 0.5)
-    assert Rescale("r", (x,), Tensor("y", (2,), scale=0.25)).multipliers == (1 << 30, 2)
+    x = g.Tensor("x", (2,), "int16", 0.5)
+    assert g.Rescale("r", (x,), g.Tensor("y", (2,), scale=0.25)).multipliers == (1 << 30, 2)
     with pytest.raises(InputError, match="whether R leaves 32 bits"):
-        Rescale("r", (x,), Tensor("y", (2,), "int32", scale=0.5 / (1 << 17)))
+        g.Rescale("r", (x,), g.Tensor("y", (2,), "int32", scale=0.5 / (1 << 17)))
     with pytest.raises(InputError, match="whether the types are int8, int16 or int32"):
-        Rescale("r", (x,), Tensor("y", (2,), "float32"))
-    z = Tensor("z", (2,), "int16", 1 / 65535, -(1 << 15))
-    assert Softmax16("s", (Tensor("x", (2,)),), z, 0).output is z
+        g.Rescale("r", (x,), g.Tensor("y", (2,), "float32"))
+    z = g.Tensor("z", (2,), "int16", 1 / 65535, -(1 << 15))
+    assert g.Softmax16("s", (g.Tensor("x", (2,)),), z, 0).output is z
     with pytest.raises(InputError, match="the output's scale in units of"):
-        Softmax16("s", (Tensor("x", (2,)),), replace(z, scale=1 / 256), 0)
+        g.Softmax16("s", (g.Tensor("x", (2,)),), replace(z, scale=1 / 256), 0)
 
 
 def test_products_of_scales_are_float32():

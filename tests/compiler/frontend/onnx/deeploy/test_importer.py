@@ -14,9 +14,7 @@ from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import load_config
 from tilewright.hw.errors import FileError, TilewrightError, UnsupportedError
 from tilewright.hw.rounding import CONTRACTS
-from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import LaunchStep
-from tilewright.runtime.loader import Loaded, run
+from tilewright.runtime.loader import run
 
 FOLDER = Path(__file__).parents[6] / "shared" / "deeploy"
 NETWORKS = sorted(path.parent for path in FOLDER.glob("*/network.onnx"))
@@ -52,7 +50,7 @@ def test_they_are_one_launch_that_computes_all_products(folder):
     inputs, wanted = stored(folder, graph)
     found = run(executable, inputs)[0]
     assert all(np.array_equal(found[name], array) for name, array in wanted.items())
-    (launch,) = (step for step in executable.steps if isinstance(step, LaunchStep))
+    (launch,) = executable.launches
     assert launch.macs == sum(op.macs for op in graph.ops)
 
 
@@ -62,8 +60,7 @@ def test_one_of_them_on_the_circuit():
     folder = next(folder for folder in NETWORKS if folder.name == "microLlama16")
     graph, cfg = import_onnx(folder / "network.onnx"), load_config("pynq_z1_plus")
     inputs, wanted = stored(folder, graph)
-    with Loaded(compile_graph(graph, cfg), open_device("rtl", cfg)) as loaded:
-        found = loaded.run(inputs)
+    found = run(compile_graph(graph, cfg), inputs, "rtl")[0]
     assert all(np.array_equal(found[name], array) for name, array in wanted.items())
 
 

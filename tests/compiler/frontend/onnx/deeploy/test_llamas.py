@@ -13,7 +13,6 @@ from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
-from tilewright.runtime.executable import LaunchStep
 from tilewright.runtime.loader import run
 
 PLUS = PRESETS["pynq_z1_plus"]
@@ -139,7 +138,7 @@ def check(net, *sizes):
     for t, array in zip(graph.outputs, wanted, strict=True):
         assert len(np.unique(array)) > 20
         np.testing.assert_array_equal(found[t.name], array)
-    launches = [step for step in compiled.executable.steps if isinstance(step, LaunchStep)]
+    launches = compiled.executable.launches
     alone = [choice for choice in compiled.assignment.choices if not isinstance(choice.module, Accelerator)]
     host = {type(op).__name__ for choice in alone for op in choice.ops}
     return len(launches), sum(step.macs for step in launches) / graph.macs, host

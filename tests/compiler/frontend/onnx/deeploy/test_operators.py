@@ -9,10 +9,6 @@ from tilewright.hw.errors import UnsupportedError
 EVERY = np.arange(-128, 128)[None]
 
 
-def shifted(x, mul, bits=16, low=-128, high=127):
-    return np.clip((np.asarray(x, np.int64) * mul + ((1 << bits) >> 1)) >> bits, low, high)
-
-
 def gelu(x, b=-98, one=9000):
     d = min(abs(x), -b) + b
     return x * ((one + (x > 0) * (one - d * d) - (x < 0) * (one - d * d)) >> 1)
@@ -39,7 +35,7 @@ def test_functions_of_one_value(net, op, attrs, function, mul):
     x = net.node(op, net.input(1, 256), **attrs)
     net.output(x, net.shift(x, mul))
     graph, (whole, narrow) = net.run(EVERY)
-    assert np.array_equal(whole, each(function)) and np.array_equal(narrow, shifted(each(function), mul))
+    assert np.array_equal(whole, each(function)) and np.array_equal(narrow, net.shifted(each(function), mul))
 
 
 def test_a_quotient_of_two_tensors(net):
@@ -62,8 +58,8 @@ def test_softmax_with_a_shift_or_without(net, levels):
     e = (2 * (below + z * 19 + 25) ** 2 + 331) >> z
     shares = e * (levels - 1) // e.sum(-1, keepdims=True)
     assert np.array_equal(found[0], shares)
-    assert np.array_equal(found[1], shifted(shares, 100000))
-    assert np.array_equal(found[2], shifted(shares, 90000, 16, 0, 255))
+    assert np.array_equal(found[1], net.shifted(shares, 100000))
+    assert np.array_equal(found[2], net.shifted(shares, 90000, low=0, high=255))
     assert [type(op) for op in graph.ops].count(g.IntegerSoftmax) == 3
 
 
@@ -97,7 +93,7 @@ def test_an_empty_cache_is_no_input(net):
     x = net.input(1, 2, 1, 4)
     net.output(net.shift(net.node("Concat", net.input(1, 2, 0, 4), x, axis=-2), 70000))
     graph, (found,) = net.run(given := net.int8(1, 2, 1, 4))
-    assert [t.name for t in graph.inputs] == [x] and np.array_equal(found, shifted(given, 70000))
+    assert [t.name for t in graph.inputs] == [x] and np.array_equal(found, net.shifted(given, 70000))
 
 
 def test_values_move_at_any_width(net):
@@ -115,7 +111,7 @@ def test_tables_move(net):
     x = net.int8(2, 6)
     y = net.node("Transpose", net.node("Relu", net.input(2, 6)), perm=[1, 0])
     net.output(net.shift(y, 90000))
-    assert np.array_equal(net.run(x)[1][0], shifted(np.maximum(x, 0), 90000).T)
+    assert np.array_equal(net.run(x)[1][0], net.shifted(np.maximum(x, 0), 90000).T)
 
 
 def test_wide_arithmetic(net):
@@ -140,7 +136,7 @@ def test_gemm_is_a_layer(net):
     x, w, bias = net.int8(3, 5), net.int8(4, 5), net.int8(4)
     net.output(net.shift(net.node("Gemm", net.input(3, 5), net.const(w), net.const(bias), transB=1), 900))
     graph, (found,) = net.run(x)
-    assert [type(op) for op in graph.ops] == [g.QDense] and np.array_equal(found, shifted(x @ w.T + bias, 900))
+    assert [type(op) for op in graph.ops] == [g.QDense] and np.array_equal(found, net.shifted(x @ w.T + bias, 900))
 
 
 def test_gemm_of_sums_and_by_wide_weights(net):
@@ -156,7 +152,7 @@ def test_a_constant_of_three_dimensions(net):
     x, y = net.int8(2, 3, 4), net.int8(2, 3, 4)
     net.output(net.shift(net.node("Mul", net.input(2, 3, 4), net.const(y)), 900))
     _, (found,) = net.run(x)
-    assert np.array_equal(found, shifted(x * y, 900))
+    assert np.array_equal(found, net.shifted(x * y, 900))
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,6 @@ from tilewright.compiler import reference
 from tilewright.hw.errors import UnsupportedError
 
 
-def shifted(x, mul=7349, add=0, bits=16, low=-128, high=127):
-    return np.clip((np.asarray(x, np.int64) * mul + add + ((1 << bits) >> 1)) >> bits, low, high)
-
-
 def kinds(graph):
     return [type(op) for op in graph.ops]
 
@@ -22,7 +18,7 @@ def test_a_product_with_constant_weights_is_a_layer(net):
     net.output(net.shift(net.node("Add", net.const(bias), y), 700))
     graph, (found,) = net.run(x)
     assert kinds(graph) == [g.Reshape, g.QDense, g.Reshape]
-    assert np.array_equal(found, shifted(x @ w + bias, 700))
+    assert np.array_equal(found, net.shifted(x @ w + bias, 700))
 
 
 def test_factors_and_offsets_per_channel_are_a_layer_too(net):
@@ -31,14 +27,14 @@ def test_factors_and_offsets_per_channel_are_a_layer_too(net):
     bias = net.rng.integers(-900, 900, 20)
     net.output(net.shift(net.node("MatMul", net.input(5, 24), net.const(w)), mul, mul * bias))
     graph, (found,) = net.run(x)
-    assert kinds(graph) == [g.QDense] and np.array_equal(found, shifted(x @ w, mul, mul * bias))
+    assert kinds(graph) == [g.QDense] and np.array_equal(found, net.shifted(x @ w, mul, mul * bias))
 
 
 def test_other_offsets_take_wide_integers_on_the_host(net):
     x, w, add = net.int8(5, 24), net.int8(24, 20), net.rng.integers(-(1 << 20), 1 << 20, 20)
     net.output(net.shift(net.node("MatMul", net.input(5, 24), net.const(w)), 4000, add))
     graph, (found,) = net.run(x)
-    assert kinds(graph) == [g.IntegerMatMul, g.RequantShift] and np.array_equal(found, shifted(x @ w, 4000, add))
+    assert kinds(graph) == [g.IntegerMatMul, g.RequantShift] and np.array_equal(found, net.shifted(x @ w, 4000, add))
 
 
 def test_unsigned_values_go_through_layers(net):
@@ -47,8 +43,8 @@ def test_unsigned_values_go_through_layers(net):
     z = net.shift(net.node("MatMul", y, net.const(w)), 900, levels=128, signed=0)
     net.output(y, z)
     graph, (first, second) = net.run(x)
-    wanted = shifted(x, 100000, 0, 16, 0, 255)
-    assert np.array_equal(first, wanted) and np.array_equal(second, shifted(wanted @ w, 900, 0, 16, 0, 127))
+    wanted = net.shifted(x, 100000, 0, 16, 0, 255)
+    assert np.array_equal(first, wanted) and np.array_equal(second, net.shifted(wanted @ w, 900, 0, 16, 0, 127))
     assert [t.dtype for t in graph.outputs] == ["uint8", "int8"]
 
 
@@ -58,7 +54,7 @@ def test_two_tensors_are_one_operator(net, op):
     net.output(net.shift(net.node(op, net.input(1, 40), net.input(1, 40)), 50000 if op == "Add" else 777))
     graph, (found,) = net.run(x, y)
     assert kinds(graph) == [g.ShiftAdd if op == "Add" else g.ShiftMul]
-    assert np.array_equal(found, shifted(x + y, 50000) if op == "Add" else shifted(x * y, 777))
+    assert np.array_equal(found, net.shifted(x + y, 50000) if op == "Add" else net.shifted(x * y, 777))
 
 
 def test_sums_broadcast_and_have_offsets(net):
@@ -66,7 +62,7 @@ def test_sums_broadcast_and_have_offsets(net):
     total = net.node("Add", net.input(1, 3, 2, 5), net.input(5))
     net.output(net.shift(total, 60000), net.shift(total, 60000, 12345))
     graph, (plain, offset) = net.run(x, y)
-    assert np.array_equal(plain, shifted(x + y, 60000)) and np.array_equal(offset, shifted(x + y, 60000, 12345))
+    assert np.array_equal(plain, net.shifted(x + y, 60000)) and np.array_equal(offset, net.shifted(x + y, 60000, 12345))
     assert g.ShiftAdd in kinds(graph) and g.RequantShift in kinds(graph)
 
 
@@ -74,7 +70,7 @@ def test_products_of_two_tensors(net):
     x, y = net.int8(1, 4, 3, 8), net.int8(1, 4, 8, 5)
     net.output(net.shift(net.node("MatMul", net.input(1, 4, 3, 8), net.input(1, 4, 8, 5)), 700))
     graph, (found,) = net.run(x, y)
-    assert kinds(graph) == [g.ShiftMatMul] and np.array_equal(found, shifted(x @ y, 700))
+    assert kinds(graph) == [g.ShiftMatMul] and np.array_equal(found, net.shifted(x @ y, 700))
 
 
 def test_one_value_is_a_fraction_or_a_table(net):
@@ -83,7 +79,7 @@ def test_one_value_is_a_fraction_or_a_table(net):
     net.output(net.shift(name, 4171896), net.shift(name, 50000, 777), net.shift(name, 65536), net.shift(name, -70000))
     graph, found = net.run(x)
     for got, (mul, add) in zip(found, [(4171896, 0), (50000, 777), (65536, 0), (-70000, 0)]):
-        assert np.array_equal(got, shifted(x, mul, add))
+        assert np.array_equal(got, net.shifted(x, mul, add))
     assert kinds(graph) == [g.ShiftRequantize, g.Lookup, g.Lookup, g.Reshape]  # nothing but a copy of what stays
 
 
@@ -92,8 +88,8 @@ def test_more_levels_than_int8_has(net):
     y = net.shift(net.node("MatMul", net.input(5, 24), net.const(w)), 3000, levels=1 << 16)
     net.output(y, net.shift(y, 123, div=1 << 12))
     graph, (wide, narrow) = net.run(x)
-    wanted = shifted(x @ w, 3000, 0, 16, -(1 << 15), (1 << 15) - 1)
-    assert np.array_equal(wide, wanted) and np.array_equal(narrow, shifted(wanted, 123, 0, 12))
+    wanted = net.shifted(x @ w, 3000, 0, 16, -(1 << 15), (1 << 15) - 1)
+    assert np.array_equal(wide, wanted) and np.array_equal(narrow, net.shifted(wanted, 123, 0, 12))
     assert [t.dtype for t in graph.outputs] == ["int32", "int8"]
 
 
@@ -102,7 +98,7 @@ def test_a_movement_of_sums_comes_after_their_shift(net):
     y = net.node("MatMul", net.input(1, 6, 24), net.const(w))
     net.output(net.shift(net.node("Transpose", y, perm=[0, 2, 1]), 700))
     graph, (found,) = net.run(x)
-    assert kinds(graph).count(g.QDense) == 1 and np.array_equal(found, shifted(x @ w, 700).transpose(0, 2, 1))
+    assert kinds(graph).count(g.QDense) == 1 and np.array_equal(found, net.shifted(x @ w, 700).transpose(0, 2, 1))
 
 
 def test_convolutions(net):
@@ -113,7 +109,7 @@ def test_convolutions(net):
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[:, :, ::2]
     sums = np.einsum("nchwij,ocij->nohw", windows, w) + bias[:, None, None]
-    assert kinds(graph) == [g.QConv2d] and np.array_equal(found, shifted(sums, 500, 3500))
+    assert kinds(graph) == [g.QConv2d] and np.array_equal(found, net.shifted(sums, 500, 3500))
 
 
 @pytest.mark.parametrize(

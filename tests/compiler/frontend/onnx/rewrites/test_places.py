@@ -50,8 +50,7 @@ def test_elements_are_replaced(ends, compared):
 
 
 @pytest.mark.parametrize("kind", ["GatherND", "ScatterND"])
-def test_computed_positions_are_refused(qdq, refusal, kind):
-    m = qdq()
+def test_computed_positions_are_refused(m, refusal, kind):
     x, where = m.input("x", [4, 3]), m.input("i", [2, 1], "INT64")
     more = [m.input("u", [2, 3])] if kind == "ScatterND" else []
     m.output(m.node(kind, x, where, *more, name="bad"))

@@ -21,8 +21,7 @@ def recurrent(m, kind, outputs, first=0, steps=6, bias=True, **attrs):
 @pytest.mark.parametrize("kind, outputs", [("GRU", ["y"]), ("GRU", ["y", "h"]), ("LSTM", ["y", "h", "c"])])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("given", [True, False])
-def test_memories(qdq, compared, kind, outputs, direction, given):
-    m = qdq()
+def test_memories(m, compared, kind, outputs, direction, given):
     for y in recurrent(m, kind, outputs, (1 if kind == "GRU" else 2) * given, direction=direction):
         m.output(m.node("Neg", y))
     compared(m, 1e-5)
@@ -30,23 +29,20 @@ def test_memories(qdq, compared, kind, outputs, direction, given):
 
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("bias", [True, False])
-def test_the_reset_gate_may_come_after_the_product(qdq, compared, first, bias):
-    m = qdq()
+def test_the_reset_gate_may_come_after_the_product(m, compared, first, bias):
     (y,) = recurrent(m, "GRU", ["y"], first, steps=3, bias=bias, linear_before_reset=1)
     m.output(m.node("Neg", y))
     compared(m, 1e-5)
 
 
-def test_last_values_alone_of_one_step(qdq, compared):
-    m = qdq()
+def test_last_values_alone_of_one_step(m, compared):
     _, h, c = recurrent(m, "LSTM", ["", "h", "c"], 2, steps=1)
     m.output(m.node("Neg", h))
     m.output(m.node("Neg", c))
     compared(m, 1e-5)
 
 
-def test_activations_may_be_named(qdq, compared):
-    m = qdq()
+def test_activations_may_be_named(m, compared):
     (y,) = recurrent(m, "GRU", ["y"], activations=["Sigmoid", "Tanh"])
     m.output(m.node("Neg", y))
     compared(m, 1e-5)
@@ -55,7 +51,6 @@ def test_activations_may_be_named(qdq, compared):
 @pytest.mark.parametrize(
     "attrs", [{"clip": 3.0}, {"activations": ["Relu", "Tanh"]}, {"layout": 1}, {"steps": MOST_STEPS + 1}]
 )
-def test_other_memories(qdq, refusal, attrs):
-    m = qdq()
+def test_other_memories(m, refusal, attrs):
     m.output(recurrent(m, "GRU", ["y"], **attrs)[0])
     assert "GRU 'memory' has inputs or attributes that are not supported" in refusal(m.save())
