@@ -53,7 +53,7 @@ def run(workload: str, names: tuple[str, ...], bench: bench_rows.Bench, as_json:
     else:
         table = [_cells(row) for row in [*measured, {"name": "total"} | total]]
         report.table(list(table[0]), [list(row.values()) for row in table[:-1]], list(table[-1].values()))
-        bench.profile.say(facts)
+        bench.say(facts)
         report.say(f"configuration {bench.cfg.name}, {rows} rows; cycles are of one layer, and in total of all")
     return int(not total["exact"])
 

@@ -49,7 +49,7 @@ def run(workload: str, bench: bench_rows.Bench, as_json: bool) -> int:
     if as_json:
         bench_rows.emit(facts, layers, {"total": total})
     else:
-        bench.profile.say(facts)
+        bench.say(facts)
         _print(facts, layers, total, cfg)
     return int(not exact)
 

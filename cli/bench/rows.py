@@ -75,6 +75,11 @@ class Bench:
         found = {"workload": workload, "config": self.cfg.name, "dram": self.dram.name, "device": self.name}
         return found | {"contract": "double", "skip": sorted(self.skip)}
 
+    def say(self, facts: Mapping[str, Any]) -> None:
+        """Print the end of the text: the rounding contract, and what the profile has of `facts`."""
+        report.say_contract(facts["contract"])
+        self.profile.say(facts)
+
 
 def row(cfg: Config, stats: Stats, *, macs: int, instructions: int, exact: bool) -> dict[str, Any]:
     """The keys of a layer's row after its `name` and `op`.

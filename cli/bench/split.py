@@ -116,7 +116,7 @@ def run(names: tuple[str, ...], bench: bench_rows.Bench, as_json: bool) -> int:
     else:
         table = [_cells(row) for row in measured]
         report.table(list(table[0]), [list(row.values()) for row in table])
-        bench.profile.say(facts)
+        bench.say(facts)
         report.say(
             f"configuration {cfg.name}: 3x3, {_CHANNELS} to {_CHANNELS} channels, {_CHANNELS // 2} of them ternary; "
             "share: cycles of both units as part of those of GEMM alone; STORE waits: its cycles for accumulators or "

@@ -47,7 +47,7 @@ def run(workload: str, names: Sequence[str], bench: bench_rows.Bench, as_json: b
     if as_json:
         report.emit_json(facts | {"points": rows})
     else:
-        bench.profile.say(facts)
+        bench.say(facts)
         _print(rows, bench.cfg)
     return int(any(row["exact"] is False for row in rows))
 

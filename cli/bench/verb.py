@@ -129,7 +129,7 @@ def _convolutions(layers: tuple[str, ...], bench: bench_rows.Bench, threads: int
         bench_rows.emit(facts, rows, {"total": total})
     else:
         _print(rows, total, facts, bench.cfg)
-        bench.profile.say(facts)
+        bench.say(facts)
     return int(not total["exact"])
 
 

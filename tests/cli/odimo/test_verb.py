@@ -145,6 +145,13 @@ def test_a_missing_hook(tilewright, tmp_path):
     assert outcome.status > 0 and "nothing.py: no such file" in outcome.err
 
 
+def test_it_says_which_rounding_contract_its_integers_have(tilewright, tmp_path, front, monkeypatch):
+    monkeypatch.setattr("tilewright.compiler.odimo.front.explore", lambda *_: front)
+    done = tilewright("odimo", "-o", tmp_path, "--jobs", "1")
+    assert done.status == 0, done.err
+    assert "\nrounding contract: double (two roundings, as TensorFlow Lite Micro)\n" in done.out
+
+
 def test_a_scheduler_that_does_not_answer(tilewright, tmp_path):
     pytest.importorskip("distributed")
     done = tilewright("odimo", "-o", tmp_path, "--scheduler", "tcp://127.0.0.1:x")
