@@ -47,6 +47,17 @@ def tilewright(capsys):
 
 
 @pytest.fixture
+def refused(tilewright):
+    """Asserts that a command ends with `status` and one line that has `text`; its first words may be one string."""
+
+    def check(status: int, text: str, words: str, *arguments: object) -> None:
+        done = tilewright(*words.split(), *arguments)
+        assert (done.status, text in done.err, done.err.count("\n")) == (status, True, 1), done
+
+    return check
+
+
+@pytest.fixture
 def double_py(tmp_path) -> Path:
     """Python source whose `double` records a program of any configuration."""
     path = tmp_path / "double.py"

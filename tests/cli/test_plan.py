@@ -34,7 +34,6 @@ def test_too_little_memory(tilewright):
     assert "the capacity is 1,000" in done.err and "'conv1'" in done.err
 
 
-def test_other_files(tilewright, tmp_path):
+def test_other_files(refused, tmp_path):
     (tmp_path / "x.tw").write_text("")
-    done = tilewright("plan", tmp_path / "x.tw")
-    assert done.status == 5 and "unknown kind of network; must be one of .tflite, .onnx, .pt2, .bin" in done.err
+    refused(5, "unknown kind of network; must be one of .tflite, .onnx, .pt2, .bin", "plan", tmp_path / "x.tw")

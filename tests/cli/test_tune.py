@@ -117,7 +117,7 @@ def network(tmp_path, monkeypatch):
     return path
 
 
-def test_a_network_is_tuned_in_processes_and_compiled_with_its_tiles(tilewright, network, tmp_path):
+def test_a_network_is_tuned_in_processes_and_compiled_with_its_tiles(tilewright, refused, network, tmp_path):
     base = tmp_path / "t.db"
     command = ["tune", network, "--trials", 4, "--jobs", 2, "--db", base]
     first, again = json.loads(tilewright(*command, "--json").out), json.loads(tilewright(*command, "--json").out)
@@ -130,8 +130,7 @@ def test_a_network_is_tuned_in_processes_and_compiled_with_its_tiles(tilewright,
     assert tilewright(*compiling, base).status == 0
     other = tilewright(*compiling, base, "--config", "vta")
     assert other.status == 0 and f"{base} has no faster tiles for vta; tilewright tune" in other.out
-    missing = tilewright(*compiling, tmp_path / "no.db")
-    assert missing.status == 6 and "no such database of tiles; make it with tilewright tune" in missing.err
+    refused(6, "no such database of tiles; make it with tilewright tune", *compiling, tmp_path / "no.db")
 
 
 @pytest.mark.parametrize(

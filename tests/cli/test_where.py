@@ -74,9 +74,8 @@ def test_another_configuration(tilewright, double_py, tmp_path, port):
         (["--on", "board", "--waves", "x.fst"], "device 'board' has no waveforms"),
     ],
 )
-def test_options_that_do_not_belong_together(tilewright, double_tw, inputs, arguments, text):
-    done = tilewright("run", double_tw, "--inputs", inputs, *arguments)
-    assert done.status == 5 and text in done.err
+def test_options_that_do_not_belong_together(refused, double_tw, inputs, arguments, text):
+    refused(5, text, "run", double_tw, "--inputs", inputs, *arguments)
 
 
 def test_the_board_itself_where_there_is_none(tilewright, no_pynq, double_tw, inputs):
@@ -86,10 +85,9 @@ def test_the_board_itself_where_there_is_none(tilewright, no_pynq, double_tw, in
     assert done.status == 3 and "Board.clock_mhz = 500.0: must be from 1 to 250" in done.err
 
 
-def test_files_that_are_not_there(tilewright, double_tw, inputs):
+def test_files_that_are_not_there(tilewright, refused, double_tw, inputs):
     there = ("--on", "board", "--host", "localhost:1")
-    done = tilewright("run", double_tw, "--inputs", inputs, *there, "--token-file", "none")
-    assert done.status == 6 and "none: the token cannot be read" in done.err
+    refused(6, "none: the token cannot be read", "run", double_tw, "--inputs", inputs, *there, "--token-file", "none")
     done = tilewright("run", double_tw, "--inputs", inputs, *there, "--tls-ca", "none")
     assert done.status == 6 and "none: no such file; give a certificate" in done.err
 

@@ -38,8 +38,7 @@ def test_the_table(tilewright):
     assert shown.status == 0 and "128 rows" in shown.out.splitlines()[-1]
 
 
-def test_what_is_refused(tilewright):
+def test_what_is_refused(tilewright, refused):
     pytest.importorskip("tvm")
-    done = tilewright("bench", "albert-384", "--layer", "5x5")
-    assert done.status == 5 and "unknown layer '5x5'; must be one of 128x768, 768x768" in done.err
+    refused(5, "unknown layer '5x5'; must be one of 128x768, 768x768", "bench albert-384 --layer 5x5")
     assert tilewright("bench", "albert-384", "--compare", "tiles").status == 2

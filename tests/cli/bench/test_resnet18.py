@@ -100,11 +100,9 @@ def test_the_layer_outside_the_total_alone(tilewright):
     assert "C3" in done.out and "total" not in done.out
 
 
-def test_mistakes_are_named(tilewright):
-    done = tilewright("bench", "resnet18", "--layer", "C13")
-    assert done.status == 5 and "unknown layer 'C13'; must be one of C1, maxpool, C2.1" in done.err
-    done = tilewright("bench", "--compare", "tiles")
-    assert done.status == 2 and "--compare and --out need a workload: tilewright bench resnet18" in done.err
+def test_mistakes_are_named(tilewright, refused):
+    refused(5, "unknown layer 'C13'; must be one of C1, maxpool, C2.1", "bench resnet18 --layer C13")
+    refused(2, "--compare and --out need a workload: tilewright bench resnet18", "bench --compare tiles")
     assert tilewright("bench", "resnet50").status == 2
     done = tilewright("bench", "resnet18", "--layer", "fc", "--compare", "tiles")
     assert done.status == 5 and "--compare: device 'model' counts no cycles; use --on timing" in done.err

@@ -60,6 +60,5 @@ def test_cycles_of_the_circuit(tilewright):
     assert row["utilisation"] == pytest.approx(ideal / row["cycles"])
 
 
-def test_an_unknown_device(tilewright):
-    done = tilewright("bench", "--on", "fpga")
-    assert done.status == 5 and "unknown device 'fpga'" in done.err
+def test_an_unknown_device(refused):
+    refused(5, "unknown device 'fpga'", "bench --on fpga")
