@@ -35,9 +35,7 @@ def run(
     for layer in layers():  # a shape's name, as tables and plots have it, stands for all layers of the shape
         if layer.name != layer.shape_name:
             known.setdefault(layer.shape_name, []).append(layer)
-    for name in names:
-        if name not in known:
-            raise UnsupportedError(f"unknown layer {name!r}; must be one of {', '.join(known)}")
+    bench_rows.check_names(names, known)
     if out is not None:  # before minutes of work
         make_folder(Path(out))
     chosen = [layer for name in names for layer in known[name]] or layers()
