@@ -43,9 +43,9 @@ LIMITS = Limits(max_bytes=1 << 20, max_seconds=2, queue=4)
 
 
 @contextmanager
-def serving(on="model", *, limits=LIMITS, token=TOKEN, **options):
-    """A server of a device of `tiny`, which runs while the block does."""
-    running = Server(Offer(on, TINY, {"capacity": 1 << 26}), port=0, token=token, limits=limits, **options)
+def serving(on="model", *, cfg=TINY, limits=LIMITS, token=TOKEN, **options):
+    """A server of a device, which runs while the block does."""
+    running = Server(Offer(on, cfg, {"capacity": 1 << 26}), port=0, token=token, limits=limits, **options)
     try:
         running.start()
         yield running

@@ -156,9 +156,8 @@ def test_mistakes_are_named(tilewright, own_py, tmp_path, arguments, text):
     assert found.status != 0 and text in found.err and "Traceback" not in found.err
 
 
-def test_tiles_are_for_networks(tilewright, double_py, tmp_path):
-    found = tilewright("compile", f"{double_py}:double", "-o", tmp_path / "x.tw", "--tiles", "t.db")
-    assert found.status == 5 and "--tiles t.db is only for networks" in found.err
+def test_tiles_are_for_networks(refused, double_py, tmp_path):
+    refused(5, "--tiles t.db is only for networks", "compile --tiles t.db -o", tmp_path / "x.tw", f"{double_py}:double")
 
 
 @pytest.mark.slow

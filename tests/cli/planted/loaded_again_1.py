@@ -8,8 +8,7 @@ Cycles: 41,827; better: 23,508; factor 1.8 (`better` loads them once, before all
 
 from packed_matmul import Matmul
 
-from tilewright.compiler.intrin import ACC, INP, SLOTS, WGT, tensorize_gemm
-from tilewright.compiler.tvm_compat import Schedule
+from tilewright.compiler.intrin import SLOTS, tensorize_gemm
 
 MATMUL = Matmul(128, 512, 64)
 TILE, STEP = 16, 4
@@ -17,11 +16,7 @@ TILE, STEP = 16, 4
 
 def matmul(cfg, once):
     """Tiles of rows, in each steps of the reduction, two slots for what is loaded inside them."""
-    sch = Schedule(MATMUL.expression(cfg))
-    acc = sch.get_sblock("acc")
-    x, w = sch.cache_read(acc, 0, INP), sch.cache_read(acc, 1, WGT)
-    sch.set_scope(acc, 0, ACC)
-    i, j, bi, bj, k, ki = sch.get_loops(acc)
+    sch, acc, (x, w), (i, j, bi, bj, k, ki) = MATMUL.started(cfg)
     tiles, i = sch.split(i, [None, TILE])
     steps, k = sch.split(k, [None, STEP])
     sch.reorder(tiles, steps, k, i, j, bi, bj, ki)

@@ -8,8 +8,7 @@ Cycles: 12,718; better: 7,779; factor 1.6 (`better` asks for two slots, by annot
 
 from packed_matmul import Matmul
 
-from tilewright.compiler.intrin import ACC, INP, SLOTS, WGT, tensorize_gemm
-from tilewright.compiler.tvm_compat import Schedule
+from tilewright.compiler.intrin import SLOTS, tensorize_gemm
 
 MATMUL = Matmul(40, 512, 64)
 STEP = 4
@@ -17,11 +16,7 @@ STEP = 4
 
 def matmul(cfg, slots):
     """Steps of the reduction outermost; both operands are loaded in each."""
-    sch = Schedule(MATMUL.expression(cfg))
-    acc = sch.get_sblock("acc")
-    x, w = sch.cache_read(acc, 0, INP), sch.cache_read(acc, 1, WGT)
-    sch.set_scope(acc, 0, ACC)
-    i, j, bi, bj, k, ki = sch.get_loops(acc)
+    sch, acc, (x, w), (i, j, bi, bj, k, ki) = MATMUL.started(cfg)
     steps, k = sch.split(k, [None, STEP])
     sch.reorder(steps, k, i, j, bi, bj, ki)
     for block in (x, w):
