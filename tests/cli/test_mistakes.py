@@ -127,18 +127,14 @@ def test_a_tile_that_does_not_fit_names_the_buffer(no_program, scheduled):
 
 def test_unsupported_onnx_operators_by_node_name(no_program, tmp_path):
     pytest.importorskip("tvm")
-    onnx = pytest.importorskip("onnx")
-    h, scale = onnx.helper, onnx.helper.make_tensor("s", onnx.TensorProto.FLOAT, [], [0.1])
-    zero = h.make_tensor("z", onnx.TensorProto.INT8, [], [0])
-    nodes = [
-        h.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], name="quantise"),
-        h.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], name="dequantise"),
-        h.make_node("Asinh", ["d"], ["e"], name="the_asinh"),
-        h.make_node("Cosh", ["d"], ["y"], name="the_cosh"),
-    ]
-    x, y = (h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 16]) for name in "xy")
-    graph = h.make_graph(nodes, "unsupported", [x], [y], [scale, zero])
-    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)]), tmp_path / "m.onnx")
+    pytest.importorskip("onnx")
+    from tests.compiler.conftest import QdqModel
+
+    m = QdqModel(tmp_path)
+    x = m.quantise(m.input("x", [1, 16]))
+    for kind in ("Asinh", "Cosh"):
+        m.output(m.node(kind, x, name=f"the_{kind.lower()}"))
+    m.save("m.onnx")
     text = r".*m\.onnx: 2 unsupported operators: Asinh 'the_asinh' is not supported; Cosh 'the_cosh' is not supported"
     no_program(5, text, tmp_path / "m.onnx")
 

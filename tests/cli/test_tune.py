@@ -92,29 +92,17 @@ def test_a_trial_without_a_program_says_why(own_py):
 
 @pytest.fixture
 def network(tmp_path, monkeypatch):
-    """A network of two layers, .tflite of TensorFlow Lite's kind."""
-    onnx, np = pytest.importorskip("onnx"), pytest.importorskip("numpy")
+    """The file of a network of two layers."""
+    pytest.importorskip("onnx")
+    from tests.compiler.conftest import QdqModel
+
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    scale, zero = np.float32(0.05), np.int8(3)
-    constants, nodes = {"s": scale, "z": zero, "ws": np.float32(0.01), "wz": np.int8(0)}, []
-
-    def quantised(x):
-        nodes.append(onnx.helper.make_node("QuantizeLinear", [x, "s", "z"], [f"{x}.q"]))
-        nodes.append(onnx.helper.make_node("DequantizeLinear", [f"{x}.q", "s", "z"], [f"{x}.d"]))
-        return f"{x}.d"
-
-    x = quantised("x")
-    for k, size in enumerate((3, 1)):
-        constants[f"w{k}"] = np.random.default_rng(k).integers(-127, 128, (32, 32, size, size)).astype(np.int8)
-        nodes.append(onnx.helper.make_node("DequantizeLinear", [f"w{k}", "ws", "wz"], [f"w{k}.d"]))
-        nodes.append(onnx.helper.make_node("Conv", [x, f"w{k}.d"], [f"y{k}"], pads=[size // 2] * 4))
-        x = quantised(f"y{k}")
-    values = [onnx.helper.make_tensor_value_info(n, 1, [1, 32, 12, 12]) for n in ("x", x)]
-    held = [onnx.numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
-    graph = onnx.helper.make_graph(nodes, "two", values[:1], values[1:], held)
-    path = tmp_path / "two.onnx"
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9), path)
-    return path
+    m = QdqModel(tmp_path)
+    x = m.quantise(m.input("x", [1, 32, 12, 12]))
+    for size in (3, 1):
+        x = m.quantise(m.node("Conv", x, m.weights(32, 32, size, size)[0], pads=[size // 2] * 4))
+    m.output(x)
+    return m.save("two.onnx")
 
 
 def test_a_network_is_tuned_in_processes_and_compiled_with_its_tiles(tilewright, refused, network, tmp_path):
