@@ -1,7 +1,9 @@
 """The real command in this process, and small programs for it."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +44,18 @@ def tilewright(capsys):
         capsys.readouterr()
         status = run([str(a) for a in arguments])
         return Outcome(status, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def printed(tilewright):
+    """The JSON document of a command that ends well; its first words may be one string."""
+
+    def call(words: object, *arguments: object) -> Any:
+        done = tilewright(*str(words).split(), *arguments, "--json")
+        assert done.status == 0, done.err
+        return json.loads(done.out)
 
     return call
 

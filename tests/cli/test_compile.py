@@ -22,9 +22,8 @@ def test_a_recorded_program_becomes_a_file_for_the_named_configuration(tilewrigh
     assert Executable.load(out).cfg == PRESETS["tiny"]
 
 
-def test_json(tilewright, double_py, tmp_path):
-    done = tilewright("compile", f"{double_py}:double", "-o", tmp_path / "x.tw", "--json")
-    found = json.loads(done.out)
+def test_json(printed, double_py, tmp_path):
+    found = printed("compile", f"{double_py}:double", "-o", tmp_path / "x.tw")
     assert found["config"] == "pynq_z1"
     assert found["verified"] is True
     (layer,) = found["layers"]

@@ -97,11 +97,10 @@ def test_a_network_with_the_arrays_beside_it(tilewright, tmp_path):
     assert found["values_equal"] == found["values"] == 2112 and found["check"]["equal"] and done.status == 0
 
 
-def test_a_source_is_compiled_for_the_named_configuration(tilewright, double_py, tmp_path):
+def test_a_source_is_compiled_for_the_named_configuration(printed, double_py, tmp_path):
     x = np.arange(32, dtype=np.int32).reshape(8, 1, 4)
     np.savez(tmp_path / "x.npz", x=x)
-    done = tilewright("run", f"{double_py}:double", "--inputs", tmp_path / "x.npz", "--config", "tiny", "--json")
-    found = json.loads(done.out)
+    found = printed("run", f"{double_py}:double", "--inputs", tmp_path / "x.npz", "--config", "tiny")
     assert (found["config"], found["inputs"], found["output"]) == ("tiny", 1, None)
     (layer,) = found["layers"]
     assert layer["bytes_loaded"] >= x.nbytes

@@ -1,7 +1,5 @@
 """cli/bench/dense.py: the tables of dense layers."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -25,11 +23,9 @@ def test_sums_fill_int8():
     assert 20 < reference.trace(graph, {"x": x})["y"].astype(float).std() < 80
 
 
-def test_the_table(tilewright):
+def test_the_table(tilewright, printed):
     pytest.importorskip("tvm")
-    done = tilewright("bench", "mobilebert-128", "--on", "timing", "--layer", "128x128", "--json", "--profile", "-")
-    assert done.status == 0, done.err
-    found = json.loads(done.out)
+    found = printed("bench mobilebert-128 --on timing --layer 128x128 --profile -")
     (row,) = found["layers"]
     assert (row["name"], row["op"], row["count"], row["exact"]) == ("128x128", "dense", 72, True)
     assert row["ideal"] < row["cycles"] < 1.25 * row["ideal"]

@@ -1,6 +1,5 @@
 """cli/bench/split.py: layers that two compute units divide, and how well the timing model knows them."""
 
-import json
 import shutil
 
 import numpy as np
@@ -27,13 +26,9 @@ def test_layers_of_every_kind():
     assert every[0].name == "3x3, 64 to 48 + 16, 56x56"
 
 
-def test_both_units_need_half_of_the_cycles(tilewright):
+def test_both_units_need_half_of_the_cycles(printed):
     pytest.importorskip("tvm")
-    done = tilewright(
-        "bench", "split", "--config", "pynq_z1_two", "--on", "timing", "--layer", "14x14", "--layer", "56x56", "--json"
-    )
-    assert done.status == 0, done.err
-    found = json.loads(done.out)
+    found = printed("bench split --config pynq_z1_two --on timing --layer 14x14 --layer 56x56")
     small, large = found["layers"]
     assert (found["channels"], found["ternary"], found["exact"]) == (64, 32, True)
     assert large["share"] <= 0.56 and small["share"] <= 0.60  # 0.50 and 0.52
