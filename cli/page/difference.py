@@ -7,7 +7,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ...hw.errors import FileError
+from ...hw.errors import FileError, printable
 from ...hw.foreign import read_json
 from ...runtime.schema import Anything, Flag, Int, Kind, ListOf, MapOf, OneOf, Optional, Real, Text
 from .result import VERSION
@@ -67,10 +67,10 @@ def check(data: object, where: str) -> dict[str, Any]:
         return _checked(data, where)
     except FileError as exc:
         made, now = data.get("tilewright"), metadata.version("tilewright")
-        if made == now or not FIELDS["tilewright"].allows(made):
+        if made == now or not isinstance(made, str):
             raise
         raise FileError(
-            f"{str(exc).removesuffix(_ADVICE)}; the report is of tilewright {made[:40]}, this is {now}: "
+            f"{str(exc).removesuffix(_ADVICE)}; the report is of tilewright {printable(made[:40])}, this is {now}: "
             "make it again with this release, by `tilewright report --json`"
         ) from None
 

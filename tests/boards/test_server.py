@@ -43,7 +43,7 @@ LIMITS = Limits(max_bytes=1 << 20, max_seconds=2, queue=4)
 
 
 @contextmanager
-def serving(on="model", *, cfg=TINY, limits=LIMITS, token=TOKEN, **options):
+def serving(on="model", *, cfg=TINY, limits: Limits | None = LIMITS, token=TOKEN, **options):
     """A server of a device, which runs while the block does."""
     running = Server(Offer(on, cfg, {"capacity": 1 << 26}), port=0, token=token, limits=limits, **options)
     try:
