@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..hw.config import Config
-from .timing.netlist import SOURCE_LINE
+from .timing.netlist import source_line
 from .tools import Report, emit_core, need_tools, nextpnr_ecp5, quiet, yosys
 
 DEVICE = "LFE5U-85F, speed grade 6"
@@ -83,6 +83,8 @@ def _path(path: dict, module: dict) -> RoutedPath:
         spent["route" if step["type"] == "routing" else "logic"] += step["delay"]
     nets = [step["net"] for step in steps if step["type"] == "routing"]
     start, end = (nets[0], steps[-1]["to"]["cell"]) if nets else ("", "")
+    ends = module["netnames"].get(_register(end, module), {}), _cell(end, module)
+    attributes = (named.get("attributes", {}) for named in ends)
     return RoutedPath(
         start_domain=path["from"],
         end_domain=path["to"],
@@ -91,9 +93,9 @@ def _path(path: dict, module: dict) -> RoutedPath:
         route_ns=round(spent["route"], 3),
         levels=sum(step["type"] == "logic" for step in steps),
         start=start,
-        start_source=_line(module["netnames"].get(start, {})),
+        start_source=source_line(module["netnames"].get(start, {}).get("attributes", {})),
         end=_register(end, module) or end,
-        end_source=_line(module["netnames"].get(_register(end, module), {})) or _line(_cell(end, module)),
+        end_source=next(filter(None, map(source_line, attributes)), ""),
     )
 
 
@@ -112,8 +114,3 @@ def _register(name: str, module: dict) -> str:
     }
     public = [net for net, wire in module["netnames"].items() if not wire["hide_name"] and driven & set(wire["bits"])]
     return max(public, key=lambda net: (net.count("."), -len(net)), default="")
-
-
-def _line(named: dict) -> str:
-    found = SOURCE_LINE.search(str(named.get("attributes", {}).get("src", "")))
-    return found.group() if found else ""

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -57,6 +58,7 @@ class Worker:
         self._offer, self._limits = offer, limits
         self._process: Any = None
         self._pipe: Connection | None = None
+        self._sender: threading.Thread | None = None  # of the request; a worker that reads nothing blocks it
 
     def start(self) -> None:
         """Open the device. Raises the errors of opening it."""
@@ -95,6 +97,8 @@ class Worker:
             process.join(_END)
             process.kill()
             process.join()
+        if self._sender is not None:
+            self._sender.join()  # it writes no more: nobody reads
         if pipe is not None:
             pipe.close()
 
@@ -108,7 +112,8 @@ class Worker:
         pipe, process = self._pipe, self._process
         assert pipe is not None and process is not None
         try:
-            pipe.send_bytes(request)
+            self._sender = threading.Thread(target=_send, args=(pipe, request), daemon=True)
+            self._sender.start()
             end = time.monotonic() + self._limits.max_seconds
             while wanted() and time.monotonic() < end:
                 if pipe.poll(max(0.0, min(_LOOK, end - time.monotonic()))):
@@ -128,6 +133,11 @@ class Worker:
         if not wanted():
             raise CancelledError
         raise HangError(f"the job was stopped after {self._limits.max_seconds:g} s, the time limit of one job")
+
+
+def _send(pipe: Connection, request: bytes) -> None:
+    with contextlib.suppress(OSError):  # the process ended, which whoever waits for the reply is told
+        pipe.send_bytes(request)
 
 
 class Jobs:

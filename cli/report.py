@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -70,6 +70,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], total: Seque
     with console.capture() as capture:
         console.print(out)
     click.echo("\n".join(line.rstrip() for line in capture.get().strip("\n").splitlines() if line.strip()))
+
+
+def records(rows: Sequence[Mapping[str, object]], total: Mapping[str, object] | None = None) -> None:
+    """Print `rows`, whose keys are the columns, and `total` as a last row."""
+    table(list(rows[0]), [list(row.values()) for row in rows], None if total is None else list(total.values()))
 
 
 def counted(n: int, one: str, many: str = "") -> str:

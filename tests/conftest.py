@@ -1,6 +1,5 @@
 """What tests of several folders share."""
 
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from tests.modules import module_of
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import Mem
 from tilewright.runtime.program import Program
@@ -39,12 +39,7 @@ def no_pynq(monkeypatch, tmp_path_factory):
 def generator():
     """The module docs/generate.py, which is no part of the package."""
     pytest.importorskip("click")
-    path = Path(__file__).parents[1] / "docs" / "generate.py"
-    spec = importlib.util.spec_from_file_location("docs_generate", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of(Path(__file__).parents[1] / "docs" / "generate.py")
 
 
 class Cache:

@@ -1,18 +1,14 @@
 """Pages: blocks of Python, and of shell that is marked `sh`, run as they are written; every command line is one."""
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.modules import module_of
+
 ROOT = Path(__file__).parents[1]
 click = pytest.importorskip("click")
-_spec = importlib.util.spec_from_file_location("docs_blocks", ROOT / "docs" / "blocks.py")
-assert _spec and _spec.loader
-docs = importlib.util.module_from_spec(_spec)
-sys.modules[_spec.name] = docs  # dataclasses look for it there
-_spec.loader.exec_module(docs)
+docs = module_of(ROOT / "docs" / "blocks.py")
 PAGES = {page.relative_to(ROOT).as_posix(): page for page in docs.pages()}
 
 

@@ -4,7 +4,6 @@ Each gives one line of at most 300 characters that says what to do: the words of
 """
 
 import re
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,7 +31,6 @@ from tilewright.sim.timing.device import TimingDevice
 
 LONGEST = 300  # characters of a message
 CFG = PRESETS["vta"]
-DIGITS = Path(__file__).parents[1] / "examples" / "digits" / "digits.onnx"
 
 IMPORTS = """
 from tilewright.compiler.intrin import ACC, INP, WGT, tensorize_gemm
@@ -229,28 +227,6 @@ CALLS = [
     (lambda: api.layout.pack_activations(np.zeros((1, 8, 8, 16)), CFG, layout="HWC"), "must be NCHW or NHWC"),
 ]  # fmt: skip
 
-# the command: arguments, the remedy; a.tw is a program, x.npz its input, bad.json a configuration
-ARGUMENTS = [
-    ("compile missing.onnx -o x.tw", "missing.onnx: no such file"),
-    (
-        f"compile {DIGITS} -o x.tw --config pynq",
-        r"known are vta, pynq_z1, .*, tiny, tiny_two, or give a \.json file",
-    ),
-    (f"compile {DIGITS} -o x.tw --config bad.json", "nearest is inp_bytes = 8192"),
-    (f"compile {DIGITS} -o none/x.tw", "none does not exist; make it first"),
-    (f"compile {DIGITS} -o x.txt", r"must end in \.tw; give another name"),
-    ("compile good.py -o x.tw", r"name what to compile, as in good\.py:schedule"),
-    ("compile good.py:nothing -o x.tw", "has no 'nothing'"),
-    ("run a.tw", "Missing option '--inputs'"),
-    ("run a.tw --inputs x.npz --on fpga", "known are board, model, rtl, rtl_fast, spec, timing"),
-    ("run a.tw --inputs x.npz --config tiny", "leave the configuration out or compile again"),
-    ("run a.tw --inputs empty.npz", "expected `inputs` or `x`"),
-    ("verify x.npz", "not a tilewright program"),
-    ("disasm missing.tw", "no such file"),
-    ("tunes a.tw", "No such command"),
-    ("replay missing.npz --skip gemm", "use --on timing"),
-]
-
 
 def checked(text: str, remedy: str) -> None:
     assert re.search(remedy, text), text
@@ -295,15 +271,5 @@ def test_mistakes_in_a_call(call, remedy):
     checked(str(raised.value), remedy)
 
 
-@pytest.mark.parametrize(("arguments", "remedy"), ARGUMENTS)
-def test_mistakes_on_the_command_line(folder, capsys, arguments, remedy):
-    (folder / "good.py").write_text(RECORDED)
-    (folder / "bad.json").write_text('{"acc_bytes": 262144, "wgt_bytes": 524288}')
-    np.savez(folder / "x.npz", x=np.zeros((8, 1, 16), np.int32))
-    np.savez(folder / "empty.npz", y=np.zeros(3, np.int32))
-    assert command(["compile", "good.py:schedule", "-o", "a.tw", "--config", "vta"]) in (0, None)
-    checked(told(capsys, *arguments.split()), remedy)
-
-
 def test_the_tables_are_long():
-    assert len(SOURCES) + len(CALLS) + len(ARGUMENTS) >= 40
+    assert len(SOURCES) + len(CALLS) >= 40

@@ -1,7 +1,6 @@
 """The site: it builds without a warning, its links hold, nothing is loaded from elsewhere, public names are on it."""
 
 import importlib
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -9,26 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.modules import module_of
+
 ROOT = Path(__file__).parents[1]
 
 
-def module(name):
-    """A module of docs/, which is no package."""
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
-    assert spec and spec.loader
-    found = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = found
-    spec.loader.exec_module(found)
-    return found
-
-
-LINKS = module("links")
+LINKS = module_of(ROOT / "docs" / "links.py")
 
 
 @pytest.fixture
 def conf():
     pytest.importorskip("sphinx")
-    return module("conf")
+    return module_of(ROOT / "docs" / "conf.py")
 
 
 @pytest.fixture(scope="module")

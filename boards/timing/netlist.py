@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...hw.errors import ExecutionError
 
-SOURCE_LINE = re.compile(r"(hw/[^|:\s]*\.py:\d+)")  # of an attribute, which may join several by |
+_SOURCE_LINE = re.compile(r"(hw/[^|:\s]*\.py:\d+)")  # of an attribute, which may join several by |
 BINARY = re.compile(r"[01xz]+")
 
 
@@ -130,7 +130,7 @@ def read(document: dict, top: str) -> Netlist:
             {key: str(value).strip() for key, value in cell["parameters"].items()},
             {port: _nets(bits) for port, bits in cell["connections"].items()},
             frozenset(port for port in cell["connections"] if directions.get(port) == "output"),
-            _line(cell["attributes"]),
+            source_line(cell["attributes"]),
         )
     _connect(found, module["ports"])
     _name(found, module["netnames"])
@@ -141,9 +141,9 @@ def _nets(bits: list) -> list[int | None]:
     return [bit if isinstance(bit, int) else None for bit in bits]
 
 
-def _line(attributes: dict) -> str:
+def source_line(attributes: dict) -> str:
     """The first line of hw/ that `src` names."""
-    found = SOURCE_LINE.search(str(attributes.get("src", "")))
+    found = _SOURCE_LINE.search(str(attributes.get("src", "")))
     return found.group() if found else ""
 
 
@@ -170,7 +170,7 @@ def _name(netlist: Netlist, netnames: dict) -> None:
     for name, wire in netnames.items():
         if wire.get("hide_name") or name.startswith("$"):
             continue
-        rank, line = (-name.count("."), len(name)), _line(wire["attributes"])
+        rank, line = (-name.count("."), len(name)), source_line(wire["attributes"])
         for index, net in enumerate(_nets(wire["bits"])):
             if net is None or net in ranks and ranks[net] <= rank:
                 continue

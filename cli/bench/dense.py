@@ -8,8 +8,6 @@ from .. import report
 from . import rows as bench_rows
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ...compiler.graph import Graph
 
 _SHAPES = {  # of weights (inputs, outputs) -> layers
@@ -18,7 +16,6 @@ _SHAPES = {  # of weights (inputs, outputs) -> layers
 }
 _ROWS = (384, 128)
 WORKLOADS = {f"{name}-{rows}": (rows, shapes) for name, shapes in _SHAPES.items() for rows in _ROWS}
-_SUMS = ("gemm_busy", "other_busy", "load_bytes", "store_bytes", "ideal", "macs", "instructions")
 
 
 def shape_name(shape: tuple[int, int]) -> str:
@@ -28,21 +25,14 @@ def shape_name(shape: tuple[int, int]) -> str:
 
 def run(workload: str, names: tuple[str, ...], bench: bench_rows.Bench, as_json: bool) -> int:
     """Measure and print; the exit status."""
-    from ...hw.errors import UnsupportedError
-
     rows, shapes = WORKLOADS[workload]
     known = {shape_name(shape): shape for shape in shapes}
-    for name in names:
-        if name not in known:
-            raise UnsupportedError(f"unknown layer {name!r}; must be one of {', '.join(known)}")
-    chosen, measured = names or tuple(known), []
-    with report.progress("compiling and running", len(chosen)) as advance:
-        for name in chosen:
-            advance(0, name)
-            measured.append(_measure(name, rows, known[name], shapes[known[name]], bench))
-            advance()
-    total: dict[str, Any] = {key: sum(row["count"] * row[key] for row in measured) for key in ("count", *_SUMS)}
-    total["count"], total["exact"] = sum(row["count"] for row in measured), all(row["exact"] for row in measured)
+    bench_rows.check_names(names, known)
+    found = bench.each(names or known, lambda name: _measure(name, rows, known[name], shapes[known[name]], bench))
+    measured = list(found)
+    total: dict[str, Any] = {"count": sum(row["count"] for row in measured)}
+    total |= {key: sum(row["count"] * row[key] for row in measured) for key in bench_rows.SUMS}
+    total["exact"] = all(row["exact"] for row in measured)
     clocked = measured[0]["cycles"] is not None
     total["cycles"] = sum(row["count"] * row["cycles"] for row in measured) if clocked else None
     total |= bench_rows.rates(total)
@@ -51,9 +41,8 @@ def run(workload: str, names: tuple[str, ...], bench: bench_rows.Bench, as_json:
     if as_json:
         bench_rows.emit(facts, measured, {"total": total})
     else:
-        table = [_cells(row) for row in [*measured, {"name": "total"} | total]]
-        report.table(list(table[0]), [list(row.values()) for row in table[:-1]], list(table[-1].values()))
-        bench.profile.say(facts)
+        report.records([_cells(row) for row in measured], _cells({"name": "total"} | total))
+        bench.say(facts)
         report.say(f"configuration {bench.cfg.name}, {rows} rows; cycles are of one layer, and in total of all")
     return int(not total["exact"])
 
@@ -73,21 +62,12 @@ def _cells(row: dict[str, Any]) -> dict[str, object]:
 
 def _measure(name: str, rows: int, shape: tuple[int, int], count: int, bench: bench_rows.Bench) -> dict[str, Any]:
     """The row of one layer."""
-    import numpy as np
-
-    from ...compiler.graph import reference
     from ...compiler.network import compile_for
 
     graph = layer(rows, shape)
     host = {"host": {"dense": "it is the accelerator's work"}}
     executable = compile_for(graph, bench.cfg, refused=host, dram=bench.options.get("dram")).executable
-    x = np.random.default_rng(rows).integers(-128, 128, graph.inputs[0].shape, np.int8)
-    outputs, stats = bench.run(name, executable, {"x": x})
-    expected: np.ndarray = reference.trace(graph, {"x": x})["y"]
-    launches = [step.launch for step in executable.launches]
-    instructions, exact = sum(len(launch.insn) for launch in launches), bool(np.array_equal(outputs["y"], expected))
-    row = bench_rows.row(bench.cfg, stats, macs=graph.macs, instructions=instructions, exact=exact)
-    return {"name": name, "op": "dense", "count": count} | row
+    return {"name": name, "op": "dense", "count": count} | bench.measured(name, graph, executable)[0]
 
 
 def layer(rows: int, shape: tuple[int, int]) -> Graph:

@@ -26,22 +26,13 @@ _REST = "the rest"
 
 def run(workload: str, bench: bench_rows.Bench, as_json: bool) -> int:
     """Measure and print; the exit status."""
-    import numpy as np
-
-    from ...compiler.graph import reference
     from ...compiler.network import compile_for
 
     graph, cfg = layer(WORKLOADS[workload]), bench.cfg
     executable = compile_for(graph, cfg, dram=bench.options.get("dram")).executable
-    x = np.random.default_rng(1).integers(-128, 128, graph.inputs[0].shape).astype(np.int8)
-    with report.progress("running", 1) as advance:
-        found, stats = bench.run("", executable, {"x": x})
-        advance()
-    (name,) = (t.name for t in graph.outputs)
-    exact = bool(np.array_equal(found[name], reference.trace(graph, {"x": x})[name]))
+    with report.progress("running"):
+        total, _ = bench.measured("", graph, executable)
     launches = [step.launch for step in executable.launches]
-    instructions = sum(len(launch.insn) for launch in launches)
-    total = bench_rows.row(cfg, stats, macs=graph.macs, instructions=instructions, exact=exact)
     kinds = {op.name: kind_of(op) for op in graph.ops}
     layers = _by_kind(launches, kinds, bench.dram, cfg)
     facts = bench.facts(workload) | {"rows": WORKLOADS[workload], "launches": len(launches)}
@@ -49,9 +40,9 @@ def run(workload: str, bench: bench_rows.Bench, as_json: bool) -> int:
     if as_json:
         bench_rows.emit(facts, layers, {"total": total})
     else:
-        bench.profile.say(facts)
+        bench.say(facts)
         _print(facts, layers, total, cfg)
-    return int(not exact)
+    return int(not total["exact"])
 
 
 def kind_of(op: g.Operator) -> str:
@@ -81,7 +72,7 @@ def _by_kind(launches: list[Any], kinds: dict[str, str], dram: Any, cfg: Config)
 def _print(facts: dict[str, Any], layers: list[dict[str, Any]], total: dict[str, Any], cfg: Config) -> None:
     predicted = sum(row["cycles"] for row in layers)
     whole = {"name": "total", "ideal": total["ideal"], "macs": total["macs"], "cycles": total["cycles"] or predicted}
-    table = [
+    *table, last = (
         {
             "operators": row["name"],
             "MMAC": row["macs"] / 1e6,
@@ -90,8 +81,8 @@ def _print(facts: dict[str, Any], layers: list[dict[str, Any]], total: dict[str,
             "utilisation %": 100 * row["ideal"] / row["cycles"],
         }
         for row in [*layers, whole]
-    ]
-    report.table(list(table[0]), [list(row.values()) for row in table[:-1]], list(table[-1].values()))
+    )
+    report.records(table, last)
     exact = "exact" if total["exact"] else "results differ from the reference"
     report.say(
         f"configuration {cfg.name}, {facts['rows']} rows, {report.counted(facts['launches'], 'launch', 'launches')}, "

@@ -8,9 +8,10 @@ import numpy as np
 
 from ...compiler.conv_shape import ConvShape
 from ...hw.config import Config
-from ...hw.errors import UnsupportedError
+from ...hw.rounding import quantize_multiplier, requantise
 from ...runtime import layout
 from ...runtime.program import Program
+from .rows import check_names
 
 EPILOGUE = (("shr", 8), ("add", "b"), ("max", 0), ("min", 127))
 
@@ -67,8 +68,7 @@ def resnet18_layers() -> dict[str, ConvShape]:
 def layer(name: str) -> ConvShape:
     """The ResNet-18 layer `name`, one of C2 to C12. Raises `UnsupportedError` for an unknown one."""
     layers = resnet18_layers()
-    if name not in layers:
-        raise UnsupportedError(f"unknown layer {name!r}; must be one of {', '.join(layers)}")
+    check_names([name], layers)
     return layers[name]
 
 
@@ -82,14 +82,42 @@ def build_layer(name: str, cfg: Config) -> Program:
 
 def layer_data(name: str, cfg: Config, seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """(random inputs of `build_layer`'s program, the output that it must give)."""
-    shape, rng = layer(name), np.random.default_rng(seed)
-    x = rng.integers(-(1 << cfg.inp_bits - 1), 1 << cfg.inp_bits - 1, (1, shape.c, *shape.size), np.int8)
-    w = rng.integers(-(1 << cfg.wgt_bits - 1), 1 << cfg.wgt_bits - 1, (shape.o, shape.c, *shape.kernel), np.int8)
-    b = rng.integers(-100, 100, shape.o, np.int32)
-    out = post_processed(accumulators(x[0], w, shape), b)
-    packed = layout.pack_activations(out.reshape(1, shape.o, *shape.output), cfg, block=cfg.block_out)
-    inputs = {"x": layout.pack_activations(x, cfg), "w": layout.pack_weights(w, cfg), "b": layout.pack_bias(b, cfg)}
-    return inputs, packed
+    return conv_data(layer(name), cfg, np.random.default_rng(seed), plain=True)
+
+
+def random_values(rng: np.random.Generator, bits: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Signed numbers of so many bits."""
+    return rng.integers(-(1 << bits - 1), 1 << bits - 1, shape, np.int8)
+
+
+def conv_data(
+    shape: ConvShape, cfg: Config, rng: np.random.Generator, image: np.ndarray | None = None, plain: bool = False
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """(random inputs of a convolution or dense layer, or with the given `image`, the output that it must give), packed.
+
+    Where the configuration has the extension, it is requantised unless `plain`; otherwise `EPILOGUE` is behind it.
+    """
+    x = random_values(rng, cfg.inp_bits, (1, shape.c, *shape.size)) if image is None else image
+    w = random_values(rng, cfg.wgt_bits, (shape.o, shape.c, *shape.kernel))
+    acc = accumulators(x[0], w, shape)
+    if "requant" in cfg.extensions and not plain:
+        deviation = np.sqrt(shape.c * shape.taps) * 5000
+        pairs = [quantize_multiplier(s) for s in rng.uniform(30, 60, shape.o) / deviation]
+        multiplier, exponent = np.array(pairs, np.int64).T
+        bias = rng.integers(-(1 << 18), 1 << 18, shape.o)
+        facts = {"zero_point": -5, "low": -128, "high": 127, "contract": "double"}
+        q = layout.pack_par(cfg, bias=bias, multiplier=multiplier, exponent=exponent, **facts)
+        out = requantise(acc + bias[:, None], multiplier[:, None], exponent[:, None], -5)
+        inputs = {"q": q}
+    else:
+        bias = rng.integers(-100, 100, shape.o, np.int32)
+        out, inputs = post_processed(acc, bias), {"b": layout.pack_bias(bias, cfg)}
+    if shape.size == (1, 1):
+        inputs |= {"x": layout.pack_dense_activations(x.reshape(1, -1), cfg)}
+        inputs |= {"w": layout.pack_dense_weights(w.reshape(shape.o, shape.c), cfg)}
+        return inputs, layout.pack_dense_activations(out.reshape(1, -1), cfg, block=cfg.block_out)
+    inputs |= {"x": layout.pack_activations(x, cfg), "w": layout.pack_weights(w, cfg)}
+    return inputs, layout.pack_activations(out.reshape(1, shape.o, *shape.output), cfg, block=cfg.block_out)
 
 
 def accumulators(x: np.ndarray, w: np.ndarray, shape: ConvShape) -> np.ndarray:

@@ -24,14 +24,13 @@ from ...compiler.schedule.work import Work
 from ...compiler.tir.placement import Placement
 from ...compiler.tvm_compat import Schedule
 from ...hw.config import Config
-from ...hw.rounding import quantize_multiplier, requantise
 from ...runtime import layout
 from ...runtime.buffer import Buffer
 from ...runtime.operators import max_pool
 from ...runtime.program import Program
 from ...sim.dram import ZYNQ_HP, Dram
 from . import operators
-from .layers import EPILOGUE, LAYERS, BenchLayer, accumulators, post_processed, square
+from .layers import EPILOGUE, LAYERS, BenchLayer, conv_data, random_values, square
 
 # Milliseconds on the PYNQ-Z1 at 100 MHz, post-operations included: VTA's TopHub log v0.10 (tlc-pack/tophub).
 VTA_MS = {"C2": 5.699, "C4": 2.966, "C5": 1.349, "C6": 5.183, "C7": 2.669}
@@ -125,7 +124,7 @@ def data(layer: BenchLayer, cfg: Config, seed: int = 0) -> tuple[dict[str, np.nd
     rng = np.random.default_rng(seed)
     if operators.goes_this_way(layer, cfg):
         return operators.data(layer, cfg, rng)
-    make: dict[str, Callable] = {"conv2d": _conv_data, "dense": _conv_data, "add": _sum_data, "max_pool": _pool_data}
+    make: dict[str, Callable] = {"conv2d": conv_data, "dense": conv_data, "add": _sum_data, "max_pool": _pool_data}
     return make[layer.op](layer.shape, cfg, rng)
 
 
@@ -164,7 +163,7 @@ def convolutions_data(cfg: Config, seed: int = 0) -> tuple[dict[str, np.ndarray]
     outputs = {}
     for k, (layer, source) in enumerate(_chain()):
         rng = np.random.default_rng(seed + k)
-        found, outputs[f"{layer.name}.out"] = _conv_data(layer.shape, cfg, rng, images.get(source))
+        found, outputs[f"{layer.name}.out"] = conv_data(layer.shape, cfg, rng, images.get(source))
         x = found.pop("x")
         images[layer.name] = layout.unpack_activations(outputs[f"{layer.name}.out"], layer.shape.o, cfg)
         inputs |= {f"{layer.name}.{name}": array for name, array in found.items()}
@@ -172,38 +171,8 @@ def convolutions_data(cfg: Config, seed: int = 0) -> tuple[dict[str, np.ndarray]
     return inputs, outputs
 
 
-def _random(rng: np.random.Generator, bits: int, shape: tuple[int, ...]) -> np.ndarray:
-    return rng.integers(-(1 << bits - 1), 1 << bits - 1, shape, np.int8)
-
-
-def _conv_data(
-    shape: ConvShape, cfg: Config, rng: np.random.Generator, image: np.ndarray | None = None
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    x = _random(rng, cfg.inp_bits, (1, shape.c, *shape.size)) if image is None else image
-    w = _random(rng, cfg.wgt_bits, (shape.o, shape.c, *shape.kernel))
-    acc = accumulators(x[0], w, shape)
-    if "requant" in cfg.extensions:
-        deviation = np.sqrt(shape.c * shape.taps) * 5000
-        pairs = [quantize_multiplier(s) for s in rng.uniform(30, 60, shape.o) / deviation]
-        multiplier, exponent = np.array(pairs, np.int64).T
-        bias = rng.integers(-(1 << 18), 1 << 18, shape.o)
-        facts = {"zero_point": -5, "low": -128, "high": 127, "contract": "double"}
-        q = layout.pack_par(cfg, bias=bias, multiplier=multiplier, exponent=exponent, **facts)
-        out = requantise(acc + bias[:, None], multiplier[:, None], exponent[:, None], -5)
-        inputs = {"q": q}
-    else:
-        bias = rng.integers(-100, 100, shape.o, np.int32)
-        out, inputs = post_processed(acc, bias), {"b": layout.pack_bias(bias, cfg)}
-    if shape.size == (1, 1):
-        inputs |= {"x": layout.pack_dense_activations(x.reshape(1, -1), cfg)}
-        inputs |= {"w": layout.pack_dense_weights(w.reshape(shape.o, shape.c), cfg)}
-        return inputs, layout.pack_dense_activations(out.reshape(1, -1), cfg, block=cfg.block_out)
-    inputs |= {"x": layout.pack_activations(x, cfg), "w": layout.pack_weights(w, cfg)}
-    return inputs, layout.pack_activations(out.reshape(1, shape.o, *shape.output), cfg, block=cfg.block_out)
-
-
 def _pool_data(shape: ConvShape, cfg: Config, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    x = _random(rng, 8, (1, shape.c, *shape.size))
+    x = random_values(rng, 8, (1, shape.c, *shape.size))
     if "pad_value" not in cfg.extensions:
         x = np.maximum(x, 0)
     out = max_pool(x, kernel=shape.kernel, strides=shape.strides, pads=shape.pads)
@@ -213,5 +182,5 @@ def _pool_data(shape: ConvShape, cfg: Config, rng: np.random.Generator) -> tuple
 
 def _sum_data(shape: ConvShape, cfg: Config, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
     entries = -(-shape.o // cfg.block_out) * shape.h * shape.w
-    x, y = (_random(rng, 8, (entries, cfg.batch, cfg.block_out)) for _ in range(2))
+    x, y = (random_values(rng, 8, (entries, cfg.batch, cfg.block_out)) for _ in range(2))
     return {"x": x, "y": y}, ((x.astype(int) + y) >> 1).astype(np.int8)

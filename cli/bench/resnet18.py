@@ -35,9 +35,7 @@ def run(
     for layer in layers():  # a shape's name, as tables and plots have it, stands for all layers of the shape
         if layer.name != layer.shape_name:
             known.setdefault(layer.shape_name, []).append(layer)
-    for name in names:
-        if name not in known:
-            raise UnsupportedError(f"unknown layer {name!r}; must be one of {', '.join(known)}")
+    bench_rows.check_names(names, known)
     if out is not None:  # before minutes of work
         make_folder(Path(out))
     chosen = [layer for name in names for layer in known[name]] or layers()
@@ -58,7 +56,7 @@ def run(
         bench_rows.emit(facts, rows, sums)
     else:
         _print(rows, sums, facts, compare)
-        bench.profile.say(facts)
+        bench.say(facts)
     return int(not all(row["exact"] for row in [*rows, *([sums["one_program"]] if "one_program" in sums else [])]))
 
 

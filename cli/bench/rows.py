@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from ...hw.errors import UnsupportedError
 from .. import report
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from ...compiler.graph import Graph
     from ...hw.config import Config
     from ...runtime.device import Device, Stats
     from ...runtime.executable import Executable
     from ...runtime.launch import Launch
     from ...sim.dram import Dram
     from ..profile.files import Profile
+
+Found = TypeVar("Found")
+SUMS = ("gemm_busy", "other_busy", "load_bytes", "store_bytes", "ideal", "macs", "instructions")  # keys that add up
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,28 @@ class Bench:
             self.profile.add_run(executable, loaded.reports, what)
             return found, loaded.stats
 
+    def each(self, names: Collection[str], measure: Callable[[str], Found]) -> Iterator[Found]:
+        """What `measure` finds of each of `names`, while the display shows which."""
+        with report.progress("compiling and running", len(names)) as advance:
+            for name in names:
+                advance(0, name)
+                yield measure(name)
+                advance()
+
+    def measured(self, what: str, graph: Graph, executable: Executable) -> tuple[dict[str, Any], Stats]:
+        """(keys of a row, counts) of one run of the network `graph`, compared with the golden interpreter."""
+        import numpy as np
+
+        from ...compiler.graph import reference
+
+        rng = np.random.default_rng(1)
+        inputs = {t.name: rng.integers(-128, 128, t.shape, np.int8) for t in graph.inputs}
+        outputs, stats = self.run(what, executable, inputs)
+        expected, _ = reference.run(graph, inputs)
+        exact = all(np.array_equal(outputs[name], value) for name, value in expected.items())
+        instructions = sum(len(step.launch.insn) for step in executable.launches)
+        return row(self.cfg, stats, macs=graph.macs, instructions=instructions, exact=exact), stats
+
     def predict(self, what: str, launch: Launch) -> int:
         """The cycles of `launch` by the timing model, without values; in the profile as `what`."""
         from ...hw.isa import known_isa
@@ -74,6 +101,11 @@ class Bench:
         """The head of the document of `workload`."""
         found = {"workload": workload, "config": self.cfg.name, "dram": self.dram.name, "device": self.name}
         return found | {"contract": "double", "skip": sorted(self.skip)}
+
+    def say(self, facts: Mapping[str, Any]) -> None:
+        """Print the end of the text: the rounding contract, and what the profile has of `facts`."""
+        report.say_contract(facts["contract"])
+        self.profile.say(facts)
 
 
 def row(cfg: Config, stats: Stats, *, macs: int, instructions: int, exact: bool) -> dict[str, Any]:
@@ -103,6 +135,13 @@ def rates(row: dict[str, Any]) -> dict[str, float | None]:
     if not cycles:
         return {"utilisation": None, "bytes_per_cycle": None}
     return {"utilisation": row["ideal"] / cycles, "bytes_per_cycle": moved / cycles}
+
+
+def check_names(names: Sequence[str], known: Collection[str]) -> None:
+    """Raise `UnsupportedError` for a layer that is not `known`."""
+    for name in names:
+        if name not in known:
+            raise UnsupportedError(f"unknown layer {name!r}; must be one of {', '.join(known)}")
 
 
 def emit(about: dict[str, Any], rows: Sequence[dict[str, Any]], sums: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -96,27 +97,20 @@ def run(names: tuple[str, ...], bench: bench_rows.Bench, as_json: bool) -> int:
             f"bench {WORKLOAD}: configuration {cfg.name} has units {', '.join(cfg.units)}, not ternary; "
             "use --config pynq_z1_two"
         )
-    for name in names:
-        if name not in LAYERS:
-            raise UnsupportedError(f"unknown layer {name!r}; must be one of {', '.join(LAYERS)}")
-    chosen, measured = names or tuple(LAYERS), []
-    with report.progress("compiling and running", 2 * len(chosen)) as advance:
-        for name in chosen:
-            both = []
-            for ternary in (0, _CHANNELS // 2):
-                advance(0, name)
-                both.append(_measure(division(LAYERS[name], ternary), bench))
-                advance()
-            measured.append(_row(name, *both))
+    bench_rows.check_names(names, LAYERS)
+
+    def both(name: str) -> dict[str, Any]:
+        return _row(name, *(_measure(division(LAYERS[name], ternary), bench) for ternary in (0, _CHANNELS // 2)))
+
+    measured = list(bench.each(names or LAYERS, both))
     facts = bench.facts(WORKLOAD) | {"channels": _CHANNELS, "ternary": _CHANNELS // 2}
     facts |= bench.profile.write(WORKLOAD, facts | {"layers": measured})
     exact = all(row["exact"] for row in measured)
     if as_json:
         bench_rows.emit(facts, measured, {"exact": exact})
     else:
-        table = [_cells(row) for row in measured]
-        report.table(list(table[0]), [list(row.values()) for row in table])
-        bench.profile.say(facts)
+        report.records([_cells(row) for row in measured])
+        bench.say(facts)
         report.say(
             f"configuration {cfg.name}: 3x3, {_CHANNELS} to {_CHANNELS} channels, {_CHANNELS // 2} of them ternary; "
             "share: cycles of both units as part of those of GEMM alone; STORE waits: its cycles for accumulators or "
@@ -134,19 +128,13 @@ def division(size: int, ternary: int) -> Division:
 
 def _measure(one: Division, bench: bench_rows.Bench) -> dict[str, Any]:
     """The row of one layer."""
-    import numpy as np
-
-    from ...compiler.graph import reference
     from ...sim.profile import profile, total
 
     graph = one.graph()
     executable = compiled(graph, bench.cfg)
-    x = np.random.default_rng(1).integers(-128, 128, graph.inputs[0].shape, np.int8)
-    found, stats = bench.run(one.name, executable, {"x": x})
-    exact = bool(np.array_equal(found["y"], reference.trace(graph, {"x": x})["y"]))
     (launch,) = (step.launch for step in executable.launches)
-    row = bench_rows.row(bench.cfg, stats, macs=graph.macs, instructions=len(launch.insn), exact=exact)
-    row["input_loads"] = stats.bytes_loaded["INP"] / x.size
+    row, stats = bench.measured(one.name, graph, executable)
+    row["input_loads"] = stats.bytes_loaded["INP"] / math.prod(graph.inputs[0].shape)
     if stats.timeline is None or stats.cycles is None:
         return row | dict.fromkeys(("wait_bank", "gemm_use", "ternary_use"))
     whole = total(profile(launch, stats.timeline(), stats.cycles))

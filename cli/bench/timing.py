@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ...hw.config import Config
     from ...runtime.launch import Launch
     from ...runtime.program import Program
-    from ...sim.rtl import RtlDevice
 
 RESNET = [f"C{k}" for k in range(2, 13)]
 RANKED = ("C3", "C5", "C8", "C11", "fc")  # layers that the circuit's simulation runs in a moment
@@ -87,18 +86,10 @@ def command(seed: int, tilings: int, programs: int, only: tuple[str, ...], as_js
 
 
 class _TimingBench:
-    """Rows, and one circuit per configuration."""
+    """Rows: each program on a circuit with empty memory."""
 
     def __init__(self) -> None:
         self.rows: list[TimedProgram] = []
-        self._devices: dict[str, RtlDevice] = {}
-
-    def device(self, cfg: Config) -> RtlDevice:
-        """A circuit with empty memory."""
-        from ...sim.rtl import RtlDevice
-
-        self._devices[cfg.name] = RtlDevice(cfg)
-        return self._devices[cfg.name]
 
     def all(self, group: str, cfg: Config, programs: Iterator[tuple[str, Program | Launch]]) -> None:
         """Measure the (name, program) of `programs`."""
@@ -119,23 +110,23 @@ class _TimingBench:
     def _circuit(self, launch: Launch) -> int:
         import numpy as np
 
-        device = self.device(launch.cfg)
-        addresses = [device.allocate(buffer.nbytes, buffer.align) for buffer in launch.buffers]
-        for buffer, address in zip(launch.buffers, addresses):
-            if buffer.data is not None:
-                device.write(address, buffer.data)
-        code = device.allocate(launch.insn_bytes, 64)
-        device.write(code, np.ascontiguousarray(launch.relocate(addresses), "<u8").view(np.uint8).reshape(-1))
-        cycles = device.run(code, len(launch.insn)).cycles
+        from ...runtime.executable import Executable
+        from ...runtime.loader import run
+        from ...sim.rtl import RtlDevice
+
+        executable = Executable.from_launch(launch)
+        inputs = {t.name: np.zeros(t.shape, t.dtype) for t in executable.inputs}
+        cycles = run(executable, inputs, RtlDevice(launch.cfg))[1].cycles
         assert cycles is not None
         return cycles
 
     def random(self, cfg: Config, seed: int, count: int) -> None:
         """Measure random programs."""
         from ...sim.random_programs import random_case
+        from ...sim.rtl import RtlDevice
         from ...sim.timing.device import TimingDevice
 
-        circuit, model = self.device(cfg), TimingDevice(cfg)
+        circuit, model = RtlDevice(cfg), TimingDevice(cfg)
         for k in range(1000 * seed, 1000 * seed + count):
             image, address, insns = random_case(cfg, k)
             expected = circuit.run_image(image.copy(), address, insns).cycles

@@ -36,27 +36,19 @@ def run(workload: str, names: Sequence[str], bench: bench_rows.Bench, as_json: b
         raise UnsupportedError(f"--layer {unknown[0]}: {workload} has the points {', '.join(POINTS)}")
     if "ternary" not in bench.cfg.units:
         raise UnsupportedError(f"bench {workload}: configuration {bench.cfg.name} has unit gemm alone; use pynq_z1_two")
-    rows = []
-    with report.progress("compiling and running", len(names or POINTS)) as advance:
-        for name in names or POINTS:
-            advance(0, name)
-            rows.append(_measured(name, WORKLOADS[workload], bench))
-            advance()
+    rows = list(bench.each(names or POINTS, lambda name: _measured(name, WORKLOADS[workload], bench)))
     facts = bench.facts(workload)
     facts |= bench.profile.write(workload, facts | {"points": rows})
     if as_json:
         report.emit_json(facts | {"points": rows})
     else:
-        bench.profile.say(facts)
+        bench.say(facts)
         _print(rows, bench.cfg)
     return int(any(row["exact"] is False for row in rows))
 
 
 def _measured(name: str, widths: Sequence[int], bench: bench_rows.Bench) -> dict[str, Any]:
     """One point: compiled, run, on every device but the timing model compared with the golden interpreter."""
-    import numpy as np
-
-    from ...compiler.graph import reference
     from ...compiler.mapping import ChannelMapping
     from ...compiler.network import compile_graph
 
@@ -69,10 +61,8 @@ def _measured(name: str, widths: Sequence[int], bench: bench_rows.Bench) -> dict
     if bench.name == "timing":
         cycles, exact = sum(bench.predict(f"{name}: {step.name}", step.launch) for step in executable.launches), None
     else:
-        x = np.random.default_rng(1).integers(-128, 128, graph.inputs[0].shape).astype(np.int8)
-        found, stats = bench.run(name, executable, {"image": x})
-        cycles = stats.cycles
-        exact = all(np.array_equal(found[t], value) for t, value in reference.run(graph, {"image": x})[0].items())
+        row, _ = bench.measured(name, graph, executable)
+        cycles, exact = row["cycles"], row["exact"]
     share = sum(split.values()) / sum(count.values())
     return {"name": name, "share": share, "cycles": cycles, "exact": exact, "ternary": split}
 
@@ -185,5 +175,5 @@ def _print(rows: Sequence[dict[str, Any]], cfg: Config) -> None:
         if row["exact"] is not None:
             cells["exact"] = row["exact"]
         table.append(cells)
-    report.table(list(table[0]), [list(row.values()) for row in table])
+    report.records(table)
     report.say(f"configuration {cfg.name}; points: per cent of the blocks of channels between first and last layer")

@@ -114,14 +114,10 @@ def _convolutions(layers: tuple[str, ...], bench: bench_rows.Bench, threads: int
 
     names = list(layers) or list(resnet18_layers())
     rows, profile = [], dict.fromkeys([*PARTS, REST], 0.0)
-    with report.progress("compiling and running", len(names)) as advance:
-        for name in names:
-            advance(0, name)
-            row, replay = _measure(name, bench)
-            if bench.name == "model":
-                _add_profile(replay, profile)
-            rows.append(row)
-            advance()
+    for row, replay in bench.each(names, lambda name: _measure(name, bench)):
+        if bench.name == "model":
+            _add_profile(replay, profile)
+        rows.append(row)
     facts, total = bench.facts("convolutions"), _total(rows)
     facts |= _about(bench.cfg, bench.name, threads, profile)
     facts |= bench.profile.write("convolutions", facts | {"layers": rows, "total": total})
@@ -129,7 +125,7 @@ def _convolutions(layers: tuple[str, ...], bench: bench_rows.Bench, threads: int
         bench_rows.emit(facts, rows, {"total": total})
     else:
         _print(rows, total, facts, bench.cfg)
-        bench.profile.say(facts)
+        bench.say(facts)
     return int(not total["exact"])
 
 
@@ -170,17 +166,7 @@ def _measure(name: str, bench: bench_rows.Bench) -> tuple[dict, Callable[[], Sta
 
 def _total(rows: list[dict]) -> dict:
     clocked = ["cycles"] * (rows[0]["cycles"] is not None)
-    keys = (
-        *clocked,
-        "gemm_busy",
-        "other_busy",
-        "load_bytes",
-        "store_bytes",
-        "ideal",
-        "macs",
-        "instructions",
-        "seconds",
-    )
+    keys = (*clocked, *bench_rows.SUMS, "seconds")
     total = {key: sum(row[key] for row in rows) for key in keys} | {"exact": all(row["exact"] for row in rows)}
     total = {"cycles": None} | total
     return total | bench_rows.rates(total)
@@ -188,8 +174,7 @@ def _total(rows: list[dict]) -> dict:
 
 def _print(rows: list[dict], total: dict, facts: dict, cfg: Config) -> None:
     cells = _model_cells if facts["device"] == "model" else _clocked_cells
-    table = [cells(row) for row in [*rows, {"name": "total"} | total]]
-    report.table(list(table[0]), [list(row.values()) for row in table[:-1]], list(table[-1].values()))
+    report.records([cells(row) for row in rows], cells({"name": "total"} | total))
     if facts["device"] == "model":
         threads = report.counted(facts["threads"], "thread")
         kernels = f"{KERNELS_VARIABLE}={facts['kernels']}"

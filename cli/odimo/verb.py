@@ -159,6 +159,7 @@ def _recipe(epochs: str) -> Recipe:
 
 def _print(front: Front, written: list[str]) -> None:
     """A line per point, means over the seeds, and where the files are."""
+    from ...compiler.graph import Graph
     from ...compiler.odimo.alternatives import ALTERNATIVES, UNIT
 
     with_energy = front.plan.task.choice == UNIT  # types are computed on one unit, whose energy follows the cycles
@@ -177,4 +178,5 @@ def _print(front: Front, written: list[str]) -> None:
     )
     if with_energy:
         report.say("energy relative to the first line, by a model of power, not measured")
+    report.say_contract(Graph.contract)  # the default, which its networks have
     report.say(f"{report.counted(len(front.points), 'program')} beside {', '.join(written)}")

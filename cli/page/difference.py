@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ...hw.errors import FileError
+from ...hw.errors import FileError, printable
 from ...hw.foreign import read_json
 from ...runtime.schema import Anything, Flag, Int, Kind, ListOf, MapOf, OneOf, Optional, Real, Text
 from .result import VERSION
 
 _WANTED = "what `tilewright report --json` printed"
+_ADVICE = f"; give {_WANTED}"
 _MOST_BYTES = 1 << 23
 _NUMBER = Real(-1e18, 1e18)
 _COUNT = Int(0, 1 << 62)
@@ -55,9 +57,25 @@ _EXACT = {"equal": Optional(Flag()), "text": Text()}
 
 
 def check(data: object, where: str) -> dict[str, Any]:
-    """`data`, a report's, of the file `where`. Raises `FileError`, naming the first value that a report cannot have."""
+    """`data`, a report's, of the file `where`. Raises `FileError`, naming the first value that a report cannot have.
+
+    Of a report of another release it names the release, too.
+    """
     if not isinstance(data, dict) or "report" not in data:
-        raise FileError(f"{where}: is no report; give {_WANTED}")
+        raise FileError(f"{where}: is no report{_ADVICE}")
+    try:
+        return _checked(data, where)
+    except FileError as exc:
+        made, now = data.get("tilewright"), metadata.version("tilewright")
+        if made == now or not isinstance(made, str):
+            raise
+        raise FileError(
+            f"{str(exc).removesuffix(_ADVICE)}; the report is of tilewright {printable(made[:40])}, this is {now}: "
+            "make it again with this release, by `tilewright report --json`"
+        ) from None
+
+
+def _checked(data: dict[str, Any], where: str) -> dict[str, Any]:
     _has(data, FIELDS, where)
     for key, fields in OBJECTS.items():
         for k, one in enumerate(data[key]):
@@ -72,7 +90,7 @@ def check(data: object, where: str) -> dict[str, Any]:
 def _has(data: Mapping[str, Any], fields: Mapping[str, Kind], where: str) -> None:
     for key, kind in fields.items():
         if key not in data:
-            raise FileError(f"{where}: lacks {key!r}; give {_WANTED}")
+            raise FileError(f"{where}: lacks {key!r}{_ADVICE}")
         if not kind.allows(data[key]):
             shown = repr(data[key])
             raise FileError(f"{where}: {key} is {shown[:60]}{'...' * (len(shown) > 60)}, must be {kind}")

@@ -172,7 +172,7 @@ def _document(opened: _Opened, run: _Run) -> dict[str, Any]:
         if isinstance(step, LaunchStep):
             launches.append(measured.launch_facts(step, done, dram))
             if done.stats.timeline is not None:
-                at = measured.instruction_rows(executable, rows, step)
+                at = measured.instruction_rows(rows, step)
                 collected.add(step.launch, done.stats.timeline(), done.stats.cycles or 0, at)
     return {
         "report": VERSION,

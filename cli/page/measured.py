@@ -49,7 +49,7 @@ def operators(
     for (step, _), row in zip(ran(executable, reports), run_rows(executable, [reports], clock)):
         if isinstance(step, LaunchStep):
             for inner in row.get("operators") or row.get("statements") or by_step[step.name].get("operators") or [row]:
-                found.append(_device_row(step.name, inner, kinds, executable.cfg, clock))
+                found.append(_device_row(step.name, inner, kinds, clock))
         else:
             kind, us = kinds.get(step.name, step.op), modelled.get(step.name)
             found.append({"operator": step.name, "kind": kind, "where": "host", "macs": step.macs, "us": us})
@@ -60,7 +60,7 @@ def operators(
     return found
 
 
-def _device_row(launch: str, inner: dict[str, Any], kinds: dict[str, str], cfg: Config, clock: float) -> dict[str, Any]:
+def _device_row(launch: str, inner: dict[str, Any], kinds: dict[str, str], clock: float) -> dict[str, Any]:
     name = inner.get("operator") or inner.get("statement") or inner["step"]
     kind = "" if name == NOBODY else kinds.get(name, "statement" if "statement" in inner else "")
     row: dict[str, Any] = {"operator": short_name(name), "kind": kind, "where": "device", "launch": launch}
@@ -82,7 +82,7 @@ def host_microseconds(compiled: Compiled | None) -> dict[str, float]:
     return {step.name: 1e6 * seconds for step, seconds in compiled.host_steps(HostModel())}
 
 
-def instruction_rows(executable: Executable, rows: Sequence[dict[str, Any]], step: LaunchStep) -> list[int]:
+def instruction_rows(rows: Sequence[dict[str, Any]], step: LaunchStep) -> list[int]:
     """For each instruction of the launch `step` the position in `rows` of what it was recorded for."""
     mine = {row["operator"]: k for k, row in enumerate(rows) if row.get("launch") == step.name}
     origins = step.launch.known_origins

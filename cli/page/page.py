@@ -66,7 +66,7 @@ def page(data: dict[str, Any]) -> str:
         ("slow", "What makes it slow", _warnings(data)),
         ("timeline", "Timeline", _timeline(data, places)),
         ("memory", "Memory", _memory(data, places)),
-        ("roofline", "Limits of the machine", _roofline(data, places)),
+        ("roofline", "Limits of the machine", _note(_LIMITS) + places["roofline"] if "roofline" in places else ""),
         ("exactness", "Exactness", _exactness(data)),
         ("metrics", "Metrics", _metrics(data)),
         ("configuration", "Configuration", _configuration(data)),
@@ -261,12 +261,6 @@ def _memory(data: dict[str, Any], places: dict[str, str]) -> str:
     ]
     head = ("launch", "scratchpad", "entries used", "of", "share")
     return text + (_note("Scratchpads: entries that some instruction accesses.") + _table(head, used) if used else "")
-
-
-def _roofline(data: dict[str, Any], places: dict[str, str]) -> str:
-    if "roofline" not in places:
-        return ""
-    return _note(_LIMITS) + places["roofline"]
 
 
 def _exactness(data: dict[str, Any]) -> str:

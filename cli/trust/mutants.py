@@ -47,8 +47,7 @@ _UNDECIDED = ("harmless", "unproved")
 
 def show(found: Study, count: int, seed: int) -> None:
     """The table by class, and what should not be."""
-    rows = found.table()
-    report.table(list(rows[0]), [list(row.values()) for row in rows])
+    report.records(found.table())
     report.say(
         f"seed {seed}: {count} mutants of {report.counted(found.programs, 'program')}, {len(found.refused)} of these "
         f"refused; {found.count('missed')} wrong mutants accepted, {found.count('alarms')} correct ones refused"

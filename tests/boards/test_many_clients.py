@@ -7,19 +7,18 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import numpy as np
 import pytest
 
-from tests.boards.test_server import ENDLESS, LIMITS, ONE, TINY, TOKEN, counting, endless, values, wait_for
+from tests.boards.test_server import ENDLESS, ONE, TINY, TOKEN, counting, endless, serving, values, wait_for
 from tilewright.boards import client as client_module
 from tilewright.boards import messages
 from tilewright.boards.client import Address, Client, RemoteProgram
 from tilewright.boards.limits import Limits
-from tilewright.boards.server import Server
 from tilewright.boards.uploads import chunks
-from tilewright.boards.worker import Offer
 from tilewright.hw.errors import BoardError, FileError, HangError, InputError
 from tilewright.hw.isa import AluOp, Isa, Mem, Op
 from tilewright.runtime.executable import Executable
@@ -37,6 +36,7 @@ server = Server(Offer("model", PRESETS["tiny"], {{"capacity": 1 << 24}}), port=i
 server.start()
 print(server.port, flush=True)
 sys.stdin.read()
+server.stop()
 """
 CLIENT = f"""
 import sys
@@ -101,27 +101,19 @@ def test_many_clients_at_once(count, double, own_connections):
     rest = {5, count - 5} if count > 100 else {5}
     kinds = [behaves] * 7 + [sends_garbage, goes_away, sends_garbage]
     limits = Limits(max_bytes=1 << 20, max_seconds=1, queue=2 * count)
-    server = Server(Offer("model", TINY, {"capacity": 1 << 26}), port=0, token=TOKEN, limits=limits)
-    server.start()
     program, ended, wrong = Executable.from_launch(double()), [], []
+    with serving(limits=limits) as server, ThreadPoolExecutor(count) as pool:
 
-    def client(k):
-        work = never_ends if k in rest else kinds[k % 10]
-        try:
-            work(Address(f"localhost:{server.port}", TOKEN), program, k)
-            ended.append(work.__name__)
-        except BaseException as exc:
-            wrong.append(f"client {k}, {work.__name__}: {exc!r:.300}")
+        def client(k):
+            work = never_ends if k in rest else kinds[k % 10]
+            try:
+                work(Address(f"localhost:{server.port}", TOKEN), program, k)
+                ended.append(work.__name__)
+            except BaseException as exc:
+                wrong.append(f"client {k}, {work.__name__}: {exc!r:.300}")
 
-    try:
-        threads = [threading.Thread(target=client, args=(k,)) for k in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        list(pool.map(client, range(count)))
         behaves(Address(f"localhost:{server.port}", TOKEN), program, 1)
-    finally:
-        server.stop()
     assert not wrong, wrong
     assert ended.count("behaves") == count * 7 // 10 - len(rest)
     assert ended.count("never_ends") == len(rest)
@@ -182,29 +174,25 @@ def test_a_client_that_is_killed_frees_the_device(on, tmp_path):
             put(launch.insn[k], fmt.fields[name], 1000)
     Executable.from_launch(launch).save(tmp_path / "x.tw")
     limits = Limits(max_bytes=1 << 20, max_seconds=3600, queue=4)
-    server = Server(Offer(on, TINY, {"capacity": 1 << 26}), port=0, token=TOKEN, limits=limits)
-    server.start()
-    try:
-        with RemoteProgram(counting(), Address(f"localhost:{server.port}", TOKEN, seconds=120)) as remote:
-            assert remote.run(ONE)["y"][0] == 1
-            command = [sys.executable, "-c", CLIENT, str(server.port), str(tmp_path / "x.tw")]
-            client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            wait_for(lambda: len(server._programs) == 2 and server._waiting == 1)
-            ended(client)
-            assert remote.run(ONE)["y"][0] == 2
-    finally:
-        server.stop()
+    with (
+        serving(on, limits=limits) as server,
+        RemoteProgram(counting(), Address(f"localhost:{server.port}", TOKEN, seconds=120)) as remote,
+    ):
+        assert remote.run(ONE)["y"][0] == 1
+        command = [sys.executable, "-c", CLIENT, str(server.port), str(tmp_path / "x.tw")]
+        client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        wait_for(lambda: len(server._programs) == 2 and server._waiting == 1)
+        ended(client)
+        assert remote.run(ONE)["y"][0] == 2
 
 
 @pytest.mark.slow
 def test_clients_that_are_killed_at_random_moments(double, tmp_path):
     """While they connect, load, wait, run, or read; another client's results stay right."""
     Executable.from_launch(double()).save(tmp_path / "x.tw")
-    server = Server(Offer("model", TINY, {"capacity": 1 << 26}), port=0, token=TOKEN, limits=LIMITS)
-    server.start()
-    rng, address = random.Random(SEED), Address(f"localhost:{server.port}", TOKEN)
     print(f"seed {SEED}")
-    try:
+    with serving() as server:
+        rng, address = random.Random(SEED), Address(f"localhost:{server.port}", TOKEN)
         with RemoteProgram(Executable.load(tmp_path / "x.tw"), address) as remote:
             for k in range(12):
                 command = [sys.executable, "-c", CLIENT, str(server.port), str(tmp_path / "x.tw")]
@@ -213,22 +201,15 @@ def test_clients_that_are_killed_at_random_moments(double, tmp_path):
                 time.sleep(rng.uniform(0, 0.15))
                 ended(client)
                 np.testing.assert_array_equal(remote.run({"x": values(k)})["y"], 2 * values(k))
-        waiting = time.monotonic() + 30
-        while server._waiting and time.monotonic() < waiting:
-            time.sleep(0.05)
-        assert server._waiting == 0
-    finally:
-        server.stop()
+        wait_for(lambda: server._waiting == 0)
 
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_at_random_moments(double):
     """Each call gives the right result, or says that the process ended; the next one is served."""
-    server = Server(Offer("model", TINY, {"capacity": 1 << 26}), port=0, token=TOKEN, limits=LIMITS)
-    server.start()
     rng, served, lost = random.Random(SEED), 0, 0
     print(f"seed {SEED}")
-    try:
+    with serving() as server:
         with RemoteProgram(Executable.from_launch(double()), Address(f"localhost:{server.port}", TOKEN)) as remote:
             for k in range(12):
                 process = server._worker._process
@@ -251,5 +232,3 @@ def test_a_worker_that_is_killed_at_random_moments(double):
                 else:
                     pytest.fail("two calls after one end were lost")
         assert served
-    finally:
-        server.stop()

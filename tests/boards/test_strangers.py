@@ -1,11 +1,8 @@
 """boards/server.py and those without its token: they hold neither its memory nor its calls. And silent clients."""
 
-import os
 import re
 import socket
 import struct
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -13,41 +10,27 @@ import grpc
 import numpy as np
 import pytest
 
+from tests.boards.test_many_clients import started
+from tests.boards.test_server import TINY, TOKEN, serving
 from tilewright.boards import messages
 from tilewright.boards.client import Address, Client, RemoteProgram
 from tilewright.boards.limits import Limits
-from tilewright.boards.server import Server, _Gate
-from tilewright.boards.worker import Offer
-from tilewright.hw.config import PRESETS
+from tilewright.boards.server import _Gate
 from tilewright.hw.errors import BoardError
 from tilewright.runtime.executable import Executable
 
-TINY = PRESETS["tiny"]
-TOKEN = "0123456789abcdef-secret"
 SECONDS = 120  # after which a test fails; none waits for it
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # and empty settings
 CALLS = 24  # more than a server of the default queue has open
 LOAD = f"/{messages.SERVICE}/Load"
-SERVER = f"""
-import sys
-from tilewright.boards.server import Server
-from tilewright.boards.worker import Offer
-from tilewright.hw.config import PRESETS
-server = Server(Offer("model", PRESETS["tiny"], {{"capacity": 1 << 24}}), port=0, token="{TOKEN}")
-server.start()
-print(server.port, flush=True)
-sys.stdin.read()
-server.stop()
-"""
 
 
 @pytest.fixture(scope="module")
 def process():
     """A server in a process of its own, whose memory is measured, with the default limits."""
-    command = [sys.executable, "-c", SERVER]
-    running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ)
+    running, port = started()
     assert running.stdin and running.stdout
-    yield running, int(running.stdout.readline())
+    yield running, port
     running.stdin.close()
     running.wait(SECONDS)
     running.stdout.close()
@@ -129,11 +112,8 @@ def test_connections_that_say_nothing_take_no_place(process, double):
 
 @pytest.fixture
 def impatient():
-    limits = Limits(max_bytes=1 << 20, max_seconds=1, queue=4, idle_seconds=0.2)
-    server = Server(Offer("model", TINY, {"capacity": 1 << 24}), port=0, token=TOKEN, limits=limits)
-    server.start()
-    yield server
-    server.stop()
+    with serving(limits=Limits(max_bytes=1 << 20, max_seconds=1, queue=4, idle_seconds=0.2)) as server:
+        yield server
 
 
 @pytest.mark.parametrize("pause, text", [(None, "brought nothing for 0.2 s"), (0.02, "was not complete after 1 s")])
@@ -155,10 +135,8 @@ def test_requests_that_take_too_long_are_ended(impatient, pause, text):
 
 @pytest.fixture
 def patient():
-    server = Server(Offer("model", TINY, {"capacity": 1 << 24}), port=0, token=TOKEN, limits=Limits(queue=4))
-    server.start()
-    yield server
-    server.stop()
+    with serving(limits=Limits(queue=4)) as server:
+        yield server
 
 
 def test_one_connection_may_have_two_calls_less_than_all(patient):
@@ -226,14 +204,10 @@ def test_every_call_has_a_deadline_of_the_server():
 
 def test_the_server_makes_a_token_where_it_gets_none(tmp_path, monkeypatch, double):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    server = Server(Offer("model", TINY, {"capacity": 1 << 24}), port=0)
-    server.start()
-    try:
+    with serving(token="", limits=None) as server:
         address, kept = Address(f"localhost:{server.port}"), server.token_file
         assert kept is not None and kept.parent.parent == tmp_path
         check(address, double)
         kept.rename(tmp_path / "gone")  # as for another user, who does not see it
         with pytest.raises(BoardError, match="wrong or missing token"):
             Client(address).info()
-    finally:
-        server.stop()

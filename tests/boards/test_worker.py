@@ -2,6 +2,7 @@
 
 import hashlib
 import multiprocessing
+import os
 import signal
 from concurrent.futures import CancelledError
 from pathlib import Path
@@ -15,7 +16,7 @@ from tilewright.boards.limits import Limits
 from tilewright.boards.sessions import ID
 from tilewright.boards.worker import KEPT, Jobs, Offer, Worker
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import CapacityError, FileError, InputError
+from tilewright.hw.errors import CapacityError, FileError, HangError, InputError
 from tilewright.runtime.executable import Executable
 from tilewright.sim.model.device import ModelDevice
 
@@ -111,3 +112,15 @@ def test_a_signal_that_comes_before_the_job_is_sent_again(monkeypatch):
     with pytest.raises(CancelledError):
         parent.run(b"", lambda: False)
     assert parent._process is process and sent == [signal.SIGUSR1] * 3
+
+
+def test_a_process_that_does_not_read_is_killed(monkeypatch):
+    """The request is larger than what a pipe holds."""
+    monkeypatch.setattr(worker, "_END", 0.1)
+    parent = Worker(Offer("model", TINY), Limits(max_seconds=0.1))
+    parent.start()
+    process = parent._process
+    os.kill(process.pid, signal.SIGSTOP)
+    with pytest.raises(HangError, match="the job was stopped after 0.1 s, the time limit of one job"):
+        parent.run(bytes(1 << 24), lambda: True)
+    assert process.exitcode == -signal.SIGKILL and parent._process is None

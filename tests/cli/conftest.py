@@ -1,7 +1,9 @@
 """The real command in this process, and small programs for it."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +46,29 @@ def tilewright(capsys):
         return Outcome(status, *capsys.readouterr())
 
     return call
+
+
+@pytest.fixture
+def printed(tilewright):
+    """The JSON document of a command that ends well; its first words may be one string."""
+
+    def call(words: object, *arguments: object) -> Any:
+        done = tilewright(*str(words).split(), *arguments, "--json")
+        assert done.status == 0, done.err
+        return json.loads(done.out)
+
+    return call
+
+
+@pytest.fixture
+def refused(tilewright):
+    """Asserts that a command ends with `status` and one line that has `text`; its first words may be one string."""
+
+    def check(status: int, text: str, words: str, *arguments: object) -> None:
+        done = tilewright(*words.split(), *arguments)
+        assert (done.status, text in done.err, done.err.count("\n")) == (status, True, 1), done
+
+    return check
 
 
 @pytest.fixture

@@ -53,15 +53,13 @@ def test_without_tools_the_directory_is_written_and_one_line_says_what_to_instal
     assert asked == [("tiny", Board())]
 
 
-def test_with_vivado(tilewright, tmp_path, path, asked):
+def test_with_vivado(tilewright, printed, tmp_path, path, asked):
     """A stand-in that writes what the script expects of it."""
     vivado = path / "vivado"
     vivado.write_text('#!/bin/sh\nfor last; do :; done\n: > "${last%.tcl}.bit"\n')
     vivado.chmod(0o755)
     numbers = ("--clock", "80", "--base", "0x40000000", "--memory", "ACP")
-    done = tilewright("bitstream", "-o", tmp_path / "b", "--no-count", *numbers, "--json")
-    assert done.status == 0, done.err
-    facts = json.loads(done.out)
+    facts = printed("bitstream -o", tmp_path / "b", "--no-count", *numbers)
     assert facts["bitstream"] == str(tmp_path / "b" / f"{facts['name']}.bit")
     assert asked == [("pynq_z1", Board(80, 0x4000_0000, "ACP"))]
     vivado.write_text("#!/bin/sh\necho ERROR: no licence\nexit 7\n")

@@ -53,10 +53,9 @@ def test_a_machine_that_is_no_board(tilewright, no_pynq):
     assert not found["ready"] and not found["checks"][-1]["fine"]
 
 
-def test_options_of_a_board_need_board(tilewright):
+def test_options_of_a_board_need_board(refused):
     for options in (["--host", "there"], ["--clock", "50"]):
-        done = tilewright("doctor", *options)
-        assert done.status == 5 and f"{options[0]}: only for a board; add --board" in done.err
+        refused(5, f"{options[0]}: only for a board; add --board", "doctor", *options)
 
 
 def test_a_server_that_does_not_answer(tilewright):

@@ -10,7 +10,7 @@ from tilewright.cli import app, main
 from tilewright.hw import errors
 
 
-@pytest.mark.parametrize("arguments", [["frob"], ["compile"], ["run", "--frob"], ["disasm"], []])
+@pytest.mark.parametrize("arguments", [["frob"], ["compile"], ["run", "--frob"], ["disasm"], ["run", "a.tw"], []])
 def test_a_wrong_command_line_is_one_line_and_status_2(tilewright, arguments):
     done = tilewright(*arguments)
     assert done.status == 2

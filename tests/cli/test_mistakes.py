@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+LONGEST = 321  # characters of a line, "tilewright: error: " and paths apart
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 
 RECORDED = """
@@ -69,9 +70,16 @@ def mistake(tilewright, tmp_path):
         assert done.status == status, done
         assert done.out == ""
         assert re.fullmatch(rf"tilewright: error: {text}\n", done.err), done.err
+        assert len(done.err.replace(str(tmp_path), "")) <= LONGEST
         assert sorted(tmp_path.iterdir()) == before
 
     return check
+
+
+@pytest.fixture
+def no_program(mistake, tmp_path):
+    """`mistake`, of compiling a source."""
+    return lambda status, text, source, *more: mistake(status, text, "compile", source, "-o", tmp_path / "x.tw", *more)
 
 
 @pytest.fixture
@@ -89,49 +97,46 @@ def scheduled(tmp_path) -> Path:
     return path
 
 
-def test_unknown_preset(mistake, tmp_path):
+def test_unknown_preset(no_program):
     known = "vta, pynq_z1, pynq_z1_lean, pynq_z1_plus, pynq_z1_two, tiny, tiny_two"
     text = rf"unknown preset 'pynq-z1'; known are {known}, or give a \.json file"
-    mistake(3, text, "compile", DIGITS, "-o", tmp_path / "x.tw", "--config", "pynq-z1")
+    no_program(3, text, DIGITS, "--config", "pynq-z1")
 
 
-def test_a_field_that_does_not_fit(mistake, recorded, tmp_path):
+def test_a_field_that_does_not_fit(no_program, recorded):
     text = r"LOAD\.x_stride = 70000: outside 0\.\.65535 \(16 bits\)"
-    mistake(4, text, "compile", f"{recorded}:field", "-o", tmp_path / "x.tw")
+    no_program(4, text, f"{recorded}:field")
 
 
-def test_buffers_whose_indices_do_not_fit(mistake, tmp_path):
+def test_buffers_whose_indices_do_not_fit(no_program, tmp_path):
     (tmp_path / "big.json").write_text('{"acc_bytes": 262144, "wgt_bytes": 524288}')
-    text = r"Config\.acc_bytes, inp_bytes, wgt_bytes: depths 4096, 2048, 2048 need 34 index bits, .*; nearest is .*"
-    mistake(3, text, "compile", DIGITS, "-o", tmp_path / "x.tw", "--config", tmp_path / "big.json")
+    depths = r"Config\.acc_bytes, inp_bytes, wgt_bytes: depths 4096, 2048, 2048 need 34 index bits"
+    text = f"{depths}, .*; nearest is inp_bytes = 8192 .*"
+    no_program(3, text, DIGITS, "--config", tmp_path / "big.json")
 
 
-def test_scratchpad_overflow_names_the_buffer(mistake, recorded, tmp_path):
+def test_scratchpad_overflow_names_the_buffer(no_program, recorded):
     text = "load of 'activations' writes INP entry 4095, but pynq_z1 has 2048"
-    mistake(7, text, "compile", f"{recorded}:overflow", "-o", tmp_path / "x.tw")
+    no_program(7, text, f"{recorded}:overflow")
 
 
-def test_a_tile_that_does_not_fit_names_the_buffer(mistake, scheduled, tmp_path):
+def test_a_tile_that_does_not_fit_names_the_buffer(no_program, scheduled):
     text = r"local\.inp is too small: .* the largest is 'input' with 13456 .*, pynq_z1 has 2048; choose smaller tiles"
-    mistake(7, text, "compile", f"{scheduled}:tile", "-o", tmp_path / "x.tw")
+    no_program(7, text, f"{scheduled}:tile")
 
 
-def test_unsupported_onnx_operators_by_node_name(mistake, tmp_path):
+def test_unsupported_onnx_operators_by_node_name(no_program, tmp_path):
     pytest.importorskip("tvm")
-    onnx = pytest.importorskip("onnx")
-    h, scale = onnx.helper, onnx.helper.make_tensor("s", onnx.TensorProto.FLOAT, [], [0.1])
-    zero = h.make_tensor("z", onnx.TensorProto.INT8, [], [0])
-    nodes = [
-        h.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], name="quantise"),
-        h.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], name="dequantise"),
-        h.make_node("Asinh", ["d"], ["e"], name="the_asinh"),
-        h.make_node("Cosh", ["d"], ["y"], name="the_cosh"),
-    ]
-    x, y = (h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 16]) for name in "xy")
-    graph = h.make_graph(nodes, "unsupported", [x], [y], [scale, zero])
-    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)]), tmp_path / "m.onnx")
+    pytest.importorskip("onnx")
+    from tests.compiler.conftest import QdqModel
+
+    m = QdqModel(tmp_path)
+    x = m.quantise(m.input("x", [1, 16]))
+    for kind in ("Asinh", "Cosh"):
+        m.output(m.node(kind, x, name=f"the_{kind.lower()}"))
+    m.save("m.onnx")
     text = r".*m\.onnx: 2 unsupported operators: Asinh 'the_asinh' is not supported; Cosh 'the_cosh' is not supported"
-    mistake(5, text, "compile", tmp_path / "m.onnx", "-o", tmp_path / "x.tw")
+    no_program(5, text, tmp_path / "m.onnx")
 
 
 def test_wrong_input_shape(mistake, double_tw, tmp_path):
@@ -149,32 +154,32 @@ def test_truncated_program_file(mistake, double_tw, tmp_path, keep):
     mistake(6, text, "run", broken, "--inputs", tmp_path / "in.npz")
     mistake(6, text, "verify", broken)
     mistake(6, text, "disasm", broken)
+    mistake(6, text.replace("broken", "in").replace("tw", "npz", 1), "verify", tmp_path / "in.npz")
 
 
 @pytest.mark.parametrize("keep", [0, 10, 500, -40])
-def test_truncated_model_file(mistake, tmp_path, keep):
+def test_truncated_model_file(no_program, tmp_path, keep):
     pytest.importorskip("tvm")
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(DIGITS.read_bytes()[:keep])
-    mistake(6, rf"{re.escape(str(broken))}: .+", "compile", broken, "-o", tmp_path / "x.tw")
+    no_program(6, rf"{re.escape(str(broken))}: .+", broken)
 
 
-def test_missing_files(mistake, double_tw, tmp_path):
+def test_missing_files(mistake, no_program, double_tw, tmp_path):
     text = r".*missing\.\w+: no such file.*"
-    out = tmp_path / "out.tw"
-    mistake(6, text, "compile", tmp_path / "missing.onnx", "-o", out)
-    mistake(6, text, "compile", f"{tmp_path / 'missing.py'}:f", "-o", out)
+    no_program(6, text, tmp_path / "missing.onnx")
+    no_program(6, text, f"{tmp_path / 'missing.py'}:f")
     mistake(6, text, "run", double_tw, "--inputs", tmp_path / "missing.npz")
     mistake(6, text, "verify", tmp_path / "missing.tw")
     mistake(6, text, "disasm", tmp_path / "missing.npz")
     text = r".*missing\.json: no such file; give a preset .*"
-    mistake(6, text, "compile", DIGITS, "-o", out, "--config", "missing.json")
+    no_program(6, text, DIGITS, "--config", "missing.json")
 
 
-def test_a_folder_in_place_of_a_file(mistake, double_tw, tmp_path):
+def test_a_folder_in_place_of_a_file(mistake, no_program, double_tw, tmp_path):
     folder = tmp_path / "folder.onnx"
     folder.mkdir()
-    mistake(6, r".*folder\.onnx: is a folder; give a file", "compile", folder, "-o", tmp_path / "x.tw")
+    no_program(6, r".*folder\.onnx: is a folder; give a file", folder)
     mistake(6, r".*: is a folder.*", "run", double_tw, "--inputs", folder)
 
 
@@ -187,12 +192,12 @@ def test_a_program_of_another_configuration(mistake, double_tw, tmp_path):
     mistake(8, text, "run", double_tw, "--inputs", tmp_path / "in.npz", "--config", "tiny")
 
 
-def test_a_loop_that_is_not_affine(mistake, scheduled, tmp_path):
+def test_a_loop_that_is_not_affine(no_program, scheduled):
     text = r"acc\[.*i \* i.* is not an affine function of the instruction's loops; index by sums of .*"
-    mistake(10, text, "compile", f"{scheduled}:squares", "-o", tmp_path / "x.tw")
+    no_program(10, text, f"{scheduled}:squares")
 
 
-def test_an_output_path_that_cannot_be_written(mistake, recorded, double_tw, tmp_path):
+def test_an_output_path_that_cannot_be_written(mistake, double_tw, tmp_path):
     """Said before the long work: the inputs and sources of these do not even exist."""
     (tmp_path / "folder").mkdir()
     missing, inputs = tmp_path / "missing.onnx", tmp_path / "missing.npz"
@@ -202,23 +207,14 @@ def test_an_output_path_that_cannot_be_written(mistake, recorded, double_tw, tmp
     mistake(6, ".*folder: is a folder; give a file name", "compile", missing, "-o", tmp_path / "folder")
 
 
-def test_an_error_in_the_users_own_source(mistake, recorded, tmp_path):
+def test_an_error_in_the_users_own_source(no_program, recorded, tmp_path):
     line = RECORDED.splitlines().index("    return undefined") + 1
     text = rf".*recorded\.py:{line}: NameError: name 'undefined' is not defined"
-    mistake(10, text, "compile", f"{recorded}:broken", "-o", tmp_path / "x.tw")
-    mistake(
-        6,
-        r".*recorded\.py: has no 'nothing'; its functions are overflow, field, broken",
-        "compile",
-        f"{recorded}:nothing",
-        "-o",
-        tmp_path / "x.tw",
-    )
-    mistake(5, r".*recorded\.py: name what to compile, .*", "compile", recorded, "-o", tmp_path / "x.tw")
+    no_program(10, text, f"{recorded}:broken")
+    no_program(6, r".*recorded\.py: has no 'nothing'; its functions are overflow, field, broken", f"{recorded}:nothing")
+    no_program(5, r".*recorded\.py: name what to compile, as in .*recorded\.py:schedule", recorded)
     (tmp_path / "m.h5").touch()
-    mistake(
-        5, r".*m\.h5: unknown kind of model; must be one of .*", "compile", tmp_path / "m.h5", "-o", tmp_path / "x.tw"
-    )
+    no_program(5, r".*m\.h5: unknown kind of model; must be one of .*", tmp_path / "m.h5")
 
 
 def test_the_process_itself_ends_with_that_status_and_line(recorded, tmp_path):

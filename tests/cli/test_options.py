@@ -13,7 +13,6 @@ from tilewright.cli.options import (
     device_option,
     device_options,
     json_option,
-    skip_option,
 )
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
@@ -37,19 +36,6 @@ def test_defaults():
     assert parsed(config_option(None)) == {"config": None}
     assert parsed(device_option()) == {"device": "model"}
     assert parsed(json_option) == {"as_json": False}
-
-
-@pytest.mark.parametrize(
-    "option, arguments, expected",
-    [
-        (config_option(), ["--config", "tiny"], {"config": "tiny"}),
-        (device_option(), ["--on", "board"], {"device": "board"}),
-        (skip_option, ["--skip", "alu", "--skip", "dma"], {"skip": ("alu", "dma")}),
-        (json_option, ["--json"], {"as_json": True}),
-    ],
-)
-def test_values(option, arguments, expected):
-    assert parsed(option, *arguments) == expected
 
 
 def test_help_names_the_default_where_there_is_one():

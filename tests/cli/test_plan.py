@@ -1,6 +1,5 @@
 """cli/plan.py on the example network; plans themselves are tested in tests/compiler/memory/test_plan.py."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -19,10 +18,8 @@ def test_table_and_picture(tilewright, tmp_path):
     assert (tmp_path / "plan.svg").read_text().startswith("<?xml")
 
 
-def test_json(tilewright):
-    done = tilewright("plan", DIGITS, "--json", "--in-place")
-    assert done.status == 0, done.err
-    found = json.loads(done.out)
+def test_json(printed):
+    found = printed("plan", DIGITS, "--in-place")
     assert found["network"] == "digits" and found["bound"] == found["bytes"] <= found["greedy"]
     conv1 = next(row for row in found["buffers"] if row["buffer"] == "conv1")
     assert conv1["bytes"] == conv1["end"] - conv1["address"] == 16 * 8 * 8
@@ -34,7 +31,6 @@ def test_too_little_memory(tilewright):
     assert "the capacity is 1,000" in done.err and "'conv1'" in done.err
 
 
-def test_other_files(tilewright, tmp_path):
+def test_other_files(refused, tmp_path):
     (tmp_path / "x.tw").write_text("")
-    done = tilewright("plan", tmp_path / "x.tw")
-    assert done.status == 5 and "unknown kind of network; must be one of .tflite, .onnx, .pt2, .bin" in done.err
+    refused(5, "unknown kind of network; must be one of .tflite, .onnx, .pt2, .bin", "plan", tmp_path / "x.tw")

@@ -204,7 +204,7 @@ def test_every_verb_names_the_files_that_it_writes(tilewright, tmp_path, verb, k
     assert not output.exists()
 
 
-def test_the_verbs_refuse_to_overwrite_what_they_read(tilewright, double_tw, double_py, tmp_path):
+def test_the_verbs_refuse_to_overwrite_what_they_read(refused, double_tw, double_py, tmp_path):
     inputs, config = tmp_path / "x.npz", tmp_path / "c.json"
     np.savez(inputs, x=np.zeros((8, 1, 16), np.int32))
     config.write_text("{}")
@@ -212,6 +212,5 @@ def test_the_verbs_refuse_to_overwrite_what_they_read(tilewright, double_tw, dou
     run = ["run", double_tw, "--inputs", inputs, "--config", config]
     compiled = ["compile", f"{double_py}:double", "--config", config]
     for verb, output in ((run, double_tw), (run, inputs), (run, config), (compiled, double_py), (compiled, config)):
-        done = tilewright(*verb, "-o", output)
-        assert done.status == 6 and f"{output}: is also " in done.err and done.err.count("\n") == 1
+        refused(6, f"{output}: is also ", *verb, "-o", output)
     assert before == {path: path.read_bytes() for path in before}

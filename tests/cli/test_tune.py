@@ -92,32 +92,20 @@ def test_a_trial_without_a_program_says_why(own_py):
 
 @pytest.fixture
 def network(tmp_path, monkeypatch):
-    """A network of two layers, .tflite of TensorFlow Lite's kind."""
-    onnx, np = pytest.importorskip("onnx"), pytest.importorskip("numpy")
+    """The file of a network of two layers."""
+    pytest.importorskip("onnx")
+    from tests.compiler.conftest import QdqModel
+
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    scale, zero = np.float32(0.05), np.int8(3)
-    constants, nodes = {"s": scale, "z": zero, "ws": np.float32(0.01), "wz": np.int8(0)}, []
-
-    def quantised(x):
-        nodes.append(onnx.helper.make_node("QuantizeLinear", [x, "s", "z"], [f"{x}.q"]))
-        nodes.append(onnx.helper.make_node("DequantizeLinear", [f"{x}.q", "s", "z"], [f"{x}.d"]))
-        return f"{x}.d"
-
-    x = quantised("x")
-    for k, size in enumerate((3, 1)):
-        constants[f"w{k}"] = np.random.default_rng(k).integers(-127, 128, (32, 32, size, size)).astype(np.int8)
-        nodes.append(onnx.helper.make_node("DequantizeLinear", [f"w{k}", "ws", "wz"], [f"w{k}.d"]))
-        nodes.append(onnx.helper.make_node("Conv", [x, f"w{k}.d"], [f"y{k}"], pads=[size // 2] * 4))
-        x = quantised(f"y{k}")
-    values = [onnx.helper.make_tensor_value_info(n, 1, [1, 32, 12, 12]) for n in ("x", x)]
-    held = [onnx.numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
-    graph = onnx.helper.make_graph(nodes, "two", values[:1], values[1:], held)
-    path = tmp_path / "two.onnx"
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9), path)
-    return path
+    m = QdqModel(tmp_path)
+    x = m.quantise(m.input("x", [1, 32, 12, 12]))
+    for size in (3, 1):
+        x = m.quantise(m.node("Conv", x, m.weights(32, 32, size, size)[0], pads=[size // 2] * 4))
+    m.output(x)
+    return m.save("two.onnx")
 
 
-def test_a_network_is_tuned_in_processes_and_compiled_with_its_tiles(tilewright, network, tmp_path):
+def test_a_network_is_tuned_in_processes_and_compiled_with_its_tiles(tilewright, refused, network, tmp_path):
     base = tmp_path / "t.db"
     command = ["tune", network, "--trials", 4, "--jobs", 2, "--db", base]
     first, again = json.loads(tilewright(*command, "--json").out), json.loads(tilewright(*command, "--json").out)
@@ -130,8 +118,7 @@ def test_a_network_is_tuned_in_processes_and_compiled_with_its_tiles(tilewright,
     assert tilewright(*compiling, base).status == 0
     other = tilewright(*compiling, base, "--config", "vta")
     assert other.status == 0 and f"{base} has no faster tiles for vta; tilewright tune" in other.out
-    missing = tilewright(*compiling, tmp_path / "no.db")
-    assert missing.status == 6 and "no such database of tiles; make it with tilewright tune" in missing.err
+    refused(6, "no such database of tiles; make it with tilewright tune", *compiling, tmp_path / "no.db")
 
 
 @pytest.mark.parametrize(
@@ -157,9 +144,8 @@ def test_mistakes_are_named(tilewright, own_py, tmp_path, arguments, text):
     assert found.status != 0 and text in found.err and "Traceback" not in found.err
 
 
-def test_tiles_are_for_networks(tilewright, double_py, tmp_path):
-    found = tilewright("compile", f"{double_py}:double", "-o", tmp_path / "x.tw", "--tiles", "t.db")
-    assert found.status == 5 and "--tiles t.db is only for networks" in found.err
+def test_tiles_are_for_networks(refused, double_py, tmp_path):
+    refused(5, "--tiles t.db is only for networks", "compile --tiles t.db -o", tmp_path / "x.tw", f"{double_py}:double")
 
 
 @pytest.mark.slow

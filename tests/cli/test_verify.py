@@ -56,14 +56,13 @@ def test_a_file_without_a_certificate_is_proved(tilewright, double_tw):
     assert json.loads(tilewright("verify", double_tw, "--json").out)["certificates"] == 0
 
 
-def test_a_certificate_that_does_not_hold_is_told_with_one_name(tilewright, double_tw):
+def test_a_certificate_that_does_not_hold_is_told_with_one_name(refused, double_tw):
     executable = Executable.load(double_tw)
     (step,) = executable.launches
     assert step.certificate is not None
     step.certificate = replace(step.certificate, clocks=step.certificate.clocks * 0)
     executable.save(double_tw)
-    done = tilewright("verify", double_tw)
-    assert done.status == 8 and "error: step 'double': its certificate does not hold: " in done.err
+    refused(8, "error: step 'double': its certificate does not hold: ", "verify", double_tw)
 
 
 @pytest.fixture

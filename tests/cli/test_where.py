@@ -4,19 +4,15 @@ import numpy as np
 import pytest
 
 pytest.importorskip("grpc")
-TOKEN = "0123456789abcdef-secret"
+
+from tests.boards.test_server import TOKEN, serving
+from tilewright.hw.config import PRESETS
 
 
 @pytest.fixture(scope="module")
 def port():
-    from tilewright.boards.server import Server
-    from tilewright.boards.worker import Offer
-    from tilewright.hw.config import PRESETS
-
-    server = Server(Offer("model", PRESETS["pynq_z1"], {"capacity": 1 << 28}), port=0, token=TOKEN)
-    server.start()
-    yield server.port
-    server.stop()
+    with serving(cfg=PRESETS["pynq_z1"], limits=None) as server:
+        yield server.port
 
 
 def private(path):
@@ -46,9 +42,9 @@ def test_doctor_checks_a_server(tilewright, inputs, tmp_path, port):
     assert done.status == 0 and "ok      self-test: 16 values are right" in done.out
 
 
-def test_without_the_token(tilewright, double_tw, inputs, port):
-    done = tilewright("run", double_tw, "--inputs", inputs, "--on", "board", "--host", f"localhost:{port}")
-    assert done.status == 11 and "wrong or missing token; give the server's token with --token-file" in done.err
+def test_without_the_token(refused, double_tw, inputs, port):
+    text = "wrong or missing token; give the server's token with --token-file"
+    refused(11, text, "run --on board --host", f"localhost:{port}", double_tw, "--inputs", inputs)
 
 
 def test_another_configuration(tilewright, double_py, tmp_path, port):
@@ -74,24 +70,20 @@ def test_another_configuration(tilewright, double_py, tmp_path, port):
         (["--on", "board", "--waves", "x.fst"], "device 'board' has no waveforms"),
     ],
 )
-def test_options_that_do_not_belong_together(tilewright, double_tw, inputs, arguments, text):
-    done = tilewright("run", double_tw, "--inputs", inputs, *arguments)
-    assert done.status == 5 and text in done.err
+def test_options_that_do_not_belong_together(refused, double_tw, inputs, arguments, text):
+    refused(5, text, "run", double_tw, "--inputs", inputs, *arguments)
 
 
-def test_the_board_itself_where_there_is_none(tilewright, no_pynq, double_tw, inputs):
-    done = tilewright("run", double_tw, "--inputs", inputs, "--on", "board", "--clock", "50", "--bitstream", "x.bit")
-    assert done.status == 11 and "pynq is not installed" in done.err
-    done = tilewright("run", double_tw, "--inputs", inputs, "--on", "board", "--clock", "500")
-    assert done.status == 3 and "Board.clock_mhz = 500.0: must be from 1 to 250" in done.err
+def test_the_board_itself_where_there_is_none(refused, no_pynq, double_tw, inputs):
+    run = ("run --on board --inputs", inputs, double_tw)
+    refused(11, "pynq is not installed", *run, "--clock", "50", "--bitstream", "x.bit")
+    refused(3, "Board.clock_mhz = 500.0: must be from 1 to 250", *run, "--clock", "500")
 
 
-def test_files_that_are_not_there(tilewright, double_tw, inputs):
-    there = ("--on", "board", "--host", "localhost:1")
-    done = tilewright("run", double_tw, "--inputs", inputs, *there, "--token-file", "none")
-    assert done.status == 6 and "none: the token cannot be read" in done.err
-    done = tilewright("run", double_tw, "--inputs", inputs, *there, "--tls-ca", "none")
-    assert done.status == 6 and "none: no such file; give a certificate" in done.err
+def test_files_that_are_not_there(refused, double_tw, inputs):
+    there = ("run --on board --host localhost:1", double_tw, "--inputs", inputs)
+    refused(6, "none: the token cannot be read", *there, "--token-file", "none")
+    refused(6, "none: no such file; give a certificate", *there, "--tls-ca", "none")
 
 
 def test_what_is_missing_is_named(monkeypatch):

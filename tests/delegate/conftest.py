@@ -1,30 +1,15 @@
 """Interpreters with and without the delegate, and networks for them."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 pytest.importorskip("ai_edge_litert")
 pytest.importorskip("tvm")
 
-TESTS = Path(__file__).parents[1]
+from tests.compiler import conftest as compiler
+from tests.compiler.quantised import conftest as quantised
 
-
-def fixtures_of(folder):
-    """The conftest.py of another folder of tests, as a module."""
-    name = f"fixtures_of_{folder.replace('/', '_')}"
-    spec = importlib.util.spec_from_file_location(name, TESTS / folder / "conftest.py")
-    assert spec and spec.loader
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-tflite = fixtures_of("compiler").tflite
-network = fixtures_of("compiler/quantised").network
+tflite, network = compiler.tflite, quantised.network
 
 
 @pytest.fixture

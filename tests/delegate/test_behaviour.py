@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -65,19 +66,10 @@ def test_an_exception_of_another_thread_stays_there(convolutions, interpreter):
     loaded = iter([Failing(HangError("never ends")), Failing(CapacityError("no room"))])
     delegate = TilewrightDelegate(convolutions, on=lambda executable: next(loaded))
     first, second = (interpreter(convolutions, delegate) for _ in range(2))
-    found = []
-
-    def invoke():
-        with pytest.raises(CapacityError) as caught:
-            second.invoke()
-        found.append(caught.value)
-
-    thread = threading.Thread(target=invoke)
-    thread.start()
-    thread.join()
+    with ThreadPoolExecutor(1) as pool, pytest.raises(CapacityError):
+        pool.submit(second.invoke).result()
     with pytest.raises(HangError):
         first.invoke()
-    assert len(found) == 1
 
 
 def test_the_constructors_error_holds_ours(convolutions, interpreter):
@@ -151,20 +143,12 @@ def test_several_interpreters_in_threads(convolutions, interpreter, run):
     delegate, rng = TilewrightDelegate(convolutions), np.random.default_rng(1)
     given = [rng.integers(-128, 128, SHAPE).astype(np.int8) for _ in range(4)]
     expected = [run(interpreter(convolutions), x) for x in given]
-    made, found = [interpreter(convolutions, delegate) for _ in given], {}
-
-    def work(k):
-        found[k] = [run(made[k], given[k]) for _ in range(3)]
-
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(len(given))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for k, outputs in found.items():
+    made = [interpreter(convolutions, delegate) for _ in given]
+    with ThreadPoolExecutor(len(given)) as pool:
+        found = list(pool.map(lambda one, x: [run(one, x) for _ in range(3)], made, given))
+    for outputs, wanted in zip(found, expected, strict=True):
         for output in outputs:
-            np.testing.assert_array_equal(output, expected[k])
-    assert len(found) == len(given)
+            np.testing.assert_array_equal(output, wanted)
 
 
 def test_an_interpreter_that_goes_frees_its_memory(convolutions, interpreter):
@@ -282,18 +266,12 @@ def test_clocked_devices_count_and_others_are_predicted(convolutions, interprete
 
 def test_a_server_runs_the_parts(convolutions, equal):
     pytest.importorskip("grpc")
-    from tilewright.boards.limits import Limits
-    from tilewright.boards.server import Server
-    from tilewright.boards.worker import Offer
+    from tests.boards.test_server import serving
 
-    server = Server(Offer("timing", PRESETS["pynq_z1"], {}), port=0, token="", limits=Limits(max_bytes=1 << 24))
-    server.start()
-    try:
+    with serving("timing", cfg=PRESETS["pynq_z1"], token="", limits=None) as server:
         delegate = TilewrightDelegate(convolutions, on=f"localhost:{server.port}")
         equal(convolutions, delegate)
         assert delegate.report().partitions[0].counted_by.startswith("counted on localhost:")
-    finally:
-        server.stop()
 
 
 @pytest.mark.parametrize(
@@ -329,11 +307,8 @@ def test_threads_compile_once(convolutions, monkeypatch):
     made = []
     monkeypatch.setattr(programs.Planner, "programs", lambda planner: made.append(planner) or time.sleep(0.05) or [])
     delegate = TilewrightDelegate(convolutions)
-    threads = [threading.Thread(target=delegate.report) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda _: delegate.report(), range(3)))
     assert len(made) == 1
 
 

@@ -16,7 +16,7 @@ def no_arguments(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
-@pytest.mark.parametrize("name", ["relax", "python_call"])
+@pytest.mark.parametrize("name", ["relax", "python_call", "delegate"])
 def test_the_code_is_under_40_lines(name):
     source = (FOLDER / f"{name}.py").read_text()
     documents = {

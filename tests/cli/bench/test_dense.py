@@ -1,7 +1,5 @@
 """cli/bench/dense.py: the tables of dense layers."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -25,11 +23,9 @@ def test_sums_fill_int8():
     assert 20 < reference.trace(graph, {"x": x})["y"].astype(float).std() < 80
 
 
-def test_the_table(tilewright):
+def test_the_table(tilewright, printed):
     pytest.importorskip("tvm")
-    done = tilewright("bench", "mobilebert-128", "--on", "timing", "--layer", "128x128", "--json", "--profile", "-")
-    assert done.status == 0, done.err
-    found = json.loads(done.out)
+    found = printed("bench mobilebert-128 --on timing --layer 128x128 --profile -")
     (row,) = found["layers"]
     assert (row["name"], row["op"], row["count"], row["exact"]) == ("128x128", "dense", 72, True)
     assert row["ideal"] < row["cycles"] < 1.25 * row["ideal"]
@@ -38,8 +34,7 @@ def test_the_table(tilewright):
     assert shown.status == 0 and "128 rows" in shown.out.splitlines()[-1]
 
 
-def test_what_is_refused(tilewright):
+def test_what_is_refused(tilewright, refused):
     pytest.importorskip("tvm")
-    done = tilewright("bench", "albert-384", "--layer", "5x5")
-    assert done.status == 5 and "unknown layer '5x5'; must be one of 128x768, 768x768" in done.err
+    refused(5, "unknown layer '5x5'; must be one of 128x768, 768x768", "bench albert-384 --layer 5x5")
     assert tilewright("bench", "albert-384", "--compare", "tiles").status == 2

@@ -1,7 +1,5 @@
 """cli/bench/encoder.py: one layer of a transformer."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -29,11 +27,9 @@ def test_values_fill_int8():
             assert values[op.output.name].max() > -60
 
 
-def test_the_table(tilewright):
+def test_the_table(tilewright, printed):
     pytest.importorskip("tvm")
-    done = tilewright("bench", "mobilebert-layer", "--on", "timing", "--config", "pynq_z1_plus", "--json")
-    assert done.status == 0, done.err
-    found = json.loads(done.out)
+    found = printed("bench mobilebert-layer --on timing --config pynq_z1_plus")
     assert (found["rows"], found["launches"], found["total"]["exact"]) == (128, 1, True)
     assert found["total"]["macs"] == 111_149_056 and found["total"]["utilisation"] >= 0.75
     assert abs(sum(row["cycles"] for row in found["layers"]) / found["total"]["cycles"] - 1) < 1e-3

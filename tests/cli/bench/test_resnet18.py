@@ -16,13 +16,11 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setattr(search, "cache_folder", lambda kind: tmp_path / kind)
 
 
-def test_layers_on_the_timing_model(tilewright, tmp_path):
+def test_layers_on_the_timing_model(printed, tmp_path):
     pytest.importorskip("amaranth")
     pytest.importorskip("matplotlib")
     layers = ["--layer", "C11", "--layer", "add5.1"]
-    done = tilewright("bench", "resnet18", "--on", "timing", *layers, "--out", tmp_path / "new", "--json")
-    assert done.status == 0, done.err
-    found = json.loads(done.out)
+    found = printed("bench resnet18 --on timing", *layers, "--out", tmp_path / "new")
     assert (found["config"], found["dram"], found["device"]) == ("pynq_z1", "zynq_hp", "timing")
     conv, add = found["layers"]
     assert (conv["name"], conv["op"], add["name"], add["op"]) == ("C11", "conv2d", "add5.1", "add")
@@ -56,17 +54,15 @@ def test_comparisons_are_printed(tilewright):
     assert len(gains) == 3 and min(gains) >= 1
 
 
-def test_the_behavioural_model_checks_values_alone(tilewright):
-    done = tilewright("bench", "resnet18", "--on", "model", "--layer", "add5.2", "--json")
-    (row,) = json.loads(done.out)["layers"]
+def test_the_behavioural_model_checks_values_alone(printed):
+    (row,) = printed("bench resnet18 --on model --layer add5.2")["layers"]
     assert row["exact"] and row["cycles"] is None and row["store_bytes"] == 49 * 512
 
 
-def test_what_takes_no_time_is_said_and_not_compared_with_vta(tilewright):
+def test_what_takes_no_time_is_said_and_not_compared_with_vta(tilewright, printed):
     pytest.importorskip("amaranth")
     command = ["bench", "resnet18", "--on", "timing", "--layer", "C11", "--skip", "gemm", "--skip", "alu"]
-    done = tilewright(*command, "--compare", "threads", "--json")
-    found = json.loads(done.out)
+    found = printed(*command, "--compare", "threads")
     (row,) = found["layers"]
     assert found["skip"] == ["alu", "gemm"]
     assert row["vta_cycles"] is None and row["speedup"] is None
@@ -83,11 +79,10 @@ def test_a_shapes_name_stands_for_its_layers(tilewright):
     assert done.status and all(f" {name}," in done.err for name in ("C9", "C9.1", "add2.1", "maxpool", "C3"))
 
 
-def test_another_memory_and_its_roofline(tilewright):
+def test_another_memory_and_its_roofline(printed):
     rows = []
     for dram in ("zynq_hp", "zynq_hp,port_bytes=4"):
-        done = tilewright("bench", "resnet18", "--on", "timing", "--layer", "add5.2", "--dram", dram, "--json")
-        found = json.loads(done.out)
+        found = printed("bench resnet18 --on timing --layer add5.2 --dram", dram)
         assert found["dram"] == dram
         rows += found["layers"]
     assert rows[1]["roofline"] == 2 * rows[0]["roofline"] and rows[1]["cycles"] > 1.5 * rows[0]["cycles"]
@@ -100,11 +95,9 @@ def test_the_layer_outside_the_total_alone(tilewright):
     assert "C3" in done.out and "total" not in done.out
 
 
-def test_mistakes_are_named(tilewright):
-    done = tilewright("bench", "resnet18", "--layer", "C13")
-    assert done.status == 5 and "unknown layer 'C13'; must be one of C1, maxpool, C2.1" in done.err
-    done = tilewright("bench", "--compare", "tiles")
-    assert done.status == 2 and "--compare and --out need a workload: tilewright bench resnet18" in done.err
+def test_mistakes_are_named(tilewright, refused):
+    refused(5, "unknown layer 'C13'; must be one of C1, maxpool, C2.1", "bench resnet18 --layer C13")
+    refused(2, "--compare and --out need a workload: tilewright bench resnet18", "bench --compare tiles")
     assert tilewright("bench", "resnet50").status == 2
     done = tilewright("bench", "resnet18", "--layer", "fc", "--compare", "tiles")
     assert done.status == 5 and "--compare: device 'model' counts no cycles; use --on timing" in done.err

@@ -1,6 +1,5 @@
 """cli/bench/split.py: layers that two compute units divide, and how well the timing model knows them."""
 
-import json
 import shutil
 
 import numpy as np
@@ -27,13 +26,9 @@ def test_layers_of_every_kind():
     assert every[0].name == "3x3, 64 to 48 + 16, 56x56"
 
 
-def test_both_units_need_half_of_the_cycles(tilewright):
+def test_both_units_need_half_of_the_cycles(printed):
     pytest.importorskip("tvm")
-    done = tilewright(
-        "bench", "split", "--config", "pynq_z1_two", "--on", "timing", "--layer", "14x14", "--layer", "56x56", "--json"
-    )
-    assert done.status == 0, done.err
-    found = json.loads(done.out)
+    found = printed("bench split --config pynq_z1_two --on timing --layer 14x14 --layer 56x56")
     small, large = found["layers"]
     assert (found["channels"], found["ternary"], found["exact"]) == (64, 32, True)
     assert large["share"] <= 0.56 and small["share"] <= 0.60  # 0.50 and 0.52
@@ -54,13 +49,12 @@ def test_without_a_clock(tilewright):
     )
 
 
-def test_what_is_refused(tilewright):
+def test_what_is_refused(tilewright, refused):
     done = tilewright("bench", "split", "--on", "timing")
     assert (
         done.status == 5 and "configuration pynq_z1 has units gemm, not ternary; use --config pynq_z1_two" in done.err
     )
-    done = tilewright("bench", "split", "--config", "pynq_z1_two", "--layer", "5x5")
-    assert done.status == 5 and "unknown layer '5x5'; must be one of 56x56, 28x28" in done.err
+    refused(5, "unknown layer '5x5'; must be one of 56x56, 28x28", "bench split --config pynq_z1_two --layer 5x5")
 
 
 def some(cfg, step):

@@ -48,8 +48,7 @@ def test_the_front_and_what_it_computes(tilewright):
     assert json.loads(done.out)["points"][0]["exact"] is True
 
 
-def test_refusals(tilewright):
-    done = tilewright("bench", "resnet8-units", "--on", "timing")
-    assert done.status == 5 and "configuration pynq_z1 has unit gemm alone; use pynq_z1_two" in done.err
+def test_refusals(tilewright, refused):
+    refused(5, "configuration pynq_z1 has unit gemm alone; use pynq_z1_two", "bench resnet8-units --on timing")
     done = tilewright("bench", "resnet8-units", "--layer", "C2", "--config", "pynq_z1_two")
     assert done.status == 5 and "--layer C2: resnet8-units has the points 0, 25, 50" in done.err

@@ -1,20 +1,14 @@
 """A small network, and inputs for it."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 pytest.importorskip("ai_edge_litert")
 pytest.importorskip("tvm")
 
-_SPEC = importlib.util.spec_from_file_location("fixtures_for_diff", Path(__file__).parents[2] / "compiler/conftest.py")
-assert _SPEC and _SPEC.loader
-sys.modules["fixtures_for_diff"] = _FIXTURES = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(_FIXTURES)
-tflite = _FIXTURES.tflite
+from tests.compiler import conftest
+
+tflite = conftest.tflite
 
 SHAPE = (1, 12, 12, 16)
 

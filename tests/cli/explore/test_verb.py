@@ -61,17 +61,14 @@ def test_a_configuration_of_the_front(explore, tmp_path):
         (["-o", "x.json"], 9, "--apply K and -o FILE.json belong together"),
         (["-o", "x.pdf"], 5, "-o x.pdf: must end in .json, .png or .svg"),
         (["--study", "nothing"], 6, "study nothing: cannot be used"),
+        (["--apply", 7, "-o", "y.json"], 9, "--apply 7: trial 7 is none of the study's, 0 to 1"),
     ],
 )
-def test_mistakes(explore, options, status, text):
-    done = explore("--trials", 1, *options)
+def test_mistakes(explore, tmp_path, monkeypatch, options, status, text):
+    monkeypatch.chdir(tmp_path)
+    done = explore("--trials", 2, *options)
     assert (done.status, text in done.err) == (status, True), done.err
-
-
-def test_a_trial_that_is_not_there(explore, tmp_path):
-    done = explore("--trials", 2, "--apply", 7, "-o", tmp_path / "x.json")
-    assert done.status == 9 and "--apply 7: trial 7 is none of the study's, 0 to 1" in done.err
-    assert not (tmp_path / "x.json").exists()
+    assert not (tmp_path / "y.json").exists()
 
 
 @pytest.mark.slow

@@ -57,14 +57,12 @@ def test_compile(tilewright, ternary_onnx, mapping, tmp_path):
     assert "TERNARY" in tilewright("disasm", tmp_path / "x.tw").out
 
 
-def test_assign(tilewright, ternary_onnx, mapping, tmp_path):
+def test_assign(tilewright, printed, ternary_onnx, mapping, tmp_path):
     done = tilewright("assign", ternary_onnx, "--config", "tiny_two", "--mapping", mapping)
     assert done.status == 0, done.err
     assert any(line.split()[:1] == ["layer"] and "bound by" in line for line in done.out.splitlines())
     chosen = tmp_path / "min.json"
-    done = tilewright("assign", ternary_onnx, "--config", "tiny_two", "--min-cost", chosen, "--json")
-    assert done.status == 0, done.err
-    found = json.loads(done.out)
+    found = printed("assign", ternary_onnx, "--config", "tiny_two", "--min-cost", chosen)
     layers = read_mapping(chosen).layers
     assert {row["layer"]: row["ternary"] for row in found["layers"] if row["ternary"]} == {
         name: len(split["ternary"]) for name, split in layers.items() if split["ternary"]
@@ -73,15 +71,13 @@ def test_assign(tilewright, ternary_onnx, mapping, tmp_path):
     assert json.loads(tilewright("assign", ternary_onnx, "--config", "tiny", "--json").out)["layers"] == []
 
 
-def test_refusals(tilewright, ternary_onnx, mapping, tmp_path, double_py):
-    done = tilewright("run", ternary_onnx, "--inputs", "x.npz", "--mapping", mapping, "--config", "tiny")
-    assert done.status == 6 and "x.npz" in done.err
+def test_refusals(tilewright, refused, ternary_onnx, mapping, tmp_path, double_py):
+    refused(6, "x.npz", "run", ternary_onnx, "--inputs", "x.npz", "--mapping", mapping, "--config", "tiny")
     done = tilewright("assign", ternary_onnx, "--mapping", mapping, "--config", "tiny")
     assert done.status == 5 and "is mapped to unit ternary, which configuration tiny lacks" in done.err
     done = tilewright("compile", f"{double_py}:double", "-o", tmp_path / "x.tw", "--mapping", mapping)
     assert done.status == 5 and "--mapping" in done.err and "is only for networks" in done.err
-    done = tilewright("assign", ternary_onnx, "--mapping", mapping, "--min-cost", tmp_path / "min.json")
-    assert done.status == 5 and "--min-cost" in done.err
+    refused(5, "--min-cost", "assign", ternary_onnx, "--mapping", mapping, "--min-cost", tmp_path / "min.json")
     done = tilewright("compile", ternary_onnx, "-o", tmp_path / "x.tw", "--mapping", tmp_path / "none.json")
     assert done.status == 6 and "none.json: no such file" in done.err
     name = import_model(ternary_onnx).layers[1].name

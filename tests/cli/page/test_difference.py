@@ -40,6 +40,24 @@ def test_a_damaged_report_is_refused(data, change, text):
 
 
 @pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda d: d.update(report=0), "report is 0, must be one of 1"),
+        (lambda d: d.pop("contract"), "lacks 'contract'"),
+        (lambda d: d["operators"][0].pop("kind"), r"operators\[0\]: lacks 'kind'"),
+    ],
+)
+def test_a_report_of_an_earlier_release_is_named(data, change, text):
+    """Where it has all that is compared, it is taken."""
+    data["tilewright"] = "0.0.7"
+    assert check(data, "a.json")["tilewright"] == "0.0.7"
+    change(data)
+    told = f"^a.json: {text}; the report is of tilewright 0.0.7, this is [0-9.]+: make it again with this release, by"
+    with pytest.raises(FileError, match=told):
+        check(data, "a.json")
+
+
+@pytest.mark.parametrize(
     ("content", "text"),
     [(b"[1]", "is no report"), (b"{", "cannot be read as JSON")],
 )

@@ -31,12 +31,11 @@ def test_a_point_takes_the_time_of_its_busiest_unit():
 
 
 def test_instructions_find_their_rows(double):
-    executable = double
-    (step,) = (step for step in executable.steps if isinstance(step, LaunchStep))
+    (step,) = (step for step in double.steps if isinstance(step, LaunchStep))
     rows = [{"operator": NOBODY, "launch": "double"}, {"operator": "add", "launch": "double"}]
-    at = instruction_rows(executable, rows, step)
+    at = instruction_rows(rows, step)
     assert len(at) == len(step.launch.insn) and set(at) == {0, 1}
-    assert set(instruction_rows(executable, rows[:1], step)) == {0}
+    assert set(instruction_rows(rows[:1], step)) == {0}
 
 
 @pytest.fixture

@@ -5,20 +5,14 @@ Nothing planted: no load can overlap the only GEMM, which needs all of it, and o
 
 from packed_matmul import Matmul
 
-from tilewright.compiler.intrin import ACC, INP, WGT, tensorize_gemm
-from tilewright.compiler.tvm_compat import Schedule
+from tilewright.compiler.intrin import tensorize_gemm
 
 MATMUL = Matmul(32, 64, 32)
 
 
 def schedule(cfg):
     """No tiles."""
-    sch = Schedule(MATMUL.expression(cfg))
-    acc = sch.get_sblock("acc")
-    sch.cache_read(acc, 0, INP)
-    sch.cache_read(acc, 1, WGT)
-    sch.set_scope(acc, 0, ACC)
-    i, j, bi, bj, k, ki = sch.get_loops(acc)
+    sch, acc, _, (i, j, bi, bj, k, ki) = MATMUL.started(cfg)
     sch.reorder(k, i, j, bi, bj, ki)
     sch.decompose_reduction(acc, k)
     tensorize_gemm(sch, acc, cfg)

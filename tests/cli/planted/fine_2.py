@@ -6,19 +6,14 @@ never idle, and no schedule can load fewer bytes. Weights come in tiles of one o
 
 from packed_matmul import Matmul
 
-from tilewright.compiler.intrin import ACC, INP, SLOTS, WGT, tensorize_gemm
-from tilewright.compiler.tvm_compat import Schedule
+from tilewright.compiler.intrin import SLOTS, tensorize_gemm
 
 MATMUL = Matmul(1, 512, 256)
 
 
 def schedule(cfg):
     """One tile of weights per output block."""
-    sch = Schedule(MATMUL.expression(cfg))
-    acc = sch.get_sblock("acc")
-    _, w = sch.cache_read(acc, 0, INP), sch.cache_read(acc, 1, WGT)
-    sch.set_scope(acc, 0, ACC)
-    i, j, bi, bj, k, ki = sch.get_loops(acc)
+    sch, acc, (_, w), (i, j, bi, bj, k, ki) = MATMUL.started(cfg)
     sch.reorder(j, k, i, bi, bj, ki)
     sch.compute_at(w, j)
     sch.annotate(w, SLOTS, 2)

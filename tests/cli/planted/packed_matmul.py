@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.compiler.tvm_compat import te
+from tilewright.compiler.intrin import ACC, INP, WGT
+from tilewright.compiler.tvm_compat import Schedule, te
 from tilewright.runtime import layout
 
 
@@ -29,6 +30,14 @@ class Matmul:
 
         acc = te.compute((rows, columns, cfg.batch, cfg.block_out), product, name="acc")
         return te.create_prim_func([x, w, te.compute(acc.shape, lambda *i: acc(*i).astype("int8"), name="y")])
+
+    def started(self, cfg):
+        """(schedule, the product's block, the blocks that load x and w, its loops i, j, bi, bj, k, ki), all on chip."""
+        sch = Schedule(self.expression(cfg))
+        acc = sch.get_sblock("acc")
+        loads = sch.cache_read(acc, 0, INP), sch.cache_read(acc, 1, WGT)
+        sch.set_scope(acc, 0, ACC)
+        return sch, acc, loads, sch.get_loops(acc)
 
     def data(self, cfg, rng):
         """(inputs, expected outputs)."""

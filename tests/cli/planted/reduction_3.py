@@ -8,6 +8,7 @@ there, once).
 """
 
 import numpy as np
+from versions import versions
 
 from tilewright.compiler.intrin import ACC, INP, WGT, tensorize_depthwise
 from tilewright.compiler.tvm_compat import Schedule, te
@@ -49,14 +50,7 @@ def depthwise(cfg, outside):
     return sch
 
 
-def schedule(cfg):
-    """Initialised inside the loops over the output."""
-    return depthwise(cfg, outside=False)
-
-
-def better(cfg):
-    """Initialised once."""
-    return depthwise(cfg, outside=True)
+schedule, better = versions(depthwise, outside=(False, True))
 
 
 def data(cfg, rng):

@@ -8,22 +8,14 @@ from tilewright.cli.profile.timeline import write_timeline
 from tilewright.cli.profile.values import launches_of
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
-from tilewright.runtime.device import Stats, open_device
-from tilewright.runtime.executable import Executable
-from tilewright.runtime.loader import Loaded
-from tilewright.sim.random_programs import Recorder, record_random
+from tilewright.runtime.device import Stats
 
 TINY = PRESETS["tiny"]
 
 
 @pytest.fixture(scope="module")
-def run():
-    recorder = Recorder(TINY, 5)
-    record_random(recorder, 10)
-    executable = Executable.from_launch(recorder.program.finish())
-    with Loaded(executable, open_device("timing", TINY)) as loaded:
-        loaded.run(recorder.inputs)
-        return launches_of(executable, loaded.reports)
+def run(ran):
+    return launches_of(*ran(TINY, 5, 10))
 
 
 def test_the_second_launch_begins_where_the_first_ends(run, tmp_path):

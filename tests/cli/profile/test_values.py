@@ -5,23 +5,14 @@ import pytest
 from tilewright.cli.profile.values import configs_of, declared, launches_of, profile, rows, table_rows
 from tilewright.hw.config import PRESETS
 from tilewright.hw.metrics import metrics
-from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import Executable
-from tilewright.runtime.loader import Loaded
-from tilewright.sim.random_programs import Recorder, record_random
 
 TINY = PRESETS["tiny"]
 
 
 @pytest.fixture(scope="module")
-def run():
+def run(ran):
     """An executable and the reports of its run."""
-    recorder = Recorder(TINY, 4)
-    record_random(recorder, 15)
-    executable = Executable.from_launch(recorder.program.finish())
-    with Loaded(executable, open_device("timing", TINY)) as loaded:
-        loaded.run(recorder.inputs)
-        return executable, loaded.reports
+    return ran(TINY, 4, 15)
 
 
 def test_a_run_of_one_launch_has_its_metrics(run):
@@ -60,14 +51,9 @@ def test_meanings_are_those_declared():
     }
 
 
-def test_launches_of_several_configurations_have_the_metrics_of_all(run):
+def test_launches_of_several_configurations_have_the_metrics_of_all(run, ran):
     two = PRESETS["tiny_two"]
-    recorder = Recorder(two, 6)
-    record_random(recorder, 10)
-    executable = Executable.from_launch(recorder.program.finish())
-    with Loaded(executable, open_device("timing", two)) as loaded:
-        loaded.run(recorder.inputs)
-        runs = [*launches_of(*run), *launches_of(executable, loaded.reports)]
+    runs = [*launches_of(*run), *launches_of(*ran(two, 6, 10))]
     assert configs_of([*runs, *runs]) == [TINY, two]
     found = profile(runs)
     one, other = (each["metrics"] for each in found["launches"])

@@ -39,11 +39,9 @@ def test_a_proof_that_accepts_all_fails(tilewright, random_alone, monkeypatch):
     assert done.status == 1 and "missed: " in done.out
 
 
-def test_what_the_command_needs(tilewright, double_tw):
-    done = tilewright("verify")
-    assert done.status == 2 and "give --mutate N" in done.err
-    done = tilewright("verify", double_tw, "--seed", "3")
-    assert done.status == 2 and "--seed is of --mutate N" in done.err
+def test_what_the_command_needs(refused, double_tw):
+    refused(2, "give --mutate N", "verify")
+    refused(2, "--seed is of --mutate N", "verify", double_tw, "--seed", "3")
 
 
 @pytest.mark.slow
