@@ -8,6 +8,7 @@ from ...hw.errors import CapacityError, EncodingError, ScheduleError
 from ...runtime.buffer import Buffer, Region
 from ...runtime.executable import HostStep, LaunchStep
 from .. import graph as g
+from ..kernels import table
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
 from . import dense16, elementwise, layers, movement, pooling
@@ -28,7 +29,7 @@ from .padded import AbsorbedPad
 from .reals import kernel as reals
 from .reals.images import read_in_place
 from .recording import Recording, packed_shape
-from .rows import mean, softmax
+from .rows import softmax
 from .slices import AbsorbedSlice
 from .split import folded as split_folded
 
@@ -50,9 +51,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.StridedSlice: movement.lower,
     g.Pad: movement.lower,
     g.MaxPool: pooling.maximum,
-    g.AveragePool: pooling.average,
-    g.ExactAveragePool: pooling.exact_average,
-    g.Mean: mean.lower,
+    **dict.fromkeys(table.KERNELS, table.lower),
     g.ResizeBilinear: resize.lower,
     g.Take: movement.lower,
     g.BatchMatMul: lambda rec, op: (lanewise if lanewise.in_lanes(op, rec.cfg.block_in) else products).lower(rec, op),
