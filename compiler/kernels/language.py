@@ -9,6 +9,7 @@ it into a program of its own, which the timing model times.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -106,6 +107,12 @@ class Kernel:
         extents = extents or dict(zip("nbhw", buffer.shape[:-2]))
         return Array(self, 0, dense(extents), buffer)
 
+    def temporary(self, name: str, **extents: int) -> Array:
+        """A new buffer for bytes that leave the chip and come back."""
+        size = math.prod(extents.values())
+        buffer = self.rec.buffer(f"{self.op.name}.{name}", (size, self.cfg.batch, self.cfg.block_out), kind="temp")
+        return self.array(buffer, **extents)
+
     # tiles on chip
 
     def _taken(self, mem: Mem, size: int, low: int, high: int) -> int:
@@ -183,7 +190,7 @@ class Kernel:
 
     def load(self, target: Tile, source: Array) -> Tile:
         """Load `source` to `target`; accumulators take bytes, extended by their sign."""
-        if target.size != int(np.prod([*source.padded().values()])) or not target.dense():
+        if target.size != math.prod(source.padded().values()) or not target.dense():
             raise KernelError(f"a load of {source} to {target}: they must have one size, without gaps")
         rows, count, pitch = source.rows()
         mem = Mem.ACC8 if target.mem is Mem.ACC and source.buffer.bits == 8 else target.mem
