@@ -116,11 +116,12 @@ class Kernel:
     # tiles on chip
 
     def _taken(self, mem: Mem, size: int, low: int, high: int) -> int:
-        if not 0 < size <= high - low:
-            raise Unfit(
-                f"a tile of {size} entries does not fit the {max(0, high - low)} of {mem.name} that it may take"
-            )
-        return self._chip.region(mem, size, low, high)
+        if size < 1:
+            raise Unfit(f"0 entries of {mem.name}: they do not fit a step of the kernel")
+        try:
+            return self._chip.region(mem, size, low, high, alone=True)
+        except CapacityError as exc:
+            raise Unfit(str(exc)) from None
 
     def tile(self, mem: Mem, low: int = 0, high: int | None = None, **extents: int) -> Tile:
         """A place for a tile, within entries [low, high) of `mem`. Raises `Unfit` where it does not fit."""

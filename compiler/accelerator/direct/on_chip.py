@@ -21,9 +21,14 @@ class OnChip:
         self.rec = rec
         self._taken: list[tuple[Mem, int, int]] = []
 
-    def region(self, mem: Mem, size: int, low: int = 0, high: int | None = None) -> int:
-        """The first of `size` entries within [low, high), by default anywhere in `mem`."""
-        base = self.rec.placement.region(mem, size, low, depth(self.rec.cfg, mem) if high is None else high)
+    def region(self, mem: Mem, size: int, low: int = 0, high: int | None = None, *, alone: bool = False) -> int:
+        """The first of `size` entries within [low, high), by default anywhere in `mem`.
+
+        `alone` keeps them apart from all that was taken before.
+        """
+        apart = [range(base, base + count) for other, base, count in self._taken if alone and other is mem]
+        high = depth(self.rec.cfg, mem) if high is None else high
+        base = self.rec.placement.region(mem, size, low, high, apart)
         self._taken.append((mem, base, size))
         return base
 
