@@ -21,7 +21,7 @@ from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
 from . import dense16, layers, layerwise, movement, pooling
 from .arena import is_view
-from .attention import attention, cache, embedding, norm, rotate, scores
+from .attention import attention, scores
 from .direct import lookup, max_pool, resize, slopes, transposed_conv
 from .lanewise import caches, outputs
 from .lanewise import norm as integer_norm
@@ -52,10 +52,6 @@ def _of_products(in_lanes: Callable, as_images: Callable) -> Callable:
 
 # Operators with kernels that know them best: why they are refused, and their cycles.
 _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
-    g.Gather: (embedding.refusal, embedding.cycles),
-    g.RmsNorm: (norm.refusal, norm.cycles),
-    g.Rotate: (rotate.refusal, rotate.cycles),
-    g.Write: (cache.refusal, cache.cycles),
     g.Attention: (scores.refusal, attention.cycles),
     g.BatchMatMul: (
         _of_products(lanewise.refusal, matrices.refusal),

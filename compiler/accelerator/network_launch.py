@@ -11,10 +11,9 @@ from .. import graph as g
 from ..kernels import table
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
-from . import dense16, elementwise, layers, movement, pooling
+from . import dense16, elementwise, layers, movement, pooling, states
 from .arena import arena_plan, bases, is_view, members, packed_as
-from .attention import attention, cache, embedding, norm, rotate, states
-from .attention.symbols import limits
+from .attention import attention
 from .direct import lookup, resize, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
@@ -32,6 +31,7 @@ from .recording import Recording, packed_shape
 from .rows import softmax
 from .slices import AbsorbedSlice
 from .split import folded as split_folded
+from .symbols import limits
 
 LOWER: dict[type[g.Operator], Callable] = {
     g.QConv2d: layers.lower,
@@ -58,11 +58,6 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.IntegerNorm: integer_norm.lower,
     g.IntegerSoftmax: integer_softmax.lower,
     g.Heads: heads.lower,
-    g.Gather: embedding.lower,
-    g.RmsNorm: norm.lower,
-    g.Rotate: rotate.lower,
-    g.WriteRows: cache.rows,
-    g.WriteColumns: cache.columns,
     g.Attention: attention.lower,
     g.Softmax: softmax.lower,
     g.SquaredDifference: elementwise.squared_difference,

@@ -12,20 +12,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, EncodingError, KernelError, ScheduleError, Unfit
-from ...hw.isa import AluOp, Mem, depth
+from ...hw.isa import AluOp, Mem
 from ...runtime import layout
 from ...runtime.buffer import Buffer
+from ...runtime.symbols.symbol import Symbol
 from .. import cost
 from .. import graph as g
 from ..accelerator.direct import lookup
 from ..accelerator.direct.on_chip import OnChip, on_chip
 from ..accelerator.recording import Recording, packed_shape, store_parameters
+from ..accelerator.symbols import limits
 from ..graph.integer_forms import Requant
 from .views import Array, Product, Tile, dense
 
@@ -69,6 +72,7 @@ class Kernel:
     def __init__(self, rec: Recording, op: g.Operator, chip: OnChip):
         self.rec, self.op, self.cfg, self.program, self._chip = rec, op, rec.cfg, rec.program, chip
         self._together: list[_Statement] | None = None
+        self._tables = set[bytes]()
 
     # what the kernel needs
 
@@ -95,17 +99,34 @@ class Kernel:
 
     def input(self, number: int) -> Array:
         """The packed input of that number: axes n, b, h, w of an image, n, b of a vector; a constant is broadcast."""
-        return self.array(self.rec.operand(self.op, number))
+        t = self.op.inputs[number]
+        return self._packed(self.op.output if t.data is not None else t, self.rec.operand(self.op, number))
 
     @property
     def output(self) -> Array:
         """The packed output, with axes as `input` has them."""
-        return self.array(self.rec.activations[self.op.output.name])
+        return self._packed(self.op.output, self.rec.activations[self.op.output.name])
+
+    def _packed(self, t: g.Tensor, buffer: Buffer) -> Array:
+        """`t` in `buffer`, which may be a part of an arena, or have the shape of a tensor of which `t` is a view."""
+        return self.array(buffer, **dict(zip("nbhw", packed_shape(t.shape, self.cfg)[:-2])))
 
     def array(self, buffer: Buffer, **extents: int) -> Array:
         """`buffer` with axes of these extents, by default those of a packed tensor: n, b, h, w or n, b."""
         extents = extents or dict(zip("nbhw", buffer.shape[:-2]))
         return Array(self, 0, dense(extents), buffer)
+
+    def weights(self, number: int) -> Array:
+        """The input (1, c, h, 1) of that number as weights, axes b, h: `block_out` pixels of a block are a matrix."""
+        x = self.input(number)
+        return self.array(x.buffer, b=x.shape["b"], h=x.shape["h"] // self.cfg.block_out)
+
+    def symbol(self, number: int, element: int = 0, *, step: int = 0, block: int = 1, within: int = 0) -> Symbol:
+        """For `Array.moved`: an address moves with input `number`, one integer, or with that element of a vector.
+
+        It moves by `step` entries for each `block` of its values, and by `within` for each value inside of a block.
+        """
+        return self.rec.symbol(self.op.inputs[number], element, step=step, block=block, within=within)
 
     def temporary(self, name: str, **extents: int) -> Array:
         """A new buffer for bytes that leave the chip and come back."""
@@ -115,7 +136,7 @@ class Kernel:
 
     # tiles on chip
 
-    def _taken(self, mem: Mem, size: int, low: int, high: int) -> int:
+    def _taken(self, mem: Mem, size: int, low: int = 0, high: int | None = None) -> int:
         if size < 1:
             raise Unfit(f"0 entries of {mem.name}: they do not fit a step of the kernel")
         try:
@@ -125,13 +146,21 @@ class Kernel:
 
     def tile(self, mem: Mem, low: int = 0, high: int | None = None, **extents: int) -> Tile:
         """A place for a tile, within entries [low, high) of `mem`. Raises `Unfit` where it does not fit."""
-        found = Tile(self, 0, dense(extents), mem)
-        base = self._taken(mem, found.size, low, depth(self.cfg, mem) if high is None else high)
-        return Tile(self, base, found.axes, mem)
+        (found,) = self.tiles(mem, extents, low=low, high=high)
+        return found
+
+    def tiles(self, mem: Mem, *extents: dict[str, int], low: int = 0, high: int | None = None) -> tuple[Tile, ...]:
+        """Adjacent places for tiles of these axes, within entries [low, high) of `mem`: none overlaps another one.
+
+        Raises `Unfit` where they do not fit together.
+        """
+        sizes = [math.prod(each.values()) for each in extents]
+        starts = accumulate(sizes, initial=self._taken(mem, sum(sizes), low, high))
+        return tuple(Tile(self, start, dense(each), mem) for start, each in zip(starts, extents))
 
     def slots(self, size: int, mem: Mem = Mem.INP, count: int = 2) -> Slots:
         """`count` adjacent places of `size` entries, inputs by default. Raises `Unfit` where they do not fit."""
-        base = self._taken(mem, count * size, 0, depth(self.cfg, mem))
+        base = self._taken(mem, count * size)
         return Slots(self, mem, tuple(base + k * size for k in range(count)), size)
 
     def banks(self, size: int, spare: int = 0) -> Slots:
@@ -148,7 +177,7 @@ class Kernel:
     def constant(self, mem: Mem, name: str, data: np.ndarray, *, kept: bool = False, **extents: int) -> Tile:
         """`data`, one entry per element of its first axis, loaded to `mem`; by default with one axis of that name.
 
-        With `kept` it stays for all operators of the launch that ask for the same.
+        With `kept` it stays for all operators of the launch that ask for the same; ask for it before other places.
         """
         extents = extents or {name: len(data)}
         name = f"{self.op.name}.{name}"
@@ -179,7 +208,10 @@ class Kernel:
         return tile
 
     def table(self, name: str, values: np.ndarray) -> int:
-        """The number on chip of a table of 256 integers, for `Tile.lookup`."""
+        """The number on chip of a table of 256 integers, for `Tile.lookup`. Raises `Unfit` for more than there are."""
+        self._tables.add(values.tobytes())
+        if len(self._tables) > self.cfg.tables:
+            raise Unfit(f"it needs {len(self._tables)} tables; {self.cfg.name} has {self.cfg.tables}")
         return lookup.loaded(self.rec, f"{self.op.name}.{name}", values)
 
     def packed_constant(self, name: str, values: np.ndarray) -> Array:
@@ -310,14 +342,17 @@ def cycles(record: Record, op: g.Operator, cfg: Config) -> float:
 @cost.cached(512)
 def _tried(record: Record, op: g.Operator, cfg: Config) -> Recording | str:
     """The operator in a program of its own, or why it is none."""
-    computed = [t for t in (*op.inputs, op.output) if t.data is None]
+    symbols, in_place = limits((op,)), isinstance(op, g.Write)
+    computed = [t for t in (*op.inputs, op.output) if t.data is None and t.name not in symbols]
     if any(t.dtype != "int8" or len(t.shape) < 2 for t in computed):
         return "operands are not int8 in blocks of channels"
     rec = Recording(cfg, "double", op.name)
-    rec.program.uops_ahead = True
+    rec.program.uops_ahead, rec.limits = True, symbols
     for t in computed:
-        if t.name not in rec.activations:
-            kind = "output" if t is op.output else "input"
+        if in_place and t is op.output:
+            rec.activations[t.name] = rec.activations[op.x.name]
+        elif t.name not in rec.activations:
+            kind = "output" if t is op.output else "state" if in_place and t is op.x else "input"
             rec.activations[t.name] = rec.buffer(t.name, packed_shape(t.shape, cfg), kind=kind)
     try:
         lower(record, rec, op)

@@ -8,14 +8,23 @@ from .. import cost
 from .. import graph as g
 from ..accelerator.recording import Recording
 from . import language
+from .cache import write_columns, write_rows
+from .gather import gather
 from .language import Record
 from .mean import mean_of_channels, mean_of_pixels
 from .pool import average_pool
+from .rms_norm import rms_norm
+from .rotary import rotary
 
 KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.Mean: (mean_of_pixels, mean_of_channels),
     g.AveragePool: (mean_of_pixels, average_pool),
     g.ExactAveragePool: (mean_of_pixels, average_pool),
+    g.Gather: (gather,),
+    g.RmsNorm: (rms_norm,),
+    g.Rotate: (rotary,),
+    g.WriteRows: (write_rows,),
+    g.WriteColumns: (write_columns,),
 }
 
 
