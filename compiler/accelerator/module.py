@@ -21,7 +21,6 @@ from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
 from . import dense16, layers, layerwise, movement, pooling
 from .arena import is_view
-from .attention import attention, scores
 from .direct import lookup, max_pool, resize, slopes, transposed_conv
 from .lanewise import caches, outputs
 from .lanewise import norm as integer_norm
@@ -52,7 +51,6 @@ def _of_products(in_lanes: Callable, as_images: Callable) -> Callable:
 
 # Operators with kernels that know them best: why they are refused, and their cycles.
 _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
-    g.Attention: (scores.refusal, attention.cycles),
     g.BatchMatMul: (
         _of_products(lanewise.refusal, matrices.refusal),
         _of_products(lanewise.cycles, matrices.cycles),

@@ -13,7 +13,6 @@ from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
 from . import dense16, elementwise, layers, movement, pooling, states
 from .arena import arena_plan, bases, is_view, members, packed_as
-from .attention import attention
 from .direct import lookup, resize, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
@@ -58,7 +57,6 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.IntegerNorm: integer_norm.lower,
     g.IntegerSoftmax: integer_softmax.lower,
     g.Heads: heads.lower,
-    g.Attention: attention.lower,
     g.Softmax: softmax.lower,
     g.SquaredDifference: elementwise.squared_difference,
     g.QuantizeImage: lambda rec, op: reals.lower(rec, op, *rec.reals[op.name]),

@@ -8,6 +8,7 @@ from .. import cost
 from .. import graph as g
 from ..accelerator.recording import Recording
 from . import language
+from .attention import attention
 from .cache import write_columns, write_rows
 from .gather import gather
 from .language import Record
@@ -25,6 +26,7 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.Rotate: (rotary,),
     g.WriteRows: (write_rows,),
     g.WriteColumns: (write_columns,),
+    g.Attention: (attention,),
 }
 
 

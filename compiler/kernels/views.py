@@ -110,6 +110,11 @@ class View:
         at = self.axes.index(axis)
         return replace(self, axes=(*self.axes[:at], *dense(extents, axis.step), *self.axes[at + 1 :]))
 
+    def parts(self: _View, size: int) -> list[_View]:
+        """Its parts of `size` elements along the first axis; the last one may have fewer."""
+        extent = self.axes[0].extent
+        return [self[first : min(first + size, extent)] for first in range(0, extent, size)]
+
     def dense(self) -> bool:
         """True where the entries follow one another without gaps."""
         inner = 1
