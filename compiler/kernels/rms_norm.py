@@ -28,12 +28,11 @@ def rms_norm(k: Kernel, op: g.RmsNorm) -> None:
     par = k.load(k.tile(Mem.PAR, b=blocks), k.array(factors, b=blocks))
     all_values = k.tile(Mem.ACC, high=k.bank, row=most, b=blocks)
     all_squares, all_roots = k.tiles(Mem.ACC, all_values.shape, {"copy row": COPIES * most}, low=k.bank)
-    for first in range(0, rows, most):
-        these = slice(first, min(first + most, rows))
-        count = these.stop - first
+    for x_rows, out_rows in zip(x.parts(most), out.parts(most)):
+        count = x_rows.shape["row"]
         roots = all_roots[: COPIES * count]
         roots[...] = 0
-        squares, values = k.load(all_squares[:count], x[these]), k.load(all_values[:count], x[these])
+        squares, values = k.load(all_squares[:count], x_rows), k.load(all_values[:count], x_rows)
         elements = squares.merged("element")
         elements *= values.merged("element")
         sums = squares[:, 0]
@@ -45,4 +44,4 @@ def rms_norm(k: Kernel, op: g.RmsNorm) -> None:
         roots += sums
         values *= inverse_root(roots, tables)
         for row in range(count):
-            k.store(out[first + row], values[row], par)
+            k.store(out_rows[row], values[row], par)

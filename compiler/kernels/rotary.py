@@ -33,10 +33,10 @@ def rotary(k: Kernel, op: g.Rotate) -> None:
     row, angle = {"row": most, "b": blocks}, {"row": most, "part": 2, "w": width}
     by_cosine, sines = k.tiles(Mem.ACC, row, angle, high=k.bank)
     by_sine, cosines = k.tiles(Mem.ACC, row, {"row": most, "w": width}, low=k.bank)
-    for first in range(0, tokens, most):
-        these, count = slice(first, min(first + most, tokens)), min(most, tokens - first)
-        cosine, sine = k.load(cosines[:count], angles[these, 0]), k.load(sines[:count], angles[these, 1:])
-        c, s = k.load(by_cosine[:count], x[these]), k.load(by_sine[:count], x[these])
+    for x_rows, out_rows, turns in zip(x.parts(most), out.parts(most), angles[:tokens].parts(most)):
+        count = x_rows.shape["row"]
+        cosine, sine = k.load(cosines[:count], turns[:, 0]), k.load(sines[:count], turns[:, 1:])
+        c, s = k.load(by_cosine[:count], x_rows), k.load(by_sine[:count], x_rows)
         products = c.split("b", half=2 * chunks, w=width)
         products *= cosine
         products = s.split("b", chunk=chunks, b=2 * width)
@@ -46,7 +46,7 @@ def rotary(k: Kernel, op: g.Rotate) -> None:
         with k.together():
             turned[:, 0] += others[:, 1]
             turned[:, 1] += others[:, 0]
-        k.store(out[these], c, par)
+        k.store(out_rows, c, par)
 
 
 def _angles(op: g.Rotate, block: int) -> np.ndarray:
