@@ -87,6 +87,7 @@ def attention(k: Kernel, op: g.Attention) -> None:
     slots, cached_keys, cached_values = _caches(k, tiles)
     x, masked, weights = k.tiles(Mem.INP, *in_inputs)
     masks = k.array(k.rec.constant(f"{op.name}.lanes", np.stack([part.mask for part in values])), part=len(values))
+    stored_queries, stored_weights = k.temporary("queries", **queries.shape), k.temporary("weights", **scores.shape)
 
     for first, (x_rows, out_rows) in enumerate(zip(k.input(0).parts(rows), k.output.parts(rows))):
         # what does not depend on the queries
@@ -105,13 +106,14 @@ def attention(k: Kernel, op: g.Attention) -> None:
             for number, part in enumerate(keys):
                 queries[:, number] = x[:, part.block] @ diagonals[number]
         loaded = _ahead(slots, cached_keys)
-        k.load(masked, _stored(k, "queries", queries))
+        k.store(stored_queries, queries)
+        k.load(masked, stored_queries)
         _multiply_keys(scores, masked, keys, loaded)
         scores.merged("entry").rescale(par[0])
         _hide(scores, seen)
         _exponentials(scores.merged("head", "q", "g"), maxima, exponential)
 
-        stored = _stored(k, "weights", scores)
+        k.store(stored_weights, scores)
         loaded = _ahead(slots, cached_values)
         # before the load of the weights, which stops the ALU until they are in DRAM
         sums += scores.merged("head", "q", "g")
@@ -124,7 +126,7 @@ def attention(k: Kernel, op: g.Attention) -> None:
         shifted <<= left
         for copy in range(COPIES):
             _add_parts(copies[copy], spread, values)
-        k.load(weights, stored)
+        k.load(weights, stored_weights)
         inverse = inverse_root(copies.merged("entry", "q", "b"), tables)
         inverse >>= down
         inverse *= inverse
@@ -199,13 +201,6 @@ def _ahead(slots: Slots, sources: list[Array]) -> Iterator[Tile]:
     """Load as many of `sources` as there are slots, the others when they are asked for."""
     loaded = [slots.load(source) for source in sources[: len(slots.bases)]]
     return chain(loaded, map(slots.load, sources[len(loaded) :]))
-
-
-def _stored(k: Kernel, name: str, y: Tile) -> Array:
-    """A new buffer with the low bytes of accumulators."""
-    out = k.temporary(name, **y.shape)
-    k.store(out, y)
-    return out
 
 
 def _multiply_keys(scores: Tile, queries: Tile, keys: Sequence[Part], loaded: Iterator[Tile]) -> None:
