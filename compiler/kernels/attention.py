@@ -22,7 +22,7 @@ from ...hw.isa import Mem
 from ...runtime.kernels.attention import LARGEST_WEIGHT, WEIGHTS, reciprocal_shifts
 from .. import graph as g
 from ..accelerator.recording import scale_parameters
-from .language import Array, Kernel, Slots, Tile, Unfit
+from .language import Array, Kernel, Slots, Tile, Unfit, by_shape
 from .roots import COPIES, inverse_root, need_roots, root_tables
 
 _LOWEST = -(1 << 15)  # and as many bits to the left the smallest int32
@@ -62,6 +62,7 @@ def of_values(op: g.Attention, block: int) -> list[Part]:
     return parts(op.value_groups, groups_of(op), block)
 
 
+@by_shape
 def attention(k: Kernel, op: g.Attention) -> None:
     """Attention of as many tokens together as fit."""
     need_roots(k)

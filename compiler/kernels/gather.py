@@ -5,10 +5,11 @@ from __future__ import annotations
 from ...hw.isa import Mem
 from ...runtime.symbols.symbol import MOST_LIMIT
 from .. import graph as g
-from .language import Kernel, Unfit
+from .language import Kernel, Unfit, by_shape
 from .roots import need_roots
 
 
+@by_shape
 def gather(k: Kernel, op: g.Gather) -> None:
     """A load for each row, and one store of all. It pays where norms and attention follow on the accelerator."""
     need_roots(k)

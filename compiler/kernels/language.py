@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -32,9 +33,10 @@ from ..accelerator.symbols import limits
 from ..graph.integer_forms import Requant
 from .views import Array, Product, Tile, dense
 
-__all__ = ["Array", "Kernel", "Record", "Slots", "Tile", "Unfit", "cycles", "lower", "why_not"]
+__all__ = ["Array", "Kernel", "Record", "Slots", "Tile", "Unfit", "by_shape", "cycles", "lower", "why_not"]
 
 Record = Callable[["Kernel", g.Operator], None]
+_BY_SHAPE = set[Record]()
 TILE = 256  # entries of a tile: enough to hide what an instruction costs, and few enough for a short start and end
 
 
@@ -324,24 +326,63 @@ def lower(record: Record, rec: Recording, op: g.Operator) -> None:
 
 def why_not(record: Record, op: g.Operator, cfg: Config) -> str:
     """Reason why the kernel cannot compute the operator; empty if it can."""
-    found = _tried(record, op, cfg)
+    found = _tried(record, _case(record, op), cfg)
     return found if isinstance(found, str) else ""
 
 
-@cost.cached(512)
 def cycles(record: Record, op: g.Operator, cfg: Config) -> float:
     """Cycles of the operator alone, by the timing model. Raises `Unfit` where the kernel cannot compute it."""
+    return _timed(record, _case(record, op), cfg)
+
+
+def by_shape(record: Record) -> Record:
+    """Mark a kernel whose instructions follow from shapes and integers, whatever the scales and constants are.
+
+    Operators that differ in these alone, as those of equal layers, are tried once.
+    """
+    _BY_SHAPE.add(record)
+    return record
+
+
+@dataclass(frozen=True)
+class _Case:
+    """An operator, compared by the `facts` from which its instructions follow."""
+
+    facts: tuple[object, ...]
+    op: g.Operator = field(compare=False)
+
+
+def _case(record: Record, op: g.Operator) -> _Case:
+    if record not in _BY_SHAPE:
+        return _Case((op,), op)
+    names = [t.name for t in (*op.inputs, op.output)]
+    facts = (_shapes(getattr(op, each.name)) for each in fields(op) if each.name != "name")
+    return _Case((type(op), *map(names.index, names), *facts), op)
+
+
+def _shapes(value: object) -> object:
+    """`value` of an operator's field without names, scales and the numbers of constants."""
+    if isinstance(value, g.Tensor):
+        return value.shape, value.dtype, value.zero_point, value.data is None
+    if isinstance(value, tuple):
+        return tuple(map(_shapes, value))
+    return value.shape if isinstance(value, np.ndarray) else None if isinstance(value, float) else value
+
+
+@cost.cached(512)
+def _timed(record: Record, case: _Case, cfg: Config) -> float:
     from ...sim.timing import predict
 
-    found = _tried(record, op, cfg)
+    found = _tried(record, case, cfg)
     if isinstance(found, str):
         raise Unfit(found)
     return predict(found.program, cfg, cost.timed_memory(cfg)).cycles
 
 
 @cost.cached(512)
-def _tried(record: Record, op: g.Operator, cfg: Config) -> Recording | str:
+def _tried(record: Record, case: _Case, cfg: Config) -> Recording | str:
     """The operator in a program of its own, or why it is none."""
+    op = case.op
     symbols, in_place = limits((op,)), isinstance(op, g.Write)
     computed = [t for t in (*op.inputs, op.output) if t.data is None and t.name not in symbols]
     if any(t.dtype != "int8" or len(t.shape) < 2 for t in computed):

@@ -8,10 +8,11 @@ from ...hw.isa import Mem
 from ...runtime import layout
 from ...runtime.kernels.attention import TURN
 from .. import graph as g
-from .language import Kernel, Unfit
+from .language import Kernel, Unfit, by_shape
 from .roots import need_roots
 
 
+@by_shape
 def rotary(k: Kernel, op: g.Rotate) -> None:
     """`(a * cos - b * sin, b * cos + a * sin)` of the halves a and b of each chunk of a row.
 
