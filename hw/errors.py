@@ -140,6 +140,16 @@ class ScheduleError(TilewrightError):
     exit_code = 10
 
 
+class KernelError(TilewrightError):
+    """A statement of a kernel is wrong, whatever the operator: axes that do not match, indices that are outside."""
+
+    exit_code = 10
+
+
+class Unfit(CapacityError):
+    """An operator does not suit a kernel, or does not fit the scratchpads; the text says why."""
+
+
 class BoardError(TilewrightError):
     """A board or its server does not answer, or not as it should."""
 

@@ -10,9 +10,11 @@ from ...runtime.buffer import Buffer, Region
 from .. import graph as g
 from ..api import build_into
 from ..graph.integer_forms import OperandForm, Requant, rescaling_store, sum_form, weighted_form
+from ..kernels import language
+from ..kernels.gate import gate
 from ..schedule.elementwise import elementwise
 from ..schedule.epilogue import Stage
-from .direct import gate, lookup, slopes, weighted_sum
+from .direct import lookup, slopes, weighted_sum
 from .recording import Recording, entries, packed_shape, place, scale_parameters, store_parameters
 from .rows import affine, pairs
 
@@ -47,8 +49,8 @@ def multiply(rec: Recording, op: g.Mul) -> None:
     if (line := affine.line_of(op, rec.cfg)) is not None:
         affine.lower(rec, op, line)
         return
-    if (gates := gate.gates_of(op, rec.cfg)) is not None:
-        gate.lower(rec, op, gates)
+    if not language.why_not(gate, op, rec.cfg):
+        language.lower(gate, rec, op)
         return
     if (values := pairs.values_of(op, rec.cfg)) is not None:
         pairs.lower(rec, op, values)

@@ -13,14 +13,15 @@ from .. import graph as g
 from ..graph.integer_forms import rescaling_store
 from ..graph.pairs import pair_columns
 from ..graph.simplify import moved_states, simplify
+from ..kernels import language, table
+from ..kernels.gate import gate
 from ..limits import most_padding
 from ..target.host import HostModel
 from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
 from . import dense16, layers, layerwise, movement, pooling
 from .arena import is_view
-from .attention import attention, cache, embedding, norm, rotate, scores
-from .direct import gate, lookup, max_pool, mean, resize, slopes, transposed_conv
+from .direct import lookup, max_pool, resize, slopes, transposed_conv
 from .lanewise import caches, outputs
 from .lanewise import norm as integer_norm
 from .lanewise import products as lanewise
@@ -38,7 +39,6 @@ from .reals import kernel as reals_kernel
 from .recording import packed_bytes
 from .recurrent import split_steps
 from .rows import affine, pairs, softmax
-from .rows import mean as channel_mean
 from .slices import AbsorbedSlice, absorb_slices
 from .split import plan as split
 from .wide import split_weights
@@ -51,11 +51,6 @@ def _of_products(in_lanes: Callable, as_images: Callable) -> Callable:
 
 # Operators with kernels that know them best: why they are refused, and their cycles.
 _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
-    g.Gather: (embedding.refusal, embedding.cycles),
-    g.RmsNorm: (norm.refusal, norm.cycles),
-    g.Rotate: (rotate.refusal, rotate.cycles),
-    g.Write: (cache.refusal, cache.cycles),
-    g.Attention: (scores.refusal, attention.cycles),
     g.BatchMatMul: (
         _of_products(lanewise.refusal, matrices.refusal),
         _of_products(lanewise.cycles, matrices.cycles),
@@ -154,7 +149,9 @@ class Accelerator(ExecModule):
             return f"weights {op.weight.min()}..{op.weight.max()}: not within int8"
         if isinstance(op, g.Divisible) and op.ternary and (why := split.refusal(op, self.cfg)):
             return why
-        checks = {g.QConv2d: _refuses_conv, g.Pool: _refuses_pool, g.Mean: _refuses_mean}
+        if table.kernels_of(op):
+            return table.refusal(op, self.cfg)
+        checks = {g.QConv2d: _refuses_conv, g.Pool: _refuses_pool}
         checks |= {
             g.Binary: _refuses_binary,
             g.Pairwise: _refuses_binary,
@@ -182,6 +179,8 @@ class Accelerator(ExecModule):
         if is_view(op):
             return 0.0
         cfg = self.cfg
+        if table.kernels_of(op):
+            return table.cycles(op, cfg)
         for kind, (_, cycles) in _KERNELS.items():
             if isinstance(op, kind):
                 return cycles(op, cfg)
@@ -198,16 +197,12 @@ class Accelerator(ExecModule):
             micro_ops, nbytes = micro_ops * products, nbytes + weights
         elif isinstance(op, g.MaxPool) and (tiles := max_pool.tiles_of(op, cfg)) is not None:
             micro_ops = tiles.cycles
-        elif isinstance(op, (g.AveragePool, g.ExactAveragePool, g.Mean)) and (sums := mean.sums_of(op, cfg)):
-            micro_ops = mean.cycles(sums, cfg)
         elif isinstance(op, g.Pool):
             micro_ops *= cost.TAP * op.shape.taps
         elif isinstance(op, g.LeakyRelu) and not lookup.possible(cfg):
             micro_ops = slopes.cycles(int(micro_ops), slopes.lines_of(op), cfg)
         elif isinstance(op, g.Lookup) or (isinstance(op, g.Requantize) and rescaling_store(op) is None):
             micro_ops = lookup.cycles(int(micro_ops), cfg)
-        elif isinstance(op, g.Mean):
-            micro_ops = channel_mean.cycles(op, cfg)
         elif isinstance(op, g.ResizeBilinear) and (plan := resize.plan_of(op, cfg)) is not None:
             micro_ops = plan.cycles
         elif isinstance(op, movement.KINDS) and (found := movement.cycles(op, cfg)) is not None:
@@ -216,8 +211,8 @@ class Accelerator(ExecModule):
             micro_ops = affine.cycles(op, line, cfg)
         elif (values := pairs.values_of(op, cfg)) is not None:
             micro_ops = pairs.cycles(op, values, cfg)
-        elif isinstance(op, g.Mul) and (gates := gate.gates_of(op, cfg)) is not None:
-            micro_ops = gate.cycles(op, gates, cfg)
+        elif isinstance(op, g.Mul) and not language.why_not(gate, op, cfg):
+            return language.cycles(gate, op, cfg)
         elif isinstance(op, (g.Mul, g.Prelu)):
             micro_ops *= cost.PRODUCT
         else:
@@ -264,16 +259,12 @@ def _refuses_requantize(op: g.Requantize, cfg: Config) -> str:
 def _refuses_binary(op: g.Binary | g.Pairwise, cfg: Config) -> str:
     if why := _refuses_rank(op, cfg):
         return why
-    if gate.gates_of(op, cfg) is not None or pairs.values_of(op, cfg) is not None:
+    if not language.why_not(gate, op, cfg) or pairs.values_of(op, cfg) is not None:
         return ""
     if isinstance(op, g.SquaredDifference):
         return "no operand has one value per pixel of the other, an image"
     wrong = [t.shape for t in op.inputs if t.data is None and t.shape != op.output.shape]
     return f"operand of shape {wrong[0]} is broadcast" if wrong else ""
-
-
-def _refuses_mean(op: g.Mean, cfg: Config) -> str:
-    return "" if channel_mean.possible(op, cfg) else mean.refusal(op, cfg)
 
 
 def _refuses_leaky(op: g.LeakyRelu, cfg: Config) -> str:
@@ -285,8 +276,6 @@ def _refuses_leaky(op: g.LeakyRelu, cfg: Config) -> str:
 def _refuses_pool(op: g.Pool, cfg: Config) -> str:
     if max(op.pads) > most_padding(cfg):
         return f"padding {op.pads}: at most {most_padding(cfg)}"
-    if isinstance(op, g.ExactAveragePool) and any(op.pads):
-        return "windows of different numbers of elements"
     return ""
 
 

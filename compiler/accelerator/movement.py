@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from ...hw.config import Config
 from .. import graph as g
+from ..kernels import language
+from ..kernels.repeat import repeat
 from . import elementwise
 from .arena import whole_blocks
-from .direct import channels, repeat
+from .direct import channels
 from .elementwise import MOST_COPIES, pieces
 from .recording import Recording
 
@@ -21,8 +23,8 @@ def refusal(op: g.Operator, cfg: Config) -> str:
 
 def cycles(op: g.Operator, cfg: Config) -> float | None:
     """Estimated cycles of products that move lanes, or repeat images; None for copies."""
-    if isinstance(op, g.Take) and (found := repeat.repetition(op, cfg)) is not None and found.copies > 1:
-        return repeat.cycles(found, op, cfg)
+    if isinstance(op, g.Take) and op.indices[0] and not language.why_not(repeat, op, cfg):
+        return language.cycles(repeat, op, cfg)
     plan = channels.plan_of(op, cfg) if _refuses_copies_of(op, cfg) else None
     return None if plan is None else plan.cycles
 
@@ -36,7 +38,7 @@ def lower(rec: Recording, op: g.Operator) -> None:
     elif isinstance(op, g.StridedSlice):
         elementwise.cut(rec, op)
     elif isinstance(op, g.Take):
-        repeat.lower(rec, op)
+        language.lower(repeat, rec, op)
 
 
 def _refuses_copies_of(op: g.Operator, cfg: Config) -> str:
@@ -46,7 +48,7 @@ def _refuses_copies_of(op: g.Operator, cfg: Config) -> str:
     if isinstance(op, g.StridedSlice):
         return _refuses_slice(op, cfg)
     if isinstance(op, g.Take):
-        return repeat.refusal(op, cfg)
+        return language.why_not(repeat, op, cfg)
     return "it adds elements other than whole channels or up to 15 rows and columns of images that fit"
 
 

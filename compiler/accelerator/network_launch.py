@@ -8,12 +8,11 @@ from ...hw.errors import CapacityError, EncodingError, ScheduleError
 from ...runtime.buffer import Buffer, Region
 from ...runtime.executable import HostStep, LaunchStep
 from .. import graph as g
+from ..kernels import table
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
-from . import dense16, elementwise, layers, movement, pooling
+from . import dense16, elementwise, layers, movement, pooling, states
 from .arena import arena_plan, bases, is_view, members, packed_as
-from .attention import attention, cache, embedding, norm, rotate, states
-from .attention.symbols import limits
 from .direct import lookup, resize, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
@@ -28,9 +27,10 @@ from .padded import AbsorbedPad
 from .reals import kernel as reals
 from .reals.images import read_in_place
 from .recording import Recording, packed_shape
-from .rows import mean, softmax
+from .rows import softmax
 from .slices import AbsorbedSlice
 from .split import folded as split_folded
+from .symbols import limits
 
 LOWER: dict[type[g.Operator], Callable] = {
     g.QConv2d: layers.lower,
@@ -50,21 +50,13 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.StridedSlice: movement.lower,
     g.Pad: movement.lower,
     g.MaxPool: pooling.maximum,
-    g.AveragePool: pooling.average,
-    g.ExactAveragePool: pooling.exact_average,
-    g.Mean: mean.lower,
+    **dict.fromkeys(table.KERNELS, table.lower),
     g.ResizeBilinear: resize.lower,
     g.Take: movement.lower,
     g.BatchMatMul: lambda rec, op: (lanewise if lanewise.in_lanes(op, rec.cfg.block_in) else products).lower(rec, op),
     g.IntegerNorm: integer_norm.lower,
     g.IntegerSoftmax: integer_softmax.lower,
     g.Heads: heads.lower,
-    g.Gather: embedding.lower,
-    g.RmsNorm: norm.lower,
-    g.Rotate: rotate.lower,
-    g.WriteRows: cache.rows,
-    g.WriteColumns: cache.columns,
-    g.Attention: attention.lower,
     g.Softmax: softmax.lower,
     g.SquaredDifference: elementwise.squared_difference,
     g.QuantizeImage: lambda rec, op: reals.lower(rec, op, *rec.reals[op.name]),

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .. import graph as g
-from ..graph.integer_forms import Requant, mean_store
-from ..schedule.pool import pool_of
-from .direct import max_pool, mean
-from .recording import Recording, store_parameters
+from ..kernels import language, pool
+from .direct import max_pool
+from .recording import Recording
 
 
 def maximum(rec: Recording, op: g.MaxPool) -> None:
@@ -17,18 +16,7 @@ def maximum(rec: Recording, op: g.MaxPool) -> None:
     if tiles is not None:
         max_pool.lower(rec, op, tiles)
         return
-    _pool(rec, op, "max", Requant(0, 1 << 30, 1, 0, op.low, op.high))
-
-
-def exact_average(rec: Recording, op: g.ExactAveragePool) -> None:
-    """Append a mean of windows without padding, ties away from zero or up."""
-    _mean(rec, op, mean_store(op.shape.taps, op.low, op.high, op.ties_up))
-
-
-def average(rec: Recording, op: g.AveragePool) -> None:
-    """Append a mean of windows that is requantised."""
-    bias = -op.shape.taps * op.x.zero_point
-    _mean(rec, op, Requant(bias, *op.multipliers, op.output.zero_point, op.low, op.high, rec.contract))
+    language.lower(pool.max_pool, rec, op)
 
 
 def successive(graph: g.Graph) -> g.Graph:
@@ -48,16 +36,3 @@ def successive(graph: g.Graph) -> g.Graph:
             found[op.name] = replace(op, output=image)
             found |= {r.name: replace(r, inputs=(image,), axes=(2, 3)) for r in then}
     return replace(graph, ops=tuple(found.get(op.name, op) for op in graph.ops)) if found else graph
-
-
-def _mean(rec: Recording, op: g.Pool, store: Requant) -> None:
-    sums = mean.sums_of(op, rec.cfg)
-    if sums is not None:
-        mean.add_up(rec, op, sums, store)
-    else:
-        _pool(rec, op, "sum", store)
-
-
-def _pool(rec: Recording, op: g.Pool, kind: str, store: Requant) -> None:
-    scheduled = rec.schedule(pool_of, op.shape, kind=kind, epilogue=[("requant", "par")])
-    rec.append(op, scheduled, {"x": rec.operand(op, 0), "par": store_parameters(rec, op, store, op.shape.c)})

@@ -12,8 +12,9 @@ import numpy as np
 
 from ...hw.config import Config
 from .. import graph as g
+from ..kernels import language
+from ..kernels.repeat import repeat
 from ..limits import most_padding
-from .direct.repeat import repetition
 
 _LARGEST = 2 * 127  # of two parts
 
@@ -53,7 +54,7 @@ def _split(op: g.QConv2d, cfg: Config) -> list[g.Operator]:
     twice = replace(op.x, name=f"{op.name}.rows", shape=(n, c, 2 * h, w), data=None)
     rows = tuple(np.repeat(np.arange(h), 2).tolist())
     take = g.Take(twice.name, (op.x,), twice, ((), (), rows, ()))
-    if op.dilations[0] > 1 or 2 * max(top, bottom) > most_padding(cfg) or repetition(take, cfg) is None:
+    if op.dilations[0] > 1 or 2 * max(top, bottom) > most_padding(cfg) or language.why_not(repeat, take, cfg):
         return [op]
     if op.weight.max() > _LARGEST:
         return [op]

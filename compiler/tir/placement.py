@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from ...hw.config import Config
+from ...hw.errors import CapacityError
 from ...hw.isa import Mem, depth
 from ..intrin import SCOPES
 
@@ -42,11 +43,21 @@ class Placement:
         """The time of the last use of any of `size` entries from `base` on; 0 if none was used."""
         return int(self._last[mem][base : base + size].max(initial=0))
 
-    def region(self, mem: Mem, size: int, low: int, high: int) -> int:
-        """The first of the `size` adjacent entries within [low, high) that are least recently used."""
+    def region(self, mem: Mem, size: int, low: int, high: int, apart: Sequence[range] = ()) -> int:
+        """The first of the `size` adjacent entries within [low, high) that are least recently used.
+
+        They have none of the entries `apart`. Raises `CapacityError` where there are no such entries.
+        """
         changes = np.flatnonzero(np.diff(self._last[mem])) + 1
-        starts = {low, high - size, *(int(c) for c in changes if low <= c <= high - size)}
-        return min(sorted(starts), key=lambda start: self.last_use(mem, start, size))
+        starts = {low, high - size, *changes.tolist(), *(start for r in apart for start in (r.stop, r.start - size))}
+        free = [
+            start
+            for start in sorted(starts)
+            if low <= start <= high - size and not any(start < r.stop and r.start < start + size for r in apart)
+        ]
+        if not free:
+            raise CapacityError(f"{size} entries of {mem.name}: they do not fit those that are free in {low} to {high}")
+        return min(free, key=lambda start: self.last_use(mem, start, size))
 
 
 class Slots:

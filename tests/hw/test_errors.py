@@ -14,6 +14,7 @@ EXIT_CODES = {
     "FileError": 6,
     "SignatureError": 6,
     "CapacityError": 7,
+    "Unfit": 7,
     "ProgramError": 8,
     "ExecutionError": 8,
     "DeadlockError": 8,
@@ -26,6 +27,7 @@ EXIT_CODES = {
     "CertificateError": 8,
     "InputError": 9,
     "ScheduleError": 10,
+    "KernelError": 10,
     "BoardError": 11,
 }
 CLASSES = {name: c for name, c in vars(errors).items() if isinstance(c, type)}

@@ -20,10 +20,17 @@ class OnChip:
     def __init__(self, rec: Recording):
         self.rec = rec
         self._taken: list[tuple[Mem, int, int]] = []
+        self._stays: list[tuple[Mem, int, int]] = []
 
-    def region(self, mem: Mem, size: int, low: int = 0, high: int | None = None) -> int:
-        """The first of `size` entries within [low, high), by default anywhere in `mem`."""
-        base = self.rec.placement.region(mem, size, low, depth(self.rec.cfg, mem) if high is None else high)
+    def region(self, mem: Mem, size: int, low: int = 0, high: int | None = None, *, alone: bool = False) -> int:
+        """The first of `size` entries within [low, high), by default anywhere in `mem`.
+
+        `alone` keeps them apart from all that was taken before, and from what is kept for this kernel.
+        """
+        before = [*self._taken, *self._stays] if alone else ()
+        apart = [range(base, base + count) for other, base, count in before if other is mem]
+        high = depth(self.rec.cfg, mem) if high is None else high
+        base = self.rec.placement.region(mem, size, low, high, apart)
         self._taken.append((mem, base, size))
         return base
 
@@ -50,6 +57,7 @@ class OnChip:
             rec.placement.reserve(mem, base, size)
             apart = {k: v for k, v in rec.kept.items() if k[0] != mem or v.stop <= base or found.stop <= v.start}
             rec.kept = {**apart, key: found}
+        self._stays.append((mem, found.start, size))
         return found.start
 
     def constant(self, mem: Mem, buffer: Buffer, size: int = 1, high: int | None = None) -> int:

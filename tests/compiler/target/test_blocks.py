@@ -7,14 +7,15 @@ import pytest
 
 from tests.compiler.frontend.llama.conftest import llama_bytes
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator import module
-from tilewright.compiler.accelerator.attention import cache
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.frontend.llama.measure import Steps
 from tilewright.compiler.graph import reference
+from tilewright.compiler.kernels import table
+from tilewright.compiler.kernels.cache import write_rows
 from tilewright.compiler.network import compile_graph
 from tilewright.compiler.target.blocks import in_blocks
 from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import Unfit
 from tilewright.runtime import layout
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import HostStep
@@ -112,12 +113,12 @@ def test_the_device_leaves_the_same(graph, expected):
 
 
 def test_a_program_whose_caches_would_be_elsewhere_has_no_blocks(graph, monkeypatch):
-    refuses = cache.refusal
-    monkeypatch.setitem(
-        module._KERNELS,
-        g.Write,
-        (lambda op, cfg: refuses(op, cfg) or "many" * (op.inputs[1].shape[0] == 16), cache.cycles),
-    )
+    def one(k, op):
+        if op.inputs[1].shape[0] == 16:
+            raise Unfit("many")
+        write_rows(k, op)
+
+    monkeypatch.setitem(table.KERNELS, g.WriteRows, (one,))
     executable = compile_graph(graph, PRESETS["pynq_z1_plus"])
     assert [t.name for t in executable.inputs] == ["token", "position"] and len(executable.entries) == 1
 

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.attention.attention import cycles
 from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.graph import Attention, Tensor
+from tilewright.compiler.kernels.table import cycles
 from tilewright.hw.config import PRESETS
+from tilewright.sim.timing import predict
 
 PLUS = PRESETS["pynq_z1_plus"]
 
@@ -83,9 +84,10 @@ def test_devices(steps, on):
 
 
 @pytest.mark.parametrize(("seen", "tokens"), [(64, 1), (512, 1), (64, 16), (512, 16)])
-def test_the_estimate_is_near_the_timing_model(added, seen, tokens):
+def test_its_cycles_are_those_of_the_timing_model(steps, seen, tokens):
     op = attention(1, *HEADS["two queries of each of four"][1:3], 512, seen, 8, tokens=tokens)
-    assert cycles(op, PLUS) == pytest.approx(added(op, symbols=places(0)), rel=0.2)
+    launch = steps(op, symbols=places(0))
+    assert cycles(op, PLUS) == pytest.approx(predict(launch).cycles, rel=0.01)
 
 
 def refusal(*args, cfg=PLUS):
@@ -100,7 +102,16 @@ def test_refusals():
     assert refusal(2, [0] * 4, [0] * 16, 32, 16, 8) == (
         "keys of 8 elements: must be whole blocks of 16 where there are 2 chunks"
     )
-    assert refusal(32, [0] * 16, [0] * 16, 1024, 1024, 8).startswith("it needs ")
+    assert refusal(32, [0] * 16, [0] * 16, 1024, 1024, 8) == (
+        "2112 entries of ACC: they do not fit those that are free in 0 to 1024"
+    )
+    long = 2, repeated(4, 4, 16), repeated(4, 8, 32), 512, 512, 8
+    for few, what in (
+        ({"wgt_bytes": 8 << 10}, "128 entries of WGT: they do not fit those that are free in 0 to 32"),
+        ({"inp_bytes": 2 << 10}, "276 entries of INP: they do not fit those that are free in 0 to 128"),
+        ({"tables": 2}, "it needs 3 tables; small has 2"),
+    ):
+        assert refusal(*long, cfg=PLUS.replace(name="small", **few)) == what
     assert refusal(*HEADS["one group"][:3], 64, 64, 8, 0.05, 8) == (
         "8 tokens, 64 positions: must be one, or 16 and whole blocks of as many"
     )

@@ -1,7 +1,7 @@
 """The lanes of groups in blocks."""
 
-from tilewright.compiler.accelerator.attention.lanes import of_keys, of_values, parts
 from tilewright.compiler.graph import Attention, Tensor
+from tilewright.compiler.kernels.attention import of_keys, of_values, parts
 
 
 def found(made):

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.attention.norm import cycles, refusal
 from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.graph import RmsNorm, Tensor
+from tilewright.compiler.kernels.language import cycles, why_not
+from tilewright.compiler.kernels.rms_norm import rms_norm
 from tilewright.hw.config import PRESETS
+from tilewright.sim.timing import predict
 
 PLUS = PRESETS["pynq_z1_plus"]
 
@@ -37,21 +39,25 @@ def test_gains_of_nothing(steps):
 
 
 @pytest.mark.parametrize("shape", [(1, 64), (1, 288), (4, 64)])
-def test_the_estimate_is_near_the_timing_model(added, shape):
+def test_its_cycles_are_those_of_the_timing_model(steps, shape):
     op = norm(shape)
-    assert cycles(op, PLUS) == pytest.approx(added(op), rel=0.3)
+    assert cycles(rms_norm, op, PLUS) == pytest.approx(predict(steps(op)).cycles, rel=0.01)
 
 
 def test_a_norm_of_64_elements_takes_less_than_500_cycles(added):
     assert added(norm((1, 64))) < 500
 
 
+def refusal(op, cfg):
+    return why_not(rms_norm, op, cfg)
+
+
 def test_refusals():
     assert Accelerator(PLUS).refusal(norm((1, 64))) == ""
     assert refusal(norm((1, 64)), PRESETS["pynq_z1"]) == "it needs the extensions lane_reduce, lookup"
-    assert refusal(norm((1, 2000)), PLUS) == "rows of 2000 elements: at most 1024"
+    assert refusal(norm((1, 2000)), PLUS) == "125 entries of PAR: they do not fit those that are free in 0 to 64"
     wide = PLUS.replace(name="wide", batch=2)
-    assert refusal(norm((1, 64)), wide) == "batch 2, blocks 16 and 16: it needs batch 1 and equal blocks"
+    assert refusal(norm((1, 64)), wide) == "batch 2, blocks 16 and 16: it needs batch 1 and blocks of one size"
     assert refusal(norm((1, 64)), PLUS.replace(name="one", tables=1)) == "it needs 2 tables; one has 1"
     x, y = (Tensor(name, (1, 4, 64), scale=0.05) for name in "xy")
     assert refusal(RmsNorm("n", (x,), y, np.ones(64)), PLUS) == "3 dimensions: only rows of channels"

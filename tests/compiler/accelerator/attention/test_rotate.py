@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.attention.rotate import cycles, refusal
 from tilewright.compiler.graph import Rotate, Tensor
+from tilewright.compiler.kernels.language import cycles, why_not
+from tilewright.compiler.kernels.rotary import rotary
 from tilewright.hw.config import PRESETS
+from tilewright.sim.timing import predict
 
 PLUS = PRESETS["pynq_z1_plus"]
 
@@ -36,13 +38,18 @@ def test_devices(steps, on):
 
 
 @pytest.mark.parametrize(("chunks", "half"), [(2, 16), (1, 144)])
-def test_the_estimate_is_near_the_timing_model(added, chunks, half):
+def test_its_cycles_are_those_of_the_timing_model(steps, chunks, half):
     op = rotation(chunks, half)
-    assert cycles(op, PLUS) == pytest.approx(added(op, symbols=[{"position": 0}]), rel=0.2)
+    launch = steps(op, symbols=[{"position": 0}])
+    assert cycles(rotary, op, PLUS) == pytest.approx(predict(launch).cycles, rel=0.01)
+
+
+def refusal(op, cfg):
+    return why_not(rotary, op, cfg)
 
 
 def test_refusals():
     assert refusal(rotation(1, 16), PLUS) == ""
     assert refusal(rotation(1, 24), PLUS) == "halves of 24 elements: must be whole blocks of 16"
-    assert refusal(rotation(600, 16), PLUS) == "19200 elements: at most 16352"
+    assert refusal(rotation(600, 16), PLUS) == ("1202 entries of ACC: they do not fit those that are free in 0 to 1024")
     assert "extensions" in refusal(rotation(1, 16), PRESETS["pynq_z1"])

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tilewright.compiler.accelerator.attention.symbols import limits, symbol_of
+from tilewright.compiler.accelerator.symbols import limits, symbol_of
 from tilewright.compiler.graph import Gather, Requantize, Rotate, Tensor, WriteColumns, WriteRows
 from tilewright.runtime.symbols.symbol import MOST_LIMIT
 

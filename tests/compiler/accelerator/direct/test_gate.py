@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.direct.gate import cycles, gates_of
 from tilewright.compiler.accelerator.module import Accelerator
-from tilewright.compiler.graph import Add, Mul, Tensor
+from tilewright.compiler.graph import Mul, Tensor
+from tilewright.compiler.kernels.gate import gate
+from tilewright.compiler.kernels.language import cycles, why_not
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
 
@@ -36,31 +37,27 @@ def test_zero_points(exact, zero_points):
 @pytest.mark.parametrize("constant", [(1, 20, 1, 1), (20, 1, 1), (1, 1, 1, 1), (1,)])
 def test_constant_gates(exact, constant):
     op = gated((2, 20, 5, 7), constant=constant)
-    assert gates_of(op, CFG) is not None
+    assert not why_not(gate, op, CFG)
     exact(op)
 
 
 def test_more_gates_than_are_loaded_together(exact):
     op = gated((1, 5000, 2, 3))
-    gates = gates_of(op, CFG)
-    assert gates is not None and gates.loaded < gates.outer
     exact(op)
     exact(gated((3, 90, 2, 2)), cfg=PRESETS["tiny"])
 
 
 def test_the_estimate(exact):
     op = gated((1, 96, 14, 14))
-    gates = gates_of(op, CFG)
-    assert gates is not None
     found = predict(exact(op)).cycles
-    assert cycles(op, gates, CFG) == pytest.approx(found, rel=0.15) and found < 6 * 6 * 196
+    assert cycles(gate, op, CFG) == pytest.approx(found, rel=0.01) and found < 6 * 6 * 196
 
 
 def test_other_products_are_none():
     x, y = (Tensor(t, (1, 20, 5, 7), scale=0.05) for t in "xy")
     wide = Tensor("w", (1, 20, 1, 7), scale=0.05)
-    for op in (Mul("op", (x, x), y), Mul("op", (x, wide), y), Add("op", (x, Tensor("g", (1, 20, 1, 1))), y)):
-        assert gates_of(op, CFG) is None
-    assert gates_of(gated((1, 20, 5, 7)), PRESETS["vta"]) is None
+    for op in (Mul("op", (x, x), y), Mul("op", (x, wide), y)):
+        assert why_not(gate, op, CFG)
+    assert "overwrite" in why_not(gate, gated((1, 20, 5, 7)), PRESETS["vta"])
     why = Accelerator(CFG).refusal(Mul("op", (x, wide), y))
     assert why == "operand of shape (1, 20, 1, 7) is broadcast"

@@ -1,10 +1,13 @@
-"""Means over rows, columns or both, as one launch against the reference."""
+"""Means over rows, columns or both, and over channels, as one launch against the reference."""
+
+from dataclasses import replace
 
 import pytest
 
-from tilewright.compiler.accelerator.direct.mean import Sums, cycles, refusal, sums_of
 from tilewright.compiler.conv_shape import output_size
 from tilewright.compiler.graph import AveragePool, ExactAveragePool, Mean, Sum, Tensor
+from tilewright.compiler.kernels.language import cycles, why_not
+from tilewright.compiler.kernels.mean import mean_of_channels, mean_of_pixels
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
 
@@ -31,8 +34,7 @@ def test_more_channels_than_parameters_fit(exact, shape):
     launch = exact(op)
     found = predict(launch).cycles
     assert found < 2.4 * shape[0] * -(-shape[1] // 16) * shape[2] * shape[3] + 1500
-    sums = sums_of(op, CFG)
-    assert sums is not None and cycles(sums, CFG) == pytest.approx(found, rel=0.2, abs=1500)
+    assert cycles(mean_of_pixels, op, CFG) == pytest.approx(found, rel=0.01, abs=10)
 
 
 @pytest.mark.parametrize("axes", [(2, 3), (2,), (3,)])
@@ -45,17 +47,6 @@ def test_images_larger_than_the_scratchpads(exact, axes):
 def test_sums(exact):
     op = mean((2, 20, 9, 8), scale=1.5)
     exact(Sum("op", op.inputs, op.output, op.axes))
-
-
-def test_tiles():
-    assert sums_of(mean((1, 1280, 7, 7)), CFG) == Sums(80, 49, 1, 20, 49)
-    assert sums_of(mean((1, 80, 7, 7)), CFG) == Sums(5, 49, 1, 2, 49)  # fit at once; parts of them overlap
-    assert sums_of(mean((1, 32, 7, 7)), CFG) == Sums(2, 49, 1, 1, 49)
-    assert sums_of(mean((1, 20, 100, 70)), CFG) == Sums(2, 7000, 1, 1, 1024)
-    sums = sums_of(mean((1, 20, 100, 70), (2,), keep=True), CFG)
-    assert sums is not None and list(sums) == [
-        (k, 1, [(r, min(14, 100 - r)) for r in range(0, 100, 14)]) for k in (0, 1)
-    ]
 
 
 def pool(kind, kernel, pads=(0, 0, 0, 0), size=(9, 8)):
@@ -72,8 +63,8 @@ def test_a_window_as_large_as_the_image(exact, kind, name):
     assert predict(launch, skip=["alu"]).cycles == predict(launch).cycles
     alone = exact(pool(kind, (9, 7)), cfg=PRESETS[name])
     assert predict(alone, skip=["alu"]).cycles < predict(alone).cycles
-    assert sums_of(pool(kind, (9, 7)), CFG) is None
-    assert sums_of(pool(ExactAveragePool, (9, 8), (1, 0, 0, 0)), CFG) is None
+    assert why_not(mean_of_pixels, pool(kind, (9, 7)), CFG)
+    assert why_not(mean_of_pixels, pool(ExactAveragePool, (9, 8), (1, 0, 0, 0)), CFG)
 
 
 def test_twice_the_accumulators_are_never_slower(exact):
@@ -87,7 +78,21 @@ def test_twice_the_accumulators_are_never_slower(exact):
 
 
 def test_refusals():
-    assert refusal(mean((1, 16, 4, 4)), CFG) == ""
+    assert why_not(mean_of_pixels, mean((1, 16, 4, 4)), CFG) == ""
     for op in (mean((1, 16, 4, 4), (1,)), mean((1, 16, 4, 4), (1, 2, 3), keep=True), mean((1, 16, 4), (2,))):
-        assert refusal(op, CFG).startswith(f"mean over axes {op.axes} of {len(op.x.shape)} dimensions")
-    assert "mean over axes (2,)" in refusal(mean((1, 16, 4, 2000), (2,), keep=True), CFG)
+        assert why_not(mean_of_pixels, op, CFG).startswith(f"mean over axes {op.axes} of {len(op.x.shape)} dimensions")
+    assert "do not fit" in why_not(mean_of_pixels, mean((1, 16, 4, 2000), (2,), keep=True), CFG)
+
+
+@pytest.mark.parametrize("zero_point", [0, -128, 77])
+@pytest.mark.parametrize("shape", [(1, 16, 1, 16), (2, 20, 1, 20), (1, 3, 40, 9), (1, 128, 1, 128), (3, 600, 1, 7)])
+def test_means_of_channels(exact, shape, zero_point):
+    op = mean(shape, (1,), keep=True, scale=0.02)
+    exact(replace(op, inputs=(replace(op.x, zero_point=zero_point),)))
+
+
+def test_what_means_of_channels_are():
+    assert not why_not(mean_of_channels, mean((1, 16, 4, 4), (1,), keep=True), CFG)
+    assert "overwrite" in why_not(mean_of_channels, mean((1, 16, 4, 4), (1,), keep=True), PRESETS["vta"])
+    for op in (mean((1, 16, 4, 4), keep=True), mean((1, 16, 4), (1,), keep=True)):
+        assert "only over channels" in why_not(mean_of_channels, op, CFG)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....hw.config import Config
-from ....runtime import layout
-from ....runtime.executable import Tensor
-from ... import graph as g
-from ..recording import packed_shape
+from ...hw.config import Config
+from ...runtime import layout
+from ...runtime.executable import Tensor
+from .. import graph as g
+from .recording import packed_shape
 from .symbols import symbol_of
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....runtime.symbols.symbol import MOST_LIMIT
-from ... import graph as g
+from ...runtime.symbols.symbol import MOST_LIMIT
+from .. import graph as g
 
 
 def symbol_of(op: g.Operator) -> tuple[g.Tensor, int] | None:

@@ -1,0 +1,253 @@
+"""Attention of tokens over caches: scores, their exponentials, and the means of values, in one go on chip.
+
+Scores are products of queries, as inputs, with tiles of keys, as weights; a query is masked to the lanes of its group.
+The exponentials go to DRAM and come back as inputs, for the tiles of values; meanwhile the ALU makes the reciprocals of
+their sums. Lanes of scores are positions, those of results elements of values. Queries of several tokens are more
+queries; what a token does not see is masked.
+
+Axes: `row` tokens, `q` queries of each group (chunks of all rows), `g` groups, `head` both, `t` tiles of positions, `b`
+blocks of a key or a value, `part` the parts of groups in these blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from ...hw.isa import Mem
+from ...runtime.kernels.attention import LARGEST_WEIGHT, WEIGHTS, reciprocal_shifts
+from .. import graph as g
+from ..accelerator.recording import scale_parameters
+from .language import Array, Kernel, Slots, Tile, Unfit, by_shape
+from .roots import COPIES, inverse_root, need_roots, root_tables
+
+_LOWEST = -(1 << 15)  # and as many bits to the left the smallest int32
+_UNSEEN_BITS = 20  # by which -128 is shifted left for positions that are not seen
+_SLOTS = 4  # of tiles of keys and values: the next are loaded while one is multiplied
+
+_Extents = tuple[dict[str, int], ...]
+
+
+class Part(NamedTuple):
+    """The lanes of group number `group` in block `block`: `mask` is int8 (lanes,), 1 where one belongs to it."""
+
+    group: int
+    block: int
+    mask: np.ndarray
+
+
+def parts(lanes: Sequence[int], groups: Sequence[int], block: int) -> list[Part]:
+    """The parts of each of `groups` in blocks of `block` lanes, lane k of group `lanes[k]`: by group, then block."""
+    padded = np.concatenate([np.asarray(lanes), np.full(-len(lanes) % block, -1)]).reshape(-1, block)
+    found = [(k, b, padded[b] == group) for k, group in enumerate(groups) for b in range(len(padded))]
+    return [Part(k, b, mask.astype(np.int8)) for k, b, mask in found if mask.any()]
+
+
+def groups_of(op: g.Attention) -> list[int]:
+    """The groups whose values are means."""
+    return sorted(set(op.value_groups) - {-1})
+
+
+def of_keys(op: g.Attention, block: int) -> list[Part]:
+    """The parts of keys."""
+    return parts(op.key_groups * 2, groups_of(op), block)
+
+
+def of_values(op: g.Attention, block: int) -> list[Part]:
+    """The parts of values."""
+    return parts(op.value_groups, groups_of(op), block)
+
+
+@by_shape
+def attention(k: Kernel, op: g.Attention) -> None:
+    """Attention of as many tokens together as fit."""
+    need_roots(k)
+    _check_shapes(k, op)
+    block, rows = k.cfg.block_in, _rows_at_once(k, op)
+    keys, values = of_keys(op, block), of_values(op, block)
+    in_first, in_second, in_inputs = _extents(op, block, rows)
+    q, groups, tiles = in_inputs[-1].values()
+    left, down, right = reciprocal_shifts(op.inputs[1].shape[2])
+
+    places = k.array(k.rec.constant(f"{op.name}.seen", _seen(tiles, block)), row=block, t=2 * tiles - 1)
+    places = places.moved(k.symbol(3, step=1, block=block // op.tokens, within=2 * tiles - 1))
+    exponential, tables = k.table("exponential", WEIGHTS), root_tables(k)
+    par = k.tile(Mem.PAR, scale=2)
+    for number, name in enumerate(("scores", "means")):
+        k.load(par[number], k.array(scale_parameters(k.rec, op, name, op.multipliers[number]), scale=1))
+    scores, products = k.tiles(Mem.ACC, *in_first, high=k.bank)
+    results = products[: q * len(values)].split("entry", q=q, part=len(values))
+    means = products[q * len(values) :]
+    queries, per_head, seen, spread, lanes, copies = k.tiles(Mem.ACC, *in_second, low=k.bank)
+    maxima, sums = per_head[0], per_head[1]
+    diagonals = _diagonals(k, keys)
+    slots, cached_keys, cached_values = _caches(k, tiles)
+    x, masked, weights = k.tiles(Mem.INP, *in_inputs)
+    masks = k.array(k.rec.constant(f"{op.name}.lanes", np.stack([part.mask for part in values])), part=len(values))
+    stored_queries, stored_weights = k.temporary("queries", **queries.shape), k.temporary("weights", **scores.shape)
+
+    for first, (x_rows, out_rows) in enumerate(zip(k.input(0).parts(rows), k.output.parts(rows))):
+        # what does not depend on the queries
+        k.load(spread, masks.repeated(q=q))
+        k.load(lanes, masks)
+        k.load(seen, places[first * rows : (first + 1) * rows, :tiles])
+        for tile in (products, per_head, copies):
+            tile.merged("entry")[...] = 0
+        maxima += _LOWEST
+        maxima <<= 16
+        hidden = seen.merged("entry")
+        hidden <<= _UNSEEN_BITS
+
+        k.load(x, x_rows)
+        with k.together():
+            for number, part in enumerate(keys):
+                queries[:, number] = x[:, part.block] @ diagonals[number]
+        loaded = _ahead(slots, cached_keys)
+        k.store(stored_queries, queries)
+        k.load(masked, stored_queries)
+        _multiply_keys(scores, masked, keys, loaded)
+        scores.merged("entry").rescale(par[0])
+        _hide(scores, seen)
+        _exponentials(scores.merged("head", "q", "g"), maxima, exponential)
+
+        k.store(stored_weights, scores)
+        loaded = _ahead(slots, cached_values)
+        # before the load of the weights, which stops the ALU until they are in DRAM
+        sums += scores.merged("head", "q", "g")
+        sums.sum_lanes()
+        by_group = sums.split("head", q=q, g=groups)
+        with k.together():
+            for number, part in enumerate(values):
+                spread[:, number] *= by_group[:, part.group]
+        shifted = spread.merged("entry")
+        shifted <<= left
+        for copy in range(COPIES):
+            _add_parts(copies[copy], spread, values)
+        k.load(weights, stored_weights)
+        inverse = inverse_root(copies.merged("entry", "q", "b"), tables)
+        inverse >>= down
+        inverse *= inverse
+        inverse >>= right
+        _multiply_values(results, weights, values, loaded)
+        results *= lanes
+        _add_parts(means.split("entry", q=q, b=means.size // q), results, values)
+        means *= inverse
+        k.store(out_rows.merged("entry"), means, par[1])
+
+
+def _check_shapes(k: Kernel, op: g.Attention) -> None:
+    """Raise `Unfit` where keys, values or tokens are no whole blocks."""
+    block, keys, values = k.cfg.block_in, op.inputs[1].shape, op.inputs[2].shape
+    if keys[2] % block or values[2] % block:
+        raise Unfit(f"{keys[2]} positions, values of {values[2]} elements: must be whole blocks of {block}")
+    if op.tokens not in (1, block) or op.tokens > 1 and op.seen % block:
+        raise Unfit(f"{op.tokens} tokens, {op.seen} positions: must be one, or {block} and whole blocks of as many")
+    if op.tokens * op.chunks > 1 and keys[1] % block:
+        many = f"{op.chunks} chunks" if op.chunks > 1 else f"{op.tokens} tokens"
+        raise Unfit(f"keys of {keys[1]} elements: must be whole blocks of {block} where there are {many}")
+
+
+def _extents(op: g.Attention, block: int, rows: int) -> tuple[_Extents, _Extents, _Extents]:
+    """Axes of tiles in the first bank of accumulators, in the second one, and of inputs, for `rows` tokens together."""
+    q, groups, tiles = rows * op.chunks, len(groups_of(op)), -(-op.seen // block)
+    wide, deep = -(-op.inputs[1].shape[1] // block), -(-op.inputs[2].shape[2] // block)
+    scores, results = {"q": q, "g": groups, "t": tiles}, {"part": len(of_values(op, block))}
+    queries, seen = {"q": q, "part": len(of_keys(op, block))}, {"row": rows, "t": tiles}
+    per_head, copies = {"kind": 2, "head": q * groups}, {"copy": COPIES, "q": q, "b": deep}
+    first = scores, {"entry": q * (results["part"] + deep)}
+    second = queries, per_head, seen, {"q": q, **results}, results, copies
+    return first, second, ({"q": q, "b": wide}, queries, scores)
+
+
+def _rows_at_once(k: Kernel, op: g.Attention) -> int:
+    """As many tokens as fit, or one."""
+    rows, most = op.tokens, (k.bank, k.bank, k.cfg.inp_depth)
+    while rows > 1:
+        sizes = (sum(math.prod(each.values()) for each in tiles) for tiles in _extents(op, k.cfg.block_in, rows))
+        if all(size <= room for size, room in zip(sizes, most)):
+            break
+        rows = -(-rows // 2)
+    return rows
+
+
+def _seen(tiles: int, block: int) -> np.ndarray:
+    """int8 (block, 2 * tiles - 1, block): for each lane of a position its tile between -128 and 0, tiles backwards."""
+    found = np.zeros((block, 2 * tiles - 1, block), np.int8)
+    found[:, : tiles - 1] = -128
+    found[:, tiles - 1][np.arange(block)[:, None] < np.arange(block)] = -128
+    return found
+
+
+def _diagonals(k: Kernel, keys: Sequence[Part]) -> list[Tile]:
+    """The matrices that mask a query, for each part of keys."""
+    distinct, which = np.unique([part.mask for part in keys], axis=0, return_inverse=True)
+    tiles = k.constant(Mem.WGT, "diagonals", distinct[:, None, :] * np.eye(k.cfg.block_in, dtype=np.int8), kept=True)
+    return [tiles[number] for number in which.reshape(-1).tolist()]
+
+
+def _caches(k: Kernel, tiles: int) -> tuple[Slots, list[Array], list[Array]]:
+    """Slots of weights, and their loads: blocks of keys for all positions, tiles of values for all blocks."""
+    keys, values = k.weights(1).named(h="t")[:, :tiles], k.weights(2).named(b="t", h="b")[:tiles]
+    most = max(1, k.cfg.wgt_depth // (2 * _SLOTS))
+    key_parts, value_parts = (a.parts(max(1, most // (a.size // a.axes[0].extent))) for a in (keys, values))
+    loads = [*key_parts, *value_parts]
+    return k.slots(max(part.size for part in loads), Mem.WGT, min(_SLOTS, len(loads))), key_parts, value_parts
+
+
+def _ahead(slots: Slots, sources: list[Array]) -> Iterator[Tile]:
+    """Load as many of `sources` as there are slots, the others when they are asked for."""
+    loaded = [slots.load(source) for source in sources[: len(slots.bases)]]
+    return chain(loaded, map(slots.load, sources[len(loaded) :]))
+
+
+def _multiply_keys(scores: Tile, queries: Tile, keys: Sequence[Part], loaded: Iterator[Tile]) -> None:
+    """Products of queries with keys: those with the first block of a group replace what is there."""
+    k, first, begins = scores.kernel, 0, {part.group: part.block for part in reversed(keys)}
+    for tile in loaded:
+        for begun in (False, True):
+            with k.together():
+                for number, part in enumerate(keys):
+                    at = part.block - first
+                    if 0 <= at < tile.shape["b"] and (part.block > begins[part.group]) == begun:
+                        product = (queries[:, number] @ tile[at]).over("q t")
+                        k.multiply(scores[:, part.group], product, overwrite=not begun)
+        first += tile.shape["b"]
+
+
+def _hide(scores: Tile, seen: Tile) -> None:
+    """Add the smallest numbers to the scores of positions that a token does not see."""
+    by_row = scores.merged("entry").split("entry", row=seen.shape["row"], q=scores.size // seen.size, t=seen.shape["t"])
+    with scores.kernel.together():
+        for tile in range(seen.shape["t"]):
+            by_row[:, :, tile] += seen[:, seen.shape["t"] - 1 - tile]
+
+
+def _exponentials(scores: Tile, maxima: Tile, table: int) -> None:
+    """Weights of the scores, relative to the largest of each query."""
+    maxima.maximum(scores).max_lanes()
+    maxima *= -1
+    maxima += LARGEST_WEIGHT
+    scores += maxima
+    scores.merged("entry").lookup(table)
+
+
+def _add_parts(blocks: Tile, y: Tile, values: Sequence[Part]) -> None:
+    """Add the parts of values to their blocks."""
+    with y.kernel.together():
+        for number, part in enumerate(values):
+            blocks[:, part.block] += y[:, number]
+
+
+def _multiply_values(results: Tile, weights: Tile, values: Sequence[Part], loaded: Iterator[Tile]) -> None:
+    """Products of the weights with the values."""
+    first = 0
+    for tile in loaded:
+        at = weights[:, :, first : first + tile.shape["t"]]
+        with results.kernel.together():
+            for number, part in enumerate(values):
+                results[:, number] += (at[:, part.group] @ tile[:, part.block]).over("q t")
+        first += tile.shape["t"]

@@ -1,0 +1,402 @@
+"""The kernel language: operators of the accelerator as one Python function each.
+
+A kernel is a function `record(k, op)`. It asks `k` for tiles on chip, loads parts of the operator's inputs, computes on
+them as NumPy would, and stores parts of its output. Slots and banks alternate by themselves; dependence tokens are
+those of every program. If the operator does not suit it, or does not fit, it raises `Unfit` with the reason. Whether a
+kernel applies, how long it takes and what it records are three answers of that one function: `why_not` and `cycles` run
+it into a program of its own, which the timing model times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+
+from ...hw.config import Config
+from ...hw.errors import CapacityError, EncodingError, KernelError, ScheduleError, Unfit
+from ...hw.isa import AluOp, Mem
+from ...runtime import layout
+from ...runtime.buffer import Buffer
+from ...runtime.symbols.symbol import Symbol
+from .. import cost
+from .. import graph as g
+from ..accelerator.direct import lookup
+from ..accelerator.direct.on_chip import OnChip, on_chip
+from ..accelerator.recording import Recording, packed_shape, store_parameters
+from ..accelerator.symbols import limits
+from ..graph.integer_forms import Requant
+from .views import Array, Product, Tile, dense
+
+__all__ = ["Array", "Kernel", "Record", "Slots", "Tile", "Unfit", "by_shape", "cycles", "lower", "why_not"]
+
+Record = Callable[["Kernel", g.Operator], None]
+_BY_SHAPE = set[Record]()
+TILE = 256  # entries of a tile: enough to hide what an instruction costs, and few enough for a short start and end
+
+
+class _Statement(NamedTuple):
+    """A micro-op and its loops, and how the program records statements of this kind, by name of its method."""
+
+    method: str
+    loops: tuple[tuple[int, ...], ...]
+    facts: tuple[tuple[str, object], ...]
+    uop: tuple[int, ...]
+
+
+class Slots:
+    """Places on chip of one size that tiles take in turn: one is computed while the next one is loaded or stored."""
+
+    def __init__(self, kernel: Kernel, mem: Mem, bases: tuple[int, ...], size: int):
+        self.kernel, self.mem, self.bases, self.size, self.count = kernel, mem, bases, size, 0
+
+    def next(self, **extents: int) -> Tile:
+        """The next place, with axes of these extents. Raises `KernelError` where they are larger than the place."""
+        tile = Tile(self.kernel, self.bases[self.count % len(self.bases)], dense(extents), self.mem)
+        if tile.size > self.size:
+            raise KernelError(f"{tile} is larger than its {self.size} entries of {self.mem.name}")
+        self.count += 1
+        return tile
+
+    def load(self, source: Array) -> Tile:
+        """Load `source` to the next place."""
+        return self.kernel.load(self.next(**source.padded()), source)
+
+
+class Kernel:
+    """What a kernel function records with, for one operator `op`, into the program of `rec`."""
+
+    def __init__(self, rec: Recording, op: g.Operator, chip: OnChip):
+        self.rec, self.op, self.cfg, self.program, self._chip = rec, op, rec.cfg, rec.program, chip
+        self._together: list[_Statement] | None = None
+        self._tables = set[bytes]()
+
+    # what the kernel needs
+
+    def need(self, *extensions: str, batch: int = 0) -> None:
+        """Raise `Unfit` without these extensions, blocks of one size, or a batch of `batch` where one is given."""
+        cfg = self.cfg
+        if missing := sorted({*extensions} - cfg.extensions):
+            raise Unfit(f"it needs the extension{'s' * (len(missing) > 1)} {', '.join(missing)}")
+        if cfg.block_in != cfg.block_out or (batch and cfg.batch != batch):
+            wanted = f"batch {batch} and blocks" if batch else "blocks"
+            raise Unfit(f"batch {cfg.batch}, blocks {cfg.block_in} and {cfg.block_out}: it needs {wanted} of one size")
+
+    @property
+    def slot(self) -> int:
+        """Inputs of one of two slots, at most."""
+        return self.cfg.inp_depth // 2
+
+    @property
+    def bank(self) -> int:
+        """Accumulators of one of two banks, at most."""
+        return self.cfg.acc_depth // 2
+
+    # tensors in DRAM
+
+    def input(self, number: int) -> Array:
+        """The packed input of that number: axes n, b, h, w of an image, n, b of a vector; a constant is broadcast."""
+        t = self.op.inputs[number]
+        return self._packed(self.op.output if t.data is not None else t, self.rec.operand(self.op, number))
+
+    @property
+    def output(self) -> Array:
+        """The packed output, with axes as `input` has them."""
+        return self._packed(self.op.output, self.rec.activations[self.op.output.name])
+
+    def _packed(self, t: g.Tensor, buffer: Buffer) -> Array:
+        """`t` in `buffer`, which may be a part of an arena, or have the shape of a tensor of which `t` is a view."""
+        return self.array(buffer, **dict(zip("nbhw", packed_shape(t.shape, self.cfg)[:-2])))
+
+    def array(self, buffer: Buffer, **extents: int) -> Array:
+        """`buffer` with axes of these extents, by default those of a packed tensor: n, b, h, w or n, b."""
+        extents = extents or dict(zip("nbhw", buffer.shape[:-2]))
+        return Array(self, 0, dense(extents), buffer)
+
+    def weights(self, number: int) -> Array:
+        """The input (1, c, h, 1) of that number as weights, axes b, h: `block_out` pixels of a block are a matrix."""
+        x = self.input(number)
+        return self.array(x.buffer, b=x.shape["b"], h=x.shape["h"] // self.cfg.block_out)
+
+    def symbol(self, number: int, element: int = 0, *, step: int = 0, block: int = 1, within: int = 0) -> Symbol:
+        """For `Array.moved`: an address moves with input `number`, one integer, or with that element of a vector.
+
+        It moves by `step` entries for each `block` of its values, and by `within` for each value inside of a block.
+        """
+        return self.rec.symbol(self.op.inputs[number], element, step=step, block=block, within=within)
+
+    def temporary(self, name: str, **extents: int) -> Array:
+        """A new buffer for bytes that leave the chip and come back."""
+        size = math.prod(extents.values())
+        buffer = self.rec.buffer(f"{self.op.name}.{name}", (size, self.cfg.batch, self.cfg.block_out), kind="temp")
+        return self.array(buffer, **extents)
+
+    # tiles on chip
+
+    def _taken(self, mem: Mem, size: int, low: int = 0, high: int | None = None) -> int:
+        if size < 1:
+            raise Unfit(f"0 entries of {mem.name}: they do not fit a step of the kernel")
+        try:
+            return self._chip.region(mem, size, low, high, alone=True)
+        except CapacityError as exc:
+            raise Unfit(str(exc)) from None
+
+    def tile(self, mem: Mem, low: int = 0, high: int | None = None, **extents: int) -> Tile:
+        """A place for a tile, within entries [low, high) of `mem`. Raises `Unfit` where it does not fit."""
+        (found,) = self.tiles(mem, extents, low=low, high=high)
+        return found
+
+    def tiles(self, mem: Mem, *extents: dict[str, int], low: int = 0, high: int | None = None) -> tuple[Tile, ...]:
+        """Adjacent places for tiles of these axes, within entries [low, high) of `mem`: none overlaps another one.
+
+        Raises `Unfit` where they do not fit together.
+        """
+        sizes = [math.prod(each.values()) for each in extents]
+        starts = accumulate(sizes, initial=self._taken(mem, sum(sizes), low, high))
+        return tuple(Tile(self, start, dense(each), mem) for start, each in zip(starts, extents))
+
+    def slots(self, size: int, mem: Mem = Mem.INP, count: int = 2) -> Slots:
+        """`count` adjacent places of `size` entries, inputs by default. Raises `Unfit` where they do not fit."""
+        base = self._taken(mem, count * size)
+        return Slots(self, mem, tuple(base + k * size for k in range(count)), size)
+
+    def banks(self, size: int, spare: int = 0) -> Slots:
+        """`size` accumulators in each bank: the ALU reads and computes one while the other one is stored.
+
+        `spare` accumulators at the end of the second bank stay free. Raises `Unfit` where they do not fit.
+        """
+        half = self.bank
+        first = self._taken(Mem.ACC, size, 0, half)
+        return Slots(self, Mem.ACC, (first, self._taken(Mem.ACC, size, half, 2 * half - spare)), size)
+
+    # constants on chip
+
+    def constant(self, mem: Mem, name: str, data: np.ndarray, *, kept: bool = False, **extents: int) -> Tile:
+        """`data`, one entry per element of its first axis, loaded to `mem`; by default with one axis of that name.
+
+        With `kept` it stays for all operators of the launch that ask for the same; ask for it before other places.
+        """
+        extents = extents or {name: len(data)}
+        name = f"{self.op.name}.{name}"
+        if kept:
+            base = self._chip.kept(mem, name, data, len(data))
+        else:
+            tile = self.tile(mem, **extents)
+            self.program.load(mem, tile.base, self.rec.constant(name, data), 0, x_size=len(data))
+            base = tile.base
+        return Tile(self, base, dense(extents), mem)
+
+    def identity(self) -> Tile:
+        """The weights that copy inputs to accumulators."""
+        return self.matrices("identity", np.eye(self.cfg.block_out, self.cfg.block_in, dtype=np.int8)[None])[0]
+
+    def matrices(self, name: str, values: np.ndarray) -> Tile:
+        """Weights (count, lanes of the result, lanes of the input), on an axis called `name`."""
+        return self.constant(Mem.WGT, name, values.astype(np.int8))
+
+    def parameters(self, store: Requant) -> Tile:
+        """The parameters of a requantising store that are equal for all channels."""
+        self.need("requant")
+        return self._loaded_parameters(store_parameters(self.rec, self.op, store), 1)
+
+    def _loaded_parameters(self, buffer: Buffer, count: int) -> Tile:
+        tile = self.tile(Mem.PAR, par=count)
+        self.program.load(Mem.PAR, tile.base, buffer, 0, x_size=count)
+        return tile
+
+    def table(self, name: str, values: np.ndarray) -> int:
+        """The number on chip of a table of 256 integers, for `Tile.lookup`. Raises `Unfit` for more than there are."""
+        self._tables.add(values.tobytes())
+        if len(self._tables) > self.cfg.tables:
+            raise Unfit(f"it needs {len(self._tables)} tables; {self.cfg.name} has {self.cfg.tables}")
+        return lookup.loaded(self.rec, f"{self.op.name}.{name}", values)
+
+    def packed_constant(self, name: str, values: np.ndarray) -> Array:
+        """A constant (n, c, ...) in DRAM, packed as activations are."""
+        packed = layout.pack_blocks(values, self.cfg.batch, self.cfg.block_in)
+        return self.array(self.rec.constant(f"{self.op.name}.{name}", packed))
+
+    # statements
+
+    def load(self, target: Tile, source: Array) -> Tile:
+        """Load `source` to `target`; accumulators take bytes, extended by their sign."""
+        if target.size != math.prod(source.padded().values()) or not target.dense():
+            raise KernelError(f"a load of {source} to {target}: they must have one size, without gaps")
+        rows, count, pitch = source.rows()
+        mem = Mem.ACC8 if target.mem is Mem.ACC and source.buffer.bits == 8 else target.mem
+        self.program.load(
+            mem, target.base, source.buffer, source.base, y_size=rows, x_size=count, x_stride=pitch, pads=source.pads,
+            pad_value=source.fill, at=source.symbol,
+        )  # fmt: skip
+        return target
+
+    def store(self, target: Array, y: Tile, par: Tile | None = None) -> None:
+        """Store accumulators `y`, requantised by `par`: one entry for all, or one for each row along its axis."""
+        if y.shape != target.shape or not y.dense():
+            raise KernelError(f"a store of {y} to {target}: they must have the same axes, without gaps")
+        own = par.axes[0] if par is not None and par.axes and par.size > 1 else None
+        rows, count, pitch = target.rows(own=own.name if own else "")
+        if own and rows > own.extent:
+            raise KernelError(f"a store of {y}: parameters along {own.name} have {own.extent} entries")
+        facts = {"par": par.base, "par_step": own.step if own else 0} if par is not None else {}
+        self.program.store(
+            y.base, target.buffer, target.base, y_size=rows, x_size=count, x_stride=pitch, at=target.symbol, **facts
+        )
+
+    def zero(self, y: Tile) -> None:
+        """Set accumulators to zero."""
+        loops = tuple((axis.extent, axis.step, 0, 0) for axis in y.axes)
+        self._record("gemm_uops", loops, (("reset", True),), (y.base, 0, 0))
+
+    def multiply(self, y: Tile, product: Product, *, overwrite: bool = False) -> None:
+        """`y += product`, or `y = product` with `overwrite`; without sums along other axes then."""
+        views = y, product.x, product.weights
+        loops = _loops(views, product.order)
+        if not (product.order or overwrite):  # sums have no order: the longest loops go to the instruction
+            loops = tuple(sorted(loops, reverse=True))
+        if overwrite and any(extent > 1 and not step for extent, step, *_ in loops):
+            raise KernelError(f"a product that replaces {y} has sums: set it to 0 before, and add")
+        facts = (("overwrite", overwrite),) + ((("depthwise", True),) if product.by_lane else ())
+        weights = product.weights.base * (self.cfg.block_in if product.by_lane else 1)
+        self._record("gemm_uops", loops, facts, (y.base, product.x.base, weights))
+
+    def combine(self, op: AluOp, y: Tile, value: Tile | int, over: str = "") -> None:
+        """`y = op(y, value)`, element by element, with a number or with accumulators."""
+        views = (y, value) if isinstance(value, Tile) else (y, Tile(self, 0, (), Mem.ACC))
+        imm = None if isinstance(value, Tile) else value
+        self._record("alu_uops", _loops(views, over), (("op", op), ("imm", imm)), (y.base, views[1].base))
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Statements of equal loops become one instruction where they are of one kind, as products that replace are.
+
+        They keep no order between kinds but that of the first statement of each.
+        """
+        if self._together is not None:
+            raise KernelError("`together` cannot be nested")
+        self._together = []
+        try:
+            yield
+            found = dict[tuple, list[tuple[int, ...]]]()
+            for statement in self._together:
+                found.setdefault(statement[:3], []).append(statement.uop)
+        finally:
+            self._together = None
+        for (method, loops, facts), uops in found.items():
+            self._emit(method, loops, facts, np.array(uops))
+
+    def _record(self, method: str, loops: tuple, facts: tuple, uop: tuple[int, ...]) -> None:
+        if self._together is not None:
+            self._together.append(_Statement(method, loops, facts, uop))
+        else:
+            self._emit(method, loops, facts, np.array([uop]))
+
+    def _emit(self, method: str, loops: tuple, facts: tuple, uops: np.ndarray) -> None:
+        named = dict(facts)
+        if method == "alu_uops":
+            self.program.alu_uops(named["op"], uops, loops, imm=named["imm"])
+        else:
+            self.program.gemm_uops(uops, loops, **named)
+
+
+def _loops(views: tuple[Tile, ...], order: str) -> tuple[tuple[int, ...], ...]:
+    """(extent, step in each view) for every axis of the views, in the order of the views or in the given one."""
+    axes = dict[str, int]()
+    for view in views:
+        for axis in view.axes:
+            if axes.setdefault(axis.name, axis.extent) != axis.extent:
+                raise KernelError(f"{' and '.join(map(str, views))}: axis {axis.name} has different extents")
+    names = order.split() or list(axes)
+    if sorted(names) != sorted(axes):
+        raise KernelError(f"loops over {', '.join(names)}: the axes are {', '.join(axes)}")
+    steps = [{axis.name: axis.step for axis in view.axes} for view in views]
+    return tuple((axes[name], *(step.get(name, 0) for step in steps)) for name in names)
+
+
+def lower(record: Record, rec: Recording, op: g.Operator) -> None:
+    """Record `op` into the program of `rec`. Raises `Unfit` where it does not suit the kernel, or does not fit."""
+    with on_chip(rec) as chip:
+        record(Kernel(rec, op, chip), op)
+
+
+def why_not(record: Record, op: g.Operator, cfg: Config) -> str:
+    """Reason why the kernel cannot compute the operator; empty if it can."""
+    found = _tried(record, _case(record, op), cfg)
+    return found if isinstance(found, str) else ""
+
+
+def cycles(record: Record, op: g.Operator, cfg: Config) -> float:
+    """Cycles of the operator alone, by the timing model. Raises `Unfit` where the kernel cannot compute it."""
+    return _timed(record, _case(record, op), cfg)
+
+
+def by_shape(record: Record) -> Record:
+    """Mark a kernel whose instructions follow from shapes and integers, whatever the scales and constants are.
+
+    Operators that differ in these alone, as those of equal layers, are tried once.
+    """
+    _BY_SHAPE.add(record)
+    return record
+
+
+@dataclass(frozen=True)
+class _Case:
+    """An operator, compared by the `facts` from which its instructions follow."""
+
+    facts: tuple[object, ...]
+    op: g.Operator = field(compare=False)
+
+
+def _case(record: Record, op: g.Operator) -> _Case:
+    if record not in _BY_SHAPE:
+        return _Case((op,), op)
+    names = [t.name for t in (*op.inputs, op.output)]
+    facts = (_shapes(getattr(op, each.name)) for each in fields(op) if each.name != "name")
+    return _Case((type(op), *map(names.index, names), *facts), op)
+
+
+def _shapes(value: object) -> object:
+    """`value` of an operator's field without names, scales and the numbers of constants."""
+    if isinstance(value, g.Tensor):
+        return value.shape, value.dtype, value.zero_point, value.data is None
+    if isinstance(value, tuple):
+        return tuple(map(_shapes, value))
+    return value.shape if isinstance(value, np.ndarray) else None if isinstance(value, float) else value
+
+
+@cost.cached(512)
+def _timed(record: Record, case: _Case, cfg: Config) -> float:
+    from ...sim.timing import predict
+
+    found = _tried(record, case, cfg)
+    if isinstance(found, str):
+        raise Unfit(found)
+    return predict(found.program, cfg, cost.timed_memory(cfg)).cycles
+
+
+@cost.cached(512)
+def _tried(record: Record, case: _Case, cfg: Config) -> Recording | str:
+    """The operator in a program of its own, or why it is none."""
+    op = case.op
+    symbols, in_place = limits((op,)), isinstance(op, g.Write)
+    computed = [t for t in (*op.inputs, op.output) if t.data is None and t.name not in symbols]
+    if any(t.dtype != "int8" or len(t.shape) < 2 for t in computed):
+        return "operands are not int8 in blocks of channels"
+    rec = Recording(cfg, "double", op.name)
+    rec.program.uops_ahead, rec.limits = True, symbols
+    for t in computed:
+        if in_place and t is op.output:
+            rec.activations[t.name] = rec.activations[op.x.name]
+        elif t.name not in rec.activations:
+            kind = "output" if t is op.output else "state" if in_place and t is op.x else "input"
+            rec.activations[t.name] = rec.buffer(t.name, packed_shape(t.shape, cfg), kind=kind)
+    try:
+        lower(record, rec, op)
+    except (CapacityError, EncodingError, ScheduleError) as exc:
+        return str(exc)
+    return rec

@@ -1,0 +1,307 @@
+"""Tensors of a kernel with named axes: tiles on chip, and arrays in DRAM. Indexing works as in NumPy.
+
+A view counts entries: one entry is what the accelerator moves or computes at once, a row of lanes for each image of the
+batch. Its axes have names; two tensors that meet in a statement are matched by these.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from ...hw.errors import KernelError
+from ...hw.isa import AluOp, Mem
+from ...runtime.buffer import Buffer
+from ...runtime.symbols.symbol import Symbol
+
+if TYPE_CHECKING:
+    from .language import Kernel
+
+_Index = int | slice
+_View = TypeVar("_View", bound="View")
+
+
+class Axis(NamedTuple):
+    """One axis of a view: its name, its extent, and the entries from one element to the next."""
+
+    name: str
+    extent: int
+    step: int
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Entries from `base` on, in `axes` from the outermost in."""
+
+    kernel: Kernel
+    base: int
+    axes: tuple[Axis, ...]
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """The extent of each axis by its name."""
+        return {axis.name: axis.extent for axis in self.axes}
+
+    @property
+    def size(self) -> int:
+        """How many entries."""
+        return math.prod(axis.extent for axis in self.axes)
+
+    def axis(self, name: str) -> Axis:
+        """The axis of that name. Raises `KernelError` where there is none."""
+        found = next((axis for axis in self.axes if axis.name == name), None)
+        if found is None:
+            raise KernelError(f"{self} has no axis {name}; its axes are {', '.join(self.shape) or 'none'}")
+        return found
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__.lower()} ({', '.join(f'{a.name} {a.extent}' for a in self.axes)})"
+
+    def __getitem__(self: _View, key: _Index | tuple[_Index, ...]) -> _View:
+        """The part that `key` chooses, an index or a slice for each of the first axes.
+
+        Raises `KernelError` for what is outside of the view.
+        """
+        keys = [part for part in (key if isinstance(key, tuple) else (key,)) if part is not Ellipsis]
+        if len(keys) > len(self.axes):
+            raise KernelError(f"{self} is indexed with {len(keys)} indices: it has {len(self.axes)} axes")
+        base, axes = self.base, list[Axis]()
+        for axis, part in zip(self.axes, [*keys, *[slice(None)] * (len(self.axes) - len(keys))]):
+            if isinstance(part, slice):
+                begin, end, step = part.indices(axis.extent)
+                if step < 1 or end <= begin or (part.stop or 0) > axis.extent:
+                    raise KernelError(f"{self}[{axis.name} {part.start}:{part.stop}]: outside, or without entries")
+                base += begin * axis.step
+                axes.append(Axis(axis.name, -(-(end - begin) // step), axis.step * step))
+            else:
+                if not 0 <= part < axis.extent:
+                    raise KernelError(f"{self}[{axis.name} {part}]: must be 0 to {axis.extent - 1}")
+                base += part * axis.step
+        return replace(self, base=base, axes=tuple(axes))
+
+    def named(self: _View, **names: str) -> _View:
+        """The same entries with other names of axes, `old=new`."""
+        for name in names:
+            self.axis(name)
+        return replace(self, axes=tuple(axis._replace(name=names.get(axis.name, axis.name)) for axis in self.axes))
+
+    def merged(self: _View, into: str, *names: str) -> _View:
+        """The same entries with the adjacent axes `names`, by default all, as one that is called `into`.
+
+        Raises `KernelError` where the entries of these axes do not follow one another in equal steps.
+        """
+        names = names or tuple(self.shape)
+        first = next((k for k, axis in enumerate(self.axes) if axis.name == names[0]), 0)
+        parts = self.axes[first : first + len(names)]
+        if tuple(axis.name for axis in parts) != names:
+            raise KernelError(f"{self}: axes {', '.join(names)} are not beside each other")
+        real = [axis for axis in parts if axis.extent > 1]
+        if any(outer.step != inner.step * inner.extent for outer, inner in zip(real, real[1:])):
+            raise KernelError(f"{self}: axes {', '.join(names)} are not one piece of memory")
+        one = Axis(into, math.prod(axis.extent for axis in parts), real[-1].step if real else 1)
+        return replace(self, axes=(*self.axes[:first], one, *self.axes[first + len(names) :]))
+
+    def split(self: _View, name: str, **extents: int) -> _View:
+        """The same entries with axis `name` as several of `extents`. Raises `KernelError` where these do not match."""
+        axis = self.axis(name)
+        if math.prod(extents.values()) != axis.extent:
+            raise KernelError(f"{self}: axis {name} cannot be split into {extents}")
+        at = self.axes.index(axis)
+        return replace(self, axes=(*self.axes[:at], *dense(extents, axis.step), *self.axes[at + 1 :]))
+
+    def parts(self: _View, size: int) -> list[_View]:
+        """Its parts of `size` elements along the first axis; the last one may have fewer."""
+        extent = self.axes[0].extent
+        return [self[first : min(first + size, extent)] for first in range(0, extent, size)]
+
+    def dense(self) -> bool:
+        """True where the entries follow one another without gaps."""
+        inner = 1
+        for axis in reversed(self.axes):
+            if axis.extent > 1 and axis.step != inner:
+                return False
+            inner *= axis.extent
+        return True
+
+
+def dense(extents: dict[str, int], step: int = 1) -> tuple[Axis, ...]:
+    """Axes of `extents` whose entries follow one another, `step` apart."""
+    axes = list[Axis]()
+    for name, extent in reversed(extents.items()):
+        axes.insert(0, Axis(name, extent, step))
+        step *= extent
+    return tuple(axes)
+
+
+@dataclass(frozen=True, eq=False)
+class Array(View):
+    """Entries of a DRAM buffer. `symbol` moves them by a value that is known when a run begins.
+
+    `pads` are (rows before, rows after, columns before, columns after) that a load adds, of value `fill`.
+    """
+
+    buffer: Buffer
+    symbol: Symbol | None = None
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    fill: int = 0
+
+    def moved(self, symbol: Symbol | None) -> Array:
+        """The same entries, moved by `symbol` in each run."""
+        return replace(self, symbol=symbol)
+
+    def repeated(self, **extent: int) -> Array:
+        """The same entries, several times, along a new outermost axis."""
+        ((name, count),) = extent.items()
+        return replace(self, axes=(Axis(name, count, 0), *self.axes))
+
+    def window(self, fill: int = 0, **ranges: tuple[int, int]) -> Array:
+        """`count` elements from `first` on along each of the last two axes; those outside are padding of `fill`.
+
+        `ranges` are (first, count) by the names of these axes. Raises `KernelError` where nothing lies inside.
+        """
+        if tuple(ranges) != tuple(self.shape)[-2:]:
+            raise KernelError(f"{self}: a window is along the last two axes, not {', '.join(ranges)}")
+        keys, pads = [slice(None)] * (len(self.axes) - 2), list[int]()
+        for name, (first, count) in ranges.items():
+            extent = self.axis(name).extent
+            before, after = max(0, -first), max(0, first + count - extent)
+            if before + after >= count:
+                raise KernelError(f"{self}: the window {first}:{first + count} of {name} lies in the padding alone")
+            keys.append(slice(first + before, first + count - after))
+            pads += [before, after]
+        found = self[tuple(keys)]
+        return replace(found, pads=(pads[0], pads[1], pads[2], pads[3]), fill=fill if any(pads) else 0)
+
+    def padded(self) -> dict[str, int]:
+        """The extents with the padding."""
+        found = self.shape
+        for name, k in zip([*found][-2:], (0, 2)):
+            found[name] += self.pads[k] + self.pads[k + 1] if any(self.pads) else 0
+        return found
+
+    def rows(self, *, own: str = "") -> tuple[int, int, int]:
+        """(rows, entries of a row, entries from row to row) of one transfer; axis `own` remains that of the rows.
+
+        Raises `KernelError` where it would take several.
+        """
+        merged = list[Axis]()
+        for axis in self.axes:
+            if axis.extent == 1 and axis.name != own:
+                continue
+            before = merged[-1] if merged else None
+            joins = before is not None and before.step == axis.step * axis.extent and before.name != own
+            if before is not None and joins and not any(self.pads):
+                merged[-1] = Axis(axis.name, before.extent * axis.extent, axis.step)
+            else:
+                merged.append(axis)
+        if any(self.pads):
+            merged = list(self.axes[-2:])
+            if math.prod(axis.extent for axis in self.axes[:-2]) > 1:
+                raise KernelError(f"{self}: padding is along the last two axes of one image")
+        if merged and (merged[-1].step != 1 or merged[-1].name == own):
+            merged.append(Axis("", 1, 1))
+        if len(merged) > 2:
+            raise KernelError(f"{self} is no rows of adjacent entries: several transfers move it")
+        (_, rows, pitch), (_, count, _) = [Axis("", 1, 1)] * (2 - len(merged)) + merged
+        return rows, count, pitch
+
+
+@dataclass(frozen=True, eq=False)
+class Tile(View):
+    """Entries of the scratchpad `mem`: inputs, weights, accumulators or parameters.
+
+    Statements on accumulators read as NumPy: `y[...] = x @ w` and `y += x @ w` are products of inputs `x` with weights
+    `w`, `y[...] = 0` sets to zero, `+=`, `-=` with a number, `*=`, `>>=` and `<<=` combine with a number or with other
+    accumulators. Axes are matched by name: the operand is repeated along axes of `y` that it does not have, and
+    combined along those that `y` does not have. Sums with 0, products with 1 and shifts by 0 record nothing.
+    """
+
+    mem: Mem
+
+    def __matmul__(self, weights: Tile) -> Product:
+        """Inputs times weights, matrix by matrix."""
+        return Product(self, weights)
+
+    def __mul__(self, rows: Tile) -> Product:
+        """Inputs times rows of weights, lane by lane."""
+        return Product(self, rows, by_lane=True)
+
+    def __setitem__(self, key: _Index | tuple[_Index, ...], value: Product | Tile | int) -> None:
+        part = self[key]
+        if isinstance(value, Product):
+            self.kernel.multiply(part, value, overwrite=True)
+        elif isinstance(value, Tile):
+            if (value.mem, value.base, value.axes) != (part.mem, part.base, part.axes):
+                raise KernelError("accumulators are copied by a product with the identity, or by adding to zero")
+        elif value == 0:
+            self.kernel.zero(part)
+        else:
+            raise KernelError(f"accumulators are set to a product or to 0, not to {value!r}; 0 and then += sets others")
+
+    def __iadd__(self, value: Product | Tile | int) -> Tile:
+        if isinstance(value, Product):
+            self.kernel.multiply(self, value)
+            return self
+        return self.alu(AluOp.ADD, value, 0)
+
+    def __imul__(self, value: Tile | int) -> Tile:
+        return self.alu(AluOp.MUL, value, 1)
+
+    def __irshift__(self, value: Tile | int) -> Tile:
+        return self.alu(AluOp.SHR, value, 0)
+
+    def __ilshift__(self, bits: int) -> Tile:
+        return self.alu(AluOp.SHR, -bits, 0)
+
+    def maximum(self, value: Tile | int, over: str = "") -> Tile:
+        """Become the larger one of itself and `value`, element by element; `over` orders the loops."""
+        return self.alu(AluOp.MAX, value, over=over)
+
+    def minimum(self, value: Tile | int, over: str = "") -> Tile:
+        """Become the smaller one of itself and `value`, element by element; `over` orders the loops."""
+        return self.alu(AluOp.MIN, value, over=over)
+
+    def add(self, value: Tile, over: str) -> Tile:
+        """As `+=`, with the loops over the axes `over`, from the outermost in."""
+        return self.alu(AluOp.ADD, value, over=over)
+
+    def rescale(self, par: Tile) -> Tile:
+        """Multiply by the scale of the parameters `par`, rounded by their contract (extension `rescale`)."""
+        return self.alu(AluOp.RESCALE, par.base)
+
+    def lookup(self, table: int) -> Tile:
+        """Replace each lane by its function value in the table of that number (extension `lookup`)."""
+        return self.alu(AluOp.LOOKUP, table)
+
+    def sum_lanes(self) -> Tile:
+        """Every lane becomes the sum of all lanes of its entry (extension `lane_reduce`)."""
+        return self.alu(AluOp.REDUCE, 0)
+
+    def max_lanes(self) -> Tile:
+        """Every lane becomes the largest lane of its entry (extension `lane_reduce`)."""
+        return self.alu(AluOp.REDUCE, 1)
+
+    def alu(self, op: AluOp, value: Tile | int, neutral: int | None = None, *, over: str = "") -> Tile:
+        """Combine with `value` by `op`; with the number `neutral` nothing changes, and nothing is recorded."""
+        if isinstance(value, Tile) or value != neutral:
+            self.kernel.combine(op, self, value, over)
+        return self
+
+
+@dataclass(frozen=True)
+class Product:
+    """Inputs `x` times `weights`, summed along the axes that the result does not have.
+
+    `by_lane` multiplies lane by lane with rows of weights (extension `depthwise`). `order` names axes in the order of
+    their loops, from the outermost in; without it they are those of the result, then those that are summed.
+    """
+
+    x: Tile
+    weights: Tile
+    by_lane: bool = False
+    order: str = ""
+
+    def over(self, order: str) -> Product:
+        """The same product with loops in this order of axes."""
+        return replace(self, order=order)

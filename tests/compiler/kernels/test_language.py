@@ -1,0 +1,191 @@
+"""The tile language: views as NumPy has them, statements as loops, and what an author's mistakes say."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.compiler.accelerator.direct.on_chip import on_chip
+from tilewright.compiler.accelerator.recording import Recording, packed_shape
+from tilewright.compiler.graph import Maximum, Tensor
+from tilewright.compiler.kernels.language import Kernel, lower, why_not
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import KernelError, Unfit
+from tilewright.hw.isa import Mem
+
+CFG = PRESETS["tiny"]
+SHAPE = (1, 8, 6, 5)  # two blocks of four channels
+
+
+def operator():
+    x, y, z = (Tensor(name, SHAPE, scale=0.1) for name in "xyz")
+    return Maximum("op", (x, y), z)
+
+
+def recording(op):
+    rec = Recording(CFG, "double", op.name)
+    for t in (*op.inputs, op.output):
+        kind = "output" if t is op.output else "input"
+        rec.activations[t.name] = rec.buffer(t.name, packed_shape(t.shape, CFG), kind=kind)
+    return rec
+
+
+@contextmanager
+def kernel():
+    op = operator()
+    rec = recording(op)
+    with on_chip(rec) as chip:
+        yield Kernel(rec, op, chip)
+
+
+def ran(record):
+    """(inputs, output) of the operator by `record` on the behavioural model, in packed entries."""
+    rec, rng = recording(operator()), np.random.default_rng(3)
+    lower(record, rec, operator())
+    inputs = {name: rng.integers(-128, 128, (1, 2, 6, 5, 1, 4)).astype(np.int8) for name in "xy"}
+    return inputs, tw.run(rec.program, inputs)[0]["z"]
+
+
+def numbers(view):
+    """The entries of a view, one after the other."""
+    found = np.array([view.base])
+    for axis in view.axes:
+        found = (found[:, None] + np.arange(axis.extent) * axis.step).reshape(-1)
+    return found
+
+
+def test_views_are_indexed_as_arrays():
+    rng, array = np.random.default_rng(1), np.arange(2 * 6 * 5).reshape(1, 2, 6, 5)
+    with kernel() as k:
+        x = k.input(0)
+        assert x.shape == {"n": 1, "b": 2, "h": 6, "w": 5} and x.size == 60 and x.dense()
+        for _ in range(200):
+            key = tuple(
+                int(rng.integers(n))
+                if rng.random() < 0.3
+                else slice(a := int(rng.integers(n)), int(rng.integers(a, n)) + 1)
+                for n in array.shape[: rng.integers(1, 5)]
+            )
+            assert numbers(x[key]).tolist() == array[key].reshape(-1).tolist(), key
+        assert numbers(x[0, :, 1::2]).tolist() == array[0, :, 1::2].reshape(-1).tolist()
+        merged = x.merged("channel", "n", "b").merged("pixel", "h", "w")
+        assert merged.shape == {"channel": 2, "pixel": 30}
+        assert merged.split("pixel", y=3, x=10).shape == {"channel": 2, "y": 3, "x": 10}
+        assert x.named(h="row").shape == {"n": 1, "b": 2, "row": 6, "w": 5}
+
+
+def test_a_window_beyond_the_edge_is_padded():
+    with kernel() as k:
+        source = k.input(0)[0].window(fill=-128, h=(-1, 3), w=(3, 4))
+        assert source.pads == (1, 0, 0, 2) and source.padded() == {"b": 2, "h": 3, "w": 4}
+        inside = k.input(0)[0].window(fill=-128, h=(1, 3), w=(0, 5))
+        assert inside.pads == (0, 0, 0, 0) and inside.fill == 0
+
+
+def test_statements_compute_as_numpy_does():
+    def record(k, op):
+        one = k.identity()
+        xs, ys, acc = k.slots(30), k.banks(30), k.tile(Mem.ACC, b=2)
+        for block in range(2):
+            x = xs.load(k.input(0)[0, block].merged("p"))
+            y = ys.next(p=30)
+            y[...] = x @ one
+            y += xs.load(k.input(1)[0, block].merged("p")) @ one
+            y += 7
+            y *= 3
+            y >>= 1
+            y.maximum(-60)
+            y.minimum(50)
+            k.store(k.output[0, block].merged("p"), y)
+        acc[...] = 0
+
+    inputs, found = ran(record)
+    x, y = (inputs[name].astype(np.int64) for name in "xy")
+    assert np.array_equal(found, np.clip((x + y + 7) * 3 >> 1, -60, 50))
+
+
+def test_axes_that_the_result_lacks_are_summed_and_those_of_the_operand_repeated():
+    def record(k, op):
+        one = k.identity()
+        x = k.slots(60).load(k.input(0)[0].merged("p", "h", "w"))
+        sums, wide = k.tile(Mem.ACC, 0, k.bank, p=30), k.tile(Mem.ACC, k.bank, b=2, p=30)
+        sums[...] = 0
+        sums += x @ one  # over b
+        wide[...] = 0
+        wide += sums  # along b
+        k.store(k.output[0].merged("p", "h", "w"), wide)
+
+    inputs, found = ran(record)
+    expected = inputs["x"].astype(np.int64).sum(1, keepdims=True).repeat(2, 1)
+    assert np.array_equal(found, expected.astype(np.int8))
+
+
+def test_statements_together_are_one_instruction():
+    def record(k, op):
+        one = k.identity()
+        x, y = k.slots(60).load(k.input(0)[0].merged("p", "h", "w")), k.tile(Mem.ACC, 0, 60, b=2, p=30)
+        with k.together():
+            y[0] = x[1] @ one
+            y[1] = x[0] @ one
+        k.store(k.output[0].merged("p", "h", "w"), y)
+
+    inputs, found = ran(record)
+    assert np.array_equal(found, inputs["x"][:, ::-1])
+    rec = recording(operator())
+    lower(record, rec, operator())
+    assert sum(row.format == "GEMM" for row in rec.program._rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("mistake", "says"),
+    [
+        (lambda k: k.input(0)[0, 2], r"\[b 2\]: must be 0 to 1"),
+        (lambda k: k.input(0)[0, 1:3], r"\[b 1:3\]: outside"),
+        (lambda k: k.input(0)[0, 0, 0, 0, 0], "5 indices: it has 4 axes"),
+        (lambda k: k.input(0).axis("q"), "has no axis q; its axes are n, b, h, w"),
+        (lambda k: k.input(0)[:, :, :3].merged("p", "b", "h"), "axes b, h are not one piece of memory"),
+        (lambda k: k.input(0).merged("p", "b", "w"), "axes b, w are not beside each other"),
+        (lambda k: k.input(0).split("w", y=2, x=2), "axis w cannot be split"),
+        (lambda k: k.input(0)[0, 0].window(h=(6, 2), w=(0, 5)), "lies in the padding alone"),
+        (lambda k: k.input(0)[0, 0].window(w=(0, 5)), "along the last two axes"),
+        (lambda k: k.load(k.tile(Mem.INP, p=4), k.input(0)[0, 0, 0]), "they must have one size"),
+        (lambda k: k.slots(60).load(k.input(0)[0, :, ::2, ::2]), "several transfers"),
+        (lambda k: k.slots(4).next(p=5), "is larger than its 4 entries"),
+        (lambda k: k.store(k.output[0, 0, 0], k.tile(Mem.ACC, p=5)), "the same axes"),
+        (lambda k: k.tile(Mem.ACC, p=4).add(k.tile(Mem.ACC, p=5), "p"), "axis p has different extents"),
+        (lambda k: k.tile(Mem.ACC, p=4).add(k.tile(Mem.ACC, p=4), "q"), "loops over q: the axes are p"),
+        (lambda k: k.tile(Mem.ACC, p=4).__setitem__(..., 5), "set to a product or to 0"),
+        (lambda k: k.tile(Mem.ACC, p=4).__setitem__(..., k.tile(Mem.ACC, p=4)), "copied by a product"),
+        (
+            lambda k: k.tile(Mem.ACC, p=4).__setitem__(..., k.tile(Mem.INP, p=4, q=2) @ k.identity()),
+            "set it to 0 before",
+        ),
+    ],
+)
+def test_mistakes_are_one_sentence(mistake, says):
+    with kernel() as k, pytest.raises(KernelError, match=says) as found:
+        mistake(k)
+    assert "\n" not in str(found.value)
+
+
+def test_what_does_not_fit_is_unfit():
+    with kernel() as k:
+        for make in (
+            lambda: k.tile(Mem.INP, p=CFG.inp_depth + 1),
+            lambda: k.slots(k.slot + 1),
+            lambda: k.banks(k.bank - 3, spare=4),
+            lambda: k.tile(Mem.ACC, p=0),
+            lambda: (k.tile(Mem.INP, p=k.slot), k.tile(Mem.INP, p=k.slot + 1)),
+        ):
+            with pytest.raises(Unfit, match="do not fit"):
+                make()
+        with pytest.raises(Unfit, match="it needs the extension ternary"):
+            k.need("ternary")
+        with pytest.raises(Unfit, match="batch 1, blocks 4 and 4: it needs batch 2 and blocks of one size"):
+            k.need(batch=2)
+
+    def large(k, op):
+        k.banks(CFG.acc_depth)
+
+    assert "do not fit" in why_not(large, operator(), CFG)
