@@ -24,9 +24,7 @@ from .arena import is_view
 from .attention import attention, cache, embedding, norm, rotate, scores
 from .direct import lookup, max_pool, resize, slopes, transposed_conv
 from .lanewise import caches, outputs
-from .lanewise import norm as integer_norm
 from .lanewise import products as lanewise
-from .lanewise import softmax as integer_softmax
 from .lanewise.caches import RowsJoined
 from .lanewise.heads import heads_in_lanes
 from .lanewise.outputs import RowsOut
@@ -63,8 +61,6 @@ _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
     ),
     RowsJoined: (caches.refusal, caches.cycles),
     RowsOut: (outputs.refusal, outputs.cycles),
-    g.IntegerNorm: (integer_norm.refusal, integer_norm.cycles),
-    g.IntegerSoftmax: (integer_softmax.refusal, integer_softmax.cycles),
     g.Heads: (heads.refusal, heads.cycles),
     g.Softmax: (softmax.refusal, softmax.cycles),
     g.QuantizeImage: (reals.refusal, lambda op, cfg: reals_kernel.cycles(op.output.nbytes // cfg.block_out, cfg)),

@@ -19,9 +19,7 @@ from .direct import lookup, resize, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
 from .lanewise import caches, outputs
-from .lanewise import norm as integer_norm
 from .lanewise import products as lanewise
-from .lanewise import softmax as integer_softmax
 from .lanewise.caches import RowsJoined
 from .lanewise.outputs import RowsOut
 from .matrices import heads, products
@@ -55,8 +53,6 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.ResizeBilinear: resize.lower,
     g.Take: movement.lower,
     g.BatchMatMul: lambda rec, op: (lanewise if lanewise.in_lanes(op, rec.cfg.block_in) else products).lower(rec, op),
-    g.IntegerNorm: integer_norm.lower,
-    g.IntegerSoftmax: integer_softmax.lower,
     g.Heads: heads.lower,
     g.Gather: embedding.lower,
     g.RmsNorm: norm.lower,

@@ -12,25 +12,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, EncodingError, KernelError, ScheduleError, Unfit
-from ...hw.isa import AluOp, Mem, depth
+from ...hw.isa import AluOp, Mem
 from ...runtime import layout
 from ...runtime.buffer import Buffer
 from .. import cost
 from .. import graph as g
 from ..accelerator.direct import lookup
 from ..accelerator.direct.on_chip import OnChip, on_chip
-from ..accelerator.recording import Recording, packed_shape, store_parameters
+from ..accelerator.recording import Recording, packed_shape
 from ..graph.integer_forms import Requant
 from .views import Array, Product, Tile, dense
 
 __all__ = ["Array", "Kernel", "Record", "Slots", "Tile", "Unfit", "cycles", "lower", "why_not"]
 
+Extents = list[dict[str, int]]  # of tiles: of each the extents of its axes by name
 Record = Callable[["Kernel", g.Operator], None]
 TILE = 256  # entries of a tile: enough to hide what an instruction costs, and few enough for a short start and end
 
@@ -69,6 +72,7 @@ class Kernel:
     def __init__(self, rec: Recording, op: g.Operator, chip: OnChip):
         self.rec, self.op, self.cfg, self.program, self._chip = rec, op, rec.cfg, rec.program, chip
         self._together: list[_Statement] | None = None
+        self._tables = set[bytes]()
 
     # what the kernel needs
 
@@ -95,12 +99,17 @@ class Kernel:
 
     def input(self, number: int) -> Array:
         """The packed input of that number: axes n, b, h, w of an image, n, b of a vector; a constant is broadcast."""
-        return self.array(self.rec.operand(self.op, number))
+        t = self.op.inputs[number]
+        return self._packed(self.op.output if t.data is not None else t, self.rec.operand(self.op, number))
 
     @property
     def output(self) -> Array:
         """The packed output, with axes as `input` has them."""
-        return self.array(self.rec.activations[self.op.output.name])
+        return self._packed(self.op.output, self.rec.activations[self.op.output.name])
+
+    def _packed(self, t: g.Tensor, buffer: Buffer) -> Array:
+        """`t` in `buffer`, which may be a part of an arena, or have the shape of a tensor of which `t` is a view."""
+        return self.array(buffer, **dict(zip("nbhw", packed_shape(t.shape, self.cfg)[:-2])))
 
     def array(self, buffer: Buffer, **extents: int) -> Array:
         """`buffer` with axes of these extents, by default those of a packed tensor: n, b, h, w or n, b."""
@@ -113,9 +122,17 @@ class Kernel:
         buffer = self.rec.buffer(f"{self.op.name}.{name}", (size, self.cfg.batch, self.cfg.block_out), kind="temp")
         return self.array(buffer, **extents)
 
+    def known(self, name: str, data: np.ndarray, **extents: int) -> Array:
+        """A constant in DRAM, one entry per element of its first axis; by default with one axis of that name."""
+        return self.array(self.rec.constant(f"{self.op.name}.{name}", data), **extents or {name: len(data)})
+
+    def requant(self, store: Requant, name: str = "par") -> Array:
+        """In DRAM, the parameters of a requantising store, or of `Tile.rescale`, that are equal for all channels."""
+        return self.array(self.rec.parameters(f"{self.op.name}.{name}", **asdict(store)), par=1)
+
     # tiles on chip
 
-    def _taken(self, mem: Mem, size: int, low: int, high: int) -> int:
+    def _taken(self, mem: Mem, size: int, low: int = 0, high: int | None = None) -> int:
         if size < 1:
             raise Unfit(f"0 entries of {mem.name}: they do not fit a step of the kernel")
         try:
@@ -125,13 +142,38 @@ class Kernel:
 
     def tile(self, mem: Mem, low: int = 0, high: int | None = None, **extents: int) -> Tile:
         """A place for a tile, within entries [low, high) of `mem`. Raises `Unfit` where it does not fit."""
-        found = Tile(self, 0, dense(extents), mem)
-        base = self._taken(mem, found.size, low, depth(self.cfg, mem) if high is None else high)
-        return Tile(self, base, found.axes, mem)
+        (found,) = self.tiles(mem, extents, low=low, high=high)
+        return found
+
+    def tiles(self, mem: Mem, *extents: dict[str, int], low: int = 0, high: int | None = None) -> tuple[Tile, ...]:
+        """Adjacent places for tiles of these axes, within entries [low, high) of `mem`: none overlaps another one.
+
+        Raises `Unfit` where they do not fit together.
+        """
+        sizes = [math.prod(each.values()) for each in extents]
+        starts = accumulate(sizes, initial=self._taken(mem, sum(sizes), low, high))
+        return tuple(Tile(self, start, dense(each), mem) for start, each in zip(starts, extents))
+
+    def most(self, limit: int, banks: Callable[[int], tuple[Extents, Extents]]) -> int:
+        """The largest number up to `limit` for which the tiles `banks(number)` fit the banks of accumulators, or 1."""
+        for number in range(limit, 1, -1):
+            if all(sum(math.prod(each.values()) for each in bank) <= self.bank for bank in banks(number)):
+                return number
+        return 1
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Tiles that are taken inside end with it; later ones take the entries that were used longest ago."""
+        outer = self._chip
+        try:
+            with on_chip(self.rec, outer) as self._chip:
+                yield
+        finally:
+            self._chip = outer
 
     def slots(self, size: int, mem: Mem = Mem.INP, count: int = 2) -> Slots:
         """`count` adjacent places of `size` entries, inputs by default. Raises `Unfit` where they do not fit."""
-        base = self._taken(mem, count * size, 0, depth(self.cfg, mem))
+        base = self._taken(mem, count * size)
         return Slots(self, mem, tuple(base + k * size for k in range(count)), size)
 
     def banks(self, size: int, spare: int = 0) -> Slots:
@@ -151,14 +193,9 @@ class Kernel:
         With `kept` it stays for all operators of the launch that ask for the same.
         """
         extents = extents or {name: len(data)}
-        name = f"{self.op.name}.{name}"
-        if kept:
-            base = self._chip.kept(mem, name, data, len(data))
-        else:
-            tile = self.tile(mem, **extents)
-            self.program.load(mem, tile.base, self.rec.constant(name, data), 0, x_size=len(data))
-            base = tile.base
-        return Tile(self, base, dense(extents), mem)
+        if not kept:
+            return self.load(self.tile(mem, **extents), self.known(name, data))
+        return Tile(self, self._chip.kept(mem, f"{self.op.name}.{name}", data, len(data)), dense(extents), mem)
 
     def identity(self) -> Tile:
         """The weights that copy inputs to accumulators."""
@@ -171,15 +208,13 @@ class Kernel:
     def parameters(self, store: Requant) -> Tile:
         """The parameters of a requantising store that are equal for all channels."""
         self.need("requant")
-        return self._loaded_parameters(store_parameters(self.rec, self.op, store), 1)
-
-    def _loaded_parameters(self, buffer: Buffer, count: int) -> Tile:
-        tile = self.tile(Mem.PAR, par=count)
-        self.program.load(Mem.PAR, tile.base, buffer, 0, x_size=count)
-        return tile
+        return self.load(self.tile(Mem.PAR, par=1), self.requant(store))
 
     def table(self, name: str, values: np.ndarray) -> int:
-        """The number on chip of a table of 256 integers, for `Tile.lookup`."""
+        """The number on chip of a table of 256 integers, for `Tile.lookup`. Raises `Unfit` for more than there are."""
+        self._tables.add(values.tobytes())
+        if len(self._tables) > self.cfg.tables:
+            raise Unfit(f"it needs {len(self._tables)} tables; {self.cfg.name} has {self.cfg.tables}")
         return lookup.loaded(self.rec, f"{self.op.name}.{name}", values)
 
     def packed_constant(self, name: str, values: np.ndarray) -> Array:

@@ -8,6 +8,8 @@ from .. import cost
 from .. import graph as g
 from ..accelerator.recording import Recording
 from . import language
+from .integer_norm import integer_norm
+from .integer_softmax import integer_softmax
 from .language import Record
 from .mean import mean_of_channels, mean_of_pixels
 from .pool import average_pool
@@ -16,6 +18,8 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.Mean: (mean_of_pixels, mean_of_channels),
     g.AveragePool: (mean_of_pixels, average_pool),
     g.ExactAveragePool: (mean_of_pixels, average_pool),
+    g.IntegerNorm: (integer_norm,),
+    g.IntegerSoftmax: (integer_softmax,),
 }
 
 

@@ -257,7 +257,7 @@ class Tile(View):
         """Become the smaller one of itself and `value`, element by element; `over` orders the loops."""
         return self.alu(AluOp.MIN, value, over=over)
 
-    def add(self, value: Tile, over: str) -> Tile:
+    def add(self, value: Tile | int, over: str = "") -> Tile:
         """As `+=`, with the loops over the axes `over`, from the outermost in."""
         return self.alu(AluOp.ADD, value, over=over)
 
@@ -268,6 +268,24 @@ class Tile(View):
     def lookup(self, table: int) -> Tile:
         """Replace each lane by its function value in the table of that number (extension `lookup`)."""
         return self.alu(AluOp.LOOKUP, table)
+
+    def sum_along(self, axis: str) -> Tile:
+        """Its first part along `axis`, which becomes the sum of all parts; the others change."""
+        return self._folded(AluOp.ADD, axis)
+
+    def max_along(self, axis: str) -> Tile:
+        """Its first part along `axis`, which becomes the largest of all parts; the others change."""
+        return self._folded(AluOp.MAX, axis)
+
+    def _folded(self, op: AluOp, axis: str) -> Tile:
+        """By halves, so that an operation seldom waits for the one before."""
+        at = [a.name for a in self.axes].index(self.axis(axis).name)
+        part, count = (slice(None),) * at, self.axes[at].extent
+        while count > 1:
+            half = count // 2
+            self[(*part, slice(half))].alu(op, self[(*part, slice(count - half, count))])
+            count -= half
+        return self[(*part, 0)]
 
     def sum_lanes(self) -> Tile:
         """Every lane becomes the sum of all lanes of its entry (extension `lane_reduce`)."""
