@@ -74,15 +74,11 @@ def _divides(count: int) -> bool:
 
 
 def _tiles(k: Kernel, rows: int, blocks: int) -> tuple[Extents, Extents]:
-    """The tiles of each bank: copies of the rows and what roots need; copies, biases, weights, a mask, and the rest."""
-    centred, both = len(k.op.inputs) > 2, {"row": rows, "block": blocks}
+    """In each bank: copies of the rows, and what roots need; copies or biases, weights, a mask, and the rest of it."""
+    centred, row = len(k.op.inputs) > 2, {"row": rows, "block": blocks}
     first, second = root_tiles(rows, k.cfg.block_in)
-    return [{"copy": 2 + centred} | both, *first], [
-        {"copy": 1 + centred} | both,
-        {"block": blocks},
-        {"mask": 1},
-        *second,
-    ]
+    first, second = [{"copy": 2 + centred} | row, *first], [{"block": blocks}, {"mask": 1}, *second]
+    return first, [{"copy": 1 + centred} | row, *second]
 
 
 def _normalise(k: Kernel, op: g.IntegerNorm, x: Array, out: Array, store: Array) -> None:
@@ -95,56 +91,29 @@ def _normalise(k: Kernel, op: g.IntegerNorm, x: Array, out: Array, store: Array)
     banks = _tiles(k, rows, blocks)
     copies, *first = k.tiles(Mem.ACC, *banks[0], high=k.bank)
     others, weights, mask, *second = k.tiles(Mem.ACC, *banks[1], low=k.bank)
-    factors, (_, roots, inverses), signs = first[0], (second[0][n] for n in range(3)), others[0]
-    products, squares = copies[0], copies[1]
-
-    def total(y: Tile) -> Tile:
-        """The sum of the elements of each row, in its first entry."""
-        return y.sum_along("block").sum_lanes()
-
-    def divide(sums: Tile) -> None:
-        """Divide by the number of elements, and round down."""
-        if count & (count - 1):
-            sums <<= 1
-            sums += 1 - count
-            sums.rescale(par[1])
-        else:
-            sums >>= count.bit_length() - 1
-
-    def clear_lanes(y: Tile) -> None:
-        """Lanes behind the last element of each row become 0: there may be anything."""
-        if count % k.cfg.block_in:
-            y[:, blocks - 1] *= mask[0]
+    products, squares, signs = copies[0], copies[1], others[0]
+    factors, (_, roots, inverses) = first[0], (second[0][n] for n in range(3))
 
     constants = load_root_constants(k, second)
     k.load(signs, x)
     k.load(copies, x.repeated(copy=2 + centred))
-    _load_constants(k, op, weights, others[1:] if centred else None, mask[0])
+    _load_constants(k, op, weights, others[1] if centred else None, mask[0])
     if centred:
-        sums = copies[2]
-        clear_lanes(sums)
-        mean = total(sums)
-        mean += -count * op.x.zero_point
-        factors[...] = 0
-        factors += mean
-        factors >>= 31
-        factors *= 1 - count  # so that a negative mean is truncated toward zero
-        mean += factors
-        divide(mean)
-        mean *= -1
-        mean += -op.x.zero_point
+        _masked(k, copies[2], count, mask[0])
+        means = _truncated_means(copies[2], factors, count, op.x.zero_point, par[1])
+        means *= -1
+        means += -op.x.zero_point
         for y in (signs, products, squares):
-            y += mean
-    clear_lanes(signs)
+            y += means
+    _masked(k, signs, count, mask[0])
     squares *= signs
-    mean = total(squares)
-    divide(mean)
-    mean += 1
+    means = _divided(_sums(squares), count, par[1])
+    means += 1
     products *= weights
     if _values(op.inputs[1]).min() < 0:
         signs *= weights
     signs >>= 31  # -1 where a product is below 0, or 0
-    integer_roots(k, mean, tables, constants, first, second)
+    integer_roots(k, means, tables, constants, first, second)
     inverses.lookup(inverse)
     signs *= factors
     if centred:
@@ -173,3 +142,36 @@ def _load_constants(k: Kernel, op: g.IntegerNorm, weights: Tile, biases: Tile | 
         k.load(biases, packed("biases", op.inputs[2]).repeated(row=biases.shape["row"]))
     if left := count % lanes:
         k.load(mask, k.known("mask", (np.arange(lanes) < left).astype(np.int8)[None]))
+
+
+def _masked(k: Kernel, y: Tile, count: int, mask: Tile) -> None:
+    """Lanes behind the last of `count` elements of each row become 0: there may be anything."""
+    if count % k.cfg.block_in:
+        y[:, y.shape["block"] - 1] *= mask
+
+
+def _sums(y: Tile) -> Tile:
+    """The sum of the elements of each row, in its first entry."""
+    return y.sum_along("block").sum_lanes()
+
+
+def _divided(y: Tile, count: int, scale: Tile) -> Tile:
+    """`y` by `count`, rounded down; by `scale` where that is no power of two."""
+    if count & (count - 1):
+        y <<= 1
+        y += 1 - count
+        return y.rescale(scale)
+    y >>= count.bit_length() - 1
+    return y
+
+
+def _truncated_means(y: Tile, negative: Tile, count: int, zero_point: int, scale: Tile) -> Tile:
+    """The means of the elements less the zero point, rounded toward zero; `negative` is for one number per row."""
+    sums = _sums(y)
+    sums += -count * zero_point
+    negative[...] = 0
+    negative += sums
+    negative >>= 31
+    negative *= 1 - count
+    sums += negative
+    return _divided(sums, count, scale)

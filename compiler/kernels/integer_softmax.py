@@ -62,9 +62,7 @@ def integer_softmax(k: Kernel, op: g.IntegerSoftmax) -> None:
             products *= less
             left += less
             left += products
-            left >>= (
-                31  # -1 where less than another sum is left, and 0 where the quotient is one too low; the store adds 1
-            )
+            left >>= 31  # 0 where the quotient is one too low, else -1: the store adds 1
             quotients += left
             k.store(out[these], quotients, par)
 
