@@ -24,7 +24,6 @@ from .arena import is_view
 from .attention import attention, cache, embedding, norm, rotate, scores
 from .direct import lookup, max_pool, resize, slopes, transposed_conv
 from .lanewise import caches, outputs
-from .lanewise import products as lanewise
 from .lanewise.caches import RowsJoined
 from .lanewise.heads import heads_in_lanes
 from .lanewise.outputs import RowsOut
@@ -42,12 +41,6 @@ from .slices import AbsorbedSlice, absorb_slices
 from .split import plan as split
 from .wide import split_weights
 
-
-def _of_products(in_lanes: Callable, as_images: Callable) -> Callable:
-    """What is asked of a product of matrices: it is one per lane, or of images."""
-    return lambda op, cfg: (in_lanes if lanewise.in_lanes(op, cfg.block_in) else as_images)(op, cfg)
-
-
 # Operators with kernels that know them best: why they are refused, and their cycles.
 _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
     g.Gather: (embedding.refusal, embedding.cycles),
@@ -55,10 +48,7 @@ _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
     g.Rotate: (rotate.refusal, rotate.cycles),
     g.Write: (cache.refusal, cache.cycles),
     g.Attention: (scores.refusal, attention.cycles),
-    g.BatchMatMul: (
-        _of_products(lanewise.refusal, matrices.refusal),
-        _of_products(lanewise.cycles, matrices.cycles),
-    ),
+    g.BatchMatMul: (matrices.refusal, matrices.cycles),
     RowsJoined: (caches.refusal, caches.cycles),
     RowsOut: (outputs.refusal, outputs.cycles),
     g.Heads: (heads.refusal, heads.cycles),
@@ -151,7 +141,7 @@ class Accelerator(ExecModule):
             return f"weights {op.weight.min()}..{op.weight.max()}: not within int8"
         if isinstance(op, g.Divisible) and op.ternary and (why := split.refusal(op, self.cfg)):
             return why
-        if table.kernels_of(op):
+        if table.kernels_of(op, self.cfg):
             return table.refusal(op, self.cfg)
         checks = {g.QConv2d: _refuses_conv, g.Pool: _refuses_pool}
         checks |= {
@@ -181,7 +171,7 @@ class Accelerator(ExecModule):
         if is_view(op):
             return 0.0
         cfg = self.cfg
-        if table.kernels_of(op):
+        if table.kernels_of(op, cfg):
             return table.cycles(op, cfg)
         for kind, (_, cycles) in _KERNELS.items():
             if isinstance(op, kind):

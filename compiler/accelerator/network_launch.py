@@ -19,7 +19,6 @@ from .direct import lookup, resize, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
 from .lanewise import caches, outputs
-from .lanewise import products as lanewise
 from .lanewise.caches import RowsJoined
 from .lanewise.outputs import RowsOut
 from .matrices import heads, products
@@ -52,7 +51,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     **dict.fromkeys(table.KERNELS, table.lower),
     g.ResizeBilinear: resize.lower,
     g.Take: movement.lower,
-    g.BatchMatMul: lambda rec, op: (lanewise if lanewise.in_lanes(op, rec.cfg.block_in) else products).lower(rec, op),
+    g.BatchMatMul: lambda rec, op: (table if table.kernels_of(op, rec.cfg) else products).lower(rec, op),
     g.Heads: heads.lower,
     g.Gather: embedding.lower,
     g.RmsNorm: norm.lower,

@@ -171,9 +171,12 @@ class Kernel:
         finally:
             self._chip = outer
 
-    def slots(self, size: int, mem: Mem = Mem.INP, count: int = 2) -> Slots:
-        """`count` adjacent places of `size` entries, inputs by default. Raises `Unfit` where they do not fit."""
-        base = self._taken(mem, count * size)
+    def slots(self, size: int, mem: Mem = Mem.INP, count: int = 2, low: int = 0, high: int | None = None) -> Slots:
+        """`count` adjacent places of `size` entries within [low, high) of `mem`, inputs by default.
+
+        Raises `Unfit` where they do not fit.
+        """
+        base = self._taken(mem, count * size, low, high)
         return Slots(self, mem, tuple(base + k * size for k in range(count)), size)
 
     def banks(self, size: int, spare: int = 0) -> Slots:
@@ -262,8 +265,10 @@ class Kernel:
             loops = tuple(sorted(loops, reverse=True))
         if overwrite and any(extent > 1 and not step for extent, step, *_ in loops):
             raise KernelError(f"a product that replaces {y} has sums: set it to 0 before, and add")
-        facts = (("overwrite", overwrite),) + ((("depthwise", True),) if product.by_lane else ())
-        weights = product.weights.base * (self.cfg.block_in if product.by_lane else 1)
+        facts, weights, taps = (("overwrite", overwrite),), product.weights.base, product.taps
+        if product.by_lane:  # weights count rows, or groups of them
+            facts += ("depthwise", True), ("taps", taps)
+            weights, loops = weights // taps, tuple((*loop[:3], loop[3] // taps) for loop in loops)
         self._record("gemm_uops", loops, facts, (y.base, product.x.base, weights))
 
     def combine(self, op: AluOp, y: Tile, value: Tile | int, over: str = "") -> None:

@@ -80,6 +80,12 @@ class View:
                 base += part * axis.step
         return replace(self, base=base, axes=tuple(axes))
 
+    def at(self: _View, **keys: _Index) -> _View:
+        """The part that an index or a slice chooses of each of these axes, by name."""
+        for name in keys:
+            self.axis(name)
+        return self[tuple(keys.get(axis.name, slice(None)) for axis in self.axes)]
+
     def named(self: _View, **names: str) -> _View:
         """The same entries with other names of axes, `old=new`."""
         for name in names:
@@ -222,6 +228,13 @@ class Tile(View):
         """Inputs times rows of weights, lane by lane."""
         return Product(self, rows, by_lane=True)
 
+    def rows(self, **extents: int) -> Tile:
+        """The rows of these weights, for products lane by lane, with axes of these extents."""
+        count, lanes = math.prod(extents.values()), self.kernel.cfg.block_in
+        if self.mem is not Mem.WGT or not self.dense() or count > self.size * lanes:
+            raise KernelError(f"{self} has no {count} rows of weights that follow one another")
+        return replace(self, base=self.base * lanes, axes=dense(extents))
+
     def __setitem__(self, key: _Index | tuple[_Index, ...], value: Product | Tile | int) -> None:
         part = self[key]
         if isinstance(value, Product):
@@ -307,13 +320,19 @@ class Product:
     """Inputs `x` times `weights`, summed along the axes that the result does not have.
 
     `by_lane` multiplies lane by lane with rows of weights (extension `depthwise`). `order` names axes in the order of
-    their loops, from the outermost in; without it they are those of the result, then those that are summed.
+    their loops, from the outermost in; without it they are those of the result, then those that are summed. `taps`
+    products of inputs and rows that follow one another are added at once (extension `depthwise_rows`, by lane alone).
     """
 
     x: Tile
     weights: Tile
     by_lane: bool = False
     order: str = ""
+    taps: int = 1
+
+    def with_taps(self, taps: int) -> Product:
+        """The same product, of so many inputs and rows of weights, from those of the views on, at once."""
+        return replace(self, taps=taps)
 
     def over(self, order: str) -> Product:
         """The same product with loops in this order of axes."""
