@@ -36,7 +36,7 @@ from .reals import images as reals
 from .reals import kernel as reals_kernel
 from .recording import packed_bytes
 from .recurrent import split_steps
-from .rows import affine, pairs, softmax
+from .rows import affine, pairs
 from .slices import AbsorbedSlice, absorb_slices
 from .split import plan as split
 from .wide import split_weights
@@ -52,7 +52,6 @@ _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
     RowsJoined: (caches.refusal, caches.cycles),
     RowsOut: (outputs.refusal, outputs.cycles),
     g.Heads: (heads.refusal, heads.cycles),
-    g.Softmax: (softmax.refusal, softmax.cycles),
     g.QuantizeImage: (reals.refusal, lambda op, cfg: reals_kernel.cycles(op.output.nbytes // cfg.block_out, cfg)),
 }
 

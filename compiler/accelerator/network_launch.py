@@ -26,7 +26,6 @@ from .padded import AbsorbedPad
 from .reals import kernel as reals
 from .reals.images import read_in_place
 from .recording import Recording, packed_shape
-from .rows import softmax
 from .slices import AbsorbedSlice
 from .split import folded as split_folded
 
@@ -59,7 +58,6 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.WriteRows: cache.rows,
     g.WriteColumns: cache.columns,
     g.Attention: attention.lower,
-    g.Softmax: softmax.lower,
     g.SquaredDifference: elementwise.squared_difference,
     g.QuantizeImage: lambda rec, op: reals.lower(rec, op, *rec.reals[op.name]),
 }

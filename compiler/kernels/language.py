@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -150,9 +149,8 @@ class Kernel:
 
         Raises `Unfit` where they do not fit together.
         """
-        sizes = [math.prod(each.values()) for each in extents]
-        starts = accumulate(sizes, initial=self._taken(mem, sum(sizes), low, high))
-        return tuple(Tile(self, start, dense(each), mem) for start, each in zip(starts, extents))
+        size = sum(math.prod(each.values()) for each in extents)
+        return Tile(self, self._taken(mem, size, low, high), dense({"entry": size}), mem).parts(*extents)
 
     def most(self, limit: int, banks: Callable[[int], tuple[Extents, Extents]]) -> int:
         """The largest number up to `limit` for which the tiles `banks(number)` fit the banks of accumulators, or 1."""

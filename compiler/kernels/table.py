@@ -14,6 +14,7 @@ from .language import Record
 from .matmul_lanes import in_lanes, product_on_alu, product_on_array
 from .mean import mean_of_channels, mean_of_pixels
 from .pool import average_pool
+from .softmax import softmax
 
 KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.Mean: (mean_of_pixels, mean_of_channels),
@@ -22,6 +23,7 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.BatchMatMul: (product_on_array, product_on_alu),
     g.IntegerNorm: (integer_norm,),
     g.IntegerSoftmax: (integer_softmax,),
+    g.Softmax: (softmax,),
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ...hw.errors import KernelError
@@ -227,6 +228,17 @@ class Tile(View):
     def __mul__(self, rows: Tile) -> Product:
         """Inputs times rows of weights, lane by lane."""
         return Product(self, rows, by_lane=True)
+
+    def parts(self, *extents: dict[str, int]) -> tuple[Tile, ...]:
+        """Tiles of these axes that follow one another, from the first entry of this one on.
+
+        Raises `KernelError` where it has gaps, or fewer entries.
+        """
+        sizes = [math.prod(each.values()) for each in extents]
+        if not self.dense() or sum(sizes) > self.size:
+            raise KernelError(f"{self} is no one piece of {sum(sizes)} entries")
+        starts = accumulate(sizes, initial=self.base)
+        return tuple(replace(self, base=start, axes=dense(each)) for start, each in zip(starts, extents))
 
     def rows(self, **extents: int) -> Tile:
         """The rows of these weights, for products lane by lane, with axes of these extents."""
