@@ -23,9 +23,6 @@ from . import dense16, layers, layerwise, movement, pooling
 from .arena import is_view
 from .direct import lookup, max_pool, resize, slopes, transposed_conv
 from .lanewise import caches, outputs
-from .lanewise import norm as integer_norm
-from .lanewise import products as lanewise
-from .lanewise import softmax as integer_softmax
 from .lanewise.caches import RowsJoined
 from .lanewise.heads import heads_in_lanes
 from .lanewise.outputs import RowsOut
@@ -38,29 +35,17 @@ from .reals import images as reals
 from .reals import kernel as reals_kernel
 from .recording import packed_bytes
 from .recurrent import split_steps
-from .rows import affine, pairs, softmax
+from .rows import affine, pairs
 from .slices import AbsorbedSlice, absorb_slices
 from .split import plan as split
 from .wide import split_weights
 
-
-def _of_products(in_lanes: Callable, as_images: Callable) -> Callable:
-    """What is asked of a product of matrices: it is one per lane, or of images."""
-    return lambda op, cfg: (in_lanes if lanewise.in_lanes(op, cfg.block_in) else as_images)(op, cfg)
-
-
 # Operators with kernels that know them best: why they are refused, and their cycles.
 _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
-    g.BatchMatMul: (
-        _of_products(lanewise.refusal, matrices.refusal),
-        _of_products(lanewise.cycles, matrices.cycles),
-    ),
+    g.BatchMatMul: (matrices.refusal, matrices.cycles),
     RowsJoined: (caches.refusal, caches.cycles),
     RowsOut: (outputs.refusal, outputs.cycles),
-    g.IntegerNorm: (integer_norm.refusal, integer_norm.cycles),
-    g.IntegerSoftmax: (integer_softmax.refusal, integer_softmax.cycles),
     g.Heads: (heads.refusal, heads.cycles),
-    g.Softmax: (softmax.refusal, softmax.cycles),
     g.QuantizeImage: (reals.refusal, lambda op, cfg: reals_kernel.cycles(op.output.nbytes // cfg.block_out, cfg)),
 }
 
@@ -149,7 +134,7 @@ class Accelerator(ExecModule):
             return f"weights {op.weight.min()}..{op.weight.max()}: not within int8"
         if isinstance(op, g.Divisible) and op.ternary and (why := split.refusal(op, self.cfg)):
             return why
-        if table.kernels_of(op):
+        if table.kernels_of(op, self.cfg):
             return table.refusal(op, self.cfg)
         checks = {g.QConv2d: _refuses_conv, g.Pool: _refuses_pool}
         checks |= {
@@ -179,7 +164,7 @@ class Accelerator(ExecModule):
         if is_view(op):
             return 0.0
         cfg = self.cfg
-        if table.kernels_of(op):
+        if table.kernels_of(op, cfg):
             return table.cycles(op, cfg)
         for kind, (_, cycles) in _KERNELS.items():
             if isinstance(op, kind):

@@ -17,9 +17,6 @@ from .direct import lookup, resize, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
 from .lanewise import caches, outputs
-from .lanewise import norm as integer_norm
-from .lanewise import products as lanewise
-from .lanewise import softmax as integer_softmax
 from .lanewise.caches import RowsJoined
 from .lanewise.outputs import RowsOut
 from .matrices import heads, products
@@ -27,7 +24,6 @@ from .padded import AbsorbedPad
 from .reals import kernel as reals
 from .reals.images import read_in_place
 from .recording import Recording, packed_shape
-from .rows import softmax
 from .slices import AbsorbedSlice
 from .split import folded as split_folded
 from .symbols import limits
@@ -53,11 +49,8 @@ LOWER: dict[type[g.Operator], Callable] = {
     **dict.fromkeys(table.KERNELS, table.lower),
     g.ResizeBilinear: resize.lower,
     g.Take: movement.lower,
-    g.BatchMatMul: lambda rec, op: (lanewise if lanewise.in_lanes(op, rec.cfg.block_in) else products).lower(rec, op),
-    g.IntegerNorm: integer_norm.lower,
-    g.IntegerSoftmax: integer_softmax.lower,
+    g.BatchMatMul: lambda rec, op: (table if table.kernels_of(op, rec.cfg) else products).lower(rec, op),
     g.Heads: heads.lower,
-    g.Softmax: softmax.lower,
     g.SquaredDifference: elementwise.squared_difference,
     g.QuantizeImage: lambda rec, op: reals.lower(rec, op, *rec.reals[op.name]),
 }

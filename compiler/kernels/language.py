@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -28,13 +28,14 @@ from .. import cost
 from .. import graph as g
 from ..accelerator.direct import lookup
 from ..accelerator.direct.on_chip import OnChip, on_chip
-from ..accelerator.recording import Recording, packed_shape, store_parameters
+from ..accelerator.recording import Recording, packed_shape
 from ..accelerator.symbols import limits
 from ..graph.integer_forms import Requant
 from .views import Array, Product, Tile, dense
 
 __all__ = ["Array", "Kernel", "Record", "Slots", "Tile", "Unfit", "by_shape", "cycles", "lower", "why_not"]
 
+Extents = list[dict[str, int]]  # of tiles: of each the extents of its axes by name
 Record = Callable[["Kernel", g.Operator], None]
 _BY_SHAPE = set[Record]()
 TILE = 256  # entries of a tile: enough to hide what an instruction costs, and few enough for a short start and end
@@ -136,6 +137,14 @@ class Kernel:
         buffer = self.rec.buffer(f"{self.op.name}.{name}", (size, self.cfg.batch, self.cfg.block_out), kind="temp")
         return self.array(buffer, **extents)
 
+    def known(self, name: str, data: np.ndarray, **extents: int) -> Array:
+        """A constant in DRAM, one entry per element of its first axis; by default with one axis of that name."""
+        return self.array(self.rec.constant(f"{self.op.name}.{name}", data), **extents or {name: len(data)})
+
+    def requant(self, store: Requant, name: str = "par") -> Array:
+        """In DRAM, the parameters of a requantising store, or of `Tile.rescale`, that are equal for all channels."""
+        return self.array(self.rec.parameters(f"{self.op.name}.{name}", **asdict(store)), par=1)
+
     # tiles on chip
 
     def _taken(self, mem: Mem, size: int, low: int = 0, high: int | None = None) -> int:
@@ -160,9 +169,29 @@ class Kernel:
         starts = accumulate(sizes, initial=self._taken(mem, sum(sizes), low, high))
         return tuple(Tile(self, start, dense(each), mem) for start, each in zip(starts, extents))
 
-    def slots(self, size: int, mem: Mem = Mem.INP, count: int = 2) -> Slots:
-        """`count` adjacent places of `size` entries, inputs by default. Raises `Unfit` where they do not fit."""
-        base = self._taken(mem, count * size)
+    def most(self, limit: int, banks: Callable[[int], tuple[Extents, Extents]]) -> int:
+        """The largest number up to `limit` for which the tiles `banks(number)` fit the banks of accumulators, or 1."""
+        for number in range(limit, 1, -1):
+            if all(sum(math.prod(each.values()) for each in bank) <= self.bank for bank in banks(number)):
+                return number
+        return 1
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Tiles that are taken inside end with it; later ones take the entries that were used longest ago."""
+        outer = self._chip
+        try:
+            with on_chip(self.rec, outer) as self._chip:
+                yield
+        finally:
+            self._chip = outer
+
+    def slots(self, size: int, mem: Mem = Mem.INP, count: int = 2, low: int = 0, high: int | None = None) -> Slots:
+        """`count` adjacent places of `size` entries within [low, high) of `mem`, inputs by default.
+
+        Raises `Unfit` where they do not fit.
+        """
+        base = self._taken(mem, count * size, low, high)
         return Slots(self, mem, tuple(base + k * size for k in range(count)), size)
 
     def banks(self, size: int, spare: int = 0) -> Slots:
@@ -182,14 +211,9 @@ class Kernel:
         With `kept` it stays for all operators of the launch that ask for the same; ask for it before other places.
         """
         extents = extents or {name: len(data)}
-        name = f"{self.op.name}.{name}"
-        if kept:
-            base = self._chip.kept(mem, name, data, len(data))
-        else:
-            tile = self.tile(mem, **extents)
-            self.program.load(mem, tile.base, self.rec.constant(name, data), 0, x_size=len(data))
-            base = tile.base
-        return Tile(self, base, dense(extents), mem)
+        if not kept:
+            return self.load(self.tile(mem, **extents), self.known(name, data))
+        return Tile(self, self._chip.kept(mem, f"{self.op.name}.{name}", data, len(data)), dense(extents), mem)
 
     def identity(self) -> Tile:
         """The weights that copy inputs to accumulators."""
@@ -202,12 +226,7 @@ class Kernel:
     def parameters(self, store: Requant) -> Tile:
         """The parameters of a requantising store that are equal for all channels."""
         self.need("requant")
-        return self._loaded_parameters(store_parameters(self.rec, self.op, store), 1)
-
-    def _loaded_parameters(self, buffer: Buffer, count: int) -> Tile:
-        tile = self.tile(Mem.PAR, par=count)
-        self.program.load(Mem.PAR, tile.base, buffer, 0, x_size=count)
-        return tile
+        return self.load(self.tile(Mem.PAR, par=1), self.requant(store))
 
     def table(self, name: str, values: np.ndarray) -> int:
         """The number on chip of a table of 256 integers, for `Tile.lookup`. Raises `Unfit` for more than there are."""
@@ -261,8 +280,10 @@ class Kernel:
             loops = tuple(sorted(loops, reverse=True))
         if overwrite and any(extent > 1 and not step for extent, step, *_ in loops):
             raise KernelError(f"a product that replaces {y} has sums: set it to 0 before, and add")
-        facts = (("overwrite", overwrite),) + ((("depthwise", True),) if product.by_lane else ())
-        weights = product.weights.base * (self.cfg.block_in if product.by_lane else 1)
+        facts, weights, taps = (("overwrite", overwrite),), product.weights.base, product.taps
+        if product.by_lane:  # weights count rows, or groups of them
+            facts += ("depthwise", True), ("taps", taps)
+            weights, loops = weights // taps, tuple((*loop[:3], loop[3] // taps) for loop in loops)
         self._record("gemm_uops", loops, facts, (y.base, product.x.base, weights))
 
     def combine(self, op: AluOp, y: Tile, value: Tile | int, over: str = "") -> None:

@@ -11,11 +11,15 @@ from . import language
 from .attention import attention
 from .cache import write_columns, write_rows
 from .gather import gather
+from .integer_norm import integer_norm
+from .integer_softmax import integer_softmax
 from .language import Record
+from .matmul_lanes import in_lanes, product_on_alu, product_on_array
 from .mean import mean_of_channels, mean_of_pixels
 from .pool import average_pool
 from .rms_norm import rms_norm
 from .rotary import rotary
+from .softmax import softmax
 
 KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.Mean: (mean_of_pixels, mean_of_channels),
@@ -27,18 +31,24 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.WriteRows: (write_rows,),
     g.WriteColumns: (write_columns,),
     g.Attention: (attention,),
+    g.BatchMatMul: (product_on_array, product_on_alu),
+    g.IntegerNorm: (integer_norm,),
+    g.IntegerSoftmax: (integer_softmax,),
+    g.Softmax: (softmax,),
 }
 
 
-def kernels_of(op: g.Operator) -> tuple[Record, ...]:
+def kernels_of(op: g.Operator, cfg: Config) -> tuple[Record, ...]:
     """The kernels of operators of this class; none where it has no row."""
+    if isinstance(op, g.BatchMatMul) and not in_lanes(op, cfg.block_in):
+        return ()  # products of images: accelerator/matrices/
     return next((KERNELS[kind] for kind in type(op).__mro__ if kind in KERNELS), ())
 
 
 @cost.cached(512)
 def chosen(op: g.Operator, cfg: Config) -> Record | None:
     """The kernel of `op` with the fewest cycles, the first of equal ones; None where none fits."""
-    fitting = [record for record in kernels_of(op) if not language.why_not(record, op, cfg)]
+    fitting = [record for record in kernels_of(op, cfg) if not language.why_not(record, op, cfg)]
     return (
         min(fitting, key=lambda record: language.cycles(record, op, cfg))
         if len(fitting) > 1
@@ -48,7 +58,7 @@ def chosen(op: g.Operator, cfg: Config) -> Record | None:
 
 def refusal(op: g.Operator, cfg: Config) -> str:
     """Reason why no kernel computes `op`, that of the last one; empty if one does."""
-    return "" if chosen(op, cfg) else language.why_not(kernels_of(op)[-1], op, cfg)
+    return "" if chosen(op, cfg) else language.why_not(kernels_of(op, cfg)[-1], op, cfg)
 
 
 def cycles(op: g.Operator, cfg: Config) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ...hw.errors import KernelError
@@ -79,6 +80,12 @@ class View:
                     raise KernelError(f"{self}[{axis.name} {part}]: must be 0 to {axis.extent - 1}")
                 base += part * axis.step
         return replace(self, base=base, axes=tuple(axes))
+
+    def at(self: _View, **keys: _Index) -> _View:
+        """The part that an index or a slice chooses of each of these axes, by name."""
+        for name in keys:
+            self.axis(name)
+        return self[tuple(keys.get(axis.name, slice(None)) for axis in self.axes)]
 
     def named(self: _View, **names: str) -> _View:
         """The same entries with other names of axes, `old=new`."""
@@ -227,6 +234,24 @@ class Tile(View):
         """Inputs times rows of weights, lane by lane."""
         return Product(self, rows, by_lane=True)
 
+    def pieces(self, *extents: dict[str, int]) -> tuple[Tile, ...]:
+        """Tiles of these axes that follow one another, from the first entry of this one on.
+
+        Raises `KernelError` where it has gaps, or fewer entries.
+        """
+        sizes = [math.prod(each.values()) for each in extents]
+        if not self.dense() or sum(sizes) > self.size:
+            raise KernelError(f"{self} is no one piece of {sum(sizes)} entries")
+        starts = accumulate(sizes, initial=self.base)
+        return tuple(replace(self, base=start, axes=dense(each)) for start, each in zip(starts, extents))
+
+    def rows(self, **extents: int) -> Tile:
+        """The rows of these weights, for products lane by lane, with axes of these extents."""
+        count, lanes = math.prod(extents.values()), self.kernel.cfg.block_in
+        if self.mem is not Mem.WGT or not self.dense() or count > self.size * lanes:
+            raise KernelError(f"{self} has no {count} rows of weights that follow one another")
+        return replace(self, base=self.base * lanes, axes=dense(extents))
+
     def __setitem__(self, key: _Index | tuple[_Index, ...], value: Product | Tile | int) -> None:
         part = self[key]
         if isinstance(value, Product):
@@ -262,7 +287,7 @@ class Tile(View):
         """Become the smaller one of itself and `value`, element by element; `over` orders the loops."""
         return self.alu(AluOp.MIN, value, over=over)
 
-    def add(self, value: Tile, over: str) -> Tile:
+    def add(self, value: Tile | int, over: str = "") -> Tile:
         """As `+=`, with the loops over the axes `over`, from the outermost in."""
         return self.alu(AluOp.ADD, value, over=over)
 
@@ -273,6 +298,24 @@ class Tile(View):
     def lookup(self, table: int) -> Tile:
         """Replace each lane by its function value in the table of that number (extension `lookup`)."""
         return self.alu(AluOp.LOOKUP, table)
+
+    def sum_along(self, axis: str) -> Tile:
+        """Its first part along `axis`, which becomes the sum of all parts; the others change."""
+        return self._folded(AluOp.ADD, axis)
+
+    def max_along(self, axis: str) -> Tile:
+        """Its first part along `axis`, which becomes the largest of all parts; the others change."""
+        return self._folded(AluOp.MAX, axis)
+
+    def _folded(self, op: AluOp, axis: str) -> Tile:
+        """By halves, so that an operation seldom waits for the one before."""
+        at = [a.name for a in self.axes].index(self.axis(axis).name)
+        part, count = (slice(None),) * at, self.axes[at].extent
+        while count > 1:
+            half = count // 2
+            self[(*part, slice(half))].alu(op, self[(*part, slice(count - half, count))])
+            count -= half
+        return self[(*part, 0)]
 
     def sum_lanes(self) -> Tile:
         """Every lane becomes the sum of all lanes of its entry (extension `lane_reduce`)."""
@@ -294,13 +337,19 @@ class Product:
     """Inputs `x` times `weights`, summed along the axes that the result does not have.
 
     `by_lane` multiplies lane by lane with rows of weights (extension `depthwise`). `order` names axes in the order of
-    their loops, from the outermost in; without it they are those of the result, then those that are summed.
+    their loops, from the outermost in; without it they are those of the result, then those that are summed. `taps`
+    products of inputs and rows that follow one another are added at once (extension `depthwise_rows`, by lane alone).
     """
 
     x: Tile
     weights: Tile
     by_lane: bool = False
     order: str = ""
+    taps: int = 1
+
+    def with_taps(self, taps: int) -> Product:
+        """The same product, of so many inputs and rows of weights, from those of the views on, at once."""
+        return replace(self, taps=taps)
 
     def over(self, order: str) -> Product:
         """The same product with loops in this order of axes."""

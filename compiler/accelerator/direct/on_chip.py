@@ -17,8 +17,9 @@ KEPT = 16  # the last one of so many parts of a scratchpad is for what stays
 class OnChip:
     """The scratchpad entries that a kernel takes: the least recently used, by `rec.placement`."""
 
-    def __init__(self, rec: Recording):
+    def __init__(self, rec: Recording, outer: OnChip | None = None):
         self.rec = rec
+        self._held: list[tuple[Mem, int, int]] = [*outer._held, *outer._taken, *outer._stays] if outer else []
         self._taken: list[tuple[Mem, int, int]] = []
         self._stays: list[tuple[Mem, int, int]] = []
 
@@ -27,7 +28,7 @@ class OnChip:
 
         `alone` keeps them apart from all that was taken before, and from what is kept for this kernel.
         """
-        before = [*self._taken, *self._stays] if alone else ()
+        before = [*self._held, *self._taken, *self._stays] if alone else []
         apart = [range(base, base + count) for other, base, count in before if other is mem]
         high = depth(self.rec.cfg, mem) if high is None else high
         base = self.rec.placement.region(mem, size, low, high, apart)
@@ -68,9 +69,12 @@ class OnChip:
 
 
 @contextmanager
-def on_chip(rec: Recording) -> Iterator[OnChip]:
-    """Scratchpads while a kernel is recorded; at its end the entries that it took count as used last."""
-    taken = OnChip(rec)
+def on_chip(rec: Recording, outer: OnChip | None = None) -> Iterator[OnChip]:
+    """Scratchpads while a kernel is recorded; at its end the entries that it took count as used last.
+
+    Regions that are taken alone are apart from those of `outer`, too.
+    """
+    taken = OnChip(rec, outer)
     yield taken
     for mem, base, size in taken._taken:
         rec.placement.use(mem, base, size)

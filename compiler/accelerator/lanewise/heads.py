@@ -14,9 +14,9 @@ import numpy as np
 
 from ....hw.config import Config
 from ... import graph as g
+from ...kernels.matmul_lanes import in_lanes
 from ..attention import root
 from .caches import joined
-from .products import in_lanes
 
 _HEADS_FIRST = (0, 2, 1, 3)
 _TRANSPOSED = (0, 1, 3, 2)

@@ -13,10 +13,10 @@ from ....hw.config import Config
 from ....hw.isa import Mem
 from ... import cost
 from ... import graph as g
+from ...kernels.matmul_lanes import in_lanes
 from ..attention import root
 from ..direct.on_chip import on_chip
 from ..recording import Recording
-from .products import in_lanes
 
 _TILE = 8  # entries of each head: few, so that loads, products and stores overlap
 

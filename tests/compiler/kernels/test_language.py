@@ -121,6 +121,43 @@ def test_axes_that_the_result_lacks_are_summed_and_those_of_the_operand_repeated
     assert np.array_equal(found, expected.astype(np.int8))
 
 
+def test_parts_along_an_axis_become_one():
+    def record(k, op):
+        acc = k.load(k.tile(Mem.ACC, b=2, h=6, w=5), k.input(0)[0])
+        largest = acc.sum_along("h").max_along("w")
+        for block in range(2):
+            k.store(k.output[0, block, 0, 0], largest[block])
+
+    inputs, found = ran(record)
+    expected = inputs["x"].astype(np.int64).sum(2).max(2)
+    assert np.array_equal(found[:, :, 0, 0], expected.astype(np.int8))
+
+
+def test_products_lane_by_lane_are_with_rows_of_weights():
+    values = np.arange(-16, 16).reshape(2, 4, 4)
+
+    def record(k, op):
+        rows = k.matrices("values", values).rows(b=2, row=4)
+        x, y = k.slots(60).load(k.input(0)[0].merged("p", "h", "w")), k.tile(Mem.ACC, b=2, p=30)
+        y[...] = x * rows.at(row=3)
+        k.store(k.output[0].merged("p", "h", "w"), y)
+
+    inputs, found = ran(record)
+    expected = inputs["x"].astype(np.int64) * values[:, 3].reshape(1, 2, 1, 1, 1, 4)
+    assert np.array_equal(found, expected.astype(np.int8))
+
+
+def test_tiles_of_a_scope_are_apart_from_others_while_it_lasts():
+    with kernel() as k:
+        outer = k.tile(Mem.INP, p=k.slot)
+        for _ in range(3):
+            with k.scope():
+                first, second = k.tiles(Mem.INP, {"p": 3, "q": 2}, {"r": k.slot - 6})
+                used = np.concatenate([numbers(outer), numbers(first), numbers(second)])
+                assert np.array_equal(np.sort(used), np.arange(CFG.inp_depth))
+        assert k.most(9, lambda count: ([{"p": count}], [{"p": count, "q": 9}, {"r": k.bank - 45}])) == 5
+
+
 def test_statements_together_are_one_instruction():
     def record(k, op):
         one = k.identity()
@@ -151,6 +188,9 @@ def test_statements_together_are_one_instruction():
         (lambda k: k.input(0)[0, 0].window(w=(0, 5)), "along the last two axes"),
         (lambda k: k.load(k.tile(Mem.INP, p=4), k.input(0)[0, 0, 0]), "they must have one size"),
         (lambda k: k.slots(60).load(k.input(0)[0, :, ::2, ::2]), "several transfers"),
+        (lambda k: k.tile(Mem.ACC, p=4).pieces({"p": 2}, {"p": 3}), "is no one piece of 5 entries"),
+        (lambda k: k.tile(Mem.ACC, p=4).at(q=0), "has no axis q"),
+        (lambda k: k.tile(Mem.WGT, p=1).rows(p=5), "has no 5 rows of weights"),
         (lambda k: k.slots(4).next(p=5), "is larger than its 4 entries"),
         (lambda k: k.store(k.output[0, 0, 0], k.tile(Mem.ACC, p=5)), "the same axes"),
         (lambda k: k.tile(Mem.ACC, p=4).add(k.tile(Mem.ACC, p=5), "p"), "axis p has different extents"),

@@ -5,11 +5,8 @@ from math import isqrt
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.lanewise import norm_roots
 from tilewright.compiler.graph import IntegerNorm, Tensor
-from tilewright.hw.config import PRESETS
-
-PLUS = PRESETS["pynq_z1_plus"]
+from tilewright.compiler.kernels.integer_roots import tables_of_roots
 
 
 def row(total):
@@ -34,15 +31,8 @@ def test_roots_near_squares(launch, together):
 
 def test_tables_give_every_root():
     """What the launch makes of them, in numpy, for every mean that can occur."""
-    lower, upper = norm_roots.tables_of_roots()
+    lower, upper = tables_of_roots()
     mean = np.arange(1, 16386)
     low = lower[np.minimum(mean, 255)] + upper[np.minimum(mean >> 6, 255)]
     tries = (low + 127) ** 2 <= mean, (low + 128) ** 2 <= mean
     np.testing.assert_array_equal(low + 126 + tries[0] + tries[1], [isqrt(m) for m in mean.tolist()])
-
-
-def test_entries_fit_what_is_counted():
-    for rows in (1, 3, 4, 16):
-        own, others = norm_roots.sizes(rows, PLUS)
-        assert own >= rows and others >= 3 * rows
-    assert norm_roots.cycles(3, PLUS) < norm_roots.cycles(16, PLUS)

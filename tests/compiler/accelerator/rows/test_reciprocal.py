@@ -5,7 +5,9 @@ import pytest
 
 from tilewright.compiler.accelerator.direct.on_chip import on_chip
 from tilewright.compiler.accelerator.recording import Recording
-from tilewright.compiler.accelerator.rows import reciprocal, scales
+from tilewright.compiler.graph import Softmax, Tensor
+from tilewright.compiler.kernels import reciprocal, scales
+from tilewright.compiler.kernels.language import Kernel
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem
 from tilewright.hw.rounding import divide_by_power
@@ -14,6 +16,7 @@ from tilewright.runtime.loader import run
 
 PLUS = PRESETS["pynq_z1_plus"]
 COUNT, VALUES = 12, 20
+OP = Softmax("op", (Tensor("x", (1, 16)),), Tensor("y", (1, 16), scale=1 / 256, zero_point=-128), 1)
 LEAST = 1 << reciprocal.LEAST_BITS - 1  # the largest value alone
 
 
@@ -27,19 +30,23 @@ def wanted(sums, e):
 def divided(sums, e):
     """The bytes of `e`, (COUNT, VALUES, 16), divided by `sums`, (COUNT, 1, 16), by the accelerator."""
     rec = Recording(PLUS, "double", "reciprocal")
-    program, size = rec.program, reciprocal.accumulators(COUNT, PLUS)
+    program = rec.program
     x, y = program.buffer("sums", sums.shape, bits=32), program.buffer("e", (COUNT * VALUES, 1, 16), bits=32)
     out = program.buffer("out", (COUNT * VALUES, 1, 16), kind="output")
-    temp = [program.buffer(name, (n * COUNT, 1, 16), kind="temp") for name, n in (("p", 5), ("w", 12))]
     with on_chip(rec) as chip:
-        made = scales.on_chip_scales(rec, chip, -128, -128, 127)
-        found = reciprocal.constants(rec, "op", made, COUNT, 1000)
-        program.load(Mem.ACC, 900, x, 0, x_size=COUNT)
-        planes = size - scales.accumulators(COUNT, PLUS)
-        at = scales.Places(COUNT, planes, planes + scales.PLANES * COUNT, 0, 0, *temp)
-        assert sum(1 for _ in reciprocal.inverse(rec, found, at, 900, 0)) == 3 * (reciprocal.STEPS + 1)
-        program.load(Mem.ACC, 1024, y, 0, x_size=COUNT * VALUES)
-        program.store(1024, out, 0, y_size=COUNT, x_size=VALUES, par=0, par_step=1)
+        k, group = Kernel(rec, OP, chip), {"group": COUNT}
+        made = scales.byte_matrices(k, -128, -128, 127)
+        slope, par = k.tiles(Mem.PAR, {}, group)
+        tiles = {"number": reciprocal.NUMBERS}, group, *reciprocal.accumulators(COUNT, PLUS)
+        numbers, totals, arrays, planes, words = k.tiles(Mem.ACC, *tiles, high=k.bank)
+        found = reciprocal.load_constants(k, made, slope, numbers)
+        k.load(totals, k.array(x, **group))
+        dram = k.temporary("planes", **planes.shape), k.temporary("words", **words.shape)
+        at = scales.Places(planes, words, k.tile(Mem.INP, **planes.shape), par, *dram)
+        assert sum(1 for _ in reciprocal.inverse(k, found, at, totals, arrays)) == 3 * (reciprocal.STEPS + 1)
+        values = k.tile(Mem.ACC, low=k.bank, group=COUNT, value=VALUES)
+        k.load(values, k.array(y, group=COUNT, value=VALUES))
+        k.store(k.array(out, group=COUNT, value=VALUES), values, par)
     given = {"sums": sums.astype(np.int32), "e": e.reshape(-1, 1, 16).astype(np.int32)}
     return run(program, given)[0]["out"].reshape(e.shape)
 

@@ -5,7 +5,9 @@ import pytest
 
 from tilewright.compiler.accelerator.direct.on_chip import on_chip
 from tilewright.compiler.accelerator.recording import Recording
-from tilewright.compiler.accelerator.rows import scales
+from tilewright.compiler.graph import Softmax, Tensor
+from tilewright.compiler.kernels import scales
+from tilewright.compiler.kernels.language import Kernel
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem
 from tilewright.hw.rounding import doubling_high_multiply
@@ -13,6 +15,7 @@ from tilewright.runtime.loader import run
 
 PLUS = PRESETS["pynq_z1_plus"]
 COUNT = 5
+OP = Softmax("op", (Tensor("x", (1, 16)),), Tensor("y", (1, 16), scale=1 / 256, zero_point=-128), 1)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -25,20 +28,22 @@ def test_values_times_values(seed):
     program = rec.program
     x, y = (program.buffer(name, values.shape, bits=32) for name in "xy")
     out = program.buffer("out", (4, *values.shape), kind="output")
-    temp = [program.buffer(name, (size * COUNT, 1, 16), kind="temp") for name, size in (("p", 5), ("w", 12))]
     with on_chip(rec) as chip:
-        found = scales.on_chip_scales(rec, chip, 0, -128, 127)
-        at = scales.Places(COUNT, 100, 100 + scales.PLANES * COUNT, 0, 7, *temp)
-        program.load(Mem.ACC, 0, x, 0, x_size=COUNT)
-        program.load(Mem.ACC, COUNT, y, 0, x_size=COUNT)
-        program.gemm([(scales.WORD * COUNT, 1, 0, 0)], at.planes, reset=True)
-        scales.planes_of(rec, at, 0)
-        assert sum(1 for _ in scales.to_inputs(rec, at, scales.WORD)) == 1  # it waits once
-        scales.to_parameters(rec, at, found, scales.WORD, whole=False)
-        scales.rescale(rec, at, COUNT)
+        k = Kernel(rec, OP, chip)
+        found = scales.byte_matrices(k, 0, -128, 127)
+        group = {"group": COUNT}
+        factors, products, planes, words = k.tiles(Mem.ACC, group, group, *scales.accumulators(COUNT, PLUS))
+        dram = k.temporary("planes", **planes.shape), k.temporary("words", **words.shape)
+        at = scales.Places(planes, words, k.tile(Mem.INP, **planes.shape), k.tile(Mem.PAR, **group), *dram)
+        k.load(factors, k.array(x, **group))
+        k.load(products, k.array(y, **group))
+        planes[...] = 0
+        scales.set_planes(at, factors)
+        assert sum(1 for _ in scales.make_parameters(k, at, found, scales.WORD)) == 3
+        scales.rescale(at, products)
         for byte in range(4):
-            program.store(COUNT, out, byte * COUNT, x_size=COUNT)
-            program.alu("SHR", [(COUNT, 1, 0)], COUNT, imm=8)
+            k.store(k.array(out, byte=4, **group)[byte], products)
+            products >>= 8
     got = run(program, {"x": multipliers, "y": values})[0]["out"].view(np.uint8).astype(np.int64)
     wanted = doubling_high_multiply(values, multipliers) & 0xFFFFFFFF
     np.testing.assert_array_equal(sum(got[k] << 8 * k for k in range(4)), wanted)
@@ -46,4 +51,4 @@ def test_values_times_values(seed):
 
 def test_sizes():
     assert scales.entries(PLUS) == 12 and scales.matrices(PLUS) == 72
-    assert scales.accumulators(3, PLUS) == 3 * 17
+    assert scales.accumulators(3, PLUS) == [{"plane": 5, "group": 3}, {"group": 3, "entry": 12}]

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.compiler.accelerator.rows.softmax import cycles, refusal, take_turns
 from tilewright.compiler.graph import Softmax, Tensor
+from tilewright.compiler.kernels.softmax import take_turns
+from tilewright.compiler.kernels.table import cycles, refusal
 from tilewright.hw.config import PRESETS
+from tilewright.sim.timing import predict
 
 PLUS = PRESETS["pynq_z1_plus"]
 SMALL = replace(
@@ -38,11 +40,16 @@ def test_what_is_refused():
     assert refusal(softmax((1, 16, 1, 16)), PLUS) == ""
     assert refusal(softmax((1, 16, 1, 16)), PRESETS["pynq_z1"]) == "it needs the extension lookup"
     assert "has 2" in refusal(softmax((1, 16, 1, 16)), replace(PLUS, tables=2))
-    assert "equal blocks" in refusal(softmax((2, 16, 1, 16)), replace(PLUS, batch=2, dsp_packing=False))
+    assert "blocks of one size" in refusal(softmax((2, 16, 1, 16)), replace(PLUS, batch=2, dsp_packing=False))
     assert refusal(softmax((1, 16, 4, 16), axis=3), PLUS) == (
         "along axis 3 of 4 dimensions: only along the channels of images"
     )
     assert refusal(softmax((1, 961, 1, 16)), PLUS) == "rows of 961 elements do not fit"
+
+
+def test_the_cycles_are_those_of_the_launch(exact):
+    op = softmax((2, 128, 1, 40))
+    assert cycles(op, PLUS) == pytest.approx(predict(exact(op, cfg=PLUS)).cycles, rel=0.01)
 
 
 def test_more_rows_take_longer():

@@ -1,0 +1,156 @@
+"""Products of matrices, one matrix per lane: entries times entries, and their sums.
+
+Rows of the first operand are multiplied by all of the second one, whose elements are entries with a lane per matrix: it
+is the same for all rows, or each row has one of its own, (1, heads, rows, 1, elements).
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+from ...hw.isa import Mem
+from .. import graph as g
+from ..accelerator.direct.on_chip import KEPT
+from ..graph.integer_forms import Requant
+from .language import Array, Kernel, Tile, Unfit
+
+_APART = 16  # sums that are added to in turns, so that none waits for the one before
+
+
+def in_lanes(op: g.Operator, block: int) -> bool:
+    """True of Deeploy's products that need fewer cycles here: of matrices that are narrower than a block.
+
+    In other networks softmax and norms are along lanes, and the products are of images (accelerator/matrices/).
+    """
+    if not isinstance(op, g.ShiftMatMul) or op.images:
+        return False
+    x, y, out = (t.shape for t in (*op.inputs, op.output))
+    if {len(x), len(y), len(out)} not in ({4}, {5}) or x[:-2] != y[:-2] or x[0] != 1:
+        return False
+    elements = op.inner if op.transposed else out[-1]  # of a head
+    narrow = elements < block or (x[1] % block == 0 and min(op.inner, out[-1]) < block)
+    return (len(x) == 4 or x[3] == 1) and narrow
+
+
+def product_on_array(k: Kernel, op: g.BatchMatMul) -> None:
+    """The array multiplies and adds lane by lane (DWGEMM), where both operands are without zero point.
+
+    The first operand is copied to whole entries of weights, whose rows are its elements; the second one is read as
+    inputs. Where elements that are added follow one another in both, several are added in a cycle.
+    """
+    k.need("acc8", "depthwise", "overwrite", "requant", batch=1)
+    x, matrices, out = _operands(k, op)
+    (blocks, rows, inner), width, own = x.shape.values(), out.shape["column"], "row" in matrices.shape
+    room = k.cfg.inp_depth - k.cfg.inp_depth // KEPT
+    most = min(rows, k.cfg.wgt_depth // inner, k.bank // width, room // (inner * width) if own else rows)
+    if any(t.zero_point for t in op.inputs) or inner * width > room or most < 1:
+        raise Unfit(f"matrices of {inner} x {width} with zero points, or larger than the {room} inputs")
+    store = _store(k, op)
+    for block, first in product(range(blocks), range(0, rows, most)):
+        these = slice(first, min(first + most, rows))
+        count = (these.stop - first) * inner
+        copied = -(-count // k.cfg.block_in) * k.cfg.block_in
+        with k.scope():
+            par = k.load(k.tile(Mem.PAR, par=1), store)
+            copy = k.tile(Mem.ACC, high=k.bank, entry=copied)
+            y = k.tile(Mem.ACC, low=k.bank, **out[block, these].shape)
+            weights = k.tile(Mem.WGT, high=k.cfg.wgt_depth // k.cfg.block_in, matrix=copied // k.cfg.block_in)
+            matrix = matrices[block, these] if own else matrices[block]
+            inputs = k.tile(Mem.INP, **matrix.shape)
+            image = k.temporary(f"{block * rows + first}.weights", entry=copied)
+            elements = x[block, these].merged("entry").split("entry", one=1, entry=count)
+            k.store(image, k.load(copy, elements.window(one=(0, 1), entry=(0, copied))))
+            k.load(inputs, matrix)
+            k.load(weights, k.array(image.buffer, **weights.shape))
+            _multiply(k, op, y, inputs, weights.rows(row=these.stop - first, inner=inner))
+            k.store(out[block, these], y, par)
+
+
+def _multiply(k: Kernel, op: g.BatchMatMul, y: Tile, inputs: Tile, weights: Tile) -> None:
+    """`y = weights @ inputs`, lane by lane."""
+    inner, several = op.inner, op.transposed and "depthwise_rows" in k.cfg.extensions
+    taps = k.cfg.row_taps if several and not inner % k.cfg.row_taps else 1
+    inputs, weights = (t.split("inner", step=inner // taps, tap=taps).at(tap=0) for t in (inputs, weights))
+    columns = range(y.shape["column"])
+    with k.together():
+        for column in columns:
+            y[:, column] = (inputs.at(column=column, step=0) * weights.at(step=0)).with_taps(taps)
+    if inner == taps:
+        return
+    others = slice(1, None)
+    with k.together():
+        for column in columns:
+            products = inputs.at(column=column, step=others) * weights.at(step=others)
+            y[:, column] += products.with_taps(taps).over("row step")
+
+
+def product_on_alu(k: Kernel, op: g.BatchMatMul) -> None:
+    """The ALU multiplies and adds; several rows at a time each have a copy of the second operand.
+
+    This is read in chunks of its rows, where one is not enough.
+    """
+    k.need("acc8", "requant", batch=1)
+    x, matrices, out = _operands(k, op)
+    (blocks, rows, inner), width, own = x.shape.values(), out.shape["column"], "row" in matrices.shape
+    down, across = [*matrices.shape.values()][-2:]
+    most = k.bank // 2
+    if inner > most or width > most:
+        raise Unfit(f"{inner} elements, {width} columns: at most {most}")
+    chunk = min(down, most // across)
+    apart = 1 if op.transposed else min(down, -(-_APART // width))
+    together = max(1, min(rows, most // (down * across), most // (apart * width), most // inner))
+    par = k.load(k.tile(Mem.PAR, par=1), _store(k, op))
+    copies = k.slots(together * chunk * across, Mem.ACC, 1 if chunk == down else 2, high=k.bank)
+    extents = {"row": together, "apart": apart, "column": width}, {"row": together, "inner": inner}
+    all_sums, all_rows = k.tiles(Mem.ACC, *extents, low=k.bank)
+    for block, first in product(range(blocks), range(0, rows, together)):
+        these = slice(first, min(first + together, rows))
+        count = these.stop - first
+        sums = all_sums[:count]
+        sums[...] = 0
+        row = k.load(all_rows[:count], x[block, these])
+        row += -op.x.zero_point
+        for begin in range(0, down, chunk):
+            part = slice(begin, min(begin + chunk, down))
+            y = copies.load(matrices[block, these, part] if own else matrices[block, part].repeated(row=count))
+            y += -op.inputs[1].zero_point
+            if op.transposed:
+                y *= row
+                sums[:, 0, part].add(y, over="inner row column")
+            else:
+                y *= row[:, part]
+                _add_in_turns(sums, y)
+        total = sums.sum_along("apart")
+        if count > 1 and apart > 1:  # to be stored as they follow one another
+            dense = copies.next(**total.shape)
+            dense[...] = 0
+            dense += total
+            total = dense
+        k.store(out[block, these], total, par)
+
+
+def _add_in_turns(sums: Tile, y: Tile) -> None:
+    """Add the products along `inner` to the sums that are apart, to each in turn."""
+    apart, count = sums.shape["apart"], y.shape["inner"]
+    whole = count // apart * apart
+    if whole:
+        groups = y[:, :whole].split("inner", group=whole // apart, apart=apart)
+        sums.add(groups, over="group row apart column")
+    if whole < count:
+        sums[:, : count - whole].add(y[:, whole:].named(inner="apart"))
+
+
+def _operands(k: Kernel, op: g.BatchMatMul) -> tuple[Array, Array, Array]:
+    """The rows (block, row, inner), the matrices (block, their row if each has one, two axes), and the output."""
+    if not in_lanes(op, k.cfg.block_in) or any(t.data is not None for t in op.inputs):
+        raise Unfit("a constant operand, or matrices that are not one per lane")
+    x, matrices, out = (t.merged("block", "n", "b") for t in (k.input(0), k.input(1), k.output))
+    if len(op.x.shape) == 5:
+        rows = op.x.shape[2]
+        matrices = matrices.split("h", row=rows, h=matrices.shape["h"] // rows)
+    down, across = ("column", "inner") if op.transposed else ("inner", "column")
+    return x.named(h="row", w="inner"), matrices.named(h=down, w=across), out.named(h="row", w="column")
+
+
+def _store(k: Kernel, op: g.BatchMatMul) -> Array:
+    return k.requant(Requant(0, *op.multipliers, op.output.zero_point))
