@@ -13,10 +13,11 @@ LINKS := hw sim runtime compiler boards cli
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup sim test test-full test-torch test-arm test-c campaign fuzz faults damage atheris bench bench-timing bench-synth area-model rtl synth bitstream lint types check docs site docs-check release audit clean
+.PHONY: help setup sim test test-full test-torch test-arm test-c campaign frozen fuzz faults damage atheris bench bench-timing bench-synth area-model rtl synth bitstream lint types check docs site docs-check release audit clean
 ON := model# what `make sim` runs on: model, or rtl for the circuit
 SEED := 0# of bench-timing, campaign, fuzz, faults and damage
-JOBS := 2# processes of the tests, of fuzz and of damage
+JOBS := 2# processes of the tests, of frozen, of fuzz and of damage
+PATTERN :=# of the programs of frozen, by default all
 PART :=# of test-full, by default all
 COUNT := 5000# faults; damaged files of each format
 CASES := $(wildcard ../shared/vectors)# folder of recorded cases for faults
@@ -56,6 +57,9 @@ test-c: $(DEV) ## build networks as C and run them with simulated accelerators, 
 campaign: $(DEV) ## try 5,000 mutants of programs and 5,000 damaged .tw files; SEED=n makes others
 	@$(BIN)/tilewright verify --mutate 5000 --seed $(SEED)
 	@$(BIN)/python tests/campaign.py --seed $(SEED)
+
+frozen: $(DEV) ## compile networks and compare bytes, cycles and operators on the host with tests/data/frozen.json; PATTERN=name
+	@$(BIN)/python tools/frozen.py --jobs $(JOBS) $(if $(PATTERN),-k '$(PATTERN)')
 
 fuzz: $(RTL) ## run random programs on all devices and compare; SECONDS=n, JOBS=j, SEED=s
 	@$(BIN)/python -m tilewright.cli.trust.fuzz --seconds $(SECONDS) --jobs $(JOBS) --seed $(SEED)

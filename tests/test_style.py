@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("hw", "sim", "runtime", "compiler", "boards", "cli")
-FOLDERS = (*PACKAGES, "tests", "docs", "examples")
+FOLDERS = (*PACKAGES, "tests", "tools", "docs", "examples")
 MODULES = [p.relative_to(ROOT) for folder in FOLDERS for p in sorted((ROOT / folder).rglob("*.py"))]
 LIBRARY = [p for p in MODULES if p.parts[0] in PACKAGES]
 TEXTS = [p.relative_to(ROOT) for folder in FOLDERS for p in sorted((ROOT / folder).rglob("*.md"))]
