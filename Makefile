@@ -9,7 +9,7 @@ DEV := $(VENV)/.stamp-dev
 TORCH := .venv-torch/.stamp
 RELEASE := .venv-release/.stamp
 FUZZ := $(VENV)/.stamp-fuzz
-LINKS := hw sim runtime compiler boards cli
+LINKS := hw sim runtime compiler apps boards cli
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -44,7 +44,7 @@ test-full: $(DEV) ## run the slow tests in parts of up to 40 minutes, a line for
 	@$(BIN)/python .ci/slow $(JOBS) $(PART)
 
 test-torch: $(TORCH) ## test the import of PyTorch programs and training, in .venv-torch: torch slows the import of TVM
-	@.venv-torch/bin/pytest tests/compiler/frontend/test_torch.py tests/compiler/odimo tests/cli/odimo
+	@.venv-torch/bin/pytest tests/compiler/frontend/test_torch.py tests/apps/odimo tests/cli/odimo
 
 test-arm: $(DEV) ## run what runs on the board on an emulated 32-bit ARM; ARM=bookworm: with an older numpy
 	@.ci/arm $(ARM)
@@ -62,10 +62,10 @@ frozen: $(DEV) ## compile networks and compare bytes, cycles and operators on th
 	@$(BIN)/python tools/frozen.py --jobs $(JOBS) $(if $(PATTERN),-k '$(PATTERN)')
 
 fuzz: $(RTL) ## run random programs on all devices and compare; SECONDS=n, JOBS=j, SEED=s
-	@$(BIN)/python -m tilewright.cli.trust.fuzz --seconds $(SECONDS) --jobs $(JOBS) --seed $(SEED)
+	@$(BIN)/python -m tools.fuzz.command --seconds $(SECONDS) --jobs $(JOBS) --seed $(SEED)
 
 faults: $(RTL) ## try COUNT faults on the simulated circuit: bus errors, stalls, resets, corrupt instructions; SEED=n makes others
-	@$(BIN)/python tests/faults.py --seed $(SEED) --count $(COUNT) $(if $(CASES),--cases $(CASES))
+	@$(BIN)/python -m tools.faults.command --seed $(SEED) --count $(COUNT) $(if $(CASES),--cases $(CASES))
 
 damage: $(DEV) ## read COUNT damaged files of every format, by default 5,000, in processes with limits; SEED=n makes others
 	@$(BIN)/python -m tests.damage --count $(COUNT) --seed $(SEED) --jobs $(JOBS)
@@ -79,13 +79,13 @@ bench: $(RTL) ## measure model and simulated circuit on the layers of ResNet-18
 	@$(BIN)/tilewright bench --on rtl --config pynq_z1
 
 bench-timing: $(RTL) ## measure the timing model against the simulated circuit; SEED=n makes other tilings and programs
-	@$(BIN)/python -m tilewright.cli.bench.timing --seed $(SEED)
+	@$(BIN)/python -m tools.bench.timing --seed $(SEED)
 
 bench-synth: $(DEV) ## compare the core's timing before placement with the recorded figures
-	@$(BIN)/python -m tilewright.cli.bench.synth
+	@$(BIN)/python -m tools.bench.synth
 
 area-model: $(DEV) ## fit the model of areas to what Yosys counts: two hours; goes on where it was killed
-	@nice -n 5 $(BIN)/python -m tilewright.cli.estimate.collect
+	@nice -n 5 $(BIN)/python -m tools.area.collect
 
 rtl: $(RTL) ## write the Verilog of CONFIG (default pynq_z1) to build/rtl
 	@mkdir -p build/rtl

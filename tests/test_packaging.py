@@ -15,7 +15,7 @@ import pytest
 
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 ROOT = Path(__file__).parents[1]
-TOP = {"hw", "sim", "runtime", "compiler", "boards", "cli"}
+TOP = {"hw", "sim", "runtime", "compiler", "apps", "boards", "cli"}
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 DATA = (".json", ".c", ".h", ".cpp", ".tcl", ".xdc", "py.typed")

@@ -29,7 +29,7 @@ STABLE = {
     "compiler.intrin": "ACC INP WGT register tensorize_depthwise tensorize_gemm tensorize_reset",
     "compiler.mapping": "ChannelMapping Costs read_mapping regroup write_mapping",
     "compiler.network": "compile_for compile_graph compile_model default_target min_cost",
-    "compiler.relax": "refusals release report tilewright_pipeline",
+    "apps.relax": "refusals release report tilewright_pipeline",
     "compiler.schedule.conv2d": "conv2d",
     "compiler.schedule.dense": "dense",
     "compiler.schedule.depthwise": "depthwise",

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
+from tilewright.apps.odimo.front import Front, Plan, Point
+from tilewright.apps.odimo.task import Task
 from tilewright.cli.odimo.files import plot, write_front
-from tilewright.compiler.odimo.front import Front, Plan, Point
-from tilewright.compiler.odimo.task import Task
 from tilewright.hw.config import load_config
 from tilewright.hw.errors import UnsupportedError
 

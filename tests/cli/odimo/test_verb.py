@@ -154,7 +154,7 @@ def test_a_scheduler_that_does_not_answer(tilewright, tmp_path):
 def test_points_are_trained_by_the_workers_of_a_scheduler(tilewright, tmp_path, monkeypatch):
     """Which process trains; what is trained, and that it is the same wherever, other tests say."""
     distributed = pytest.importorskip("distributed")
-    front = pytest.importorskip("tilewright.compiler.odimo.front")
+    front = pytest.importorskip("tilewright.apps.odimo.front")
 
     def explore(plan, folder, store, workers, on_point):
         raise ExecutionError(f"trained by process {workers.submit(os.getpid).result()}")

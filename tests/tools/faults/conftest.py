@@ -1,0 +1,17 @@
+"""A case on which faults are tried."""
+
+import pytest
+
+from tilewright.hw.config import PRESETS
+from tilewright.sim.rtl.verilator import need_tools
+from tools.faults.cases import random_program
+
+
+@pytest.fixture(scope="session")
+def case():
+    """A random program of `tiny` of a thousand cycles, with loads and stores of all kinds."""
+    try:
+        need_tools("g++")
+    except Exception as exc:
+        pytest.skip(str(exc))
+    return random_program(PRESETS["tiny"], 3)
