@@ -30,9 +30,9 @@ _TOGETHER = 30  # trials of one program
 class Row:
     """How many trials of a kind were tried, and how they ended.
 
-    `error`: in the error register. `right`: done, with the right memory. `stopped`: idle after a reset. `unlike`: done,
-    unlike the model, for a reason (tools/faults/compare.py). `wrong`: any other end, and `hung`: none. `next_right`: the
-    run after it was right.
+    `error`: in the error register. `right`: done, with the right memory. `stopped`: idle after a reset. `unlike`:
+    done, unlike the model, for a reason (tools/faults/compare.py). `wrong`: any other end, and `hung`: none.
+    `next_right`: the run after it was right.
     """
 
     tried: int = 0

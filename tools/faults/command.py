@@ -1,4 +1,4 @@
-"""Faults on the simulated circuit, many of them: `make faults`, or `.venv/bin/python tools/faults/command.py --count N`.
+"""Faults on the simulated circuit, many of them: `make faults`, or `python -m tools.faults.command --count N`.
 
 Errors and stalls of the buses, resets, corrupt instructions, programs that end too early, writes to registers
 (tools/faults/kinds.py), on random programs of `--config` and on recorded cases. Prints a table by kind, what bus errors

@@ -2,9 +2,12 @@
 
 import pytest
 
+from tests.sim.conftest import machine
 from tilewright.hw.config import PRESETS
 from tilewright.sim.rtl.verilator import need_tools
 from tools.faults.cases import random_program
+
+__all__ = ["case", "machine"]
 
 
 @pytest.fixture(scope="session")
