@@ -1,16 +1,15 @@
 """apps/explore/area.py: the rule against what synthesis counted."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from tilewright.apps.explore.area import area_of, clock_of, model, model_key, outside, ram_blocks
-from tilewright.cli import bench
 from tilewright.hw.config import EXTENSIONS, PRESETS, Config
 from tools.area.points import points
+from tools.bench.synth import RECORD
 
-COUNTED = json.loads((Path(bench.__file__).parent / "synth.json").read_text())
+COUNTED = json.loads(RECORD.read_text())
 
 
 @pytest.mark.parametrize("name", sorted(COUNTED))
