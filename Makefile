@@ -9,14 +9,15 @@ DEV := $(VENV)/.stamp-dev
 TORCH := .venv-torch/.stamp
 RELEASE := .venv-release/.stamp
 FUZZ := $(VENV)/.stamp-fuzz
-LINKS := hw sim runtime compiler boards cli
+LINKS := hw sim runtime compiler apps boards cli
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup sim test test-full test-torch test-arm test-c campaign fuzz faults damage atheris bench bench-timing bench-synth area-model rtl synth bitstream lint types check docs site docs-check release audit clean
+.PHONY: help setup sim test test-full test-torch test-arm test-c campaign frozen fuzz faults damage atheris bench bench-timing bench-synth area-model rtl synth bitstream lint types check docs site docs-check release audit clean
 ON := model# what `make sim` runs on: model, or rtl for the circuit
 SEED := 0# of bench-timing, campaign, fuzz, faults and damage
-JOBS := 2# processes of the tests, of fuzz and of damage
+JOBS := 2# processes of the tests, of frozen, of fuzz and of damage
+PATTERN :=# of the programs of frozen, by default all
 PART :=# of test-full, by default all
 COUNT := 5000# faults; damaged files of each format
 CASES := $(wildcard ../shared/vectors)# folder of recorded cases for faults
@@ -43,7 +44,7 @@ test-full: $(DEV) ## run the slow tests in parts of up to 40 minutes, a line for
 	@$(BIN)/python .ci/slow $(JOBS) $(PART)
 
 test-torch: $(TORCH) ## test the import of PyTorch programs and training, in .venv-torch: torch slows the import of TVM
-	@.venv-torch/bin/pytest tests/compiler/frontend/test_torch.py tests/compiler/odimo tests/cli/odimo
+	@.venv-torch/bin/pytest tests/compiler/frontend/test_torch.py tests/apps/odimo tests/cli/odimo
 
 test-arm: $(DEV) ## run what runs on the board on an emulated 32-bit ARM; ARM=bookworm: with an older numpy
 	@.ci/arm $(ARM)
@@ -57,11 +58,14 @@ campaign: $(DEV) ## try 5,000 mutants of programs and 5,000 damaged .tw files; S
 	@$(BIN)/tilewright verify --mutate 5000 --seed $(SEED)
 	@$(BIN)/python tests/campaign.py --seed $(SEED)
 
+frozen: $(DEV) ## compile networks and compare bytes, cycles and operators on the host with tests/data/frozen.json; PATTERN=name
+	@$(BIN)/python tools/frozen.py --jobs $(JOBS) $(if $(PATTERN),-k '$(PATTERN)')
+
 fuzz: $(RTL) ## run random programs on all devices and compare; SECONDS=n, JOBS=j, SEED=s
-	@$(BIN)/python -m tilewright.cli.trust.fuzz --seconds $(SECONDS) --jobs $(JOBS) --seed $(SEED)
+	@$(BIN)/python -m tools.fuzz.command --seconds $(SECONDS) --jobs $(JOBS) --seed $(SEED)
 
 faults: $(RTL) ## try COUNT faults on the simulated circuit: bus errors, stalls, resets, corrupt instructions; SEED=n makes others
-	@$(BIN)/python tests/faults.py --seed $(SEED) --count $(COUNT) $(if $(CASES),--cases $(CASES))
+	@$(BIN)/python -m tools.faults.command --seed $(SEED) --count $(COUNT) $(if $(CASES),--cases $(CASES))
 
 damage: $(DEV) ## read COUNT damaged files of every format, by default 5,000, in processes with limits; SEED=n makes others
 	@$(BIN)/python -m tests.damage --count $(COUNT) --seed $(SEED) --jobs $(JOBS)
@@ -75,13 +79,13 @@ bench: $(RTL) ## measure model and simulated circuit on the layers of ResNet-18
 	@$(BIN)/tilewright bench --on rtl --config pynq_z1
 
 bench-timing: $(RTL) ## measure the timing model against the simulated circuit; SEED=n makes other tilings and programs
-	@$(BIN)/python -m tilewright.cli.bench.timing --seed $(SEED)
+	@$(BIN)/python -m tools.bench.timing --seed $(SEED)
 
 bench-synth: $(DEV) ## compare the core's timing before placement with the recorded figures
-	@$(BIN)/python -m tilewright.cli.bench.synth
+	@$(BIN)/python -m tools.bench.synth
 
 area-model: $(DEV) ## fit the model of areas to what Yosys counts: two hours; goes on where it was killed
-	@nice -n 5 $(BIN)/python -m tilewright.cli.estimate.collect
+	@nice -n 5 $(BIN)/python -m tools.area.collect
 
 rtl: $(RTL) ## write the Verilog of CONFIG (default pynq_z1) to build/rtl
 	@mkdir -p build/rtl

@@ -61,7 +61,7 @@ def command(
     MODEL may also be FILE.py:NAME, a pair (PrimFunc, function that schedules it) or a function of the configuration
     that returns one: then the decisions of the schedule are tuned.
     """
-    from ..compiler.explore import cluster
+    from ..apps.explore import cluster
     from ..compiler.jobs import Store
     from ..compiler.tune.measure import check_device
     from ..compiler.tune.tasks import Measurer

@@ -64,7 +64,7 @@ def command(
     if program is None and key is not None:
         raise click.UsageError("--key is of X.tw; give both")
     if mutate is not None:
-        from .trust import mutants
+        from . import mutants
 
         return mutants.command(mutate, seed or 0, _load(program, key) if program else None, as_json)
     if program is None:

@@ -25,7 +25,7 @@ from ..runtime.files import atomic_write, cache_folder, sources_digest
 from .cost import memory_facts
 
 _LIBRARIES = ("apache-tvm", "onnx", "numpy", "ai-edge-litert", "torch")
-_SOURCES = ("compiler", "hw", "runtime", "sim")  # top folders that determine a program and its cycles
+_SOURCES = ("apps", "compiler", "hw", "runtime", "sim")  # top folders that determine what is kept
 _MOST_BYTES = 1 << 26  # of figures
 _MOST_FILES = 64  # programs; the least recently used are removed
 

@@ -16,7 +16,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
 
-from tilewright.compiler.relax import report, tilewright_pipeline
+from tilewright.apps.relax import report, tilewright_pipeline
 
 DIGITS = Path(__file__).parent / "digits"
 

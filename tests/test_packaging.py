@@ -15,7 +15,7 @@ import pytest
 
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 ROOT = Path(__file__).parents[1]
-TOP = {"hw", "sim", "runtime", "compiler", "boards", "cli"}
+TOP = {"hw", "sim", "runtime", "compiler", "apps", "boards", "cli"}
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 DATA = (".json", ".c", ".h", ".cpp", ".tcl", ".xdc", "py.typed")
@@ -120,7 +120,7 @@ def test_the_sdist_has_tests_documents_and_examples(built):
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
-    for folder in ("tests", "docs", "examples"):
+    for folder in ("tests", "tools", "docs", "examples"):
         kept = [p for p in (ROOT / folder).rglob("*") if p.is_file() and p.suffix not in (".pyc", ".tw")]
         assert not {p.relative_to(ROOT).as_posix() for p in kept} - held
     assert {"Makefile", "README.md", "CONTRIBUTING.md", "SECURITY.md", "pyproject.toml", "LICENSE"} <= held

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("hw", "sim", "runtime", "compiler", "boards", "cli")
-FOLDERS = (*PACKAGES, "tests", "docs", "examples")
+PACKAGES = ("hw", "sim", "runtime", "compiler", "apps", "boards", "cli")
+FOLDERS = (*PACKAGES, "tests", "tools", "docs", "examples")
 MODULES = [p.relative_to(ROOT) for folder in FOLDERS for p in sorted((ROOT / folder).rglob("*.py"))]
 LIBRARY = [p for p in MODULES if p.parts[0] in PACKAGES]
 TEXTS = [p.relative_to(ROOT) for folder in FOLDERS for p in sorted((ROOT / folder).rglob("*.md"))]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.delegate.delegate import TilewrightDelegate
+from ...apps.delegate.delegate import TilewrightDelegate
 from ...hw.config import Config
 from ...hw.errors import InputError
 from ...hw.needs import need

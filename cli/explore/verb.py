@@ -1,4 +1,4 @@
-"""`tilewright explore`: the command line of compiler/explore."""
+"""`tilewright explore`: the command line of apps/explore."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .. import report
 from ..options import config_option, json_option, scheduler_option
 
 if TYPE_CHECKING:
-    from ...compiler.explore.study import Question, Trial
+    from ...apps.explore.study import Question, Trial
 
 _COLUMNS = {"latency_us": "us", "cycles": "cycles", "host_us": "host us", "lut": "LUT", "ff": "FF", "bram": "BRAM"}
 _COLUMNS |= {"dsp": "DSP", "clock_ns": "clock ns", "energy_uj": "uJ"}
@@ -70,12 +70,12 @@ def command(
     from ...sim.dram import load_dram
 
     need("explore", "explore", "optuna")
-    from ...compiler.explore import cluster
-    from ...compiler.explore.evaluate import MODULES
+    from ...apps.explore import cluster
+    from ...apps.explore.evaluate import MODULES
 
     cluster.begin(workers, scheduler, MODULES)
-    from ...compiler.explore.space import default_space, read_space
-    from ...compiler.explore.study import DEFAULT, Explorer, Question, front
+    from ...apps.explore.space import default_space, read_space
+    from ...apps.explore.study import DEFAULT, Explorer, Question, front
 
     config_file, plots = _outputs(output, chosen)
     base, memory = load_config(config), load_dram(dram)
@@ -99,7 +99,7 @@ def command(
 
 
 def _objectives(names: tuple[str, ...]) -> tuple[str, ...]:
-    from ...compiler.explore.study import OBJECTIVES
+    from ...apps.explore.study import OBJECTIVES
     from ...hw.errors import InputError
 
     for name in names:

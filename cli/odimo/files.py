@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ...compiler.odimo.front import Front
-from ...compiler.odimo.jobs import SEARCH
+from ...apps.odimo.front import Front
+from ...apps.odimo.jobs import SEARCH
 from ...hw.errors import UnsupportedError
 from ...runtime.files import atomic_write
 

@@ -1,4 +1,4 @@
-"""`tilewright odimo`: the command line of compiler/odimo/front.py."""
+"""`tilewright odimo`: the command line of apps/odimo/front.py."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ..options import config_option, json_option, scheduler_option
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from ...apps.odimo.front import Front, Plan
+    from ...apps.odimo.recipe import Recipe
     from ...compiler.jobs import Store
-    from ...compiler.odimo.front import Front, Plan
-    from ...compiler.odimo.recipe import Recipe
 
 STRENGTHS = {"unit": (0.005, 0.02, 0.05, 0.2, 0.7), "type": (0.003, 0.01, 0.03, 0.1)}  # by what channels choose
 COLUMNS = ["point", "accuracy %", "lowest", "highest", "cycles", "of {first} %", "{second} channels %"]
@@ -104,10 +104,10 @@ def command(
     FILE.py has functions model(), a torch module, and data(), ((images, labels), (images, labels)) to train and to
     test. The status is 1 if a device's scores differ from those of torch's integers. A start that was stopped goes on.
     """
-    from ...compiler.explore import cluster
+    from ...apps.explore import cluster
+    from ...apps.odimo.front import Plan
+    from ...apps.odimo.task import Task
     from ...compiler.jobs import Store
-    from ...compiler.odimo.front import Plan
-    from ...compiler.odimo.task import Task
     from ...hw.config import load_config
 
     if choice == "type" and objective == "energy":
@@ -134,7 +134,7 @@ def _folder(output: str) -> Path:
 
 def _front(plan: Plan, folder: Path, store: Store, workers: Executor | None, as_json: bool) -> int:
     """Train, write and print the front; returns the status."""
-    from ...compiler.odimo.front import explore, kinds
+    from ...apps.odimo.front import explore, kinds
     from .files import write_front
 
     count = len(plan.seeds) * (1 + 2 * len(kinds(plan)))
@@ -149,7 +149,7 @@ def _front(plan: Plan, folder: Path, store: Store, workers: Executor | None, as_
 
 
 def _recipe(epochs: str) -> Recipe:
-    from ...compiler.odimo.recipe import Recipe
+    from ...apps.odimo.recipe import Recipe
 
     numbers = [part.strip() for part in epochs.split(",")]
     if len(numbers) != 3 or not all(part.isdigit() for part in numbers):
@@ -159,8 +159,8 @@ def _recipe(epochs: str) -> Recipe:
 
 def _print(front: Front, written: list[str]) -> None:
     """A line per point, means over the seeds, and where the files are."""
+    from ...apps.odimo.alternatives import ALTERNATIVES, UNIT
     from ...compiler.graph import Graph
-    from ...compiler.odimo.alternatives import ALTERNATIVES, UNIT
 
     with_energy = front.plan.task.choice == UNIT  # types are computed on one unit, whose energy follows the cycles
     whole, names = front.means[0].cycles, ALTERNATIVES[front.plan.task.choice].names

@@ -132,7 +132,7 @@ def summary(
     counted: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """The figures of the whole, each with its unit and its source."""
-    from ...compiler.explore.area import area_of
+    from ...apps.explore.area import area_of
     from ...compiler.target.host import HostModel
     from ...runtime.device import Stats
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from tilewright.compiler.odimo.front import Front, Mean, Plan, Point, explore
-from tilewright.compiler.odimo.integers import IntegerNetwork, to_graph
-from tilewright.compiler.odimo.recipe import Examples, Recipe
-from tilewright.compiler.odimo.task import Task
+from tilewright.apps.odimo.front import Front, Mean, Plan, Point, explore
+from tilewright.apps.odimo.integers import IntegerNetwork, to_graph
+from tilewright.apps.odimo.recipe import Examples, Recipe
+from tilewright.apps.odimo.task import Task
 
 _LEARNING = {"MappedConv2d": "layers", "MappedLinear": "layers", "integers": "export", "trace": "tracing"}
 
@@ -21,7 +21,7 @@ __all__ = ["Examples", "Front", "IntegerNetwork", "Mean", "Plan", "Point", "Reci
 def __getattr__(name: str) -> Any:
     if name not in _LEARNING:
         raise AttributeError(f"module 'tilewright.odimo' has no attribute {name!r}")
-    module = importlib.import_module(f"tilewright.compiler.odimo.learning.{_LEARNING[name]}")
+    module = importlib.import_module(f"tilewright.apps.odimo.learning.{_LEARNING[name]}")
     return globals().setdefault(name, getattr(module, name))
 
 

@@ -262,7 +262,7 @@ def _cached_tile(path: Path) -> str | None:
 
 
 def _space(path: Path) -> None:
-    from tilewright.compiler.explore.space import default_space, read_space
+    from tilewright.apps.explore.space import default_space, read_space
     from tilewright.hw.config import PRESETS
     from tilewright.sim.dram import ZYNQ_HP
 
@@ -271,8 +271,8 @@ def _space(path: Path) -> None:
 
 
 def _question() -> Any:
-    from tilewright.compiler.explore.space import Space
-    from tilewright.compiler.explore.study import Question
+    from tilewright.apps.explore.space import Space
+    from tilewright.apps.explore.study import Question
     from tilewright.hw.config import PRESETS
     from tilewright.sim.dram import ZYNQ_HP
 
@@ -281,7 +281,7 @@ def _question() -> Any:
 
 def _studies() -> list[bytes]:
     """A study of points that are no configurations, which need no networks, and of others with made figures."""
-    from tilewright.compiler.explore import study
+    from tilewright.apps.explore import study
 
     def write(path: Path) -> None:
         found = study.Explorer(_question(), f"sqlite:///{path}", "one")
@@ -296,13 +296,13 @@ def _studies() -> list[bytes]:
 
 
 def _study(path: Path) -> None:
-    from tilewright.compiler.explore import study
+    from tilewright.apps.explore import study
 
     study.Explorer(_question(), f"sqlite:///{path}", "one").explore(6)
 
 
 def _delegates() -> list[bytes]:
-    from tilewright.compiler.delegate.delegate import TilewrightDelegate
+    from tilewright.apps.delegate.delegate import TilewrightDelegate
 
     def write(path: Path) -> None:
         TilewrightDelegate(_NETWORKS / "images.tflite", "tiny").save(path)
@@ -313,7 +313,7 @@ def _delegates() -> list[bytes]:
 def _stored(path: Path) -> None:
     import hashlib
 
-    from tilewright.compiler.delegate import stored
+    from tilewright.apps.delegate import stored
 
     stored.load(path, hashlib.sha256((_NETWORKS / "images.tflite").read_bytes()).hexdigest())
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.compiler.delegate.delegate import RUNTIMES
+from tilewright.apps.delegate.delegate import RUNTIMES
 from tilewright.compiler.frontend.tflite import import_tflite
 from tilewright.compiler.graph.reference import run as reference_run
 from tilewright.delegate import TilewrightDelegate

@@ -31,7 +31,7 @@ def test_the_code_is_under_40_lines(name):
 
 
 def test_relax_runs_the_digits_and_reports_its_part(capsys):
-    from tilewright.compiler.relax import release
+    from tilewright.apps.relax import release
 
     release()  # a page of the docs runs this program, too, and its runs count
     runpy.run_path(str(FOLDER / "relax.py"), run_name="__main__")

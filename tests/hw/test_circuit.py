@@ -5,10 +5,10 @@ from functools import partial
 
 import pytest
 
+from tilewright.apps.explore.area import area_of
+from tilewright.apps.explore.evaluate import misfit
+from tilewright.apps.explore.trial import small_network
 from tilewright.cli.config import accepts
-from tilewright.compiler.explore.area import area_of
-from tilewright.compiler.explore.evaluate import misfit
-from tilewright.compiler.explore.trial import small_network
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.circuit import check_buildable
 from tilewright.hw.config import PRESETS

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from tilewright.apps.delegate.kernel import opener
 from tilewright.cli.diff.compare import Layer, Setup, compared
-from tilewright.compiler.delegate.kernel import opener
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.compiler.explore.area import clock_of
+from tilewright.apps.explore.area import clock_of
 from tilewright.hw.config import PRESETS, load_config
 
 NET = str(Path(__file__).parents[2] / "data/networks/classifier.tflite")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tilewright.compiler.odimo.front import Front, Plan, Point
-from tilewright.compiler.odimo.task import Task
+from tilewright.apps.odimo.front import Front, Plan, Point
+from tilewright.apps.odimo.task import Task
 from tilewright.hw.config import load_config
 
 

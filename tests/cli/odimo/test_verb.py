@@ -135,7 +135,7 @@ def test_what_it_refuses(refused, tmp_path, arguments, status, text):
 
 
 def test_it_says_which_rounding_contract_its_integers_have(tilewright, tmp_path, front, monkeypatch):
-    monkeypatch.setattr("tilewright.compiler.odimo.front.explore", lambda *_: front)
+    monkeypatch.setattr("tilewright.apps.odimo.front.explore", lambda *_: front)
     done = tilewright("odimo", "-o", tmp_path, "--jobs", "1")
     assert done.status == 0, done.err
     assert "\nrounding contract: double (two roundings, as TensorFlow Lite Micro)\n" in done.out
@@ -149,7 +149,7 @@ def test_a_scheduler_that_does_not_answer(refused, tmp_path):
 def test_points_are_trained_by_the_workers_of_a_scheduler(tilewright, tmp_path, monkeypatch):
     """Which process trains; what is trained, and that it is the same wherever, other tests say."""
     distributed = pytest.importorskip("distributed")
-    front = pytest.importorskip("tilewright.compiler.odimo.front")
+    front = pytest.importorskip("tilewright.apps.odimo.front")
 
     def explore(plan, folder, store, workers, on_point):
         raise ExecutionError(f"trained by process {workers.submit(os.getpid).result()}")

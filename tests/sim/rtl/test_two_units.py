@@ -9,10 +9,10 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem
 from tilewright.runtime.loader import run
 from tilewright.sim.dram import Dram
-from tilewright.sim.fuzz.crowd import Crowd
 from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.random_programs import Recorder
 from tilewright.sim.rtl.device import RtlDevice
+from tools.fuzz.crowd import Crowd
 
 TWO = PRESETS["tiny_two"]
 

@@ -1,0 +1,155 @@
+"""Which nodes of a .tflite file the delegate takes, in which parts, and why not the others; the graph of a part.
+
+A part is cut out of the file that has been read: its operators, and the tensors at its ends. It goes through the
+importer and the compiler as a network does, so that nothing of an operator is read from the interpreter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from ...compiler import graph as g
+from ...compiler.frontend.tflite.file import OPERATOR_NAMES, ModelFile, Subgraph
+from ...compiler.frontend.tflite.importer import import_file
+from ...hw.errors import InputError, UnsupportedError
+from .abi import Context, array, ints
+from .native import Given
+
+STATEFUL = ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
+_TAKEN = ("INT8", "UINT8", "INT16", "INT32")  # types of tensors
+
+
+def check_claim(claim: Collection[str] | None) -> frozenset[str] | None:
+    """The operators to take, None for all. Raises `InputError` for a name that no operator has."""
+    if claim is None:
+        return None
+    names = frozenset([claim] if isinstance(claim, str) else claim)
+    if not names:
+        raise InputError("claim names no operator; leave it out to take all, or name some as CONV_2D")
+    for name in sorted(names - OPERATOR_NAMES, key=str):
+        raise InputError(f"claim: {name!r} is no operator of TFLite; name them as CONV_2D or FULLY_CONNECTED")
+    return names
+
+
+def cut(file: ModelFile, given: Given) -> ModelFile:
+    """The part of a file; where it needs a constant, this stays one."""
+    inputs = tuple(k for k in given.inputs if k >= 0 and file.tensors[k].data is None)
+    nodes = [file.nodes[n] for n in given.nodes]
+    return replace(file, tensors=list(file.tensors), nodes=nodes, inputs=inputs, outputs=given.outputs)
+
+
+def import_part(file: ModelFile, given: Given, runtime: str) -> g.Graph:
+    """The graph of a part, whose dense layers round as those of `runtime`. Raises `UnsupportedError`.
+
+    LiteRT's dense layers round once, all others twice; TensorFlow Lite Micro's round twice.
+    """
+    graph = import_file(cut(file, given))
+    if runtime == "tflm":
+        return graph
+    ops = (replace(op, contract="single") if isinstance(op, g.QDense) else op for op in graph.ops)
+    return replace(graph, ops=tuple(ops))
+
+
+def ends(file: ModelFile, nodes: Iterable[int], *, every: bool = False) -> Given:
+    """`nodes` with the tensors that they need from others, and those that others, or the network's user, need.
+
+    With `every` the outputs are all that they compute.
+    """
+    nodes = tuple(sorted(nodes))
+    made = [k for n in nodes for k in file.nodes[n].outputs]
+    needed = dict.fromkeys(k for n in nodes for k in file.nodes[n].inputs)
+    inputs = [k for k in needed if k >= 0 and k not in made and file.tensors[k].data is None]
+    inside = set(nodes)
+    read = {k for n, node in enumerate(file.nodes) if n not in inside for k in node.inputs} | set(file.outputs)
+    return Given(nodes, tuple(inputs), tuple(k for k in made if every or k in read))
+
+
+def grouped(file: ModelFile, taken: Collection[int]) -> list[tuple[int, ...]]:
+    """The nodes of `taken` in the groups that the interpreter makes of them.
+
+    It goes through the plan again and again: a group begins with the first node whose inputs are there, taken or not,
+    and gets every other one of its kind whose inputs are there by then.
+    """
+    ready = {k for k, info in enumerate(file.tensors) if info.data is not None or info.variable} | {-1}
+    ready |= set(file.inputs)
+    left, groups = list(range(len(file.nodes))), []
+    while left:
+        kind, group = None, []
+        grown = True
+        while grown:
+            grown = False
+            for n in list(left):
+                node = file.nodes[n]
+                if not ready.issuperset(node.inputs) or (kind is not None and (n in taken) != kind):
+                    continue
+                kind, grown = n in taken, True
+                group.append(n)
+                left.remove(n)
+                ready.update(node.outputs)
+        if not group:  # a damaged file, which the interpreter refuses
+            break
+        if kind:
+            groups.append(tuple(sorted(group)))
+    return groups
+
+
+def refusal(file: ModelFile, number: int, claim: frozenset[str] | None) -> str:
+    """Why the delegate does not take a node; empty where it can."""
+    node = file.nodes[number]
+    if claim is not None and node.kind not in claim:
+        return f"not among the claimed operators, {', '.join(sorted(claim))}"
+    tensors = [file.tensors[k] for k in (*node.inputs, *node.outputs) if k >= 0]
+    if node.kind in STATEFUL or any(t.variable for t in tensors):
+        return "keeps a variable, which stays with the interpreter"
+    computed = [t for t in tensors if t.data is None]
+    for t in computed:
+        if t.type not in _TAKEN:
+            return f"has tensor {t.name!r} of type {t.type.lower()}; {', '.join(_TAKEN).lower()} are taken"
+    try:
+        import_file(cut(file, ends(file, [number])))
+    except (UnsupportedError, InputError) as exc:
+        return str(exc).removeprefix(f"{file.path}: ")
+    return ""
+
+
+def is_the_files(file: ModelFile, context: Context, nodes: Collection[int]) -> bool:
+    """Whether `nodes` are those of the file; False for another subgraph of it, where a delegate is asked, too.
+
+    Raises `InputError` for nodes, constants or shapes that are not in the file.
+    """
+    found = _other_operator(file, context, nodes) or _other_tensor(file, context, nodes)
+    if found and any(not _other_operator(part, context, nodes) for part in file.others):
+        return False  # its shapes may change while the network runs
+    if found:
+        raise InputError(
+            f"the interpreter has not the network of {file.path}: {found}; give the delegate the same file, and keep "
+            "its shapes"
+        )
+    return True
+
+
+def _other_operator(part: Subgraph, context: Context, nodes: Collection[int]) -> str:
+    """The first operator of the interpreter that is not that of a subgraph; empty where all are."""
+    for n in nodes:
+        node, registration = context.node(n)
+        mine = part.nodes[n] if n < len(part.nodes) else None
+        its = registration.builtin_code, tuple(ints(node.inputs)), tuple(ints(node.outputs))
+        if mine is None or its != (mine.code, mine.inputs, mine.outputs):
+            return f"operator {n} is another"
+    return ""
+
+
+def _other_tensor(part: Subgraph, context: Context, nodes: Collection[int]) -> str:
+    """The first tensor of `nodes` of which the interpreter has another form or values; empty where there is none."""
+    for k in sorted({k for n in nodes for k in (*part.nodes[n].inputs, *part.nodes[n].outputs) if k >= 0}):
+        info, t = part.tensors[k], context.tensor(k)
+        if (shape := tuple(ints(t.dims))) != info.shape:
+            return f"tensor {info.name!r} has shape {shape}, programs are for {info.shape} of the file"
+        if info.scale.size == 1 and (t.scale, t.zero_point) != (info.scale[0], info.zero_point[0]):
+            return f"tensor {info.name!r} has another scale or zero point"
+        if (data := info.data) is not None and t.data and t.bytes == data.nbytes:
+            theirs = array(t, data.dtype, info.shape)
+            if theirs.tobytes() != data.tobytes():
+                return f"constant {info.name!r} has other values"
+    return ""

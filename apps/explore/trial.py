@@ -1,0 +1,114 @@
+"""A small network on one configuration: exact on the behavioural model, or refused by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...compiler import graph as g
+from ...compiler.accelerator.module import Accelerator, LayerAccelerator
+from ...compiler.graph.compare import compare
+from ...compiler.limits import runs_whole_networks
+from ...compiler.network import compile_graph
+from ...compiler.target.host import HostCpu, HostModel
+from ...compiler.target.module import Target
+from ...hw.config import Config
+from ...hw.errors import ProgramError, UnsupportedError
+from ...runtime.device import open_device
+from ...runtime.executable import Executable
+from ...runtime.loader import Loaded
+from ...runtime.verify import verify
+from ...sim.dram import Dram, unshared
+from ...sim.timing import predict
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`launches` and their `cycles` in the timing model, of a network that ran exactly; else the `refusal`."""
+
+    launches: int = 0
+    cycles: int = 0
+    refusal: str = ""
+
+
+def small_network(seed: int, bits: int = 8) -> g.Graph:
+    """Convolution, depthwise convolution, pointwise convolution, residual sum, mean and dense layer, all random.
+
+    Weights have `bits` bits.
+    """
+    rng = np.random.default_rng([seed, 2])
+    images, channels, grown, labels = (int(rng.integers(1, most)) for most in (4, 9, 41, 21))
+    size, stride = int(rng.integers(4, 11)), int(rng.integers(1, 3))
+    small = -(-size // stride)
+    x = g.Tensor("x", (images, channels, size, size), scale=0.02, zero_point=-9)
+    a, b, c, d = (g.Tensor(name, (images, grown, small, small), scale=0.1, zero_point=z) for name, z in _ZEROS)
+    e, f = g.Tensor("e", (images, grown), scale=0.1, zero_point=4), g.Tensor("f", (images, labels), scale=0.3)
+    end = (small - 1) * stride + 3 - size - 1  # rows below the image that the last window reads
+    around, layer = (1, 1, 1, 1), partial(_linear, rng, 1 << bits - 1)
+    ops: tuple[g.Operator, ...] = (
+        layer(g.QConv2d, "first", x, a, channels, 3, strides=(stride, stride), pads=(1, 1, end, end)),
+        layer(g.QConv2d, "depthwise", a, b, 1, 3, pads=around, groups=grown),
+        layer(g.QConv2d, "pointwise", b, c, grown, 1),
+        g.Add("residual", (a, c), d),
+        g.Mean("mean", (d,), e, (2, 3)),
+        layer(g.QDense, "dense", e, f, grown),
+    )
+    return g.Graph(f"small_{seed}", (x,), (f,), ops)
+
+
+_SLOW = 1.0  # Hz
+_ZEROS = (("a", -128), ("b", -3), ("c", 5), ("d", 0))
+
+
+def _linear(
+    rng: np.random.Generator,
+    limit: int,
+    kind: type[g.QConv2d] | type[g.QDense],
+    name: str,
+    x: g.Tensor,
+    y: g.Tensor,
+    inputs: int,
+    kernel: int = 0,
+    **facts: Any,
+) -> g.Linear:
+    """A layer from `x` to `y` with random weights below `limit` and scales, biases beyond 16 bits among them."""
+    outputs = y.shape[1]
+    weight = rng.integers(-limit, limit, (outputs, inputs, *([kernel] * 2 if kernel else []))).astype(np.int8)
+    scales = rng.uniform(0.001, 0.01, outputs).astype(np.float32)
+    return kind(name, (x,), y, weight, scales, rng.integers(-40000, 40000, outputs).astype(np.int32), **facts)
+
+
+def attempt(cfg: Config, dram: Dram, graph: g.Graph, seed: int = 0) -> Outcome:
+    """Compile `graph`, prove its launches, predict their cycles, and compare every value with the golden interpreter.
+
+    Raises `ProgramError` for a wrong result, beside what the compiler, the proof and the model raise: all of that is a
+    defect but for `UnsupportedError`, the refusal.
+    """
+    rng = np.random.default_rng([seed, 3])
+    inputs = {t.name: rng.integers(-128, 128, t.shape).astype(np.int8) for t in graph.inputs}
+    try:
+        launches, cycles = 0, 0
+        for every in (False, True):
+            executable = on_accelerator(graph, cfg, every_value=every)
+            for step in executable.launches:
+                verify(step.launch)
+            with Loaded(executable, open_device("model", cfg)) as loaded:
+                found = compare(graph, inputs, loaded.run(inputs))
+            if found.difference is not None:
+                raise ProgramError(f"{cfg.name}: {found.difference}")
+            if not every:
+                timings = [predict(step.launch, dram=unshared(cfg, dram)) for step in executable.launches]
+                launches, cycles = len(timings), sum(timing.cycles for timing in timings)
+    except UnsupportedError as exc:
+        return Outcome(refusal=str(exc))
+    return Outcome(launches, cycles)
+
+
+def on_accelerator(graph: g.Graph, cfg: Config, *, every_value: bool = False) -> Executable:
+    """`graph` beside a host so slow that the accelerator runs all that it can. Raises as `compile_graph` does."""
+    own = Accelerator(cfg) if runs_whole_networks(cfg) else LayerAccelerator(cfg)
+    target = Target(cfg.name, (own, HostCpu(HostModel(clock=_SLOW))))
+    return compile_graph(graph, cfg, every_value=every_value, target=target)

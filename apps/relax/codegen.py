@@ -1,0 +1,110 @@
+"""Functions for the accelerator, compiled: what TVM's `RunCodegen` calls as `relax.ext.tilewright`.
+
+TVM links what a code generator returns, and a module of TVM cannot be made in Python. So the generator returns none: it
+registers the function that runs the program, and `CarryPrograms` then makes the call one of `tilewright.run`, with the
+program's bytes as a constant, so that an exported executable has all it needs.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...compiler.frontend.relax import RelaxImporter
+from ...compiler.network import compile_graph
+from ...compiler.tvm_compat import IRModule, ir, relax, structural_hash, structural_mutate, tvm_ffi
+from ...hw.config import Config, load_config
+from ...hw.errors import UnsupportedError
+from ...runtime.executable import Executable
+from .runner import RUN, key_of, run
+
+CODEGEN = "tilewright"
+_PREFIX = "tilewright."  # of the attributes of functions
+_CONSTANTS = "const_name_to_constant"  # those of functions that were compiled, which RunCodegen leaves in the module
+_compiled: dict[str, Executable] = {}  # by the hash in the symbol; emptied when programs are carried
+_programs: dict[str, tuple[str, bytes]] = {}  # by symbol: its key, and the bytes of the `.tw` file
+
+
+class Choice(NamedTuple):
+    """How functions are compiled and where they run, kept as attributes of each."""
+
+    cfg: Config
+    on: str
+    contract: str
+
+    def attributes(self) -> dict[str, str]:
+        """Of a function for this choice."""
+        config = json.dumps(self.cfg.to_dict(), sort_keys=True)
+        return {f"{_PREFIX}config": config, f"{_PREFIX}on": self.on, f"{_PREFIX}contract": self.contract}
+
+    @staticmethod
+    def of(function: Any) -> Choice:
+        """The choice for a function. Raises `UnsupportedError` for one that `tilewright_pipeline` did not make."""
+        if f"{_PREFIX}config" not in function.attrs:
+            raise UnsupportedError(
+                f"function {function.attrs['global_symbol']!s} has Codegen {CODEGEN!r}, but no attribute "
+                f"'{_PREFIX}config'; let tilewright_pipeline make the functions"
+            )
+        config, on, contract = (str(function.attrs[f"{_PREFIX}{name}"]) for name in ("config", "on", "contract"))
+        return Choice(load_config(json.loads(config)), on, contract)
+
+
+def symbol_of(name: str, function: Any) -> str:
+    """A global name for a function, of `name` and of what it computes."""
+    return f"{CODEGEN}_{name}_{structural_hash(function) & 0xFFFFFFFFFFFF:012x}"
+
+
+def compiled(function: Any) -> Executable:
+    """The program of a function whose symbol is from `symbol_of`; tensors are in0, in1, ... and out0, out1, ...
+
+    Raises `UnsupportedError` for what the compiler does not support.
+    """
+    symbol, choice = str(function.attrs["global_symbol"]), Choice.of(function)
+    known = symbol.rsplit("_", 1)[1]
+    if known not in _compiled:
+        body = function.body.body
+        count = len(body.fields) if isinstance(body, ir.Tuple) else len(getattr(body.ty, "fields", [body]))
+        graph = RelaxImporter(function, [f"out{k}" for k in range(count)]).graph(symbol)
+        _compiled[known] = compile_graph(graph, choice.cfg, choice.contract)
+    return _compiled[known]
+
+
+@tvm_ffi.register_global_func(f"relax.ext.{CODEGEN}", override=True)
+def codegen(functions: Sequence[Any], _options: Any, _names: Any) -> list[Any]:
+    """Compile functions, and register what runs each under its symbol. TVM has nothing to link: the list is empty."""
+    for function in functions:
+        symbol = str(function.attrs["global_symbol"])
+        program = compiled(function).to_bytes()
+        key = key_of(symbol.removeprefix(f"{CODEGEN}_").rsplit("_", 1)[0], Choice.of(function).on, program)
+        _programs[symbol] = key, program
+        held = np.frombuffer(program, np.uint8).copy()  # what is only read has no DLPack
+        tvm_ffi.register_global_func(symbol, functools.partial(run, key, held), override=True)
+    return []
+
+
+def carried(mod: Any) -> Any:
+    """The module with its programs as constants, in calls of `tilewright.run` that name them."""
+    functions = {name: _carried(f) if isinstance(f, relax.Function) else f for name, f in mod.functions.items()}
+    _compiled.clear()
+    attrs = {name: value for name, value in (mod.attrs or {}).items() if name != _CONSTANTS}
+    return IRModule(functions, attrs=attrs, global_infos=mod.global_infos)
+
+
+def _carried(function: Any) -> Any:
+    def on_call(call: Any, mutator: Any) -> Any:
+        if getattr(call.op, "name", "") != "relax.call_dps_packed":
+            return mutator.default_mutate(call)
+        symbol = str(getattr(call.args[0], "global_symbol", ""))
+        if symbol not in _programs:
+            return mutator.default_mutate(call)
+        key, program = _programs[symbol]
+        constant = relax.const(np.frombuffer(program, np.uint8).copy())
+        (given,) = call.ty_args
+        results = list(given.fields) if isinstance(given, relax.TupleType) else given
+        return relax.call_dps_packed(RUN, [ir.StringImm(key), constant, *call.args[1].fields], out_ty=results)
+
+    return structural_mutate(function, [(ir.Call, on_call)])

@@ -1,0 +1,190 @@
+"""The claims of a module, outlined: functions for the accelerator, which the rest calls.
+
+Claims and other bindings get levels: even ones for TVM, odd ones for the accelerator. A binding has a level above those
+of the other kind that it reads, so the claims of one level form one function, and no call waits for its own result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ...compiler.intrin import SCOPES, is_instruction
+from ...compiler.tvm_compat import IRModule, PrimFunc, Var, ir, relax, s_tir, structural_walk
+from ...hw.errors import TilewrightError
+from .claims import Claims, operands
+from .codegen import CODEGEN, Choice, compiled, symbol_of
+
+
+class Part(NamedTuple):
+    """A function for the accelerator, the block's variables that it takes, and those that it returns."""
+
+    symbol: str
+    function: Any
+    takes: list[Any]
+    gives: list[Any]
+
+    def bindings(self, name: Any) -> list[Any]:
+        """The call, as that of global variable `name`, and the variables that it gives."""
+        call = ir.Call(name, self.takes)
+        if len(self.gives) == 1:
+            return [relax.VarBinding(self.gives[0], call)]
+        whole = relax.DataflowVar("parts", _type(self.gives))
+        items = [relax.VarBinding(var, relax.TupleGetItem(whole, k)) for k, var in enumerate(self.gives)]
+        return [relax.VarBinding(whole, call), *items]
+
+
+class Partition:
+    """The functions of a module, with their claims for `choice` outlined.
+
+    `module` is the one given where nothing is claimed. `left` are the reasons why integers are not claimed, `scheduled`
+    the functions that a schedule wrote for the accelerator: TVM has no code for them.
+    """
+
+    def __init__(self, mod: Any, choice: Choice):
+        self.scheduled = [
+            f"function {name.name_hint!r} is a schedule for the accelerator, which modules of Relax cannot call; "
+            "run it with tilewright.build and tilewright.run"
+            for name, function in mod.functions.items()
+            if isinstance(function, PrimFunc) and _is_scheduled(function)
+        ]
+        self.choice, self.parts, self.left = choice, list[Part](), list[str]()
+        self._builder = relax.BlockBuilder(mod)
+        for name, function in mod.functions.items():
+            if _is_open(function):
+                self._function(name, function)
+        self.module = self._builder.get() if self.parts else mod
+
+    def _function(self, name: Any, function: Any) -> None:
+        before = len(self.parts)
+        blocks = [
+            self._block(name.name_hint, block) if isinstance(block, relax.DataflowBlock) else block
+            for block in function.body.blocks
+        ]
+        if len(self.parts) > before:
+            body = relax.SeqExpr(blocks, function.body.body)
+            new = relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs)
+            self._builder.update_func(name, new)
+
+    def _block(self, name: str, block: Any) -> Any:
+        """`block` with calls of the parts of function `name`, which are noted."""
+        claims = Claims(block)
+        self.left += claims.left
+        claimed = set(claims.needs)
+        while True:
+            levels = Levels(claims, claimed)
+            parts = {level: self._part(f"{name}_{len(self.parts) + level // 2}", levels, level) for level in levels.odd}
+            idle = {level: why for level, part in parts.items() if (why := _idle(part))}
+            if not idle:
+                break
+            for level, why in idle.items():
+                count = len(parts[level].gives)
+                self.left.append(f"{count} result{'s' * (count > 1)} of {name!r}: {why}")
+                claimed -= {var for var in claimed if levels.of[var] == level}
+        if not parts:
+            return block
+        self.parts += parts.values()
+        calls = {
+            level: part.bindings(self._builder.add_func(part.function, part.symbol)) for level, part in parts.items()
+        }
+        return relax.DataflowBlock(levels.bindings(calls))
+
+    def _part(self, name: str, levels: Levels, level: int) -> Part:
+        """The function of the claims of a level."""
+        claims, mine = levels.claims, [var for var in levels.active if levels.of[var] == level]
+        inside = set().union(*(claims.inside[var] for var in mine))
+        takes = list(dict.fromkeys(one for var in mine for one in claims.needs[var] if one not in mine))
+        gives = [var for var in mine if var in levels.needed]
+        function = _outlined([b for b in claims.bindings if b.var in inside], takes, gives)
+        function = function.with_attrs({"Codegen": CODEGEN, **self.choice.attributes()})
+        symbol = symbol_of(name, function)
+        return Part(symbol, function.with_attr("global_symbol", symbol), takes, gives)
+
+
+class Levels:
+    """The levels of a block's variables (`of`), where `claimed` are for the accelerator.
+
+    `needed` are variables that a level above, or the function, reads; `active` the claims that compute them.
+    """
+
+    def __init__(self, claims: Claims, claimed: set[Any]):
+        self.claims, self.claimed, self.of = claims, claimed, dict[Any, int]()
+        for b in claims.bindings:
+            mine = b.var in claimed
+            known = [self.of[var] for var in self._reads(b.var) if var in self.of]
+            self.of[b.var] = max([int(mine), *(n + (n % 2 != mine) for n in known)])
+        self.order = sorted(claims.values, key=lambda var: self.of[var])
+        self.needed = {var for var in self.order if not isinstance(var, relax.DataflowVar)}
+        active = set[Any]()
+        for var in reversed(self.order):
+            if var not in self.needed and var not in active:
+                continue
+            if var in claimed:
+                active.add(var)
+            for one in self._reads(var):
+                beside = var in claimed and one in claimed and self.of[one] == self.of[var]
+                (active if beside else self.needed).add(one)
+        self.active = [var for var in self.order if var in active]
+        self.odd = sorted({self.of[var] for var in self.active})
+
+    def _reads(self, var: Any) -> list[Any]:
+        return self.claims.needs[var] if var in self.claimed else list(operands(self.claims.values[var]))
+
+    def bindings(self, calls: dict[int, list[Any]]) -> list[Any]:
+        """The bindings that are left, with those of `calls` by level."""
+        found, at, called = [], {b.var: b for b in self.claims.bindings}, set[int]()
+        for var in self.order:
+            level = self.of[var]
+            if var not in self.claimed:
+                found += [at[var]] if var in self.needed else []
+            elif level in calls and level not in called:
+                called.add(level)
+                found += calls[level]
+        return found
+
+
+def _is_open(function: Any) -> bool:
+    """Whether a function is one of Relax that no other code generator has."""
+    known = set(function.attrs.keys()) if function.attrs else set()
+    return isinstance(function, relax.Function) and not known & {"Codegen", "Primitive", "Composite"}
+
+
+def _is_scheduled(function: Any) -> bool:
+    """Whether a function has tensors in scratchpads, or calls instructions."""
+    found: list[bool] = []
+
+    def on_block(block: Any) -> None:
+        found.extend(buffer.scope() in SCOPES for buffer in block.alloc_buffers)
+
+    structural_walk(
+        function.body, [(s_tir.SBlock, on_block), (ir.Call, lambda call: found.append(is_instruction(call)))]
+    )
+    return any(found)
+
+
+def _idle(part: Part) -> str:
+    """Why the accelerator does not run `part`; empty if it does."""
+    try:
+        executable = compiled(part.function)
+    except TilewrightError as exc:
+        return str(exc)
+    launches = bool(executable.launches)
+    return "" if launches else "no operator in them is faster on the accelerator"
+
+
+def _outlined(bindings: Sequence[Any], takes: Sequence[Any], gives: Sequence[Any]) -> Any:
+    """A function of `bindings`, with variables of its own: parameters in0, in1, ... for those that it `takes`."""
+    params = [Var(f"in{k}", var.ty) for k, var in enumerate(takes)]
+    named = [relax.VarBinding(var, param) for var, param in zip(takes, params)]
+    results = [Var(f"out{k}", var.ty) for k, var in enumerate(gives)]
+    ends = [relax.VarBinding(result, var) for result, var in zip(results, gives)]
+    body = results[0] if len(results) == 1 else relax.Tuple(results)
+    block = relax.DataflowBlock([*named, *bindings, *ends])
+    function = relax.utils.copy_with_new_vars(relax.Function(params, relax.SeqExpr([block], body), _type(gives)))
+    mod = IRModule({ir.GlobalVar("part"): function.with_attr("global_symbol", "part")})
+    return relax.transform.CanonicalizeBindings()(mod)["part"].without_attr("global_symbol")
+
+
+def _type(variables: Sequence[Any]) -> Any:
+    types = [var.ty for var in variables]
+    return types[0] if len(types) == 1 else relax.TupleType(types)

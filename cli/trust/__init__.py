@@ -1,1 +1,0 @@
-"""Trials of what the rest promises: mutants for the verifier, random programs for every device."""

@@ -1,0 +1,83 @@
+"""apps/explore/area.py: the rule against what synthesis counted."""
+
+import json
+
+import pytest
+
+from tilewright.apps.explore.area import area_of, clock_of, model, model_key, outside, ram_blocks
+from tilewright.hw.config import EXTENSIONS, PRESETS, Config
+from tools.area.points import points
+from tools.bench.synth import RECORD
+
+COUNTED = json.loads(RECORD.read_text())
+
+
+@pytest.mark.parametrize("name", sorted(COUNTED))
+def test_presets_as_synthesis_counts_them(name):
+    area = area_of(PRESETS[name])
+    assert (area.bram, area.dsp) == (COUNTED[name]["bram"], COUNTED[name]["dsp"])
+
+
+@pytest.mark.parametrize(
+    ("depth", "width", "lane", "blocks"),
+    [
+        (64, 512, 64, 0),
+        (256, 32, 32, 0.5),
+        (256, 64, 64, 1),
+        (256, 128, 128, 2),
+        (256, 512, 128, 7.5),
+        (512, 2048, 64, 32),
+        (1024, 512, 64, 16),
+        (2048, 128, 64, 8),
+        (2048, 256, 128, 15),  # the ninth bits hold some, as lanes of 128 bits are 15 bytes
+        (4096, 32, 32, 4),
+        (4096, 128, 128, 15),
+        (16384, 8, 8, 4),
+        (128, 768, 64, 12),
+    ],
+)
+def test_memories(depth, width, lane, blocks):
+    assert ram_blocks(depth, width, lane) == blocks
+
+
+@pytest.mark.parametrize("point", model()["points"], ids=lambda point: point["name"])
+def test_points_as_synthesis_counted_them(point):
+    """Block RAMs and DSPs exactly, LUTs and flip-flops within the error that the file states for points held out."""
+    cfg = Config.from_dict(point["config"])
+    area = area_of(cfg)
+    assert (area.bram, area.dsp) == (point["bram"], point["dsp"])
+    assert {"lut": area.lut, "ff": area.ff} == point["estimate"]
+    if point["held"]:
+        for count, most in model()["error"].items():
+            assert abs(point["estimate"][count] / point[count] - 1) <= most + 1e-4
+
+
+def test_the_fit_is_worth_something():
+    held = [point for point in model()["points"] if point["held"]]
+    assert len(held) >= 8 and len(model()["points"]) - len(held) >= 6
+    assert max(model()["error"].values()) <= 0.05
+
+
+def test_the_points_held_out_are_those_that_the_seed_drew():
+    held = {point["name"]: Config.from_dict(point["config"]) for point in model()["points"] if point["held"]}
+    assert held == {point.name: point.config for point in points() if point.held}
+    assert len({cfg.block_in for cfg in held.values()}) == 2
+    for extension in EXTENSIONS:
+        assert sum(extension not in cfg.extensions for cfg in held.values()) >= 2, extension
+
+
+def test_a_clock_on_record_is_returned_as_it_is():
+    assert clock_of(PRESETS["tiny"]) == (COUNTED["tiny"]["fmax_estimate_mhz"], 0)
+    assert clock_of(PRESETS["tiny"].replace(name="other")) == clock_of(PRESETS["tiny"])
+    mhz, error = clock_of(PRESETS["tiny"].replace(queue_depth=8))
+    assert 100 < mhz - error < mhz + error < 200
+
+
+def test_what_lies_beyond_the_points_is_named():
+    assert outside(PRESETS["tiny"]) == []
+    assert "block_in 32 (4 to " in outside(PRESETS["vta"].replace(block_in=32))[0]
+    assert outside(PRESETS["tiny_two"])[-1] == "unit ternary"
+
+
+def test_the_key_stays():
+    assert model_key() == model_key() and len(model_key()) == 12

@@ -1,0 +1,81 @@
+"""apps/explore/estimate.py: figures without and with a network."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilewright.apps.explore import estimate as module
+from tilewright.apps.explore.area import area_of, clock_of
+from tilewright.apps.explore.estimate import estimate
+from tilewright.apps.explore.evaluate import evaluate, job_of
+from tilewright.hw.config import PRESETS
+from tilewright.sim.dram import PRESETS as MEMORIES
+
+NETWORK = str(Path(__file__).parents[2] / "data/networks/classifier.tflite")
+MEMORY = MEMORIES["zynq_hp4"]
+
+
+def test_without_a_network():
+    found = estimate(PRESETS["pynq_z1"], MEMORY, 100)
+    area = area_of(PRESETS["pynq_z1"])
+    assert found["area"] == {"lut": area.lut, "ff": area.ff, "bram": area.bram, "dsp": area.dsp}
+    assert found["area_error"]["bram"] == found["area_error"]["dsp"] == 0 < found["area_error"]["lut"]
+    assert found["cycles"] is None and found["latency_us"] is None and "used" not in found["bandwidth"]
+    assert found["misfit"] == "" and found["fmax_estimate_mhz"] == clock_of(PRESETS["pynq_z1"])[0]
+
+
+def test_with_a_network_as_exploration_measures_it():
+    found = estimate(PRESETS["tiny"], MEMORY, 50, NETWORK)
+    point = evaluate(job_of([NETWORK], PRESETS["tiny"], MEMORY, 50))
+    assert {key: found[key] for key in ("cycles", "host_us", "latency_us")} == {
+        key: point[key] for key in ("cycles", "host_us", "latency_us")
+    }
+    assert {key: point[key] for key in ("lut", "ff", "bram", "dsp")} == found["area"]
+    assert 0 < found["bandwidth"]["used"] <= found["bandwidth"]["both"]
+
+
+def test_ports_and_memory_limit_the_bandwidth():
+    two = PRESETS["pynq_z1"].replace(load_ports=2)
+    rates = {"port": 0.8e9, "load": 1.6e9, "store": 0.8e9, "both": 2.4e9}
+    assert estimate(two, MEMORY, 100)["bandwidth"] == pytest.approx(rates)
+
+
+def test_what_does_not_fit_says_so():
+    found = estimate(PRESETS["pynq_z1"].replace(block_in=64, block_out=64, wgt_bytes=1 << 18), MEMORY, 100)
+    assert "needs" in found["misfit"] and found["outside"]
+    assert estimate(PRESETS["tiny"], MEMORY, 100)["outside"] == []
+
+
+def test_figures_are_kept_by_all_that_they_depend_on(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    asked = []
+
+    def measured(source, config, dram, mhz):
+        asked.append((config.name, dram.latency, mhz))
+        return {"cycles": len(asked), "host_us": 1.0, "latency_us": 2.0, "dram_bytes": 8}
+
+    monkeypatch.setattr(module, "network_figures", measured)
+    slow = MEMORY.replace(latency=200)
+    several = [("tiny", MEMORY, 50), ("pynq_z1", MEMORY, 50), ("tiny", slow, 50), ("tiny", MEMORY, 60)]
+    for _ in range(2):
+        found = [estimate(PRESETS[name], dram, mhz, NETWORK)["cycles"] for name, dram, mhz in several]
+        assert found == [1, 2, 3, 4] and len(asked) == 4
+    for file in (tmp_path / "tilewright/figures").iterdir():
+        file.write_text('{"cycles": 7}')
+    assert estimate(PRESETS["tiny"], MEMORY, 50, NETWORK)["cycles"] == 5
+
+
+def test_kept_figures_need_no_compiler(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = estimate(PRESETS["tiny"], MEMORY, 50, NETWORK)["cycles"]
+    script = f"""
+import sys
+from tilewright.apps.explore.estimate import estimate
+from tilewright.hw.config import PRESETS
+from tilewright.sim.dram import PRESETS as MEMORIES
+print(estimate(PRESETS["tiny"], MEMORIES["zynq_hp4"], 50, {NETWORK!r})["cycles"], "tvm" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(first), "False"]

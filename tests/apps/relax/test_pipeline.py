@@ -1,0 +1,208 @@
+"""Relax modules on the accelerator, under TVM's virtual machine: the integers of our own runner."""
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import tilewright as tw
+from tilewright.apps.relax import refusals, report, tilewright_pipeline
+from tilewright.compiler.schedule.dense import dense
+from tilewright.compiler.schedule.elementwise import elementwise
+from tilewright.compiler.tvm_compat import relax
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import BoardError, ConfigError, InputError, UnsupportedError
+
+ROOT = Path(__file__).parents[3]
+DIGITS = ROOT / "examples" / "digits"
+RESNET8 = ROOT.parent / "shared" / "models" / "resnet8_int8.tflite"
+
+
+def calls(mod):
+    """The functions that the main one calls by name."""
+    values = [b.value for block in mod["main"].body.blocks for b in block.bindings]
+    return [v.op.name.removeprefix("relax.") for v in values if hasattr(getattr(v, "op", None), "name")]
+
+
+def test_digits_are_exact_and_timed(onnx_module, execute):
+    mod = tilewright_pipeline("pynq_z1", on="timing")(onnx_module(onnx.load(DIGITS / "digits.onnx")))
+    assert calls(mod) == ["call_dps_packed", "dequantize"]
+    network, images = tw.load(DIGITS / "digits.onnx"), np.load(DIGITS / "inputs.npz")["inputs"][:3]
+    for image in images:
+        outputs, stats = network.run(image, on="timing")
+        assert np.array_equal(execute(mod, image), outputs["logits"])
+    (part,) = report(mod).parts
+    assert (part.name, part.on, part.runs) == ("main_0", "timing", 3)
+    assert part.cycles == stats.cycles and part.host_seconds > 0
+
+
+def test_labels_are_those_of_tvm_and_logits_at_most_a_step_away(onnx_module, execute):
+    """TVM computes quantised operators in float32, and so rounds some results to the neighbour."""
+    plain = onnx_module(onnx.load(DIGITS / "digits.onnx"))
+    mod, step = tilewright_pipeline("tiny")(plain), 0.0515
+    for image in np.load(DIGITS / "inputs.npz")["inputs"][:3]:
+        ours, theirs = execute(mod, image), execute(plain, image)
+        assert ours.argmax() == theirs.argmax()
+        assert np.abs(ours - theirs).max() <= step
+
+
+@pytest.mark.skipif(not RESNET8.exists(), reason="../shared/models is not there")
+def test_resnet8_of_a_tflite_file_is_one_part_and_exact(tflite_module, execute):
+    mod = tilewright_pipeline("pynq_z1")(tflite_module(RESNET8))
+    assert calls(mod) == ["call_dps_packed"]
+    network = tw.load(RESNET8)
+    x = np.random.default_rng(0).integers(-128, 128, (1, 32, 32, 3)).astype(np.int8)
+    (expected,) = network(x).values()
+    assert np.array_equal(execute(mod, x), expected)
+
+
+@pytest.mark.parametrize("seed", [5, 10, 23, 79])
+def test_random_tflite_networks_are_exact(seed, random_network, tflite_module, execute):
+    """With images in NHWC; TVM's importer refuses those with PAD and STRIDED_SLICE."""
+    path = random_network(seed).save()
+    mod = tilewright_pipeline("tiny", contract="double")(tflite_module(path))
+    assert calls(mod).count("call_dps_packed") == 1 and not report(mod).left
+    network = tw.load(path, "tiny")
+    x = np.random.default_rng(seed).integers(-128, 128, network.inputs[0].shape).astype(np.int8)
+    found = execute(mod, x)
+    for mine, expected in zip(found if isinstance(found, list) else [found], network(x).values(), strict=True):
+        assert np.array_equal(mine, expected)
+
+
+@pytest.mark.parametrize("activations", [np.int8, np.uint8])
+def test_a_float_operator_in_the_middle_is_left_to_tvm(chain, onnx_module, execute, activations):
+    m = chain("Sin", activations)
+    mod = tilewright_pipeline("tiny", on="timing")(onnx_module(m.proto()))
+    assert calls(mod) == ["call_dps_packed", "dequantize", "sin", "call_dps_packed", "dequantize"]
+    x = m.rng.normal(0, 3, (1, 8, 6, 6)).astype(np.float32)
+    (expected,) = tw.load(m.save(), "tiny")(x).values()
+    assert np.array_equal(execute(mod, x), expected)
+    found = report(mod)
+    assert [(part.name, part.contract) for part in found.parts] == [("main_0", "single"), ("main_1", "single")]
+    assert found.cycles == sum(part.cycles or 0 for part in found.parts) > 1000
+
+
+def test_a_module_without_anything_to_claim_is_left_alone(onnx_module, execute, qdq):
+    m = qdq()
+    m.output(m.node("Sin", m.input("x", [1, 4])))
+    plain = onnx_module(m.proto())
+    mod = tilewright_pipeline("tiny")(plain)
+    assert mod.same_as(plain) and report(mod).parts == ()
+
+
+def test_what_only_the_host_would_compute_is_left_to_tvm(onnx_module, qdq):
+    m = qdq()
+    m.output(m.quantise(m.node("Sin", m.quantise(m.input("x", [1, 4])))))
+    plain = onnx_module(m.proto())
+    assert tilewright_pipeline("tiny")(plain).same_as(plain)
+
+
+def test_why_a_module_stays_is_said(function, quantised):
+    def body(emit, x):
+        return quantised(emit, emit(relax.op.sin(quantised(emit, x))))
+
+    mod = function(body, ((4, 64), "float32"))
+    assert refusals(mod, "tiny") == ["1 result of 'main': no operator in them is faster on the accelerator"] * 2
+    with pytest.raises(InputError, match="the pipeline takes an IRModule of Relax functions, not str"):
+        refusals("mod")
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [dense(PRESETS["vta"], 1, 16, 16), elementwise(PRESETS["vta"], 8, [("add", "y")])],
+    ids=["product", "sum"],
+)
+def test_schedules_for_the_accelerator_are_refused_by_name(schedule):
+    scheduled = schedule.mod["main"].with_attr("global_symbol", "mine")
+    params = [
+        relax.Var(p.name, relax.TensorType([int(n) for n in p.ty.shape], str(p.ty.dtype))) for p in scheduled.params
+    ]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params[:-1]):
+        with builder.dataflow():
+            called = relax.call_tir(builder.add_func(scheduled, "mine"), params[:-1], params[-1].ty)
+            result = builder.emit_output(called)
+        builder.emit_func_output(result)
+    text = "function 'mine' is a schedule for the accelerator, .* run it with tilewright.build"
+    assert re.match(text, refusals(builder.get(), "vta")[0])
+    with pytest.raises(UnsupportedError, match=text):
+        tilewright_pipeline("vta")(builder.get())
+
+
+@pytest.mark.parametrize("target", ["llvm", "c"])
+def test_instructions_reach_no_other_back_end(target):
+    with pytest.raises(
+        UnsupportedError, match="tilewright_(reset|gemm) is an instruction of the accelerator: build the"
+    ):
+        importlib.import_module("tvm").compile(dense(PRESETS["vta"], 1, 16, 16).mod, target)
+
+
+@pytest.mark.parametrize("zero", [0, 7, -128])
+def test_weights_may_have_a_zero_point(function, quantised, execute, zero):
+    def body(emit, x):
+        weight = emit(relax.op.dequantize(quantised.weight, quantised.weight_scale, relax.const(np.int8(zero)), axis=1))
+        return quantised(emit, emit(relax.op.matmul(quantised(emit, x), weight)))
+
+    plain = function(body, ((4, 64), "float32"))
+    mod = tilewright_pipeline("pynq_z1")(plain)
+    assert len(report(mod).parts) == 1 and not report(mod).left
+    x = np.random.default_rng(0).normal(0, 3, (4, 64)).astype(np.float32)
+    assert np.abs(execute(mod, x) - execute(plain, x)).max() < 0.11  # a step is 0.1
+
+
+def test_an_exported_executable_has_its_programs(chain, onnx_module, execute, tmp_path):
+    m = chain()
+    x = m.rng.normal(0, 3, (1, 8, 6, 6)).astype(np.float32)
+    executable = importlib.import_module("tvm").compile(tilewright_pipeline("tiny")(onnx_module(m.proto())), "llvm")
+    np.savez(tmp_path / "x.npz", x=x, y=execute(executable, x))
+    executable.export_library(str(tmp_path / "network.so"))
+    program = """
+import sys, numpy as np, tvm
+import tilewright.apps.relax.runner
+vm = tvm.relax.VirtualMachine(tvm.runtime.load_module("network.so"), tvm.cpu())
+held = np.load("x.npz")
+assert np.array_equal(vm["main"](tvm.runtime.tensor(held["x"])).numpy(), held["y"])
+assert "tilewright.compiler.network" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=120)
+
+
+def test_a_second_pipeline_finds_nothing_more(chain, onnx_module):
+    mod = tilewright_pipeline("tiny")(onnx_module(chain().proto()))
+    assert tilewright_pipeline("pynq_z1")(mod).same_as(mod)
+
+
+def test_functions_of_other_generators_stay(chain, onnx_module):
+    mod = onnx_module(chain().proto())
+    mod["main"] = mod["main"].with_attr("Codegen", "other")
+    assert tilewright_pipeline("tiny")(mod).same_as(mod)
+
+
+def test_weights_that_are_parameters_are_left_to_tvm(function, quantised):
+    def body(emit, x, w):
+        zero = relax.const(np.int8(0))
+        real = [emit(relax.op.dequantize(v, quantised.scale, zero)) for v in (x, w)]
+        return emit(relax.op.quantize(relax.op.matmul(*real), quantised.scale, zero))
+
+    plain = function(body, ((1, 8), "int8"), ((8, 4), "int8"))
+    assert tilewright_pipeline("tiny")(plain).same_as(plain)
+
+
+def test_options_that_do_not_exist_are_named():
+    with pytest.raises(ConfigError, match="unknown preset 'large'"):
+        tilewright_pipeline("large")
+    with pytest.raises(UnsupportedError, match="unknown device 'gpu'"):
+        tilewright_pipeline("tiny", on="gpu")
+    with pytest.raises(InputError, match="contract 'triple': must be one of"):
+        tilewright_pipeline("tiny", contract="triple")
+
+
+def test_an_error_of_a_run_has_its_name(chain, onnx_module, execute, no_pynq):
+    mod = tilewright_pipeline("pynq_z1", on="board")(onnx_module(chain().proto()))
+    with pytest.raises(BoardError, match="pynq is not installed"):
+        execute(mod, np.zeros((1, 8, 6, 6), np.float32))

@@ -1,0 +1,102 @@
+"""tools/faults/compare.py: each reason for which behavioural model and circuit may end differently, by hand."""
+
+import numpy as np
+import pytest
+
+from tilewright.hw.config import PRESETS
+from tilewright.hw.isa import AluOp, Mem, Op
+from tilewright.sim.model.device import ModelDevice
+from tilewright.sim.rtl import RtlDevice
+from tilewright.sim.rtl.verilator import need_tools
+from tools.faults import compare
+from tools.faults.compare import SAME, UNEXPLAINED, Result, difference, result_of
+
+TINY = PRESETS["tiny"]
+MANY = TINY.token_depth + 1
+ADD = {"op": Op.ALU, "alu_op": AluOp.ADD, "use_imm": 1, "imm": 1, "uop_end": 1, "iter_out": 1, "iter_in": 1}
+LOAD = {"op": Op.LOAD, "mem": Mem.INP, "y_size": 1, "x_size": 2, "x_stride": 2}
+STORE = {"op": Op.STORE, "mem": Mem.OUT, "dram_base": 1024, "y_size": 1, "x_size": 1, "x_stride": 1}
+FAR = LOAD | {"dram_base": 1 << 24}
+NOTHING = {"op": Op.STORE, "mem": Mem.OUT}
+FINISH = {"op": Op.FINISH}
+FULL = [ADD | {"pop_prev": 1}, *[ADD] * (TINY.queue_depth + 10), LOAD | {"push_next": 1}]
+CASES = {
+    "right": ([ADD, FINISH], SAME, SAME),
+    "one error": ([FAR, FINISH], SAME, SAME),
+    "an early FINISH, then no instruction": ([FINISH, LOAD | {"mem": 3}, FINISH], SAME, SAME),
+    "no instruction, then an early FINISH": ([LOAD | {"mem": Mem.OUT.id}, FINISH, FINISH], SAME, SAME),
+    "an access, then a deadlock": (
+        [FAR, ADD | {"pop_prev": 1}, FINISH],
+        "DeadlockError / AccessError",
+        compare.FIRST,
+    ),
+    "a token left over, and an access": (
+        [LOAD | {"push_next": 1}, FAR, FINISH],
+        "TokenError / AccessError",
+        compare.FIRST,
+    ),
+    "a deadlock before an instruction that is none": (
+        [*FULL[:-1], LOAD | {"mem": Mem.OUT.id}, FINISH],
+        "ExecutionError / DeadlockError",
+        compare.FIRST,
+    ),
+    "after FINISH": (
+        [STORE | {"pop_prev": 1}, FINISH | {"push_next": 1}],
+        "ExecutionError / no error",
+        compare.AFTER_FINISH,
+    ),
+    "a full channel": (
+        [*[LOAD | {"push_next": 1}] * MANY, *[ADD | {"pop_prev": 1}] * MANY, FINISH],
+        "TokenError / no error",
+        compare.FULL_CHANNEL,
+    ),
+    "a full queue": ([*FULL, FINISH], "no error / DeadlockError", compare.FULL_QUEUE),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiler():
+    try:
+        need_tools("g++")
+    except Exception as exc:
+        pytest.skip(str(exc))
+
+
+@pytest.mark.parametrize("insns, what, reason", CASES.values(), ids=CASES)
+def test_each_difference_has_its_reason(machine, insns, what, reason):
+    m = machine(TINY)
+    address, count = m.put(insns, 8192)
+    found = result_of(RtlDevice(TINY, watchdog=2000), m.dram, address, count)
+    assert difference(TINY, m.dram, address, count, found) == (what, reason)
+
+
+WRONG = [FAR | {"push_next": 1}, ADD, FINISH | {"pop_prev": 1}]
+RACE = [STORE, NOTHING | {"push_prev": 1}, ADD, FINISH | {"pop_next": 1}]
+
+
+def test_a_race_has_any_of_its_results(machine):
+    m = machine(TINY)
+    address, count = m.put(RACE, 8192)
+    orders = [ModelDevice(TINY, rng=np.random.default_rng(seed)) for seed in range(8)]
+    results = {result_of(device, m.dram, address, count).memory for device in orders}
+    assert len(results) == 2
+    found = {difference(TINY, m.dram, address, count, Result("", None, memory)) for memory in results}
+    assert found == {(SAME, SAME), ("no error / no error, other memory", compare.RACE)}
+
+
+@pytest.mark.parametrize(
+    "insns, found, what",
+    [
+        ([ADD, FINISH], Result("", None, b"other"), "no error / no error, other memory"),
+        ([ADD, FINISH], Result("AccessError", 0, b""), "no error / AccessError"),
+        (WRONG, Result("", None, b""), "AccessError / no error"),
+        (WRONG, Result("AccessError", 1, b""), "AccessError / AccessError, another instruction"),
+        (WRONG, Result("ExecutionError", 1, b""), "AccessError / ExecutionError"),
+        (WRONG, Result("DeadlockError", 1, b""), "AccessError / DeadlockError"),
+        (WRONG, Result("TokenError", 1, b""), "AccessError / TokenError"),
+    ],
+)
+def test_what_has_no_reason_is_a_defect(machine, insns, found, what):
+    m = machine(TINY)
+    address, count = m.put(insns, 8192)
+    assert difference(TINY, m.dram, address, count, found) == (what, UNEXPLAINED)

@@ -1,0 +1,169 @@
+"""tools/faults/kinds.py: what each kind does to a program and its run."""
+
+import numpy as np
+import pytest
+
+from tilewright.hw.config import ISA_VERSION
+from tilewright.hw.isa import INSN_BYTES, Isa, Op
+from tilewright.hw.regs import MAGIC, Error, Status
+from tilewright.sim.dram import ZYNQ_HP
+from tools.faults.bus import Disturbed, FaultyDevice, bus_channels, every_register
+from tools.faults.campaign import _undisturbed
+from tools.faults.cases import decoded
+from tools.faults.kinds import KINDS, Undisturbed
+
+
+@pytest.fixture(scope="module")
+def run(case):
+    return _undisturbed(FaultyDevice(case.cfg, ZYNQ_HP), case)
+
+
+def trials(run, kind, n=60):
+    rng = np.random.default_rng(5)
+    found = [trial for trial in (KINDS[kind](run, rng) for _ in range(n)) if trial is not None]
+    assert len(found) > n // 2
+    return found
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "SLVERR" in kind or "DECERR" in kind])
+def test_errors_are_on_any_beat(run, kind):
+    found = [trial.disturbances[0] for trial in trials(run, kind, 400)]
+    assert {each.answer for each in found} == {2 if "SLVERR" in kind else 3}
+    (channel,) = {each.channel for each in found}
+    assert channel == ("load0.r" if "read" in kind else "store0.b")
+    places = {each.at for each in found}
+    assert min(places) < 10 and max(places) < run.handshakes[channel] <= max(places) + 10
+    code = Error.READ_RESPONSE if "read" in kind else Error.WRITE_RESPONSE
+    assert all((trial.ends, trial.codes) == (("error",), (code,)) for trial in trials(run, kind))
+
+
+@pytest.mark.parametrize("name", ["AR", "R", "AW", "W", "B"])
+def test_stalls_without_a_watchdog_change_nothing(run, name):
+    for trial in trials(run, f"stall of {name}, no watchdog"):
+        (each,) = trial.disturbances
+        assert each.channel.endswith(f".{name.lower()}") and each.wait >= 1000
+        assert (trial.ends, trial.watchdog) == (("right",), 0)
+    watched = trials(run, f"stall of {name}, watchdog")
+    ends = {(trial.ends, trial.disturbances[0].wait < trial.watchdog) for trial in watched}
+    assert (("right", "error"), False) in ends and (("right",), True) in ends and (("right",), False) not in ends
+
+
+def test_every_register_is_written(run):
+    """As far as one sees by what a simulation is asked to write."""
+    written = set()
+
+    class Recorder(Disturbed):
+        _sim = None
+
+        def __init__(self):
+            """Of nothing."""
+
+        def write(self, register, value):
+            written.add(register)
+
+    for kind in (kind for kind in KINDS if kind.startswith("writes")):
+        for trial in trials(run, kind):
+            cycles = [cycle for cycle, _ in trial.acts]
+            assert cycles and all(0 <= cycle < run.cycles for cycle in cycles)
+            for _, act in trial.acts:
+                act(Recorder())
+    assert written == set(every_register(run.case.cfg)) and "UNMAPPED" in written
+
+
+CHANGED = {
+    "bit flips in instructions": lambda ops, old: len(ops) == len(old),
+    "garbage for instructions": lambda ops, old: len(ops) == len(old),
+    "too few instructions": lambda ops, old: len(ops) < len(old) and ops == old[: len(ops)],
+    "too many instructions": lambda ops, old: len(ops) > len(old) and ops[: len(old)] == old,
+    "FINISH too early": lambda ops, old: ops[-1] == Op.FINISH and Op.FINISH in ops[:-1],
+    "no FINISH": lambda ops, old: ops[-1] != Op.FINISH and ops[:-1] == old[:-1],
+}
+
+
+@pytest.mark.parametrize("kind", CHANGED)
+def test_programs_are_changed(run, kind):
+    case = run.case
+    old = [f["op"] for f in decoded(case.cfg, case.image, case.address, case.count)]
+    for trial in trials(run, kind):
+        ops = [f["op"] for f in decoded(case.cfg, trial.image, trial.address, trial.count)]
+        assert CHANGED[kind](ops, old) and trial.compared
+        end = case.address + INSN_BYTES * (case.count + 8)
+        np.testing.assert_array_equal(trial.image[: case.address], case.image[: case.address])
+        np.testing.assert_array_equal(trial.image[end:], case.image[end:])
+
+
+def test_micro_ops_are_flipped(run):
+    case, size = run.case, Isa(run.case.cfg).uop.width // 8
+    for trial in trials(run, "bit flips in micro-ops"):
+        changed = np.flatnonzero(trial.image != case.image)
+        assert len(changed) <= 8 and size == 4
+        assert not ((changed >= case.address) & (changed < case.address + INSN_BYTES * case.count)).any()
+
+
+def test_kinds_without_writes_have_no_trial(run):
+    none = Undisturbed(run.case, run.cycles, dict.fromkeys(bus_channels(run.case.cfg), 0))
+    rng = np.random.default_rng(0)
+    for kind in (
+        "SLVERR on a write",
+        "stall of B, watchdog",
+        "endless stall of any channel",
+        "errors and stalls at once",
+    ):
+        assert KINDS[kind](none, rng) is None
+    assert KINDS["writes to CONTROL"](Undisturbed(run.case, 100, run.handshakes), rng) is None
+
+
+class Registers(Disturbed):
+    """Registers without a circuit; `spoil` is what reads give in place of the value."""
+
+    _sim = None
+
+    def __init__(self, case, spoil):
+        self.values = {"INSN_COUNT": case.count, "INSN_ADDR_LO": case.address, "CONTROL": Status.RUNNING}
+        self.values |= {"VERSION": MAGIC << 16 | ISA_VERSION, "WATCHDOG": 8000}
+        self.spoil, self.written = spoil, []
+
+    def read(self, register):
+        self.values["CYCLES"] = self.values.get("CYCLES", 0) + 10
+        return self.spoil(register, self.values.get(register, 0))
+
+    def write(self, register, value, strobes=15):
+        self.written.append((register, strobes))
+        mask = sum(255 << 8 * k for k in range(4) if strobes >> k & 1)
+        if register == "WATCHDOG":
+            self.values[register] = self.values[register] & ~mask | value & mask
+
+
+@pytest.mark.parametrize(
+    "name, spoil",
+    [
+        ("", lambda name, value: value),
+        ("INSN_COUNT", lambda name, value: value ^ (name == "INSN_COUNT")),
+        ("CYCLES", lambda name, value: 1000 - value if name == "CYCLES" else value),
+        ("CONTROL", lambda name, value: value | Status.ERROR if name == "CONTROL" else value),
+        ("UNMAPPED", lambda name, value: value | (name == "UNMAPPED")),
+    ],
+)
+def test_what_registers_read_is_checked(run, name, spoil):
+    seen = set()
+    for trial in trials(run, "registers read"):
+        sim = Registers(run.case, spoil)
+        for _, act in trial.acts:
+            act(sim)
+        seen |= {text.split()[0] for text in trial.late}
+    assert seen == ({name} if name else set())
+
+
+def test_bytes_of_registers(run):
+    written, late = set(), []
+    for lost in (0, 1):
+        for trial in trials(run, "some bytes of registers written"):
+            sim = Registers(run.case, lambda name, value: value)
+            if lost:
+                sim.write = lambda register, value, strobes=15: None
+            for _, act in trial.acts:
+                act(sim)
+            written |= set(sim.written)
+            late.append((lost, bool(trial.late)))
+    assert {name for name, _ in written} == set(every_register(run.case.cfg)) and (0, True) not in late
+    assert late.count((1, True)) > 20 and not any(name == "CONTROL" and strobes & 1 for name, strobes in written)

@@ -1,0 +1,1 @@
+"""The fit of the model of areas (apps/explore/area.py)."""

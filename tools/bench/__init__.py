@@ -1,0 +1,1 @@
+"""The timing model and the circuit against records, and against each other."""

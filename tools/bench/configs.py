@@ -1,0 +1,146 @@
+"""`python -m tools.bench.configs`: the timing model against the circuit on configurations that are no presets.
+
+Each is drawn at random, small enough that its simulation is built in about a minute, with a small network of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from tilewright.cli import report
+from tilewright.cli.options import json_option
+
+if TYPE_CHECKING:
+    from tilewright.compiler.graph import Graph
+    from tilewright.hw.config import Config
+    from tilewright.sim.dram import Dram
+
+MOST_MULTIPLIERS = 64  # of the circuits that are tried
+WORST = 0.02  # error, as a share of the circuit's cycles
+
+
+@dataclass(frozen=True)
+class TriedConfig:
+    """One network on one configuration: cycles in model and circuit, and whether the results are right."""
+
+    config: str
+    choices: str
+    memory: str
+    launches: int
+    timing: int
+    rtl: int
+    exact: bool
+
+    @property
+    def error(self) -> float:
+        """Error of the model, as a share of the circuit's cycles."""
+        return self.timing / self.rtl - 1
+
+
+@click.command()
+@click.option("--seed", default=0, show_default=True, help="First seed of configurations, memories and networks.")
+@click.option("--count", default=12, show_default=True, type=click.IntRange(1), help="Configurations to try.")
+@click.option("--any-memory", is_flag=True, help="Draw a memory for each, too, some slower than the ports.")
+@json_option
+def command(seed: int, count: int, any_memory: bool, as_json: bool) -> int:
+    """Compare predicted with simulated cycles on random configurations.
+
+    The exit status is 0 only if every result is exact and no error is above 2 %.
+    """
+    from itertools import islice
+
+    rows = []
+    with report.progress("building circuits and running", count) as advance:
+        for cfg, dram, graph in islice(candidates(seed, any_memory), count):
+            advance(0, cfg.name)
+            rows.append(tried(cfg, dram, graph))
+            advance()
+    passed = all(row.exact and abs(row.error) <= WORST for row in rows)
+    if as_json:
+        report.emit_json({"seed": seed, "passed": passed, "rows": [vars(row) | {"error": row.error} for row in rows]})
+        return int(not passed)
+    columns = ["config", "choices", "memory", "launches", "timing", "rtl", "error %", "exact"]
+    table = [
+        [
+            r.config,
+            r.choices,
+            r.memory,
+            r.launches,
+            r.timing,
+            r.rtl,
+            f"{100 * r.error:+.3f}",
+            "yes" if r.exact else "NO",
+        ]
+        for r in rows
+    ]
+    report.table(columns, table)
+    errors = [abs(row.error) for row in rows]
+    report.say(f"mean error {100 * sum(errors) / len(errors):.3f} %, worst {100 * max(errors):.3f} %")
+    return int(not passed)
+
+
+def candidates(seed: int, any_memory: bool = False) -> Iterator[tuple[Config, Dram, Graph]]:
+    """Configurations whose circuits are small, each with a network that runs on it, in part at least, and a memory.
+
+    The memory is the PYNQ-Z1's, or with `any_memory` drawn at random, too.
+    """
+    from tilewright.apps.explore.legal import random_config, random_memory
+    from tilewright.apps.explore.trial import on_accelerator, small_network
+    from tilewright.hw.circuit import check_buildable
+    from tilewright.hw.errors import UnsupportedError
+    from tilewright.sim.dram import ZYNQ_HP, unshared
+
+    while True:
+        cfg, seed = random_config(seed), seed + 1
+        if cfg.macs_per_cycle > MOST_MULTIPLIERS:
+            continue
+        try:
+            check_buildable(cfg)
+        except UnsupportedError:
+            continue
+        graph = small_network(seed - 1, cfg.wgt_bits)
+        if on_accelerator(graph, cfg).launches:
+            yield cfg, unshared(cfg, random_memory(seed - 1) if any_memory else ZYNQ_HP), graph
+
+
+def tried(cfg: Config, dram: Dram, graph: Graph) -> TriedConfig:
+    """One row. Builds the circuit where the cache has none."""
+    import numpy as np
+
+    from tilewright.apps.explore.trial import on_accelerator
+    from tilewright.compiler.graph.compare import compare
+    from tilewright.runtime.loader import Loaded
+    from tilewright.sim.rtl import RtlDevice
+    from tilewright.sim.timing import predict
+
+    executable, rng = on_accelerator(graph, cfg), np.random.default_rng(0)
+    inputs = {t.name: rng.integers(-128, 128, t.shape).astype(np.int8) for t in graph.inputs}
+    with Loaded(executable, RtlDevice(cfg, dram=dram)) as loaded:
+        exact = compare(graph, inputs, loaded.run(inputs)).difference is None
+        cycles = loaded.stats.cycles
+    assert cycles is not None
+    launches = executable.launches
+    predicted = sum(predict(step.launch, dram=dram).cycles for step in launches)
+    return TriedConfig(cfg.name, choices(cfg), memory(dram), len(launches), predicted, cycles, exact)
+
+
+def choices(cfg: Config) -> str:
+    """The values of `cfg` that programs and circuits depend on most, in a few words."""
+    depths = "/".join(str(n) for n in (cfg.uop_depth, cfg.inp_depth, cfg.wgt_depth, cfg.acc_depth))
+    return (
+        f"{cfg.batch}x{cfg.block_in}x{cfg.block_out}, w{cfg.wgt_bits}, depths {depths}, {cfg.load_ports} x "
+        f"{cfg.axi_bits} bits, queues {cfg.queue_depth}, tokens {cfg.token_depth}, {len(cfg.extensions)} extensions"
+    )
+
+
+def memory(dram: Dram) -> str:
+    """The values of `dram` in a few words."""
+    return f"{dram.latency}/{dram.response}, {dram.port_bytes} B, {dram.outstanding}/{dram.outstanding_writes} bursts"
+
+
+if __name__ == "__main__":
+    raise SystemExit(command.main(standalone_mode=False))

@@ -1,0 +1,167 @@
+"""Programs that may be wrong, on the behavioural model and on the circuit: which error each reports first, and why."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from tilewright.hw.config import UOP_BYTES, Config
+from tilewright.hw.errors import ExecutionError, ProgramError
+from tilewright.hw.isa import FLAGS, INSN_BYTES, Isa, Op, nop_of
+from tilewright.runtime.verify import verify_instructions
+from tilewright.sim.memory import program_bytes
+from tilewright.sim.model.device import ModelDevice
+
+_ORDERS = 20  # random ones, of a program that has several results
+SAME, UNEXPLAINED = "the same", "UNEXPLAINED"
+# reasons for which model and circuit may differ; docs/trust.md explains them
+FIRST = "several errors: the circuit reports the one that it meets first"
+AFTER_FINISH = "instructions after FINISH: the circuit executes them"
+FULL_CHANNEL = "more tokens than a channel holds: the circuit lets the giver wait"
+FULL_QUEUE = "a deadlock by full command queues, which the model does not have"
+RACE = "a race: the order of the queues decides the result"
+
+
+class ImageDevice(Protocol):
+    """Executes the instructions at an address of a memory, in it."""
+
+    cfg: Config
+
+    def run_image(self, image: np.ndarray, insn_address: int, insn_count: int, /) -> object:
+        """Raises `ExecutionError` where they are wrong."""
+        ...
+
+
+@dataclass(frozen=True)
+class Result:
+    """Class and instruction of the error, or memory, uint8 (n,), of a run without one."""
+
+    error: str
+    index: int | None
+    memory: bytes
+    text: str = field(default="", compare=False)
+
+    @property
+    def name(self) -> str:
+        """The class of the error, in words where there is none."""
+        return self.error or "no error"
+
+
+def result_of(device: ImageDevice, image: np.ndarray, address: int, count: int) -> Result:
+    """What `device` makes of the instructions in a copy of `image`."""
+    after = image.copy()
+    try:
+        device.run_image(after, address, count)
+    except ExecutionError as exc:
+        return Result(type(exc).__name__, exc.index, b"", str(exc))
+    return Result("", None, after.tobytes())
+
+
+def replace_by_nop(isa: Isa, image: np.ndarray, address: int, k: int) -> None:
+    """Replace instruction `k` in `image` by one that does nothing but exchange its tokens."""
+    words = image[address + INSN_BYTES * k : address + INSN_BYTES * (k + 1)].view("<u8").reshape(1, 2)
+    (f,) = isa.decode(words)
+    nop = nop_of(isa.queue(f))
+    words[:] = isa.formats[nop.format].encode(1, **nop.fields, **{flag: f[flag] for flag in FLAGS})
+
+
+def is_an_error_too(
+    model: ModelDevice, image: np.ndarray, address: int, count: int, first: Result, found: Result
+) -> bool:
+    """Whether `found`, of the circuit, is what `model` reports where the wrong instructions before it do nothing, from
+    that of `first` on. `model` is as it was before `first`; `image` is changed.
+
+    The circuit reports what it meets first: the error of a load comes with its data, and an instruction behind it that
+    does not wait for the load may be wrong, too.
+    """
+    while first.error and found.error and (first.index or 0) < (found.index or 0):
+        replace_by_nop(Isa(model.cfg), image, address, first.index or 0)
+        first = result_of(deepcopy(model), image, address, count)
+    return first == found
+
+
+def difference(cfg: Config, image: np.ndarray, address: int, count: int, found: Result) -> tuple[str, str]:
+    """(what `found`, of a circuit that had just been powered on, differs in from the model; the reason).
+
+    Both are `SAME` where it does not.
+    """
+    model = result_of(ModelDevice(cfg), image, address, count)
+    if model == found:
+        return SAME, SAME
+    other = "" if model.error != found.error else ", another instruction" if model.error else ", other memory"
+    program = _Program(cfg, image, address, count)
+    return f"{model.name} / {found.name}{other}", program.reason(model, found)
+
+
+class _Program:
+    """A program whose ends on model and circuit differ."""
+
+    def __init__(self, cfg: Config, image: np.ndarray, address: int, count: int):
+        self.cfg, self.image, self.address, self.count = cfg, image, address, count
+        self.words = np.frombuffer(program_bytes(image, address, count), np.uint64).reshape(-1, 2)
+        self.isa = Isa(cfg)
+        self.insns = self.isa.decode(self.words)
+
+    def reason(self, model: Result, found: Result) -> str:
+        """Why the circuit reports `found` where the model reports `model`."""
+        if found.error and model.error and self._has(model, found):
+            return FIRST
+        if "executes after FINISH" in model.text:
+            return AFTER_FINISH
+        verdict = self._verdict(self.words)
+        if "the channel holds" in model.text or verdict == "TokenError":
+            return FULL_CHANNEL
+        if verdict == "DeadlockError":
+            return FULL_QUEUE
+        if verdict == "RaceError" or self._decided_by_order(model, found):
+            return RACE
+        return UNEXPLAINED
+
+    def _has(self, model: Result, found: Result) -> bool:
+        """Whether the error of `found` is one of the program, too."""
+        k = found.index or 0
+        if found.error == "DeadlockError":  # what comes before the other error deadlocks
+            return bool(model.index) and self._verdict(self._cut(model.index)) == "DeadlockError"
+        f = self.insns[k] if k < self.count else None
+        if found.error == "ExecutionError":
+            return f is None or bool(self.isa.undecodable(f)) or (f["op"] == Op.FINISH) != (k == self.count - 1)
+        if found.error != "AccessError":
+            return False
+        image, end = self.image.copy(), self._cut(k + 1)
+        flags = sum(1 << self.isa.formats["FINISH"].fields[flag].lo for flag in FLAGS)
+        end[:, 0] &= ~np.uint64(flags)
+        image[self.address : self.address + end.nbytes] = end.view(np.uint8).reshape(-1)
+        first = result_of(ModelDevice(self.cfg), image, self.address, len(end))
+        return is_an_error_too(ModelDevice(self.cfg), image, self.address, len(end), first, found)
+
+    def _cut(self, k: int) -> np.ndarray:
+        """The first `k` instructions, and FINISH."""
+        return np.concatenate([self.words[:k], self.isa.formats["FINISH"].encode(1, op=Op.FINISH)])
+
+    def _verdict(self, words: np.ndarray) -> str:
+        """The class of the error that `verify` raises for `words`."""
+        try:
+            verify_instructions(self.cfg, words, self._read_uops)
+        except ProgramError as exc:
+            return type(exc).__name__
+        return ""
+
+    def _read_uops(self, start: int, n: int) -> np.ndarray:
+        end = start + n * UOP_BYTES
+        if end > len(self.image):
+            raise ProgramError("the micro-ops are beyond memory")
+        return self.image[start:end].view("<u4")
+
+    def _decided_by_order(self, model: Result, found: Result) -> bool:
+        """Whether random orders of the queues give other results than `model`: the error of `found`, or where it has
+        none, memory. Those that overlap in the circuit may give yet another memory.
+        """
+        for seed in range(_ORDERS):
+            device = ModelDevice(self.cfg, rng=np.random.default_rng(seed))
+            end = result_of(device, self.image, self.address, self.count)
+            if end != model and (end.error, end.index) == (found.error, found.index):
+                return True
+        return False
