@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from .views import Array, Product, Tile, dense
 __all__ = ["Array", "Kernel", "Record", "Slots", "Tile", "Unfit", "by_shape", "cycles", "lower", "why_not"]
 
 Extents = list[dict[str, int]]  # of tiles: of each the extents of its axes by name
-Record = Callable[["Kernel", g.Operator], None]
+Record = Callable[["Kernel", Any], None]  # of one class of operators
 _BY_SHAPE = set[Record]()
 TILE = 256  # entries of a tile: enough to hide what an instruction costs, and few enough for a short start and end
 
