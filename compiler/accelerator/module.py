@@ -22,7 +22,7 @@ from ..target.steps import Steps
 from . import dense16, layers, layerwise, movement, pooling
 from .arena import is_view
 from .attention import attention, cache, embedding, norm, rotate, scores
-from .direct import lookup, max_pool, resize, slopes, transposed_conv
+from .direct import lookup, slopes, transposed_conv
 from .lanewise import caches, outputs
 from .lanewise import norm as integer_norm
 from .lanewise import products as lanewise
@@ -157,13 +157,12 @@ class Accelerator(ExecModule):
             return why
         if table.kernels_of(op):
             return table.refusal(op, self.cfg)
-        checks = {g.QConv2d: _refuses_conv, g.Pool: _refuses_pool}
+        checks = {g.QConv2d: _refuses_conv}
         checks |= {
             g.Binary: _refuses_binary,
             g.Pairwise: _refuses_binary,
             g.LeakyRelu: _refuses_leaky,
             g.QConvTranspose2d: transposed_conv.refusal,
-            g.ResizeBilinear: resize.refusal,
             g.Dense16: dense16.refusal,
             g.Lookup: _refuses_rank,
             g.Requantize: _refuses_requantize,
@@ -201,16 +200,10 @@ class Accelerator(ExecModule):
         elif isinstance(op, (g.Linear, g.Dense16)):
             products, weights = layers.work(op, cfg)
             micro_ops, nbytes = micro_ops * products, nbytes + weights
-        elif isinstance(op, g.MaxPool) and (tiles := max_pool.tiles_of(op, cfg)) is not None:
-            micro_ops = tiles.cycles
-        elif isinstance(op, g.Pool):
-            micro_ops *= cost.TAP * op.shape.taps
         elif isinstance(op, g.LeakyRelu) and not lookup.possible(cfg):
             micro_ops = slopes.cycles(int(micro_ops), slopes.lines_of(op), cfg)
         elif isinstance(op, g.Lookup) or (isinstance(op, g.Requantize) and rescaling_store(op) is None):
             micro_ops = lookup.cycles(int(micro_ops), cfg)
-        elif isinstance(op, g.ResizeBilinear) and (plan := resize.plan_of(op, cfg)) is not None:
-            micro_ops = plan.cycles
         elif isinstance(op, movement.KINDS) and (found := movement.cycles(op, cfg)) is not None:
             micro_ops = found
         elif (line := affine.line_of(op, cfg)) is not None:
@@ -276,12 +269,6 @@ def _refuses_binary(op: g.Binary | g.Pairwise, cfg: Config) -> str:
 def _refuses_leaky(op: g.LeakyRelu, cfg: Config) -> str:
     if min(op.slopes) < 0 and not lookup.possible(cfg):
         return f"slope {min(op.slopes):g}: must not be negative"
-    return ""
-
-
-def _refuses_pool(op: g.Pool, cfg: Config) -> str:
-    if max(op.pads) > most_padding(cfg):
-        return f"padding {op.pads}: at most {most_padding(cfg)}"
     return ""
 
 

@@ -11,11 +11,11 @@ from .. import graph as g
 from ..kernels import table
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
-from . import dense16, elementwise, layers, movement, pooling
+from . import dense16, elementwise, layers, movement
 from .arena import arena_plan, bases, is_view, members, packed_as
 from .attention import attention, cache, embedding, norm, rotate, states
 from .attention.symbols import limits
-from .direct import lookup, resize, transposed_conv
+from .direct import lookup, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
 from .lanewise import caches, outputs
@@ -50,9 +50,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.Concat: movement.lower,
     g.StridedSlice: movement.lower,
     g.Pad: movement.lower,
-    g.MaxPool: pooling.maximum,
     **dict.fromkeys(table.KERNELS, table.lower),
-    g.ResizeBilinear: resize.lower,
     g.Take: movement.lower,
     g.BatchMatMul: lambda rec, op: (lanewise if lanewise.in_lanes(op, rec.cfg.block_in) else products).lower(rec, op),
     g.IntegerNorm: integer_norm.lower,

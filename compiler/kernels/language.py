@@ -12,13 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, EncodingError, KernelError, ScheduleError, Unfit
-from ...hw.isa import AluOp, Mem, depth
+from ...hw.isa import AluOp, Mem
 from ...runtime import layout
 from ...runtime.buffer import Buffer
 from .. import cost
@@ -27,9 +29,12 @@ from ..accelerator.direct import lookup
 from ..accelerator.direct.on_chip import OnChip, on_chip
 from ..accelerator.recording import Recording, packed_shape, store_parameters
 from ..graph.integer_forms import Requant
-from .views import Array, Product, Tile, dense
+from ..limits import most_padding
+from .views import Array, Product, Tile, dense, every
 
-__all__ = ["Array", "Kernel", "Record", "Slots", "Tile", "Unfit", "cycles", "lower", "why_not"]
+__all__ = [
+    "Array", "Kernel", "Record", "Slots", "Tile", "Unfit", "cycles", "equal_parts", "every", "lower", "why_not",
+]  # fmt: skip
 
 Record = Callable[["Kernel", g.Operator], None]
 TILE = 256  # entries of a tile: enough to hide what an instruction costs, and few enough for a short start and end
@@ -95,12 +100,17 @@ class Kernel:
 
     def input(self, number: int) -> Array:
         """The packed input of that number: axes n, b, h, w of an image, n, b of a vector; a constant is broadcast."""
-        return self.array(self.rec.operand(self.op, number))
+        t = self.op.inputs[number]
+        return self._packed(self.op.output if t.data is not None else t, self.rec.operand(self.op, number))
 
     @property
     def output(self) -> Array:
         """The packed output, with axes as `input` has them."""
-        return self.array(self.rec.activations[self.op.output.name])
+        return self._packed(self.op.output, self.rec.activations[self.op.output.name])
+
+    def _packed(self, t: g.Tensor, buffer: Buffer) -> Array:
+        """`t` in `buffer`, which may be a part of an arena, or have the shape of a tensor of which `t` is a view."""
+        return self.array(buffer, **dict(zip("nbhw", packed_shape(t.shape, self.cfg)[:-2])))
 
     def array(self, buffer: Buffer, **extents: int) -> Array:
         """`buffer` with axes of these extents, by default those of a packed tensor: n, b, h, w or n, b."""
@@ -115,7 +125,7 @@ class Kernel:
 
     # tiles on chip
 
-    def _taken(self, mem: Mem, size: int, low: int, high: int) -> int:
+    def _taken(self, mem: Mem, size: int, low: int = 0, high: int | None = None) -> int:
         if size < 1:
             raise Unfit(f"0 entries of {mem.name}: they do not fit a step of the kernel")
         try:
@@ -125,13 +135,21 @@ class Kernel:
 
     def tile(self, mem: Mem, low: int = 0, high: int | None = None, **extents: int) -> Tile:
         """A place for a tile, within entries [low, high) of `mem`. Raises `Unfit` where it does not fit."""
-        found = Tile(self, 0, dense(extents), mem)
-        base = self._taken(mem, found.size, low, depth(self.cfg, mem) if high is None else high)
-        return Tile(self, base, found.axes, mem)
+        (found,) = self.tiles(mem, extents, low=low, high=high)
+        return found
+
+    def tiles(self, mem: Mem, *extents: dict[str, int], low: int = 0, high: int | None = None) -> tuple[Tile, ...]:
+        """Adjacent places for tiles of these axes, within entries [low, high) of `mem`: none overlaps another one.
+
+        Raises `Unfit` where they do not fit together.
+        """
+        sizes = [math.prod(each.values()) for each in extents]
+        starts = accumulate(sizes, initial=self._taken(mem, sum(sizes), low, high))
+        return tuple(Tile(self, start, dense(each), mem) for start, each in zip(starts, extents))
 
     def slots(self, size: int, mem: Mem = Mem.INP, count: int = 2) -> Slots:
         """`count` adjacent places of `size` entries, inputs by default. Raises `Unfit` where they do not fit."""
-        base = self._taken(mem, count * size, 0, depth(self.cfg, mem))
+        base = self._taken(mem, count * size)
         return Slots(self, mem, tuple(base + k * size for k in range(count)), size)
 
     def banks(self, size: int, spare: int = 0) -> Slots:
@@ -173,6 +191,12 @@ class Kernel:
         self.need("requant")
         return self._loaded_parameters(store_parameters(self.rec, self.op, store), 1)
 
+    def biases(self, values: np.ndarray) -> Tile:
+        """Parameters of stores that add these integers, (count, lanes), and change nothing else, on an axis `par`."""
+        self.need("requant")
+        unit = asdict(Requant(0, 1 << 30, 1, 0)) | {"bias": values.reshape(-1)}
+        return self._loaded_parameters(self.rec.parameters(f"{self.op.name}.par", **unit), len(values))
+
     def _loaded_parameters(self, buffer: Buffer, count: int) -> Tile:
         tile = self.tile(Mem.PAR, par=count)
         self.program.load(Mem.PAR, tile.base, buffer, 0, x_size=count)
@@ -190,9 +214,16 @@ class Kernel:
     # statements
 
     def load(self, target: Tile, source: Array) -> Tile:
-        """Load `source` to `target`; accumulators take bytes, extended by their sign."""
+        """Load `source` to `target`; accumulators take bytes, extended by their sign.
+
+        Raises `Unfit` for more padding than a load adds.
+        """
         if target.size != math.prod(source.padded().values()) or not target.dense():
             raise KernelError(f"a load of {source} to {target}: they must have one size, without gaps")
+        if max(source.pads) > most_padding(self.cfg):
+            raise Unfit(f"padding {source.pads}: at most {most_padding(self.cfg)}")
+        if source.fill:
+            self.need("pad_value")
         rows, count, pitch = source.rows()
         mem = Mem.ACC8 if target.mem is Mem.ACC and source.buffer.bits == 8 else target.mem
         self.program.load(
@@ -268,6 +299,11 @@ class Kernel:
             self.program.alu_uops(named["op"], uops, loops, imm=named["imm"])
         else:
             self.program.gemm_uops(uops, loops, **named)
+
+
+def equal_parts(extent: int) -> list[int]:
+    """The sizes of tiles that cut `extent` into 1, 2, 3, ... equal parts, the largest first."""
+    return sorted({-(-extent // count) for count in range(1, extent + 1)}, reverse=True)
 
 
 def _loops(views: tuple[Tile, ...], order: str) -> tuple[tuple[int, ...], ...]:

@@ -10,12 +10,15 @@ from ..accelerator.recording import Recording
 from . import language
 from .language import Record
 from .mean import mean_of_channels, mean_of_pixels
-from .pool import average_pool
+from .pool import average_pool, max_pool, max_pool_sorted
+from .resize import resize_bilinear
 
 KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.Mean: (mean_of_pixels, mean_of_channels),
     g.AveragePool: (mean_of_pixels, average_pool),
     g.ExactAveragePool: (mean_of_pixels, average_pool),
+    g.MaxPool: (max_pool_sorted, max_pool),
+    g.ResizeBilinear: (resize_bilinear,),
 }
 
 

@@ -14,6 +14,7 @@ from ...hw.errors import KernelError
 from ...hw.isa import AluOp, Mem
 from ...runtime.buffer import Buffer
 from ...runtime.symbols.symbol import Symbol
+from ..accelerator.recording import place
 
 if TYPE_CHECKING:
     from .language import Kernel
@@ -120,6 +121,11 @@ class View:
         return True
 
 
+def every(first: int, count: int, step: int) -> slice:
+    """The slice of `count` elements, `step` apart, from element `first` on."""
+    return slice(first, first + (count - 1) * step + 1, step)
+
+
 def dense(extents: dict[str, int], step: int = 1) -> tuple[Axis, ...]:
     """Axes of `extents` whose entries follow one another, `step` apart."""
     axes = list[Axis]()
@@ -144,6 +150,10 @@ class Array(View):
     def moved(self, symbol: Symbol | None) -> Array:
         """The same entries, moved by `symbol` in each run."""
         return replace(self, symbol=symbol)
+
+    def shares(self, other: Array) -> bool:
+        """True where both begin at the same byte of memory: one is computed at its place in the other."""
+        return place(self.buffer) == place(other.buffer) and self.base == other.base
 
     def repeated(self, **extent: int) -> Array:
         """The same entries, several times, along a new outermost axis."""
@@ -213,6 +223,11 @@ class Tile(View):
     """
 
     mem: Mem
+
+    def reshaped(self, **extents: int) -> Tile:
+        """The first entries, with axes of these extents. Raises `KernelError` where they have gaps, or are too few."""
+        count = math.prod(extents.values())
+        return self.merged("entry")[:count].split("entry", **extents)
 
     def __matmul__(self, weights: Tile) -> Product:
         """Inputs times weights, matrix by matrix."""
