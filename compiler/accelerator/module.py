@@ -19,10 +19,10 @@ from ..limits import most_padding
 from ..target.host import HostModel
 from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
-from . import dense16, layers, layerwise, movement, pooling
+from . import dense16, layers, layerwise, pooling
 from .arena import is_view
 from .attention import attention, cache, embedding, norm, rotate, scores
-from .direct import lookup, slopes, transposed_conv
+from .direct import lookup, slopes
 from .lanewise import caches, outputs
 from .lanewise import norm as integer_norm
 from .lanewise import products as lanewise
@@ -155,19 +155,17 @@ class Accelerator(ExecModule):
             return f"weights {op.weight.min()}..{op.weight.max()}: not within int8"
         if isinstance(op, g.Divisible) and op.ternary and (why := split.refusal(op, self.cfg)):
             return why
-        if table.kernels_of(op):
+        if table.kernels_of(op) and not isinstance(op, (RowsJoined, RowsOut)):
             return table.refusal(op, self.cfg)
         checks = {g.QConv2d: _refuses_conv}
         checks |= {
             g.Binary: _refuses_binary,
             g.Pairwise: _refuses_binary,
             g.LeakyRelu: _refuses_leaky,
-            g.QConvTranspose2d: transposed_conv.refusal,
             g.Dense16: dense16.refusal,
             g.Lookup: _refuses_rank,
             g.Requantize: _refuses_requantize,
         }
-        checks |= dict.fromkeys(movement.KINDS, movement.refusal)
         checks |= {kind: refused for kind, (refused, _) in _KERNELS.items()}
         if isinstance(op, (g.Reshape, g.Transpose)):
             return "it moves elements"
@@ -184,7 +182,7 @@ class Accelerator(ExecModule):
         if is_view(op):
             return 0.0
         cfg = self.cfg
-        if table.kernels_of(op):
+        if table.kernels_of(op) and not isinstance(op, (RowsJoined, RowsOut)):
             return table.cycles(op, cfg)
         for kind, (_, cycles) in _KERNELS.items():
             if isinstance(op, kind):
@@ -195,17 +193,13 @@ class Accelerator(ExecModule):
         micro_ops = packed_bytes(op.output, cfg) / cfg.block_out / cfg.batch
         if isinstance(op, g.Dense16):
             micro_ops /= np.dtype(op.output.dtype).itemsize
-        if isinstance(op, g.QConvTranspose2d):
-            micro_ops = transposed_conv.plan_of(op, cfg).cycles
-        elif isinstance(op, (g.Linear, g.Dense16)):
+        if isinstance(op, (g.Linear, g.Dense16)):
             products, weights = layers.work(op, cfg)
             micro_ops, nbytes = micro_ops * products, nbytes + weights
         elif isinstance(op, g.LeakyRelu) and not lookup.possible(cfg):
             micro_ops = slopes.cycles(int(micro_ops), slopes.lines_of(op), cfg)
         elif isinstance(op, g.Lookup) or (isinstance(op, g.Requantize) and rescaling_store(op) is None):
             micro_ops = lookup.cycles(int(micro_ops), cfg)
-        elif isinstance(op, movement.KINDS) and (found := movement.cycles(op, cfg)) is not None:
-            micro_ops = found
         elif (line := affine.line_of(op, cfg)) is not None:
             micro_ops = affine.cycles(op, line, cfg)
         elif (values := pairs.values_of(op, cfg)) is not None:

@@ -11,11 +11,11 @@ from .. import graph as g
 from ..kernels import table
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
-from . import dense16, elementwise, layers, movement
+from . import dense16, elementwise, layers
 from .arena import arena_plan, bases, is_view, members, packed_as
 from .attention import attention, cache, embedding, norm, rotate, states
 from .attention.symbols import limits
-from .direct import lookup, transposed_conv
+from .direct import lookup
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
 from .lanewise import caches, outputs
@@ -35,7 +35,6 @@ from .split import folded as split_folded
 
 LOWER: dict[type[g.Operator], Callable] = {
     g.QConv2d: layers.lower,
-    g.QConvTranspose2d: transposed_conv.lower,
     g.QDense: layers.lower,
     g.Dense16: dense16.lower,
     g.Add: elementwise.add,
@@ -47,11 +46,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.Lookup: lookup.lower,
     RowsJoined: caches.lower,
     RowsOut: outputs.lower,
-    g.Concat: movement.lower,
-    g.StridedSlice: movement.lower,
-    g.Pad: movement.lower,
     **dict.fromkeys(table.KERNELS, table.lower),
-    g.Take: movement.lower,
     g.BatchMatMul: lambda rec, op: (lanewise if lanewise.in_lanes(op, rec.cfg.block_in) else products).lower(rec, op),
     g.IntegerNorm: integer_norm.lower,
     g.IntegerSoftmax: integer_softmax.lower,

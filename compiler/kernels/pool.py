@@ -38,7 +38,8 @@ def max_pool_sorted(k: Kernel, op: g.MaxPool) -> None:
 
     Products with an identity sort the pixels: those that become results are contiguous, and those that they are
     compared with are in the other bank, so that the ALU reads both in one cycle. Unlike loads to accumulators, those of
-    inputs run ahead of the ALU.
+    inputs run ahead of the ALU. A schedule places a tensor in a scratchpad, not in a bank, and a virtual thread has a
+    copy of every tensor that depends on it; here only the results have two places.
     """
     k.need("overwrite")
     if k.cfg.inp_depth < k.cfg.acc_depth:

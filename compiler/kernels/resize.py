@@ -2,7 +2,8 @@
 
 A pixel is the sum of up to four neighbours, each times a small integer; the store divides. Pixels with equal weights
 and neighbours at equal distances form a grid: one or two instructions. The weights of aligned corners have ten bits per
-axis, twenty per product: they are no int8.
+axis, twenty per product: they are no int8. Four stages of a schedule, one per phase, would be stored apart, pixel by
+pixel.
 """
 
 from __future__ import annotations

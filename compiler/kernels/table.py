@@ -8,10 +8,14 @@ from .. import cost
 from .. import graph as g
 from ..accelerator.recording import Recording
 from . import language
+from .channels import move_channels
 from .language import Record
 from .mean import mean_of_channels, mean_of_pixels
+from .movement import concatenate, cut
 from .pool import average_pool, max_pool, max_pool_sorted
+from .repeat import repeat
 from .resize import resize_bilinear
+from .transposed_conv import conv_transpose
 
 KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.Mean: (mean_of_pixels, mean_of_channels),
@@ -19,6 +23,11 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.ExactAveragePool: (mean_of_pixels, average_pool),
     g.MaxPool: (max_pool_sorted, max_pool),
     g.ResizeBilinear: (resize_bilinear,),
+    g.QConvTranspose2d: (conv_transpose,),
+    g.Concat: (move_channels, concatenate),
+    g.StridedSlice: (move_channels, cut),
+    g.Take: (move_channels, repeat),
+    g.Pad: (move_channels,),
 }
 
 
