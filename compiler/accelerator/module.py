@@ -157,7 +157,7 @@ class Accelerator(ExecModule):
             return why
         if table.kernels_of(op) and not isinstance(op, (RowsJoined, RowsOut)):
             return table.refusal(op, self.cfg)
-        checks = {g.QConv2d: _refuses_conv}
+        checks: dict[type[g.Operator], Callable[..., str]] = {g.QConv2d: _refuses_conv}
         checks |= {
             g.Binary: _refuses_binary,
             g.Pairwise: _refuses_binary,

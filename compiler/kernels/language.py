@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,7 @@ __all__ = [
     "Array", "Kernel", "Record", "Slots", "Tile", "Unfit", "cycles", "equal_parts", "every", "lower", "why_not",
 ]  # fmt: skip
 
-Record = Callable[["Kernel", g.Operator], None]
+Record = Callable[["Kernel", Any], None]  # the second argument is an operator of the classes that it computes
 TILE = 256  # entries of a tile: enough to hide what an instruction costs, and few enough for a short start and end
 
 
