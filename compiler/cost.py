@@ -33,12 +33,10 @@ ROW = 1  # cycles per row of a transfer: the mover plans one per cycle
 # Cycles of a GEMM or ALU instruction beside its micro-ops, an estimate: its latency is more, but most of it passes
 # beside the micro-ops of the instruction before, and those of tiles that loads and stores wait for count in full.
 INSTRUCTION = 8
-MAX_TILE = 60  # cycles of the about ten instructions of a tile of a maximum (accelerator/direct/max_pool.py)
 OPERATOR = 200  # cycles of a program beside its work: its first loads and its last store
 
 # Cycles per accumulator entry on the ALU, for comparing the accelerator with other modules: coarse, and rather too
 # high. The timing model has 8 for a product, 2 to 8 for the others.
-TAP = 2  # per tap of a pooled window: both operands are in one bank
 PRODUCT = 14  # per product: accumulator loads, offsets, MUL
 ELEMENTWISE = 6  # per other operator
 

@@ -1,8 +1,8 @@
 """Layers of ResNet-18 that are lowered as a network's operators: the first convolution, the maximum and the sums.
 
-Where a configuration has the extensions, they are recorded by compiler/accelerator/direct/: the first convolution reads
-an image that the host has laid out (folded_conv.py), the multiplier array sorts what the maximum compares (max_pool.py)
-and computes sums (weighted_sum.py).
+Where a configuration has the extensions, the first convolution reads an image that the host has laid out
+(compiler/accelerator/direct/folded_conv.py), the multiplier array sorts what the maximum compares
+(compiler/kernels/pool.py) and computes sums (compiler/accelerator/direct/weighted_sum.py).
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from functools import lru_cache
 import numpy as np
 
 from ...compiler import graph as g
-from ...compiler.accelerator import elementwise, layers, pooling
+from ...compiler.accelerator import elementwise, layers
 from ...compiler.accelerator.direct.fold import cheapest
 from ...compiler.accelerator.direct.folded_conv import host_step
-from ...compiler.accelerator.direct.max_pool import tiles_of
 from ...compiler.accelerator.direct.weighted_sum import possible
 from ...compiler.accelerator.recording import Recording, packed_shape
 from ...compiler.graph.integer_forms import weighted_form
 from ...compiler.graph.operators import ADD_SHIFT
+from ...compiler.kernels import language, table
+from ...compiler.kernels.pool import max_pool_sorted
 from ...hw.config import Config
 from ...hw.rounding import requantise
 from ...runtime import layout, operators
@@ -64,7 +65,7 @@ def goes_this_way(layer: BenchLayer, cfg: Config) -> bool:
     if layer.op == "add":
         return possible(cfg) and weighted_form(sum_of(layer)) is not None
     if layer.op == "max_pool":
-        return tiles_of(maximum_of(layer), cfg) is not None
+        return not language.why_not(max_pool_sorted, maximum_of(layer), cfg)
     return (
         layer.op == "conv2d"
         and layer.shape.c < cfg.block_in
@@ -91,7 +92,7 @@ def program(layer: BenchLayer, cfg: Config) -> Program:
         if isinstance(op, g.Add):
             elementwise.add(rec, op)
         else:
-            pooling.maximum(rec, op)
+            table.lower(rec, op)
         return rec.program
     fold = cheapest(op, cfg, nhwc=False)
     assert fold is not None

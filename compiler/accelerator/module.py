@@ -19,9 +19,9 @@ from ..limits import most_padding
 from ..target.host import HostModel
 from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
-from . import dense16, layers, layerwise, movement, pooling
+from . import dense16, layers, layerwise, pooling
 from .arena import is_view
-from .direct import lookup, max_pool, resize, slopes, transposed_conv
+from .direct import lookup, slopes
 from .lanewise import caches, outputs
 from .lanewise.caches import RowsJoined
 from .lanewise.heads import heads_in_lanes
@@ -136,18 +136,15 @@ class Accelerator(ExecModule):
             return why
         if table.kernels_of(op, self.cfg):
             return table.refusal(op, self.cfg)
-        checks = {g.QConv2d: _refuses_conv, g.Pool: _refuses_pool}
+        checks: dict[type[g.Operator], Callable[..., str]] = {g.QConv2d: _refuses_conv}
         checks |= {
             g.Binary: _refuses_binary,
             g.Pairwise: _refuses_binary,
             g.LeakyRelu: _refuses_leaky,
-            g.QConvTranspose2d: transposed_conv.refusal,
-            g.ResizeBilinear: resize.refusal,
             g.Dense16: dense16.refusal,
             g.Lookup: _refuses_rank,
             g.Requantize: _refuses_requantize,
         }
-        checks |= dict.fromkeys(movement.KINDS, movement.refusal)
         checks |= {kind: refused for kind, (refused, _) in _KERNELS.items()}
         if isinstance(op, (g.Reshape, g.Transpose)):
             return "it moves elements"
@@ -175,23 +172,13 @@ class Accelerator(ExecModule):
         micro_ops = packed_bytes(op.output, cfg) / cfg.block_out / cfg.batch
         if isinstance(op, g.Dense16):
             micro_ops /= np.dtype(op.output.dtype).itemsize
-        if isinstance(op, g.QConvTranspose2d):
-            micro_ops = transposed_conv.plan_of(op, cfg).cycles
-        elif isinstance(op, (g.Linear, g.Dense16)):
+        if isinstance(op, (g.Linear, g.Dense16)):
             products, weights = layers.work(op, cfg)
             micro_ops, nbytes = micro_ops * products, nbytes + weights
-        elif isinstance(op, g.MaxPool) and (tiles := max_pool.tiles_of(op, cfg)) is not None:
-            micro_ops = tiles.cycles
-        elif isinstance(op, g.Pool):
-            micro_ops *= cost.TAP * op.shape.taps
         elif isinstance(op, g.LeakyRelu) and not lookup.possible(cfg):
             micro_ops = slopes.cycles(int(micro_ops), slopes.lines_of(op), cfg)
         elif isinstance(op, g.Lookup) or (isinstance(op, g.Requantize) and rescaling_store(op) is None):
             micro_ops = lookup.cycles(int(micro_ops), cfg)
-        elif isinstance(op, g.ResizeBilinear) and (plan := resize.plan_of(op, cfg)) is not None:
-            micro_ops = plan.cycles
-        elif isinstance(op, movement.KINDS) and (found := movement.cycles(op, cfg)) is not None:
-            micro_ops = found
         elif (line := affine.line_of(op, cfg)) is not None:
             micro_ops = affine.cycles(op, line, cfg)
         elif (values := pairs.values_of(op, cfg)) is not None:
@@ -255,12 +242,6 @@ def _refuses_binary(op: g.Binary | g.Pairwise, cfg: Config) -> str:
 def _refuses_leaky(op: g.LeakyRelu, cfg: Config) -> str:
     if min(op.slopes) < 0 and not lookup.possible(cfg):
         return f"slope {min(op.slopes):g}: must not be negative"
-    return ""
-
-
-def _refuses_pool(op: g.Pool, cfg: Config) -> str:
-    if max(op.pads) > most_padding(cfg):
-        return f"padding {op.pads}: at most {most_padding(cfg)}"
     return ""
 
 

@@ -11,9 +11,9 @@ from .. import graph as g
 from ..kernels import table
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
-from . import dense16, elementwise, layers, movement, pooling, states
+from . import dense16, elementwise, layers, states
 from .arena import arena_plan, bases, is_view, members, packed_as
-from .direct import lookup, resize, transposed_conv
+from .direct import lookup
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
 from .lanewise import caches, outputs
@@ -30,7 +30,6 @@ from .symbols import limits
 
 LOWER: dict[type[g.Operator], Callable] = {
     g.QConv2d: layers.lower,
-    g.QConvTranspose2d: transposed_conv.lower,
     g.QDense: layers.lower,
     g.Dense16: dense16.lower,
     g.Add: elementwise.add,
@@ -42,13 +41,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.Lookup: lookup.lower,
     RowsJoined: caches.lower,
     RowsOut: outputs.lower,
-    g.Concat: movement.lower,
-    g.StridedSlice: movement.lower,
-    g.Pad: movement.lower,
-    g.MaxPool: pooling.maximum,
-    **dict.fromkeys(table.KERNELS, table.lower),
-    g.ResizeBilinear: resize.lower,
-    g.Take: movement.lower,
+    **{kind: table.lower for kind, kernels in table.KERNELS.items() if kernels},
     g.BatchMatMul: lambda rec, op: (table if table.kernels_of(op, rec.cfg) else products).lower(rec, op),
     g.Heads: heads.lower,
     g.SquaredDifference: elementwise.squared_difference,

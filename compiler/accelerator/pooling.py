@@ -1,22 +1,10 @@
-"""Maxima and means over windows, and means over rows that follow those over columns."""
+"""Means over rows that follow those over columns, as one of images."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from .. import graph as g
-from ..kernels import language, pool
-from .direct import max_pool
-from .recording import Recording
-
-
-def maximum(rec: Recording, op: g.MaxPool) -> None:
-    """Append a maximum over windows: on both units, or with the ALU alone."""
-    tiles = max_pool.tiles_of(op, rec.cfg)
-    if tiles is not None:
-        max_pool.lower(rec, op, tiles)
-        return
-    language.lower(pool.max_pool, rec, op)
 
 
 def successive(graph: g.Graph) -> g.Graph:

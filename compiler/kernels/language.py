@@ -31,12 +31,16 @@ from ..accelerator.direct.on_chip import OnChip, on_chip
 from ..accelerator.recording import Recording, packed_shape
 from ..accelerator.symbols import limits
 from ..graph.integer_forms import Requant
-from .views import Array, Product, Tile, dense
+from ..limits import most_padding
+from .views import Array, Product, Tile, dense, every
 
-__all__ = ["Array", "Kernel", "Record", "Slots", "Tile", "Unfit", "by_shape", "cycles", "lower", "why_not"]
+__all__ = [
+    "Array", "Kernel", "Record", "Slots", "Tile", "Unfit", "by_shape", "cycles", "equal_parts", "every",
+    "lower", "why_not",
+]  # fmt: skip
 
 Extents = list[dict[str, int]]  # of tiles: of each the extents of its axes by name
-Record = Callable[["Kernel", Any], None]  # of one class of operators
+Record = Callable[["Kernel", Any], None]  # the second argument is an operator of the classes that it computes
 _BY_SHAPE = set[Record]()
 TILE = 256  # entries of a tile: enough to hide what an instruction costs, and few enough for a short start and end
 
@@ -228,6 +232,13 @@ class Kernel:
         self.need("requant")
         return self.load(self.tile(Mem.PAR, par=1), self.requant(store))
 
+    def biases(self, values: np.ndarray) -> Tile:
+        """Parameters of stores that add these integers, (count, lanes), and change nothing else, on an axis `par`."""
+        self.need("requant")
+        unit = asdict(Requant(0, 1 << 30, 1, 0)) | {"bias": values.reshape(-1)}
+        parameters = self.rec.parameters(f"{self.op.name}.par", **unit)
+        return self.load(self.tile(Mem.PAR, par=len(values)), self.array(parameters, par=len(values)))
+
     def table(self, name: str, values: np.ndarray) -> int:
         """The number on chip of a table of 256 integers, for `Tile.lookup`. Raises `Unfit` for more than there are."""
         self._tables.add(values.tobytes())
@@ -243,9 +254,16 @@ class Kernel:
     # statements
 
     def load(self, target: Tile, source: Array) -> Tile:
-        """Load `source` to `target`; accumulators take bytes, extended by their sign."""
+        """Load `source` to `target`; accumulators take bytes, extended by their sign.
+
+        Raises `Unfit` for more padding than a load adds.
+        """
         if target.size != math.prod(source.padded().values()) or not target.dense():
             raise KernelError(f"a load of {source} to {target}: they must have one size, without gaps")
+        if max(source.pads) > most_padding(self.cfg):
+            raise Unfit(f"padding {source.pads}: at most {most_padding(self.cfg)}")
+        if source.fill:
+            self.need("pad_value")
         rows, count, pitch = source.rows()
         mem = Mem.ACC8 if target.mem is Mem.ACC and source.buffer.bits == 8 else target.mem
         self.program.load(
@@ -323,6 +341,11 @@ class Kernel:
             self.program.alu_uops(named["op"], uops, loops, imm=named["imm"])
         else:
             self.program.gemm_uops(uops, loops, **named)
+
+
+def equal_parts(extent: int) -> list[int]:
+    """The sizes of tiles that cut `extent` into 1, 2, 3, ... equal parts, the largest first."""
+    return sorted({-(-extent // count) for count in range(1, extent + 1)}, reverse=True)
 
 
 def _loops(views: tuple[Tile, ...], order: str) -> tuple[tuple[int, ...], ...]:

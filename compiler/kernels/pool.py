@@ -1,29 +1,143 @@
-"""Means and maxima over windows, by a schedule of the ALU."""
+"""Means and maxima over windows: maxima by both units where they fit, the others by a schedule of the ALU."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from itertools import cycle, product
+
+from ...hw.isa import Mem
+from ...hw.units import striped
+from .. import cost
 from .. import graph as g
 from ..accelerator.recording import store_parameters
 from ..graph.integer_forms import Requant
 from ..limits import most_padding
 from ..schedule.pool import pool_of
-from .language import Kernel, Unfit
+from .language import Kernel, Tile, Unfit, equal_parts, every
 from .mean import mean_requant
+
+_MOST_CLASSES = 3  # most classes of rows or columns: with more, instructions would be too short
+_MAX_TILE = 60  # cycles of the about ten instructions of a tile of a maximum
 
 
 def average_pool(k: Kernel, op: g.AveragePool | g.ExactAveragePool) -> None:
     """A mean of windows; one without multipliers only where all windows have as many elements."""
     if isinstance(op, g.ExactAveragePool) and any(op.pads):
         raise Unfit("windows of different numbers of elements")
-    _pool(k, op, "sum", mean_requant(op, k.rec.contract))
+    _by_schedule(k, op, "sum", mean_requant(op, k.rec.contract))
 
 
 def max_pool(k: Kernel, op: g.MaxPool) -> None:
-    """A maximum of windows."""
-    _pool(k, op, "max", Requant(0, 1 << 30, 1, 0, op.low, op.high))
+    """A maximum of windows by the ALU alone."""
+    _by_schedule(k, op, "max", _store_of(op))
 
 
-def _pool(k: Kernel, op: g.Pool, kind: str, store: Requant) -> None:
+def max_pool_sorted(k: Kernel, op: g.MaxPool) -> None:
+    """A maximum of windows by both units: GEMM copies the image to the accumulators, the ALU takes the maxima.
+
+    Products with an identity sort the pixels: those that become results are contiguous, and those that they are
+    compared with are in the other bank, so that the ALU reads both in one cycle. Unlike loads to accumulators, those of
+    inputs run ahead of the ALU. A schedule places a tensor in a scratchpad, not in a bank, and a virtual thread has a
+    copy of every tensor that depends on it; here only the results have two places.
+    """
+    k.need("overwrite")
+    if k.cfg.inp_depth < k.cfg.acc_depth:
+        raise Unfit(f"micro-ops name {k.cfg.inp_depth} of {k.cfg.acc_depth} accumulators as a second operand")
+    if any(min(taps, stride) > _MOST_CLASSES for taps, stride in zip(op.kernel, op.strides)):
+        raise Unfit(f"windows {op.kernel} in steps of {op.strides}: too many classes of rows or columns")
+    if any(pad >= taps for pad, taps in zip(op.pads, 2 * op.kernel)):
+        raise Unfit(f"padding {op.pads} around windows {op.kernel}: some hold only padding")
+    down, across = (parts(taps, stride) for taps, stride in zip(op.kernel, op.strides))
+    x, out = k.input(0).merged("image", "n", "b"), k.output.merged("image", "n", "b")
+    images, height, width = out.shape.values()
+    rows, columns = _tile(k, op, down, across)
+    own, *compared = product(down, across)
+    sizes = {(v, u): {"h": v.count(rows), "w": u.count(columns)} for v, u in product(down, across)}
+    # a pair is in the bank of the results where it is compared with pairs in the other one
+    beside = [(v, u) for v, u in compared if (v is own[0]) == (u is own[1])]
+    apart = [pair for pair in compared if pair not in beside]
+
+    one, par = k.identity(), k.parameters(_store_of(op))
+    xs = k.slots(math.prod(op.shape.reach(rows, columns)))
+    places = dict(zip(apart, k.tiles(Mem.ACC, *[sizes[pair] for pair in apart], high=k.bank))) if apart else {}
+    a, b, *others = k.tiles(Mem.ACC, sizes[own], sizes[own], *[sizes[pair] for pair in beside], low=k.bank)
+    places |= dict(zip(beside, others))
+    tiles = product(range(images), range(0, height, rows), range(0, width, columns))
+    for (image, top, left), result in zip(tiles, cycle((a, b))):
+        h, w = min(rows, height - top), min(columns, width - left)
+        firsts = (first * stride - pad for first, stride, pad in zip((top, left), op.strides, op.pads))
+        reach = dict(zip("hw", zip(firsts, op.shape.reach(h, w))))
+        tile = xs.load(x[image].window(-128, h=reach["h"], w=reach["w"]))
+        copies, places[own] = dict[tuple[Part, Part], Tile](), result
+        for v, u in product(down, across):
+            copies[v, u] = copy = places[v, u].reshaped(h=v.count(h), w=u.count(w))
+            pixels = every(v.first, v.count(h), op.strides[0]), every(u.first, u.count(w), op.strides[1])
+            copy[...] = tile[pixels] @ one
+        for u, v in product(across, down):
+            for shift in v.shifts:
+                copies[own[0], u].maximum(copies[v, u][shift : shift + h])
+        for u in across:
+            for shift in u.shifts:
+                copies[own].maximum(copies[own[0], u][:, shift : shift + w])
+        k.store(out[image, top : top + h, left : left + w], copies[own], par)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows (or columns) of the image: `count(results)` of them, a stride apart, from `first` on.
+
+    Result i is compared with rows `i + shift` for each of `shifts`; the part without shifts becomes the results.
+    """
+
+    first: int
+    shifts: tuple[int, ...]
+
+    def count(self, results: int) -> int:
+        """Number of rows for `results` results."""
+        return results + max(self.shifts, default=0)
+
+
+def parts(kernel: int, stride: int) -> tuple[Part, ...]:
+    """The parts of one dimension, that of the results first."""
+    classes = [range(first, kernel, stride) for first in range(min(kernel, stride))]
+    own = min(classes, key=len)[0]  # its class has no other, if possible
+    others = ([tap for tap in taps if tap != own] for taps in classes)
+    compared = (Part(taps[0], tuple((tap - taps[0]) // stride for tap in taps)) for taps in others if taps)
+    return (Part(own, ()), *compared)
+
+
+def _tile(k: Kernel, op: g.MaxPool, down: tuple[Part, ...], across: tuple[Part, ...]) -> tuple[int, int]:
+    """(rows, columns) of the results of a tile: of those that fit two slots the ones that seem to take least time."""
+    cfg, (images, height, width) = k.cfg, k.output.merged("image", "n", "b").shape.values()
+
+    def fits(rows: int, columns: int) -> bool:
+        banks = [0, 0]
+        for v, u in product(down, across):
+            size = v.count(rows) * u.count(columns)
+            banks[(v is down[0]) == (u is across[0])] += size * (2 if (v, u) == (down[0], across[0]) else 1)
+        return math.prod(op.shape.reach(rows, columns)) <= k.slot and max(banks) <= k.bank
+
+    def needs(extents: tuple[int, int]) -> float:
+        rows, columns = extents
+        loaded = cfg.inp_entry_bytes * math.prod(op.shape.reach(rows, columns))
+        micro_ops = sum(v.count(rows) * u.count(columns) for v, u in product(down, across))
+        micro_ops += sum(rows * u.count(columns) * len(v.shifts) for v, u in product(down, across))
+        micro_ops += sum(rows * columns * len(u.shifts) for u in across)
+        tiles = images * -(-height // rows) * -(-width // columns)
+        return tiles * (cost.roofline(striped(cfg), micro_ops, loaded) + _MAX_TILE) + cost.moved(striped(cfg), loaded)
+
+    sizes = product(equal_parts(height)[::-1], equal_parts(width)[::-1])
+    if not (fitting := [extents for extents in sizes if fits(*extents)]):
+        raise Unfit(f"a window {op.kernel} does not fit the scratchpads")
+    return min(fitting, key=needs)
+
+
+def _store_of(op: g.MaxPool) -> Requant:
+    return Requant(0, 1 << 30, 1, 0, op.low, op.high)
+
+
+def _by_schedule(k: Kernel, op: g.Pool, kind: str, store: Requant) -> None:
     if max(op.pads) > most_padding(k.cfg):
         raise Unfit(f"padding {op.pads}: at most {most_padding(k.cfg)}")
     scheduled = k.rec.schedule(pool_of, op.shape, kind=kind, epilogue=[("requant", "par")])

@@ -6,20 +6,27 @@ from ...hw.config import Config
 from ...hw.errors import Unfit
 from .. import cost
 from .. import graph as g
+from ..accelerator.lanewise.caches import RowsJoined
+from ..accelerator.lanewise.outputs import RowsOut
 from ..accelerator.recording import Recording
 from . import language
 from .attention import attention
 from .cache import write_columns, write_rows
+from .channels import move_channels
 from .gather import gather
 from .integer_norm import integer_norm
 from .integer_softmax import integer_softmax
 from .language import Record
 from .matmul_lanes import in_lanes, product_on_alu, product_on_array
 from .mean import mean_of_channels, mean_of_pixels
-from .pool import average_pool
+from .movement import concatenate, cut
+from .pool import average_pool, max_pool, max_pool_sorted
+from .repeat import repeat
+from .resize import resize_bilinear
 from .rms_norm import rms_norm
 from .rotary import rotary
 from .softmax import softmax
+from .transposed_conv import conv_transpose
 
 KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.Mean: (mean_of_pixels, mean_of_channels),
@@ -35,6 +42,15 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.IntegerNorm: (integer_norm,),
     g.IntegerSoftmax: (integer_softmax,),
     g.Softmax: (softmax,),
+    g.MaxPool: (max_pool_sorted, max_pool),
+    g.ResizeBilinear: (resize_bilinear,),
+    g.QConvTranspose2d: (conv_transpose,),
+    RowsJoined: (),  # recorded by accelerator/lanewise/
+    RowsOut: (),
+    g.Concat: (move_channels, concatenate),
+    g.StridedSlice: (move_channels, cut),
+    g.Take: (move_channels, repeat),
+    g.Pad: (move_channels,),
 }
 
 

@@ -12,10 +12,11 @@ from itertools import accumulate
 from types import EllipsisType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from ...hw.errors import KernelError
+from ...hw.errors import KernelError, Unfit
 from ...hw.isa import AluOp, Mem
 from ...runtime.buffer import Buffer
 from ...runtime.symbols.symbol import Symbol
+from ..accelerator.recording import place
 
 if TYPE_CHECKING:
     from .language import Kernel
@@ -133,6 +134,11 @@ class View:
         return True
 
 
+def every(first: int, count: int, step: int) -> slice:
+    """The slice of `count` elements, `step` apart, from element `first` on."""
+    return slice(first, first + (count - 1) * step + 1, step)
+
+
 def dense(extents: dict[str, int], step: int = 1) -> tuple[Axis, ...]:
     """Axes of `extents` whose entries follow one another, `step` apart."""
     axes = list[Axis]()
@@ -158,6 +164,16 @@ class Array(View):
         """The same entries, moved by `symbol` in each run."""
         return replace(self, symbol=symbol)
 
+    @property
+    def address(self) -> tuple[Buffer, int]:
+        """(buffer that is allocated, the byte of it at which the entries begin)."""
+        (whole, start), cfg = place(self.buffer), self.kernel.cfg
+        return whole, start + self.base * cfg.batch * cfg.block_out * self.buffer.bits // 8
+
+    def shares(self, other: Array) -> bool:
+        """True where both begin at the same byte: one is computed at its place in the other."""
+        return self.address == other.address
+
     def repeated(self, **extent: int) -> Array:
         """The same entries, several times, along a new outermost axis."""
         ((name, count),) = extent.items()
@@ -166,7 +182,7 @@ class Array(View):
     def window(self, fill: int = 0, **ranges: tuple[int, int]) -> Array:
         """`count` elements from `first` on along each of the last two axes; those outside are padding of `fill`.
 
-        `ranges` are (first, count) by the names of these axes. Raises `KernelError` where nothing lies inside.
+        `ranges` are (first, count) by the names of these axes. Raises `Unfit` where nothing lies inside.
         """
         if tuple(ranges) != tuple(self.shape)[-2:]:
             raise KernelError(f"{self}: a window is along the last two axes, not {', '.join(ranges)}")
@@ -175,7 +191,9 @@ class Array(View):
             extent = self.axis(name).extent
             before, after = max(0, -first), max(0, first + count - extent)
             if before + after >= count:
-                raise KernelError(f"{self}: the window {first}:{first + count} of {name} lies in the padding alone")
+                raise Unfit(
+                    f"{count} elements of {name} from {first} on lie in the padding alone: the {extent} begin at 0"
+                )
             keys.append(slice(first + before, first + count - after))
             pads += [before, after]
         found = self[tuple(keys)]
@@ -226,6 +244,11 @@ class Tile(View):
     """
 
     mem: Mem
+
+    def reshaped(self, **extents: int) -> Tile:
+        """The first entries, with axes of these extents. Raises `KernelError` where they have gaps, or are too few."""
+        count = math.prod(extents.values())
+        return self.merged("entry")[:count].split("entry", **extents)
 
     def __matmul__(self, weights: Tile) -> Product:
         """Inputs times weights, matrix by matrix."""

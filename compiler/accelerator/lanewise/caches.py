@@ -19,7 +19,8 @@ from ....hw.isa import Mem
 from ....runtime.buffer import Buffer
 from ... import cost
 from ... import graph as g
-from ..direct import channels
+from ...kernels import language
+from ...kernels.channels import Move, Moved, move_channels
 from ..direct.on_chip import KEPT, OnChip, on_chip
 from ..recording import Recording
 
@@ -54,7 +55,7 @@ def refusal(op: RowsJoined, cfg: Config) -> str:
     if "overwrite" not in cfg.extensions or cfg.batch > 1:
         return f"batch {cfg.batch}, extensions {', '.join(sorted(cfg.extensions))}: it needs batch 1 and overwrite"
     if _few(op, cfg):
-        fit = all(channels.plan_of(move, cfg) is not None for move in _moves(op, cfg.block_in))
+        fit = not any(language.why_not(move_channels, move, cfg) for move in _moves(op, cfg.block_in))
         return "" if fit else f"{op.x.shape[2]} positions of {op.x.shape[3]} elements: moves that do not fit"
     plan = Plan(op, cfg)
     if len(plan.matrices) > cfg.wgt_depth // KEPT:
@@ -68,8 +69,7 @@ def refusal(op: RowsJoined, cfg: Config) -> str:
 def cycles(op: RowsJoined, cfg: Config) -> float:
     """Estimated cycles: each part waits for the one before, two loads, two products, two stores."""
     if _few(op, cfg):
-        plans = [channels.plan_of(move, cfg) for move in _moves(op, cfg.block_in)]
-        return sum(plan.cycles for plan in plans if plan is not None)
+        return sum(language.cycles(move_channels, move, cfg) for move in _moves(op, cfg.block_in))
     plan = Plan(op, cfg)
     each = 4 * cost.moved(cfg, plan.each * cfg.out_entry_bytes) + 3 * plan.each
     return plan.blocks * (each + 4 * cost.round_trip())
@@ -124,7 +124,7 @@ def lower(rec: Recording, op: RowsJoined) -> None:
         for move, target in zip(_moves(op, rec.cfg.block_in), (rec.plain[op.name][1], rec.activations[op.output.name])):
             buffers = rec.plain[op.name][0], rec.operand(op, 1), target
             rec.activations |= dict(zip((t.name for t in (*move.inputs, move.output)), buffers))
-            channels.lower(rec, move)
+            language.lower(move_channels, rec, move)
         return
     plan = Plan(op, rec.cfg)
     for block in range(plan.blocks):
@@ -138,7 +138,7 @@ def _few(op: RowsJoined, cfg: Config) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _moves(op: RowsJoined, block: int) -> tuple[channels.Moved, channels.Moved]:
+def _moves(op: RowsJoined, block: int) -> tuple[Moved, Moved]:
     """The longer cache as the host has it and as an image, both as vectors, from those of the cache and the row."""
     _, heads, count, width = op.x.shape
     sources = np.empty((heads, count + 1, width, 2), int)
@@ -150,8 +150,8 @@ def _moves(op: RowsJoined, block: int) -> tuple[channels.Moved, channels.Moved]:
     found = []
     for what, places in (("plain", sources), ("lanes", by_block)):
         y = g.Tensor(f"{op.name}.{what}", (1, op.output.nbytes))
-        move = channels.Move(tuple((int(k), int(c)) for k, c in places.reshape(-1, 2)))
-        found.append(channels.Moved(y.name, inputs, y, move))
+        move = Move(tuple((int(k), int(c)) for k, c in places.reshape(-1, 2)))
+        found.append(Moved(y.name, inputs, y, move))
     return found[0], found[1]
 
 

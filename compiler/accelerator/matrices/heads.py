@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from ....hw.config import Config
 from ... import graph as g
-from ..direct import channels
+from ...kernels import language
+from ...kernels.channels import Move, Moved, move_channels
 from ..recording import Recording
 
 
@@ -14,22 +16,21 @@ def refusal(op: g.Heads, cfg: Config) -> str:
     """Reason why the accelerator cannot move the heads; empty if it can."""
     if cfg.batch > 1:
         return "images of a batch share blocks"
-    return "" if channels.plan_of(_move(op, cfg), cfg) is not None else "its move does not fit the scratchpads"
+    return language.why_not(move_channels, _move(op, cfg), cfg)
 
 
 def cycles(op: g.Heads, cfg: Config) -> float:
-    """Estimated cycles of the move."""
-    plan = channels.plan_of(_move(op, cfg), cfg)
-    assert plan is not None  # `refusal` said so
-    return plan.cycles
+    """Cycles of the move, by the timing model."""
+    return language.cycles(move_channels, _move(op, cfg), cfg)
 
 
 def lower(rec: Recording, op: g.Heads) -> None:
     """Append the move."""
-    channels.lower(rec, _move(op, rec.cfg))
+    language.lower(move_channels, rec, _move(op, rec.cfg))
 
 
-def _move(op: g.Heads, cfg: Config) -> channels.Moved:
+@lru_cache(maxsize=64)
+def _move(op: g.Heads, cfg: Config) -> Moved:
     """The heads as channels of one image, where each begins a block, from or to channels that follow one another."""
     (n, c, *size), (heads, width, *_) = op.x.shape, op.output.shape
     block, images = cfg.block_in, min(n, heads)
@@ -42,4 +43,4 @@ def _move(op: g.Heads, cfg: Config) -> channels.Moved:
     else:
         places = tuple((0, k * whole + j) for k in range(count) for j in range(each))
         x, y = replace(op.x, shape=apart), op.output
-    return channels.Moved(op.name, (x,), y, channels.Move(places))
+    return Moved(op.name, (x,), y, Move(places))

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator.elementwise import pieces
 from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.graph import tables
 from tilewright.hw.config import PRESETS
@@ -73,12 +72,6 @@ PARTS = [((0, 0, 2, 0), (1, 20, 3, 7)), ((0, 16, 0, 3), (1, 4, 5, 2)), ((0, 0, 1
 def test_slices(exact, begin, shape):
     x = g.Tensor("x", (1, 20, 5, 7), scale=0.1, zero_point=3)
     exact(g.StridedSlice("op", (x,), g.Tensor("y", shape, scale=0.1, zero_point=3), begin, (1,) * 4))
-
-
-def test_pieces_are_as_long_as_they_can_be():
-    cfg = PRESETS["pynq_z1"]
-    assert [*pieces((1, 40, 5, 7), (0, 16, 2, 0), (1, 20, 3, 7), cfg)] == [(49, 0, 21), (84, 21, 21)]
-    assert [*pieces((1, 16, 5, 7), (0, 0, 2, 1), (1, 16, 2, 3), cfg)] == [(15, 0, 3), (22, 3, 3)]
 
 
 @pytest.mark.parametrize("name", ["pynq_z1", "tiny"])

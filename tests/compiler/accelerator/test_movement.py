@@ -1,45 +1,68 @@
 """Which operators that move elements are copies, which are products, and which the accelerator refuses."""
 
 import numpy as np
+import pytest
 
-from tilewright.compiler.accelerator.movement import cycles, refusal
+from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.graph import Concat, Pad, StridedSlice, Take, Tensor
+from tilewright.compiler.kernels import table
+from tilewright.compiler.kernels.channels import move_channels
+from tilewright.compiler.kernels.language import cycles, why_not
+from tilewright.compiler.kernels.movement import concatenate, cut
 from tilewright.hw.config import PRESETS
+from tilewright.hw.isa import Isa, Mem, Op
+from tilewright.sim.timing import predict
 
 CFG = PRESETS["pynq_z1"]
 X = Tensor("x", (1, 64, 80, 7))
 LAST_EXTENSION = CFG.replace(extensions=sorted(CFG.extensions - {"overwrite"}))
 
 
-def cut(begin, shape, strides=(1,) * 4, x=X):
+def part(begin, shape, strides=(1,) * 4, x=X):
     return StridedSlice("op", (x,), Tensor("y", shape), begin, strides)
 
 
 def test_whole_blocks_are_copied():
-    for op in (cut((0, 16, 0, 0), (1, 32, 9, 7)), Concat("op", (X, X), Tensor("y", (1, 128, 80, 7)), 1)):
-        assert refusal(op, CFG) == "" and cycles(op, CFG) is None
+    op = Concat("op", (X, X), Tensor("y", (1, 128, 80, 7)), 1)
+    assert table.chosen(op, CFG) is concatenate and "computed at their place" in why_not(move_channels, op, CFG)
+
+
+def test_the_faster_one_of_copies_and_products_cuts():
+    for op in (part((0, 16, 0, 0), (1, 32, 9, 7)), part((0, 0, 0, 1), (1, 16, 4, 3))):
+        found = {record: cycles(record, op, CFG) for record in (move_channels, cut)}
+        assert table.chosen(op, CFG) is min(found, key=found.__getitem__)
+        assert table.chosen(op, LAST_EXTENSION) is cut
+
+
+@pytest.mark.parametrize(
+    ("begin", "shape", "size"), [((0, 16, 2, 0), (1, 20, 3, 7), 21), ((0, 0, 2, 1), (1, 16, 2, 3), 3)]
+)
+def test_pieces_are_as_long_as_they_can_be(exact, begin, shape, size):
+    launch = exact(part(begin, shape), cfg=LAST_EXTENSION)
+    stores = [f for f in Isa(CFG).decode(launch.insn) if f.get("mem") == Mem.OUT and f["op"] == Op.STORE]
+    assert (
+        sum(f["y_size"] * f["x_size"] for f in stores) == 2 * size and len(stores) == 2 * 2
+    )  # two tiles of each piece
+    assert cycles(cut, part(begin, shape), LAST_EXTENSION) == pytest.approx(predict(launch).cycles, rel=0.01)
 
 
 def test_lanes_columns_and_rows_are_products():
     parts = Tensor("a", (1, 3, 80, 7)), X
     pads = ((0, 0), (0, 4), (0, 0), (0, 0))
-    ops = [cut((0, 0, 0, 1), (1, 64, 60, 3)), cut((0, 8, 0, 0), (1, 16, 80, 7))]
-    ops += [cut((0, 0, 0, 0), (1, 64, 40, 7), (1, 1, 2, 1)), Concat("op", parts, Tensor("y", (1, 67, 80, 7)), 1)]
+    ops = [part((0, 0, 0, 1), (1, 64, 60, 3)), part((0, 8, 0, 0), (1, 16, 80, 7))]
+    ops += [part((0, 0, 0, 0), (1, 64, 40, 7), (1, 1, 2, 1)), Concat("op", parts, Tensor("y", (1, 67, 80, 7)), 1)]
     ops += [Pad("op", (X,), Tensor("y", (1, 68, 80, 7)), pads, 0)]
     for op in ops:
-        taken = cycles(op, CFG)
-        assert refusal(op, CFG) == "" and taken is not None and taken > op.output.nbytes / 16
-        assert refusal(op, LAST_EXTENSION) != ""
+        assert table.chosen(op, CFG) is move_channels and table.cycles(op, CFG) > op.output.nbytes / 16
+        assert table.refusal(op, LAST_EXTENSION)
 
 
 def test_refusals_have_reasons():
-    flat = Tensor("x", (2, 64))
     constant = Tensor("k", (1, 64, 1, 7), data=np.zeros((1, 64, 1, 7), np.int8))
     wide = tuple(Tensor(f"x{k}", (1, 16, 80, 7)) for k in range(2))
     order = tuple(range(80))[::-1]
     refused = [
-        (cut((0, 0), (1, 16), (1, 1), flat), "int8 (2, 64) to (1, 16)"),
-        (cut((0, 0, 79, 0), (1, 64, 40, 7), (1, 1, -2, 1)), "steps of (1, 1, -2, 1)"),
+        (part((0, 0, 79, 0), (1, 64, 40, 7), (1, 1, -2, 1)), "steps of (1, 1, -2, 1)"),
         (Concat("op", (X, constant), Tensor("y", (1, 64, 81, 7)), 2), "a constant part"),
         (Concat("op", wide, Tensor("y", (1, 16, 80, 14)), 3), "160 copies: at most 64"),
         (
@@ -48,10 +71,18 @@ def test_refusals_have_reasons():
         ),
     ]
     for op, why in refused:
-        assert refusal(op, CFG) == why
-    op = cut((0, 8, 0, 0), (1, 16, 80, 7))
-    assert refusal(op, LAST_EXTENSION) == "channels from 8 on: blocks have 16"
+        assert Accelerator(CFG).refusal(op) == why
+    op = part((0, 8, 0, 0), (1, 16, 80, 7))
+    assert table.refusal(op, LAST_EXTENSION) == "channels from 8 on: blocks have 16"
     op = Concat("op", (Tensor("a", (1, 3, 80, 7)), X), Tensor("y", (1, 67, 80, 7)), 1)
-    assert refusal(op, LAST_EXTENSION) == "3 channels are not whole blocks"
-    op = cut((0, 0, 0, 1), (1, 64, 60, 3))
-    assert refusal(op, LAST_EXTENSION) == "240 copies: at most 64"
+    assert table.refusal(op, LAST_EXTENSION) == "3 channels are not whole blocks"
+    op = part((0, 0, 0, 1), (1, 64, 60, 3))
+    assert table.refusal(op, LAST_EXTENSION) == "240 copies: at most 64"
+
+
+@pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
+def test_images_and_rows_are_cut(exact, name):
+    images, rows = Tensor("x", (3, 20, 4, 5)), Tensor("x", (6, 40))
+    exact(part((1, 16, 1, 0), (2, 4, 2, 5), x=images), cfg=PRESETS[name])
+    exact(part((2, 0), (3, 40), (1, 1), rows), cfg=PRESETS[name])
+    exact(part((5, 16), (1, 24), (1, 1), rows), cfg=PRESETS[name])

@@ -9,7 +9,7 @@ import tilewright as tw
 from tilewright.compiler.accelerator.direct.on_chip import on_chip
 from tilewright.compiler.accelerator.recording import Recording, packed_shape
 from tilewright.compiler.graph import Maximum, Tensor
-from tilewright.compiler.kernels.language import Kernel, lower, why_not
+from tilewright.compiler.kernels.language import Kernel, equal_parts, every, lower, why_not
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import KernelError, Unfit
 from tilewright.hw.isa import Mem
@@ -184,7 +184,6 @@ def test_statements_together_are_one_instruction():
         (lambda k: k.input(0)[:, :, :3].merged("p", "b", "h"), "axes b, h are not one piece of memory"),
         (lambda k: k.input(0).merged("p", "b", "w"), "axes b, w are not beside each other"),
         (lambda k: k.input(0).split("w", y=2, x=2), "axis w cannot be split"),
-        (lambda k: k.input(0)[0, 0].window(h=(6, 2), w=(0, 5)), "lies in the padding alone"),
         (lambda k: k.input(0)[0, 0].window(w=(0, 5)), "along the last two axes"),
         (lambda k: k.load(k.tile(Mem.INP, p=4), k.input(0)[0, 0, 0]), "they must have one size"),
         (lambda k: k.slots(60).load(k.input(0)[0, :, ::2, ::2]), "several transfers"),
@@ -192,6 +191,7 @@ def test_statements_together_are_one_instruction():
         (lambda k: k.tile(Mem.ACC, p=4).at(q=0), "has no axis q"),
         (lambda k: k.tile(Mem.WGT, p=1).rows(p=5), "has no 5 rows of weights"),
         (lambda k: k.slots(4).next(p=5), "is larger than its 4 entries"),
+        (lambda k: k.tile(Mem.INP, p=4).reshaped(h=2, w=3), "outside, or without entries"),
         (lambda k: k.store(k.output[0, 0, 0], k.tile(Mem.ACC, p=5)), "the same axes"),
         (lambda k: k.tile(Mem.ACC, p=4).add(k.tile(Mem.ACC, p=5), "p"), "axis p has different extents"),
         (lambda k: k.tile(Mem.ACC, p=4).add(k.tile(Mem.ACC, p=4), "q"), "loops over q: the axes are p"),
@@ -220,6 +220,10 @@ def test_what_does_not_fit_is_unfit():
         ):
             with pytest.raises(Unfit, match="do not fit"):
                 make()
+        with pytest.raises(Unfit, match="2 elements of h from 6 on lie in the padding alone"):
+            k.input(0)[0, 0].window(h=(6, 2), w=(0, 5))
+        with pytest.raises(Unfit, match=r"padding \(16, 0, 0, 0\): at most 15"):
+            k.load(k.tile(Mem.INP, p=5 * 22), k.input(0)[0, 0].window(h=(-16, 22), w=(0, 5)))
         with pytest.raises(Unfit, match="it needs the extension ternary"):
             k.need("ternary")
         with pytest.raises(Unfit, match="batch 1, blocks 4 and 4: it needs batch 2 and blocks of one size"):
@@ -229,3 +233,19 @@ def test_what_does_not_fit_is_unfit():
         k.banks(CFG.acc_depth)
 
     assert "do not fit" in why_not(large, operator(), CFG)
+
+
+def test_parts_of_a_tile():
+    assert [*range(20)][every(3, 4, 5)] == [3, 8, 13, 18] and equal_parts(7) == [7, 4, 3, 2, 1]
+    with kernel() as k:
+        first, second = k.tiles(Mem.INP, {"p": 6}, {"h": 2, "w": 5})
+        assert second.base == first.base + 6 and second.shape == {"h": 2, "w": 5}
+        part = second.reshaped(h=3, w=2)
+        assert part.dense() and part.base == second.base and part.shape == {"h": 3, "w": 2}
+
+
+def test_what_lies_at_its_place():
+    with kernel() as k:
+        x, y = k.input(0), k.input(1)
+        assert x[:, 1].shares(x[:, 1, 0]) and not x.shares(y) and not x.shares(x[:, 1])
+        assert x[:, 1].address == (x.buffer, 6 * 5 * 4)

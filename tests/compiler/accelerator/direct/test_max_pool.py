@@ -6,9 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.accelerator.direct.max_pool import Part, parts, tiles_of
 from tilewright.compiler.conv_shape import output_size
 from tilewright.compiler.graph import MaxPool, Tensor
+from tilewright.compiler.kernels import table
+from tilewright.compiler.kernels.language import cycles, why_not
+from tilewright.compiler.kernels.pool import Part, max_pool, max_pool_sorted, parts
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import Isa
 from tilewright.sim.timing import predict
@@ -59,12 +61,9 @@ def test_issues_of_the_first_maximum_of_resnet18(exact):
     assert "LOAD.ACC8" not in {Isa(PYNQ).mnemonic(fields) for fields in Isa(PYNQ).decode(launch.insn)}
 
 
-def test_results_and_what_they_are_compared_with_lie_in_two_banks():
-    tiles = tiles_of(maximum((112, 112), (3, 3), (2, 2), (1, 1, 1, 1)), PYNQ)
-    assert tiles is not None and len(tiles.y) == len(tiles.x) == 2
-    for x in tiles.x:  # maxima of rows, then of columns
-        assert tiles.in_result_bank(tiles.y[0], x) != tiles.in_result_bank(tiles.y[1], x)
-    assert tiles.in_result_bank(tiles.y[0], tiles.x[0]) != tiles.in_result_bank(tiles.y[0], tiles.x[1])
+def test_the_alu_reads_what_it_compares_from_two_banks_in_one_cycle(exact):
+    launch = exact(maximum((112, 112), (3, 3), (2, 2), (1, 1, 1, 1), 16))
+    assert predict(launch).cycles < 1.15 * sum(issues(launch).values())
 
 
 @pytest.mark.parametrize(
@@ -78,12 +77,12 @@ def test_results_and_what_they_are_compared_with_lie_in_two_banks():
     ],
 )
 def test_what_takes_another_way(op, cfg):
-    assert tiles_of(op, cfg) is None
+    assert why_not(max_pool_sorted, op, cfg)
 
 
 def test_padding_counts_along_its_direction():
-    assert tiles_of(maximum((9, 9), (1, 3), (1, 2), (0, 1, 0, 1)), PYNQ) is not None
-    assert tiles_of(maximum((9, 9), (1, 3), (1, 2), (1, 0, 0, 0)), PYNQ) is None
+    assert not why_not(max_pool_sorted, maximum((9, 9), (1, 3), (1, 2), (0, 1, 0, 1)), PYNQ)
+    assert why_not(max_pool_sorted, maximum((9, 9), (1, 3), (1, 2), (1, 0, 0, 0)), PYNQ)
 
 
 @pytest.mark.parametrize(
@@ -92,9 +91,14 @@ def test_padding_counts_along_its_direction():
 )
 def test_the_estimate_agrees_with_the_timing_model(exact, size, kernel, stride, pad, channels):
     op = maximum(size, (kernel, kernel), (stride, stride), (pad, pad, pad, pad), channels)
-    tiles = tiles_of(op, PYNQ)
-    assert tiles is not None
-    assert tiles.cycles == pytest.approx(predict(exact(op)).cycles, rel=0.1)
+    assert cycles(max_pool_sorted, op, PYNQ) == pytest.approx(predict(exact(op)).cycles, rel=0.01)
+
+
+def test_the_faster_one_of_both_units_and_of_the_alu_alone():
+    large, small = maximum((24, 24), (2, 2), (2, 2)), maximum((5, 1), (5, 1), (1, 1))
+    assert cycles(max_pool_sorted, large, PYNQ) < cycles(max_pool, large, PYNQ)
+    assert cycles(max_pool_sorted, small, PYNQ) > cycles(max_pool, small, PYNQ)
+    assert [table.chosen(op, PYNQ) for op in (large, small)] == [max_pool_sorted, max_pool]
 
 
 SMALL = Config(
@@ -112,5 +116,5 @@ def test_random_maxima_are_exact(exact, data):
     cfg = data.draw(st.sampled_from([PYNQ, SMALL, PRESETS["tiny"]]), "configuration")
     low = data.draw(st.integers(-128, 0), "low")
     op = maximum(size, kernel, strides, pads, 20, data.draw(st.integers(1, 2), "images"), (low, 100))
-    assert tiles_of(op, cfg) is not None
+    assert not why_not(max_pool_sorted, op, cfg)
     exact(op, cfg=cfg)

@@ -43,6 +43,7 @@ def run(exact_graph):
         (16, 2, 4),
         (32, 3, 4),
         (16, 4, 4),
+        (16, 6, 4),
         (16, 16, 4),
         (32, 8, 4),
         (16, 64, 4),
@@ -93,7 +94,8 @@ def test_refusals():
     assert refusal(wide, PLUS) == "8 elements: 70 matrices, at most 32"
     (odd, _) = joined(graph_of(16, 6), 16).ops
     assert isinstance(odd, RowsJoined)
-    assert refusal(odd, PLUS) == "6 positions of 4 elements: moves that do not fit"
+    few = PLUS.replace(name="few", wgt_bytes=1 << 13)  # 32 matrices
+    assert refusal(odd, few) == "6 positions of 4 elements: moves that do not fit" and not refusal(odd, PLUS)
     (long, _) = joined(graph_of(16, 512), 16).ops
     assert isinstance(long, RowsJoined)
     assert refusal(long, PLUS) == "512 positions: more than fit the scratchpads"

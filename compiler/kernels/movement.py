@@ -1,0 +1,73 @@
+"""Concatenations and slices as copies of whole entries, piece by piece, by schedules of loads and stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+from ...runtime.buffer import Region
+from .. import graph as g
+from ..accelerator.arena import whole_blocks
+from ..api import build_into
+from ..schedule.elementwise import elementwise
+from .language import Array, Kernel, Unfit
+
+MOST_COPIES = 64  # that a slice or concatenation may take, each a load and a store at least
+
+
+def concatenate(k: Kernel, op: g.Concat) -> None:
+    """Copies of the inputs that are not computed inside the output."""
+    known = (1, 2, 3) if len(op.output.shape) == 4 else (1,)
+    if op.axis not in known or len(op.output.shape) not in (2, 4) or op.output.shape[0] > k.cfg.batch:
+        raise Unfit(f"{op.output.dtype} {op.output.shape} along axis {op.axis}")
+    if any(t.data is not None for t in op.inputs):
+        raise Unfit("a constant part")
+    if op.axis == 1 and not whole_blocks(op, k.cfg):
+        parts = [t.shape[1] for t in op.inputs[:-1] if t.shape[1] % k.cfg.block_in]
+        raise Unfit(f"{parts[0]} channels are not whole blocks")
+    inputs, axis = [k.input(number) for number in range(len(op.inputs))], "nbhw"[op.axis]
+    ends = [*accumulate(x.shape[axis] for x in inputs)]
+    before = (slice(None),) * op.axis
+    targets = [k.output[(*before, slice(end - x.shape[axis], end))] for x, end in zip(inputs, ends)]
+    _copy(k, [(x, target) for x, target in zip(inputs, targets) if not x.shares(target)])
+
+
+def cut(k: Kernel, op: g.StridedSlice) -> None:
+    """Copies of the part that a slice without steps takes, whole blocks of channels of all images of a batch."""
+    block, same = k.cfg.block_in, op.x.shape[0] == op.output.shape[0]
+    if len(op.x.shape) not in (2, 4) or op.x.dtype != "int8" or not (same or k.cfg.batch == 1):
+        raise Unfit(f"{op.x.dtype} {op.x.shape} to {op.output.shape}")
+    if any(step != 1 and n > 1 for step, n in zip(op.strides, op.output.shape)):
+        raise Unfit(f"steps of {op.strides}")
+    if op.begin[1] % block:
+        raise Unfit(f"channels from {op.begin[1]} on: blocks have {block}")
+    x, begins = k.input(0), [op.begin[0], op.begin[1] // block, *op.begin[2:]]
+    part = tuple(slice(begin, begin + n) for begin, n in zip(begins, k.output.shape.values()))
+    _copy(k, [(x[part], k.output)])
+
+
+def _copy(k: Kernel, parts: list[tuple[Array, Array]]) -> None:
+    """Copy arrays to arrays with the same axes."""
+    pieces = [piece for part in parts for piece in _pieces(*part)]
+    if len(pieces) > MOST_COPIES:
+        raise Unfit(f"{len(pieces)} copies: at most {MOST_COPIES}")
+    for number, (x, y) in enumerate(pieces):
+        name = f"{k.op.name}.{number}"
+        copy = k.rec.schedule(elementwise, x.size, [], dtype="int8")
+        buffers = {"x": _region(f"{name}.x", x), "out": _region(name, y)}
+        build_into(k.program, copy, buffers, k.rec.placement, name=name)
+
+
+def _pieces(x: Array, y: Array) -> Iterator[tuple[Array, Array]]:
+    """The parts of `x` and `y` that have no gaps, as large as they can be."""
+    if x.dense() and y.dense():
+        yield x, y
+    else:
+        for k in range(x.axes[0].extent):
+            yield from _pieces(x[k], y[k])
+
+
+def _region(name: str, array: Array) -> Region:
+    """The bytes of entries that follow one another."""
+    (whole, start), cfg = array.address, array.kernel.cfg
+    return Region(name, (array.size, cfg.batch, cfg.block_in), whole=whole, start=start)
