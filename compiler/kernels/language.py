@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from .views import Array, Product, Tile, dense
 __all__ = ["Array", "Kernel", "Record", "Slots", "Tile", "Unfit", "cycles", "lower", "why_not"]
 
 Extents = list[dict[str, int]]  # of tiles: of each the extents of its axes by name
-Record = Callable[["Kernel", g.Operator], None]
+Record = Callable[["Kernel", Any], None]  # the second argument is an operator of the classes that it computes
 TILE = 256  # entries of a tile: enough to hide what an instruction costs, and few enough for a short start and end
 
 

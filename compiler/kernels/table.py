@@ -7,11 +7,12 @@ from ...hw.errors import Unfit
 from .. import cost
 from .. import graph as g
 from ..accelerator.recording import Recording
+from ..graph.deeploy.layers import in_lanes
 from . import language
 from .integer_norm import integer_norm
 from .integer_softmax import integer_softmax
 from .language import Record
-from .matmul_lanes import in_lanes, product_on_alu, product_on_array
+from .matmul_lanes import product_on_alu, product_on_array
 from .mean import mean_of_channels, mean_of_pixels
 from .pool import average_pool
 from .softmax import softmax

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from types import EllipsisType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ...hw.errors import KernelError
@@ -19,7 +20,7 @@ from ...runtime.symbols.symbol import Symbol
 if TYPE_CHECKING:
     from .language import Kernel
 
-_Index = int | slice
+_Index = int | slice | EllipsisType
 _View = TypeVar("_View", bound="View")
 
 
@@ -64,7 +65,7 @@ class View:
 
         Raises `KernelError` for what is outside of the view.
         """
-        keys = [part for part in (key if isinstance(key, tuple) else (key,)) if part is not Ellipsis]
+        keys = [part for part in (key if isinstance(key, tuple) else (key,)) if not isinstance(part, EllipsisType)]
         if len(keys) > len(self.axes):
             raise KernelError(f"{self} is indexed with {len(keys)} indices: it has {len(self.axes)} axes")
         base, axes = self.base, list[Axis]()
