@@ -11,25 +11,11 @@ from itertools import product
 from ...hw.isa import Mem
 from .. import graph as g
 from ..accelerator.direct.on_chip import KEPT
+from ..graph.deeploy.layers import in_lanes
 from ..graph.integer_forms import Requant
 from .language import Array, Kernel, Tile, Unfit
 
 _APART = 16  # sums that are added to in turns, so that none waits for the one before
-
-
-def in_lanes(op: g.Operator, block: int) -> bool:
-    """True of Deeploy's products that need fewer cycles here: of matrices that are narrower than a block.
-
-    In other networks softmax and norms are along lanes, and the products are of images (accelerator/matrices/).
-    """
-    if not isinstance(op, g.ShiftMatMul) or op.images:
-        return False
-    x, y, out = (t.shape for t in (*op.inputs, op.output))
-    if {len(x), len(y), len(out)} not in ({4}, {5}) or x[:-2] != y[:-2] or x[0] != 1:
-        return False
-    elements = op.inner if op.transposed else out[-1]  # of a head
-    narrow = elements < block or (x[1] % block == 0 and min(op.inner, out[-1]) < block)
-    return (len(x) == 4 or x[3] == 1) and narrow
 
 
 def product_on_array(k: Kernel, op: g.BatchMatMul) -> None:

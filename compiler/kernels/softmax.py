@@ -162,7 +162,7 @@ class _Softmax:
         self.slope = slope[0]
         self.banks = [
             _Bank(
-                own[0], *other[2:], own[3], inputs[n], par[n],
+                own[0], other[2], other[3], own[3], inputs[n], par[n],
                 k.temporary("planes", entry=scales.PLANES * count),
                 k.temporary("words", entry=scales.entries(k.cfg) * count),
             )

@@ -9,6 +9,7 @@ from .. import graph as g
 from ..accelerator.lanewise.caches import RowsJoined
 from ..accelerator.lanewise.outputs import RowsOut
 from ..accelerator.recording import Recording
+from ..graph.deeploy.layers import in_lanes
 from . import language
 from .attention import attention
 from .cache import write_columns, write_rows
@@ -17,7 +18,7 @@ from .gather import gather
 from .integer_norm import integer_norm
 from .integer_softmax import integer_softmax
 from .language import Record
-from .matmul_lanes import in_lanes, product_on_alu, product_on_array
+from .matmul_lanes import product_on_alu, product_on_array
 from .mean import mean_of_channels, mean_of_pixels
 from .movement import concatenate, cut
 from .pool import average_pool, max_pool, max_pool_sorted

@@ -14,7 +14,7 @@ import numpy as np
 
 from ....hw.config import Config
 from ... import graph as g
-from ...kernels.matmul_lanes import in_lanes
+from ...graph.deeploy.layers import in_lanes
 from ..attention import root
 from .caches import joined
 

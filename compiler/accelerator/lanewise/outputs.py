@@ -13,7 +13,7 @@ from ....hw.config import Config
 from ....hw.isa import Mem
 from ... import cost
 from ... import graph as g
-from ...kernels.matmul_lanes import in_lanes
+from ...graph.deeploy.layers import in_lanes
 from ..attention import root
 from ..direct.on_chip import on_chip
 from ..recording import Recording

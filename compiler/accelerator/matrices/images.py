@@ -13,7 +13,7 @@ import numpy as np
 
 from ....hw.config import Config
 from ... import graph as g
-from ...kernels.matmul_lanes import in_lanes
+from ...graph.deeploy.layers import in_lanes
 from .forms import TO_NHWC, from_image, image_shape, matrices, moved, to_image
 
 _MOVES = (g.Reshape, g.Transpose)

@@ -3,7 +3,7 @@
 import pytest
 
 from tilewright.compiler.graph import BatchMatMul, Reshape, ShiftMatMul, Tensor
-from tilewright.compiler.kernels.matmul_lanes import in_lanes
+from tilewright.compiler.graph.deeploy.layers import in_lanes
 from tilewright.compiler.kernels.table import cycles, refusal
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
