@@ -231,7 +231,7 @@ def _refuses_requantize(op: g.Requantize, cfg: Config) -> str:
 def _refuses_binary(op: g.Binary | g.Pairwise, cfg: Config) -> str:
     if why := _refuses_rank(op, cfg):
         return why
-    if not language.why_not(gate, op, cfg) or pairs.values_of(op, cfg) is not None:
+    if (isinstance(op, g.Mul) and not language.why_not(gate, op, cfg)) or pairs.values_of(op, cfg) is not None:
         return ""
     if isinstance(op, g.SquaredDifference):
         return "no operand has one value per pixel of the other, an image"
