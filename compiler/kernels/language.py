@@ -12,26 +12,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from dataclasses import asdict
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, EncodingError, KernelError, ScheduleError, Unfit
-from ...hw.isa import AluOp, Mem, depth
+from ...hw.isa import AluOp, Mem
 from ...runtime import layout
 from ...runtime.buffer import Buffer
 from .. import cost
 from .. import graph as g
 from ..accelerator.direct import lookup
 from ..accelerator.direct.on_chip import OnChip, on_chip
-from ..accelerator.recording import Recording, packed_shape, store_parameters
+from ..accelerator.recording import Recording, packed_shape
 from ..graph.integer_forms import Requant
-from .views import Array, Product, Tile, dense
+from .views import Array, Product, Rows, Tile, dense
 
 __all__ = ["Array", "Kernel", "Record", "Slots", "Tile", "Unfit", "cycles", "lower", "why_not"]
 
-Record = Callable[["Kernel", g.Operator], None]
+Record = Callable[["Kernel", Any], None]  # the second argument is an operator of the classes that it computes
 TILE = 256  # entries of a tile: enough to hide what an instruction costs, and few enough for a short start and end
 
 
@@ -49,18 +51,33 @@ class Slots:
 
     def __init__(self, kernel: Kernel, mem: Mem, bases: tuple[int, ...], size: int):
         self.kernel, self.mem, self.bases, self.size, self.count = kernel, mem, bases, size, 0
+        self._held: tuple[tuple, Tile] | None = None
 
     def next(self, **extents: int) -> Tile:
         """The next place, with axes of these extents. Raises `KernelError` where they are larger than the place."""
-        tile = Tile(self.kernel, self.bases[self.count % len(self.bases)], dense(extents), self.mem)
+        self.count += 1
+        return self._place(self.count - 1, extents)
+
+    def other(self, **extents: int) -> Tile:
+        """The place after the latest one, which stays the next: the ALU reads tiles in two banks in one cycle."""
+        return self._place(self.count, extents)
+
+    def _place(self, number: int, extents: dict[str, int]) -> Tile:
+        tile = Tile(self.kernel, self.bases[number % len(self.bases)], dense(extents), self.mem)
         if tile.size > self.size:
             raise KernelError(f"{tile} is larger than its {self.size} entries of {self.mem.name}")
-        self.count += 1
         return tile
 
     def load(self, source: Array) -> Tile:
         """Load `source` to the next place."""
         return self.kernel.load(self.next(**source.padded()), source)
+
+    def hold(self, source: Array) -> Tile:
+        """`source` where the last call of `hold` loaded it; another one than that is loaded to the next place."""
+        wanted = source.buffer, source.base, source.axes
+        if self._held is None or self._held[0] != wanted:
+            self._held = wanted, self.load(source)
+        return self._held[1]
 
 
 class Kernel:
@@ -95,12 +112,17 @@ class Kernel:
 
     def input(self, number: int) -> Array:
         """The packed input of that number: axes n, b, h, w of an image, n, b of a vector; a constant is broadcast."""
-        return self.array(self.rec.operand(self.op, number))
+        t = self.op.inputs[number]
+        return self._packed(self.op.output if t.data is not None else t, self.rec.operand(self.op, number))
 
     @property
     def output(self) -> Array:
         """The packed output, with axes as `input` has them."""
-        return self.array(self.rec.activations[self.op.output.name])
+        return self._packed(self.op.output, self.rec.activations[self.op.output.name])
+
+    def _packed(self, t: g.Tensor, buffer: Buffer) -> Array:
+        """`t` in `buffer`, which may be a part of an arena, or have the shape of a tensor of which `t` is a view."""
+        return self.array(buffer, **dict(zip("nbhw", packed_shape(t.shape, self.cfg)[:-2])))
 
     def array(self, buffer: Buffer, **extents: int) -> Array:
         """`buffer` with axes of these extents, by default those of a packed tensor: n, b, h, w or n, b."""
@@ -113,9 +135,21 @@ class Kernel:
         buffer = self.rec.buffer(f"{self.op.name}.{name}", (size, self.cfg.batch, self.cfg.block_out), kind="temp")
         return self.array(buffer, **extents)
 
+    def known(self, name: str, data: np.ndarray, **extents: int) -> Array:
+        """A constant in DRAM, one entry per element of its first axis; by default with one axis of that name."""
+        return self.array(self.rec.constant(f"{self.op.name}.{name}", data), **extents or {name: len(data)})
+
+    def requant(self, store: Requant, name: str = "par", **channels: np.ndarray) -> Array:
+        """In DRAM, the parameters of a requantising store, or of `Tile.rescale`, that are equal for all channels.
+
+        With `channels`, fields of `store` that have one value per channel, those of each block, on axis b.
+        """
+        buffer = self.rec.parameters(f"{self.op.name}.{name}", **asdict(store) | channels)
+        return self.array(buffer, **{"b" if channels else "par": buffer.shape[0]})
+
     # tiles on chip
 
-    def _taken(self, mem: Mem, size: int, low: int, high: int) -> int:
+    def _taken(self, mem: Mem, size: int, low: int = 0, high: int | None = None) -> int:
         if size < 1:
             raise Unfit(f"0 entries of {mem.name}: they do not fit a step of the kernel")
         try:
@@ -125,23 +159,33 @@ class Kernel:
 
     def tile(self, mem: Mem, low: int = 0, high: int | None = None, **extents: int) -> Tile:
         """A place for a tile, within entries [low, high) of `mem`. Raises `Unfit` where it does not fit."""
-        found = Tile(self, 0, dense(extents), mem)
-        base = self._taken(mem, found.size, low, depth(self.cfg, mem) if high is None else high)
-        return Tile(self, base, found.axes, mem)
+        (found,) = self.tiles(mem, extents, low=low, high=high)
+        return found
+
+    def tiles(self, mem: Mem, *extents: dict[str, int], low: int = 0, high: int | None = None) -> tuple[Tile, ...]:
+        """Adjacent places for tiles of these axes, within entries [low, high) of `mem`: none overlaps another one.
+
+        Raises `Unfit` where they do not fit together.
+        """
+        sizes = [math.prod(each.values()) for each in extents]
+        starts = accumulate(sizes, initial=self._taken(mem, sum(sizes), low, high))
+        return tuple(Tile(self, start, dense(each), mem) for start, each in zip(starts, extents))
 
     def slots(self, size: int, mem: Mem = Mem.INP, count: int = 2) -> Slots:
         """`count` adjacent places of `size` entries, inputs by default. Raises `Unfit` where they do not fit."""
-        base = self._taken(mem, count * size, 0, depth(self.cfg, mem))
+        base = self._taken(mem, count * size)
         return Slots(self, mem, tuple(base + k * size for k in range(count)), size)
 
-    def banks(self, size: int, spare: int = 0) -> Slots:
+    def banks(self, size: int, spare: int = 0, places: int = 1) -> Slots:
         """`size` accumulators in each bank: the ALU reads and computes one while the other one is stored.
 
-        `spare` accumulators at the end of the second bank stay free. Raises `Unfit` where they do not fit.
+        There are `places` of them in each bank, taken from both in turn. `spare` accumulators at the end of the second
+        bank stay free. Raises `Unfit` where they do not fit.
         """
         half = self.bank
-        first = self._taken(Mem.ACC, size, 0, half)
-        return Slots(self, Mem.ACC, (first, self._taken(Mem.ACC, size, half, 2 * half - spare)), size)
+        first = self._taken(Mem.ACC, places * size, 0, half)
+        second = self._taken(Mem.ACC, places * size, half, 2 * half - spare)
+        return Slots(self, Mem.ACC, tuple(bank + k * size for k in range(places) for bank in (first, second)), size)
 
     # constants on chip
 
@@ -151,14 +195,9 @@ class Kernel:
         With `kept` it stays for all operators of the launch that ask for the same.
         """
         extents = extents or {name: len(data)}
-        name = f"{self.op.name}.{name}"
-        if kept:
-            base = self._chip.kept(mem, name, data, len(data))
-        else:
-            tile = self.tile(mem, **extents)
-            self.program.load(mem, tile.base, self.rec.constant(name, data), 0, x_size=len(data))
-            base = tile.base
-        return Tile(self, base, dense(extents), mem)
+        if not kept:
+            return self.load(self.tile(mem, **extents), self.known(name, data))
+        return Tile(self, self._chip.kept(mem, f"{self.op.name}.{name}", data, len(data)), dense(extents), mem)
 
     def identity(self) -> Tile:
         """The weights that copy inputs to accumulators."""
@@ -168,15 +207,19 @@ class Kernel:
         """Weights (count, lanes of the result, lanes of the input), on an axis called `name`."""
         return self.constant(Mem.WGT, name, values.astype(np.int8))
 
+    def rows(self, name: str, values: np.ndarray) -> Rows:
+        """Rows of weights (count, lanes) for products lane by lane, on an axis called `name`."""
+        block, count = self.cfg.block_in, -(-len(values) // self.cfg.block_in)
+        data = np.zeros((count, block, self.cfg.block_out), np.int8)
+        data.reshape(count * block, -1)[: len(values)] = values
+        reach = max(count, self.cfg.wgt_depth // block)  # of micro-ops, which count rows
+        base = self.load(self.tile(Mem.WGT, high=reach, entry=count), self.known(name, data)).base
+        return Rows(self, base * block, dense({name: len(values)}), Mem.WGT)
+
     def parameters(self, store: Requant) -> Tile:
         """The parameters of a requantising store that are equal for all channels."""
         self.need("requant")
-        return self._loaded_parameters(store_parameters(self.rec, self.op, store), 1)
-
-    def _loaded_parameters(self, buffer: Buffer, count: int) -> Tile:
-        tile = self.tile(Mem.PAR, par=count)
-        self.program.load(Mem.PAR, tile.base, buffer, 0, x_size=count)
-        return tile
+        return self.load(self.tile(Mem.PAR, par=1), self.requant(store))
 
     def table(self, name: str, values: np.ndarray) -> int:
         """The number on chip of a table of 256 integers, for `Tile.lookup`."""
@@ -202,10 +245,11 @@ class Kernel:
         return target
 
     def store(self, target: Array, y: Tile, par: Tile | None = None) -> None:
-        """Store accumulators `y`, requantised by `par`: one entry for all, or one for each row along its axis."""
+        """Store accumulators `y`, requantised by `par`: one entry for all, or one for each row along an axis of `y`."""
         if y.shape != target.shape or not y.dense():
             raise KernelError(f"a store of {y} to {target}: they must have the same axes, without gaps")
-        own = par.axes[0] if par is not None and par.axes and par.size > 1 else None
+        rows_of_par = [axis for axis in par.axes if axis.extent > 1 or axis.name in y.shape] if par is not None else []
+        own = rows_of_par[0] if rows_of_par else None
         rows, count, pitch = target.rows(own=own.name if own else "")
         if own and rows > own.extent:
             raise KernelError(f"a store of {y}: parameters along {own.name} have {own.extent} entries")
@@ -228,8 +272,7 @@ class Kernel:
         if overwrite and any(extent > 1 and not step for extent, step, *_ in loops):
             raise KernelError(f"a product that replaces {y} has sums: set it to 0 before, and add")
         facts = (("overwrite", overwrite),) + ((("depthwise", True),) if product.by_lane else ())
-        weights = product.weights.base * (self.cfg.block_in if product.by_lane else 1)
-        self._record("gemm_uops", loops, facts, (y.base, product.x.base, weights))
+        self._record("gemm_uops", loops, facts, (y.base, product.x.base, product.weights.base))
 
     def combine(self, op: AluOp, y: Tile, value: Tile | int, over: str = "") -> None:
         """`y = op(y, value)`, element by element, with a number or with accumulators."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from types import EllipsisType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ...hw.errors import KernelError
@@ -18,7 +19,7 @@ from ...runtime.symbols.symbol import Symbol
 if TYPE_CHECKING:
     from .language import Kernel
 
-_Index = int | slice
+_Index = int | slice | EllipsisType
 _View = TypeVar("_View", bound="View")
 
 
@@ -59,13 +60,16 @@ class View:
         return f"{type(self).__name__.lower()} ({', '.join(f'{a.name} {a.extent}' for a in self.axes)})"
 
     def __getitem__(self: _View, key: _Index | tuple[_Index, ...]) -> _View:
-        """The part that `key` chooses, an index or a slice for each of the first axes.
+        """The part that `key` chooses, an index or a slice for each of the first axes; after `...` of the last ones.
 
         Raises `KernelError` for what is outside of the view.
         """
-        keys = [part for part in (key if isinstance(key, tuple) else (key,)) if part is not Ellipsis]
+        parts = key if isinstance(key, tuple) else (key,)
+        keys = [part for part in parts if not isinstance(part, EllipsisType)]
         if len(keys) > len(self.axes):
             raise KernelError(f"{self} is indexed with {len(keys)} indices: it has {len(self.axes)} axes")
+        if isinstance(parts[0], EllipsisType):
+            keys = [slice(None)] * (len(self.axes) - len(keys)) + keys
         base, axes = self.base, list[Axis]()
         for axis, part in zip(self.axes, [*keys, *[slice(None)] * (len(self.axes) - len(keys))]):
             if isinstance(part, slice):
@@ -109,6 +113,11 @@ class View:
             raise KernelError(f"{self}: axis {name} cannot be split into {extents}")
         at = self.axes.index(axis)
         return replace(self, axes=(*self.axes[:at], *dense(extents, axis.step), *self.axes[at + 1 :]))
+
+    def parts(self: _View, size: int) -> list[_View]:
+        """Its parts of `size` elements along the first axis; the last one may have fewer."""
+        extent = self.axes[0].extent
+        return [self[first : min(first + size, extent)] for first in range(0, extent, size)]
 
     def dense(self) -> bool:
         """True where the entries follow one another without gaps."""
@@ -214,11 +223,16 @@ class Tile(View):
 
     mem: Mem
 
+    def reshaped(self, **extents: int) -> Tile:
+        """The first entries, with axes of these extents. Raises `KernelError` where they have gaps, or are too few."""
+        count = math.prod(extents.values())
+        return self.merged("entry")[:count].split("entry", **extents)
+
     def __matmul__(self, weights: Tile) -> Product:
         """Inputs times weights, matrix by matrix."""
         return Product(self, weights)
 
-    def __mul__(self, rows: Tile) -> Product:
+    def __mul__(self, rows: Rows) -> Product:
         """Inputs times rows of weights, lane by lane."""
         return Product(self, rows, by_lane=True)
 
@@ -282,6 +296,11 @@ class Tile(View):
         if isinstance(value, Tile) or value != neutral:
             self.kernel.combine(op, self, value, over)
         return self
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(Tile):
+    """Rows of weights, `block_in` to an entry of the scratchpad: `base` and steps count rows."""
 
 
 @dataclass(frozen=True)
