@@ -10,11 +10,9 @@ from ...hw.config import Config
 from ...hw.units import striped
 from .. import cost
 from .. import graph as g
-from ..graph.integer_forms import rescaling_store
 from ..graph.pairs import pair_columns
 from ..graph.simplify import moved_states, simplify
-from ..kernels import language, table
-from ..kernels.gate import gate
+from ..kernels import table
 from ..limits import most_padding
 from ..target.host import HostModel
 from ..target.module import ExecModule, Memory, Pattern
@@ -22,7 +20,7 @@ from ..target.steps import Steps
 from . import dense16, layers, layerwise, movement, pooling
 from .arena import is_view
 from .attention import attention, cache, embedding, norm, rotate, scores
-from .direct import lookup, max_pool, resize, slopes, transposed_conv
+from .direct import max_pool, resize, transposed_conv
 from .lanewise import caches, outputs
 from .lanewise import norm as integer_norm
 from .lanewise import products as lanewise
@@ -39,7 +37,7 @@ from .reals import images as reals
 from .reals import kernel as reals_kernel
 from .recording import packed_bytes
 from .recurrent import split_steps
-from .rows import affine, pairs, softmax
+from .rows import softmax
 from .slices import AbsorbedSlice, absorb_slices
 from .split import plan as split
 from .wide import split_weights
@@ -98,7 +96,7 @@ class Accelerator(ExecModule):
         self._plain, self._written = set[str](), set[str]()  # what launches read, and write, as the host has it
         before = self._lanes, self._images, simplify, moved_states, pooling.successive
         self.transformations = *before, self._narrow, self._pairs, self._absorb, self._steps, self._reals, self._outputs
-        kinds = [kind for kind in LOWER if kind is not g.Lookup or lookup.possible(cfg)]
+        kinds = [kind for kind in LOWER if kind is not g.Lookup or {"lookup", "acc8"} <= cfg.extensions]
         kinds += [g.Reshape, g.Transpose, g.Lanes]
         padded = Pattern("padded sum", (AbsorbedPad, g.Add), lambda pad, op: self.refusal(op))
         sliced = Pattern("convolution of a slice", (AbsorbedSlice, g.QConv2d), lambda cut, op: self.refusal(op))
@@ -159,14 +157,9 @@ class Accelerator(ExecModule):
             return table.refusal(op, self.cfg)
         checks = {g.QConv2d: _refuses_conv, g.Pool: _refuses_pool}
         checks |= {
-            g.Binary: _refuses_binary,
-            g.Pairwise: _refuses_binary,
-            g.LeakyRelu: _refuses_leaky,
             g.QConvTranspose2d: transposed_conv.refusal,
             g.ResizeBilinear: resize.refusal,
             g.Dense16: dense16.refusal,
-            g.Lookup: _refuses_rank,
-            g.Requantize: _refuses_requantize,
         }
         checks |= dict.fromkeys(movement.KINDS, movement.refusal)
         checks |= {kind: refused for kind, (refused, _) in _KERNELS.items()}
@@ -205,22 +198,10 @@ class Accelerator(ExecModule):
             micro_ops = tiles.cycles
         elif isinstance(op, g.Pool):
             micro_ops *= cost.TAP * op.shape.taps
-        elif isinstance(op, g.LeakyRelu) and not lookup.possible(cfg):
-            micro_ops = slopes.cycles(int(micro_ops), slopes.lines_of(op), cfg)
-        elif isinstance(op, g.Lookup) or (isinstance(op, g.Requantize) and rescaling_store(op) is None):
-            micro_ops = lookup.cycles(int(micro_ops), cfg)
         elif isinstance(op, g.ResizeBilinear) and (plan := resize.plan_of(op, cfg)) is not None:
             micro_ops = plan.cycles
         elif isinstance(op, movement.KINDS) and (found := movement.cycles(op, cfg)) is not None:
             micro_ops = found
-        elif (line := affine.line_of(op, cfg)) is not None:
-            micro_ops = affine.cycles(op, line, cfg)
-        elif (values := pairs.values_of(op, cfg)) is not None:
-            micro_ops = pairs.cycles(op, values, cfg)
-        elif isinstance(op, g.Mul) and not language.why_not(gate, op, cfg):
-            return language.cycles(gate, op, cfg)
-        elif isinstance(op, (g.Mul, g.Prelu)):
-            micro_ops *= cost.PRODUCT
         else:
             micro_ops *= cost.ELEMENTWISE
         return cost.roofline(striped(cfg), micro_ops, nbytes) + cost.OPERATOR
@@ -248,34 +229,6 @@ class Accelerator(ExecModule):
 def _refuses_conv(op: g.QConv2d, cfg: Config) -> str:
     if max(op.pads) > most_padding(cfg):
         return f"padding {op.pads}: at most {most_padding(cfg)}"
-    return ""
-
-
-def _refuses_rank(op: g.Operator, cfg: Config) -> str:
-    rank = len(op.output.shape)
-    return "" if rank in (2, 4) else f"{rank} dimensions"
-
-
-def _refuses_requantize(op: g.Requantize, cfg: Config) -> str:
-    if (why := _refuses_rank(op, cfg)) or lookup.possible(cfg) or rescaling_store(op) is not None:
-        return why
-    return "no store rounds its ties to even"
-
-
-def _refuses_binary(op: g.Binary | g.Pairwise, cfg: Config) -> str:
-    if why := _refuses_rank(op, cfg):
-        return why
-    if not language.why_not(gate, op, cfg) or pairs.values_of(op, cfg) is not None:
-        return ""
-    if isinstance(op, g.SquaredDifference):
-        return "no operand has one value per pixel of the other, an image"
-    wrong = [t.shape for t in op.inputs if t.data is None and t.shape != op.output.shape]
-    return f"operand of shape {wrong[0]} is broadcast" if wrong else ""
-
-
-def _refuses_leaky(op: g.LeakyRelu, cfg: Config) -> str:
-    if min(op.slopes) < 0 and not lookup.possible(cfg):
-        return f"slope {min(op.slopes):g}: must not be negative"
     return ""
 
 

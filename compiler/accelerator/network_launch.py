@@ -11,11 +11,11 @@ from .. import graph as g
 from ..kernels import table
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
-from . import dense16, elementwise, layers, movement, pooling
+from . import dense16, layers, movement, pooling
 from .arena import arena_plan, bases, is_view, members, packed_as
 from .attention import attention, cache, embedding, norm, rotate, states
 from .attention.symbols import limits
-from .direct import lookup, resize, transposed_conv
+from .direct import resize, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
 from .lanewise import caches, outputs
@@ -38,13 +38,6 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.QConvTranspose2d: transposed_conv.lower,
     g.QDense: layers.lower,
     g.Dense16: dense16.lower,
-    g.Add: elementwise.add,
-    g.Mul: elementwise.multiply,
-    g.Maximum: elementwise.extreme,
-    g.Prelu: elementwise.prelu,
-    g.LeakyRelu: elementwise.leaky,
-    g.Requantize: elementwise.requantize,
-    g.Lookup: lookup.lower,
     RowsJoined: caches.lower,
     RowsOut: outputs.lower,
     g.Concat: movement.lower,
@@ -65,7 +58,6 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.WriteColumns: cache.columns,
     g.Attention: attention.lower,
     g.Softmax: softmax.lower,
-    g.SquaredDifference: elementwise.squared_difference,
     g.QuantizeImage: lambda rec, op: reals.lower(rec, op, *rec.reals[op.name]),
 }
 

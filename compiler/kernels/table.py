@@ -8,15 +8,33 @@ from .. import cost
 from .. import graph as g
 from ..accelerator.recording import Recording
 from . import language
+from .add import weighted_sum
+from .affine import constant_per_channel
+from .elementwise import extreme, prelu, product_of_two, requantise, sum_of_two
+from .gate import gate
 from .language import Record
+from .leaky_relu import leaky_relu
+from .lookup import lookup
 from .mean import mean_of_channels, mean_of_pixels
+from .pixelwise import value_per_pixel
 from .pool import average_pool
 
 KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
+    g.Add: (value_per_pixel, constant_per_channel, weighted_sum, sum_of_two),
+    g.Mul: (constant_per_channel, gate, value_per_pixel, product_of_two),
+    g.SquaredDifference: (value_per_pixel,),
+    g.Maximum: (extreme,),
+    g.Prelu: (prelu,),
+    g.LeakyRelu: (lookup, leaky_relu),
+    g.Lookup: (lookup,),
+    g.Requantize: (lookup, requantise),
     g.Mean: (mean_of_pixels, mean_of_channels),
     g.AveragePool: (mean_of_pixels, average_pool),
     g.ExactAveragePool: (mean_of_pixels, average_pool),
 }
+
+# Chains on the ALU take more cycles than the multiplier array, and longest to compile: they are tried as a last resort.
+LAST_RESORT = (sum_of_two, product_of_two)
 
 
 def kernels_of(op: g.Operator) -> tuple[Record, ...]:
@@ -27,12 +45,14 @@ def kernels_of(op: g.Operator) -> tuple[Record, ...]:
 @cost.cached(512)
 def chosen(op: g.Operator, cfg: Config) -> Record | None:
     """The kernel of `op` with the fewest cycles, the first of equal ones; None where none fits."""
-    fitting = [record for record in kernels_of(op) if not language.why_not(record, op, cfg)]
-    return (
-        min(fitting, key=lambda record: language.cycles(record, op, cfg))
-        if len(fitting) > 1
-        else next(iter(fitting), None)
-    )
+    for last in (False, True):
+        kernels = [record for record in kernels_of(op) if (record in LAST_RESORT) is last]
+        fitting = [record for record in kernels if not language.why_not(record, op, cfg)]
+        if len(fitting) > 1:
+            return min(fitting, key=lambda record: language.cycles(record, op, cfg))
+        if fitting:
+            return fitting[0]
+    return None
 
 
 def refusal(op: g.Operator, cfg: Config) -> str:

@@ -112,6 +112,26 @@ def test_rectifiers_with_slopes(exact, name, scales):
     exact(Prelu("op", (x, alpha), z), cfg=PRESETS[name])
 
 
+@pytest.mark.parametrize("name", ["pynq_z1", "pynq_z1_plus", "tiny"])
+def test_operators_between_others_read_what_these_left_in_the_arena(exact, name):
+    shape, pixels = (1, 20, 5, 7), (1, 1, 5, 7)
+    x, a, b, c, d, e, f = (Tensor(t, shape, scale=s, zero_point=-9) for t, s in zip("xabcdef", 7 * [0.09, 0.05]))
+    y, gate = (Tensor(t, (1, 20, 1, 1), scale=0.02) for t in ("y", "gate"))
+    p, q = (Tensor(t, pixels, scale=0.08) for t in "pq")
+    data = np.random.default_rng(0).integers(-128, 128, (1, 20, 1, 1)).astype(np.int8)
+    exact(
+        Requantize("input", (x,), a),
+        Requantize("gates", (y,), gate),
+        Requantize("pixels", (p,), q),
+        Mul("gated", (a, gate), b),
+        Sub("centred", (b, q), c),
+        Mul("scaled", (c, Tensor("k", data.shape, scale=0.01, zero_point=3, data=data)), d),
+        Add("sum", (d, a), e),
+        LeakyRelu("op", (e,), f, "leaky_relu", tables.leaky_relu(0.1, e, f), tables.slopes(0.1, e, f)),
+        cfg=PRESETS[name],
+    )
+
+
 @pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
 @pytest.mark.parametrize("alpha", [0.0, 0.1, 0.99, 1.7])
 def test_leaky_rectifiers(exact, name, alpha):
