@@ -37,7 +37,6 @@ OPERATOR = 200  # cycles of a program beside its work: its first loads and its l
 
 # Cycles per accumulator entry on the ALU, for comparing the accelerator with other modules: coarse, and rather too
 # high. The timing model has 8 for a product, 2 to 8 for the others.
-PRODUCT = 14  # per product: accumulator loads, offsets, MUL
 ELEMENTWISE = 6  # per other operator
 
 

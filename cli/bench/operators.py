@@ -1,8 +1,8 @@
 """Layers of ResNet-18 that are lowered as a network's operators: the first convolution, the maximum and the sums.
 
 Where a configuration has the extensions, the first convolution reads an image that the host has laid out
-(compiler/accelerator/direct/folded_conv.py), the multiplier array sorts what the maximum compares
-(compiler/kernels/pool.py) and computes sums (compiler/accelerator/direct/weighted_sum.py).
+(compiler/accelerator/direct/folded_conv.py), and the multiplier array sorts what the maximum compares
+(compiler/kernels/pool.py) and computes sums (compiler/kernels/add.py).
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from functools import lru_cache
 import numpy as np
 
 from ...compiler import graph as g
-from ...compiler.accelerator import elementwise, layers
+from ...compiler.accelerator import layers
 from ...compiler.accelerator.direct.fold import cheapest
 from ...compiler.accelerator.direct.folded_conv import host_step
-from ...compiler.accelerator.direct.weighted_sum import possible
 from ...compiler.accelerator.recording import Recording, packed_shape
-from ...compiler.graph.integer_forms import weighted_form
 from ...compiler.graph.operators import ADD_SHIFT
 from ...compiler.kernels import language, table
+from ...compiler.kernels.add import weighted_sum
 from ...compiler.kernels.pool import max_pool_sorted
 from ...hw.config import Config
 from ...hw.rounding import requantise
@@ -63,7 +62,7 @@ def maximum_of(layer: BenchLayer) -> g.MaxPool:
 def goes_this_way(layer: BenchLayer, cfg: Config) -> bool:
     """True for a layer that is built here."""
     if layer.op == "add":
-        return possible(cfg) and weighted_form(sum_of(layer)) is not None
+        return table.chosen(sum_of(layer), cfg) is weighted_sum
     if layer.op == "max_pool":
         return not language.why_not(max_pool_sorted, maximum_of(layer), cfg)
     return (
@@ -89,10 +88,7 @@ def program(layer: BenchLayer, cfg: Config) -> Program:
     if not isinstance(op, g.QConv2d):
         for t in op.inputs:
             rec.activations[t.name] = rec.program.buffer(t.name, packed_shape(t.shape, cfg), cfg.inp_bits)
-        if isinstance(op, g.Add):
-            elementwise.add(rec, op)
-        else:
-            table.lower(rec, op)
+        table.lower(rec, op)
         return rec.program
     fold = cheapest(op, cfg, nhwc=False)
     assert fold is not None

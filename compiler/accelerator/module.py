@@ -10,18 +10,15 @@ from ...hw.config import Config
 from ...hw.units import striped
 from .. import cost
 from .. import graph as g
-from ..graph.integer_forms import rescaling_store
 from ..graph.pairs import pair_columns
 from ..graph.simplify import moved_states, simplify
-from ..kernels import language, table
-from ..kernels.gate import gate
+from ..kernels import table
 from ..limits import most_padding
 from ..target.host import HostModel
 from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
 from . import dense16, layers, layerwise, pooling
 from .arena import is_view
-from .direct import lookup, slopes
 from .lanewise import caches, outputs
 from .lanewise.caches import RowsJoined
 from .lanewise.heads import heads_in_lanes
@@ -35,7 +32,6 @@ from .reals import images as reals
 from .reals import kernel as reals_kernel
 from .recording import packed_bytes
 from .recurrent import split_steps
-from .rows import affine, pairs
 from .slices import AbsorbedSlice, absorb_slices
 from .split import plan as split
 from .wide import split_weights
@@ -77,7 +73,7 @@ class Accelerator(ExecModule):
         self._plain, self._written = set[str](), set[str]()  # what launches read, and write, as the host has it
         before = self._lanes, self._images, simplify, moved_states, pooling.successive
         self.transformations = *before, self._narrow, self._pairs, self._absorb, self._steps, self._reals, self._outputs
-        kinds = [kind for kind in LOWER if kind is not g.Lookup or lookup.possible(cfg)]
+        kinds = [kind for kind in LOWER if kind is not g.Lookup or {"lookup", "acc8"} <= cfg.extensions]
         kinds += [g.Reshape, g.Transpose, g.Lanes]
         padded = Pattern("padded sum", (AbsorbedPad, g.Add), lambda pad, op: self.refusal(op))
         sliced = Pattern("convolution of a slice", (AbsorbedSlice, g.QConv2d), lambda cut, op: self.refusal(op))
@@ -138,12 +134,7 @@ class Accelerator(ExecModule):
             return table.refusal(op, self.cfg)
         checks: dict[type[g.Operator], Callable[..., str]] = {g.QConv2d: _refuses_conv}
         checks |= {
-            g.Binary: _refuses_binary,
-            g.Pairwise: _refuses_binary,
-            g.LeakyRelu: _refuses_leaky,
             g.Dense16: dense16.refusal,
-            g.Lookup: _refuses_rank,
-            g.Requantize: _refuses_requantize,
         }
         checks |= {kind: refused for kind, (refused, _) in _KERNELS.items()}
         if isinstance(op, (g.Reshape, g.Transpose)):
@@ -175,18 +166,6 @@ class Accelerator(ExecModule):
         if isinstance(op, (g.Linear, g.Dense16)):
             products, weights = layers.work(op, cfg)
             micro_ops, nbytes = micro_ops * products, nbytes + weights
-        elif isinstance(op, g.LeakyRelu) and not lookup.possible(cfg):
-            micro_ops = slopes.cycles(int(micro_ops), slopes.lines_of(op), cfg)
-        elif isinstance(op, g.Lookup) or (isinstance(op, g.Requantize) and rescaling_store(op) is None):
-            micro_ops = lookup.cycles(int(micro_ops), cfg)
-        elif (line := affine.line_of(op, cfg)) is not None:
-            micro_ops = affine.cycles(op, line, cfg)
-        elif (values := pairs.values_of(op, cfg)) is not None:
-            micro_ops = pairs.cycles(op, values, cfg)
-        elif isinstance(op, g.Mul) and not language.why_not(gate, op, cfg):
-            return language.cycles(gate, op, cfg)
-        elif isinstance(op, (g.Mul, g.Prelu)):
-            micro_ops *= cost.PRODUCT
         else:
             micro_ops *= cost.ELEMENTWISE
         return cost.roofline(striped(cfg), micro_ops, nbytes) + cost.OPERATOR
@@ -216,32 +195,6 @@ def _refuses_conv(op: g.QConv2d, cfg: Config) -> str:
         return f"padding {op.pads}: at most {most_padding(cfg)}"
     return ""
 
-
-def _refuses_rank(op: g.Operator, cfg: Config) -> str:
-    rank = len(op.output.shape)
-    return "" if rank in (2, 4) else f"{rank} dimensions"
-
-
-def _refuses_requantize(op: g.Requantize, cfg: Config) -> str:
-    if (why := _refuses_rank(op, cfg)) or lookup.possible(cfg) or rescaling_store(op) is not None:
-        return why
-    return "no store rounds its ties to even"
-
-
-def _refuses_binary(op: g.Binary | g.Pairwise, cfg: Config) -> str:
-    if why := _refuses_rank(op, cfg):
-        return why
-    if (isinstance(op, g.Mul) and not language.why_not(gate, op, cfg)) or pairs.values_of(op, cfg) is not None:
-        return ""
-    if isinstance(op, g.SquaredDifference):
-        return "no operand has one value per pixel of the other, an image"
-    wrong = [t.shape for t in op.inputs if t.data is None and t.shape != op.output.shape]
-    return f"operand of shape {wrong[0]} is broadcast" if wrong else ""
-
-
-def _refuses_leaky(op: g.LeakyRelu, cfg: Config) -> str:
-    if min(op.slopes) < 0 and not lookup.possible(cfg):
-        return f"slope {min(op.slopes):g}: must not be negative"
     return ""
 
 

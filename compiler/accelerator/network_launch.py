@@ -11,9 +11,8 @@ from .. import graph as g
 from ..kernels import table
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
-from . import dense16, elementwise, layers, states
+from . import dense16, layers, states
 from .arena import arena_plan, bases, is_view, members, packed_as
-from .direct import lookup
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
 from .lanewise import caches, outputs
@@ -32,19 +31,11 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.QConv2d: layers.lower,
     g.QDense: layers.lower,
     g.Dense16: dense16.lower,
-    g.Add: elementwise.add,
-    g.Mul: elementwise.multiply,
-    g.Maximum: elementwise.extreme,
-    g.Prelu: elementwise.prelu,
-    g.LeakyRelu: elementwise.leaky,
-    g.Requantize: elementwise.requantize,
-    g.Lookup: lookup.lower,
     RowsJoined: caches.lower,
     RowsOut: outputs.lower,
     **{kind: table.lower for kind, kernels in table.KERNELS.items() if kernels},
     g.BatchMatMul: lambda rec, op: (table if table.kernels_of(op, rec.cfg) else products).lower(rec, op),
     g.Heads: heads.lower,
-    g.SquaredDifference: elementwise.squared_difference,
     g.QuantizeImage: lambda rec, op: reals.lower(rec, op, *rec.reals[op.name]),
 }
 

@@ -1,7 +1,7 @@
 """Sums whose second operand has fewer channels, as blocks of channels: no step pads them.
 
 Between stages of some networks the identity is padded with channels before it is added. The kernel of the sum reads the
-narrow tensor; what padding would add is part of its parameters (direct/weighted_sum.py).
+narrow tensor; what padding would add is part of its parameters (compiler/kernels/add.py).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields, replace
 
 from ...hw.config import Config
 from .. import graph as g
-from ..graph.integer_forms import weighted_form
-from .direct import weighted_sum
+from ..kernels import table
+from ..kernels.add import weighted_sum
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +21,7 @@ class AbsorbedPad(g.Pad):
 
 def absorb_pads(graph: g.Graph, cfg: Config) -> g.Graph:
     """`graph` with such paddings marked."""
-    if not weighted_sum.possible(cfg) or cfg.batch > 1:
+    if cfg.batch > 1:
         return graph
     readers = graph.readers
     wanted = {t.name for t in graph.wanted}
@@ -30,17 +30,17 @@ def absorb_pads(graph: g.Graph, cfg: Config) -> g.Graph:
     for op in graph.ops:
         only = readers.get(op.output.name, [])
         alone = len(only) == 1 and op.output.name not in wanted and only[0].name not in done
-        if isinstance(op, g.Pad) and alone and _absorbs(only[0], op):
+        if isinstance(op, g.Pad) and alone and _absorbs(only[0], op, cfg):
             done.add(only[0].name)
             op = AbsorbedPad(**{f.name: getattr(op, f.name) for f in fields(op)})
         ops.append(op)
-    return replace(graph, ops=tuple(ops))
+    return replace(graph, ops=tuple(ops)) if done else graph
 
 
-def _absorbs(op: g.Operator, pad: g.Pad) -> bool:
+def _absorbs(op: g.Operator, pad: g.Pad, cfg: Config) -> bool:
     """True if the sum `op` can make the padding of one of its operands."""
     if not isinstance(op, g.Add) or len(pad.x.shape) != 4 or pad.x.shape[0] > 1 or pad.x.dtype != "int8":
         return False
     behind = not any(map(any, (pad.pads[0], *pad.pads[2:]))) and pad.pads[1][0] == 0
     whole = all(t.data is None and t.shape == op.output.shape for t in op.inputs)
-    return behind and whole and weighted_form(op) is not None
+    return behind and whole and table.chosen(op, cfg) is weighted_sum

@@ -24,14 +24,13 @@ def gate(k: Kernel, op: g.Mul) -> None:
         raise Unfit("no operand is an image as large as the output")
     image = op.inputs.index(images[0])
     values = op.inputs[1 - image]
-    computed = values.data is None
-    if values.shape != (*shape[:2], 1, 1) if computed else (1, 1, *values.shape)[-2:] != (1, 1):
-        raise Unfit("no operand has one value per channel of the other, an image")
-    if computed:
-        gates = k.input(1 - image).merged("gate")
-    else:
+    if values.data is not None and (1, 1, *values.shape)[-2:] == (1, 1):
         whole = np.broadcast_to(values.data, (*shape[:2], 1, 1))
         gates = k.packed_constant(values.name, whole).merged("gate")
+    elif values.data is None and values.shape == (*shape[:2], 1, 1):
+        gates = k.input(1 - image).merged("gate")
+    else:
+        raise Unfit("no operand has one value per channel of the other, an image")
     x = k.input(image).merged("gate", "n", "b").merged("pixel", "h", "w")
     out = k.output.merged("gate", "n", "b").merged("pixel", "h", "w")
     count, pixels = x.shape.values()

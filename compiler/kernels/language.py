@@ -23,6 +23,7 @@ from ...hw.errors import CapacityError, EncodingError, KernelError, ScheduleErro
 from ...hw.isa import AluOp, Mem
 from ...runtime import layout
 from ...runtime.buffer import Buffer
+from ...runtime.program import Program
 from ...runtime.symbols.symbol import Symbol
 from .. import cost
 from .. import graph as g
@@ -32,7 +33,7 @@ from ..accelerator.recording import Recording, packed_shape
 from ..accelerator.symbols import limits
 from ..graph.integer_forms import Requant
 from ..limits import most_padding
-from .views import Array, Product, Tile, dense, every
+from .views import Array, Product, Rows, Tile, dense, every
 
 __all__ = [
     "Array", "Kernel", "Record", "Slots", "Tile", "Unfit", "by_shape", "cycles", "equal_parts", "every",
@@ -59,18 +60,33 @@ class Slots:
 
     def __init__(self, kernel: Kernel, mem: Mem, bases: tuple[int, ...], size: int):
         self.kernel, self.mem, self.bases, self.size, self.count = kernel, mem, bases, size, 0
+        self._held: tuple[tuple, Tile] | None = None
 
     def next(self, **extents: int) -> Tile:
         """The next place, with axes of these extents. Raises `KernelError` where they are larger than the place."""
-        tile = Tile(self.kernel, self.bases[self.count % len(self.bases)], dense(extents), self.mem)
+        self.count += 1
+        return self._place(self.count - 1, extents)
+
+    def other(self, **extents: int) -> Tile:
+        """The place after the latest one, which stays the next: the ALU reads tiles in two banks in one cycle."""
+        return self._place(self.count, extents)
+
+    def _place(self, number: int, extents: dict[str, int]) -> Tile:
+        tile = Tile(self.kernel, self.bases[number % len(self.bases)], dense(extents), self.mem)
         if tile.size > self.size:
             raise KernelError(f"{tile} is larger than its {self.size} entries of {self.mem.name}")
-        self.count += 1
         return tile
 
     def load(self, source: Array) -> Tile:
         """Load `source` to the next place."""
         return self.kernel.load(self.next(**source.padded()), source)
+
+    def hold(self, source: Array) -> Tile:
+        """`source` where the last call of `hold` loaded it; another one than that is loaded to the next place."""
+        wanted = source.buffer, source.base, source.axes
+        if self._held is None or self._held[0] != wanted:
+            self._held = wanted, self.load(source)
+        return self._held[1]
 
 
 class Kernel:
@@ -145,9 +161,13 @@ class Kernel:
         """A constant in DRAM, one entry per element of its first axis; by default with one axis of that name."""
         return self.array(self.rec.constant(f"{self.op.name}.{name}", data), **extents or {name: len(data)})
 
-    def requant(self, store: Requant, name: str = "par") -> Array:
-        """In DRAM, the parameters of a requantising store, or of `Tile.rescale`, that are equal for all channels."""
-        return self.array(self.rec.parameters(f"{self.op.name}.{name}", **asdict(store)), par=1)
+    def requant(self, store: Requant, name: str = "par", **channels: np.ndarray) -> Array:
+        """In DRAM, the parameters of a requantising store, or of `Tile.rescale`, that are equal for all channels.
+
+        With `channels`, fields of `store` that have one value per channel, those of each block, on axis b.
+        """
+        buffer = self.rec.parameters(f"{self.op.name}.{name}", **asdict(store) | channels)
+        return self.array(buffer, **{"b" if channels else "par": buffer.shape[0]})
 
     # tiles on chip
 
@@ -198,14 +218,16 @@ class Kernel:
         base = self._taken(mem, count * size, low, high)
         return Slots(self, mem, tuple(base + k * size for k in range(count)), size)
 
-    def banks(self, size: int, spare: int = 0) -> Slots:
+    def banks(self, size: int, spare: int = 0, places: int = 1) -> Slots:
         """`size` accumulators in each bank: the ALU reads and computes one while the other one is stored.
 
-        `spare` accumulators at the end of the second bank stay free. Raises `Unfit` where they do not fit.
+        There are `places` of them in each bank, taken from both in turn. `spare` accumulators at the end of the second
+        bank stay free. Raises `Unfit` where they do not fit.
         """
         half = self.bank
-        first = self._taken(Mem.ACC, size, 0, half)
-        return Slots(self, Mem.ACC, (first, self._taken(Mem.ACC, size, half, 2 * half - spare)), size)
+        first = self._taken(Mem.ACC, places * size, 0, half)
+        second = self._taken(Mem.ACC, places * size, half, 2 * half - spare)
+        return Slots(self, Mem.ACC, tuple(bank + k * size for k in range(places) for bank in (first, second)), size)
 
     # constants on chip
 
@@ -226,6 +248,15 @@ class Kernel:
     def matrices(self, name: str, values: np.ndarray) -> Tile:
         """Weights (count, lanes of the result, lanes of the input), on an axis called `name`."""
         return self.constant(Mem.WGT, name, values.astype(np.int8))
+
+    def rows(self, name: str, values: np.ndarray) -> Rows:
+        """Rows of weights (count, lanes) for products lane by lane, on an axis called `name`."""
+        block, count = self.cfg.block_in, -(-len(values) // self.cfg.block_in)
+        data = np.zeros((count, block, self.cfg.block_out), np.int8)
+        data.reshape(count * block, -1)[: len(values)] = values
+        reach = max(count, self.cfg.wgt_depth // block)  # of micro-ops, which count rows
+        tile = self.load(self.tile(Mem.WGT, high=reach, entry=count), self.known(name, data, entry=count))
+        return tile.rows(**{name: len(values)})
 
     def parameters(self, store: Requant) -> Tile:
         """The parameters of a requantising store that are equal for all channels."""
@@ -273,10 +304,11 @@ class Kernel:
         return target
 
     def store(self, target: Array, y: Tile, par: Tile | None = None) -> None:
-        """Store accumulators `y`, requantised by `par`: one entry for all, or one for each row along its axis."""
+        """Store accumulators `y`, requantised by `par`: one entry for all, or one for each row along an axis of `y`."""
         if y.shape != target.shape or not y.dense():
             raise KernelError(f"a store of {y} to {target}: they must have the same axes, without gaps")
-        own = par.axes[0] if par is not None and par.axes and par.size > 1 else None
+        rows_of_par = [axis for axis in par.axes if axis.extent > 1 or axis.name in y.shape] if par is not None else []
+        own = rows_of_par[0] if rows_of_par else None
         rows, count, pitch = target.rows(own=own.name if own else "")
         if own and rows > own.extent:
             raise KernelError(f"a store of {y}: parameters along {own.name} have {own.extent} entries")
@@ -421,6 +453,14 @@ def _timed(record: Record, case: _Case, cfg: Config) -> float:
     if isinstance(found, str):
         raise Unfit(found)
     return predict(found.program, cfg, cost.timed_memory(cfg)).cycles
+
+
+@cost.cached(16)
+def program_cycles(cfg: Config) -> float:
+    """Cycles of a program that does nothing."""
+    from ...sim.timing import predict
+
+    return predict(Program(cfg), cfg, cost.timed_memory(cfg)).cycles
 
 
 @cost.cached(512)

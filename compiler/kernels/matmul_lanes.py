@@ -14,6 +14,7 @@ from ..accelerator.direct.on_chip import KEPT
 from ..graph.deeploy.layers import in_lanes
 from ..graph.integer_forms import Requant
 from .language import Array, Kernel, Tile, Unfit
+from .views import Rows
 
 _APART = 16  # sums that are added to in turns, so that none waits for the one before
 
@@ -52,11 +53,12 @@ def product_on_array(k: Kernel, op: g.BatchMatMul) -> None:
             k.store(out[block, these], y, par)
 
 
-def _multiply(k: Kernel, op: g.BatchMatMul, y: Tile, inputs: Tile, weights: Tile) -> None:
+def _multiply(k: Kernel, op: g.BatchMatMul, y: Tile, inputs: Tile, weights: Rows) -> None:
     """`y = weights @ inputs`, lane by lane."""
     inner, several = op.inner, op.transposed and "depthwise_rows" in k.cfg.extensions
     taps = k.cfg.row_taps if several and not inner % k.cfg.row_taps else 1
-    inputs, weights = (t.split("inner", step=inner // taps, tap=taps).at(tap=0) for t in (inputs, weights))
+    steps = {"step": inner // taps, "tap": taps}
+    inputs, weights = inputs.split("inner", **steps).at(tap=0), weights.split("inner", **steps).at(tap=0)
     columns = range(y.shape["column"])
     with k.together():
         for column in columns:

@@ -84,4 +84,5 @@ def mean_requant(op: g.Mean | g.Pool, contract: str) -> Requant:
     if isinstance(op, g.AveragePool):
         bias = -op.shape.taps * op.x.zero_point
         return Requant(bias, *op.multipliers, op.output.zero_point, op.low, op.high, contract)
+    assert isinstance(op, g.Mean)
     return Requant(-op.count * op.x.zero_point, *op.multipliers, op.output.zero_point)

@@ -11,16 +11,23 @@ from ..accelerator.lanewise.outputs import RowsOut
 from ..accelerator.recording import Recording
 from ..graph.deeploy.layers import in_lanes
 from . import language
+from .add import weighted_sum
+from .affine import constant_per_channel
 from .attention import attention
 from .cache import write_columns, write_rows
 from .channels import move_channels
+from .elementwise import extreme, prelu, product_of_two, requantise, sum_of_two
+from .gate import gate
 from .gather import gather
 from .integer_norm import integer_norm
 from .integer_softmax import integer_softmax
 from .language import Record
+from .leaky_relu import leaky_relu
+from .lookup import lookup
 from .matmul_lanes import product_on_alu, product_on_array
 from .mean import mean_of_channels, mean_of_pixels
 from .movement import concatenate, cut
+from .pixelwise import value_per_pixel
 from .pool import average_pool, max_pool, max_pool_sorted
 from .repeat import repeat
 from .resize import resize_bilinear
@@ -30,6 +37,14 @@ from .softmax import softmax
 from .transposed_conv import conv_transpose
 
 KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
+    g.Add: (value_per_pixel, constant_per_channel, weighted_sum, sum_of_two),
+    g.Mul: (constant_per_channel, gate, value_per_pixel, product_of_two),
+    g.SquaredDifference: (value_per_pixel,),
+    g.Maximum: (extreme,),
+    g.Prelu: (prelu,),
+    g.LeakyRelu: (lookup, leaky_relu),
+    g.Lookup: (lookup,),
+    g.Requantize: (lookup, requantise),
     g.Mean: (mean_of_pixels, mean_of_channels),
     g.AveragePool: (mean_of_pixels, average_pool),
     g.ExactAveragePool: (mean_of_pixels, average_pool),
@@ -54,6 +69,9 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.Pad: (move_channels,),
 }
 
+# Chains on the ALU take more cycles than the multiplier array, and longest to compile: they are tried as a last resort.
+LAST_RESORT = (sum_of_two, product_of_two)
+
 
 def kernels_of(op: g.Operator, cfg: Config) -> tuple[Record, ...]:
     """The kernels of operators of this class; none where it has no row."""
@@ -65,12 +83,14 @@ def kernels_of(op: g.Operator, cfg: Config) -> tuple[Record, ...]:
 @cost.cached(512)
 def chosen(op: g.Operator, cfg: Config) -> Record | None:
     """The kernel of `op` with the fewest cycles, the first of equal ones; None where none fits."""
-    fitting = [record for record in kernels_of(op, cfg) if not language.why_not(record, op, cfg)]
-    return (
-        min(fitting, key=lambda record: language.cycles(record, op, cfg))
-        if len(fitting) > 1
-        else next(iter(fitting), None)
-    )
+    for last in (False, True):
+        kernels = [record for record in kernels_of(op, cfg) if (record in LAST_RESORT) is last]
+        fitting = [record for record in kernels if not language.why_not(record, op, cfg)]
+        if len(fitting) > 1:
+            return min(fitting, key=lambda record: language.cycles(record, op, cfg))
+        if fitting:
+            return fitting[0]
+    return None
 
 
 def refusal(op: g.Operator, cfg: Config) -> str:
@@ -79,11 +99,14 @@ def refusal(op: g.Operator, cfg: Config) -> str:
 
 
 def cycles(op: g.Operator, cfg: Config) -> float:
-    """Cycles of `op` alone, by the timing model. Raises `Unfit` where no kernel computes it."""
+    """Cycles that `op` adds to a launch, by the timing model: alone, without the start and the end of a program.
+
+    Raises `Unfit` where no kernel computes it.
+    """
     record = chosen(op, cfg)
     if record is None:
         raise Unfit(refusal(op, cfg))
-    return language.cycles(record, op, cfg)
+    return language.cycles(record, op, cfg) - language.program_cycles(cfg)
 
 
 def lower(rec: Recording, op: g.Operator) -> None:

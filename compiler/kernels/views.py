@@ -62,13 +62,16 @@ class View:
         return f"{type(self).__name__.lower()} ({', '.join(f'{a.name} {a.extent}' for a in self.axes)})"
 
     def __getitem__(self: _View, key: _Index | tuple[_Index, ...]) -> _View:
-        """The part that `key` chooses, an index or a slice for each of the first axes.
+        """The part that `key` chooses, an index or a slice for each of the first axes; after `...` of the last ones.
 
         Raises `KernelError` for what is outside of the view.
         """
-        keys = [part for part in (key if isinstance(key, tuple) else (key,)) if not isinstance(part, EllipsisType)]
+        parts = key if isinstance(key, tuple) else (key,)
+        keys = [part for part in parts if not isinstance(part, EllipsisType)]
         if len(keys) > len(self.axes):
             raise KernelError(f"{self} is indexed with {len(keys)} indices: it has {len(self.axes)} axes")
+        if isinstance(parts[0], EllipsisType):
+            keys = [slice(None)] * (len(self.axes) - len(keys)) + keys
         base, axes = self.base, list[Axis]()
         for axis, part in zip(self.axes, [*keys, *[slice(None)] * (len(self.axes) - len(keys))]):
             if isinstance(part, slice):
@@ -254,7 +257,7 @@ class Tile(View):
         """Inputs times weights, matrix by matrix."""
         return Product(self, weights)
 
-    def __mul__(self, rows: Tile) -> Product:
+    def __mul__(self, rows: Rows) -> Product:
         """Inputs times rows of weights, lane by lane."""
         return Product(self, rows, by_lane=True)
 
@@ -269,12 +272,12 @@ class Tile(View):
         starts = accumulate(sizes, initial=self.base)
         return tuple(replace(self, base=start, axes=dense(each)) for start, each in zip(starts, extents))
 
-    def rows(self, **extents: int) -> Tile:
+    def rows(self, **extents: int) -> Rows:
         """The rows of these weights, for products lane by lane, with axes of these extents."""
         count, lanes = math.prod(extents.values()), self.kernel.cfg.block_in
         if self.mem is not Mem.WGT or not self.dense() or count > self.size * lanes:
             raise KernelError(f"{self} has no {count} rows of weights that follow one another")
-        return replace(self, base=self.base * lanes, axes=dense(extents))
+        return Rows(self.kernel, self.base * lanes, dense(extents), Mem.WGT)
 
     def __setitem__(self, key: _Index | tuple[_Index, ...], value: Product | Tile | int) -> None:
         part = self[key]
@@ -354,6 +357,11 @@ class Tile(View):
         if isinstance(value, Tile) or value != neutral:
             self.kernel.combine(op, self, value, over)
         return self
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(Tile):
+    """Rows of weights, `block_in` to an entry of the scratchpad: `base` and steps count rows."""
 
 
 @dataclass(frozen=True)

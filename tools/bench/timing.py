@@ -110,9 +110,9 @@ class _TimingBench:
     def _circuit(self, launch: Launch) -> int:
         import numpy as np
 
-        from ...runtime.executable import Executable
-        from ...runtime.loader import run
-        from ...sim.rtl import RtlDevice
+        from tilewright.runtime.executable import Executable
+        from tilewright.runtime.loader import run
+        from tilewright.sim.rtl import RtlDevice
 
         executable = Executable.from_launch(launch)
         inputs = {t.name: np.zeros(t.shape, t.dtype) for t in executable.inputs}

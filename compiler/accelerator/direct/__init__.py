@@ -11,13 +11,4 @@ Why these are not TVM schedules today:
 - depthwise_rows.py, depthwise layers: rows that two tiles need are loaded once and stay where they are. A tensor of a
   schedule has one place on chip, and a row of its tile lies behind the one before. The timing model says where a
   schedule is faster (compiler/accelerator/depthwise.py).
-- lookup.py, functions of int8: no tensor intrinsic has a table, and which tables are on chip holds for a whole launch.
-- gate.py, products with a value per channel: all operands of an element-wise schedule have one shape.
-- mean.py, means over rows and columns: sums of inputs without a second operand are no products for a schedule, so the
-  ALU would add them, whose loads wait for it.
-- slopes.py, leaky ReLU: two lines of one operand lie in two banks, for which there is no primitive.
-- weighted_sum.py, sums with weights of several digits: products of both operands accumulate into one tensor, with a
-  shift in between. In a tensor expression every stage has a tensor of its own, and no primitive of a schedule moves a
-  block into a loop whose tensor other blocks write as well. TIR written by hand works, but its virtual threads end
-  their tiles together and then wait for both stores.
 """

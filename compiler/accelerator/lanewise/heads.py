@@ -15,7 +15,7 @@ import numpy as np
 from ....hw.config import Config
 from ... import graph as g
 from ...graph.deeploy.layers import in_lanes
-from ..attention import root
+from . import needs
 from .caches import joined
 
 _HEADS_FIRST = (0, 2, 1, 3)
@@ -30,7 +30,7 @@ class PaddedDense(g.StandIn, g.QDense):
 
 def heads_in_lanes(graph: g.Graph, cfg: Config) -> g.Graph:
     """`graph` with heads in lanes where it multiplies narrow matrices, if `cfg` computes all around them, too."""
-    if root.needs(cfg) or not any(isinstance(op, g.ShiftMatMul) for op in graph.ops):
+    if needs.needs(cfg) or not any(isinstance(op, g.ShiftMatMul) for op in graph.ops):
         return graph
     found = _Rewriter(graph, cfg.block_in)
     if not found.changed:

@@ -14,9 +14,9 @@ from ....hw.isa import Mem
 from ... import cost
 from ... import graph as g
 from ...graph.deeploy.layers import in_lanes
-from ..attention import root
 from ..direct.on_chip import on_chip
 from ..recording import Recording
+from . import needs
 
 _TILE = 8  # entries of each head: few, so that loads, products and stores overlap
 
@@ -29,7 +29,7 @@ class RowsOut(g.StridedSlice):
 def rows_out(graph: g.Graph, cfg: Config) -> g.Graph:
     """`graph` with its outputs of this kind, where `cfg` can write them: the last of all transformations."""
     block = cfg.block_in
-    if root.needs(cfg) or not any(in_lanes(op, block) for op in graph.ops):
+    if needs.needs(cfg) or not any(in_lanes(op, block) for op in graph.ops):
         return graph
     names = graph.names
     images: dict[str, g.Tensor] = {}
@@ -60,7 +60,7 @@ def _each(t: g.Tensor) -> int:
 
 def refusal(op: RowsOut, cfg: Config) -> str:
     """Reason why the accelerator cannot do it; empty if it can."""
-    return root.needs(cfg)
+    return needs.needs(cfg)
 
 
 def cycles(op: RowsOut, cfg: Config) -> float:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import Graph, reference
+from tilewright.compiler.kernels import table
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
@@ -65,3 +66,9 @@ def cycles_added():
         return predict(launch(first, second, **options)).cycles - predict(launch(first, **options)).cycles
 
     return run
+
+
+@pytest.fixture
+def only(monkeypatch):
+    """Let one kernel alone compute the operators of a class, in this test, whichever the table would choose."""
+    return lambda kind, record: monkeypatch.setitem(table.KERNELS, kind, (record,))

@@ -92,6 +92,26 @@ def test_rectifiers_with_slopes(exact, name, scales):
     exact(g.Prelu("op", (x, alpha), z), cfg=PRESETS[name])
 
 
+@pytest.mark.parametrize("name", ["pynq_z1", "pynq_z1_plus", "tiny"])
+def test_operators_between_others_read_what_these_left_in_the_arena(exact, name):
+    shape, pixels = (1, 20, 5, 7), (1, 1, 5, 7)
+    x, a, b, c, d, e, f = (g.Tensor(t, shape, scale=s, zero_point=-9) for t, s in zip("xabcdef", 7 * [0.09, 0.05]))
+    y, gate = (g.Tensor(t, (1, 20, 1, 1), scale=0.02) for t in ("y", "gate"))
+    p, q = (g.Tensor(t, pixels, scale=0.08) for t in "pq")
+    data = np.random.default_rng(0).integers(-128, 128, (1, 20, 1, 1)).astype(np.int8)
+    exact(
+        g.Requantize("input", (x,), a),
+        g.Requantize("gates", (y,), gate),
+        g.Requantize("pixels", (p,), q),
+        g.Mul("gated", (a, gate), b),
+        g.Sub("centred", (b, q), c),
+        g.Mul("scaled", (c, g.Tensor("k", data.shape, scale=0.01, zero_point=3, data=data)), d),
+        g.Add("sum", (d, a), e),
+        g.LeakyRelu("op", (e,), f, "leaky_relu", tables.leaky_relu(0.1, e, f), tables.slopes(0.1, e, f)),
+        cfg=PRESETS[name],
+    )
+
+
 @pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
 @pytest.mark.parametrize("alpha", [0.0, 0.1, 0.99, 1.7])
 def test_leaky_rectifiers(exact, name, alpha):

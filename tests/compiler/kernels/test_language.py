@@ -9,6 +9,7 @@ import tilewright as tw
 from tilewright.compiler.accelerator.direct.on_chip import on_chip
 from tilewright.compiler.accelerator.recording import Recording, packed_shape
 from tilewright.compiler.graph import Maximum, Tensor
+from tilewright.compiler.graph.integer_forms import Requant
 from tilewright.compiler.kernels.language import Kernel, equal_parts, every, lower, why_not
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import KernelError, Unfit
@@ -69,6 +70,7 @@ def test_views_are_indexed_as_arrays():
             )
             assert numbers(x[key]).tolist() == array[key].reshape(-1).tolist(), key
         assert numbers(x[0, :, 1::2]).tolist() == array[0, :, 1::2].reshape(-1).tolist()
+        assert numbers(x[..., 2]).tolist() == array[..., 2].reshape(-1).tolist()
         merged = x.merged("channel", "n", "b").merged("pixel", "h", "w")
         assert merged.shape == {"channel": 2, "pixel": 30}
         assert merged.split("pixel", y=3, x=10).shape == {"channel": 2, "y": 3, "x": 10}
@@ -156,6 +158,50 @@ def test_tiles_of_a_scope_are_apart_from_others_while_it_lasts():
                 used = np.concatenate([numbers(outer), numbers(first), numbers(second)])
                 assert np.array_equal(np.sort(used), np.arange(CFG.inp_depth))
         assert k.most(9, lambda count: ([{"p": count}], [{"p": count, "q": 9}, {"r": k.bank - 45}])) == 5
+
+
+def test_a_held_tile_is_loaded_once_and_the_alu_reads_the_other_bank():
+    def record(k, op):
+        one, xs, ys = k.identity(), k.slots(60, count=1), k.banks(30)
+        for block in range(2):
+            x = xs.hold(k.input(0)[0].merged("p", "h", "w"))
+            y, z = ys.next(p=30), ys.other(p=30)
+            assert abs(y.base - z.base) >= k.bank
+            y[...] = x[block] @ one
+            z[...] = x[1 - block] @ one
+            z *= -1
+            y += z
+            k.store(k.output[0, block].merged("p"), y)
+
+    inputs, found = ran(record)
+    x = inputs["x"].astype(np.int64)
+    assert np.array_equal(found, (x - x[:, ::-1]).astype(np.int8))
+    rec = recording(operator())
+    lower(record, rec, operator())
+    assert sum(row.fields.get("mem") == Mem.INP.id for row in rec.program._rows if row.format == "LOAD") == 1
+
+
+def test_rows_multiply_lane_by_lane_and_rows_of_a_store_have_their_parameters():
+    rows, bias = np.arange(-3, 5).reshape(2, 4), np.arange(0, 80, 10)
+
+    def record(k, op):
+        weights = k.rows("b", rows)
+        pars = k.load(k.tile(Mem.PAR, b=2), k.requant(Requant(0, 1 << 30, 1, 0), bias=bias))
+        x, y = k.slots(60).load(k.input(0)[0].merged("p", "h", "w")), k.tile(Mem.ACC, b=2, p=30)
+        y[...] = x * weights
+        k.store(k.output[0].merged("p", "h", "w"), y, pars)
+
+    inputs, found = ran(record)
+    product = inputs["x"] * rows[:, None, None, None, :].astype(np.int64)
+    assert np.array_equal(found, np.clip(product + bias.reshape(2, 1, 1, 1, 4), -128, 127))
+
+
+def test_places_of_both_banks_come_in_turn():
+    with kernel() as k:
+        ys = k.banks(10, places=2)
+        first, second, third, fourth, again = (ys.next(p=10).base for _ in range(5))
+        assert (third, fourth, again) == (first + 10, second + 10, first) and second >= k.bank
+        assert numbers(k.tile(Mem.INP, p=30).reshaped(a=2, b=3)).size == 6
 
 
 def test_statements_together_are_one_instruction():

@@ -35,7 +35,8 @@ def test_zero_points(exact, zero_points):
 
 
 @pytest.mark.parametrize("constant", [(1, 20, 1, 1), (20, 1, 1), (1, 1, 1, 1), (1,)])
-def test_constant_gates(exact, constant):
+def test_constant_gates(exact, only, constant):
+    only(Mul, gate)
     op = gated((2, 20, 5, 7), constant=constant)
     assert not why_not(gate, op, CFG)
     exact(op)

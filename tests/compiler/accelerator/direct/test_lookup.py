@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler import cost
-from tilewright.compiler.accelerator.direct import lookup
 from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.graph import Lookup, Mul, Requantize, Tensor, tables
+from tilewright.compiler.kernels.language import cycles
+from tilewright.compiler.kernels.lookup import lookup
 from tilewright.compiler.network import compile_for
 from tilewright.compiler.target.module import ExecModule
 from tilewright.hw.config import PRESETS
@@ -79,8 +79,9 @@ def test_a_configuration_without_tables_has_no_pattern_for_them():
 
 def test_the_estimate_is_near_the_timing_model(exact):
     shape = (1, 64, 32, 32)
-    launch = exact(function("tanh", tensor("x", shape), tensor("y", shape)), cfg=PLUS)
-    assert predict(launch).cycles == pytest.approx(lookup.cycles(4096, PLUS) + cost.OPERATOR, rel=0.2)
+    op = function("tanh", tensor("x", shape), tensor("y", shape))
+    found = predict(exact(op, cfg=PLUS)).cycles
+    assert cycles(lookup, op, PLUS) == pytest.approx(found, rel=0.01) and found < 3 * 4096
 
 
 def test_a_launch_on_the_circuit(exact):

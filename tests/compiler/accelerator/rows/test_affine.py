@@ -3,13 +3,21 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.rows.affine import cycles, line_of
 from tilewright.compiler.graph import Add, Mul, Sub, Tensor
+from tilewright.compiler.kernels.affine import constant_per_channel, line_of
+from tilewright.compiler.kernels.language import cycles, why_not
 from tilewright.hw.config import PRESETS
+from tilewright.sim.timing import predict
 
 CFG = PRESETS["pynq_z1"]
 SHAPES = [(1, 16, 1, 16), (2, 20, 1, 20), (1, 3, 40, 9), (1, 128, 1, 128), (3, 600, 1, 7), (1, 1100, 1, 3)]
 SCALES = [(0.1, 0.02), (0.02, 0.1), (0.1, 0.1), (0.1, 0.05), (0.0371, 0.00913)]
+
+
+@pytest.fixture(autouse=True)
+def by_this_kernel(only):
+    for kind in (Add, Mul):
+        only(kind, constant_per_channel)
 
 
 def constant(kind, shape, scales=SCALES[0], points=(3, -7), first=True, values=None):
@@ -42,12 +50,21 @@ def test_one_constant_for_all_channels(exact):
     exact(op)
 
 
-def test_constants_of_pixels_are_no_line():
-    assert line_of(constant(Add, (1, 16, 1, 16), values=np.arange(16).reshape(1, 1, 1, 16)), CFG) is None
+@pytest.mark.parametrize("kind", [Add, Mul])
+def test_what_fits_decides_the_tile(exact, kind):
+    values = np.arange(20).reshape(1, 20, 1, 1)
+    exact(constant(kind, (2, 20, 5, 7), points=(-9, -128), values=values), cfg=PRESETS["tiny"])
+
+
+def test_what_it_applies_to():
+    pixels = constant(Add, (1, 16, 1, 16), values=np.arange(16).reshape(1, 1, 1, 16))
+    assert line_of(pixels) is None
+    assert why_not(constant_per_channel, pixels, CFG).startswith("no operand is one constant")
+    assert "overwrite" in why_not(constant_per_channel, constant(Add, (1, 16, 1, 16)), PRESETS["vta"])
 
 
 def found(op):
-    line = line_of(op, CFG)
+    line = line_of(op)
     assert line is not None
     return line
 
@@ -64,7 +81,8 @@ def test_weights_and_shifts():
         np.testing.assert_array_equal(np.sum(line.weights, 0), np.arange(-128, 128) - point)
 
 
-def test_more_channels_take_longer():
-    ops = [constant(Add, (1, n, 1, 128)) for n in (16, 64, 256)]
-    times = [cycles(op, found(op), CFG) for op in ops]
-    assert times == sorted(times) and times[2] > 2 * times[1]
+@pytest.mark.parametrize("kind, most", [(Add, 4), (Mul, 5)])
+def test_the_cycles(exact, kind, most):
+    op = constant(kind, (1, 256, 1, 128))
+    found = predict(exact(op)).cycles
+    assert cycles(constant_per_channel, op, CFG) == pytest.approx(found, rel=0.01) and found < most * 16 * 128

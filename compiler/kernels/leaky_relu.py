@@ -12,15 +12,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from ....hw.config import Config
-from ....hw.isa import AluOp, Mem
-from ....hw.rounding import quantize_multiplier, rescale
-from ....hw.units import striped
-from ... import cost
-from ... import graph as g
-from ...graph.integer_forms import Requant
-from ..recording import Recording, entries, scale_parameters, store_parameters
-from .on_chip import on_chip
+from ...hw.isa import Mem
+from ...hw.rounding import quantize_multiplier, rescale
+from .. import graph as g
+from ..graph.integer_forms import Requant
+from .elementwise import need_one_shape
+from .language import Kernel, Unfit
 
 _TILE = 200  # entries: enough to hide what an instruction costs, and few enough for a short start and end
 _VALUES = np.arange(-128, 128)
@@ -50,10 +47,36 @@ class Lines:
             lines = [rescale(x + self.offset, *scale) for scale in self.scales]
         return self.store.apply(np.maximum(*lines) if self.larger else np.minimum(*lines))
 
-    @property
-    def passes(self) -> int:
-        """Cycles per entry in which the array or the ALU work: products, sums, MAX, and two for each RESCALE."""
-        return 3 + (self.offset != 0) if self.scales is None else 7 + 2 * (self.offset != 0)
+
+def leaky_relu(k: Kernel, op: g.LeakyRelu) -> None:
+    """A rectifier: the two lines of a tile are in two banks, so that the ALU reads both in one cycle."""
+    need_one_shape(op)
+    if min(op.slopes) < 0:
+        raise Unfit(f"slope {min(op.slopes):g}: must not be negative")
+    lines = lines_of(op)
+    k.need("overwrite", "requant", *(["rescale"] if lines.scales else []))
+    x, out = k.input(0).merged("entry"), k.output.merged("entry")
+    size = min(_TILE, x.size, k.slot, k.bank // 2)
+
+    identity = np.eye(k.cfg.block_out, k.cfg.block_in)
+    weights = k.matrices("multiples", np.stack([identity * lines.above, identity * lines.below]))
+    scales = [k.requant(Requant(0, *scale, 0), f"scale_{line}") for line, scale in enumerate(lines.scales or ())]
+    pars = k.tile(Mem.PAR, par=1 + len(scales))
+    for par, source in zip(pars.parts(1), (k.requant(lines.store), *scales)):
+        k.load(par, source)
+    xs, ys = k.slots(size), k.banks(2 * size)
+    for part, target in zip(x.parts(size), out.parts(size)):
+        tile = xs.load(part)
+        both = ys.next(**part.shape), ys.other(line=2, entry=size)[1, : part.size]
+        for line, y in enumerate(both):
+            y[...] = tile @ weights[line]
+            if scales or line:
+                y += lines.offset
+            if scales:
+                y.rescale(pars[1 + line])
+        above, below = both
+        (above.maximum if lines.larger else above.minimum)(below)
+        k.store(target, above, pars[0])
 
 
 def lines_of(op: g.LeakyRelu) -> Lines:
@@ -87,39 +110,3 @@ def _products(wanted: np.ndarray, zero: int, target: int, slopes: tuple[float, f
             for below in (near, near - 1, near + 1):
                 if 0 <= below <= _MOST:
                     yield Lines(above, below, (above - below) * zero, store, None, below <= above)
-
-
-def cycles(count: int, lines: Lines, cfg: Config) -> float:
-    """Estimated cycles of `count` entries."""
-    tiles = -(-count // _TILE)
-    loads = cost.transfer(striped(cfg), count * cfg.inp_entry_bytes, tiles)
-    stores = cost.transfer(cfg, count * cfg.out_entry_bytes, tiles)
-    return max(cost.computed(lines.passes * count, 4 * tiles), loads, stores) + (loads + stores) / tiles
-
-
-def lower(rec: Recording, op: g.LeakyRelu) -> None:
-    """Append a rectifier with a slope below the zero point, tile by tile."""
-    cfg, program, lines = rec.cfg, rec.program, lines_of(op)
-    total, half = entries(rec, op.output), cfg.acc_depth // 2
-    tile = min(_TILE, total, cfg.inp_depth // 2, half // 2)
-    identity = np.eye(cfg.block_out, cfg.block_in, dtype=np.int8)
-    multiples = np.stack([identity * lines.above, identity * lines.below]).astype(np.int8)
-    with on_chip(rec) as chip:
-        wgt = chip.constant(Mem.WGT, rec.constant(f"{op.name}.multiples", multiples), 2)
-        scales = [scale_parameters(rec, op, str(k), scale) for k, scale in enumerate(lines.scales or ())]
-        par = chip.region(Mem.PAR, 1 + len(scales))
-        for k, buffer in enumerate((store_parameters(rec, op, lines.store), *scales)):
-            program.load(Mem.PAR, par + k, buffer, 0)
-        inp, accs = chip.slots(Mem.INP, tile), chip.banks(2 * tile, 2 * tile, half)
-        for k, first in enumerate(range(0, total, tile)):
-            count = min(tile, total - first)
-            own, other = accs[k % 2], accs[1 - k % 2] + tile  # in two banks, so that the ALU reads both in one cycle
-            program.load(Mem.INP, inp[k % 2], rec.operand(op, 0), first, x_size=count)
-            for number, acc in enumerate((own, other)):
-                program.gemm([(count, 1, 1, 0)], acc, inp[k % 2], wgt + number, overwrite=True)
-                if lines.offset and (scales or number):
-                    program.alu(AluOp.ADD, [(count, 1, 0)], acc, imm=lines.offset)
-                if scales:
-                    program.alu(AluOp.RESCALE, [(count, 1, 0)], acc, imm=par + 1 + number)
-            program.alu(AluOp.MAX if lines.larger else AluOp.MIN, [(count, 1, 1)], own, other)
-            program.store(own, rec.activations[op.output.name], first, x_size=count, par=par)

@@ -6,32 +6,67 @@ zero points, or the constant of a sum, whose fraction needs a shift. Nothing of 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 
 import numpy as np
 
-from ....hw import rounding
-from ....hw.config import Config
-from ....hw.isa import AluOp, Mem
-from ....hw.rounding import CONTRACTS, quantize_multiplier
-from ....hw.units import striped
-from ....runtime import operators
-from ... import cost
-from ... import graph as g
-from ...graph.operators import ADD_SHIFT
-from ..direct.on_chip import OnChip, on_chip
-from ..recording import Recording
+from ...hw import rounding
+from ...hw.isa import Mem
+from ...hw.rounding import CONTRACTS, quantize_multiplier
+from ...runtime import operators
+from .. import graph as g
+from ..graph.integer_forms import Requant
+from ..graph.operators import ADD_SHIFT
+from .language import TILE, Array, Kernel, Unfit
 
-_TILE = 256  # entries: enough to hide what an instruction costs, and few enough for a short start and end
 _VALUES = np.arange(-128, 128)
 _WEIGHT = 64  # of the array, where the accumulators need more bits
 _SHIFTS = (0, 14)  # of the accumulators of sums: these are within int32, and have fractions of 20 bits
 _NEAR = (0, 1, -1, 2, -2)  # biases beside the nearest that are tried: they decide ties
 _LARGEST = 127  # of a part of a weight
+
+
+def constant_per_channel(k: Kernel, op: g.Add | g.Mul) -> None:
+    """A sum, difference or product: the weights and parameters of some blocks of channels stay for all their pixels."""
+    k.need("overwrite", "requant", batch=1)
+    line = line_of(op)
+    if line is None:
+        raise Unfit("no operand is one constant per channel of the other, an image, or no store gives all its results")
+    x = k.input(next(i for i, t in enumerate(op.inputs) if t.data is None)).merged("pixel", "h", "w")
+    out = k.output.merged("pixel", "h", "w")
+    (images, blocks, pixels), parts = x.shape.values(), len(line.weights)
+    size = min(TILE, k.slot, k.bank)
+    each = min(pixels, size)
+    most = min(blocks, size // max(1, each), k.cfg.par_entries, k.cfg.wgt_depth // parts)
+
+    store = Requant(0, 1 << 30, 1, op.output.zero_point, op.low, op.high, line.contract)
+    parameters = k.requant(store, bias=line.bias, multiplier=line.multiplier, exponent=line.exponent)
+    matrices = _matrices(k, line)
+    pars = k.slots(most, Mem.PAR, count=1)
+    weights = k.slots((1 if line.same else most) * parts, Mem.WGT, count=1)
+    xs, ys = k.slots(most * each), k.banks(most * each)
+    for first, image, start in product(range(0, blocks, most), range(images), range(0, pixels, each)):
+        block, pixel = slice(first, min(first + most, blocks)), slice(start, min(start + each, pixels))
+        tile = xs.load(x[image, block, pixel])
+        y, w = ys.next(**tile.shape), weights.hold(matrices[0] if line.same else matrices[block])
+        y[...] = tile @ w[..., 0]
+        for part in range(1, parts):
+            y += (tile @ w[..., part]).over("b pixel")
+        y <<= line.shift
+        k.store(out[image, block, pixel], y, pars.hold(parameters[block]))
+
+
+def _matrices(k: Kernel, line: Line) -> Array:
+    """In DRAM, the parts of the weights of each block on the diagonals of matrices, or those of all blocks."""
+    block = k.cfg.block_in
+    weights = np.stack([np.pad(part, (0, -len(part) % block)) for part in line.weights], 1)
+    weights = weights.reshape(-1, block, len(line.weights)).swapaxes(1, 2)  # (blocks, parts, lanes)
+    if line.same:
+        weights = np.repeat(weights[:1, :, :1], block, 2)
+    matrices = (weights[..., None] * np.eye(block, dtype=np.int64)).astype(np.int8)
+    return k.known("weights", matrices, b=len(matrices), part=len(line.weights))
 
 
 @dataclass(frozen=True)
@@ -85,10 +120,9 @@ class _Sum:
         return slope, of_constant * of_x * (constants - self.points[1]) * scales[1] / scales[0]
 
 
-def line_of(op: g.Operator, cfg: Config) -> Line | None:
+def line_of(op: g.Add | g.Mul) -> Line | None:
     """The line of an operator with a constant per channel; None where it is another one, or no line is exact."""
-    able = cfg.batch == 1 and cfg.block_in == cfg.block_out and {"overwrite", "requant"} <= cfg.extensions
-    if not able or not isinstance(op, (g.Add, g.Mul)) or len(op.output.shape) != 4:
+    if len(op.output.shape) != 4:
         return None
     constants = [k for k, t in enumerate(op.inputs) if t.data is not None]
     if len(constants) != 1 or op.inputs[1 - constants[0]].shape != op.output.shape:
@@ -153,79 +187,3 @@ def _biases(facts: _Sum, constants: np.ndarray, shift: int, contract: str) -> np
         good = missing & (found == wanted).all(1)
         bias, missing = np.where(good, tried, bias), missing & ~good
     return None if missing.any() else bias
-
-
-def cycles(op: g.Operator, line: Line, cfg: Config) -> float:
-    """Estimated cycles: the longest of array and ALU, loads and stores, and the first load and the last store."""
-    n, channels, *size = op.output.shape
-    blocks, pixels = -(-channels // cfg.block_in), n * math.prod(size)
-    entries, tiles = blocks * pixels, -(-blocks * pixels // _TILE)
-    loads = cost.transfer(striped(cfg), entries * cfg.inp_entry_bytes, tiles)
-    stores = cost.transfer(cfg, entries * cfg.out_entry_bytes + blocks * cfg.par_entry_bytes, tiles)
-    compute = cost.computed(entries * (len(line.weights) + (line.shift > 0)), 2 * tiles)
-    return max(compute, loads, stores) + (loads + stores) / tiles
-
-
-def lower(rec: Recording, op: g.Add | g.Mul, line: Line) -> None:
-    """Append the operator, some blocks and pixels at a time."""
-    cfg, program, (n, channels, *size) = rec.cfg, rec.program, op.output.shape
-    pixels, blocks = math.prod(size), -(-channels // cfg.block_in)
-    k = next(k for k, t in enumerate(op.inputs) if t.data is None)
-    x, out = rec.operand(op, k), rec.activations[op.output.name]
-    each = min(pixels, _TILE)
-    together = min(blocks, max(1, _TILE // each), cfg.par_entries)
-    with on_chip(rec) as chip:
-        whole, constants = together * each, _Constants(rec, op, line, chip, together)
-        inp, acc = chip.slots(Mem.INP, whole), chip.banks(whole, whole, cfg.acc_depth // 2)
-        for k, (block, image, pixel) in enumerate(_tiles((blocks, n, pixels), (together, 1, each))):
-            many, count = min(together, blocks - block), min(each, pixels - pixel)
-            where = (image * blocks + block) * pixels + pixel
-            program.load(Mem.INP, inp[k % 2], x, where, y_size=many, x_size=count, x_stride=pixels)
-            constants.multiply(acc[k % 2], inp[k % 2], block, many, count)
-            if line.shift:
-                program.alu(AluOp.SHR, [(many * count, 1, 0)], acc[k % 2], imm=-line.shift)
-            par = constants.parameters(block, many)
-            program.store(acc[k % 2], out, where, y_size=many, x_size=count, x_stride=pixels, par=par, par_step=1)
-
-
-def _tiles(sizes: tuple[int, ...], steps: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    return product(*(range(0, size, step) for size, step in zip(sizes, steps)))
-
-
-class _Constants:
-    """Parameters and matrices of `together` blocks on chip; one matrix for all where all channels have one weight."""
-
-    def __init__(self, rec: Recording, op: g.Add | g.Mul, line: Line, chip: OnChip, together: int):
-        self.rec, self.line, block = rec, line, rec.cfg.block_in
-        scale = {"multiplier": line.multiplier, "exponent": line.exponent, "contract": line.contract}
-        facts = {"zero_point": op.output.zero_point, "low": op.low, "high": op.high}
-        parameters = rec.parameters(f"{op.name}.par", bias=line.bias, **scale, **facts)
-        weights = np.stack([np.pad(part, (0, -len(part) % block)) for part in line.weights], 1)
-        weights = weights.reshape(-1, block, len(line.weights)).swapaxes(1, 2)  # (blocks, parts, lanes)
-        if line.same:
-            weights = np.repeat(weights[:1, :, :1], block, 2)
-        matrices = (weights[..., None] * np.eye(block, dtype=np.int64)).astype(np.int8)
-        self.parts = len(line.weights)
-        self.buffers = {Mem.PAR: parameters, Mem.WGT: rec.constant(f"{op.name}.weights", matrices)}
-        count = 1 if line.same else together
-        self.bases = {Mem.PAR: chip.region(Mem.PAR, together), Mem.WGT: chip.region(Mem.WGT, count * self.parts)}
-        self.loaded = {Mem.PAR: -1, Mem.WGT: -1}
-
-    def _load(self, mem: Mem, first: int, count: int) -> int:
-        """The first of `count` entries from `first` of their buffer on."""
-        if self.loaded[mem] != first:
-            self.rec.program.load(mem, self.bases[mem], self.buffers[mem], first, x_size=count)
-            self.loaded[mem] = first
-        return self.bases[mem]
-
-    def parameters(self, block: int, many: int) -> int:
-        """The first parameters of `many` blocks from `block` on."""
-        return self._load(Mem.PAR, block, many)
-
-    def multiply(self, acc: int, inp: int, block: int, many: int, count: int) -> None:
-        """Multiply blocks of `count` entries each by their weights."""
-        same, parts = self.line.same, self.parts
-        wgt = self._load(Mem.WGT, 0, parts) if same else self._load(Mem.WGT, block * parts, many * parts)
-        loops = [(many, count, count, 0 if same else parts), (count, 1, 1, 0)]
-        for part in range(parts):
-            self.rec.program.gemm(loops, acc, inp, wgt + part, overwrite=part == 0)

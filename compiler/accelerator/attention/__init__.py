@@ -1,1 +1,0 @@
-"""What kernels need that are recorded without the tile language."""
