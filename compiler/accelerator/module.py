@@ -34,7 +34,7 @@ from .recording import packed_bytes
 from .recurrent import split_steps
 from .slices import AbsorbedSlice, absorb_slices
 from .split import plan as split
-from .wide import split_weights
+from .wide import HostRows, split_weights
 
 # Operators with kernels that know them best: why they are refused, and their cycles.
 _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
@@ -65,7 +65,7 @@ class Accelerator(ExecModule):
     """
 
     name = "accelerator"
-    kept = (g.IntegerNorm, g.IntegerSoftmax)
+    kept = (g.IntegerNorm, g.IntegerSoftmax, RowsJoined)
 
     def __init__(self, cfg: Config, host: HostModel | None = None):
         self.cfg, self.host = cfg, host or HostModel()
@@ -122,6 +122,8 @@ class Accelerator(ExecModule):
         """Reason why the module cannot run the operator; empty if it can."""
         if isinstance(op, AbsorbedPad):
             return "the sum that pads it is not beside it"
+        if isinstance(op, HostRows):
+            return "the host lays out images of few channels, with rows twice for weights beyond int8"
         if isinstance(op, AbsorbedSlice):
             return "the convolution that reads it is not beside it"
         if is_view(op):

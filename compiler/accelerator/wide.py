@@ -15,8 +15,14 @@ from .. import graph as g
 from ..kernels import language
 from ..kernels.repeat import repeat
 from ..limits import most_padding
+from .direct.fold import may_fold
 
 _LARGEST = 2 * 127  # of two parts
+
+
+@dataclass(frozen=True, eq=False)
+class HostRows(g.Take):
+    """Rows of an image of few channels twice, which the host lays out for the convolution (direct/folded_conv.py)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +33,15 @@ class WideConv(g.StandIn, g.QConv2d):
 def split_weights(graph: g.Graph, cfg: Config) -> g.Graph:
     """`graph` with such convolutions in two int8 parts, where `cfg` can repeat rows and pad twice as many."""
     ops: list[g.Operator] = []
+    from_host = {t.name for t in graph.inputs}
     for op in graph.ops:
+        if isinstance(op, (g.Recode, g.Transpose, g.Reshape)) and op.x.name in from_host:
+            from_host.add(op.output.name)
         if isinstance(op, g.QConv2d) and op.weight.dtype == np.int16:
-            ops += _split(op, cfg)
+            split = _split(op, cfg)
+            if op.x.name in from_host and isinstance(split[-1], g.QConv2d) and may_fold(split[-1], cfg):
+                split = [HostRows(t.name, t.inputs, t.output, t.indices) if isinstance(t, g.Take) else t for t in split]
+            ops += split
         elif isinstance(op, g.QDense) and op.weight.dtype == np.int16:
             ops += _split_dense(op, cfg)
         else:
