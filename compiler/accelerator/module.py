@@ -20,9 +20,7 @@ from ..target.steps import Steps
 from . import dense16, layers, layerwise, pooling
 from .arena import is_view
 from .lanewise import caches, outputs
-from .lanewise.caches import RowsJoined
 from .lanewise.heads import heads_in_lanes
-from .lanewise.outputs import RowsOut
 from .matrices import heads
 from .matrices import plan as matrices
 from .matrices.images import as_images
@@ -34,6 +32,7 @@ from .recording import packed_bytes
 from .recurrent import split_steps
 from .slices import AbsorbedSlice, absorb_slices
 from .split import plan as split
+from .unpacked import RowsJoined, RowsOut
 from .wide import HostRows, split_weights
 
 # Operators with kernels that know them best: why they are refused, and their cycles.

@@ -16,8 +16,6 @@ from .arena import arena_plan, bases, is_view, members, packed_as
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
 from .lanewise import caches, outputs
-from .lanewise.caches import RowsJoined
-from .lanewise.outputs import RowsOut
 from .matrices import heads, products
 from .padded import AbsorbedPad
 from .reals import kernel as reals
@@ -26,6 +24,7 @@ from .recording import Recording, packed_shape
 from .slices import AbsorbedSlice
 from .split import folded as split_folded
 from .symbols import limits
+from .unpacked import RowsJoined, RowsOut
 
 LOWER: dict[type[g.Operator], Callable] = {
     g.QConv2d: layers.lower,

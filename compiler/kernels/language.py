@@ -289,8 +289,12 @@ class Kernel:
 
         Raises `Unfit` for more padding than a load adds.
         """
-        if target.size != math.prod(source.padded().values()) or not target.dense():
+        self._alone("load")
+        extents = source.padded()
+        if target.size != math.prod(extents.values()) or not target.dense():
             raise KernelError(f"a load of {source} to {target}: they must have one size, without gaps")
+        if sorted(extents) == sorted(target.shape) and [*extents] != [*target.shape]:
+            raise KernelError(f"a load of {source} to {target}: their axes are in another order")
         if max(source.pads) > most_padding(self.cfg):
             raise Unfit(f"padding {source.pads}: at most {most_padding(self.cfg)}")
         if source.fill:
@@ -305,13 +309,22 @@ class Kernel:
 
     def store(self, target: Array, y: Tile, par: Tile | None = None) -> None:
         """Store accumulators `y`, requantised by `par`: one entry for all, or one for each row along an axis of `y`."""
-        if y.shape != target.shape or not y.dense():
-            raise KernelError(f"a store of {y} to {target}: they must have the same axes, without gaps")
-        rows_of_par = [axis for axis in par.axes if axis.extent > 1 or axis.name in y.shape] if par is not None else []
-        own = rows_of_par[0] if rows_of_par else None
+        self._alone("store")
+        _in(Mem.ACC, y)
+        if [*y.shape.items()] != [*target.shape.items()] or not y.dense() or any(target.pads):
+            raise KernelError(f"a store of {y} to {target}: they must have the same axes, without gaps or padding")
+        own = None
+        if par is not None:
+            _in(Mem.PAR, par)
+            several = [axis for axis in par.axes if axis.extent > 1]
+            if len(several) > 1 or any(y.shape.get(axis.name) != axis.extent for axis in several):
+                raise KernelError(f"a store of {y} with {par}: one entry for all, or one for each of an axis of both")
+            own = next(iter(several), None) or next((axis for axis in par.axes if y.shape.get(axis.name) == 1), None)
         rows, count, pitch = target.rows(own=own.name if own else "")
-        if own and rows > own.extent:
-            raise KernelError(f"a store of {y}: parameters along {own.name} have {own.extent} entries")
+        if own and own.extent == 1 and rows > 1:
+            own = None
+        elif own and rows > own.extent:
+            raise KernelError(f"a store of {y}: {own.name} of {par} must be the axis of its rows")
         facts = {"par": par.base, "par_step": own.step if own else 0} if par is not None else {}
         self.program.store(
             y.base, target.buffer, target.base, y_size=rows, x_size=count, x_stride=pitch, at=target.symbol, **facts
@@ -319,26 +332,37 @@ class Kernel:
 
     def zero(self, y: Tile) -> None:
         """Set accumulators to zero."""
+        _in(Mem.ACC, y)
         loops = tuple((axis.extent, axis.step, 0, 0) for axis in y.axes)
         self._record("gemm_uops", loops, (("reset", True),), (y.base, 0, 0))
 
     def multiply(self, y: Tile, product: Product, *, overwrite: bool = False) -> None:
         """`y += product`, or `y = product` with `overwrite`; without sums along other axes then."""
         views = y, product.x, product.weights
+        for mem, view in zip((Mem.ACC, Mem.INP, Mem.WGT), views):
+            _in(mem, view)
+        if isinstance(product.weights, Rows) != product.by_lane:
+            raise KernelError(f"{product.weights}: @ takes weights, * their rows, `weights.rows(...)`")
         loops = _loops(views, product.order)
         if not (product.order or overwrite):  # sums have no order: the longest loops go to the instruction
             loops = tuple(sorted(loops, reverse=True))
         if overwrite and any(extent > 1 and not step for extent, step, *_ in loops):
             raise KernelError(f"a product that replaces {y} has sums: set it to 0 before, and add")
         facts, weights, taps = (("overwrite", overwrite),), product.weights.base, product.taps
-        if product.by_lane:  # weights count rows, or groups of them
+        if product.by_lane:
             facts += ("depthwise", True), ("taps", taps)
-            weights, loops = weights // taps, tuple((*loop[:3], loop[3] // taps) for loop in loops)
+        if taps > 1:  # weights count groups of rows
+            group = self.cfg.row_taps
+            if any(rows % group for rows in (weights, *(step for *_, step in loops))):
+                raise KernelError(f"{taps} taps of {product.weights}: rows must be in groups of {group}")
+            weights, loops = weights // group, tuple((*loop[:3], loop[3] // group) for loop in loops)
         self._record("gemm_uops", loops, facts, (y.base, product.x.base, weights))
 
     def combine(self, op: AluOp, y: Tile, value: Tile | int, over: str = "") -> None:
         """`y = op(y, value)`, element by element, with a number or with accumulators."""
         views = (y, value) if isinstance(value, Tile) else (y, Tile(self, 0, (), Mem.ACC))
+        for view in views:
+            _in(Mem.ACC, view)
         imm = None if isinstance(value, Tile) else value
         self._record("alu_uops", _loops(views, over), (("op", op), ("imm", imm)), (y.base, views[1].base))
 
@@ -346,7 +370,9 @@ class Kernel:
     def together(self) -> Iterator[None]:
         """Statements of equal loops become one instruction where they are of one kind, as products that replace are.
 
-        They keep no order between kinds but that of the first statement of each.
+        They keep no order between kinds but that of the first statement of each, and one instruction executes its
+        statements side by side: none may read or write what another one of them writes, but for products that are
+        added to what others replaced. Raises `KernelError` for loads and stores inside.
         """
         if self._together is not None:
             raise KernelError("`together` cannot be nested")
@@ -361,6 +387,10 @@ class Kernel:
         for (method, loops, facts), uops in found.items():
             self._emit(method, loops, facts, np.array(uops))
 
+    def _alone(self, what: str) -> None:
+        if self._together is not None:
+            raise KernelError(f"a {what} inside of `together`, whose statements are recorded at its end: do it before")
+
     def _record(self, method: str, loops: tuple, facts: tuple, uop: tuple[int, ...]) -> None:
         if self._together is not None:
             self._together.append(_Statement(method, loops, facts, uop))
@@ -373,6 +403,12 @@ class Kernel:
             self.program.alu_uops(named["op"], uops, loops, imm=named["imm"])
         else:
             self.program.gemm_uops(uops, loops, **named)
+
+
+def _in(mem: Mem, view: Tile) -> None:
+    """Raise `KernelError` where `view` lies in another memory."""
+    if view.mem is not mem:
+        raise KernelError(f"{view} is in {view.mem.name}: the statement takes one in {mem.name}")
 
 
 def equal_parts(extent: int) -> list[int]:

@@ -6,9 +6,8 @@ from ...hw.config import Config
 from ...hw.errors import Unfit
 from .. import cost
 from .. import graph as g
-from ..accelerator.lanewise.caches import RowsJoined
-from ..accelerator.lanewise.outputs import RowsOut
 from ..accelerator.recording import Recording
+from ..accelerator.unpacked import RowsJoined, RowsOut
 from ..graph.deeploy.layers import in_lanes
 from . import language
 from .add import weighted_sum
@@ -95,7 +94,10 @@ def chosen(op: g.Operator, cfg: Config) -> Record | None:
 
 def refusal(op: g.Operator, cfg: Config) -> str:
     """Reason why no kernel computes `op`, that of the last one; empty if one does."""
-    return "" if chosen(op, cfg) else language.why_not(kernels_of(op, cfg)[-1], op, cfg)
+    kernels = kernels_of(op, cfg)
+    if not kernels:
+        return f"no kernel computes {type(op).__name__}"
+    return "" if chosen(op, cfg) else language.why_not(kernels[-1], op, cfg)
 
 
 def cycles(op: g.Operator, cfg: Config) -> float:

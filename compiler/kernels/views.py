@@ -41,6 +41,11 @@ class View:
     base: int
     axes: tuple[Axis, ...]
 
+    def __post_init__(self) -> None:
+        names = [axis.name for axis in self.axes]
+        if len(set(names)) < len(names):
+            raise KernelError(f"axes {', '.join(names)}: two of them have one name")
+
     @property
     def shape(self) -> dict[str, int]:
         """The extent of each axis by its name."""
@@ -64,19 +69,22 @@ class View:
     def __getitem__(self: _View, key: _Index | tuple[_Index, ...]) -> _View:
         """The part that `key` chooses, an index or a slice for each of the first axes; after `...` of the last ones.
 
-        Raises `KernelError` for what is outside of the view.
+        Raises `KernelError` for indices outside of the view, and for slices that end there or have no elements.
         """
         parts = key if isinstance(key, tuple) else (key,)
         keys = [part for part in parts if not isinstance(part, EllipsisType)]
         if len(keys) > len(self.axes):
             raise KernelError(f"{self} is indexed with {len(keys)} indices: it has {len(self.axes)} axes")
-        if isinstance(parts[0], EllipsisType):
-            keys = [slice(None)] * (len(self.axes) - len(keys)) + keys
+        if len(keys) < len(parts):
+            at = next(number for number, part in enumerate(parts) if isinstance(part, EllipsisType))
+            keys[at:at] = [slice(None)] * (len(self.axes) - len(keys))
         base, axes = self.base, list[Axis]()
         for axis, part in zip(self.axes, [*keys, *[slice(None)] * (len(self.axes) - len(keys))]):
             if isinstance(part, slice):
+                if part.step is not None and part.step < 1:
+                    raise KernelError(f"{self}[{axis.name} ::{part.step}]: steps must be at least 1")
                 begin, end, step = part.indices(axis.extent)
-                if step < 1 or end <= begin or (part.stop or 0) > axis.extent:
+                if end <= begin or (part.stop or 0) > axis.extent:
                     raise KernelError(f"{self}[{axis.name} {part.start}:{part.stop}]: outside, or without entries")
                 base += begin * axis.step
                 axes.append(Axis(axis.name, -(-(end - begin) // step), axis.step * step))
@@ -138,7 +146,9 @@ class View:
 
 
 def every(first: int, count: int, step: int) -> slice:
-    """The slice of `count` elements, `step` apart, from element `first` on."""
+    """The slice of `count` elements, `step` apart, from element `first` on. Raises `KernelError` for none."""
+    if count < 1 or first < 0:
+        raise KernelError(f"{count} elements from {first} on: at least one, from 0 on")
     return slice(first, first + (count - 1) * step + 1, step)
 
 
@@ -179,6 +189,7 @@ class Array(View):
 
     def repeated(self, **extent: int) -> Array:
         """The same entries, several times, along a new outermost axis."""
+        self._unpadded("repeated")
         ((name, count),) = extent.items()
         return replace(self, axes=(Axis(name, count, 0), *self.axes))
 
@@ -187,7 +198,8 @@ class Array(View):
 
         `ranges` are (first, count) by the names of these axes. Raises `Unfit` where nothing lies inside.
         """
-        if tuple(ranges) != tuple(self.shape)[-2:]:
+        self._unpadded("given another window")
+        if len(ranges) != 2 or tuple(ranges) != tuple(self.shape)[-2:]:
             raise KernelError(f"{self}: a window is along the last two axes, not {', '.join(ranges)}")
         keys, pads = [slice(None)] * (len(self.axes) - 2), list[int]()
         for name, (first, count) in ranges.items():
@@ -201,6 +213,25 @@ class Array(View):
             pads += [before, after]
         found = self[tuple(keys)]
         return replace(found, pads=(pads[0], pads[1], pads[2], pads[3]), fill=fill if any(pads) else 0)
+
+    def _unpadded(self, what: str) -> None:
+        if any(self.pads):
+            raise KernelError(f"{self} has padding, which a load adds: it cannot be {what}; take the window last")
+
+    def __getitem__(self, key: _Index | tuple[_Index, ...]) -> Array:
+        """As of any view; of one with padding, which goes with its last two axes, nothing."""
+        self._unpadded("indexed")
+        return super().__getitem__(key)
+
+    def merged(self, into: str, *names: str) -> Array:
+        """As of any view without padding."""
+        self._unpadded("merged")
+        return super().merged(into, *names)
+
+    def split(self, name: str, **extents: int) -> Array:
+        """As of any view without padding."""
+        self._unpadded("split")
+        return super().split(name, **extents)
 
     def padded(self) -> dict[str, int]:
         """The extents with the padding."""
@@ -241,9 +272,10 @@ class Tile(View):
     """Entries of the scratchpad `mem`: inputs, weights, accumulators or parameters.
 
     Statements on accumulators read as NumPy: `y[...] = x @ w` and `y += x @ w` are products of inputs `x` with weights
-    `w`, `y[...] = 0` sets to zero, `+=`, `-=` with a number, `*=`, `>>=` and `<<=` combine with a number or with other
-    accumulators. Axes are matched by name: the operand is repeated along axes of `y` that it does not have, and
-    combined along those that `y` does not have. Sums with 0, products with 1 and shifts by 0 record nothing.
+    `w`, `y[...] = 0` sets to zero, `+=`, `*=` and `>>=` combine with a number or with other accumulators, `<<=` with a
+    number. Axes are matched by name: the operand is repeated along axes of `y` that it does not have, and combined
+    along those that `y` does not have. Sums with 0, products with 1 and shifts by 0 record nothing. Unlike NumPy, an
+    operand that shares entries with `y` is read while these change.
     """
 
     mem: Mem
@@ -320,6 +352,8 @@ class Tile(View):
 
     def rescale(self, par: Tile) -> Tile:
         """Multiply by the scale of the parameters `par`, rounded by their contract (extension `rescale`)."""
+        if par.mem is not Mem.PAR or par.size != 1:
+            raise KernelError(f"{par} scales no accumulators: it takes one entry of parameters")
         return self.alu(AluOp.RESCALE, par.base)
 
     def lookup(self, table: int) -> Tile:

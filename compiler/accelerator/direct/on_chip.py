@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from ....hw.errors import CapacityError
 from ....hw.isa import Mem, depth
 from ....runtime.buffer import Buffer
 from ..recording import Recording
@@ -47,17 +48,27 @@ class OnChip:
     def kept(self, mem: Mem, name: str, data: np.ndarray, size: int) -> int:
         """The first of `size` entries with `data`, loaded once in a launch where nothing takes their place.
 
-        They lie at the end of `mem`. `name` is that of the constant. A kernel asks for them before it takes regions.
+        They lie at the end of `mem` where that has room, apart from what was taken before. `name` is that of the
+        constant. Raises `CapacityError` where nothing is free.
         """
         rec, key, entries = self.rec, (mem, data.tobytes()), depth(self.rec.cfg, mem)
+        taken, stays = (
+            [range(base, base + count) for other, base, count in places if other is mem]
+            for places in ([*self._held, *self._taken], self._stays)
+        )
         found = rec.kept.get(key)
-        if found is None or not rec.placement.reserved(mem, found.start, size):
-            base = rec.placement.region(mem, size, min(entries - size, entries - entries // KEPT), entries)
+        met = found is not None and any(found.start < r.stop and r.start < found.stop for r in taken)
+        if found is None or met or not rec.placement.reserved(mem, found.start, size):
+            low, apart = min(entries - size, entries - entries // KEPT), [*taken, *stays]
+            try:
+                base = rec.placement.region(mem, size, low, entries, apart)
+            except CapacityError:
+                base = rec.placement.region(mem, size, 0, entries, apart)
             found = range(base, base + size)
             rec.program.load(mem, base, rec.constant(name, data), 0, x_size=size)
             rec.placement.reserve(mem, base, size)
-            apart = {k: v for k, v in rec.kept.items() if k[0] != mem or v.stop <= base or found.stop <= v.start}
-            rec.kept = {**apart, key: found}
+            others = {k: v for k, v in rec.kept.items() if k[0] != mem or v.stop <= base or found.stop <= v.start}
+            rec.kept = {**others, key: found}
         self._stays.append((mem, found.start, size))
         return found.start
 

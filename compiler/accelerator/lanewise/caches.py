@@ -9,7 +9,7 @@ moves of channels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -23,11 +23,7 @@ from ...kernels import language
 from ...kernels.channels import Move, Moved, move_channels
 from ..direct.on_chip import KEPT, OnChip, on_chip
 from ..recording import Recording
-
-
-@dataclass(frozen=True, eq=False)
-class RowsJoined(g.Concat):
-    """A cache (1, H, N, D) and a row (1, H, 1, D) of each head: the cache and what it becomes are not packed."""
+from ..unpacked import RowsJoined
 
 
 def joined(graph: g.Graph, block: int) -> g.Graph:

@@ -5,7 +5,7 @@ Entries of 16 heads are taken as weights, and products with one-hot inputs trans
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,14 +16,10 @@ from ... import graph as g
 from ...graph.deeploy.layers import in_lanes
 from ..direct.on_chip import on_chip
 from ..recording import Recording
+from ..unpacked import RowsOut
 from . import needs
 
 _TILE = 8  # entries of each head: few, so that loads, products and stores overlap
-
-
-@dataclass(frozen=True, eq=False)
-class RowsOut(g.StridedSlice):
-    """All of an image, as an output that is not unpacked."""
 
 
 def rows_out(graph: g.Graph, cfg: Config) -> g.Graph:

@@ -25,7 +25,7 @@ def test_refusals_have_reasons(like, conv):
         (g.ExactAveragePool("op", (X,), like("y", 1, 16, 7, 7), **windows), "windows of different numbers"),
         (g.Mean("op", (X,), like("y", 1, 6, 6), (1,)), r"mean over axes \(1,\)"),
         (g.Concat("op", (X, X), like("y", 2, 16, 6, 6), 0), r"int8 \(2, 16, 6, 6\) along axis 0"),
-        (g.Pad("op", (X,), like("y", 1, 16, 22, 6), ((0, 0), (0, 0), (16, 0), (0, 0)), 3), "it adds elements"),
+        (g.Pad("op", (X,), like("y", 1, 16, 22, 6), ((0, 0), (0, 0), (16, 0), (0, 0)), 3), "padding"),
         (g.Reshape("op", (X,), like("y", 1, 576)), "it moves elements"),
         (g.Requantize("op", (like("a", 1, 16, 6),), like("y", 1, 16, 6)), "3 dimensions"),
         (g.NearestRequantize("op", (X,), g.Tensor("y", X.shape, scale=0.2)), "no store rounds its ties to even"),

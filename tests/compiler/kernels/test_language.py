@@ -12,7 +12,7 @@ from tilewright.compiler.graph import Maximum, Tensor
 from tilewright.compiler.graph.integer_forms import Requant
 from tilewright.compiler.kernels.language import Kernel, equal_parts, every, lower, why_not
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import KernelError, Unfit
+from tilewright.hw.errors import CapacityError, KernelError, Unfit
 from tilewright.hw.isa import Mem
 
 CFG = PRESETS["tiny"]
@@ -220,6 +220,11 @@ def test_statements_together_are_one_instruction():
     assert sum(row.format == "GEMM" for row in rec.program._rows) == 1
 
 
+def loads_together(k):
+    with k.together():
+        k.load(k.tile(Mem.INP, w=5), k.input(0)[0, 0, 0])
+
+
 @pytest.mark.parametrize(
     ("mistake", "says"),
     [
@@ -241,6 +246,21 @@ def test_statements_together_are_one_instruction():
         (lambda k: k.store(k.output[0, 0, 0], k.tile(Mem.ACC, p=5)), "the same axes"),
         (lambda k: k.tile(Mem.ACC, p=4).add(k.tile(Mem.ACC, p=5), "p"), "axis p has different extents"),
         (lambda k: k.tile(Mem.ACC, p=4).add(k.tile(Mem.ACC, p=4), "q"), "loops over q: the axes are p"),
+        (lambda k: k.input(0)[0, 0].named(h="w"), "two of them have one name"),
+        (lambda k: k.input(0)[0, 0, ::0], "steps must be at least 1"),
+        (lambda k: every(1, 0, 2), "at least one"),
+        (lambda k: k.input(0)[0, 0].window(h=(-1, 3), w=(0, 5)).merged("p"), "it cannot be merged"),
+        (lambda k: k.input(0)[0].window(h=(-1, 3), w=(0, 5))[0], "it cannot be indexed"),
+        (lambda k: k.store(k.output[0, 0], k.tile(Mem.ACC, w=5, h=6)), "the same axes"),
+        (lambda k: k.load(k.tile(Mem.INP, w=5, h=6), k.input(0)[0, 0]), "in another order"),
+        (lambda k: k.store(k.output[0, 0, 0], k.tile(Mem.INP, w=5)), "is in INP: the statement takes one in ACC"),
+        (lambda k: k.tile(Mem.ACC, p=4).maximum(k.tile(Mem.INP, p=4)), "is in INP"),
+        (lambda k: k.zero(k.tile(Mem.INP, p=4)), "is in INP"),
+        (lambda k: k.multiply(k.tile(Mem.ACC, p=4), k.tile(Mem.ACC, p=4) @ k.identity()), "takes one in INP"),
+        (lambda k: k.multiply(k.tile(Mem.ACC, p=4), k.tile(Mem.INP, p=4) * k.identity()), "their rows"),
+        (lambda k: k.tile(Mem.ACC, p=4).rescale(k.tile(Mem.PAR, p=2)), "one entry of parameters"),
+        (lambda k: k.store(k.output[0, 0, 0], k.tile(Mem.ACC, w=5), k.tile(Mem.PAR, b=2)), "one for each of an axis"),
+        (loads_together, "inside of `together`"),
         (lambda k: k.tile(Mem.ACC, p=4).__setitem__(..., 5), "set to a product or to 0"),
         (lambda k: k.tile(Mem.ACC, p=4).__setitem__(..., k.tile(Mem.ACC, p=4)), "copied by a product"),
         (
@@ -253,6 +273,19 @@ def test_mistakes_are_one_sentence(mistake, says):
     with kernel() as k, pytest.raises(KernelError, match=says) as found:
         mistake(k)
     assert "\n" not in str(found.value)
+
+
+def test_constants_that_stay_are_apart_from_all_that_a_kernel_takes():
+    with kernel() as k:
+        first = k.constant(Mem.INP, "first", np.ones((CFG.inp_depth // 16, 1, 4), np.int8), kept=True)
+        second = k.constant(Mem.INP, "second", np.full((1, 1, 4), 2, np.int8), kept=True)
+        with k.scope():
+            inside = k.tile(Mem.INP, p=CFG.inp_depth - first.size - second.size)
+            taken = [numbers(tile) for tile in (first, second, inside)]
+            assert np.array_equal(np.sort(np.concatenate(taken)), np.arange(CFG.inp_depth))
+        with pytest.raises(CapacityError, match="do not fit"):
+            k.tile(Mem.INP, p=CFG.inp_depth - first.size - second.size)
+            k.constant(Mem.INP, "third", np.full((1, 1, 4), 3, np.int8), kept=True)
 
 
 def test_what_does_not_fit_is_unfit():

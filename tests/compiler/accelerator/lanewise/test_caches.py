@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator.lanewise.caches import RowsJoined, cycles, joined, refusal
+from tilewright.compiler.accelerator.lanewise.caches import cycles, joined, refusal
+from tilewright.compiler.accelerator.unpacked import RowsJoined
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.executable import LaunchStep
 from tilewright.sim.timing import predict

@@ -3,7 +3,8 @@
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator.lanewise.outputs import RowsOut, cycles, refusal, rows_out
+from tilewright.compiler.accelerator.lanewise.outputs import cycles, refusal, rows_out
+from tilewright.compiler.accelerator.unpacked import RowsOut
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
 

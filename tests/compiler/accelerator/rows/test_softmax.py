@@ -36,6 +36,11 @@ def test_blocks_of_another_size(exact):
     exact(softmax((2, 10, 1, 9), 0.2), cfg=SMALL)
 
 
+@pytest.mark.parametrize("shape", [(1, 16, 1, 16), (1, 40, 3, 5)])
+def test_constants_do_not_take_the_place_of_one_another(exact, shape):
+    exact(softmax(shape), cfg=replace(PLUS, name="few", inp_bytes=256 * 16, acc_bytes=256 * 64))
+
+
 def test_what_is_refused():
     assert refusal(softmax((1, 16, 1, 16)), PLUS) == ""
     assert refusal(softmax((1, 16, 1, 16)), PRESETS["pynq_z1"]) == "it needs the extension lookup"
