@@ -9,9 +9,9 @@ from ...hw.config import Config
 from .. import graph as g
 from ..memory.plan import Lifetime, Plan, plan
 from ..target.steps import wanted_from
-from .padded import AbsorbedPad
 from .recording import packed_bytes
 from .slices import AbsorbedSlice
+from .stand_ins import AbsorbedPad
 
 _ALIGN = 64  # bytes: the alignment of a buffer
 

@@ -25,14 +25,14 @@ from .matrices import heads
 from .matrices import plan as matrices
 from .matrices.images import as_images
 from .network_launch import LOWER, NetworkLaunch
-from .padded import AbsorbedPad, absorb_pads
+from .padded import absorb_pads
 from .reals import images as reals
 from .reals import kernel as reals_kernel
 from .recording import packed_bytes
 from .recurrent import split_steps
 from .slices import AbsorbedSlice, absorb_slices
 from .split import plan as split
-from .unpacked import RowsJoined, RowsOut
+from .stand_ins import AbsorbedPad, RowsJoined, RowsOut
 from .wide import HostRows, split_weights
 
 # Operators with kernels that know them best: why they are refused, and their cycles.

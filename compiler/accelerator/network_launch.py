@@ -17,14 +17,13 @@ from .direct.fold import cheapest
 from .direct.folded_conv import host_step
 from .lanewise import caches, outputs
 from .matrices import heads, products
-from .padded import AbsorbedPad
 from .reals import kernel as reals
 from .reals.images import read_in_place
 from .recording import Recording, packed_shape
 from .slices import AbsorbedSlice
 from .split import folded as split_folded
+from .stand_ins import AbsorbedPad, RowsJoined, RowsOut
 from .symbols import limits
-from .unpacked import RowsJoined, RowsOut
 
 LOWER: dict[type[g.Operator], Callable] = {
     g.QConv2d: layers.lower,

@@ -293,7 +293,7 @@ class Kernel:
         extents = source.padded()
         if target.size != math.prod(extents.values()) or not target.dense():
             raise KernelError(f"a load of {source} to {target}: they must have one size, without gaps")
-        if sorted(extents) == sorted(target.shape) and [*extents] != [*target.shape]:
+        if sorted(extents) == sorted(target.shape) and _order(extents) != _order(target.shape):
             raise KernelError(f"a load of {source} to {target}: their axes are in another order")
         if max(source.pads) > most_padding(self.cfg):
             raise Unfit(f"padding {source.pads}: at most {most_padding(self.cfg)}")
@@ -311,7 +311,8 @@ class Kernel:
         """Store accumulators `y`, requantised by `par`: one entry for all, or one for each row along an axis of `y`."""
         self._alone("store")
         _in(Mem.ACC, y)
-        if [*y.shape.items()] != [*target.shape.items()] or not y.dense() or any(target.pads):
+        same = y.shape == target.shape and _order(y.shape) == _order(target.shape)
+        if not same or not y.dense() or any(target.pads):
             raise KernelError(f"a store of {y} to {target}: they must have the same axes, without gaps or padding")
         own = None
         if par is not None:
@@ -403,6 +404,11 @@ class Kernel:
             self.program.alu_uops(named["op"], uops, loops, imm=named["imm"])
         else:
             self.program.gemm_uops(uops, loops, **named)
+
+
+def _order(extents: dict[str, int]) -> list[str]:
+    """The names of the axes that have an order in memory."""
+    return [name for name, extent in extents.items() if extent > 1]
 
 
 def _in(mem: Mem, view: Tile) -> None:

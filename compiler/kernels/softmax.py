@@ -21,8 +21,8 @@ from ...hw.isa import Mem
 from ...runtime.softmax import exponentials
 from .. import graph as g
 from ..accelerator.direct.on_chip import KEPT
-from ..accelerator.matrices.weights import in_whole_blocks
 from ..accelerator.recording import place
+from ..accelerator.whole_blocks import in_whole_blocks
 from . import reciprocal, scales
 from .language import Array, Kernel, Tile, Unfit
 

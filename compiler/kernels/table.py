@@ -7,7 +7,7 @@ from ...hw.errors import Unfit
 from .. import cost
 from .. import graph as g
 from ..accelerator.recording import Recording
-from ..accelerator.unpacked import RowsJoined, RowsOut
+from ..accelerator.stand_ins import RowsJoined, RowsOut
 from ..graph.deeploy.layers import in_lanes
 from . import language
 from .add import weighted_sum

@@ -23,7 +23,7 @@ from ...kernels import language
 from ...kernels.channels import Move, Moved, move_channels
 from ..direct.on_chip import KEPT, OnChip, on_chip
 from ..recording import Recording
-from ..unpacked import RowsJoined
+from ..stand_ins import RowsJoined
 
 
 def joined(graph: g.Graph, block: int) -> g.Graph:

@@ -16,7 +16,7 @@ from ... import graph as g
 from ...graph.deeploy.layers import in_lanes
 from ..direct.on_chip import on_chip
 from ..recording import Recording
-from ..unpacked import RowsOut
+from ..stand_ins import RowsOut
 from . import needs
 
 _TILE = 8  # entries of each head: few, so that loads, products and stores overlap

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator.padded import AbsorbedPad, absorb_pads
+from tilewright.compiler.accelerator.padded import absorb_pads
+from tilewright.compiler.accelerator.stand_ins import AbsorbedPad
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa
 

@@ -6,7 +6,7 @@ import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler.accelerator.lanewise.caches import cycles, joined, refusal
-from tilewright.compiler.accelerator.unpacked import RowsJoined
+from tilewright.compiler.accelerator.stand_ins import RowsJoined
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.executable import LaunchStep
 from tilewright.sim.timing import predict

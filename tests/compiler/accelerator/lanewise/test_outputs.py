@@ -4,7 +4,7 @@ import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler.accelerator.lanewise.outputs import cycles, refusal, rows_out
-from tilewright.compiler.accelerator.unpacked import RowsOut
+from tilewright.compiler.accelerator.stand_ins import RowsOut
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
 

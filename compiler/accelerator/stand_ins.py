@@ -1,4 +1,4 @@
-"""Operators whose tensors stay as the host has them, not in blocks of channels (lanewise/)."""
+"""Operators of a launch that stand for those of a network: tensors are not packed, or a reader pads."""
 
 from __future__ import annotations
 
@@ -15,3 +15,8 @@ class RowsJoined(g.Concat):
 @dataclass(frozen=True, eq=False)
 class RowsOut(g.StridedSlice):
     """All of an image, as an output that is not unpacked."""
+
+
+@dataclass(frozen=True, eq=False)
+class AbsorbedPad(g.Pad):
+    """A padding of channels whose only reader, a sum, makes it: on the device its output is its input."""
