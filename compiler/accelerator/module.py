@@ -133,10 +133,7 @@ class Accelerator(ExecModule):
             return why
         if table.kernels_of(op, self.cfg):
             return table.refusal(op, self.cfg)
-        checks: dict[type[g.Operator], Callable[..., str]] = {g.QConv2d: _refuses_conv}
-        checks |= {
-            g.Dense16: dense16.refusal,
-        }
+        checks: dict[type[g.Operator], Callable[..., str]] = {g.QConv2d: _refuses_conv, g.Dense16: dense16.refusal}
         checks |= {kind: refused for kind, (refused, _) in _KERNELS.items()}
         if isinstance(op, (g.Reshape, g.Transpose)):
             return "it moves elements"
@@ -194,8 +191,6 @@ class Accelerator(ExecModule):
 def _refuses_conv(op: g.QConv2d, cfg: Config) -> str:
     if max(op.pads) > most_padding(cfg):
         return f"padding {op.pads}: at most {most_padding(cfg)}"
-    return ""
-
     return ""
 
 

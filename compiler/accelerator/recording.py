@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...hw.config import Config
+from ...hw.errors import ScheduleError
 from ...hw.isa import Mem
 from ...runtime import layout
 from ...runtime.buffer import Buffer, Region
@@ -66,10 +67,16 @@ class Recording:
         return self.buffer(name, data.shape, bits, signed=signed, kind="constant", data=raw)
 
     def operand(self, op: g.Operator, k: int) -> Buffer:
-        """The packed buffer of input `k`; a constant one is repeated to the output's shape."""
+        """The packed buffer of input `k`; a constant one is repeated to the output's shape.
+
+        Raises `ScheduleError` for a constant that has another one.
+        """
         t = op.inputs[k]
         if t.data is None:
             return self.activations[t.name]
+        pairs = zip(t.data.shape[::-1], op.output.shape[::-1])
+        if t.data.ndim > len(op.output.shape) or any(n not in (1, m) for n, m in pairs):
+            raise ScheduleError(f"a constant of shape {t.data.shape} for a result of shape {op.output.shape}")
         whole = np.broadcast_to(t.data, op.output.shape)
         return self.constant(f"{op.name}.{t.name}", layout.pack_blocks(whole, self.cfg.batch, self.cfg.block_in))
 

@@ -64,8 +64,11 @@ class Slots:
 
     def next(self, **extents: int) -> Tile:
         """The next place, with axes of these extents. Raises `KernelError` where they are larger than the place."""
+        tile = self._place(self.count, extents)
+        if self._held is not None and self._held[1].base == tile.base:
+            self._held = None
         self.count += 1
-        return self._place(self.count - 1, extents)
+        return tile
 
     def other(self, **extents: int) -> Tile:
         """The place after the latest one, which stays the next: the ALU reads tiles in two banks in one cycle."""
@@ -82,8 +85,8 @@ class Slots:
         return self.kernel.load(self.next(**source.padded()), source)
 
     def hold(self, source: Array) -> Tile:
-        """`source` where the last call of `hold` loaded it; another one than that is loaded to the next place."""
-        wanted = source.buffer, source.base, source.axes
+        """`source` where the last call of `hold` loaded it, if nothing took its place; else in the next place."""
+        wanted = source.buffer, source.base, source.axes, source.symbol, source.pads, source.fill
         if self._held is None or self._held[0] != wanted:
             self._held = wanted, self.load(source)
         return self._held[1]
@@ -246,11 +249,19 @@ class Kernel:
         return self.matrices("identity", np.eye(self.cfg.block_out, self.cfg.block_in, dtype=np.int8)[None])[0]
 
     def matrices(self, name: str, values: np.ndarray) -> Tile:
-        """Weights (count, lanes of the result, lanes of the input), on an axis called `name`."""
+        """Weights (count, lanes of the result, lanes of the input), on an axis called `name`.
+
+        Raises `KernelError` for values beyond int8.
+        """
+        _int8(name, values)
         return self.constant(Mem.WGT, name, values.astype(np.int8))
 
     def rows(self, name: str, values: np.ndarray) -> Rows:
-        """Rows of weights (count, lanes) for products lane by lane, on an axis called `name`."""
+        """Rows of weights (count, lanes) for products lane by lane, on an axis called `name`.
+
+        Raises `KernelError` for values beyond int8.
+        """
+        _int8(name, values)
         block, count = self.cfg.block_in, -(-len(values) // self.cfg.block_in)
         data = np.zeros((count, block, self.cfg.block_out), np.int8)
         data.reshape(count * block, -1)[: len(values)] = values
@@ -404,6 +415,11 @@ class Kernel:
             self.program.alu_uops(named["op"], uops, loops, imm=named["imm"])
         else:
             self.program.gemm_uops(uops, loops, **named)
+
+
+def _int8(name: str, values: np.ndarray) -> None:
+    if values.min() < -128 or values.max() > 127:
+        raise KernelError(f"weights {name} are {values.min()} to {values.max()}: they must be within -128 to 127")
 
 
 def _order(extents: dict[str, int]) -> list[str]:

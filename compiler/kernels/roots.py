@@ -5,12 +5,13 @@ from __future__ import annotations
 from ...runtime.kernels import roots
 from .language import Kernel, Tile
 
+EXTENSIONS = "acc8", "lookup", "lane_reduce", "overwrite", "requant", "rescale"
 COPIES = 4  # of the argument: the index of each table, and one for each step
 
 
 def need_roots(k: Kernel) -> None:
     """Raise `Unfit` where the configuration computes no roots."""
-    k.need("acc8", "lookup", "lane_reduce", "overwrite", "requant", "rescale", batch=1)
+    k.need(*EXTENSIONS, batch=1)
 
 
 def root_tables(k: Kernel) -> tuple[int, int]:

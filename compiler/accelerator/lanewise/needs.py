@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ....hw.config import Config
+from ...kernels.roots import EXTENSIONS
 
 
 def needs(cfg: Config) -> str:
     """Reason why `cfg` computes no roots; empty if it does."""
-    missing = sorted({"acc8", "lookup", "lane_reduce", "overwrite", "requant", "rescale"} - cfg.extensions)
+    missing = sorted({*EXTENSIONS} - cfg.extensions)
     if missing:
         return f"it needs the extension{'s' * (len(missing) > 1)} {', '.join(missing)}"
     if cfg.tables < 2:

@@ -181,6 +181,17 @@ def test_a_held_tile_is_loaded_once_and_the_alu_reads_the_other_bank():
     assert sum(row.fields.get("mem") == Mem.INP.id for row in rec.program._rows if row.format == "LOAD") == 1
 
 
+def test_what_is_held_is_loaded_again_where_another_tile_took_its_place_or_it_is_another():
+    with kernel() as k:
+        xs, image = k.slots(40), k.input(0)[0, 0]
+        padded = xs.hold(image.window(h=(-1, 3), w=(0, 5)))
+        other = xs.hold(image[:2])
+        assert other.base != padded.base and xs.hold(image[:2]).base == other.base
+        xs.load(image)
+        xs.load(image)
+        assert xs.hold(image[:2]).base == padded.base
+
+
 def test_rows_multiply_lane_by_lane_and_rows_of_a_store_have_their_parameters():
     rows, bias = np.arange(-3, 5).reshape(2, 4), np.arange(0, 80, 10)
 
@@ -260,6 +271,8 @@ def loads_together(k):
         (lambda k: k.multiply(k.tile(Mem.ACC, p=4), k.tile(Mem.INP, p=4) * k.identity()), "their rows"),
         (lambda k: k.tile(Mem.ACC, p=4).rescale(k.tile(Mem.PAR, p=2)), "one entry of parameters"),
         (lambda k: k.store(k.output[0, 0, 0], k.tile(Mem.ACC, w=5), k.tile(Mem.PAR, b=2)), "one for each of an axis"),
+        (lambda k: k.matrices("m", np.eye(4)[None] * 200), "weights m are 0.0 to 200.0"),
+        (lambda k: k.rows("r", np.full((1, 4), -129)), "must be within -128 to 127"),
         (loads_together, "inside of `together`"),
         (lambda k: k.tile(Mem.ACC, p=4).__setitem__(..., 5), "set to a product or to 0"),
         (lambda k: k.tile(Mem.ACC, p=4).__setitem__(..., k.tile(Mem.ACC, p=4)), "copied by a product"),

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tilewright.compiler.conv_shape import output_size
@@ -96,3 +97,9 @@ def test_what_means_of_channels_are():
     assert "overwrite" in why_not(mean_of_channels, mean((1, 16, 4, 4), (1,), keep=True), PRESETS["vta"])
     for op in (mean((1, 16, 4, 4), keep=True), mean((1, 16, 4), (1,), keep=True)):
         assert "only over channels" in why_not(mean_of_channels, op, CFG)
+
+
+def test_a_mean_of_a_constant_is_refused_by_its_shape():
+    op = mean((1, 32, 4, 4))
+    constant = replace(op.x, data=np.zeros(op.x.shape, np.int8))
+    assert "a constant of shape (1, 32, 4, 4)" in why_not(mean_of_pixels, replace(op, inputs=(constant,)), CFG)
