@@ -29,7 +29,7 @@ def test_every_file_of_tests_is_in_one_part(slow):
 
 
 def test_a_line_for_each_part(slow, monkeypatch, capsys, tmp_path):
-    """What failed is named, and the exit status says so."""
+    """What failed is named, and the exit status says so; a folder that skips itself stops nothing."""
     monkeypatch.setattr(slow, "ROOT", tmp_path)
     monkeypatch.setattr(slow, "PARTS", {"good": ("good",), "bad": ("",)})
     (tmp_path / "tests" / "good").mkdir(parents=True)
@@ -37,11 +37,16 @@ def test_a_line_for_each_part(slow, monkeypatch, capsys, tmp_path):
     slow_test = "import pytest\n@pytest.mark.slow\ndef test_it(): assert {}\ndef test_other(): assert 0\n"
     (tmp_path / "tests" / "good" / "test_good.py").write_text(slow_test.format(1))
     (tmp_path / "tests" / "test_bad.py").write_text(slow_test.format(0))
+    away = tmp_path / "tests" / "good" / "away"
+    away.mkdir()
+    (away / "conftest.py").write_text("import pytest\npytest.importorskip('no_such_library')\n")
+    (away / "test_away.py").write_text(slow_test.format(1))
     monkeypatch.setattr(sys, "argv", ["slow", "0"])
     assert slow.main() == 1
     good, failed, bad = capsys.readouterr().out.splitlines()
     assert failed == "FAILED tests/test_bad.py::test_it - assert 0"
-    assert good.startswith("good: 1 passed, 1 deselected in ") and bad.startswith("bad: 1 failed, 1 deselected in ")
+    assert good.startswith("good: 1 passed, 1 skipped, 1 deselected in ")
+    assert bad.startswith("bad: 1 failed, 1 skipped, 1 deselected in ")
 
 
 def test_an_unknown_part_is_refused():
