@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -63,8 +64,15 @@ def order_free(kernel: Kernel) -> bool:
 
 
 def _injective(kernel: Kernel) -> bool:
-    dst = grid([(n, d) for n, d, *_ in kernel.loops], (0,)) + kernel.uops[:, 0]
-    return len(np.unique(dst)) == dst.size
+    first = kernel.uops[:, 0]
+    return _all_differ(tuple((n, d) for n, d, *_ in kernel.loops), (first - first[0]).tobytes())
+
+
+@lru_cache(1024)  # kernels of one shape differ in their first entry alone
+def _all_differ(loops: tuple[tuple[int, int], ...], starts: bytes) -> bool:
+    """True if loops (extent, step) over int64 `starts` name no index twice."""
+    found = grid([*loops], (0,)) + np.frombuffer(starts, np.int64)
+    return len(np.unique(found)) == found.size
 
 
 def choose_loops(loops: Loops, free: bool, cfg: Config) -> tuple[Loops, list[tuple[int, int, int, int]]]:

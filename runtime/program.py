@@ -67,6 +67,7 @@ class Program:
         self._rows: list[Row] = []
         # whether micro-ops are loaded one step ahead of their jobs, not right before them
         self._kernels, self.uops_ahead = Kernels(self._isa), False
+        self._words: dict[tuple[str, bytes], np.ndarray] = {}  # of micro-ops, by format and indices
         self._queues, self._channels = queues(cfg), channels(cfg)
         self._pending: list[set[str]] = [set() for _ in self._queues]
         self._last: list[Row | None] = [None for _ in self._queues]
@@ -338,7 +339,7 @@ class Program:
         if start % size:
             raise ProgramError(f"{what}: region {buffer.name!r} begins at byte {start}: must be a multiple of {size}")
         fields["dram_base"] += start // size
-        self._check_fields(name, fields | {"dram_base": fields["dram_base"] + (at.most if at else 0)})
+        self._check_fields(name, {"dram_base": fields["dram_base"] + (at.most if at else 0)})
         whole.align = math.lcm(whole.align, size)
         queue, dram = queue_of(fields["op"], fields["mem"]), dram_access(self.cfg, fields, at)
         self._append(Row(name, queue, fields, accesses, whole, dram, self._origins.number, at))
@@ -364,8 +365,10 @@ class Program:
             self._emit(kernel, loop_fields(kernel, loops), uops)
 
     def _emit(self, kernel: Kernel, fields: dict[str, int], uops: np.ndarray) -> None:
-        words, row = encoded(kernel, self._isa, uops), row_of(fields["op"])
+        row, key = row_of(fields["op"]), (kernel.format, uops.tobytes())
         assert row.executes is not None
+        if (words := self._words.get(key)) is None:  # programs repeat most micro-ops
+            words = self._words[key] = encoded(kernel, self._isa, uops)
         start, missing = self._kernels.place(row.executes, words)
         fields |= {"uop_bgn": start, "uop_end": start + len(words)}
         self._check_fields(kernel.format, fields)
@@ -376,8 +379,11 @@ class Program:
         self._append(Row(kernel.format, row.queue, fields, accesses, origin=self._origins.number))
 
     def _check_fields(self, name: str, fields: dict[str, int]) -> None:
+        known = self._isa.formats[name]
         for key, value in fields.items():
-            self._isa.formats[name].check(key, value)
+            low, high = known.fields[key].limits
+            if not low <= value <= high:
+                known.check(key, value)
 
     def _check_range(self, what: str, accesses: list) -> None:
         if problem := out_of_range(self.cfg, accesses):

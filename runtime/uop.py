@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
@@ -48,7 +49,10 @@ class UopCache:
 
     def __init__(self, depth: int):
         self.depth = depth
-        self._resident: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
+        self._resident: OrderedDict[bytes, tuple[int, int]] = (
+            OrderedDict()
+        )  # (first entry, size), used longest ago first
+        self._places: list[tuple[int, int]] = []  # the same, ascending
 
     def place(self, key: bytes, n: int) -> tuple[int, bool]:
         """(first entry on chip, whether it must be loaded) of the kernel `key` of `n` <= depth micro-ops."""
@@ -56,13 +60,15 @@ class UopCache:
             self._resident.move_to_end(key)
             return self._resident[key][0], False
         while (start := self._gap(n)) is None:
-            self._resident.popitem(last=False)
+            _, place = self._resident.popitem(last=False)
+            self._places.remove(place)
         self._resident[key] = (start, n)
+        insort(self._places, (start, n))
         return start, True
 
     def _gap(self, n: int) -> int | None:
         end = 0
-        for start, size in sorted(self._resident.values()):
+        for start, size in self._places:
             if start - end >= n:
                 return end
             end = start + size

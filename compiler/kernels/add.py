@@ -15,12 +15,18 @@ from ...hw.isa import Mem
 from .. import graph as g
 from ..graph.integer_forms import WeightedSum, weighted_form
 from .elementwise import need_one_shape
-from .language import Array, Kernel, Unfit
+from .language import Array, Kernel, Unfit, by_shape
 
 _TILE = 64  # entries: enough to hide what an instruction costs, and few enough for a short start and end
 _Lanes = tuple[int, ...]  # that each operand has in an entry
 
 
+def _digits(op: g.Add) -> tuple[tuple[int, ...], ...] | None:
+    form = weighted_form(op)
+    return form and (form.x, form.y)
+
+
+@by_shape(_digits)
 def weighted_sum(k: Kernel, op: g.Add) -> None:
     """A sum or difference whose weights are a few digits to base 256.
 

@@ -62,7 +62,7 @@ def of_values(op: g.Attention, block: int) -> list[Part]:
     return parts(op.value_groups, groups_of(op), block)
 
 
-@by_shape
+@by_shape()
 def attention(k: Kernel, op: g.Attention) -> None:
     """Attention of as many tokens together as fit."""
     need_roots(k)

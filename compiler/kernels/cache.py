@@ -10,7 +10,7 @@ from .language import Kernel, Unfit, by_shape
 from .roots import need_roots
 
 
-@by_shape
+@by_shape()
 def write_rows(k: Kernel, op: g.WriteRows) -> None:
     """Rows of tokens side by side in each block of the cache's channels. It pays where attention is on chip, too."""
     need_roots(k)
@@ -26,7 +26,7 @@ def write_rows(k: Kernel, op: g.WriteRows) -> None:
     k.store(k.output[0, :, :tokens, 0].named(h="n").moved(place), rows)
 
 
-@by_shape
+@by_shape()
 def write_columns(k: Kernel, op: g.WriteColumns) -> None:
     """A block of values, transposed: the identity times matrices of values. One entry of the cache per element."""
     need_roots(k)

@@ -10,7 +10,7 @@ from ..accelerator.recording import entries, scale_parameters, store_parameters
 from ..graph.integer_forms import OperandForm, Requant, rescaling_store, sum_form
 from ..schedule.elementwise import elementwise
 from ..schedule.epilogue import Stage
-from .language import Kernel, Unfit
+from .language import Kernel, Unfit, by_shape
 
 
 class _Operand(NamedTuple):
@@ -40,6 +40,7 @@ def sum_of_two(k: Kernel, op: g.Add) -> None:
     _schedule(k, op, {"x": _Operand(0, form.x), "y": _Operand(1, form.y)}, last, form.store)
 
 
+@by_shape(lambda op: ())
 def product_of_two(k: Kernel, op: g.Mul) -> None:
     """A product: offsets, the ALU's multiplication, and a requantising store."""
     operands = {name: _Operand(i, OperandForm(-t.zero_point)) for i, (name, t) in enumerate(zip("xy", op.inputs))}
@@ -67,6 +68,7 @@ def prelu(k: Kernel, op: g.Prelu) -> None:
     _schedule(k, op, operands, [("add", "y")], Requant(0, 1 << 30, 1, op.output.zero_point))
 
 
+@by_shape(lambda op: rescaling_store(op) is None)
 def requantise(k: Kernel, op: g.Requantize) -> None:
     """A change of quantisation that a requantising store rounds as the operator does."""
     need_one_shape(op)

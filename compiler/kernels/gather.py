@@ -9,7 +9,7 @@ from .language import Kernel, Unfit, by_shape
 from .roots import need_roots
 
 
-@by_shape
+@by_shape()
 def gather(k: Kernel, op: g.Gather) -> None:
     """A load for each row, and one store of all. It pays where norms and attention follow on the accelerator."""
     need_roots(k)

@@ -16,13 +16,27 @@ from ...hw.rounding import exact_multiplier, quantize_multiplier, rescale
 from .. import graph as g
 from ..graph.integer_forms import Requant
 from .integer_roots import LARGEST, integer_roots, load_root_constants, root_tables, root_tiles
-from .language import Array, Extents, Kernel, Tile, Unfit
+from .language import Array, Extents, Kernel, Tile, Unfit, by_shape
 
 _BITS = 22  # of a reciprocal
 _BEYOND = 129  # the quotients that are clamped whatever they are
 _WORD = 1 << 31
 
 
+def _values(t: g.Tensor) -> np.ndarray:
+    assert t.data is not None  # weights and biases are constant
+    return t.data.astype(np.int64)
+
+
+def _reach(op: g.IntegerNorm) -> tuple[str, bool]:
+    """What of its constants does not suit the kernel, and whether a weight is negative."""
+    weight, bias, *_ = *(int(np.abs(_values(t)).max()) for t in op.inputs[1:]), 0
+    fits = (255 if len(op.inputs) > 2 else 128) * weight + LARGEST * (bias + 1) + LARGEST * _BEYOND < _WORD
+    wrong = "" if fits else f"weights up to {weight}, biases up to {bias}: quotients do not fit 32 bits"
+    return wrong, bool(_values(op.inputs[1]).min() < 0)
+
+
+@by_shape(_reach)
 def integer_norm(k: Kernel, op: g.IntegerNorm) -> None:
     """As many rows at a time as fit the accumulators."""
     k.need("acc8", "lane_reduce", "lookup", "requant", "rescale", batch=1)
@@ -51,14 +65,8 @@ def _check(op: g.IntegerNorm) -> None:
         raise Unfit(f"{x.dtype} of {len(x.shape)} dimensions, zero point {x.zero_point}: only rows of int8, 0")
     if not _divides(x.shape[1]):
         raise Unfit(f"rows of {x.shape[1]} elements: means are not exact")
-    weight, bias, *_ = *(int(np.abs(_values(t)).max()) for t in op.inputs[1:]), 0
-    if (255 if centred else 128) * weight + LARGEST * (bias + 1) + LARGEST * _BEYOND >= _WORD:
-        raise Unfit(f"weights up to {weight}, biases up to {bias}: quotients do not fit 32 bits")
-
-
-def _values(t: g.Tensor) -> np.ndarray:
-    assert t.data is not None  # weights and biases are constant
-    return t.data.astype(np.int64)
+    if wrong := _reach(op)[0]:
+        raise Unfit(wrong)
 
 
 @lru_cache(maxsize=64)
@@ -110,7 +118,7 @@ def _normalise(k: Kernel, op: g.IntegerNorm, x: Array, out: Array, store: Array)
     means = _divided(_sums(squares), count, par[1])
     means += 1
     products *= weights
-    if _values(op.inputs[1]).min() < 0:
+    if _reach(op)[1]:
         signs *= weights
     signs >>= 31  # -1 where a product is below 0, or 0
     integer_roots(k, means, tables, constants, first, second)

@@ -42,7 +42,7 @@ __all__ = [
 
 Extents = list[dict[str, int]]  # of tiles: of each the extents of its axes by name
 Record = Callable[["Kernel", Any], None]  # the second argument is an operator of the classes that it computes
-_BY_SHAPE = set[Record]()
+_BY_SHAPE = dict[Record, Callable[[Any], object]]()
 TILE = 256  # entries of a tile: enough to hide what an instruction costs, and few enough for a short start and end
 
 
@@ -469,13 +469,22 @@ def cycles(record: Record, op: g.Operator, cfg: Config) -> float:
     return _timed(record, _case(record, op), cfg)
 
 
-def by_shape(record: Record) -> Record:
-    """Mark a kernel whose instructions follow from shapes and integers, whatever the scales and constants are.
+def integers(op: g.Operator) -> object:
+    """The facts of an operator beside its tensors, without names, scales and the numbers of constants."""
+    return tuple(_integers(getattr(op, each.name)) for each in fields(op) if each.name != "name")
 
-    Operators that differ in these alone, as those of equal layers, are tried once.
+
+def by_shape(facts: Callable[[Any], object] = integers) -> Callable[[Record], Record]:
+    """Mark a kernel whose instructions follow from the shapes and zero points of tensors and from `facts` of `op`.
+
+    Operators that are alike in these, as those of equal layers, are tried once.
     """
-    _BY_SHAPE.add(record)
-    return record
+
+    def marked(record: Record) -> Record:
+        _BY_SHAPE[record] = facts
+        return record
+
+    return marked
 
 
 @dataclass(frozen=True)
@@ -489,17 +498,16 @@ class _Case:
 def _case(record: Record, op: g.Operator) -> _Case:
     if record not in _BY_SHAPE:
         return _Case((op,), op)
-    names = [t.name for t in (*op.inputs, op.output)]
-    facts = (_shapes(getattr(op, each.name)) for each in fields(op) if each.name != "name")
-    return _Case((type(op), *map(names.index, names), *facts), op)
+    tensors = *op.inputs, op.output
+    names = [t.name for t in tensors]
+    return _Case((type(op), *map(names.index, names), _integers(tensors), _BY_SHAPE[record](op)), op)
 
 
-def _shapes(value: object) -> object:
-    """`value` of an operator's field without names, scales and the numbers of constants."""
+def _integers(value: object) -> object:
     if isinstance(value, g.Tensor):
         return value.shape, value.dtype, value.zero_point, value.data is None
     if isinstance(value, tuple):
-        return tuple(map(_shapes, value))
+        return tuple(map(_integers, value))
     return value.shape if isinstance(value, np.ndarray) else None if isinstance(value, float) else value
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from .. import graph as g
 from .elementwise import need_one_shape
-from .language import TILE, Kernel
+from .language import TILE, Kernel, by_shape
 
 _TILES = 4  # on chip, two in each bank, and at least as many in all: loads, look-ups and stores overlap
 
 
+@by_shape(lambda op: ())
 def lookup(k: Kernel, op: g.Lookup | g.Requantize) -> None:
     """Bytes to the accumulators, one LOOKUP per entry, stores of the low bytes."""
     k.need("lookup", "acc8")

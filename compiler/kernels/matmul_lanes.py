@@ -13,12 +13,13 @@ from .. import graph as g
 from ..accelerator.direct.on_chip import KEPT
 from ..graph.deeploy.layers import in_lanes
 from ..graph.integer_forms import Requant
-from .language import Array, Kernel, Tile, Unfit
+from .language import Array, Kernel, Tile, Unfit, by_shape
 from .views import Rows
 
 _APART = 16  # sums that are added to in turns, so that none waits for the one before
 
 
+@by_shape(lambda op: (op.transposed, op.inner))
 def product_on_array(k: Kernel, op: g.BatchMatMul) -> None:
     """The array multiplies and adds lane by lane (DWGEMM), where both operands are without zero point.
 
@@ -72,6 +73,7 @@ def _multiply(k: Kernel, op: g.BatchMatMul, y: Tile, inputs: Tile, weights: Rows
             y[:, column] += products.with_taps(taps).over("row step")
 
 
+@by_shape(lambda op: (op.transposed, op.inner))
 def product_on_alu(k: Kernel, op: g.BatchMatMul) -> None:
     """The ALU multiplies and adds; several rows at a time each have a copy of the second operand.
 

@@ -10,7 +10,7 @@ from .roots import COPIES, inverse_root, need_roots, root_tables
 _ROWS = 16  # together: enough to hide the latency of products
 
 
-@by_shape
+@by_shape()
 def rms_norm(k: Kernel, op: g.RmsNorm) -> None:
     """`x / sqrt(mean(x * x)) * gain`: squares, their sum over lanes and blocks, one over its root, products.
 

@@ -12,7 +12,7 @@ from .language import Kernel, Unfit, by_shape
 from .roots import need_roots
 
 
-@by_shape
+@by_shape()
 def rotary(k: Kernel, op: g.Rotate) -> None:
     """`(a * cos - b * sin, b * cos + a * sin)` of the halves a and b of each chunk of a row.
 
