@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...hw.rounding import quantize_multiplier
+from .host_calls import Kernel
 from .operators import Binary, Lookup, Operator, Rescaling
 
 SQUARE_SHIFT = 7  # bits by which SquaredDifference shifts its operands left
@@ -28,6 +29,8 @@ class Pairwise(Operator):
 class Maximum(Pairwise):
     """`max(x, y)` of the int8 values as they are; scale and zero point stay."""
 
+    host = (Kernel("maximum"),)
+
     def check(self) -> None:
         """Raise `InputError` if shapes or scales are inconsistent."""
         super().check()
@@ -38,6 +41,8 @@ class Maximum(Pairwise):
 class Minimum(Maximum):
     """`min(x, y)` of the int8 values as they are; scale and zero point stay."""
 
+    host = (Kernel("minimum"),)
+
 
 @dataclass(frozen=True, eq=False)
 class Prelu(Pairwise):
@@ -45,6 +50,8 @@ class Prelu(Pairwise):
 
     The inputs are x and alpha; R_0 and R_1 are given by `multipliers`.
     """
+
+    host = (Kernel("prelu", "zero_points multipliers exponents"),)
 
     @property
     def factors(self) -> tuple[float, float]:
@@ -77,6 +84,8 @@ class LeakyRelu(Lookup):
 class PairLookup(Operator):
     """A function of two values of 8 bits, by a table (256, 256): each counts from its type's smallest value."""
 
+    host = (Kernel("lookup_pair", constants="table"),)
+
     table: np.ndarray
 
     def check(self) -> None:
@@ -90,6 +99,9 @@ class PairLookup(Operator):
 @dataclass(frozen=True, eq=False)
 class SquaredDifference(Pairwise):
     """`clamp(zo + R_out((R_x((x - zx) << 7) - R_y((y - zy) << 7)) ** 2))`, contract double."""
+
+    host = (Kernel("squared_difference", "zero_points multipliers exponents shift"),)
+    shift = SQUARE_SHIFT
 
     @property
     def factors(self) -> tuple[float, float, float]:
@@ -107,6 +119,8 @@ class SquaredDifference(Pairwise):
 @dataclass(frozen=True, eq=False)
 class Div(Rescaling, Binary):
     """`clamp(zo + R((x - zx) / (y - zy)), low, high)`; runtime/kernels/fixed_point.py defines how quotients round."""
+
+    host = (Kernel("divide", "zero_points low high multiplier exponent"),)
 
     @property
     def factor(self) -> float:

@@ -14,7 +14,10 @@ import numpy as np
 
 from ...hw.rounding import CONTRACTS, exact_multiplier, quantize_multiplier
 from ..conv_shape import ConvShape
+from .host_calls import Kernel
 from .operators import Operator
+
+REQUANTISE = Kernel("requantise", "zero_point low high contract", "multiplier exponent")  # of a layer's accumulators
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +55,11 @@ class Linear(Operator):
         self.expect_clamp(self.low, self.high)
 
     @property
+    def depthwise(self) -> bool:
+        """True if every output channel reads one of several input channels."""
+        return False
+
+    @property
     def corrected_bias(self) -> np.ndarray:
         """int32 (O,): `bias - x.zero_point * sum(weight)`, so that `acc = corrected_bias + sum(x * weight)`.
 
@@ -75,6 +83,10 @@ class Linear(Operator):
         rounded = exact_multiplier if self.exact else quantize_multiplier
         pairs = np.array([rounded(s) for s in self.scales], np.int64)
         return pairs[:, 0], pairs[:, 1]
+
+    def rounding(self, contract: str) -> str:
+        """The rounding contract of R in a compilation of `contract`."""
+        return self.contract or contract
 
     @property
     def scaling(self) -> dict[str, Any]:
@@ -111,6 +123,11 @@ class QConv2d(Divisible):
     `strides` and `dilations` are (h, w), `pads` (top, left, bottom, right). A depthwise convolution is one with as
     many groups as input channels; it may have several output channels per group.
     """
+
+    host = (
+        Kernel("conv2d_accumulators", "x_zero_point strides pads dilations groups", "weight bias", "int32"),
+        REQUANTISE,
+    )
 
     strides: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
@@ -155,6 +172,8 @@ class QConvTranspose2d(Linear):
     the flipped kernel, over the input with `strides - 1` pixels of value x.zero_point between its pixels.
     """
 
+    host = (Kernel("conv_transpose2d_accumulators", "x_zero_point strides pads", "weight bias", "int32"), REQUANTISE)
+
     strides: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
 
@@ -179,6 +198,8 @@ class QConvTranspose2d(Linear):
 @dataclass(frozen=True, eq=False)
 class QDense(Divisible):
     """Dense layer on (N, I), weights (O, I)."""
+
+    host = (Kernel("dense_accumulators", "x_zero_point", "weight bias", "int32"), REQUANTISE)
 
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from .host_calls import Kernel
 from .operators import Operator
 
 
@@ -21,6 +22,8 @@ class Movement(Operator):
 class Reshape(Movement):
     """The same elements in another shape (also what ONNX calls Flatten)."""
 
+    host = (Kernel("reshape", "shape"),)
+
     def check(self) -> None:
         """Raise `InputError` if element counts or scales differ."""
         self.expect("the number of elements", math.prod(self.output.shape), math.prod(self.x.shape))
@@ -34,6 +37,8 @@ class Transpose(Movement):
     With `relayout` it is not an operator of the file, but converts a tensor of a `.tflite` file from the file's NHWC
     to NCHW, or back.
     """
+
+    host = (Kernel("transpose", "axes"),)
 
     axes: tuple[int, ...]
     relayout: bool = False
@@ -51,6 +56,8 @@ class Heads(Movement):
 
     With `in_place` blocks of channels, of the module that runs it, keep theirs, too.
     """
+
+    host = (Kernel("reshape", "shape"),)
 
     in_place: bool
 
@@ -71,6 +78,8 @@ class Lanes(Movement):
     no multiple of `block`, the elements of the last channels of each are 0.
     """
 
+    host = (Kernel("lanes", "block shape"),)
+
     block: int
 
     def check(self) -> None:
@@ -87,6 +96,8 @@ class Lanes(Movement):
 class Concat(Movement):
     """The inputs, one after the other along `axis`. Any of them may be a constant."""
 
+    host = (Kernel("concatenate", "axis"),)
+
     axis: int
 
     def check(self) -> None:
@@ -101,6 +112,8 @@ class Concat(Movement):
 @dataclass(frozen=True, eq=False)
 class Pad(Movement):
     """`value` around the input; `pads` holds (before, after) per dimension."""
+
+    host = (Kernel("pad", "pads value"),)
 
     pads: tuple[tuple[int, int], ...]
     value: float
@@ -119,6 +132,8 @@ class Pad(Movement):
 @dataclass(frozen=True, eq=False)
 class StridedSlice(Movement):
     """`output[i] = x[begin + i * stride]` in every dimension; strides may be negative."""
+
+    host = (Kernel("strided_slice", "begin strides shape"),)
 
     begin: tuple[int, ...]
     strides: tuple[int, ...]
@@ -139,6 +154,8 @@ class Take(Movement):
 
     Nearest neighbours, repeated and reflected parts, and gathered rows are of this kind.
     """
+
+    host = (Kernel("take", "indices"),)
 
     indices: tuple[tuple[int, ...], ...]
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...hw.rounding import quantize_multiplier
+from .host_calls import Kernel
 from .operators import Operator
 
 NUMBERS = ("float32", "int32", "int64")
@@ -19,6 +20,8 @@ PLAIN = (*NUMBERS, "bool")
 @dataclass(frozen=True, eq=False)
 class NumberFunction(Operator):
     """A `function` of `runtime.kernels.numbers.UNARY` of each value, in the input's type."""
+
+    host = (Kernel("number_function", "function"),)
 
     function: str
 
@@ -31,6 +34,8 @@ class NumberFunction(Operator):
 @dataclass(frozen=True, eq=False)
 class NumberBinary(Operator):
     """A `function` of `runtime.kernels.numbers.BINARY` of two operands of one type whose shapes broadcast."""
+
+    host = (Kernel("number_binary", "function"),)
 
     function: str
 
@@ -45,6 +50,8 @@ class NumberBinary(Operator):
 class NumberReduce(Operator):
     """A `function` of `runtime.kernels.numbers.REDUCTIONS` over `axes`, 1 or omitted in the output's shape."""
 
+    host = (Kernel("number_reduce", "function axes shape"),)
+
     function: str
     axes: tuple[int, ...]
 
@@ -58,6 +65,8 @@ class NumberReduce(Operator):
 @dataclass(frozen=True, eq=False)
 class NumberDense(Operator):
     """float32 `x @ weight.T + bias`, each sum in the order of the features; weights (units, features)."""
+
+    host = (Kernel("number_dense", constants="weight bias"),)
 
     weight: np.ndarray
     bias: np.ndarray
@@ -78,6 +87,8 @@ class NumberDense(Operator):
 @dataclass(frozen=True, eq=False)
 class NumberResize(Operator):
     """NCHW float32 images of the output's size, each pixel a mean of its four neighbours, weighted by distance."""
+
+    host = (Kernel("resize_bilinear", "size align_corners half_pixel_centers"),)
 
     align_corners: bool = False
     half_pixel_centers: bool = False
@@ -104,6 +115,12 @@ class Compare(Operator):
         self.expect("the types", ({t.dtype for t in self.inputs}, self.output.dtype), ({self.x.dtype}, "bool"))
         self.expect_broadcast()
 
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The kernel on the host; int8 values have one of their own."""
+        if self.x.dtype != "int8":
+            return (Kernel("compare", "function"),)
+        return (Kernel("compare_int8", "function zero_points=inputs.*.zero_point multipliers exponents"),)
+
     @property
     def multipliers(self) -> tuple[tuple[int, int], ...]:
         """(multiplier, exponent) of R for each operand."""
@@ -113,6 +130,8 @@ class Compare(Operator):
 @dataclass(frozen=True, eq=False)
 class Select(Operator):
     """The elements of the second input where the first, bool, holds, else those of the third, as they are stored."""
+
+    host = (Kernel("select"),)
 
     def check(self) -> None:
         """Raise `InputError` unless it is one type of values, and the shapes broadcast to the output's."""
@@ -127,6 +146,8 @@ class Select(Operator):
 class Cast(Operator):
     """The stored values in another type: fractions are cut off, integers wrap."""
 
+    host = (Kernel("cast", "dtype"),)
+
     def check(self) -> None:
         """Raise `InputError` unless the shape stays."""
         self.expect("the output's shape", self.output.shape, self.x.shape)
@@ -135,6 +156,8 @@ class Cast(Operator):
 @dataclass(frozen=True, eq=False)
 class Gather(Operator):
     """The elements of the first input at the positions in the second, integers, along `axis`."""
+
+    host = (Kernel("gather", "axis"),)
 
     axis: int
 
@@ -152,6 +175,8 @@ class Gather(Operator):
 class GatherNd(Operator):
     """The parts of the first input at the positions that are the last dimension of the second, integers."""
 
+    host = (Kernel("gather_nd"),)
+
     def check(self) -> None:
         """Raise `InputError` if shapes or types are inconsistent."""
         x, where = self.inputs
@@ -168,6 +193,14 @@ class Detections(Operator):
 
     The output is (1, rows + 1, 6): ymin, xmin, ymax, xmax, class, score; the last row begins with their number.
     """
+
+    host = (
+        Kernel(
+            "detections",
+            "most classes classes_per_box per_class each_class score overlap scales",
+            "anchors",
+        ),
+    )
 
     anchors: np.ndarray
     scales: tuple[float, ...]

@@ -3,18 +3,20 @@
 Activations of four dimensions are NCHW whatever the file's layout is; other ranks keep the file's order. The definition
 of an operator is exact: `R` is the rounding of hw/rounding.py. Where an operator says "contract double", that holds in
 every contract, as it does in TensorFlow Lite's kernels; all other `R` follow the compilation's contract. The kernels
-are runtime/operators.py; compiler/graph/host_calls.py selects those of an operator.
+are runtime/operators.py; a class names its own as `host` (host_calls.py).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
 from ...hw.errors import InputError
 from ...hw.rounding import quantize_multiplier, requantise
+from .host_calls import Kernel
 
 ADD_SHIFT = 20  # bits by which Add shifts its operands left, so that their rescaling is precise
 DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float32", "bool")
@@ -57,7 +59,12 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """An operator: named, with its input tensors and its output."""
+    """An operator: named, with its input tensors and its output.
+
+    `host` are the kernels that compute it, each from the result of the one before.
+    """
+
+    host: ClassVar[tuple[Kernel, ...]] = ()
 
     name: str
     inputs: tuple[Tensor, ...]
@@ -72,9 +79,22 @@ class Operator:
         return self.inputs[0]
 
     @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The inputs and the output."""
+        return (*self.inputs, self.output)
+
+    @property
     def macs(self) -> int:
         """Useful multiply-accumulates: spatial padding counts, padded channels do not."""
         return 0
+
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The kernels that compute it on the host: `host`, unless they depend on its types."""
+        return self.host
+
+    def rounding(self, contract: str) -> str:
+        """The rounding contract of it in a compilation of `contract`."""
+        return contract
 
     def check(self) -> None:
         """Raise `InputError` if parameters and shapes are inconsistent."""
@@ -126,6 +146,8 @@ class Quantize(Operator):
     Ties go to the even value (ONNX), or with `ties_away` away from zero (TensorFlow Lite).
     """
 
+    host = (Kernel("quantize", "scale=output.scale zero_point ties_away"),)
+
     ties_away: bool = False
 
     def check(self) -> None:
@@ -138,6 +160,12 @@ class Quantize(Operator):
 class QuantizeImage(Operator):
     """`Quantize`, ties away from zero, of an image that lies as NHWC: float32 (n, h, w, c) -> int8 (n, c, h, w)."""
 
+    host = (
+        Kernel("transpose", "axes", dtype="float32"),
+        Kernel("quantize", "scale=output.scale zero_point ties_away"),
+    )
+    axes, ties_away = (0, 3, 1, 2), True
+
     def check(self) -> None:
         """Raise `InputError` unless it is float32 -> int8 of such shapes."""
         self.expect("the conversion", (self.x.dtype, self.output.dtype), ("float32", "int8"))
@@ -148,6 +176,8 @@ class QuantizeImage(Operator):
 @dataclass(frozen=True, eq=False)
 class Dequantize(Operator):
     """int8, or int16 with zero point 0, -> float32: `float32(q - zero_point) * float32(scale)`."""
+
+    host = (Kernel("dequantize", "scale=x.scale zero_point=x.zero_point"),)
 
     def check(self) -> None:
         """Raise `InputError` unless it is such a conversion of one shape."""
@@ -177,6 +207,8 @@ class Requantize(Rescaling):
     A ReLU of its own is a `Requantize` whose `low` is the zero point.
     """
 
+    host = (Kernel("rescale", "x_zero_point zero_point multiplier exponent low high"),)
+
     low: int = -128
     high: int = 127
 
@@ -197,6 +229,8 @@ class Requantize(Rescaling):
 class NearestRequantize(Requantize):
     """int8 in another quantisation as onnxruntime computes it: float32 values to the nearest integer, ties to even."""
 
+    host = (Kernel("lookup", constants="table"),)
+
     def twice(self) -> Requantize:
         """The operator of contract double."""
         return Requantize(self.name, self.inputs, self.output, self.low, self.high)
@@ -213,6 +247,8 @@ class NearestRequantize(Requantize):
 class Recode(Operator):
     """uint8 <-> int8 of one scale, zero points 128 apart: the same real values, with the sign bit inverted."""
 
+    host = (Kernel("recode"),)
+
     def check(self) -> None:
         """Raise `InputError` unless it is uint8 -> int8 or back, of one shape and scale."""
         self.expect("the conversion", {self.x.dtype, self.output.dtype}, {"int8", "uint8"})
@@ -224,6 +260,8 @@ class Recode(Operator):
 @dataclass(frozen=True, eq=False)
 class Lookup(Operator):
     """A function of one int8 value: `table[x + 128]`, int8 (256,). `function` names it for people."""
+
+    host = (Kernel("lookup", constants="table"),)
 
     function: str
     table: np.ndarray
@@ -256,6 +294,9 @@ class Add(Binary):
     R_x, R_y and R_out are given by `multipliers`. No operand leaves int32; whether the output's rescaling does, is for
     compiler/graph/ranges.py.
     """
+
+    host = (Kernel("add", "zero_points sign shift multipliers exponents low high"),)
+    shift = ADD_SHIFT
 
     @property
     def sign(self) -> int:
@@ -306,6 +347,8 @@ class Product(Rescaling):
 class Mul(Product, Binary):
     """`clamp(zo + R((x - zx) * (y - zy)), low, high)`, contract double."""
 
+    host = (Kernel("multiply", "zero_points low high multiplier exponent"),)
+
 
 @dataclass(frozen=True, eq=False)
 class Softmax(Operator):
@@ -313,6 +356,8 @@ class Softmax(Operator):
 
     The output has scale 1/256 and zero point -128.
     """
+
+    host = (Kernel("softmax", "axis multiplier exponent"),)
 
     axis: int
     beta: float = 1.0

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...hw.rounding import quantize_multiplier
 from ..conv_shape import ConvShape
+from .host_calls import Kernel
 from .operators import Operator, Rescaling
 
 
@@ -41,6 +42,8 @@ class Pool(Operator):
 class MaxPool(Pool):
     """The largest element of each window; padding never wins. Scale and zero point stay."""
 
+    host = (Kernel("max_pool", "kernel strides low high pads"),)
+
     def check(self) -> None:
         """Raise `InputError` if shapes or scales are inconsistent."""
         super().check()
@@ -51,6 +54,8 @@ class MaxPool(Pool):
 class AveragePool(Rescaling, Pool):
     """Mean of each window, without padding:
     `clamp(y.zero_point + R(sum(x - x.zero_point)))`, R by `x.scale / (y.scale * window size)`."""
+
+    host = (Kernel("average_pool", "kernel strides low high x_zero_point zero_point multiplier exponent contract"),)
 
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent, or there is padding."""
@@ -72,6 +77,8 @@ class ExactAveragePool(Pool):
     not negative.
     """
 
+    host = (Kernel("exact_average_pool", "kernel strides low high pads ties_up?"),)
+
     ties_up: bool = False
 
     def check(self) -> None:
@@ -86,6 +93,8 @@ class Mean(Rescaling):
 
     In the output's shape the reduced axes are 1 or omitted.
     """
+
+    host = (Kernel("mean", "axes shape x_zero_point zero_point multiplier exponent"),)
 
     axes: tuple[int, ...]
 
@@ -125,6 +134,8 @@ class ResizeBilinear(Operator):
     is the definition. With `offset`, that of a uint8 file, the arithmetic is float32 on `x + offset`.
     """
 
+    host = (Kernel("resize_bilinear", "size align_corners half_pixel_centers offset?"),)
+
     align_corners: bool = False
     half_pixel_centers: bool = False
     offset: int | None = None
@@ -141,6 +152,8 @@ class ResizeBilinear(Operator):
 class ReduceMax(Operator):
     """The largest value over `axes`; scale and zero point stay. In the output's shape the axes are 1 or omitted."""
 
+    host = (Kernel("reduce_max", "axes shape"),)
+
     axes: tuple[int, ...]
 
     def check(self) -> None:
@@ -154,6 +167,8 @@ class ReduceMax(Operator):
 class ReduceMin(ReduceMax):
     """The smallest value over `axes`; scale and zero point stay."""
 
+    host = (Kernel("reduce_min", "axes shape"),)
+
 
 @dataclass(frozen=True, eq=False)
 class ArgMax(Operator):
@@ -161,6 +176,8 @@ class ArgMax(Operator):
 
     With `smallest` that of the smallest value. In the output's shape the axis is 1 or omitted.
     """
+
+    host = (Kernel("arg_max", "axis shape dtype smallest"),)
 
     axis: int
     smallest: bool = False
@@ -178,6 +195,8 @@ class TopK(Operator):
 
     Their number is the output's last size. Values keep their quantisation, positions are int32.
     """
+
+    host = (Kernel("top_k", "count=output.shape.-1 positions"),)
 
     positions: bool = False
 
@@ -200,6 +219,8 @@ class L2Normalization(Operator):
     before the quotient is rounded.
     """
 
+    host = (Kernel("l2_normalize", "axis x_zero_point scaled_first"),)
+
     axis: int
     scaled_first: bool = False
 
@@ -214,6 +235,8 @@ class L2Normalization(Operator):
 @dataclass(frozen=True, eq=False)
 class LogSoftmax(Operator):
     """`log(exp(x) / sum(exp(x)))` along `axis`, in float32: runtime/kernels/reductions.py is the definition."""
+
+    host = (Kernel("log_softmax", "axis scale=x.scale output_scale=output.scale zero_point"),)
 
     axis: int
 

@@ -15,6 +15,7 @@ import numpy as np
 from ....hw.rounding import quantize_multiplier
 from ....runtime.kernels.attention import LARGEST_CONTEXT, MEAN_BITS, SCORE_STEPS, squares_shift
 from ....runtime.kernels.roots import ROOT_BITS
+from ..host_calls import Kernel
 from ..operators import Operator, Product
 
 
@@ -25,6 +26,8 @@ class BatchMatMul(Product):
     Shapes are (..., rows, inner) and (..., inner, columns); what stands before the last two dimensions broadcasts.
     With `images` each matrix is an image whose pixels are its rows: (N, inner, 1, rows) instead of (N, rows, inner).
     """
+
+    host = (Kernel("batch_matmul", "zero_points transposed images? multiplier exponent"),)
 
     transposed: bool = False
     images: bool = False
@@ -63,6 +66,8 @@ class RmsNorm(Operator):
     Nothing is added to the mean square; a row of zeros stays one.
     """
 
+    host = (Kernel("rms_norm", constants="multiplier exponent"),)
+
     gain: np.ndarray
 
     def check(self) -> None:
@@ -99,6 +104,8 @@ class Rotate(Operator):
     Q1.14. The scale stays.
     """
 
+    host = (Kernel("rotate", constants="cosine sine"),)
+
     cosine: np.ndarray
     sine: np.ndarray
 
@@ -133,6 +140,8 @@ class Write(Operator):
 class WriteRows(Write):
     """A cache (1, C, N, 1) with rows (T, C), each in place of its position modulo N."""
 
+    host = (Kernel("write_rows"),)
+
     def check(self) -> None:
         """Raise `InputError` unless shapes and scales fit."""
         super().check()
@@ -147,6 +156,8 @@ class WriteColumns(Write):
 
     The position is that of `tokens` tokens, T.
     """
+
+    host = (Kernel("write_columns", "tokens?"),)
 
     tokens: int = 1
 
@@ -170,6 +181,8 @@ class Attention(Operator):
     elements, by whose root its scores are divided. The first `seen` positions are read, by each row up to its own.
     Values are -127 to 127.
     """
+
+    host = (Kernel("attention", "key_groups value_groups seen multipliers exponents"),)
 
     key_groups: tuple[int, ...]
     value_groups: tuple[int, ...]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ....hw.rounding import exact_multiplier, quantize_multiplier
 from ..attention.layers import BatchMatMul
+from ..host_calls import Kernel
 from ..operators import ADD_SHIFT, Add, Mul, Operator, Requantize
 
 WIDE = ("int8", "int32")
@@ -92,6 +93,8 @@ class ShiftAdd(Add):
 class IntegerMatMul(Operator):
     """int32 sums of products, int8 or int32: rows of x by columns of y; what stands before them broadcasts."""
 
+    host = (Kernel("integer_matmul"),)
+
     def check(self) -> None:
         """Raise `InputError` unless the shapes fit."""
         self.expect("the number of operands", len(self.inputs), 2)
@@ -116,6 +119,8 @@ class RequantShift(Operator):
     zero point is added.
     """
 
+    host = (Kernel("requant_shift", "shift dtype low high zero_point"),)
+
     shift: int
     low: int
     high: int
@@ -132,6 +137,13 @@ class RequantShift(Operator):
 @dataclass(frozen=True, eq=False)
 class IntegerSoftmax(Shifted):
     """Deeploy's iSoftmax along the last axis, and the RequantShift behind it: runtime/kernels/deeploy.py."""
+
+    host = (
+        Kernel(
+            "integer_softmax",
+            "quadratic linear constant period levels low high zero_point multiplier exponent",
+        ),
+    )
 
     quadratic: int
     linear: int
@@ -155,6 +167,8 @@ class IntegerNorm(Operator):
 
     Weight and bias are int32 (D,) and constant. The kernel is in runtime/kernels/deeploy.py.
     """
+
+    host = (Kernel("integer_norm", "shift low high x_zero_point"),)
 
     shift: int
     low: int = -128
