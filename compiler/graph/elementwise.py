@@ -9,6 +9,7 @@ import numpy as np
 from ...hw.rounding import quantize_multiplier
 from .host_calls import Kernel
 from .operators import Binary, Lookup, Operator, Rescaling
+from .reach import Reach, products
 
 SQUARE_SHIFT = 7  # bits by which SquaredDifference shifts its operands left
 
@@ -52,6 +53,12 @@ class Prelu(Pairwise):
     """
 
     host = (Kernel("prelu", "zero_points multipliers exponents"),)
+
+    def reach(self) -> Reach:
+        """What its accumulators reach, above and below zero."""
+        x, alpha = (t.ends for t in self.inputs)
+        low, high = np.array([x, products(x, alpha)], np.int64).T
+        return Reach(low, high, np.array(self.factors))
 
     @property
     def factors(self) -> tuple[float, float]:
@@ -102,6 +109,12 @@ class SquaredDifference(Pairwise):
 
     host = (Kernel("squared_difference", "zero_points multipliers exponents shift"),)
     shift = SQUARE_SHIFT
+
+    def reach(self) -> Reach:
+        """What the output's rescaling gets: both operands are rescaled before."""
+        first, second = (t.rescaled_ends(self.shift, *self.multipliers[k]) for k, t in enumerate(self.inputs))
+        furthest = max(abs(first[1] - second[0]), abs(first[0] - second[1]))
+        return Reach.one((0, furthest * furthest), self.factors[2])
 
     @property
     def factors(self) -> tuple[float, float, float]:

@@ -16,6 +16,7 @@ from ...hw.rounding import CONTRACTS, exact_multiplier, quantize_multiplier
 from ..conv_shape import ConvShape
 from .host_calls import Kernel
 from .operators import Operator
+from .reach import Reach, sums
 
 REQUANTISE = Kernel("requantise", "zero_point low high contract", "multiplier exponent")  # of a layer's accumulators
 
@@ -83,6 +84,10 @@ class Linear(Operator):
         rounded = exact_multiplier if self.exact else quantize_multiplier
         pairs = np.array([rounded(s) for s in self.scales], np.int64)
         return pairs[:, 0], pairs[:, 1]
+
+    def reach(self) -> Reach:
+        """What its accumulators reach."""
+        return Reach(*sums(self.weight, self.bias, self.x.ends), self.scales, self.bias)
 
     def rounding(self, contract: str) -> str:
         """The rounding contract of R in a compilation of `contract`."""

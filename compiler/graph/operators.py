@@ -15,8 +15,9 @@ from typing import ClassVar
 import numpy as np
 
 from ...hw.errors import InputError
-from ...hw.rounding import quantize_multiplier, requantise
+from ...hw.rounding import quantize_multiplier, requantise, rescale
 from .host_calls import Kernel
+from .reach import Ends, Reach, products
 
 ADD_SHIFT = 20  # bits by which Add shifts its operands left, so that their rescaling is precise
 DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float32", "bool")
@@ -55,6 +56,17 @@ class Tensor:
     def nbytes(self) -> int:
         """Bytes of the plain array."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def ends(self) -> Ends:
+        """The least and the largest value of an int8 operand, without its zero point."""
+        low, high = (-128, 127) if self.data is None else (int(self.data.min()), int(self.data.max()))
+        return low - self.zero_point, high - self.zero_point
+
+    def rescaled_ends(self, shift: int, multiplier: int, exponent: int) -> Ends:
+        """`ends`, shifted left and rescaled."""
+        low, high = (int(rescale(end << shift, multiplier, exponent)) for end in self.ends)
+        return low, high
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +107,14 @@ class Operator:
     def rounding(self, contract: str) -> str:
         """The rounding contract of it in a compilation of `contract`."""
         return contract
+
+    def reach(self) -> Reach | None:
+        """What its accumulators reach for any int8 inputs; None without any."""
+        return None
+
+    def excess(self) -> str:
+        """What is too large in it beside accumulators and their factors, to print after its name; empty: nothing."""
+        return ""
 
     def check(self) -> None:
         """Raise `InputError` if parameters and shapes are inconsistent."""
@@ -218,6 +238,10 @@ class Requantize(Rescaling):
         self.expect_clamp(self.low, self.high)
         self.expect("the output's shape", self.output.shape, self.x.shape)
 
+    def reach(self) -> Reach:
+        """What its accumulators reach."""
+        return Reach.one(self.x.ends, self.factor)
+
     @property
     def table(self) -> np.ndarray:
         """int8 (256,): the results for -128..127."""
@@ -303,6 +327,12 @@ class Add(Binary):
         """1 for a sum, -1 for a difference."""
         return 1
 
+    def reach(self) -> Reach:
+        """What the output's rescaling gets: both operands are rescaled before."""
+        first, second = (t.rescaled_ends(self.shift, *self.multipliers[k]) for k, t in enumerate(self.inputs))
+        low, high = sorted(self.sign * end for end in second)
+        return Reach.one((first[0] + low, first[1] + high), self.factors[2])
+
     @property
     def scales(self) -> tuple[float, float, float]:
         """The steps of x, y and the output."""
@@ -348,6 +378,11 @@ class Mul(Product, Binary):
     """`clamp(zo + R((x - zx) * (y - zy)), low, high)`, contract double."""
 
     host = (Kernel("multiply", "zero_points low high multiplier exponent"),)
+
+    def reach(self) -> Reach:
+        """What its accumulators reach."""
+        x, y = self.inputs
+        return Reach.one(products(x.ends, y.ends), self.factor)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...hw.rounding import quantize_multiplier
 from ..conv_shape import ConvShape
 from .host_calls import Kernel
 from .operators import Operator, Rescaling
+from .reach import Reach, times
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +65,10 @@ class AveragePool(Rescaling, Pool):
         super().check()
         self.expect("the padding", self.pads, (0, 0, 0, 0))
 
+    def reach(self) -> Reach:
+        """What its accumulators reach."""
+        return Reach.one(times(self.x.ends, math.prod(self.kernel)), self.factor)
+
     @property
     def factor(self) -> float:
         """What R multiplies by."""
@@ -80,6 +87,10 @@ class ExactAveragePool(Pool):
     host = (Kernel("exact_average_pool", "kernel strides low high pads ties_up?"),)
 
     ties_up: bool = False
+
+    def reach(self) -> Reach:
+        """What its accumulators reach; it divides them, exactly, without a multiplier."""
+        return Reach.one(times((-128, 127), math.prod(self.kernel)), 0.0)
 
     def check(self) -> None:
         """Raise `InputError` if shapes or scales are inconsistent."""
@@ -102,6 +113,11 @@ class Mean(Rescaling):
         """Raise `InputError` if the shapes are inconsistent."""
         self.expect_int8()
         self.expect_reduced(self.axes)
+
+    def reach(self) -> Reach:
+        """What its accumulators reach; the exponent has the count in it."""
+        reach = Reach.one(times(self.x.ends, self.count), self.factor)
+        return reach._replace(exponents=np.array([self.multipliers[1]]))
 
     @property
     def count(self) -> int:

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....hw.rounding import quantize_multiplier
-from ....runtime.kernels.attention import LARGEST_CONTEXT, MEAN_BITS, SCORE_STEPS, squares_shift
-from ....runtime.kernels.roots import ROOT_BITS
+from ....runtime.kernels.attention import LARGEST_CONTEXT, LARGEST_SCORE, MEAN_BITS, SCORE_STEPS, squares_shift
+from ....runtime.kernels.roots import ROOT_BITS, inverse_root
 from ..host_calls import Kernel
 from ..operators import Operator, Product
+from ..reach import Reach, products, times
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,11 @@ class BatchMatMul(Product):
         self.expect("the number of rows of the second operand", inner, x[-1])
         self.expect("the output's shape", self.output.shape, (*self.together(x[:-2], y[:-2]), x[-2], columns))
 
+    def reach(self) -> Reach:
+        """What its accumulators reach."""
+        x, y = self.inputs
+        return Reach.one(times(products(x.ends, y.ends), self.inner), self.factor)
+
     @property
     def inner(self) -> int:
         """Products of each sum."""
@@ -77,6 +83,11 @@ class RmsNorm(Operator):
         self.expect("the gains' shape", self.gain.shape, self.x.shape[-1:])
         self.expect("whether the gains are at least 0", bool((self.gain >= 0).all()), True)
         _expect_symmetric(self)
+
+    def reach(self) -> Reach:
+        """What each element times the root reaches."""
+        most = 128 * inverse_root(np.zeros(len(self.gain), np.int64))
+        return Reach(-most, most, self.factors)
 
     @property
     def shift(self) -> int:
@@ -206,6 +217,19 @@ class Attention(Operator):
         self.expect("the queries", queries[1], self.chunks * keys[1])
         self.expect("the output's shape", self.output.shape, (self.tokens, self.chunks * values[2]))
         _expect_symmetric(self)
+
+    def reach(self) -> Reach:
+        """What scores and means reach."""
+        lanes = max(self.key_groups.count(group) for group in self.value_groups if group >= 0)
+        most = np.array([2 * lanes << 14, np.iinfo(np.int32).max])
+        return Reach(-most, most, np.array(self.factors))
+
+    def excess(self) -> str:
+        """Scores must be so small that those behind the position, which get a constant, weigh nothing."""
+        largest = self.reach().high[0] * self.factors[0]
+        if largest < LARGEST_SCORE:
+            return ""
+        return f"has scores of up to {largest:.3g} steps; at most {LARGEST_SCORE - 1} are allowed; give smaller scales"
 
     @property
     def tokens(self) -> int:

@@ -15,6 +15,7 @@ from ....hw.rounding import exact_multiplier, quantize_multiplier
 from ..attention.layers import BatchMatMul
 from ..host_calls import Kernel
 from ..operators import ADD_SHIFT, Add, Mul, Operator, Requantize
+from ..reach import Reach
 
 WIDE = ("int8", "int32")
 
@@ -152,6 +153,10 @@ class IntegerSoftmax(Shifted):
     levels: int
     low: int = -128
     high: int = 127
+
+    def reach(self) -> Reach:
+        """What its accumulators reach."""
+        return Reach.one((0, self.levels - 1), self.factor)
 
     def check(self) -> None:
         """Raise `InputError` unless it is int8 or int32 to int8 of one shape, and the numbers are possible."""

@@ -16,6 +16,7 @@ from ....hw.rounding import quantize_multiplier
 from ..host_calls import Kernel
 from ..layers import QConv2d, QDense
 from ..operators import Operator, Rescaling, Softmax, Tensor
+from ..reach import Reach, sums
 
 GATES = 5  # functions that a step of an LSTM takes of each cell
 
@@ -79,6 +80,10 @@ class Dense16(Operator):
         self.expect("the shapes of biases and scales", (self.bias.shape, self.scales.shape), ((rows,), (rows,)))
         self.expect("the output's shape", self.output.shape, (self.x.shape[0], rows))
         self.expect("the output's zero point", self.output.zero_point, 0)
+
+    def reach(self) -> Reach:
+        """What its accumulators reach."""
+        return Reach(*sums(self.weight, self.bias, self.x.ends), self.scales)
 
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernel on the host, which is told of int32 results."""
