@@ -20,6 +20,8 @@ Scales = tuple[tuple[int, int], ...]
 class Pairwise(Operator):
     """Base of operators on two int8 operands whose shapes broadcast as numpy's do; either may be a constant."""
 
+    elementwise = True
+
     def check(self) -> None:
         """Raise `InputError` if the shapes do not broadcast to the output's."""
         self.expect_int8()
@@ -91,6 +93,7 @@ class LeakyRelu(Lookup):
 class PairLookup(Operator):
     """A function of two values of 8 bits, by a table (256, 256): each counts from its type's smallest value."""
 
+    elementwise = True
     host = (Kernel("lookup_pair", constants="table"),)
 
     table: np.ndarray

@@ -30,6 +30,7 @@ class FloatOperator(Operator):
 class FloatFunction(FloatOperator):
     """`function` of each value, by ONNX's name, with its parameters; those of Clip are its bounds."""
 
+    elementwise = True
     host = (Kernel("float_function", "function alpha beta"),)
 
     function: str
@@ -46,6 +47,7 @@ class FloatFunction(FloatOperator):
 class FloatBinary(FloatOperator):
     """`function` of two operands, by ONNX's name; they broadcast, and either may be a constant."""
 
+    elementwise = True
     host = (Kernel("float_binary", "function"),)
 
     function: str

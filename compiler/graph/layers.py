@@ -42,6 +42,10 @@ class Linear(Operator):
     exact: bool = field(default=False, kw_only=True)
     contract: str | None = field(default=None, kw_only=True)
 
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return axis if axis == 0 else -1
+
     def check(self) -> None:
         """Raise `InputError` if weights, scales and biases are inconsistent."""
         channels = self.weight.shape[0]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from .host_calls import Kernel
 from .operators import Operator
 
@@ -22,7 +24,24 @@ class Movement(Operator):
 class Reshape(Movement):
     """The same elements in another shape (also what ONNX calls Flatten)."""
 
+    rearranges = True
     host = (Kernel("reshape", "shape"),)
+
+    def moved(self, x: np.ndarray) -> np.ndarray:
+        """`x` as it leaves it."""
+        return x.reshape(self.output.shape)
+
+    @property
+    def renames(self) -> bool:
+        """True: the elements stay where they are."""
+        return True
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        if axis == 0 and self.output.shape[0] == self.x.shape[0]:
+            return 0
+        (before, places), (after, others) = (_wide(t.shape) for t in (self.x, self.output))
+        return others[places.index(axis)] if axis in places and before == after else -1
 
     def check(self) -> None:
         """Raise `InputError` if element counts or scales differ."""
@@ -38,10 +57,24 @@ class Transpose(Movement):
     to NCHW, or back.
     """
 
+    rearranges = True
     host = (Kernel("transpose", "axes"),)
 
     axes: tuple[int, ...]
     relayout: bool = False
+
+    def moved(self, x: np.ndarray) -> np.ndarray:
+        """`x` as it leaves it."""
+        return x.transpose(self.axes)
+
+    @property
+    def renames(self) -> bool:
+        """Whether the file's tensor and its NCHW form are one array."""
+        return self.relayout
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return self.axes.index(axis)
 
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""
@@ -100,6 +133,11 @@ class Concat(Movement):
 
     axis: int
 
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        alike = axis != self.axis and all(t.data is None for t in self.inputs)
+        return axis if alike else -1
+
     def check(self) -> None:
         """Raise `InputError` if shapes or scales are inconsistent."""
         super().check()
@@ -117,6 +155,10 @@ class Pad(Movement):
 
     pads: tuple[tuple[int, int], ...]
     value: float
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return axis if self.pads[axis] == (0, 0) else -1
 
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""
@@ -137,6 +179,11 @@ class StridedSlice(Movement):
 
     begin: tuple[int, ...]
     strides: tuple[int, ...]
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        whole = self.output.shape[axis] == self.x.shape[axis] and self.strides[axis] == 1
+        return axis if whole else -1
 
     def check(self) -> None:
         """Raise `InputError` if an element lies outside the input."""
@@ -159,6 +206,10 @@ class Take(Movement):
 
     indices: tuple[tuple[int, ...], ...]
 
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return -1 if self.indices[axis] else axis
+
     def check(self) -> None:
         """Raise `InputError` if an element lies outside the input, or the shapes are inconsistent."""
         super().check()
@@ -168,3 +219,9 @@ class Take(Movement):
             self.expect(f"whether the indices lie within dimension {k}", inside, True)
         shape = tuple(len(found) or n for found, n in zip(self.indices, self.x.shape))
         self.expect("the output's shape", self.output.shape, shape)
+
+
+def _wide(shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    """(sizes, places) of the dimensions of more than 1."""
+    places = [k for k, n in enumerate(shape) if n > 1]
+    return [shape[k] for k in places], places

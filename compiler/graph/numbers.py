@@ -11,7 +11,7 @@ import numpy as np
 
 from ...hw.rounding import quantize_multiplier
 from .host_calls import Kernel
-from .operators import Operator
+from .operators import Operator, Tensor
 
 NUMBERS = ("float32", "int32", "int64")
 PLAIN = (*NUMBERS, "bool")
@@ -21,6 +21,7 @@ PLAIN = (*NUMBERS, "bool")
 class NumberFunction(Operator):
     """A `function` of `runtime.kernels.numbers.UNARY` of each value, in the input's type."""
 
+    elementwise = True
     host = (Kernel("number_function", "function"),)
 
     function: str
@@ -35,6 +36,7 @@ class NumberFunction(Operator):
 class NumberBinary(Operator):
     """A `function` of `runtime.kernels.numbers.BINARY` of two operands of one type whose shapes broadcast."""
 
+    elementwise = True
     host = (Kernel("number_binary", "function"),)
 
     function: str
@@ -107,6 +109,8 @@ class Compare(Operator):
     int8 values are compared as `R((x - z) << 8)`, R by their scales, contract double: see runtime/kernels/numbers.py.
     """
 
+    elementwise = True
+
     function: str
 
     def check(self) -> None:
@@ -131,6 +135,7 @@ class Compare(Operator):
 class Select(Operator):
     """The elements of the second input where the first, bool, holds, else those of the third, as they are stored."""
 
+    elementwise = True
     host = (Kernel("select"),)
 
     def check(self) -> None:
@@ -146,6 +151,7 @@ class Select(Operator):
 class Cast(Operator):
     """The stored values in another type: fractions are cut off, integers wrap."""
 
+    elementwise = True
     host = (Kernel("cast", "dtype"),)
 
     def check(self) -> None:
@@ -160,6 +166,11 @@ class Gather(Operator):
     host = (Kernel("gather", "axis"),)
 
     axis: int
+
+    @property
+    def symbol(self) -> tuple[Tensor, int]:
+        """The positions, which are those of parts of the first input."""
+        return self.inputs[1], self.x.shape[0]
 
     def check(self) -> None:
         """Raise `InputError` if shapes or types are inconsistent."""

@@ -73,10 +73,13 @@ class Tensor:
 class Operator:
     """An operator: named, with its input tensors and its output.
 
-    `host` are the kernels that compute it, each from the result of the one before.
+    `host` are the kernels that compute it, each from the result of the one before. Of an `elementwise` operator each
+    element of the output is a function of one element of each input; their shapes broadcast.
     """
 
     host: ClassVar[tuple[Kernel, ...]] = ()
+    elementwise: ClassVar[bool] = False
+    rearranges: ClassVar[bool] = False  # see `moved`
 
     name: str
     inputs: tuple[Tensor, ...]
@@ -100,6 +103,11 @@ class Operator:
         """Useful multiply-accumulates: spatial padding counts, padded channels do not."""
         return 0
 
+    @property
+    def renames(self) -> bool:
+        """Whether the output is the input's plain array under another name."""
+        return False
+
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernels that compute it on the host: `host`, unless they depend on its types."""
         return self.host
@@ -107,6 +115,48 @@ class Operator:
     def rounding(self, contract: str) -> str:
         """The rounding contract of it in a compilation of `contract`."""
         return contract
+
+    def under(self, contract: str) -> Operator:
+        """The operator that takes its place in the rounding contract `contract`."""
+        return self
+
+    @property
+    def symbol(self) -> tuple[Tensor, int] | None:
+        """The input, one number, that moves what it reads or writes, and how many values it may have; None: there is
+        none.
+        """
+        return None
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output whose part i is made of part i of dimension `axis` of the inputs alone, and every
+        part alike; -1: none, or not that it is known.
+
+        Constants are those that go with all parts.
+        """
+        rank = len(self.output.shape)
+        for t in self.inputs if self.elementwise else ():
+            own = axis - rank + len(t.shape)
+            if len(t.shape) < rank if t.data is None else own >= 0 and t.shape[own] > 1:
+                return -1
+        return axis if self.elementwise else -1
+
+    def reduced(self, axis: int, axes: tuple[int, ...]) -> int:
+        """`carried` of an operator that computes along `axes`, which are 1 or omitted in the output's shape."""
+        dropped = len(self.x.shape) > len(self.output.shape)
+        return -1 if axis in axes else axis - dropped * sum(k < axis for k in axes)
+
+    @property
+    def apart(self) -> bool:
+        """Whether it computes each part of the first dimension of inputs and output from that part alone."""
+        shapes = [t.shape for t in self.tensors if t.data is None]
+        rows = all(len(shape) > 1 and shape[0] == self.output.shape[0] for shape in shapes)
+        return rows and self.carried(0) == 0
+
+    def moved(self, x: np.ndarray) -> np.ndarray:
+        """What it makes of `x`, of its input's shape, by giving all elements another order or shape; `rearranges` says
+        whether that is all it does.
+        """
+        raise NotImplementedError(f"{type(self).__name__} {self.name!r}: does more than to rearrange elements")
 
     def reach(self) -> Reach | None:
         """What its accumulators reach for any int8 inputs; None without any."""
@@ -166,6 +216,7 @@ class Quantize(Operator):
     Ties go to the even value (ONNX), or with `ties_away` away from zero (TensorFlow Lite).
     """
 
+    elementwise = True
     host = (Kernel("quantize", "scale=output.scale zero_point ties_away"),)
 
     ties_away: bool = False
@@ -186,6 +237,10 @@ class QuantizeImage(Operator):
     )
     axes, ties_away = (0, 3, 1, 2), True
 
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`."""
+        return self.axes.index(axis)
+
     def check(self) -> None:
         """Raise `InputError` unless it is float32 -> int8 of such shapes."""
         self.expect("the conversion", (self.x.dtype, self.output.dtype), ("float32", "int8"))
@@ -197,6 +252,7 @@ class QuantizeImage(Operator):
 class Dequantize(Operator):
     """int8, or int16 with zero point 0, -> float32: `float32(q - zero_point) * float32(scale)`."""
 
+    elementwise = True
     host = (Kernel("dequantize", "scale=x.scale zero_point=x.zero_point"),)
 
     def check(self) -> None:
@@ -227,6 +283,7 @@ class Requantize(Rescaling):
     A ReLU of its own is a `Requantize` whose `low` is the zero point.
     """
 
+    elementwise = True
     host = (Kernel("rescale", "x_zero_point zero_point multiplier exponent low high"),)
 
     low: int = -128
@@ -255,8 +312,10 @@ class NearestRequantize(Requantize):
 
     host = (Kernel("lookup", constants="table"),)
 
-    def twice(self) -> Requantize:
-        """The operator of contract double."""
+    def under(self, contract: str) -> Operator:
+        """In contract double it rounds twice, too."""
+        if contract != "double":
+            return self
         return Requantize(self.name, self.inputs, self.output, self.low, self.high)
 
     @property
@@ -271,6 +330,7 @@ class NearestRequantize(Requantize):
 class Recode(Operator):
     """uint8 <-> int8 of one scale, zero points 128 apart: the same real values, with the sign bit inverted."""
 
+    elementwise = True
     host = (Kernel("recode"),)
 
     def check(self) -> None:
@@ -285,6 +345,7 @@ class Recode(Operator):
 class Lookup(Operator):
     """A function of one int8 value: `table[x + 128]`, int8 (256,). `function` names it for people."""
 
+    elementwise = True
     host = (Kernel("lookup", constants="table"),)
 
     function: str
@@ -300,6 +361,8 @@ class Lookup(Operator):
 @dataclass(frozen=True, eq=False)
 class Binary(Operator):
     """Element-wise operator on two int8 operands; their shapes broadcast as numpy's do. Either may be a constant."""
+
+    elementwise = True
 
     low: int = -128
     high: int = 127
@@ -396,6 +459,10 @@ class Softmax(Operator):
 
     axis: int
     beta: float = 1.0
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return -1 if axis == self.axis else axis
 
     def check(self) -> None:
         """Raise `InputError` if the output is quantised otherwise, or the axis does not exist."""

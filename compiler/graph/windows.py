@@ -27,6 +27,10 @@ class Pool(Operator):
     low: int = -128
     high: int = 127
 
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return axis if axis < 2 else -1
+
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""
         self.expect_int8()
@@ -109,6 +113,10 @@ class Mean(Rescaling):
 
     axes: tuple[int, ...]
 
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return self.reduced(axis, self.axes)
+
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""
         self.expect_int8()
@@ -156,6 +164,10 @@ class ResizeBilinear(Operator):
     half_pixel_centers: bool = False
     offset: int | None = None
 
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return axis if axis < 2 else -1
+
     def check(self) -> None:
         """Raise `InputError` if shapes or scales are inconsistent."""
         self.expect_int8()
@@ -171,6 +183,10 @@ class ReduceMax(Operator):
     host = (Kernel("reduce_max", "axes shape"),)
 
     axes: tuple[int, ...]
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return self.reduced(axis, self.axes)
 
     def check(self) -> None:
         """Raise `InputError` if shapes or scales are inconsistent."""
@@ -197,6 +213,10 @@ class ArgMax(Operator):
 
     axis: int
     smallest: bool = False
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return self.reduced(axis, (self.axis,))
 
     def check(self) -> None:
         """Raise `InputError` if shapes or dtypes are inconsistent."""
@@ -240,6 +260,10 @@ class L2Normalization(Operator):
     axis: int
     scaled_first: bool = False
 
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return -1 if axis == self.axis else axis
+
     def check(self) -> None:
         """Raise `InputError` if the output is quantised otherwise, or the axis does not exist."""
         self.expect_int8()
@@ -255,6 +279,10 @@ class LogSoftmax(Operator):
     host = (Kernel("log_softmax", "axis scale=x.scale output_scale=output.scale zero_point"),)
 
     axis: int
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return -1 if axis == self.axis else axis
 
     def check(self) -> None:
         """Raise `InputError` if shapes are inconsistent, or the axis does not exist."""

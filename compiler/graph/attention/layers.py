@@ -15,8 +15,9 @@ import numpy as np
 from ....hw.rounding import quantize_multiplier
 from ....runtime.kernels.attention import LARGEST_CONTEXT, LARGEST_SCORE, MEAN_BITS, SCORE_STEPS, squares_shift
 from ....runtime.kernels.roots import ROOT_BITS, inverse_root
+from ....runtime.symbols.symbol import MOST_LIMIT
 from ..host_calls import Kernel
-from ..operators import Operator, Product
+from ..operators import Operator, Product, Tensor
 from ..reach import Reach, products, times
 
 
@@ -76,6 +77,10 @@ class RmsNorm(Operator):
 
     gain: np.ndarray
 
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return -1 if axis == len(self.x.shape) - 1 else axis
+
     def check(self) -> None:
         """Raise `InputError` unless it is int8 of one shape, with as many gains as elements, none below 0."""
         self.expect_int8()
@@ -120,6 +125,11 @@ class Rotate(Operator):
     cosine: np.ndarray
     sine: np.ndarray
 
+    @property
+    def symbol(self) -> tuple[Tensor, int]:
+        """The position, of as many blocks of tokens as there are angles for."""
+        return self.inputs[1], len(self.cosine) // self.x.shape[0]
+
     def check(self) -> None:
         """Raise `InputError` unless shapes and scales fit."""
         _expect_position(self, 1)
@@ -138,6 +148,11 @@ class Write(Operator):
     Scales are equal.
     """
 
+    @property
+    def run(self) -> int:
+        """How many tokens lie behind one another in one part of the cache."""
+        return self.x.shape[2]
+
     def check(self) -> None:
         """Raise `InputError` unless shapes and scales fit."""
         _expect_position(self, 2)
@@ -152,6 +167,11 @@ class WriteRows(Write):
     """A cache (1, C, N, 1) with rows (T, C), each in place of its position modulo N."""
 
     host = (Kernel("write_rows"),)
+
+    @property
+    def symbol(self) -> tuple[Tensor, int]:
+        """The position, which may be any."""
+        return self.inputs[2], MOST_LIMIT
 
     def check(self) -> None:
         """Raise `InputError` unless shapes and scales fit."""
@@ -171,6 +191,16 @@ class WriteColumns(Write):
     host = (Kernel("write_columns", "tokens?"),)
 
     tokens: int = 1
+
+    @property
+    def run(self) -> int:
+        """How many tokens lie behind one another in one part of the cache."""
+        return self.inputs[1].shape[2]
+
+    @property
+    def symbol(self) -> tuple[Tensor, int]:
+        """The position, of as many blocks of tokens as the cache has."""
+        return self.inputs[2], self.x.shape[1] // self.tokens
 
     def check(self) -> None:
         """Raise `InputError` unless shapes and scales fit."""
@@ -199,6 +229,11 @@ class Attention(Operator):
     value_groups: tuple[int, ...]
     head: int
     seen: int
+
+    @property
+    def symbol(self) -> tuple[Tensor, int]:
+        """The position, of as many blocks of tokens as are read."""
+        return self.inputs[3], self.seen // self.tokens
 
     def check(self) -> None:
         """Raise `InputError` unless the shapes fit."""

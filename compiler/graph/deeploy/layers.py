@@ -120,6 +120,7 @@ class RequantShift(Operator):
     zero point is added.
     """
 
+    elementwise = True
     host = (Kernel("requant_shift", "shift dtype low high zero_point"),)
 
     shift: int

@@ -70,6 +70,10 @@ class Dense16(Operator):
     bias: np.ndarray
     scales: np.ndarray
 
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return axis if axis == 0 else -1
+
     def check(self) -> None:
         """Raise `InputError` if types and shapes are inconsistent."""
         self.expect("the input's type", self.x.dtype, "int8")
@@ -289,6 +293,7 @@ class LstmCells(Operator):
 class Rescale(Rescaling):
     """Integers in another quantisation and width: `clamp(y.zero_point + R(x - x.zero_point))`, contract double."""
 
+    elementwise = True
     host = (Kernel("rescale_integers", "dtype x_zero_point zero_point multiplier exponent"),)
 
     def check(self) -> None:
