@@ -9,7 +9,7 @@ from ..graph.rewrite import Producers, Rule, rewrite
 
 
 def successive(graph: g.Graph) -> g.Graph:
-    """`graph` with a mean over columns and then one over rows as means of images, which the accelerator computes.
+    """A mean over columns, and then one over rows, become means of images, which the accelerator computes.
 
     Between them the tensor has no dimension of columns; now it has one, of size 1.
     """

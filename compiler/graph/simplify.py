@@ -122,7 +122,7 @@ def _in_order(first: g.Operator, then: g.Operator | None) -> bool:
 
 
 def moved_states(graph: g.Graph) -> g.Graph:
-    """States in the layout in which they are computed: movements on their way in and out are none any more.
+    """States get the layout in which they are computed: movements on their way in and out vanish.
 
     That is possible where every operator that reads a state moves it alike, and its next values are moved back.
     """

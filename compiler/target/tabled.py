@@ -23,9 +23,10 @@ _MOST_LEAVES = 2
 
 
 def tabled(graph: g.Graph) -> g.Graph:
-    """`graph` with tables in the place of such operators; its outputs and next values of states stay.
+    """Element-wise operators in a row become one table, where the host runs them.
 
-    Operators of which a float32 value can be no number stay: a run that meets it is refused when it quantises.
+    Outputs and next values of states stay, and so do operators of which a float32 value can be no number: a run that
+    meets it is refused when it quantises.
     """
     finder = _Finder(graph)
     found: dict[str, list[g.Operator]] = {}
