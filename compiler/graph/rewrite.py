@@ -6,15 +6,15 @@ modules of a target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar, Union
+from typing import Any, Generic, TypeVar
 
 from . import Graph, Operator, Readers, Tensor
 
 T = TypeVar("T", bound=Operator)
 Producers = Mapping[str, Operator]  # the operator that gives each tensor, by its name
-Result = Union["list[Operator]", Tensor, None]  # operators, the last with the same output; what equals it; no better
+Result = Sequence[Operator] | Tensor | None  # operators, the last with the same output; what equals it; no better
 
 
 @dataclass(frozen=True)

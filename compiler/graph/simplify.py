@@ -46,8 +46,9 @@ def _transpose(op: g.Transpose, readers: g.Readers, producers: Producers) -> lis
     if moved == sorted(moved):
         return _reshape(g.Reshape(op.name, op.inputs, op.output), readers, producers)
     before = producers.get(op.x.name)
-    back = isinstance(before, g.Transpose) and all(before.axes[axis] == k for k, axis in enumerate(op.axes))
-    return before.x if back and op.output.name not in readers.wanted else [op]
+    if isinstance(before, g.Transpose) and all(before.axes[axis] == k for k, axis in enumerate(op.axes)):
+        return [op] if op.output.name in readers.wanted else before.x
+    return [op]
 
 
 def _dense(op: g.QDense, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
@@ -65,7 +66,7 @@ def _convolution(op: g.QConv2d, readers: g.Readers, producers: Producers) -> lis
     return [replace(op, inputs=pad.inputs, pads=pads)]
 
 
-def _exchanged(op: g.Operator, producers: dict[str, g.Operator]) -> g.Operator | None:
+def _exchanged(op: g.Operator, producers: Producers) -> g.Operator | None:
     """One operator for the movements that end with `op`, where together they exchange channels, and no more."""
     chain: list[g.Operator] = []
     last: g.Operator | None = op
@@ -90,7 +91,7 @@ class WholeImage(g.QConv2d):
     """A dense layer on flattened images, as a convolution whose kernel is as large as the image."""
 
 
-def _flattened(op: g.QDense, flat: g.Reshape, producers: dict[str, g.Operator]) -> list[g.Operator]:
+def _flattened(op: g.QDense, flat: g.Reshape, producers: Producers) -> list[g.Operator]:
     """The dense layer `op` on the output of `flat`, as a convolution if `flat` flattens an image of several pixels."""
     image, last = flat.x, producers.get(flat.x.name)
     axes = (0, 1, 2, 3)
