@@ -41,6 +41,7 @@ class Linear(Operator):
     float32_scale: bool = field(default=False, kw_only=True)
     exact: bool = field(default=False, kw_only=True)
     contract: str | None = field(default=None, kw_only=True)
+    groups = 1  # of channels, which read their own input channels alone; convolutions may have more
 
     def carried(self, axis: int) -> int:
         """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
@@ -62,7 +63,7 @@ class Linear(Operator):
     @property
     def depthwise(self) -> bool:
         """True if every output channel reads one of several input channels."""
-        return False
+        return self.groups > 1 and self.weight.shape[1] == 1
 
     @property
     def corrected_bias(self) -> np.ndarray:
@@ -159,11 +160,6 @@ class QConv2d(Divisible):
         """The extents of input, kernel and output."""
         (n, c, h, w), (o, _, kh, kw) = self.x.shape, self.weight.shape
         return ConvShape(n, c, h, w, o, (kh, kw), self.strides, self.pads, self.dilations, self.groups)
-
-    @property
-    def depthwise(self) -> bool:
-        """True if every output channel reads one of several input channels."""
-        return self.groups > 1 and self.weight.shape[1] == 1
 
     @property
     def macs(self) -> int:

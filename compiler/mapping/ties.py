@@ -93,7 +93,7 @@ def _tie(op: g.Operator, axes: list[int]) -> Tie | None:
 def _of_layer(op: g.Linear, axes: list[int]) -> Tie | None:
     if type(op) not in _LAYERS:
         return None
-    if isinstance(op, g.QConv2d) and op.groups > 1:
+    if op.groups > 1:
         alike = op.depthwise and len(op.weight) == op.groups and axes[0] == 1
         return Tie(Kind.SAME, 1, (1,)) if alike else None
     return Tie(Kind.LAYER, 1, (1 if axes[0] == 1 else -1,))
