@@ -105,7 +105,7 @@ class Accelerator(ExecModule):
         return split_weights(graph, self.cfg)
 
     def _pairs(self, graph: g.Graph) -> g.Graph:
-        """Images of few channels between convolutions hold two columns in an entry (graph/pairs.py)."""
+        """Images of few channels between convolutions hold two columns in an entry (compiler/graph/pairs.py)."""
         cfg = self.cfg
         able = cfg.batch == 1 and cfg.block_in == cfg.block_out and "overwrite" in cfg.extensions
         return pair_columns(graph, cfg.block_in) if able else graph
