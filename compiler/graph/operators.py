@@ -128,15 +128,14 @@ class Operator:
         return None
 
     def carried(self, axis: int) -> int:
-        """The dimension of the output whose part i is made of part i of dimension `axis` of the inputs alone, and every
-        part alike; -1: none, or not that it is known.
-
-        Constants are those that go with all parts.
+        """The dimension of the output whose part i is made of part i of dimension `axis` of the inputs alone, every
+        part alike, with the same constants; -1 where none is known.
         """
-        rank = len(self.output.shape)
-        for t in self.inputs if self.elementwise else ():
-            own = axis - rank + len(t.shape)
-            if len(t.shape) < rank if t.data is None else own >= 0 and t.shape[own] > 1:
+        y = self.output.shape
+        for t in self.inputs:
+            own = axis - len(y) + len(t.shape)
+            whole = own == axis and t.shape[axis] == y[axis]
+            if not (whole if t.data is None else own < 0 or t.shape[own] == 1):
                 return -1
         return axis if self.elementwise else -1
 
@@ -176,7 +175,7 @@ class Operator:
 
     def expect_int8(self) -> None:
         """Raise `InputError` unless inputs and output are int8."""
-        self.expect("the conversion", {t.dtype for t in (*self.inputs, self.output)}, {"int8"})
+        self.expect("the conversion", {t.dtype for t in self.tensors}, {"int8"})
 
     def expect_broadcast(self) -> None:
         """Raise `InputError` unless there are two inputs whose shapes broadcast, as numpy's do, to the output's."""
