@@ -22,17 +22,25 @@ if TYPE_CHECKING:
 
 COLUMNS = ["operator", "kind", "MACs", "headroom", "module", "us", "alone us", "runner-up", "runner-up us"]
 COLUMNS += ["why others refuse"]
+PASS_COLUMNS = ["module", "pass", "what it does"]
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", required=False)
+@click.option("--passes", is_flag=True, help="List what rewrites a network for each module before it is assigned.")
 @config_option()
 @mapping_option
 @click.option("--min-cost", metavar="FILE", help="Write the mapping with the least predicted time, and use it.")
 @memory_option
 @json_option
 def command(
-    model: str, config: str, mapping: str | None, min_cost: str | None, dram: str | None, as_json: bool
+    model: str | None,
+    passes: bool,
+    config: str,
+    mapping: str | None,
+    min_cost: str | None,
+    dram: str | None,
+    as_json: bool,
 ) -> None:
     """Show which module of the target runs each operator of MODEL, a quantised network.
 
@@ -46,7 +54,35 @@ def command(
 
     Where the accelerator has two compute units, a second table has for each layer that both can share the predicted
     cycles of each unit and of the layer, the unit that bounds it, and the cycles with all channels on one unit.
+
+    With --passes the rewrites of the graph that come before, in their order, are listed instead: those of the modules
+    of the configuration, without MODEL.
     """
+    if passes == (model is not None):
+        raise click.UsageError(
+            "--passes is of a configuration, without MODEL" if passes else "Missing argument 'MODEL'."
+        )
+    if model is None:
+        _list_passes(config, as_json)
+    else:
+        _assign(model, config, mapping, min_cost, dram, as_json)
+
+
+def _list_passes(config: str, as_json: bool) -> None:
+    from ..compiler.network import default_target
+    from ..hw.config import load_config
+
+    cfg = load_config(config)
+    rows = [(module.name, *found) for module in default_target(cfg).modules for found in module.passes()]
+    if as_json:
+        report.emit_json({"config": cfg.name, "passes": [dict(zip(PASS_COLUMNS, row)) for row in rows]})
+        return
+    report.table(PASS_COLUMNS, rows)
+
+
+def _assign(
+    model: str, config: str, mapping: str | None, min_cost: str | None, dram: str | None, as_json: bool
+) -> None:
     from ..compiler.cost import on_memory
     from ..compiler.frontend import import_model
     from ..compiler.mapping import regroup

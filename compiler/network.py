@@ -206,7 +206,7 @@ def compile_graph(
         if _layouts(rows.executable) != _layouts(found):  # a cache that only one of them keeps on the device
             return found
         return with_entry(found, _of_lengths(block, rows, make, cfg.block_in), f"{cfg.block_in} tokens")
-    layers = [op for op in graph.layers if isinstance(op, (g.QConv2d, g.QDense)) and not layerwise.refusal(op, cfg)]
+    layers = [op for op in graph.of(g.Divisible) if not layerwise.refusal(op, cfg)]
     refused = {"host": {op.name: "its accumulators must come from the device" for op in layers}}
     target = Target(cfg.name, (LayerAccelerator(cfg), HostCpu()))
     executable = compile_for(graph, cfg, None, target, refused, tiles=tiles, dram=dram).executable

@@ -13,7 +13,7 @@ from ...runtime.buffer import Region
 from .. import graph as g
 from ..api import build_into
 from ..conv_shape import ConvShape
-from ..graph.ranges import problem, reach_of
+from ..graph.ranges import problem
 from ..schedule.dense import dense_of
 from ..schedule.epilogue import PLANES, Stage
 from .recording import Recording, packed_shape, place
@@ -38,8 +38,7 @@ def planes_of(op: g.Dense16) -> int:
 
 def ends(op: g.Dense16) -> tuple[int, int]:
     """The least and the largest value of all int8 inputs, before it is clamped."""
-    reach = reach_of(op)
-    assert reach is not None
+    reach = op.reach()
     low, high = (rescale(sums, *op.multipliers) for sums in (reach.low, reach.high))
     return int(low.min()), int(high.max())
 

@@ -79,6 +79,7 @@ class Accelerator(ExecModule):
         self.patterns = (padded, sliced, *(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds))
 
     def _lanes(self, graph: g.Graph) -> g.Graph:
+        """Heads of attention that are narrower than a block become lanes of one (lanewise/heads.py)."""
         found = heads_in_lanes(graph, self.cfg)
         joined = [op for op in found.ops if isinstance(op, RowsJoined)]
         self._plain = {op.x.name for op in joined}
@@ -86,28 +87,35 @@ class Accelerator(ExecModule):
         return found
 
     def _outputs(self, graph: g.Graph) -> g.Graph:
+        """Outputs that a launch can write as rows are not unpacked (lanewise/outputs.py)."""
         found = outputs.rows_out(graph, self.cfg)
         self._written |= {op.output.name for op in found.ops if isinstance(op, RowsOut)}
         return found
 
     def _images(self, graph: g.Graph) -> g.Graph:
+        """Sequences of rows become images whose pixels are the rows (matrices/images.py)."""
         return as_images(graph, self.cfg)
 
     def _absorb(self, graph: g.Graph) -> g.Graph:
+        """Sums pad their operands with channels, depthwise convolutions read slices in place (padded.py, slices.py)."""
         return absorb_slices(absorb_pads(graph, self.cfg), self.cfg)
 
     def _narrow(self, graph: g.Graph) -> g.Graph:
+        """Weights that need more than int8 become two int8 parts, each on a copy of its row (wide.py)."""
         return split_weights(graph, self.cfg)
 
     def _pairs(self, graph: g.Graph) -> g.Graph:
+        """Images of few channels between convolutions hold two columns in an entry (compiler/graph/pairs.py)."""
         cfg = self.cfg
         able = cfg.batch == 1 and cfg.block_in == cfg.block_out and "overwrite" in cfg.extensions
         return pair_columns(graph, cfg.block_in) if able else graph
 
     def _steps(self, graph: g.Graph) -> g.Graph:
+        """LSTMs of one step give the products of their hidden values to the accelerator (recurrent.py)."""
         return split_steps(graph, self._pays)
 
     def _reals(self, graph: g.Graph) -> g.Graph:
+        """float32 images are quantised in the launch that reads them (reals/images.py)."""
         found = reals.quantised_images(graph, self.cfg)
         self._plain |= {op.x.name for op in found.ops if isinstance(op, g.QuantizeImage)}
         return found

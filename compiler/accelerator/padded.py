@@ -6,10 +6,11 @@ narrow tensor; what padding would add is part of its parameters (compiler/kernel
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 
 from ...hw.config import Config
 from .. import graph as g
+from ..graph.rewrite import Producers, Rule, rewrite
 from ..kernels import table
 from ..kernels.add import weighted_sum
 from .stand_ins import AbsorbedPad
@@ -19,18 +20,16 @@ def absorb_pads(graph: g.Graph, cfg: Config) -> g.Graph:
     """`graph` with such paddings marked."""
     if cfg.batch > 1:
         return graph
-    readers = graph.readers
-    wanted = {t.name for t in graph.wanted}
-    ops: list[g.Operator] = []
     done: set[str] = set()  # sums that make one padding: the pattern of both takes no second one
-    for op in graph.ops:
-        only = readers.get(op.output.name, [])
-        alone = len(only) == 1 and op.output.name not in wanted and only[0].name not in done
-        if isinstance(op, g.Pad) and alone and _absorbs(only[0], op, cfg):
-            done.add(only[0].name)
-            op = AbsorbedPad(**{f.name: getattr(op, f.name) for f in fields(op)})
-        ops.append(op)
-    return replace(graph, ops=tuple(ops)) if done else graph
+
+    def absorbed(op: g.Pad, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
+        then = readers.only(op)
+        if then is None or then.name in done or not _absorbs(then, op, cfg):
+            return None
+        done.add(then.name)
+        return [AbsorbedPad(**{f.name: getattr(op, f.name) for f in fields(op)})]
+
+    return rewrite(graph, Rule(g.Pad, absorbed))
 
 
 def _absorbs(op: g.Operator, pad: g.Pad, cfg: Config) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from .. import graph as g
+from ..graph.rewrite import Producers, Rule, rewrite
 from .dense16 import ends
 
 _INT16 = np.iinfo(np.int16)
@@ -19,14 +20,13 @@ _INT16 = np.iinfo(np.int16)
 
 def split_steps(graph: g.Graph, pays: Callable[[g.Dense16], bool]) -> g.Graph:
     """`graph` with such an `Lstm` in two operators, where it `pays` to have the dense layer of the hidden values."""
-    ops: list[g.Operator] = []
-    for op in graph.ops:
-        if isinstance(op, g.Lstm) and op.inputs[0].shape[1] == 1 and pays(own := _own(op)):
-            inputs = op.inputs[0], own.output, op.inputs[2]
-            ops += [own, g.LstmStep(op.name, inputs, op.output, op.factor, op.clip, op.coupled)]
-        else:
-            ops.append(op)
-    return replace(graph, ops=tuple(ops))
+
+    def apart(op: g.Lstm, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
+        if op.x.shape[1] > 1 or not pays(own := _own(op)):
+            return None
+        return [own, g.LstmStep(op.name, (op.x, own.output, op.inputs[2]), op.output, op.factor, op.clip, op.coupled)]
+
+    return rewrite(graph, Rule(g.Lstm, apart))
 
 
 def _own(op: g.Lstm) -> g.Dense16:

@@ -5,10 +5,11 @@ A slice of whole blocks of channels is contiguous in memory. Its only reader beg
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 from ...hw.config import Config
 from .. import graph as g
+from ..graph.rewrite import Producers, Rule, rewrite
 from .layers import own_rows
 
 
@@ -19,16 +20,14 @@ class AbsorbedSlice(g.StridedSlice):
 
 def absorb_slices(graph: g.Graph, cfg: Config) -> g.Graph:
     """`graph` with such slices marked."""
-    readers = graph.readers
-    wanted = {t.name for t in graph.wanted}
-    ops: list[g.Operator] = []
-    for op in graph.ops:
-        only = readers.get(op.output.name, [])
-        alone = len(only) == 1 and op.output.name not in wanted
-        if isinstance(op, g.StridedSlice) and alone and _in_place(op, only[0], cfg):
-            op = AbsorbedSlice(**{f.name: getattr(op, f.name) for f in fields(op)})
-        ops.append(op)
-    return replace(graph, ops=tuple(ops))
+
+    def absorbed(op: g.StridedSlice, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
+        then = readers.only(op)
+        if then is None or not _in_place(op, then, cfg):
+            return None
+        return [AbsorbedSlice(**{f.name: getattr(op, f.name) for f in fields(op)})]
+
+    return rewrite(graph, Rule(g.StridedSlice, absorbed))
 
 
 def _in_place(op: g.StridedSlice, reader: g.Operator, cfg: Config) -> bool:

@@ -9,7 +9,6 @@ from ...runtime import layout
 from ...runtime.executable import Tensor
 from .. import graph as g
 from .recording import packed_shape
-from .symbols import symbol_of
 
 
 def refused(graph: g.Graph, ops: Sequence[g.Operator]) -> dict[str, str]:
@@ -17,7 +16,7 @@ def refused(graph: g.Graph, ops: Sequence[g.Operator]) -> dict[str, str]:
     found: dict[str, str] = {}
     inputs = {t.name for t in graph.inputs}
     for op in ops:
-        if (symbol := symbol_of(op)) and symbol[0].name not in inputs:
+        if (symbol := op.symbol) and symbol[0].name not in inputs:
             found[op.name] = f"{symbol[0].name!r} is no input of the network"
         if isinstance(op, g.Write) and (why := _not_in_place(graph, ops, op)):
             found[op.name] = why

@@ -4,26 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...runtime.symbols.symbol import MOST_LIMIT
 from .. import graph as g
-
-
-def symbol_of(op: g.Operator) -> tuple[g.Tensor, int] | None:
-    """The input of `op` that moves its addresses, and how many values its elements may have; None where none does."""
-    if isinstance(op, g.Gather):
-        return op.inputs[1], op.x.shape[0]
-    if isinstance(op, g.Rotate):
-        return op.inputs[1], len(op.cosine) // op.x.shape[0]
-    if isinstance(op, g.WriteRows):
-        return op.inputs[2], MOST_LIMIT
-    if isinstance(op, g.WriteColumns):
-        return op.inputs[2], op.x.shape[1] // op.tokens
-    return (op.inputs[3], op.seen // op.tokens) if isinstance(op, g.Attention) else None
 
 
 def limits(ops: Sequence[g.Operator]) -> dict[str, int]:
     """How many values each symbol of `ops` may have, by the name of its tensor."""
     found: dict[str, int] = {}
-    for t, limit in filter(None, map(symbol_of, ops)):
+    for t, limit in filter(None, (op.symbol for op in ops)):
         found[t.name] = min(limit, found.get(t.name, limit))
     return found

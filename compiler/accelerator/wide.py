@@ -12,6 +12,7 @@ import numpy as np
 
 from ...hw.config import Config
 from .. import graph as g
+from ..graph.rewrite import Producers, Rule, rewrite
 from ..kernels import language
 from ..kernels.repeat import repeat
 from ..limits import most_padding
@@ -32,21 +33,23 @@ class WideConv(g.StandIn, g.QConv2d):
 
 def split_weights(graph: g.Graph, cfg: Config) -> g.Graph:
     """`graph` with such convolutions in two int8 parts, where `cfg` can repeat rows and pad twice as many."""
-    ops: list[g.Operator] = []
     from_host = {t.name for t in graph.inputs}
     for op in graph.ops:
         if isinstance(op, (g.Recode, g.Transpose, g.Reshape)) and op.x.name in from_host:
             from_host.add(op.output.name)
-        if isinstance(op, g.QConv2d) and op.weight.dtype == np.int16:
-            split = _split(op, cfg)
-            if op.x.name in from_host and isinstance(split[-1], g.QConv2d) and may_fold(split[-1], cfg):
-                split = [HostRows(t.name, t.inputs, t.output, t.indices) if isinstance(t, g.Take) else t for t in split]
-            ops += split
-        elif isinstance(op, g.QDense) and op.weight.dtype == np.int16:
-            ops += _split_dense(op, cfg)
-        else:
-            ops.append(op)
-    return replace(graph, ops=tuple(ops))
+
+    def convolution(op: g.QConv2d, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
+        if op.weight.dtype != np.int16:
+            return None
+        split = _split(op, cfg)
+        if op.x.name in from_host and isinstance(split[-1], g.QConv2d) and may_fold(split[-1], cfg):
+            split = [HostRows(t.name, t.inputs, t.output, t.indices) if isinstance(t, g.Take) else t for t in split]
+        return split
+
+    def dense(op: g.QDense, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
+        return _split_dense(op, cfg) if op.weight.dtype == np.int16 else None
+
+    return rewrite(graph, Rule(g.QConv2d, convolution), Rule(g.QDense, dense))
 
 
 def _split_dense(op: g.QDense, cfg: Config) -> list[g.Operator]:

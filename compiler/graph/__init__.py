@@ -28,7 +28,9 @@ integers.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from ...hw.errors import InputError
 from ...hw.rounding import CONTRACTS
@@ -133,6 +135,21 @@ from .windows import ResizeBilinear as ResizeBilinear
 from .windows import Sum as Sum
 from .windows import TopK as TopK
 
+T = TypeVar("T", bound=Operator)
+
+
+class Readers(dict[str, list[Operator]]):
+    """The operators that read each tensor, by its name, and the names of those that the graph is run for."""
+
+    def __init__(self, wanted: Iterable[Tensor]):
+        super().__init__()
+        self.wanted = {t.name for t in wanted}
+
+    def only(self, op: Operator) -> Operator | None:
+        """The only reader of what `op` gives, which nobody else wants; None where there is no such one."""
+        found = self.get(op.output.name, [])
+        return found[0] if len(found) == 1 and op.output.name not in self.wanted else None
+
 
 @dataclass(frozen=True, eq=False)
 class Graph:
@@ -178,30 +195,33 @@ class Graph:
                 )
 
     def under(self, contract: str | None) -> Graph:
-        """The graph in another rounding contract; itself with None. Raises `InputError` for an unknown one.
-
-        In contract double changes of quantisation round twice, too.
-        """
+        """The graph in another rounding contract; itself with None. Raises `InputError` for an unknown one."""
         if contract in (None, self.contract):
             return self
-        ops = self.ops
-        if contract == "double":
-            ops = tuple(op.twice() if isinstance(op, NearestRequantize) else op for op in ops)
-        return replace(self, ops=ops, contract=contract)
+        return replace(self, ops=tuple(op.under(contract) for op in self.ops), contract=contract)
 
     @property
     def wanted(self) -> tuple[Tensor, ...]:
         """What an inference is run for: its outputs, and the next values of the states."""
         return (*self.outputs, *(s.next for s in self.states))
 
+    def of(self, kind: type[T]) -> tuple[T, ...]:
+        """The operators of a kind."""
+        return tuple(op for op in self.ops if isinstance(op, kind))
+
     @property
-    def readers(self) -> dict[str, list[Operator]]:
+    def readers(self) -> Readers:
         """The operators that read each tensor, by its name; one that reads it twice is there twice."""
-        found: dict[str, list[Operator]] = {}
+        found = Readers(self.wanted)
         for op in self.ops:
             for t in op.inputs:
                 found.setdefault(t.name, []).append(op)
         return found
+
+    @property
+    def producers(self) -> dict[str, Operator]:
+        """The operator that gives each tensor, by its name."""
+        return {op.output.name: op for op in self.ops}
 
     @property
     def names(self) -> Names:
@@ -217,7 +237,7 @@ class Graph:
     @property
     def layers(self) -> tuple[Linear, ...]:
         """The convolutions and dense layers."""
-        return tuple(op for op in self.ops if isinstance(op, Linear))
+        return self.of(Linear)
 
     @property
     def macs(self) -> int:

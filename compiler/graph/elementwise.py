@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...hw.rounding import quantize_multiplier
+from .host_calls import Kernel
 from .operators import Binary, Lookup, Operator, Rescaling
+from .reach import Reach, products
 
 SQUARE_SHIFT = 7  # bits by which SquaredDifference shifts its operands left
 
@@ -17,6 +19,8 @@ Scales = tuple[tuple[int, int], ...]
 @dataclass(frozen=True, eq=False)
 class Pairwise(Operator):
     """Base of operators on two int8 operands whose shapes broadcast as numpy's do; either may be a constant."""
+
+    elementwise = True
 
     def check(self) -> None:
         """Raise `InputError` if the shapes do not broadcast to the output's."""
@@ -28,6 +32,8 @@ class Pairwise(Operator):
 class Maximum(Pairwise):
     """`max(x, y)` of the int8 values as they are; scale and zero point stay."""
 
+    host = (Kernel("maximum"),)
+
     def check(self) -> None:
         """Raise `InputError` if shapes or scales are inconsistent."""
         super().check()
@@ -38,6 +44,8 @@ class Maximum(Pairwise):
 class Minimum(Maximum):
     """`min(x, y)` of the int8 values as they are; scale and zero point stay."""
 
+    host = (Kernel("minimum"),)
+
 
 @dataclass(frozen=True, eq=False)
 class Prelu(Pairwise):
@@ -45,6 +53,14 @@ class Prelu(Pairwise):
 
     The inputs are x and alpha; R_0 and R_1 are given by `multipliers`.
     """
+
+    host = (Kernel("prelu", "zero_points multipliers exponents"),)
+
+    def reach(self) -> Reach:
+        """What its accumulators reach, above and below zero."""
+        x, alpha = (t.ends for t in self.inputs)
+        low, high = np.array([x, products(x, alpha)], np.int64).T
+        return Reach(low, high, np.array(self.factors))
 
     @property
     def factors(self) -> tuple[float, float]:
@@ -77,6 +93,9 @@ class LeakyRelu(Lookup):
 class PairLookup(Operator):
     """A function of two values of 8 bits, by a table (256, 256): each counts from its type's smallest value."""
 
+    elementwise = True
+    host = (Kernel("lookup_pair", constants="table"),)
+
     table: np.ndarray
 
     def check(self) -> None:
@@ -90,6 +109,15 @@ class PairLookup(Operator):
 @dataclass(frozen=True, eq=False)
 class SquaredDifference(Pairwise):
     """`clamp(zo + R_out((R_x((x - zx) << 7) - R_y((y - zy) << 7)) ** 2))`, contract double."""
+
+    host = (Kernel("squared_difference", "zero_points multipliers exponents shift"),)
+    shift = SQUARE_SHIFT
+
+    def reach(self) -> Reach:
+        """What the output's rescaling gets: both operands are rescaled before."""
+        first, second = (t.rescaled_ends(self.shift, *self.multipliers[k]) for k, t in enumerate(self.inputs))
+        furthest = max(abs(first[1] - second[0]), abs(first[0] - second[1]))
+        return Reach.one((0, furthest * furthest), self.factors[2])
 
     @property
     def factors(self) -> tuple[float, float, float]:
@@ -107,6 +135,8 @@ class SquaredDifference(Pairwise):
 @dataclass(frozen=True, eq=False)
 class Div(Rescaling, Binary):
     """`clamp(zo + R((x - zx) / (y - zy)), low, high)`; runtime/kernels/fixed_point.py defines how quotients round."""
+
+    host = (Kernel("divide", "zero_points low high multiplier exponent"),)
 
     @property
     def factor(self) -> float:

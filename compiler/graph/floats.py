@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..conv_shape import ConvShape
+from .host_calls import Kernel
 from .operators import Operator
 
 
@@ -29,6 +30,9 @@ class FloatOperator(Operator):
 class FloatFunction(FloatOperator):
     """`function` of each value, by ONNX's name, with its parameters; those of Clip are its bounds."""
 
+    elementwise = True
+    host = (Kernel("float_function", "function alpha beta"),)
+
     function: str
     alpha: float = 0.0
     beta: float = 0.0
@@ -43,6 +47,9 @@ class FloatFunction(FloatOperator):
 class FloatBinary(FloatOperator):
     """`function` of two operands, by ONNX's name; they broadcast, and either may be a constant."""
 
+    elementwise = True
+    host = (Kernel("float_binary", "function"),)
+
     function: str
 
     def check(self) -> None:
@@ -55,6 +62,8 @@ class FloatBinary(FloatOperator):
 @dataclass(frozen=True, eq=False)
 class FloatReduce(FloatOperator):
     """`function`, by ONNX's name, over `axes`, which are 1 or omitted in the output's shape."""
+
+    host = (Kernel("float_reduce", "function axes shape"),)
 
     function: str
     axes: tuple[int, ...]
@@ -70,6 +79,8 @@ class FloatReduce(FloatOperator):
 class FloatSoftmax(FloatOperator):
     """Softmax along `axis`, or its logarithm."""
 
+    host = (Kernel("float_softmax", "axis logarithm"),)
+
     axis: int
     logarithm: bool = False
 
@@ -83,6 +94,8 @@ class FloatSoftmax(FloatOperator):
 @dataclass(frozen=True, eq=False)
 class FloatMatMul(FloatOperator):
     """Products of matrices, the last two dimensions of two operands; the dimensions before them broadcast."""
+
+    host = (Kernel("float_matmul", "ordered?"),)
 
     ordered: bool = False
 
@@ -105,6 +118,8 @@ class FloatLstm(FloatOperator):
 
     Gates are input, output, forget and cell: weights (4 * hidden, features), of the hidden values (4 * hidden, hidden).
     """
+
+    host = (Kernel("float_lstm", "reverse", "weight recurrence bias"),)
 
     weight: np.ndarray
     recurrence: np.ndarray
@@ -143,6 +158,8 @@ class FloatConvolution(FloatOperator):
 class FloatConv2d(FloatConvolution):
     """Convolution, weights (O, C / groups, KH, KW)."""
 
+    host = (Kernel("float_conv2d", "strides pads dilations groups ordered?", "weight bias"),)
+
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""
         super().check()
@@ -164,6 +181,8 @@ class FloatConv2d(FloatConvolution):
 @dataclass(frozen=True, eq=False)
 class FloatConvTranspose2d(FloatConvolution):
     """Transposed convolution, weights (C, O / groups, KH, KW)."""
+
+    host = (Kernel("float_conv_transpose2d", "strides pads dilations groups ordered?", "weight bias"),)
 
     def check(self) -> None:
         """Raise `InputError` if the channels are inconsistent."""
@@ -197,9 +216,13 @@ class FloatPool(FloatOperator):
 class FloatMaxPool(FloatPool):
     """The largest element of each window; padding never wins."""
 
+    host = (Kernel("float_max_pool", "kernel strides pads"),)
+
 
 @dataclass(frozen=True, eq=False)
 class FloatAveragePool(FloatPool):
     """Mean of each window; padding is 0 and counts, or does not."""
+
+    host = (Kernel("float_average_pool", "kernel strides pads padding_counts"),)
 
     padding_counts: bool = False

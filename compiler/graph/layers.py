@@ -14,7 +14,11 @@ import numpy as np
 
 from ...hw.rounding import CONTRACTS, exact_multiplier, quantize_multiplier
 from ..conv_shape import ConvShape
+from .host_calls import Kernel
 from .operators import Operator
+from .reach import Reach, sums
+
+REQUANTISE = Kernel("requantise", "zero_point low high contract", "multiplier exponent")  # of a layer's accumulators
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +41,11 @@ class Linear(Operator):
     float32_scale: bool = field(default=False, kw_only=True)
     exact: bool = field(default=False, kw_only=True)
     contract: str | None = field(default=None, kw_only=True)
+    groups = 1  # of channels, which read their own input channels alone; convolutions may have more
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return axis if axis == 0 else -1
 
     def check(self) -> None:
         """Raise `InputError` if weights, scales and biases are inconsistent."""
@@ -50,6 +59,11 @@ class Linear(Operator):
         self.expect("whether the contract is known", self.contract in (None, *CONTRACTS), True)
         self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int8", "int8"))
         self.expect_clamp(self.low, self.high)
+
+    @property
+    def depthwise(self) -> bool:
+        """True if every output channel reads one of several input channels."""
+        return self.groups > 1 and self.weight.shape[1] == 1
 
     @property
     def corrected_bias(self) -> np.ndarray:
@@ -75,6 +89,14 @@ class Linear(Operator):
         rounded = exact_multiplier if self.exact else quantize_multiplier
         pairs = np.array([rounded(s) for s in self.scales], np.int64)
         return pairs[:, 0], pairs[:, 1]
+
+    def reach(self) -> Reach:
+        """What its accumulators reach."""
+        return Reach(*sums(self.weight, self.bias, self.x.ends), self.scales, self.bias)
+
+    def rounding(self, contract: str) -> str:
+        """The rounding contract of R in a compilation of `contract`."""
+        return self.contract or contract
 
     @property
     def scaling(self) -> dict[str, Any]:
@@ -112,6 +134,11 @@ class QConv2d(Divisible):
     many groups as input channels; it may have several output channels per group.
     """
 
+    host = (
+        Kernel("conv2d_accumulators", "x_zero_point strides pads dilations groups", "weight bias", "int32"),
+        REQUANTISE,
+    )
+
     strides: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
     dilations: tuple[int, int] = (1, 1)
@@ -135,11 +162,6 @@ class QConv2d(Divisible):
         return ConvShape(n, c, h, w, o, (kh, kw), self.strides, self.pads, self.dilations, self.groups)
 
     @property
-    def depthwise(self) -> bool:
-        """True if every output channel reads one of several input channels."""
-        return self.groups > 1 and self.weight.shape[1] == 1
-
-    @property
     def macs(self) -> int:
         """Useful multiply-accumulates: spatial padding counts, padded channels do not."""
         return self.shape.macs
@@ -154,6 +176,8 @@ class QConvTranspose2d(Linear):
     then the output has additional rows and columns there that hold the bias. It equals a convolution of stride 1 with
     the flipped kernel, over the input with `strides - 1` pixels of value x.zero_point between its pixels.
     """
+
+    host = (Kernel("conv_transpose2d_accumulators", "x_zero_point strides pads", "weight bias", "int32"), REQUANTISE)
 
     strides: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
@@ -179,6 +203,8 @@ class QConvTranspose2d(Linear):
 @dataclass(frozen=True, eq=False)
 class QDense(Divisible):
     """Dense layer on (N, I), weights (O, I)."""
+
+    host = (Kernel("dense_accumulators", "x_zero_point", "weight bias", "int32"), REQUANTISE)
 
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""

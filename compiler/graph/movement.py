@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
+from .host_calls import Kernel
 from .operators import Operator
 
 
@@ -21,6 +24,25 @@ class Movement(Operator):
 class Reshape(Movement):
     """The same elements in another shape (also what ONNX calls Flatten)."""
 
+    rearranges = True
+    host = (Kernel("reshape", "shape"),)
+
+    def moved(self, x: np.ndarray) -> np.ndarray:
+        """`x` as it leaves it."""
+        return x.reshape(self.output.shape)
+
+    @property
+    def renames(self) -> bool:
+        """True: the elements stay where they are."""
+        return True
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        if axis == 0 and self.output.shape[0] == self.x.shape[0]:
+            return 0
+        (before, places), (after, others) = (_wide(t.shape) for t in (self.x, self.output))
+        return others[places.index(axis)] if axis in places and before == after else -1
+
     def check(self) -> None:
         """Raise `InputError` if element counts or scales differ."""
         self.expect("the number of elements", math.prod(self.output.shape), math.prod(self.x.shape))
@@ -35,8 +57,24 @@ class Transpose(Movement):
     to NCHW, or back.
     """
 
+    rearranges = True
+    host = (Kernel("transpose", "axes"),)
+
     axes: tuple[int, ...]
     relayout: bool = False
+
+    def moved(self, x: np.ndarray) -> np.ndarray:
+        """`x` as it leaves it."""
+        return x.transpose(self.axes)
+
+    @property
+    def renames(self) -> bool:
+        """Whether the file's tensor and its NCHW form are one array."""
+        return self.relayout
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return self.axes.index(axis)
 
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""
@@ -51,6 +89,8 @@ class Heads(Movement):
 
     With `in_place` blocks of channels, of the module that runs it, keep theirs, too.
     """
+
+    host = (Kernel("reshape", "shape"),)
 
     in_place: bool
 
@@ -71,6 +111,8 @@ class Lanes(Movement):
     no multiple of `block`, the elements of the last channels of each are 0.
     """
 
+    host = (Kernel("lanes", "block shape"),)
+
     block: int
 
     def check(self) -> None:
@@ -87,7 +129,14 @@ class Lanes(Movement):
 class Concat(Movement):
     """The inputs, one after the other along `axis`. Any of them may be a constant."""
 
+    host = (Kernel("concatenate", "axis"),)
+
     axis: int
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        alike = axis != self.axis and all(t.data is None for t in self.inputs)
+        return axis if alike else -1
 
     def check(self) -> None:
         """Raise `InputError` if shapes or scales are inconsistent."""
@@ -102,8 +151,14 @@ class Concat(Movement):
 class Pad(Movement):
     """`value` around the input; `pads` holds (before, after) per dimension."""
 
+    host = (Kernel("pad", "pads value"),)
+
     pads: tuple[tuple[int, int], ...]
     value: float
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return axis if self.pads[axis] == (0, 0) else -1
 
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""
@@ -120,8 +175,15 @@ class Pad(Movement):
 class StridedSlice(Movement):
     """`output[i] = x[begin + i * stride]` in every dimension; strides may be negative."""
 
+    host = (Kernel("strided_slice", "begin strides shape"),)
+
     begin: tuple[int, ...]
     strides: tuple[int, ...]
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        whole = self.output.shape[axis] == self.x.shape[axis] and self.strides[axis] == 1
+        return axis if whole else -1
 
     def check(self) -> None:
         """Raise `InputError` if an element lies outside the input."""
@@ -140,7 +202,13 @@ class Take(Movement):
     Nearest neighbours, repeated and reflected parts, and gathered rows are of this kind.
     """
 
+    host = (Kernel("take", "indices"),)
+
     indices: tuple[tuple[int, ...], ...]
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return -1 if self.indices[axis] else axis
 
     def check(self) -> None:
         """Raise `InputError` if an element lies outside the input, or the shapes are inconsistent."""
@@ -151,3 +219,9 @@ class Take(Movement):
             self.expect(f"whether the indices lie within dimension {k}", inside, True)
         shape = tuple(len(found) or n for found, n in zip(self.indices, self.x.shape))
         self.expect("the output's shape", self.output.shape, shape)
+
+
+def _wide(shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    """(sizes, places) of the dimensions of more than 1."""
+    places = [k for k, n in enumerate(shape) if n > 1]
+    return [shape[k] for k in places], places

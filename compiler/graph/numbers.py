@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...hw.rounding import quantize_multiplier
-from .operators import Operator
+from .host_calls import Kernel
+from .operators import Operator, Tensor
 
 NUMBERS = ("float32", "int32", "int64")
 PLAIN = (*NUMBERS, "bool")
@@ -19,6 +20,9 @@ PLAIN = (*NUMBERS, "bool")
 @dataclass(frozen=True, eq=False)
 class NumberFunction(Operator):
     """A `function` of `runtime.kernels.numbers.UNARY` of each value, in the input's type."""
+
+    elementwise = True
+    host = (Kernel("number_function", "function"),)
 
     function: str
 
@@ -31,6 +35,9 @@ class NumberFunction(Operator):
 @dataclass(frozen=True, eq=False)
 class NumberBinary(Operator):
     """A `function` of `runtime.kernels.numbers.BINARY` of two operands of one type whose shapes broadcast."""
+
+    elementwise = True
+    host = (Kernel("number_binary", "function"),)
 
     function: str
 
@@ -45,6 +52,8 @@ class NumberBinary(Operator):
 class NumberReduce(Operator):
     """A `function` of `runtime.kernels.numbers.REDUCTIONS` over `axes`, 1 or omitted in the output's shape."""
 
+    host = (Kernel("number_reduce", "function axes shape"),)
+
     function: str
     axes: tuple[int, ...]
 
@@ -58,6 +67,8 @@ class NumberReduce(Operator):
 @dataclass(frozen=True, eq=False)
 class NumberDense(Operator):
     """float32 `x @ weight.T + bias`, each sum in the order of the features; weights (units, features)."""
+
+    host = (Kernel("number_dense", constants="weight bias"),)
 
     weight: np.ndarray
     bias: np.ndarray
@@ -79,6 +90,8 @@ class NumberDense(Operator):
 class NumberResize(Operator):
     """NCHW float32 images of the output's size, each pixel a mean of its four neighbours, weighted by distance."""
 
+    host = (Kernel("resize_bilinear", "size align_corners half_pixel_centers"),)
+
     align_corners: bool = False
     half_pixel_centers: bool = False
 
@@ -96,6 +109,8 @@ class Compare(Operator):
     int8 values are compared as `R((x - z) << 8)`, R by their scales, contract double: see runtime/kernels/numbers.py.
     """
 
+    elementwise = True
+
     function: str
 
     def check(self) -> None:
@@ -103,6 +118,12 @@ class Compare(Operator):
         self.expect("whether the input holds numbers", self.x.dtype in (*PLAIN, "int8"), True)
         self.expect("the types", ({t.dtype for t in self.inputs}, self.output.dtype), ({self.x.dtype}, "bool"))
         self.expect_broadcast()
+
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The kernel on the host; int8 values have one of their own."""
+        if self.x.dtype != "int8":
+            return (Kernel("compare", "function"),)
+        return (Kernel("compare_int8", "function zero_points=inputs.*.zero_point multipliers exponents"),)
 
     @property
     def multipliers(self) -> tuple[tuple[int, int], ...]:
@@ -113,6 +134,9 @@ class Compare(Operator):
 @dataclass(frozen=True, eq=False)
 class Select(Operator):
     """The elements of the second input where the first, bool, holds, else those of the third, as they are stored."""
+
+    elementwise = True
+    host = (Kernel("select"),)
 
     def check(self) -> None:
         """Raise `InputError` unless it is one type of values, and the shapes broadcast to the output's."""
@@ -127,6 +151,9 @@ class Select(Operator):
 class Cast(Operator):
     """The stored values in another type: fractions are cut off, integers wrap."""
 
+    elementwise = True
+    host = (Kernel("cast", "dtype"),)
+
     def check(self) -> None:
         """Raise `InputError` unless the shape stays."""
         self.expect("the output's shape", self.output.shape, self.x.shape)
@@ -136,7 +163,14 @@ class Cast(Operator):
 class Gather(Operator):
     """The elements of the first input at the positions in the second, integers, along `axis`."""
 
+    host = (Kernel("gather", "axis"),)
+
     axis: int
+
+    @property
+    def symbol(self) -> tuple[Tensor, int]:
+        """The positions, which are those of parts of the first input."""
+        return self.inputs[1], self.x.shape[0]
 
     def check(self) -> None:
         """Raise `InputError` if shapes or types are inconsistent."""
@@ -151,6 +185,8 @@ class Gather(Operator):
 @dataclass(frozen=True, eq=False)
 class GatherNd(Operator):
     """The parts of the first input at the positions that are the last dimension of the second, integers."""
+
+    host = (Kernel("gather_nd"),)
 
     def check(self) -> None:
         """Raise `InputError` if shapes or types are inconsistent."""
@@ -168,6 +204,14 @@ class Detections(Operator):
 
     The output is (1, rows + 1, 6): ymin, xmin, ymax, xmax, class, score; the last row begins with their number.
     """
+
+    host = (
+        Kernel(
+            "detections",
+            "most classes classes_per_box per_class each_class score overlap scales",
+            "anchors",
+        ),
+    )
 
     anchors: np.ndarray
     scales: tuple[float, ...]

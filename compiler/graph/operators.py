@@ -3,18 +3,21 @@
 Activations of four dimensions are NCHW whatever the file's layout is; other ranks keep the file's order. The definition
 of an operator is exact: `R` is the rounding of hw/rounding.py. Where an operator says "contract double", that holds in
 every contract, as it does in TensorFlow Lite's kernels; all other `R` follow the compilation's contract. The kernels
-are runtime/operators.py; compiler/graph/host_calls.py selects those of an operator.
+are runtime/operators.py; a class names its own as `host` (host_calls.py).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
 from ...hw.errors import InputError
-from ...hw.rounding import quantize_multiplier, requantise
+from ...hw.rounding import quantize_multiplier, requantise, rescale
+from .host_calls import Kernel
+from .reach import Ends, Reach, products
 
 ADD_SHIFT = 20  # bits by which Add shifts its operands left, so that their rescaling is precise
 DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float32", "bool")
@@ -54,10 +57,29 @@ class Tensor:
         """Bytes of the plain array."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
+    @property
+    def ends(self) -> Ends:
+        """The least and the largest value of an int8 operand, without its zero point."""
+        low, high = (-128, 127) if self.data is None else (int(self.data.min()), int(self.data.max()))
+        return low - self.zero_point, high - self.zero_point
+
+    def rescaled_ends(self, shift: int, multiplier: int, exponent: int) -> Ends:
+        """`ends`, shifted left and rescaled."""
+        low, high = (int(rescale(end << shift, multiplier, exponent)) for end in self.ends)
+        return low, high
+
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """An operator: named, with its input tensors and its output."""
+    """An operator: named, with its input tensors and its output.
+
+    `host` are the kernels that compute it, each from the result of the one before. Of an `elementwise` operator each
+    element of the output is a function of one element of each input; their shapes broadcast.
+    """
+
+    host: ClassVar[tuple[Kernel, ...]] = ()
+    elementwise: ClassVar[bool] = False
+    rearranges: ClassVar[bool] = False  # see `moved`
 
     name: str
     inputs: tuple[Tensor, ...]
@@ -72,9 +94,76 @@ class Operator:
         return self.inputs[0]
 
     @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The inputs and the output."""
+        return (*self.inputs, self.output)
+
+    @property
     def macs(self) -> int:
         """Useful multiply-accumulates: spatial padding counts, padded channels do not."""
         return 0
+
+    @property
+    def renames(self) -> bool:
+        """Whether the output is the input's plain array under another name."""
+        return False
+
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The kernels that compute it on the host: `host`, unless they depend on its types."""
+        return self.host
+
+    def rounding(self, contract: str) -> str:
+        """The rounding contract of it in a compilation of `contract`."""
+        return contract
+
+    def under(self, contract: str) -> Operator:
+        """The operator that takes its place in the rounding contract `contract`."""
+        return self
+
+    @property
+    def symbol(self) -> tuple[Tensor, int] | None:
+        """The input, one number, that moves what it reads or writes, and how many values it may have; None: there is
+        none.
+        """
+        return None
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output whose part i is made of part i of dimension `axis` of the inputs alone, every
+        part alike, with the same constants; -1 where none is known.
+        """
+        y = self.output.shape
+        for t in self.inputs:
+            own = axis - len(y) + len(t.shape)
+            whole = own == axis and t.shape[axis] == y[axis]
+            if not (whole if t.data is None else own < 0 or t.shape[own] == 1):
+                return -1
+        return axis if self.elementwise else -1
+
+    def reduced(self, axis: int, axes: tuple[int, ...]) -> int:
+        """`carried` of an operator that computes along `axes`, which are 1 or omitted in the output's shape."""
+        dropped = len(self.x.shape) > len(self.output.shape)
+        return -1 if axis in axes else axis - dropped * sum(k < axis for k in axes)
+
+    @property
+    def apart(self) -> bool:
+        """Whether it computes each part of the first dimension of inputs and output from that part alone."""
+        shapes = [t.shape for t in self.tensors if t.data is None]
+        rows = all(len(shape) > 1 and shape[0] == self.output.shape[0] for shape in shapes)
+        return rows and self.carried(0) == 0
+
+    def moved(self, x: np.ndarray) -> np.ndarray:
+        """What it makes of `x`, of its input's shape, by giving all elements another order or shape; `rearranges` says
+        whether that is all it does.
+        """
+        raise NotImplementedError(f"{type(self).__name__} {self.name!r}: does more than to rearrange elements")
+
+    def reach(self) -> Reach | None:
+        """What its accumulators reach for any int8 inputs; None without any."""
+        return None
+
+    def excess(self) -> str:
+        """What is too large in it beside accumulators and their factors, to print after its name; empty: nothing."""
+        return ""
 
     def check(self) -> None:
         """Raise `InputError` if parameters and shapes are inconsistent."""
@@ -86,7 +175,7 @@ class Operator:
 
     def expect_int8(self) -> None:
         """Raise `InputError` unless inputs and output are int8."""
-        self.expect("the conversion", {t.dtype for t in (*self.inputs, self.output)}, {"int8"})
+        self.expect("the conversion", {t.dtype for t in self.tensors}, {"int8"})
 
     def expect_broadcast(self) -> None:
         """Raise `InputError` unless there are two inputs whose shapes broadcast, as numpy's do, to the output's."""
@@ -126,6 +215,9 @@ class Quantize(Operator):
     Ties go to the even value (ONNX), or with `ties_away` away from zero (TensorFlow Lite).
     """
 
+    elementwise = True
+    host = (Kernel("quantize", "scale=output.scale zero_point ties_away"),)
+
     ties_away: bool = False
 
     def check(self) -> None:
@@ -138,6 +230,16 @@ class Quantize(Operator):
 class QuantizeImage(Operator):
     """`Quantize`, ties away from zero, of an image that lies as NHWC: float32 (n, h, w, c) -> int8 (n, c, h, w)."""
 
+    host = (
+        Kernel("transpose", "axes", dtype="float32"),
+        Kernel("quantize", "scale=output.scale zero_point ties_away"),
+    )
+    axes, ties_away = (0, 3, 1, 2), True
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`."""
+        return self.axes.index(axis)
+
     def check(self) -> None:
         """Raise `InputError` unless it is float32 -> int8 of such shapes."""
         self.expect("the conversion", (self.x.dtype, self.output.dtype), ("float32", "int8"))
@@ -148,6 +250,9 @@ class QuantizeImage(Operator):
 @dataclass(frozen=True, eq=False)
 class Dequantize(Operator):
     """int8, or int16 with zero point 0, -> float32: `float32(q - zero_point) * float32(scale)`."""
+
+    elementwise = True
+    host = (Kernel("dequantize", "scale=x.scale zero_point=x.zero_point"),)
 
     def check(self) -> None:
         """Raise `InputError` unless it is such a conversion of one shape."""
@@ -177,6 +282,9 @@ class Requantize(Rescaling):
     A ReLU of its own is a `Requantize` whose `low` is the zero point.
     """
 
+    elementwise = True
+    host = (Kernel("rescale", "x_zero_point zero_point multiplier exponent low high"),)
+
     low: int = -128
     high: int = 127
 
@@ -185,6 +293,10 @@ class Requantize(Rescaling):
         self.expect_int8()
         self.expect_clamp(self.low, self.high)
         self.expect("the output's shape", self.output.shape, self.x.shape)
+
+    def reach(self) -> Reach:
+        """What its accumulators reach."""
+        return Reach.one(self.x.ends, self.factor)
 
     @property
     def table(self) -> np.ndarray:
@@ -197,8 +309,12 @@ class Requantize(Rescaling):
 class NearestRequantize(Requantize):
     """int8 in another quantisation as onnxruntime computes it: float32 values to the nearest integer, ties to even."""
 
-    def twice(self) -> Requantize:
-        """The operator of contract double."""
+    host = (Kernel("lookup", constants="table"),)
+
+    def under(self, contract: str) -> Operator:
+        """In contract double it rounds twice, too."""
+        if contract != "double":
+            return self
         return Requantize(self.name, self.inputs, self.output, self.low, self.high)
 
     @property
@@ -213,6 +329,9 @@ class NearestRequantize(Requantize):
 class Recode(Operator):
     """uint8 <-> int8 of one scale, zero points 128 apart: the same real values, with the sign bit inverted."""
 
+    elementwise = True
+    host = (Kernel("recode"),)
+
     def check(self) -> None:
         """Raise `InputError` unless it is uint8 -> int8 or back, of one shape and scale."""
         self.expect("the conversion", {self.x.dtype, self.output.dtype}, {"int8", "uint8"})
@@ -224,6 +343,9 @@ class Recode(Operator):
 @dataclass(frozen=True, eq=False)
 class Lookup(Operator):
     """A function of one int8 value: `table[x + 128]`, int8 (256,). `function` names it for people."""
+
+    elementwise = True
+    host = (Kernel("lookup", constants="table"),)
 
     function: str
     table: np.ndarray
@@ -238,6 +360,8 @@ class Lookup(Operator):
 @dataclass(frozen=True, eq=False)
 class Binary(Operator):
     """Element-wise operator on two int8 operands; their shapes broadcast as numpy's do. Either may be a constant."""
+
+    elementwise = True
 
     low: int = -128
     high: int = 127
@@ -257,10 +381,19 @@ class Add(Binary):
     compiler/graph/ranges.py.
     """
 
+    host = (Kernel("add", "zero_points sign shift multipliers exponents low high"),)
+    shift = ADD_SHIFT
+
     @property
     def sign(self) -> int:
         """1 for a sum, -1 for a difference."""
         return 1
+
+    def reach(self) -> Reach:
+        """What the output's rescaling gets: both operands are rescaled before."""
+        first, second = (t.rescaled_ends(self.shift, *self.multipliers[k]) for k, t in enumerate(self.inputs))
+        low, high = sorted(self.sign * end for end in second)
+        return Reach.one((first[0] + low, first[1] + high), self.factors[2])
 
     @property
     def scales(self) -> tuple[float, float, float]:
@@ -306,6 +439,13 @@ class Product(Rescaling):
 class Mul(Product, Binary):
     """`clamp(zo + R((x - zx) * (y - zy)), low, high)`, contract double."""
 
+    host = (Kernel("multiply", "zero_points low high multiplier exponent"),)
+
+    def reach(self) -> Reach:
+        """What its accumulators reach."""
+        x, y = self.inputs
+        return Reach.one(products(x.ends, y.ends), self.factor)
+
 
 @dataclass(frozen=True, eq=False)
 class Softmax(Operator):
@@ -314,8 +454,14 @@ class Softmax(Operator):
     The output has scale 1/256 and zero point -128.
     """
 
+    host = (Kernel("softmax", "axis multiplier exponent"),)
+
     axis: int
     beta: float = 1.0
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return -1 if axis == self.axis else axis
 
     def check(self) -> None:
         """Raise `InputError` if the output is quantised otherwise, or the axis does not exist."""

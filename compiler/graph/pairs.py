@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .. import graph as g
+from .rewrite import Producers, Rule, rewrite
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,22 +28,16 @@ class UnpairedConv(g.StandIn, g.QConvTranspose2d):
 
 def pair_columns(graph: g.Graph, block: int) -> g.Graph:
     """`graph` with every such sequence of three convolutions computed in pairs, for blocks of `block` channels."""
-    readers = graph.readers
-
-    def follower(op: g.Operator) -> g.Operator | None:
-        mine = readers.get(op.output.name, [])
-        return mine[0] if len(mine) == 1 and op.output not in graph.wanted else None
-
     found: dict[str, g.Operator] = {}
-    for op in graph.ops:
-        middle = follower(op)
-        last = None if middle is None else follower(middle)
-        if op.name in found or not isinstance(op, g.QConv2d):  # the last of three is not the first of three more
-            continue
+
+    def paired(op: g.QConv2d, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
+        middle = None if op.name in found else readers.only(op)  # the last of three is not the first of three more
+        last = None if middle is None else readers.only(middle)
         if isinstance(middle, g.QConv2d) and isinstance(last, g.QConv2d) and _pairable(op, middle, last, block):
-            found |= {new.name: new for new in (_into(op), _between(middle), _out_of(last))}
-    ops = tuple(found.get(op.name, op) for op in graph.ops)
-    return replace(graph, ops=ops) if found else graph
+            found.update((new.name, new) for new in (_into(op), _between(middle), _out_of(last)))
+        return [found[op.name]] if op.name in found else None
+
+    return rewrite(graph, Rule(g.QConv2d, paired))
 
 
 def _pairable(first: g.QConv2d, middle: g.QConv2d, last: g.QConv2d, block: int) -> bool:

@@ -1,7 +1,7 @@
 """The golden interpreter of quantised networks: the exact result of a graph.
 
-The numpy kernels that compiler/graph/host_calls.py selects for an operator are its definition; the host runs the same
-ones. The device must give the same bytes.
+The numpy kernels that the class of an operator names (host_calls.py) are its definition; the host runs the same ones.
+The device must give the same bytes.
 """
 
 from __future__ import annotations

@@ -11,47 +11,66 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .. import graph as g
+from .rewrite import Producers, Rule, reading, rewrite, without_unread
 
 
 def simplify(graph: g.Graph) -> g.Graph:
     """Merge movements and padding into the operators that read them, and remove operators without readers."""
-    producers: dict[str, g.Operator] = {}
-    same: dict[str, g.Tensor] = {}  # tensors that two transpositions only move there and back
-    ops: list[g.Operator] = []
-    for op in graph.ops:
-        for new in _rewritten(_on(op, same), producers):
-            before = producers.get(new.x.name)
-            if before is not None and _moved_back(before, new) and new.output not in graph.wanted:
-                same[new.output.name] = before.x
-                continue
-            ops.append(new)
-            producers[new.output.name] = new
-    return replace(graph, ops=_without_unread(ops, graph))
+    movements = Rule(g.StridedSlice, _slice), Rule(g.Reshape, _reshape), Rule(g.Transpose, _transpose)
+    svdf = Rule(g.Features, lambda op, readers, producers: [op])  # their scales are not those of a convolution
+    return without_unread(rewrite(graph, *movements, svdf, Rule(g.QDense, _dense), Rule(g.QConv2d, _convolution)))
 
 
-def _rewritten(op: g.Operator, producers: dict[str, g.Operator]) -> list[g.Operator]:
+def _slice(op: g.StridedSlice, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
+    """A slice that is the whole of its input as a reshape."""
+    if op.output.shape != op.x.shape or min(op.strides) < 0:
+        return None
+    return _reshape(g.Reshape(op.name, op.inputs, op.output), readers, producers)
+
+
+def _reshape(op: g.Reshape, readers: g.Readers, producers: Producers) -> list[g.Operator]:
+    """One movement for those that end with a reshape."""
     before = producers.get(op.x.name)
-    if _takes_all(op):
-        op = g.Reshape(op.name, op.inputs, op.output)
     if (exchanged := _exchanged(op, producers)) is not None:
         return [exchanged]
-    if isinstance(op, (g.Reshape, g.Transpose)) and _keeps_order(op) and isinstance(before, g.Reshape):
-        return [g.Reshape(op.name, before.inputs, op.output)]  # `before` does not read another reshape: it was merged
-    if isinstance(op, g.Transpose) and _keeps_order(op):
-        return [g.Reshape(op.name, op.inputs, op.output)]
-    if isinstance(op, g.QDense) and not isinstance(op, g.Features) and isinstance(before, g.Reshape):
-        return _flattened(op, before, producers)
-    if isinstance(op, g.QConv2d) and isinstance(before, g.Pad) and _can_merge(op, before):
-        pads = tuple(own + before.pads[2 + k % 2][k // 2] for k, own in enumerate(op.pads))
-        return [replace(op, inputs=before.inputs, pads=pads)]
+    if isinstance(before, g.Reshape):  # it does not read another one: that was merged
+        return [replace(op, inputs=before.inputs)]
     return [op]
 
 
-def _exchanged(op: g.Operator, producers: dict[str, g.Operator]) -> g.Operator | None:
+def _transpose(op: g.Transpose, readers: g.Readers, producers: Producers) -> list[g.Operator] | g.Tensor:
+    """A transposition that moves dimensions of 1 only as a reshape; none, where it undoes the one before."""
+    if (exchanged := _exchanged(op, producers)) is not None:
+        return [exchanged]
+    moved = [axis for axis in op.axes if op.x.shape[axis] > 1]
+    if moved == sorted(moved):
+        return _reshape(g.Reshape(op.name, op.inputs, op.output), readers, producers)
+    before = producers.get(op.x.name)
+    if isinstance(before, g.Transpose) and all(before.axes[axis] == k for k, axis in enumerate(op.axes)):
+        return [op] if op.output.name in readers.wanted else before.x
+    return [op]
+
+
+def _dense(op: g.QDense, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
+    """A dense layer on flattened images as a convolution of these."""
+    before = producers.get(op.x.name)
+    return _flattened(op, before, producers) if isinstance(before, g.Reshape) else None
+
+
+def _convolution(op: g.QConv2d, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
+    """A convolution that pads its input as the operator before it does."""
+    pad = producers.get(op.x.name)
+    if not isinstance(pad, g.Pad) or pad.value != op.x.zero_point or any(map(any, pad.pads[:2])):
+        return None
+    pads = tuple(own + pad.pads[2 + k % 2][k // 2] for k, own in enumerate(op.pads))
+    return [replace(op, inputs=pad.inputs, pads=pads)]
+
+
+def _exchanged(op: g.Operator, producers: Producers) -> g.Operator | None:
     """One operator for the movements that end with `op`, where together they exchange channels, and no more."""
     chain: list[g.Operator] = []
     last: g.Operator | None = op
-    while isinstance(last, _MOVES):
+    while last is not None and last.rearranges:
         chain.insert(0, last)
         last = producers.get(last.x.name)
     for k, first in enumerate(chain[:-1]):
@@ -60,35 +79,11 @@ def _exchanged(op: g.Operator, producers: dict[str, g.Operator]) -> g.Operator |
             continue
         places = moved = np.arange(math.prod(x.shape)).reshape(x.shape)
         for part in chain[k:]:
-            moved = _moved(part, moved)
+            moved = part.moved(moved)
         channels = moved[0, :, 0, 0] // (x.shape[2] * x.shape[3])
         if (np.diff(channels) != 1).any() and np.array_equal(moved, places[:, channels % x.shape[1]]):
             return g.Take(op.name, (x,), y, ((), tuple(int(c) for c in channels), (), ()))
     return None
-
-
-def _keeps_order(op: g.Operator) -> bool:
-    """True if the order of elements stays: reshapes, and transpositions that move dimensions of 1 only."""
-    if isinstance(op, g.Transpose):
-        moved = [axis for axis in op.axes if op.x.shape[axis] > 1]
-        return moved == sorted(moved)
-    return True
-
-
-def _takes_all(op: g.Operator) -> bool:
-    """True of a slice that is the whole of its input."""
-    return isinstance(op, g.StridedSlice) and op.output.shape == op.x.shape and min(op.strides) > 0
-
-
-def _moved_back(first: g.Operator, then: g.Operator) -> bool:
-    """True if `then` undoes the transposition `first`."""
-    if not isinstance(first, g.Transpose) or not isinstance(then, g.Transpose):
-        return False
-    return all(first.axes[axis] == k for k, axis in enumerate(then.axes))
-
-
-def _can_merge(op: g.QConv2d, pad: g.Pad) -> bool:
-    return pad.value == op.x.zero_point and not any(map(any, pad.pads[:2])) and len(pad.pads) == 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +91,7 @@ class WholeImage(g.QConv2d):
     """A dense layer on flattened images, as a convolution whose kernel is as large as the image."""
 
 
-def _flattened(op: g.QDense, flat: g.Reshape, producers: dict[str, g.Operator]) -> list[g.Operator]:
+def _flattened(op: g.QDense, flat: g.Reshape, producers: Producers) -> list[g.Operator]:
     """The dense layer `op` on the output of `flat`, as a convolution if `flat` flattens an image of several pixels."""
     image, last = flat.x, producers.get(flat.x.name)
     axes = (0, 1, 2, 3)
@@ -107,7 +102,7 @@ def _flattened(op: g.QDense, flat: g.Reshape, producers: dict[str, g.Operator]) 
     source = producers.get(image.name)
     if flat.x is image and isinstance(source, (type(None), g.Quantize, g.Recode)):
         return [op]  # nothing computes the image in blocks of channels: its rows are as good as they lie
-    if isinstance(source, _MOVES) and _in_order(source, last if image is not flat.x else None):
+    if source is not None and source.rearranges and _in_order(source, last if image is not flat.x else None):
         row = g.Reshape(f"{op.name}.row", (source.x,), replace(op.x, name=f"{op.name}.row"))
         return [row, replace(op, inputs=(row.output,))]
     n, c, h, w = image.shape
@@ -122,62 +117,39 @@ def _flattened(op: g.QDense, flat: g.Reshape, producers: dict[str, g.Operator]) 
 
 def _in_order(first: g.Operator, then: g.Operator | None) -> bool:
     """True if the two movements, of which `then` may be missing, leave the elements in their order."""
-    places = _moved(first, np.arange(math.prod(first.x.shape)).reshape(first.x.shape))
-    places = places if then is None else _moved(then, places)
+    places = first.moved(np.arange(math.prod(first.x.shape)).reshape(first.x.shape))
+    places = places if then is None else then.moved(places)
     return bool((np.diff(places.reshape(-1)) > 0).all())
 
 
-def _without_unread(ops: list[g.Operator], graph: g.Graph) -> tuple[g.Operator, ...]:
-    needed, live = {t.name for t in graph.wanted}, []
-    for op in reversed(ops):
-        if op.output.name in needed:
-            live.append(op)
-            needed |= {t.name for t in op.inputs}
-    return tuple(reversed(live))
-
-
 def moved_states(graph: g.Graph) -> g.Graph:
-    """States in the layout in which they are computed: movements on their way in and out are none any more.
+    """States get the layout in which they are computed: movements on their way in and out vanish.
 
     That is possible where every operator that reads a state moves it alike, and its next values are moved back.
     """
-    producers = {op.output.name: op for op in graph.ops}
+    producers = graph.producers
     outputs = {t.name for t in graph.outputs}
     for k, state in enumerate(graph.states):
         readers = [op for op in graph.ops if state.tensor in op.inputs]
         back = producers.get(state.next.name)
-        if not readers or not isinstance(back, _MOVES) or not _undone(back, readers):
+        if not readers or back is None or not back.rearranges or not _undone(back, readers):
             continue
         if outputs & {op.output.name for op in readers} or any(s.next is state.tensor for s in graph.states):
             continue
         first = readers[0].output
         tensor = replace(first, name=state.tensor.name)
         states = list(graph.states)
-        states[k] = g.State(tensor, np.ascontiguousarray(_moved(readers[0], state.initial)), back.x)
+        states[k] = g.State(tensor, np.ascontiguousarray(readers[0].moved(state.initial)), back.x)
         same = {op.output.name: tensor for op in readers}
-        ops = [_on(op, same) for op in graph.ops if op not in readers]
+        ops = [reading(op, same) for op in graph.ops if op not in readers]
         states = [s if s.next.name not in same else replace(s, next=tensor) for s in states]
         graph = replace(graph, ops=tuple(ops), states=tuple(states))
-        producers = {op.output.name: op for op in graph.ops}
-    return replace(graph, ops=_without_unread(list(graph.ops), graph))
-
-
-_MOVES = (g.Reshape, g.Transpose)
+        producers = graph.producers
+    return without_unread(graph)
 
 
 def _undone(back: g.Operator, readers: list[g.Operator]) -> bool:
     """True if every one of `readers` is a movement that undoes `back`."""
     places = np.arange(math.prod(back.x.shape)).reshape(back.x.shape)
-    moved = _moved(back, places)
-    return all(isinstance(op, _MOVES) and np.array_equal(_moved(op, moved), places) for op in readers)
-
-
-def _moved(op: g.Operator, x: np.ndarray) -> np.ndarray:
-    return x.transpose(op.axes) if isinstance(op, g.Transpose) else x.reshape(op.output.shape)
-
-
-def _on(op: g.Operator, same: dict[str, g.Tensor]) -> g.Operator:
-    """`op` on other inputs, by their names."""
-    if not any(t.name in same for t in op.inputs):
-        return op
-    return replace(op, inputs=tuple(same.get(t.name, t) for t in op.inputs))
+    moved = back.moved(places)
+    return all(op.rearranges and np.array_equal(op.moved(moved), places) for op in readers)

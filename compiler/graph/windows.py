@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...hw.rounding import quantize_multiplier
 from ..conv_shape import ConvShape
+from .host_calls import Kernel
 from .operators import Operator, Rescaling
+from .reach import Reach, times
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +26,10 @@ class Pool(Operator):
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
     low: int = -128
     high: int = 127
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return axis if axis < 2 else -1
 
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""
@@ -41,6 +49,8 @@ class Pool(Operator):
 class MaxPool(Pool):
     """The largest element of each window; padding never wins. Scale and zero point stay."""
 
+    host = (Kernel("max_pool", "kernel strides low high pads"),)
+
     def check(self) -> None:
         """Raise `InputError` if shapes or scales are inconsistent."""
         super().check()
@@ -52,10 +62,16 @@ class AveragePool(Rescaling, Pool):
     """Mean of each window, without padding:
     `clamp(y.zero_point + R(sum(x - x.zero_point)))`, R by `x.scale / (y.scale * window size)`."""
 
+    host = (Kernel("average_pool", "kernel strides low high x_zero_point zero_point multiplier exponent contract"),)
+
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent, or there is padding."""
         super().check()
         self.expect("the padding", self.pads, (0, 0, 0, 0))
+
+    def reach(self) -> Reach:
+        """What its accumulators reach."""
+        return Reach.one(times(self.x.ends, math.prod(self.kernel)), self.factor)
 
     @property
     def factor(self) -> float:
@@ -72,7 +88,13 @@ class ExactAveragePool(Pool):
     not negative.
     """
 
+    host = (Kernel("exact_average_pool", "kernel strides low high pads ties_up?"),)
+
     ties_up: bool = False
+
+    def reach(self) -> Reach:
+        """What its accumulators reach; it divides them, exactly, without a multiplier."""
+        return Reach.one(times((-128, 127), math.prod(self.kernel)), 0.0)
 
     def check(self) -> None:
         """Raise `InputError` if shapes or scales are inconsistent."""
@@ -87,12 +109,23 @@ class Mean(Rescaling):
     In the output's shape the reduced axes are 1 or omitted.
     """
 
+    host = (Kernel("mean", "axes shape x_zero_point zero_point multiplier exponent"),)
+
     axes: tuple[int, ...]
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return self.reduced(axis, self.axes)
 
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""
         self.expect_int8()
         self.expect_reduced(self.axes)
+
+    def reach(self) -> Reach:
+        """What its accumulators reach; the exponent has the count in it."""
+        reach = Reach.one(times(self.x.ends, self.count), self.factor)
+        return reach._replace(exponents=np.array([self.multipliers[1]]))
 
     @property
     def count(self) -> int:
@@ -125,9 +158,15 @@ class ResizeBilinear(Operator):
     is the definition. With `offset`, that of a uint8 file, the arithmetic is float32 on `x + offset`.
     """
 
+    host = (Kernel("resize_bilinear", "size align_corners half_pixel_centers offset?"),)
+
     align_corners: bool = False
     half_pixel_centers: bool = False
     offset: int | None = None
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return axis if axis < 2 else -1
 
     def check(self) -> None:
         """Raise `InputError` if shapes or scales are inconsistent."""
@@ -141,7 +180,13 @@ class ResizeBilinear(Operator):
 class ReduceMax(Operator):
     """The largest value over `axes`; scale and zero point stay. In the output's shape the axes are 1 or omitted."""
 
+    host = (Kernel("reduce_max", "axes shape"),)
+
     axes: tuple[int, ...]
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return self.reduced(axis, self.axes)
 
     def check(self) -> None:
         """Raise `InputError` if shapes or scales are inconsistent."""
@@ -154,6 +199,8 @@ class ReduceMax(Operator):
 class ReduceMin(ReduceMax):
     """The smallest value over `axes`; scale and zero point stay."""
 
+    host = (Kernel("reduce_min", "axes shape"),)
+
 
 @dataclass(frozen=True, eq=False)
 class ArgMax(Operator):
@@ -162,8 +209,14 @@ class ArgMax(Operator):
     With `smallest` that of the smallest value. In the output's shape the axis is 1 or omitted.
     """
 
+    host = (Kernel("arg_max", "axis shape dtype smallest"),)
+
     axis: int
     smallest: bool = False
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return self.reduced(axis, (self.axis,))
 
     def check(self) -> None:
         """Raise `InputError` if shapes or dtypes are inconsistent."""
@@ -178,6 +231,8 @@ class TopK(Operator):
 
     Their number is the output's last size. Values keep their quantisation, positions are int32.
     """
+
+    host = (Kernel("top_k", "count=output.shape.-1 positions"),)
 
     positions: bool = False
 
@@ -200,8 +255,14 @@ class L2Normalization(Operator):
     before the quotient is rounded.
     """
 
+    host = (Kernel("l2_normalize", "axis x_zero_point scaled_first"),)
+
     axis: int
     scaled_first: bool = False
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return -1 if axis == self.axis else axis
 
     def check(self) -> None:
         """Raise `InputError` if the output is quantised otherwise, or the axis does not exist."""
@@ -215,7 +276,13 @@ class L2Normalization(Operator):
 class LogSoftmax(Operator):
     """`log(exp(x) / sum(exp(x)))` along `axis`, in float32: runtime/kernels/reductions.py is the definition."""
 
+    host = (Kernel("log_softmax", "axis scale=x.scale output_scale=output.scale zero_point"),)
+
     axis: int
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return -1 if axis == self.axis else axis
 
     def check(self) -> None:
         """Raise `InputError` if shapes are inconsistent, or the axis does not exist."""

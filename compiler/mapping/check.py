@@ -49,7 +49,7 @@ def ternary_channels(graph: g.Graph, mapping: ChannelMapping, cfg: Config) -> di
 
 def refusal(op: g.Linear) -> str:
     """Why unit `ternary` computes no channels of `op`; empty where it can."""
-    if isinstance(op, g.QConv2d) and op.groups > 1:
+    if op.groups > 1:
         return "a depthwise convolution" if op.depthwise else f"a convolution of {op.groups} groups"
     if type(op) not in (g.QConv2d, g.QDense):
         return f"a {type(op).__name__}"

@@ -57,7 +57,7 @@ def ternary_channels_of(graph: g.Graph) -> list[tuple[g.Divisible, list[int]]]:
     """Each layer that can be split with the channels that unit `ternary` may compute, in order, the same for all layers
     that share one order.
     """
-    layers = [op for op in graph.layers if isinstance(op, g.Divisible) and not refusal(op)]
+    layers = [op for op in graph.of(g.Divisible) if not refusal(op)]
     able = {op.name: capable(op, graph.contract) for op in layers}
     tied: Ties = ties(graph)
     common: dict[str, np.ndarray] = {}

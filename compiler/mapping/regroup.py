@@ -9,6 +9,7 @@ import numpy as np
 
 from ...hw.config import Config
 from .. import graph as g
+from ..graph.rewrite import Producers, Rule, rewrite
 from ..names import Names
 from .check import ternary_channels
 from .file import ChannelMapping
@@ -31,12 +32,13 @@ def regroup(graph: g.Graph, mapping: ChannelMapping, cfg: Config) -> g.Graph:
     ternary = ternary_channels(graph, mapping, cfg)
     if not ternary:
         return graph
-    ops = []
-    for op in graph.ops:
-        if isinstance(op, g.Linear) and op.name in ternary:
-            op = relabelled(op, sorted(ternary[op.name]), graph.contract)
-        ops.append(op)
-    graph = replace(graph, ops=tuple(ops))
+
+    def labels(op: g.Linear, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
+        channels = ternary.get(op.name)
+        return None if channels is None else [relabelled(op, sorted(channels), contract)]
+
+    contract = graph.contract
+    graph = rewrite(graph, Rule(g.Linear, labels))
     found = ties(graph)
     return _Rewriter(graph, Orders(graph, found, ternary, cfg.block_out)).graph()
 
@@ -110,7 +112,7 @@ class _Rewriter:
             weight = _in_order(weight, self._orders.of(op.x.name), 1)
         facts: dict[str, Any] = {"weight": _in_order(weight, order, 0), "bias": _in_order(op.bias, order, 0)}
         scale = op.weight_scale if order is None else op.weight_scale[np.maximum(order, 0)]
-        if isinstance(op, g.QConv2d) and op.groups > 1:
+        if op.depthwise:
             facts["groups"] = y.shape[1]
         if last := self._orders.ternary.get(op.name, 0):
             facts["ternary"] = last

@@ -10,7 +10,7 @@ import numpy as np
 from ...hw.errors import InputError
 from ...hw.rounding import requantise
 from .. import graph as g
-from ..graph.ranges import problem, reach_of
+from ..graph.ranges import problem
 from .check import shown
 
 _VALUES = np.arange(-127, 128)  # of an output, but for the lowest
@@ -88,9 +88,10 @@ def _equal(op: g.Linear, new: g.Linear, divisors: np.ndarray, contract: str) -> 
 
     Results do not fall as sums rise, so it is enough that each value begins at the same sum.
     """
-    if problem(new) or (reach := reach_of(new)) is None:
+    if problem(new):
         return np.zeros(len(divisors), bool)
-    low, high = (np.asarray(end, np.int64) - new.bias for end in reach[:2])
+    reach = new.reach()
+    low, high = (np.asarray(end, np.int64) - new.bias for end in (reach.low, reach.high))
     ends = np.minimum(low, 0), np.maximum(high, 0)
     steps = [_steps(layer, k, *ends, contract) for layer, k in ((op, divisors), (new, np.ones_like(divisors)))]
     return (steps[0] == steps[1]).all(1)

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import singledispatch
 
 import numpy as np
 
 from .. import graph as g
 
-_SAME_SHAPE = (g.Requantize, g.Lookup, g.Recode, g.Quantize, g.Dequantize)
-_IMAGES = (g.Pool, g.ResizeBilinear)
-_REDUCED = (g.Mean, g.ReduceMax)
-_OPERANDS = (g.Binary, g.Pairwise, g.PairLookup)
 _LAYERS = (g.QConv2d, g.QConvTranspose2d, g.QDense)
 
 
@@ -62,7 +59,8 @@ class Ties:
 
     def add(self, op: g.Operator) -> None:
         """Note how `op` treats the orders of its inputs, which are known."""
-        tie = self.of[op.name] = _tie(op, [-1 if t.data is not None else self.axis.get(t.name, -1) for t in op.inputs])
+        axes = [-1 if t.data is not None else self.axis.get(t.name, -1) for t in op.inputs]
+        tie = self.of[op.name] = _tie(op, axes) or Tie(Kind.FIXED, -1, (-1,) * len(axes))
         if tie.axis < 0:
             return
         self.axis[op.output.name] = tie.axis
@@ -80,51 +78,30 @@ def ties(graph: g.Graph) -> Ties:
     return found
 
 
-def _tie(op: g.Operator, axes: list[int]) -> Tie:
-    """`axes` has the dimension of each input's channels, -1 where no layer gave them."""
-    fixed = Tie(Kind.FIXED, -1, (-1,) * len(axes))
-    if type(op) in _LAYERS and (tie := _of_layer(op, axes[0])) is not None:
-        return tie
-    if all(axis < 0 for axis in axes):
-        return fixed
-    if isinstance(op, _OPERANDS):
-        return _of_operands(op, axes) or fixed
-    if isinstance(op, g.Concat):
-        return _of_concat(op, axes) or fixed
-    if isinstance(op, g.Reshape):
-        return _of_reshape(op, axes[0]) or fixed
-    axis = _followed(op, axes[0]) if len(axes) == 1 and op.x.shape[axes[0]] > 1 else -1
-    return fixed if axis < 0 else Tie(Kind.SAME, axis, (axes[0],))
+@singledispatch
+def _tie(op: g.Operator, axes: list[int]) -> Tie | None:
+    """How `op` treats orders; None where it wants that of the file.
+
+    `axes` has the dimension of each input's channels, -1 where no layer gave them.
+    """
+    known = len(axes) == 1 and axes[0] >= 0 and op.x.shape[axes[0]] > 1
+    axis = op.carried(axes[0]) if known else -1
+    return None if axis < 0 else Tie(Kind.SAME, axis, (axes[0],))
 
 
-def _of_layer(op: g.Operator, axis: int) -> Tie | None:
-    if isinstance(op, g.QConv2d) and op.groups > 1:
-        alike = op.depthwise and len(op.weight) == op.groups and axis == 1
+@_tie.register(g.Linear)
+def _of_layer(op: g.Linear, axes: list[int]) -> Tie | None:
+    if type(op) not in _LAYERS:
+        return None
+    if op.groups > 1:
+        alike = op.depthwise and len(op.weight) == op.groups and axes[0] == 1
         return Tie(Kind.SAME, 1, (1,)) if alike else None
-    return Tie(Kind.LAYER, 1, (1 if axis == 1 else -1,))
+    return Tie(Kind.LAYER, 1, (1 if axes[0] == 1 else -1,))
 
 
-def _followed(op: g.Operator, axis: int) -> int:
-    """The dimension of the output that has what dimension `axis` of the only input has, in its order; -1: none."""
-    if isinstance(op, _SAME_SHAPE):
-        return axis
-    if isinstance(op, _IMAGES):
-        return axis if axis == 1 else -1
-    if isinstance(op, _REDUCED):
-        dropped = len(op.x.shape) - len(op.output.shape)
-        return -1 if axis in op.axes else axis - sum(k < axis for k in op.axes) * bool(dropped)
-    if isinstance(op, g.Transpose):
-        return op.axes.index(axis)
-    if isinstance(op, g.Pad):
-        return axis if op.pads[axis] == (0, 0) else -1
-    if isinstance(op, g.StridedSlice):
-        whole = op.output.shape[axis] == op.x.shape[axis] and op.strides[axis] == 1
-        return axis if whole else -1
-    if isinstance(op, g.Take):
-        return -1 if op.indices[axis] else axis
-    return -1
-
-
+@_tie.register(g.Binary)
+@_tie.register(g.Pairwise)
+@_tie.register(g.PairLookup)
 def _of_operands(op: g.Operator, axes: list[int]) -> Tie | None:
     """Operands that broadcast: those with all channels share the order, constants and others follow it."""
     shape = op.output.shape
@@ -140,6 +117,7 @@ def _of_operands(op: g.Operator, axes: list[int]) -> Tie | None:
     return Tie(Kind.SAME, axis, tuple(found)) if whole and shape[axis] > 1 else None
 
 
+@_tie.register(g.Concat)
 def _of_concat(op: g.Concat, axes: list[int]) -> Tie | None:
     known = {axis for axis in axes if axis >= 0}
     if len(known) != 1:
@@ -150,19 +128,15 @@ def _of_concat(op: g.Concat, axes: list[int]) -> Tie | None:
     return Tie(Kind.SAME, axis, (axis,) * len(axes)) if op.output.shape[axis] > 1 else None
 
 
-def _of_reshape(op: g.Reshape, axis: int) -> Tie | None:
+@_tie.register(g.Reshape)
+def _of_reshape(op: g.Reshape, axes: list[int]) -> Tie | None:
     """Dimensions of 1 come and go; otherwise all but the first become one, whose order is derived."""
-    (before, places), (after, others) = (_wide(t.shape) for t in (op.x, op.output))
-    if axis in places and before == after:
-        return Tie(Kind.SAME, others[places.index(axis)], (axis,))
+    (axis,) = axes
+    if axis >= 0 and op.x.shape[axis] > 1 and (own := op.carried(axis)) >= 0:
+        return Tie(Kind.SAME, own, (axis,))
     if axis > 0 and len(op.output.shape) == 2 and op.output.shape[0] == op.x.shape[0]:
         return Tie(Kind.DERIVED, 1, (axis,))
     return None
-
-
-def _wide(shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
-    places = [k for k, n in enumerate(shape) if n > 1]
-    return [shape[k] for k in places], places
 
 
 def derived(op: g.Operator, tie: Tie, orders: list[np.ndarray]) -> np.ndarray:
@@ -170,8 +144,8 @@ def derived(op: g.Operator, tie: Tie, orders: list[np.ndarray]) -> np.ndarray:
 
     An order has the channel of the file at each place, -1 where there is none.
     """
-    if isinstance(op, g.Concat):
-        starts = np.cumsum([0, *(t.shape[op.axis] for t in op.inputs)])
+    if len(op.inputs) > 1:  # a concatenation, else a reshape
+        starts = np.cumsum([0, *(t.shape[tie.axis] for t in op.inputs)])
         parts = [np.where(order < 0, -1, order + start) for order, start in zip(orders, starts)]
         return np.concatenate(parts)
     (order,), axis, shape = orders, tie.operands[0] - 1, op.x.shape[1:]

@@ -205,14 +205,14 @@ def graph_buffers(graph: g.Graph, *, in_place: bool = False) -> list[Lifetime]:
     their operator to the end. A state is alive at every step, its next values as an output is: they are copied when the
     run ends. With `in_place` an element-wise operator may write where it reads.
     """
-    ops = [op for op in graph.ops if not _renames(op)]
+    ops = [op for op in graph.ops if not op.renames]
     end = max(0, len(ops) - 1)
     producer = {op.output.name: step for step, op in enumerate(ops)}
     states = [s.tensor for s in graph.states]
     given = (*graph.inputs, *states)
     owner = {t.name: t.name for t in given}
     for op in graph.ops:
-        owner[op.output.name] = owner[op.x.name] if _renames(op) else op.output.name
+        owner[op.output.name] = owner[op.x.name] if op.renames else op.output.name
     last = {name: producer.get(name, 0) for name in owner.values()}
     for step, op in enumerate(ops):
         last |= {owner[t.name]: step for t in op.inputs if t.data is None}
@@ -222,13 +222,8 @@ def graph_buffers(graph: g.Graph, *, in_place: bool = False) -> list[Lifetime]:
         names[op.output.name] = op.name + "'" * (op.name in {t.name for t in given})
     found = [Lifetime(t.name, t.nbytes, 0, last[t.name]) for t in given]
     for step, op in enumerate(ops):
-        elementwise = in_place and isinstance(op, (g.Binary, g.Requantize, g.Lookup))
+        elementwise = in_place and op.elementwise and {t.dtype for t in op.tensors} == {"int8"}
         replaced = [names[owner[t.name]] for t in op.inputs if t.data is None] if elementwise else []
         y = op.output
         found.append(Lifetime(names[y.name], y.nbytes, step, last[y.name], in_place_of=tuple(dict.fromkeys(replaced))))
     return found
-
-
-def _renames(op: g.Operator) -> bool:
-    """True if the output is the input's buffer under another name."""
-    return isinstance(op, g.Reshape) or (isinstance(op, g.Transpose) and op.relayout)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import singledispatch
 
 from .. import graph as g
 
 TOKENS, BLOCK = "tokens", "block"  # the inputs of the graph: int32 (T,), and int32 (1,), how many blocks are before it
-_BY_ROW = (g.Add, g.Dense16, g.Dequantize, g.Lookup, g.Mul, g.QDense, g.Requantize, g.RmsNorm)
-_PLACED = (g.Attention, g.Rotate, g.Write)  # whose last input is the position
 
 
 def in_blocks(graph: g.Graph, count: int) -> g.Graph | None:
@@ -26,13 +25,8 @@ def in_blocks(graph: g.Graph, count: int) -> g.Graph | None:
     ops: list[g.Operator] = []
     for op in graph.ops:
         inputs = tuple(renamed.get(t.name, t) for t in op.inputs)
-        output, facts = op.output, {}
-        if not isinstance(op, g.Write) and op.name not in last:
-            output = replace(output, shape=(count, *output.shape[1:]))
-        if isinstance(op, g.WriteColumns):
-            facts["tokens"] = count
-        ops.append(replace(op, inputs=inputs, output=output, **facts))
-        renamed[op.output.name] = output
+        ops.append(replace(op, inputs=inputs) if op.name in last else _of_tokens(op, inputs, count))
+        renamed[op.output.name] = output = ops[-1].output
         if any(op.output in other.inputs for other in graph.ops if other.name in last) and op.name not in last:
             row = replace(output, name=f"{output.name}.last", shape=(1, *output.shape[1:]))
             ops.append(g.StridedSlice(row.name, (output,), row, (count - 1, 0), (1, 1)))
@@ -43,15 +37,31 @@ def in_blocks(graph: g.Graph, count: int) -> g.Graph | None:
     return replace(graph, inputs=inputs, outputs=outputs, ops=tuple(ops), states=states)
 
 
+@singledispatch
+def _of_tokens(op: g.Operator, inputs: tuple[g.Tensor, ...], count: int) -> g.Operator:
+    """`op` for `count` rows."""
+    return replace(op, inputs=inputs, output=replace(op.output, shape=(count, *op.output.shape[1:])))
+
+
+@_of_tokens.register(g.WriteRows)
+def _rows(op: g.WriteRows, inputs: tuple[g.Tensor, ...], count: int) -> g.Operator:
+    return replace(op, inputs=inputs)
+
+
+@_of_tokens.register(g.WriteColumns)
+def _columns(op: g.WriteColumns, inputs: tuple[g.Tensor, ...], count: int) -> g.Operator:
+    return replace(op, inputs=inputs, tokens=count)
+
+
 def _inputs(graph: g.Graph) -> tuple[str, str] | None:
     """The names of the inputs that are the token and the position; None where there are others."""
     tokens, positions = set[str](), set[str]()
     for op in graph.ops:
         if isinstance(op, g.Gather) and op.x.data is not None and op.axis == 0:
             tokens.add(op.inputs[1].name)
-        elif isinstance(op, _PLACED):
-            positions.add(op.inputs[-1].name)
-        elif not isinstance(op, _BY_ROW) or len(op.output.shape) != 2 or op.output.shape[0] != 1:
+        elif op.symbol is not None:
+            positions.add(op.symbol[0].name)
+        elif not op.apart or len(op.output.shape) != 2 or op.output.shape[0] != 1:
             return None
     known = {t.name for t in graph.inputs}
     if len(tokens) != 1 or len(positions) != 1 or tokens | positions != known or len(known) != 2:
@@ -62,12 +72,7 @@ def _inputs(graph: g.Graph) -> tuple[str, str] | None:
 
 def _divides(graph: g.Graph, count: int) -> bool:
     """True if no block of `count` tokens is in two parts of a cache."""
-    sizes = [
-        op.inputs[1].shape[2] if isinstance(op, g.WriteColumns) else op.x.shape[2]
-        for op in graph.ops
-        if isinstance(op, g.Write)
-    ]
-    return all(size % count == 0 for size in sizes)
+    return all(op.run % count == 0 for op in graph.of(g.Write))
 
 
 def _last_rows(graph: g.Graph) -> set[str]:
@@ -81,7 +86,7 @@ def _last_rows(graph: g.Graph) -> set[str]:
         op = producers.get(wanted.name)
         readers = [other for other in graph.ops if wanted in other.inputs]
         given = [] if op is None else [t for t in op.inputs if t.data is None]
-        if op is None or not isinstance(op, _BY_ROW) or len(given) != 1 or len(readers) > 1:
+        if op is None or not op.apart or len(given) != 1 or len(readers) > 1:
             return found
         found.add(op.name)
         (wanted,) = given

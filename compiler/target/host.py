@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import singledispatchmethod
 
 from .. import graph as g
-from ..graph.host_calls import KINDS
 from .module import ExecModule, Memory, Pattern
 from .steps import Steps
 from .tabled import tabled
@@ -34,23 +34,32 @@ class HostModel:
 
     def seconds(self, op: g.Operator) -> float:
         """Predicted time of one operator."""
-        nbytes = op.output.nbytes + sum(t.nbytes for t in op.inputs)
-        if isinstance(op, g.Softmax):
-            cycles = self._softmax(op)
-        elif isinstance(op, (g.Movement, g.Recode)):
-            cycles = self.moved_byte * nbytes
-        elif isinstance(op, (g.Dense16, g.Filter16, g.Cells)):
-            cycles = op.macs * self.mac + self.byte * nbytes
-            cycles += self.softmax_byte * op.functions if isinstance(op, g.Cells) else 0
-        elif isinstance(op, g.Linear):
-            slow = isinstance(op, g.QConv2d) and op.depthwise
-            cycles = op.macs * (self.depthwise_mac if slow else self.mac) + self.byte * op.output.nbytes
-        elif isinstance(op, g.FloatOperator):
-            cycles = self.float_mac * op.macs + self.float_value * op.output.nbytes / 4
-        else:
-            cycles = self.mac * op.macs + self.byte * nbytes
-        return (cycles + self.dispatch) / self.clock
+        return (self._cycles(op) + self.dispatch) / self.clock
 
+    @singledispatchmethod
+    def _cycles(self, op: g.Operator) -> float:
+        """Cycles of the kernel: those of its arithmetic, and of the bytes that it reads and writes."""
+        return self.mac * op.macs + self.byte * _nbytes(op)
+
+    @_cycles.register(g.Movement)
+    @_cycles.register(g.Recode)
+    def _moves(self, op: g.Operator) -> float:
+        return self.moved_byte * _nbytes(op)
+
+    @_cycles.register(g.Cells)
+    def _cells(self, op: g.Cells) -> float:
+        return self.mac * op.macs + self.byte * _nbytes(op) + self.softmax_byte * op.functions
+
+    @_cycles.register(g.Linear)
+    def _layer(self, op: g.Linear) -> float:
+        mac = self.depthwise_mac if op.depthwise else self.mac
+        return mac * op.macs + self.byte * op.output.nbytes
+
+    @_cycles.register(g.FloatOperator)
+    def _reals(self, op: g.FloatOperator) -> float:
+        return self.float_mac * op.macs + self.float_value * op.output.nbytes / 4
+
+    @_cycles.register(g.Softmax)
     def _softmax(self, op: g.Softmax) -> float:
         """Cycles of the kernel of runtime/softmax.py, which reads exponentials from a table that is made once.
 
@@ -66,11 +75,19 @@ class HostModel:
         return (self.moved_byte * nbytes + self.dispatch) / self.clock
 
 
+def _nbytes(op: g.Operator) -> int:
+    return sum(t.nbytes for t in op.tensors)
+
+
+def _without_kernel(op: g.Operator) -> str:
+    return "" if op.kernels() else "it has no kernel"
+
+
 class HostCpu(ExecModule):
     """The CPU beside the accelerator. It runs every operator that has a kernel (compiler/graph/host_calls.py)."""
 
     name = "host"
-    patterns = tuple(Pattern(kind.__name__, (kind,)) for kind in KINDS)
+    patterns = (Pattern("operator with a kernel", (g.Operator,), _without_kernel),)
     transformations = (tabled,)
     memories = (Memory("DRAM", 512 << 20, 8.0, ("activations", "weights")),)
 

@@ -14,11 +14,6 @@ from ...runtime.executable import Executable
 from ...sim.memory import CAPACITY
 from .. import graph as g
 
-# Operators that compute every image from itself alone, where they leave the first dimension as it is.
-_ROWS = (g.Quantize, g.QuantizeImage, g.Dequantize, g.Requantize, g.Recode, g.Lookup, g.QDense, g.Reshape)
-_IMAGES = (g.QConv2d, g.QConvTranspose2d, g.Pool, g.ResizeBilinear)
-_PAIRS = (g.Binary, g.Pairwise)
-_ALONG = (g.Softmax, g.Concat, g.Mean, g.ReduceMax, g.ArgMax, g.L2Normalization)
 T = TypeVar("T", bound=Mapping[str, np.ndarray])
 
 
@@ -35,7 +30,7 @@ def of_images(graph: g.Graph, count: int) -> g.Graph:
         return graph
     if graph.states:
         raise UnsupportedError(f"network {graph.name!r}: keeps values from one input to the next; use batch 1")
-    mixed = [f"{type(op).__name__} {op.name!r}" for op in graph.ops if not _apart(op)]
+    mixed = [f"{type(op).__name__} {op.name!r}" for op in graph.ops if not op.apart]
     if mixed:
         raise UnsupportedError(f"network {graph.name!r}: batch {count}: {', '.join(mixed)} may mix images; use batch 1")
     _check_room(graph, count)
@@ -64,26 +59,6 @@ def _check_room(graph: g.Graph, count: int) -> None:
             f"network {graph.name!r}: batch {count}: {what} {each:,} bytes of each image, and the memory has "
             f"{CAPACITY:,}; use batch {CAPACITY // each} or less"
         )
-
-
-def _apart(op: g.Operator) -> bool:
-    """Whether `op` computes the images of a batch from each alone."""
-    shapes = [t.shape for t in op.inputs if t.data is None]
-    first = op.output.shape[0]
-    if any(len(shape) < 2 or shape[0] != first for shape in (*shapes, op.output.shape)):
-        return False
-    if isinstance(op, _PAIRS):  # what broadcasts must not meet the first dimension
-        constants = [t.shape for t in op.inputs if t.data is not None]
-        alike = all(len(shape) == len(op.output.shape) for shape in shapes)
-        return alike and all(len(shape) < len(op.output.shape) or shape[0] == 1 for shape in constants)
-    if isinstance(op, _ALONG):
-        axes = op.axes if isinstance(op, (g.Mean, g.ReduceMax)) else (op.axis,)
-        return 0 not in axes and len(shapes) == len(op.inputs)
-    if isinstance(op, g.Transpose):
-        return op.axes[0] == 0
-    if isinstance(op, g.Pad):
-        return op.pads[0] == (0, 0)
-    return isinstance(op, (*_ROWS, *_IMAGES))
 
 
 def of_one(executable: Executable, count: int) -> Executable:

@@ -7,9 +7,11 @@ predicted to be fastest, transfers included. See docs/targets.md.
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ...hw.errors import InputError
 from .. import graph as g
@@ -57,8 +59,8 @@ class ExecModule(ABC):
     """A unit that runs operators.
 
     `name` is unique in a target. `patterns` are tried in order, longer chains first; `memories` are listed from the
-    innermost level on; `transformations` rewrite the graph before operators are assigned. Operators of the kinds
-    `kept` that a pattern matches run on the module, whatever others would take.
+    innermost level on; `transformations`, functions with a docstring, rewrite the graph before operators are assigned.
+    Operators of the kinds `kept` that a pattern matches run on the module, whatever others would take.
     """
 
     name: str
@@ -66,6 +68,11 @@ class ExecModule(ABC):
     memories: Sequence[Memory] = ()
     transformations: Sequence[Callable[[g.Graph], g.Graph]] = ()
     kept: tuple[type[g.Operator], ...] = ()
+
+    def passes(self) -> list[tuple[str, str]]:
+        """The name of each transformation, in order, and what it does, in a line: that of its docstring."""
+        found = [t.func if isinstance(t, partial) else t for t in self.transformations]
+        return [(t.__name__.strip("_"), (inspect.getdoc(t) or "").partition("\n")[0]) for t in found]
 
     @abstractmethod
     def seconds(self, ops: Sequence[g.Operator]) -> float:

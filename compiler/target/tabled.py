@@ -15,18 +15,18 @@ import numpy as np
 from .. import graph as g
 from ..graph.host_calls import host_calls
 
-_FLOATS = (g.Quantize, g.Dequantize, g.NumberFunction, g.NumberBinary, g.Cast)
-_INTEGERS = (g.Lookup, g.Requantize, g.Add, g.Mul, g.Div, g.Maximum, g.Prelu, g.SquaredDifference)
-_MOVES = (g.Transpose, g.Reshape)
+_TABLED = (g.Quantize, g.Dequantize, g.NumberFunction, g.NumberBinary, g.Cast, g.Lookup, g.Requantize)
+_TABLED += (g.Add, g.Mul, g.Div, g.Maximum, g.Prelu, g.SquaredDifference)
 _BYTES = ("int8", "uint8")
 _ON_DEVICE = (2, 4)  # dimensions of what the accelerator computes
 _MOST_LEAVES = 2
 
 
 def tabled(graph: g.Graph) -> g.Graph:
-    """`graph` with tables in the place of such operators; its outputs and next values of states stay.
+    """Element-wise operators in a row become one table, where the host runs them.
 
-    Operators of which a float32 value can be no number stay: a run that meets it is refused when it quantises.
+    Outputs and next values of states stay, and so do operators of which a float32 value can be no number: a run that
+    meets it is refused when it quantises.
     """
     finder = _Finder(graph)
     found: dict[str, list[g.Operator]] = {}
@@ -58,12 +58,12 @@ class _Tree:
     @property
     def has_floats(self) -> bool:
         """Whether it computes in float32."""
-        return any(isinstance(op, _FLOATS) for op in self.ops.values())
+        return any("float32" in {t.dtype for t in op.tensors} for op in self.ops.values())
 
     @property
     def pays(self) -> bool:
         """Whether one table replaces several operators, of which the host runs one anyway."""
-        works = [op for op in self.ops.values() if not isinstance(op, _MOVES)]
+        works = [op for op in self.ops.values() if not op.rearranges]
         return len(works) > 1 and any(map(_on_host, works))
 
 
@@ -84,7 +84,7 @@ class _Finder:
 
     def tree(self, root: g.Operator) -> _Tree | None:
         """The largest tree that ends with `root`; None where there is none that pays."""
-        if root.name not in self.roots or isinstance(root, _MOVES) or not _joinable(root):
+        if root.name not in self.roots or root.rearranges or not _joinable(root):
             return None
         with_constants = self._largest(root, True)
         if with_constants is not None and with_constants.pays and with_constants.has_floats:
@@ -132,11 +132,11 @@ def _grown(known: _Leaves, op: g.Operator, constants: bool) -> _Leaves | None:
     """The leaves of a tree after `op` takes the place of its output; None if it does not fit."""
     leaves = {name: leaf for name, leaf in known.items() if name != op.output.name}
     before, (_, moves) = max(1, len(known)), known.get(op.output.name, (op.output, ()))
-    moves = (op, *moves) if isinstance(op, _MOVES) else moves
+    moves = (op, *moves) if op.rearranges else moves
     for t in op.inputs:
         if t.data is not None and t.data.size == 1:
             continue
-        if moves and not isinstance(op, _MOVES) and t.shape != op.output.shape:
+        if moves and not op.rearranges and t.shape != op.output.shape:
             return None  # it would have to be moved as what it is broadcast to
         if leaves.setdefault(t.name, (t, moves))[1] != moves:
             return None
@@ -147,23 +147,22 @@ def _grown(known: _Leaves, op: g.Operator, constants: bool) -> _Leaves | None:
 
 def _joins(op: g.Operator, constants: bool) -> bool:
     """Whether `op` may bring two tensors together: the host computes it, or it is there for a constant."""
-    by_host = isinstance(op, g.NumberBinary) or len(op.output.shape) not in _ON_DEVICE
-    return by_host or (constants and any(t.data is not None for t in op.inputs))
+    return _on_host(op) or (constants and any(t.data is not None for t in op.inputs))
 
 
 def _on_host(op: g.Operator) -> bool:
     """Whether no accelerator computes it, with whatever extensions."""
-    return isinstance(op, _FLOATS) or len(op.output.shape) not in _ON_DEVICE
+    return any(t.dtype != "int8" for t in op.tensors) or len(op.output.shape) not in _ON_DEVICE
 
 
 def _joinable(op: g.Operator) -> bool:
     """Whether each element of the output is a function of one element of each input, of no other types than these."""
-    if not isinstance(op, (*_FLOATS, *_INTEGERS)):
-        return isinstance(op, _MOVES)
-    if isinstance(op, g.Cast) and (op.x.dtype, op.output.dtype) not in (("int8", "float32"), ("uint8", "float32")):
+    if not isinstance(op, _TABLED):
+        return op.rearranges
+    if isinstance(op, g.Cast) and (op.x.dtype not in _BYTES or op.output.dtype != "float32"):
         return False
     constants = [t for t in op.inputs if t.data is not None]
-    reals = all(t.dtype in (*_BYTES, "float32") for t in (*op.inputs, op.output))
+    reals = all(t.dtype in (*_BYTES, "float32") for t in op.tensors)
     return reals and all(t.data is None or t.data.size == 1 or t.dtype == "int8" for t in constants)
 
 
@@ -215,7 +214,7 @@ def _constant(t: g.Tensor, moves: Sequence[g.Operator], behind: Sequence[g.Opera
     assert t.data is not None
     data = t.data
     for move in moves:
-        data = data.transpose(move.axes) if isinstance(move, g.Transpose) else data.reshape(move.output.shape)
+        data = move.moved(data)
     for move in behind:
         assert isinstance(move, g.Transpose)
         data = data.reshape((1,) * (len(move.axes) - data.ndim) + data.shape).transpose(np.argsort(move.axes))
@@ -246,9 +245,9 @@ def _table(tree: _Tree, leaves: Sequence[g.Tensor]) -> np.ndarray:
 def _value(op: g.Operator, known: Mapping[str, np.ndarray], rank: int) -> np.ndarray:
     """What `op` makes of the values so far."""
     arrays = [known[t.name] if t.name in known else np.asarray(t.data).reshape((1,) * rank) for t in op.inputs]
-    if isinstance(op, _MOVES):
+    if op.rearranges:
         return arrays[0]
-    if isinstance(op, g.Quantize) and np.isnan(arrays[0]).any():
+    if op.output.dtype == "int8" and np.isnan(arrays[0]).any():
         raise _NoNumberError
     for call in host_calls(op, "double"):
         arrays = [call(*arrays)]

@@ -70,3 +70,18 @@ def test_two_load_ports_need_a_memory_in_every_verb_that_gives_cycles(tilewright
 def test_other_files(tilewright, tmp_path):
     (tmp_path / "x.tw").write_text("")
     assert tilewright("assign", tmp_path / "x.tw").status == 5
+
+
+def test_passes(tilewright, printed):
+    found = printed("assign --passes", "--config", "tiny")
+    names = [row["pass"] for row in found["passes"] if row["module"] == "accelerator"]
+    assert names.index("simplify") < names.index("moved_states") < names.index("pairs")
+    assert {"module": "host", "pass": "tabled"}.items() <= found["passes"][-1].items()
+    assert all(row["what it does"].endswith(".") for row in found["passes"])
+    done = tilewright("assign", "--passes", "--config", "vta")
+    assert done.status == 0 and "tabled" in done.out and "simplify" not in done.out
+
+
+def test_passes_are_those_of_a_configuration(refused):
+    refused(2, "without MODEL", "assign", DIGITS, "--passes")
+    refused(2, "Missing argument 'MODEL'", "assign")

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....hw.rounding import quantize_multiplier
-from ....runtime.kernels.attention import LARGEST_CONTEXT, MEAN_BITS, SCORE_STEPS, squares_shift
-from ....runtime.kernels.roots import ROOT_BITS
-from ..operators import Operator, Product
+from ....runtime.kernels.attention import LARGEST_CONTEXT, LARGEST_SCORE, MEAN_BITS, SCORE_STEPS, squares_shift
+from ....runtime.kernels.roots import ROOT_BITS, inverse_root
+from ....runtime.symbols.symbol import MOST_LIMIT
+from ..host_calls import Kernel
+from ..operators import Operator, Product, Tensor
+from ..reach import Reach, products, times
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +28,8 @@ class BatchMatMul(Product):
     Shapes are (..., rows, inner) and (..., inner, columns); what stands before the last two dimensions broadcasts.
     With `images` each matrix is an image whose pixels are its rows: (N, inner, 1, rows) instead of (N, rows, inner).
     """
+
+    host = (Kernel("batch_matmul", "zero_points transposed images? multiplier exponent"),)
 
     transposed: bool = False
     images: bool = False
@@ -45,6 +50,11 @@ class BatchMatMul(Product):
         self.expect("the number of rows of the second operand", inner, x[-1])
         self.expect("the output's shape", self.output.shape, (*self.together(x[:-2], y[:-2]), x[-2], columns))
 
+    def reach(self) -> Reach:
+        """What its accumulators reach."""
+        x, y = self.inputs
+        return Reach.one(times(products(x.ends, y.ends), self.inner), self.factor)
+
     @property
     def inner(self) -> int:
         """Products of each sum."""
@@ -63,7 +73,13 @@ class RmsNorm(Operator):
     Nothing is added to the mean square; a row of zeros stays one.
     """
 
+    host = (Kernel("rms_norm", constants="multiplier exponent"),)
+
     gain: np.ndarray
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return -1 if axis == len(self.x.shape) - 1 else axis
 
     def check(self) -> None:
         """Raise `InputError` unless it is int8 of one shape, with as many gains as elements, none below 0."""
@@ -72,6 +88,11 @@ class RmsNorm(Operator):
         self.expect("the gains' shape", self.gain.shape, self.x.shape[-1:])
         self.expect("whether the gains are at least 0", bool((self.gain >= 0).all()), True)
         _expect_symmetric(self)
+
+    def reach(self) -> Reach:
+        """What each element times the root reaches."""
+        most = 128 * inverse_root(np.zeros(len(self.gain), np.int64))
+        return Reach(-most, most, self.factors)
 
     @property
     def shift(self) -> int:
@@ -99,8 +120,15 @@ class Rotate(Operator):
     Q1.14. The scale stays.
     """
 
+    host = (Kernel("rotate", constants="cosine sine"),)
+
     cosine: np.ndarray
     sine: np.ndarray
+
+    @property
+    def symbol(self) -> tuple[Tensor, int]:
+        """The position, of as many blocks of tokens as there are angles for."""
+        return self.inputs[1], len(self.cosine) // self.x.shape[0]
 
     def check(self) -> None:
         """Raise `InputError` unless shapes and scales fit."""
@@ -120,6 +148,11 @@ class Write(Operator):
     Scales are equal.
     """
 
+    @property
+    def run(self) -> int:
+        """How many tokens lie behind one another in one part of the cache."""
+        return self.x.shape[2]
+
     def check(self) -> None:
         """Raise `InputError` unless shapes and scales fit."""
         _expect_position(self, 2)
@@ -132,6 +165,13 @@ class Write(Operator):
 @dataclass(frozen=True, eq=False)
 class WriteRows(Write):
     """A cache (1, C, N, 1) with rows (T, C), each in place of its position modulo N."""
+
+    host = (Kernel("write_rows"),)
+
+    @property
+    def symbol(self) -> tuple[Tensor, int]:
+        """The position, which may be any."""
+        return self.inputs[2], MOST_LIMIT
 
     def check(self) -> None:
         """Raise `InputError` unless shapes and scales fit."""
@@ -148,7 +188,19 @@ class WriteColumns(Write):
     The position is that of `tokens` tokens, T.
     """
 
+    host = (Kernel("write_columns", "tokens?"),)
+
     tokens: int = 1
+
+    @property
+    def run(self) -> int:
+        """How many tokens lie behind one another in one part of the cache."""
+        return self.inputs[1].shape[2]
+
+    @property
+    def symbol(self) -> tuple[Tensor, int]:
+        """The position, of as many blocks of tokens as the cache has."""
+        return self.inputs[2], self.x.shape[1] // self.tokens
 
     def check(self) -> None:
         """Raise `InputError` unless shapes and scales fit."""
@@ -171,10 +223,17 @@ class Attention(Operator):
     Values are -127 to 127.
     """
 
+    host = (Kernel("attention", "key_groups value_groups seen multipliers exponents"),)
+
     key_groups: tuple[int, ...]
     value_groups: tuple[int, ...]
     head: int
     seen: int
+
+    @property
+    def symbol(self) -> tuple[Tensor, int]:
+        """The position, of as many blocks of tokens as are read."""
+        return self.inputs[3], self.seen // self.tokens
 
     def check(self) -> None:
         """Raise `InputError` unless the shapes fit."""
@@ -193,6 +252,19 @@ class Attention(Operator):
         self.expect("the queries", queries[1], self.chunks * keys[1])
         self.expect("the output's shape", self.output.shape, (self.tokens, self.chunks * values[2]))
         _expect_symmetric(self)
+
+    def reach(self) -> Reach:
+        """What scores and means reach."""
+        lanes = max(self.key_groups.count(group) for group in self.value_groups if group >= 0)
+        most = np.array([2 * lanes << 14, np.iinfo(np.int32).max])
+        return Reach(-most, most, np.array(self.factors))
+
+    def excess(self) -> str:
+        """Scores must be so small that those behind the position, which get a constant, weigh nothing."""
+        largest = self.reach().high[0] * self.factors[0]
+        if largest < LARGEST_SCORE:
+            return ""
+        return f"has scores of up to {largest:.3g} steps; at most {LARGEST_SCORE - 1} are allowed; give smaller scales"
 
     @property
     def tokens(self) -> int:

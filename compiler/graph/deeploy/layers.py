@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 
 from ....hw.rounding import exact_multiplier, quantize_multiplier
 from ..attention.layers import BatchMatMul
+from ..host_calls import Kernel
 from ..operators import ADD_SHIFT, Add, Mul, Operator, Requantize
+from ..reach import Reach
 
 WIDE = ("int8", "int32")
 
@@ -92,6 +94,8 @@ class ShiftAdd(Add):
 class IntegerMatMul(Operator):
     """int32 sums of products, int8 or int32: rows of x by columns of y; what stands before them broadcasts."""
 
+    host = (Kernel("integer_matmul"),)
+
     def check(self) -> None:
         """Raise `InputError` unless the shapes fit."""
         self.expect("the number of operands", len(self.inputs), 2)
@@ -116,6 +120,9 @@ class RequantShift(Operator):
     zero point is added.
     """
 
+    elementwise = True
+    host = (Kernel("requant_shift", "shift dtype low high zero_point"),)
+
     shift: int
     low: int
     high: int
@@ -133,6 +140,13 @@ class RequantShift(Operator):
 class IntegerSoftmax(Shifted):
     """Deeploy's iSoftmax along the last axis, and the RequantShift behind it: runtime/kernels/deeploy.py."""
 
+    host = (
+        Kernel(
+            "integer_softmax",
+            "quadratic linear constant period levels low high zero_point multiplier exponent",
+        ),
+    )
+
     quadratic: int
     linear: int
     constant: int
@@ -140,6 +154,10 @@ class IntegerSoftmax(Shifted):
     levels: int
     low: int = -128
     high: int = 127
+
+    def reach(self) -> Reach:
+        """What its accumulators reach."""
+        return Reach.one((0, self.levels - 1), self.factor)
 
     def check(self) -> None:
         """Raise `InputError` unless it is int8 or int32 to int8 of one shape, and the numbers are possible."""
@@ -155,6 +173,8 @@ class IntegerNorm(Operator):
 
     Weight and bias are int32 (D,) and constant. The kernel is in runtime/kernels/deeploy.py.
     """
+
+    host = (Kernel("integer_norm", "shift low high x_zero_point"),)
 
     shift: int
     low: int = -128

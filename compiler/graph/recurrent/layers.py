@@ -13,8 +13,10 @@ import numpy as np
 
 from ....hw.errors import InputError
 from ....hw.rounding import quantize_multiplier
+from ..host_calls import Kernel
 from ..layers import QConv2d, QDense
 from ..operators import Operator, Rescaling, Softmax, Tensor
+from ..reach import Reach, sums
 
 GATES = 5  # functions that a step of an LSTM takes of each cell
 
@@ -68,6 +70,10 @@ class Dense16(Operator):
     bias: np.ndarray
     scales: np.ndarray
 
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return axis if axis == 0 else -1
+
     def check(self) -> None:
         """Raise `InputError` if types and shapes are inconsistent."""
         self.expect("the input's type", self.x.dtype, "int8")
@@ -78,6 +84,15 @@ class Dense16(Operator):
         self.expect("the shapes of biases and scales", (self.bias.shape, self.scales.shape), ((rows,), (rows,)))
         self.expect("the output's shape", self.output.shape, (self.x.shape[0], rows))
         self.expect("the output's zero point", self.output.zero_point, 0)
+
+    def reach(self) -> Reach:
+        """What its accumulators reach."""
+        return Reach(*sums(self.weight, self.bias, self.x.ends), self.scales)
+
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The kernel on the host, which is told of int32 results."""
+        attrs = "x_zero_point dtype" if self.output.dtype == "int32" else "x_zero_point"
+        return (Kernel("dense_int16", attrs, "weight bias multiplier exponent"),)
 
     @property
     def multipliers(self) -> tuple[np.ndarray, np.ndarray]:
@@ -103,6 +118,8 @@ class Filter16(Operator):
     `clamp(zo + R(bias + sum(x * weight)))`, weights int16 (F, M), biases int32 (U,); unit u sums the F / U filters from
     `u * F / U` on. The sum wraps at 32 bits.
     """
+
+    host = (Kernel("filter_int16", "zero_point multiplier exponent", "weight bias"),)
 
     weight: np.ndarray
     bias: np.ndarray
@@ -156,6 +173,8 @@ class LstmStep(Cells):
     and cells, int16 (N, C); the rest is as in `Lstm`.
     """
 
+    host = (Kernel("lstm_step", "zero_point cell_bits clip coupled multiplier exponent"),)
+
     factor: float
     clip: int = 0
     coupled: bool = False
@@ -189,6 +208,14 @@ class Lstm(Cells):
     `bias` less their zero point times its sums, `scales` are factors of R, float64 (4 * C,). The cells' scale is a
     power of two; they are clamped to +-`clip` unless it is 0.
     """
+
+    host = (
+        Kernel(
+            "lstm",
+            "zero_point cell_bits clip coupled multiplier=multipliers.1.0 exponent=multipliers.1.1",
+            "weight bias gate_multiplier=multipliers.0.0 gate_exponent=multipliers.0.1",
+        ),
+    )
 
     weight: np.ndarray
     bias: np.ndarray
@@ -232,6 +259,9 @@ class Lstm(Cells):
 class LstmOutputs(Operator):
     """The hidden values of an `Lstm`, int8 (N, T, C), out of its result (N, T + 1, C)."""
 
+    host = (Kernel("strided_slice", "begin strides shape", dtype="int16"), Kernel("narrow"))
+    begin, strides = (0, 0, 0), (1, 1, 1)
+
     def check(self) -> None:
         """Raise `InputError` unless types, shapes and quantisation fit."""
         (n, rows, size), y = self.x.shape, self.output
@@ -244,6 +274,14 @@ class LstmOutputs(Operator):
 class LstmCells(Operator):
     """The cells of an `Lstm` behind its last step, int16 (N, 1, C), out of its result (N, T + 1, C)."""
 
+    host = (Kernel("strided_slice", "begin strides shape"),)
+    strides = 1, 1, 1
+
+    @property
+    def begin(self) -> tuple[int, int, int]:
+        """Where the cells begin in the input."""
+        return 0, self.x.shape[1] - 1, 0
+
     def check(self) -> None:
         """Raise `InputError` unless types and shapes fit."""
         n, _, size = self.x.shape
@@ -254,6 +292,9 @@ class LstmCells(Operator):
 @dataclass(frozen=True, eq=False)
 class Rescale(Rescaling):
     """Integers in another quantisation and width: `clamp(y.zero_point + R(x - x.zero_point))`, contract double."""
+
+    elementwise = True
+    host = (Kernel("rescale_integers", "dtype x_zero_point zero_point multiplier exponent"),)
 
     def check(self) -> None:
         """Raise `InputError` unless it is of integers of one shape, and R does not shift them out of 32 bits."""
@@ -275,6 +316,9 @@ class Softmax16(Softmax):
 
     Files say 2**-16 or 1 / 65535; the arithmetic is the same.
     """
+
+    host = (Kernel("softmax", "axis bits multiplier exponent"),)
+    bits = 16
 
     def check(self) -> None:
         """Raise `InputError` if the output is quantised otherwise, or the axis does not exist."""

@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler.graph.operators import ADD_SHIFT
-from tilewright.compiler.graph.ranges import headroom, problem, reach_of
+from tilewright.compiler.graph.ranges import headroom, problem
 from tilewright.hw import rounding
 from tilewright.runtime import operators
 from tilewright.runtime.kernels import roots
@@ -33,7 +33,7 @@ def test_bounds_of_layers_are_reached(seed):
     op = dense(rng.integers(-128, 128, (3, 6)), int(rng.integers(-9999, 9999)), zero)
     corners = np.array(list(itertools.product((-128, 127), repeat=6)), np.int8)
     found = operators.dense_accumulators(corners, weight=op.weight, bias=op.bias, x_zero_point=zero)
-    reach = reach_of(op)
+    reach = op.reach()
     assert reach is not None and not problem(op)
     assert (reach.low == found.min(0)).all() and (reach.high == found.max(0)).all()
 
@@ -48,7 +48,7 @@ def test_bounds_of_sums_are_reached(cls, seed):
     first, second = (
         rounding.rescale((values - t.zero_point) << ADD_SHIFT, *op.multipliers[k]) for k, t in enumerate((x, y))
     )
-    sums, reach = first[:, None] + op.sign * second, reach_of(op)
+    sums, reach = first[:, None] + op.sign * second, op.reach()
     assert reach is not None and (reach.low[0], reach.high[0]) == (sums.min(), sums.max())
     assert abs(sums).max() <= BIG
 
@@ -58,7 +58,7 @@ def test_bounds_of_products_are_reached_and_constants_count():
     for y in (tensor("y", 3, zero_point=20), tensor("y", 3, zero_point=2, data=values)):
         seen = np.arange(-128, 128) if y.data is None else values.astype(int)
         products = (np.arange(-128, 128)[:, None] + 7) * (seen - y.zero_point)
-        reach = reach_of(g.Mul("m", (x, y), tensor("z", 3)))
+        reach = g.Mul("m", (x, y), tensor("z", 3)).reach()
         assert reach is not None and (reach.low[0], reach.high[0]) == (products.min(), products.max())
 
 
@@ -69,9 +69,9 @@ def windows(cls, size, zero_point=0, y_scale=0.1):
 
 def test_bounds_of_means():
     for op in (windows(g.AveragePool, 4, 3), g.Mean("m", (tensor("x", 16, zero_point=3),), tensor("y", 1), (0,))):
-        reach = reach_of(op)
+        reach = op.reach()
         assert reach is not None and (reach.low[0], reach.high[0]) == (16 * -131, 16 * 124)
-    reach = reach_of(windows(g.ExactAveragePool, 4, 3))
+    reach = windows(g.ExactAveragePool, 4, 3).reach()
     assert reach is not None and (reach.low[0], reach.high[0]) == (16 * -128, 16 * 127)
     assert "outside" in problem(windows(g.ExactAveragePool, 4097))
     assert not problem(windows(g.ExactAveragePool, 4096))  # -2**31 is within int32
@@ -111,7 +111,7 @@ def test_what_is_accepted_does_not_wrap(exponent):
     op = dense([[1, -1]], 5, 0, 2.0**exponent, 0.1)
     fits = 255 + 5 <= BIG >> exponent + 1
     assert bool(problem(op)) != fits
-    reach = reach_of(op)
+    reach = op.reach()
     assert reach is not None
     ends = np.array([reach.low[0], reach.high[0]])
     multiplier, shift = (int(v[0]) for v in op.multipliers)
@@ -134,7 +134,7 @@ def test_bounds_of_norms():
         return g.RmsNorm("n", (tensor("x", 1, 4),), tensor("y", 1, 4, scale=scale), np.array(gains))
 
     most = 128 * roots.inverse_root(np.arange(1 << 20)).max()
-    reach = reach_of(norm(0.1))
+    reach = norm(0.1).reach()
     assert reach is not None and set(reach.low) == {-most} and set(reach.high) == {most}
     scale = next(2.0**-k for k in range(1, 60) if problem(norm(2.0**-k)))
     shift = norm(2 * scale).multipliers[1].max()
@@ -150,7 +150,7 @@ def attention(scale=0.1, score_scale=0.1):
 
 
 def test_bounds_of_attention():
-    reach = reach_of(attention())
+    reach = attention().reach()
     assert reach is not None and reach.high.tolist() == [2 * 12 * 128 * 128, BIG] and problem(attention()) == ""
     assert "give the output a larger scale" in problem(attention(scale=0.1 / 2**25))
     scale = next(2.0**k for k in range(20) if problem(attention(score_scale=2.0**k)))
@@ -161,7 +161,7 @@ def test_bounds_of_attention():
 
 def test_operators_without_accumulators():
     x = tensor("x", 1, 4)
-    assert reach_of(g.Reshape("r", (x,), tensor("y", 4, 1))) is None
+    assert g.Reshape("r", (x,), tensor("y", 4, 1)).reach() is None
     assert problem(g.Reshape("r", (x,), tensor("y", 4, 1))) == ""
 
 

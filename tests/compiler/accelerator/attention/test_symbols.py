@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tilewright.compiler.accelerator.symbols import limits, symbol_of
+from tilewright.compiler.accelerator.symbols import limits
 from tilewright.compiler.graph import Gather, Requantize, Rotate, Tensor, WriteColumns, WriteRows
 from tilewright.runtime.symbols.symbol import MOST_LIMIT
 
@@ -22,5 +22,5 @@ def test_each_symbol_has_the_smallest_limit_of_its_operators():
         WriteColumns("columns", (values, tensor("f", 1, 16, 16, 1), position), tensor("g", 1, 32, 16, 1)),
         Requantize("other", (tensor("x", 1, 16),), tensor("y", 1, 16)),
     ]
-    assert [symbol and symbol[1] for symbol in map(symbol_of, ops)] == [9, 48, MOST_LIMIT, 32, None]
+    assert [op.symbol and op.symbol[1] for op in ops] == [9, 48, MOST_LIMIT, 32, None]
     assert limits(ops) == {"token": 9, "position": 32} and limits(ops[:2])["position"] == 48

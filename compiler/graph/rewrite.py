@@ -1,0 +1,63 @@
+"""Rewrites of a graph: a rule gives other operators in the place of one, where it knows better.
+
+A pass is a function from a graph to a graph; most are a few rules. `tilewright assign --passes` lists those of the
+modules of a target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from . import Graph, Operator, Readers, Tensor
+
+T = TypeVar("T", bound=Operator)
+Producers = Mapping[str, Operator]  # the operator that gives each tensor, by its name
+Result = Sequence[Operator] | Tensor | None  # operators, the last with the same output; what equals it; no better
+
+
+@dataclass(frozen=True)
+class Rule(Generic[T]):
+    """`better(op, readers, producers)` for operators of `kind`: what takes the place of one, None where it stays.
+
+    `readers` are those of the graph before the rewrite, `producers` the operators before `op` as they are now.
+    """
+
+    kind: type[T] | tuple[type[T], ...]
+    better: Callable[[T, Readers, Producers], Result]
+
+
+def rewrite(graph: Graph, *rules: Rule[Any]) -> Graph:
+    """`graph` with every operator replaced by what the first of `rules` that knows better gives; itself if none does.
+
+    A rule that gives a tensor says that it equals the output: the readers get it.
+    """
+    readers, producers, same = graph.readers, dict[str, Operator](), dict[str, Tensor]()
+    ops: list[Operator] = []
+    for op in graph.ops:
+        op = reading(op, same)
+        found = next(filter(None, (r.better(op, readers, producers) for r in rules if isinstance(op, r.kind))), [op])
+        if isinstance(found, Tensor):
+            same[op.output.name] = found
+            continue
+        ops += found
+        producers |= {new.output.name: new for new in found}
+    return graph if tuple(ops) == graph.ops else replace(graph, ops=tuple(ops))
+
+
+def reading(op: Operator, same: Mapping[str, Tensor]) -> Operator:
+    """`op` on the tensors of `same` in place of those that they equal, by name."""
+    if not any(t.name in same for t in op.inputs):
+        return op
+    return replace(op, inputs=tuple(same.get(t.name, t) for t in op.inputs))
+
+
+def without_unread(graph: Graph) -> Graph:
+    """`graph` without the operators whose results nobody reads."""
+    needed, live = {t.name for t in graph.wanted}, []
+    for op in reversed(graph.ops):
+        if op.output.name in needed:
+            live.append(op)
+            needed |= {t.name for t in op.inputs}
+    return replace(graph, ops=tuple(reversed(live)))
