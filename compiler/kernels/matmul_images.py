@@ -13,6 +13,7 @@ Axes: `matrix`, `row` of x, `column` of y in blocks, and `inner` along which pro
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from itertools import product
 from typing import NamedTuple
@@ -23,8 +24,11 @@ from ...hw.isa import Mem
 from .. import graph as g
 from ..graph.integer_forms import Requant
 from .language import TILE, Array, Kernel, Tile, Unfit, by_shape
+from .views import Product
 from .whole_blocks import in_whole_blocks
 
+_SIZES = (8, 32, 128, 512)  # of tiles, in accumulators
+_MOST = 64  # tiles of all sizes but the largest: more take long to compare, and are never the fastest
 _COLUMNS = 8  # blocks of columns of a tile for every 256 sums: a tile of weights takes 16 times as long to load as rows
 _WEIGHTS = 8  # entries of a tile of several matrices: few enough for a short start
 _CONSTANTS = 2  # entries of inputs and of weights for zero points, of each half
@@ -47,6 +51,8 @@ def product_of_images(k: Kernel, op: g.BatchMatMul, size: int) -> None:
         raise Unfit(f"operands of shapes {op.inputs[0].shape} and {op.inputs[1].shape} are no images")
     x = k.image(0)[:, :, 0].named(n="matrix", b="inner", w="row")
     out = k.output[:, :, 0].named(n="matrix", b="column", w="row")
+    if size < _SIZES[-1] and out.size > _MOST * size:
+        raise Unfit(f"{out.size} sums are too many for tiles of {size}")
     y, (zx, zy) = _as_weights(k, op), (t.zero_point for t in op.inputs)
     deep, tile = x.shape["inner"], _tile(k, out, x, size)
     lanes = op.inner - (deep - 1) * k.cfg.block_in  # of the last block
@@ -65,29 +71,25 @@ def product_of_images(k: Kernel, op: g.BatchMatMul, size: int) -> None:
         target = out[matrix, column, row]
         (acc,), beside = ys.next(entry=bank).pieces(target.shape), ys.other(entry=bank)[entries:]
         of_rows, of_columns = beside.pieces(acc[:, 0].shape, acc[:, :, 0].shape)
+        of_rows, of_columns = of_rows if rows_apart else acc, of_columns if columns_apart else acc
         begun = set[Tile]()
         for inner in _parts(deep, tile.inner):
             a = xs.hold(_of(x, matrix).at(inner=inner, row=row))
             w = ws.hold(_of(y, matrix).at(inner=inner, column=column))
             terms = [(acc, a @ w)]
-            if zero_y:
-                whole = a.shape["inner"] - (cut and inner.stop == deep)
-                place = of_rows if rows_apart else acc
-                terms += [(place, a.at(inner=slice(whole)) @ zero_y[0])] if whole else []
-                terms += [(place, a.at(inner=whole) @ zero_y[1])] if whole < a.shape["inner"] else []
-            if zero_x:
-                terms.append((of_columns if columns_apart else acc, zero_x[0] @ w))
+            terms += [(of_rows, value) for value in _rows_by_zero(a, zero_y, cut and inner.stop == deep)]
+            terms += [(of_columns, zero_x[0] @ w)] if zero_x else []
             for place, value in terms:
                 k.multiply(place, value, overwrite=place not in begun)
                 begun.add(place)
         for sums in (of_rows, of_columns):
-            if sums in begun:
+            if sums in begun and sums is not acc:
                 acc += sums
         k.store(target, acc, par)
 
 
-# larger tiles and smaller ones: the table chooses those with the fewest cycles
-products_of_images = tuple(by_shape(partial(product_of_images, size=(2 * TILE) >> n)) for n in (0, 2, 4, 6))
+# smaller tiles and larger ones: the table chooses those with the fewest cycles
+products_of_images = tuple(by_shape(partial(product_of_images, size=size)) for size in _SIZES)
 
 
 def _tile(k: Kernel, out: Array, x: Array, size: int) -> Extents:
@@ -124,6 +126,15 @@ def _at_once(operand: Array, tile: Extents) -> int:
 def _of(operand: Array, matrices: slice) -> Array:
     """The part of an operand for these matrices, or all of it where it is one for all."""
     return operand[matrices if operand.shape["matrix"] > 1 else 0]
+
+
+def _rows_by_zero(a: Tile, zero: Tile | None, cut: bool) -> Iterator[Product]:
+    """The products of rows with entries of a zero point, another one for the last block if it is `cut`."""
+    whole = a.shape["inner"] - cut
+    if zero and whole:
+        yield a.at(inner=slice(whole)) @ zero[0]
+    if zero and cut:
+        yield a.at(inner=whole) @ zero[1]
 
 
 def _zeros(k: Kernel, mem: Mem, zero_point: int, *lanes: int) -> Tile | None:
