@@ -21,15 +21,13 @@ from . import dense16, layers, layerwise, pooling
 from .arena import is_view
 from .lanewise import caches, outputs
 from .lanewise.heads import heads_in_lanes
-from .matrices import heads
-from .matrices import plan as matrices
-from .matrices.images import as_images
 from .network_launch import LOWER, NetworkLaunch
 from .padded import absorb_pads
 from .reals import images as reals
 from .reals import kernel as reals_kernel
 from .recording import packed_bytes
 from .recurrent import split_steps
+from .sequences import as_images
 from .slices import AbsorbedSlice, absorb_slices
 from .split import plan as split
 from .stand_ins import AbsorbedPad, RowsJoined, RowsOut
@@ -37,10 +35,8 @@ from .wide import HostRows, split_weights
 
 # Operators with kernels that know them best: why they are refused, and their cycles.
 _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
-    g.BatchMatMul: (matrices.refusal, matrices.cycles),
     RowsJoined: (caches.refusal, caches.cycles),
     RowsOut: (outputs.refusal, outputs.cycles),
-    g.Heads: (heads.refusal, heads.cycles),
     g.QuantizeImage: (reals.refusal, lambda op, cfg: reals_kernel.cycles(op.output.nbytes // cfg.block_out, cfg)),
 }
 
@@ -139,7 +135,7 @@ class Accelerator(ExecModule):
             return f"weights {op.weight.min()}..{op.weight.max()}: not within int8"
         if isinstance(op, g.Divisible) and op.ternary and (why := split.refusal(op, self.cfg)):
             return why
-        if table.kernels_of(op, self.cfg):
+        if table.kernels_of(op):
             return table.refusal(op, self.cfg)
         checks: dict[type[g.Operator], Callable[..., str]] = {g.QConv2d: _refuses_conv, g.Dense16: dense16.refusal}
         checks |= {kind: refused for kind, (refused, _) in _KERNELS.items()}
@@ -158,7 +154,7 @@ class Accelerator(ExecModule):
         if is_view(op):
             return 0.0
         cfg = self.cfg
-        if table.kernels_of(op, cfg):
+        if table.kernels_of(op):
             return table.cycles(op, cfg)
         for kind, (_, cycles) in _KERNELS.items():
             if isinstance(op, kind):

@@ -16,7 +16,6 @@ from .arena import arena_plan, bases, is_view, members, packed_as
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
 from .lanewise import caches, outputs
-from .matrices import heads, products
 from .reals import kernel as reals
 from .reals.images import read_in_place
 from .recording import Recording, packed_shape
@@ -32,8 +31,6 @@ LOWER: dict[type[g.Operator], Callable] = {
     RowsJoined: caches.lower,
     RowsOut: outputs.lower,
     **{kind: table.lower for kind, kernels in table.KERNELS.items() if kernels},
-    g.BatchMatMul: lambda rec, op: (table if table.kernels_of(op, rec.cfg) else products).lower(rec, op),
-    g.Heads: heads.lower,
     g.QuantizeImage: lambda rec, op: reals.lower(rec, op, *rec.reals[op.name]),
 }
 

@@ -7,6 +7,7 @@ from the store. Loads skip rows and add padding, micro-ops skip columns. In a sc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -114,12 +115,17 @@ def move_channels(k: Kernel, op: g.Operator) -> None:
         raise Unfit("it moves other elements than channels, or rows and columns of images in steps")
     if isinstance(op, g.Concat) and whole_blocks(op, k.cfg):
         raise Unfit("its parts are whole blocks of channels, which are computed at their place, or copied")
+    inputs = [k.image(number) for number in range(len(op.inputs))]
+    out = k.output if len(op.output.shape) == 4 else k.output.split("b", b=k.output.shape["b"], h=1, w=1)
+    first = op.x.shape[1] // k.cfg.block_in if inputs[0].shares(out) else 0  # blocks that nothing is added to
+    record_move(k, move, inputs, out, first)
+
+
+def record_move(k: Kernel, move: Move, inputs: Sequence[Array], out: Array, first: int = 0) -> None:
+    """Record a move of images, axes n, b, h, w, for the blocks of the output from `first` on."""
     k.need("overwrite")
     terms, (top, _, left, right), (down, across) = Terms(move, k.cfg.block_in), move.pads, move.steps
-    inputs = [_image_of(k, number) for number in range(len(op.inputs))]
-    out = k.output if len(op.output.shape) == 4 else k.output.split("b", b=len(terms.terms), h=1, w=1)
     images, blocks, height, width = out.shape.values()
-    first = op.x.shape[1] // k.cfg.block_in if inputs[0].shares(out) else 0  # blocks that nothing is added to
     if first == blocks:
         return
     wide = (width - left - right - 1) * across + 1 + left + right  # columns of a load
@@ -153,13 +159,6 @@ def move_channels(k: Kernel, op: g.Operator) -> None:
             added = terms.constants[block]
             own = None if added is None or par is None else par[entry[added.tobytes()]]
             k.store(out[n, block, y : y + count], acc[number], own)
-
-
-def _image_of(k: Kernel, number: int) -> Array:
-    """The input of that number as it lies, a constant one, too; a vector as images of one pixel."""
-    t = k.op.inputs[number]
-    found = k.input(number) if t.data is None else k.packed_constant(t.name, t.data)
-    return found if len(t.shape) == 4 else found.split("b", b=found.shape["b"], h=1, w=1)
 
 
 def _tile(k: Kernel, move: Move, terms: Terms, x: Array, out: Array, wide: int, first: int) -> tuple[int, int]:

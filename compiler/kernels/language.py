@@ -128,6 +128,12 @@ class Kernel:
         t = self.op.inputs[number]
         return self._packed(self.op.output if t.data is not None else t, self.rec.operand(self.op, number))
 
+    def image(self, number: int) -> Array:
+        """The packed input of that number as it lies, a constant one, too: a vector is images of one pixel."""
+        t = self.op.inputs[number]
+        found = self.input(number) if t.data is None else self.packed_constant(t.name, t.data)
+        return found if "h" in found.shape else found.split("b", b=found.shape["b"], h=1, w=1)
+
     @property
     def output(self) -> Array:
         """The packed output, with axes as `input` has them."""
@@ -349,17 +355,20 @@ class Kernel:
         self._record("gemm_uops", loops, (("reset", True),), (y.base, 0, 0))
 
     def multiply(self, y: Tile, product: Product, *, overwrite: bool = False) -> None:
-        """`y += product`, or `y = product` with `overwrite`; without sums along other axes then."""
+        """`y += product`, or `y = product` with `overwrite`: the first products replace it, others are added."""
         views = y, product.x, product.weights
         for mem, view in zip((Mem.ACC, Mem.INP, Mem.WGT), views):
             _in(mem, view)
         if isinstance(product.weights, Rows) != product.by_lane:
             raise KernelError(f"{product.weights}: @ takes weights, * their rows, `weights.rows(...)`")
         loops = _loops(views, product.order)
+        summed = [a.name for t in views[1:] for a in t.axes if a.extent > 1 and a.name not in y.shape]
+        if overwrite and summed:
+            self.multiply(y, product.at(**{summed[0]: 0}), overwrite=True)
+            self.multiply(y, product.at(**{summed[0]: slice(1, None)}))
+            return
         if not (product.order or overwrite):  # sums have no order: the longest loops go to the instruction
             loops = tuple(sorted(loops, reverse=True))
-        if overwrite and any(extent > 1 and not step for extent, step, *_ in loops):
-            raise KernelError(f"a product that replaces {y} has sums: set it to 0 before, and add")
         facts, weights, taps = (("overwrite", overwrite),), product.weights.base, product.taps
         if product.by_lane:
             facts += ("depthwise", True), ("taps", taps)

@@ -133,7 +133,7 @@ def _add_in_turns(sums: Tile, y: Tile) -> None:
 def _operands(k: Kernel, op: g.BatchMatMul) -> tuple[Array, Array, Array]:
     """The rows (block, row, inner), the matrices (block, their row if each has one, two axes), and the output."""
     if not in_lanes(op, k.cfg.block_in) or any(t.data is not None for t in op.inputs):
-        raise Unfit("a constant operand, or matrices that are not one per lane")
+        raise Unfit("a constant operand, or matrices that are neither images nor one per lane")
     x, matrices, out = (t.merged("block", "n", "b") for t in (k.input(0), k.input(1), k.output))
     if len(op.x.shape) == 5:
         rows = op.x.shape[2]

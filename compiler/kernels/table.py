@@ -8,7 +8,6 @@ from .. import cost
 from .. import graph as g
 from ..accelerator.recording import Recording
 from ..accelerator.stand_ins import RowsJoined, RowsOut
-from ..graph.deeploy.layers import in_lanes
 from . import language
 from .add import weighted_sum
 from .affine import constant_per_channel
@@ -18,11 +17,13 @@ from .channels import move_channels
 from .elementwise import extreme, prelu, product_of_two, requantise, sum_of_two
 from .gate import gate
 from .gather import gather
+from .heads import heads
 from .integer_norm import integer_norm
 from .integer_softmax import integer_softmax
 from .language import Record
 from .leaky_relu import leaky_relu
 from .lookup import lookup
+from .matmul_images import products_of_images
 from .matmul_lanes import product_on_alu, product_on_array
 from .mean import mean_of_channels, mean_of_pixels
 from .movement import concatenate, cut
@@ -53,7 +54,9 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.WriteRows: (write_rows,),
     g.WriteColumns: (write_columns,),
     g.Attention: (attention,),
-    g.BatchMatMul: (product_on_array, product_on_alu),
+    g.ShiftMatMul: (*products_of_images, product_on_array, product_on_alu),
+    g.BatchMatMul: products_of_images,
+    g.Heads: (heads,),
     g.IntegerNorm: (integer_norm,),
     g.IntegerSoftmax: (integer_softmax,),
     g.Softmax: (softmax,),
@@ -72,10 +75,8 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
 LAST_RESORT = (sum_of_two, product_of_two)
 
 
-def kernels_of(op: g.Operator, cfg: Config) -> tuple[Record, ...]:
+def kernels_of(op: g.Operator) -> tuple[Record, ...]:
     """The kernels of operators of this class; none where it has no row."""
-    if isinstance(op, g.BatchMatMul) and not in_lanes(op, cfg.block_in):
-        return ()  # products of images: accelerator/matrices/
     return next((KERNELS[kind] for kind in type(op).__mro__ if kind in KERNELS), ())
 
 
@@ -83,7 +84,7 @@ def kernels_of(op: g.Operator, cfg: Config) -> tuple[Record, ...]:
 def chosen(op: g.Operator, cfg: Config) -> Record | None:
     """The kernel of `op` with the fewest cycles, the first of equal ones; None where none fits."""
     for last in (False, True):
-        kernels = [record for record in kernels_of(op, cfg) if (record in LAST_RESORT) is last]
+        kernels = [record for record in kernels_of(op) if (record in LAST_RESORT) is last]
         fitting = [record for record in kernels if not language.why_not(record, op, cfg)]
         if len(fitting) > 1:
             return min(fitting, key=lambda record: language.cycles(record, op, cfg))
@@ -94,7 +95,7 @@ def chosen(op: g.Operator, cfg: Config) -> Record | None:
 
 def refusal(op: g.Operator, cfg: Config) -> str:
     """Reason why no kernel computes `op`, that of the last one; empty if one does."""
-    kernels = kernels_of(op, cfg)
+    kernels = kernels_of(op)
     if not kernels:
         return f"no kernel computes {type(op).__name__}"
     return "" if chosen(op, cfg) else language.why_not(kernels[-1], op, cfg)

@@ -417,6 +417,13 @@ class Product:
         """The same product, of so many inputs and rows of weights, from those of the views on, at once."""
         return replace(self, taps=taps)
 
+    def at(self, **keys: _Index) -> Product:
+        """The product of the parts of both that an index or a slice chooses of each of these axes, by name."""
+        x, weights = (t.at(**{name: keys[name] for name in keys.keys() & t.shape}) for t in (self.x, self.weights))
+        left = {*x.shape, *weights.shape}
+        order = " ".join(name for name in self.order.split() if name in left or name not in keys)
+        return replace(self, x=x, weights=weights, order=order)
+
     def over(self, order: str) -> Product:
         """The same product with loops in this order of axes."""
         return replace(self, order=order)

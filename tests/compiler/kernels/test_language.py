@@ -112,8 +112,7 @@ def test_axes_that_the_result_lacks_are_summed_and_those_of_the_operand_repeated
         one = k.identity()
         x = k.slots(60).load(k.input(0)[0].merged("p", "h", "w"))
         sums, wide = k.tile(Mem.ACC, 0, k.bank, p=30), k.tile(Mem.ACC, k.bank, b=2, p=30)
-        sums[...] = 0
-        sums += x @ one  # over b
+        sums[...] = x @ one  # over b: the first replaces what is there
         wide[...] = 0
         wide += sums  # along b
         k.store(k.output[0].merged("p", "h", "w"), wide)
@@ -276,10 +275,6 @@ def loads_together(k):
         (loads_together, "inside of `together`"),
         (lambda k: k.tile(Mem.ACC, p=4).__setitem__(..., 5), "set to a product or to 0"),
         (lambda k: k.tile(Mem.ACC, p=4).__setitem__(..., k.tile(Mem.ACC, p=4)), "copied by a product"),
-        (
-            lambda k: k.tile(Mem.ACC, p=4).__setitem__(..., k.tile(Mem.INP, p=4, q=2) @ k.identity()),
-            "set it to 0 before",
-        ),
     ],
 )
 def test_mistakes_are_one_sentence(mistake, says):

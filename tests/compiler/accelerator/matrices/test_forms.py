@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.matrices.forms import from_image, image_shape, to_image
+from tilewright.compiler.accelerator.sequences import from_image, image_shape, to_image
 
 
 @pytest.mark.parametrize(

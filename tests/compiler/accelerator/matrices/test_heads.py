@@ -3,10 +3,13 @@
 import pytest
 
 from tilewright.compiler.accelerator.arena import is_view
-from tilewright.compiler.accelerator.matrices import heads
 from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.graph import Heads, Requantize, Tensor
+from tilewright.compiler.kernels import table
+from tilewright.compiler.kernels.heads import heads
+from tilewright.compiler.kernels.language import cycles
 from tilewright.hw.config import PRESETS
+from tilewright.sim.timing import predict
 
 CFG = PRESETS["pynq_z1"]
 SPLITS = [((1, 32, 1, 9), (4, 8, 1, 9)), ((1, 60, 1, 5), (3, 20, 1, 5)), ((2, 24, 1, 7), (6, 8, 1, 7))]
@@ -17,8 +20,8 @@ SPLITS = [((1, 32, 1, 9), (4, 8, 1, 9)), ((1, 60, 1, 5), (3, 20, 1, 5)), ((2, 24
 def test_lanes_move(exact, name, shapes):
     x, y = (Tensor(t, shape, scale=0.1) for t, shape in zip("xy", shapes))
     op = Heads("heads", (x,), y, False)
-    exact(op, cfg=PRESETS[name])
-    assert not is_view(op) and heads.cycles(op, CFG) > 0
+    launch = exact(op, cfg=PRESETS[name])
+    assert not is_view(op) and cycles(heads, op, PRESETS[name]) == predict(launch).cycles
 
 
 @pytest.mark.parametrize("shapes", [((1, 64, 1, 9), (4, 16, 1, 9)), ((4, 32, 1, 9), (2, 64, 1, 9))])
@@ -34,5 +37,5 @@ def test_whole_blocks_stay_where_they_are(exact, shapes):
 def test_what_is_refused():
     x, y = Tensor("x", (1, 32, 1, 9)), Tensor("y", (4, 8, 1, 9))
     op = Heads("heads", (x,), y, False)
-    assert not heads.refusal(op, CFG)
-    assert heads.refusal(op, PRESETS["vta"]) == "it needs the extension overwrite"
+    assert not table.refusal(op, CFG)
+    assert table.refusal(op, PRESETS["vta"]) == "it needs the extension overwrite"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator.matrices.images import as_images
+from tilewright.compiler.accelerator.sequences import as_images
 from tilewright.compiler.graph import reference
 from tilewright.compiler.graph.simplify import simplify
 from tilewright.hw.config import PRESETS

@@ -1,1 +1,0 @@
-"""Sequences of rows as images, and products of two matrices that are both computed."""
