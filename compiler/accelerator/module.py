@@ -19,8 +19,7 @@ from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
 from . import dense16, layers, layerwise, pooling
 from .arena import is_view
-from .lanewise import caches, outputs
-from .lanewise.heads import heads_in_lanes
+from .heads_in_lanes import heads_in_lanes, rows_out
 from .matrices import heads
 from .matrices import plan as matrices
 from .matrices.images import as_images
@@ -32,14 +31,12 @@ from .recording import packed_bytes
 from .recurrent import split_steps
 from .slices import AbsorbedSlice, absorb_slices
 from .split import plan as split
-from .stand_ins import AbsorbedPad, RowsJoined, RowsOut
+from .stand_ins import AbsorbedPad, RowsJoined, plain_of
 from .wide import HostRows, split_weights
 
 # Operators with kernels that know them best: why they are refused, and their cycles.
 _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
     g.BatchMatMul: (matrices.refusal, matrices.cycles),
-    RowsJoined: (caches.refusal, caches.cycles),
-    RowsOut: (outputs.refusal, outputs.cycles),
     g.Heads: (heads.refusal, heads.cycles),
     g.QuantizeImage: (reals.refusal, lambda op, cfg: reals_kernel.cycles(op.output.nbytes // cfg.block_out, cfg)),
 }
@@ -79,15 +76,12 @@ class Accelerator(ExecModule):
         self.patterns = (padded, sliced, *(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds))
 
     def _lanes(self, graph: g.Graph) -> g.Graph:
-        found = heads_in_lanes(graph, self.cfg)
-        joined = [op for op in found.ops if isinstance(op, RowsJoined)]
-        self._plain = {op.x.name for op in joined}
-        self._written = {op.output.name for op in joined}
-        return found
+        return heads_in_lanes(graph, self.cfg)
 
     def _outputs(self, graph: g.Graph) -> g.Graph:
-        found = outputs.rows_out(graph, self.cfg)
-        self._written |= {op.output.name for op in found.ops if isinstance(op, RowsOut)}
+        found = rows_out(graph, self.cfg)
+        self._written = {op.output.name for op in found.ops if op.output in plain_of(op)}
+        self._plain |= {t.name for op in found.ops for t in op.inputs if t in plain_of(op)}
         return found
 
     def _images(self, graph: g.Graph) -> g.Graph:
@@ -109,7 +103,7 @@ class Accelerator(ExecModule):
 
     def _reals(self, graph: g.Graph) -> g.Graph:
         found = reals.quantised_images(graph, self.cfg)
-        self._plain |= {op.x.name for op in found.ops if isinstance(op, g.QuantizeImage)}
+        self._plain = {op.x.name for op in found.ops if isinstance(op, g.QuantizeImage)}
         return found
 
     def _pays(self, own: g.Dense16) -> bool:

@@ -15,23 +15,20 @@ from . import dense16, layers, states
 from .arena import arena_plan, bases, is_view, members, packed_as
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
-from .lanewise import caches, outputs
 from .matrices import heads, products
 from .reals import kernel as reals
 from .reals.images import read_in_place
 from .recording import Recording, packed_shape
 from .slices import AbsorbedSlice
 from .split import folded as split_folded
-from .stand_ins import AbsorbedPad, RowsJoined, RowsOut
+from .stand_ins import AbsorbedPad, RowsJoined, plain_of
 from .symbols import limits
 
 LOWER: dict[type[g.Operator], Callable] = {
     g.QConv2d: layers.lower,
     g.QDense: layers.lower,
     g.Dense16: dense16.lower,
-    RowsJoined: caches.lower,
-    RowsOut: outputs.lower,
-    **{kind: table.lower for kind, kernels in table.KERNELS.items() if kernels},
+    **dict.fromkeys(table.KERNELS, table.lower),
     g.BatchMatMul: lambda rec, op: (table if table.kernels_of(op, rec.cfg) else products).lower(rec, op),
     g.Heads: heads.lower,
     g.QuantizeImage: lambda rec, op: reals.lower(rec, op, *rec.reals[op.name]),
@@ -53,7 +50,6 @@ class NetworkLaunch:
         self.rec.limits = limits(ops)
         self.rec.program.uops_ahead = True
         self.packed_as = packed_as(ops)
-        self.plain = {op.x.name: op for op in ops if isinstance(op, RowsJoined)}
         self.caches = {op.x.name for op in ops if isinstance(op, g.Write)}
         self.bind: dict[str, str] = {}
         self.packed: dict[str, str] = {}  # by the names of the launch's outputs
@@ -73,7 +69,6 @@ class NetworkLaunch:
         if apart:
             raise Refusal({self.slices[name].name: "the convolution that reads it runs elsewhere" for name in apart})
         self._plain()
-        self._rows_out()
         self._inputs()
         self._outputs()
         self._arena()
@@ -104,7 +99,7 @@ class NetworkLaunch:
             if t.name in self.caches:
                 self._state(t)
                 continue
-            if t.name in self.plain or t.dtype == "float32":
+            if t.name in self.rec.plain or t.dtype == "float32":
                 continue
             readers = [op for op in self.ops if t in op.inputs]
             for op in readers:
@@ -114,23 +109,15 @@ class NetworkLaunch:
                 self._pack_input(t)
 
     def _plain(self) -> None:
-        """Read caches and write the longer ones as the host has them; their images stay in the launch."""
-        for op in self.plain.values():
-            buffers = []
-            for t, kind in ((op.x, "input"), (op.output, "output")):
-                buffers.append(self.rec.buffer(f"{op.name}.{kind}", t.shape, kind=kind))
-                self.bind[buffers[-1].name] = t.name
-            self.rec.plain[op.name] = buffers[0], buffers[1]
-            image = self.rec.buffer(f"{op.name}.image", packed_shape(op.output.shape, self.cfg), kind="temp")
-            self._bind_views(op.output.name, image)
-
-    def _rows_out(self) -> None:
-        """Write outputs as the host has them."""
+        """Read inputs and write outputs as the host has them; the image of a longer cache stays in the launch."""
         for op in self.work:
-            if isinstance(op, RowsOut):
-                out = self.rec.buffer(op.output.name, op.output.shape, kind="output")
-                self.bind[out.name] = op.output.name
-                self.rec.rows_out[op.name] = out
+            for t in plain_of(op):
+                kind = "output" if t is op.output else "input"
+                self.rec.plain[t.name] = buffer = self.rec.buffer(f"{op.name}.{kind}", t.shape, kind=kind)
+                self.bind[buffer.name] = t.name
+            if isinstance(op, RowsJoined):
+                image = self.rec.buffer(f"{op.name}.image", packed_shape(op.output.shape, self.cfg), kind="temp")
+                self._bind_views(op.output.name, image)
 
     def _images(self) -> None:
         """Read images of float32 values as the host has them; what the launch makes of them its convolutions read."""
@@ -189,7 +176,7 @@ class NetworkLaunch:
         out = {self.base[t.name] for t in self.wanted}
         for op in self.work:
             t = op.output
-            if t.name in out and not isinstance(op, (RowsJoined, RowsOut)):
+            if t.name in out and t.name not in self.rec.plain:
                 shape = packed_shape(t.shape, self.cfg)
                 if isinstance(op, g.Dense16):
                     shape = dense16.planes_of(op), *shape
@@ -220,7 +207,7 @@ class NetworkLaunch:
     def _unpack_output(self, t: g.Tensor) -> None:
         """Unpack `t`; a view of an input is a view on the host, too, and a cache stays as it is."""
         op = next((op for op in self.work if op.output.name == self.base[t.name]), None)
-        if self.base[t.name] in self.caches or isinstance(op, (RowsJoined, RowsOut)):
+        if self.base[t.name] in self.caches or self.base[t.name] in self.rec.plain:
             return
         view = next(op for op in self.ops if op.output.name == t.name)
         if op is None and isinstance(view, g.Lanes):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 from .. import graph as g
+
+_Kind = TypeVar("_Kind", bound=g.Operator)
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,3 +23,20 @@ class RowsOut(g.StridedSlice):
 @dataclass(frozen=True, eq=False)
 class AbsorbedPad(g.Pad):
     """A padding of channels whose only reader, a sum, makes it: on the device its output is its input."""
+
+
+@dataclass(frozen=True, eq=False)
+class AbsorbedSlice(g.StridedSlice):
+    """A slice of channels whose only reader, a depthwise convolution, takes them: its output lies in its input."""
+
+
+def stand_in(kind: type[_Kind], op: g.Operator, **changes: Any) -> _Kind:
+    """An operator of `kind` with the facts of `op`, but for `changes`."""
+    return kind(**{**{each.name: getattr(op, each.name) for each in fields(op)}, **changes})
+
+
+def plain_of(op: g.Operator) -> tuple[g.Tensor, ...]:
+    """The tensors of `op` that its kernel reads or writes as the host has them. The output may be an image, too."""
+    if isinstance(op, (RowsJoined, RowsOut)):
+        return (op.x, op.output) if isinstance(op, RowsJoined) else (op.output,)
+    return ()

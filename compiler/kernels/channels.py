@@ -114,12 +114,15 @@ def move_channels(k: Kernel, op: g.Operator) -> None:
         raise Unfit("it moves other elements than channels, or rows and columns of images in steps")
     if isinstance(op, g.Concat) and whole_blocks(op, k.cfg):
         raise Unfit("its parts are whole blocks of channels, which are computed at their place, or copied")
+    inputs, out = [_image_of(k, number) for number in range(len(op.inputs))], _as_image(k.output)
+    move_images(k, move, inputs, out, op.x.shape[1] // k.cfg.block_in if inputs[0].shares(out) else 0)
+
+
+def move_images(k: Kernel, move: Move, inputs: list[Array], out: Array, first: int = 0) -> None:
+    """A move of images (n, b, h, w): of the blocks of `out` from `first` on, as those before are in their place."""
     k.need("overwrite")
     terms, (top, _, left, right), (down, across) = Terms(move, k.cfg.block_in), move.pads, move.steps
-    inputs = [_image_of(k, number) for number in range(len(op.inputs))]
-    out = k.output if len(op.output.shape) == 4 else k.output.split("b", b=len(terms.terms), h=1, w=1)
     images, blocks, height, width = out.shape.values()
-    first = op.x.shape[1] // k.cfg.block_in if inputs[0].shares(out) else 0  # blocks that nothing is added to
     if first == blocks:
         return
     wide = (width - left - right - 1) * across + 1 + left + right  # columns of a load
@@ -156,10 +159,14 @@ def move_channels(k: Kernel, op: g.Operator) -> None:
 
 
 def _image_of(k: Kernel, number: int) -> Array:
-    """The input of that number as it lies, a constant one, too; a vector as images of one pixel."""
+    """The input of that number as it lies, a constant one, too."""
     t = k.op.inputs[number]
-    found = k.input(number) if t.data is None else k.packed_constant(t.name, t.data)
-    return found if len(t.shape) == 4 else found.split("b", b=found.shape["b"], h=1, w=1)
+    return _as_image(k.input(number) if t.data is None else k.packed_constant(t.name, t.data))
+
+
+def _as_image(t: Array) -> Array:
+    """`t`, a vector as images of one pixel."""
+    return t if len(t.axes) == 4 else t.split("b", b=t.shape["b"], h=1, w=1)
 
 
 def _tile(k: Kernel, move: Move, terms: Terms, x: Array, out: Array, wide: int, first: int) -> tuple[int, int]:
