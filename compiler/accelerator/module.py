@@ -18,20 +18,19 @@ from ..target.host import HostModel
 from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
 from . import dense16, layers, layerwise, pooling
+from .absorbed import absorb
 from .arena import is_view
 from .heads_in_lanes import heads_in_lanes, rows_out
 from .matrices import heads
 from .matrices import plan as matrices
 from .matrices.images import as_images
 from .network_launch import LOWER, NetworkLaunch
-from .padded import absorb_pads
 from .reals import images as reals
 from .reals import kernel as reals_kernel
 from .recording import packed_bytes
 from .recurrent import split_steps
-from .slices import AbsorbedSlice, absorb_slices
 from .split import plan as split
-from .stand_ins import AbsorbedPad, RowsJoined, plain_of
+from .stand_ins import AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
 from .wide import HostRows, split_weights
 
 # Operators with kernels that know them best: why they are refused, and their cycles.
@@ -88,7 +87,7 @@ class Accelerator(ExecModule):
         return as_images(graph, self.cfg)
 
     def _absorb(self, graph: g.Graph) -> g.Graph:
-        return absorb_slices(absorb_pads(graph, self.cfg), self.cfg)
+        return absorb(graph, self.cfg)
 
     def _narrow(self, graph: g.Graph) -> g.Graph:
         return split_weights(graph, self.cfg)

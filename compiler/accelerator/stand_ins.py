@@ -1,4 +1,4 @@
-"""Operators of a launch that stand for those of a network: tensors are not packed, or a reader pads."""
+"""Operators of a launch that stand for those of a network: tensors are not packed, or a reader pads or cuts."""
 
 from __future__ import annotations
 

@@ -10,15 +10,18 @@ from .. import graph as g
 
 def symbol_of(op: g.Operator) -> tuple[g.Tensor, int] | None:
     """The input of `op` that moves its addresses, and how many values its elements may have; None where none does."""
-    if isinstance(op, g.Gather):
-        return op.inputs[1], op.x.shape[0]
-    if isinstance(op, g.Rotate):
-        return op.inputs[1], len(op.cosine) // op.x.shape[0]
-    if isinstance(op, g.WriteRows):
-        return op.inputs[2], MOST_LIMIT
-    if isinstance(op, g.WriteColumns):
-        return op.inputs[2], op.x.shape[1] // op.tokens
-    return (op.inputs[3], op.seen // op.tokens) if isinstance(op, g.Attention) else None
+    match op:
+        case g.Gather():
+            return op.inputs[1], op.x.shape[0]
+        case g.Rotate():
+            return op.inputs[1], len(op.cosine) // op.x.shape[0]
+        case g.WriteRows():
+            return op.inputs[2], MOST_LIMIT
+        case g.WriteColumns():
+            return op.inputs[2], op.x.shape[1] // op.tokens
+        case g.Attention():
+            return op.inputs[3], op.seen // op.tokens
+    return None
 
 
 def limits(ops: Sequence[g.Operator]) -> dict[str, int]:
