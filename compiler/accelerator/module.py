@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from .reals import kernel as reals_kernel
 from .recording import packed_bytes
 from .recurrent import split_steps
 from .split import plan as split
-from .stand_ins import AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
+from .stand_ins import ABSORBED, AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
 from .wide import HostRows, split_weights
 
 # Operators with kernels that know them best: why they are refused, and their cycles.
@@ -66,31 +67,21 @@ class Accelerator(ExecModule):
         self.cfg, self.host = cfg, host or HostModel()
         self.memories = _memories(cfg)
         self._plain, self._written = set[str](), set[str]()  # what launches read, and write, as the host has it
-        before = self._lanes, self._images, simplify, moved_states, pooling.successive
-        self.transformations = *before, self._narrow, self._pairs, self._absorb, self._steps, self._reals, self._outputs
+        rewrites = heads_in_lanes, as_images, split_weights, absorb
+        lanes, images, narrow, absorbed = (partial(rewrite, cfg=cfg) for rewrite in rewrites)
+        before = lanes, images, simplify, moved_states, pooling.successive
+        self.transformations = *before, narrow, self._pairs, absorbed, self._steps, self._reals, self._outputs
         kinds = [kind for kind in LOWER if kind is not g.Lookup or {"lookup", "acc8"} <= cfg.extensions]
         kinds += [g.Reshape, g.Transpose, g.Lanes]
         padded = Pattern("padded sum", (AbsorbedPad, g.Add), lambda pad, op: self.refusal(op))
         sliced = Pattern("convolution of a slice", (AbsorbedSlice, g.QConv2d), lambda cut, op: self.refusal(op))
         self.patterns = (padded, sliced, *(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds))
 
-    def _lanes(self, graph: g.Graph) -> g.Graph:
-        return heads_in_lanes(graph, self.cfg)
-
     def _outputs(self, graph: g.Graph) -> g.Graph:
         found = rows_out(graph, self.cfg)
         self._written = {op.output.name for op in found.ops if op.output in plain_of(op)}
         self._plain |= {t.name for op in found.ops for t in op.inputs if t in plain_of(op)}
         return found
-
-    def _images(self, graph: g.Graph) -> g.Graph:
-        return as_images(graph, self.cfg)
-
-    def _absorb(self, graph: g.Graph) -> g.Graph:
-        return absorb(graph, self.cfg)
-
-    def _narrow(self, graph: g.Graph) -> g.Graph:
-        return split_weights(graph, self.cfg)
 
     def _pairs(self, graph: g.Graph) -> g.Graph:
         cfg = self.cfg
@@ -112,12 +103,10 @@ class Accelerator(ExecModule):
 
     def refusal(self, op: g.Operator) -> str:
         """Reason why the module cannot run the operator; empty if it can."""
-        if isinstance(op, AbsorbedPad):
-            return "the sum that pads it is not beside it"
+        if type(op) in ABSORBED:
+            return f"{ABSORBED[type(op)]} is not beside it"
         if isinstance(op, HostRows):
             return "the host lays out images of few channels, with rows twice for weights beyond int8"
-        if isinstance(op, AbsorbedSlice):
-            return "the convolution that reads it is not beside it"
         if is_view(op):
             return ""
         if isinstance(op, g.Linear) and op.weight.dtype != np.int8:

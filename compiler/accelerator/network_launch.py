@@ -20,7 +20,7 @@ from .reals import kernel as reals
 from .reals.images import read_in_place
 from .recording import Recording, packed_shape
 from .split import folded as split_folded
-from .stand_ins import AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
+from .stand_ins import ABSORBED, AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
 from .symbols import limits
 
 LOWER: dict[type[g.Operator], Callable] = {
@@ -56,17 +56,13 @@ class NetworkLaunch:
     def generate(self) -> None:
         """Append packing, the launch, and unpacking.
 
-        Raises `Refusal` for operators that do not fit the scratchpads, for paddings whose sum runs elsewhere, and for
-        caches that cannot be written in place.
+        Raises `Refusal` for operators that do not fit the scratchpads, for paddings and slices whose reader runs
+        elsewhere, and for caches that cannot be written in place.
         """
-        if wrong := states.refused(self.steps.graph, self.ops):
+        wrong = states.refused(self.steps.graph, self.ops)
+        apart = [op for op in self.ops if type(op) in ABSORBED and op.output in self.wanted]
+        if wrong := wrong | {op.name: f"{ABSORBED[type(op)]} runs elsewhere" for op in apart}:
             raise Refusal(wrong)
-        apart = [t.name for t in self.wanted if t.name in self.rec.padded]
-        if apart:
-            raise Refusal({self.rec.padded[name].name: "the sum that would make it runs elsewhere" for name in apart})
-        apart = [t.name for t in self.wanted if t.name in self.slices]
-        if apart:
-            raise Refusal({self.slices[name].name: "the convolution that reads it runs elsewhere" for name in apart})
         self._plain()
         self._inputs()
         self._outputs()

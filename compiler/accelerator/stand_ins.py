@@ -30,6 +30,13 @@ class AbsorbedSlice(g.StridedSlice):
     """A slice of channels whose only reader, a depthwise convolution, takes them: its output lies in its input."""
 
 
+# paddings and slices that are no step of their own, and their readers
+ABSORBED: dict[type[g.Operator], str] = {
+    AbsorbedPad: "the sum that makes it",
+    AbsorbedSlice: "the convolution that reads it",
+}
+
+
 def stand_in(kind: type[_Kind], op: g.Operator, **changes: Any) -> _Kind:
     """An operator of `kind` with the facts of `op`, but for `changes`."""
     return kind(**{**{each.name: getattr(op, each.name) for each in fields(op)}, **changes})
