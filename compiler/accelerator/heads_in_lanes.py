@@ -176,14 +176,16 @@ class _Layers(_Rewriter):
                 if moves := self._heads_made(op):
                     *passed, last = moves
                     new, lanes = _in_lanes(op, last, self.block)
-                    instead |= {move.name: [] for move in passed} | {last.name: [lanes]}
+                    instead |= {move.name: [] for move in passed}
+                    instead[last.name] = [lanes]
             yield from instead.get(op.name, [new])
 
     def _heads_read(self, op: g.QDense) -> g.Tensor | None:
         """The image of heads whose rows the layer reads."""
         before = self.before(op.x, g.Reshape)
-        fits = _heads_first(before) and _possible(before.x.shape, self.block)
-        return before.x if fits and op.x.shape == _rows_of(before.x.shape) else None
+        if not _heads_first(before) or not _possible(before.x.shape, self.block):
+            return None
+        return before.x if op.x.shape == _rows_of(before.x.shape) else None
 
     def _heads_made(self, op: g.QDense) -> list[g.Reshape | g.Transpose]:
         """The operators behind the layer that make an image of heads of its output, which nothing else reads."""
