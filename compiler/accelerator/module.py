@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -18,25 +19,21 @@ from ..target.host import HostModel
 from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
 from . import dense16, layers, layerwise, pooling
+from .absorbed import absorb
 from .arena import is_view
-from .lanewise import caches, outputs
-from .lanewise.heads import heads_in_lanes
+from .heads_in_lanes import heads_in_lanes, rows_out
 from .network_launch import LOWER, NetworkLaunch
-from .padded import absorb_pads
 from .reals import images as reals
 from .reals import kernel as reals_kernel
 from .recording import packed_bytes
 from .recurrent import split_steps
 from .sequences import as_images
-from .slices import AbsorbedSlice, absorb_slices
 from .split import plan as split
-from .stand_ins import AbsorbedPad, RowsJoined, RowsOut
+from .stand_ins import ABSORBED, AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
 from .wide import HostRows, split_weights
 
 # Operators with kernels that know them best: why they are refused, and their cycles.
 _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
-    RowsJoined: (caches.refusal, caches.cycles),
-    RowsOut: (outputs.refusal, outputs.cycles),
     g.QuantizeImage: (reals.refusal, lambda op, cfg: reals_kernel.cycles(op.output.nbytes // cfg.block_out, cfg)),
 }
 
@@ -66,39 +63,22 @@ class Accelerator(ExecModule):
         self.cfg, self.host = cfg, host or HostModel()
         self.memories = _memories(cfg)
         self._plain, self._written = set[str](), set[str]()  # what launches read, and write, as the host has it
-        before = self._lanes, self._images, simplify, moved_states, pooling.successive
-        self.transformations = *before, self._narrow, self._pairs, self._absorb, self._steps, self._reals, self._outputs
+        rewrites = heads_in_lanes, as_images, split_weights, absorb
+        lanes, images, narrow, absorbed = (partial(rewrite, cfg=cfg) for rewrite in rewrites)
+        before = lanes, images, simplify, moved_states, pooling.successive
+        self.transformations = *before, narrow, self._pairs, absorbed, self._steps, self._reals, self._outputs
         kinds = [kind for kind in LOWER if kind is not g.Lookup or {"lookup", "acc8"} <= cfg.extensions]
         kinds += [g.Reshape, g.Transpose, g.Lanes]
         padded = Pattern("padded sum", (AbsorbedPad, g.Add), lambda pad, op: self.refusal(op))
         sliced = Pattern("convolution of a slice", (AbsorbedSlice, g.QConv2d), lambda cut, op: self.refusal(op))
         self.patterns = (padded, sliced, *(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds))
 
-    def _lanes(self, graph: g.Graph) -> g.Graph:
-        """Heads of attention that are narrower than a block become lanes of one (lanewise/heads.py)."""
-        found = heads_in_lanes(graph, self.cfg)
-        joined = [op for op in found.ops if isinstance(op, RowsJoined)]
-        self._plain = {op.x.name for op in joined}
-        self._written = {op.output.name for op in joined}
-        return found
-
     def _outputs(self, graph: g.Graph) -> g.Graph:
-        """Outputs that a launch can write as rows are not unpacked (lanewise/outputs.py)."""
-        found = outputs.rows_out(graph, self.cfg)
-        self._written |= {op.output.name for op in found.ops if isinstance(op, RowsOut)}
+        """Outputs that a launch can write as rows are not unpacked (heads_in_lanes.py)."""
+        found = rows_out(graph, self.cfg)
+        self._written = {op.output.name for op in found.ops if op.output in plain_of(op)}
+        self._plain |= {t.name for op in found.ops for t in op.inputs if t in plain_of(op)}
         return found
-
-    def _images(self, graph: g.Graph) -> g.Graph:
-        """Sequences of rows become images whose pixels are the rows (matrices/images.py)."""
-        return as_images(graph, self.cfg)
-
-    def _absorb(self, graph: g.Graph) -> g.Graph:
-        """Sums pad their operands with channels, depthwise convolutions read slices in place (padded.py, slices.py)."""
-        return absorb_slices(absorb_pads(graph, self.cfg), self.cfg)
-
-    def _narrow(self, graph: g.Graph) -> g.Graph:
-        """Weights that need more than int8 become two int8 parts, each on a copy of its row (wide.py)."""
-        return split_weights(graph, self.cfg)
 
     def _pairs(self, graph: g.Graph) -> g.Graph:
         """Images of few channels between convolutions hold two columns in an entry (compiler/graph/pairs.py)."""
@@ -113,7 +93,7 @@ class Accelerator(ExecModule):
     def _reals(self, graph: g.Graph) -> g.Graph:
         """float32 images are quantised in the launch that reads them (reals/images.py)."""
         found = reals.quantised_images(graph, self.cfg)
-        self._plain |= {op.x.name for op in found.ops if isinstance(op, g.QuantizeImage)}
+        self._plain = {op.x.name for op in found.ops if isinstance(op, g.QuantizeImage)}
         return found
 
     def _pays(self, own: g.Dense16) -> bool:
@@ -123,12 +103,10 @@ class Accelerator(ExecModule):
 
     def refusal(self, op: g.Operator) -> str:
         """Reason why the module cannot run the operator; empty if it can."""
-        if isinstance(op, AbsorbedPad):
-            return "the sum that pads it is not beside it"
+        if type(op) in ABSORBED:
+            return f"{ABSORBED[type(op)]} is not beside it"
         if isinstance(op, HostRows):
             return "the host lays out images of few channels, with rows twice for weights beyond int8"
-        if isinstance(op, AbsorbedSlice):
-            return "the convolution that reads it is not beside it"
         if is_view(op):
             return ""
         if isinstance(op, g.Linear) and op.weight.dtype != np.int8:

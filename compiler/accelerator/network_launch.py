@@ -15,22 +15,18 @@ from . import dense16, layers, states
 from .arena import arena_plan, bases, is_view, members, packed_as
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
-from .lanewise import caches, outputs
 from .reals import kernel as reals
 from .reals.images import read_in_place
 from .recording import Recording, packed_shape
-from .slices import AbsorbedSlice
 from .split import folded as split_folded
-from .stand_ins import AbsorbedPad, RowsJoined, RowsOut
+from .stand_ins import ABSORBED, AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
 from .symbols import limits
 
 LOWER: dict[type[g.Operator], Callable] = {
     g.QConv2d: layers.lower,
     g.QDense: layers.lower,
     g.Dense16: dense16.lower,
-    RowsJoined: caches.lower,
-    RowsOut: outputs.lower,
-    **{kind: table.lower for kind, kernels in table.KERNELS.items() if kernels},
+    **dict.fromkeys(table.KERNELS, table.lower),
     g.QuantizeImage: lambda rec, op: reals.lower(rec, op, *rec.reals[op.name]),
 }
 
@@ -50,7 +46,6 @@ class NetworkLaunch:
         self.rec.limits = limits(ops)
         self.rec.program.uops_ahead = True
         self.packed_as = packed_as(ops)
-        self.plain = {op.x.name: op for op in ops if isinstance(op, RowsJoined)}
         self.caches = {op.x.name for op in ops if isinstance(op, g.Write)}
         self.bind: dict[str, str] = {}
         self.packed: dict[str, str] = {}  # by the names of the launch's outputs
@@ -58,19 +53,14 @@ class NetworkLaunch:
     def generate(self) -> None:
         """Append packing, the launch, and unpacking.
 
-        Raises `Refusal` for operators that do not fit the scratchpads, for paddings whose sum runs elsewhere, and for
-        caches that cannot be written in place.
+        Raises `Refusal` for operators that do not fit the scratchpads, for paddings and slices whose reader runs
+        elsewhere, and for caches that cannot be written in place.
         """
-        if wrong := states.refused(self.steps.graph, self.ops):
+        wrong = states.refused(self.steps.graph, self.ops)
+        apart = [op for op in self.ops if type(op) in ABSORBED and op.output in self.wanted]
+        if wrong := wrong | {op.name: f"{ABSORBED[type(op)]} runs elsewhere" for op in apart}:
             raise Refusal(wrong)
-        apart = [t.name for t in self.wanted if t.name in self.rec.padded]
-        if apart:
-            raise Refusal({self.rec.padded[name].name: "the sum that would make it runs elsewhere" for name in apart})
-        apart = [t.name for t in self.wanted if t.name in self.slices]
-        if apart:
-            raise Refusal({self.slices[name].name: "the convolution that reads it runs elsewhere" for name in apart})
         self._plain()
-        self._rows_out()
         self._inputs()
         self._outputs()
         self._arena()
@@ -101,7 +91,7 @@ class NetworkLaunch:
             if t.name in self.caches:
                 self._state(t)
                 continue
-            if t.name in self.plain or t.dtype == "float32":
+            if t.name in self.rec.plain or t.dtype == "float32":
                 continue
             readers = [op for op in self.ops if t in op.inputs]
             for op in readers:
@@ -111,23 +101,15 @@ class NetworkLaunch:
                 self._pack_input(t)
 
     def _plain(self) -> None:
-        """Read caches and write the longer ones as the host has them; their images stay in the launch."""
-        for op in self.plain.values():
-            buffers = []
-            for t, kind in ((op.x, "input"), (op.output, "output")):
-                buffers.append(self.rec.buffer(f"{op.name}.{kind}", t.shape, kind=kind))
-                self.bind[buffers[-1].name] = t.name
-            self.rec.plain[op.name] = buffers[0], buffers[1]
-            image = self.rec.buffer(f"{op.name}.image", packed_shape(op.output.shape, self.cfg), kind="temp")
-            self._bind_views(op.output.name, image)
-
-    def _rows_out(self) -> None:
-        """Write outputs as the host has them."""
+        """Read inputs and write outputs as the host has them; the image of a longer cache stays in the launch."""
         for op in self.work:
-            if isinstance(op, RowsOut):
-                out = self.rec.buffer(op.output.name, op.output.shape, kind="output")
-                self.bind[out.name] = op.output.name
-                self.rec.rows_out[op.name] = out
+            for t in plain_of(op):
+                kind = "output" if t is op.output else "input"
+                self.rec.plain[t.name] = buffer = self.rec.buffer(f"{op.name}.{kind}", t.shape, kind=kind)
+                self.bind[buffer.name] = t.name
+            if isinstance(op, RowsJoined):
+                image = self.rec.buffer(f"{op.name}.image", packed_shape(op.output.shape, self.cfg), kind="temp")
+                self._bind_views(op.output.name, image)
 
     def _images(self) -> None:
         """Read images of float32 values as the host has them; what the launch makes of them its convolutions read."""
@@ -186,7 +168,7 @@ class NetworkLaunch:
         out = {self.base[t.name] for t in self.wanted}
         for op in self.work:
             t = op.output
-            if t.name in out and not isinstance(op, (RowsJoined, RowsOut)):
+            if t.name in out and t.name not in self.rec.plain:
                 shape = packed_shape(t.shape, self.cfg)
                 if isinstance(op, g.Dense16):
                     shape = dense16.planes_of(op), *shape
@@ -217,7 +199,7 @@ class NetworkLaunch:
     def _unpack_output(self, t: g.Tensor) -> None:
         """Unpack `t`; a view of an input is a view on the host, too, and a cache stays as it is."""
         op = next((op for op in self.work if op.output.name == self.base[t.name]), None)
-        if self.base[t.name] in self.caches or isinstance(op, (RowsJoined, RowsOut)):
+        if self.base[t.name] in self.caches or self.base[t.name] in self.rec.plain:
             return
         view = next(op for op in self.ops if op.output.name == t.name)
         if op is None and isinstance(view, g.Lanes):

@@ -36,10 +36,9 @@ class Recording:
     the names of their convolutions (direct/folded_conv.py), `padded` the paddings of channels that their reader makes,
     by the names of their outputs, `tables` the numbers of the tables on chip by their content (direct/lookup.py),
     `limits` how many values the inputs have that are symbols, by name (symbols.py), `kept` where constants
-    are that stay on chip, by their contents (direct/on_chip.py), `plain` the caches that are read and written as the
-    host has them, by the names of their concatenations (lanewise/caches.py), `rows_out` the outputs that are written
-    so, by the names of their operators (lanewise/outputs.py), `reals` the images of float32 values and the flags of
-    those that are no numbers, by the names of their operators (reals/kernel.py).
+    are that stay on chip, by their contents (direct/on_chip.py), `plain` the tensors that are read or written as the
+    host has them, by name (stand_ins.py), `reals` the images of float32 values and the flags of those that are no
+    numbers, by the names of their operators (reals/kernel.py).
     """
 
     def __init__(self, cfg: Config, contract: str, name: str, tiles: Tiles | None = None):
@@ -51,8 +50,7 @@ class Recording:
         self.tables: dict[bytes, int] = {}
         self.limits: dict[str, int] = {}
         self.kept: dict[tuple[Mem, bytes], range] = {}
-        self.plain: dict[str, tuple[Buffer, Buffer]] = {}
-        self.rows_out: dict[str, Buffer] = {}
+        self.plain: dict[str, Buffer] = {}
         self.reals: dict[str, tuple[Buffer, Buffer]] = {}
 
     def buffer(self, name: str, shape: tuple[int, ...], bits: int = 8, **facts) -> Buffer:

@@ -118,10 +118,10 @@ def move_channels(k: Kernel, op: g.Operator) -> None:
     inputs = [k.image(number) for number in range(len(op.inputs))]
     out = k.output if len(op.output.shape) == 4 else k.output.split("b", b=k.output.shape["b"], h=1, w=1)
     first = op.x.shape[1] // k.cfg.block_in if inputs[0].shares(out) else 0  # blocks that nothing is added to
-    record_move(k, move, inputs, out, first)
+    move_images(k, move, inputs, out, first)
 
 
-def record_move(k: Kernel, move: Move, inputs: Sequence[Array], out: Array, first: int = 0) -> None:
+def move_images(k: Kernel, move: Move, inputs: Sequence[Array], out: Array, first: int = 0) -> None:
     """Record a move of images, axes n, b, h, w, for the blocks of the output from `first` on."""
     k.need("overwrite")
     terms, (top, _, left, right), (down, across) = Terms(move, k.cfg.block_in), move.pads, move.steps

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from .. import graph as g
-from .channels import Move, record_move
+from .channels import Move, move_images
 from .language import Kernel, by_shape
 
 
-@by_shape
+@by_shape()
 def heads(k: Kernel, op: g.Heads) -> None:
     """Heads are channels of one image, where each begins a block, from or to channels that follow one another."""
     k.need("overwrite", batch=1)
@@ -22,4 +22,4 @@ def heads(k: Kernel, op: g.Heads) -> None:
     else:
         places = tuple((0, head * each + j) if j < each else None for head in range(count) for j in range(whole))
         out = out.merged("b", "n", "b").split("b", **apart)
-    record_move(k, Move(places), [x], out)
+    move_images(k, Move(places), [x], out)

@@ -30,6 +30,7 @@ from .. import graph as g
 from ..accelerator.direct import lookup
 from ..accelerator.direct.on_chip import OnChip, on_chip
 from ..accelerator.recording import Recording, packed_shape
+from ..accelerator.stand_ins import plain_of
 from ..accelerator.symbols import limits
 from ..graph.integer_forms import Requant
 from ..limits import most_padding
@@ -138,6 +139,10 @@ class Kernel:
     def output(self) -> Array:
         """The packed output, with axes as `input` has them."""
         return self._packed(self.op.output, self.rec.activations[self.op.output.name])
+
+    def plain(self, t: g.Tensor, **extents: int) -> Array:
+        """A tensor of `plain_of(op)` (accelerator/stand_ins.py) as the host has it, with axes of these extents."""
+        return self.array(self.rec.plain[t.name], **extents)
 
     def _packed(self, t: g.Tensor, buffer: Buffer) -> Array:
         """`t` in `buffer`, which may be a part of an arena, or have the shape of a tensor of which `t` is a view."""
@@ -542,12 +547,15 @@ def program_cycles(cfg: Config) -> float:
 def _tried(record: Record, case: _Case, cfg: Config) -> Recording | str:
     """The operator in a program of its own, or why it is none."""
     op = case.op
-    symbols, in_place = limits((op,)), isinstance(op, g.Write)
-    computed = [t for t in (*op.inputs, op.output) if t.data is None and t.name not in symbols]
+    symbols, in_place, plain = limits((op,)), isinstance(op, g.Write), plain_of(op)
+    packed = (*(t for t in op.inputs if t not in plain), op.output)
+    computed = [t for t in packed if t.data is None and t.name not in symbols]
     if any(t.dtype != "int8" or len(t.shape) < 2 for t in computed):
         return "operands are not int8 in blocks of channels"
     rec = Recording(cfg, "double", op.name)
     rec.program.uops_ahead, rec.limits = True, symbols
+    for t in plain:
+        rec.plain[t.name] = rec.buffer(f"{t.name}.plain", t.shape, kind="output" if t is op.output else "input")
     for t in computed:
         if in_place and t is op.output:
             rec.activations[t.name] = rec.activations[op.x.name]

@@ -89,7 +89,7 @@ def product_of_images(k: Kernel, op: g.BatchMatMul, size: int) -> None:
 
 
 # smaller tiles and larger ones: the table chooses those with the fewest cycles
-products_of_images = tuple(by_shape(partial(product_of_images, size=size)) for size in _SIZES)
+products_of_images = tuple(by_shape()(partial(product_of_images, size=size)) for size in _SIZES)
 
 
 def _tile(k: Kernel, out: Array, x: Array, size: int) -> Extents:

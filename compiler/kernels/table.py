@@ -18,10 +18,12 @@ from .elementwise import extreme, prelu, product_of_two, requantise, sum_of_two
 from .gate import gate
 from .gather import gather
 from .heads import heads
+from .heads_out import heads_out
 from .integer_norm import integer_norm
 from .integer_softmax import integer_softmax
 from .language import Record
 from .leaky_relu import leaky_relu
+from .longer_cache import join_rows
 from .lookup import lookup
 from .matmul_images import products_of_images
 from .matmul_lanes import product_on_alu, product_on_array
@@ -63,8 +65,8 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.MaxPool: (max_pool_sorted, max_pool),
     g.ResizeBilinear: (resize_bilinear,),
     g.QConvTranspose2d: (conv_transpose,),
-    RowsJoined: (),  # recorded by accelerator/lanewise/
-    RowsOut: (),
+    RowsJoined: (join_rows,),
+    RowsOut: (heads_out,),
     g.Concat: (move_channels, concatenate),
     g.StridedSlice: (move_channels, cut),
     g.Take: (move_channels, repeat),

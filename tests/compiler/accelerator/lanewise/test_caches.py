@@ -1,12 +1,13 @@
 """Caches that the launch reads and writes as the host has them, against the reference."""
 
-from dataclasses import replace
-
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator.lanewise.caches import cycles, joined, refusal
+from tilewright.compiler.accelerator.heads_in_lanes import joined
 from tilewright.compiler.accelerator.stand_ins import RowsJoined
+from tilewright.compiler.kernels.language import cycles
+from tilewright.compiler.kernels.longer_cache import join_rows
+from tilewright.compiler.kernels.table import refusal
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.executable import LaunchStep
 from tilewright.sim.timing import predict
@@ -50,6 +51,9 @@ def run(exact_graph):
         (16, 64, 4),
         (16, 16, 2),
         (16, 256, 4),
+        (16, 4, 8),
+        (16, 16, 1),
+        (16, 2, 16),
     ],
 )
 def test_longer_caches(run, heads, positions, elements):
@@ -63,40 +67,33 @@ def test_devices(run, on):
     run(graph_of(16, 4), on=on)
 
 
-@pytest.mark.parametrize("positions", [16, 64])
-def test_the_estimate_is_near_the_timing_model(run, positions):
-    cache, row, _ = graph_of(16, positions).inputs
-    caches = [replace(cache, name=f"cache{k}") for k in range(3)]
-    ops = [
-        g.Concat(f"join{k}", (t, row), g.Tensor(f"y{k}", (1, 16, positions + 1, 4)), 2) for k, t in enumerate(caches)
-    ]
-    two, three = (g.Graph("g", (row, *caches[:k]), tuple(op.output for op in ops[:k]), tuple(ops[:k])) for k in (2, 3))
-    op = joined(two, 16).ops[0]
+@pytest.mark.parametrize("positions", [6, 16, 64])
+def test_the_cycles_are_those_of_the_launch(run, positions):
+    graph = graph_of(16, positions)
+    alone = joined(g.Graph("g", graph.inputs[:2], graph.outputs[:1], graph.ops[:1]), PLUS)
+    op = alone.ops[0]
     assert isinstance(op, RowsJoined)
-    found = [predict(run(joined(graph, 16))[1]).cycles for graph in (three, two)]
-    assert cycles(op, PLUS) == pytest.approx(found[0] - found[1], rel=0.35)
+    assert cycles(join_rows, op, PLUS) == pytest.approx(predict(run(alone)[1]).cycles, rel=0.01)
 
 
 def test_which_concatenations_these_are():
     graph = graph_of(16, 16)
-    assert isinstance(joined(graph, 16).ops[0], RowsJoined)
+    assert isinstance(joined(graph, PLUS).ops[0], RowsJoined)
     kept = g.Graph("g", graph.inputs, graph.outputs[1:], graph.ops)  # the longer one is no output
     for other in (kept, graph_of(8, 16), graph_of(16, 16, 3)):
-        assert type(joined(other, 16).ops[0]) is g.Concat
+        assert type(joined(other, PLUS).ops[0]) is g.Concat
 
 
 def test_refusals():
-    (op, _) = joined(graph_of(16, 16), 16).ops
-    assert isinstance(op, RowsJoined)
+    def cache(*shape):
+        graph = graph_of(*shape)
+        return RowsJoined("join", graph.inputs[:2], graph.outputs[0], 2)
+
+    op, odd, long = cache(16, 16), cache(16, 6), cache(16, 512)
     assert refusal(op, PLUS) == ""
-    assert "it needs batch 1 and overwrite" in refusal(op, PLUS.replace(name="wide", batch=2))
-    (wide, _) = joined(graph_of(16, 16, 8), 16).ops
-    assert isinstance(wide, RowsJoined)
-    assert refusal(wide, PLUS) == "8 elements: 70 matrices, at most 32"
-    (odd, _) = joined(graph_of(16, 6), 16).ops
-    assert isinstance(odd, RowsJoined)
+    assert "it needs batch 1" in refusal(op, PLUS.replace(name="wide", batch=2))
+    assert refusal(cache(16, 16, 3), PLUS).startswith("16 heads of 3 elements: must be whole blocks of 16")
     few = PLUS.replace(name="few", wgt_bytes=1 << 13)  # 32 matrices
-    assert refusal(odd, few) == "6 positions of 4 elements: moves that do not fit" and not refusal(odd, PLUS)
-    (long, _) = joined(graph_of(16, 512), 16).ops
-    assert isinstance(long, RowsJoined)
-    assert refusal(long, PLUS) == "512 positions: more than fit the scratchpads"
+    assert "entries of WGT: they do not fit" in refusal(odd, few) and not refusal(odd, PLUS)
+    assert refusal(long, PLUS) == "2048 entries of ACC: they do not fit those that are free in 0 to 1024"
+    assert type(joined(graph_of(16, 512), PLUS).ops[0]) is g.Concat

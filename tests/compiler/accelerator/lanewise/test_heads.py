@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator.lanewise.heads import heads_in_lanes
+from tilewright.compiler.accelerator.heads_in_lanes import heads_in_lanes
 from tilewright.hw.config import PRESETS
 
 PLUS = PRESETS["pynq_z1_plus"]

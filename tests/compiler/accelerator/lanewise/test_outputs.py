@@ -3,8 +3,9 @@
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator.lanewise.outputs import cycles, refusal, rows_out
+from tilewright.compiler.accelerator.heads_in_lanes import rows_out
 from tilewright.compiler.accelerator.stand_ins import RowsOut
+from tilewright.compiler.kernels.table import cycles, refusal
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
 
@@ -66,4 +67,5 @@ def test_the_estimate_is_near_the_timing_model(rows, exact_graph):
 def test_refusals():
     op = next(op for op in rows_out(graph_of(16, 4), PLUS).ops if isinstance(op, RowsOut))
     assert refusal(op, PLUS) == ""
-    assert refusal(op, PRESETS["pynq_z1"]) == "it needs the extensions lane_reduce, lookup"
+    assert refusal(op, PRESETS["vta"]) == "it needs the extension overwrite"
+    assert refusal(op, PLUS.replace(name="wide", block_in=32, block_out=32)).startswith("16 heads of 4 x 4 elements")

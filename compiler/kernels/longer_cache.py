@@ -1,0 +1,128 @@
+"""Caches as networks exchange them, (1, heads, positions, elements), with a row more for each head, and as images.
+
+The cache is read, and the longer one is written, as they lie in the host's memory. There an entry has a few positions
+of one head, and the heads of the longer cache begin in the middle of entries: products with matrices of zeros and ones
+shift lanes. For the image, whose lanes are heads, the entries of a block of heads are taken as weights, and products
+with one-hot inputs transpose them. Where heads of the cache do not begin an entry, both are moves of channels.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from ...hw.isa import Mem
+from ..accelerator.stand_ins import RowsJoined
+from .channels import Move, move_images
+from .language import Array, Kernel, Tile, Unfit, by_shape
+
+
+@by_shape()
+def join_rows(k: Kernel, op: RowsJoined) -> None:
+    """One block of heads after the other, or all of them as vectors."""
+    k.need("overwrite", batch=1)
+    lanes, (_, heads, count, width) = k.cfg.block_in, op.x.shape
+    if heads % lanes or lanes % width:
+        raise Unfit(f"{heads} heads of {width} elements: must be whole blocks of {lanes}, of elements that divide it")
+    if count * width % lanes:
+        _move_elements(k, op)
+        return
+    blocks, tiles = heads // lanes, count * width // lanes  # `tiles` are the entries of a head
+    cache = k.plain(op.x, b=blocks, head=lanes, tile=tiles)
+    longer = k.plain(op.output, b=blocks, group=width, tile=lanes // width * tiles + 1)  # whose heads begin an entry
+    row, image = (t[0].merged("entry", "h", "w") for t in (k.input(1), k.output))
+    for block in range(blocks):
+        with k.scope():
+            _join(k, cache[block], row[block].named(entry="element"), longer[block], image[block])
+
+
+def _join(k: Kernel, cache: Array, row: Array, longer: Array, image: Array) -> None:
+    """The caches of a block of heads."""
+    (lanes, tiles), (width, size), each = cache.shape.values(), longer.shape.values(), cache.size
+    heads = lanes // width  # of a group; as many positions are in an entry
+    together = k.most(width, lambda groups: ([cache.shape], [{"entry": groups * size}, {"element": 2 * width}]))
+    turned = k.tile(Mem.ACC, high=k.bank, tile=tiles, head=lanes)
+    extents = {"group": together, "tile": size}, {"entry": width}, {"element": width}
+    places, new_plain, new_image = k.tiles(Mem.ACC, *extents, low=k.bank)
+    matrices = k.constant(Mem.WGT, "matrices", _matrices(lanes, width), kept=True)
+    of_heads = {"head": heads}
+    shifts, spilt, ones, turns = matrices.pieces(of_heads, of_heads, of_heads, {"entry": width, "element": width})
+    one_hot = k.constant(Mem.INP, "identity", np.eye(lanes, dtype=np.int8), kept=True, head=lanes)
+    x, new, plain = k.tiles(Mem.INP, cache.shape, row.shape, {"group": width})
+    weights, identity = k.tile(Mem.WGT, tile=tiles), shifts[0]
+
+    k.load(x, cache)
+    turned[...] = (x @ identity).over("head tile")
+    k.load(weights, _stored(k, "tiles", turned, tile=tiles))
+    k.load(new, row)
+    new_plain[...] = new[0] @ turns[:, 0]
+    if width > 1:
+        new_plain += (new[1:] @ turns[:, 1:]).over("element entry")
+    k.load(plain, _stored(k, "row", new_plain, group=width))
+
+    by_group = x.split("head", group=width, head=heads)
+    for first in range(0, width, together):
+        groups = slice(first, min(first + together, width))
+        y = places[: groups.stop - first]
+        y.merged("entry")[...] = 0
+        with k.together():
+            for head in range(heads):
+                values, begin = by_group[groups, head], head * tiles
+                y[:, begin : begin + tiles] += (values @ shifts[head]).over("group tile")
+                if head:
+                    y[:, begin + 1 : begin + 1 + tiles] += (values @ spilt[head]).over("group tile")
+        with k.together():
+            for head in range(heads):
+                y[:, (head + 1) * tiles] += plain[groups] @ ones[head]
+        k.store(longer[groups], y)
+
+    turned[...] = one_hot @ weights
+    k.store(image[:each], turned.merged("entry"))
+    new_image[...] = new @ identity
+    k.store(image[each:].named(entry="element"), new_image)
+
+
+def _stored(k: Kernel, name: str, y: Tile, **extents: int) -> Array:
+    """A copy of `y` in DRAM, to be loaded with axes of these extents."""
+    copy = k.temporary(name, **y.shape)
+    k.store(copy, y)
+    return k.array(copy.buffer, **extents)
+
+
+@lru_cache(maxsize=16)
+def _matrices(lanes: int, width: int) -> np.ndarray:
+    """Those that shift lanes by 0, 1, ... positions, what they push to the next entry, those that keep one position.
+
+    Then, for each entry and each element, the one that takes the element of all heads to their places in the entry.
+    """
+    positions, lane, eye = lanes // width, np.arange(lanes), np.eye(lanes, dtype=np.int8)
+    shifted = [np.roll(eye, c * width, 0) for c in range(positions)]
+    inside = [lane >= c * width for c in range(positions)]
+    found = [m * here[:, None] for m, here in zip(shifted, inside)]
+    found += [m * ~here[:, None] for m, here in zip(shifted, inside)]
+    found += [eye * (lane // width == c)[:, None] for c in range(positions)]
+    for entry in range(width):
+        for element in range(width):
+            head = np.where(lane % width == element, entry * positions + lane // width, -1)
+            found.append(head[:, None] == lane)
+    return np.stack(found).astype(np.int8)
+
+
+def _move_elements(k: Kernel, op: RowsJoined) -> None:
+    """The longer cache and its image, each a vector whose elements are those of the cache and of the row."""
+    lanes, (_, heads, count, width) = k.cfg.block_in, op.x.shape
+    cache = np.arange(op.x.nbytes).reshape(heads, count, width)
+    row = op.x.nbytes + np.arange(heads * width).reshape(-1, width, lanes).swapaxes(1, 2)  # lanes are heads
+    longer = np.concatenate([cache, row.reshape(heads, 1, width)], 1)
+    image = longer.reshape(-1, lanes, (count + 1) * width).swapaxes(1, 2)
+    sources = [_vector(k.plain(op.x, b=op.x.nbytes // lanes)), _vector(k.input(1))]
+    for y, places in ((k.plain(op.output, b=longer.size // lanes), longer), (k.output, image)):
+        move = Move(tuple(divmod(place, op.x.nbytes) for place in places.reshape(-1).tolist()))
+        with k.scope():
+            move_images(k, move, sources, _vector(y))
+
+
+def _vector(t: Array) -> Array:
+    """`t` as an image of one pixel."""
+    return t.merged("b").split("b", n=1, b=t.size, h=1, w=1)
