@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from .accelerator import layerwise
 from .accelerator.module import Accelerator, LayerAccelerator
 from .frontend import import_model
 from .frontend.source import Source, check_kind, read_source
+from .kernels.table import Alternative, also
 from .limits import runs_whole_networks
 from .mapping import ChannelMapping, Costs, MappingLike, by_layer, regroup
 from .schedule.layer import Tiles
@@ -112,9 +113,24 @@ def launch_cycles(executable: Executable, dram: Dram | None = None) -> int:
     return sum(predict(launch, dram=unshared(launch.cfg, steady)).cycles for launch in launches)
 
 
-def default_target(cfg: Config) -> Target:
-    """The modules that a configuration has: the accelerator in the form that its extensions allow, and the host."""
-    modules: list[ExecModule] = [Accelerator(cfg)] if runs_whole_networks(cfg) else [LayerAccelerator(cfg)]
+def check_runs_kernels(cfg: Config) -> None:
+    """Raise `UnsupportedError` for a configuration without what every kernel needs."""
+    if not runs_whole_networks(cfg):
+        raise UnsupportedError(
+            f"{cfg.name} runs no kernels: they need blocks of one size and the extensions requant, acc8, pad_value and "
+            "rescale; take another configuration, as pynq_z1"
+        )
+
+
+def default_target(cfg: Config, kernels: Sequence[Alternative] = ()) -> Target:
+    """The modules that a configuration has: the accelerator in the form that its extensions allow, and the host.
+
+    `kernels` are tried beside the accelerator's own. Raises `UnsupportedError` for kernels where it records none.
+    """
+    if kernels:
+        check_runs_kernels(cfg)
+    whole = runs_whole_networks(cfg)
+    modules: list[ExecModule] = [Accelerator(cfg, kernels=kernels) if whole else LayerAccelerator(cfg)]
     return Target(cfg.name, (*modules, HostCpu()))
 
 
@@ -268,7 +284,7 @@ def _compiled(
 ) -> Compiled:
     """The program of `compile_for` by the estimates for the memory `dram`."""
     reasons = {name: dict(why) for name, why in refused.items()}
-    with cost.on_memory(dram, cfg):
+    with cost.on_memory(dram, cfg), also(target.kernels if target else ()):
         target = target or default_target(cfg)
         for module in target.modules:
             for transform in module.transformations:

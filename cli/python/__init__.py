@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tilewright.compiler.api import Scheduled, build
     from tilewright.compiler.graph import Graph
     from tilewright.compiler.mapping import MappingLike
+    from tilewright.compiler.target import Target
+    from tilewright.compiler.user_kernels import kernel
     from tilewright.hw.config import Config, load_config
     from tilewright.runtime.device import Device
     from tilewright.runtime.executable import Executable
@@ -37,6 +39,7 @@ __all__ = [
     "__version__",
     "build",
     "compile",
+    "kernel",
     "load",
     "load_config",
     "predict",
@@ -50,6 +53,7 @@ _HOMES = {
     "Program": "tilewright.runtime.program",
     "Timing": "tilewright.sim.timing",
     "build": "tilewright.compiler.api",
+    "kernel": "tilewright.compiler.user_kernels",
     "load_config": "tilewright.hw.config",
     "report": "tilewright.cli.page",
     "run": "tilewright.runtime.loader",

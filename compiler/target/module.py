@@ -10,10 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...hw.errors import InputError
 from .. import graph as g
 from .steps import Steps
+
+if TYPE_CHECKING:
+    from ..kernels.table import Alternative
 
 
 def _runs(*ops: g.Operator) -> str:
@@ -58,7 +62,8 @@ class ExecModule(ABC):
 
     `name` is unique in a target. `patterns` are tried in order, longer chains first; `memories` are listed from the
     innermost level on; `transformations` rewrite the graph before operators are assigned. Operators of the kinds
-    `kept` that a pattern matches run on the module, whatever others would take.
+    `kept` that a pattern matches run on the module, whatever others would take. `kernels` are tried beside those of
+    compiler/kernels/table.py while a network is compiled for the target.
     """
 
     name: str
@@ -66,6 +71,7 @@ class ExecModule(ABC):
     memories: Sequence[Memory] = ()
     transformations: Sequence[Callable[[g.Graph], g.Graph]] = ()
     kept: tuple[type[g.Operator], ...] = ()
+    kernels: Sequence[Alternative] = ()
 
     @abstractmethod
     def seconds(self, ops: Sequence[g.Operator]) -> float:
@@ -101,3 +107,8 @@ class Target:
         names = [m.name for m in self.modules]
         if len(set(names)) < len(names):
             raise InputError(f"target {self.name!r}: two modules have the same name, of {', '.join(names)}")
+
+    @property
+    def kernels(self) -> tuple[Alternative, ...]:
+        """The kernels that its modules add to the table."""
+        return tuple(each for module in self.modules for each in module.kernels)
