@@ -9,8 +9,8 @@ import click
 from . import report
 from .mapping.units import COLUMNS as UNIT_COLUMNS
 from .mapping.units import unit_rows
-from .options import config_option, json_option, mapping_option, memory_option
-from .programs import check_output
+from .options import config_option, json_option, mapping_option, memory_option, target_option
+from .programs import check_output, read_graph, read_target
 
 if TYPE_CHECKING:
     from ..compiler.graph import Graph
@@ -30,11 +30,18 @@ COLUMNS += ["why others refuse"]
 @mapping_option
 @click.option("--min-cost", metavar="FILE", help="Write the mapping with the least predicted time, and use it.")
 @memory_option
+@target_option
 @json_option
 def command(
-    model: str, config: str, mapping: str | None, min_cost: str | None, dram: str | None, as_json: bool
+    model: str,
+    config: str,
+    mapping: str | None,
+    min_cost: str | None,
+    dram: str | None,
+    target: str | None,
+    as_json: bool,
 ) -> None:
-    """Show which module of the target runs each operator of MODEL, a quantised network.
+    """Show which module of the target runs each operator of MODEL, a quantised network or FILE.py:NAME, a graph.
 
     Every operator goes to the module with the lowest predicted time, transfers to and from its neighbours included,
     `alone us`; the runner-up is the second. The host is a modelled Cortex-A9 at 650 MHz, the accelerator runs at 100
@@ -48,7 +55,6 @@ def command(
     cycles of each unit and of the layer, the unit that bounds it, and the cycles with all channels on one unit.
     """
     from ..compiler.cost import on_memory
-    from ..compiler.frontend import import_model
     from ..compiler.mapping import regroup
     from ..compiler.network import compile_for
     from ..hw.config import load_config
@@ -62,9 +68,9 @@ def command(
     if min_cost is not None:
         _check_min_cost(mapping, min_cost, model)
     with report.progress(f"compiling {model} for {cfg.name}"), on_memory(given, cfg):
-        graph = import_model(model)
+        graph, chosen = read_graph(model, cfg), read_target(target, cfg, given)
         split = _mapping(graph, cfg, mapping, min_cost, given)
-        compiled = compile_for(graph if split is None else regroup(graph, split, cfg), cfg, dram=given)
+        compiled = compile_for(graph if split is None else regroup(graph, split, cfg), cfg, target=chosen, dram=given)
         shared = unit_rows(graph, cfg, split)
         totals, spent = {"layers": shared, **_totals(compiled, cfg, memory)}, _spent(compiled, memory)
         rows = [choice_row(c, sum(spent.pop(op.name, 0.0) for op in c.ops)) for c in compiled.assignment.choices]

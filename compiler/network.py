@@ -46,6 +46,7 @@ def compile_model(
     mapping: MappingLike | None = None,
     dram: Dram | str | None = None,
     batch: int = 1,
+    target: Target | None = None,
 ) -> Executable:
     """Compile the quantised network at `path`, .tflite or QDQ .onnx, for a configuration.
 
@@ -55,7 +56,7 @@ def compile_model(
     (compiler/mapping/file.py). `dram` is the memory that it will run on (sim/dram.py; by default `zynq_hp`): it changes
     the choice of tiles, not what is
     computed. The program takes `batch` inputs at once, one behind the other in the first dimension of its tensors
-    (compiler/target/images.py). A cache on disk (compiler/cache.py) keeps the executables. Raises `FileError`,
+    (compiler/target/images.py). `target` is that of `compile_graph`; without it a cache on disk (compiler/cache.py) keeps the executables. Raises `FileError`,
     `ConfigError` for an unknown memory, and the errors of `import_model`, `of_images` and `compile_graph`.
     """
     check_kind(path)
@@ -64,6 +65,10 @@ def compile_model(
     check_buildable(cfg)
     memory = None if dram is None else load_dram(dram)
     with cost.on_memory(memory, cfg):
+        if target is not None:  # its modules and kernels are in no digest
+            graph = of_images(import_model(source, contract or source.contract), batch)
+            known = None if tiles is None else known_tiles(tiles, cfg)
+            return compile_graph(graph, cfg, mapping=mapping, dram=memory, target=target, tiles=known)
         return _kept(source, cfg, contract, tiles, mapping, memory, batch)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..hw.config import Config, load_config
-from ..hw.errors import InputError, Unfit, UnsupportedError
+from ..hw.errors import InputError, KernelError, Unfit
 from . import graph as g
 from .accelerator.module import Accelerator
 from .accelerator.network_launch import LOWER
@@ -50,10 +51,16 @@ class UserKernel:
         return f"kernel {self.name} ({computes})"
 
     def __call__(self, k: Kernel, op: Any) -> None:
-        """Record `op`, with the checks of compiler/kernels/checked.py."""
+        """Record `op`, with the checks of compiler/kernels/checked.py; a mistake is told with its line."""
         checked = CheckedKernel.of(k)
-        self.record(checked, op)
-        checked.finish()
+        try:
+            self.record(checked, op)
+            checked.finish()
+        except KernelError as exc:
+            frames, code = traceback.extract_tb(exc.__traceback__), getattr(self.record, "__code__", None)
+            lines = [frame.lineno for frame in frames if code and frame.filename == code.co_filename]
+            where = f", line {lines[-1]}" if lines else ""
+            raise KernelError(f"kernel {self.name}{where}: {exc}") from exc
 
     def why_not(
         self,
