@@ -89,9 +89,9 @@ def compile_source(
     """Compile the network or Python source `source`.
 
     `contract` is a network's rounding contract (default: its format's), `tiles` a database of tiles for it, `mapping`
-    the file of its channels' compute units, `batch` as of `compile_model`, `target` names what `read_target` reads; what
-    Python source makes has none of these, but for a graph. `dram` is the memory that tiles are chosen for. Raises
-    `ConfigError` for an unknown one.
+    the file of its channels' compute units, `batch` as of `compile_model`, `target` names what `read_target` reads; of
+    Python source only a graph has these. `dram` is the memory that tiles are chosen for. Raises `ConfigError` for an
+    unknown one.
     """
     from ..sim.dram import load_dram
 

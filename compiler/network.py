@@ -54,10 +54,10 @@ def compile_model(
     that `tilewright tune` made (compiler/tune/known.py): the tiles in it are used where the timing model finds the
     whole program faster than without. `mapping` says which output channels run on which compute unit
     (compiler/mapping/file.py). `dram` is the memory that it will run on (sim/dram.py; by default `zynq_hp`): it changes
-    the choice of tiles, not what is
-    computed. The program takes `batch` inputs at once, one behind the other in the first dimension of its tensors
-    (compiler/target/images.py). `target` is that of `compile_graph`; without it a cache on disk (compiler/cache.py) keeps the executables. Raises `FileError`,
-    `ConfigError` for an unknown memory, and the errors of `import_model`, `of_images` and `compile_graph`.
+    the choice of tiles, not what is computed. The program takes `batch` inputs at once, one behind the other in the
+    first dimension of its tensors (compiler/target/images.py). `target` is that of `compile_graph`; without it a cache
+    on disk (compiler/cache.py) keeps the executables. Raises `FileError`, `ConfigError` for an unknown memory, and the
+    errors of `import_model`, `of_images` and `compile_graph`.
     """
     check_kind(path)
     mapping = None if mapping is None else ChannelMapping.of(mapping)

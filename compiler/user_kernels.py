@@ -109,7 +109,10 @@ class UserKernel:
         config: Config | str = _DEFAULT,
         on: str | Device = "model",
     ) -> tuple[np.ndarray, Stats]:
-        """(the result, counts) for int8 `arrays` on a device. Raises as `compile`, and `InputError` for other arrays."""
+        """(the result, counts) for int8 `arrays` on a device.
+
+        Raises as `compile`, and `InputError` for other arrays.
+        """
         executable = self.compile(*arrays, out=out, op=op, config=config)
         names = [t.name for t in executable.inputs]
         if len(names) != len(arrays):
@@ -132,18 +135,18 @@ def kernel(*operators: type[g.Operator] | Record, first: bool = False) -> Any:
     or `target`): the fewest cycles win, with `first` it does wherever it fits.
 
     >>> import tilewright as tw
+    >>> from tilewright.hw.isa import Mem
     >>> @tw.kernel
     ... def double(k, op):
     ...     y = k.load(k.tile(Mem.ACC, **k.input(0).shape), k.input(0))
     ...     y *= 2
     ...     k.store(k.output, y)
-    >>> from tilewright.hw.isa import Mem
-    >>> double.run(np.arange(16, dtype=np.int8).reshape(1, 16, 1, 1))[0].max()
-    np.int8(30)
+    >>> int(double.run(np.arange(16, dtype=np.int8).reshape(1, 16, 1, 1))[0].max())
+    30
 
     Raises `InputError` for classes whose operators are not computed by kernels alone.
     """
-    if len(operators) == 1 and not isinstance(operators[0], type):
+    if len(operators) == 1 and callable(operators[0]) and not isinstance(operators[0], type):
         return UserKernel(operators[0], (), first)
     kinds = tuple(kind for kind in operators if isinstance(kind, type) and issubclass(kind, g.Operator))
     if len(kinds) < len(operators):
@@ -167,9 +170,7 @@ def target(cfg: Config | str, *kernels: UserKernel) -> Target:
     for each in kernels:
         if not each.operators:
             raise InputError(f"{each}: it names no class of operators; write @kernel(g.Softmax), say, above it")
-    return default_target(
-        load_config(cfg), [table.Alternative(each, each.operators, each.first) for each in kernels]
-    )
+    return default_target(load_config(cfg), [table.Alternative(each, each.operators, each.first) for each in kernels])
 
 
 def target_of(value: Any, cfg: Config, source: str) -> Target:

@@ -17,7 +17,7 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.compiler import graph as g
-from tilewright.compiler.kernels.language import Kernel, Requant, Unfit
+from tilewright.compiler.kernels.language import Kernel, Requant, Tile, Unfit
 from tilewright.compiler.kernels.roots import COPIES, inverse_root, need_roots, root_tables
 from tilewright.hw.isa import Mem
 from tilewright.hw.rounding import quantize_multiplier, requantise, rescale
@@ -30,6 +30,32 @@ STEP = 1 / 40  # of the scores in attention
 def exponentials(step: float) -> np.ndarray:
     """int32 (256,): 127 * exp((v - 127) * step) of v = -128 ... 127."""
     return np.round(127 * np.exp((np.arange(-128, 128) - 127) * step)).astype(np.int32)
+
+
+def to_weights(y: Tile, largest: Tile, lowest: int, table: int) -> None:
+    """Replace y by the table's exponentials of what is below the largest, over lanes and the axes of y alone."""
+    largest[...] = 0
+    largest += lowest >> 16
+    largest <<= 16
+    largest.maximum(y).max_lanes()
+    largest *= -1
+    largest += 127
+    y += largest
+    y.merged("entry").lookup(table)
+
+
+def inverse_sums(copies: Tile, y: Tile, context: int, tables: tuple[int, int]) -> Tile:
+    """2**24 by the sums of y over lanes and the axes that `copies` do not have: a root's inverse, squared."""
+    left, down, right = reciprocal_shifts(context)
+    copies[...] = 0
+    copies += y
+    copies.merged("entry").sum_lanes()
+    copies <<= left
+    inverse = inverse_root(copies, tables)
+    inverse >>= down
+    inverse *= inverse
+    inverse >>= right
+    return inverse
 
 
 class Softmax(g.Custom):
@@ -52,36 +78,20 @@ def softmax(k: Kernel, op: Softmax) -> None:
     n, channels, *_ = op.x.shape
     if n > 1 or channels % k.cfg.block_in:
         raise Unfit(f"{n} images of {channels} channels: must be one of whole blocks of {k.cfg.block_in}")
-    x, out = k.input(0)[0].merged("pixel", "h", "w"), k.output[0].merged("pixel", "h", "w")
+    x, out = (image[0].merged("pixel", "h", "w") for image in (k.input(0), k.output))
     blocks, pixels = x.shape.values()
-    left, down, right = reciprocal_shifts(channels)
-    par = k.parameters(Requant(0, *op.scale, -128))
-    exponential, tables = k.table("exponential", exponentials(op.x.scale)), root_tables(k)
     each = min(pixels, k.slot // blocks, k.bank // (blocks + COPIES + 1))
-    one = k.identity()
-    xs, ys, sums = k.slots(blocks * each), k.banks(blocks * each), k.banks((COPIES + 1) * each)
+    one, par = k.identity(), k.parameters(Requant(0, *op.scale, -128))
+    table, tables = k.table("exponential", exponentials(op.x.scale)), root_tables(k)
+    xs, ys = k.slots(blocks * each), k.banks((blocks + COPIES + 1) * each)
     for first in range(0, pixels, each):
         these = slice(first, min(first + each, pixels))
-        count = these.stop - first
-        y = ys.next(b=blocks, pixel=count)
+        count = {"pixel": these.stop - first}
+        place = ys.next(part=blocks + COPIES + 1, **count)
+        y, largest, copies = place.pieces({"b": blocks, **count}, count, {"copy": COPIES, **count})
         y[...] = xs.load(x[:, these]) @ one
-        largest, copies = sums.next(entry=(COPIES + 1) * count).pieces({"pixel": count}, {"copy": COPIES, "pixel": count})
-        largest[...] = 0
-        largest += -128
-        largest.maximum(y).max_lanes()
-        largest *= -1
-        largest += 127
-        y += largest
-        y.lookup(exponential)
-        copies[...] = 0
-        copies += y
-        copies.merged("entry").sum_lanes()
-        copies <<= left
-        inverse = inverse_root(copies, tables)
-        inverse >>= down
-        inverse *= inverse
-        inverse >>= right
-        y *= inverse
+        to_weights(y, largest, -1 << 16, table)
+        y *= inverse_sums(copies, y, channels, tables)
         k.store(out[:, these], y, par)
 
 
@@ -107,53 +117,38 @@ class Attention(g.Custom):
 
 @tw.kernel(Attention)
 def attention(k: Kernel, op: Attention) -> None:
-    """Keys and values are weights, 16 positions in each; some queries at a time go through on chip."""
+    """Keys and values are weights, a block of positions in each; some queries at a time go through on chip."""
     need_roots(k)
     block, (_, depth, positions, _) = k.cfg.block_in, op.x.shape
     if depth % block or positions % block:
         raise Unfit(f"{positions} positions of {depth} elements: both must be whole blocks of {block}")
-    tiles, blocks, (left, down, right) = positions // block, depth // block, reciprocal_shifts(positions)
-    queries, out = (each[0].merged("q", "h", "w") for each in (k.input(0), k.output))
+    queries, out = (image[0].merged("q", "h", "w") for image in (k.input(0), k.output))
     keys, values = (k.weights(number).named(h="t") for number in (1, 2))
+    blocks, tiles = keys.shape.values()
     scale, par = (k.parameters(Requant(0, *scale, 0)) for scale in op.scales)
-    exponential, tables = k.table("exponential", exponentials(STEP)), root_tables(k)
+    table, tables = k.table("exponential", exponentials(STEP)), root_tables(k)
+    turned, weights = k.temporary("turned", t=tiles, b=blocks, lane=block), k.temporary("weights", q=positions, t=tiles)
     with k.scope():  # products with unit vectors transpose the values: their lanes become positions
         units = k.constant(Mem.INP, "units", np.eye(block, dtype=np.int8)[:, None], lane=block)
-        turned = k.temporary("turned", t=tiles, b=blocks, lane=block)
         y = k.tile(Mem.ACC, **turned.shape)
         y[...] = units @ k.load(k.tile(Mem.WGT, **values.shape), values)
         k.store(turned, y)
-    key, value = (k.load(k.tile(Mem.WGT, b=blocks, t=tiles), keys), k.tile(Mem.WGT, t=tiles, b=blocks))
-    k.load(value, k.array(turned.buffer, t=tiles, b=blocks))
-    each = min(positions, k.slot // max(blocks, tiles), k.bank // (tiles + blocks + COPIES + 1))
-    weights = k.temporary("weights", q=positions, t=tiles)
-    xs, ws, ys = k.slots(each * blocks), k.slots(each * tiles), k.banks(each * (tiles + blocks + COPIES + 1))
+    key = k.load(k.tile(Mem.WGT, **keys.shape), keys)
+    value = k.load(k.tile(Mem.WGT, t=tiles, b=blocks), k.array(turned.buffer, t=tiles, b=blocks))
+    parts = tiles + blocks + COPIES + 1
+    each = min(positions, k.slot // (blocks + tiles), k.bank // parts)
+    xs, ws, ys = k.slots(each * blocks), k.slots(each * tiles), k.banks(each * parts)
     for first in range(0, positions, each):
         these = slice(first, min(first + each, positions))
         q = {"q": these.stop - first}
-        scores, largest, copies, means = ys.next(entry=q["q"] * (tiles + blocks + COPIES + 1)).pieces(
-            q | {"t": tiles}, q, {"copy": COPIES} | q, {"b": blocks} | q
-        )
+        place = ys.next(part=parts, **q)
+        scores, largest, copies, means = place.pieces({**q, "t": tiles}, q, {"copy": COPIES, **q}, {"b": blocks, **q})
         scores[...] = 0
         scores += xs.load(queries[:, these]) @ key
         scores.merged("entry").rescale(scale)
-        largest[...] = 0
-        largest += -(1 << 15)
-        largest <<= 16
-        largest.maximum(scores).max_lanes()
-        largest *= -1
-        largest += 127
-        scores += largest
-        scores.merged("entry").lookup(exponential)
+        to_weights(scores, largest, -1 << 31, table)
         k.store(weights[these], scores)
-        copies[...] = 0
-        copies += scores
-        copies.merged("entry").sum_lanes()
-        copies <<= left
-        inverse = inverse_root(copies, tables)
-        inverse >>= down
-        inverse *= inverse
-        inverse >>= right
+        inverse = inverse_sums(copies, scores, positions, tables)
         means[...] = 0
         means += ws.load(weights[these]) @ value
         means *= inverse

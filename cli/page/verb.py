@@ -6,7 +6,15 @@ import click
 
 from ...hw.errors import UnsupportedError
 from .. import report as output
-from ..options import config_option, contract_option, device_option, dram_option, json_option, mapping_option, target_option
+from ..options import (
+    config_option,
+    contract_option,
+    device_option,
+    dram_option,
+    json_option,
+    mapping_option,
+    target_option,
+)
 from ..programs import MODEL_HELP, check_output
 
 HELP = f"""Run MODEL once and write a page about it: where each operator runs and why, its cycles, the timeline of the

@@ -82,8 +82,8 @@ def compile(
     `mapping` says which output channels of a network's layers run on which compute unit of the configuration: the path
     of a file, what it holds, or a `ChannelMapping` (docs/mapping.md). `dram` is the memory of a network's program, or a
     text as `--dram` takes it: tiles are chosen for it; by default it is `zynq_hp`. With `batch` a network's program
-    takes so many inputs in a run, one behind the other in the first dimension of its tensors. `target` has other modules or
-    kernels than the configuration's (docs/targets.md, docs/kernels.md).
+    takes so many inputs in a run, one behind the other in the first dimension of its tensors. `target` has other
+    modules or kernels than the configuration's (docs/targets.md, docs/kernels.md).
 
     >>> import tilewright as tw
     >>> tw.compile("examples/digits/digits.onnx", "tiny")
@@ -113,9 +113,7 @@ def compile(
         cfg = load_config(config)
         return network.compile_graph(several, cfg, contract, mapping=mapping, dram=memory, target=target)
     if hasattr(model, "__fspath__") or isinstance(model, str):
-        return network.compile_model(
-            model, config, contract, mapping=mapping, dram=memory, batch=batch, target=target
-        )
+        return network.compile_model(model, config, contract, mapping=mapping, dram=memory, batch=batch, target=target)
     _check_alone(mapping, batch, target)
     return Executable.from_launch(api.build(model, config).finish())
 

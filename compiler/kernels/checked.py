@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from ...hw.errors import KernelError
 from ...hw.isa import AluOp, Mem, depth, entry_bytes
-from ..accelerator.recording import place
 from .language import Array, Kernel, Rows, Tile
 from .views import Product, View
 
