@@ -1,4 +1,4 @@
-"""`tw.kernel`: kernels alone on arrays, in networks, and the mistakes of their authors, each a sentence with a remedy."""
+"""`tw.kernel`: kernels alone on arrays, in networks, and their authors' mistakes, each a sentence with a remedy."""
 
 import numpy as np
 import pytest
