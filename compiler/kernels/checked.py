@@ -38,7 +38,8 @@ class CheckedKernel(Kernel):
         out = self.output
         missing = out.size - int(self._entries_of(out.buffer.name, out)[_indices(out)].sum())
         if missing:
-            raise KernelError(f"the kernel stores {out.size - missing} of the {out.size} entries of its output: all")
+            stored = f"{out.size - missing} of the {out.size} entries of its output"
+            raise KernelError(f"it stores {stored}: store the rest, too")
 
     def temporary(self, name: str, **extents: int) -> Array:
         """As of any kernel; what it holds is known from its stores on."""
@@ -65,7 +66,7 @@ class CheckedKernel(Kernel):
         """As of any kernel, of what was stored where `source` is a buffer of the kernel's own."""
         stored = self._stored.get(source.buffer.name)
         if stored is not None and not stored[_indices(source)].all():
-            raise KernelError(f"{source} of {source.buffer.name} is loaded before it was stored: store it first")
+            raise KernelError(f"{source} of {source.buffer.name} is loaded, but was never stored: store it first")
         found = super().load(target, source)
         self._write(target)
         return found
@@ -100,7 +101,8 @@ class CheckedKernel(Kernel):
             missing = int((~self._of(view.mem)[self._on_chip(view)]).sum())
             if missing:
                 remedy = _REMEDY.get(view.mem, "load them")
-                raise KernelError(f"{view} is read before {missing} of its entries in {view.mem.name} were: {remedy}")
+                what = f"{missing} of its entries in {view.mem.name} were never written"
+                raise KernelError(f"{view} is read, but {what}: {remedy}")
 
     def _write(self, view: Tile) -> None:
         self._of(view.mem)[self._on_chip(view)] = True

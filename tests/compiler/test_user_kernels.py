@@ -256,13 +256,13 @@ def plain_copy(k, op):
 
 
 MISTAKES = {
-    never_loaded: "32 of its entries in ACC were: load them, set them to 0 .*, or replace them by a product",
-    half_loaded: "tile .entry 32. is read before 12 of its entries in ACC were",
+    never_loaded: "32 of its entries in ACC were never written: load them, set them to 0 .*, or replace them by a pr",
+    half_loaded: "tile .entry 32. is read, but 12 of its entries in ACC were never written",
     sum_without_zero: "set them to 0",
-    weights_never_loaded: "1 of its entries in WGT were: load them",
-    parameters_never_loaded: r"in PAR were: load parameters, or take k.parameters\(...\)",
-    never_stored: "half_loaded|never_stored.*is loaded before it was stored: store it first",
-    half_stored: "stores 8 of the 32 entries of its output",
+    weights_never_loaded: "1 of its entries in WGT were never written: load them",
+    parameters_never_loaded: r"in PAR were never written: load parameters, or take k.parameters\(...\)",
+    never_stored: "never_stored.*is loaded, but was never stored: store it first",
+    half_stored: "stores 8 of the 32 entries of its output: store the rest, too",
     other_extents: "axis pixel has different extents, 16 and 8: cut one of them, or give it another name",
     other_lanes: r"weights \(3, 8, 16\) int8: .* has 128 bytes, an entry of WGT 256; its lanes must be \(16, 16\)",
     other_memory: "is in INP: the statement takes one in ACC",
