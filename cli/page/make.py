@@ -32,6 +32,7 @@ class _Opened:
     executable: Executable
     mapping: str | None = None
     compiled: Compiled | None = None
+    target: str | None = None
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def _open(
     if mapping is not None:
         graph = regroup(graph, ChannelMapping.of(mapping), cfg)
     compiled = compile_for(graph, cfg, target=read_target(target, cfg), dram=None if dram is None else load_dram(dram))
-    return _Opened(source, compiled.executable, mapping, compiled)
+    return _Opened(source, compiled.executable, mapping, compiled, target)
 
 
 def _run(opened: _Opened, where: Where, path: str | None) -> _Run:
@@ -229,6 +230,7 @@ def _exactness(opened: _Opened, run: _Run) -> dict[str, Any]:
             [run.inputs],
             [run.outputs],
             mapping=opened.mapping,
+            target=opened.target,
         )
         text = f"{found['text']} ({run.given})"
         return {"reference": "golden interpreter", **found, "text": text}

@@ -77,7 +77,7 @@ def test_what_does_not_suit_them():
     assert "1 images of 10 channels: must be one of whole blocks of 4" in kernels.softmax.why_not(
         op=softmax_of(1, 10, 4, 4), config=TINY
     )
-    with pytest.raises(Unfit, match="entries of WGT: they do not fit"):
+    with pytest.raises(Unfit, match="kernel attention: 16384 entries of ACC: they do not fit"):
         kernels.attention.compile(op=attention_of(1, 64, 4096, 1), config=kernels.CONFIG)
 
 
