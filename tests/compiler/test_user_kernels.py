@@ -1,5 +1,7 @@
 """`tw.kernel`: kernels alone on arrays, in networks, and their authors' mistakes, each a sentence with a remedy."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,7 @@ from tilewright.hw.errors import InputError, KernelError, TilewrightError, Unsup
 from tilewright.hw.isa import Mem
 from tilewright.runtime.verify import verify
 
+ROOT = Path(__file__).parents[2]
 CFG = PRESETS["pynq_z1"]
 SHAPE = (1, 32, 4, 4)
 RNG = np.random.default_rng(7)
@@ -135,6 +138,31 @@ def test_an_operator_of_ones_own_in_a_network():
     assert expected.max() > 40  # and not what `clipped` alone gives
     with pytest.raises(UnsupportedError, match="cannot run Clipped 'clipped'"):
         tw.compile(graph, CFG)
+
+
+def test_an_operator_of_a_network_in_a_file():
+    used = []
+
+    @tw.kernel(g.MaxPool, first=True)
+    def pool(k, op):
+        if op.kernel != (2, 2) or op.strides != (2, 2) or any(op.pads):
+            raise Unfit("only 2x2 pixels")
+        x, out = k.input(0)[0], k.output[0]
+        y = k.load(k.tile(Mem.ACC, high=k.bank, **x.shape), x)
+        top = k.tile(Mem.ACC, low=k.bank, **out.shape)
+        top[...] = 0
+        top += -128
+        top.maximum(y.split("h", h=out.shape["h"], dy=2).split("w", w=out.shape["w"], dx=2))
+        k.store(out, top)
+        used.append(op.name)
+
+    path, images = ROOT / "examples/digits/digits.onnx", np.load(ROOT / "examples/digits/inputs.npz")["inputs"]
+    plain, mine = tw.compile(path), tw.compile(path, target=target("pynq_z1", pool))
+    assert used
+    for image in images[:3]:
+        np.testing.assert_array_equal(mine(image)["logits"], plain(image)["logits"])
+    with pytest.raises(UnsupportedError, match="target= is for networks"):
+        tw.compile(mine.launches[0].launch, target=target("pynq_z1", pool))
 
 
 @pytest.mark.parametrize("first", [False, True])
