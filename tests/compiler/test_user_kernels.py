@@ -1,6 +1,7 @@
 """`tw.kernel`: kernels alone on arrays, in networks, and their authors' mistakes, each a sentence with a remedy."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ pytest.importorskip("tvm")
 
 import tilewright as tw
 from tilewright.compiler import graph as g
+from tilewright.compiler.graph import reference
 from tilewright.compiler.kernels import table
 from tilewright.compiler.kernels.elementwise import extreme
 from tilewright.compiler.kernels.language import Unfit
@@ -126,14 +128,14 @@ def test_an_operator_gives_it_scales_and_fields():
         graph = g.Graph("net", (one.x,), (one.output,), (one,))
         compiled = compile_for(graph, CFG, target=target(CFG, largest), refused=refused)
         assert [choice.module.name for choice in compiled.assignment.choices] == [module]
-        np.testing.assert_array_equal(compiled.executable(x)["y"], g.reference.run(graph, {"x": x})[0]["y"])
+        np.testing.assert_array_equal(compiled.executable(x)["y"], reference.run(graph, {"x": x})[0]["y"])
 
 
 def test_an_operator_of_ones_own_in_a_network():
     graph, inputs = network(), {"x": ints(*SHAPE), "z": ints(*SHAPE)}
     executable = tw.compile(graph, CFG, target=target(CFG, clipped))
     assert len(executable.launches) == 1  # with its neighbours
-    expected = g.reference.run(graph, inputs)[0]["out"]
+    expected = reference.run(graph, inputs)[0]["out"]
     np.testing.assert_array_equal(executable(inputs)["out"], expected)
     assert expected.max() > 40  # and not what `clipped` alone gives
     with pytest.raises(UnsupportedError, match="cannot run Clipped 'clipped'"):
@@ -332,10 +334,11 @@ def test_too_large_is_no_mistake_but_a_reason():
 
 
 def test_mistakes_of_who_calls_it():
+    wrong: Any = 3
     for call, words in (
         (lambda: double.cycles(), "kernel double: give shapes or arrays of its inputs, or op="),
         (lambda: clipped.run(ints(*SHAPE), op=network().ops[1]), "kernel clipped: 1 arrays given; it takes s, z"),
-        (lambda: tw.kernel(3), "must be classes of operators, as g.Softmax, or one function"),
+        (lambda: tw.kernel(wrong), "must be classes of operators, as g.Softmax, or one function"),
         (lambda: tw.kernel(g.QConv2d), "its layouts are chosen with its neighbours"),
         (lambda: g.Custom("c", (g.Tensor("x", SHAPE),), g.Tensor("y", SHAPE)).compute(), "define compute"),
     ):

@@ -12,6 +12,7 @@ pytest.importorskip("tvm")
 from examples import kernels
 from tilewright.cli.main import run as command
 from tilewright.compiler import graph as g
+from tilewright.compiler.graph import reference
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import Unfit
 from tilewright.runtime.verify import verify
@@ -93,7 +94,7 @@ def test_the_command_runs_the_network_of_the_file_with_the_kernels_of_the_file(t
     assert [row["where"] for row in found["layers"][:2]] == ["host", "device"]
     assert command(["compile", model, *given, "-o", str(tmp_path / "x.tw")]) == 0
     assert command(["run", str(tmp_path / "x.tw"), *inputs, "-o", str(tmp_path / "y.npz")]) == 0
-    expected = g.reference.run(kernels.network(), kernels.inputs())[0]["y"]
+    expected = reference.run(kernels.network(), kernels.inputs())[0]["y"]
     np.testing.assert_array_equal(np.load(tmp_path / "y.npz")["outputs"], expected)
     capsys.readouterr()
     assert command(["assign", model, *given, "--json"]) == 0
