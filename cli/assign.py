@@ -9,8 +9,8 @@ import click
 from . import report
 from .mapping.units import COLUMNS as UNIT_COLUMNS
 from .mapping.units import unit_rows
-from .options import config_option, json_option, mapping_option, memory_option
-from .programs import check_output
+from .options import config_option, json_option, mapping_option, memory_option, target_option
+from .programs import check_output, read_graph, read_target
 
 if TYPE_CHECKING:
     from ..compiler.graph import Graph
@@ -32,6 +32,7 @@ PASS_COLUMNS = ["module", "pass", "what it does"]
 @mapping_option
 @click.option("--min-cost", metavar="FILE", help="Write the mapping with the least predicted time, and use it.")
 @memory_option
+@target_option
 @json_option
 def command(
     model: str | None,
@@ -40,9 +41,10 @@ def command(
     mapping: str | None,
     min_cost: str | None,
     dram: str | None,
+    target: str | None,
     as_json: bool,
 ) -> None:
-    """Show which module of the target runs each operator of MODEL, a quantised network.
+    """Show which module of the target runs each operator of MODEL, a quantised network or FILE.py:NAME, a graph.
 
     Every operator goes to the module with the lowest predicted time, transfers to and from its neighbours included,
     `alone us`; the runner-up is the second. The host is a modelled Cortex-A9 at 650 MHz, the accelerator runs at 100
@@ -65,7 +67,7 @@ def command(
     if model is None:
         _list_passes(config, as_json)
     else:
-        _assign(model, config, mapping, min_cost, dram, as_json)
+        _assign(model, config, mapping, min_cost, dram, target, as_json)
 
 
 def _list_passes(config: str, as_json: bool) -> None:
@@ -81,10 +83,15 @@ def _list_passes(config: str, as_json: bool) -> None:
 
 
 def _assign(
-    model: str, config: str, mapping: str | None, min_cost: str | None, dram: str | None, as_json: bool
+    model: str,
+    config: str,
+    mapping: str | None,
+    min_cost: str | None,
+    dram: str | None,
+    target: str | None,
+    as_json: bool,
 ) -> None:
     from ..compiler.cost import on_memory
-    from ..compiler.frontend import import_model
     from ..compiler.mapping import regroup
     from ..compiler.network import compile_for
     from ..hw.config import load_config
@@ -98,9 +105,9 @@ def _assign(
     if min_cost is not None:
         _check_min_cost(mapping, min_cost, model)
     with report.progress(f"compiling {model} for {cfg.name}"), on_memory(given, cfg):
-        graph = import_model(model)
+        graph, chosen = read_graph(model, cfg), read_target(target, cfg, given)
         split = _mapping(graph, cfg, mapping, min_cost, given)
-        compiled = compile_for(graph if split is None else regroup(graph, split, cfg), cfg, dram=given)
+        compiled = compile_for(graph if split is None else regroup(graph, split, cfg), cfg, target=chosen, dram=given)
         shared = unit_rows(graph, cfg, split)
         totals, spent = {"layers": shared, **_totals(compiled, cfg, memory)}, _spent(compiled, memory)
         rows = [choice_row(c, sum(spent.pop(op.name, 0.0) for op in c.ops)) for c in compiled.assignment.choices]

@@ -17,6 +17,7 @@ from .options import (
     json_option,
     mapping_option,
     memory_option,
+    target_option,
     tiles_option,
 )
 from .programs import MODEL_HELP, check_output, compile_source, open_program
@@ -41,6 +42,7 @@ _HELP = f"Compile MODEL into a .tw program, or with --emit c MODEL or a .tw prog
 @contract_option
 @tiles_option
 @mapping_option
+@target_option
 @memory_option
 @batch_option
 @click.option("--sign", metavar="KEY", help="Sign X.tw with this SSH key, as X.tw.sig; verify --key checks it.")
@@ -56,6 +58,7 @@ def command(
     contract: str | None,
     tiles: str | None,
     mapping: str | None,
+    target: str | None,
     dram: str | None,
     batch: int,
     sign: str | None,
@@ -76,7 +79,7 @@ def command(
         _check_key(sign)
     start, proved = time.perf_counter(), ()
     with report.progress(f"compiling {model} for {cfg.name}") as advance:
-        executable = _program(model, config, contract, tiles, mapping, dram, batch, emit)
+        executable = _program(model, config, contract, tiles, mapping, dram, batch, emit, target)
         if verify:
             advance(what="verifying")
             proved = verify_executable(executable).values()
@@ -131,6 +134,7 @@ def _program(
     dram: str | None,
     batch: int,
     emit: str,
+    target: str | None,
 ) -> Executable:
     """What `model` is compiled to; of a .tw program, of which only C is made, its configuration holds unless given."""
     from ..hw.config import load_config
@@ -141,8 +145,8 @@ def _program(
             raise UnsupportedError(f"--dram {dram}: {model} is compiled, for the memory it was made for; drop it")
         source = click.get_current_context().get_parameter_source("config")
         given = None if source == ParameterSource.DEFAULT else config
-        return open_program(model, given, contract, tiles, mapping, batch=batch)
-    return compile_source(model, load_config(config), contract, tiles, mapping, dram, batch)
+        return open_program(model, given, contract, tiles, mapping, batch=batch, target=target)
+    return compile_source(model, load_config(config), contract, tiles, mapping, dram, batch, target)
 
 
 def _check_c(output: str, binary: bool, tokenizer: str | None, sign: str | None) -> None:

@@ -10,7 +10,7 @@ import click
 from ..hw.errors import UnsupportedError
 from . import report
 from .layers import short_name
-from .options import DEFAULT_CONFIG, config_option, contract_option, dram_option, json_option
+from .options import DEFAULT_CONFIG, config_option, contract_option, dram_option, json_option, target_option
 from .programs import MODEL_HELP
 
 if TYPE_CHECKING:
@@ -33,17 +33,24 @@ it prints one row per operator; `--operator` prints the statements of one.
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
 @contract_option
 @dram_option
+@target_option
 @click.option("--operator", metavar="NAME", help="Print the statements of one operator.")
 @json_option
 def command(
-    model: str, config: str | None, contract: str | None, dram: str | None, operator: str | None, as_json: bool
+    model: str,
+    config: str | None,
+    contract: str | None,
+    dram: str | None,
+    target: str | None,
+    operator: str | None,
+    as_json: bool,
 ) -> None:
     """Compile, time every launch, and print."""
     from ..sim.dram import load_dram
 
     memory = load_dram(dram)
     with report.progress(f"explaining {model}"):
-        executable, text = _opened(model, config, contract, dram)
+        executable, text = _opened(model, config, contract, dram, target)
         found = [_Explained(step, memory) for step in executable.launches]
     if operator is not None and not any(operator == name for one in found for name in one.operators):
         known = ", ".join(name for one in found for name in one.operators)
@@ -59,18 +66,21 @@ def command(
         one.print(operator)
 
 
-def _opened(model: str, config: str | None, contract: str | None, dram: str | None) -> tuple[Any, str | None]:
+def _opened(
+    model: str, config: str | None, contract: str | None, dram: str | None, target: str | None
+) -> tuple[Any, str | None]:
     """(executable, the text of the lowered TIR if MODEL is a schedule)."""
     from ..hw.config import load_config
+    from ..runtime.executable import Executable
     from ..runtime.program import Program
     from ..sim.dram import load_dram
-    from .programs import executable_of, open_program, python_value
+    from .programs import executable_of, graph_in, open_program, python_value
 
     cfg = load_config(config or DEFAULT_CONFIG)
     value = python_value(model, cfg, None if dram is None else load_dram(dram))
-    if value is None:
-        return open_program(model, config, contract, dram=dram), None
-    if isinstance(value, Program):
+    if value is None or graph_in(value) is not None:
+        return open_program(model, config, contract, dram=dram, target=target), None
+    if isinstance(value, (Executable, Program)):
         return executable_of(value, cfg), None
     from ..compiler.api import lowered_text
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..hw.errors import UnsupportedError
-from .programs import NETWORKS, is_network
+from .programs import NETWORKS, graph_in, is_network, python_value, read_graph, read_target
 from .where import Where
 
 if TYPE_CHECKING:
@@ -17,10 +17,14 @@ if TYPE_CHECKING:
     from ..hw.config import Config
 
 
-def need_network(model: str, option: str = "--check") -> None:
-    """Raise `UnsupportedError`, naming `option`, unless `model` is a network: only networks have golden values."""
-    if not is_network(model):
-        raise UnsupportedError(f"{model}: {option} needs golden values; MODEL must be a network, {', '.join(NETWORKS)}")
+def need_network(model: str, option: str = "--check", cfg: Config | None = None) -> None:
+    """Raise `UnsupportedError`, naming `option`, unless `model` is a network: only networks have golden values.
+
+    For a configuration also a graph that Python source makes is one.
+    """
+    if is_network(model) or (cfg is not None and graph_in(python_value(model, cfg)) is not None):
+        return
+    raise UnsupportedError(f"{model}: {option} needs golden values; MODEL must be a network, {', '.join(NETWORKS)}")
 
 
 def check(
@@ -33,31 +37,31 @@ def check(
     reset: bool = False,
     mapping: str | None = None,
     batch: int = 1,
+    target: str | None = None,
 ) -> dict[str, object]:
     """Compare the `results` of a run on `samples` with the golden interpreter's.
 
     Then the network is compiled again with every tensor as an output and run on one sample, the first whose results
     differ or the first of all; its operators are compared in order. State is kept from sample to sample, unless they
     were run with a `reset` before each. Of a program that takes a `batch` of them, every result is compared with that
-    of its sample alone. `mapping` is the file of the channels' compute units.
+    of its sample alone. `mapping` is the file of the channels' compute units, `target` as of `open_program`.
     `text` of the result is a summary for people, `saturation` has for each operator how many of its values are at the
     ends of int8.
     """
     import numpy as np
 
-    from ..compiler.frontend import import_model
     from ..compiler.graph.compare import compare
     from ..compiler.network import compile_graph
     from ..compiler.target.images import of_images, together
 
-    graph = import_model(model, contract)
+    graph, chosen = read_graph(model, cfg, contract), read_target(target, cfg)
     if samples:
         _need_inputs(model, [t.name for t in graph.inputs], samples[0])
     samples = [{t.name: np.asarray(sample[t.name], t.dtype) for t in graph.inputs} for sample in samples]
     wrong, states = _golden(graph, samples, results, reset)
     probe = wrong[0] if wrong else 0
     graph, sets, at = of_images(graph, batch), together(samples, batch), probe // batch
-    with where.open(compile_graph(graph, cfg, every_value=True, mapping=mapping)) as loaded:
+    with where.open(compile_graph(graph, cfg, every_value=True, mapping=mapping, target=chosen)) as loaded:
         for sample in sets[:at] if graph.states and not reset else ():
             loaded.run(sample)
         found = compare(graph, sets[at], loaded.run(sets[at]), state=states[probe])

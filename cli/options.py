@@ -23,6 +23,11 @@ tiles_option = click.option(
 mapping_option = click.option(
     "--mapping", metavar="FILE", help="For networks: which output channels run on which compute unit, .json."
 )
+target_option = click.option(
+    "--target",
+    metavar="FILE.py:NAME",
+    help="For networks: kernels of `tw.kernel`, or modules, that stand beside those that are there; or a whole target.",
+)
 skip_option = click.option(
     "--skip",
     multiple=True,

@@ -11,19 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..hw.config import Config, load_config
-from ..hw.errors import FileError, ScheduleError, TilewrightError, UnsupportedError
+from ..hw.errors import FileError, InputError, ScheduleError, TilewrightError, UnsupportedError
 from .options import DEFAULT_CONFIG
 
 if TYPE_CHECKING:
+    from ..compiler.graph import Graph
+    from ..compiler.target import Target
     from ..runtime.executable import Executable
     from ..sim.dram import Dram
 
 SOURCE_NAME = "tilewright_source"  # __name__ of Python source while it runs
+_LATEST: dict[str, Any] = {}  # the Python source that ran last: what it defines, and by which key
 _EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
 NETWORKS = (".onnx", ".tflite", ".pt2", ".bin", ".npz")
 MODEL_HELP = """MODEL is a quantised network (int8 .tflite, QDQ .onnx or PyTorch .pt2), a checkpoint of llama2.c
-(.bin) or its integers (.npz), or FILE.py:NAME: a TVM schedule, PrimFunc or IRModule, a tilewright Program, or a
-function of the configuration that returns one of these."""
+(.bin) or its integers (.npz), or FILE.py:NAME: a TVM schedule, PrimFunc or IRModule, a tilewright Program, Executable
+or Graph, or a function of the configuration that returns one of these."""
 
 
 def open_program(
@@ -34,6 +37,7 @@ def open_program(
     mapping: str | None = None,
     dram: str | None = None,
     batch: int = 1,
+    target: str | None = None,
 ) -> Executable:
     """The executable that `source` names, for the configuration `config` (default: a `.tw` file's own, or pynq_z1).
 
@@ -41,8 +45,9 @@ def open_program(
     `FingerprintError` if a `.tw` file was made for another configuration than `config`.
     """
     if not source.endswith(".tw"):
-        return compile_source(source, load_config(config or DEFAULT_CONFIG), contract, tiles, mapping, dram, batch)
-    _only_network(source, contract, tiles, mapping, batch)
+        cfg = load_config(config or DEFAULT_CONFIG)
+        return compile_source(source, cfg, contract, tiles, mapping, dram, batch, target)
+    _only_network(source, contract, tiles, mapping, batch, target)
     from ..runtime.executable import Executable
 
     cfg = load_config(config) if config else None
@@ -62,9 +67,11 @@ def is_network(source: str) -> bool:
     return bool(kind_of(source))
 
 
-def _only_network(source: str, contract: str | None, tiles: str | None, mapping: str | None, batch: int) -> None:
-    several = str(batch) if batch > 1 else None
-    for option, value in (("--contract", contract), ("--tiles", tiles), ("--mapping", mapping), ("--batch", several)):
+def _only_network(
+    source: str, contract: str | None, tiles: str | None, mapping: str | None, batch: int, target: str | None
+) -> None:
+    given = {"--contract": contract, "--tiles": tiles, "--mapping": mapping, "--target": target}
+    for option, value in (given | {"--batch": str(batch) if batch > 1 else None}).items():
         if value:
             raise UnsupportedError(f"{source}: {option} {value} is only for networks, {', '.join(NETWORKS)}; drop it")
 
@@ -77,19 +84,29 @@ def compile_source(
     mapping: str | None = None,
     dram: str | None = None,
     batch: int = 1,
+    target: str | None = None,
 ) -> Executable:
     """Compile the network or Python source `source`.
 
     `contract` is a network's rounding contract (default: its format's), `tiles` a database of tiles for it, `mapping`
-    the file of its channels' compute units, `batch` as of `compile_model`; Python source has none of these. `dram` is
-    the memory that tiles are chosen for. Raises `ConfigError` for an unknown one.
+    the file of its channels' compute units, `batch` as of `compile_model`, `target` names what `read_target` reads; of
+    Python source only a graph has these. `dram` is the memory that tiles are chosen for. Raises `ConfigError` for an
+    unknown one.
     """
     from ..sim.dram import load_dram
 
     memory = None if dram is None else load_dram(dram)
-    if not is_network(source):
-        _only_network(source, contract, tiles, mapping, batch)
     value = python_value(source, cfg, memory)
+    if (graph := graph_in(value)) is not None:
+        from ..compiler.network import compile_graph
+        from ..compiler.target.images import of_images
+        from ..compiler.tune.known import known_tiles
+
+        known, chosen = None if tiles is None else known_tiles(tiles, cfg), read_target(target, cfg, memory)
+        several = of_images(graph.under(contract), batch)
+        return compile_graph(several, cfg, tiles=known, mapping=mapping, dram=memory, target=chosen)
+    if not is_network(source):
+        _only_network(source, contract, tiles, mapping, batch, target)
     if value is not None:
         return executable_of(value, cfg)
     if source.endswith(".py"):
@@ -100,7 +117,39 @@ def compile_source(
         raise UnsupportedError(f"{source}: unknown kind of model; must be one of {known}")
     from ..compiler.network import compile_model
 
-    return compile_model(path, cfg, contract, tiles=tiles, mapping=mapping, dram=memory, batch=batch)
+    chosen = read_target(target, cfg, memory)
+    return compile_model(path, cfg, contract, tiles=tiles, mapping=mapping, dram=memory, batch=batch, target=chosen)
+
+
+def graph_in(value: Any) -> Graph | None:
+    """`value` where it is a graph, which Python source may make; only then is the compiler there."""
+    module = sys.modules.get("tilewright.compiler.graph")
+    return value if module is not None and isinstance(value, module.Graph) else None
+
+
+def read_graph(source: str, cfg: Config, contract: str | None = None) -> Graph:
+    """The graph of a network: a file, or FILE.py:NAME. Raises `UnsupportedError` for Python source of another kind."""
+    value = python_value(source, cfg)
+    if value is None:
+        from ..compiler.frontend import import_model
+
+        return import_model(source, contract)
+    if (graph := graph_in(value)) is None:
+        known = ", ".join(NETWORKS)
+        raise UnsupportedError(f"{source}: is {type(value).__name__}; must be a network, {known}, or a Graph of Python")
+    return graph.under(contract)
+
+
+def read_target(source: str | None, cfg: Config, dram: Dram | None = None) -> Target | None:
+    """The target that FILE.py:NAME names, as `compiler.user_kernels.target_of` reads it; None without a source."""
+    if source is None:
+        return None
+    value = python_value(source, cfg, dram)
+    if value is None:
+        raise InputError(f"--target {source}: must be FILE.py:NAME, kernels of tw.kernel or modules in a Python file")
+    from ..compiler.user_kernels import target_of
+
+    return target_of(value, cfg, source)
 
 
 def check_output(path: str, suffixes: tuple[str, ...], sources: dict[str, str | None]) -> None:
@@ -129,10 +178,13 @@ def _existing(source: str) -> Path:
 
 
 def executable_of(value: Any, cfg: Config) -> Executable:
-    """The executable of a value that Python source made: a `Program`, or what `build` takes."""
+    """The executable of a value that Python source made: itself, a `Program`, or what `build` takes."""
     from ..runtime.executable import Executable
     from ..runtime.program import Program
 
+    if isinstance(value, Executable):
+        value.check_config(cfg, value.name)
+        return value
     if not isinstance(value, Program):
         from ..compiler.api import build
 
@@ -160,7 +212,7 @@ def _evaluate(path: Path, name: str, cfg: Config) -> Any:
     sys.path.insert(0, folder)
     arguments, sys.argv = sys.argv, [str(path)]  # the command's own are not for the source
     try:
-        namespace = runpy.run_path(str(path), run_name=SOURCE_NAME)
+        namespace = _namespace(path)
         if name not in namespace:
             raise FileError(f"{path}: has no {name!r}; {_names(namespace)}")
         value = namespace[name]
@@ -185,6 +237,21 @@ def _evaluate(path: Path, name: str, cfg: Config) -> Any:
         sys.argv = arguments
         if folder in sys.path:  # the source may have changed it, too
             sys.path.remove(folder)
+
+
+def _namespace(path: Path) -> dict[str, Any]:
+    """What the file defines. It runs once, so that a network and the kernels in one file mean the same classes.
+
+    It runs again where it has changed, or for another memory, as ready schedules in it choose their tiles for that.
+    """
+    from ..compiler.cost import memory_facts
+
+    found = path.stat()
+    key = str(path.resolve()), found.st_mtime_ns, found.st_size, repr(memory_facts())
+    if _LATEST.get("key") != key:
+        _LATEST.clear()
+        _LATEST.update(values=runpy.run_path(str(path), run_name=SOURCE_NAME), key=key)
+    return _LATEST["values"]
 
 
 def _names(namespace: dict[str, Any]) -> str:

@@ -11,7 +11,16 @@ import click
 from ..hw.errors import InputError
 from ..runtime.registry import device_entry
 from . import report
-from .options import batch_option, config_option, contract_option, json_option, mapping_option, tiles_option
+from .options import (
+    DEFAULT_CONFIG,
+    batch_option,
+    config_option,
+    contract_option,
+    json_option,
+    mapping_option,
+    target_option,
+    tiles_option,
+)
 from .profile.files import TO_PERFETTO, Profile, profile_option
 from .profile.timeline import write_timeline
 from .profile.values import launches_of
@@ -48,6 +57,7 @@ Y.npz gets `outputs`, or one array per output tensor if there are several.
 @contract_option
 @tiles_option
 @mapping_option
+@target_option
 @batch_option
 @click.option("--reset", is_flag=True, help="Start from the initial state with every input, not with the first alone.")
 @click.option("--check", is_flag=True, help="Compare with the golden interpreter, operator by operator.")
@@ -64,6 +74,7 @@ def command(
     contract: str | None,
     tiles: str | None,
     mapping: str | None,
+    target: str | None,
     batch: int,
     reset: bool,
     check: bool,
@@ -74,19 +85,20 @@ def command(
 ) -> int:
     """Load or compile, run every input, compare, write the outputs, print the steps, and return the exit status."""
     from ..compiler.target.images import apart, of_one, together
+    from ..hw.config import load_config
     from ..hw.foreign import read_npz
     from . import golden
     from .layers import counter_rows, float_steps, run_rows
 
     where.check()
     if check:
-        golden.need_network(model)
+        golden.need_network(model, cfg=load_config(config or DEFAULT_CONFIG))
     sources = {"MODEL": model, "--inputs": inputs, "--config": config}
     _check_outputs(output, trace, sources)
     profile = Profile(profiles, where.name, sources)
     read_npz(inputs, needed=lambda name, shape: False)  # what is no file of arrays is refused before the work
     with report.progress(f"preparing {model}"):
-        executable = open_program(model, config, contract, tiles, mapping, where.dram, batch)
+        executable = open_program(model, config, contract, tiles, mapping, where.dram, batch, target)
     one = of_one(executable, batch)
     arrays = arrays_for(one, inputs)
     samples, stacked = split(one, arrays, inputs)
@@ -102,7 +114,8 @@ def command(
     result: dict[str, Any] = about | _compare(compared, expected, arrays, stacked)
     result |= {"seconds": seconds, "output": output, "float32_on_host": float_steps(executable)}
     if check:
-        result["check"] = golden.check(model, executable.cfg, contract, where, samples, results, reset, mapping, batch)
+        facts = contract, where, samples, results, reset, mapping, batch, target
+        result["check"] = golden.check(model, executable.cfg, *facts)
     rows = run_rows(executable, runs, where.clock_hz)
     result |= _per_input(rows, len(runs), len(samples), batch)
     if trace:

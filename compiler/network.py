@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from .accelerator import layerwise
 from .accelerator.module import Accelerator, LayerAccelerator
 from .frontend import import_model
 from .frontend.source import Source, check_kind, read_source
+from .kernels.table import Alternative, also
 from .limits import runs_whole_networks
 from .mapping import ChannelMapping, Costs, MappingLike, by_layer, regroup
 from .schedule.layer import Tiles
@@ -45,6 +46,7 @@ def compile_model(
     mapping: MappingLike | None = None,
     dram: Dram | str | None = None,
     batch: int = 1,
+    target: Target | None = None,
 ) -> Executable:
     """Compile the quantised network at `path`, .tflite or QDQ .onnx, for a configuration.
 
@@ -52,10 +54,10 @@ def compile_model(
     that `tilewright tune` made (compiler/tune/known.py): the tiles in it are used where the timing model finds the
     whole program faster than without. `mapping` says which output channels run on which compute unit
     (compiler/mapping/file.py). `dram` is the memory that it will run on (sim/dram.py; by default `zynq_hp`): it changes
-    the choice of tiles, not what is
-    computed. The program takes `batch` inputs at once, one behind the other in the first dimension of its tensors
-    (compiler/target/images.py). A cache on disk (compiler/cache.py) keeps the executables. Raises `FileError`,
-    `ConfigError` for an unknown memory, and the errors of `import_model`, `of_images` and `compile_graph`.
+    the choice of tiles, not what is computed. The program takes `batch` inputs at once, one behind the other in the
+    first dimension of its tensors (compiler/target/images.py). `target` is that of `compile_graph`; without it a cache
+    on disk (compiler/cache.py) keeps the executables. Raises `FileError`, `ConfigError` for an unknown memory, and the
+    errors of `import_model`, `of_images` and `compile_graph`.
     """
     check_kind(path)
     mapping = None if mapping is None else ChannelMapping.of(mapping)
@@ -63,6 +65,10 @@ def compile_model(
     check_buildable(cfg)
     memory = None if dram is None else load_dram(dram)
     with cost.on_memory(memory, cfg):
+        if target is not None:  # its modules and kernels are in no digest
+            graph = of_images(import_model(source, contract or source.contract), batch)
+            known = None if tiles is None else known_tiles(tiles, cfg)
+            return compile_graph(graph, cfg, mapping=mapping, dram=memory, target=target, tiles=known)
         return _kept(source, cfg, contract, tiles, mapping, memory, batch)
 
 
@@ -112,9 +118,24 @@ def launch_cycles(executable: Executable, dram: Dram | None = None) -> int:
     return sum(predict(launch, dram=unshared(launch.cfg, steady)).cycles for launch in launches)
 
 
-def default_target(cfg: Config) -> Target:
-    """The modules that a configuration has: the accelerator in the form that its extensions allow, and the host."""
-    modules: list[ExecModule] = [Accelerator(cfg)] if runs_whole_networks(cfg) else [LayerAccelerator(cfg)]
+def check_runs_kernels(cfg: Config) -> None:
+    """Raise `UnsupportedError` for a configuration without what every kernel needs."""
+    if not runs_whole_networks(cfg):
+        raise UnsupportedError(
+            f"{cfg.name} runs no kernels: they need blocks of one size and the extensions requant, acc8, pad_value and "
+            "rescale; take another configuration, as pynq_z1"
+        )
+
+
+def default_target(cfg: Config, kernels: Sequence[Alternative] = ()) -> Target:
+    """The modules that a configuration has: the accelerator in the form that its extensions allow, and the host.
+
+    `kernels` are tried beside the accelerator's own. Raises `UnsupportedError` for kernels where it records none.
+    """
+    if kernels:
+        check_runs_kernels(cfg)
+    whole = runs_whole_networks(cfg)
+    modules: list[ExecModule] = [Accelerator(cfg, kernels=kernels) if whole else LayerAccelerator(cfg)]
     return Target(cfg.name, (*modules, HostCpu()))
 
 
@@ -268,7 +289,7 @@ def _compiled(
 ) -> Compiled:
     """The program of `compile_for` by the estimates for the memory `dram`."""
     reasons = {name: dict(why) for name, why in refused.items()}
-    with cost.on_memory(dram, cfg):
+    with cost.on_memory(dram, cfg), also(target.kernels if target else ()):
         target = target or default_target(cfg)
         for module in target.modules:
             for transform in module.transformations:

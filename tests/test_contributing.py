@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 # section -> most files that exist already, most files of its own
-PATCHES = {"Add an ALU operation": (4, 0), "Add an instruction": (5, 1)}
+PATCHES = {"Add an ALU operation": (4, 0), "Add an instruction": (5, 1), "Add a kernel": (1, 1)}
 
 USES_BOTH = """
 import numpy as np
@@ -65,6 +65,28 @@ for seed in range(6):
 assert "ALU.REDUCE" in used, used
 """
 
+USES_KERNEL = """
+import numpy as np
+from tilewright.compiler import graph as g
+from tilewright.compiler.network import compile_for
+from tilewright.hw.config import PRESETS
+from tilewright.runtime.verify import verify
+
+for cfg, shape in ((PRESETS["pynq_z1"], (1, 64, 28, 28)), (PRESETS["tiny"], (1, 9, 5, 4))):
+    x, y = g.Tensor("x", shape), g.Tensor("y", (1, shape[1], 1, 1))
+    graph = g.Graph("net", (x,), (y,), (g.ReduceMax("top", (x,), y, axes=(2, 3)),))
+    compiled = compile_for(graph, cfg, refused={"host": {"top": "the test wants the accelerator"}})
+    (step,) = compiled.executable.launches
+    verify(step.launch, memory=True)
+    values = np.random.default_rng(1).integers(-128, 128, shape).astype(np.int8)
+    for device in ("model", "timing"):
+        found, stats = compiled.executable.run(values, device)
+        assert (found["y"] == values.max((2, 3), keepdims=True)).all(), device
+    print(cfg.name, stats.cycles)
+graph = g.Graph("net", (x,), (y,), (g.ReduceMin("low", (x,), y, axes=(2, 3)),))
+assert compile_for(graph, cfg).assignment.choices[0].refusals["accelerator"].startswith("ReduceMin over axes")
+"""
+
 
 def patches():
     """The patch of each section, by its heading."""
@@ -81,7 +103,7 @@ def touched(patch):
 
 def test_the_page_has_the_steps():
     headings = re.findall(r"^## (.*)", PAGE, re.M)
-    for what in ("an ALU operation", "an instruction", "an execution module", "a compute unit", "a board"):
+    for what in ("an ALU operation", "an instruction", "a kernel", "an execution module", "a compute unit", "a board"):
         assert f"Add {what}" in headings
     assert set(patches()) == set(PATCHES)
 
@@ -96,23 +118,39 @@ def test_few_files_are_touched(name):
     assert not [path for path in there + new if f"`{path}`" not in steps], "the list names every file"
 
 
-def test_what_the_patches_add_works_everywhere(tmp_path):
-    pytest.importorskip("amaranth")
-    package = tmp_path / "tilewright"
-    for folder in ("hw", "sim", "runtime", "boards"):
-        shutil.copytree(ROOT / folder, package / folder, ignore=shutil.ignore_patterns("__pycache__"))
+@pytest.fixture(scope="module")
+def patched(tmp_path_factory):
+    """A copy of the tree with all patches: runs a script there, and returns what it prints."""
+    folder = tmp_path_factory.mktemp("patched")
+    package = folder / "tilewright"
+    for name in ("hw", "sim", "runtime", "boards", "compiler"):
+        shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in PATCHES:
-        patch = tmp_path / "patch"
+        patch = folder / "patch"
         patch.write_text(patches()[name])
         subprocess.run(["git", "apply", patch], cwd=package, check=True)
-    found = subprocess.run(
-        [sys.executable, "-c", USES_BOTH],
-        env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin", "XDG_CACHE_HOME": str(tmp_path / "cache")},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert found.returncode == 0, found.stdout + found.stderr
-    circuit, predicted = map(int, found.stdout.split()[1:])
+
+    def run(script):
+        found = subprocess.run(
+            [sys.executable, "-c", script],
+            env={"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin", "XDG_CACHE_HOME": str(folder / "cache")},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
+        assert found.returncode == 0, found.stdout + found.stderr
+        return found.stdout
+
+    return run
+
+
+def test_what_the_patches_add_works_everywhere(patched):
+    pytest.importorskip("amaranth")
+    circuit, predicted = map(int, patched(USES_BOTH).split()[1:])
     assert abs(circuit - predicted) <= 0.1 * circuit
+
+
+def test_the_kernel_that_a_patch_adds_is_used(patched):
+    pytest.importorskip("tvm")
+    assert [line.split()[0] for line in patched(USES_KERNEL).splitlines()] == ["pynq_z1", "tiny"]

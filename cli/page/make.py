@@ -32,6 +32,7 @@ class _Opened:
     executable: Executable
     mapping: str | None = None
     compiled: Compiled | None = None
+    target: str | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ def report(
     contract: str | None = None,
     mapping: str | None = None,
     compare: str | Path | None = None,
+    target: str | None = None,
 ) -> Report:
     """Run `model` once on the device `on`, and report on it: a value that notebooks show as a page.
 
@@ -75,7 +77,7 @@ def report(
     where = Where(on, dram=dram)
     where.check()
     before = None if compare is None else difference.read(compare)
-    opened = _open(model, config, contract, mapping, dram)
+    opened = _open(model, config, contract, mapping, dram, target)
     run = _run(opened, where, None if inputs is None else str(inputs))
     data = _document(opened, run)
     if before is not None:
@@ -89,30 +91,33 @@ def _open(
     contract: str | None,
     mapping: str | None,
     dram: str | None,
+    target: str | None,
 ) -> _Opened:
     from ...hw.config import load_config
     from ...hw.errors import UnsupportedError
     from ...runtime.executable import Executable
-    from ..programs import is_network, open_program
+    from ..programs import graph_in, is_network, open_program, python_value, read_graph, read_target
 
     if isinstance(model, Executable):
-        if given := [name for name, value in (("contract", contract), ("mapping", mapping)) if value]:
+        options = {"contract": contract, "mapping": mapping, "target": target}
+        if given := [name for name, value in options.items() if value]:
             raise UnsupportedError(f"{given[0]}: a compiled program has none to choose; give the network")
         model.check_config(None if config is None else load_config(config), model.name)
         return _Opened(model.name, model.first_entry())
     source = str(model)
-    if not is_network(source):
-        return _Opened(source, open_program(source, config, contract, None, mapping, dram).first_entry())
-    from ...compiler.frontend import import_model
+    cfg = load_config(config or DEFAULT_CONFIG)
+    if not is_network(source) and graph_in(python_value(source, cfg)) is None:
+        executable = open_program(source, config, contract, None, mapping, dram, target=target)
+        return _Opened(source, executable.first_entry())
     from ...compiler.mapping import ChannelMapping, regroup
     from ...compiler.network import compile_for
     from ...sim.dram import load_dram
 
-    cfg, graph = load_config(config or DEFAULT_CONFIG), import_model(source, contract)
+    graph = read_graph(source, cfg, contract)
     if mapping is not None:
         graph = regroup(graph, ChannelMapping.of(mapping), cfg)
-    compiled = compile_for(graph, cfg, dram=None if dram is None else load_dram(dram))
-    return _Opened(source, compiled.executable, mapping, compiled)
+    compiled = compile_for(graph, cfg, target=read_target(target, cfg), dram=None if dram is None else load_dram(dram))
+    return _Opened(source, compiled.executable, mapping, compiled, target)
 
 
 def _run(opened: _Opened, where: Where, path: str | None) -> _Run:
@@ -225,6 +230,7 @@ def _exactness(opened: _Opened, run: _Run) -> dict[str, Any]:
             [run.inputs],
             [run.outputs],
             mapping=opened.mapping,
+            target=opened.target,
         )
         text = f"{found['text']} ({run.given})"
         return {"reference": "golden interpreter", **found, "text": text}

@@ -6,7 +6,15 @@ import click
 
 from ...hw.errors import UnsupportedError
 from .. import report as output
-from ..options import config_option, contract_option, device_option, dram_option, json_option, mapping_option
+from ..options import (
+    config_option,
+    contract_option,
+    device_option,
+    dram_option,
+    json_option,
+    mapping_option,
+    target_option,
+)
 from ..programs import MODEL_HELP, check_output
 
 HELP = f"""Run MODEL once and write a page about it: where each operator runs and why, its cycles, the timeline of the
@@ -25,6 +33,7 @@ the differences from an earlier report, what --json printed then. Every number i
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
 @contract_option
 @mapping_option
+@target_option
 @dram_option
 @click.option("--inputs", metavar="X.npz", help="Take the first inputs of this file, as of `run`, not random ones.")
 @click.option("--compare", metavar="A.json", help="Show the differences from this earlier report.")
@@ -36,6 +45,7 @@ def command(
     config: str | None,
     contract: str | None,
     mapping: str | None,
+    target: str | None,
     dram: str | None,
     inputs: str | None,
     compare: str | None,
@@ -52,9 +62,8 @@ def command(
         check_output(path, (".html",), sources)
         need("the page of a report", "report", "bokeh")
     with output.progress(f"reporting on {model}"):
-        found = report(
-            model, config, on=device, inputs=inputs, dram=dram, contract=contract, mapping=mapping, compare=compare
-        )
+        facts = {"contract": contract, "mapping": mapping, "target": target, "compare": compare}
+        found = report(model, config, on=device, inputs=inputs, dram=dram, **facts)
         if path is not None:
             found.save(path)
     if as_json:

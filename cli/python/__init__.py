@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tilewright.compiler.api import Scheduled, build
     from tilewright.compiler.graph import Graph
     from tilewright.compiler.mapping import MappingLike
+    from tilewright.compiler.target import Target
+    from tilewright.compiler.user_kernels import kernel
     from tilewright.hw.config import Config, load_config
     from tilewright.runtime.device import Device
     from tilewright.runtime.executable import Executable
@@ -37,6 +39,7 @@ __all__ = [
     "__version__",
     "build",
     "compile",
+    "kernel",
     "load",
     "load_config",
     "predict",
@@ -50,12 +53,14 @@ _HOMES = {
     "Program": "tilewright.runtime.program",
     "Timing": "tilewright.sim.timing",
     "build": "tilewright.compiler.api",
+    "kernel": "tilewright.compiler.user_kernels",
     "load_config": "tilewright.hw.config",
     "report": "tilewright.cli.page",
     "run": "tilewright.runtime.loader",
 }
 _DEFAULT = "pynq_z1"
 _ONE = "batch= is for networks; a schedule or a program takes what its tensors hold; drop it"
+_NO_OPERATORS = "target= is for networks, whose operators it assigns; a schedule or a program has none; drop it"
 _NO_LAYERS = "mapping= is for networks, whose layers it names; a schedule or a program has none; drop it"
 
 
@@ -67,6 +72,7 @@ def compile(
     mapping: MappingLike | None = None,
     dram: Dram | str | None = None,
     batch: int = 1,
+    target: Target | None = None,
 ) -> Executable:
     """Compile `model` for a configuration, to an executable.
 
@@ -76,7 +82,8 @@ def compile(
     `mapping` says which output channels of a network's layers run on which compute unit of the configuration: the path
     of a file, what it holds, or a `ChannelMapping` (docs/mapping.md). `dram` is the memory of a network's program, or a
     text as `--dram` takes it: tiles are chosen for it; by default it is `zynq_hp`. With `batch` a network's program
-    takes so many inputs in a run, one behind the other in the first dimension of its tensors.
+    takes so many inputs in a run, one behind the other in the first dimension of its tensors. `target` has other
+    modules or kernels than the configuration's (docs/targets.md, docs/kernels.md).
 
     >>> import tilewright as tw
     >>> tw.compile("examples/digits/digits.onnx", "tiny")
@@ -93,7 +100,7 @@ def compile(
     from tilewright.runtime.program import Program
 
     if isinstance(model, (Program, Launch)):
-        _check_alone(mapping, batch)
+        _check_alone(mapping, batch, target)
         return Executable.from_launch(model.finish() if isinstance(model, Program) else model)
     from tilewright.compiler import api, graph, network
     from tilewright.compiler.target.images import of_images
@@ -103,14 +110,15 @@ def compile(
     memory = None if dram is None else load_dram(dram)
     if isinstance(model, graph.Graph):
         several = of_images(model, batch)
-        return network.compile_graph(several, load_config(config), contract, mapping=mapping, dram=memory)
+        cfg = load_config(config)
+        return network.compile_graph(several, cfg, contract, mapping=mapping, dram=memory, target=target)
     if hasattr(model, "__fspath__") or isinstance(model, str):
-        return network.compile_model(model, config, contract, mapping=mapping, dram=memory, batch=batch)
-    _check_alone(mapping, batch)
+        return network.compile_model(model, config, contract, mapping=mapping, dram=memory, batch=batch, target=target)
+    _check_alone(mapping, batch, target)
     return Executable.from_launch(api.build(model, config).finish())
 
 
-def _check_alone(mapping: MappingLike | None, batch: int) -> None:
+def _check_alone(mapping: MappingLike | None, batch: int, target: Target | None) -> None:
     """Raise `UnsupportedError` for what only networks have."""
     from tilewright.hw.errors import UnsupportedError
 
@@ -118,6 +126,8 @@ def _check_alone(mapping: MappingLike | None, batch: int) -> None:
         raise UnsupportedError(_NO_LAYERS)
     if batch != 1:
         raise UnsupportedError(_ONE)
+    if target is not None:
+        raise UnsupportedError(_NO_OPERATORS)
 
 
 def load(path: str | Path, config: Config | str | None = None, *, on: str | Device = "model") -> Executable:

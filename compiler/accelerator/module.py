@@ -59,8 +59,8 @@ class Accelerator(ExecModule):
     name = "accelerator"
     kept = (g.IntegerNorm, g.IntegerSoftmax, RowsJoined)
 
-    def __init__(self, cfg: Config, host: HostModel | None = None):
-        self.cfg, self.host = cfg, host or HostModel()
+    def __init__(self, cfg: Config, host: HostModel | None = None, kernels: Sequence[table.Alternative] = ()):
+        self.cfg, self.host, self.kernels = cfg, host or HostModel(), tuple(kernels)
         self.memories = _memories(cfg)
         self._plain, self._written = set[str](), set[str]()  # what launches read, and write, as the host has it
         rewrites = heads_in_lanes, as_images, split_weights, absorb
@@ -69,6 +69,8 @@ class Accelerator(ExecModule):
         self.transformations = *before, narrow, self._pairs, absorbed, self._steps, self._reals, self._outputs
         kinds = [kind for kind in LOWER if kind is not g.Lookup or {"lookup", "acc8"} <= cfg.extensions]
         kinds += [g.Reshape, g.Transpose, g.Lanes]
+        others = dict.fromkeys(kind for each in self.kernels for kind in each.operators)
+        kinds += [kind for kind in others if not any(issubclass(kind, known) for known in kinds)]
         padded = Pattern("padded sum", (AbsorbedPad, g.Add), lambda pad, op: self.refusal(op))
         sliced = Pattern("convolution of a slice", (AbsorbedSlice, g.QConv2d), lambda cut, op: self.refusal(op))
         self.patterns = (padded, sliced, *(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds))

@@ -67,7 +67,7 @@ class NetworkLaunch:
         self._images()
         refused = {}
         for op in self.work:
-            lower = next(lower for kind, lower in LOWER.items() if isinstance(op, kind))
+            lower = next((lower for kind, lower in LOWER.items() if isinstance(op, kind)), table.lower)
             try:
                 with self.rec.program.origin(op.name, op.macs):
                     lower(self.rec, op)

@@ -23,6 +23,7 @@ integers.
 | movement (movement.py) | Reshape, Transpose, Heads, Lanes, Concat, Pad, StridedSlice, Take (neighbours, rows) |
 | numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, NumberResize, Cast, Detections |
 | choices (numbers.py) | Compare, Select, Gather, GatherNd |
+| a user's own (custom.py) | Custom, a base |
 | float32 (floats.py) | FloatFunction, FloatBinary, FloatConv2d and others, which the host runs |
 """
 
@@ -42,6 +43,7 @@ from .attention.layers import Rotate as Rotate
 from .attention.layers import Write as Write
 from .attention.layers import WriteColumns as WriteColumns
 from .attention.layers import WriteRows as WriteRows
+from .custom import Custom as Custom
 from .deeploy.layers import IntegerMatMul as IntegerMatMul
 from .deeploy.layers import IntegerNorm as IntegerNorm
 from .deeploy.layers import IntegerSoftmax as IntegerSoftmax

@@ -5,7 +5,7 @@ A class of operators names its kernels as `host`; here their attributes are read
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -76,12 +76,27 @@ class HostCall:
         return result
 
 
+@dataclass
+class CustomCall(HostCall):
+    """What computes an operator of a user's own; the host has no function of that name."""
+
+    compute: Callable[..., np.ndarray] = np.asarray
+
+    def __call__(self, *arrays: np.ndarray) -> np.ndarray:
+        """The result for input arrays."""
+        return self.compute(*arrays)
+
+
 def host_calls(op: Operator, contract: str) -> list[HostCall]:
     """The calls that compute `op` in order, each on the result of the one before it.
 
     The first takes the operator's inputs, constant ones included. A convolution or dense layer is two calls: the int32
     accumulators, and their requantisation. Raises `UnsupportedError` for an operator without a kernel.
     """
+    from .custom import Custom
+
+    if isinstance(op, Custom):
+        return [CustomCall(type(op).__name__, {}, {}, op.output.dtype, op.compute)]
     kernels = op.kernels()
     if not kernels:
         raise UnsupportedError(f"{type(op).__name__} {op.name!r}: this operator has no kernel")

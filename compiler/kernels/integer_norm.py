@@ -30,10 +30,11 @@ def _values(t: g.Tensor) -> np.ndarray:
 
 def _reach(op: g.IntegerNorm) -> tuple[str, bool]:
     """What of its constants does not suit the kernel, and whether a weight is negative."""
-    weight, bias, *_ = *(int(np.abs(_values(t)).max()) for t in op.inputs[1:]), 0
-    fits = (255 if len(op.inputs) > 2 else 128) * weight + LARGEST * (bias + 1) + LARGEST * _BEYOND < _WORD
+    _, *constants = op.inputs
+    weight, bias, *_ = *(int(np.abs(_values(t)).max()) for t in constants), 0
+    fits = (255 if len(constants) > 1 else 128) * weight + LARGEST * (bias + 1) + LARGEST * _BEYOND < _WORD
     wrong = "" if fits else f"weights up to {weight}, biases up to {bias}: quotients do not fit 32 bits"
-    return wrong, bool(_values(op.inputs[1]).min() < 0)
+    return wrong, bool(_values(constants[0]).min() < 0)
 
 
 @by_shape(_reach)

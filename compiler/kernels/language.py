@@ -458,7 +458,9 @@ def _loops(views: tuple[Tile, ...], order: str) -> tuple[tuple[int, ...], ...]:
     for view in views:
         for axis in view.axes:
             if axes.setdefault(axis.name, axis.extent) != axis.extent:
-                raise KernelError(f"{' and '.join(map(str, views))}: axis {axis.name} has different extents")
+                extents = f"{axes[axis.name]} and {axis.extent}"
+                what = f"{' and '.join(map(str, views))}: axis {axis.name} has different extents, {extents}"
+                raise KernelError(f"{what}: cut one of them, or give it another name")
     names = order.split() or list(axes)
     if sorted(names) != sorted(axes):
         raise KernelError(f"loops over {', '.join(names)}: the axes are {', '.join(axes)}")

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple
+
 from ...hw.config import Config
 from ...hw.errors import Unfit
 from .. import cost
@@ -77,16 +82,44 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
 LAST_RESORT = (sum_of_two, product_of_two)
 
 
+class Alternative(NamedTuple):
+    """A kernel from outside of the table, the classes that it computes, and whether it does wherever it fits."""
+
+    record: Record
+    operators: tuple[type[g.Operator], ...]
+    first: bool = False
+
+
+_ALSO: ContextVar[tuple[Alternative, ...]] = ContextVar("alternatives", default=())
+
+
+@contextmanager
+def also(alternatives: Sequence[Alternative]) -> Iterator[None]:
+    """Within, these kernels are in the table, too, before those of its rows."""
+    token = _ALSO.set((*alternatives, *_ALSO.get()))
+    try:
+        yield
+    finally:
+        _ALSO.reset(token)
+
+
 def kernels_of(op: g.Operator) -> tuple[Record, ...]:
     """The kernels of operators of this class; none where it has no row."""
-    return next((KERNELS[kind] for kind in type(op).__mro__ if kind in KERNELS), ())
+    others = tuple(each.record for each in _ALSO.get() if isinstance(op, each.operators))
+    return *others, *next((KERNELS[kind] for kind in type(op).__mro__ if kind in KERNELS), ())
+
+
+def chosen(op: g.Operator, cfg: Config) -> Record | None:
+    """The kernel of `op` with the fewest cycles, the first of equal ones; None where none fits."""
+    first = frozenset(each.record for each in _ALSO.get() if each.first)
+    return _chosen(op, cfg, kernels_of(op), first)
 
 
 @cost.cached(512)
-def chosen(op: g.Operator, cfg: Config) -> Record | None:
-    """The kernel of `op` with the fewest cycles, the first of equal ones; None where none fits."""
-    for last in (False, True):
-        kernels = [record for record in kernels_of(op) if (record in LAST_RESORT) is last]
+def _chosen(op: g.Operator, cfg: Config, kernels_of_op: tuple[Record, ...], first: frozenset[Record]) -> Record | None:
+    turns = [0 if record in first else 2 if record in LAST_RESORT else 1 for record in kernels_of_op]
+    for turn in range(3):
+        kernels = [record for record, its in zip(kernels_of_op, turns) if its == turn]
         fitting = [record for record in kernels if not language.why_not(record, op, cfg)]
         if len(fitting) > 1:
             return min(fitting, key=lambda record: language.cycles(record, op, cfg))

@@ -12,10 +12,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ...hw.errors import InputError
 from .. import graph as g
 from .steps import Steps
+
+if TYPE_CHECKING:
+    from ..kernels.table import Alternative
 
 
 def _runs(*ops: g.Operator) -> str:
@@ -60,7 +64,8 @@ class ExecModule(ABC):
 
     `name` is unique in a target. `patterns` are tried in order, longer chains first; `memories` are listed from the
     innermost level on; `transformations`, functions with a docstring, rewrite the graph before operators are assigned.
-    Operators of the kinds `kept` that a pattern matches run on the module, whatever others would take.
+    Operators of the kinds `kept` that a pattern matches run on the module, whatever others would take. `kernels` are
+    tried beside those of compiler/kernels/table.py while a network is compiled for the target.
     """
 
     name: str
@@ -68,6 +73,7 @@ class ExecModule(ABC):
     memories: Sequence[Memory] = ()
     transformations: Sequence[Callable[[g.Graph], g.Graph]] = ()
     kept: tuple[type[g.Operator], ...] = ()
+    kernels: Sequence[Alternative] = ()
 
     def passes(self) -> list[tuple[str, str]]:
         """The name of each transformation, in order, and what it does, in a line: that of its docstring."""
@@ -108,3 +114,8 @@ class Target:
         names = [m.name for m in self.modules]
         if len(set(names)) < len(names):
             raise InputError(f"target {self.name!r}: two modules have the same name, of {', '.join(names)}")
+
+    @property
+    def kernels(self) -> tuple[Alternative, ...]:
+        """The kernels that its modules add to the table."""
+        return tuple(each for module in self.modules for each in module.kernels)
