@@ -10,8 +10,7 @@ from .. import graph as g
 from ..memory.plan import Lifetime, Plan, plan
 from ..target.steps import wanted_from
 from .recording import packed_bytes
-from .slices import AbsorbedSlice
-from .stand_ins import AbsorbedPad
+from .stand_ins import AbsorbedPad, AbsorbedSlice
 
 _ALIGN = 64  # bytes: the alignment of a buffer
 

@@ -30,9 +30,9 @@ from .reals import images as reals
 from .reals import kernel as reals_kernel
 from .recording import packed_bytes
 from .recurrent import split_steps
-from .slices import AbsorbedSlice, absorb_slices
+from .slices import absorb_slices
 from .split import plan as split
-from .stand_ins import AbsorbedPad, RowsJoined, RowsOut
+from .stand_ins import AbsorbedPad, AbsorbedSlice, RowsJoined, RowsOut
 from .wide import HostRows, split_weights
 
 # Operators with kernels that know them best: why they are refused, and their cycles.

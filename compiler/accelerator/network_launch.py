@@ -20,9 +20,8 @@ from .matrices import heads, products
 from .reals import kernel as reals
 from .reals.images import read_in_place
 from .recording import Recording, packed_shape
-from .slices import AbsorbedSlice
 from .split import folded as split_folded
-from .stand_ins import AbsorbedPad, RowsJoined, RowsOut
+from .stand_ins import AbsorbedPad, AbsorbedSlice, RowsJoined, RowsOut
 from .symbols import limits
 
 LOWER: dict[type[g.Operator], Callable] = {

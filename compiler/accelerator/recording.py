@@ -34,9 +34,9 @@ class Recording:
 
     `activations` are the buffers by the names of the graph's tensors, `folded` the images that the host lays out, by
     the names of their convolutions (direct/folded_conv.py), `padded` the paddings of channels that their reader makes,
-    by the names of their outputs, `tables` the numbers of the tables on chip by their content (direct/lookup.py),
-    `limits` how many values the inputs have that are symbols, by name (symbols.py), `kept` where constants
-    are that stay on chip, by their contents (direct/on_chip.py), `plain` the caches that are read and written as the
+    by the names of their outputs, `tables` the numbers of the tables on chip by their content, the latest last, and
+    `kept` where constants are that stay on chip, by theirs (kernels/on_chip.py), `limits` how many values the inputs
+    have that are symbols, by name (symbols.py), `plain` the caches that are read and written as the
     host has them, by the names of their concatenations (lanewise/caches.py), `rows_out` the outputs that are written
     so, by the names of their operators (lanewise/outputs.py), `reals` the images of float32 values and the flags of
     those that are no numbers, by the names of their operators (reals/kernel.py).

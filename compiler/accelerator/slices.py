@@ -5,16 +5,12 @@ A slice of whole blocks of channels is contiguous in memory. Its only reader beg
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 from ...hw.config import Config
 from .. import graph as g
 from .layers import own_rows
-
-
-@dataclass(frozen=True, eq=False)
-class AbsorbedSlice(g.StridedSlice):
-    """A slice of channels whose only reader, a depthwise convolution, takes them: its output lies in its input."""
+from .stand_ins import AbsorbedSlice
 
 
 def absorb_slices(graph: g.Graph, cfg: Config) -> g.Graph:

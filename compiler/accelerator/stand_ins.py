@@ -1,4 +1,4 @@
-"""Operators of a launch that stand for those of a network: tensors are not packed, or a reader pads."""
+"""Operators of a launch that stand for those of a network: tensors are not packed, or a reader pads or takes a part."""
 
 from __future__ import annotations
 
@@ -20,3 +20,8 @@ class RowsOut(g.StridedSlice):
 @dataclass(frozen=True, eq=False)
 class AbsorbedPad(g.Pad):
     """A padding of channels whose only reader, a sum, makes it: on the device its output is its input."""
+
+
+@dataclass(frozen=True, eq=False)
+class AbsorbedSlice(g.StridedSlice):
+    """A slice of channels whose only reader, a depthwise convolution, takes them: its output lies in its input."""

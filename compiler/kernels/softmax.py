@@ -20,11 +20,10 @@ from ...hw.config import Config
 from ...hw.isa import Mem
 from ...runtime.softmax import exponentials
 from .. import graph as g
-from ..accelerator.direct.on_chip import KEPT
-from ..accelerator.recording import place
-from ..accelerator.whole_blocks import in_whole_blocks
 from . import reciprocal, scales
 from .language import Array, Kernel, Tile, Unfit
+from .on_chip import KEPT
+from .whole_blocks import in_whole_blocks
 
 _OFFSET = 127  # that brings differences of 0 to -255 into the range of a table
 _STATS = 2  # accumulators per group that lie in the other bank: the largest value, the sum
@@ -135,10 +134,10 @@ def softmax(k: Kernel, op: g.Softmax) -> None:
     large = op.x.shape[1] << reciprocal.LEAST_BITS - 1 >= reciprocal.LARGEST
     if large or not plan.most or k.cfg.par_entry_bytes % k.cfg.out_entry_bytes:
         raise Unfit(f"rows of {op.x.shape[1]} elements do not fit")
-    x = k.rec.operand(op, 0)
-    if plan.rows % plan.lanes or place(x)[1] % k.cfg.wgt_entry_bytes:
-        x = in_whole_blocks(k.rec, op.name, op.x, x)
-    _Softmax(k, plan, k.array(x, image=plan.images, block=plan.blocks, group=plan.in_image)).record(op)
+    x = k.input(0)
+    if plan.rows % plan.lanes or x.address[1] % k.cfg.wgt_entry_bytes:
+        x = in_whole_blocks(k, x, op.x.shape[1])
+    _Softmax(k, plan, k.array(x.buffer, image=plan.images, block=plan.blocks, group=plan.in_image)).record(op)
 
 
 class _Softmax:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator.slices import AbsorbedSlice, absorb_slices
+from tilewright.compiler.accelerator.slices import absorb_slices
+from tilewright.compiler.accelerator.stand_ins import AbsorbedSlice
 from tilewright.hw.config import PRESETS
 
 TINY = PRESETS["tiny"]
