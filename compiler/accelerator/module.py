@@ -17,7 +17,8 @@ from ..limits import most_padding
 from ..target.host import HostModel
 from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
-from . import dense16, layers, layerwise, pooling
+from . import layers, layerwise, pooling
+from .absorbed import absorb
 from .arena import is_view
 from .lanewise import caches, outputs
 from .lanewise.heads import heads_in_lanes
@@ -25,14 +26,11 @@ from .matrices import heads
 from .matrices import plan as matrices
 from .matrices.images import as_images
 from .network_launch import LOWER, NetworkLaunch
-from .padded import absorb_pads
-from .reals import images as reals
-from .reals import kernel as reals_kernel
+from .real_images import quantised_images
 from .recording import packed_bytes
 from .recurrent import split_steps
-from .slices import absorb_slices
 from .split import plan as split
-from .stand_ins import AbsorbedPad, AbsorbedSlice, RowsJoined, RowsOut
+from .stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined, RowsOut
 from .wide import HostRows, split_weights
 
 # Operators with kernels that know them best: why they are refused, and their cycles.
@@ -41,7 +39,6 @@ _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
     RowsJoined: (caches.refusal, caches.cycles),
     RowsOut: (outputs.refusal, outputs.cycles),
     g.Heads: (heads.refusal, heads.cycles),
-    g.QuantizeImage: (reals.refusal, lambda op, cfg: reals_kernel.cycles(op.output.nbytes // cfg.block_out, cfg)),
 }
 
 
@@ -94,7 +91,7 @@ class Accelerator(ExecModule):
         return as_images(graph, self.cfg)
 
     def _absorb(self, graph: g.Graph) -> g.Graph:
-        return absorb_slices(absorb_pads(graph, self.cfg), self.cfg)
+        return absorb(graph, self.cfg)
 
     def _narrow(self, graph: g.Graph) -> g.Graph:
         return split_weights(graph, self.cfg)
@@ -108,7 +105,7 @@ class Accelerator(ExecModule):
         return split_steps(graph, self._pays)
 
     def _reals(self, graph: g.Graph) -> g.Graph:
-        found = reals.quantised_images(graph, self.cfg)
+        found = quantised_images(graph, self.cfg)
         self._plain |= {op.x.name for op in found.ops if isinstance(op, g.QuantizeImage)}
         return found
 
@@ -119,12 +116,10 @@ class Accelerator(ExecModule):
 
     def refusal(self, op: g.Operator) -> str:
         """Reason why the module cannot run the operator; empty if it can."""
-        if isinstance(op, AbsorbedPad):
-            return "the sum that pads it is not beside it"
+        if isinstance(op, Absorbed):
+            return f"{op.reader} is not beside it"
         if isinstance(op, HostRows):
             return "the host lays out images of few channels, with rows twice for weights beyond int8"
-        if isinstance(op, AbsorbedSlice):
-            return "the convolution that reads it is not beside it"
         if is_view(op):
             return ""
         if isinstance(op, g.Linear) and op.weight.dtype != np.int8:
@@ -133,7 +128,7 @@ class Accelerator(ExecModule):
             return why
         if table.kernels_of(op, self.cfg):
             return table.refusal(op, self.cfg)
-        checks: dict[type[g.Operator], Callable[..., str]] = {g.QConv2d: _refuses_conv, g.Dense16: dense16.refusal}
+        checks: dict[type[g.Operator], Callable[..., str]] = {g.QConv2d: _refuses_conv}
         checks |= {kind: refused for kind, (refused, _) in _KERNELS.items()}
         if isinstance(op, (g.Reshape, g.Transpose)):
             return "it moves elements"
@@ -159,9 +154,7 @@ class Accelerator(ExecModule):
             return split.cycles(op, cfg)
         nbytes = sum(packed_bytes(t, cfg) for t in (*op.inputs, op.output))
         micro_ops = packed_bytes(op.output, cfg) / cfg.block_out / cfg.batch
-        if isinstance(op, g.Dense16):
-            micro_ops /= np.dtype(op.output.dtype).itemsize
-        if isinstance(op, (g.Linear, g.Dense16)):
+        if isinstance(op, g.Linear):
             products, weights = layers.work(op, cfg)
             micro_ops, nbytes = micro_ops * products, nbytes + weights
         else:

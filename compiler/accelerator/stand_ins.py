@@ -1,8 +1,9 @@
-"""Operators of a launch that stand for those of a network: tensors are not packed, or a reader pads or takes a part."""
+"""Operators of a launch that stand for those of a network: tensors are not packed, or a reader does the work."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from .. import graph as g
 
@@ -18,10 +19,21 @@ class RowsOut(g.StridedSlice):
 
 
 @dataclass(frozen=True, eq=False)
-class AbsorbedPad(g.Pad):
-    """A padding of channels whose only reader, a sum, makes it: on the device its output is its input."""
+class Absorbed(g.Operator):
+    """An operator whose work its only reader does, so that nothing computes it."""
+
+    reader: ClassVar[str]  # what messages call it
 
 
 @dataclass(frozen=True, eq=False)
-class AbsorbedSlice(g.StridedSlice):
-    """A slice of channels whose only reader, a depthwise convolution, takes them: its output lies in its input."""
+class AbsorbedPad(g.Pad, Absorbed):
+    """A padding of channels that a sum makes: on the device its output is its input."""
+
+    reader = "the sum that pads it"
+
+
+@dataclass(frozen=True, eq=False)
+class AbsorbedSlice(g.StridedSlice, Absorbed):
+    """A slice of channels that a depthwise convolution takes: its output lies in its input."""
+
+    reader = "the convolution that reads it"

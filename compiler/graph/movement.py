@@ -105,6 +105,11 @@ class Pad(Movement):
     pads: tuple[tuple[int, int], ...]
     value: float
 
+    @property
+    def behind(self) -> bool:
+        """True if it adds nothing but channels behind the others."""
+        return not any(before or (after and k != 1) for k, (before, after) in enumerate(self.pads))
+
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""
         super().check()

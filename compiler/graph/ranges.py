@@ -99,6 +99,20 @@ def headroom(op: Operator) -> int | None:
     return _INT32.bits - 1 - max((end if end >= 0 else ~end).bit_length() for end in ends)
 
 
+def result_ends(op: Dense16) -> tuple[int, int]:
+    """The least and the largest result of all int8 inputs, before it is clamped."""
+    low, high = (rounding.rescale(sums, *op.multipliers) for sums in _linear(op))
+    return int(low.min()), int(high.max())
+
+
+def result_bytes(op: Operator) -> int:
+    """How many bytes hold a result: as many as its type has, but of int32 those that its values need, 3 or 4."""
+    if isinstance(op, Dense16) and op.output.dtype == "int32":
+        low, high = result_ends(op)
+        return 3 if -(1 << 23) <= low and high < 1 << 23 else 4
+    return np.dtype(op.output.dtype).itemsize
+
+
 def _reach(ends: tuple[int, int], factor: float) -> Reach:
     return Reach(np.array([ends[0]]), np.array([ends[1]]), np.array([factor], np.float64))
 

@@ -130,7 +130,14 @@ class Kernel:
     @property
     def output(self) -> Array:
         """The packed output, with axes as `input` has them."""
-        return self._packed(self.op.output, self.rec.activations[self.op.output.name])
+        return self._packed(self.op.output, self.rec.packed(self.op.output))
+
+    def plain(self, t: g.Tensor) -> Array:
+        """A tensor as the host has it, on one axis `entry`. Raises `Unfit` where its values are no whole entries."""
+        values, lanes = math.prod(t.shape), self.cfg.block_out
+        if values % lanes:
+            raise Unfit(f"{values:,} values: it needs whole blocks of {lanes}")
+        return self.array(self.rec.activations[t.name], entry=values // lanes)
 
     def _packed(self, t: g.Tensor, buffer: Buffer) -> Array:
         """`t` in `buffer`, which may be a part of an arena, or have the shape of a tensor of which `t` is a view."""
@@ -527,8 +534,8 @@ def _tried(record: Record, case: _Case, cfg: Config) -> Recording | str:
     op = case.op
     symbols, in_place = limits((op,)), isinstance(op, g.Write)
     computed = [t for t in (*op.inputs, op.output) if t.data is None and t.name not in symbols]
-    if any(t.dtype != "int8" or len(t.shape) < 2 for t in computed):
-        return "operands are not int8 in blocks of channels"
+    if any(len(t.shape) < 2 for t in computed):
+        return "operands are not in blocks of channels"
     rec = Recording(cfg, "double", op.name)
     rec.program.uops_ahead, rec.limits = True, symbols
     for t in computed:
@@ -536,7 +543,7 @@ def _tried(record: Record, case: _Case, cfg: Config) -> Recording | str:
             rec.activations[t.name] = rec.activations[op.x.name]
         elif t.name not in rec.activations:
             kind = "output" if t is op.output else "state" if in_place and t is op.x else "input"
-            rec.activations[t.name] = rec.buffer(t.name, packed_shape(t.shape, cfg), kind=kind)
+            rec.activation(op, t, kind)
     try:
         lower(record, rec, op)
     except (CapacityError, EncodingError, ScheduleError) as exc:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator.padded import absorb_pads
+from tilewright.compiler.accelerator.absorbed import absorb
 from tilewright.compiler.accelerator.stand_ins import AbsorbedPad
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa
@@ -49,8 +49,8 @@ def test_any_value_and_the_smallest_configuration(run):
 def test_what_others_read_is_padded_by_itself(run):
     graph = network(24, 28, 9)
     both = replace(graph, outputs=(*graph.outputs, graph.ops[2].output))
-    assert not any(isinstance(op, AbsorbedPad) for op in absorb_pads(both, CFG).ops)
-    assert any(isinstance(op, AbsorbedPad) for op in absorb_pads(graph, CFG).ops)
+    assert not any(isinstance(op, AbsorbedPad) for op in absorb(both, CFG).ops)
+    assert any(isinstance(op, AbsorbedPad) for op in absorb(graph, CFG).ops)
     run(both)
 
 
@@ -62,14 +62,14 @@ def test_other_paddings_stay(pads, run):
     y = g.Tensor("y", tuple(n + sum(pair) for n, pair in zip(x.shape, pads)), scale=0.05)
     other, z = replace(y, name="other"), replace(y, name="z", scale=0.09)
     graph = g.Graph("g", (x, other), (z,), (g.Pad("pad", (x,), y, pads, 0), g.Add("sum", (y, other), z)))
-    assert not any(isinstance(op, AbsorbedPad) for op in absorb_pads(graph, CFG).ops)
+    assert not any(isinstance(op, AbsorbedPad) for op in absorb(graph, CFG).ops)
     run(graph)
 
 
 def test_what_lacks_the_extension_pads_on_the_host(run):
     cfg = CFG.replace(extensions=CFG.extensions - {"depthwise"})
     graph = network(24, 28, 9)
-    assert absorb_pads(graph, cfg) is graph
+    assert absorb(graph, cfg) is graph
     run(graph, cfg)
 
 
@@ -80,7 +80,7 @@ def test_one_padding_of_a_sum_is_absorbed(run):
         g.Pad(f"pad {t.name}", (t,), u, ((0, 0), (0, 40 - t.shape[1]), (0, 0), (0, 0)), 3) for t, u in ((x, a), (y, b))
     ]
     graph = g.Graph("g", (x, y), (z := g.Tensor("z", a.shape, scale=0.09),), (*pads, g.Add("sum", (a, b), z)))
-    assert sum(isinstance(op, AbsorbedPad) for op in absorb_pads(graph, CFG).ops) == 1
+    assert sum(isinstance(op, AbsorbedPad) for op in absorb(graph, CFG).ops) == 1
     run(graph)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator.slices import absorb_slices
+from tilewright.compiler.accelerator.absorbed import absorb
 from tilewright.compiler.accelerator.stand_ins import AbsorbedSlice
 from tilewright.hw.config import PRESETS
 
@@ -51,7 +51,7 @@ def run(exact_graph):
 
 
 def absorbed(graph, cfg=TINY):
-    return any(isinstance(op, AbsorbedSlice) for op in absorb_slices(graph, cfg).ops)
+    return any(isinstance(op, AbsorbedSlice) for op in absorb(graph, cfg).ops)
 
 
 @pytest.mark.parametrize(("channels", "begin", "count"), [(12, 8, 4), (12, 0, 4), (12, 4, 4), (14, 8, 6), (16, 4, 12)])
