@@ -36,11 +36,11 @@ class Recording:
     `activations` are the buffers by the names of the graph's tensors, `folded` the images that the host lays out, by
     the names of their convolutions (direct/folded_conv.py), `padded` the paddings of channels that their reader makes,
     by the names of their outputs, `tables` the numbers of the tables on chip by their content, the latest last, and
-    `kept` where constants are that stay on chip, by theirs (kernels/on_chip.py), `limits` how many values the inputs
-    have that are symbols, by name (symbols.py), `plain` the caches that are read and written as the
-    host has them, by the names of their concatenations (lanewise/caches.py), `rows_out` the outputs that are written
-    so, by the names of their operators (lanewise/outputs.py), `flags` those of values that are no numbers, by the names
-    of the operators that read them.
+    `kept` where constants are that stay on chip, by theirs (compiler/kernels/on_chip.py), `limits` how many values the
+    inputs have that are symbols, by name (symbols.py), `plain` the caches that are read and written as the host has
+    them, by the names of their concatenations (lanewise/caches.py), `rows_out` the outputs that are written so, by the
+    names of their operators (lanewise/outputs.py), `flags` those of values that are no numbers, by the names of the
+    operators that read them.
     """
 
     def __init__(self, cfg: Config, contract: str, name: str, tiles: Tiles | None = None):

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ...runtime.symbols.symbol import MOST_LIMIT
 from .. import graph as g
 
+_SYMBOLS: dict[type[g.Operator], Callable[[Any], tuple[g.Tensor, int]]] = {
+    g.Gather: lambda op: (op.inputs[1], op.x.shape[0]),
+    g.Rotate: lambda op: (op.inputs[1], len(op.cosine) // op.x.shape[0]),
+    g.WriteRows: lambda op: (op.inputs[2], MOST_LIMIT),
+    g.WriteColumns: lambda op: (op.inputs[2], op.x.shape[1] // op.tokens),
+    g.Attention: lambda op: (op.inputs[3], op.seen // op.tokens),
+}
+
 
 def symbol_of(op: g.Operator) -> tuple[g.Tensor, int] | None:
     """The input of `op` that moves its addresses, and how many values its elements may have; None where none does."""
-    if isinstance(op, g.Gather):
-        return op.inputs[1], op.x.shape[0]
-    if isinstance(op, g.Rotate):
-        return op.inputs[1], len(op.cosine) // op.x.shape[0]
-    if isinstance(op, g.WriteRows):
-        return op.inputs[2], MOST_LIMIT
-    if isinstance(op, g.WriteColumns):
-        return op.inputs[2], op.x.shape[1] // op.tokens
-    return (op.inputs[3], op.seen // op.tokens) if isinstance(op, g.Attention) else None
+    find = _SYMBOLS.get(type(op))
+    return find(op) if find else None
 
 
 def limits(ops: Sequence[g.Operator]) -> dict[str, int]:

@@ -19,9 +19,9 @@ from .language import Array, Kernel, Tile, Unfit
 from .quantise_steps import EXPONENT_SHIFT, NUMBERS, steps_of
 
 _TILE = 96  # entries: enough to hide what an instruction costs, and few, as nothing hides the first load
-_REGIONS = 4  # of a tile's size in the first bank: values of two tiles, amounts, the larger line
-_LEFT = 8  # accumulators of a bank for constants
+_SLOTS = 2  # of values, in the first bank, beside as many accumulators for amounts and for the larger line
 _STORED = 3  # tiles in the second bank: one is stored, slowly, as the ALU reads its bank, and the next prepared
+_LEFT = 8  # accumulators of a bank for constants, and for the largest number
 
 
 class _Tile(NamedTuple):
@@ -39,20 +39,20 @@ def quantise_image(k: Kernel, op: g.QuantizeImage) -> None:
     x, out, steps = k.plain(op.x), k.plain(op.output), steps_of(op.output.scale, op.output.zero_point)
     if steps is None:
         raise Unfit(f"scale {op.output.scale:g}: no integers are exact for it")
-    size = min(_TILE, x.size, (k.bank - _LEFT) // _REGIONS)
+    size = min(_TILE, x.size, (k.bank - _LEFT) // (_SLOTS + 2))
     one = k.constant(Mem.INP, "one", np.eye(1, k.cfg.block_in, dtype=np.int8)[:, None])[0]
     minus_two = k.matrices("minus_two", np.full((1, k.cfg.block_out, k.cfg.block_in), -2))[0]
-    store = k.parameters(steps.store)
-    reciprocal = k.parameters(Requant(0, *steps.reciprocal, 0, contract="single"))
-    no_number = k.parameters(Requant(-NUMBERS, 1 << 30, 1, 0, 0, 127))
-    values, wholes = k.slots(size, Mem.ACC, high=k.bank), k.slots(size, Mem.ACC, _STORED, low=k.bank)
-    tile, three = {"entry": size}, {"number": 3}
-    amounts, lines, largest, near = k.tiles(Mem.ACC, tile, tile, {}, three, high=k.bank)
-    far = k.tile(Mem.ACC, low=k.bank, **three)
+    store, reciprocal, no_number = k.tile(Mem.PAR, par=3).parts(1)
+    k.load(store, k.requant(steps.store))
+    k.load(reciprocal, k.requant(Requant(0, *steps.reciprocal, 0, contract="single")))
+    k.load(no_number, k.requant(Requant(-NUMBERS, 1 << 30, 1, 0, 0, 127)))
+    tile, left = {"entry": size}, {"number": _LEFT}
+    values, amounts, lines, near = k.tiles(Mem.ACC, {"slot": _SLOTS} | tile, tile, tile, left, high=k.bank)
+    wholes, far = k.tiles(Mem.ACC, {"slot": _STORED} | tile, left, low=k.bank)
     for place, numbers in (near, (NUMBERS, steps.least, steps.base)), (far, (steps.align, steps.centre, steps.corner)):
         lanes = np.repeat(np.array(numbers, np.int32)[:, None], k.cfg.block_out, 1)
-        k.load(place, k.known("numbers", lanes, **three))
-    numbers, least, base = near[0], near[1], near[2]
+        k.load(place[:3], k.known("numbers", lanes, number=3))
+    numbers, least, base, largest = (near[n] for n in range(4))
     align, centre, corner = far[0], far[1], far[2]
 
     largest[...] = 0
@@ -60,8 +60,8 @@ def quantise_image(k: Kernel, op: g.QuantizeImage) -> None:
     lines[...] = 0
     lines.maximum(corner)
     tiles = [
-        _Tile(part, target, values.next(**part.shape), wholes.next(**part.shape))
-        for part, target in zip(x.parts(size), out.parts(size))
+        _Tile(part, target, values[n % _SLOTS, : part.size], wholes[n % _STORED, : part.size])
+        for n, (part, target) in enumerate(zip(x.parts(size), out.parts(size)))
     ]
     k.load(tiles[0].value, tiles[0].x)
     tiles[0].whole[...] = one @ minus_two
