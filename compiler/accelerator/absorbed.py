@@ -39,9 +39,8 @@ def _pads(op: g.Add, pad: g.Pad, cfg: Config) -> bool:
     """True if the sum `op` can make the padding of one of its operands."""
     if cfg.batch > 1 or len(pad.x.shape) != 4 or pad.x.shape[0] > 1 or pad.x.dtype != "int8":
         return False
-    behind = not any(map(any, (pad.pads[0], *pad.pads[2:]))) and pad.pads[1][0] == 0
     whole = all(t.data is None and t.shape == op.output.shape for t in op.inputs)
-    return behind and whole and table.chosen(op, cfg) is weighted_sum
+    return pad.behind and whole and table.chosen(op, cfg) is weighted_sum
 
 
 def _in_place(op: g.StridedSlice, reader: g.QConv2d, cfg: Config) -> bool:

@@ -10,30 +10,33 @@ from .. import graph as g
 from ..memory.plan import Lifetime, Plan, plan
 from ..target.steps import wanted_from
 from .recording import packed_bytes
-from .stand_ins import AbsorbedPad, AbsorbedSlice
+from .stand_ins import Absorbed
 
 _ALIGN = 64  # bytes: the alignment of a buffer
 
 
-def is_view(op: g.Operator) -> bool:
-    """True if the packed output has the bytes of the packed input: one pixel, with all channels in order, or heads.
+def viewed(op: g.Operator) -> g.Tensor | None:
+    """Of an operator whose packed output has the bytes of its packed input: whose images and channels they are.
 
-    Or if it has those of its first channels, and its reader knows the others, or if its bytes are some of the input's.
+    Such are reshapes of one pixel, with all channels in order, or of the pixels alone, and heads. The output may also
+    have the bytes of the first channels, where its reader knows the others, or some of the input's.
     """
-    if isinstance(op, (AbsorbedPad, AbsorbedSlice, g.Lanes)) or isinstance(op, g.Heads) and op.in_place:
-        return True
+    if isinstance(op, (Absorbed, g.Lanes)):
+        return op.output
+    if isinstance(op, g.Heads):
+        return op.x if op.in_place else None
     if not isinstance(op, (g.Reshape, g.Transpose)) or op.output.dtype != "int8":
-        return False
-    shapes = [t.shape for t in (op.x, op.output)]
-    if _keeps_channels(op):
-        return True
-    return all(len(s) in (2, 4) and s[0] * s[1] == op.x.nbytes for s in shapes) and shapes[0][0] == shapes[1][0]
+        return None
+    x, y = op.x.shape, op.output.shape
+    if isinstance(op, g.Reshape) and min(len(x), len(y)) > 3 and x[:2] == y[:2]:
+        return op.output
+    pixel = all(len(s) in (2, 4) and s[0] * s[1] == op.x.nbytes for s in (x, y)) and x[0] == y[0]
+    return op.x if pixel else None
 
 
-def _keeps_channels(op: g.Operator) -> bool:
-    """True if only the pixels of images get another shape."""
-    shapes = [t.shape for t in (op.x, op.output)]
-    return isinstance(op, g.Reshape) and min(map(len, shapes)) > 3 and shapes[0][:2] == shapes[1][:2]
+def is_view(op: g.Operator) -> bool:
+    """True if the packed output has bytes of the packed input."""
+    return viewed(op) is not None
 
 
 def bases(ops: Sequence[g.Operator]) -> dict[str, str]:
@@ -49,8 +52,7 @@ def packed_as(ops: Sequence[g.Operator]) -> dict[str, g.Tensor]:
     """Map every output of `ops` to the tensor whose images and channels its packed bytes are those of."""
     found: dict[str, g.Tensor] = {}
     for op in ops:
-        same = is_view(op) and not isinstance(op, (g.Lanes, AbsorbedPad, AbsorbedSlice)) and not _keeps_channels(op)
-        found[op.output.name] = found.get(op.x.name, op.x) if same else op.output
+        found[op.output.name] = found.get(op.x.name, op.x) if viewed(op) is op.x else op.output
     return found
 
 
@@ -66,19 +68,12 @@ def _places(op: g.Operator, cfg: Config) -> Iterator[tuple[g.Tensor, int]]:
 
     Where channels follow that do not begin a block, they take the lanes that the first input leaves empty.
     """
-    if is_view(op):
-        return
     if isinstance(op, g.Concat) and whole_blocks(op, cfg):
         yield from zip(op.inputs, accumulate((t.shape[1] for t in op.inputs), initial=0))
-    elif op.output.shape[0] <= cfg.batch and op.output.dtype == "int8" and op.inputs[0].data is None:
+    elif op.output.shape[0] <= cfg.batch and op.output.dtype == "int8" and op.x.data is None:
         joined = isinstance(op, g.Concat) and op.axis == 1
-        if joined or isinstance(op, g.Pad) and len(op.pads) in (2, 4) and not any(map(any, _without_after(op.pads))):
+        if joined or isinstance(op, g.Pad) and len(op.pads) in (2, 4) and op.behind:
             yield op.x, 0
-
-
-def _without_after(pads: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """`pads` without what they add behind the channels."""
-    return [(before, 0 if k == 1 else after) for k, (before, after) in enumerate(pads)]
 
 
 def members(graph: g.Graph, ops: Sequence[g.Operator], cfg: Config) -> dict[str, tuple[g.Operator, int]]:

@@ -11,13 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from ...hw.config import Config
 from ...hw.errors import CapacityError, EncodingError, ScheduleError
 from ...runtime import layout
 from ...runtime.executable import HostStep, LaunchStep
-from ...runtime.program import Program
 from .. import graph as g
 from ..api import build
 from ..graph.host_calls import host_calls
@@ -25,18 +22,18 @@ from ..limits import activations_refused
 from ..schedule.conv2d import conv2d_of
 from ..schedule.dense import dense_of
 from ..schedule.epilogue import PLANES
-from ..schedule.layer import Tiles, scheduled_by
+from ..schedule.layer import scheduled_by
 from ..target.module import Refusal
 from ..target.steps import Steps
 
 
 def refusal(op: g.Operator, cfg: Config) -> str:
-    """Reason why `cfg` cannot run the layer; empty if it can."""
-    if isinstance(op, g.QConv2d) and op.groups > 1:
-        return f"it has {op.groups} groups"
+    """Reason why `cfg` cannot run the layer, a convolution or a dense layer; empty if it can."""
+    assert isinstance(op, (g.QConv2d, g.QDense))
+    if op.shape.groups > 1:
+        return f"it has {op.shape.groups} groups"
     if activations_refused(cfg):
         return activations_refused(cfg)
-    assert isinstance(op, g.Divisible)
     if op.ternary:
         return f"{op.ternary} ternary channels: only whole networks run on unit ternary"
     limit = 1 << cfg.wgt_bits - 1
@@ -61,17 +58,25 @@ def generate(steps: Steps, ops: Sequence[g.Operator]) -> None:
 
 def _layer(steps: Steps, op: g.QConv2d | g.QDense) -> None:
     """A convolution or dense layer: pack, launch, accumulators, requantise."""
-    cfg, x, shape, on_host = steps.cfg, op.x.name, op.x.shape, _pads_on_host(op, steps.cfg)
-    if on_host and isinstance(op, g.QConv2d):
-        top, left, bottom, right = op.pads
-        shape = (*shape[:2], shape[2] + top + bottom, shape[3] + left + right)
-        attrs = {"pads": [[0, 0], [0, 0], [top, bottom], [left, right]], "value": op.x.zero_point}
-        x = steps.host(f"{op.name}.pad", "pad", attrs, [x], shape)
-    program = layer_program(op, cfg, padded=on_host, tiles=steps.tiles)
+    cfg, x, shape = steps.cfg, op.x.name, op.shape
+    fill = op.x.zero_point if any(shape.pads) else 0
+    if fill and "pad_value" not in cfg.extensions:
+        top, left, bottom, right = shape.pads
+        shape = replace(shape, h=shape.h + top + bottom, w=shape.w + left + right, pads=(0, 0, 0, 0))
+        attrs = {"pads": [[0, 0], [0, 0], [top, bottom], [left, right]], "value": fill}
+        x, fill = steps.host(f"{op.name}.pad", "pad", attrs, [x], (shape.n, shape.c, shape.h, shape.w)), 0
+    after = {"epilogue": [("add", "b")], "planes": True}
+    if isinstance(op, g.QConv2d):
+        scheduled = scheduled_by(steps.tiles, conv2d_of, cfg, shape, pad_value=fill, **after)
+        weights = layout.pack_weights(op.weight, cfg)
+    else:
+        scheduled = scheduled_by(steps.tiles, dense_of, cfg, shape, **after)
+        weights = layout.pack_dense_weights(op.weight, cfg)
+    program = build(scheduled, cfg, name=op.name)
     buffers = program.buffers
     blocks = {"batch": cfg.batch, "block": cfg.block_in}
     bind = {"x": steps.host(f"{op.name}.pack", "pack", blocks, [x], buffers["x"].shape)}
-    for key, data in layer_constants(op, cfg).items():
+    for key, data in ("w", weights), ("b", layout.pack_bias(op.corrected_bias, cfg)):
         bind[key] = steps.declare(f"{op.name}.{key}", data.shape, str(data.dtype), "constant", data)
     for key in PLANES:
         bind[key] = steps.declare(f"{op.name}.{key}", buffers[key].shape, "int8")
@@ -82,31 +87,3 @@ def _layer(steps: Steps, op: g.QConv2d | g.QDense) -> None:
     last = host_calls(op, steps.graph.contract)[-1]
     name = f"{op.name}.requantise"
     steps.steps.append(HostStep(name, last.name, [acc], [op.output.name], last.attrs, last.constants))
-
-
-def _pads_on_host(op: g.Linear, cfg: Config) -> bool:
-    padded = isinstance(op, g.QConv2d) and any(op.pads)
-    return padded and op.x.zero_point != 0 and "pad_value" not in cfg.extensions
-
-
-def layer_program(
-    op: g.QConv2d | g.QDense, cfg: Config, *, padded: bool = False, tiles: Tiles | None = None
-) -> Program:
-    """The program of one layer: buffers `x`, `w`, `b` (biases), and the accumulators' bytes `OUT0` to `OUT3`.
-
-    With `padded` the input arrives padded.
-    """
-    shape, after = op.shape, {"epilogue": [("add", "b")], "planes": True}
-    if isinstance(op, g.QDense):
-        return build(scheduled_by(tiles, dense_of, cfg, shape, **after), cfg, name=op.name)
-    if padded:
-        top, left, bottom, right = shape.pads
-        shape = replace(shape, h=shape.h + top + bottom, w=shape.w + left + right, pads=(0, 0, 0, 0))
-    fill = op.x.zero_point if any(shape.pads) else 0
-    return build(scheduled_by(tiles, conv2d_of, cfg, shape, pad_value=fill, **after), cfg, name=op.name)
-
-
-def layer_constants(op: g.Linear, cfg: Config) -> dict[str, np.ndarray]:
-    """Packed weights `w` and biases `b` of a layer's program."""
-    pack = layout.pack_weights if isinstance(op, g.QConv2d) else layout.pack_dense_weights
-    return {"w": pack(op.weight, cfg), "b": layout.pack_bias(op.corrected_bias, cfg)}

@@ -18,24 +18,21 @@ from ..limits import most_padding
 from ..target.host import HostModel
 from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
-from . import dense16, layers, layerwise, pooling
+from . import layers, layerwise, pooling
 from .absorbed import absorb
 from .arena import is_view
 from .heads_in_lanes import heads_in_lanes, rows_out
 from .network_launch import LOWER, NetworkLaunch
-from .reals import images as reals
-from .reals import kernel as reals_kernel
+from .real_images import quantised_images
 from .recording import packed_bytes
 from .recurrent import split_steps
 from .sequences import as_images
 from .split import plan as split
-from .stand_ins import ABSORBED, AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
+from .stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
 from .wide import HostRows, split_weights
 
 # Operators with kernels that know them best: why they are refused, and their cycles.
-_KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
-    g.QuantizeImage: (reals.refusal, lambda op, cfg: reals_kernel.cycles(op.output.nbytes // cfg.block_out, cfg)),
-}
+_KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {}
 
 
 def _memories(cfg: Config) -> tuple[Memory, ...]:
@@ -93,8 +90,8 @@ class Accelerator(ExecModule):
         return split_steps(graph, self._pays)
 
     def _reals(self, graph: g.Graph) -> g.Graph:
-        """float32 images are quantised in the launch that reads them (reals/images.py)."""
-        found = reals.quantised_images(graph, self.cfg)
+        """float32 images are quantised in the launch that reads them (real_images.py)."""
+        found = quantised_images(graph, self.cfg)
         self._plain = {op.x.name for op in found.ops if isinstance(op, g.QuantizeImage)}
         return found
 
@@ -105,8 +102,8 @@ class Accelerator(ExecModule):
 
     def refusal(self, op: g.Operator) -> str:
         """Reason why the module cannot run the operator; empty if it can."""
-        if type(op) in ABSORBED:
-            return f"{ABSORBED[type(op)]} is not beside it"
+        if isinstance(op, Absorbed):
+            return f"{op.reader} is not beside it"
         if isinstance(op, HostRows):
             return "the host lays out images of few channels, with rows twice for weights beyond int8"
         if is_view(op):
@@ -117,7 +114,7 @@ class Accelerator(ExecModule):
             return why
         if table.kernels_of(op):
             return table.refusal(op, self.cfg)
-        checks: dict[type[g.Operator], Callable[..., str]] = {g.QConv2d: _refuses_conv, g.Dense16: dense16.refusal}
+        checks: dict[type[g.Operator], Callable[..., str]] = {g.QConv2d: _refuses_conv}
         checks |= {kind: refused for kind, (refused, _) in _KERNELS.items()}
         if isinstance(op, (g.Reshape, g.Transpose)):
             return "it moves elements"
@@ -143,9 +140,7 @@ class Accelerator(ExecModule):
             return split.cycles(op, cfg)
         nbytes = sum(packed_bytes(t, cfg) for t in (*op.inputs, op.output))
         micro_ops = packed_bytes(op.output, cfg) / cfg.block_out / cfg.batch
-        if isinstance(op, g.Dense16):
-            micro_ops /= np.dtype(op.output.dtype).itemsize
-        if isinstance(op, (g.Linear, g.Dense16)):
+        if isinstance(op, g.Linear):
             products, weights = layers.work(op, cfg)
             micro_ops, nbytes = micro_ops * products, nbytes + weights
         else:

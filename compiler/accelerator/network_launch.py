@@ -11,23 +11,20 @@ from .. import graph as g
 from ..kernels import table
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
-from . import dense16, layers, states
+from . import layers, states
 from .arena import arena_plan, bases, is_view, members, packed_as
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
-from .reals import kernel as reals
-from .reals.images import read_in_place
+from .real_images import read_in_place
 from .recording import Recording, packed_shape
 from .split import folded as split_folded
-from .stand_ins import ABSORBED, AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
+from .stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
 from .symbols import limits
 
 LOWER: dict[type[g.Operator], Callable] = {
     g.QConv2d: layers.lower,
     g.QDense: layers.lower,
-    g.Dense16: dense16.lower,
     **dict.fromkeys(table.KERNELS, table.lower),
-    g.QuantizeImage: lambda rec, op: reals.lower(rec, op, *rec.reals[op.name]),
 }
 
 
@@ -42,7 +39,7 @@ class NetworkLaunch:
         name = self.work[0].name if len(self.work) == 1 else f"{self.work[0].name} to {self.work[-1].name}"
         self.rec = Recording(self.cfg, steps.graph.contract, name, steps.tiles)
         self.rec.padded = {op.output.name: op for op in ops if isinstance(op, AbsorbedPad)}
-        self.slices = {op.output.name: op for op in ops if isinstance(op, AbsorbedSlice)}
+        self.slices = [op for op in ops if isinstance(op, AbsorbedSlice)]
         self.rec.limits = limits(ops)
         self.rec.program.uops_ahead = True
         self.packed_as = packed_as(ops)
@@ -57,8 +54,8 @@ class NetworkLaunch:
         elsewhere, and for caches that cannot be written in place.
         """
         wrong = states.refused(self.steps.graph, self.ops)
-        apart = [op for op in self.ops if type(op) in ABSORBED and op.output in self.wanted]
-        if wrong := wrong | {op.name: f"{ABSORBED[type(op)]} runs elsewhere" for op in apart}:
+        apart = [op for op in self.ops if isinstance(op, Absorbed) and op.output in self.wanted]
+        if wrong := wrong | {op.name: f"{op.reader} runs elsewhere" for op in apart}:
             raise Refusal(wrong)
         self._plain()
         self._inputs()
@@ -75,11 +72,13 @@ class NetworkLaunch:
                 refused[op.name] = str(exc)
         if refused:
             raise Refusal(refused)
+        for name, flags in self.rec.flags.items():
+            self.bind[flags.name] = self.steps.declare(f"{name}.flags", flags.shape, "int8")
         macs = sum(op.macs for op in self.work)
         launch = self.rec.program.finish()
         symbols = {name: name for name in launch.patches.limits}
         self.steps.steps.append(LaunchStep(self.rec.program.name, launch, self.bind, macs, symbols))
-        for name, (_, flags) in self.rec.reals.items():
+        for name, flags in self.rec.flags.items():
             self.steps.host(f"{name}.numbers", "expect_numbers", {}, [self.bind[flags.name]], flags.shape)
         for t in self.wanted:
             self._unpack_output(t)
@@ -91,9 +90,12 @@ class NetworkLaunch:
             if t.name in self.caches:
                 self._state(t)
                 continue
-            if t.name in self.rec.plain or t.dtype == "float32":
+            if t.name in self.rec.plain:
                 continue
             readers = [op for op in self.ops if t in op.inputs]
+            if t.dtype == "float32":
+                self.bind[self.rec.activation(readers[0], t, "input").name] = t.name
+                continue
             for op in readers:
                 if isinstance(op, g.QConv2d):
                     self._fold_input(op)
@@ -112,16 +114,11 @@ class NetworkLaunch:
                 self._bind_views(op.output.name, image)
 
     def _images(self) -> None:
-        """Read images of float32 values as the host has them; what the launch makes of them its convolutions read."""
+        """What the launch makes of images of float32 values its convolutions read."""
         for op in self.work:
             if isinstance(op, g.QuantizeImage):
                 image = self.rec.activations[op.output.name]
                 self.rec.folded |= read_in_place(op, self.steps.graph, self.ops, self.cfg, image)
-                x = self.rec.buffer(f"{op.name}.x", op.x.shape, 32, kind="input")
-                shape = (1, self.cfg.block_out)
-                flags = self.rec.buffer(f"{op.name}.flags", shape, kind="output")
-                self.bind |= {x.name: op.x.name, flags.name: self.steps.declare(f"{op.name}.flags", shape, "int8")}
-                self.rec.reals[op.name] = x, flags
 
     def _state(self, cache: g.Tensor) -> None:
         """Read and write `cache` in place."""
@@ -169,11 +166,8 @@ class NetworkLaunch:
         for op in self.work:
             t = op.output
             if t.name in out and t.name not in self.rec.plain:
-                shape = packed_shape(t.shape, self.cfg)
-                if isinstance(op, g.Dense16):
-                    shape = dense16.planes_of(op), *shape
-                buffer = self.rec.buffer(t.name, shape, kind="output")
-                self.bind[buffer.name] = self.steps.declare(f"{t.name}.packed", shape, "int8")
+                buffer = self.rec.activation(op, t, "output")
+                self.bind[buffer.name] = self.steps.declare(f"{t.name}.packed", buffer.shape, "int8")
                 self.packed[t.name] = self.bind[buffer.name]
                 self._bind_views(t.name, buffer)
 
@@ -192,7 +186,7 @@ class NetworkLaunch:
         for other, base in self.base.items():
             if base == name:
                 self.rec.activations[other] = buffer
-        for op in self.slices.values():
+        for op in self.slices:
             if self.base[op.output.name] == name:
                 self.rec.activations[op.output.name] = self.rec.part(op.x, op.output, op.begin[1])
 
@@ -208,7 +202,7 @@ class NetworkLaunch:
         if op is None:
             step = HostStep(f"{t.name}.view", "reshape", [self.base[t.name]], [t.name], {"shape": list(t.shape)})
         else:
-            source, kind = self.packed_as[t.name], "unpack_planes" if isinstance(op, g.Dense16) else "unpack"
+            source, kind = self.packed_as[t.name], "unpack" if op.output.dtype == "int8" else "unpack_planes"
             packed = self.packed[op.output.name]
             if source.name != op.output.name:
                 shape = packed_shape(source.shape, self.cfg)

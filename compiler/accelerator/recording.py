@@ -20,6 +20,7 @@ from ...runtime.symbols.symbol import Symbol
 from .. import graph as g
 from ..api import Scheduled, build_into
 from ..graph.integer_forms import Requant
+from ..graph.ranges import result_bytes
 from ..names import Names
 from ..schedule.layer import Tiles, scheduled_by
 from ..tir.placement import Placement
@@ -34,11 +35,11 @@ class Recording:
 
     `activations` are the buffers by the names of the graph's tensors, `folded` the images that the host lays out, by
     the names of their convolutions (direct/folded_conv.py), `padded` the paddings of channels that their reader makes,
-    by the names of their outputs, `tables` the numbers of the tables on chip by their content (direct/lookup.py),
-    `limits` how many values the inputs have that are symbols, by name (symbols.py), `kept` where constants
-    are that stay on chip, by their contents (direct/on_chip.py), `plain` the tensors that are read or written as the
-    host has them, by name (stand_ins.py), `reals` the images of float32 values and the flags of those that are no
-    numbers, by the names of their operators (reals/kernel.py).
+    by the names of their outputs, `tables` the numbers of the tables on chip by their content, the latest last, and
+    `kept` where constants are that stay on chip, by theirs (compiler/kernels/on_chip.py), `limits` how many values the
+    inputs have that are symbols, by name (symbols.py), `plain` the tensors that are read or written as the host has
+    them, by name (stand_ins.py), `flags` those of values that are no numbers, by the names of the operators that read
+    them.
     """
 
     def __init__(self, cfg: Config, contract: str, name: str, tiles: Tiles | None = None):
@@ -51,7 +52,7 @@ class Recording:
         self.limits: dict[str, int] = {}
         self.kept: dict[tuple[Mem, bytes], range] = {}
         self.plain: dict[str, Buffer] = {}
-        self.reals: dict[str, tuple[Buffer, Buffer]] = {}
+        self.flags: dict[str, Buffer] = {}
 
     def buffer(self, name: str, shape: tuple[int, ...], bits: int = 8, **facts) -> Buffer:
         """A new buffer named `name`, or a variant if that is taken: networks may use any names."""
@@ -64,14 +65,39 @@ class Recording:
         bits = 8 * data.dtype.itemsize
         return self.buffer(name, data.shape, bits, signed=signed, kind="constant", data=raw)
 
+    def activation(self, op: g.Operator, t: g.Tensor, kind: str) -> Buffer:
+        """A new buffer for `t`, an input or the output of `op`: float32 values as the host has them, others packed.
+
+        Results of several bytes are planes, the lowest bytes first.
+        """
+        if t.dtype == "float32":
+            shape, bits = t.shape, 32
+        else:
+            shape, bits = packed_shape(t.shape, self.cfg), 8
+            planes = result_bytes(op) if t is op.output else 1
+            shape = (planes, *shape) if planes > 1 else shape
+        self.activations[t.name] = self.buffer(t.name, shape, bits, kind=kind)
+        return self.activations[t.name]
+
+    def flag_numbers(self, op: g.Operator) -> Buffer:
+        """A new output of one entry, for `op`: a lane of it other than 0 says that a value is NaN, and ends the run."""
+        self.flags[op.name] = self.buffer(f"{op.name}.flags", (1, self.cfg.block_out), kind="output")
+        return self.flags[op.name]
+
+    def packed(self, t: g.Tensor) -> Buffer:
+        """The packed buffer of `t`. Raises `ScheduleError` where that is not int8."""
+        if t.dtype != "int8":
+            raise ScheduleError("operands are not int8 in blocks of channels")
+        return self.activations[t.name]
+
     def operand(self, op: g.Operator, k: int) -> Buffer:
         """The packed buffer of input `k`; a constant one is repeated to the output's shape.
 
-        Raises `ScheduleError` for a constant that has another one.
+        Raises `ScheduleError` for a constant that has another one, and for a buffer that is not int8.
         """
         t = op.inputs[k]
         if t.data is None:
-            return self.activations[t.name]
+            return self.packed(t)
         pairs = zip(t.data.shape[::-1], op.output.shape[::-1])
         if t.data.ndim > len(op.output.shape) or any(n not in (1, m) for n, m in pairs):
             raise ScheduleError(f"a constant of shape {t.data.shape} for a result of shape {op.output.shape}")
@@ -103,8 +129,7 @@ class Recording:
 
     def append(self, op: g.Operator, scheduled: Scheduled, buffers: Mapping[str, Buffer]) -> None:
         """Append the scheduled function that computes `op`; its output is parameter `out`."""
-        out = {"out": self.activations[op.output.name]}
-        build_into(self.program, scheduled, {**buffers, **out}, self.placement, name=op.name)
+        build_into(self.program, scheduled, {**buffers, "out": self.packed(op.output)}, self.placement, name=op.name)
 
 
 def place(buffer: Buffer) -> tuple[Buffer, int]:

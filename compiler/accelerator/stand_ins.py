@@ -1,9 +1,9 @@
-"""Operators of a launch that stand for those of a network: tensors are not packed, or a reader pads or cuts."""
+"""Operators of a launch that stand for those of a network: tensors are not packed, or a reader does the work."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from .. import graph as g
 
@@ -21,20 +21,24 @@ class RowsOut(g.StridedSlice):
 
 
 @dataclass(frozen=True, eq=False)
-class AbsorbedPad(g.Pad):
-    """A padding of channels whose only reader, a sum, makes it: on the device its output is its input."""
+class Absorbed(g.Operator):
+    """An operator whose work its only reader does, so that nothing computes it."""
+
+    reader: ClassVar[str]  # what messages call it
 
 
 @dataclass(frozen=True, eq=False)
-class AbsorbedSlice(g.StridedSlice):
-    """A slice of channels whose only reader, a depthwise convolution, takes them: its output lies in its input."""
+class AbsorbedPad(g.Pad, Absorbed):
+    """A padding of channels that a sum makes: on the device its output is its input."""
+
+    reader = "the sum that makes it"
 
 
-# paddings and slices that are no step of their own, and their readers
-ABSORBED: dict[type[g.Operator], str] = {
-    AbsorbedPad: "the sum that makes it",
-    AbsorbedSlice: "the convolution that reads it",
-}
+@dataclass(frozen=True, eq=False)
+class AbsorbedSlice(g.StridedSlice, Absorbed):
+    """A slice of channels that a depthwise convolution takes: its output lies in its input."""
+
+    reader = "the convolution that reads it"
 
 
 def stand_in(kind: type[_Kind], op: g.Operator, **changes: Any) -> _Kind:

@@ -160,6 +160,11 @@ class Pad(Movement):
         """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
         return axis if self.pads[axis] == (0, 0) else -1
 
+    @property
+    def behind(self) -> bool:
+        """True if it adds nothing but channels behind the others."""
+        return not any(before or (after and k != 1) for k, (before, after) in enumerate(self.pads))
+
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""
         super().check()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -20,20 +20,19 @@ import numpy as np
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, EncodingError, KernelError, ScheduleError, Unfit
-from ...hw.isa import AluOp, Mem
+from ...hw.isa import AluOp, Mem, table_span
 from ...runtime import layout
 from ...runtime.buffer import Buffer
 from ...runtime.program import Program
 from ...runtime.symbols.symbol import Symbol
 from .. import cost
 from .. import graph as g
-from ..accelerator.direct import lookup
-from ..accelerator.direct.on_chip import OnChip, on_chip
 from ..accelerator.recording import Recording, packed_shape
 from ..accelerator.stand_ins import plain_of
 from ..accelerator.symbols import limits
 from ..graph.integer_forms import Requant
 from ..limits import most_padding
+from .on_chip import OnChip
 from .views import Array, Product, Rows, Tile, dense, every
 
 __all__ = [
@@ -96,8 +95,8 @@ class Slots:
 class Kernel:
     """What a kernel function records with, for one operator `op`, into the program of `rec`."""
 
-    def __init__(self, rec: Recording, op: g.Operator, chip: OnChip):
-        self.rec, self.op, self.cfg, self.program, self._chip = rec, op, rec.cfg, rec.program, chip
+    def __init__(self, rec: Recording, op: g.Operator):
+        self.rec, self.op, self.cfg, self.program, self._chip = rec, op, rec.cfg, rec.program, OnChip(rec)
         self._together: list[_Statement] | None = None
         self._tables = set[bytes]()
 
@@ -138,11 +137,18 @@ class Kernel:
     @property
     def output(self) -> Array:
         """The packed output, with axes as `input` has them."""
-        return self._packed(self.op.output, self.rec.activations[self.op.output.name])
+        return self._packed(self.op.output, self.rec.packed(self.op.output))
 
     def plain(self, t: g.Tensor, **extents: int) -> Array:
-        """A tensor of `plain_of(op)` (accelerator/stand_ins.py) as the host has it, with axes of these extents."""
-        return self.array(self.rec.plain[t.name], **extents)
+        """A tensor as the host has it, with axes of these extents, by default one of its entries, `entry`.
+
+        Raises `Unfit` where its values are no whole entries.
+        """
+        values, lanes = math.prod(t.shape), self.cfg.block_out
+        if values % lanes:
+            raise Unfit(f"{values:,} values: it needs whole blocks of {lanes}")
+        buffer = self.rec.plain[t.name] if t.name in self.rec.plain else self.rec.activations[t.name]
+        return self.array(buffer, **extents or {"entry": values // lanes})
 
     def _packed(self, t: g.Tensor, buffer: Buffer) -> Array:
         """`t` in `buffer`, which may be a part of an arena, or have the shape of a tensor of which `t` is a view."""
@@ -189,7 +195,7 @@ class Kernel:
         if size < 1:
             raise Unfit(f"0 entries of {mem.name}: they do not fit a step of the kernel")
         try:
-            return self._chip.region(mem, size, low, high, alone=True)
+            return self._chip.region(mem, size, low, high)
         except CapacityError as exc:
             raise Unfit(str(exc)) from None
 
@@ -214,15 +220,9 @@ class Kernel:
                 return number
         return 1
 
-    @contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self) -> AbstractContextManager[None]:
         """Tiles that are taken inside end with it; later ones take the entries that were used longest ago."""
-        outer = self._chip
-        try:
-            with on_chip(self.rec, outer) as self._chip:
-                yield
-        finally:
-            self._chip = outer
+        return self._chip.scope()
 
     def slots(self, size: int, mem: Mem = Mem.INP, count: int = 2, low: int = 0, high: int | None = None) -> Slots:
         """`count` adjacent places of `size` entries within [low, high) of `mem`, inputs by default.
@@ -253,7 +253,9 @@ class Kernel:
         extents = extents or {name: len(data)}
         if not kept:
             return self.load(self.tile(mem, **extents), self.known(name, data))
-        return Tile(self, self._chip.kept(mem, f"{self.op.name}.{name}", data, len(data)), dense(extents), mem)
+        base, there = self._chip.stays(mem, data)
+        tile = Tile(self, base, dense(extents), mem)
+        return tile if there else self.load(tile, self.known(name, data, **extents))
 
     def identity(self) -> Tile:
         """The weights that copy inputs to accumulators."""
@@ -297,7 +299,11 @@ class Kernel:
         self._tables.add(values.tobytes())
         if len(self._tables) > self.cfg.tables:
             raise Unfit(f"it needs {len(self._tables)} tables; {self.cfg.name} has {self.cfg.tables}")
-        return lookup.loaded(self.rec, f"{self.op.name}.{name}", values)
+        number, there = self._chip.table(values)
+        if not there:
+            source = self.known(name, layout.pack_table(values, self.cfg), entry=self.cfg.table_entries)
+            self.load(Tile(self, table_span(self.cfg, number).start, source.axes, Mem.PAR), source)
+        return number
 
     def packed_constant(self, name: str, values: np.ndarray) -> Array:
         """A constant (n, c, ...) in DRAM, packed as activations are."""
@@ -470,8 +476,9 @@ def _loops(views: tuple[Tile, ...], order: str) -> tuple[tuple[int, ...], ...]:
 
 def lower(record: Record, rec: Recording, op: g.Operator) -> None:
     """Record `op` into the program of `rec`. Raises `Unfit` where it does not suit the kernel, or does not fit."""
-    with on_chip(rec) as chip:
-        record(Kernel(rec, op, chip), op)
+    k = Kernel(rec, op)
+    with k.scope():
+        record(k, op)
 
 
 def why_not(record: Record, op: g.Operator, cfg: Config) -> str:
@@ -552,8 +559,8 @@ def _tried(record: Record, case: _Case, cfg: Config) -> Recording | str:
     symbols, in_place, plain = limits((op,)), isinstance(op, g.Write), plain_of(op)
     packed = (*(t for t in op.inputs if t not in plain), op.output)
     computed = [t for t in packed if t.data is None and t.name not in symbols]
-    if any(t.dtype != "int8" or len(t.shape) < 2 for t in computed):
-        return "operands are not int8 in blocks of channels"
+    if any(len(t.shape) < 2 for t in computed):
+        return "operands are not in blocks of channels"
     rec = Recording(cfg, "double", op.name)
     rec.program.uops_ahead, rec.limits = True, symbols
     for t in plain:
@@ -563,7 +570,7 @@ def _tried(record: Record, case: _Case, cfg: Config) -> Recording | str:
             rec.activations[t.name] = rec.activations[op.x.name]
         elif t.name not in rec.activations:
             kind = "output" if t is op.output else "state" if in_place and t is op.x else "input"
-            rec.activations[t.name] = rec.buffer(t.name, packed_shape(t.shape, cfg), kind=kind)
+            rec.activation(op, t, kind)
     try:
         lower(record, rec, op)
     except (CapacityError, EncodingError, ScheduleError) as exc:

@@ -10,10 +10,10 @@ from itertools import product
 
 from ...hw.isa import Mem
 from .. import graph as g
-from ..accelerator.direct.on_chip import KEPT
 from ..graph.deeploy.layers import in_lanes
 from ..graph.integer_forms import Requant
 from .language import Array, Kernel, Tile, Unfit, by_shape
+from .on_chip import KEPT
 from .views import Rows
 
 _APART = 16  # sums that are added to in turns, so that none waits for the one before

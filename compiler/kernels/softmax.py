@@ -20,9 +20,9 @@ from ...hw.config import Config
 from ...hw.isa import Mem
 from ...runtime.softmax import exponentials
 from .. import graph as g
-from ..accelerator.direct.on_chip import KEPT
 from . import reciprocal, scales
 from .language import Array, Kernel, Tile, Unfit
+from .on_chip import KEPT
 from .whole_blocks import in_whole_blocks
 
 _OFFSET = 127  # that brings differences of 0 to -255 into the range of a table

@@ -19,6 +19,7 @@ from .affine import constant_per_channel
 from .attention import attention
 from .cache import write_columns, write_rows
 from .channels import move_channels
+from .dense16 import dense16
 from .elementwise import extreme, prelu, product_of_two, requantise, sum_of_two
 from .gate import gate
 from .gather import gather
@@ -36,6 +37,7 @@ from .mean import mean_of_channels, mean_of_pixels
 from .movement import concatenate, cut
 from .pixelwise import value_per_pixel
 from .pool import average_pool, max_pool, max_pool_sorted
+from .quantise_image import quantise_image
 from .repeat import repeat
 from .resize import resize_bilinear
 from .rms_norm import rms_norm
@@ -70,6 +72,8 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.MaxPool: (max_pool_sorted, max_pool),
     g.ResizeBilinear: (resize_bilinear,),
     g.QConvTranspose2d: (conv_transpose,),
+    g.Dense16: (dense16,),
+    g.QuantizeImage: (quantise_image,),
     RowsJoined: (join_rows,),
     RowsOut: (heads_out,),
     g.Concat: (move_channels, concatenate),

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.dense16 import ends, planes_of, refusal
 from tilewright.compiler.graph import Dense16, Dequantize, Graph, QDense, Tensor
+from tilewright.compiler.graph.ranges import result_bytes, result_ends
+from tilewright.compiler.kernels.table import refusal
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import AluOp, Isa, Op
@@ -39,7 +40,7 @@ def test_weights_larger_than_their_scratchpad(exact):
 
 def test_clamps_and_biases_are_left_out_where_they_change_nothing(exact):
     small, large = dense(scale=0.01), dense(scale=3.0)
-    assert ends(small)[1] < 1 << 15 < ends(large)[1]
+    assert result_ends(small)[1] < 1 << 15 < result_ends(large)[1]
     assert not {AluOp.MAX, AluOp.MIN} & {*alu_operations(exact(small))}
     assert {AluOp.MAX, AluOp.MIN} < {*alu_operations(exact(large))}
     plain = replace(small, bias=np.zeros(21, np.int32), inputs=(replace(small.x, zero_point=0),))
@@ -47,14 +48,14 @@ def test_clamps_and_biases_are_left_out_where_they_change_nothing(exact):
 
 
 def test_as_many_planes_as_values_need():
-    assert [planes_of(dense(dtype=dtype)) for dtype in ("int16", "int32")] == [2, 3]
-    assert planes_of(dense(dtype="int32", features=700, scale=1.9)) == 4
+    assert [result_bytes(dense(dtype=dtype)) for dtype in ("int16", "int32")] == [2, 3]
+    assert result_bytes(dense(dtype="int32", features=700, scale=1.9)) == 4
 
 
 def test_it_needs_an_extension():
     cfg = PRESETS["pynq_z1"]
     bare = replace(cfg, extensions=cfg.extensions - {"rescale"})
-    assert refusal(dense(), cfg) == "" and "need the extension rescale" in refusal(dense(), bare)
+    assert refusal(dense(), cfg) == "" and "needs the extension rescale" in refusal(dense(), bare)
     assert "where they wrap" in refusal(replace(dense(), bias=np.full(21, (1 << 31) - 1, np.int32)), cfg)
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.compiler.accelerator.direct.on_chip import on_chip
 from tilewright.compiler.accelerator.recording import Recording, packed_shape
 from tilewright.compiler.graph import Maximum, Tensor
 from tilewright.compiler.graph.integer_forms import Requant
@@ -35,9 +34,9 @@ def recording(op):
 @contextmanager
 def kernel():
     op = operator()
-    rec = recording(op)
-    with on_chip(rec) as chip:
-        yield Kernel(rec, op, chip)
+    k = Kernel(recording(op), op)
+    with k.scope():
+        yield k
 
 
 def ran(record):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.direct.on_chip import OnChip
 from tilewright.compiler.accelerator.recording import Recording
 from tilewright.compiler.graph import RmsNorm, Tensor
 from tilewright.compiler.kernels import roots
@@ -19,8 +18,7 @@ NORM = RmsNorm("norm", (Tensor("x", (1, 16), scale=0.05),), Tensor("y", (1, 16),
 
 
 def kernel():
-    rec = Recording(PLUS, "double", "root")
-    return Kernel(rec, NORM, OnChip(rec))
+    return Kernel(Recording(PLUS, "double", "root"), NORM)
 
 
 @pytest.mark.parametrize("near", [0, 1 << 6, 1 << 12, 1 << 14, 1 << 18, (1 << 20) - 16 * COUNT + 1])

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.reals.images import layout, quantised_images, refusal
-from tilewright.compiler.accelerator.reals.integers import steps_of
+from tilewright.compiler.accelerator.real_images import layout, quantised_images
 from tilewright.compiler.graph.host_calls import host_calls
+from tilewright.compiler.kernels.quantise_steps import steps_of
+from tilewright.compiler.kernels.table import refusal
 from tilewright.compiler.network import compile_for, compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError
@@ -60,7 +61,7 @@ def test_the_operator_checks_its_shapes(network):
 def test_the_launch_reads_the_image_as_it_is(network):
     steps = compile_graph(network(128, 160), CFG).steps
     (launch,) = (step for step in steps if isinstance(step, LaunchStep))
-    assert launch.bind["quantize.x"] == "x"
+    assert launch.bind["x"] == "x"
     assert [step.op for step in steps if isinstance(step, HostStep)] == ["expect_numbers", "unpack"]
 
 

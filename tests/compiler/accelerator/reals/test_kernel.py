@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.reals.integers import edges
-from tilewright.compiler.accelerator.reals.kernel import cycles, tile_of
+from tilewright.compiler.accelerator.real_images import quantised_images
 from tilewright.compiler.graph import reference
+from tilewright.compiler.kernels.quantise_steps import edges
+from tilewright.compiler.kernels.table import cycles
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError
@@ -77,12 +78,8 @@ def test_what_is_no_number_is_refused(network, bits):
 
 @pytest.mark.parametrize("size", [(64, 80), (128, 160)])
 def test_the_estimate(network, size):
-    _, launch = compiled(network(*size), CFG)
+    graph = network(*size)
+    _, launch = compiled(graph, CFG)
     timing = predict(launch)
     mine = sum(s.cycles for s in profile(launch, timing.timeline(), timing.cycles) if s.path[:1] == ("quantize",))
-    assert cycles(size[0] * size[1] * 3 // 16, CFG) == pytest.approx(mine, rel=0.1)
-
-
-def test_tiles_fit_the_accumulators():
-    assert tile_of(10_000, CFG) == 96 and tile_of(7, CFG) == 7
-    assert tile_of(100, PRESETS["tiny"]) == 14
+    assert cycles(quantised_images(graph, CFG).ops[0], CFG) == pytest.approx(mine, rel=0.1)

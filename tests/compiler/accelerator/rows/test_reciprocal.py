@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.direct.on_chip import on_chip
 from tilewright.compiler.accelerator.recording import Recording
 from tilewright.compiler.graph import Softmax, Tensor
 from tilewright.compiler.kernels import reciprocal, scales
@@ -33,20 +32,19 @@ def divided(sums, e):
     program = rec.program
     x, y = program.buffer("sums", sums.shape, bits=32), program.buffer("e", (COUNT * VALUES, 1, 16), bits=32)
     out = program.buffer("out", (COUNT * VALUES, 1, 16), kind="output")
-    with on_chip(rec) as chip:
-        k, group = Kernel(rec, OP, chip), {"group": COUNT}
-        made = scales.byte_matrices(k, -128, -128, 127)
-        slope, par = k.tiles(Mem.PAR, {}, group)
-        tiles = {"number": reciprocal.NUMBERS}, group, *reciprocal.accumulators(COUNT, PLUS)
-        numbers, totals, arrays, planes, words = k.tiles(Mem.ACC, *tiles, high=k.bank)
-        found = reciprocal.load_constants(k, made, slope, numbers)
-        k.load(totals, k.array(x, **group))
-        dram = k.temporary("planes", **planes.shape), k.temporary("words", **words.shape)
-        at = scales.Places(planes, words, k.tile(Mem.INP, **planes.shape), par, *dram)
-        assert sum(1 for _ in reciprocal.inverse(k, found, at, totals, arrays)) == 3 * (reciprocal.STEPS + 1)
-        values = k.tile(Mem.ACC, low=k.bank, group=COUNT, value=VALUES)
-        k.load(values, k.array(y, group=COUNT, value=VALUES))
-        k.store(k.array(out, group=COUNT, value=VALUES), values, par)
+    k, group = Kernel(rec, OP), {"group": COUNT}
+    made = scales.byte_matrices(k, -128, -128, 127)
+    slope, par = k.tiles(Mem.PAR, {}, group)
+    tiles = {"number": reciprocal.NUMBERS}, group, *reciprocal.accumulators(COUNT, PLUS)
+    numbers, totals, arrays, planes, words = k.tiles(Mem.ACC, *tiles, high=k.bank)
+    found = reciprocal.load_constants(k, made, slope, numbers)
+    k.load(totals, k.array(x, **group))
+    dram = k.temporary("planes", **planes.shape), k.temporary("words", **words.shape)
+    at = scales.Places(planes, words, k.tile(Mem.INP, **planes.shape), par, *dram)
+    assert sum(1 for _ in reciprocal.inverse(k, found, at, totals, arrays)) == 3 * (reciprocal.STEPS + 1)
+    values = k.tile(Mem.ACC, low=k.bank, group=COUNT, value=VALUES)
+    k.load(values, k.array(y, group=COUNT, value=VALUES))
+    k.store(k.array(out, group=COUNT, value=VALUES), values, par)
     given = {"sums": sums.astype(np.int32), "e": e.reshape(-1, 1, 16).astype(np.int32)}
     return run(program, given)[0]["out"].reshape(e.shape)
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.direct.on_chip import on_chip
 from tilewright.compiler.accelerator.recording import Recording
 from tilewright.compiler.graph import Softmax, Tensor
 from tilewright.compiler.kernels import scales
@@ -28,22 +27,21 @@ def test_values_times_values(seed):
     program = rec.program
     x, y = (program.buffer(name, values.shape, bits=32) for name in "xy")
     out = program.buffer("out", (4, *values.shape), kind="output")
-    with on_chip(rec) as chip:
-        k = Kernel(rec, OP, chip)
-        found = scales.byte_matrices(k, 0, -128, 127)
-        group = {"group": COUNT}
-        factors, products, planes, words = k.tiles(Mem.ACC, group, group, *scales.accumulators(COUNT, PLUS))
-        dram = k.temporary("planes", **planes.shape), k.temporary("words", **words.shape)
-        at = scales.Places(planes, words, k.tile(Mem.INP, **planes.shape), k.tile(Mem.PAR, **group), *dram)
-        k.load(factors, k.array(x, **group))
-        k.load(products, k.array(y, **group))
-        planes[...] = 0
-        scales.set_planes(at, factors)
-        assert sum(1 for _ in scales.make_parameters(k, at, found, scales.WORD)) == 3
-        scales.rescale(at, products)
-        for byte in range(4):
-            k.store(k.array(out, byte=4, **group)[byte], products)
-            products >>= 8
+    k = Kernel(rec, OP)
+    found = scales.byte_matrices(k, 0, -128, 127)
+    group = {"group": COUNT}
+    factors, products, planes, words = k.tiles(Mem.ACC, group, group, *scales.accumulators(COUNT, PLUS))
+    dram = k.temporary("planes", **planes.shape), k.temporary("words", **words.shape)
+    at = scales.Places(planes, words, k.tile(Mem.INP, **planes.shape), k.tile(Mem.PAR, **group), *dram)
+    k.load(factors, k.array(x, **group))
+    k.load(products, k.array(y, **group))
+    planes[...] = 0
+    scales.set_planes(at, factors)
+    assert sum(1 for _ in scales.make_parameters(k, at, found, scales.WORD)) == 3
+    scales.rescale(at, products)
+    for byte in range(4):
+        k.store(k.array(out, byte=4, **group)[byte], products)
+        products >>= 8
     got = run(program, {"x": multipliers, "y": values})[0]["out"].view(np.uint8).astype(np.int64)
     wanted = doubling_high_multiply(values, multipliers) & 0xFFFFFFFF
     np.testing.assert_array_equal(sum(got[k] << 8 * k for k in range(4)), wanted)

@@ -23,9 +23,9 @@ from itertools import product
 
 import numpy as np
 
-from ....hw.rounding import rescale
-from ....runtime.hostops import quantize
-from ...graph.integer_forms import Requant
+from ...hw.rounding import rescale
+from ...runtime.hostops import quantize
+from ..graph.integer_forms import Requant
 
 MANTISSA = 23  # bits
 _FRACTION = 7  # bits behind float32's last one in the mantissa of the quotient

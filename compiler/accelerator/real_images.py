@@ -1,7 +1,7 @@
 """Images of float32 values that the accelerator quantises itself, and reads as they then lie in its memory.
 
 The host would touch each value, four bytes of it; the accelerator loads the image as it is. That needs a convolution
-that reads NHWC rows (compiler/accelerator/direct/fold.py), and a scale with exact steps (integers.py).
+that reads NHWC rows (direct/fold.py), and a scale with exact steps (compiler/kernels/quantise_steps.py).
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ....hw.config import Config
-from ....runtime.buffer import Buffer
-from ... import graph as g
-from ...target.module import Refusal
-from ..direct.fold import Fold, fold_in_place
-from .integers import steps_of
-from .kernel import tile_of
+from ...hw.config import Config
+from ...runtime.buffer import Buffer
+from .. import graph as g
+from ..kernels import table
+from ..target.module import Refusal
+from .direct.fold import Fold, fold_in_place
 
 _TO_NCHW = (0, 3, 1, 2)
 
@@ -33,7 +32,7 @@ def quantised_images(graph: g.Graph, cfg: Config) -> g.Graph:
         only = [readers.get(t.name, []) for t in (move.output, op.output)]
         inside = all(len(some) == 1 for some in only) and wanted.isdisjoint((move.output.name, op.output.name))
         new = g.QuantizeImage(op.name, (move.x,), op.output)
-        if inside and op.ties_away and not refusal(new, cfg) and layout(only[1], cfg) is not None:
+        if inside and op.ties_away and not table.refusal(new, cfg) and layout(only[1], cfg) is not None:
             found[op.name] = new
             gone.add(move.name)
     ops = tuple(found.get(op.name, op) for op in graph.ops if op.name not in gone)
@@ -46,18 +45,6 @@ def _to_nchw(move: g.Operator) -> bool:
         return tuple(move.axes) == _TO_NCHW
     shape = move.x.shape
     return isinstance(move, g.Reshape) and shape[3:] == (1,) and move.output.shape == (shape[0], 1, *shape[1:3])
-
-
-def refusal(op: g.QuantizeImage, cfg: Config) -> str:
-    """Reason why the accelerator cannot quantise it; empty if it can."""
-    missing = sorted({"overwrite", "requant", "rescale"} - cfg.extensions)
-    if missing:
-        return f"it needs the extension{'s' * (len(missing) > 1)} {', '.join(missing)}"
-    if cfg.batch != 1 or op.output.nbytes % cfg.block_out or not tile_of(1, cfg):
-        return f"batch {cfg.batch}, {op.output.nbytes:,} values: it needs batch 1 and whole blocks of {cfg.block_out}"
-    if steps_of(op.output.scale, op.output.zero_point) is None:
-        return f"scale {op.output.scale:g}: no integers are exact for it"
-    return ""
 
 
 def layout(readers: Sequence[g.Operator], cfg: Config) -> Fold | None:
