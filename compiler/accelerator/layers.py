@@ -13,12 +13,12 @@ from ...runtime import layout
 from .. import cost
 from .. import graph as g
 from ..conv_shape import ConvShape
+from ..kernels import depthwise
 from ..schedule.conv2d import conv2d_of
 from ..schedule.dense import dense_of
 from ..schedule.depthwise import depthwise_of, reach
 from ..schedule.epilogue import Stage
 from ..tvm_compat import PrimFunc, Schedule
-from . import depthwise
 from .direct import folded_conv
 from .recording import Recording, channel_parameters
 from .split import folded as split_folded
@@ -62,7 +62,7 @@ def lower(rec: Recording, op: g.QConv2d | g.QDense) -> None:
         if own_rows(op, cfg):
             scheduled = _scheduled(rec, depthwise_of, op.shape, epilogue, pad_value=fill)
             weights = layout.pack_depthwise_weights(op.weight[:, 0], cfg)
-            append = partial(depthwise.lower, pad_value=fill)
+            append = partial(depthwise.append, pad_value=fill)
         else:
             scheduled = _scheduled(rec, conv2d_of, replace(op.shape, groups=1), epilogue, pad_value=fill)
             weights = layout.pack_weights(ungrouped(op), cfg)

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, EncodingError, KernelError, ScheduleError, Unfit
-from ...hw.isa import AluOp, Mem
+from ...hw.isa import AluOp, Mem, depth
 from ...runtime import layout
 from ...runtime.buffer import Buffer
 from ...runtime.program import Program
@@ -36,7 +36,7 @@ from ..limits import most_padding
 from .views import Array, Product, Rows, Tile, dense, every
 
 __all__ = [
-    "Array", "Kernel", "Record", "Slots", "Tile", "Unfit", "by_shape", "cycles", "equal_parts", "every",
+    "Array", "Kernel", "Record", "Ring", "Slots", "Tile", "Unfit", "by_shape", "cycles", "equal_parts", "every",
     "lower", "why_not",
 ]  # fmt: skip
 
@@ -90,6 +90,28 @@ class Slots:
         if self._held is None or self._held[0] != wanted:
             self._held = wanted, self.load(source)
         return self._held[1]
+
+
+class Ring:
+    """A memory as a tile whose elements along the first axis are taken in turn, from number `first` on."""
+
+    def __init__(self, tile: Tile, first: int):
+        self.tile, self._next, self._kept = tile, first, -1
+
+    def take(self) -> int:
+        """The number of the next element, which counts as used now."""
+        (_, count, pitch), kernel = self.tile.axes[0], self.tile.kernel
+        if self._next == self._kept:
+            self._next = (self._next + 1) % count
+        taken, self._next = self._next, (self._next + 1) % count
+        kernel.rec.placement.use(self.tile.mem, taken * pitch, pitch)
+        return taken
+
+    def keep(self) -> int:
+        """The number of the next element, which is not taken again. Of one ring only one is kept."""
+        self._kept = self.take()
+        self.tile.kernel.stays(self.tile[self._kept])
+        return self._kept
 
 
 class Kernel:
@@ -232,6 +254,23 @@ class Kernel:
         second = self._taken(Mem.ACC, places * size, half, 2 * half - spare)
         return Slots(self, Mem.ACC, tuple(bank + k * size for k in range(places) for bank in (first, second)), size)
 
+    def stays(self, tile: Tile) -> None:
+        """Count `tile` as used until the kernel, or its scope, ends."""
+        self._chip.region(tile.mem, tile.size, tile.base, tile.base + tile.size)
+
+    def ring(self, mem: Mem, first: int, **extents: int) -> Ring:
+        """Entries of `mem` from the beginning on as a ring of tiles, along the first of these axes.
+
+        The first element that is taken is that from which `first` adjacent ones were used longest ago. Those that are
+        not taken keep what they hold.
+        """
+        tile = Tile(self, 0, dense(extents), mem)
+        (_, count, pitch), *_ = tile.axes
+        if not 1 <= first <= count or tile.size > depth(self.cfg, mem):
+            raise Unfit(f"{tile}: {first} elements together do not fit {mem.name}")
+        start = self.rec.placement.region(mem, first * pitch, 0, tile.size)
+        return Ring(tile, -(-start // pitch) % count)
+
     # constants on chip
 
     def constant(self, mem: Mem, name: str, data: np.ndarray, *, kept: bool = False, **extents: int) -> Tile:
@@ -317,6 +356,17 @@ class Kernel:
             pad_value=source.fill, at=source.symbol,
         )  # fmt: skip
         return target
+
+    def fill(self, target: Tile, source: Array, value: int) -> None:
+        """Set inputs to `value`, by a load of `source` of which nothing but padding is left."""
+        self._alone("load")
+        _in(Mem.INP, target)
+        if value:
+            self.need("pad_value")
+        if not target.dense():
+            raise KernelError(f"{target} is filled: it must have no gaps")
+        facts = {"x_size": target.size, "pads": (1, 0, 0, 0), "pad_value": value}
+        self.program.load(Mem.INP, target.base, source.buffer, source.base, y_size=0, **facts)
 
     def store(self, target: Array, y: Tile, par: Tile | None = None) -> None:
         """Store accumulators `y`, requantised by `par`: one entry for all, or one for each row along an axis of `y`."""

@@ -11,7 +11,7 @@ import argparse
 import numpy as np
 
 import tilewright as tw
-from tilewright.compiler.accelerator.depthwise import depthwise_program
+from tilewright.compiler.kernels.depthwise import depthwise_program
 from tilewright.compiler.conv_shape import ConvShape
 from tilewright.runtime import layout
 from tilewright.runtime.device import open_device
