@@ -13,13 +13,13 @@ from ...runtime import layout
 from .. import cost
 from .. import graph as g
 from ..conv_shape import ConvShape
-from ..kernels import depthwise
+from ..kernels import depthwise, language
+from ..kernels.folded_conv import folded_conv
 from ..schedule.conv2d import conv2d_of
 from ..schedule.dense import dense_of
 from ..schedule.depthwise import depthwise_of, reach
 from ..schedule.epilogue import Stage
 from ..tvm_compat import PrimFunc, Schedule
-from .direct import folded_conv
 from .recording import Recording, channel_parameters
 from .split import folded as split_folded
 from .split import kernel as split
@@ -43,7 +43,7 @@ def lower(rec: Recording, op: g.QConv2d | g.QDense) -> None:
         return
     if op.name in rec.folded:
         assert isinstance(op, g.QConv2d)
-        folded_conv.lower(rec, op, *rec.folded[op.name], channel_parameters(rec, op, op.corrected_bias))
+        language.lower(folded_conv, rec, op)
         return
     same = not (isinstance(op, g.QConv2d) and own_rows(op, cfg)) and _same_for_all(op)
     epilogue, bias = (_ALL, op.corrected_bias[0]) if same else (_EACH, op.corrected_bias)

@@ -26,14 +26,14 @@ from ..tir.placement import Placement
 from ..tvm_compat import PrimFunc, Schedule
 
 if TYPE_CHECKING:
-    from .direct.fold import Fold
+    from ..kernels.fold import Fold
 
 
 class Recording:
     """A program to append operators to, whose activations are packed buffers.
 
     `activations` are the buffers by the names of the graph's tensors, `folded` the images that the host lays out, by
-    the names of their convolutions (direct/folded_conv.py), `padded` the paddings of channels that their reader makes,
+    the names of their convolutions (kernels/folded_conv.py), `padded` the paddings of channels that their reader makes,
     by the names of their outputs, `tables` the numbers of the tables on chip by their content (direct/lookup.py),
     `limits` how many values the inputs have that are symbols, by name (symbols.py), `kept` where constants
     are that stay on chip, by their contents (direct/on_chip.py), `plain` the caches that are read and written as the

@@ -33,6 +33,7 @@ from ..accelerator.recording import Recording, packed_shape
 from ..accelerator.symbols import limits
 from ..graph.integer_forms import Requant
 from ..limits import most_padding
+from .fold import Fold
 from .views import Array, Product, Rows, Tile, dense, every
 
 __all__ = [
@@ -163,6 +164,17 @@ class Kernel:
         """`buffer` with axes of these extents, by default those of a packed tensor: n, b, h, w or n, b."""
         extents = extents or dict(zip("nbhw", buffer.shape[:-2]))
         return Array(self, 0, dense(extents), buffer)
+
+    @property
+    def fold(self) -> Fold | None:
+        """How the image of the operator is laid out, a convolution of few channels; None for blocks of channels."""
+        return self.rec.folded[self.op.name][0] if self.op.name in self.rec.folded else None
+
+    @property
+    def folded(self) -> Array:
+        """The image that is laid out so, axes n, h, w: strips and their entries."""
+        fold, buffer = self.rec.folded[self.op.name]
+        return self.array(buffer, **dict(zip("nhw", fold.image(self.op.inputs[0].shape, self.cfg))))
 
     def weights(self, number: int) -> Array:
         """The input (1, c, h, 1) of that number as weights, axes b, h: `block_out` pixels of a block are a matrix."""
@@ -514,9 +526,12 @@ def why_not(record: Record, op: g.Operator, cfg: Config) -> str:
     return found if isinstance(found, str) else ""
 
 
-def cycles(record: Record, op: g.Operator, cfg: Config) -> float:
-    """Cycles of the operator alone, by the timing model. Raises `Unfit` where the kernel cannot compute it."""
-    return _timed(record, _case(record, op), cfg)
+def cycles(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> float:
+    """Cycles of the operator alone, by the timing model; of a convolution with its image laid out as `fold` says.
+
+    Raises `Unfit` where the kernel cannot compute it.
+    """
+    return _timed(record, _case(record, op, fold), cfg)
 
 
 def by_shape(record: Record) -> Record:
@@ -530,18 +545,19 @@ def by_shape(record: Record) -> Record:
 
 @dataclass(frozen=True)
 class _Case:
-    """An operator, compared by the `facts` from which its instructions follow."""
+    """An operator, compared by the `facts` from which its instructions follow, and how its image is laid out."""
 
     facts: tuple[object, ...]
+    fold: Fold | None
     op: g.Operator = field(compare=False)
 
 
-def _case(record: Record, op: g.Operator) -> _Case:
+def _case(record: Record, op: g.Operator, fold: Fold | None = None) -> _Case:
     if record not in _BY_SHAPE:
-        return _Case((op,), op)
+        return _Case((op,), fold, op)
     names = [t.name for t in (*op.inputs, op.output)]
     facts = (_shapes(getattr(op, each.name)) for each in fields(op) if each.name != "name")
-    return _Case((type(op), *map(names.index, names), *facts), op)
+    return _Case((type(op), *map(names.index, names), *facts), fold, op)
 
 
 def _shapes(value: object) -> object:
@@ -587,6 +603,9 @@ def _tried(record: Record, case: _Case, cfg: Config) -> Recording | str:
         elif t.name not in rec.activations:
             kind = "output" if t is op.output else "state" if in_place and t is op.x else "input"
             rec.activations[t.name] = rec.buffer(t.name, packed_shape(t.shape, cfg), kind=kind)
+    if case.fold is not None:
+        image = rec.buffer(f"{op.name}.x", case.fold.image(op.x.shape, cfg), kind="input")
+        rec.folded[op.name] = case.fold, image
     try:
         lower(record, rec, op)
     except (CapacityError, EncodingError, ScheduleError) as exc:
