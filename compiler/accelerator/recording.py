@@ -33,8 +33,8 @@ class Recording:
     """A program to append operators to, whose activations are packed buffers.
 
     `activations` are the buffers by the names of the graph's tensors, `folded` the images that the host lays out, by
-    the names of their convolutions (kernels/folded_conv.py), `padded` the paddings of channels that their reader makes,
-    by the names of their outputs, `tables` the numbers of the tables on chip by their content (direct/lookup.py),
+    the names of their convolutions (compiler/kernels/fold.py), `padded` the paddings of channels that their reader
+    makes, by the names of their outputs, `tables` the numbers of tables on chip by their content (direct/lookup.py),
     `limits` how many values the inputs have that are symbols, by name (symbols.py), `kept` where constants
     are that stay on chip, by their contents (direct/on_chip.py), `plain` the caches that are read and written as the
     host has them, by the names of their concatenations (lanewise/caches.py), `rows_out` the outputs that are written

@@ -22,7 +22,7 @@ _LARGEST = 2 * 127  # of two parts
 
 @dataclass(frozen=True, eq=False)
 class HostRows(g.Take):
-    """Rows of an image of few channels twice, which the host lays out for the convolution (kernels/folded_conv.py)."""
+    """Rows of an image of few channels twice, which the host lays out (compiler/kernels/folded_conv.py)."""
 
 
 @dataclass(frozen=True, eq=False)
