@@ -20,7 +20,7 @@ from ..schedule.dense import dense_of
 from ..schedule.depthwise import depthwise_of, reach
 from ..schedule.epilogue import Stage
 from ..tvm_compat import PrimFunc, Schedule
-from .recording import Recording, channel_parameters
+from .recording import Recording, channel_parameters, own_rows
 from .split import folded as split_folded
 from .split import kernel as split
 
@@ -85,11 +85,6 @@ def work(op: g.Linear | g.Dense16, cfg: Config) -> tuple[int, int]:
 def whole_image(op: g.QConv2d) -> bool:
     """True if its kernel is as large as the image, whose pixels each have one product with it."""
     return op.shape.kernel == op.shape.size and not any(op.pads) and op.groups == 1 and op.dilations == (1, 1)
-
-
-def own_rows(op: g.QConv2d, cfg: Config) -> bool:
-    """True if it runs on DWGEMM: one output channel for every input channel."""
-    return op.depthwise and len(op.weight) == op.groups and "depthwise" in cfg.extensions
 
 
 def groups_per_part(op: g.QConv2d, cfg: Config) -> int:

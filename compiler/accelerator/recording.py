@@ -116,6 +116,11 @@ def place(buffer: Buffer) -> tuple[Buffer, int]:
     return buffer, 0
 
 
+def own_rows(op: g.QConv2d, cfg: Config) -> bool:
+    """True if it runs on DWGEMM: one output channel for every input channel."""
+    return op.depthwise and len(op.weight) == op.groups and "depthwise" in cfg.extensions
+
+
 def packed_shape(shape: tuple[int, ...], cfg: Config) -> tuple[int, ...]:
     """The shape of a packed activation (n, c, h, w) or (n, c); of more dimensions those before the last are rows."""
     n, c, *size = shape

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 
 from ...hw.config import Config
 from .. import graph as g
-from .layers import own_rows
+from .recording import own_rows
 
 
 @dataclass(frozen=True, eq=False)

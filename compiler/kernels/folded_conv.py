@@ -161,11 +161,12 @@ def _products(
             found.append((many, phase in begun, term))
             near[term] = x[every(strip * apart, rows, down), every(entry, many, len(fold.offsets))]
             begun.add(phase)
+    phases = {fold.terms[term][0]: many for many, _, term in found}
+    targets = {(b, p): y[b, :, every(p, many, fold.phases)] for b in range(blocks) for p, many in phases.items()}
     with k.together():
-        for many, add, b, term in sorted((many, add, b, term) for many, add, term in found for b in range(blocks)):
-            phase, *_ = fold.terms[term]
-            value = near[term] @ weights[b, term]
-            k.multiply(y[b, :, every(phase, many, fold.phases)], value.over("h w"), overwrite=not add)
+        for _, add, b, term in sorted((many, add, b, term) for many, add, term in found for b in range(blocks)):
+            target = targets[b, fold.terms[term][0]]
+            k.multiply(target, (near[term] @ weights[b, term]).over("h w"), overwrite=not add)
 
 
 def _store(k: Kernel, target: Array, y: Tile, par: Tile) -> None:
