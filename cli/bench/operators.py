@@ -1,7 +1,7 @@
 """Layers of ResNet-18 that are lowered as a network's operators: the first convolution, the maximum and the sums.
 
 Where a configuration has the extensions, the first convolution reads an image that the host has laid out
-(compiler/accelerator/direct/folded_conv.py), and the multiplier array sorts what the maximum compares
+(compiler/kernels/folded_conv.py), and the multiplier array sorts what the maximum compares
 (compiler/kernels/pool.py) and computes sums (compiler/kernels/add.py).
 """
 
@@ -14,12 +14,11 @@ import numpy as np
 
 from ...compiler import graph as g
 from ...compiler.accelerator import layers
-from ...compiler.accelerator.direct.fold import cheapest
-from ...compiler.accelerator.direct.folded_conv import host_step
 from ...compiler.accelerator.recording import Recording, packed_shape
 from ...compiler.graph.operators import ADD_SHIFT
 from ...compiler.kernels import language, table
 from ...compiler.kernels.add import weighted_sum
+from ...compiler.kernels.folded_conv import cheapest, host_step
 from ...compiler.kernels.pool import max_pool_sorted
 from ...hw.config import Config
 from ...hw.rounding import requantise

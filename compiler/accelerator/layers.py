@@ -13,14 +13,14 @@ from ...runtime import layout
 from .. import cost
 from .. import graph as g
 from ..conv_shape import ConvShape
+from ..kernels import depthwise, language
+from ..kernels.folded_conv import folded_conv
 from ..schedule.conv2d import conv2d_of
 from ..schedule.dense import dense_of
 from ..schedule.depthwise import depthwise_of, reach
 from ..schedule.epilogue import Stage
 from ..tvm_compat import PrimFunc, Schedule
-from . import depthwise
-from .direct import folded_conv
-from .recording import Recording, channel_parameters
+from .recording import Recording, channel_parameters, own_rows
 from .split import folded as split_folded
 from .split import kernel as split
 
@@ -43,7 +43,7 @@ def lower(rec: Recording, op: g.QConv2d | g.QDense) -> None:
         return
     if op.name in rec.folded:
         assert isinstance(op, g.QConv2d)
-        folded_conv.lower(rec, op, *rec.folded[op.name], channel_parameters(rec, op, op.corrected_bias))
+        language.lower(folded_conv, rec, op)
         return
     same = not (isinstance(op, g.QConv2d) and own_rows(op, cfg)) and _same_for_all(op)
     epilogue, bias = (_ALL, op.corrected_bias[0]) if same else (_EACH, op.corrected_bias)
@@ -62,7 +62,7 @@ def lower(rec: Recording, op: g.QConv2d | g.QDense) -> None:
         if own_rows(op, cfg):
             scheduled = _scheduled(rec, depthwise_of, op.shape, epilogue, pad_value=fill)
             weights = layout.pack_depthwise_weights(op.weight[:, 0], cfg)
-            append = partial(depthwise.lower, pad_value=fill)
+            append = partial(depthwise.append, pad_value=fill)
         else:
             scheduled = _scheduled(rec, conv2d_of, replace(op.shape, groups=1), epilogue, pad_value=fill)
             weights = layout.pack_weights(ungrouped(op), cfg)
@@ -85,11 +85,6 @@ def work(op: g.Linear | g.Dense16, cfg: Config) -> tuple[int, int]:
 def whole_image(op: g.QConv2d) -> bool:
     """True if its kernel is as large as the image, whose pixels each have one product with it."""
     return op.shape.kernel == op.shape.size and not any(op.pads) and op.groups == 1 and op.dilations == (1, 1)
-
-
-def own_rows(op: g.QConv2d, cfg: Config) -> bool:
-    """True if it runs on DWGEMM: one output channel for every input channel."""
-    return op.depthwise and len(op.weight) == op.groups and "depthwise" in cfg.extensions
 
 
 def groups_per_part(op: g.QConv2d, cfg: Config) -> int:

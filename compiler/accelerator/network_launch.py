@@ -9,12 +9,11 @@ from ...runtime.buffer import Buffer, Region
 from ...runtime.executable import HostStep, LaunchStep
 from .. import graph as g
 from ..kernels import table
+from ..kernels.folded_conv import cheapest, host_step
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
 from . import layers, states
 from .arena import arena_plan, bases, is_view, members, packed_as
-from .direct.fold import cheapest
-from .direct.folded_conv import host_step
 from .real_images import read_in_place
 from .recording import Recording, packed_shape
 from .split import folded as split_folded

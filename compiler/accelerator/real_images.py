@@ -1,7 +1,7 @@
 """Images of float32 values that the accelerator quantises itself, and reads as they then lie in its memory.
 
 The host would touch each value, four bytes of it; the accelerator loads the image as it is. That needs a convolution
-that reads NHWC rows (direct/fold.py), and a scale with exact steps (compiler/kernels/quantise_steps.py).
+that reads NHWC rows (compiler/kernels/fold.py), and a scale with exact steps (compiler/kernels/quantise_steps.py).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from ...hw.config import Config
 from ...runtime.buffer import Buffer
 from .. import graph as g
 from ..kernels import table
+from ..kernels.fold import Fold, fold_in_place
 from ..target.module import Refusal
-from .direct.fold import Fold, fold_in_place
 
 _TO_NCHW = (0, 3, 1, 2)
 

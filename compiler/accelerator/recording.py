@@ -27,17 +27,17 @@ from ..tir.placement import Placement
 from ..tvm_compat import PrimFunc, Schedule
 
 if TYPE_CHECKING:
-    from .direct.fold import Fold
+    from ..kernels.fold import Fold
 
 
 class Recording:
     """A program to append operators to, whose activations are packed buffers.
 
     `activations` are the buffers by the names of the graph's tensors, `folded` the images that the host lays out, by
-    the names of their convolutions (direct/folded_conv.py), `padded` the paddings of channels that their reader makes,
-    by the names of their outputs, `tables` the numbers of the tables on chip by their content, the latest last, and
-    `kept` where constants are that stay on chip, by theirs (compiler/kernels/on_chip.py), `limits` how many values the
-    inputs have that are symbols, by name (symbols.py), `plain` the tensors that are read or written as the host has
+    the names of their convolutions (compiler/kernels/fold.py), `padded` the paddings of channels that their reader
+    makes, by the names of their outputs, `tables` the numbers of the tables on chip by their content, the latest last,
+    and `kept` where constants are that stay on chip, by theirs (compiler/kernels/on_chip.py), `limits` how many values
+    the inputs have that are symbols, by name (symbols.py), `plain` the tensors that are read or written as the host has
     them, by name (stand_ins.py), `flags` those of values that are no numbers, by the names of the operators that read
     them.
     """
@@ -137,6 +137,11 @@ def place(buffer: Buffer) -> tuple[Buffer, int]:
     if isinstance(buffer, Region) and buffer.whole is not None:
         return buffer.whole, buffer.start
     return buffer, 0
+
+
+def own_rows(op: g.QConv2d, cfg: Config) -> bool:
+    """True if it runs on DWGEMM: one output channel for every input channel."""
+    return op.depthwise and len(op.weight) == op.groups and "depthwise" in cfg.extensions
 
 
 def packed_shape(shape: tuple[int, ...], cfg: Config) -> tuple[int, ...]:

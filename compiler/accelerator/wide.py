@@ -14,16 +14,16 @@ from ...hw.config import Config
 from .. import graph as g
 from ..graph.rewrite import Producers, Rule, rewrite
 from ..kernels import language
+from ..kernels.fold import may_fold
 from ..kernels.repeat import repeat
 from ..limits import most_padding
-from .direct.fold import may_fold
 
 _LARGEST = 2 * 127  # of two parts
 
 
 @dataclass(frozen=True, eq=False)
 class HostRows(g.Take):
-    """Rows of an image of few channels twice, which the host lays out for the convolution (direct/folded_conv.py)."""
+    """Rows of an image of few channels twice, which the host lays out (compiler/kernels/folded_conv.py)."""
 
 
 @dataclass(frozen=True, eq=False)

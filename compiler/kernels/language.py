@@ -20,7 +20,7 @@ import numpy as np
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, EncodingError, KernelError, ScheduleError, Unfit
-from ...hw.isa import AluOp, Mem, table_span
+from ...hw.isa import AluOp, Mem, depth, table_span
 from ...runtime import layout
 from ...runtime.buffer import Buffer
 from ...runtime.program import Program
@@ -32,11 +32,12 @@ from ..accelerator.stand_ins import plain_of
 from ..accelerator.symbols import limits
 from ..graph.integer_forms import Requant
 from ..limits import most_padding
+from .fold import Fold
 from .on_chip import OnChip
 from .views import Array, Product, Rows, Tile, dense, every
 
 __all__ = [
-    "Array", "Kernel", "Record", "Slots", "Tile", "Unfit", "by_shape", "cycles", "equal_parts", "every",
+    "Array", "Kernel", "Record", "Ring", "Slots", "Tile", "Unfit", "by_shape", "cycles", "equal_parts", "every",
     "lower", "why_not",
 ]  # fmt: skip
 
@@ -90,6 +91,28 @@ class Slots:
         if self._held is None or self._held[0] != wanted:
             self._held = wanted, self.load(source)
         return self._held[1]
+
+
+class Ring:
+    """A memory as a tile whose elements along the first axis are taken in turn, from number `first` on."""
+
+    def __init__(self, tile: Tile, first: int):
+        self.tile, self._next, self._kept = tile, first, -1
+
+    def take(self) -> int:
+        """The number of the next element, which counts as used now."""
+        (_, count, pitch), kernel = self.tile.axes[0], self.tile.kernel
+        if self._next == self._kept:
+            self._next = (self._next + 1) % count
+        taken, self._next = self._next, (self._next + 1) % count
+        kernel.rec.placement.use(self.tile.mem, taken * pitch, pitch)
+        return taken
+
+    def keep(self) -> int:
+        """The number of the next element, which is not taken again. Of one ring only one is kept."""
+        self._kept = self.take()
+        self.tile.kernel.stays(self.tile[self._kept])
+        return self._kept
 
 
 class Kernel:
@@ -158,6 +181,17 @@ class Kernel:
         """`buffer` with axes of these extents, by default those of a packed tensor: n, b, h, w or n, b."""
         extents = extents or dict(zip("nbhw", buffer.shape[:-2]))
         return Array(self, 0, dense(extents), buffer)
+
+    @property
+    def fold(self) -> Fold | None:
+        """How the image of the operator is laid out, a convolution of few channels; None for blocks of channels."""
+        return self.rec.folded[self.op.name][0] if self.op.name in self.rec.folded else None
+
+    @property
+    def folded(self) -> Array:
+        """The image that is laid out so, axes n, h, w: strips and their entries."""
+        fold, buffer = self.rec.folded[self.op.name]
+        return self.array(buffer, **dict(zip("nhw", fold.image(self.op.inputs[0].shape, self.cfg))))
 
     def weights(self, number: int) -> Array:
         """The input (1, c, h, 1) of that number as weights, axes b, h: `block_out` pixels of a block are a matrix."""
@@ -242,6 +276,23 @@ class Kernel:
         first = self._taken(Mem.ACC, places * size, 0, half)
         second = self._taken(Mem.ACC, places * size, half, 2 * half - spare)
         return Slots(self, Mem.ACC, tuple(bank + k * size for k in range(places) for bank in (first, second)), size)
+
+    def stays(self, tile: Tile) -> None:
+        """Count `tile` as used until the kernel, or its scope, ends."""
+        self._chip.region(tile.mem, tile.size, tile.base, tile.base + tile.size)
+
+    def ring(self, mem: Mem, first: int, **extents: int) -> Ring:
+        """Entries of `mem` from the beginning on as a ring of tiles, along the first of these axes.
+
+        The first element that is taken is that from which `first` adjacent ones were used longest ago. Those that are
+        not taken keep what they hold.
+        """
+        tile = Tile(self, 0, dense(extents), mem)
+        (_, count, pitch), *_ = tile.axes
+        if not 1 <= first <= count or tile.size > depth(self.cfg, mem):
+            raise Unfit(f"{tile}: {first} elements together do not fit {mem.name}")
+        start = self.rec.placement.region(mem, first * pitch, 0, tile.size)
+        return Ring(tile, -(-start // pitch) % count)
 
     # constants on chip
 
@@ -334,6 +385,17 @@ class Kernel:
             pad_value=source.fill, at=source.symbol,
         )  # fmt: skip
         return target
+
+    def fill(self, target: Tile, source: Array, value: int) -> None:
+        """Set inputs to `value`, by a load of `source` of which nothing but padding is left."""
+        self._alone("load")
+        _in(Mem.INP, target)
+        if value:
+            self.need("pad_value")
+        if not target.dense():
+            raise KernelError(f"{target} is filled: it must have no gaps")
+        facts = {"x_size": target.size, "pads": (1, 0, 0, 0), "pad_value": value}
+        self.program.load(Mem.INP, target.base, source.buffer, source.base, y_size=0, **facts)
 
     def store(self, target: Array, y: Tile, par: Tile | None = None) -> None:
         """Store accumulators `y`, requantised by `par`: one entry for all, or one for each row along an axis of `y`."""
@@ -487,9 +549,12 @@ def why_not(record: Record, op: g.Operator, cfg: Config) -> str:
     return found if isinstance(found, str) else ""
 
 
-def cycles(record: Record, op: g.Operator, cfg: Config) -> float:
-    """Cycles of the operator alone, by the timing model. Raises `Unfit` where the kernel cannot compute it."""
-    return _timed(record, _case(record, op), cfg)
+def cycles(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> float:
+    """Cycles of the operator alone, by the timing model; of a convolution with its image laid out as `fold` says.
+
+    Raises `Unfit` where the kernel cannot compute it.
+    """
+    return _timed(record, _case(record, op, fold), cfg)
 
 
 def integers(op: g.Operator) -> object:
@@ -512,18 +577,19 @@ def by_shape(facts: Callable[[Any], object] = integers) -> Callable[[Record], Re
 
 @dataclass(frozen=True)
 class _Case:
-    """An operator, compared by the `facts` from which its instructions follow."""
+    """An operator, compared by the `facts` from which its instructions follow, and how its image is laid out."""
 
     facts: tuple[object, ...]
+    fold: Fold | None
     op: g.Operator = field(compare=False)
 
 
-def _case(record: Record, op: g.Operator) -> _Case:
+def _case(record: Record, op: g.Operator, fold: Fold | None = None) -> _Case:
     if record not in _BY_SHAPE:
-        return _Case((op,), op)
+        return _Case((op,), fold, op)
     tensors = *op.inputs, op.output
     names = [t.name for t in tensors]
-    return _Case((type(op), *map(names.index, names), _integers(tensors), _BY_SHAPE[record](op)), op)
+    return _Case((type(op), *map(names.index, names), _integers(tensors), _BY_SHAPE[record](op)), fold, op)
 
 
 def _integers(value: object) -> object:
@@ -571,6 +637,9 @@ def _tried(record: Record, case: _Case, cfg: Config) -> Recording | str:
         elif t.name not in rec.activations:
             kind = "output" if t is op.output else "state" if in_place and t is op.x else "input"
             rec.activation(op, t, kind)
+    if case.fold is not None:
+        image = rec.buffer(f"{op.name}.x", case.fold.image(op.x.shape, cfg), kind="input")
+        rec.folded[op.name] = case.fold, image
     try:
         lower(record, rec, op)
     except (CapacityError, EncodingError, ScheduleError) as exc:

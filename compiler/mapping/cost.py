@@ -8,13 +8,13 @@ import numpy as np
 
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
-from .. import cost
 from .. import graph as g
-from ..accelerator.direct.fold import FoldTiles
-from ..accelerator.direct.fold import cheapest as fold_of_one
 from ..accelerator.split.folded import cheapest as fold_of_two
 from ..accelerator.split.folded import folded_plan
 from ..accelerator.split.plan import plan_of
+from ..kernels import language
+from ..kernels.folded_conv import cheapest as fold_of_one
+from ..kernels.folded_conv import folded_conv
 
 _BOUND = 0.8  # a unit that works for this part of the cycles bounds them
 _BROUGHT = (g.Quantize, g.Recode, g.Transpose, g.Reshape, g.Pad)  # how the host brings an image to the first layer
@@ -58,9 +58,9 @@ class Costs:
         layer = _layer(op, ternary, self.cfg)
         first = layer if isinstance(layer, g.QConv2d) and op.x.name in self._given else None
         if first is not None and not ternary and (fold := fold_of_one(first, self.cfg, nhwc=False)) is not None:
-            tiles, (_, ox) = FoldTiles(layer.shape, fold, self.cfg), layer.shape.output
-            products = tiles.blocks * tiles.oy * sum(fold.columns(phase, ox) for phase, *_ in fold.terms)
-            total = tiles.cycles(self.cfg) + 2 * cost.round_trip()
+            (oy, ox), blocks = first.shape.output, -(-len(first.weight) // self.cfg.block_out)
+            products = first.x.shape[0] * blocks * oy * sum(fold.columns(phase, ox) for phase, *_ in fold.terms)
+            total = language.cycles(folded_conv, first, self.cfg, fold)
             return SplitCost(0, total, {"gemm": float(products), "ternary": 0.0})
         try:
             fold = None if first is None else fold_of_two(first, self.cfg, nhwc=False)

@@ -11,8 +11,8 @@ import argparse
 import numpy as np
 
 import tilewright as tw
-from tilewright.compiler.accelerator.depthwise import depthwise_program
 from tilewright.compiler.conv_shape import ConvShape
+from tilewright.compiler.kernels.depthwise import depthwise_program
 from tilewright.runtime import layout
 from tilewright.runtime.device import open_device
 from tilewright.sim.dram import load_dram

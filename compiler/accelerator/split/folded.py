@@ -1,6 +1,6 @@
 """Layers of two units whose images have few channels: rows and columns of the window are folded into one block.
 
-The layout of the image and its terms are those of compiler/accelerator/direct/fold.py; both units read it.
+The layout of the image and its terms are those of compiler/kernels/fold.py; both units read it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from ....runtime.buffer import Buffer
 from ... import cost
 from ... import graph as g
 from ...conv_shape import ConvShape
-from ..direct.fold import Fold, FoldTiles, fold_in_place, fold_weights, folds, least, may_fold
-from ..direct.folded_conv import load_strips
+from ...kernels.fold import Fold, FoldTiles, fold_in_place, fold_weights, folds, least, may_fold
+from ...kernels.folded_conv import strips
+from ...kernels.language import Kernel as Language
+from ...kernels.language import Slots
 from ..direct.on_chip import OnChip, on_chip
 from ..recording import Recording
 from .kernel import Area, Kernel, Step, Unit
@@ -116,7 +118,7 @@ def folded_plan(shape: ConvShape, ternary: int, fold: Fold, cfg: Config) -> Plan
 
 
 def cheapest(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
-    """As `direct.fold.cheapest`, for a layer of two units."""
+    """As `kernels.fold.cheapest`, for a layer of two units."""
     if not may_fold(op, cfg):
         return None
     return _cheapest_of_shape(op.shape, op.ternary, cfg, fold_in_place(op, cfg) if nhwc else None)
@@ -168,7 +170,9 @@ class _FoldedKernel(Kernel):
         """Load the strips of a tile to `base`."""
         op = self.op
         assert isinstance(op, g.QConv2d)
-        load_strips(self.rec.program, op, self.division.geometry, (base, self.x), (area.image, area[1:]))
+        k = Language(self.rec, op, OnChip(self.rec))
+        image = k.folded[area.image]
+        Slots(k, Mem.INP, (base,), self.plane).load(strips(op, self.division.geometry, image, area[1:]))
 
     def multiply(self, unit: Unit, places: tuple[int, int, int], work: tuple[int, range], area: Area) -> None:
         """The products of a unit: phases with equal numbers of columns share an instruction."""

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import cost
-from tilewright.compiler.accelerator.depthwise import depthwise_program, faster_rows
 from tilewright.compiler.api import build
 from tilewright.compiler.conv_shape import ConvShape
 from tilewright.compiler.graph import QConv2d, Tensor
+from tilewright.compiler.kernels.depthwise import depthwise_program, faster_rows
 from tilewright.compiler.schedule.depthwise import depthwise_of
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ScheduleError, UnsupportedError
@@ -77,8 +77,8 @@ def test_parts_of_several_planes_are_for_layers_that_nothing_waits_for():
     half = {name: getattr(PLUS, name) // 2 for name in ("inp_bytes", "wgt_bytes", "acc_bytes", "uop_bytes")}
     cfg = PLUS.replace(load_ports=2, **half)
     scheduled = depthwise_of(cfg, of, epilogue=EPILOGUE)
-    plans = [faster_rows(cfg, of, 0, scheduled, alone) for alone in (True, False)]
-    assert [plan and plan.most for plan in plans] == [50, 25]
+    found = [faster_rows(cfg, of, 0, scheduled, alone) for alone in (True, False)]
+    assert [cut and cut.rows for cut in found] == [50, 25]
 
 
 @pytest.mark.parametrize("bits", [{"inp_bits": 4}, {"wgt_bits": 4}])

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.accelerator import network_launch
-from tilewright.compiler.accelerator.direct.fold import FoldTiles, cheapest, fold_in_place
 from tilewright.compiler.conv_shape import output_size
 from tilewright.compiler.graph import Graph, QConv2d, Tensor, Transpose
+from tilewright.compiler.kernels.fold import FoldTiles, fold_in_place
+from tilewright.compiler.kernels.folded_conv import cheapest
 from tilewright.hw.config import PRESETS, Config
 from tilewright.runtime.executable import HostStep
 from tilewright.sim.timing import predict

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.compiler.accelerator.direct.fold import folds
 from tilewright.compiler.accelerator.split.folded import FoldedDivision, cheapest, folded_plan
 from tilewright.compiler.accelerator.split.plan import plan_for
 from tilewright.compiler.conv_shape import ConvShape
 from tilewright.compiler.graph import QConv2d, Requantize, Tensor
+from tilewright.compiler.kernels.fold import folds
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ScheduleError
 from tilewright.hw.isa import known_isa

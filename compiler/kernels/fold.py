@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from ....hw.config import Config
-from ....hw.isa import Mem, depth
-from ....hw.units import striped
-from ... import cost
-from ... import graph as g
-from ...conv_shape import ConvShape
-from ...limits import most_padding
-from ...target.host import HostModel
+from ...hw.config import Config
+from ...hw.isa import Mem, depth
+from ...hw.units import striped
+from .. import cost
+from .. import graph as g
+from ..conv_shape import ConvShape
+from ..limits import most_padding
+from ..target.host import HostModel
 
 _PHASES = 12  # most phases that are tried: more have too many weights
 _COUNTS = 16  # numbers of entries in a group that are tried, about
@@ -69,6 +69,12 @@ class Fold:
         """The first byte of an entry, relative to the first of the group."""
         groups, k = divmod(entry, len(self.offsets))
         return groups * self.group + self.offsets[k]
+
+    def image(self, shape: tuple[int, ...], cfg: Config) -> tuple[int, ...]:
+        """The shape of an image (n, c, h, w) that is laid out so, with entries of `cfg`."""
+        n, c, h, w = shape
+        size = (h, w * c // cfg.block_in) if self.in_place else (self.laid_out, self.entries)
+        return n, *size, 1, cfg.block_in
 
     def columns(self, phase: int, ox: int) -> int:
         """Number of the `ox` output columns that have a phase."""
@@ -129,21 +135,6 @@ class FoldTiles:
         for y, x in product((0, *range(self.first, self.oy, self.rows)), range(0, self.ox, self.columns)):
             yield y, x, min(self.rows if y else self.first, self.oy - y), min(self.columns, self.ox - x)
 
-    def cycles(self, cfg: Config) -> float:
-        """Estimate for one image: weights, and the first load and all products, or all loads and the last products."""
-        fold, entry = self.fold, cfg.inp_entry_bytes
-        products = self.blocks * self.oy * sum(fold.columns(phase, self.ox) for phase, *_ in fold.terms)
-        strips = sum(self.strips(min(self.rows, self.oy - y)) for y in range(0, self.oy, self.rows))
-        loads = strips * sum(self.width(min(self.columns, self.ox - x)) for x in range(0, self.ox, self.columns))
-        last = products * min(self.rows, self.oy) / self.oy * self.columns / self.ox
-        first = self.entries(min(self.rows, self.oy), self.columns)
-        weights = cost.moved(striped(cfg), self.weights * cfg.wgt_entry_bytes)
-        hidden = 0.0  # those of a layout by the host are few
-        if self.fold.in_place and self.late:
-            hidden = min(weights * (1 - 1 / PARTS), products * self.first / self.oy)
-        tile, all_tiles = (cost.moved(striped(cfg), entry * n) for n in (first, loads))
-        return weights + max(tile + products - hidden, all_tiles + last)
-
     @property
     def late(self) -> bool:
         """True if the first tile's products begin while weights are being loaded."""
@@ -156,28 +147,6 @@ def may_fold(op: g.QConv2d, cfg: Config) -> bool:
     return able and op.groups == 1 and op.weight.shape[1] < cfg.block_in
 
 
-def cheapest(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
-    """The fold that takes the least time of the accelerator and half of the modelled host's; None: channel blocks do.
-
-    One image waits for the host; in a row of them it lays out the next one while the accelerator computes. With `nhwc`
-    the image is one in memory, so that it may be read in place.
-    """
-    if not may_fold(op, cfg):
-        return None
-    return _cheapest_of_shape(op.shape, cfg, fold_in_place(op, cfg) if nhwc else None)
-
-
-@cost.cached(64)
-def _cheapest_of_shape(shape: ConvShape, cfg: Config, in_place: Fold | None) -> Fold | None:
-    def cycles(fold: Fold | None) -> float:
-        if fold is None:
-            return _unfolded(shape, cfg)
-        tiles = FoldTiles(shape, fold, cfg)
-        return tiles.cycles(cfg) if tiles.fit else math.inf
-
-    return least(shape, cfg, folds(shape, cfg), in_place, cycles)
-
-
 def least(
     shape: ConvShape,
     cfg: Config,
@@ -185,22 +154,24 @@ def least(
     in_place: Fold | None,
     cycles: Callable[[Fold | None], float],
 ) -> Fold | None:
-    """Of the folds `made` by the host and the one `in_place` that with the least time, or None, as in `cheapest`.
+    """Of the folds `made` by the host and the one `in_place` that with the least time; None for blocks of channels.
 
     `cycles` are those of the accelerator with a fold, or with blocks of channels; infinite for what does not fit.
     """
-    pixels = math.prod(shape.size)
-
-    def seconds(fold: Fold | None) -> float:
-        entries = pixels if fold is None else fold.laid_out * fold.entries
-        host = HostModel().moved_seconds(pixels * shape.c + entries * cfg.inp_entry_bytes)
-        return cycles(fold) / cost.CLOCK + host / 2
-
-    best, found = None, seconds(None)
-    for fold in made:
-        if (mine := seconds(fold)) < found:
+    best, found = None, seconds(shape, cfg, None, cycles(None))
+    for fold in (*made, *([in_place] if in_place is not None else [])):
+        if (mine := seconds(shape, cfg, fold, cycles(fold))) < found:
             best, found = fold, mine
-    return in_place if in_place is not None and cycles(in_place) / cost.CLOCK < found else best
+    return best
+
+
+def seconds(shape: ConvShape, cfg: Config, fold: Fold | None, cycles: float) -> float:
+    """The time of `cycles` of the accelerator, and half of that in which the modelled host lays out an image."""
+    if fold is not None and fold.in_place:
+        return cycles / cost.CLOCK
+    pixels = math.prod(shape.size)
+    entries = pixels if fold is None else fold.laid_out * fold.entries
+    return cycles / cost.CLOCK + HostModel().moved_seconds(pixels * shape.c + entries * cfg.inp_entry_bytes) / 2
 
 
 def fold_in_place(op: g.QConv2d, cfg: Config) -> Fold | None:
@@ -227,14 +198,6 @@ def fold_in_place(op: g.QConv2d, cfg: Config) -> Fold | None:
     fold = Fold(1, 1, strips, phases, group, offsets, entries, terms, shift, True, margin)
     missing = entries - margin - w * shape.c // block
     return fold if max(margin, missing) <= most_padding(cfg) and FoldTiles(shape, fold, cfg).fit else None
-
-
-def _unfolded(shape: ConvShape, cfg: Config) -> float:
-    """Estimated cycles without a fold: one block of channels, of which most lanes are empty."""
-    weights = -(-shape.o // cfg.block_out) * shape.taps
-    inputs = math.prod(shape.size) * cfg.inp_entry_bytes
-    steps = cost.roofline(striped(cfg), weights * math.prod(shape.output), inputs)
-    return steps + cost.moved(striped(cfg), weights * cfg.wgt_entry_bytes)
 
 
 def folds(shape: ConvShape, cfg: Config) -> Iterator[Fold]:

@@ -1,0 +1,394 @@
+"""Depthwise convolutions that are requantised: as a schedule, or with every row of the input loaded once.
+
+Rows stay on chip, in a ring, for all windows that have them: a tensor of a schedule has one place on chip, and a row of
+its tile lies behind the one before. Output rows are computed in parts, through all channels without a break. A part
+needs new rows and some of the part before it, wherever these are.
+
+Both ways are programs of their own for the timing model once, rows on chip with parts of several planes, of one and of
+a quarter of one, and the fastest is taken: which it is depends on sizes that no estimate has exactly, as those of the
+last loads and stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from ...hw.config import Config
+from ...hw.isa import Mem
+from ...hw.units import striped
+from ...runtime import layout
+from ...runtime.buffer import Buffer
+from ...runtime.program import Program
+from .. import cost
+from .. import graph as g
+from ..accelerator.recording import Recording, packed_shape
+from ..api import Scheduled, build, build_into
+from ..conv_shape import ConvShape
+from ..intrin import PAR_WORDS
+from ..limits import limits
+from ..schedule.conv2d import conv2d_of
+from ..schedule.depthwise import depthwise_of, reach
+from ..tvm_compat import Schedule
+from .language import Array, Kernel, Tile, Unfit, equal_parts, every, lower
+from .views import Product, Rows
+
+_PART = 512  # accumulators of a part at most: with more, products, stores and loads of several parts overlap less
+_ENDS = 32  # accumulators of the first and the last part, about: nothing hides their loads, or their stores
+_REST = {False: 4, True: 3}  # a part has at most this share of what is left, so that at the end stores do not lag
+_PARAMETERS = 8  # blocks whose parameters are loaded at a time: stores wait for each load
+
+
+class Cut(NamedTuple):
+    """Planes of at most `columns` output columns, all rows of them, and parts of at most `rows` output rows."""
+
+    columns: int
+    rows: int
+
+
+class Plane(NamedTuple):
+    """`columns` output columns from `column` on, all rows, of one block of channels of one image."""
+
+    image: int
+    block: int
+    column: int
+    columns: int
+
+
+class Piece(NamedTuple):
+    """The output rows [first, end) of a plane."""
+
+    plane: Plane
+    first: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """Entries of the output."""
+        return (self.end - self.first) * self.plane.columns
+
+
+Part = list[Piece]  # pieces of planes that follow each other, all but the first from their row 0 on
+
+
+def append(
+    rec: Recording, op: g.QConv2d, scheduled: Scheduled, buffers: Mapping[str, Buffer], pad_value: int = 0
+) -> None:
+    """Append a convolution of the buffers `x`, `w` and `par`, packed as for `scheduled`, its schedule."""
+    cut = faster_rows(rec.cfg, op.shape, pad_value, scheduled, alone=False)
+    if cut is None:
+        rec.append(op, scheduled, buffers)
+    else:
+        whole = {**buffers, "out": rec.activations[op.output.name]}
+        lower(lambda k, op: rows_on_chip(k, op, whole, cut), rec, op)
+
+
+def depthwise_program(cfg: Config, shape: ConvShape, pad_value: int = 0) -> Program:
+    """The program of one layer, requantised: inputs `x`, `w` and `par`, packed as for `depthwise`; output `out`.
+
+    Raises the errors of `depthwise`, and `UnsupportedError` for a configuration that has no circuit, as networks do.
+    """
+    scheduled = depthwise_of(cfg, shape, pad_value=pad_value, epilogue=[("requant", "par")])
+    cut = faster_rows(cfg, shape, pad_value, scheduled, alone=True)
+    if cut is None:
+        return build(scheduled, cfg)
+    rec = _recording(cfg)
+    _rows(rec, None, shape, pad_value, cut)
+    return rec.program
+
+
+@cost.cached(256)  # a network has many layers of one shape
+def faster_rows(cfg: Config, shape: ConvShape, pad_value: int, scheduled: Scheduled, alone: bool) -> Cut | None:
+    """How rows that stay on chip are cut; None where they do not fit, or where `scheduled` is as fast.
+
+    A layer that is not `alone` is timed between two 1x1 convolutions: the first hides what comes before its products,
+    and gives its results in an order of its own; the loads of the second wait for the last stores of the layer.
+    """
+    sizes = () if alone else (shape.size, shape.output)
+    around = [
+        conv2d_of(cfg, ConvShape(shape.n, shape.c, *size, shape.c), epilogue=[("requant", "par")]) for size in sizes
+    ]
+    try:
+        found = cuts(cfg, shape, pad_value)
+        timed = [_cycles(cfg, around, lambda rec, x, cut=cut: _rows(rec, x, shape, pad_value, cut)) for cut in found]
+    except Unfit:
+        return None
+    least = min(timed)
+    return found[timed.index(least)] if least < _cycles(cfg, around, lambda rec, x: _tiles(rec, x, scheduled)) else None
+
+
+def _cycles(cfg: Config, around: list[Schedule], layer: Callable[[Recording, Buffer | None], Buffer]) -> int:
+    """Cycles of a layer, with those of the first of `around`, whose output it takes, and of the second behind it."""
+    from ...sim.timing import predict
+
+    rec, x = _recording(cfg), None
+    for before in around[:1]:
+        x = build_into(rec.program, before, {}, rec.placement, name="before")["out"]
+    x = layer(rec, x)
+    for after in around[1:]:
+        build_into(rec.program, after, {"x": x}, rec.placement, name="after")
+    return predict(rec.program, cfg, cost.timed_memory(cfg)).cycles
+
+
+def _recording(cfg: Config) -> Recording:
+    rec = Recording(cfg, "double", "depthwise")
+    rec.program.uops_ahead = True
+    return rec
+
+
+def _tiles(rec: Recording, x: Buffer | None, scheduled: Scheduled) -> Buffer:
+    found = build_into(rec.program, scheduled, {} if x is None else {"x": x}, rec.placement, name="depthwise")
+    return found["out"]
+
+
+def _rows(rec: Recording, x: Buffer | None, shape: ConvShape, pad_value: int, cut: Cut) -> Buffer:
+    """Append the layer with new buffers `w`, `par` and `out`, and `x` where it is None; the output."""
+    cfg, block = rec.cfg, rec.cfg.block_out
+    weight = np.zeros((shape.c, 1, *shape.kernel), np.int8)
+    image = g.Tensor("x", (shape.n, shape.c, *shape.size), zero_point=pad_value)
+    out = g.Tensor("out", (shape.n, shape.c, *shape.output))
+    packed = layout.pack_depthwise_weights(weight[:, 0], cfg).shape
+    buffers = {
+        "x": x or rec.buffer("x", packed_shape(image.shape, cfg), cfg.inp_bits),
+        "w": rec.buffer("w", packed, cfg.wgt_bits),
+        "par": rec.buffer("par", (-(-shape.c // block), block, PAR_WORDS), 32, signed=False),
+        "out": rec.buffer("out", packed_shape(out.shape, cfg), kind="output"),
+    }
+    ones, zeros = np.ones(shape.c, np.float32), np.zeros(shape.c, np.int32)
+    moves = {"strides": shape.strides, "pads": shape.pads, "dilations": shape.dilations, "groups": shape.c}
+    op = g.QConv2d("depthwise", (image,), out, weight, ones, zeros, **moves)
+    with rec.program.origin("depthwise"):
+        lower(lambda k, op: rows_on_chip(k, op, buffers, cut), rec, op)
+    return buffers["out"]
+
+
+def rows_on_chip(k: Kernel, op: g.QConv2d, buffers: Mapping[str, Buffer], cut: Cut) -> None:
+    """A convolution of buffer `x` with `w` and `par`, packed as for a schedule of it, to `out`.
+
+    Weights and parameters are loaded with the first part that needs them.
+    """
+    k.need("depthwise", "overwrite", "requant")
+    cfg, shape, (kh, kw), (oy, ox) = k.cfg, op.shape, op.shape.kernel, op.shape.output
+    images, blocks, pitch = -(-shape.n // cfg.batch), -(-shape.c // cfg.block_out), layout.depthwise_pitch(cfg, kw)
+    count = blocks * kh * pitch
+    if shape.strides[0] >= shape.span[0] or count > reach(cfg, kw, shape.dilations[1]):
+        raise Unfit(f"windows without common rows, or {count} rows of weights: more than micro-ops reach")
+    entries = -(-count // cfg.block_in)
+    weights, parameters = k.array(buffers["w"], entry=entries), k.array(buffers["par"], b=blocks)
+    out = k.array(buffers["out"], n=images, b=blocks, h=oy, w=ox)
+    parts = [*_parts(cfg, shape, cut)]
+
+    wgt = k.tile(Mem.WGT, high=max(entries, cfg.wgt_depth // cfg.block_in), entry=entries)
+    par = k.tile(Mem.PAR, b=blocks)
+    rows = _Rows(k, op, k.array(buffers["x"], row=images * blocks * shape.h, w=shape.w), cut, parts[0][0].end)
+    size = max(map(_size, parts))
+    # one place in a bank where a part has no more than a plane, so that no store reads the bank that products write;
+    # where it has more, stores wait for parameters more often, and products run ahead of them
+    ys = k.banks(size, places=2 if cut.rows > oy and 2 * size <= k.bank else 1)
+    kernel = wgt.rows(b=blocks, ky=kh, kx=pitch)
+    begun = ready = 0  # entries of weights, and blocks of parameters, that were loaded
+    for part in parts:
+        y, seen = ys.next(entry=_size(part)), 1 + max(piece.plane.block for piece in part)
+        tiles = y.pieces(*({"h": piece.end - piece.first, "w": piece.plane.columns} for piece in part))
+        products = [one for piece, tile in zip(part, tiles) for one in _products(k, op, rows, piece, tile, kernel)]
+        rows.load()
+        if (end := -(-seen * kh * pitch // cfg.block_in)) > begun:
+            k.load(wgt[begun:end], weights[begun:end])
+            begun = end
+        with k.together():
+            for add, tile, value in sorted(products, key=lambda one: one[0]):
+                k.multiply(tile, value, overwrite=not add)
+        if seen > ready:  # those of the first part alone, as it waits for them; then several, the last ones together
+            if ready:
+                seen = blocks if blocks - ready < 2 * _PARAMETERS else max(seen, ready + _PARAMETERS)
+            k.load(par[ready:seen], parameters[ready:seen])
+            ready = seen
+        _store(k, out, part, y, par)
+
+
+class _Rows:
+    """The input rows of the present plane on chip, each at a place of a ring; one place is padding where it is needed.
+
+    While one part is computed, the input rows of the next one find room beside its own.
+    """
+
+    def __init__(self, k: Kernel, op: g.QConv2d, x: Array, cut: Cut, first: int):
+        self.k, self.x, self.shape, self.fill = k, x, op.shape, _fill(op)
+        self.width, padded = self.shape.reach(1, cut.columns)[1], _padded(self.shape, self.fill)
+        together = padded + len(_needed(self.shape, 0, first))
+        self.ring = k.ring(Mem.INP, together, row=k.cfg.inp_depth // self.width, w=self.width)
+        self.outside = self.ring.keep() if padded else None
+        if self.outside is not None:
+            k.fill(self.ring.tile[self.outside], x, self.fill)
+        self._plane: Plane | None = None
+        self._places: dict[int, int] = {}  # of rows of the image
+        self._new: list[tuple[int, int, tuple[int, int]]] = []  # (place, row of `x`, window of columns)
+
+    def take(self, piece: Piece) -> None:
+        """Find places for the rows of a piece that are not on chip."""
+        shape, plane = self.shape, piece.plane
+        if plane != self._plane:
+            self._plane, self._places = plane, {}
+        columns = plane.column * shape.strides[1] - shape.pads[1], shape.reach(1, plane.columns)[1]
+        first = (plane.image * -(-shape.c // self.k.cfg.block_in) + plane.block) * shape.h
+        for row in _needed(shape, piece.first, piece.end):
+            if row not in self._places:
+                self._places[row] = self.ring.take()
+                self._new.append((self._places[row], first + row, columns))
+
+    def place(self, y: int, ky: int) -> int | None:
+        """Where the row is that output row `y` multiplies with row `ky` of the kernel; None outside of the image."""
+        row = _source(self.shape, y, ky)
+        return None if row is None else self._places[row]
+
+    def load(self) -> None:
+        """Load those that were not on chip; rows that follow each other by one instruction."""
+        field = limits(self.k.cfg, "LOADP" if self.fill else "LOAD")
+        most = field["y_size"] if self.shape.w <= field["x_stride"] else 1
+        while self._new:
+            (place, row, (begin, width)), count = self._new[0], 1
+            if width == self.width:
+                follow = [(place + n, row + n, (begin, width)) for n in range(min(most, len(self._new)))]
+                count = [*map(tuple.__eq__, self._new, follow), False].index(False)
+            window = self.x.window(self.fill, row=(row, count), w=(begin, width))
+            self.k.load(self.ring.tile[place : place + count, :width], window)
+            del self._new[:count]
+
+
+def _products(
+    k: Kernel, op: g.QConv2d, rows: _Rows, piece: Piece, y: Tile, kernel: Rows
+) -> Iterator[tuple[bool, Tile, Product]]:
+    """(it is added, accumulators, product) with each row of the kernel, that with most rows inside of the image first.
+
+    Where a row of padding stands for those outside of the image, products with these count; else they are left out.
+    """
+    rows.take(piece)
+    (kh, kw), (_, sx), (_, dx) = op.shape.kernel, op.strides, op.dilations
+    most, columns = k.cfg.row_taps if dx == 1 else 1, piece.plane.columns
+    places = {ky: [rows.place(row, ky) for row in range(piece.first, piece.end)] for ky in range(kh)}
+    begun = set[int]()
+    for ky in sorted(places, key=lambda ky: places[ky].count(None)):
+        each = [rows.outside if place is None else place for place in places[ky]]
+        inside = [(n, place) for n, place in enumerate(each) if place is not None]
+        for add in (False, True):
+            for n, place, count, step in _runs([one for one in inside if (one[0] in begun) == add]):
+                x = rows.ring.tile.named(row="h")[every(place, count, step) if step else place]
+                for kx in range(0, kw, most):
+                    value = x.at(w=every(kx * dx, columns, sx)) * kernel[piece.plane.block, ky, kx]
+                    yield add or kx > 0, y[n : n + count], value.with_taps(min(most, kw - kx)).over("h w")
+        begun |= {n for n, _ in inside}
+
+
+def _runs(places: list[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
+    """(first row, its place, count, places from one to the next) of adjacent rows in equal steps of at least 0."""
+    while places:
+        (first, place), count, step = places[0], 1, places[1][1] - places[0][1] if len(places) > 1 else 0
+        while count < len(places) and step >= 0 and places[count] == (first + count, place + count * step):
+            count += 1
+        yield first, place, count, step if count > 1 else 0
+        places = places[count:]
+
+
+def _store(k: Kernel, out: Array, part: Part, y: Tile, par: Tile) -> None:
+    """Store a part: whole planes by one instruction, other pieces one by one."""
+    _, _, oy, ox = out.shape.values()
+    whole = oy * ox if oy * ox <= limits(k.cfg, "STOREQ")["x_stride"] else 0
+    while part:
+        ((image, block, column, columns), first, end), count = part[0], 1
+        if part[0].size == whole:
+            count = [*(piece.plane.image == image and piece.size == whole for piece in part), False].index(False)
+        size = count * part[0].size
+        if count > 1:
+            blocks = slice(block, block + count)
+            k.store(out[image, blocks], y.reshaped(b=count, h=oy, w=ox), par[blocks])
+        else:
+            target = out[image, block, first:end, column : column + columns]
+            k.store(target, y.reshaped(h=end - first, w=columns), par[block])
+        part = part[count:]
+        if part:
+            y = y[size:]
+
+
+def _parts(cfg: Config, shape: ConvShape, cut: Cut) -> Iterator[Part]:
+    """The parts: small ones at both ends, between them such that each is loaded while those before it are computed."""
+    rows, ends, rest = shape.output[0], -(-_ENDS // cut.columns), _REST[cut.rows > shape.output[0]]
+    planes = [*_planes(cfg, shape, cut.columns)]
+    total, done, growth = len(planes) * rows, 0, _growth(cfg, shape, cut.columns)
+    while done < total:
+        at, left = done % rows, total - done
+        count = min(left, cut.rows, max(ends, int(done * growth)), max(ends, left // rest))
+        inside = rows - at
+        if count < inside:
+            count = -(-inside // -(-inside // count))  # parts of about the same size
+        else:
+            count = inside + (count - inside) // rows * rows
+        end, within = done + count, range(done // rows, -(-(done + count) // rows))
+        yield [Piece(planes[n], max(0, done - n * rows), min(rows, end - n * rows)) for n in within]
+        done = end
+
+
+def _planes(cfg: Config, shape: ConvShape, columns: int) -> Iterator[Plane]:
+    images, blocks, ox = -(-shape.n // cfg.batch), -(-shape.c // cfg.block_out), shape.output[1]
+    for image, block, column in product(range(images), range(blocks), range(0, ox, columns)):
+        yield Plane(image, block, column, min(columns, ox - column))
+
+
+def _growth(cfg: Config, shape: ConvShape, columns: int) -> float:
+    """Rows of a part for each one before it, so that it is loaded while these are computed.
+
+    Where loads take longer than products, these wait for them in any case.
+    """
+    taps = cfg.row_taps if shape.dilations[1] == 1 else 1
+    loaded = shape.reach(1, columns)[1] * shape.strides[0] * cfg.inp_entry_bytes
+    micro_ops = shape.kernel[0] * -(-shape.kernel[1] // taps) * columns
+    computed = micro_ops / cost.moved(striped(cfg), loaded)
+    return min(1.0, computed / 2) if computed > 1 else 1.0
+
+
+def cuts(cfg: Config, shape: ConvShape, pad_value: int) -> list[Cut]:
+    """With the widest planes of which some rows fit: as many rows as fit, whole planes if possible, and fewer.
+
+    Raises `Unfit` where none fits.
+    """
+    formats = ("LOADP" if pad_value else "LOAD"), "STOREQ"
+    widest = min(limits(cfg, name)["x_size"] for name in formats)
+    (oy, ox), (sy, _), (span, _) = shape.output, shape.strides, shape.span
+    for columns in equal_parts(ox):
+        width, accumulators = shape.reach(1, columns)[1], min(_PART, cfg.acc_depth // 4) // columns
+        room = max(0, cfg.inp_depth // width - _padded(shape, pad_value))
+        planes = min(room // (2 * min(shape.h, (oy - 1) * sy + span)), accumulators // oy)
+        most = planes * oy or min(accumulators, oy, max(0, room + sy - span) // (2 * sy))
+        if width <= widest and most:
+            return [Cut(columns, rows) for rows in sorted({most, *(n for n in (oy, oy // 4) if 0 < n < most)})[::-1]]
+    raise Unfit(f"no row of the windows {shape.kernel} fits {cfg.name}")
+
+
+def _fill(op: g.QConv2d) -> int:
+    """The value of the padding."""
+    return op.x.zero_point if any(op.pads) else 0
+
+
+def _padded(shape: ConvShape, pad_value: int) -> bool:
+    """True where a row of padding stands for all rows outside of the image; else products with those are left out."""
+    inside = [[_source(shape, y, ky) is not None for ky in range(shape.kernel[0])] for y in range(shape.output[0])]
+    return not all(map(any, inside)) or (pad_value != 0 and not all(map(all, inside)))
+
+
+def _source(shape: ConvShape, y: int, ky: int) -> int | None:
+    """The row of the image that output row `y` multiplies with row `ky` of the kernel; None outside of it."""
+    row = y * shape.strides[0] - shape.pads[0] + ky * shape.dilations[0]
+    return row if 0 <= row < shape.h else None
+
+
+def _needed(shape: ConvShape, first: int, end: int) -> range:
+    """The rows of the image from the first to the last one that output rows [first, end) need."""
+    (sy, _), top = shape.strides, shape.pads[0]
+    return range(max(0, first * sy - top), min(shape.h, (end - 1) * sy - top + shape.span[0]))
+
+
+def _size(part: Part) -> int:
+    """Accumulators of a part."""
+    return sum(piece.size for piece in part)
