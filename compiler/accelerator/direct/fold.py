@@ -70,6 +70,12 @@ class Fold:
         groups, k = divmod(entry, len(self.offsets))
         return groups * self.group + self.offsets[k]
 
+    def image(self, shape: tuple[int, ...], cfg: Config) -> tuple[int, ...]:
+        """The shape of the image so laid out, of one (n, c, h, w) with entries of `cfg`: the last axis is an entry's."""
+        n, c, h, w = shape
+        size = (h, w * c // cfg.block_in) if self.in_place else (self.laid_out, self.entries)
+        return n, *size, 1, cfg.block_in
+
     def columns(self, phase: int, ox: int) -> int:
         """Number of the `ox` output columns that have a phase."""
         return -(-(ox - phase) // self.phases)
