@@ -31,7 +31,6 @@ from .reals import kernel as reals_kernel
 from .recording import packed_bytes
 from .recurrent import split_steps
 from .slices import AbsorbedSlice, absorb_slices
-from .split import plan as split
 from .stand_ins import AbsorbedPad, RowsJoined, RowsOut
 from .wide import HostRows, split_weights
 
@@ -129,8 +128,6 @@ class Accelerator(ExecModule):
             return ""
         if isinstance(op, g.Linear) and op.weight.dtype != np.int8:
             return f"weights {op.weight.min()}..{op.weight.max()}: not within int8"
-        if isinstance(op, g.Divisible) and op.ternary and (why := split.refusal(op, self.cfg)):
-            return why
         if table.kernels_of(op, self.cfg):
             return table.refusal(op, self.cfg)
         checks: dict[type[g.Operator], Callable[..., str]] = {g.QConv2d: _refuses_conv, g.Dense16: dense16.refusal}
@@ -155,8 +152,6 @@ class Accelerator(ExecModule):
         for kind, (_, cycles) in _KERNELS.items():
             if isinstance(op, kind):
                 return cycles(op, cfg)
-        if isinstance(op, g.Divisible) and op.ternary:
-            return split.cycles(op, cfg)
         nbytes = sum(packed_bytes(t, cfg) for t in (*op.inputs, op.output))
         micro_ops = packed_bytes(op.output, cfg) / cfg.block_out / cfg.batch
         if isinstance(op, g.Dense16):

@@ -9,6 +9,7 @@ from ...runtime.buffer import Buffer, Region
 from ...runtime.executable import HostStep, LaunchStep
 from .. import graph as g
 from ..kernels import table
+from ..kernels.split_conv import cheapest_fold
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
 from . import dense16, layers, states
@@ -21,18 +22,23 @@ from .reals import kernel as reals
 from .reals.images import read_in_place
 from .recording import Recording, packed_shape
 from .slices import AbsorbedSlice
-from .split import folded as split_folded
 from .stand_ins import AbsorbedPad, RowsJoined, RowsOut
 from .symbols import limits
 
+
+def _by_table_or(other: Callable) -> Callable:
+    """By the kernels of the table, `other` for operators that have none there."""
+    return lambda rec, op: (table.lower if table.kernels_of(op, rec.cfg) else other)(rec, op)
+
+
 LOWER: dict[type[g.Operator], Callable] = {
-    g.QConv2d: layers.lower,
-    g.QDense: layers.lower,
     g.Dense16: dense16.lower,
     RowsJoined: caches.lower,
     RowsOut: outputs.lower,
     **{kind: table.lower for kind, kernels in table.KERNELS.items() if kernels},
-    g.BatchMatMul: lambda rec, op: (table if table.kernels_of(op, rec.cfg) else products).lower(rec, op),
+    g.QConv2d: _by_table_or(layers.lower),
+    g.QDense: _by_table_or(layers.lower),
+    g.BatchMatMul: _by_table_or(products.lower),
     g.Heads: heads.lower,
     g.QuantizeImage: lambda rec, op: reals.lower(rec, op, *rec.reals[op.name]),
 }
@@ -155,7 +161,7 @@ class NetworkLaunch:
     def _fold_input(self, op: g.QConv2d) -> None:
         """Read the image of `op` as it lies, or let the host lay it out; neither if blocks of channels cost less."""
         source, order = self.steps.source(op.x)
-        choose = split_folded.cheapest if op.ternary else cheapest
+        choose = cheapest_fold if op.ternary else cheapest
         fold = choose(op, self.cfg, nhwc=bool(order) or op.x.shape[1] == 1)
         if fold is None:
             return

@@ -10,6 +10,7 @@ Axes: `b` blocks of the output, or groups of them that unit `ternary` computes a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -17,14 +18,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...hw.config import Config
 from ...hw.isa import Mem
 from ...runtime import layout
+from .. import cost
 from .. import graph as g
-from ..accelerator.direct.fold import fold_weights
+from ..accelerator.direct.fold import Fold, fold_in_place, fold_weights, folds, least, may_fold
 from ..accelerator.recording import channel_parameters
+from ..conv_shape import ConvShape
+from . import language
 from .language import Array, Kernel, Slots, Unfit, by_shape, every
 from .language import Tile as Entries
 from .split_tiles import Layer, Operands, Reads, Terms, Tile, tiles
+
+_FOLDS = 3  # layouts of an image that are tried
 
 
 @by_shape
@@ -42,9 +49,33 @@ def divided(k: Kernel, op: g.QConv2d | g.QDense) -> None:
     if op.ternary and "ternary" not in cfg.units:
         raise Unfit(f"{op.ternary} ternary channels: {cfg.name} has units {', '.join(cfg.units)}, not ternary")
     if op.ternary and others % cfg.block_out:
-        raise Unfit(f"{others} channels on GEMM beside {op.ternary} ternary ones: must be a multiple of {cfg.block_out}")
+        raise Unfit(
+            f"{others} channels on GEMM beside {op.ternary} ternary ones: must be a multiple of {cfg.block_out}"
+        )
     k.need("overwrite", "requant")
     in_tiles(k, op, k.fastest(in_tiles, tiles(Layer.of(op.shape, op.ternary, k.fold, cfg), cfg)))
+
+
+def cheapest_fold(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
+    """As `direct.fold.cheapest`, for a layer of two units: of a few layouts with the fewest products."""
+    if not may_fold(op, cfg):
+        return None
+
+    def cycles(fold: Fold | None) -> float:
+        try:
+            return language.cycles(divided, op, cfg, fold)
+        except Unfit:
+            return math.inf
+
+    return least(op.shape, cfg, _few_products(op.shape, cfg), fold_in_place(op, cfg) if nhwc else None, cycles)
+
+
+@cost.cached(64)
+def _few_products(shape: ConvShape, cfg: Config) -> tuple[Fold, ...]:
+    def products(fold: Fold) -> int:
+        return sum(fold.columns(phase, shape.output[1]) for phase, *_ in fold.terms)
+
+    return tuple(sorted(folds(shape, cfg), key=products)[:_FOLDS])
 
 
 @dataclass
@@ -63,7 +94,6 @@ class Unit:
     weights: Array
     places: Slots
     banks: Slots
-    parameters: Slots
 
     def groups(self, part: int) -> range:
         """The groups of a part of the output's blocks."""
@@ -102,23 +132,26 @@ def in_tiles(k: Kernel, op: g.QConv2d | g.QDense, tile: Tile) -> None:
     operands, at_once = Operands(layer, tile, k.cfg), layer.blocks <= k.cfg.par_entries
     xs = k.slots(int(operands.sizes[0]), count=int(operands.pieces[0].slots))
     units = _units(k, op, layer, tile, operands)
+    size = layer.blocks if at_once else tile.gemm + min(tile.groups * layer.planes, layer.ternary)
+    places = k.slots(size, Mem.PAR, 1 if at_once else k.cfg.par_entries // size)
     parameters = k.array(channel_parameters(k.rec, op, op.corrected_bias), b=layer.blocks)
     out = k.output if len(op.output.shape) == 4 else k.output.split("b", b=layer.blocks, h=1, w=1)
     for step in _steps(k, op, layer, tile, operands, xs, units):
-        (image, y, x), (rows, columns), pars = step.area, step.size, list[Entries]()
-        for unit, *_ in step.shares:
-            these = slice(unit.outputs(step.part).start, unit.outputs(step.part).stop)
-            held = unit.parameters.hold(parameters if at_once else parameters[these])
-            pars.append(held[these] if at_once else held)
+        (image, y, x), (rows, columns) = step.area, step.size
+        outputs = [unit.outputs(step.part) for unit, *_ in step.shares]
+        if at_once:
+            par = places.hold(parameters)
+            pars = [par[these.start : these.stop] for these in outputs]
+        else:
+            pars = places.hold_all(*[parameters[these.start : these.stop] for these in outputs])
         for unit, weights, sums in step.shares:
             wide = columns // layer.reads.phases if tile.phased and unit.planes > 1 else columns
             count = len(unit.groups(step.part))
             acc = sums[0, : count * rows * wide].split("entry", b=count, h=rows, w=wide)
             _multiply(acc, step.x, weights, unit, layer.reads.steps, fresh=step.chunk.start == 0)
         if step.chunk.stop == layer.inputs:
-            for (unit, _, sums), par in zip(step.shares, pars):
-                outputs = unit.outputs(step.part)
-                to = out[image, outputs.start : outputs.stop, y : y + rows, x : x + columns]
+            for (unit, _, sums), par, these in zip(step.shares, pars, outputs):
+                to = out[image, these.start : these.stop, y : y + rows, x : x + columns]
                 _store(to, sums, par, unit, layer.reads.phases)
 
 
@@ -170,18 +203,13 @@ def _units(k: Kernel, op: g.QConv2d | g.QDense, layer: Layer, tile: Tile, operan
         assert isinstance(op, g.QConv2d)
         folded = fold_weights(op, k.fold, cfg)  # output blocks, terms, channels of a block, lanes
         weight = folded.transpose(0, 2, 3, 1).reshape(-1, cfg.block_in, 1, len(reads.terms))
-    most = min(tile.gemm, layer.gemm), min(tile.groups * layer.planes, layer.ternary)
-    if layer.blocks <= cfg.par_entries:
-        parameters = [k.slots(layer.blocks, Mem.PAR, 1)] * 2
-    else:
-        parameters = [k.slots(size, Mem.PAR, cfg.par_entries // sum(most)) if size else None for size in most]
     (_, *sizes), (_, *slots), bank = operands.sizes, (int(pieces.slots) for pieces in operands.pieces), cfg.bank_depth
     if own:
-        weights = k.known("w", layout.pack_weights(weight[:own], cfg), b=layer.gemm, c=layer.inputs, term=len(reads.terms))
-        places, banks = k.slots(int(sizes[0]), Mem.WGT, slots[0]), k.slots(bank, Mem.ACC, high=2 * bank)
-        units.append(
-            Unit(range(layer.gemm), 1, tile.gemm, reads.phases, reads.terms, weights, places, banks, parameters[0])
+        weights = k.known(
+            "w", layout.pack_weights(weight[:own], cfg), b=layer.gemm, c=layer.inputs, term=len(reads.terms)
         )
+        places, banks = k.slots(int(sizes[0]), Mem.WGT, slots[0]), k.slots(bank, Mem.ACC, high=2 * bank)
+        units.append(Unit(range(layer.gemm), 1, tile.gemm, reads.phases, reads.terms, weights, places, banks))
     if op.ternary:
         last, terms, phases = weight[own:], reads.terms, reads.phases
         if tile.phased:
@@ -191,7 +219,7 @@ def _units(k: Kernel, op: g.QConv2d | g.QDense, layer: Layer, tile: Tile, operan
         weights = k.known("t", packed, b=layer.groups, c=layer.inputs, term=len(terms))
         places, banks = k.slots(int(sizes[1]), Mem.TWGT, slots[1]), k.slots(bank, Mem.ACC, low=2 * bank)
         blocks = range(layer.gemm, layer.blocks)
-        units.append(Unit(blocks, layer.planes, tile.groups, phases, terms, weights, places, banks, parameters[1]))
+        units.append(Unit(blocks, layer.planes, tile.groups, phases, terms, weights, places, banks))
     return units
 
 

@@ -126,6 +126,13 @@ class Layer:
         return -(-self.ternary // self.planes)
 
     @property
+    def products(self) -> int:
+        """Micro-ops of the unit that has more of them, but for all phases at once."""
+        (oy, ox), reads = self.extents, self.reads
+        pixels = oy * sum(reads.columns(phase, ox) for phase, *_ in reads.terms)
+        return self.images * self.inputs * pixels * max(self.gemm, self.groups)
+
+    @property
     def may_phase(self) -> bool:
         """True if there is a plane for each phase, phases have equal numbers of columns, and GEMM has not more to do.
 
@@ -180,9 +187,8 @@ class Operands:
             inputs * groups * of_group,
         )
         self.steps = self.tiles * self.parts * chunks
-        products = layer.images * layer.inputs * oy * sum(reads.columns(phase, ox) for phase, *_ in reads.terms)
         at_once = layer.images * oy * ox // reads.phases * len(reads.at_once.terms)
-        self.products = np.maximum(products * layer.gemm, np.where(phased, at_once, products * layer.groups))
+        self.products = np.where(phased, max(at_once, replace(layer, ternary=0).products), layer.products)
         ahead = np.where(self.products < 4 * cost.round_trip() * self.steps, _AHEAD, 2)  # short steps hide little
         image = Pieces(self.sizes[0], cfg.inp_depth, ahead, chunks, self.tiles, self.parts, outer)
         weights = [
@@ -195,18 +201,21 @@ class Operands:
 
 @cost.cached(256)
 def tiles(layer: Layer, cfg: Config) -> tuple[Tile, ...]:
-    """The tiles that seem fastest of those that fit, the best first: a bound of their cycles is enough for a trial.
+    """The tiles worth a trial, those of few steps first: of all that fit the ones with the lowest bounds of cycles.
 
     Raises `Unfit` where none fits.
     """
     plane = cfg.plane_depth
-    room = min(cfg.bank_depth if layer.gemm else cfg.acc_depth, plane * layer.reads.phases if layer.ternary else plane)
+    room = min(
+        cfg.bank_depth if layer.gemm else cfg.acc_depth, plane * layer.reads.phases if layer.ternary else cfg.acc_depth
+    )
     most = max(layer.gemm, layer.groups)
     blocks = sorted({-(-most // -(-most // k)) for k in range(1, most + 1)})
     inputs = sorted({-(-layer.inputs // k) for k in range(1, layer.inputs + 1)})
     pixels = [pair for pair in product(layer.sizes(0), layer.sizes(1)) if pair[0] * pair[1] <= room]
     if not pixels:
-        raise Unfit(f"tiles of padding alone: {layer.reads.before} before an image of {layer.reads.size} is too much")
+        h, w = layer.reads.size
+        raise Unfit(f"tiles of padding alone: too much of it around {h}x{w} pixels")
     phased = (False, True) if layer.may_phase else (False,)
     found = np.array([(*pair, *rest) for pair, *rest in product(pixels, blocks, inputs, (0, 1), phased)], np.int64).T
     rows, columns, parts, inp, outer, at_once = found
@@ -226,14 +235,16 @@ def tiles(layer: Layer, cfg: Config) -> tuple[Tile, ...]:
     best = [k for k in order if of_steps[int(steps[k])] == k]
     finest = min(order, key=inp.__getitem__)  # products begin early, which the bound counts too little
     tried = [*dict.fromkeys([*best[: _TRIED - 1], finest, *best])][:_TRIED]
-    return tuple(Tile(*(each[k].item() for each in every)) for k in tried)
+    return tuple(Tile(*(each[k].item() for each in every)) for k in sorted(tried, key=steps.__getitem__))
 
 
 def _fits(layer: Layer, tile: Tile, cfg: Config) -> Numbers:
     area, at_once = tile.rows * tile.columns, np.where(tile.phased, layer.reads.phases, 1)
     blocks = tile.gemm + np.minimum(layer.ternary, tile.groups * layer.planes)
     fits = (tile.gemm * area <= cfg.bank_depth) & (tile.groups * area <= cfg.plane_depth * at_once)
-    return np.logical_and.reduce([fits, blocks <= cfg.par_entries, *(p.fits for p in Operands(layer, tile, cfg).pieces)])
+    return np.logical_and.reduce(
+        [fits, blocks <= cfg.par_entries, *(p.fits for p in Operands(layer, tile, cfg).pieces)]
+    )
 
 
 def _bound(layer: Layer, tile: Tile, cfg: Config) -> Numbers:
@@ -245,7 +256,20 @@ def _bound(layer: Layer, tile: Tile, cfg: Config) -> Numbers:
     each = [cost.rows_moved(port, s * w, 1, r) * (s > 0) for s, w, r in zip(found.sizes, width, rows)]
     waits = sum(p.loads * load * ((p.slots < 2) & (p.distinct > 1)) for p, load in zip(found.pieces, each))
     loaded, first = sum(p.loads * load for p, load in zip(found.pieces, each)), sum(each)
+    # what the inner loop changes is loaded in its first turn, beside the products of this turn
+    inner, turns = np.where(tile.outer, (found.tiles, found.parts), (found.parts, found.tiles))
+    turn = found.chunks * (
+        each[0] * np.where(tile.outer, inner, 1) + (each[1] + each[2]) * np.where(tile.outer, 1, inner)
+    )
+    # and most of it for its first tile
+    late = np.maximum(turn - first - computed / turns, (first - computed / found.steps) * (found.chunks - 1))
     entries = layer.blocks / found.parts * tile.rows * tile.columns
     stored = cost.rows_moved(cfg, entries * cfg.out_entry_bytes, 1, layer.blocks / found.parts * tile.rows)
     stored = np.maximum(stored, entries * cfg.lanes / cfg.ppu_lanes)
-    return np.maximum(np.maximum(first + computed + waits, loaded + computed / found.steps), stored * found.tiles * found.parts) + stored
+    return (
+        np.maximum(
+            np.maximum(first + computed + waits + np.maximum(late, 0), loaded + computed / found.steps),
+            stored * found.tiles * found.parts,
+        )
+        + stored
+    )

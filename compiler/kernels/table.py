@@ -33,6 +33,7 @@ from .resize import resize_bilinear
 from .rms_norm import rms_norm
 from .rotary import rotary
 from .softmax import softmax
+from .split_conv import split_conv
 from .transposed_conv import conv_transpose
 
 KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
@@ -59,6 +60,8 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.Softmax: (softmax,),
     g.MaxPool: (max_pool_sorted, max_pool),
     g.ResizeBilinear: (resize_bilinear,),
+    g.QConv2d: (split_conv,),
+    g.QDense: (split_conv,),
     g.QConvTranspose2d: (conv_transpose,),
     RowsJoined: (),  # recorded by accelerator/lanewise/
     RowsOut: (),
@@ -76,6 +79,8 @@ def kernels_of(op: g.Operator, cfg: Config) -> tuple[Record, ...]:
     """The kernels of operators of this class; none where it has no row."""
     if isinstance(op, g.BatchMatMul) and not in_lanes(op, cfg.block_in):
         return ()  # products of images: accelerator/matrices/
+    if isinstance(op, g.Divisible) and not op.ternary:
+        return ()  # of GEMM alone: accelerator/layers.py
     return next((KERNELS[kind] for kind in type(op).__mro__ if kind in KERNELS), ())
 
 

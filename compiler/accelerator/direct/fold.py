@@ -71,7 +71,7 @@ class Fold:
         return groups * self.group + self.offsets[k]
 
     def image(self, shape: tuple[int, ...], cfg: Config) -> tuple[int, ...]:
-        """The shape of the image so laid out, of one (n, c, h, w) with entries of `cfg`: the last axis is an entry's."""
+        """The shape of the image so laid out, of one (n, c, h, w); the last two axes are those of an entry."""
         n, c, h, w = shape
         size = (h, w * c // cfg.block_in) if self.in_place else (self.laid_out, self.entries)
         return n, *size, 1, cfg.block_in
