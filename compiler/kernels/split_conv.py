@@ -26,12 +26,13 @@ from .. import graph as g
 from ..accelerator.direct.fold import Fold, fold_in_place, fold_weights, folds, least, may_fold
 from ..accelerator.recording import channel_parameters
 from ..conv_shape import ConvShape
+from ..target.host import HostModel
 from . import language
 from .language import Array, Kernel, Slots, Unfit, by_shape, every
 from .language import Tile as Entries
 from .split_tiles import Layer, Operands, Reads, Terms, Tile, tiles
 
-_FOLDS = 3  # layouts of an image that are tried
+_FOLDS = 4  # layouts of an image that are tried
 
 
 @by_shape
@@ -57,7 +58,7 @@ def divided(k: Kernel, op: g.QConv2d | g.QDense) -> None:
 
 
 def cheapest_fold(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
-    """As `direct.fold.cheapest`, for a layer of two units: of a few layouts with the fewest products."""
+    """As `direct.fold.cheapest`, for a layer of two units: of a few layouts that seem to take least time."""
     if not may_fold(op, cfg):
         return None
 
@@ -67,15 +68,18 @@ def cheapest_fold(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
         except Unfit:
             return math.inf
 
-    return least(op.shape, cfg, _few_products(op.shape, cfg), fold_in_place(op, cfg) if nhwc else None, cycles)
+    return least(op.shape, cfg, _few_folds(op.shape, op.ternary, cfg), fold_in_place(op, cfg) if nhwc else None, cycles)
 
 
 @cost.cached(64)
-def _few_products(shape: ConvShape, cfg: Config) -> tuple[Fold, ...]:
-    def products(fold: Fold) -> int:
-        return sum(fold.columns(phase, shape.output[1]) for phase, *_ in fold.terms)
+def _few_folds(shape: ConvShape, ternary: int, cfg: Config) -> tuple[Fold, ...]:
+    """Those with the least time of products and of the host, which lays out the image."""
 
-    return tuple(sorted(folds(shape, cfg), key=products)[:_FOLDS])
+    def seconds(fold: Fold) -> float:
+        host = HostModel().moved_seconds(fold.laid_out * fold.entries * cfg.inp_entry_bytes)
+        return Layer.of(shape, ternary, fold, cfg).products / cost.CLOCK + host / 2
+
+    return tuple(sorted(folds(shape, cfg), key=seconds)[:_FOLDS])
 
 
 @dataclass
@@ -115,7 +119,7 @@ class Share(NamedTuple):
 class Step(NamedTuple):
     """Products of blocks `chunk` of the input, in `x`, for a part of the output's blocks in `area`.
 
-    That is (image, first row, first column) and `size` its rows and columns. `last` is true of the last blocks.
+    That is (image, first row, first column), and `size` its rows and columns.
     """
 
     part: int
