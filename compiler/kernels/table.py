@@ -80,7 +80,7 @@ def kernels_of(op: g.Operator, cfg: Config) -> tuple[Record, ...]:
     if isinstance(op, g.BatchMatMul) and not in_lanes(op, cfg.block_in):
         return ()  # products of images: accelerator/matrices/
     if isinstance(op, g.Divisible) and not op.ternary:
-        return ()  # of GEMM alone: accelerator/layers.py
+        return ()  # of GEMM alone: compiler/accelerator/layers.py
     return next((KERNELS[kind] for kind in type(op).__mro__ if kind in KERNELS), ())
 
 
