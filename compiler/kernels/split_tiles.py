@@ -17,7 +17,7 @@ from ..conv_shape import ConvShape
 
 _TRIED = 3  # tiles that the timing model tries
 _STEP = 10  # cycles of the instructions of a step beside its products
-_AHEAD = 4  # pieces of an operand that are on chip together, where there are as many
+_TOGETHER = 4  # pieces of an operand that are on chip together, where there are as many
 Numbers = np.ndarray
 Terms = tuple[tuple[int, int, int], ...]
 
@@ -189,7 +189,7 @@ class Operands:
         self.steps = self.tiles * self.parts * chunks
         at_once = layer.images * oy * ox // reads.phases * len(reads.at_once.terms)
         self.products = np.where(phased, max(at_once, replace(layer, ternary=0).products), layer.products)
-        ahead = np.where(self.products < 4 * cost.round_trip() * self.steps, _AHEAD, 2)  # short steps hide little
+        ahead = np.where(self.products < 4 * cost.round_trip() * self.steps, _TOGETHER, 2)  # short steps hide little
         image = Pieces(self.sizes[0], cfg.inp_depth, ahead, chunks, self.tiles, self.parts, outer)
         weights = [
             Pieces(size, depth, ahead, chunks, self.parts, self.tiles, np.logical_not(outer))
