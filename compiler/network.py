@@ -313,8 +313,12 @@ def min_cost(graph: g.Graph, cfg: Config, *, dram: Dram | None = None) -> Channe
     `by_layer`, and all channels on unit `ternary` that it can compute.
     """
     costs = Costs(graph, cfg)
-    most = by_layer(graph, cfg, lambda op, ternary: -ternary if math.isfinite(costs(op, ternary)) else 0)
+
+    def fewest_on_gemm(op: g.Divisible, ternary: int) -> float:
+        return -ternary if math.isfinite(costs(op, ternary)) else 0
+
+    most = by_layer(graph, cfg, fewest_on_gemm, lambda op, ternary: -ternary)
     if not most.layers:
         return most
-    every = (ChannelMapping({}), by_layer(graph, cfg, costs), most)
+    every = (ChannelMapping({}), by_layer(graph, cfg, costs, costs.least), most)
     return min(every, key=lambda m: compile_for(regroup(graph, m, cfg), cfg, dram=dram).seconds(dram))

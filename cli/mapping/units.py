@@ -48,7 +48,7 @@ def unit_rows(graph: Graph, cfg: Config, mapping: ChannelMapping | None = None) 
             continue
         count, split = len(op.weight), {} if mapping is None else mapping.layers.get(op.name, {})
         ternary = len(split.get(TERNARY, ()))
-        best = cheapest(op, count, cfg, costs)
+        best = cheapest(op, count, cfg, costs, costs.least)
         found, *others = (costs.split(op, k) for k in (ternary, 0, count, best))
         cycles = [*found.units.values(), found.cycles]
         row = [op.name, count, int(capable(op, graph.contract).sum()), ternary, *map(_whole, cycles), found.bound]

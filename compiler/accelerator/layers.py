@@ -21,8 +21,6 @@ from ..schedule.depthwise import depthwise_of, reach
 from ..schedule.epilogue import Stage
 from ..tvm_compat import PrimFunc, Schedule
 from .recording import Recording, channel_parameters, own_rows
-from .split import folded as split_folded
-from .split import kernel as split
 
 _EACH, _ALL = (("requant", "par"),), (("requant_all", "par"),)  # parameters by channel, or the same for all
 
@@ -30,13 +28,6 @@ _EACH, _ALL = (("requant", "par"),), (("requant_all", "par"),)  # parameters by 
 def lower(rec: Recording, op: g.QConv2d | g.QDense) -> None:
     """Append a convolution or a dense layer."""
     cfg = rec.cfg
-    if op.ternary:
-        if op.name in rec.folded:
-            assert isinstance(op, g.QConv2d)
-            split_folded.lower(rec, op, *rec.folded[op.name])
-        else:
-            split.lower(rec, op)
-        return
     if isinstance(op, g.QConv2d) and (part := groups_per_part(op, cfg)) < op.groups:
         for one in _parts(rec, op, part):
             lower(rec, one)

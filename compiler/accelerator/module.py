@@ -27,7 +27,6 @@ from .real_images import quantised_images
 from .recording import packed_bytes
 from .recurrent import split_steps
 from .sequences import as_images
-from .split import plan as split
 from .stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
 from .wide import HostRows, split_weights
 
@@ -110,8 +109,6 @@ class Accelerator(ExecModule):
             return ""
         if isinstance(op, g.Linear) and op.weight.dtype != np.int8:
             return f"weights {op.weight.min()}..{op.weight.max()}: not within int8"
-        if isinstance(op, g.Divisible) and op.ternary and (why := split.refusal(op, self.cfg)):
-            return why
         if table.kernels_of(op):
             return table.refusal(op, self.cfg)
         checks: dict[type[g.Operator], Callable[..., str]] = {g.QConv2d: _refuses_conv}
@@ -136,8 +133,6 @@ class Accelerator(ExecModule):
         for kind, (_, cycles) in _KERNELS.items():
             if isinstance(op, kind):
                 return cycles(op, cfg)
-        if isinstance(op, g.Divisible) and op.ternary:
-            return split.cycles(op, cfg)
         nbytes = sum(packed_bytes(t, cfg) for t in (*op.inputs, op.output))
         micro_ops = packed_bytes(op.output, cfg) / cfg.block_out / cfg.batch
         if isinstance(op, g.Linear):

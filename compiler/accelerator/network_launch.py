@@ -10,20 +10,26 @@ from ...runtime.executable import HostStep, LaunchStep
 from .. import graph as g
 from ..kernels import table
 from ..kernels.folded_conv import cheapest, host_step
+from ..kernels.split_conv import cheapest_fold
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
 from . import layers, states
 from .arena import arena_plan, bases, is_view, members, packed_as
 from .real_images import read_in_place
 from .recording import Recording, packed_shape
-from .split import folded as split_folded
 from .stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
 from .symbols import limits
 
+
+def _by_table_or(other: Callable) -> Callable:
+    """By the kernels of the table, `other` for operators that have none there."""
+    return lambda rec, op: (table.lower if table.kernels_of(op) else other)(rec, op)
+
+
 LOWER: dict[type[g.Operator], Callable] = {
-    g.QConv2d: layers.lower,
-    g.QDense: layers.lower,
     **dict.fromkeys(table.KERNELS, table.lower),
+    g.QConv2d: _by_table_or(layers.lower),
+    g.QDense: _by_table_or(layers.lower),
 }
 
 
@@ -130,7 +136,7 @@ class NetworkLaunch:
     def _fold_input(self, op: g.QConv2d) -> None:
         """Read the image of `op` as it lies, or let the host lay it out; neither if blocks of channels cost less."""
         source, order = self.steps.source(op.x)
-        choose = split_folded.cheapest if op.ternary else cheapest
+        choose = cheapest_fold if op.ternary else cheapest
         fold = choose(op, self.cfg, nhwc=bool(order) or op.x.shape[1] == 1)
         if fold is None:
             return

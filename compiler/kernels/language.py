@@ -10,9 +10,10 @@ it into a program of its own, which the timing model times.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from ...hw.errors import CapacityError, EncodingError, KernelError, ScheduleErro
 from ...hw.isa import AluOp, Mem, depth, table_span
 from ...runtime import layout
 from ...runtime.buffer import Buffer
+from ...runtime.launch import Launch
 from ...runtime.program import Program
 from ...runtime.symbols.symbol import Symbol
 from .. import cost
@@ -38,7 +40,7 @@ from .views import Array, Product, Rows, Tile, dense, every
 
 __all__ = [
     "Array", "Kernel", "Record", "Ring", "Slots", "Tile", "Unfit", "by_shape", "cycles", "equal_parts", "every",
-    "lower", "why_not",
+    "launch", "lower", "why_not",
 ]  # fmt: skip
 
 Extents = list[dict[str, int]]  # of tiles: of each the extents of its axes by name
@@ -47,50 +49,69 @@ _BY_SHAPE = dict[Record, Callable[[Any], object]]()
 TILE = 256  # entries of a tile: enough to hide what an instruction costs, and few enough for a short start and end
 
 
+_ALIKE = 1.01  # times the fewest cycles: tiles that take so many are as good
+
+
 class _Statement(NamedTuple):
-    """A micro-op and its loops, and how the program records statements of this kind, by name of its method."""
+    """Micro-ops and their loops, and how the program records statements of this kind, by name of its method."""
 
     method: str
     loops: tuple[tuple[int, ...], ...]
     facts: tuple[tuple[str, object], ...]
-    uop: tuple[int, ...]
+    uops: np.ndarray
 
 
 class Slots:
     """Places on chip of one size that tiles take in turn: one is computed while the next one is loaded or stored."""
 
     def __init__(self, kernel: Kernel, mem: Mem, bases: tuple[int, ...], size: int):
-        self.kernel, self.mem, self.bases, self.size, self.count = kernel, mem, bases, size, 0
-        self._held: tuple[tuple, Tile] | None = None
+        self.kernel, self.mem, self.size = kernel, mem, size
+        self.bases = [*bases]  # the one that is taken next first
+        self._held: dict[int, list] = {}  # what `hold` loaded, by base
 
     def next(self, **extents: int) -> Tile:
         """The next place, with axes of these extents. Raises `KernelError` where they are larger than the place."""
-        tile = self._place(self.count, extents)
-        if self._held is not None and self._held[1].base == tile.base:
-            self._held = None
-        self.count += 1
+        tile = self.other(**extents)
+        self._use(tile.base)
+        self._held.pop(tile.base, None)
         return tile
 
     def other(self, **extents: int) -> Tile:
         """The place after the latest one, which stays the next: the ALU reads tiles in two banks in one cycle."""
-        return self._place(self.count, extents)
-
-    def _place(self, number: int, extents: dict[str, int]) -> Tile:
-        tile = Tile(self.kernel, self.bases[number % len(self.bases)], dense(extents), self.mem)
+        tile = Tile(self.kernel, self.bases[0], dense(extents), self.mem)
         if tile.size > self.size:
             raise KernelError(f"{tile} is larger than its {self.size} entries of {self.mem.name}")
         return tile
+
+    def _use(self, base: int) -> None:
+        self.bases.remove(base)
+        self.bases.append(base)
 
     def load(self, source: Array) -> Tile:
         """Load `source` to the next place."""
         return self.kernel.load(self.next(**source.padded()), source)
 
     def hold(self, source: Array) -> Tile:
-        """`source` where the last call of `hold` loaded it, if nothing took its place; else in the next place."""
-        wanted = source.buffer, source.base, source.axes, source.symbol, source.pads, source.fill
-        if self._held is None or self._held[0] != wanted:
-            self._held = wanted, self.load(source)
-        return self._held[1]
+        """`source` where `hold` loaded it, if nothing took that place; else in the one that was used longest ago."""
+        return self.hold_all(source)[0]
+
+    def hold_all(self, *sources: Array) -> tuple[Tile, ...]:
+        """As `hold`, several one behind the other in one place."""
+        wanted = [(a.buffer, a.base, a.axes, a.symbol, a.pads, a.fill) for a in sources]
+        base = next((base for base, held in self._held.items() if held == wanted), None)
+        whole = (
+            self.next(entry=self.size)
+            if base is None
+            else Tile(self.kernel, base, dense({"entry": self.size}), self.mem)
+        )
+        tiles = whole.pieces(*[source.padded() for source in sources])
+        if base is None:
+            for tile, source in zip(tiles, sources):
+                self.kernel.load(tile, source)
+            self._held[whole.base] = wanted
+        else:
+            self._use(base)
+        return tiles
 
 
 class Ring:
@@ -247,6 +268,14 @@ class Kernel:
         starts = accumulate(sizes, initial=self._taken(mem, sum(sizes), low, high))
         return tuple(Tile(self, start, dense(each), mem) for start, each in zip(starts, extents))
 
+    def fastest(self, record: Callable[[Kernel, Any, Any], None], tiles: Iterable[Any]) -> Any:
+        """The first of `tiles` with which `record(k, op, tile)` takes at most 1 % more cycles than with any of them.
+
+        All are tried by the timing model, once for operators of equal shapes, each in a program of its own: beside
+        other operators less of its start and end counts. Raises `Unfit` where none fits.
+        """
+        return _fastest(record, tuple(tiles), _shape_case(self.op, self.fold), self.cfg)
+
     def most(self, limit: int, banks: Callable[[int], tuple[Extents, Extents]]) -> int:
         """The largest number up to `limit` for which the tiles `banks(number)` fit the banks of accumulators, or 1."""
         for number in range(limit, 1, -1):
@@ -364,9 +393,9 @@ class Kernel:
     # statements
 
     def load(self, target: Tile, source: Array) -> Tile:
-        """Load `source` to `target`; accumulators take bytes, extended by their sign.
+        """Load `source` to `target`, part by part along the first axes where one transfer does not move all of it.
 
-        Raises `Unfit` for more padding than a load adds.
+        Accumulators take bytes, extended by their sign. Raises `Unfit` for more padding than a load adds.
         """
         self._alone("load")
         extents = source.padded()
@@ -378,12 +407,15 @@ class Kernel:
             raise Unfit(f"padding {source.pads}: at most {most_padding(self.cfg)}")
         if source.fill:
             self.need("pad_value")
-        rows, count, pitch = source.rows()
         mem = Mem.ACC8 if target.mem is Mem.ACC and source.buffer.bits == 8 else target.mem
-        self.program.load(
-            mem, target.base, source.buffer, source.base, y_size=rows, x_size=count, x_stride=pitch, pads=source.pads,
-            pad_value=source.fill, at=source.symbol,
-        )  # fmt: skip
+        parts, base = source.transfers(), target.base
+        for part in parts:
+            rows, count, pitch = part.rows()
+            self.program.load(
+                mem, base, part.buffer, part.base, y_size=rows, x_size=count, x_stride=pitch, pads=part.pads,
+                pad_value=part.fill, at=part.symbol,
+            )  # fmt: skip
+            base += target.size // len(parts)
         return target
 
     def fill(self, target: Tile, source: Array, value: int) -> None:
@@ -398,12 +430,14 @@ class Kernel:
         self.program.load(Mem.INP, target.base, source.buffer, source.base, y_size=0, **facts)
 
     def store(self, target: Array, y: Tile, par: Tile | None = None) -> None:
-        """Store accumulators `y`, requantised by `par`: one entry for all, or one for each row along an axis of `y`."""
+        """Store accumulators `y`, requantised by `par`: one entry for all, or one for each row along an axis of `y`.
+
+        What one transfer does not move is stored part by part along the first axis.
+        """
         self._alone("store")
         _in(Mem.ACC, y)
-        same = y.shape == target.shape and _order(y.shape) == _order(target.shape)
-        if not same or not y.dense() or any(target.pads):
-            raise KernelError(f"a store of {y} to {target}: they must have the same axes, without gaps or padding")
+        if y.shape != target.shape or _order(y.shape) != _order(target.shape) or any(target.pads):
+            raise KernelError(f"a store of {y} to {target}: they must have the same axes, without padding")
         own = None
         if par is not None:
             _in(Mem.PAR, par)
@@ -411,7 +445,16 @@ class Kernel:
             if len(several) > 1 or any(y.shape.get(axis.name) != axis.extent for axis in several):
                 raise KernelError(f"a store of {y} with {par}: one entry for all, or one for each of an axis of both")
             own = next(iter(several), None) or next((axis for axis in par.axes if y.shape.get(axis.name) == 1), None)
-        rows, count, pitch = target.rows(own=own.name if own else "")
+        if own and own.extent == 1 and not target.one_transfer(own.name):
+            own = None
+        name = own.name if own else ""
+        if not y.dense() or not target.one_transfer(name):
+            axis = next((axis.name for axis in y.axes if axis.extent > 1), "")
+            for at in range(y.axis(axis).extent):
+                each = par.at(**{axis: at}) if par is not None and own is not None and own.name == axis else par
+                self.store(target.at(**{axis: at}), y.at(**{axis: at}), each)
+            return
+        rows, count, pitch = target.rows(own=name)
         if own and own.extent == 1 and rows > 1:
             own = None
         elif own and rows > own.extent:
@@ -425,12 +468,16 @@ class Kernel:
         """Set accumulators to zero."""
         _in(Mem.ACC, y)
         loops = tuple((axis.extent, axis.step, 0, 0) for axis in y.axes)
-        self._record("gemm_uops", loops, (("reset", True),), (y.base, 0, 0))
+        self._record("gemm_uops", loops, (("reset", True),), np.array([(y.base, 0, 0)]))
 
     def multiply(self, y: Tile, product: Product, *, overwrite: bool = False) -> None:
-        """`y += product`, or `y = product` with `overwrite`: the first products replace it, others are added."""
-        views = y, product.x, product.weights
-        for mem, view in zip((Mem.ACC, Mem.INP, Mem.WGT), views):
+        """`y += product`, or `y = product` with `overwrite`: the first products replace it, others are added.
+
+        Weights in TWGT are those of unit `ternary`: `y` is in the first plane of a bank, and the products of its other
+        blocks go to the same place in the planes behind.
+        """
+        views, ternary = (y, product.x, product.weights), product.weights.mem is Mem.TWGT
+        for mem, view in zip((Mem.ACC, Mem.INP, Mem.TWGT if ternary else Mem.WGT), views):
             _in(mem, view)
         if isinstance(product.weights, Rows) != product.by_lane:
             raise KernelError(f"{product.weights}: @ takes weights, * their rows, `weights.rows(...)`")
@@ -450,7 +497,9 @@ class Kernel:
             if any(rows % group for rows in (weights, *(step for *_, step in loops))):
                 raise KernelError(f"{taps} taps of {product.weights}: rows must be in groups of {group}")
             weights, loops = weights // group, tuple((*loop[:3], loop[3] // group) for loop in loops)
-        self._record("gemm_uops", loops, facts, (y.base, product.x.base, weights))
+        moved = [0 if view.shifts is None else view.shifts for view in views]
+        uops = np.stack(np.broadcast_arrays(y.base + moved[0], product.x.base + moved[1], weights + moved[2]), -1)
+        self._record("ternary_uops" if ternary else "gemm_uops", loops, facts, uops.reshape(-1, 3))
 
     def combine(self, op: AluOp, y: Tile, value: Tile | int, over: str = "") -> None:
         """`y = op(y, value)`, element by element, with a number or with accumulators."""
@@ -458,7 +507,7 @@ class Kernel:
         for view in views:
             _in(Mem.ACC, view)
         imm = None if isinstance(value, Tile) else value
-        self._record("alu_uops", _loops(views, over), (("op", op), ("imm", imm)), (y.base, views[1].base))
+        self._record("alu_uops", _loops(views, over), (("op", op), ("imm", imm)), np.array([(y.base, views[1].base)]))
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -473,30 +522,31 @@ class Kernel:
         self._together = []
         try:
             yield
-            found = dict[tuple, list[tuple[int, ...]]]()
+            found = dict[tuple, list[np.ndarray]]()
             for statement in self._together:
-                found.setdefault(statement[:3], []).append(statement.uop)
+                found.setdefault(statement[:3], []).append(statement.uops)
         finally:
             self._together = None
         for (method, loops, facts), uops in found.items():
-            self._emit(method, loops, facts, np.array(uops))
+            self._emit(method, loops, facts, np.concatenate(uops))
 
     def _alone(self, what: str) -> None:
         if self._together is not None:
             raise KernelError(f"a {what} inside of `together`, whose statements are recorded at its end: do it before")
 
-    def _record(self, method: str, loops: tuple, facts: tuple, uop: tuple[int, ...]) -> None:
+    def _record(self, method: str, loops: tuple, facts: tuple, uops: np.ndarray) -> None:
         if self._together is not None:
-            self._together.append(_Statement(method, loops, facts, uop))
+            self._together.append(_Statement(method, loops, facts, uops))
         else:
-            self._emit(method, loops, facts, np.array([uop]))
+            self._emit(method, loops, facts, uops)
 
     def _emit(self, method: str, loops: tuple, facts: tuple, uops: np.ndarray) -> None:
         named = dict(facts)
         if method == "alu_uops":
             self.program.alu_uops(named["op"], uops, loops, imm=named["imm"])
         else:
-            self.program.gemm_uops(uops, loops, **named)
+            record = self.program.ternary_uops if method == "ternary_uops" else self.program.gemm_uops
+            record(uops, loops, **named)
 
 
 def _int8(name: str, values: np.ndarray) -> None:
@@ -557,6 +607,11 @@ def cycles(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None
     return _timed(record, _case(record, op, fold), cfg)
 
 
+def launch(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> Launch:
+    """The launch whose `cycles` are those of the operator. Raises `Unfit` where the kernel cannot compute it."""
+    return _program(_tried(record, _case(record, op, fold), cfg)).finish()
+
+
 def integers(op: g.Operator) -> object:
     """The facts of an operator beside its tensors, without names, scales and the numbers of constants."""
     return tuple(_integers(getattr(op, each.name)) for each in fields(op) if each.name != "name")
@@ -585,11 +640,13 @@ class _Case:
 
 
 def _case(record: Record, op: g.Operator, fold: Fold | None = None) -> _Case:
-    if record not in _BY_SHAPE:
-        return _Case((op,), fold, op)
+    return _shape_case(op, fold, _BY_SHAPE[record]) if record in _BY_SHAPE else _Case((op,), fold, op)
+
+
+def _shape_case(op: g.Operator, fold: Fold | None, facts: Callable[[Any], object] = integers) -> _Case:
     tensors = *op.inputs, op.output
     names = [t.name for t in tensors]
-    return _Case((type(op), *map(names.index, names), _integers(tensors), _BY_SHAPE[record](op)), fold, op)
+    return _Case((type(op), *map(names.index, names), _integers(tensors), facts(op)), fold, op)
 
 
 def _integers(value: object) -> object:
@@ -602,24 +659,41 @@ def _integers(value: object) -> object:
 
 @cost.cached(512)
 def _timed(record: Record, case: _Case, cfg: Config) -> float:
+    return _cycles(_program(_tried(record, case, cfg)))
+
+
+@cost.cached(512)
+def _fastest(record: Callable[[Kernel, Any, Any], None], tiles: tuple[Any, ...], case: _Case, cfg: Config) -> Any:
+    tried = [_trial(partial(record, tile=tile), case, cfg) for tile in tiles]
+    found = [math.inf if isinstance(one, str) else _cycles(one.program) for one in tried]
+    _program(tried[found.index(min(found))])
+    return next(tile for tile, cycles in zip(tiles, found) if cycles <= _ALIKE * min(found))
+
+
+def _program(tried: Recording | str) -> Program:
+    if isinstance(tried, str):
+        raise Unfit(tried)
+    return tried.program
+
+
+def _cycles(program: Program) -> float:
     from ...sim.timing import predict
 
-    found = _tried(record, case, cfg)
-    if isinstance(found, str):
-        raise Unfit(found)
-    return predict(found.program, cfg, cost.timed_memory(cfg)).cycles
+    return predict(program, program.cfg, cost.timed_memory(program.cfg)).cycles
 
 
 @cost.cached(16)
 def program_cycles(cfg: Config) -> float:
     """Cycles of a program that does nothing."""
-    from ...sim.timing import predict
-
-    return predict(Program(cfg), cfg, cost.timed_memory(cfg)).cycles
+    return _cycles(Program(cfg))
 
 
 @cost.cached(512)
 def _tried(record: Record, case: _Case, cfg: Config) -> Recording | str:
+    return _trial(record, case, cfg)
+
+
+def _trial(record: Record, case: _Case, cfg: Config) -> Recording | str:
     """The operator in a program of its own, or why it is none."""
     op = case.op
     symbols, in_place, plain = limits((op,)), isinstance(op, g.Write), plain_of(op)

@@ -43,6 +43,7 @@ from .resize import resize_bilinear
 from .rms_norm import rms_norm
 from .rotary import rotary
 from .softmax import softmax
+from .split_conv import split_conv
 from .transposed_conv import conv_transpose
 
 KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
@@ -71,6 +72,8 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.Softmax: (softmax,),
     g.MaxPool: (max_pool_sorted, max_pool),
     g.ResizeBilinear: (resize_bilinear,),
+    g.QConv2d: (split_conv,),
+    g.QDense: (split_conv,),
     g.QConvTranspose2d: (conv_transpose,),
     g.Dense16: (dense16,),
     g.QuantizeImage: (quantise_image,),
@@ -109,6 +112,8 @@ def also(alternatives: Sequence[Alternative]) -> Iterator[None]:
 
 def kernels_of(op: g.Operator) -> tuple[Record, ...]:
     """The kernels of operators of this class; none where it has no row."""
+    if isinstance(op, g.Divisible) and not op.ternary:
+        return ()  # of GEMM alone: compiler/accelerator/layers.py
     others = tuple(each.record for each in _ALSO.get() if isinstance(op, each.operators))
     return *others, *next((KERNELS[kind] for kind in type(op).__mro__ if kind in KERNELS), ())
 

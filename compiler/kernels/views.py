@@ -12,11 +12,14 @@ from itertools import accumulate
 from types import EllipsisType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+import numpy as np
+
 from ...hw.errors import KernelError, Unfit
 from ...hw.isa import AluOp, Mem
 from ...runtime.buffer import Buffer
 from ...runtime.symbols.symbol import Symbol
 from ..accelerator.recording import place
+from ..limits import limits
 
 if TYPE_CHECKING:
     from .language import Kernel
@@ -245,6 +248,24 @@ class Array(View):
 
         Raises `KernelError` where it would take several.
         """
+        if (found := self._rows(own)) is None:
+            raise KernelError(f"{self} is no rows of adjacent entries: several transfers move it")
+        return found
+
+    def transfers(self) -> list[Array]:
+        """Its parts, of equal sizes, that one transfer moves each: the first axes are taken element by element."""
+        if self._rows("") is not None:
+            return [self]
+        if any(self.pads) and len(self.axes) == 2:
+            raise KernelError(f"{self} has gaps in its rows, and padding: no transfer moves it")
+        parts = [super(Array, self).__getitem__(at) for at in range(self.axes[0].extent)]
+        return [one for part in parts for one in part.transfers()]
+
+    def one_transfer(self, own: str = "") -> bool:
+        """True where one transfer moves it; axis `own` remains that of the rows."""
+        return self._rows(own) is not None
+
+    def _rows(self, own: str) -> tuple[int, int, int] | None:
         merged = list[Axis]()
         for axis in self.axes:
             if axis.extent == 1 and axis.name != own:
@@ -258,13 +279,13 @@ class Array(View):
         if any(self.pads):
             merged = list(self.axes[-2:])
             if math.prod(axis.extent for axis in self.axes[:-2]) > 1:
-                raise KernelError(f"{self}: padding is along the last two axes of one image")
+                return None
         if merged and (merged[-1].step != 1 or merged[-1].name == own):
             merged.append(Axis("", 1, 1))
         if len(merged) > 2:
-            raise KernelError(f"{self} is no rows of adjacent entries: several transfers move it")
+            return None
         (_, rows, pitch), (_, count, _) = [Axis("", 1, 1)] * (2 - len(merged)) + merged
-        return rows, count, pitch
+        return (rows, count, pitch) if rows == 1 or pitch <= limits(self.kernel.cfg, "LOAD")["x_stride"] else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,10 +296,19 @@ class Tile(View):
     `w`, `y[...] = 0` sets to zero, `+=`, `*=` and `>>=` combine with a number or with other accumulators, `<<=` with a
     number. Axes are matched by name: the operand is repeated along axes of `y` that it does not have, and combined
     along those that `y` does not have. Sums with 0, products with 1 and shifts by 0 record nothing. Unlike NumPy, an
-    operand that shares entries with `y` is read while these change.
+    operand that shares entries with `y` is read while these change. `shifts` are as of `each`.
     """
 
     mem: Mem
+    shifts: np.ndarray | None = None
+
+    def each(self, **indices: np.ndarray) -> Tile:
+        """The view moved by each of `indices` along these axes, arrays of one length: a micro-op for each.
+
+        A product takes the views of all of its operands that are moved together; others stay.
+        """
+        shifts = sum(self.axis(name).step * np.asarray(index) for name, index in indices.items())
+        return replace(self, shifts=np.asarray(shifts))
 
     def reshaped(self, **extents: int) -> Tile:
         """The first entries, with axes of these extents. Raises `KernelError` where they have gaps, or are too few."""
@@ -286,7 +316,7 @@ class Tile(View):
         return self.merged("entry")[:count].split("entry", **extents)
 
     def __matmul__(self, weights: Tile) -> Product:
-        """Inputs times weights, matrix by matrix."""
+        """Inputs times weights, matrix by matrix, on GEMM or, of weights in TWGT, on unit `ternary`."""
         return Product(self, weights)
 
     def __mul__(self, rows: Rows) -> Product:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -25,14 +26,24 @@ def candidates(count: int, able: int, block: int) -> list[int]:
     return sorted({0, able, *(found for found in whole if found <= able)})
 
 
-def cheapest(op: g.Divisible, able: int, cfg: Config, cost: Cost) -> int:
-    """The number of ternary channels, up to `able`, with the least `cost`; of equal ones the lowest."""
+def cheapest(op: g.Divisible, able: int, cfg: Config, cost: Cost, least: Cost) -> int:
+    """The number of ternary channels, up to `able`, with the least `cost`; of equal ones the lowest.
+
+    Only those are looked at whose cost is not too high by `least`, which says what it is at least.
+    """
+    best = (math.inf, able)
     numbers = candidates(len(op.weight), able, cfg.block_out)
-    return min(numbers, key=lambda ternary: (cost(op, ternary), ternary))
+    for bound, ternary in sorted((least(op, ternary), ternary) for ternary in numbers):
+        if bound > best[0]:
+            break
+        best = min(best, (cost(op, ternary), ternary))
+    return best[1]
 
 
-def by_layer(graph: g.Graph, cfg: Config, cost: Cost) -> ChannelMapping:
+def by_layer(graph: g.Graph, cfg: Config, cost: Cost, least: Cost) -> ChannelMapping:
     """The mapping whose layers take the fewest cycles by `cost`; of equal ones that with more channels on GEMM.
+
+    `least` is what the cost of a layer is at least, as of `Costs.least`.
 
     Ternary are a layer's last channels of those whose weights are ternary (compiler/mapping/ternary.py, for the
     graph's rounding contract), in every layer that shares its order and has any. The mapping names the layers that have
@@ -42,7 +53,7 @@ def by_layer(graph: g.Graph, cfg: Config, cost: Cost) -> ChannelMapping:
         return ChannelMapping({})
     found = {}
     for op, channels in ternary_channels_of(graph):
-        best = cheapest(op, len(channels), cfg, cost)
+        best = cheapest(op, len(channels), cfg, cost, least)
         found[op.name] = split(len(op.weight), channels[len(channels) - best :])
     return ChannelMapping(found)
 

@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...hw.config import Config
-from ...hw.errors import ScheduleError
+from ...hw.errors import Unfit
+from ...hw.isa import Op, known_isa
+from ...runtime.launch import Launch
 from .. import graph as g
-from ..accelerator.split.folded import cheapest as fold_of_two
-from ..accelerator.split.folded import folded_plan
-from ..accelerator.split.plan import plan_of
 from ..kernels import language
+from ..kernels.fold import may_fold
 from ..kernels.folded_conv import cheapest as fold_of_one
 from ..kernels.folded_conv import folded_conv
+from ..kernels.split_conv import cheapest_fold, divided
+from ..kernels.split_tiles import Layer
 
 _BOUND = 0.8  # a unit that works for this part of the cycles bounds them
 _BROUGHT = (g.Quantize, g.Recode, g.Transpose, g.Reshape, g.Pad)  # how the host brings an image to the first layer
@@ -62,12 +64,29 @@ class Costs:
             products = first.x.shape[0] * blocks * oy * sum(fold.columns(phase, ox) for phase, *_ in fold.terms)
             total = language.cycles(folded_conv, first, self.cfg, fold)
             return SplitCost(0, total, {"gemm": float(products), "ternary": 0.0})
+        fold = None if first is None else cheapest_fold(first, self.cfg, nhwc=False)
         try:
-            fold = None if first is None else fold_of_two(first, self.cfg, nhwc=False)
-            plan = plan_of(layer, self.cfg) if fold is None else folded_plan(layer.shape, ternary, fold, self.cfg)
-        except ScheduleError:
+            found = language.cycles(divided, layer, self.cfg, fold)
+        except Unfit:
             return SplitCost(ternary, float("inf"), dict.fromkeys(self.cfg.units, float("inf")))
-        return SplitCost(ternary, plan.cycles, plan.units)
+        return SplitCost(ternary, found, _issued(language.launch(divided, layer, self.cfg, fold)))
+
+    def least(self, op: g.Divisible, ternary: int) -> float:
+        """Cycles that `split` has at least: those in which a unit computes; 0 for images that may be laid out."""
+        layer = _layer(op, ternary, self.cfg)
+        if isinstance(layer, g.QConv2d) and op.x.name in self._given and may_fold(layer, self.cfg):
+            return 0.0
+        return float(Layer.of(layer.shape, ternary, None, self.cfg).products)
+
+
+def _issued(launch: Launch) -> dict[str, float]:
+    """Cycles in which each unit that computes products issues a micro-op."""
+    found = {"gemm": 0.0, "ternary": 0.0}
+    for fields in known_isa(launch.cfg).decode(launch.insn):
+        if "wgt_out" in fields:
+            name = "ternary" if fields["op"] == Op.TERNARY else "gemm"
+            found[name] += (fields["uop_end"] - fields["uop_bgn"]) * fields["iter_out"] * fields["iter_in"]
+    return found
 
 
 def _layer(op: g.Divisible, ternary: int, cfg: Config) -> g.QConv2d | g.QDense:

@@ -246,7 +246,7 @@ def loads_together(k):
         (lambda k: k.input(0).split("w", y=2, x=2), "axis w cannot be split"),
         (lambda k: k.input(0)[0, 0].window(w=(0, 5)), "along the last two axes"),
         (lambda k: k.load(k.tile(Mem.INP, p=4), k.input(0)[0, 0, 0]), "they must have one size"),
-        (lambda k: k.slots(60).load(k.input(0)[0, :, ::2, ::2]), "several transfers"),
+        (lambda k: k.slots(60).load(k.input(0)[0, 0, :, ::2].window(h=(-1, 3), w=(0, 2))), "no transfer moves it"),
         (lambda k: k.tile(Mem.ACC, p=4).pieces({"p": 2}, {"p": 3}), "is no one piece of 5 entries"),
         (lambda k: k.tile(Mem.ACC, p=4).at(q=0), "has no axis q"),
         (lambda k: k.tile(Mem.WGT, p=1).rows(p=5), "has no 5 rows of weights"),

@@ -4,13 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.compiler.accelerator.split.folded import FoldedDivision, cheapest, folded_plan
-from tilewright.compiler.accelerator.split.plan import plan_for
+from tilewright.compiler.accelerator import network_launch
 from tilewright.compiler.conv_shape import ConvShape
 from tilewright.compiler.graph import QConv2d, Requantize, Tensor
-from tilewright.compiler.kernels.fold import folds
+from tilewright.compiler.kernels import split_conv as kernel
+from tilewright.compiler.kernels.fold import fold_in_place, folds
+from tilewright.compiler.kernels.language import cycles
+from tilewright.compiler.kernels.split_conv import cheapest_fold, split_conv
+from tilewright.compiler.kernels.split_tiles import Layer, tiles
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import ScheduleError
+from tilewright.hw.errors import Unfit
 from tilewright.hw.isa import known_isa
 from tilewright.runtime.device import program_stats
 
@@ -23,7 +26,7 @@ def folded(divided, shape, ternary, cfg, nhwc=False):
     """(the layer, its fold)."""
     op = divided(shape, ternary)
     assert isinstance(op, QConv2d)
-    fold = cheapest(op, cfg, nhwc=nhwc)
+    fold = cheapest_fold(op, cfg, nhwc=nhwc)
     assert fold is not None
     return op, fold
 
@@ -50,26 +53,25 @@ def test_several_blocks_at_once(exact, divided, size, ternary):
     shape = ConvShape(1, 1, h, w, 4 * bool(ternary < 8) + ternary, (3, 3), pads=SAME)
     for nhwc in (False, True):
         op, fold = folded(divided, shape, ternary, TINY, nhwc)
-        assert folded_plan(shape, ternary, fold, TINY).cycles < plan_for(shape, ternary, TINY).cycles
+        assert cycles(split_conv, op, TINY, fold) < cycles(split_conv, op, TINY)
     exact(op, cfg=TINY)
 
 
 def test_both_units_take_fewer_products(divided):
     _, fold = folded(divided, FIRST, 16, PYNQ)
-    plan = folded_plan(FIRST, 16, fold, PYNQ)
-    assert plan.units["gemm"] == plan.units["ternary"] < 0.5 * plan_for(FIRST, 16, PYNQ).units["gemm"]
+    assert Layer.of(FIRST, 16, fold, PYNQ).products < 0.5 * Layer.of(FIRST, 16, None, PYNQ).products
 
 
 def test_tiles_are_whole_groups_of_phases(divided):
     shape = ConvShape(1, 3, 40, 41, 32, (7, 7), (2, 2), (3, 2, 1, 3))
     _, fold = folded(divided, shape, 16, PYNQ)
-    sizes = FoldedDivision.folded(shape, 16, fold, PYNQ).sizes(1)
+    sizes = Layer.of(shape, 16, fold, PYNQ).sizes(1)
     assert sizes[-1] == shape.output[1] and not any(size % fold.phases for size in sizes[:-1])
 
 
 def test_images_of_many_channels_and_those_that_are_computed_stay(exact, divided):
     many = divided(ConvShape(1, 16, 8, 8, 32), 16)
-    assert isinstance(many, QConv2d) and cheapest(many, PYNQ, nhwc=False) is None
+    assert isinstance(many, QConv2d) and cheapest_fold(many, PYNQ, nhwc=False) is None
     x = Tensor("x", (1, 3, 32, 32), scale=0.05)
     before = Requantize("before", (x,), Tensor("p", x.shape, scale=0.07, zero_point=-2))
     launch = exact(before, divided(FIRST, 16, x=before.output), cfg=PYNQ)
@@ -79,15 +81,15 @@ def test_images_of_many_channels_and_those_that_are_computed_stay(exact, divided
 def test_weights_that_are_loaded_in_parts(exact, divided):
     shape = ConvShape(1, 3, 12, 12, 800, (5, 5))
     op, fold = folded(divided, shape, 400, PYNQ)
-    plan = folded_plan(shape, 400, fold, PYNQ)
-    assert plan.parts > 1 and plan.tile.gemm * len(fold.terms) <= PYNQ.wgt_depth
+    for tile in tiles(Layer.of(shape, 400, fold, PYNQ), PYNQ):
+        assert tile.gemm < 25 and tile.gemm * len(fold.terms) <= PYNQ.wgt_depth
     exact(op, cfg=PYNQ)
 
 
 def test_what_does_not_fit(divided):
-    _, fold = folded(divided, FIRST, 16, PYNQ)
-    with pytest.raises(ScheduleError, match="no tile fits narrow"):
-        folded_plan(FIRST, 16, fold, PYNQ.replace(name="narrow", wgt_bytes=512, twgt_bytes=128))
+    op, fold = folded(divided, FIRST, 16, PYNQ)
+    with pytest.raises(Unfit, match="no tile fits narrow"):
+        cycles(split_conv, op, PYNQ.replace(name="narrow", wgt_bytes=512, twgt_bytes=128), fold)
 
 
 @pytest.mark.parametrize(
@@ -102,11 +104,14 @@ def test_what_does_not_fit(divided):
         (ConvShape(1, 3, 9, 64, 5, (3, 4), (2, 1), (2, 1, 1, 0)), 5, False),  # two blocks of two phases
     ],
 )
-def test_phases_in_planes(exact, divided, shape, ternary, nhwc):
-    op, fold = folded(divided, shape, ternary, TINY, nhwc)
-    plan = folded_plan(shape, ternary, fold, TINY)
-    assert plan.work.at_once == fold.phases > 1
-    assert plan.work.group_products() <= plan.work.products(1)
+def test_phases_in_planes(exact, divided, monkeypatch, shape, ternary, nhwc):
+    op = divided(shape, ternary)
+    layouts = [*([fold_in_place(op, TINY)] if nhwc else []), *folds(shape, TINY)]
+    fold = next(fold for fold in layouts if fold is not None and Layer.of(shape, ternary, fold, TINY).may_phase)
+    phased = tuple(tile._replace(phased=True) for tile in tiles(Layer.of(shape, ternary, fold, TINY), TINY))
+    monkeypatch.setattr(network_launch, "cheapest_fold", lambda op, cfg, *, nhwc: fold)
+    exact(op, cfg=TINY)
+    monkeypatch.setattr(kernel, "tiles", lambda layer, cfg: phased)
     exact(op, cfg=TINY)
 
 
@@ -116,9 +121,8 @@ def test_phases_one_after_the_other(divided):
     for w, o, ternary, phased in cases:
         shape = ConvShape(1, 1, 8, w, o, (3, 3), pads=SAME)
         fold = fold_of_phases(divided(shape, ternary), 4)
-        work = FoldedDivision.folded(shape, ternary, fold, TINY)
-        assert work.may_phase(TINY) == phased and not work.may_phase(PYNQ)
-        assert folded_plan(shape, ternary, fold, TINY).work.at_once in (1, 4 if phased else 1)
+        assert Layer.of(shape, ternary, fold, TINY).may_phase == phased
+        assert not Layer.of(shape, ternary, fold, PYNQ).may_phase
 
 
 def fold_of_phases(op, phases):

@@ -1,1 +1,0 @@
-"""Layers whose output channels units GEMM and ternary divide: tiles and cost (`plan`), the kernel (`kernel`)."""

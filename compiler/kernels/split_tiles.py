@@ -1,0 +1,275 @@
+"""Layers whose output channels two units divide: what they read and compute, and the tiles that are worth a trial."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...hw.config import Config
+from ...hw.errors import Unfit
+from ...hw.units import striped
+from .. import cost
+from ..conv_shape import ConvShape
+from .fold import Fold
+
+_TRIED = 3  # tiles that the timing model tries
+_STEP = 10  # cycles of the instructions of a step beside its products
+_TOGETHER = 4  # pieces of an operand that are on chip together, where there are as many
+Numbers = np.ndarray
+Terms = tuple[tuple[int, int, int], ...]
+
+
+class Tile(NamedTuple):
+    """Rows and columns of the output, blocks on GEMM, groups of blocks on unit `ternary`, blocks of the input.
+
+    With `outer` the loop over output blocks is around that over tiles of the image. If it is `phased`, unit `ternary`
+    computes all phases of its blocks at once.
+    """
+
+    rows: int
+    columns: int
+    gemm: int
+    groups: int
+    inputs: int
+    outer: bool = False
+    phased: bool = False
+
+
+@dataclass(frozen=True)
+class Reads:
+    """The elements of an image of `size` (h, w) that outputs read, in groups of `phases` columns of the output.
+
+    `terms` are (phase, row, element of the row), relative to the first that a group reads. Groups are `steps` rows and
+    elements apart; the first one begins `before` the image, in padding.
+    """
+
+    size: tuple[int, int]
+    terms: Terms
+    steps: tuple[int, int]
+    before: tuple[int, int]
+    phases: int = 1
+
+    def reach(self, axis: int, count: Any) -> Any:
+        """Rows or elements that `count` rows or columns of the output read, a number or an array."""
+        groups = -(-count // self.phases) if axis else count
+        return (groups - 1) * self.steps[axis] + 1 + max(term[1 + axis] for term in self.terms)
+
+    def window(self, axis: int, first: int, count: int) -> tuple[int, int]:
+        """(first, number) of these for outputs from `first` on; before 0 and from `size` on is padding."""
+        group = first // self.phases if axis else first
+        return group * self.steps[axis] - self.before[axis], self.reach(axis, count)
+
+    def columns(self, phase: int, columns: int) -> int:
+        """How many of `columns` have that phase."""
+        return -(-(columns - phase) // self.phases)
+
+    @property
+    def at_once(self) -> Reads:
+        """What a product reads that makes the outputs of all phases of a group."""
+        return replace(self, terms=tuple((0, *place) for place in sorted({term[1:] for term in self.terms})))
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer in blocks of channels: `inputs` of them make `gemm` blocks on GEMM and `ternary` on unit `ternary`.
+
+    The latter computes `planes` of them at once. `images` are those of one batch, `extents` rows and columns of the
+    output. Of the input every `skip`-th row is read.
+    """
+
+    images: int
+    inputs: int
+    extents: tuple[int, int]
+    gemm: int
+    ternary: int
+    planes: int
+    reads: Reads
+    skip: int = 1
+
+    @staticmethod
+    def of(shape: ConvShape, ternary: int, fold: Fold | None, cfg: Config) -> Layer:
+        """The layer whose last `ternary` output channels are ternary, of an image that is laid out by `fold`.
+
+        A kernel as large as the image makes it a dense layer on the entries of the image.
+        """
+        inputs, (kh, kw), (dy, dx), (sy, sx) = -(-shape.c // cfg.block_in), shape.kernel, shape.dilations, shape.strides
+        extents, skip = shape.output, 1
+        if fold is not None:
+            apart, inputs = fold.rows * dy // fold.step, 1
+            terms = tuple((phase, strip * apart, entry) for phase, strip, entry in fold.terms)
+            before = (shape.pads[0], fold.margin) if fold.in_place else (fold.above, 0)
+            _, *size, _, _ = fold.image((shape.n, shape.c, *shape.size), cfg)
+            reads = Reads((size[0], size[1]), terms, (sy // fold.step, len(fold.offsets)), before, fold.phases)
+        elif shape.kernel == shape.size and not any(shape.pads) and shape.dilations == (1, 1):
+            inputs, reads = inputs * shape.taps, Reads((1, 1), ((0, 0, 0),), (1, 1), (0, 0))
+        else:
+            if kh == 1 and not any(shape.pads[::2]):
+                skip, sy = sy, 1  # rows between those of a kernel of one row
+            terms = tuple((0, y * dy, x * dx) for y, x in product(range(kh), range(kw)))
+            reads = Reads((-(-shape.h // skip), shape.w), terms, (sy, sx), shape.pads[:2])
+        others, blocks = (-(-channels // cfg.block_out) for channels in (shape.o - ternary, ternary))
+        return Layer(
+            -(-shape.n // cfg.batch), inputs, extents, others, blocks, cfg.ternary_blocks if blocks else 1, reads, skip
+        )
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the output."""
+        return self.gemm + self.ternary
+
+    @property
+    def groups(self) -> int:
+        """Groups of blocks on unit `ternary`."""
+        return -(-self.ternary // self.planes)
+
+    @property
+    def products(self) -> int:
+        """Micro-ops of the unit that has more of them, but for all phases at once."""
+        (oy, ox), reads = self.extents, self.reads
+        pixels = oy * sum(reads.columns(phase, ox) for phase, *_ in reads.terms)
+        return self.images * self.inputs * pixels * max(self.gemm, self.groups)
+
+    @property
+    def may_phase(self) -> bool:
+        """True if there is a plane for each phase, phases have equal numbers of columns, and GEMM has not more to do.
+
+        Phases are stored one by one, and their outputs each as a row of its own: stores of GEMM would wait for them.
+        """
+        phases = self.reads.phases
+        planes = phases > 1 and 0 < self.ternary * phases <= self.planes
+        return planes and self.gemm <= self.groups and self.extents[1] % phases == 0
+
+    def sizes(self, axis: int) -> list[int]:
+        """Sizes of tiles along an axis of the output, whose tiles all reach the image: columns are whole groups."""
+        extent, step, size = self.extents[axis], self.reads.phases if axis else 1, self.reads.size[axis]
+        count = -(-extent // step)
+
+        def inside(first: int, size_of_tile: int) -> bool:
+            at, reach = self.reads.window(axis, first, min(size_of_tile, extent - first))
+            return -reach < at < size
+
+        found = sorted({min(-(-count // k) * step, extent) for k in range(1, count + 1)})
+        return [tile for tile in found if all(inside(first, tile) for first in range(0, extent, tile))]
+
+
+class Pieces:
+    """How many pieces of an operand are on chip, and how often one is loaded, for numbers or arrays of tiles.
+
+    It changes with each of `mine` turns of one loop, the `inner` one or that around, not with the `others` of the
+    other loop; each piece is one of `chunks` of the input's blocks.
+    """
+
+    def __init__(self, size: Any, depth: int, ahead: Any, chunks: Any, mine: Any, others: Any, inner: Any):
+        most, self.distinct = depth // np.maximum(size, 1), chunks * mine
+        kept = chunks * np.where(inner, mine, 1)
+        again = (others > 1) & (kept <= most)
+        self.fits = most > 0
+        self.loads = self.distinct * np.where((others > 1) & ~again, others, 1)
+        self.slots = np.minimum(np.minimum(most, self.distinct), np.maximum(np.where(again, 2 * kept, 0), ahead))
+
+
+class Operands:
+    """The pieces of input, weights and ternary weights of a tile, or of arrays of them, and their sizes in entries."""
+
+    def __init__(self, layer: Layer, tile: Tile, cfg: Config):
+        rows, columns, gemm, groups, inputs, outer, phased = tile
+        (oy, ox), reads = layer.extents, layer.reads
+        chunks = -(-layer.inputs // inputs)
+        self.parts = np.maximum(-(-layer.gemm // np.maximum(gemm, 1)), -(-layer.groups // np.maximum(groups, 1)))
+        self.tiles = layer.images * -(-oy // rows) * -(-ox // columns)
+        of_group = np.where(phased, len(reads.at_once.terms), len(reads.terms))
+        self.sizes = (
+            inputs * reads.reach(0, rows) * reads.reach(1, columns),
+            inputs * gemm * len(reads.terms),
+            inputs * groups * of_group,
+        )
+        self.steps = self.tiles * self.parts * chunks
+        at_once = layer.images * oy * ox // reads.phases * len(reads.at_once.terms)
+        self.products = np.where(phased, max(at_once, replace(layer, ternary=0).products), layer.products)
+        ahead = np.where(self.products < 4 * cost.round_trip() * self.steps, _TOGETHER, 2)  # short steps hide little
+        image = Pieces(self.sizes[0], cfg.inp_depth, ahead, chunks, self.tiles, self.parts, outer)
+        weights = [
+            Pieces(size, depth, ahead, chunks, self.parts, self.tiles, np.logical_not(outer))
+            for size, depth in zip(self.sizes[1:], (cfg.wgt_depth, cfg.twgt_depth))
+        ]
+        self.again = (self.parts > 1) & (self.tiles > 1)  # whether the order of the loops matters
+        self.chunks, self.pieces = chunks, (image, *weights)
+
+
+@cost.cached(256)
+def tiles(layer: Layer, cfg: Config) -> tuple[Tile, ...]:
+    """The tiles worth a trial, those of few steps first: of all that fit the ones with the lowest bounds of cycles.
+
+    Raises `Unfit` where none fits.
+    """
+    plane = cfg.plane_depth
+    room = min(
+        cfg.bank_depth if layer.gemm else cfg.acc_depth, plane * layer.reads.phases if layer.ternary else cfg.acc_depth
+    )
+    most = max(layer.gemm, layer.groups)
+    blocks = sorted({-(-most // -(-most // k)) for k in range(1, most + 1)})
+    inputs = sorted({-(-layer.inputs // k) for k in range(1, layer.inputs + 1)})
+    pixels = [pair for pair in product(layer.sizes(0), layer.sizes(1)) if pair[0] * pair[1] <= room]
+    if not pixels:
+        h, w = layer.reads.size
+        raise Unfit(f"tiles of padding alone: too much of it around {h}x{w} pixels")
+    phased = (False, True) if layer.may_phase else (False,)
+    found = np.array([(*pair, *rest) for pair, *rest in product(pixels, blocks, inputs, (0, 1), phased)], np.int64).T
+    rows, columns, parts, inp, outer, at_once = found
+    every = Tile(rows, columns, -(-layer.gemm // parts), -(-layer.groups // parts), inp, outer > 0, at_once > 0)
+    operands = Operands(layer, every, cfg)
+    steps, fits = operands.steps, _fits(layer, every, cfg) & (~every.outer | operands.again)
+    bounds = np.where(fits, _bound(layer, every, cfg), np.inf)
+    order = [k for k in np.argsort(bounds, kind="stable").tolist() if np.isfinite(bounds[k])]
+    if not order:
+        taps = len(layer.reads.terms)
+        raise Unfit(
+            f"no tile fits {cfg.name}: a pixel of the output needs {layer.reads.reach(0, 1) * layer.reads.reach(1, 1)} "
+            f"entries of inputs and {taps} of each kind of weights; it has {cfg.inp_depth}, {cfg.wgt_depth} and "
+            f"{cfg.twgt_depth}"
+        )
+    of_steps = {int(steps[k]): k for k in reversed(order)}  # of as many steps the best one, as others are much alike
+    best = [k for k in order if of_steps[int(steps[k])] == k]
+    finest = min(order, key=inp.__getitem__)  # products begin early, which the bound counts too little
+    tried = [*dict.fromkeys([*best[: _TRIED - 1], finest, *best])][:_TRIED]
+    return tuple(Tile(*(each[k].item() for each in every)) for k in sorted(tried, key=steps.__getitem__))
+
+
+def _fits(layer: Layer, tile: Tile, cfg: Config) -> Numbers:
+    area, at_once = tile.rows * tile.columns, np.where(tile.phased, layer.reads.phases, 1)
+    blocks = tile.gemm + np.minimum(layer.ternary, tile.groups * layer.planes)
+    fits = (tile.gemm * area <= cfg.bank_depth) & (tile.groups * area <= cfg.plane_depth * at_once)
+    return np.logical_and.reduce(
+        [fits, blocks <= cfg.par_entries, *(p.fits for p in Operands(layer, tile, cfg).pieces)]
+    )
+
+
+def _bound(layer: Layer, tile: Tile, cfg: Config) -> Numbers:
+    """The longest of products, loads and stores, with the first loads and the last store beside them."""
+    found, reads, port = Operands(layer, tile, cfg), layer.reads, striped(cfg)
+    computed = found.products + _STEP * found.steps
+    rows = (tile.inputs * reads.reach(0, tile.rows), tile.gemm, tile.groups)
+    width = cfg.inp_entry_bytes, cfg.wgt_entry_bytes, cfg.twgt_entry_bytes
+    each = [cost.rows_moved(port, s * w, 1, r) * (s > 0) for s, w, r in zip(found.sizes, width, rows)]
+    waits = sum(p.loads * load * ((p.slots < 2) & (p.distinct > 1)) for p, load in zip(found.pieces, each))
+    loaded, first = sum(p.loads * load for p, load in zip(found.pieces, each)), sum(each)
+    # what the inner loop changes is loaded in its first turn, beside the products of this turn
+    inner, turns = np.where(tile.outer, (found.tiles, found.parts), (found.parts, found.tiles))
+    turn = found.chunks * (
+        each[0] * np.where(tile.outer, inner, 1) + (each[1] + each[2]) * np.where(tile.outer, 1, inner)
+    )
+    # and most of it for its first tile
+    late = np.maximum(turn - first - computed / turns, (first - computed / found.steps) * (found.chunks - 1))
+    entries = layer.blocks / found.parts * tile.rows * tile.columns
+    stored = cost.rows_moved(cfg, entries * cfg.out_entry_bytes, 1, layer.blocks / found.parts * tile.rows)
+    stored = np.maximum(stored, entries * cfg.lanes / cfg.ppu_lanes)
+    return (
+        np.maximum(
+            np.maximum(first + computed + waits + np.maximum(late, 0), loaded + computed / found.steps),
+            stored * found.tiles * found.parts,
+        )
+        + stored
+    )
