@@ -72,7 +72,7 @@ def _graph(network: Network) -> Any:
 def tasks_of(compiled: Compiled, cfg: Config) -> list[Task]:
     """The distinct layers with schedules of a compiled network, each with its count.
 
-    Operators that are recorded without a schedule (compiler/accelerator/direct/) have no tiles.
+    Operators that are recorded without a schedule (compiler/kernels/) have no tiles to search.
     """
     layers, assignment = _Layers(), compiled.assignment
     steps = Steps(assignment.graph, cfg, layers)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -38,7 +37,7 @@ def lower(rec: Recording, op: g.QConv2d | g.QDense) -> None:
         return
     same = not (isinstance(op, g.QConv2d) and own_rows(op, cfg)) and _same_for_all(op)
     epilogue, bias = (_ALL, op.corrected_bias[0]) if same else (_EACH, op.corrected_bias)
-    append: Callable[..., None] = Recording.append
+    fill = op.x.zero_point if isinstance(op, g.QConv2d) and any(op.pads) else 0
     if isinstance(op, g.QDense):
         scheduled = _scheduled(rec, dense_of, op.shape, epilogue)
         weights = layout.pack_dense_weights(op.weight, cfg)
@@ -49,17 +48,18 @@ def lower(rec: Recording, op: g.QConv2d | g.QDense) -> None:
         )
         scheduled, weights = _scheduled(rec, dense_of, row, epilogue), layout.pack_weights(op.weight, cfg)
     else:
-        fill = op.x.zero_point if any(op.pads) else 0
         if own_rows(op, cfg):
             scheduled = _scheduled(rec, depthwise_of, op.shape, epilogue, pad_value=fill)
             weights = layout.pack_depthwise_weights(op.weight[:, 0], cfg)
-            append = partial(depthwise.append, pad_value=fill)
         else:
             scheduled = _scheduled(rec, conv2d_of, replace(op.shape, groups=1), epilogue, pad_value=fill)
             weights = layout.pack_weights(ungrouped(op), cfg)
     parameters = channel_parameters(rec, op, bias)
     buffers = {"x": rec.activations[op.x.name], "w": rec.constant(f"{op.name}.w", weights), "par": parameters}
-    append(rec, op, scheduled, buffers)
+    if isinstance(op, g.QConv2d) and own_rows(op, cfg):
+        depthwise.append(rec, op, scheduled, buffers, fill)
+    else:
+        rec.append(op, scheduled, buffers)
 
 
 def work(op: g.Linear | g.Dense16, cfg: Config) -> tuple[int, int]:

@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields
-from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -664,7 +663,7 @@ def _timed(record: Record, case: _Case, cfg: Config) -> float:
 
 @cost.cached(512)
 def _fastest(record: Callable[[Kernel, Any, Any], None], tiles: tuple[Any, ...], case: _Case, cfg: Config) -> Any:
-    tried = [_trial(partial(record, tile=tile), case, cfg) for tile in tiles]
+    tried = [_trial(lambda k, op, tile=tile: record(k, op, tile), case, cfg) for tile in tiles]
     found = [math.inf if isinstance(one, str) else _cycles(one.program) for one in tried]
     _program(tried[found.index(min(found))])
     return next(tile for tile, cycles in zip(tiles, found) if cycles <= _ALIKE * min(found))

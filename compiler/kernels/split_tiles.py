@@ -233,9 +233,9 @@ def tiles(layer: Layer, cfg: Config) -> tuple[Tile, ...]:
         )
     of_steps = {int(steps[k]): k for k in reversed(order)}  # of as many steps the best one, as others are much alike
     best = [k for k in order if of_steps[int(steps[k])] == k]
-    finest = min(order, key=inp.__getitem__)  # products begin early, which the bound counts too little
+    finest = order[int(np.argmin(np.asarray(inp)[order]))]  # products begin early, which the bound counts too little
     tried = [*dict.fromkeys([*best[: _TRIED - 1], finest, *best])][:_TRIED]
-    return tuple(Tile(*(each[k].item() for each in every)) for k in sorted(tried, key=steps.__getitem__))
+    return tuple(Tile(*(each[k].item() for each in every)) for k in sorted(tried, key=lambda k: steps[k]))
 
 
 def _fits(layer: Layer, tile: Tile, cfg: Config) -> Numbers:
