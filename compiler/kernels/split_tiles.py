@@ -221,7 +221,7 @@ def tiles(layer: Layer, cfg: Config) -> tuple[Tile, ...]:
     rows, columns, parts, inp, outer, at_once = found
     every = Tile(rows, columns, -(-layer.gemm // parts), -(-layer.groups // parts), inp, outer > 0, at_once > 0)
     operands = Operands(layer, every, cfg)
-    steps, fits = operands.steps, _fits(layer, every, cfg) & (~every.outer | operands.again)
+    steps, fits = np.asarray(operands.steps), _fits(layer, every, cfg) & (~every.outer | operands.again)
     bounds = np.where(fits, _bound(layer, every, cfg), np.inf)
     order = [k for k in np.argsort(bounds, kind="stable").tolist() if np.isfinite(bounds[k])]
     if not order:
