@@ -269,13 +269,13 @@ def _products(
     (kh, kw), (_, sx), (_, dx) = op.shape.kernel, op.strides, op.dilations
     most, columns = k.cfg.row_taps if dx == 1 else 1, piece.plane.columns
     places = {ky: [rows.place(row, ky) for row in range(piece.first, piece.end)] for ky in range(kh)}
-    begun = set[int]()
+    begun, ring = set[int](), rows.ring.tile.named(row="h")
     for ky in sorted(places, key=lambda ky: places[ky].count(None)):
         each = [rows.outside if place is None else place for place in places[ky]]
         inside = [(n, place) for n, place in enumerate(each) if place is not None]
         for add in (False, True):
             for n, place, count, step in _runs([one for one in inside if (one[0] in begun) == add]):
-                x = rows.ring.tile.named(row="h")[every(place, count, step) if step else place]
+                x = ring[every(place, count, step) if step else place]
                 for kx in range(0, kw, most):
                     value = x.at(w=every(kx * dx, columns, sx)) * kernel[piece.plane.block, ky, kx]
                     yield add or kx > 0, y[n : n + count], value.with_taps(min(most, kw - kx)).over("h w")

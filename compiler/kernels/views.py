@@ -95,7 +95,9 @@ class View:
                 if not 0 <= part < axis.extent:
                     raise KernelError(f"{self}[{axis.name} {part}]: must be 0 to {axis.extent - 1}")
                 base += part * axis.step
-        return replace(self, base=base, axes=tuple(axes))
+        found = object.__new__(type(self))  # as `replace`, in less time: names stay different
+        found.__dict__.update(self.__dict__, base=base, axes=tuple(axes))
+        return found
 
     def at(self: _View, **keys: _Index) -> _View:
         """The part that an index or a slice chooses of each of these axes, by name."""
