@@ -103,6 +103,23 @@ def test_no_two_rooms_import_each_other_by_any_way():
     assert len(graph) > 40 and "compiler/tir" in graph["compiler/api.py"] and "hw/rtl/load" in graph["hw/rtl/core.py"]
 
 
+RECORDERS = [Path("compiler/kernels/language.py"), *(p for p in MODULES if p.is_relative_to("compiler/tir"))]
+STATEMENTS = {"load", "store", "alu", "alu_uops", "gemm", "gemm_uops", "ternary", "ternary_uops"}  # of Program
+
+
+def recorded(path: Path) -> set[str]:
+    """The methods of a program, as `program.load`, by which a module records instructions."""
+    named = [node for node in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(node, ast.Attribute)]
+    return {n.attr for n in named if n.attr in STATEMENTS and ast.unparse(n.value).rpartition(".")[2] == "program"}
+
+
+def test_the_kernel_language_and_schedules_alone_record_instructions():
+    modules = [p for p in MODULES if p.parts[0] == "compiler" and p not in RECORDERS]
+    assert not {str(p): found for p in modules if (found := recorded(p))}
+    assert recorded(RECORDERS[0]) == {"load", "store", "alu_uops", "gemm_uops", "ternary_uops"}
+    assert set.union(*map(recorded, RECORDERS[1:])) >= {"load", "store", "alu", "gemm"}
+
+
 def test_direction():
     wrong = []
     for path in MODULES:
