@@ -35,10 +35,6 @@ ROW = 1  # cycles per row of a transfer: the mover plans one per cycle
 INSTRUCTION = 8
 OPERATOR = 200  # cycles of a program beside its work: its first loads and its last store
 
-# Cycles per accumulator entry on the ALU, for comparing the accelerator with other modules: coarse, and rather too
-# high. The timing model has 8 for a product, 2 to 8 for the others.
-ELEMENTWISE = 6  # per other operator
-
 
 @dataclass(frozen=True)
 class Memory:

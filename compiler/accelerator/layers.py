@@ -62,7 +62,7 @@ def lower(rec: Recording, op: g.QConv2d | g.QDense) -> None:
         rec.append(op, scheduled, buffers)
 
 
-def work(op: g.Linear | g.Dense16, cfg: Config) -> tuple[int, int]:
+def work(op: g.Linear, cfg: Config) -> tuple[int, int]:
     """(micro-ops of an entry of the output, bytes of all weights in it, with those of other groups)."""
     taps, channels = op.weight[0, 0].size, op.weight.shape[1]
     if isinstance(op, g.QConv2d) and own_rows(op, cfg):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -29,9 +29,6 @@ from .recurrent import split_steps
 from .sequences import as_images
 from .stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
 from .wide import HostRows, split_weights
-
-# Operators with kernels that know them best: why they are refused, and their cycles.
-_KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {}
 
 
 def _memories(cfg: Config) -> tuple[Memory, ...]:
@@ -111,17 +108,14 @@ class Accelerator(ExecModule):
             return f"weights {op.weight.min()}..{op.weight.max()}: not within int8"
         if table.kernels_of(op):
             return table.refusal(op, self.cfg)
-        checks: dict[type[g.Operator], Callable[..., str]] = {g.QConv2d: _refuses_conv}
-        checks |= {kind: refused for kind, (refused, _) in _KERNELS.items()}
-        if isinstance(op, (g.Reshape, g.Transpose)):
+        if op.rearranges:
             return "it moves elements"
-        for kind, check in checks.items():
-            if isinstance(op, kind) and (why := check(op, self.cfg)):
-                return why
+        if isinstance(op, g.QConv2d) and max(op.pads) > most_padding(self.cfg):
+            return f"padding {op.pads}: at most {most_padding(self.cfg)}"
         return ""
 
     def seconds(self, ops: Sequence[g.Operator]) -> float:
-        """Roofline estimate: the longer of micro-ops and transfers, and the cost of a program."""
+        """By the timing model; of layers with schedules a roofline: the longer of micro-ops and transfers."""
         return sum(self._cycles(op) for op in ops) / cost.CLOCK
 
     def _cycles(self, op: g.Operator) -> float:
@@ -130,17 +124,11 @@ class Accelerator(ExecModule):
         cfg = self.cfg
         if table.kernels_of(op):
             return table.cycles(op, cfg)
-        for kind, (_, cycles) in _KERNELS.items():
-            if isinstance(op, kind):
-                return cycles(op, cfg)
+        assert isinstance(op, g.Linear)
         nbytes = sum(packed_bytes(t, cfg) for t in (*op.inputs, op.output))
         micro_ops = packed_bytes(op.output, cfg) / cfg.block_out / cfg.batch
-        if isinstance(op, g.Linear):
-            products, weights = layers.work(op, cfg)
-            micro_ops, nbytes = micro_ops * products, nbytes + weights
-        else:
-            micro_ops *= cost.ELEMENTWISE
-        return cost.roofline(striped(cfg), micro_ops, nbytes) + cost.OPERATOR
+        products, weights = layers.work(op, cfg)
+        return cost.roofline(striped(cfg), micro_ops * products, nbytes + weights) + cost.OPERATOR
 
     def transfer_seconds(self, t: g.Tensor) -> float:
         """The host's change of layout, and its share in starting a launch."""
@@ -160,12 +148,6 @@ class Accelerator(ExecModule):
                 steps.kernels(op)
         else:
             NetworkLaunch(steps, ops).generate()
-
-
-def _refuses_conv(op: g.QConv2d, cfg: Config) -> str:
-    if max(op.pads) > most_padding(cfg):
-        return f"padding {op.pads}: at most {most_padding(cfg)}"
-    return ""
 
 
 class LayerAccelerator(ExecModule):
