@@ -594,7 +594,7 @@ def lower(record: Record, rec: Recording, op: g.Operator) -> None:
 
 def why_not(record: Record, op: g.Operator, cfg: Config) -> str:
     """Reason why the kernel cannot compute the operator; empty if it can."""
-    found = _tried(record, _case(record, op), cfg)
+    found = _tried(record, case_of(record, op), cfg)
     return found if isinstance(found, str) else ""
 
 
@@ -603,12 +603,12 @@ def cycles(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None
 
     Raises `Unfit` where the kernel cannot compute it.
     """
-    return _timed(record, _case(record, op, fold), cfg)
+    return _timed(record, case_of(record, op, fold), cfg)
 
 
 def launch(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> Launch:
     """The launch whose `cycles` are those of the operator. Raises `Unfit` where the kernel cannot compute it."""
-    return _program(_tried(record, _case(record, op, fold), cfg)).finish()
+    return _program(_tried(record, case_of(record, op, fold), cfg)).finish()
 
 
 def integers(op: g.Operator) -> object:
@@ -638,7 +638,8 @@ class _Case:
     op: g.Operator = field(compare=False)
 
 
-def _case(record: Record, op: g.Operator, fold: Fold | None = None) -> _Case:
+def case_of(record: Record, op: g.Operator, fold: Fold | None = None) -> _Case:
+    """What is tried once for all operators of which it is the same."""
     return _shape_case(op, fold, _BY_SHAPE[record]) if record in _BY_SHAPE else _Case((op,), fold, op)
 
 

@@ -7,12 +7,16 @@ import pytest
 
 import tilewright as tw
 from tilewright.compiler.accelerator.recording import Recording, packed_shape
-from tilewright.compiler.graph import Maximum, Tensor
+from tilewright.compiler.graph import Add, Maximum, Mul, Requantize, Tensor
 from tilewright.compiler.graph.integer_forms import Requant
-from tilewright.compiler.kernels.language import Kernel, equal_parts, every, lower, why_not
+from tilewright.compiler.kernels.add import weighted_sum
+from tilewright.compiler.kernels.elementwise import product_of_two, requantise
+from tilewright.compiler.kernels.language import Kernel, case_of, equal_parts, every, lower, why_not
+from tilewright.compiler.kernels.lookup import lookup
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import CapacityError, KernelError, Unfit
+from tilewright.hw.errors import CapacityError, KernelError, ScheduleError, Unfit
 from tilewright.hw.isa import Mem
+from tilewright.sim.timing import predict
 
 CFG = PRESETS["tiny"]
 SHAPE = (1, 8, 6, 5)  # two blocks of four channels
@@ -23,11 +27,11 @@ def operator():
     return Maximum("op", (x, y), z)
 
 
-def recording(op):
-    rec = Recording(CFG, "double", op.name)
+def recording(op, cfg=CFG):
+    rec = Recording(cfg, "double", op.name)
     for t in (*op.inputs, op.output):
         kind = "output" if t is op.output else "input"
-        rec.activations[t.name] = rec.buffer(t.name, packed_shape(t.shape, CFG), kind=kind)
+        rec.activations[t.name] = rec.buffer(t.name, packed_shape(t.shape, cfg), kind=kind)
     return rec
 
 
@@ -335,3 +339,31 @@ def test_what_lies_at_its_place():
         x, y = k.input(0), k.input(1)
         assert x[:, 1].shares(x[:, 1, 0]) and not x.shares(y) and not x.shares(x[:, 1])
         assert x[:, 1].address == (x.buffer, 6 * 5 * 4)
+
+
+def alone(record, op):
+    """(why it does not fit, cycles) of an operator in a program of its own, recorded afresh."""
+    rec = recording(op, PLUS)
+    try:
+        lower(record, rec, op)
+    except (CapacityError, ScheduleError) as exc:
+        return str(exc), 0
+    return "", predict(rec.program, PLUS).cycles
+
+
+PLUS = PRESETS["pynq_z1_plus"]
+RNG = np.random.default_rng(11)
+SCALES = (RNG.choice([0.02, 0.04, 0.08], (12, 3)) * RNG.uniform(0.8, 1.2, (12, 1))).tolist()
+KERNELS = (product_of_two, Mul, 2), (weighted_sum, Add, 2), (requantise, Requantize, 1), (lookup, Requantize, 1)
+
+
+@pytest.mark.parametrize("record, kind, count", KERNELS)
+def test_operators_that_are_tried_once_are_alike(record, kind, count):
+    """What `by_shape` says of a kernel: scales change neither whether it fits nor its cycles. Seed 11."""
+    found = dict[object, set[tuple[str, int]]]()
+    for *scales, last in SCALES:
+        inputs = tuple(Tensor(f"x{n}", SHAPE, scale=scales[n], zero_point=3) for n in range(count))
+        op = kind("op", inputs, Tensor("y", SHAPE, scale=last, zero_point=-5))
+        case = case_of(record, op)
+        found.setdefault(case, set()).add(alone(record, op))
+    assert all(len(each) == 1 for each in found.values()) and len(found) < len(SCALES)
