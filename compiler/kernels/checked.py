@@ -8,6 +8,7 @@ import numpy as np
 
 from ...hw.errors import KernelError
 from ...hw.isa import AluOp, Mem, depth, entry_bytes
+from ..accelerator.recording import Recording
 from .language import Array, Kernel, Rows, Tile
 from .views import Product, View
 
@@ -23,15 +24,17 @@ class CheckedKernel(Kernel):
     `finish` does so for an output that is not stored whole.
     """
 
-    def __init__(self, *args: Any):
-        super().__init__(*args)
+    def __init__(self, rec: Recording, op: Any):
+        super().__init__(rec, op)
         self._written: dict[Mem, np.ndarray] = {}
         self._stored: dict[str, np.ndarray] = {}  # entries of buffers that the kernel writes, by name
 
     @classmethod
     def of(cls, k: Kernel) -> CheckedKernel:
         """The same kernel with checks."""
-        return cls(k.rec, k.op, k._chip)
+        found = cls(k.rec, k.op)
+        found._chip = k._chip
+        return found
 
     def finish(self) -> None:
         """Raise `KernelError` where entries of the output were not stored."""
@@ -78,6 +81,11 @@ class CheckedKernel(Kernel):
         entries = self._entries_of(target.buffer.name, target)
         entries[... if target.symbol else _indices(target)] = True
 
+    def fill(self, target: Tile, source: Array, value: int) -> None:
+        """As of any kernel."""
+        super().fill(target, source, value)
+        self._write(target)
+
     def zero(self, y: Tile) -> None:
         """As of any kernel."""
         super().zero(y)
@@ -110,6 +118,8 @@ class CheckedKernel(Kernel):
     def _on_chip(self, view: Tile) -> np.ndarray:
         """The entries of a view, those of rows of weights that hold these."""
         found = _indices(view)
+        if view.shifts is not None:
+            found = (found[:, None] + view.shifts).reshape(-1)
         return np.unique(found // self.cfg.block_in) if isinstance(view, Rows) else found
 
     def _of(self, mem: Mem) -> np.ndarray:
