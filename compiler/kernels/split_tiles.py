@@ -235,7 +235,7 @@ def tiles(layer: Layer, cfg: Config) -> tuple[Tile, ...]:
     best = [k for k in order if of_steps[int(steps[k])] == k]
     finest = order[int(np.argmin(np.asarray(inp)[order]))]  # products begin early, which the bound counts too little
     tried = [*dict.fromkeys([*best[: _TRIED - 1], finest, *best])][:_TRIED]
-    return tuple(Tile(*(each[k].item() for each in every)) for k in sorted(tried, key=lambda k: steps[k]))
+    return tuple(Tile(*(np.asarray(each)[k].item() for each in every)) for k in sorted(tried, key=lambda k: steps[k]))
 
 
 def _fits(layer: Layer, tile: Tile, cfg: Config) -> Numbers:
