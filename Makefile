@@ -40,7 +40,7 @@ sim: $(if $(filter rtl,$(ON)),$(RTL),$(RUN)) ## classify handwritten digits on t
 test: $(DEV) ## run the tests but for the slow ones
 	@$(BIN)/pytest -n $(JOBS) -m "not slow"
 
-test-full: $(DEV) ## run the slow tests in parts of up to 40 minutes, a line for each; PART=name runs one (.ci/slow)
+test-full: $(DEV) ## run the slow tests in parts of up to 50 minutes, a line for each; PART=name runs one (.ci/slow)
 	@$(BIN)/python .ci/slow $(JOBS) $(PART)
 
 test-torch: $(TORCH) ## test the import of PyTorch programs and training, in .venv-torch: torch slows the import of TVM
