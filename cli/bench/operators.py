@@ -14,12 +14,12 @@ import numpy as np
 
 from ...compiler import graph as g
 from ...compiler.accelerator import layers
-from ...compiler.accelerator.recording import Recording, packed_shape
 from ...compiler.graph.operators import ADD_SHIFT
 from ...compiler.kernels import language, table
 from ...compiler.kernels.add import weighted_sum
 from ...compiler.kernels.folded_conv import cheapest, host_step
 from ...compiler.kernels.pool import max_pool_sorted
+from ...compiler.kernels.recording import Recording, packed_shape
 from ...hw.config import Config
 from ...hw.rounding import requantise
 from ...runtime import layout, operators

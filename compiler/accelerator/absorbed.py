@@ -12,8 +12,8 @@ from .. import graph as g
 from ..graph.rewrite import Producers, Rule, rewrite
 from ..kernels import table
 from ..kernels.add import weighted_sum
+from ..kernels.stand_ins import AbsorbedPad, AbsorbedSlice, stand_in
 from .layers import own_rows
-from .stand_ins import AbsorbedPad, AbsorbedSlice, stand_in
 
 
 def absorb(graph: g.Graph, cfg: Config) -> g.Graph:

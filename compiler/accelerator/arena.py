@@ -7,10 +7,10 @@ from itertools import accumulate
 
 from ...hw.config import Config
 from .. import graph as g
+from ..kernels.recording import packed_bytes, whole_blocks
+from ..kernels.stand_ins import Absorbed
 from ..memory.plan import Lifetime, Plan, plan
 from ..target.steps import wanted_from
-from .recording import packed_bytes
-from .stand_ins import Absorbed
 
 _ALIGN = 64  # bytes: the alignment of a buffer
 
@@ -54,13 +54,6 @@ def packed_as(ops: Sequence[g.Operator]) -> dict[str, g.Tensor]:
     for op in ops:
         found[op.output.name] = found.get(op.x.name, op.x) if viewed(op) is op.x else op.output
     return found
-
-
-def whole_blocks(op: g.Concat, cfg: Config) -> bool:
-    """True if every part of a concatenation of channels begins a block, so that it may be computed at its place."""
-    parts = [t.shape[1] for t in op.inputs[:-1] if t.shape[1] % cfg.block_in]
-    constant = any(t.data is not None for t in op.inputs)
-    return op.axis == 1 and op.output.shape[0] <= cfg.batch and not parts and not constant
 
 
 def _places(op: g.Operator, cfg: Config) -> Iterator[tuple[g.Tensor, int]]:

@@ -21,7 +21,7 @@ from .. import graph as g
 from ..graph.deeploy.layers import in_lanes
 from ..kernels import table
 from ..kernels.roots import EXTENSIONS
-from .stand_ins import RowsJoined, RowsOut, stand_in
+from ..kernels.stand_ins import RowsJoined, RowsOut, stand_in
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,12 +14,12 @@ from .. import graph as g
 from ..conv_shape import ConvShape
 from ..kernels import depthwise, language
 from ..kernels.folded_conv import folded_conv
+from ..kernels.recording import Recording, channel_parameters, own_rows
 from ..schedule.conv2d import conv2d_of
 from ..schedule.dense import dense_of
 from ..schedule.depthwise import depthwise_of, reach
 from ..schedule.epilogue import Stage
 from ..tvm_compat import PrimFunc, Schedule
-from .recording import Recording, channel_parameters, own_rows
 
 _EACH, _ALL = (("requant", "par"),), (("requant_all", "par"),)  # parameters by channel, or the same for all
 

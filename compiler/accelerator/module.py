@@ -14,6 +14,8 @@ from .. import graph as g
 from ..graph.pairs import pair_columns
 from ..graph.simplify import moved_states, simplify
 from ..kernels import table
+from ..kernels.recording import packed_bytes
+from ..kernels.stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
 from ..limits import most_padding
 from ..target.host import HostModel
 from ..target.module import ExecModule, Memory, Pattern
@@ -24,10 +26,8 @@ from .arena import is_view
 from .heads_in_lanes import heads_in_lanes, rows_out
 from .network_launch import LOWER, NetworkLaunch
 from .real_images import quantised_images
-from .recording import packed_bytes
 from .recurrent import split_steps
 from .sequences import as_images
-from .stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
 from .wide import HostRows, split_weights
 
 

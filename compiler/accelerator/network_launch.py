@@ -10,15 +10,15 @@ from ...runtime.executable import HostStep, LaunchStep
 from .. import graph as g
 from ..kernels import table
 from ..kernels.folded_conv import cheapest, host_step
+from ..kernels.recording import Recording, packed_shape
 from ..kernels.split_conv import cheapest_fold
+from ..kernels.stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
+from ..kernels.symbols import limits
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
 from . import layers, states
 from .arena import arena_plan, bases, is_view, members, packed_as
 from .real_images import read_in_place
-from .recording import Recording, packed_shape
-from .stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
-from .symbols import limits
 
 
 def _by_table_or(other: Callable) -> Callable:

@@ -65,7 +65,9 @@ def _aligned(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
 def _broadcasts(op: g.Operator, nchw: bool) -> bool:
     """True if shapes that broadcast still do as images."""
     shapes = [image_shape(_aligned(t.shape, len(op.output.shape)), nchw) for t in op.inputs]
-    return np.broadcast_shapes(*shapes) == image_shape(op.output.shape, nchw)
+    of_output = image_shape(op.output.shape, nchw)
+    sizes = zip(*(_aligned(shape, len(of_output)) for shape in shapes), of_output)
+    return all(size == max(own) and set(own) <= {1, size} for *own, size in sizes)
 
 
 @singledispatch

@@ -8,7 +8,7 @@ from ...hw.config import Config
 from ...runtime import layout
 from ...runtime.executable import Tensor
 from .. import graph as g
-from .recording import packed_shape
+from ..kernels.recording import packed_shape
 
 
 def refused(graph: g.Graph, ops: Sequence[g.Operator]) -> dict[str, str]:

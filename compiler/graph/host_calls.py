@@ -93,14 +93,10 @@ def host_calls(op: Operator, contract: str) -> list[HostCall]:
     The first takes the operator's inputs, constant ones included. A convolution or dense layer is two calls: the int32
     accumulators, and their requantisation. Raises `UnsupportedError` for an operator without a kernel.
     """
-    from .custom import Custom
-
-    if isinstance(op, Custom):
-        return [CustomCall(type(op).__name__, {}, {}, op.output.dtype, op.compute)]
-    kernels = op.kernels()
-    if not kernels:
+    calls = op.calls(contract)
+    if not calls:
         raise UnsupportedError(f"{type(op).__name__} {op.name!r}: this operator has no kernel")
-    return [kernel.call(op, contract) for kernel in kernels]
+    return calls
 
 
 def _parts(item: str) -> tuple[str, list[str]]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...hw.errors import InputError
 from ...hw.rounding import quantize_multiplier, requantise, rescale
-from .host_calls import Kernel
+from .host_calls import HostCall, Kernel
 from .reach import Ends, Reach, products
 
 ADD_SHIFT = 20  # bits by which Add shifts its operands left, so that their rescaling is precise
@@ -111,6 +111,10 @@ class Operator:
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernels that compute it on the host: `host`, unless they depend on its types."""
         return self.host
+
+    def calls(self, contract: str) -> list[HostCall]:
+        """The calls of `kernels`."""
+        return [kernel.call(self, contract) for kernel in self.kernels()]
 
     def rounding(self, contract: str) -> str:
         """The rounding contract of it in a compilation of `contract`."""

@@ -21,8 +21,8 @@ import numpy as np
 from ...hw.isa import Mem
 from ...runtime.kernels.attention import LARGEST_WEIGHT, WEIGHTS, reciprocal_shifts
 from .. import graph as g
-from ..accelerator.recording import scale_parameters
 from .language import Array, Kernel, Slots, Tile, Unfit, by_shape
+from .recording import scale_parameters
 from .roots import COPIES, inverse_root, need_roots, root_tables
 
 _LOWEST = -(1 << 15)  # and as many bits to the left the smallest int32

@@ -16,8 +16,8 @@ import numpy as np
 from ...hw.units import striped
 from .. import cost
 from .. import graph as g
-from ..accelerator.arena import whole_blocks
 from .language import Array, Kernel, Unfit, every
+from .recording import whole_blocks
 
 _Source = tuple[int, int]  # (number of the input, its channel, or the block of its channels)
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ...hw.errors import KernelError
-from ...hw.isa import AluOp, Mem, depth, entry_bytes
-from ..accelerator.recording import Recording
+from ...hw.isa import AluOp, Mem, depth, entry_bytes, room
 from .language import Array, Kernel, Rows, Tile
+from .recording import Recording
 from .views import Product, View
 
 _REMEDY = {
@@ -124,7 +124,7 @@ class CheckedKernel(Kernel):
 
     def _of(self, mem: Mem) -> np.ndarray:
         """Which entries of `mem` are written."""
-        return self._written.setdefault(mem, np.zeros(depth(self.cfg, mem), bool))
+        return self._written.setdefault(mem, np.zeros(room(self.cfg, mem), bool))
 
     def _entries_of(self, name: str, view: Array) -> np.ndarray:
         """Which entries of a buffer in DRAM are written."""

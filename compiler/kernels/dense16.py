@@ -9,7 +9,6 @@ import numpy as np
 from ...runtime import layout
 from ...runtime.buffer import Region
 from .. import graph as g
-from ..accelerator.recording import packed_shape, place
 from ..api import build_into
 from ..conv_shape import ConvShape
 from ..graph.integer_forms import Requant
@@ -17,6 +16,7 @@ from ..graph.ranges import problem, result_bytes, result_ends
 from ..schedule.dense import dense_of
 from ..schedule.epilogue import PLANES, Stage
 from .language import Kernel, Unfit
+from .recording import packed_shape, place
 
 _INT16 = np.iinfo(np.int16)
 

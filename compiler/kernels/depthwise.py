@@ -25,7 +25,6 @@ from ...runtime.buffer import Buffer
 from ...runtime.program import Program
 from .. import cost
 from .. import graph as g
-from ..accelerator.recording import Recording, packed_shape
 from ..api import Scheduled, build, build_into
 from ..conv_shape import ConvShape
 from ..intrin import PAR_WORDS
@@ -34,6 +33,7 @@ from ..schedule.conv2d import conv2d_of
 from ..schedule.depthwise import depthwise_of, reach
 from ..tvm_compat import Schedule
 from .language import Array, Kernel, Tile, Unfit, equal_parts, every, lower
+from .recording import Recording, packed_shape
 from .views import Product, Rows
 
 _PART = 512  # accumulators of a part at most: with more, products, stores and loads of several parts overlap less

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .. import graph as g
-from ..accelerator.recording import entries, scale_parameters, store_parameters
 from ..graph.integer_forms import OperandForm, Requant, rescaling_store, sum_form
 from ..schedule.elementwise import elementwise
 from ..schedule.epilogue import Stage
 from .language import Kernel, Unfit, by_shape
+from .recording import entries, scale_parameters, store_parameters
 
 
 class _Operand(NamedTuple):

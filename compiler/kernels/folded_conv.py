@@ -18,12 +18,12 @@ from ...hw.isa import Mem
 from ...hw.units import striped
 from .. import cost
 from .. import graph as g
-from ..accelerator.recording import channel_parameters
 from ..conv_shape import ConvShape
 from ..limits import limits
 from . import language
 from .fold import PARTS, Fold, FoldTiles, fold_in_place, fold_weights, folds, least, may_fold, seconds
 from .language import Array, Kernel, Tile, Unfit, by_shape, every
+from .recording import channel_parameters
 
 _TRIED = 3  # layouts that the timing model compares
 _ALIKE = 1.02  # times of a layer alone that say nothing of it in a network: there others hide its ends

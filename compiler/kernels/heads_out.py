@@ -10,8 +10,8 @@ from itertools import product
 import numpy as np
 
 from ...hw.isa import Mem
-from ..accelerator.stand_ins import RowsOut
 from .language import Kernel, Unfit, by_shape
+from .stand_ins import RowsOut
 
 _TILE = 8  # entries of each head: few, so that loads, products and stores overlap
 

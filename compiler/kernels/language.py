@@ -28,13 +28,13 @@ from ...runtime.program import Program
 from ...runtime.symbols.symbol import Symbol
 from .. import cost
 from .. import graph as g
-from ..accelerator.recording import Recording, packed_shape
-from ..accelerator.stand_ins import plain_of
-from ..accelerator.symbols import limits
 from ..graph.integer_forms import Requant
 from ..limits import most_padding
 from .fold import Fold
 from .on_chip import OnChip
+from .recording import Recording, packed_shape
+from .stand_ins import plain_of
+from .symbols import limits
 from .views import Array, Product, Rows, Tile, dense, every
 
 __all__ = [

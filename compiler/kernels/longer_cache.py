@@ -13,9 +13,9 @@ from functools import lru_cache
 import numpy as np
 
 from ...hw.isa import Mem
-from ..accelerator.stand_ins import RowsJoined
 from .channels import Move, move_images
 from .language import Array, Kernel, Tile, Unfit, by_shape
+from .stand_ins import RowsJoined
 
 
 @by_shape()

@@ -7,10 +7,10 @@ from itertools import accumulate
 
 from ...runtime.buffer import Region
 from .. import graph as g
-from ..accelerator.arena import whole_blocks
 from ..api import build_into
 from ..schedule.elementwise import elementwise
 from .language import Array, Kernel, Unfit
+from .recording import whole_blocks
 
 MOST_COPIES = 64  # that a slice or concatenation may take, each a load and a store at least
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...hw.errors import CapacityError
 from ...hw.isa import Mem, depth
-from ..accelerator.recording import Recording
+from .recording import Recording
 
 KEPT = 16  # the last one of so many parts of a scratchpad is for what stays
 

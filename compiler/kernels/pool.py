@@ -10,12 +10,12 @@ from ...hw.isa import Mem
 from ...hw.units import striped
 from .. import cost
 from .. import graph as g
-from ..accelerator.recording import store_parameters
 from ..graph.integer_forms import Requant
 from ..limits import most_padding
 from ..schedule.pool import pool_of
 from .language import Kernel, Tile, Unfit, equal_parts, every
 from .mean import mean_requant
+from .recording import store_parameters
 
 _MOST_CLASSES = 3  # most classes of rows or columns: with more, instructions would be too short
 _MAX_TILE = 60  # cycles of the about ten instructions of a tile of a maximum

@@ -23,13 +23,13 @@ from ...hw.isa import Mem
 from ...runtime import layout
 from .. import cost
 from .. import graph as g
-from ..accelerator.recording import channel_parameters
 from ..conv_shape import ConvShape
 from ..target.host import HostModel
 from . import language
 from .fold import Fold, fold_in_place, fold_weights, folds, least, may_fold
 from .language import Array, Kernel, Slots, Unfit, by_shape, every
 from .language import Tile as Entries
+from .recording import channel_parameters
 from .split_tiles import Layer, Operands, Reads, Terms, Tile, tiles
 
 _FOLDS = 4  # layouts of an image that are tried

@@ -11,8 +11,6 @@ from ...hw.config import Config
 from ...hw.errors import Unfit
 from .. import cost
 from .. import graph as g
-from ..accelerator.recording import Recording
-from ..accelerator.stand_ins import RowsJoined, RowsOut
 from . import language
 from .add import weighted_sum
 from .affine import constant_per_channel
@@ -38,12 +36,14 @@ from .movement import concatenate, cut
 from .pixelwise import value_per_pixel
 from .pool import average_pool, max_pool, max_pool_sorted
 from .quantise_image import quantise_image
+from .recording import Recording
 from .repeat import repeat
 from .resize import resize_bilinear
 from .rms_norm import rms_norm
 from .rotary import rotary
 from .softmax import softmax
 from .split_conv import split_conv
+from .stand_ins import RowsJoined, RowsOut
 from .transposed_conv import conv_transpose
 
 KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {

@@ -21,8 +21,8 @@ from ...hw.isa import Mem
 from ...runtime import layout
 from .. import cost
 from .. import graph as g
-from ..accelerator.recording import channel_parameters
 from .language import Array, Kernel, Tile, Unfit, equal_parts, every
+from .recording import channel_parameters
 
 Taps = tuple[tuple[int, int], ...]  # (tap, offset of its input pixel)
 

@@ -18,8 +18,8 @@ from ...hw.errors import KernelError, Unfit
 from ...hw.isa import AluOp, Mem
 from ...runtime.buffer import Buffer
 from ...runtime.symbols.symbol import Symbol
-from ..accelerator.recording import place
 from ..limits import limits
+from .recording import place
 
 if TYPE_CHECKING:
     from .language import Kernel

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.recording import Recording, entries, packed_bytes, packed_shape, store_parameters
 from tilewright.compiler.graph import Add, Tensor
 from tilewright.compiler.graph.integer_forms import Requant
+from tilewright.compiler.kernels.recording import Recording, entries, packed_bytes, packed_shape, store_parameters
 from tilewright.hw.config import PRESETS, Config
 
 CFG = PRESETS["pynq_z1"]

@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler.accelerator.absorbed import absorb
-from tilewright.compiler.accelerator.stand_ins import AbsorbedSlice
+from tilewright.compiler.kernels.stand_ins import AbsorbedSlice
 from tilewright.hw.config import PRESETS
 
 TINY = PRESETS["tiny"]

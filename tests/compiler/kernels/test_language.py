@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.compiler.accelerator.recording import Recording, packed_shape
 from tilewright.compiler.graph import Add, Maximum, Mul, Requantize, Tensor
 from tilewright.compiler.graph.integer_forms import Requant
 from tilewright.compiler.kernels.add import weighted_sum
 from tilewright.compiler.kernels.elementwise import product_of_two, requantise
 from tilewright.compiler.kernels.language import Kernel, case_of, equal_parts, every, lower, why_not
 from tilewright.compiler.kernels.lookup import lookup
+from tilewright.compiler.kernels.recording import Recording, packed_shape
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, KernelError, ScheduleError, Unfit
 from tilewright.hw.isa import Mem

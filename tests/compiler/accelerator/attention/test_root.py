@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.recording import Recording
 from tilewright.compiler.graph import RmsNorm, Tensor
 from tilewright.compiler.kernels import roots
 from tilewright.compiler.kernels.language import Kernel
+from tilewright.compiler.kernels.recording import Recording
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem
 from tilewright.runtime.kernels.roots import inverse_root

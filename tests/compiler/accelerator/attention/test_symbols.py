@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from tilewright.compiler.accelerator.symbols import limits
 from tilewright.compiler.graph import Gather, Requantize, Rotate, Tensor, WriteColumns, WriteRows
+from tilewright.compiler.kernels.symbols import limits
 from tilewright.runtime.symbols.symbol import MOST_LIMIT
 
 

@@ -6,10 +6,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator.recording import Recording
 from tilewright.compiler.conv_shape import ConvShape
 from tilewright.compiler.kernels.depthwise import cuts, rows_on_chip
 from tilewright.compiler.kernels.language import Unfit, lower
+from tilewright.compiler.kernels.recording import Recording
 from tilewright.hw import rounding
 from tilewright.hw.config import PRESETS
 from tilewright.runtime import layout

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.recording import Recording
 from tilewright.compiler.graph import RmsNorm, Tensor
 from tilewright.compiler.kernels.language import Kernel
 from tilewright.compiler.kernels.on_chip import OnChip
+from tilewright.compiler.kernels.recording import Recording
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ScheduleError
 from tilewright.hw.isa import Isa, Mem

@@ -4,7 +4,7 @@ import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler.accelerator.heads_in_lanes import rows_out
-from tilewright.compiler.accelerator.stand_ins import RowsOut
+from tilewright.compiler.kernels.stand_ins import RowsOut
 from tilewright.compiler.kernels.table import cycles, refusal
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict

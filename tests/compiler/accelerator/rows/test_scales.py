@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.recording import Recording
 from tilewright.compiler.graph import Softmax, Tensor
 from tilewright.compiler.kernels import scales
 from tilewright.compiler.kernels.language import Kernel
+from tilewright.compiler.kernels.recording import Recording
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem
 from tilewright.hw.rounding import doubling_high_multiply

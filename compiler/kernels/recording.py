@@ -194,3 +194,10 @@ def scale_parameters(rec: Recording, op: g.Operator, name: str, scale: tuple[int
     """The parameters of RESCALE by (multiplier, exponent), for every channel."""
     facts = {"bias": 0, "zero_point": 0, "low": -128, "high": 127, "contract": "double"}
     return rec.parameters(f"{op.name}.scale_{name}", multiplier=scale[0], exponent=scale[1], **facts)
+
+
+def whole_blocks(op: g.Concat, cfg: Config) -> bool:
+    """True if every part of a concatenation of channels begins a block, so that it may be computed at its place."""
+    parts = [t.shape[1] for t in op.inputs[:-1] if t.shape[1] % cfg.block_in]
+    constant = any(t.data is not None for t in op.inputs)
+    return op.axis == 1 and op.output.shape[0] <= cfg.batch and not parts and not constant
