@@ -44,7 +44,7 @@ def test_instructions_are_the_same(steps, ops):
 def test_they_are_tried_once():
     tried = []
 
-    @by_shape
+    @by_shape()
     def counted(k, op):
         tried.append(op)
         rms_norm(k, op)
