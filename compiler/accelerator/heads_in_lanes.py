@@ -30,7 +30,7 @@ class PaddedDense(g.StandIn, g.QDense):
 
 
 def heads_in_lanes(graph: g.Graph, cfg: Config) -> g.Graph:
-    """`graph` with heads in lanes where it multiplies narrow matrices, if `cfg` computes all around them, too."""
+    """Heads that are narrower than a block become lanes of one, where `cfg` computes all around them, too."""
     if not _able(cfg) or not any(isinstance(op, g.ShiftMatMul) for op in graph.ops):
         return graph
     products = _Products(graph, cfg.block_in)

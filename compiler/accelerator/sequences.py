@@ -27,7 +27,7 @@ _KEPT = (g.Attention, g.Write)  # of networks whose attention has kernels of its
 
 
 def as_images(graph: g.Graph, cfg: Config) -> g.Graph:
-    """`graph` with sequences as images, where it multiplies matrices or has dense layers on several rows."""
+    """Sequences become images whose pixels are rows, where matrices are multiplied or dense layers have many rows."""
     able = cfg.batch == 1 and cfg.block_in == cfg.block_out and "overwrite" in cfg.extensions
     if not able or any(isinstance(op, _KEPT) or in_lanes(op, cfg.block_in) for op in graph.ops):
         return graph

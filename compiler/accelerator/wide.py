@@ -32,7 +32,7 @@ class WideConv(g.StandIn, g.QConv2d):
 
 
 def split_weights(graph: g.Graph, cfg: Config) -> g.Graph:
-    """`graph` with such convolutions in two int8 parts, where `cfg` can repeat rows and pad twice as many."""
+    """Weights beyond int8 become two int8 parts, where `cfg` can repeat rows and pad twice as many."""
     from_host = {t.name for t in graph.inputs}
     for op in graph.ops:
         if isinstance(op, (g.Recode, g.Transpose, g.Reshape)) and op.x.name in from_host:
