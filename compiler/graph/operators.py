@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...hw.errors import InputError
+from ...hw.errors import InputError, UnsupportedError
 from ...hw.rounding import quantize_multiplier, requantise, rescale
 from .host_calls import HostCall, Kernel
 from .reach import Ends, Reach, products
@@ -156,10 +156,11 @@ class Operator:
         return rows and self.carried(0) == 0
 
     def moved(self, x: np.ndarray) -> np.ndarray:
-        """What it makes of `x`, of its input's shape, by giving all elements another order or shape; `rearranges` says
-        whether that is all it does.
+        """What it makes of `x`, of its input's shape, by giving all elements another order or shape.
+
+        Raises `UnsupportedError` of an operator that does more, as `rearranges` says.
         """
-        raise NotImplementedError(f"{type(self).__name__} {self.name!r}: does more than to rearrange elements")
+        raise UnsupportedError(f"{type(self).__name__} {self.name!r}: does more than to rearrange elements")
 
     def reach(self) -> Reach | None:
         """What its accumulators reach for any int8 inputs; None without any."""

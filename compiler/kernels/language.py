@@ -46,8 +46,6 @@ Extents = list[dict[str, int]]  # of tiles: of each the extents of its axes by n
 Record = Callable[["Kernel", Any], None]  # the second argument is an operator of the classes that it computes
 _BY_SHAPE = dict[Record, Callable[[Any], object]]()
 TILE = 256  # entries of a tile: enough to hide what an instruction costs, and few enough for a short start and end
-
-
 _ALIKE = 1.01  # times the fewest cycles: tiles that take so many are as good
 
 

@@ -27,7 +27,7 @@ from ..tir.placement import Placement
 from ..tvm_compat import PrimFunc, Schedule
 
 if TYPE_CHECKING:
-    from ..kernels.fold import Fold
+    from .fold import Fold
 
 
 class Recording:

@@ -6,6 +6,7 @@ import pytest
 from tests.compiler.graph.test_host_calls import OPERATORS
 from tilewright.compiler import graph as g
 from tilewright.compiler.graph import reference
+from tilewright.hw.errors import UnsupportedError
 
 SEED = 20261127
 
@@ -50,5 +51,5 @@ def test_rearrangements_are_those_of_their_kernels(op):
 
 def test_other_operators_do_more_than_to_rearrange():
     x = g.Tensor("x", (1, 4))
-    with pytest.raises(NotImplementedError, match="Recode 'op': does more"):
+    with pytest.raises(UnsupportedError, match="Recode 'op': does more"):
         g.Recode("op", (g.Tensor("x", (1, 4), "uint8", zero_point=128),), x).moved(np.zeros((1, 4)))
