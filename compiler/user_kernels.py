@@ -13,7 +13,6 @@ from ..hw.config import Config, load_config
 from ..hw.errors import InputError, KernelError, Unfit
 from . import graph as g
 from .accelerator.module import Accelerator
-from .accelerator.network_launch import LOWER
 from .kernels import language, table
 from .kernels.checked import CheckedKernel
 from .kernels.language import Kernel, Record
@@ -144,7 +143,7 @@ def kernel(*operators: type[g.Operator] | Record, first: bool = False) -> Any:
     >>> int(double.run(np.arange(16, dtype=np.int8).reshape(1, 16, 1, 1))[0].max())
     30
 
-    Raises `InputError` for classes whose operators are not computed by kernels alone.
+    Raises `InputError` for what is no class of operators.
     """
     if len(operators) == 1 and callable(operators[0]) and not isinstance(operators[0], type):
         return UserKernel(operators[0], (), first)
@@ -152,13 +151,6 @@ def kernel(*operators: type[g.Operator] | Record, first: bool = False) -> Any:
     if len(kinds) < len(operators):
         wrong = next(kind for kind in operators if kind not in kinds)
         raise InputError(f"kernel({wrong!r}): must be classes of operators, as g.Softmax, or one function")
-    for kind in kinds:
-        known = next((lower for one, lower in LOWER.items() if issubclass(kind, one)), table.lower)
-        if known is not table.lower:
-            raise InputError(
-                f"kernel({kind.__name__}): its layouts are chosen with its neighbours, so it has no other kernels; "
-                "give a class of compiler/kernels/table.py, or one of your own that derives from Custom"
-            )
     return lambda record: UserKernel(record, kinds, first)
 
 

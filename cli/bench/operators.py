@@ -13,7 +13,6 @@ from functools import lru_cache
 import numpy as np
 
 from ...compiler import graph as g
-from ...compiler.accelerator import layers
 from ...compiler.graph.operators import ADD_SHIFT
 from ...compiler.kernels import language, table
 from ...compiler.kernels.add import weighted_sum
@@ -92,7 +91,7 @@ def program(layer: BenchLayer, cfg: Config) -> Program:
     fold = cheapest(op, cfg, nhwc=False)
     assert fold is not None
     rec.folded[op.name] = fold, rec.program.buffer("x", host_step(op, fold, cfg)[1], cfg.inp_bits)
-    layers.lower(rec, op)
+    table.lower(rec, op)
     return rec.program
 
 

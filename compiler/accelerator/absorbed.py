@@ -12,8 +12,8 @@ from .. import graph as g
 from ..graph.rewrite import Producers, Rule, rewrite
 from ..kernels import table
 from ..kernels.add import weighted_sum
+from ..kernels.recording import own_rows
 from ..kernels.stand_ins import AbsorbedPad, AbsorbedSlice, stand_in
-from .layers import own_rows
 
 
 def absorb(graph: g.Graph, cfg: Config) -> g.Graph:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
-
 from ...hw.config import Config
 from ...hw.units import striped
 from .. import cost
@@ -14,17 +12,18 @@ from .. import graph as g
 from ..graph.pairs import pair_columns
 from ..graph.simplify import moved_states, simplify
 from ..kernels import table
+from ..kernels.fold import Fold
 from ..kernels.recording import packed_bytes
 from ..kernels.stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
-from ..limits import most_padding
 from ..target.host import HostModel
 from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
-from . import layers, layerwise, pooling
+from . import layerwise, pooling
 from .absorbed import absorb
 from .arena import is_view
+from .first_images import folds_of
 from .heads_in_lanes import heads_in_lanes, rows_out
-from .network_launch import LOWER, NetworkLaunch
+from .network_launch import NetworkLaunch
 from .real_images import quantised_images
 from .recurrent import split_steps
 from .sequences import as_images
@@ -56,11 +55,12 @@ class Accelerator(ExecModule):
         self.cfg, self.host, self.kernels = cfg, host or HostModel(), tuple(kernels)
         self.memories = _memories(cfg)
         self._plain, self._written = set[str](), set[str]()  # what launches read, and write, as the host has it
+        self._folds = dict[str, Fold]()
         rewrites = heads_in_lanes, as_images, split_weights, absorb
         lanes, images, narrow, absorbed = (partial(rewrite, cfg=cfg) for rewrite in rewrites)
         before = lanes, images, simplify, moved_states, pooling.successive
         self.transformations = *before, narrow, self._pairs, absorbed, self._steps, self._reals, self._outputs
-        kinds = [kind for kind in LOWER if kind is not g.Lookup or {"lookup", "acc8"} <= cfg.extensions]
+        kinds = [kind for kind in table.KERNELS if kind is not g.Lookup or {"lookup", "acc8"} <= cfg.extensions]
         kinds += [g.Reshape, g.Transpose, g.Lanes]
         others = dict.fromkeys(kind for each in self.kernels for kind in each.operators)
         kinds += [kind for kind in others if not any(issubclass(kind, known) for known in kinds)]
@@ -73,6 +73,7 @@ class Accelerator(ExecModule):
         found = rows_out(graph, self.cfg)
         self._written = {op.output.name for op in found.ops if op.output in plain_of(op)}
         self._plain |= {t.name for op in found.ops for t in op.inputs if t in plain_of(op)}
+        self._folds = folds_of(found, self.cfg)
         return found
 
     def _pairs(self, graph: g.Graph) -> g.Graph:
@@ -104,31 +105,14 @@ class Accelerator(ExecModule):
             return "the host lays out images of few channels, with rows twice for weights beyond int8"
         if is_view(op):
             return ""
-        if isinstance(op, g.Linear) and op.weight.dtype != np.int8:
-            return f"weights {op.weight.min()}..{op.weight.max()}: not within int8"
-        if table.kernels_of(op):
-            return table.refusal(op, self.cfg)
-        if op.rearranges:
+        if op.rearranges and not table.kernels_of(op):
             return "it moves elements"
-        if isinstance(op, g.QConv2d) and max(op.pads) > most_padding(self.cfg):
-            return f"padding {op.pads}: at most {most_padding(self.cfg)}"
-        return ""
+        return table.refusal(op, self.cfg)
 
     def seconds(self, ops: Sequence[g.Operator]) -> float:
-        """By the timing model; of layers with schedules a roofline: the longer of micro-ops and transfers."""
-        return sum(self._cycles(op) for op in ops) / cost.CLOCK
-
-    def _cycles(self, op: g.Operator) -> float:
-        if is_view(op):
-            return 0.0
-        cfg = self.cfg
-        if table.kernels_of(op):
-            return table.cycles(op, cfg)
-        assert isinstance(op, g.Linear)
-        nbytes = sum(packed_bytes(t, cfg) for t in (*op.inputs, op.output))
-        micro_ops = packed_bytes(op.output, cfg) / cfg.block_out / cfg.batch
-        products, weights = layers.work(op, cfg)
-        return cost.roofline(striped(cfg), micro_ops * products, nbytes + weights) + cost.OPERATOR
+        """By the timing model."""
+        cycles = [table.cycles(op, self.cfg, self._folds.get(op.name)) for op in ops if not is_view(op)]
+        return sum(cycles) / cost.CLOCK
 
     def transfer_seconds(self, t: g.Tensor) -> float:
         """The host's change of layout, and its share in starting a launch."""

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ...hw.errors import CapacityError, EncodingError, ScheduleError
 from ...runtime.buffer import Buffer, Region
 from ...runtime.executable import HostStep, LaunchStep
 from .. import graph as g
 from ..kernels import table
-from ..kernels.folded_conv import cheapest, host_step
+from ..kernels.folded_conv import host_step
 from ..kernels.recording import Recording, packed_shape
-from ..kernels.split_conv import cheapest_fold
 from ..kernels.stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
 from ..kernels.symbols import limits
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
-from . import layers, states
+from . import states
 from .arena import arena_plan, bases, is_view, members, packed_as
+from .first_images import fold_of
 from .real_images import read_in_place
-
-
-def _by_table_or(other: Callable) -> Callable:
-    """By the kernels of the table, `other` for operators that have none there."""
-    return lambda rec, op: (table.lower if table.kernels_of(op) else other)(rec, op)
-
-
-LOWER: dict[type[g.Operator], Callable] = {
-    **dict.fromkeys(table.KERNELS, table.lower),
-    g.QConv2d: _by_table_or(layers.lower),
-    g.QDense: _by_table_or(layers.lower),
-}
 
 
 class NetworkLaunch:
@@ -69,10 +57,9 @@ class NetworkLaunch:
         self._images()
         refused = {}
         for op in self.work:
-            lower = next((lower for kind, lower in LOWER.items() if isinstance(op, kind)), table.lower)
             try:
                 with self.rec.program.origin(op.name, op.macs):
-                    lower(self.rec, op)
+                    table.lower(self.rec, op)
             except (CapacityError, EncodingError, ScheduleError) as exc:
                 refused[op.name] = str(exc)
         if refused:
@@ -136,8 +123,7 @@ class NetworkLaunch:
     def _fold_input(self, op: g.QConv2d) -> None:
         """Read the image of `op` as it lies, or let the host lay it out; neither if blocks of channels cost less."""
         source, order = self.steps.source(op.x)
-        choose = cheapest_fold if op.ternary else cheapest
-        fold = choose(op, self.cfg, nhwc=bool(order) or op.x.shape[1] == 1)
+        fold = fold_of(op, self.cfg, nhwc=bool(order))
         if fold is None:
             return
         if fold.in_place:

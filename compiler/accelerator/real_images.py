@@ -15,8 +15,7 @@ from .. import graph as g
 from ..kernels import table
 from ..kernels.fold import Fold, fold_in_place
 from ..target.module import Refusal
-
-_TO_NCHW = (0, 3, 1, 2)
+from .first_images import to_nchw
 
 
 def quantised_images(graph: g.Graph, cfg: Config) -> g.Graph:
@@ -27,7 +26,7 @@ def quantised_images(graph: g.Graph, cfg: Config) -> g.Graph:
     gone: set[str] = set()
     for op in graph.ops:
         move = made.get(op.x.name) if isinstance(op, g.Quantize) else None
-        if not isinstance(op, g.Quantize) or move is None or not _to_nchw(move):
+        if not isinstance(op, g.Quantize) or move is None or not to_nchw(move):
             continue
         only = [readers.get(t.name, []) for t in (move.output, op.output)]
         inside = all(len(some) == 1 for some in only) and wanted.isdisjoint((move.output.name, op.output.name))
@@ -37,14 +36,6 @@ def quantised_images(graph: g.Graph, cfg: Config) -> g.Graph:
             gone.add(move.name)
     ops = tuple(found.get(op.name, op) for op in graph.ops if op.name not in gone)
     return replace(graph, ops=ops) if found else graph
-
-
-def _to_nchw(move: g.Operator) -> bool:
-    """True if it brings an NHWC image to NCHW; one channel needs only another shape."""
-    if isinstance(move, g.Transpose):
-        return tuple(move.axes) == _TO_NCHW
-    shape = move.x.shape
-    return isinstance(move, g.Reshape) and shape[3:] == (1,) and move.output.shape == (shape[0], 1, *shape[1:3])
 
 
 def layout(readers: Sequence[g.Operator], cfg: Config) -> Fold | None:

@@ -36,14 +36,6 @@ _FOLDS = 4  # layouts of an image that are tried
 
 
 @by_shape()
-def split_conv(k: Kernel, op: g.QConv2d | g.QDense) -> None:
-    """A layer with ternary channels, in the fastest tiles."""
-    if not op.ternary:
-        raise Unfit("without ternary channels it is a layer of GEMM alone")
-    divided(k, op)
-
-
-@by_shape()
 def divided(k: Kernel, op: g.QConv2d | g.QDense) -> None:
     """A layer of any number of ternary channels, also of none."""
     cfg, others = k.cfg, len(op.weight) - op.ternary

@@ -17,8 +17,10 @@ from .affine import constant_per_channel
 from .attention import attention
 from .cache import write_columns, write_rows
 from .channels import move_channels
+from .conv import conv2d, dense, whole_image
 from .dense16 import dense16
 from .elementwise import extreme, prelu, product_of_two, requantise, sum_of_two
+from .fold import Fold
 from .gate import gate
 from .gather import gather
 from .heads import heads
@@ -42,7 +44,6 @@ from .resize import resize_bilinear
 from .rms_norm import rms_norm
 from .rotary import rotary
 from .softmax import softmax
-from .split_conv import split_conv
 from .stand_ins import RowsJoined, RowsOut
 from .transposed_conv import conv_transpose
 
@@ -72,8 +73,8 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.Softmax: (softmax,),
     g.MaxPool: (max_pool_sorted, max_pool),
     g.ResizeBilinear: (resize_bilinear,),
-    g.QConv2d: (split_conv,),
-    g.QDense: (split_conv,),
+    g.QConv2d: (whole_image, conv2d),
+    g.QDense: (dense,),
     g.QConvTranspose2d: (conv_transpose,),
     g.Dense16: (dense16,),
     g.QuantizeImage: (quantise_image,),
@@ -112,26 +113,29 @@ def also(alternatives: Sequence[Alternative]) -> Iterator[None]:
 
 def kernels_of(op: g.Operator) -> tuple[Record, ...]:
     """The kernels of operators of this class; none where it has no row."""
-    if isinstance(op, g.Divisible) and not op.ternary:
-        return ()  # of GEMM alone: compiler/accelerator/layers.py
     others = tuple(each.record for each in _ALSO.get() if isinstance(op, each.operators))
     return *others, *next((KERNELS[kind] for kind in type(op).__mro__ if kind in KERNELS), ())
 
 
-def chosen(op: g.Operator, cfg: Config) -> Record | None:
-    """The kernel of `op` with the fewest cycles, the first of equal ones; None where none fits."""
+def chosen(op: g.Operator, cfg: Config, fold: Fold | None = None) -> Record | None:
+    """The kernel of `op` with the fewest cycles, the first of equal ones; None where none fits.
+
+    With `fold` its image is laid out so, that of a convolution.
+    """
     first = frozenset(each.record for each in _ALSO.get() if each.first)
-    return _chosen(op, cfg, kernels_of(op), first)
+    return _chosen(op, cfg, fold, kernels_of(op), first)
 
 
 @cost.cached(512)
-def _chosen(op: g.Operator, cfg: Config, kernels_of_op: tuple[Record, ...], first: frozenset[Record]) -> Record | None:
+def _chosen(
+    op: g.Operator, cfg: Config, fold: Fold | None, kernels_of_op: tuple[Record, ...], first: frozenset[Record]
+) -> Record | None:
     turns = [0 if record in first else 2 if record in LAST_RESORT else 1 for record in kernels_of_op]
     for turn in range(3):
         kernels = [record for record, its in zip(kernels_of_op, turns) if its == turn]
-        fitting = [record for record in kernels if not language.why_not(record, op, cfg)]
+        fitting = [record for record in kernels if not language.why_not(record, op, cfg, fold)]
         if len(fitting) > 1:
-            return min(fitting, key=lambda record: language.cycles(record, op, cfg))
+            return min(fitting, key=lambda record: language.cycles(record, op, cfg, fold))
         if fitting:
             return fitting[0]
     return None
@@ -145,20 +149,18 @@ def refusal(op: g.Operator, cfg: Config) -> str:
     return "" if chosen(op, cfg) else language.why_not(kernels[-1], op, cfg)
 
 
-def cycles(op: g.Operator, cfg: Config) -> float:
-    """Cycles that `op` adds to a launch, by the timing model: alone, without the start and the end of a program.
-
-    Raises `Unfit` where no kernel computes it.
-    """
-    record = chosen(op, cfg)
+def cycles(op: g.Operator, cfg: Config, fold: Fold | None = None) -> float:
+    """Cycles that `op` adds to a launch, by the timing model. Raises `Unfit` where no kernel computes it."""
+    record = chosen(op, cfg, fold)
     if record is None:
         raise Unfit(refusal(op, cfg))
-    return language.cycles(record, op, cfg) - language.program_cycles(cfg)
+    return language.cycles(record, op, cfg, fold)
 
 
 def lower(rec: Recording, op: g.Operator) -> None:
     """Record `op` by the chosen kernel. Raises `Unfit` where there is none."""
-    record = chosen(op, rec.cfg)
+    fold, _ = rec.folded.get(op.name, (None, None))
+    record = chosen(op, rec.cfg, fold)
     if record is None:
         raise Unfit(refusal(op, rec.cfg))
     language.lower(record, rec, op)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.layers import groups_per_part, whole_image
+from tilewright.compiler.kernels.conv import groups_per_part, whole_image
 from tilewright.compiler.conv_shape import output_size
 from tilewright.compiler.graph import QConv2d, QDense, Tensor
 from tilewright.hw.config import PRESETS, Config
