@@ -79,7 +79,7 @@ class UserKernel:
         config: Config | str = _DEFAULT,
     ) -> int:
         """Cycles of a program of the operator alone, by the timing model. Raises `Unfit` where it cannot compute it."""
-        return round(language.cycles(self, op or self._operator(inputs, out), _able(config)))
+        return language.alone(self, op or self._operator(inputs, out), _able(config))
 
     def compile(
         self,

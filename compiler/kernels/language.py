@@ -38,8 +38,8 @@ from .symbols import limits
 from .views import Array, Product, Rows, Tile, dense, every
 
 __all__ = [
-    "Array", "Kernel", "Record", "Ring", "Slots", "Tile", "Unfit", "by_shape", "cycles", "equal_parts", "every",
-    "launch", "lower", "why_not",
+    "Array", "Kernel", "Record", "Ring", "Slots", "Tile", "Unfit", "alone", "by_shape", "cycles", "equal_parts",
+    "every", "launch", "lower", "why_not",
 ]  # fmt: skip
 
 Extents = list[dict[str, int]]  # of tiles: of each the extents of its axes by name
@@ -605,8 +605,13 @@ def cycles(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None
     return _timed(record, case_of(record, op, fold), cfg)
 
 
+def alone(record: Record, op: g.Operator, cfg: Config) -> int:
+    """Cycles of a program of the operator alone. Raises `Unfit` where the kernel cannot compute it."""
+    return _cycles(_program(_tried(record, case_of(record, op), cfg)))
+
+
 def launch(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> Launch:
-    """The launch whose `cycles` are those of the operator. Raises `Unfit` where the kernel cannot compute it."""
+    """The launch of the operator alone. Raises `Unfit` where the kernel cannot compute it."""
     return _program(_tried(record, case_of(record, op, fold), cfg)).finish()
 
 
@@ -676,16 +681,10 @@ def _program(tried: Recording | str) -> Program:
     return tried.program
 
 
-def _cycles(program: Program) -> float:
+def _cycles(program: Program) -> int:
     from ...sim.timing import predict
 
     return predict(program, program.cfg, cost.timed_memory(program.cfg)).cycles
-
-
-@cost.cached(16)
-def program_cycles(cfg: Config) -> float:
-    """Cycles of a program that does nothing."""
-    return _cycles(Program(cfg))
 
 
 @cost.cached(512)

@@ -244,7 +244,14 @@ class Assignment:
     def _transfer_seconds(self, t: g.Tensor, other: _Unit | None, module: ExecModule) -> float:
         if other is None:
             return 0.0 if t.name in self._kept else module.transfer_seconds(t)
-        return 0.0 if other.module is module else module.transfer_seconds(t) + other.module.transfer_seconds(t)
+        if other.module is module:
+            return 0.0
+        found, readers = module.transfer_seconds(t) + other.module.transfer_seconds(t), self._readers[t.name]
+        if len(readers) > 1 or t.name in self._wanted:
+            return found
+        beside = self._producer[t.name].ops[-1], readers[0]
+        modules = (other.module, module) if beside[0] in other.ops else (module, other.module)
+        return found - sum(its.joined_seconds(op) for its, op in zip(modules, beside))
 
     def _choice(self, unit: _Unit) -> Choice:
         seconds = {name: self._seconds(unit, name) for name in unit.able}

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatchmethod
 
+from ...runtime.hostops import STAGES
 from .. import graph as g
 from .module import ExecModule, Memory, Pattern
 from .steps import Steps
@@ -101,6 +102,11 @@ class HostCpu(ExecModule):
     def transfer_seconds(self, t: g.Tensor) -> float:
         """0: operands are in its memory, in plain layout."""
         return 0.0
+
+    def joined_seconds(self, op: g.Operator) -> float:
+        """A call, where the steps of `op` move values or compute each by itself (merge.py)."""
+        joins = all(kernel.name in STAGES for kernel in op.kernels()) and len(op.inputs) == 1
+        return self.model.dispatch / self.model.clock if joins else 0.0
 
     def generate(self, steps: Steps, ops: Sequence[g.Operator]) -> None:
         """Append one or two host steps per operator."""

@@ -339,7 +339,6 @@ def test_mistakes_of_who_calls_it():
         (lambda: double.cycles(), "kernel double: give shapes or arrays of its inputs, or op="),
         (lambda: clipped.run(ints(*SHAPE), op=network().ops[1]), "kernel clipped: 1 arrays given; it takes s, z"),
         (lambda: tw.kernel(wrong), "must be classes of operators, as g.Softmax, or one function"),
-        (lambda: tw.kernel(g.QConv2d), "its layouts are chosen with its neighbours"),
         (lambda: g.Custom("c", (g.Tensor("x", SHAPE),), g.Tensor("y", SHAPE)).compute(), "define compute"),
     ):
         with pytest.raises(TilewrightError, match=words):

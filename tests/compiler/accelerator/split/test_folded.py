@@ -10,7 +10,7 @@ from tilewright.compiler.graph import QConv2d, Requantize, Tensor
 from tilewright.compiler.kernels import split_conv as kernel
 from tilewright.compiler.kernels.fold import fold_in_place, folds
 from tilewright.compiler.kernels.language import cycles
-from tilewright.compiler.kernels.split_conv import cheapest_fold, split_conv
+from tilewright.compiler.kernels.split_conv import cheapest_fold
 from tilewright.compiler.kernels.split_tiles import Layer, tiles
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import Unfit
@@ -53,7 +53,7 @@ def test_several_blocks_at_once(exact, divided, size, ternary):
     shape = ConvShape(1, 1, h, w, 4 * bool(ternary < 8) + ternary, (3, 3), pads=SAME)
     for nhwc in (False, True):
         op, fold = folded(divided, shape, ternary, TINY, nhwc)
-        assert cycles(split_conv, op, TINY, fold) < cycles(split_conv, op, TINY)
+        assert cycles(kernel.divided, op, TINY, fold) < cycles(kernel.divided, op, TINY)
     exact(op, cfg=TINY)
 
 
@@ -89,7 +89,7 @@ def test_weights_that_are_loaded_in_parts(exact, divided):
 def test_what_does_not_fit(divided):
     op, fold = folded(divided, FIRST, 16, PYNQ)
     with pytest.raises(Unfit, match="no tile fits narrow"):
-        cycles(split_conv, op, PYNQ.replace(name="narrow", wgt_bytes=512, twgt_bytes=128), fold)
+        cycles(kernel.divided, op, PYNQ.replace(name="narrow", wgt_bytes=512, twgt_bytes=128), fold)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_phases_in_planes(exact, divided, monkeypatch, shape, ternary, nhwc):
     layouts = [*([fold_in_place(op, TINY)] if nhwc else []), *folds(shape, TINY)]
     fold = next(fold for fold in layouts if fold is not None and Layer.of(shape, ternary, fold, TINY).may_phase)
     phased = tuple(tile._replace(phased=True) for tile in tiles(Layer.of(shape, ternary, fold, TINY), TINY))
-    monkeypatch.setattr(network_launch, "cheapest_fold", lambda op, cfg, *, nhwc: fold)
+    monkeypatch.setattr(network_launch, "fold_of", lambda op, cfg, *, nhwc: fold)
     exact(op, cfg=TINY)
     monkeypatch.setattr(kernel, "tiles", lambda layer, cfg: phased)
     exact(op, cfg=TINY)
