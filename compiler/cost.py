@@ -1,7 +1,7 @@
 """Estimated cost of the accelerator's work, in cycles: facts of the machine, and the terms of every estimate.
 
-Estimates choose tiles (schedule/tiling.py, schedule/pool.py, schedule/elementwise.py, kernels/) and modules
-of a target (accelerator/module.py), and bound what `tilewright bench` measures. Each is composed, beside the schedule
+Estimates choose tiles (schedule/tiling.py, schedule/pool.py, schedule/elementwise.py) and bound what `tilewright bench`
+measures. Each is composed, beside the schedule
 or kernel that it estimates, of these terms: transfers over a port, micro-ops, and what overlaps. The cycles of a
 finished program come from the timing model (sim/timing).
 
