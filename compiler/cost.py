@@ -1,9 +1,8 @@
 """Estimated cost of the accelerator's work, in cycles: facts of the machine, and the terms of every estimate.
 
 Estimates choose tiles (schedule/tiling.py, schedule/pool.py, schedule/elementwise.py) and bound what `tilewright bench`
-measures. Each is composed, beside the schedule
-or kernel that it estimates, of these terms: transfers over a port, micro-ops, and what overlaps. The cycles of a
-finished program come from the timing model (sim/timing).
+measures. Each is composed, beside the schedule that it estimates, of these terms: transfers over a port, micro-ops, and
+what overlaps. The cycles of a finished program, and of an operator in one, come from the timing model (sim/timing).
 
 The memory is that of `on_memory` around the estimates: it is the same for a whole program, and every schedule and
 kernel asks these terms, so they find it here instead of being handed it through each of them.
