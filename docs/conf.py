@@ -51,6 +51,7 @@ myst_heading_anchors = 6  # the anchors that GitHub gives headings
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_default_options = {"members": True}
+suppress_warnings = ["ref.python"]  # annotations of inherited fields are plain names, and several modules have a Tensor
 toc_object_entries_show_parents = "hide"
 
 _CODE = re.compile(r"`+([^`]+)`+")
