@@ -11,6 +11,7 @@ from ...hw.errors import Unfit
 from ...hw.isa import Op, known_isa
 from ...runtime.launch import Launch
 from .. import graph as g
+from ..accelerator.first_images import brought
 from ..kernels import language
 from ..kernels.fold import may_fold
 from ..kernels.folded_conv import cheapest as fold_of_one
@@ -19,7 +20,6 @@ from ..kernels.split_conv import cheapest_fold, divided
 from ..kernels.split_tiles import Layer
 
 _BOUND = 0.8  # a unit that works for this part of the cycles bounds them
-_BROUGHT = (g.Quantize, g.Recode, g.Transpose, g.Reshape, g.Pad)  # how the host brings an image to the first layer
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,7 @@ class Costs:
     """
 
     def __init__(self, graph: g.Graph, cfg: Config):
-        self.cfg = cfg
-        self._given = {t.name for t in graph.inputs}
-        for op in graph.ops:
-            if isinstance(op, _BROUGHT) and op.x.name in self._given:
-                self._given.add(op.output.name)
+        self.cfg, self._given = cfg, brought(graph)
 
     def __call__(self, op: g.Divisible, ternary: int) -> float:
         """Predicted cycles; infinite where no tile fits."""
