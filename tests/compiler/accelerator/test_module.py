@@ -1,6 +1,7 @@
 """The accelerator as a module: what it refuses, its arena, what a launch brings and fetches."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,12 +9,14 @@ import pytest
 from tilewright.compiler import cost
 from tilewright.compiler import graph as g
 from tilewright.compiler.accelerator.module import Accelerator, LayerAccelerator
+from tilewright.compiler.frontend import import_model
 from tilewright.compiler.kernels.language import cycles
 from tilewright.compiler.kernels.pool import max_pool_sorted
-from tilewright.compiler.network import compile_graph
+from tilewright.compiler.network import compile_for, compile_graph, launch_cycles
 from tilewright.hw.config import PRESETS, Config
 
 CFG = PRESETS["pynq_z1"]
+DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
 X = g.Tensor("x", (1, 16, 6, 6), scale=0.1, zero_point=3)
 
 
@@ -73,3 +76,14 @@ def test_layers_cannot_be_faster_than_their_weights_arrive(like):
     op = g.QDense("dense", (like("a", 1, 128),), like("b", 1, 640), weight, *parameters)
     for module in (Accelerator(CFG), LayerAccelerator(CFG)):
         assert module.seconds((op,)) > weight.nbytes / 8 / 100e6  # 8 bytes per cycle at 100 MHz
+
+
+@pytest.mark.parametrize("name", ["tiny", "pynq_z1", "pynq_z1_plus"])
+def test_operators_cost_what_they_add_to_a_launch(name):
+    """By the timing model; a launch has a start and an end beside them."""
+    compiled = compile_for(import_model(DIGITS), PRESETS[name])
+    costs = [
+        choice.module.seconds(choice.ops) for choice in compiled.assignment.choices if choice.module.name != "host"
+    ]
+    total = launch_cycles(compiled.executable)
+    assert 0.9 * total - 100 < sum(costs) * cost.CLOCK <= total

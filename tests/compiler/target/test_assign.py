@@ -129,3 +129,13 @@ def test_operators_that_read_one_tensor_share_its_transfer():
     graph = g.Graph("g", (x,), tuple(outputs), ops)
     assert modules(Assignment(graph, Target("t", (Unit("a", 2.0, Add=7), HOST)))) == ["host", "a", "a", "a"]
     assert modules(Assignment(graph, Target("t", (Unit("a", 2.5, Add=7.5), HOST)))) == ["host"] * 4
+
+
+def test_a_change_of_layout_that_joins_a_call_costs_no_call():
+    """A sum on the host between two operators of the other module: only its transfers are dearer than the module."""
+    joining = Unit("host", 0.0, Add=10, Requantize=10)
+    joining.joined_seconds = lambda op: 1.0 * isinstance(op, g.Requantize)
+    module = Unit("a", 1.5, Add=8, Requantize=12.5)
+    graph = chain(g.Add, g.Requantize, g.Add)
+    assert modules(Assignment(graph, Target("t", (module, joining)))) == ["a", "host", "a"]
+    assert modules(Assignment(graph, Target("t", (module, HOST)))) == ["host"] * 3
