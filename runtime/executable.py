@@ -32,7 +32,7 @@ from .device import program_stats
 from .files import atomic_write
 from .hostops import HOST_OPS
 from .hostshapes import Operand
-from .launch import Launch
+from .launch import INSN_ALIGN, Launch
 from .schema import NAME, shown
 from .steps import HostStep, LaunchStep, Step, Tensor, check_flow, entries, reads_writes, sources
 
@@ -349,7 +349,7 @@ class Executable:
         regions: dict[str, Allocation] = {}
         for number, step in enumerate(self.steps):
             if isinstance(step, LaunchStep):
-                regions[f"{number}.insn"] = Allocation(step.launch.insn_bytes, 64)
+                regions[f"{number}.insn"] = Allocation(step.launch.insn_bytes, INSN_ALIGN)
                 for b in step.launch.buffers:
                     key = self.region(number, b)
                     before = regions.get(key, Allocation(0, 1))

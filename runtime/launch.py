@@ -19,6 +19,7 @@ from .schema import NAME, shown
 from .symbols.patches import Patches
 from .tokens import Row
 
+INSN_ALIGN = 64  # bytes; of the instructions in memory
 UOP_BUFFER = "uop"  # name of the constant buffer that holds a program's micro-op kernels
 
 

@@ -16,12 +16,10 @@ from .buffer import Buffer
 from .device import Device, Stats, open_device
 from .executable import Executable, HostStep, LaunchStep, Tensor
 from .hostops import HOST_OPS
-from .launch import Launch
+from .launch import INSN_ALIGN, Launch
 from .program import Program
 from .steps import chosen, sources
 from .verify import check_depths
-
-_INSN_ALIGN = 64
 
 
 @dataclass
@@ -250,7 +248,7 @@ class Loaded:
             if name is not None:
                 bound[name] = (addresses[-1], buffer)
         words = launch.relocate(addresses)
-        address = self._allocate(launch.insn_bytes, _INSN_ALIGN)
+        address = self._allocate(launch.insn_bytes, INSN_ALIGN)
         self.device.write(address, _bytes(words))
         fixed = words[launch.patches.at]
         return _Placed(launch, address, bound, fixed, fixed)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import insort
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -28,12 +29,25 @@ def program_bytes(image: np.ndarray, insn_address: int, insn_count: int) -> byte
     return image[insn_address:end].tobytes()
 
 
+def first_fit(used: Sequence[tuple[int, int]], nbytes: int, align: int) -> int:
+    """The first multiple of `align` behind page 0 where `nbytes`, at least one, lie outside of `used`.
+
+    These are (start, end) in the order of addresses.
+    """
+    end = PAGE
+    for start, stop in used:
+        if -(-end // align) * align + max(nbytes, 1) <= start:
+            break
+        end = stop
+    return -(-end // align) * align
+
+
 class DeviceMemory:
     """`bytes`, uint8 (n,), whose index is the address. Allocation is first fit; it grows up to `capacity` bytes."""
 
     def __init__(self, capacity: int):
         self.capacity, self.bytes = capacity, np.zeros(min(capacity, 1 << 20), np.uint8)
-        self._used: dict[int, int] = {}  # start -> end, in the order of addresses
+        self._used: list[tuple[int, int]] = []  # (start, end), in the order of addresses
         self._fresh = PAGE  # memory from here on was never allocated, so it is still zero
 
     def check_room(self, regions: Mapping[str, Allocation]) -> None:
@@ -44,13 +58,8 @@ class DeviceMemory:
         """The address of `nbytes` of zeroed memory, a multiple of `align`. Raises `CapacityError` when full."""
         if nbytes < 0 or align < 1:
             raise InputError(f"cannot allocate {nbytes} bytes aligned to {align}")
-        size, end = max(nbytes, 1), PAGE
-        for start, stop in self._used.items():
-            if -(-end // align) * align + size <= start:
-                break
-            end = stop
-        address = -(-end // align) * align
-        stop = address + size
+        address = first_fit(self._used, nbytes, align)
+        stop = address + max(nbytes, 1)
         if stop > self.capacity:
             raise CapacityError(
                 f"{nbytes} bytes do not fit the device memory: {self._held()} of {self.capacity} bytes are in use"
@@ -58,15 +67,15 @@ class DeviceMemory:
         self._grow(stop)
         self.bytes[address : min(stop, self._fresh)] = 0
         self._fresh = max(self._fresh, stop)
-        self._used[address] = stop
-        self._used = dict(sorted(self._used.items()))
+        insort(self._used, (address, stop))
         return address
 
     def free(self, address: int) -> None:
         """Free the memory that `allocate` returned."""
-        if address not in self._used:
+        used = [span for span in self._used if span[0] != address]
+        if len(used) == len(self._used):
             raise InputError(f"address {address:#x} was not allocated")
-        del self._used[address]
+        self._used = used
 
     def write(self, address: int, data: np.ndarray) -> None:
         """Copy `data`, uint8 (n,), to memory."""
@@ -77,7 +86,7 @@ class DeviceMemory:
         return self._span(address, nbytes).copy()
 
     def _held(self) -> int:
-        return sum(stop - start for start, stop in self._used.items())
+        return sum(stop - start for start, stop in self._used)
 
     def _span(self, address: int, nbytes: int) -> np.ndarray:
         if address < 0 or nbytes < 0 or address + nbytes > len(self.bytes):

@@ -5,6 +5,7 @@ All latencies are those of hw/rtl/latencies.py; none is fitted. The model of the
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -18,10 +19,10 @@ from ...hw.rtl import latencies as lat
 from ...hw.show import table
 from ...hw.units import channels, fetch_reader, queues, readers, stripes, units
 from ...runtime.device import WAITS, Timeline
-from ...runtime.launch import Launch
+from ...runtime.launch import INSN_ALIGN, Launch
 from ...runtime.program import Program
 from ..dram import PRESETS, ZYNQ_HP, Dram, shared_bytes
-from ..memory import PAGE
+from ..memory import first_fit
 from .compute import Compute
 from .fetch import Fetch
 from .issues import WRITES
@@ -261,7 +262,7 @@ def predict(
     *,
     fast: bool = True,
 ) -> Timing:
-    """Cycles of `program`, its buffers one behind the other in an empty memory. `skip`: see `columns`.
+    """Cycles of `program`, its buffers where a simulated device has them in an empty memory. `skip`: see `columns`.
 
     Without `fast` every burst is an event of its own and nothing is remembered: the same cycles, found slowly, to which
     tests compare the short ways. Raises `DeadlockError` where the program does not end, `UnsupportedError` for a memory
@@ -274,15 +275,14 @@ def predict(
             "makes a Program"
         )
     cfg = cfg or launch.cfg
-    addresses, constants = [], []
-    end = PAGE
+    addresses, used, constants = list[int](), list[tuple[int, int]](), []
     for buffer in launch.buffers:
-        end = -(-end // buffer.align) * buffer.align
-        addresses.append(end)
+        address = first_fit(used, buffer.nbytes, buffer.align)
+        addresses.append(address)
+        insort(used, (address, address + max(buffer.nbytes, 1)))
         if buffer.data is not None:
-            constants.append((end, end + buffer.nbytes, buffer.data))
-        end += max(buffer.nbytes, 1)
-    code = -(-end // 64) * 64
+            constants.append((address, address + buffer.nbytes, buffer.data))
+    code = first_fit(used, launch.insn_bytes, INSN_ALIGN)
 
     def uops(first: int, count: int) -> np.ndarray:
         for low, high, data in constants:
