@@ -69,7 +69,7 @@ def test_the_timing_model_knows_them(name):
     bench.all(DIVIDED, PRESETS[name], some(PRESETS[name], 7 if name == "tiny_two" else 5))
     errors = [abs(row.error) for row in bench.rows]
     print(name, errors)
-    assert len(errors) >= 8 and np.mean(errors) < 0.02 and max(errors) < 0.06
+    assert len(errors) >= 8 and max(errors) < 0.01
 
 
 def test_layers_fill_int8():
