@@ -113,6 +113,8 @@ class Divisible(Linear):
     """
 
     ternary: int = field(default=0, kw_only=True)
+    strides = dilations = (1, 1)
+    pads = (0, 0, 0, 0)
 
     def check(self) -> None:
         """Raise `InputError` if the layer is inconsistent, or unit `ternary` could not hold its weights."""
@@ -124,6 +126,18 @@ class Divisible(Linear):
             self.expect("the dtype of the weights with ternary channels", str(self.weight.dtype), "int8")
             outside = sorted({*np.unique(last).tolist()} - {-1, 0, 1})
             self.expect("what begins the list of ternary weights beyond -1, 0 and 1", outside[:3], [])
+
+    @property
+    def shape(self) -> ConvShape:
+        """The extents of input, kernel and output; rows of a dense layer are images of one pixel."""
+        (n, c, *size), (o, _, *kernel) = self.x.shape, self.weight.shape
+        (h, w), (kh, kw) = size or (1, 1), kernel or (1, 1)
+        return ConvShape(n, c, h, w, o, (kh, kw), self.strides, self.pads, self.dilations, self.groups)
+
+    @property
+    def macs(self) -> int:
+        """Useful multiply-accumulates: spatial padding counts, padded channels do not."""
+        return self.shape.macs
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,17 +168,6 @@ class QConv2d(Divisible):
         if self.ternary:
             self.expect("the number of groups with ternary channels", self.groups, 1)
         self.expect("the output's shape", self.output.shape, (n, len(self.weight), *self.shape.output))
-
-    @property
-    def shape(self) -> ConvShape:
-        """The extents of input, kernel and output."""
-        (n, c, h, w), (o, _, kh, kw) = self.x.shape, self.weight.shape
-        return ConvShape(n, c, h, w, o, (kh, kw), self.strides, self.pads, self.dilations, self.groups)
-
-    @property
-    def macs(self) -> int:
-        """Useful multiply-accumulates: spatial padding counts, padded channels do not."""
-        return self.shape.macs
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,17 +215,6 @@ class QDense(Divisible):
         self.expect("the number of dimensions", (len(self.x.shape), self.weight.ndim), (2, 2))
         self.expect("the number of input features", self.weight.shape[1], self.x.shape[1])
         self.expect("the output's shape", self.output.shape, (self.x.shape[0], self.weight.shape[0]))
-
-    @property
-    def macs(self) -> int:
-        """Useful multiply-accumulates: padded channels do not count."""
-        return self.shape.macs
-
-    @property
-    def shape(self) -> ConvShape:
-        """The extents of input and output, as those of a convolution of one pixel."""
-        (n, c), o = self.x.shape, len(self.weight)
-        return ConvShape(n, c, 1, 1, o)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ are runtime/operators.py; a class names its own as `host` (host_calls.py).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from .host_calls import HostCall, Kernel
 from .reach import Ends, Reach, products
 
 ADD_SHIFT = 20  # bits by which Add shifts its operands left, so that their rescaling is precise
+BYTES = ("int8", "uint8")
 DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float32", "bool")
 
 
@@ -74,12 +75,19 @@ class Operator:
     """An operator: named, with its input tensors and its output.
 
     `host` are the kernels that compute it, each from the result of the one before. Of an `elementwise` operator each
-    element of the output is a function of one element of each input; their shapes broadcast.
+    element of the output is a function of one element of each input; their shapes broadcast. An operator that `copies`
+    changes no element, one that `overwrites` puts its output in the place of its first input, a cache. In a launch the
+    output of a `plain` one is not in blocks of channels. `seen` is how many positions of a text it reads, 0: it is for
+    texts of any length.
     """
 
     host: ClassVar[tuple[Kernel, ...]] = ()
     elementwise: ClassVar[bool] = False
     rearranges: ClassVar[bool] = False  # see `moved`
+    copies: ClassVar[bool] = False
+    overwrites: ClassVar[bool] = False
+    plain: ClassVar[bool] = False
+    seen = 0
 
     name: str
     inputs: tuple[Tensor, ...]
@@ -107,6 +115,28 @@ class Operator:
     def renames(self) -> bool:
         """Whether the output is the input's plain array under another name."""
         return False
+
+    @property
+    def viewed(self) -> Tensor | None:
+        """In blocks of channels: the tensor whose images and channels the bytes of the output are, where these are
+        bytes of the first input; None where they are computed.
+        """
+        return None
+
+    @property
+    def parts(self) -> tuple[tuple[Tensor, int], ...]:
+        """The inputs that are channels of the output, unchanged, and the first channel of each."""
+        return ()
+
+    @property
+    def tabled(self) -> bool:
+        """Whether a table may have its results for all values of 8 bits: it is element-wise on these and on float32."""
+        return self.elementwise and {t.dtype for t in self.tensors} <= {*BYTES, "float32"}
+
+    @property
+    def result_bytes(self) -> int:
+        """How many bytes hold a result."""
+        return np.dtype(self.output.dtype).itemsize
 
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernels that compute it on the host: `host`, unless they depend on its types."""
@@ -154,6 +184,14 @@ class Operator:
         shapes = [t.shape for t in self.tensors if t.data is None]
         rows = all(len(shape) > 1 and shape[0] == self.output.shape[0] for shape in shapes)
         return rows and self.carried(0) == 0
+
+    def permuted(self, inputs: tuple[Tensor, ...], output: Tensor, axes: tuple[int, ...]) -> Operator | None:
+        """It on `inputs` and `output`, whose dimension k is its dimension `axes[k]`; None without such a form."""
+        return replace(self, inputs=inputs, output=output) if self.elementwise else None
+
+    def of_tokens(self, inputs: tuple[Tensor, ...], count: int) -> Operator:
+        """It on `inputs` of `count` rows, one of each token, instead of one row."""
+        return replace(self, inputs=inputs, output=replace(self.output, shape=(count, *self.output.shape[1:])))
 
     def moved(self, x: np.ndarray) -> np.ndarray:
         """What it makes of `x`, of its input's shape, by giving all elements another order or shape.
@@ -239,6 +277,7 @@ class QuantizeImage(Operator):
         Kernel("transpose", "axes", dtype="float32"),
         Kernel("quantize", "scale=output.scale zero_point ties_away"),
     )
+    plain = True
     axes, ties_away = (0, 3, 1, 2), True
 
     def carried(self, axis: int) -> int:
@@ -334,7 +373,7 @@ class NearestRequantize(Requantize):
 class Recode(Operator):
     """uint8 <-> int8 of one scale, zero points 128 apart: the same real values, with the sign bit inverted."""
 
-    elementwise = True
+    elementwise, tabled = True, False
     host = (Kernel("recode"),)
 
     def check(self) -> None:

@@ -19,7 +19,6 @@ from ..kernels.split_conv import cheapest_fold, divided
 from ..kernels.split_tiles import Layer
 
 _BOUND = 0.8  # a unit that works for this part of the cycles bounds them
-_BROUGHT = (g.Quantize, g.Recode, g.Transpose, g.Reshape, g.Pad)  # how the host brings an image to the first layer
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,8 @@ class Costs:
     def __init__(self, graph: g.Graph, cfg: Config):
         self.cfg = cfg
         self._given = {t.name for t in graph.inputs}
-        for op in graph.ops:
-            if isinstance(op, _BROUGHT) and op.x.name in self._given:
+        for op in graph.ops:  # how the host brings an image to the first layer
+            if op.x.name in self._given and (op.copies or op.x.dtype != "int8"):
                 self._given.add(op.output.name)
 
     def __call__(self, op: g.Divisible, ternary: int) -> float:
@@ -89,9 +88,8 @@ def _issued(launch: Launch) -> dict[str, float]:
     return found
 
 
-def _layer(op: g.Divisible, ternary: int, cfg: Config) -> g.QConv2d | g.QDense:
+def _layer(op: g.Divisible, ternary: int, cfg: Config) -> g.Divisible:
     """`op` with `ternary` channels on that unit and whole blocks of others, all of whose weights are 0."""
-    assert isinstance(op, (g.QConv2d, g.QDense))
     others = len(op.weight) - ternary
     count = others + (-others % cfg.block_out if ternary else 0) + ternary
     y = replace(op.output, shape=(op.output.shape[0], count, *op.output.shape[2:]))

@@ -8,7 +8,7 @@ T = 1 it is the place of the token.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -148,6 +148,12 @@ class Write(Operator):
     Scales are equal.
     """
 
+    overwrites = True
+
+    def of_tokens(self, inputs: tuple[Tensor, ...], count: int) -> Operator:
+        """It on `inputs` of `count` rows; the cache stays as large."""
+        return replace(self, inputs=inputs)
+
     @property
     def run(self) -> int:
         """How many tokens lie behind one another in one part of the cache."""
@@ -191,6 +197,10 @@ class WriteColumns(Write):
     host = (Kernel("write_columns", "tokens?"),)
 
     tokens: int = 1
+
+    def of_tokens(self, inputs: tuple[Tensor, ...], count: int) -> Operator:
+        """It on a position of `count` tokens."""
+        return replace(self, inputs=inputs, tokens=count)
 
     @property
     def run(self) -> int:
