@@ -133,6 +133,10 @@ class Operator:
         """Whether a table may have its results for all values of 8 bits: it is element-wise on these and on float32."""
         return self.elementwise and {t.dtype for t in self.tensors} <= {*BYTES, "float32"}
 
+    def in_lanes(self, block: int) -> bool:
+        """Whether products of matrices need fewer cycles with one in each of `block` lanes, heads that are channels."""
+        return False
+
     @property
     def result_bytes(self) -> int:
         """How many bytes hold a result."""

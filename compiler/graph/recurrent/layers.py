@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....hw.errors import InputError
-from ....hw.rounding import quantize_multiplier
+from ....hw.rounding import quantize_multiplier, rescale
 from ..host_calls import Kernel
 from ..layers import QConv2d, QDense
 from ..operators import Operator, Rescaling, Softmax, Tensor
-from ..reach import Reach, sums
+from ..reach import Ends, Reach, sums
 
 GATES = 5  # functions that a step of an LSTM takes of each cell
 
@@ -88,6 +88,20 @@ class Dense16(Operator):
     def reach(self) -> Reach:
         """What its accumulators reach."""
         return Reach(*sums(self.weight, self.bias, self.x.ends), self.scales)
+
+    @property
+    def result_ends(self) -> Ends:
+        """The least and the largest result of all int8 inputs, before it is clamped."""
+        reach = self.reach()
+        low, high = (rescale(ends, *self.multipliers) for ends in (reach.low, reach.high))
+        return int(low.min()), int(high.max())
+
+    @property
+    def result_bytes(self) -> int:
+        """How many bytes hold a result: as many as its type has, but of int32 those that its values need, 3 or 4."""
+        low, high = self.result_ends
+        short = self.output.dtype == "int32" and -(1 << 23) <= low and high < 1 << 23
+        return 3 if short else super().result_bytes
 
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernel on the host, which is told of int32 results."""
