@@ -68,11 +68,6 @@ class Prelu(Pairwise):
         (sx, sa), so = (np.float64(t.scale) for t in self.inputs), np.float64(self.output.scale)
         return float(sx / so), float(sx * sa / so)
 
-    @property
-    def multipliers(self) -> Scales:
-        """(multiplier, exponent) of R_0 and R_1."""
-        return tuple(quantize_multiplier(factor) for factor in self.factors)
-
 
 @dataclass(frozen=True, eq=False)
 class LeakyRelu(Lookup):
@@ -125,11 +120,6 @@ class SquaredDifference(Pairwise):
         sx, sy, so = (np.float64(t.scale) for t in (*self.inputs, self.output))
         twice = 2 * max(sx, sy)
         return float(sx / twice), float(sy / twice), float(twice * twice / ((1 << 2 * SQUARE_SHIFT) * so))
-
-    @property
-    def multipliers(self) -> Scales:
-        """(multiplier, exponent) of R_x, R_y and R_out."""
-        return tuple(quantize_multiplier(factor) for factor in self.factors)
 
 
 @dataclass(frozen=True, eq=False)

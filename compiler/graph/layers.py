@@ -15,7 +15,7 @@ import numpy as np
 from ...hw.rounding import CONTRACTS, exact_multiplier, quantize_multiplier
 from ..conv_shape import ConvShape
 from .host_calls import Kernel
-from .operators import Operator
+from .operators import Operator, by_channel
 from .reach import Reach, sums
 
 REQUANTISE = Kernel("requantise", "zero_point low high contract", "multiplier exponent")  # of a layer's accumulators
@@ -42,10 +42,7 @@ class Linear(Operator):
     exact: bool = field(default=False, kw_only=True)
     contract: str | None = field(default=None, kw_only=True)
     groups = 1  # of channels, which read their own input channels alone; convolutions may have more
-
-    def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
-        return axis if axis == 0 else -1
+    carries = (0,)
 
     def check(self) -> None:
         """Raise `InputError` if weights, scales and biases are inconsistent."""
@@ -86,9 +83,7 @@ class Linear(Operator):
     @property
     def multipliers(self) -> tuple[np.ndarray, np.ndarray]:
         """(multipliers, exponents), int64 (O,), of the requantisation; see hw/rounding.py."""
-        rounded = exact_multiplier if self.exact else quantize_multiplier
-        pairs = np.array([rounded(s) for s in self.scales], np.int64)
-        return pairs[:, 0], pairs[:, 1]
+        return by_channel(self.scales, exact_multiplier if self.exact else quantize_multiplier)
 
     def reach(self) -> Reach:
         """What its accumulators reach."""

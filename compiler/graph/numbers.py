@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...hw.rounding import quantize_multiplier
 from .host_calls import Kernel
 from .operators import BYTES, Operator, Tensor
 
@@ -126,9 +125,9 @@ class Compare(Operator):
         return (Kernel("compare_int8", "function zero_points=inputs.*.zero_point multipliers exponents"),)
 
     @property
-    def multipliers(self) -> tuple[tuple[int, int], ...]:
-        """(multiplier, exponent) of R for each operand."""
-        return tuple(quantize_multiplier(t.scale) for t in self.inputs)
+    def factors(self) -> tuple[float, ...]:
+        """What R of each operand multiplies by."""
+        return tuple(t.scale for t in self.inputs)
 
 
 @dataclass(frozen=True, eq=False)

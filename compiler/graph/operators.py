@@ -9,8 +9,9 @@ are runtime/operators.py; a class names its own as `host` (host_calls.py).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -75,19 +76,17 @@ class Operator:
     """An operator: named, with its input tensors and its output.
 
     `host` are the kernels that compute it, each from the result of the one before. Of an `elementwise` operator each
-    element of the output is a function of one element of each input; their shapes broadcast. An operator that `copies`
-    changes no element, one that `overwrites` puts its output in the place of its first input, a cache. In a launch the
-    output of a `plain` one is not in blocks of channels. `seen` is how many positions of a text it reads, 0: it is for
-    texts of any length.
+    element of the output is a function of one element of each input; their shapes broadcast.
     """
 
     host: ClassVar[tuple[Kernel, ...]] = ()
     elementwise: ClassVar[bool] = False
     rearranges: ClassVar[bool] = False  # see `moved`
-    copies: ClassVar[bool] = False
-    overwrites: ClassVar[bool] = False
-    plain: ClassVar[bool] = False
-    seen = 0
+    copies: ClassVar[bool] = False  # no element changes
+    overwrites: ClassVar[bool] = False  # the output takes the place of the first input, a cache
+    plain: ClassVar[bool] = False  # in a launch the output is not in blocks of channels
+    carries: ClassVar[tuple[int, ...]] = ()  # dimensions whose parts stay in their order, see `carried`
+    seen = 0  # positions of a text that it reads; 0: its work does not depend on them
 
     name: str
     inputs: tuple[Tensor, ...]
@@ -169,6 +168,8 @@ class Operator:
         """The dimension of the output whose part i is made of part i of dimension `axis` of the inputs alone, every
         part alike, with the same constants; -1 where none is known.
         """
+        if axis in self.carries:
+            return axis
         y = self.output.shape
         for t in self.inputs:
             own = axis - len(y) + len(t.shape)
@@ -207,6 +208,16 @@ class Operator:
     def reach(self) -> Reach | None:
         """What its accumulators reach for any int8 inputs; None without any."""
         return None
+
+    @property
+    def factors(self) -> Any:
+        """What each R multiplies by."""
+        return ()
+
+    @property
+    def multipliers(self) -> Any:
+        """(multiplier, exponent) of each R, or of the only one."""
+        return tuple(quantize_multiplier(factor) for factor in self.factors)
 
     def excess(self) -> str:
         """What is too large in it beside accumulators and their factors, to print after its name; empty: nothing."""
@@ -307,6 +318,14 @@ class Dequantize(Operator):
         wide = self.x.dtype == "int16" and self.x.zero_point == 0
         self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int16" if wide else "int8", "float32"))
         self.expect("the output's shape", self.output.shape, self.x.shape)
+
+
+def by_channel(
+    factors: Iterable[float], rounded: Callable[[float], tuple[int, int]] = quantize_multiplier
+) -> tuple[np.ndarray, np.ndarray]:
+    """(multipliers, exponents), int64, of the R of each channel."""
+    pairs = np.array([rounded(factor) for factor in factors], np.int64)
+    return pairs[:, 0], pairs[:, 1]
 
 
 class Rescaling(Operator):
@@ -430,12 +449,7 @@ class Add(Binary):
     """
 
     host = (Kernel("add", "zero_points sign shift multipliers exponents low high"),)
-    shift = ADD_SHIFT
-
-    @property
-    def sign(self) -> int:
-        """1 for a sum, -1 for a difference."""
-        return 1
+    shift, sign = ADD_SHIFT, 1
 
     def reach(self) -> Reach:
         """What the output's rescaling gets: both operands are rescaled before."""
@@ -456,21 +470,12 @@ class Add(Binary):
         twice = 2 * max(sx, sy)
         return float(sx / twice), float(sy / twice), float(twice / ((1 << ADD_SHIFT) * so))
 
-    @property
-    def multipliers(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
-        """(multiplier, exponent) of R_x, R_y and R_out."""
-        first, second, third = (quantize_multiplier(factor) for factor in self.factors)
-        return first, second, third
-
 
 @dataclass(frozen=True, eq=False)
 class Sub(Add):
     """As `Add`, with sign -1."""
 
-    @property
-    def sign(self) -> int:
-        """1 for a sum, -1 for a difference."""
-        return -1
+    sign = -1
 
 
 class Product(Rescaling):
@@ -496,7 +501,23 @@ class Mul(Product, Binary):
 
 
 @dataclass(frozen=True, eq=False)
-class Softmax(Operator):
+class AlongAxis(Operator):
+    """Base of operators that compute along `axis` and keep the shape."""
+
+    axis: int
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return -1 if axis == self.axis else axis
+
+    def check(self) -> None:
+        """Raise `InputError` if the axis does not exist, or the shape does not stay."""
+        self.expect("the output's shape", self.output.shape, self.x.shape)
+        self.expect("whether the axis exists", 0 <= self.axis < len(self.x.shape), True)
+
+
+@dataclass(frozen=True, eq=False)
+class Softmax(AlongAxis):
     """`exp(beta * x) / sum(exp(beta * x))` along `axis` in TensorFlow Lite's fixed-point arithmetic.
 
     The output has scale 1/256 and zero point -128.
@@ -504,19 +525,13 @@ class Softmax(Operator):
 
     host = (Kernel("softmax", "axis multiplier exponent"),)
 
-    axis: int
     beta: float = 1.0
-
-    def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
-        return -1 if axis == self.axis else axis
 
     def check(self) -> None:
         """Raise `InputError` if the output is quantised otherwise, or the axis does not exist."""
         self.expect_int8()
-        self.expect("the output's shape", self.output.shape, self.x.shape)
+        super().check()
         self.expect("the output's scale and zero point", (self.output.scale, self.output.zero_point), (1 / 256, -128))
-        self.expect("whether the axis exists", 0 <= self.axis < len(self.x.shape), True)
         self.expect("whether beta is finite", math.isfinite(self.beta), True)
         self.expect("whether beta times the input's scale is above 2**-26", self.beta * self.x.scale > 2**-26, True)
 
