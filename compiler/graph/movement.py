@@ -42,11 +42,15 @@ class Reshape(Rearrangement):
     """The same elements in another shape (also what ONNX calls Flatten)."""
 
     host = (Kernel("reshape", "shape"),)
-    renames = True
 
     def moved(self, x: np.ndarray) -> np.ndarray:
         """`x` as it leaves it."""
         return x.reshape(self.output.shape)
+
+    @property
+    def renames(self) -> bool:
+        """True: the elements stay where they are."""
+        return True
 
     @property
     def viewed(self) -> Tensor | None:

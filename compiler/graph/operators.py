@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -86,6 +86,7 @@ class Operator:
     overwrites: ClassVar[bool] = False  # the output takes the place of the first input, a cache
     plain: ClassVar[bool] = False  # in a launch the output is not in blocks of channels
     carries: ClassVar[tuple[int, ...]] = ()  # dimensions whose parts stay in their order, see `carried`
+    tabled = True  # an element-wise one may be part of a table of values of 8 bits, if only these and float32 are in it
     seen = 0  # positions of a text that it reads; 0: its work does not depend on them
 
     name: str
@@ -126,11 +127,6 @@ class Operator:
     def parts(self) -> tuple[tuple[Tensor, int], ...]:
         """The inputs that are channels of the output, unchanged, and the first channel of each."""
         return ()
-
-    @property
-    def tabled(self) -> bool:
-        """Whether a table may have its results for all values of 8 bits: it is element-wise on these and on float32."""
-        return self.elementwise and {t.dtype for t in self.tensors} <= {*BYTES, "float32"}
 
     def in_lanes(self, block: int) -> bool:
         """Whether products of matrices need fewer cycles with one in each of `block` lanes, heads that are channels."""
@@ -210,13 +206,13 @@ class Operator:
         return None
 
     @property
-    def factors(self) -> Any:
+    def factors(self) -> Iterable[float]:
         """What each R multiplies by."""
         return ()
 
     @property
-    def multipliers(self) -> Any:
-        """(multiplier, exponent) of each R, or of the only one."""
+    def multipliers(self) -> tuple[tuple[int, int], ...]:
+        """(multiplier, exponent) of each R; of the only one in `Rescaling`, arrays of channels' in layers."""
         return tuple(quantize_multiplier(factor) for factor in self.factors)
 
     def excess(self) -> str:

@@ -156,7 +156,8 @@ def _on_host(op: g.Operator) -> bool:
 def _joinable(op: g.Operator) -> bool:
     """Whether `op` may be part of a tree: by its values, or as what only gives them another order."""
     known = all(t.data is None or t.data.size == 1 or t.dtype == "int8" for t in op.inputs)
-    return op.rearranges or (op.tabled and known)
+    narrow = {t.dtype for t in op.tensors} <= {*BYTES, "float32"}
+    return op.rearranges or (op.elementwise and op.tabled and known and narrow)
 
 
 def _written(tree: _Tree) -> list[g.Operator]:
