@@ -8,24 +8,12 @@ import numpy as np
 
 from ...hw.rounding import quantize_multiplier
 from .host_calls import Kernel
-from .operators import Binary, Lookup, Operator, Rescaling
+from .operators import Binary, Lookup, Operator, Pairwise, Rescaling
 from .reach import Reach, products
 
 SQUARE_SHIFT = 7  # bits by which SquaredDifference shifts its operands left
 
 Scales = tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Pairwise(Operator):
-    """Base of operators on two int8 operands whose shapes broadcast as numpy's do; either may be a constant."""
-
-    elementwise = True
-
-    def check(self) -> None:
-        """Raise `InputError` if the shapes do not broadcast to the output's."""
-        self.expect_int8()
-        self.expect_broadcast()
 
 
 @dataclass(frozen=True, eq=False)

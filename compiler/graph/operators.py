@@ -212,7 +212,7 @@ class Operator:
 
     @property
     def multipliers(self) -> tuple[tuple[int, int], ...]:
-        """(multiplier, exponent) of each R; of the only one in `Rescaling`, arrays of channels' in layers."""
+        """(multiplier, exponent) of each R; of the only one in `Scaled`, arrays of channels' in layers."""
         return tuple(quantize_multiplier(factor) for factor in self.factors)
 
     def excess(self) -> str:
@@ -324,18 +324,24 @@ def by_channel(
     return pairs[:, 0], pairs[:, 1]
 
 
-class Rescaling(Operator):
-    """Base of operators that bring one tensor into another quantisation by R, a product with a fixed-point number."""
+class Scaled(Operator):
+    """Base of operators with one R, a product with a fixed-point number, `factor`."""
 
-    @property
-    def factor(self) -> float:
-        """What R multiplies by: `x.scale / y.scale`."""
-        return float(np.float64(self.x.scale) / np.float64(self.output.scale))
+    factor: float
 
     @property
     def multipliers(self) -> tuple[int, int]:
         """(multiplier, exponent) of R."""
         return quantize_multiplier(self.factor)
+
+
+class Rescaling(Scaled):
+    """Base of operators that bring one tensor into another quantisation by R."""
+
+    @property
+    def factor(self) -> float:
+        """What R multiplies by: `x.scale / y.scale`."""
+        return float(np.float64(self.x.scale) / np.float64(self.output.scale))
 
 
 @dataclass(frozen=True, eq=False)
@@ -421,19 +427,28 @@ class Lookup(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class Binary(Operator):
-    """Element-wise operator on two int8 operands; their shapes broadcast as numpy's do. Either may be a constant."""
+class Pairwise(Operator):
+    """Base of operators on two int8 operands whose shapes broadcast as numpy's do; either may be a constant."""
 
     elementwise = True
+
+    def check(self) -> None:
+        """Raise `InputError` if the shapes do not broadcast to the output's."""
+        self.expect_int8()
+        self.expect_broadcast()
+
+
+@dataclass(frozen=True, eq=False)
+class Binary(Pairwise):
+    """Base of those whose results are clamped."""
 
     low: int = -128
     high: int = 127
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes do not broadcast to the output's."""
-        self.expect_int8()
+        """Raise `InputError` if the shapes do not broadcast to the output's, or the bounds are not int8."""
+        super().check()
         self.expect_clamp(self.low, self.high)
-        self.expect_broadcast()
 
 
 @dataclass(frozen=True, eq=False)

@@ -100,13 +100,8 @@ class ExactAveragePool(Pool):
 
 
 @dataclass(frozen=True, eq=False)
-class Mean(Rescaling):
-    """Mean over `axes`: `clamp(y.zero_point + R(sum(x - x.zero_point)))`, contract double.
-
-    In the output's shape the reduced axes are 1 or omitted.
-    """
-
-    host = (Kernel("mean", "axes shape x_zero_point zero_point multiplier exponent"),)
+class Reduction(Operator):
+    """Base of operators over `axes` of int8 values; in the output's shape these are 1 or omitted."""
 
     axes: tuple[int, ...]
 
@@ -118,6 +113,13 @@ class Mean(Rescaling):
         """Raise `InputError` if the shapes are inconsistent."""
         self.expect_int8()
         self.expect_reduced(self.axes)
+
+
+@dataclass(frozen=True, eq=False)
+class Mean(Rescaling, Reduction):
+    """Mean over `axes`: `clamp(y.zero_point + R(sum(x - x.zero_point)))`, contract double."""
+
+    host = (Kernel("mean", "axes shape x_zero_point zero_point multiplier exponent"),)
 
     def reach(self) -> Reach:
         """What its accumulators reach; the exponent has the count in it."""
@@ -171,22 +173,15 @@ class ResizeBilinear(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class ReduceMax(Operator):
-    """The largest value over `axes`; scale and zero point stay. In the output's shape the axes are 1 or omitted."""
+class ReduceMax(Reduction):
+    """The largest value over `axes`; scale and zero point stay."""
 
     host = (Kernel("reduce_max", "axes shape"),)
 
-    axes: tuple[int, ...]
-
-    def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
-        return self.reduced(axis, self.axes)
-
     def check(self) -> None:
         """Raise `InputError` if shapes or scales are inconsistent."""
-        self.expect_int8()
+        super().check()
         self.expect_same_scale()
-        self.expect_reduced(self.axes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,6 @@ import numpy as np
 
 from .. import graph as g
 
-_LAYERS = (g.QConv2d, g.QConvTranspose2d, g.QDense)
-
 
 class Kind(Enum):
     """What the order of an operator's output follows."""
@@ -93,8 +91,6 @@ def _tie(op: g.Operator, axes: list[int]) -> Tie | None:
 
 @_tie.register(g.Linear)
 def _of_layer(op: g.Linear, axes: list[int]) -> Tie | None:
-    if type(op) not in _LAYERS:
-        return None
     if op.groups > 1:
         alike = op.depthwise and len(op.weight) == op.groups and axes[0] == 1
         return Tie(Kind.SAME, 1, (1,)) if alike else None

@@ -15,7 +15,7 @@ from ....hw.errors import InputError
 from ....hw.rounding import quantize_multiplier, rescale
 from ..host_calls import Kernel
 from ..layers import Linear, QConv2d, QDense
-from ..operators import AlongAxis, Operator, Rescaling, Softmax, Tensor, by_channel
+from ..operators import AlongAxis, Operator, Rescaling, Scaled, Softmax, Tensor, by_channel
 from ..reach import Ends, Reach, sums
 
 GATES = 5  # functions that a step of an LSTM takes of each cell
@@ -107,7 +107,7 @@ class Dense16(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class Filter16(Operator):
+class Filter16(Scaled):
     """The filter along time of an SVDF with int16 state: int16 windows (N, F, M) -> int8 (N, U).
 
     `clamp(zo + R(bias + sum(x * weight)))`, weights int16 (F, M), biases int32 (U,); unit u sums the F / U filters from
@@ -128,11 +128,6 @@ class Filter16(Operator):
         self.expect("the filters modulo the units", self.weight.shape[0] % len(self.bias), 0)
         self.expect("the output's shape", self.output.shape, (self.x.shape[0], len(self.bias)))
         self.expect("whether R is by less than 2**30", 0 <= self.factor < 2.0**30, True)
-
-    @property
-    def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent) of R."""
-        return quantize_multiplier(self.factor)
 
     @property
     def macs(self) -> int:
@@ -161,7 +156,7 @@ class Cells(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class LstmStep(Cells):
+class LstmStep(Scaled, Cells):
     """One step of an LSTM from sums that are there: int16 (N, 2, C), the hidden values and the cells.
 
     Inputs are gates, int16 (N, 1, 4 * C), the part of the hidden values in the same sums, int16 or int32 (N, 4 * C),
@@ -186,11 +181,6 @@ class LstmStep(Cells):
         self.expect("the output's shape", self.output.shape, (n, 2, size))
         self.expect_cells()
         self.expect("whether R is by less than 2**30", 0 <= self.factor < 2.0**30, True)
-
-    @property
-    def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent) of R of the hidden values."""
-        return quantize_multiplier(self.factor)
 
 
 @dataclass(frozen=True, eq=False)
