@@ -78,7 +78,7 @@ def arena_plan(graph: g.Graph, ops: Sequence[g.Operator], cfg: Config) -> Plan:
         last |= {whole(t): step for t in op.tensors if t.data is None}
         if whole(op.output) == op.output.name not in outside:
             planned[op.output.name] = op
-    sizes = {name: op.output.nbytes if op.plain else packed_bytes(op.output, cfg) for name, op in planned.items()}
+    sizes = {name: op.output.nbytes if op.unpacked else packed_bytes(op.output, cfg) for name, op in planned.items()}
 
     def replaced(op: g.Operator, size: int) -> tuple[str, ...]:
         """The tensors whose place the output may take, as its elements are made of those at their places."""

@@ -84,7 +84,7 @@ class Operator:
     rearranges: ClassVar[bool] = False  # see `moved`
     copies: ClassVar[bool] = False  # no element changes
     overwrites: ClassVar[bool] = False  # the output takes the place of the first input, a cache
-    plain: ClassVar[bool] = False  # in a launch the output is not in blocks of channels
+    unpacked: ClassVar[bool] = False  # in a launch the output is not in blocks of channels
     carries: ClassVar[tuple[int, ...]] = ()  # dimensions whose parts stay in their order, see `carried`
     tabled = True  # an element-wise one may be part of a table of values of 8 bits, if only these and float32 are in it
     seen = 0  # positions of a text that it reads; 0: its work does not depend on them
@@ -128,10 +128,6 @@ class Operator:
         """The inputs that are channels of the output, unchanged, and the first channel of each."""
         return ()
 
-    def in_lanes(self, block: int) -> bool:
-        """Whether products of matrices need fewer cycles with one in each of `block` lanes, heads that are channels."""
-        return False
-
     @property
     def result_bytes(self) -> int:
         """How many bytes hold a result."""
@@ -159,6 +155,10 @@ class Operator:
         none.
         """
         return None
+
+    def in_lanes(self, block: int) -> bool:
+        """Whether its output is best an image of heads, each of them a lane of the blocks of `block` channels."""
+        return False
 
     def carried(self, axis: int) -> int:
         """The dimension of the output whose part i is made of part i of dimension `axis` of the inputs alone, every
@@ -288,7 +288,7 @@ class QuantizeImage(Operator):
         Kernel("transpose", "axes", dtype="float32"),
         Kernel("quantize", "scale=output.scale zero_point ties_away"),
     )
-    plain = True
+    unpacked = True
     axes, ties_away = (0, 3, 1, 2), True
 
     def carried(self, axis: int) -> int:

@@ -52,11 +52,14 @@ class ShiftMatMul(Shifted, BatchMatMul):
     """A RequantShift of the matrix products of two int8 tensors."""
 
     def in_lanes(self, block: int) -> bool:
-        """True of matrices that are narrower than a block: in other networks softmax and norms are along lanes, and the
-        products are of images.
+        """Whether its matrices are narrower than a block: they need fewer cycles as one per lane.
+
+        In other networks softmax and norms are along lanes, and the products are of images.
         """
+        if self.images:
+            return False
         x, y, out = (t.shape for t in self.tensors)
-        if self.images or {len(x), len(y), len(out)} not in ({4}, {5}) or x[:-2] != y[:-2] or x[0] != 1:
+        if {len(x), len(y), len(out)} not in ({4}, {5}) or x[:-2] != y[:-2] or x[0] != 1:
             return False
         elements = self.inner if self.transposed else out[-1]  # of a head
         narrow = elements < block or (x[1] % block == 0 and min(self.inner, out[-1]) < block)
