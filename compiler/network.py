@@ -251,7 +251,7 @@ def _layouts(executable: Executable) -> list[tuple[str, tuple[int, ...], str | N
 
 def _launches_attention(assignment: Assignment) -> bool:
     """Whether the accelerator computes attention: a launch for a short text reads less than one for a long text."""
-    choices = [choice for choice in assignment.choices if any(isinstance(op, g.Attention) for op in choice.ops)]
+    choices = [choice for choice in assignment.choices if any(op.seen for op in choice.ops)]
     return any(not isinstance(choice.module, HostCpu) for choice in choices)
 
 

@@ -8,7 +8,6 @@ from ..kernels.fold import Fold, fold_in_place
 from ..kernels.folded_conv import cheapest
 from ..kernels.split_conv import cheapest_fold
 
-_BROUGHT = (g.Quantize, g.Recode, g.Transpose, g.Reshape, g.Pad)  # how the host brings an image to the first layer
 _TO_NCHW = (0, 3, 1, 2)
 
 
@@ -16,7 +15,7 @@ def brought(graph: g.Graph) -> set[str]:
     """The names of the graph's inputs, and of what the host makes of them before the first layers."""
     found = {t.name for t in graph.inputs}
     for op in graph.ops:
-        if isinstance(op, _BROUGHT) and op.x.name in found:
+        if op.x.name in found and (op.copies or op.x.dtype != "int8"):
             found.add(op.output.name)
     return found
 

@@ -18,7 +18,6 @@ import numpy as np
 
 from ...hw.config import Config
 from .. import graph as g
-from ..graph.deeploy.layers import in_lanes
 from ..kernels import table
 from ..kernels.roots import EXTENSIONS
 from ..kernels.stand_ins import RowsJoined, RowsOut, stand_in
@@ -96,8 +95,8 @@ class _Products(_Rewriter):
                 new = replace(op, inputs=(op.x, swap.x), transposed=not op.transposed)
         if (turned := self._turned(new)) is not None:
             return turned
-        self.changed |= in_lanes(new, self.block)
-        return new if in_lanes(new, self.block) else op
+        self.changed |= new.in_lanes(self.block)
+        return new if new.in_lanes(self.block) else op
 
     def _turned(self, op: g.ShiftMatMul) -> g.Operator | None:
         """The product of the rows of x, one per head, with a matrix per token, where heads come first afterwards."""
@@ -264,7 +263,7 @@ def rows_out(graph: g.Graph, cfg: Config) -> g.Graph:
         op, y = replace(op, inputs=tuple(images.get(t.name, t) for t in op.inputs)), op.output
         ops.append(op)
         source = made.get(op.x.name) if isinstance(op, g.Reshape) else op
-        inside = isinstance(source, g.Lanes) or source is not None and in_lanes(source, cfg.block_in)
+        inside = isinstance(source, g.Lanes) or source is not None and source.in_lanes(cfg.block_in)
         if inside and y in graph.outputs and y.dtype == "int8" and len(y.shape) == 4:
             image = replace(y, name=f"{y.name}.image")
             whole = RowsOut(f"{y.name}.rows", (image,), y, (0,) * 4, (1,) * 4)

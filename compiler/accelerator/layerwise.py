@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, EncodingError, ScheduleError
@@ -27,9 +28,8 @@ from ..target.module import Refusal
 from ..target.steps import Steps
 
 
-def refusal(op: g.Operator, cfg: Config) -> str:
-    """Reason why `cfg` cannot run the layer, a convolution or a dense layer; empty if it can."""
-    assert isinstance(op, (g.QConv2d, g.QDense))
+def refusal(op: g.Divisible, cfg: Config) -> str:
+    """Reason why `cfg` cannot run the layer; empty if it can."""
     if op.shape.groups > 1:
         return f"it has {op.shape.groups} groups"
     if activations_refused(cfg):
@@ -43,11 +43,10 @@ def refusal(op: g.Operator, cfg: Config) -> str:
     return ""
 
 
-def generate(steps: Steps, ops: Sequence[g.Operator]) -> None:
+def generate(steps: Steps, ops: Sequence[g.Divisible]) -> None:
     """Append the steps of layers, one after the other. Raises `Refusal` for those that do not fit the scratchpads."""
     refused = {}
     for op in ops:
-        assert isinstance(op, (g.QConv2d, g.QDense))
         try:
             _layer(steps, op)
         except (CapacityError, EncodingError, ScheduleError) as exc:
@@ -56,7 +55,7 @@ def generate(steps: Steps, ops: Sequence[g.Operator]) -> None:
         raise Refusal(refused)
 
 
-def _layer(steps: Steps, op: g.QConv2d | g.QDense) -> None:
+def _layer(steps: Steps, op: g.Divisible) -> None:
     """A convolution or dense layer: pack, launch, accumulators, requantise."""
     cfg, x, shape = steps.cfg, op.x.name, op.shape
     fill = op.x.zero_point if any(shape.pads) else 0
@@ -65,18 +64,15 @@ def _layer(steps: Steps, op: g.QConv2d | g.QDense) -> None:
         shape = replace(shape, h=shape.h + top + bottom, w=shape.w + left + right, pads=(0, 0, 0, 0))
         attrs = {"pads": [[0, 0], [0, 0], [top, bottom], [left, right]], "value": fill}
         x, fill = steps.host(f"{op.name}.pad", "pad", attrs, [x], (shape.n, shape.c, shape.h, shape.w)), 0
-    after = {"epilogue": [("add", "b")], "planes": True}
-    if isinstance(op, g.QConv2d):
-        scheduled = scheduled_by(steps.tiles, conv2d_of, cfg, shape, pad_value=fill, **after)
-        weights = layout.pack_weights(op.weight, cfg)
-    else:
-        scheduled = scheduled_by(steps.tiles, dense_of, cfg, shape, **after)
-        weights = layout.pack_dense_weights(op.weight, cfg)
+    images = len(op.x.shape) == 4
+    ready, pack = (conv2d_of, layout.pack_weights) if images else (dense_of, layout.pack_dense_weights)
+    options: dict[str, Any] = {"pad_value": fill} if images else {}
+    scheduled = scheduled_by(steps.tiles, ready, cfg, shape, epilogue=[("add", "b")], planes=True, **options)
     program = build(scheduled, cfg, name=op.name)
     buffers = program.buffers
     blocks = {"batch": cfg.batch, "block": cfg.block_in}
     bind = {"x": steps.host(f"{op.name}.pack", "pack", blocks, [x], buffers["x"].shape)}
-    for key, data in ("w", weights), ("b", layout.pack_bias(op.corrected_bias, cfg)):
+    for key, data in ("w", pack(op.weight, cfg)), ("b", layout.pack_bias(op.corrected_bias, cfg)):
         bind[key] = steps.declare(f"{op.name}.{key}", data.shape, str(data.dtype), "constant", data)
     for key in PLANES:
         bind[key] = steps.declare(f"{op.name}.{key}", buffers[key].shape, "int8")

@@ -144,7 +144,7 @@ class LayerAccelerator(ExecModule):
         self.memories = _memories(cfg)
         self.patterns = tuple(Pattern(k.__name__, (k,), self.refusal) for k in (g.QConv2d, g.QDense))
 
-    def refusal(self, op: g.Operator) -> str:
+    def refusal(self, op: g.Divisible) -> str:
         """Reason why the module cannot run the layer; empty if it can."""
         return layerwise.refusal(op, self.cfg)
 
@@ -165,6 +165,6 @@ class LayerAccelerator(ExecModule):
         """The host's change of layout."""
         return self.host.moved_byte * t.nbytes / self.host.clock  # the dispatch is counted with the layer
 
-    def generate(self, steps: Steps, ops: Sequence[g.Operator]) -> None:
+    def generate(self, steps: Steps, ops: Sequence[g.Divisible]) -> None:
         """Append the steps of each layer."""
         layerwise.generate(steps, ops)

@@ -12,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 
 from .. import graph as g
-from ..graph.ranges import result_ends
 from ..graph.rewrite import Producers, Rule, rewrite
 
 _INT16 = np.iinfo(np.int16)
@@ -35,7 +34,7 @@ def _own(op: g.Lstm) -> g.Dense16:
     bias = op.bias + hidden.zero_point * op.weight.sum(1, dtype=np.int64)  # an `Lstm` has the zero point in its bias
     y = g.Tensor(f"{op.name}.own", (hidden.shape[0], len(op.weight)), "int32", gates.scale)
     own = g.Dense16(y.name, (hidden,), y, op.weight, bias.astype(np.int32), op.scales)
-    low, high = result_ends(own)
+    low, high = own.result_ends
     if _INT16.min <= low and high <= _INT16.max:
         return replace(own, output=replace(y, dtype="int16"))
     return own

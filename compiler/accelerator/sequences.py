@@ -19,7 +19,6 @@ import numpy as np
 
 from ...hw.config import Config
 from .. import graph as g
-from ..graph.deeploy.layers import in_lanes
 
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 _MOVES = (g.Reshape, g.Transpose)
@@ -29,7 +28,7 @@ _KEPT = (g.Attention, g.Write)  # of networks whose attention has kernels of its
 def as_images(graph: g.Graph, cfg: Config) -> g.Graph:
     """Sequences become images whose pixels are rows, where matrices are multiplied or dense layers have many rows."""
     able = cfg.batch == 1 and cfg.block_in == cfg.block_out and "overwrite" in cfg.extensions
-    if not able or any(isinstance(op, _KEPT) or in_lanes(op, cfg.block_in) for op in graph.ops):
+    if not able or any(isinstance(op, _KEPT) or op.in_lanes(cfg.block_in) for op in graph.ops):
         return graph
     found = _Islands(graph).chosen
     return _Rewriter(graph, found, cfg.block_in).graph if found else graph

@@ -14,7 +14,6 @@ from ..names import Names
 from ..tvm_compat import ir, relax
 
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
-_ELEMENTWISE = (g.Binary, g.Concat, g.Lookup, g.Requantize)
 
 
 def fold_constants(bindings: Sequence[Any]) -> dict[Any, Any]:
@@ -79,18 +78,18 @@ def sunk(ops: Sequence[g.Operator]) -> tuple[g.Operator, ...]:
     names = Names(name for op in ops for name in (op.name, op.output.name))
     found: list[g.Operator] = []
     for op in ops:
-        parts = [_moved(t, behind) for t in op.inputs]
+        parts = [part for t in op.inputs if (part := _moved(t, behind)) is not None]
         if isinstance(op, g.Transpose) and op.relayout and op.axes == TO_NHWC:
             behind[op.output.name] = op.x
-        if not isinstance(op, _ELEMENTWISE) or None in parts or len(op.output.shape) != 4:
+        y, moved = op.output, None
+        if len(parts) == len(op.inputs) and len(y.shape) == 4 and y.dtype == "int8":
+            inner = replace(y, name=names.unused(f"{y.name}.nchw"), shape=tuple(y.shape[k] for k in TO_NCHW))
+            moved = op.permuted(tuple(parts), inner, TO_NCHW)
+        if moved is None:
             found.append(op)
             continue
-        y = op.output
-        inner = replace(y, name=names.unused(f"{y.name}.nchw"), shape=tuple(y.shape[k] for k in TO_NCHW))
-        axis = {"axis": TO_NCHW.index(op.axis)} if isinstance(op, g.Concat) else {}
-        found.append(replace(op, inputs=tuple(t for t in parts if t is not None), output=inner, **axis))
-        found.append(g.Transpose(names.unused(f"{op.name}.nhwc"), (inner,), y, TO_NHWC, True))
-        behind[y.name] = inner
+        found += moved, g.Transpose(names.unused(f"{op.name}.nhwc"), (moved.output,), y, TO_NHWC, True)
+        behind[y.name] = moved.output
     return tuple(found)
 
 

@@ -57,7 +57,6 @@ from .elementwise import LeakyRelu as LeakyRelu
 from .elementwise import Maximum as Maximum
 from .elementwise import Minimum as Minimum
 from .elementwise import PairLookup as PairLookup
-from .elementwise import Pairwise as Pairwise
 from .elementwise import Prelu as Prelu
 from .elementwise import SquaredDifference as SquaredDifference
 from .floats import FloatAveragePool as FloatAveragePool
@@ -104,6 +103,7 @@ from .operators import Lookup as Lookup
 from .operators import Mul as Mul
 from .operators import NearestRequantize as NearestRequantize
 from .operators import Operator as Operator
+from .operators import Pairwise as Pairwise
 from .operators import Quantize as Quantize
 from .operators import QuantizeImage as QuantizeImage
 from .operators import Recode as Recode

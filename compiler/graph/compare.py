@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import Graph, Movement, Operator, reference
+from . import Graph, Operator, reference
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def compare(
             values = float(mine[index]), float(theirs[index])
             found = Difference(op.name, type(op).__name__, name, index, *values, int(differ.sum()), theirs.size)
             return Comparison(operators, elements, found, tuple(ends))
-        if theirs.dtype == np.int8 and theirs.size and not isinstance(op, Movement):
+        if theirs.dtype == np.int8 and theirs.size and not op.copies:
             ends.append(_saturation(op, theirs))
     return Comparison(operators, elements, None, tuple(ends))
 

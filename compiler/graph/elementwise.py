@@ -8,24 +8,12 @@ import numpy as np
 
 from ...hw.rounding import quantize_multiplier
 from .host_calls import Kernel
-from .operators import Binary, Lookup, Operator, Rescaling
+from .operators import Binary, Lookup, Operator, Pairwise, Rescaling
 from .reach import Reach, products
 
 SQUARE_SHIFT = 7  # bits by which SquaredDifference shifts its operands left
 
 Scales = tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Pairwise(Operator):
-    """Base of operators on two int8 operands whose shapes broadcast as numpy's do; either may be a constant."""
-
-    elementwise = True
-
-    def check(self) -> None:
-        """Raise `InputError` if the shapes do not broadcast to the output's."""
-        self.expect_int8()
-        self.expect_broadcast()
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +55,6 @@ class Prelu(Pairwise):
         """What R_0 and R_1 multiply by: `x.scale / y.scale`, and that times `alpha.scale`."""
         (sx, sa), so = (np.float64(t.scale) for t in self.inputs), np.float64(self.output.scale)
         return float(sx / so), float(sx * sa / so)
-
-    @property
-    def multipliers(self) -> Scales:
-        """(multiplier, exponent) of R_0 and R_1."""
-        return tuple(quantize_multiplier(factor) for factor in self.factors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,11 +108,6 @@ class SquaredDifference(Pairwise):
         sx, sy, so = (np.float64(t.scale) for t in (*self.inputs, self.output))
         twice = 2 * max(sx, sy)
         return float(sx / twice), float(sy / twice), float(twice * twice / ((1 << 2 * SQUARE_SHIFT) * so))
-
-    @property
-    def multipliers(self) -> Scales:
-        """(multiplier, exponent) of R_x, R_y and R_out."""
-        return tuple(quantize_multiplier(factor) for factor in self.factors)
 
 
 @dataclass(frozen=True, eq=False)

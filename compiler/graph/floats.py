@@ -21,6 +21,8 @@ from .operators import Operator
 class FloatOperator(Operator):
     """Base of the float32 operators."""
 
+    tabled = False
+
     def check(self) -> None:
         """Raise `InputError` unless inputs and output are float32."""
         self.expect("the conversion", {t.dtype for t in (*self.inputs, self.output)}, {"float32"})

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from ...runtime import operators
 from .operators import ADD_SHIFT, Add, Requantize
 
 _VALUES = np.arange(-128, 128)
+_GRID = _VALUES[:, None], _VALUES[None, :]
 
 
 @dataclass(frozen=True)
@@ -73,18 +75,31 @@ class Sum:
     store: Requant
 
 
+class _Facts(NamedTuple):
+    """What the results of a sum or difference depend on."""
+
+    zero_points: tuple[int, ...]
+    multipliers: tuple[tuple[int, int], ...]
+    sign: int
+    low: int
+    high: int
+
+    @classmethod
+    def of(cls, op: Add) -> _Facts:
+        """Those of `op`."""
+        return cls(tuple(t.zero_point for t in op.tensors), op.multipliers, op.sign, op.low, op.high)
+
+    def results(self) -> np.ndarray:
+        """int8 (256, 256): those of all pairs of operands."""
+        multipliers, exponents = zip(*self.multipliers)
+        facts = {"zero_points": self.zero_points, "sign": self.sign, "low": self.low, "high": self.high}
+        return operators.add(*_GRID, **facts, shift=ADD_SHIFT, multipliers=multipliers, exponents=exponents)
+
+
 @lru_cache(maxsize=256)
-def _sum(
-    zero_points: tuple[int, int, int],
-    multipliers: tuple[tuple[int, int], tuple[int, int], tuple[int, int]],
-    sign: int,
-    low: int,
-    high: int,
-) -> Sum:
-    grid = _VALUES[:, None], _VALUES[None, :]
-    m, e = zip(*multipliers)
-    facts = {"zero_points": zero_points, "multipliers": m, "exponents": e, "sign": sign, "shift": ADD_SHIFT}
-    wanted = operators.add(*grid, **facts, low=low, high=high)
+def _sum(facts: _Facts) -> Sum:
+    zero_points, multipliers, sign, low, high = facts
+    wanted = facts.results()
     sides = [list(_operands(zero_points[k], *multipliers[k])) for k in (0, 1)]
     pairs = sorted(product(*sides), key=lambda pair: pair[0][0].cost + pair[1][0].cost)
     forms = (
@@ -93,7 +108,7 @@ def _sum(
     )
 
     def exact(form: Sum) -> bool:
-        return np.array_equal(form.store.apply(form.x.apply(grid[0]) + sign * form.y.apply(grid[1])), wanted)
+        return np.array_equal(form.store.apply(form.x.apply(_GRID[0]) + sign * form.y.apply(_GRID[1])), wanted)
 
     return next(form for form in forms if exact(form))  # the definition's own chain is the last
 
@@ -112,8 +127,7 @@ def _operands(zero_point: int, multiplier: int, exponent: int) -> Iterator[tuple
 
 def sum_form(op: Add) -> Sum:
     """The cheapest chain found for a sum or difference that is exact for all 65,536 pairs of int8 operands."""
-    x, y = op.inputs
-    return _sum((x.zero_point, y.zero_point, op.output.zero_point), op.multipliers, op.sign, op.low, op.high)
+    return _sum(_Facts.of(op))
 
 
 @dataclass(frozen=True)
@@ -134,25 +148,16 @@ _FRACTION_DIGITS, _LARGEST = 2, _MOST[2]  # digits of the terms of a fraction, a
 
 
 @lru_cache(maxsize=256)
-def _weighted(
-    zero_points: tuple[int, int, int],
-    multipliers: tuple[tuple[int, int], tuple[int, int], tuple[int, int]],
-    scales: tuple[float, float, float],
-    sign: int,
-    clamp: tuple[int, int],
-) -> WeightedSum | None:
-    grid = _VALUES[:, None], _VALUES[None, :]
-    m, e = zip(*multipliers)
-    facts = {"zero_points": zero_points, "multipliers": m, "exponents": e, "sign": sign, "shift": ADD_SHIFT}
-    wanted = operators.add(*grid, **facts, low=clamp[0], high=clamp[1])
+def _weighted(facts: _Facts, scales: tuple[float, float, float]) -> WeightedSum | None:
+    zero_points, clamp, wanted = facts.zero_points, (facts.low, facts.high), facts.results()
     for a, b, digits in _weights(scales):
         unit = max(scales[:2]) / max(a, b)  # real value of one step of a weight
-        b *= sign
+        b *= facts.sign
         for contract in ("single", "double"):
             bias = -(a * zero_points[0] + b * zero_points[1])
             store = Requant(bias, *quantize_multiplier(unit / scales[2]), zero_points[2], *clamp, contract)
             sample = (slice(None, None, 9), slice(None, None, 7))  # enough pairs to refuse most weights
-            total = a * grid[0] + b * grid[1]
+            total = a * _GRID[0] + b * _GRID[1]
             if not np.array_equal(store.apply(total[sample]), wanted[sample]):
                 continue
             if np.array_equal(store.apply(total), wanted):
@@ -202,9 +207,7 @@ def weighted_form(op: Add) -> WeightedSum | None:
 
     None if none are found.
     """
-    x, y = op.inputs
-    points = x.zero_point, y.zero_point, op.output.zero_point
-    return _weighted(points, op.multipliers, op.scales, op.sign, (op.low, op.high))
+    return _weighted(_Facts.of(op), op.scales)
 
 
 def rescaling_store(op: Requantize) -> Requant | None:

@@ -15,7 +15,7 @@ import numpy as np
 from ...hw.rounding import CONTRACTS, exact_multiplier, quantize_multiplier
 from ..conv_shape import ConvShape
 from .host_calls import Kernel
-from .operators import Operator
+from .operators import Operator, by_channel
 from .reach import Reach, sums
 
 REQUANTISE = Kernel("requantise", "zero_point low high contract", "multiplier exponent")  # of a layer's accumulators
@@ -42,10 +42,7 @@ class Linear(Operator):
     exact: bool = field(default=False, kw_only=True)
     contract: str | None = field(default=None, kw_only=True)
     groups = 1  # of channels, which read their own input channels alone; convolutions may have more
-
-    def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
-        return axis if axis == 0 else -1
+    carries = (0,)
 
     def check(self) -> None:
         """Raise `InputError` if weights, scales and biases are inconsistent."""
@@ -86,9 +83,7 @@ class Linear(Operator):
     @property
     def multipliers(self) -> tuple[np.ndarray, np.ndarray]:
         """(multipliers, exponents), int64 (O,), of the requantisation; see hw/rounding.py."""
-        rounded = exact_multiplier if self.exact else quantize_multiplier
-        pairs = np.array([rounded(s) for s in self.scales], np.int64)
-        return pairs[:, 0], pairs[:, 1]
+        return by_channel(self.scales, exact_multiplier if self.exact else quantize_multiplier)
 
     def reach(self) -> Reach:
         """What its accumulators reach."""
@@ -113,6 +108,8 @@ class Divisible(Linear):
     """
 
     ternary: int = field(default=0, kw_only=True)
+    strides = dilations = (1, 1)
+    pads = (0, 0, 0, 0)
 
     def check(self) -> None:
         """Raise `InputError` if the layer is inconsistent, or unit `ternary` could not hold its weights."""
@@ -124,6 +121,18 @@ class Divisible(Linear):
             self.expect("the dtype of the weights with ternary channels", str(self.weight.dtype), "int8")
             outside = sorted({*np.unique(last).tolist()} - {-1, 0, 1})
             self.expect("what begins the list of ternary weights beyond -1, 0 and 1", outside[:3], [])
+
+    @property
+    def shape(self) -> ConvShape:
+        """The extents of input, kernel and output; rows of a dense layer are images of one pixel."""
+        (n, c, *size), (o, _, *kernel) = self.x.shape, self.weight.shape
+        (h, w), (kh, kw) = size or (1, 1), kernel or (1, 1)
+        return ConvShape(n, c, h, w, o, (kh, kw), self.strides, self.pads, self.dilations, self.groups)
+
+    @property
+    def macs(self) -> int:
+        """Useful multiply-accumulates: spatial padding counts, padded channels do not."""
+        return self.shape.macs
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,17 +163,6 @@ class QConv2d(Divisible):
         if self.ternary:
             self.expect("the number of groups with ternary channels", self.groups, 1)
         self.expect("the output's shape", self.output.shape, (n, len(self.weight), *self.shape.output))
-
-    @property
-    def shape(self) -> ConvShape:
-        """The extents of input, kernel and output."""
-        (n, c, h, w), (o, _, kh, kw) = self.x.shape, self.weight.shape
-        return ConvShape(n, c, h, w, o, (kh, kw), self.strides, self.pads, self.dilations, self.groups)
-
-    @property
-    def macs(self) -> int:
-        """Useful multiply-accumulates: spatial padding counts, padded channels do not."""
-        return self.shape.macs
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,17 +210,6 @@ class QDense(Divisible):
         self.expect("the number of dimensions", (len(self.x.shape), self.weight.ndim), (2, 2))
         self.expect("the number of input features", self.weight.shape[1], self.x.shape[1])
         self.expect("the output's shape", self.output.shape, (self.x.shape[0], self.weight.shape[0]))
-
-    @property
-    def macs(self) -> int:
-        """Useful multiply-accumulates: padded channels do not count."""
-        return self.shape.macs
-
-    @property
-    def shape(self) -> ConvShape:
-        """The extents of input and output, as those of a convolution of one pixel."""
-        (n, c), o = self.x.shape, len(self.weight)
-        return ConvShape(n, c, 1, 1, o)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 
 from .host_calls import Kernel
-from .operators import Operator
+from .operators import Operator, Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class Movement(Operator):
     """Base of operators that copy elements unchanged: scale and zero point stay, float32 stays float32."""
+
+    copies = True
 
     def check(self) -> None:
         """Raise `InputError` if scales differ."""
@@ -21,10 +24,23 @@ class Movement(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class Reshape(Movement):
-    """The same elements in another shape (also what ONNX calls Flatten)."""
+class Rearrangement(Movement):
+    """Base of operators that give all elements of their input another order or shape, as `moved` does."""
 
     rearranges = True
+
+    @property
+    def viewed(self) -> Tensor | None:
+        """The input, where each image of input and output is one pixel, with all channels in order."""
+        x, y = self.x.shape, self.output.shape
+        pixel = all(len(s) in (2, 4) and s[0] * s[1] == self.x.nbytes for s in (x, y)) and x[0] == y[0]
+        return self.x if pixel and self.output.dtype == "int8" else None
+
+
+@dataclass(frozen=True, eq=False)
+class Reshape(Rearrangement):
+    """The same elements in another shape (also what ONNX calls Flatten)."""
+
     host = (Kernel("reshape", "shape"),)
 
     def moved(self, x: np.ndarray) -> np.ndarray:
@@ -35,6 +51,13 @@ class Reshape(Movement):
     def renames(self) -> bool:
         """True: the elements stay where they are."""
         return True
+
+    @property
+    def viewed(self) -> Tensor | None:
+        """Also the output, where pixels of images get another shape, and channels stay."""
+        x, y = self.x.shape, self.output.shape
+        pixels = min(len(x), len(y)) > 3 and x[:2] == y[:2] and self.output.dtype == "int8"
+        return self.output if pixels else super().viewed
 
     def carried(self, axis: int) -> int:
         """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
@@ -50,14 +73,13 @@ class Reshape(Movement):
 
 
 @dataclass(frozen=True, eq=False)
-class Transpose(Movement):
+class Transpose(Rearrangement):
     """Dimension k of the output is dimension `axes[k]` of the input.
 
     With `relayout` it is not an operator of the file, but converts a tensor of a `.tflite` file from the file's NHWC
     to NCHW, or back.
     """
 
-    rearranges = True
     host = (Kernel("transpose", "axes"),)
 
     axes: tuple[int, ...]
@@ -94,6 +116,11 @@ class Heads(Movement):
 
     in_place: bool
 
+    @property
+    def viewed(self) -> Tensor | None:
+        """The input, where blocks of channels keep their order."""
+        return self.x if self.in_place else None
+
     def check(self) -> None:
         """Raise `InputError` unless both are such images of one scale."""
         super().check()
@@ -114,6 +141,11 @@ class Lanes(Movement):
     host = (Kernel("lanes", "block shape"),)
 
     block: int
+
+    @property
+    def viewed(self) -> Tensor:
+        """The output: nothing moves."""
+        return self.output
 
     def check(self) -> None:
         """Raise `InputError` unless they are such rows and image, of one row or one block."""
@@ -137,6 +169,16 @@ class Concat(Movement):
         """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
         alike = axis != self.axis and all(t.data is None for t in self.inputs)
         return axis if alike else -1
+
+    @property
+    def parts(self) -> tuple[tuple[Tensor, int], ...]:
+        """The inputs, where channels are concatenated."""
+        starts = accumulate((t.shape[1] for t in self.inputs), initial=0) if self.axis == 1 else ()
+        return tuple(zip(self.inputs, starts))
+
+    def permuted(self, inputs: tuple[Tensor, ...], output: Tensor, axes: tuple[int, ...]) -> Concat:
+        """It on `inputs` and `output`, whose dimension k is its dimension `axes[k]`."""
+        return replace(self, inputs=inputs, output=output, axis=axes.index(self.axis))
 
     def check(self) -> None:
         """Raise `InputError` if shapes or scales are inconsistent."""
@@ -164,6 +206,11 @@ class Pad(Movement):
     def behind(self) -> bool:
         """True if it adds nothing but channels behind the others."""
         return not any(before or (after and k != 1) for k, (before, after) in enumerate(self.pads))
+
+    @property
+    def parts(self) -> tuple[tuple[Tensor, int], ...]:
+        """The input, where channels are added behind it."""
+        return ((self.x, 0),) if self.behind and len(self.pads) in (2, 4) else ()
 
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""

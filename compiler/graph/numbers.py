@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...hw.rounding import quantize_multiplier
 from .host_calls import Kernel
-from .operators import Operator, Tensor
+from .operators import BYTES, Operator, Tensor
 
 NUMBERS = ("float32", "int32", "int64")
 PLAIN = (*NUMBERS, "bool")
@@ -126,9 +125,9 @@ class Compare(Operator):
         return (Kernel("compare_int8", "function zero_points=inputs.*.zero_point multipliers exponents"),)
 
     @property
-    def multipliers(self) -> tuple[tuple[int, int], ...]:
-        """(multiplier, exponent) of R for each operand."""
-        return tuple(quantize_multiplier(t.scale) for t in self.inputs)
+    def factors(self) -> tuple[float, ...]:
+        """What R of each operand multiplies by."""
+        return tuple(t.scale for t in self.inputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +153,11 @@ class Cast(Operator):
     elementwise = True
     host = (Kernel("cast", "dtype"),)
 
+    @property
+    def tabled(self) -> bool:
+        """Whether a table may have its results: those of bytes, which are float32."""
+        return self.x.dtype in BYTES and self.output.dtype == "float32"
+
     def check(self) -> None:
         """Raise `InputError` unless the shape stays."""
         self.expect("the output's shape", self.output.shape, self.x.shape)
@@ -168,9 +172,9 @@ class Gather(Operator):
     axis: int
 
     @property
-    def symbol(self) -> tuple[Tensor, int]:
-        """The positions, which are those of parts of the first input."""
-        return self.inputs[1], self.x.shape[0]
+    def symbol(self) -> tuple[Tensor, int] | None:
+        """The positions, where they are those of parts of the first input."""
+        return None if self.axis else (self.inputs[1], self.x.shape[0])
 
     def check(self) -> None:
         """Raise `InputError` if shapes or types are inconsistent."""

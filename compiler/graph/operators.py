@@ -9,7 +9,8 @@ are runtime/operators.py; a class names its own as `host` (host_calls.py).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from .host_calls import HostCall, Kernel
 from .reach import Ends, Reach, products
 
 ADD_SHIFT = 20  # bits by which Add shifts its operands left, so that their rescaling is precise
+BYTES = ("int8", "uint8")
 DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float32", "bool")
 
 
@@ -80,6 +82,12 @@ class Operator:
     host: ClassVar[tuple[Kernel, ...]] = ()
     elementwise: ClassVar[bool] = False
     rearranges: ClassVar[bool] = False  # see `moved`
+    copies: ClassVar[bool] = False  # no element changes
+    overwrites: ClassVar[bool] = False  # the output takes the place of the first input, a cache
+    unpacked: ClassVar[bool] = False  # in a launch the output is not in blocks of channels
+    carries: ClassVar[tuple[int, ...]] = ()  # dimensions whose parts stay in their order, see `carried`
+    tabled = True  # an element-wise one may be part of a table of values of 8 bits, if only these and float32 are in it
+    seen = 0  # positions of a text that it reads; 0: its work does not depend on them
 
     name: str
     inputs: tuple[Tensor, ...]
@@ -108,6 +116,23 @@ class Operator:
         """Whether the output is the input's plain array under another name."""
         return False
 
+    @property
+    def viewed(self) -> Tensor | None:
+        """In blocks of channels: the tensor whose images and channels the bytes of the output are, where these are
+        bytes of the first input; None where they are computed.
+        """
+        return None
+
+    @property
+    def parts(self) -> tuple[tuple[Tensor, int], ...]:
+        """The inputs that are channels of the output, unchanged, and the first channel of each."""
+        return ()
+
+    @property
+    def result_bytes(self) -> int:
+        """How many bytes hold a result."""
+        return np.dtype(self.output.dtype).itemsize
+
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernels that compute it on the host: `host`, unless they depend on its types."""
         return self.host
@@ -131,10 +156,16 @@ class Operator:
         """
         return None
 
+    def in_lanes(self, block: int) -> bool:
+        """Whether its output is best an image of heads, each of them a lane of the blocks of `block` channels."""
+        return False
+
     def carried(self, axis: int) -> int:
         """The dimension of the output whose part i is made of part i of dimension `axis` of the inputs alone, every
         part alike, with the same constants; -1 where none is known.
         """
+        if axis in self.carries:
+            return axis
         y = self.output.shape
         for t in self.inputs:
             own = axis - len(y) + len(t.shape)
@@ -155,6 +186,14 @@ class Operator:
         rows = all(len(shape) > 1 and shape[0] == self.output.shape[0] for shape in shapes)
         return rows and self.carried(0) == 0
 
+    def permuted(self, inputs: tuple[Tensor, ...], output: Tensor, axes: tuple[int, ...]) -> Operator | None:
+        """It on `inputs` and `output`, whose dimension k is its dimension `axes[k]`; None without such a form."""
+        return replace(self, inputs=inputs, output=output) if self.elementwise else None
+
+    def of_tokens(self, inputs: tuple[Tensor, ...], count: int) -> Operator:
+        """It on `inputs` of `count` rows, one of each token, instead of one row."""
+        return replace(self, inputs=inputs, output=replace(self.output, shape=(count, *self.output.shape[1:])))
+
     def moved(self, x: np.ndarray) -> np.ndarray:
         """What it makes of `x`, of its input's shape, by giving all elements another order or shape.
 
@@ -165,6 +204,16 @@ class Operator:
     def reach(self) -> Reach | None:
         """What its accumulators reach for any int8 inputs; None without any."""
         return None
+
+    @property
+    def factors(self) -> Iterable[float]:
+        """What each R multiplies by."""
+        return ()
+
+    @property
+    def multipliers(self) -> tuple[tuple[int, int], ...]:
+        """(multiplier, exponent) of each R; of the only one in `Scaled`, arrays of channels' in layers."""
+        return tuple(quantize_multiplier(factor) for factor in self.factors)
 
     def excess(self) -> str:
         """What is too large in it beside accumulators and their factors, to print after its name; empty: nothing."""
@@ -239,6 +288,7 @@ class QuantizeImage(Operator):
         Kernel("transpose", "axes", dtype="float32"),
         Kernel("quantize", "scale=output.scale zero_point ties_away"),
     )
+    unpacked = True
     axes, ties_away = (0, 3, 1, 2), True
 
     def carried(self, axis: int) -> int:
@@ -266,18 +316,32 @@ class Dequantize(Operator):
         self.expect("the output's shape", self.output.shape, self.x.shape)
 
 
-class Rescaling(Operator):
-    """Base of operators that bring one tensor into another quantisation by R, a product with a fixed-point number."""
+def by_channel(
+    factors: Iterable[float], rounded: Callable[[float], tuple[int, int]] = quantize_multiplier
+) -> tuple[np.ndarray, np.ndarray]:
+    """(multipliers, exponents), int64, of the R of each channel."""
+    pairs = np.array([rounded(factor) for factor in factors], np.int64)
+    return pairs[:, 0], pairs[:, 1]
 
-    @property
-    def factor(self) -> float:
-        """What R multiplies by: `x.scale / y.scale`."""
-        return float(np.float64(self.x.scale) / np.float64(self.output.scale))
+
+class Scaled(Operator):
+    """Base of operators with one R, a product with a fixed-point number, `factor`."""
+
+    factor: float
 
     @property
     def multipliers(self) -> tuple[int, int]:
         """(multiplier, exponent) of R."""
         return quantize_multiplier(self.factor)
+
+
+class Rescaling(Scaled):
+    """Base of operators that bring one tensor into another quantisation by R."""
+
+    @property
+    def factor(self) -> float:
+        """What R multiplies by: `x.scale / y.scale`."""
+        return float(np.float64(self.x.scale) / np.float64(self.output.scale))
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,7 +398,7 @@ class NearestRequantize(Requantize):
 class Recode(Operator):
     """uint8 <-> int8 of one scale, zero points 128 apart: the same real values, with the sign bit inverted."""
 
-    elementwise = True
+    elementwise, tabled = True, False
     host = (Kernel("recode"),)
 
     def check(self) -> None:
@@ -363,19 +427,28 @@ class Lookup(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class Binary(Operator):
-    """Element-wise operator on two int8 operands; their shapes broadcast as numpy's do. Either may be a constant."""
+class Pairwise(Operator):
+    """Base of operators on two int8 operands whose shapes broadcast as numpy's do; either may be a constant."""
 
     elementwise = True
+
+    def check(self) -> None:
+        """Raise `InputError` if the shapes do not broadcast to the output's."""
+        self.expect_int8()
+        self.expect_broadcast()
+
+
+@dataclass(frozen=True, eq=False)
+class Binary(Pairwise):
+    """Base of those whose results are clamped."""
 
     low: int = -128
     high: int = 127
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes do not broadcast to the output's."""
-        self.expect_int8()
+        """Raise `InputError` if the shapes do not broadcast to the output's, or the bounds are not int8."""
+        super().check()
         self.expect_clamp(self.low, self.high)
-        self.expect_broadcast()
 
 
 @dataclass(frozen=True, eq=False)
@@ -387,12 +460,7 @@ class Add(Binary):
     """
 
     host = (Kernel("add", "zero_points sign shift multipliers exponents low high"),)
-    shift = ADD_SHIFT
-
-    @property
-    def sign(self) -> int:
-        """1 for a sum, -1 for a difference."""
-        return 1
+    shift, sign = ADD_SHIFT, 1
 
     def reach(self) -> Reach:
         """What the output's rescaling gets: both operands are rescaled before."""
@@ -413,21 +481,12 @@ class Add(Binary):
         twice = 2 * max(sx, sy)
         return float(sx / twice), float(sy / twice), float(twice / ((1 << ADD_SHIFT) * so))
 
-    @property
-    def multipliers(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
-        """(multiplier, exponent) of R_x, R_y and R_out."""
-        first, second, third = (quantize_multiplier(factor) for factor in self.factors)
-        return first, second, third
-
 
 @dataclass(frozen=True, eq=False)
 class Sub(Add):
     """As `Add`, with sign -1."""
 
-    @property
-    def sign(self) -> int:
-        """1 for a sum, -1 for a difference."""
-        return -1
+    sign = -1
 
 
 class Product(Rescaling):
@@ -453,7 +512,23 @@ class Mul(Product, Binary):
 
 
 @dataclass(frozen=True, eq=False)
-class Softmax(Operator):
+class AlongAxis(Operator):
+    """Base of operators that compute along `axis` and keep the shape."""
+
+    axis: int
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return -1 if axis == self.axis else axis
+
+    def check(self) -> None:
+        """Raise `InputError` if the axis does not exist, or the shape does not stay."""
+        self.expect("the output's shape", self.output.shape, self.x.shape)
+        self.expect("whether the axis exists", 0 <= self.axis < len(self.x.shape), True)
+
+
+@dataclass(frozen=True, eq=False)
+class Softmax(AlongAxis):
     """`exp(beta * x) / sum(exp(beta * x))` along `axis` in TensorFlow Lite's fixed-point arithmetic.
 
     The output has scale 1/256 and zero point -128.
@@ -461,19 +536,13 @@ class Softmax(Operator):
 
     host = (Kernel("softmax", "axis multiplier exponent"),)
 
-    axis: int
     beta: float = 1.0
-
-    def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
-        return -1 if axis == self.axis else axis
 
     def check(self) -> None:
         """Raise `InputError` if the output is quantised otherwise, or the axis does not exist."""
         self.expect_int8()
-        self.expect("the output's shape", self.output.shape, self.x.shape)
+        super().check()
         self.expect("the output's scale and zero point", (self.output.scale, self.output.zero_point), (1 / 256, -128))
-        self.expect("whether the axis exists", 0 <= self.axis < len(self.x.shape), True)
         self.expect("whether beta is finite", math.isfinite(self.beta), True)
         self.expect("whether beta times the input's scale is above 2**-26", self.beta * self.x.scale > 2**-26, True)
 

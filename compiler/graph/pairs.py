@@ -68,8 +68,23 @@ def _paired(t: g.Tensor) -> g.Tensor:
     return replace(t, name=f"{t.name}.pairs", shape=(n, 2 * c, h, w // 2))
 
 
-def _twice(op: g.Linear) -> dict[str, np.ndarray]:
-    return {"weight_scale": np.tile(op.weight_scale, 2), "bias": np.tile(op.bias, 2)}
+def _convolution(op: g.QConv2d, x: g.Tensor, weight: np.ndarray, stride: int, pads: tuple[int, int]) -> PairedConv:
+    """`op` of `x` and into pairs: `stride` is that of columns, `pads` are left and right; `weight` (2 * O, ...)."""
+    return PairedConv(
+        op.name,
+        (x,),
+        _paired(op.output),
+        weight,
+        np.tile(op.weight_scale, 2),
+        np.tile(op.bias, 2),
+        op.low,
+        op.high,
+        (op.strides[0], stride),
+        (op.pads[0], pads[0], op.pads[2], pads[1]),
+        op.dilations,
+        work=op.macs,
+        **op.scaling,
+    )
 
 
 def _into(op: g.QConv2d) -> PairedConv:
@@ -78,16 +93,7 @@ def _into(op: g.QConv2d) -> PairedConv:
     weight = np.zeros((2, o, c, kh, kw + step), np.int8)
     for k in range(2):
         weight[k, ..., k * step : k * step + kw] = op.weight
-    facts = {
-        **op.scaling,
-        "strides": (op.strides[0], 2 * step),
-        "pads": (*op.pads[:3], _right(op)),
-        "dilations": op.dilations,
-    }
-    whole = weight.reshape(2 * o, c, kh, kw + step)
-    return PairedConv(
-        op.name, op.inputs, _paired(op.output), whole, **_twice(op), low=op.low, high=op.high, **facts, work=op.macs
-    )
+    return _convolution(op, op.x, weight.reshape(2 * o, c, kh, -1), 2 * step, (op.pads[1], _right(op)))
 
 
 def _between(op: g.QConv2d) -> PairedConv:
@@ -99,16 +105,7 @@ def _between(op: g.QConv2d) -> PairedConv:
         for tap in range(kw):
             pair, column = divmod(k + tap - op.pads[1], 2)
             weight[k, channel, column, channel, :, pair - low] = op.weight[:, 0, :, tap]
-    facts = {
-        **op.scaling,
-        "strides": op.strides,
-        "pads": (op.pads[0], -low, op.pads[2], high),
-        "dilations": op.dilations,
-    }
-    x, whole = _paired(op.x), weight.reshape(2 * o, 2 * o, kh, high - low + 1)
-    return PairedConv(
-        op.name, (x,), _paired(op.output), whole, **_twice(op), low=op.low, high=op.high, **facts, work=op.macs
-    )
+    return _convolution(op, _paired(op.x), weight.reshape(2 * o, 2 * o, kh, -1), op.strides[1], (-low, high))
 
 
 def _out_of(op: g.QConv2d) -> UnpairedConv:

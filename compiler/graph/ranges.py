@@ -11,7 +11,6 @@ import numpy as np
 from ...hw import rounding
 from .operators import Operator
 from .reach import Reach
-from .recurrent.layers import Dense16
 
 _INT32 = np.iinfo(np.int32)
 _MOST_FACTOR = 2.0**30  # of hw/rounding.py's multipliers and exponents
@@ -39,21 +38,6 @@ def headroom(op: Operator) -> int | None:
 
 def _channel(reach: Reach, k: int) -> str:
     return "" if reach.biases is None else f" for output channel {k} (bias {reach.biases[k]})"
-
-
-def result_ends(op: Dense16) -> tuple[int, int]:
-    """The least and the largest result of all int8 inputs, before it is clamped."""
-    reach = op.reach()
-    low, high = (rounding.rescale(sums, *op.multipliers) for sums in (reach.low, reach.high))
-    return int(low.min()), int(high.max())
-
-
-def result_bytes(op: Operator) -> int:
-    """How many bytes hold a result: as many as its type has, but of int32 those that its values need, 3 or 4."""
-    if isinstance(op, Dense16) and op.output.dtype == "int32":
-        low, high = result_ends(op)
-        return 3 if -(1 << 23) <= low and high < 1 << 23 else 4
-    return np.dtype(op.output.dtype).itemsize
 
 
 def _outside(reach: Reach) -> str:

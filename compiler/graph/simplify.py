@@ -100,7 +100,7 @@ def _flattened(op: g.QDense, flat: g.Reshape, producers: Producers) -> list[g.Op
     if len(image.shape) != 4 or image.shape[2] * image.shape[3] == 1 or image.shape[0] != op.x.shape[0]:
         return [op]
     source = producers.get(image.name)
-    if flat.x is image and isinstance(source, (type(None), g.Quantize, g.Recode)):
+    if flat.x is image and (source is None or source.x.dtype != "int8"):
         return [op]  # nothing computes the image in blocks of channels: its rows are as good as they lie
     if source is not None and source.rearranges and _in_order(source, last if image is not flat.x else None):
         row = g.Reshape(f"{op.name}.row", (source.x,), replace(op.x, name=f"{op.name}.row"))

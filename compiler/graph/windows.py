@@ -10,7 +10,7 @@ import numpy as np
 from ...hw.rounding import quantize_multiplier
 from ..conv_shape import ConvShape
 from .host_calls import Kernel
-from .operators import Operator, Rescaling
+from .operators import AlongAxis, Operator, Rescaling
 from .reach import Reach, times
 
 
@@ -26,10 +26,7 @@ class Pool(Operator):
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
     low: int = -128
     high: int = 127
-
-    def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
-        return axis if axis < 2 else -1
+    carries = (0, 1)
 
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""
@@ -103,13 +100,8 @@ class ExactAveragePool(Pool):
 
 
 @dataclass(frozen=True, eq=False)
-class Mean(Rescaling):
-    """Mean over `axes`: `clamp(y.zero_point + R(sum(x - x.zero_point)))`, contract double.
-
-    In the output's shape the reduced axes are 1 or omitted.
-    """
-
-    host = (Kernel("mean", "axes shape x_zero_point zero_point multiplier exponent"),)
+class Reduction(Operator):
+    """Base of operators over `axes` of int8 values; in the output's shape these are 1 or omitted."""
 
     axes: tuple[int, ...]
 
@@ -121,6 +113,13 @@ class Mean(Rescaling):
         """Raise `InputError` if the shapes are inconsistent."""
         self.expect_int8()
         self.expect_reduced(self.axes)
+
+
+@dataclass(frozen=True, eq=False)
+class Mean(Rescaling, Reduction):
+    """Mean over `axes`: `clamp(y.zero_point + R(sum(x - x.zero_point)))`, contract double."""
+
+    host = (Kernel("mean", "axes shape x_zero_point zero_point multiplier exponent"),)
 
     def reach(self) -> Reach:
         """What its accumulators reach; the exponent has the count in it."""
@@ -163,10 +162,7 @@ class ResizeBilinear(Operator):
     align_corners: bool = False
     half_pixel_centers: bool = False
     offset: int | None = None
-
-    def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
-        return axis if axis < 2 else -1
+    carries = (0, 1)
 
     def check(self) -> None:
         """Raise `InputError` if shapes or scales are inconsistent."""
@@ -177,22 +173,15 @@ class ResizeBilinear(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class ReduceMax(Operator):
-    """The largest value over `axes`; scale and zero point stay. In the output's shape the axes are 1 or omitted."""
+class ReduceMax(Reduction):
+    """The largest value over `axes`; scale and zero point stay."""
 
     host = (Kernel("reduce_max", "axes shape"),)
 
-    axes: tuple[int, ...]
-
-    def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
-        return self.reduced(axis, self.axes)
-
     def check(self) -> None:
         """Raise `InputError` if shapes or scales are inconsistent."""
-        self.expect_int8()
+        super().check()
         self.expect_same_scale()
-        self.expect_reduced(self.axes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +237,7 @@ class TopK(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class L2Normalization(Operator):
+class L2Normalization(AlongAxis):
     """`(x - zx) / sqrt(sum((x - zx) ** 2))` along `axis`, in TensorFlow Lite's fixed-point arithmetic.
 
     The output has scale 1/128 and zero point 0. With `scaled_first`, that of uint8 files, the differences are scaled
@@ -257,35 +246,22 @@ class L2Normalization(Operator):
 
     host = (Kernel("l2_normalize", "axis x_zero_point scaled_first"),)
 
-    axis: int
     scaled_first: bool = False
-
-    def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
-        return -1 if axis == self.axis else axis
 
     def check(self) -> None:
         """Raise `InputError` if the output is quantised otherwise, or the axis does not exist."""
         self.expect_int8()
-        self.expect("the output's shape", self.output.shape, self.x.shape)
+        super().check()
         self.expect("the output's scale and zero point", (self.output.scale, self.output.zero_point), (1 / 128, 0))
-        self.expect("whether the axis exists", 0 <= self.axis < len(self.x.shape), True)
 
 
 @dataclass(frozen=True, eq=False)
-class LogSoftmax(Operator):
+class LogSoftmax(AlongAxis):
     """`log(exp(x) / sum(exp(x)))` along `axis`, in float32: runtime/kernels/reductions.py is the definition."""
 
     host = (Kernel("log_softmax", "axis scale=x.scale output_scale=output.scale zero_point"),)
 
-    axis: int
-
-    def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
-        return -1 if axis == self.axis else axis
-
     def check(self) -> None:
         """Raise `InputError` if shapes are inconsistent, or the axis does not exist."""
         self.expect_int8()
-        self.expect("the output's shape", self.output.shape, self.x.shape)
-        self.expect("whether the axis exists", 0 <= self.axis < len(self.x.shape), True)
+        super().check()

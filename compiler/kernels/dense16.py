@@ -12,7 +12,7 @@ from .. import graph as g
 from ..api import build_into
 from ..conv_shape import ConvShape
 from ..graph.integer_forms import Requant
-from ..graph.ranges import problem, result_bytes, result_ends
+from ..graph.ranges import problem
 from ..schedule.dense import dense_of
 from ..schedule.epilogue import PLANES, Stage
 from .language import Kernel, Unfit
@@ -26,7 +26,7 @@ def dense16(k: Kernel, op: g.Dense16) -> None:
     k.need("rescale")
     if why := problem(op):
         raise Unfit(why)
-    planes, (low, high), bias = result_bytes(op), result_ends(op), op.corrected_bias
+    planes, (low, high), bias = op.result_bytes, op.result_ends, op.corrected_bias
     multiplier, exponent = op.multipliers
     buffers = {
         "x": k.rec.packed(op.x),

@@ -10,7 +10,6 @@ from itertools import product
 
 from ...hw.isa import Mem
 from .. import graph as g
-from ..graph.deeploy.layers import in_lanes
 from ..graph.integer_forms import Requant
 from .language import Array, Kernel, Tile, Unfit, by_shape
 from .on_chip import KEPT
@@ -132,7 +131,7 @@ def _add_in_turns(sums: Tile, y: Tile) -> None:
 
 def _operands(k: Kernel, op: g.BatchMatMul) -> tuple[Array, Array, Array]:
     """The rows (block, row, inner), the matrices (block, their row if each has one, two axes), and the output."""
-    if not in_lanes(op, k.cfg.block_in) or any(t.data is not None for t in op.inputs):
+    if not op.in_lanes(k.cfg.block_in) or any(t.data is not None for t in op.inputs):
         raise Unfit("a constant operand, or matrices that are neither images nor one per lane")
     x, matrices, out = (t.merged("block", "n", "b") for t in (k.input(0), k.input(1), k.output))
     if len(op.x.shape) == 5:

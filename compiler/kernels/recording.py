@@ -20,7 +20,6 @@ from ...runtime.symbols.symbol import Symbol
 from .. import graph as g
 from ..api import Scheduled, build_into
 from ..graph.integer_forms import Requant
-from ..graph.ranges import result_bytes
 from ..names import Names
 from ..schedule.layer import Tiles, scheduled_by
 from ..tir.placement import Placement
@@ -74,7 +73,7 @@ class Recording:
             shape, bits = t.shape, 32
         else:
             shape, bits = packed_shape(t.shape, self.cfg), 8
-            planes = result_bytes(op) if t is op.output else 1
+            planes = op.result_bytes if t is op.output else 1
             shape = (planes, *shape) if planes > 1 else shape
         self.activations[t.name] = self.buffer(t.name, shape, bits, kind=kind)
         return self.activations[t.name]

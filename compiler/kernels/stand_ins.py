@@ -26,6 +26,11 @@ class Absorbed(g.Operator):
 
     reader: ClassVar[str]  # what messages call it
 
+    @property
+    def viewed(self) -> g.Tensor:
+        """The output, which lies in the input."""
+        return self.output
+
 
 @dataclass(frozen=True, eq=False)
 class AbsorbedPad(g.Pad, Absorbed):

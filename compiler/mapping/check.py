@@ -25,17 +25,15 @@ def ternary_channels(graph: g.Graph, mapping: ChannelMapping, cfg: Config) -> di
     Raises `InputError` for a layer that the network lacks or that cannot be split, and for channels that are missing,
     unknown or given twice; `UnsupportedError` for a unit that the configuration lacks.
     """
-    ops = {op.name: op for op in graph.ops}
+    kinds, layers = {op.name: type(op).__name__ for op in graph.ops}, {op.name: op for op in graph.layers}
     found = {}
     for name, split in mapping.layers.items():
-        if name not in ops:
+        if name not in kinds:
             raise InputError(f"the mapping names layer {shown(name)}, which the network lacks; {_nearest(name, graph)}")
-        op = ops[name]
         _check_units(name, split, cfg)
-        if not isinstance(op, g.Linear):
-            raise InputError(
-                f"layer {shown(name)}: is a {type(op).__name__}, without weights; drop it from the mapping"
-            )
+        if name not in layers:
+            raise InputError(f"layer {shown(name)}: is a {kinds[name]}, without weights; drop it from the mapping")
+        op = layers[name]
         _check_channels(name, split, len(op.weight))
         channels = frozenset(split.get(TERNARY, ()))
         if channels and (why := refusal(op)):

@@ -85,9 +85,8 @@ def _issued(launch: Launch) -> dict[str, float]:
     return found
 
 
-def _layer(op: g.Divisible, ternary: int, cfg: Config) -> g.QConv2d | g.QDense:
+def _layer(op: g.Divisible, ternary: int, cfg: Config) -> g.Divisible:
     """`op` with `ternary` channels on that unit and whole blocks of others, all of whose weights are 0."""
-    assert isinstance(op, (g.QConv2d, g.QDense))
     others = len(op.weight) - ternary
     count = others + (-others % cfg.block_out if ternary else 0) + ternary
     y = replace(op.output, shape=(op.output.shape[0], count, *op.output.shape[2:]))

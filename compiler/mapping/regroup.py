@@ -52,6 +52,7 @@ class _Rewriter:
 
     def __init__(self, graph: g.Graph, orders: Orders):
         self._graph, self._orders, self._ties = graph, orders, orders.ties
+        self._layers = {op.name: op for op in graph.layers}
         given = (*graph.inputs, *graph.constants, *(s.tensor for s in graph.states))
         self._names = Names((*graph.names, *(t.name for t in given)))
         self._ops: list[g.Operator] = []
@@ -105,18 +106,19 @@ class _Rewriter:
 
     def _rewritten(self, op: g.Operator, inputs: tuple, y: g.Tensor, order: np.ndarray | None) -> g.Operator:
         """`op` from `inputs` to `y`, which is in `order`."""
-        if not isinstance(op, g.Linear) or self._ties.of[op.name].kind is Kind.FIXED:
+        tie, layer = self._ties.of[op.name], self._layers.get(op.name)
+        if layer is None or tie.kind is Kind.FIXED:
             return replace(op, inputs=inputs, output=y)
-        weight = op.weight
-        if self._ties.of[op.name].kind is Kind.LAYER and self._ties.of[op.name].operands == (1,):
+        weight = layer.weight
+        if tie.kind is Kind.LAYER and tie.operands == (1,):
             weight = _in_order(weight, self._orders.of(op.x.name), 1)
-        facts: dict[str, Any] = {"weight": _in_order(weight, order, 0), "bias": _in_order(op.bias, order, 0)}
-        scale = op.weight_scale if order is None else op.weight_scale[np.maximum(order, 0)]
-        if op.depthwise:
+        facts: dict[str, Any] = {"weight": _in_order(weight, order, 0), "bias": _in_order(layer.bias, order, 0)}
+        scale = layer.weight_scale if order is None else layer.weight_scale[np.maximum(order, 0)]
+        if layer.depthwise:
             facts["groups"] = y.shape[1]
         if last := self._orders.ternary.get(op.name, 0):
             facts["ternary"] = last
-        return replace(op, inputs=inputs, output=y, weight_scale=scale, **facts)
+        return replace(layer, inputs=inputs, output=y, weight_scale=scale, **facts)
 
 
 def _key(axis: int, order: np.ndarray | None) -> tuple[int, bytes] | None:

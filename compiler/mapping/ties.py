@@ -14,8 +14,6 @@ import numpy as np
 
 from .. import graph as g
 
-_LAYERS = (g.QConv2d, g.QConvTranspose2d, g.QDense)
-
 
 class Kind(Enum):
     """What the order of an operator's output follows."""
@@ -84,6 +82,8 @@ def _tie(op: g.Operator, axes: list[int]) -> Tie | None:
 
     `axes` has the dimension of each input's channels, -1 where no layer gave them.
     """
+    if op.elementwise:
+        return _of_operands(op, axes)
     known = len(axes) == 1 and axes[0] >= 0 and op.x.shape[axes[0]] > 1
     axis = op.carried(axes[0]) if known else -1
     return None if axis < 0 else Tie(Kind.SAME, axis, (axes[0],))
@@ -91,17 +91,12 @@ def _tie(op: g.Operator, axes: list[int]) -> Tie | None:
 
 @_tie.register(g.Linear)
 def _of_layer(op: g.Linear, axes: list[int]) -> Tie | None:
-    if type(op) not in _LAYERS:
-        return None
     if op.groups > 1:
         alike = op.depthwise and len(op.weight) == op.groups and axes[0] == 1
         return Tie(Kind.SAME, 1, (1,)) if alike else None
     return Tie(Kind.LAYER, 1, (1 if axes[0] == 1 else -1,))
 
 
-@_tie.register(g.Binary)
-@_tie.register(g.Pairwise)
-@_tie.register(g.PairLookup)
 def _of_operands(op: g.Operator, axes: list[int]) -> Tie | None:
     """Operands that broadcast: those with all channels share the order, constants and others follow it."""
     shape = op.output.shape

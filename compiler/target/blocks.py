@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import singledispatch
 
 from .. import graph as g
 
@@ -25,7 +24,7 @@ def in_blocks(graph: g.Graph, count: int) -> g.Graph | None:
     ops: list[g.Operator] = []
     for op in graph.ops:
         inputs = tuple(renamed.get(t.name, t) for t in op.inputs)
-        ops.append(replace(op, inputs=inputs) if op.name in last else _of_tokens(op, inputs, count))
+        ops.append(replace(op, inputs=inputs) if op.name in last else op.of_tokens(inputs, count))
         renamed[op.output.name] = output = ops[-1].output
         if any(op.output in other.inputs for other in graph.ops if other.name in last) and op.name not in last:
             row = replace(output, name=f"{output.name}.last", shape=(1, *output.shape[1:]))
@@ -37,30 +36,12 @@ def in_blocks(graph: g.Graph, count: int) -> g.Graph | None:
     return replace(graph, inputs=inputs, outputs=outputs, ops=tuple(ops), states=states)
 
 
-@singledispatch
-def _of_tokens(op: g.Operator, inputs: tuple[g.Tensor, ...], count: int) -> g.Operator:
-    """`op` for `count` rows."""
-    return replace(op, inputs=inputs, output=replace(op.output, shape=(count, *op.output.shape[1:])))
-
-
-@_of_tokens.register(g.WriteRows)
-def _rows(op: g.WriteRows, inputs: tuple[g.Tensor, ...], count: int) -> g.Operator:
-    return replace(op, inputs=inputs)
-
-
-@_of_tokens.register(g.WriteColumns)
-def _columns(op: g.WriteColumns, inputs: tuple[g.Tensor, ...], count: int) -> g.Operator:
-    return replace(op, inputs=inputs, tokens=count)
-
-
 def _inputs(graph: g.Graph) -> tuple[str, str] | None:
     """The names of the inputs that are the token and the position; None where there are others."""
     tokens, positions = set[str](), set[str]()
     for op in graph.ops:
-        if isinstance(op, g.Gather) and op.x.data is not None and op.axis == 0:
-            tokens.add(op.inputs[1].name)
-        elif op.symbol is not None:
-            positions.add(op.symbol[0].name)
+        if op.symbol is not None:
+            (positions if op.x.data is None else tokens).add(op.symbol[0].name)
         elif not op.apart or len(op.output.shape) != 2 or op.output.shape[0] != 1:
             return None
     known = {t.name for t in graph.inputs}

@@ -6,8 +6,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ..graph import Graph
-from ..graph.attention.layers import Attention
-from ..graph.rewrite import Rule, rewrite
 
 SHORTEST = 64  # positions that the first of the graphs reads; each of the others reads twice as many
 
@@ -25,7 +23,7 @@ class Contexts(NamedTuple):
 
 def in_contexts(graph: Graph) -> Contexts | None:
     """The graphs of a network; None of one without attention, or whose position is not an input."""
-    found = graph.of(Attention)
+    found = [op for op in graph.ops if op.seen]
     positions, inputs = {op.inputs[-1].name for op in found}, {t.name for t in graph.inputs}
     if len(positions) != 1 or not positions <= inputs:
         return None
@@ -35,4 +33,4 @@ def in_contexts(graph: Graph) -> Contexts | None:
 
 
 def _reading(graph: Graph, seen: int) -> Graph:
-    return rewrite(graph, Rule(Attention, lambda op, readers, producers: [replace(op, seen=seen)]))
+    return replace(graph, ops=tuple(replace(op, seen=seen) if op.seen else op for op in graph.ops))

@@ -14,10 +14,8 @@ import numpy as np
 
 from .. import graph as g
 from ..graph.host_calls import host_calls
+from ..graph.operators import BYTES
 
-_TABLED = (g.Quantize, g.Dequantize, g.NumberFunction, g.NumberBinary, g.Cast, g.Lookup, g.Requantize)
-_TABLED += (g.Add, g.Mul, g.Div, g.Maximum, g.Prelu, g.SquaredDifference)
-_BYTES = ("int8", "uint8")
 _ON_DEVICE = (2, 4)  # dimensions of what the accelerator computes
 _MOST_LEAVES = 2
 
@@ -115,7 +113,7 @@ class _Finder:
             leaves = found
             tree.ops[op.name] = op
             added.append(op.name)
-            name = next((name for name, (t, _) in leaves.items() if t.dtype not in _BYTES), None)
+            name = next((name for name, (t, _) in leaves.items() if t.dtype not in BYTES), None)
             if name is None:
                 tree.leaves = leaves
                 return True
@@ -156,14 +154,10 @@ def _on_host(op: g.Operator) -> bool:
 
 
 def _joinable(op: g.Operator) -> bool:
-    """Whether each element of the output is a function of one element of each input, of no other types than these."""
-    if not isinstance(op, _TABLED):
-        return op.rearranges
-    if isinstance(op, g.Cast) and (op.x.dtype not in _BYTES or op.output.dtype != "float32"):
-        return False
-    constants = [t for t in op.inputs if t.data is not None]
-    reals = all(t.dtype in (*_BYTES, "float32") for t in op.tensors)
-    return reals and all(t.data is None or t.data.size == 1 or t.dtype == "int8" for t in constants)
+    """Whether `op` may be part of a tree: by its values, or as what only gives them another order."""
+    known = all(t.data is None or t.data.size == 1 or t.dtype == "int8" for t in op.inputs)
+    narrow = {t.dtype for t in op.tensors} <= {*BYTES, "float32"}
+    return op.rearranges or (op.elementwise and op.tabled and known and narrow)
 
 
 def _written(tree: _Tree) -> list[g.Operator]:

@@ -14,17 +14,14 @@ from .file import FileNode
 from .importer import WIDE, Refused, TfliteImporter
 
 
-def _pool(cls: type[g.Pool]) -> Handler:
-    def convert(imp: TfliteImporter, node: FileNode) -> None:
-        x, y, strides = imp.activation(node, 0), imp.result(node), layers.strides_of(node)
-        kernel = layers.window(node)
-        pads = layers.padding(node, layers.image(x), kernel, strides)
-        op = cls(node.name, (x,), y, kernel, strides, pads, *layers.clamp(node, y))
-        if isinstance(op, g.ExactAveragePool) and imp.info(node, 0).unsigned:
-            op = replace(op, ties_up=True)
-        imp.emit(node, op)
-
-    return convert
+def _pool(imp: TfliteImporter, node: FileNode) -> None:
+    x, y, strides = imp.activation(node, 0), imp.result(node), layers.strides_of(node)
+    kernel = layers.window(node)
+    facts = kernel, strides, layers.padding(node, layers.image(x), kernel, strides), *layers.clamp(node, y)
+    if node.kind == "MAX_POOL_2D":
+        imp.emit(node, g.MaxPool(node.name, (x,), y, *facts))
+    else:
+        imp.emit(node, g.ExactAveragePool(node.name, (x,), y, *facts, imp.info(node, 0).unsigned))
 
 
 def _total(cls: type[g.Mean]) -> Handler:
@@ -135,7 +132,7 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "ARG_MAX": (2, _arg_max),
     "ARG_MIN": (2, _arg_max),
     "ASSIGN_VARIABLE": (2, variables.assign),
-    "AVERAGE_POOL_2D": (1, _pool(g.ExactAveragePool)),
+    "AVERAGE_POOL_2D": (1, _pool),
     "BATCH_MATMUL": (2, _batch_matmul),
     "BATCH_TO_SPACE_ND": (3, blocks.batch_to_space),
     "BROADCAST_TO": (2, movement.broadcast_to),
@@ -167,7 +164,7 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "LOG_SOFTMAX": (1, _log_softmax),
     "LOGISTIC": (1, elementwise.real("logistic")),
     "MAXIMUM": (2, elementwise.pairwise(g.Maximum)),
-    "MAX_POOL_2D": (1, _pool(g.MaxPool)),
+    "MAX_POOL_2D": (1, _pool),
     "MEAN": (2, _total(g.Mean)),
     "MINIMUM": (2, elementwise.pairwise(g.Minimum)),
     "MIRROR_PAD": (2, movement.mirror_pad),

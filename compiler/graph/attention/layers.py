@@ -8,16 +8,15 @@ T = 1 it is the place of the token.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ....hw.rounding import quantize_multiplier
 from ....runtime.kernels.attention import LARGEST_CONTEXT, LARGEST_SCORE, MEAN_BITS, SCORE_STEPS, squares_shift
 from ....runtime.kernels.roots import ROOT_BITS, inverse_root
 from ....runtime.symbols.symbol import MOST_LIMIT
 from ..host_calls import Kernel
-from ..operators import Operator, Product, Tensor
+from ..operators import Operator, Product, Tensor, by_channel
 from ..reach import Reach, products, times
 
 
@@ -108,8 +107,7 @@ class RmsNorm(Operator):
     @property
     def multipliers(self) -> tuple[np.ndarray, np.ndarray]:
         """(multipliers, exponents), int64 (D,), of R."""
-        pairs = np.array([quantize_multiplier(factor) for factor in self.factors], np.int64)
-        return pairs[:, 0], pairs[:, 1]
+        return by_channel(self.factors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +145,12 @@ class Write(Operator):
 
     Scales are equal.
     """
+
+    overwrites = True
+
+    def of_tokens(self, inputs: tuple[Tensor, ...], count: int) -> Operator:
+        """It on `inputs` of `count` rows; the cache stays as large."""
+        return replace(self, inputs=inputs)
 
     @property
     def run(self) -> int:
@@ -191,6 +195,10 @@ class WriteColumns(Write):
     host = (Kernel("write_columns", "tokens?"),)
 
     tokens: int = 1
+
+    def of_tokens(self, inputs: tuple[Tensor, ...], count: int) -> Operator:
+        """It on a position of `count` tokens."""
+        return replace(self, inputs=inputs, tokens=count)
 
     @property
     def run(self) -> int:
@@ -282,12 +290,6 @@ class Attention(Operator):
         sq, sk, sv = (np.float64(t.scale) for t in self.inputs[:3])
         scores = sq * sk / math.sqrt(self.head) * SCORE_STEPS
         return float(scores), float(sv / self.output.scale / 2.0**MEAN_BITS)
-
-    @property
-    def multipliers(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """(multiplier, exponent) of scores and of outputs."""
-        first, second = (quantize_multiplier(factor) for factor in self.factors)
-        return first, second
 
     @property
     def macs(self) -> int:

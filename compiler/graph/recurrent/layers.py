@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....hw.errors import InputError
-from ....hw.rounding import quantize_multiplier
+from ....hw.rounding import quantize_multiplier, rescale
 from ..host_calls import Kernel
-from ..layers import QConv2d, QDense
-from ..operators import Operator, Rescaling, Softmax, Tensor
-from ..reach import Reach, sums
+from ..layers import Linear, QConv2d, QDense
+from ..operators import AlongAxis, Operator, Rescaling, Scaled, Softmax, Tensor, by_channel
+from ..reach import Ends, Reach, sums
 
 GATES = 5  # functions that a step of an LSTM takes of each cell
 
@@ -30,33 +30,23 @@ def product_scale(*scales: float, over: float = 1.0) -> float:
         return float(found / np.float32(over))
 
 
-def _pairs(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    pairs = np.array([quantize_multiplier(s) for s in scales], np.int64)
-    return pairs[:, 0], pairs[:, 1]
+class OfSvdf(Linear):
+    """Mixed into layers of an SVDF, whose scales are float32 products and quotients."""
 
-
-def _float32_scales(op: QConv2d | QDense) -> np.ndarray:
-    return np.array([product_scale(op.x.scale, float(s), over=op.output.scale) for s in op.weight_scale])
+    @property
+    def scales(self) -> np.ndarray:
+        """float64 (O,): the factor of R before it is rounded to a multiplier and an exponent."""
+        return np.array([product_scale(self.x.scale, float(s), over=self.output.scale) for s in self.weight_scale])
 
 
 @dataclass(frozen=True, eq=False)
-class Features(QDense):
+class Features(OfSvdf, QDense):
     """The dense layer at the input of an SVDF with int8 state: one value per filter, in the state's quantisation."""
 
-    @property
-    def scales(self) -> np.ndarray:
-        """float64 (O,): the factor of R before it is rounded to a multiplier and an exponent."""
-        return _float32_scales(self)
-
 
 @dataclass(frozen=True, eq=False)
-class TimeFilter(QConv2d):
+class TimeFilter(OfSvdf, QConv2d):
     """The filter along time of an SVDF with int8 state: a convolution of windows (N, filters, 1, memory)."""
-
-    @property
-    def scales(self) -> np.ndarray:
-        """float64 (O,): the factor of R before it is rounded to a multiplier and an exponent."""
-        return _float32_scales(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +59,7 @@ class Dense16(Operator):
     weight: np.ndarray
     bias: np.ndarray
     scales: np.ndarray
-
-    def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
-        return axis if axis == 0 else -1
+    carries, corrected_bias = (0,), Linear.corrected_bias
 
     def check(self) -> None:
         """Raise `InputError` if types and shapes are inconsistent."""
@@ -89,6 +76,20 @@ class Dense16(Operator):
         """What its accumulators reach."""
         return Reach(*sums(self.weight, self.bias, self.x.ends), self.scales)
 
+    @property
+    def result_ends(self) -> Ends:
+        """The least and the largest result of all int8 inputs, before it is clamped."""
+        reach = self.reach()
+        low, high = (rescale(ends, *self.multipliers) for ends in (reach.low, reach.high))
+        return int(low.min()), int(high.max())
+
+    @property
+    def result_bytes(self) -> int:
+        """How many bytes hold a result: as many as its type has, but of int32 those that its values need, 3 or 4."""
+        low, high = self.result_ends
+        short = self.output.dtype == "int32" and -(1 << 23) <= low and high < 1 << 23
+        return 3 if short else super().result_bytes
+
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernel on the host, which is told of int32 results."""
         attrs = "x_zero_point dtype" if self.output.dtype == "int32" else "x_zero_point"
@@ -97,13 +98,7 @@ class Dense16(Operator):
     @property
     def multipliers(self) -> tuple[np.ndarray, np.ndarray]:
         """(multipliers, exponents), int64 (O,), of R."""
-        return _pairs(self.scales)
-
-    @property
-    def corrected_bias(self) -> np.ndarray:
-        """int32 (O,): `bias - x.zero_point * sum(weight)`, what is added to sums of `x * weight`."""
-        sums = self.weight.sum(1, dtype=np.int64)
-        return (self.bias - self.x.zero_point * sums).astype(np.int32)  # wraps as the accumulator does
+        return by_channel(self.scales)
 
     @property
     def macs(self) -> int:
@@ -112,7 +107,7 @@ class Dense16(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class Filter16(Operator):
+class Filter16(Scaled):
     """The filter along time of an SVDF with int16 state: int16 windows (N, F, M) -> int8 (N, U).
 
     `clamp(zo + R(bias + sum(x * weight)))`, weights int16 (F, M), biases int32 (U,); unit u sums the F / U filters from
@@ -133,11 +128,6 @@ class Filter16(Operator):
         self.expect("the filters modulo the units", self.weight.shape[0] % len(self.bias), 0)
         self.expect("the output's shape", self.output.shape, (self.x.shape[0], len(self.bias)))
         self.expect("whether R is by less than 2**30", 0 <= self.factor < 2.0**30, True)
-
-    @property
-    def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent) of R."""
-        return quantize_multiplier(self.factor)
 
     @property
     def macs(self) -> int:
@@ -166,7 +156,7 @@ class Cells(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class LstmStep(Cells):
+class LstmStep(Scaled, Cells):
     """One step of an LSTM from sums that are there: int16 (N, 2, C), the hidden values and the cells.
 
     Inputs are gates, int16 (N, 1, 4 * C), the part of the hidden values in the same sums, int16 or int32 (N, 4 * C),
@@ -191,11 +181,6 @@ class LstmStep(Cells):
         self.expect("the output's shape", self.output.shape, (n, 2, size))
         self.expect_cells()
         self.expect("whether R is by less than 2**30", 0 <= self.factor < 2.0**30, True)
-
-    @property
-    def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent) of R of the hidden values."""
-        return quantize_multiplier(self.factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,7 +231,7 @@ class Lstm(Cells):
     @property
     def multipliers(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[int, int]]:
         """(multipliers, exponents) of R of the gates' sums, and of the hidden values."""
-        return _pairs(self.scales), quantize_multiplier(self.factor)
+        return by_channel(self.scales), quantize_multiplier(self.factor)
 
     @property
     def macs(self) -> int:
@@ -324,8 +309,7 @@ class Softmax16(Softmax):
         """Raise `InputError` if the output is quantised otherwise, or the axis does not exist."""
         y = self.output
         self.expect("the conversion", (self.x.dtype, y.dtype), ("int8", "int16"))
-        self.expect("the output's shape", y.shape, self.x.shape)
+        AlongAxis.check(self)
         self.expect("the output's zero point", y.zero_point, -(1 << 15))
         self.expect("the output's scale in units of 2**-16, to three digits", round(y.scale * 2.0**16, 3), 1.0)
-        self.expect("whether the axis exists", 0 <= self.axis < len(self.x.shape), True)
         self.expect("whether beta times the input's scale is above 2**-26", self.beta * self.x.scale > 2**-26, True)

@@ -4,15 +4,9 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator.arena import (
-    arena_plan,
-    bases,
-    is_view,
-    members,
-    packed_as,
-    whole_blocks,
-)
+from tilewright.compiler.accelerator.arena import arena_plan, bases, is_view, members, packed_as
 from tilewright.compiler.graph import reference
+from tilewright.compiler.kernels.recording import whole_blocks
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device

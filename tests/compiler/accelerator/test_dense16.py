@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import Dense16, Dequantize, Graph, QDense, Tensor
-from tilewright.compiler.graph.ranges import result_bytes, result_ends
 from tilewright.compiler.kernels.table import refusal
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
@@ -40,7 +39,7 @@ def test_weights_larger_than_their_scratchpad(exact):
 
 def test_clamps_and_biases_are_left_out_where_they_change_nothing(exact):
     small, large = dense(scale=0.01), dense(scale=3.0)
-    assert result_ends(small)[1] < 1 << 15 < result_ends(large)[1]
+    assert small.result_ends[1] < 1 << 15 < large.result_ends[1]
     assert not {AluOp.MAX, AluOp.MIN} & {*alu_operations(exact(small))}
     assert {AluOp.MAX, AluOp.MIN} < {*alu_operations(exact(large))}
     plain = replace(small, bias=np.zeros(21, np.int32), inputs=(replace(small.x, zero_point=0),))
@@ -48,8 +47,8 @@ def test_clamps_and_biases_are_left_out_where_they_change_nothing(exact):
 
 
 def test_as_many_planes_as_values_need():
-    assert [result_bytes(dense(dtype=dtype)) for dtype in ("int16", "int32")] == [2, 3]
-    assert result_bytes(dense(dtype="int32", features=700, scale=1.9)) == 4
+    assert [dense(dtype=dtype).result_bytes for dtype in ("int16", "int32")] == [2, 3]
+    assert dense(dtype="int32", features=700, scale=1.9).result_bytes == 4
 
 
 def test_it_needs_an_extension():

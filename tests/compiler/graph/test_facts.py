@@ -53,3 +53,28 @@ def test_other_operators_do_more_than_to_rearrange():
     x = g.Tensor("x", (1, 4))
     with pytest.raises(UnsupportedError, match="Recode 'op': does more"):
         g.Recode("op", (g.Tensor("x", (1, 4), "uint8", zero_point=128),), x).moved(np.zeros((1, 4)))
+
+
+@pytest.mark.parametrize("op", [op for op in OPERATORS if op.parts], ids=lambda op: type(op).__name__)
+def test_parts_are_channels_of_the_output(op):
+    given = arrays(op)
+    y = reference.apply(op, *given)
+    for (t, start), array in zip(op.parts, given, strict=True):
+        assert np.array_equal(y[:, start : start + t.shape[1]], array)
+
+
+def turned(t):
+    return g.Tensor(f"{t.name}.t", t.shape[::-1], t.dtype, t.scale, t.zero_point, None if t.data is None else t.data.T)
+
+
+def permutable():
+    alike = [op for op in OPERATORS if {len(t.shape) for t in op.inputs} == {len(op.output.shape)}]
+    return [op for op in alike if op.elementwise or isinstance(op, g.Concat)]
+
+
+@pytest.mark.parametrize("op", permutable(), ids=lambda op: type(op).__name__)
+def test_permuted_operators_compute_the_same(op):
+    axes, given = tuple(reversed(range(len(op.output.shape)))), arrays(op)
+    found = op.permuted(tuple(map(turned, op.inputs)), turned(op.output), axes)
+    assert found is not None
+    np.testing.assert_array_equal(reference.apply(found, *(a.T for a in given)), reference.apply(op, *given).T)
