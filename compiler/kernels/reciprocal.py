@@ -7,7 +7,7 @@ Every lane has a sum of its own. A product of two computed values is a RESCALE w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,45 +21,38 @@ LEAST_BITS, MOST_BITS = 20, 29  # of a sum: the largest value adds 2**19, and wi
 LARGEST = 1 << MOST_BITS  # sums are below
 STEPS = 3  # of Newton's method
 _ARRAYS = 5  # of accumulators: half the sum, its shift, the reciprocal and two copies
-_GUESS, _ONE, _TWO = kernel.GUESS, 1 << 29, 1 << 30  # 48/17, 1 and 2 with two integer bits
-_NUMBERS = np.array([_GUESS, _ONE, _TWO, _TWO - 1])
+_NUMBERS = np.array([kernel.GUESS, 1 << 29, 1 << 30, (1 << 30) - 1])  # 48/17, 1, 2 and what is below it: Q2.29
 NUMBERS = len(_NUMBERS)
 
 
-@dataclass(frozen=True)
-class Constants:
-    """The number of the table of numbers of bits, parameters of the first guess, `NUMBERS`, what makes parameters."""
+class Constants(NamedTuple):
+    """The number of the table of numbers of bits, parameters of the first guess, and accumulators with `_NUMBERS`."""
 
     bits: int
     slope: Tile
     numbers: Tile
-    bytes: scales.Bytes
 
 
 def accumulators(count: int, cfg: Config) -> Extents:
-    """Accumulators for the reciprocals of `count` groups of sums."""
+    """Accumulators for the reciprocals of `count` groups of sums: their own, then those of `scales.Parameters`."""
     return [{"array": _ARRAYS, "group": count}, *scales.accumulators(count, cfg)]
 
 
-def load_constants(k: Kernel, made: scales.Bytes, slope: Tile, numbers: Tile) -> Constants:
-    """Load what reciprocals need: one entry of parameters, `NUMBERS` accumulators and a table.
-
-    `made` makes the parameters of stores to zero point -128.
-    """
+def load_constants(k: Kernel, slope: Tile, numbers: Tile) -> Constants:
+    """Load what reciprocals need: one entry of parameters, `NUMBERS` accumulators and a table."""
     k.load(slope, k.requant(Requant(0, -kernel.SLOPE, 0, 0), "slope"))
     values = np.broadcast_to(_NUMBERS[:, None, None], (NUMBERS, k.cfg.batch, k.cfg.block_out)).astype(np.int32)
     k.load(numbers, k.known("numbers", values))
-    bits = k.table("bits", np.array([n.bit_length() for n in range(256)]))
-    return Constants(bits, slope, numbers, made)
+    return Constants(k.table("bits", np.array([n.bit_length() for n in range(256)])), slope, numbers)
 
 
-def inverse(k: Kernel, found: Constants, at: scales.Places, sums: Tile, arrays: Tile) -> Iterator[None]:
+def inverse(found: Constants, at: scales.Parameters, sums: Tile, arrays: Tile) -> Iterator[None]:
     """Make the parameters that divide exponentials by `sums` (group): of STORE, to int8 with 8 more bits.
 
     `arrays` are the first tile of `accumulators`. Yields where it waits for DRAM.
     """
     half, shift, y, copy, other = (arrays[n] for n in range(_ARRAYS))
-    guess, one = found.numbers[0], found.numbers[1]
+    guess, one, two, below_two = (found.numbers[n] for n in range(NUMBERS))
     # the sum has 20 + min(sum >> 20, 1) + bits(sum >> 21) bits; shifted left, it has 31
     arrays[...] = 0
     arrays[:3] += sums
@@ -78,42 +71,33 @@ def inverse(k: Kernel, found: Constants, at: scales.Places, sums: Tile, arrays: 
     y += guess
     for _ in range(STEPS):
         at.planes[: scales.WORD] = 0
-        scales.set_planes(at, y)
+        at.set_planes(y)
         copy[...] = 0
         copy += half
-        yield from scales.make_parameters(k, at, found.bytes, scales.WORD)
-        scales.rescale(at, copy)
+        yield from at.make(scales.WORD)
+        at.rescale(copy)
         copy *= -1
         copy += one
-        scales.rescale(at, copy)
+        at.rescale(copy)
         copy <<= 2
         y += copy
     arrays[3:] = 0
     at.planes[...] = 0
-    _double(y, copy, found.numbers)
-    _exponent(at.planes[scales.WORD], shift, y, other)
-    scales.set_planes(at, y)
-    yield from scales.make_parameters(k, at, found.bytes, scales.PLANES)
-
-
-def _double(y: Tile, copy: Tile, numbers: Tile) -> None:
-    """Double the reciprocals, saturating at 2**31 - 1; `copy` are zeros."""
-    y.minimum(numbers[2])
+    # twice the reciprocal, at most 2**31 - 1
+    y.minimum(two)
     copy += y
-    copy.minimum(numbers[3])
+    copy.minimum(below_two)
     y += copy
-
-
-def _exponent(plane: Tile, shift: Tile, y: Tile, zeros: Tile) -> None:
-    """The exponent of `shift`, which is that of the sum less 31: its lowest bit in the sign of `y`, the rest a plane.
-
-    The product has 12 integer bits of the sum and 31 - 8 more to lose: the exponent is -34 - shift.
-    """
-    plane += shift
-    zeros += shift
-    zeros <<= 31
-    y += zeros
-    plane *= -1
-    plane += -34
-    plane >>= 1
-    plane += 32  # six bits in two's complement, of which five are here
+    # The product has 12 integer bits of the sum and 31 - 8 more to lose: its exponent is -34 - shift, of six bits in
+    # two's complement. The lowest one is the sign of the multiplier, and five are a plane.
+    other += shift
+    other <<= 31
+    y += other
+    exponent = at.planes[scales.WORD]
+    exponent += shift
+    exponent *= -1
+    exponent += -34
+    exponent >>= 1
+    exponent += 32
+    at.set_planes(y)
+    yield from at.make(scales.PLANES)

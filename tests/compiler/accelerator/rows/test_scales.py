@@ -31,14 +31,13 @@ def test_values_times_values(seed):
     found = scales.byte_matrices(k, 0, -128, 127)
     group = {"group": COUNT}
     factors, products, planes, words = k.tiles(Mem.ACC, group, group, *scales.accumulators(COUNT, PLUS))
-    dram = k.temporary("planes", **planes.shape), k.temporary("words", **words.shape)
-    at = scales.Places(planes, words, k.tile(Mem.INP, **planes.shape), k.tile(Mem.PAR, **group), *dram)
+    at = scales.Parameters(k, found, k.tile(Mem.PAR, **group), planes, words)
     k.load(factors, k.array(x, **group))
     k.load(products, k.array(y, **group))
     planes[...] = 0
-    scales.set_planes(at, factors)
-    assert sum(1 for _ in scales.make_parameters(k, at, found, scales.WORD)) == 3
-    scales.rescale(at, products)
+    at.set_planes(factors)
+    assert sum(1 for _ in at.make(scales.WORD)) == 3
+    at.rescale(products)
     for byte in range(4):
         k.store(k.array(out, byte=4, **group)[byte], products)
         products >>= 8
@@ -48,5 +47,5 @@ def test_values_times_values(seed):
 
 
 def test_sizes():
-    assert scales.entries(PLUS) == 12 and scales.matrices(PLUS) == 72
+    assert scales.entries(PLUS) == 12
     assert scales.accumulators(3, PLUS) == [{"plane": 5, "group": 3}, {"group": 3, "entry": 12}]
