@@ -13,7 +13,7 @@ from math import isqrt
 
 import numpy as np
 
-from .language import Array, Extents, Kernel, Tile
+from .language import Extents, Kernel, Tile
 
 LARGEST = 128  # root of a mean of squares of bytes
 _FEW = 3  # rows whose roots are found by comparison
@@ -28,89 +28,69 @@ def tables_of_roots() -> tuple[np.ndarray, np.ndarray]:
     return np.array([isqrt(k) for k in range(256)]) - _LESS, upper
 
 
-def root_tables(k: Kernel, rows: int) -> list[int]:
-    """The numbers on chip of the tables that roots of `rows` rows need."""
-    named = zip(("roots", "upper"), tables_of_roots())
-    return [k.table(name, values) for name, values in named] if rows > _FEW else []
-
-
 def root_tiles(rows: int, lanes: int) -> tuple[Extents, Extents]:
-    """What roots of `rows` rows need in each bank of accumulators.
-
-    In one the first tile becomes 1 - r of each root r; in the other one the second and third part of the first tile
-    become r and r - 128. The others are for `load_root_constants` and `integer_roots` alone.
-    """
-    row, steps = {"row": rows}, LARGEST // lanes
+    """What roots of `rows` rows need in each bank of accumulators, for `Roots`."""
+    row, copies = {"row": rows}, {"copy": 3, "row": rows}
     if rows > _FEW:
-        return [row, {"work": 4}], [{"copy": 3} | row]
-    return [row], [{"copy": 3} | row, {"step": steps}, row | {"step": steps}]
+        return [row, {"work": 4}], [copies]
+    return [row], [copies, row | {"step": LARGEST // lanes}]
 
 
-def load_root_constants(k: Kernel, second: Sequence[Tile]) -> Array:
-    """Load the squares, or unit vectors, to the tiles of the second bank; these constants in DRAM."""
-    copies, *compared = second
-    if compared:
-        squares = -(np.arange(1, LARGEST + 1, dtype=np.int32) ** 2)
-        found = k.known("squares", squares.reshape(-1, 1, k.cfg.block_in))
-        k.load(compared[0], found)
-    else:
-        found = k.known("units", np.eye(k.cfg.block_in, dtype=np.int8), row=k.cfg.block_in)[: copies.shape["row"]]
-        k.load(copies, found.repeated(copy=3))
-    return found
+class Roots:
+    """Integer roots, one per row, in the tiles of `root_tiles`; constants are loaded as soon as it is made."""
 
+    def __init__(self, k: Kernel, first: Sequence[Tile], second: Sequence[Tile]):
+        self.k, (self.factors, *self.work), (self.copies, *self.above) = k, first, second
+        rows, lanes = self.factors.size, k.cfg.block_in
+        if self.work:
+            self.tables = [k.table(name, values) for name, values in zip(("roots", "upper"), tables_of_roots())]
+            self.units = k.known("units", np.eye(lanes, dtype=np.int8), row=lanes)[:rows]
+            k.load(self.copies, self.units.repeated(copy=3))
+        else:
+            squares = -(np.arange(1, LARGEST + 1, dtype=np.int32) ** 2)
+            k.load(self.above[0], k.known("squares", squares.reshape(-1, 1, lanes)).repeated(row=rows))
 
-def integer_roots(
-    k: Kernel, means: Tile, tables: list[int], constants: Array, first: Sequence[Tile], second: Sequence[Tile]
-) -> None:
-    """Record the roots of `means` (row), each in all lanes, to the tiles of `root_tiles`."""
-    factors, copies = first[0], second[0]
-    roots = copies[1:]
-    if tables:
-        root = _in_lanes(means, copies[0], first[1], tables)
-        k.load(factors, constants)
-        roots *= root
-        factors *= root
-        roots.sum_lanes()
-        factors.sum_lanes()
-    else:
-        root = _compared(means, *second[1:])
-        factors[...] = 0
-        roots[...] = 0
-        factors += root
-        roots += root
-    copies[1].add(LARGEST)
-    factors *= -1
-    factors += 1 - LARGEST
+    def record(self, means: Tile) -> tuple[Tile, Tile]:
+        """Record the roots r of `means` (row), each in all lanes: r and r - 128; `factors` become 1 - r."""
+        factors, roots = self.factors, self.copies[1:]
+        if self.work:
+            root = self._in_lanes(means, self.copies[0], self.work[0])
+            self.k.load(factors, self.units)
+            for y in (roots, factors):
+                y *= root
+                y.sum_lanes()
+        else:
+            above = self.above[0]
+            above += means
+            above >>= 31
+            root = above.sum_along("step").sum_lanes()  # less 128: how many squares are above the mean, times -1
+            for y in (factors, roots):
+                y[...] = 0
+                y += root
+        roots[0].add(LARGEST)
+        factors *= -1
+        factors += 1 - LARGEST
+        return roots[0], roots[1]
 
-
-def _compared(means: Tile, squares: Tile, counts: Tile) -> Tile:
-    """The roots less 128: how many squares are above the mean, times -1."""
-    counts[...] = 0
-    counts += squares
-    counts += means
-    counts >>= 31
-    return counts.sum_along("step").sum_lanes()
-
-
-def _in_lanes(means: Tile, units: Tile, work: Tile, tables: list[int]) -> Tile:
-    """An entry with the roots less 128, row k in lane k."""
-    units *= means
-    work[...] = 0
-    mean = units.sum_along("row")
-    root, upper, tries = work[0], work[1], work[2:]
-    work[:2] += mean
-    upper >>= _UPPER
-    work[:2] += -128
-    root.lookup(tables[0])
-    upper.lookup(tables[1])
-    root += upper
-    tries += root
-    tries += _LESS + 1
-    tries[1].add(1)
-    tries *= tries
-    tries *= -1
-    tries += mean
-    tries >>= 31
-    root += tries[0]
-    root += tries[1]
-    return root
+    def _in_lanes(self, means: Tile, units: Tile, work: Tile) -> Tile:
+        """An entry with the roots less 128, row k in lane k."""
+        units *= means
+        work[...] = 0
+        mean = units.sum_along("row")
+        root, upper, tries = work[0], work[1], work[2:]
+        work[:2] += mean
+        upper >>= _UPPER
+        work[:2] += -128
+        for y, table in zip((root, upper), self.tables):
+            y.lookup(table)
+        root += upper
+        tries += root
+        tries += _LESS + 1
+        tries[1].add(1)
+        tries *= tries
+        tries *= -1
+        tries += mean
+        tries >>= 31
+        root += tries[0]
+        root += tries[1]
+        return root
