@@ -3,6 +3,9 @@
 With r the root of the mean of squares, which is at most 128, p an element times its weight, and b its bias, a result
 is `(trunc(p / r) + b) >> s`: the largest integer not above `(p + (r - 1) * [p < 0] + b * r) / (r << s)`, a shift, then
 a quotient by r. Clamped to -129..129, with 129 added, that is a product with a reciprocal of 22 bits.
+
+A root is found digit by digit, in a number system of the lanes: lane n tries n + 1 as the next digit, and the digit is
+the number of lanes whose squares are not above the mean.
 """
 
 from __future__ import annotations
@@ -13,9 +16,9 @@ from ...hw.isa import Mem
 from ...hw.rounding import exact_multiplier, quantize_multiplier
 from .. import graph as g
 from ..graph.integer_forms import Requant
-from .integer_roots import LARGEST, Roots, root_tiles
 from .language import Array, Extents, Kernel, Tile, Unfit, by_shape
 
+LARGEST = 128  # root of a mean of squares of bytes
 _BITS = 22  # of a reciprocal
 _BEYOND = 129  # the quotients that are clamped whatever they are
 _WORD = 1 << 31
@@ -36,10 +39,18 @@ def _reach(op: g.IntegerNorm) -> tuple[str, bool]:
     return wrong, bool(_values(constants[0]).min() < 0)
 
 
+def digits(lanes: int) -> list[int]:
+    """The values of the digits of roots, the largest first."""
+    found = [1]
+    while found[0] * lanes <= LARGEST:
+        found.insert(0, found[0] * lanes)
+    return found
+
+
 def reciprocals() -> np.ndarray:
-    """int64 (256,): `x * table[r] >> 22` is `x // r` for roots r from 1 on and x from 0 to 258 * r."""
+    """int64 (256,): `x * table[128 - r] >> 22` is `x // r` for roots r from 1 on and x from 0 to 258 * r."""
     table = np.full(256, 1)
-    table[1 : LARGEST + 1] = -(-(1 << _BITS) // np.arange(1, LARGEST + 1))
+    table[:LARGEST] = -(-(1 << _BITS) // np.arange(LARGEST, 0, -1))
     return table
 
 
@@ -62,7 +73,8 @@ def integer_norm(k: Kernel, op: g.IntegerNorm) -> None:
     if count & (count - 1):
         k.load(par[1], k.requant(Requant(0, *quantize_multiplier(0.5 / count), 0, contract="single"), "mean"))
     constants = [_packed(k, name, t) for name, t in zip(("weights", "biases"), op.inputs[1:])]
-    mask = k.known("mask", (np.arange(lanes) < count % lanes).astype(np.int8)[None])
+    constants.append(k.known("tries", np.repeat(-np.arange(1, lanes + 1, dtype=np.int8)[None], len(digits(lanes)), 0)))
+    mask = [k.known("mask", (np.arange(lanes) < count % lanes).astype(np.int8)[None])] if count % lanes else []
     most = k.most(min(rows, lanes), lambda rows: _tiles(k, rows, blocks))
     for x_rows, out_rows in zip(x.parts(most), out.parts(most)):
         with k.scope():
@@ -70,37 +82,38 @@ def integer_norm(k: Kernel, op: g.IntegerNorm) -> None:
 
 
 def _packed(k: Kernel, name: str, t: g.Tensor) -> Array:
-    values, lanes = _values(t), k.cfg.block_in
+    values, lanes = _values(t) * (-1 if name == "biases" else 1), k.cfg.block_in
     padded = np.pad(values, (0, -len(values) % lanes)).astype(np.int32).reshape(-1, 1, lanes)
     return k.known(name, padded, block=len(padded))
 
 
 def _tiles(k: Kernel, rows: int, blocks: int) -> tuple[Extents, Extents]:
-    """In each bank: copies of the rows, and what roots need; copies or biases, weights, a mask, and the rest of it."""
-    centred, row = len(k.op.inputs) > 2, {"row": rows, "block": blocks}
-    first, second = root_tiles(rows, k.cfg.block_in)
-    return [{"copy": 2 + centred} | row, *first], [{"copy": 1 + centred} | row, {"block": blocks}, {"mask": 1}, *second]
+    """In each bank: copies of the rows, and a factor of each; copies or biases, weights, a mask, and roots."""
+    centred, row, whole = len(k.op.inputs) > 2, {"row": rows}, {"row": rows, "block": blocks}
+    roots = {"row": rows, "digit": len(digits(k.cfg.block_in))}
+    return [{"copy": 2 + centred} | whole, row], [{"copy": 1 + centred} | whole, {"block": blocks}, {"mask": 1}, roots]
 
 
-def _normalised(k: Kernel, op: g.IntegerNorm, x: Array, constants: list[Array], mask: Array, scale: Tile) -> Tile:
+def _normalised(k: Kernel, op: g.IntegerNorm, x: Array, constants: list[Array], mask: list[Array], scale: Tile) -> Tile:
     """The quotients of the rows `x`, with 129 added, times 2**22."""
-    (rows, blocks), count, centred = x.shape.values(), op.x.shape[1], len(constants) > 1
+    (rows, blocks), count, (weight, *bias, tries) = x.shape.values(), op.x.shape[1], constants
     first, second = _tiles(k, rows, blocks)
-    copies, *first = k.tiles(Mem.ACC, *first, high=k.bank)
-    others, weights, lanes, *second = k.tiles(Mem.ACC, *second, low=k.bank)
+    copies, factors = k.tiles(Mem.ACC, *first, high=k.bank)
+    others, weights, lanes, roots = k.tiles(Mem.ACC, *second, low=k.bank)
     (products, squares), signs = (copies[0], copies[1]), others[0]
-    found, inverse = Roots(k, first, second), k.table("reciprocals", reciprocals())
+    inverse = k.table("reciprocals", reciprocals())
+    k.load(roots, tries.named(tries="digit").repeated(row=rows))
     k.load(signs, x)
-    k.load(copies, x.repeated(copy=2 + centred))
-    k.load(weights, constants[0])
-    if centred:
-        k.load(others[1], constants[1].repeated(row=rows))
-    if count % k.cfg.block_in:
-        k.load(lanes, mask)
+    k.load(copies, x.repeated(copy=copies.shape["copy"]))
+    k.load(weights, weight)
+    if bias:
+        k.load(others[1], bias[0].repeated(row=rows))
+    for known in mask:
+        k.load(lanes, known)
 
-    if centred:
+    if bias:
         _mask(copies[2], count, lanes)
-        means = _truncated_means(copies[2], found.factors, count, op.x.zero_point, scale)
+        means = _truncated_means(copies[2], factors, count, op.x.zero_point, scale)
         means *= -1
         means += -op.x.zero_point
         for y in (signs, products, squares):
@@ -108,26 +121,52 @@ def _normalised(k: Kernel, op: g.IntegerNorm, x: Array, constants: list[Array], 
     _mask(signs, count, lanes)
     squares *= signs
     means = _divided(_sums(squares), count, scale)
-    means += 1
     products *= weights
     if _reach(op)[1]:
         signs *= weights
     signs >>= 31  # -1 where a product is below 0, or 0
-    roots, inverses = found.record(means)
+    root, inverses = _roots(means, roots), roots[:, 0]
+    for y, source in (factors, root), (inverses, factors):
+        y[...] = 0
+        y += source
+    factors += 1
     inverses.lookup(inverse)
-    signs *= found.factors
-    if centred:
-        biases = others[1]
-        biases *= roots
+    signs *= factors
+    if bias:
+        biases = others[1]  # times -1, as roots are
+        biases *= root
         signs += biases
     products += signs
     products >>= op.shift
-    roots *= _BEYOND
-    products.minimum(roots)
-    products += roots
+    root *= -_BEYOND
+    products.minimum(root)
+    products += root
     products.maximum(0)
     products *= inverses
     return products
+
+
+def _roots(means: Tile, y: Tile) -> Tile:
+    """The roots of `means` + 1 (row), each in all lanes, times -1, in the last of the entries `y` (row, digit).
+
+    These have -1, -2, -3, ... in their lanes. `means`, which are in the other bank, change.
+    """
+    means *= -1
+    means += -2
+    root = y[:, 0]
+    for digit, value in enumerate(digits(y.kernel.cfg.block_in)):
+        before, root = root, y[:, digit]
+        root *= value
+        if digit:
+            root += before
+        root *= root
+        root += means
+        root >>= 31
+        root.sum_lanes()
+        root *= value
+        if digit:
+            root += before
+    return root
 
 
 def _mask(y: Tile, count: int, mask: Tile) -> None:

@@ -11,8 +11,7 @@ next ones are computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from itertools import cycle
 
 import numpy as np
@@ -20,7 +19,7 @@ import numpy as np
 from ...hw.isa import Mem
 from ...runtime.softmax import exponentials
 from .. import graph as g
-from . import reciprocal, scales
+from . import reciprocal
 from .language import Kernel, Tile, Unfit
 from .whole_blocks import in_whole_blocks
 
@@ -65,7 +64,7 @@ class _Softmax:
         half = min(_TOGETHER, (k.cfg.par_entries - 1) // 2, most // (room + 4), (most - whole - lanes) // 4)
         batches = -(-self.groups // (2 * max(1, half)))
         half = min(half, -(-self.groups // (2 * batches)))  # of all batches alike
-        free, high = most - 4 * half, k.cfg.wgt_depth - scales.PLANES * scales.entries(k.cfg)
+        free, high = most - 4 * half, k.cfg.wgt_depth - reciprocal.PLANES * reciprocal.entries(k.cfg)
         self.batch = 2 * half
         self.size = min(half, max(1, _TILE // whole), (free - lanes) // whole, high // (_SLOTS * blocks))
         if self.size < 1:
@@ -80,7 +79,7 @@ class _Softmax:
 
     def record(self) -> None:
         """All batches."""
-        reciprocals = list[Callable[[], Iterator[None]]]()
+        reciprocals = list[reciprocal.Reciprocals]()
         for first in range(0, self.groups, self.batch):
             count = min(self.batch, self.groups - first)
             tiles = [slice(at, min(at + self.size, count)) for at in range(0, count, self.size)]
@@ -88,22 +87,18 @@ class _Softmax:
             for tile, scores in self._loaded(first, tiles):
                 self._sum(tile, scores)
             reciprocals = reciprocals or self._reciprocals()  # their constants behind scores, which are read first
-            take_turns([record() for record in reciprocals])
+            take_turns([half.inverse(sums) for half, sums in zip(reciprocals, self.sums.parts(self.batch // 2))])
             beside, largest = (tile[:count] for tile in self.largest)
             beside[...] = 0
             beside += largest
             self._quotients(first, tiles)
 
-    def _reciprocals(self) -> list[Callable[[], Iterator[None]]]:
+    def _reciprocals(self) -> list[reciprocal.Reciprocals]:
         """Load constants; what makes the parameters of each half of a batch."""
-        k, half, found = self.k, self.batch // 2, list[Callable[[], Iterator[None]]]()
-        made = scales.byte_matrices(k, -128, -128, 127)
-        constants = reciprocal.load_constants(k, self.slope[0], self.numbers)
-        for bank, par, sums in zip(self.banks, self.par.parts(half), self.sums.parts(half)):
-            arrays, *others = bank.pieces(*reciprocal.accumulators(half, k.cfg))
-            at = scales.Parameters(k, made, par, *others)
-            found.append(partial(reciprocal.inverse, constants, at, sums, arrays))
-        return found
+        constants = reciprocal.load_constants(self.k, self.slope[0], self.numbers)
+        extents = reciprocal.accumulators(self.batch // 2, self.k.cfg)
+        parts = zip(self.par.parts(self.batch // 2), self.banks)
+        return [reciprocal.Reciprocals(self.k, constants, par, *bank.pieces(*extents)) for par, bank in parts]
 
     def _loaded(self, first: int, tiles: Sequence[slice]) -> Iterator[tuple[slice, Tile]]:
         """Each tile of the batch from group `first` on with its scores, those of the next one loaded ahead."""
@@ -123,15 +118,10 @@ class _Softmax:
 
     def _turn(self, bank: Tile, weights: Tile) -> Tile:
         """The scores of a tile in accumulators (group, channel), whose lanes are rows."""
-        full, rest = divmod(self.channels, self.lanes)
-        (y,) = bank.pieces({"group": weights.shape["group"], "channel": self.quotients.shape["channel"]})
-        if full:
-            blocks = y[:, : full * self.lanes].split("channel", block=full, lane=self.lanes)
-            blocks[...] = self.units @ weights[:, :full]
-        if rest:
-            last = y[:, full * self.lanes : self.channels].named(channel="lane")
-            last[...] = self.units[:rest] @ weights[:, full]
-        return y
+        blocks = weights.shape | {"lane": self.lanes}
+        (y,) = bank.pieces(blocks)
+        y[...] = self.units @ weights
+        return y.merged("channel", "block", "lane")
 
     def _sum(self, tile: slice, weights: Tile) -> None:
         """The largest value of each row, times -1 and with the offset, and the sum of exponentials."""
@@ -164,8 +154,6 @@ class _Softmax:
         values = y[:, : self.channels]
         values += self.largest[bank][tile]
         values.lookup(self.exponential)
-        if self.channels < y.shape["channel"]:
-            y[:, self.channels :] = 0
         return y
 
     def _store(self, first: int, bank: Tile, weights: Tile) -> None:

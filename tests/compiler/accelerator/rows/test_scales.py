@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import Softmax, Tensor
-from tilewright.compiler.kernels import scales
+from tilewright.compiler.kernels import reciprocal
 from tilewright.compiler.kernels.language import Kernel
 from tilewright.compiler.kernels.recording import Recording
 from tilewright.hw.config import PRESETS
@@ -28,15 +28,15 @@ def test_values_times_values(seed):
     x, y = (program.buffer(name, values.shape, bits=32) for name in "xy")
     out = program.buffer("out", (4, *values.shape), kind="output")
     k = Kernel(rec, OP)
-    found = scales.byte_matrices(k, 0, -128, 127)
     group = {"group": COUNT}
-    factors, products, planes, words = k.tiles(Mem.ACC, group, group, *scales.accumulators(COUNT, PLUS))
-    at = scales.Parameters(k, found, k.tile(Mem.PAR, **group), planes, words)
+    slope, par = k.tiles(Mem.PAR, {}, group)
+    numbers, factors, products, *tiles = k.tiles(
+        Mem.ACC, {"number": reciprocal.NUMBERS}, group, group, *reciprocal.accumulators(COUNT, PLUS)
+    )
+    at = reciprocal.Reciprocals(k, reciprocal.load_constants(k, slope, numbers), par, *tiles)
     k.load(factors, k.array(x, **group))
     k.load(products, k.array(y, **group))
-    planes[...] = 0
-    at.set_planes(factors)
-    assert sum(1 for _ in at.make(scales.WORD)) == 3
+    assert sum(1 for _ in at.make(factors)) == 3
     at.rescale(products)
     for byte in range(4):
         k.store(k.array(out, byte=4, **group)[byte], products)
@@ -47,5 +47,5 @@ def test_values_times_values(seed):
 
 
 def test_sizes():
-    assert scales.entries(PLUS) == 12
-    assert scales.accumulators(3, PLUS) == [{"plane": 5, "group": 3}, {"group": 3, "entry": 12}]
+    assert reciprocal.entries(PLUS) == 12
+    assert reciprocal.accumulators(3, PLUS)[1:] == [{"plane": 5, "group": 3}, {"group": 3, "entry": 12}]
