@@ -77,7 +77,7 @@ def steps_of(scale: float, zero_point: int) -> Steps | None:
     """The steps that quantise by `scale`, a float32 value, ties away from zero; None where none are exact."""
     if not _SCALES[0] < scale < _SCALES[1]:
         return None
-    x = np.concatenate([edges(scale, zero_point), _exponents(scale)])
+    x = edges(scale)
     wanted = quantize(x, scale=scale, zero_point=zero_point, ties_away=True)
     found = (_steps(scale, zero_point, more, x, wanted) for more in sorted(range(-3, 4), key=abs))
     return next((steps for steps in found if np.array_equal(steps.apply(x), wanted)), None)
@@ -112,27 +112,16 @@ def _steps(scale: float, zero_point: int, more: int, x: np.ndarray, wanted: np.n
     return replace(steps, corner=constants[0] - constants[1], base=int(_wrap(constants[1])))
 
 
-def edges(scale: float, zero_point: int) -> np.ndarray:
-    """float32 values on both sides of every magnitude at which the result changes."""
-    wide, zero = np.float32(scale), np.float32(0)
-    found = []
-    for sign, levels in ((1, 127 - zero_point), (-1, 128 + zero_point)):
-        middle = np.arange(levels, dtype=np.float32) + np.float32(0.5)
-        at = middle * wide
-        while (low := np.nextafter(at, zero) / wide >= middle).any():
-            at = np.where(low, np.nextafter(at, zero), at)
-        while (high := at / wide < middle).any():
-            at = np.where(high, np.nextafter(at, np.float32(np.inf)), at)
-        found += [sign * at, sign * np.nextafter(at, zero)]
-    return np.concatenate(found).astype(np.float32)
+def edges(scale: float) -> np.ndarray:
+    """float32 values on both sides of every magnitude at which the result changes, or an exponent; and the ends.
 
-
-def _exponents(scale: float) -> np.ndarray:
-    """float32 values on both sides of changes of the exponent, of the value's and the quotient's, and the ends."""
-    bits = int(np.float32(scale).view(np.int32))
-    each = np.arange(-4, _MOST + 4) << MANTISSA
-    whole = bits >> MANTISSA << MANTISSA
-    near = [start + each + off for start in (bits, whole) for off in (-1, 0, 1)]
-    magnitudes = np.concatenate([*near, [0, 1, 1 << MANTISSA, (255 << MANTISSA) - 1, 255 << MANTISSA]])
-    x = magnitudes.astype(np.int32).view(np.float32)
+    Exponents are those of the value and of the quotient.
+    """
+    wide = np.float32(scale)
+    bits = int(wide.view(np.int32))
+    halves = ((np.arange(256, dtype=np.float32) + np.float32(0.5)) * wide).view(np.int32)  # or a number beside it
+    exponents = [start + (np.arange(-4, _MOST + 4) << MANTISSA) for start in (bits, bits >> MANTISSA << MANTISSA)]
+    near = np.concatenate([halves, *exponents])[:, None] + np.arange(-3, 4)
+    ends = [0, 1, 1 << MANTISSA, (255 << MANTISSA) - 1, 255 << MANTISSA]
+    x = np.concatenate([near.reshape(-1), ends]).astype(np.int32).view(np.float32)
     return np.concatenate([x, -x])
