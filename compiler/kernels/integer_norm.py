@@ -95,7 +95,10 @@ def _tiles(k: Kernel, rows: int, blocks: int) -> tuple[Extents, Extents]:
 
 
 def _normalised(k: Kernel, op: g.IntegerNorm, x: Array, constants: list[Array], mask: list[Array], scale: Tile) -> Tile:
-    """The quotients of the rows `x`, with 129 added, times 2**22."""
+    """The quotients of the rows `x`, with 129 added, times 2**22.
+
+    `constants` are the weights, the biases times -1 if there are any, and what lanes try for each digit of a root.
+    """
     (rows, blocks), count, (weight, *bias, tries) = x.shape.values(), op.x.shape[1], constants
     first, second = _tiles(k, rows, blocks)
     copies, factors = k.tiles(Mem.ACC, *first, high=k.bank)
@@ -113,14 +116,14 @@ def _normalised(k: Kernel, op: g.IntegerNorm, x: Array, constants: list[Array], 
 
     if bias:
         _mask(copies[2], count, lanes)
-        means = _truncated_means(copies[2], factors, count, op.x.zero_point, scale)
+        means = _means(copies[2], count, scale, op.x.zero_point, factors)
         means *= -1
         means += -op.x.zero_point
         for y in (signs, products, squares):
             y += means
     _mask(signs, count, lanes)
     squares *= signs
-    means = _divided(_sums(squares), count, scale)
+    means = _means(squares, count, scale)
     products *= weights
     if _reach(op)[1]:
         signs *= weights
@@ -175,28 +178,23 @@ def _mask(y: Tile, count: int, mask: Tile) -> None:
         y[:, y.shape["block"] - 1] *= mask
 
 
-def _sums(y: Tile) -> Tile:
-    """The sum of the elements of each row, in its first entry."""
-    return y.sum_along("block").sum_lanes()
+def _means(y: Tile, count: int, scale: Tile, zero_point: int = 0, negative: Tile | None = None) -> Tile:
+    """The means of the elements of each row less the zero point, in its first entry, rounded down.
 
-
-def _divided(y: Tile, count: int, scale: Tile) -> Tile:
-    """`y` by `count`, rounded down; by `scale` where that is no power of two."""
-    if count & (count - 1):
-        y <<= 1
-        y += 1 - count
-        return y.rescale(scale)
-    y >>= count.bit_length() - 1
-    return y
-
-
-def _truncated_means(y: Tile, negative: Tile, count: int, zero_point: int, scale: Tile) -> Tile:
-    """The means of the elements less the zero point, rounded toward zero; `negative` is for one number per row."""
-    sums = _sums(y)
+    With `negative`, a tile for one number per row, they are rounded toward zero. Where `count` is no power of two,
+    `scale` divides.
+    """
+    sums = y.sum_along("block").sum_lanes()
     sums += -count * zero_point
-    negative[...] = 0
-    negative += sums
-    negative >>= 31
-    negative *= 1 - count
-    sums += negative
-    return _divided(sums, count, scale)
+    if negative is not None:
+        negative[...] = 0
+        negative += sums
+        negative >>= 31
+        negative *= 1 - count
+        sums += negative
+    if count & (count - 1):
+        sums <<= 1
+        sums += 1 - count
+        return sums.rescale(scale)
+    sums >>= count.bit_length() - 1
+    return sums

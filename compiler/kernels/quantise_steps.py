@@ -106,9 +106,9 @@ def _steps(scale: float, zero_point: int, more: int, x: np.ndarray, wanted: np.n
     above = 2 * one - Fraction(2 * one << MANTISSA, significand) + half - 2 * first
     constants = []
     for slope, ideal, line in (1, one + half - first, ~steep), (2, above, steep):
-        least = (low - slope * mantissa)[line & bounded[0]].max(initial=round(ideal) - one)
-        most = (high - slope * mantissa)[line & bounded[1]].min(initial=round(ideal) + one) - 1
-        constants.append(int(np.clip(round(ideal), least, most)))
+        lowest = (low - slope * mantissa)[line & bounded[0]].max(initial=round(ideal) - one)
+        highest = (high - slope * mantissa)[line & bounded[1]].min(initial=round(ideal) + one) - 1
+        constants.append(int(np.clip(round(ideal), lowest, highest)))
     return replace(steps, corner=constants[0] - constants[1], base=int(_wrap(constants[1])))
 
 
