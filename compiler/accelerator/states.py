@@ -13,14 +13,12 @@ from ..kernels.recording import packed_shape
 
 def refused(graph: g.Graph, ops: Sequence[g.Operator]) -> dict[str, str]:
     """Why `ops` of `graph` cannot be in a launch, by name: symbols that are no inputs, caches that are no states."""
-    found: dict[str, str] = {}
-    inputs = {t.name for t in graph.inputs}
+    inputs, found = {t.name for t in graph.inputs}, dict[str, str]()
     for op in ops:
         if (symbol := op.symbol) and symbol[0].name not in inputs:
             found[op.name] = f"{symbol[0].name!r} is no input of the network"
-        if isinstance(op, g.Write) and (why := _not_in_place(graph, ops, op)):
-            found[op.name] = why
-    return found
+    reasons = {op.name: _not_in_place(graph, ops, op) for op in graph.of(g.Write) if op in ops}
+    return found | {name: why for name, why in reasons.items() if why}
 
 
 def _not_in_place(graph: g.Graph, ops: Sequence[g.Operator], op: g.Write) -> str:

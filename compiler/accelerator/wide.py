@@ -6,7 +6,8 @@ kernel for one, the first holds what int8 can hold of a weight, the second the r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -33,63 +34,44 @@ class WideConv(g.StandIn, g.QConv2d):
 
 def split_weights(graph: g.Graph, cfg: Config) -> g.Graph:
     """Weights beyond int8 become two int8 parts, where `cfg` can repeat rows and pad twice as many."""
-    from_host = {t.name for t in graph.inputs}
-    for op in graph.ops:
-        if isinstance(op, (g.Recode, g.Transpose, g.Reshape)) and op.x.name in from_host:
-            from_host.add(op.output.name)
+    inputs = {t.name for t in graph.inputs}
 
     def convolution(op: g.QConv2d, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
-        if op.weight.dtype != np.int16:
+        if (found := _split(op, cfg)) is None:
             return None
-        split = _split(op, cfg)
-        if op.x.name in from_host and isinstance(split[-1], g.QConv2d) and may_fold(split[-1], cfg):
-            split = [HostRows(t.name, t.inputs, t.output, t.indices) if isinstance(t, g.Take) else t for t in split]
-        return split
+        (take, conv), source = found, op.x
+        while (made := producers.get(source.name)) is not None and (made.rearranges or made.x.dtype == "uint8"):
+            source = made.x
+        if source.name in inputs and may_fold(conv, cfg):
+            take = HostRows(take.name, take.inputs, take.output, take.indices)
+        return [take, conv]
 
     def dense(op: g.QDense, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
-        return _split_dense(op, cfg) if op.weight.dtype == np.int16 else None
+        """A convolution of images of one pixel."""
+        x, y = (replace(t, name=f"{op.name}.{k}", shape=(*t.shape, 1, 1)) for k, t in enumerate((op.x, op.output)))
+        parameters = op.weight[..., None, None], op.weight_scale, op.bias, op.low, op.high
+        found = _split(g.QConv2d(f"{op.name}.image", (x,), y, *parameters, **op.scaling), cfg)
+        return found and [g.Reshape(x.name, (op.x,), x), *found, g.Reshape(op.name, (y,), op.output)]
 
     return rewrite(graph, Rule(g.QConv2d, convolution), Rule(g.QDense, dense))
 
 
-def _split_dense(op: g.QDense, cfg: Config) -> list[g.Operator]:
-    """A dense layer as a convolution of images of one pixel."""
-    x, y = (replace(t, name=f"{op.name}.{k}", shape=(*t.shape, 1, 1)) for k, t in enumerate((op.x, op.output)))
-    facts = {"low": op.low, "high": op.high, **op.scaling}
-    parameters = op.weight[..., None, None], op.weight_scale, op.bias
-    found = _split(g.QConv2d(f"{op.name}.image", (x,), y, *parameters, **facts), cfg)
-    if len(found) == 1:
-        return [op]
-    return [g.Reshape(x.name, (op.x,), x), *found, g.Reshape(op.name, (y,), op.output)]
-
-
-def _split(op: g.QConv2d, cfg: Config) -> list[g.Operator]:
+def _split(op: g.QConv2d, cfg: Config) -> tuple[g.Take, WideConv] | None:
+    """Rows twice, and the convolution of them; None where weights need no two parts, or have none."""
+    if op.weight.dtype != np.int16 or op.weight.max() > _LARGEST:
+        return None
     n, c, h, w = op.x.shape
     top, left, bottom, right = op.pads
     twice = replace(op.x, name=f"{op.name}.rows", shape=(n, c, 2 * h, w), data=None)
-    rows = tuple(np.repeat(np.arange(h), 2).tolist())
-    take = g.Take(twice.name, (op.x,), twice, ((), (), rows, ()))
+    take = g.Take(twice.name, (op.x,), twice, ((), (), tuple(np.repeat(np.arange(h), 2).tolist()), ()))
     if op.dilations[0] > 1 or 2 * max(top, bottom) > most_padding(cfg) or language.why_not(repeat, take, cfg):
-        return [op]
-    if op.weight.max() > _LARGEST:
-        return [op]
+        return None
     o, i, kh, kw = op.weight.shape
     first = np.clip(op.weight, -128, 127)
-    weight = np.stack([first, op.weight - first], 3).reshape(o, i, 2 * kh, kw).astype(np.int8)
-    conv = WideConv(
-        op.name,
-        (twice,),
-        op.output,
-        weight,
-        op.weight_scale,
-        op.bias,
-        op.low,
-        op.high,
-        (2 * op.strides[0], op.strides[1]),
-        (2 * top, left, 2 * bottom, right),
-        op.dilations,
-        op.groups,
-        work=op.macs,
-        **op.scaling,
-    )
-    return [take, conv]
+    facts: dict[str, Any] = {each.name: getattr(op, each.name) for each in fields(op)} | {
+        "inputs": (twice,),
+        "weight": np.stack([first, op.weight - first], 3).reshape(o, i, 2 * kh, kw).astype(np.int8),
+        "strides": (2 * op.strides[0], op.strides[1]),
+        "pads": (2 * top, left, 2 * bottom, right),
+    }
+    return take, WideConv(**facts, work=op.macs)

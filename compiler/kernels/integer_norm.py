@@ -3,24 +3,26 @@
 With r the root of the mean of squares, which is at most 128, p an element times its weight, and b its bias, a result
 is `(trunc(p / r) + b) >> s`: the largest integer not above `(p + (r - 1) * [p < 0] + b * r) / (r << s)`, a shift, then
 a quotient by r. Clamped to -129..129, with 129 added, that is a product with a reciprocal of 22 bits.
+
+A root is found digit by digit, in a number system of the lanes: lane n tries n + 1 as the next digit, and the digit is
+the number of lanes whose squares are not above the mean.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
 from ...hw.isa import Mem
-from ...hw.rounding import exact_multiplier, quantize_multiplier, rescale
+from ...hw.rounding import exact_multiplier, quantize_multiplier
 from .. import graph as g
 from ..graph.integer_forms import Requant
-from .integer_roots import LARGEST, integer_roots, load_root_constants, root_tables, root_tiles
 from .language import Array, Extents, Kernel, Tile, Unfit, by_shape
 
+LARGEST = 128  # root of a mean of squares of bytes
 _BITS = 22  # of a reciprocal
 _BEYOND = 129  # the quotients that are clamped whatever they are
 _WORD = 1 << 31
+_LONGEST = 1 << 13  # rows whose means a product with 31 bits of 1 / n gives: squares are up to 2**14
 
 
 def _values(t: g.Tensor) -> np.ndarray:
@@ -37,150 +39,162 @@ def _reach(op: g.IntegerNorm) -> tuple[str, bool]:
     return wrong, bool(_values(constants[0]).min() < 0)
 
 
+def digits(lanes: int) -> list[int]:
+    """The values of the digits of roots, the largest first."""
+    found = [1]
+    while found[0] * lanes <= LARGEST:
+        found.insert(0, found[0] * lanes)
+    return found
+
+
+def reciprocals() -> np.ndarray:
+    """int64 (256,): `x * table[128 - r] >> 22` is `x // r` for roots r from 1 on and x from 0 to 258 * r."""
+    table = np.full(256, 1)
+    table[:LARGEST] = -(-(1 << _BITS) // np.arange(LARGEST, 0, -1))
+    return table
+
+
 @by_shape(_reach)
 def integer_norm(k: Kernel, op: g.IntegerNorm) -> None:
     """As many rows at a time as fit the accumulators."""
     k.need("acc8", "lane_reduce", "lookup", "requant", "rescale", batch=1)
-    _check(op)
-    x, out = k.input(0).named(n="row", b="block"), k.output.named(n="row", b="block")
-    rows, blocks = x.shape.values()
-    bias = -(_BEYOND << _BITS) - (1 << (_BITS - 1))  # the store rounds: half a step less is rounded down
-    store = k.requant(Requant(bias, *exact_multiplier(2.0**-_BITS), op.output.zero_point, op.low, op.high))
-    most = k.most(min(rows, k.cfg.block_in), lambda count: _tiles(k, count, blocks))
-    for first in range(0, rows, most):
-        these = slice(first, min(first + most, rows))
-        with k.scope():
-            _normalise(k, op, x[these], out[these], store)
-
-
-def reciprocals() -> np.ndarray:
-    """int64 (256,): `x * table[r] >> 22` is `x // r` for roots r from 1 on and x from 0 to 258 * r."""
-    table = np.full(256, 1)
-    table[1 : LARGEST + 1] = -(-(1 << _BITS) // np.arange(1, LARGEST + 1))
-    return table
-
-
-def _check(op: g.IntegerNorm) -> None:
-    x, centred = op.x, len(op.inputs) > 2
-    if len(x.shape) != 2 or (x.zero_point and not centred):
-        raise Unfit(f"{x.dtype} of {len(x.shape)} dimensions, zero point {x.zero_point}: only rows of int8, 0")
-    if not _divides(x.shape[1]):
-        raise Unfit(f"rows of {x.shape[1]} elements: means are not exact")
+    if len(op.x.shape) != 2 or (op.x.zero_point and len(op.inputs) < 3):
+        raise Unfit(f"{op.x.dtype} of {len(op.x.shape)} dimensions, zero point {op.x.zero_point}: only rows of int8, 0")
+    count, lanes = op.x.shape[1], k.cfg.block_in
+    if count & (count - 1) and count > _LONGEST:
+        raise Unfit(f"rows of {count} elements: means are not exact")
     if wrong := _reach(op)[0]:
         raise Unfit(wrong)
+    x, out = (image.named(n="row", b="block") for image in (k.input(0), k.output))
+    rows, blocks = x.shape.values()
+    par = k.tile(Mem.PAR, par=2)
+    bias = -(_BEYOND << _BITS) - (1 << (_BITS - 1))  # the store rounds: half a step less is rounded down
+    k.load(par[0], k.requant(Requant(bias, *exact_multiplier(2.0**-_BITS), op.output.zero_point, op.low, op.high)))
+    if count & (count - 1):
+        k.load(par[1], k.requant(Requant(0, *quantize_multiplier(0.5 / count), 0, contract="single"), "mean"))
+    constants = [_packed(k, name, t) for name, t in zip(("weights", "biases"), op.inputs[1:])]
+    constants.append(k.known("tries", np.repeat(-np.arange(1, lanes + 1, dtype=np.int8)[None], len(digits(lanes)), 0)))
+    mask = [k.known("mask", (np.arange(lanes) < count % lanes).astype(np.int8)[None])] if count % lanes else []
+    most = k.most(min(rows, lanes), lambda rows: _tiles(k, rows, blocks))
+    for x_rows, out_rows in zip(x.parts(most), out.parts(most)):
+        with k.scope():
+            k.store(out_rows, _normalised(k, op, x_rows, constants, mask, par[1]), par[0])
 
 
-@lru_cache(maxsize=64)
-def _divides(count: int) -> bool:
-    """True if sums over `count` elements, of squares, too, are divided by it exactly."""
-    if not count & (count - 1):
-        return True
-    if count > 1 << 13:
-        return False
-    at = np.arange(-256, (1 << 14) + 256) * count  # a quotient that grows with the sum is exact if it is at its steps
-    found = [rescale(2 * sums - (count - 1), *quantize_multiplier(0.5 / count), "single") for sums in (at, at - 1)]
-    return all(np.array_equal(q, s // count) for q, s in zip(found, (at, at - 1)))
+def _packed(k: Kernel, name: str, t: g.Tensor) -> Array:
+    values, lanes = _values(t) * (-1 if name == "biases" else 1), k.cfg.block_in
+    padded = np.pad(values, (0, -len(values) % lanes)).astype(np.int32).reshape(-1, 1, lanes)
+    return k.known(name, padded, block=len(padded))
 
 
 def _tiles(k: Kernel, rows: int, blocks: int) -> tuple[Extents, Extents]:
-    """In each bank: copies of the rows, and what roots need; copies or biases, weights, a mask, and the rest of it."""
-    centred, row = len(k.op.inputs) > 2, {"row": rows, "block": blocks}
-    first, second = root_tiles(rows, k.cfg.block_in)
-    first, second = [{"copy": 2 + centred} | row, *first], [{"block": blocks}, {"mask": 1}, *second]
-    return first, [{"copy": 1 + centred} | row, *second]
+    """In each bank: copies of the rows, and a factor of each; copies or biases, weights, a mask, and roots."""
+    centred, row, whole = len(k.op.inputs) > 2, {"row": rows}, {"row": rows, "block": blocks}
+    roots = {"row": rows, "digit": len(digits(k.cfg.block_in))}
+    return [{"copy": 2 + centred} | whole, row], [{"copy": 1 + centred} | whole, {"block": blocks}, {"mask": 1}, roots]
 
 
-def _normalise(k: Kernel, op: g.IntegerNorm, x: Array, out: Array, store: Array) -> None:
-    (rows, blocks), count, centred = x.shape.values(), op.x.shape[1], len(op.inputs) > 2
-    tables, inverse = root_tables(k, rows), k.table("reciprocals", reciprocals())
-    par = k.tile(Mem.PAR, par=2)
-    k.load(par[0], store)
-    if count & (count - 1):
-        k.load(par[1], k.requant(Requant(0, *quantize_multiplier(0.5 / count), 0, contract="single"), "mean"))
-    banks = _tiles(k, rows, blocks)
-    copies, *first = k.tiles(Mem.ACC, *banks[0], high=k.bank)
-    others, weights, mask, *second = k.tiles(Mem.ACC, *banks[1], low=k.bank)
-    products, squares, signs = copies[0], copies[1], others[0]
-    factors, (_, roots, inverses) = first[0], (second[0][n] for n in range(3))
+def _normalised(k: Kernel, op: g.IntegerNorm, x: Array, constants: list[Array], mask: list[Array], scale: Tile) -> Tile:
+    """The quotients of the rows `x`, with 129 added, times 2**22.
 
-    constants = load_root_constants(k, second)
+    `constants` are the weights, the biases times -1 if there are any, and what lanes try for each digit of a root.
+    """
+    (rows, blocks), count, (weight, *bias, tries) = x.shape.values(), op.x.shape[1], constants
+    first, second = _tiles(k, rows, blocks)
+    copies, factors = k.tiles(Mem.ACC, *first, high=k.bank)
+    others, weights, lanes, roots = k.tiles(Mem.ACC, *second, low=k.bank)
+    (products, squares), signs = (copies[0], copies[1]), others[0]
+    inverse = k.table("reciprocals", reciprocals())
+    k.load(roots, tries.named(tries="digit").repeated(row=rows))
     k.load(signs, x)
-    k.load(copies, x.repeated(copy=2 + centred))
-    _load_constants(k, op, weights, others[1] if centred else None, mask[0])
-    if centred:
-        _masked(k, copies[2], count, mask[0])
-        means = _truncated_means(copies[2], factors, count, op.x.zero_point, par[1])
+    k.load(copies, x.repeated(copy=copies.shape["copy"]))
+    k.load(weights, weight)
+    if bias:
+        k.load(others[1], bias[0].repeated(row=rows))
+    for known in mask:
+        k.load(lanes, known)
+
+    if bias:
+        _mask(copies[2], count, lanes)
+        means = _means(copies[2], count, scale, op.x.zero_point, factors)
         means *= -1
         means += -op.x.zero_point
         for y in (signs, products, squares):
             y += means
-    _masked(k, signs, count, mask[0])
+    _mask(signs, count, lanes)
     squares *= signs
-    means = _divided(_sums(squares), count, par[1])
-    means += 1
+    means = _means(squares, count, scale)
     products *= weights
     if _reach(op)[1]:
         signs *= weights
     signs >>= 31  # -1 where a product is below 0, or 0
-    integer_roots(k, means, tables, constants, first, second)
+    root, inverses = _roots(means, roots), roots[:, 0]
+    for y, source in (factors, root), (inverses, factors):
+        y[...] = 0
+        y += source
+    factors += 1
     inverses.lookup(inverse)
     signs *= factors
-    if centred:
-        biases = others[1]
-        biases *= roots
+    if bias:
+        biases = others[1]  # times -1, as roots are
+        biases *= root
         signs += biases
     products += signs
     products >>= op.shift
-    roots *= _BEYOND
-    products.minimum(roots)
-    products += roots
+    root *= -_BEYOND
+    products.minimum(root)
+    products += root
     products.maximum(0)
     products *= inverses
-    k.store(out, products, par[0])
+    return products
 
 
-def _load_constants(k: Kernel, op: g.IntegerNorm, weights: Tile, biases: Tile | None, mask: Tile) -> None:
-    lanes, count = k.cfg.block_in, op.x.shape[1]
+def _roots(means: Tile, y: Tile) -> Tile:
+    """The roots of `means` + 1 (row), each in all lanes, times -1, in the last of the entries `y` (row, digit).
 
-    def packed(name: str, t: g.Tensor) -> Array:
-        padded = np.pad(_values(t), (0, -count % lanes)).astype(np.int32)
-        return k.known(name, padded.reshape(-1, 1, lanes), block=weights.size)
+    These have -1, -2, -3, ... in their lanes. `means`, which are in the other bank, change.
+    """
+    means *= -1
+    means += -2
+    root = y[:, 0]
+    for digit, value in enumerate(digits(y.kernel.cfg.block_in)):
+        before, root = root, y[:, digit]
+        root *= value
+        if digit:
+            root += before
+        root *= root
+        root += means
+        root >>= 31
+        root.sum_lanes()
+        root *= value
+        if digit:
+            root += before
+    return root
 
-    k.load(weights, packed("weights", op.inputs[1]))
-    if biases is not None:
-        k.load(biases, packed("biases", op.inputs[2]).repeated(row=biases.shape["row"]))
-    if left := count % lanes:
-        k.load(mask, k.known("mask", (np.arange(lanes) < left).astype(np.int8)[None]))
 
-
-def _masked(k: Kernel, y: Tile, count: int, mask: Tile) -> None:
+def _mask(y: Tile, count: int, mask: Tile) -> None:
     """Lanes behind the last of `count` elements of each row become 0: there may be anything."""
-    if count % k.cfg.block_in:
+    if count % y.kernel.cfg.block_in:
         y[:, y.shape["block"] - 1] *= mask
 
 
-def _sums(y: Tile) -> Tile:
-    """The sum of the elements of each row, in its first entry."""
-    return y.sum_along("block").sum_lanes()
+def _means(y: Tile, count: int, scale: Tile, zero_point: int = 0, negative: Tile | None = None) -> Tile:
+    """The means of the elements of each row less the zero point, in its first entry, rounded down.
 
-
-def _divided(y: Tile, count: int, scale: Tile) -> Tile:
-    """`y` by `count`, rounded down; by `scale` where that is no power of two."""
-    if count & (count - 1):
-        y <<= 1
-        y += 1 - count
-        return y.rescale(scale)
-    y >>= count.bit_length() - 1
-    return y
-
-
-def _truncated_means(y: Tile, negative: Tile, count: int, zero_point: int, scale: Tile) -> Tile:
-    """The means of the elements less the zero point, rounded toward zero; `negative` is for one number per row."""
-    sums = _sums(y)
+    With `negative`, a tile for one number per row, they are rounded toward zero. Where `count` is no power of two,
+    `scale` divides.
+    """
+    sums = y.sum_along("block").sum_lanes()
     sums += -count * zero_point
-    negative[...] = 0
-    negative += sums
-    negative >>= 31
-    negative *= 1 - count
-    sums += negative
-    return _divided(sums, count, scale)
+    if negative is not None:
+        negative[...] = 0
+        negative += sums
+        negative >>= 31
+        negative *= 1 - count
+        sums += negative
+    if count & (count - 1):
+        sums <<= 1
+        sums += 1 - count
+        return sums.rescale(scale)
+    sums >>= count.bit_length() - 1
+    return sums

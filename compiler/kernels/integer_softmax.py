@@ -36,24 +36,32 @@ def integer_softmax(k: Kernel, op: g.IntegerSoftmax) -> None:
 
     x, out = (image.merged("row", "n", "b", "h").named(w="column") for image in (k.input(0), k.output))
     rows, columns = x.shape.values()
+    par = k.parameters(Requant(1, *op.multipliers, op.output.zero_point, op.low, op.high))
+    number, constants = k.table("exponentials", table), _constants(k, dividend, bits)
     most = k.most(rows, lambda count: _tiles(count, columns, bits))
-    store = k.requant(Requant(1, *op.multipliers, op.output.zero_point, op.low, op.high))
-    for first in range(0, rows, most):
-        these = slice(first, min(first + most, rows))
-        count = these.stop - first
+    for x_rows, out_rows in zip(x.parts(most), out.parts(most)):
+        count = x_rows.shape["row"]
+        first, second = _tiles(count, columns, bits)
         with k.scope():
-            par = k.load(k.tile(Mem.PAR, par=1), store)
-            banks = _tiles(count, columns, bits)
-            copies, factor = k.tiles(Mem.ACC, *banks[0], high=k.bank)
-            others, zeros, powers = k.tiles(Mem.ACC, *banks[1], low=k.bank)
-            divisors = zeros[: count * bits].split("entry", row=count, bit=bits)
-            less = zeros[count * bits :].named(entry="row")
+            copies, factor = k.tiles(Mem.ACC, *first, high=k.bank)
+            others, zeros, powers = k.tiles(Mem.ACC, *second, low=k.bank)
+            divisors, less = zeros.pieces({"row": count, "bit": bits}, {"row": count})
             (left, products), quotients = (copies[0], copies[1]), others[0]
-
-            sums = _exponentials(k, x[these], table, copies, others, zeros)
+            for tile in (others, copies):
+                k.load(tile, x_rows.repeated(copy=2))
+            zeros[...] = 0
+            largest = others[1].max_along("column")
+            largest *= -1
+            largest += 127  # the table ends with the largest
+            for values in (products, quotients, left):
+                values += largest
+                values.lookup(number)
+            sums = products.sum_along("column")
             less += sums
             less *= -1
-            _divide(k, dividend, sums, factor, divisors, powers)
+            k.load(powers, constants[: 3 * bits])
+            k.load(factor, constants[3 * bits].repeated(row=count))
+            _divide(factor, sums, divisors, powers)
             left *= op.levels - 1
             products[...] = 0
             quotients *= factor
@@ -64,7 +72,7 @@ def integer_softmax(k: Kernel, op: g.IntegerSoftmax) -> None:
             left += products
             left >>= 31  # 0 where the quotient is one too low, else -1: the store adds 1
             quotients += left
-            k.store(out[these], quotients, par)
+            k.store(out_rows, quotients, par)
 
 
 def _tiles(rows: int, columns: int, bits: int) -> tuple[Extents, Extents]:
@@ -73,33 +81,21 @@ def _tiles(rows: int, columns: int, bits: int) -> tuple[Extents, Extents]:
     return [copies, {"row": rows}], [copies, {"entry": rows * (bits + 1)}, {"constant": 3, "bit": bits}]
 
 
-def _exponentials(k: Kernel, x: Array, table: np.ndarray, copies: Tile, others: Tile, zeros: Tile) -> Tile:
-    """All copies but the second of `others` become exponentials, and then the second of `copies` sums, returned."""
-    for tile in (others, copies):
-        k.load(tile, x.repeated(copy=2))
-    zeros[...] = 0
-    number = k.table("exponentials", table)
-    largest = others[1].max_along("column")
-    largest *= -1
-    largest += 127  # the table ends with the largest
-    for values in (copies[1], others[0], copies[0]):
-        values += largest
-        values.lookup(number)
-    return copies[1].sum_along("column")
-
-
-def _divide(k: Kernel, dividend: int, sums: Tile, quotient: Tile, divisors: Tile, powers: Tile) -> None:
-    """`dividend` by each of `sums`. A divisor that is too large for it is as good as the smallest of these.
-
-    For each bit is added what is right where it is 1: minus the divisor, but for the bit itself.
-    """
-    bits = powers.shape["bit"]
+def _constants(k: Kernel, dividend: int, bits: int) -> Array:
+    """For `_divide`: of each bit the largest divisor, its factor, and what is added; then the dividend."""
     bit = np.arange(bits)
     rows = (dividend >> bit) + 1, -(1 << (bit + bits)), 1 << bit
     constants = np.concatenate([*rows, [(dividend << bits) - _TOP]]).astype(np.int32)
-    known = k.known("bits", np.repeat(constants.reshape(-1, 1, 1), k.cfg.block_out, 2))
-    k.load(powers, known[: 3 * bits])
-    k.load(quotient, known[3 * bits].repeated(row=quotient.size))
+    return k.known("bits", np.repeat(constants.reshape(-1, 1, 1), k.cfg.block_out, 2))
+
+
+def _divide(quotient: Tile, sums: Tile, divisors: Tile, powers: Tile) -> None:
+    """Divide the dividend, which is in `quotient`, by each of `sums`.
+
+    A divisor that is too large for it is as good as the smallest of these. For each bit is added what is right where it
+    is 1: minus the divisor, but for the bit itself.
+    """
+    bits = powers.shape["bit"]
     divisors += sums
     divisors.minimum(powers[0])
     divisors *= powers[1]

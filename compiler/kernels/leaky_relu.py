@@ -6,9 +6,9 @@ the result: that is tried for all 256 values. Else the ALU rescales both lines a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 
@@ -27,24 +27,22 @@ _UNIT = (1 << 30, 1)  # of RESCALE that changes nothing
 
 @dataclass(frozen=True)
 class Lines:
-    """`store(max(above * x, below * x + offset))`, or min where the line below the zero point is the steeper one.
+    """`store(max(a, b))` of the lines `weight * x + offset` above and below the zero point, or `min` of them.
 
-    With `scales`, (multiplier, exponent) above and below, `offset` is added to both lines, which are then rescaled.
+    With `scales`, (multiplier, exponent) of each, the lines are rescaled before.
     """
 
-    above: int
-    below: int
-    offset: int
+    weights: tuple[int, int]
+    offsets: tuple[int, int]
     store: Requant
-    scales: tuple[tuple[int, int], tuple[int, int]] | None
     larger: bool
+    scales: tuple[tuple[int, int], ...] = ()
 
     def apply(self, x: np.ndarray) -> np.ndarray:
         """int8 values of int8 `x`."""
-        x = x.astype(np.int64)
-        lines = [self.above * x, self.below * x + self.offset]
-        if self.scales is not None:
-            lines = [rescale(x + self.offset, *scale) for scale in self.scales]
+        lines = [weight * x.astype(np.int64) + offset for weight, offset in zip(self.weights, self.offsets)]
+        if self.scales:
+            lines = [rescale(line, *scale) for line, scale in zip(lines, self.scales)]
         return self.store.apply(np.maximum(*lines) if self.larger else np.minimum(*lines))
 
 
@@ -59,54 +57,35 @@ def leaky_relu(k: Kernel, op: g.LeakyRelu) -> None:
     size = min(_TILE, x.size, k.slot, k.bank // 2)
 
     identity = np.eye(k.cfg.block_out, k.cfg.block_in)
-    weights = k.matrices("multiples", np.stack([identity * lines.above, identity * lines.below]))
-    scales = [k.requant(Requant(0, *scale, 0), f"scale_{line}") for line, scale in enumerate(lines.scales or ())]
+    weights = k.matrices("multiples", np.stack([identity * weight for weight in lines.weights]))
+    scales = [k.requant(Requant(0, *scale, 0), f"scale_{line}") for line, scale in enumerate(lines.scales)]
     pars = k.tile(Mem.PAR, par=1 + len(scales))
     for par, source in zip(pars.parts(1), (k.requant(lines.store), *scales)):
         k.load(par, source)
     xs, ys = k.slots(size), k.banks(2 * size)
     for part, target in zip(x.parts(size), out.parts(size)):
         tile = xs.load(part)
-        both = ys.next(**part.shape), ys.other(line=2, entry=size)[1, : part.size]
-        for line, y in enumerate(both):
+        above, below = ys.next(**part.shape), ys.other(line=2, entry=size)[1, : part.size]
+        for line, y in enumerate((above, below)):
             y[...] = tile @ weights[line]
-            if scales or line:
-                y += lines.offset
+            y += lines.offsets[line]
             if scales:
                 y.rescale(pars[1 + line])
-        above, below = both
         (above.maximum if lines.larger else above.minimum)(below)
         k.store(target, above, pars[0])
 
 
-def lines_of(op: g.LeakyRelu) -> Lines:
-    """The two lines of a rectifier, whose slopes are not negative: the cheaper form that is exact."""
-    return _found(op.table.tobytes(), op.x.zero_point, op.output.zero_point, op.slopes, op.multipliers)
-
-
 @lru_cache(maxsize=256)
-def _found(
-    table: bytes,
-    zero: int,
-    target: int,
-    slopes: tuple[float, float],
-    scales: tuple[tuple[int, int], tuple[int, int]],
-) -> Lines:
-    wanted = np.frombuffer(table, np.int8)
-    exact = (each for each in _products(wanted, zero, target, slopes) if np.array_equal(each.apply(_VALUES), wanted))
-    rescaled = Lines(1, 1, -zero, Requant(0, *_UNIT, target), scales, slopes[1] <= slopes[0])
-    return next(exact, rescaled)
-
-
-def _products(wanted: np.ndarray, zero: int, target: int, slopes: tuple[float, float]) -> Iterator[Lines]:
-    """Lines of multiples of one unit that are exact above the zero point."""
-    right = _VALUES >= zero
-    for above in range(_MOST, 0, -1) if slopes[0] > 0 else ():
-        for contract in ("double", "single"):
-            store = Requant(-above * zero, *quantize_multiplier(slopes[0] / above), target, contract=contract)
-            if not np.array_equal(store.apply(above * _VALUES[right]), wanted[right]):
-                continue
-            near = round(slopes[1] / slopes[0] * above)
+def lines_of(op: g.LeakyRelu) -> Lines:
+    """The two lines of a rectifier, whose slopes are not negative: multiples of one unit where these are exact."""
+    zero, target, (right, left), wanted = op.x.zero_point, op.output.zero_point, op.slopes, op.table
+    above_zero = _VALUES >= zero
+    for above, contract in product(range(_MOST, 0, -1) if right > 0 else (), ("double", "single")):
+        store = Requant(-above * zero, *quantize_multiplier(right / above), target, contract=contract)
+        if np.array_equal(store.apply(above * _VALUES[above_zero]), wanted[above_zero]):
+            near = round(left / right * above)
             for below in (near, near - 1, near + 1):
-                if 0 <= below <= _MOST:
-                    yield Lines(above, below, (above - below) * zero, store, None, below <= above)
+                found = Lines((above, below), (0, (above - below) * zero), store, below <= above)
+                if 0 <= below <= _MOST and np.array_equal(found.apply(_VALUES), wanted):
+                    return found
+    return Lines((1, 1), (-zero, -zero), Requant(0, *_UNIT, target), left <= right, op.multipliers)

@@ -8,29 +8,18 @@ after step 2 tells whether a value was NaN.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from ...hw.isa import Mem
 from .. import graph as g
 from ..graph.integer_forms import Requant
-from .language import Array, Kernel, Tile, Unfit
+from .language import Kernel, Unfit
 from .quantise_steps import EXPONENT_SHIFT, NUMBERS, steps_of
 
 _TILE = 96  # entries: enough to hide what an instruction costs, and few, as nothing hides the first load
 _SLOTS = 2  # of values, in the first bank, beside as many accumulators for amounts and for the larger line
 _STORED = 3  # tiles in the second bank: one is stored, slowly, as the ALU reads its bank, and the next prepared
 _LEFT = 8  # accumulators of a bank for constants, and for the largest number
-
-
-class _Tile(NamedTuple):
-    """Parts of the image and of the result, and on chip the values and what becomes of them."""
-
-    x: Array
-    out: Array
-    value: Tile
-    whole: Tile
 
 
 def quantise_image(k: Kernel, op: g.QuantizeImage) -> None:
@@ -46,9 +35,10 @@ def quantise_image(k: Kernel, op: g.QuantizeImage) -> None:
     k.load(store, k.requant(steps.store))
     k.load(reciprocal, k.requant(Requant(0, *steps.reciprocal, 0, contract="single")))
     k.load(no_number, k.requant(Requant(-NUMBERS, 1 << 30, 1, 0, 0, 127)))
+    values, wholes = (k.slots(size, Mem.ACC, *where) for where in ((_SLOTS, 0, k.bank), (_STORED, k.bank)))
     tile, left = {"entry": size}, {"number": _LEFT}
-    values, amounts, lines, near = k.tiles(Mem.ACC, {"slot": _SLOTS} | tile, tile, tile, left, high=k.bank)
-    wholes, far = k.tiles(Mem.ACC, {"slot": _STORED} | tile, left, low=k.bank)
+    amounts, lines, near = k.tiles(Mem.ACC, tile, tile, left, high=k.bank)
+    far = k.tile(Mem.ACC, low=k.bank, **left)
     for place, numbers in (near, (NUMBERS, steps.least, steps.base)), (far, (steps.align, steps.centre, steps.corner)):
         lanes = np.repeat(np.array(numbers, np.int32)[:, None], k.cfg.block_out, 1)
         k.load(place[:3], k.known("numbers", lanes, number=3))
@@ -59,13 +49,11 @@ def quantise_image(k: Kernel, op: g.QuantizeImage) -> None:
     largest.maximum(numbers)
     lines[...] = 0
     lines.maximum(corner)
-    tiles = [
-        _Tile(part, target, values[n % _SLOTS, : part.size], wholes[n % _STORED, : part.size])
-        for n, (part, target) in enumerate(zip(x.parts(size), out.parts(size)))
-    ]
-    k.load(tiles[0].value, tiles[0].x)
-    tiles[0].whole[...] = one @ minus_two
-    for (_, target, value, whole), following in zip(tiles, [*tiles[1:], None]):
+    tiles = [(part, values.next(**part.shape), wholes.next(**part.shape)) for part in x.parts(size)]
+    k.load(tiles[0][1], tiles[0][0])
+    tiles[0][2][...] = one @ minus_two
+    for n, target in enumerate(out.parts(size)):
+        (_, value, whole), following = tiles[n], tiles[n + 1 : n + 2]
         amount, line = amounts[: value.size], lines[: value.size]
         amount[...] = 0
         whole *= value  # steps 1 to 4
@@ -74,13 +62,13 @@ def quantise_image(k: Kernel, op: g.QuantizeImage) -> None:
         whole.maximum(least)
         amount += whole
         amount += align
-        if following:
-            k.load(following.value, following.x)
+        for part, ahead, _ in following:
+            k.load(ahead, part)
         whole *= -256  # step 5
         whole += centre
         whole.rescale(reciprocal)
-        if following:
-            following.whole[...] = one @ minus_two
+        for _, _, ahead in following:
+            ahead[...] = one @ minus_two
         amount >>= EXPONENT_SHIFT  # steps 6 to 10
         line.minimum(corner)  # never less: now it is the corner
         line.maximum(whole)

@@ -9,17 +9,16 @@ half a last bit adds is what float32's division rounds; a shift to the right by 
 quotient in fixed point, which a store rounds to int8.
 
 All steps are monotonic in the magnitude, so what they give is right for every value if it is right on both sides of
-every magnitude at which the result changes, and where the exponent does. That is tried for each scale; where the last
-bits of the constants are wrong, neighbours are tried, and where none is right, as for one scale in fifteen, nothing is
-found.
+every magnitude at which the result changes, and where the exponent does. For each scale these bound the constant of
+either line; where nothing is left between the bounds, the last bits of 1 / s are changed, and where no change helps, as
+for one scale in fifteen, nothing is found.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from itertools import product
 
 import numpy as np
 
@@ -32,7 +31,6 @@ _FRACTION = 7  # bits behind float32's last one in the mantissa of the quotient
 _MOST = _FRACTION  # the largest exponent of a quotient: 128 to 255
 _POINT = MANTISSA - 1  # the fixed point of the quotient
 _SCALES = 2.0**-64, 2.0**64  # far from where exponents end
-_NEAR = 12  # the last bits of a constant that are tried
 EXPONENT_SHIFT = MANTISSA + 1  # magnitudes are doubled: the sign is shifted out
 NUMBERS = (1 << 31) - (1 << EXPONENT_SHIFT)  # what is larger than this after step 2 is NaN
 
@@ -57,14 +55,17 @@ class Steps:
 
     def apply(self, x: np.ndarray) -> np.ndarray:
         """int8 values of float32 `x`, none of which is NaN, as the accelerator computes them."""
-        bits = x.view(np.int32).astype(np.int64)
-        whole = np.maximum(_wrap(_wrap(-2 * bits) + NUMBERS), self.least)
-        amount = _wrap(whole + self.align) >> EXPONENT_SHIFT
-        mantissa = rescale(_wrap(-256 * whole + self.centre), *self.reciprocal, "single")
+        amount, mantissa = self.parts(x)
         sums = _wrap(mantissa + np.maximum(mantissa, self.corner) + self.base)
         # far below the scale the amount may wrap, to less than -31: that shifts everything out as well
         magnitude = np.where(amount < 0, 0, sums >> np.clip(amount, 0, 31))
-        return self.store.apply(_wrap(magnitude * np.clip(bits, -1, 1)))
+        return self.store.apply(_wrap(magnitude * np.clip(x.view(np.int32), -1, 1)))
+
+    def parts(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What step 8 shifts by, and the result of step 5."""
+        whole = np.maximum(_wrap(_wrap(-2 * x.view(np.int32).astype(np.int64)) + NUMBERS), self.least)
+        mantissa = rescale(_wrap(-256 * whole + self.centre), *self.reciprocal, "single")
+        return _wrap(whole + self.align) >> EXPONENT_SHIFT, mantissa
 
 
 def _wrap(x: np.ndarray | int) -> np.ndarray:
@@ -76,68 +77,51 @@ def steps_of(scale: float, zero_point: int) -> Steps | None:
     """The steps that quantise by `scale`, a float32 value, ties away from zero; None where none are exact."""
     if not _SCALES[0] < scale < _SCALES[1]:
         return None
-    x = np.concatenate([edges(scale, zero_point), _exponents(scale)])
+    x = edges(scale)
     wanted = quantize(x, scale=scale, zero_point=zero_point, ties_away=True)
-    steep = _steep(x, scale)
-    near = sorted(range(-_NEAR, _NEAR + 1), key=abs)
-    for more in sorted(range(-3, 4), key=abs):
-        right = list[int](), list[int]()  # last bits of the line below the corner and of that above it
-        for number, last in product((0, 1), near):
-            found = _steps(scale, zero_point, more, (last, last))
-            wrong = found.apply(x) != wanted
-            if not (wrong & (steep == bool(number))).any():
-                right[number].append(last)
-        for pair in product(right[0][:3], right[1][:3]):
-            found = _steps(scale, zero_point, more, pair)
-            if np.array_equal(found.apply(x), wanted):
-                return found
-    return None
+    found = (_steps(scale, zero_point, more, x, wanted) for more in sorted(range(-3, 4), key=abs))
+    return next((steps for steps in found if np.array_equal(steps.apply(x), wanted)), None)
 
 
-def _steps(scale: float, zero_point: int, more: int, last: tuple[int, int]) -> Steps:
-    """The constants, the last bits of which are off by `more` and `last`."""
+def _steps(scale: float, zero_point: int, more: int, x: np.ndarray, wanted: np.ndarray) -> Steps:
+    """The constants, where the last bits of 1 / s are off by `more`: those that are right for `x`, if any are."""
     bits = int(np.float32(scale).view(np.int32))
     significand = bits % (1 << MANTISSA) + (1 << MANTISSA)
     align = 2 * bits + ((_MOST + 2) << EXPONENT_SHIFT) - 1 - NUMBERS
     least = NUMBERS - 2 * (bits + ((_MOST + 1) << MANTISSA) - 1)
     multiplier = min((1 << 31) - 1, round(Fraction(1 << 31 + MANTISSA, significand)) + more)
     exponent, one, half = -2, 1 << MANTISSA + _FRACTION, 1 << _FRACTION - 1
-    first = Fraction((256 - (1 << 31)) * multiplier, 1 << 31 - exponent)  # of step 5, where g is 0
-    below = round(one + half - first) + last[0]
-    above = round(2 * one - Fraction(2 * one << MANTISSA, significand) + half - 2 * first) + last[1]
     # a little more than 2**-_POINT, so that a half is rounded away from zero whatever its sign
     store = Requant(0, (1 << 30) + 1, 1 - _POINT, zero_point, contract="single")
     centre = int(_wrap(-256 * align + (1 << 31)))
-    return Steps(least, int(_wrap(align)), centre, (multiplier, exponent), below - above, int(_wrap(above)), store)
+    steps = Steps(least, int(_wrap(align)), centre, (multiplier, exponent), 0, 0, store)
+
+    amount, mantissa = steps.parts(x)
+    # what a line gives is shifted by `amount`, and then at least q - 1/2 and less than q + 1/2, where q is not clamped
+    q, within = np.abs(wanted.astype(np.int64) - zero_point), (amount >= 0) & (np.abs(x) < 256 * scale)
+    bounded = within & (q > 0), within & (np.abs(wanted + 0.5) < 127)
+    low, high = ((2 * q + off) << (_POINT - 1) << np.clip(amount, 0, 31) for off in (-1, 1))
+    steep = (x.view(np.int32) & (1 << MANTISSA) - 1) < significand - (1 << MANTISSA)
+    first = Fraction((256 - (1 << 31)) * multiplier, 1 << 31 - exponent)  # of step 5, where g is 0
+    above = 2 * one - Fraction(2 * one << MANTISSA, significand) + half - 2 * first
+    constants = []
+    for slope, ideal, line in (1, one + half - first, ~steep), (2, above, steep):
+        lowest = (low - slope * mantissa)[line & bounded[0]].max(initial=round(ideal) - one)
+        highest = (high - slope * mantissa)[line & bounded[1]].min(initial=round(ideal) + one) - 1
+        constants.append(int(np.clip(round(ideal), lowest, highest)))
+    return replace(steps, corner=constants[0] - constants[1], base=int(_wrap(constants[1])))
 
 
-def edges(scale: float, zero_point: int) -> np.ndarray:
-    """float32 values on both sides of every magnitude at which the result changes."""
-    wide, zero = np.float32(scale), np.float32(0)
-    found = []
-    for sign, levels in ((1, 127 - zero_point), (-1, 128 + zero_point)):
-        middle = np.arange(levels, dtype=np.float32) + np.float32(0.5)
-        at = middle * wide
-        while (low := np.nextafter(at, zero) / wide >= middle).any():
-            at = np.where(low, np.nextafter(at, zero), at)
-        while (high := at / wide < middle).any():
-            at = np.where(high, np.nextafter(at, np.float32(np.inf)), at)
-        found += [sign * at, sign * np.nextafter(at, zero)]
-    return np.concatenate(found).astype(np.float32)
+def edges(scale: float) -> np.ndarray:
+    """float32 values on both sides of every magnitude at which the result changes, or an exponent; and the ends.
 
-
-def _exponents(scale: float) -> np.ndarray:
-    """float32 values on both sides of changes of the exponent, of the value's and the quotient's, and the ends."""
-    bits = int(np.float32(scale).view(np.int32))
-    each = np.arange(-4, _MOST + 4) << MANTISSA
-    whole = bits >> MANTISSA << MANTISSA
-    near = [start + each + off for start in (bits, whole) for off in (-1, 0, 1)]
-    magnitudes = np.concatenate([*near, [0, 1, 1 << MANTISSA, (255 << MANTISSA) - 1, 255 << MANTISSA]])
-    x = magnitudes.astype(np.int32).view(np.float32)
+    Exponents are those of the value and of the quotient.
+    """
+    wide = np.float32(scale)
+    bits = int(wide.view(np.int32))
+    halves = ((np.arange(256, dtype=np.float32) + np.float32(0.5)) * wide).view(np.int32)  # or a number beside it
+    exponents = [start + (np.arange(-4, _MOST + 4) << MANTISSA) for start in (bits, bits >> MANTISSA << MANTISSA)]
+    near = np.concatenate([halves, *exponents])[:, None] + np.arange(-3, 4)
+    ends = [0, 1, 1 << MANTISSA, (255 << MANTISSA) - 1, 255 << MANTISSA]
+    x = np.concatenate([near.reshape(-1), ends]).astype(np.int32).view(np.float32)
     return np.concatenate([x, -x])
-
-
-def _steep(x: np.ndarray, scale: float) -> np.ndarray:
-    """True where the mantissa of `x` is smaller than that of the scale: the steeper line."""
-    low = (1 << MANTISSA) - 1
-    return (x.view(np.int32) & low) < (int(np.float32(scale).view(np.int32)) & low)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...hw.isa import Mem
 from .. import graph as g
+from ..graph.integer_forms import Requant
 from .language import Kernel, Unfit, by_shape
 from .roots import COPIES, inverse_root, need_roots, root_tables
 
@@ -19,30 +20,27 @@ def rms_norm(k: Kernel, op: g.RmsNorm) -> None:
     need_roots(k)
     if len(op.x.shape) != 2:
         raise Unfit(f"{len(op.x.shape)} dimensions: only rows of channels")
-    x, out = k.input(0).named(n="row"), k.output.named(n="row")
+    x, out = (rows.named(n="row") for rows in (k.input(0), k.output))
     rows, blocks = x.shape.values()
-    most = max(1, min(rows, _ROWS, k.bank // (blocks + COPIES)))
     multiplier, exponent = op.multipliers
-    store = {"multiplier": multiplier, "exponent": exponent, "zero_point": 0, "low": -128, "high": 127}
-    factors = k.rec.parameters(f"{op.name}.par", bias=multiplier * 0, **store, contract="double")
-    tables = root_tables(k)
-    par = k.load(k.tile(Mem.PAR, b=blocks), k.array(factors, b=blocks))
-    all_values = k.tile(Mem.ACC, high=k.bank, row=most, b=blocks)
-    all_squares, all_roots = k.tiles(Mem.ACC, all_values.shape, {"copy row": COPIES * most}, low=k.bank)
+    factors = k.requant(Requant(0, 1 << 30, 1, 0), multiplier=multiplier, exponent=exponent)
+    tables, par = root_tables(k), k.load(k.tile(Mem.PAR, b=blocks), factors)
+    most = max(1, min(rows, _ROWS, k.bank // (blocks + COPIES)))
     for x_rows, out_rows in zip(x.parts(most), out.parts(most)):
-        count = x_rows.shape["row"]
-        roots = all_roots[: COPIES * count]
-        roots[...] = 0
-        squares, values = k.load(all_squares[:count], x_rows), k.load(all_values[:count], x_rows)
-        elements = squares.merged("element")
-        elements *= values.merged("element")
-        sums = squares[:, 0]
-        if blocks > 1:
-            sums += squares[:, 1:]
-        sums.sum_lanes()
-        sums >>= op.shift
-        roots = roots.split("copy row", copy=COPIES, row=count)
-        roots += sums
-        values *= inverse_root(roots, tables)
-        for row in range(count):
-            k.store(out_rows[row], values[row], par)
+        with k.scope():
+            copies = {"copy": COPIES, "row": x_rows.shape["row"]}
+            values = k.tile(Mem.ACC, high=k.bank, **x_rows.shape)
+            squares, roots = k.tiles(Mem.ACC, x_rows.shape, copies, low=k.bank)
+            roots[...] = 0
+            for y in (squares, values):
+                k.load(y, x_rows)
+            squares *= values
+            sums = squares[:, 0]
+            if blocks > 1:
+                sums += squares[:, 1:]
+            sums.sum_lanes()
+            sums >>= op.shift
+            roots += sums
+            values *= inverse_root(roots, tables)
+            for row in range(values.shape["row"]):
+                k.store(out_rows[row], values[row], par)

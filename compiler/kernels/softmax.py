@@ -3,126 +3,30 @@
 Rows, the pixels, come into lanes: 16 rows of 16 channels are an entry of weights, which times each unit vector is one
 channel of all rows. So the largest value and the sum are operations on entries, and a group of 16 rows shares an entry
 of parameters, the reciprocals of their sums (reciprocal.py). The quotients leave by a requantising store, and turn
-again. Of a batch of groups come first all sums, in tiles that take turns in both banks, then all reciprocals, those of
-one bank while those of the other wait for DRAM, then all quotients; those of a tile turn while the next are computed.
+again. Of a batch of groups come first all sums, tile by tile, then all reciprocals, those of one half while those of
+the other one wait for DRAM, then all quotients, in tiles that take turns in both banks; those of a tile turn while the
+next ones are computed.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import cycle
 
 import numpy as np
 
-from ...hw.config import Config
 from ...hw.isa import Mem
 from ...runtime.softmax import exponentials
 from .. import graph as g
-from . import reciprocal, scales
-from .language import Array, Kernel, Tile, Unfit
-from .on_chip import KEPT
+from . import reciprocal
+from .language import Kernel, Tile, Unfit
 from .whole_blocks import in_whole_blocks
 
 _OFFSET = 127  # that brings differences of 0 to -255 into the range of a table
-_STATS = 2  # accumulators per group that lie in the other bank: the largest value, the sum
 _SLOTS = 6  # tiles of weights on chip: some are loaded while others are read
 _TILE = 384  # accumulators: enough to hide what an instruction costs
-_TOGETHER = 18  # groups of a bank whose reciprocals are computed together, where there are as many
-
-
-@dataclass(frozen=True)
-class Plan:
-    """`images` of `rows` rows of `channels`, `lanes` rows in a group, `most` groups in a tile and `half` in a bank.
-
-    A tile of quotients turns `blocks_at_once` blocks of a group at a time, in one of `places` after the other.
-    """
-
-    images: int
-    rows: int
-    channels: int
-    lanes: int
-    most: int
-    half: int
-    blocks_at_once: int
-    places: int
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of channels."""
-        return -(-self.channels // self.lanes)
-
-    @property
-    def in_image(self) -> int:
-        """Groups of rows of an image."""
-        return -(-self.rows // self.lanes)
-
-    @property
-    def groups(self) -> int:
-        """Groups of rows."""
-        return self.images * self.in_image
-
-    @property
-    def whole(self) -> int:
-        """Channels with those that fill the last block."""
-        return self.blocks * self.lanes
-
-    @property
-    def batches(self) -> list[list[slice]]:
-        """The groups of each tile of each batch; tiles are in the banks in turn."""
-        size = max(1, min(self.most, -(-self.groups // 2) if self.groups * self.whole > _TILE else self.groups))
-        tiles = [slice(n, min(self.groups, n + size)) for n in range(0, self.groups, size)]
-        together = 2 * max(1, self.half // size)
-        return [tiles[n : n + together] for n in range(0, len(tiles), together)]
-
-
-def plan_of(op: g.Softmax, cfg: Config) -> Plan:
-    """The plan of `op`; `most` is 0 where nothing fits."""
-    n, channels, *size = op.x.shape
-    lanes, blocks = cfg.block_in, -(-channels // cfg.block_in)
-    room = (cfg.par_entries - 1) // 2
-    bank = cfg.acc_depth // 2 - reciprocal.NUMBERS
-    each = sum(math.prod(extents.values()) for extents in reciprocal.accumulators(1, cfg))
-    half = min(_TOGETHER, room, bank // (each + _STATS))
-    free = bank - _STATS * half
-    weights = (cfg.wgt_depth - scales.matrices(cfg)) // (_SLOTS * blocks)
-    most = min(half, max(1, _TILE // (blocks * lanes)), (free - lanes) // (blocks * lanes), weights)
-    rest = max(0, free - most * blocks * lanes) // lanes
-    at_once = max(1, min(blocks, rest))
-    return Plan(n, math.prod(size), channels, lanes, max(0, most), half, at_once, rest // at_once)
-
-
-@dataclass(frozen=True)
-class _Bank:
-    """What belongs to the groups whose tiles are in one bank of accumulators, `free`.
-
-    The largest values and the sums of each group are in the other bank; `beside` is for the former in this one. The
-    `inputs`, `planes`, `words` are for parameters `par` that are made of the sums.
-    """
-
-    free: Tile
-    largest: Tile
-    sums: Tile
-    beside: Tile
-    inputs: Tile
-    par: Tile
-    planes: Array
-    words: Array
-
-
-@dataclass(frozen=True)
-class _Tile:
-    """Groups of rows, and which they are of those in their bank."""
-
-    groups: slice
-    own: slice
-    bank: _Bank
-
-    @property
-    def count(self) -> int:
-        """How many groups."""
-        return self.groups.stop - self.groups.start
+_TOGETHER = 18  # groups of half a batch, where there are as many
 
 
 def softmax(k: Kernel, op: g.Softmax) -> None:
@@ -130,153 +34,141 @@ def softmax(k: Kernel, op: g.Softmax) -> None:
     k.need("acc8", "lookup", "overwrite", "requant", "rescale", batch=1)
     if op.axis != 1 or len(op.x.shape) != 4:
         raise Unfit(f"along axis {op.axis} of {len(op.x.shape)} dimensions: only along the channels of images")
-    plan = plan_of(op, k.cfg)
-    large = op.x.shape[1] << reciprocal.LEAST_BITS - 1 >= reciprocal.LARGEST
-    if large or not plan.most or k.cfg.par_entry_bytes % k.cfg.out_entry_bytes:
-        raise Unfit(f"rows of {op.x.shape[1]} elements do not fit")
-    x = k.input(0)
-    if plan.rows % plan.lanes or x.address[1] % k.cfg.wgt_entry_bytes:
-        x = in_whole_blocks(k, 0)
-    _Softmax(k, plan, k.array(x.buffer, image=plan.images, block=plan.blocks, group=plan.in_image)).record(op)
+    if op.x.shape[1] << reciprocal.LEAST_BITS - 1 >= reciprocal.LARGEST:
+        raise Unfit(f"rows of {op.x.shape[1]} elements: sums have more than {reciprocal.MOST_BITS} bits")
+    _Softmax(k, op).record()
 
 
 class _Softmax:
     """Records the softmax of rows `x` (image, block, group), each group of a block an entry of weights."""
 
-    def __init__(self, k: Kernel, plan: Plan, x: Array):
-        self.k, self.plan, self.x, lanes = k, plan, x, plan.lanes
+    def __init__(self, k: Kernel, op: g.Softmax):
+        self.k, (images, self.channels, *size), self.lanes = k, op.x.shape, k.cfg.block_in
+        lanes, rows = self.lanes, math.prod(size)
+        blocks, in_image = -(-self.channels // lanes), -(-rows // lanes)
+        self.groups, whole = images * in_image, blocks * lanes
+        x = k.input(0)
+        if rows % lanes or x.address[1] % k.cfg.wgt_entry_bytes:
+            x = in_whole_blocks(k, 0)
+        self.x = k.array(x.buffer, image=images, block=blocks, group=in_image)
+        self.out = k.array(k.output.buffer, image=images, block=blocks, row=rows)
+        self.quotients = k.temporary("turned", group=self.groups, channel=whole)
+        self.again = k.array(self.quotients.buffer, group=self.groups, block=blocks)  # as weights
         self.units = k.constant(Mem.INP, "units", np.eye(lanes, dtype=np.int8)[:, None], kept=True, lane=lanes)
-        count = min(plan.half, plan.groups)
-        group, free = {"group": count}, {"entry": k.bank - _STATS * count - reciprocal.NUMBERS}
-        first, second = (
-            k.tiles(Mem.ACC, free, {"number": reciprocal.NUMBERS}, group, group, low=low, high=low + k.bank)
-            for low in (0, k.bank)
-        )
-        self.numbers = first[1]
-        size, high = plan.most * plan.blocks, k.cfg.wgt_depth - scales.matrices(k.cfg)
-        self.weights = k.slots(size, Mem.WGT, _SLOTS, high=high)
-        high = k.cfg.inp_depth - k.cfg.inp_depth // KEPT
-        inputs = k.tile(Mem.INP, high=high, bank=2, entry=count * scales.PLANES)
-        par, slope = k.tiles(Mem.PAR, {"bank": 2} | group, {"par": 1})
-        self.slope = slope[0]
-        self.banks = [
-            _Bank(
-                own[0], other[2], other[3], own[3], inputs[n], par[n],
-                k.temporary("planes", entry=scales.PLANES * count),
-                k.temporary("words", entry=scales.entries(k.cfg) * count),
-            )
-            for n, (own, other) in enumerate(((first, second), (second, first)))
-        ]  # fmt: skip
-        self.turned = k.temporary("turned", group=plan.groups, channel=plan.whole)
-
-    def record(self, op: g.Softmax) -> None:
-        """All batches."""
-        constants = None
-        for batch in self.plan.batches:
-            tiles, counts = [], [0, 0]
-            for n, groups in enumerate(batch):
-                first, counts[n % 2] = counts[n % 2], counts[n % 2] + groups.stop - groups.start
-                tiles.append(_Tile(groups, slice(first, counts[n % 2]), self.banks[n % 2]))
-            scores = self._load(tiles[0])  # before constants, which are read later
-            constants = constants or self._constants(op)
-            for n, tile in enumerate(tiles):
-                following = self._load(tiles[n + 1]) if n + 1 < len(tiles) else scores
-                self._sum(tile, scores)
-                scores = following
-            take_turns([self._reciprocals(*pair, constants) for pair in zip(self.banks, counts) if pair[1]])
-            for bank, count in zip(self.banks, counts):
-                if count:  # stores read a bank while the ALU reads the other one alone
-                    bank.beside[:count] = 0
-                    bank.beside[:count].add(bank.largest[:count])
-            self._quotients(tiles)
-
-    def _constants(self, op: g.Softmax) -> reciprocal.Constants:
-        """Load tables, parameters and matrices."""
         known, summands = exponentials(*op.multipliers)
-        self.summand = self.k.table("summand", summands[::-1])
-        self.exponential = self.k.table("exp", np.maximum(known, 0)[::-1])
-        made = scales.byte_matrices(self.k, -128, -128, 127)
-        return reciprocal.load_constants(self.k, made, self.slope, self.numbers)
+        self.summand = k.table("summand", summands[::-1])
+        self.exponential = k.table("exp", np.maximum(known, 0)[::-1])
 
-    def _load(self, tile: _Tile) -> Tile:
-        """Load the scores of a tile, block after block for each group."""
-        weights = self.weights.next(group=tile.count, block=self.plan.blocks)
-        for n, group in enumerate(range(tile.groups.start, tile.groups.stop)):
-            image, row = divmod(group, self.plan.in_image)
+        most, each = k.bank - reciprocal.NUMBERS, reciprocal.accumulators(1, k.cfg)
+        room = sum(math.prod(extents.values()) for extents in each)
+        half = min(_TOGETHER, (k.cfg.par_entries - 1) // 2, most // (room + 4), (most - whole - lanes) // 4)
+        batches = -(-self.groups // (2 * max(1, half)))
+        half = min(half, -(-self.groups // (2 * batches)))  # of all batches alike
+        free, high = most - 4 * half, k.cfg.wgt_depth - reciprocal.PLANES * reciprocal.entries(k.cfg)
+        self.batch = 2 * half
+        self.size = min(half, max(1, _TILE // whole), (free - lanes) // whole, high // (_SLOTS * blocks))
+        if self.size < 1:
+            raise Unfit(f"rows of {self.channels} elements do not fit")
+
+        group, entry = {"group": self.batch}, {"entry": free}
+        self.weights = k.slots(self.size * blocks, Mem.WGT, _SLOTS, high=high)
+        first, self.numbers, beside = k.tiles(Mem.ACC, entry, {"number": reciprocal.NUMBERS}, group, high=k.bank)
+        second, largest, self.sums = k.tiles(Mem.ACC, entry, group, group, low=k.bank)
+        self.banks, self.largest = (first, second), (beside, largest)
+        self.par, self.slope = k.tiles(Mem.PAR, group, {"par": 1})
+
+    def record(self) -> None:
+        """All batches."""
+        reciprocals = list[reciprocal.Reciprocals]()
+        for first in range(0, self.groups, self.batch):
+            count = min(self.batch, self.groups - first)
+            tiles = [slice(at, min(at + self.size, count)) for at in range(0, count, self.size)]
+            self.sums[...] = 0
+            for tile, scores in self._loaded(first, tiles):
+                self._sum(tile, scores)
+            reciprocals = reciprocals or self._reciprocals()  # their constants behind scores, which are read first
+            take_turns([half.inverse(sums) for half, sums in zip(reciprocals, self.sums.parts(self.batch // 2))])
+            beside, largest = (tile[:count] for tile in self.largest)
+            beside[...] = 0
+            beside += largest
+            self._quotients(first, tiles)
+
+    def _reciprocals(self) -> list[reciprocal.Reciprocals]:
+        """Load constants; what makes the parameters of each half of a batch."""
+        constants = reciprocal.load_constants(self.k, self.slope[0], self.numbers)
+        extents = reciprocal.accumulators(self.batch // 2, self.k.cfg)
+        parts = zip(self.par.parts(self.batch // 2), self.banks)
+        return [reciprocal.Reciprocals(self.k, constants, par, *bank.pieces(*extents)) for par, bank in parts]
+
+    def _loaded(self, first: int, tiles: Sequence[slice]) -> Iterator[tuple[slice, Tile]]:
+        """Each tile of the batch from group `first` on with its scores, those of the next one loaded ahead."""
+        scores = (self._load(range(first + tile.start, first + tile.stop)) for tile in tiles)
+        following = next(scores)
+        for tile in tiles:
+            loaded, following = following, next(scores, following)
+            yield tile, loaded
+
+    def _load(self, groups: range) -> Tile:
+        """The scores of groups, block after block for each of them."""
+        weights = self.weights.next(group=len(groups), block=self.x.shape["block"])
+        for n, group in enumerate(groups):
+            image, row = divmod(group, self.x.shape["group"])
             self.k.load(weights[n], self.x[image, :, row])
         return weights
 
-    def _turn(self, tile: _Tile, weights: Tile) -> Tile:
+    def _turn(self, bank: Tile, weights: Tile) -> Tile:
         """The scores of a tile in accumulators (group, channel), whose lanes are rows."""
-        full, rest = divmod(self.plan.channels, self.plan.lanes)
-        (y,) = tile.bank.free.pieces({"group": tile.count, "channel": self.plan.whole})
-        if full:
-            blocks = y[:, : full * self.plan.lanes].split("channel", block=full, lane=self.plan.lanes)
-            blocks[...] = self.units @ weights[:, :full]
-        if rest:
-            last = y[:, full * self.plan.lanes : self.plan.channels].named(channel="lane")
-            last[...] = self.units[:rest] @ weights[:, full]
-        return y
+        blocks = weights.shape | {"lane": self.lanes}
+        (y,) = bank.pieces(blocks)
+        y[...] = self.units @ weights
+        return y.merged("channel", "block", "lane")
 
-    def _sum(self, tile: _Tile, weights: Tile) -> None:
-        """The largest value of each row, and the sum of exponentials."""
-        largest, sums = tile.bank.largest[tile.own], tile.bank.sums[tile.own]
+    def _sum(self, tile: slice, weights: Tile) -> None:
+        """The largest value of each row, times -1 and with the offset, and the sum of exponentials."""
+        largest = self.largest[1][tile]
         largest[...] = self.units[0] @ weights[:, 0]
-        sums[...] = 0
-        values = self._turn(tile, weights)[:, : self.plan.channels]
+        values = self._turn(self.banks[0], weights)[:, : self.channels]
         largest.maximum(values, over="channel group")
         largest *= -1
         largest += _OFFSET
         values += largest
         values.lookup(self.summand)
-        sums.add(values, over="channel group")
+        self.sums[tile].add(values, over="channel group")
 
-    def _reciprocals(self, bank: _Bank, count: int, found: reciprocal.Constants) -> Iterator[None]:
-        """Make the parameters of the groups of a bank, where its tiles were."""
-        arrays, planes, words = bank.free.pieces(*reciprocal.accumulators(count, self.k.cfg))
-        (inputs,) = bank.inputs.pieces(planes.shape)
-        dram = self.k.array(bank.planes.buffer, **planes.shape), self.k.array(bank.words.buffer, **words.shape)
-        at = scales.Places(planes, words, inputs, bank.par[:count], *dram)
-        return reciprocal.inverse(self.k, found, at, bank.sums[:count], arrays)
-
-    def _quotients(self, tiles: Sequence[_Tile]) -> None:
+    def _quotients(self, first: int, tiles: Sequence[slice]) -> None:
         """Divide and store, tile by tile: a tile is loaded again behind the next one, and turned behind that."""
-        scores, turned = self._load(tiles[0]), list[Tile]()
-        as_weights = self.k.array(self.turned.buffer, group=self.plan.groups, block=self.plan.blocks)
+        quotients, again = (a[first : first + tiles[-1].stop] for a in (self.quotients, self.again))
+        turned, loaded = list[Tile](), self._loaded(first, tiles)
         for n in range(len(tiles) + 2):
             if n < len(tiles):
-                following = self._load(tiles[n + 1]) if n + 1 < len(tiles) else scores
-                self._divide(tiles[n], scores)
-                scores = following
+                tile, scores = next(loaded)
+                self.k.store(quotients[tile], self._divide(tile, scores, n % 2), self.par[tile])
             if 1 <= n <= len(tiles):
-                turned.append(self.weights.load(as_weights[tiles[n - 1].groups]))
+                turned.append(self.weights.load(again[tiles[n - 1]]))
             if n >= 2:
-                self._store(tiles[n - 2], turned[n - 2])
+                self._store(first + tiles[n - 2].start, self.banks[n % 2], turned[n - 2])
 
-    def _divide(self, tile: _Tile, weights: Tile) -> None:
-        """The quotients of a tile, whose lanes are rows, to DRAM."""
-        y, channels = self._turn(tile, weights), self.plan.channels
-        values = y[:, :channels]
-        values += tile.bank.beside[tile.own]
+    def _divide(self, tile: slice, weights: Tile, bank: int) -> Tile:
+        """The quotients of a tile, whose lanes are rows."""
+        y = self._turn(self.banks[bank], weights)
+        values = y[:, : self.channels]
+        values += self.largest[bank][tile]
         values.lookup(self.exponential)
-        if channels < self.plan.whole:
-            y[:, channels:] = 0
-        self.k.store(self.turned[tile.groups], y, tile.bank.par[tile.own])
+        return y
 
-    def _store(self, tile: _Tile, weights: Tile) -> None:
-        """Turn the quotients of a tile, and store them as rows of channels."""
-        plan, each = self.plan, self.plan.blocks_at_once * self.plan.lanes
-        out = self.k.array(self.k.output.buffer, image=plan.images, block=plan.blocks, row=plan.rows)
-        _, turned = tile.bank.free.pieces({"entry": plan.most * plan.whole}, {"place": plan.places, "entry": each})
-        places = cycle(turned[n] for n in range(plan.places))
-        for n, group in enumerate(range(tile.groups.start, tile.groups.stop)):
-            image, row = divmod(group, plan.in_image)
-            rows = slice(row * plan.lanes, min((row + 1) * plan.lanes, plan.rows))
-            for first in range(0, plan.blocks, plan.blocks_at_once):
-                blocks = slice(first, min(first + plan.blocks_at_once, plan.blocks))
-                target = out[image, blocks, rows]
+    def _store(self, first: int, bank: Tile, weights: Tile) -> None:
+        """Turn quotients of groups from `first` on, as many blocks at a time as fit behind a tile."""
+        lanes, blocks, rows = self.lanes, self.out.shape["block"], self.out.shape["row"]
+        rest = bank[self.size * blocks * lanes :]
+        at_once = min(blocks, rest.size // lanes)
+        places = cycle(rest.parts(at_once * lanes)[: rest.size // (at_once * lanes)])
+        for n, group in enumerate(range(first, first + weights.shape["group"])):
+            image, row = divmod(group, self.x.shape["group"])
+            for block in range(0, blocks, at_once):
+                part = slice(block, min(block + at_once, blocks))
+                target = self.out[image, part, row * lanes : min((row + 1) * lanes, rows)]
                 (y,) = next(places).pieces(target.shape)
-                y[...] = self.units[: y.shape["row"]].named(lane="row") @ weights[n, blocks]
+                y[...] = self.units[: y.shape["row"]].named(lane="row") @ weights[n, part]
                 self.k.store(target, y)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import IntegerNorm, Tensor
-from tilewright.compiler.kernels.integer_roots import tables_of_roots
+from tilewright.compiler.kernels.integer_norm import digits
 
 
 def row(total):
@@ -29,10 +29,6 @@ def test_roots_near_squares(launch, together):
         launch(op, data={"x": part})
 
 
-def test_tables_give_every_root():
-    """What the launch makes of them, in numpy, for every mean that can occur."""
-    lower, upper = tables_of_roots()
-    mean = np.arange(1, 16386)
-    low = lower[np.minimum(mean, 255)] + upper[np.minimum(mean >> 6, 255)]
-    tries = (low + 127) ** 2 <= mean, (low + 128) ** 2 <= mean
-    np.testing.assert_array_equal(low + 126 + tries[0] + tries[1], [isqrt(m) for m in mean.tolist()])
+@pytest.mark.parametrize("lanes, found", [(4, [64, 16, 4, 1]), (8, [64, 8, 1]), (16, [16, 1]), (32, [32, 1])])
+def test_digits_reach_every_root(lanes, found):
+    assert digits(lanes) == found

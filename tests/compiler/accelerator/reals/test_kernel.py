@@ -32,7 +32,7 @@ def hard(shape, scale, zero_point, seed=1):
     rng = np.random.default_rng(seed)
     bits = rng.integers(-(2**31), 2**31, 500).astype(np.int32).view(np.float32)
     ends = np.array([0.0, -0.0, np.inf, -np.inf, 3.4e38, -3.4e38, 1e-45], np.float32)
-    known = np.concatenate([edges(scale, zero_point), ends, bits[~np.isnan(bits)]])
+    known = np.concatenate([edges(scale), ends, bits[~np.isnan(bits)]])
     x = (rng.normal(size=shape) * 60 * scale).astype(np.float32).reshape(-1)
     some = rng.permutation(known)[: len(x) - 3]
     x[rng.permutation(len(x))[: len(some)]] = some

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import Softmax, Tensor
-from tilewright.compiler.kernels import reciprocal, scales
+from tilewright.compiler.kernels import reciprocal
 from tilewright.compiler.kernels.language import Kernel
 from tilewright.compiler.kernels.recording import Recording
 from tilewright.hw.config import PRESETS
@@ -33,15 +33,12 @@ def divided(sums, e):
     x, y = program.buffer("sums", sums.shape, bits=32), program.buffer("e", (COUNT * VALUES, 1, 16), bits=32)
     out = program.buffer("out", (COUNT * VALUES, 1, 16), kind="output")
     k, group = Kernel(rec, OP), {"group": COUNT}
-    made = scales.byte_matrices(k, -128, -128, 127)
     slope, par = k.tiles(Mem.PAR, {}, group)
     tiles = {"number": reciprocal.NUMBERS}, group, *reciprocal.accumulators(COUNT, PLUS)
-    numbers, totals, arrays, planes, words = k.tiles(Mem.ACC, *tiles, high=k.bank)
-    found = reciprocal.load_constants(k, made, slope, numbers)
+    numbers, totals, *others = k.tiles(Mem.ACC, *tiles, high=k.bank)
+    at = reciprocal.Reciprocals(k, reciprocal.load_constants(k, slope, numbers), par, *others)
     k.load(totals, k.array(x, **group))
-    dram = k.temporary("planes", **planes.shape), k.temporary("words", **words.shape)
-    at = scales.Places(planes, words, k.tile(Mem.INP, **planes.shape), par, *dram)
-    assert sum(1 for _ in reciprocal.inverse(k, found, at, totals, arrays)) == 3 * (reciprocal.STEPS + 1)
+    assert sum(1 for _ in at.inverse(totals)) == 3 * (reciprocal.STEPS + 1)
     values = k.tile(Mem.ACC, low=k.bank, group=COUNT, value=VALUES)
     k.load(values, k.array(y, group=COUNT, value=VALUES))
     k.store(k.array(out, group=COUNT, value=VALUES), values, par)

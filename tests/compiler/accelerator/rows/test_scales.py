@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import Softmax, Tensor
-from tilewright.compiler.kernels import scales
+from tilewright.compiler.kernels import reciprocal
 from tilewright.compiler.kernels.language import Kernel
 from tilewright.compiler.kernels.recording import Recording
 from tilewright.hw.config import PRESETS
@@ -28,17 +28,16 @@ def test_values_times_values(seed):
     x, y = (program.buffer(name, values.shape, bits=32) for name in "xy")
     out = program.buffer("out", (4, *values.shape), kind="output")
     k = Kernel(rec, OP)
-    found = scales.byte_matrices(k, 0, -128, 127)
     group = {"group": COUNT}
-    factors, products, planes, words = k.tiles(Mem.ACC, group, group, *scales.accumulators(COUNT, PLUS))
-    dram = k.temporary("planes", **planes.shape), k.temporary("words", **words.shape)
-    at = scales.Places(planes, words, k.tile(Mem.INP, **planes.shape), k.tile(Mem.PAR, **group), *dram)
+    slope, par = k.tiles(Mem.PAR, {}, group)
+    numbers, factors, products, *tiles = k.tiles(
+        Mem.ACC, {"number": reciprocal.NUMBERS}, group, group, *reciprocal.accumulators(COUNT, PLUS)
+    )
+    at = reciprocal.Reciprocals(k, reciprocal.load_constants(k, slope, numbers), par, *tiles)
     k.load(factors, k.array(x, **group))
     k.load(products, k.array(y, **group))
-    planes[...] = 0
-    scales.set_planes(at, factors)
-    assert sum(1 for _ in scales.make_parameters(k, at, found, scales.WORD)) == 3
-    scales.rescale(at, products)
+    assert sum(1 for _ in at.make(factors)) == 3
+    at.rescale(products)
     for byte in range(4):
         k.store(k.array(out, byte=4, **group)[byte], products)
         products >>= 8
@@ -48,5 +47,5 @@ def test_values_times_values(seed):
 
 
 def test_sizes():
-    assert scales.entries(PLUS) == 12 and scales.matrices(PLUS) == 72
-    assert scales.accumulators(3, PLUS) == [{"plane": 5, "group": 3}, {"group": 3, "entry": 12}]
+    assert reciprocal.entries(PLUS) == 12
+    assert reciprocal.accumulators(3, PLUS)[1:] == [{"plane": 5, "group": 3}, {"group": 3, "entry": 12}]
