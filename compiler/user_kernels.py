@@ -146,8 +146,9 @@ def kernel(*operators: type[g.Operator] | Record, first: bool = False) -> Any:
 
     Raises `InputError` for classes whose operators are not computed by kernels alone.
     """
-    if len(operators) == 1 and callable(operators[0]) and not isinstance(operators[0], type):
-        return UserKernel(operators[0], (), first)
+    functions = [each for each in operators if callable(each) and not isinstance(each, type)]
+    if functions and len(operators) == 1:
+        return UserKernel(functions[0], (), first)
     kinds = tuple(kind for kind in operators if isinstance(kind, type) and issubclass(kind, g.Operator))
     if len(kinds) < len(operators):
         wrong = next(kind for kind in operators if kind not in kinds)

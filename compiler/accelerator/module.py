@@ -15,7 +15,7 @@ from ..graph.pairs import pair_columns
 from ..graph.simplify import moved_states, simplify
 from ..kernels import table
 from ..kernels.recording import packed_bytes
-from ..kernels.stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
+from ..kernels.stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined
 from ..limits import most_padding
 from ..target.host import HostModel
 from ..target.module import ExecModule, Memory, Pattern
@@ -71,8 +71,8 @@ class Accelerator(ExecModule):
     def _outputs(self, graph: g.Graph) -> g.Graph:
         """Outputs that a launch can write as rows are not unpacked (heads_in_lanes.py)."""
         found = rows_out(graph, self.cfg)
-        self._written = {op.output.name for op in found.ops if op.output in plain_of(op)}
-        self._plain |= {t.name for op in found.ops for t in op.inputs if t in plain_of(op)}
+        self._written = {op.output.name for op in found.ops if op.output in op.plain}
+        self._plain |= {t.name for op in found.ops for t in op.inputs if t in op.plain}
         return found
 
     def _pairs(self, graph: g.Graph) -> g.Graph:

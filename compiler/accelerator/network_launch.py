@@ -10,10 +10,9 @@ from ...runtime.executable import HostStep, LaunchStep
 from .. import graph as g
 from ..kernels import table
 from ..kernels.folded_conv import cheapest, host_step
-from ..kernels.recording import Recording, packed_shape
+from ..kernels.recording import Recording, limits, packed_shape
 from ..kernels.split_conv import cheapest_fold
-from ..kernels.stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
-from ..kernels.symbols import limits
+from ..kernels.stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
 from . import layers, states
@@ -110,7 +109,7 @@ class NetworkLaunch:
     def _plain(self) -> None:
         """Read inputs and write outputs as the host has them; the image of a longer cache stays in the launch."""
         for op in self.work:
-            for t in plain_of(op):
+            for t in op.plain:
                 kind = "output" if t is op.output else "input"
                 self.rec.plain[t.name] = buffer = self.rec.buffer(f"{op.name}.{kind}", t.shape, kind=kind)
                 self.bind[buffer.name] = t.name

@@ -131,6 +131,11 @@ class Operator:
         """
         return None
 
+    @property
+    def plain(self) -> tuple[Tensor, ...]:
+        """The tensors that the accelerator reads or writes as the host has them, not in blocks of channels."""
+        return ()
+
     def carried(self, axis: int) -> int:
         """The dimension of the output whose part i is made of part i of dimension `axis` of the inputs alone, every
         part alike, with the same constants; -1 where none is known.
