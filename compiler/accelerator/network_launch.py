@@ -97,9 +97,6 @@ class NetworkLaunch:
             if t.name in self.rec.plain:
                 continue
             readers = [op for op in self.ops if t in op.inputs]
-            if t.dtype == "float32":
-                self.bind[self.rec.activation(readers[0], t, "input").name] = t.name
-                continue
             for op in readers:
                 if isinstance(op, g.QConv2d):
                     self._fold_input(op)
@@ -110,9 +107,7 @@ class NetworkLaunch:
         """Read inputs and write outputs as the host has them; the image of a longer cache stays in the launch."""
         for op in self.work:
             for t in op.plain:
-                kind = "output" if t is op.output else "input"
-                self.rec.plain[t.name] = buffer = self.rec.buffer(f"{op.name}.{kind}", t.shape, kind=kind)
-                self.bind[buffer.name] = t.name
+                self.bind[self.rec.as_host(op, t).name] = t.name
             if isinstance(op, RowsJoined):
                 image = self.rec.buffer(f"{op.name}.image", packed_shape(op.output.shape, self.cfg), kind="temp")
                 self._bind_views(op.output.name, image)

@@ -246,6 +246,11 @@ class QuantizeImage(Operator):
     )
     axes, ties_away = (0, 3, 1, 2), True
 
+    @property
+    def plain(self) -> tuple[Tensor, ...]:
+        """The image of float32 values."""
+        return (self.x,)
+
     def carried(self, axis: int) -> int:
         """The dimension of the output that has the parts of dimension `axis`."""
         return self.axes.index(axis)

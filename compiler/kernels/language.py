@@ -322,7 +322,7 @@ class Kernel:
     def parameters(self, store: Requant, **channels: np.ndarray) -> Tile:
         """The parameters of a requantising store, as of `requant`."""
         self.need("requant")
-        source = self.requant(store, **channels)
+        source = self.requant(store, "par", **channels)
         return self.load(self.tile(Mem.PAR, **source.shape), source)
 
     def table(self, name: str, values: np.ndarray) -> int:
@@ -643,15 +643,15 @@ def _tried(record: Record, case: _Case, cfg: Config) -> Program | str:
 def _trial(record: Record, case: _Case, cfg: Config) -> Program | str:
     """The operator in a program of its own, or why it is none."""
     op = case.op
-    symbols, in_place, plain = limits((op,)), isinstance(op, g.Write), op.plain
-    packed = (*(t for t in op.inputs if t not in plain), op.output)
+    symbols, in_place = limits((op,)), isinstance(op, g.Write)
+    packed = (*(t for t in op.inputs if t not in op.plain), op.output)
     computed = [t for t in packed if t.data is None and t.name not in symbols]
     if any(len(t.shape) < 2 for t in computed):
         return "operands are not in blocks of channels"
     rec = Recording(cfg, "double", op.name)
     rec.program.uops_ahead, rec.limits = True, symbols
-    for t in plain:
-        rec.plain[t.name] = rec.buffer(f"{t.name}.plain", t.shape, kind="output" if t is op.output else "input")
+    for t in op.plain:
+        rec.as_host(op, t)
     for t in computed:
         if in_place and t is op.output:
             rec.activations[t.name] = rec.activations[op.x.name]

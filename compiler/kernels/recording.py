@@ -66,18 +66,20 @@ class Recording:
         return self.buffer(name, data.shape, bits, signed=signed, kind="constant", data=raw)
 
     def activation(self, op: g.Operator, t: g.Tensor, kind: str) -> Buffer:
-        """A new buffer for `t`, an input or the output of `op`: float32 values as the host has them, others packed.
+        """A new packed buffer for `t`, an input or the output of `op`.
 
         Results of several bytes are planes, the lowest bytes first.
         """
-        if t.dtype == "float32":
-            shape, bits = t.shape, 32
-        else:
-            shape, bits = packed_shape(t.shape, self.cfg), 8
-            planes = result_bytes(op) if t is op.output else 1
-            shape = (planes, *shape) if planes > 1 else shape
-        self.activations[t.name] = self.buffer(t.name, shape, bits, kind=kind)
+        planes, shape = result_bytes(op) if t is op.output else 1, packed_shape(t.shape, self.cfg)
+        shape = (planes, *shape) if planes > 1 else shape
+        self.activations[t.name] = self.buffer(t.name, shape, kind=kind)
         return self.activations[t.name]
+
+    def as_host(self, op: g.Operator, t: g.Tensor) -> Buffer:
+        """A new buffer for `t`, an input or the output of `op`, as the host has it."""
+        kind = "output" if t is op.output else "input"
+        self.plain[t.name] = self.buffer(f"{op.name}.{kind}", t.shape, 8 * np.dtype(t.dtype).itemsize, kind=kind)
+        return self.plain[t.name]
 
     def flag_numbers(self, op: g.Operator) -> Buffer:
         """A new output of one entry, for `op`: a lane of it other than 0 says that a value is NaN, and ends the run."""
