@@ -21,7 +21,7 @@ from ...hw.config import Config
 from ...hw.errors import CapacityError, EncodingError, KernelError, ScheduleError, Unfit
 from ...hw.isa import AluOp, Mem, depth, table_span
 from ...runtime import layout
-from ...runtime.buffer import Buffer
+from ...runtime.buffer import Buffer, Region
 from ...runtime.launch import Launch
 from ...runtime.program import Program
 from ...runtime.symbols.symbol import Symbol
@@ -553,6 +553,14 @@ def cycles(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None
     return _timed(record, case_of(record, op, fold), cfg)
 
 
+def added(record: Record, op: g.Operator, cfg: Config) -> float:
+    """Cycles that the operator adds to a launch, by the timing model: those of two in a row, less those of one.
+
+    The second one reads what the first one wrote. Raises `Unfit` where the kernel cannot compute it.
+    """
+    return _added(record, case_of(record, op), cfg)
+
+
 def launch(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> Launch:
     """The launch whose `cycles` are those of the operator. Raises `Unfit` where the kernel cannot compute it."""
     return _fitting(_tried(record, case_of(record, op, fold), cfg)).finish()
@@ -610,6 +618,12 @@ def _timed(record: Record, case: _Case, cfg: Config) -> float:
 
 
 @cost.cached(512)
+def _added(record: Record, case: _Case, cfg: Config) -> float:
+    alone = _timed(record, case, cfg)
+    return _cycles(_fitting(_trial(record, case, cfg, times=2))) - alone
+
+
+@cost.cached(512)
 def _fastest(record: Callable[[Kernel, Any, Any], None], tiles: tuple[Any, ...], case: _Case, cfg: Config) -> Any:
     tried = [_trial(lambda k, op, tile=tile: record(k, op, tile), case, cfg) for tile in tiles]
     found = [math.inf if isinstance(one, str) else _cycles(one) for one in tried]
@@ -629,19 +643,13 @@ def _cycles(program: Program) -> float:
     return predict(program, program.cfg, cost.timed_memory(program.cfg)).cycles
 
 
-@cost.cached(16)
-def program_cycles(cfg: Config) -> float:
-    """Cycles of a program that does nothing."""
-    return _cycles(Program(cfg))
-
-
 @cost.cached(512)
 def _tried(record: Record, case: _Case, cfg: Config) -> Program | str:
     return _trial(record, case, cfg)
 
 
-def _trial(record: Record, case: _Case, cfg: Config) -> Program | str:
-    """The operator in a program of its own, or why it is none."""
+def _trial(record: Record, case: _Case, cfg: Config, times: int = 1) -> Program | str:
+    """The operator in a program of its own, `times` in a row, or why it is none."""
     op = case.op
     symbols, in_place = limits((op,)), isinstance(op, g.Write)
     packed = (*(t for t in op.inputs if t not in op.plain), op.output)
@@ -661,8 +669,17 @@ def _trial(record: Record, case: _Case, cfg: Config) -> Program | str:
     if case.fold is not None:
         image = rec.buffer(f"{op.name}.x", case.fold.image(op.x.shape, cfg), kind="input")
         rec.folded[op.name] = case.fold, image
+    parts = {t.name: rec.activations[t.name] for t in computed if t.dtype == "int8"}
+    chained = times > 1 and len(parts) > 1 and op.output.name in parts and not in_place
+    ends = (next(iter(parts)), op.output.name) if chained else ()
+    wholes = [rec.buffer(name, (max(parts[end].nbytes for end in ends),), kind="temp") for name in ends]
     try:
-        lower(record, rec, op)
+        for number in range(times):  # each reads what the one before wrote, as far as its first input goes
+            for name, whole in zip(ends, wholes[:: -1 if number % 2 else 1]):
+                rec.activations[name] = Region(name, parts[name].shape, whole=whole)
+            rec.tables.clear()  # those of other operators are there, as a rule
+            with rec.program.origin(f"{op.name}.{number}"):
+                lower(record, rec, op)
     except (CapacityError, EncodingError, ScheduleError) as exc:
         return str(exc)
     return rec.program

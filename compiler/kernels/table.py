@@ -87,6 +87,7 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
 
 # Chains on the ALU take more cycles than the multiplier array, and longest to compile: they are tried as a last resort.
 LAST_RESORT = (sum_of_two, product_of_two)
+_ALIKE = 1.1  # times the fewest cycles: of kernels that add so many to a launch the one that is fastest alone
 
 
 class Alternative(NamedTuple):
@@ -119,7 +120,7 @@ def kernels_of(op: g.Operator) -> tuple[Record, ...]:
 
 
 def chosen(op: g.Operator, cfg: Config) -> Record | None:
-    """The kernel of `op` with the fewest cycles, the first of equal ones; None where none fits."""
+    """The kernel of `op` that adds the fewest cycles to a launch; None where none fits."""
     first = frozenset(each.record for each in _ALSO.get() if each.first)
     return _chosen(op, cfg, kernels_of(op), first)
 
@@ -131,7 +132,9 @@ def _chosen(op: g.Operator, cfg: Config, kernels_of_op: tuple[Record, ...], firs
         kernels = [record for record, its in zip(kernels_of_op, turns) if its == turn]
         fitting = [record for record in kernels if not language.why_not(record, op, cfg)]
         if len(fitting) > 1:
-            return min(fitting, key=lambda record: language.cycles(record, op, cfg))
+            found = [language.added(record, op, cfg) for record in fitting]
+            alike = [record for record, cycles in zip(fitting, found) if cycles <= _ALIKE * min(found)]
+            return min(alike, key=lambda record: language.cycles(record, op, cfg))
         if fitting:
             return fitting[0]
     return None
@@ -146,14 +149,14 @@ def refusal(op: g.Operator, cfg: Config) -> str:
 
 
 def cycles(op: g.Operator, cfg: Config) -> float:
-    """Cycles that `op` adds to a launch, by the timing model: alone, without the start and the end of a program.
+    """Cycles that `op` adds to a launch, by the timing model.
 
     Raises `Unfit` where no kernel computes it.
     """
     record = chosen(op, cfg)
     if record is None:
         raise Unfit(refusal(op, cfg))
-    return language.cycles(record, op, cfg) - language.program_cycles(cfg)
+    return language.added(record, op, cfg)
 
 
 def lower(rec: Recording, op: g.Operator) -> None:

@@ -10,7 +10,7 @@ from tilewright.compiler.graph import Add, Maximum, Mul, Requantize, Tensor
 from tilewright.compiler.graph.integer_forms import Requant
 from tilewright.compiler.kernels.add import weighted_sum
 from tilewright.compiler.kernels.elementwise import product_of_two, requantise
-from tilewright.compiler.kernels.language import Kernel, case_of, equal_parts, every, lower, why_not
+from tilewright.compiler.kernels.language import Kernel, added, case_of, equal_parts, every, lower, why_not
 from tilewright.compiler.kernels.lookup import lookup
 from tilewright.compiler.kernels.recording import Recording, packed_shape
 from tilewright.hw.config import PRESETS
@@ -380,3 +380,26 @@ def test_operators_that_are_tried_once_are_alike(record, kind, count):
         case = case_of(record, op)
         found.setdefault(case, set()).add(alone(record, op))
     assert all(len(each) == 1 for each in found.values()) and len(found) < len(SCALES)
+
+
+@pytest.mark.parametrize("record, kind, count", KERNELS)
+def test_what_an_operator_adds_to_a_row_of_its_like(record, kind, count):
+    """Each reads what the one before wrote, and has a table of its own; recorded one by one, with buffers apart."""
+    tensors = [Tensor(f"t{n}", SHAPE, scale=0.04 + (count == 1) * n * n / 999, zero_point=3) for n in range(9)]
+    other = Tensor("other", SHAPE, scale=0.04, zero_point=3)
+    ops = [kind(f"op{n}", (x, other)[:count], y) for n, (x, y) in enumerate(zip(tensors, tensors[1:]))]
+
+    def row(length):
+        rec = Recording(PLUS, "double", "row")
+        rec.program.uops_ahead = True  # as launches of networks have it
+        for t in (*tensors, other):
+            kind = "input" if t in (tensors[0], other) else "temp"
+            rec.activations[t.name] = rec.buffer(t.name, packed_shape(SHAPE, PLUS), kind=kind)
+        for op in ops[:length]:
+            with rec.program.origin(op.name):
+                lower(record, rec, op)
+        return predict(rec.program, PLUS).cycles
+
+    found = added(record, ops[1], PLUS)
+    assert found == pytest.approx(row(2) - row(1), rel=0.15)
+    assert 7 * found == pytest.approx(row(8) - row(1), rel=0.2)

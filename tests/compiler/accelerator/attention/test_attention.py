@@ -5,8 +5,8 @@ import pytest
 
 from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.graph import Attention, Tensor
-from tilewright.compiler.kernels.language import program_cycles
-from tilewright.compiler.kernels.table import cycles
+from tilewright.compiler.kernels import language
+from tilewright.compiler.kernels.table import chosen
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
 
@@ -88,7 +88,7 @@ def test_devices(steps, on):
 def test_its_cycles_are_those_of_the_timing_model(steps, seen, tokens):
     op = attention(1, *HEADS["two queries of each of four"][1:3], 512, seen, 8, tokens=tokens)
     launch = steps(op, symbols=places(0))
-    assert cycles(op, PLUS) == predict(launch).cycles - program_cycles(PLUS)
+    assert language.cycles(chosen(op, PLUS), op, PLUS) == predict(launch).cycles
 
 
 def refusal(*args, cfg=PLUS):
