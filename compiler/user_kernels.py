@@ -79,7 +79,7 @@ class UserKernel:
         config: Config | str = _DEFAULT,
     ) -> int:
         """Cycles of a program of the operator alone, by the timing model. Raises `Unfit` where it cannot compute it."""
-        return language.alone(self, op or self._operator(inputs, out), _able(config))
+        return language.cycles(self, op or self._operator(inputs, out), _able(config))
 
     def compile(
         self,
@@ -145,8 +145,9 @@ def kernel(*operators: type[g.Operator] | Record, first: bool = False) -> Any:
 
     Raises `InputError` for what is no class of operators.
     """
-    if len(operators) == 1 and callable(operators[0]) and not isinstance(operators[0], type):
-        return UserKernel(operators[0], (), first)
+    functions = [each for each in operators if callable(each) and not isinstance(each, type)]
+    if functions and len(operators) == 1:
+        return UserKernel(functions[0], (), first)
     kinds = tuple(kind for kind in operators if isinstance(kind, type) and issubclass(kind, g.Operator))
     if len(kinds) < len(operators):
         wrong = next(kind for kind in operators if kind not in kinds)

@@ -14,7 +14,7 @@ from ..graph.simplify import moved_states, simplify
 from ..kernels import table
 from ..kernels.fold import Fold
 from ..kernels.recording import packed_bytes
-from ..kernels.stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
+from ..kernels.stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined
 from ..target.host import HostModel
 from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
@@ -71,8 +71,8 @@ class Accelerator(ExecModule):
     def _outputs(self, graph: g.Graph) -> g.Graph:
         """Outputs that a launch can write as rows are not unpacked (heads_in_lanes.py)."""
         found = rows_out(graph, self.cfg)
-        self._written = {op.output.name for op in found.ops if op.output in plain_of(op)}
-        self._plain |= {t.name for op in found.ops for t in op.inputs if t in plain_of(op)}
+        self._written = {op.output.name for op in found.ops if op.output in op.plain}
+        self._plain = {t.name for op in found.ops for t in op.inputs if t in op.plain}
         self._folds = folds_of(found, self.cfg)
         return found
 

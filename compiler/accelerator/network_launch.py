@@ -10,9 +10,8 @@ from ...runtime.executable import HostStep, LaunchStep
 from .. import graph as g
 from ..kernels import table
 from ..kernels.folded_conv import host_step
-from ..kernels.recording import Recording, packed_shape
-from ..kernels.stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined, plain_of
-from ..kernels.symbols import limits
+from ..kernels.recording import Recording, limits, packed_shape
+from ..kernels.stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
 from . import states
@@ -85,9 +84,6 @@ class NetworkLaunch:
             if t.name in self.rec.plain:
                 continue
             readers = [op for op in self.ops if t in op.inputs]
-            if t.dtype == "float32":
-                self.bind[self.rec.activation(readers[0], t, "input").name] = t.name
-                continue
             for op in readers:
                 if isinstance(op, g.QConv2d):
                     self._fold_input(op)
@@ -97,10 +93,8 @@ class NetworkLaunch:
     def _plain(self) -> None:
         """Read inputs and write outputs as the host has them; the image of a longer cache stays in the launch."""
         for op in self.work:
-            for t in plain_of(op):
-                kind = "output" if t is op.output else "input"
-                self.rec.plain[t.name] = buffer = self.rec.buffer(f"{op.name}.{kind}", t.shape, kind=kind)
-                self.bind[buffer.name] = t.name
+            for t in op.plain:
+                self.bind[self.rec.as_host(op, t).name] = t.name
             if isinstance(op, RowsJoined):
                 image = self.rec.buffer(f"{op.name}.image", packed_shape(op.output.shape, self.cfg), kind="temp")
                 self._bind_views(op.output.name, image)

@@ -160,6 +160,11 @@ class Operator:
         """Whether its output is best an image of heads, each of them a lane of the blocks of `block` channels."""
         return False
 
+    @property
+    def plain(self) -> tuple[Tensor, ...]:
+        """The tensors that the accelerator reads or writes as the host has them, not in blocks of channels."""
+        return ()
+
     def carried(self, axis: int) -> int:
         """The dimension of the output whose part i is made of part i of dimension `axis` of the inputs alone, every
         part alike, with the same constants; -1 where none is known.
@@ -290,6 +295,11 @@ class QuantizeImage(Operator):
     )
     unpacked = True
     axes, ties_away = (0, 3, 1, 2), True
+
+    @property
+    def plain(self) -> tuple[Tensor, ...]:
+        """The image of float32 values."""
+        return (self.x,)
 
     def carried(self, axis: int) -> int:
         """The dimension of the output that has the parts of dimension `axis`."""

@@ -21,8 +21,8 @@ import numpy as np
 from ...hw.isa import Mem
 from ...runtime.kernels.attention import LARGEST_WEIGHT, WEIGHTS, reciprocal_shifts
 from .. import graph as g
+from ..graph.integer_forms import Requant
 from .language import Array, Kernel, Slots, Tile, Unfit, by_shape
-from .recording import scale_parameters
 from .roots import COPIES, inverse_root, need_roots, root_tables
 
 _LOWEST = -(1 << 15)  # and as many bits to the left the smallest int32
@@ -78,7 +78,7 @@ def attention(k: Kernel, op: g.Attention) -> None:
     exponential, tables = k.table("exponential", WEIGHTS), root_tables(k)
     par = k.tile(Mem.PAR, scale=2)
     for number, name in enumerate(("scores", "means")):
-        k.load(par[number], k.array(scale_parameters(k.rec, op, name, op.multipliers[number]), scale=1))
+        k.load(par[number], k.requant(Requant(0, *op.multipliers[number], 0), f"scale_{name}"))
     scores, products = k.tiles(Mem.ACC, *in_first, high=k.bank)
     results = products[: q * len(values)].split("entry", q=q, part=len(values))
     means = products[q * len(values) :]
@@ -200,7 +200,7 @@ def _caches(k: Kernel, tiles: int) -> tuple[Slots, list[Array], list[Array]]:
 
 def _ahead(slots: Slots, sources: list[Array]) -> Iterator[Tile]:
     """Load as many of `sources` as there are slots, the others when they are asked for."""
-    loaded = [slots.load(source) for source in sources[: len(slots.bases)]]
+    loaded = [slots.load(source) for source in sources[: len(slots.places)]]
     return chain(loaded, map(slots.load, sources[len(loaded) :]))
 
 

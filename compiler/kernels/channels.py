@@ -16,6 +16,7 @@ import numpy as np
 from ...hw.units import striped
 from .. import cost
 from .. import graph as g
+from ..graph.integer_forms import Requant
 from .language import Array, Kernel, Unfit, every
 from .recording import whole_blocks
 
@@ -134,7 +135,7 @@ def move_images(k: Kernel, move: Move, inputs: Sequence[Array], out: Array, firs
 
     lanes = k.matrices("lanes", np.stack(terms.matrices))
     values = {c.tobytes(): c for c in terms.constants if c is not None}
-    par = k.biases(np.stack([*values.values()])) if values else None
+    par = k.parameters(Requant(0, 1 << 30, 1, 0), bias=np.concatenate([*values.values()])) if values else None
     entry = {content: number for number, content in enumerate(values)}
     xs = k.slots(max(1, *(len(terms.sources(group)) for group in groups)) * rows * wide)
     ys = k.banks(together * rows * width)

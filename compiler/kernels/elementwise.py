@@ -10,7 +10,6 @@ from ..graph.integer_forms import OperandForm, Requant, rescaling_store, sum_for
 from ..schedule.elementwise import elementwise
 from ..schedule.epilogue import Stage
 from .language import Kernel, Unfit, by_shape
-from .recording import entries, scale_parameters, store_parameters
 
 
 class _Operand(NamedTuple):
@@ -97,9 +96,9 @@ def _schedule(
         chains[name] += stages
         if form.scale is not None:
             chains[name].append(("rescale", f"scale_{name}"))
-            buffers[f"scale_{name}"] = scale_parameters(k.rec, op, name, form.scale)
+            buffers[f"scale_{name}"] = k.requant(Requant(0, *form.scale, 0), f"scale_{name}").buffer
     if store is not None:
         last = [*last, ("requant", "par")]
-        buffers["par"] = store_parameters(k.rec, op, store)
-    scheduled = k.rec.schedule(elementwise, entries(k.rec, op.output), last, operands=chains, dtype="int8")
+        buffers["par"] = k.requant(store).buffer
+    scheduled = k.rec.schedule(elementwise, k.output.size, last, operands=chains, dtype="int8")
     k.rec.append(op, scheduled, buffers)

@@ -172,7 +172,7 @@ def _products(
 def _store(k: Kernel, target: Array, y: Tile, par: Tile) -> None:
     """Store a tile: whole rows of all blocks at once if the stride fits its field, otherwise block by block."""
     blocks, rows, columns = y.shape.values()
-    (_, _, area), whole = target.axes[0], target.axes[1].step == columns
+    area, whole = target.axes[0].step, target.axes[1].step == columns
     if blocks > 1 and whole and area <= limits(k.cfg, "STOREQ")["x_stride"]:
         k.store(target, y, par)
         return

@@ -40,8 +40,8 @@ def gate(k: Kernel, op: g.Mul) -> None:
 
     one = k.identity()
     par = k.parameters(Requant(0, *op.multipliers, op.output.zero_point, op.low, op.high))
-    xs, ys = k.slots(most * each), k.banks(most * each, spare=kept)
     factors = k.tile(Mem.ACC, low=k.cfg.acc_depth - kept, gate=kept)
+    xs, ys = k.slots(most * each), k.banks(most * each)
     for group in range(0, count, kept):
         last = min(count, group + kept)
         z = k.load(factors[: last - group], gates[group:last])

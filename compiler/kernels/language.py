@@ -13,8 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields
-from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from ...hw.config import Config
 from ...hw.errors import CapacityError, EncodingError, KernelError, ScheduleError, Unfit
 from ...hw.isa import AluOp, Mem, depth, table_span
 from ...runtime import layout
-from ...runtime.buffer import Buffer
+from ...runtime.buffer import Buffer, Region
 from ...runtime.launch import Launch
 from ...runtime.program import Program
 from ...runtime.symbols.symbol import Symbol
@@ -32,13 +31,11 @@ from ..graph.integer_forms import Requant
 from ..limits import most_padding
 from .fold import Fold
 from .on_chip import OnChip
-from .recording import Recording, packed_shape
-from .stand_ins import plain_of
-from .symbols import limits
-from .views import Array, Product, Rows, Tile, dense, every
+from .recording import Recording, limits, packed_shape
+from .views import Array, Product, Rows, Tile, View, dense, every
 
 __all__ = [
-    "Array", "Kernel", "Record", "Ring", "Slots", "Tile", "Unfit", "alone", "by_shape", "cycles", "equal_parts",
+    "Array", "Kernel", "Record", "Ring", "Slots", "Tile", "Unfit", "added", "by_shape", "cycles", "equal_parts",
     "every", "launch", "lower", "why_not",
 ]  # fmt: skip
 
@@ -49,44 +46,27 @@ TILE = 256  # entries of a tile: enough to hide what an instruction costs, and f
 _ALIKE = 1.01  # times the fewest cycles: tiles that take so many are as good
 
 
-class _Statement(NamedTuple):
-    """Micro-ops and their loops, and how the program records statements of this kind, by name of its method."""
-
-    method: str
-    loops: tuple[tuple[int, ...], ...]
-    facts: tuple[tuple[str, object], ...]
-    uops: np.ndarray
-
-
 class Slots:
     """Places on chip of one size that tiles take in turn: one is computed while the next one is loaded or stored."""
 
-    def __init__(self, kernel: Kernel, mem: Mem, bases: tuple[int, ...], size: int):
-        self.kernel, self.mem, self.size = kernel, mem, size
-        self.bases = [*bases]  # the one that is taken next first
-        self._held: dict[int, list] = {}  # what `hold` loaded, by base
+    def __init__(self, places: Iterable[Tile]):
+        self.places = [*places]  # the one that is taken next first
+        self._held: dict[int, list] = {}  # what `hold` loaded, by the first entry of its place
 
     def next(self, **extents: int) -> Tile:
         """The next place, with axes of these extents. Raises `KernelError` where they are larger than the place."""
         tile = self.other(**extents)
-        self._use(tile.base)
+        self.places.append(self.places.pop(0))
         self._held.pop(tile.base, None)
         return tile
 
     def other(self, **extents: int) -> Tile:
         """The place after the latest one, which stays the next: the ALU reads tiles in two banks in one cycle."""
-        tile = Tile(self.kernel, self.bases[0], dense(extents), self.mem)
-        if tile.size > self.size:
-            raise KernelError(f"{tile} is larger than its {self.size} entries of {self.mem.name}")
-        return tile
-
-    def _use(self, base: int) -> None:
-        self.bases.remove(base)
-        self.bases.append(base)
+        return self.places[0].pieces(extents)[0]
 
     def load(self, source: Array) -> Tile:
         """Load `source` to the next place."""
-        return self.kernel.load(self.next(**source.padded()), source)
+        return source.kernel.load(self.next(**source.padded), source)
 
     def hold(self, source: Array) -> Tile:
         """`source` where `hold` loaded it, if nothing took that place; else in the one that was used longest ago."""
@@ -94,20 +74,15 @@ class Slots:
 
     def hold_all(self, *sources: Array) -> tuple[Tile, ...]:
         """As `hold`, several one behind the other in one place."""
-        wanted = [(a.buffer, a.base, a.axes, a.symbol, a.pads, a.fill) for a in sources]
-        base = next((base for base, held in self._held.items() if held == wanted), None)
-        whole = (
-            self.next(entry=self.size)
-            if base is None
-            else Tile(self.kernel, base, dense({"entry": self.size}), self.mem)
-        )
-        tiles = whole.pieces(*[source.padded() for source in sources])
-        if base is None:
+        wanted = [(a.buffer, a.base, a.axes, a.symbol, a.fill) for a in sources]
+        there = next((base for base, held in self._held.items() if held == wanted), None)
+        self.places.sort(key=lambda place: place.base != there)  # the one that holds them first
+        whole = self.next(**self.places[0].shape)
+        tiles = whole.pieces(*[source.padded for source in sources])
+        if there is None:
             for tile, source in zip(tiles, sources):
-                self.kernel.load(tile, source)
-            self._held[whole.base] = wanted
-        else:
-            self._use(base)
+                source.kernel.load(tile, source)
+        self._held[whole.base] = wanted
         return tiles
 
 
@@ -119,7 +94,7 @@ class Ring:
 
     def take(self) -> int:
         """The number of the next element, which counts as used now."""
-        (_, count, pitch), kernel = self.tile.axes[0], self.tile.kernel
+        (_, count, pitch, _), kernel = self.tile.axes[0], self.tile.kernel
         if self._next == self._kept:
             self._next = (self._next + 1) % count
         taken, self._next = self._next, (self._next + 1) % count
@@ -129,7 +104,8 @@ class Ring:
     def keep(self) -> int:
         """The number of the next element, which is not taken again. Of one ring only one is kept."""
         self._kept = self.take()
-        self.tile.kernel.stays(self.tile[self._kept])
+        kept = self.tile[self._kept]
+        kept.kernel.tile(kept.mem, kept.base, kept.base + kept.size, entry=kept.size)  # until the kernel ends
         return self._kept
 
 
@@ -138,7 +114,7 @@ class Kernel:
 
     def __init__(self, rec: Recording, op: g.Operator):
         self.rec, self.op, self.cfg, self.program, self._chip = rec, op, rec.cfg, rec.program, OnChip(rec)
-        self._together: list[_Statement] | None = None
+        self._together: dict[tuple, list[np.ndarray]] | None = None  # micro-ops of statements that are alike
         self._tables = set[bytes]()
 
     # what the kernel needs
@@ -243,14 +219,6 @@ class Kernel:
 
     # tiles on chip
 
-    def _taken(self, mem: Mem, size: int, low: int = 0, high: int | None = None) -> int:
-        if size < 1:
-            raise Unfit(f"0 entries of {mem.name}: they do not fit a step of the kernel")
-        try:
-            return self._chip.region(mem, size, low, high)
-        except CapacityError as exc:
-            raise Unfit(str(exc)) from None
-
     def tile(self, mem: Mem, low: int = 0, high: int | None = None, **extents: int) -> Tile:
         """A place for a tile, within entries [low, high) of `mem`. Raises `Unfit` where it does not fit."""
         (found,) = self.tiles(mem, extents, low=low, high=high)
@@ -261,9 +229,8 @@ class Kernel:
 
         Raises `Unfit` where they do not fit together.
         """
-        sizes = [math.prod(each.values()) for each in extents]
-        starts = accumulate(sizes, initial=self._taken(mem, sum(sizes), low, high))
-        return tuple(Tile(self, start, dense(each), mem) for start, each in zip(starts, extents))
+        size = sum(math.prod(each.values()) for each in extents)
+        return Tile(self, self._chip.region(mem, size, low, high), dense({"entry": size}), mem).pieces(*extents)
 
     def fastest(self, record: Callable[[Kernel, Any, Any], None], tiles: Iterable[Any]) -> Any:
         """The first of `tiles` with which `record(k, op, tile)` takes at most 1 % more cycles than with any of them.
@@ -289,23 +256,16 @@ class Kernel:
 
         Raises `Unfit` where they do not fit.
         """
-        base = self._taken(mem, count * size, low, high)
-        return Slots(self, mem, tuple(base + k * size for k in range(count)), size)
+        return Slots(self.tiles(mem, *[{"entry": size}] * count, low=low, high=high))
 
-    def banks(self, size: int, spare: int = 0, places: int = 1) -> Slots:
+    def banks(self, size: int, places: int = 1) -> Slots:
         """`size` accumulators in each bank: the ALU reads and computes one while the other one is stored.
 
-        There are `places` of them in each bank, taken from both in turn. `spare` accumulators at the end of the second
-        bank stay free. Raises `Unfit` where they do not fit.
+        There are `places` of them in each bank, taken from both in turn. Raises `Unfit` where they do not fit.
         """
-        half = self.bank
-        first = self._taken(Mem.ACC, places * size, 0, half)
-        second = self._taken(Mem.ACC, places * size, half, 2 * half - spare)
-        return Slots(self, Mem.ACC, tuple(bank + k * size for k in range(places) for bank in (first, second)), size)
-
-    def stays(self, tile: Tile) -> None:
-        """Count `tile` as used until the kernel, or its scope, ends."""
-        self._chip.region(tile.mem, tile.size, tile.base, tile.base + tile.size)
+        one, half = {"entry": size}, self.bank
+        first, second = (self.tiles(Mem.ACC, *[one] * places, low=low, high=low + half) for low in (0, half))
+        return Slots(place for pair in zip(first, second) for place in pair)
 
     def ring(self, mem: Mem, first: int, **extents: int) -> Ring:
         """Entries of `mem` from the beginning on as a ring of tiles, along the first of these axes.
@@ -314,7 +274,7 @@ class Kernel:
         not taken keep what they hold.
         """
         tile = Tile(self, 0, dense(extents), mem)
-        (_, count, pitch), *_ = tile.axes
+        _, count, pitch, _ = tile.axes[0]
         if not 1 <= first <= count or tile.size > depth(self.cfg, mem):
             raise Unfit(f"{tile}: {first} elements together do not fit {mem.name}")
         start = self.rec.placement.region(mem, first * pitch, 0, tile.size)
@@ -359,17 +319,11 @@ class Kernel:
         tile = self.load(self.tile(Mem.WGT, high=reach, entry=count), self.known(name, data, entry=count))
         return tile.rows(**{name: len(values)})
 
-    def parameters(self, store: Requant) -> Tile:
-        """The parameters of a requantising store that are equal for all channels."""
+    def parameters(self, store: Requant, **channels: np.ndarray) -> Tile:
+        """The parameters of a requantising store, as of `requant`."""
         self.need("requant")
-        return self.load(self.tile(Mem.PAR, par=1), self.requant(store))
-
-    def biases(self, values: np.ndarray) -> Tile:
-        """Parameters of stores that add these integers, (count, lanes), and change nothing else, on an axis `par`."""
-        self.need("requant")
-        unit = asdict(Requant(0, 1 << 30, 1, 0)) | {"bias": values.reshape(-1)}
-        parameters = self.rec.parameters(f"{self.op.name}.par", **unit)
-        return self.load(self.tile(Mem.PAR, par=len(values)), self.array(parameters, par=len(values)))
+        source = self.requant(store, "par", **channels)
+        return self.load(self.tile(Mem.PAR, **source.shape), source)
 
     def table(self, name: str, values: np.ndarray) -> int:
         """The number on chip of a table of 256 integers, for `Tile.lookup`. Raises `Unfit` for more than there are."""
@@ -395,24 +349,27 @@ class Kernel:
         Accumulators take bytes, extended by their sign. Raises `Unfit` for more padding than a load adds.
         """
         self._alone("load")
-        extents = source.padded()
+        extents, most = source.padded, max((max(axis.pads) for axis in source.axes), default=0)
         if target.size != math.prod(extents.values()) or not target.dense():
             raise KernelError(f"a load of {source} to {target}: they must have one size, without gaps")
         if sorted(extents) == sorted(target.shape) and _order(extents) != _order(target.shape):
             raise KernelError(f"a load of {source} to {target}: their axes are in another order")
-        if max(source.pads) > most_padding(self.cfg):
-            raise Unfit(f"padding {source.pads}: at most {most_padding(self.cfg)}")
+        if most > most_padding(self.cfg):
+            raise Unfit(f"padding of {most}: at most {most_padding(self.cfg)}")
         if source.fill:
             self.need("pad_value")
+        if (found := source.rows()) is None:
+            parts = [source[at] for at in range(source.axes[0].extent)]
+            for tile, part in zip(target.pieces(*[part.padded for part in parts]), parts):
+                self.load(tile, part)
+            return target
+        self._uses(target, source)
         mem = Mem.ACC8 if target.mem is Mem.ACC and source.buffer.bits == 8 else target.mem
-        parts, base = source.transfers(), target.base
-        for part in parts:
-            rows, count, pitch = part.rows()
-            self.program.load(
-                mem, base, part.buffer, part.base, y_size=rows, x_size=count, x_stride=pitch, pads=part.pads,
-                pad_value=part.fill, at=part.symbol,
-            )  # fmt: skip
-            base += target.size // len(parts)
+        rows, columns = found
+        self.program.load(
+            mem, target.base, source.buffer, source.base, y_size=rows.extent, x_size=columns.extent, x_stride=rows.step,
+            pads=(*rows.pads, *columns.pads), pad_value=source.fill, at=source.symbol,
+        )  # fmt: skip
         return target
 
     def fill(self, target: Tile, source: Array, value: int) -> None:
@@ -423,6 +380,7 @@ class Kernel:
             self.need("pad_value")
         if not target.dense():
             raise KernelError(f"{target} is filled: it must have no gaps")
+        self._uses(target)
         facts = {"x_size": target.size, "pads": (1, 0, 0, 0), "pad_value": value}
         self.program.load(Mem.INP, target.base, source.buffer, source.base, y_size=0, **facts)
 
@@ -433,39 +391,35 @@ class Kernel:
         """
         self._alone("store")
         _in(Mem.ACC, y)
-        if y.shape != target.shape or _order(y.shape) != _order(target.shape) or any(target.pads):
+        if y.shape != target.shape or _order(y.shape) != _order(target.shape) or target.padded != target.shape:
             raise KernelError(f"a store of {y} to {target}: they must have the same axes, without padding")
-        own = None
+        own, facts = [], {}
         if par is not None:
             _in(Mem.PAR, par)
-            several = [axis for axis in par.axes if axis.extent > 1]
-            if len(several) > 1 or any(y.shape.get(axis.name) != axis.extent for axis in several):
+            own = [axis for axis in par.axes if axis.extent > 1]
+            if len(own) > 1 or any(y.shape.get(axis.name) != axis.extent for axis in own):
                 raise KernelError(f"a store of {y} with {par}: one entry for all, or one for each of an axis of both")
-            own = next(iter(several), None) or next((axis for axis in par.axes if y.shape.get(axis.name) == 1), None)
-        if own and own.extent == 1 and not target.one_transfer(own.name):
-            own = None
-        name = own.name if own else ""
-        if not y.dense() or not target.one_transfer(name):
-            axis = next((axis.name for axis in y.axes if axis.extent > 1), "")
-            for at in range(y.axis(axis).extent):
-                each = par.at(**{axis: at}) if par is not None and own is not None and own.name == axis else par
-                self.store(target.at(**{axis: at}), y.at(**{axis: at}), each)
+            facts = {"par": par.base, "par_step": own[0].step if own else 0}
+        name = own[0].name if own else ""
+        if not y.dense() or (found := target.rows(name)) is None:
+            first = next((axis.name for axis in y.axes if axis.extent > 1), "")
+            for at in range(y.axis(first).extent):
+                each = par.at(**{first: at}) if par is not None and first == name else par
+                self.store(target.at(**{first: at}), y.at(**{first: at}), each)
             return
-        rows, count, pitch = target.rows(own=name)
-        if own and own.extent == 1 and rows > 1:
-            own = None
-        elif own and rows > own.extent:
-            raise KernelError(f"a store of {y}: {own.name} of {par} must be the axis of its rows")
-        facts = {"par": par.base, "par_step": own.step if own else 0} if par is not None else {}
+        self._uses(target, y, *([] if par is None else [par]))
+        rows, columns = found
         self.program.store(
-            y.base, target.buffer, target.base, y_size=rows, x_size=count, x_stride=pitch, at=target.symbol, **facts
-        )
+            y.base, target.buffer, target.base, y_size=rows.extent, x_size=columns.extent, x_stride=rows.step,
+            at=target.symbol, **facts,
+        )  # fmt: skip
 
     def zero(self, y: Tile) -> None:
         """Set accumulators to zero."""
         _in(Mem.ACC, y)
+        self._uses(y)
         loops = tuple((axis.extent, axis.step, 0, 0) for axis in y.axes)
-        self._record("gemm_uops", loops, (("reset", True),), np.array([(y.base, 0, 0)]))
+        self._record(self.program.gemm_uops, loops, np.array([(y.base, 0, 0)]), reset=True)
 
     def multiply(self, y: Tile, product: Product, *, overwrite: bool = False) -> None:
         """`y += product`, or `y = product` with `overwrite`: the first products replace it, others are added.
@@ -486,9 +440,8 @@ class Kernel:
             return
         if not (product.order or overwrite):  # sums have no order: the longest loops go to the instruction
             loops = tuple(sorted(loops, reverse=True))
-        facts, weights, taps = (("overwrite", overwrite),), product.weights.base, product.taps
-        if product.by_lane:
-            facts += ("depthwise", True), ("taps", taps)
+        self._uses(y, product.x, product.weights, *([] if overwrite else [y]))
+        weights, taps = product.weights.base, product.taps
         if taps > 1:  # weights count groups of rows
             group = self.cfg.row_taps
             if any(rows % group for rows in (weights, *(step for *_, step in loops))):
@@ -496,15 +449,19 @@ class Kernel:
             weights, loops = weights // group, tuple((*loop[:3], loop[3] // group) for loop in loops)
         moved = [0 if view.shifts is None else view.shifts for view in views]
         uops = np.stack(np.broadcast_arrays(y.base + moved[0], product.x.base + moved[1], weights + moved[2]), -1)
-        self._record("ternary_uops" if ternary else "gemm_uops", loops, facts, uops.reshape(-1, 3))
+        facts = {"depthwise": True, "taps": taps} if product.by_lane else {}
+        record = self.program.ternary_uops if ternary else self.program.gemm_uops
+        self._record(record, loops, uops.reshape(-1, 3), overwrite=overwrite, **facts)
 
     def combine(self, op: AluOp, y: Tile, value: Tile | int, over: str = "") -> None:
         """`y = op(y, value)`, element by element, with a number or with accumulators."""
         views = (y, value) if isinstance(value, Tile) else (y, Tile(self, 0, (), Mem.ACC))
         for view in views:
             _in(Mem.ACC, view)
-        imm = None if isinstance(value, Tile) else value
-        self._record("alu_uops", _loops(views, over), (("op", op), ("imm", imm)), np.array([(y.base, views[1].base)]))
+        imm, uops = None if isinstance(value, Tile) else value, np.array([(y.base, views[1].base)])
+        loops = _loops(views, over)
+        self._uses(y, y, *([value] if isinstance(value, Tile) else []))
+        self._record(self.program.alu_uops, loops, uops, op=op, imm=imm)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -516,34 +473,26 @@ class Kernel:
         """
         if self._together is not None:
             raise KernelError("`together` cannot be nested")
-        self._together = []
+        found = self._together = {}
         try:
             yield
-            found = dict[tuple, list[np.ndarray]]()
-            for statement in self._together:
-                found.setdefault(statement[:3], []).append(statement.uops)
         finally:
             self._together = None
-        for (method, loops, facts), uops in found.items():
-            self._emit(method, loops, facts, np.concatenate(uops))
+        for (record, loops, *facts), uops in found.items():
+            record(uops=np.concatenate(uops), loops=loops, **dict(facts))
 
     def _alone(self, what: str) -> None:
         if self._together is not None:
             raise KernelError(f"a {what} inside of `together`, whose statements are recorded at its end: do it before")
 
-    def _record(self, method: str, loops: tuple, facts: tuple, uops: np.ndarray) -> None:
+    def _record(self, record: Callable[..., None], loops: tuple, uops: np.ndarray, **facts: Any) -> None:
         if self._together is not None:
-            self._together.append(_Statement(method, loops, facts, uops))
+            self._together.setdefault((record, loops, *facts.items()), []).append(uops)
         else:
-            self._emit(method, loops, facts, uops)
+            record(uops=uops, loops=loops, **facts)
 
-    def _emit(self, method: str, loops: tuple, facts: tuple, uops: np.ndarray) -> None:
-        named = dict(facts)
-        if method == "alu_uops":
-            self.program.alu_uops(named["op"], uops, loops, imm=named["imm"])
-        else:
-            record = self.program.ternary_uops if method == "ternary_uops" else self.program.gemm_uops
-            record(uops, loops, **named)
+    def _uses(self, writes: View, *reads: View) -> None:
+        """Called by each statement with what it writes and reads; a kernel with checks looks at it (checked.py)."""
 
 
 def _int8(name: str, values: np.ndarray) -> None:
@@ -605,14 +554,17 @@ def cycles(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None
     return _timed(record, case_of(record, op, fold), cfg)
 
 
-def alone(record: Record, op: g.Operator, cfg: Config) -> int:
-    """Cycles of a program of the operator alone. Raises `Unfit` where the kernel cannot compute it."""
-    return _cycles(_program(_tried(record, case_of(record, op), cfg)))
+def added(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> float:
+    """Cycles that the operator adds to a launch, by the timing model: those of two in a row, less those of one.
+
+    The second one reads what the first one wrote. Raises `Unfit` where the kernel cannot compute it.
+    """
+    return _added(record, case_of(record, op, fold), cfg)
 
 
 def launch(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> Launch:
-    """The launch of the operator alone. Raises `Unfit` where the kernel cannot compute it."""
-    return _program(_tried(record, case_of(record, op, fold), cfg)).finish()
+    """The launch whose `cycles` are those of the operator. Raises `Unfit` where the kernel cannot compute it."""
+    return _fitting(_tried(record, case_of(record, op, fold), cfg)).finish()
 
 
 def integers(op: g.Operator) -> object:
@@ -663,22 +615,27 @@ def _integers(value: object) -> object:
 
 @cost.cached(512)
 def _timed(record: Record, case: _Case, cfg: Config) -> float:
-    once = _cycles(_program(_tried(record, case, cfg)))
-    return _cycles(_program(_trial(record, case, cfg, times=2))) - once
+    return _cycles(_fitting(_tried(record, case, cfg)))
+
+
+@cost.cached(512)
+def _added(record: Record, case: _Case, cfg: Config) -> float:
+    alone = _timed(record, case, cfg)
+    return _cycles(_fitting(_trial(record, case, cfg, times=2))) - alone
 
 
 @cost.cached(512)
 def _fastest(record: Callable[[Kernel, Any, Any], None], tiles: tuple[Any, ...], case: _Case, cfg: Config) -> Any:
     tried = [_trial(lambda k, op, tile=tile: record(k, op, tile), case, cfg) for tile in tiles]
-    found = [math.inf if isinstance(one, str) else _cycles(one.program) for one in tried]
-    _program(tried[found.index(min(found))])
+    found = [math.inf if isinstance(one, str) else _cycles(one) for one in tried]
+    _fitting(tried[found.index(min(found))])
     return next(tile for tile, cycles in zip(tiles, found) if cycles <= _ALIKE * min(found))
 
 
-def _program(tried: Recording | str) -> Program:
+def _fitting(tried: Program | str) -> Program:
     if isinstance(tried, str):
         raise Unfit(tried)
-    return tried.program
+    return tried
 
 
 def _cycles(program: Program) -> int:
@@ -688,22 +645,22 @@ def _cycles(program: Program) -> int:
 
 
 @cost.cached(512)
-def _tried(record: Record, case: _Case, cfg: Config) -> Recording | str:
+def _tried(record: Record, case: _Case, cfg: Config) -> Program | str:
     return _trial(record, case, cfg)
 
 
-def _trial(record: Record, case: _Case, cfg: Config, times: int = 1) -> Recording | str:
-    """The operator in a program of its own, as many times, or why it is none."""
+def _trial(record: Record, case: _Case, cfg: Config, times: int = 1) -> Program | str:
+    """The operator in a program of its own, `times` in a row, or why it is none."""
     op = case.op
-    symbols, in_place, plain = limits((op,)), isinstance(op, g.Write), plain_of(op)
-    packed = (*(t for t in op.inputs if t not in plain), op.output)
+    symbols, in_place = limits((op,)), isinstance(op, g.Write)
+    packed = (*(t for t in op.inputs if t not in op.plain), op.output)
     computed = [t for t in packed if t.data is None and t.name not in symbols]
     if any(len(t.shape) < 2 for t in computed):
         return "operands are not in blocks of channels"
     rec = Recording(cfg, "double", op.name)
     rec.program.uops_ahead, rec.limits = True, symbols
-    for t in plain:
-        rec.plain[t.name] = rec.buffer(f"{t.name}.plain", t.shape, kind="output" if t is op.output else "input")
+    for t in op.plain:
+        rec.as_host(op, t)
     for t in computed:
         if in_place and t is op.output:
             rec.activations[t.name] = rec.activations[op.x.name]
@@ -713,9 +670,17 @@ def _trial(record: Record, case: _Case, cfg: Config, times: int = 1) -> Recordin
     if case.fold is not None:
         image = rec.buffer(f"{op.name}.x", case.fold.image(op.x.shape, cfg), kind="input")
         rec.folded[op.name] = case.fold, image
+    parts = {t.name: rec.activations[t.name] for t in computed if t.dtype == "int8"}
+    chained = times > 1 and len(parts) > 1 and op.output.name in parts and not in_place
+    ends = (next(iter(parts)), op.output.name) if chained else ()
+    wholes = [rec.buffer(name, (max(parts[end].nbytes for end in ends),), kind="temp") for name in ends]
     try:
-        for _ in range(times):
-            lower(record, rec, op)
+        for number in range(times):  # each reads what the one before wrote, as far as its first input goes
+            for name, whole in zip(ends, wholes[:: -1 if number % 2 else 1]):
+                rec.activations[name] = Region(name, parts[name].shape, whole=whole)
+            rec.tables.clear()  # those of other operators are there, as a rule
+            with rec.program.origin(f"{op.name}.{number}"):
+                lower(record, rec, op)
     except (CapacityError, EncodingError, ScheduleError) as exc:
         return str(exc)
-    return rec
+    return rec.program

@@ -9,12 +9,13 @@ from ...runtime.buffer import Region
 from .. import graph as g
 from ..api import build_into
 from ..schedule.elementwise import elementwise
-from .language import Array, Kernel, Unfit
+from .language import Array, Kernel, Unfit, by_shape
 from .recording import whole_blocks
 
 MOST_COPIES = 64  # that a slice or concatenation may take, each a load and a store at least
 
 
+@by_shape()
 def concatenate(k: Kernel, op: g.Concat) -> None:
     """Copies of the inputs that are not computed inside the output."""
     known = (1, 2, 3) if len(op.output.shape) == 4 else (1,)
@@ -32,6 +33,7 @@ def concatenate(k: Kernel, op: g.Concat) -> None:
     _copy(k, [(x, target) for x, target in zip(inputs, targets) if not x.shares(target)])
 
 
+@by_shape()
 def cut(k: Kernel, op: g.StridedSlice) -> None:
     """Copies of the part that a slice without steps takes, whole blocks of channels of all images of a batch."""
     block, same = k.cfg.block_in, op.x.shape[0] == op.output.shape[0]

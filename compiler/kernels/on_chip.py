@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ...hw.errors import CapacityError
+from ...hw.errors import CapacityError, Unfit
 from ...hw.isa import Mem, depth
 from .recording import Recording
 
@@ -35,10 +35,15 @@ class OnChip:
     def region(self, mem: Mem, size: int, low: int, high: int | None = None) -> int:
         """The first of `size` entries within [low, high), by default to the end of `mem`, that nothing has taken.
 
-        Raises `CapacityError` where there are none.
+        Raises `Unfit` where there are none.
         """
+        if size < 1:
+            raise Unfit(f"0 entries of {mem.name}: they do not fit a step of the kernel")
         high = depth(self.rec.cfg, mem) if high is None else high
-        base = self.rec.placement.region(mem, size, low, high, _of(mem, [*self._taken, *self._kept]))
+        try:
+            base = self.rec.placement.region(mem, size, low, high, _of(mem, [*self._taken, *self._kept]))
+        except CapacityError as exc:
+            raise Unfit(str(exc)) from None
         self._taken.append((mem, base, size))
         return base
 
@@ -48,12 +53,11 @@ class OnChip:
         They lie at the end of `mem` where that has room. Raises `CapacityError` where nothing is free.
         """
         rec, key, size, entries = self.rec, (mem, data.tobytes()), len(data), depth(self.rec.cfg, mem)
-        taken, kept = _of(mem, self._taken), _of(mem, self._kept)
-        found = rec.kept.get(key)
-        met = found is not None and any(found.start < r.stop and r.start < found.stop for r in taken)
-        there = found is not None and not met and rec.placement.reserved(mem, found.start, size)
-        if found is None or not there:
-            low, apart = min(entries - size, entries - entries // KEPT), [*taken, *kept]
+        taken, found = _of(mem, self._taken), rec.kept.get(key, range(0))
+        met = any(found.start < r.stop and r.start < found.stop for r in taken)
+        there = key in rec.kept and not met and rec.placement.reserved(mem, found.start, size)
+        if not there:
+            low, apart = min(entries - size, entries - entries // KEPT), [*taken, *_of(mem, self._kept)]
             try:
                 base = rec.placement.region(mem, size, low, entries, apart)
             except CapacityError:

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from itertools import cycle, product
 
+import numpy as np
+
 from ...hw.isa import Mem
 from ...hw.units import striped
 from .. import cost
@@ -15,7 +17,6 @@ from ..limits import most_padding
 from ..schedule.pool import pool_of
 from .language import Kernel, Tile, Unfit, equal_parts, every
 from .mean import mean_requant
-from .recording import store_parameters
 
 _MOST_CLASSES = 3  # most classes of rows or columns: with more, instructions would be too short
 _MAX_TILE = 60  # cycles of the about ten instructions of a tile of a maximum
@@ -141,5 +142,5 @@ def _by_schedule(k: Kernel, op: g.Pool, kind: str, store: Requant) -> None:
     if max(op.pads) > most_padding(k.cfg):
         raise Unfit(f"padding {op.pads}: at most {most_padding(k.cfg)}")
     scheduled = k.rec.schedule(pool_of, op.shape, kind=kind, epilogue=[("requant", "par")])
-    par = store_parameters(k.rec, op, store, op.shape.c)
+    par = k.requant(store, bias=np.full(op.shape.c, store.bias)).buffer
     k.rec.append(op, scheduled, {"x": k.rec.operand(op, 0), "par": par})

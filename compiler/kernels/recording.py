@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +36,8 @@ class Recording:
     the names of their convolutions (compiler/kernels/fold.py), `padded` the paddings of channels that their reader
     makes, by the names of their outputs, `tables` the numbers of the tables on chip by their content, the latest last,
     and `kept` where constants are that stay on chip, by theirs (compiler/kernels/on_chip.py), `limits` how many values
-    the inputs have that are symbols, by name (symbols.py), `plain` the tensors that are read or written as the host has
-    them, by name (stand_ins.py), `flags` those of values that are no numbers, by the names of the operators that read
+    the inputs have that are symbols, by name, `plain` the tensors that are read or written as the host has them, by
+    name (`Operator.plain`), `flags` those of values that are no numbers, by the names of the operators that read
     them.
     """
 
@@ -65,18 +65,20 @@ class Recording:
         return self.buffer(name, data.shape, bits, signed=signed, kind="constant", data=raw)
 
     def activation(self, op: g.Operator, t: g.Tensor, kind: str) -> Buffer:
-        """A new buffer for `t`, an input or the output of `op`: float32 values as the host has them, others packed.
+        """A new packed buffer for `t`, an input or the output of `op`.
 
         Results of several bytes are planes, the lowest bytes first.
         """
-        if t.dtype == "float32":
-            shape, bits = t.shape, 32
-        else:
-            shape, bits = packed_shape(t.shape, self.cfg), 8
-            planes = op.result_bytes if t is op.output else 1
-            shape = (planes, *shape) if planes > 1 else shape
-        self.activations[t.name] = self.buffer(t.name, shape, bits, kind=kind)
+        planes, shape = op.result_bytes if t is op.output else 1, packed_shape(t.shape, self.cfg)
+        shape = (planes, *shape) if planes > 1 else shape
+        self.activations[t.name] = self.buffer(t.name, shape, kind=kind)
         return self.activations[t.name]
+
+    def as_host(self, op: g.Operator, t: g.Tensor) -> Buffer:
+        """A new buffer for `t`, an input or the output of `op`, as the host has it."""
+        kind = "output" if t is op.output else "input"
+        self.plain[t.name] = self.buffer(f"{op.name}.{kind}", t.shape, 8 * np.dtype(t.dtype).itemsize, kind=kind)
+        return self.plain[t.name]
 
     def flag_numbers(self, op: g.Operator) -> Buffer:
         """A new output of one entry, for `op`: a lane of it other than 0 says that a value is NaN, and ends the run."""
@@ -131,6 +133,14 @@ class Recording:
         build_into(self.program, scheduled, {**buffers, "out": self.packed(op.output)}, self.placement, name=op.name)
 
 
+def limits(ops: Sequence[g.Operator]) -> dict[str, int]:
+    """How many values each symbol of `ops` may have, by the name of its tensor: numbers known when a run begins."""
+    found: dict[str, int] = {}
+    for t, limit in filter(None, (op.symbol for op in ops)):
+        found[t.name] = min(limit, found.get(t.name, limit))
+    return found
+
+
 def place(buffer: Buffer) -> tuple[Buffer, int]:
     """(buffer that is allocated, first byte in it) of a buffer or a region of one."""
     if isinstance(buffer, Region) and buffer.whole is not None:
@@ -156,43 +166,15 @@ def packed_bytes(t: g.Tensor, cfg: Config) -> int:
     return math.prod(packed_shape(shape, cfg)) * np.dtype(t.dtype).itemsize
 
 
-def entries(rec: Recording, t: g.Tensor) -> int:
-    """Entries of the packed tensor."""
-    return math.prod(packed_shape(t.shape, rec.cfg)[:-2])
-
-
 def channel_parameters(rec: Recording, op: g.Linear, bias: np.ndarray | np.integer) -> Buffer:
     """The parameters of a store of the accumulators of `op`: `bias`, int32 (O,), requantisation and clamp.
 
     With one number those of a block of channels, for scales that are the same for all.
     """
-    multiplier, exponent = op.multipliers
-    if np.ndim(bias) == 0:
-        multiplier, exponent = int(multiplier[0]), int(exponent[0])
-    return rec.parameters(
-        f"{op.name}.par",
-        bias=bias,
-        multiplier=multiplier,
-        exponent=exponent,
-        zero_point=op.output.zero_point,
-        low=op.low,
-        high=op.high,
-        contract=op.contract or rec.contract,
-    )
-
-
-def store_parameters(rec: Recording, op: g.Operator, store: Requant, channels: int | None = None):
-    """The parameters of a store with equal parameters for all of `channels` channels, by default one block."""
-    values = asdict(store)
-    if channels is not None:
-        values["bias"] = [store.bias] * channels
-    return rec.parameters(f"{op.name}.par", **values)
-
-
-def scale_parameters(rec: Recording, op: g.Operator, name: str, scale: tuple[int, int]) -> Buffer:
-    """The parameters of RESCALE by (multiplier, exponent), for every channel."""
-    facts = {"bias": 0, "zero_point": 0, "low": -128, "high": 127, "contract": "double"}
-    return rec.parameters(f"{op.name}.scale_{name}", multiplier=scale[0], exponent=scale[1], **facts)
+    scale = op.multipliers if np.ndim(bias) else tuple(int(each[0]) for each in op.multipliers)
+    store = Requant(0, 0, 0, op.output.zero_point, op.low, op.high, op.contract or rec.contract)
+    facts = asdict(store) | dict(zip(("multiplier", "exponent"), scale))
+    return rec.parameters(f"{op.name}.par", **facts | {"bias": bias})
 
 
 def whole_blocks(op: g.Concat, cfg: Config) -> bool:

@@ -14,10 +14,20 @@ _Kind = TypeVar("_Kind", bound=g.Operator)
 class RowsJoined(g.Concat):
     """A cache (1, H, N, D) and a row (1, H, 1, D) of each head: the cache and what it becomes are not packed."""
 
+    @property
+    def plain(self) -> tuple[g.Tensor, ...]:
+        """The cache, and what it becomes; its image is an output, too."""
+        return self.x, self.output
+
 
 @dataclass(frozen=True, eq=False)
 class RowsOut(g.StridedSlice):
     """All of an image, as an output that is not unpacked."""
+
+    @property
+    def plain(self) -> tuple[g.Tensor, ...]:
+        """The output."""
+        return (self.output,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +59,3 @@ class AbsorbedSlice(g.StridedSlice, Absorbed):
 def stand_in(kind: type[_Kind], op: g.Operator, **changes: Any) -> _Kind:
     """An operator of `kind` with the facts of `op`, but for `changes`."""
     return kind(**{**{each.name: getattr(op, each.name) for each in fields(op)}, **changes})
-
-
-def plain_of(op: g.Operator) -> tuple[g.Tensor, ...]:
-    """The tensors of `op` that its kernel reads or writes as the host has them. The output may be an image, too."""
-    if isinstance(op, (RowsJoined, RowsOut)):
-        return (op.x, op.output) if isinstance(op, RowsJoined) else (op.output,)
-    return ()

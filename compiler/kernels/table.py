@@ -88,6 +88,7 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
 
 # Chains on the ALU take more cycles than the multiplier array, and longest to compile: they are tried as a last resort.
 LAST_RESORT = (sum_of_two, product_of_two)
+_ALIKE = 1.1  # times the fewest cycles: of kernels that add so many to a launch the one that is fastest alone
 
 
 class Alternative(NamedTuple):
@@ -118,7 +119,7 @@ def kernels_of(op: g.Operator) -> tuple[Record, ...]:
 
 
 def chosen(op: g.Operator, cfg: Config, fold: Fold | None = None) -> Record | None:
-    """The kernel of `op` with the fewest cycles, the first of equal ones; None where none fits.
+    """The kernel of `op` that adds the fewest cycles to a launch; None where none fits.
 
     With `fold` its image is laid out so, that of a convolution.
     """
@@ -135,7 +136,9 @@ def _chosen(
         kernels = [record for record, its in zip(kernels_of_op, turns) if its == turn]
         fitting = [record for record in kernels if not language.why_not(record, op, cfg, fold)]
         if len(fitting) > 1:
-            return min(fitting, key=lambda record: language.cycles(record, op, cfg, fold))
+            found = [language.added(record, op, cfg, fold) for record in fitting]
+            alike = [record for record, cycles in zip(fitting, found) if cycles <= _ALIKE * min(found)]
+            return min(alike, key=lambda record: language.cycles(record, op, cfg, fold))
         if fitting:
             return fitting[0]
     return None
@@ -154,7 +157,7 @@ def cycles(op: g.Operator, cfg: Config, fold: Fold | None = None) -> float:
     record = chosen(op, cfg, fold)
     if record is None:
         raise Unfit(refusal(op, cfg))
-    return language.cycles(record, op, cfg, fold)
+    return language.added(record, op, cfg, fold)
 
 
 def lower(rec: Recording, op: g.Operator) -> None:

@@ -29,11 +29,15 @@ _View = TypeVar("_View", bound="View")
 
 
 class Axis(NamedTuple):
-    """One axis of a view: its name, its extent, and the entries from one element to the next."""
+    """One axis of a view: its name, its extent, and the entries from one element to the next.
+
+    `pads` are the elements before the first one and behind the last one that a load adds.
+    """
 
     name: str
     extent: int
     step: int
+    pads: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +76,8 @@ class View:
     def __getitem__(self: _View, key: _Index | tuple[_Index, ...]) -> _View:
         """The part that `key` chooses, an index or a slice for each of the first axes; after `...` of the last ones.
 
-        Raises `KernelError` for indices outside of the view, and for slices that end there or have no elements.
+        Raises `KernelError` for indices outside of the view, for slices that end there or have no elements, and for
+        axes with padding.
         """
         parts = key if isinstance(key, tuple) else (key,)
         keys = [part for part in parts if not isinstance(part, EllipsisType)]
@@ -83,7 +88,11 @@ class View:
             keys[at:at] = [slice(None)] * (len(self.axes) - len(keys))
         base, axes = self.base, list[Axis]()
         for axis, part in zip(self.axes, [*keys, *[slice(None)] * (len(self.axes) - len(keys))]):
-            if isinstance(part, slice):
+            if part == slice(None):
+                axes.append(axis)
+            elif any(axis.pads):
+                raise KernelError(f"{self}: {axis.name} has padding, which a load adds: take the window last")
+            elif isinstance(part, slice):
                 if part.step is not None and part.step < 1:
                     raise KernelError(f"{self}[{axis.name} ::{part.step}]: steps must be at least 1")
                 begin, end, step = part.indices(axis.extent)
@@ -122,6 +131,8 @@ class View:
         if tuple(axis.name for axis in parts) != names:
             raise KernelError(f"{self}: axes {', '.join(names)} are not beside each other")
         real = [axis for axis in parts if axis.extent > 1]
+        if any(any(axis.pads) for axis in parts):
+            raise KernelError(f"{self} has padding, which a load adds: take the window last")
         if any(outer.step != inner.step * inner.extent for outer, inner in zip(real, real[1:])):
             raise KernelError(f"{self}: axes {', '.join(names)} are not one piece of memory")
         one = Axis(into, math.prod(axis.extent for axis in parts), real[-1].step if real else 1)
@@ -130,7 +141,7 @@ class View:
     def split(self: _View, name: str, **extents: int) -> _View:
         """The same entries with axis `name` as several of `extents`. Raises `KernelError` where these do not match."""
         axis = self.axis(name)
-        if math.prod(extents.values()) != axis.extent:
+        if math.prod(extents.values()) != axis.extent or any(axis.pads):
             raise KernelError(f"{self}: axis {name} cannot be split into {extents}")
         at = self.axes.index(axis)
         return replace(self, axes=(*self.axes[:at], *dense(extents, axis.step), *self.axes[at + 1 :]))
@@ -170,12 +181,11 @@ def dense(extents: dict[str, int], step: int = 1) -> tuple[Axis, ...]:
 class Array(View):
     """Entries of a DRAM buffer. `symbol` moves them by a value that is known when a run begins.
 
-    `pads` are (rows before, rows after, columns before, columns after) that a load adds, of value `fill`.
+    `fill` is the value of the padding.
     """
 
     buffer: Buffer
     symbol: Symbol | None = None
-    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
     fill: int = 0
 
     def moved(self, symbol: Symbol | None) -> Array:
@@ -194,100 +204,54 @@ class Array(View):
 
     def repeated(self, **extent: int) -> Array:
         """The same entries, several times, along a new outermost axis."""
-        self._unpadded("repeated")
         ((name, count),) = extent.items()
         return replace(self, axes=(Axis(name, count, 0), *self.axes))
 
     def window(self, fill: int = 0, **ranges: tuple[int, int]) -> Array:
-        """`count` elements from `first` on along each of the last two axes; those outside are padding of `fill`.
+        """`count` elements from `first` on along each of these axes; those outside are padding of `fill`.
 
-        `ranges` are (first, count) by the names of these axes. Raises `Unfit` where nothing lies inside.
+        `ranges` are (first, count) by name. Raises `Unfit` where nothing lies inside.
         """
-        self._unpadded("given another window")
-        if len(ranges) != 2 or tuple(ranges) != tuple(self.shape)[-2:]:
-            raise KernelError(f"{self}: a window is along the last two axes, not {', '.join(ranges)}")
-        keys, pads = [slice(None)] * (len(self.axes) - 2), list[int]()
+        keys, pads = dict[str, slice](), dict[str, tuple[int, int]]()
         for name, (first, count) in ranges.items():
             extent = self.axis(name).extent
-            before, after = max(0, -first), max(0, first + count - extent)
+            before, after = pads[name] = max(0, -first), max(0, first + count - extent)
             if before + after >= count:
                 raise Unfit(
                     f"{count} elements of {name} from {first} on lie in the padding alone: the {extent} begin at 0"
                 )
-            keys.append(slice(first + before, first + count - after))
-            pads += [before, after]
-        found = self[tuple(keys)]
-        return replace(found, pads=(pads[0], pads[1], pads[2], pads[3]), fill=fill if any(pads) else 0)
+            keys[name] = slice(first + before, first + count - after)
+        found = self.at(**keys)
+        axes = tuple(axis._replace(pads=pads.get(axis.name, axis.pads)) for axis in found.axes)
+        return replace(found, axes=axes, fill=fill if any(map(any, pads.values())) else 0)
 
-    def _unpadded(self, what: str) -> None:
-        if any(self.pads):
-            raise KernelError(f"{self} has padding, which a load adds: it cannot be {what}; take the window last")
-
-    def __getitem__(self, key: _Index | tuple[_Index, ...]) -> Array:
-        """As of any view; of one with padding, which goes with its last two axes, nothing."""
-        self._unpadded("indexed")
-        return super().__getitem__(key)
-
-    def merged(self, into: str, *names: str) -> Array:
-        """As of any view without padding."""
-        self._unpadded("merged")
-        return super().merged(into, *names)
-
-    def split(self, name: str, **extents: int) -> Array:
-        """As of any view without padding."""
-        self._unpadded("split")
-        return super().split(name, **extents)
-
+    @property
     def padded(self) -> dict[str, int]:
         """The extents with the padding."""
-        found = self.shape
-        for name, k in zip([*found][-2:], (0, 2)):
-            found[name] += self.pads[k] + self.pads[k + 1] if any(self.pads) else 0
-        return found
+        return {axis.name: axis.extent + sum(axis.pads) for axis in self.axes}
 
-    def rows(self, *, own: str = "") -> tuple[int, int, int]:
-        """(rows, entries of a row, entries from row to row) of one transfer; axis `own` remains that of the rows.
+    def rows(self, own: str = "") -> tuple[Axis, Axis] | None:
+        """The rows, and the entries of a row, of one transfer; None where it takes several.
 
-        Raises `KernelError` where it would take several.
+        Axis `own`, if it has several elements, is that of the rows.
         """
-        if (found := self._rows(own)) is None:
-            raise KernelError(f"{self} is no rows of adjacent entries: several transfers move it")
-        return found
-
-    def transfers(self) -> list[Array]:
-        """Its parts, of equal sizes, that one transfer moves each: the first axes are taken element by element."""
-        if self._rows("") is not None:
-            return [self]
-        if any(self.pads) and len(self.axes) == 2:
-            raise KernelError(f"{self} has gaps in its rows, and padding: no transfer moves it")
-        parts = [super(Array, self).__getitem__(at) for at in range(self.axes[0].extent)]
-        return [one for part in parts for one in part.transfers()]
-
-    def one_transfer(self, own: str = "") -> bool:
-        """True where one transfer moves it; axis `own` remains that of the rows."""
-        return self._rows(own) is not None
-
-    def _rows(self, own: str) -> tuple[int, int, int] | None:
-        merged = list[Axis]()
+        merged, one = list[Axis](), Axis("", 1, 1)
         for axis in self.axes:
-            if axis.extent == 1 and axis.name != own:
+            if axis.extent == 1 and not any(axis.pads):
                 continue
-            before = merged[-1] if merged else None
-            joins = before is not None and before.step == axis.step * axis.extent and before.name != own
-            if before is not None and joins and not any(self.pads):
+            before = merged[-1] if merged else one
+            apart = any(before.pads) or any(axis.pads) or own in (before.name, axis.name)
+            if merged and before.step == axis.step * axis.extent and not apart:
                 merged[-1] = Axis(axis.name, before.extent * axis.extent, axis.step)
             else:
                 merged.append(axis)
-        if any(self.pads):
-            merged = list(self.axes[-2:])
-            if math.prod(axis.extent for axis in self.axes[:-2]) > 1:
-                return None
         if merged and (merged[-1].step != 1 or merged[-1].name == own):
-            merged.append(Axis("", 1, 1))
+            merged.append(one)
         if len(merged) > 2:
             return None
-        (_, rows, pitch), (_, count, _) = [Axis("", 1, 1)] * (2 - len(merged)) + merged
-        return (rows, count, pitch) if rows == 1 or pitch <= limits(self.kernel.cfg, "LOAD")["x_stride"] else None
+        rows, columns = [one] * (2 - len(merged)) + merged
+        far = rows.extent > 1 and rows.step > limits(self.kernel.cfg, "LOAD")["x_stride"]
+        return None if far else (rows, columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -370,13 +334,13 @@ class Tile(View):
     def __ilshift__(self, bits: int) -> Tile:
         return self.alu(AluOp.SHR, -bits, 0)
 
-    def maximum(self, value: Tile | int, over: str = "") -> Tile:
-        """Become the larger one of itself and `value`, element by element; `over` orders the loops."""
-        return self.alu(AluOp.MAX, value, over=over)
+    def maximum(self, value: Tile | int) -> Tile:
+        """Become the larger one of itself and `value`, element by element."""
+        return self.alu(AluOp.MAX, value)
 
-    def minimum(self, value: Tile | int, over: str = "") -> Tile:
-        """Become the smaller one of itself and `value`, element by element; `over` orders the loops."""
-        return self.alu(AluOp.MIN, value, over=over)
+    def minimum(self, value: Tile | int) -> Tile:
+        """Become the smaller one of itself and `value`, element by element."""
+        return self.alu(AluOp.MIN, value)
 
     def add(self, value: Tile | int, over: str = "") -> Tile:
         """As `+=`, with the loops over the axes `over`, from the outermost in."""

@@ -297,7 +297,7 @@ MISTAKES = {
     other_lanes: r"weights \(3, 8, 16\) int8: .* has 128 bytes, an entry of WGT 256; its lanes must be \(16, 16\)",
     other_memory: "is in INP: the statement takes one in ACC",
     other_axes: "they must have the same axes",
-    larger_than_its_place: "is larger than its 8 entries of INP",
+    larger_than_its_place: "is no one piece of 32 entries",
     outside: r"array .n 1, b 2, h 4, w 4.\[n 1\]: must be 0 to 0",
     wide_weights: "they must be within -128 to 127",
     plain_copy: "accumulators are copied by a product with the identity, or by adding to zero",

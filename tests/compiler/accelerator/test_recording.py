@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import Add, Tensor
-from tilewright.compiler.graph.integer_forms import Requant
-from tilewright.compiler.kernels.recording import Recording, entries, packed_bytes, packed_shape, store_parameters
+from tilewright.compiler.kernels.recording import Recording, packed_bytes, packed_shape
 from tilewright.hw.config import PRESETS, Config
 
 CFG = PRESETS["pynq_z1"]
@@ -16,10 +15,9 @@ def rec():
     return Recording(CFG, "double", "p")
 
 
-def test_packed_shapes(rec):
+def test_packed_shapes():
     assert packed_shape((1, 20, 5, 7), CFG) == (1, 2, 5, 7, 1, 16)
     assert packed_shape((3, 16), Config("two", batch=2, extensions=CFG.extensions)) == (2, 1, 2, 16)
-    assert entries(rec, Tensor("t", (2, 20, 5, 7))) == 2 * 2 * 5 * 7
     assert packed_bytes(Tensor("t", (1, 20, 3, 3)), CFG) == 32 * 9 and packed_bytes(Tensor("v", (20,)), CFG) == 32
 
 
@@ -32,11 +30,9 @@ def test_constants_keep_their_bytes(rec):
 
 
 def test_parameters_of_one_block_or_of_all_channels(rec):
-    op = Add("op", (Tensor("x", (1, 20)), Tensor("y", (1, 20))), Tensor("z", (1, 20)))
-    store = Requant(7, 1 << 30, 0, 3)
-    assert store_parameters(rec, op, store).shape == (1, 16, 3)
-    all_channels = Recording(CFG, "double", "q")
-    assert store_parameters(all_channels, op, store, 20).shape == (2, 16, 3)
+    facts = {"multiplier": 1 << 30, "exponent": 0, "zero_point": 3, "low": -128, "high": 127, "contract": "double"}
+    assert rec.parameters("one", bias=7, **facts).shape == (1, 16, 3)
+    assert rec.parameters("all", bias=[7] * 20, **facts).shape == (2, 16, 3)
 
 
 def test_constant_operands_are_repeated(rec):

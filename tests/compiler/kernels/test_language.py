@@ -10,7 +10,7 @@ from tilewright.compiler.graph import Add, Maximum, Mul, Requantize, Tensor
 from tilewright.compiler.graph.integer_forms import Requant
 from tilewright.compiler.kernels.add import weighted_sum
 from tilewright.compiler.kernels.elementwise import product_of_two, requantise
-from tilewright.compiler.kernels.language import Kernel, case_of, equal_parts, every, lower, why_not
+from tilewright.compiler.kernels.language import Kernel, added, case_of, equal_parts, every, lower, why_not
 from tilewright.compiler.kernels.lookup import lookup
 from tilewright.compiler.kernels.recording import Recording, packed_shape
 from tilewright.hw.config import PRESETS
@@ -83,9 +83,11 @@ def test_views_are_indexed_as_arrays():
 def test_a_window_beyond_the_edge_is_padded():
     with kernel() as k:
         source = k.input(0)[0].window(fill=-128, h=(-1, 3), w=(3, 4))
-        assert source.pads == (1, 0, 0, 2) and source.padded() == {"b": 2, "h": 3, "w": 4}
+        assert [axis.pads for axis in source.axes] == [(0, 0), (1, 0), (0, 2)]
+        assert source.padded == {"b": 2, "h": 3, "w": 4} and source.fill == -128
         inside = k.input(0)[0].window(fill=-128, h=(1, 3), w=(0, 5))
-        assert inside.pads == (0, 0, 0, 0) and inside.fill == 0
+        assert inside.padded == inside.shape and inside.fill == 0
+        assert k.input(0)[0, 0].window(h=(-2, 4)).padded == {"h": 4, "w": 5}
 
 
 def test_statements_compute_as_numpy_does():
@@ -209,6 +211,18 @@ def test_rows_multiply_lane_by_lane_and_rows_of_a_store_have_their_parameters():
     assert np.array_equal(found, np.clip(product + bias.reshape(2, 1, 1, 1, 4), -128, 127))
 
 
+def test_a_store_is_cut_where_rows_are_not_those_of_its_parameters():
+    bias = np.arange(0, 120, 5)  # of six rows
+
+    def record(k, op):
+        pars = k.load(k.tile(Mem.PAR, h=6), k.requant(Requant(0, 1 << 30, 1, 0), bias=bias).named(b="h"))
+        k.store(k.output[0], k.load(k.tile(Mem.ACC, b=2, h=6, w=5), k.input(0)[0]), pars)
+
+    inputs, found = ran(record)
+    wide = inputs["x"].astype(np.int64) + bias.reshape(1, 1, 6, 1, 1, 4)
+    assert np.array_equal(found, np.clip(wide, -128, 127))
+
+
 def test_places_of_both_banks_come_in_turn():
     with kernel() as k:
         ys = k.banks(10, places=2)
@@ -248,13 +262,12 @@ def loads_together(k):
         (lambda k: k.input(0)[:, :, :3].merged("p", "b", "h"), "axes b, h are not one piece of memory"),
         (lambda k: k.input(0).merged("p", "b", "w"), "axes b, w are not beside each other"),
         (lambda k: k.input(0).split("w", y=2, x=2), "axis w cannot be split"),
-        (lambda k: k.input(0)[0, 0].window(w=(0, 5)), "along the last two axes"),
         (lambda k: k.load(k.tile(Mem.INP, p=4), k.input(0)[0, 0, 0]), "they must have one size"),
-        (lambda k: k.slots(60).load(k.input(0)[0, 0, :, ::2].window(h=(-1, 3), w=(0, 2))), "no transfer moves it"),
+        (lambda k: k.slots(60).load(k.input(0)[0, 0, :, ::2].window(h=(-1, 3), w=(0, 2))), "h has padding"),
         (lambda k: k.tile(Mem.ACC, p=4).pieces({"p": 2}, {"p": 3}), "is no one piece of 5 entries"),
         (lambda k: k.tile(Mem.ACC, p=4).at(q=0), "has no axis q"),
         (lambda k: k.tile(Mem.WGT, p=1).rows(p=5), "has no 5 rows of weights"),
-        (lambda k: k.slots(4).next(p=5), "is larger than its 4 entries"),
+        (lambda k: k.slots(4).next(p=5), "is no one piece of 5 entries"),
         (lambda k: k.tile(Mem.INP, p=4).reshaped(h=2, w=3), "outside, or without entries"),
         (lambda k: k.store(k.output[0, 0, 0], k.tile(Mem.ACC, p=5)), "the same axes"),
         (lambda k: k.tile(Mem.ACC, p=4).add(k.tile(Mem.ACC, p=5), "p"), "axis p has different extents"),
@@ -262,8 +275,8 @@ def loads_together(k):
         (lambda k: k.input(0)[0, 0].named(h="w"), "two of them have one name"),
         (lambda k: k.input(0)[0, 0, ::0], "steps must be at least 1"),
         (lambda k: every(1, 0, 2), "at least one"),
-        (lambda k: k.input(0)[0, 0].window(h=(-1, 3), w=(0, 5)).merged("p"), "it cannot be merged"),
-        (lambda k: k.input(0)[0].window(h=(-1, 3), w=(0, 5))[0], "it cannot be indexed"),
+        (lambda k: k.input(0)[0, 0].window(h=(-1, 3), w=(0, 5)).merged("p"), "take the window last"),
+        (lambda k: k.input(0)[0].window(h=(-1, 3))[:, 1], "h has padding"),
         (lambda k: k.store(k.output[0, 0], k.tile(Mem.ACC, w=5, h=6)), "the same axes"),
         (lambda k: k.load(k.tile(Mem.INP, w=5, h=6), k.input(0)[0, 0]), "in another order"),
         (lambda k: k.store(k.output[0, 0, 0], k.tile(Mem.INP, w=5)), "is in INP: the statement takes one in ACC"),
@@ -304,7 +317,7 @@ def test_what_does_not_fit_is_unfit():
         for make in (
             lambda: k.tile(Mem.INP, p=CFG.inp_depth + 1),
             lambda: k.slots(k.slot + 1),
-            lambda: k.banks(k.bank - 3, spare=4),
+            lambda: (k.tile(Mem.ACC, low=k.bank, p=4), k.banks(k.bank - 3)),
             lambda: k.tile(Mem.ACC, p=0),
             lambda: (k.tile(Mem.INP, p=k.slot), k.tile(Mem.INP, p=k.slot + 1)),
         ):
@@ -312,7 +325,7 @@ def test_what_does_not_fit_is_unfit():
                 make()
         with pytest.raises(Unfit, match="2 elements of h from 6 on lie in the padding alone"):
             k.input(0)[0, 0].window(h=(6, 2), w=(0, 5))
-        with pytest.raises(Unfit, match=r"padding \(16, 0, 0, 0\): at most 15"):
+        with pytest.raises(Unfit, match="padding of 16: at most 15"):
             k.load(k.tile(Mem.INP, p=5 * 22), k.input(0)[0, 0].window(h=(-16, 22), w=(0, 5)))
         with pytest.raises(Unfit, match="it needs the extension ternary"):
             k.need("ternary")
@@ -367,3 +380,26 @@ def test_operators_that_are_tried_once_are_alike(record, kind, count):
         case = case_of(record, op)
         found.setdefault(case, set()).add(alone(record, op))
     assert all(len(each) == 1 for each in found.values()) and len(found) < len(SCALES)
+
+
+@pytest.mark.parametrize("record, kind, count", KERNELS)
+def test_what_an_operator_adds_to_a_row_of_its_like(record, kind, count):
+    """Each reads what the one before wrote, and has a table of its own; recorded one by one, with buffers apart."""
+    tensors = [Tensor(f"t{n}", SHAPE, scale=0.04 + (count == 1) * n * n / 999, zero_point=3) for n in range(9)]
+    other = Tensor("other", SHAPE, scale=0.04, zero_point=3)
+    ops = [kind(f"op{n}", (x, other)[:count], y) for n, (x, y) in enumerate(zip(tensors, tensors[1:]))]
+
+    def row(length):
+        rec = Recording(PLUS, "double", "row")
+        rec.program.uops_ahead = True  # as launches of networks have it
+        for t in (*tensors, other):
+            kind = "input" if t in (tensors[0], other) else "temp"
+            rec.activations[t.name] = rec.buffer(t.name, packed_shape(SHAPE, PLUS), kind=kind)
+        for op in ops[:length]:
+            with rec.program.origin(op.name):
+                lower(record, rec, op)
+        return predict(rec.program, PLUS).cycles
+
+    found = added(record, ops[1], PLUS)
+    assert found == pytest.approx(row(2) - row(1), rel=0.15)
+    assert 7 * found == pytest.approx(row(8) - row(1), rel=0.2)

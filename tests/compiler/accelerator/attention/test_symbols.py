@@ -3,7 +3,7 @@
 import numpy as np
 
 from tilewright.compiler.graph import Gather, Requantize, Rotate, Tensor, WriteColumns, WriteRows
-from tilewright.compiler.kernels.symbols import limits
+from tilewright.compiler.kernels.recording import limits
 from tilewright.runtime.symbols.symbol import MOST_LIMIT
 
 

@@ -61,7 +61,7 @@ def test_the_operator_checks_its_shapes(network):
 def test_the_launch_reads_the_image_as_it_is(network):
     steps = compile_graph(network(128, 160), CFG).steps
     (launch,) = (step for step in steps if isinstance(step, LaunchStep))
-    assert launch.bind["x"] == "x"
+    assert "x" in launch.bind.values()
     assert [step.op for step in steps if isinstance(step, HostStep)] == ["expect_numbers", "unpack"]
 
 
