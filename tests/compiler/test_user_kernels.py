@@ -286,25 +286,6 @@ def plain_copy(k, op):
     k.tile(Mem.ACC, **x.shape)[...] = y
 
 
-def place_taken(k, op):
-    x, xs, y = k.input(0).merged("entry"), k.slots(8), k.tile(Mem.ACC, entry=8)
-    first, _, _ = (xs.load(part) for part in x.parts(8)[:3])
-    y[...] = first @ k.identity()
-
-
-def scope_ended(k, op):
-    y, x = k.tile(Mem.ACC, entry=8), k.input(0).merged("entry")[:8]
-    with k.scope():
-        inside = k.load(k.tile(Mem.INP, entry=8), x)
-    y[...] = inside @ k.identity()
-
-
-def misspelt(k, op):
-    x = k.input(0).merged("pixel")
-    y, xs = k.tile(Mem.ACC, pixle=32), k.load(k.tile(Mem.INP, **x.shape), x)
-    y[...] = xs @ k.identity()
-
-
 MISTAKES = {
     never_loaded: "32 of its entries in ACC were never written: load them, set them to 0 .*, or replace them by a pr",
     half_loaded: "tile .entry 32. is read, but 12 of its entries in ACC were never written",
@@ -321,9 +302,6 @@ MISTAKES = {
     outside: r"array .n 1, b 2, h 4, w 4.\[n 1\]: must be 0 to 0",
     wide_weights: "they must be within -128 to 127",
     plain_copy: r"copied by a product with the identity, .* or y\[...\] = 0 and y \+= z",
-    place_taken: r"the place of tile .entry 8. in INP was taken by a later tile: use it before .*, or take more places",
-    scope_ended: r"tile .entry 8. is used behind its `with k.scope\(\)`: use it inside, or take it before",
-    misspelt: "axis pixel is combined and pixle of tile .pixle 32. repeated, both of 32: give them one name",
 }
 
 
@@ -339,8 +317,15 @@ def test_a_mistake_is_one_sentence_with_its_line_and_the_remedy(record):
         assert line < int(text.split("line ")[1].split(":")[0]) <= line + 5
 
 
-# One statement each, with x an array, y accumulators, i inputs, w weights and out the output: what it is told.
+# Statements, with x an array, y accumulators, i inputs, w weights and out the output, and what their author is told.
 STATEMENTS = {
+    "s = k.slots(8); a = s.load(x[:8]); s.load(x[8:16]); s.load(x[16:24]); y[:8] = a @ w": (
+        "the place of tile .entry 8. in INP was taken by a later tile: use it before .*, or take more places"
+    ),
+    "with k.scope(): a = k.load(k.tile(Mem.INP, entry=32), x)\ny[...] = a @ w": (
+        r"tile .entry 32. is used behind its `with k.scope\(\)`: use it inside, or take it before"
+    ),
+    "y.named(entry='entri')[...] = i @ w": "axis entry is combined and entri of tile .entri 32. repeated, both of 32",
     "k.input(0) @ w": r"unsupported .* @: 'Array' and 'Tile': an array is in DRAM: load it, k.load\(tile, array\)",
     "y += k.input(0)": "ADD of tile .entry 32. takes a tile or an integer, not 'Array': an array is in DRAM: load it",
     "y[...] = i @ np.eye(16)": "a statement takes a tile, not 'ndarray': k.matrices, k.rows and k.constant load",
@@ -457,8 +442,8 @@ def test_mistakes_of_who_calls_it():
         (lambda: clipped.run(ints(*SHAPE), op=network().ops[1]), "kernel clipped: 1 arrays given; it takes s, z"),
         (lambda: double.why_not((32, 8, 8)), r"\(32, 8, 8\) is no shape or array \(n, c, h, w\) or \(n, c\)"),
         (lambda: double.run([[1, 2]]), "is no shape or array"),
-        (lambda: tw.kernel(wrong), "must be classes of operators, as g.Softmax, or one function"),
         (lambda: tw.kernel(g.QConv2d), "its layouts are chosen with its neighbours"),
+        (lambda: tw.kernel(wrong), "must be classes of operators, as g.Softmax, or one function"),
         (lambda: g.Custom("c", (g.Tensor("x", SHAPE),), g.Tensor("y", SHAPE)).compute(), "define compute"),
     ):
         with pytest.raises(TilewrightError, match=words):
