@@ -108,13 +108,14 @@ def _assign(
         graph, chosen = read_graph(model, cfg), read_target(target, cfg, given)
         split = _mapping(graph, cfg, mapping, min_cost, given)
         compiled = compile_for(graph if split is None else regroup(graph, split, cfg), cfg, target=chosen, dram=given)
+        kernels = compiled.of_kernels(cfg)
         shared = unit_rows(graph, cfg, split)
         totals, spent = {"layers": shared, **_totals(compiled, cfg, memory)}, _spent(compiled, memory)
         rows = [choice_row(c, sum(spent.pop(op.name, 0.0) for op in c.ops)) for c in compiled.assignment.choices]
         kinds = {step.name: step.op for step in compiled.executable.steps if isinstance(step, HostStep)}
         rows += [[name, kinds[name], 0, "", "host", us, "", "", "", ""] for name, us in spent.items()]
     if as_json:
-        facts = {"config": cfg.name, "contract": graph.contract, **totals}
+        facts = {"config": cfg.name, "contract": graph.contract, "kernels": [*kernels], **totals}
         report.emit_json(facts | {"operators": [dict(zip(COLUMNS, row)) for row in rows]})
         return
     report.table(COLUMNS, rows)
@@ -123,6 +124,8 @@ def _assign(
         report.table([*UNIT_COLUMNS.values()], [["" if v is None else v for v in row.values()] for row in shared])
     for arena in totals["arenas"]:
         report.say(f"arena of {arena['launch']}: {arena['bytes']:,} bytes, lower bound {arena['bound']:,}")
+    for line in kernels:
+        report.say(line)
     report.say(
         f"accelerator {totals['cycles']:,} cycles, simulated: {totals['accelerator_us']:,.0f} us if it closes at 100 "
         f"MHz; host {totals['host_us']:,.0f} us, modelled ({100 * totals['host_share']:.0f} % of the sum); "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from ..hw.errors import FileError, TilewrightError, printable
@@ -30,6 +31,7 @@ def main() -> None:
     for variable in THREAD_VARIABLES:
         os.environ.setdefault(variable, "1")
     gc.set_threshold(*_COLLECT)
+    warnings.formatwarning = lambda message, *_: f"{PROGRAM}: warning: {message}\n"
     sys.exit(run())
 
 

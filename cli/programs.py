@@ -256,7 +256,8 @@ def _namespace(path: Path) -> dict[str, Any]:
 
 def _names(namespace: dict[str, Any]) -> str:
     """What else of the source could be meant."""
-    made = [name for name, value in namespace.items() if inspect.isfunction(value) and value.__module__ == SOURCE_NAME]
+    functions = {name: getattr(value, "record", value) for name, value in namespace.items()}  # a kernel has one
+    made = [name for name, f in functions.items() if inspect.isfunction(f) and f.__module__ == SOURCE_NAME]
     public = [name for name in made if not name.startswith("_")]
     if not public:
         return "define it as a function of the configuration that returns a schedule"
@@ -272,5 +273,6 @@ def _called(function: Any, cfg: Config) -> Any:
     required = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, _EITHER)]
     if len(required) > 1:
         names = ", ".join(p.name for p in required)
-        raise ScheduleError(f"{function.__name__}({names}): give a function of the configuration alone, as f(cfg)")
+        what = "give a function of the configuration alone, as f(cfg), or write @tw.kernel(...) above a kernel"
+        raise ScheduleError(f"{function.__name__}({names}): {what}")
     return function(cfg) if required else function()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,6 +21,7 @@ from .accelerator import layerwise
 from .accelerator.module import Accelerator, LayerAccelerator
 from .frontend import import_model
 from .frontend.source import Source, check_kind, read_source
+from .kernels import language, table
 from .kernels.table import Alternative, also
 from .limits import runs_whole_networks
 from .mapping import ChannelMapping, Costs, MappingLike, by_layer, regroup
@@ -150,6 +152,25 @@ class Compiled(NamedTuple):
         """Predicted time of one inference: launches with the memory `dram`, as of `launch_cycles`, and host."""
         return launch_cycles(self.executable, dram) / cost.CLOCK + self.host_seconds(HostModel())
 
+    def of_kernels(self, cfg: Config) -> dict[str, bool]:
+        """Of each kernel of the target what it computes, or why nothing, a sentence, and whether it does."""
+        graph, kernels, found = self.assignment.graph, self.assignment.target.kernels, dict[str, bool]()
+        modules = {op.name: choice.module for choice in self.assignment.choices for op in choice.ops}
+        for each in kernels:
+            ops = [op for op in graph.ops if isinstance(op, each.operators)]
+            with also(kernels):
+                records = {op.name: table.chosen(op, cfg) for op in ops if each in modules[op.name].kernels}
+            taken = [name for name, record in records.items() if record is each.record]
+            what = ", ".join(taken) or f"no operator of {graph.name}; "
+            if not ops:
+                what += "none is of its classes after the passes (tilewright assign --passes)"
+            elif not taken:
+                name, why = ops[0].name, language.why_not(each.record, ops[0], cfg)
+                faster = getattr(records.get(name), "__name__", modules[name].name)
+                what += f"{name}: {why or f'{faster} takes less time'}"
+            found[f"{each.record} computes {what}"] = bool(taken)
+        return found
+
     def host_seconds(self, model: HostModel) -> float:
         """Modelled time of the host's steps: operators that it still computes, and changes of layout."""
         return sum(seconds for _, seconds in self.host_steps(model))
@@ -194,7 +215,7 @@ def compile_graph(
     """Compile a graph; inputs and outputs of the executable have the graph's names.
 
     A language model whose attention is in a launch gets a launch for each of several lengths of texts, and others for
-    blocks of tokens, an entry of their own.
+    blocks of tokens, an entry of their own. A kernel of the target that computes no operator is a warning.
 
     `contract` overrules the graph's, `target` is `default_target(cfg)` unless given, `tiles` makes the ready schedules
     (compiler/tune/known.py).
@@ -219,6 +240,9 @@ def compile_graph(
     if not accumulators:
         make = partial(compile_for, cfg=cfg, target=target, tiles=tiles, dram=dram)
         whole = make(graph)
+        with cost.on_memory(dram, cfg):
+            for line in (line for line, computes in whole.of_kernels(cfg).items() if not computes):
+                warnings.warn(line, stacklevel=2)
         if every_value or not _launches_attention(whole.assignment):
             return whole.executable
         found, block = _of_lengths(graph, whole, make), in_blocks(graph, cfg.block_in)

@@ -10,12 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..hw.config import Config, load_config
-from ..hw.errors import InputError, KernelError, Unfit
+from ..hw.errors import (
+    CapacityError,
+    EncodingError,
+    InputError,
+    KernelError,
+    ScheduleError,
+    TilewrightError,
+    Unfit,
+    one_line,
+)
 from . import graph as g
 from .accelerator.module import Accelerator
 from .kernels import language, table
-from .kernels.checked import CheckedKernel
 from .kernels.language import Kernel, Record
+from .kernels.operands import CheckedOperands, with_hint
 from .network import check_runs_kernels, compile_for, default_target
 from .target.module import ExecModule, Target
 
@@ -50,16 +59,19 @@ class UserKernel:
         return f"kernel {self.name} ({computes})"
 
     def __call__(self, k: Kernel, op: Any) -> None:
-        """Record `op`, with the checks of compiler/kernels/checked.py; a mistake is told with its line."""
-        checked = CheckedKernel.of(k)
+        """Record `op`, with checks; a mistake is told with its line, an error of Python's, too."""
+        checked = CheckedOperands.of(k)
         try:
             self.record(checked, op)
             checked.finish()
-        except KernelError as exc:
+        except (CapacityError, EncodingError, ScheduleError):  # it does not fit
+            raise
+        except Exception as exc:
             frames, code = traceback.extract_tb(exc.__traceback__), getattr(self.record, "__code__", None)
             lines = [frame.lineno for frame in frames if code and frame.filename == code.co_filename]
             where = f", line {lines[-1]}" if lines else ""
-            raise KernelError(f"kernel {self.name}{where}: {exc}") from exc
+            said = str(exc) if isinstance(exc, TilewrightError) else f"{type(exc).__name__}: {one_line(exc)}"
+            raise KernelError(f"kernel {self.name}{where}: {with_hint(said)}") from exc
 
     def why_not(
         self,
@@ -79,7 +91,7 @@ class UserKernel:
         config: Config | str = _DEFAULT,
     ) -> int:
         """Cycles of a program of the operator alone, by the timing model. Raises `Unfit` where it cannot compute it."""
-        return language.cycles(self, op or self._operator(inputs, out), _able(config))
+        return round(language.cycles(self, op or self._operator(inputs, out), _able(config)))
 
     def compile(
         self,
@@ -122,9 +134,12 @@ class UserKernel:
     def _operator(self, inputs: Sequence[Shape | np.ndarray], out: Shape | None) -> g.Operator:
         if not inputs:
             raise InputError(f"kernel {self.name}: give shapes or arrays of its inputs, or op=, an operator")
-        shapes = [tuple(getattr(each, "shape", each)) for each in inputs]
-        tensors = tuple(g.Tensor(f"x{number}", shape) for number, shape in enumerate(shapes))
-        return g.Custom(self.name, tensors, g.Tensor("y", shapes[0] if out is None else out))
+        shapes = [tuple(getattr(each, "shape", each)) for each in (*inputs, inputs[0] if out is None else out)]
+        for shape in shapes:
+            if len(shape) not in (2, 4) or not all(isinstance(extent, (int, np.integer)) for extent in shape):
+                raise InputError(f"kernel {self.name}: {shape} is no shape or array (n, c, h, w) or (n, c)")
+        *tensors, y = (g.Tensor(f"x{number}", shape) for number, shape in enumerate(shapes))
+        return g.Custom(self.name, tuple(tensors), replace(y, name="y"))
 
 
 def kernel(*operators: type[g.Operator] | Record, first: bool = False) -> Any:
@@ -162,7 +177,7 @@ def target(cfg: Config | str, *kernels: UserKernel) -> Target:
     """
     for each in kernels:
         if not each.operators:
-            raise InputError(f"{each}: it names no class of operators; write @kernel(g.Softmax), say, above it")
+            raise InputError(f"{each}: it names no class of operators; write @tw.kernel(g.Softmax), say, above it")
     return default_target(load_config(cfg), [table.Alternative(each, each.operators, each.first) for each in kernels])
 
 

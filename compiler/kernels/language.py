@@ -51,7 +51,7 @@ class Slots:
 
     def __init__(self, places: Iterable[Tile]):
         self.places = [*places]  # the one that is taken next first
-        self._held: dict[int, list] = {}  # what `hold` loaded, by the first entry of its place
+        self._held: dict[int, tuple[list, tuple[Tile, ...]]] = {}  # what `hold` loaded, by the first entry of its place
 
     def next(self, **extents: int) -> Tile:
         """The next place, with axes of these extents. Raises `KernelError` where they are larger than the place."""
@@ -62,7 +62,8 @@ class Slots:
 
     def other(self, **extents: int) -> Tile:
         """The place after the latest one, which stays the next: the ALU reads tiles in two banks in one cycle."""
-        return self.places[0].pieces(extents)[0]
+        tile = self.places[0].pieces(extents)[0]
+        return tile.kernel.claimed(tile)
 
     def load(self, source: Array) -> Tile:
         """Load `source` to the next place."""
@@ -75,14 +76,15 @@ class Slots:
     def hold_all(self, *sources: Array) -> tuple[Tile, ...]:
         """As `hold`, several one behind the other in one place."""
         wanted = [(a.buffer, a.base, a.axes, a.symbol, a.fill) for a in sources]
-        there = next((base for base, held in self._held.items() if held == wanted), None)
-        self.places.sort(key=lambda place: place.base != there)  # the one that holds them first
+        there = next((base for base, (held, _) in self._held.items() if held == wanted), None)
+        if there is not None:
+            self.places.sort(key=lambda place: place.base == there)  # the one that holds them is taken last
+            return self._held[there][1]
         whole = self.next(**self.places[0].shape)
         tiles = whole.pieces(*[source.padded for source in sources])
-        if there is None:
-            for tile, source in zip(tiles, sources):
-                source.kernel.load(tile, source)
-        self._held[whole.base] = wanted
+        for tile, source in zip(tiles, sources):
+            source.kernel.load(tile, source)
+        self._held[whole.base] = wanted, tiles
         return tiles
 
 
@@ -230,7 +232,12 @@ class Kernel:
         Raises `Unfit` where they do not fit together.
         """
         size = sum(math.prod(each.values()) for each in extents)
-        return Tile(self, self._chip.region(mem, size, low, high), dense({"entry": size}), mem).pieces(*extents)
+        whole = Tile(self, self._chip.region(mem, size, low, high), dense({"entry": size}), mem)
+        return tuple(map(self.claimed, whole.pieces(*extents)))
+
+    def claimed(self, tile: Tile) -> Tile:
+        """The tile, which takes its place from others; a kernel with checks marks it."""
+        return tile
 
     def fastest(self, record: Callable[[Kernel, Any, Any], None], tiles: Iterable[Any]) -> Any:
         """The first of `tiles` with which `record(k, op, tile)` takes at most 1 % more cycles than with any of them.
@@ -327,6 +334,7 @@ class Kernel:
 
     def table(self, name: str, values: np.ndarray) -> int:
         """The number on chip of a table of 256 integers, for `Tile.lookup`. Raises `Unfit` for more than there are."""
+        self.need("lookup")
         self._tables.add(values.tobytes())
         if len(self._tables) > self.cfg.tables:
             raise Unfit(f"it needs {len(self._tables)} tables; {self.cfg.name} has {self.cfg.tables}")
@@ -350,8 +358,11 @@ class Kernel:
         """
         self._alone("load")
         extents, most = source.padded, max((max(axis.pads) for axis in source.axes), default=0)
-        if target.size != math.prod(extents.values()) or not target.dense():
-            raise KernelError(f"a load of {source} to {target}: they must have one size, without gaps")
+        if (size := math.prod(extents.values())) != target.size:
+            what = f"{size} and {target.size} entries: they must have one size"
+            raise KernelError(f"a load of {source} to {target}: {what}")
+        if not target.dense():
+            raise KernelError(f"a load of {source} to {target}: the tile has gaps; load to adjacent entries")
         if sorted(extents) == sorted(target.shape) and _order(extents) != _order(target.shape):
             raise KernelError(f"a load of {source} to {target}: their axes are in another order")
         if most > most_padding(self.cfg):

@@ -47,6 +47,10 @@ class OnChip:
         self._taken.append((mem, base, size))
         return base
 
+    def taken(self, mem: Mem, entry: int) -> bool:
+        """Whether a tile has this entry, or slots have it, whose scope has not ended."""
+        return any(entry in place for place in _of(mem, self._taken))
+
     def stays(self, mem: Mem, data: np.ndarray) -> tuple[int, bool]:
         """(the first of the entries of `data`, one per element of its first axis; False where it must be loaded).
 

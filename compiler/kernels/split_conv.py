@@ -167,7 +167,7 @@ def _steps(
         size = min(tile.rows, oy - y), min(tile.columns, ox - x)
         at = {"h": layer.reads.window(0, y, size[0]), "w": layer.reads.window(1, x, size[1])}
         busy = [(unit, unit.groups(part)) for unit in units if unit.groups(part)]
-        sums = [unit.banks.next(plane=unit.planes, entry=unit.banks.size // unit.planes) for unit, _ in busy]
+        sums = [unit.banks.next(plane=unit.planes, entry=unit.banks.places[0].size // unit.planes) for unit, _ in busy]
         for first in range(0, layer.inputs, tile.inputs):
             chunk = slice(first, min(first + tile.inputs, layer.inputs))
             if not ahead:

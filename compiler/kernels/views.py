@@ -51,7 +51,8 @@ class View:
     def __post_init__(self) -> None:
         names = [axis.name for axis in self.axes]
         if len(set(names)) < len(names):
-            raise KernelError(f"axes {', '.join(names)}: two of them have one name")
+            what = "two of them have one name; `merged` takes a new one first, x.merged('pixel', 'h', 'w')"
+            raise KernelError(f"axes {', '.join(names)}: {what}")
 
     @property
     def shape(self) -> dict[str, int]:
@@ -126,6 +127,8 @@ class View:
         Raises `KernelError` where the entries of these axes do not follow one another in equal steps.
         """
         names = names or tuple(self.shape)
+        for name in names:
+            self.axis(name)
         first = next((k for k, axis in enumerate(self.axes) if axis.name == names[0]), 0)
         parts = self.axes[first : first + len(names)]
         if tuple(axis.name for axis in parts) != names:
@@ -262,11 +265,13 @@ class Tile(View):
     `w`, `y[...] = 0` sets to zero, `+=`, `*=` and `>>=` combine with a number or with other accumulators, `<<=` with a
     number. Axes are matched by name: the operand is repeated along axes of `y` that it does not have, and combined
     along those that `y` does not have. Sums with 0, products with 1 and shifts by 0 record nothing. Unlike NumPy, an
-    operand that shares entries with `y` is read while these change. `shifts` are as of `each`.
+    operand that shares entries with `y` is read while these change. `shifts` are as of `each`; `claim` numbers the
+    tiles of a kernel with checks (compiler/kernels/operands.py).
     """
 
     mem: Mem
     shifts: np.ndarray | None = None
+    claim: int = 0
 
     def each(self, **indices: np.ndarray) -> Tile:
         """The view moved by each of `indices` along these axes, arrays of one length: a micro-op for each.
@@ -305,7 +310,7 @@ class Tile(View):
         count, lanes = math.prod(extents.values()), self.kernel.cfg.block_in
         if self.mem is not Mem.WGT or not self.dense() or count > self.size * lanes:
             raise KernelError(f"{self} has no {count} rows of weights that follow one another")
-        return Rows(self.kernel, self.base * lanes, dense(extents), Mem.WGT)
+        return Rows(self.kernel, self.base * lanes, dense(extents), Mem.WGT, claim=self.claim)
 
     def __setitem__(self, key: _Index | tuple[_Index, ...], value: Product | Tile | int) -> None:
         part = self[key]
@@ -313,11 +318,13 @@ class Tile(View):
             self.kernel.multiply(part, value, overwrite=True)
         elif isinstance(value, Tile):
             if (value.mem, value.base, value.axes) != (part.mem, part.base, part.axes):
-                raise KernelError("accumulators are copied by a product with the identity, or by adding to zero")
+                how = "y[...] = x @ k.identity() of the same inputs, or y[...] = 0 and y += z"
+                raise KernelError(f"accumulators are copied by a product with the identity, {how}")
         elif value == 0:
             self.kernel.zero(part)
         else:
-            raise KernelError(f"accumulators are set to a product or to 0, not to {value!r}; 0 and then += sets others")
+            how = "load an array; set to 0, and add a number"
+            raise KernelError(f"accumulators are set to a product or to 0, not to {value}: {how}")
 
     def __iadd__(self, value: Product | Tile | int) -> Tile:
         if isinstance(value, Product):
@@ -334,9 +341,9 @@ class Tile(View):
     def __ilshift__(self, bits: int) -> Tile:
         return self.alu(AluOp.SHR, -bits, 0)
 
-    def maximum(self, value: Tile | int) -> Tile:
-        """Become the larger one of itself and `value`, element by element."""
-        return self.alu(AluOp.MAX, value)
+    def maximum(self, value: Tile | int, over: str = "") -> Tile:
+        """Become the larger one of itself and `value`, element by element; `over` as of `add`."""
+        return self.alu(AluOp.MAX, value, over=over)
 
     def minimum(self, value: Tile | int) -> Tile:
         """Become the smaller one of itself and `value`, element by element."""

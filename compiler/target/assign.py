@@ -136,7 +136,8 @@ class Assignment:
         alone, refusals = self._capable_modules((op,))
         if not alone:
             why = ", ".join(f"{name}: {reason}" for name, reason in refusals.items())
-            problems.append(f"{type(op).__name__} {op.name!r} ({why})")
+            remedy = "; name a kernel of it, --target FILE.py:KERNEL or target=" * isinstance(op, g.Custom)
+            problems.append(f"{type(op).__name__} {op.name!r} ({why}){remedy}")
             return None
         best = _Unit((op,), alone, refusals, self._modules[min(alone, key=alone.__getitem__)])
         chain = [op]

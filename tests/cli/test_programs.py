@@ -115,7 +115,7 @@ def test_a_source_imports_modules_beside_it(tmp_path, monkeypatch):
     [
         ("nosuch", r"source\.py: has no 'nosuch'; its functions are one, cached, two$"),
         ("one", r"source\.py: one\(\) returns None; let it return a schedule or a program"),
-        ("two", r"two\(sch, cfg_of_mine\): give a function of the configuration alone, as f\(cfg\)"),
+        ("two", r"two\(sch, cfg_of_mine\): give a function of the configuration alone, .* or write @tw.kernel"),
         ("cached", r"source\.py:4: AttributeError: 'Config' object .* \(cached is called with the configuration\)"),
     ],
 )

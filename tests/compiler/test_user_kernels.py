@@ -1,5 +1,6 @@
 """`tw.kernel`: kernels alone on arrays, in networks, and their authors' mistakes, each a sentence with a remedy."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tilewright.compiler import graph as g
 from tilewright.compiler.graph import reference
 from tilewright.compiler.kernels import table
 from tilewright.compiler.kernels.elementwise import extreme
-from tilewright.compiler.kernels.language import Unfit
+from tilewright.compiler.kernels.language import Requant, Unfit
 from tilewright.compiler.network import compile_for
 from tilewright.compiler.user_kernels import target, target_of
 from tilewright.hw.config import PRESETS
@@ -138,7 +139,7 @@ def test_an_operator_of_ones_own_in_a_network():
     expected = reference.run(graph, inputs)[0]["out"]
     np.testing.assert_array_equal(executable(inputs)["out"], expected)
     assert expected.max() > 40  # and not what `clipped` alone gives
-    with pytest.raises(UnsupportedError, match="cannot run Clipped 'clipped'"):
+    with pytest.raises(UnsupportedError, match="cannot run Clipped 'clipped' .*; name a kernel of it, --target FILE"):
         tw.compile(graph, CFG)
 
 
@@ -188,7 +189,7 @@ def test_targets_of_python_files():
         target_of(3, CFG, "f.py:x")
     with pytest.raises(InputError, match="f.py:x: is int"):
         target_of([clipped, 3], CFG, "f.py:x")
-    with pytest.raises(InputError, match="kernel double .*names no class of operators; write @kernel"):
+    with pytest.raises(InputError, match="kernel double .*names no class of operators; write @tw.kernel"):
         target(CFG, double)
 
 
@@ -300,7 +301,7 @@ MISTAKES = {
     larger_than_its_place: "is no one piece of 32 entries",
     outside: r"array .n 1, b 2, h 4, w 4.\[n 1\]: must be 0 to 0",
     wide_weights: "they must be within -128 to 127",
-    plain_copy: "accumulators are copied by a product with the identity, or by adding to zero",
+    plain_copy: r"copied by a product with the identity, .* or y\[...\] = 0 and y \+= z",
 }
 
 
@@ -314,6 +315,107 @@ def test_a_mistake_is_one_sentence_with_its_line_and_the_remedy(record):
     line = record.__code__.co_firstlineno
     if record is not half_stored:
         assert line < int(text.split("line ")[1].split(":")[0]) <= line + 5
+
+
+# Statements, with x an array, y accumulators, i inputs, w weights and out the output, and what their author is told.
+STATEMENTS = {
+    "s = k.slots(8); a = s.load(x[:8]); s.load(x[8:16]); s.load(x[16:24]); y[:8] = a @ w": (
+        "the place of tile .entry 8. in INP was taken by a later tile: use it before .*, or take more places"
+    ),
+    "with k.scope(): a = k.load(k.tile(Mem.INP, entry=32), x)\ny[...] = a @ w": (
+        r"tile .entry 32. is used behind its `with k.scope\(\)`: use it inside, or take it before"
+    ),
+    "y.named(entry='entri')[...] = i @ w": "axis entry is combined and entri of tile .entri 32. repeated, both of 32",
+    "k.input(0) @ w": r"unsupported .* @: 'Array' and 'Tile': an array is in DRAM: load it, k.load\(tile, array\)",
+    "y += k.input(0)": "ADD of tile .entry 32. takes a tile or an integer, not 'Array': an array is in DRAM: load it",
+    "y[...] = i @ np.eye(16)": "a statement takes a tile, not 'ndarray': k.matrices, k.rows and k.constant load",
+    "y += np.arange(16)": "k.matrices, k.rows and k.constant load arrays of NumPy",
+    "k.store(out, i @ w)": r"not 'Product': a product is the right side of y\[...\] = x @ w",
+    "y = y * i; k.store(out, y)": "not 'Product': .* accumulators multiply by y \\*= z",
+    "y + 1": r"unsupported .* \+: 'Tile' and 'int': tiles have \+=, \*=, >>=, <<= and methods, as y \+= -3",
+    "y -= 3": "tiles have",
+    "y //= 2": "tiles have",
+    "np.maximum(y, 0)": r"y.maximum\(0\)",
+    "y.max()": "'Tile' object has no attribute 'max': tiles have",
+    "y[...] = k.input(0)": "set to a product or to 0, not to array .n 1, b 2, h 4, w 4.: load an array",
+    "k.rows('r', np.ones((1, 8)))": r"weights r \(1, 8\): must be \(count, 16\)",
+    "k.rows('r', np.full((1, 16), 1.5))": "weights r are no integers: round them",
+    "k.matrices('m', np.full((1, 16, 16), 1.5))": "weights m are no integers: round them",
+    "k.constant(Mem.ACC, 'c', np.ones((2, 16)))": r"c is float64: ACC takes int32, values.astype\(np.int32\)",
+    "k.input(1)": r"k.input\(1\): the operator has 1, counted from 0",
+    "k.store(out, y, Requant(0, 1 << 30, 1, 0))": r"'Requant': load it, k.parameters\(Requant\(...\)\)",
+    "k.store(y, out)": "k.store takes an array in DRAM, and then a tile",
+    "k.load(x, y)": "k.load takes a tile, and then an array in DRAM",
+    "k.tile('ACC', entry=1)": "memories are Mem.INP, Mem.WGT, Mem.ACC and Mem.PAR",
+    "y *= 0.5": r"MUL of tile .* not 'float': scale by y \*= m and y >>= n",
+    "y += 100000": "ADD of tile .* with 100000: must be within -32768 to 32767; y <<= n makes it larger",
+    "k.input(0).merged('b', 'h', 'w')": "two of them have one name; `merged` takes a new one first",
+    "k.input(0).merged('p', 'h', 'v')": "has no axis v; its axes are n, b, h, w",
+    "k.load(k.tile(Mem.ACC, entry=3), x)": "32 and 3 entries: they must have one size",
+    "k.load(k.tile(Mem.ACC, entry=64)[::2], x)": "the tile has gaps; load to adjacent entries",
+    "op.fixed": "'Custom' object has no attribute 'fixed': give op=, an operator that has it",
+}
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_a_wrong_statement_is_told_with_what_to_write(statement):
+    @tw.kernel
+    def written(k, op):
+        x, out, w = k.input(0).merged("entry"), k.output.merged("entry"), k.identity()
+        y, i = (k.load(k.tile(mem, **x.shape), x) for mem in (Mem.ACC, Mem.INP))
+        exec(statement, globals(), dict(k=k, op=op, x=x, out=out, w=w, y=y, i=i, Requant=Requant))
+
+    line = written.record.__code__.co_firstlineno + 4
+    with pytest.raises(KernelError, match=STATEMENTS[statement]) as caught:
+        written.cycles(SHAPE)
+    text = str(caught.value)
+    assert text.startswith(f"kernel written, line {line}: ") and len(text) <= 300 and "\n" not in text
+
+
+@pytest.mark.parametrize("statement", ["y.max_lanes()", "y.lookup(0)", "k.table('t', np.arange(256))"])
+def test_a_missing_extension_is_no_mistake(statement):
+    @tw.kernel
+    def written(k, op):
+        y = k.load(k.tile(Mem.ACC, **k.input(0).shape), k.input(0))
+        exec(statement, globals(), dict(k=k, y=y))
+
+    assert re.fullmatch("it needs the extension (lookup|lane_reduce)", written.why_not(SHAPE))
+
+
+def test_a_place_is_free_again_and_tiles_that_hold_the_same_stay():
+    @tw.kernel
+    def twice(k, op):
+        x, out = k.input(0).merged("entry"), k.output.merged("entry")
+        one, xs, ys = k.identity(), k.slots(8), k.banks(8)
+        for part, to in zip(x.parts(8), out.parts(8)):
+            with k.scope():  # whose end slots from outside survive
+                y, first, second = ys.next(entry=8), xs.hold(part), xs.hold(part)
+            y[...] = first @ one
+            y += second @ k.identity()
+            k.store(to, y)
+
+    x = ints(*SHAPE)
+    np.testing.assert_array_equal(twice.run(x)[0], 2 * x)
+
+
+def test_a_kernel_that_computes_nothing_says_why():
+    @tw.kernel(g.Softmax)
+    def other(k, op):
+        raise Unfit("never")
+
+    @tw.kernel(Clipped)
+    def refuses(k, op):
+        raise Unfit("only on Sundays")
+
+    slow = tw.kernel(g.Maximum)(slow_maximum)
+    compiled = compile_for(network(), CFG, target=target(CFG, clipped, refuses, other))
+    assert list(compiled.of_kernels(CFG).values()) == [True, False, False]
+    first, second, third = compiled.of_kernels(CFG)
+    assert first == "kernel clipped (Clipped) computes clipped"
+    assert second == "kernel refuses (Clipped) computes no operator of net; clipped: only on Sundays"
+    assert "computes no operator of net; none is of its classes" in third
+    with pytest.warns(UserWarning, match="slow_maximum .Maximum. computes no operator of net; m: host takes less time"):
+        tw.compile(network(g.Maximum, "m"), CFG, target=target(CFG, slow))
 
 
 def test_too_large_is_no_mistake_but_a_reason():
@@ -338,6 +440,8 @@ def test_mistakes_of_who_calls_it():
     for call, words in (
         (lambda: double.cycles(), "kernel double: give shapes or arrays of its inputs, or op="),
         (lambda: clipped.run(ints(*SHAPE), op=network().ops[1]), "kernel clipped: 1 arrays given; it takes s, z"),
+        (lambda: double.why_not((32, 8, 8)), r"\(32, 8, 8\) is no shape or array \(n, c, h, w\) or \(n, c\)"),
+        (lambda: double.run([[1, 2]]), "is no shape or array"),
         (lambda: tw.kernel(wrong), "must be classes of operators, as g.Softmax, or one function"),
         (lambda: g.Custom("c", (g.Tensor("x", SHAPE),), g.Tensor("y", SHAPE)).compute(), "define compute"),
     ):

@@ -98,14 +98,18 @@ def test_the_command_runs_the_network_of_the_file_with_the_kernels_of_the_file(t
     np.testing.assert_array_equal(np.load(tmp_path / "y.npz")["outputs"], expected)
     capsys.readouterr()
     assert command(["assign", model, *given, "--json"]) == 0
-    rows = {row["operator"]: row["module"] for row in json.loads(capsys.readouterr().out)["operators"]}
+    found = json.loads(capsys.readouterr().out)
+    assert found["kernels"][1] == "kernel attention (Attention) computes attention"
+    rows = {row["operator"]: row["module"] for row in found["operators"]}
     assert rows["attention"] == rows["softmax"] == rows["layer q"] == "accelerator"
     assert command(["explain", model, *given, "--operator", "attention"]) == 0
     assert command(["report", model, *given, "--json"]) == 0
 
 
 @pytest.mark.parametrize("arguments, words", [
-    ([":network"], "cannot run Attention 'attention'"),
+    ([":network"], "host: it has no kernel); name a kernel of it, --target FILE.py:KERNEL or target="),
+    ([":network", "--target", f"{SOURCE}:inverse_sums"], "or write @tw.kernel(...) above a kernel"),
+    ([":network", "--target", f"{SOURCE}:soft"], "its functions are exponentials, to_weights, inverse_sums, softmax, "),
     ([":network", "--target", "kernels.py"], "must be FILE.py:NAME, kernels of tw.kernel or modules"),
     ([":network", "--target", f"{SOURCE}:STEP"], "is float; must be a kernel that tw.kernel makes, an ExecModule"),
     ([":network", "--target", f"{SOURCE}:kernels", "--config", "vta"], "runs no kernels"),
