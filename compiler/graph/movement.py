@@ -115,6 +115,10 @@ class Lanes(Movement):
 
     block: int
 
+    def in_lanes(self, block: int) -> bool:
+        """Whether its output is the image."""
+        return len(self.output.shape) == 4
+
     def check(self) -> None:
         """Raise `InputError` unless they are such rows and image, of one row or one block."""
         super().check()

@@ -131,6 +131,10 @@ class Operator:
         """
         return None
 
+    def in_lanes(self, block: int) -> bool:
+        """Whether its output is best an image of heads, each of them a lane of the blocks of `block` channels."""
+        return False
+
     def carried(self, axis: int) -> int:
         """The dimension of the output whose part i is made of part i of dimension `axis` of the inputs alone, every
         part alike, with the same constants; -1 where none is known.

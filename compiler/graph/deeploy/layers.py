@@ -51,20 +51,19 @@ class ShiftMul(Shifted, Mul):
 class ShiftMatMul(Shifted, BatchMatMul):
     """A RequantShift of the matrix products of two int8 tensors."""
 
+    def in_lanes(self, block: int) -> bool:
+        """Whether its matrices are narrower than a block: they need fewer cycles as one per lane.
 
-def in_lanes(op: Operator, block: int) -> bool:
-    """True of Deeploy's products of matrices that are narrower than a block: they need fewer cycles as one per lane.
-
-    In other networks softmax and norms are along lanes, and the products are of images.
-    """
-    if not isinstance(op, ShiftMatMul) or op.images:
-        return False
-    x, y, out = (t.shape for t in (*op.inputs, op.output))
-    if {len(x), len(y), len(out)} not in ({4}, {5}) or x[:-2] != y[:-2] or x[0] != 1:
-        return False
-    elements = op.inner if op.transposed else out[-1]  # of a head
-    narrow = elements < block or (x[1] % block == 0 and min(op.inner, out[-1]) < block)
-    return (len(x) == 4 or x[3] == 1) and narrow
+        In other networks softmax and norms are along lanes, and the products are of images.
+        """
+        if self.images:
+            return False
+        x, y, out = (t.shape for t in self.tensors)
+        if {len(x), len(y), len(out)} not in ({4}, {5}) or x[:-2] != y[:-2] or x[0] != 1:
+            return False
+        elements = self.inner if self.transposed else out[-1]  # of a head
+        narrow = elements < block or (x[1] % block == 0 and min(self.inner, out[-1]) < block)
+        return (len(x) == 4 or x[3] == 1) and narrow
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,6 @@
 import pytest
 
 from tilewright.compiler.graph import BatchMatMul, Reshape, ShiftMatMul, Tensor
-from tilewright.compiler.graph.deeploy.layers import in_lanes
 from tilewright.compiler.kernels.language import program_cycles
 from tilewright.compiler.kernels.table import cycles, refusal
 from tilewright.hw.config import PRESETS
@@ -87,16 +86,16 @@ def test_the_cycles_are_those_of_the_launch(launch, make, positions):
 
 
 def test_which_products_are_in_lanes():
-    assert in_lanes(scores(16, 17), 16)
-    assert in_lanes(means(32, 17), 16)
-    assert in_lanes(rows(16, 9), 16)
-    assert in_lanes(own(16), 16)
-    assert in_lanes(scores(12, 17), 16)  # heads are no whole blocks
-    assert not in_lanes(scores(12, 10, 32), 16)  # the same, of whole blocks each
-    assert not in_lanes(scores(16, 40, 32), 16)  # heads of whole blocks
-    assert in_lanes(rows(17, 9), 16)
+    assert scores(16, 17).in_lanes(16)
+    assert means(32, 17).in_lanes(16)
+    assert rows(16, 9).in_lanes(16)
+    assert own(16).in_lanes(16)
+    assert scores(12, 17).in_lanes(16)  # heads are no whole blocks
+    assert not scores(12, 10, 32).in_lanes(16)  # the same, of whole blocks each
+    assert not scores(16, 40, 32).in_lanes(16)  # heads of whole blocks
+    assert rows(17, 9).in_lanes(16)
     op = scores(16, 17)
-    assert not in_lanes(BatchMatMul("m", op.inputs, op.output, transposed=True), 16)  # another network's
+    assert not BatchMatMul("m", op.inputs, op.output, transposed=True).in_lanes(16)  # another network's
 
 
 def test_refusals():
