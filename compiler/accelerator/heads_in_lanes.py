@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TypeGuard
 
 import numpy as np
 
 from ...hw.config import Config
 from .. import graph as g
-from ..graph.rewrite import Producers, Result, Rule, reading, rewrite
+from ..graph.rewrite import Producers, Result, Rule, moved_from, reading, rewrite
 from ..kernels import table
 from ..kernels.roots import EXTENSIONS
 from ..kernels.stand_ins import RowsJoined, RowsOut, stand_in
@@ -61,8 +60,9 @@ class _Rules:
         self.ops, self.producers, shape = [], producers, op.output.shape
         if len(shape) != 4 or shape[0] != 1:
             return None
-        inputs = tuple(self._spread(t, shape) if _shared(t, shape) else t for t in op.inputs)
-        return [*self.ops, replace(op, inputs=inputs)] if self.ops or inputs != op.inputs else None
+        shared = [t.data is None and (1,) * (4 - len(t.shape)) + t.shape == (1, 1, *shape[2:]) for t in op.inputs]
+        inputs = tuple(self._spread(t, shape) if same else t for t, same in zip(op.inputs, shared))
+        return [*self.ops, replace(op, inputs=inputs)]
 
     def product(self, op: g.ShiftMatMul, readers: g.Readers, producers: Producers) -> Result:
         """A product in lanes, of what a transposition of the second operand reads."""
@@ -77,7 +77,9 @@ class _Rules:
         x, y = (t.shape for t in op.inputs)
         if len(x) != 4 or x[0] != 1 or (1,) * (4 - len(y)) + y[:-2] != x[:2] or op.transposed:
             return None
-        if not _heads_first(then) or op.inputs[1].data is not None or not self._of_tokens(op.x):
+        if not isinstance(then, g.Transpose) or then.axes != (0, 2, 1, 3) or op.inputs[1].data is not None:
+            return None
+        if not isinstance(self.producers.get(moved_from(op.x, self.producers)[0].name), g.QDense):  # rows are tokens
             return None
         (_, tokens, heads, inner), columns = x, y[-1]
         if (tokens > 1 and heads > self.block) or (heads % self.block and inner >= self.block):
@@ -93,12 +95,6 @@ class _Rules:
         y = replace(op.output, name=self.unused(f"{op.output.name}.rows"), shape=(*shape, 1, columns))
         self.instead[then.name] = [g.Reshape(then.name, (y,), then.output)]
         return [*self.ops, replace(op, inputs=inputs, output=y)]
-
-    def _of_tokens(self, t: g.Tensor) -> bool:
-        """True of what a dense layer computes, whose rows are tokens, in any shape."""
-        while isinstance(before := self.producers.get(t.name), g.Reshape):
-            t = before.x
-        return isinstance(before, g.QDense)
 
     def _reshape(self, t: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
         y = replace(t, name=self.unused(f"{t.name}.rows"), shape=shape)
@@ -142,38 +138,29 @@ class _Rules:
 
     def _heads_read(self, op: g.QDense, producers: Producers) -> g.Tensor | None:
         """The image of heads whose rows the layer reads."""
-        before = producers.get(op.x.name)
-        while isinstance(before, g.Reshape):
-            before = producers.get(before.x.name)
-        return before.x if _heads_first(before) and self._are_heads(before.x.shape, op.x.shape) else None
+        image, moves = moved_from(op.x, producers)
+        found = places = np.arange(image.nbytes).reshape(image.shape)
+        for move in moves:
+            found = move.moved(found)
+        return image if self._are_heads(places, found) else None
 
     def _heads_made(self, op: g.QDense, readers: g.Readers) -> list[g.Operator]:
         """The movements behind the layer that make an image of heads of its output, which nothing else reads."""
-        moves, found = list[g.Operator](), np.arange(op.output.nbytes).reshape(op.output.shape)
-        rows, last = found, readers.only(op)
-        while last is not None and last.rearranges:
-            moves, found = [*moves, last], last.moved(found)
-            heads = self._are_heads(found.shape, rows.shape)
-            if heads and np.array_equal(found[0].swapaxes(0, 1).reshape(rows.shape), rows):
+        moves, then = list[g.Operator](), readers.only(op)
+        found = places = np.arange(op.output.nbytes).reshape(op.output.shape)
+        while then is not None and then.rearranges:
+            moves, found, then = [*moves, then], then.moved(found), readers.only(then)
+            if self._are_heads(found, places):
                 return moves
-            last = readers.only(last)
         return []
 
-    def _are_heads(self, image: tuple[int, ...], rows: tuple[int, ...]) -> bool:
+    def _are_heads(self, image: np.ndarray, rows: np.ndarray) -> bool:
         """True if an image may be heads in lanes, of one row or of one block of heads, with the elements of `rows`."""
-        if len(image) != 4 or image[0] != 1:
+        if image.ndim != 4 or len(image) > 1:
             return False
-        _, heads, tokens, elements = image
+        _, heads, tokens, elements = image.shape
         fits = (heads % self.block == 0 or elements < self.block) and (tokens == 1 or heads <= self.block)
-        return fits and rows == (tokens, heads * elements)
-
-
-def _shared(t: g.Tensor, shape: tuple[int, ...]) -> bool:
-    return t.data is None and (1,) * (4 - len(t.shape)) + t.shape == (1, 1, *shape[2:])
-
-
-def _heads_first(op: g.Operator | None) -> TypeGuard[g.Transpose]:
-    return isinstance(op, g.Transpose) and op.axes == (0, 2, 1, 3)
+        return fits and np.array_equal(image[0].swapaxes(0, 1).reshape(tokens, -1), rows)
 
 
 def _places(image: tuple[int, ...], block: int) -> np.ndarray:

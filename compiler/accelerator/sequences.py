@@ -11,7 +11,6 @@ are whole blocks of its channels. The features of a tensor are its last dimensio
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -20,7 +19,7 @@ import numpy as np
 
 from ...hw.config import Config
 from .. import graph as g
-from ..graph.rewrite import Producers, Rule, rewrite
+from ..graph.rewrite import Producers, Rule, moved_from, rewrite
 from ..kernels.stand_ins import stand_in
 
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -82,22 +81,6 @@ def _begins(op: g.Operator, before: g.Operator | None) -> bool:
     return False
 
 
-def _source(t: g.Tensor, producers: Producers) -> tuple[g.Tensor, list[g.Operator]]:
-    """(The tensor that `t` is moved from, the movements)."""
-    moves = list[g.Operator]()
-    while (op := producers.get(t.name)) is not None and op.rearranges:
-        moves.insert(0, op)
-        t = op.x
-    return t, moves
-
-
-def _after(moves: Iterable[g.Operator], x: np.ndarray) -> np.ndarray:
-    """`x` as the movements leave it, one after the other."""
-    for op in moves:
-        x = op.moved(x)
-    return x
-
-
 def _places(t: g.Tensor) -> np.ndarray:
     """The number of each element."""
     return np.arange(math.prod(t.shape)).reshape(t.shape)
@@ -113,7 +96,7 @@ def _chosen(graph: g.Graph) -> dict[str, bool]:
         inside = len(op.output.shape) == 3 or len(op.output.shape) == 4 and not chosen.isdisjoint(before)
         if inside and _goes_along(op):
             able.add(op.name)
-        sources = (_source(t, producers)[0].name for t in op.inputs)
+        sources = (moved_from(t, producers)[0].name for t in op.inputs)
         pairs += [{op.name, producers[name].name} for name in sources if name in producers]
     pairs, size = [pair for pair in pairs if pair <= able], 0
     while size < len(chosen):  # with those that they exchange tensors with
@@ -208,9 +191,10 @@ class _Images:
 
         With `swapped` of the tensor whose last two dimensions are exchanged.
         """
-        source, moves = _source(t, self.producers)
-        places = _places(source)
-        found = _after(moves, places)
+        source, moves = moved_from(t, self.producers)
+        found = places = _places(source)
+        for op in moves:
+            found = op.moved(found)
         found = to_image(found.swapaxes(-1, -2) if swapped else found, nchw)
         if not np.array_equal(found.reshape(-1), places.reshape(-1)):
             return None
