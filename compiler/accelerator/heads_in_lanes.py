@@ -128,7 +128,7 @@ class _Rules:
         if moves:
             *passed, last = moves
             places = _places(last.output.shape, self.block)
-            there, scale = places >= 0, np.broadcast_to(op.weight_scale, len(op.bias))[places]
+            there, scale = places >= 0, op.weight_scale[places]
             y = replace(op.output, name=f"{op.output.name}.lanes", shape=(op.output.shape[0], len(places)))
             weight, bias = op.weight[places] * there[:, None], op.bias[places] * there
             op = stand_in(PaddedDense, op, output=y, weight=weight, bias=bias, weight_scale=scale, work=work)
@@ -192,7 +192,7 @@ def rows_out(graph: g.Graph, cfg: Config) -> g.Graph:
 
     def instead(op: g.Operator, readers: g.Readers, producers: Producers) -> Result:
         op, y = reading(op, images), op.output
-        source = producers.get(op.x.name) if isinstance(op, g.Reshape) else op
+        source = producers.get(op.x.name) if op.renames else op
         inside = source is not None and source.in_lanes(cfg.block_in)
         if inside and y in graph.outputs and y.dtype == "int8" and len(y.shape) == 4:
             image = replace(y, name=unused(f"{y.name}.image"))

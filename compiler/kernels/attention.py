@@ -100,12 +100,17 @@ def attention(k: Kernel, op: g.Attention) -> None:
         _multiply_keys(scores, masked, keys, loaded)
         scores.merged("entry").rescale(par[0])
         _hide(scores, seen)
-        _exponentials(scores.merged("head", "q", "g"), maxima, exponential)
+        by_head = scores.merged("head", "q", "g")
+        maxima.maximum(by_head).max_lanes()
+        maxima *= -1
+        maxima += LARGEST_WEIGHT
+        by_head += maxima
+        scores.merged("entry").lookup(exponential)
 
         k.store(stored_weights, scores)
         loaded = _ahead(slots, cached_values)
         # before the load of the weights, which stops the ALU until they are in DRAM
-        sums += scores.merged("head", "q", "g")
+        sums += by_head
         sums.sum_lanes()
         by_group = sums.split("head", q=q, g=groups)
         with k.together():
@@ -200,15 +205,6 @@ def _hide(scores: Tile, seen: Tile) -> None:
     with scores.kernel.together():
         for tile in range(seen.shape["t"]):
             by_row[:, :, tile] += seen[:, seen.shape["t"] - 1 - tile]
-
-
-def _exponentials(scores: Tile, maxima: Tile, table: int) -> None:
-    """Weights of the scores, relative to the largest of each query."""
-    maxima.maximum(scores).max_lanes()
-    maxima *= -1
-    maxima += LARGEST_WEIGHT
-    scores += maxima
-    scores.merged("entry").lookup(table)
 
 
 def _add_parts(blocks: Tile, y: Tile, values: Sequence[Part]) -> None:

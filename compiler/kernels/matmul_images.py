@@ -14,7 +14,6 @@ Axes: `matrix`, `row` of x, `column` of y in blocks, and `inner` along which pro
 from __future__ import annotations
 
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 
@@ -29,15 +28,6 @@ _SIZES = (8, 32, 128, 512)  # of tiles, in accumulators
 _MOST = 64  # tiles of all sizes but the largest: more take long to compare, and are never the fastest
 _COLUMNS = 8  # blocks of columns of a tile for every 256 sums: a tile of weights takes 16 times as long to load as rows
 _WEIGHTS = 8  # entries of a tile of several matrices: few enough for a short start
-
-
-class Extents(NamedTuple):
-    """Of a tile, in the order of the axes of an output."""
-
-    matrix: int
-    column: int
-    row: int
-    inner: int
 
 
 @by_shape()
@@ -55,24 +45,24 @@ def _in_tiles(k: Kernel, op: g.BatchMatMul, size: int) -> None:
     x = k.image(0)[:, :, 0].named(n="matrix", b="inner", w="row")
     out = k.output[:, :, 0].named(n="matrix", b="column", w="row")
     y, (zx, zy) = _as_weights(k, op), (t.zero_point for t in op.inputs)
+    x, y = (t if t.shape["matrix"] > 1 else t[0].repeated(matrix=out.shape["matrix"]) for t in (x, y))
     block, deep, tile = k.cfg.block_in, x.shape["inner"], _tile(k, out, x, size)
     lanes = op.inner - (deep - 1) * block  # of the last block
 
     par = k.parameters(Requant(op.inner * zx * zy, *op.multipliers, op.output.zero_point))
     zero_x, zero_y = _zeros(k, Mem.INP, zx, block), _zeros(k, Mem.WGT, zy, block, lanes)
-    xs = k.slots(_at_once(x, tile) * tile.row * tile.inner)
-    ws = k.slots(_at_once(y, tile) * tile.column * tile.inner, Mem.WGT)
-    entries = tile.matrix * tile.column * tile.row
-    bank = entries + tile.matrix * (tile.row + tile.column)
-    ys = k.banks(bank)
+    matrices, columns, rows, depth = tile
+    xs, ws = k.slots(matrices * rows * depth), k.slots(matrices * columns * depth, Mem.WGT)
+    entries, beside = matrices * columns * rows, matrices * (rows + columns)
+    ys = k.banks(entries + beside)
     for matrix, column, row in product(*map(_parts, out.shape.values(), tile)):
         target = out[matrix, column, row]
-        (acc,), beside = ys.next(entry=bank).pieces(target.shape), ys.other(entry=bank)[entries:]
-        of_rows, of_columns = beside.pieces(acc[:, 0].shape, acc[:, :, 0].shape)
+        acc, other = ys.next(entry=entries).reshaped(**target.shape), ys.other(entry=entries + beside)[entries:]
+        of_rows, of_columns = other.pieces(acc[:, 0].shape, acc[:, :, 0].shape)
         begun = set[Tile]()
-        for inner in _parts(deep, tile.inner):
-            a = xs.hold(_of(x, matrix).at(inner=inner, row=row))
-            w = ws.hold(_of(y, matrix).at(inner=inner, column=column))
+        for inner in _parts(deep, depth):
+            a = xs.hold(x[matrix].at(inner=inner, row=row))
+            w = ws.hold(y[matrix].at(inner=inner, column=column))
             whole = a.shape["inner"] - (inner.stop == deep)
             terms = [(acc, a @ w)]
             terms += [(of_rows, a.at(inner=slice(whole)) @ zero_y[0])] if zero_y and whole else []
@@ -87,20 +77,20 @@ def _in_tiles(k: Kernel, op: g.BatchMatMul, size: int) -> None:
         k.store(target, acc, par)
 
 
-def _tile(k: Kernel, out: Array, x: Array, size: int) -> Extents:
-    """As many columns as rows keep busy, all rows that are left, and no more products of each than hide what is loaded.
+def _tile(k: Kernel, out: Array, x: Array, size: int) -> tuple[int, int, int, int]:
+    """Matrices, columns, rows and products of each sum of a tile, the last so many that they hide what is loaded.
 
-    Several matrices are together only as wholes.
+    There are as many columns as rows keep busy, and all rows that are left; several matrices are together as wholes.
     """
     (matrices, columns, rows), deep, size = out.shape.values(), x.shape["inner"], min(size, k.bank)
     inputs, weights = k.slot - 1, k.cfg.wgt_depth // 2 - 2  # beside those of zero points
     c = _equal(columns, min(weights, max(_COLUMNS * size // TILE, size // rows)))
     r = _equal(rows, min(inputs, size // c, (k.bank - c) // (c + 1)))
     i = _equal(deep, min(inputs // r, weights // c, TILE // (c * r)))
-    if (c, r, i) != (columns, rows, deep) or x.shape["matrix"] == 1:
-        return Extents(1, c, r, i)
+    if (c, r, i) != (columns, rows, deep):
+        return 1, c, r, i
     together = min(size // (c * r), _WEIGHTS // (c * i), inputs // (r * i), k.bank // (c * r + c + r))
-    return Extents(_equal(matrices, together), c, r, i)
+    return _equal(matrices, together), c, r, i
 
 
 def _equal(extent: int, most: int) -> int:
@@ -111,16 +101,6 @@ def _equal(extent: int, most: int) -> int:
 def _parts(extent: int, size: int) -> list[slice]:
     """The parts of `size` elements of an axis; the last one may have fewer."""
     return [slice(first, min(first + size, extent)) for first in range(0, extent, size)]
-
-
-def _at_once(operand: Array, tile: Extents) -> int:
-    """How many matrices of an operand are in a tile: where there is one for all, it alone."""
-    return min(operand.shape["matrix"], tile.matrix)
-
-
-def _of(operand: Array, matrices: slice) -> Array:
-    """The part of an operand for these matrices, or all of it where it is one for all."""
-    return operand[matrices if operand.shape["matrix"] > 1 else 0]
 
 
 def _zeros(k: Kernel, mem: Mem, zero_point: int, *lanes: int) -> Tile | None:
