@@ -8,7 +8,7 @@ from ...hw.isa import Mem
 from .language import Array, Kernel, Unfit, by_shape
 from .stand_ins import RowsOut
 
-_TILE = 8  # entries of weights at a time: few, so that loads, products and stores overlap
+_TILE = 128  # accumulators at a time: few, so that loads, products and stores overlap
 
 
 @by_shape()
@@ -30,7 +30,7 @@ def transpose(k: Kernel, x: Array, out: Array) -> None:
     It times each unit vector is one of its columns.
     """
     lanes, tiles = k.cfg.block_in, x.shape["tile"]
-    most = max(1, min(tiles, _TILE, k.cfg.wgt_depth // 4, k.bank // (2 * lanes)))
+    most = max(1, min(tiles, k.cfg.wgt_depth // 2, min(_TILE, k.bank) // lanes))
     units = k.constant(Mem.INP, "identity", np.eye(lanes, dtype=np.int8), kept=True, lane=lanes)
     with k.scope():
         ws, ys = k.slots(most, Mem.WGT), k.banks(most * lanes)
