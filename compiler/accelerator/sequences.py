@@ -187,13 +187,11 @@ class _Images:
         return self._view(t, nchw) or self._converted(t, nchw)
 
     def _view(self, t: g.Tensor, nchw: bool = False, swapped: bool = False) -> g.Tensor | None:
-        """The image of `t` as one of an image that `t` is moved from; None if its elements lie in another order.
+        """The image of `t` as one of a tensor that `t` is moved from; None if its elements lie in another order.
 
         With `swapped` of the tensor whose last two dimensions are exchanged.
         """
         source, moves = moved_from(t, self.producers)
-        if len(source.shape) != 4 or source.shape[2] > 1:
-            return None
         found = places = _places(source)
         for op in moves:
             found = op.moved(found)
@@ -202,7 +200,7 @@ class _Images:
             return None
         if found.shape == source.shape:
             return source
-        if source.shape[3] == found.shape[3]:
+        if source.shape[2:] == found.shape[2:]:
             return self._made(g.Heads, source, found.shape, not min(source.shape[1], found.shape[1]) % self.block)
         return self._made(g.Reshape, source, found.shape)
 
