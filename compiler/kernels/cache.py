@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...hw.isa import Mem
 from .. import graph as g
-from .heads_out import transpose
 from .language import Kernel, Unfit, by_shape
 from .roots import need_roots
 
@@ -34,6 +35,10 @@ def write_columns(k: Kernel, op: g.WriteColumns) -> None:
         raise Unfit(f"a block of {positions} positions: must be {block}")
     if elements % block:
         raise Unfit(f"values of {elements} elements: must be whole blocks of {block}")
+    identity = k.constant(Mem.INP, "identity", np.eye(block, dtype=np.int8), kept=True)
+    x = k.weights(1).merged("b")
+    values = k.load(k.tile(Mem.WGT, **x.shape), x)
+    turned = k.tile(Mem.ACC, b=elements // block, identity=block)
+    turned[...] = identity @ values
     place = k.symbol(2, step=elements, block=block // op.tokens)
-    column = k.output[0, 0].merged("element").moved(place)
-    transpose(k, k.weights(1).merged("tile"), column.split("element", tile=elements // block, lane=block))
+    k.store(k.output[0, 0].merged("element").moved(place), turned.merged("element"))

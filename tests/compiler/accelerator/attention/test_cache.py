@@ -63,7 +63,9 @@ def test_refusals():
     assert refusal(rows(10, 16), PLUS) == refusal(columns(32, 64)[1], PLUS) == ""
     assert refusal(columns(32, 64, 32)[1], PLUS) == "a block of 32 positions: must be 16"
     assert refusal(columns(24, 64)[1], PLUS) == "values of 24 elements: must be whole blocks of 16"
-    assert refusal(columns(4096, 64)[1], PLUS) == ""  # some values at a time
+    assert refusal(columns(4096, 64)[1], PLUS) == (
+        "4096 entries of ACC: they do not fit those that are free in 0 to 2048"
+    )
     assert refusal(rows(10, 24, 16), PLUS) == "24 positions: must be whole blocks of 16 tokens"
     assert refusal(rows(4096, 16, 16), PLUS) == (
         "4096 entries of ACC: they do not fit those that are free in 0 to 2048"
