@@ -10,14 +10,14 @@ and one behind them reads them so. Caches with a row more, and outputs, are read
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TypeGuard
+from functools import cache
 
 import numpy as np
 
 from ...hw.config import Config
 from .. import graph as g
+from ..graph.rewrite import Producers, Result, Rule, moved_from, reading, rewrite
 from ..kernels import table
 from ..kernels.roots import EXTENSIONS
 from ..kernels.stand_ins import RowsJoined, RowsOut, stand_in
@@ -30,13 +30,14 @@ class PaddedDense(g.StandIn, g.QDense):
 
 def heads_in_lanes(graph: g.Graph, cfg: Config) -> g.Graph:
     """Heads that are narrower than a block become lanes of one, where `cfg` computes all around them, too."""
-    if not _able(cfg) or not any(isinstance(op, g.ShiftMatMul) for op in graph.ops):
+    if not _able(cfg):
         return graph
-    products = _Products(graph, cfg.block_in)
-    if not products.changed:
+    rules = _Rules(graph, cfg.block_in)
+    known = Rule(g.Operator, lambda op, *around: rules.instead.get(op.name))
+    found = rewrite(graph, known, Rule(g.ShiftMatMul, rules.product), Rule(g.Binary, rules.masked))
+    if not any(op.in_lanes(cfg.block_in) for op in found.ops):
         return graph
-    layers = _Layers(replace(graph, ops=tuple(products.ops)), cfg.block_in)
-    return joined(replace(graph, ops=tuple(layers.ops())), cfg)
+    return joined(rewrite(found, known, Rule(g.QDense, rules.layer)), cfg)
 
 
 def _able(cfg: Config) -> bool:
@@ -45,67 +46,40 @@ def _able(cfg: Config) -> bool:
     return able and cfg.batch == 1 and cfg.block_in == cfg.block_out
 
 
-class _Rewriter:
-    """The operators around those of `graph`."""
+class _Rules:
+    """Rules for one graph; `instead` is what takes the place of later operators than the one of a rule, by name."""
 
     def __init__(self, graph: g.Graph, block: int):
-        self.graph, self.block, self.readers = graph, block, graph.readers
-        self.wanted = {t.name for t in graph.wanted}
-        self.made = {op.output.name: op for op in graph.ops}
+        self.block, self.unused, self.instead = block, graph.names.unused, dict[str, Result]()
+        self.ops: list[g.Operator] = []  # for one operator
+        self.producers: Producers = {}
+        self._reshaped, self._spread = cache(self._reshape), cache(self._repeat)  # each is made once
 
-    def before(self, t: g.Tensor, *passed: type[g.Operator]) -> g.Operator | None:
-        """What makes `t`; of operators of the kinds `passed` what makes their input."""
-        op = self.made.get(t.name)
-        while isinstance(op, passed):
-            op = self.made.get(op.x.name)
-        return op
+    def masked(self, op: g.Binary, readers: g.Readers, producers: Producers) -> Result:
+        """What is the same for all heads is repeated."""
+        self.ops, self.producers, shape = [], producers, op.output.shape
+        if len(shape) != 4 or shape[0] != 1:
+            return None
+        shared = [t.data is None and (1,) * (4 - len(t.shape)) + t.shape == (1, 1, *shape[2:]) for t in op.inputs]
+        inputs = tuple(self._spread(t, shape) if same else t for t, same in zip(op.inputs, shared))
+        return [*self.ops, replace(op, inputs=inputs)]
 
-    def only_reader(self, t: g.Tensor) -> g.Operator | None:
-        """What reads `t`, if nothing else does."""
-        readers = self.readers.get(t.name, [])
-        return readers[0] if len(readers) == 1 and t.name not in self.wanted else None
-
-
-class _Products(_Rewriter):
-    """`ops` are those of `graph` with products in lanes; `changed` if there are any."""
-
-    def __init__(self, graph: g.Graph, block: int):
-        super().__init__(graph, block)
-        self.unused, self.changed = graph.names.unused, False
-        self.shaped: dict[tuple[str, tuple[int, ...]], g.Tensor] = {}  # by the names of tensors and their new shapes
-        self.ops: list[g.Operator] = []
-        self.done: set[str] = set()
-        for op in graph.ops:
-            if op.name not in self.done:
-                self.ops.append(self._instead(op))
-
-    def _instead(self, op: g.Operator) -> g.Operator:
-        match op:
-            case g.ShiftMatMul():
-                return self._product(op)
-            case g.Binary(output=g.Tensor(shape=(1, _, _, _) as shape)):  # what is the same for all heads is repeated
-                inputs = (self._spread(t, shape) if _shared(t, shape) else t for t in op.inputs)
-                return replace(op, inputs=tuple(inputs))
-        return op
-
-    def _product(self, op: g.ShiftMatMul) -> g.Operator:
-        new = op
-        match self.made.get(op.inputs[1].name):
+    def product(self, op: g.ShiftMatMul, readers: g.Readers, producers: Producers) -> Result:
+        """A product in lanes, of what a transposition of the second operand reads."""
+        match producers.get(op.inputs[1].name):
             case g.Transpose(axes=(0, 1, 3, 2)) as swap:
-                new = replace(op, inputs=(op.x, swap.x), transposed=not op.transposed)
-        if (turned := self._turned(new)) is not None:
-            return turned
-        self.changed |= new.in_lanes(self.block)
-        return new if new.in_lanes(self.block) else op
+                op = replace(op, inputs=(op.x, swap.x), transposed=not op.transposed)
+        self.ops, self.producers = [], producers
+        return self._turned(op, readers.only(op)) or ([op] if op.in_lanes(self.block) else None)
 
-    def _turned(self, op: g.ShiftMatMul) -> g.Operator | None:
+    def _turned(self, op: g.ShiftMatMul, then: g.Operator | None) -> Result:
         """The product of the rows of x, one per head, with a matrix per token, where heads come first afterwards."""
-        (x, y), then = (t.shape for t in op.inputs), self.only_reader(op.output)
+        x, y = (t.shape for t in op.inputs)
         if len(x) != 4 or x[0] != 1 or (1,) * (4 - len(y)) + y[:-2] != x[:2] or op.transposed:
             return None
-        if not _heads_first(then) or op.inputs[1].data is not None:
+        if not isinstance(then, g.Transpose) or then.axes != (0, 2, 1, 3) or op.inputs[1].data is not None:
             return None
-        if not isinstance(self.before(op.x, g.Reshape), g.QDense):  # whose rows are tokens
+        if not isinstance(self.producers.get(moved_from(op.x, self.producers)[0].name), g.QDense):  # rows are tokens
             return None
         (_, tokens, heads, inner), columns = x, y[-1]
         if (tokens > 1 and heads > self.block) or (heads % self.block and inner >= self.block):
@@ -113,119 +87,80 @@ class _Products(_Rewriter):
         first = replace(op.x, name=self.unused(f"{op.x.name}.heads"), shape=(1, heads, tokens, inner))
         self.ops.append(g.Transpose(first.name, (op.x,), first, (0, 2, 1, 3)))
         second = self._spread(op.inputs[1], (1, heads, tokens * inner, columns))
-        self.done.add(then.name)
-        self.changed = True
         if tokens == 1:
-            return replace(op, inputs=(first, second), output=then.output)
-        inputs = self._reshaped(first, (tokens, 1, inner)), self._reshaped(second, (tokens, inner, columns))
-        y = replace(op.output, name=self.unused(f"{op.output.name}.rows"), shape=(1, heads, tokens, 1, columns))
-        self.ops.append(replace(op, inputs=inputs, output=y))
-        return g.Reshape(then.name, (y,), then.output)
+            self.instead[then.name] = then.output
+            return [*self.ops, replace(op, inputs=(first, second), output=then.output)]
+        shape = 1, heads, tokens
+        inputs = self._reshaped(first, (*shape, 1, inner)), self._reshaped(second, (*shape, inner, columns))
+        y = replace(op.output, name=self.unused(f"{op.output.name}.rows"), shape=(*shape, 1, columns))
+        self.instead[then.name] = [g.Reshape(then.name, (y,), then.output)]
+        return [*self.ops, replace(op, inputs=inputs, output=y)]
 
-    def _reshaped(self, t: g.Tensor, pixels: tuple[int, ...]) -> g.Tensor:
-        """`t` with its pixels in another shape, which is made once."""
-        shape = (*t.shape[:2], *pixels)
-        if (t.name, shape) not in self.shaped:
-            self.shaped[t.name, shape] = y = replace(t, name=self.unused(f"{t.name}.rows"), shape=shape)
-            self.ops.append(g.Reshape(y.name, (t,), y))
-        return self.shaped[t.name, shape]
-
-    def _spread(self, t: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
-        """`t` for each channel of `shape`: before the functions of its values, so that it is done once."""
-        if (t.name, shape) not in self.shaped:
-            self.shaped[t.name, shape] = self._repeated(t, shape)
-        return self.shaped[t.name, shape]
-
-    def _repeated(self, t: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
-        before = self.made.get(t.name)
-        match before:
-            case g.Reshape(x=g.Tensor(dtype="int8")):
-                return self._spread(before.x, shape)
-            case g.Requantize(x=g.Tensor(dtype="int8")) | g.Lookup(x=g.Tensor(dtype="int8")):
-                x = self._spread(before.x, shape)
-                y = replace(t, name=self.unused(f"{t.name}.heads"), shape=shape)
-                self.ops.append(replace(before, name=y.name, inputs=(x,), output=y))
-                return y
-        y = replace(t, name=self.unused(f"{t.name}.heads"), shape=shape)
-        x = replace(t, name=self.unused(f"{t.name}.one"), shape=(1, 1, *shape[2:]))
-        self.ops.append(g.Reshape(x.name, (t,), x))
-        self.ops.append(g.Take(y.name, (x,), y, ((), (0,) * shape[1], (), ())))
+    def _reshape(self, t: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
+        y = replace(t, name=self.unused(f"{t.name}.rows"), shape=shape)
+        self.ops.append(g.Reshape(y.name, (t,), y))
         return y
 
+    def _repeat(self, t: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
+        """`t` for each channel of `shape`: before the functions of its values, so that it is done once."""
+        y = replace(t, name=self.unused(f"{t.name}.heads"), shape=shape)
+        match self.producers.get(t.name):
+            case g.Reshape(x=g.Tensor(dtype="int8") as x):
+                return self._spread(x, shape)
+            case (g.Requantize(x=g.Tensor(dtype="int8")) | g.Lookup(x=g.Tensor(dtype="int8"))) as before:
+                self.ops.append(replace(before, name=y.name, inputs=(self._spread(before.x, shape),), output=y))
+            case _:
+                one = self._reshaped(t, (1, 1, *shape[2:]))
+                self.ops.append(g.Take(y.name, (one,), y, ((), (0,) * shape[1], (), ())))
+        return y
 
-def _shared(t: g.Tensor, shape: tuple[int, ...]) -> bool:
-    return t.data is None and (1,) * (4 - len(t.shape)) + t.shape == (1, 1, *shape[2:])
-
-
-class _Layers(_Rewriter):
-    """Layers whose elements become heads, or that read these, in the order of lanes."""
-
-    def ops(self) -> Iterator[g.Operator]:
-        """The operators of `graph` with these layers."""
-        instead: dict[str, list[g.Operator]] = {}  # of operators behind them, by name
-        for op in self.graph.ops:
-            new: g.Operator = op
-            if type(op) is g.QDense:
-                if (image := self._heads_read(op)) is not None:
-                    places = _places(image.shape, self.block)
-                    y = replace(op.x, name=f"{op.x.name}.lanes", shape=(op.x.shape[0], len(places)))
-                    yield g.Lanes(y.name, (image,), y, self.block)
-                    weight = op.weight[:, places] * (places >= 0)
-                    op = new = stand_in(PaddedDense, op, inputs=(y,), weight=weight, work=op.macs)
-                if moves := self._heads_made(op):
-                    *passed, last = moves
-                    new, lanes = _in_lanes(op, last, self.block)
-                    instead |= {move.name: [] for move in passed}
-                    instead[last.name] = [lanes]
-            yield from instead.get(op.name, [new])
-
-    def _heads_read(self, op: g.QDense) -> g.Tensor | None:
-        """The image of heads whose rows the layer reads."""
-        before = self.before(op.x, g.Reshape)
-        if not _heads_first(before) or not _possible(before.x.shape, self.block):
+    def layer(self, op: g.QDense, readers: g.Readers, producers: Producers) -> Result:
+        """A layer whose elements become heads, or that reads these, in the order of lanes."""
+        if type(op) is not g.QDense:
             return None
-        return before.x if op.x.shape == _rows_of(before.x.shape) else None
+        lanes, moves, work = list[g.Operator](), self._heads_made(op, readers), op.macs
+        if (image := self._heads_read(op, producers)) is not None:
+            places = _places(image.shape, self.block)
+            y = replace(op.x, name=f"{op.x.name}.lanes", shape=(op.x.shape[0], len(places)))
+            lanes.append(g.Lanes(y.name, (image,), y, self.block))
+            weight = op.weight[:, places] * (places >= 0)
+            op = stand_in(PaddedDense, op, inputs=(y,), weight=weight, work=work)
+        if moves:
+            *passed, last = moves
+            places = _places(last.output.shape, self.block)
+            there, scale = places >= 0, op.weight_scale[places]
+            y = replace(op.output, name=f"{op.output.name}.lanes", shape=(op.output.shape[0], len(places)))
+            weight, bias = op.weight[places] * there[:, None], op.bias[places] * there
+            op = stand_in(PaddedDense, op, output=y, weight=weight, bias=bias, weight_scale=scale, work=work)
+            self.instead |= {move.name: move.output for move in passed}
+            self.instead[last.name] = [g.Lanes(last.name, (y,), last.output, self.block)]
+        return [*lanes, op]
 
-    def _heads_made(self, op: g.QDense) -> list[g.Reshape | g.Transpose]:
-        """The operators behind the layer that make an image of heads of its output, which nothing else reads."""
-        moves, t = list[g.Reshape | g.Transpose](), op.output
-        while isinstance(then := self.only_reader(t), (g.Reshape, g.Transpose)):
-            moves, t = [*moves, then], then.output
-            if _heads_first(then) and _possible(t.shape, self.block) and op.output.shape == _rows_of(t.shape):
+    def _heads_read(self, op: g.QDense, producers: Producers) -> g.Tensor | None:
+        """The image of heads whose rows the layer reads."""
+        image, moves = moved_from(op.x, producers)
+        found = places = np.arange(image.nbytes).reshape(image.shape)
+        for move in moves:
+            found = move.moved(found)
+        return image if self._are_heads(places, found) else None
+
+    def _heads_made(self, op: g.QDense, readers: g.Readers) -> list[g.Operator]:
+        """The movements behind the layer that make an image of heads of its output, which nothing else reads."""
+        moves, then = list[g.Operator](), readers.only(op)
+        found = places = np.arange(op.output.nbytes).reshape(op.output.shape)
+        while then is not None and then.rearranges:
+            moves, found, then = [*moves, then], then.moved(found), readers.only(then)
+            if self._are_heads(found, places):
                 return moves
-            if isinstance(then, g.Transpose) and not _in_order(then):
-                break
         return []
 
-
-def _in_lanes(op: g.QDense, last: g.Operator, block: int) -> tuple[g.QDense, g.Lanes]:
-    """The layer with its elements in the order of lanes, and the image of heads, the output of `last`, of these."""
-    places = _places(last.output.shape, block)
-    there, scale = places >= 0, np.broadcast_to(op.weight_scale, len(op.bias))[places]
-    y = replace(op.output, name=f"{op.output.name}.lanes", shape=(op.output.shape[0], len(places)))
-    weight, bias = op.weight[places] * there[:, None], op.bias[places] * there
-    new = stand_in(PaddedDense, op, output=y, weight=weight, bias=bias, weight_scale=scale, work=op.macs)
-    return new, g.Lanes(last.name, (y,), last.output, block)
-
-
-def _heads_first(op: g.Operator | None) -> TypeGuard[g.Transpose]:
-    return isinstance(op, g.Transpose) and op.axes == (0, 2, 1, 3)
-
-
-def _in_order(op: g.Transpose) -> bool:
-    """True if no element changes its place."""
-    axes = [k for k in op.axes if op.x.shape[k] > 1]
-    return axes == sorted(axes)
-
-
-def _possible(image: tuple[int, ...], block: int) -> bool:
-    """True if the heads of an image are lanes: of one row, or of one block."""
-    n, heads, rows, elements = image
-    return n == 1 and (heads % block == 0 or elements < block) and (rows == 1 or heads <= block)
-
-
-def _rows_of(image: tuple[int, ...]) -> tuple[int, int]:
-    return image[2], image[1] * image[3]
+    def _are_heads(self, image: np.ndarray, rows: np.ndarray) -> bool:
+        """True if an image may be heads in lanes, of one row or of one block of heads, with the elements of `rows`."""
+        if image.ndim != 4 or len(image) > 1:
+            return False
+        _, heads, tokens, elements = image.shape
+        fits = (heads % self.block == 0 or elements < self.block) and (tokens == 1 or heads <= self.block)
+        return fits and np.array_equal(image[0].swapaxes(0, 1).reshape(tokens, -1), rows)
 
 
 def _places(image: tuple[int, ...], block: int) -> np.ndarray:
@@ -238,36 +173,33 @@ def _places(image: tuple[int, ...], block: int) -> np.ndarray:
 
 def joined(graph: g.Graph, cfg: Config) -> g.Graph:
     """`graph` with its caches with a row more as the host has them: inputs that nothing else reads, and outputs."""
-    inputs, readers = {t.name for t in graph.inputs}, graph.readers
 
-    def instead(op: g.Operator) -> g.Operator:
+    def instead(op: g.Concat, readers: g.Readers, producers: Producers) -> Result:
         match op:
             case g.Concat(axis=2, inputs=(g.Tensor(dtype="int8", shape=(1, heads, _, width)) as cache, row)):
-                alone = cache.name in inputs and len(readers[cache.name]) == 1 and op.output in graph.outputs
+                alone = cache in graph.inputs and len(readers[cache.name]) == 1 and op.output in graph.outputs
                 if alone and row.shape == (1, heads, 1, width) and row.data is None:
                     new = stand_in(RowsJoined, op)
-                    return op if table.refusal(new, cfg) else new
-        return op
+                    return None if table.refusal(new, cfg) else [new]
+        return None
 
-    return replace(graph, ops=tuple(map(instead, graph.ops)))
+    return rewrite(graph, Rule(g.Concat, instead))
 
 
 def rows_out(graph: g.Graph, cfg: Config) -> g.Graph:
     """`graph` with its outputs in lanes as the host has them, where `cfg` can write them: the last transformation."""
-    if not _able(cfg):
-        return graph
-    unused, made = graph.names.unused, {op.output.name: op for op in graph.ops}
-    images: dict[str, g.Tensor] = {}
-    ops: list[g.Operator] = []
-    for op in graph.ops:
-        op, y = replace(op, inputs=tuple(images.get(t.name, t) for t in op.inputs)), op.output
-        ops.append(op)
-        source = made.get(op.x.name) if isinstance(op, g.Reshape) else op
-        inside = isinstance(source, g.Lanes) or source is not None and source.in_lanes(cfg.block_in)
+    unused, images = graph.names.unused, dict[str, g.Tensor]()
+
+    def instead(op: g.Operator, readers: g.Readers, producers: Producers) -> Result:
+        op, y = reading(op, images), op.output
+        source = producers.get(op.x.name) if op.renames else op
+        inside = source is not None and source.in_lanes(cfg.block_in)
         if inside and y in graph.outputs and y.dtype == "int8" and len(y.shape) == 4:
-            image = replace(y, name=f"{y.name}.image")
-            whole = RowsOut(f"{y.name}.rows", (image,), y, (0,) * 4, (1,) * 4)
+            image = replace(y, name=unused(f"{y.name}.image"))
+            whole = RowsOut(unused(f"{y.name}.rows"), (image,), y, (0,) * 4, (1,) * 4)
             if not table.refusal(whole, cfg):
-                images[y.name] = image = replace(image, name=unused(image.name))
-                ops[-1:] = [replace(op, output=image), replace(whole, name=unused(whole.name), inputs=(image,))]
-    return replace(graph, ops=tuple(ops)) if images else graph
+                images[y.name] = image
+                return [replace(op, output=image), whole]
+        return [op]
+
+    return rewrite(graph, Rule(g.Operator, instead)) if _able(cfg) else graph

@@ -147,6 +147,10 @@ class Lanes(Movement):
         """The output: nothing moves."""
         return self.output
 
+    def in_lanes(self, block: int) -> bool:
+        """Whether its output is the image."""
+        return len(self.output.shape) == 4
+
     def check(self) -> None:
         """Raise `InputError` unless they are such rows and image, of one row or one block."""
         super().check()

@@ -53,6 +53,15 @@ def reading(op: Operator, same: Mapping[str, Tensor]) -> Operator:
     return replace(op, inputs=tuple(same.get(t.name, t) for t in op.inputs))
 
 
+def moved_from(t: Tensor, producers: Producers) -> tuple[Tensor, list[Operator]]:
+    """(The tensor that `t` is moved from by operators that rearrange elements alone, these operators)."""
+    moves = list[Operator]()
+    while (op := producers.get(t.name)) is not None and op.rearranges:
+        moves.insert(0, op)
+        t = op.x
+    return t, moves
+
+
 def without_unread(graph: Graph) -> Graph:
     """`graph` without the operators whose results nobody reads."""
     needed, live = {t.name for t in graph.wanted}, []

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .. import graph as g
-from .rewrite import Producers, Rule, reading, rewrite, without_unread
+from .rewrite import Producers, Rule, moved_from, reading, rewrite, without_unread
 
 
 def simplify(graph: g.Graph) -> g.Graph:
@@ -68,11 +68,7 @@ def _convolution(op: g.QConv2d, readers: g.Readers, producers: Producers) -> lis
 
 def _exchanged(op: g.Operator, producers: Producers) -> g.Operator | None:
     """One operator for the movements that end with `op`, where together they exchange channels, and no more."""
-    chain: list[g.Operator] = []
-    last: g.Operator | None = op
-    while last is not None and last.rearranges:
-        chain.insert(0, last)
-        last = producers.get(last.x.name)
+    chain = [*moved_from(op.x, producers)[1], op]
     for k, first in enumerate(chain[:-1]):
         x, y = first.x, op.output
         if len(x.shape) != 4 or x.shape != y.shape or not any(isinstance(part, g.Transpose) for part in chain[k:]):

@@ -11,7 +11,6 @@ blocks of a key or a value, `part` the parts of groups in these blocks.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -22,14 +21,12 @@ from ...hw.isa import Mem
 from ...runtime.kernels.attention import LARGEST_WEIGHT, WEIGHTS, reciprocal_shifts
 from .. import graph as g
 from ..graph.integer_forms import Requant
-from .language import Array, Kernel, Slots, Tile, Unfit, by_shape
+from .language import Array, Extents, Kernel, Slots, Tile, Unfit, by_shape
 from .roots import COPIES, inverse_root, need_roots, root_tables
 
 _LOWEST = -(1 << 15)  # and as many bits to the left the smallest int32
 _UNSEEN_BITS = 20  # by which -128 is shifted left for positions that are not seen
 _SLOTS = 4  # of tiles of keys and values: the next are loaded while one is multiplied
-
-_Extents = tuple[dict[str, int], ...]
 
 
 class Part(NamedTuple):
@@ -47,47 +44,38 @@ def parts(lanes: Sequence[int], groups: Sequence[int], block: int) -> list[Part]
     return [Part(k, b, mask.astype(np.int8)) for k, b, mask in found if mask.any()]
 
 
-def groups_of(op: g.Attention) -> list[int]:
-    """The groups whose values are means."""
-    return sorted(set(op.value_groups) - {-1})
-
-
-def of_keys(op: g.Attention, block: int) -> list[Part]:
-    """The parts of keys."""
-    return parts(op.key_groups * 2, groups_of(op), block)
-
-
-def of_values(op: g.Attention, block: int) -> list[Part]:
-    """The parts of values."""
-    return parts(op.value_groups, groups_of(op), block)
+def parts_of(op: g.Attention, block: int) -> tuple[list[Part], list[Part]]:
+    """The parts of keys and of values, of the groups whose values are means."""
+    groups = sorted(set(op.value_groups) - {-1})
+    return parts(op.key_groups * 2, groups, block), parts(op.value_groups, groups, block)
 
 
 @by_shape()
 def attention(k: Kernel, op: g.Attention) -> None:
-    """Attention of as many tokens together as fit."""
+    """Attention of as many tokens together as fit, a power of two."""
     need_roots(k)
     _check_shapes(k, op)
-    block, rows = k.cfg.block_in, _rows_at_once(k, op)
-    keys, values = of_keys(op, block), of_values(op, block)
-    in_first, in_second, in_inputs = _extents(op, block, rows)
-    q, groups, tiles = in_inputs[-1].values()
-    left, down, right = reciprocal_shifts(op.inputs[1].shape[2])
+    block, (keys, values) = k.cfg.block_in, parts_of(op, k.cfg.block_in)
+    rows = 2 ** (k.most(op.tokens.bit_length(), lambda n: _extents(op, block, 2 ** (n - 1))) - 1)
+    in_first, in_second = _extents(op, block, rows)
 
-    places = k.array(k.rec.constant(f"{op.name}.seen", _seen(tiles, block)), row=block, t=2 * tiles - 1)
+    tiles, (left, down, right) = in_first[0]["t"], reciprocal_shifts(op.inputs[1].shape[2])
+    places = k.known("seen", _seen(tiles, block), row=block, t=2 * tiles - 1)
     places = places.moved(k.symbol(3, step=1, block=block // op.tokens, within=2 * tiles - 1))
     exponential, tables = k.table("exponential", WEIGHTS), root_tables(k)
     par = k.tile(Mem.PAR, scale=2)
     for number, name in enumerate(("scores", "means")):
         k.load(par[number], k.requant(Requant(0, *op.multipliers[number], 0), f"scale_{name}"))
     scores, products = k.tiles(Mem.ACC, *in_first, high=k.bank)
-    results = products[: q * len(values)].split("entry", q=q, part=len(values))
-    means = products[q * len(values) :]
+    q, groups, _ = scores.shape.values()
+    results, means = products.pieces({"q": q, "part": len(values)}, {"q": q, "b": products.size // q - len(values)})
     queries, per_head, seen, spread, lanes, copies = k.tiles(Mem.ACC, *in_second, low=k.bank)
     maxima, sums = per_head[0], per_head[1]
     diagonals = _diagonals(k, keys)
     slots, cached_keys, cached_values = _caches(k, tiles)
-    x, masked, weights = k.tiles(Mem.INP, *in_inputs)
-    masks = k.array(k.rec.constant(f"{op.name}.lanes", np.stack([part.mask for part in values])), part=len(values))
+    x_extents = {"q": q, "b": -(-op.inputs[1].shape[1] // block)}
+    x, masked, weights = k.tiles(Mem.INP, x_extents, queries.shape, scores.shape)
+    masks = k.known("lanes", np.stack([part.mask for part in values]), part=len(values))
     stored_queries, stored_weights = k.temporary("queries", **queries.shape), k.temporary("weights", **scores.shape)
 
     for first, (x_rows, out_rows) in enumerate(zip(k.input(0).parts(rows), k.output.parts(rows))):
@@ -112,12 +100,17 @@ def attention(k: Kernel, op: g.Attention) -> None:
         _multiply_keys(scores, masked, keys, loaded)
         scores.merged("entry").rescale(par[0])
         _hide(scores, seen)
-        _exponentials(scores.merged("head", "q", "g"), maxima, exponential)
+        by_head = scores.merged("head", "q", "g")
+        maxima.maximum(by_head).max_lanes()
+        maxima *= -1
+        maxima += LARGEST_WEIGHT
+        by_head += maxima
+        scores.merged("entry").lookup(exponential)
 
         k.store(stored_weights, scores)
         loaded = _ahead(slots, cached_values)
         # before the load of the weights, which stops the ALU until they are in DRAM
-        sums += scores.merged("head", "q", "g")
+        sums += by_head
         sums.sum_lanes()
         by_group = sums.split("head", q=q, g=groups)
         with k.together():
@@ -134,9 +127,10 @@ def attention(k: Kernel, op: g.Attention) -> None:
         inverse >>= right
         _multiply_values(results, weights, values, loaded)
         results *= lanes
-        _add_parts(means.split("entry", q=q, b=means.size // q), results, values)
-        means *= inverse
-        k.store(out_rows.merged("entry"), means, par[1])
+        _add_parts(means, results, values)
+        scaled = means.merged("entry")
+        scaled *= inverse
+        k.store(out_rows.merged("entry"), scaled, par[1])
 
 
 def _check_shapes(k: Kernel, op: g.Attention) -> None:
@@ -151,27 +145,14 @@ def _check_shapes(k: Kernel, op: g.Attention) -> None:
         raise Unfit(f"keys of {keys[1]} elements: must be whole blocks of {block} where there are {many}")
 
 
-def _extents(op: g.Attention, block: int, rows: int) -> tuple[_Extents, _Extents, _Extents]:
-    """Axes of tiles in the first bank of accumulators, in the second one, and of inputs, for `rows` tokens together."""
-    q, groups, tiles = rows * op.chunks, len(groups_of(op)), -(-op.seen // block)
-    wide, deep = -(-op.inputs[1].shape[1] // block), -(-op.inputs[2].shape[2] // block)
-    scores, results = {"q": q, "g": groups, "t": tiles}, {"part": len(of_values(op, block))}
-    queries, seen = {"q": q, "part": len(of_keys(op, block))}, {"row": rows, "t": tiles}
-    per_head, copies = {"kind": 2, "head": q * groups}, {"copy": COPIES, "q": q, "b": deep}
-    first = scores, {"entry": q * (results["part"] + deep)}
-    second = queries, per_head, seen, {"q": q, **results}, results, copies
-    return first, second, ({"q": q, "b": wide}, queries, scores)
-
-
-def _rows_at_once(k: Kernel, op: g.Attention) -> int:
-    """As many tokens as fit, or one."""
-    rows, most = op.tokens, (k.bank, k.bank, k.cfg.inp_depth)
-    while rows > 1:
-        sizes = (sum(math.prod(each.values()) for each in tiles) for tiles in _extents(op, k.cfg.block_in, rows))
-        if all(size <= room for size, room in zip(sizes, most)):
-            break
-        rows = -(-rows // 2)
-    return rows
+def _extents(op: g.Attention, block: int, rows: int) -> tuple[Extents, Extents]:
+    """Axes of tiles in the first bank of accumulators, and in the second one, for `rows` tokens together."""
+    keys, values = parts_of(op, block)
+    q, groups, tiles, deep = rows * op.chunks, 1 + keys[-1].group, -(-op.seen // block), op.inputs[2].shape[2] // block
+    results, copies = {"part": len(values)}, {"copy": COPIES, "q": q, "b": deep}
+    first = [{"q": q, "g": groups, "t": tiles}, {"entry": q * (len(values) + deep)}]
+    per_head, seen = {"kind": 2, "head": q * groups}, {"row": rows, "t": tiles}
+    return first, [{"q": q, "part": len(keys)}, per_head, seen, {"q": q, **results}, results, copies]
 
 
 def _seen(tiles: int, block: int) -> np.ndarray:
@@ -211,9 +192,9 @@ def _multiply_keys(scores: Tile, queries: Tile, keys: Sequence[Part], loaded: It
         for begun in (False, True):
             with k.together():
                 for number, part in enumerate(keys):
-                    at = part.block - first
-                    if 0 <= at < tile.shape["b"] and (part.block > begins[part.group]) == begun:
-                        product = (queries[:, number] @ tile[at]).over("q t")
+                    inside = first <= part.block < first + tile.shape["b"]
+                    if inside and (part.block > begins[part.group]) == begun:
+                        product = (queries[:, number] @ tile[part.block - first]).over("q t")
                         k.multiply(scores[:, part.group], product, overwrite=not begun)
         first += tile.shape["b"]
 
@@ -224,15 +205,6 @@ def _hide(scores: Tile, seen: Tile) -> None:
     with scores.kernel.together():
         for tile in range(seen.shape["t"]):
             by_row[:, :, tile] += seen[:, seen.shape["t"] - 1 - tile]
-
-
-def _exponentials(scores: Tile, maxima: Tile, table: int) -> None:
-    """Weights of the scores, relative to the largest of each query."""
-    maxima.maximum(scores).max_lanes()
-    maxima *= -1
-    maxima += LARGEST_WEIGHT
-    scores += maxima
-    scores.merged("entry").lookup(table)
 
 
 def _add_parts(blocks: Tile, y: Tile, values: Sequence[Part]) -> None:

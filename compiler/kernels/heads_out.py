@@ -1,37 +1,42 @@
-"""Outputs of a network whose heads are lanes, (1, heads, rows, elements), written as the host has them.
-
-Entries of a block of heads are taken as weights, and products with one-hot inputs transpose them: an entry per head.
-"""
+"""Transposed entries of weights, and outputs of a network whose heads are lanes, written as the host has them."""
 
 from __future__ import annotations
-
-from itertools import product
 
 import numpy as np
 
 from ...hw.isa import Mem
-from .language import Kernel, Unfit, by_shape
+from .language import Array, Kernel, Unfit, by_shape
 from .stand_ins import RowsOut
 
-_TILE = 8  # entries of each head: few, so that loads, products and stores overlap
+_TILE = 128  # accumulators at a time: few, so that loads, products and stores overlap
 
 
 @by_shape()
 def heads_out(k: Kernel, op: RowsOut) -> None:
-    """Some entries of each head at a time."""
+    """An output (1, heads, rows, elements): one block of heads after the other."""
     k.need("overwrite", batch=1)
     lanes, (_, heads, rows, width) = k.cfg.block_in, op.x.shape
     if heads % lanes or rows * width % lanes:
         raise Unfit(f"{heads} heads of {rows} x {width} elements: must be whole entries of {lanes}")
     blocks, tiles = heads // lanes, rows * width // lanes
-    x = k.array(k.input(0).buffer, b=blocks, tile=tiles)
-    out = k.plain(op.output, b=blocks, head=lanes, tile=tiles)
-    together = min(tiles, k.cfg.wgt_depth // 4, k.bank // (2 * lanes), _TILE)
-    one_hot = k.constant(Mem.INP, "identity", np.eye(lanes, dtype=np.int8), kept=True, head=lanes)
-    weights, ys = k.slots(together, Mem.WGT), k.banks(together * lanes)
-    for block, first in product(range(blocks), range(0, tiles, together)):
-        these = slice(first, min(first + together, tiles))
-        matrices = weights.load(x[block, these])
-        y = ys.next(head=lanes, **matrices.shape)
-        y[...] = (one_hot @ matrices).over("tile head")
-        k.store(out[block, :, these], y)
+    x, out = k.array(k.input(0).buffer, b=blocks, tile=tiles), k.plain(op.output, b=blocks, lane=lanes, tile=tiles)
+    for block in range(blocks):
+        transpose(k, x[block], out[block])
+
+
+def transpose(k: Kernel, x: Array, out: Array) -> None:
+    """Write every entry of weights, axis `tile`, with rows and lanes exchanged, axes `tile` and `lane` in any order.
+
+    It times each unit vector is one of its columns.
+    """
+    lanes, tiles = k.cfg.block_in, x.shape["tile"]
+    most = max(1, min(tiles, k.cfg.wgt_depth // 2, min(_TILE, k.bank) // lanes))
+    units = k.constant(Mem.INP, "identity", np.eye(lanes, dtype=np.int8), kept=True, lane=lanes)
+    with k.scope():
+        ws, ys = k.slots(most, Mem.WGT), k.banks(most * lanes)
+        for first in range(0, tiles, most):
+            these = slice(first, min(first + most, tiles))
+            target = out.at(tile=these)
+            y = ys.next(**target.shape)
+            y[...] = (units @ ws.load(x[these])).over(" ".join(target.shape))
+            k.store(target, y)

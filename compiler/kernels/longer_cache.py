@@ -14,6 +14,7 @@ import numpy as np
 
 from ...hw.isa import Mem
 from .channels import Move, move_images
+from .heads_out import transpose
 from .language import Array, Kernel, Tile, Unfit, by_shape
 from .stand_ins import RowsJoined
 
@@ -34,11 +35,12 @@ def join_rows(k: Kernel, op: RowsJoined) -> None:
     row, image = (t[0].merged("entry", "h", "w") for t in (k.input(1), k.output))
     for block in range(blocks):
         with k.scope():
-            _join(k, cache[block], row[block].named(entry="element"), longer[block], image[block])
+            by_tile = _join(k, cache[block], row[block].named(entry="element"), longer[block], image[block])
+        transpose(k, by_tile, image[block][: cache[block].size].split("entry", tile=tiles, lane=lanes))
 
 
-def _join(k: Kernel, cache: Array, row: Array, longer: Array, image: Array) -> None:
-    """The caches of a block of heads."""
+def _join(k: Kernel, cache: Array, row: Array, longer: Array, image: Array) -> Array:
+    """The longer cache of a block of heads, and the row of its image. Returns a copy of the cache, tile by tile."""
     (lanes, tiles), (width, size), each = cache.shape.values(), longer.shape.values(), cache.size
     heads = lanes // width  # of a group; as many positions are in an entry
     together = k.most(width, lambda groups: ([cache.shape], [{"entry": groups * size}, {"element": 2 * width}]))
@@ -48,17 +50,14 @@ def _join(k: Kernel, cache: Array, row: Array, longer: Array, image: Array) -> N
     matrices = k.constant(Mem.WGT, "matrices", _matrices(lanes, width), kept=True)
     of_heads = {"head": heads}
     shifts, spilt, ones, turns = matrices.pieces(of_heads, of_heads, of_heads, {"entry": width, "element": width})
-    one_hot = k.constant(Mem.INP, "identity", np.eye(lanes, dtype=np.int8), kept=True, head=lanes)
     x, new, plain = k.tiles(Mem.INP, cache.shape, row.shape, {"group": width})
-    weights, identity = k.tile(Mem.WGT, tile=tiles), shifts[0]
+    identity = shifts[0]
 
     k.load(x, cache)
     turned[...] = (x @ identity).over("head tile")
-    k.load(weights, _stored(k, "tiles", turned, tile=tiles))
+    by_tile = _stored(k, "tiles", turned, tile=tiles)
     k.load(new, row)
-    new_plain[...] = new[0] @ turns[:, 0]
-    if width > 1:
-        new_plain += (new[1:] @ turns[:, 1:]).over("element entry")
+    new_plain[...] = (new @ turns).over("element entry")
     k.load(plain, _stored(k, "row", new_plain, group=width))
 
     by_group = x.split("head", group=width, head=heads)
@@ -77,10 +76,9 @@ def _join(k: Kernel, cache: Array, row: Array, longer: Array, image: Array) -> N
                 y[:, (head + 1) * tiles] += plain[groups] @ ones[head]
         k.store(longer[groups], y)
 
-    turned[...] = one_hot @ weights
-    k.store(image[:each], turned.merged("entry"))
     new_image[...] = new @ identity
     k.store(image[each:].named(entry="element"), new_image)
+    return by_tile
 
 
 def _stored(k: Kernel, name: str, y: Tile, **extents: int) -> Array:
@@ -96,17 +94,12 @@ def _matrices(lanes: int, width: int) -> np.ndarray:
 
     Then, for each entry and each element, the one that takes the element of all heads to their places in the entry.
     """
-    positions, lane, eye = lanes // width, np.arange(lanes), np.eye(lanes, dtype=np.int8)
-    shifted = [np.roll(eye, c * width, 0) for c in range(positions)]
-    inside = [lane >= c * width for c in range(positions)]
-    found = [m * here[:, None] for m, here in zip(shifted, inside)]
-    found += [m * ~here[:, None] for m, here in zip(shifted, inside)]
-    found += [eye * (lane // width == c)[:, None] for c in range(positions)]
-    for entry in range(width):
-        for element in range(width):
-            head = np.where(lane % width == element, entry * positions + lane // width, -1)
-            found.append(head[:, None] == lane)
-    return np.stack(found).astype(np.int8)
+    positions, of_lanes, of_entry = lanes // width, [range(lanes)] * 2, [range(width)] * 2
+    c, y, x = np.ix_(range(positions), *of_lanes)
+    shifts, spilt, ones = y == x + c * width, y == x + c * width - lanes, (y == x) & (y // width == c)
+    entry, element, y, x = np.ix_(*of_entry, *of_lanes)
+    turns = (y % width == element) & (x == entry * positions + y // width)
+    return np.concatenate([shifts, spilt, ones, turns.reshape(-1, lanes, lanes)]).astype(np.int8)
 
 
 def _move_elements(k: Kernel, op: RowsJoined) -> None:

@@ -6,106 +6,91 @@ and columns that are none, are copied with zeros behind them first.
 
 The zero points: `sum((x - zx) * (y - zy))` is the sum of products, that of the rows of x times -zy, that of the columns
 of y times -zx, and a number for all. The array computes both sums, as products with entries of the zero point, once
-for all columns or rows of a tile, and the ALU adds them; or it adds them at once where that takes no more micro-ops.
+for all columns or rows of a tile, and the ALU adds them.
 
 Axes: `matrix`, `row` of x, `column` of y in blocks, and `inner` along which products are added, in blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 
 from ...hw.isa import Mem
 from .. import graph as g
 from ..graph.integer_forms import Requant
+from .heads_out import transpose
 from .language import TILE, Array, Kernel, Tile, Unfit, by_shape
-from .views import Product
 from .whole_blocks import in_whole_blocks
 
 _SIZES = (8, 32, 128, 512)  # of tiles, in accumulators
 _MOST = 64  # tiles of all sizes but the largest: more take long to compare, and are never the fastest
 _COLUMNS = 8  # blocks of columns of a tile for every 256 sums: a tile of weights takes 16 times as long to load as rows
 _WEIGHTS = 8  # entries of a tile of several matrices: few enough for a short start
-_CONSTANTS = 2  # entries of inputs and of weights for zero points, of each half
-_HALF = 64  # the largest part of a zero point: two of them are 128, which is no int8
 
 
-class Extents(NamedTuple):
-    """Of a tile, in the order of the axes of an output."""
-
-    matrix: int
-    column: int
-    row: int
-    inner: int
-
-
-def product_of_images(k: Kernel, op: g.BatchMatMul, size: int) -> None:
-    """Tiles of about `size` accumulators; the ALU reads sums for zero points from the other bank in the same cycle."""
+@by_shape()
+def product_of_images(k: Kernel, op: g.BatchMatMul) -> None:
+    """Tiles of the size with the fewest cycles."""
     k.need("overwrite", batch=1)
     if not op.images:
         raise Unfit(f"operands of shapes {op.inputs[0].shape} and {op.inputs[1].shape} are no images")
+    sums = k.output.size
+    _in_tiles(k, op, k.fastest(_in_tiles, [size for size in _SIZES if sums <= _MOST * size or size == _SIZES[-1]]))
+
+
+def _in_tiles(k: Kernel, op: g.BatchMatMul, size: int) -> None:
+    """Tiles of about `size` accumulators; the ALU reads sums for zero points from the other bank in the same cycle."""
     x = k.image(0)[:, :, 0].named(n="matrix", b="inner", w="row")
     out = k.output[:, :, 0].named(n="matrix", b="column", w="row")
-    if size < _SIZES[-1] and out.size > _MOST * size:
-        raise Unfit(f"{out.size} sums are too many for tiles of {size}")
     y, (zx, zy) = _as_weights(k, op), (t.zero_point for t in op.inputs)
-    deep, tile = x.shape["inner"], _tile(k, out, x, size)
-    lanes = op.inner - (deep - 1) * k.cfg.block_in  # of the last block
-    cut = lanes < k.cfg.block_in
+    x, y = (t if t.shape["matrix"] > 1 else t[0].repeated(matrix=out.shape["matrix"]) for t in (x, y))
+    block, deep, tile = k.cfg.block_in, x.shape["inner"], _tile(k, out, x, size)
+    lanes = op.inner - (deep - 1) * block  # of the last block
 
     par = k.parameters(Requant(op.inner * zx * zy, *op.multipliers, op.output.zero_point))
-    zero_x = _zeros(k, Mem.INP, zx, k.cfg.block_in)
-    zero_y = _zeros(k, Mem.WGT, zy, k.cfg.block_in, *[lanes] * cut)
-    xs = k.slots(_at_once(x, tile) * tile.row * tile.inner)
-    ws = k.slots(_at_once(y, tile) * tile.column * tile.inner, Mem.WGT)
-    rows_apart, columns_apart = tile.column * deep > tile.column + deep, min(tile.row, deep) > 1
-    entries = tile.matrix * tile.column * tile.row
-    bank = entries + tile.matrix * (tile.row + tile.column)
-    ys = k.banks(bank)
+    zero_x, zero_y = _zeros(k, Mem.INP, zx, block), _zeros(k, Mem.WGT, zy, block, lanes)
+    matrices, columns, rows, depth = tile
+    xs, ws = k.slots(matrices * rows * depth), k.slots(matrices * columns * depth, Mem.WGT)
+    entries, beside = matrices * columns * rows, matrices * (rows + columns)
+    ys = k.banks(entries + beside)
     for matrix, column, row in product(*map(_parts, out.shape.values(), tile)):
         target = out[matrix, column, row]
-        (acc,), beside = ys.next(entry=bank).pieces(target.shape), ys.other(entry=bank)[entries:]
-        of_rows, of_columns = beside.pieces(acc[:, 0].shape, acc[:, :, 0].shape)
-        of_rows, of_columns = of_rows if rows_apart else acc, of_columns if columns_apart else acc
+        acc, other = ys.next(entry=entries).reshaped(**target.shape), ys.other(entry=entries + beside)[entries:]
+        of_rows, of_columns = other.pieces(acc[:, 0].shape, acc[:, :, 0].shape)
         begun = set[Tile]()
-        for inner in _parts(deep, tile.inner):
-            a = xs.hold(_of(x, matrix).at(inner=inner, row=row))
-            w = ws.hold(_of(y, matrix).at(inner=inner, column=column))
+        for inner in _parts(deep, depth):
+            a = xs.hold(x[matrix].at(inner=inner, row=row))
+            w = ws.hold(y[matrix].at(inner=inner, column=column))
+            whole = a.shape["inner"] - (inner.stop == deep)
             terms = [(acc, a @ w)]
-            terms += [(of_rows, value) for value in _rows_by_zero(a, zero_y, cut and inner.stop == deep)]
+            terms += [(of_rows, a.at(inner=slice(whole)) @ zero_y[0])] if zero_y and whole else []
+            terms += [(of_rows, a.at(inner=whole) @ zero_y[1])] if zero_y and inner.stop == deep else []
             terms += [(of_columns, zero_x[0] @ w)] if zero_x else []
             for place, value in terms:
                 k.multiply(place, value, overwrite=place not in begun)
                 begun.add(place)
         for sums in (of_rows, of_columns):
-            if sums in begun and sums is not acc:
+            if sums in begun:
                 acc += sums
         k.store(target, acc, par)
 
 
-# smaller tiles and larger ones: the table chooses those with the fewest cycles
-products_of_images = tuple(by_shape()(partial(product_of_images, size=size)) for size in _SIZES)
+def _tile(k: Kernel, out: Array, x: Array, size: int) -> tuple[int, int, int, int]:
+    """Matrices, columns, rows and products of each sum of a tile, the last so many that they hide what is loaded.
 
-
-def _tile(k: Kernel, out: Array, x: Array, size: int) -> Extents:
-    """As many columns as rows keep busy, all rows that are left, and no more products of each than hide what is loaded.
-
-    Several matrices are together only as wholes.
+    There are as many columns as rows keep busy, and all rows that are left; several matrices are together as wholes.
     """
     (matrices, columns, rows), deep, size = out.shape.values(), x.shape["inner"], min(size, k.bank)
-    inputs, weights = k.slot - _CONSTANTS, k.cfg.wgt_depth // 2 - _CONSTANTS
+    inputs, weights = k.slot - 1, k.cfg.wgt_depth // 2 - 2  # beside those of zero points
     c = _equal(columns, min(weights, max(_COLUMNS * size // TILE, size // rows)))
     r = _equal(rows, min(inputs, size // c, (k.bank - c) // (c + 1)))
     i = _equal(deep, min(inputs // r, weights // c, TILE // (c * r)))
-    if (c, r, i) != (columns, rows, deep) or x.shape["matrix"] == 1:
-        return Extents(1, c, r, i)
+    if (c, r, i) != (columns, rows, deep):
+        return 1, c, r, i
     together = min(size // (c * r), _WEIGHTS // (c * i), inputs // (r * i), k.bank // (c * r + c + r))
-    return Extents(_equal(matrices, together), c, r, i)
+    return _equal(matrices, together), c, r, i
 
 
 def _equal(extent: int, most: int) -> int:
@@ -118,37 +103,18 @@ def _parts(extent: int, size: int) -> list[slice]:
     return [slice(first, min(first + size, extent)) for first in range(0, extent, size)]
 
 
-def _at_once(operand: Array, tile: Extents) -> int:
-    """How many matrices of an operand are in a tile: where there is one for all, it alone."""
-    return min(operand.shape["matrix"], tile.matrix)
-
-
-def _of(operand: Array, matrices: slice) -> Array:
-    """The part of an operand for these matrices, or all of it where it is one for all."""
-    return operand[matrices if operand.shape["matrix"] > 1 else 0]
-
-
-def _rows_by_zero(a: Tile, zero: Tile | None, cut: bool) -> Iterator[Product]:
-    """The products of rows with entries of a zero point, another one for the last block if it is `cut`."""
-    whole = a.shape["inner"] - cut
-    if zero and whole:
-        yield a.at(inner=slice(whole)) @ zero[0]
-    if zero and cut:
-        yield a.at(inner=whole) @ zero[1]
-
-
 def _zeros(k: Kernel, mem: Mem, zero_point: int, *lanes: int) -> Tile | None:
     """Entries that hold int8 numbers, along axis `digit`, whose sum is `-zero_point`; None for 0.
 
-    Those of each kind hold them in the first of `lanes`, and 0 in the others.
+    Those of each `kind` hold them in the first of `lanes`, and 0 in the others.
     """
     if not zero_point:
         return None
-    digits = np.array([_HALF, _HALF] if zero_point == -2 * _HALF else [-zero_point])
+    digits = np.array([64, 64] if zero_point == -128 else [-zero_point])  # 128 is no int8
     rows = k.cfg.block_out if mem is Mem.WGT else k.cfg.batch
-    filled = np.arange(k.cfg.block_in) < np.array(lanes)[:, None, None, None]
-    data = (filled * digits[:, None, None]).repeat(rows, 2).astype(np.int8)
-    return k.constant(mem, mem.name, data.reshape(-1, rows, k.cfg.block_in), kind=len(lanes), digit=len(digits))
+    data = digits[:, None, None] * (np.arange(k.cfg.block_in) < np.array(lanes)[:, None, None, None])
+    data = data.repeat(rows, 2).astype(np.int8).reshape(-1, rows, k.cfg.block_in)
+    return k.constant(mem, mem.name, data, kind=len(lanes), digit=len(digits))
 
 
 def _as_weights(k: Kernel, op: g.BatchMatMul) -> Array:
@@ -159,19 +125,6 @@ def _as_weights(k: Kernel, op: g.BatchMatMul) -> Array:
     matrices, blocks, rows = y.shape.values()
     if op.transposed:
         return k.array(y.buffer, matrix=matrices, inner=blocks, column=rows // block)
-    return _turned(k, k.array(y.buffer, matrix=matrices, column=blocks, inner=rows // block))
-
-
-def _turned(k: Kernel, y: Array) -> Array:
-    """Every entry of weights with rows and lanes exchanged: it times each unit vector is one of its columns."""
-    block = k.cfg.block_in
-    turned = k.temporary("columns", entry=y.size, lane=block)
-    most = max(1, min(2 * TILE, k.bank, k.cfg.wgt_depth // 2 * block) // block)
-    with k.scope():
-        units = k.constant(Mem.INP, "units", np.eye(block, dtype=np.int8)[:, None], lane=block)
-        ws, ys = k.slots(most, Mem.WGT), k.banks(most * block)
-        for entries, target in zip(y.merged("entry").parts(most), turned.parts(most)):
-            acc = ys.next(**target.shape)
-            acc[...] = units @ ws.load(entries)
-            k.store(target, acc)
-    return k.array(turned.buffer, **y.shape)
+    turned = k.temporary("columns", tile=y.size // block, lane=block)
+    transpose(k, k.array(y.buffer, tile=y.size // block), turned)
+    return k.array(turned.buffer, matrix=matrices, column=blocks, inner=rows // block)

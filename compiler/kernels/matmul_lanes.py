@@ -11,11 +11,8 @@ from itertools import product
 from ...hw.isa import Mem
 from .. import graph as g
 from ..graph.integer_forms import Requant
-from .language import Array, Kernel, Tile, Unfit, by_shape
+from .language import Array, Kernel, Unfit, by_shape
 from .on_chip import KEPT
-from .views import Rows
-
-_APART = 16  # sums that are added to in turns, so that none waits for the one before
 
 
 @by_shape(lambda op: (op.transposed, op.inner))
@@ -32,7 +29,9 @@ def product_on_array(k: Kernel, op: g.BatchMatMul) -> None:
     most = min(rows, k.cfg.wgt_depth // inner, k.bank // width, room // (inner * width) if own else rows)
     if any(t.zero_point for t in op.inputs) or inner * width > room or most < 1:
         raise Unfit(f"matrices of {inner} x {width} with zero points, or larger than the {room} inputs")
-    store = _store(k, op)
+    several = op.transposed and "depthwise_rows" in k.cfg.extensions and not inner % k.cfg.row_taps
+    taps = k.cfg.row_taps if several else 1
+    steps, store = {"step": inner // taps, "tap": taps}, _store(k, op)
     for block, first in product(range(blocks), range(0, rows, most)):
         these = slice(first, min(first + most, rows))
         count = (these.stop - first) * inner
@@ -49,27 +48,12 @@ def product_on_array(k: Kernel, op: g.BatchMatMul) -> None:
             k.store(image, k.load(copy, elements.window(one=(0, 1), entry=(0, copied))))
             k.load(inputs, matrix)
             k.load(weights, k.array(image.buffer, **weights.shape))
-            _multiply(k, op, y, inputs, weights.rows(row=these.stop - first, inner=inner))
+            values = inputs.split("inner", **steps).at(tap=0)
+            factors = weights.rows(row=these.stop - first, inner=inner).split("inner", **steps).at(tap=0)
+            with k.together():
+                for column in range(width):
+                    y[:, column] = (values.at(column=column) * factors).with_taps(taps).over("row step")
             k.store(out[block, these], y, par)
-
-
-def _multiply(k: Kernel, op: g.BatchMatMul, y: Tile, inputs: Tile, weights: Rows) -> None:
-    """`y = weights @ inputs`, lane by lane."""
-    inner, several = op.inner, op.transposed and "depthwise_rows" in k.cfg.extensions
-    taps = k.cfg.row_taps if several and not inner % k.cfg.row_taps else 1
-    steps = {"step": inner // taps, "tap": taps}
-    inputs, weights = inputs.split("inner", **steps).at(tap=0), weights.split("inner", **steps).at(tap=0)
-    columns = range(y.shape["column"])
-    with k.together():
-        for column in columns:
-            y[:, column] = (inputs.at(column=column, step=0) * weights.at(step=0)).with_taps(taps)
-    if inner == taps:
-        return
-    others = slice(1, None)
-    with k.together():
-        for column in columns:
-            products = inputs.at(column=column, step=others) * weights.at(step=others)
-            y[:, column] += products.with_taps(taps).over("row step")
 
 
 @by_shape(lambda op: (op.transposed, op.inner))
@@ -86,11 +70,10 @@ def product_on_alu(k: Kernel, op: g.BatchMatMul) -> None:
     if inner > most or width > most:
         raise Unfit(f"{inner} elements, {width} columns: at most {most}")
     chunk = min(down, most // across)
-    apart = 1 if op.transposed else min(down, -(-_APART // width))
-    together = max(1, min(rows, most // (down * across), most // (apart * width), most // inner))
+    together = max(1, min(rows, most // (down * across), most // width, most // inner))
     par = k.load(k.tile(Mem.PAR, par=1), _store(k, op))
     copies = k.slots(together * chunk * across, Mem.ACC, 1 if chunk == down else 2, high=k.bank)
-    extents = {"row": together, "apart": apart, "column": width}, {"row": together, "inner": inner}
+    extents = {"row": together, "column": width}, {"row": together, "inner": inner}
     all_sums, all_rows = k.tiles(Mem.ACC, *extents, low=k.bank)
     for block, first in product(range(blocks), range(0, rows, together)):
         these = slice(first, min(first + together, rows))
@@ -105,28 +88,11 @@ def product_on_alu(k: Kernel, op: g.BatchMatMul) -> None:
             y += -op.inputs[1].zero_point
             if op.transposed:
                 y *= row
-                sums[:, 0, part].add(y, over="inner row column")
+                sums[:, part].add(y, over="inner row column")
             else:
                 y *= row[:, part]
-                _add_in_turns(sums, y)
-        total = sums.sum_along("apart")
-        if count > 1 and apart > 1:  # to be stored as they follow one another
-            dense = copies.next(**total.shape)
-            dense[...] = 0
-            dense += total
-            total = dense
-        k.store(out[block, these], total, par)
-
-
-def _add_in_turns(sums: Tile, y: Tile) -> None:
-    """Add the products along `inner` to the sums that are apart, to each in turn."""
-    apart, count = sums.shape["apart"], y.shape["inner"]
-    whole = count // apart * apart
-    if whole:
-        groups = y[:, :whole].split("inner", group=whole // apart, apart=apart)
-        sums.add(groups, over="group row apart column")
-    if whole < count:
-        sums[:, : count - whole].add(y[:, whole:].named(inner="apart"))
+                sums += y.sum_along("inner")
+        k.store(out[block, these], sums, par)
 
 
 def _operands(k: Kernel, op: g.BatchMatMul) -> tuple[Array, Array, Array]:

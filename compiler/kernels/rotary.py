@@ -23,12 +23,10 @@ def rotary(k: Kernel, op: g.Rotate) -> None:
     block, tokens, half = k.cfg.block_in, op.x.shape[0], op.cosine.shape[1]
     if half % block:
         raise Unfit(f"halves of {half} elements: must be whole blocks of {block}")
-    angles = k.array(
-        k.rec.constant(f"{op.name}.angles", _angles(op, block)), row=len(op.cosine), part=3, w=half // block
-    )
+    x, out, width = k.input(0).named(n="row"), k.output.named(n="row"), half // block
+    angles = k.known("angles", _angles(op, block), row=len(op.cosine), part=3, w=width)
     angles = angles.moved(k.symbol(1, step=tokens * angles.axis("row").step))
     par = k.constant(Mem.PAR, "turn", _turn(k), kept=True)
-    x, out, width = k.input(0).named(n="row"), k.output.named(n="row"), half // block
     blocks, chunks = x.axis("b").extent, x.axis("b").extent // (2 * width)
     most = max(1, min(tokens, k.bank // (blocks + 2 * width)))
     row, angle = {"row": most, "b": blocks}, {"row": most, "part": 2, "w": width}

@@ -31,7 +31,7 @@ from .language import Record
 from .leaky_relu import leaky_relu
 from .longer_cache import join_rows
 from .lookup import lookup
-from .matmul_images import products_of_images
+from .matmul_images import product_of_images
 from .matmul_lanes import product_on_alu, product_on_array
 from .mean import mean_of_channels, mean_of_pixels
 from .movement import concatenate, cut
@@ -65,8 +65,8 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.WriteRows: (write_rows,),
     g.WriteColumns: (write_columns,),
     g.Attention: (attention,),
-    g.ShiftMatMul: (*products_of_images, product_on_array, product_on_alu),
-    g.BatchMatMul: products_of_images,
+    g.ShiftMatMul: (product_of_images, product_on_array, product_on_alu),
+    g.BatchMatMul: (product_of_images,),
     g.Heads: (heads,),
     g.IntegerNorm: (integer_norm,),
     g.IntegerSoftmax: (integer_softmax,),

@@ -1,7 +1,7 @@
 """The lanes of groups in blocks."""
 
 from tilewright.compiler.graph import Attention, Tensor
-from tilewright.compiler.kernels.attention import of_keys, of_values, parts
+from tilewright.compiler.kernels.attention import parts, parts_of
 
 
 def found(made):
@@ -26,10 +26,11 @@ def test_of_attention():
     )
     v, y = Tensor("v", (1, 4, 4, 1), scale=0.1), Tensor("y", (1, 4), scale=0.1)
     op = Attention("op", (q, k, v, position), y, (5, 5, 7, 2), (7, 7, 5, -1), 4, 4)
-    assert found(of_keys(op, 4)) == [
+    keys, values = parts_of(op, 4)
+    assert found(keys) == [
         (0, 0, [1, 1, 0, 0]),
         (0, 1, [1, 1, 0, 0]),
         (1, 0, [0, 0, 1, 0]),
         (1, 1, [0, 0, 1, 0]),
     ]
-    assert found(of_values(op, 4)) == [(0, 0, [0, 0, 1, 0]), (1, 0, [1, 1, 0, 0])]
+    assert found(values) == [(0, 0, [0, 0, 1, 0]), (1, 0, [1, 1, 0, 0])]

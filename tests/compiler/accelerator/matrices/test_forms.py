@@ -1,9 +1,9 @@
-"""Tensors as images of rows, and back."""
+"""Tensors as images of rows."""
 
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.sequences import from_image, image_shape, to_image
+from tilewright.compiler.accelerator.sequences import image_shape, to_image
 
 
 @pytest.mark.parametrize(
@@ -14,13 +14,13 @@ from tilewright.compiler.accelerator.sequences import from_image, image_shape, t
         ((2, 3, 5), False, (2, 5, 1, 3)),
         ((2, 4, 3, 5), False, (8, 5, 1, 3)),
         ((2, 5, 4, 3), True, (8, 5, 1, 3)),
-        ((2, 3, 5), True, (2, 5, 1, 3)),
     ],
 )
 def test_shapes(shape, nchw, image):
     x = np.arange(np.prod(shape)).reshape(shape)
     assert image_shape(shape, nchw) == image == to_image(x, nchw).shape
-    assert np.array_equal(from_image(to_image(x, nchw), shape, nchw), x)
+    rows = np.moveaxis(x, 1, -1) if nchw else x
+    assert np.array_equal(np.moveaxis(to_image(x, nchw)[:, :, 0], 1, -1).reshape(-1, 5), rows.reshape(-1, 5))
 
 
 def test_rows_are_pixels_and_features_channels():

@@ -113,7 +113,9 @@ def test_element_wise_operators_between_dense_layers():
 def test_products_of_any_rank_and_with_one_operand_for_all():
     x, y, z = t("x", 2, 3, 4, 5), t("y", 1, 1, 5, 6), t("z", 2, 3, 4, 6, scale=3.0)
     found = check(graph([x, y], [g.BatchMatMul("op", (x, y), z)]))
-    assert product_of(found, "op").x.shape == (6, 5, 1, 4) and found["op"].inputs[1].shape == (1, 6, 1, 5)
+    product = product_of(found, "op")
+    assert product.x.shape == (6, 5, 1, 4)
+    assert product.transposed and product.inputs[1].shape == (1, 5, 1, 6)  # as it lies
     x, y, z = t("x", 4, 5), t("y", 5, 6), t("z", 4, 6, scale=3.0)
     assert product_of(check(graph([x, y], [g.BatchMatMul("op", (x, y), z)])), "op").images
     x, y, z = t("x", 2, 1, 4, 5), t("y", 3, 5, 6), t("z", 2, 3, 4, 6, scale=3.0)
