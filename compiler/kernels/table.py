@@ -16,10 +16,9 @@ from .add import weighted_sum
 from .affine import constant_per_channel
 from .attention import attention
 from .cache import write_columns, write_rows
-from .channels import move_channels
+from .channels import join_channels, move_channels
 from .dense16 import dense16
-from .elementwise import extreme, prelu, product_of_two, requantise, sum_of_two
-from .gate import gate
+from .elementwise import pair, prelu, requantise
 from .gather import gather
 from .heads import heads
 from .heads_out import heads_out
@@ -33,7 +32,6 @@ from .matmul_images import products_of_images
 from .matmul_lanes import product_on_alu, product_on_array
 from .mean import mean_of_channels, mean_of_pixels
 from .movement import concatenate, cut
-from .pixelwise import value_per_pixel
 from .pool import average_pool, max_pool, max_pool_sorted
 from .quantise_image import quantise_image
 from .recording import Recording
@@ -47,10 +45,10 @@ from .stand_ins import RowsJoined, RowsOut
 from .transposed_conv import conv_transpose
 
 KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
-    g.Add: (value_per_pixel, constant_per_channel, weighted_sum, sum_of_two),
-    g.Mul: (constant_per_channel, gate, value_per_pixel, product_of_two),
-    g.SquaredDifference: (value_per_pixel,),
-    g.Maximum: (extreme,),
+    g.Add: (constant_per_channel, weighted_sum, pair),
+    g.Mul: (constant_per_channel, pair),
+    g.SquaredDifference: (pair,),
+    g.Maximum: (pair,),
     g.Prelu: (prelu,),
     g.LeakyRelu: (lookup, leaky_relu),
     g.Lookup: (lookup,),
@@ -79,14 +77,11 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.QuantizeImage: (quantise_image,),
     RowsJoined: (join_rows,),
     RowsOut: (heads_out,),
-    g.Concat: (move_channels, concatenate),
+    g.Concat: (join_channels, concatenate),
     g.StridedSlice: (move_channels, cut),
     g.Take: (move_channels, repeat),
     g.Pad: (move_channels,),
 }
-
-# Chains on the ALU take more cycles than the multiplier array, and longest to compile: they are tried as a last resort.
-LAST_RESORT = (sum_of_two, product_of_two)
 
 
 class Alternative(NamedTuple):
@@ -126,9 +121,8 @@ def chosen(op: g.Operator, cfg: Config) -> Record | None:
 
 @cost.cached(512)
 def _chosen(op: g.Operator, cfg: Config, kernels_of_op: tuple[Record, ...], first: frozenset[Record]) -> Record | None:
-    turns = [0 if record in first else 2 if record in LAST_RESORT else 1 for record in kernels_of_op]
-    for turn in range(3):
-        kernels = [record for record, its in zip(kernels_of_op, turns) if its == turn]
+    for preferred in (True, False):
+        kernels = [record for record in kernels_of_op if (record in first) is preferred]
         fitting = [record for record in kernels if not language.why_not(record, op, cfg)]
         if len(fitting) > 1:
             return min(fitting, key=lambda record: language.cycles(record, op, cfg))
