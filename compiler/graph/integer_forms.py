@@ -43,6 +43,9 @@ class Requant:
         return rounding.requantise(wrapped, *args)
 
 
+UNCHANGED = Requant(0, 1 << 30, 1, 0)  # of int8 values
+
+
 @dataclass(frozen=True)
 class OperandForm:
     """Operations on an int8 operand in the accumulators: add `offset`, shift left by `shift`, RESCALE by `scale`.
@@ -67,7 +70,7 @@ class OperandForm:
 
 @dataclass(frozen=True)
 class Pair:
-    """`store(x(a) OP y(b))`, or with `square` of its square: the operations on each operand, of which y is `negated`."""
+    """`store(x(a) OP y(b))`, or with `square` of its square; if `negated`, y is negated after its operations."""
 
     x: OperandForm
     y: OperandForm
@@ -141,12 +144,12 @@ def _(op: SquaredDifference) -> Pair:
 
 @pair_form.register
 def _(op: Maximum) -> Pair:
-    return Pair(OperandForm(), OperandForm(), AluOp.MAX, Requant(0, 1 << 30, 1, 0))
+    return Pair(OperandForm(), OperandForm(), AluOp.MAX, UNCHANGED)
 
 
 @pair_form.register
 def _(op: Minimum) -> Pair:
-    return Pair(OperandForm(), OperandForm(), AluOp.MIN, Requant(0, 1 << 30, 1, 0))
+    return Pair(OperandForm(), OperandForm(), AluOp.MIN, UNCHANGED)
 
 
 def _square_operand(zero_point: int, multiplier: int, exponent: int) -> OperandForm:

@@ -6,16 +6,17 @@ value for each channel of the other, as gates of squeeze-and-excite blocks have,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from ...hw.isa import Mem
+from ...hw.isa import AluOp, Mem
 from .. import graph as g
-from ..graph.integer_forms import Requant, pair_form, rescaling_store
+from ..graph.integer_forms import UNCHANGED, Requant, pair_form, rescaling_store
 from .language import TILE, Array, Kernel, Slots, Tile, Unfit, by_shape
 
-_LEAST = 16  # adjacent entries of a tile, where a row has as many: shorter transfers take longer
+_LEAST = 16  # entries of a tile, where there are as many: shorter transfers take longer
+_MOST_SHIFT = 6  # that weights of the array make
 
 
 def need_one_shape(op: g.Operator) -> None:
@@ -35,43 +36,52 @@ def _instructions(op: g.Operator) -> object:
 
 @by_shape(_instructions)
 def pair(k: Kernel, op: g.Operator) -> None:
-    """An operator that has a `pair_form`. Image and values of a tile are in two banks, which the ALU reads in one cycle.
+    """An operator that has a `pair_form`. Both operands of a tile are in two banks, which the ALU reads in one cycle.
 
     Operands of one shape are loaded to the accumulators. Otherwise the array copies both there, ahead of the ALU; of
     the value of a pixel it makes an entry of equal lanes. Values are formed once in each bank for all of their tiles.
     """
     k.need("acc8", "requant", "rescale")
     form, (number, of_pixels) = pair_form(op), values_of(op)
-    forms, copied, parts = (form.x, form.y), number is not None, _parts(k, op, number, of_pixels)
+    forms, copied, parts = [form.x, form.y], number is not None, _parts(k, op, number, of_pixels)
+    values, more = 1 if number is None else number, 0
+    own = forms[1 - values]
+    if copied and form.op is AluOp.ADD and own.scale is None:  # its offset is added to the values, once
+        more = (own.offset << own.shift) * (-1 if form.negated and not values else 1)
+        forms[1 - values] = replace(own, offset=0)
     count, others = (parts[0][-1].shape[name] for name in ("value", "other"))
-    size = min(TILE, k.bank // 2, k.slot // (1 + copied))
+    size = min(TILE, k.bank // 2, k.slot)
+    size = min(size // (1 + copied), max(_LEAST, -(-count * others // 4)))
     each = min(count, max(min(size, _LEAST) if of_pixels else 1, size // others))
     most = min(others, size // max(1, each))
 
-    par, (ys, zs) = k.parameters(form.store), _places(k, most * each, each)
+    par = None if form.store == UNCHANGED else k.parameters(form.store)
+    ys, zs = _places(k, most * each, each)
     scales = [each.scale and k.parameters(Requant(0, *each.scale, 0)) for each in forms]
+    lifts = [each.shift if copied and each.shift <= _MOST_SHIFT else 0 for each in forms]  # the array shifts
     if copied:
         k.need("overwrite")
-        matrices = np.stack([np.eye(k.cfg.block_out), np.zeros((k.cfg.block_out, k.cfg.block_in))])
-        matrices[1, :, 0] = 1  # the only channel in every lane
-        weights, slots = k.matrices("matrices", matrices), (k.slots(most * each), k.slots(each))
+        matrices = np.stack([np.eye(k.cfg.block_out), np.eye(k.cfg.block_out)])
+        if of_pixels:
+            matrices[1] = np.arange(k.cfg.block_in) == 0  # the only channel in every lane
+        weights = k.matrices("matrices", matrices * 2 ** np.array([lifts[1 - values], lifts[values]])[:, None, None])
+        slots = k.slots(most * each), k.slots(each)
 
     def bring(operand: int, y: Tile, source: Array) -> None:
         """Load an operand to the accumulators, and bring it into its form."""
+        wanted, lift = forms[operand], lifts[operand]
         if copied:
-            values = operand == number
-            y[...] = slots[values].hold(source) @ weights[int(values and of_pixels)]
+            y[...] = slots[operand == values].hold(source) @ weights[int(operand == values)]
         else:
             k.load(y, source)
-        y += forms[operand].offset
-        y <<= forms[operand].shift
+        y += wanted.offset << lift
+        y <<= wanted.shift - lift
         if scales[operand]:
             y.rescale(scales[operand])
         if operand and form.negated:
             y *= -1
 
-    meets = 1 if number is None else number
-    for image, values, out in parts:
+    for image, those, out in parts:
         for first in range(0, count, each):
             these, formed = slice(first, min(first + each, count)), set[int]()
             for other in range(0, others, most):
@@ -79,9 +89,10 @@ def pair(k: Kernel, op: g.Operator) -> None:
                 target = out.at(**part)
                 y, z = ys.next(**target.shape), zs.next(value=these.stop - first)
                 if z.base not in formed:
-                    bring(meets, z, values[these])
+                    bring(values, z, those[these])
+                    z += more
                     formed.add(z.base)
-                bring(1 - meets, y, image.at(**part))
+                bring(1 - values, y, image.at(**part))
                 y.alu(form.op, z)
                 if form.square:
                     y *= y
@@ -95,11 +106,10 @@ def values_of(op: g.Operator) -> tuple[int | None, bool]:
     """
     shape = op.output.shape
     for number, (t, image) in ((1, op.inputs[::-1]), (0, op.inputs)) if len(shape) == 4 else ():
-        if t.data is None and shape[1] > 1 and t.shape == (shape[0], 1, *shape[2:]) != shape:
-            if image.data is not None or image.shape == shape:
-                return number, True
-        of_channels = (1, 1, *t.shape)[-2:] == (1, 1) if t.data is not None else t.shape == (*shape[:2], 1, 1)
-        if of_channels and image.data is None and image.shape == shape and shape[2] * shape[3] > 1:
+        one, whole = (1, 1, *t.shape)[-2:] == (1, 1), image.data is None and image.shape == shape
+        if t.data is None and t.shape == (shape[0], 1, *shape[2:]) != shape and (whole or image.data is not None):
+            return number, True
+        if (one if t.data is not None else t.shape == (*shape[:2], 1, 1)) and whole and shape[2] * shape[3] > 1:
             return number, False
     return None, False
 
@@ -138,7 +148,7 @@ def prelu(k: Kernel, op: g.Prelu) -> None:
     need_one_shape(op)
     x, slopes, out = (each.merged("entry") for each in (k.input(0), k.input(1), k.output))
     size = min(TILE, k.bank // 3, k.slot // 2)
-    par = k.parameters(Requant(0, 1 << 30, 1, op.output.zero_point))
+    par = k.parameters(replace(UNCHANGED, zero_point=op.output.zero_point))
     scales = [k.parameters(Requant(0, *scale, 0)) for scale in op.multipliers]
     ys, zs = _places(k, size, 2 * size)
     for part, slope, target in zip(x.parts(size), slopes.parts(size), out.parts(size)):
@@ -161,7 +171,7 @@ def requantise(k: Kernel, op: g.Requantize) -> None:
     if (store := rescaling_store(op)) is None:
         raise Unfit("no store rounds its ties to even")
     x, out = k.input(0).merged("entry"), k.output.merged("entry")
-    size = min(TILE, k.bank)
+    size = min(TILE, k.bank, max(_LEAST, -(-x.size // 4)))
     par, ys = k.parameters(store), k.banks(size)
     for part, target in zip(x.parts(size), out.parts(size)):
         k.store(target, ys.load(part), par)

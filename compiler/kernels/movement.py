@@ -43,7 +43,7 @@ def cut(k: Kernel, op: g.StridedSlice) -> None:
 def _copy(k: Kernel, parts: list[tuple[Array, Array]]) -> None:
     """Copy arrays to arrays with the same axes, in tiles of which two in each bank are loaded and stored by turns."""
     k.need("acc8")
-    size = min(TILE, k.bank // 2, max(16, -(-sum(x.size for x, _ in parts) // 4)))
+    size = min(TILE, k.bank // 2, max(64, -(-sum(x.size for x, _ in parts) // 4)))
     ys = k.banks(size, places=2)
     for x, y in parts:
         for piece, target in zip(_pieces(x, size), _pieces(y, size)):

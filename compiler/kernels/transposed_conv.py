@@ -19,11 +19,16 @@ import numpy as np
 
 from ...hw.isa import Mem
 from ...runtime import layout
-from .. import cost
 from .. import graph as g
-from .language import Array, Kernel, Tile, Unfit, equal_parts, every
+from .language import Kernel, Tile, Unfit, equal_parts, every
 from .recording import channel_parameters
 
+_TILES = (
+    1,
+    2,
+    4,
+    8,
+)  # at least, of an image: few, whose loads and stores nothing hides at its ends, or many small ones
 Taps = tuple[tuple[int, int], ...]  # (tap, offset of its input pixel)
 
 
@@ -70,45 +75,53 @@ class Phases:
 def conv_transpose(k: Kernel, op: g.QConvTranspose2d) -> None:
     """A transposed convolution, in tiles of one block of channels of the output."""
     k.need("overwrite", "requant", batch=1)
-    down, across = Phases.of(op, 0), Phases.of(op, 1)
+    _conv_transpose(k, op, k.fastest(_conv_transpose, _tiles(k, op)))
+
+
+def _conv_transpose(k: Kernel, op: g.QConvTranspose2d, tile: tuple[int, int, int]) -> None:
+    down, across = axes = Phases.of(op, 0), Phases.of(op, 1)
     phases = [*product(range(down.stride), range(across.stride))]
-    chunk, rows, columns = _tile(k, op, down, across)
-    x, out, (kh, kw) = k.input(0), k.output, op.weight.shape[2:]
-    (images, blocks, _, _), (_, outputs, height, width) = x.shape.values(), out.shape.values()
+    (chunk, rows, columns), x, out = tile, k.input(0), k.output
+    (images, blocks, _, _), (_, outputs, height, width), (kh, kw) = (
+        x.shape.values(),
+        out.shape.values(),
+        op.shape.kernel,
+    )
     packed = k.rec.constant(f"{op.name}.w", layout.pack_weights(op.weight, k.cfg))
     weights = k.array(packed, o=outputs, b=blocks, ky=kh, kx=kw)
-    sums = np.stack([_sum_of(op, down.taps[v], across.taps[u]) for v, u in phases])
-    bias, equal = (op.bias - op.x.zero_point * sums).astype(np.int32), bool((sums == sums[0]).all())
+    bias, equal = _biases(op, axes, phases)
     # the store adds equal biases
     parameters = k.array(channel_parameters(k.rec, op, bias[0] if equal else np.zeros_like(bias[0])), par=outputs)
-    biases = None if equal else _biases(k, bias)
+    packed = None if equal else np.stack([layout.pack_bias(each, k.cfg) for each in bias], axis=1)
+    biases = (
+        None if packed is None else k.array(k.rec.constant(f"{op.name}.bias", packed), o=outputs, phase=len(phases))
+    )
 
     ws, xs = k.slots(chunk * kh * kw, Mem.WGT), k.slots(chunk * down.inputs(rows) * across.inputs(columns))
     par, half = k.tile(Mem.PAR, par=1), (k.cfg.acc_depth - len(phases)) // 2
     ys = cycle([k.tile(Mem.ACC, low=low, high=low + half, entry=rows * columns) for low in (0, half)])
     addends = k.tile(Mem.ACC, low=k.cfg.acc_depth - len(phases), phase=len(phases))
-    chunks = [slice(first, min(first + chunk, blocks)) for first in range(0, blocks, chunk)]
     for o in range(outputs):
-        whole = ws.load(weights[o]) if len(chunks) == 1 else None  # then they serve all tiles
         k.load(par, parameters[o : o + 1])
         if biases is not None:
             k.load(addends, biases[o])
         for n, top, left in product(range(images), range(0, height, rows), range(0, width, columns)):
             y = next(ys).reshaped(h=min(rows, height - top), w=min(columns, width - left))
-            h, w = y.shape.values()
-            part = out[n, o, top : top + h, left : left + w]
-            for these in chunks:
-                factors = ws.load(weights[o, these]) if whole is None else whole
-                tile = xs.next(b=these.stop - these.start, h=down.inputs(h), w=across.inputs(w))
-                for number, block in enumerate(range(these.start, these.stop)):
+            (h, w), grids = y.shape.values(), [_grid(axes, phase, y) for phase in phases]
+            for first in range(0, blocks, chunk):
+                these = slice(first, min(first + chunk, blocks))
+                factors = ws.hold(weights[o, these])
+                near = xs.next(b=these.stop - first, h=down.inputs(h), w=across.inputs(w))
+                for number, block in enumerate(range(first, these.stop)):
                     window = {"h": (down.first(top), down.inputs(h)), "w": (across.first(left), across.inputs(w))}
-                    k.load(tile[number], x[n, block].window(op.x.zero_point, **window))
-                for phase in phases:
-                    _products(k, (down, across), phase, y, tile, factors, fresh=these.start == 0)
-            for number, phase in enumerate(phases if biases is not None else ()):
-                if (grid := _grid((down, across), phase, y)) is not None:
+                    k.load(near[number], x[n, block].window(op.x.zero_point, **window))
+                for phase, grid in zip(phases, grids):
+                    if grid is not None:
+                        _products(k, axes, phase, grid, near, factors, fresh=first == 0)
+            for number, grid in enumerate(grids if biases is not None else ()):
+                if grid is not None:
                     grid += addends[number]
-            k.store(part, y, par)
+            k.store(out[n, o, top : top + h, left : left + w], y, par)
 
 
 def _grid(axes: tuple[Phases, Phases], phase: tuple[int, int], y: Tile) -> Tile | None:
@@ -120,51 +133,43 @@ def _grid(axes: tuple[Phases, Phases], phase: tuple[int, int], y: Tile) -> Tile 
 
 
 def _products(
-    k: Kernel, axes: tuple[Phases, Phases], phase: tuple[int, int], y: Tile, tile: Tile, weights: Tile, *, fresh: bool
+    k: Kernel, axes: tuple[Phases, Phases], phase: tuple[int, int], grid: Tile, x: Tile, weights: Tile, *, fresh: bool
 ) -> None:
     """The products of a tile for one phase; `fresh` ones replace what the accumulators hold."""
-    if (grid := _grid(axes, phase, y)) is None:
-        return
     (down, across), (h, w) = axes, grid.shape.values()
     rows, columns = down.taps[phase[0]], across.taps[phase[1]]
     if fresh and not (rows and columns):  # no tap of the kernel reaches these pixels
         grid[...] = 0
     with k.together():
-        for number, (b, (ky, dy), (kx, dx)) in enumerate(product(range(tile.shape["b"]), rows, columns)):
-            near = tile[b, every(dy - down.reach[0], h, 1), every(dx - across.reach[0], w, 1)]
+        for number, (b, (ky, dy), (kx, dx)) in enumerate(product(range(x.shape["b"]), rows, columns)):
+            near = x[b, every(dy - down.reach[0], h, 1), every(dx - across.reach[0], w, 1)]
             k.multiply(grid, (near @ weights[b, ky, kx]).over("h w"), overwrite=fresh and number == 0)
 
 
-def _tile(k: Kernel, op: g.QConvTranspose2d, down: Phases, across: Phases) -> tuple[int, int, int]:
-    """(blocks of the input whose weights are on chip together, rows, columns) of a tile, the widest one that fits."""
+def _biases(
+    op: g.QConvTranspose2d, axes: tuple[Phases, Phases], phases: list[tuple[int, int]]
+) -> tuple[np.ndarray, bool]:
+    """(int32 (phases, output channels): with what the zero point adds by the taps of a phase; True: all are equal)."""
+    taps = [[[tap for tap, _ in axis.taps[one]] for axis, one in zip(axes, phase)] for phase in phases]
+    sums = [op.weight[:, :, rows][:, :, :, columns].sum((1, 2, 3), dtype=np.int64) for rows, columns in taps]
+    bias = (op.bias - op.x.zero_point * np.stack(sums)).astype(np.int32)
+    return bias, bool((bias == bias[0]).all())
+
+
+def _tiles(k: Kernel, op: g.QConvTranspose2d) -> list[tuple[int, int, int]]:
+    """(blocks of the input whose weights are on chip together, rows, columns) of tiles: the widest that fit."""
     cfg, (height, width), taps = k.cfg, op.output.shape[2:], op.weight[0, 0].size
-    blocks, phases = k.input(0).shape["b"], down.stride * across.stride
-    together = min(cfg.wgt_depth, cfg.uop_depth) // (2 * taps)
+    (down, across), blocks = (Phases.of(op, 0), Phases.of(op, 1)), k.input(0).shape["b"]
+    room, together = (cfg.acc_depth - down.stride * across.stride) // 2, min(cfg.wgt_depth, cfg.uop_depth) // (2 * taps)
     chunks = (chunk for chunk in equal_parts(blocks) if chunk <= together)
     for chunk, wide in product(chunks, equal_parts(-(-width // across.stride))):
         columns = min(width, wide * across.stride)
         inputs = k.slot // (chunk * across.inputs(columns))
-        most = min((cfg.acc_depth - phases) // 2 // columns, (inputs - down.inputs(down.stride) + 1) * down.stride)
-        if most >= down.stride:
-            # Loaded weights that serve one tile only are worth the largest; else small ones hide their loads, and
-            # smaller ones stores, where these take longer than the products: nothing hides the last.
-            tiles = 8 if cost.moved(cfg, cfg.out_entry_bytes) > chunk * taps / phases else 4
-            if chunk < blocks:
-                tiles = -(-height // (most // down.stride * down.stride))
-            return chunk, min(most // down.stride, -(-height // (tiles * down.stride))) * down.stride, columns
+        most = min(room // columns // down.stride, inputs - down.inputs(down.stride) + 1)  # times the stride
+        if most > 0:
+            rows = {min(most, -(-height // (tiles * down.stride))) * down.stride for tiles in _TILES}
+            return [(chunk, each, columns) for each in sorted(rows, reverse=True)]
     raise Unfit(
         f"{down.stride}x{across.stride} pixels of the output, and twice the weights {op.weight.shape[2:]} of one "
         f"block, do not fit {cfg.name}"
     )
-
-
-def _sum_of(op: g.QConvTranspose2d, rows: Taps, columns: Taps) -> np.ndarray:
-    """int64 (output channels,): the sum of the weights of the taps of a phase."""
-    found = op.weight[:, :, [tap for tap, _ in rows]][:, :, :, [tap for tap, _ in columns]]
-    return found.sum((1, 2, 3), dtype=np.int64)
-
-
-def _biases(k: Kernel, values: np.ndarray) -> Array:
-    """Biases int32 (phases, output channels) in DRAM, one entry per block of channels and phase."""
-    packed = np.stack([layout.pack_bias(each, k.cfg) for each in values], axis=1)
-    return k.array(k.rec.constant(f"{k.op.name}.bias", packed), o=len(packed), phase=len(values))
