@@ -7,8 +7,10 @@ from the store. Loads skip rows and add padding, micro-ops skip columns. In a sc
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -61,29 +63,25 @@ def _steps(sources: tuple[Source | None, ...]) -> tuple[int, int, int, int] | No
 class Terms:
     """The blocks of the output as sums: `terms` of each are (source, number of its matrix in `matrices`).
 
-    `constants` are the int32 values that the store adds, by block, None where there are none.
+    `added` is what the store adds to each block, the number of a row of `constants`, None where that is nothing.
     """
 
     def __init__(self, move: Move, lanes: int):
-        numbers: dict[bytes, int] = {}
-        self.matrices: list[np.ndarray] = []
-        self.terms: list[list[tuple[Source, int]]] = []
-        self.constants: list[np.ndarray | None] = []
+        matrices, constants = dict[bytes, int](), dict[bytes, int]()
+        self.terms, self.added = list[list[tuple[Source, int]]](), list[int | None]()
         for first in range(0, len(move.channels), lanes):
-            found: dict[Source, np.ndarray] = {}
-            constant = np.zeros(lanes, np.int32)
+            found, constant = defaultdict[Source, np.ndarray](partial(np.zeros, (lanes, lanes), np.int8)), [0] * lanes
             for lane, source in enumerate(move.channels[first : first + lanes]):
                 if source is None:
                     constant[lane] = move.value
-                    continue
-                block, other = divmod(source[1], lanes)
-                found.setdefault((source[0], block), np.zeros((lanes, lanes), np.int8))[lane, other] = 1
-            for matrix in found.values():
-                if matrix.tobytes() not in numbers:
-                    numbers[matrix.tobytes()] = len(self.matrices)
-                    self.matrices.append(matrix)
-            self.terms.append([(source, numbers[matrix.tobytes()]) for source, matrix in found.items()])
-            self.constants.append(constant if constant.any() else None)
+                else:
+                    block, other = divmod(source[1], lanes)
+                    found[source[0], block][lane, other] = 1
+            self.terms.append([(x, matrices.setdefault(m.tobytes(), len(matrices))) for x, m in found.items()])
+            content = np.array(constant, np.int32).tobytes()
+            self.added.append(constants.setdefault(content, len(constants)) if any(constant) else None)
+        self.matrices = np.frombuffer(b"".join(matrices), np.int8).reshape(-1, lanes, lanes)
+        self.constants = np.frombuffer(b"".join(constants), np.int32).reshape(-1, lanes)
 
     def groups(self, first: int, count: int) -> list[range]:
         """The blocks of the output from `first` on, `count` in a group."""
@@ -135,10 +133,7 @@ def move_images(k: Kernel, move: Move, inputs: Sequence[Array], out: Array, toge
     if not rows:
         raise Unfit(f"rows of {width} pixels, {wide} with their padding, of all channels that they need, do not fit")
 
-    lanes = k.matrices("lanes", np.stack(terms.matrices))
-    values = {c.tobytes(): c for c in terms.constants if c is not None}
-    par = k.biases(np.stack([*values.values()])) if values else None
-    entry = {content: number for number, content in enumerate(values)}
+    lanes, par = k.matrices("lanes", terms.matrices), k.biases(terms.constants) if len(terms.constants) else None
     xs = k.slots(most * rows * wide)
     ys = k.banks(together * rows * width)
     for n, group, y in product(range(images), groups, range(0, height, rows)):
@@ -159,6 +154,5 @@ def move_images(k: Kernel, move: Move, inputs: Sequence[Array], out: Array, toge
                     value = (tile[sources.index(source), :, columns] @ lanes[matrix]).over("h w")
                     k.multiply(acc[number], value, overwrite=term == 0)
         for number, block in enumerate(group):
-            added = terms.constants[block]
-            own = None if added is None or par is None else par[entry[added.tobytes()]]
-            k.store(out[n, block, y : y + count], acc[number], own)
+            added = terms.added[block]
+            k.store(out[n, block, y : y + count], acc[number], None if par is None or added is None else par[added])

@@ -42,6 +42,15 @@ def pair(k: Kernel, op: g.Operator) -> None:
     the value of a pixel it makes an entry of equal lanes. Values are formed once in each bank for all of their tiles.
     """
     k.need("acc8", "requant", "rescale")
+    _pair(k, op, k.fastest(_pair, _sizes(k, min(k.bank // 2, k.slot))))
+
+
+def _sizes(k: Kernel, most: int) -> list[int]:
+    """Entries of a tile, to be tried: a few are faster in one tile or in several, by what a transfer takes to begin."""
+    return sorted({min(TILE, most, -(-k.output.size // tiles)) for tiles in (1, 2, 4)}, reverse=True)
+
+
+def _pair(k: Kernel, op: g.Operator, size: int) -> None:
     form, (number, of_pixels) = pair_form(op), values_of(op)
     forms, copied, parts = [form.x, form.y], number is not None, _parts(k, op, number, of_pixels)
     values, more = 1 if number is None else number, 0
@@ -50,8 +59,7 @@ def pair(k: Kernel, op: g.Operator) -> None:
         more = (own.offset << own.shift) * (-1 if form.negated and not values else 1)
         forms[1 - values] = replace(own, offset=0)
     count, others = (parts[0][-1].shape[name] for name in ("value", "other"))
-    size = min(TILE, k.bank // 2, k.slot)
-    size = min(size // (1 + copied), max(_LEAST, -(-count * others // 4)))
+    size = min(size, TILE // (1 + copied), k.slot // (1 + copied))
     each = min(count, max(min(size, _LEAST) if of_pixels else 1, size // others))
     most = min(others, size // max(1, each))
 
@@ -168,10 +176,13 @@ def requantise(k: Kernel, op: g.Requantize) -> None:
     """A change of quantisation that a requantising store rounds as the operator does."""
     k.need("acc8", "requant")
     need_one_shape(op)
+    _requantise(k, op, k.fastest(_requantise, _sizes(k, k.bank)))
+
+
+def _requantise(k: Kernel, op: g.Requantize, size: int) -> None:
     if (store := rescaling_store(op)) is None:
         raise Unfit("no store rounds its ties to even")
     x, out = k.input(0).merged("entry"), k.output.merged("entry")
-    size = min(TILE, k.bank, max(_LEAST, -(-x.size // 4)))
     par, ys = k.parameters(store), k.banks(size)
     for part, target in zip(x.parts(size), out.parts(size)):
         k.store(target, ys.load(part), par)
