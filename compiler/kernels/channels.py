@@ -102,12 +102,12 @@ def join_channels(k: Kernel, op: g.Concat) -> None:
 
 def move_channels(k: Kernel, op: g.Selection) -> None:
     """A move, in tiles of whole rows of some blocks of the output; those that are in their place stay there."""
-    _move(k, op, k.fastest(_move, blocks_together(k, op.output.shape[1])))
+    _move(k, op, k.fastest(_move, blocks_together(k.output.shape["b"])))
 
 
-def blocks_together(k: Kernel, channels: int) -> list[int]:
-    """How many blocks of so many channels may share a tile, to be tried."""
-    return sorted({min(-(-channels // k.cfg.block_out), some) for some in _TOGETHER})
+def blocks_together(blocks: int) -> list[int]:
+    """How many of the blocks of an output may share a tile, to be tried."""
+    return sorted({min(blocks, some) for some in _TOGETHER}, reverse=True)
 
 
 def _move(k: Kernel, op: g.Selection, blocks: int) -> None:

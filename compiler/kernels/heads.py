@@ -10,7 +10,7 @@ from .language import Kernel, by_shape
 @by_shape()
 def heads(k: Kernel, op: g.Heads) -> None:
     """Heads are channels of one image, where each begins a block, from or to channels that follow one another."""
-    _move(k, op, k.fastest(_move, blocks_together(k, op.output.shape[1])))
+    _move(k, op, k.fastest(_move, blocks_together(k.output.shape["n"] * k.output.shape["b"])))
 
 
 def _move(k: Kernel, op: g.Heads, blocks: int) -> None:

@@ -26,7 +26,7 @@ def join_rows(k: Kernel, op: RowsJoined) -> None:
     if heads % lanes or lanes % width:
         raise Unfit(f"{heads} heads of {width} elements: must be whole blocks of {lanes}, of elements that divide it")
     if count * width % lanes:
-        _move_elements(k, op, k.fastest(_move_elements, blocks_together(k, op.x.nbytes)))
+        _move_elements(k, op, k.fastest(_move_elements, blocks_together(op.x.nbytes // lanes)))
         return
     blocks, tiles = heads // lanes, count * width // lanes  # `tiles` are the entries of a head
     cache = k.plain(op.x, b=blocks, head=lanes, tile=tiles)
