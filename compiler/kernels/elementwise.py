@@ -45,6 +45,12 @@ def pair(k: Kernel, op: g.Operator) -> None:
     _pair(k, op, k.fastest(_pair, _sizes(k, min(k.bank // 2, k.slot))))
 
 
+@by_shape(_instructions)
+def sum_of_two(k: Kernel, op: g.Add) -> None:
+    """As `pair`: a kernel of its own, which the table names as the last resort of sums."""
+    pair(k, op)
+
+
 def _sizes(k: Kernel, most: int) -> list[int]:
     """Entries of a tile, to be tried: a few are faster in one tile or in several, by what a transfer takes to begin."""
     return sorted({min(TILE, most, -(-k.output.size // tiles)) for tiles in (1, 2, 4)}, reverse=True)

@@ -18,7 +18,7 @@ from .attention import attention
 from .cache import write_columns, write_rows
 from .channels import join_channels, move_channels
 from .dense16 import dense16
-from .elementwise import pair, prelu, requantise
+from .elementwise import pair, prelu, requantise, sum_of_two
 from .gather import gather
 from .heads import heads
 from .heads_out import heads_out
@@ -45,7 +45,7 @@ from .stand_ins import RowsJoined, RowsOut
 from .transposed_conv import conv_transpose
 
 KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
-    g.Add: (constant_per_channel, weighted_sum, pair),
+    g.Add: (constant_per_channel, weighted_sum, sum_of_two),
     g.Mul: (constant_per_channel, pair),
     g.SquaredDifference: (pair,),
     g.Maximum: (pair,),
@@ -82,6 +82,9 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.Take: (move_channels, repeat),
     g.Pad: (move_channels,),
 }
+
+# Alone, chains on the ALU may seem faster than the multiplier array, whose weights a launch loads early: sums try it first.
+LAST_RESORT = (sum_of_two,)
 
 
 class Alternative(NamedTuple):
@@ -121,8 +124,9 @@ def chosen(op: g.Operator, cfg: Config) -> Record | None:
 
 @cost.cached(512)
 def _chosen(op: g.Operator, cfg: Config, kernels_of_op: tuple[Record, ...], first: frozenset[Record]) -> Record | None:
-    for preferred in (True, False):
-        kernels = [record for record in kernels_of_op if (record in first) is preferred]
+    turns = [0 if record in first else 2 if record in LAST_RESORT else 1 for record in kernels_of_op]
+    for turn in range(3):
+        kernels = [record for record, its in zip(kernels_of_op, turns) if its == turn]
         fitting = [record for record in kernels if not language.why_not(record, op, cfg)]
         if len(fitting) > 1:
             return min(fitting, key=lambda record: language.cycles(record, op, cfg))

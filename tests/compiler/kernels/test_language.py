@@ -354,7 +354,7 @@ def alone(record, op):
 PLUS = PRESETS["pynq_z1_plus"]
 RNG = np.random.default_rng(11)
 SCALES = (RNG.choice([0.02, 0.04, 0.08], (12, 3)) * RNG.uniform(0.8, 1.2, (12, 1))).tolist()
-KERNELS = (pair, Mul, 2), (pair, Add, 2), (weighted_sum, Add, 2), (requantise, Requantize, 1), (lookup, Requantize, 1)
+KERNELS = (pair, Mul, 2), (weighted_sum, Add, 2), (requantise, Requantize, 1), (lookup, Requantize, 1)
 
 
 @pytest.mark.parametrize("record, kind, count", KERNELS)
