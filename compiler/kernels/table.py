@@ -83,7 +83,7 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.Pad: (move_channels,),
 }
 
-# Alone, chains on the ALU may seem faster than the multiplier array, whose weights a launch loads early: sums try it first.
+# Alone, chains on the ALU may seem faster than the multiplier array, whose weights a launch loads early.
 LAST_RESORT = (sum_of_two,)
 
 
