@@ -90,8 +90,8 @@ def _pair(k: Kernel, op: g.Operator, size: int) -> None:
             k.load(y, source)
         y += wanted.offset << lift
         y <<= wanted.shift - lift
-        if scales[operand]:
-            y.rescale(scales[operand])
+        if (scale := scales[operand]) is not None:
+            y.rescale(scale)
         if operand and form.negated:
             y *= -1
 

@@ -55,8 +55,8 @@ def max_pool_sorted(k: Kernel, op: g.MaxPool) -> None:
     _max_pool(k, op, k.fastest(_max_pool, dict.fromkeys([*tallest, *((-(-rows // n), columns) for n in (2, 4))])))
 
 
-def _max_pool(k: Kernel, op: g.MaxPool, tile: tuple[int, int]) -> None:
-    (rows, columns), (down, across) = tile, _parts(op)
+def _max_pool(k: Kernel, op: g.MaxPool, results: tuple[int, int]) -> None:
+    (rows, columns), (down, across) = results, _parts(op)
     x, out = k.input(0).merged("image", "n", "b"), k.output.merged("image", "n", "b")
     images, height, width = out.shape.values()
     own, *compared = product(down, across)
