@@ -69,7 +69,7 @@ def _pair(k: Kernel, op: g.Operator, size: int) -> None:
     each = min(count, max(min(size, _LEAST) if of_pixels else 1, size // others))
     most = min(others, size // max(1, each))
 
-    par = None if form.store == UNCHANGED else k.parameters(form.store)
+    par: Tile | None = None
     ys, zs = _places(k, most * each, each)
     scales = [each.scale and k.parameters(Requant(0, *each.scale, 0)) for each in forms]
     lifts = [each.shift if copied and each.shift <= _MOST_SHIFT else 0 for each in forms]  # the array shifts
@@ -110,6 +110,8 @@ def _pair(k: Kernel, op: g.Operator, size: int) -> None:
                 y.alu(form.op, z)
                 if form.square:
                     y *= y
+                if par is None and form.store != UNCHANGED:  # the first tile has not waited for them
+                    par = k.parameters(form.store)
                 k.store(target, y, par)
 
 
