@@ -7,11 +7,11 @@ that reads NHWC rows (compiler/kernels/fold.py), and a scale with exact steps (c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ...hw.config import Config
 from ...runtime.buffer import Buffer
 from .. import graph as g
+from ..graph.rewrite import Producers, Rule, rewrite, without_unread
 from ..kernels import table
 from ..kernels.fold import Fold, fold_in_place
 from ..target.module import Refusal
@@ -20,22 +20,16 @@ from .first_images import to_nchw
 
 def quantised_images(graph: g.Graph, cfg: Config) -> g.Graph:
     """`graph` with such an image, its change of layout and its quantisation, as one operator."""
-    readers, made = graph.readers, {op.output.name: op for op in graph.ops}
-    wanted = {t.name for t in graph.wanted}
-    found: dict[str, g.QuantizeImage] = {}
-    gone: set[str] = set()
-    for op in graph.ops:
-        move = made.get(op.x.name) if isinstance(op, g.Quantize) else None
-        if not isinstance(op, g.Quantize) or move is None or not to_nchw(move):
-            continue
-        only = [readers.get(t.name, []) for t in (move.output, op.output)]
-        inside = all(len(some) == 1 for some in only) and wanted.isdisjoint((move.output.name, op.output.name))
-        new = g.QuantizeImage(op.name, (move.x,), op.output)
-        if inside and op.ties_away and not table.refusal(new, cfg) and layout(only[1], cfg) is not None:
-            found[op.name] = new
-            gone.add(move.name)
-    ops = tuple(found.get(op.name, op) for op in graph.ops if op.name not in gone)
-    return replace(graph, ops=ops) if found else graph
+
+    def image(op: g.Quantize, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
+        move = producers.get(op.x.name)
+        if not op.ties_away or move is None or readers.only(move) is not op or not to_nchw(move):
+            return None
+        new, reader = g.QuantizeImage(op.name, (move.x,), op.output), readers.only(op)
+        return [new] if reader and layout([reader], cfg) and not table.refusal(new, cfg) else None
+
+    found = rewrite(graph, Rule(g.Quantize, image))
+    return found if found is graph else without_unread(found)
 
 
 def layout(readers: Sequence[g.Operator], cfg: Config) -> Fold | None:

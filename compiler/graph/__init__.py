@@ -82,6 +82,7 @@ from .movement import Lanes as Lanes
 from .movement import Movement as Movement
 from .movement import Pad as Pad
 from .movement import Reshape as Reshape
+from .movement import Selection as Selection
 from .movement import StridedSlice as StridedSlice
 from .movement import Take as Take
 from .movement import Transpose as Transpose

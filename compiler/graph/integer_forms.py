@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, singledispatch
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
 from ...hw import rounding
+from ...hw.isa import AluOp
 from ...hw.rounding import CONTRACTS, quantize_multiplier
 from ...runtime import operators
-from .operators import ADD_SHIFT, Add, Requantize
+from .elementwise import SQUARE_SHIFT, Maximum, Minimum, SquaredDifference
+from .operators import ADD_SHIFT, Add, Mul, Operator, Requantize
 
 _VALUES = np.arange(-128, 128)
 _GRID = _VALUES[:, None], _VALUES[None, :]
@@ -41,6 +43,9 @@ class Requant:
         wrapped = ((acc + self.bias + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
         args = self.multiplier, self.exponent, self.zero_point, self.low, self.high, self.contract
         return rounding.requantise(wrapped, *args)
+
+
+UNCHANGED = Requant(0, 1 << 30, 1, 0)  # of int8 values
 
 
 @dataclass(frozen=True)
@@ -66,13 +71,15 @@ class OperandForm:
 
 
 @dataclass(frozen=True)
-class Sum:
-    """`store(x(a) + sign * y(b))`: the operations on each operand, and those of the store on their sum."""
+class Pair:
+    """`store(x(a) OP y(b))`, or with `square` of its square; if `negated`, y is negated after its operations."""
 
     x: OperandForm
     y: OperandForm
-    sign: int
+    op: AluOp
     store: Requant
+    negated: bool = False
+    square: bool = False
 
 
 class _Facts(NamedTuple):
@@ -97,17 +104,17 @@ class _Facts(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _sum(facts: _Facts) -> Sum:
+def _sum(facts: _Facts) -> Pair:
     zero_points, multipliers, sign, low, high = facts
     wanted = facts.results()
     sides = [list(_operands(zero_points[k], *multipliers[k])) for k in (0, 1)]
     pairs = sorted(product(*sides), key=lambda pair: pair[0][0].cost + pair[1][0].cost)
     forms = (
-        Sum(x, y, sign, Requant(bias_x + sign * bias_y, *multipliers[2], zero_points[2], low, high))
+        Pair(x, y, AluOp.ADD, Requant(bias_x + sign * bias_y, *multipliers[2], zero_points[2], low, high), sign < 0)
         for (x, bias_x), (y, bias_y) in pairs
     )
 
-    def exact(form: Sum) -> bool:
+    def exact(form: Pair) -> bool:
         return np.array_equal(form.store.apply(form.x.apply(_GRID[0]) + sign * form.y.apply(_GRID[1])), wanted)
 
     return next(form for form in forms if exact(form))  # the definition's own chain is the last
@@ -125,9 +132,45 @@ def _operands(zero_point: int, multiplier: int, exponent: int) -> Iterator[tuple
     yield OperandForm(-zero_point, ADD_SHIFT, (multiplier, exponent)), 0
 
 
-def sum_form(op: Add) -> Sum:
+@singledispatch
+def pair_form(op: Operator) -> Pair:
+    """The operations of an operator on two tensors, element by element."""
+    raise TypeError(f"{type(op).__name__} has no form")
+
+
+@pair_form.register
+def sum_form(op: Add) -> Pair:
     """The cheapest chain found for a sum or difference that is exact for all 65,536 pairs of int8 operands."""
     return _sum(_Facts.of(op))
+
+
+@pair_form.register
+def _(op: Mul) -> Pair:
+    x, y = (OperandForm(-t.zero_point) for t in op.inputs)
+    return Pair(x, y, AluOp.MUL, Requant(0, *op.multipliers, op.output.zero_point, op.low, op.high))
+
+
+@pair_form.register
+def _(op: SquaredDifference) -> Pair:
+    x, y = (_square_operand(t.zero_point, *scale) for t, scale in zip(op.inputs, op.multipliers))
+    return Pair(x, y, AluOp.ADD, Requant(0, *op.multipliers[2], op.output.zero_point), negated=True, square=True)
+
+
+@pair_form.register
+def _(op: Maximum) -> Pair:
+    return Pair(OperandForm(), OperandForm(), AluOp.MAX, UNCHANGED)
+
+
+@pair_form.register
+def _(op: Minimum) -> Pair:
+    return Pair(OperandForm(), OperandForm(), AluOp.MIN, UNCHANGED)
+
+
+def _square_operand(zero_point: int, multiplier: int, exponent: int) -> OperandForm:
+    """`R((x - zero_point) << SQUARE_SHIFT)`, R <= 1/2: without rounding where R is a power of two."""
+    if multiplier == 1 << 30 and -SQUARE_SHIFT < exponent <= 0:
+        return OperandForm(-zero_point, SQUARE_SHIFT - 1 + exponent)
+    return OperandForm(-zero_point, SQUARE_SHIFT, (multiplier, exponent))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ import numpy as np
 from .host_calls import Kernel
 from .operators import Operator, Tensor
 
+Source = tuple[int, int]  # (number of an input, place in it along a dimension)
+
 
 @dataclass(frozen=True, eq=False)
 class Movement(Operator):
@@ -161,18 +163,39 @@ class Lanes(Movement):
         self.expect("whether there is one row, or one block", image[2] == 1 or blocks == 1, True)
 
 
+class Selection(Movement):
+    """Base of movements that choose, along each dimension by itself, which elements the output has."""
+
+    def sources(self, axis: int) -> tuple[Source | None, ...]:
+        """Where each part of the output along `axis` comes from; None: its elements are `filling`."""
+        raise NotImplementedError
+
+    @property
+    def filling(self) -> float:
+        """The value of elements that come from no input."""
+        return 0
+
+    def whole(self, axis: int) -> bool:
+        """Whether the output has every part of an input along `axis`, in order."""
+        return self.sources(axis) == tuple((0, k) for k in range(self.x.shape[axis]))
+
+    def carried(self, axis: int) -> int:
+        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
+        return axis if self.whole(axis) and all(t.data is None for t in self.inputs) else -1
+
+
 @dataclass(frozen=True, eq=False)
-class Concat(Movement):
+class Concat(Selection):
     """The inputs, one after the other along `axis`. Any of them may be a constant."""
 
     host = (Kernel("concatenate", "axis"),)
 
     axis: int
 
-    def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
-        alike = axis != self.axis and all(t.data is None for t in self.inputs)
-        return axis if alike else -1
+    def sources(self, axis: int) -> tuple[Source | None, ...]:
+        """Where each part of the output along `axis` comes from, that of all inputs where they are alike."""
+        inputs = enumerate(self.inputs if axis == self.axis else self.inputs[:1])
+        return tuple((number, k) for number, t in inputs for k in range(t.shape[axis]))
 
     @property
     def parts(self) -> tuple[tuple[Tensor, int], ...]:
@@ -194,7 +217,7 @@ class Concat(Movement):
 
 
 @dataclass(frozen=True, eq=False)
-class Pad(Movement):
+class Pad(Selection):
     """`value` around the input; `pads` holds (before, after) per dimension."""
 
     host = (Kernel("pad", "pads value"),)
@@ -202,9 +225,15 @@ class Pad(Movement):
     pads: tuple[tuple[int, int], ...]
     value: float
 
-    def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
-        return axis if self.pads[axis] == (0, 0) else -1
+    def sources(self, axis: int) -> tuple[Source | None, ...]:
+        """Where each part of the output along `axis` comes from."""
+        before, behind = self.pads[axis]
+        return (*(None,) * before, *((0, k) for k in range(self.x.shape[axis])), *(None,) * behind)
+
+    @property
+    def filling(self) -> float:
+        """The value of elements that come from no input."""
+        return self.value
 
     @property
     def behind(self) -> bool:
@@ -228,7 +257,7 @@ class Pad(Movement):
 
 
 @dataclass(frozen=True, eq=False)
-class StridedSlice(Movement):
+class StridedSlice(Selection):
     """`output[i] = x[begin + i * stride]` in every dimension; strides may be negative."""
 
     host = (Kernel("strided_slice", "begin strides shape"),)
@@ -236,10 +265,9 @@ class StridedSlice(Movement):
     begin: tuple[int, ...]
     strides: tuple[int, ...]
 
-    def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
-        whole = self.output.shape[axis] == self.x.shape[axis] and self.strides[axis] == 1
-        return axis if whole else -1
+    def sources(self, axis: int) -> tuple[Source | None, ...]:
+        """Where each part of the output along `axis` comes from."""
+        return tuple((0, self.begin[axis] + k * self.strides[axis]) for k in range(self.output.shape[axis]))
 
     def check(self) -> None:
         """Raise `InputError` if an element lies outside the input."""
@@ -252,7 +280,7 @@ class StridedSlice(Movement):
 
 
 @dataclass(frozen=True, eq=False)
-class Take(Movement):
+class Take(Selection):
     """`output[i, j, ...] = x[indices[0][i], indices[1][j], ...]`; empty indices keep the whole dimension.
 
     Nearest neighbours, repeated and reflected parts, and gathered rows are of this kind.
@@ -262,9 +290,9 @@ class Take(Movement):
 
     indices: tuple[tuple[int, ...], ...]
 
-    def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
-        return -1 if self.indices[axis] else axis
+    def sources(self, axis: int) -> tuple[Source | None, ...]:
+        """Where each part of the output along `axis` comes from."""
+        return tuple((0, k) for k in self.indices[axis] or range(self.x.shape[axis]))
 
     def check(self) -> None:
         """Raise `InputError` if an element lies outside the input, or the shapes are inconsistent."""

@@ -41,6 +41,11 @@ class Pool(Operator):
         n, c, h, w = self.x.shape
         return ConvShape(n, c, h, w, c, self.kernel, self.strides, self.pads, groups=c)
 
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The dimensions that its only window covers; none where there are several, or padding."""
+        return (2, 3) if self.kernel == self.x.shape[2:] and not any(self.pads) else ()
+
 
 @dataclass(frozen=True, eq=False)
 class MaxPool(Pool):

@@ -7,16 +7,15 @@ zero points, or the constant of a sum, whose fraction needs a shift. Nothing of 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, singledispatch
 from itertools import product
 
 import numpy as np
 
-from ...hw import rounding
 from ...hw.isa import Mem
 from ...hw.rounding import CONTRACTS, quantize_multiplier
-from ...runtime import operators
 from .. import graph as g
+from ..graph import reference
 from ..graph.integer_forms import Requant
 from ..graph.operators import ADD_SHIFT
 from .language import TILE, Array, Kernel, Unfit
@@ -89,101 +88,50 @@ class Line:
         return all((part == part[0]).all() for part in self.weights)
 
 
-@dataclass(frozen=True)
-class _Sum:
-    """What a sum depends on beside its constant: zero points and multipliers of x, constant and output, and clamps.
-
-    `sign` is that of the second operand; with `first` that is x.
-    """
-
-    points: tuple[int, int, int]
-    multipliers: tuple[tuple[int, int], ...]
-    sign: int
-    first: bool
-    low: int
-    high: int
-
-    def values(self, constants: np.ndarray) -> np.ndarray:
-        """int8 (c, 256): the results for each constant and each x."""
-        pair, points, scales = (_VALUES[None, :], constants[:, None]), self.points, self.multipliers
-        if self.first:
-            pair, points, scales = pair[::-1], (points[1], points[0], points[2]), (scales[1], scales[0], scales[2])
-        m, e = zip(*scales)
-        facts = {"zero_points": points, "multipliers": m, "exponents": e, "sign": self.sign, "shift": ADD_SHIFT}
-        return operators.add(*pair, **facts, low=self.low, high=self.high)
-
-    def line(self, constants: np.ndarray) -> tuple[float, np.ndarray]:
-        """(output steps per step of x, what each constant adds in steps of x), float64."""
-        scales = [m * 2.0 ** (e - 31) for m, e in self.multipliers]
-        of_x, of_constant = (self.sign, 1) if self.first else (1, self.sign)
-        slope = of_x * scales[0] * scales[2] * 2.0**ADD_SHIFT
-        return slope, of_constant * of_x * (constants - self.points[1]) * scales[1] / scales[0]
-
-
+@lru_cache(maxsize=64)
 def line_of(op: g.Add | g.Mul) -> Line | None:
     """The line of an operator with a constant per channel; None where it is another one, or no line is exact."""
-    if len(op.output.shape) != 4:
-        return None
     constants = [k for k, t in enumerate(op.inputs) if t.data is not None]
-    if len(constants) != 1 or op.inputs[1 - constants[0]].shape != op.output.shape:
+    if len(op.output.shape) != 4 or len(constants) != 1 or op.inputs[1 - constants[0]].shape != op.output.shape:
         return None
-    (k,), (x, y) = constants, (op.inputs[1 - constants[0]], op.inputs[constants[0]])
-    shape = (1, 1, 1, 1, *y.shape)[-4:]
-    if shape[0] * shape[2] * shape[3] > 1 or y.data is None:
+    constant = op.inputs[constants[0]].data
+    if constant is None or max((1, 1, 1, 1, *constant.shape)[-4:][k] for k in (0, 2, 3)) > 1:
         return None
-    values = np.broadcast_to(y.data.reshape(-1), op.output.shape[1:2]).astype(np.int64)
-    points = x.zero_point, y.zero_point, op.output.zero_point
-    if isinstance(op, g.Mul):
-        return _product(values - y.zero_point, x.zero_point, *op.multipliers)
-    first, second, third = op.multipliers
-    scales = (first, second, third) if k else (second, first, third)
-    return _sum(_Sum(points, scales, op.sign, k == 0, op.low, op.high), tuple(values.tolist()))
+    return _line(op, constants[0], np.broadcast_to(constant.reshape(-1), op.output.shape[1:2]).astype(np.int64))
 
 
-def _product(factor: np.ndarray, zero_point: int, multiplier: int, exponent: int) -> Line:
-    """`R(factor * (x - zero_point))`, contract double."""
-    weights, rest = list[np.ndarray](), factor
-    while not weights or rest.any():
-        weights.append(np.clip(rest, -_LARGEST - 1, _LARGEST))
-        rest = rest - weights[-1]
-    scale = np.full(factor.shape, multiplier), np.full(factor.shape, exponent)
-    return Line(tuple(weights), -zero_point * factor, *scale, 0, "double")
+@singledispatch
+def _line(op: g.Mul, k: int, constants: np.ndarray) -> Line | None:
+    """The line of a product, with operand `k` int64 `constants`, one per channel."""
+    factor, weights = constants - op.inputs[k].zero_point, list[np.ndarray]()
+    while not weights or (factor != sum(weights)).any():
+        weights.append(np.clip(factor - sum(weights), -_LARGEST - 1, _LARGEST))
+    multiplier, exponent = (np.full(factor.shape, value) for value in op.multipliers)
+    return Line(tuple(weights), -op.inputs[1 - k].zero_point * factor, multiplier, exponent, 0, "double")
 
 
-@lru_cache(maxsize=256)
-def _sum(facts: _Sum, values: tuple[int, ...]) -> Line | None:
-    """The line of a sum whose results are exact for every x, which is tried."""
-    constants, places = np.unique(values, return_inverse=True)
+@_line.register
+def _(op: g.Add, k: int, constants: np.ndarray) -> Line | None:
+    """That of a sum whose results are exact for every x, which is tried."""
+    distinct, places = np.unique(constants, return_inverse=True)
+    pair = (_VALUES[None], distinct[:, None]) if k else (distinct[:, None], _VALUES[None])
+    wanted = reference.apply(op, *(t.astype(np.int8) for t in pair))
+    scales, signs = [m * 2.0 ** (e - 31) for m, e in op.multipliers], (1, op.sign)
+    slope = signs[1 - k] * scales[1 - k] * scales[2] * 2.0**ADD_SHIFT  # output steps per step of x
+    added = signs[k] * signs[1 - k] * (distinct - op.inputs[k].zero_point) * scales[k] / scales[1 - k]  # steps of x
     for shift, contract in product(_SHIFTS, CONTRACTS):
-        bias = _biases(facts, constants, shift, contract)
-        if bias is not None:
-            weight, scale = _scale(facts, constants, shift)
-            whole = [np.full(len(values), v) for v in (weight, *scale)]
-            return Line((whole[0],), bias[places.reshape(-1)], whole[1], whole[2], shift, contract)
+        weight = (_WEIGHT if shift else 1) * (1 if slope > 0 else -1)
+        unit = weight * (1 << shift)
+        store = Requant(0, *quantize_multiplier(slope / unit), op.output.zero_point, op.low, op.high, contract)
+        nearest = np.rint((added - op.inputs[1 - k].zero_point) * unit).astype(np.int64)
+        if (abs(nearest).max() + 128 * abs(unit) + max(_NEAR)) * 2.0 ** max(store.exponent, 0) >= 1 << 31:
+            continue
+        bias = nearest[:, None] + np.array(_NEAR)  # (constants, biases), of which the first exact one is taken
+        exact = (store.apply(unit * _VALUES + bias[..., None]) == wanted[:, None]).all(2)
+        if exact.any(1).all():
+            bias = bias[np.arange(len(distinct)), exact.argmax(1)][places.reshape(-1)]
+            weights, multiplier, exponent = (
+                np.full(len(constants), value) for value in (weight, store.multiplier, store.exponent)
+            )
+            return Line((weights,), bias, multiplier, exponent, shift, contract)
     return None
-
-
-def _scale(facts: _Sum, constants: np.ndarray, shift: int) -> tuple[int, tuple[int, int]]:
-    """(weight, (multiplier, exponent)) of a sum."""
-    slope, _ = facts.line(constants)
-    weight = _WEIGHT if shift else 1
-    return weight if slope > 0 else -weight, quantize_multiplier(abs(slope) / (weight << shift))
-
-
-def _biases(facts: _Sum, constants: np.ndarray, shift: int, contract: str) -> np.ndarray | None:
-    """int64: a bias for each of the distinct constants, if there is one with which all results are exact."""
-    weight, (multiplier, exponent) = _scale(facts, constants, shift)
-    unit = weight << shift if weight > 0 else -(-weight << shift)
-    nearest = np.rint((facts.line(constants)[1] - facts.points[0]) * unit)
-    largest = float(np.abs(nearest).max()) + 128 * abs(unit) + max(_NEAR)
-    if largest * 2.0 ** max(exponent, 0) >= 1 << 31:
-        return None
-    wanted, bias = facts.values(constants), np.zeros(len(constants), np.int64)
-    missing = np.full(len(constants), True)
-    for near in _NEAR:
-        tried = nearest.astype(np.int64) + near
-        total = unit * _VALUES + tried[:, None]
-        found = rounding.requantise(total, multiplier, exponent, facts.points[2], facts.low, facts.high, contract)
-        good = missing & (found == wanted).all(1)
-        bias, missing = np.where(good, tried, bias), missing & ~good
-    return None if missing.any() else bias

@@ -7,20 +7,21 @@ from the store. Loads skip rows and add padding, micro-ops skip columns. In a sc
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 import numpy as np
 
-from ...hw.units import striped
-from .. import cost
 from .. import graph as g
 from ..graph.integer_forms import Requant
+from ..graph.movement import Source
 from .language import Array, Kernel, Unfit, every
 from .recording import whole_blocks
 
-_Source = tuple[int, int]  # (number of the input, its channel, or the block of its channels)
+_TOGETHER = (1, 2, 3, 4, 8, 16)  # blocks of the output that may share a tile
 
 
 @dataclass(frozen=True)
@@ -31,113 +32,111 @@ class Move:
     `pads` are (rows before, after, columns before, after), also of that value.
     """
 
-    channels: tuple[_Source | None, ...]
+    channels: tuple[Source | None, ...]
     begin: tuple[int, int] = (0, 0)
     steps: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
     value: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class Moved(g.Operator):
-    """An operator that is a move, described by it."""
-
-    move: Move
-
-
-def move_of(op: g.Operator) -> Move | None:
+def move_of(op: g.Selection) -> Move | None:
     """The move that `op` is, of int8 images or vectors; None if it moves something else."""
-    if isinstance(op, Moved):
-        return op.move
-    ranks = {len(t.shape) for t in (*op.inputs, op.output)}
-    if op.output.dtype != "int8" or ranks not in ({2}, {4}):
+    if op.output.dtype != "int8" or {len(t.shape) for t in op.tensors} not in ({2}, {4}) or not op.whole(0):
         return None
-    if isinstance(op, g.Concat) and op.axis == 1:
-        return Move(tuple((k, c) for k, t in enumerate(op.inputs) for c in range(t.shape[1])))
-    if isinstance(op, g.StridedSlice) and op.output.shape[0] == op.x.shape[0] and min(op.strides[2:], default=1) > 0:
-        channels = tuple((0, op.begin[1] + k * op.strides[1]) for k in range(op.output.shape[1]))
-        (y, x), (down, across) = (_image(values, default) for values, default in ((op.begin, 0), (op.strides, 1)))
-        return Move(channels, (y, x), (down, across))
-    if isinstance(op, g.Pad) and not any(op.pads[0]):
-        before, after = op.pads[1]
-        channels = (*(None,) * before, *((0, c) for c in range(op.x.shape[1])), *(None,) * after)
-        (top, bottom), (left, right) = op.pads[2:] or ((0, 0), (0, 0))
-        return Move(channels, pads=(top, bottom, left, right), value=int(op.value))
-    if isinstance(op, g.Take) and op.indices[1] and not any(op.indices[:1] + op.indices[2:]):
-        return Move(tuple((0, c) for c in op.indices[1]))
-    return None
+    size = [_steps(op.sources(axis)) for axis in range(2, len(op.output.shape))] or [(0, 1, 0, 0)] * 2
+    if None in size:
+        return None
+    begin, steps, before, behind = zip(*(one for one in size if one))
+    pads = before[0], behind[0], before[1], behind[1]
+    return Move(op.sources(1), (begin[0], begin[1]), (steps[0], steps[1]), pads, int(op.filling))
 
 
-def _image(values: tuple[int, ...], default: int) -> tuple[int, int]:
-    y, x = values[2:] or (default, default)
-    return y, x
+def _steps(sources: tuple[Source | None, ...]) -> tuple[int, int, int, int] | None:
+    """(first place, step, padding before, behind) of rows or columns; None where they are not of one input in steps."""
+    kept = [k for k, source in enumerate(sources) if source]
+    found = [source for source in sources if source]
+    first, step = found[0][1], found[1][1] - found[0][1] if len(found) > 1 else 1
+    if step < 1 or found != [(0, first + k * step) for k in range(len(found))]:
+        return None
+    return first, step, kept[0], len(sources) - 1 - kept[-1]
 
 
 class Terms:
     """The blocks of the output as sums: `terms` of each are (source, number of its matrix in `matrices`).
 
-    `constants` are the int32 values that the store adds, by block, None where there are none.
+    `added` is what the store adds to each block, the number of a row of `constants`, None where that is nothing.
     """
 
     def __init__(self, move: Move, lanes: int):
-        numbers: dict[bytes, int] = {}
-        self.matrices: list[np.ndarray] = []
-        self.terms: list[list[tuple[_Source, int]]] = []
-        self.constants: list[np.ndarray | None] = []
+        matrices, constants = dict[bytes, int](), dict[bytes, int]()
+        self.terms, self.added = list[list[tuple[Source, int]]](), list[int | None]()
         for first in range(0, len(move.channels), lanes):
-            found: dict[_Source, np.ndarray] = {}
-            constant = np.zeros(lanes, np.int32)
+            found, constant = defaultdict[Source, np.ndarray](partial(np.zeros, (lanes, lanes), np.int8)), [0] * lanes
             for lane, source in enumerate(move.channels[first : first + lanes]):
                 if source is None:
                     constant[lane] = move.value
-                    continue
-                block, other = divmod(source[1], lanes)
-                found.setdefault((source[0], block), np.zeros((lanes, lanes), np.int8))[lane, other] = 1
-            for matrix in found.values():
-                if matrix.tobytes() not in numbers:
-                    numbers[matrix.tobytes()] = len(self.matrices)
-                    self.matrices.append(matrix)
-            self.terms.append([(source, numbers[matrix.tobytes()]) for source, matrix in found.items()])
-            self.constants.append(constant if constant.any() else None)
+                else:
+                    block, other = divmod(source[1], lanes)
+                    found[source[0], block][lane, other] = 1
+            self.terms.append([(x, matrices.setdefault(m.tobytes(), len(matrices))) for x, m in found.items()])
+            content = np.array(constant, np.int32).tobytes()
+            self.added.append(constants.setdefault(content, len(constants)) if any(constant) else None)
+        self.matrices = np.frombuffer(b"".join(matrices), np.int8).reshape(-1, lanes, lanes)
+        self.constants = np.frombuffer(b"".join(constants), np.int32).reshape(-1, lanes)
 
     def groups(self, first: int, count: int) -> list[range]:
         """The blocks of the output from `first` on, `count` in a group."""
         blocks = len(self.terms)
         return [range(block, min(block + count, blocks)) for block in range(first, blocks, count)]
 
-    def sources(self, blocks: range) -> list[_Source]:
+    def sources(self, blocks: range) -> list[Source]:
         """What these blocks of the output read, each once."""
         return list(dict.fromkeys(source for block in blocks for source, _ in self.terms[block]))
 
 
-def move_channels(k: Kernel, op: g.Operator) -> None:
+def join_channels(k: Kernel, op: g.Concat) -> None:
+    """A concatenation of channels, unless its parts are whole blocks."""
+    if whole_blocks(op, k.cfg):
+        raise Unfit("its parts are whole blocks of channels, which are computed at their place, or copied")
+    move_channels(k, op)
+
+
+def move_channels(k: Kernel, op: g.Selection) -> None:
     """A move, in tiles of whole rows of some blocks of the output; those that are in their place stay there."""
+    _move(k, op, k.fastest(_move, blocks_together(k.output.shape["b"])))
+
+
+def blocks_together(blocks: int) -> list[int]:
+    """How many of the blocks of an output may share a tile, to be tried."""
+    return sorted({min(blocks, some) for some in _TOGETHER}, reverse=True)
+
+
+def _move(k: Kernel, op: g.Selection, blocks: int) -> None:
     if (move := move_of(op)) is None:
         raise Unfit("it moves other elements than channels, or rows and columns of images in steps")
-    if isinstance(op, g.Concat) and whole_blocks(op, k.cfg):
-        raise Unfit("its parts are whole blocks of channels, which are computed at their place, or copied")
     inputs = [k.image(number) for number in range(len(op.inputs))]
     out = k.output if len(op.output.shape) == 4 else k.output.split("b", b=k.output.shape["b"], h=1, w=1)
     first = op.x.shape[1] // k.cfg.block_in if inputs[0].shares(out) else 0  # blocks that nothing is added to
-    move_images(k, move, inputs, out, first)
+    move_images(k, move, inputs, out, blocks, first)
 
 
-def move_images(k: Kernel, move: Move, inputs: Sequence[Array], out: Array, first: int = 0) -> None:
-    """Record a move of images, axes n, b, h, w, for the blocks of the output from `first` on."""
+def move_images(k: Kernel, move: Move, inputs: Sequence[Array], out: Array, together: int, first: int = 0) -> None:
+    """Record a move of images, axes n, b, h, w, for the blocks of the output from `first` on, some of them together."""
     k.need("overwrite")
     terms, (top, _, left, right), (down, across) = Terms(move, k.cfg.block_in), move.pads, move.steps
     images, blocks, height, width = out.shape.values()
     if first == blocks:
         return
     wide = (width - left - right - 1) * across + 1 + left + right  # columns of a load
-    together, rows = _tile(k, move, terms, inputs[0], out, wide, first)
     groups = terms.groups(first, together)
+    most = max(1, *(len(terms.sources(group)) for group in groups))
+    rows = min(height, k.slot // (most * wide), k.bank // (together * width))
+    if not rows:
+        raise Unfit(f"rows of {width} pixels, {wide} with their padding, of all channels that they need, do not fit")
 
-    lanes = k.matrices("lanes", np.stack(terms.matrices))
-    values = {c.tobytes(): c for c in terms.constants if c is not None}
-    par = k.parameters(Requant(0, 1 << 30, 1, 0), bias=np.concatenate([*values.values()])) if values else None
-    entry = {content: number for number, content in enumerate(values)}
-    xs = k.slots(max(1, *(len(terms.sources(group)) for group in groups)) * rows * wide)
+    lanes, constants = k.matrices("lanes", terms.matrices), terms.constants
+    par = k.parameters(Requant(0, 1 << 30, 1, 0), bias=np.concatenate(constants)) if len(constants) else None
+    xs = k.slots(most * rows * wide)
     ys = k.banks(together * rows * width)
     for n, group, y in product(range(images), groups, range(0, height, rows)):
         count, sources = min(rows, height - y), terms.sources(group)
@@ -157,33 +156,5 @@ def move_images(k: Kernel, move: Move, inputs: Sequence[Array], out: Array, firs
                     value = (tile[sources.index(source), :, columns] @ lanes[matrix]).over("h w")
                     k.multiply(acc[number], value, overwrite=term == 0)
         for number, block in enumerate(group):
-            added = terms.constants[block]
-            own = None if added is None or par is None else par[entry[added.tobytes()]]
-            k.store(out[n, block, y : y + count], acc[number], own)
-
-
-def _tile(k: Kernel, move: Move, terms: Terms, x: Array, out: Array, wide: int, first: int) -> tuple[int, int]:
-    """(blocks of the output, rows) of a tile: of the tallest that fit two slots the one that seems fastest."""
-    cfg, (images, blocks, height, width), (top, *_) = k.cfg, out.shape.values(), move.pads
-    size = -(-(x.shape["h"] - move.begin[0]) // move.steps[0])  # rows of the input that a load may bring
-    found = list[tuple[float, int, int]]()
-    for together in range(1, blocks - first + 1):
-        groups = [terms.sources(group) for group in terms.groups(first, together)]
-        rows = min(height, k.slot // (max(1, *map(len, groups)) * wide), k.bank // (together * width))
-        if rows == 0 or max(map(len, terms.terms)) * together > cfg.uop_depth // 2:
-            continue
-        spans = [(y - top, min(rows, height - y)) for y in range(0, height, rows)]
-        if any(max(0, -begin) + max(0, begin + count - size) >= count for begin, count in spans):
-            continue  # a load must bring at least one row
-        tiles, entries = len(spans), height * width * (blocks - first)
-        products = height * width * sum(max(1, len(each)) for each in terms.terms[first:])
-        loaded, loads = height * wide * sum(map(len, groups)), tiles * sum(map(len, groups))
-        load = cost.transfer(striped(cfg), loaded * cfg.inp_entry_bytes, loads)
-        store = cost.transfer(cfg, entries * cfg.out_entry_bytes, tiles * (blocks - first))
-        start = (load + store) / (tiles * len(groups))  # what nothing hides
-        cycles = images * max(load, store, cost.computed(products, 3 * tiles * len(groups))) + start
-        found.append((cycles, together, rows))
-    if not found:
-        raise Unfit(f"rows of {width} pixels, {wide} with their padding, of all channels that they need, do not fit")
-    _, together, rows = min(found)
-    return together, rows
+            added = terms.added[block]
+            k.store(out[n, block, y : y + count], acc[number], None if par is None or added is None else par[added])

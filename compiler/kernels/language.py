@@ -245,7 +245,8 @@ class Kernel:
         All are tried by the timing model, once for operators of equal shapes, each in a program of its own: beside
         other operators less of its start and end counts. Raises `Unfit` where none fits.
         """
-        return _fastest(record, tuple(tiles), _shape_case(self.op, self.fold), self.cfg)
+        tiles = tuple(tiles)
+        return tiles[0] if len(tiles) == 1 else _fastest(record, tiles, _shape_case(self.op, self.fold), self.cfg)
 
     def most(self, limit: int, banks: Callable[[int], tuple[Extents, Extents]]) -> int:
         """The largest number up to `limit` for which the tiles `banks(number)` fit the banks of accumulators, or 1."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from ...hw.isa import Mem
-from .channels import Move, move_images
+from .channels import Move, blocks_together, move_images
 from .heads_out import transpose
 from .language import Array, Kernel, Tile, Unfit, by_shape
 from .stand_ins import RowsJoined
@@ -27,7 +27,7 @@ def join_rows(k: Kernel, op: RowsJoined) -> None:
     if heads % lanes or lanes % width:
         raise Unfit(f"{heads} heads of {width} elements: must be whole blocks of {lanes}, of elements that divide it")
     if count * width % lanes:
-        _move_elements(k, op)
+        _move_elements(k, op, k.fastest(_move_elements, blocks_together(op.x.nbytes // lanes)))
         return
     blocks, tiles = heads // lanes, count * width // lanes  # `tiles` are the entries of a head
     cache = k.plain(op.x, b=blocks, head=lanes, tile=tiles)
@@ -102,7 +102,7 @@ def _matrices(lanes: int, width: int) -> np.ndarray:
     return np.concatenate([shifts, spilt, ones, turns.reshape(-1, lanes, lanes)]).astype(np.int8)
 
 
-def _move_elements(k: Kernel, op: RowsJoined) -> None:
+def _move_elements(k: Kernel, op: RowsJoined, blocks: int) -> None:
     """The longer cache and its image, each a vector whose elements are those of the cache and of the row."""
     lanes, (_, heads, count, width) = k.cfg.block_in, op.x.shape
     cache = np.arange(op.x.nbytes).reshape(heads, count, width)
@@ -113,7 +113,7 @@ def _move_elements(k: Kernel, op: RowsJoined) -> None:
     for y, places in ((k.plain(op.output, b=longer.size // lanes), longer), (k.output, image)):
         move = Move(tuple(divmod(place, op.x.nbytes) for place in places.reshape(-1).tolist()))
         with k.scope():
-            move_images(k, move, sources, _vector(y))
+            move_images(k, move, sources, _vector(y), blocks)
 
 
 def _vector(t: Array) -> Array:

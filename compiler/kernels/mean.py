@@ -6,6 +6,7 @@ its loads and takes two.
 
 from __future__ import annotations
 
+from functools import singledispatch
 from itertools import product
 
 import numpy as np
@@ -22,13 +23,9 @@ def mean_of_pixels(k: Kernel, op: g.Mean | g.Pool) -> None:
 
     The sums stay in the accumulators, so that an image may be larger than any scratchpad.
     """
-    if isinstance(op, g.Pool):
-        axes = (2, 3) if op.kernel == op.x.shape[2:] and not any(op.pads) else ()
-    else:
-        axes = tuple(sorted(op.axes))
+    axes = tuple(sorted(op.axes))
     if len(op.x.shape) != 4 or not axes or not set(axes) <= {2, 3} or len(op.output.shape) == 3:
-        over = f"over axes {axes} of {len(op.x.shape)} dimensions" if not isinstance(op, g.Pool) else "of windows"
-        raise Unfit(f"mean {over}: only over rows and columns of images")
+        raise Unfit(f"mean over axes {axes} of {len(op.x.shape)} dimensions: only over rows and columns of images")
     x, out = k.input(0), k.output.merged("y")
     n, blocks, h, w = x.shape.values()
     # entries (outer, count, inner) are added up over `count`
@@ -77,12 +74,18 @@ def mean_of_channels(k: Kernel, op: g.Mean) -> None:
         k.store(out[image, these], y, par)
 
 
-def mean_requant(op: g.Mean | g.Pool, contract: str) -> Requant:
+@singledispatch
+def mean_requant(op: g.Mean, contract: str) -> Requant:
     """What the store does with the sums of a mean."""
-    if isinstance(op, g.ExactAveragePool):
-        return mean_store(op.shape.taps, op.low, op.high, op.ties_up)
-    if isinstance(op, g.AveragePool):
-        bias = -op.shape.taps * op.x.zero_point
-        return Requant(bias, *op.multipliers, op.output.zero_point, op.low, op.high, contract)
-    assert isinstance(op, g.Mean)
     return Requant(-op.count * op.x.zero_point, *op.multipliers, op.output.zero_point)
+
+
+@mean_requant.register
+def _(op: g.ExactAveragePool, contract: str) -> Requant:
+    return mean_store(op.shape.taps, op.low, op.high, op.ties_up)
+
+
+@mean_requant.register
+def _(op: g.AveragePool, contract: str) -> Requant:
+    bias = -op.shape.taps * op.x.zero_point
+    return Requant(bias, *op.multipliers, op.output.zero_point, op.low, op.high, contract)

@@ -1,18 +1,13 @@
-"""Concatenations and slices as copies of whole entries, piece by piece, by schedules of loads and stores."""
+"""Concatenations and slices as copies of whole entries, by way of the accumulators."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import accumulate
 
-from ...runtime.buffer import Region
 from .. import graph as g
-from ..api import build_into
-from ..schedule.elementwise import elementwise
-from .language import Array, Kernel, Unfit, by_shape
+from .language import TILE, Array, Kernel, Unfit, by_shape
 from .recording import whole_blocks
-
-MOST_COPIES = 64  # that a slice or concatenation may take, each a load and a store at least
 
 
 @by_shape()
@@ -27,9 +22,8 @@ def concatenate(k: Kernel, op: g.Concat) -> None:
         parts = [t.shape[1] for t in op.inputs[:-1] if t.shape[1] % k.cfg.block_in]
         raise Unfit(f"{parts[0]} channels are not whole blocks")
     inputs, axis = [k.input(number) for number in range(len(op.inputs))], "nbhw"[op.axis]
-    ends = [*accumulate(x.shape[axis] for x in inputs)]
-    before = (slice(None),) * op.axis
-    targets = [k.output[(*before, slice(end - x.shape[axis], end))] for x, end in zip(inputs, ends)]
+    ends = accumulate(x.shape[axis] for x in inputs)
+    targets = [k.output.at(**{axis: slice(end - x.shape[axis], end)}) for x, end in zip(inputs, ends)]
     _copy(k, [(x, target) for x, target in zip(inputs, targets) if not x.shares(target)])
 
 
@@ -49,27 +43,20 @@ def cut(k: Kernel, op: g.StridedSlice) -> None:
 
 
 def _copy(k: Kernel, parts: list[tuple[Array, Array]]) -> None:
-    """Copy arrays to arrays with the same axes."""
-    pieces = [piece for part in parts for piece in _pieces(*part)]
-    if len(pieces) > MOST_COPIES:
-        raise Unfit(f"{len(pieces)} copies: at most {MOST_COPIES}")
-    for number, (x, y) in enumerate(pieces):
-        name = f"{k.op.name}.{number}"
-        copy = k.rec.schedule(elementwise, x.size, [], dtype="int8")
-        buffers = {"x": _region(f"{name}.x", x), "out": _region(name, y)}
-        build_into(k.program, copy, buffers, k.rec.placement, name=name)
+    """Copy arrays to arrays with the same axes, in tiles of which two in each bank are loaded and stored by turns."""
+    k.need("acc8")
+    size = min(TILE, k.bank // 2, max(64, -(-sum(x.size for x, _ in parts) // 4)))
+    ys = k.banks(size, places=2)
+    for x, y in parts:
+        for piece, target in zip(_pieces(x, size), _pieces(y, size)):
+            k.store(target, ys.load(piece))
 
 
-def _pieces(x: Array, y: Array) -> Iterator[tuple[Array, Array]]:
-    """The parts of `x` and `y` that have no gaps, as large as they can be."""
-    if x.dense() and y.dense():
-        yield x, y
+def _pieces(x: Array, size: int) -> Iterator[Array]:
+    """Its parts of up to `size` entries, along the first axes."""
+    inner = x.size // x.axes[0].extent
+    if inner <= size:
+        yield from x.parts(size // inner)
     else:
         for k in range(x.axes[0].extent):
-            yield from _pieces(x[k], y[k])
-
-
-def _region(name: str, array: Array) -> Region:
-    """The bytes of entries that follow one another."""
-    (whole, start), cfg = array.address, array.kernel.cfg
-    return Region(name, (array.size, cfg.batch, cfg.block_in), whole=whole, start=start)
+            yield from _pieces(x[k], size)

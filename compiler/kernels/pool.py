@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import cycle, product
+from itertools import cycle, islice, product
 
 import numpy as np
 
 from ...hw.isa import Mem
-from ...hw.units import striped
-from .. import cost
 from .. import graph as g
 from ..graph.integer_forms import Requant
 from ..limits import most_padding
@@ -19,12 +17,12 @@ from .language import Kernel, Tile, Unfit, equal_parts, every
 from .mean import mean_requant
 
 _MOST_CLASSES = 3  # most classes of rows or columns: with more, instructions would be too short
-_MAX_TILE = 60  # cycles of the about ten instructions of a tile of a maximum
+_WIDTHS = 4  # of tiles, the largest, that are tried
 
 
 def average_pool(k: Kernel, op: g.AveragePool | g.ExactAveragePool) -> None:
     """A mean of windows; one without multipliers only where all windows have as many elements."""
-    if isinstance(op, g.ExactAveragePool) and any(op.pads):
+    if any(op.pads):
         raise Unfit("windows of different numbers of elements")
     _by_schedule(k, op, "sum", mean_requant(op, k.rec.contract))
 
@@ -49,10 +47,19 @@ def max_pool_sorted(k: Kernel, op: g.MaxPool) -> None:
         raise Unfit(f"windows {op.kernel} in steps of {op.strides}: too many classes of rows or columns")
     if any(pad >= taps for pad, taps in zip(op.pads, 2 * op.kernel)):
         raise Unfit(f"padding {op.pads} around windows {op.kernel}: some hold only padding")
-    down, across = (parts(taps, stride) for taps, stride in zip(op.kernel, op.strides))
+    _, height, width = k.output.merged("image", "n", "b").shape.values()
+    fitting = ((next((r for r in equal_parts(height) if _fits(k, op, r, c)), 0), c) for c in equal_parts(width))
+    tallest = [*islice((tile for tile in fitting if tile[0]), _WIDTHS)]
+    if not tallest:
+        raise Unfit(f"a window {op.kernel} does not fit the scratchpads")
+    rows, columns = tallest[0]
+    _max_pool(k, op, k.fastest(_max_pool, dict.fromkeys([*tallest, *((-(-rows // n), columns) for n in (2, 4))])))
+
+
+def _max_pool(k: Kernel, op: g.MaxPool, results: tuple[int, int]) -> None:
+    (rows, columns), (down, across) = results, _parts(op)
     x, out = k.input(0).merged("image", "n", "b"), k.output.merged("image", "n", "b")
     images, height, width = out.shape.values()
-    rows, columns = _tile(k, op, down, across)
     own, *compared = product(down, across)
     sizes = {(v, u): {"h": v.count(rows), "w": u.count(columns)} for v, u in product(down, across)}
     # a pair is in the bank of the results where it is compared with pairs in the other one
@@ -108,30 +115,18 @@ def parts(kernel: int, stride: int) -> tuple[Part, ...]:
     return (Part(own, ()), *compared)
 
 
-def _tile(k: Kernel, op: g.MaxPool, down: tuple[Part, ...], across: tuple[Part, ...]) -> tuple[int, int]:
-    """(rows, columns) of the results of a tile: of those that fit two slots the ones that seem to take least time."""
-    cfg, (images, height, width) = k.cfg, k.output.merged("image", "n", "b").shape.values()
+def _parts(op: g.MaxPool) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    """The parts of rows and those of columns."""
+    return parts(op.kernel[0], op.strides[0]), parts(op.kernel[1], op.strides[1])
 
-    def fits(rows: int, columns: int) -> bool:
-        banks = [0, 0]
-        for v, u in product(down, across):
-            size = v.count(rows) * u.count(columns)
-            banks[(v is down[0]) == (u is across[0])] += size * (2 if (v, u) == (down[0], across[0]) else 1)
-        return math.prod(op.shape.reach(rows, columns)) <= k.slot and max(banks) <= k.bank
 
-    def needs(extents: tuple[int, int]) -> float:
-        rows, columns = extents
-        loaded = cfg.inp_entry_bytes * math.prod(op.shape.reach(rows, columns))
-        micro_ops = sum(v.count(rows) * u.count(columns) for v, u in product(down, across))
-        micro_ops += sum(rows * u.count(columns) * len(v.shifts) for v, u in product(down, across))
-        micro_ops += sum(rows * columns * len(u.shifts) for u in across)
-        tiles = images * -(-height // rows) * -(-width // columns)
-        return tiles * (cost.roofline(striped(cfg), micro_ops, loaded) + _MAX_TILE) + cost.moved(striped(cfg), loaded)
-
-    sizes = product(equal_parts(height)[::-1], equal_parts(width)[::-1])
-    if not (fitting := [extents for extents in sizes if fits(*extents)]):
-        raise Unfit(f"a window {op.kernel} does not fit the scratchpads")
-    return min(fitting, key=needs)
+def _fits(k: Kernel, op: g.MaxPool, rows: int, columns: int) -> bool:
+    """True if a tile of so many results fits: its inputs a slot, its copies the bank that each has."""
+    (down, across), banks = _parts(op), [0, 0]
+    for v, u in product(down, across):
+        size, own = v.count(rows) * u.count(columns), (v is down[0]) + (u is across[0])
+        banks[own == 1] += size * (2 if own == 2 else 1)
+    return math.prod(op.shape.reach(rows, columns)) <= k.slot and max(banks) <= k.bank
 
 
 def _store_of(op: g.MaxPool) -> Requant:

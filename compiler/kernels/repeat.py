@@ -18,10 +18,8 @@ def repeat(k: Kernel, op: g.Take) -> None:
     """
     images, channels, *places = op.indices if len(op.x.shape) == 4 else ((), (0,))
     factors = [_factor(n, found) for n, found in zip(op.x.shape[2:], places)]
-    if not places or channels or op.x.dtype != "int8" or not all(factors):
-        raise Unfit("it moves elements, other than by whole factors of an image that fits")
     k.need("overwrite", batch=1 if images else 0)
-    if images and op.x.shape[0] > 1:
+    if not places or channels or op.x.dtype != "int8" or not all(factors) or (images and op.x.shape[0] > 1):
         raise Unfit("it moves elements, other than by whole factors of an image that fits")
     x, (down, across), copies = k.input(0).merged("image", "n", "b"), factors, max(1, len(images))
     count, h, w = x.shape.values()

@@ -9,8 +9,7 @@ pixel.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -20,6 +19,11 @@ from .. import graph as g
 from ..graph.integer_forms import mean_store
 from .language import Kernel, Unfit, equal_parts, every
 
+_WEIGHTS = "its weights are no int8 multiples of a power of two"
+
+
+Taps = tuple[tuple[int, int], ...]  # (place in the input, weight)
+
 
 @dataclass(frozen=True)
 class Run:
@@ -28,88 +32,76 @@ class Run:
 
     first: int
     count: int
-    taps: tuple[tuple[int, int], ...]
+    taps: Taps
 
 
 @dataclass(frozen=True)
 class Interpolation:
-    """One axis of a resize: its runs, whose weights add up to `denominator`, a power of two."""
+    """One axis of a resize: the taps of each output, whose weights add up to `denominator`, a power of two."""
 
     period: int
     step: int
     denominator: int
-    runs: tuple[Run, ...]
+    taps: tuple[Taps, ...]
 
     @staticmethod
-    def of(op: g.ResizeBilinear, k: int) -> Interpolation | None:
-        """Axis `k` of the image: 0 for rows, 1 for columns; None where weights have no common denominator."""
+    def of(op: g.ResizeBilinear, k: int) -> Interpolation:
+        """Axis `k` of the image: 0 for rows, 1 for columns. Raises `Unfit` where weights have no common denominator."""
         size, out = op.x.shape[2 + k], op.output.shape[2 + k]
         positions = integer_positions if op.offset is None else real_positions
         low, high, upper = positions(size, out, op.align_corners, op.half_pixel_centers)
         upper = np.asarray(upper, np.float64) * (1 if op.offset is None else ONE)
         if (upper % 1).any():
-            return None
+            raise Unfit(_WEIGHTS)
         weights = [
             {int(a): ONE} if a == b else {int(a): ONE - int(u), int(b): int(u)} for a, b, u in zip(low, high, upper)
         ]
-        taps = [tuple((place, w) for place, w in found.items() if w) for found in weights]
-        unit = math.gcd(ONE, *(w for found in taps for _, w in found))
-        taps = [tuple((place, w // unit) for place, w in found) for found in taps]
+        unit = math.gcd(ONE, *(w for found in weights for w in found.values()))
+        taps = (tuple((place, w // unit) for place, w in found.items() if w) for found in weights)
         common = math.gcd(size, out)
-        period, step = out // common, size // common
-        return Interpolation(period, step, ONE // unit, tuple(_runs(taps, period, step)))
+        return Interpolation(out // common, size // common, ONE // unit, tuple(taps))
 
     @property
     def weights(self) -> set[int]:
-        """The different weights of all runs."""
-        return {weight for run in self.runs for _, weight in run.taps}
+        """The different weights of all outputs."""
+        return {weight for taps in self.taps for _, weight in taps}
 
-    def within(self, first: int, count: int) -> Iterator[Run]:
-        """The runs of outputs `first` to `first + count`, counted from `first`; their places are those of the input."""
-        for run in self.runs:
-            skipped = max(0, -(-(first - run.first) // self.period))
-            begin = run.first + skipped * self.period
-            left = min(run.count - skipped, -(-(first + count - begin) // self.period))
-            if left > 0:
-                taps = tuple((place + skipped * self.step, weight) for place, weight in run.taps)
-                yield Run(begin - first, left, taps)
+    def part(self, first: int, count: int) -> Interpolation:
+        """These outputs alone."""
+        return replace(self, taps=self.taps[first : first + count])
 
-    def window(self, first: int, count: int) -> tuple[int, int]:
-        """(first input, number of inputs) that these outputs read."""
-        runs = [*self.within(first, count)]
-        low = min(place for run in runs for place, _ in run.taps)
-        return low, max(place + (run.count - 1) * self.step for run in runs for place, _ in run.taps) + 1 - low
+    @property
+    def window(self) -> tuple[int, int]:
+        """(first input, number of inputs) that the outputs read."""
+        places = [place for taps in self.taps for place, _ in taps]
+        return min(places), max(places) + 1 - min(places)
 
-
-def _runs(taps: list[tuple[tuple[int, int], ...]], period: int, step: int) -> Iterator[Run]:
-    for residue in range(period):
-        run = None
-        for first in range(residue, len(taps), period):
-            if run is not None and taps[first] == tuple((place + run.count * step, w) for place, w in run.taps):
-                run = Run(run.first, run.count + 1, run.taps)
-                continue
-            if run is not None:
-                yield run
-            run = Run(first, 1, taps[first])
-        if run is not None:
-            yield run
+    @property
+    def runs(self) -> list[Run]:
+        """The outputs as few runs: those a period apart whose inputs are a step apart."""
+        found = list[Run]()
+        for first in (k for residue in range(self.period) for k in range(residue, len(self.taps), self.period)):
+            last = found[-1] if found and first >= self.period else Run(0, 0, ())
+            moved = tuple((place + last.count * self.step, weight) for place, weight in last.taps)
+            if last.count and self.taps[first] == moved:
+                found[-1] = replace(last, count=last.count + 1)
+            else:
+                found.append(Run(first, 1, self.taps[first]))
+        return found
 
 
 def resize_bilinear(k: Kernel, op: g.ResizeBilinear) -> None:
     """A resize, in tiles of whole rows of the output."""
     k.need("overwrite")
     down, across = (Interpolation.of(op, axis) for axis in (0, 1))
-    if down is None or across is None:
-        raise Unfit("its weights are no int8 multiples of a power of two")
     weights = sorted({a * b for a, b in product(down.weights, across.weights)})
     if weights[-1] > 127 or weights[0] < -128:
-        raise Unfit("its weights are no int8 multiples of a power of two")
+        raise Unfit(_WEIGHTS)
     x, out = k.input(0).merged("image", "n", "b"), k.output.merged("image", "n", "b")
     (images, _, width), (_, height, columns) = x.shape.values(), out.shape.values()
 
     def inputs(rows: int) -> int:
-        tops = range(0, height, rows)
-        return width * max(down.window(top, min(rows, height - top))[1] for top in tops)
+        return width * max(down.part(top, rows).window[1] for top in range(0, height, rows))
 
     sizes = (rows for rows in equal_parts(height) if rows * columns <= k.bank and inputs(rows) <= k.slot)
     if not (rows := next(sizes, 0)):
@@ -120,9 +112,10 @@ def resize_bilinear(k: Kernel, op: g.ResizeBilinear) -> None:
     xs, ys = k.slots(inputs(rows)), k.banks(rows * columns)
     for image, top in product(range(images), range(0, height, rows)):
         count = min(rows, height - top)
-        low, read = down.window(top, count)
+        part = down.part(top, count)
+        low, read = part.window
         tile, y = xs.load(x[image, low : low + read]), ys.next(h=count, w=columns)
-        for v, u in product(down.within(top, count), across.runs):
+        for v, u in product(part.runs, across.runs):
             grid = y[every(v.first, v.count, down.period), every(u.first, u.count, across.period)]
             with k.together():  # the first neighbour replaces what the accumulators hold
                 for number, ((row, a), (column, b)) in enumerate(product(v.taps, u.taps)):

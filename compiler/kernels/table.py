@@ -16,12 +16,11 @@ from .add import weighted_sum
 from .affine import constant_per_channel
 from .attention import attention
 from .cache import write_columns, write_rows
-from .channels import move_channels
+from .channels import join_channels, move_channels
 from .conv import conv2d, dense, whole_image
 from .dense16 import dense16
-from .elementwise import extreme, prelu, product_of_two, requantise, sum_of_two
+from .elementwise import pair, prelu, requantise, sum_of_two
 from .fold import Fold
-from .gate import gate
 from .gather import gather
 from .heads import heads
 from .heads_out import heads_out
@@ -35,7 +34,6 @@ from .matmul_images import product_of_images
 from .matmul_lanes import product_on_alu, product_on_array
 from .mean import mean_of_channels, mean_of_pixels
 from .movement import concatenate, cut
-from .pixelwise import value_per_pixel
 from .pool import average_pool, max_pool, max_pool_sorted
 from .quantise_image import quantise_image
 from .recording import Recording
@@ -48,10 +46,10 @@ from .stand_ins import RowsJoined, RowsOut
 from .transposed_conv import conv_transpose
 
 KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
-    g.Add: (value_per_pixel, constant_per_channel, weighted_sum, sum_of_two),
-    g.Mul: (constant_per_channel, gate, value_per_pixel, product_of_two),
-    g.SquaredDifference: (value_per_pixel,),
-    g.Maximum: (extreme,),
+    g.Add: (constant_per_channel, weighted_sum, sum_of_two),
+    g.Mul: (constant_per_channel, pair),
+    g.SquaredDifference: (pair,),
+    g.Maximum: (pair,),
     g.Prelu: (prelu,),
     g.LeakyRelu: (lookup, leaky_relu),
     g.Lookup: (lookup,),
@@ -80,14 +78,14 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.QuantizeImage: (quantise_image,),
     RowsJoined: (join_rows,),
     RowsOut: (heads_out,),
-    g.Concat: (move_channels, concatenate),
+    g.Concat: (join_channels, concatenate),
     g.StridedSlice: (move_channels, cut),
     g.Take: (move_channels, repeat),
     g.Pad: (move_channels,),
 }
 
-# Chains on the ALU take more cycles than the multiplier array, and longest to compile: they are tried as a last resort.
-LAST_RESORT = (sum_of_two, product_of_two)
+# Alone, chains on the ALU may seem faster than the multiplier array, whose weights a launch loads early.
+LAST_RESORT = (sum_of_two,)
 _ALIKE = 1.1  # times the fewest cycles: of kernels that add so many to a launch the one that is fastest alone
 
 

@@ -9,7 +9,7 @@ import tilewright as tw
 from tilewright.compiler.graph import Add, Maximum, Mul, Requantize, Tensor
 from tilewright.compiler.graph.integer_forms import Requant
 from tilewright.compiler.kernels.add import weighted_sum
-from tilewright.compiler.kernels.elementwise import product_of_two, requantise
+from tilewright.compiler.kernels.elementwise import pair, requantise
 from tilewright.compiler.kernels.language import Kernel, added, case_of, equal_parts, every, lower, why_not
 from tilewright.compiler.kernels.lookup import lookup
 from tilewright.compiler.kernels.recording import Recording, packed_shape
@@ -367,7 +367,7 @@ def alone(record, op):
 PLUS = PRESETS["pynq_z1_plus"]
 RNG = np.random.default_rng(11)
 SCALES = (RNG.choice([0.02, 0.04, 0.08], (12, 3)) * RNG.uniform(0.8, 1.2, (12, 1))).tolist()
-KERNELS = (product_of_two, Mul, 2), (weighted_sum, Add, 2), (requantise, Requantize, 1), (lookup, Requantize, 1)
+KERNELS = (pair, Mul, 2), (weighted_sum, Add, 2), (requantise, Requantize, 1), (lookup, Requantize, 1)
 
 
 @pytest.mark.parametrize("record, kind, count", KERNELS)

@@ -5,7 +5,7 @@ import pytest
 
 from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.graph import Mul, Tensor
-from tilewright.compiler.kernels.gate import gate
+from tilewright.compiler.kernels.elementwise import pair
 from tilewright.compiler.kernels.language import cycles, why_not
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
@@ -36,9 +36,9 @@ def test_zero_points(exact, zero_points):
 
 @pytest.mark.parametrize("constant", [(1, 20, 1, 1), (20, 1, 1), (1, 1, 1, 1), (1,)])
 def test_constant_gates(exact, only, constant):
-    only(Mul, gate)
+    only(Mul, pair)
     op = gated((2, 20, 5, 7), constant=constant)
-    assert not why_not(gate, op, CFG)
+    assert not why_not(pair, op, CFG)
     exact(op)
 
 
@@ -51,14 +51,12 @@ def test_more_gates_than_are_loaded_together(exact):
 def test_the_estimate(exact):
     op = gated((1, 96, 14, 14))
     found = predict(exact(op)).cycles
-    assert cycles(gate, op, CFG) == pytest.approx(found, rel=0.01) and found < 6 * 6 * 196
+    assert cycles(pair, op, CFG) == pytest.approx(found, rel=0.01) and found < 6 * 6 * 196
 
 
 def test_other_products_are_none():
     x, y = (Tensor(t, (1, 20, 5, 7), scale=0.05) for t in "xy")
     wide = Tensor("w", (1, 20, 1, 7), scale=0.05)
-    for op in (Mul("op", (x, x), y), Mul("op", (x, wide), y)):
-        assert why_not(gate, op, CFG)
-    assert "overwrite" in why_not(gate, gated((1, 20, 5, 7)), PRESETS["vta"])
+    assert "rescale" in why_not(pair, gated((1, 20, 5, 7)), PRESETS["vta"])
     why = Accelerator(CFG).refusal(Mul("op", (x, wide), y))
     assert why == "operand of shape (1, 20, 1, 7) is broadcast"

@@ -72,15 +72,15 @@ def test_the_store_rounds_every_sum_as_the_kernel_does(ties_up):
 
 def test_runs():
     axis = Interpolation.of(resized((1, 1, 3, 1), (6, 1), **HALF), 0)
-    assert axis is not None and (axis.period, axis.step, axis.denominator) == (2, 1, 4)
-    assert axis.runs == (
+    assert (axis.period, axis.step, axis.denominator) == (2, 1, 4)
+    assert axis.runs == [
         Run(0, 1, ((0, 4),)),
         Run(2, 2, ((0, 1), (1, 3))),
         Run(1, 2, ((0, 3), (1, 1))),
         Run(5, 1, ((2, 4),)),
-    )
-    assert [*axis.within(3, 2)] == [Run(1, 1, ((1, 1), (2, 3))), Run(0, 1, ((1, 3), (2, 1)))]
-    assert axis.window(3, 2) == (1, 2)
+    ]
+    part = axis.part(3, 2)
+    assert part.runs == [Run(0, 1, ((1, 3), (2, 1))), Run(1, 1, ((1, 1), (2, 3)))] and part.window == (1, 2)
 
 
 def test_refusals():
