@@ -13,13 +13,12 @@ from ...hw.errors import Unfit
 from ...hw.units import striped
 from .. import cost
 from ..conv_shape import ConvShape
-from .fold import Fold
+from .fold import Fold, Reads
 
 _TRIED = 3  # tiles that the timing model tries
 _STEP = 10  # cycles of the instructions of a step beside its products
 _TOGETHER = 4  # pieces of an operand that are on chip together, where there are as many
 Numbers = np.ndarray
-Terms = tuple[tuple[int, int, int], ...]
 
 
 class Tile(NamedTuple):
@@ -36,40 +35,6 @@ class Tile(NamedTuple):
     inputs: int
     outer: bool = False
     phased: bool = False
-
-
-@dataclass(frozen=True)
-class Reads:
-    """The elements of an image of `size` (h, w) that outputs read, in groups of `phases` columns of the output.
-
-    `terms` are (phase, row, element of the row), relative to the first that a group reads. Groups are `steps` rows and
-    elements apart; the first one begins `before` the image, in padding.
-    """
-
-    size: tuple[int, int]
-    terms: Terms
-    steps: tuple[int, int]
-    before: tuple[int, int]
-    phases: int = 1
-
-    def reach(self, axis: int, count: Any) -> Any:
-        """Rows or elements that `count` rows or columns of the output read, a number or an array."""
-        groups = -(-count // self.phases) if axis else count
-        return (groups - 1) * self.steps[axis] + 1 + max(term[1 + axis] for term in self.terms)
-
-    def window(self, axis: int, first: int, count: int) -> tuple[int, int]:
-        """(first, number) of these for outputs from `first` on; before 0 and from `size` on is padding."""
-        group = first // self.phases if axis else first
-        return group * self.steps[axis] - self.before[axis], self.reach(axis, count)
-
-    def columns(self, phase: int, columns: int) -> int:
-        """How many of `columns` have that phase."""
-        return -(-(columns - phase) // self.phases)
-
-    @property
-    def at_once(self) -> Reads:
-        """What a product reads that makes the outputs of all phases of a group."""
-        return replace(self, terms=tuple((0, *place) for place in sorted({term[1:] for term in self.terms})))
 
 
 @dataclass(frozen=True)
@@ -98,11 +63,7 @@ class Layer:
         inputs, (kh, kw), (dy, dx), (sy, sx) = -(-shape.c // cfg.block_in), shape.kernel, shape.dilations, shape.strides
         extents, skip = shape.output, 1
         if fold is not None:
-            apart, inputs = fold.rows * dy // fold.step, 1
-            terms = tuple((phase, strip * apart, entry) for phase, strip, entry in fold.terms)
-            before = (shape.pads[0], fold.margin) if fold.in_place else (fold.above, 0)
-            _, *size, _, _ = fold.image((shape.n, shape.c, *shape.size), cfg)
-            reads = Reads((size[0], size[1]), terms, (sy // fold.step, len(fold.offsets)), before, fold.phases)
+            inputs, reads = 1, fold.reads(shape, cfg)
         elif shape.kernel == shape.size and not any(shape.pads) and shape.dilations == (1, 1):
             inputs, reads = inputs * shape.taps, Reads((1, 1), ((0, 0, 0),), (1, 1), (0, 0))
         else:

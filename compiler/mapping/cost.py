@@ -60,8 +60,7 @@ class Costs:
         layer = _layer(op, ternary, self.cfg)
         first = layer if isinstance(layer, g.QConv2d) and op.x.name in self._given else None
         if first is not None and not ternary and (fold := fold_of_one(first, self.cfg, nhwc=False)) is not None:
-            (oy, ox), blocks = first.shape.output, -(-len(first.weight) // self.cfg.block_out)
-            products = first.x.shape[0] * blocks * oy * sum(fold.columns(phase, ox) for phase, *_ in fold.terms)
+            products = Layer.of(first.shape, 0, fold, self.cfg).products
             total = language.cycles(folded_conv, first, self.cfg, fold)
             return SplitCost(0, total, {"gemm": float(products), "ternary": 0.0})
         fold = None if first is None else cheapest_fold(first, self.cfg, nhwc=False)

@@ -13,10 +13,10 @@ from tilewright.compiler.kernels.fold import (
     fold_in_place,
     fold_weights,
     folds,
-    seconds,
     taps_of,
 )
 from tilewright.compiler.kernels.folded_conv import cheapest, folded_conv, host_step
+from tilewright.compiler.kernels.layouts import seconds
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
