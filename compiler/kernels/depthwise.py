@@ -10,6 +10,7 @@ has exactly, as those of the last loads and stores.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
@@ -39,7 +40,7 @@ _PART = 512  # accumulators of a part at most: with more, products, stores and l
 _ENDS = 32  # accumulators of the first and the last part, about: nothing hides their loads, or their stores
 _REST = {False: 4, True: 3}  # a part has at most this share of what is left, so that at the end stores do not lag
 _PARAMETERS = 8  # blocks whose parameters are loaded at a time: stores wait for each load
-_SHARE = 8  # parts that a layer has at least, where they are of several planes
+_SHARE = 8  # parts of a large layer at least
 _HIDDEN = 1.2  # with products of so many times the loads, or less, a schedule waits for rows that it loads again
 
 
@@ -104,9 +105,9 @@ def depthwise_program(cfg: Config, shape: ConvShape, pad_value: int = 0) -> Prog
 def faster_rows(cfg: Config, shape: ConvShape, pad_value: int, *, alone: bool = False) -> Cut | None:
     """How rows that stay on chip are cut; None where they do not fit, or where a schedule is as fast.
 
-    A schedule loads rows several times. Where its products hide that, both are timed: a layer that is not `alone`
-    between two 1x1 convolutions, of which the first hides what comes before its products, and gives its results in an
-    order of its own; the loads of the second wait for the last stores of the layer.
+    A schedule loads rows several times. Unless the layer is large and its products do not hide that, all are timed: a
+    layer that is not `alone` between two 1x1 convolutions, of which the first hides what comes before its products, and
+    gives its results in an order of its own; the loads of the second wait for the last stores of the layer.
     """
     from ...sim.timing import predict
 
@@ -116,13 +117,15 @@ def faster_rows(cfg: Config, shape: ConvShape, pad_value: int, *, alone: bool = 
         return predict(_recorded(cfg, shape, pad_value, way, around).program, cfg, cost.timed_memory(cfg)).cycles
 
     try:
-        cut = cut_of(cfg, shape, pad_value)
-        if _products_per_load(cfg, shape, cut.columns) < _HIDDEN:
-            _recorded(cfg, shape, pad_value, cut)
-            return cut
-        return cut if cycles(cut) < cycles(_scheduled(cfg, shape, pad_value)) else None
+        found = cuts(cfg, shape, pad_value)
+        if _large(cfg, shape) and _products_per_load(cfg, shape, found[0].columns) < _HIDDEN:
+            _recorded(cfg, shape, pad_value, found[0])
+            return found[0]
+        timed = {cut: cycles(cut) for cut in found}
     except Unfit:
         return None
+    best = min(found, key=lambda cut: timed[cut])
+    return best if timed[best] < cycles(_scheduled(cfg, shape, pad_value)) else None
 
 
 def _scheduled(cfg: Config, shape: ConvShape, pad_value: int) -> Schedule:
@@ -333,28 +336,34 @@ def _products_per_load(cfg: Config, shape: ConvShape, columns: int) -> float:
     return micro_ops / cost.moved(striped(cfg), loaded)
 
 
-def cut_of(cfg: Config, shape: ConvShape, pad_value: int) -> Cut:
-    """The widest planes of which some rows fit, with as many rows as fit, whole planes if possible.
+def _large(cfg: Config, shape: ConvShape) -> bool:
+    """True where an image has so many parts that the ends of the layer matter little."""
+    return -(-shape.c // cfg.block_out) * math.prod(shape.output) > 3 * _PART
 
-    Parts of several planes are at most `_SHARE` of all planes: what follows waits for the last one. Raises `Unfit`
-    where none fits.
+
+def cuts(cfg: Config, shape: ConvShape, pad_value: int) -> list[Cut]:
+    """With the widest planes of which some rows fit: as many rows as fit, whole planes if possible.
+
+    Of a layer that is not large also whole planes and a quarter of one; of a large one a part is at most one of
+    `_SHARE`, as what follows waits for the last one. Raises `Unfit` where none fits.
     """
-    blocks, kw = -(-shape.c // cfg.block_out), shape.kernel[1]
+    images, blocks, kw = -(-shape.n // cfg.batch), -(-shape.c // cfg.block_out), shape.kernel[1]
     if shape.strides[0] >= shape.span[0]:
         raise Unfit("windows without common rows")
     if (count := blocks * shape.kernel[0] * layout.depthwise_pitch(cfg, kw)) > reach(cfg, kw, shape.dilations[1]):
         raise Unfit(f"{count} rows of weights: more than micro-ops reach")
-    formats = ("LOADP" if pad_value else "LOAD"), "STOREQ"
+    formats, large = ("LOADP" if pad_value else "LOAD", "STOREQ"), _large(cfg, shape)
     widest = min(limits(cfg, name)["x_size"] for name in formats)
     (oy, ox), (sy, _), (span, _) = shape.output, shape.strides, shape.span
     for columns in equal_parts(ox):
         width, accumulators = shape.reach(1, columns)[1], min(_PART, cfg.acc_depth // 4) // columns
         room = max(0, cfg.inp_depth // width - _padded(shape, pad_value))
         planes = min(room // (2 * min(shape.h, (oy - 1) * sy + span)), accumulators // oy)
-        planes = min(planes, max(1, -(-shape.n // cfg.batch) * blocks // _SHARE))
-        rows = planes * oy or min(accumulators, oy, max(0, room + sy - span) // (2 * sy))
-        if width <= widest and rows:
-            return Cut(columns, rows)
+        planes = min(planes, max(1, images * blocks // _SHARE)) if large else planes
+        most = planes * oy or min(accumulators, oy, max(0, room + sy - span) // (2 * sy))
+        if width <= widest and most:
+            others = () if large else (oy, oy // 4)
+            return [Cut(columns, most), *(Cut(columns, rows) for rows in others if 0 < rows < most)]
     raise Unfit(f"no row of the windows {shape.kernel} fits {cfg.name}")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -58,12 +58,6 @@ class Reads:
     def columns(self, phase: int, columns: int) -> int:
         """How many of `columns` have that phase."""
         return -(-(columns - phase) // self.phases)
-
-    @property
-    def at_once(self) -> Reads:
-        """What a product reads that makes the outputs of all phases of a group."""
-        places = sorted({term[1:] for term in self.terms})
-        return replace(self, terms=tuple((0, *place) for place in places), phases=1)
 
 
 @dataclass(frozen=True)

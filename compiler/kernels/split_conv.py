@@ -60,13 +60,12 @@ def cheapest_fold(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
 class Unit:
     """The share of one unit: `blocks` of the output, in groups of `planes`, with `together` groups in a tile.
 
-    Its `weights`, axes b, c, term, go to `places`, its sums to `banks`. A product `reads` what one of these terms does.
+    Its `weights`, axes b, c, term, go to `places`, its sums to `banks`.
     """
 
     blocks: range
     planes: int
     together: int
-    reads: Reads
     weights: Array
     places: Slots
     banks: Slots
@@ -121,14 +120,13 @@ def in_tiles(k: Kernel, op: g.QConv2d | g.QDense, tile: Tile) -> None:
         else:
             pars = places.hold_all(*[parameters[these.start : these.stop] for these in outputs])
         for unit, weights, sums in step.shares:
-            wide = columns // layer.reads.phases if tile.phased and unit.planes > 1 else columns
             count = len(unit.groups(step.part))
-            acc = sums[0, : count * rows * wide].split("entry", b=count, h=rows, w=wide)
-            multiply(acc, step.x, weights, unit.reads, fresh=step.chunk.start == 0)
+            acc = sums[0, : count * rows * columns].split("entry", b=count, h=rows, w=columns)
+            multiply(acc, step.x, weights, layer.reads, fresh=step.chunk.start == 0)
         if step.chunk.stop == layer.inputs:
             for (unit, _, sums), par, these in zip(step.shares, pars, outputs):
                 to = out[image, these.start : these.stop, y : y + rows, x : x + columns]
-                _store(to, sums, par, unit, layer.reads.phases)
+                _store(to, sums, par, unit)
 
 
 def _steps(
@@ -185,24 +183,14 @@ def _units(k: Kernel, op: g.QConv2d | g.QDense, layer: Layer, tile: Tile, operan
             "w", layout.pack_weights(weight[:own], cfg), b=layer.gemm, c=layer.inputs, term=len(reads.terms)
         )
         places, banks = k.slots(int(sizes[0]), Mem.WGT, slots[0]), k.slots(bank, Mem.ACC, high=2 * bank)
-        units.append(Unit(range(layer.gemm), 1, tile.gemm, reads, weights, places, banks))
+        units.append(Unit(range(layer.gemm), 1, tile.gemm, weights, places, banks))
     if op.ternary:
-        mine, last = (reads.at_once, _phases(weight[own:], reads)) if tile.phased else (reads, weight[own:])
-        packed = layout.pack_ternary_weights(last, cfg)
-        weights = k.known("t", packed, b=layer.groups, c=layer.inputs, term=len(mine.terms))
+        packed = layout.pack_ternary_weights(weight[own:], cfg)
+        weights = k.known("t", packed, b=layer.groups, c=layer.inputs, term=len(reads.terms))
         places, banks = k.slots(int(sizes[1]), Mem.TWGT, slots[1]), k.slots(bank, Mem.ACC, low=2 * bank)
         blocks = range(layer.gemm, layer.blocks)
-        units.append(Unit(blocks, layer.planes, tile.groups, mine, weights, places, banks))
+        units.append(Unit(blocks, layer.planes, tile.groups, weights, places, banks))
     return units
-
-
-def _phases(weight: np.ndarray, reads: Reads) -> np.ndarray:
-    """The weights of each of the places that all phases read, phase by phase."""
-    places = reads.at_once.terms
-    found = np.zeros((reads.phases, *weight.shape[:3], len(places)), np.int8)
-    for number, (phase, *place) in enumerate(reads.terms):
-        found[phase, ..., places.index((0, place[0], place[1]))] = weight[..., number]
-    return found.reshape(-1, *found.shape[2:])
 
 
 def multiply(y: Entries, x: Entries, weights: Entries, reads: Reads, *, fresh: bool) -> None:
@@ -231,18 +219,14 @@ def multiply(y: Entries, x: Entries, weights: Entries, reads: Reads, *, fresh: b
             k.multiply(acc, products.over("b h w"), overwrite=begins)
 
 
-def _store(out: Array, sums: Entries, par: Entries, unit: Unit, phases: int) -> None:
-    """Store the outputs of a unit from the planes of its bank; phase by phase where each has one."""
+def _store(out: Array, sums: Entries, par: Entries, unit: Unit) -> None:
+    """Store the outputs of a unit from the planes of its bank, each block of a group from its own."""
     k, (count, rows, columns) = out.kernel, out.shape.values()
     area = rows * columns
     if unit.planes == 1:
         k.store(out, sums[0, : count * area].split("entry", b=count, h=rows, w=columns), par)
-    elif unit.reads.phases < phases:
-        for block, phase in product(range(count), range(phases)):
-            acc = sums[phase * len(unit.blocks) + block, : area // phases].split("entry", h=rows, w=columns // phases)
-            k.store(out[block, :, phase::phases], acc, par[block])
-    else:
-        for group, first in enumerate(range(0, count, unit.planes)):
-            these = slice(first, min(first + unit.planes, count))
-            acc = sums[: these.stop - first, group * area : (group + 1) * area]
-            k.store(out[these], acc.split("entry", h=rows, w=columns).named(plane="b"), par[these])
+        return
+    for group, first in enumerate(range(0, count, unit.planes)):
+        these = slice(first, min(first + unit.planes, count))
+        acc = sums[: these.stop - first, group * area : (group + 1) * area]
+        k.store(out[these], acc.split("entry", h=rows, w=columns).named(plane="b"), par[these])

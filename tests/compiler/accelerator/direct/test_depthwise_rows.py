@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tilewright.compiler import graph as g
 from tilewright.compiler.conv_shape import ConvShape
-from tilewright.compiler.kernels.depthwise import cut_of, rows_on_chip
+from tilewright.compiler.kernels.depthwise import cuts, rows_on_chip
 from tilewright.compiler.kernels.language import Unfit, lower
 from tilewright.compiler.kernels.recording import Recording
 from tilewright.hw import rounding
@@ -41,8 +41,8 @@ def layer(of, fill):
 
 
 def check(cfg, of, fill=0, seed=0, layers=1):
-    """Record `layers` equal layers, verify, run, compare; (how it is cut, the statistics of the run)."""
-    cut = cut_of(cfg, of, fill)
+    """Record `layers` equal layers, verify, run, compare; (how the largest one is cut, the statistics of the run)."""
+    cut = cuts(cfg, of, fill)[0]
     rng, rec = np.random.default_rng(seed), Recording(cfg, "single", "layer")
     images, blocks = -(-of.n // cfg.batch), -(-of.c // cfg.block_in)
     lanes = (cfg.batch, cfg.block_in)
@@ -141,7 +141,7 @@ def test_loads_with_a_value_of_padding_are_shorter():
     """LOADP counts 4095 columns, LOAD 65,535."""
     cfg = PRESETS["tiny"].replace(inp_bytes=1 << 18, acc_bytes=1 << 15, wgt_bytes=1 << 9)
     of = ConvShape(1, 4, 6, 8100, 4, (2, 1), (1, 16), (1, 3, 0, 0), groups=4)
-    columns = [cut_of(cfg, of, fill).columns for fill in (0, -3)]
+    columns = [cuts(cfg, of, fill)[0].columns for fill in (0, -3)]
     assert [of.reach(1, n)[1] for n in columns] == [8097, 4049]
 
 
