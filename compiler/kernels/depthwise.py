@@ -4,8 +4,8 @@ Rows stay on chip, in a ring, for all windows that have them: a tensor of a sche
 its tile lies behind the one before. Output rows are computed in parts, through all channels without a break. A part
 needs new rows and some of the part before it, wherever these are.
 
-Where products hide the loads of both, the timing model says which is faster: that depends on sizes that no estimate
-has exactly, as those of the last loads and stores.
+Where products hide the loads of both, or the layer is small, the timing model says which is faster: that depends on
+sizes that no estimate has exactly, as those of the last loads and stores.
 """
 
 from __future__ import annotations
