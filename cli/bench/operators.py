@@ -16,7 +16,8 @@ from ...compiler import graph as g
 from ...compiler.graph.operators import ADD_SHIFT
 from ...compiler.kernels import language, table
 from ...compiler.kernels.add import weighted_sum
-from ...compiler.kernels.folded_conv import cheapest, host_step
+from ...compiler.kernels.folded_conv import host_step
+from ...compiler.kernels.layouts import cheapest_layout
 from ...compiler.kernels.pool import max_pool_sorted
 from ...compiler.kernels.recording import Recording, packed_shape
 from ...hw.config import Config
@@ -66,7 +67,7 @@ def goes_this_way(layer: BenchLayer, cfg: Config) -> bool:
     return (
         layer.op == "conv2d"
         and layer.shape.c < cfg.block_in
-        and cheapest(convolution(layer), cfg, nhwc=False) is not None
+        and cheapest_layout(convolution(layer), cfg, nhwc=False) is not None
     )
 
 
@@ -88,7 +89,7 @@ def program(layer: BenchLayer, cfg: Config) -> Program:
             rec.activations[t.name] = rec.program.buffer(t.name, packed_shape(t.shape, cfg), cfg.inp_bits)
         table.lower(rec, op)
         return rec.program
-    fold = cheapest(op, cfg, nhwc=False)
+    fold = cheapest_layout(op, cfg, nhwc=False)
     assert fold is not None
     rec.folded[op.name] = fold, rec.program.buffer("x", host_step(op, fold, cfg)[1], cfg.inp_bits)
     table.lower(rec, op)
@@ -109,7 +110,7 @@ def data(layer: BenchLayer, cfg: Config, rng: np.random.Generator) -> tuple[dict
         out = operators.max_pool(x, kernel=op.kernel, strides=op.strides, pads=op.pads)
         return {"x": layout.pack_activations(x, cfg)}, _packed(out, cfg)
     op = convolution(layer)
-    fold = cheapest(op, cfg, nhwc=False)
+    fold = cheapest_layout(op, cfg, nhwc=False)
     assert fold is not None
     x = rng.integers(-128, 128, op.x.shape, np.int8)
     acc = accumulators(x[0], op.weight, layer.shape) + op.bias[:, None]

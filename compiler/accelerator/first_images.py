@@ -5,8 +5,7 @@ from __future__ import annotations
 from ...hw.config import Config
 from .. import graph as g
 from ..kernels.fold import Fold, fold_in_place
-from ..kernels.folded_conv import cheapest
-from ..kernels.split_conv import cheapest_fold
+from ..kernels.layouts import cheapest_layout
 
 _TO_NCHW = (0, 3, 1, 2)
 
@@ -22,7 +21,7 @@ def brought(graph: g.Graph) -> set[str]:
 
 def fold_of(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
     """The layout with which `op` is fastest; None for blocks of channels. With `nhwc` it may stay as it lies."""
-    return (cheapest_fold if op.ternary else cheapest)(op, cfg, nhwc=nhwc or op.x.shape[1] == 1)
+    return cheapest_layout(op, cfg, nhwc=nhwc or op.x.shape[1] == 1)
 
 
 def folds_of(graph: g.Graph, cfg: Config) -> dict[str, Fold]:

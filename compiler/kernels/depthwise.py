@@ -4,14 +4,14 @@ Rows stay on chip, in a ring, for all windows that have them: a tensor of a sche
 its tile lies behind the one before. Output rows are computed in parts, through all channels without a break. A part
 needs new rows and some of the part before it, wherever these are.
 
-Both ways are programs of their own for the timing model once, rows on chip with parts of several planes, of one and of
-a quarter of one, and the fastest is taken: which it is depends on sizes that no estimate has exactly, as those of the
-last loads and stores.
+Where products hide the loads of both, or the layer is small, the timing model says which is faster: that depends on
+sizes that no estimate has exactly, as those of the last loads and stores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -40,6 +40,8 @@ _PART = 512  # accumulators of a part at most: with more, products, stores and l
 _ENDS = 32  # accumulators of the first and the last part, about: nothing hides their loads, or their stores
 _REST = {False: 4, True: 3}  # a part has at most this share of what is left, so that at the end stores do not lag
 _PARAMETERS = 8  # blocks whose parameters are loaded at a time: stores wait for each load
+_SHARE = 8  # parts of a large layer at least
+_HIDDEN = 1.2  # with products of so many times the loads, or less, a schedule waits for rows that it loads again
 
 
 class Cut(NamedTuple):
@@ -78,12 +80,15 @@ def append(
     rec: Recording, op: g.QConv2d, scheduled: Scheduled, buffers: Mapping[str, Buffer], pad_value: int = 0
 ) -> None:
     """Append a convolution of the buffers `x`, `w` and `par`, packed as for `scheduled`, its schedule."""
-    cut = faster_rows(rec.cfg, op.shape, pad_value, scheduled, alone=False)
-    if cut is None:
-        rec.append(op, scheduled, buffers)
+    way = faster_rows(rec.cfg, op.shape, pad_value) or scheduled
+    _append(rec, op, way, {**buffers, "out": rec.activations[op.output.name]})
+
+
+def _append(rec: Recording, op: g.QConv2d, way: Cut | Scheduled, buffers: Mapping[str, Buffer]) -> None:
+    if isinstance(way, Cut):
+        lower(lambda k, op: rows_on_chip(k, op, buffers, way), rec, op)
     else:
-        whole = {**buffers, "out": rec.activations[op.output.name]}
-        lower(lambda k, op: rows_on_chip(k, op, whole, cut), rec, op)
+        build_into(rec.program, way, buffers, rec.placement, name=op.name)
 
 
 def depthwise_program(cfg: Config, shape: ConvShape, pad_value: int = 0) -> Program:
@@ -91,78 +96,72 @@ def depthwise_program(cfg: Config, shape: ConvShape, pad_value: int = 0) -> Prog
 
     Raises the errors of `depthwise`, and `UnsupportedError` for a configuration that has no circuit, as networks do.
     """
-    scheduled = depthwise_of(cfg, shape, pad_value=pad_value, epilogue=[("requant", "par")])
-    cut = faster_rows(cfg, shape, pad_value, scheduled, alone=True)
-    if cut is None:
-        return build(scheduled, cfg)
-    rec = _recording(cfg)
-    _rows(rec, None, shape, pad_value, cut)
-    return rec.program
+    scheduled = _scheduled(cfg, shape, pad_value)
+    cut = faster_rows(cfg, shape, pad_value, alone=True)
+    return build(scheduled, cfg) if cut is None else _recorded(cfg, shape, pad_value, cut).program
 
 
 @cost.cached(256)  # a network has many layers of one shape
-def faster_rows(cfg: Config, shape: ConvShape, pad_value: int, scheduled: Scheduled, alone: bool) -> Cut | None:
-    """How rows that stay on chip are cut; None where they do not fit, or where `scheduled` is as fast.
+def faster_rows(cfg: Config, shape: ConvShape, pad_value: int, *, alone: bool = False) -> Cut | None:
+    """How rows that stay on chip are cut; None where they do not fit, or where a schedule is as fast.
 
-    A layer that is not `alone` is timed between two 1x1 convolutions: the first hides what comes before its products,
-    and gives its results in an order of its own; the loads of the second wait for the last stores of the layer.
+    A schedule loads rows several times. Unless the layer is large and its products do not hide that, all are timed: a
+    layer that is not `alone` between two 1x1 convolutions, of which the first hides what comes before its products, and
+    gives its results in an order of its own; the loads of the second wait for the last stores of the layer.
     """
-    sizes = () if alone else (shape.size, shape.output)
-    around = [
-        conv2d_of(cfg, ConvShape(shape.n, shape.c, *size, shape.c), epilogue=[("requant", "par")]) for size in sizes
-    ]
-    try:
-        found = cuts(cfg, shape, pad_value)
-        timed = [_cycles(cfg, around, lambda rec, x, cut=cut: _rows(rec, x, shape, pad_value, cut)) for cut in found]
-    except Unfit:
-        return None
-    least = min(timed)
-    return found[timed.index(least)] if least < _cycles(cfg, around, lambda rec, x: _tiles(rec, x, scheduled)) else None
-
-
-def _cycles(cfg: Config, around: list[Schedule], layer: Callable[[Recording, Buffer | None], Buffer]) -> int:
-    """Cycles of a layer, with those of the first of `around`, whose output it takes, and of the second behind it."""
     from ...sim.timing import predict
 
-    rec, x = _recording(cfg), None
-    for before in around[:1]:
-        x = build_into(rec.program, before, {}, rec.placement, name="before")["out"]
-    x = layer(rec, x)
-    for after in around[1:]:
-        build_into(rec.program, after, {"x": x}, rec.placement, name="after")
-    return predict(rec.program, cfg, cost.timed_memory(cfg)).cycles
+    around = () if alone else tuple(_pointwise(cfg, shape, size) for size in (shape.size, shape.output))
+
+    def cycles(way: Cut | Scheduled) -> int:
+        return predict(_recorded(cfg, shape, pad_value, way, around).program, cfg, cost.timed_memory(cfg)).cycles
+
+    try:
+        found = cuts(cfg, shape, pad_value)
+        if _large(cfg, shape) and _products_per_load(cfg, shape, found[0].columns) < _HIDDEN:
+            _recorded(cfg, shape, pad_value, found[0])
+            return found[0]
+        timed = {cut: cycles(cut) for cut in found}
+    except Unfit:
+        return None
+    best = min(found, key=lambda cut: timed[cut])
+    return best if timed[best] < cycles(_scheduled(cfg, shape, pad_value)) else None
 
 
-def _recording(cfg: Config) -> Recording:
-    rec = Recording(cfg, "double", "depthwise")
+def _scheduled(cfg: Config, shape: ConvShape, pad_value: int) -> Schedule:
+    return depthwise_of(cfg, shape, pad_value=pad_value, epilogue=[("requant", "par")])
+
+
+def _pointwise(cfg: Config, shape: ConvShape, size: tuple[int, int]) -> Schedule:
+    return conv2d_of(cfg, ConvShape(shape.n, shape.c, *size, shape.c), epilogue=[("requant", "par")])
+
+
+def _recorded(
+    cfg: Config, shape: ConvShape, pad_value: int, way: Cut | Scheduled, around: Sequence[Schedule] = ()
+) -> Recording:
+    """The layer with buffers `w`, `par`, `out`, and `x`, or between the layers `around` it. Raises `Unfit`."""
+    rec, block = Recording(cfg, "double", "depthwise"), cfg.block_out
     rec.program.uops_ahead = True
-    return rec
-
-
-def _tiles(rec: Recording, x: Buffer | None, scheduled: Scheduled) -> Buffer:
-    found = build_into(rec.program, scheduled, {} if x is None else {"x": x}, rec.placement, name="depthwise")
-    return found["out"]
-
-
-def _rows(rec: Recording, x: Buffer | None, shape: ConvShape, pad_value: int, cut: Cut) -> Buffer:
-    """Append the layer with new buffers `w`, `par` and `out`, and `x` where it is None; the output."""
-    cfg, block = rec.cfg, rec.cfg.block_out
-    weight = np.zeros((shape.c, 1, *shape.kernel), np.int8)
+    weight, channels = np.zeros((shape.c, 1, *shape.kernel), np.int8), np.zeros(shape.c, np.int32)
     image = g.Tensor("x", (shape.n, shape.c, *shape.size), zero_point=pad_value)
     out = g.Tensor("out", (shape.n, shape.c, *shape.output))
-    packed = layout.pack_depthwise_weights(weight[:, 0], cfg).shape
+    moves = {"strides": shape.strides, "pads": shape.pads, "dilations": shape.dilations, "groups": shape.c}
+    op = g.QConv2d("depthwise", (image,), out, weight, np.ones(shape.c, np.float32), channels, **moves)
+    if around:
+        x = build_into(rec.program, around[0], {}, rec.placement, name="before")["out"]
+    else:
+        x = rec.buffer("x", packed_shape(image.shape, cfg), cfg.inp_bits)
     buffers = {
-        "x": x or rec.buffer("x", packed_shape(image.shape, cfg), cfg.inp_bits),
-        "w": rec.buffer("w", packed, cfg.wgt_bits),
+        "x": x,
+        "w": rec.buffer("w", layout.pack_depthwise_weights(weight[:, 0], cfg).shape, cfg.wgt_bits),
         "par": rec.buffer("par", (-(-shape.c // block), block, PAR_WORDS), 32, signed=False),
         "out": rec.buffer("out", packed_shape(out.shape, cfg), kind="output"),
     }
-    ones, zeros = np.ones(shape.c, np.float32), np.zeros(shape.c, np.int32)
-    moves = {"strides": shape.strides, "pads": shape.pads, "dilations": shape.dilations, "groups": shape.c}
-    op = g.QConv2d("depthwise", (image,), out, weight, ones, zeros, **moves)
     with rec.program.origin("depthwise"):
-        lower(lambda k, op: rows_on_chip(k, op, buffers, cut), rec, op)
-    return buffers["out"]
+        _append(rec, op, way, buffers)
+    for after in around[1:]:
+        build_into(rec.program, after, {"x": buffers["out"]}, rec.placement, name="after")
+    return rec
 
 
 def rows_on_chip(k: Kernel, op: g.QConv2d, buffers: Mapping[str, Buffer], cut: Cut) -> None:
@@ -174,8 +173,6 @@ def rows_on_chip(k: Kernel, op: g.QConv2d, buffers: Mapping[str, Buffer], cut: C
     cfg, shape, (kh, kw), (oy, ox) = k.cfg, op.shape, op.shape.kernel, op.shape.output
     images, blocks, pitch = -(-shape.n // cfg.batch), -(-shape.c // cfg.block_out), layout.depthwise_pitch(cfg, kw)
     count = blocks * kh * pitch
-    if shape.strides[0] >= shape.span[0] or count > reach(cfg, kw, shape.dilations[1]):
-        raise Unfit(f"windows without common rows, or {count} rows of weights: more than micro-ops reach")
     entries = -(-count // cfg.block_in)
     weights, parameters = k.array(buffers["w"], entry=entries), k.array(buffers["par"], b=blocks)
     out = k.array(buffers["out"], n=images, b=blocks, h=oy, w=ox)
@@ -293,30 +290,25 @@ def _runs(places: list[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _store(k: Kernel, out: Array, part: Part, y: Tile, par: Tile) -> None:
-    """Store a part: whole planes by one instruction, other pieces one by one."""
+    """Store a part: whole planes by one statement, other pieces one by one."""
     _, _, oy, ox = out.shape.values()
-    whole = oy * ox if oy * ox <= limits(k.cfg, "STOREQ")["x_stride"] else 0
     while part:
         ((image, block, column, columns), first, end), count = part[0], 1
-        if part[0].size == whole:
-            count = [*(piece.plane.image == image and piece.size == whole for piece in part), False].index(False)
-        size = count * part[0].size
-        if count > 1:
-            blocks = slice(block, block + count)
-            k.store(out[image, blocks], y.reshaped(b=count, h=oy, w=ox), par[blocks])
-        else:
-            target = out[image, block, first:end, column : column + columns]
-            k.store(target, y.reshaped(h=end - first, w=columns), par[block])
-        part = part[count:]
-        if part:
-            y = y[size:]
+        if part[0].size == oy * ox:
+            count = [*(piece.plane.image == image and piece.size == oy * ox for piece in part), False].index(False)
+        blocks = slice(block, block + count)
+        target = out[image, blocks, first:end, column : column + columns]
+        k.store(target, y.reshaped(b=count, h=end - first, w=columns), par[blocks])
+        if part := part[count:]:
+            y = y[target.size :]
 
 
 def _parts(cfg: Config, shape: ConvShape, cut: Cut) -> Iterator[Part]:
     """The parts: small ones at both ends, between them such that each is loaded while those before it are computed."""
     rows, ends, rest = shape.output[0], -(-_ENDS // cut.columns), _REST[cut.rows > shape.output[0]]
     planes = [*_planes(cfg, shape, cut.columns)]
-    total, done, growth = len(planes) * rows, 0, _growth(cfg, shape, cut.columns)
+    total, done, ratio = len(planes) * rows, 0, _products_per_load(cfg, shape, cut.columns)
+    growth = min(1.0, ratio / 2) if ratio > 1 else 1.0  # loads that take longer are waited for in any case
     while done < total:
         at, left = done % rows, total - done
         count = min(left, cut.rows, max(ends, int(done * growth)), max(ends, left // rest))
@@ -336,33 +328,42 @@ def _planes(cfg: Config, shape: ConvShape, columns: int) -> Iterator[Plane]:
         yield Plane(image, block, column, min(columns, ox - column))
 
 
-def _growth(cfg: Config, shape: ConvShape, columns: int) -> float:
-    """Rows of a part for each one before it, so that it is loaded while these are computed.
-
-    Where loads take longer than products, these wait for them in any case.
-    """
+def _products_per_load(cfg: Config, shape: ConvShape, columns: int) -> float:
+    """Cycles of the products of a row for each cycle in which its new input rows are loaded."""
     taps = cfg.row_taps if shape.dilations[1] == 1 else 1
     loaded = shape.reach(1, columns)[1] * shape.strides[0] * cfg.inp_entry_bytes
     micro_ops = shape.kernel[0] * -(-shape.kernel[1] // taps) * columns
-    computed = micro_ops / cost.moved(striped(cfg), loaded)
-    return min(1.0, computed / 2) if computed > 1 else 1.0
+    return micro_ops / cost.moved(striped(cfg), loaded)
+
+
+def _large(cfg: Config, shape: ConvShape) -> bool:
+    """True where an image has so many parts that the ends of the layer matter little."""
+    return -(-shape.c // cfg.block_out) * math.prod(shape.output) > 3 * _PART
 
 
 def cuts(cfg: Config, shape: ConvShape, pad_value: int) -> list[Cut]:
-    """With the widest planes of which some rows fit: as many rows as fit, whole planes if possible, and fewer.
+    """With the widest planes of which some rows fit: as many rows as fit, whole planes if possible.
 
-    Raises `Unfit` where none fits.
+    Of a layer that is not large also whole planes and a quarter of one; of a large one a part is at most one of
+    `_SHARE`, as what follows waits for the last one. Raises `Unfit` where none fits.
     """
-    formats = ("LOADP" if pad_value else "LOAD"), "STOREQ"
+    images, blocks, kw = -(-shape.n // cfg.batch), -(-shape.c // cfg.block_out), shape.kernel[1]
+    if shape.strides[0] >= shape.span[0]:
+        raise Unfit("windows without common rows")
+    if (count := blocks * shape.kernel[0] * layout.depthwise_pitch(cfg, kw)) > reach(cfg, kw, shape.dilations[1]):
+        raise Unfit(f"{count} rows of weights: more than micro-ops reach")
+    formats, large = ("LOADP" if pad_value else "LOAD", "STOREQ"), _large(cfg, shape)
     widest = min(limits(cfg, name)["x_size"] for name in formats)
     (oy, ox), (sy, _), (span, _) = shape.output, shape.strides, shape.span
     for columns in equal_parts(ox):
         width, accumulators = shape.reach(1, columns)[1], min(_PART, cfg.acc_depth // 4) // columns
         room = max(0, cfg.inp_depth // width - _padded(shape, pad_value))
         planes = min(room // (2 * min(shape.h, (oy - 1) * sy + span)), accumulators // oy)
+        planes = min(planes, max(1, images * blocks // _SHARE)) if large else planes
         most = planes * oy or min(accumulators, oy, max(0, room + sy - span) // (2 * sy))
         if width <= widest and most:
-            return [Cut(columns, rows) for rows in sorted({most, *(n for n in (oy, oy // 4) if 0 < n < most)})[::-1]]
+            others = () if large else (oy, oy // 4)
+            return [Cut(columns, most), *(Cut(columns, rows) for rows in others if 0 < rows < most)]
     raise Unfit(f"no row of the windows {shape.kernel} fits {cfg.name}")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -23,12 +23,41 @@ from .. import cost
 from .. import graph as g
 from ..conv_shape import ConvShape
 from ..limits import most_padding
-from ..target.host import HostModel
 
+Terms = tuple[tuple[int, int, int], ...]
 _PHASES = 12  # most phases that are tried: more have too many weights
 _COUNTS = 16  # numbers of entries in a group that are tried, about
 _TILES = 8  # tiles along the rows of the output, more if they do not fit
 PARTS = 8  # in which weights are loaded beside the first products
+
+
+@dataclass(frozen=True)
+class Reads:
+    """The elements of an image of `size` (h, w) that outputs read, in groups of `phases` columns of the output.
+
+    `terms` are (phase, row, element of the row), relative to the first that a group reads. Groups are `steps` rows and
+    elements apart; the first one begins `before` the image, in padding.
+    """
+
+    size: tuple[int, int]
+    terms: Terms
+    steps: tuple[int, int]
+    before: tuple[int, int]
+    phases: int = 1
+
+    def reach(self, axis: int, count: Any) -> Any:
+        """Rows or elements that `count` rows or columns of the output read, a number or an array."""
+        groups = -(-count // self.phases) if axis else count
+        return (groups - 1) * self.steps[axis] + 1 + max(term[1 + axis] for term in self.terms)
+
+    def window(self, axis: int, first: int, count: int) -> tuple[int, int]:
+        """(first, number) of these for outputs from `first` on; before 0 and from `size` on is padding."""
+        group = first // self.phases if axis else first
+        return group * self.steps[axis] - self.before[axis], self.reach(axis, count)
+
+    def columns(self, phase: int, columns: int) -> int:
+        """How many of `columns` have that phase."""
+        return -(-(columns - phase) // self.phases)
 
 
 @dataclass(frozen=True)
@@ -53,7 +82,7 @@ class Fold:
     group: int
     offsets: tuple[int, ...]
     entries: int
-    terms: tuple[tuple[int, int, int], ...]
+    terms: Terms
     shift: int = 0
     in_place: bool = False
     margin: int = 0
@@ -76,102 +105,63 @@ class Fold:
         size = (h, w * c // cfg.block_in) if self.in_place else (self.laid_out, self.entries)
         return n, *size, 1, cfg.block_in
 
-    def columns(self, phase: int, ox: int) -> int:
-        """Number of the `ox` output columns that have a phase."""
-        return -(-(ox - phase) // self.phases)
+    def reads(self, shape: ConvShape, cfg: Config) -> Reads:
+        """What the outputs of a convolution read of an image that is laid out so."""
+        _, *size, _, _ = self.image((shape.n, shape.c, *shape.size), cfg)
+        apart = self.rows * shape.dilations[0] // self.step
+        terms = tuple((phase, strip * apart, entry) for phase, strip, entry in self.terms)
+        before = (shape.pads[0], self.margin) if self.in_place else (self.above, 0)
+        steps = shape.strides[0] // self.step, len(self.offsets)
+        return Reads((size[0], size[1]), terms, steps, before, self.phases)
 
 
 class FoldTiles:
     """Rows, columns and output blocks of a tile: inputs in two slots, accumulators in both halves, all weights on chip.
 
-    FoldTiles are as wide as the output, or the fewest equal parts of it of which one row fits. The `first` rows of an
-    image that is read in place are so many that the loads of its weights, of which there are many, hide behind them.
+    They are as wide as the output, or the fewest equal parts of it of which one row fits. The `first` rows of an image
+    that is read in place are so many that the loads of its weights, of which there are many, hide behind them. With
+    `late` the first tile's products begin while weights are being loaded.
     """
 
     def __init__(self, shape: ConvShape, fold: Fold, cfg: Config):
-        self.shape, self.fold = shape, fold
-        self.blocks, (self.oy, self.ox) = -(-shape.o // cfg.block_out), shape.output
-        self.weights = self.blocks * len(fold.terms)
-        self.half = cfg.acc_depth // 2
-        groups = -(-self.ox // fold.phases)
+        self.reads, (self.oy, self.ox) = fold.reads(shape, cfg), shape.output
+        blocks, half = -(-shape.o // cfg.block_out), cfg.acc_depth // 2
+        terms, groups = len(fold.terms), -(-self.ox // fold.phases)
+        self.weights = blocks * terms
+        self.late = blocks == 1 and self.weights > PARTS
         for wide in sorted({-(-groups // k) for k in range(1, groups + 1)}, reverse=True):
             self.columns = min(wide * fold.phases, self.ox)
-            self.co = max(1, min(self.blocks, self.half // self.columns))
-            self.rows = min(-(-self.oy // _TILES), self.half // (self.co * self.columns))
-            while self.rows and 2 * self.entries(self.rows, self.columns) > cfg.inp_depth:
-                self.rows -= 1
+            self.co = max(1, min(blocks, half // self.columns))
+            most = half // (self.co * self.columns)
+            self.rows = self._rows(min(-(-self.oy // _TILES), most), cfg)
             if self.rows:
                 break
-        self.first = self._first_rows(cfg) if self.rows and fold.in_place else self.rows
-        on_chip = self.weights <= cfg.wgt_depth and self.blocks <= depth(cfg, Mem.PAR)
-        self.fit = self.rows > 0 and on_chip and self.co * len(fold.terms) <= cfg.uop_depth // 2
+        self.first = self.rows
+        if self.rows and fold.in_place:
+            products = self.co * sum(self.reads.columns(phase, self.columns) for phase, *_ in fold.terms)
+            wanted = math.ceil(cost.moved(striped(cfg), self.weights * cfg.wgt_entry_bytes) / products)
+            self.first = max(self.rows, self._rows(min(wanted, self.oy, most), cfg))
+        on_chip = self.weights <= cfg.wgt_depth and blocks <= depth(cfg, Mem.PAR)
+        self.fit = self.rows > 0 and on_chip and self.co * terms <= cfg.uop_depth // 2
 
-    def _first_rows(self, cfg: Config) -> int:
-        """As many rows as take as long as the weights, at most what fits."""
-        products = self.co * sum(self.fold.columns(phase, self.columns) for phase, *_ in self.fold.terms)
-        wanted = math.ceil(cost.moved(striped(cfg), self.weights * cfg.wgt_entry_bytes) / products)
-        rows = max(self.rows, min(wanted, self.oy, self.half // (self.co * self.columns)))
-        while rows > self.rows and 2 * self.entries(rows, self.columns) > cfg.inp_depth:
-            rows -= 1
-        return rows
+    def _rows(self, most: int, cfg: Config) -> int:
+        """At most that many rows whose inputs fit a slot; 0 where none does."""
+        return next((rows for rows in range(most, 0, -1) if 2 * self.entries(rows) <= cfg.inp_depth), 0)
 
-    def strips(self, rows: Any) -> Any:
-        """Strips that `rows` output rows read, a number or an array."""
-        kernel, strides, dilations = self.shape.kernel[0], self.shape.strides[0], self.shape.dilations[0]
-        last = (-(-kernel // self.fold.rows) - 1) * self.fold.rows * dilations
-        return ((rows - 1) * strides + last) // self.fold.step + 1
-
-    def width(self, columns: Any) -> Any:
-        """Entries of a strip that `columns` output columns read, a number or an array."""
-        missing = -(-self.ox // self.fold.phases) - -(-columns // self.fold.phases)
-        return self.fold.entries - missing * len(self.fold.offsets)
-
-    def entries(self, rows: int, columns: int) -> int:
-        """Input entries that a tile of output rows and columns reads."""
-        return self.strips(rows) * self.width(columns)
+    def entries(self, rows: int) -> int:
+        """Input entries that a tile of so many rows reads."""
+        return self.reads.reach(0, rows) * self.reads.reach(1, self.columns)
 
     def __iter__(self) -> Iterator[tuple[int, int, int, int]]:
         """(first row, first column, rows, columns) of each tile."""
         for y, x in product((0, *range(self.first, self.oy, self.rows)), range(0, self.ox, self.columns)):
             yield y, x, min(self.rows if y else self.first, self.oy - y), min(self.columns, self.ox - x)
 
-    @property
-    def late(self) -> bool:
-        """True if the first tile's products begin while weights are being loaded."""
-        return self.blocks == 1 and self.weights > PARTS
-
 
 def may_fold(op: g.QConv2d, cfg: Config) -> bool:
     """True if channels leave lanes of an entry empty, and `cfg` has what folded convolutions need."""
     able = cfg.batch == 1 and {"overwrite", "requant"} <= cfg.extensions
     return able and op.groups == 1 and op.weight.shape[1] < cfg.block_in
-
-
-def least(
-    shape: ConvShape,
-    cfg: Config,
-    made: Iterable[Fold],
-    in_place: Fold | None,
-    cycles: Callable[[Fold | None], float],
-) -> Fold | None:
-    """Of the folds `made` by the host and the one `in_place` that with the least time; None for blocks of channels.
-
-    `cycles` are those of the accelerator with a fold, or with blocks of channels; infinite for what does not fit.
-    """
-    best, found = None, seconds(shape, cfg, None, cycles(None))
-    for fold in (*made, *([in_place] if in_place is not None else [])):
-        if (mine := seconds(shape, cfg, fold, cycles(fold))) < found:
-            best, found = fold, mine
-    return best
-
-
-def seconds(shape: ConvShape, cfg: Config, fold: Fold | None, cycles: float) -> float:
-    """The time of `cycles` of the accelerator, and half of that in which the modelled host lays out an image."""
-    if fold is not None and fold.in_place:
-        return cycles / cost.CLOCK
-    pixels = math.prod(shape.size)
-    entries = pixels if fold is None else fold.laid_out * fold.entries
-    return cycles / cost.CLOCK + HostModel().moved_seconds(pixels * shape.c + entries * cfg.inp_entry_bytes) / 2
 
 
 def fold_in_place(op: g.QConv2d, cfg: Config) -> Fold | None:
@@ -259,7 +249,7 @@ def _layouts(taps: list[int], begins: Sequence[int], group: int, block: int) -> 
 
 def _terms(
     taps: Sequence[list[int]], begins: Sequence[int], group: int, offsets: Sequence[int], block: int
-) -> tuple[tuple[int, int, int], ...] | None:
+) -> Terms | None:
     """The fewest entries that hold all taps, by phase; None if a tap lies between two entries."""
     reach = -(-(begins[-1] + max(t[-1] for t in taps) + 1) // group)
     entries = [(g * group + offset, g * len(offsets) + k) for g in range(reach) for k, offset in enumerate(offsets)]

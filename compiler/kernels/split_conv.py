@@ -10,7 +10,6 @@ Axes: `b` blocks of the output, or groups of them that unit `ternary` computes a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -18,21 +17,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...hw.config import Config
 from ...hw.isa import Mem
 from ...runtime import layout
-from .. import cost
 from .. import graph as g
-from ..conv_shape import ConvShape
-from ..target.host import HostModel
-from . import language
-from .fold import Fold, fold_in_place, fold_weights, folds, least, may_fold
+from .fold import Reads, fold_weights
 from .language import Array, Kernel, Slots, Unfit, by_shape, every
 from .language import Tile as Entries
 from .recording import channel_parameters
-from .split_tiles import Layer, Operands, Reads, Terms, Tile, tiles
-
-_FOLDS = 4  # layouts of an image that are tried
+from .split_tiles import Layer, Operands, Tile, tiles
 
 
 @by_shape()
@@ -49,44 +41,16 @@ def divided(k: Kernel, op: g.QConv2d | g.QDense) -> None:
     in_tiles(k, op, k.fastest(in_tiles, tiles(Layer.of(op.shape, op.ternary, k.fold, cfg), cfg)))
 
 
-def cheapest_fold(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
-    """As `folded_conv.cheapest`, for a layer of two units: of a few layouts that seem to take least time."""
-    if not may_fold(op, cfg):
-        return None
-
-    def cycles(fold: Fold | None) -> float:
-        try:
-            return language.cycles(divided, op, cfg, fold)
-        except Unfit:
-            return math.inf
-
-    return least(op.shape, cfg, _few_folds(op.shape, op.ternary, cfg), fold_in_place(op, cfg) if nhwc else None, cycles)
-
-
-@cost.cached(64)
-def _few_folds(shape: ConvShape, ternary: int, cfg: Config) -> tuple[Fold, ...]:
-    """Those with the least time of products and of the host, which lays out the image."""
-
-    def seconds(fold: Fold) -> float:
-        host = HostModel().moved_seconds(fold.laid_out * fold.entries * cfg.inp_entry_bytes)
-        return Layer.of(shape, ternary, fold, cfg).products / cost.CLOCK + host / 2
-
-    return tuple(sorted(folds(shape, cfg), key=seconds)[:_FOLDS])
-
-
 @dataclass
 class Unit:
     """The share of one unit: `blocks` of the output, in groups of `planes`, with `together` groups in a tile.
 
-    Its `weights`, axes b, c, term, go to `places`, its sums to `banks`. A product makes the outputs of one of `phases`,
-    with the weight of one of `terms`.
+    Its `weights`, axes b, c, term, go to `places`, its sums to `banks`.
     """
 
     blocks: range
     planes: int
     together: int
-    phases: int
-    terms: Terms
     weights: Array
     places: Slots
     banks: Slots
@@ -141,14 +105,13 @@ def in_tiles(k: Kernel, op: g.QConv2d | g.QDense, tile: Tile) -> None:
         else:
             pars = places.hold_all(*[parameters[these.start : these.stop] for these in outputs])
         for unit, weights, sums in step.shares:
-            wide = columns // layer.reads.phases if tile.phased and unit.planes > 1 else columns
             count = len(unit.groups(step.part))
-            acc = sums[0, : count * rows * wide].split("entry", b=count, h=rows, w=wide)
-            _multiply(acc, step.x, weights, unit, layer.reads.steps, fresh=step.chunk.start == 0)
+            acc = sums[0, : count * rows * columns].split("entry", b=count, h=rows, w=columns)
+            multiply(acc, step.x, weights, layer.reads, fresh=step.chunk.start == 0)
         if step.chunk.stop == layer.inputs:
             for (unit, _, sums), par, these in zip(step.shares, pars, outputs):
                 to = out[image, these.start : these.stop, y : y + rows, x : x + columns]
-                _store(to, sums, par, unit, layer.reads.phases)
+                _store(to, sums, par, unit)
 
 
 def _steps(
@@ -158,7 +121,7 @@ def _steps(
 
     What lets a load wait for the operator before is an instruction of the queues of the units.
     """
-    image, (oy, ox), waiting = _image(k, layer), layer.extents, list[Step]()
+    image, (oy, ox), waiting = input_of(k, layer), layer.extents, list[Step]()
     ahead = all(pieces.slots > 1 or pieces.distinct == 1 for pieces in operands.pieces)
     areas = [*product(range(layer.images), range(0, oy, tile.rows), range(0, ox, tile.columns))]
     parts = range(int(operands.parts))
@@ -181,7 +144,7 @@ def _steps(
     yield from waiting
 
 
-def _image(k: Kernel, layer: Layer) -> Array:
+def input_of(k: Kernel, layer: Layer) -> Array:
     """The input, axes n, c, h, w: of the image that is laid out, or of the entries of one as a vector."""
     if k.fold is not None:
         return k.folded.split("n", n=layer.images, c=1)
@@ -205,64 +168,50 @@ def _units(k: Kernel, op: g.QConv2d | g.QDense, layer: Layer, tile: Tile, operan
             "w", layout.pack_weights(weight[:own], cfg), b=layer.gemm, c=layer.inputs, term=len(reads.terms)
         )
         places, banks = k.slots(int(sizes[0]), Mem.WGT, slots[0]), k.slots(bank, Mem.ACC, high=2 * bank)
-        units.append(Unit(range(layer.gemm), 1, tile.gemm, reads.phases, reads.terms, weights, places, banks))
+        units.append(Unit(range(layer.gemm), 1, tile.gemm, weights, places, banks))
     if op.ternary:
-        last, terms, phases = weight[own:], reads.terms, reads.phases
-        if tile.phased:
-            terms, phases = reads.at_once.terms, 1
-            last = _phases(last, reads)
-        packed = layout.pack_ternary_weights(last, cfg)
-        weights = k.known("t", packed, b=layer.groups, c=layer.inputs, term=len(terms))
+        packed = layout.pack_ternary_weights(weight[own:], cfg)
+        weights = k.known("t", packed, b=layer.groups, c=layer.inputs, term=len(reads.terms))
         places, banks = k.slots(int(sizes[1]), Mem.TWGT, slots[1]), k.slots(bank, Mem.ACC, low=2 * bank)
         blocks = range(layer.gemm, layer.blocks)
-        units.append(Unit(blocks, layer.planes, tile.groups, phases, terms, weights, places, banks))
+        units.append(Unit(blocks, layer.planes, tile.groups, weights, places, banks))
     return units
 
 
-def _phases(weight: np.ndarray, reads: Reads) -> np.ndarray:
-    """The weights of each of the places that all phases read, phase by phase."""
-    places = reads.at_once.terms
-    found = np.zeros((reads.phases, *weight.shape[:3], len(places)), np.int8)
-    for number, (phase, *place) in enumerate(reads.terms):
-        found[phase, ..., places.index((0, place[0], place[1]))] = weight[..., number]
-    return found.reshape(-1, *found.shape[2:])
+def multiply(y: Entries, x: Entries, weights: Entries, reads: Reads, *, fresh: bool) -> None:
+    """Add products of inputs (c, h, w) and weights (b, c, term) to `y` (b, h, w), which reads them so.
 
-
-def _multiply(y: Entries, x: Entries, weights: Entries, unit: Unit, steps: tuple[int, int], *, fresh: bool) -> None:
-    """Add the products of a unit with blocks of the input; the first of each output replaces it where it is `fresh`."""
-    k, (_, rows, columns), (down, across) = y.kernel, y.shape.values(), steps
-    if len(unit.terms) == 1:
+    The first product of each output replaces what it holds where it is `fresh`.
+    """
+    k, (_, rows, columns), (down, across) = y.kernel, y.shape.values(), reads.steps
+    if reads.terms == ((0, 0, 0),):
         pixels = x[:, every(0, rows, down), every(0, columns, across)]
         if fresh:
             y[...] = pixels[0] @ weights[:, 0, 0]
         if (others := slice(int(fresh), None)).start < x.shape["c"]:
             y += (pixels[others] @ weights[:, others, 0]).over("c b h w")
         return
-    block, number = (each.reshape(-1) for each in np.indices((x.shape["c"], len(unit.terms))))
-    phase, row, entry = np.array(unit.terms).T[:, number]
+    block, number = (each.reshape(-1) for each in np.indices((x.shape["c"], len(reads.terms))))
+    phase, row, entry = np.array(reads.terms).T[:, number]
     first = fresh & (block == 0) & (np.diff(phase, prepend=-1) > 0)
-    counts = -(-(columns - phase) // unit.phases)
+    counts = -(-(columns - phase) // reads.phases)
     for count, begins in product(sorted({*counts.tolist()} - {0}), (True, False)):
         if (these := np.flatnonzero((counts == count) & (first == begins))).size:
             pixels = x.each(c=block[these], h=row[these], w=entry[these])
             matrices = weights.each(c=block[these], term=number[these])[:, 0, 0]
-            acc = y.each(w=phase[these])[:, :, every(0, count, unit.phases)]
+            acc = y.each(w=phase[these])[:, :, every(0, count, reads.phases)]
             products = pixels[0, every(0, rows, down), every(0, count, across)] @ matrices
             k.multiply(acc, products.over("b h w"), overwrite=begins)
 
 
-def _store(out: Array, sums: Entries, par: Entries, unit: Unit, phases: int) -> None:
-    """Store the outputs of a unit from the planes of its bank; phase by phase where each has one."""
+def _store(out: Array, sums: Entries, par: Entries, unit: Unit) -> None:
+    """Store the outputs of a unit from the planes of its bank, each block of a group from its own."""
     k, (count, rows, columns) = out.kernel, out.shape.values()
     area = rows * columns
     if unit.planes == 1:
         k.store(out, sums[0, : count * area].split("entry", b=count, h=rows, w=columns), par)
-    elif unit.phases < phases:
-        for block, phase in product(range(count), range(phases)):
-            acc = sums[phase * len(unit.blocks) + block, : area // phases].split("entry", h=rows, w=columns // phases)
-            k.store(out[block, :, phase::phases], acc, par[block])
-    else:
-        for group, first in enumerate(range(0, count, unit.planes)):
-            these = slice(first, min(first + unit.planes, count))
-            acc = sums[: these.stop - first, group * area : (group + 1) * area]
-            k.store(out[these], acc.split("entry", h=rows, w=columns).named(plane="b"), par[these])
+        return
+    for group, first in enumerate(range(0, count, unit.planes)):
+        these = slice(first, min(first + unit.planes, count))
+        acc = sums[: these.stop - first, group * area : (group + 1) * area]
+        k.store(out[these], acc.split("entry", h=rows, w=columns).named(plane="b"), par[these])

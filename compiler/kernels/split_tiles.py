@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -13,20 +13,17 @@ from ...hw.errors import Unfit
 from ...hw.units import striped
 from .. import cost
 from ..conv_shape import ConvShape
-from .fold import Fold
+from .fold import Fold, Reads
 
 _TRIED = 3  # tiles that the timing model tries
 _STEP = 10  # cycles of the instructions of a step beside its products
 _TOGETHER = 4  # pieces of an operand that are on chip together, where there are as many
-Numbers = np.ndarray
-Terms = tuple[tuple[int, int, int], ...]
 
 
 class Tile(NamedTuple):
     """Rows and columns of the output, blocks on GEMM, groups of blocks on unit `ternary`, blocks of the input.
 
-    With `outer` the loop over output blocks is around that over tiles of the image. If it is `phased`, unit `ternary`
-    computes all phases of its blocks at once.
+    With `outer` the loop over output blocks is around that over tiles of the image.
     """
 
     rows: int
@@ -35,41 +32,6 @@ class Tile(NamedTuple):
     groups: int
     inputs: int
     outer: bool = False
-    phased: bool = False
-
-
-@dataclass(frozen=True)
-class Reads:
-    """The elements of an image of `size` (h, w) that outputs read, in groups of `phases` columns of the output.
-
-    `terms` are (phase, row, element of the row), relative to the first that a group reads. Groups are `steps` rows and
-    elements apart; the first one begins `before` the image, in padding.
-    """
-
-    size: tuple[int, int]
-    terms: Terms
-    steps: tuple[int, int]
-    before: tuple[int, int]
-    phases: int = 1
-
-    def reach(self, axis: int, count: Any) -> Any:
-        """Rows or elements that `count` rows or columns of the output read, a number or an array."""
-        groups = -(-count // self.phases) if axis else count
-        return (groups - 1) * self.steps[axis] + 1 + max(term[1 + axis] for term in self.terms)
-
-    def window(self, axis: int, first: int, count: int) -> tuple[int, int]:
-        """(first, number) of these for outputs from `first` on; before 0 and from `size` on is padding."""
-        group = first // self.phases if axis else first
-        return group * self.steps[axis] - self.before[axis], self.reach(axis, count)
-
-    def columns(self, phase: int, columns: int) -> int:
-        """How many of `columns` have that phase."""
-        return -(-(columns - phase) // self.phases)
-
-    @property
-    def at_once(self) -> Reads:
-        """What a product reads that makes the outputs of all phases of a group."""
-        return replace(self, terms=tuple((0, *place) for place in sorted({term[1:] for term in self.terms})))
 
 
 @dataclass(frozen=True)
@@ -98,11 +60,7 @@ class Layer:
         inputs, (kh, kw), (dy, dx), (sy, sx) = -(-shape.c // cfg.block_in), shape.kernel, shape.dilations, shape.strides
         extents, skip = shape.output, 1
         if fold is not None:
-            apart, inputs = fold.rows * dy // fold.step, 1
-            terms = tuple((phase, strip * apart, entry) for phase, strip, entry in fold.terms)
-            before = (shape.pads[0], fold.margin) if fold.in_place else (fold.above, 0)
-            _, *size, _, _ = fold.image((shape.n, shape.c, *shape.size), cfg)
-            reads = Reads((size[0], size[1]), terms, (sy // fold.step, len(fold.offsets)), before, fold.phases)
+            inputs, reads = 1, fold.reads(shape, cfg)
         elif shape.kernel == shape.size and not any(shape.pads) and shape.dilations == (1, 1):
             inputs, reads = inputs * shape.taps, Reads((1, 1), ((0, 0, 0),), (1, 1), (0, 0))
         else:
@@ -127,20 +85,10 @@ class Layer:
 
     @property
     def products(self) -> int:
-        """Micro-ops of the unit that has more of them, but for all phases at once."""
+        """Micro-ops of the unit that has more of them."""
         (oy, ox), reads = self.extents, self.reads
         pixels = oy * sum(reads.columns(phase, ox) for phase, *_ in reads.terms)
         return self.images * self.inputs * pixels * max(self.gemm, self.groups)
-
-    @property
-    def may_phase(self) -> bool:
-        """True if there is a plane for each phase, phases have equal numbers of columns, and GEMM has not more to do.
-
-        Phases are stored one by one, and their outputs each as a row of its own: stores of GEMM would wait for them.
-        """
-        phases = self.reads.phases
-        planes = phases > 1 and 0 < self.ternary * phases <= self.planes
-        return planes and self.gemm <= self.groups and self.extents[1] % phases == 0
 
     def sizes(self, axis: int) -> list[int]:
         """Sizes of tiles along an axis of the output, whose tiles all reach the image: columns are whole groups."""
@@ -175,21 +123,17 @@ class Operands:
     """The pieces of input, weights and ternary weights of a tile, or of arrays of them, and their sizes in entries."""
 
     def __init__(self, layer: Layer, tile: Tile, cfg: Config):
-        rows, columns, gemm, groups, inputs, outer, phased = tile
-        (oy, ox), reads = layer.extents, layer.reads
-        chunks = -(-layer.inputs // inputs)
+        rows, columns, gemm, groups, inputs, outer = tile
+        (oy, ox), reads, chunks = layer.extents, layer.reads, -(-layer.inputs // inputs)
         self.parts = np.maximum(-(-layer.gemm // np.maximum(gemm, 1)), -(-layer.groups // np.maximum(groups, 1)))
         self.tiles = layer.images * -(-oy // rows) * -(-ox // columns)
-        of_group = np.where(phased, len(reads.at_once.terms), len(reads.terms))
         self.sizes = (
             inputs * reads.reach(0, rows) * reads.reach(1, columns),
             inputs * gemm * len(reads.terms),
-            inputs * groups * of_group,
+            inputs * groups * len(reads.terms),
         )
         self.steps = self.tiles * self.parts * chunks
-        at_once = layer.images * oy * ox // reads.phases * len(reads.at_once.terms)
-        self.products = np.where(phased, max(at_once, replace(layer, ternary=0).products), layer.products)
-        ahead = np.where(self.products < 4 * cost.round_trip() * self.steps, _TOGETHER, 2)  # short steps hide little
+        ahead = np.where(layer.products < 4 * cost.round_trip() * self.steps, _TOGETHER, 2)  # short steps hide little
         image = Pieces(self.sizes[0], cfg.inp_depth, ahead, chunks, self.tiles, self.parts, outer)
         weights = [
             Pieces(size, depth, ahead, chunks, self.parts, self.tiles, np.logical_not(outer))
@@ -205,10 +149,7 @@ def tiles(layer: Layer, cfg: Config) -> tuple[Tile, ...]:
 
     Raises `Unfit` where none fits.
     """
-    plane = cfg.plane_depth
-    room = min(
-        cfg.bank_depth if layer.gemm else cfg.acc_depth, plane * layer.reads.phases if layer.ternary else cfg.acc_depth
-    )
+    room = min(cfg.bank_depth if layer.gemm else cfg.acc_depth, cfg.plane_depth if layer.ternary else cfg.acc_depth)
     most = max(layer.gemm, layer.groups)
     blocks = sorted({-(-most // -(-most // k)) for k in range(1, most + 1)})
     inputs = sorted({-(-layer.inputs // k) for k in range(1, layer.inputs + 1)})
@@ -216,13 +157,14 @@ def tiles(layer: Layer, cfg: Config) -> tuple[Tile, ...]:
     if not pixels:
         h, w = layer.reads.size
         raise Unfit(f"tiles of padding alone: too much of it around {h}x{w} pixels")
-    phased = (False, True) if layer.may_phase else (False,)
-    found = np.array([(*pair, *rest) for pair, *rest in product(pixels, blocks, inputs, (0, 1), phased)], np.int64).T
-    rows, columns, parts, inp, outer, at_once = found
-    every = Tile(rows, columns, -(-layer.gemm // parts), -(-layer.groups // parts), inp, outer > 0, at_once > 0)
-    operands = Operands(layer, every, cfg)
-    steps, fits = np.asarray(operands.steps), _fits(layer, every, cfg) & (~every.outer | operands.again)
-    bounds = np.where(fits, _bound(layer, every, cfg), np.inf)
+    found = np.array([(*pair, *rest) for pair, *rest in product(pixels, blocks, inputs, (0, 1))], np.int64).T
+    rows, columns, parts, inp, outer = found
+    every = Tile(rows, columns, -(-layer.gemm // parts), -(-layer.groups // parts), inp, outer > 0)
+    operands, area = Operands(layer, every, cfg), rows * columns
+    fits = (every.gemm * area <= cfg.bank_depth) & (every.groups * area <= cfg.plane_depth)
+    fits &= every.gemm + np.minimum(layer.ternary, every.groups * layer.planes) <= cfg.par_entries
+    fits &= np.logical_and.reduce([pieces.fits for pieces in operands.pieces]) & (~every.outer | operands.again)
+    bounds, steps = np.where(fits, _bound(layer, every, operands, cfg), np.inf), np.asarray(operands.steps)
     order = [k for k in np.argsort(bounds, kind="stable").tolist() if np.isfinite(bounds[k])]
     if not order:
         taps = len(layer.reads.terms)
@@ -238,19 +180,9 @@ def tiles(layer: Layer, cfg: Config) -> tuple[Tile, ...]:
     return tuple(Tile(*(np.asarray(each)[k].item() for each in every)) for k in sorted(tried, key=lambda k: steps[k]))
 
 
-def _fits(layer: Layer, tile: Tile, cfg: Config) -> Numbers:
-    area, at_once = tile.rows * tile.columns, np.where(tile.phased, layer.reads.phases, 1)
-    blocks = tile.gemm + np.minimum(layer.ternary, tile.groups * layer.planes)
-    fits = (tile.gemm * area <= cfg.bank_depth) & (tile.groups * area <= cfg.plane_depth * at_once)
-    return np.logical_and.reduce(
-        [fits, blocks <= cfg.par_entries, *(p.fits for p in Operands(layer, tile, cfg).pieces)]
-    )
-
-
-def _bound(layer: Layer, tile: Tile, cfg: Config) -> Numbers:
+def _bound(layer: Layer, tile: Tile, found: Operands, cfg: Config) -> np.ndarray:
     """The longest of products, loads and stores, with the first loads and the last store beside them."""
-    found, reads, port = Operands(layer, tile, cfg), layer.reads, striped(cfg)
-    computed = found.products + _STEP * found.steps
+    reads, port, computed = layer.reads, striped(cfg), layer.products + _STEP * found.steps
     rows = (tile.inputs * reads.reach(0, tile.rows), tile.gemm, tile.groups)
     width = cfg.inp_entry_bytes, cfg.wgt_entry_bytes, cfg.twgt_entry_bytes
     each = [cost.rows_moved(port, s * w, 1, r) * (s > 0) for s, w, r in zip(found.sizes, width, rows)]
@@ -266,10 +198,5 @@ def _bound(layer: Layer, tile: Tile, cfg: Config) -> Numbers:
     entries = layer.blocks / found.parts * tile.rows * tile.columns
     stored = cost.rows_moved(cfg, entries * cfg.out_entry_bytes, 1, layer.blocks / found.parts * tile.rows)
     stored = np.maximum(stored, entries * cfg.lanes / cfg.ppu_lanes)
-    return (
-        np.maximum(
-            np.maximum(first + computed + waits + np.maximum(late, 0), loaded + computed / found.steps),
-            stored * found.tiles * found.parts,
-        )
-        + stored
-    )
+    products = np.maximum(first + computed + waits + np.maximum(late, 0), loaded + computed / found.steps)
+    return np.maximum(products, stored * found.tiles * found.parts) + stored

@@ -14,9 +14,9 @@ from .. import graph as g
 from ..accelerator.first_images import brought
 from ..kernels import language
 from ..kernels.fold import may_fold
-from ..kernels.folded_conv import cheapest as fold_of_one
 from ..kernels.folded_conv import folded_conv
-from ..kernels.split_conv import cheapest_fold, divided
+from ..kernels.layouts import cheapest_layout
+from ..kernels.split_conv import divided
 from ..kernels.split_tiles import Layer
 
 _BOUND = 0.8  # a unit that works for this part of the cycles bounds them
@@ -55,12 +55,11 @@ class Costs:
         """Predicted cycles, also of each unit; infinite where no tile fits."""
         layer = _layer(op, ternary, self.cfg)
         first = layer if isinstance(layer, g.QConv2d) and op.x.name in self._given else None
-        if first is not None and not ternary and (fold := fold_of_one(first, self.cfg, nhwc=False)) is not None:
-            (oy, ox), blocks = first.shape.output, -(-len(first.weight) // self.cfg.block_out)
-            products = first.x.shape[0] * blocks * oy * sum(fold.columns(phase, ox) for phase, *_ in fold.terms)
+        if first is not None and not ternary and (fold := cheapest_layout(first, self.cfg, nhwc=False)) is not None:
+            products = Layer.of(first.shape, 0, fold, self.cfg).products
             total = language.cycles(folded_conv, first, self.cfg, fold)
             return SplitCost(0, total, {"gemm": float(products), "ternary": 0.0})
-        fold = None if first is None else cheapest_fold(first, self.cfg, nhwc=False)
+        fold = None if first is None else cheapest_layout(first, self.cfg, nhwc=False)
         try:
             found = language.cycles(divided, layer, self.cfg, fold)
         except Unfit:

@@ -55,8 +55,7 @@ def test_two_load_ports_reach_28_products_per_cycle():
 
 def test_the_memory_around_is_that_of_the_timing_model():
     of = shape(96, 56, 2)
-    scheduled = depthwise_of(PLUS, of, epilogue=EPILOGUE)
-    assert faster_rows(PLUS, of, 0, scheduled, alone=True) is not None
+    assert faster_rows(PLUS, of, 0, alone=True) is not None
     assert cost.timed_memory(PLUS) == ZYNQ_HP
     with cost.on_memory(load_dram("zynq_hp,latency=400,port_bytes=4"), PLUS):
         memory = cost.timed_memory(PLUS)
@@ -66,8 +65,7 @@ def test_the_memory_around_is_that_of_the_timing_model():
 def test_products_that_bound_a_layer_leave_it_to_the_schedule():
     """Behind another layer, whose products hide the first loads; where it is alone they do not."""
     of, cfg = shape(64, 12), PRESETS["pynq_z1"]
-    scheduled = depthwise_of(cfg, of, pad_value=-128, epilogue=EPILOGUE)
-    ways = [faster_rows(cfg, of, -128, scheduled, alone) for alone in (True, False)]
+    ways = [faster_rows(cfg, of, -128, alone=alone) for alone in (True, False)]
     assert ways[0] is not None and ways[1] is None
 
 
@@ -76,8 +74,7 @@ def test_parts_of_several_planes_are_for_layers_that_nothing_waits_for():
     of = ConvShape(1, 64, 25, 5, 64, (3, 3), (1, 1), (1, 1, 1, 1), groups=64)
     half = {name: getattr(PLUS, name) // 2 for name in ("inp_bytes", "wgt_bytes", "acc_bytes", "uop_bytes")}
     cfg = PLUS.replace(load_ports=2, **half)
-    scheduled = depthwise_of(cfg, of, epilogue=EPILOGUE)
-    found = [faster_rows(cfg, of, 0, scheduled, alone) for alone in (True, False)]
+    found = [faster_rows(cfg, of, 0, alone=alone) for alone in (True, False)]
     assert [cut and cut.rows for cut in found] == [50, 25]
 
 
@@ -85,7 +82,7 @@ def test_parts_of_several_planes_are_for_layers_that_nothing_waits_for():
 def test_widths_of_buffers_are_those_of_the_configuration(bits):
     of, cfg = shape(9, 17, 2), PRESETS["tiny"].replace(**bits)
     scheduled = depthwise_of(cfg, of, epilogue=EPILOGUE)
-    assert faster_rows(cfg, of, 0, scheduled, alone=True) is not None
+    assert faster_rows(cfg, of, 0, alone=True) is not None
     buffers = [program.buffers for program in (depthwise_program(cfg, of), build(scheduled, cfg))]
     widths = [{name: (b.bits, b.nbytes) for name, b in every.items()} for every in buffers]
     assert widths[0] == widths[1]

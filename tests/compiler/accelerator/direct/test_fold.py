@@ -13,10 +13,10 @@ from tilewright.compiler.kernels.fold import (
     fold_in_place,
     fold_weights,
     folds,
-    seconds,
     taps_of,
 )
-from tilewright.compiler.kernels.folded_conv import cheapest, folded_conv, host_step
+from tilewright.compiler.kernels.folded_conv import folded_conv, host_step
+from tilewright.compiler.kernels.layouts import cheapest_layout, seconds
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
@@ -44,7 +44,7 @@ def convolution(c, size, o, kernel, strides, pads, dilations=(1, 1)):
 def test_folds_of_known_networks(c, size, o, kernel, stride, steps, growth):
     pads = (kernel[0] // 2, (kernel[1] - 1) // 2) * 2
     op = convolution(c, size, o, kernel, (stride, stride), pads)
-    fold = cheapest(op, PYNQ, nhwc=False)
+    fold = cheapest_layout(op, PYNQ, nhwc=False)
     assert fold is not None
     assert len(fold.terms) / fold.phases == steps
     assert np.prod(host_step(op, fold, PYNQ)[1]) <= growth * op.x.nbytes
@@ -76,16 +76,16 @@ def test_nothing_is_folded_where_it_does_not_pay():
     narrow = convolution(3, (8, 8), 8, (3, 3), (1, 1), (1, 1, 1, 1))
     full = convolution(16, (8, 8), 8, (3, 3), (1, 1), (1, 1, 1, 1))
     assert (
-        cheapest(pointwise, PYNQ, nhwc=False) is None
-        and cheapest(full, PYNQ, nhwc=False) is None
-        and cheapest(narrow, PYNQ, nhwc=False) is not None
+        cheapest_layout(pointwise, PYNQ, nhwc=False) is None
+        and cheapest_layout(full, PYNQ, nhwc=False) is None
+        and cheapest_layout(narrow, PYNQ, nhwc=False) is not None
     )
-    assert cheapest(narrow, PRESETS["vta"], nhwc=False) is None  # it has no requantising store
+    assert cheapest_layout(narrow, PRESETS["vta"], nhwc=False) is None  # it has no requantising store
 
 
 def test_the_cost_weighs_products_against_loads():
-    few = cheapest(convolution(3, (64, 64), 16, (3, 3), (1, 1), (1, 1, 1, 1)), PYNQ, nhwc=False)
-    many = cheapest(convolution(3, (64, 64), 128, (3, 3), (1, 1), (1, 1, 1, 1)), PYNQ, nhwc=False)
+    few = cheapest_layout(convolution(3, (64, 64), 16, (3, 3), (1, 1), (1, 1, 1, 1)), PYNQ, nhwc=False)
+    many = cheapest_layout(convolution(3, (64, 64), 128, (3, 3), (1, 1), (1, 1, 1, 1)), PYNQ, nhwc=False)
     assert few is not None and many is not None
     assert len(many.terms) / many.phases < len(few.terms) / few.phases  # eight blocks of outputs read each entry
     assert many.entries > few.entries
@@ -150,15 +150,15 @@ def test_the_host_counts_half():
     """vww reads its image in place; resnet8 has one of fewer bytes laid out than the accelerator alone would like."""
     vww = convolution(3, (96, 96), 8, (3, 3), (2, 2), (0, 0, 1, 1))
     resnet8 = convolution(3, (32, 32), 16, (3, 3), (1, 1), (1, 1, 1, 1))
-    assert cheapest(vww, PYNQ, nhwc=True) == fold_in_place(vww, PYNQ)
+    assert cheapest_layout(vww, PYNQ, nhwc=True) == fold_in_place(vww, PYNQ)
     for nhwc, op in ((False, vww), (True, resnet8)):
-        made = cheapest(op, PYNQ, nhwc=nhwc)
+        made = cheapest_layout(op, PYNQ, nhwc=nhwc)
         fitting = [fold for fold in folds(op.shape, PYNQ) if FoldTiles(op.shape, fold, PYNQ).fit]
         alone = min(fitting, key=lambda fold: (len(fold.terms) / fold.phases, fold.strips * fold.entries))
         assert made is not None and not made.in_place
         assert made.strips * made.entries < alone.strips * alone.entries
     full = convolution(16, (8, 8), 8, (3, 3), (1, 1), (1, 1, 1, 1))
-    assert cheapest(full, PYNQ, nhwc=True) is None
+    assert cheapest_layout(full, PYNQ, nhwc=True) is None
 
 
 def check_weights(op, fold):
@@ -186,7 +186,7 @@ def test_the_timing_model_agrees_with_the_choice(c, size, o, kernel, stride):
     def needed(fold):
         return seconds(op.shape, PYNQ, fold, language.cycles(folded_conv, op, PYNQ, fold))
 
-    chosen = cheapest(op, PYNQ, nhwc=False)
+    chosen = cheapest_layout(op, PYNQ, nhwc=False)
     fitting = [fold for fold in folds(op.shape, PYNQ) if FoldTiles(op.shape, fold, PYNQ).fit]
     others = [needed(fold) for fold in fitting[:: len(fitting) // 12]]
     assert needed(chosen) <= min(others) < 0.92 * max(others)
@@ -194,6 +194,6 @@ def test_the_timing_model_agrees_with_the_choice(c, size, o, kernel, stride):
 
 def test_the_estimate_is_the_launch():
     op = convolution(3, (32, 32), 16, (3, 3), (1, 1), (1, 1, 1, 1))
-    fold = cheapest(op, PYNQ, nhwc=False)
+    fold = cheapest_layout(op, PYNQ, nhwc=False)
     (step,) = compile_graph(Graph("g", (op.x,), (op.output,), (op,)), PYNQ).launches
     assert language.cycles(folded_conv, op, PYNQ, fold) == pytest.approx(predict(step.launch).cycles, rel=0.01)

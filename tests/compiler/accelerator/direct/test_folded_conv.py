@@ -7,7 +7,7 @@ from tilewright.compiler.accelerator import network_launch
 from tilewright.compiler.conv_shape import output_size
 from tilewright.compiler.graph import Graph, QConv2d, Tensor, Transpose
 from tilewright.compiler.kernels.fold import FoldTiles, fold_in_place
-from tilewright.compiler.kernels.folded_conv import cheapest
+from tilewright.compiler.kernels.layouts import cheapest_layout
 from tilewright.hw.config import PRESETS, Config
 from tilewright.runtime.executable import HostStep
 from tilewright.sim.timing import predict
@@ -49,14 +49,14 @@ def test_images_larger_than_the_scratchpads(run):
         "small", wgt_bytes=1 << 14, inp_bytes=1 << 12, acc_bytes=1 << 14, extensions=PYNQ.extensions, uop_bytes=1 << 12
     )
     op = convolution(1, 3, (40, 40), 40, (5, 5), (2, 2), (2, 2, 2, 2), (1, 1), 3)
-    assert cheapest(op, cfg, nhwc=False) is not None
+    assert cheapest_layout(op, cfg, nhwc=False) is not None
     run(op, cfg)
 
 
 @pytest.mark.parametrize("pads", [(4, 1, 5, 1), (9, 0, 9, 3), (8, 1, 0, 0)])
 def test_strips_of_padding_alone(pads, run):
     op = convolution(2, 1, (19, 10), 24, (10, 4), (2, 2), pads, (1, 1), 6)
-    fold = cheapest(op, PYNQ, nhwc=False)
+    fold = cheapest_layout(op, PYNQ, nhwc=False)
     assert fold is not None and fold.above + fold.below > 0
     run(op, PYNQ)
 
@@ -66,7 +66,7 @@ NARROW = PYNQ.replace(name="narrow", inp_bytes=1 << 11, acc_bytes=1 << 12)
 
 def test_rows_that_fit_no_scratchpad_are_cut(run):
     op = convolution(2, 3, (9, 151), 40, (3, 3), (2, 1), (1, 1, 1, 1), (1, 1), 4)
-    fold = cheapest(op, NARROW, nhwc=False)
+    fold = cheapest_layout(op, NARROW, nhwc=False)
     assert fold is not None
     tiles = FoldTiles(op.shape, fold, NARROW)
     assert 0 < 151 % tiles.columns < tiles.columns < 151  # the last part is narrower
@@ -120,7 +120,7 @@ def run_in_place(monkeypatch, run):
     def checked(op, cfg):
         fold = fold_in_place(op, cfg)
         assert fold is not None
-        monkeypatch.setattr(network_launch, "cheapest", lambda *_, **__: fold)
+        monkeypatch.setattr(network_launch, "fold_of", lambda *_, **__: fold)
         executable = run(op, cfg, from_nhwc(op.x))
         assert [s.op for s in executable.steps if isinstance(s, HostStep)] == ["unpack"]
         return FoldTiles(op.shape, fold, cfg)

@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.compiler.accelerator import network_launch
 from tilewright.compiler.conv_shape import ConvShape
 from tilewright.compiler.graph import QConv2d, Requantize, Tensor
-from tilewright.compiler.kernels import split_conv as kernel
-from tilewright.compiler.kernels.fold import fold_in_place, folds
 from tilewright.compiler.kernels.language import cycles
-from tilewright.compiler.kernels.split_conv import cheapest_fold
+from tilewright.compiler.kernels.layouts import cheapest_layout
+from tilewright.compiler.kernels.split_conv import divided as divided_kernel
 from tilewright.compiler.kernels.split_tiles import Layer, tiles
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import Unfit
@@ -26,7 +24,7 @@ def folded(divided, shape, ternary, cfg, nhwc=False):
     """(the layer, its fold)."""
     op = divided(shape, ternary)
     assert isinstance(op, QConv2d)
-    fold = cheapest_fold(op, cfg, nhwc=nhwc)
+    fold = cheapest_layout(op, cfg, nhwc=nhwc)
     assert fold is not None
     return op, fold
 
@@ -53,7 +51,7 @@ def test_several_blocks_at_once(exact, divided, size, ternary):
     shape = ConvShape(1, 1, h, w, 4 * bool(ternary < 8) + ternary, (3, 3), pads=SAME)
     for nhwc in (False, True):
         op, fold = folded(divided, shape, ternary, TINY, nhwc)
-        assert cycles(kernel.divided, op, TINY, fold) < cycles(kernel.divided, op, TINY)
+        assert cycles(divided_kernel, op, TINY, fold) < cycles(divided_kernel, op, TINY)
     exact(op, cfg=TINY)
 
 
@@ -71,7 +69,7 @@ def test_tiles_are_whole_groups_of_phases(divided):
 
 def test_images_of_many_channels_and_those_that_are_computed_stay(exact, divided):
     many = divided(ConvShape(1, 16, 8, 8, 32), 16)
-    assert isinstance(many, QConv2d) and cheapest_fold(many, PYNQ, nhwc=False) is None
+    assert isinstance(many, QConv2d) and cheapest_layout(many, PYNQ, nhwc=False) is None
     x = Tensor("x", (1, 3, 32, 32), scale=0.05)
     before = Requantize("before", (x,), Tensor("p", x.shape, scale=0.07, zero_point=-2))
     launch = exact(before, divided(FIRST, 16, x=before.output), cfg=PYNQ)
@@ -89,42 +87,4 @@ def test_weights_that_are_loaded_in_parts(exact, divided):
 def test_what_does_not_fit(divided):
     op, fold = folded(divided, FIRST, 16, PYNQ)
     with pytest.raises(Unfit, match="no tile fits narrow"):
-        cycles(kernel.divided, op, PYNQ.replace(name="narrow", wgt_bytes=512, twgt_bytes=128), fold)
-
-
-@pytest.mark.parametrize(
-    "shape, ternary, nhwc",
-    [
-        (ConvShape(1, 1, 8, 8, 8, (3, 3), pads=SAME), 4, True),
-        (ConvShape(1, 1, 8, 8, 4, (3, 3), pads=SAME), 4, True),
-        (ConvShape(2, 1, 12, 12, 1, (4, 4), (2, 2), (2, 2, 2, 1)), 1, True),
-        (ConvShape(2, 3, 6, 16, 7, (2, 2), pads=(1, 0, 2, 1)), 3, False),
-        (ConvShape(1, 2, 8, 64, 3, (5, 3), pads=(2, 0, 1, 2)), 3, False),  # here and below, rows in several tiles
-        (ConvShape(1, 1, 9, 32, 8, (3, 3), (2, 1), (2, 1, 1, 2)), 4, False),
-        (ConvShape(1, 3, 9, 64, 5, (3, 4), (2, 1), (2, 1, 1, 0)), 5, False),  # two blocks of two phases
-    ],
-)
-def test_phases_in_planes(exact, divided, monkeypatch, shape, ternary, nhwc):
-    op = divided(shape, ternary)
-    layouts = [*([fold_in_place(op, TINY)] if nhwc else []), *folds(shape, TINY)]
-    fold = next(fold for fold in layouts if fold is not None and Layer.of(shape, ternary, fold, TINY).may_phase)
-    phased = tuple(tile._replace(phased=True) for tile in tiles(Layer.of(shape, ternary, fold, TINY), TINY))
-    monkeypatch.setattr(network_launch, "fold_of", lambda op, cfg, *, nhwc: fold)
-    exact(op, cfg=TINY)
-    monkeypatch.setattr(kernel, "tiles", lambda layer, cfg: phased)
-    exact(op, cfg=TINY)
-
-
-def test_phases_one_after_the_other(divided):
-    """A plane for each phase of each block, phases of one size, and no more blocks on GEMM."""
-    cases = [(8, 8, 4, True), (8, 12, 4, False), (8, 8, 8, False), (9, 8, 4, False)]
-    for w, o, ternary, phased in cases:
-        shape = ConvShape(1, 1, 8, w, o, (3, 3), pads=SAME)
-        fold = fold_of_phases(divided(shape, ternary), 4)
-        assert Layer.of(shape, ternary, fold, TINY).may_phase == phased
-        assert not Layer.of(shape, ternary, fold, PYNQ).may_phase
-
-
-def fold_of_phases(op, phases):
-    """A layout of the image of `op` with so many phases."""
-    return next(fold for fold in folds(op.shape, TINY) if fold.phases == phases)
+        cycles(divided_kernel, op, PYNQ.replace(name="narrow", wgt_bytes=512, twgt_bytes=128), fold)
