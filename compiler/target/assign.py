@@ -252,7 +252,7 @@ class Assignment:
             return found
         beside = self._producer[t.name].ops[-1], readers[0]
         modules = (other.module, module) if beside[0] in other.ops else (module, other.module)
-        return found - sum(its.joined_seconds(op) for its, op in zip(modules, beside))
+        return max(0.0, found - sum(its.joined_seconds(op) for its, op in zip(modules, beside)))
 
     def _choice(self, unit: _Unit) -> Choice:
         seconds = {name: self._seconds(unit, name) for name in unit.able}
