@@ -57,12 +57,12 @@ class Slots:
         """The next place, with axes of these extents. Raises `KernelError` where they are larger than the place."""
         tile = self.other(**extents)
         self.places.append(self.places.pop(0))
-        self._held.pop(tile.base, None)
         return tile
 
     def other(self, **extents: int) -> Tile:
         """The place after the latest one, which stays the next: the ALU reads tiles in two banks in one cycle."""
         tile = self.places[0].pieces(extents)[0]
+        self._held.pop(tile.base, None)
         return tile.kernel.claimed(tile)
 
     def load(self, source: Array) -> Tile:
