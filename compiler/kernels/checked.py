@@ -34,6 +34,7 @@ class CheckedKernel(Kernel):
         """The same kernel with checks."""
         found = cls(k.rec, k.op)
         found._chip = k._chip
+        found._known(found.output)
         return found
 
     def finish(self) -> None:

@@ -57,12 +57,12 @@ class Slots:
         """The next place, with axes of these extents. Raises `KernelError` where they are larger than the place."""
         tile = self.other(**extents)
         self.places.append(self.places.pop(0))
-        self._held.pop(tile.base, None)
         return tile
 
     def other(self, **extents: int) -> Tile:
         """The place after the latest one, which stays the next: the ALU reads tiles in two banks in one cycle."""
         tile = self.places[0].pieces(extents)[0]
+        self._held.pop(tile.base, None)
         return tile.kernel.claimed(tile)
 
     def load(self, source: Array) -> Tile:
@@ -558,10 +558,9 @@ def why_not(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = Non
 
 
 def cycles(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> float:
-    """Cycles that the operator adds to a launch, by the timing model; with the image laid out as `fold` says.
+    """Cycles of a program of the operator alone, by the timing model; with the image laid out as `fold` says.
 
-    They are those of a program with the operator twice, less those of one with it once: other operators hide its first
-    loads and its last stores. Raises `Unfit` where the kernel cannot compute it.
+    Raises `Unfit` where the kernel cannot compute it.
     """
     return _timed(record, case_of(record, op, fold), cfg)
 
@@ -569,7 +568,8 @@ def cycles(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None
 def added(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> float:
     """Cycles that the operator adds to a launch, by the timing model: those of two in a row, less those of one.
 
-    The second one reads what the first one wrote. Raises `Unfit` where the kernel cannot compute it.
+    The second one reads what the first one wrote; of both, other operators hide the first loads and the last stores.
+    Raises `Unfit` where the kernel cannot compute it.
     """
     return _added(record, case_of(record, op, fold), cfg)
 
@@ -622,7 +622,9 @@ def _integers(value: object) -> object:
         return value.shape, value.dtype, value.zero_point, value.data is None
     if isinstance(value, tuple):
         return tuple(map(_integers, value))
-    return value.shape if isinstance(value, np.ndarray) else None if isinstance(value, float) else value
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype
+    return None if isinstance(value, float) else value
 
 
 @cost.cached(512)

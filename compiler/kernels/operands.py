@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ...hw.errors import KernelError
+from ...hw.errors import EncodingError, KernelError
 from ...hw.isa import OPERATIONS, AluOp, Mem, room
+from ..graph.integer_forms import Requant
 from .checked import CheckedKernel
 from .language import Array, Rows, Tile
 from .recording import Recording
@@ -57,9 +58,9 @@ class CheckedOperands(CheckedKernel):
         return super().input(number)
 
     def constant(self, mem: Mem, name: str, data: np.ndarray, *, kept: bool = False, **extents: int) -> Tile:
-        """As of any kernel, of integers that are as wide as lanes."""
+        """As of any kernel, of signed integers that are as wide as lanes."""
         widest = {Mem.INP: np.int8, Mem.WGT: np.int8, Mem.ACC: np.int32}.get(mem)
-        if widest and (data.dtype.kind not in "iu" or data.itemsize > np.dtype(widest).itemsize):
+        if widest and (data.dtype.kind != "i" or data.itemsize > np.dtype(widest).itemsize):
             what = f"{mem.name} takes {widest.__name__}, values.astype(np.{widest.__name__})"
             raise KernelError(f"constant {name} is {data.dtype}: {what}")
         return super().constant(mem, name, data, kept=kept, **extents)
@@ -72,10 +73,19 @@ class CheckedOperands(CheckedKernel):
         """As of any kernel, of integers (count, lanes)."""
         return super().rows(name, _integers(name, values, self.cfg.block_out))
 
+    def requant(self, store: Requant, name: str = "par", **channels: np.ndarray) -> Array:
+        """As of any kernel, of numbers that parameters hold."""
+        try:
+            return super().requant(store, name, **channels)
+        except EncodingError as exc:
+            raise KernelError(str(exc)) from exc
+
     def load(self, target: Tile, source: Array) -> Tile:
         """As of any kernel."""
         if not isinstance(target, Tile) or not isinstance(source, Array):
             raise KernelError("k.load takes a tile, and then an array in DRAM, k.load(tile, k.input(0))")
+        if not -128 <= source.fill <= 127:
+            raise KernelError(f"{source} has padding of {source.fill}: must be within -128 to 127")
         self._in_place(target)
         return super().load(target, source)
 

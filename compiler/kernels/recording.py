@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...hw.config import Config
-from ...hw.errors import ScheduleError
+from ...hw.errors import ScheduleError, Unfit
 from ...hw.isa import Mem
 from ...runtime import layout
 from ...runtime.buffer import Buffer, Region
@@ -164,6 +164,12 @@ def packed_bytes(t: g.Tensor, cfg: Config) -> int:
     """Bytes of a tensor in blocks of channels; the elements of a vector are channels."""
     shape = t.shape if len(t.shape) > 1 else (1, *t.shape)
     return math.prod(packed_shape(shape, cfg)) * np.dtype(t.dtype).itemsize
+
+
+def need_int8(op: g.Linear) -> None:
+    """Raise `Unfit` where weights are beyond int8."""
+    if op.weight.dtype != np.int8:
+        raise Unfit(f"weights {op.weight.min()}..{op.weight.max()}: not within int8")
 
 
 def channel_parameters(rec: Recording, op: g.Linear, bias: np.ndarray | np.integer) -> Buffer:

@@ -1,11 +1,14 @@
 """Convolutions with weights beyond int8, as one launch against the reference."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tilewright.compiler.accelerator.wide import WideConv, split_weights
 from tilewright.compiler.conv_shape import output_size
 from tilewright.compiler.graph import Graph, QConv2d, QDense, Reshape, Take, Tensor, reference
+from tilewright.compiler.kernels import table
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 
@@ -65,3 +68,12 @@ def test_what_stays_as_it_is():
     for op, cfg in ((largest, CFG), (wide(dilations=(2, 1), pads=(2, 1, 2, 1)), CFG), (wide(pads=(9, 1, 9, 1)), CFG)):
         graph = Graph("g", op.inputs, (op.output,), (op,))
         assert split_weights(graph, cfg).ops == (op,)
+
+
+def test_layers_of_equal_shapes_have_refusals_of_their_own():
+    largest = wide(low=-101)  # which no other test has
+    largest.weight[0, 0, 0, 0] = 255
+    narrow = replace(largest, weight=np.clip(largest.weight, -128, 127).astype(np.int8))
+    assert table.refusal(largest, CFG).endswith("not within int8")
+    assert table.refusal(narrow, CFG) == ""
+    assert table.refusal(replace(largest, name="other"), CFG).endswith("not within int8")

@@ -194,6 +194,13 @@ def test_what_is_held_is_loaded_again_where_another_tile_took_its_place_or_it_is
         xs.load(image)
         xs.load(image)
         assert xs.hold(image[:2]).base == padded.base
+        recorded = len(k.rec.program._rows)
+        assert xs.hold(image[:2]).base == padded.base and len(k.rec.program._rows) == recorded
+        xs.hold(image)  # so that the next place is that of the part
+        assert xs.other(p=40).base == padded.base
+        recorded = len(k.rec.program._rows)
+        xs.hold(image[:2])
+        assert len(k.rec.program._rows) == recorded + 1
 
 
 def test_rows_multiply_lane_by_lane_and_rows_of_a_store_have_their_parameters():

@@ -1,5 +1,7 @@
 """Transposed convolutions on the accelerator."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -34,6 +36,14 @@ def test_taps_of_each_phase():
 def test_upsampling_by_two(exact, name):
     exact(transposed(1, 3, (4, 4), 5, (3, 3), (2, 2), (0, 0, 1, 1)), cfg=PRESETS[name])
     exact(transposed(2, 8, (6, 5), 7, (4, 4), (2, 2), (1, 1, 1, 1)), cfg=PRESETS[name])
+
+
+def test_weights_beyond_int8_are_the_hosts():
+    op = transposed(1, 3, (4, 4), 5, (3, 3), (2, 2), (0, 0, 1, 1))
+    wide = replace(op, weight=2 * op.weight.clip(-127, 127).astype(np.int16))
+    assert why_not(conv_transpose, wide, PRESETS["tiny"]).endswith("not within int8")
+    graph = Graph("g", (wide.x,), (wide.output,), (wide,))
+    assert not compile_graph(graph, PRESETS["tiny"]).launches
 
 
 def test_a_layer_of_a_generator(exact):
