@@ -635,7 +635,8 @@ def _timed(record: Record, case: _Case, cfg: Config) -> float:
 @cost.cached(512)
 def _added(record: Record, case: _Case, cfg: Config) -> float:
     alone = _timed(record, case, cfg)
-    return _cycles(_fitting(_trial(record, case, cfg, times=2))) - alone
+    twice = _trial(record, case, cfg, times=2)  # where only one fits at a time, it is one
+    return alone if isinstance(twice, str) else max(0.0, _cycles(twice) - alone)
 
 
 @cost.cached(512)
