@@ -40,7 +40,7 @@ def _facts(op: g.Linear) -> object:
 @by_shape(_facts)
 def dense(k: Kernel, op: g.QDense) -> None:
     """A dense layer."""
-    _int8(op)
+    _check(op)
     if op.ternary:
         return divided(k, op)
     _append(k, op, dense_of, op.shape, layout.pack_dense_weights(op.weight, k.cfg))
@@ -50,7 +50,7 @@ def dense(k: Kernel, op: g.QDense) -> None:
 def conv2d(k: Kernel, op: g.QConv2d) -> None:
     """A convolution, of groups one or more parts after each other."""
     cfg = k.cfg
-    _int8(op)
+    _check(op)
     if op.ternary:
         return divided(k, op)
     if k.fold is not None:
@@ -73,7 +73,7 @@ def conv2d(k: Kernel, op: g.QConv2d) -> None:
 @by_shape(_facts)
 def whole_image(k: Kernel, op: g.QConv2d) -> None:
     """A kernel as large as the image: packed, both are those of a dense layer, which may be split anywhere."""
-    _int8(op)
+    _check(op)
     one = op.shape.kernel == op.shape.size and not any(op.pads) and op.groups == 1 and op.dilations == (1, 1)
     if not one or op.shape.taps == 1 or op.ternary or k.fold is not None:
         raise Unfit("its image has several places for the kernel")
@@ -110,7 +110,9 @@ def ungrouped(op: g.QConv2d) -> np.ndarray:
     return whole
 
 
-def _int8(op: g.Linear) -> None:
+def _check(op: g.Linear) -> None:
+    if op.x.data is not None:
+        raise Unfit("its input is a constant")
     if op.weight.dtype != np.int8:
         raise Unfit(f"weights {op.weight.min()}..{op.weight.max()}: not within int8")
 
