@@ -14,7 +14,8 @@ def brought(graph: g.Graph) -> set[str]:
     """The names of the graph's inputs, and of what the host makes of them before the first layers."""
     found = {t.name for t in graph.inputs}
     for op in graph.ops:
-        if op.x.name in found and (op.copies or op.x.dtype != "int8"):
+        names = {t.name for t in op.inputs if t.data is None}
+        if names and names <= found and (op.copies or op.x.dtype != "int8"):
             found.add(op.output.name)
     return found
 

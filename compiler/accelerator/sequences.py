@@ -200,7 +200,8 @@ class _Images:
             return None
         if found.shape == source.shape:
             return source
-        if source.shape[2:] == found.shape[2:]:
+        counts = sorted((source.shape[0], found.shape[0]))
+        if source.shape[2:] == found.shape[2:] and not counts[1] % counts[0]:
             return self._made(g.Heads, source, found.shape, not min(source.shape[1], found.shape[1]) % self.block)
         return self._made(g.Reshape, source, found.shape)
 
@@ -223,6 +224,6 @@ class _Images:
 
     def _make(self, kind: type[g.Operator], x: g.Tensor, shape: tuple[int, ...], *facts: Any) -> g.Tensor:
         """Append an operator on `x` with an output of this shape: `_made` does so once."""
-        y = replace(x, name=self.unused(f"{x.name}.{kind.__name__.lower()}"), shape=shape)
+        y = replace(x, name=self.unused(f"{x.name}.{kind.__name__.lower()}"), shape=shape, data=None)
         self.ops.append(kind(y.name, (x,), y, *facts))
         return y

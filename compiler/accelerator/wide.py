@@ -48,7 +48,8 @@ def split_weights(graph: g.Graph, cfg: Config) -> g.Graph:
 
     def dense(op: g.QDense, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
         """A convolution of images of one pixel."""
-        x, y = (replace(t, name=f"{op.name}.{k}", shape=(*t.shape, 1, 1)) for k, t in enumerate((op.x, op.output)))
+        ends = op.x, op.output
+        x, y = (replace(t, name=f"{op.name}.{k}", shape=(*t.shape, 1, 1), data=None) for k, t in enumerate(ends))
         parameters = op.weight[..., None, None], op.weight_scale, op.bias, op.low, op.high
         found = _split(g.QConv2d(f"{op.name}.image", (x,), y, *parameters, **op.scaling), cfg)
         return found and [g.Reshape(x.name, (op.x,), x), *found, g.Reshape(op.name, (y,), op.output)]

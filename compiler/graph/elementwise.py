@@ -6,14 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...hw.rounding import quantize_multiplier
 from .host_calls import Kernel
 from .operators import Binary, Lookup, Operator, Pairwise, Rescaling
 from .reach import Reach, products
 
 SQUARE_SHIFT = 7  # bits by which SquaredDifference shifts its operands left
-
-Scales = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,9 +64,9 @@ class LeakyRelu(Lookup):
     slopes: tuple[float, float]
 
     @property
-    def multipliers(self) -> Scales:
-        """(multiplier, exponent) of R_0 and R_1."""
-        return tuple(quantize_multiplier(slope) for slope in self.slopes)
+    def factors(self) -> tuple[float, float]:
+        """What R_0 and R_1 multiply by."""
+        return self.slopes
 
 
 @dataclass(frozen=True, eq=False)

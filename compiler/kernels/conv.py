@@ -27,7 +27,7 @@ from ..tvm_compat import PrimFunc, Schedule
 from . import depthwise, language
 from .folded_conv import folded_conv
 from .language import Kernel, Unfit, by_shape
-from .recording import Recording, channel_parameters, need_int8, own_rows
+from .recording import Recording, channel_parameters, need_layer, own_rows
 from .split_conv import divided
 
 _EACH, _ALL = (("requant", "par"),), (("requant_all", "par"),)  # parameters by channel, or the same for all
@@ -40,7 +40,7 @@ def _facts(op: g.Linear) -> object:
 @by_shape(_facts)
 def dense(k: Kernel, op: g.QDense) -> None:
     """A dense layer."""
-    need_int8(op)
+    need_layer(op)
     if op.ternary:
         return divided(k, op)
     _append(k, op, dense_of, op.shape, layout.pack_dense_weights(op.weight, k.cfg))
@@ -50,7 +50,7 @@ def dense(k: Kernel, op: g.QDense) -> None:
 def conv2d(k: Kernel, op: g.QConv2d) -> None:
     """A convolution, of groups one or more parts after each other."""
     cfg = k.cfg
-    need_int8(op)
+    need_layer(op)
     if op.ternary:
         return divided(k, op)
     if k.fold is not None:
@@ -73,7 +73,7 @@ def conv2d(k: Kernel, op: g.QConv2d) -> None:
 @by_shape(_facts)
 def whole_image(k: Kernel, op: g.QConv2d) -> None:
     """A kernel as large as the image: packed, both are those of a dense layer, which may be split anywhere."""
-    need_int8(op)
+    need_layer(op)
     one = op.shape.kernel == op.shape.size and not any(op.pads) and op.groups == 1 and op.dilations == (1, 1)
     if not one or op.shape.taps == 1 or op.ternary or k.fold is not None:
         raise Unfit("its image has several places for the kernel")

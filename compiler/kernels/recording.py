@@ -166,8 +166,10 @@ def packed_bytes(t: g.Tensor, cfg: Config) -> int:
     return math.prod(packed_shape(shape, cfg)) * np.dtype(t.dtype).itemsize
 
 
-def need_int8(op: g.Linear) -> None:
-    """Raise `Unfit` where weights are beyond int8."""
+def need_layer(op: g.Linear) -> None:
+    """Raise `Unfit` where weights are beyond int8, or the input is a constant."""
+    if op.x.data is not None:
+        raise Unfit("its input is a constant")
     if op.weight.dtype != np.int8:
         raise Unfit(f"weights {op.weight.min()}..{op.weight.max()}: not within int8")
 

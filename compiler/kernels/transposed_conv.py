@@ -22,7 +22,7 @@ from ...hw.isa import Mem
 from ...runtime import layout
 from .. import graph as g
 from .language import Kernel, Tile, Unfit, equal_parts
-from .recording import channel_parameters, need_int8
+from .recording import channel_parameters, need_layer
 
 _TILES = (1, 2, 4, 8)  # of an image, at least: nothing hides the load of the first one and the store of the last one
 Taps = tuple[tuple[int, int], ...]  # (tap, its input pixel)
@@ -54,7 +54,7 @@ class Phases:
 def conv_transpose(k: Kernel, op: g.QConvTranspose2d) -> None:
     """A transposed convolution, in tiles of one block of channels of the output."""
     k.need("overwrite", "requant", batch=1)
-    need_int8(op)
+    need_layer(op)
     _conv_transpose(k, op, k.fastest(_conv_transpose, _tiles(k, op)))
 
 

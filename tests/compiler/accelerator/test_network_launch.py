@@ -3,6 +3,7 @@
 import numpy as np
 
 from tilewright.compiler import graph as g
+from tilewright.compiler.graph import reference
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.executable import HostStep
@@ -61,3 +62,16 @@ def test_a_view_of_an_input_is_one_on_the_host(like):
     value = np.arange(64, dtype=np.int8).reshape(x.shape)
     outputs = run(executable, {"x": value})[0]
     assert np.array_equal(outputs["f"], value.reshape(1, 64)) and np.array_equal(outputs["y"], value.reshape(1, 64))
+
+
+def test_layers_of_constants_are_the_hosts(like):
+    rng = np.random.default_rng(2)
+    x, y, z = like("x", 1, 4), like("y", 1, 4), like("z", 1, 4)
+    c = g.Tensor("c", (1, 16), data=rng.integers(-128, 128, (1, 16)).astype(np.int8))
+    weight, parameters = rng.integers(-9, 9, (4, 16)).astype(np.int8), (np.full(4, 0.01), np.zeros(4, np.int32))
+    graph = g.Graph("g", (x,), (z,), (g.QDense("fc", (c,), y, weight, *parameters), g.Add("sum", (y, x), z)))
+    values = {"x": rng.integers(-128, 128, x.shape).astype(np.int8)}
+    compiled = compile_for(graph, CFG, "double", refused={"host": {"sum": "the test wants the accelerator"}})
+    assert [type(choice.module).__name__ for choice in compiled.assignment.choices] == ["HostCpu", "Accelerator"]
+    found = run(compiled.executable, values)[0]
+    assert np.array_equal(found["z"], reference.trace(graph, values, "double")["z"])

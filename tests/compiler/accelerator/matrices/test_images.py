@@ -130,3 +130,20 @@ def test_what_stays():
         assert as_images(before, CFG) is before
     before = graph([x], dense("op", x, 4))
     assert as_images(before, PRESETS["vta"]) is before
+
+
+@pytest.mark.parametrize("move", [g.Transpose, g.Reshape])
+def test_constants_that_are_moved_are_operands(move):
+    x, y, moved = t("x", 2, 8, 16), t("y", 2, 8, 5, scale=4.0), t("w.moved", 2, 16, 5)
+    shape, facts = ((2, 5, 16), ((0, 2, 1),)) if move is g.Transpose else ((2, 80), ())
+    w = t("w", *shape, data=np.random.default_rng(1).integers(-9, 9, shape).astype(np.int8))
+    ops = check(graph((x,), [move("move", (w,), moved, *facts), g.BatchMatMul("product", (x, moved), y)]))
+    assert product_of(ops, "product").images
+
+
+def test_images_whose_counts_do_not_divide_are_no_heads():
+    x, split, rows, y = t("x", 2, 3, 1, 4), t("split", 3, 2, 4), t("rows", 3, 4, 2), t("y", 3, 4, 5)
+    w = t("w", 3, 2, 5, data=np.random.default_rng(1).integers(-9, 9, (3, 2, 5)).astype(np.int8))
+    moves = [g.Reshape("split", (x,), split), g.Transpose("rows", (split,), rows, (0, 2, 1))]
+    ops = check(graph((x,), [*moves, g.BatchMatMul("product", (rows, w), y)]))
+    assert product_of(ops, "product").images and not any(isinstance(op, g.Heads) for op in ops.values())
