@@ -38,7 +38,7 @@ def with_room(nbytes):
     """A device with so much memory beside that of the wiping program."""
     device = ModelDevice(TINY)
     Jobs(device, Limits())
-    return ModelDevice(TINY, capacity=max(device._used.values()) + nbytes)
+    return ModelDevice(TINY, capacity=max(end for _, end in device._used) + nbytes)
 
 
 def run(jobs, digest, session=bytes(ID)):

