@@ -100,7 +100,7 @@ class Accelerator(ExecModule):
     def refusal(self, op: g.Operator) -> str:
         """Reason why the module cannot run the operator; empty if it can."""
         if isinstance(op, Absorbed):
-            return f"{op.reader} is not beside it"
+            return "its only reader is not beside it"
         if isinstance(op, HostRows):
             return "the host lays out images of few channels, with rows twice for weights beyond int8"
         if is_view(op):
