@@ -56,10 +56,10 @@ class Accelerator(ExecModule):
         self.memories = _memories(cfg)
         self._plain, self._written = set[str](), set[str]()  # what launches read, and write, as the host has it
         self._folds = dict[str, Fold]()
-        rewrites = heads_in_lanes, as_images, split_weights, absorb
-        lanes, images, narrow, absorbed = (partial(rewrite, cfg=cfg) for rewrite in rewrites)
-        before = lanes, images, simplify, moved_states, pooling.successive
-        self.transformations = *before, narrow, self._pairs, absorbed, self._steps, self._reals, self._outputs
+        rewrites = heads_in_lanes, as_images, split_weights, absorb, quantised_images
+        lanes, images, narrow, absorbed, reals = (partial(rewrite, cfg=cfg) for rewrite in rewrites)
+        before = lanes, images, simplify, moved_states, pooling.successive, narrow, self._pairs, absorbed
+        self.transformations = *before, partial(split_steps, pays=self._pays), reals, self._outputs
         kinds = [kind for kind in table.KERNELS if kind is not g.Lookup or {"lookup", "acc8"} <= cfg.extensions]
         kinds += [g.Reshape, g.Transpose, g.Lanes]
         others = dict.fromkeys(kind for each in self.kernels for kind in each.operators)
@@ -81,16 +81,6 @@ class Accelerator(ExecModule):
         cfg = self.cfg
         able = cfg.batch == 1 and cfg.block_in == cfg.block_out and "overwrite" in cfg.extensions
         return pair_columns(graph, cfg.block_in) if able else graph
-
-    def _steps(self, graph: g.Graph) -> g.Graph:
-        """LSTMs of one step give the products of their hidden values to the accelerator (recurrent.py)."""
-        return split_steps(graph, self._pays)
-
-    def _reals(self, graph: g.Graph) -> g.Graph:
-        """float32 images are quantised in the launch that reads them (real_images.py)."""
-        found = quantised_images(graph, self.cfg)
-        self._plain = {op.x.name for op in found.ops if isinstance(op, g.QuantizeImage)}
-        return found
 
     def _pays(self, own: g.Dense16) -> bool:
         """True if the accelerator is the faster one for the products of an LSTM's hidden values."""

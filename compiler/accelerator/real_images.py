@@ -15,7 +15,7 @@ from .first_images import to_nchw
 
 
 def quantised_images(graph: g.Graph, cfg: Config) -> g.Graph:
-    """`graph` with such an image, its change of layout and its quantisation, as one operator."""
+    """float32 images are quantised in the launch that reads them: with their change of layout one operator."""
 
     def image(op: g.Quantize, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
         move, reader = producers.get(op.x.name), readers.only(op)

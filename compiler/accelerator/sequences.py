@@ -19,7 +19,7 @@ import numpy as np
 
 from ...hw.config import Config
 from .. import graph as g
-from ..graph.rewrite import Producers, Rule, moved_from, rewrite
+from ..graph.rewrite import Producers, Rule, moved_from, moved_places, rewrite
 from ..kernels.stand_ins import stand_in
 
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -81,11 +81,6 @@ def _begins(op: g.Operator, before: g.Operator | None) -> bool:
     return False
 
 
-def _places(t: g.Tensor) -> np.ndarray:
-    """The number of each element."""
-    return np.arange(math.prod(t.shape)).reshape(t.shape)
-
-
 def _chosen(graph: g.Graph) -> dict[str, bool]:
     """The operators that become operators on images, by name, and whether their tensors are NCHW."""
     producers, nchw = graph.producers, _nchw(graph)
@@ -127,8 +122,7 @@ def _relays(op: g.Operator, axes: tuple[int, ...]) -> bool:
     """True of the transposition by `axes`, and of a reshape that does the same, as of a mask of one row."""
     if not op.rearranges or len(op.x.shape) != 4 or len(op.output.shape) != 4:
         return False
-    places = _places(op.x)
-    return np.array_equal(op.moved(places), places.transpose(axes))
+    return np.array_equal(moved_places(op.x, op), moved_places(op.x).transpose(axes))
 
 
 class _Images:
@@ -192,11 +186,9 @@ class _Images:
         With `swapped` of the tensor whose last two dimensions are exchanged.
         """
         source, moves = moved_from(t, self.producers)
-        found = places = _places(source)
-        for op in moves:
-            found = op.moved(found)
+        found = moved_places(source, *moves)
         found = to_image(found.swapaxes(-1, -2) if swapped else found, nchw)
-        if not np.array_equal(found.reshape(-1), places.reshape(-1)):
+        if not np.array_equal(found.reshape(-1), np.arange(found.size)):
             return None
         if found.shape == source.shape:
             return source
