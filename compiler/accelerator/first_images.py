@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ...hw.config import Config
 from .. import graph as g
+from ..graph.rewrite import transposes
 from ..kernels.fold import Fold, fold_in_place
 from ..kernels.layouts import cheapest_layout
-
-_TO_NCHW = (0, 3, 1, 2)
+from .sequences import TO_NCHW
 
 
 def brought(graph: g.Graph) -> set[str]:
@@ -26,7 +26,7 @@ def fold_of(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
 
 def folds_of(graph: g.Graph, cfg: Config) -> dict[str, Fold]:
     """How the images of the first convolutions will be laid out, by the names of these."""
-    given, moves = brought(graph), {op.output.name for op in graph.ops if to_nchw(op)}
+    given, moves = brought(graph), {op.output.name for op in graph.ops if transposes(op, TO_NCHW)}
     quantised = {op.output.name for op in graph.of(g.QuantizeImage)}
     found = dict[str, Fold | None]()
     for op in graph.of(g.QConv2d):
@@ -35,11 +35,3 @@ def folds_of(graph: g.Graph, cfg: Config) -> dict[str, Fold]:
         elif op.x.name in given:
             found[op.name] = fold_of(op, cfg, nhwc=op.x.name in moves)
     return {name: fold for name, fold in found.items() if fold is not None}
-
-
-def to_nchw(move: g.Operator) -> bool:
-    """True if it brings an NHWC image to NCHW; one channel needs only another shape."""
-    if isinstance(move, g.Transpose):
-        return tuple(move.axes) == _TO_NCHW
-    shape = move.inputs[0].shape
-    return isinstance(move, g.Reshape) and shape[3:] == (1,) and move.output.shape == (shape[0], 1, *shape[1:3])

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from ...hw.config import Config
 from .. import graph as g
-from ..graph.rewrite import Producers, Rule, rewrite, without_unread
+from ..graph.rewrite import Producers, Rule, rewrite, transposes, without_unread
 from ..kernels import table
 from ..kernels.fold import fold_in_place
-from .first_images import to_nchw
+from .sequences import TO_NCHW
 
 
 def quantised_images(graph: g.Graph, cfg: Config) -> g.Graph:
@@ -19,7 +19,7 @@ def quantised_images(graph: g.Graph, cfg: Config) -> g.Graph:
 
     def image(op: g.Quantize, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
         move, reader = producers.get(op.x.name), readers.only(op)
-        if not op.ties_away or move is None or readers.only(move) is not op or not to_nchw(move):
+        if not op.ties_away or move is None or readers.only(move) is not op or not transposes(move, TO_NCHW):
             return None
         new = g.QuantizeImage(op.name, (move.x,), op.output)
         in_place = isinstance(reader, g.QConv2d) and fold_in_place(reader, cfg)

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...hw.config import Config
 from .. import graph as g
-from ..graph.rewrite import Producers, Rule, moved_from, moved_places, rewrite
+from ..graph.rewrite import Producers, Rule, moved_from, moved_places, rewrite, transposes
 from ..kernels.stand_ins import stand_in
 
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -108,21 +108,14 @@ def _nchw(graph: g.Graph) -> set[str]:
 
     def between(op: g.Operator) -> bool:
         before = [producers.get(t.name) for t in op.inputs if t.data is None]
-        inside = all(p is not None and (p.name in found or _relays(p, TO_NCHW)) for p in before)
-        outside = all(r.name in found or _relays(r, TO_NHWC) for r in readers.get(op.output.name, []))
+        inside = all(p is not None and (p.name in found or transposes(p, TO_NCHW)) for p in before)
+        outside = all(r.name in found or transposes(r, TO_NHWC) for r in readers.get(op.output.name, []))
         return inside and outside and bool(before) and op.output not in graph.wanted
 
     while others := [name for name, op in found.items() if not between(op)]:
         for name in others:
             del found[name]
     return {*found}
-
-
-def _relays(op: g.Operator, axes: tuple[int, ...]) -> bool:
-    """True of the transposition by `axes`, and of a reshape that does the same, as of a mask of one row."""
-    if not op.rearranges or len(op.x.shape) != 4 or len(op.output.shape) != 4:
-        return False
-    return np.array_equal(moved_places(op.x, op), moved_places(op.x).transpose(axes))
 
 
 class _Images:

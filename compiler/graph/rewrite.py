@@ -73,6 +73,13 @@ def moved_places(t: Tensor, *moves: Operator) -> np.ndarray:
     return found
 
 
+def transposes(op: Operator, axes: tuple[int, ...]) -> bool:
+    """True of the transposition by `axes`, and of a reshape that does the same, as with one channel."""
+    if not op.rearranges or {len(op.x.shape), len(op.output.shape)} != {len(axes)}:
+        return False
+    return np.array_equal(moved_places(op.x, op), moved_places(op.x).transpose(axes))
+
+
 def without_unread(graph: Graph) -> Graph:
     """`graph` without the operators whose results nobody reads."""
     needed, live = {t.name for t in graph.wanted}, []
