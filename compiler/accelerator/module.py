@@ -21,10 +21,9 @@ from ..target.steps import Steps
 from . import layerwise, pooling
 from .absorbed import absorb
 from .arena import is_view
-from .first_images import folds_of
+from .first_images import folds_of, quantised_images
 from .heads_in_lanes import heads_in_lanes, rows_out
 from .network_launch import NetworkLaunch
-from .real_images import quantised_images
 from .recurrent import split_steps
 from .sequences import as_images
 from .wide import HostRows, split_weights

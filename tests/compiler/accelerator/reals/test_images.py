@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.real_images import quantised_images
+from tilewright.compiler.accelerator.first_images import quantised_images
 from tilewright.compiler.graph.host_calls import host_calls
 from tilewright.compiler.kernels.quantise_steps import steps_of
 from tilewright.compiler.kernels.table import refusal
