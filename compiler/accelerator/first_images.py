@@ -1,13 +1,19 @@
-"""Images that the host brings to the first convolutions, and so can lay out for them."""
+"""Images at the beginning of a network: the host lays them out for the first convolutions, or leaves them as they lie.
+
+The host would touch each value of a float32 image, four bytes of it; the accelerator quantises it as it is. That needs
+a convolution that reads NHWC rows (compiler/kernels/fold.py), and a scale with exact steps
+(compiler/kernels/quantise_steps.py).
+"""
 
 from __future__ import annotations
 
 from ...hw.config import Config
 from .. import graph as g
+from ..graph.rewrite import Producers, Rule, rewrite, transposes, without_unread
+from ..kernels import table
 from ..kernels.fold import Fold, fold_in_place
 from ..kernels.layouts import cheapest_layout
-
-_TO_NCHW = (0, 3, 1, 2)
+from .sequences import TO_NCHW
 
 
 def brought(graph: g.Graph) -> set[str]:
@@ -27,7 +33,7 @@ def fold_of(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
 
 def folds_of(graph: g.Graph, cfg: Config) -> dict[str, Fold]:
     """How the images of the first convolutions will be laid out, by the names of these."""
-    given, moves = brought(graph), {op.output.name for op in graph.ops if to_nchw(op)}
+    given, moves = brought(graph), {op.output.name for op in graph.ops if transposes(op, TO_NCHW)}
     quantised = {op.output.name for op in graph.of(g.QuantizeImage)}
     found = dict[str, Fold | None]()
     for op in graph.of(g.QConv2d):
@@ -38,9 +44,16 @@ def folds_of(graph: g.Graph, cfg: Config) -> dict[str, Fold]:
     return {name: fold for name, fold in found.items() if fold is not None}
 
 
-def to_nchw(move: g.Operator) -> bool:
-    """True if it brings an NHWC image to NCHW; one channel needs only another shape."""
-    if isinstance(move, g.Transpose):
-        return tuple(move.axes) == _TO_NCHW
-    shape = move.inputs[0].shape
-    return isinstance(move, g.Reshape) and shape[3:] == (1,) and move.output.shape == (shape[0], 1, *shape[1:3])
+def quantised_images(graph: g.Graph, cfg: Config) -> g.Graph:
+    """float32 images are quantised in the launch that reads them: with their change of layout one operator."""
+
+    def image(op: g.Quantize, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
+        move, reader = producers.get(op.x.name), readers.only(op)
+        if not op.ties_away or move is None or readers.only(move) is not op or not transposes(move, TO_NCHW):
+            return None
+        new = g.QuantizeImage(op.name, (move.x,), op.output)
+        in_place = isinstance(reader, g.QConv2d) and fold_in_place(reader, cfg)
+        return [new] if in_place and not table.refusal(new, cfg) else None
+
+    found = rewrite(graph, Rule(g.Quantize, image))
+    return found if found is graph else without_unread(found)

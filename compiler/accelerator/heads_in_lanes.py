@@ -17,7 +17,7 @@ import numpy as np
 
 from ...hw.config import Config
 from .. import graph as g
-from ..graph.rewrite import Producers, Result, Rule, moved_from, reading, rewrite
+from ..graph.rewrite import Producers, Result, Rule, moved_from, moved_places, reading, rewrite
 from ..kernels import table
 from ..kernels.roots import EXTENSIONS
 from ..kernels.stand_ins import RowsJoined, RowsOut, stand_in
@@ -139,18 +139,14 @@ class _Rules:
     def _heads_read(self, op: g.QDense, producers: Producers) -> g.Tensor | None:
         """The image of heads whose rows the layer reads."""
         image, moves = moved_from(op.x, producers)
-        found = places = np.arange(image.nbytes).reshape(image.shape)
-        for move in moves:
-            found = move.moved(found)
-        return image if self._are_heads(places, found) else None
+        return image if self._are_heads(moved_places(image), moved_places(image, *moves)) else None
 
     def _heads_made(self, op: g.QDense, readers: g.Readers) -> list[g.Operator]:
         """The movements behind the layer that make an image of heads of its output, which nothing else reads."""
         moves, then = list[g.Operator](), readers.only(op)
-        found = places = np.arange(op.output.nbytes).reshape(op.output.shape)
         while then is not None and then.rearranges:
-            moves, found, then = [*moves, then], then.moved(found), readers.only(then)
-            if self._are_heads(found, places):
+            moves, then = [*moves, then], readers.only(then)
+            if self._are_heads(moved_places(op.output, *moves), moved_places(op.output)):
                 return moves
         return []
 

@@ -21,10 +21,9 @@ from ..target.steps import Steps
 from . import layerwise, pooling
 from .absorbed import absorb
 from .arena import is_view
-from .first_images import folds_of
+from .first_images import folds_of, quantised_images
 from .heads_in_lanes import heads_in_lanes, rows_out
 from .network_launch import NetworkLaunch
-from .real_images import quantised_images
 from .recurrent import split_steps
 from .sequences import as_images
 from .wide import HostRows, split_weights
@@ -58,8 +57,8 @@ class Accelerator(ExecModule):
         self._folds = dict[str, Fold]()
         rewrites = heads_in_lanes, as_images, split_weights, absorb, quantised_images
         lanes, images, narrow, absorbed, reals = (partial(rewrite, cfg=cfg) for rewrite in rewrites)
-        before = lanes, images, simplify, moved_states, pooling.successive
-        self.transformations = *before, narrow, self._pairs, absorbed, self._steps, reals, self._outputs
+        before = lanes, images, simplify, moved_states, pooling.successive, narrow, self._pairs, absorbed
+        self.transformations = *before, partial(split_steps, pays=self._pays), reals, self._outputs
         kinds = [kind for kind in table.KERNELS if kind is not g.Lookup or {"lookup", "acc8"} <= cfg.extensions]
         kinds += [g.Reshape, g.Transpose, g.Lanes]
         others = dict.fromkeys(kind for each in self.kernels for kind in each.operators)
@@ -82,10 +81,6 @@ class Accelerator(ExecModule):
         able = cfg.batch == 1 and cfg.block_in == cfg.block_out and "overwrite" in cfg.extensions
         return pair_columns(graph, cfg.block_in) if able else graph
 
-    def _steps(self, graph: g.Graph) -> g.Graph:
-        """LSTMs of one step give the products of their hidden values to the accelerator (recurrent.py)."""
-        return split_steps(graph, self._pays)
-
     def _pays(self, own: g.Dense16) -> bool:
         """True if the accelerator is the faster one for the products of an LSTM's hidden values."""
         moved = self.transfer_seconds(own.x) + self.transfer_seconds(own.output)
@@ -94,7 +89,7 @@ class Accelerator(ExecModule):
     def refusal(self, op: g.Operator) -> str:
         """Reason why the module cannot run the operator; empty if it can."""
         if isinstance(op, Absorbed):
-            return f"{op.reader} is not beside it"
+            return "its only reader is not beside it"
         if isinstance(op, HostRows):
             return "the host lays out images of few channels, with rows twice for weights beyond int8"
         if is_view(op):

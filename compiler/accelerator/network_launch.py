@@ -9,6 +9,7 @@ from ...runtime.buffer import Buffer, Region
 from ...runtime.executable import HostStep, LaunchStep
 from .. import graph as g
 from ..kernels import table
+from ..kernels.fold import fold_in_place
 from ..kernels.folded_conv import host_step
 from ..kernels.recording import Recording, limits, packed_shape
 from ..kernels.stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined
@@ -17,7 +18,6 @@ from ..target.steps import Steps, wanted_from
 from . import states
 from .arena import arena_plan, bases, is_view, members, packed_as
 from .first_images import fold_of
-from .real_images import read_in_place
 
 
 class NetworkLaunch:
@@ -46,14 +46,14 @@ class NetworkLaunch:
         elsewhere, and for caches that cannot be written in place.
         """
         wrong = states.refused(self.steps.graph, self.ops)
-        apart = [op for op in self.ops if isinstance(op, Absorbed) and op.output in self.wanted]
-        if wrong := wrong | {op.name: f"{op.reader} runs elsewhere" for op in apart}:
+        apart = [op for op in self.ops if isinstance(op, (Absorbed, g.QuantizeImage)) and op.output in self.wanted]
+        if wrong := wrong | {op.name: "its only reader runs elsewhere" for op in apart}:
             raise Refusal(wrong)
         self._plain()
         self._inputs()
         self._outputs()
         self._arena()
-        self._images()
+        self._quantised()
         refused = {}
         for op in self.work:
             try:
@@ -80,15 +80,13 @@ class NetworkLaunch:
         for t in (inputs[name] for name in inputs if name not in self.rec.limits):
             if t.name in self.caches:
                 self._state(t)
-                continue
-            if t.name in self.rec.plain:
-                continue
-            readers = [op for op in self.ops if t in op.inputs]
-            for op in readers:
-                if isinstance(op, g.QConv2d):
-                    self._fold_input(op)
-            if any(op.name not in self.rec.folded for op in readers):
-                self._pack_input(t)
+            elif t.name not in self.rec.plain:
+                readers = [op for op in self.ops if t in op.inputs]
+                for op in readers:
+                    if isinstance(op, g.QConv2d):
+                        self._fold_input(op)
+                if any(op.name not in self.rec.folded for op in readers):
+                    self._pack_input(t)
 
     def _plain(self) -> None:
         """Read inputs and write outputs as the host has them; the image of a longer cache stays in the launch."""
@@ -99,20 +97,23 @@ class NetworkLaunch:
                 image = self.rec.buffer(f"{op.name}.image", packed_shape(op.output.shape, self.cfg), kind="temp")
                 self._bind_views(op.output.name, image)
 
-    def _images(self) -> None:
-        """What the launch makes of images of float32 values its convolutions read."""
+    def _quantised(self) -> None:
+        """Convolutions read what the launch makes of images of float32 values as it lies."""
+        images = {op.output.name for op in self.work if isinstance(op, g.QuantizeImage)}
         for op in self.work:
-            if isinstance(op, g.QuantizeImage):
-                image = self.rec.activations[op.output.name]
-                self.rec.folded |= read_in_place(op, self.steps.graph, self.ops, self.cfg, image)
+            if isinstance(op, g.QConv2d) and op.x.name in images and (fold := fold_in_place(op, self.cfg)):
+                self.rec.folded[op.name] = fold, self.rec.activations[op.x.name]
+
+    def _buffer(self, name: str, tensor: str, kind: str = "input") -> Buffer:
+        """A new buffer of the launch, which is that tensor of the executable."""
+        buffer = self.rec.buffer(name, self.steps.tensors[tensor].shape, kind=kind)
+        self.bind[buffer.name] = tensor
+        return buffer
 
     def _state(self, cache: g.Tensor) -> None:
         """Read and write `cache` in place."""
-        state = states.state_of(self.steps.graph, cache, self.cfg)
-        self.steps.tensors[cache.name] = state
-        buffer = self.rec.buffer(cache.name, state.shape, kind="state")
-        self.bind[buffer.name] = cache.name
-        self._bind_views(cache.name, buffer)
+        self.steps.tensors[cache.name] = states.state_of(self.steps.graph, cache, self.cfg)
+        self._bind_views(cache.name, self._buffer(cache.name, cache.name, "state"))
 
     def _fold_input(self, op: g.QConv2d) -> None:
         """Read the image of `op` as it lies, or let the host lay it out; neither if blocks of channels cost less."""
@@ -120,31 +121,21 @@ class NetworkLaunch:
         fold = fold_of(op, self.cfg, nhwc=bool(order))
         if fold is None:
             return
-        if fold.in_place:
-            buffer = self.rec.buffer(f"{op.name}.x", self.steps.tensors[source].shape, kind="input")
-            self.bind[buffer.name] = source
-            self.rec.folded[op.name] = fold, buffer
-            return
-        attrs, shape = host_step(op, fold, self.cfg)
-        buffer = self.rec.buffer(f"{op.name}.x", shape, kind="input")
-        self.bind[buffer.name] = self.steps.host(f"{op.name}.fold", "fold_windows", attrs | order, [source], shape)
-        self.rec.folded[op.name] = fold, buffer
+        if not fold.in_place:
+            attrs, shape = host_step(op, fold, self.cfg)
+            source = self.steps.host(f"{op.name}.fold", "fold_windows", attrs | order, [source], shape)
+        self.rec.folded[op.name] = fold, self._buffer(f"{op.name}.x", source)
 
     def _pack_input(self, t: g.Tensor) -> None:
         shape = packed_shape(t.shape, self.cfg)
-        if (packed := self.steps.blocks_of(t, shape)) is not None:
-            buffer = self.rec.buffer(t.name, self.steps.tensors[packed].shape, kind="input")
-            self.bind[buffer.name] = packed
-            self._bind_views(t.name, buffer)
-            return
-        source, order = self.steps.source(t)
-        if len(t.shape) > 4:
-            image = (*t.shape[:2], *shape[2:4])
-            source = self.steps.host(f"{t.name}.image", "reshape", {"shape": list(image)}, [t.name], image)
-        blocks = {"batch": self.cfg.batch, "block": self.cfg.block_in, **order}
-        buffer = self.rec.buffer(t.name, shape, kind="input")
-        self.bind[buffer.name] = self.steps.host(f"{t.name}.pack", "pack", blocks, [source], shape)
-        self._bind_views(t.name, buffer)
+        if (packed := self.steps.blocks_of(t, shape)) is None:
+            source, order = self.steps.source(t)
+            if len(t.shape) > 4:
+                image = (*t.shape[:2], *shape[2:4])
+                source = self.steps.host(f"{t.name}.image", "reshape", {"shape": list(image)}, [t.name], image)
+            blocks = {"batch": self.cfg.batch, "block": self.cfg.block_in, **order}
+            packed = self.steps.host(f"{t.name}.pack", "pack", blocks, [source], shape)
+        self._bind_views(t.name, self._buffer(t.name, packed))
 
     def _outputs(self) -> None:
         out = {self.base[t.name] for t in self.wanted}
@@ -177,21 +168,20 @@ class NetworkLaunch:
 
     def _unpack_output(self, t: g.Tensor) -> None:
         """Unpack `t`; a view of an input is a view on the host, too, and a cache stays as it is."""
-        op = next((op for op in self.work if op.output.name == self.base[t.name]), None)
-        if self.base[t.name] in self.caches or self.base[t.name] in self.rec.plain:
+        base, steps = self.base[t.name], self.steps
+        if base in self.caches or base in self.rec.plain:
             return
-        view = next(op for op in self.ops if op.output.name == t.name)
-        if op is None and isinstance(view, g.Lanes):
-            self.steps.kernels(view)
+        if base not in self.packed:
+            view = next(op for op in self.ops if op.output.name == t.name)
+            if isinstance(view, g.Lanes):
+                steps.kernels(view)
+            else:
+                steps.steps.append(HostStep(f"{t.name}.view", "reshape", [base], [t.name], {"shape": list(t.shape)}))
             return
-        if op is None:
-            step = HostStep(f"{t.name}.view", "reshape", [self.base[t.name]], [t.name], {"shape": list(t.shape)})
-        else:
-            source, kind = self.packed_as[t.name], "unpack" if op.output.dtype == "int8" else "unpack_planes"
-            packed = self.packed[op.output.name]
-            if source.name != op.output.name:
-                shape = packed_shape(source.shape, self.cfg)
-                packed = self.steps.host(f"{t.name}.image", "reshape", {"shape": list(shape)}, [packed], shape)
-            attrs = {"n": source.shape[0], "c": source.shape[1], "shape": list(t.shape)}
-            step = HostStep(f"{t.name}.unpack", kind, [packed], [t.name], attrs)
-        self.steps.steps.append(step)
+        source, packed = self.packed_as[t.name], self.packed[base]
+        if source.name != base:
+            shape = packed_shape(source.shape, self.cfg)
+            packed = steps.host(f"{t.name}.image", "reshape", {"shape": list(shape)}, [packed], shape)
+        attrs = {"n": source.shape[0], "c": source.shape[1], "shape": list(t.shape)}
+        kind = "unpack" if t.dtype == "int8" else "unpack_planes"
+        steps.steps.append(HostStep(f"{t.name}.unpack", kind, [packed], [t.name], attrs))

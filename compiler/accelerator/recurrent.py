@@ -18,7 +18,7 @@ _INT16 = np.iinfo(np.int16)
 
 
 def split_steps(graph: g.Graph, pays: Callable[[g.Dense16], bool]) -> g.Graph:
-    """`graph` with such an `Lstm` in two operators, where it `pays` to have the dense layer of the hidden values."""
+    """LSTMs of one step give the products of their hidden values to the accelerator, where that `pays`."""
 
     def apart(op: g.Lstm, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
         if op.x.shape[1] > 1 or not pays(own := _own(op)):

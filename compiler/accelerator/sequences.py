@@ -19,7 +19,7 @@ import numpy as np
 
 from ...hw.config import Config
 from .. import graph as g
-from ..graph.rewrite import Producers, Rule, moved_from, rewrite
+from ..graph.rewrite import Producers, Rule, moved_from, moved_places, rewrite, transposes
 from ..kernels.stand_ins import stand_in
 
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -81,11 +81,6 @@ def _begins(op: g.Operator, before: g.Operator | None) -> bool:
     return False
 
 
-def _places(t: g.Tensor) -> np.ndarray:
-    """The number of each element."""
-    return np.arange(math.prod(t.shape)).reshape(t.shape)
-
-
 def _chosen(graph: g.Graph) -> dict[str, bool]:
     """The operators that become operators on images, by name, and whether their tensors are NCHW."""
     producers, nchw = graph.producers, _nchw(graph)
@@ -113,22 +108,14 @@ def _nchw(graph: g.Graph) -> set[str]:
 
     def between(op: g.Operator) -> bool:
         before = [producers.get(t.name) for t in op.inputs if t.data is None]
-        inside = all(p is not None and (p.name in found or _relays(p, TO_NCHW)) for p in before)
-        outside = all(r.name in found or _relays(r, TO_NHWC) for r in readers.get(op.output.name, []))
+        inside = all(p is not None and (p.name in found or transposes(p, TO_NCHW)) for p in before)
+        outside = all(r.name in found or transposes(r, TO_NHWC) for r in readers.get(op.output.name, []))
         return inside and outside and bool(before) and op.output not in graph.wanted
 
     while others := [name for name, op in found.items() if not between(op)]:
         for name in others:
             del found[name]
     return {*found}
-
-
-def _relays(op: g.Operator, axes: tuple[int, ...]) -> bool:
-    """True of the transposition by `axes`, and of a reshape that does the same, as of a mask of one row."""
-    if not op.rearranges or len(op.x.shape) != 4 or len(op.output.shape) != 4:
-        return False
-    places = _places(op.x)
-    return np.array_equal(op.moved(places), places.transpose(axes))
 
 
 class _Images:
@@ -192,11 +179,9 @@ class _Images:
         With `swapped` of the tensor whose last two dimensions are exchanged.
         """
         source, moves = moved_from(t, self.producers)
-        found = places = _places(source)
-        for op in moves:
-            found = op.moved(found)
+        found = moved_places(source, *moves)
         found = to_image(found.swapaxes(-1, -2) if swapped else found, nchw)
-        if not np.array_equal(found.reshape(-1), places.reshape(-1)):
+        if not np.array_equal(found.reshape(-1), np.arange(found.size)):
             return None
         if found.shape == source.shape:
             return source

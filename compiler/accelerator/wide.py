@@ -6,8 +6,7 @@ kernel for one, the first holds what int8 can hold of a weight, the second the r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from ..graph.rewrite import Producers, Rule, rewrite
 from ..kernels import language
 from ..kernels.fold import may_fold
 from ..kernels.repeat import repeat
+from ..kernels.stand_ins import stand_in
 from ..limits import most_padding
 
 _LARGEST = 2 * 127  # of two parts
@@ -43,7 +43,7 @@ def split_weights(graph: g.Graph, cfg: Config) -> g.Graph:
         while (made := producers.get(source.name)) is not None and (made.rearranges or made.x.dtype == "uint8"):
             source = made.x
         if source.name in inputs and may_fold(conv, cfg):
-            take = HostRows(take.name, take.inputs, take.output, take.indices)
+            take = stand_in(HostRows, take)
         return [take, conv]
 
     def dense(op: g.QDense, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
@@ -69,10 +69,6 @@ def _split(op: g.QConv2d, cfg: Config) -> tuple[g.Take, WideConv] | None:
         return None
     o, i, kh, kw = op.weight.shape
     first = np.clip(op.weight, -128, 127)
-    facts: dict[str, Any] = {each.name: getattr(op, each.name) for each in fields(op)} | {
-        "inputs": (twice,),
-        "weight": np.stack([first, op.weight - first], 3).reshape(o, i, 2 * kh, kw).astype(np.int8),
-        "strides": (2 * op.strides[0], op.strides[1]),
-        "pads": (2 * top, left, 2 * bottom, right),
-    }
-    return take, WideConv(**facts, work=op.macs)
+    weight = np.stack([first, op.weight - first], 3).reshape(o, i, 2 * kh, kw).astype(np.int8)
+    geometry = {"strides": (2 * op.strides[0], op.strides[1]), "pads": (2 * top, left, 2 * bottom, right)}
+    return take, stand_in(WideConv, op, inputs=(twice,), weight=weight, work=op.macs, **geometry)

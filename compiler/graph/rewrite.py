@@ -6,9 +6,12 @@ modules of a target.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
+
+import numpy as np
 
 from . import Graph, Operator, Readers, Tensor
 
@@ -60,6 +63,21 @@ def moved_from(t: Tensor, producers: Producers) -> tuple[Tensor, list[Operator]]
         moves.insert(0, op)
         t = op.x
     return t, moves
+
+
+def moved_places(t: Tensor, *moves: Operator) -> np.ndarray:
+    """The number in `t` of each element of what `moves` make of it, one after the other: they rearrange elements."""
+    found = np.arange(math.prod(t.shape)).reshape(t.shape)
+    for op in moves:
+        found = op.moved(found)
+    return found
+
+
+def transposes(op: Operator, axes: tuple[int, ...]) -> bool:
+    """True of the transposition by `axes`, and of a reshape that does the same, as with one channel."""
+    if not op.rearranges or {len(op.x.shape), len(op.output.shape)} != {len(axes)}:
+        return False
+    return np.array_equal(moved_places(op.x, op), moved_places(op.x).transpose(axes))
 
 
 def without_unread(graph: Graph) -> Graph:

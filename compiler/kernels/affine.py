@@ -18,7 +18,7 @@ from .. import graph as g
 from ..graph import reference
 from ..graph.integer_forms import Requant
 from ..graph.operators import ADD_SHIFT
-from .language import TILE, Array, Kernel, Unfit
+from .language import TILE, Array, Kernel, Unfit, cuts
 
 _VALUES = np.arange(-128, 128)
 _WEIGHT = 64  # of the array, where the accumulators need more bits
@@ -40,14 +40,11 @@ def constant_per_channel(k: Kernel, op: g.Add | g.Mul) -> None:
     each = min(pixels, size)
     most = min(blocks, size // max(1, each), k.cfg.par_entries, k.cfg.wgt_depth // parts)
 
-    store = Requant(0, 1 << 30, 1, op.output.zero_point, op.low, op.high, line.contract)
-    parameters = k.requant(store, bias=line.bias, multiplier=line.multiplier, exponent=line.exponent)
-    matrices = _matrices(k, line)
+    parameters, matrices = k.requant(line.store, bias=line.bias), _matrices(k, line)
     pars = k.slots(most, Mem.PAR, count=1)
     weights = k.slots((1 if line.same else most) * parts, Mem.WGT, count=1)
     xs, ys = k.slots(most * each), k.banks(most * each)
-    for first, image, start in product(range(0, blocks, most), range(images), range(0, pixels, each)):
-        block, pixel = slice(first, min(first + most, blocks)), slice(start, min(start + each, pixels))
+    for block, image, pixel in product(cuts(blocks, most), range(images), cuts(pixels, each)):
         tile = xs.load(x[image, block, pixel])
         y, w = ys.next(**tile.shape), weights.hold(matrices[0] if line.same else matrices[block])
         y[...] = tile @ w[..., 0]
@@ -70,17 +67,15 @@ def _matrices(k: Kernel, line: Line) -> Array:
 
 @dataclass(frozen=True)
 class Line:
-    """`store((sum(weights) * x << shift) + bias)`, channel by channel, and the store's scale and contract.
+    """`store((sum(weights) * x << shift) + bias)`, channel by channel.
 
-    `weights` are int64 (c,) within int8; the others are int64 (c,).
+    `weights` are int64 (c,) within int8, `bias` is int64 (c,).
     """
 
     weights: tuple[np.ndarray, ...]
     bias: np.ndarray
-    multiplier: np.ndarray
-    exponent: np.ndarray
-    shift: int
-    contract: str
+    store: Requant
+    shift: int = 0
 
     @property
     def same(self) -> bool:
@@ -106,8 +101,8 @@ def _line(op: g.Mul, k: int, constants: np.ndarray) -> Line | None:
     factor, weights = constants - op.inputs[k].zero_point, list[np.ndarray]()
     while not weights or (factor != sum(weights)).any():
         weights.append(np.clip(factor - sum(weights), -_LARGEST - 1, _LARGEST))
-    multiplier, exponent = (np.full(factor.shape, value) for value in op.multipliers)
-    return Line(tuple(weights), -op.inputs[1 - k].zero_point * factor, multiplier, exponent, 0, "double")
+    store = Requant(0, *op.multipliers, op.output.zero_point, op.low, op.high, "double")
+    return Line(tuple(weights), -op.inputs[1 - k].zero_point * factor, store)
 
 
 @_line.register
@@ -130,8 +125,5 @@ def _(op: g.Add, k: int, constants: np.ndarray) -> Line | None:
         exact = (store.apply(unit * _VALUES + bias[..., None]) == wanted[:, None]).all(2)
         if exact.any(1).all():
             bias = bias[np.arange(len(distinct)), exact.argmax(1)][places.reshape(-1)]
-            weights, multiplier, exponent = (
-                np.full(len(constants), value) for value in (weight, store.multiplier, store.exponent)
-            )
-            return Line((weights,), bias, multiplier, exponent, shift, contract)
+            return Line((np.full(len(constants), weight),), bias, store, shift)
     return None

@@ -18,7 +18,7 @@ import numpy as np
 from .. import graph as g
 from ..graph.integer_forms import Requant
 from ..graph.movement import Source
-from .language import Array, Kernel, Unfit, every
+from .language import Array, Kernel, Unfit, cuts, every
 from .recording import whole_blocks
 
 _TOGETHER = (1, 2, 3, 4, 8, 16)  # blocks of the output that may share a tile
@@ -61,37 +61,20 @@ def _steps(sources: tuple[Source | None, ...]) -> tuple[int, int, int, int] | No
     return first, step, kept[0], len(sources) - 1 - kept[-1]
 
 
-class Terms:
-    """The blocks of the output as sums: `terms` of each are (source, number of its matrix in `matrices`).
+def _terms(move: Move, first: int, lanes: int) -> tuple[dict[Source, bytes], bytes]:
+    """(The matrix of each block of the inputs whose products add up to a block of the output, what the store adds).
 
-    `added` is what the store adds to each block, the number of a row of `constants`, None where that is nothing.
+    The block begins with channel `first`; matrices are int8 (lanes, lanes), what is added int32 (lanes,).
     """
-
-    def __init__(self, move: Move, lanes: int):
-        matrices, constants = dict[bytes, int](), dict[bytes, int]()
-        self.terms, self.added = list[list[tuple[Source, int]]](), list[int | None]()
-        for first in range(0, len(move.channels), lanes):
-            found, constant = defaultdict[Source, np.ndarray](partial(np.zeros, (lanes, lanes), np.int8)), [0] * lanes
-            for lane, source in enumerate(move.channels[first : first + lanes]):
-                if source is None:
-                    constant[lane] = move.value
-                else:
-                    block, other = divmod(source[1], lanes)
-                    found[source[0], block][lane, other] = 1
-            self.terms.append([(x, matrices.setdefault(m.tobytes(), len(matrices))) for x, m in found.items()])
-            content = np.array(constant, np.int32).tobytes()
-            self.added.append(constants.setdefault(content, len(constants)) if any(constant) else None)
-        self.matrices = np.frombuffer(b"".join(matrices), np.int8).reshape(-1, lanes, lanes)
-        self.constants = np.frombuffer(b"".join(constants), np.int32).reshape(-1, lanes)
-
-    def groups(self, first: int, count: int) -> list[range]:
-        """The blocks of the output from `first` on, `count` in a group."""
-        blocks = len(self.terms)
-        return [range(block, min(block + count, blocks)) for block in range(first, blocks, count)]
-
-    def sources(self, blocks: range) -> list[Source]:
-        """What these blocks of the output read, each once."""
-        return list(dict.fromkeys(source for block in blocks for source, _ in self.terms[block]))
+    matrices = defaultdict[Source, np.ndarray](partial(np.zeros, (lanes, lanes), np.int8))
+    constant = np.zeros(lanes, np.int32)
+    for lane, source in enumerate(move.channels[first : first + lanes]):
+        if source is None:
+            constant[lane] = move.value
+        else:
+            block, other = divmod(source[1], lanes)
+            matrices[source[0], block][lane, other] = 1
+    return {source: matrix.tobytes() for source, matrix in matrices.items()}, constant.tobytes()
 
 
 def join_channels(k: Kernel, op: g.Concat) -> None:
@@ -123,23 +106,28 @@ def _move(k: Kernel, op: g.Selection, blocks: int) -> None:
 def move_images(k: Kernel, move: Move, inputs: Sequence[Array], out: Array, together: int, first: int = 0) -> None:
     """Record a move of images, axes n, b, h, w, for the blocks of the output from `first` on, some of them together."""
     k.need("overwrite")
-    terms, (top, _, left, right), (down, across) = Terms(move, k.cfg.block_in), move.pads, move.steps
+    size, (top, _, left, right), (down, across) = k.cfg.block_in, move.pads, move.steps
     images, blocks, height, width = out.shape.values()
     if first == blocks:
         return
     wide = (width - left - right - 1) * across + 1 + left + right  # columns of a load
-    groups = terms.groups(first, together)
-    most = max(1, *(len(terms.sources(group)) for group in groups))
+    terms = [_terms(move, begin, size) for begin in range(0, len(move.channels), size)]
+    matrices = [*dict.fromkeys(matrix for block, _ in terms for matrix in block.values())]
+    constants = [*dict.fromkeys(added for _, added in terms if any(added))]
+    groups = [range(first + part.start, first + part.stop) for part in cuts(blocks - first, together)]
+    reads = [[*dict.fromkeys(source for block in group for source in terms[block][0])] for group in groups]
+    most = max(1, *map(len, reads))
     rows = min(height, k.slot // (most * wide), k.bank // (together * width))
     if not rows:
         raise Unfit(f"rows of {width} pixels, {wide} with their padding, of all channels that they need, do not fit")
 
-    lanes, constants = k.matrices("lanes", terms.matrices), terms.constants
-    par = k.parameters(Requant(0, 1 << 30, 1, 0), bias=np.concatenate(constants)) if len(constants) else None
+    lanes = k.matrices("lanes", np.frombuffer(b"".join(matrices), np.int8).reshape(-1, size, size))
+    added = np.frombuffer(b"".join(constants), np.int32)
+    par = k.parameters(Requant(0, 1 << 30, 1, 0), bias=added) if constants else None
     xs = k.slots(most * rows * wide)
     ys = k.banks(together * rows * width)
-    for n, group, y in product(range(images), groups, range(0, height, rows)):
-        count, sources = min(rows, height - y), terms.sources(group)
+    for n, (group, sources), y in product(range(images), zip(groups, reads), range(0, height, rows)):
+        count = min(rows, height - y)
         tile = xs.next(source=max(1, len(sources)), h=count, w=wide)
         for number, (which, block) in enumerate(sources):
             image = inputs[which][n, block, move.begin[0] :: down, move.begin[1] :]
@@ -148,13 +136,14 @@ def move_images(k: Kernel, move: Move, inputs: Sequence[Array], out: Array, toge
         acc = ys.next(b=len(group), h=count, w=width)
         columns = every(0, width, across)
         for number, block in enumerate(group):
-            if not terms.terms[block]:  # constants alone
+            if not terms[block][0]:  # constants alone
                 acc[number] = 0
         with k.together():
             for number, block in enumerate(group):
-                for term, (source, matrix) in enumerate(terms.terms[block]):
-                    value = (tile[sources.index(source), :, columns] @ lanes[matrix]).over("h w")
+                for term, (source, matrix) in enumerate(terms[block][0].items()):
+                    value = (tile[sources.index(source), :, columns] @ lanes[matrices.index(matrix)]).over("h w")
                     k.multiply(acc[number], value, overwrite=term == 0)
         for number, block in enumerate(group):
-            added = terms.added[block]
-            k.store(out[n, block, y : y + count], acc[number], None if par is None or added is None else par[added])
+            constant = terms[block][1]
+            own = None if par is None or constant not in constants else par[constants.index(constant)]
+            k.store(out[n, block, y : y + count], acc[number], own)

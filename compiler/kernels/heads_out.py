@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...hw.isa import Mem
-from .language import Array, Kernel, Unfit, by_shape
+from .language import Array, Kernel, Unfit, by_shape, cuts
 from .stand_ins import RowsOut
 
 _TILE = 128  # accumulators at a time: few, so that loads, products and stores overlap
@@ -34,8 +34,7 @@ def transpose(k: Kernel, x: Array, out: Array) -> None:
     units = k.constant(Mem.INP, "identity", np.eye(lanes, dtype=np.int8), kept=True, lane=lanes)
     with k.scope():
         ws, ys = k.slots(most, Mem.WGT), k.banks(most * lanes)
-        for first in range(0, tiles, most):
-            these = slice(first, min(first + most, tiles))
+        for these in cuts(tiles, most):
             target = out.at(tile=these)
             y = ys.next(**target.shape)
             y[...] = (units @ ws.load(x[these])).over(" ".join(target.shape))

@@ -32,11 +32,11 @@ from ..limits import most_padding
 from .fold import Fold
 from .on_chip import OnChip
 from .recording import Recording, limits, packed_shape
-from .views import Array, Product, Rows, Tile, View, dense, every
+from .views import Array, Product, Rows, Tile, View, cuts, dense, every
 
 __all__ = [
-    "Array", "Kernel", "Record", "Ring", "Slots", "Tile", "Unfit", "added", "by_shape", "cycles", "equal_parts",
-    "every", "launch", "lower", "why_not",
+    "Array", "Kernel", "Record", "Ring", "Slots", "Tile", "Unfit", "added", "by_shape", "cuts", "cycles",
+    "equal_parts", "every", "launch", "lower", "why_not",
 ]  # fmt: skip
 
 Extents = list[dict[str, int]]  # of tiles: of each the extents of its axes by name

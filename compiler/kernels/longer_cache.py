@@ -15,7 +15,7 @@ import numpy as np
 from ...hw.isa import Mem
 from .channels import Move, blocks_together, move_images
 from .heads_out import transpose
-from .language import Array, Kernel, Tile, Unfit, by_shape
+from .language import Array, Kernel, Tile, Unfit, by_shape, cuts
 from .stand_ins import RowsJoined
 
 
@@ -61,9 +61,8 @@ def _join(k: Kernel, cache: Array, row: Array, longer: Array, image: Array) -> A
     k.load(plain, _stored(k, "row", new_plain, group=width))
 
     by_group = x.split("head", group=width, head=heads)
-    for first in range(0, width, together):
-        groups = slice(first, min(first + together, width))
-        y = places[: groups.stop - first]
+    for groups in cuts(width, together):
+        y = places[: groups.stop - groups.start]
         y.merged("entry")[...] = 0
         with k.together():
             for head in range(heads):

@@ -21,7 +21,7 @@ from ...hw.isa import Mem
 from .. import graph as g
 from ..graph.integer_forms import Requant
 from .heads_out import transpose
-from .language import TILE, Array, Kernel, Tile, Unfit, by_shape
+from .language import TILE, Array, Kernel, Tile, Unfit, by_shape, cuts
 from .whole_blocks import in_whole_blocks
 
 _SIZES = (8, 32, 128, 512)  # of tiles, in accumulators
@@ -55,12 +55,12 @@ def _in_tiles(k: Kernel, op: g.BatchMatMul, size: int) -> None:
     xs, ws = k.slots(matrices * rows * depth), k.slots(matrices * columns * depth, Mem.WGT)
     entries, beside = matrices * columns * rows, matrices * (rows + columns)
     ys = k.banks(entries + beside)
-    for matrix, column, row in product(*map(_parts, out.shape.values(), tile)):
+    for matrix, column, row in product(*map(cuts, out.shape.values(), tile)):
         target = out[matrix, column, row]
         acc, other = ys.next(entry=entries).reshaped(**target.shape), ys.other(entry=entries + beside)[entries:]
         of_rows, of_columns = other.pieces(acc[:, 0].shape, acc[:, :, 0].shape)
         begun = set[Tile]()
-        for inner in _parts(deep, depth):
+        for inner in cuts(deep, depth):
             a = xs.hold(x[matrix].at(inner=inner, row=row))
             w = ws.hold(y[matrix].at(inner=inner, column=column))
             whole = a.shape["inner"] - (inner.stop == deep)
@@ -96,11 +96,6 @@ def _tile(k: Kernel, out: Array, x: Array, size: int) -> tuple[int, int, int, in
 def _equal(extent: int, most: int) -> int:
     """The largest one of equal parts of up to `most` elements, at least 1."""
     return -(-extent // -(-extent // max(1, most)))
-
-
-def _parts(extent: int, size: int) -> list[slice]:
-    """The parts of `size` elements of an axis; the last one may have fewer."""
-    return [slice(first, min(first + size, extent)) for first in range(0, extent, size)]
 
 
 def _zeros(k: Kernel, mem: Mem, zero_point: int, *lanes: int) -> Tile | None:

@@ -11,7 +11,7 @@ from itertools import product
 from ...hw.isa import Mem
 from .. import graph as g
 from ..graph.integer_forms import Requant
-from .language import Array, Kernel, Unfit, by_shape
+from .language import Array, Kernel, Tile, Unfit, by_shape, cuts
 from .on_chip import KEPT
 
 
@@ -31,25 +31,24 @@ def product_on_array(k: Kernel, op: g.BatchMatMul) -> None:
         raise Unfit(f"matrices of {inner} x {width} with zero points, or larger than the {room} inputs")
     several = op.transposed and "depthwise_rows" in k.cfg.extensions and not inner % k.cfg.row_taps
     taps = k.cfg.row_taps if several else 1
-    steps, store = {"step": inner // taps, "tap": taps}, _store(k, op)
-    for block, first in product(range(blocks), range(0, rows, most)):
-        these = slice(first, min(first + most, rows))
-        count = (these.stop - first) * inner
+    steps, par = {"step": inner // taps, "tap": taps}, _parameters(k, op)
+    for block, these in product(range(blocks), cuts(rows, most)):
+        together = these.stop - these.start
+        count = together * inner
         copied = -(-count // k.cfg.block_in) * k.cfg.block_in
         with k.scope():
-            par = k.load(k.tile(Mem.PAR, par=1), store)
             copy = k.tile(Mem.ACC, high=k.bank, entry=copied)
             y = k.tile(Mem.ACC, low=k.bank, **out[block, these].shape)
             weights = k.tile(Mem.WGT, high=k.cfg.wgt_depth // k.cfg.block_in, matrix=copied // k.cfg.block_in)
             matrix = matrices[block, these] if own else matrices[block]
             inputs = k.tile(Mem.INP, **matrix.shape)
-            image = k.temporary(f"{block * rows + first}.weights", entry=copied)
+            image = k.temporary(f"{block * rows + these.start}.weights", entry=copied)
             elements = x[block, these].merged("entry").split("entry", one=1, entry=count)
             k.store(image, k.load(copy, elements.window(one=(0, 1), entry=(0, copied))))
             k.load(inputs, matrix)
             k.load(weights, k.array(image.buffer, **weights.shape))
             values = inputs.split("inner", **steps).at(tap=0)
-            factors = weights.rows(row=these.stop - first, inner=inner).split("inner", **steps).at(tap=0)
+            factors = weights.rows(row=together, inner=inner).split("inner", **steps).at(tap=0)
             with k.together():
                 for column in range(width):
                     y[:, column] = (values.at(column=column) * factors).with_taps(taps).over("row step")
@@ -71,19 +70,17 @@ def product_on_alu(k: Kernel, op: g.BatchMatMul) -> None:
         raise Unfit(f"{inner} elements, {width} columns: at most {most}")
     chunk = min(down, most // across)
     together = max(1, min(rows, most // (down * across), most // width, most // inner))
-    par = k.load(k.tile(Mem.PAR, par=1), _store(k, op))
+    par = _parameters(k, op)
     copies = k.slots(together * chunk * across, Mem.ACC, 1 if chunk == down else 2, high=k.bank)
     extents = {"row": together, "column": width}, {"row": together, "inner": inner}
     all_sums, all_rows = k.tiles(Mem.ACC, *extents, low=k.bank)
-    for block, first in product(range(blocks), range(0, rows, together)):
-        these = slice(first, min(first + together, rows))
-        count = these.stop - first
+    for block, these in product(range(blocks), cuts(rows, together)):
+        count = these.stop - these.start
         sums = all_sums[:count]
         sums[...] = 0
         row = k.load(all_rows[:count], x[block, these])
         row += -op.x.zero_point
-        for begin in range(0, down, chunk):
-            part = slice(begin, min(begin + chunk, down))
+        for part in cuts(down, chunk):
             y = copies.load(matrices[block, these, part] if own else matrices[block, part].repeated(row=count))
             y += -op.inputs[1].zero_point
             if op.transposed:
@@ -107,5 +104,5 @@ def _operands(k: Kernel, op: g.BatchMatMul) -> tuple[Array, Array, Array]:
     return x.named(h="row", w="inner"), matrices.named(h=down, w=across), out.named(h="row", w="column")
 
 
-def _store(k: Kernel, op: g.BatchMatMul) -> Array:
-    return k.requant(Requant(0, *op.multipliers, op.output.zero_point))
+def _parameters(k: Kernel, op: g.BatchMatMul) -> Tile:
+    return k.parameters(Requant(0, *op.multipliers, op.output.zero_point))

@@ -19,7 +19,7 @@ from ...hw.isa import PAR, Mem
 from ...hw.rounding import CONTRACTS
 from ...runtime import softmax as kernel
 from ..graph.integer_forms import Requant
-from .language import Array, Extents, Kernel, Tile
+from .language import Array, Kernel, Tile
 
 WORD = 4  # bytes of a multiplier with the lowest bit of its exponent, and the first of them
 PLANES = WORD + 1  # with the byte that has the rest of the exponent
@@ -36,10 +36,9 @@ def entries(cfg: Config) -> int:
     return cfg.par_entry_bytes // cfg.out_entry_bytes
 
 
-def accumulators(count: int, cfg: Config) -> Extents:
+def accumulators(count: int, cfg: Config) -> int:
     """Accumulators for `count` groups of sums, all in one bank."""
-    group = {"group": count}
-    return [{"array": _ARRAYS} | group, {"plane": PLANES} | group, group | {"entry": entries(cfg)}]
+    return count * (_ARRAYS + PLANES + entries(cfg))
 
 
 class Constants(NamedTuple):
@@ -74,12 +73,16 @@ def load_constants(k: Kernel, slope: Tile, numbers: Tile) -> Constants:
 
 
 class Reciprocals:
-    """Makes the parameters `par` (group), lane by lane, with tiles as `accumulators` has them."""
+    """Makes the parameters `par` (group), lane by lane, with the `accumulators` of one bank."""
 
-    def __init__(self, k: Kernel, found: Constants, par: Tile, arrays: Tile, planes: Tile, words: Tile):
-        self.k, self.found, self.par, self.arrays, self.planes, self.words = k, found, par, arrays, planes, words
-        self.inputs = k.tile(Mem.INP, **planes.shape)
-        self.stored = k.temporary("planes", **planes.shape), k.temporary("words", **words.shape)
+    def __init__(self, k: Kernel, found: Constants, par: Tile, bank: Tile):
+        self.k, self.found, self.par = k, found, par
+        group, own = par.shape, {"entry": entries(k.cfg)}
+        self.arrays, self.planes, self.words = bank.pieces(
+            {"array": _ARRAYS} | group, {"plane": PLANES} | group, group | own
+        )
+        self.inputs = k.tile(Mem.INP, **self.planes.shape)
+        self.stored = k.temporary("planes", **self.planes.shape), k.temporary("words", **self.words.shape)
 
     def make(self, word: Tile, exponent: Tile | None = None) -> Iterator[None]:
         """Make parameters of the multipliers `word` (group), without sign, and nothing else, for RESCALE.

@@ -9,6 +9,7 @@ pixel.
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -26,18 +27,11 @@ Taps = tuple[tuple[int, int], ...]  # (place in the input, weight)
 
 
 @dataclass(frozen=True)
-class Run:
-    """Outputs `first + t * axis.period`, t below `count`: each the sum of inputs `place + t * axis.step` times `weight`
-    for each (place, weight) of `taps`."""
-
-    first: int
-    count: int
-    taps: Taps
-
-
-@dataclass(frozen=True)
 class Interpolation:
-    """One axis of a resize: the taps of each output, whose weights add up to `denominator`, a power of two."""
+    """One axis of a resize: the taps of each output, whose weights add up to `denominator`, a power of two.
+
+    Outputs `period` apart read inputs `step` apart with equal weights, but at the ends.
+    """
 
     period: int
     step: int
@@ -53,18 +47,11 @@ class Interpolation:
         upper = np.asarray(upper, np.float64) * (1 if op.offset is None else ONE)
         if (upper % 1).any():
             raise Unfit(_WEIGHTS)
-        weights = [
-            {int(a): ONE} if a == b else {int(a): ONE - int(u), int(b): int(u)} for a, b, u in zip(low, high, upper)
-        ]
-        unit = math.gcd(ONE, *(w for found in weights for w in found.values()))
-        taps = (tuple((place, w // unit) for place, w in found.items() if w) for found in weights)
-        common = math.gcd(size, out)
+        parts = zip(low.tolist(), high.tolist(), upper.astype(int).tolist())
+        weights = [Counter({a: ONE - u}) + Counter({b: u}) for a, b, u in parts]  # without those that are 0
+        unit, common = math.gcd(ONE, *(w for found in weights for w in found.values())), math.gcd(size, out)
+        taps = (tuple((place, w // unit) for place, w in found.items()) for found in weights)
         return Interpolation(out // common, size // common, ONE // unit, tuple(taps))
-
-    @property
-    def weights(self) -> set[int]:
-        """The different weights of all outputs."""
-        return {weight for taps in self.taps for _, weight in taps}
 
     def part(self, first: int, count: int) -> Interpolation:
         """These outputs alone."""
@@ -77,24 +64,22 @@ class Interpolation:
         return min(places), max(places) + 1 - min(places)
 
     @property
-    def runs(self) -> list[Run]:
-        """The outputs as few runs: those a period apart whose inputs are a step apart."""
-        found = list[Run]()
-        for first in (k for residue in range(self.period) for k in range(residue, len(self.taps), self.period)):
-            last = found[-1] if found and first >= self.period else Run(0, 0, ())
-            moved = tuple((place + last.count * self.step, weight) for place, weight in last.taps)
-            if last.count and self.taps[first] == moved:
-                found[-1] = replace(last, count=last.count + 1)
-            else:
-                found.append(Run(first, 1, self.taps[first]))
-        return found
+    def runs(self) -> list[tuple[int, int, Taps]]:
+        """The outputs as few runs, those a period apart that are alike: (first, how many, taps of the first)."""
+        alike = defaultdict[tuple[int, Taps], list[int]](list)
+        for number, taps in enumerate(self.taps):
+            periods, phase = divmod(number, self.period)
+            alike[phase, tuple((place - periods * self.step, weight) for place, weight in taps)].append(number)
+        runs = (alike[key] for key in sorted(alike, key=lambda key: key[0]))
+        return [(numbers[0], len(numbers), self.taps[numbers[0]]) for numbers in runs]
 
 
 def resize_bilinear(k: Kernel, op: g.ResizeBilinear) -> None:
     """A resize, in tiles of whole rows of the output."""
     k.need("overwrite")
     down, across = (Interpolation.of(op, axis) for axis in (0, 1))
-    weights = sorted({a * b for a, b in product(down.weights, across.weights)})
+    factors = ({weight for taps in axis.taps for _, weight in taps} for axis in (down, across))
+    weights = sorted({a * b for a, b in product(*factors)})
     if weights[-1] > 127 or weights[0] < -128:
         raise Unfit(_WEIGHTS)
     x, out = k.input(0).merged("image", "n", "b"), k.output.merged("image", "n", "b")
@@ -115,11 +100,11 @@ def resize_bilinear(k: Kernel, op: g.ResizeBilinear) -> None:
         part = down.part(top, count)
         low, read = part.window
         tile, y = xs.load(x[image, low : low + read]), ys.next(h=count, w=columns)
-        for v, u in product(part.runs, across.runs):
-            grid = y[every(v.first, v.count, down.period), every(u.first, u.count, across.period)]
+        for (v, rows_alike, above), (u, columns_alike, beside) in product(part.runs, across.runs):
+            grid = y[every(v, rows_alike, down.period), every(u, columns_alike, across.period)]
             with k.together():  # the first neighbour replaces what the accumulators hold
-                for number, ((row, a), (column, b)) in enumerate(product(v.taps, u.taps)):
-                    near = tile[every(row - low, v.count, down.step), every(column, u.count, across.step)]
+                for number, ((row, a), (column, b)) in enumerate(product(above, beside)):
+                    near = tile[every(row - low, rows_alike, down.step), every(column, columns_alike, across.step)]
                     value = (near @ multiples[weights.index(a * b)]).over("h w")
                     k.multiply(grid, value, overwrite=number == 0)
         k.store(out[image, top : top + count], y, par)

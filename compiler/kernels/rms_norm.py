@@ -23,8 +23,8 @@ def rms_norm(k: Kernel, op: g.RmsNorm) -> None:
     x, out = (rows.named(n="row") for rows in (k.input(0), k.output))
     rows, blocks = x.shape.values()
     multiplier, exponent = op.multipliers
-    factors = k.requant(Requant(0, 1 << 30, 1, 0), multiplier=multiplier, exponent=exponent)
-    tables, par = root_tables(k), k.load(k.tile(Mem.PAR, b=blocks), factors)
+    tables = root_tables(k)
+    par = k.parameters(Requant(0, 1 << 30, 1, 0), multiplier=multiplier, exponent=exponent)
     most = max(1, min(rows, _ROWS, k.bank // (blocks + COPIES)))
     for x_rows, out_rows in zip(x.parts(most), out.parts(most)):
         with k.scope():

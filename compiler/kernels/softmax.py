@@ -20,7 +20,7 @@ from ...hw.isa import Mem
 from ...runtime.softmax import exponentials
 from .. import graph as g
 from . import reciprocal
-from .language import Kernel, Tile, Unfit
+from .language import Kernel, Tile, Unfit, cuts
 from .whole_blocks import in_whole_blocks
 
 _OFFSET = 127  # that brings differences of 0 to -255 into the range of a table
@@ -59,8 +59,7 @@ class _Softmax:
         self.summand = k.table("summand", summands[::-1])
         self.exponential = k.table("exp", np.maximum(known, 0)[::-1])
 
-        most, each = k.bank - reciprocal.NUMBERS, reciprocal.accumulators(1, k.cfg)
-        room = sum(math.prod(extents.values()) for extents in each)
+        most, room = k.bank - reciprocal.NUMBERS, reciprocal.accumulators(1, k.cfg)
         half = min(_TOGETHER, (k.cfg.par_entries - 1) // 2, most // (room + 4), (most - whole - lanes) // 4)
         batches = -(-self.groups // (2 * max(1, half)))
         half = min(half, -(-self.groups // (2 * batches)))  # of all batches alike
@@ -82,7 +81,7 @@ class _Softmax:
         reciprocals = list[reciprocal.Reciprocals]()
         for first in range(0, self.groups, self.batch):
             count = min(self.batch, self.groups - first)
-            tiles = [slice(at, min(at + self.size, count)) for at in range(0, count, self.size)]
+            tiles = cuts(count, self.size)
             self.sums[...] = 0
             for tile, scores in self._loaded(first, tiles):
                 self._sum(tile, scores)
@@ -96,9 +95,8 @@ class _Softmax:
     def _reciprocals(self) -> list[reciprocal.Reciprocals]:
         """Load constants; what makes the parameters of each half of a batch."""
         constants = reciprocal.load_constants(self.k, self.slope[0], self.numbers)
-        extents = reciprocal.accumulators(self.batch // 2, self.k.cfg)
         parts = zip(self.par.parts(self.batch // 2), self.banks)
-        return [reciprocal.Reciprocals(self.k, constants, par, *bank.pieces(*extents)) for par, bank in parts]
+        return [reciprocal.Reciprocals(self.k, constants, par, bank) for par, bank in parts]
 
     def _loaded(self, first: int, tiles: Sequence[slice]) -> Iterator[tuple[slice, Tile]]:
         """Each tile of the batch from group `first` on with its scores, those of the next one loaded ahead."""
@@ -164,8 +162,7 @@ class _Softmax:
         places = cycle(rest.parts(at_once * lanes)[: rest.size // (at_once * lanes)])
         for n, group in enumerate(range(first, first + weights.shape["group"])):
             image, row = divmod(group, self.x.shape["group"])
-            for block in range(0, blocks, at_once):
-                part = slice(block, min(block + at_once, blocks))
+            for part in cuts(blocks, at_once):
                 target = self.out[image, part, row * lanes : min((row + 1) * lanes, rows)]
                 (y,) = next(places).pieces(target.shape)
                 y[...] = self.units[: y.shape["row"]].named(lane="row") @ weights[n, part]

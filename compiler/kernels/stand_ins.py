@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from .. import graph as g
 
@@ -34,8 +34,6 @@ class RowsOut(g.StridedSlice):
 class Absorbed(g.Operator):
     """An operator whose work its only reader does, so that nothing computes it."""
 
-    reader: ClassVar[str]  # what messages call it
-
     @property
     def viewed(self) -> g.Tensor:
         """The output, which lies in the input."""
@@ -46,14 +44,10 @@ class Absorbed(g.Operator):
 class AbsorbedPad(g.Pad, Absorbed):
     """A padding of channels that a sum makes: on the device its output is its input."""
 
-    reader = "the sum that makes it"
-
 
 @dataclass(frozen=True, eq=False)
 class AbsorbedSlice(g.StridedSlice, Absorbed):
     """A slice of channels that a depthwise convolution takes: its output lies in its input."""
-
-    reader = "the convolution that reads it"
 
 
 def stand_in(kind: type[_Kind], op: g.Operator, **changes: Any) -> _Kind:

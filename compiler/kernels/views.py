@@ -151,8 +151,7 @@ class View:
 
     def parts(self: _View, size: int) -> list[_View]:
         """Its parts of `size` elements along the first axis; the last one may have fewer."""
-        extent = self.axes[0].extent
-        return [self[first : min(first + size, extent)] for first in range(0, extent, size)]
+        return [self[part] for part in cuts(self.axes[0].extent, size)]
 
     def dense(self) -> bool:
         """True where the entries follow one another without gaps."""
@@ -162,6 +161,11 @@ class View:
                 return False
             inner *= axis.extent
         return True
+
+
+def cuts(extent: int, size: int) -> list[slice]:
+    """The parts of `size` elements of an axis; the last one may have fewer."""
+    return [slice(first, min(first + size, extent)) for first in range(0, extent, size)]
 
 
 def every(first: int, count: int, step: int) -> slice:

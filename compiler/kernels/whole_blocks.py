@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from .language import TILE, Array, Kernel
+from .language import TILE, Array, Kernel, cuts
 
 
 def in_whole_blocks(k: Kernel, number: int) -> Array:
@@ -24,10 +24,10 @@ def in_whole_blocks(k: Kernel, number: int) -> Array:
         whole = np.eye(k.cfg.block_out, lanes, dtype=np.int8)
         matrices = k.matrices("lanes", np.stack([whole, whole * (np.arange(lanes) < channels)]))
         xs, ys = k.slots(most), k.banks(most)
-        for first, row in product(range(0, images * blocks, together), range(0, height, min(most, height))):
-            target = out[first : min(first + together, images * blocks), row : min(row + most, height)]
+        for these, part in product(cuts(images * blocks, together), cuts(height, most)):
+            target, first = out[these, part], these.start
             count, size = target.shape.values()
-            tile, y = xs.load(x.window(block=(first, count), row=(row, size))), ys.next(**target.shape)
+            tile, y = xs.load(x.window(block=(first, count), row=(part.start, size))), ys.next(**target.shape)
             with k.together():
                 for block in range(count):
                     last = (first + block) % blocks == blocks - 1

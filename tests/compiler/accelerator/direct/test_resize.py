@@ -9,7 +9,7 @@ from tilewright.compiler.graph import ResizeBilinear, Tensor
 from tilewright.compiler.graph.integer_forms import mean_store
 from tilewright.compiler.kernels import resize
 from tilewright.compiler.kernels.language import cycles, why_not
-from tilewright.compiler.kernels.resize import Interpolation, Run
+from tilewright.compiler.kernels.resize import Interpolation
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa, Mem
 from tilewright.runtime.kernels.resize import resize_bilinear
@@ -74,13 +74,13 @@ def test_runs():
     axis = Interpolation.of(resized((1, 1, 3, 1), (6, 1), **HALF), 0)
     assert (axis.period, axis.step, axis.denominator) == (2, 1, 4)
     assert axis.runs == [
-        Run(0, 1, ((0, 4),)),
-        Run(2, 2, ((0, 1), (1, 3))),
-        Run(1, 2, ((0, 3), (1, 1))),
-        Run(5, 1, ((2, 4),)),
+        (0, 1, ((0, 4),)),
+        (2, 2, ((0, 1), (1, 3))),
+        (1, 2, ((0, 3), (1, 1))),
+        (5, 1, ((2, 4),)),
     ]
     part = axis.part(3, 2)
-    assert part.runs == [Run(0, 1, ((1, 3), (2, 1))), Run(1, 1, ((1, 1), (2, 3)))] and part.window == (1, 2)
+    assert part.runs == [(0, 1, ((1, 3), (2, 1))), (1, 1, ((1, 1), (2, 3)))] and part.window == (1, 2)
 
 
 def test_refusals():

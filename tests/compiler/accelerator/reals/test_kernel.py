@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.real_images import quantised_images
+from tilewright.compiler.accelerator.first_images import quantised_images
 from tilewright.compiler.graph import reference
 from tilewright.compiler.kernels.quantise_steps import edges
 from tilewright.compiler.kernels.table import cycles

@@ -34,9 +34,9 @@ def divided(sums, e):
     out = program.buffer("out", (COUNT * VALUES, 1, 16), kind="output")
     k, group = Kernel(rec, OP), {"group": COUNT}
     slope, par = k.tiles(Mem.PAR, {}, group)
-    tiles = {"number": reciprocal.NUMBERS}, group, *reciprocal.accumulators(COUNT, PLUS)
-    numbers, totals, *others = k.tiles(Mem.ACC, *tiles, high=k.bank)
-    at = reciprocal.Reciprocals(k, reciprocal.load_constants(k, slope, numbers), par, *others)
+    tiles = {"number": reciprocal.NUMBERS}, group, {"entry": reciprocal.accumulators(COUNT, PLUS)}
+    numbers, totals, bank = k.tiles(Mem.ACC, *tiles, high=k.bank)
+    at = reciprocal.Reciprocals(k, reciprocal.load_constants(k, slope, numbers), par, bank)
     k.load(totals, k.array(x, **group))
     assert sum(1 for _ in at.inverse(totals)) == 3 * (reciprocal.STEPS + 1)
     values = k.tile(Mem.ACC, low=k.bank, group=COUNT, value=VALUES)
