@@ -123,7 +123,7 @@ CASES = {
     "U-Net, nearest neighbours": Case(u(by_nearest_neighbours), 1, TABLES),
     "U-Net, nearest neighbours, odd sizes": Case(u(by_nearest_neighbours, (23, 29)), 3, TABLES | {"Take"}),
     "U-Net, bilinear": Case(u(by_bilinear_resize, (23, 29)), 3, TABLES | {"ResizeBilinear"}),
-    "MobileNetV3": Case(mobilenet_v3, 7, TABLES | {"Softmax", "QConv2d"}),
+    "MobileNetV3": Case(mobilenet_v3, 8, TABLES | {"Softmax"}),
     "EfficientNet-Lite": Case(efficientnet_lite, 1, {"Softmax"}),
     "ShuffleNet": Case(shufflenet),
 }

