@@ -43,6 +43,7 @@ Extents = list[dict[str, int]]  # of tiles: of each the extents of its axes by n
 Record = Callable[["Kernel", Any], None]  # the second argument is an operator of the classes that it computes
 _BY_SHAPE = dict[Record, Callable[[Any], object]]()
 TILE = 256  # entries of a tile: enough to hide what an instruction costs, and few enough for a short start and end
+_LONG = 1 << 14  # cycles, of which those of a program's start and end are a few per cent at most
 _ALIKE = 1.01  # times the fewest cycles: tiles that take so many are as good
 
 
@@ -635,6 +636,8 @@ def _timed(record: Record, case: _Case, cfg: Config) -> float:
 @cost.cached(512)
 def _added(record: Record, case: _Case, cfg: Config) -> float:
     alone = _timed(record, case, cfg)
+    if alone > _LONG:
+        return alone
     twice = _trial(record, case, cfg, times=2)  # where only one fits at a time, it is one
     return alone if isinstance(twice, str) else max(0.0, _cycles(twice) - alone)
 
