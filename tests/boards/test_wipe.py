@@ -102,7 +102,7 @@ def unproved(monkeypatch):
     monkeypatch.setattr(worker, "_prove", lambda executable: None)
 
 
-PAIRS = [("model", 8), ("timing", 4), ("rtl", 2)]
+PAIRS = [("model", 8), ("timing", 4), ("rtl", 1)]
 MANY = [pytest.param(on, count, marks=pytest.mark.slow) for on, count in (("model", 250), ("timing", 50), ("rtl", 20))]
 
 

@@ -79,6 +79,7 @@ def test_one_place_for_results():
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("name", sorted({layer.shape_name for layer in network.layers()}))
+@pytest.mark.slow
 def test_the_layers_of_resnet18_have_none(preset, name):
     if (preset, name) == ("tiny", "C1"):
         pytest.skip("7x7 kernels do not fit the scratchpads of tiny")

@@ -130,6 +130,7 @@ def test_a_wrong_order_is_found(solver, new_spec, mutant, changes, text):
         (["order.stored.eq(loads.stored)", "order.stored.eq(row.valid)"], LATE),
     ],
 )
+@pytest.mark.slow
 def test_a_wrong_unit_is_found(solver, new_spec, mutant, changes, text):
     changed = mutant("store.unit", *changes)
     solver.refuted(unit(new_spec(), changed.Store), text, 14)

@@ -234,6 +234,7 @@ def begin(sim, image, address, count):
     sim.write("CONTROL", 1)
 
 
+@pytest.mark.slow
 def test_a_library_compiled_by_the_counts_of_a_rehearsal_is_the_same_circuit(tmp_path, monkeypatch):
     source, ran = tmp_path / "core.v", []
     source.write_text(rewritten(to_verilog(TINY, name="core")))

@@ -74,6 +74,7 @@ def what_happens(device, image, address, count):
         pytest.param(ODD_TWO, range(40), marks=pytest.mark.slow, id="odd_two"),
     ],
 )
+@pytest.mark.slow
 def test_random_programs_do_the_same_in_the_same_cycles(cfg, programs):
     ends = set()
     for seed in programs:
