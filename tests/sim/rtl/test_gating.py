@@ -70,8 +70,8 @@ def what_happens(device, image, address, count):
     [
         (TINY, range(40, 55)),
         pytest.param(BEATS_OF_TWO, range(6), id="beats_of_two"),
-        *(pytest.param(cfg, range(40), marks=pytest.mark.slow, id=cfg.name) for cfg in (ODD, NARROW, WIDE, ROWS, TWO)),
-        pytest.param(ODD_TWO, range(40), marks=pytest.mark.slow, id="odd_two"),
+        *(pytest.param(cfg, range(40), id=cfg.name) for cfg in (ODD, NARROW, WIDE, ROWS, TWO)),
+        pytest.param(ODD_TWO, range(40), id="odd_two"),
     ],
 )
 @pytest.mark.slow
