@@ -69,7 +69,7 @@ def ints(*shape):
     return RNG.integers(-60, 60, shape).astype(np.int8)
 
 
-def network(kind=Clipped, name="clipped"):
+def network(kind: type[g.Operator] = Clipped, name="clipped"):
     """A sum, an operator of `kind`, and another sum."""
     x, z, s, y, out = (g.Tensor(n, SHAPE) for n in ("x", "z", "s", "y", "out"))
     ops = g.Add("first", (x, z), s), kind(name, (s, z), y), g.Add("last", (y, x), out)

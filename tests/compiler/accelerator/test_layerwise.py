@@ -31,7 +31,7 @@ def test_refusals():
 @pytest.mark.parametrize(("name", "kinds"), [("vta", ["pad", "pack"]), ("pynq_z1", ["pack"])])
 def test_steps_of_a_layer(name, kinds):
     steps = Steps(g.Graph("g", (X,), (Y,), (conv(),)), PRESETS[name])
-    layerwise.generate(steps, steps.graph.ops)
+    layerwise.generate(steps, steps.graph.of(g.Divisible))
     assert [getattr(s, "op", "launch") for s in steps.steps] == [*kinds, "launch", "accumulators", "requantise"]
     assert steps.executable().steps[len(kinds)].macs == conv().macs
 
@@ -40,7 +40,7 @@ def test_a_window_that_the_weights_memory_does_not_hold_stays_on_the_host():
     graph = g.Graph("g", (X,), (Y,), (conv(),))
     few = load_config("1x16_i8w8a32_15_15_11_17")  # 8 entries of weights
     with pytest.raises(Refusal, match="one output block needs 9 entries of input and 9 of weights; it has 2048 and 8"):
-        layerwise.generate(Steps(graph, few), graph.ops)
+        layerwise.generate(Steps(graph, few), graph.of(g.Divisible))
     executable = compile_graph(graph, few)
     assert not executable.launches
     found = run(executable, {"x": np.full(X.shape, 4, np.int8)})[0]["y"]
