@@ -66,31 +66,7 @@ def command(
         )
     if model is None:
         _list_passes(config, as_json)
-    else:
-        _assign(model, config, mapping, min_cost, dram, target, as_json)
-
-
-def _list_passes(config: str, as_json: bool) -> None:
-    from ..compiler.network import default_target
-    from ..hw.config import load_config
-
-    cfg = load_config(config)
-    rows = [(module.name, *found) for module in default_target(cfg).modules for found in module.passes()]
-    if as_json:
-        report.emit_json({"config": cfg.name, "passes": [dict(zip(PASS_COLUMNS, row)) for row in rows]})
         return
-    report.table(PASS_COLUMNS, rows)
-
-
-def _assign(
-    model: str,
-    config: str,
-    mapping: str | None,
-    min_cost: str | None,
-    dram: str | None,
-    target: str | None,
-    as_json: bool,
-) -> None:
     from ..compiler.cost import on_memory
     from ..compiler.mapping import regroup
     from ..compiler.network import compile_for
@@ -131,6 +107,18 @@ def _assign(
         f"MHz; host {totals['host_us']:,.0f} us, modelled ({100 * totals['host_share']:.0f} % of the sum); "
         f"host alone {totals['host_alone_us']:,.0f} us, modelled"
     )
+
+
+def _list_passes(config: str, as_json: bool) -> None:
+    from ..compiler.network import default_target
+    from ..hw.config import load_config
+
+    cfg = load_config(config)
+    rows = [(module.name, *found) for module in default_target(cfg).modules for found in module.passes()]
+    if as_json:
+        report.emit_json({"config": cfg.name, "passes": [dict(zip(PASS_COLUMNS, row)) for row in rows]})
+        return
+    report.table(PASS_COLUMNS, rows)
 
 
 def _check_min_cost(mapping: str | None, path: str, model: str) -> None:

@@ -43,13 +43,7 @@ def conv2d_accumulators(
     """int32 `bias + sum((x - x_zero_point) * weight)` of a convolution, weights (O, C / groups, KH, KW), wrapping."""
     # sums of int8 products stay below 2**53, so float64 products are exact
     views = tap_views(pad_image(x.astype(np.float64) - x_zero_point, pads, 0.0), weight.shape[2:], strides, dilations)
-    (n, _, oh, ow), (o, per_group, kh, kw) = views[0][1].shape, weight.shape
-    taps = weight.reshape(groups, o // groups, per_group, kh, kw).astype(np.float64)
-    sums = np.zeros((n, groups, o // groups, oh * ow))
-    for tap, view in views:
-        seen = view.reshape(n, groups, per_group, oh * ow)
-        sums += taps[(..., *tap)] * seen if per_group == 1 else taps[(..., *tap)] @ seen
-    return _with_bias(sums.reshape(n, o, oh, ow), bias)
+    return _with_bias(tap_sums(views, weight.astype(np.float64), groups), bias)
 
 
 def tap_views(
@@ -65,6 +59,27 @@ def tap_views(
         rows, columns = (slice(tap * d, tap * d + n, s) for tap, d, n, s in zip((i, j), dilations, spans, strides))
         found.append(((i, j), x[..., rows, columns]))
     return found
+
+
+def tap_sums(
+    views: list[tuple[tuple[int, int], np.ndarray]], weight: np.ndarray, groups: int, ordered: bool = False
+) -> np.ndarray:
+    """Sums (N, O, H, W) of weights (O, C / groups, KH, KW) times the views of `tap_views`, of the weights' dtype."""
+    (n, _, oh, ow), (o, per_group, kh, kw) = views[0][1].shape, weight.shape
+    taps = weight.reshape(groups, o // groups, per_group, kh, kw)
+    sums = np.zeros((n, groups, o // groups, oh * ow), weight.dtype)
+    for tap, view in views:
+        sums = with_products(sums, taps[(..., *tap)], view.reshape(n, groups, per_group, oh * ow), ordered)
+    return sums.reshape(n, o, oh, ow)
+
+
+def with_products(sums: np.ndarray, taps: np.ndarray, seen: np.ndarray, ordered: bool) -> np.ndarray:
+    """`sums + taps @ seen`, the products added one after the other if `ordered`."""
+    if not ordered and taps.shape[-1] > 1:
+        return sums + taps @ seen
+    for k in range(taps.shape[-1]):
+        sums = sums + taps[..., k, None] * seen[..., k, None, :]
+    return sums
 
 
 def _with_bias(sums: np.ndarray, bias: np.ndarray) -> np.ndarray:

@@ -34,10 +34,7 @@ def _boxes(plot: Any, rows: Sequence[dict[str, Any]], fills: Sequence[str], when
         }
     )
     box = plot.quad(
-        left="left",
-        right="right",
-        bottom="bottom",
-        top="top",
+        **{side: side for side in ("left", "right", "bottom", "top")},
         fill_color="colour",
         fill_alpha=0.7,
         line_color="white",

@@ -104,14 +104,14 @@ def _arrows(plot: Any, timeline: dict[str, Any], heights: Sequence[int], view: R
     kind: Any = Arrow
     arrow = kind(
         end=head,
+        source=shown,
+        line_color="colour",
+        line_width=1.2,
+        line_alpha=0.8,
         x_start="x0",
         y_start="y0",
         x_end="x1",
         y_end="y1",
-        line_color="colour",
-        line_width=1.2,
-        source=shown,
-        line_alpha=0.8,
     )
     plot.add_layout(arrow)
     code = """

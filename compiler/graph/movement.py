@@ -167,8 +167,8 @@ class Selection(Movement):
     """Base of movements that choose, along each dimension by itself, which elements the output has."""
 
     def sources(self, axis: int) -> tuple[Source | None, ...]:
-        """Where each part of the output along `axis` comes from; None: its elements are `filling`."""
-        raise NotImplementedError
+        """Where each part of the output along `axis` comes from, in order; None: its elements are `filling`."""
+        return tuple((0, k) for k in range(self.x.shape[axis]))
 
     @property
     def filling(self) -> float:
@@ -177,7 +177,7 @@ class Selection(Movement):
 
     def whole(self, axis: int) -> bool:
         """Whether the output has every part of an input along `axis`, in order."""
-        return self.sources(axis) == tuple((0, k) for k in range(self.x.shape[axis]))
+        return self.sources(axis) == Selection.sources(self, axis)
 
     def carried(self, axis: int) -> int:
         """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..kernels.numbers import exponential
-from ..operators import cut_image, pad_image, tap_views, windows
+from ..operators import cut_image, pad_image, tap_sums, tap_views, windows, with_products
 from . import functions
 
 
@@ -70,15 +70,6 @@ def float_lstm(
     return found
 
 
-def _added(sums: np.ndarray, taps: np.ndarray, seen: np.ndarray, ordered: bool) -> np.ndarray:
-    """`sums + taps @ seen`, the products added one after the other if `ordered`."""
-    if not ordered:
-        return sums + taps @ seen
-    for k in range(taps.shape[-1]):
-        sums = sums + taps[..., k, None] * seen[..., k, None, :]
-    return sums
-
-
 def float_conv2d(
     x: np.ndarray,
     *,
@@ -95,13 +86,8 @@ def float_conv2d(
     Products are added by rows, columns and channels of the kernel, the channels in numpy's order, or `ordered`.
     """
     views = tap_views(pad_image(x, pads, 0.0), weight.shape[2:], strides, dilations)
-    (n, _, oh, ow), (o, per_group, kh, kw) = views[0][1].shape, weight.shape
-    taps = weight.reshape(groups, o // groups, per_group, kh, kw)
-    sums = np.zeros((n, groups, o // groups, oh * ow), np.float32)
     with np.errstate(all="ignore"):
-        for tap, view in views:
-            sums = _added(sums, taps[(..., *tap)], view.reshape(n, groups, per_group, oh * ow), ordered)
-        return sums.reshape(n, o, oh, ow) + bias.reshape(-1, 1, 1)
+        return tap_sums(views, weight, groups, ordered) + bias.reshape(-1, 1, 1)
 
 
 def float_conv_transpose2d(
@@ -128,7 +114,9 @@ def float_conv_transpose2d(
     with np.errstate(all="ignore"):
         for tap, place in reversed(tap_views(canvas, (kh, kw), strides, dilations)):  # the last is the first pixel's
             sums = place.reshape(n, groups, per_group, height * width)
-            place[...] = _added(sums, taps[(..., *tap)].transpose(0, 2, 1), grouped, ordered).reshape(place.shape)
+            place[...] = with_products(sums, taps[(..., *tap)].transpose(0, 2, 1), grouped, ordered).reshape(
+                place.shape
+            )
         return cut_image(canvas.reshape(n, groups * per_group, *reach), pads) + bias.reshape(-1, 1, 1)
 
 

@@ -68,11 +68,12 @@ def concatenation(like, conv):
     return g.Graph("g", (X,), (y,), ops)
 
 
-def test_operators_compute_in_their_place_of_a_concatenation(concatenation):
+def test_operators_compute_in_their_place_of_a_concatenation(concatenation, exact_graph):
     graph = concatenation
     found = {name: (op.name, channel) for name, (op, channel) in members(graph, graph.ops, CFG).items()}
     assert found == {"a": ("inner", 0), "b": ("inner", 16), "wide": ("outer", 0), "again": ("outer", 48)}
     assert not arena_plan(graph, graph.ops, CFG).buffers  # all of it lies in the output
+    exact_graph(graph)
 
 
 def test_of_a_concatenation_inside_the_arena_the_whole_lives_from_its_first_part_on(like, conv, concatenation):

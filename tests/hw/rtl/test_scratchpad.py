@@ -26,6 +26,11 @@ def written(cfg, mem, old, en, word):
     return old
 
 
+def drive(ctx, port, **values):
+    for name, value in values.items():
+        ctx.set(getattr(port, name), value)
+
+
 @pytest.mark.parametrize("cfg", [TINY, ODD], ids=lambda c: c.name)
 @pytest.mark.parametrize("mem", [Mem.UOP, Mem.INP, Mem.WGT])
 def test_scratchpad(simulate, rng, cfg, mem):
@@ -38,12 +43,8 @@ def test_scratchpad(simulate, rng, cfg, mem):
         for _ in range(200):
             at, en, word = int(rng.integers(depth)), random_bits(rng, lanes), random_bits(rng, word_bits(cfg, mem))
             addr, read = int(rng.integers(depth)), int(rng.random() < 0.7)
-            for port, values in (
-                (pad.write, {"addr": at, "en": en, "data": word}),
-                (pad.read, {"addr": addr, "en": read}),
-            ):
-                for name, value in values.items():
-                    ctx.set(getattr(port, name), value)
+            drive(ctx, pad.write, addr=at, en=en, data=word)
+            drive(ctx, pad.read, addr=addr, en=read)
             shown = [memory.get(addr, 0) if read else shown[0], *shown[:-1]]
             memory[at] = written(cfg, mem, memory.get(at, 0), en, word)
             await ctx.tick()
@@ -68,12 +69,8 @@ def test_inputs_with_their_neighbours(simulate, rng, block):
         for _ in range(300):
             at, en, data = int(rng.integers(depth)), random_bits(rng, len(pad.write.en)), random_bits(rng, 32)
             addr, read = int(rng.integers(depth)), int(rng.random() < 0.7)
-            for port, values in (
-                (pad.write, {"addr": at, "en": en, "data": data}),
-                (pad.read, {"addr": addr, "en": read}),
-            ):
-                for name, value in values.items():
-                    ctx.set(getattr(port, name), value)
+            drive(ctx, pad.write, addr=at, en=en, data=data)
+            drive(ctx, pad.read, addr=addr, en=read)
             entries = [memory[(addr + t) % depth] for t in range(cfg.row_taps)]
             shown = [entries if read else shown[0], *shown[:-1]]
             memory[at] = written(cfg, Mem.INP, memory[at], en, data)

@@ -6,8 +6,9 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from tests.runs import result_on
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import DeadlockError, TilewrightError
+from tilewright.hw.errors import DeadlockError
 from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.mutation import study as module
 from tilewright.sim.mutation.kinds import mutants
@@ -57,22 +58,6 @@ def test_definition_and_model_refuse_mutants_alike(program):
             assert results[0] == results[1]
             found[results[0][0]] += 1
     assert len(found) > 3 and "" in found
-
-
-def result_on(device, launch):
-    """(name of the error class or "", index of the instruction) of a run."""
-    bases = [device.allocate(b.nbytes, b.align) for b in launch.buffers]
-    for buffer, base in zip(launch.buffers, bases):
-        if buffer.data is not None:
-            device.write(base, buffer.data)
-    try:
-        words = launch.relocate(bases).view(np.uint8).reshape(-1)
-        code = device.allocate(len(words), 64)
-        device.write(code, words)
-        device.run(code, len(launch.insn))
-    except TilewrightError as exc:
-        return type(exc).__name__, getattr(exc, "index", None)
-    return "", None
 
 
 def test_a_verifier_that_accepts_all_is_found_out(monkeypatch):

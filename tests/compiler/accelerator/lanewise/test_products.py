@@ -11,25 +11,19 @@ from tilewright.sim.timing import predict
 PLUS = PRESETS["pynq_z1_plus"]
 
 
+def product(name, shapes, zero_points, **facts):
+    x, y, out = (Tensor(n, (1, *shape), zero_point=z) for n, shape, z in zip("xyo", shapes, zero_points))
+    return ShiftMatMul(name, (x, y), out, **facts)
+
+
 def scores(heads, positions, elements=4, zero_points=(0, 0, 0)):
-    x, y, out = zero_points
-    q, k = (
-        Tensor("q", (1, heads, 1, elements), zero_point=x),
-        Tensor("k", (1, heads, positions, elements), zero_point=y),
-    )
-    inputs = q, k
-    out = Tensor("y", (1, heads, 1, positions), zero_point=out)
-    return ShiftMatMul("scores", inputs, out, ratio=0.0088043212890625, transposed=True)
+    shapes = (heads, 1, elements), (heads, positions, elements), (heads, 1, positions)
+    return product("scores", shapes, zero_points, ratio=0.0088043212890625, transposed=True)
 
 
 def means(heads, positions, elements=4, zero_points=(0, 0, 0)):
-    x, y, out = zero_points
-    p, v = (
-        Tensor("p", (1, heads, 1, positions), zero_point=x),
-        Tensor("v", (1, heads, positions, elements), zero_point=y),
-    )
-    inputs = p, v
-    return ShiftMatMul("means", inputs, Tensor("y", (1, heads, 1, elements), zero_point=out), ratio=51 / 65536)
+    shapes = (heads, 1, positions), (heads, positions, elements), (heads, 1, elements)
+    return product("means", shapes, zero_points, ratio=51 / 65536)
 
 
 def rows(count, positions):
