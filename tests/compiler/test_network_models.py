@@ -59,8 +59,9 @@ LARGER = {
 DEPTHS, WIDTHS = [4, 8, 16, 32, 64, 128, 256, 1024], [32, 64, 128]
 
 
+@pytest.mark.slow
 @needs_models
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n == "kws" else pytest.mark.slow) for n in MOST_CYCLES])
+@pytest.mark.parametrize("name", MOST_CYCLES)
 def test_larger_buffers_and_queues_are_not_slower(name):
     """By more than 1 % than any smaller one."""
     graph = import_tflite(SHARED / "models" / f"{name}_int8.tflite")

@@ -58,16 +58,6 @@ def test_litert_rounds_dense_layers_once(name, interpreter, run):
             np.testing.assert_array_equal(run(mine, x), run(reference, x))
 
 
-def norm(n, x):
-    """A layer norm in its parts."""
-    (_, rows, features), ones = n.shape(x), n.reals(1 + 0.1 * n.rng.normal(size=n.shape(x)[2]))
-    mean = n.op("MEAN", [x, n.numbers(2)], (1, rows, 1), keepDims=True)
-    squares = n.op("SQUARED_DIFFERENCE", [x, mean], (1, rows, features))
-    variance = n.op("MEAN", [squares, n.numbers(2)], (1, rows, 1), keepDims=True)
-    root = n.function("RSQRT", n.binary("ADD", variance, n.reals([1e-5])))
-    return n.binary("MUL", n.binary("MUL", n.binary("SUB", x, mean), root), ones)
-
-
 def encoder(n, rows=16, features=32, heads=2):
     """One layer of self-attention and one of two dense layers, as a transformer's encoder has them."""
     x, width = n.input(1, rows, features), features // heads
@@ -75,13 +65,13 @@ def encoder(n, rows=16, features=32, heads=2):
     def by_head(t):
         return n.transpose(n.reshape(n.dense(t, features), 1, rows, heads, width), 0, 2, 1, 3)
 
-    y = norm(n, x)
+    y = n.norm(x)
     q, k, v = by_head(y), by_head(y), by_head(y)
     scores = n.op("BATCH_MATMUL", [q, k], (1, heads, rows, rows), adjY=True)
     weights = n.function("SOFTMAX", n.binary("MUL", scores, n.reals([width**-0.5])), beta=1.0)
     mixed = n.op("BATCH_MATMUL", [weights, v], (1, heads, rows, width))
     x = n.binary("ADD", x, n.dense(n.reshape(n.transpose(mixed, 0, 2, 1, 3), 1, rows, features), features))
-    h = n.function("GELU", n.dense(norm(n, x), 2 * features))
+    h = n.function("GELU", n.dense(n.norm(x), 2 * features))
     n.output(n.binary("ADD", x, n.dense(h, features)))
     return n.quantise()
 

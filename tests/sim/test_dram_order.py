@@ -79,6 +79,7 @@ def test_no_token_is_needed(cfg):
         np.testing.assert_array_equal(got["out"], expected["out"])
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("cfg", [TINY, ODD, PYNQ], ids=lambda c: c.name)
 def test_parameters_that_were_just_stored_are_those_loaded(cfg):

@@ -100,10 +100,8 @@ def imported(request):
     return import_model(MODELS / f"{request.param}_int8.tflite")
 
 
-SOME = ("pynq_z1", "quarter", "plus, 2 ports")  # the others take a minute
-
-
-@pytest.mark.parametrize("name", [n if n in SOME else pytest.param(n, marks=pytest.mark.slow) for n in variants()])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", variants())
 def test_deeper_queues_are_hardly_slower_for_a_network(imported, name):
     """Most by less than 0.7 %; kws with four ports is fastest with queues of 16, where a load comes first by luck."""
     cfg = variants()[name]
@@ -111,7 +109,8 @@ def test_deeper_queues_are_hardly_slower_for_a_network(imported, name):
     assert worst(launches, cfg) <= 0.02
 
 
-@pytest.mark.parametrize("name", [n if n in SOME else pytest.param(n, marks=pytest.mark.slow) for n in variants()])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", variants())
 def test_larger_buffers_are_never_slower_for_a_network(imported, name):
     cfg = variants()[name]
     before = cycles_of(imported, cfg)

@@ -113,6 +113,19 @@ class FloatNetwork:
         n, _, _, c = self.shape(x)
         return self.op("MEAN", [x, self.numbers(1, 2)], (n, 1, 1, c) if keep else (n, c), keepDims=keep)
 
+    def moments(self, x):
+        """The mean of each row, and the inverse root of its variance."""
+        _, rows, features = self.shape(x)
+        mean = self.op("MEAN", [x, self.numbers(2)], (1, rows, 1), keepDims=True)
+        squares = self.op("SQUARED_DIFFERENCE", [x, mean], (1, rows, features))
+        variance = self.op("MEAN", [squares, self.numbers(2)], (1, rows, 1), keepDims=True)
+        return mean, self.function("RSQRT", self.binary("ADD", variance, self.reals([1e-5])))
+
+    def norm(self, x):
+        """A layer norm in its parts, without the bias."""
+        (mean, root), gains = self.moments(x), self.reals(1 + 0.1 * self.rng.normal(size=self.shape(x)[2]))
+        return self.binary("MUL", self.binary("MUL", self.binary("SUB", x, mean), root), gains)
+
     def concat(self, *inputs, axis=3):
         shape = list(self.shape(inputs[0]))
         shape[axis] = sum(self.shape(t)[axis] for t in inputs)

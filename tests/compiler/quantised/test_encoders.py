@@ -12,23 +12,14 @@ import pytest
 
 
 def norm(n, x):
-    """A layer norm in its parts."""
-    (_, rows, features), ones = n.shape(x), n.reals(1 + 0.1 * n.rng.normal(size=n.shape(x)[2]))
-    mean = n.op("MEAN", [x, n.numbers(2)], (1, rows, 1), keepDims=True)
-    squares = n.op("SQUARED_DIFFERENCE", [x, mean], (1, rows, features))
-    variance = n.op("MEAN", [squares, n.numbers(2)], (1, rows, 1), keepDims=True)
-    root = n.function("RSQRT", n.binary("ADD", variance, n.reals([1e-5])))
-    y = n.binary("MUL", n.binary("MUL", n.binary("SUB", x, mean), root), ones)
-    return n.binary("ADD", y, n.bias(features))
+    return n.binary("ADD", n.norm(x), n.bias(n.shape(x)[2]))
 
 
 def scaled_norm(n, x):
     """The same in other parts, as Keras has them: the inverse root times the gains is a factor per element."""
-    (_, rows, features), gains = n.shape(x), n.reals(1 + 0.1 * n.rng.normal(size=n.shape(x)[2]))
-    mean = n.op("MEAN", [x, n.numbers(2)], (1, rows, 1), keepDims=True)
-    squares = n.op("SQUARED_DIFFERENCE", [x, mean], (1, rows, features))
-    variance = n.op("MEAN", [squares, n.numbers(2)], (1, rows, 1), keepDims=True)
-    factor = n.binary("MUL", n.function("RSQRT", n.binary("ADD", variance, n.reals([1e-5]))), gains)
+    features = n.shape(x)[2]
+    (mean, root), gains = n.moments(x), n.reals(1 + 0.1 * n.rng.normal(size=features))
+    factor = n.binary("MUL", root, gains)
     return n.binary("ADD", n.binary("MUL", x, factor), n.binary("SUB", n.bias(features), n.binary("MUL", mean, factor)))
 
 

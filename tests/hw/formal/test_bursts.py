@@ -213,6 +213,7 @@ def spread(spec, component):
     return spec
 
 
+@pytest.mark.slow
 def test_stripes_keep_the_order(solver, new_spec):
     solver.proved(spread(new_spec(), Stripes))
     solver.reached(spread(new_spec(), Stripes), 5)
@@ -282,6 +283,7 @@ def stored_lengths(spec, bursts):
     return spec
 
 
+@pytest.mark.slow
 def test_writes_keep_the_rules(solver, new_spec):
     solver.proved(store(new_spec(), StoreBursts))
 
@@ -308,7 +310,7 @@ def test_a_wrong_store_is_found(solver, new_spec, mutant, changes, spec, text):
 NEXT = "left.addr.eq(((left.addr >> _OFFSET_BITS) + 1) << _OFFSET_BITS)"
 
 
-@pytest.mark.parametrize("user", ["read_port", "store.bursts"])
+@pytest.mark.parametrize("user", ["read_port", pytest.param("store.bursts", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "changes, text",
     [

@@ -60,7 +60,7 @@ def ordered(spec, fifo, depth):
     return spec
 
 
-@pytest.mark.parametrize("depth", [3, 64])
+@pytest.mark.parametrize("depth", [3, pytest.param(64, marks=pytest.mark.slow)])
 def test_words_are_neither_lost_nor_invented(solver, new_spec, depth):
     solver.proved(counted(new_spec(), Fifo, depth))
 

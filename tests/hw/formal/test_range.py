@@ -34,7 +34,8 @@ def one_load(spec, mover):
     return spec
 
 
-@pytest.mark.parametrize("cycles", [CYCLES, pytest.param(CYCLES + 2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("cycles", [CYCLES, CYCLES + 2])
 def test_a_load_writes_only_its_tile_within_so_many_cycles(solver, new_spec, cycles):
     solver.bounded(one_load(new_spec(), Mover), cycles)
 
@@ -43,6 +44,7 @@ def test_a_load_of_three_entries_ends(solver, new_spec):
     solver.reached(one_load(new_spec(), Mover), CYCLES + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "part, before, after",
     [

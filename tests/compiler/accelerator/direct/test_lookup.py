@@ -84,6 +84,7 @@ def test_the_estimate_is_near_the_timing_model(exact):
     assert cycles(lookup, op, PLUS) == pytest.approx(found, rel=0.01) and found < 3 * 4096
 
 
+@pytest.mark.slow
 def test_a_launch_on_the_circuit(exact):
     shape = (1, 12, 5, 6)
     x, y, z = tensor("x", shape), tensor("y", shape, 1 / 128, 0), tensor("z", shape, 0.01, 4)

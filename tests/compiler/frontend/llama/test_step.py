@@ -141,6 +141,7 @@ def test_a_context_that_is_no_multiple_of_16_ends_where_it_ends(llama, preset):
         list(run(executable, "model", [1] * 21))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ports", [1, 2])
 def test_heads_of_48_and_a_prime_number_of_hidden_blocks_are_exact(llama, ports):
     """The shape of a model of 15 million weights: heads and their halves are not whole blocks, 172 is 11 of them."""

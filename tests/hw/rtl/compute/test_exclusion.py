@@ -133,12 +133,9 @@ def seen(monkeypatch):
     return found
 
 
-SLOW = [(share, slow) for share in (0.3, 1.0) for slow in (0.0, 0.6)][:-1]
-
-
-@pytest.mark.parametrize(
-    ("share", "slow"), [(1.0, 0.6), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in SLOW)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("slow", [0.0, 0.6])
+@pytest.mark.parametrize("share", [0.3, 1.0])
 def test_the_units_never_meet(simulate, compute, seen, share, slow):
     """Loads and jobs at random beside a unit that enters every bank as soon as it may: results stay the same."""
     bench = compute.Bench(TWO, seed=int(10 * (share + slow)))

@@ -32,7 +32,9 @@ def reload(bench, r):
 
 
 @pytest.mark.parametrize("slow", [0.0, 0.6])
-@pytest.mark.parametrize("name", ["tiny", "one bank", "four banks", "odd"])
+@pytest.mark.parametrize(
+    "name", ["one bank", "odd", *(pytest.param(n, marks=pytest.mark.slow) for n in ("tiny", "four banks"))]
+)
 def test_random_loads_between_random_jobs(simulate, compute, name, slow):
     """Micro-ops and accumulators change under GEMM and ALU all the time; results are those of one after the other."""
     bench = compute.Bench(compute.CONFIGS[name], seed=int(10 * slow))

@@ -19,7 +19,7 @@ CONFIGS = ("tiny", "one bank", "four banks", "slow multiplier", "odd", "vta", "p
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_random_instructions(simulate, compute, name, seed):
     bench = compute.Bench(compute.CONFIGS[name], seed)
     r, uops = bench.rng, 6
