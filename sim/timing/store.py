@@ -233,30 +233,34 @@ class Store(Unit):
 
     def _read(self, base: int, count: int, cycle: int, pace: int, quantised: bool) -> Generator[int, None, int]:
         """Read `count` accumulators from `cycle` on, one in `pace` cycles, where nobody else reads their bank (or
-        multiplies); the first cycle for another one.
+        multiplies); the first cycle for another one. The groups of one enter the multipliers in cycles of their own.
         """
         reads = self._reads
         bank = 1 << min(base // self._bank, self._banks - 1)
-        used = PRODUCTS if quantised else 0
+        used, needed = (PRODUCTS, self._groups) if quantised else (0, 1)
         edge = min(count, self._bank - base % self._bank)
+        entered = 0  # groups of the next one that are in the multipliers
         while count:
             while reads and reads[0][1] <= cycle:
                 reads.popleft()
-            limit = NEVER
+            limit, until, whole = NEVER, 0, needed
             for begin, end, banks in reads:
                 if banks & (bank | used):
                     if begin <= cycle:
                         cycle = end if end > cycle else cycle
                         continue
-                    limit = begin
+                    limit, until, whole = begin, end, needed if banks & used else 1
                     break
             if limit == NEVER:
                 limit = self._horizon(bank | used)
-                if limit <= cycle:
+                if limit < cycle + needed - entered:
                     yield limit
                     continue
-            part = min(edge, -(-(limit - cycle) // pace)) if limit < NEVER else edge
-            cycle += part * pace
+            since = cycle - entered
+            part = min(edge, max(0, (limit - since - whole) // pace + 1)) if limit < NEVER else edge
+            cycle, entered = since + part * pace, 0
+            if part < edge and until and cycle < limit:
+                cycle, entered = until, limit - cycle
             count -= part
             edge -= part
             if count and not edge:

@@ -7,6 +7,7 @@ import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem, Op, Queue
+from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
 from tilewright.sim.random_programs import random_case
 from tilewright.sim.rtl import RtlDevice
@@ -112,6 +113,27 @@ def test_its_counters_are_the_circuits():
         assert expected.insns["LOAD.PAR"] and expected.insns["STORE.OUTQ"]
         for name in ("STORE_BUSY", "STORE_TOKEN_WAIT"):
             assert got.counters[name] == expected.counters[name], (seed, name)
+
+
+@BUILT
+def test_products_of_the_alu_come_between_any_groups_of_an_entry():
+    """A requantising STORE from the first bank; sums of growing number in the second, and then products."""
+    circuit, entry = RtlDevice(PYNQ), (PYNQ.batch, PYNQ.block_out)
+    for delay in range(1, 30):
+        p = Program(PYNQ)
+        x, y = p.buffer("x", (20, *entry), 32), p.buffer("y", (30, *entry), kind="output")
+        par = p.buffer("par", (PYNQ.par_entry_bytes,), kind="constant", data=np.zeros(PYNQ.par_entry_bytes, np.uint8))
+        p.load(Mem.PAR, 0, par, 0)
+        for bank in range(2):
+            p.load(Mem.ACC, bank * PYNQ.bank_depth, x, 0, x_size=20)
+        p.alu("add", [(20, 1, 0)], imm=1)
+        p.store(0, y, 0, x_size=20, par=0)
+        p.alu("add", [(delay, 0, 0)], PYNQ.bank_depth, imm=1)
+        p.alu("mul", [(20, 1, 0)], PYNQ.bank_depth, imm=3)
+        p.store(PYNQ.bank_depth, y, 20, x_size=10, par=0)
+        launch = p.finish()
+        _, found = run(launch, {"x": np.zeros((20, *entry), np.int32)}, circuit)
+        assert predict(launch).cycles == found.cycles, delay
 
 
 @BUILT
