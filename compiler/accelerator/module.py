@@ -103,6 +103,10 @@ class Accelerator(ExecModule):
         cycles = [table.cycles(op, self.cfg, self._folds.get(op.name)) for op in ops if not is_view(op)]
         return sum(cycles) / cost.CLOCK
 
+    def overlap_seconds(self, before: g.Operator, op: g.Operator) -> float:
+        """By the timing model."""
+        return table.overlap(before, op, self.cfg, self._folds) / cost.CLOCK
+
     def transfer_seconds(self, t: g.Tensor) -> float:
         """The host's change of layout, and its share in starting a launch."""
         if t.name in self._plain:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -575,6 +575,17 @@ def added(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None)
     return _added(record, case_of(record, op, fold), cfg)
 
 
+def overlap(first: Laid, second: Laid, cfg: Config) -> float:
+    """Cycles that the second operator takes less behind the first than in a launch of its own, by the timing model.
+
+    Raises `Unfit` where a kernel cannot compute its operator.
+    """
+    names = [t.name for t in first.op.tensors]
+    wired = tuple(names.index(t.name) if t.name in names else -1 for t in second.op.tensors)
+    cases = (case_of(*first), case_of(*second))
+    return _overlap(first.record, cases[0], second.record, cases[1], wired, cfg)
+
+
 def launch(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> Launch:
     """The launch whose `cycles` are those of the operator. Raises `Unfit` where the kernel cannot compute it."""
     return _fitting(_tried(record, case_of(record, op, fold), cfg)).finish()
@@ -596,6 +607,14 @@ def by_shape(facts: Callable[[Any], object] = integers) -> Callable[[Record], Re
         return record
 
     return marked
+
+
+class Laid(NamedTuple):
+    """An operator, the kernel that computes it, and how its image is laid out."""
+
+    record: Record
+    op: g.Operator
+    fold: Fold | None = None
 
 
 @dataclass(frozen=True)
@@ -638,8 +657,20 @@ def _added(record: Record, case: _Case, cfg: Config) -> float:
     alone = _timed(record, case, cfg)
     if alone > _LONG:
         return alone
-    twice = _trial(record, case, cfg, times=2)  # where only one fits at a time, it is one
+    twice = _twice(record, case, cfg)  # where only one fits at a time, it is one
     return alone if isinstance(twice, str) else max(0.0, _cycles(twice) - alone)
+
+
+@cost.cached(512)
+def _overlap(record: Record, case: _Case, after: Record, then: _Case, wired: tuple[int, ...], cfg: Config) -> float:
+    alone = _timed(after, then, cfg)
+    if alone > _LONG:
+        return 0.0
+    if (before := _timed(record, case, cfg)) <= _LONG:
+        both = _both(record, case, after, then, cfg)
+        if not isinstance(both, str):
+            return before + alone - _cycles(both)
+    return alone - _added(after, then, cfg)
 
 
 @cost.cached(512)
@@ -667,38 +698,68 @@ def _tried(record: Record, case: _Case, cfg: Config) -> Program | str:
     return _trial(record, case, cfg)
 
 
-def _trial(record: Record, case: _Case, cfg: Config, times: int = 1) -> Program | str:
-    """The operator in a program of its own, `times` in a row, or why it is none."""
+def _trial(record: Record, case: _Case, cfg: Config) -> Program | str:
+    """The operator in a program of its own, or why it is none."""
+    return _recorded(case, cfg, lambda rec: _lowered(rec, record, case.op))
+
+
+def _twice(record: Record, case: _Case, cfg: Config) -> Program | str:
+    """The operator two times in a row, as far as its first input goes; of other shape the second one reads the same."""
     op = case.op
-    symbols, in_place = limits((op,)), isinstance(op, g.Write)
-    packed = (*(t for t in op.inputs if t not in op.plain), op.output)
-    computed = [t for t in packed if t.data is None and t.name not in symbols]
-    if any(len(t.shape) < 2 for t in computed):
-        return "operands are not in blocks of channels"
-    rec = Recording(cfg, "double", op.name)
-    rec.program.uops_ahead, rec.limits = True, symbols
-    for t in op.plain:
-        rec.as_host(op, t)
-    for t in computed:
-        if in_place and t is op.output:
-            rec.activations[t.name] = rec.activations[op.x.name]
-        elif t.name not in rec.activations:
-            kind = "output" if t is op.output else "state" if in_place and t is op.x else "input"
-            rec.activation(op, t, kind)
-    if case.fold is not None:
-        image = rec.buffer(f"{op.name}.x", case.fold.image(op.x.shape, cfg), kind="input")
-        rec.folded[op.name] = case.fold, image
-    parts = {t.name: rec.activations[t.name] for t in computed if t.dtype == "int8"}
-    chained = times > 1 and len(parts) > 1 and op.output.name in parts and not in_place
-    ends = (next(iter(parts)), op.output.name) if chained else ()
-    wholes = [rec.buffer(name, (max(parts[end].nbytes for end in ends),), kind="temp") for name in ends]
+
+    def both(rec: Recording) -> None:
+        own = {t.name: rec.activations[t.name] for t in op.tensors if t.dtype == "int8" and t.name in rec.activations}
+        chained = len(own) > 1 and op.output.name in own and not isinstance(op, g.Write)
+        ends = (next(iter(own)), op.output.name) if chained else ()
+        wholes = [rec.buffer(name, (max(own[end].nbytes for end in ends),), kind="temp") for name in ends]
+        for number in range(2):
+            for name, whole in zip(ends, wholes[:: -1 if number else 1]):
+                rec.activations[name] = Region(name, own[name].shape, whole=whole)
+            _lowered(rec, record, op, f"{op.name}.{number}")
+
+    return _recorded(case, cfg, both)
+
+
+def _both(record: Record, case: _Case, after: Record, then: _Case, cfg: Config) -> Program | str:
+    """Two operators in one program; the second may read what the first one wrote."""
+
+    def both(rec: Recording) -> None:
+        _lowered(rec, record, case.op)
+        _lowered(rec, after, then.op)
+
+    return _recorded(case, cfg, both, then)
+
+
+def _lowered(rec: Recording, record: Record, op: g.Operator, name: str = "") -> None:
+    rec.tables.clear()  # those of other operators are there, as a rule
+    with rec.program.origin(name or op.name):
+        lower(record, rec, op)
+
+
+def _recorded(case: _Case, cfg: Config, what: Callable[[Recording], None], *others: _Case) -> Program | str:
+    """The program of `what` records, with buffers for the operators of the cases; or why there is none."""
+    cases = case, *others
+    rec = Recording(cfg, "double", case.op.name)
+    rec.program.uops_ahead, rec.limits = True, limits([one.op for one in cases])
+    read = {t.name for one in others for t in one.op.inputs if t not in one.op.plain}
+    for op, fold in ((one.op, one.fold) for one in cases):
+        in_place = isinstance(op, g.Write)
+        packed = (*(t for t in op.inputs if t not in op.plain), op.output)
+        computed = [t for t in packed if t.data is None and t.name not in rec.limits]
+        if any(len(t.shape) < 2 for t in computed):
+            return "operands are not in blocks of channels"
+        for t in op.plain:
+            rec.as_host(op, t)
+        for t in computed:
+            if in_place and t is op.output:
+                rec.activations[t.name] = rec.activations[op.x.name]
+            elif t.name not in rec.activations:
+                made = "temp" if t.name in read else "output"
+                rec.activation(op, t, made if t is op.output else "state" if in_place and t is op.x else "input")
+        if fold is not None:
+            rec.folded[op.name] = fold, rec.buffer(f"{op.name}.x", fold.image(op.x.shape, cfg), kind="input")
     try:
-        for number in range(times):  # each reads what the one before wrote, as far as its first input goes
-            for name, whole in zip(ends, wholes[:: -1 if number % 2 else 1]):
-                rec.activations[name] = Region(name, parts[name].shape, whole=whole)
-            rec.tables.clear()  # those of other operators are there, as a rule
-            with rec.program.origin(f"{op.name}.{number}"):
-                lower(record, rec, op)
+        what(rec)
     except (CapacityError, EncodingError, ScheduleError) as exc:
         return str(exc)
     return rec.program

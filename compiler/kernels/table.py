@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
@@ -151,11 +151,23 @@ def refusal(op: g.Operator, cfg: Config) -> str:
 
 
 def cycles(op: g.Operator, cfg: Config, fold: Fold | None = None) -> float:
-    """Cycles that `op` adds to a launch, by the timing model. Raises `Unfit` where no kernel computes it."""
-    record = chosen(op, cfg, fold)
-    if record is None:
-        raise Unfit(refusal(op, cfg))
-    return language.added(record, op, cfg, fold)
+    """Cycles of a launch of `op`, by the timing model. Raises `Unfit` where no kernel computes it."""
+    return language.cycles(*_laid(op, cfg, fold)[:2], cfg, fold)
+
+
+def overlap(before: g.Operator, op: g.Operator, cfg: Config, folds: Mapping[str, Fold]) -> float:
+    """Cycles that `op` takes less behind `before` than in a launch of its own; images are laid out as `folds` say.
+
+    Raises `Unfit` where no kernel computes one of them.
+    """
+    first, second = (_laid(one, cfg, folds.get(one.name)) for one in (before, op))
+    return language.overlap(first, second, cfg)
+
+
+def _laid(op: g.Operator, cfg: Config, fold: Fold | None) -> language.Laid:
+    if record := chosen(op, cfg, fold):
+        return language.Laid(record, op, fold)
+    raise Unfit(refusal(op, cfg))
 
 
 def lower(rec: Recording, op: g.Operator) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from itertools import product
+from itertools import pairwise, product
 
 from ...hw.errors import UnsupportedError
 from .. import graph as g
@@ -36,14 +36,26 @@ class Choice:
         return others[0][1] if others else None
 
 
-@dataclass
+@dataclass(eq=False)
 class _Unit:
-    """Operators to assign together, and the modules that can run them."""
+    """Operators to assign together, the modules that can run them, and the neighbours in the graph's order.
+
+    `overlaps` are times that it takes less behind `before`, by the module that runs both.
+    """
 
     ops: tuple[g.Operator, ...]
     able: dict[str, float]
     refusals: dict[str, str]
     module: ExecModule
+    before: _Unit | None = None
+    after: _Unit | None = None
+    overlaps: dict[str, float] = field(default_factory=dict)
+
+    def overlap(self, module: ExecModule) -> float:
+        """Time that it takes less on `module` behind `before`, which runs there, too."""
+        if self.before and module.name not in self.overlaps:
+            self.overlaps[module.name] = module.overlap_seconds(self.before.ops[-1], self.ops[-1])
+        return self.overlaps.get(module.name, 0.0)
 
 
 class Assignment:
@@ -127,6 +139,8 @@ class Assignment:
             if unit is not None:
                 units.append(unit)
                 taken |= {o.name for o in unit.ops}
+        for earlier, later in pairwise(unit for unit in units if unit.ops[-1].viewed is None):
+            earlier.after, later.before = later, earlier
         if problems:
             raise UnsupportedError(f"{self.graph.name}: target {self.target.name!r} cannot run {'; '.join(problems)}")
         return units
@@ -225,10 +239,11 @@ class Assignment:
             for t in {t.name: t for op in unit.ops for t in op.inputs}.values()
             if t.name in self._producer and self._producer[t.name] is not unit
         )
-        return whole - edges
+        overlaps = sum(u.overlap(u.module) for u in self._units if u.before and u.before.module is u.module)
+        return whole - edges + overlaps
 
     def _seconds(self, unit: _Unit, name: str) -> float:
-        """Time of a unit on a module, and of the transfers from and to its neighbours."""
+        """Time of a unit on a module, and of the transfers from and to its neighbours, less what overlaps with them."""
         module, total = self._modules[name], unit.able[name]
         inside = {op.output.name for op in unit.ops}
         for t in {t.name: t for op in unit.ops for t in op.inputs}.values():
@@ -240,6 +255,10 @@ class Assignment:
             total += sum(self._transfer_seconds(op.output, u, module) for u in others.values())
             if op.output.name in self._outputs:  # next values of states stay where they are
                 total += module.output_seconds(op.output)
+        if unit.before and unit.before.module is module:
+            total -= unit.overlap(module)
+        if unit.after and unit.after.module is module:
+            total -= unit.after.overlap(module)
         return total
 
     def _transfer_seconds(self, t: g.Tensor, other: _Unit | None, module: ExecModule) -> float:

@@ -88,6 +88,10 @@ class ExecModule(ABC):
     def transfer_seconds(self, t: g.Tensor) -> float:
         """Predicted time to take a tensor from plain layout in the host's memory to the module, or back."""
 
+    def overlap_seconds(self, before: g.Operator, op: g.Operator) -> float:
+        """Predicted time that `op` takes less where it runs directly behind `before`."""
+        return 0.0
+
     def joined_seconds(self, op: g.Operator) -> float:
         """Predicted time that a change of layout before or behind `op` does not take, as it is part of its call."""
         return 0.0

@@ -139,3 +139,13 @@ def test_a_change_of_layout_that_joins_a_call_costs_no_call():
     graph = chain(g.Add, g.Requantize, g.Add)
     assert modules(Assignment(graph, Target("t", (module, joining)))) == ["a", "host", "a"]
     assert modules(Assignment(graph, Target("t", (module, HOST)))) == ["host"] * 3
+
+
+def test_operators_that_overlap_the_one_before_cost_less():
+    """Three take 27 and two transfers, 33 of the host's 30, less two overlaps; one alone has none."""
+    module = Unit("a", 3.0, Add=9, Mul=9)
+    target = Target("t", (module, HOST))
+    assert modules(Assignment(chain(g.Add, g.Mul, g.Add), target)) == ["host"] * 3
+    module.overlap_seconds = lambda before, op: 2.0
+    assert modules(Assignment(chain(g.Add, g.Mul, g.Add), target)) == ["a"] * 3
+    assert modules(Assignment(chain(g.Add), target)) == ["host"]
