@@ -214,94 +214,16 @@ def half_loaded(k, op):
     k.store(k.output.merged("entry"), y)
 
 
-def sum_without_zero(k, op):
-    x = k.input(0).merged("entry")
-    y, xs = k.tile(Mem.ACC, **x.shape), k.load(k.tile(Mem.INP, **x.shape), x)
-    y += xs @ k.identity()
-    k.store(k.output.merged("entry"), y)
-
-
-def weights_never_loaded(k, op):
-    x = k.input(0).merged("entry")
-    y, xs = k.tile(Mem.ACC, **x.shape), k.load(k.tile(Mem.INP, **x.shape), x)
-    y[...] = xs @ k.tile(Mem.WGT, one=1)[0]
-    k.store(k.output.merged("entry"), y)
-
-
-def parameters_never_loaded(k, op):
-    x = k.input(0).merged("entry")
-    y = k.load(k.tile(Mem.ACC, **x.shape), x)
-    k.store(k.output.merged("entry"), y, k.tile(Mem.PAR, par=1))
-
-
-def never_stored(k, op):
-    kept = k.temporary("kept", entry=4)
-    k.load(k.tile(Mem.INP, entry=4), kept)
-
-
 def half_stored(k, op):
     x = k.input(0).merged("entry")
     y = k.load(k.tile(Mem.ACC, **x.shape), x)
     k.store(k.output.merged("entry")[:8], y[:8])
 
 
-def other_extents(k, op):
-    x = k.input(0)[0].merged("pixel", "h", "w")
-    y = k.load(k.tile(Mem.ACC, **x.shape), x)
-    y += k.load(k.tile(Mem.ACC, pixel=8), x[0, :8])
-
-
-def other_lanes(k, op):
-    k.constant(Mem.WGT, "weights", np.ones((3, 8, 16), np.int8))
-
-
-def other_memory(k, op):
-    x = k.input(0).merged("entry")
-    y = k.load(k.tile(Mem.INP, **x.shape), x)
-    y += 1
-
-
-def other_axes(k, op):
-    x = k.input(0)
-    y = k.load(k.tile(Mem.ACC, **x.shape), x)
-    k.store(k.output.merged("entry"), y)
-
-
-def larger_than_its_place(k, op):
-    x = k.input(0).merged("entry")
-    k.slots(8).load(x)
-
-
-def outside(k, op):
-    k.input(0)[1]
-
-
-def wide_weights(k, op):
-    k.matrices("big", np.full((1, 16, 16), 200))
-
-
-def plain_copy(k, op):
-    x = k.input(0).merged("entry")
-    y = k.load(k.tile(Mem.ACC, **x.shape), x)
-    k.tile(Mem.ACC, **x.shape)[...] = y
-
-
 MISTAKES = {
     never_loaded: "32 of its entries in ACC were never written: load them, set them to 0 .*, or replace them by a pr",
     half_loaded: "tile .entry 32. is read, but 12 of its entries in ACC were never written",
-    sum_without_zero: "set them to 0",
-    weights_never_loaded: "1 of its entries in WGT were never written: load them",
-    parameters_never_loaded: r"in PAR were never written: load parameters, or take k.parameters\(...\)",
-    never_stored: "never_stored.*is loaded, but was never stored: store it first",
     half_stored: "stores 8 of the 32 entries of its output: store the rest, too",
-    other_extents: "axis pixel has different extents, 16 and 8: cut one of them, or give it another name",
-    other_lanes: r"weights \(3, 8, 16\) int8: .* has 128 bytes, an entry of WGT 256; its lanes must be \(16, 16\)",
-    other_memory: "is in INP: the statement takes one in ACC",
-    other_axes: "they must have the same axes",
-    larger_than_its_place: "is no one piece of 32 entries",
-    outside: r"array .n 1, b 2, h 4, w 4.\[n 1\]: must be 0 to 0",
-    wide_weights: "they must be within -128 to 127",
-    plain_copy: r"copied by a product with the identity, .* or y\[...\] = 0 and y \+= z",
 }
 
 
@@ -358,6 +280,20 @@ STATEMENTS = {
     "k.input(0).merged('p', 'h', 'v')": "has no axis v; its axes are n, b, h, w",
     "k.load(k.tile(Mem.ACC, entry=3), x)": "32 and 3 entries: they must have one size",
     "k.load(k.tile(Mem.ACC, entry=64)[::2], x)": "the tile has gaps; load to adjacent entries",
+    "z = k.tile(Mem.ACC, entry=32); z += i @ w; k.store(out, z)": "set them to 0",
+    "y[...] = i @ k.tile(Mem.WGT, one=1)[0]": "1 of its entries in WGT were never written: load them",
+    "k.store(out, y, k.tile(Mem.PAR, par=1))": r"in PAR were never written: load parameters, or take k.para",
+    "k.load(k.tile(Mem.INP, entry=4), k.temporary('kept', entry=4))": "kept is loaded, but was never stored: store",
+    "y += k.load(k.tile(Mem.ACC, entry=8), x[:8])": "different extents, 32 and 8: cut one of them, or give it an",
+    "k.constant(Mem.WGT, 'weights', np.ones((3, 8, 16), np.int8))": (
+        r"weights \(3, 8, 16\) int8: .* has 128 bytes, an entry of WGT 256; its lanes must be \(16, 16\)"
+    ),
+    "i += 1": "is in INP: the statement takes one in ACC",
+    "k.store(k.output, y)": "they must have the same axes",
+    "k.slots(8).load(x)": "is no one piece of 32 entries",
+    "k.input(0)[1]": r"array .n 1, b 2, h 4, w 4.\[n 1\]: must be 0 to 0",
+    "k.matrices('big', np.full((1, 16, 16), 200))": "they must be within -128 to 127",
+    "k.tile(Mem.ACC, entry=32)[...] = y": r"copied by a product with the identity, .* or y\[...\] = 0 and y \+= z",
     "op.fixed": "'Custom' object has no attribute 'fixed': give op=, an operator that has it",
 }
 

@@ -1,10 +1,9 @@
 """Runs operators and graphs on the accelerator and compares them with the reference."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
+from tilewright.compiler import cost
 from tilewright.compiler.graph import Graph, reference
 from tilewright.compiler.kernels import table
 from tilewright.compiler.network import compile_for
@@ -34,6 +33,11 @@ def exact_graph():
         expected = reference.trace(graph, values, contract)
         for t in graph.outputs:
             np.testing.assert_array_equal(got[t.name], expected[t.name])
+        choice, *others = compiled.assignment.choices
+        if not others and choice.module.name == "accelerator" and (launches := compiled.executable.launches):
+            # what an operator costs is its launch
+            cycles = choice.module.seconds(choice.ops) * cost.CLOCK
+            assert cycles == pytest.approx(predict(launches[0].launch).cycles, rel=0.01)
         return compiled
 
     return run
@@ -49,21 +53,6 @@ def exact(exact_graph):
         compiled = exact_graph(Graph("g", tuple(inputs.values()), (ops[-1].output,), ops), **options)
         (step,) = compiled.executable.launches
         return step.launch
-
-    return run
-
-
-@pytest.fixture(scope="session")
-def cycles_added():
-    """The cycles that a second operator of the kind of `op`, which reads the first's output, adds to a launch.
-
-    `launch` makes one of operators.
-    """
-
-    def run(launch, op, **options):
-        first = replace(op, name="first", output=replace(op.output, name="first"))
-        second = replace(op, inputs=(first.output, *op.inputs[1:]))
-        return predict(launch(first, second, **options)).cycles - predict(launch(first, **options)).cycles
 
     return run
 

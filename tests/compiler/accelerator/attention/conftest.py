@@ -1,7 +1,5 @@
 """Runs operators of one token as one launch, position by position; outputs and caches equal the reference's."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 
@@ -61,9 +59,3 @@ def steps():
         return step.launch
 
     return run
-
-
-@pytest.fixture
-def added(steps, cycles_added):
-    """The cycles that a second operator adds to a launch of `steps`."""
-    return partial(cycles_added, steps)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.compiler.conv_shape import output_size
-from tilewright.compiler.graph import Graph, QConv2d, Tensor
+from tilewright.compiler.graph import QConv2d, Tensor
 from tilewright.compiler.kernels import language
 from tilewright.compiler.kernels.fold import (
     FoldTiles,
@@ -17,9 +17,7 @@ from tilewright.compiler.kernels.fold import (
 )
 from tilewright.compiler.kernels.folded_conv import folded_conv, host_step
 from tilewright.compiler.kernels.layouts import cheapest_layout, seconds
-from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
-from tilewright.sim.timing import predict
 
 PYNQ = PRESETS["pynq_z1"]
 
@@ -190,10 +188,3 @@ def test_the_timing_model_agrees_with_the_choice(c, size, o, kernel, stride):
     fitting = [fold for fold in folds(op.shape, PYNQ) if FoldTiles(op.shape, fold, PYNQ).fit]
     others = [needed(fold) for fold in fitting[:: len(fitting) // 12]]
     assert needed(chosen) <= min(others) < 0.92 * max(others)
-
-
-def test_the_estimate_is_the_launch():
-    op = convolution(3, (32, 32), 16, (3, 3), (1, 1), (1, 1, 1, 1))
-    fold = cheapest_layout(op, PYNQ, nhwc=False)
-    (step,) = compile_graph(Graph("g", (op.x,), (op.output,), (op,)), PYNQ).launches
-    assert language.cycles(folded_conv, op, PYNQ, fold) == pytest.approx(predict(step.launch).cycles, rel=0.01)

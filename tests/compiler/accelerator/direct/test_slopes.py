@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import LeakyRelu, Tensor, tables
-from tilewright.compiler.kernels.language import cycles
-from tilewright.compiler.kernels.leaky_relu import leaky_relu, lines_of
+from tilewright.compiler.kernels.leaky_relu import lines_of
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
 
@@ -37,9 +36,7 @@ def test_both_forms_are_exact(alpha):
 
 
 @pytest.mark.parametrize("alpha, multiples", [(0.01, True), (0.3, False)])
-def test_the_estimate(exact, alpha, multiples):
+def test_its_cycles(exact, alpha, multiples):
     op = leaky(alpha, shape=(1, 64, 28, 28))
     assert (not lines_of(op).scales) == multiples
-    found = predict(exact(op)).cycles
-    assert cycles(leaky_relu, op, CFG) == pytest.approx(found, rel=0.01)
-    assert found < (6 if multiples else 11) * 4 * 28**2
+    assert predict(exact(op)).cycles < (6 if multiples else 11) * 4 * 28**2

@@ -11,9 +11,3 @@ from tilewright.hw.config import PRESETS
 def launch(exact):
     """Runs `ops` on the accelerator alone and returns the launch; `data` are the values of inputs by name."""
     return partial(exact, cfg=PRESETS["pynq_z1_plus"])
-
-
-@pytest.fixture
-def added(launch, cycles_added):
-    """The cycles that a second operator adds to a launch."""
-    return partial(cycles_added, launch)

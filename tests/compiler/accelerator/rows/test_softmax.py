@@ -5,12 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tilewright.compiler.graph import Softmax, Tensor
-from tilewright.compiler.kernels import language
-from tilewright.compiler.kernels.softmax import softmax as kernel
 from tilewright.compiler.kernels.softmax import take_turns
 from tilewright.compiler.kernels.table import cycles, refusal
 from tilewright.hw.config import PRESETS
-from tilewright.sim.timing import predict
 
 PLUS = PRESETS["pynq_z1_plus"]
 SMALL = replace(
@@ -53,11 +50,6 @@ def test_what_is_refused():
     )
     assert refusal(softmax((1, 993, 1, 16)), PLUS) == "rows of 993 elements do not fit"
     assert refusal(softmax((1, 1024, 1, 16)), PLUS) == "rows of 1024 elements: sums have more than 29 bits"
-
-
-def test_the_cycles_are_those_of_the_launch(exact):
-    op = softmax((2, 128, 1, 40))
-    assert language.cycles(kernel, op, PLUS) == predict(exact(op, cfg=PLUS)).cycles
 
 
 def test_more_rows_take_longer():
