@@ -578,7 +578,8 @@ def added(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None)
 def overlap(first: Laid, second: Laid, cfg: Config) -> float:
     """Cycles that the second operator takes less behind the first than in a launch of its own, by the timing model.
 
-    Raises `Unfit` where a kernel cannot compute its operator.
+    Where the first one is long, or both fit no program, it is what one overlaps behind another one that is alike; 0 for
+    a long one. Raises `Unfit` where a kernel cannot compute its operator.
     """
     names = [t.name for t in first.op.tensors]
     wired = tuple(names.index(t.name) if t.name in names else -1 for t in second.op.tensors)
@@ -742,6 +743,7 @@ def _recorded(case: _Case, cfg: Config, what: Callable[[Recording], None], *othe
     rec = Recording(cfg, "double", case.op.name)
     rec.program.uops_ahead, rec.limits = True, limits([one.op for one in cases])
     read = {t.name for one in others for t in one.op.inputs if t not in one.op.plain}
+    caches = {one.op.x.name for one in cases if isinstance(one.op, g.Write)}
     for op, fold in ((one.op, one.fold) for one in cases):
         in_place = isinstance(op, g.Write)
         packed = (*(t for t in op.inputs if t not in op.plain), op.output)
@@ -749,13 +751,14 @@ def _recorded(case: _Case, cfg: Config, what: Callable[[Recording], None], *othe
         if any(len(t.shape) < 2 for t in computed):
             return "operands are not in blocks of channels"
         for t in op.plain:
-            rec.as_host(op, t)
+            if t.name not in rec.plain:
+                rec.as_host(op, t)
         for t in computed:
             if in_place and t is op.output:
                 rec.activations[t.name] = rec.activations[op.x.name]
             elif t.name not in rec.activations:
                 made = "temp" if t.name in read else "output"
-                rec.activation(op, t, made if t is op.output else "state" if in_place and t is op.x else "input")
+                rec.activation(op, t, made if t is op.output else "state" if t.name in caches else "input")
         if fold is not None:
             rec.folded[op.name] = fold, rec.buffer(f"{op.name}.x", fold.image(op.x.shape, cfg), kind="input")
     try:

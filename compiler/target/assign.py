@@ -40,22 +40,25 @@ class Choice:
 class _Unit:
     """Operators to assign together, the modules that can run them, and the neighbours in the graph's order.
 
-    `overlaps` are times that it takes less behind `before`, by the module that runs both.
+    `overlaps` are times that it takes less behind `before`, by the name of the module that runs both.
     """
 
     ops: tuple[g.Operator, ...]
     able: dict[str, float]
     refusals: dict[str, str]
     module: ExecModule
-    before: _Unit | None = None
-    after: _Unit | None = None
+    before: _Unit | None = field(default=None, repr=False)
+    after: _Unit | None = field(default=None, repr=False)
     overlaps: dict[str, float] = field(default_factory=dict)
 
     def overlap(self, module: ExecModule) -> float:
-        """Time that it takes less on `module` behind `before`, which runs there, too."""
-        if self.before and module.name not in self.overlaps:
-            self.overlaps[module.name] = module.overlap_seconds(self.before.ops[-1], self.ops[-1])
-        return self.overlaps.get(module.name, 0.0)
+        """Time that it takes less on `module` where `before` runs there, too; 0 where that runs elsewhere."""
+        if self.before is None or self.before.module is not module:
+            return 0.0
+        if module.name not in self.overlaps:
+            first = next(op for op in self.ops if op.viewed is None)
+            self.overlaps[module.name] = module.overlap_seconds(self.before.ops[-1], first)
+        return self.overlaps[module.name]
 
 
 class Assignment:
@@ -215,9 +218,13 @@ class Assignment:
         for _ in range(_ROUNDS):
             moved = False
             for unit in self._units:
-                costs = {name: self._seconds(unit, name) - shared * self._saved(unit, name) for name in unit.able}
-                best = self._modules[min(costs, key=costs.__getitem__)]
-                moved, unit.module = moved or best is not unit.module, best
+                before, costs = unit.module, dict[str, float]()
+                for name in unit.able:
+                    unit.module = self._modules[name]
+                    costs[name] = self._seconds(unit, name) - shared * self._saved(unit, name)
+                    costs[name] -= unit.after.overlap(unit.after.module) if unit.after else 0.0
+                unit.module = self._modules[min(costs, key=costs.__getitem__)]
+                moved = moved or unit.module is not before
             if not moved:
                 return
 
@@ -239,12 +246,12 @@ class Assignment:
             for t in {t.name: t for op in unit.ops for t in op.inputs}.values()
             if t.name in self._producer and self._producer[t.name] is not unit
         )
-        overlaps = sum(u.overlap(u.module) for u in self._units if u.before and u.before.module is u.module)
-        return whole - edges + overlaps
+        return whole - edges
 
     def _seconds(self, unit: _Unit, name: str) -> float:
-        """Time of a unit on a module, and of the transfers from and to its neighbours, less what overlaps with them."""
-        module, total = self._modules[name], unit.able[name]
+        """Time of a unit on a module behind the one before, and of the transfers from and to its neighbours."""
+        module = self._modules[name]
+        total = unit.able[name] - unit.overlap(module)
         inside = {op.output.name for op in unit.ops}
         for t in {t.name: t for op in unit.ops for t in op.inputs}.values():
             if t.name not in inside and t.data is None:
@@ -255,10 +262,6 @@ class Assignment:
             total += sum(self._transfer_seconds(op.output, u, module) for u in others.values())
             if op.output.name in self._outputs:  # next values of states stay where they are
                 total += module.output_seconds(op.output)
-        if unit.before and unit.before.module is module:
-            total -= unit.overlap(module)
-        if unit.after and unit.after.module is module:
-            total -= unit.after.overlap(module)
         return total
 
     def _transfer_seconds(self, t: g.Tensor, other: _Unit | None, module: ExecModule) -> float:

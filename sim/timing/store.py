@@ -233,34 +233,42 @@ class Store(Unit):
 
     def _read(self, base: int, count: int, cycle: int, pace: int, quantised: bool) -> Generator[int, None, int]:
         """Read `count` accumulators from `cycle` on, one in `pace` cycles, where nobody else reads their bank (or
-        multiplies); the first cycle for another one. The groups of one enter the multipliers in cycles of their own.
+        multiplies); the first cycle for another one. Others may multiply between the groups of one.
         """
         reads = self._reads
         bank = 1 << min(base // self._bank, self._banks - 1)
         used, needed = (PRODUCTS, self._groups) if quantised else (0, 1)
         edge = min(count, self._bank - base % self._bank)
-        entered = 0  # groups of the next one that are in the multipliers
+        entered = 0  # groups of the next one that are in the multipliers; its accumulators are read
         while count:
             while reads and reads[0][1] <= cycle:
                 reads.popleft()
-            limit, until, whole = NEVER, 0, needed
+            starts, enters, until = NEVER, NEVER, 0  # when others begin to use the bank, the multipliers and until when
             for begin, end, banks in reads:
-                if banks & (bank | used):
-                    if begin <= cycle:
-                        cycle = end if end > cycle else cycle
-                        continue
-                    limit, until, whole = begin, end, needed if banks & used else 1
-                    break
-            if limit == NEVER:
-                limit = self._horizon(bank | used)
-                if limit < cycle + needed - entered:
-                    yield limit
+                if banks & used and enters == NEVER:
+                    if begin > cycle:
+                        enters, until = begin, end
+                    elif end > cycle:
+                        cycle = end
+                elif banks & bank and starts == NEVER and end > cycle:
+                    if begin <= cycle and not entered:
+                        cycle = end
+                    else:
+                        starts = begin
+            if starts == enters == NEVER:
+                starts = enters = self._horizon(bank | used)
+                if starts < cycle + needed - entered:
+                    yield starts
                     continue
-            since = cycle - entered
-            part = min(edge, max(0, (limit - since - whole) // pace + 1)) if limit < NEVER else edge
+            since, ready, whole = cycle - entered, edge, edge
+            if starts < NEVER:
+                ready = max((starts - since - 1) // pace + 1, 1 if entered else 0)
+            if enters < NEVER:
+                whole = max((enters - since - needed) // pace + 1, 0)
+            part = min(edge, ready, whole)
             cycle, entered = since + part * pace, 0
-            if part < edge and until and cycle < limit:
-                cycle, entered = until, limit - cycle
+            if part < min(edge, ready) and until and cycle < enters:
+                cycle, entered = until, enters - cycle
             count -= part
             edge -= part
             if count and not edge:
