@@ -742,7 +742,8 @@ def _recorded(case: _Case, cfg: Config, what: Callable[[Recording], None], *othe
     cases = case, *others
     rec = Recording(cfg, "double", case.op.name)
     rec.program.uops_ahead, rec.limits = True, limits([one.op for one in cases])
-    read = {t.name for one in others for t in one.op.inputs if t not in one.op.plain}
+    read = {t.name for one in cases for t in one.op.inputs if t not in one.op.plain}
+    kinds = {one.op.output.name: "temp" if one.op.output.name in read else "output" for one in cases}
     caches = {one.op.x.name for one in cases if isinstance(one.op, g.Write)}
     for op, fold in ((one.op, one.fold) for one in cases):
         in_place = isinstance(op, g.Write)
@@ -757,8 +758,7 @@ def _recorded(case: _Case, cfg: Config, what: Callable[[Recording], None], *othe
             if in_place and t is op.output:
                 rec.activations[t.name] = rec.activations[op.x.name]
             elif t.name not in rec.activations:
-                made = "temp" if t.name in read else "output"
-                rec.activation(op, t, made if t is op.output else "state" if t.name in caches else "input")
+                rec.activation(op, t, "state" if t.name in caches else kinds.get(t.name, "input"))
         if fold is not None:
             rec.folded[op.name] = fold, rec.buffer(f"{op.name}.x", fold.image(op.x.shape, cfg), kind="input")
     try:

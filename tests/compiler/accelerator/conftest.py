@@ -37,7 +37,7 @@ def exact_graph():
         if not others and choice.module.name == "accelerator" and (launches := compiled.executable.launches):
             # what an operator costs is its launch
             cycles = choice.module.seconds(choice.ops) * cost.CLOCK
-            assert cycles == pytest.approx(predict(launches[0].launch).cycles, rel=0.01)
+            assert cycles == pytest.approx(predict(launches[0].launch).cycles, rel=0.02)
         return compiled
 
     return run

@@ -12,10 +12,11 @@ from tilewright.compiler.accelerator.module import Accelerator, LayerAccelerator
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.kernels.language import added
 from tilewright.compiler.kernels.pool import max_pool_sorted
+from tilewright.compiler.kernels.table import cycles, overlap, refusal
 from tilewright.compiler.network import compile_for, compile_graph, launch_cycles
 from tilewright.hw.config import PRESETS, Config
 
-CFG = PRESETS["pynq_z1"]
+CFG, PLUS = PRESETS["pynq_z1"], PRESETS["pynq_z1_plus"]
 DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
 X = g.Tensor("x", (1, 16, 6, 6), scale=0.1, zero_point=3)
 
@@ -84,3 +85,13 @@ def test_costs_of_operators_add_up_to_the_launch(name):
     module, ops = mine[0].module, [op for choice in mine for op in choice.ops if op.viewed is None]
     seconds = module.seconds(ops) - sum(map(module.overlap_seconds, ops, ops[1:]))
     assert seconds * cost.CLOCK == pytest.approx(launch_cycles(compiled.executable), rel=0.02)
+
+
+def test_operators_in_any_order_overlap():
+    """One that reads a cache before it is written, and one that reads what the next one makes."""
+    cache, row, at = g.Tensor("c", (1, 64, 64, 1)), g.Tensor("r", (1, 64)), g.Tensor("p", (1,), "int32")
+    read = g.Requantize("read", (cache,), g.Tensor("y", cache.shape, scale=2.0))
+    write = g.WriteRows("write", (cache, row, at), g.Tensor("next", cache.shape))
+    again = g.Requantize("again", (read.output,), g.Tensor("z", cache.shape))
+    for one, other in ((read, write), (write, read), (again, read), (read, again)):
+        assert not refusal(one, PLUS) and overlap(one, other, PLUS, {}) < cycles(other, PLUS)

@@ -1,11 +1,13 @@
 """Root mean square norms as one launch against the reference."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.graph import RmsNorm, Tensor
-from tilewright.compiler.kernels.language import added, cycles, why_not
+from tilewright.compiler.kernels.language import cycles, why_not
 from tilewright.compiler.kernels.rms_norm import rms_norm
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
@@ -44,8 +46,11 @@ def test_its_cycles_are_those_of_the_timing_model(steps, shape):
     assert cycles(rms_norm, op, PLUS) == pytest.approx(predict(steps(op)).cycles, rel=0.01)
 
 
-def test_a_norm_of_64_elements_adds_less_than_500_cycles():
-    assert added(rms_norm, norm((1, 64)), PLUS) < 500
+def test_a_norm_of_64_elements_adds_less_than_500_cycles(steps):
+    op = norm((1, 64))
+    first = replace(op, name="first", output=replace(op.output, name="first"))
+    second = replace(op, inputs=(first.output,))
+    assert predict(steps(first, second)).cycles - predict(steps(first)).cycles < 500
 
 
 def refusal(op, cfg):
