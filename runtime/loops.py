@@ -35,10 +35,8 @@ def pieces(kernel: Kernel, cfg: Config) -> Iterator[tuple[Loops, np.ndarray]]:
     """
     if not len(kernel.uops) or any(extent < 1 for extent, *_ in kernel.loops):
         raise ProgramError(f"{kernel.format.lower()}: loops and micro-ops must run at least once")
-    kernel = replace(kernel, loops=merge_loops(kernel.loops, MAX_TRIPS))
     free = order_free(kernel)
-    instruction, rest = choose_loops(kernel.loops, free, cfg)
-    inner = grid([tuple(loop) for loop in rest], (0, 0, 0)) if rest else None
+    instruction, inner = _divided(kernel.loops, free, cfg)
     uops = kernel.uops if inner is None else (inner[:, None, :] + kernel.uops[None]).reshape(-1, 3)
     if len(uops) <= cfg.uop_depth or free or not instruction:
         for k in range(0, len(uops), cfg.uop_depth):
@@ -47,6 +45,13 @@ def pieces(kernel: Kernel, cfg: Config) -> Iterator[tuple[Loops, np.ndarray]]:
     extent, *steps = instruction[0]
     for trip in range(extent):  # unrolled: only then may a kernel be cut without changing the order
         yield from pieces(replace(kernel, loops=instruction[1:], uops=uops + trip * np.array(steps)), cfg)
+
+
+@lru_cache(1024)  # most kernels of a program have the loops of others
+def _divided(loops: Loops, free: bool, cfg: Config) -> tuple[Loops, np.ndarray | None]:
+    """(At most two loops for the instruction, what the others add to micro-ops, int64 (n, 3), if there are any)."""
+    instruction, rest = choose_loops(merge_loops(loops, MAX_TRIPS), free, cfg)
+    return instruction, grid([tuple(loop) for loop in rest], (0, 0, 0)) if rest else None
 
 
 def order_free(kernel: Kernel) -> bool:

@@ -82,27 +82,28 @@ def left_over_text(channel: Channel, count: int, last: str) -> str:
 
 
 class LastAccess:
-    """For every cell of one memory: the last position (from 1; 0 for none) of each queue that wrote or read it."""
+    """For every cell of one memory: the last position (from 1; 0 for none) of each queue that wrote, or accessed it."""
 
     def __init__(self, queues: int, cells: int):
-        self._last = np.zeros((2, queues, cells), np.int64)
+        self._written, self._accessed = np.zeros((queues, cells), np.int64), np.zeros((queues, cells), np.int64)
 
     def conflicts(self, queue: int, write: bool, cells: slice | np.ndarray) -> list[int]:
         """Per queue, the last position that conflicts with this access; 0 for the queue itself."""
-        kinds = self._last[:, :, cells] if write else self._last[:1, :, cells]
-        last = kinds.max(axis=(0, 2)).tolist() if kinds.shape[2] else [0] * kinds.shape[1]
+        kind = (self._accessed if write else self._written)[:, cells]
+        last = kind.max(axis=1, initial=0).tolist()
         last[queue] = 0
         return last
 
     def where(self, queue: int, position: int, write: bool, cells: slice | np.ndarray) -> np.ndarray:
         """The cells of this access whose last conflict with `queue` is at `position`, sorted."""
-        index = np.arange(self._last.shape[2])[cells]
-        kinds = self._last[:, queue, cells] if write else self._last[:1, queue, cells]
-        return index[(kinds == position).any(axis=0)]
+        kind = (self._accessed if write else self._written)[queue]
+        return np.arange(len(kind))[cells][kind[cells] == position]
 
     def note(self, queue: int, position: int, write: bool, cells: slice | np.ndarray) -> None:
         """Record the access at `position` of `queue`."""
-        self._last[0 if write else 1, queue, cells] = position
+        self._accessed[queue, cells] = position
+        if write:
+            self._written[queue, cells] = position
 
 
 def dram_cells(access: DramAccess, granule: int) -> slice | np.ndarray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ class Linear(Operator):
             product = np.float32(self.x.scale) * self.weight_scale
         return product.astype(np.float64) / np.float64(self.output.scale)
 
-    @property
+    @cached_property
     def multipliers(self) -> tuple[np.ndarray, np.ndarray]:
         """(multipliers, exponents), int64 (O,), of the requantisation; see hw/rounding.py."""
         return by_channel(self.scales, exact_multiplier if self.exact else quantize_multiplier)

@@ -15,22 +15,18 @@ import numpy as np
 
 from ...hw.config import Config
 from ...runtime import layout
-from .. import cost
 from .. import graph as g
 from ..conv_shape import ConvShape
 from ..limits import most_padding
 from ..schedule.conv2d import conv2d_of
 from ..schedule.dense import dense_of
-from ..schedule.depthwise import depthwise_of, reach
-from ..schedule.epilogue import Stage
-from ..tvm_compat import PrimFunc, Schedule
+from ..schedule.depthwise import reach
+from ..tvm_compat import Schedule
 from . import depthwise, language
 from .folded_conv import folded_conv
 from .language import Kernel, Unfit, by_shape
 from .recording import Recording, channel_parameters, need_layer, own_rows
 from .split_conv import divided
-
-_EACH, _ALL = (("requant", "par"),), (("requant_all", "par"),)  # parameters by channel, or the same for all
 
 
 def _facts(op: g.Linear) -> object:
@@ -64,8 +60,7 @@ def conv2d(k: Kernel, op: g.QConv2d) -> None:
     fill = op.x.zero_point if any(op.pads) else 0
     if own_rows(op, cfg):
         weights = layout.pack_depthwise_weights(op.weight[:, 0], cfg)
-        scheduled, buffers = _scheduled(k, depthwise_of, op.shape, _EACH, pad_value=fill), _buffers(k, op, weights)
-        depthwise.append(k.rec, op, scheduled, buffers, fill)
+        depthwise.append(k.rec, op, _buffers(k, op, weights), fill)
     else:
         _append(k, op, conv2d_of, replace(op.shape, groups=1), layout.pack_weights(ungrouped(op), cfg), pad_value=fill)
 
@@ -134,27 +129,11 @@ def _append(
     k: Kernel, op: g.Linear, ready: Callable[..., Schedule], shape: ConvShape, weights: np.ndarray, **options: int
 ) -> None:
     same = _same_for_all(op)
-    scheduled = _scheduled(k, ready, shape, _ALL if same else _EACH, **options)
+    epilogue = (("requant_all" if same else "requant", "par"),)  # parameters that are the same for all, or by channel
+    scheduled = k.rec.schedule(ready, shape, epilogue=epilogue, **options)
     k.rec.append(op, scheduled, _buffers(k, op, weights, same))
 
 
 def _buffers(k: Kernel, op: g.Linear, weights: np.ndarray, same: bool = False) -> dict[str, Any]:
     parameters = channel_parameters(k.rec, op, op.corrected_bias[0] if same else op.corrected_bias)
     return {"x": k.rec.activations[op.x.name], "w": k.rec.constant(f"{op.name}.w", weights), "par": parameters}
-
-
-def _scheduled(
-    k: Kernel, ready: Callable[..., Schedule], shape: ConvShape, epilogue: tuple[Stage, ...], **options: int
-) -> PrimFunc:
-    if k.rec.tiles is None:
-        return _by_default(ready, k.cfg, shape, epilogue, **options)
-    return k.rec.schedule(ready, shape, epilogue=epilogue, **options)
-
-
-@cost.cached(256)  # a network has many layers of one shape
-def _by_default(
-    ready: Callable[..., Schedule], cfg: Config, shape: ConvShape, epilogue: tuple[Stage, ...], **options: int
-) -> PrimFunc:
-    scheduled = ready(cfg, shape, epilogue=epilogue, **options)
-    (func,) = scheduled.mod.functions.values()
-    return func

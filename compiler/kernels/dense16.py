@@ -43,7 +43,7 @@ def dense16(k: Kernel, op: g.Dense16) -> None:
         chain.append(("min", int(_INT16.max)))
     n, features = op.x.shape
     shape = ConvShape(n, features, 1, 1, len(op.weight))
-    scheduled = k.rec.schedule(dense_of, shape, epilogue=chain, planes=planes)
+    scheduled = k.rec.schedule(dense_of, shape, epilogue=tuple(chain), planes=planes)
     packed = packed_shape(op.output.shape, k.cfg)
     whole, start = place(k.rec.activations[op.output.name])
     for number, name in enumerate(PLANES[:planes]):

@@ -31,11 +31,12 @@ from ..intrin import PAR_WORDS
 from ..limits import limits
 from ..schedule.conv2d import conv2d_of
 from ..schedule.depthwise import depthwise_of, reach
-from ..tvm_compat import Schedule
+from ..tvm_compat import PrimFunc
 from .language import Array, Kernel, Tile, Unfit, equal_parts, every, lower
-from .recording import Recording, packed_shape
+from .recording import Recording, packed_shape, scheduled
 from .views import Product, Rows
 
+_EPILOGUE = (("requant", "par"),)
 _PART = 512  # accumulators of a part at most: with more, products, stores and loads of several parts overlap less
 _ENDS = 32  # accumulators of the first and the last part, about: nothing hides their loads, or their stores
 _REST = {False: 4, True: 3}  # a part has at most this share of what is left, so that at the end stores do not lag
@@ -76,11 +77,10 @@ class Piece(NamedTuple):
 Part = list[Piece]  # pieces of planes that follow each other, all but the first from their row 0 on
 
 
-def append(
-    rec: Recording, op: g.QConv2d, scheduled: Scheduled, buffers: Mapping[str, Buffer], pad_value: int = 0
-) -> None:
-    """Append a convolution of the buffers `x`, `w` and `par`, packed as for `scheduled`, its schedule."""
-    way = faster_rows(rec.cfg, op.shape, pad_value) or scheduled
+def append(rec: Recording, op: g.QConv2d, buffers: Mapping[str, Buffer], pad_value: int = 0) -> None:
+    """Append a convolution of the buffers `x`, `w` and `par`, packed as for its schedule."""
+    options = {"pad_value": pad_value, "epilogue": _EPILOGUE}
+    way = faster_rows(rec.cfg, op.shape, pad_value) or rec.schedule(depthwise_of, op.shape, **options)
     _append(rec, op, way, {**buffers, "out": rec.activations[op.output.name]})
 
 
@@ -96,9 +96,9 @@ def depthwise_program(cfg: Config, shape: ConvShape, pad_value: int = 0) -> Prog
 
     Raises the errors of `depthwise`, and `UnsupportedError` for a configuration that has no circuit, as networks do.
     """
-    scheduled = _scheduled(cfg, shape, pad_value)
+    by_default = _scheduled(cfg, shape, pad_value)
     cut = faster_rows(cfg, shape, pad_value, alone=True)
-    return build(scheduled, cfg) if cut is None else _recorded(cfg, shape, pad_value, cut).program
+    return build(by_default, cfg) if cut is None else _recorded(cfg, shape, pad_value, cut).program
 
 
 @cost.cached(256)  # a network has many layers of one shape
@@ -128,16 +128,16 @@ def faster_rows(cfg: Config, shape: ConvShape, pad_value: int, *, alone: bool = 
     return best if timed[best] < cycles(_scheduled(cfg, shape, pad_value)) else None
 
 
-def _scheduled(cfg: Config, shape: ConvShape, pad_value: int) -> Schedule:
-    return depthwise_of(cfg, shape, pad_value=pad_value, epilogue=[("requant", "par")])
+def _scheduled(cfg: Config, shape: ConvShape, pad_value: int) -> PrimFunc:
+    return scheduled(depthwise_of, cfg, shape, pad_value=pad_value, epilogue=_EPILOGUE)
 
 
-def _pointwise(cfg: Config, shape: ConvShape, size: tuple[int, int]) -> Schedule:
-    return conv2d_of(cfg, ConvShape(shape.n, shape.c, *size, shape.c), epilogue=[("requant", "par")])
+def _pointwise(cfg: Config, shape: ConvShape, size: tuple[int, int]) -> PrimFunc:
+    return scheduled(conv2d_of, cfg, ConvShape(shape.n, shape.c, *size, shape.c), epilogue=_EPILOGUE)
 
 
 def _recorded(
-    cfg: Config, shape: ConvShape, pad_value: int, way: Cut | Scheduled, around: Sequence[Schedule] = ()
+    cfg: Config, shape: ConvShape, pad_value: int, way: Cut | Scheduled, around: Sequence[PrimFunc] = ()
 ) -> Recording:
     """The layer with buffers `w`, `par`, `out`, and `x`, or between the layers `around` it. Raises `Unfit`."""
     rec, block = Recording(cfg, "double", "depthwise"), cfg.block_out

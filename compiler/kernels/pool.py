@@ -136,6 +136,6 @@ def _store_of(op: g.MaxPool) -> Requant:
 def _by_schedule(k: Kernel, op: g.Pool, kind: str, store: Requant) -> None:
     if max(op.pads) > most_padding(k.cfg):
         raise Unfit(f"padding {op.pads}: at most {most_padding(k.cfg)}")
-    scheduled = k.rec.schedule(pool_of, op.shape, kind=kind, epilogue=[("requant", "par")])
+    scheduled = k.rec.schedule(pool_of, op.shape, kind=kind, epilogue=(("requant", "par"),))
     par = k.requant(store, bias=np.full(op.shape.c, store.bias)).buffer
     k.rec.append(op, scheduled, {"x": k.rec.operand(op, 0), "par": par})

@@ -17,6 +17,7 @@ from ...runtime.buffer import Buffer, Region
 from ...runtime.launch import UOP_BUFFER
 from ...runtime.program import Program
 from ...runtime.symbols.symbol import Symbol
+from .. import cost
 from .. import graph as g
 from ..api import Scheduled, build_into
 from ..graph.integer_forms import Requant
@@ -125,12 +126,21 @@ class Recording:
 
     def schedule(self, ready: Callable[..., Schedule], *args: Any, **options: Any) -> PrimFunc:
         """The function that a ready schedule makes of these arguments, its tile that of the recording's `tiles`."""
+        if self.tiles is None:
+            return scheduled(ready, self.cfg, *args, **options)
         (func,) = scheduled_by(self.tiles, ready, self.cfg, *args, **options).mod.functions.values()
         return func
 
     def append(self, op: g.Operator, scheduled: Scheduled, buffers: Mapping[str, Buffer]) -> None:
         """Append the scheduled function that computes `op`; its output is parameter `out`."""
         build_into(self.program, scheduled, {**buffers, "out": self.packed(op.output)}, self.placement, name=op.name)
+
+
+@cost.cached(256)  # a network has many layers of one shape
+def scheduled(ready: Callable[..., Schedule], cfg: Config, *args: Any, **options: Any) -> PrimFunc:
+    """The function that a ready schedule makes of these arguments, in the cheapest tile."""
+    (func,) = ready(cfg, *args, **options).mod.functions.values()
+    return func
 
 
 def limits(ops: Sequence[g.Operator]) -> dict[str, int]:
