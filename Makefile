@@ -13,9 +13,11 @@ LINKS := hw sim runtime compiler apps boards cli
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup sim test test-full test-torch test-arm test-c campaign frozen fuzz faults damage atheris bench bench-timing bench-synth area-model rtl synth bitstream lint types check docs site docs-check release audit clean
+.PHONY: help setup sim test near test-full test-torch test-arm test-c campaign frozen fuzz faults damage atheris bench bench-timing bench-synth area-model rtl synth bitstream lint types check docs site docs-check release audit clean
 ON := model# what `make sim` runs on: model, or rtl for the circuit
 SEED := 0# of bench-timing, campaign, fuzz, faults and damage
+LIMIT := 2# seconds of CPU time of a quick test
+BASE := HEAD# what `near` compares with
 JOBS := 2# processes of the tests, of frozen, of fuzz and of damage
 PATTERN :=# of the programs of frozen, by default all
 PART :=# of test-full, by default all
@@ -37,8 +39,11 @@ setup: $(DEV) ## create .venv with everything that users and developers need
 sim: $(if $(filter rtl,$(ON)),$(RTL),$(RUN)) ## classify handwritten digits on the behavioural model, or on the circuit: ON=rtl
 	@$(BIN)/python examples/digits/run.py --on $(ON)
 
-test: $(DEV) ## run the tests but for the slow ones
-	@$(BIN)/pytest -n $(JOBS) -m "not slow"
+test: $(DEV) ## run the quick tests
+	@$(BIN)/pytest -n $(JOBS) -m "not circuit and not slow" --cpu-limit $(LIMIT)
+
+near: $(DEV) ## run the quick tests of what differs from the last commit, or from BASE=revision
+	@$(BIN)/python tools/near.py $(BASE)
 
 test-full: $(DEV) ## run the slow tests in parts of up to 50 minutes, a line for each; PART=name runs one (.ci/slow)
 	@$(BIN)/python .ci/slow $(JOBS) $(PART)
@@ -109,7 +114,8 @@ types: $(DEV) ## pyright
 	@ln -sfn ../../../cli/python/odimo.py build/pkg/tilewright/odimo.py
 	@$(BIN)/pyright
 
-check: lint types test ## everything that must pass before a change goes in
+check: lint types $(DEV) ## everything that must pass before a change goes in: lint, types, quick tests and those of circuits
+	@$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not slow" --cpu-limit $(LIMIT)
 
 docs: $(DEV) ## bring the generated tables in docs/ up to date
 	@$(BIN)/python docs/generate.py

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from tests import tiers
 from tests.modules import module_of
+from tests.tiers import pytest_runtest_call as pytest_runtest_call
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import Mem
 from tilewright.runtime.program import Program
@@ -16,6 +18,16 @@ from tilewright.runtime.symbols.symbol import Symbol
 # a busy or an emulated machine is no error, and the same examples are tried everywhere
 settings.register_profile("tilewright", deadline=None, derandomize=True)
 settings.load_profile("tilewright")
+
+
+def pytest_addoption(parser):
+    """The limit of a test's CPU time (tests/tiers.py)."""
+    parser.addoption("--cpu-limit", type=float, default=0.0, help="seconds of CPU time of a test without a mark")
+
+
+def pytest_configure(config):
+    """Watch the tests (tests/tiers.py)."""
+    tiers.watch(config)
 
 
 @pytest.fixture(autouse=True)

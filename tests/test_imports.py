@@ -4,9 +4,12 @@ import ast
 import graphlib
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.modules import nodes_of
 
 ROOT = Path(__file__).parents[1]
 # what each top package may import; itself is always allowed
@@ -41,27 +44,31 @@ BOARD += [
 SHARED_ROOMS = {Path("runtime/loader.py"): Path("runtime/executable.py")}
 
 
+_WITH_FOLDERS = {path.parent.parent for path in MODULES}
+
+
 def name_of(path: Path) -> str:
     inside = path.relative_to(INTERFACE) if path.is_relative_to(INTERFACE) else path
     parts = ["tilewright", *inside.with_suffix("").parts]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
 def imports(path: Path, members: bool = False) -> set[str]:
     """Full names of the modules that `path` imports anywhere, but for those that only type checkers see.
 
     With `members` also of what it takes from them, which may be modules.
     """
-    tree = ast.parse((ROOT / path).read_text())
+    nodes = nodes_of(ROOT / path)
     hidden = {
         id(node)
-        for branch in ast.walk(tree)
+        for branch in nodes
         if isinstance(branch, ast.If) and ast.unparse(branch.test).endswith("TYPE_CHECKING")
         for node in ast.walk(branch)
     }
     package = ["tilewright", *path.parent.parts]
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if id(node) in hidden:
             continue
         if isinstance(node, ast.Import):
@@ -77,7 +84,7 @@ def imports(path: Path, members: bool = False) -> set[str]:
 def room(path: Path) -> str:
     """Where a module lies; one beside subfolders (what these share, or what is made of them) is a room of its own."""
     path = SHARED_ROOMS.get(path, path)
-    beside = any(other.parent.parent == path.parent for other in MODULES)
+    beside = path.parent in _WITH_FOLDERS
     return path.as_posix() if beside and path.name != "__init__.py" else path.parent.as_posix()
 
 
@@ -109,7 +116,7 @@ STATEMENTS = {"load", "store", "alu", "alu_uops", "gemm", "gemm_uops", "ternary"
 
 def recorded(path: Path) -> set[str]:
     """The methods of a program, as `program.load`, by which a module records instructions."""
-    named = [node for node in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(node, ast.Attribute)]
+    named = [node for node in nodes_of(ROOT / path) if isinstance(node, ast.Attribute)]
     return {n.attr for n in named if n.attr in STATEMENTS and ast.unparse(n.value).rpartition(".")[2] == "program"}
 
 
@@ -136,7 +143,7 @@ def test_imports_inside_a_package_are_relative():
     for path in MODULES:
         if path.is_relative_to(INTERFACE):  # not where it is installed: type checkers could not follow relative ones
             continue
-        for node in ast.walk(ast.parse((ROOT / path).read_text())):
+        for node in nodes_of(ROOT / path):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and not node.level:
                 names = [node.module or ""]
@@ -176,7 +183,7 @@ NUMPY_2 = set(
 def test_board_code_knows_numpy_1():
     found = []
     for path in BOARD + SERVER:
-        for node in ast.walk(ast.parse((ROOT / path).read_text())):
+        for node in nodes_of(ROOT / path):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "np":
                 found += [f"{path}:{node.lineno} np.{node.attr}"] * (node.attr in NUMPY_2)
     assert not found
@@ -225,6 +232,7 @@ launch = build(dense(PRESETS["tiny"], 1, 20, 24), PRESETS["tiny"]).finish()
 """
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("source", [RECORDED, COMPILED], ids=["recorded", "compiled"])
 def test_compiling_and_predicting_need_no_amaranth(source):
     """The circuit's latencies are numbers (hw/rtl/latencies.py); only the circuit itself is written in Amaranth."""

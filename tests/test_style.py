@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.modules import nodes_of
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("hw", "sim", "runtime", "compiler", "apps", "boards", "cli")
 FOLDERS = (*PACKAGES, "tests", "tools", "docs", "examples")
@@ -60,11 +62,11 @@ OTHERS = {Path("hw/fields.py"), Path("sim/dram.py")}  # what a user chooses; the
 CYCLES = re.compile(r"(^|_)(LATENCY|INTERVAL|AHEAD|DELAY|WAITING|OUTSTANDING|STAGES|DEPTH|IN_FLIGHT)(_|$)")
 
 
-def timing_constants(source: str) -> list[str]:
-    """Names of latencies and depths to which `source` gives a number, in the module or in a class of it."""
-    tree, found = ast.parse(source), []
-    for scope in (tree, *(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))):
-        for node in scope.body:
+def timing_constants(nodes: list[ast.AST]) -> list[str]:
+    """Names of latencies and depths to which a module gives a number, in itself or in a class of it."""
+    found = []
+    for scope in nodes:
+        for node in scope.body if isinstance(scope, (ast.Module, ast.ClassDef)) else ():
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
             value = getattr(node, "value", None)
             numbers = [n for n in ast.walk(value) if isinstance(n, ast.Constant)] if value else []
@@ -76,31 +78,32 @@ def timing_constants(source: str) -> list[str]:
 
 def test_latencies_are_the_circuits():
     """No number of cycles stands beside those that the circuit is built from: two would differ one day."""
-    assert all(timing_constants(text(path)) for path in OTHERS)
+    assert all(timing_constants(nodes_of(ROOT / path)) for path in OTHERS)
     assert not {
         str(path): found
         for path in LIBRARY
         if path not in {CIRCUIT, *OTHERS}
-        if (found := timing_constants(text(path)))
+        if (found := timing_constants(nodes_of(ROOT / path)))
     }
 
 
 def test_the_search_for_latencies_finds_them():
-    assert len(timing_constants(text(CIRCUIT))) > 20
-    assert timing_constants("_READ_LATENCY = 1\nTOKEN_DELAY: int = 2 + X\nA, WAITING = 1, 2") == [
+    assert len(timing_constants(nodes_of(ROOT / CIRCUIT))) > 20
+    source = "_READ_LATENCY = 1\nTOKEN_DELAY: int = 2 + X\nA, WAITING = 1, 2\nLATENCY = lat.FIFO_LATENCY\nDEPTHWISE = 3"
+    source += "\ndef f():\n    latency = 2\nclass Port:\n    requests_ahead = 2"
+    assert timing_constants([*ast.walk(ast.parse(source))]) == [
         "_READ_LATENCY",
         "TOKEN_DELAY",
         "WAITING",
+        "requests_ahead",
     ]
-    assert timing_constants("class Port:\n    requests_ahead = 2") == ["requests_ahead"]
-    assert not timing_constants("LATENCY = lat.FIFO_LATENCY\nDEPTHWISE = 3\ndef f():\n    latency = 2")
 
 
 def test_users_meet_named_errors_not_bare_ones():
     """Bare exceptions and asserts with a text for users are refused: an assert states our own invariant."""
     bare = []
     for path in LIBRARY:
-        for node in ast.walk(ast.parse(text(path))):
+        for node in nodes_of(ROOT / path):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name):
                 if node.exc.func.id in ("Exception", "RuntimeError", "AssertionError"):
                     bare.append(f"{path}:{node.lineno}")
@@ -112,7 +115,7 @@ def test_users_meet_named_errors_not_bare_ones():
 def test_only_the_command_prints():
     prints = []
     for path in LIBRARY:
-        for node in ast.walk(ast.parse(text(path))):
+        for node in nodes_of(ROOT / path):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
                 prints.append(f"{path}:{node.lineno}")
     assert not [found for found in prints if not found.startswith("cli/")]
