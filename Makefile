@@ -115,7 +115,7 @@ types: $(DEV) ## pyright
 	@$(BIN)/pyright
 
 check: lint types $(DEV) ## everything that must pass before a change goes in: lint, types, quick tests and those of circuits
-	@$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not slow" --cpu-limit $(LIMIT)
+	@$(BIN)/pytest -n $(JOBS) -m "not slow" --cpu-limit $(LIMIT)
 
 docs: $(DEV) ## bring the generated tables in docs/ up to date
 	@$(BIN)/python docs/generate.py
