@@ -23,8 +23,8 @@ from ..hw.errors import (
 from . import graph as g
 from .accelerator.module import Accelerator
 from .kernels import language, table
+from .kernels.checked import CheckedOperands, with_hint
 from .kernels.language import Kernel, Record
-from .kernels.operands import CheckedOperands, with_hint
 from .network import check_runs_kernels, compile_for, default_target
 from .target.module import ExecModule, Target
 

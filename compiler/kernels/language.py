@@ -30,8 +30,7 @@ from .. import graph as g
 from ..graph.integer_forms import Requant
 from ..limits import most_padding
 from .fold import Fold
-from .on_chip import OnChip
-from .recording import Recording, limits, packed_shape
+from .recording import OnChip, Recording, limits, packed_shape
 from .views import Array, Product, Rows, Tile, View, cuts, dense, every
 
 __all__ = [

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator.arena import arena_plan, bases, is_view, members, packed_as
+from tilewright.compiler.accelerator.launch import arena_plan, bases, is_view, members, packed_as
 from tilewright.compiler.graph import reference
 from tilewright.compiler.kernels.recording import whole_blocks
 from tilewright.compiler.network import compile_graph

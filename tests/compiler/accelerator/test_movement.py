@@ -6,9 +6,8 @@ import pytest
 from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.graph import Concat, Pad, StridedSlice, Take, Tensor
 from tilewright.compiler.kernels import table
-from tilewright.compiler.kernels.channels import join_channels, move_channels
 from tilewright.compiler.kernels.language import cycles, why_not
-from tilewright.compiler.kernels.movement import concatenate, cut
+from tilewright.compiler.kernels.movement import concatenate, cut, join_channels, move_channels
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa, Mem, Op
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator.absorbed import absorb
+from tilewright.compiler.accelerator.rewrites import absorb
 from tilewright.compiler.kernels.stand_ins import AbsorbedPad
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa

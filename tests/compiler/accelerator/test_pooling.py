@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.compiler.accelerator.pooling import successive
+from tilewright.compiler.accelerator.rewrites import successive
 from tilewright.compiler.conv_shape import output_size
 from tilewright.compiler.graph import AveragePool, ExactAveragePool, Graph, MaxPool, Mean, Tensor
 from tilewright.hw.config import PRESETS

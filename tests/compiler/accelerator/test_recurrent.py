@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.recurrent import split_steps
+from tilewright.compiler.accelerator.rewrites import split_steps
 from tilewright.compiler.graph import Dense16, Graph, Lstm, LstmStep, State, Tensor
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator.absorbed import absorb
+from tilewright.compiler.accelerator.rewrites import absorb
 from tilewright.compiler.kernels.stand_ins import AbsorbedSlice
 from tilewright.hw.config import PRESETS
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.wide import WideConv, split_weights
+from tilewright.compiler.accelerator.rewrites import WideConv, split_weights
 from tilewright.compiler.conv_shape import output_size
 from tilewright.compiler.graph import Graph, QConv2d, QDense, Reshape, Take, Tensor, reference
 from tilewright.compiler.kernels import table

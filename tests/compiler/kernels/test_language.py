@@ -8,10 +8,8 @@ import pytest
 import tilewright as tw
 from tilewright.compiler.graph import Add, Maximum, Mul, Requantize, Tensor
 from tilewright.compiler.graph.integer_forms import Requant
-from tilewright.compiler.kernels.add import weighted_sum
-from tilewright.compiler.kernels.elementwise import pair, requantise
+from tilewright.compiler.kernels.elementwise import lookup, pair, requantise, weighted_sum
 from tilewright.compiler.kernels.language import Kernel, added, case_of, equal_parts, every, lower, why_not
-from tilewright.compiler.kernels.lookup import lookup
 from tilewright.compiler.kernels.recording import Recording, packed_shape
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, KernelError, ScheduleError, Unfit

@@ -11,7 +11,7 @@ from tests.compiler.accelerator.attention.test_embedding import gather
 from tests.compiler.accelerator.attention.test_norm import norm
 from tests.compiler.accelerator.attention.test_rotate import rotation
 from tilewright.compiler.kernels.language import by_shape, cycles
-from tilewright.compiler.kernels.rms_norm import rms_norm
+from tilewright.compiler.kernels.norm import rms_norm
 from tilewright.hw.config import PRESETS
 
 OPERATORS = {

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import Gather, Tensor
-from tilewright.compiler.kernels.gather import gather as kernel
 from tilewright.compiler.kernels.language import cycles, why_not
+from tilewright.compiler.kernels.movement import gather as kernel
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
 

@@ -8,7 +8,7 @@ import pytest
 from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.graph import RmsNorm, Tensor
 from tilewright.compiler.kernels.language import cycles, why_not
-from tilewright.compiler.kernels.rms_norm import rms_norm
+from tilewright.compiler.kernels.norm import rms_norm
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import RmsNorm, Tensor
-from tilewright.compiler.kernels import roots
+from tilewright.compiler.kernels import norm as roots
 from tilewright.compiler.kernels.language import Kernel
 from tilewright.compiler.kernels.recording import Recording
 from tilewright.hw.config import PRESETS

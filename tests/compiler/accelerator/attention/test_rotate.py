@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import Rotate, Tensor
+from tilewright.compiler.kernels.attention import rotary
 from tilewright.compiler.kernels.language import cycles, why_not
-from tilewright.compiler.kernels.rotary import rotary
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
 

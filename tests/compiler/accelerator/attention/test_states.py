@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.compiler.accelerator.states import refused, state_of
+from tilewright.compiler.accelerator.launch import refused_states as refused
+from tilewright.compiler.accelerator.launch import state_of
 from tilewright.compiler.graph import Gather, Graph, Requantize, State, Tensor, WriteRows
 from tilewright.hw.config import PRESETS
 

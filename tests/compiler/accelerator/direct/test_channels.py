@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import Concat, Pad, StridedSlice, Take, Tensor
-from tilewright.compiler.kernels.channels import Move, move_channels, move_of
 from tilewright.compiler.kernels.language import cycles, why_not
+from tilewright.compiler.kernels.movement import Move, move_channels, move_of
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
 

@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilewright.compiler.accelerator.first_images import cheapest_layout, seconds
 from tilewright.compiler.conv_shape import output_size
 from tilewright.compiler.graph import QConv2d, Tensor
 from tilewright.compiler.kernels import language
+from tilewright.compiler.kernels.conv import folded_conv, host_step
 from tilewright.compiler.kernels.fold import (
     FoldTiles,
     fold_in_place,
@@ -15,8 +17,6 @@ from tilewright.compiler.kernels.fold import (
     folds,
     taps_of,
 )
-from tilewright.compiler.kernels.folded_conv import folded_conv, host_step
-from tilewright.compiler.kernels.layouts import cheapest_layout, seconds
 from tilewright.hw.config import PRESETS
 
 PYNQ = PRESETS["pynq_z1"]

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator import network_launch
+from tilewright.compiler.accelerator import launch as network_launch
+from tilewright.compiler.accelerator.first_images import cheapest_layout
 from tilewright.compiler.conv_shape import output_size
 from tilewright.compiler.graph import Graph, QConv2d, Tensor, Transpose
 from tilewright.compiler.kernels.fold import FoldTiles, fold_in_place
-from tilewright.compiler.kernels.layouts import cheapest_layout
 from tilewright.hw.config import PRESETS, Config
 from tilewright.runtime.executable import HostStep
 from tilewright.sim.timing import predict

@@ -8,7 +8,7 @@ import pytest
 from tilewright.compiler.conv_shape import output_size
 from tilewright.compiler.graph import AveragePool, ExactAveragePool, Mean, Sum, Tensor
 from tilewright.compiler.kernels.language import cycles, why_not
-from tilewright.compiler.kernels.mean import mean_of_channels, mean_of_pixels
+from tilewright.compiler.kernels.pool import mean_of_channels, mean_of_pixels
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
 

@@ -1,12 +1,11 @@
-"""compiler/kernels/on_chip.py: entries of the scratchpads for tiles, and what stays there."""
+"""compiler/kernels/recording.py: entries of the scratchpads for tiles, and what stays there."""
 
 import numpy as np
 import pytest
 
 from tilewright.compiler.graph import RmsNorm, Tensor
 from tilewright.compiler.kernels.language import Kernel
-from tilewright.compiler.kernels.on_chip import OnChip
-from tilewright.compiler.kernels.recording import Recording
+from tilewright.compiler.kernels.recording import OnChip, Recording
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ScheduleError
 from tilewright.hw.isa import Isa, Mem

@@ -5,7 +5,7 @@ import pytest
 
 from tilewright.compiler.graph import Take, Tensor
 from tilewright.compiler.kernels.language import why_not
-from tilewright.compiler.kernels.repeat import repeat
+from tilewright.compiler.kernels.resize import repeat
 from tilewright.hw.config import PRESETS
 
 CFG = PRESETS["pynq_z1"]

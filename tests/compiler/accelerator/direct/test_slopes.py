@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import LeakyRelu, Tensor, tables
-from tilewright.compiler.kernels.leaky_relu import lines_of
+from tilewright.compiler.kernels.elementwise import lines_of
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
 

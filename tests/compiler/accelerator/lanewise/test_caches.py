@@ -4,8 +4,8 @@ import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler.accelerator.heads_in_lanes import joined
+from tilewright.compiler.kernels.cache import join_rows
 from tilewright.compiler.kernels.language import cycles
-from tilewright.compiler.kernels.longer_cache import join_rows
 from tilewright.compiler.kernels.stand_ins import RowsJoined
 from tilewright.compiler.kernels.table import refusal
 from tilewright.hw.config import PRESETS

@@ -4,7 +4,7 @@ import pytest
 
 from tilewright.compiler.graph import ShiftMatMul, Tensor
 from tilewright.compiler.kernels.language import cycles, why_not
-from tilewright.compiler.kernels.matmul_lanes import product_on_alu, product_on_array
+from tilewright.compiler.kernels.matmul import product_on_alu, product_on_array
 from tilewright.compiler.kernels.table import chosen
 from tilewright.hw.config import PRESETS
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import IntegerNorm, Tensor
-from tilewright.compiler.kernels.integer_norm import integer_norm, reciprocals
 from tilewright.compiler.kernels.language import why_not
+from tilewright.compiler.kernels.norm import integer_norm, reciprocals
 from tilewright.hw.config import PRESETS
 
 PLUS = PRESETS["pynq_z1_plus"]

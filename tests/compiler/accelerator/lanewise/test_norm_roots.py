@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import IntegerNorm, Tensor
-from tilewright.compiler.kernels.integer_norm import digits
+from tilewright.compiler.kernels.norm import digits
 
 
 def row(total):

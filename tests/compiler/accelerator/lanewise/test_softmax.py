@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import IntegerSoftmax, Tensor
-from tilewright.compiler.kernels.integer_softmax import integer_softmax
 from tilewright.compiler.kernels.language import why_not
+from tilewright.compiler.kernels.softmax import integer_softmax
 from tilewright.hw.config import PRESETS
 
 PLUS = PRESETS["pynq_z1_plus"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.compiler.accelerator.arena import is_view
+from tilewright.compiler.accelerator.launch import is_view
 from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.graph import Heads, Requantize, Tensor
 from tilewright.compiler.kernels import table

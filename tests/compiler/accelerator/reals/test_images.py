@@ -8,7 +8,7 @@ import pytest
 
 from tilewright.compiler.accelerator.first_images import quantised_images
 from tilewright.compiler.graph.host_calls import host_calls
-from tilewright.compiler.kernels.quantise_steps import steps_of
+from tilewright.compiler.kernels.quantise import steps_of
 from tilewright.compiler.kernels.table import refusal
 from tilewright.compiler.network import compile_for, compile_graph
 from tilewright.hw.config import PRESETS

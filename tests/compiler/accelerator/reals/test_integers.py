@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.kernels.quantise_steps import MANTISSA, edges, steps_of
+from tilewright.compiler.kernels.quantise import MANTISSA, edges, steps_of
 from tilewright.runtime.hostops import quantize
 
 RNG = np.random.default_rng(8)

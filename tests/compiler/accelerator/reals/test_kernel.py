@@ -5,7 +5,7 @@ import pytest
 
 from tilewright.compiler.accelerator.first_images import quantised_images
 from tilewright.compiler.graph import reference
-from tilewright.compiler.kernels.quantise_steps import edges
+from tilewright.compiler.kernels.quantise import edges
 from tilewright.compiler.kernels.table import cycles
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import Add, Mul, Sub, Tensor
-from tilewright.compiler.kernels.affine import constant_per_channel, line_of
+from tilewright.compiler.kernels.elementwise import constant_per_channel, line_of
 from tilewright.compiler.kernels.language import cycles, why_not
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict

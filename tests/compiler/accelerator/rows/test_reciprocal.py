@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import Softmax, Tensor
-from tilewright.compiler.kernels import reciprocal
+from tilewright.compiler.kernels import softmax as reciprocal
 from tilewright.compiler.kernels.language import Kernel
 from tilewright.compiler.kernels.recording import Recording
 from tilewright.hw.config import PRESETS
@@ -34,7 +34,7 @@ def divided(sums, e):
     out = program.buffer("out", (COUNT * VALUES, 1, 16), kind="output")
     k, group = Kernel(rec, OP), {"group": COUNT}
     slope, par = k.tiles(Mem.PAR, {}, group)
-    tiles = {"number": reciprocal.NUMBERS}, group, {"entry": reciprocal.accumulators(COUNT, PLUS)}
+    tiles = {"number": reciprocal.NUMBERS}, group, {"entry": reciprocal.reciprocal_accumulators(COUNT, PLUS)}
     numbers, totals, bank = k.tiles(Mem.ACC, *tiles, high=k.bank)
     at = reciprocal.Reciprocals(k, reciprocal.load_constants(k, slope, numbers), par, bank)
     k.load(totals, k.array(x, **group))

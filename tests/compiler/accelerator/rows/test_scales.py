@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import Softmax, Tensor
-from tilewright.compiler.kernels import reciprocal
+from tilewright.compiler.kernels import softmax as reciprocal
 from tilewright.compiler.kernels.language import Kernel
 from tilewright.compiler.kernels.recording import Recording
 from tilewright.hw.config import PRESETS
@@ -30,7 +30,7 @@ def test_values_times_values(seed):
     k = Kernel(rec, OP)
     group = {"group": COUNT}
     slope, par = k.tiles(Mem.PAR, {}, group)
-    bank = {"entry": reciprocal.accumulators(COUNT, PLUS)}
+    bank = {"entry": reciprocal.reciprocal_accumulators(COUNT, PLUS)}
     numbers, factors, products, tile = k.tiles(Mem.ACC, {"number": reciprocal.NUMBERS}, group, group, bank)
     at = reciprocal.Reciprocals(k, reciprocal.load_constants(k, slope, numbers), par, tile)
     k.load(factors, k.array(x, **group))
@@ -46,5 +46,5 @@ def test_values_times_values(seed):
 
 
 def test_sizes():
-    assert reciprocal.entries(PLUS) == 12
-    assert reciprocal.accumulators(3, PLUS) >= 3 * (5 + 12)  # planes and words of each
+    assert reciprocal.parameter_entries(PLUS) == 12
+    assert reciprocal.reciprocal_accumulators(3, PLUS) >= 3 * (5 + 12)  # planes and words of each

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from tilewright.compiler.accelerator.first_images import cheapest_layout
 from tilewright.compiler.conv_shape import ConvShape
 from tilewright.compiler.graph import QConv2d, Requantize, Tensor
 from tilewright.compiler.kernels.language import cycles
-from tilewright.compiler.kernels.layouts import cheapest_layout
-from tilewright.compiler.kernels.split_conv import divided as divided_kernel
-from tilewright.compiler.kernels.split_tiles import Layer, tiles
+from tilewright.compiler.kernels.two_units import Layer, tiles
+from tilewright.compiler.kernels.two_units import divided as divided_kernel
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import Unfit
 from tilewright.hw.isa import known_isa

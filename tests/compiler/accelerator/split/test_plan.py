@@ -6,8 +6,8 @@ import pytest
 from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.conv_shape import ConvShape
 from tilewright.compiler.kernels.language import cycles
-from tilewright.compiler.kernels.split_conv import divided as any_division
-from tilewright.compiler.kernels.split_tiles import Layer, tiles
+from tilewright.compiler.kernels.two_units import Layer, tiles
+from tilewright.compiler.kernels.two_units import divided as any_division
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import Unfit
 from tilewright.sim.timing import predict

@@ -1,22 +1,23 @@
-"""One launch of consecutive operators: buffers of its inputs and outputs, and an arena for the tensors between."""
+"""One launch of consecutive operators: its steps, the arena of its tensors, and caches that are its states."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...hw.config import Config
 from ...hw.errors import CapacityError, EncodingError, ScheduleError
+from ...runtime import layout
 from ...runtime.buffer import Buffer, Region
-from ...runtime.executable import HostStep, LaunchStep
+from ...runtime.executable import HostStep, LaunchStep, Tensor
 from .. import graph as g
 from ..kernels import table
+from ..kernels.conv import host_step
 from ..kernels.fold import fold_in_place
-from ..kernels.folded_conv import host_step
-from ..kernels.recording import Recording, limits, packed_shape
+from ..kernels.recording import Recording, limits, packed_bytes, packed_shape
 from ..kernels.stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined
+from ..memory.plan import Lifetime, Plan, plan
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
-from . import states
-from .arena import arena_plan, bases, is_view, members, packed_as
 from .first_images import fold_of
 
 
@@ -45,7 +46,7 @@ class NetworkLaunch:
         Raises `Refusal` for operators that do not fit the scratchpads, for paddings and slices whose reader runs
         elsewhere, and for caches that cannot be written in place.
         """
-        wrong = states.refused(self.steps.graph, self.ops)
+        wrong = refused_states(self.steps.graph, self.ops)
         apart = [op for op in self.ops if isinstance(op, (Absorbed, g.QuantizeImage)) and op.output in self.wanted]
         if wrong := wrong | {op.name: "its only reader runs elsewhere" for op in apart}:
             raise Refusal(wrong)
@@ -112,7 +113,7 @@ class NetworkLaunch:
 
     def _state(self, cache: g.Tensor) -> None:
         """Read and write `cache` in place."""
-        self.steps.tensors[cache.name] = states.state_of(self.steps.graph, cache, self.cfg)
+        self.steps.tensors[cache.name] = state_of(self.steps.graph, cache, self.cfg)
         self._bind_views(cache.name, self._buffer(cache.name, cache.name, "state"))
 
     def _fold_input(self, op: g.QConv2d) -> None:
@@ -185,3 +186,114 @@ class NetworkLaunch:
         attrs = {"n": source.shape[0], "c": source.shape[1], "shape": list(t.shape)}
         kind = "unpack" if t.dtype == "int8" else "unpack_planes"
         steps.steps.append(HostStep(f"{t.name}.unpack", kind, [packed], [t.name], attrs))
+
+
+def refused_states(graph: g.Graph, ops: Sequence[g.Operator]) -> dict[str, str]:
+    """Why `ops` of `graph` cannot be in a launch, by name: symbols that are no inputs, caches that are no states."""
+    inputs, found = {t.name for t in graph.inputs}, dict[str, str]()
+    for op in ops:
+        if (symbol := op.symbol) and symbol[0].name not in inputs:
+            found[op.name] = f"{symbol[0].name!r} is no input of the network"
+    reasons = {op.name: _not_in_place(graph, ops, op) for op in graph.of(g.Write) if op in ops}
+    return found | {name: why for name, why in reasons.items() if why}
+
+
+def _not_in_place(graph: g.Graph, ops: Sequence[g.Operator], op: g.Write) -> str:
+    cache = op.x.name
+    if not any((s.tensor.name, s.next.name) == (cache, op.output.name) for s in graph.states):
+        return f"{cache!r} is no state that becomes its output"
+    others = [s.tensor.name for s in graph.states if s.tensor.name != cache and s.next.name in (cache, op.output.name)]
+    if others:
+        return f"state {others[0]!r} takes its values, too"
+    if sum(t.name == cache for other in graph.ops for t in other.inputs) > 1 or op.x in graph.outputs:
+        return f"the values of {cache!r} before it are read, too"
+    mine = {o.name for o in ops}
+    if op.output in graph.outputs or any(op.output in o.inputs for o in graph.ops if o.name not in mine):
+        return f"{op.output.name!r} is read elsewhere"
+    return ""
+
+
+def state_of(graph: g.Graph, cache: g.Tensor, cfg: Config) -> Tensor:
+    """The state of an executable that holds `cache` in blocks of channels, and becomes what launches make of it."""
+    initial = next(s.initial for s in graph.states if s.tensor.name == cache.name)
+    packed = layout.pack_blocks(initial, cfg.batch, cfg.block_in)
+    return Tensor(cache.name, packed_shape(cache.shape, cfg), "int8", "state", packed, cache.name)
+
+
+_ALIGN = 64  # bytes: the alignment of a buffer
+
+
+def is_view(op: g.Operator) -> bool:
+    """True if the packed output has bytes of the packed input."""
+    return op.viewed is not None
+
+
+def bases(ops: Sequence[g.Operator]) -> dict[str, str]:
+    """Map every tensor of `ops` to the tensor whose packed bytes it shares."""
+    base = {t.name: t.name for op in ops for t in op.inputs}
+    for op in ops:
+        base[op.output.name] = base[op.x.name] if is_view(op) or op.overwrites else op.output.name
+    return base
+
+
+def packed_as(ops: Sequence[g.Operator]) -> dict[str, g.Tensor]:
+    """Map every output of `ops` to the tensor whose images and channels its packed bytes are those of."""
+    found: dict[str, g.Tensor] = {}
+    for op in ops:
+        found[op.output.name] = found.get(op.x.name, op.x) if op.viewed is op.x else op.output
+    return found
+
+
+def _parts(op: g.Operator, cfg: Config) -> Sequence[tuple[g.Tensor, int]]:
+    """Inputs of `op` that may lie inside its output, with their first channel there.
+
+    Where channels follow that do not begin a block, they take the lanes that the first input leaves empty.
+    """
+    parts = op.parts if op.output.shape[0] <= cfg.batch and op.output.dtype == "int8" else ()
+    whole = all(t.data is None and channel % cfg.block_in == 0 for t, channel in parts)
+    return parts if whole else [(t, channel) for t, channel in parts[:1] if t.data is None]
+
+
+def members(graph: g.Graph, ops: Sequence[g.Operator], cfg: Config) -> dict[str, tuple[g.Operator, int]]:
+    """Tensors that are computed inside the output of another operator, with their first channel there.
+
+    Inputs from outside the launch, its outputs, and tensors that have a place already are copied instead.
+    """
+    base, work = bases(ops), [op for op in ops if not is_view(op)]
+    inside = {op.output.name for op in work} & {*base.values()} - {base[t.name] for t in wanted_from(graph, ops)}
+    found: dict[str, tuple[g.Operator, int]] = {}
+    for op in work:
+        for t, channel in _parts(op, cfg):
+            if base[t.name] in inside:
+                found.setdefault(base[t.name], (op, channel))
+    return found
+
+
+def arena_plan(graph: g.Graph, ops: Sequence[g.Operator], cfg: Config) -> Plan:
+    """Plan the arena of a launch: packed activations that only `ops` of `graph` produce and read."""
+    base, parts = bases(ops), members(graph, ops, cfg)
+
+    def whole(t: g.Tensor) -> str:
+        name = base[t.name]
+        while name in parts:
+            name = parts[name][0].output.name
+        return name
+
+    outside = {base[t.name] for t in wanted_from(graph, ops)}
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    planned: dict[str, g.Operator] = {}
+    for step, op in enumerate(op for op in ops if not is_view(op)):
+        first.setdefault(whole(op.output), step)
+        last |= {whole(t): step for t in op.tensors if t.data is None}
+        if whole(op.output) == op.output.name not in outside:
+            planned[op.output.name] = op
+    sizes = {name: op.output.nbytes if op.unpacked else packed_bytes(op.output, cfg) for name, op in planned.items()}
+
+    def replaced(op: g.Operator, size: int) -> tuple[str, ...]:
+        """The tensors whose place the output may take, as its elements are made of those at their places."""
+        names = dict.fromkeys(base[t.name] for t in op.inputs) if op.elementwise else ()
+        return tuple(name for name in names if sizes.get(name) == size)
+
+    times = ((name, size, first[name], last[name]) for name, size in sizes.items())
+    return plan(Lifetime(*facts, _ALIGN, replaced(planned[facts[0]], facts[1])) for facts in times)

@@ -1,11 +1,6 @@
-"""Deeploy's norms, iRMSNorm and iLayerNorm, exactly: a root from tables, a quotient by a product.
+"""Norms of rows: the root mean square norm of language models, and Deeploy's integer norms.
 
-With r the root of the mean of squares, which is at most 128, p an element times its weight, and b its bias, a result
-is `(trunc(p / r) + b) >> s`: the largest integer not above `(p + (r - 1) * [p < 0] + b * r) / (r << s)`, a shift, then
-a quotient by r. Clamped to -129..129, with 129 added, that is a product with a reciprocal of 22 bits.
-
-A root is found digit by digit, in a number system of the lanes: lane n tries n + 1 as the next digit, and the digit is
-the number of lanes whose squares are not above the mean.
+One over a square root takes tables and steps of Newton's method (runtime/kernels/roots.py).
 """
 
 from __future__ import annotations
@@ -14,9 +9,95 @@ import numpy as np
 
 from ...hw.isa import Mem
 from ...hw.rounding import exact_multiplier, quantize_multiplier
+from ...runtime.kernels import roots
 from .. import graph as g
 from ..graph.integer_forms import Requant
 from .language import Array, Extents, Kernel, Tile, Unfit, by_shape
+
+EXTENSIONS = "acc8", "lookup", "lane_reduce", "overwrite", "requant", "rescale"
+COPIES = 4  # of the argument: the index of each table, and one for each step
+
+
+def need_roots(k: Kernel) -> None:
+    """Raise `Unfit` where the configuration computes no roots."""
+    k.need(*EXTENSIONS, batch=1)
+
+
+def root_tables(k: Kernel) -> tuple[int, int]:
+    """The numbers of the tables of the first guess, loaded where they are not on chip."""
+    return k.table("high", roots.HIGH), k.table("low", roots.LOW)
+
+
+def inverse_root(arguments: Tile, tables: tuple[int, int]) -> Tile:
+    """`2**20 / sqrt(s)` of accumulators s, integers 0 to 2**20.
+
+    `arguments` (copy, entry) are `COPIES` copies of s, one after the other; they are overwritten. The first of them
+    becomes the result.
+    """
+    root, low, *steps = (arguments[copy] for copy in range(COPIES))
+    indices, rest = arguments[:2].merged("entry"), arguments[2:].merged("entry")
+    root >>= roots.HIGH_SHIFT
+    low >>= roots.LOW_SHIFT
+    indices += -128
+    root.lookup(tables[0])
+    low.lookup(tables[1])
+    rest *= -1
+    root += low
+    for square in steps:
+        # Of a negative number the complement is shifted, -1 - a, so that it rounds as a does: sums, not products.
+        square *= root
+        _shift_negative(square, roots.SQUARE_SHIFT, 1)
+        square *= root
+        _shift_negative(square, roots.HALF_SHIFT, roots.THREE + 1)
+        root *= square
+        root >>= roots.STEP_SHIFT
+    return root
+
+
+def _shift_negative(y: Tile, bits: int, more: int) -> None:
+    """Replace a by `~(-a >> bits) + more`."""
+    y += -1
+    y >>= bits
+    y += more
+
+
+_ROWS = 16  # together: enough to hide the latency of products
+
+
+@by_shape()
+def rms_norm(k: Kernel, op: g.RmsNorm) -> None:
+    """`x / sqrt(mean(x * x)) * gain`: squares, their sum over lanes and blocks, one over its root, products.
+
+    Gains, the root of the number of elements, and scales are one factor per channel, of the store.
+    """
+    need_roots(k)
+    if len(op.x.shape) != 2:
+        raise Unfit(f"{len(op.x.shape)} dimensions: only rows of channels")
+    x, out = (rows.named(n="row") for rows in (k.input(0), k.output))
+    rows, blocks = x.shape.values()
+    multiplier, exponent = op.multipliers
+    tables = root_tables(k)
+    par = k.parameters(Requant(0, 1 << 30, 1, 0), multiplier=multiplier, exponent=exponent)
+    most = max(1, min(rows, _ROWS, k.bank // (blocks + COPIES)))
+    for x_rows, out_rows in zip(x.parts(most), out.parts(most)):
+        with k.scope():
+            copies = {"copy": COPIES, "row": x_rows.shape["row"]}
+            values = k.tile(Mem.ACC, high=k.bank, **x_rows.shape)
+            squares, roots = k.tiles(Mem.ACC, x_rows.shape, copies, low=k.bank)
+            roots[...] = 0
+            for y in (squares, values):
+                k.load(y, x_rows)
+            squares *= values
+            sums = squares[:, 0]
+            if blocks > 1:
+                sums += squares[:, 1:]
+            sums.sum_lanes()
+            sums >>= op.shift
+            roots += sums
+            values *= inverse_root(roots, tables)
+            for row in range(values.shape["row"]):
+                k.store(out_rows[row], values[row], par)
+
 
 LARGEST = 128  # root of a mean of squares of bytes
 _BITS = 22  # of a reciprocal
@@ -56,7 +137,15 @@ def reciprocals() -> np.ndarray:
 
 @by_shape(_reach)
 def integer_norm(k: Kernel, op: g.IntegerNorm) -> None:
-    """As many rows at a time as fit the accumulators."""
+    """Deeploy's norms, iRMSNorm and iLayerNorm, exactly: a root from tables, a quotient by a product.
+
+    With r the root of the mean of squares, which is at most 128, p an element times its weight, and b its bias, a
+    result is `(trunc(p / r) + b) >> s`: the largest integer not above `(p + (r - 1) * [p < 0] + b * r) / (r << s)`, a
+    shift, then a quotient by r. Clamped to -129..129, with 129 added, that is a product with a reciprocal of 22 bits.
+
+    A root is found digit by digit, in a number system of the lanes: lane n tries n + 1 as the next digit, and the digit
+    is the number of lanes whose squares are not above the mean.
+    """
     k.need("acc8", "lane_reduce", "lookup", "requant", "rescale", batch=1)
     if len(op.x.shape) != 2 or (op.x.zero_point and len(op.inputs) < 3):
         raise Unfit(f"{op.x.dtype} of {len(op.x.shape)} dimensions, zero point {op.x.zero_point}: only rows of int8, 0")
