@@ -23,91 +23,6 @@ _REMEDY = {
     Mem.ACC: "load them, set them to 0 (y[...] = 0), or replace them by a product (y[...] = x @ w)",
     Mem.PAR: "load parameters, or take k.parameters(...)",
 }
-
-
-class CheckedKernel(Kernel):
-    """Raises `KernelError` for entries that are read before they are written, on chip and of buffers in DRAM.
-
-    `finish` does so for an output that is not stored whole.
-    """
-
-    def __init__(self, rec: Recording, op: Any):
-        super().__init__(rec, op)
-        # which entries are written, of a scratchpad, and of a buffer that this kernel writes, by its name
-        self._written: dict[Mem | str, np.ndarray] = {}
-
-    @classmethod
-    def of(cls, k: Kernel) -> CheckedKernel:
-        """The same kernel with checks."""
-        found = cls(k.rec, k.op)
-        found._chip = k._chip
-        found._known(found.output)
-        return found
-
-    def finish(self) -> None:
-        """Raise `KernelError` where entries of the output were not stored."""
-        out = self.output
-        missing = out.size - int(self._known(out)[_entries(out)].sum())
-        if missing:
-            stored = f"{out.size - missing} of the {out.size} entries of its output"
-            raise KernelError(f"it stores {stored}: store the rest, too")
-
-    def temporary(self, name: str, **extents: int) -> Array:
-        """As of any kernel; what it holds is known from its stores on."""
-        found = super().temporary(name, **extents)
-        self._known(found)
-        return found
-
-    def constant(self, mem: Mem, name: str, data: np.ndarray, *, kept: bool = False, **extents: int) -> Tile:
-        """As of any kernel, of elements that are as large as entries of `mem`."""
-        cfg, size = self.cfg, data[0].nbytes if len(data) else 0
-        allowed = [entry_bytes(cfg, mem)]
-        if mem is Mem.ACC:
-            allowed.append(allowed[0] // 4)  # bytes, extended by their sign
-        if size not in allowed:
-            shapes = {Mem.WGT: (cfg.block_out, cfg.block_in), Mem.INP: (cfg.batch, cfg.block_in)}
-            raise KernelError(
-                f"constant {name} {data.shape} {data.dtype}: an element of its first axis has {size} bytes, an entry "
-                f"of {mem.name} {' or '.join(map(str, allowed))}; its lanes must be "
-                f"{shapes.get(mem, (cfg.batch, cfg.block_out))}"
-            )
-        found = super().constant(mem, name, data, kept=kept, **extents)
-        self._uses(found)  # also where it stays from another kernel
-        return found
-
-    def _uses(self, writes: View, *reads: View) -> None:
-        """Raise `KernelError` for a statement that reads what was not written before."""
-        for view in reads:
-            if isinstance(view, Array) and view.buffer.name not in self._written:
-                continue  # an input, or a constant
-            missing = int((~self._known(view)[_entries(view)]).sum())
-            if missing and isinstance(view, Array):
-                raise KernelError(f"{view} of {view.buffer.name} is loaded, but was never stored: store it first")
-            if missing and isinstance(view, Tile):
-                what = f"{missing} of its entries in {view.mem.name} were never written"
-                raise KernelError(f"{view} is read, but {what}: {_REMEDY.get(view.mem, 'load them')}")
-        anywhere = isinstance(writes, Array) and writes.symbol is not None
-        self._known(writes)[... if anywhere else _entries(writes)] = True
-
-    def _known(self, view: View) -> np.ndarray:
-        """Which entries are written, of the scratchpad or buffer that `view` is in."""
-        if isinstance(view, Array):
-            size = view.buffer.nbytes // (self.cfg.batch * self.cfg.block_out * view.buffer.bits // 8)
-            return self._written.setdefault(view.buffer.name, np.zeros(size, bool))
-        assert isinstance(view, Tile)
-        return self._written.setdefault(view.mem, np.zeros(room(self.cfg, view.mem), bool))
-
-
-def _entries(view: View) -> np.ndarray:
-    """The entries of a view, those of rows of weights that hold these."""
-    found = np.array([view.base])
-    for axis in view.axes:
-        found = np.add.outer(found, np.arange(axis.extent) * axis.step).reshape(-1)
-    if isinstance(view, Tile) and view.shifts is not None:
-        found = np.add.outer(found, view.shifts).reshape(-1)
-    return np.unique(found // view.kernel.cfg.block_in) if isinstance(view, Rows) else found
-
-
 _HINTS = {  # what to write, by what the text of an error has
     r"'Product'": "a product is the right side of y[...] = x @ w or y += x @ w; accumulators multiply by y *= z",
     r"'Array'": "an array is in DRAM: load it, k.load(tile, array)",
@@ -125,16 +40,35 @@ def with_hint(text: str) -> str:
     return next((f"{text}: {hint}" for words, hint in _HINTS.items() if re.search(words, text)), text)
 
 
-class CheckedOperands(CheckedKernel):
-    """Raises `KernelError` for operands of a wrong kind, and for names of axes that look misspelt.
+class CheckedKernel(Kernel):
+    """Raises `KernelError` for entries that are read before they are written, on chip and of buffers in DRAM.
 
-    So it does for tiles whose place another tile took, or whose scope has ended. Raises `Unfit` for statements whose
-    extension the configuration lacks.
+    So it does for operands of a wrong kind, for numbers that do not fit, for names of axes that look misspelt, and for
+    tiles whose place another tile took, or whose scope has ended. `finish` does so for an output that is not stored
+    whole. Raises `Unfit` for statements whose extension the configuration lacks.
     """
 
     def __init__(self, rec: Recording, op: Any):
         super().__init__(rec, op)
+        # which entries are written, of a scratchpad, and of a buffer that this kernel writes, by its name
+        self._written: dict[Mem | str, np.ndarray] = {}
         self._claims, self._latest = 0, dict[Mem, np.ndarray]()  # how many places were taken; of each entry the latest
+
+    @classmethod
+    def of(cls, k: Kernel) -> CheckedKernel:
+        """The same kernel with checks."""
+        found = cls(k.rec, k.op)
+        found._chip = k._chip
+        found._known(found.output)
+        return found
+
+    def finish(self) -> None:
+        """Raise `KernelError` where entries of the output were not stored."""
+        out = self.output
+        missing = out.size - int(self._known(out)[_entries(out)].sum())
+        if missing:
+            stored = f"{out.size - missing} of the {out.size} entries of its output"
+            raise KernelError(f"it stores {stored}: store the rest, too")
 
     def claimed(self, tile: Tile) -> Tile:
         """The tile, as the latest one in its place."""
@@ -148,13 +82,32 @@ class CheckedOperands(CheckedKernel):
             raise KernelError(f"k.input({number}): the operator has {len(self.op.inputs)}, counted from 0")
         return super().input(number)
 
+    def temporary(self, name: str, **extents: int) -> Array:
+        """As of any kernel; what it holds is known from its stores on."""
+        found = super().temporary(name, **extents)
+        self._known(found)
+        return found
+
     def constant(self, mem: Mem, name: str, data: np.ndarray, *, kept: bool = False, **extents: int) -> Tile:
-        """As of any kernel, of signed integers that are as wide as lanes."""
+        """As of any kernel, of signed integers that are as wide as lanes, in elements as large as entries of `mem`."""
         widest = {Mem.INP: np.int8, Mem.WGT: np.int8, Mem.ACC: np.int32}.get(mem)
         if widest and (data.dtype.kind != "i" or data.itemsize > np.dtype(widest).itemsize):
             what = f"{mem.name} takes {widest.__name__}, values.astype(np.{widest.__name__})"
             raise KernelError(f"constant {name} is {data.dtype}: {what}")
-        return super().constant(mem, name, data, kept=kept, **extents)
+        cfg, size = self.cfg, data[0].nbytes if len(data) else 0
+        allowed = [entry_bytes(cfg, mem)]
+        if mem is Mem.ACC:
+            allowed.append(allowed[0] // 4)  # bytes, extended by their sign
+        if size not in allowed:
+            shapes = {Mem.WGT: (cfg.block_out, cfg.block_in), Mem.INP: (cfg.batch, cfg.block_in)}
+            raise KernelError(
+                f"constant {name} {data.shape} {data.dtype}: an element of its first axis has {size} bytes, an entry "
+                f"of {mem.name} {' or '.join(map(str, allowed))}; its lanes must be "
+                f"{shapes.get(mem, (cfg.batch, cfg.block_out))}"
+            )
+        found = super().constant(mem, name, data, kept=kept, **extents)
+        self._uses(found)  # also where it stays from another kernel
+        return found
 
     def matrices(self, name: str, values: np.ndarray) -> Tile:
         """As of any kernel, of integers (count, lanes of the result, lanes of the input)."""
@@ -212,29 +165,61 @@ class CheckedOperands(CheckedKernel):
         self._in_place(y)
         super().combine(op, y, value, over)
 
+    def _uses(self, writes: View, *reads: View) -> None:
+        """Raise `KernelError` for a statement that reads what was not written before."""
+        for view in reads:
+            if isinstance(view, Array) and view.buffer.name not in self._written:
+                continue  # an input, or a constant
+            missing = int((~self._known(view)[_entries(view)]).sum())
+            if missing and isinstance(view, Array):
+                raise KernelError(f"{view} of {view.buffer.name} is loaded, but was never stored: store it first")
+            if missing and isinstance(view, Tile):
+                what = f"{missing} of its entries in {view.mem.name} were never written"
+                raise KernelError(f"{view} is read, but {what}: {_REMEDY.get(view.mem, 'load them')}")
+        anywhere = isinstance(writes, Array) and writes.symbol is not None
+        self._known(writes)[... if anywhere else _entries(writes)] = True
+
+    def _known(self, view: View) -> np.ndarray:
+        """Which entries are written, of the scratchpad or buffer that `view` is in."""
+        if isinstance(view, Array):
+            size = view.buffer.nbytes // (self.cfg.batch * self.cfg.block_out * view.buffer.bits // 8)
+            return self._written.setdefault(view.buffer.name, np.zeros(size, bool))
+        assert isinstance(view, Tile)
+        return self._written.setdefault(view.mem, np.zeros(room(self.cfg, view.mem), bool))
+
     def _latest_of(self, mem: Mem) -> np.ndarray:
         return self._latest.setdefault(mem, np.zeros(room(self.cfg, mem), int))
 
     def _span(self, tile: Tile) -> slice:
         """From its first to its last entry."""
-        each = self.cfg.block_in if isinstance(tile, Rows) else 1
-        last = tile.base + sum((axis.extent - 1) * axis.step for axis in tile.axes)
-        last += 0 if tile.shifts is None else tile.shifts.max()
-        return slice(tile.base // each, last // each + 1)
+        found = _entries(tile)
+        return slice(found[0], found[-1] + 1)
 
     def _in_place(self, *tiles: Tile) -> None:
         """Raise `KernelError` for tiles whose place is that of others now."""
         for tile in tiles:
             if not isinstance(tile, Tile):
                 raise KernelError(f"a statement takes a tile, not '{type(tile).__name__}'")
-            span, claim = self._span(tile), tile.claim
-            if claim and not self._chip.taken(tile.mem, span.start):
+            if not tile.claim:
+                continue
+            span = self._span(tile)
+            if not self._chip.taken(tile.mem, span.start):
                 raise KernelError(f"{tile} is used behind its `with k.scope()`: use it inside, or take it before")
-            if claim and (self._latest_of(tile.mem)[span] > claim).any():
+            if (self._latest_of(tile.mem)[span] > tile.claim).any():
                 raise KernelError(
                     f"the place of {tile} in {tile.mem.name} was taken by a later tile: use it before the second next "
                     "`load` or `next`, or take more places, count= of k.slots, places= of k.banks"
                 )
+
+
+def _entries(view: View) -> np.ndarray:
+    """The entries of a view in rising order, those of rows of weights that hold these."""
+    found = np.array([view.base])
+    for axis in view.axes:
+        found = np.add.outer(found, np.arange(axis.extent) * axis.step).reshape(-1)
+    if isinstance(view, Tile) and view.shifts is not None:
+        found = np.add.outer(found, view.shifts).reshape(-1)
+    return np.unique(found // view.kernel.cfg.block_in if isinstance(view, Rows) else found)
 
 
 def _integers(name: str, values: np.ndarray, *lanes: int) -> np.ndarray:

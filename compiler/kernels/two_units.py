@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from .. import cost
 from .. import graph as g
 from ..conv_shape import ConvShape
 from .fold import Fold, Reads, fold_weights
-from .language import Array, Kernel, Slots, Unfit, by_shape, every
+from .language import Array, Kernel, Slots, Unfit, by_shape, cuts, every
 from .language import Tile as Entries
 from .recording import channel_parameters
 
@@ -245,30 +244,12 @@ class Unit:
         return self.blocks[part * self.together * self.planes : (part + 1) * self.together * self.planes]
 
 
-class Share(NamedTuple):
-    """What a unit computes in a step, with which weights and where."""
-
-    unit: Unit
-    weights: Entries
-    sums: Entries
-
-
-class Step(NamedTuple):
-    """Products of blocks `chunk` of the input, in `x`, for a part of the output's blocks in `area`.
-
-    That is (image, first row, first column), and `size` its rows and columns.
-    """
-
-    part: int
-    area: tuple[int, int, int]
-    size: tuple[int, int]
-    chunk: range
-    x: Entries
-    shares: list[Share]
-
-
 def in_tiles(k: Kernel, op: g.QConv2d | g.QDense, tile: Tile) -> None:
-    """The layer in tiles of these extents."""
+    """The layer in tiles of these extents: products of one wait until the loads of the next one are recorded.
+
+    Where there is room for both, these loads need not wait for the products. What lets a load wait for the operator
+    before is an instruction of the queues of the units.
+    """
     layer = Layer.of(op.shape, op.ternary, k.fold, k.cfg)
     operands, at_once = Operands(layer, tile, k.cfg), layer.blocks <= k.cfg.par_entries
     xs = k.slots(int(operands.sizes[0]), count=int(operands.pieces[0].slots))
@@ -277,52 +258,45 @@ def in_tiles(k: Kernel, op: g.QConv2d | g.QDense, tile: Tile) -> None:
     places = k.slots(size, Mem.PAR, 1 if at_once else k.cfg.par_entries // size)
     parameters = k.array(channel_parameters(k.rec, op, op.corrected_bias), b=layer.blocks)
     out = k.output if len(op.output.shape) == 4 else k.output.split("b", b=layer.blocks, h=1, w=1)
-    for step in _steps(k, op, layer, tile, operands, xs, units):
-        (image, y, x), (rows, columns) = step.area, step.size
-        outputs = [unit.outputs(step.part) for unit, *_ in step.shares]
+
+    def compute(
+        part: int, target: Array, chunk: slice, pixels: Entries, shares: list[tuple[Unit, Entries, Entries]]
+    ) -> None:
+        """Products of blocks `chunk` of the input for a part of the output's blocks, by each unit (weights, sums)."""
+        (_, rows, columns), outputs = target.shape.values(), [unit.outputs(part) for unit, *_ in shares]
         if at_once:
             par = places.hold(parameters)
             pars = [par[these.start : these.stop] for these in outputs]
         else:
             pars = places.hold_all(*[parameters[these.start : these.stop] for these in outputs])
-        for unit, weights, sums in step.shares:
-            count = len(unit.groups(step.part))
+        for unit, weights, sums in shares:
+            count = len(unit.groups(part))
             acc = sums[0, : count * rows * columns].split("entry", b=count, h=rows, w=columns)
-            multiply(acc, step.x, weights, layer.reads, fresh=step.chunk.start == 0)
-        if step.chunk.stop == layer.inputs:
-            for (unit, _, sums), par, these in zip(step.shares, pars, outputs):
-                to = out[image, these.start : these.stop, y : y + rows, x : x + columns]
-                _store(to, sums, par, unit)
+            multiply(acc, pixels, weights, layer.reads, fresh=chunk.start == 0)
+        if chunk.stop == layer.inputs:
+            for (unit, _, sums), par, these in zip(shares, pars, outputs):
+                _store(target[these.start : these.stop], sums, par, unit)
 
-
-def _steps(
-    k: Kernel, op: g.QConv2d | g.QDense, layer: Layer, tile: Tile, operands: Operands, xs: Slots, units: list[Unit]
-) -> Iterator[Step]:
-    """Each step once the loads of the next one are recorded, which need not wait for it where there is room for both.
-
-    What lets a load wait for the operator before is an instruction of the queues of the units.
-    """
-    image, (oy, ox), waiting = input_of(k, layer), layer.extents, list[Step]()
+    image, (oy, ox), waiting = input_of(k, layer), layer.extents, list[tuple]()
     ahead = all(pieces.slots > 1 or pieces.distinct == 1 for pieces in operands.pieces)
     areas = [*product(range(layer.images), range(0, oy, tile.rows), range(0, ox, tile.columns))]
     parts = range(int(operands.parts))
     turns = product(parts, areas) if tile.outer else ((part, area) for area in areas for part in parts)
     for part, (n, y, x) in turns:
-        size = min(tile.rows, oy - y), min(tile.columns, ox - x)
-        at = {"h": layer.reads.window(0, y, size[0]), "w": layer.reads.window(1, x, size[1])}
+        rows, columns = min(tile.rows, oy - y), min(tile.columns, ox - x)
+        at = {"h": layer.reads.window(0, y, rows), "w": layer.reads.window(1, x, columns)}
+        target = out[n, :, y : y + rows, x : x + columns]
         busy = [(unit, unit.groups(part)) for unit in units if unit.groups(part)]
         sums = [unit.banks.next(plane=unit.planes, entry=unit.banks.places[0].size // unit.planes) for unit, _ in busy]
-        for first in range(0, layer.inputs, tile.inputs):
-            chunk = slice(first, min(first + tile.inputs, layer.inputs))
-            if not ahead:
-                yield from waiting
-                waiting = []
+        for chunk in cuts(layer.inputs, tile.inputs):
+            if waiting and not ahead:
+                compute(*waiting.pop())
             pixels = xs.hold(image[n, chunk].window(op.x.zero_point, **at))
             weights = [unit.places.hold(unit.weights[each.start : each.stop, chunk]) for unit, each in busy]
-            yield from waiting
-            shares = [Share(unit, w, acc) for (unit, _), w, acc in zip(busy, weights, sums)]
-            waiting = [Step(part, (n, y, x), size, range(chunk.start, chunk.stop), pixels, shares)]
-    yield from waiting
+            if waiting:
+                compute(*waiting.pop())
+            waiting.append((part, target, chunk, pixels, [*zip((unit for unit, _ in busy), weights, sums)]))
+    compute(*waiting.pop())
 
 
 def input_of(k: Kernel, layer: Layer) -> Array:
