@@ -1,24 +1,11 @@
-"""Float networks in the making, quantised by LiteRT's own quantiser, and what is asserted of the result."""
+"""Float networks in the making, quantised by LiteRT's own quantiser."""
 
 import math
-from dataclasses import dataclass
 from importlib import import_module
 
 import numpy as np
-import pytest
-
-from tilewright.compiler.accelerator.module import Accelerator
-from tilewright.compiler.frontend.tflite.importer import import_tflite
-from tilewright.compiler.graph import reference
-from tilewright.compiler.graph.compare import compare
-from tilewright.compiler.network import compile_for, compile_graph
-from tilewright.hw.config import PRESETS
-from tilewright.runtime.device import open_device
-from tilewright.runtime.loader import Loaded
-from tilewright.runtime.verify import verify
 
 SAME, VALID = 0, 1
-VIEWS = {"Reshape", "Transpose"}  # many of which move no byte
 
 
 class FloatNetwork:
@@ -168,66 +155,3 @@ def quantised(model, samples, ends="int8", per_channel=True, per_channel_dense=T
     end, activations, biases = (np.dtype(name).num for name in (ends, "int8", "int32"))
     float_allowed = False
     return wrapper.QuantizeModel(end, end, float_allowed, activations, biases, not per_channel, not per_channel_dense)
-
-
-@pytest.fixture
-def network(tflite):
-    """A maker of `FloatNetwork`s that are saved in the test's folder."""
-    return lambda *args, **kwargs: FloatNetwork(tflite(*args, **kwargs))
-
-
-@pytest.fixture
-def samples():
-    """Random inputs of the file at a path, in its order."""
-
-    def make(path, count=3):
-        rng, inputs = np.random.default_rng(11), import_tflite(path).inputs
-        return [[rng.integers(-128, 128, t.shape).astype(np.int8) for t in inputs] for _ in range(count)]
-
-    return make
-
-
-@pytest.fixture
-def assert_equal():
-    """Asserts the same bytes in every output of every run, and outputs that depend on the inputs."""
-
-    def check(found, expected):
-        for column, wanted in zip(zip(*found), zip(*expected), strict=True):
-            assert len(np.unique(np.stack(wanted))) > 2
-            np.testing.assert_array_equal(np.stack(column), np.stack(wanted))
-
-    return check
-
-
-@dataclass(frozen=True)
-class Shares:
-    """What a compiled network runs where: launches, the part of its MACs in them, kinds of operators on the host."""
-
-    launches: int
-    macs: float
-    host: set[str]
-
-
-@pytest.fixture
-def on_device():
-    """Runs a network on the model, operator by operator, exactly as the golden interpreter; gives its `Shares`."""
-
-    def run(path, given, config="pynq_z1", contract="double"):
-        graph, cfg = import_tflite(path), PRESETS[config]
-        compiled = compile_for(graph, cfg, contract)
-        for executable in (compiled.executable, compile_graph(graph, cfg, contract, every_value=True)):
-            state = reference.initial_state(graph)
-            with Loaded(executable, open_device("model", cfg)) as loaded:
-                for x in given:
-                    inputs = {t.name: value for t, value in zip(graph.inputs, x)}
-                    found = compare(graph, inputs, loaded.run(inputs), contract, state)
-                    assert found.difference is None, str(found.difference)
-        assert found.operators == len(graph.ops)
-        launches = compiled.executable.launches
-        alone = [choice for choice in compiled.assignment.choices if not isinstance(choice.module, Accelerator)]
-        host = {type(op).__name__ for choice in alone for op in choice.ops} - VIEWS
-        for step in launches:
-            verify(step.launch)
-        return Shares(len(launches), sum(step.macs for step in launches) / graph.macs, host)
-
-    return run
