@@ -94,9 +94,9 @@ def cheapest_layout(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
     made = dict(islice((each for each in promising if each[1] < math.inf), _TRIED))
     best = next((fold for fold in made if made[fold] <= _ALIKE * min(made.values())), None)
     in_place = fold_in_place(one, cfg) if nhwc else None
-    if in_place is not None and _pays(one.shape, op.ternary, cfg, in_place):
-        return in_place if best is None or needed(in_place) < made[best] else best
-    return best
+    if in_place is None or _bound(one.shape, op.ternary, cfg, in_place) >= _bound(one.shape, op.ternary, cfg, None):
+        return best
+    return in_place if best is None or needed(in_place) < made[best] else best
 
 
 def seconds(shape: ConvShape, cfg: Config, fold: Fold | None, cycles: float) -> float:
@@ -114,10 +114,6 @@ def _promising(shape: ConvShape, ternary: int, cfg: Config) -> tuple[Fold, ...]:
     bounds = {fold: _bound(shape, ternary, cfg, fold) for fold in folds(shape, cfg)}
     blocks = _bound(shape, ternary, cfg, None)
     return tuple(sorted((fold for fold in bounds if bounds[fold] < blocks), key=lambda fold: bounds[fold]))
-
-
-def _pays(shape: ConvShape, ternary: int, cfg: Config, fold: Fold) -> bool:
-    return _bound(shape, ternary, cfg, fold) < _bound(shape, ternary, cfg, None)
 
 
 def _bound(shape: ConvShape, ternary: int, cfg: Config, fold: Fold | None) -> float:

@@ -319,7 +319,9 @@ def _store(k: Kernel, out: Array, part: Part, y: Tile, par: Tile) -> None:
 def _parts(cfg: Config, shape: ConvShape, cut: Cut) -> Iterator[Part]:
     """The parts: small ones at both ends, between them such that each is loaded while those before it are computed."""
     rows, ends, rest = shape.output[0], -(-_ENDS // cut.columns), _REST[cut.rows > shape.output[0]]
-    planes = [*_planes(cfg, shape, cut.columns)]
+    images, blocks, ox = -(-shape.n // cfg.batch), -(-shape.c // cfg.block_out), shape.output[1]
+    begins = product(range(images), range(blocks), range(0, ox, cut.columns))
+    planes = [(image, block, column, min(cut.columns, ox - column)) for image, block, column in begins]
     total, done, ratio = len(planes) * rows, 0, _products_per_load(cfg, shape, cut.columns)
     growth = min(1.0, ratio / 2) if ratio > 1 else 1.0  # loads that take longer are waited for in any case
     while done < total:
@@ -333,12 +335,6 @@ def _parts(cfg: Config, shape: ConvShape, cut: Cut) -> Iterator[Part]:
         end, within = done + count, range(done // rows, -(-(done + count) // rows))
         yield [Piece(*planes[n], max(0, done - n * rows), min(rows, end - n * rows)) for n in within]
         done = end
-
-
-def _planes(cfg: Config, shape: ConvShape, columns: int) -> Iterator[tuple[int, int, int, int]]:
-    images, blocks, ox = -(-shape.n // cfg.batch), -(-shape.c // cfg.block_out), shape.output[1]
-    for image, block, column in product(range(images), range(blocks), range(0, ox, columns)):
-        yield image, block, column, min(columns, ox - column)
 
 
 def _products_per_load(cfg: Config, shape: ConvShape, columns: int) -> float:

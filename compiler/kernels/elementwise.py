@@ -416,12 +416,7 @@ _SUM_TILE = 64  # entries: enough to hide what an instruction costs, and few eno
 _Lanes = tuple[int, ...]  # that each operand has in an entry
 
 
-def _digits(op: g.Add) -> tuple[tuple[int, ...], ...] | None:
-    form = weighted_form(op)
-    return form and (form.x, form.y)
-
-
-@by_shape(_digits)
+@by_shape(lambda op: (form := weighted_form(op)) and (form.x, form.y))
 def weighted_sum(k: Kernel, op: g.Add) -> None:
     """A sum or difference on the multiplier array: weights are a few digits to base 256, one row of DWGEMM each.
 

@@ -1,6 +1,7 @@
 """Operators of every kind and shape: what the tests of kernels compile."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -341,7 +342,7 @@ HEADS = {  # chunks, groups of keys, groups of values, elements of a head
 }
 
 
-def attention(kind, context, seen, scale=0.05, tokens=1):
+def attention(kind, context, seen, scale: Any = 0.05, tokens: Any = 1):
     """Attention of heads as `HEADS` has them by name, or as these are given."""
     chunks, keys, values, head = HEADS[kind] if isinstance(kind, str) else kind
     wide, deep = 2 * len(keys), len(values)

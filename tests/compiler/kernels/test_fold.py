@@ -15,7 +15,7 @@ from tilewright.compiler.kernels.conv import folded_conv, host_step
 from tilewright.compiler.kernels.fold import FoldTiles, fold_in_place, fold_weights, folds, taps_of
 from tilewright.compiler.kernels.language import cycles
 from tilewright.compiler.kernels.two_units import Layer, divided, tiles
-from tilewright.hw.config import PRESETS, Config
+from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import Unfit
 from tilewright.hw.isa import known_isa
 from tilewright.runtime.device import program_stats
@@ -217,7 +217,7 @@ def test_micro_ops_and_host_steps(run):
 
 def test_images_larger_than_the_scratchpads(run):
     few = {"wgt_bytes": 1 << 14, "inp_bytes": 1 << 12, "acc_bytes": 1 << 14, "uop_bytes": 1 << 12}
-    run(conv(3, (40, 40), 40, (5, 5), (2, 2), (2, 2, 2, 2)), Config("small", extensions=CFG.extensions, **few))
+    run(conv(3, (40, 40), 40, (5, 5), (2, 2), (2, 2, 2, 2)), CFG.replace(name="small", **few))
     assert run(conv(3, (520, 520), 20, (2, 2), (2, 2))).launches  # 67,600 entries to a block
     op = conv(3, (9, 151), 40, (3, 3), (2, 1), SAME, n=2)
     cut = FoldTiles(op.shape, chosen(op, NARROW), NARROW)
@@ -283,6 +283,8 @@ def test_a_large_first_tile_hides_its_weights():
     found = FoldTiles(RESNET8.shape, fold, CFG)
     assert found.late and found.rows == 4 and found.first == 16  # 72 tiles of weights take 2,304 cycles
     assert [rows for _, _, rows, _ in found] == [16, 4, 4, 4, 4]
+    products = Layer.of(RESNET8.shape, 0, fold, CFG).products
+    assert products < cycles(folded_conv, RESNET8, CFG, fold) < 1.25 * products
 
 
 # two units

@@ -19,6 +19,7 @@ from tests.compiler.kernels.operators import (
 )  # fmt: skip
 from tilewright.compiler.graph import Add, Maximum, Mul, Requantize, Tensor
 from tilewright.compiler.graph.integer_forms import Requant
+from tilewright.compiler.kernels.checked import CheckedKernel
 from tilewright.compiler.kernels.elementwise import lookup, pair, requantise, weighted_sum
 from tilewright.compiler.kernels.language import (
     Kernel,
@@ -331,6 +332,21 @@ def test_mistakes_are_one_sentence(mistake, says):
     assert "\n" not in str(found.value)
 
 
+def test_a_checked_kernel_finds_what_was_never_written_and_numbers_beyond_16_bits():
+    with kernel() as k:
+        checked = CheckedKernel.of(k)
+        y = checked.load(checked.tile(Mem.ACC, p=30), checked.input(0)[0, 0].merged("p"))
+        y += (1 << 15) - 1
+        with pytest.raises(KernelError, match="ADD of .* with 32768: must be within -32768 to 32767"):
+            y += 1 << 15
+        copy = checked.temporary("copy", p=30)
+        checked.store(copy[:29], y[:29])
+        with pytest.raises(KernelError, match="is loaded, but was never stored"):
+            checked.load(y, copy)
+        with pytest.raises(KernelError, match="it stores 0 of the 60 entries of its output"):
+            checked.finish()
+
+
 def test_constants_that_stay_are_apart_from_all_that_a_kernel_takes():
     with kernel() as k:
         first = k.constant(Mem.INP, "first", np.ones((CFG.inp_depth // 16, 1, 4), np.int8), kept=True)
@@ -446,14 +462,15 @@ def test_buffers_of_a_recording():
     data = np.array([[1, -2], [3, 4]], np.int32)
     buffer = rec.constant("c", data)
     assert (buffer.bits, buffer.signed, buffer.kind) == (32, True, "constant")
-    assert np.array_equal(buffer.unpack(buffer.data), data) and not rec.constant("u", np.zeros(4, np.uint32)).signed
+    assert buffer.data is not None and np.array_equal(buffer.unpack(buffer.data), data)
+    assert not rec.constant("u", np.zeros(4, np.uint32)).signed
     facts = {"multiplier": 1 << 30, "exponent": 0, "zero_point": 3, "low": -128, "high": 127, "contract": "double"}
     assert rec.parameters("one", bias=7, **facts).shape == (1, 16, 3)
     assert rec.parameters("all", bias=[7] * 20, **facts).shape == (2, 16, 3)
     channels = np.arange(20, dtype=np.int8).reshape(1, 20, 1, 1)
     x, c = Tensor("x", (1, 20, 2, 2)), Tensor("c", channels.shape, data=channels)
     buffer = rec.operand(Add("op", (x, c), Tensor("z", x.shape)), 1)
-    assert buffer.shape == (1, 2, 2, 2, 1, 16)
+    assert buffer.shape == (1, 2, 2, 2, 1, 16) and buffer.data is not None
     assert buffer.unpack(buffer.data)[0, 1, :, :, 0, :4].reshape(-1, 4).tolist() == [[16, 17, 18, 19]] * 4
 
 

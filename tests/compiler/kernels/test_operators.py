@@ -6,6 +6,7 @@ simulated circuit, which takes the cycles that the timing model says. `REFUSALS`
 """
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,7 +81,7 @@ SOFTMAX = TINY.replace(name="softmax", extensions=TINY.extensions | {"lookup"}, 
 EVERY = np.arange(-128, 128).reshape(1, 256, 1, 1)
 
 
-def row(make, *args, on=CFG, contract="double", given=None, **facts):
+def row(make, *args, on=CFG, contract: Any = "double", given: Any = None, **facts):
     """(what makes the operators, their configuration, options of `exact`); `given` are the values of input x."""
     data = None if given is None else {"x": given}
     return lambda: make(*args, **facts), on, {"contract": contract, "data": data}
@@ -524,6 +525,8 @@ REFUSALS = [  # reason, operator, configuration; for one of several kernels the 
         ({"tables": 2}, "it needs 3 tables; small has 2"))),
     ("8 tokens, 64 positions: must be one, or 16 and whole blocks of as many",
      attention("one group", 64, 64, 0.05, 8), PLUS),
+    ("16 tokens, 40 positions: must be one, or 16 and whole blocks of as many",
+     attention("one group", 48, 40, 0.05, 16), PLUS),
     ("keys of 8 elements: must be whole blocks of 16 where there are 16 tokens",
      attention((1, [0] * 4, [0] * 16, 8), 32, 32, 0.05, 16), PLUS),
 ]  # fmt: skip
