@@ -216,18 +216,10 @@ class _Rows:
         self._plane: tuple[int, ...] = ()
         self._places: dict[int, int] = {}  # of rows of the image
         self._new: list[tuple[int, int, tuple[int, int]]] = []  # (place, row of `x`, window of columns)
-        if padded:
-            self._keep_outside()
-
-    def _keep_outside(self) -> None:
-        """Make a row of padding by a load of which nothing but padding is left; its place stays."""
-        self.outside = self._place()
-        at = self.outside * self.width
-        self.k.tile(Mem.INP, at, at + self.width, entry=self.width)  # until the kernel ends
-        if self.fill:
-            self.k.need("pad_value")
-        facts = {"x_size": self.width, "pads": (1, 0, 0, 0), "pad_value": self.fill}
-        self.k.program.load(Mem.INP, at, self.x.buffer, self.x.base, y_size=0, **facts)
+        if padded:  # its place stays
+            self.outside = self._place()
+            at = self.outside * self.width
+            k.fill(k.tile(Mem.INP, at, at + self.width, entry=self.width), x, self.fill)
 
     def _place(self) -> int:
         """The next place of the ring, which counts as used now."""

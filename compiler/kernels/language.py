@@ -348,6 +348,14 @@ class Kernel:
         )  # fmt: skip
         return target
 
+    def fill(self, target: Tile, source: Array, value: int) -> None:
+        """Set inputs to `value`, by a load of `source` of which nothing but padding is left."""
+        _in(Mem.INP, target)
+        if value:
+            self.need("pad_value")
+        facts = {"x_size": target.size, "pads": (1, 0, 0, 0), "pad_value": value}
+        self.program.load(Mem.INP, target.base, source.buffer, source.base, y_size=0, **facts)
+
     def store(self, target: Array, y: Tile, par: Tile | None = None) -> None:
         """Store accumulators `y`, requantised by `par`: one entry for all, or one for each row along an axis of `y`.
 
