@@ -386,6 +386,14 @@ def test_what_does_not_fit_is_unfit():
     assert "do not fit" in why_not(large, operator(), CFG)
 
 
+def test_padding_of_a_value_needs_its_extension():
+    with kernel() as k:
+        source = k.input(0)[0, 0].window(fill=-3, h=(-1, 6), w=(0, 5))
+        k.cfg = CFG.replace(extensions=CFG.extensions - {"pad_value"})
+        with pytest.raises(Unfit, match="it needs the extension pad_value"):
+            k.load(k.tile(Mem.INP, p=30), source)
+
+
 def test_parts_of_a_tile():
     assert [*range(20)][every(3, 4, 5)] == [3, 8, 13, 18] and equal_parts(7) == [7, 4, 3, 2, 1]
     with kernel() as k:

@@ -76,6 +76,14 @@ def test_images_that_begin_between_entries_of_weights_are_copied(exact):
     exact(g.Concat("concat", (first, second), y, 1), wide)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_lanes_behind_the_last_element_do_not_count(exact, turned):
+    """Operands that the launch computes have anything there."""
+    op = matmul((2, 16, 32, 20), turned, (-128, 3))
+    before = [g.Requantize(f"r{n}", (replace(t, name=f"a{n}", zero_point=9),), t) for n, t in enumerate(op.inputs)]
+    exact(*before, op)
+
+
 @pytest.mark.parametrize("shapes", [((1, 64, 1, 9), (4, 16, 1, 9)), ((4, 32, 1, 9), (2, 64, 1, 9))])
 def test_heads_of_whole_blocks_stay_where_they_are(exact, shapes):
     op = heads(*shapes, in_place=True)
