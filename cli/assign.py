@@ -192,7 +192,7 @@ def choice_row(choice: Choice, us: float) -> list:
 def _totals(compiled: Compiled, cfg: Config, dram: Dram) -> dict:
     """Simulated cycles of the launches, modelled time of the host, and that of a host without accelerator."""
     from ..compiler import cost
-    from ..compiler.accelerator.arena import arena_plan
+    from ..compiler.accelerator.launch import arena_plan
     from ..compiler.accelerator.module import Accelerator
     from ..compiler.network import launch_cycles
     from ..compiler.target.host import HostModel

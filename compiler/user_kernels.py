@@ -23,8 +23,8 @@ from ..hw.errors import (
 from . import graph as g
 from .accelerator.module import Accelerator
 from .kernels import language, table
+from .kernels.checked import CheckedKernel, with_hint
 from .kernels.language import Kernel, Record
-from .kernels.operands import CheckedOperands, with_hint
 from .network import check_runs_kernels, compile_for, default_target
 from .target.module import ExecModule, Target
 
@@ -60,7 +60,7 @@ class UserKernel:
 
     def __call__(self, k: Kernel, op: Any) -> None:
         """Record `op`, with checks; a mistake is told with its line, an error of Python's, too."""
-        checked = CheckedOperands.of(k)
+        checked = CheckedKernel.of(k)
         try:
             self.record(checked, op)
             checked.finish()

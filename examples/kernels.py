@@ -18,7 +18,7 @@ import numpy as np
 import tilewright as tw
 from tilewright.compiler import graph as g
 from tilewright.compiler.kernels.language import Kernel, Requant, Tile, Unfit
-from tilewright.compiler.kernels.roots import COPIES, inverse_root, need_roots, root_tables
+from tilewright.compiler.kernels.norm import COPIES, inverse_root, need_roots, root_tables
 from tilewright.hw.isa import Mem
 from tilewright.hw.rounding import quantize_multiplier, requantise, rescale
 from tilewright.runtime.kernels.attention import reciprocal, reciprocal_shifts

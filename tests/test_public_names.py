@@ -29,7 +29,7 @@ STABLE = {
     "compiler.intrin": "ACC INP WGT register tensorize_depthwise tensorize_gemm tensorize_reset",
     "compiler.kernels.depthwise": "depthwise_program",
     "compiler.kernels.language": "Kernel Record Requant TILE Tile Unfit",
-    "compiler.kernels.roots": "COPIES inverse_root need_roots root_tables",
+    "compiler.kernels.norm": "COPIES inverse_root need_roots root_tables",
     "compiler.mapping": "ChannelMapping Costs read_mapping regroup write_mapping",
     "compiler.network": "compile_for compile_graph compile_model default_target min_cost",
     "compiler.schedule.conv2d": "conv2d",

@@ -1,8 +1,8 @@
 """Layers of ResNet-18 that are lowered as a network's operators: the first convolution, the maximum and the sums.
 
 Where a configuration has the extensions, the first convolution reads an image that the host has laid out
-(compiler/kernels/folded_conv.py), and the multiplier array sorts what the maximum compares
-(compiler/kernels/pool.py) and computes sums (compiler/kernels/add.py).
+(compiler/kernels/conv.py), and the multiplier array sorts what the maximum compares
+(compiler/kernels/pool.py) and computes sums (compiler/kernels/elementwise.py).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from functools import lru_cache
 import numpy as np
 
 from ...compiler import graph as g
+from ...compiler.accelerator.first_images import cheapest_layout
 from ...compiler.graph.operators import ADD_SHIFT
 from ...compiler.kernels import language, table
-from ...compiler.kernels.add import weighted_sum
-from ...compiler.kernels.folded_conv import host_step
-from ...compiler.kernels.layouts import cheapest_layout
+from ...compiler.kernels.conv import host_step
+from ...compiler.kernels.elementwise import weighted_sum
 from ...compiler.kernels.pool import max_pool_sorted
 from ...compiler.kernels.recording import Recording, packed_shape
 from ...hw.config import Config

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def arenas(compiled: Compiled | None) -> list[dict[str, Any]]:
     """The plan of each launch's activations; none for programs whose network is not known."""
-    from ...compiler.accelerator.arena import arena_plan
+    from ...compiler.accelerator.launch import arena_plan
     from ...compiler.accelerator.module import Accelerator
 
     if compiled is None:

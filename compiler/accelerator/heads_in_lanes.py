@@ -19,7 +19,7 @@ from ...hw.config import Config
 from .. import graph as g
 from ..graph.rewrite import Producers, Result, Rule, moved_from, moved_places, reading, rewrite
 from ..kernels import table
-from ..kernels.roots import EXTENSIONS
+from ..kernels.norm import EXTENSIONS
 from ..kernels.stand_ins import RowsJoined, RowsOut, stand_in
 
 

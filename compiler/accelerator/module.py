@@ -18,15 +18,12 @@ from ..kernels.stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined
 from ..target.host import HostModel
 from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
-from . import layerwise, pooling
-from .absorbed import absorb
-from .arena import is_view
+from . import layerwise
 from .first_images import folds_of, quantised_images
 from .heads_in_lanes import heads_in_lanes, rows_out
-from .network_launch import NetworkLaunch
-from .recurrent import split_steps
+from .launch import NetworkLaunch, is_view
+from .rewrites import HostRows, absorb, split_steps, split_weights, successive
 from .sequences import as_images
-from .wide import HostRows, split_weights
 
 
 def _memories(cfg: Config) -> tuple[Memory, ...]:
@@ -57,7 +54,7 @@ class Accelerator(ExecModule):
         self._folds = dict[str, Fold]()
         rewrites = heads_in_lanes, as_images, split_weights, absorb, quantised_images
         lanes, images, narrow, absorbed, reals = (partial(rewrite, cfg=cfg) for rewrite in rewrites)
-        before = lanes, images, simplify, moved_states, pooling.successive, narrow, self._pairs, absorbed
+        before = lanes, images, simplify, moved_states, successive, narrow, self._pairs, absorbed
         self.transformations = *before, partial(split_steps, pays=self._pays), reals, self._outputs
         kinds = [kind for kind in table.KERNELS if kind is not g.Lookup or {"lookup", "acc8"} <= cfg.extensions]
         kinds += [g.Reshape, g.Transpose, g.Lanes]

@@ -1,32 +1,40 @@
 """Convolutions and dense layers: the zero point of the input goes into the bias, the store requantises.
 
-GEMM alone computes them by their schedules (compiler/schedule), in tiles that those choose; depthwise ones may keep
-their rows on chip, images of few channels may be folded, and two units divide the channels between them: these are
-kernels of their own.
+GEMM alone computes them by their schedules (compiler/schedule), in tiles that those choose. Kernels of their own are
+those of depthwise ones that keep their rows on chip (depthwise.py), those of images of few channels, and those of
+layers whose channels two units divide (two_units.py).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count, cycle, product
 from typing import Any
 
 import numpy as np
 
 from ...hw.config import Config
+from ...hw.isa import Mem
 from ...runtime import layout
+from ...runtime.buffer import Region
 from .. import graph as g
+from ..api import build_into
 from ..conv_shape import ConvShape
+from ..graph.integer_forms import Requant
+from ..graph.ranges import problem
 from ..limits import most_padding
 from ..schedule.conv2d import conv2d_of
 from ..schedule.dense import dense_of
 from ..schedule.depthwise import reach
+from ..schedule.epilogue import PLANES, Stage
 from ..tvm_compat import Schedule
 from . import depthwise, language
-from .folded_conv import folded_conv
+from .fold import PARTS, Fold, FoldTiles, fold_weights
 from .language import Kernel, Unfit, by_shape
-from .recording import Recording, channel_parameters, need_layer, own_rows
-from .split_conv import divided
+from .recording import Recording, channel_parameters, need_layer, own_rows, packed_shape, place
+from .two_units import Layer, divided, input_of, multiply
 
 
 def _facts(op: g.Linear) -> object:
@@ -137,3 +145,100 @@ def _append(
 def _buffers(k: Kernel, op: g.Linear, weights: np.ndarray, same: bool = False) -> dict[str, Any]:
     parameters = channel_parameters(k.rec, op, op.corrected_bias[0] if same else op.corrected_bias)
     return {"x": k.rec.activations[op.x.name], "w": k.rec.constant(f"{op.name}.w", weights), "par": parameters}
+
+
+def host_step(op: g.QConv2d, fold: Fold, cfg: Config) -> tuple[dict, tuple[int, ...]]:
+    """(attributes of the host operator `fold_windows`, shape of its result)."""
+    attrs = {"rows": fold.rows, "dilation": op.dilations[0], "step": fold.step, "strips": fold.laid_out}
+    attrs |= {"group": fold.group, "offsets": list(fold.offsets), "entries": fold.entries}
+    top = op.pads[0] - fold.above * fold.step
+    attrs |= {"top": top, "left": op.pads[1], "value": op.x.zero_point, "block": cfg.block_in}
+    return attrs, fold.image(op.x.shape, cfg)
+
+
+@by_shape()
+def folded_conv(k: Kernel, op: g.QConv2d) -> None:
+    """A convolution of few channels: rows and columns of its window are folded into the channels of one block.
+
+    The host lays the image out once (fold.py has the layouts): an entry holds as many bytes of the window as it has
+    lanes. Which entry holds which tap is a table, not an affine function of loops. Adjacent outputs whose taps are in
+    the same entries have separate weights for them. C1 of ResNet-18, a window of 7x7 with 3 channels, takes 10
+    micro-ops per output instead of the 49 of blocks of channels. Tiles are rows; all weights are on chip.
+    """
+    k.need("overwrite", "requant", batch=1)
+    if k.fold is None:
+        raise Unfit("its image is not laid out for it")
+    tiles, layer = FoldTiles(op.shape, k.fold, k.cfg), Layer.of(op.shape, 0, k.fold, k.cfg)
+    if not tiles.fit:
+        raise Unfit(f"a row of {op.shape.output[1]} pixels, or {tiles.weights} entries of weights do not fit")
+    reads, blocks = layer.reads, layer.gemm
+    extents = {"b": blocks, "c": 1, "term": len(reads.terms)}
+    parameters = k.array(channel_parameters(k.rec, op, op.corrected_bias), b=blocks)
+    weights = k.known("w", fold_weights(op, k.fold, k.cfg), **extents)
+    x, out = input_of(k, layer), k.output
+
+    wgt = k.tile(Mem.WGT, **extents)
+    par = k.load(k.tile(Mem.PAR, b=blocks), parameters)
+    if not tiles.late:
+        k.load(wgt, weights)
+    xs = k.slots(tiles.entries(tiles.first))
+    small, large = (rows * tiles.co * tiles.columns for rows in (tiles.rows, tiles.first))
+    low, high = k.tile(Mem.ACC, high=k.bank, entry=large), k.tile(Mem.ACC, low=k.bank, entry=large)
+    banks, numbers = cycle((low, high)), count()
+    for n, (top, left, rows, columns) in product(range(layer.images), tiles):
+        at = {"h": reads.window(0, top, rows), "w": reads.window(1, left, columns)}
+        tile = xs.load(x[n].window(op.x.zero_point, **at))
+        for first in range(0, blocks, tiles.co):
+            these, number = slice(first, min(first + tiles.co, blocks)), next(numbers)
+            size = (these.stop - first) * rows * columns
+            # the store of a large first tile takes as long as two tiles: both of them go to the other bank
+            beside = number == 2 and max(size, small) <= large - small
+            y = (high[small:] if beside else next(banks)).reshaped(b=these.stop - first, h=rows, w=columns)
+            if tiles.late and number == 0:
+                y.merged("entry")[...] = 0
+                step = -(-len(reads.terms) // PARTS)
+                for part in (slice(begin, begin + step) for begin in range(0, len(reads.terms), step)):
+                    some = replace(reads, terms=reads.terms[part])
+                    part = slice(part.start, part.start + len(some.terms))
+                    k.load(wgt[0, 0, part], weights[0, 0, part])
+                    multiply(y, tile, wgt[:, :, part], some, fresh=False)
+            else:
+                multiply(y, tile, wgt[these], reads, fresh=True)
+            k.store(out[n, these, top : top + rows, left : left + columns], y, par[these])
+
+
+_INT16 = np.iinfo(np.int16)
+
+
+def dense16(k: Kernel, op: g.Dense16) -> None:
+    """A dense layer with results of 16 or 32 bits: the ALU rescales the sums, each byte is stored in a plane.
+
+    The output's buffer has the planes one after the other, the lowest bytes first.
+    """
+    k.need("rescale")
+    if why := problem(op):
+        raise Unfit(why)
+    planes, (low, high), bias = op.result_bytes, op.result_ends, op.corrected_bias
+    multiplier, exponent = op.multipliers
+    buffers = {
+        "x": k.rec.packed(op.x),
+        "w": k.rec.constant(f"{op.name}.w", layout.pack_dense_weights(op.weight, k.cfg)),
+        "scale": k.requant(Requant(0, 1 << 30, 1, 0), "scale", multiplier=multiplier, exponent=exponent).buffer,
+    }
+    chain: list[Stage] = [("rescale", "scale")]
+    if bias.any():
+        chain.insert(0, ("add", "b"))
+        buffers["b"] = k.rec.constant(f"{op.name}.b", layout.pack_bias(bias, k.cfg))
+    if planes == 2 and low < _INT16.min:
+        chain.append(("max", int(_INT16.min)))
+    if planes == 2 and high > _INT16.max:
+        chain.append(("min", int(_INT16.max)))
+    n, features = op.x.shape
+    shape = ConvShape(n, features, 1, 1, len(op.weight))
+    scheduled = k.rec.schedule(dense_of, shape, epilogue=tuple(chain), planes=planes)
+    packed = packed_shape(op.output.shape, k.cfg)
+    whole, start = place(k.rec.activations[op.output.name])
+    for number, name in enumerate(PLANES[:planes]):
+        at = start + number * math.prod(packed)
+        buffers[name] = Region(f"{op.output.name}.{name}", packed, whole=whole, start=at)
+    build_into(k.program, scheduled, buffers, k.rec.placement, name=op.name)

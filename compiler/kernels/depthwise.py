@@ -34,7 +34,7 @@ from ..schedule.depthwise import depthwise_of, reach
 from ..tvm_compat import PrimFunc
 from .language import Array, Kernel, Tile, Unfit, equal_parts, every, lower
 from .recording import Recording, packed_shape, scheduled
-from .views import Product, Rows
+from .views import Product, Rows, dense
 
 _EPILOGUE = (("requant", "par"),)
 _PART = 512  # accumulators of a part at most: with more, products, stores and loads of several parts overlap less
@@ -52,26 +52,20 @@ class Cut(NamedTuple):
     rows: int
 
 
-class Plane(NamedTuple):
-    """`columns` output columns from `column` on, all rows, of one block of channels of one image."""
+class Piece(NamedTuple):
+    """Output rows [first, end) of a plane: `columns` columns from `column` on, of a block of channels of an image."""
 
     image: int
     block: int
     column: int
     columns: int
-
-
-class Piece(NamedTuple):
-    """The output rows [first, end) of a plane."""
-
-    plane: Plane
     first: int
     end: int
 
     @property
     def size(self) -> int:
         """Entries of the output."""
-        return (self.end - self.first) * self.plane.columns
+        return (self.end - self.first) * self.columns
 
 
 Part = list[Piece]  # pieces of planes that follow each other, all but the first from their row 0 on
@@ -111,7 +105,8 @@ def faster_rows(cfg: Config, shape: ConvShape, pad_value: int, *, alone: bool = 
     """
     from ...sim.timing import predict
 
-    around = () if alone else tuple(_pointwise(cfg, shape, size) for size in (shape.size, shape.output))
+    beside = [ConvShape(shape.n, shape.c, *size, shape.c) for size in (shape.size, shape.output)]
+    around = () if alone else tuple(scheduled(conv2d_of, cfg, each, epilogue=_EPILOGUE) for each in beside)
 
     def cycles(way: Cut | Scheduled) -> int:
         return predict(_recorded(cfg, shape, pad_value, way, around).program, cfg, cost.timed_memory(cfg)).cycles
@@ -130,10 +125,6 @@ def faster_rows(cfg: Config, shape: ConvShape, pad_value: int, *, alone: bool = 
 
 def _scheduled(cfg: Config, shape: ConvShape, pad_value: int) -> PrimFunc:
     return scheduled(depthwise_of, cfg, shape, pad_value=pad_value, epilogue=_EPILOGUE)
-
-
-def _pointwise(cfg: Config, shape: ConvShape, size: tuple[int, int]) -> PrimFunc:
-    return scheduled(conv2d_of, cfg, ConvShape(shape.n, shape.c, *size, shape.c), epilogue=_EPILOGUE)
 
 
 def _recorded(
@@ -180,7 +171,7 @@ def rows_on_chip(k: Kernel, op: g.QConv2d, buffers: Mapping[str, Buffer], cut: C
 
     wgt = k.tile(Mem.WGT, high=max(entries, cfg.wgt_depth // cfg.block_in), entry=entries)
     par = k.tile(Mem.PAR, b=blocks)
-    rows = _Rows(k, op, k.array(buffers["x"], row=images * blocks * shape.h, w=shape.w), cut, parts[0][0].end)
+    rows = _Rows(k, op, k.array(buffers["x"], row=images * blocks * shape.h, w=shape.w), cut.columns, parts[0][0].end)
     size = max(map(_size, parts))
     # one place in a bank where a part has no more than a plane, so that no store reads the bank that products write;
     # where it has more, stores wait for parameters more often, and products run ahead of them
@@ -188,8 +179,8 @@ def rows_on_chip(k: Kernel, op: g.QConv2d, buffers: Mapping[str, Buffer], cut: C
     kernel = wgt.rows(b=blocks, ky=kh, kx=pitch)
     begun = ready = 0  # entries of weights, and blocks of parameters, that were loaded
     for part in parts:
-        y, seen = ys.next(entry=_size(part)), 1 + max(piece.plane.block for piece in part)
-        tiles = y.pieces(*({"h": piece.end - piece.first, "w": piece.plane.columns} for piece in part))
+        y, seen = ys.next(entry=_size(part)), 1 + max(piece.block for piece in part)
+        tiles = y.pieces(*({"h": piece.end - piece.first, "w": piece.columns} for piece in part))
         products = [one for piece, tile in zip(part, tiles) for one in _products(k, op, rows, piece, tile, kernel)]
         rows.load()
         if (end := -(-seen * kh * pitch // cfg.block_in)) > begun:
@@ -209,31 +200,45 @@ def rows_on_chip(k: Kernel, op: g.QConv2d, buffers: Mapping[str, Buffer], cut: C
 class _Rows:
     """The input rows of the present plane on chip, each at a place of a ring; one place is padding where it is needed.
 
-    While one part is computed, the input rows of the next one find room beside its own.
+    The ring begins where the rows of the first part, `first` rows of the output, were used longest ago. While one part
+    is computed, the input rows of the next one find room beside its own.
     """
 
-    def __init__(self, k: Kernel, op: g.QConv2d, x: Array, cut: Cut, first: int):
-        self.k, self.x, self.shape, self.fill = k, x, op.shape, _fill(op)
-        self.width, padded = self.shape.reach(1, cut.columns)[1], _padded(self.shape, self.fill)
-        together = padded + len(_needed(self.shape, 0, first))
-        self.ring = k.ring(Mem.INP, together, row=k.cfg.inp_depth // self.width, w=self.width)
-        self.outside = self.ring.keep() if padded else None
-        if self.outside is not None:
-            k.fill(self.ring.tile[self.outside], x, self.fill)
-        self._plane: Plane | None = None
+    def __init__(self, k: Kernel, op: g.QConv2d, x: Array, columns: int, first: int):
+        self.k, self.x, self.shape, self.fill = k, x, op.shape, op.x.zero_point if any(op.pads) else 0
+        self.width, padded = self.shape.reach(1, columns)[1], _padded(self.shape, self.fill)
+        self.count, together = k.cfg.inp_depth // self.width, padded + len(_needed(self.shape, 0, first))
+        if together > self.count:
+            raise Unfit(f"{together} rows of {self.width} entries do not fit INP")
+        self.ring = Tile(k, 0, dense({"row": self.count, "w": self.width}), Mem.INP)
+        start = k.rec.placement.region(Mem.INP, together * self.width, 0, self.ring.size)
+        self._next, self.outside = -(-start // self.width) % self.count, None
+        self._plane: tuple[int, ...] = ()
         self._places: dict[int, int] = {}  # of rows of the image
         self._new: list[tuple[int, int, tuple[int, int]]] = []  # (place, row of `x`, window of columns)
+        if padded:  # its place stays
+            self.outside = self._place()
+            at = self.outside * self.width
+            k.fill(k.tile(Mem.INP, at, at + self.width, entry=self.width), x, self.fill)
+
+    def _place(self) -> int:
+        """The next place of the ring, which counts as used now."""
+        if self._next == self.outside:
+            self._next = (self._next + 1) % self.count
+        taken, self._next = self._next, (self._next + 1) % self.count
+        self.k.rec.placement.use(Mem.INP, taken * self.width, self.width)
+        return taken
 
     def take(self, piece: Piece) -> None:
         """Find places for the rows of a piece that are not on chip."""
-        shape, plane = self.shape, piece.plane
-        if plane != self._plane:
-            self._plane, self._places = plane, {}
-        columns = plane.column * shape.strides[1] - shape.pads[1], shape.reach(1, plane.columns)[1]
-        first = (plane.image * -(-shape.c // self.k.cfg.block_in) + plane.block) * shape.h
+        shape = self.shape
+        if piece[:4] != self._plane:
+            self._plane, self._places = piece[:4], {}
+        columns = piece.column * shape.strides[1] - shape.pads[1], shape.reach(1, piece.columns)[1]
+        first = (piece.image * -(-shape.c // self.k.cfg.block_in) + piece.block) * shape.h
         for row in _needed(shape, piece.first, piece.end):
             if row not in self._places:
-                self._places[row] = self.ring.take()
+                self._places[row] = self._place()
                 self._new.append((self._places[row], first + row, columns))
 
     def place(self, y: int, ky: int) -> int | None:
@@ -251,7 +256,7 @@ class _Rows:
                 follow = [(place + n, row + n, (begin, width)) for n in range(min(most, len(self._new)))]
                 count = [*map(tuple.__eq__, self._new, follow), False].index(False)
             window = self.x.window(self.fill, row=(row, count), w=(begin, width))
-            self.k.load(self.ring.tile[place : place + count, :width], window)
+            self.k.load(self.ring[place : place + count, :width], window)
             del self._new[:count]
 
 
@@ -264,9 +269,9 @@ def _products(
     """
     rows.take(piece)
     (kh, kw), (_, sx), (_, dx) = op.shape.kernel, op.strides, op.dilations
-    most, columns = k.cfg.row_taps if dx == 1 else 1, piece.plane.columns
+    most, columns = k.cfg.row_taps if dx == 1 else 1, piece.columns
     places = {ky: [rows.place(row, ky) for row in range(piece.first, piece.end)] for ky in range(kh)}
-    begun, ring = set[int](), rows.ring.tile.named(row="h")
+    begun, ring = set[int](), rows.ring.named(row="h")
     for ky in sorted(places, key=lambda ky: places[ky].count(None)):
         each = [rows.outside if place is None else place for place in places[ky]]
         inside = [(n, place) for n, place in enumerate(each) if place is not None]
@@ -274,7 +279,7 @@ def _products(
             for n, place, count, step in _runs([one for one in inside if (one[0] in begun) == add]):
                 x = ring[every(place, count, step) if step else place]
                 for kx in range(0, kw, most):
-                    value = x.at(w=every(kx * dx, columns, sx)) * kernel[piece.plane.block, ky, kx]
+                    value = x.at(w=every(kx * dx, columns, sx)) * kernel[piece.block, ky, kx]
                     yield add or kx > 0, y[n : n + count], value.with_taps(min(most, kw - kx)).over("h w")
         begun |= {n for n, _ in inside}
 
@@ -293,9 +298,9 @@ def _store(k: Kernel, out: Array, part: Part, y: Tile, par: Tile) -> None:
     """Store a part: whole planes by one statement, other pieces one by one."""
     _, _, oy, ox = out.shape.values()
     while part:
-        ((image, block, column, columns), first, end), count = part[0], 1
+        (image, block, column, columns, first, end), count = part[0], 1
         if part[0].size == oy * ox:
-            count = [*(piece.plane.image == image and piece.size == oy * ox for piece in part), False].index(False)
+            count = [*(piece.image == image and piece.size == oy * ox for piece in part), False].index(False)
         blocks = slice(block, block + count)
         target = out[image, blocks, first:end, column : column + columns]
         k.store(target, y.reshaped(b=count, h=end - first, w=columns), par[blocks])
@@ -306,7 +311,9 @@ def _store(k: Kernel, out: Array, part: Part, y: Tile, par: Tile) -> None:
 def _parts(cfg: Config, shape: ConvShape, cut: Cut) -> Iterator[Part]:
     """The parts: small ones at both ends, between them such that each is loaded while those before it are computed."""
     rows, ends, rest = shape.output[0], -(-_ENDS // cut.columns), _REST[cut.rows > shape.output[0]]
-    planes = [*_planes(cfg, shape, cut.columns)]
+    images, blocks, ox = -(-shape.n // cfg.batch), -(-shape.c // cfg.block_out), shape.output[1]
+    begins = product(range(images), range(blocks), range(0, ox, cut.columns))
+    planes = [(image, block, column, min(cut.columns, ox - column)) for image, block, column in begins]
     total, done, ratio = len(planes) * rows, 0, _products_per_load(cfg, shape, cut.columns)
     growth = min(1.0, ratio / 2) if ratio > 1 else 1.0  # loads that take longer are waited for in any case
     while done < total:
@@ -318,14 +325,8 @@ def _parts(cfg: Config, shape: ConvShape, cut: Cut) -> Iterator[Part]:
         else:
             count = inside + (count - inside) // rows * rows
         end, within = done + count, range(done // rows, -(-(done + count) // rows))
-        yield [Piece(planes[n], max(0, done - n * rows), min(rows, end - n * rows)) for n in within]
+        yield [Piece(*planes[n], max(0, done - n * rows), min(rows, end - n * rows)) for n in within]
         done = end
-
-
-def _planes(cfg: Config, shape: ConvShape, columns: int) -> Iterator[Plane]:
-    images, blocks, ox = -(-shape.n // cfg.batch), -(-shape.c // cfg.block_out), shape.output[1]
-    for image, block, column in product(range(images), range(blocks), range(0, ox, columns)):
-        yield Plane(image, block, column, min(columns, ox - column))
 
 
 def _products_per_load(cfg: Config, shape: ConvShape, columns: int) -> float:
@@ -365,11 +366,6 @@ def cuts(cfg: Config, shape: ConvShape, pad_value: int) -> list[Cut]:
             others = () if large else (oy, oy // 4)
             return [Cut(columns, most), *(Cut(columns, rows) for rows in others if 0 < rows < most)]
     raise Unfit(f"no row of the windows {shape.kernel} fits {cfg.name}")
-
-
-def _fill(op: g.QConv2d) -> int:
-    """The value of the padding."""
-    return op.x.zero_point if any(op.pads) else 0
 
 
 def _padded(shape: ConvShape, pad_value: int) -> bool:

@@ -1,19 +1,27 @@
-"""Operators on two int8 tensors, element by element, on the ALU: sums, products, squares of differences, extremes.
+"""Element-wise operators on int8 tensors: sums, products, squares of differences, extremes, functions of one value.
 
-Both operands come to the accumulators and are brought into the form that the operator needs. One of them may have one
-value for each channel of the other, as gates of squeeze-and-excite blocks have, or for each pixel, as norms do.
+Two operands come to the accumulators and are brought into the form that the operator needs. One of them may have one
+value for each channel of the other, as gates of squeeze-and-excite blocks have, or for each pixel, as norms do. The
+multiplier array is faster where it does: with weights of several digits it adds two tensors, by the constants of a
+channel it multiplies. A function of one value is a table on chip, or the larger one of two lines.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, singledispatch
+from itertools import groupby, product
 
 import numpy as np
 
 from ...hw.isa import AluOp, Mem
+from ...hw.rounding import CONTRACTS, quantize_multiplier, rescale
 from .. import graph as g
-from ..graph.integer_forms import UNCHANGED, Requant, pair_form, rescaling_store
-from .language import TILE, Array, Kernel, Slots, Tile, Unfit, by_shape
+from ..graph import reference
+from ..graph.integer_forms import UNCHANGED, Requant, WeightedSum, pair_form, rescaling_store, weighted_form
+from ..graph.operators import ADD_SHIFT
+from .language import TILE, Array, Kernel, Slots, Tile, Unfit, by_shape, cuts
 
 _LEAST = 16  # entries of a tile, where there are as many: shorter transfers take longer
 _MOST_SHIFT = 6  # that weights of the array make
@@ -194,3 +202,274 @@ def _requantise(k: Kernel, op: g.Requantize, size: int) -> None:
     par, ys = k.parameters(store), k.banks(size)
     for part, target in zip(x.parts(size), out.parts(size)):
         k.store(target, ys.load(part), par)
+
+
+_TILES = 4  # on chip, two in each bank, and at least as many in all: loads, look-ups and stores overlap
+
+
+@by_shape(lambda op: ())
+def lookup(k: Kernel, op: g.Lookup | g.Requantize) -> None:
+    """A function of one int8 value, by a table that stays on chip for the operators that follow in a launch."""
+    k.need("lookup", "acc8")
+    need_one_shape(op)
+    x, out = k.input(0).merged("entry"), k.output.merged("entry")
+    size = min(TILE, k.cfg.acc_depth // _TILES, max(16, -(-x.size // _TILES)))
+    table = k.table("table", op.table)
+    ys = k.banks(size, places=_TILES // 2)
+    for part, target in zip(x.parts(size), out.parts(size)):
+        y = ys.load(part)
+        y.lookup(table)
+        k.store(target, y)
+
+
+_RECTIFIER_TILE = 200  # entries: enough to hide what an instruction costs, and few enough for a short start and end
+_MOST = 127  # of a weight
+_UNIT = (1 << 30, 1)  # of RESCALE that changes nothing
+
+
+@dataclass(frozen=True)
+class Lines:
+    """`store(max(a, b))` of the lines `weight * x + offset` above and below the zero point, or `min` of them.
+
+    With `scales`, (multiplier, exponent) of each, the lines are rescaled before.
+    """
+
+    weights: tuple[int, int]
+    offsets: tuple[int, int]
+    store: Requant
+    larger: bool
+    scales: tuple[tuple[int, int], ...] = ()
+
+    def apply(self, x: np.ndarray) -> np.ndarray:
+        """int8 values of int8 `x`."""
+        lines = [weight * x.astype(np.int64) + offset for weight, offset in zip(self.weights, self.offsets)]
+        if self.scales:
+            lines = [rescale(line, *scale) for line, scale in zip(lines, self.scales)]
+        return self.store.apply(np.maximum(*lines) if self.larger else np.minimum(*lines))
+
+
+def leaky_relu(k: Kernel, op: g.LeakyRelu) -> None:
+    """A rectifier without a table: the larger of two lines, or the smaller one where that below zero is the steeper.
+
+    Where both slopes are multiples of one unit, the lines are products with multiples of an identity, and the store
+    scales the result: that is tried for all 256 values. Else the ALU rescales both lines as the function's definition
+    does. The two lines of a tile are in two banks, so that the ALU reads both in one cycle.
+    """
+    need_one_shape(op)
+    if min(op.slopes) < 0:
+        raise Unfit(f"slope {min(op.slopes):g}: must not be negative")
+    lines = lines_of(op)
+    k.need("overwrite", "requant", *(["rescale"] if lines.scales else []))
+    x, out = k.input(0).merged("entry"), k.output.merged("entry")
+    size = min(_RECTIFIER_TILE, x.size, k.slot, k.bank // 2)
+
+    identity = np.eye(k.cfg.block_out, k.cfg.block_in)
+    weights = k.matrices("multiples", np.stack([identity * weight for weight in lines.weights]))
+    scales = [k.requant(Requant(0, *scale, 0), f"scale_{line}") for line, scale in enumerate(lines.scales)]
+    pars = k.tile(Mem.PAR, par=1 + len(scales))
+    for par, source in zip(pars.parts(1), (k.requant(lines.store), *scales)):
+        k.load(par, source)
+    xs, ys = k.slots(size), k.banks(2 * size)
+    for part, target in zip(x.parts(size), out.parts(size)):
+        tile = xs.load(part)
+        above, below = ys.next(**part.shape), ys.other(line=2, entry=size)[1, : part.size]
+        for line, y in enumerate((above, below)):
+            y[...] = tile @ weights[line]
+            y += lines.offsets[line]
+            if scales:
+                y.rescale(pars[1 + line])
+        (above.maximum if lines.larger else above.minimum)(below)
+        k.store(target, above, pars[0])
+
+
+@lru_cache(maxsize=256)
+def lines_of(op: g.LeakyRelu) -> Lines:
+    """The two lines of a rectifier, whose slopes are not negative: multiples of one unit where these are exact."""
+    zero, target, (right, left), wanted = op.x.zero_point, op.output.zero_point, op.slopes, op.table
+    above_zero = _VALUES >= zero
+    for above, contract in product(range(_MOST, 0, -1) if right > 0 else (), ("double", "single")):
+        store = Requant(-above * zero, *quantize_multiplier(right / above), target, contract=contract)
+        if np.array_equal(store.apply(above * _VALUES[above_zero]), wanted[above_zero]):
+            near = round(left / right * above)
+            for below in (near, near - 1, near + 1):
+                found = Lines((above, below), (0, (above - below) * zero), store, below <= above)
+                if 0 <= below <= _MOST and np.array_equal(found.apply(_VALUES), wanted):
+                    return found
+    return Lines((1, 1), (-zero, -zero), Requant(0, *_UNIT, target), left <= right, op.multipliers)
+
+
+_VALUES = np.arange(-128, 128)
+_WEIGHT = 64  # of the array, where the accumulators need more bits
+_SHIFTS = (0, 14)  # of the accumulators of sums: these are within int32, and have fractions of 20 bits
+_NEAR = (0, 1, -1, 2, -2)  # biases beside the nearest that are tried: they decide ties
+_LARGEST = 127  # of a part of a weight
+
+
+def constant_per_channel(k: Kernel, op: g.Add | g.Mul) -> None:
+    """A sum, difference or product of an image with one constant per channel: products of the array, and a store.
+
+    The array multiplies by the constant of a product, in parts where it is beyond int8; the bias of the store has the
+    zero points, or the constant of a sum, whose fraction needs a shift. Weights and parameters of some blocks of
+    channels stay for all their pixels.
+    """
+    k.need("overwrite", "requant", batch=1)
+    line = line_of(op)
+    if line is None:
+        raise Unfit("no operand is one constant per channel of the other, an image, or no store gives all its results")
+    x = k.input(next(i for i, t in enumerate(op.inputs) if t.data is None)).merged("pixel", "h", "w")
+    out = k.output.merged("pixel", "h", "w")
+    (images, blocks, pixels), parts = x.shape.values(), len(line.weights)
+    size = min(TILE, k.slot, k.bank)
+    each = min(pixels, size)
+    most = min(blocks, size // max(1, each), k.cfg.par_entries, k.cfg.wgt_depth // parts)
+
+    parameters, matrices = k.requant(line.store, bias=line.bias), _matrices(k, line)
+    pars = k.slots(most, Mem.PAR, count=1)
+    weights = k.slots((1 if line.same else most) * parts, Mem.WGT, count=1)
+    xs, ys = k.slots(most * each), k.banks(most * each)
+    for block, image, pixel in product(cuts(blocks, most), range(images), cuts(pixels, each)):
+        tile = xs.load(x[image, block, pixel])
+        y, w = ys.next(**tile.shape), weights.hold(matrices[0] if line.same else matrices[block])
+        y[...] = tile @ w[..., 0]
+        for part in range(1, parts):
+            y += (tile @ w[..., part]).over("b pixel")
+        y <<= line.shift
+        k.store(out[image, block, pixel], y, pars.hold(parameters[block]))
+
+
+def _matrices(k: Kernel, line: Line) -> Array:
+    """In DRAM, the parts of the weights of each block on the diagonals of matrices, or those of all blocks."""
+    block = k.cfg.block_in
+    weights = np.stack([np.pad(part, (0, -len(part) % block)) for part in line.weights], 1)
+    weights = weights.reshape(-1, block, len(line.weights)).swapaxes(1, 2)  # (blocks, parts, lanes)
+    if line.same:
+        weights = np.repeat(weights[:1, :, :1], block, 2)
+    matrices = (weights[..., None] * np.eye(block, dtype=np.int64)).astype(np.int8)
+    return k.known("weights", matrices, b=len(matrices), part=len(line.weights))
+
+
+@dataclass(frozen=True)
+class Line:
+    """`store((sum(weights) * x << shift) + bias)`, channel by channel.
+
+    `weights` are int64 (c,) within int8, `bias` is int64 (c,).
+    """
+
+    weights: tuple[np.ndarray, ...]
+    bias: np.ndarray
+    store: Requant
+    shift: int = 0
+
+    @property
+    def same(self) -> bool:
+        """True if all channels have the same weights."""
+        return all((part == part[0]).all() for part in self.weights)
+
+
+@lru_cache(maxsize=64)
+def line_of(op: g.Add | g.Mul) -> Line | None:
+    """The line of an operator with a constant per channel; None where it is another one, or no line is exact."""
+    constants = [k for k, t in enumerate(op.inputs) if t.data is not None]
+    if len(op.output.shape) != 4 or len(constants) != 1 or op.inputs[1 - constants[0]].shape != op.output.shape:
+        return None
+    constant = op.inputs[constants[0]].data
+    if constant is None or max((1, 1, 1, 1, *constant.shape)[-4:][k] for k in (0, 2, 3)) > 1:
+        return None
+    return _line(op, constants[0], np.broadcast_to(constant.reshape(-1), op.output.shape[1:2]).astype(np.int64))
+
+
+@singledispatch
+def _line(op: g.Mul, k: int, constants: np.ndarray) -> Line | None:
+    """The line of a product, with operand `k` int64 `constants`, one per channel."""
+    factor, weights = constants - op.inputs[k].zero_point, list[np.ndarray]()
+    while not weights or (factor != sum(weights)).any():
+        weights.append(np.clip(factor - sum(weights), -_LARGEST - 1, _LARGEST))
+    store = Requant(0, *op.multipliers, op.output.zero_point, op.low, op.high, "double")
+    return Line(tuple(weights), -op.inputs[1 - k].zero_point * factor, store)
+
+
+@_line.register
+def _(op: g.Add, k: int, constants: np.ndarray) -> Line | None:
+    """That of a sum whose results are exact for every x, which is tried."""
+    distinct, places = np.unique(constants, return_inverse=True)
+    pair = (_VALUES[None], distinct[:, None]) if k else (distinct[:, None], _VALUES[None])
+    wanted = reference.apply(op, *(t.astype(np.int8) for t in pair))
+    scales, signs = [m * 2.0 ** (e - 31) for m, e in op.multipliers], (1, op.sign)
+    slope = signs[1 - k] * scales[1 - k] * scales[2] * 2.0**ADD_SHIFT  # output steps per step of x
+    added = signs[k] * signs[1 - k] * (distinct - op.inputs[k].zero_point) * scales[k] / scales[1 - k]  # steps of x
+    for shift, contract in product(_SHIFTS, CONTRACTS):
+        weight = (_WEIGHT if shift else 1) * (1 if slope > 0 else -1)
+        unit = weight * (1 << shift)
+        store = Requant(0, *quantize_multiplier(slope / unit), op.output.zero_point, op.low, op.high, contract)
+        nearest = np.rint((added - op.inputs[1 - k].zero_point) * unit).astype(np.int64)
+        if (abs(nearest).max() + 128 * abs(unit) + max(_NEAR)) * 2.0 ** max(store.exponent, 0) >= 1 << 31:
+            continue
+        bias = nearest[:, None] + np.array(_NEAR)  # (constants, biases), of which the first exact one is taken
+        exact = (store.apply(unit * _VALUES + bias[..., None]) == wanted[:, None]).all(2)
+        if exact.any(1).all():
+            bias = bias[np.arange(len(distinct)), exact.argmax(1)][places.reshape(-1)]
+            return Line((np.full(len(constants), weight),), bias, store, shift)
+    return None
+
+
+_SUM_TILE = 64  # entries: enough to hide what an instruction costs, and few enough for a short start and end
+_Lanes = tuple[int, ...]  # that each operand has in an entry
+
+
+@by_shape(lambda op: (form := weighted_form(op)) and (form.x, form.y))
+def weighted_sum(k: Kernel, op: g.Add) -> None:
+    """A sum or difference on the multiplier array: weights are a few digits to base 256, one row of DWGEMM each.
+
+    Unlike accumulator loads, those of inputs run ahead of the compute queue.
+    Operands may have fewer channels: what the paddings `k.rec.padded` add is part of the parameters.
+    """
+    k.need("depthwise", "overwrite", "requant")
+    need_one_shape(op)
+    form = weighted_form(op)
+    if form is None:
+        raise Unfit("no weights of a few digits give its sums")
+    alike = _alike(k, op)
+    kinds = [*dict.fromkeys(lanes for _, lanes in alike)]
+    digits = sorted({(d, n) for lanes in kinds for own, n in zip((form.x, form.y), lanes) for d in own if d and n})
+    rows = k.rows("w", np.array([[d] * n + [0] * (k.cfg.block_out - n) for d, n in digits]))
+    pars = k.load(k.tile(Mem.PAR, kind=len(kinds)), _parameters(k, op, form, kinds))
+
+    size = min(_SUM_TILE, k.slot // 2, k.bank, max(len(part) for part, _ in alike))
+    xs, ys = k.slots(2 * size), k.banks(size)
+    operands, out = [k.input(number).merged("entry") for number in (0, 1)], k.output.merged("entry")
+    tiles = [(first, min(first + size, p.stop), lanes) for p, lanes in alike for first in range(p.start, p.stop, size)]
+    for first, end, lanes in tiles:
+        inputs = xs.next(operand=2, entry=size)[:, : end - first]
+        for number, operand in enumerate(operands):
+            if lanes[number]:
+                k.load(inputs[number], operand[first:end])
+        y, empty = ys.next(entry=end - first), True
+        for pair in zip(form.x, form.y):  # from the most significant digits on
+            if not empty:
+                y <<= 8
+            for number, digit in enumerate(zip(pair, lanes)):
+                if all(digit):
+                    k.multiply(y, inputs[number] * rows[digits.index(digit)], overwrite=empty)
+                    empty = False
+        k.store(out[first:end], y, pars[kinds.index(lanes)])
+
+
+def _alike(k: Kernel, op: g.Add) -> list[tuple[range, _Lanes]]:
+    """(entries of the output, lanes that each operand has there) of the parts that are alike."""
+    block, blocks, found, first = k.cfg.block_in, k.output.shape["b"], list[tuple[range, _Lanes]](), 0
+    channels = [k.rec.padded[t.name].x.shape[1] if t.name in k.rec.padded else block * blocks for t in op.inputs]
+    for lanes, same in groupby(tuple(min(block, max(0, c - b * block)) for c in channels) for b in range(blocks)):
+        count = k.output.size // blocks * len([*same])
+        found.append((range(first, first + count), lanes))
+        first += count
+    return found
+
+
+def _parameters(k: Kernel, op: g.Add, form: WeightedSum, kinds: Sequence[_Lanes]) -> Array:
+    """The parameters of a store of each kind: in the lanes that an operand lacks, its padding is part of the bias."""
+    bias = np.full((len(kinds), k.cfg.block_out), form.store.bias, np.int64)
+    for lane_bias, lanes in zip(bias, kinds):
+        for t, digits, many in zip(op.inputs, (form.x, form.y), lanes):
+            if many < k.cfg.block_out:
+                lane_bias[many:] += k.rec.padded[t.name].value * sum(d << 8 * n for n, d in enumerate(reversed(digits)))
+    return k.requant(form.store, bias=bias.reshape(-1))

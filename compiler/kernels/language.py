@@ -19,7 +19,7 @@ import numpy as np
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, EncodingError, KernelError, ScheduleError, Unfit
-from ...hw.isa import AluOp, Mem, depth, table_span
+from ...hw.isa import AluOp, Mem, table_span
 from ...runtime import layout
 from ...runtime.buffer import Buffer, Region
 from ...runtime.launch import Launch
@@ -30,12 +30,11 @@ from .. import graph as g
 from ..graph.integer_forms import Requant
 from ..limits import most_padding
 from .fold import Fold
-from .on_chip import OnChip
-from .recording import Recording, limits, packed_shape
+from .recording import OnChip, Recording, limits, packed_shape
 from .views import Array, Product, Rows, Tile, View, cuts, dense, every
 
 __all__ = [
-    "Array", "Kernel", "Record", "Ring", "Slots", "Tile", "Unfit", "added", "by_shape", "cuts", "cycles",
+    "Array", "Kernel", "Record", "Slots", "Tile", "Unfit", "added", "by_shape", "cuts", "cycles",
     "equal_parts", "every", "launch", "lower", "why_not",
 ]  # fmt: skip
 
@@ -87,29 +86,6 @@ class Slots:
             source.kernel.load(tile, source)
         self._held[whole.base] = wanted, tiles
         return tiles
-
-
-class Ring:
-    """A memory as a tile whose elements along the first axis are taken in turn, from number `first` on."""
-
-    def __init__(self, tile: Tile, first: int):
-        self.tile, self._next, self._kept = tile, first, -1
-
-    def take(self) -> int:
-        """The number of the next element, which counts as used now."""
-        (_, count, pitch, _), kernel = self.tile.axes[0], self.tile.kernel
-        if self._next == self._kept:
-            self._next = (self._next + 1) % count
-        taken, self._next = self._next, (self._next + 1) % count
-        kernel.rec.placement.use(self.tile.mem, taken * pitch, pitch)
-        return taken
-
-    def keep(self) -> int:
-        """The number of the next element, which is not taken again. Of one ring only one is kept."""
-        self._kept = self.take()
-        kept = self.tile[self._kept]
-        kept.kernel.tile(kept.mem, kept.base, kept.base + kept.size, entry=kept.size)  # until the kernel ends
-        return self._kept
 
 
 class Kernel:
@@ -276,19 +252,6 @@ class Kernel:
         first, second = (self.tiles(Mem.ACC, *[one] * places, low=low, high=low + half) for low in (0, half))
         return Slots(place for pair in zip(first, second) for place in pair)
 
-    def ring(self, mem: Mem, first: int, **extents: int) -> Ring:
-        """Entries of `mem` from the beginning on as a ring of tiles, along the first of these axes.
-
-        The first element that is taken is that from which `first` adjacent ones were used longest ago. Those that are
-        not taken keep what they hold.
-        """
-        tile = Tile(self, 0, dense(extents), mem)
-        _, count, pitch, _ = tile.axes[0]
-        if not 1 <= first <= count or tile.size > depth(self.cfg, mem):
-            raise Unfit(f"{tile}: {first} elements together do not fit {mem.name}")
-        start = self.rec.placement.region(mem, first * pitch, 0, tile.size)
-        return Ring(tile, -(-start // pitch) % count)
-
     # constants on chip
 
     def constant(self, mem: Mem, name: str, data: np.ndarray, *, kept: bool = False, **extents: int) -> Tile:
@@ -387,13 +350,9 @@ class Kernel:
 
     def fill(self, target: Tile, source: Array, value: int) -> None:
         """Set inputs to `value`, by a load of `source` of which nothing but padding is left."""
-        self._alone("load")
         _in(Mem.INP, target)
         if value:
             self.need("pad_value")
-        if not target.dense():
-            raise KernelError(f"{target} is filled: it must have no gaps")
-        self._uses(target)
         facts = {"x_size": target.size, "pads": (1, 0, 0, 0), "pad_value": value}
         self.program.load(Mem.INP, target.base, source.buffer, source.base, y_size=0, **facts)
 

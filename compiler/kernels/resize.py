@@ -1,9 +1,6 @@
-"""Bilinear resizes whose weights are quarters, eighths or the like: products with multiples of an identity.
+"""Images enlarged: pixels repeated, or bilinear resizes whose weights are quarters, eighths or the like.
 
-A pixel is the sum of up to four neighbours, each times a small integer; the store divides. Pixels with equal weights
-and neighbours at equal distances form a grid: one or two instructions. The weights of aligned corners have ten bits per
-axis, twenty per product: they are no int8. Four stages of a schedule, one per phase, would be stored apart, pixel by
-pixel.
+Four stages of a schedule, one per phase, would be stored apart, pixel by pixel.
 """
 
 from __future__ import annotations
@@ -75,7 +72,12 @@ class Interpolation:
 
 
 def resize_bilinear(k: Kernel, op: g.ResizeBilinear) -> None:
-    """A resize, in tiles of whole rows of the output."""
+    """A resize, in tiles of whole rows of the output: products with multiples of an identity.
+
+    A pixel is the sum of up to four neighbours, each times a small integer; the store divides. Pixels with equal
+    weights and neighbours at equal distances form a grid: one or two instructions. The weights of aligned corners have
+    ten bits per axis, twenty per product: they are no int8.
+    """
     k.need("overwrite")
     down, across = (Interpolation.of(op, axis) for axis in (0, 1))
     factors = ({weight for taps in axis.taps for _, weight in taps} for axis in (down, across))
@@ -108,3 +110,39 @@ def resize_bilinear(k: Kernel, op: g.ResizeBilinear) -> None:
                     value = (near @ multiples[weights.index(a * b)]).over("h w")
                     k.multiply(grid, value, overwrite=number == 0)
         k.store(out[image, top : top + count], y, par)
+
+
+def repeat(k: Kernel, op: g.Take) -> None:
+    """Each pixel of an image repeated whole times, or a single image that becomes several.
+
+    Products with an identity write every pixel to all of its places, so that a tile of whole rows is one store. The
+    tiles of an image that becomes several are stored more than once.
+    """
+    images, channels, *places = op.indices if len(op.x.shape) == 4 else ((), (0,))
+    factors = [_factor(n, found) for n, found in zip(op.x.shape[2:], places)]
+    k.need("overwrite", batch=1 if images else 0)
+    if not places or channels or op.x.dtype != "int8" or not all(factors) or (images and op.x.shape[0] > 1):
+        raise Unfit("it moves elements, other than by whole factors of an image that fits")
+    x, (down, across), copies = k.input(0).merged("image", "n", "b"), factors, max(1, len(images))
+    count, h, w = x.shape.values()
+    most = min(h, k.slot // w, k.bank // (down * across * w))
+    if not most:
+        raise Unfit(f"it moves elements, in rows of {w}, repeated {down} x {across} times, that do not fit")
+    out = k.array(k.output.buffer, copy=copies, image=count, y=h * down, x=w * across)
+    one = k.identity()
+    xs, ys = k.slots(most * w), k.banks(most * w * down * across)
+    for image, first in product(range(count), range(0, h, most)):
+        tile = xs.load(x[image, first : min(first + most, h)])
+        y = ys.next(h=tile.shape["h"], down=down, w=w, across=across)
+        y[...] = (tile @ one).over("h w down across")
+        y = y.merged("y", "h", "down").merged("x", "w", "across")
+        for copy in range(copies):
+            k.store(out[copy, image, first * down : first * down + y.shape["y"]], y)
+
+
+def _factor(size: int, found: tuple[int, ...]) -> int:
+    """How often each of `size` indices comes; 0 if not all equally often, in order."""
+    if not found:
+        return 1
+    factor = len(found) // size
+    return factor if found == tuple(np.repeat(np.arange(size), factor).tolist()) else 0

@@ -12,36 +12,20 @@ from ...hw.errors import Unfit
 from .. import cost
 from .. import graph as g
 from . import language
-from .add import weighted_sum
-from .affine import constant_per_channel
-from .attention import attention
-from .cache import write_columns, write_rows
-from .channels import join_channels, move_channels
-from .conv import conv2d, dense, whole_image
-from .dense16 import dense16
-from .elementwise import pair, prelu, requantise, sum_of_two
+from .attention import attention, rotary
+from .cache import heads_out, join_rows, write_columns, write_rows
+from .conv import conv2d, dense, dense16, whole_image
+from .elementwise import constant_per_channel, leaky_relu, lookup, pair, prelu, requantise, sum_of_two, weighted_sum
 from .fold import Fold
-from .gather import gather
-from .heads import heads
-from .heads_out import heads_out
-from .integer_norm import integer_norm
-from .integer_softmax import integer_softmax
 from .language import Record
-from .leaky_relu import leaky_relu
-from .longer_cache import join_rows
-from .lookup import lookup
-from .matmul_images import product_of_images
-from .matmul_lanes import product_on_alu, product_on_array
-from .mean import mean_of_channels, mean_of_pixels
-from .movement import concatenate, cut
-from .pool import average_pool, max_pool, max_pool_sorted
-from .quantise_image import quantise_image
+from .matmul import product_of_images, product_on_alu, product_on_array
+from .movement import concatenate, cut, gather, heads, join_channels, move_channels
+from .norm import integer_norm, rms_norm
+from .pool import average_pool, max_pool, max_pool_sorted, mean_of_channels, mean_of_pixels
+from .quantise import quantise_image
 from .recording import Recording
-from .repeat import repeat
-from .resize import resize_bilinear
-from .rms_norm import rms_norm
-from .rotary import rotary
-from .softmax import softmax
+from .resize import repeat, resize_bilinear
+from .softmax import integer_softmax, softmax
 from .stand_ins import RowsJoined, RowsOut
 from .transposed_conv import conv_transpose
 

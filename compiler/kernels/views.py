@@ -270,7 +270,7 @@ class Tile(View):
     number. Axes are matched by name: the operand is repeated along axes of `y` that it does not have, and combined
     along those that `y` does not have. Sums with 0, products with 1 and shifts by 0 record nothing. Unlike NumPy, an
     operand that shares entries with `y` is read while these change. `shifts` are as of `each`; `claim` numbers the
-    tiles of a kernel with checks (compiler/kernels/operands.py).
+    tiles of a kernel with checks (compiler/kernels/checked.py).
     """
 
     mem: Mem

@@ -11,13 +11,11 @@ from ...hw.errors import Unfit
 from ...hw.isa import Op, known_isa
 from ...runtime.launch import Launch
 from .. import graph as g
-from ..accelerator.first_images import brought
+from ..accelerator.first_images import brought, cheapest_layout
 from ..kernels import language
+from ..kernels.conv import folded_conv
 from ..kernels.fold import may_fold
-from ..kernels.folded_conv import folded_conv
-from ..kernels.layouts import cheapest_layout
-from ..kernels.split_conv import divided
-from ..kernels.split_tiles import Layer
+from ..kernels.two_units import Layer, divided
 
 _BOUND = 0.8  # a unit that works for this part of the cycles bounds them
 

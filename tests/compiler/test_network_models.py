@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator.arena import arena_plan
+from tilewright.compiler.accelerator.launch import arena_plan
 from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.frontend.tflite.importer import import_tflite
 from tilewright.compiler.network import compile_for, launch_cycles

@@ -7,7 +7,7 @@ pytest.importorskip("ai_edge_litert")
 pytest.importorskip("tvm")
 
 from tests.compiler import conftest as compiler
-from tests.compiler.quantised import conftest as quantised
+from tests.compiler.kernels import conftest as quantised
 
 tflite, network = compiler.tflite, quantised.network
 

