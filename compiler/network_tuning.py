@@ -27,7 +27,7 @@ from .network import Compiled, compile_for, compile_graph, faster, launch_cycles
 from .schedule.layer import Layer, Ready, capture
 from .target.steps import Steps
 from .tile import Tile
-from .tune.known import KnownTiles, best_tiles, layer_key, network_key, tile_from
+from .tune.search import KnownTiles, best_tiles, layer_key, network_key, tile_from
 from .tune.tasks import Task
 from .tvm_compat import Schedule
 

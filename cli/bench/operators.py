@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from ...compiler import graph as g
-from ...compiler.graph.operators import ADD_SHIFT
+from ...compiler.graph.elementwise import ADD_SHIFT
 from ...compiler.kernels import language, table
 from ...compiler.kernels.add import weighted_sum
 from ...compiler.kernels.folded_conv import host_step

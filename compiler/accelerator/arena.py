@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...hw.config import Config
 from .. import graph as g
 from ..kernels.recording import packed_bytes
-from ..memory.plan import Lifetime, Plan, plan
+from ..memory import Lifetime, Plan, plan
 from ..target.steps import wanted_from
 
 _ALIGN = 64  # bytes: the alignment of a buffer

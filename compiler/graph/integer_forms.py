@@ -19,8 +19,8 @@ from ...hw import rounding
 from ...hw.isa import AluOp
 from ...hw.rounding import CONTRACTS, quantize_multiplier
 from ...runtime import operators
-from .elementwise import SQUARE_SHIFT, Maximum, Minimum, SquaredDifference
-from .operators import ADD_SHIFT, Add, Mul, Operator, Requantize
+from .elementwise import ADD_SHIFT, SQUARE_SHIFT, Add, Maximum, Minimum, Mul, Requantize, SquaredDifference
+from .operators import Operator
 
 _VALUES = np.arange(-128, 128)
 _GRID = _VALUES[:, None], _VALUES[None, :]

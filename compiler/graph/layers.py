@@ -17,7 +17,7 @@ from ...hw.rounding import CONTRACTS, exact_multiplier, quantize_multiplier
 from ..conv_shape import ConvShape
 from .host_calls import Kernel
 from .operators import Operator, by_channel
-from .reach import Reach, sums
+from .ranges import Reach, sums
 
 REQUANTISE = Kernel("requantise", "zero_point low high contract", "multiplier exponent")  # of a layer's accumulators
 

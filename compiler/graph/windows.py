@@ -11,7 +11,7 @@ from ...hw.rounding import quantize_multiplier
 from ..conv_shape import ConvShape
 from .host_calls import Kernel
 from .operators import AlongAxis, Operator, Rescaling
-from .reach import Reach, times
+from .ranges import Reach, times
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,6 +258,31 @@ class L2Normalization(AlongAxis):
         self.expect_int8()
         super().check()
         self.expect("the output's scale and zero point", (self.output.scale, self.output.zero_point), (1 / 128, 0))
+
+
+@dataclass(frozen=True, eq=False)
+class Softmax(AlongAxis):
+    """`exp(beta * x) / sum(exp(beta * x))` along `axis` in TensorFlow Lite's fixed-point arithmetic.
+
+    The output has scale 1/256 and zero point -128.
+    """
+
+    host = (Kernel("softmax", "axis multiplier exponent"),)
+
+    beta: float = 1.0
+
+    def check(self) -> None:
+        """Raise `InputError` if the output is quantised otherwise, or the axis does not exist."""
+        self.expect_int8()
+        super().check()
+        self.expect("the output's scale and zero point", (self.output.scale, self.output.zero_point), (1 / 256, -128))
+        self.expect("whether beta is finite", math.isfinite(self.beta), True)
+        self.expect("whether beta times the input's scale is above 2**-26", self.beta * self.x.scale > 2**-26, True)
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        """(multiplier, exponent >= 0) that take differences of the input to Q5.26."""
+        return quantize_multiplier(min(np.float64(self.beta) * self.x.scale * 2.0**26, 2.0**31 - 1))
 
 
 @dataclass(frozen=True, eq=False)

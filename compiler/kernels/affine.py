@@ -16,8 +16,8 @@ from ...hw.isa import Mem
 from ...hw.rounding import CONTRACTS, quantize_multiplier
 from .. import graph as g
 from ..graph import reference
+from ..graph.elementwise import ADD_SHIFT
 from ..graph.integer_forms import Requant
-from ..graph.operators import ADD_SHIFT
 from .language import TILE, Array, Kernel, Unfit, cuts
 
 _VALUES = np.arange(-128, 128)

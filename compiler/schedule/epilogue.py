@@ -16,7 +16,7 @@ from ...hw.config import Config
 from ...hw.errors import ScheduleError
 from ..intrin import ACC, PAR, PAR_WORDS, REQUANTISE, RESCALE
 from ..tvm_compat import te, tirx
-from .work import Work
+from .tiling import Work
 
 Stage = tuple[str, "int | str"]
 PLANES = ("OUT0", "OUT1", "OUT2", "OUT3")

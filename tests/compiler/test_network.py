@@ -8,7 +8,7 @@ import pytest
 from tilewright.compiler import graph as g
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.graph import reference
-from tilewright.compiler.graph.compare import compare
+from tilewright.compiler.graph.reference import compare
 from tilewright.compiler.network import compile_for, compile_graph, compile_model, default_target, launch_cycles
 from tilewright.compiler.target.assign import Assignment
 from tilewright.compiler.target.host import HostModel

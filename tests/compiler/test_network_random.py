@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.frontend.tflite.importer import import_tflite
-from tilewright.compiler.graph.compare import compare
+from tilewright.compiler.graph.reference import compare
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.loader import run

@@ -7,7 +7,7 @@ from tilewright.compiler import cache
 from tilewright.compiler.jobs import Store
 from tilewright.compiler.network import compile_model, launch_cycles
 from tilewright.compiler.network_tuning import Network, Whole, choose, whole_cycles
-from tilewright.compiler.tune.known import known_tiles
+from tilewright.compiler.tune.search import known_tiles
 from tilewright.compiler.tune.tasks import Measurer, evolve, measure, tile_line
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError

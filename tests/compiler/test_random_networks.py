@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tilewright.compiler.frontend.tflite.importer import import_tflite
 from tilewright.compiler.graph import reference
-from tilewright.compiler.memory.plan import graph_buffers, plan
+from tilewright.compiler.memory import graph_buffers, plan
 
 ANY_SEED = given(st.integers(0, 2**32 - 1))
 # the function-scoped fixtures only name a folder

@@ -240,7 +240,7 @@ def _tiles() -> list[bytes]:
 
 
 def _known(path: Path) -> None:
-    from tilewright.compiler.tune.known import known_tiles
+    from tilewright.compiler.tune.search import known_tiles
     from tilewright.hw.config import PRESETS
 
     known_tiles(path, PRESETS["tiny"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tilewright.compiler import build
-from tilewright.compiler.advice.products import scope_named
+from tilewright.compiler.advice import scope_named
 from tilewright.compiler.intrin import (
     ACC,
     INP,

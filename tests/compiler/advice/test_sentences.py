@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.compiler.advice.sentences import LIMIT, in_one_sentence, one_sentence, shortened
+from tilewright.compiler.advice import LIMIT, in_one_sentence, one_sentence, shortened
 from tilewright.compiler.tvm_compat import Schedule, te
 from tilewright.hw.errors import CapacityError, ScheduleError
 

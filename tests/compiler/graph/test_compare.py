@@ -3,7 +3,7 @@
 import numpy as np
 
 from tilewright.compiler.graph import Dequantize, Graph, Requantize, Tensor, reference
-from tilewright.compiler.graph.compare import Saturation, compare
+from tilewright.compiler.graph.reference import Saturation, compare
 
 X, A, B, C = Tensor("x", (2, 3)), Tensor("a", (2, 3), scale=2.0), Tensor("b", (2, 3)), Tensor("c", (2, 3), "float32")
 GRAPH = Graph("g", (X,), (C,), (Requantize("one", (X,), A), Requantize("two", (A,), B), Dequantize("three", (B,), C)))

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from tilewright.compiler.graph.elementwise import Add, Sub
 from tilewright.compiler.graph.integer_forms import Requant, mean_store, sum_form, weighted_form
-from tilewright.compiler.graph.operators import Add, Sub, Tensor
+from tilewright.compiler.graph.operators import Tensor
 
 SCALES = st.floats(2**-12, 2**-2, allow_subnormal=False)
 ZEROS = st.integers(-128, 127)

@@ -5,7 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from tilewright.compiler.graph.operators import Add, Lookup, Mul, Quantize, Recode, Requantize, Softmax, Sub, Tensor
+from tilewright.compiler.graph.elementwise import Add, Lookup, Mul, Quantize, Recode, Requantize, Sub
+from tilewright.compiler.graph.operators import Tensor
+from tilewright.compiler.graph.windows import Softmax
 from tilewright.hw.errors import InputError
 
 

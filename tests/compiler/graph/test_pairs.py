@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tilewright.compiler import graph as g
 from tilewright.compiler.conv_shape import output_size
 from tilewright.compiler.graph import reference
-from tilewright.compiler.graph.pairs import PairedConv, UnpairedConv, pair_columns
+from tilewright.compiler.graph.simplify import PairedConv, UnpairedConv, pair_columns
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.loader import run

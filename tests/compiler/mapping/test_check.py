@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.mapping import ChannelMapping
-from tilewright.compiler.mapping.check import ternary_channels
+from tilewright.compiler.mapping import ChannelMapping, ternary_channels
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError, TilewrightError, UnsupportedError
 

@@ -5,8 +5,7 @@ import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler import network
-from tilewright.compiler.mapping import regroup
-from tilewright.compiler.mapping.choice import by_layer, candidates, ternary_channels_of
+from tilewright.compiler.mapping import by_layer, candidates, regroup, ternary_channels_of
 from tilewright.compiler.network import min_cost
 from tilewright.hw.config import PRESETS
 

@@ -4,8 +4,7 @@ import pytest
 
 from tilewright.cli.bench.units import WORKLOADS, network
 from tilewright.compiler import graph as g
-from tilewright.compiler.mapping import ChannelMapping, Costs
-from tilewright.compiler.mapping.choice import candidates, split
+from tilewright.compiler.mapping import ChannelMapping, Costs, candidates, split
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tilewright.compiler.mapping.orders import Orders
-from tilewright.compiler.mapping.ties import ties
+from tilewright.compiler.graph.regroup import Orders, ties
 from tilewright.hw.errors import InputError
 
 

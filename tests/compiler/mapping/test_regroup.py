@@ -7,9 +7,8 @@ import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler.graph import reference
-from tilewright.compiler.mapping import ChannelMapping, regroup
-from tilewright.compiler.mapping.check import refusal
-from tilewright.compiler.mapping.ties import ties
+from tilewright.compiler.graph.regroup import ties
+from tilewright.compiler.mapping import ChannelMapping, refusal, regroup
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.mapping.ternary import capable, factors, relabelled
+from tilewright.compiler.graph.regroup import capable, factors, relabelled
 from tilewright.hw.errors import InputError
 from tilewright.hw.rounding import CONTRACTS, requantise
 

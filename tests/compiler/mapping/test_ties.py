@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.mapping.ties import Kind, derived, ties
+from tilewright.compiler.graph.regroup import Kind, derived, ties
 
 
 def tied(net, x, y):

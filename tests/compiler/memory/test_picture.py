@@ -4,8 +4,7 @@ import xml.etree.ElementTree
 
 import pytest
 
-from tilewright.compiler.memory.picture import draw
-from tilewright.compiler.memory.plan import Lifetime, plan
+from tilewright.compiler.memory import Lifetime, draw, plan
 from tilewright.hw.errors import FileError, UnsupportedError
 
 pytest.importorskip("matplotlib")

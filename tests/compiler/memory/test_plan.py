@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tilewright.compiler.frontend.tflite.importer import import_tflite
 from tilewright.compiler.graph import Add, Dequantize, Graph, Reshape, Tensor, Transpose
-from tilewright.compiler.memory.plan import Lifetime, graph_buffers, lower_bound, plan
+from tilewright.compiler.memory import Lifetime, graph_buffers, lower_bound, plan
 from tilewright.hw.errors import CapacityError, InputError
 
 MODELS = Path(__file__).parents[4] / "shared" / "models"

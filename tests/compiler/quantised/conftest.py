@@ -10,7 +10,7 @@ import pytest
 from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.frontend.tflite.importer import import_tflite
 from tilewright.compiler.graph import reference
-from tilewright.compiler.graph.compare import compare
+from tilewright.compiler.graph.reference import compare
 from tilewright.compiler.network import compile_for, compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device

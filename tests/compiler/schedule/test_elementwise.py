@@ -11,7 +11,7 @@ from tilewright.compiler import build
 from tilewright.compiler.schedule.elementwise import elementwise
 from tilewright.compiler.schedule.layer import layer_of
 from tilewright.compiler.tile import Tile
-from tilewright.compiler.tune.measure import cycles_of
+from tilewright.compiler.tune.tasks import cycles_of
 from tilewright.hw import rounding
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ScheduleError

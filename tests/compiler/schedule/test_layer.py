@@ -9,8 +9,7 @@ from tilewright.compiler.conv_shape import ConvShape
 from tilewright.compiler.schedule.conv2d import conv2d, conv2d_of
 from tilewright.compiler.schedule.dense import dense
 from tilewright.compiler.schedule.layer import capture, layer_of, scheduled_by
-from tilewright.compiler.schedule.tiling import best_tile
-from tilewright.compiler.schedule.work import Work
+from tilewright.compiler.schedule.tiling import Work, best_tile
 from tilewright.compiler.tile import Tile
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ScheduleError

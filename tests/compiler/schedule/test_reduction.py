@@ -3,7 +3,7 @@
 import pytest
 
 from tilewright.compiler.schedule.dense import dense
-from tilewright.compiler.schedule.reduction import attach, tile_outputs
+from tilewright.compiler.schedule.layer import attach, tile_outputs
 from tilewright.compiler.tile import Tile
 from tilewright.compiler.tvm_compat import Schedule, te
 from tilewright.hw.config import PRESETS

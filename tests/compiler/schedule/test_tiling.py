@@ -10,8 +10,7 @@ from tilewright.compiler.api import build
 from tilewright.compiler.conv_shape import ConvShape
 from tilewright.compiler.schedule.depthwise import depthwise
 from tilewright.compiler.schedule.layer import layer_of
-from tilewright.compiler.schedule.tiling import SLACK, _Candidates, best_tile, best_tiles, largest_tile, sizes
-from tilewright.compiler.schedule.work import Work
+from tilewright.compiler.schedule.tiling import SLACK, Work, _Candidates, best_tile, best_tiles, largest_tile, sizes
 from tilewright.compiler.tile import OUTPUT_DIMS
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ScheduleError

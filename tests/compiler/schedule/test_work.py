@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tilewright.compiler.conv_shape import ConvShape
-from tilewright.compiler.schedule.work import Work
+from tilewright.compiler.schedule.tiling import Work
 from tilewright.hw.config import Config
 from tilewright.hw.errors import ScheduleError
 

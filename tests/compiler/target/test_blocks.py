@@ -13,7 +13,7 @@ from tilewright.compiler.graph import reference
 from tilewright.compiler.kernels import table
 from tilewright.compiler.kernels.cache import write_rows
 from tilewright.compiler.network import compile_graph
-from tilewright.compiler.target.blocks import in_blocks
+from tilewright.compiler.target.variants import in_blocks
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import Unfit
 from tilewright.runtime import layout

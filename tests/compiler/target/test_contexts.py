@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tilewright.compiler.target.contexts import join, with_entry
+from tilewright.compiler.target.variants import join, with_entry
 from tilewright.hw.errors import InputError, ProgramError
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable, HostStep, Tensor

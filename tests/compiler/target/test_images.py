@@ -10,7 +10,7 @@ from tilewright.compiler import graph as g
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.graph import reference
 from tilewright.compiler.network import compile_graph, launch_cycles
-from tilewright.compiler.target.images import apart, of_images, of_one, together
+from tilewright.compiler.target.variants import apart, of_images, of_one, together
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, InputError, UnsupportedError
 from tilewright.runtime.device import open_device

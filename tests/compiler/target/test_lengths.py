@@ -5,7 +5,7 @@ import numpy as np
 from tests.compiler.graph.attention.test_layers import attention
 from tilewright.compiler import graph as g
 from tilewright.compiler.graph import reference
-from tilewright.compiler.target.lengths import in_contexts
+from tilewright.compiler.target.variants import in_contexts
 
 
 def network(context, inputs=4):

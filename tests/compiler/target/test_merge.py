@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.target.merge import merge
+from tilewright.compiler.target.steps import merge
 from tilewright.runtime.hostops import HOST_OPS
 from tilewright.runtime.hostshapes import Operand
 from tilewright.runtime.steps import HostStep, Tensor

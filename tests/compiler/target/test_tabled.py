@@ -8,7 +8,7 @@ import pytest
 from tilewright.compiler import graph as g
 from tilewright.compiler.graph import reference
 from tilewright.compiler.network import compile_graph
-from tilewright.compiler.target.tabled import tabled
+from tilewright.compiler.target.host import tabled
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.loader import run
 

@@ -3,8 +3,8 @@
 import pytest
 
 from tilewright.compiler.tir.affine import LinearForm
+from tilewright.compiler.tir.placement import Location
 from tilewright.compiler.tir.scope import Context, Operand, parse, to_entries
-from tilewright.compiler.tir.scratchpads import Location
 from tilewright.compiler.tvm_compat import tirx
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ScheduleError

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tilewright.compiler.tir.placement import Placement
-from tilewright.compiler.tir.scratchpads import Location, Span, Storage
+from tilewright.compiler.tir.placement import Location, Placement, Span, Storage
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ScheduleError
 from tilewright.hw.isa import Mem

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tilewright.compiler.tune.decisions import decided, decisions_of, own_evolution, own_space
+from tilewright.compiler.tune.trials import decided, decisions_of, own_evolution, own_space
 from tilewright.compiler.tvm_compat import te, tuning
 from tilewright.hw.errors import ScheduleError
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tilewright.compiler.tune.evolution import ROUND, Choices, Evolution
+from tilewright.compiler.tune.sampling import ROUND, Choices, Evolution
 
 SIZES = [1 << k for k in range(8)]
 

@@ -8,7 +8,7 @@ from tilewright.compiler.jobs import Store
 from tilewright.compiler.schedule.dense import dense
 from tilewright.compiler.schedule.layer import layer_of
 from tilewright.compiler.tile import Tile
-from tilewright.compiler.tune.known import KnownTiles, best_tiles, known_tiles, layer_key, network_key, tile_from
+from tilewright.compiler.tune.search import KnownTiles, best_tiles, known_tiles, layer_key, network_key, tile_from
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import FileError
 

@@ -7,8 +7,8 @@ pytest.importorskip("amaranth")
 from tilewright.compiler import build
 from tilewright.compiler.schedule.dense import dense
 from tilewright.compiler.tile import Tile
-from tilewright.compiler.tune import measure
-from tilewright.compiler.tune.measure import CLOCK, check_device, cycles_of, measurers
+from tilewright.compiler.tune import tasks as measure
+from tilewright.compiler.tune.tasks import CLOCK, check_device, cycles_of, measurers
 from tilewright.compiler.tvm_compat import tuning
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import BoardError, ScheduleError

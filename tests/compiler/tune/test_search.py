@@ -8,12 +8,10 @@ import pytest
 from tilewright.compiler.conv_shape import ConvShape
 from tilewright.compiler.schedule.dense import dense
 from tilewright.compiler.schedule.layer import layer_of
-from tilewright.compiler.schedule.tiling import best_tile, best_tiles, largest_tile
-from tilewright.compiler.schedule.work import Work
+from tilewright.compiler.schedule.tiling import Work, best_tile, best_tiles, largest_tile
 from tilewright.compiler.tile import Tile
 from tilewright.compiler.tune import search
-from tilewright.compiler.tune.known import KnownTiles, layer_key
-from tilewright.compiler.tune.search import Search
+from tilewright.compiler.tune.search import KnownTiles, Search, layer_key
 from tilewright.hw.config import PRESETS
 from tilewright.sim.dram import ZYNQ_HP
 

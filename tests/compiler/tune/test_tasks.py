@@ -9,7 +9,7 @@ import pytest
 from tilewright.compiler.jobs import Store
 from tilewright.compiler.schedule.dense import dense
 from tilewright.compiler.schedule.layer import layer_of
-from tilewright.compiler.tune.known import known_tiles, layer_key
+from tilewright.compiler.tune.search import known_tiles, layer_key
 from tilewright.compiler.tune.tasks import Measurer, Task, Trial, evolve, measure, recorded, tile_line
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import BoardError, CapacityError

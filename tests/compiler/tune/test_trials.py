@@ -12,7 +12,7 @@ from tilewright.compiler import build
 from tilewright.compiler.intrin import ACC, INP, WGT, tensorize_gemm
 from tilewright.compiler.schedule.dense import dense
 from tilewright.compiler.schedule.pool import pool
-from tilewright.compiler.tune import measure
+from tilewright.compiler.tune import tasks as measure
 from tilewright.compiler.tune import trials as tune_module
 from tilewright.compiler.tune.trials import cycles_of, replay, tune
 from tilewright.compiler.tune.trials import space as space_of

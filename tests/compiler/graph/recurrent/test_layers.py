@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler.graph.ranges import problem
-from tilewright.compiler.graph.recurrent.layers import product_scale
+from tilewright.compiler.graph.recurrent import product_scale
 from tilewright.hw.errors import InputError
 
 GATES, HIDDEN = g.Tensor("g", (1, 3, 8), "int16", 2.0**-12), g.Tensor("h", (1, 2), scale=0.01, zero_point=5)

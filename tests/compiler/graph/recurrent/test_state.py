@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import Add, Graph, Reshape, State, Tensor, reference
-from tilewright.compiler.graph.compare import compare
-from tilewright.compiler.graph.reference import initial_state
+from tilewright.compiler.graph.reference import compare, initial_state
 from tilewright.compiler.graph.simplify import simplify
-from tilewright.compiler.memory.plan import Lifetime, graph_buffers
+from tilewright.compiler.memory import Lifetime, graph_buffers
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError

@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from ....hw.rounding import exact_multiplier, quantize_multiplier
-from ..attention.layers import BatchMatMul
-from ..host_calls import Kernel
-from ..operators import ADD_SHIFT, Add, Mul, Operator, Requantize
-from ..reach import Reach
+from ...hw.rounding import exact_multiplier, quantize_multiplier
+from .attention import BatchMatMul
+from .elementwise import ADD_SHIFT, Add, Mul, Requantize
+from .host_calls import Kernel
+from .operators import Operator
+from .ranges import Reach
 
 WIDE = ("int8", "int32")
 

@@ -1,22 +1,49 @@
-"""Operators of recurrent layers, SVDF and LSTM, and the wider integers around them.
+"""Recurrent layers, SVDF and LSTM, the wider integers around them, and what a network keeps between inferences.
 
-They compute as TensorFlow Lite does: R is contract double, and factors are made of float32 products of the scales. What
-a layer keeps from one inference to the next is a `State` (state.py) beside these operators.
+The layers compute as TensorFlow Lite does: R is contract double, and factors are made of float32 products of the
+scales. What they keep from one inference to the next is a `State` beside these operators.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from ....hw.errors import InputError
-from ....hw.rounding import quantize_multiplier, rescale
-from ..host_calls import Kernel
-from ..layers import Linear, QConv2d, QDense
-from ..operators import AlongAxis, Operator, Rescaling, Scaled, Softmax, Tensor, by_channel
-from ..reach import Ends, Reach, sums
+from ...hw.errors import InputError
+from ...hw.rounding import quantize_multiplier, rescale
+from .host_calls import Kernel
+from .layers import Linear, QConv2d, QDense
+from .operators import AlongAxis, Operator, Rescaling, Scaled, Tensor, by_channel
+from .ranges import Ends, Reach, sums
+from .windows import Softmax
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A tensor that is there when an inference starts, and takes the values of `next` when it ends.
+
+    The first inference finds the values `initial`. `next` is any tensor of the graph: one that an operator produces, an
+    input, a constant, or a state, also this one. Integers are kept as they are: a file may say other scales for what is
+    read and what is assigned.
+    """
+
+    tensor: Tensor
+    initial: np.ndarray = field(repr=False)
+    next: Tensor
+
+    def __post_init__(self) -> None:
+        t, y = self.tensor, self.next
+        if (t.shape, t.dtype) != (y.shape, y.dtype):
+            raise InputError(
+                f"state {t.name!r} is {t.dtype} {t.shape}, its next values, {y.name!r}, are {y.dtype} {y.shape}; they "
+                "must be equal"
+            )
+        if (self.initial.shape, str(self.initial.dtype)) != (t.shape, t.dtype):
+            found = f"{self.initial.dtype} {self.initial.shape}"
+            raise InputError(f"state {t.name!r}: its initial values are {found}, must be {t.dtype} {t.shape}")
+
 
 GATES = 5  # functions that a step of an LSTM takes of each cell
 

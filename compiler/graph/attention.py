@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ....runtime.kernels.attention import LARGEST_CONTEXT, LARGEST_SCORE, MEAN_BITS, SCORE_STEPS, squares_shift
-from ....runtime.kernels.roots import ROOT_BITS, inverse_root
-from ....runtime.symbols.symbol import MOST_LIMIT
-from ..host_calls import Kernel
-from ..operators import Operator, Product, Tensor, by_channel
-from ..reach import Reach, products, times
+from ...runtime.kernels.attention import LARGEST_CONTEXT, LARGEST_SCORE, MEAN_BITS, SCORE_STEPS, squares_shift
+from ...runtime.kernels.roots import ROOT_BITS, inverse_root
+from ...runtime.symbols.symbol import MOST_LIMIT
+from .host_calls import Kernel
+from .operators import Operator, Product, Tensor, by_channel
+from .ranges import Reach, products, times
 
 
 @dataclass(frozen=True, eq=False)

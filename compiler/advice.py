@@ -1,18 +1,75 @@
-"""Whether a block can become a tensor intrinsic, asked before TVM is: scopes, dtypes, casts, loops, layouts.
+"""What authors of schedules are told: one sentence for each mistake, with what to write instead.
 
-TVM compares the block with the intrinsic's description and, where they differ, prints both.
+Before TVM is asked for a tensor intrinsic, the block is compared with it: scopes, dtypes, casts, loops, layouts; TVM
+would print both. Before lowering, while a block still says what it reduces, reductions that no instruction computes are
+refused: along the lanes of an accumulator entry, or of several values at once. Errors of TVM, whose texts quote whole
+modules, become one sentence; the whole text stays at hand as the cause.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from ...hw.errors import ScheduleError
-from ..tvm_compat import Schedule, ir, s_tir, structural_equal, structural_walk, sym, tirx
+from ..hw.config import Config
+from ..hw.errors import ScheduleError, TilewrightError
+from .tvm_compat import PrimFunc, Schedule, ir, s_tir, structural_equal, structural_walk, sym, tirx
+
+LIMIT = 200  # characters of a sentence: room for the file, the line and the statement beside it
+_PRIMITIVE = re.compile(r"schedule primitive '([\w-]+)'")
+_MESSAGE = "Error message: "
+_CHECK = re.compile(r"^(\w+Error: )?(Check failed: (\(.*\) is false: |))?", re.DOTALL)
+_PLACE = re.compile(r"--> (\S+?:\d+)")
+# TVM's number for what it underlines in the dump
+_OBJECT, _WHOLE = re.compile(r"((?:The )?(?:block|loop)) [\w.]*(?:SBlock|For)#\d+"), r"\1"
+_RENAMED = {"get-block": "get_sblock"}  # what TVM calls a primitive -> the method's name
+_NO_MATCH = "the block does not match the intrinsic; use tensorize_gemm, _depthwise or _reset, which say where"
+
+
+def one_sentence(exc: BaseException) -> str:
+    """The first meaningful sentence of `exc`: one line of at most `LIMIT` characters, without a dump of a module."""
+    text = str(exc)
+    primitive, place = _PRIMITIVE.search(text), _PLACE.search(text)
+    if primitive:
+        _, _, message = text.rpartition(_MESSAGE) if _MESSAGE in text else ("", "", "does not apply here")
+        message = _NO_MATCH if primitive[1] == "tensorize" else message
+        name = _RENAMED.get(primitive[1], primitive[1].replace("-", "_"))
+        message = _CHECK.sub("", _OBJECT.sub(_WHOLE, message))
+        sentence = f"sch.{name}: {_first_line(message)}"
+    else:
+        sentence = _first_line(_CHECK.sub("", text))
+        if place:  # a diagnostic of TVMScript: what is wrong, and an arrow to where
+            sentence = f"{sentence.removeprefix('error: ')} ({place[1]})"
+    return shortened(sentence or type(exc).__name__)
+
+
+def shortened(text: str, limit: int = LIMIT) -> str:
+    """`text` on one line of at most `limit` characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+@contextmanager
+def in_one_sentence(what: str) -> Iterator[None]:
+    """Make each error of TVM in the body a `ScheduleError` of one sentence that begins with `what`.
+
+    The body calls TVM only: an error of our own code in it would be told as TVM's.
+    """
+    try:
+        yield
+    except TilewrightError:
+        raise
+    except Exception as exc:
+        raise ScheduleError(f"{what}: {one_sentence(exc)}") from exc
+
 
 REDUCED = 2  # the kind of an axis that is summed over
 VTA_SUFFIX = "_buffer"  # VTA's scopes are local.inp_buffer and so on
@@ -257,3 +314,45 @@ def name_of(tensor: Any) -> str:
 
 
 _CASTS = 'the product must be of two casts to int32: x.astype("int32") * w.astype("int32")'
+
+
+_ACC = "local.acc"
+
+
+def check_reductions(func: PrimFunc, cfg: Config) -> None:
+    """Raise `ScheduleError`, which names a layout or unit that does, for a reduction that the ALU cannot compute."""
+    blocks: list = []
+    structural_walk(func.body, [(s_tir.SBlock, blocks.append)])
+    for block in blocks:
+        reduced = [axis for axis in block.iter_vars if int(axis.iter_type) == REDUCED and int(axis.dom.extent) > 1]
+        if reduced and any(region.source.scope() == _ACC for region in block.writes):
+            _check_reduction(block, reduced, cfg)
+
+
+def _check_reduction(block: Any, reduced: list, cfg: Config) -> None:
+    name = block.name_hint.split("_local.")[0]
+    if len(block.writes) > 1:
+        raise ScheduleError(
+            f"block {name!r}: reduces {len(block.writes)} values at once, as argmax does, the ALU only one: take the "
+            "max of value * n + index with the reduced axis across entries, or leave it to the host"
+        )
+    loads: list = []
+    structural_walk(block.body, [(ir.TensorLoad, loads.append)])
+    for load in loads:
+        if load.source.scope() != _ACC:
+            continue  # a product of inputs and weights is GEMM's
+        shape = tuple(int(n) for n in load.source.ty.shape)
+        for k, index in enumerate(load.indices):
+            step = math.prod(shape[k + 1 :])
+            if step < cfg.lanes and any(_moves(index, axis.var) for axis in reduced):
+                tensor = name_of(load.source)
+                raise ScheduleError(
+                    f"block {name!r}: reduces along the lanes of an accumulator entry (axis {k} of {tensor} {shape}), "
+                    f"which the ALU cannot: transpose {tensor} so that axis {k} is across entries, outside the last "
+                    f"(..., {cfg.batch}, {cfg.block_out}); or leave it to the host"
+                )
+
+
+def _moves(index: Any, var: Any) -> bool:
+    form = list(sym.detect_linear_equation(index, [var]))
+    return not form or not (isinstance(form[0], tirx.IntImm) and int(form[0].value) == 0)
