@@ -54,8 +54,8 @@ def compile_model(
     whole program faster than without. `mapping` says which output channels run on which compute unit
     (compiler/mapping.py). `dram` is the memory that it will run on (sim/dram.py; by default `zynq_hp`): it changes
     the choice of tiles, not what is computed. The program takes `batch` inputs at once, one behind the other in the
-    first dimension of its tensors (compiler/target/variants.py). `target` is that of `compile_graph`; without it a cache
-    on disk (compiler/cache.py) keeps the executables. Raises `FileError`, `ConfigError` for an unknown memory, and the
+    first dimension of its tensors (target/variants.py). `target` is that of `compile_graph`; without it a cache on disk
+    (compiler/cache.py) keeps the executables. Raises `FileError`, `ConfigError` for an unknown memory, and the
     errors of `import_model`, `of_images` and `compile_graph`.
     """
     check_kind(path)

@@ -13,7 +13,8 @@ integers.
 | elementwise.py | Add, Sub, Mul, Div, Requantize (also ReLUs), NearestRequantize, LeakyRelu, Prelu, Maximum, Minimum |
 | elementwise.py | SquaredDifference, Lookup (logistic, tanh, ...), PairLookup |
 | windows.py: windows, means | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean, Sum |
-| windows.py: images, along axes | ResizeBilinear; ReduceMax, ReduceMin, ArgMax, TopK, L2Normalization, Softmax, LogSoftmax |
+| windows.py: images | ResizeBilinear |
+| windows.py: along axes | ReduceMax, ReduceMin, ArgMax, TopK, L2Normalization, Softmax, LogSoftmax |
 | recurrent.py: SVDF, LSTM | Features, TimeFilter, Dense16, Filter16, Lstm, LstmStep, LstmOutputs, LstmCells |
 | recurrent.py: wider integers | Rescale, Softmax16 |
 | attention.py: transformers | BatchMatMul, RmsNorm, Rotate, Attention, WriteRows, WriteColumns |

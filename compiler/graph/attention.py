@@ -34,7 +34,6 @@ class BatchMatMul(Product):
     images: bool = False
 
     def check(self) -> None:
-        """Raise `InputError` unless it is int8, and the shapes fit."""
         self.expect("the number of operands", len(self.inputs), 2)
         self.expect_int8()
         x, y = (t.shape for t in self.inputs)
@@ -50,7 +49,6 @@ class BatchMatMul(Product):
         self.expect("the output's shape", self.output.shape, (*self.together(x[:-2], y[:-2]), x[-2], columns))
 
     def reach(self) -> Reach:
-        """What its accumulators reach."""
         x, y = self.inputs
         return Reach.one(times(products(x.ends, y.ends), self.inner), self.factor)
 
@@ -61,7 +59,6 @@ class BatchMatMul(Product):
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates."""
         return math.prod(self.output.shape) * self.inner
 
 
@@ -77,11 +74,9 @@ class RmsNorm(Operator):
     gain: np.ndarray
 
     def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
         return -1 if axis == len(self.x.shape) - 1 else axis
 
     def check(self) -> None:
-        """Raise `InputError` unless it is int8 of one shape, with as many gains as elements, none below 0."""
         self.expect_int8()
         self.expect("the output's shape", self.output.shape, self.x.shape)
         self.expect("the gains' shape", self.gain.shape, self.x.shape[-1:])
@@ -106,7 +101,6 @@ class RmsNorm(Operator):
 
     @property
     def multipliers(self) -> tuple[np.ndarray, np.ndarray]:
-        """(multipliers, exponents), int64 (D,), of R."""
         return by_channel(self.factors)
 
 
@@ -129,7 +123,6 @@ class Rotate(Operator):
         return self.inputs[1], len(self.cosine) // self.x.shape[0]
 
     def check(self) -> None:
-        """Raise `InputError` unless shapes and scales fit."""
         _expect_position(self, 1)
         self.expect("the output's shape", self.output.shape, self.x.shape)
         self.expect("the scale", self.output.scale, self.x.scale)
@@ -158,7 +151,6 @@ class Write(Operator):
         return self.x.shape[2]
 
     def check(self) -> None:
-        """Raise `InputError` unless shapes and scales fit."""
         _expect_position(self, 2)
         self.expect("the dimensions of the cache", (len(self.x.shape), self.x.shape[::3]), (4, (1, 1)))
         self.expect("the output's shape", self.output.shape, self.x.shape)
@@ -178,7 +170,6 @@ class WriteRows(Write):
         return self.inputs[2], MOST_LIMIT
 
     def check(self) -> None:
-        """Raise `InputError` unless shapes and scales fit."""
         super().check()
         rows = self.inputs[1].shape
         self.expect("the rows", (len(rows), rows[1:]), (2, self.x.shape[1:2]))
@@ -211,7 +202,6 @@ class WriteColumns(Write):
         return self.inputs[2], self.x.shape[1] // self.tokens
 
     def check(self) -> None:
-        """Raise `InputError` unless shapes and scales fit."""
         super().check()
         block = self.inputs[1].shape
         self.expect("the block", (len(block), block[:2], block[3:]), (4, (1, self.x.shape[2]), (1,)))
@@ -244,7 +234,6 @@ class Attention(Operator):
         return self.inputs[3], self.seen // self.tokens
 
     def check(self) -> None:
-        """Raise `InputError` unless the shapes fit."""
         _expect_position(self, 3)
         queries, keys, values, _ = (t.shape for t in self.inputs)
         self.expect("the dimensions", (len(keys), keys[::3], len(values), values[::3]), (4, (1, 1)) * 2)
@@ -293,7 +282,6 @@ class Attention(Operator):
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates."""
         used = 2 * sum(k >= 0 for k in self.key_groups) + sum(k >= 0 for k in self.value_groups)
         return self.tokens * self.chunks * self.seen * used
 

@@ -29,12 +29,10 @@ class Shifted(Operator):
 
     @property
     def factor(self) -> float:
-        """What R multiplies by."""
         return self.ratio
 
     @property
     def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent) of R."""
         return exact_multiplier(self.ratio)
 
 
@@ -97,7 +95,6 @@ class IntegerMatMul(Operator):
     host = (Kernel("integer_matmul"),)
 
     def check(self) -> None:
-        """Raise `InputError` unless the shapes fit."""
         self.expect("the number of operands", len(self.inputs), 2)
         self.expect("whether all are integers", all(t.dtype in WIDE for t in self.inputs), True)
         self.expect("the output's type", self.output.dtype, "int32")
@@ -108,7 +105,6 @@ class IntegerMatMul(Operator):
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates."""
         return math.prod(self.output.shape) * self.x.shape[-1]
 
 
@@ -128,7 +124,6 @@ class RequantShift(Operator):
     high: int
 
     def check(self) -> None:
-        """Raise `InputError` unless types and shapes fit."""
         self.expect("the number of inputs", len(self.inputs), 3)
         self.expect("the inputs' types", {t.dtype for t in self.inputs}, {"int32"})
         self.expect("the output's shape", self.output.shape, self.together(*(t.shape for t in self.inputs)))
@@ -156,11 +151,9 @@ class IntegerSoftmax(Shifted):
     high: int = 127
 
     def reach(self) -> Reach:
-        """What its accumulators reach."""
         return Reach.one((0, self.levels - 1), self.factor)
 
     def check(self) -> None:
-        """Raise `InputError` unless it is int8 or int32 to int8 of one shape, and the numbers are possible."""
         self.expect("the types", (self.x.dtype in WIDE, self.output.dtype), (True, "int8"))
         self.expect("the output's shape", self.output.shape, self.x.shape)
         self.expect("whether period and levels are above 0", min(self.period, self.levels) > 0, True)
@@ -181,7 +174,6 @@ class IntegerNorm(Operator):
     high: int = 127
 
     def check(self) -> None:
-        """Raise `InputError` unless it is int8 or int32 to int8 of one shape, and the weights are as long as rows."""
         self.expect("the types", (self.x.dtype in WIDE, self.output.dtype), (True, "int8"))
         self.expect("the output's shape", self.output.shape, self.x.shape)
         self.expect("the number of weights and biases", len(self.inputs) in (2, 3), True)

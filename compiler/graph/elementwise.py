@@ -31,7 +31,6 @@ class Quantize(Operator):
     ties_away: bool = False
 
     def check(self) -> None:
-        """Raise `InputError` unless it is float32 -> int8 of one shape."""
         self.expect("the conversion", (self.x.dtype, self.output.dtype), ("float32", "int8"))
         self.expect("the output's shape", self.output.shape, self.x.shape)
 
@@ -53,11 +52,9 @@ class QuantizeImage(Operator):
         return (self.x,)
 
     def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`."""
         return self.axes.index(axis)
 
     def check(self) -> None:
-        """Raise `InputError` unless it is float32 -> int8 of such shapes."""
         self.expect("the conversion", (self.x.dtype, self.output.dtype), ("float32", "int8"))
         n, c, *size = self.output.shape
         self.expect("the input's shape", self.x.shape, (n, *size, c))
@@ -71,7 +68,6 @@ class Dequantize(Operator):
     host = (Kernel("dequantize", "scale=x.scale zero_point=x.zero_point"),)
 
     def check(self) -> None:
-        """Raise `InputError` unless it is such a conversion of one shape."""
         wide = self.x.dtype == "int16" and self.x.zero_point == 0
         self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int16" if wide else "int8", "float32"))
         self.expect("the output's shape", self.output.shape, self.x.shape)
@@ -91,18 +87,15 @@ class Requantize(Rescaling):
     high: int = 127
 
     def check(self) -> None:
-        """Raise `InputError` unless it is int8 -> int8 of one shape."""
         self.expect_int8()
         self.expect_clamp(self.low, self.high)
         self.expect("the output's shape", self.output.shape, self.x.shape)
 
     def reach(self) -> Reach:
-        """What its accumulators reach."""
         return Reach.one(self.x.ends, self.factor)
 
     @property
     def table(self) -> np.ndarray:
-        """int8 (256,): the results for -128..127."""
         scale = *self.multipliers, self.output.zero_point
         return requantise(np.arange(-128, 128) - self.x.zero_point, *scale, self.low, self.high)
 
@@ -121,7 +114,6 @@ class NearestRequantize(Requantize):
 
     @property
     def table(self) -> np.ndarray:
-        """int8 (256,): the results for -128..127."""
         real = np.float32(self.x.scale) * (np.arange(-128, 128) - self.x.zero_point).astype(np.float32)
         steps = np.rint(real / np.float32(self.output.scale)) + self.output.zero_point
         return np.clip(steps, self.low, self.high).astype(np.int8)
@@ -135,7 +127,6 @@ class Recode(Operator):
     host = (Kernel("recode"),)
 
     def check(self) -> None:
-        """Raise `InputError` unless it is uint8 -> int8 or back, of one shape and scale."""
         self.expect("the conversion", {self.x.dtype, self.output.dtype}, {"int8", "uint8"})
         middle = [t.zero_point - (128 if t.dtype == "uint8" else 0) for t in (self.output, self.x)]
         facts = [(t.shape, t.scale, zero) for t, zero in zip((self.output, self.x), middle)]
@@ -153,7 +144,6 @@ class Lookup(Operator):
     table: np.ndarray
 
     def check(self) -> None:
-        """Raise `InputError` unless shapes are equal and the table has 256 int8 entries."""
         self.expect_int8()
         self.expect("the table", (self.table.shape, str(self.table.dtype)), ((256,), "int8"))
         self.expect("the output's shape", self.output.shape, self.x.shape)
@@ -166,7 +156,6 @@ class Pairwise(Operator):
     elementwise = True
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes do not broadcast to the output's."""
         self.expect_int8()
         self.expect_broadcast()
 
@@ -179,7 +168,6 @@ class Binary(Pairwise):
     high: int = 127
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes do not broadcast to the output's, or the bounds are not int8."""
         super().check()
         self.expect_clamp(self.low, self.high)
 
@@ -229,7 +217,6 @@ class Mul(Product, Binary):
     host = (Kernel("multiply", "zero_points low high multiplier exponent"),)
 
     def reach(self) -> Reach:
-        """What its accumulators reach."""
         x, y = self.inputs
         return Reach.one(products(x.ends, y.ends), self.factor)
 
@@ -241,7 +228,6 @@ class Maximum(Pairwise):
     host = (Kernel("maximum"),)
 
     def check(self) -> None:
-        """Raise `InputError` if shapes or scales are inconsistent."""
         super().check()
         self.expect_same_scale()
 
@@ -300,7 +286,6 @@ class PairLookup(Operator):
     table: np.ndarray
 
     def check(self) -> None:
-        """Raise `InputError` unless the shapes broadcast to the output's, and the table is whole."""
         types = {t.dtype for t in self.inputs} | {self.output.dtype}
         self.expect("whether all is of 8 bits", types <= {"int8", "uint8"} and self.output.dtype == "int8", True)
         self.expect("the table", (self.table.shape, str(self.table.dtype)), ((256, 256), "int8"))

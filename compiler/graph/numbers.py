@@ -25,7 +25,6 @@ class FloatOperator(Operator):
     tabled = False
 
     def check(self) -> None:
-        """Raise `InputError` unless inputs and output are float32."""
         self.expect("the conversion", {t.dtype for t in (*self.inputs, self.output)}, {"float32"})
 
 
@@ -41,7 +40,6 @@ class FloatFunction(FloatOperator):
     beta: float = 0.0
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes differ."""
         super().check()
         self.expect("the output's shape", self.output.shape, self.x.shape)
 
@@ -56,7 +54,6 @@ class FloatBinary(FloatOperator):
     function: str
 
     def check(self) -> None:
-        """Raise `InputError` unless there are two operands that broadcast to the output's shape."""
         super().check()
         self.expect("the number of operands", len(self.inputs), 2)
         self.expect("the output's shape", self.output.shape, np.broadcast_shapes(*(t.shape for t in self.inputs)))
@@ -72,7 +69,6 @@ class FloatReduce(FloatOperator):
     axes: tuple[int, ...]
 
     def check(self) -> None:
-        """Raise `InputError` if the element counts are inconsistent."""
         super().check()
         left = math.prod(n for k, n in enumerate(self.x.shape) if k not in self.axes)
         self.expect("the number of elements of the output", math.prod(self.output.shape), left)
@@ -88,7 +84,6 @@ class FloatSoftmax(FloatOperator):
     logarithm: bool = False
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes differ, or the axis does not exist."""
         super().check()
         self.expect("the output's shape", self.output.shape, self.x.shape)
         self.expect("whether the axis exists", 0 <= self.axis < len(self.x.shape), True)
@@ -103,7 +98,6 @@ class FloatMatMul(FloatOperator):
     ordered: bool = False
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes are inconsistent."""
         super().check()
         a, b = (t.shape for t in self.inputs)
         self.expect("the number of rows of the second operand", b[-2], a[-1])
@@ -111,7 +105,6 @@ class FloatMatMul(FloatOperator):
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates."""
         return math.prod(self.output.shape) * self.x.shape[-1]
 
 
@@ -130,7 +123,6 @@ class FloatLstm(FloatOperator):
     reverse: bool = False
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes are inconsistent."""
         super().check()
         (count, n, features), hidden = self.x.shape, self.recurrence.shape[1]
         parts = self.weight.shape, self.recurrence.shape, self.bias.shape
@@ -139,7 +131,6 @@ class FloatLstm(FloatOperator):
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates."""
         count, n, _ = self.x.shape
         return count * n * (self.weight.size + self.recurrence.size)
 
@@ -164,7 +155,6 @@ class FloatConv2d(FloatConvolution):
     host = (Kernel("float_conv2d", "strides pads dilations groups ordered?", "weight bias"),)
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes are inconsistent."""
         super().check()
         self.expect("the number of input channels", self.weight.shape[1] * self.groups, self.x.shape[1])
         self.expect("the output's shape", self.output.shape, (self.x.shape[0], len(self.weight), *self.shape.output))
@@ -188,7 +178,6 @@ class FloatConvTranspose2d(FloatConvolution):
     host = (Kernel("float_conv_transpose2d", "strides pads dilations groups ordered?", "weight bias"),)
 
     def check(self) -> None:
-        """Raise `InputError` if the channels are inconsistent."""
         super().check()
         self.expect("the number of input channels", self.weight.shape[0], self.x.shape[1])
         self.expect("the number of output channels", self.output.shape[1], self.weight.shape[1] * self.groups)
@@ -208,7 +197,6 @@ class FloatPool(FloatOperator):
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes are inconsistent."""
         super().check()
         n, c, h, w = self.x.shape
         shape = ConvShape(n, c, h, w, c, self.kernel, self.strides, self.pads, groups=c)
@@ -245,7 +233,6 @@ class NumberFunction(Operator):
     function: str
 
     def check(self) -> None:
-        """Raise `InputError` unless it is one shape and type of numbers."""
         self.expect("whether the input holds numbers", self.x.dtype in NUMBERS, True)
         self.expect("the output", (self.output.dtype, self.output.shape), (self.x.dtype, self.x.shape))
 
@@ -260,7 +247,6 @@ class NumberBinary(Operator):
     function: str
 
     def check(self) -> None:
-        """Raise `InputError` unless it is one type of numbers, and the shapes broadcast to the output's."""
         self.expect("whether the input holds numbers", self.x.dtype in NUMBERS, True)
         self.expect("the types", {t.dtype for t in (*self.inputs, self.output)}, {self.x.dtype})
         self.expect_broadcast()
@@ -276,7 +262,6 @@ class NumberReduce(Operator):
     axes: tuple[int, ...]
 
     def check(self) -> None:
-        """Raise `InputError` unless it is one type of numbers or truth values, and the shapes fit."""
         self.expect("whether the input holds numbers", self.x.dtype in PLAIN, True)
         self.expect("the output's type", self.output.dtype, self.x.dtype)
         self.expect_reduced(self.axes)
@@ -292,7 +277,6 @@ class NumberDense(Operator):
     bias: np.ndarray
 
     def check(self) -> None:
-        """Raise `InputError` unless all is float32, and the shapes fit."""
         self.expect("the types", {t.dtype for t in (self.x, self.output)}, {"float32"})
         units, features = self.weight.shape
         self.expect("the number of features", self.x.shape[-1], features)
@@ -300,7 +284,6 @@ class NumberDense(Operator):
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates."""
         return self.weight.size * (self.x.nbytes // 4 // self.weight.shape[1])
 
 
@@ -314,7 +297,6 @@ class NumberResize(Operator):
     half_pixel_centers: bool = False
 
     def check(self) -> None:
-        """Raise `InputError` unless all is float32, and images and channels stay."""
         self.expect("the types", {t.dtype for t in (self.x, self.output)}, {"float32"})
         self.expect("the number of dimensions", (len(self.x.shape), len(self.output.shape)), (4, 4))
         self.expect("the numbers of images and channels", self.output.shape[:2], self.x.shape[:2])
@@ -332,7 +314,6 @@ class Compare(Operator):
     function: str
 
     def check(self) -> None:
-        """Raise `InputError` unless it is one type of numbers, and the shapes broadcast to the output's."""
         self.expect("whether the input holds numbers", self.x.dtype in (*PLAIN, "int8"), True)
         self.expect("the types", ({t.dtype for t in self.inputs}, self.output.dtype), ({self.x.dtype}, "bool"))
         self.expect_broadcast()
@@ -357,7 +338,6 @@ class Select(Operator):
     host = (Kernel("select"),)
 
     def check(self) -> None:
-        """Raise `InputError` unless it is one type of values, and the shapes broadcast to the output's."""
         self.expect("the number of operands", len(self.inputs), 3)
         condition, *values = self.inputs
         self.expect("the condition's type", condition.dtype, "bool")
@@ -378,7 +358,6 @@ class Cast(Operator):
         return self.x.dtype in BYTES and self.output.dtype == "float32"
 
     def check(self) -> None:
-        """Raise `InputError` unless the shape stays."""
         self.expect("the output's shape", self.output.shape, self.x.shape)
 
 
@@ -396,7 +375,6 @@ class Gather(Operator):
         return None if self.axis else (self.inputs[1], self.x.shape[0])
 
     def check(self) -> None:
-        """Raise `InputError` if shapes or types are inconsistent."""
         x, where = self.inputs
         self.expect("whether positions are integers", where.dtype in ("int32", "int64"), True)
         self.expect("whether the axis exists", 0 <= self.axis < len(x.shape), True)
@@ -412,7 +390,6 @@ class GatherNd(Operator):
     host = (Kernel("gather_nd"),)
 
     def check(self) -> None:
-        """Raise `InputError` if shapes or types are inconsistent."""
         x, where = self.inputs
         self.expect("whether positions are integers", where.dtype in ("int32", "int64"), True)
         self.expect("whether positions fit the input", where.shape[-1] <= len(x.shape), True)
@@ -452,7 +429,6 @@ class Detections(Operator):
         return self.most * (1 if self.each_class else min(self.classes_per_box, self.classes))
 
     def check(self) -> None:
-        """Raise `InputError` if shapes or numbers are inconsistent."""
         boxes, scores = self.inputs
         self.expect("the types", {t.dtype for t in (*self.inputs, self.output)}, {"float32"})
         self.expect("the smallest count", min(1, self.most, self.classes, self.classes_per_box, self.per_class), 1)

@@ -281,7 +281,6 @@ class Scaled(Operator):
 
     @property
     def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent) of R."""
         return quantize_multiplier(self.factor)
 
 
@@ -311,11 +310,9 @@ class AlongAxis(Operator):
     axis: int
 
     def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
         return -1 if axis == self.axis else axis
 
     def check(self) -> None:
-        """Raise `InputError` if the axis does not exist, or the shape does not stay."""
         self.expect("the output's shape", self.output.shape, self.x.shape)
         self.expect("whether the axis exists", 0 <= self.axis < len(self.x.shape), True)
 

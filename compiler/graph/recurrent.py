@@ -89,7 +89,6 @@ class Dense16(Operator):
     carries, corrected_bias = (0,), Linear.corrected_bias
 
     def check(self) -> None:
-        """Raise `InputError` if types and shapes are inconsistent."""
         self.expect("the input's type", self.x.dtype, "int8")
         self.expect("whether the output is int16 or int32", self.output.dtype in ("int16", "int32"), True)
         self.expect("the number of dimensions", (len(self.x.shape), self.weight.ndim), (2, 2))
@@ -100,7 +99,6 @@ class Dense16(Operator):
         self.expect("the output's zero point", self.output.zero_point, 0)
 
     def reach(self) -> Reach:
-        """What its accumulators reach."""
         return Reach(*sums(self.weight, self.bias, self.x.ends), self.scales)
 
     @property
@@ -124,12 +122,10 @@ class Dense16(Operator):
 
     @property
     def multipliers(self) -> tuple[np.ndarray, np.ndarray]:
-        """(multipliers, exponents), int64 (O,), of R."""
         return by_channel(self.scales)
 
     @property
     def macs(self) -> int:
-        """Useful multiply-accumulates."""
         return self.x.shape[0] * self.weight.size
 
 
@@ -148,7 +144,6 @@ class Filter16(Scaled):
     factor: float
 
     def check(self) -> None:
-        """Raise `InputError` if types and shapes are inconsistent."""
         self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int16", "int8"))
         self.expect("the window", self.x.shape[1:], self.weight.shape)
         self.expect("the window's zero point", self.x.zero_point, 0)
@@ -158,7 +153,6 @@ class Filter16(Scaled):
 
     @property
     def macs(self) -> int:
-        """Useful multiply-accumulates."""
         return math.prod(self.x.shape)
 
 
@@ -197,7 +191,6 @@ class LstmStep(Scaled, Cells):
     coupled: bool = False
 
     def check(self) -> None:
-        """Raise `InputError` if types and shapes are inconsistent."""
         self.expect("the number of inputs", len(self.inputs), 3)
         gates, own, cells = self.inputs
         types = gates.dtype, cells.dtype, self.output.dtype, own.dtype in ("int16", "int32")
@@ -237,7 +230,6 @@ class Lstm(Cells):
     coupled: bool = False
 
     def check(self) -> None:
-        """Raise `InputError` if types and shapes are inconsistent."""
         self.expect("the number of inputs", len(self.inputs), 3)
         gates, hidden, cells = self.inputs
         types = tuple(t.dtype for t in (*self.inputs, self.output))
@@ -262,7 +254,6 @@ class Lstm(Cells):
 
     @property
     def macs(self) -> int:
-        """Useful multiply-accumulates."""
         gates, _, _ = self.inputs
         return gates.shape[0] * gates.shape[1] * self.weight.size
 
@@ -275,7 +266,6 @@ class LstmOutputs(Operator):
     begin, strides = (0, 0, 0), (1, 1, 1)
 
     def check(self) -> None:
-        """Raise `InputError` unless types, shapes and quantisation fit."""
         (n, rows, size), y = self.x.shape, self.output
         self.expect("the conversion", (self.x.dtype, y.dtype), ("int16", "int8"))
         facts = (n, rows - 1, size), self.x.scale, self.x.zero_point
@@ -295,7 +285,6 @@ class LstmCells(Operator):
         return 0, self.x.shape[1] - 1, 0
 
     def check(self) -> None:
-        """Raise `InputError` unless types and shapes fit."""
         n, _, size = self.x.shape
         self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int16", "int16"))
         self.expect("the output's shape", self.output.shape, (n, 1, size))
@@ -309,7 +298,6 @@ class Rescale(Rescaling):
     host = (Kernel("rescale_integers", "dtype x_zero_point zero_point multiplier exponent"),)
 
     def check(self) -> None:
-        """Raise `InputError` unless it is of integers of one shape, and R does not shift them out of 32 bits."""
         allowed = {"int8", "int16", "int32"}
         self.expect("whether the types are int8, int16 or int32", {self.x.dtype, self.output.dtype} <= allowed, True)
         self.expect("the output's shape", self.output.shape, self.x.shape)
@@ -333,7 +321,6 @@ class Softmax16(Softmax):
     bits = 16
 
     def check(self) -> None:
-        """Raise `InputError` if the output is quantised otherwise, or the axis does not exist."""
         y = self.output
         self.expect("the conversion", (self.x.dtype, y.dtype), ("int8", "int16"))
         AlongAxis.check(self)

@@ -29,7 +29,6 @@ class Pool(Operator):
     carries = (0, 1)
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes are inconsistent."""
         self.expect_int8()
         self.expect_clamp(self.low, self.high)
         self.expect("the number of dimensions", len(self.x.shape), 4)
@@ -54,7 +53,6 @@ class MaxPool(Pool):
     host = (Kernel("max_pool", "kernel strides low high pads"),)
 
     def check(self) -> None:
-        """Raise `InputError` if shapes or scales are inconsistent."""
         super().check()
         self.expect_same_scale()
 
@@ -67,17 +65,14 @@ class AveragePool(Rescaling, Pool):
     host = (Kernel("average_pool", "kernel strides low high x_zero_point zero_point multiplier exponent contract"),)
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes are inconsistent, or there is padding."""
         super().check()
         self.expect("the padding", self.pads, (0, 0, 0, 0))
 
     def reach(self) -> Reach:
-        """What its accumulators reach."""
         return Reach.one(times(self.x.ends, math.prod(self.kernel)), self.factor)
 
     @property
     def factor(self) -> float:
-        """What R multiplies by."""
         return super().factor / math.prod(self.kernel)
 
 
@@ -99,7 +94,6 @@ class ExactAveragePool(Pool):
         return Reach.one(times((-128, 127), math.prod(self.kernel)), 0.0)
 
     def check(self) -> None:
-        """Raise `InputError` if shapes or scales are inconsistent."""
         super().check()
         self.expect_same_scale()
 
@@ -111,11 +105,9 @@ class Reduction(Operator):
     axes: tuple[int, ...]
 
     def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
         return self.reduced(axis, self.axes)
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes are inconsistent."""
         self.expect_int8()
         self.expect_reduced(self.axes)
 
@@ -170,7 +162,6 @@ class ResizeBilinear(Operator):
     carries = (0, 1)
 
     def check(self) -> None:
-        """Raise `InputError` if shapes or scales are inconsistent."""
         self.expect_int8()
         self.expect_same_scale()
         self.expect("the number of dimensions", (len(self.x.shape), len(self.output.shape)), (4, 4))
@@ -184,7 +175,6 @@ class ReduceMax(Reduction):
     host = (Kernel("reduce_max", "axes shape"),)
 
     def check(self) -> None:
-        """Raise `InputError` if shapes or scales are inconsistent."""
         super().check()
         self.expect_same_scale()
 
@@ -209,11 +199,9 @@ class ArgMax(Operator):
     smallest: bool = False
 
     def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
         return self.reduced(axis, (self.axis,))
 
     def check(self) -> None:
-        """Raise `InputError` if shapes or dtypes are inconsistent."""
         self.expect("the output's dtype", self.output.dtype in ("int32", "int64"), True)
         self.expect("whether the input holds numbers", self.x.dtype in ("int8", "float32", "int32", "int64"), True)
         self.expect_reduced((self.axis,))
@@ -231,7 +219,6 @@ class TopK(Operator):
     positions: bool = False
 
     def check(self) -> None:
-        """Raise `InputError` if shapes, scales or dtypes are inconsistent."""
         *around, size = self.output.shape
         self.expect("the rows", tuple(around), self.x.shape[:-1])
         self.expect("whether rows are long enough", size <= self.x.shape[-1], True)
@@ -254,7 +241,6 @@ class L2Normalization(AlongAxis):
     scaled_first: bool = False
 
     def check(self) -> None:
-        """Raise `InputError` if the output is quantised otherwise, or the axis does not exist."""
         self.expect_int8()
         super().check()
         self.expect("the output's scale and zero point", (self.output.scale, self.output.zero_point), (1 / 128, 0))
@@ -272,7 +258,6 @@ class Softmax(AlongAxis):
     beta: float = 1.0
 
     def check(self) -> None:
-        """Raise `InputError` if the output is quantised otherwise, or the axis does not exist."""
         self.expect_int8()
         super().check()
         self.expect("the output's scale and zero point", (self.output.scale, self.output.zero_point), (1 / 256, -128))
@@ -292,6 +277,5 @@ class LogSoftmax(AlongAxis):
     host = (Kernel("log_softmax", "axis scale=x.scale output_scale=output.scale zero_point"),)
 
     def check(self) -> None:
-        """Raise `InputError` if shapes are inconsistent, or the axis does not exist."""
         self.expect_int8()
         super().check()
