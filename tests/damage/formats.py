@@ -226,7 +226,7 @@ def _report(path: Path) -> None:
 
 
 def _tiles() -> list[bytes]:
-    from tests.compiler.tune.test_known import HISTORY
+    from tests.compiler.tune.test_search import HISTORY
     from tilewright.compiler.jobs import Store
     from tilewright.hw.config import PRESETS
 

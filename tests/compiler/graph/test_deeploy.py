@@ -1,4 +1,4 @@
-"""compiler/graph/deeploy/layers.py: one rounding, ties up, in every contract; and what is refused."""
+"""Operators of Deeploy's dialect: one rounding, ties up, in every contract; and what is refused."""
 
 import numpy as np
 import pytest

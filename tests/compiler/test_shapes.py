@@ -1,4 +1,4 @@
-"""compiler/conv_shape.py: what follows from the extents of a convolution, and which have no output."""
+"""Shapes of convolutions, tiles, and what a configuration limits."""
 
 from typing import Any
 
@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.conv_shape import ConvShape, output_size
+from tilewright.compiler.limits import activations_refused, limits, most_padding, runs_whole_networks
+from tilewright.compiler.tile import Tile
+from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ScheduleError
 
 UNEVEN = ConvShape(2, 6, 8, 7, 10, (3, 2), (2, 1), (1, 0, 1, 3), (1, 2), groups=2)
@@ -77,3 +80,46 @@ def test_sizes_that_are_no_integers_are_named():
             shape.checked("conv2d")
         assert f"conv2d: {text}" in str(caught.value)
     assert shape_of(1, 4, np.int64(5), 6, 4).checked("conv2d").output == (5, 6)
+
+
+@pytest.mark.parametrize(
+    "fields, text",
+    [
+        ({"ci": 0}, "Tile.ci = 0: must be at least 1"),
+        ({"order": ("n", "co", "oy")}, "Tile.order = ('n', 'co', 'oy'): must name each of n, co, oy, ox once"),
+        ({"thread": "ci"}, "Tile.thread = 'ci': must be one of n, co, oy, ox"),
+        ({"vthreads": 5}, "Tile.vthreads = 5: must be 1 to 4"),
+        ({"wgt_slots": -1}, "Tile.wgt_slots = -1: must be at least 0"),
+    ],
+)
+def test_impossible_tiles_are_named(fields, text):
+    with pytest.raises(ScheduleError) as caught:
+        Tile(**fields).checked()
+    assert str(caught.value) == text
+
+
+def test_a_possible_tile_is_itself():
+    tile = Tile(1, 2, 3, 4, 5, ("co", "n", "oy", "ox"), "oy", 4, 3, 0)
+    assert tile.checked() is tile
+
+
+def test_limits_are_those_of_the_formats():
+    load, padded = limits(PRESETS["vta"], "LOAD"), limits(PRESETS["vta"], "LOADP")
+    assert (load["y_size"], load["x_stride"], load["x_pad_0"]) == (0xFFFF, 0xFFFF, 15)
+    assert (padded["y_size"], padded["x_size"], padded["pad_value"]) == (0xFFF, 0xFFF, 127)
+
+
+def test_a_load_pads_alike_on_every_side():
+    for cfg in PRESETS.values():
+        for name in ("LOAD", "LOADP"):
+            assert {limits(cfg, name)[f"{axis}_pad_{side}"] for axis in "yx" for side in (0, 1)} == {most_padding(cfg)}
+
+
+def test_how_networks_run():
+    pynq = PRESETS["pynq_z1"]
+    assert runs_whole_networks(pynq) and runs_whole_networks(PRESETS["tiny"])
+    assert not runs_whole_networks(PRESETS["vta"])  # layer by layer
+    assert not runs_whole_networks(pynq.replace(wgt_bits=4, wgt_bytes=1 << 16))
+    assert activations_refused(pynq) == ""
+    narrow = PRESETS["vta"].replace(inp_bits=4, inp_bytes=1 << 14)
+    assert activations_refused(narrow) == "inp_bits is 4 and out_bits 8; int8 activations need 8"

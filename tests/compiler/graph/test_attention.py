@@ -1,4 +1,4 @@
-"""compiler/graph/attention/layers.py: what the operators derive, and what they refuse."""
+"""Operators of transformers: what they derive, and what they refuse."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,7 @@
-"""Memory plans against their definition and against the best of all orders."""
+"""Memory plans against their definition and against the best of all orders, and their pictures."""
 
 import sys
+import xml.etree.ElementTree
 from itertools import permutations
 from pathlib import Path
 from types import ModuleType
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 
 from tilewright.compiler.frontend.tflite.importer import import_tflite
 from tilewright.compiler.graph import Add, Dequantize, Graph, Reshape, Tensor, Transpose
-from tilewright.compiler.memory import Lifetime, graph_buffers, lower_bound, plan
-from tilewright.hw.errors import CapacityError, InputError
+from tilewright.compiler.memory import Lifetime, draw, graph_buffers, lower_bound, plan
+from tilewright.hw.errors import CapacityError, FileError, InputError, UnsupportedError
 
 MODELS = Path(__file__).parents[4] / "shared" / "models"
 # of the files' tensors as they are: buffers, their sum, bound, greedy by size
@@ -181,3 +182,30 @@ def test_buffers_of_a_graph():
     graph = Graph("g", (x,), (f,), ops)
     assert graph_buffers(graph) == [Lifetime("x", 24, 0, 0), Lifetime("sum", 24, 0, 1), Lifetime("real", 96, 1, 1)]
     assert graph_buffers(graph, in_place=True)[1].in_place_of == ("x",)
+
+
+pytest.importorskip("matplotlib")
+DRAWN = plan([Lifetime("wide", 100, 0, 9), Lifetime("tall_and_thin", 900, 4, 4), Lifetime("tiny", 1, 5, 5)])
+
+
+def test_svg_is_reproducible(tmp_path):
+    for name in ("a.svg", "b.svg"):
+        draw(DRAWN, tmp_path / name, "one plan")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    text = (tmp_path / "a.svg").read_text()
+    assert xml.etree.ElementTree.fromstring(text).tag.endswith("svg")
+    assert "<!-- wide -->" in text and "<!-- tall_and_thin -->" in text  # matplotlib's comments before drawn text
+    assert "<!-- tiny -->" not in text  # which would not fit its rectangle
+
+
+def test_png(tmp_path):
+    draw(DRAWN, tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_names_that_cannot_be_written(tmp_path):
+    with pytest.raises(UnsupportedError, match=r"a\.pdf: a picture must end in png or svg"):
+        draw(DRAWN, tmp_path / "a.pdf")
+    with pytest.raises(FileError, match="does not exist"):
+        draw(DRAWN, tmp_path / "none" / "a.svg")
+    assert not list(tmp_path.iterdir())
