@@ -1,4 +1,4 @@
-"""What authors of schedules are told: one sentence for each mistake, with what to write instead.
+"""Advice to authors of schedules: one sentence for each mistake, with the code to write instead.
 
 Before TVM is asked for a tensor intrinsic, the block is compared with it: scopes, dtypes, casts, loops, layouts; TVM
 would print both. Before lowering, while a block still says what it reduces, reductions that no instruction computes are
@@ -77,7 +77,7 @@ VTA_SUFFIX = "_buffer"  # VTA's scopes are local.inp_buffer and so on
 
 @dataclass(frozen=True)
 class Wanted:
-    """What an intrinsic wants of one tensor.
+    """Requirements of an intrinsic on one tensor.
 
     `role` says what the tensor is, `scope` where it lives, which schedules write as `name`. `entry` is the shape of an
     entry, `steps` the distance in elements between the iterations of each innermost loop. `packing` names what makes
@@ -113,7 +113,7 @@ def check(sch: Schedule, block: Any, form: Form) -> None:
 
 
 def scope_named(scope: str) -> str:
-    """What is wrong with `scope`, a name of VTA's; empty for other scopes."""
+    """The mistake in `scope` where it is a name of VTA's; empty for other scopes."""
     if scope.startswith("local.") and scope.endswith(VTA_SUFFIX):
         return f"{scope!r} is VTA's name; write {scope.removesuffix(VTA_SUFFIX)!r}"
     return ""

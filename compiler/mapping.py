@@ -80,7 +80,7 @@ class ChannelMapping:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """What its file holds."""
+        """Contents of the mapping's file."""
         layers = {layer: {unit: list(found) for unit, found in split.items()} for layer, split in self.layers.items()}
         return {"version": VERSION, "layers": layers}
 

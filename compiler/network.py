@@ -150,7 +150,7 @@ class Compiled(NamedTuple):
         return launch_cycles(self.executable, dram) / cost.CLOCK + self.host_seconds(HostModel())
 
     def of_kernels(self, cfg: Config) -> dict[str, bool]:
-        """Of each kernel of the target what it computes, or why nothing, a sentence, and whether it does."""
+        """A sentence for each kernel of the target, the operators that it computes or why none, and whether it does."""
         graph, kernels, found = self.assignment.graph, self.assignment.target.kernels, dict[str, bool]()
         modules = {op.name: choice.module for choice in self.assignment.choices for op in choice.ops}
         for each in kernels:
@@ -286,7 +286,9 @@ def compile_for(
     tiles: Tiles | None = None,
     dram: Dram | None = None,
 ) -> Compiled:
-    """As `compile_graph`, with the assignment. `refused` are reasons not to run operators, by module and operator.
+    """Compile a graph as `compile_graph` does; the result has the assignment, too.
+
+    `refused` are reasons not to run operators, by module and operator.
 
     For a memory unlike the default one it is the program for the default one where that takes less time on this memory,
     cycles of the timing model and modelled time of the host.

@@ -222,7 +222,7 @@ class Graph:
 
     @property
     def wanted(self) -> tuple[Tensor, ...]:
-        """What an inference is run for: its outputs, and the next values of the states."""
+        """Tensors that an inference is run for: outputs, and the next values of the states."""
         return (*self.outputs, *(s.next for s in self.states))
 
     def of(self, kind: type[T]) -> tuple[T, ...]:

@@ -84,7 +84,6 @@ class RmsNorm(Operator):
         _expect_symmetric(self)
 
     def reach(self) -> Reach:
-        """What each element times the root reaches."""
         most = 128 * inverse_root(np.zeros(len(self.gain), np.int64))
         return Reach(-most, most, self.factors)
 
@@ -142,7 +141,7 @@ class Write(Operator):
     overwrites = True
 
     def of_tokens(self, inputs: tuple[Tensor, ...], count: int) -> Operator:
-        """It on `inputs` of `count` rows; the cache stays as large."""
+        """The operator on `inputs` of `count` rows; the cache stays as large."""
         return replace(self, inputs=inputs)
 
     @property
@@ -188,7 +187,7 @@ class WriteColumns(Write):
     tokens: int = 1
 
     def of_tokens(self, inputs: tuple[Tensor, ...], count: int) -> Operator:
-        """It on a position of `count` tokens."""
+        """The operator on a position of `count` tokens."""
         return replace(self, inputs=inputs, tokens=count)
 
     @property
@@ -251,7 +250,6 @@ class Attention(Operator):
         _expect_symmetric(self)
 
     def reach(self) -> Reach:
-        """What scores and means reach."""
         lanes = max(self.key_groups.count(group) for group in self.value_groups if group >= 0)
         most = np.array([2 * lanes << 14, np.iinfo(np.int32).max])
         return Reach(-most, most, np.array(self.factors))
@@ -275,7 +273,7 @@ class Attention(Operator):
 
     @property
     def factors(self) -> tuple[float, float]:
-        """What the sums of products are multiplied by, to be scores in steps of 1/40; and the means, to be outputs."""
+        """(factor of the sums of products, which makes scores in steps of 1/40; factor of the means, to outputs)."""
         sq, sk, sv = (np.float64(t.scale) for t in self.inputs[:3])
         scores = sq * sk / math.sqrt(self.head) * SCORE_STEPS
         return float(scores), float(sv / self.output.scale / 2.0**MEAN_BITS)

@@ -73,7 +73,6 @@ class ShiftAdd(Add):
 
     @property
     def factors(self) -> tuple[float, float, float]:
-        """What R_x, R_y and R_out multiply by."""
         return 2.0**-ADD_SHIFT, 2.0**-ADD_SHIFT, self.ratio
 
     @property

@@ -184,7 +184,6 @@ class Add(Binary):
     shift, sign = ADD_SHIFT, 1
 
     def reach(self) -> Reach:
-        """What the output's rescaling gets: both operands are rescaled before."""
         first, second = (t.rescaled_ends(self.shift, *self.multipliers[k]) for k, t in enumerate(self.inputs))
         low, high = sorted(self.sign * end for end in second)
         return Reach.one((first[0] + low, first[1] + high), self.factors[2])
@@ -197,7 +196,7 @@ class Add(Binary):
 
     @property
     def factors(self) -> tuple[float, float, float]:
-        """What R_x, R_y and R_out multiply by; the first two by at most 1/2."""
+        """Factors of R_x, R_y and R_out; the first two are at most 1/2."""
         sx, sy, so = (np.float64(scale) for scale in self.scales)
         twice = 2 * max(sx, sy)
         return float(sx / twice), float(sy / twice), float(twice / ((1 << ADD_SHIFT) * so))
@@ -205,7 +204,7 @@ class Add(Binary):
 
 @dataclass(frozen=True, eq=False)
 class Sub(Add):
-    """As `Add`, with sign -1."""
+    """`clamp(zo + R_out(R_x((x - zx) << 20) - R_y((y - zy) << 20)), low, high)`, contract double."""
 
     sign = -1
 
@@ -249,14 +248,13 @@ class Prelu(Pairwise):
     host = (Kernel("prelu", "zero_points multipliers exponents"),)
 
     def reach(self) -> Reach:
-        """What its accumulators reach, above and below zero."""
         x, alpha = (t.ends for t in self.inputs)
         low, high = np.array([x, products(x, alpha)], np.int64).T
         return Reach(low, high, np.array(self.factors))
 
     @property
     def factors(self) -> tuple[float, float]:
-        """What R_0 and R_1 multiply by: `x.scale / y.scale`, and that times `alpha.scale`."""
+        """Factors of R_0 and R_1: `x.scale / y.scale`, and that times `alpha.scale`."""
         (sx, sa), so = (np.float64(t.scale) for t in self.inputs), np.float64(self.output.scale)
         return float(sx / so), float(sx * sa / so)
 
@@ -272,7 +270,6 @@ class LeakyRelu(Lookup):
 
     @property
     def factors(self) -> tuple[float, float]:
-        """What R_0 and R_1 multiply by."""
         return self.slopes
 
 
@@ -300,14 +297,13 @@ class SquaredDifference(Pairwise):
     shift = SQUARE_SHIFT
 
     def reach(self) -> Reach:
-        """What the output's rescaling gets: both operands are rescaled before."""
         first, second = (t.rescaled_ends(self.shift, *self.multipliers[k]) for k, t in enumerate(self.inputs))
         furthest = max(abs(first[1] - second[0]), abs(first[0] - second[1]))
         return Reach.one((0, furthest * furthest), self.factors[2])
 
     @property
     def factors(self) -> tuple[float, float, float]:
-        """What R_x, R_y and R_out multiply by; the first two by at most 1/2."""
+        """Factors of R_x, R_y and R_out; the first two are at most 1/2."""
         sx, sy, so = (np.float64(t.scale) for t in (*self.inputs, self.output))
         twice = 2 * max(sx, sy)
         return float(sx / twice), float(sy / twice), float(twice * twice / ((1 << 2 * SQUARE_SHIFT) * so))
@@ -321,6 +317,6 @@ class Div(Rescaling, Binary):
 
     @property
     def factor(self) -> float:
-        """What R multiplies by: `x.scale / (y.scale * output.scale)`, in float32."""
+        """`x.scale / (y.scale * output.scale)`, in float32."""
         sx, sy, so = (np.float32(t.scale) for t in (*self.inputs, self.output))
         return float(sx / (sy * so))

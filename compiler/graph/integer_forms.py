@@ -83,7 +83,7 @@ class Pair:
 
 
 class _Facts(NamedTuple):
-    """What the results of a sum or difference depend on."""
+    """Integers that determine the results of a sum or difference."""
 
     zero_points: tuple[int, ...]
     multipliers: tuple[tuple[int, int], ...]
@@ -93,7 +93,7 @@ class _Facts(NamedTuple):
 
     @classmethod
     def of(cls, op: Add) -> _Facts:
-        """Those of `op`."""
+        """The integers of `op`."""
         return cls(tuple(t.zero_point for t in op.tensors), op.multipliers, op.sign, op.low, op.high)
 
     def results(self) -> np.ndarray:

@@ -194,7 +194,6 @@ class Concat(Selection):
         return tuple(zip(self.inputs, starts))
 
     def permuted(self, inputs: tuple[Tensor, ...], output: Tensor, axes: tuple[int, ...]) -> Concat:
-        """It on `inputs` and `output`, whose dimension k is its dimension `axes[k]`."""
         return replace(self, inputs=inputs, output=output, axis=axes.index(self.axis))
 
     def check(self) -> None:

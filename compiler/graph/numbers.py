@@ -326,7 +326,6 @@ class Compare(Operator):
 
     @property
     def factors(self) -> tuple[float, ...]:
-        """What R of each operand multiplies by."""
         return tuple(t.scale for t in self.inputs)
 
 

@@ -1,4 +1,4 @@
-"""What all operators have in common, their bases, and the tensors between them.
+"""The class of all operators, bases of several, and the tensors between them.
 
 Activations of four dimensions are NCHW whatever the file's layout is; other ranks keep the file's order. The definition
 of an operator is exact: `R` is the rounding of hw/rounding.py. Where an operator says "contract double", that holds in
@@ -191,27 +191,27 @@ class Operator:
         return rows and self.carried(0) == 0
 
     def permuted(self, inputs: tuple[Tensor, ...], output: Tensor, axes: tuple[int, ...]) -> Operator | None:
-        """It on `inputs` and `output`, whose dimension k is its dimension `axes[k]`; None without such a form."""
+        """The operator on `inputs` and `output`, whose dimension k is dimension `axes[k]`; None where it has no such form."""
         return replace(self, inputs=inputs, output=output) if self.elementwise else None
 
     def of_tokens(self, inputs: tuple[Tensor, ...], count: int) -> Operator:
-        """It on `inputs` of `count` rows, one of each token, instead of one row."""
+        """The operator on `inputs` of `count` rows, one of each token, instead of one row."""
         return replace(self, inputs=inputs, output=replace(self.output, shape=(count, *self.output.shape[1:])))
 
     def moved(self, x: np.ndarray) -> np.ndarray:
-        """What it makes of `x`, of its input's shape, by giving all elements another order or shape.
+        """`x`, of the input's shape, with all elements in the order and shape of the output.
 
         Raises `UnsupportedError` of an operator that does more, as `rearranges` says.
         """
         raise UnsupportedError(f"{type(self).__name__} {self.name!r}: does more than to rearrange elements")
 
     def reach(self) -> Reach | None:
-        """What its accumulators reach for any int8 inputs; None without any."""
+        """Range of the accumulators over all int8 inputs; None where there are no accumulators."""
         return None
 
     @property
     def factors(self) -> Iterable[float]:
-        """What each R multiplies by."""
+        """The real factor of each R."""
         return ()
 
     @property
@@ -220,7 +220,7 @@ class Operator:
         return tuple(quantize_multiplier(factor) for factor in self.factors)
 
     def excess(self) -> str:
-        """What is too large in it beside accumulators and their factors, to print after its name; empty: nothing."""
+        """The excess of a value other than an accumulator or factor, to print after the name; empty: there is none."""
         return ""
 
     def check(self) -> None:
@@ -289,7 +289,7 @@ class Rescaling(Scaled):
 
     @property
     def factor(self) -> float:
-        """What R multiplies by: `x.scale / y.scale`."""
+        """`x.scale / y.scale`."""
         return float(np.float64(self.x.scale) / np.float64(self.output.scale))
 
 
@@ -298,7 +298,7 @@ class Product(Rescaling):
 
     @property
     def factor(self) -> float:
-        """What R multiplies by: `x.scale * y.scale / output.scale`."""
+        """`x.scale * y.scale / output.scale`."""
         sx, sy, so = (np.float64(t.scale) for t in (*self.inputs, self.output))
         return float(sx * sy / so)
 

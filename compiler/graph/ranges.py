@@ -19,8 +19,7 @@ Ends = tuple[int, int]  # the least and the largest of some values
 
 
 class Reach(NamedTuple):
-    """What an operator's accumulators reach, int64, and the factors that scale them, float64; one per channel, or
-    one for all.
+    """Range of an operator's accumulators, int64, and the factors that scale them, float64; one per channel, or one.
 
     `biases` are those of the channels of layers. `exponents` are those of R, where the factors do not give them.
     """
@@ -63,7 +62,7 @@ _MOST_FACTOR = 2.0**30  # of hw/rounding.py's multipliers and exponents
 
 
 def problem(op: Operator) -> str:
-    """What is wrong with the integers of `op`, to print after its name; empty where nothing is."""
+    """The reason why integers of `op` leave int32, to print after its name; empty where none does."""
     reach = op.reach()
     if reach is None:
         return ""

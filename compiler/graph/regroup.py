@@ -25,7 +25,7 @@ from .rewrite import Producers, Rule, rewrite
 
 
 class Kind(Enum):
-    """What the order of an operator's output follows."""
+    """Source of the order of channels of an operator's output."""
 
     LAYER = "any order that is wanted"
     SAME = "the order of its operands"

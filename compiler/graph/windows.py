@@ -90,7 +90,7 @@ class ExactAveragePool(Pool):
     ties_up: bool = False
 
     def reach(self) -> Reach:
-        """What its accumulators reach; it divides them, exactly, without a multiplier."""
+        # they are divided exactly, without a multiplier
         return Reach.one(times((-128, 127), math.prod(self.kernel)), 0.0)
 
     def check(self) -> None:
@@ -119,7 +119,6 @@ class Mean(Rescaling, Reduction):
     host = (Kernel("mean", "axes shape x_zero_point zero_point multiplier exponent"),)
 
     def reach(self) -> Reach:
-        """What its accumulators reach; the exponent has the count in it."""
         reach = Reach.one(times(self.x.ends, self.count), self.factor)
         return reach._replace(exponents=np.array([self.multipliers[1]]))
 

@@ -305,7 +305,7 @@ def _table(tree: _Tree, leaves: Sequence[g.Tensor]) -> np.ndarray:
 
 
 def _value(op: g.Operator, known: Mapping[str, np.ndarray], rank: int) -> np.ndarray:
-    """What `op` makes of the values so far."""
+    """Output of `op` for the values so far."""
     arrays = [known[t.name] if t.name in known else np.asarray(t.data).reshape((1,) * rank) for t in op.inputs]
     if op.rearranges:
         return arrays[0]

@@ -202,7 +202,7 @@ _WHERE = "tilewright_where"
 
 
 def innermost(stmt):
-    """The one statement at the heart of a perfect nest of loops and conditions, or None."""
+    """The single statement at the heart of a perfect nest of loops and conditions, or None."""
     while True:
         if isinstance(stmt, tirx.For) or (isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == INSTRUCTION):
             stmt = stmt.body

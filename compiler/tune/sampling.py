@@ -37,7 +37,7 @@ _LEAST = 4  # trials before the cost model decides
 
 @dataclass
 class Choices(Generic[D]):
-    """What evolution asks of decisions: random ones, mutations, features, and a first guess of the cycles.
+    """Functions that evolution needs of decisions: random ones, mutations, features, and a first guess of the cycles.
 
     `draw` and `mutate` return None where they find nothing new. The cost model is the guess times a function of the
     features.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def circuit(cfg: Config) -> dict[str, Any]:
-    """All fields of a configuration, its name apart: those that decide cycles, and those that decide programs.
+    """Configuration fields except the name, timing-relevant and program-relevant ones.
 
     Also the memory of the estimates (compiler/cost.py), where it is not the default.
     """

@@ -1,4 +1,4 @@
-"""What counts the cycles of trials, and tuning tasks: tiles for layers, tried in rounds of parallel jobs.
+"""Devices that count the cycles of trials, and tuning tasks: tiles for layers, tried in rounds of parallel jobs.
 
 Cycles are those of the timing model, the circuit, a board or a server. A task holds its layer as a recipe, the pickled
 call of the ready schedule, so that worker processes can make it again.
@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -138,13 +139,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Measurer:
-    """What counts cycles: a device or server, and the memory of those that are simulated; None: the default."""
+    """A device or server that counts cycles, and the memory of a simulated one; None: the default."""
 
     on: str = "timing"
     dram: Dram | None = None
 
     def facts(self) -> dict[str, Any]:
-        """What a trial's cycles depend on besides the program's sources and its decisions."""
+        """Facts that a trial's cycles depend on besides the program's sources and its decisions."""
         memory = None if self.dram is None else dataclasses.asdict(self.dram)
         return {"on": self.on, "dram": memory, "sources": sources()}
 
@@ -197,29 +198,17 @@ def recorded(
     return found
 
 
-class Job(Protocol):
-    """A trial as a job: the key of its result, and its topic in the database."""
-
-    @property
-    def key(self) -> str:
-        """The key."""
-        ...
-
-    @property
-    def topic(self) -> str:
-        """The topic."""
-        ...
-
-
 @dataclass
 class Line(Generic[D]):
     """The trials of one task: `evolution` proposes decisions, `job` makes the job that tries them.
+
+    A job has the `key` and the `topic` of its result in a database.
 
     `records` are the results so far, in order; those of a device that failed are not among them.
     """
 
     evolution: Evolution[Any]
-    job: Callable[[D, bool], Job]
+    job: Callable[[D, bool], Any]
     records: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -270,20 +259,20 @@ def evolve(
                 job = line.job(decisions, not line.records and decisions == asked[0])
                 jobs[job.key] = line, decisions
                 work.append(job)
-        found = run(function, work, key=_key, topic=_topic, store=store, workers=workers, on_done=on_done)
+        found = run(
+            function,
+            work,
+            key=attrgetter("key"),
+            topic=attrgetter("topic"),
+            store=store,
+            workers=workers,
+            on_done=on_done,
+        )
         for key, (line, decisions) in jobs.items():
             if found[key].error:
                 raise BoardError(f"a trial ended with {found[key].error}; finished ones are kept, start again")
             line.records.append(found[key].value)
             line.evolution.tell(decisions, found[key].value["cycles"])
-
-
-def _key(job: Job) -> str:
-    return job.key
-
-
-def _topic(job: Job) -> str:
-    return job.topic
 
 
 @lru_cache(maxsize=64)

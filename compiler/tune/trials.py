@@ -76,7 +76,7 @@ class DecidedSchedule(Schedule):
 
 
 def _factorings(extent: int, n: int) -> list[tuple[int, ...]]:
-    """All ways to write `extent` as a product of `n` factors, in order."""
+    """Every way to write `extent` as a product of `n` factors, in order."""
     if n == 1:
         return [(extent,)]
     divisors = [k for k in range(1, extent + 1) if extent % k == 0]

@@ -6,9 +6,9 @@ from typing import cast
 
 import numpy as np
 import pytest
-from tests.compiler.graph.test_attention import attention
 
 from tests.compiler.frontend.llama.conftest import llama_bytes
+from tests.compiler.graph.test_attention import attention
 from tilewright.compiler import graph as g
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.frontend.llama.measure import Steps
