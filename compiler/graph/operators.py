@@ -191,7 +191,7 @@ class Operator:
         return rows and self.carried(0) == 0
 
     def permuted(self, inputs: tuple[Tensor, ...], output: Tensor, axes: tuple[int, ...]) -> Operator | None:
-        """The operator on `inputs` and `output`, whose dimension k is dimension `axes[k]`; None where it has no such form."""
+        """The operator on these tensors, whose dimension k is dimension `axes[k]`; None where it has no such form."""
         return replace(self, inputs=inputs, output=output) if self.elementwise else None
 
     def of_tokens(self, inputs: tuple[Tensor, ...], count: int) -> Operator:

@@ -11,12 +11,14 @@ import pytest
 
 from tilewright.compiler import build
 from tilewright.compiler.advice import LIMIT, in_one_sentence, one_sentence, scope_named, shortened
+from tilewright.compiler.api import build_into
 from tilewright.compiler.intrin import ACC, INP, WGT, tensorize_depthwise, tensorize_gemm, tensorize_reset
 from tilewright.compiler.schedule.dense import dense
 from tilewright.compiler.tvm_compat import Schedule, te, tirx
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ScheduleError
 from tilewright.runtime.loader import run
+from tilewright.runtime.program import Program
 
 from .tir.conftest import check_block_product
 
@@ -191,6 +193,8 @@ def test_softmax_over_the_last_axis():
         ScheduleError, match="block 'most': reduces along the lanes .*transpose x so that axis 3 is across"
     ):
         build(softmax(along_lanes=True), VTA)
+    with pytest.raises(ScheduleError, match="reduces along the lanes"):
+        build_into(Program(VTA, "p"), softmax(along_lanes=True))
     x = np.random.default_rng(0).integers(-50, 50, (ROWS, COLUMNS), np.int32)
     across = np.ascontiguousarray(x.reshape(1, 16, COLUMNS).transpose(0, 2, 1))[:, :, None]
     out, _ = run(build(softmax(along_lanes=False), VTA), {"x": across})

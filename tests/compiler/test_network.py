@@ -115,6 +115,14 @@ def test_all_multiply_accumulates_run_on_the_device():
     assert [t.name for t in executable.inputs + executable.outputs] == ["image", "logits"]
 
 
+def test_calls_of_several_operators_are_dispatched_once():
+    free = dict.fromkeys(
+        ("mac", "depthwise_mac", "byte", "moved_byte", "softmax_byte", "float_mac", "float_value"), 0.0
+    )
+    compiled = compile_for(network(), PRESETS["pynq_z1"])
+    assert compiled.host_seconds(HostModel(clock=1.0, dispatch=1.0, **free)) == 2  # before the launch and behind it
+
+
 def test_a_saved_network_gives_the_same(tmp_path):
     graph, cfg = network(), PRESETS["pynq_z1"]
     compile_graph(graph, cfg).save(tmp_path / "net.tw")

@@ -65,6 +65,8 @@ def test_slow_tiles_are_not_used(network, tmp_path, monkeypatch):
             slow.append(worst)
             for k, record in enumerate(({**worst, "first": True, "cycles": 2}, {**worst, "first": False, "cycles": 1})):
                 store.put(f"{task.key}{k}", {"value": record, "error": ""}, f"tile {task.key}")
+        choice = choose(network, network.tasks(), store)
+    assert choice.tiles == {} and choice.before == choice.after
     known = known_tiles(path, CFG)
     assert len(known.tiles) == len(slow) == 2
     tuned = launch_cycles(compile_model(network.path, CFG, tiles=path))

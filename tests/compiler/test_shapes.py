@@ -119,6 +119,8 @@ def test_how_networks_run():
     pynq = PRESETS["pynq_z1"]
     assert runs_whole_networks(pynq) and runs_whole_networks(PRESETS["tiny"])
     assert not runs_whole_networks(PRESETS["vta"])  # layer by layer
+    other = frozenset({"requant", "acc8", "pad_value", "rescale"})
+    assert not runs_whole_networks(PRESETS["tiny"].replace(block_in=8, wgt_bytes=1 << 12, extensions=other))
     assert not runs_whole_networks(pynq.replace(wgt_bits=4, wgt_bytes=1 << 16))
     assert activations_refused(pynq) == ""
     narrow = PRESETS["vta"].replace(inp_bits=4, inp_bytes=1 << 14)
