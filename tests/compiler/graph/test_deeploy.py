@@ -105,6 +105,7 @@ def test_softmax_and_norms():
         (lambda: g.IntegerNorm("op", (t("x", 2, 4), t("w", 3, dtype="int32")), t("y", 2, 4), 16), "the weights"),
         (lambda: g.IntegerNorm("op", (t("x", 2, 4), t("w", 4, dtype="int32")), t("y", 2, 4), 32), "the shift"),
         (lambda: g.RequantShift("op", (t("x", 2),) * 3, t("y", 2), 3, 0, 1), "the inputs' types"),
+        (lambda: g.RequantShift("op", (t("x", 2, dtype="int32"),) * 3, t("y", 2), 32, 0, 1), "the shift"),
         (lambda: g.IntegerMatMul("op", (t("x", 2, 3), t("y", 2, 3)), t("z", 2, 3, dtype="int32")), "number of rows"),
     ],
 )

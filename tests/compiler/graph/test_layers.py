@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.graph import Add, Graph, QConv2d, QConvTranspose2d, QDense, Reshape, Tensor
+from tilewright.compiler.graph import Add, Graph, Names, QConv2d, QConvTranspose2d, QDense, Reshape, Tensor
 from tilewright.hw.errors import InputError
 from tilewright.hw.rounding import quantize_multiplier
 
@@ -140,6 +140,11 @@ def test_constants_need_no_producer_and_count_once():
     first = Add("a", (x, k), Tensor("y", (1, 4)))
     second = Add("b", (first.output, k), Tensor("z", (1, 4)))
     assert Graph("g", (x,), (second.output,), (first, second)).constants == (k,)
+
+
+def test_names_are_given_once():
+    names = Names(["a", "a'"])
+    assert [names.unused(name) for name in "abab"] == ["a'2", "b", "a'3", "b'"]
 
 
 def test_readers_are_there_once_per_operand():
