@@ -237,6 +237,25 @@ def test_parts_are_channels_of_the_output(op):
         assert np.array_equal(y[:, start : start + t.shape[1]], array)
 
 
+@pytest.mark.parametrize(
+    "op", [op for op in OPERATORS if isinstance(op, g.Selection)], ids=lambda op: type(op).__name__
+)
+def test_selections_have_the_elements_that_they_say(op):
+    given, found = arrays(op), np.full(op.output.shape, op.filling)
+    sources = [op.sources(axis) for axis in range(found.ndim)]
+    for index in np.ndindex(*found.shape):
+        parts = [source[k] for source, k in zip(sources, index)]
+        if None not in parts:
+            found[index] = given[max(number for number, _ in parts)][tuple(place for _, place in parts)]
+    assert np.array_equal(reference.apply(op, *given), found)
+
+
+def test_a_constant_of_one_value_along_an_axis_lets_its_parts_be_in_any_order():
+    constant = g.Tensor("k", (2, 1, 1), data=np.ones((2, 1, 1), np.int8))
+    op = g.Mul("op", (X, constant), t(1, 2, 4, 4))
+    assert [op.carried(axis) for axis in range(4)] == [0, -1, 2, 3]
+
+
 def turned(t):
     return g.Tensor(f"{t.name}.t", t.shape[::-1], t.dtype, t.scale, t.zero_point, None if t.data is None else t.data.T)
 

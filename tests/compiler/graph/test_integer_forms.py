@@ -53,6 +53,7 @@ def test_means_of_every_sum(count):
     size = (2 * np.abs(sums) + count) // (2 * count)
     store = mean_store(count)
     assert np.array_equal(store.apply(sums), np.where(sums < 0, -size, size))
+    assert np.array_equal(mean_store(count, ties_up=True).apply(sums), (2 * sums + count) // (2 * count))
     assert 1 << 30 <= store.multiplier < 1 << 31
 
 

@@ -93,6 +93,7 @@ def test_a_product_of_scales_in_float32():
     "text, make",
     [
         ("QDense 'layer': the weights' dtype is float32", lambda: dense(weight=np.ones((3, 4), np.float32))),
+        ("QDense 'layer': whether the weights are -255..255", lambda: dense(weight=np.full((3, 4), 256, np.int16))),
         ("QDense 'layer': whether the contract is known", lambda: dense(contract="triple")),
         ("QDense 'layer': the biases' shape is (4,), expected (3,)", lambda: dense(bias=np.zeros(4, np.int32))),
         ("QDense 'layer': the scales' shape is (), expected (3,)", lambda: dense(weight_scale=np.float32(1))),

@@ -35,7 +35,7 @@ def test_the_work_of_a_dense_layer():
 
 
 def test_rows_of_detections():
-    assert found().rows == 10
+    assert found().rows == found(classes=4).rows == 10
 
 
 @pytest.mark.parametrize(

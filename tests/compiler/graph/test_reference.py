@@ -136,6 +136,9 @@ def test_wrong_inputs():
         reference.run(graph, {"x": np.zeros((1, 1, 4, 5), np.int8)})
     with pytest.raises(ValueError, match="contract 'triple'"):
         reference.run(graph, {"x": x}, "triple")
+    op, x = make(*SHAPES[1])
+    with pytest.raises(InputError, match=r"input 'x' has shape \(1, 3, 5, 4\); expected \(2 \* N, 3, 5, 4\)"):
+        reference.run(g.Graph("g", (op.x,), (op.output,), (op,)), {"x": x[:1]})
 
 
 X, A, B, C = Tensor("x", (2, 3)), Tensor("a", (2, 3), scale=2.0), Tensor("b", (2, 3)), Tensor("c", (2, 3), "float32")
