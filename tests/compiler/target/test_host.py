@@ -41,6 +41,11 @@ def test_times_follow_the_fields():
     assert np.isclose(model.moved_seconds(90), 100e-6)
 
 
+def test_its_pass_is_named_and_explained_in_a_line():
+    line = "Element-wise operators in a row become one table, where the host runs them."
+    assert HostCpu().passes() == [("tabled", line)]
+
+
 def test_the_module_runs_kernels_and_needs_no_transfer():
     host, op = HostCpu(), conv(1)
     assert host.transfer_seconds(X) == 0 and host.seconds((op,)) == host.model.seconds(op)
