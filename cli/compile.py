@@ -184,7 +184,7 @@ def _write(executable: Executable, output: str, emit: str, binary: bool, tokeniz
 
 
 def _say_without_tiles(tiles: str, cfg: Config) -> None:
-    from ..compiler.tune.known import known_tiles
+    from ..compiler.tune.search import known_tiles
 
     if not known_tiles(tiles, cfg).tiles:
         report.say(f"{tiles} has no faster tiles for {cfg.name}; tilewright tune with --config searches for them")

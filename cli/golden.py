@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..compiler.graph import Graph
-    from ..compiler.graph.compare import Saturation
+    from ..compiler.graph.reference import Saturation
     from ..hw.config import Config
 
 
@@ -50,9 +50,9 @@ def check(
     """
     import numpy as np
 
-    from ..compiler.graph.compare import compare
+    from ..compiler.graph.reference import compare
     from ..compiler.network import compile_graph
-    from ..compiler.target.images import of_images, together
+    from ..compiler.target.variants import of_images, together
 
     graph, chosen = read_graph(model, cfg, contract), read_target(target, cfg)
     if samples:

@@ -12,7 +12,7 @@ from .options import json_option
 from .programs import check_output
 
 if TYPE_CHECKING:
-    from ..compiler.memory.plan import Plan
+    from ..compiler.memory import Plan
 
 
 @click.command()
@@ -27,20 +27,19 @@ def command(model: str, in_place: bool, capacity: int | None, output: str | None
     Steps are the network's operators. The plan is greedy by size; if it needs more than the lower bound, which is the
     most bytes alive in one step, the best plan that CP-SAT finds replaces it.
     """
+    from ..compiler import memory
     from ..compiler.frontend import import_model
-    from ..compiler.memory import picture
-    from ..compiler.memory.plan import graph_buffers, plan
 
     if output:
-        check_output(output, tuple(f".{kind}" for kind in picture.FORMATS), {"MODEL": model})
+        check_output(output, tuple(f".{kind}" for kind in memory.FORMATS), {"MODEL": model})
     with report.progress(f"reading {model}") as advance:
         graph = import_model(model)
         advance(what="planning")
         start = time.perf_counter()
-        found = plan(graph_buffers(graph, in_place=in_place), capacity)
+        found = memory.plan(memory.graph_buffers(graph, in_place=in_place), capacity)
         seconds = time.perf_counter() - start
     if output:
-        picture.draw(found, output, f"{graph.name}: {found.nbytes:,} bytes")
+        memory.draw(found, output, f"{graph.name}: {found.nbytes:,} bytes")
     if as_json:
         rows = [dict(zip(_COLUMNS, row)) for row in _rows(found)]
         sizes = {"bytes": found.nbytes, "bound": found.bound, "greedy": found.greedy, "method": found.method}

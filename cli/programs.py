@@ -99,8 +99,8 @@ def compile_source(
     value = python_value(source, cfg, memory)
     if (graph := graph_in(value)) is not None:
         from ..compiler.network import compile_graph
-        from ..compiler.target.images import of_images
-        from ..compiler.tune.known import known_tiles
+        from ..compiler.target.variants import of_images
+        from ..compiler.tune.search import known_tiles
 
         known, chosen = None if tiles is None else known_tiles(tiles, cfg), read_target(target, cfg, memory)
         several = of_images(graph.under(contract), batch)
@@ -229,7 +229,7 @@ def _evaluate(path: Path, name: str, cfg: Config) -> Any:
         where = str(path) if line is None else f"{path}:{line}"
         if isinstance(exc, SystemExit):
             raise ScheduleError(f"{where}: calls sys.exit({exc.code!r}) instead of defining {name!r}") from None
-        from ..compiler.advice.sentences import one_sentence
+        from ..compiler.advice import one_sentence
 
         given = f" ({name} is called with the configuration)" if "'Config' object has no" in str(exc) else ""
         raise ScheduleError(f"{where}: {type(exc).__name__}: {one_sentence(exc)}{given}") from exc

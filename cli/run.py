@@ -84,7 +84,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Load or compile, run every input, compare, write the outputs, print the steps, and return the exit status."""
-    from ..compiler.target.images import apart, of_one, together
+    from ..compiler.target.variants import apart, of_one, together
     from ..hw.config import load_config
     from ..hw.foreign import read_npz
     from . import golden

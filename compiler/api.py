@@ -8,7 +8,7 @@ from ..hw.config import Config, load_config
 from ..hw.errors import ScheduleError
 from ..runtime.buffer import Buffer
 from ..runtime.program import Program
-from .advice.lanes import check_reductions
+from .advice import check_reductions
 from .intrin import INSTRUCTION
 from .tir.passes import lower_tir
 from .tir.placement import Placement

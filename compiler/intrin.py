@@ -12,8 +12,7 @@ from typing import Any
 from ..hw.config import Config
 from ..hw.errors import UnsupportedError
 from ..hw.isa import Mem
-from .advice.products import Form, Wanted, check
-from .advice.sentences import in_one_sentence
+from .advice import Form, Wanted, check, in_one_sentence
 from .tvm_compat import Schedule, T, TensorIntrin, ir
 
 INP, WGT, ACC, PAR = "local.inp", "local.wgt", "local.acc", "local.par"

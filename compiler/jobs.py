@@ -84,7 +84,7 @@ class Store:
             self._base.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", (key, topic, json.dumps(value)))
 
     def of(self, topic: str) -> list[Any]:
-        """All values of a topic, in the order in which they came."""
+        """Values of a topic, in the order in which they came."""
         with self._named():
             rows = self._base.execute("SELECT value FROM results WHERE topic = ? ORDER BY rowid", (topic,)).fetchall()
             return [parse_json(_text(value), self.path) for (value,) in rows]

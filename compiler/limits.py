@@ -1,4 +1,4 @@
-"""What a configuration limits: the largest values of instruction fields, and how networks run on it.
+"""Limits of a configuration: the largest values of instruction fields, and how networks run on it.
 
 Larger copies are split, operators that need more are refused.
 """

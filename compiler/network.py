@@ -27,14 +27,11 @@ from .limits import runs_whole_networks
 from .mapping import ChannelMapping, Costs, MappingLike, by_layer, regroup
 from .schedule.layer import Tiles
 from .target.assign import Assignment
-from .target.blocks import in_blocks
-from .target.contexts import join, with_entry
 from .target.host import HostCpu, HostModel
-from .target.images import of_images
-from .target.lengths import in_contexts
 from .target.module import ExecModule, Refusal, Target
 from .target.steps import Steps
-from .tune.known import known_tiles, network_key
+from .target.variants import in_blocks, in_contexts, join, of_images, with_entry
+from .tune.search import known_tiles, network_key
 
 _RELAYOUTS = ("expect_numbers", "pack", "fold_windows", "unpack", "unpack_planes", "accumulators")
 
@@ -53,12 +50,12 @@ def compile_model(
     """Compile the quantised network at `path`, .tflite or QDQ .onnx, for a configuration.
 
     `contract` is the rounding contract (hw/rounding.py), by default that of the file's format. `tiles` is a database
-    that `tilewright tune` made (compiler/tune/known.py): the tiles in it are used where the timing model finds the
+    that `tilewright tune` made (compiler/tune/search.py): the tiles in it are used where the timing model finds the
     whole program faster than without. `mapping` says which output channels run on which compute unit
-    (compiler/mapping/file.py). `dram` is the memory that it will run on (sim/dram.py; by default `zynq_hp`): it changes
+    (compiler/mapping.py). `dram` is the memory that it will run on (sim/dram.py; by default `zynq_hp`): it changes
     the choice of tiles, not what is computed. The program takes `batch` inputs at once, one behind the other in the
-    first dimension of its tensors (compiler/target/images.py). `target` is that of `compile_graph`; without it a cache
-    on disk (compiler/cache.py) keeps the executables. Raises `FileError`, `ConfigError` for an unknown memory, and the
+    first dimension of its tensors (target/variants.py). `target` is that of `compile_graph`; without it a cache on disk
+    (compiler/cache.py) keeps the executables. Raises `FileError`, `ConfigError` for an unknown memory, and the
     errors of `import_model`, `of_images` and `compile_graph`.
     """
     check_kind(path)
@@ -153,7 +150,7 @@ class Compiled(NamedTuple):
         return launch_cycles(self.executable, dram) / cost.CLOCK + self.host_seconds(HostModel())
 
     def of_kernels(self, cfg: Config) -> dict[str, bool]:
-        """Of each kernel of the target what it computes, or why nothing, a sentence, and whether it does."""
+        """A sentence for each kernel of the target, the operators that it computes or why none, and whether it does."""
         graph, kernels, found = self.assignment.graph, self.assignment.target.kernels, dict[str, bool]()
         modules = {op.name: choice.module for choice in self.assignment.choices for op in choice.ops}
         for each in kernels:
@@ -218,10 +215,10 @@ def compile_graph(
     blocks of tokens, an entry of their own. A kernel of the target that computes no operator is a warning.
 
     `contract` overrules the graph's, `target` is `default_target(cfg)` unless given, `tiles` makes the ready schedules
-    (compiler/tune/known.py).
-    `mapping` says which output channels run on which compute unit (compiler/mapping/regroup.py, whose errors it
+    (compiler/tune/search.py).
+    `mapping` says which output channels run on which compute unit (compiler/mapping.py, whose errors it
     raises). `dram` is the memory that the program will run on. With `every_value` every tensor of the graph is an
-    output under its name, for compiler/graph/compare.py.
+    output under its name, for compiler/graph/reference.py.
     With `accumulators` the device runs every layer that it can as a program of its own, and the int32 accumulators of
     layer L are also an output, `L.acc`. Raises `UnsupportedError` that lists every operator that no module can run, or
     for a configuration that the circuit is not made for.
@@ -289,7 +286,9 @@ def compile_for(
     tiles: Tiles | None = None,
     dram: Dram | None = None,
 ) -> Compiled:
-    """As `compile_graph`, with the assignment. `refused` are reasons not to run operators, by module and operator.
+    """Compile a graph as `compile_graph` does; the result has the assignment, too.
+
+    `refused` are reasons not to run operators, by module and operator.
 
     For a memory unlike the default one it is the program for the default one where that takes less time on this memory,
     cycles of the timing model and modelled time of the host.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from .network import Compiled, compile_for, compile_graph, faster, launch_cycles
 from .schedule.layer import Layer, Ready, capture
 from .target.steps import Steps
 from .tile import Tile
-from .tune.known import KnownTiles, best_tiles, layer_key, network_key, tile_from
+from .tune.search import KnownTiles, best_tiles, layer_key, network_key, tile_from
 from .tune.tasks import Task
 from .tvm_compat import Schedule
 
@@ -54,12 +55,12 @@ class Network:
 
     @property
     def key(self) -> str:
-        """Its key in a database."""
+        """Key of the network in a database."""
         with cost.on_memory(self.dram, self.cfg):
             return network_key(self.digest, self.cfg, self.contract)
 
     def tasks(self) -> list[Task]:
-        """Its distinct layers with schedules, in order. Raises the errors of compiling."""
+        """Distinct layers with schedules, in order. Raises the errors of compiling."""
         with cost.on_memory(self.dram, self.cfg):
             return tasks_of(compile_for(_graph(self), self.cfg), self.cfg)
 
@@ -97,7 +98,7 @@ class _Layers:
 
 
 def _describe(ready: Ready, layer: Layer) -> str:
-    """What a layer is, for people: "conv2d 3x3 /2, 16 x 32x32 to 32 x 16x16"."""
+    """A layer in words: "conv2d 3x3 /2, 16 x 32x32 to 32 x 16x16"."""
     kind, shape = getattr(ready.func, "__name__", "schedule").removesuffix("_of"), layer.work.shape
     if kind == "elementwise":
         return f"elementwise, {shape.n} x {shape.c}"
@@ -161,7 +162,15 @@ def choose(
     def cycles(options: Sequence[Mapping[str, Tile]]) -> list[int | None]:
         work = [Whole(network, {key: dataclasses.asdict(t) for key, t in tiles.items()}) for tiles in options]
         topic = f"whole {network.key}"
-        found = run(whole_cycles, work, key=_key, topic=lambda _: topic, store=store, workers=workers, on_done=on_done)
+        found = run(
+            whole_cycles,
+            work,
+            key=attrgetter("key"),
+            topic=lambda _: topic,
+            store=store,
+            workers=workers,
+            on_done=on_done,
+        )
         return [found[each.key].value for each in work]
 
     chosen: dict[str, Tile] = {}
@@ -178,7 +187,3 @@ def choose(
     topic = f"network {network.key}"
     store.put(topic, {"tiles": values, "before": before, "after": after, "network": network.path.name}, topic)
     return Choice(chosen, before, after)
-
-
-def _key(whole: Whole) -> str:
-    return whole.key

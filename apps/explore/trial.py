@@ -10,7 +10,7 @@ import numpy as np
 
 from ...compiler import graph as g
 from ...compiler.accelerator.module import Accelerator, LayerAccelerator
-from ...compiler.graph.compare import compare
+from ...compiler.graph.reference import compare
 from ...compiler.limits import runs_whole_networks
 from ...compiler.network import compile_graph
 from ...compiler.target.host import HostCpu, HostModel

@@ -20,7 +20,7 @@ from ...compiler.schedule.conv2d import conv2d_of
 from ...compiler.schedule.dense import dense_of
 from ...compiler.schedule.elementwise import elementwise
 from ...compiler.schedule.pool import pool_of
-from ...compiler.schedule.work import Work
+from ...compiler.schedule.tiling import Work
 from ...compiler.tir.placement import Placement
 from ...compiler.tvm_compat import Schedule
 from ...hw.config import Config

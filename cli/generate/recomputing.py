@@ -38,8 +38,8 @@ def recomputing(
     Raises `UnsupportedError` where the program takes no blocks.
     """
     from ...compiler.network import compile_for
-    from ...compiler.target.blocks import in_blocks
     from ...compiler.target.host import HostModel
+    from ...compiler.target.variants import in_blocks
     from ...runtime.language.writing import language_model
 
     check_blocks(executable)

@@ -103,7 +103,7 @@ def compile(
         _check_alone(mapping, batch, target)
         return Executable.from_launch(model.finish() if isinstance(model, Program) else model)
     from tilewright.compiler import api, graph, network
-    from tilewright.compiler.target.images import of_images
+    from tilewright.compiler.target.variants import of_images
     from tilewright.hw.config import load_config
     from tilewright.sim.dram import load_dram
 

@@ -9,8 +9,7 @@ from ...hw.config import Config
 from ...hw.units import striped
 from .. import cost
 from .. import graph as g
-from ..graph.pairs import pair_columns
-from ..graph.simplify import moved_states, simplify
+from ..graph.simplify import moved_states, pair_columns, simplify
 from ..kernels import table
 from ..kernels.fold import Fold
 from ..kernels.recording import packed_bytes
@@ -73,7 +72,7 @@ class Accelerator(ExecModule):
         return found
 
     def _pairs(self, graph: g.Graph) -> g.Graph:
-        """Images of few channels between convolutions hold two columns in an entry (compiler/graph/pairs.py)."""
+        """Images of few channels between convolutions hold two columns in an entry (compiler/graph/simplify.py)."""
         cfg = self.cfg
         able = cfg.batch == 1 and cfg.block_in == cfg.block_out and "overwrite" in cfg.extensions
         return pair_columns(graph, cfg.block_in) if able else graph

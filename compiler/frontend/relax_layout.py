@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import graph as g
-from ..names import Names
+from ..graph import Names
 from ..tvm_compat import ir, relax
 
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)

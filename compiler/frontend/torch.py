@@ -42,7 +42,7 @@ def import_torch(program: Any, name: str = "") -> g.Graph:
         name = name or source.path.stem
         program = _load(source)
     _fixed_sizes(program)
-    from ..advice.sentences import shortened
+    from ..advice import shortened
     from ..tvm_compat import torch_frontend
     from .relax import RelaxImporter
 

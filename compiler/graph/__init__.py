@@ -6,25 +6,25 @@ makes executables of it. An operator is a dataclass of its inputs, its output an
 them (multipliers, corrected biases, shapes) are properties, so that every user of an operator computes with the same
 integers.
 
-| kind | operators |
+| module | operators |
 |---|---|
-| with weights (layers.py) | QConv2d (groups; depthwise), QConvTranspose2d, QDense |
-| element-wise | Add, Sub, Mul, Requantize (also ReLUs), NearestRequantize, Lookup (logistic, tanh, ...), Softmax |
-| element-wise (elementwise.py) | Div, LeakyRelu, Maximum, Minimum, PairLookup, Prelu, SquaredDifference |
-| ends | Quantize, Dequantize (float32), Recode (uint8) |
-| windows, means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean, Sum |
-| images (windows.py) | ResizeBilinear |
-| along axes (windows.py) | ReduceMax, ReduceMin, ArgMax, TopK, L2Normalization, LogSoftmax |
-| SVDF, LSTM (recurrent/layers.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmStep, LstmOutputs, LstmCells |
-| wider integers (recurrent/layers.py) | Rescale, Softmax16 |
-| transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Attention, WriteRows, WriteColumns |
-| Deeploy's, with shifts (deeploy/layers.py) | ShiftRequantize, ShiftAdd, ShiftMul, ShiftMatMul, RequantShift |
-| Deeploy's others (deeploy/layers.py) | IntegerMatMul, IntegerNorm, IntegerSoftmax |
-| movement (movement.py) | Reshape, Transpose, Heads, Lanes, Concat, Pad, StridedSlice, Take (neighbours, rows) |
-| numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, NumberResize, Cast, Detections |
-| choices (numbers.py) | Compare, Select, Gather, GatherNd |
-| a user's own (custom.py) | Custom, a base |
-| float32 (floats.py) | FloatFunction, FloatBinary, FloatConv2d and others, which the host runs |
+| layers.py: with weights | QConv2d (groups; depthwise), QConvTranspose2d, QDense |
+| elementwise.py: ends | Quantize, Dequantize (float32), Recode (uint8) |
+| elementwise.py | Add, Sub, Mul, Div, Requantize (also ReLUs), NearestRequantize, LeakyRelu, Prelu, Maximum, Minimum |
+| elementwise.py | SquaredDifference, Lookup (logistic, tanh, ...), PairLookup |
+| windows.py: windows, means | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean, Sum |
+| windows.py: images | ResizeBilinear |
+| windows.py: along axes | ReduceMax, ReduceMin, ArgMax, TopK, L2Normalization, Softmax, LogSoftmax |
+| recurrent.py: SVDF, LSTM | Features, TimeFilter, Dense16, Filter16, Lstm, LstmStep, LstmOutputs, LstmCells |
+| recurrent.py: wider integers | Rescale, Softmax16 |
+| attention.py: transformers | BatchMatMul, RmsNorm, Rotate, Attention, WriteRows, WriteColumns |
+| deeploy.py: with shifts | ShiftRequantize, ShiftAdd, ShiftMul, ShiftMatMul, RequantShift |
+| deeploy.py: others | IntegerMatMul, IntegerNorm, IntegerSoftmax |
+| movement.py | Reshape, Transpose, Heads, Lanes, Concat, Pad, StridedSlice, Take (neighbours, rows) |
+| numbers.py: float32 | FloatFunction, FloatBinary, FloatConv2d and others, which the host runs |
+| numbers.py: any numbers | NumberFunction, NumberBinary, NumberReduce, NumberDense, NumberResize, Cast, Detections |
+| numbers.py: choices | Compare, Select, Gather, GatherNd |
+| operators.py: a user's own | Custom, a base |
 """
 
 from __future__ import annotations
@@ -35,41 +35,40 @@ from typing import TypeVar
 
 from ...hw.errors import InputError
 from ...hw.rounding import CONTRACTS
-from ..names import Names
-from .attention.layers import Attention as Attention
-from .attention.layers import BatchMatMul as BatchMatMul
-from .attention.layers import RmsNorm as RmsNorm
-from .attention.layers import Rotate as Rotate
-from .attention.layers import Write as Write
-from .attention.layers import WriteColumns as WriteColumns
-from .attention.layers import WriteRows as WriteRows
-from .custom import Custom as Custom
-from .deeploy.layers import IntegerMatMul as IntegerMatMul
-from .deeploy.layers import IntegerNorm as IntegerNorm
-from .deeploy.layers import IntegerSoftmax as IntegerSoftmax
-from .deeploy.layers import RequantShift as RequantShift
-from .deeploy.layers import ShiftAdd as ShiftAdd
-from .deeploy.layers import ShiftMatMul as ShiftMatMul
-from .deeploy.layers import ShiftMul as ShiftMul
-from .deeploy.layers import ShiftRequantize as ShiftRequantize
+from .attention import Attention as Attention
+from .attention import BatchMatMul as BatchMatMul
+from .attention import RmsNorm as RmsNorm
+from .attention import Rotate as Rotate
+from .attention import Write as Write
+from .attention import WriteColumns as WriteColumns
+from .attention import WriteRows as WriteRows
+from .deeploy import IntegerMatMul as IntegerMatMul
+from .deeploy import IntegerNorm as IntegerNorm
+from .deeploy import IntegerSoftmax as IntegerSoftmax
+from .deeploy import RequantShift as RequantShift
+from .deeploy import ShiftAdd as ShiftAdd
+from .deeploy import ShiftMatMul as ShiftMatMul
+from .deeploy import ShiftMul as ShiftMul
+from .deeploy import ShiftRequantize as ShiftRequantize
+from .elementwise import Add as Add
+from .elementwise import Binary as Binary
+from .elementwise import Dequantize as Dequantize
 from .elementwise import Div as Div
 from .elementwise import LeakyRelu as LeakyRelu
+from .elementwise import Lookup as Lookup
 from .elementwise import Maximum as Maximum
 from .elementwise import Minimum as Minimum
+from .elementwise import Mul as Mul
+from .elementwise import NearestRequantize as NearestRequantize
 from .elementwise import PairLookup as PairLookup
+from .elementwise import Pairwise as Pairwise
 from .elementwise import Prelu as Prelu
+from .elementwise import Quantize as Quantize
+from .elementwise import QuantizeImage as QuantizeImage
+from .elementwise import Recode as Recode
+from .elementwise import Requantize as Requantize
 from .elementwise import SquaredDifference as SquaredDifference
-from .floats import FloatAveragePool as FloatAveragePool
-from .floats import FloatBinary as FloatBinary
-from .floats import FloatConv2d as FloatConv2d
-from .floats import FloatConvTranspose2d as FloatConvTranspose2d
-from .floats import FloatFunction as FloatFunction
-from .floats import FloatLstm as FloatLstm
-from .floats import FloatMatMul as FloatMatMul
-from .floats import FloatMaxPool as FloatMaxPool
-from .floats import FloatOperator as FloatOperator
-from .floats import FloatReduce as FloatReduce
-from .floats import FloatSoftmax as FloatSoftmax
+from .elementwise import Sub as Sub
 from .layers import Divisible as Divisible
 from .layers import Linear as Linear
 from .layers import QConv2d as QConv2d
@@ -89,6 +88,17 @@ from .movement import Transpose as Transpose
 from .numbers import Cast as Cast
 from .numbers import Compare as Compare
 from .numbers import Detections as Detections
+from .numbers import FloatAveragePool as FloatAveragePool
+from .numbers import FloatBinary as FloatBinary
+from .numbers import FloatConv2d as FloatConv2d
+from .numbers import FloatConvTranspose2d as FloatConvTranspose2d
+from .numbers import FloatFunction as FloatFunction
+from .numbers import FloatLstm as FloatLstm
+from .numbers import FloatMatMul as FloatMatMul
+from .numbers import FloatMaxPool as FloatMaxPool
+from .numbers import FloatOperator as FloatOperator
+from .numbers import FloatReduce as FloatReduce
+from .numbers import FloatSoftmax as FloatSoftmax
 from .numbers import Gather as Gather
 from .numbers import GatherNd as GatherNd
 from .numbers import NumberBinary as NumberBinary
@@ -97,33 +107,21 @@ from .numbers import NumberFunction as NumberFunction
 from .numbers import NumberReduce as NumberReduce
 from .numbers import NumberResize as NumberResize
 from .numbers import Select as Select
-from .operators import Add as Add
-from .operators import Binary as Binary
-from .operators import Dequantize as Dequantize
-from .operators import Lookup as Lookup
-from .operators import Mul as Mul
-from .operators import NearestRequantize as NearestRequantize
+from .operators import Custom as Custom
 from .operators import Operator as Operator
-from .operators import Pairwise as Pairwise
-from .operators import Quantize as Quantize
-from .operators import QuantizeImage as QuantizeImage
-from .operators import Recode as Recode
-from .operators import Requantize as Requantize
-from .operators import Softmax as Softmax
-from .operators import Sub as Sub
 from .operators import Tensor as Tensor
-from .recurrent.layers import Cells as Cells
-from .recurrent.layers import Dense16 as Dense16
-from .recurrent.layers import Features as Features
-from .recurrent.layers import Filter16 as Filter16
-from .recurrent.layers import Lstm as Lstm
-from .recurrent.layers import LstmCells as LstmCells
-from .recurrent.layers import LstmOutputs as LstmOutputs
-from .recurrent.layers import LstmStep as LstmStep
-from .recurrent.layers import Rescale as Rescale
-from .recurrent.layers import Softmax16 as Softmax16
-from .recurrent.layers import TimeFilter as TimeFilter
-from .recurrent.state import State as State
+from .recurrent import Cells as Cells
+from .recurrent import Dense16 as Dense16
+from .recurrent import Features as Features
+from .recurrent import Filter16 as Filter16
+from .recurrent import Lstm as Lstm
+from .recurrent import LstmCells as LstmCells
+from .recurrent import LstmOutputs as LstmOutputs
+from .recurrent import LstmStep as LstmStep
+from .recurrent import Rescale as Rescale
+from .recurrent import Softmax16 as Softmax16
+from .recurrent import State as State
+from .recurrent import TimeFilter as TimeFilter
 from .windows import ArgMax as ArgMax
 from .windows import AveragePool as AveragePool
 from .windows import ExactAveragePool as ExactAveragePool
@@ -135,10 +133,29 @@ from .windows import Pool as Pool
 from .windows import ReduceMax as ReduceMax
 from .windows import ReduceMin as ReduceMin
 from .windows import ResizeBilinear as ResizeBilinear
+from .windows import Softmax as Softmax
 from .windows import Sum as Sum
 from .windows import TopK as TopK
 
 T = TypeVar("T", bound=Operator)
+
+
+class Names(set[str]):
+    """Names of tensors and operators that are taken, each given once."""
+
+    def __init__(self, names: Iterable[str] = ()):
+        super().__init__(names)
+        self._variants: dict[str, int] = {}  # of each name, the number of the last variant that was given
+
+    def unused(self, name: str) -> str:
+        """Take `name`, or the first of `name'`, `name'2`, `name'3`, ... that is free, and return it."""
+        found, k = name, self._variants.get(name, 0)
+        while found in self:
+            k += 1
+            found = f"{name}'{k if k > 1 else ''}"
+            self._variants[name] = k
+        self.add(found)
+        return found
 
 
 class Readers(dict[str, list[Operator]]):
@@ -205,7 +222,7 @@ class Graph:
 
     @property
     def wanted(self) -> tuple[Tensor, ...]:
-        """What an inference is run for: its outputs, and the next values of the states."""
+        """Tensors that an inference is run for: outputs, and the next values of the states."""
         return (*self.outputs, *(s.next for s in self.states))
 
     def of(self, kind: type[T]) -> tuple[T, ...]:

@@ -1,4 +1,7 @@
-"""Element-wise quantised operators beside sums and products; their kernels are runtime/kernels/elementwise.py."""
+"""The element-wise quantised operators: ends of a network, tables, sums, products, and others of two operands.
+
+Their kernels are runtime/operators.py and runtime/kernels/elementwise.py.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,215 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...hw.rounding import requantise
 from .host_calls import Kernel
-from .operators import Binary, Lookup, Operator, Pairwise, Rescaling
-from .reach import Reach, products
+from .operators import Operator, Product, Rescaling, Tensor
+from .ranges import Reach, products
 
 SQUARE_SHIFT = 7  # bits by which SquaredDifference shifts its operands left
+ADD_SHIFT = 20  # bits by which Add shifts its operands left, so that their rescaling is precise
+
+
+@dataclass(frozen=True, eq=False)
+class Quantize(Operator):
+    """float32 -> int8: `clamp(round(x / scale) + zero_point, -128, 127)`, in float32.
+
+    Ties go to the even value (ONNX), or with `ties_away` away from zero (TensorFlow Lite).
+    """
+
+    elementwise = True
+    host = (Kernel("quantize", "scale=output.scale zero_point ties_away"),)
+
+    ties_away: bool = False
+
+    def check(self) -> None:
+        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("float32", "int8"))
+        self.expect("the output's shape", self.output.shape, self.x.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class QuantizeImage(Operator):
+    """`Quantize`, ties away from zero, of an image that lies as NHWC: float32 (n, h, w, c) -> int8 (n, c, h, w)."""
+
+    host = (
+        Kernel("transpose", "axes", dtype="float32"),
+        Kernel("quantize", "scale=output.scale zero_point ties_away"),
+    )
+    unpacked = True
+    axes, ties_away = (0, 3, 1, 2), True
+
+    @property
+    def plain(self) -> tuple[Tensor, ...]:
+        """The image of float32 values."""
+        return (self.x,)
+
+    def carried(self, axis: int) -> int:
+        return self.axes.index(axis)
+
+    def check(self) -> None:
+        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("float32", "int8"))
+        n, c, *size = self.output.shape
+        self.expect("the input's shape", self.x.shape, (n, *size, c))
+
+
+@dataclass(frozen=True, eq=False)
+class Dequantize(Operator):
+    """int8, or int16 with zero point 0, -> float32: `float32(q - zero_point) * float32(scale)`."""
+
+    elementwise = True
+    host = (Kernel("dequantize", "scale=x.scale zero_point=x.zero_point"),)
+
+    def check(self) -> None:
+        wide = self.x.dtype == "int16" and self.x.zero_point == 0
+        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int16" if wide else "int8", "float32"))
+        self.expect("the output's shape", self.output.shape, self.x.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Requantize(Rescaling):
+    """int8 in another quantisation: `clamp(y.zero_point + R(x - x.zero_point), low, high)`, contract double.
+
+    A ReLU of its own is a `Requantize` whose `low` is the zero point.
+    """
+
+    elementwise = True
+    host = (Kernel("rescale", "x_zero_point zero_point multiplier exponent low high"),)
+
+    low: int = -128
+    high: int = 127
+
+    def check(self) -> None:
+        self.expect_int8()
+        self.expect_clamp(self.low, self.high)
+        self.expect("the output's shape", self.output.shape, self.x.shape)
+
+    def reach(self) -> Reach:
+        return Reach.one(self.x.ends, self.factor)
+
+    @property
+    def table(self) -> np.ndarray:
+        scale = *self.multipliers, self.output.zero_point
+        return requantise(np.arange(-128, 128) - self.x.zero_point, *scale, self.low, self.high)
+
+
+@dataclass(frozen=True, eq=False)
+class NearestRequantize(Requantize):
+    """int8 in another quantisation as onnxruntime computes it: float32 values to the nearest integer, ties to even."""
+
+    host = (Kernel("lookup", constants="table"),)
+
+    def under(self, contract: str) -> Operator:
+        """In contract double it rounds twice, too."""
+        if contract != "double":
+            return self
+        return Requantize(self.name, self.inputs, self.output, self.low, self.high)
+
+    @property
+    def table(self) -> np.ndarray:
+        real = np.float32(self.x.scale) * (np.arange(-128, 128) - self.x.zero_point).astype(np.float32)
+        steps = np.rint(real / np.float32(self.output.scale)) + self.output.zero_point
+        return np.clip(steps, self.low, self.high).astype(np.int8)
+
+
+@dataclass(frozen=True, eq=False)
+class Recode(Operator):
+    """uint8 <-> int8 of one scale, zero points 128 apart: the same real values, with the sign bit inverted."""
+
+    elementwise, tabled = True, False
+    host = (Kernel("recode"),)
+
+    def check(self) -> None:
+        self.expect("the conversion", {self.x.dtype, self.output.dtype}, {"int8", "uint8"})
+        middle = [t.zero_point - (128 if t.dtype == "uint8" else 0) for t in (self.output, self.x)]
+        facts = [(t.shape, t.scale, zero) for t, zero in zip((self.output, self.x), middle)]
+        self.expect("the output's shape, scale and zero point from the middle of the range", *facts)
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup(Operator):
+    """A function of one int8 value: `table[x + 128]`, int8 (256,). `function` names it for people."""
+
+    elementwise = True
+    host = (Kernel("lookup", constants="table"),)
+
+    function: str
+    table: np.ndarray
+
+    def check(self) -> None:
+        self.expect_int8()
+        self.expect("the table", (self.table.shape, str(self.table.dtype)), ((256,), "int8"))
+        self.expect("the output's shape", self.output.shape, self.x.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairwise(Operator):
+    """Base of operators on two int8 operands whose shapes broadcast as numpy's do; either may be a constant."""
+
+    elementwise = True
+
+    def check(self) -> None:
+        self.expect_int8()
+        self.expect_broadcast()
+
+
+@dataclass(frozen=True, eq=False)
+class Binary(Pairwise):
+    """Base of those whose results are clamped."""
+
+    low: int = -128
+    high: int = 127
+
+    def check(self) -> None:
+        super().check()
+        self.expect_clamp(self.low, self.high)
+
+
+@dataclass(frozen=True, eq=False)
+class Add(Binary):
+    """`clamp(zo + R_out(R_x((x - zx) << 20) + sign * R_y((y - zy) << 20)), low, high)`, contract double; sign is 1.
+
+    R_x, R_y and R_out are given by `multipliers`. No operand leaves int32; whether the output's rescaling does, is for
+    compiler/graph/ranges.py.
+    """
+
+    host = (Kernel("add", "zero_points sign shift multipliers exponents low high"),)
+    shift, sign = ADD_SHIFT, 1
+
+    def reach(self) -> Reach:
+        first, second = (t.rescaled_ends(self.shift, *self.multipliers[k]) for k, t in enumerate(self.inputs))
+        low, high = sorted(self.sign * end for end in second)
+        return Reach.one((first[0] + low, first[1] + high), self.factors[2])
+
+    @property
+    def scales(self) -> tuple[float, float, float]:
+        """The steps of x, y and the output."""
+        x, y = self.inputs
+        return x.scale, y.scale, self.output.scale
+
+    @property
+    def factors(self) -> tuple[float, float, float]:
+        """Factors of R_x, R_y and R_out; the first two are at most 1/2."""
+        sx, sy, so = (np.float64(scale) for scale in self.scales)
+        twice = 2 * max(sx, sy)
+        return float(sx / twice), float(sy / twice), float(twice / ((1 << ADD_SHIFT) * so))
+
+
+@dataclass(frozen=True, eq=False)
+class Sub(Add):
+    """`clamp(zo + R_out(R_x((x - zx) << 20) - R_y((y - zy) << 20)), low, high)`, contract double."""
+
+    sign = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Mul(Product, Binary):
+    """`clamp(zo + R((x - zx) * (y - zy)), low, high)`, contract double."""
+
+    host = (Kernel("multiply", "zero_points low high multiplier exponent"),)
+
+    def reach(self) -> Reach:
+        x, y = self.inputs
+        return Reach.one(products(x.ends, y.ends), self.factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +227,6 @@ class Maximum(Pairwise):
     host = (Kernel("maximum"),)
 
     def check(self) -> None:
-        """Raise `InputError` if shapes or scales are inconsistent."""
         super().check()
         self.expect_same_scale()
 
@@ -42,14 +248,13 @@ class Prelu(Pairwise):
     host = (Kernel("prelu", "zero_points multipliers exponents"),)
 
     def reach(self) -> Reach:
-        """What its accumulators reach, above and below zero."""
         x, alpha = (t.ends for t in self.inputs)
         low, high = np.array([x, products(x, alpha)], np.int64).T
         return Reach(low, high, np.array(self.factors))
 
     @property
     def factors(self) -> tuple[float, float]:
-        """What R_0 and R_1 multiply by: `x.scale / y.scale`, and that times `alpha.scale`."""
+        """Factors of R_0 and R_1: `x.scale / y.scale`, and that times `alpha.scale`."""
         (sx, sa), so = (np.float64(t.scale) for t in self.inputs), np.float64(self.output.scale)
         return float(sx / so), float(sx * sa / so)
 
@@ -65,7 +270,6 @@ class LeakyRelu(Lookup):
 
     @property
     def factors(self) -> tuple[float, float]:
-        """What R_0 and R_1 multiply by."""
         return self.slopes
 
 
@@ -79,7 +283,6 @@ class PairLookup(Operator):
     table: np.ndarray
 
     def check(self) -> None:
-        """Raise `InputError` unless the shapes broadcast to the output's, and the table is whole."""
         types = {t.dtype for t in self.inputs} | {self.output.dtype}
         self.expect("whether all is of 8 bits", types <= {"int8", "uint8"} and self.output.dtype == "int8", True)
         self.expect("the table", (self.table.shape, str(self.table.dtype)), ((256, 256), "int8"))
@@ -94,14 +297,13 @@ class SquaredDifference(Pairwise):
     shift = SQUARE_SHIFT
 
     def reach(self) -> Reach:
-        """What the output's rescaling gets: both operands are rescaled before."""
         first, second = (t.rescaled_ends(self.shift, *self.multipliers[k]) for k, t in enumerate(self.inputs))
         furthest = max(abs(first[1] - second[0]), abs(first[0] - second[1]))
         return Reach.one((0, furthest * furthest), self.factors[2])
 
     @property
     def factors(self) -> tuple[float, float, float]:
-        """What R_x, R_y and R_out multiply by; the first two by at most 1/2."""
+        """Factors of R_x, R_y and R_out; the first two are at most 1/2."""
         sx, sy, so = (np.float64(t.scale) for t in (*self.inputs, self.output))
         twice = 2 * max(sx, sy)
         return float(sx / twice), float(sy / twice), float(twice * twice / ((1 << 2 * SQUARE_SHIFT) * so))
@@ -115,6 +317,6 @@ class Div(Rescaling, Binary):
 
     @property
     def factor(self) -> float:
-        """What R multiplies by: `x.scale / (y.scale * output.scale)`, in float32."""
+        """`x.scale / (y.scale * output.scale)`, in float32."""
         sx, sy, so = (np.float32(t.scale) for t in (*self.inputs, self.output))
         return float(sx / (sy * so))

@@ -19,8 +19,8 @@ from ...hw import rounding
 from ...hw.isa import AluOp
 from ...hw.rounding import CONTRACTS, quantize_multiplier
 from ...runtime import operators
-from .elementwise import SQUARE_SHIFT, Maximum, Minimum, SquaredDifference
-from .operators import ADD_SHIFT, Add, Mul, Operator, Requantize
+from .elementwise import ADD_SHIFT, SQUARE_SHIFT, Add, Maximum, Minimum, Mul, Requantize, SquaredDifference
+from .operators import Operator
 
 _VALUES = np.arange(-128, 128)
 _GRID = _VALUES[:, None], _VALUES[None, :]
@@ -83,7 +83,7 @@ class Pair:
 
 
 class _Facts(NamedTuple):
-    """What the results of a sum or difference depend on."""
+    """Integers that determine the results of a sum or difference."""
 
     zero_points: tuple[int, ...]
     multipliers: tuple[tuple[int, int], ...]
@@ -93,7 +93,7 @@ class _Facts(NamedTuple):
 
     @classmethod
     def of(cls, op: Add) -> _Facts:
-        """Those of `op`."""
+        """The integers of `op`."""
         return cls(tuple(t.zero_point for t in op.tensors), op.multipliers, op.sign, op.low, op.high)
 
     def results(self) -> np.ndarray:

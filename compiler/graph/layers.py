@@ -17,7 +17,7 @@ from ...hw.rounding import CONTRACTS, exact_multiplier, quantize_multiplier
 from ..conv_shape import ConvShape
 from .host_calls import Kernel
 from .operators import Operator, by_channel
-from .reach import Reach, sums
+from .ranges import Reach, sums
 
 REQUANTISE = Kernel("requantise", "zero_point low high contract", "multiplier exponent")  # of a layer's accumulators
 
@@ -46,7 +46,6 @@ class Linear(Operator):
     carries = (0,)
 
     def check(self) -> None:
-        """Raise `InputError` if weights, scales and biases are inconsistent."""
         channels = self.weight.shape[0]
         wide = self.weight.dtype == np.int16
         self.expect("the weights' dtype", str(self.weight.dtype), "int16" if wide else "int8")
@@ -87,7 +86,6 @@ class Linear(Operator):
         return by_channel(self.scales, exact_multiplier if self.exact else quantize_multiplier)
 
     def reach(self) -> Reach:
-        """What its accumulators reach."""
         return Reach(*sums(self.weight, self.bias, self.x.ends), self.scales, self.bias)
 
     def rounding(self, contract: str) -> str:
@@ -113,7 +111,6 @@ class Divisible(Linear):
     pads = (0, 0, 0, 0)
 
     def check(self) -> None:
-        """Raise `InputError` if the layer is inconsistent, or unit `ternary` could not hold its weights."""
         super().check()
         channels = len(self.weight)
         self.expect("the number of ternary channels", self.ternary, min(max(self.ternary, 0), channels))
@@ -155,7 +152,6 @@ class QConv2d(Divisible):
     groups: int = 1
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes are inconsistent."""
         super().check()
         self.expect("the number of dimensions", (len(self.x.shape), self.weight.ndim), (4, 4))
         n, c, *_ = self.x.shape
@@ -182,7 +178,6 @@ class QConvTranspose2d(Linear):
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes are inconsistent."""
         super().check()
         self.expect("the number of dimensions", (len(self.x.shape), self.weight.ndim), (4, 4))
         n, c, *size = self.x.shape
@@ -206,7 +201,6 @@ class QDense(Divisible):
     host = (Kernel("dense_accumulators", "x_zero_point", "weight bias", "int32"), REQUANTISE)
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes are inconsistent."""
         super().check()
         self.expect("the number of dimensions", (len(self.x.shape), self.weight.ndim), (2, 2))
         self.expect("the number of input features", self.weight.shape[1], self.x.shape[1])

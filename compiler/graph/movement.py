@@ -21,7 +21,6 @@ class Movement(Operator):
     copies = True
 
     def check(self) -> None:
-        """Raise `InputError` if scales differ."""
         self.expect_same_scale()
 
 
@@ -46,7 +45,6 @@ class Reshape(Rearrangement):
     host = (Kernel("reshape", "shape"),)
 
     def moved(self, x: np.ndarray) -> np.ndarray:
-        """`x` as it leaves it."""
         return x.reshape(self.output.shape)
 
     @property
@@ -62,14 +60,12 @@ class Reshape(Rearrangement):
         return self.output if pixels else super().viewed
 
     def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
         if axis == 0 and self.output.shape[0] == self.x.shape[0]:
             return 0
         (before, places), (after, others) = (_wide(t.shape) for t in (self.x, self.output))
         return others[places.index(axis)] if axis in places and before == after else -1
 
     def check(self) -> None:
-        """Raise `InputError` if element counts or scales differ."""
         self.expect("the number of elements", math.prod(self.output.shape), math.prod(self.x.shape))
         super().check()
 
@@ -88,7 +84,6 @@ class Transpose(Rearrangement):
     relayout: bool = False
 
     def moved(self, x: np.ndarray) -> np.ndarray:
-        """`x` as it leaves it."""
         return x.transpose(self.axes)
 
     @property
@@ -97,11 +92,9 @@ class Transpose(Rearrangement):
         return self.relayout
 
     def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
         return self.axes.index(axis)
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes are inconsistent."""
         super().check()
         self.expect("the axes, sorted,", sorted(self.axes), list(range(len(self.x.shape))))
         self.expect("the output's shape", self.output.shape, tuple(self.x.shape[k] for k in self.axes))
@@ -124,7 +117,6 @@ class Heads(Movement):
         return self.x if self.in_place else None
 
     def check(self) -> None:
-        """Raise `InputError` unless both are such images of one scale."""
         super().check()
         (n, c, *size), (heads, channels, *others) = self.x.shape, self.output.shape
         self.expect("the size of the images", others, size)
@@ -154,7 +146,6 @@ class Lanes(Movement):
         return len(self.output.shape) == 4
 
     def check(self) -> None:
-        """Raise `InputError` unless they are such rows and image, of one row or one block."""
         super().check()
         rows, image = sorted((self.x.shape, self.output.shape), key=len)
         self.expect("the dimensions", (len(rows), len(image), *image[:1]), (2, 4, 1))
@@ -193,7 +184,6 @@ class Concat(Selection):
     axis: int
 
     def sources(self, axis: int) -> tuple[Source | None, ...]:
-        """Where each part of the output along `axis` comes from, that of all inputs where they are alike."""
         inputs = enumerate(self.inputs if axis == self.axis else self.inputs[:1])
         return tuple((number, k) for number, t in inputs for k in range(t.shape[axis]))
 
@@ -204,11 +194,9 @@ class Concat(Selection):
         return tuple(zip(self.inputs, starts))
 
     def permuted(self, inputs: tuple[Tensor, ...], output: Tensor, axes: tuple[int, ...]) -> Concat:
-        """It on `inputs` and `output`, whose dimension k is its dimension `axes[k]`."""
         return replace(self, inputs=inputs, output=output, axis=axes.index(self.axis))
 
     def check(self) -> None:
-        """Raise `InputError` if shapes or scales are inconsistent."""
         super().check()
         shapes = {t.shape[: self.axis] + t.shape[self.axis + 1 :] for t in (*self.inputs, self.output)}
         self.expect("the number of different shapes around the axis", len(shapes), 1)
@@ -226,13 +214,11 @@ class Pad(Selection):
     value: float
 
     def sources(self, axis: int) -> tuple[Source | None, ...]:
-        """Where each part of the output along `axis` comes from."""
         before, behind = self.pads[axis]
         return (*(None,) * before, *((0, k) for k in range(self.x.shape[axis])), *(None,) * behind)
 
     @property
     def filling(self) -> float:
-        """The value of elements that come from no input."""
         return self.value
 
     @property
@@ -246,7 +232,6 @@ class Pad(Selection):
         return ((self.x, 0),) if self.behind and len(self.pads) in (2, 4) else ()
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes are inconsistent."""
         super().check()
         self.expect("the number of dimensions of the padding", len(self.pads), len(self.x.shape))
         self.expect("the smallest padding", min(0, *(n for pair in self.pads for n in pair)), 0)
@@ -266,11 +251,9 @@ class StridedSlice(Selection):
     strides: tuple[int, ...]
 
     def sources(self, axis: int) -> tuple[Source | None, ...]:
-        """Where each part of the output along `axis` comes from."""
         return tuple((0, self.begin[axis] + k * self.strides[axis]) for k in range(self.output.shape[axis]))
 
     def check(self) -> None:
-        """Raise `InputError` if an element lies outside the input."""
         super().check()
         rank = len(self.x.shape)
         self.expect("the ranks", (len(self.begin), len(self.strides), len(self.output.shape)), (rank,) * 3)
@@ -291,11 +274,9 @@ class Take(Selection):
     indices: tuple[tuple[int, ...], ...]
 
     def sources(self, axis: int) -> tuple[Source | None, ...]:
-        """Where each part of the output along `axis` comes from."""
         return tuple((0, k) for k in self.indices[axis] or range(self.x.shape[axis]))
 
     def check(self) -> None:
-        """Raise `InputError` if an element lies outside the input, or the shapes are inconsistent."""
         super().check()
         self.expect("the number of dimensions of the indices", len(self.indices), len(self.x.shape))
         for k, (found, n) in enumerate(zip(self.indices, self.x.shape)):

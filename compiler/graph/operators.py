@@ -1,4 +1,4 @@
-"""The quantised operators that carry no weights, and the tensors between operators.
+"""The class of all operators, bases of several, and the tensors between them.
 
 Activations of four dimensions are NCHW whatever the file's layout is; other ranks keep the file's order. The definition
 of an operator is exact: `R` is the rounding of hw/rounding.py. Where an operator says "contract double", that holds in
@@ -16,11 +16,10 @@ from typing import ClassVar
 import numpy as np
 
 from ...hw.errors import InputError, UnsupportedError
-from ...hw.rounding import quantize_multiplier, requantise, rescale
-from .host_calls import HostCall, Kernel
-from .reach import Ends, Reach, products
+from ...hw.rounding import quantize_multiplier, rescale
+from .host_calls import CustomCall, HostCall, Kernel
+from .ranges import Ends, Reach
 
-ADD_SHIFT = 20  # bits by which Add shifts its operands left, so that their rescaling is precise
 BYTES = ("int8", "uint8")
 DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float32", "bool")
 
@@ -29,7 +28,7 @@ DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float32", "bool")
 class Tensor:
     """A named activation: integers with scale and zero point, or plain numbers: `float32`, `int32`, `int64`, `bool`.
 
-    Most are int8; int16 are inside recurrent layers (recurrent/layers.py), and int16 and int32 with a scale at the ends
+    Most are int8; int16 are inside recurrent layers (recurrent.py), and int16 and int32 with a scale at the ends
     of their networks. The first dimension is the batch. Only inputs and outputs of a network may be uint8: see
     `Recode`. A tensor with `data` is a constant operand.
     """
@@ -192,27 +191,27 @@ class Operator:
         return rows and self.carried(0) == 0
 
     def permuted(self, inputs: tuple[Tensor, ...], output: Tensor, axes: tuple[int, ...]) -> Operator | None:
-        """It on `inputs` and `output`, whose dimension k is its dimension `axes[k]`; None without such a form."""
+        """The operator on these tensors, whose dimension k is dimension `axes[k]`; None where it has no such form."""
         return replace(self, inputs=inputs, output=output) if self.elementwise else None
 
     def of_tokens(self, inputs: tuple[Tensor, ...], count: int) -> Operator:
-        """It on `inputs` of `count` rows, one of each token, instead of one row."""
+        """The operator on `inputs` of `count` rows, one of each token, instead of one row."""
         return replace(self, inputs=inputs, output=replace(self.output, shape=(count, *self.output.shape[1:])))
 
     def moved(self, x: np.ndarray) -> np.ndarray:
-        """What it makes of `x`, of its input's shape, by giving all elements another order or shape.
+        """`x`, of the input's shape, with all elements in the order and shape of the output.
 
         Raises `UnsupportedError` of an operator that does more, as `rearranges` says.
         """
         raise UnsupportedError(f"{type(self).__name__} {self.name!r}: does more than to rearrange elements")
 
     def reach(self) -> Reach | None:
-        """What its accumulators reach for any int8 inputs; None without any."""
+        """Range of the accumulators over all int8 inputs; None where there are no accumulators."""
         return None
 
     @property
     def factors(self) -> Iterable[float]:
-        """What each R multiplies by."""
+        """The real factor of each R."""
         return ()
 
     @property
@@ -221,7 +220,7 @@ class Operator:
         return tuple(quantize_multiplier(factor) for factor in self.factors)
 
     def excess(self) -> str:
-        """What is too large in it beside accumulators and their factors, to print after its name; empty: nothing."""
+        """The excess of a value other than an accumulator or factor, to print after the name; empty: there is none."""
         return ""
 
     def check(self) -> None:
@@ -267,65 +266,6 @@ class Operator:
             self.expect("the output's quantisation (dtype, scale, zero point)", facts[0], facts[1])
 
 
-@dataclass(frozen=True, eq=False)
-class Quantize(Operator):
-    """float32 -> int8: `clamp(round(x / scale) + zero_point, -128, 127)`, in float32.
-
-    Ties go to the even value (ONNX), or with `ties_away` away from zero (TensorFlow Lite).
-    """
-
-    elementwise = True
-    host = (Kernel("quantize", "scale=output.scale zero_point ties_away"),)
-
-    ties_away: bool = False
-
-    def check(self) -> None:
-        """Raise `InputError` unless it is float32 -> int8 of one shape."""
-        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("float32", "int8"))
-        self.expect("the output's shape", self.output.shape, self.x.shape)
-
-
-@dataclass(frozen=True, eq=False)
-class QuantizeImage(Operator):
-    """`Quantize`, ties away from zero, of an image that lies as NHWC: float32 (n, h, w, c) -> int8 (n, c, h, w)."""
-
-    host = (
-        Kernel("transpose", "axes", dtype="float32"),
-        Kernel("quantize", "scale=output.scale zero_point ties_away"),
-    )
-    unpacked = True
-    axes, ties_away = (0, 3, 1, 2), True
-
-    @property
-    def plain(self) -> tuple[Tensor, ...]:
-        """The image of float32 values."""
-        return (self.x,)
-
-    def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`."""
-        return self.axes.index(axis)
-
-    def check(self) -> None:
-        """Raise `InputError` unless it is float32 -> int8 of such shapes."""
-        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("float32", "int8"))
-        n, c, *size = self.output.shape
-        self.expect("the input's shape", self.x.shape, (n, *size, c))
-
-
-@dataclass(frozen=True, eq=False)
-class Dequantize(Operator):
-    """int8, or int16 with zero point 0, -> float32: `float32(q - zero_point) * float32(scale)`."""
-
-    elementwise = True
-    host = (Kernel("dequantize", "scale=x.scale zero_point=x.zero_point"),)
-
-    def check(self) -> None:
-        """Raise `InputError` unless it is such a conversion of one shape."""
-        wide = self.x.dtype == "int16" and self.x.zero_point == 0
-        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int16" if wide else "int8", "float32"))
-        self.expect("the output's shape", self.output.shape, self.x.shape)
-
-
 def by_channel(
     factors: Iterable[float], rounded: Callable[[float], tuple[int, int]] = quantize_multiplier
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -341,7 +281,6 @@ class Scaled(Operator):
 
     @property
     def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent) of R."""
         return quantize_multiplier(self.factor)
 
 
@@ -350,153 +289,8 @@ class Rescaling(Scaled):
 
     @property
     def factor(self) -> float:
-        """What R multiplies by: `x.scale / y.scale`."""
+        """`x.scale / y.scale`."""
         return float(np.float64(self.x.scale) / np.float64(self.output.scale))
-
-
-@dataclass(frozen=True, eq=False)
-class Requantize(Rescaling):
-    """int8 in another quantisation: `clamp(y.zero_point + R(x - x.zero_point), low, high)`, contract double.
-
-    A ReLU of its own is a `Requantize` whose `low` is the zero point.
-    """
-
-    elementwise = True
-    host = (Kernel("rescale", "x_zero_point zero_point multiplier exponent low high"),)
-
-    low: int = -128
-    high: int = 127
-
-    def check(self) -> None:
-        """Raise `InputError` unless it is int8 -> int8 of one shape."""
-        self.expect_int8()
-        self.expect_clamp(self.low, self.high)
-        self.expect("the output's shape", self.output.shape, self.x.shape)
-
-    def reach(self) -> Reach:
-        """What its accumulators reach."""
-        return Reach.one(self.x.ends, self.factor)
-
-    @property
-    def table(self) -> np.ndarray:
-        """int8 (256,): the results for -128..127."""
-        scale = *self.multipliers, self.output.zero_point
-        return requantise(np.arange(-128, 128) - self.x.zero_point, *scale, self.low, self.high)
-
-
-@dataclass(frozen=True, eq=False)
-class NearestRequantize(Requantize):
-    """int8 in another quantisation as onnxruntime computes it: float32 values to the nearest integer, ties to even."""
-
-    host = (Kernel("lookup", constants="table"),)
-
-    def under(self, contract: str) -> Operator:
-        """In contract double it rounds twice, too."""
-        if contract != "double":
-            return self
-        return Requantize(self.name, self.inputs, self.output, self.low, self.high)
-
-    @property
-    def table(self) -> np.ndarray:
-        """int8 (256,): the results for -128..127."""
-        real = np.float32(self.x.scale) * (np.arange(-128, 128) - self.x.zero_point).astype(np.float32)
-        steps = np.rint(real / np.float32(self.output.scale)) + self.output.zero_point
-        return np.clip(steps, self.low, self.high).astype(np.int8)
-
-
-@dataclass(frozen=True, eq=False)
-class Recode(Operator):
-    """uint8 <-> int8 of one scale, zero points 128 apart: the same real values, with the sign bit inverted."""
-
-    elementwise, tabled = True, False
-    host = (Kernel("recode"),)
-
-    def check(self) -> None:
-        """Raise `InputError` unless it is uint8 -> int8 or back, of one shape and scale."""
-        self.expect("the conversion", {self.x.dtype, self.output.dtype}, {"int8", "uint8"})
-        middle = [t.zero_point - (128 if t.dtype == "uint8" else 0) for t in (self.output, self.x)]
-        facts = [(t.shape, t.scale, zero) for t, zero in zip((self.output, self.x), middle)]
-        self.expect("the output's shape, scale and zero point from the middle of the range", *facts)
-
-
-@dataclass(frozen=True, eq=False)
-class Lookup(Operator):
-    """A function of one int8 value: `table[x + 128]`, int8 (256,). `function` names it for people."""
-
-    elementwise = True
-    host = (Kernel("lookup", constants="table"),)
-
-    function: str
-    table: np.ndarray
-
-    def check(self) -> None:
-        """Raise `InputError` unless shapes are equal and the table has 256 int8 entries."""
-        self.expect_int8()
-        self.expect("the table", (self.table.shape, str(self.table.dtype)), ((256,), "int8"))
-        self.expect("the output's shape", self.output.shape, self.x.shape)
-
-
-@dataclass(frozen=True, eq=False)
-class Pairwise(Operator):
-    """Base of operators on two int8 operands whose shapes broadcast as numpy's do; either may be a constant."""
-
-    elementwise = True
-
-    def check(self) -> None:
-        """Raise `InputError` if the shapes do not broadcast to the output's."""
-        self.expect_int8()
-        self.expect_broadcast()
-
-
-@dataclass(frozen=True, eq=False)
-class Binary(Pairwise):
-    """Base of those whose results are clamped."""
-
-    low: int = -128
-    high: int = 127
-
-    def check(self) -> None:
-        """Raise `InputError` if the shapes do not broadcast to the output's, or the bounds are not int8."""
-        super().check()
-        self.expect_clamp(self.low, self.high)
-
-
-@dataclass(frozen=True, eq=False)
-class Add(Binary):
-    """`clamp(zo + R_out(R_x((x - zx) << 20) + sign * R_y((y - zy) << 20)), low, high)`, contract double; sign is 1.
-
-    R_x, R_y and R_out are given by `multipliers`. No operand leaves int32; whether the output's rescaling does, is for
-    compiler/graph/ranges.py.
-    """
-
-    host = (Kernel("add", "zero_points sign shift multipliers exponents low high"),)
-    shift, sign = ADD_SHIFT, 1
-
-    def reach(self) -> Reach:
-        """What the output's rescaling gets: both operands are rescaled before."""
-        first, second = (t.rescaled_ends(self.shift, *self.multipliers[k]) for k, t in enumerate(self.inputs))
-        low, high = sorted(self.sign * end for end in second)
-        return Reach.one((first[0] + low, first[1] + high), self.factors[2])
-
-    @property
-    def scales(self) -> tuple[float, float, float]:
-        """The steps of x, y and the output."""
-        x, y = self.inputs
-        return x.scale, y.scale, self.output.scale
-
-    @property
-    def factors(self) -> tuple[float, float, float]:
-        """What R_x, R_y and R_out multiply by; the first two by at most 1/2."""
-        sx, sy, so = (np.float64(scale) for scale in self.scales)
-        twice = 2 * max(sx, sy)
-        return float(sx / twice), float(sy / twice), float(twice / ((1 << ADD_SHIFT) * so))
-
-
-@dataclass(frozen=True, eq=False)
-class Sub(Add):
-    """As `Add`, with sign -1."""
-
-    sign = -1
 
 
 class Product(Rescaling):
@@ -504,21 +298,9 @@ class Product(Rescaling):
 
     @property
     def factor(self) -> float:
-        """What R multiplies by: `x.scale * y.scale / output.scale`."""
+        """`x.scale * y.scale / output.scale`."""
         sx, sy, so = (np.float64(t.scale) for t in (*self.inputs, self.output))
         return float(sx * sy / so)
-
-
-@dataclass(frozen=True, eq=False)
-class Mul(Product, Binary):
-    """`clamp(zo + R((x - zx) * (y - zy)), low, high)`, contract double."""
-
-    host = (Kernel("multiply", "zero_points low high multiplier exponent"),)
-
-    def reach(self) -> Reach:
-        """What its accumulators reach."""
-        x, y = self.inputs
-        return Reach.one(products(x.ends, y.ends), self.factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -528,35 +310,27 @@ class AlongAxis(Operator):
     axis: int
 
     def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
         return -1 if axis == self.axis else axis
 
     def check(self) -> None:
-        """Raise `InputError` if the axis does not exist, or the shape does not stay."""
         self.expect("the output's shape", self.output.shape, self.x.shape)
         self.expect("whether the axis exists", 0 <= self.axis < len(self.x.shape), True)
 
 
 @dataclass(frozen=True, eq=False)
-class Softmax(AlongAxis):
-    """`exp(beta * x) / sum(exp(beta * x))` along `axis` in TensorFlow Lite's fixed-point arithmetic.
+class Custom(Operator):
+    """Base of operators that no file has: a kernel of one's own computes them (compiler/user_kernels.py).
 
-    The output has scale 1/256 and zero point -128.
+    `compute` says what they are, for everything that compares results; the host has no kernel of it.
     """
 
-    host = (Kernel("softmax", "axis multiplier exponent"),)
+    def calls(self, contract: str) -> list[HostCall]:
+        """`compute`."""
+        return [CustomCall(type(self).__name__, {}, {}, self.output.dtype, self.compute)]
 
-    beta: float = 1.0
-
-    def check(self) -> None:
-        """Raise `InputError` if the output is quantised otherwise, or the axis does not exist."""
-        self.expect_int8()
-        super().check()
-        self.expect("the output's scale and zero point", (self.output.scale, self.output.zero_point), (1 / 256, -128))
-        self.expect("whether beta is finite", math.isfinite(self.beta), True)
-        self.expect("whether beta times the input's scale is above 2**-26", self.beta * self.x.scale > 2**-26, True)
-
-    @property
-    def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent >= 0) that take differences of the input to Q5.26."""
-        return quantize_multiplier(min(np.float64(self.beta) * self.x.scale * 2.0**26, 2.0**31 - 1))
+    def compute(self, *arrays: np.ndarray) -> np.ndarray:
+        """The output for the inputs, in the graph's layout. Raises `UnsupportedError` where a class does not say it."""
+        raise UnsupportedError(
+            f"{type(self).__name__} {self.name!r}: nothing says what its results are; define compute(self, *arrays) in "
+            "a class of your own that derives from Custom"
+        )

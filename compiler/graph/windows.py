@@ -11,7 +11,7 @@ from ...hw.rounding import quantize_multiplier
 from ..conv_shape import ConvShape
 from .host_calls import Kernel
 from .operators import AlongAxis, Operator, Rescaling
-from .reach import Reach, times
+from .ranges import Reach, times
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,6 @@ class Pool(Operator):
     carries = (0, 1)
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes are inconsistent."""
         self.expect_int8()
         self.expect_clamp(self.low, self.high)
         self.expect("the number of dimensions", len(self.x.shape), 4)
@@ -54,7 +53,6 @@ class MaxPool(Pool):
     host = (Kernel("max_pool", "kernel strides low high pads"),)
 
     def check(self) -> None:
-        """Raise `InputError` if shapes or scales are inconsistent."""
         super().check()
         self.expect_same_scale()
 
@@ -67,17 +65,14 @@ class AveragePool(Rescaling, Pool):
     host = (Kernel("average_pool", "kernel strides low high x_zero_point zero_point multiplier exponent contract"),)
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes are inconsistent, or there is padding."""
         super().check()
         self.expect("the padding", self.pads, (0, 0, 0, 0))
 
     def reach(self) -> Reach:
-        """What its accumulators reach."""
         return Reach.one(times(self.x.ends, math.prod(self.kernel)), self.factor)
 
     @property
     def factor(self) -> float:
-        """What R multiplies by."""
         return super().factor / math.prod(self.kernel)
 
 
@@ -95,11 +90,10 @@ class ExactAveragePool(Pool):
     ties_up: bool = False
 
     def reach(self) -> Reach:
-        """What its accumulators reach; it divides them, exactly, without a multiplier."""
+        # they are divided exactly, without a multiplier
         return Reach.one(times((-128, 127), math.prod(self.kernel)), 0.0)
 
     def check(self) -> None:
-        """Raise `InputError` if shapes or scales are inconsistent."""
         super().check()
         self.expect_same_scale()
 
@@ -111,11 +105,9 @@ class Reduction(Operator):
     axes: tuple[int, ...]
 
     def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
         return self.reduced(axis, self.axes)
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes are inconsistent."""
         self.expect_int8()
         self.expect_reduced(self.axes)
 
@@ -127,7 +119,6 @@ class Mean(Rescaling, Reduction):
     host = (Kernel("mean", "axes shape x_zero_point zero_point multiplier exponent"),)
 
     def reach(self) -> Reach:
-        """What its accumulators reach; the exponent has the count in it."""
         reach = Reach.one(times(self.x.ends, self.count), self.factor)
         return reach._replace(exponents=np.array([self.multipliers[1]]))
 
@@ -170,7 +161,6 @@ class ResizeBilinear(Operator):
     carries = (0, 1)
 
     def check(self) -> None:
-        """Raise `InputError` if shapes or scales are inconsistent."""
         self.expect_int8()
         self.expect_same_scale()
         self.expect("the number of dimensions", (len(self.x.shape), len(self.output.shape)), (4, 4))
@@ -184,7 +174,6 @@ class ReduceMax(Reduction):
     host = (Kernel("reduce_max", "axes shape"),)
 
     def check(self) -> None:
-        """Raise `InputError` if shapes or scales are inconsistent."""
         super().check()
         self.expect_same_scale()
 
@@ -209,11 +198,9 @@ class ArgMax(Operator):
     smallest: bool = False
 
     def carried(self, axis: int) -> int:
-        """The dimension of the output that has the parts of dimension `axis`; -1: there is none."""
         return self.reduced(axis, (self.axis,))
 
     def check(self) -> None:
-        """Raise `InputError` if shapes or dtypes are inconsistent."""
         self.expect("the output's dtype", self.output.dtype in ("int32", "int64"), True)
         self.expect("whether the input holds numbers", self.x.dtype in ("int8", "float32", "int32", "int64"), True)
         self.expect_reduced((self.axis,))
@@ -231,7 +218,6 @@ class TopK(Operator):
     positions: bool = False
 
     def check(self) -> None:
-        """Raise `InputError` if shapes, scales or dtypes are inconsistent."""
         *around, size = self.output.shape
         self.expect("the rows", tuple(around), self.x.shape[:-1])
         self.expect("whether rows are long enough", size <= self.x.shape[-1], True)
@@ -254,10 +240,33 @@ class L2Normalization(AlongAxis):
     scaled_first: bool = False
 
     def check(self) -> None:
-        """Raise `InputError` if the output is quantised otherwise, or the axis does not exist."""
         self.expect_int8()
         super().check()
         self.expect("the output's scale and zero point", (self.output.scale, self.output.zero_point), (1 / 128, 0))
+
+
+@dataclass(frozen=True, eq=False)
+class Softmax(AlongAxis):
+    """`exp(beta * x) / sum(exp(beta * x))` along `axis` in TensorFlow Lite's fixed-point arithmetic.
+
+    The output has scale 1/256 and zero point -128.
+    """
+
+    host = (Kernel("softmax", "axis multiplier exponent"),)
+
+    beta: float = 1.0
+
+    def check(self) -> None:
+        self.expect_int8()
+        super().check()
+        self.expect("the output's scale and zero point", (self.output.scale, self.output.zero_point), (1 / 256, -128))
+        self.expect("whether beta is finite", math.isfinite(self.beta), True)
+        self.expect("whether beta times the input's scale is above 2**-26", self.beta * self.x.scale > 2**-26, True)
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        """(multiplier, exponent >= 0) that take differences of the input to Q5.26."""
+        return quantize_multiplier(min(np.float64(self.beta) * self.x.scale * 2.0**26, 2.0**31 - 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,6 +276,5 @@ class LogSoftmax(AlongAxis):
     host = (Kernel("log_softmax", "axis scale=x.scale output_scale=output.scale zero_point"),)
 
     def check(self) -> None:
-        """Raise `InputError` if shapes are inconsistent, or the axis does not exist."""
         self.expect_int8()
         super().check()

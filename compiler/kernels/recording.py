@@ -20,8 +20,8 @@ from ...runtime.symbols.symbol import Symbol
 from .. import cost
 from .. import graph as g
 from ..api import Scheduled, build_into
+from ..graph import Names
 from ..graph.integer_forms import Requant
-from ..names import Names
 from ..schedule.layer import Tiles, scheduled_by
 from ..tir.placement import Placement
 from ..tvm_compat import PrimFunc, Schedule

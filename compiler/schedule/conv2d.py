@@ -10,9 +10,8 @@ from ..conv_shape import ConvShape, Pads, Pair
 from ..tile import OUTPUT_DIMS, Tile
 from ..tvm_compat import Schedule, te, tirx
 from .epilogue import Epilogue
-from .layer import Expression, Options, PaddedOptions
-from .reduction import Reduction, arrange_reduction
-from .work import Work
+from .layer import Expression, Options, PaddedOptions, Reduction, arrange_reduction
+from .tiling import Work
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

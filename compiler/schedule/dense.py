@@ -10,9 +10,8 @@ from ..conv_shape import ConvShape
 from ..tile import Tile
 from ..tvm_compat import Schedule, te
 from .epilogue import Epilogue
-from .layer import Expression, Options
-from .reduction import Reduction, arrange_reduction
-from .work import Work
+from .layer import Expression, Options, Reduction, arrange_reduction
+from .tiling import Work
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -15,9 +15,8 @@ from ..tile import OUTPUT_DIMS, Tile
 from ..tvm_compat import Schedule, te
 from .conv2d import padded_input
 from .epilogue import Epilogue
-from .layer import Expression, Options, PaddedOptions
-from .reduction import attach, bind_threads, place_epilogue, tile_outputs
-from .work import Work
+from .layer import Expression, Options, PaddedOptions, attach, bind_threads, place_epilogue, tile_outputs
+from .tiling import Work
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

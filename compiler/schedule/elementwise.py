@@ -15,8 +15,7 @@ from ..tile import MAX_VTHREADS, Tile
 from ..tvm_compat import Schedule, te
 from . import epilogue as ep
 from .layer import OnAlu, TileSearch
-from .tiling import sizes
-from .work import Work
+from .tiling import Work, sizes
 
 _NO_STAGES: Mapping[str, Sequence[ep.Stage]] = {}
 

@@ -16,7 +16,7 @@ from ...hw.config import Config
 from ...hw.errors import ScheduleError
 from ..intrin import ACC, PAR, PAR_WORDS, REQUANTISE, RESCALE
 from ..tvm_compat import te, tirx
-from .work import Work
+from .tiling import Work
 
 Stage = tuple[str, "int | str"]
 PLANES = ("OUT0", "OUT1", "OUT2", "OUT3")
@@ -85,7 +85,7 @@ def operand_names(chain: Sequence[Stage]) -> list[str]:
 
 
 def accumulator_operands(chain: Sequence[Stage]) -> list[str]:
-    """Those of `operand_names` that lie in accumulators."""
+    """Names of per-channel parameters that lie in accumulators."""
     packed = {value for op, value in chain if op in PAR_OPS}
     return [name for name in operand_names(chain) if name not in packed]
 

@@ -16,10 +16,8 @@ from ..intrin import ACC
 from ..tile import OUTPUT_DIMS, Tile
 from ..tvm_compat import Schedule, te, tirx
 from .epilogue import Epilogue
-from .layer import Expression, OnAlu, Options
-from .reduction import attach, bind_threads, place_epilogue, tile_outputs
-from .tiling import sizes
-from .work import Work
+from .layer import Expression, OnAlu, Options, attach, bind_threads, place_epilogue, tile_outputs
+from .tiling import Work, sizes
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

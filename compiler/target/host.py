@@ -3,20 +3,28 @@
 2.5 cycles per multiply-accumulate is the lower end of published runs of scalar int8 C (2.5 to 8.2); MobileNetV1's
 depthwise and other layers took 5.7 on one core of a PYNQ-Z1 at 650 MHz. Fields that do not follow from published
 figures are marked as assumed.
+
+Element-wise operators in a row become one table, where the host runs them: of one value of 8 bits, or of two. The host
+computes float32 functions, and int8 operators of other ranks than images and rows, anyway; with the operators around
+them they are one pass. An operator of the accelerator joins where no more values pass the host than before.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
+from typing import Any
+
+import numpy as np
 
 from ...runtime.hostops import STAGES
 from .. import graph as g
+from ..graph.host_calls import host_calls
+from ..graph.operators import BYTES
 from .module import ExecModule, Memory, Pattern
 from .steps import Steps
-from .tabled import tabled
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,234 @@ def _nbytes(op: g.Operator) -> int:
     return sum(t.nbytes for t in op.tensors)
 
 
+def tabled(graph: g.Graph) -> g.Graph:
+    """Element-wise operators in a row become one table, where the host runs them.
+
+    Outputs and next values of states stay, and so do operators of which a float32 value can be no number: a run that
+    meets it is refused when it quantises.
+    """
+    finder = _Finder(graph)
+    found: dict[str, list[g.Operator]] = {}
+    inside: set[str] = set()
+    for op in reversed(graph.ops):
+        if op.name in inside or (tree := finder.tree(op)) is None:
+            continue
+        try:
+            found[op.name] = _written(tree)
+        except _NoNumberError:
+            continue
+        inside |= tree.ops.keys()
+    ops = [new for op in graph.ops for new in found.get(op.name, [] if op.name in inside else [op])]
+    return replace(graph, ops=tuple(ops))
+
+
+class _NoNumberError(Exception):
+    """A table would hold a value that is no number."""
+
+
+@dataclass
+class _Tree:
+    """Operators that end with `root`, by name, and the tensors of bytes that they begin with, with their movements."""
+
+    root: g.Operator
+    ops: dict[str, g.Operator] = field(default_factory=dict)
+    leaves: dict[str, tuple[g.Tensor, tuple[g.Operator, ...]]] = field(default_factory=dict)
+
+    @property
+    def has_floats(self) -> bool:
+        """Whether it computes in float32."""
+        return any("float32" in {t.dtype for t in op.tensors} for op in self.ops.values())
+
+    @property
+    def pays(self) -> bool:
+        """Whether one table replaces several operators, of which the host runs one anyway."""
+        works = [op for op in self.ops.values() if not op.rearranges]
+        return len(works) > 1 and any(map(_on_host, works))
+
+
+class _Finder:
+    """Looks for the trees of a graph."""
+
+    def __init__(self, graph: g.Graph):
+        self.producers = {op.output.name: op for op in graph.ops}
+        self.wanted = {t.name for t in graph.wanted}
+        self.readers: dict[str, set[str]] = {}
+        hosted: set[str] = set()  # tensors that an operator of the host makes, or what a tree could have before them
+        for op in graph.ops:
+            for t in op.inputs:
+                self.readers.setdefault(t.name, set()).add(op.name)
+            if _on_host(op) or (_joinable(op) and any(t.name in hosted for t in op.inputs)):
+                hosted.add(op.output.name)
+        self.roots = {op.name for op in graph.ops if op.output.name in hosted and op.output.dtype == "int8"}
+
+    def tree(self, root: g.Operator) -> _Tree | None:
+        """The largest tree that ends with `root`; None where there is none that pays."""
+        if root.name not in self.roots or root.rearranges or not _joinable(root):
+            return None
+        with_constants = self._largest(root, True)
+        if with_constants is not None and with_constants.pays and with_constants.has_floats:
+            return with_constants
+        found = self._largest(root, False)
+        return found if found is not None and found.pays else None
+
+    def _largest(self, root: g.Operator, constants: bool) -> _Tree | None:
+        """The largest tree; with `constants` one tensor may be a constant that an operator of the device joins."""
+        tree = _Tree(root)
+        if not self._extended(tree, root, constants):
+            return None
+        while any(self._extended(tree, self._maker(tree, name), constants) for name in tree.leaves):
+            pass
+        return tree
+
+    def _maker(self, tree: _Tree, name: str) -> g.Operator | None:
+        """The operator that makes a leaf; None if it must stay outside."""
+        op = self.producers.get(name)
+        inside = name not in self.wanted and self.readers[name] <= tree.ops.keys()
+        return op if inside and op is not None and _joinable(op) else None
+
+    def _extended(self, tree: _Tree, op: g.Operator | None, constants: bool) -> bool:
+        """Add `op`, and the operators that make its inputs of other types than bytes; False, and no change, if one of
+        them must stay outside."""
+        leaves, added = tree.leaves, list[str]()
+        while op is not None and (found := _grown(leaves, op, constants)) is not None:
+            leaves = found
+            tree.ops[op.name] = op
+            added.append(op.name)
+            name = next((name for name, (t, _) in leaves.items() if t.dtype not in BYTES), None)
+            if name is None:
+                tree.leaves = leaves
+                return True
+            op = self._maker(tree, name)
+        for name in added:
+            del tree.ops[name]
+        return False
+
+
+_Leaves = dict[str, tuple[g.Tensor, tuple[g.Operator, ...]]]
+
+
+def _grown(known: _Leaves, op: g.Operator, constants: bool) -> _Leaves | None:
+    """The leaves of a tree after `op` takes the place of its output; None if it does not fit."""
+    leaves = {name: leaf for name, leaf in known.items() if name != op.output.name}
+    before, (_, moves) = max(1, len(known)), known.get(op.output.name, (op.output, ()))
+    moves = (op, *moves) if op.rearranges else moves
+    for t in op.inputs:
+        if t.data is not None and t.data.size == 1:
+            continue
+        if moves and not op.rearranges and t.shape != op.output.shape:
+            return None  # it would have to be moved as what it is broadcast to
+        if leaves.setdefault(t.name, (t, moves))[1] != moves:
+            return None
+    if len(leaves) > _MOST_LEAVES or (len(leaves) > before and not _joins(op, constants)):
+        return None
+    return leaves
+
+
+def _joins(op: g.Operator, constants: bool) -> bool:
+    """Whether `op` may bring two tensors together: the host computes it, or it is there for a constant."""
+    return _on_host(op) or (constants and any(t.data is not None for t in op.inputs))
+
+
+def _on_host(op: g.Operator) -> bool:
+    """Whether no accelerator computes it, with whatever extensions."""
+    return any(t.dtype != "int8" for t in op.tensors) or len(op.output.shape) not in _ON_DEVICE
+
+
+def _joinable(op: g.Operator) -> bool:
+    """Whether `op` may be part of a tree: by its values, or as what only gives them another order."""
+    known = all(t.data is None or t.data.size == 1 or t.dtype == "int8" for t in op.inputs)
+    narrow = {t.dtype for t in op.tensors} <= {*BYTES, "float32"}
+    return op.rearranges or (op.elementwise and op.tabled and known and narrow)
+
+
+def _written(tree: _Tree) -> list[g.Operator]:
+    """The operators in the place of the tree: a table named after its root, and movements before or behind it."""
+    root, leaves = tree.root, [*tree.leaves.values()]
+    constants = [k for k, (t, _) in enumerate(leaves) if t.data is not None]
+    free = [k for k in range(len(leaves)) if k not in constants]
+    table = _table(tree, [t for t, _ in leaves])
+    if len(leaves) == 1:
+        (x, moves), ops = leaves[0], list[g.Operator]()
+        if x.dtype == "uint8":
+            ops.append(g.Recode(f"{root.name}.bytes", (x,), _like(x, f"{root.name}.bytes", dtype="int8")))
+            x = ops[-1].output
+        y = replace(root.output, name=f"{root.name}.table", shape=x.shape) if moves else root.output
+        return [*ops, g.Lookup(root.name, (x,), y, "table", table), *_moved(root.name, y, moves, root.output)]
+    behind: tuple[g.Operator, ...] = ()
+    if constants and len(free) == 1 and len(moves := leaves[free[0]][1]) == 1 and isinstance(moves[0], g.Transpose):
+        behind = moves
+    ops, operands = [], []
+    for k, (t, moves) in enumerate(leaves):
+        if t.data is not None:
+            operands.append(_constant(t, moves, behind, f"{root.name}.{k}"))
+            continue
+        ops += _moved(f"{root.name}.{k}", t, () if behind else moves)
+        operands.append(ops[-1].output if ops and moves and not behind else t)
+    shape = np.broadcast_shapes(*(t.shape for t in operands))
+    y = replace(root.output, name=f"{root.name}.table", shape=shape) if behind else root.output
+    return [*ops, g.PairLookup(root.name, tuple(operands), y, table), *_moved(root.name, y, behind, root.output)]
+
+
+def _like(t: g.Tensor, name: str, **facts: Any) -> g.Tensor:
+    return replace(t, name=name, data=None, **({"zero_point": t.zero_point - 128} if "dtype" in facts else {}), **facts)
+
+
+def _moved(name: str, t: g.Tensor, moves: Sequence[g.Operator], last: g.Tensor | None = None) -> list[g.Operator]:
+    """`moves` of `t` instead of what they moved; the last one gives `last`, if that is given."""
+    ops: list[g.Operator] = []
+    for k, move in enumerate(moves):
+        label = f"{name}.move{k}"
+        y = last if last is not None and k == len(moves) - 1 else _like(t, label)
+        ops.append(replace(move, name=label, inputs=(t,), output=replace(y, shape=move.output.shape)))
+        t = ops[-1].output
+    return ops
+
+
+def _constant(t: g.Tensor, moves: Sequence[g.Operator], behind: Sequence[g.Operator], name: str) -> g.Tensor:
+    """The constant `t` after `moves`, and before `behind`, which is one transposition or nothing."""
+    assert t.data is not None
+    data = t.data
+    for move in moves:
+        data = move.moved(data)
+    for move in behind:
+        assert isinstance(move, g.Transpose)
+        data = data.reshape((1,) * (len(move.axes) - data.ndim) + data.shape).transpose(np.argsort(move.axes))
+    return replace(t, name=name, shape=data.shape, data=np.ascontiguousarray(data))
+
+
+def _table(tree: _Tree, leaves: Sequence[g.Tensor]) -> np.ndarray:
+    """int8 (256,) or (256, 256): the root's values for all values of the leaves, from the smallest on.
+
+    Raises `_NoNumberError`.
+    """
+    known: dict[str, np.ndarray] = {}
+    for k, t in enumerate(leaves):
+        values = np.arange(256).astype(np.uint8) if t.dtype == "uint8" else np.arange(-128, 128).astype(np.int8)
+        known[t.name] = values.reshape([-1 if k == axis else 1 for axis in range(len(leaves))])
+    pending, made = [tree.root], {op.output.name: op for op in tree.ops.values()}
+    while pending:
+        op = pending[-1]
+        if missing := [made[t.name] for t in op.inputs if t.data is None and t.name not in known]:
+            pending += missing
+            continue
+        known[op.output.name] = _value(op, known, len(leaves))
+        pending.pop()
+    shape = (256,) * len(leaves)
+    return np.ascontiguousarray(np.broadcast_to(known[tree.root.output.name], shape))
+
+
+def _value(op: g.Operator, known: Mapping[str, np.ndarray], rank: int) -> np.ndarray:
+    """Output of `op` for the values so far."""
+    arrays = [known[t.name] if t.name in known else np.asarray(t.data).reshape((1,) * rank) for t in op.inputs]
+    if op.rearranges:
+        return arrays[0]
+    if op.output.dtype == "int8" and np.isnan(arrays[0]).any():
+        raise _NoNumberError
+    for call in host_calls(op, "double"):
+        arrays = [call(*arrays)]
+    return arrays[0]
+
+
 def _without_kernel(op: g.Operator) -> str:
     return "" if op.kernels() else "it has no kernel"
 
@@ -104,7 +340,7 @@ class HostCpu(ExecModule):
         return 0.0
 
     def joined_seconds(self, op: g.Operator) -> float:
-        """A call, where the steps of `op` move values or compute each by itself (merge.py)."""
+        """A call, where the steps of `op` move values or compute each by itself (steps.py)."""
         joins = all(kernel.name in STAGES for kernel in op.kernels()) and len(op.inputs) == 1
         return self.model.dispatch / self.model.clock if joins else 0.0
 
@@ -112,3 +348,7 @@ class HostCpu(ExecModule):
         """Append one or two host steps per operator."""
         for op in ops:
             steps.kernels(op)
+
+
+_ON_DEVICE = (2, 4)  # dimensions of what the accelerator computes
+_MOST_LEAVES = 2

@@ -20,8 +20,8 @@ from ..intrin import PAR_WORDS, RESCALE
 from ..tvm_compat import ir, structural_equal, tirx
 from .affine import Env, called, constant, shorten
 from .match_gemm import reset
+from .placement import Storage
 from .scope import Context, Operand, Scope, channel_parameters, to_entries
-from .scratchpads import Storage
 
 _IMM = range(-(1 << 15), 1 << 15)
 _SHIFT_RIGHT, _SHIFT_LEFT = 15, 16  # largest amounts that all implementations of the instruction set support

@@ -17,8 +17,8 @@ from ...runtime.program import Program
 from ...runtime.uop import grid, merge_loops
 from ..intrin import DEPTHWISE, GEMM, RESET
 from .affine import Env, called, shorten
+from .passes import pointed_to
 from .scope import Context, Operand, Scope
-from .vthread import pointed_to
 
 _MEMS = (Mem.ACC, Mem.INP, Mem.WGT)
 _MOST_UOPS = 8  # kernels of up to the micro-op buffer / 8 are unrolled

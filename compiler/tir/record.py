@@ -11,15 +11,14 @@ from ...hw.errors import ScheduleError
 from ...hw.isa import Mem
 from ...runtime.buffer import Buffer
 from ...runtime.program import Program
-from ..advice.products import scope_named
+from ..advice import scope_named
 from ..intrin import COPIES, INSTRUCTION, SCOPES, SLOTS, THREAD
 from ..tvm_compat import PrimFunc, ir, s_tir, structural_walk, tirx
 from . import match_alu, match_dma, match_gemm
 from .affine import Env, closure, constant, shorten, statement_name
 from .passes import lower_tir
-from .placement import Placement
+from .placement import Location, Placement, Span, Storage
 from .scope import Context, Scope, parse
-from .scratchpads import Location, Span, Storage
 
 _Run = Callable[[Program, Env], None]
 

@@ -14,7 +14,7 @@ from ..intrin import INSTRUCTION, PAR_WORDS, entry_elements
 from ..tvm_compat import ir, tirx
 from .affine import Env, Guard, LinearForm, Loop, LoopVariables, clip, closure, guards, linear_form, shorten
 from .passes import innermost
-from .scratchpads import Location, Span
+from .placement import Location, Span
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,130 @@
-"""Tiles by timing: the cost model's best candidates as programs in the timing model, and a cache of results."""
+"""Tiles by timing, the cost model's best candidates as programs in the timing model, and tiles that trials found.
+
+Results of the search are cached. Tiles of trials are in a database, a `Store` (compiler/jobs.py): every trial of a tile
+is a result under the topic `tile KEY`, where KEY names configuration and layer, and whose value holds the tile, its
+cycles or the error, the device and the memory. The choice of tiles for a network, after whole programs with them were
+compared, is under `network KEY`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...hw.config import Config
-from ...hw.errors import CapacityError, ScheduleError
+from ...hw.errors import CapacityError, FileError, ScheduleError
 from ...runtime.files import cache_folder
 from ...sim.dram import ZYNQ_HP, Dram, unshared
 from .. import cost
 from ..cache import read_json, sources, write_json
+from ..cost import memory_facts
+from ..jobs import Store, content_key
+from ..schedule.layer import Layer, Ready, TileSearch
 from ..tile import Tile
-from .known import KnownTiles, tile_from
+from ..tvm_compat import Schedule, structural_hash
 
 if TYPE_CHECKING:
     from ..schedule.layer import Layer
     from ..tvm_compat import Schedule
+
+
+def circuit(cfg: Config) -> dict[str, Any]:
+    """Configuration fields except the name, timing-relevant and program-relevant ones.
+
+    Also the memory of the estimates (compiler/cost.py), where it is not the default.
+    """
+    return {name: value for name, value in cfg.to_dict().items() if name != "name"} | memory_facts()
+
+
+def layer_key(layer: Layer) -> str:
+    """Names a layer on a configuration: fingerprint, then a digest of the layer and all fields of the circuit."""
+    facts = content_key(structural_hash(layer.func), dataclasses.asdict(layer.work), circuit(layer.cfg))
+    return f"{layer.cfg.fingerprint:016x}/{facts}"
+
+
+def network_key(digest: bytes, cfg: Config, contract: str) -> str:
+    """Names a network, by the digest of its file, on a configuration."""
+    return f"{cfg.fingerprint:016x}/{content_key(digest.hex(), circuit(cfg), contract)}"
+
+
+@dataclass(frozen=True)
+class KnownTiles:
+    """A search, and the `Tiles` of a network: tiles by `layer_key`, else the choice of `otherwise`.
+
+    With `otherwise` None that is the cost model's choice.
+    """
+
+    tiles: Mapping[str, Tile] = field(default_factory=dict)
+    otherwise: TileSearch | None = None
+
+    def scheduled(self, ready: Ready) -> Schedule:
+        """The schedule that `ready` makes."""
+        return ready(search=self)
+
+    def tile(self, layer: Layer, vthreads: int) -> Tile:
+        """The known tile of a layer, if it has at most `vthreads` virtual threads."""
+        known = self.tiles.get(layer_key(layer))
+        if known is not None and known.vthreads <= vthreads:
+            return known
+        return layer.best(vthreads) if self.otherwise is None else self.otherwise.tile(layer, vthreads)
+
+    @property
+    def digest(self) -> str:
+        """A digest of the tiles, for caches."""
+        return content_key({key: dataclasses.asdict(tile) for key, tile in self.tiles.items()})
+
+
+def known_tiles(path: str | Path, cfg: Config, network: str = "") -> KnownTiles:
+    """The tiles for `cfg` in the database `path`: for a `network_key` that has a choice there these, else the best.
+
+    A best tile is faster than the one that its trials began with. Raises `FileError` for a file that is missing or not
+    a database of tiles.
+    """
+    if not Path(path).is_file():
+        raise FileError(f"{path}: no such database of tiles; make it with tilewright tune MODEL --db {path}")
+    with Store(path) as store:
+        chosen = store.get(f"network {network}") if network else None
+        try:
+            if chosen is not None:
+                return KnownTiles({key: tile_from(values) for key, values in chosen["tiles"].items()})
+            found = {}
+            for topic in store.topics(f"tile {cfg.fingerprint:016x}/"):
+                for tile in best_tiles((each["value"] for each in store.of(topic)), 1):
+                    found[topic.removeprefix("tile ")] = tile
+            return KnownTiles(found)
+        except (KeyError, TypeError, ValueError, ScheduleError) as exc:
+            raise FileError(f"{path}: not a database of tiles ({exc}); give another") from None
+
+
+def best_tiles(trials: Iterable[Mapping[str, Any]], count: int, most: float = 1.0) -> list[Tile]:
+    """The best `count` tiles of a layer's whole history: those that take the least, relative to the first tile.
+
+    They take less than `most` of the cycles of the first one by the same measurer.
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for trial in trials:
+        if trial["cycles"] is not None:
+            groups.setdefault(json.dumps([trial["on"], trial["dram"], trial["sources"]]), []).append(trial)
+    found: dict[Tile, float] = {}
+    for group in groups.values():
+        before = next((trial["cycles"] for trial in group if trial["first"]), 0)
+        for trial in group:
+            if trial["cycles"] < most * before:
+                tile = tile_from(trial["decisions"])
+                found[tile] = min(trial["cycles"] / before, found.get(tile, most))
+    return sorted(found, key=lambda tile: found[tile])[:count]
+
+
+def tile_from(values: Mapping[str, Any]) -> Tile:
+    """The tile of these values of its fields. Raises `ScheduleError`, TypeError or KeyError for others."""
+    return Tile(**{**values, "order": tuple(values["order"])}).checked()
+
 
 _MOST_FILES = 4096  # tiles in the cache; the least recently used are removed
 

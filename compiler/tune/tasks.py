@@ -1,30 +1,122 @@
-"""Tuning tasks: layers that ready schedules compute, and trials of tiles for them, in rounds of parallel jobs.
+"""Devices that count the cycles of trials, and tuning tasks: tiles for layers, tried in rounds of parallel jobs.
 
-A task holds its layer as a recipe, the pickled call of the ready schedule, so that worker processes can make it again.
+Cycles are those of the timing model, the circuit, a board or a server. A task holds its layer as a recipe, the pickled
+call of the ready schedule, so that worker processes can make it again.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import pickle
+import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, Generic, Protocol, TypeVar
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
-from ...hw.errors import BoardError, TilewrightError
+import numpy as np
+
+from ...hw.config import Config
+from ...hw.errors import BoardError, ScheduleError, TilewrightError
+from ...runtime import loader
+from ...runtime.device import open_device
+from ...runtime.executable import Executable, LaunchStep
 from ...runtime.launch import Launch
-from ...sim.dram import Dram
+from ...runtime.registry import CIRCUITS, device_names, is_server, open_remote
+from ...sim.dram import Dram, load_dram
 from ..api import build
 from ..cache import sources
 from ..jobs import Outcome, Store, content_key, run
 from ..schedule.layer import Layer, layer_of
 from ..tile import Tile
-from .evolution import ROUND, Evolution
-from .known import tile_from
-from .measure import cycles_of
-from .sampling import Space
+from .sampling import ROUND, Evolution, Space
+from .search import tile_from
+
+_WITHOUT_CLOCK = ("model", "spec")
+CLOCK = 1e8  # Hz; meta_schedule compares seconds, so any frequency works
+
+
+def measurers(tvm: Any, cfg: Config, on: str, errors: list[str]) -> tuple[Any, Any]:
+    """(builder, runner) of meta_schedule; reasons for trials without a program go to `errors`.
+
+    `tvm` is `tvm_compat.tuning()`. Each program is a file in its own folder, because meta_schedule removes that
+    folder.
+    """
+    ms = tvm.meta_schedule
+
+    @tvm.derived_object
+    class Builder(ms.builder.PyBuilder):
+        def build(self, inputs):
+            return [self._build_program(each.mod) for each in inputs]
+
+        def _build_program(self, mod):
+            try:
+                executable = Executable.from_launch(build(mod, cfg).finish())
+            except TilewrightError as exc:
+                errors.append(str(exc))
+                return ms.builder.BuilderResult(None, str(exc))
+            path = Path(tempfile.mkdtemp(prefix="tilewright-")) / "program.tw"
+            executable.save(path)
+            return ms.builder.BuilderResult(str(path), None)
+
+    @tvm.derived_object
+    class Future(ms.runner.PyRunnerFuture):
+        def __init__(self, seconds: float):
+            super().__init__()
+            self.seconds = seconds
+
+        def done(self):
+            return True
+
+        def result(self):
+            return ms.runner.RunnerResult([self.seconds], None)
+
+    @tvm.derived_object
+    class Runner(ms.runner.PyRunner):
+        def run(self, inputs):
+            return [Future(self._cycles(Executable.load(each.artifact_path)) / CLOCK) for each in inputs]
+
+        def _cycles(self, executable: Executable) -> int:
+            (step,) = executable.steps
+            assert isinstance(step, LaunchStep)
+            return cycles_of(step.launch, on)
+
+    return Builder(), Runner()
+
+
+def check_device(on: str) -> None:
+    """Raise `ScheduleError` where `on` names nothing that counts cycles."""
+    clocked = [name for name in device_names() if name not in _WITHOUT_CLOCK]
+    if on not in clocked and not is_server(on):
+        raise ScheduleError(f"tuning: on = {on!r}: must be one of {', '.join(clocked)}, or a server, NAME:PORT")
+
+
+def cycles_of(launch: Launch, on: str, dram: Dram | None = None) -> int:
+    """Cycles of a program on the device `on`, or on the server `on`, NAME:PORT.
+
+    Inputs are zeros: cycles do not depend on values. `dram` is the memory of timing and rtl, by default that of
+    the PYNQ-Z1. Raises the errors of the device, `BoardError` where a server does not answer or its device counts no
+    cycles.
+    """
+    if on == "timing":
+        from ...sim.timing import predict
+
+        return predict(launch, dram=load_dram(dram)).cycles
+    zeros = {b.name: b.unpack(np.zeros(b.nbytes, np.uint8)) for b in launch.buffers if b.kind == "input"}
+    if is_server(on):
+        with open_remote(on, Executable.from_launch(launch)) as remote:
+            remote.run(zeros)
+            cycles = remote.stats.cycles
+    else:
+        options = {"dram": dram} if on in CIRCUITS and dram is not None else {}
+        cycles = loader.run(launch, zeros, open_device(on, launch.cfg, **options))[1].cycles
+    if cycles is None:
+        raise BoardError(f"{on}: its device counts no cycles; serve one that does, as rtl, timing or a board")
+    return cycles
+
 
 _PROMISING = 3  # tiles of the cost model that are tried first
 D = TypeVar("D")
@@ -47,13 +139,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Measurer:
-    """What counts cycles: a device or server, and the memory of those that are simulated; None: the default."""
+    """A device or server that counts cycles, and the memory of a simulated one; None: the default."""
 
     on: str = "timing"
     dram: Dram | None = None
 
     def facts(self) -> dict[str, Any]:
-        """What a trial's cycles depend on besides the program's sources and its decisions."""
+        """Facts that a trial's cycles depend on besides the program's sources and its decisions."""
         memory = None if self.dram is None else dataclasses.asdict(self.dram)
         return {"on": self.on, "dram": memory, "sources": sources()}
 
@@ -106,29 +198,17 @@ def recorded(
     return found
 
 
-class Job(Protocol):
-    """A trial as a job: the key of its result, and its topic in the database."""
-
-    @property
-    def key(self) -> str:
-        """The key."""
-        ...
-
-    @property
-    def topic(self) -> str:
-        """The topic."""
-        ...
-
-
 @dataclass
 class Line(Generic[D]):
     """The trials of one task: `evolution` proposes decisions, `job` makes the job that tries them.
+
+    A job has the `key` and the `topic` of its result in a database.
 
     `records` are the results so far, in order; those of a device that failed are not among them.
     """
 
     evolution: Evolution[Any]
-    job: Callable[[D, bool], Job]
+    job: Callable[[D, bool], Any]
     records: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -179,20 +259,20 @@ def evolve(
                 job = line.job(decisions, not line.records and decisions == asked[0])
                 jobs[job.key] = line, decisions
                 work.append(job)
-        found = run(function, work, key=_key, topic=_topic, store=store, workers=workers, on_done=on_done)
+        found = run(
+            function,
+            work,
+            key=attrgetter("key"),
+            topic=attrgetter("topic"),
+            store=store,
+            workers=workers,
+            on_done=on_done,
+        )
         for key, (line, decisions) in jobs.items():
             if found[key].error:
                 raise BoardError(f"a trial ended with {found[key].error}; finished ones are kept, start again")
             line.records.append(found[key].value)
             line.evolution.tell(decisions, found[key].value["cycles"])
-
-
-def _key(job: Job) -> str:
-    return job.key
-
-
-def _topic(job: Job) -> str:
-    return job.topic
 
 
 @lru_cache(maxsize=64)

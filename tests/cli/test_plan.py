@@ -1,4 +1,4 @@
-"""cli/plan.py on the example network; plans themselves are tested in tests/compiler/memory/test_plan.py."""
+"""cli/plan.py on the example network; plans themselves are tested in tests/compiler/test_memory.py."""
 
 from pathlib import Path
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tilewright.compiler.intrin import gemm_intrin, register, reset_intrin, tensorize_gemm
-from tilewright.compiler.tvm_compat import Schedule, TensorIntrin, te
+from tilewright.compiler.tvm_compat import Schedule, TensorIntrin, ir, te, tirx
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ScheduleError, UnsupportedError
 
@@ -26,10 +26,21 @@ def test_schedules_from_a_file_find_their_intrinsics():
         assert TensorIntrin.get(f"tilewright.{name}", allow_missing=True) is not None
 
 
-def test_blocks_of_one_are_refused():
-    cfg = TINY.replace(name="single", block_in=1, block_out=1, inp_bytes=64, wgt_bytes=64, acc_bytes=256)
-    with pytest.raises(UnsupportedError, match="block_in = 1, block_out = 1: schedules need 2 or more"):
+@pytest.mark.parametrize("block_in, block_out", [(1, 1), (1, 4), (4, 1)])
+def test_blocks_of_one_are_refused(block_in, block_out):
+    cfg = TINY.replace(name="single", block_in=block_in, block_out=block_out, extensions=())
+    with pytest.raises(
+        UnsupportedError, match=f"block_in = {block_in}, block_out = {block_out}: schedules need 2 or more"
+    ):
         gemm_intrin(cfg)
+
+
+def test_other_back_ends_refuse_instructions():
+    add, instruction = (tirx.call_extern("int32", name, 1) for name in ("add", "tilewright_gemm"))
+    lower = ir.Op.get("tirx.call_extern").get_attr("default.FLowerIntrinsic")
+    assert lower(add).same_as(add)
+    with pytest.raises(UnsupportedError, match="tilewright_gemm is an instruction of the accelerator"):
+        lower(instruction)
 
 
 def test_a_block_of_another_shape_is_refused():

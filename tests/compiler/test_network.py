@@ -8,7 +8,7 @@ import pytest
 from tilewright.compiler import graph as g
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.graph import reference
-from tilewright.compiler.graph.compare import compare
+from tilewright.compiler.graph.reference import compare
 from tilewright.compiler.network import compile_for, compile_graph, compile_model, default_target, launch_cycles
 from tilewright.compiler.target.assign import Assignment
 from tilewright.compiler.target.host import HostModel
@@ -113,6 +113,14 @@ def test_all_multiply_accumulates_run_on_the_device():
     executable = compile_graph(graph, PRESETS["pynq_z1"])
     assert sum(step.macs for step in executable.launches) == graph.macs
     assert [t.name for t in executable.inputs + executable.outputs] == ["image", "logits"]
+
+
+def test_calls_of_several_operators_are_dispatched_once():
+    free = dict.fromkeys(
+        ("mac", "depthwise_mac", "byte", "moved_byte", "softmax_byte", "float_mac", "float_value"), 0.0
+    )
+    compiled = compile_for(network(), PRESETS["pynq_z1"])
+    assert compiled.host_seconds(HostModel(clock=1.0, dispatch=1.0, **free)) == 2  # before the launch and behind it
 
 
 def test_a_saved_network_gives_the_same(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.compiler.frontend.tflite.importer import import_tflite
 from tilewright.compiler.graph import Add, MaxPool, QConv2d, QConvTranspose2d, QDense
-from tilewright.compiler.graph.compare import compare
+from tilewright.compiler.graph.reference import compare
 from tilewright.compiler.network import compile_for, compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError

@@ -7,7 +7,7 @@ from tilewright.compiler import cache
 from tilewright.compiler.jobs import Store
 from tilewright.compiler.network import compile_model, launch_cycles
 from tilewright.compiler.network_tuning import Network, Whole, choose, whole_cycles
-from tilewright.compiler.tune.known import known_tiles
+from tilewright.compiler.tune.search import known_tiles
 from tilewright.compiler.tune.tasks import Measurer, evolve, measure, tile_line
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
@@ -65,6 +65,8 @@ def test_slow_tiles_are_not_used(network, tmp_path, monkeypatch):
             slow.append(worst)
             for k, record in enumerate(({**worst, "first": True, "cycles": 2}, {**worst, "first": False, "cycles": 1})):
                 store.put(f"{task.key}{k}", {"value": record, "error": ""}, f"tile {task.key}")
+        choice = choose(network, network.tasks(), store)
+    assert choice.tiles == {} and choice.before == choice.after
     known = known_tiles(path, CFG)
     assert len(known.tiles) == len(slow) == 2
     tuned = launch_cycles(compile_model(network.path, CFG, tiles=path))

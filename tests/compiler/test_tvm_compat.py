@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tilewright.compiler.tvm_compat import Schedule, T, TensorIntrin, check_versions, ir, te
+from tilewright.compiler.tvm_compat import Schedule, T, TensorIntrin, check_versions, ir, te, tvm_ffi
 from tilewright.hw.errors import UnsupportedError
 
 
@@ -50,12 +50,20 @@ assert sys.modules[name] is sys
 
 def test_other_versions_are_refused_with_the_remedy():
     check_versions("0.27.0.post1", "0.1.14.post0")
-    with pytest.raises(
-        UnsupportedError, match="Apache TVM 0.25.0 is installed, the compiler needs 0.27.0.post1; install"
-    ):
-        check_versions("0.25.0", "0.1.14")
-    with pytest.raises(UnsupportedError, match="apache-tvm-ffi 0.1.15.post2 is installed, not 0.1.14"):
-        check_versions("0.27.0.post1", "0.1.15.post2")
+    for version in ("0.25.0", "0.27.0", "0.27.0.post2"):
+        with pytest.raises(UnsupportedError, match=f"TVM {version} is installed, the compiler needs 0.27.0.post1;"):
+            check_versions(version, "0.1.14")
+    for version in ("0.1.15.post2", "0.1.141"):
+        with pytest.raises(UnsupportedError, match=f"apache-tvm-ffi {version} is installed, not 0.1.14"):
+            check_versions("0.27.0.post1", version)
+
+
+def test_errors_keep_their_class_through_tvm():
+    def refuse():
+        raise UnsupportedError("never")
+
+    with pytest.raises(UnsupportedError, match="never"):
+        tvm_ffi.convert_func(refuse)()
 
 
 def test_importing_the_package_imports_no_tvm():

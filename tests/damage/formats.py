@@ -226,7 +226,7 @@ def _report(path: Path) -> None:
 
 
 def _tiles() -> list[bytes]:
-    from tests.compiler.tune.test_known import HISTORY
+    from tests.compiler.tune.test_search import HISTORY
     from tilewright.compiler.jobs import Store
     from tilewright.hw.config import PRESETS
 
@@ -240,7 +240,7 @@ def _tiles() -> list[bytes]:
 
 
 def _known(path: Path) -> None:
-    from tilewright.compiler.tune.known import known_tiles
+    from tilewright.compiler.tune.search import known_tiles
     from tilewright.hw.config import PRESETS
 
     known_tiles(path, PRESETS["tiny"])

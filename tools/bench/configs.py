@@ -112,7 +112,7 @@ def tried(cfg: Config, dram: Dram, graph: Graph) -> TriedConfig:
     import numpy as np
 
     from tilewright.apps.explore.trial import on_accelerator
-    from tilewright.compiler.graph.compare import compare
+    from tilewright.compiler.graph.reference import compare
     from tilewright.runtime.loader import Loaded
     from tilewright.sim.rtl import RtlDevice
     from tilewright.sim.timing import predict

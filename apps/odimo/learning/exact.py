@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ....compiler import graph as g
-from ....compiler.graph.operators import ADD_SHIFT
+from ....compiler.graph.elementwise import ADD_SHIFT
 from ....hw.errors import UnsupportedError
 from .backend import F, torch
 

@@ -15,8 +15,7 @@ from onnx import ModelProto
 from ....hw.errors import InputError
 from ....runtime.schema import MOST
 from ... import graph as g
-from ...graph import ranges
-from ...names import Names
+from ...graph import Names, ranges
 from ..source import one_line
 from .file import named_nodes
 from .nodes import MISFITS, Node, Reader

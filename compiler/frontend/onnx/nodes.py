@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from ....hw.errors import InputError, UnsupportedError
 from ....runtime.floats.functions import UNARY
-from ...names import Names
+from ...graph import Names
 from ..dialect import DEEPLOY
 
 ALIASES = ("Identity", "Dropout", "Cast")  # whose first output is their input, as far as float32 goes

@@ -15,7 +15,7 @@ import numpy as np
 from flatbuffers import flexbuffers
 
 from ....hw.errors import FileError, UnsupportedError
-from ...names import Names
+from ...graph import Names
 from ..source import Source, as_source
 
 try:

@@ -19,8 +19,7 @@ import numpy as np
 
 from ....hw.errors import InputError, UnsupportedError
 from ... import graph as g
-from ...graph import ranges
-from ...names import Names
+from ...graph import Names, ranges
 from ..source import Source
 from .file import FileNode, Info, ModelFile, read
 from .refusals import Refusal, summary

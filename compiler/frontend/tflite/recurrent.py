@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ... import graph as g
-from ...graph.recurrent.layers import product_scale
+from ...graph.recurrent import product_scale
 from .file import FileNode, Info, schema
 from .importer import Refused, TfliteImporter
 

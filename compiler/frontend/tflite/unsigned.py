@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...names import Names
+from ...graph import Names
 from .file import Info, ModelFile
 
 

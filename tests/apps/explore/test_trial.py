@@ -11,7 +11,7 @@ from tilewright.apps.explore import trial
 from tilewright.apps.explore.legal import random_config, random_memory
 from tilewright.apps.explore.trial import attempt, on_accelerator, small_network
 from tilewright.compiler.frontend import import_model
-from tilewright.compiler.graph.compare import Comparison, Difference
+from tilewright.compiler.graph.reference import Comparison, Difference
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ConfigError, ProgramError, UnsupportedError

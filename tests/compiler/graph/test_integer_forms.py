@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from tilewright.compiler.graph.elementwise import Add, Sub
 from tilewright.compiler.graph.integer_forms import Requant, mean_store, sum_form, weighted_form
-from tilewright.compiler.graph.operators import Add, Sub, Tensor
+from tilewright.compiler.graph.operators import Tensor
 
 SCALES = st.floats(2**-12, 2**-2, allow_subnormal=False)
 ZEROS = st.integers(-128, 127)
@@ -52,6 +53,7 @@ def test_means_of_every_sum(count):
     size = (2 * np.abs(sums) + count) // (2 * count)
     store = mean_store(count)
     assert np.array_equal(store.apply(sums), np.where(sums < 0, -size, size))
+    assert np.array_equal(mean_store(count, ties_up=True).apply(sums), (2 * sums + count) // (2 * count))
     assert 1 << 30 <= store.multiplier < 1 << 31
 
 

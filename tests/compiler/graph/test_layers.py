@@ -1,10 +1,9 @@
-"""Layers with weights: what follows from their parameters, and which cannot be."""
+"""Layers with weights and graphs: what follows from their parameters, and which cannot be."""
 
 import numpy as np
 import pytest
 
-from tilewright.compiler.graph.layers import QConv2d, QConvTranspose2d, QDense
-from tilewright.compiler.graph.operators import Tensor
+from tilewright.compiler.graph import Add, Graph, Names, QConv2d, QConvTranspose2d, QDense, Reshape, Tensor
 from tilewright.hw.errors import InputError
 from tilewright.hw.rounding import quantize_multiplier
 
@@ -94,6 +93,7 @@ def test_a_product_of_scales_in_float32():
     "text, make",
     [
         ("QDense 'layer': the weights' dtype is float32", lambda: dense(weight=np.ones((3, 4), np.float32))),
+        ("QDense 'layer': whether the weights are -255..255", lambda: dense(weight=np.full((3, 4), 256, np.int16))),
         ("QDense 'layer': whether the contract is known", lambda: dense(contract="triple")),
         ("QDense 'layer': the biases' shape is (4,), expected (3,)", lambda: dense(bias=np.zeros(4, np.int32))),
         ("QDense 'layer': the scales' shape is (), expected (3,)", lambda: dense(weight_scale=np.float32(1))),
@@ -128,3 +128,41 @@ def test_impossible_layers(text, make):
     with pytest.raises(InputError) as caught:
         make()
     assert text in str(caught.value)
+
+
+def test_macs_and_layers():
+    op = dense()
+    graph = Graph("g", (op.x,), (op.output,), (op,))
+    assert graph.macs == 12 and graph.layers == (op,)
+
+
+def test_constants_need_no_producer_and_count_once():
+    x, k = Tensor("x", (1, 4)), Tensor("k", (4,), data=np.ones(4, np.int8))
+    first = Add("a", (x, k), Tensor("y", (1, 4)))
+    second = Add("b", (first.output, k), Tensor("z", (1, 4)))
+    assert Graph("g", (x,), (second.output,), (first, second)).constants == (k,)
+
+
+def test_names_are_given_once():
+    names = Names(["a", "a'"])
+    assert [names.unused(name) for name in "abab"] == ["a'2", "b", "a'3", "b'"]
+
+
+def test_readers_are_there_once_per_operand():
+    x, y = Tensor("x", (1, 4)), Tensor("y", (1, 4))
+    twice = Add("a", (x, x), y)
+    once = Add("b", (x, y), Tensor("z", (1, 4)))
+    graph = Graph("g", (x,), (once.output,), (twice, once))
+    assert graph.readers == {"x": [twice, twice, once], "y": [once]}
+
+
+def test_impossible_graphs():
+    op = dense()
+    with pytest.raises(InputError, match="'layer' reads 'x' before an operator produces it"):
+        Graph("g", (Tensor("other", (1, 4)),), (op.output,), (op,))
+    with pytest.raises(InputError, match="no operator produces output 'z'"):
+        Graph("g", (op.x,), (Tensor("z", (1, 3)),), (op,))
+    with pytest.raises(InputError, match="two tensors are named 'y'"):
+        Graph("g", (op.x,), (op.output,), (op, op))
+    with pytest.raises(InputError, match="two operators have the same name"):
+        Graph("g", (op.x,), (op.output,), (op, Reshape("layer", (op.output,), Tensor("z", (3, 1)))))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.graph.operators import ADD_SHIFT
+from tilewright.compiler.graph.elementwise import ADD_SHIFT
 from tilewright.compiler.graph.ranges import headroom, problem
 from tilewright.hw import rounding
 from tilewright.runtime import operators

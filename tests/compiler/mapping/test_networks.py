@@ -8,10 +8,9 @@ import pytest
 from tilewright.compiler import graph as g
 from tilewright.compiler.frontend.tflite.importer import import_tflite
 from tilewright.compiler.graph import reference
-from tilewright.compiler.graph.compare import compare
-from tilewright.compiler.mapping import ChannelMapping, regroup
-from tilewright.compiler.mapping.check import refusal
-from tilewright.compiler.mapping.ties import ties
+from tilewright.compiler.graph.reference import compare
+from tilewright.compiler.graph.regroup import ties
+from tilewright.compiler.mapping import ChannelMapping, refusal, regroup
 from tilewright.compiler.network import compile_graph, compile_model
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError, UnsupportedError

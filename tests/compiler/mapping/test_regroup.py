@@ -1,4 +1,4 @@
-"""compiler/mapping/regroup.py: regrouped networks compute what they did."""
+"""compiler/graph/regroup.py: regrouped networks compute what they did, and what their orders of channels follow."""
 
 from dataclasses import replace
 
@@ -7,11 +7,172 @@ import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler.graph import reference
-from tilewright.compiler.mapping import ChannelMapping, regroup
-from tilewright.compiler.mapping.check import refusal
-from tilewright.compiler.mapping.ties import ties
+from tilewright.compiler.graph.regroup import Kind, Orders, capable, derived, factors, relabelled, ties
+from tilewright.compiler.mapping import ChannelMapping, refusal, regroup
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError
+from tilewright.hw.rounding import CONTRACTS, requantise
+
+
+def last(net):
+    return ties(net.graph()).of[net.ops[-1].name]
+
+
+@pytest.mark.parametrize(
+    ("axes", "shape", "axis"), [((2, 3), (1, 4), 1), ((2,), (1, 4, 1, 8), 1), ((1,), (1, 8, 8), -1)]
+)
+def test_means(net, axes, shape, axis):
+    made = net()
+    made.add(g.Mean, [made.conv(made.x, 4)], shape, axes)
+    assert last(made).axis == axis and (last(made).kind is Kind.SAME) == (axis >= 0)
+
+
+def test_images_turned_to_rows(net):
+    for nhwc, order in ((False, [2, 3, -1, -1, 0, 1]), (True, [1, -1, 0, 3, -1, 2])):
+        made = net(shape=(1, 3, 1, 2))
+        x = made.conv(made.x, 2, 1)
+        made.flat(x, nhwc)
+        tie = last(made)
+        assert (tie.kind, tie.axis, tie.operands) == (Kind.DERIVED, 1, (3 if nhwc else 1,))
+        assert derived(made.ops[-1], tie, [np.array([1, -1, 0])]).tolist() == order
+
+
+def test_concatenations_follow_their_operands(net):
+    made = net()
+    x = made.conv(made.x, 4)
+    made.add(g.Concat, [x, x], (1, 8, 8, 8), 1, scale_of=x)
+    tie = last(made)
+    assert tie.kind is Kind.DERIVED
+    order = np.array([3, -1, 1, 0, 2])
+    assert derived(made.ops[-1], tie, [order, order]).tolist() == [3, -1, 1, 0, 2, 7, -1, 5, 4, 6]
+    made.add(g.Concat, [x, x], (1, 4, 16, 8), 2, scale_of=x)
+    assert last(made).kind is Kind.SAME
+
+
+@pytest.mark.parametrize(
+    ("shape", "operand", "axis"),
+    [((4, 1, 1), 0, 1), ((1, 4, 1, 1), 1, 1), ((1, 1, 8, 8), -1, 1), ((8,), -1, 1), ((4, 8, 8), 0, 1)],
+)
+def test_constants_follow_the_other_operand(net, shape, operand, axis):
+    made = net()
+    x, c = made.conv(made.x, 4), g.Tensor("c", shape, data=np.zeros(shape, np.int8))
+    made.add(g.Mul, [c, x], x.shape)
+    assert last(made).operands == (operand, 1) and last(made).axis == axis and last(made).kind is Kind.SAME
+
+
+def test_what_wants_the_order_of_the_file(net):
+    def kind(make):
+        made = net()
+        make(made, made.conv(made.x, 4))
+        return last(made).kind
+
+    assert kind(lambda m, x: m.add(g.ReduceMax, [x], (1, 1, 8, 8), (1,), scale_of=x)) is Kind.FIXED
+    assert kind(lambda m, x: m.add(g.StridedSlice, [x], (1, 2, 8, 8), (0, 1, 0, 0), (1,) * 4, scale_of=x)) is Kind.FIXED
+    assert kind(lambda m, x: m.add(g.StridedSlice, [x], (1, 4, 7, 8), (0, 0, 1, 0), (1,) * 4, scale_of=x)) is Kind.SAME
+    assert kind(lambda m, x: m.add(g.Take, [x], x.shape, ((), (1, 0, 3, 2), (), ()), scale_of=x)) is Kind.FIXED
+    assert kind(lambda m, x: m.add(g.Reshape, [x], (1, 2, 2, 8, 8), scale_of=x)) is Kind.FIXED
+    assert kind(lambda m, x: m.add(g.Reshape, [x], (1, 4, 8, 1, 8), scale_of=x)) is Kind.SAME
+    assert kind(lambda m, x: m.add(g.QConv2d, [x], x.shape, *m.parameters(4, (2, 1, 1)), groups=2)) is Kind.FIXED
+    assert kind(lambda m, x: m.add(g.Add, [m.flat(x), m.flat(x, True)], (1, 256))) is Kind.SAME
+    turned = (1, 8, 8, 4)
+    assert kind(lambda m, x: m.add(g.Transpose, [x], turned, (0, 2, 3, 1), scale_of=x)) is Kind.SAME
+
+
+def orders(net, block=4, **ternary):
+    graph = net.graph()
+    return Orders(graph, ties(graph), {name: frozenset(found) for name, found in ternary.items()}, block)
+
+
+def test_channels_that_are_not_nested_are_refused(net):
+    made = net()
+    made.total(made.conv(made.x, 9), made.conv(made.x, 9))
+    with pytest.raises(InputError) as caught:
+        orders(made, qconv2d0={0, 1, 2, 3, 4, 5}, qconv2d1={7, 0})
+    assert str(caught.value) == (
+        "layers 'qconv2d0' and 'qconv2d1' share one order of channels, as a sum of them needs: the ternary channels of "
+        "one must be among the other's; 1, 2, 3, 4, ... are in the first alone, 7 in the second; map them alike"
+    )
+
+
+def dense(weight, scale, bias, zero_point=0, **facts):
+    weight = np.array(weight, np.int8)
+    x = g.Tensor("x", (1, weight.shape[1]), scale=0.05, zero_point=zero_point)
+    y = g.Tensor("y", (1, len(weight)), scale=0.1, zero_point=3)
+    scale = np.full(len(weight), scale, np.float32)
+    return g.QDense("fc", (x,), y, weight, scale, np.full(len(weight), bias, np.int32), **facts)
+
+
+def results(op, sums, factor, contract):
+    """What `op` gives for every sum of products of weights of size 1."""
+    multiplier, exponent = op.multipliers
+    acc = op.bias[0] + factor * sums
+    return requantise(acc, multiplier[0], exponent[0], op.output.zero_point, op.low, op.high, contract)
+
+
+def test_factors():
+    op = dense([[0, 3, -3], [0, 0, 0], [1, -1, 1], [2, 1, 0], [-128, 0, -128]], 0.1, 0)
+    assert factors(op).tolist() == [3, 1, 1, 0, 128]
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
+@pytest.mark.parametrize("seed", range(40))
+def test_relabelled_layers_give_every_result_they_gave(seed, contract):
+    rng = np.random.default_rng(seed)
+    k, inputs = int(rng.integers(2, 128)), int(rng.integers(1, 40))
+    bias = int(rng.integers(-999, 999)) * (1 if seed % 2 else k)
+    low, high = sorted(int(v) for v in rng.integers(-128, 128, 2))
+    op = dense(k * rng.integers(-1, 2, (1, inputs)), rng.uniform(0.5, 4) / k / inputs, bias, low=low, high=high)
+    weight = op.weight // max(1, int(factors(op)[0]))
+    most = int(np.abs(weight).sum()) * 128
+    sums = np.arange(-most, most + 1)
+    used = results(op, sums, int(factors(op)[0]), contract)
+    if capable(op, contract)[0]:
+        new = relabelled(op, [0], contract)
+        assert np.abs(new.weight).max() <= 1
+        assert np.array_equal(results(new, sums, 1, contract), used)
+    else:  # neither of the nearest biases gives all results
+        scale = (op.weight_scale * factors(op)).astype(np.float32)
+        for bias in {int(op.bias[0]) // k, -(-int(op.bias[0]) // k)}:
+            new = replace(op, weight=weight, weight_scale=scale, bias=np.array([bias], np.int32))
+            assert not np.array_equal(results(new, sums, 1, contract), used)
+        with pytest.raises(InputError, match="results would round otherwise"):
+            relabelled(op, [0], contract)
+
+
+def test_where_results_round_once_and_biases_are_multiples_layers_can_be_divided():
+    rng, found = np.random.default_rng(0), {contract: [] for contract in CONTRACTS}
+    for k in (2, 4, 5, 64, 127):
+        for _ in range(20):
+            op = dense(k * rng.integers(-1, 2, (1, 9)), rng.uniform(0.5, 4) / k / 9, k * int(rng.integers(-99, 99)))
+            for contract in CONTRACTS:
+                found[contract].append(bool(capable(op, contract)[0]))
+    assert np.mean(found["single"]) == 1 and np.mean(found["double"]) < 0.1
+
+
+def test_other_channels_stay():
+    op = dense([[1, -1], [64, -64], [5, 3], [32, 0]], 0.0625, 0)
+    assert relabelled(op, [], "double") is op and relabelled(op, [0], "double") is op
+    new = relabelled(op, [1], "double")
+    assert new.weight.tolist() == [[1, -1], [1, -1], [5, 3], [32, 0]]
+    assert new.weight_scale.tolist() == [0.0625, 4.0, 0.0625, 0.0625]
+    assert capable(op, "double").tolist() == [True, True, False, True]
+
+
+def test_weights_of_several_sizes_are_refused():
+    with pytest.raises(InputError) as caught:
+        relabelled(dense([[1, -1, 0], [5, 3, 1]], 0.1, 0), [0, 1], "double")
+    assert str(caught.value) == (
+        "layer 'fc': channel 1 cannot be ternary: it has weights of size 3 and 5; all must be -k, 0 or k for one k; "
+        "map it to gemm"
+    )
+
+
+def test_sums_beyond_int32_are_refused():
+    op = dense([[2, -2]], 0.1, 2**31 - 1)
+    assert not capable(op, "double")[0]
+    with pytest.raises(InputError, match="round otherwise"):
+        relabelled(op, [0], "double")
+
 
 TINY = PRESETS["tiny_two"]
 

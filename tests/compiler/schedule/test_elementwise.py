@@ -11,7 +11,7 @@ from tilewright.compiler import build
 from tilewright.compiler.schedule.elementwise import elementwise
 from tilewright.compiler.schedule.layer import layer_of
 from tilewright.compiler.tile import Tile
-from tilewright.compiler.tune.measure import cycles_of
+from tilewright.compiler.tune.tasks import cycles_of
 from tilewright.hw import rounding
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ScheduleError
@@ -92,6 +92,9 @@ def test_mistakes_are_named(ref):
         elementwise(vta, 4, [("add", "y")], operands={"z": []})
     with pytest.raises(ScheduleError, match="only the chain may end with requant"):
         elementwise(vta, 4, [("add", "y")], operands={"y": [("requant", "q")]})
+    many, few = [("add", f"t{k}") for k in range(40)], ref.configs["tiny"].replace(name="few", acc_bytes=512)
+    with pytest.raises(CapacityError, match="41 tensors do not fit the accumulators of few"):
+        elementwise(few, 4, many)
 
 
 @pytest.mark.parametrize("entries, tiling", [(1, {}), (45, {}), (200, {"tile": 7, "vthreads": 3})])

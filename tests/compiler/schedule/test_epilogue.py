@@ -4,7 +4,7 @@ import pytest
 
 from tilewright.compiler.conv_shape import ConvShape
 from tilewright.compiler.schedule import epilogue as ep
-from tilewright.compiler.schedule.work import Work
+from tilewright.compiler.schedule.tiling import Work
 from tilewright.compiler.tvm_compat import te
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ScheduleError

@@ -1,11 +1,17 @@
-"""The modelled host."""
+"""The host: its times, and element-wise operators as one table."""
+
+from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.target.host import HostCpu, HostModel
+from tilewright.compiler.graph import reference
+from tilewright.compiler.network import compile_graph
+from tilewright.compiler.target.host import HostCpu, HostModel, tabled
 from tilewright.compiler.target.steps import Steps
 from tilewright.hw.config import PRESETS
+from tilewright.runtime.loader import run
 
 X, Y = g.Tensor("x", (1, 8, 4, 4)), g.Tensor("y", (1, 8, 4, 4))
 
@@ -35,9 +41,167 @@ def test_times_follow_the_fields():
     assert np.isclose(model.moved_seconds(90), 100e-6)
 
 
+def test_its_pass_is_named_and_explained_in_a_line():
+    line = "Element-wise operators in a row become one table, where the host runs them."
+    assert HostCpu().passes() == [("tabled", line)]
+
+
 def test_the_module_runs_kernels_and_needs_no_transfer():
     host, op = HostCpu(), conv(1)
     assert host.transfer_seconds(X) == 0 and host.seconds((op,)) == host.model.seconds(op)
     steps = Steps(g.Graph("g", (X,), (Y,), (op,)), PRESETS["tiny"])
     host.generate(steps, (op,))
     assert [s.name for s in steps.steps] == ["conv.acc", "conv"]
+
+
+RNG = np.random.default_rng(4)
+CFG = PRESETS["pynq_z1"]
+SHAPE = (1, 3, 8, 6)
+
+
+def t(name, *shape, dtype="int8", scale=0.05, zero_point=3, data=None):
+    if dtype in ("float32", "uint8"):
+        return g.Tensor(name, shape or SHAPE, dtype)
+    return g.Tensor(name, shape or SHAPE, dtype, scale, zero_point, data)
+
+
+def real(name, *shape):
+    return t(name, *shape, dtype="float32")
+
+
+def one(value, name="one"):
+    return t(name, 1, data=np.array([value], np.int8))
+
+
+def root_of(x, y, middle="sqrt"):
+    """A square root in float32 of int8 `x`."""
+    a, b = real(f"{y.name}.real", *x.shape), real(f"{y.name}.root", *x.shape)
+    ops = g.Dequantize(a.name, (x,), a), g.NumberFunction(b.name, (a,), b, middle)
+    return [*ops, g.Quantize(y.name, (b,), y, True)]
+
+
+def kinds(graph):
+    return [type(op).__name__ for op in graph.ops]
+
+
+def same(graph):
+    """The graph with tables, which gives the values of the one without, alone and as a program."""
+    found = tabled(graph)
+    for _ in range(2):
+        numbers = {i.name: (RNG.integers(0, 256, i.shape), i.dtype) for i in graph.inputs}
+        inputs = {name: (x - 128 * (kind == "int8")).astype(kind) for name, (x, kind) in numbers.items()}
+        plain, _ = reference.run(graph, inputs)
+        tables, _ = reference.run(found, inputs)
+        program = run(compile_graph(graph, CFG), inputs)[0]
+        for y in graph.outputs:
+            np.testing.assert_array_equal(tables[y.name], plain[y.name])
+            np.testing.assert_array_equal(program[y.name], plain[y.name])
+    return found
+
+
+def test_a_function_in_float_with_the_sum_behind_it():
+    x, y, z = t("x"), t("y"), t("z", scale=0.08)
+    ops = (*root_of(x, y, "abs"), g.Add("z", (y, one(9)), z))
+    found = same(g.Graph("net", (x,), (z,), ops))
+    assert kinds(found) == ["Lookup"] and found.ops[0].output is z
+
+
+def test_a_value_that_others_read_stays():
+    x, y, z = t("x"), t("y"), t("z", scale=0.08)
+    ops = (*root_of(x, y, "abs"), g.Add("z", (y, one(9)), z))
+    found = same(g.Graph("net", (x,), (y, z), ops))
+    assert kinds(found) == ["Lookup", "Add"]
+
+
+def test_an_image_of_bytes_less_a_mean_per_channel():
+    """As networks begin: the table needs the channel, too, and the image is brought to NCHW behind it."""
+    x, a, b = t("x", 1, 8, 6, 3, dtype="uint8"), real("a", 1, 8, 6, 3), real("b")
+    q, d, y = t("q", scale=1.0, zero_point=-128), t("d", scale=0.9), t("y", scale=0.02)
+    means = t("means", 1, 3, 1, 1, scale=1.0, zero_point=-128, data=np.array([-20, 5, 99], np.int8).reshape(1, 3, 1, 1))
+    ops = g.Cast("a", (x,), a), g.Transpose("b", (a,), b, (0, 3, 1, 2)), g.Quantize("q", (b,), q, True)
+    found = same(g.Graph("net", (x,), (y,), (*ops, g.Sub("d", (q, means), d), g.Mul("y", (d, one(7)), y))))
+    assert kinds(found) == ["PairLookup", "Transpose"] and x in found.ops[0].inputs
+
+
+def test_bytes_alone_become_int8_first():
+    x, a, y = t("x", dtype="uint8"), real("a"), t("y", scale=1.5)
+    found = same(g.Graph("net", (x,), (y,), (g.Cast("a", (x,), a), g.Quantize("y", (a,), y, True))))
+    assert kinds(found) == ["Recode", "Lookup"]
+
+
+@pytest.mark.parametrize("op", ["mul", "div"])
+def test_a_product_of_two_in_float(op):
+    """One of them in another layout, which is changed as int8. A quotient stays: 0 / 0 is no number."""
+    x, z, y = t("x"), t("z", 8, 6, 3), t("y", scale=0.3)
+    a, b, c = real("a"), real("b", 8, 6, 3), real("c", 1, 8, 6, 3)
+    d, e = real("d"), real("e")
+    ops = [g.Dequantize("a", (x,), a), g.Dequantize("b", (z,), b), g.Reshape("c", (b,), c)]
+    ops += [g.Transpose("d", (c,), d, (0, 3, 1, 2)), g.NumberBinary("e", (a, d), e, op)]
+    graph = g.Graph("net", (x, z), (y,), (*ops, g.Quantize("y", (e,), y, True)))
+    if op == "div":
+        assert tabled(graph).ops == graph.ops
+        return
+    found = same(graph)
+    assert kinds(found) == ["Reshape", "Transpose", "PairLookup"]
+    assert {op.output.dtype for op in found.ops} == {"int8"}
+
+
+def test_squares_of_other_ranks_than_images():
+    shape = (4, 5, 6)
+    x, z = t("x", *shape), t("z", *shape)
+    a, b, y = t("a", *shape, scale=0.1), t("b", *shape, scale=0.1), t("y", *shape, scale=0.2)
+    ops = g.Mul("a", (x, x), a), g.Mul("b", (z, z), b), g.Add("y", (a, b), y)
+    assert kinds(same(g.Graph("net", (x, z), (y,), ops))) == ["PairLookup"]
+
+
+def test_what_the_accelerator_computes_stays():
+    x, y, z = t("x"), t("y"), t("z", scale=0.08)
+    table = RNG.integers(-128, 128, 256).astype(np.int8)
+    graph = g.Graph("net", (x,), (z,), (g.Lookup("y", (x,), y, "f", table), g.Mul("z", (x, y), z)))
+    assert tabled(graph).ops == graph.ops
+    a, b = t("a"), t("b")
+    ops = (*root_of(x, y, "abs"), *root_of(a, b, "abs"), g.Add("z", (y, b), z))
+    assert kinds(tabled(g.Graph("net", (x, a), (z,), ops))) == ["Lookup", "Lookup", "Add"]
+
+
+@pytest.mark.parametrize("broken", ["input", "constant", "broadcast"])
+def test_what_is_no_function_of_bytes_stays(broken):
+    x, a, y = t("x"), real("a"), t("y")
+    b = real("b")
+    ops = [g.Dequantize("a", (x,), a), g.NumberBinary("b", (a, a), b, "mul"), g.Quantize("y", (b,), y)]
+    inputs = [x]
+    if broken == "input":
+        inputs = [a]
+        ops = ops[1:]
+    elif broken == "constant":
+        many = real("many")
+        ops[1] = replace(ops[1], inputs=(a, replace(many, data=np.ones(SHAPE, np.float32))))
+    else:
+        row, turned = real("row", 1, 3, 1, 1), real("turned", 1, 1, 1, 3)
+        inputs = [x, t("r", 1, 3, 1, 1)]
+        ops[1] = replace(ops[1], inputs=(a, row))
+        moved = real("moved", 1, 8, 6, 3)
+        y = t("y", 1, 8, 6, 3)
+        ops = [ops[0], g.Dequantize("row", (inputs[1],), row), ops[1], g.Transpose("moved", (b,), moved, (0, 2, 3, 1))]
+        ops.append(g.Quantize("y", (moved,), y))
+        assert turned.shape != row.shape
+    graph = g.Graph("net", tuple(inputs), (y,), tuple(ops))
+    assert tabled(graph).ops == graph.ops
+
+
+def test_what_is_no_number():
+    """The root of a negative number: a table would hide what quantising refuses."""
+    x, y = t("x"), t("y")
+    graph = g.Graph("net", (x,), (y,), tuple(root_of(x, y)))
+    assert tabled(graph).ops == graph.ops
+
+
+def test_2000_functions_in_a_row_are_one_table():
+    x, values = t("x"), [real(f"r{k}") for k in range(2001)]
+    ops = [g.NumberFunction(y.name, (before,), y, "neg") for before, y in zip(values, values[1:])]
+    y = t("y")
+    ends = [g.Dequantize("r0", (x,), values[0])], [g.Quantize("y", (values[-1],), y, True)]
+    graph = tabled(g.Graph("deep", (x,), (y,), (*ends[0], *ops, *ends[1])))
+    (table,) = graph.ops
+    assert isinstance(table, g.Lookup)
+    np.testing.assert_array_equal(table.table, np.arange(-128, 128))

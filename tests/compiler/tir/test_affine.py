@@ -1,10 +1,12 @@
-"""Index arithmetic: Python functions of TIR expressions, linear forms, boxes from predicates."""
+"""Index arithmetic: functions of expressions, linear forms, boxes from predicates; parsed nests and whole entries."""
 
 import pytest
 
 from tilewright.compiler.tir import affine
 from tilewright.compiler.tir.affine import Loop, LoopVariables, clip, closure, guards, linear_form
+from tilewright.compiler.tir.scope import Context, parse, to_entries
 from tilewright.compiler.tvm_compat import tirx
+from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ScheduleError
 
 X, Y, P, Q = (tirx.Var(name, "int32") for name in "xypq")
@@ -89,3 +91,59 @@ def test_domains_that_are_no_box_are_refused():
 def test_statements_are_named_in_one_line():
     text = affine.shorten(tirx.Evaluate(tirx.call_extern("int32", "f" * 300)))
     assert len(text) == 110 and text.endswith("...") and "\n" not in text
+
+
+OUTER = tirx.Var("outer", "int32")
+WORK = tirx.Evaluate(tirx.call_extern("int32", "work", P, Q))
+
+
+def loop(var, body, extent=8, first=0):
+    return tirx.For(var, first, extent, tirx.ForKind.SERIAL, body)
+
+
+@pytest.fixture
+def ctx():
+    found = Context(PRESETS["tiny"])
+    found.variables.add(OUTER)
+    return found
+
+
+def test_a_nest_reaches_what_its_conditions_leave(ctx):
+    nest = loop(P, tirx.IfThenElse(P + OUTER < 5, loop(Q, WORK, 3, 2), None))
+    scope = parse(nest, ctx)
+    assert scope.stmt.same_as(WORK)
+    assert scope.box([0]) == [[0, 5], [2, 5]]
+    assert scope.box([4]) == [[0, 1], [2, 5]]
+    assert scope.box([5]) is None
+
+
+def test_an_unknown_tensor_is_named(ctx):
+    with pytest.raises(ScheduleError, match="work.*: 'q' is neither a parameter nor allocated before"):
+        ctx.location(Q, WORK)
+
+
+@pytest.mark.parametrize(
+    "dims, offsets, expected",
+    [
+        ([(3, 16, 32), (16, 1, 1)], [32, 0], ([(3, 1, 2)], [2, 0])),
+        ([(2, 8, 8), (8, 1, 1), (1, 5, 7)], [0, 16], ([], [0, 1])),  # one entry in two loops
+        ([(64, 1, 1)], [0, 0], ([(4, 1, 1)], [0, 0])),  # on over whole entries
+    ],
+)
+def test_elements_become_entries(dims, offsets, expected):
+    assert to_entries(dims, offsets, 16, WORK) == expected
+
+
+@pytest.mark.parametrize(
+    "dims, offsets, text",
+    [
+        ([(16, 1, 2)], [0, 0], "the operands step differently within an entry of 16 elements"),
+        ([(8, 1, 1)], [0, 0], "must cover whole entries of 16 elements"),
+        ([(16, 1, 1)], [4, 0], "must cover whole entries of 16 elements"),
+        ([(24, 1, 1)], [0, 0], "must cover whole entries of 16 elements"),
+        ([(8, 2, 2)], [0, 0], "must cover whole entries of 16 elements"),
+    ],
+)
+def test_parts_of_entries_are_refused(dims, offsets, text):
+    with pytest.raises(ScheduleError, match=f"work.*: {text}"):
+        to_entries(dims, offsets, 16, WORK)

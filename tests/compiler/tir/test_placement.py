@@ -1,7 +1,10 @@
-"""compiler/tir/placement.py: which slot the next tile takes, and which entries have been free for longest."""
+"""Scratchpad addresses: slots, who shares and who must not, and what is said when space runs out."""
 
-from tilewright.compiler.tir.placement import Placement, Slots
+import pytest
+
+from tilewright.compiler.tir.placement import Location, Placement, Slots, Span, Storage
 from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import CapacityError, ScheduleError
 from tilewright.hw.isa import Mem
 
 VTA = PRESETS["vta"]
@@ -67,3 +70,118 @@ def test_ternary_weights_have_entries_where_there_is_a_unit_for_them():
     assert placement.region(Mem.TWGT, 128, 0, 128) == 0
     placement.use(Mem.TWGT, 0, 64)
     assert placement.region(Mem.TWGT, 64, 0, 128) == 64
+
+
+def location(name, entries, *accesses, loops=0, mem=Mem.ACC):
+    """A tensor of `entries`; an access is a time or (time, spans of the loops around it)."""
+    pairs = [(a, ()) if isinstance(a, int) else a for a in accesses]
+    return Location(name, "int32", entries * 16, mem, loops, accesses=pairs)
+
+
+def storage_of(locations, cfg=VTA, placement=None, **slots_of):
+    """A Storage of these tensors; `slots` are the numbers that they ask for."""
+    return Storage(locations, cfg, placement or Placement(cfg), slots_of)
+
+
+def overlap(a, b):
+    (a_base,), (b_base,) = a.bases, b.bases
+    return a_base < b_base + b.size and b_base < a_base + a.size
+
+
+def test_tensors_lie_side_by_side_while_there_is_room():
+    locations = [location("a", 100, 1, 2), location("b", 200, 3, 4)]
+    storage_of(locations).assign()
+    assert [p.bases for p in locations] == [[0], [100]]
+    assert [locations[1].entry(k) for k in (0, 199)] == [100, 299]
+    for k in (-1, 200):
+        with pytest.raises(ScheduleError, match=f"'b' has 200 entries on chip, the schedule reaches entry {k}"):
+            locations[1].entry(k)
+
+
+def test_tensors_share_entries_when_there_is_not():
+    a, b, c = location("a", 1500, 1, 3), location("b", 500, 2, 4), location("c", 1400, 4, 5)
+    storage_of([a, b, c]).assign()
+    assert overlap(a, c) and not overlap(a, b) and not overlap(b, c)
+
+
+def test_what_a_loop_carries_is_alive_for_all_of_it():
+    loop = Span(2, 9)
+    outside, inside = location("outside", 1500, 1, (4, (loop,))), location("inside", 1500, (5, (loop,)), loops=1)
+    assert outside.alive() == (1, 9) and inside.alive() == (5, 5)
+    with pytest.raises(CapacityError, match="local.acc is too small: .* need 3000 entries, the largest is 'outside'"):
+        storage_of([outside, inside]).assign()
+
+
+def test_in_place_needs_a_source_that_ends_where_the_target_begins():
+    a, b, c = location("a", 10, 1, 2), location("b", 10, 2, 3, 4), location("c", 10, 3, 5)
+    storage = storage_of([a, b, c])
+    assert storage.join(a, b, 2) and not storage.join(b, c, 3)
+    storage.assign()
+    assert a.bases == b.bases and not overlap(b, c)
+
+
+def test_chains_of_in_place_stages_are_one_tensor():
+    a, b, c = location("a", 10, 1, 2), location("b", 10, 2, 3), location("c", 10, 3, 4)
+    storage = storage_of([a, b, c])
+    assert storage.join(a, b, 2) and storage.join(b, c, 3) and storage.join(a, c, 9)
+    storage.assign()
+    assert a.bases == b.bases == c.bases
+
+
+def test_tensors_of_other_size_or_memory_do_not_share():
+    a, small, wgt = location("a", 10, 1, 2), location("small", 9, 2, 3), location("wgt", 10, 2, 3, mem=Mem.WGT)
+    storage = storage_of([a, small, wgt])
+    assert not storage.join(a, small, 2) and not storage.join(a, wgt, 2)
+
+
+def streamed(name, entries, copies=1, mem=Mem.INP):
+    """A tensor that one load inside one loop fills."""
+    elements = {Mem.INP: 16, Mem.WGT: 256, Mem.ACC: 16}[mem]
+    found = Location(name, "int8", entries * elements * copies, mem, 1, copies, accesses=[(1, (Span(1, 2),))])
+    found.writers.append(1)
+    return found
+
+
+def slots_of(location):
+    """How many slots_of a tensor got."""
+    assert location.slots is not None
+    return len(location.slots._used)
+
+
+def test_tensors_that_rotate_get_as_many_slots_as_fit():
+    x, w = streamed("x", 600, copies=2), streamed("w", 300, mem=Mem.WGT)
+    storage_of([x, w], x=5, w=4).assign()
+    assert (slots_of(x), slots_of(w)) == (3, 3)  # of 2048 inputs and 1024 weights
+    assert x.bases == [0, 600]
+
+
+def test_without_threads_nothing_is_double_buffered():
+    x = streamed("x", 100)
+    storage_of([x]).assign()
+    assert slots_of(x) == 1
+
+
+def test_what_a_loop_inside_fills_does_not_rotate():
+    x = streamed("x", 100)
+    x.writers[0] = 2
+    storage_of([x], x=2).assign()
+    assert x.slots is None and x.bases == [0]
+
+
+def test_accumulators_of_two_threads_lie_in_two_banks():
+    cfg = PRESETS["pynq_z1"]
+    placement = Placement(cfg)
+    for first, second in ((0, 1), (1, 0), (0, 1)):  # the next layer begins in the other bank
+        acc = streamed("acc", 200, copies=2, mem=Mem.ACC)
+        storage = storage_of([acc], cfg, placement)
+        storage.assign()
+        assert [base // (cfg.acc_depth // 2) for base in acc.bases] in ([first, second], [1 - first, 1 - second])
+        storage.in_use()
+
+
+def test_accumulators_that_do_not_fit_a_bank_use_both():
+    cfg = PRESETS["pynq_z1"]
+    acc = streamed("acc", 700, copies=2, mem=Mem.ACC)
+    other = streamed("other", 600, mem=Mem.ACC)
+    storage_of([acc, other], cfg).assign()
+    assert (acc.bases, other.bases) == ([0, 700], [1400])

@@ -64,28 +64,76 @@ def c(value):
     return tirx.const(value, "int32")
 
 
+@pytest.fixture
+def shown(instructions):
+    """(operation, immediate or None where it reads a tensor) of a schedule; RESET for a GEMM that resets."""
+
+    def show(sch):
+        found = [("RESET" if f.get("reset") else name.removeprefix("ALU."), f) for name, f in instructions(sch)]
+        compute = [(name, f) for name, f in found if not name.startswith(("LOAD", "STORE"))]
+        return [(name, f["imm"] if f.get("use_imm") else None) for name, f in compute]
+
+    return show
+
+
 @pytest.mark.parametrize(
-    "value, expected",
+    "value, expected, operations",
     [
-        (lambda a, b: a + b, lambda a, b: a + b),
-        (lambda a, b: a - b, lambda a, b: a - b),
-        (lambda a, b: b - a, lambda a, b: b - a),
-        (lambda a, b: c(7) - a, lambda a, b: 7 - a),
-        (lambda a, b: a * b, lambda a, b: a * b),
-        (lambda a, b: a >> c(3), lambda a, b: a >> 3),
-        (lambda a, b: (a + c(1)) * a, lambda a, b: (a + 1) * a),
-        (lambda a, b: a << c(17), lambda a, b: a << 17),
-        (lambda a, b: te.max(te.min(a >> c(20), c(127)), c(-128)), lambda a, b: np.clip(a >> 20, -128, 127)),
-        (lambda a, b: te.min(te.max(a, b) >> c(4), c(90)), lambda a, b: np.minimum(np.maximum(a, b) >> 4, 90)),
-        (lambda a, b: (a >> c(8)) + b, lambda a, b: (a >> 8) + b),
-        (lambda a, b: b + (a >> c(8)), lambda a, b: b + (a >> 8)),
-        (lambda a, b: te.max(c(5), a), lambda a, b: np.maximum(a, 5)),
+        (lambda a, b: a + b, lambda a, b: a + b, [("ADD", None)]),
+        (lambda a, b: a - c(5), lambda a, b: a - 5, [("ADD", -5)]),
+        (lambda a, b: a - b, lambda a, b: a - b, [("MUL", -1), ("ADD", None)]),
+        (lambda a, b: b - a, lambda a, b: b - a, [("MUL", -1), ("ADD", None)]),
+        (lambda a, b: c(7) - a, lambda a, b: 7 - a, [("MUL", -1), ("ADD", 7)]),
+        (lambda a, b: a * b, lambda a, b: a * b, [("MUL", None)]),
+        (lambda a, b: a >> c(3), lambda a, b: a >> 3, [("SHR", 3)]),
+        (lambda a, b: a >> c(31), lambda a, b: a >> 31, [("SHR", 15), ("SHR", 15), ("SHR", 1)]),
+        (lambda a, b: (a + c(1)) * a, lambda a, b: (a + 1) * a, None),
+        (lambda a, b: a << c(17), lambda a, b: a << 17, [("SHR", -16), ("SHR", -1)]),
+        (lambda a, b: te.max(te.min(a >> c(20), c(127)), c(-128)), lambda a, b: np.clip(a >> 20, -128, 127), None),
+        (
+            lambda a, b: te.min(te.max(a, b) >> c(4), c(90)),
+            lambda a, b: np.minimum(np.maximum(a, b) >> 4, 90),
+            [("MAX", None), ("SHR", 4), ("MIN", 90)],
+        ),
+        (lambda a, b: (a >> c(8)) + b, lambda a, b: (a >> 8) + b, [("SHR", 8), ("ADD", None)]),
+        (lambda a, b: b + (a >> c(8)), lambda a, b: b + (a >> 8), [("SHR", 8), ("ADD", None)]),
+        (lambda a, b: te.max(c(5), a), lambda a, b: np.maximum(a, 5), [("MAX", 5)]),
+        (lambda a, b: c(0), lambda a, b: 0 * a, [("RESET", None)]),
+        (lambda a, b: c(-7), lambda a, b: 0 * a - 7, [("RESET", None), ("ADD", -7)]),
     ],
 )
-def test_expressions_become_chains(value, expected):
+def test_expressions_become_chains(shown, value, expected, operations):
     out, _ = results(unary(value), a=A, b=B)
     with np.errstate(over="ignore"):
         assert np.array_equal(out["out"], expected(A, B).astype(np.int8))
+    assert operations is None or shown(unary(value)) == operations
+
+
+def test_a_large_constant_is_shifted_into_place(shown):
+    operations = [("RESET", None), ("ADD", 1), ("SHR", -15), ("SHR", -1), ("ADD", 4464)]
+    assert shown(unary(lambda a, b: c(70000))) == operations
+
+
+def test_a_result_is_computed_in_place_of_an_operand_that_nobody_needs(instructions):
+    alu = [fields for name, fields in instructions(unary(lambda a, b: a + b)) if name == "ALU.ADD"]
+    stores = [fields for name, fields in instructions(unary(lambda a, b: a + b)) if name == "STORE.OUT"]
+    assert len(alu) == 1 and (alu[0]["iter_out"], alu[0]["iter_in"], alu[0]["dst_in"], alu[0]["src_in"]) == (1, 8, 1, 1)
+    loads = [fields["sram_base"] for name, fields in instructions(unary(lambda a, b: a + b)) if name == "LOAD.ACC"]
+    assert sorted(loads) == [0, 8] and stores[0]["sram_base"] in loads
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (lambda a, b: a + c(70000), "70000 does not fit an immediate of 16 bits"),
+        (lambda a, b: a << b, "the amount of a left shift must be constant"),
+        (lambda a, b: (a + c(1)) * (b + c(1)), "both operands of an operation are computed"),
+        (lambda a, b: tirx.abs(a), "is not an ALU operation"),
+    ],
+)
+def test_what_is_no_chain_is_refused(value, text):
+    with pytest.raises(ScheduleError, match=rf"^stage.*{text}"):
+        build(unary(value), VTA)
 
 
 def test_shift_by_a_tensor():

@@ -1,20 +1,30 @@
-"""compiler/tune/search.py: the fastest of the candidates is found, kept, and found again."""
+"""Tiles by timing with their cache, and tiles that trials found."""
 
+import dataclasses
 import json
 from functools import partial
 
 import pytest
 
 from tilewright.compiler.conv_shape import ConvShape
+from tilewright.compiler.jobs import Store
+from tilewright.compiler.schedule import tiling
 from tilewright.compiler.schedule.dense import dense
 from tilewright.compiler.schedule.layer import layer_of
-from tilewright.compiler.schedule.tiling import best_tile, best_tiles, largest_tile
-from tilewright.compiler.schedule.work import Work
+from tilewright.compiler.schedule.tiling import Work, best_tile, largest_tile
 from tilewright.compiler.tile import Tile
 from tilewright.compiler.tune import search
-from tilewright.compiler.tune.known import KnownTiles, layer_key
-from tilewright.compiler.tune.search import Search
+from tilewright.compiler.tune.search import (
+    KnownTiles,
+    Search,
+    best_tiles,
+    known_tiles,
+    layer_key,
+    network_key,
+    tile_from,
+)
 from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import FileError
 from tilewright.sim.dram import ZYNQ_HP
 
 TINY = PRESETS["tiny"]
@@ -48,7 +58,7 @@ def find(**fields):
 
 def test_the_fastest_candidate_wins_and_is_kept(timed, cache):
     found = find(candidates=4)
-    tiles = [*best_tiles(WORK, TINY, 2, 4), best_tile(WORK, TINY, 2), largest_tile(WORK, TINY, 2)]
+    tiles = [*tiling.best_tiles(WORK, TINY, 2, 4), best_tile(WORK, TINY, 2), largest_tile(WORK, TINY, 2)]
     assert timed == list(dict.fromkeys(tiles)) and found == timed[-1]
     (file,) = cache.iterdir()
     assert json.loads(file.read_text())["co"] == found.co
@@ -115,7 +125,7 @@ def test_schedules_take_the_tile_of_the_search():
     sch = dense(TINY, 1, 20, 24, search=Search(candidates=1))
     assert sch.mod.script() in [
         dense(TINY, 1, 20, 24, tile=tile).mod.script()
-        for tile in (*best_tiles(WORK, TINY, 2, 1), best_tile(WORK, TINY, 2), largest_tile(WORK, TINY, 2))
+        for tile in (*tiling.best_tiles(WORK, TINY, 2, 1), best_tile(WORK, TINY, 2), largest_tile(WORK, TINY, 2))
     ]
 
 
@@ -123,3 +133,72 @@ def test_what_does_not_fit_after_all_takes_forever():
     tile = Tile(co=6, ci=5, vthreads=1, n=1)
     small = TINY.replace(acc_bytes=64)
     assert Search().cycles(partial(dense, small, 1, 20, 24, tile=tile), small) == float("inf")
+
+
+def trial(ci, cycles, first=False, on="timing"):
+    return {"decisions": dataclasses.asdict(Tile(ci=ci)), "cycles": cycles, "first": first, "error": ""} | {
+        "on": on,
+        "dram": {},
+        "sources": "",
+    }
+
+
+HISTORY = [trial(1, 100, True), trial(2, 90), trial(3, None), trial(4, 101), trial(5, 80, on="rtl"), trial(2, 95)]
+HISTORY += [trial(1, 200, True, "board"), trial(6, 150, on="board")]
+
+
+def test_the_largest_gain_over_the_first_trial_of_the_same_measurer_wins():
+    assert [tile.ci for tile in best_tiles(HISTORY, 3)] == [6, 2]  # nothing to compare rtl's with
+    assert [tile.ci for tile in best_tiles(HISTORY, 9, 1.02)] == [6, 2, 1, 4]
+    assert best_tiles(HISTORY[:1], 1) == []
+
+
+@pytest.fixture
+def base(tmp_path):
+    """(path of a database, key of the layer that it knows)"""
+    path, key = tmp_path / "tiles.db", layer_key(layer_of(dense, TINY, 1, 20, 24))
+    with Store(path) as store:
+        for k, each in enumerate(HISTORY):
+            store.put(str(k), {"value": each, "error": ""}, f"tile {key}")
+    return path, key
+
+
+def test_a_search_with_known_tiles(base):
+    path, key = base
+    known, layer = known_tiles(path, TINY), layer_of(dense, TINY, 1, 20, 24)
+    assert known.tiles == {key: Tile(ci=6)} and known.tile(layer, 2) == Tile(ci=6)
+    other = layer_of(dense, TINY, 1, 20, 28)
+    assert known.tile(other, 2) == other.best(2)
+    many = KnownTiles({key: Tile(vthreads=4)}, otherwise=known)
+    assert many.tile(layer, 4).vthreads == 4 and many.tile(layer, 2) == Tile(ci=6)
+    assert known.digest == known_tiles(path, TINY).digest != many.digest
+
+
+def test_another_configuration_has_other_tiles(base):
+    path, key = base
+    assert not known_tiles(path, TINY.replace(inp_bytes=TINY.inp_bytes // 2)).tiles
+    ports = layer_key(layer_of(dense, TINY.replace(axi_bits=128), 1, 20, 24))
+    assert ports != key  # a field of the circuit changes cycles, whether or not it changes the fingerprint
+
+
+def test_the_choice_for_a_network_goes_first(base):
+    path, key = base
+    name = network_key(b"digest", TINY, "double")
+    with Store(path) as store:
+        store.put(f"network {name}", {"tiles": {key: dataclasses.asdict(Tile(ci=2))}}, f"network {name}")
+    assert known_tiles(path, TINY, name).tiles == {key: Tile(ci=2)}
+    assert known_tiles(path, TINY, network_key(b"other", TINY, "double")).tiles == {key: Tile(ci=6)}
+
+
+def test_files_that_are_none_are_named(base, tmp_path):
+    with pytest.raises(FileError, match=r"no\.db: no such database of tiles; make it with tilewright tune"):
+        known_tiles(tmp_path / "no.db", TINY)
+    path, key = base
+    with Store(path) as store:
+        store.put("x", {"value": {"cycles": 3}}, f"tile {key}")
+    with pytest.raises(FileError, match=r"tiles\.db: not a database of tiles"):
+        known_tiles(path, TINY)
+
+
+def test_a_tile_comes_back_from_json():
+    assert tile_from({**dataclasses.asdict(Tile(ci=3)), "order": ["n", "co", "oy", "ox"]}) == Tile(ci=3)

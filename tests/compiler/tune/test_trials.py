@@ -1,25 +1,28 @@
-"""compiler/tune/trials.py: meta_schedule tries decisions of a schedule, the fastest program wins."""
+"""Tuning with meta_schedule, and the decisions of own schedules: taken again, mutated, read from a trace."""
 
 import json
+import random
 import shutil
 import signal
 
 import pytest
 
-pytest.importorskip("amaranth")
-
 from tilewright.compiler import build
 from tilewright.compiler.intrin import ACC, INP, WGT, tensorize_gemm
 from tilewright.compiler.schedule.dense import dense
 from tilewright.compiler.schedule.pool import pool
-from tilewright.compiler.tune import measure
+from tilewright.compiler.tune import tasks
 from tilewright.compiler.tune import trials as tune_module
-from tilewright.compiler.tune.trials import cycles_of, replay, tune
+from tilewright.compiler.tune.trials import cycles_of, decided, decisions_of, own_evolution, own_space, replay, tune
 from tilewright.compiler.tune.trials import space as space_of
+from tilewright.compiler.tvm_compat import te, tuning
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, FileError, ScheduleError
 
 from ..tir.conftest import block_product, check_block_product
+
+pytest.importorskip("amaranth")
+
 
 TINY = PRESETS["tiny"]
 STEPS = (1, 2, 4, 64)  # 64 blocks do not fit
@@ -134,7 +137,7 @@ def interruptible():
 def test_an_interruption_is_one_and_leaves_the_database(tmp_path, monkeypatch):
     found = space_of(dense, TINY, 6, 32, 40)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(measure, "build", lambda *_: signal.raise_signal(signal.SIGINT))
+        patch.setattr(tasks, "build", lambda *_: signal.raise_signal(signal.SIGINT))
         tune(found.func, found, TINY, trials=4, work_dir=tmp_path)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert len(replay(found.func, TINY, tmp_path).trials) == 1
@@ -196,3 +199,64 @@ def test_the_circuit_can_be_the_judge(tmp_path):
     launch = build(best.schedule, TINY).finish()
     assert best.cycles == cycles_of(launch, "rtl") == pytest.approx(cycles_of(launch, "timing"), rel=0.05)
     assert replay(found.func, TINY, tmp_path, on="rtl").cycles == best.cycles
+
+
+def copy(entries=24):
+    x = te.placeholder((entries,), "int32", "x")
+    return te.create_prim_func([x, te.compute((entries,), lambda i: x[i], name="y")])
+
+
+def schedules(sch):
+    """Two loops; their order is a decision that the schedule's code depends on."""
+    (loop,) = sch.get_loops(sch.get_sblock("y"))
+    outer, inner = sch.split(loop, sch.sample_perfect_tile(loop, 2, 8))
+    if int(sch.get(sch.sample_categorical([0, 1], [0.5, 0.5]))):
+        sch.reorder(inner, outer)
+        sch.sample_categorical([5, 7], [1.0, 0.0])
+
+
+def test_decisions_are_taken_as_wanted_and_read_back():
+    for wanted in (((6, 4), 0), ((3, 8), 1, 7)):
+        sch = decided(copy(), schedules, [list(each) if isinstance(each, tuple) else each for each in wanted])
+        assert tuple(sch.taken) == wanted == decisions_of(sch.trace)
+        assert [int(sch.get(loop).extent) for loop in sch.get_loops(sch.get_sblock("y"))] in ([6, 4], [8, 3])
+
+
+def test_what_is_missing_or_impossible_is_drawn():
+    taken = {tuple(decided(copy(), schedules, [(2, 12), 1], seed=seed).taken) for seed in range(8)}
+    assert len(taken) > 1 and all(
+        isinstance(first, tuple) and first[1] <= 8 and rest == [1, 5] for first, *rest in taken
+    )
+
+
+def test_mutations_change_the_schedule_and_keep_the_rest():
+    space, rng = own_space(copy(), schedules), random.Random(0)
+    drawn = space.draw(rng)
+    assert drawn is not None and len(drawn) in (2, 3)
+    mutants = {space.mutate(((6, 4), 1, 5), rng) for _ in range(20)}
+    assert ((6, 4), 0) in mutants and ((6, 4), 1, 7) in mutants and any(m and m[0] != (6, 4) for m in mutants)
+    assert space.features(((6, 4), 1))["0.1"] == 2 and space.features(((6, 4), 1))["0.1^2"] == 4
+    assert own_space(copy(), lambda sch: None).mutate((), rng) is None
+
+
+def test_decisions_without_a_schedule_are_named():
+    def wrong(sch):
+        sch.sample_categorical([3], [1.0])
+        sch.get_sblock("nothing")
+
+    with pytest.raises(ScheduleError, match=r"decisions \(3,\) give no schedule: "):
+        decided(copy(), wrong)
+    assert own_space(copy(), wrong).draw(random.Random(0)) == (3,)
+
+
+def test_meta_schedule_gets_a_strategy_that_proposes_what_is_new():
+    errors = list[str]()
+    how = own_evolution(tuning(), copy(), schedules, 0, {((6, 4), 0): 100.0}, errors)
+    strategy = how["strategy"]
+    strategy.pre_tuning(6, 16, [])
+    seen = {((6, 4), 0)}
+    while candidates := strategy.generate_measure_candidates():
+        found = {decisions_of(each.sch.trace) for each in candidates}
+        assert not found & seen
+        seen |= found
+    assert len(seen) == 7 and not errors

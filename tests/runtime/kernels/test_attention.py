@@ -53,7 +53,7 @@ def clamped(value):
 
 
 def norm_attrs(gains, scale):
-    """What compiler/graph/attention/layers.py derives, with `gains` per element."""
+    """What compiler/graph/attention.py derives, with `gains` per element."""
     shift = max(0, math.ceil(math.log2(len(gains) * 2**14)) - 20)
     factors = [gain * math.sqrt(len(gains)) / 2**20 / 2 ** (shift / 2) / scale for gain in gains]
     pairs = np.array([quantize_multiplier(factor) for factor in factors])

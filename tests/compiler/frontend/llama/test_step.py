@@ -13,7 +13,7 @@ from tilewright.compiler.frontend.llama.measure import Steps
 from tilewright.compiler.frontend.llama.quantise import calibrate, quantised
 from tilewright.compiler.frontend.llama.step import decoder_step
 from tilewright.compiler.network import compile_graph
-from tilewright.compiler.target.lengths import in_contexts
+from tilewright.compiler.target.variants import in_contexts
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError, UnsupportedError
 from tilewright.runtime.device import open_device

@@ -5,7 +5,7 @@ import pytest
 
 from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.graph import reference
-from tilewright.compiler.graph.compare import compare
+from tilewright.compiler.graph.reference import compare
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device

@@ -8,7 +8,7 @@ import pytest
 from tilewright.compiler import graph as g
 from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.graph import reference
-from tilewright.compiler.graph.compare import compare
+from tilewright.compiler.graph.reference import compare
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.loader import run

@@ -1,1 +1,0 @@
-"""What authors of schedules are told: one sentence for each mistake, with what to write instead."""

@@ -1,1 +1,0 @@
-"""Operators of Deeploy's dialect of ONNX."""

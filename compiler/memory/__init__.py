@@ -1,1 +1,0 @@
-"""Memory plans of activations in DRAM: lifetimes, addresses, lower bounds, and a picture."""
