@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import onnx
-from onnx import ModelProto, version_converter
+from onnx import ModelProto, helper, version_converter
 
 from ....hw.errors import FileError, UnsupportedError
-from ..dialect import DEEPLOY, DOMAINS, in_dialect
-from ..source import Source, one_line
-from .nodes import Node, attributes
+from ..core import Node
+from ..source import DEEPLOY, DOMAINS, Source, in_dialect, one_line
 
 _OLDEST = 11  # of the opsets: before it, QuantizeLinear's neighbours take their parameters from elsewhere
 
@@ -121,6 +121,11 @@ def _fix_batch(path: Path, model: ModelProto, empty: bool = False) -> None:
             )
         if not dims[0].dim_value:
             dims[0].dim_value = 1
+
+
+def attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    """A node's attributes by name."""
+    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
 def named_nodes(model: ModelProto) -> list[Node]:

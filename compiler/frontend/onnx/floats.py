@@ -9,11 +9,11 @@ import numpy as np
 
 from ....runtime.floats import functions
 from ... import graph as g
+from ..core import Problem
+from ..values import Expr, Fixed, Real, Value, View, Weights, clip_bounds, constant, operands_first, parameters
 from . import geometry
-from .expressions import clip_bounds, operands_first, parameters
 from .moves import MOVES, moved
-from .rewrites.recurrent import PLAIN
-from .values import Expr, Fixed, Problem, Real, Value, View, Weights, constant
+from .recurrent import PLAIN
 
 if TYPE_CHECKING:
     from .importer import Importer

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .builder import Reading
-from .nodes import Node
-from .values import Problem
+from ..core import Node, Problem
+from .nodes import Reading
 
 Pair = tuple[int, int]
 Four = tuple[int, int, int, int]

@@ -24,22 +24,25 @@ from ..source import SINGLE, Source, as_source, one_line
 try:
     from onnx import ModelProto, TensorProto
 
-    from ..dialect import in_dialect
+    from ..source import in_dialect
     from .file import checked, unsupported
     from .nodes import ALIASES, LIKE, REAL, Inconsistent, Node, Reader
 except ImportError as exc:
     raise UnsupportedError(f"reading models needs onnx ({exc}); pip install 'tilewright[compiler]'") from None
-from .builder import Reading
-from .deeploy.importer import DeeployImporter
-from .expressions import affine, clip_bounds, operands_first
+from ..core import Problem
+from ..values import Broken, Expr, Fixed, Real, Value, View, Weights, affine, clip_bounds, constant, operands_first
+from .deeploy import DeeployImporter
 from .floats import FLOATS, realised
 from .forms import FORMS
+from .layouts import LAYOUTS
 from .moves import MOVES, moved
+from .nodes import Reading, activation, parameters, weights
 from .numbers import NAMES, converted
-from .quantisation import activation, parameters, weights
-from .rewrites import REWRITES
-from .values import Broken, Expr, Fixed, Problem, Real, Value, View, Weights, constant
+from .qlinear import QLINEAR
+from .recurrent import RECURRENT
+from .rewrites import ARITHMETIC
 
+REWRITES = {**ARITHMETIC, **LAYOUTS, **RECURRENT, **QLINEAR}
 _EXACT = 1e-5  # of a step: what a bound may be away from an integer
 _ENDS = ("QuantizeLinear", "DequantizeLinear")
 OPERATORS = frozenset((*FLOATS, *NAMES, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "Shape", "Size"))

@@ -9,10 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from ... import graph as g
-from .builder import Reading
+from ..core import Node, Problem
 from .geometry import window
-from .nodes import Node
-from .values import Problem
+from .nodes import Reading
 
 _MOST_PIECES = 256  # of a gather that takes slices one by one
 

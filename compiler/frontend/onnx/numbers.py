@@ -13,11 +13,11 @@ import numpy as np
 from onnx import helper
 
 from ... import graph as g
+from ..core import Node, Problem
+from ..values import Fixed, Real, Value, View, Weights
 from .floats import realised
 from .moves import MOVES, moved
-from .nodes import Node
-from .quantisation import parameters
-from .values import Fixed, Problem, Real, Value, View, Weights
+from .nodes import parameters
 
 if TYPE_CHECKING:
     from .importer import Importer

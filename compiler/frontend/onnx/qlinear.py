@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .nodes import Node, Reader, Rewrite
+from ..core import Node
+from .nodes import Reader, Rewrite
 
 
 class _Around:

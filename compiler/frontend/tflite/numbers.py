@@ -9,10 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from ... import graph as g
+from ..core import Refused
 from . import layers
-from .elementwise import Handler, operand
+from .builder import TO_NCHW, TfliteImporter, dimension
 from .file import FileNode, schema
-from .importer import TO_NCHW, Refused, TfliteImporter, dimension
+from .layers import Handler, operand
 
 NUMBERS = ("FLOAT32", "INT32", "INT64", "BOOL")
 _FIRST = {"TRANSPOSE_CONV": 2}  # the position of the image

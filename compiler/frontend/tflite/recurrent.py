@@ -1,16 +1,112 @@
-"""Recurrent operators of .tflite files: SVDF and UNIDIRECTIONAL_SEQUENCE_LSTM, whose variable tensors are states."""
+"""What a .tflite file keeps from one inference to the next, as states of the graph: variables, SVDF and LSTM.
+
+There are two kinds of variables. A resource is named by VAR_HANDLE, gets its first values in the subgraph that
+CALL_ONCE runs, and is moved by READ_VARIABLE and ASSIGN_VARIABLE. A variable tensor is an input of SVDF or of
+UNIDIRECTIONAL_SEQUENCE_LSTM, which changes it. What has no first values starts as real zeros, that is at its zero
+point, as in TensorFlow Lite and its Micro form; LiteRT refuses to read a resource without any.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ... import graph as g
 from ...graph.recurrent.layers import product_scale
-from .file import FileNode, Info, schema
-from .importer import Refused, TfliteImporter
+from ..core import Refused
+from .builder import Key, Resource, TfliteImporter
+from .file import FileNode, Info, Subgraph, schema
+
+if TYPE_CHECKING:
+    from .builder import Key, Resource, TfliteImporter
+
+
+def handle(imp: TfliteImporter, node: FileNode) -> None:
+    """VAR_HANDLE."""
+    imp.variables.name(node.outputs[0], _key(node))
+
+
+def _key(node: FileNode) -> Key:
+    return node.option("container", b"") or b"", node.option("sharedName", b"") or b""
+
+
+def call_once(imp: TfliteImporter, node: FileNode) -> None:
+    """CALL_ONCE of a subgraph that assigns constants."""
+    from ..core import Refused
+
+    number, others = node.option("initSubgraphIndex", 0), imp.file.others
+    if not 1 <= number <= len(others):
+        raise Refused(f"runs subgraph {number}, which the file does not have")
+    for key, values in _assigned(others[number - 1]):
+        imp.variables.initialise(key, values)
+
+
+def _assigned(part: Subgraph) -> list[tuple[Key, np.ndarray]]:
+    """The constants that a subgraph gives to resources. Raises `Refused` where it does anything else."""
+    from ..core import Refused
+
+    keys, found = {}, []
+    for node in part.nodes:
+        if node.kind == "VAR_HANDLE":
+            keys[node.outputs[0]] = _key(node)
+            continue
+        target, value = (*node.inputs, -1, -1)[:2]
+        data = part.tensors[value].data if value >= 0 else None
+        if node.kind != "ASSIGN_VARIABLE" or target not in keys or data is None:
+            raise Refused(f"runs {node.kind} {node.name!r}; only assignments of constants to variables are supported")
+        found.append((keys[target], data))
+    return found
+
+
+def _named(imp: TfliteImporter, node: FileNode) -> tuple[Info, Resource]:
+    from ..core import Refused
+
+    info = imp.info(node, 0)
+    found = imp.variables.resource(node.inputs[0])
+    if found is None:
+        raise Refused(f"names {info.name!r}, which no VAR_HANDLE before it gives")
+    return info, found
+
+
+def read(imp: TfliteImporter, node: FileNode) -> None:
+    """READ_VARIABLE: the state, or what an ASSIGN_VARIABLE before it gave."""
+    from ..core import Refused
+
+    info, found = _named(imp, node)
+    y = imp.described(imp.file.tensors[node.outputs[0]])
+    first = found.initial
+    if first is not None and (first.shape, str(first.dtype)) != (y.shape, y.dtype):
+        raise Refused(f"reads {y.dtype} {y.shape}; the variable starts as {first.dtype} {first.shape}")
+    _check_shape(found, y)
+    found.tensor = found.tensor or replace(y, name=info.name)
+    now = found.now or found.tensor
+    if (now.scale, now.zero_point) != (y.scale, y.zero_point):
+        raise Refused(
+            f"takes a variable of scale {now.scale:g} and zero point {now.zero_point} for {y.scale:g} and "
+            f"{y.zero_point}; they must be equal within an inference"
+        )
+    imp.alias(node.outputs[0], now)
+
+
+def _check_shape(found: Resource, y: g.Tensor) -> None:
+    """Raise `Refused` unless the resource has the shape and type of `y`, as far as they are known."""
+    from ..core import Refused
+
+    for t in (found.tensor, found.now):
+        if t is not None and (t.shape, t.dtype) != (y.shape, y.dtype):
+            raise Refused(f"takes a variable of {t.dtype} {t.shape} for {y.dtype} {y.shape}; they must be equal")
+
+
+def assign(imp: TfliteImporter, node: FileNode) -> None:
+    """ASSIGN_VARIABLE."""
+    _, found = _named(imp, node)
+    value = imp.activation(node, 1, plain=True, dtype=None)
+    _check_shape(found, value)
+    found.now = value
+
 
 _GATE_SCALE = 2.0**-12  # of the sums before a gate's function
 _FUNCTION_SCALE = 2.0**-15  # of what it gives

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.frontend.relax_layout import TO_NCHW, TO_NHWC, fold_constants, sunk
+from tilewright.compiler.frontend.relax import TO_NCHW, TO_NHWC, fold_constants, sunk
 from tilewright.compiler.tvm_compat import relax
 
 OP = relax.op

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.frontend.llama.checkpoint import read_checkpoint
-from tilewright.compiler.frontend.llama.integers import Matrix, read_integers
-from tilewright.compiler.frontend.llama.quantise import calibrate, quantised
+from tilewright.compiler.frontend.llama.quantise import Matrix, calibrate, quantised, read_integers
 from tilewright.compiler.frontend.source import read_source
 from tilewright.hw.errors import FileError
 

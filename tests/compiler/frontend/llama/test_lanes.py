@@ -1,7 +1,7 @@
 """compiler/frontend/llama/lanes.py: orders of rows, written out."""
 
 from tilewright.compiler.frontend.llama.checkpoint import Sizes
-from tilewright.compiler.frontend.llama.lanes import Lanes, padded
+from tilewright.compiler.frontend.llama.step import Lanes, padded
 
 
 def test_lanes_are_two_halves_of_heads():

@@ -5,9 +5,9 @@ import onnx
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.frontend.onnx.builder import Builder, Reading
-from tilewright.compiler.frontend.onnx.nodes import Node, Reader
-from tilewright.compiler.frontend.onnx.values import Broken, Fixed, Problem
+from tilewright.compiler.frontend.core import Builder, Node, Problem
+from tilewright.compiler.frontend.onnx.nodes import Reader, Reading
+from tilewright.compiler.frontend.values import Broken, Fixed
 from tilewright.runtime.schema import MOST
 
 X = g.Tensor("x", (1, 2, 5), scale=0.5, zero_point=3)

@@ -3,9 +3,17 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.frontend.onnx.expressions import affine, clip_bounds, evaluated, parameters, single_view
-from tilewright.compiler.frontend.onnx.nodes import Node
-from tilewright.compiler.frontend.onnx.values import Expr, Fixed, View
+from tilewright.compiler.frontend.core import Node
+from tilewright.compiler.frontend.values import (
+    Expr,
+    Fixed,
+    View,
+    affine,
+    clip_bounds,
+    evaluated,
+    parameters,
+    single_view,
+)
 from tilewright.compiler.graph import Tensor
 
 X = View((1, 3, 2, 2), Tensor("x", (1, 3, 2, 2)))

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
+from tilewright.compiler.frontend.core import Node, Problem
 from tilewright.compiler.frontend.onnx import geometry
-from tilewright.compiler.frontend.onnx.nodes import Node
-from tilewright.compiler.frontend.onnx.values import Problem
 
 
 class Output:

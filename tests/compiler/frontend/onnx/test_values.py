@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tilewright.compiler.frontend.onnx.values import Fixed, View, Weights, channel_vector, constant
+from tilewright.compiler.frontend.values import Fixed, View, Weights, channel_vector, constant
 from tilewright.compiler.graph import Tensor
 
 

@@ -1,6 +1,6 @@
 """What a file is refused for, in one line."""
 
-from tilewright.compiler.frontend.tflite.refusals import Refusal, shortened, summary
+from tilewright.compiler.frontend.core import Refusal, shortened, summary
 
 LONG = "model/block/" * 9 + "BiasAdd"
 

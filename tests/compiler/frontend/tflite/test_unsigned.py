@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.frontend.tflite.file import read
+from tilewright.compiler.frontend.tflite.file import read, relabelled
 from tilewright.compiler.frontend.tflite.importer import import_tflite
-from tilewright.compiler.frontend.tflite.unsigned import relabelled
 from tilewright.compiler.graph import QConv2d, Recode
 
 IMAGE, S, RGB = (1, 6, 7, 4), (0.05, 131), (1, 3, 4, 2)

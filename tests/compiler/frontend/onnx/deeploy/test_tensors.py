@@ -5,10 +5,10 @@ import onnx
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.frontend.onnx.deeploy.tensors import UNSIGNED, Tensors
-from tilewright.compiler.frontend.onnx.deeploy.values import EVERY, Pair, Table
-from tilewright.compiler.frontend.onnx.nodes import Node, Reader
-from tilewright.compiler.frontend.onnx.values import Fixed, View
+from tilewright.compiler.frontend.core import Node
+from tilewright.compiler.frontend.onnx.deeploy_values import EVERY, UNSIGNED, Pair, Table, Tensors
+from tilewright.compiler.frontend.onnx.nodes import Reader
+from tilewright.compiler.frontend.values import Fixed, View
 
 NODE = Node("Relu", "it", [], [])
 

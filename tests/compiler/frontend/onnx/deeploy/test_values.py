@@ -4,9 +4,8 @@ import numpy as np
 import onnx
 import pytest
 
-from tilewright.compiler.frontend.onnx.deeploy.values import attribute, whole
-from tilewright.compiler.frontend.onnx.nodes import Node
-from tilewright.compiler.frontend.onnx.values import Problem
+from tilewright.compiler.frontend.core import Node, Problem
+from tilewright.compiler.frontend.onnx.deeploy_values import attribute, whole
 
 TENSOR = onnx.numpy_helper.from_array(np.array([65536], np.float32))
 NODE = Node("RequantShift", "it", [], [], {"div": TENSOR, "n_levels": 256.0, "list": [3.0], "two": [1, 2], "s": b"a"})

@@ -3,8 +3,8 @@
 import numpy as np
 from onnx import TensorProto, helper
 
-from tilewright.compiler.frontend.onnx.nodes import Node, Reader
-from tilewright.compiler.frontend.onnx.rewrites.chain import Chain
+from tilewright.compiler.frontend.core import Node
+from tilewright.compiler.frontend.onnx.nodes import Chain, Reader
 
 
 def test_nodes_that_take_the_place_of_one():

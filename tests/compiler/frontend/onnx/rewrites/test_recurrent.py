@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.frontend.onnx.rewrites.recurrent import MOST_STEPS
+from tilewright.compiler.frontend.onnx.recurrent import MOST_STEPS
 
 GATES = {"GRU": 3, "LSTM": 4}
 

@@ -1,20 +1,144 @@
-"""The values of a file in Deeploy's dialect as tensors of the graph: int8 where they have the bits, else int32."""
+"""The values of a file in Deeploy's dialect, and their tensors in the graph: int8 where they have the bits, else int32.
+
+Sums and products have more bits than int8 until a RequantShift takes them: until then they are kept as what they are
+the sums and products of.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
+from onnx import TensorProto, numpy_helper
 
-from .... import graph as g
-from ..builder import Reading
-from ..moves import moved
-from ..nodes import Node, Reader
-from ..values import Fixed, Problem, Value, View
-from .values import EVERY, Convolution, Integers, Layer, Moved, Pair, Products, Shares, Table, unmoved, whole
-from .windows import sums
+from ... import graph as g
+from ..core import Node, Problem
+from ..values import Fixed, Value, View
+from .geometry import Geometry
+from .moves import moved
+from .nodes import Reader, Reading
+
+EVERY = np.arange(-128, 128)  # int8 values
+
+
+@dataclass(eq=False)
+class Table(Value):
+    """A function of one int8 tensor: `integers`, int64 (256,), by the stored values from -128 on."""
+
+    tensor: g.Tensor
+    integers: np.ndarray
+
+
+@dataclass(eq=False)
+class Layer(Value):
+    """`x @ weight.T + bias`: rows x (N, I), weights int64 (O, I), biases int64 (O,)."""
+
+    node: Node
+    x: g.Tensor
+    weight: np.ndarray
+    bias: np.ndarray
+
+
+@dataclass(eq=False)
+class Convolution(Value):
+    """A convolution of the images x, weights int64 (O, I, KH, KW), biases int64 (O,); rows are images of one row."""
+
+    node: Node
+    x: g.Tensor
+    weight: np.ndarray
+    bias: np.ndarray
+    geometry: Geometry
+
+
+@dataclass(eq=False)
+class Products(Value):
+    """Matrix products of two int8 tensors."""
+
+    node: Node
+    x: g.Tensor
+    y: g.Tensor
+
+
+@dataclass(eq=False)
+class Pair(Value):
+    """`factor` times the sums or products, by the node's operator, of two int8 tensors."""
+
+    node: Node
+    op: str
+    x: g.Tensor
+    y: g.Tensor
+    factor: int = 1
+
+
+@dataclass(eq=False)
+class Shares(Value):
+    """An iSoftmax of an int8 or int32 tensor: 0..levels-1."""
+
+    node: Node
+    x: g.Tensor
+    numbers: dict[str, int]
+
+
+@dataclass(eq=False)
+class Integers(Value):
+    """An int32 tensor of the graph."""
+
+    tensor: g.Tensor
+
+
+@dataclass(eq=False)
+class Moved(Value):
+    """Result number `index` of a node that moves the values of another."""
+
+    node: Node
+    index: int
+    inner: Value
+
+
+def unmoved(value: Value) -> tuple[list[Moved], Value]:
+    """The movements of a value, the first one first, and what they move."""
+    moves: list[Moved] = []
+    while isinstance(value, Moved):
+        moves.append(value)
+        value = value.inner
+    return moves[::-1], value
+
+
+def given(node: Node, args: list[Value | None], count: int) -> list[Value]:
+    """The first `count` inputs. Raises `Problem` where one is left out."""
+    found = [arg for arg in args[:count] if arg is not None]
+    if len(found) < count:
+        raise Problem(node, f"has {len(found)} inputs; {count} are needed")
+    return found
+
+
+def attribute(node: Node, name: str, *others: str) -> int:
+    """The integer of an attribute, which may be a number or a tensor of one, or of the first of `others` that is there.
+
+    Raises `Problem` where it is missing, or no integer.
+    """
+    found = next((node.attrs[key] for key in (name, *others) if key in node.attrs), None)
+    if found is None:
+        raise Problem(node, f"has no attribute {name!r}")
+    array = numpy_helper.to_array(found) if isinstance(found, TensorProto) else np.asarray(found)
+    if array.size != 1:
+        raise Problem(node, f"has {array.size} values of {name!r}; 1 is needed")
+    return int(whole(node, array, name).reshape(-1)[0])
+
+
+def whole(node: Node, array: np.ndarray, what: str) -> np.ndarray:
+    """int64: an array of integers of at most 32 bits, whatever its type. Raises `Problem` for others."""
+    if array.dtype.kind not in "biuf":
+        raise Problem(node, f"has {what} of type {array.dtype}, which are no integers")
+    with np.errstate(invalid="ignore"):  # numbers that are none
+        values = array.astype(np.float64)
+    wrong = values[~(np.isfinite(values) & (values == np.rint(values)) & (np.abs(values) < 2.0**31))]
+    if wrong.size:
+        raise Problem(node, f"has {what} of {wrong[0]:g}, which is no integer of 32 bits")
+    return values.astype(np.int64)
+
 
 UNSIGNED = -128  # zero point of values from 0 on, which are stored less 128
 _RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
@@ -163,3 +287,39 @@ class Tensors(Reading):
         """`function` of two int32 tensors."""
         shape = np.broadcast_shapes(x.shape, y.shape)
         return self.append(g.NumberBinary(name, (x, y), g.Tensor("", shape, "int32"), function))
+
+
+def sums(imp: Tensors, value: Convolution) -> g.Tensor:
+    """The sums of a convolution: one product of matrices for each group, on all windows of the padded images."""
+    node, x, geometry = value.node, value.x, value.geometry
+    top, left, bottom, right = geometry.pads
+    if any(geometry.pads):
+        pads = ((0, 0), (0, 0), (top, bottom), (left, right))
+        shape = tuple(n + before + after for n, (before, after) in zip(x.shape, pads))
+        padded = replace(x, name="", shape=shape, data=None)
+        x = imp.append(g.Pad(f"{node.name}.padded", (x,), padded, pads, float(x.zero_point)))
+    outputs, _, *kernel = value.weight.shape
+    groups, (n, c) = geometry.groups, x.shape[:2]
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, geometry.dilations)]
+    sizes = [(size - r) // s + 1 for size, r, s in zip(x.shape[2:], reach, geometry.strides)]
+    places = [
+        tuple(k * d + i * s for k in range(count) for i in range(size))
+        for count, size, s, d in zip(kernel, sizes, geometry.strides, geometry.dilations)
+    ]
+    if any(found != tuple(range(size)) for found, size in zip(places, x.shape[2:])):
+        taken = replace(x, name="", shape=(n, c, *map(len, places)), data=None)
+        x = imp.append(g.Take(f"{node.name}.windows", (x,), taken, ((), (), *places)))
+    apart = imp.shaped(x, (n, c, kernel[0], sizes[0], kernel[1], sizes[1]))
+    order = (0, 1, 2, 4, 3, 5)
+    if kernel != [1, 1]:
+        moved = replace(apart, name="", shape=tuple(apart.shape[k] for k in order), data=None)
+        apart = imp.append(g.Transpose(f"{node.name}.taps", (apart,), moved, order))
+    columns = imp.shaped(apart, (n, groups, c // groups * math.prod(kernel), math.prod(sizes)))
+    weight = value.weight.reshape(groups, outputs // groups, -1)
+    matrix = imp.constant8(node, Fixed(weight.shape, weight)) or imp.integers32(f"{node.name}.weight", weight)
+    found = imp.products(node.name, matrix, columns)
+    found = imp.shaped(found, value.shape)
+    if not value.bias.any():
+        return found
+    bias = value.bias.reshape(-1, *[1] * (len(value.shape) - 2))
+    return imp.binary(node.name, "add", found, imp.integers32(f"{node.name}.bias", bias))

@@ -11,13 +11,26 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .....hw.rounding import exact_multiplier, requantise
-from .... import graph as g
-from ....graph import ranges
-from ..nodes import Node
-from ..values import Fixed, Problem, Value, View
-from .tensors import UNSIGNED, Tensors
-from .values import EVERY, Convolution, Integers, Layer, Pair, Products, Shares, Table, attribute, unmoved, whole
+from ....hw.rounding import exact_multiplier, requantise
+from ... import graph as g
+from ...graph import ranges
+from ..core import Node, Problem
+from ..values import Fixed, Value, View
+from .deeploy_values import (
+    EVERY,
+    UNSIGNED,
+    Convolution,
+    Integers,
+    Layer,
+    Pair,
+    Products,
+    Shares,
+    Table,
+    Tensors,
+    attribute,
+    unmoved,
+    whole,
+)
 
 _LARGEST = 32767
 

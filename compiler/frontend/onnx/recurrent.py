@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..nodes import Node, Reader, Rewrite
-from .chain import Chain, as_float
+from ..core import Node
+from .nodes import Chain, Reader, Rewrite, as_float
 
 MOST_STEPS = 256  # each becomes a dozen operators
 _DEFAULTS = {"GRU": [b"Sigmoid", b"Tanh"], "LSTM": [b"Sigmoid", b"Tanh", b"Tanh"]}
