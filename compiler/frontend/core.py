@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from .. import graph as g
-from ..graph import ranges
 from ..names import Names
 
 _NAME_LENGTH = 40  # characters of a tensor's name
-_KINDS = 12  # of refusals that are listed
+_KINDS = 20  # of refusals that are listed
 _QUOTED, _NUMBERS = re.compile(r"'[^']*'"), re.compile(r"\d+")
 
 
@@ -52,8 +50,8 @@ class Misfit(Refused):
     """Raised for numbers that are wrong together; those of a substituted tensor say nothing."""
 
 
-class Problem(Exception):
-    """Raised for a node that is not supported; the text says why, to print after the node."""
+class Problem(Refused):
+    """Raised for a node that is not supported, which may be another than the one that is read; `why` is the reason."""
 
     def __init__(self, node: Node, why: str):
         super().__init__(why)
@@ -76,8 +74,8 @@ class Refusal:
 
     def __str__(self) -> str:
         reason = _QUOTED.sub(lambda found: f"'{shortened(found[0][1:-1])}'", self.reason)
-        about = f"{self.kind} {self.name!r} (output {shortened(self.tensor)!r}) " if self.kind else ""
-        return about + reason
+        output = f"(output {shortened(self.tensor)!r}) " if self.tensor else ""
+        return f"{self.kind} {self.name!r} {output}{reason}" if self.kind else reason
 
 
 def shortened(name: str) -> str:
@@ -85,8 +83,8 @@ def shortened(name: str) -> str:
     return name if len(name) <= _NAME_LENGTH else f"...{name[3 - _NAME_LENGTH :]}"
 
 
-def summary(refusals: list[Refusal]) -> str:
-    """Their number, then the first of each kind, with how many there are, the most frequent kinds first."""
+def summary(refusals: Sequence[Refusal], what: str = "construct") -> str:
+    """The number of refusals of `what`, then the first of each kind with their number, frequent kinds first."""
     groups: dict[tuple[str, str], list[Refusal]] = {}
     for refusal in refusals:
         groups.setdefault(refusal.like, []).append(refusal)
@@ -94,56 +92,45 @@ def summary(refusals: list[Refusal]) -> str:
     parts = [f"{len(group)} times: {group[0]}" if len(group) > 1 else str(group[0]) for group in ordered[:_KINDS]]
     if rest := ordered[_KINDS:]:
         parts.append(f"and {sum(map(len, rest))} more of {len(rest)} other kinds")
-    return f"{len(refusals)} unsupported construct{'s' * (len(refusals) > 1)}: {'; '.join(parts)}"
+    return f"{len(refusals)} unsupported {what}{'s' * (len(refusals) > 1)}: {'; '.join(parts)}"
 
 
 class Builder:
-    """Operators so far. `reserved` are the names of the graph's outputs: only `wanted` tensors get them."""
+    """The graph in the making: its inputs and operators so far; `unused` gives a name that no tensor has."""
 
-    def __init__(self, reserved: AbstractSet[str]):
-        self.reserved = reserved
+    def __init__(self, taken: Iterable[str] = ()):
         self.inputs: list[g.Tensor] = []
         self.ops: list[g.Operator] = []
-        self._tensors, self._names = Names(reserved), Names()
+        self.tensors = Names(taken)
+        self.unused = self.tensors.unused
 
-    def append(self, op: g.Operator, wanted: str = "") -> g.Tensor:
-        """Append an operator, whose output is named `wanted`, or after the operator. Returns that output."""
-        free = op.name if op.name not in self._tensors else f"{op.name}.out"
-        output = replace(op.output, name=wanted or self._tensors.unused(free))
-        op = replace(op, name=self._names.unused(op.name), output=output)
+    def emit(self, op: g.Operator) -> g.Tensor:
+        """Append an operator as it is. Returns its output."""
         self.ops.append(op)
         return op.output
 
-    def constant(self, name: str, array: np.ndarray, like: g.Tensor | None = None) -> g.Tensor:
-        """A constant operand, float32 or quantised as `like`; of rank 1 where it is a scalar."""
-        array = np.ascontiguousarray(np.atleast_1d(array))
-        name = self._tensors.unused(name)
-        if like is None:
-            return g.Tensor(name, array.shape, "float32", data=array.astype(np.float32))
-        return g.Tensor(name, array.shape, "int8", like.scale, like.zero_point, array)
+    def add(
+        self, kind: Callable[..., g.Operator], inputs: tuple[g.Tensor, ...], y: g.Tensor, *facts: Any,
+        wanted: str = "", **more: Any,
+    ) -> g.Tensor:  # fmt: skip
+        """Append an operator that the file does not have, named as its output: `wanted`, or as `y` if that is free."""
+        y = replace(y, name=wanted or self.unused(y.name), data=None)
+        return self.emit(kind(y.name, inputs, y, *facts, **more))
 
-    def checked(self, node: Node, op: g.Operator, wanted: str = "", shape: Sequence[int] | None = None) -> g.Tensor:
-        """As `append`, or with `shape` as `plain`. Raises `Problem` if integers of the operator can leave int32."""
-        if text := ranges.problem(op):
-            raise Problem(node, text)
-        return self.plain(op, op.output.shape if shape is None else shape, wanted)
+    def constant(self, name: str, array: np.ndarray, like: g.Tensor | None = None) -> g.Tensor:
+        """A constant operand of the array's type, or int8 quantised as `like`; of rank 1 where it is a scalar."""
+        data = np.ascontiguousarray(np.atleast_1d(array))
+        if like is not None:
+            return g.Tensor(self.unused(name), data.shape, "int8", like.scale, like.zero_point, data)
+        return g.Tensor(self.unused(name), data.shape, str(data.dtype), data=data)
 
     def reshape(self, name: str, x: g.Tensor, shape: Sequence[int], wanted: str = "") -> g.Tensor:
         """`x` in another shape; `x` itself where that is its shape and no name is wanted."""
         if x.shape == tuple(shape) and not wanted:
             return x
-        return self.append(g.Reshape(name, (x,), replace(x, name="", shape=tuple(shape), data=None)), wanted)
+        return self.add(g.Reshape, (x,), like(x, name, shape), wanted=wanted)
 
-    def image_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Four dimensions: a row of pixels is an image of one row."""
-        return (*shape[:2], 1, *shape[2:]) if len(shape) == 3 else tuple(shape)
 
-    def image(self, name: str, x: g.Tensor) -> g.Tensor:
-        """`x` with four dimensions."""
-        return self.reshape(f"{name}.image", x, self.image_shape(x.shape))
-
-    def plain(self, op: g.Operator, shape: Sequence[int], wanted: str = "") -> g.Tensor:
-        """Append an operator and bring its output to `shape`."""
-        if op.output.shape == tuple(shape):
-            return self.append(op, wanted)
-        return self.reshape(f"{op.name}.shape", self.append(op), shape, wanted)
+def like(x: g.Tensor, name: str, shape: Iterable[int]) -> g.Tensor:
+    """A tensor of the type and quantisation of `x`, computed."""
+    return replace(x, name=name, shape=tuple(shape), data=None)

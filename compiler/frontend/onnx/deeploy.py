@@ -146,7 +146,7 @@ class DeeployImporter(Tensors):
         if 0 in shape:  # nothing to give; what is joined with it stays
             self.values[name] = Fixed(shape, np.zeros(shape, np.float32))
             return
-        self._tensors.add(name)
+        self.tensors.add(name)
         kind = self._types.get(name, "int8")
         if kind == "uint8":
             self.inputs.append(g.Tensor(name, shape, kind))

@@ -32,7 +32,7 @@ from .deeploy_values import (
     whole,
 )
 from .geometry import convolution
-from .moves import MOVES, moved
+from .movements import MOVES, moved
 from .nodes import ALIASES
 
 _INT9 = 255  # largest weight of a layer

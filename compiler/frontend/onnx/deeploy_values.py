@@ -17,7 +17,7 @@ from ... import graph as g
 from ..core import Node, Problem
 from ..values import Fixed, Value, View
 from .geometry import Geometry
-from .moves import moved
+from .movements import moved
 from .nodes import Reader, Reading
 
 EVERY = np.arange(-128, 128)  # int8 values
@@ -172,8 +172,7 @@ class Tensors(Reading):
 
     def integers32(self, name: str, array: np.ndarray) -> g.Tensor:
         """A constant int32 operand, of rank 1 where it is a scalar."""
-        data = np.ascontiguousarray(np.atleast_1d(array)).astype(np.int32)
-        return g.Tensor(self._tensors.unused(name), data.shape, "int32", data=data)
+        return self.constant(name, np.asarray(array).astype(np.int32))
 
     def constant8(self, node: Node, value: Fixed) -> g.Tensor | None:
         """A constant operand as int8; None where it has more bits."""

@@ -12,7 +12,7 @@ from ... import graph as g
 from ..core import Problem
 from ..values import Expr, Fixed, Real, Value, View, Weights, clip_bounds, constant, operands_first, parameters
 from . import geometry
-from .moves import MOVES, moved
+from .movements import MOVES, moved
 from .recurrent import PLAIN
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _made(imp: Importer, value: Value, wanted: str) -> g.Tensor:
         y = g.Tensor("", value.shape, "float32")
         return imp.append(g.Dequantize(value.name or f"{value.tensor.name}.float", (value.tensor,), y), wanted)
     if isinstance(value, (Fixed, Weights)):
-        t = imp.constant("constant", np.asarray(constant(value)))
+        t = imp.constant("constant", np.asarray(constant(value), np.float32))
         return t if not wanted else imp.reshape(f"{wanted}.copy", t, t.shape, wanted)
     assert isinstance(value, Expr)
     if value.node.op in MOVES:
@@ -104,7 +104,7 @@ def _gemm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
         return imp.append(g.FloatMatMul(node.name, (x, w), _y(value)), wanted)
     y = imp.append(g.FloatMatMul(f"{node.name}.product", (x, w), _y(value)))
     if alpha != 1:
-        factor = imp.constant(f"{node.name}.alpha", np.array(alpha))
+        factor = imp.constant(f"{node.name}.alpha", np.float32(alpha))
         y = imp.append(
             g.FloatBinary(f"{node.name}.scaled", (y, factor), _y(value), "Mul"), wanted if added is None else ""
         )
@@ -112,7 +112,7 @@ def _gemm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
         return y
     z = realised(imp, added)
     if beta != 1:
-        factor = imp.constant(f"{node.name}.beta", np.array(beta))
+        factor = imp.constant(f"{node.name}.beta", np.float32(beta))
         z = imp.append(g.FloatBinary(f"{node.name}.biases", (z, factor), g.Tensor("", z.shape, "float32"), "Mul"))
     return imp.append(g.FloatBinary(node.name, (y, z), _y(value), "Add"), wanted)
 

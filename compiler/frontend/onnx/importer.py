@@ -19,24 +19,21 @@ import numpy as np
 
 from ....hw.errors import FileError, UnsupportedError
 from ... import graph as g
-from ..source import SINGLE, Source, as_source, one_line
 
 try:
     from onnx import ModelProto, TensorProto
-
-    from ..source import in_dialect
-    from .file import checked, unsupported
-    from .nodes import ALIASES, LIKE, REAL, Inconsistent, Node, Reader
 except ImportError as exc:
     raise UnsupportedError(f"reading models needs onnx ({exc}); pip install 'tilewright[compiler]'") from None
-from ..core import Problem
+from ..core import Node, Problem, summary
+from ..source import SINGLE, Source, as_source, in_dialect, one_line
 from ..values import Broken, Expr, Fixed, Real, Value, View, Weights, affine, clip_bounds, constant, operands_first
 from .deeploy import DeeployImporter
+from .file import checked
 from .floats import FLOATS, realised
 from .forms import FORMS
 from .layouts import LAYOUTS
-from .moves import MOVES, moved
-from .nodes import Reading, activation, parameters, weights
+from .movements import MOVES, moved
+from .nodes import ALIASES, LIKE, REAL, Inconsistent, Reader, Reading, activation, parameters, weights
 from .numbers import NAMES, converted
 from .qlinear import QLINEAR
 from .recurrent import RECURRENT
@@ -64,7 +61,7 @@ def import_onnx(model: str | Path | Source) -> g.Graph:
     except Inconsistent as exc:
         raise FileError(f"{source.path}: the model's shapes or types are inconsistent ({one_line(exc)})") from None
     if importer.problems:
-        raise unsupported(source.path, importer.problems)
+        raise UnsupportedError(f"{source.path}: {summary(importer.problems, 'operator')}")
     if graph is None:
         raise UnsupportedError(f"{source.path}: {'; '.join(importer.ends)}")
     return graph
@@ -115,7 +112,7 @@ class Importer(Reading):
                 f"input {name!r} is of type {type_name}; only {', '.join(_NUMBERS.values())} are supported"
             )
             return
-        self._tensors.add(name)
+        self.tensors.add(name)
         first = next((n for n in self.reader.readers.get(name, ()) if n.op == "DequantizeLinear"), None)
         raw = first is None and any(n.op == "Cast" for n in self.reader.nodes)  # an image of bytes, made float32
         if raw or kind not in ("int8", "uint8"):

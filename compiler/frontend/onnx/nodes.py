@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +16,10 @@ from onnx.reference import ReferenceEvaluator
 from ....hw.errors import InputError, UnsupportedError
 from ....runtime.floats.functions import UNARY
 from ....runtime.schema import MOST
+from ... import graph as g
+from ...graph import ranges
 from ...names import Names
-from ..core import Builder, Node, Problem
+from ..core import Builder, Node, Problem, Refusal
 from ..source import DEEPLOY, one_line
 from ..values import Broken, Fixed, Value, Weights, constant
 from .file import named_nodes
@@ -69,7 +72,6 @@ class Reader:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.types: dict[str, int] = {}
         self.nodes: list[Node] = []
-        self.problems: list[tuple[str, str, str]] = []  # (operator, name, why)
         for name, array in self.constants.items():
             self._constant_type(name, array)
         for value in model.graph.input:
@@ -251,15 +253,50 @@ class Reader:
 class Reading(Builder):
     """A builder with the `reader` of a file, and what the file's tensors stand for, `values`, so far.
 
-    `problems` are (operator, name, why) of nodes, `ends` what is wrong with inputs and outputs.
+    `outputs` are the names of the graph's outputs: only `wanted` tensors get them. Operators have names apart from
+    those of tensors. `problems` are refused nodes, `ends` what is wrong with inputs and outputs.
     """
 
-    def __init__(self, reader: Reader, outputs: list[str]):
-        super().__init__(frozenset(outputs))
-        self.reader, self.outputs = reader, outputs
+    def __init__(self, reader: Reader, outputs: Sequence[str]):
+        super().__init__(outputs)
+        self.reader, self.outputs, self.reserved = reader, list(outputs), frozenset(outputs)
         self.values: dict[str, Value] = {}
-        self.problems: list[tuple[str, str, str]] = []
+        self.problems: list[Refusal] = []
         self.ends: list[str] = []
+        self._operators = Names()
+
+    def append(self, op: g.Operator, wanted: str = "") -> g.Tensor:
+        """Append an operator, whose output is named `wanted`, or after the operator. Returns that output."""
+        free = op.name if op.name not in self.tensors else f"{op.name}.out"
+        output = replace(op.output, name=wanted or self.unused(free))
+        return self.emit(replace(op, name=self._operators.unused(op.name), output=output))
+
+    def add(
+        self, kind: Callable[..., g.Operator], inputs: tuple[g.Tensor, ...], y: g.Tensor, *facts: Any,
+        wanted: str = "", **more: Any,
+    ) -> g.Tensor:  # fmt: skip
+        """As `append`, of an operator named as `y`."""
+        return self.append(kind(y.name, inputs, y, *facts, **more), wanted)
+
+    def checked(self, node: Node, op: g.Operator, wanted: str = "", shape: Sequence[int] | None = None) -> g.Tensor:
+        """As `append`, or with `shape` as `plain`. Raises `Problem` if integers of the operator can leave int32."""
+        if text := ranges.problem(op):
+            raise Problem(node, text)
+        return self.plain(op, op.output.shape if shape is None else shape, wanted)
+
+    def image_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Four dimensions: a row of pixels is an image of one row."""
+        return (*shape[:2], 1, *shape[2:]) if len(shape) == 3 else tuple(shape)
+
+    def image(self, name: str, x: g.Tensor) -> g.Tensor:
+        """`x` with four dimensions."""
+        return self.reshape(f"{name}.image", x, self.image_shape(x.shape))
+
+    def plain(self, op: g.Operator, shape: Sequence[int], wanted: str = "") -> g.Tensor:
+        """Append an operator and bring its output to `shape`."""
+        if op.output.shape == tuple(shape):
+            return self.append(op, wanted)
+        return self.reshape(f"{op.name}.shape", self.append(op), shape, wanted)
 
     def walk(self, model: ModelProto, on_input: Callable[[str], None], on_node: Callable[[Node], None]) -> None:
         """Read the nodes of `model`, and visit its inputs that are no constants, then its nodes in order."""
@@ -276,12 +313,12 @@ class Reading(Builder):
         try:
             yield
         except Problem as exc:
-            self.problems.append((exc.node.kind, exc.node.name, exc.why))
+            self.problems.append(Refusal(exc.why, exc.node.kind, exc.node.name))
         except InputError as exc:
-            self.problems.append((node.kind, node.name, str(exc)))
+            self.problems.append(Refusal(str(exc), node.kind, node.name))
         except MISFITS as exc:
             why = f"has inputs or attributes that do not fit together ({one_line(exc)})"
-            self.problems.append((node.kind, node.name, why))
+            self.problems.append(Refusal(why, node.kind, node.name))
 
     def shape(self, node: Node, tensor: str) -> tuple[int, ...]:
         """The shape of a tensor of the file. Raises `Problem`, which names `node`, where it is unknown."""

@@ -16,7 +16,7 @@ from ... import graph as g
 from ..core import Node, Problem
 from ..values import Fixed, Real, Value, View, Weights
 from .floats import realised
-from .moves import MOVES, moved
+from .movements import MOVES, moved
 from .nodes import parameters
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _tensor(imp: Importer, node: Node, value: Value | None) -> g.Tensor:
         array = np.ascontiguousarray(np.atleast_1d(value.array))
         if str(array.dtype) not in TYPES:
             raise Problem(node, f"has a constant of type {array.dtype}; only {', '.join(TYPES)} are supported")
-        return replace(imp.constant("constant", np.zeros(array.shape)), dtype=str(array.dtype), data=array)
+        return imp.constant("constant", array)
     return realised(imp, value)
 
 
@@ -101,8 +101,7 @@ def _cast(imp: Importer, node: Node, args: list[Value | None]) -> g.Operator:
 
 
 def _zero(imp: Importer, x: g.Tensor) -> g.Tensor:
-    data = np.zeros((1,) * len(x.shape), x.dtype)
-    return replace(imp.constant("zero", np.zeros(data.shape)), dtype=x.dtype, data=data)
+    return imp.constant("zero", np.zeros((1,) * len(x.shape), x.dtype))
 
 
 def _compare(imp: Importer, node: Node, args: list[Value | None]) -> g.Operator:

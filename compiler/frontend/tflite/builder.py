@@ -6,17 +6,16 @@ file's layout; `Transpose` with `relayout`, or a `Reshape` if no byte moves, con
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from ....hw.errors import InputError, UnsupportedError
 from ... import graph as g
 from ...graph import ranges
-from ...names import Names
-from ..core import Misfit, Refusal, Refused
+from ..core import Builder, Misfit, Refusal, Refused, like
+from ..moves import TO_NCHW, TO_NHWC
 from .file import FileNode, Info, ModelFile, relabelled
 
 WIDE = ("INT16", "INT32")  # integers at the ends of some networks, which QUANTIZE and SOFTMAX convert
@@ -28,7 +27,6 @@ COPIES |= dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), 0)
 COPIES |= dict.fromkeys(("REVERSE_V2", "SLICE", "SPACE_TO_DEPTH", "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE"), 0)
 COPIES |= dict.fromkeys(("TRANSPOSE", "UNPACK"), 0)
 _SAME_BYTES = np.arange(-128, 128).astype(np.int8)  # as a table
-TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
 def dimension(k: int, rank: int) -> int:
@@ -97,7 +95,7 @@ def zeros(t: g.Tensor) -> np.ndarray:
     return np.full(t.shape, t.zero_point, t.dtype)
 
 
-class TfliteImporter:
+class TfliteImporter(Builder):
     """A graph in the making.
 
     A tensor of the file is a number. Each has one or two views: `canonical` (NCHW), which most operators take, and
@@ -106,10 +104,9 @@ class TfliteImporter:
 
     def __init__(self, file: ModelFile):
         self.file, self._unsigned = relabelled(file)
+        super().__init__(t.name for t in (*file.tensors, *self.file.tensors))
         self._outside: dict[int, g.Tensor] = {}  # uint8 inputs of the network
-        self.inputs: list[g.Tensor] = []
         self.outputs: list[g.Tensor] = []
-        self.ops: list[g.Operator] = []
         self.problems: list[Refusal] = []
         # Tensors that cannot be described; errors that follow from them are not reported.
         self.doubtful: set[int] = set()
@@ -117,7 +114,6 @@ class TfliteImporter:
         self._plain: dict[int, g.Tensor] = {}
         self.variables = Variables()
         self._relabelled: dict[str, g.Tensor] = {}  # bytes in their input's quantisation -> the file's tensor
-        self.unused = Names(t.name for t in (*file.tensors, *self.file.tensors)).unused  # a name that no tensor has
         kinds = {t.type for t in file.tensors}
         if "INT8" not in kinds and "UINT8" not in kinds and "FLOAT32" in kinds:
             raise UnsupportedError(
@@ -169,8 +165,7 @@ class TfliteImporter:
         t = self._outside.get(k) or self.view(k, plain=True)
         if t is not None and k in self._unsigned and k not in self.file.inputs:
             y = self._uint8(t, self._unsigned[k])
-            self.ops.append(g.Recode(f"{y.name}.recode", (t,), y))
-            return y
+            return self.emit(g.Recode(f"{y.name}.recode", (t,), y))
         info = self.file.tensors[k]
         if t is None and info.data is not None:
             known = self.described(info)
@@ -180,9 +175,7 @@ class TfliteImporter:
 
     def _copy(self, t: g.Tensor, name: str) -> g.Tensor:
         """`t` under another name, of which the network has no other."""
-        y = replace(t, name=name, data=None)
-        self.ops.append(g.Reshape(f"{name}.copy", (t,), y))
-        return y
+        return self.emit(g.Reshape(f"{name}.copy", (t,), like(t, name, t.shape)))
 
     def described(self, info: Info, *, wide: bool = False) -> g.Tensor:
         """The activation `info` in the file's layout; int16 if `wide` allows it. Raises `Refused`."""
@@ -248,8 +241,7 @@ class TfliteImporter:
         sizes = [a for a in axes if x.shape[a] > 1]
         name = f"{y.name}.relayout"
         moved = sizes != sorted(sizes)
-        self.ops.append(g.Transpose(name, (x,), y, axes, True) if moved else g.Reshape(name, (x,), y))
-        return y
+        return self.emit(g.Transpose(name, (x,), y, axes, True) if moved else g.Reshape(name, (x,), y))
 
     def _name(self, k: int, plain: bool) -> str:
         """The name of a view: one of the two has the file's name, at inputs and outputs of the model the plain one."""
@@ -269,7 +261,7 @@ class TfliteImporter:
             raise Refused(f"has no input {position}")
         return self.file.tensors[node.inputs[position]]
 
-    def constant(self, node: FileNode, position: int) -> np.ndarray:
+    def known(self, node: FileNode, position: int) -> np.ndarray:
         """The constant at an input position, in the file's layout."""
         info = self.info(node, position)
         if info.data is None:
@@ -278,14 +270,14 @@ class TfliteImporter:
 
     def number(self, node: FileNode, position: int) -> int | float:
         """The constant at an input position, which has one element."""
-        value = self.constant(node, position)
+        value = self.known(node, position)
         if value.size != 1:
             raise Refused(f"has {value.size} numbers in input {self.info(node, position).name!r}; it takes one")
         return value.item()
 
     def pairs(self, node: FileNode, position: int) -> list[list[int]]:
         """The constant at an input position, two numbers for each dimension."""
-        value = self.constant(node, position)
+        value = self.known(node, position)
         if value.size % 2:
             raise Refused(f"has {value.size} numbers in input {self.info(node, position).name!r}; it takes pairs")
         return value.reshape(-1, 2).tolist()
@@ -347,7 +339,7 @@ class TfliteImporter:
         """Tensor `k` of the file, in the file's layout, is `t`, which exists already."""
         self._plain[k] = t
 
-    def emit(self, node: FileNode, op: g.Operator, position: int = 0, *, plain: bool = False) -> None:
+    def produce(self, node: FileNode, op: g.Operator, position: int = 0, *, plain: bool = False) -> None:
         """Append the operator that produces an output of `node`."""
         self.ops.append(op)
         if (label := self._relabelled.get(op.output.name)) is not None:
@@ -356,7 +348,7 @@ class TfliteImporter:
             self.ops.append(op)
         (self._plain if plain else self._canonical)[node.outputs[position]] = op.output
 
-    def emit_as(
+    def produce_as(
         self, node: FileNode, y: g.Tensor, shape: tuple[int, ...], part: str, make: Callable[[g.Tensor], g.Operator]
     ) -> None:
         """Append what `make` makes of a tensor like `y` of `shape`, and where `y` has another, a reshape behind it."""
@@ -365,18 +357,10 @@ class TfliteImporter:
         if out is not y:
             self.ops.append(op)
             op = g.Reshape(f"{node.name}.reshape", (out,), y)
-        self.emit(node, op, plain=True)
+        self.produce(node, op, plain=True)
 
-    def add(self, kind: Callable[..., g.Operator], inputs: tuple[g.Tensor, ...], y: g.Tensor, *facts: Any) -> g.Tensor:
-        """Append an operator that the file does not have: its output, `y` under a name that no other tensor has."""
-        y = replace(y, name=self.unused(y.name))
-        self.ops.append(kind(y.name, inputs, y, *facts))
-        return y
-
-    def reshape(self, name: str, x: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
-        """`x` in another shape; `x` itself if it has that shape."""
-        if x.shape == shape:
-            return x
-        if x.data is None:
-            return self.add(g.Reshape, (x,), replace(x, name=name, shape=shape))
-        return replace(x, name=self.unused(name), shape=shape, data=x.data.reshape(shape))
+    def reshape(self, name: str, x: g.Tensor, shape: Sequence[int], wanted: str = "") -> g.Tensor:
+        """`x` in another shape; `x` itself if it has that shape, and of a constant a constant."""
+        if x.data is None or x.shape == tuple(shape):
+            return super().reshape(name, x, shape, wanted)
+        return replace(x, name=self.unused(name), shape=tuple(shape), data=x.data.reshape(shape))

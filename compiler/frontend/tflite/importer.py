@@ -16,6 +16,7 @@ from ....hw.errors import InputError, UnsupportedError
 from ... import graph as g
 from ...graph import tables
 from ..core import Misfit, Refusal, Refused, summary
+from ..moves import sliced, turned
 from ..source import Source
 from . import layers, movement, numbers, recurrent
 from .builder import WIDE, TfliteImporter
@@ -36,7 +37,7 @@ def _real(imp: TfliteImporter, node: FileNode, position: int) -> g.Tensor:
 
 def _anchors(imp: TfliteImporter, node: FileNode) -> np.ndarray:
     """float32 (N, 4)."""
-    data, info = imp.constant(node, 2), imp.info(node, 2)
+    data, info = imp.known(node, 2), imp.info(node, 2)
     if info.scale.size == 1:
         data = (data.astype(np.int32) - int(info.zero_point[0])).astype(np.float32) * info.scale[0]
     return data.astype(np.float32)
@@ -63,17 +64,17 @@ def _detections(imp: TfliteImporter, node: FileNode) -> None:
         "overlap": float(values["nms_iou_threshold"]),
     }
     rows = facts["most"] * (1 if facts["each_class"] else min(facts["classes_per_box"], facts["classes"]))
-    table = g.Tensor(imp.unused(f"{node.name}.table"), (1, rows + 1, 6), "float32")
-    imp.ops.append(g.Detections(table.name, (boxes, scores), table, anchors, **facts))
+    table = g.Tensor(f"{node.name}.table", (1, rows + 1, 6), "float32")
+    table = imp.add(g.Detections, (boxes, scores), table, anchors, **facts)
     # (first row, first column, rows, columns) of each output, and its shape, which files leave out
     parts = (0, 0, rows, 4), (0, 4, rows, 1), (0, 5, rows, 1), (rows, 0, 1, 1)
     shapes = (1, rows, 4), (1, rows), (1, rows), (1,)
     for k, ((row, column, height, width), shape) in enumerate(zip(parts, shapes)):
-        part = g.Tensor(f"{node.name}.{k}", (1, height, width), "float32")
-        part = imp.add(g.StridedSlice, (table,), part, (0, row, column), (1, 1, 1))
+        indices = range(1), range(row, row + height), range(column, column + width)
+        part = sliced(imp, f"{node.name}.{k}", table, indices)
         name = f"{part.name}.reshape"
         y = replace(imp.result(node, k, plain=True), shape=shape)
-        imp.emit(node, g.Reshape(name, (part,), y), k, plain=True)
+        imp.produce(node, g.Reshape(name, (part,), y), k, plain=True)
 
 
 def _ends(imp: TfliteImporter, node: FileNode) -> tuple[g.Tensor, g.Tensor]:
@@ -89,14 +90,14 @@ def _ends(imp: TfliteImporter, node: FileNode) -> tuple[g.Tensor, g.Tensor]:
 def _rescale(imp: TfliteImporter, node: FileNode) -> None:
     """QUANTIZE between int8, int16 and int32."""
     x, y = _ends(imp, node)
-    imp.emit(node, g.Rescale(node.name, (x,), y), plain=True)
+    imp.produce(node, g.Rescale(node.name, (x,), y), plain=True)
 
 
 def _wide_softmax(imp: TfliteImporter, node: FileNode) -> None:
     """SOFTMAX of int8 as int16."""
     x, y = _ends(imp, node)
     op = g.Softmax16(node.name, (x,), y, len(x.shape) - 1, float(node.option("beta", 0.0)))
-    imp.emit(node, op, plain=True)
+    imp.produce(node, op, plain=True)
 
 
 def _pool(imp: TfliteImporter, node: FileNode) -> None:
@@ -104,9 +105,9 @@ def _pool(imp: TfliteImporter, node: FileNode) -> None:
     kernel = layers.window(node)
     facts = kernel, strides, layers.padding(node, layers.image(x), kernel, strides), *layers.clamp(node, y)
     if node.kind == "MAX_POOL_2D":
-        imp.emit(node, g.MaxPool(node.name, (x,), y, *facts))
+        imp.produce(node, g.MaxPool(node.name, (x,), y, *facts))
     else:
-        imp.emit(node, g.ExactAveragePool(node.name, (x,), y, *facts, imp.info(node, 0).unsigned))
+        imp.produce(node, g.ExactAveragePool(node.name, (x,), y, *facts, imp.info(node, 0).unsigned))
 
 
 def _total(cls: type[g.Mean]) -> Handler:
@@ -117,9 +118,9 @@ def _total(cls: type[g.Mean]) -> Handler:
         axes = numbers.axes_of(imp, node, x)
         if len(x.shape) == 4 and (node.option("keepDims", False) or axes in ((1, 2), (1, 2, 3))):
             axes = tuple(sorted(movement.CANONICAL_AXIS[a] for a in axes))
-            imp.emit(node, cls(node.name, (imp.activation(node, 0),), imp.result(node), axes))
+            imp.produce(node, cls(node.name, (imp.activation(node, 0),), imp.result(node), axes))
         else:
-            imp.emit(node, cls(node.name, (x,), imp.result(node, plain=True), axes), plain=True)
+            imp.produce(node, cls(node.name, (x,), imp.result(node, plain=True), axes), plain=True)
 
     return convert
 
@@ -130,13 +131,13 @@ def _softmax(imp: TfliteImporter, node: FileNode) -> None:
         return
     x, y = imp.activation(node, 0), imp.result(node)
     axis = 1 if len(x.shape) == 4 else len(x.shape) - 1
-    imp.emit(node, g.Softmax(node.name, (x,), y, axis, float(node.option("beta", 0.0))))
+    imp.produce(node, g.Softmax(node.name, (x,), y, axis, float(node.option("beta", 0.0))))
 
 
 def _reduce(cls: type[g.ReduceMax]) -> Handler:
     def convert(imp: TfliteImporter, node: FileNode) -> None:
         x, y = imp.activation(node, 0, plain=True), imp.result(node, plain=True)
-        imp.emit(node, cls(node.name, (x,), y, numbers.axes_of(imp, node, x)), plain=True)
+        imp.produce(node, cls(node.name, (x,), y, numbers.axes_of(imp, node, x)), plain=True)
 
     return convert
 
@@ -146,36 +147,32 @@ def _arg_max(imp: TfliteImporter, node: FileNode) -> None:
     axes = numbers.axes_of(imp, node, x)
     if len(axes) != 1:
         raise Refused(f"has {len(axes)} axes; it must have 1")
-    imp.emit(node, g.ArgMax(node.name, (x,), y, axes[0], node.kind == "ARG_MIN"), plain=True)
+    imp.produce(node, g.ArgMax(node.name, (x,), y, axes[0], node.kind == "ARG_MIN"), plain=True)
 
 
 def _top_k(imp: TfliteImporter, node: FileNode) -> None:
     """TOPK_V2: two operators, of values and of positions; their number is in the outputs' shapes."""
-    imp.constant(node, 1)
+    imp.known(node, 1)
     if len(node.outputs) != 2:
         raise Refused(f"has {len(node.outputs)} outputs; it must have 2")
     x = imp.activation(node, 0, plain=True, dtype=None)
     for k in (0, 1):
-        imp.emit(node, g.TopK(f"{node.name}.{k}", (x,), imp.result(node, k, plain=True), k == 1), k, plain=True)
+        imp.produce(node, g.TopK(f"{node.name}.{k}", (x,), imp.result(node, k, plain=True), k == 1), k, plain=True)
 
 
 def _batch_matmul(imp: TfliteImporter, node: FileNode) -> None:
     """BATCH_MATMUL; the first operand is transposed by a step of its own."""
     x, other = (imp.activation(node, k, plain=True) for k in (0, 1))
     if node.option("adjX", False):
-        axes = (*range(len(x.shape) - 2), len(x.shape) - 1, len(x.shape) - 2)
-        data = None if x.data is None else np.ascontiguousarray(x.data.transpose(axes))
-        turned = replace(x, name=imp.unused(f"{node.name}.rows"), shape=tuple(x.shape[a] for a in axes), data=data)
-        if data is None:
-            imp.ops.append(g.Transpose(turned.name, (x,), turned, axes))
-        x = turned
+        axes, name = (*range(len(x.shape) - 2), len(x.shape) - 1, len(x.shape) - 2), f"{node.name}.rows"
+        x = turned(imp, name, x, axes) if x.data is None else imp.relayout(x, imp.unused(name), axes)
     op = g.BatchMatMul(node.name, (x, other), imp.result(node, plain=True), bool(node.option("adjY", False)))
-    imp.emit(node, op, plain=True)
+    imp.produce(node, op, plain=True)
 
 
 def _log_softmax(imp: TfliteImporter, node: FileNode) -> None:
     x, y = imp.activation(node, 0), imp.result(node)
-    imp.emit(node, g.LogSoftmax(node.name, (x,), y, 1 if len(x.shape) == 4 else len(x.shape) - 1))
+    imp.produce(node, g.LogSoftmax(node.name, (x,), y, 1 if len(x.shape) == 4 else len(x.shape) - 1))
 
 
 def _l2_normalization(imp: TfliteImporter, node: FileNode) -> None:
@@ -183,13 +180,13 @@ def _l2_normalization(imp: TfliteImporter, node: FileNode) -> None:
     if layers.clamp(node, y) != (-128, 127):
         raise Refused("has a fused activation, which is not supported")
     axis = 1 if len(x.shape) == 4 else len(x.shape) - 1
-    imp.emit(node, g.L2Normalization(node.name, (x,), y, axis, unsigned))
+    imp.produce(node, g.L2Normalization(node.name, (x,), y, axis, unsigned))
 
 
 def _resize_bilinear(imp: TfliteImporter, node: FileNode) -> None:
     x, y, flags = imp.activation(node, 0), imp.result(node), movement.resize_flags(imp, node)
     offset = 128 if imp.info(node, 0).unsigned else None
-    imp.emit(node, g.ResizeBilinear(node.name, (x,), y, *flags, offset))
+    imp.produce(node, g.ResizeBilinear(node.name, (x,), y, *flags, offset))
 
 
 def _quantize(imp: TfliteImporter, node: FileNode) -> None:
@@ -199,15 +196,15 @@ def _quantize(imp: TfliteImporter, node: FileNode) -> None:
         return
     raw, y = imp.outside(node.inputs[0]), imp.result(node, plain=True)
     if raw is not None and (raw.scale, raw.zero_point - 128) == (y.scale, y.zero_point):
-        imp.emit(node, g.Recode(f"{node.name}.recode", (raw,), y), plain=True)
+        imp.produce(node, g.Recode(f"{node.name}.recode", (raw,), y), plain=True)
         return
     x, y = imp.activation(node, 0, dtype=None), imp.result(node)
     kind = g.Quantize(node.name, (x,), y, True) if x.dtype == "float32" else g.Requantize(node.name, (x,), y)
-    imp.emit(node, kind)
+    imp.produce(node, kind)
 
 
 def _dequantize(imp: TfliteImporter, node: FileNode) -> None:
-    imp.emit(node, g.Dequantize(node.name, (imp.activation(node, 0),), imp.result(node)))
+    imp.produce(node, g.Dequantize(node.name, (imp.activation(node, 0),), imp.result(node)))
 
 
 # operator -> (its maximum number of inputs, None: any; its handler)

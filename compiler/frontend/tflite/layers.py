@@ -11,7 +11,8 @@ import numpy as np
 from ... import graph as g
 from ...graph import tables
 from ..core import Misfit, Refused
-from .builder import TO_NCHW, TfliteImporter
+from ..moves import TO_NCHW
+from .builder import TfliteImporter
 from .file import FileNode, Info, schema
 
 _ACTIVATION = schema.ActivationFunctionType
@@ -56,7 +57,7 @@ def _weights(imp: TfliteImporter, node: FileNode, position: int, axis: int) -> t
 
     They are int8, or int16 where the difference from the zero point is not.
     """
-    data, info = imp.constant(node, position), imp.info(node, position)
+    data, info = imp.known(node, position), imp.info(node, position)
     if info.type != "INT8":
         raise Refused(f"has weights {info.name!r} of type {info.type.lower()}; only int8 is supported")
     if data.ndim <= axis:
@@ -83,7 +84,7 @@ def _bias(imp: TfliteImporter, node: FileNode, position: int, x: g.Tensor, scale
     channels = len(scales)
     if not imp.given(node, position):
         return np.zeros(channels, np.int32)
-    data, info = imp.constant(node, position), imp.info(node, position)
+    data, info = imp.known(node, position), imp.info(node, position)
     if info.type != "INT32" or data.size != channels:
         raise Refused(
             f"has bias {info.name!r}: {info.type.lower()} of shape {info.shape}, expected int32 ({channels},)"
@@ -180,7 +181,7 @@ def _convolution(imp: TfliteImporter, node: FileNode, weight: np.ndarray, scale:
     parameters = np.ascontiguousarray(weight), scales, _bias(imp, node, 2, x, scales)
     facts: dict[str, Any] = {"float32_scale": imp.info(node, 0).unsigned}
     op = g.QConv2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads, dilations, groups, **facts)
-    imp.emit(node, op)
+    imp.produce(node, op)
 
 
 def conv_2d(imp: TfliteImporter, node: FileNode) -> None:
@@ -206,13 +207,13 @@ def depthwise(imp: TfliteImporter, node: FileNode) -> None:
 def transpose_conv(imp: TfliteImporter, node: FileNode) -> None:
     """TRANSPOSE_CONV, weights OHWI; inputs are the output shape, weights, image, biases."""
     weight, scale = _weights(imp, node, 1, 0)
-    imp.constant(node, 0)  # the output's shape, which the output tensor has, too
+    imp.known(node, 0)  # the output's shape, which the output tensor has, too
     x, y, strides = imp.activation(node, 2), imp.result(node), strides_of(node)
     pads = cropped(node, image(x), image(y), weight.shape[1:3])
     scales = _per_channel(scale, len(weight))
     parameters = np.ascontiguousarray(weight.transpose(TO_NCHW)), scales, _bias(imp, node, 3, x, scales)
     facts: dict[str, Any] = {"float32_scale": imp.info(node, 2).unsigned}
-    imp.emit(node, g.QConvTranspose2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads, **facts))
+    imp.produce(node, g.QConvTranspose2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads, **facts))
 
 
 def _product(imp: TfliteImporter, node: FileNode) -> None:
@@ -226,7 +227,7 @@ def _product(imp: TfliteImporter, node: FileNode) -> None:
     flat = imp.add(g.BatchMatMul, (rows, weight), flat, True)
     if (bounds := clamp(node, y)) != (-128, 127):
         flat = imp.add(g.Requantize, (flat,), replace(flat, name=f"{node.name}.clamped"), *bounds)
-    imp.emit(node, g.Reshape(node.name, (flat,), y), plain=True)
+    imp.produce(node, g.Reshape(node.name, (flat,), y), plain=True)
 
 
 def fully_connected(imp: TfliteImporter, node: FileNode) -> None:
@@ -249,7 +250,7 @@ def fully_connected(imp: TfliteImporter, node: FileNode) -> None:
     def make(out: g.Tensor) -> g.Operator:
         return g.QDense(node.name, (x,), out, *parameters, float32_scale=scale.size == 1)
 
-    imp.emit_as(node, y, (rows, channels), "rows", make)
+    imp.produce_as(node, y, (rows, channels), "rows", make)
 
 
 Handler = Callable[[TfliteImporter, FileNode], None]
@@ -270,7 +271,7 @@ def binary(cls: type[g.Binary]) -> Handler:
     def convert(imp: TfliteImporter, node: FileNode) -> None:
         y = imp.result(node)
         operands = tuple(operand(imp, node, k, len(y.shape)) for k in (0, 1))
-        imp.emit(node, cls(node.name, operands, y, *clamp(node, y)))
+        imp.produce(node, cls(node.name, operands, y, *clamp(node, y)))
 
     return convert
 
@@ -282,7 +283,7 @@ def pairwise(cls: type[g.Pairwise]) -> Handler:
         y = imp.result(node)
         x, other = (operand(imp, node, k, len(y.shape)) for k in (0, 1))
         other = imp.taken_as(other, x) if issubclass(cls, g.Maximum) else other
-        imp.emit(node, cls(node.name, (x, other), y))
+        imp.produce(node, cls(node.name, (x, other), y))
 
     return convert
 
@@ -292,7 +293,7 @@ def function(name: str, table: Callable[[g.Tensor, g.Tensor], np.ndarray]) -> Ha
 
     def convert(imp: TfliteImporter, node: FileNode) -> None:
         x, y = imp.activation(node, 0), imp.result(node)
-        imp.emit(node, g.Lookup(node.name, (x,), y, name, table(x, y)))
+        imp.produce(node, g.Lookup(node.name, (x,), y, name, table(x, y)))
 
     return convert
 
@@ -306,7 +307,7 @@ def leaky_relu(imp: TfliteImporter, node: FileNode) -> None:
     """LEAKY_RELU."""
     x, y, alpha = imp.activation(node, 0), imp.result(node), node.option("alpha", 0.0)
     table, slopes = tables.leaky_relu(alpha, x, y), tables.slopes(alpha, x, y)
-    imp.emit(node, g.LeakyRelu(node.name, (x,), y, "leaky_relu", table, slopes))
+    imp.produce(node, g.LeakyRelu(node.name, (x,), y, "leaky_relu", table, slopes))
 
 
 def gelu(imp: TfliteImporter, node: FileNode) -> None:
@@ -319,6 +320,6 @@ def relu(low: float, high: float | None) -> Handler:
 
     def convert(imp: TfliteImporter, node: FileNode) -> None:
         x, y = imp.activation(node, 0), imp.result(node)
-        imp.emit(node, g.Requantize(node.name, (x,), y, *limits(y, low, high)))
+        imp.produce(node, g.Requantize(node.name, (x,), y, *limits(y, low, high)))
 
     return convert
