@@ -22,10 +22,11 @@ from .. import graph as g
 from ..graph import ranges
 from ..names import Names
 from ..tvm_compat import ir, relax
+from .core import Builder, like
+from .moves import TO_NCHW, TO_NHWC, turned
 from .relax_operators import COMPUTE, INTEGER, MOVE, array, linear, split
 from .source import SINGLE
-
-TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
+from .values import steps
 
 
 def fold_constants(bindings: Sequence[Any]) -> dict[Any, Any]:
@@ -131,7 +132,7 @@ class Result:
     clamp: tuple[int, int]
 
 
-class RelaxImporter:
+class RelaxImporter(Builder):
     """Walks the bindings of a Relax function in order and builds operators.
 
     `views` holds, for each variable that carries int8 values, the tensor behind it; a dequantised float variable is a
@@ -139,6 +140,7 @@ class RelaxImporter:
     """
 
     def __init__(self, function: Any, outputs: list[str]):
+        super().__init__(outputs)
         self.bindings: list[Any] = [b for block in function.body.blocks for b in block.bindings]
         self.calls: dict[Any, Any] = fold_constants(self.bindings)
         self.values_of = ir.Map(self.calls)  # as TVM takes it, which would convert all of a dict for each match
@@ -146,12 +148,10 @@ class RelaxImporter:
         body = function.body.body
         body = self.calls.get(body, body)
         self.results = list(zip(outputs, body.fields if isinstance(body, ir.Tuple) else [function.body.body]))
-        self.inputs: list[g.Tensor] = []
         self.views: dict[Any, g.Tensor] = {}
-        self.ops: list[g.Operator] = []
         self.problems: list[str] = []
         self._operators: set[str] = set()  # their names
-        self._names = Names(outputs)  # of all tensors and operators
+        self._names = self.tensors  # of operators, too
         self._counts: Counter[str] = Counter()  # of each kind of operator, the number that was given last
 
     def node(self, var: Any) -> str:
@@ -199,9 +199,8 @@ class RelaxImporter:
         self.views[var] = t
         if var.ty.dtype == "uint8":
             outer = replace(t, dtype="uint8", zero_point=t.zero_point + 128)
-            inner = self.tensor(f"{t.name}.int8", t.shape, t)
-            self.emit(g.Recode(inner.name, (outer,), inner))
-            t, self.views[var] = outer, inner
+            self.views[var] = self.add(g.Recode, (outer,), replace(t, name=f"{t.name}.int8"))
+            t = outer
         self.inputs.append(t)
 
     def described(self, var: Any) -> g.Tensor:
@@ -262,7 +261,7 @@ class RelaxImporter:
                 raise InputError(f"{self.node(source)} clamps to {inner[1]:g}..{inner[2]:g}, which are no numbers")
             source, low, high = inner[0], max(low, min(inner[1], high)), min(high, max(inner[2], low))
         x, before = self.views.get(source), len(self.ops)
-        clamp = _steps(low, y), _steps(high, y)
+        clamp = steps(low, y), steps(high, y)
         if x is not None and x.dtype == "float32" and clamp == (-128, 127):
             self.produce(Result(var, y, var, call, clamp), g.Quantize(self.name(var), (x,), y))
         elif (
@@ -335,10 +334,9 @@ class RelaxImporter:
 
     def emit(self, op: g.Operator) -> g.Tensor:
         """Append an operator whose output has a name already, and return that output."""
-        self.ops.append(op)
         self._operators.add(op.name)
         self._names.add(op.name)
-        return op.output
+        return super().emit(op)
 
     def check_numbers(self, before: int, node: str) -> None:
         """Raise `InputError` if integers of an operator from number `before` on, those of `node`, can leave int32."""
@@ -362,31 +360,15 @@ class RelaxImporter:
             return
         if layout != "NHWC":
             raise InputError(f"{self.node(var)} has images of layout {layout}; only NCHW and NHWC are supported")
-        inner = self.tensor(f"{x.name}.nchw", tuple(x.shape[k] for k in TO_NCHW), x)
-        self.emit(g.Transpose(inner.name, (x,), inner, TO_NCHW, True))
-        op = make(inner, self.tensor(f"{y.name}.nchw", tuple(y.shape[k] for k in TO_NCHW), y))
+        inner = turned(self, f"{x.name}.nchw", x, TO_NCHW, True)
+        op = make(inner, like(y, self.unused(f"{y.name}.nchw"), [y.shape[k] for k in TO_NCHW]))
         self.append(var, g.Transpose(f"{op.name}.nhwc", (self.emit(op),), y, TO_NHWC, True))
 
-    def tensor(self, name: str, shape: tuple[int, ...], like: g.Tensor) -> g.Tensor:
-        """A new tensor quantised as `like`."""
-        return g.Tensor(self._names.unused(name), shape, like.dtype, like.scale, like.zero_point)
-
-    def reshape(self, name: str, x: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
-        """`x` in another shape."""
-        y = self.tensor(name, shape, x)
-        return self.emit(g.Reshape(y.name, (x,), y))
-
-    def padded(self, name: str, x: g.Tensor, pads: tuple[tuple[int, int], ...], value: int) -> g.Tensor:
-        """`x` with `value` around it."""
-        y = self.tensor(name, tuple(n + before + after for n, (before, after) in zip(x.shape, pads)), x)
-        return self.emit(g.Pad(y.name, (x,), y, pads, value))
-
-    def rescaled(self, name: str, x: g.Tensor, like: g.Tensor) -> g.Tensor:
-        """`x` requantised as `like`; `x` itself if it already is."""
-        if (x.scale, x.zero_point) == (like.scale, like.zero_point):
+    def rescaled(self, name: str, x: g.Tensor, y: g.Tensor) -> g.Tensor:
+        """`x` requantised as `y`; `x` itself if it already is."""
+        if (x.scale, x.zero_point) == (y.scale, y.zero_point):
             return x
-        y = self.tensor(name, x.shape, like)
-        return self.emit(g.NearestRequantize(y.name, (x,), y))
+        return self.add(g.NearestRequantize, (x,), replace(y, name=name, shape=x.shape))
 
     def _output(self, name: str, var: Any) -> g.Tensor | None:
         x = self.views.get(var)
@@ -397,8 +379,7 @@ class RelaxImporter:
         if var.ty.dtype == "int8" and x.name == name:
             return x
         if var.ty.dtype == "int8":  # another tensor's values under a second name
-            y = g.Tensor(name, x.shape, "int8", x.scale, x.zero_point)
-            return self.emit(g.Reshape(f"{name}.copy", (x,), y))
+            return self.emit(g.Reshape(f"{name}.copy", (x,), like(x, name, x.shape)))
         if var.ty.dtype == "uint8":
             y = g.Tensor(name, x.shape, "uint8", x.scale, x.zero_point + 128)
             return self.emit(g.Recode(f"{name}.recode", (x,), y))
@@ -430,11 +411,6 @@ def _shape(var: Any) -> tuple[int, ...]:
 
 def _number(expr: Any) -> float:
     return float(array(expr).reshape(-1)[0])
-
-
-def _steps(value: float, y: g.Tensor) -> int:
-    """The int8 value of a real one."""
-    return int(np.clip(np.rint(np.float32(value) / np.float32(y.scale)) + y.zero_point, -128, 127))
 
 
 def _scale(call: Any, dtype: str) -> tuple[float, int]:

@@ -18,6 +18,10 @@ from ...hw.errors import InputError
 from .. import graph as g
 from ..graph import tables
 from ..tvm_compat import is_const, is_op, wildcard
+from .core import like
+from .linear import in_units, is_unit, narrowed, per_channel
+from .moves import along, around, bounded, padded, strides
+from .values import SOFTMAX_SCALE, SOFTMAX_ZERO
 
 if TYPE_CHECKING:
     from .relax import RelaxImporter, Result
@@ -37,8 +41,6 @@ _BIAS = is_op("relax.reshape")(_FLAT_BIAS, wildcard()) | _FLAT_BIAS
 _LINEAR = _CONV | _TRANSPOSE_CONV | _DENSE
 _BIASED = is_op("relax.add")(_LINEAR, _BIAS) | is_op("relax.add")(_BIAS, _LINEAR)
 _PATTERN = _BIASED | _LINEAR
-_INT32 = np.iinfo(np.int32)
-_ALLOWED = f"outside {_INT32.min}..{_INT32.max}"
 
 
 def linear(imp: RelaxImporter, result: Result) -> bool:
@@ -118,7 +120,7 @@ def _dense(imp: RelaxImporter, result: Result, x: g.Tensor, parameters: Any, sou
         imp.produce(result, g.QDense(name, (x,), result.y, *parameters, float32_scale=rounded))
         return
     x = imp.reshape(f"{name}.rows", x, rows)
-    y = imp.tensor(f"{name}.flat", (rows[0], len(parameters[0])), result.y)
+    y = like(result.y, imp.unused(f"{name}.flat"), (rows[0], len(parameters[0])))
     imp.emit(g.QDense(name, (x,), y, *parameters, float32_scale=rounded))
     imp.produce(result, g.Reshape(f"{name}.reshape", (y,), result.y))
 
@@ -148,12 +150,10 @@ def _weights(match: Any, node: str, layout: str) -> tuple[np.ndarray, np.ndarray
     axis = int(call.attrs.axis) % weight.ndim
     if max(scale.size, zero.size) > 1 and axis != layout.index("O"):
         raise InputError(f"{node} has weights with one scale per index of axis {axis}, not per output channel")
-    along = [-1 if k == axis else 1 for k in range(weight.ndim)]
-    centred = weight.astype(np.int16) - zero.reshape(along).astype(np.int16)
-    weight = centred.astype(np.int8 if -128 <= centred.min() and centred.max() <= 127 else np.int16)
-    weight = weight.transpose([layout.index(letter) for letter in wanted])
-    scales = np.broadcast_to(scale.reshape(-1).astype(np.float32), (len(weight),))
-    return np.ascontiguousarray(weight), np.ascontiguousarray(scales)
+    shape = [-1 if k == axis else 1 for k in range(weight.ndim)]
+    centred = weight.astype(np.int16) - zero.reshape(shape).astype(np.int16)
+    weight = narrowed(centred.transpose([layout.index(letter) for letter in wanted]))
+    return weight, per_channel(scale, len(weight))
 
 
 def _bias(match: Any, node: str, scales: np.ndarray) -> np.ndarray:
@@ -165,24 +165,15 @@ def _bias(match: Any, node: str, scales: np.ndarray) -> np.ndarray:
         return np.zeros(len(scales), np.int32)
     if _DEQUANTIZED in match:
         bias, scale, zero = (array(a).reshape(-1) for a in match[_DEQUANTIZED].args)
-        if bias.dtype == np.int32 and not zero.any() and np.allclose(scale, scales, rtol=1e-5, atol=0):
+        if bias.dtype == np.int32 and not zero.any() and is_unit(scale, scales):
             return np.broadcast_to(bias, scales.shape).copy()
         real = (bias.astype(np.float64) - zero) * scale
     else:
         real = array(match[_K]).reshape(-1).astype(np.float64)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        units = np.broadcast_to(np.rint(real / scales), scales.shape)
-    wrong = np.flatnonzero(~((units >= _INT32.min) & (units <= _INT32.max)))
-    if wrong.size:
-        k = wrong[0]
-        raise InputError(
-            f"{node} has bias {np.broadcast_to(real, scales.shape)[k]:g} for output channel {k}: {units[k]:g} times "
-            f"the accumulator's scale {scales[k]:g}, {_ALLOWED}"
-        )
-    return units.astype(np.int32)
-
-
-SOFTMAX_SCALE, SOFTMAX_ZERO = 1 / 256, -128  # of the fixed-point softmax
+    try:
+        return in_units(real, scales)
+    except InputError as exc:
+        raise InputError(f"{node} {exc}") from None
 
 
 def _operands(imp: RelaxImporter, result: Result) -> list[g.Tensor] | None:
@@ -216,7 +207,7 @@ def _softmax(imp: RelaxImporter, result: Result) -> None:
     if (y.scale, y.zero_point) == (SOFTMAX_SCALE, SOFTMAX_ZERO) and result.clamp == (-128, 127):
         imp.produce(result, g.Softmax(name, (x,), y, axis))
         return
-    fixed = imp.tensor(f"{name}.q8", y.shape, g.Tensor("", y.shape, "int8", SOFTMAX_SCALE, SOFTMAX_ZERO))
+    fixed = g.Tensor(imp.unused(f"{name}.q8"), y.shape, "int8", SOFTMAX_SCALE, SOFTMAX_ZERO)
     imp.emit(g.Softmax(name, (x,), fixed, axis))
     imp.produce(result, g.NearestRequantize(f"{name}.rescale", (fixed,), y, *result.clamp))
 
@@ -249,8 +240,7 @@ def _average_pool(imp: RelaxImporter, result: Result) -> None:
 
     def make(x: g.Tensor, y: g.Tensor) -> g.Operator:
         if any(pads):
-            top, left, bottom, right = pads
-            x = imp.padded(f"{name}.pad", x, ((0, 0), (0, 0), (top, bottom), (left, right)), x.zero_point)
+            x = padded(imp, f"{name}.pad", x, around(pads), x.zero_point)
         return g.AveragePool(name, (x,), y, kernel, strides, (0, 0, 0, 0), *result.clamp)
 
     imp.place(result.var, str(a.layout), x, result.y, make)
@@ -307,14 +297,10 @@ def _transpose(imp: RelaxImporter, var: Any, call: Any, x: g.Tensor) -> None:
 
 
 def _slice(imp: RelaxImporter, var: Any, call: Any, x: g.Tensor) -> None:
-    axes, begin, end, strides = (
+    axes, begin, end, steps = (
         [int(v.value if hasattr(v, "value") else v) for v in fields.fields] for fields in call.args[1:5]
     )
-    indices = [range(n) for n in x.shape]
-    for axis, *limits in zip(axes, begin, end, strides):
-        indices[axis] = range(x.shape[axis])[slice(*limits)]
-    steps = tuple(r.step if len(r) > 1 else 1 for r in indices)
-    imp.move(g.StridedSlice, var, x, tuple(r[0] for r in indices), steps)
+    imp.move(g.StridedSlice, var, x, *strides(bounded(x.shape, axes, begin, end, steps)))
 
 
 # operator that moves dequantised values -> its handler: the int8 values move, their scale stays
@@ -376,6 +362,5 @@ def split(imp: RelaxImporter, var: Any, call: Any, index: int, x: g.Tensor) -> N
         starts = [size * k for k in range(sections)]
     else:
         starts = [0, *ints(sections)]
-    begin = [0] * len(x.shape)
-    begin[axis] = starts[index]
-    imp.move(g.StridedSlice, var, x, tuple(begin), (1,) * len(x.shape))
+    indices = range(starts[index], x.shape[axis])  # whose end the output's shape says
+    imp.move(g.StridedSlice, var, x, *strides(along(x.shape, axis, indices)))

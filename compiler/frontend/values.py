@@ -98,6 +98,7 @@ def channel_vector(array: np.ndarray, shape: tuple[int, ...], axis: int) -> np.n
     return np.broadcast_to(full.reshape(-1), (shape[axis],))
 
 
+SOFTMAX_SCALE, SOFTMAX_ZERO = 1 / 256, -128  # of the fixed-point softmax
 AFFINE = ("Add", "Div", "Mul", "Neg", "Sub")
 
 
@@ -228,3 +229,8 @@ def evaluated(value: Expr, x: np.ndarray) -> np.ndarray:
             first, second = (np.asarray(operand(arg)) for arg in part.args[:2])
             known[id(part)] = functions.binary(first, second, part.node.op)
     return known[id(value)]
+
+
+def steps(value: float, y: g.Tensor) -> int:
+    """The int8 step of a real value in the quantisation of `y`: the nearest, ties to even."""
+    return int(np.clip(np.rint(np.float32(value) / np.float32(y.scale)) + y.zero_point, -128, 127))

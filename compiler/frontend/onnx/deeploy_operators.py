@@ -14,6 +14,7 @@ import numpy as np
 
 from ... import graph as g
 from ..core import Node, Problem
+from ..moves import along, sliced
 from ..values import Fixed, Value, View
 from .deeploy_requantise import requantised
 from .deeploy_values import (
@@ -385,9 +386,7 @@ def shares(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
             raise Problem(node, f"has groups of {width} of {count}; 1 to {_MOST_GROUPS} whole ones are supported")
         most = total = None
         for k in range(groups):
-            begin = (*[0] * last, k * width)
-            y = replace(x, name="", shape=(*x.shape[:-1], width), data=None)
-            part = imp.append(g.StridedSlice(f"{node.name}.group", (x,), y, begin, (1,) * len(begin)))
+            part = sliced(imp, f"{node.name}.group", x, along(x.shape, last, range(k * width, (k + 1) * width)))
             largest = numbers.reduced("reduce_max", part, (last,))
             before, most = most, largest if most is None else numbers.binary("maximum", most, largest)
             each = numbers.reduced("sum", numbers.looked_up(_FULL >> halvings, less(most, part)), (last,))

@@ -15,6 +15,7 @@ from ....hw.rounding import exact_multiplier, requantise
 from ... import graph as g
 from ...graph import ranges
 from ..core import Node, Problem
+from ..linear import narrowed
 from ..values import Fixed, Value, View
 from .deeploy_values import (
     EVERY,
@@ -202,9 +203,8 @@ def _channels(x: Layer | Convolution, s: Shift, axis: int) -> _Channels | None:
     bias = x.bias + offset // factor
     if np.abs(bias).max() >= 1 << 31:
         return None
-    dtype = np.int8 if x.weight.min() >= -128 and x.weight.max() <= 127 else np.int16
     scale = np.array([float(r or 0) for r in ratios])
-    return _Channels(np.ascontiguousarray(x.weight, dtype), bias.astype(np.int32), scale)
+    return _Channels(narrowed(x.weight), bias.astype(np.int32), scale)
 
 
 def _dense(imp: Tensors, x: Layer, s: Shift, y: g.Tensor) -> g.Tensor | None:

@@ -13,9 +13,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ....hw.errors import InputError
 from ... import graph as g
-from ..core import Node, Problem
-from ..values import Expr, Value, View, Weights, affine, channel_vector, constant, evaluated, single_view
+from ..core import Node, Problem, like
+from ..linear import in_units, is_unit
+from ..moves import around, padded
+from ..values import (
+    SOFTMAX_SCALE,
+    SOFTMAX_ZERO,
+    Expr,
+    Value,
+    View,
+    Weights,
+    affine,
+    channel_vector,
+    constant,
+    evaluated,
+    single_view,
+)
 from . import geometry
 from .geometry import window
 
@@ -24,7 +39,6 @@ if TYPE_CHECKING:
 
 
 LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-_INT32 = np.iinfo(np.int32)
 _UNIT = 127  # the weight of a channel that is only scaled: large, so that its bias has fine steps
 
 
@@ -130,25 +144,17 @@ def _exact_bias(rest: list, x_scale: float, scales: np.ndarray) -> np.ndarray | 
     bias = rest[0] if rest else None
     if not isinstance(bias, Weights) or bias.integers.dtype != np.int32 or bias.zero.any():
         return None
-    if not np.allclose(bias.scale, x_scale * scales, rtol=1e-5, atol=0):
+    if not is_unit(bias.scale, x_scale * scales):
         return None
     return np.broadcast_to(bias.integers.reshape(-1), scales.shape).astype(np.int32)
 
 
 def _in_units(node: Node, layer: _Layer, x_scale: float) -> np.ndarray:
     """int32 biases. Raises `Problem` for a bias outside int32."""
-    scales = x_scale * layer.scale
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        units = np.where(layer.bias == 0, 0, np.rint(layer.bias / scales))
-    wrong = np.flatnonzero(~((units >= _INT32.min) & (units <= _INT32.max)))
-    if wrong.size:
-        k = wrong[0]
-        raise Problem(
-            node,
-            f"has bias {layer.bias[k]:g} for output channel {k}: {units[k]:g} times the accumulator's scale "
-            f"{scales[k]:g}, outside {_INT32.min}..{_INT32.max}",
-        )
-    return units.astype(np.int32)
+    try:
+        return in_units(layer.bias, x_scale * layer.scale)
+    except InputError as exc:
+        raise Problem(node, str(exc)) from None
 
 
 def _halves(weight: np.ndarray) -> list[np.ndarray]:
@@ -163,8 +169,8 @@ def _doubled(imp: Importer, name: str, x: g.Tensor, groups: int) -> g.Tensor:
     n, c, *size = x.shape
     pixels = math.prod(size)
     rows = imp.reshape(f"{name}.groups", x, (n, groups, c // groups, pixels))
-    y = replace(x, name="", shape=(n, groups, 2 * c // groups, pixels), data=None)
-    twice = imp.append(g.Concat(f"{name}.twice", (rows, rows), y, 2))
+    twice = like(x, f"{name}.twice", (n, groups, 2 * c // groups, pixels))
+    twice = imp.add(g.Concat, (rows, rows), twice, 2)
     return imp.reshape(f"{name}.doubled", twice, (n, 2 * c, *size))
 
 
@@ -239,7 +245,6 @@ def scaled_channels(imp: Importer, value: Expr, result: Result) -> g.Tensor | No
 
 _BINARY: dict[str, type[g.Binary]] = {"Add": g.Add, "Sub": g.Sub, "Mul": g.Mul}
 _FUNCTIONS = {"Sigmoid": "logistic", "Tanh": "tanh", "LeakyRelu": "leaky_relu"}  # names as those of other formats
-_SOFTMAX_SCALE, _SOFTMAX_ZERO = 1 / 256, -128  # of the fixed-point softmax
 _FINEST = 0.75  # of its steps: where an output has finer ones, its own rounding would cost more than one of them
 _MOST_INNER = (1 << 31) // 255**2  # elements of a row of a product, less their zero points: sums are int32
 
@@ -298,15 +303,15 @@ def _concat(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
 
 def _softmax(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
     node, y = value.node, result.y
-    fine = y.scale < _FINEST * _SOFTMAX_SCALE
+    fine = y.scale < _FINEST * SOFTMAX_SCALE
     x = imp.as_view(value.args[0]) if node.op == "Softmax" and not fine else None
     if x is None or x.tensor.scale <= 2.0**-26:
         return None
     axis = node.attrs["axis"]
-    if (y.scale, y.zero_point) == (_SOFTMAX_SCALE, _SOFTMAX_ZERO) and result.whole:
+    if (y.scale, y.zero_point) == (SOFTMAX_SCALE, SOFTMAX_ZERO) and result.whole:
         return imp.append(g.Softmax(node.name, (x.tensor,), y, axis), result.wanted)
     fixed = imp.append(
-        g.Softmax(node.name, (x.tensor,), replace(y, scale=_SOFTMAX_SCALE, zero_point=_SOFTMAX_ZERO), axis)
+        g.Softmax(node.name, (x.tensor,), replace(y, scale=SOFTMAX_SCALE, zero_point=SOFTMAX_ZERO), axis)
     )
     return imp.checked(node, g.NearestRequantize(f"{node.name}.rescale", (fixed,), y, *result.clamp), result.wanted)
 
@@ -338,21 +343,14 @@ def _average_pool(imp: Importer, value: Expr, result: Result) -> g.Tensor | None
     if any(pads) and not node.attrs.get("count_include_pad", 0):
         if image.scale > y.scale:
             return None  # a rounding before the last one could cost more than a step
-        same = imp.append(
-            g.ExactAveragePool(
-                f"{node.name}.mean", (image,), replace(image, name="", shape=y.shape, data=None), kernel, strides, pads
-            )
-        )
+        same = like(image, f"{node.name}.mean", y.shape)
+        same = imp.add(g.ExactAveragePool, (image,), same, kernel, strides, pads)
         found = imp.checked(node, g.NearestRequantize(node.name, (same,), y, *result.clamp))
         return imp.reshape(f"{node.name}.shape", found, result.y.shape, result.wanted)
     if any(pads):
         if node.attrs.get("ceil_mode", 0):
             return None
-        top, left, bottom, right = pads
-        around = ((0, 0), (0, 0), (top, bottom), (left, right))
-        n, c, h, w = image.shape
-        grown = replace(image, name="", shape=(n, c, h + top + bottom, w + left + right), data=None)
-        image = imp.append(g.Pad(f"{node.name}.pad", (image,), grown, around, image.zero_point))
+        image = padded(imp, f"{node.name}.pad", image, around(pads), image.zero_point)
     op = g.AveragePool(node.name, (image,), y, kernel, strides, (0, 0, 0, 0), *result.clamp)
     return imp.checked(node, op, result.wanted, result.y.shape)
 

@@ -26,7 +26,20 @@ except ImportError as exc:
     raise UnsupportedError(f"reading models needs onnx ({exc}); pip install 'tilewright[compiler]'") from None
 from ..core import Node, Problem, summary
 from ..source import SINGLE, Source, as_source, in_dialect, one_line
-from ..values import Broken, Expr, Fixed, Real, Value, View, Weights, affine, clip_bounds, constant, operands_first
+from ..values import (
+    Broken,
+    Expr,
+    Fixed,
+    Real,
+    Value,
+    View,
+    Weights,
+    affine,
+    clip_bounds,
+    constant,
+    operands_first,
+    steps,
+)
 from .deeploy import DeeployImporter
 from .file import checked
 from .floats import FLOATS, realised
@@ -240,7 +253,7 @@ class Importer(Reading):
         for part in operands_first(value, lambda part: self._unjoined(part, y)):  # so that `joined` does not recurse
             self.joined(_bare(part).core, y)
         core, low, high, moves, top = _bare(value)
-        clamp = _steps(low, y), _steps(high, y)
+        clamp = steps(low, y), steps(high, y)
         result = Result(replace(y, shape=core.shape), clamp, "" if moves else wanted, top or node)
         t = self._quantised(core, result, node.name)
         for k, move in enumerate(reversed(moves)):
@@ -289,11 +302,11 @@ class Importer(Reading):
         node, bounds = value.node, clip_bounds(value)
         if bounds is not None and x is not None:
             t = x.tensor
-            real = [(np.float64(_steps(b, t)) - t.zero_point) * t.scale for b in bounds]
+            real = [(np.float64(steps(b, t)) - t.zero_point) * t.scale for b in bounds]
             if any(np.isfinite(b) and abs(b - r) > _EXACT * t.scale for b, r in zip(bounds, real)):
                 return None
             y = replace(t, name="", data=None)
-            op = g.NearestRequantize(node.name, (t,), y, *(_steps(b, t) for b in bounds))
+            op = g.NearestRequantize(node.name, (t,), y, *(steps(b, t) for b in bounds))
             return View(value.shape, self.append(op), node.name)
         core, factor, offset = affine(value)
         if isinstance(core, View) and factor.size == 1 and factor.item() > 0 and not offset.any():
@@ -375,8 +388,3 @@ def _bare(value: Value) -> _Bare:
         assert inner is not None
         value = inner
     return _Bare(value, low, high, moves, top)
-
-
-def _steps(value: float, y: g.Tensor) -> int:
-    """The int8 value of a real one."""
-    return int(np.clip(np.rint(np.float32(value) / np.float32(y.scale)) + y.zero_point, -128, 127))

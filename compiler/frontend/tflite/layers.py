@@ -11,6 +11,7 @@ import numpy as np
 from ... import graph as g
 from ...graph import tables
 from ..core import Misfit, Refused
+from ..linear import narrowed, per_channel, reach, same
 from ..moves import TO_NCHW
 from .builder import TfliteImporter
 from .file import FileNode, Info, schema
@@ -74,8 +75,7 @@ def _weights(imp: TfliteImporter, node: FileNode, position: int, axis: int) -> t
     if not (np.isfinite(info.scale).all() and (info.scale >= 0).all()):
         raise Refused(f"has weights {info.name!r} with a scale that is negative or not finite")
     if info.zero_point.any():
-        centred = data.astype(np.int16) - np.int16(info.zero_point[0])
-        data = centred if max(-int(centred.min()) - 1, int(centred.max())) > 127 else centred.astype(np.int8)
+        data = narrowed(data.astype(np.int16) - np.int16(info.zero_point[0]))
     return data, info.scale
 
 
@@ -113,10 +113,6 @@ def _check_unit(info: Info, bias: np.ndarray, unit: np.ndarray) -> None:
         )
 
 
-def _per_channel(scale: np.ndarray, channels: int) -> np.ndarray:
-    return np.ascontiguousarray(np.broadcast_to(scale, (channels,)))
-
-
 def image(t: g.Tensor) -> tuple[int, int]:
     """(height, width) of a canonical tensor. Raises `Refused` unless it has four dimensions."""
     if len(t.shape) != 4:
@@ -132,22 +128,14 @@ def strides_of(node: FileNode) -> tuple[int, int]:
     return strides
 
 
-def _same(
-    size: tuple[int, int], out: tuple[int, int], kernel: tuple[int, ...], strides: tuple[int, int]
-) -> tuple[int, int, int, int]:
-    """(top, left, bottom, right) so that `out` windows fit `size`; the odd row or column comes last."""
-    total = [max(0, (out[k] - 1) * strides[k] + kernel[k] - size[k]) for k in (0, 1)]
-    before = [n // 2 for n in total]
-    return before[0], before[1], total[0] - before[0], total[1] - before[1]
-
-
 def padding(
     node: FileNode, size: tuple[int, int], kernel: tuple[int, ...], strides: tuple[int, int]
 ) -> tuple[int, int, int, int]:
     """(top, left, bottom, right) of windows of `kernel` elements, dilation included, on an image of `size`."""
     if node.option("padding", _SAME) != _SAME:
         return 0, 0, 0, 0
-    return _same(size, (-(-size[0] // strides[0]), -(-size[1] // strides[1])), kernel, strides)
+    top, left, bottom, right = same(size, [-(-n // s) for n, s in zip(size, strides)], kernel, strides)
+    return top, left, bottom, right
 
 
 def window(node: FileNode) -> tuple[int, int]:
@@ -164,7 +152,7 @@ def cropped(
     """(top, left, bottom, right) that a transposed convolution from `size` to `grown` cuts off; below 0 it adds."""
     strides, top, left = strides_of(node), 0, 0
     if node.option("padding", _SAME) == _SAME:  # of the convolution from the output to the input
-        top, left, _, _ = _same(grown, size, kernel, strides)
+        top, left, _, _ = same(grown, size, kernel, strides)
     bottom, right = ((size[k] - 1) * strides[k] + kernel[k] - (top, left)[k] - grown[k] for k in (0, 1))
     return top, left, bottom, right
 
@@ -175,9 +163,8 @@ def _convolution(imp: TfliteImporter, node: FileNode, weight: np.ndarray, scale:
     dilations = node.option("dilationHFactor", 1), node.option("dilationWFactor", 1)
     if min(dilations) < 1:
         raise Refused(f"has dilations {dilations}; they must be at least 1")
-    reach = tuple((k - 1) * d + 1 for k, d in zip(weight.shape[2:], dilations))
-    pads = padding(node, image(x), reach, strides)
-    scales = _per_channel(scale, len(weight))
+    pads = padding(node, image(x), reach(weight.shape[2:], dilations), strides)
+    scales = per_channel(scale, len(weight))
     parameters = np.ascontiguousarray(weight), scales, _bias(imp, node, 2, x, scales)
     facts: dict[str, Any] = {"float32_scale": imp.info(node, 0).unsigned}
     op = g.QConv2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads, dilations, groups, **facts)
@@ -210,7 +197,7 @@ def transpose_conv(imp: TfliteImporter, node: FileNode) -> None:
     imp.known(node, 0)  # the output's shape, which the output tensor has, too
     x, y, strides = imp.activation(node, 2), imp.result(node), strides_of(node)
     pads = cropped(node, image(x), image(y), weight.shape[1:3])
-    scales = _per_channel(scale, len(weight))
+    scales = per_channel(scale, len(weight))
     parameters = np.ascontiguousarray(weight.transpose(TO_NCHW)), scales, _bias(imp, node, 3, x, scales)
     facts: dict[str, Any] = {"float32_scale": imp.info(node, 2).unsigned}
     imp.produce(node, g.QConvTranspose2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads, **facts))
@@ -244,7 +231,7 @@ def fully_connected(imp: TfliteImporter, node: FileNode) -> None:
         raise Refused(f"has input {x.name!r} of shape {x.shape} and weights of shape {weight.shape}")
     rows = int(np.prod(x.shape)) // features
     x = imp.reshape(f"{node.name}.rows", x, (rows, features))
-    scales = _per_channel(scale, channels)
+    scales = per_channel(scale, channels)
     parameters = weight, scales, _bias(imp, node, 2, x, scales), *clamp(node, y)
 
     def make(out: g.Tensor) -> g.Operator:

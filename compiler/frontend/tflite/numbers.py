@@ -10,6 +10,7 @@ import numpy as np
 
 from ... import graph as g
 from ..core import Refused
+from ..linear import reach
 from ..moves import TO_NCHW
 from . import layers
 from .builder import TfliteImporter, dimension
@@ -172,10 +173,9 @@ def convolution(imp: TfliteImporter, node: FileNode) -> None:
     size, strides = layers.image(x), layers.strides_of(node)
     weight = weight.transpose((3, 0, 1, 2) if node.kind == "DEPTHWISE_CONV_2D" else TO_NCHW)
     dilations = node.option("dilationHFactor", 1), node.option("dilationWFactor", 1)
-    reach = tuple((k - 1) * d + 1 for k, d in zip(weight.shape[2:], dilations))
     groups = x.shape[1] // weight.shape[1]
     parts = np.ascontiguousarray(weight), _biases(imp, node, 2, len(weight))
-    geometry = strides, layers.padding(node, size, reach, strides), dilations, groups
+    geometry = strides, layers.padding(node, size, reach(weight.shape[2:], dilations), strides), dilations, groups
     _emit_activated(imp, node, y, lambda name, out: g.FloatConv2d(name, (x,), out, *parts, *geometry, ordered=True))
 
 
