@@ -63,8 +63,8 @@ class View(Value):
 
 
 @dataclass(eq=False)
-class Real(Value):
-    """A float32 tensor of the graph."""
+class Numbers(Value):
+    """A tensor of plain numbers of the graph: float32, integers or truth values."""
 
     tensor: g.Tensor
 

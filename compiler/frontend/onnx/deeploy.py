@@ -17,9 +17,9 @@ from onnx import ModelProto, numpy_helper
 from ... import graph as g
 from ..core import Node, Problem
 from ..source import SINGLE
-from ..values import Broken, Fixed, Value, View
+from ..values import Broken, Fixed, Numbers, Value, View
 from .deeploy_operators import OPERATORS
-from .deeploy_values import UNSIGNED, Integers, Tensors
+from .deeploy_values import UNSIGNED, Tensors
 from .nodes import Chain, Reader, Rewrite, as_float
 
 
@@ -154,7 +154,7 @@ class DeeployImporter(Tensors):
             self.values[name] = View(shape, self.append(g.Recode(f"{name}.int8", (self.inputs[-1],), t)))
         elif kind == "int32":
             self.inputs.append(g.Tensor(name, shape, kind))
-            self.values[name] = Integers(shape, self.inputs[-1])
+            self.values[name] = Numbers(shape, self.inputs[-1])
         else:
             self.inputs.append(g.Tensor(name, shape))
             self.values[name] = View(shape, self.inputs[-1])

@@ -15,14 +15,12 @@ import numpy as np
 from ... import graph as g
 from ..core import Node, Problem
 from ..moves import along, sliced
-from ..values import Fixed, Value, View
+from ..values import Expr, Fixed, Numbers, Value, View
 from .deeploy_requantise import requantised
 from .deeploy_values import (
     EVERY,
     Convolution,
-    Integers,
     Layer,
-    Moved,
     Pair,
     Products,
     Shares,
@@ -89,12 +87,11 @@ def _divide(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
     return [_on_integers(imp, node, "mul", x, reciprocal)]
 
 
-def _on_integers(imp: Tensors, node: Node, function: str, *args: Value) -> Integers:
+def _on_integers(imp: Tensors, node: Node, function: str, *args: Value) -> Numbers:
     """An operator on int32 tensors."""
     x, y = (imp.whole(node, arg) for arg in args)
-    shape = np.broadcast_shapes(x.shape, y.shape)
-    op = g.NumberBinary(node.name, (x, y), g.Tensor("", shape, "int32"), function)
-    return Integers(shape, imp.append(op))
+    t = imp.binary(node.name, function, x, y)
+    return Numbers(t.shape, t)
 
 
 def _softmax(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
@@ -143,7 +140,7 @@ def _matmul(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
     if found[0] is not None and found[1] is not None:
         return [Products(shape, node, found[0], found[1])]
     wide = imp.whole(node, x), imp.whole(node, y)
-    return [Integers(shape, imp.append(g.IntegerMatMul(node.name, wide, g.Tensor("", shape, "int32"))))]
+    return [Numbers(shape, imp.append(g.IntegerMatMul(node.name, wide, g.Tensor("", shape, "int32"))))]
 
 
 def _gemm(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
@@ -159,7 +156,7 @@ def _gemm(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
     if view is not None and np.abs(weight).max() <= _INT9:
         return [Layer(shape, node, imp.rows(view), weight, bias)]
     sums = imp.products(node.name, imp.whole(node, x), imp.integers32(f"{node.name}.weight", weight.T))
-    return [Integers(shape, Integer(imp, node).binary("add", sums, bias))]
+    return [Numbers(shape, Integer(imp, node).binary("add", sums, bias))]
 
 
 def _conv(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
@@ -192,7 +189,7 @@ def _clamp(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
     found, numbers = imp.whole(node, x), Integer(imp, node)
     for function, limit in zip(("maximum", "minimum"), limits):
         found = numbers.binary(function, found, int(limit)) if np.isfinite(limit) else found
-    return [Integers(x.shape, found)]
+    return [Numbers(x.shape, found)]
 
 
 def _narrow_move(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
@@ -259,7 +256,7 @@ def _concat(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
         tensors.append(imp.constant8(node, value) if isinstance(value, Fixed) else view and imp.natural(view))
     if any(t is None for t in tensors) or len({t.zero_point for t in tensors if t}) > 1:
         whole32 = tuple(imp.whole(node, value) for value in values)
-        return [Integers(shape, imp.append(g.Concat(node.name, whole32, g.Tensor("", shape, "int32"), axis)))]
+        return [Numbers(shape, imp.append(g.Concat(node.name, whole32, g.Tensor("", shape, "int32"), axis)))]
     found = tuple(t for t in tensors if t is not None)
     y = g.Tensor("", shape, zero_point=found[0].zero_point)
     return [View(shape, imp.append(g.Concat(node.name, found, y, axis)))]
@@ -275,10 +272,10 @@ def _move(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
         elif isinstance(x, Table):
             view = imp.moved_view(node, index, View(x.shape, x.tensor))
             found.append(Table(shape, view.tensor, x.integers))
-        elif isinstance(x, Integers):
-            found.append(Integers(shape, moved(imp, node, index, x.tensor)))
+        elif isinstance(x, Numbers):
+            found.append(Numbers(shape, moved(imp, node, index, x.tensor)))
         else:
-            found.append(Moved(shape, node, index, x))
+            found.append(Expr(shape, node, (x,), index))
     return found
 
 
@@ -294,9 +291,7 @@ class Integer:
 
     def constant(self, array: np.ndarray | int) -> g.Tensor:
         """A constant operand."""
-        t = self.imp.integers32(f"{self.node.name}.constant", np.asarray(array))
-        assert t.data is not None
-        return replace(t, dtype=self.dtype, data=t.data.astype(self.dtype))
+        return self.imp.constant(f"{self.node.name}.constant", np.asarray(array).astype(np.int32).astype(self.dtype))
 
     def operand(self, x: g.Tensor | np.ndarray | int) -> g.Tensor:
         """`x` as an operand."""
@@ -304,9 +299,7 @@ class Integer:
 
     def binary(self, function: str, x: g.Tensor | int, y: g.Tensor | np.ndarray | int) -> g.Tensor:
         """`function` of two operands."""
-        a, b = self.operand(x), self.operand(y)
-        shape = np.broadcast_shapes(a.shape, b.shape)
-        return self.imp.append(g.NumberBinary(self.node.name, (a, b), g.Tensor("", shape, self.dtype), function))
+        return self.imp.binary(self.node.name, function, self.operand(x), self.operand(y), self.dtype)
 
     def unary(self, function: str, x: g.Tensor) -> g.Tensor:
         """`function` of each value."""
@@ -347,7 +340,7 @@ def reduction(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]
         total = numbers.binary("floor_div", numbers.binary("add", total, count // 2), count)
     elif node.op != "ReduceSum":
         total = numbers.quotient(total, count)
-    return [Integers(shape, imp.shaped(total, shape))]
+    return [Numbers(shape, imp.shaped(total, shape))]
 
 
 def division(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
@@ -358,7 +351,7 @@ def division(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
     numerator = wide.binary("mul", wide.binary("mul", wide.cast(x, "int64"), eta), delta)
     divisor = wide.binary("add", wide.binary("mul", wide.cast(y, "int64"), eta), eps)
     found = wide.cast(wide.quotient(numerator, divisor), "int32")
-    return [Integers(found.shape, found)]
+    return [Numbers(found.shape, found)]
 
 
 def shares(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
@@ -397,7 +390,7 @@ def shares(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
         assert most is not None and total is not None
     inverse = numbers.binary("floor_div", top * _FULL, total)
     found = numbers.binary("floor_div", inverse, numbers.looked_up(powers, less(most, x)))
-    return [Integers(value.shape, found)]
+    return [Numbers(value.shape, found)]
 
 
 def no_norm(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:

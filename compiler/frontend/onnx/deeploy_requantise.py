@@ -16,12 +16,11 @@ from ... import graph as g
 from ...graph import ranges
 from ..core import Node, Problem
 from ..linear import narrowed
-from ..values import Fixed, Value, View
+from ..values import Fixed, Numbers, Value, View
 from .deeploy_values import (
     EVERY,
     UNSIGNED,
     Convolution,
-    Integers,
     Layer,
     Pair,
     Products,
@@ -234,4 +233,4 @@ def _wide(imp: Tensors, x: Value, s: Shift) -> Value:
     y = g.Tensor("", t.shape, dtype, zero_point=zero)
     constants = imp.integers32(f"{name}.factor", s.factor), imp.integers32(f"{name}.offset", s.offset)
     found = imp.append(g.RequantShift(name, (t, *constants), y, s.shift, s.low, s.high))
-    return View(x.shape, found) if dtype == "int8" else Integers(x.shape, found)
+    return View(x.shape, found) if dtype == "int8" else Numbers(x.shape, found)

@@ -17,7 +17,7 @@ from ... import graph as g
 from ..core import Node, Problem, like
 from ..linear import reach
 from ..moves import around, padded, turned
-from ..values import Fixed, Value, View
+from ..values import Expr, Fixed, Numbers, Value, View
 from .geometry import Geometry
 from .movements import moved
 from .nodes import Reader, Reading
@@ -83,28 +83,12 @@ class Shares(Value):
     numbers: dict[str, int]
 
 
-@dataclass(eq=False)
-class Integers(Value):
-    """An int32 tensor of the graph."""
-
-    tensor: g.Tensor
-
-
-@dataclass(eq=False)
-class Moved(Value):
-    """Result number `index` of a node that moves the values of another."""
-
-    node: Node
-    index: int
-    inner: Value
-
-
-def unmoved(value: Value) -> tuple[list[Moved], Value]:
-    """The movements of a value, the first one first, and what they move."""
-    moves: list[Moved] = []
-    while isinstance(value, Moved):
+def unmoved(value: Value) -> tuple[list[Expr], Value]:
+    """The movements of a value, which are all its expressions, the first one first, and what they move."""
+    moves: list[Expr] = []
+    while isinstance(value, Expr):
         moves.append(value)
-        value = value.inner
+        (value,) = filter(None, value.args)
     return moves[::-1], value
 
 
@@ -189,7 +173,7 @@ class Tensors(Reading):
         view = self._narrow(node, value)
         return None if view is None else self.after(view, moves)
 
-    def after(self, view: View, moves: Sequence[Moved]) -> View:
+    def after(self, view: View, moves: Sequence[Expr]) -> View:
         """An int8 tensor after movements."""
         for move in moves:
             view = self.moved_view(move.node, move.index, view)
@@ -228,7 +212,7 @@ class Tensors(Reading):
     def whole(self, node: Node, value: Value) -> g.Tensor:
         """The value as an int32 tensor in the shape of the file. `node` reads it. Raises `Problem`."""
         name = f"{node.name}.integers"
-        if isinstance(value, Integers):
+        if isinstance(value, Numbers):
             return value.tensor
         if isinstance(value, Fixed):
             return self.integers32(f"{node.name}.constant", whole(node, value.array, "constants"))
@@ -252,7 +236,7 @@ class Tensors(Reading):
             if value.factor != 1:
                 found = self.binary(name, "mul", found, self.integers32(name, np.array(value.factor)))
             return self.shaped(found, value.shape)
-        if isinstance(value, Moved):
+        if isinstance(value, Expr):
             moves, value = unmoved(value)
             t = self.whole(node, value)
             for move in moves:
@@ -284,10 +268,10 @@ class Tensors(Reading):
         shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
         return self.append(g.IntegerMatMul(name, (a, b), g.Tensor("", shape, "int32")))
 
-    def binary(self, name: str, function: str, x: g.Tensor, y: g.Tensor) -> g.Tensor:
-        """`function` of two int32 tensors."""
+    def binary(self, name: str, function: str, x: g.Tensor, y: g.Tensor, dtype: str = "int32") -> g.Tensor:
+        """`function` of two tensors of integers, of type `dtype`."""
         shape = np.broadcast_shapes(x.shape, y.shape)
-        return self.append(g.NumberBinary(name, (x, y), g.Tensor("", shape, "int32"), function))
+        return self.append(g.NumberBinary(name, (x, y), g.Tensor("", shape, dtype), function))
 
 
 def sums(imp: Tensors, value: Convolution) -> g.Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 from ....runtime.floats import functions
 from ... import graph as g
 from ..core import Problem
-from ..values import Expr, Fixed, Real, Value, View, Weights, clip_bounds, constant, operands_first, parameters
+from ..values import Expr, Fixed, Numbers, Value, View, Weights, clip_bounds, constant, operands_first, parameters
 from . import geometry
 from .movements import MOVES, moved
 from .recurrent import PLAIN
@@ -34,7 +34,7 @@ def realised(imp: Importer, value: Value, wanted: str = "") -> g.Tensor:
 
 
 def _made(imp: Importer, value: Value, wanted: str) -> g.Tensor:
-    if isinstance(value, Real):
+    if isinstance(value, Numbers):
         return value.tensor if not wanted else imp.reshape(f"{wanted}.copy", value.tensor, value.shape, wanted)
     if isinstance(value, View):
         y = g.Tensor("", value.shape, "float32")

@@ -30,7 +30,7 @@ from ..values import (
     Broken,
     Expr,
     Fixed,
-    Real,
+    Numbers,
     Value,
     View,
     Weights,
@@ -46,7 +46,7 @@ from .floats import FLOATS, realised
 from .forms import FORMS
 from .layouts import LAYOUTS
 from .movements import MOVES, moved
-from .nodes import ALIASES, LIKE, REAL, Inconsistent, Reader, Reading, activation, parameters, weights
+from .nodes import ALIASES, LIKE, REAL, Inconsistent, Reader, Reading, activation, parameters
 from .numbers import NAMES, converted
 from .qlinear import QLINEAR
 from .recurrent import RECURRENT
@@ -107,7 +107,7 @@ class Importer(Reading):
         self.views: dict[int, tuple[Value, View | None]] = {}  # found by `as_view`, by id
         self.floats: dict[int, tuple[Value, g.Tensor]] = {}  # realised, by id
         self.joins: dict[tuple[int, float, int], tuple[Value, list[g.Tensor]]] = {}  # by id, scale and zero point
-        self.real: dict[str, Real] = {}  # outputs in float32 whose integers other nodes read
+        self.real: dict[str, Numbers] = {}  # outputs in float32 whose integers other nodes read
 
     def graph(self, name: str) -> g.Graph | None:
         """The whole model; None if there are problems."""
@@ -130,7 +130,7 @@ class Importer(Reading):
         raw = first is None and any(n.op == "Cast" for n in self.reader.nodes)  # an image of bytes, made float32
         if raw or kind not in ("int8", "uint8"):
             self.inputs.append(g.Tensor(name, shape or (1,), kind))
-            self.values[name] = Real(shape, self.inputs[-1])
+            self.values[name] = Numbers(shape, self.inputs[-1])
             return
         if first is None:
             self.ends.append(f"input {name!r} is {kind}, but nothing dequantises it")
@@ -156,9 +156,9 @@ class Importer(Reading):
                 found = self._values(node, args)
             for tensor, value in zip(node.outputs, found):
                 self.values[tensor] = value
-                made = isinstance(value, Broken) or (isinstance(value, Real) and value.tensor.name == tensor)
+                made = isinstance(value, Broken) or (isinstance(value, Numbers) and value.tensor.name == tensor)
                 if tensor in self.reserved and not made and self._is_float(tensor):
-                    real = Real(value.shape, realised(self, value, tensor))
+                    real = Numbers(value.shape, realised(self, value, tensor))
                     if isinstance(value, View):  # as of a cache: what else reads it takes the integers
                         self.real[tensor] = real
                     else:
@@ -207,9 +207,11 @@ class Importer(Reading):
         x = args[0]
         if isinstance(x, Weights) and node.op == "Transpose":
             perm = node.attrs.get("perm", [*reversed(range(x.integers.ndim))])
-            return [weights(x.integers.transpose(perm), x.scale, x.zero, perm.index(x.axis))]
+            turned = x.integers.transpose(perm)
+            return [Weights(turned.shape, turned, x.scale, x.zero, perm.index(x.axis))]
         if isinstance(x, Weights) and x.scale.size == 1 and node.op in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
-            return [weights(x.integers.reshape(self.shape(node, node.outputs[0])), x.scale, x.zero, 0)]
+            shape = self.shape(node, node.outputs[0])
+            return [Weights(shape, x.integers.reshape(shape), x.scale, x.zero, 0)]
         arrays = [array for arg in args if (array := constant(arg)) is not None]
         return [Fixed(array.shape, array) for array in self.reader.evaluate(node, arrays)]
 
@@ -344,8 +346,8 @@ class Importer(Reading):
     def _output(self, name: str) -> g.Tensor | None:
         value = self.real.get(name) or self.value(name)
         if isinstance(value, (Fixed, Weights)) and self._is_float(name):
-            value = Real(value.shape, realised(self, value, name))
-        t = value.tensor if isinstance(value, (Real, View)) else None
+            value = Numbers(value.shape, realised(self, value, name))
+        t = value.tensor if isinstance(value, (Numbers, View)) else None
         if t is None or isinstance(value, Broken):
             if not self.problems and not self.ends:
                 self.ends.append(f"output {name!r} does not come from operators on float32 or int8")

@@ -399,14 +399,8 @@ def parameters(imp: Importer, node: Node, x: Fixed) -> Weights:
         axis = 0
     elif not -x.array.ndim <= axis < x.array.ndim or x.array.shape[axis] != scales.size:
         raise Problem(node, f"has {scales.size} scales along axis {axis} of a constant of shape {x.array.shape}")
-    return weights(
-        x.array, scales, np.zeros(1, np.int32) if zero is None else zero.reshape(-1), axis % max(1, x.array.ndim)
-    )
-
-
-def weights(integers: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int) -> Weights:
-    """A dequantised constant."""
-    return Weights(integers.shape, integers, scale, zero, axis)
+    points = np.zeros(1, np.int32) if zero is None else zero.reshape(-1)
+    return Weights(x.array.shape, x.array, scales, points, axis % max(1, x.array.ndim))
 
 
 class Chain:
