@@ -102,9 +102,9 @@ def strided_slice(imp: TfliteImporter, node: FileNode) -> None:
 
 def split(imp: TfliteImporter, node: FileNode) -> None:
     """SPLIT into equal parts, SPLIT_V into parts of given sizes: the sizes are those of the outputs."""
-    position, along = (0, 2) if node.kind == "SPLIT_V" else (1, 0)
+    position, where = (0, 2) if node.kind == "SPLIT_V" else (1, 0)
     x, rank = imp.activation(node, position, dtype=None), len(imp.info(node, position).shape)
-    axis = dimension(int(imp.number(node, along)), rank)
+    axis = dimension(int(imp.number(node, where)), rank)
     axis, start = CANONICAL_AXIS[axis] if rank == 4 else axis, 0
     for k in range(len(node.outputs)):
         y = imp.result(node, k)

@@ -9,6 +9,7 @@ import pytest
 from onnxruntime import quantization
 from onnxruntime.quantization import shape_inference
 
+from tests.compiler.frontend.onnx.dialect import Dialect
 from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.graph import reference
 
@@ -532,3 +533,8 @@ def quantise(tmp_path):
 def networks():
     """The names of all networks."""
     return list(NETWORKS)
+
+
+@pytest.fixture
+def net(tmp_path):
+    return Dialect(tmp_path)

@@ -1,10 +1,9 @@
-"""Makes small files in Deeploy's dialect, and runs them: interpreter in both contracts, device `model`."""
+"""Small files in Deeploy's dialect, run by the interpreter in both contracts and on the device `model`."""
 
 from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 
 from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.graph import reference
@@ -75,8 +74,3 @@ class Dialect:
 
     def int8(self, *shape):
         return self.rng.integers(-128, 128, shape)
-
-
-@pytest.fixture
-def net(tmp_path):
-    return Dialect(tmp_path)
