@@ -263,7 +263,7 @@ class RelaxImporter(Builder):
         x, before = self.views.get(source), len(self.ops)
         clamp = steps(low, y), steps(high, y)
         if x is not None and x.dtype == "float32" and clamp == (-128, 127):
-            self.produce(Result(var, y, var, call, clamp), g.Quantize(self.name(var), (x,), y))
+            self.append(var, g.Quantize(self.name(var), (x,), y))
         elif (
             x is not None
             and x.dtype == "int8"
@@ -273,7 +273,7 @@ class RelaxImporter(Builder):
         elif x is not None and x.dtype == "int8":
             top = call.args[0] if source is not call.args[0] else var
             node = self.node(top)
-            self.produce(Result(var, y, top, call, clamp), g.NearestRequantize(self.name(top), (x,), y, *clamp))
+            self.append(var, g.NearestRequantize(self.name(top), (x,), y, *clamp))
             self.check_numbers(before, node)
         elif source in self.calls:
             result = Result(var, y, source, self.calls[source], clamp)
@@ -321,10 +321,6 @@ class RelaxImporter(Builder):
             name = self._names.unused(f"{self.name(var)}.constant")
             self.views[var] = g.Tensor(name, data.shape, "int8", *_scale(call, call.args[0].ty.dtype), data)
         return self.views.get(var)
-
-    def produce(self, result: Result, op: g.Operator) -> None:
-        """Append the operator whose output is a quantize's result."""
-        self.append(result.var, op)
 
     def append(self, var: Any, op: g.Operator) -> None:
         """Append the operator whose output is `var`."""

@@ -117,12 +117,12 @@ def _dense(imp: RelaxImporter, result: Result, x: g.Tensor, parameters: Any, sou
     """Append a dense layer; all dimensions before the features are rows."""
     name, rows = imp.name(source), (math.prod(x.shape[:-1]), x.shape[-1])
     if len(x.shape) == 2:
-        imp.produce(result, g.QDense(name, (x,), result.y, *parameters, float32_scale=rounded))
+        imp.append(result.var, g.QDense(name, (x,), result.y, *parameters, float32_scale=rounded))
         return
     x = imp.reshape(f"{name}.rows", x, rows)
     y = like(result.y, imp.unused(f"{name}.flat"), (rows[0], len(parameters[0])))
     imp.emit(g.QDense(name, (x,), y, *parameters, float32_scale=rounded))
-    imp.produce(result, g.Reshape(f"{name}.reshape", (y,), result.y))
+    imp.append(result.var, g.Reshape(f"{name}.reshape", (y,), result.y))
 
 
 def ints(values: Any) -> Any:
@@ -186,7 +186,7 @@ def _operands(imp: RelaxImporter, result: Result) -> list[g.Tensor] | None:
 def _binary(cls: type[g.Binary]) -> Callable[[RelaxImporter, Result], None]:
     def convert(imp: RelaxImporter, result: Result) -> None:
         if operands := _operands(imp, result):
-            imp.produce(result, cls(imp.name(result.source), tuple(operands), result.y, *result.clamp))
+            imp.append(result.var, cls(imp.name(result.source), tuple(operands), result.y, *result.clamp))
 
     return convert
 
@@ -196,7 +196,7 @@ def _concat(imp: RelaxImporter, result: Result) -> None:
     if operands:
         name = imp.name(result.source)
         same = [imp.rescaled(f"{name}.{k}", x, y) for k, x in enumerate(operands)]
-        imp.produce(result, g.Concat(name, tuple(same), y, int(result.call.attrs.axis) % len(y.shape)))
+        imp.append(result.var, g.Concat(name, tuple(same), y, int(result.call.attrs.axis) % len(y.shape)))
 
 
 def _softmax(imp: RelaxImporter, result: Result) -> None:
@@ -205,11 +205,11 @@ def _softmax(imp: RelaxImporter, result: Result) -> None:
         return
     name, axis = imp.name(result.source), int(result.call.attrs.axis) % len(y.shape)
     if (y.scale, y.zero_point) == (SOFTMAX_SCALE, SOFTMAX_ZERO) and result.clamp == (-128, 127):
-        imp.produce(result, g.Softmax(name, (x,), y, axis))
+        imp.append(result.var, g.Softmax(name, (x,), y, axis))
         return
     fixed = g.Tensor(imp.unused(f"{name}.q8"), y.shape, "int8", SOFTMAX_SCALE, SOFTMAX_ZERO)
     imp.emit(g.Softmax(name, (x,), fixed, axis))
-    imp.produce(result, g.NearestRequantize(f"{name}.rescale", (fixed,), y, *result.clamp))
+    imp.append(result.var, g.NearestRequantize(f"{name}.rescale", (fixed,), y, *result.clamp))
 
 
 def _lookup(function: str) -> Callable[[RelaxImporter, Result], None]:
@@ -221,7 +221,7 @@ def _lookup(function: str) -> Callable[[RelaxImporter, Result], None]:
                 table = np.clip(tables.nearest_even(function, x, result.y, alpha), *result.clamp)
             except InputError as exc:
                 raise InputError(f"{imp.node(result.source)}: {exc}") from None
-            imp.produce(result, g.Lookup(imp.name(result.source), (x,), result.y, function, table))
+            imp.append(result.var, g.Lookup(imp.name(result.source), (x,), result.y, function, table))
 
     return convert
 
@@ -252,11 +252,11 @@ def _mean(imp: RelaxImporter, result: Result) -> None:
         return
     name, axes = imp.name(result.source), tuple(sorted(k % len(x.shape) for k in ints(a.axis)))
     if len(x.shape) == 4 and axes == (2, 3) and a.keepdims:
-        imp.produce(result, g.AveragePool(name, (x,), y, x.shape[2:], (1, 1), (0, 0, 0, 0), *result.clamp))
+        imp.append(result.var, g.AveragePool(name, (x,), y, x.shape[2:], (1, 1), (0, 0, 0, 0), *result.clamp))
         return
     if result.clamp != (-128, 127):
         raise InputError(f"{imp.node(result.source)} is a mean with an activation, which is not supported")
-    imp.produce(result, g.Mean(name, (x,), y, axes))
+    imp.append(result.var, g.Mean(name, (x,), y, axes))
 
 
 # operator of the float expression that a quantize takes -> its handler

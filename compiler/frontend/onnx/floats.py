@@ -58,36 +58,20 @@ def _operands(imp: Importer, value: Expr) -> tuple[g.Tensor, ...]:
     return tuple(realised(imp, arg) for arg in value.args if arg is not None)
 
 
-def _unary(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
+def _plain(make: Callable[..., g.Operator]) -> Make:
+    """The operator that `make` makes of the importer, the expression, the output and the operands."""
+    return lambda imp, value, wanted: imp.append(make(imp, value, _y(value), _operands(imp, value)), wanted)
+
+
+def _unary(imp: Importer, value: Expr, y: g.Tensor, operands: tuple[g.Tensor, ...]) -> g.Operator:
     if value.node.op == "Clip" and clip_bounds(value) is None:
         raise Problem(value.node, "has bounds that are not constant")
-    x = _operands(imp, value)[0]
-    return imp.append(g.FloatFunction(value.node.name, (x,), _y(value), *parameters(value)), wanted)
+    return g.FloatFunction(value.node.name, operands[:1], y, *parameters(value))
 
 
-def _binary(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
-    return imp.append(g.FloatBinary(value.node.name, _operands(imp, value), _y(value), value.node.op), wanted)
-
-
-def _reduce(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
-    op = g.FloatReduce(value.node.name, _operands(imp, value)[:1], _y(value), value.node.op, imp.axes(value.node))
-    return imp.append(op, wanted)
-
-
-def _softmax(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
+def _softmax(imp: Importer, value: Expr, y: g.Tensor, operands: tuple[g.Tensor, ...]) -> g.Operator:
     node = value.node
-    op = g.FloatSoftmax(node.name, _operands(imp, value), _y(value), node.attrs["axis"], node.op == "LogSoftmax")
-    return imp.append(op, wanted)
-
-
-def _concat(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
-    axis = value.node.attrs["axis"] % len(value.shape)
-    return imp.append(g.Concat(value.node.name, _operands(imp, value), _y(value), axis), wanted)
-
-
-def _matmul(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
-    a, b = _operands(imp, value)[:2]
-    return imp.append(g.FloatMatMul(value.node.name, (a, b), _y(value)), wanted)
+    return g.FloatSoftmax(node.name, operands, y, node.attrs["axis"], node.op == "LogSoftmax")
 
 
 def _gemm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
@@ -184,16 +168,19 @@ def _lstm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
 
 
 FLOATS: dict[str, Make] = {
-    **dict.fromkeys((name for name in functions.UNARY if name != "GeluTanh"), _unary),
-    **dict.fromkeys(functions.BINARY, _binary),
-    **dict.fromkeys(functions.REDUCTIONS, _reduce),
+    **dict.fromkeys((name for name in functions.UNARY if name != "GeluTanh"), _plain(_unary)),
+    **dict.fromkeys(functions.BINARY, _plain(lambda imp, v, y, xs: g.FloatBinary(v.node.name, xs, y, v.node.op))),
+    **dict.fromkeys(
+        functions.REDUCTIONS,
+        _plain(lambda imp, v, y, xs: g.FloatReduce(v.node.name, xs[:1], y, v.node.op, imp.axes(v.node))),
+    ),
     "AveragePool": _average_pool,
-    "Concat": _concat,
+    "Concat": _plain(lambda imp, v, y, xs: g.Concat(v.node.name, xs, y, v.node.attrs["axis"] % len(v.shape))),
     "Conv": _conv,
     "ConvTranspose": _conv,
     "Gemm": _gemm,
     "LSTM": _lstm,
-    "LogSoftmax": _softmax,
-    "MatMul": _matmul,
-    "Softmax": _softmax,
+    "LogSoftmax": _plain(_softmax),
+    "MatMul": _plain(lambda imp, v, y, xs: g.FloatMatMul(v.node.name, xs[:2], y)),
+    "Softmax": _plain(_softmax),
 }

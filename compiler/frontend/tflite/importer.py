@@ -20,9 +20,8 @@ from ..moves import sliced, turned
 from ..source import Source
 from . import layers, movement, numbers, recurrent
 from .builder import WIDE, TfliteImporter
-from .file import FileNode, ModelFile, read
+from .file import FileNode, ModelFile, fold_constants, read
 from .layers import Handler
-from .shapes import fold_constants
 
 DETECTION = "CUSTOM TFLite_Detection_PostProcess"
 
