@@ -223,7 +223,7 @@ NETWORKS = {
 
 
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="../shared/networks is not there")
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if "movenet" in n else n for n in NETWORKS])
 def test_every_output_byte_is_that_of_litert(name):
     graph = import_tflite(FOLDER / f"{name}.tflite")
     with np.load(FOLDER / f"{name}.npz") as given, np.load(FOLDER / f"{name}.litert_ref.npz") as wanted:
