@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from .core import Builder, like
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 _MOST_PIECES = 256  # of a gather that takes slices one by one
 Pads = Sequence[tuple[int, int]]  # (before, after) of each dimension
+Mode = Literal["edge", "reflect", "symmetric", "wrap"]
 
 
 def along(shape: Sequence[int], axis: int, indices: range) -> list[range]:
@@ -62,7 +64,7 @@ def around(pads: Sequence[int]) -> tuple[tuple[int, int], ...]:
     return (0, 0), (0, 0), (top, bottom), (left, right)
 
 
-def mirrored(imp: Builder, name: str, x: g.Tensor, pads: Pads, mode: str, wanted: str = "") -> g.Tensor:
+def mirrored(imp: Builder, name: str, x: g.Tensor, pads: Pads, mode: Mode, wanted: str = "") -> g.Tensor:
     """`x` padded with values of its own, by numpy's `mode`: a gather per axis."""
     changed = [axis for axis, pair in enumerate(pads) if any(pair)]
     for axis in changed:

@@ -88,7 +88,7 @@ def _gemm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
         return imp.append(g.FloatMatMul(node.name, (x, w), _y(value)), wanted)
     y = imp.append(g.FloatMatMul(f"{node.name}.product", (x, w), _y(value)))
     if alpha != 1:
-        factor = imp.constant(f"{node.name}.alpha", np.float32(alpha))
+        factor = imp.constant(f"{node.name}.alpha", np.array(alpha, np.float32))
         y = imp.append(
             g.FloatBinary(f"{node.name}.scaled", (y, factor), _y(value), "Mul"), wanted if added is None else ""
         )
@@ -96,7 +96,7 @@ def _gemm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
         return y
     z = realised(imp, added)
     if beta != 1:
-        factor = imp.constant(f"{node.name}.beta", np.float32(beta))
+        factor = imp.constant(f"{node.name}.beta", np.array(beta, np.float32))
         z = imp.append(g.FloatBinary(f"{node.name}.biases", (z, factor), g.Tensor("", z.shape, "float32"), "Mul"))
     return imp.append(g.FloatBinary(node.name, (y, z), _y(value), "Add"), wanted)
 

@@ -13,7 +13,7 @@ from .nodes import Chain, Reader, Rewrite
 class _Around(Chain):
     """The nodes around an operator that takes integers."""
 
-    def dequantised(self, x: str, scale: str, zero: str = "", axis: int = 1) -> str:
+    def dequantised(self, x: str, scale: str, zero: str = "", *, axis: int = 1) -> str:
         """The real values of tensor `x`."""
         return self.add("DequantizeLinear", x, *((scale, zero) if zero else (scale,)), axis=axis)
 
@@ -52,7 +52,7 @@ def _real(op: str, operands: int = 2, bias: int | None = None) -> Rewrite:
         around = _Around(reader, node)
         inputs = [around.dequantised(*node.inputs[:3])]
         if operands == 2:
-            inputs.append(around.dequantised(*node.inputs[3:6], axes.get(op, 1)))
+            inputs.append(around.dequantised(*node.inputs[3:6], axis=axes.get(op, 1)))
         if bias is not None:
             inputs += around.biases(node.input(bias), node.inputs[1], node.inputs[4])
         scale = node.input(end) if op == "Gemm" else node.inputs[end]  # a Gemm's result may be real
@@ -78,7 +78,7 @@ def _integer(op: str) -> Rewrite:
         for k, axis in ((0, 1), (1, 0 if op == "Conv" else 1)):
             x, zero = node.inputs[k], node.input(2 + k)
             if reader.types.get(x) != 1:  # not the float32 values of DynamicQuantizeLinear
-                inputs.append(around.dequantised(x, _like(reader, node, zero, one), zero, axis))
+                inputs.append(around.dequantised(x, _like(reader, node, zero, one), zero, axis=axis))
             else:
                 inputs.append(around.add("Sub", x, zero) if zero else x)
         return around.quantised(op, inputs, node.attrs, "", "")

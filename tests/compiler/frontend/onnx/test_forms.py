@@ -95,6 +95,13 @@ def test_functions_are_tables(qdq, onnxruntime_outputs, function, activations):
     assert kinds(graph) == [g.Lookup]
 
 
+def test_affine_functions_of_a_tensor_are_one_operator(m, onnxruntime_outputs):
+    factor, half, two = (m.const(np.array(v, np.float32)) for v in ([[[-1]], [[2]], [[3]], [[0.5]]], 0.5, 2))
+    y = m.node("Sub", m.const(np.float32(1)), m.node("Add", m.node("Mul", image(m), factor), half))
+    y = m.node("Neg", m.node("Sub", m.node("Div", y, two), m.const(np.float32(0.75))))
+    assert kinds(compare(m, onnxruntime_outputs, y, 0.1)) == [g.QConv2d]
+
+
 @pytest.mark.parametrize("axis, scale", [(-1, 1 / 256), (1, 1 / 200)])
 def test_softmax(m, onnxruntime_outputs, axis, scale):
     m.output(m.quantise(m.node("Softmax", image(m, 3, 8), axis=axis, name="top"), scale, -128))
