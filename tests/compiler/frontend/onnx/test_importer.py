@@ -192,6 +192,19 @@ PROBLEMS = {
     "input 'x' is of type int16; only float32, int8, uint8, int32, int64, bool": lambda m: m.output(
         m.node("Cast", m.input("x", [1, 4], "INT16"), to=onnx.TensorProto.FLOAT)
     ),
+    "ConvTranspose 'bad' has an output_shape larger than what its kernel reaches": lambda m: m.output(
+        m.node(
+            "ConvTranspose",
+            m.input("x", [1, 1, 4, 4]),
+            m.const(np.ones((1, 1, 3, 3), np.float32)),
+            name="bad",
+            strides=[2, 2],
+            output_shape=[99, 8],
+        )
+    ),
+    "MaxPool 'bad' has 3 spatial dimensions; only 1 and 2 are supported": lambda m: m.output(
+        m.node("MaxPool", m.input("x", [1, 1, 4, 4, 4]), name="bad", kernel_shape=[2] * 3)
+    ),
     "QGemm 'bad' of domain 'com.microsoft' is not supported": lambda m: m.output(
         m.node("QGemm", m.input("x", [1, 4]), name="bad", domain="com.microsoft")
     ),

@@ -151,6 +151,9 @@ PROBLEMS = {
     "has weights 't1' with a zero point other than 0": quantisation(1, "zeroPoint", np.array([1, 0, 0, 0])),
     "has weights 't1' of shape (4, 3, 3, 3) with 4 scales along dimension 3": quantisation(1, "quantizedDimension", 3),
     ": int32 of shape (3,), expected int32 (4,)": operands("inputs", lambda m: [0, 1, m.const(np.zeros(3, np.int32))]),
+    "has 3 input channels and weights of shape (4, 3, 3, 2)": operands(
+        "inputs", lambda m: [0, *m.weights((4, 3, 3, 2))]
+    ),
     "has input 'image' that is not constant": operands("inputs", lambda m: [0, 0, 2]),
     "scale inf must be positive and finite": quantisation(0, "scale", np.array([np.inf], np.float32)),
     "CONV_2D 'conv_2d_0' (output 't3') does not fit: QConv2d 'conv_2d_0': the output's shape": OTHER_SHAPE,

@@ -113,6 +113,7 @@ REFLECT, SYMMETRIC = 0, 1
         ("STRIDED_SLICE", (3, 4), [[0, 0, 1], [3, 1, 4], [2, 1, 1]], (2, 1, 3), {"newAxisMask": 2}),
         ("STRIDED_SLICE", (2, 3, 4), [[1], [2], [1]], (1, 3, 4), {}),
         ("STRIDED_SLICE", (2, 3, 4), [[1], [2], [1]], (3, 4), {"shrinkAxisMask": 1}),
+        ("STRIDED_SLICE", (5, 4), [[1, 0], [3, 2], [1, 1]], (3, 2), {"offset": True}),
     ],
 )
 def test_elements_in_other_places(m, equals_litert, kind, shape, constants, result, options):

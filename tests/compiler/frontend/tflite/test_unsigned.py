@@ -78,7 +78,7 @@ def layer(m, kind, zero_point, seed):
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-@pytest.mark.parametrize("zero_point", [50, 93, 128, 200])
+@pytest.mark.parametrize("zero_point", [50, 93, 127, 128, 200])
 def test_weights_with_a_zero_point(tflite, equals_litert, kind, zero_point):
     for seed in range(2):
         equals_litert(layer(tflite(), kind, zero_point, seed))
