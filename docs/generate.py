@@ -198,8 +198,8 @@ def vta_keys() -> str:
 def network_operators() -> str:
     """The operators that each front end reads."""
     from tilewright.compiler.frontend import onnx
-    from tilewright.compiler.frontend.onnx.deeploy import operators as deeploy
-    from tilewright.compiler.frontend.tflite import operators
+    from tilewright.compiler.frontend.onnx import deeploy_operators as deeploy
+    from tilewright.compiler.frontend.tflite import importer as operators
 
     rows = {"int8 `.tflite`": operators.OPERATORS, "QDQ `.onnx`": onnx.OPERATORS}
     rows |= {"`.onnx` in Deeploy's dialect": [*deeploy.OPERATORS, "Constant"]}

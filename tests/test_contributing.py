@@ -11,7 +11,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 # section -> most files that exist already, most files of its own
-PATCHES = {"Add an ALU operation": (4, 0), "Add an instruction": (5, 1), "Add a kernel": (1, 1)}
+PATCHES = {
+    "Add an ALU operation": (4, 0),
+    "Add an instruction": (5, 1),
+    "Add a kernel": (1, 1),
+    "Add an operator name to an importer": (2, 0),
+}
 
 USES_BOTH = """
 import numpy as np
@@ -87,6 +92,33 @@ graph = g.Graph("net", (x,), (y,), (g.ReduceMin("low", (x,), y, axes=(2, 3)),))
 assert compile_for(graph, cfg).assignment.choices[0].refusals["accelerator"].startswith("ReduceMin over axes")
 """
 
+USES_NAMES = """
+import numpy as np
+import onnx
+from tilewright.compiler.frontend import import_model
+from tilewright.compiler.frontend.relax import RelaxImporter
+from tilewright.compiler.graph import reference
+from tilewright.compiler.tvm_compat import relax
+
+info, node = onnx.helper.make_tensor_value_info, onnx.helper.make_node
+ends = [info(name, onnx.TensorProto.INT64, [2, 4]) for name in "xny"]
+graph = onnx.helper.make_graph([node("Mod", ["x", "n"], ["y"])], "net", ends[:2], ends[2:])
+onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), "net.onnx")
+values = {"x": np.arange(-4, 4).reshape(2, 4), "n": np.array([[3, -3, 5, 7]] * 2)}
+print(*reference.run(import_model("net.onnx"), values)[0]["y"].reshape(-1))
+
+x = relax.Var("x", relax.TensorType((1, 4), "int8"))
+quarter, zero = relax.const(np.float32(0.25)), relax.const(np.int8(0))
+builder = relax.BlockBuilder()
+with builder.function("main", [x]):
+    with builder.dataflow():
+        real = builder.emit(relax.op.exp(builder.emit(relax.op.dequantize(x, quarter, zero))))
+        y = builder.emit_output(relax.op.quantize(real, quarter, zero))
+    builder.emit_func_output(y)
+graph = RelaxImporter(relax.transform.CanonicalizeBindings()(builder.get())["main"], ["y"]).graph("net")
+print(*reference.run(graph, {"x": np.array([[-8, 0, 4, 100]], np.int8)})[0]["y"].reshape(-1))
+"""
+
 
 def patches():
     """The patch of each section, by its heading."""
@@ -154,3 +186,11 @@ def test_what_the_patches_add_works_everywhere(patched):
 def test_the_kernel_that_a_patch_adds_is_used(patched):
     pytest.importorskip("tvm")
     assert [line.split()[0] for line in patched(USES_KERNEL).splitlines()] == ["pynq_z1", "tiny"]
+
+
+def test_the_names_that_a_patch_adds_are_read(patched):
+    pytest.importorskip("tvm")
+    pytest.importorskip("onnx")
+    remainders, powers = (list(map(int, line.split())) for line in patched(USES_NAMES).splitlines())
+    assert remainders == [2, 0, 3, 6, 0, -2, 2, 3]
+    assert powers == [1, 4, 11, 127]  # e**-2, 1, e and e**25 in quarters

@@ -31,11 +31,11 @@ def _imported(source: Source) -> Graph:
 
         return import_torch(source)
     if source.kind == ".bin":
-        from .llama.quantise import import_llama
+        from .llama.step import import_llama
 
         return import_llama(source)
     if source.kind == ".npz":
-        from .llama.quantise import import_integers
+        from .llama.step import import_integers
 
         return import_integers(source)
     if source.kind == ".tflite":

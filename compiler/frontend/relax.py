@@ -1,9 +1,9 @@
 """Relax with quantize/dequantize pairs, as TVM's importers make it -> compiler/graph/.
 
 Constants are not folded before: that would convert the int8 weights to float32. A quantize ends a float expression,
-which becomes one operator, a relu or clip on top included (compiler/frontend/relax_layers.py by dataflow patterns,
-compiler/frontend/relax_operators.py by the operator's name). Operators that only move values are converted one by one.
-Images are NCHW, or NHWC as TVM's importer of .tflite files leaves them (compiler/frontend/relax_layout.py).
+which becomes one operator, a relu or clip on top included (compiler/frontend/relax_operators.py: layers by dataflow
+patterns, others by the operator's name). Operators that only move values are converted one by one. Images are NCHW, or
+NHWC as TVM's importer of .tflite files leaves them: element-wise operators between those are computed on NCHW.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,12 +19,100 @@ import numpy as np
 
 from ...hw.errors import InputError, UnsupportedError
 from .. import graph as g
-from ..graph import Names, ranges
-from ..tvm_compat import ir
-from .relax_layers import array, linear
-from .relax_layout import TO_NCHW, TO_NHWC, fold_constants, sunk
-from .relax_operators import COMPUTE, INTEGER, MOVE, split
+from ..graph import ranges
+from ..names import Names
+from ..tvm_compat import ir, relax
+from .core import Builder, like
+from .moves import TO_NCHW, TO_NHWC, turned
+from .relax_operators import COMPUTE, INTEGER, MOVE, array, linear, split
 from .source import SINGLE
+from .values import steps
+
+
+def fold_constants(bindings: Sequence[Any]) -> dict[Any, Any]:
+    """The value of each variable, where a constant is moved before it is dequantised.
+
+    TVM's importers leave weights that are transposed or reshaped by operators, before a dequantize or behind one.
+    """
+    found: dict[Any, Any] = {}
+    for b in bindings:
+        found[b.var] = _folded(b.value, found) if isinstance(b.value, ir.Call) else b.value
+    return found
+
+
+def _folded(call: Any, known: dict[Any, Any]) -> Any:
+    kind = getattr(call.op, "name", "")
+    operand: Any = call.args[0] if call.args else None
+    operand = known.get(operand, operand)
+    if kind == "relax.dequantize" and _is_constant(operand):
+        return call if operand is call.args[0] else _dequantize(call, operand, int(call.attrs.axis))
+    if kind == "relax.permute_dims" and _is_constant(operand):
+        value = operand.value.numpy()
+        axes = None if call.attrs.axes is None else [int(k) for k in call.attrs.axes]
+        return relax.const(np.ascontiguousarray(value.transpose(axes)))
+    if kind != "relax.reshape" or not all(hasattr(n, "value") for n in call.ty.shape):
+        return call
+    shape = tuple(int(n) for n in call.ty.shape)
+    if _is_constant(operand):
+        return relax.const(operand.value.numpy().reshape(shape))
+    if getattr(getattr(operand, "op", None), "name", "") == "relax.dequantize" and _is_constant(operand.args[0]):
+        value = operand.args[0].value.numpy()
+        axis = _same_axis(value.shape, shape, int(operand.attrs.axis) % max(1, value.ndim))
+        if axis is not None:
+            return _dequantize(operand, relax.const(value.reshape(shape)), axis)
+    return call
+
+
+def _is_constant(expr: Any) -> bool:
+    return isinstance(expr, ir.GenericConst) and hasattr(expr.value, "numpy")
+
+
+def _dequantize(call: Any, value: Any, axis: int) -> Any:
+    """`call` of the constant `value`, whose scales are along `axis`."""
+    made = relax.op.dequantize(value, call.args[1], call.args[2], axis=axis, out_dtype=call.attrs.out_dtype)
+    return relax.BlockBuilder().normalize(made)  # which gives it its type
+
+
+def _same_axis(before: tuple[int, ...], after: tuple[int, ...], axis: int) -> int | None:
+    """The axis of the reshaped array that has the indices of `axis`; None if none has."""
+    if not before:
+        return None
+    ahead = math.prod(before[:axis])
+    return next((k for k, n in enumerate(after) if n == before[axis] and math.prod(after[:k]) == ahead), None)
+
+
+def sunk(ops: Sequence[g.Operator]) -> tuple[g.Operator, ...]:
+    """`ops`, with the element-wise ones between images that become NHWC computed on NCHW, before they do.
+
+    The transpositions that this leaves without a reader, or that only go there and back, are removed later
+    (compiler/graph/simplify.py).
+    """
+    behind: dict[str, g.Tensor] = {}  # tensor NHWC -> the one NCHW that it was made of
+    names = Names(name for op in ops for name in (op.name, op.output.name))
+    found: list[g.Operator] = []
+    for op in ops:
+        parts = [part for t in op.inputs if (part := _moved(t, behind)) is not None]
+        if isinstance(op, g.Transpose) and op.relayout and op.axes == TO_NHWC:
+            behind[op.output.name] = op.x
+        y, moved = op.output, None
+        if len(parts) == len(op.inputs) and len(y.shape) == 4 and y.dtype == "int8":
+            inner = replace(y, name=names.unused(f"{y.name}.nchw"), shape=tuple(y.shape[k] for k in TO_NCHW))
+            moved = op.permuted(tuple(parts), inner, TO_NCHW)
+        if moved is None:
+            found.append(op)
+            continue
+        found += moved, g.Transpose(names.unused(f"{op.name}.nhwc"), (moved.output,), y, TO_NHWC, True)
+        behind[y.name] = moved.output
+    return tuple(found)
+
+
+def _moved(t: g.Tensor, behind: dict[str, g.Tensor]) -> g.Tensor | None:
+    """`t` as NCHW: what it was made of, or a constant; None where it would have to be transposed."""
+    if t.data is None or len(t.shape) != 4:
+        return behind.get(t.name)
+    data = np.ascontiguousarray(t.data.transpose(TO_NCHW))
+    return replace(t, shape=data.shape, data=data)
+
 
 INTEGERS = ("int8", "uint8")  # of activations
 _LOWERED = re.compile(r"(maximum|minimum)\d*")  # functions that TVM's importers write in TIR
@@ -44,7 +132,7 @@ class Result:
     clamp: tuple[int, int]
 
 
-class RelaxImporter:
+class RelaxImporter(Builder):
     """Walks the bindings of a Relax function in order and builds operators.
 
     `views` holds, for each variable that carries int8 values, the tensor behind it; a dequantised float variable is a
@@ -52,6 +140,7 @@ class RelaxImporter:
     """
 
     def __init__(self, function: Any, outputs: list[str]):
+        super().__init__(outputs)
         self.bindings: list[Any] = [b for block in function.body.blocks for b in block.bindings]
         self.calls: dict[Any, Any] = fold_constants(self.bindings)
         self.values_of = ir.Map(self.calls)  # as TVM takes it, which would convert all of a dict for each match
@@ -59,12 +148,10 @@ class RelaxImporter:
         body = function.body.body
         body = self.calls.get(body, body)
         self.results = list(zip(outputs, body.fields if isinstance(body, ir.Tuple) else [function.body.body]))
-        self.inputs: list[g.Tensor] = []
         self.views: dict[Any, g.Tensor] = {}
-        self.ops: list[g.Operator] = []
         self.problems: list[str] = []
         self._operators: set[str] = set()  # their names
-        self._names = Names(outputs)  # of all tensors and operators
+        self._names = self.tensors  # of operators, too
         self._counts: Counter[str] = Counter()  # of each kind of operator, the number that was given last
 
     def node(self, var: Any) -> str:
@@ -112,9 +199,8 @@ class RelaxImporter:
         self.views[var] = t
         if var.ty.dtype == "uint8":
             outer = replace(t, dtype="uint8", zero_point=t.zero_point + 128)
-            inner = self.tensor(f"{t.name}.int8", t.shape, t)
-            self.emit(g.Recode(inner.name, (outer,), inner))
-            t, self.views[var] = outer, inner
+            self.views[var] = self.add(g.Recode, (outer,), replace(t, name=f"{t.name}.int8"))
+            t = outer
         self.inputs.append(t)
 
     def described(self, var: Any) -> g.Tensor:
@@ -175,9 +261,9 @@ class RelaxImporter:
                 raise InputError(f"{self.node(source)} clamps to {inner[1]:g}..{inner[2]:g}, which are no numbers")
             source, low, high = inner[0], max(low, min(inner[1], high)), min(high, max(inner[2], low))
         x, before = self.views.get(source), len(self.ops)
-        clamp = _steps(low, y), _steps(high, y)
+        clamp = steps(low, y), steps(high, y)
         if x is not None and x.dtype == "float32" and clamp == (-128, 127):
-            self.produce(Result(var, y, var, call, clamp), g.Quantize(self.name(var), (x,), y))
+            self.append(var, g.Quantize(self.name(var), (x,), y))
         elif (
             x is not None
             and x.dtype == "int8"
@@ -187,7 +273,7 @@ class RelaxImporter:
         elif x is not None and x.dtype == "int8":
             top = call.args[0] if source is not call.args[0] else var
             node = self.node(top)
-            self.produce(Result(var, y, top, call, clamp), g.NearestRequantize(self.name(top), (x,), y, *clamp))
+            self.append(var, g.NearestRequantize(self.name(top), (x,), y, *clamp))
             self.check_numbers(before, node)
         elif source in self.calls:
             result = Result(var, y, source, self.calls[source], clamp)
@@ -236,10 +322,6 @@ class RelaxImporter:
             self.views[var] = g.Tensor(name, data.shape, "int8", *_scale(call, call.args[0].ty.dtype), data)
         return self.views.get(var)
 
-    def produce(self, result: Result, op: g.Operator) -> None:
-        """Append the operator whose output is a quantize's result."""
-        self.append(result.var, op)
-
     def append(self, var: Any, op: g.Operator) -> None:
         """Append the operator whose output is `var`."""
         named = (name for name, result in self.results if result.same_as(var) and var.ty.dtype == "int8")
@@ -248,10 +330,9 @@ class RelaxImporter:
 
     def emit(self, op: g.Operator) -> g.Tensor:
         """Append an operator whose output has a name already, and return that output."""
-        self.ops.append(op)
         self._operators.add(op.name)
         self._names.add(op.name)
-        return op.output
+        return super().emit(op)
 
     def check_numbers(self, before: int, node: str) -> None:
         """Raise `InputError` if integers of an operator from number `before` on, those of `node`, can leave int32."""
@@ -275,31 +356,15 @@ class RelaxImporter:
             return
         if layout != "NHWC":
             raise InputError(f"{self.node(var)} has images of layout {layout}; only NCHW and NHWC are supported")
-        inner = self.tensor(f"{x.name}.nchw", tuple(x.shape[k] for k in TO_NCHW), x)
-        self.emit(g.Transpose(inner.name, (x,), inner, TO_NCHW, True))
-        op = make(inner, self.tensor(f"{y.name}.nchw", tuple(y.shape[k] for k in TO_NCHW), y))
+        inner = turned(self, f"{x.name}.nchw", x, TO_NCHW, True)
+        op = make(inner, like(y, self.unused(f"{y.name}.nchw"), [y.shape[k] for k in TO_NCHW]))
         self.append(var, g.Transpose(f"{op.name}.nhwc", (self.emit(op),), y, TO_NHWC, True))
 
-    def tensor(self, name: str, shape: tuple[int, ...], like: g.Tensor) -> g.Tensor:
-        """A new tensor quantised as `like`."""
-        return g.Tensor(self._names.unused(name), shape, like.dtype, like.scale, like.zero_point)
-
-    def reshape(self, name: str, x: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
-        """`x` in another shape."""
-        y = self.tensor(name, shape, x)
-        return self.emit(g.Reshape(y.name, (x,), y))
-
-    def padded(self, name: str, x: g.Tensor, pads: tuple[tuple[int, int], ...], value: int) -> g.Tensor:
-        """`x` with `value` around it."""
-        y = self.tensor(name, tuple(n + before + after for n, (before, after) in zip(x.shape, pads)), x)
-        return self.emit(g.Pad(y.name, (x,), y, pads, value))
-
-    def rescaled(self, name: str, x: g.Tensor, like: g.Tensor) -> g.Tensor:
-        """`x` requantised as `like`; `x` itself if it already is."""
-        if (x.scale, x.zero_point) == (like.scale, like.zero_point):
+    def rescaled(self, name: str, x: g.Tensor, y: g.Tensor) -> g.Tensor:
+        """`x` requantised as `y`; `x` itself if it already is."""
+        if (x.scale, x.zero_point) == (y.scale, y.zero_point):
             return x
-        y = self.tensor(name, x.shape, like)
-        return self.emit(g.NearestRequantize(y.name, (x,), y))
+        return self.add(g.NearestRequantize, (x,), replace(y, name=name, shape=x.shape))
 
     def _output(self, name: str, var: Any) -> g.Tensor | None:
         x = self.views.get(var)
@@ -310,8 +375,7 @@ class RelaxImporter:
         if var.ty.dtype == "int8" and x.name == name:
             return x
         if var.ty.dtype == "int8":  # another tensor's values under a second name
-            y = g.Tensor(name, x.shape, "int8", x.scale, x.zero_point)
-            return self.emit(g.Reshape(f"{name}.copy", (x,), y))
+            return self.emit(g.Reshape(f"{name}.copy", (x,), like(x, name, x.shape)))
         if var.ty.dtype == "uint8":
             y = g.Tensor(name, x.shape, "uint8", x.scale, x.zero_point + 128)
             return self.emit(g.Recode(f"{name}.recode", (x,), y))
@@ -343,11 +407,6 @@ def _shape(var: Any) -> tuple[int, ...]:
 
 def _number(expr: Any) -> float:
     return float(array(expr).reshape(-1)[0])
-
-
-def _steps(value: float, y: g.Tensor) -> int:
-    """The int8 value of a real one."""
-    return int(np.clip(np.rint(np.float32(value) / np.float32(y.scale)) + y.zero_point, -128, 127))
 
 
 def _scale(call: Any, dtype: str) -> tuple[float, int]:

@@ -1,4 +1,4 @@
-"""Relax's other operators with quantized operands -> compiler/graph/operators.py.
+"""Relax's operators with quantized operands -> compiler/graph/: layers by dataflow patterns, others by their names.
 
 A handler gets the float expression that a quantize takes, without relu and clip, and appends operators that produce
 the quantised result. It raises `InputError`, which names the ONNX node, for what it does not support.
@@ -17,12 +17,163 @@ import numpy as np
 from ...hw.errors import InputError
 from .. import graph as g
 from ..graph import tables
-from .relax_layers import ints
+from ..tvm_compat import is_const, is_op, wildcard
+from .core import like
+from .linear import in_units, is_unit, narrowed, per_channel
+from .moves import along, around, bounded, padded, strides
+from .values import SOFTMAX_SCALE, SOFTMAX_ZERO
 
 if TYPE_CHECKING:
     from .relax import RelaxImporter, Result
 
-SOFTMAX_SCALE, SOFTMAX_ZERO = 1 / 256, -128  # of the fixed-point softmax
+
+LAYERS = ("relax.nn.conv2d", "relax.nn.conv2d_transpose", "relax.matmul")
+_K = is_const()
+_X = wildcard()
+_DEQUANTIZED = is_op("relax.dequantize")(is_const(), is_const(), is_const())
+_WEIGHT = is_op("relax.dequantize")(is_const(), is_const(), is_const())
+_CONV = is_op(LAYERS[0])(_X, _WEIGHT)
+_TRANSPOSE_CONV = is_op(LAYERS[1])(_X, _WEIGHT)
+_TRANSPOSED = is_op("relax.permute_dims")(_WEIGHT)
+_DENSE = is_op(LAYERS[2])(_X, _TRANSPOSED | _WEIGHT)
+_FLAT_BIAS = _DEQUANTIZED | _K
+_BIAS = is_op("relax.reshape")(_FLAT_BIAS, wildcard()) | _FLAT_BIAS
+_LINEAR = _CONV | _TRANSPOSE_CONV | _DENSE
+_BIASED = is_op("relax.add")(_LINEAR, _BIAS) | is_op("relax.add")(_BIAS, _LINEAR)
+_PATTERN = _BIASED | _LINEAR
+
+
+def linear(imp: RelaxImporter, result: Result) -> bool:
+    """Append the layer that computes `result`; False if it is not a layer."""
+    match = _PATTERN.extract_matched_expr(result.call, imp.values_of)
+    if not match:
+        return False
+    kind = next(p for p in (_CONV, _TRANSPOSE_CONV, _DENSE) if p in match)
+    call, before = match[kind], len(imp.ops)
+    source = imp.variable(call)
+    x = imp.views.get(call.args[0])
+    if x is None:
+        return True  # the problem is further up and reported there
+    node = imp.node(source)
+    kernel = ("OI" if _TRANSPOSED in match else "IO") if kind is _DENSE else str(call.attrs.kernel_layout)
+    _check_layout(match, call, node, "" if kind is _DENSE else str(call.attrs.data_layout))
+    weight, scales = _weights(match, node, kernel)
+    bias = _bias(match, node, np.float64(x.scale) * scales.astype(np.float64))
+    parameters = weight, scales, bias, *result.clamp
+    if kind is _DENSE:
+        _dense(imp, result, x, parameters, source, _rounds_scales(match, True))
+    else:
+        _convolution(imp, result, x, parameters, source, call, _rounds_scales(match, False))
+    imp.check_numbers(before, node)
+    return True
+
+
+def _check_layout(match: Any, call: Any, node: str, layout: str) -> None:
+    """Raise `InputError` for a result in another layout than the operand, and for a sum that is no bias.
+
+    `layout` is that of images, empty for a dense layer, whose last dimension has the channels.
+    """
+    if layout and str(call.attrs.out_layout or layout) != layout:
+        raise InputError(f"{node} turns images of layout {layout} to {call.attrs.out_layout}, which is not supported")
+    if _BIASED in match:
+        shape, rank = ints(match[_BIAS].ty.shape), len(call.ty.shape)
+        full = (1,) * (rank - len(shape)) + shape
+        channel = layout.index("C") if layout else rank - 1
+        if len(full) > rank or any(n != 1 for k, n in enumerate(full) if k != channel):
+            raise InputError(f"{node} is added to constants of shape {shape}, which are not one number per channel")
+
+
+def _convolution(
+    imp: RelaxImporter, result: Result, x: g.Tensor, parameters: Any, source: Any, call: Any, rounded: bool
+) -> None:
+    """Append a convolution, or a transposed one."""
+    a, name = call.attrs, imp.name(source)
+    transposed = call.op.name != LAYERS[0]
+    if transposed and (max(ints(a.dilation)) > 1 or int(a.groups) > 1):
+        raise InputError(f"{imp.node(source)} is transposed with dilations or groups, which is not supported")
+    geometry: Any = ints(a.strides), ints(a.padding), ints(a.dilation), int(a.groups)
+    if transposed:
+        top, left, bottom, right = ints(a.padding)
+        extra = ints(a.output_padding)
+        geometry = ints(a.strides), (top, left, bottom - extra[0], right - extra[1])
+    kind: Any = g.QConvTranspose2d if transposed else g.QConv2d
+
+    def make(x: g.Tensor, y: g.Tensor) -> g.Operator:
+        return kind(name, (x,), y, *parameters, *geometry, float32_scale=rounded)
+
+    imp.place(result.var, str(a.data_layout), x, result.y, make)
+
+
+def _rounds_scales(match: Any, dense: bool) -> bool:
+    """Whether the layer is one of a .tflite file whose kernels round the product of scales to float32.
+
+    TVM's importer of those files makes zero points int32; that of ONNX gives them the tensor's type.
+    """
+    weight, scale, zero = (array(a) for a in match[_WEIGHT].args)
+    return zero.dtype == np.int32 and scale.size == 1 and (dense or weight.dtype == np.uint8)
+
+
+def _dense(imp: RelaxImporter, result: Result, x: g.Tensor, parameters: Any, source: Any, rounded: bool) -> None:
+    """Append a dense layer; all dimensions before the features are rows."""
+    name, rows = imp.name(source), (math.prod(x.shape[:-1]), x.shape[-1])
+    if len(x.shape) == 2:
+        imp.append(result.var, g.QDense(name, (x,), result.y, *parameters, float32_scale=rounded))
+        return
+    x = imp.reshape(f"{name}.rows", x, rows)
+    y = like(result.y, imp.unused(f"{name}.flat"), (rows[0], len(parameters[0])))
+    imp.emit(g.QDense(name, (x,), y, *parameters, float32_scale=rounded))
+    imp.append(result.var, g.Reshape(f"{name}.reshape", (y,), result.y))
+
+
+def ints(values: Any) -> Any:
+    """A tuple of Python's integers, of any length."""
+    return tuple(int(v) for v in values)
+
+
+def array(expr: Any) -> np.ndarray:
+    """The value of a constant."""
+    return np.asarray(expr.value.numpy() if hasattr(expr.value, "numpy") else expr.value)
+
+
+def _weights(match: Any, node: str, layout: str) -> tuple[np.ndarray, np.ndarray]:
+    """(weights O, I and the kernel less their zero points, one float32 scale each).
+
+    `layout` names their dimensions in the function. They are int8, or int16 where a difference is not.
+    """
+    call = match[_WEIGHT]
+    weight, scale, zero = (array(a) for a in call.args)
+    wanted = "OIHW"[: len(layout)]
+    if sorted(layout) != sorted(wanted) or weight.ndim != len(layout):
+        raise InputError(f"{node} has weights {weight.shape} of layout {layout}; their dimensions must be {wanted}")
+    if weight.dtype not in (np.int8, np.uint8):
+        raise InputError(f"{node} has weights of type {weight.dtype}; only int8 and uint8 are supported")
+    axis = int(call.attrs.axis) % weight.ndim
+    if max(scale.size, zero.size) > 1 and axis != layout.index("O"):
+        raise InputError(f"{node} has weights with one scale per index of axis {axis}, not per output channel")
+    shape = [-1 if k == axis else 1 for k in range(weight.ndim)]
+    centred = weight.astype(np.int16) - zero.reshape(shape).astype(np.int16)
+    weight = narrowed(centred.transpose([layout.index(letter) for letter in wanted]))
+    return weight, per_channel(scale, len(weight))
+
+
+def _bias(match: Any, node: str, scales: np.ndarray) -> np.ndarray:
+    """int32 biases in units of `scales`, float64 (O,), those of the accumulators.
+
+    Raises `InputError` for a bias outside int32.
+    """
+    if _BIASED not in match:
+        return np.zeros(len(scales), np.int32)
+    if _DEQUANTIZED in match:
+        bias, scale, zero = (array(a).reshape(-1) for a in match[_DEQUANTIZED].args)
+        if bias.dtype == np.int32 and not zero.any() and is_unit(scale, scales):
+            return np.broadcast_to(bias, scales.shape).copy()
+        real = (bias.astype(np.float64) - zero) * scale
+    else:
+        real = array(match[_K]).reshape(-1).astype(np.float64)
+    try:
+        return in_units(real, scales)
+    except InputError as exc:
+        raise InputError(f"{node} {exc}") from None
 
 
 def _operands(imp: RelaxImporter, result: Result) -> list[g.Tensor] | None:
@@ -35,7 +186,7 @@ def _operands(imp: RelaxImporter, result: Result) -> list[g.Tensor] | None:
 def _binary(cls: type[g.Binary]) -> Callable[[RelaxImporter, Result], None]:
     def convert(imp: RelaxImporter, result: Result) -> None:
         if operands := _operands(imp, result):
-            imp.produce(result, cls(imp.name(result.source), tuple(operands), result.y, *result.clamp))
+            imp.append(result.var, cls(imp.name(result.source), tuple(operands), result.y, *result.clamp))
 
     return convert
 
@@ -45,7 +196,7 @@ def _concat(imp: RelaxImporter, result: Result) -> None:
     if operands:
         name = imp.name(result.source)
         same = [imp.rescaled(f"{name}.{k}", x, y) for k, x in enumerate(operands)]
-        imp.produce(result, g.Concat(name, tuple(same), y, int(result.call.attrs.axis) % len(y.shape)))
+        imp.append(result.var, g.Concat(name, tuple(same), y, int(result.call.attrs.axis) % len(y.shape)))
 
 
 def _softmax(imp: RelaxImporter, result: Result) -> None:
@@ -54,11 +205,11 @@ def _softmax(imp: RelaxImporter, result: Result) -> None:
         return
     name, axis = imp.name(result.source), int(result.call.attrs.axis) % len(y.shape)
     if (y.scale, y.zero_point) == (SOFTMAX_SCALE, SOFTMAX_ZERO) and result.clamp == (-128, 127):
-        imp.produce(result, g.Softmax(name, (x,), y, axis))
+        imp.append(result.var, g.Softmax(name, (x,), y, axis))
         return
-    fixed = imp.tensor(f"{name}.q8", y.shape, g.Tensor("", y.shape, "int8", SOFTMAX_SCALE, SOFTMAX_ZERO))
+    fixed = g.Tensor(imp.unused(f"{name}.q8"), y.shape, "int8", SOFTMAX_SCALE, SOFTMAX_ZERO)
     imp.emit(g.Softmax(name, (x,), fixed, axis))
-    imp.produce(result, g.NearestRequantize(f"{name}.rescale", (fixed,), y, *result.clamp))
+    imp.append(result.var, g.NearestRequantize(f"{name}.rescale", (fixed,), y, *result.clamp))
 
 
 def _lookup(function: str) -> Callable[[RelaxImporter, Result], None]:
@@ -70,7 +221,7 @@ def _lookup(function: str) -> Callable[[RelaxImporter, Result], None]:
                 table = np.clip(tables.nearest_even(function, x, result.y, alpha), *result.clamp)
             except InputError as exc:
                 raise InputError(f"{imp.node(result.source)}: {exc}") from None
-            imp.produce(result, g.Lookup(imp.name(result.source), (x,), result.y, function, table))
+            imp.append(result.var, g.Lookup(imp.name(result.source), (x,), result.y, function, table))
 
     return convert
 
@@ -89,8 +240,7 @@ def _average_pool(imp: RelaxImporter, result: Result) -> None:
 
     def make(x: g.Tensor, y: g.Tensor) -> g.Operator:
         if any(pads):
-            top, left, bottom, right = pads
-            x = imp.padded(f"{name}.pad", x, ((0, 0), (0, 0), (top, bottom), (left, right)), x.zero_point)
+            x = padded(imp, f"{name}.pad", x, around(pads), x.zero_point)
         return g.AveragePool(name, (x,), y, kernel, strides, (0, 0, 0, 0), *result.clamp)
 
     imp.place(result.var, str(a.layout), x, result.y, make)
@@ -102,11 +252,11 @@ def _mean(imp: RelaxImporter, result: Result) -> None:
         return
     name, axes = imp.name(result.source), tuple(sorted(k % len(x.shape) for k in ints(a.axis)))
     if len(x.shape) == 4 and axes == (2, 3) and a.keepdims:
-        imp.produce(result, g.AveragePool(name, (x,), y, x.shape[2:], (1, 1), (0, 0, 0, 0), *result.clamp))
+        imp.append(result.var, g.AveragePool(name, (x,), y, x.shape[2:], (1, 1), (0, 0, 0, 0), *result.clamp))
         return
     if result.clamp != (-128, 127):
         raise InputError(f"{imp.node(result.source)} is a mean with an activation, which is not supported")
-    imp.produce(result, g.Mean(name, (x,), y, axes))
+    imp.append(result.var, g.Mean(name, (x,), y, axes))
 
 
 # operator of the float expression that a quantize takes -> its handler
@@ -147,14 +297,10 @@ def _transpose(imp: RelaxImporter, var: Any, call: Any, x: g.Tensor) -> None:
 
 
 def _slice(imp: RelaxImporter, var: Any, call: Any, x: g.Tensor) -> None:
-    axes, begin, end, strides = (
+    axes, begin, end, steps = (
         [int(v.value if hasattr(v, "value") else v) for v in fields.fields] for fields in call.args[1:5]
     )
-    indices = [range(n) for n in x.shape]
-    for axis, *limits in zip(axes, begin, end, strides):
-        indices[axis] = range(x.shape[axis])[slice(*limits)]
-    steps = tuple(r.step if len(r) > 1 else 1 for r in indices)
-    imp.move(g.StridedSlice, var, x, tuple(r[0] for r in indices), steps)
+    imp.move(g.StridedSlice, var, x, *strides(bounded(x.shape, axes, begin, end, steps)))
 
 
 # operator that moves dequantised values -> its handler: the int8 values move, their scale stays
@@ -216,6 +362,5 @@ def split(imp: RelaxImporter, var: Any, call: Any, index: int, x: g.Tensor) -> N
         starts = [size * k for k in range(sections)]
     else:
         starts = [0, *ints(sections)]
-    begin = [0] * len(x.shape)
-    begin[axis] = starts[index]
-    imp.move(g.StridedSlice, var, x, tuple(begin), (1,) * len(x.shape))
+    indices = range(starts[index], x.shape[axis])  # whose end the output's shape says
+    imp.move(g.StridedSlice, var, x, *strides(along(x.shape, axis, indices)))

@@ -1,4 +1,7 @@
-"""The bytes of a network's file, read once: what is hashed for the cache is what the importers parse."""
+"""The bytes of a network's file, read once: what is hashed for the cache is what the importers parse.
+
+Of an ONNX file also whether it is in Deeploy's dialect, whose operators are listed here.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
+from onnx import ModelProto
 
 from ...hw.errors import FileError, UnsupportedError
 from ...hw.foreign import default_limit, open_regular, read_npz, read_regular, whole_number
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
+
 
 SINGLE = "single"  # rounding contract of networks of QuantizeLinear and DequantizeLinear: as onnxruntime's
 _MOST_DIMS = 64  # as numpy
@@ -76,7 +82,6 @@ def read_source(path: str | Path) -> Source:
     content = read_regular(path, "a network", None if kind in (".bin", ".npz") else min(_MOST_BYTES, default_limit()))
     if kind != ".onnx":
         return Source(path, content)
-    from .dialect import in_dialect
 
     model = _parse(path, content)
     parts = _parts(path, model)
@@ -235,3 +240,50 @@ def _elements(dims: Sequence[int], what: str) -> int:
         found = f"{len(dims):,} dimensions, the least of them {min(dims)}"
         raise FileError(f"{what} has {found}; at most {_MOST_DIMS} are allowed, of 0 or more")
     return math.prod(dims)
+
+
+DOMAINS = (
+    "",
+    "ai.onnx",
+    "PACTOps",
+)  # of operators that need no other name; the last is that of Deeploy's
+# Deeploy's own, whose results have the shape of their first input, but for means
+DEEPLOY = ("DebugPrint", "ITAMax", "ITAPartialMax", "IntegerDiv", "IntegerMean", "RequantShift", "TrueIntegerDiv")
+DEEPLOY += ("iGELU", "iHardswish", "iLayerNorm", "iNoNorm", "iRMSNorm", "iSoftmax")
+# several of these, or one of ONNX and a RequantShift, in one
+DEEPLOY += ("RQIntegerDiv", "RequantizedConv", "RequantizedGemm", "RequantizediGELU", "RequantizediHardswish")
+_LAYERS = ("Conv", "Gemm", "MatMul")
+# with a layer of whole numbers before or behind them, they compute these
+_ON_INTEGERS = (*_LAYERS, "Add", "Concat", "Constant", "Flatten", "Gather", "Identity", "MaxPool", "Mul", "Pad", "Relu")
+_ON_INTEGERS += ("ReduceMean", "ReduceSum", "Reshape", "Slice", "Split", "Squeeze", "Sub", "Transpose", "Unsqueeze")
+
+
+def in_dialect(model: ModelProto, types: Sequence[str] | None) -> bool:
+    """True if the model has operators of Deeploy, whose tensors hold integers as float32, or computes such integers.
+
+    `types` are those of its inputs, as far as they are known; with None it is whether they could make it one.
+    """
+    nodes = model.graph.node
+    return any(node.domain in DOMAINS and node.op_type in DEEPLOY for node in nodes) or _of_integers(model, types)
+
+
+def _of_integers(model: ModelProto, types: Sequence[str] | None) -> bool:
+    """True if all layers have weights of whole numbers in float32, and all else keeps whole numbers.
+
+    If there is no layer, the inputs must be known as integers.
+    """
+    constants = {i.name: i for i in model.graph.initializer}
+    inputs = [v for v in model.graph.input if v.name not in constants]
+    nodes = model.graph.node
+    if any(n.domain not in DOMAINS or n.op_type not in _ON_INTEGERS for n in nodes):
+        return False
+    if any(v.type.tensor_type.elem_type != onnx.TensorProto.FLOAT for v in inputs):
+        return False
+    names = {t for n in nodes for t in n.input if n.op_type in _LAYERS} & constants.keys()
+    try:
+        arrays = [onnx.numpy_helper.to_array(constants[name]) for name in names]
+    except Exception:  # of many kinds: a damaged file, which is refused later
+        return False
+    largest = [np.abs(a).max() for a in arrays if a.size and a.dtype == np.float32 and (a == np.rint(a)).all()]
+    known = types is None or (len(types) == len(inputs) and "float32" not in types and bool(types))
+    return len(largest) == len(arrays) and (max(largest, default=0) > 1 or known)

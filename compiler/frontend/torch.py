@@ -27,6 +27,9 @@ else:
         raise UnsupportedError(
             f"reading PyTorch programs needs torch ({exc}); pip install 'tilewright[torch]'"
         ) from None
+from ..advice.sentences import shortened
+from ..tvm_compat import torch_frontend
+from .relax import RelaxImporter
 
 
 def import_torch(program: Any, name: str = "") -> g.Graph:
@@ -42,10 +45,6 @@ def import_torch(program: Any, name: str = "") -> g.Graph:
         name = name or source.path.stem
         program = _load(source)
     _fixed_sizes(program)
-    from ..advice import shortened
-    from ..tvm_compat import torch_frontend
-    from .relax import RelaxImporter
-
     converters = _Converters(program)
     try:
         function = torch_frontend().from_exported_program(program, custom_convert_map=converters.map())["main"]
@@ -105,32 +104,29 @@ class _Converters:
     def dequantize(self, node: Any, importer: Any) -> Any:
         """relax.dequantize of an activation, or of weights with one scale."""
         x, scale, zero, *limits, dtype = node.args
-        self._check(node, dtype, limits)
-        scale, zero = self._constant(scale, "float32"), self._constant(zero, _name(dtype))
-        return self._emit(importer, "dequantize", self._operand(x, importer), scale, zero, 0, "float32")
+        return self._dequantized(node, importer, x, scale, zero, 0, limits, dtype)
 
     def dequantize_per_channel(self, node: Any, importer: Any) -> Any:
         """relax.dequantize of weights with one scale per index of an axis."""
         x, scale, zero, axis, *limits, dtype = node.args
+        return self._dequantized(node, importer, x, scale, zero, axis, limits, dtype)
+
+    def _dequantized(
+        self, node: Any, importer: Any, x: Any, scale: Any, zero: Any, axis: int, limits: list, dtype: Any
+    ) -> Any:
         self._check(node, dtype, limits)
         scale, zero = self._constant(scale, "float32"), self._constant(zero, _name(dtype))
         return self._emit(importer, "dequantize", self._operand(x, importer), scale, zero, axis, "float32")
 
     def _emit(self, importer: Any, op: str, x: Any, scale: Any, zero: Any, axis: int, dtype: str) -> Any:
-        from ..tvm_compat import torch_frontend
-
         call = getattr(torch_frontend(), op)(x, scale, zero, axis=axis, out_dtype=dtype)
         return importer.block_builder.emit(call)
 
     def _operand(self, node: Any, importer: Any) -> Any:
-        from ..tvm_compat import torch_frontend
-
         value = self.values.get(node.name)
         return importer.env[node] if value is None else torch_frontend().const(value.detach().numpy())
 
     def _constant(self, value: Any, dtype: str) -> Any:
-        from ..tvm_compat import torch_frontend
-
         if isinstance(value, torch.fx.Node):
             if value.name not in self.values:
                 raise UnsupportedError(

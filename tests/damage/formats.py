@@ -59,7 +59,7 @@ def _tflite() -> list[bytes]:
 def _onnx() -> list[bytes]:
     """The digits' network, a convolution and dense layers that quantised values run through, and one of integers."""
     from tests.compiler.conftest import QdqModel
-    from tests.compiler.frontend.onnx.deeploy.conftest import Dialect
+    from tests.compiler.frontend.onnx.dialect import Dialect
 
     with tempfile.TemporaryDirectory() as folder:
         m = QdqModel(Path(folder))

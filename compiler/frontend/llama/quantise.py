@@ -1,21 +1,159 @@
-"""Int8 scales of a Llama from texts, and its integers.
+"""A Llama in integers: int8 matrices with a scale per row, and the ranges of its values; its file, an .npz.
 
 Weights have a scale per output channel, activations one each, with zero point 0, so that the cache of keys and values
-is int8, too. The scales come from texts that the model writes itself: nothing else is needed.
+is int8, too. The scales come from texts that the model writes itself: nothing else is needed. Every machine makes the
+same graph of the file: what depends on the order of float32 sums, the ranges, is in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
 
 import numpy as np
 
-from ...graph import Graph
+from ....hw.errors import FileError
+from ....hw.foreign import npz_arrays
+from ....runtime.files import atomic_write
 from ..source import Source
-from .checkpoint import Checkpoint, read_checkpoint
+from .checkpoint import Checkpoint, Sizes, check_sizes, shapes
 from .floats import FloatLlama, sample
-from .integers import GAINS, MATRICES, Integers, Matrix, Ranges, nearest, read_integers
-from .step import decoder_step
+
+KIND = "a Llama in integers, 1"  # of the file's `kind`
+MATRICES = ("queries", "keys", "values", "attention_out", "gate", "hidden_out", "up")  # of every layer
+GAINS = ("attention_norm", "hidden_norm")
+ALONE = ("embedding", "last", "logits")  # values that are not of a layer
+OF_LAYERS = (
+    *("attention_in", "queries", "keys", "values", "attention", "attention_out", "middle"),
+    *("hidden_in", "gate", "up", "silu", "hidden", "hidden_out", "end"),
+)
+Ranges = Mapping[tuple[str, int], float]  # the largest magnitude of a value, by name and layer
+_LEAST = 1e-9  # that a row's largest weight counts as
+_REAL = np.finfo(np.float32)  # scales and ranges are float32's: float64 then holds the quotient of any two
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """int8 `values` (outputs, inputs), and the float32 scale of each row; both may have the layer first."""
+
+    values: np.ndarray
+    scales: np.ndarray
+
+    @classmethod
+    def of(cls, weight: np.ndarray) -> Matrix:
+        """The nearest to a float32 matrix, with values -127 to 127."""
+        scales = (np.maximum(np.abs(weight).max(-1), _LEAST) / 127).astype(np.float32)
+        return cls(nearest(weight, scales[..., None]), scales)
+
+    def __getitem__(self, layer: int) -> Matrix:
+        return Matrix(self.values[layer], self.scales[layer])
+
+    def rows(self, lanes: np.ndarray) -> Matrix:
+        """With rows in the order of `lanes`, of zeros where that is -1."""
+        return Matrix(np.where(lanes[:, None] < 0, np.int8(0), self.values[lanes]), self.scales[lanes])
+
+    def columns(self, lanes: np.ndarray) -> Matrix:
+        """With columns in the order of `lanes`, of zeros where that is -1."""
+        return Matrix(np.where(lanes < 0, np.int8(0), self.values[:, lanes]), self.scales)
+
+    def signed(self, gain: np.ndarray) -> Matrix:
+        """With the columns that meet a gain below 0 negated."""
+        return Matrix(np.where(gain < 0, -self.values, self.values), self.scales)
+
+
+def nearest(x: np.ndarray, scale: float | np.ndarray) -> np.ndarray:
+    """int8 of `x / scale`, within -127 to 127."""
+    return np.clip(np.round(x / scale), -127, 127).astype(np.int8)
+
+
+@dataclass(frozen=True, eq=False)
+class Integers:
+    """A model: int8 `embedding` (words, width), its range as its scale; `matrices` and `gains`, float32, by name.
+
+    Those of layers have the layer first. The last norm's gain is `norm`, the logits' matrix `classifier`.
+    """
+
+    name: str
+    sizes: Sizes
+    embedding: np.ndarray
+    matrices: Mapping[str, Matrix]
+    gains: Mapping[str, np.ndarray]
+    ranges: Ranges
+
+    def save(self, path: str | Path) -> None:
+        """Write the file; equal models give equal bytes. Raises `FileError` where it cannot be written."""
+        arrays = {"kind": np.array(KIND), "sizes": np.array(astuple(self.sizes), np.int64), "embedding": self.embedding}
+        for name, matrix in self.matrices.items():
+            arrays |= {name: matrix.values, f"{name}.scales": matrix.scales}
+        arrays |= self.gains
+        for name, count in _counts(self.sizes).items():
+            arrays[f"{name}.range"] = np.array([self.ranges[name, k] for k in range(count)])
+        with atomic_write(path) as temporary, temporary.open("wb") as file:
+            np.savez_compressed(file, **arrays)
+
+
+def _counts(sizes: Sizes) -> dict[str, int]:
+    """How many ranges each name has."""
+    return dict.fromkeys(ALONE, 1) | dict.fromkeys(OF_LAYERS, sizes.layers)
+
+
+def read_integers(source: Source) -> Integers:
+    """The model in a file that `Integers.save` wrote. Raises `FileError` for another, or a damaged one."""
+    path = source.path
+    arrays = npz_arrays(io.BytesIO(source.content), str(path))
+    kind = arrays.get("kind")
+    if kind is None or kind.shape or str(kind) != KIND:
+        raise FileError(f"{path}: holds no language model in integers; give what tilewright quantise wrote")
+    numbers = _array(path, arrays, "sizes", (7,), "int64")
+    sizes = Sizes(*numbers.tolist())
+    check_sizes(path, sizes)
+    wanted = shapes(sizes, own_classifier=True)
+    matrices = {}
+    for name in (*MATRICES, "classifier"):
+        values = _weights(path, arrays, name, wanted[name])
+        matrices[name] = Matrix(values, _positive(path, arrays, f"{name}.scales", wanted[name][:-1], "float32"))
+    gains = {name: _array(path, arrays, name, wanted[name], "float32") for name in (*GAINS, "norm")}
+    for name, gain in gains.items():
+        if not np.isfinite(gain).all():
+            raise FileError(f"{path}: {name} holds values that are not finite; the file is damaged")
+    found = {
+        name: _positive(path, arrays, f"{name}.range", (count,), "float64") for name, count in _counts(sizes).items()
+    }
+    ranges = {(name, k): float(value) for name, values in found.items() for k, value in enumerate(values)}
+    known = {"kind", "sizes", "embedding", *matrices, *(f"{name}.scales" for name in matrices), *gains}
+    known |= {f"{name}.range" for name in found}
+    embedding = _weights(path, arrays, "embedding", wanted["embedding"])
+    if unknown := sorted(arrays.keys() - known):
+        raise FileError(f"{path}: has {unknown[0][:40]!r}, which no such file has; the file is damaged")
+    return Integers(path.stem, sizes, embedding, matrices, gains, ranges)
+
+
+def _array(path: Path, arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    if name not in arrays:
+        raise FileError(f"{path}: has no {name!r}; the file is damaged")
+    found = arrays[name]
+    if (found.shape, str(found.dtype)) != (shape, dtype):
+        raise FileError(f"{path}: {name} is {found.dtype} {found.shape}, must be {dtype} {shape}; the file is damaged")
+    return found
+
+
+def _weights(path: Path, arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
+    found = _array(path, arrays, name, shape, "int8")
+    if found.min() == -128:  # its negative is no int8: see `Matrix.signed`
+        raise FileError(f"{path}: {name} holds -128, must be -127 to 127; the file is damaged")
+    return found
+
+
+def _positive(
+    path: Path, arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...], dtype: str
+) -> np.ndarray:
+    found = _array(path, arrays, name, shape, dtype)
+    if not ((found >= _REAL.tiny) & (found <= _REAL.max)).all():
+        raise FileError(f"{path}: {name} holds values that are not above 0 and finite in float32; the file is damaged")
+    return found
+
 
 TEXTS, LENGTH, PERCENTILE = 16, 256, 99.99  # of the calibration: texts, tokens of each, share of values in range
 # whose largest elements count: the residual is in every later layer
@@ -50,21 +188,3 @@ def quantised(model: Checkpoint, ranges: Ranges) -> Integers:
     gains = {name: of_layers(name) for name in GAINS} | {"norm": model.norm}
     embedding = nearest(model.embedding, ranges["embedding", 0] / 127)
     return Integers(model.name, model.sizes, embedding, matrices, gains, dict(ranges))
-
-
-def import_llama(source: Source) -> Graph:
-    """`decoder_step` of a checkpoint of llama2.c, calibrated by texts of its own, for its whole context.
-
-    Raises as `read_checkpoint`, `calibrate` and `decoder_step`.
-    """
-    model = read_checkpoint(source)
-    return _whole(quantised(model, calibrate(model)))
-
-
-def import_integers(source: Source) -> Graph:
-    """`decoder_step` of the integers in a file, for its whole context. Raises as `read_integers` and `decoder_step`."""
-    return _whole(read_integers(source))
-
-
-def _whole(model: Integers) -> Graph:
-    return decoder_step(model, model.sizes.context)

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import onnx
-from onnx import ModelProto, version_converter
+from onnx import ModelProto, helper, version_converter
 
 from ....hw.errors import FileError, UnsupportedError
-from ..dialect import DEEPLOY, DOMAINS, in_dialect
-from ..source import Source, one_line
-from .nodes import Node, attributes
+from ..core import Node, Refusal, summary
+from ..source import DEEPLOY, DOMAINS, Source, in_dialect, one_line
 
 _OLDEST = 11  # of the opsets: before it, QuantizeLinear's neighbours take their parameters from elsewhere
-
-
-def unsupported(path: Path, problems: list[tuple[str, str, str]]) -> UnsupportedError:
-    """One error for all (operator, name, why), those of one operator with one reason together."""
-    grouped: dict[tuple[str, str], list[str]] = {}
-    for op, name, why in problems:
-        grouped.setdefault((op, why), []).append(name)
-    texts = []
-    for (op, why), names in grouped.items():
-        more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-        texts.append(f"{op} {names[0]!r}{more} {why}")
-    count = f"{len(problems)} unsupported operator{'s' * (len(problems) > 1)}"
-    return UnsupportedError(f"{path}: {count}: {'; '.join(texts)}")
 
 
 def checked(source: Source) -> ModelProto:
@@ -38,8 +25,8 @@ def checked(source: Source) -> ModelProto:
     own = [n for n in model.graph.node if n.domain in DOMAINS]
     unknown = [n for n in own if not onnx.defs.has(n.op_type) and n.op_type not in DEEPLOY]
     if unknown:
-        names = [(n.op_type, n.name or next(iter(n.output), ""), "is not supported") for n in unknown]
-        raise UnsupportedError(f"{unsupported(path, names)}; docs/networks.md lists those that are read")
+        found = [Refusal("is not supported", n.op_type, n.name or next(iter(n.output), "")) for n in unknown]
+        raise UnsupportedError(f"{path}: {summary(found, 'operator')}; docs/networks.md lists those that are read")
     if in_dialect(model, source.types):
         _check_tensors(path, model)
         _check_dialect(path, model)
@@ -121,6 +108,11 @@ def _fix_batch(path: Path, model: ModelProto, empty: bool = False) -> None:
             )
         if not dims[0].dim_value:
             dims[0].dim_value = 1
+
+
+def attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    """A node's attributes by name."""
+    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
 def named_nodes(model: ModelProto) -> list[Node]:

@@ -9,11 +9,11 @@ import numpy as np
 
 from ....runtime.floats import functions
 from ... import graph as g
+from ..core import Problem
+from ..values import Expr, Fixed, Numbers, Value, View, Weights, clip_bounds, constant, operands_first, parameters
 from . import geometry
-from .expressions import clip_bounds, operands_first, parameters
-from .moves import MOVES, moved
-from .rewrites.recurrent import PLAIN
-from .values import Expr, Fixed, Problem, Real, Value, View, Weights, constant
+from .movements import MOVES, moved
+from .recurrent import PLAIN
 
 if TYPE_CHECKING:
     from .importer import Importer
@@ -34,13 +34,13 @@ def realised(imp: Importer, value: Value, wanted: str = "") -> g.Tensor:
 
 
 def _made(imp: Importer, value: Value, wanted: str) -> g.Tensor:
-    if isinstance(value, Real):
+    if isinstance(value, Numbers):
         return value.tensor if not wanted else imp.reshape(f"{wanted}.copy", value.tensor, value.shape, wanted)
     if isinstance(value, View):
         y = g.Tensor("", value.shape, "float32")
         return imp.append(g.Dequantize(value.name or f"{value.tensor.name}.float", (value.tensor,), y), wanted)
     if isinstance(value, (Fixed, Weights)):
-        t = imp.constant("constant", np.asarray(constant(value)))
+        t = imp.constant("constant", np.asarray(constant(value), np.float32))
         return t if not wanted else imp.reshape(f"{wanted}.copy", t, t.shape, wanted)
     assert isinstance(value, Expr)
     if value.node.op in MOVES:
@@ -58,36 +58,20 @@ def _operands(imp: Importer, value: Expr) -> tuple[g.Tensor, ...]:
     return tuple(realised(imp, arg) for arg in value.args if arg is not None)
 
 
-def _unary(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
+def _plain(make: Callable[..., g.Operator]) -> Make:
+    """The operator that `make` makes of the importer, the expression, the output and the operands."""
+    return lambda imp, value, wanted: imp.append(make(imp, value, _y(value), _operands(imp, value)), wanted)
+
+
+def _unary(imp: Importer, value: Expr, y: g.Tensor, operands: tuple[g.Tensor, ...]) -> g.Operator:
     if value.node.op == "Clip" and clip_bounds(value) is None:
         raise Problem(value.node, "has bounds that are not constant")
-    x = _operands(imp, value)[0]
-    return imp.append(g.FloatFunction(value.node.name, (x,), _y(value), *parameters(value)), wanted)
+    return g.FloatFunction(value.node.name, operands[:1], y, *parameters(value))
 
 
-def _binary(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
-    return imp.append(g.FloatBinary(value.node.name, _operands(imp, value), _y(value), value.node.op), wanted)
-
-
-def _reduce(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
-    op = g.FloatReduce(value.node.name, _operands(imp, value)[:1], _y(value), value.node.op, imp.axes(value.node))
-    return imp.append(op, wanted)
-
-
-def _softmax(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
+def _softmax(imp: Importer, value: Expr, y: g.Tensor, operands: tuple[g.Tensor, ...]) -> g.Operator:
     node = value.node
-    op = g.FloatSoftmax(node.name, _operands(imp, value), _y(value), node.attrs["axis"], node.op == "LogSoftmax")
-    return imp.append(op, wanted)
-
-
-def _concat(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
-    axis = value.node.attrs["axis"] % len(value.shape)
-    return imp.append(g.Concat(value.node.name, _operands(imp, value), _y(value), axis), wanted)
-
-
-def _matmul(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
-    a, b = _operands(imp, value)[:2]
-    return imp.append(g.FloatMatMul(value.node.name, (a, b), _y(value)), wanted)
+    return g.FloatSoftmax(node.name, operands, y, node.attrs["axis"], node.op == "LogSoftmax")
 
 
 def _gemm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
@@ -104,7 +88,7 @@ def _gemm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
         return imp.append(g.FloatMatMul(node.name, (x, w), _y(value)), wanted)
     y = imp.append(g.FloatMatMul(f"{node.name}.product", (x, w), _y(value)))
     if alpha != 1:
-        factor = imp.constant(f"{node.name}.alpha", np.array(alpha))
+        factor = imp.constant(f"{node.name}.alpha", np.array(alpha, np.float32))
         y = imp.append(
             g.FloatBinary(f"{node.name}.scaled", (y, factor), _y(value), "Mul"), wanted if added is None else ""
         )
@@ -112,7 +96,7 @@ def _gemm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
         return y
     z = realised(imp, added)
     if beta != 1:
-        factor = imp.constant(f"{node.name}.beta", np.array(beta))
+        factor = imp.constant(f"{node.name}.beta", np.array(beta, np.float32))
         z = imp.append(g.FloatBinary(f"{node.name}.biases", (z, factor), g.Tensor("", z.shape, "float32"), "Mul"))
     return imp.append(g.FloatBinary(node.name, (y, z), _y(value), "Add"), wanted)
 
@@ -184,16 +168,19 @@ def _lstm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
 
 
 FLOATS: dict[str, Make] = {
-    **dict.fromkeys((name for name in functions.UNARY if name != "GeluTanh"), _unary),
-    **dict.fromkeys(functions.BINARY, _binary),
-    **dict.fromkeys(functions.REDUCTIONS, _reduce),
+    **dict.fromkeys((name for name in functions.UNARY if name != "GeluTanh"), _plain(_unary)),
+    **dict.fromkeys(functions.BINARY, _plain(lambda imp, v, y, xs: g.FloatBinary(v.node.name, xs, y, v.node.op))),
+    **dict.fromkeys(
+        functions.REDUCTIONS,
+        _plain(lambda imp, v, y, xs: g.FloatReduce(v.node.name, xs[:1], y, v.node.op, imp.axes(v.node))),
+    ),
     "AveragePool": _average_pool,
-    "Concat": _concat,
+    "Concat": _plain(lambda imp, v, y, xs: g.Concat(v.node.name, xs, y, v.node.attrs["axis"] % len(v.shape))),
     "Conv": _conv,
     "ConvTranspose": _conv,
     "Gemm": _gemm,
     "LSTM": _lstm,
-    "LogSoftmax": _softmax,
-    "MatMul": _matmul,
-    "Softmax": _softmax,
+    "LogSoftmax": _plain(_softmax),
+    "MatMul": _plain(lambda imp, v, y, xs: g.FloatMatMul(v.node.name, xs[:2], y)),
+    "Softmax": _plain(_softmax),
 }

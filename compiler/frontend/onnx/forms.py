@@ -1,4 +1,4 @@
-"""Float expressions with quantised operands that have an integer form, other than layers.
+"""Float expressions with quantised operands that have an integer form: layers, sums, products, softmax, means, tables.
 
 A form gets the expression that a QuantizeLinear takes, without movements and clamps, and appends operators that
 produce the quantised result. It returns None where it does not apply: the host then computes in float32.
@@ -6,25 +6,245 @@ produce the quantised result. It returns None where it does not apply: the host 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ....hw.errors import InputError
 from ... import graph as g
-from .expressions import evaluated, single_view
+from ..core import Node, Problem, like
+from ..linear import in_units, is_unit
+from ..moves import around, padded
+from ..values import (
+    SOFTMAX_SCALE,
+    SOFTMAX_ZERO,
+    Expr,
+    Value,
+    View,
+    Weights,
+    affine,
+    channel_vector,
+    constant,
+    evaluated,
+    single_view,
+)
+from . import geometry
 from .geometry import window
-from .layers import linear, scaled_channels
-from .nodes import Node
-from .values import Expr, Problem, Value, View, Weights, constant
 
 if TYPE_CHECKING:
     from .importer import Importer, Result
 
+
+LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_UNIT = 127  # the weight of a channel that is only scaled: large, so that its bias has fine steps
+
+
+class _Layer(NamedTuple):
+    """Weights, int64, output channel first, of one float64 scale each; real biases float64, or int32 ones in units of
+    the accumulator."""
+
+    weight: np.ndarray
+    scale: np.ndarray
+    bias: np.ndarray
+
+
+def linear(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
+    """The layer that computes `value`; None if it is not a layer on an int8 tensor and constant weights."""
+    core, factor, offset = affine(value)
+    if not isinstance(core, Expr) or core.node.op not in LINEAR:
+        return None
+    node, (first, weight, *rest) = core.node, core.args
+    x = imp.as_view(first) if isinstance(weight, Weights) and not node.attrs.get("transA", 0) else None
+    if x is None or not isinstance(weight, Weights):
+        return None
+    dense = node.op in ("Gemm", "MatMul")
+    found = _dense_weights(node, weight) if dense else _conv_weights(imp, node, x, weight)
+    axis = len(core.shape) - 1 if dense else 1
+    scaled = channel_vector(factor, core.shape, axis), channel_vector(offset, core.shape, axis)
+    own = constant(rest[0]) if rest and rest[0] is not None else np.zeros(1)
+    if found is None or own is None or scaled[0] is None or scaled[1] is None:
+        return None
+    own_bias = channel_vector(
+        np.asarray(own, np.float64), core.shape if dense else (1, len(found[0])), axis if dense else 1
+    )
+    if own_bias is None:
+        return None
+    alpha, beta = node.attrs.get("alpha", 1.0), node.attrs.get("beta", 1.0)
+    real = own_bias * beta * scaled[0] + scaled[1]
+    weight_scale = found[1] * alpha * scaled[0]
+    layer = _signed(found[0], weight_scale, real, x.tensor.scale)
+    bias = (
+        _exact_bias(rest, x.tensor.scale, found[1]) if factor.ndim == 0 and factor == 1 and not offset.any() else None
+    )
+    units = _in_units(node, layer, x.tensor.scale) if bias is None or (alpha, beta) != (1.0, 1.0) else bias
+    if dense:
+        return _dense(imp, node, x.tensor, layer, units, result)
+    return _conv(imp, node, x.tensor, layer, units, result)
+
+
+def _dense_weights(node: Node, weight: Weights) -> tuple[np.ndarray, np.ndarray] | None:
+    """((O, I), scales); None where there is one scale per input."""
+    if weight.integers.ndim != 2:
+        return None
+    channel = 0 if node.attrs.get("transB", 0) else 1
+    centred = weight.centred if channel == 0 else weight.centred.T
+    return _scaled(centred, weight, channel)
+
+
+def _conv_weights(imp: Importer, node: Node, x: View, weight: Weights) -> tuple[np.ndarray, np.ndarray] | None:
+    """(weights of four dimensions, output channel first, scales)."""
+    if weight.integers.ndim != len(x.shape) or len(x.shape) not in (3, 4):
+        raise Problem(node, f"has weights of {weight.integers.ndim} dimensions; only 3 and 4 are supported")
+    shape, groups = weight.integers.shape, node.attrs.get("group", 1)
+    centred = weight.centred.reshape(imp.image_shape(shape))
+    if node.op == "Conv":
+        if x.shape[1] != shape[1] * groups:
+            raise Problem(node, f"has {x.shape[1]} input channels, its weights have {shape[1] * groups}")
+        return _scaled(centred, weight, 0)
+    found = _scaled(centred, weight, 1)
+    return None if found is None else _ungrouped(node, centred, found[1], groups)
+
+
+def _ungrouped(node: Node, weight: np.ndarray, scale: np.ndarray, groups: int) -> tuple[np.ndarray, np.ndarray]:
+    """Weights (C, O / groups, KH, KW) of a transposed convolution as (O, C, ...), zeros between groups and taps."""
+    c, per_group, kh, kw = weight.shape
+    dilations = node.attrs.get("dilations", [1, 1])
+    dh, dw = (1, dilations[0]) if len(dilations) == 1 else dilations
+    full = np.zeros((per_group * groups, c, (kh - 1) * dh + 1, (kw - 1) * dw + 1), np.int64)
+    for k in range(groups):
+        inputs = slice(k * c // groups, (k + 1) * c // groups)
+        full[k * per_group : (k + 1) * per_group, inputs, ::dh, ::dw] = weight[inputs].swapaxes(0, 1)
+    return full, np.tile(scale[:per_group], groups)
+
+
+def _scaled(weight: np.ndarray, source: Weights, channel: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """`weight`, and one scale per output channel, which is dimension `channel` in the file."""
+    if source.scale.size > 1 and source.axis != channel:
+        return None
+    return weight, np.broadcast_to(source.scale.astype(np.float64), (source.integers.shape[channel],))
+
+
+def _signed(weight: np.ndarray, scale: np.ndarray, real: np.ndarray, x_scale: float) -> _Layer:
+    """Positive scales; a channel that is multiplied by 0 is one of weights 0."""
+    column = (-1,) + (1,) * (weight.ndim - 1)
+    weight = weight * np.where(scale < 0, -1, 1).reshape(column)
+    scale = np.abs(scale)
+    dead = (scale == 0) & (real != 0)
+    if dead.any():
+        weight = np.where(dead.reshape(column), 0, weight)
+        scale = np.where(dead, np.maximum(np.abs(real), 1e-30) / (x_scale * (1 << 20)), scale)
+    return _Layer(weight, scale.astype(np.float32).astype(np.float64), real)
+
+
+def _exact_bias(rest: list, x_scale: float, scales: np.ndarray) -> np.ndarray | None:
+    """The integers of a bias whose scale is that of the accumulators; None of other biases."""
+    bias = rest[0] if rest else None
+    if not isinstance(bias, Weights) or bias.integers.dtype != np.int32 or bias.zero.any():
+        return None
+    if not is_unit(bias.scale, x_scale * scales):
+        return None
+    return np.broadcast_to(bias.integers.reshape(-1), scales.shape).astype(np.int32)
+
+
+def _in_units(node: Node, layer: _Layer, x_scale: float) -> np.ndarray:
+    """int32 biases. Raises `Problem` for a bias outside int32."""
+    try:
+        return in_units(layer.bias, x_scale * layer.scale)
+    except InputError as exc:
+        raise Problem(node, str(exc)) from None
+
+
+def _halves(weight: np.ndarray) -> list[np.ndarray]:
+    """int8 weights whose sum is `weight`: one, or two where zero points take weights out of int8."""
+    first = np.clip(weight, -128, 127)
+    parts = [first] if (first == weight).all() else [first, weight - first]
+    return [np.ascontiguousarray(part.astype(np.int8)) for part in parts]
+
+
+def _doubled(imp: Importer, name: str, x: g.Tensor, groups: int) -> g.Tensor:
+    """`x` with the channels of each group twice, for weights in two parts."""
+    n, c, *size = x.shape
+    pixels = math.prod(size)
+    rows = imp.reshape(f"{name}.groups", x, (n, groups, c // groups, pixels))
+    twice = like(x, f"{name}.twice", (n, groups, 2 * c // groups, pixels))
+    twice = imp.add(g.Concat, (rows, rows), twice, 2)
+    return imp.reshape(f"{name}.doubled", twice, (n, 2 * c, *size))
+
+
+def _parameters(
+    imp: Importer, name: str, x: g.Tensor, layer: _Layer, bias: np.ndarray, clamp: tuple[int, int], groups: int
+) -> tuple[g.Tensor, tuple[np.ndarray, np.ndarray, np.ndarray, int, int]]:
+    """The input and the constants of a layer."""
+    parts = _halves(layer.weight)
+    if len(parts) > 1:
+        x = _doubled(imp, name, x, groups)
+    return x, (np.concatenate(parts, 1), layer.scale.astype(np.float32), bias, *clamp)
+
+
+def _dense(imp: Importer, node: Node, x: g.Tensor, layer: _Layer, bias: np.ndarray, result: Result) -> g.Tensor:
+    """A dense layer; all dimensions before the features are rows."""
+    name, shape = node.name, result.y.shape
+    rows = imp.reshape(f"{name}.rows", x, (math.prod(x.shape[:-1]), x.shape[-1]))
+    rows, parameters = _parameters(imp, name, rows, layer, bias, result.clamp, 1)
+    y = replace(result.y, shape=(rows.shape[0], len(layer.weight)))
+    if y.shape == shape:
+        return imp.checked(node, g.QDense(name, (rows,), y, *parameters), result.wanted)
+    flat = imp.checked(node, g.QDense(name, (rows,), y, *parameters))
+    return imp.reshape(f"{name}.reshape", flat, shape, result.wanted)
+
+
+def _conv(imp: Importer, node: Node, x: g.Tensor, layer: _Layer, bias: np.ndarray, result: Result) -> g.Tensor:
+    name, shape = node.name, result.y.shape
+    image = imp.image(name, x)
+    y = replace(result.y, shape=imp.image_shape(shape))
+    if node.op == "Conv":
+        strides, pads, dilations, groups = geometry.convolution(imp, node, x.shape, _file_shape(layer, x))
+        image, parameters = _parameters(imp, name, image, layer, bias, result.clamp, groups)
+        op: g.Operator = g.QConv2d(name, (image,), y, *parameters, strides, pads, dilations, groups)
+    else:
+        strides, pads, *_ = geometry.transposed(imp, _undilated(node), x.shape, _file_shape(layer, x))
+        image, parameters = _parameters(imp, name, image, layer, bias, result.clamp, 1)
+        op = g.QConvTranspose2d(name, (image,), y, *parameters, strides, pads)
+    return imp.checked(node, op, result.wanted, shape)
+
+
+def _file_shape(layer: _Layer, x: g.Tensor) -> tuple[int, ...]:
+    """The shape of the weights with as many dimensions as the input."""
+    shape = layer.weight.shape
+    return (*shape[:2], shape[3]) if len(x.shape) == 3 else shape
+
+
+def _undilated(node: Node) -> Node:
+    """The node for weights that hold the zeros of its dilations."""
+    return replace(node, attrs={k: v for k, v in node.attrs.items() if k != "dilations"})
+
+
+def scaled_channels(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
+    """An affine function per channel of an int8 tensor, as a depthwise convolution of one pixel; None of others."""
+    core, factor, offset = affine(value)
+    if not isinstance(core, View) or core is value or len(core.shape) < 2:
+        return None
+    vectors = channel_vector(factor, core.shape, 1), channel_vector(offset, core.shape, 1)
+    if vectors[0] is None or vectors[1] is None:
+        return None
+    node, (n, c, *size) = value.node, core.shape
+    weight = np.full((c, 1, 1, 1), _UNIT, np.int64)
+    layer = _signed(weight, vectors[0] / _UNIT, vectors[1], core.tensor.scale)
+    bias = _in_units(node, layer, core.tensor.scale)
+    shape = core.shape if len(core.shape) == 4 else (n, c, 1, math.prod(size))
+    image = imp.reshape(f"{node.name}.image", core.tensor, shape)
+    scales = layer.scale.astype(np.float32)
+    weights = layer.weight.astype(np.int8)
+    y = replace(result.y, shape=shape)
+    op = g.QConv2d(node.name, (image,), y, weights, scales, bias, *result.clamp, groups=c)
+    return imp.checked(node, op, result.wanted, core.shape)
+
+
 _BINARY: dict[str, type[g.Binary]] = {"Add": g.Add, "Sub": g.Sub, "Mul": g.Mul}
 _FUNCTIONS = {"Sigmoid": "logistic", "Tanh": "tanh", "LeakyRelu": "leaky_relu"}  # names as those of other formats
-_SOFTMAX_SCALE, _SOFTMAX_ZERO = 1 / 256, -128  # of the fixed-point softmax
 _FINEST = 0.75  # of its steps: where an output has finer ones, its own rounding would cost more than one of them
 _MOST_INNER = (1 << 31) // 255**2  # elements of a row of a product, less their zero points: sums are int32
 
@@ -83,15 +303,15 @@ def _concat(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
 
 def _softmax(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
     node, y = value.node, result.y
-    fine = y.scale < _FINEST * _SOFTMAX_SCALE
+    fine = y.scale < _FINEST * SOFTMAX_SCALE
     x = imp.as_view(value.args[0]) if node.op == "Softmax" and not fine else None
     if x is None or x.tensor.scale <= 2.0**-26:
         return None
     axis = node.attrs["axis"]
-    if (y.scale, y.zero_point) == (_SOFTMAX_SCALE, _SOFTMAX_ZERO) and result.whole:
+    if (y.scale, y.zero_point) == (SOFTMAX_SCALE, SOFTMAX_ZERO) and result.whole:
         return imp.append(g.Softmax(node.name, (x.tensor,), y, axis), result.wanted)
     fixed = imp.append(
-        g.Softmax(node.name, (x.tensor,), replace(y, scale=_SOFTMAX_SCALE, zero_point=_SOFTMAX_ZERO), axis)
+        g.Softmax(node.name, (x.tensor,), replace(y, scale=SOFTMAX_SCALE, zero_point=SOFTMAX_ZERO), axis)
     )
     return imp.checked(node, g.NearestRequantize(f"{node.name}.rescale", (fixed,), y, *result.clamp), result.wanted)
 
@@ -123,21 +343,14 @@ def _average_pool(imp: Importer, value: Expr, result: Result) -> g.Tensor | None
     if any(pads) and not node.attrs.get("count_include_pad", 0):
         if image.scale > y.scale:
             return None  # a rounding before the last one could cost more than a step
-        same = imp.append(
-            g.ExactAveragePool(
-                f"{node.name}.mean", (image,), replace(image, name="", shape=y.shape, data=None), kernel, strides, pads
-            )
-        )
+        same = like(image, f"{node.name}.mean", y.shape)
+        same = imp.add(g.ExactAveragePool, (image,), same, kernel, strides, pads)
         found = imp.checked(node, g.NearestRequantize(node.name, (same,), y, *result.clamp))
         return imp.reshape(f"{node.name}.shape", found, result.y.shape, result.wanted)
     if any(pads):
         if node.attrs.get("ceil_mode", 0):
             return None
-        top, left, bottom, right = pads
-        around = ((0, 0), (0, 0), (top, bottom), (left, right))
-        n, c, h, w = image.shape
-        grown = replace(image, name="", shape=(n, c, h + top + bottom, w + left + right), data=None)
-        image = imp.append(g.Pad(f"{node.name}.pad", (image,), grown, around, image.zero_point))
+        image = padded(imp, f"{node.name}.pad", image, around(pads), image.zero_point)
     op = g.AveragePool(node.name, (image,), y, kernel, strides, (0, 0, 0, 0), *result.clamp)
     return imp.checked(node, op, result.wanted, result.y.shape)
 

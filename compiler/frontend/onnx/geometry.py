@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .builder import Reading
-from .nodes import Node
-from .values import Problem
+from ..core import Node, Problem
+from ..linear import reach, same
+from .nodes import Reading
 
 Pair = tuple[int, int]
 Four = tuple[int, int, int, int]
@@ -36,16 +36,6 @@ def _four(pads: Sequence[int]) -> Four:
     return (0, pads[0], 0, pads[1]) if len(pads) == 2 else (pads[0], pads[1], pads[2], pads[3])
 
 
-def _pads(node: Node, total: list[int]) -> list[int]:
-    """Explicit padding of `total` rows and columns, as `auto_pad` divides them."""
-    less, more = [t // 2 for t in total], [t - t // 2 for t in total]
-    return less + more if node.attrs["auto_pad"] == b"SAME_UPPER" else more + less
-
-
-def _reach(kernel: Sequence[int], dilations: Sequence[int]) -> list[int]:
-    return [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
-
-
 def convolution(imp: Reading, node: Node, x: Sequence[int], weight: Sequence[int]) -> Geometry:
     """The geometry of a Conv node on an input of shape `x` with weights of that shape."""
     n, attrs = _spatial(node, len(x)), node.attrs
@@ -54,8 +44,7 @@ def convolution(imp: Reading, node: Node, x: Sequence[int], weight: Sequence[int
     pads, auto = list(attrs.get("pads", [0] * 2 * n)), attrs.get("auto_pad", b"NOTSET")
     if auto in (b"SAME_UPPER", b"SAME_LOWER"):
         out = [-(-size // s) for size, s in zip(x[2:], strides)]
-        reach = _reach(kernel, dilations)
-        pads = _pads(node, [max(0, (o - 1) * s + r - i) for o, s, r, i in zip(out, strides, reach, x[2:])])
+        pads = same(x[2:], out, reach(kernel, dilations), strides, auto == b"SAME_UPPER")
     elif auto == b"VALID":
         pads = [0] * 2 * n
     return Geometry(_pair(strides, 1), _four(pads), _pair(dilations, 1), attrs.get("group", 1))
@@ -66,9 +55,8 @@ def transposed(imp: Reading, node: Node, x: Sequence[int], weight: Sequence[int]
     n, attrs = _spatial(node, len(x)), node.attrs
     ones = [1] * n
     strides, dilations = attrs.get("strides", ones), attrs.get("dilations", ones)
-    reach = _reach(weight[2:], dilations)
     out = imp.shape(node, node.outputs[0])[2:]
-    total = [(i - 1) * s + r - o for i, s, r, o in zip(x[2:], strides, reach, out)]
+    total = [(i - 1) * s + r - o for i, s, r, o in zip(x[2:], strides, reach(weight[2:], dilations), out)]
     auto = attrs.get("auto_pad", b"NOTSET")
     if "output_shape" in attrs or auto in (b"SAME_UPPER", b"SAME_LOWER"):
         begin = [t // 2 if auto == b"SAME_UPPER" else t - t // 2 for t in total]
@@ -87,7 +75,7 @@ def window(imp: Reading, node: Node, x: Sequence[int]) -> tuple[Pair, Pair, Four
     pads, auto = list(attrs.get("pads", [0] * 2 * n)), attrs.get("auto_pad", b"NOTSET")
     out = imp.shape(node, node.outputs[0])[2:]
     if auto in (b"SAME_UPPER", b"SAME_LOWER"):
-        pads = _pads(node, [max(0, (o - 1) * s + k - i) for o, s, k, i in zip(out, strides, kernel, x[2:])])
+        pads = same(x[2:], out, kernel, strides, auto == b"SAME_UPPER")
     elif auto == b"VALID":
         pads = [0] * 2 * n
     for k in range(n):

@@ -19,27 +19,40 @@ import numpy as np
 
 from ....hw.errors import FileError, UnsupportedError
 from ... import graph as g
-from ..source import SINGLE, Source, as_source, one_line
 
 try:
     from onnx import ModelProto, TensorProto
-
-    from ..dialect import in_dialect
-    from .file import checked, unsupported
-    from .nodes import ALIASES, LIKE, REAL, Inconsistent, Node, Reader
 except ImportError as exc:
     raise UnsupportedError(f"reading models needs onnx ({exc}); pip install 'tilewright[compiler]'") from None
-from .builder import Reading
-from .deeploy.importer import DeeployImporter
-from .expressions import affine, clip_bounds, operands_first
+from ..core import Node, Problem, summary
+from ..source import SINGLE, Source, as_source, in_dialect, one_line
+from ..values import (
+    Broken,
+    Expr,
+    Fixed,
+    Numbers,
+    Value,
+    View,
+    Weights,
+    affine,
+    clip_bounds,
+    constant,
+    operands_first,
+    steps,
+)
+from .deeploy import DeeployImporter
+from .file import checked
 from .floats import FLOATS, realised
 from .forms import FORMS
-from .moves import MOVES, moved
+from .layouts import LAYOUTS
+from .movements import MOVES, moved
+from .nodes import ALIASES, LIKE, REAL, Inconsistent, Reader, Reading, activation, parameters
 from .numbers import NAMES, converted
-from .quantisation import activation, parameters, weights
-from .rewrites import REWRITES
-from .values import Broken, Expr, Fixed, Problem, Real, Value, View, Weights, constant
+from .qlinear import QLINEAR
+from .recurrent import RECURRENT
+from .rewrites import ARITHMETIC
 
+REWRITES = {**ARITHMETIC, **LAYOUTS, **RECURRENT, **QLINEAR}
 _EXACT = 1e-5  # of a step: what a bound may be away from an integer
 _ENDS = ("QuantizeLinear", "DequantizeLinear")
 OPERATORS = frozenset((*FLOATS, *NAMES, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "Shape", "Size"))
@@ -61,7 +74,7 @@ def import_onnx(model: str | Path | Source) -> g.Graph:
     except Inconsistent as exc:
         raise FileError(f"{source.path}: the model's shapes or types are inconsistent ({one_line(exc)})") from None
     if importer.problems:
-        raise unsupported(source.path, importer.problems)
+        raise UnsupportedError(f"{source.path}: {summary(importer.problems, 'operator')}")
     if graph is None:
         raise UnsupportedError(f"{source.path}: {'; '.join(importer.ends)}")
     return graph
@@ -94,7 +107,7 @@ class Importer(Reading):
         self.views: dict[int, tuple[Value, View | None]] = {}  # found by `as_view`, by id
         self.floats: dict[int, tuple[Value, g.Tensor]] = {}  # realised, by id
         self.joins: dict[tuple[int, float, int], tuple[Value, list[g.Tensor]]] = {}  # by id, scale and zero point
-        self.real: dict[str, Real] = {}  # outputs in float32 whose integers other nodes read
+        self.real: dict[str, Numbers] = {}  # outputs in float32 whose integers other nodes read
 
     def graph(self, name: str) -> g.Graph | None:
         """The whole model; None if there are problems."""
@@ -112,12 +125,12 @@ class Importer(Reading):
                 f"input {name!r} is of type {type_name}; only {', '.join(_NUMBERS.values())} are supported"
             )
             return
-        self._tensors.add(name)
+        self.tensors.add(name)
         first = next((n for n in self.reader.readers.get(name, ()) if n.op == "DequantizeLinear"), None)
         raw = first is None and any(n.op == "Cast" for n in self.reader.nodes)  # an image of bytes, made float32
         if raw or kind not in ("int8", "uint8"):
             self.inputs.append(g.Tensor(name, shape or (1,), kind))
-            self.values[name] = Real(shape, self.inputs[-1])
+            self.values[name] = Numbers(shape, self.inputs[-1])
             return
         if first is None:
             self.ends.append(f"input {name!r} is {kind}, but nothing dequantises it")
@@ -143,9 +156,9 @@ class Importer(Reading):
                 found = self._values(node, args)
             for tensor, value in zip(node.outputs, found):
                 self.values[tensor] = value
-                made = isinstance(value, Broken) or (isinstance(value, Real) and value.tensor.name == tensor)
+                made = isinstance(value, Broken) or (isinstance(value, Numbers) and value.tensor.name == tensor)
                 if tensor in self.reserved and not made and self._is_float(tensor):
-                    real = Real(value.shape, realised(self, value, tensor))
+                    real = Numbers(value.shape, realised(self, value, tensor))
                     if isinstance(value, View):  # as of a cache: what else reads it takes the integers
                         self.real[tensor] = real
                     else:
@@ -194,9 +207,11 @@ class Importer(Reading):
         x = args[0]
         if isinstance(x, Weights) and node.op == "Transpose":
             perm = node.attrs.get("perm", [*reversed(range(x.integers.ndim))])
-            return [weights(x.integers.transpose(perm), x.scale, x.zero, perm.index(x.axis))]
+            turned = x.integers.transpose(perm)
+            return [Weights(turned.shape, turned, x.scale, x.zero, perm.index(x.axis))]
         if isinstance(x, Weights) and x.scale.size == 1 and node.op in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
-            return [weights(x.integers.reshape(self.shape(node, node.outputs[0])), x.scale, x.zero, 0)]
+            shape = self.shape(node, node.outputs[0])
+            return [Weights(shape, x.integers.reshape(shape), x.scale, x.zero, 0)]
         arrays = [array for arg in args if (array := constant(arg)) is not None]
         return [Fixed(array.shape, array) for array in self.reader.evaluate(node, arrays)]
 
@@ -240,7 +255,7 @@ class Importer(Reading):
         for part in operands_first(value, lambda part: self._unjoined(part, y)):  # so that `joined` does not recurse
             self.joined(_bare(part).core, y)
         core, low, high, moves, top = _bare(value)
-        clamp = _steps(low, y), _steps(high, y)
+        clamp = steps(low, y), steps(high, y)
         result = Result(replace(y, shape=core.shape), clamp, "" if moves else wanted, top or node)
         t = self._quantised(core, result, node.name)
         for k, move in enumerate(reversed(moves)):
@@ -289,11 +304,11 @@ class Importer(Reading):
         node, bounds = value.node, clip_bounds(value)
         if bounds is not None and x is not None:
             t = x.tensor
-            real = [(np.float64(_steps(b, t)) - t.zero_point) * t.scale for b in bounds]
+            real = [(np.float64(steps(b, t)) - t.zero_point) * t.scale for b in bounds]
             if any(np.isfinite(b) and abs(b - r) > _EXACT * t.scale for b, r in zip(bounds, real)):
                 return None
             y = replace(t, name="", data=None)
-            op = g.NearestRequantize(node.name, (t,), y, *(_steps(b, t) for b in bounds))
+            op = g.NearestRequantize(node.name, (t,), y, *(steps(b, t) for b in bounds))
             return View(value.shape, self.append(op), node.name)
         core, factor, offset = affine(value)
         if isinstance(core, View) and factor.size == 1 and factor.item() > 0 and not offset.any():
@@ -331,8 +346,8 @@ class Importer(Reading):
     def _output(self, name: str) -> g.Tensor | None:
         value = self.real.get(name) or self.value(name)
         if isinstance(value, (Fixed, Weights)) and self._is_float(name):
-            value = Real(value.shape, realised(self, value, name))
-        t = value.tensor if isinstance(value, (Real, View)) else None
+            value = Numbers(value.shape, realised(self, value, name))
+        t = value.tensor if isinstance(value, (Numbers, View)) else None
         if t is None or isinstance(value, Broken):
             if not self.problems and not self.ends:
                 self.ends.append(f"output {name!r} does not come from operators on float32 or int8")
@@ -375,8 +390,3 @@ def _bare(value: Value) -> _Bare:
         assert inner is not None
         value = inner
     return _Bare(value, low, high, moves, top)
-
-
-def _steps(value: float, y: g.Tensor) -> int:
-    """The int8 value of a real one."""
-    return int(np.clip(np.rint(np.float32(value) / np.float32(y.scale)) + y.zero_point, -128, 127))

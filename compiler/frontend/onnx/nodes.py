@@ -1,20 +1,32 @@
-"""The nodes of an ONNX file in order, with constants evaluated, shapes known, and composed operators rewritten."""
+"""The nodes of an ONNX file in order: constants evaluated, shapes known, composed operators made chains of others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper, shape_inference
+from onnx import ModelProto, TensorProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 from ....hw.errors import InputError, UnsupportedError
 from ....runtime.floats.functions import UNARY
-from ...graph import Names
-from ..dialect import DEEPLOY
+from ....runtime.schema import MOST
+from ... import graph as g
+from ...graph import ranges
+from ...names import Names
+from ..core import Builder, Node, Problem, Refusal
+from ..source import DEEPLOY, one_line
+from ..values import Broken, Fixed, Value, Weights, constant
+from .file import named_nodes
+
+if TYPE_CHECKING:
+    from .importer import Importer
+
 
 ALIASES = ("Identity", "Dropout", "Cast")  # whose first output is their input, as far as float32 goes
 # Operators of our own around a float operator on integers: their real values, and back, quantised as another tensor
@@ -28,38 +40,9 @@ _MOST_FOLDED = 1 << 26  # elements of a constant that is evaluated
 _DATA_ELEMENTS = 4096  # of a constant whose values a shape may depend on
 
 
-@dataclass(eq=False)
-class Node:
-    """A node: its operator, its unique name, its tensors ("" where one is left out) and attributes."""
-
-    op: str
-    name: str
-    inputs: list[str]
-    outputs: list[str]
-    attrs: dict[str, Any] = field(default_factory=dict)
-    domain: str = ""
-    of: str = ""  # the operator of the file that it is part of, if that is another
-
-    def input(self, k: int) -> str:
-        """Input number `k`, empty where it is left out."""
-        return self.inputs[k] if k < len(self.inputs) else ""
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.name!r}"
-
-    @property
-    def kind(self) -> str:
-        """The operator that the file has."""
-        return self.of or self.op
-
-    def proto(self) -> onnx.NodeProto:
-        """The node for onnx's functions."""
-        return helper.make_node(self.op, self.inputs, self.outputs, self.name, domain=self.domain, **self.attrs)
-
-
-def attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    """A node's attributes by name."""
-    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
+def _proto(node: Node) -> onnx.NodeProto:
+    """The node for onnx's functions."""
+    return helper.make_node(node.op, node.inputs, node.outputs, node.name, domain=node.domain, **node.attrs)
 
 
 Rewrite = Callable[["Reader", Node], list[Node] | None]
@@ -89,7 +72,6 @@ class Reader:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.types: dict[str, int] = {}
         self.nodes: list[Node] = []
-        self.problems: list[tuple[str, str, str]] = []  # (operator, name, why)
         for name, array in self.constants.items():
             self._constant_type(name, array)
         for value in model.graph.input:
@@ -208,7 +190,7 @@ class Reader:
             for t, a in dict(zip(names, arrays)).items()
         ]
         outputs = [helper.make_empty_tensor_value_info(t) for t in node.outputs if t]
-        graph = helper.make_graph([node.proto()], "node", inputs, outputs)
+        graph = helper.make_graph([_proto(node)], "node", inputs, outputs)
         opset = max(self.opset, _REFERENCE_OPSET if node.op in ("QuantizeLinear", "DequantizeLinear") else 0)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
         with np.errstate(all="ignore"):
@@ -250,7 +232,7 @@ class Reader:
         }
         try:
             schema = onnx.defs.get_schema(node.op, self.opset, "")
-            found = shape_inference.infer_node_outputs(schema, node.proto(), types, data, opset_imports=self.opsets)
+            found = shape_inference.infer_node_outputs(schema, _proto(node), types, data, opset_imports=self.opsets)
         except Exception as exc:
             raise Inconsistent(f"{node}: {exc}") from None
         for name, kind in found.items():
@@ -266,3 +248,197 @@ class Reader:
         if node.input(2):
             return self.types.get(node.inputs[2], TensorProto.UINT8)
         return node.attrs.get("output_dtype", 0) or TensorProto.UINT8
+
+
+class Reading(Builder):
+    """A builder with the `reader` of a file, and what the file's tensors stand for, `values`, so far.
+
+    `outputs` are the names of the graph's outputs: only `wanted` tensors get them. Operators have names apart from
+    those of tensors. `problems` are refused nodes, `ends` what is wrong with inputs and outputs.
+    """
+
+    def __init__(self, reader: Reader, outputs: Sequence[str]):
+        super().__init__(outputs)
+        self.reader, self.outputs, self.reserved = reader, list(outputs), frozenset(outputs)
+        self.values: dict[str, Value] = {}
+        self.problems: list[Refusal] = []
+        self.ends: list[str] = []
+        self._operators = Names()
+
+    def append(self, op: g.Operator, wanted: str = "") -> g.Tensor:
+        """Append an operator, whose output is named `wanted`, or after the operator. Returns that output."""
+        free = op.name if op.name not in self.tensors else f"{op.name}.out"
+        output = replace(op.output, name=wanted or self.unused(free))
+        return self.emit(replace(op, name=self._operators.unused(op.name), output=output))
+
+    def add(
+        self, kind: Callable[..., g.Operator], inputs: tuple[g.Tensor, ...], y: g.Tensor, *facts: Any,
+        wanted: str = "", **more: Any,
+    ) -> g.Tensor:  # fmt: skip
+        """As `append`, of an operator named as `y`."""
+        return self.append(kind(y.name, inputs, y, *facts, **more), wanted)
+
+    def checked(self, node: Node, op: g.Operator, wanted: str = "", shape: Sequence[int] | None = None) -> g.Tensor:
+        """As `append`, or with `shape` as `plain`. Raises `Problem` if integers of the operator can leave int32."""
+        if text := ranges.problem(op):
+            raise Problem(node, text)
+        return self.plain(op, op.output.shape if shape is None else shape, wanted)
+
+    def image_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Four dimensions: a row of pixels is an image of one row."""
+        return (*shape[:2], 1, *shape[2:]) if len(shape) == 3 else tuple(shape)
+
+    def image(self, name: str, x: g.Tensor) -> g.Tensor:
+        """`x` with four dimensions."""
+        return self.reshape(f"{name}.image", x, self.image_shape(x.shape))
+
+    def plain(self, op: g.Operator, shape: Sequence[int], wanted: str = "") -> g.Tensor:
+        """Append an operator and bring its output to `shape`."""
+        if op.output.shape == tuple(shape):
+            return self.append(op, wanted)
+        return self.reshape(f"{op.name}.shape", self.append(op), shape, wanted)
+
+    def walk(self, model: ModelProto, on_input: Callable[[str], None], on_node: Callable[[Node], None]) -> None:
+        """Read the nodes of `model`, and visit its inputs that are no constants, then its nodes in order."""
+        self.reader.read(named_nodes(model))
+        for value in model.graph.input:
+            if value.name not in self.reader.constants:
+                on_input(value.name)
+        for node in self.reader.nodes:
+            on_node(node)
+
+    @contextmanager
+    def noting(self, node: Node) -> Iterator[None]:
+        """Note as a problem, of `node` unless it names another, what is raised inside."""
+        try:
+            yield
+        except Problem as exc:
+            self.problems.append(Refusal(exc.why, exc.node.kind, exc.node.name))
+        except InputError as exc:
+            self.problems.append(Refusal(str(exc), node.kind, node.name))
+        except MISFITS as exc:
+            why = f"has inputs or attributes that do not fit together ({one_line(exc)})"
+            self.problems.append(Refusal(why, node.kind, node.name))
+
+    def shape(self, node: Node, tensor: str) -> tuple[int, ...]:
+        """The shape of a tensor of the file. Raises `Problem`, which names `node`, where it is unknown."""
+        if tensor not in self.reader.shapes:
+            raise Problem(node, "has a shape that depends on values, which is not supported")
+        shape = self.reader.shapes[tensor]
+        if math.prod(shape) > MOST:
+            raise Problem(node, f"has {math.prod(shape):,} elements; at most {MOST:,} are supported")
+        return shape
+
+    def integers(self, node: Node, tensor: str, what: str) -> list[int]:
+        """The value of a constant of integers. Raises `Problem`."""
+        array = self.reader.value(tensor)
+        if array is None or array.dtype.kind not in "iu":
+            raise Problem(node, f"has {what} that are not constant")
+        return [int(v) for v in array.reshape(-1)]
+
+    def axes(self, node: Node) -> tuple[int, ...]:
+        """The axes of a reduction, sorted. Raises `InputError`."""
+        return self.reader.axes(node)
+
+    def number(self, node: Node, tensor: str) -> float:
+        """The value of a constant of one number, dequantised or not. Raises `Problem`."""
+        array = constant(self.value(tensor))
+        if array is None or array.size != 1:
+            raise Problem(node, "has a value that is not constant")
+        return float(array.reshape(-1)[0])
+
+    def value(self, tensor: str) -> Value | None:
+        """What a tensor of the file stands for; None of one that is left out."""
+        if not tensor:
+            return None
+        if tensor not in self.values:
+            array = self.reader.value(tensor)
+            self.values[tensor] = Broken(()) if array is None else Fixed(array.shape, array)
+        return self.values[tensor]
+
+
+_ACTIVATIONS = ("int8", "uint8")
+_CONSTANTS = (*_ACTIVATIONS, "int32")
+
+
+def _parts(imp: Importer, node: Node, weights: bool) -> tuple[np.ndarray, np.ndarray | None]:
+    """(scales, zero points or None)."""
+    scale, zero = (imp.reader.value(t) if t else None for t in (node.inputs[1], node.input(2)))
+    if scale is None or (node.input(2) and zero is None):
+        raise Problem(node, "has a scale or zero point that is not constant")
+    if node.attrs.get("block_size", 0):
+        raise Problem(node, "has one scale per block, which is not supported")
+    scales = scale.astype(np.float32).reshape(-1)
+    if not weights and scales.size > 1:
+        raise Problem(node, "has one scale per channel; activations have one per tensor")
+    wrong = scales[~(np.isfinite(scales) & (scales >= 0 if weights else scales > 0))]
+    if wrong.size:
+        raise Problem(
+            node, f"has scale {wrong[0]:g}; it must be finite and {'not negative' if weights else 'positive'}"
+        )
+    integers = node.outputs[0] if node.op == "QuantizeLinear" else node.inputs[0]
+    kind = TensorProto.DataType.Name(imp.reader.types[integers]).lower()
+    if kind not in (_CONSTANTS if weights else _ACTIVATIONS):
+        raise Problem(node, f"is of type {kind}; only int8 and uint8 are supported")
+    return scales, zero
+
+
+def activation(imp: Importer, node: Node) -> tuple[float, int]:
+    """(scale, zero point) of activations, as int8: uint8 is int8 moved by 128. Raises `Problem`."""
+    scales, zero = _parts(imp, node, False)
+    integers = node.outputs[0] if node.op == "QuantizeLinear" else node.inputs[0]
+    moved = 128 if imp.reader.types[integers] == TensorProto.UINT8 else 0
+    return float(scales[0]), (0 if zero is None else int(zero.reshape(-1)[0])) - moved
+
+
+def parameters(imp: Importer, node: Node, x: Fixed) -> Weights:
+    """A dequantised constant. Raises `Problem`."""
+    scales, zero = _parts(imp, node, True)
+    axis = node.attrs.get("axis", 1)
+    if scales.size == 1 or x.array.ndim < 2:
+        axis = 0
+    elif not -x.array.ndim <= axis < x.array.ndim or x.array.shape[axis] != scales.size:
+        raise Problem(node, f"has {scales.size} scales along axis {axis} of a constant of shape {x.array.shape}")
+    points = np.zeros(1, np.int32) if zero is None else zero.reshape(-1)
+    return Weights(x.array.shape, x.array, scales, points, axis % max(1, x.array.ndim))
+
+
+class Chain:
+    """Nodes that take the place of `node`: `add` appends one on earlier results, the last has the node's name."""
+
+    def __init__(self, reader: Reader, node: Node):
+        self.reader, self.node = reader, node
+        self.nodes: list[Node] = []
+
+    def add(self, op: str, *inputs: str | np.ndarray, **attrs: object) -> str:
+        """The result of a new node; an array among its inputs becomes a constant."""
+        names = [t if isinstance(t, str) else self.reader.constant(t, f"{self.node.name}.constant") for t in inputs]
+        name = f"{self.node.name}.{len(self.nodes)}"
+        output = self.reader.unused(f"{name}.y")
+        self.nodes.append(Node(op, name, names, [output], dict(attrs)))
+        return output
+
+    def slice(self, x: str, axis: int, start: int, end: int) -> str:
+        """`x` from `start` to before `end` along `axis`."""
+        return self.add("Slice", x, *(np.array([k], np.int64) for k in (start, end, axis)))
+
+    def reshape(self, x: str, *shape: int) -> str:
+        """`x` with another shape."""
+        return self.add("Reshape", x, np.array(shape, np.int64))
+
+    def write(self, output: str, op: str, *inputs: str | np.ndarray, **attrs: object) -> None:
+        """Append a node that writes a result of the file's node, where that is wanted."""
+        if output:
+            self.add(op, *inputs, **attrs)
+            self.nodes[-1].name, self.nodes[-1].outputs = f"{self.node.name}.{output}", [output]
+
+    def finish(self) -> list[Node]:
+        """The nodes, the last of which writes what the node wrote."""
+        self.nodes[-1].outputs = self.node.outputs[:1]
+        self.nodes[-1].name = self.node.name
+        return self.nodes
+
+
+def as_float(array: object) -> np.ndarray:
+    """`array` as float32."""
+    return np.asarray(array, np.float32)

@@ -13,45 +13,38 @@ import numpy as np
 from onnx import helper
 
 from ... import graph as g
+from ..core import Node, Problem
+from ..values import Fixed, Numbers, Value, View, Weights
 from .floats import realised
-from .moves import MOVES, moved
-from .nodes import Node
-from .quantisation import parameters
-from .values import Fixed, Problem, Real, Value, View, Weights
+from .movements import MOVES, moved
+from .nodes import parameters
 
 if TYPE_CHECKING:
     from .importer import Importer
 
-Make = Callable[["Importer", Node, list[Value | None]], g.Operator]
+Make = Callable[..., g.Operator]  # of the importer, a node, its output and its operands
 TYPES = ("float32", "int32", "int64", "bool")  # beside raw int8 and uint8
-_COMPARISONS = {
-    "Equal": "equal",
-    "Greater": "greater",
-    "GreaterOrEqual": "greater_equal",
-    "Less": "less",
-    "LessOrEqual": "less_equal",
-    "Xor": "not_equal",
-}
-_BINARY = {"Add": "add", "Div": "div", "Max": "maximum", "Min": "minimum", "Mul": "mul", "Sub": "sub"}
 
 
 def converted(imp: Importer, node: Node, args: list[Value | None]) -> list[Value] | None:
     """What the node's outputs stand for; None where it is not one of these."""
     kinds = {dtype_of(imp, t) for t in (*node.inputs[:1], *node.outputs[:1])}
-    if node.op == "Gather" and isinstance(args[1], Real):
+    if node.op == "Gather" and isinstance(args[1], Numbers):
         return _gathered(imp, node, args)
     if node.op == "TopK":
         return _top(imp, node, args)
-    numeric = any(isinstance(arg, Real) and arg.tensor.dtype != "float32" for arg in args)
+    numeric = any(isinstance(arg, Numbers) and arg.tensor.dtype != "float32" for arg in args)
     if not numeric and kinds <= {"float32", "int8", "uint8"} and node.op != "Where":
         return None
-    if node.op in MOVES and isinstance(args[0], Real):
-        return [Real(t.shape, t) for t in (_moved(imp, node, k, args[0].tensor) for k in range(len(node.outputs)))]
-    if node.op not in MAKERS or (node.op in (*_BINARY, "Concat") and not numeric):
+    if node.op in MOVES and isinstance(args[0], Numbers):
+        return [Numbers(t.shape, t) for t in (_moved(imp, node, k, args[0].tensor) for k in range(len(node.outputs)))]
+    if node.op not in MAKERS or (node.op in ARITHMETIC and not numeric):
         return None
-    op = MAKERS[node.op](imp, node, args)
-    t = imp.append(op, _wanted(imp, node.outputs[0]))
-    return [Real(t.shape, t)]
+    plain = node.op in ("ArgMax", "ArgMin")  # whose integers are as good as their real values
+    operands = [arg.tensor if plain and isinstance(arg, View) else _tensor(imp, node, arg) for arg in args]
+    y = _output(imp, node, imp.shape(node, node.outputs[0]))
+    t = imp.append(MAKERS[node.op](imp, node, y, *operands), _wanted(imp, node.outputs[0]))
+    return [Numbers(t.shape, t)]
 
 
 def _wanted(imp: Importer, tensor: str) -> str:
@@ -72,13 +65,13 @@ def _tensor(imp: Importer, node: Node, value: Value | None) -> g.Tensor:
     """The tensor of plain numbers of an argument."""
     if value is None:
         raise Problem(node, "lacks an input that it needs")
-    if isinstance(value, Real):
+    if isinstance(value, Numbers):
         return value.tensor
     if isinstance(value, Fixed) and value.array.dtype != np.float32:
         array = np.ascontiguousarray(np.atleast_1d(value.array))
         if str(array.dtype) not in TYPES:
             raise Problem(node, f"has a constant of type {array.dtype}; only {', '.join(TYPES)} are supported")
-        return replace(imp.constant("constant", np.zeros(array.shape)), dtype=str(array.dtype), data=array)
+        return imp.constant("constant", array)
     return realised(imp, value)
 
 
@@ -89,59 +82,32 @@ def _output(imp: Importer, node: Node, shape: tuple[int, ...], index: int = 0) -
     return g.Tensor("", shape or (1,), dtype)
 
 
-def _shape(imp: Importer, node: Node) -> tuple[int, ...]:
-    return imp.shape(node, node.outputs[0])
+def _zero(imp: Importer, x: g.Tensor) -> g.Tensor:
+    return imp.constant("zero", np.zeros((1,) * len(x.shape), x.dtype))
 
 
-def _cast(imp: Importer, node: Node, args: list[Value | None]) -> g.Operator:
-    x, y = _tensor(imp, node, args[0]), _output(imp, node, _shape(imp, node))
+def _cast(imp: Importer, node: Node, y: g.Tensor, x: g.Tensor) -> g.Operator:
     if y.dtype == "bool":
         return g.Compare(node.name, (x, _zero(imp, x)), y, "not_equal")
     return g.Cast(node.name, (x,), y)
 
 
-def _zero(imp: Importer, x: g.Tensor) -> g.Tensor:
-    data = np.zeros((1,) * len(x.shape), x.dtype)
-    return replace(imp.constant("zero", np.zeros(data.shape)), dtype=x.dtype, data=data)
+def _compared(function: str) -> Make:
+    return lambda imp, node, y, *operands: g.Compare(node.name, operands[:2], y, function)
 
 
-def _compare(imp: Importer, node: Node, args: list[Value | None]) -> g.Operator:
-    operands = tuple(_tensor(imp, node, arg) for arg in args[:2])
-    return g.Compare(node.name, operands, _output(imp, node, _shape(imp, node)), _COMPARISONS[node.op])
+def _binary(function: str) -> Make:
+    return lambda imp, node, y, *operands: g.NumberBinary(node.name, operands[:2], y, function)
 
 
-def _not(imp: Importer, node: Node, args: list[Value | None]) -> g.Operator:
-    x = _tensor(imp, node, args[0])
-    return g.Compare(node.name, (x, _zero(imp, x)), _output(imp, node, _shape(imp, node)), "equal")
-
-
-def _logic(imp: Importer, node: Node, args: list[Value | None]) -> g.Operator:
-    x, y = (_tensor(imp, node, arg) for arg in args[:2])
-    values = (x, y, x) if node.op == "And" else (x, x, y)
-    return g.Select(node.name, values, _output(imp, node, _shape(imp, node)))
-
-
-def _where(imp: Importer, node: Node, args: list[Value | None]) -> g.Operator:
-    operands = tuple(_tensor(imp, node, arg) for arg in args)
-    return g.Select(node.name, operands, _output(imp, node, _shape(imp, node)))
-
-
-def _binary(imp: Importer, node: Node, args: list[Value | None]) -> g.Operator:
-    operands = tuple(_tensor(imp, node, arg) for arg in args[:2])
-    return g.NumberBinary(node.name, operands, _output(imp, node, _shape(imp, node)), _BINARY[node.op])
-
-
-def _concat(imp: Importer, node: Node, args: list[Value | None]) -> g.Operator:
-    operands, y = tuple(_tensor(imp, node, arg) for arg in args), _output(imp, node, _shape(imp, node))
+def _concat(imp: Importer, node: Node, y: g.Tensor, *operands: g.Tensor) -> g.Operator:
     return g.Concat(node.name, operands, y, node.attrs["axis"] % len(y.shape))
 
 
-def _position(imp: Importer, node: Node, args: list[Value | None]) -> g.Operator:
+def _position(imp: Importer, node: Node, y: g.Tensor, x: g.Tensor) -> g.Operator:
     if node.attrs.get("select_last_index", 0):
         raise Problem(node, "takes the last of several positions, which is not supported")
-    x = args[0].tensor if isinstance(args[0], View) else _tensor(imp, node, args[0])
-    axis = node.attrs.get("axis", 0) % len(x.shape)
-    return g.ArgMax(node.name, (x,), _output(imp, node, _shape(imp, node)), axis, node.op == "ArgMin")
+    return g.ArgMax(node.name, (x,), y, node.attrs.get("axis", 0) % len(x.shape), node.op == "ArgMin")
 
 
 def _top(imp: Importer, node: Node, args: list[Value | None]) -> list[Value]:
@@ -151,19 +117,19 @@ def _top(imp: Importer, node: Node, args: list[Value | None]) -> list[Value]:
         raise Problem(node, "takes the smallest values, or not along the last axis, which is not supported")
     shape = (*x.shape[:-1], count)
     values = imp.append(g.TopK(node.name, (x,), g.Tensor("", shape, x.dtype)), _wanted(imp, node.outputs[0]))
-    found: list[Value] = [Real(shape, values)]
+    found: list[Value] = [Numbers(shape, values)]
     if len(node.outputs) > 1:
         where = imp.append(g.TopK(f"{node.name}.positions", (x,), g.Tensor("", shape, "int32"), True))
         y = _output(imp, node, shape, 1)
         t = imp.append(g.Cast(f"{node.name}.int64", (where,), y), _wanted(imp, node.outputs[1]))
-        found.append(Real(shape, t))
+        found.append(Numbers(shape, t))
     return found
 
 
 def _gathered(imp: Importer, node: Node, args: list[Value | None]) -> list[Value]:
     """Gather at computed positions: of a quantised table its integers, of others their real values."""
     x, where = args[0], _tensor(imp, node, args[1])
-    axis, shape, wanted = node.attrs.get("axis", 0), _shape(imp, node), _wanted(imp, node.outputs[0])
+    axis, shape, wanted = node.attrs.get("axis", 0), imp.shape(node, node.outputs[0]), _wanted(imp, node.outputs[0])
     if isinstance(x, Fixed) and x.array.dtype in (np.int8, np.uint8):  # dequantised behind this node
         reader = next(iter(imp.reader.readers.get(node.outputs[0], ())), None)
         x = parameters(imp, reader, x) if reader and reader.op == "DequantizeLinear" else x
@@ -179,17 +145,31 @@ def _gathered(imp: Importer, node: Node, args: list[Value | None]) -> list[Value
     t = _tensor(imp, node, x)
     y = g.Tensor("", shape or (1,), t.dtype)
     t = imp.append(g.Gather(node.name, (t, where), y, axis % len(t.shape)), wanted)
-    return [Real(shape, t)]
+    return [Numbers(shape, t)]
 
 
-MAKERS: dict[str, Make] = {
-    **dict.fromkeys(_COMPARISONS, _compare),
-    **dict.fromkeys(_BINARY, _binary),
-    **dict.fromkeys(("And", "Or"), _logic),
-    **dict.fromkeys(("ArgMax", "ArgMin"), _position),
-    "Cast": _cast,
+ARITHMETIC: dict[str, Make] = {  # of integers; of float32 values they are expressions
+    "Add": _binary("add"),
     "Concat": _concat,
-    "Not": _not,
-    "Where": _where,
+    "Div": _binary("div"),
+    "Max": _binary("maximum"),
+    "Min": _binary("minimum"),
+    "Mul": _binary("mul"),
+    "Sub": _binary("sub"),
+}
+MAKERS: dict[str, Make] = ARITHMETIC | {
+    "And": lambda imp, node, y, a, b: g.Select(node.name, (a, b, a), y),
+    "ArgMax": _position,
+    "ArgMin": _position,
+    "Cast": _cast,
+    "Equal": _compared("equal"),
+    "Greater": _compared("greater"),
+    "GreaterOrEqual": _compared("greater_equal"),
+    "Less": _compared("less"),
+    "LessOrEqual": _compared("less_equal"),
+    "Not": lambda imp, node, y, x: g.Compare(node.name, (x, _zero(imp, x)), y, "equal"),
+    "Or": lambda imp, node, y, a, b: g.Select(node.name, (a, a, b), y),
+    "Where": lambda imp, node, y, *operands: g.Select(node.name, operands, y),
+    "Xor": _compared("not_equal"),
 }
 NAMES = (*MAKERS, "TopK")

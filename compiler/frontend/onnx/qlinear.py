@@ -6,22 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .nodes import Node, Reader, Rewrite
+from ..core import Node
+from .nodes import Chain, Reader, Rewrite
 
 
-class _Around:
+class _Around(Chain):
     """The nodes around an operator that takes integers."""
 
-    def __init__(self, reader: Reader, node: Node):
-        self.reader, self.node = reader, node
-        self.nodes: list[Node] = []
-
-    def dequantised(self, x: str, scale: str, zero: str = "", axis: int = 1) -> str:
+    def dequantised(self, x: str, scale: str, zero: str = "", *, axis: int = 1) -> str:
         """The real values of tensor `x`."""
-        y = self.reader.unused(f"{x}.real")
-        inputs = [x, scale, zero] if zero else [x, scale]
-        self.nodes.append(Node("DequantizeLinear", f"{self.node.name}.{len(self.nodes)}", inputs, [y], {"axis": axis}))
-        return y
+        return self.add("DequantizeLinear", x, *((scale, zero) if zero else (scale,)), axis=axis)
 
     def biases(self, tensor: str, x_scale: str, w_scale: str) -> list[str]:
         """The real values of int32 biases, whose scale is that of the products; none where `tensor` is left out."""
@@ -44,49 +38,25 @@ class _Around:
         return self.nodes
 
 
-def _conv(reader: Reader, node: Node) -> list[Node]:
-    x, xs, xz, w, ws, wz, ys, yz = node.inputs[:8]
-    around = _Around(reader, node)
-    inputs = [around.dequantised(x, xs, xz), around.dequantised(w, ws, wz, 0), *around.biases(node.input(8), xs, ws)]
-    return around.quantised("Conv", inputs, node.attrs, ys, yz)
+def _real(op: str, operands: int = 2, bias: int | None = None) -> Rewrite:
+    """`op` of `operands`, each with its scale and zero point, then those of the result; `bias` is an input's number."""
 
-
-def _matmul(reader: Reader, node: Node) -> list[Node]:
-    a, a_scale, a_zero, b, b_scale, b_zero, ys, yz = node.inputs[:8]
-    around = _Around(reader, node)
-    columns = len(reader.shapes[b]) - 1
-    inputs = [around.dequantised(a, a_scale, a_zero), around.dequantised(b, b_scale, b_zero, columns)]
-    return around.quantised("MatMul", inputs, node.attrs, ys, yz)
-
-
-def _gemm(reader: Reader, node: Node) -> list[Node]:
-    a, a_scale, a_zero, b, b_scale, b_zero = node.inputs[:6]
-    around = _Around(reader, node)
-    channel = 0 if node.attrs.get("transB", 0) else 1
-    inputs = [around.dequantised(a, a_scale, a_zero), around.dequantised(b, b_scale, b_zero, channel)]
-    inputs += around.biases(node.input(6), a_scale, b_scale)
-    return around.quantised("Gemm", inputs, node.attrs, node.input(7), node.input(8))
-
-
-def _binary(op: str) -> Rewrite:
-    def rewrite(reader: Reader, node: Node) -> list[Node]:
-        a, a_scale, a_zero, b, b_scale, b_zero, ys = node.inputs[:7]
-        around = _Around(reader, node)
-        inputs = [around.dequantised(a, a_scale, a_zero), around.dequantised(b, b_scale, b_zero)]
-        return around.quantised(op, inputs, {}, ys, node.input(7))
-
-    return rewrite
-
-
-def _unary(op: str) -> Rewrite:
     def rewrite(reader: Reader, node: Node) -> list[Node] | None:
-        x, xs, xz, ys = node.inputs[:4]
-        attrs = dict(node.attrs)
+        attrs, end = dict(node.attrs), 3 * operands + (bias == 3 * operands)
         if attrs.pop("channels_last", 0):
             return None  # refused by name
         attrs.pop("opset", None)
+        axes = {"Conv": 0, "Gemm": 0 if attrs.get("transB", 0) else 1}  # of output channels
+        if op == "MatMul":
+            axes[op] = len(reader.shapes[node.inputs[3]]) - 1
         around = _Around(reader, node)
-        return around.quantised(op, [around.dequantised(x, xs, xz)], attrs, ys, node.input(4))
+        inputs = [around.dequantised(*node.inputs[:3])]
+        if operands == 2:
+            inputs.append(around.dequantised(*node.inputs[3:6], axis=axes.get(op, 1)))
+        if bias is not None:
+            inputs += around.biases(node.input(bias), node.inputs[1], node.inputs[4])
+        scale = node.input(end) if op == "Gemm" else node.inputs[end]  # a Gemm's result may be real
+        return around.quantised(op, inputs, attrs, scale, node.input(end + 1))
 
     return rewrite
 
@@ -108,12 +78,9 @@ def _integer(op: str) -> Rewrite:
         for k, axis in ((0, 1), (1, 0 if op == "Conv" else 1)):
             x, zero = node.inputs[k], node.input(2 + k)
             if reader.types.get(x) != 1:  # not the float32 values of DynamicQuantizeLinear
-                inputs.append(around.dequantised(x, _like(reader, node, zero, one), zero, axis))
-                continue
-            y = reader.unused(f"{x}.centred")
-            inputs.append(y if zero else x)
-            if zero:
-                around.nodes.append(Node("Sub", f"{node.name}.{len(around.nodes)}", [x, zero], [y]))
+                inputs.append(around.dequantised(x, _like(reader, node, zero, one), zero, axis=axis))
+            else:
+                inputs.append(around.add("Sub", x, zero) if zero else x)
         return around.quantised(op, inputs, node.attrs, "", "")
 
     return rewrite
@@ -130,16 +97,16 @@ def _like(reader: Reader, node: Node, zero: str, one: str) -> str:
 QLINEAR: dict[str, Rewrite] = {
     "ConvInteger": _integer("Conv"),
     "MatMulInteger": _integer("MatMul"),
-    "QGemm": _gemm,
-    "QLinearAdd": _binary("Add"),
-    "QLinearAveragePool": _unary("AveragePool"),
+    "QGemm": _real("Gemm", bias=6),
+    "QLinearAdd": _real("Add"),
+    "QLinearAveragePool": _real("AveragePool", 1),
     "QLinearConcat": _concat,
-    "QLinearConv": _conv,
-    "QLinearGlobalAveragePool": _unary("GlobalAveragePool"),
-    "QLinearLeakyRelu": _unary("LeakyRelu"),
-    "QLinearMatMul": _matmul,
-    "QLinearMul": _binary("Mul"),
-    "QLinearReduceMean": _unary("ReduceMean"),
-    "QLinearSigmoid": _unary("Sigmoid"),
-    "QLinearSoftmax": _unary("Softmax"),
+    "QLinearConv": _real("Conv", bias=8),
+    "QLinearGlobalAveragePool": _real("GlobalAveragePool", 1),
+    "QLinearLeakyRelu": _real("LeakyRelu", 1),
+    "QLinearMatMul": _real("MatMul"),
+    "QLinearMul": _real("Mul"),
+    "QLinearReduceMean": _real("ReduceMean", 1),
+    "QLinearSigmoid": _real("Sigmoid", 1),
+    "QLinearSoftmax": _real("Softmax", 1),
 }

@@ -1,57 +1,315 @@
-"""Reads quantised networks: int8 .tflite files -> compiler/graph/.
+"""Reads quantised networks: int8 .tflite files -> compiler/graph/, operator by operator.
 
 This importer does not use Relax: TVM's .tflite front end lowers quantised operators to float or to its own integer
-arithmetic, which rounds unlike TensorFlow Lite, and misreads the operator codes of some files. The file's operators
-correspond one to one to those of compiler/graph/, so that no patterns are needed.
-
-Activations of four dimensions are NHWC in the file and NCHW in the graph. The graph's inputs and outputs keep the
-file's layout; `Transpose` with `relayout`, or a `Reshape` if no byte moves, converts between them.
+arithmetic, which rounds unlike TensorFlow Lite, and misreads the operator codes of some files. Each operator of a file
+becomes the one of compiler/graph/ that computes the same integers: `_HANDLERS` is the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ....hw.errors import InputError, UnsupportedError
 from ... import graph as g
-from ...graph import Names, ranges
+from ...graph import tables
+from ..core import Misfit, Refusal, Refused, summary
+from ..moves import sliced, turned
 from ..source import Source
-from .file import FileNode, Info, ModelFile, read
-from .refusals import Refusal, summary
-from .shapes import fold_constants
-from .unsigned import relabelled
-from .variables import Variables
+from . import layers, movement, numbers, recurrent
+from .builder import WIDE, TfliteImporter
+from .file import FileNode, ModelFile, fold_constants, read
+from .layers import Handler
 
-WIDE = ("INT16", "INT32")  # integers at the ends of some networks, which QUANTIZE and SOFTMAX convert
-# operators that copy bytes whatever the scales of input and output are -> the position of the input
-COPIES: dict[str, int] = {"SPLIT": 1}
-COPIES |= dict.fromkeys(("AVERAGE_POOL_2D", "BATCH_TO_SPACE_ND", "BROADCAST_TO", "DEPTH_TO_SPACE", "EXPAND_DIMS"), 0)
-COPIES |= dict.fromkeys(("GATHER", "MAXIMUM", "MAX_POOL_2D", "MINIMUM", "PAD", "PADV2", "RESHAPE"), 0)
-COPIES |= dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), 0)
-COPIES |= dict.fromkeys(("REVERSE_V2", "SLICE", "SPACE_TO_DEPTH", "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE"), 0)
-COPIES |= dict.fromkeys(("TRANSPOSE", "UNPACK"), 0)
-_SAME_BYTES = np.arange(-128, 128).astype(np.int8)  # as a table
-TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
+DETECTION = "CUSTOM TFLite_Detection_PostProcess"
 
 
-class Refused(Exception):
-    """Raised for an operator that cannot be imported; the text is the reason, to print after the operator's name."""
+def _real(imp: TfliteImporter, node: FileNode, position: int) -> g.Tensor:
+    """An input as float32."""
+    x = imp.activation(node, position, plain=True, dtype=None)
+    if x.dtype == "float32":
+        return x
+    return imp.add(g.Dequantize, (x,), g.Tensor(f"{node.name}.{position}", x.shape, "float32"))
 
 
-class Misfit(Refused):
-    """Raised for numbers that are wrong together; those of a substituted tensor say nothing."""
+def _anchors(imp: TfliteImporter, node: FileNode) -> np.ndarray:
+    """float32 (N, 4)."""
+    data, info = imp.known(node, 2), imp.info(node, 2)
+    if info.scale.size == 1:
+        data = (data.astype(np.int32) - int(info.zero_point[0])).astype(np.float32) * info.scale[0]
+    return data.astype(np.float32)
 
 
-def dimension(k: int, rank: int) -> int:
-    """Dimension `k` of `rank`, which counts from the end where it is negative. Raises `Refused`."""
-    if not -rank <= k < rank:
-        raise Refused(f"names dimension {k} of a tensor of {rank}")
-    return k % rank
+def _detections(imp: TfliteImporter, node: FileNode) -> None:
+    """The operator, whose one table of detections four movements take apart."""
+    needed = ("max_detections", "num_classes", "nms_score_threshold", "nms_iou_threshold")
+    needed += tuple(f"{axis}_scale" for axis in "yxhw")
+    values = {name: node.option(name, None) for name in needed}
+    if missing := [name for name, value in values.items() if value is None]:
+        raise Refused(f"has no option {missing[0]}")
+    if len(node.outputs) != 4:
+        raise Refused(f"has {len(node.outputs)} outputs; it must have 4")
+    boxes, scores, anchors = _real(imp, node, 0), _real(imp, node, 1), _anchors(imp, node)
+    facts = {
+        "scales": tuple(float(values[f"{axis}_scale"]) for axis in "yxhw"),
+        "most": int(values["max_detections"]),
+        "classes": int(values["num_classes"]),
+        "classes_per_box": int(node.option("max_classes_per_detection", 1)),
+        "per_class": int(node.option("detections_per_class", 100)),
+        "each_class": bool(node.option("use_regular_nms", False)),
+        "score": float(values["nms_score_threshold"]),
+        "overlap": float(values["nms_iou_threshold"]),
+    }
+    rows = facts["most"] * (1 if facts["each_class"] else min(facts["classes_per_box"], facts["classes"]))
+    table = g.Tensor(f"{node.name}.table", (1, rows + 1, 6), "float32")
+    table = imp.add(g.Detections, (boxes, scores), table, anchors, **facts)
+    # (first row, first column, rows, columns) of each output, and its shape, which files leave out
+    parts = (0, 0, rows, 4), (0, 4, rows, 1), (0, 5, rows, 1), (rows, 0, 1, 1)
+    shapes = (1, rows, 4), (1, rows), (1, rows), (1,)
+    for k, ((row, column, height, width), shape) in enumerate(zip(parts, shapes)):
+        indices = range(1), range(row, row + height), range(column, column + width)
+        part = sliced(imp, f"{node.name}.{k}", table, indices)
+        name = f"{part.name}.reshape"
+        y = replace(imp.result(node, k, plain=True), shape=shape)
+        imp.produce(node, g.Reshape(name, (part,), y), k, plain=True)
+
+
+def _ends(imp: TfliteImporter, node: FileNode) -> tuple[g.Tensor, g.Tensor]:
+    """The input and the output, in the file's layout."""
+    ends = imp.info(node, 0), imp.file.tensors[node.outputs[0]]
+    for info in ends:
+        if info.type in WIDE and info.scale.size != 1:
+            raise Refused(f"has {info.type.lower()} tensor {info.name!r} with {info.scale.size} scales; it needs one")
+    y = imp.result(node, plain=True, wide=True)
+    return imp.activation(node, 0, plain=True, dtype=None), y
+
+
+def _rescale(imp: TfliteImporter, node: FileNode) -> None:
+    """QUANTIZE between int8, int16 and int32."""
+    x, y = _ends(imp, node)
+    imp.produce(node, g.Rescale(node.name, (x,), y), plain=True)
+
+
+def _wide_softmax(imp: TfliteImporter, node: FileNode) -> None:
+    """SOFTMAX of int8 as int16."""
+    x, y = _ends(imp, node)
+    op = g.Softmax16(node.name, (x,), y, len(x.shape) - 1, float(node.option("beta", 0.0)))
+    imp.produce(node, op, plain=True)
+
+
+def _pool(imp: TfliteImporter, node: FileNode) -> None:
+    x, y, strides = imp.activation(node, 0), imp.result(node), layers.strides_of(node)
+    kernel = layers.window(node)
+    facts = kernel, strides, layers.padding(node, layers.image(x), kernel, strides), *layers.clamp(node, y)
+    if node.kind == "MAX_POOL_2D":
+        imp.produce(node, g.MaxPool(node.name, (x,), y, *facts))
+    else:
+        imp.produce(node, g.ExactAveragePool(node.name, (x,), y, *facts, imp.info(node, 0).unsigned))
+
+
+def _total(cls: type[g.Mean]) -> Handler:
+    """MEAN and SUM."""
+
+    def convert(imp: TfliteImporter, node: FileNode) -> None:
+        x = imp.activation(node, 0, plain=True)
+        axes = numbers.axes_of(imp, node, x)
+        if len(x.shape) == 4 and (node.option("keepDims", False) or axes in ((1, 2), (1, 2, 3))):
+            axes = tuple(sorted(movement.CANONICAL_AXIS[a] for a in axes))
+            imp.produce(node, cls(node.name, (imp.activation(node, 0),), imp.result(node), axes))
+        else:
+            imp.produce(node, cls(node.name, (x,), imp.result(node, plain=True), axes), plain=True)
+
+    return convert
+
+
+def _softmax(imp: TfliteImporter, node: FileNode) -> None:
+    if imp.file.tensors[node.outputs[0]].type in WIDE:
+        _wide_softmax(imp, node)
+        return
+    x, y = imp.activation(node, 0), imp.result(node)
+    axis = 1 if len(x.shape) == 4 else len(x.shape) - 1
+    imp.produce(node, g.Softmax(node.name, (x,), y, axis, float(node.option("beta", 0.0))))
+
+
+def _reduce(cls: type[g.ReduceMax]) -> Handler:
+    def convert(imp: TfliteImporter, node: FileNode) -> None:
+        x, y = imp.activation(node, 0, plain=True), imp.result(node, plain=True)
+        imp.produce(node, cls(node.name, (x,), y, numbers.axes_of(imp, node, x)), plain=True)
+
+    return convert
+
+
+def _arg_max(imp: TfliteImporter, node: FileNode) -> None:
+    x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
+    axes = numbers.axes_of(imp, node, x)
+    if len(axes) != 1:
+        raise Refused(f"has {len(axes)} axes; it must have 1")
+    imp.produce(node, g.ArgMax(node.name, (x,), y, axes[0], node.kind == "ARG_MIN"), plain=True)
+
+
+def _top_k(imp: TfliteImporter, node: FileNode) -> None:
+    """TOPK_V2: two operators, of values and of positions; their number is in the outputs' shapes."""
+    imp.known(node, 1)
+    if len(node.outputs) != 2:
+        raise Refused(f"has {len(node.outputs)} outputs; it must have 2")
+    x = imp.activation(node, 0, plain=True, dtype=None)
+    for k in (0, 1):
+        imp.produce(node, g.TopK(f"{node.name}.{k}", (x,), imp.result(node, k, plain=True), k == 1), k, plain=True)
+
+
+def _batch_matmul(imp: TfliteImporter, node: FileNode) -> None:
+    """BATCH_MATMUL; the first operand is transposed by a step of its own."""
+    x, other = (imp.activation(node, k, plain=True) for k in (0, 1))
+    if node.option("adjX", False):
+        axes, name = (*range(len(x.shape) - 2), len(x.shape) - 1, len(x.shape) - 2), f"{node.name}.rows"
+        x = turned(imp, name, x, axes) if x.data is None else imp.relayout(x, imp.unused(name), axes)
+    op = g.BatchMatMul(node.name, (x, other), imp.result(node, plain=True), bool(node.option("adjY", False)))
+    imp.produce(node, op, plain=True)
+
+
+def _log_softmax(imp: TfliteImporter, node: FileNode) -> None:
+    x, y = imp.activation(node, 0), imp.result(node)
+    imp.produce(node, g.LogSoftmax(node.name, (x,), y, 1 if len(x.shape) == 4 else len(x.shape) - 1))
+
+
+def _l2_normalization(imp: TfliteImporter, node: FileNode) -> None:
+    x, y, unsigned = imp.activation(node, 0), imp.result(node), imp.info(node, 0).unsigned
+    if layers.clamp(node, y) != (-128, 127):
+        raise Refused("has a fused activation, which is not supported")
+    axis = 1 if len(x.shape) == 4 else len(x.shape) - 1
+    imp.produce(node, g.L2Normalization(node.name, (x,), y, axis, unsigned))
+
+
+def _resize_bilinear(imp: TfliteImporter, node: FileNode) -> None:
+    x, y, flags = imp.activation(node, 0), imp.result(node), movement.resize_flags(imp, node)
+    offset = 128 if imp.info(node, 0).unsigned else None
+    imp.produce(node, g.ResizeBilinear(node.name, (x,), y, *flags, offset))
+
+
+def _quantize(imp: TfliteImporter, node: FileNode) -> None:
+    """float32 or int8 -> int8, or wider integers; a uint8 input of the network is recoded on the way."""
+    if {imp.info(node, 0).type, imp.file.tensors[node.outputs[0]].type} & {*WIDE}:
+        _rescale(imp, node)
+        return
+    raw, y = imp.outside(node.inputs[0]), imp.result(node, plain=True)
+    if raw is not None and (raw.scale, raw.zero_point - 128) == (y.scale, y.zero_point):
+        imp.produce(node, g.Recode(f"{node.name}.recode", (raw,), y), plain=True)
+        return
+    x, y = imp.activation(node, 0, dtype=None), imp.result(node)
+    kind = g.Quantize(node.name, (x,), y, True) if x.dtype == "float32" else g.Requantize(node.name, (x,), y)
+    imp.produce(node, kind)
+
+
+def _dequantize(imp: TfliteImporter, node: FileNode) -> None:
+    imp.produce(node, g.Dequantize(node.name, (imp.activation(node, 0),), imp.result(node)))
+
+
+# operator -> (its maximum number of inputs, None: any; its handler)
+_HANDLERS: dict[str, tuple[int | None, Handler]] = {
+    "ABS": (1, layers.function("abs", tables.absolute)),
+    "ADD": (2, layers.binary(g.Add)),
+    "ARG_MAX": (2, _arg_max),
+    "ARG_MIN": (2, _arg_max),
+    "ASSIGN_VARIABLE": (2, recurrent.assign),
+    "AVERAGE_POOL_2D": (1, _pool),
+    "BATCH_MATMUL": (2, _batch_matmul),
+    "BATCH_TO_SPACE_ND": (3, movement.batch_to_space),
+    "BROADCAST_TO": (2, movement.broadcast_to),
+    "CALL_ONCE": (0, recurrent.call_once),
+    "CAST": (1, numbers.cast),
+    "CONCATENATION": (None, movement.concatenation),
+    "CONV_2D": (3, layers.conv_2d),
+    DETECTION: (3, _detections),
+    "DEPTHWISE_CONV_2D": (3, layers.depthwise),
+    "DEPTH_TO_SPACE": (1, movement.depth_to_space),
+    "DEQUANTIZE": (1, _dequantize),
+    "DIV": (2, layers.binary(g.Div)),
+    "ELU": (1, layers.real("elu")),
+    "EMBEDDING_LOOKUP": (2, numbers.embedding),
+    "EXP": (1, layers.real("exp")),
+    "EXPAND_DIMS": (2, movement.reshape),
+    "FLOOR_DIV": (2, numbers.binary("floor_div")),
+    "FLOOR_MOD": (2, numbers.binary("floor_mod")),
+    "FULLY_CONNECTED": (3, layers.fully_connected),
+    "GATHER": (2, movement.gather),
+    "GATHER_ND": (2, numbers.gather_nd),
+    "GELU": (1, layers.gelu),
+    "HARD_SWISH": (1, layers.function("hard_swish", tables.hard_swish)),
+    "L2_NORMALIZATION": (1, _l2_normalization),
+    "LEAKY_RELU": (1, layers.leaky_relu),
+    **dict.fromkeys(("EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NOT_EQUAL"), (2, numbers.comparison)),
+    "LOG": (1, layers.real("log")),
+    **dict.fromkeys(("LOGICAL_AND", "LOGICAL_NOT", "LOGICAL_OR"), (2, numbers.logic)),
+    "LOG_SOFTMAX": (1, _log_softmax),
+    "LOGISTIC": (1, layers.real("logistic")),
+    "MAXIMUM": (2, layers.pairwise(g.Maximum)),
+    "MAX_POOL_2D": (1, _pool),
+    "MEAN": (2, _total(g.Mean)),
+    "MINIMUM": (2, layers.pairwise(g.Minimum)),
+    "MIRROR_PAD": (2, movement.mirror_pad),
+    "MUL": (2, layers.binary(g.Mul)),
+    "NEG": (1, layers.function("neg", tables.negative)),
+    "ONE_HOT": (4, numbers.one_hot),
+    "PACK": (None, movement.pack),
+    "PAD": (2, movement.pad),
+    "PADV2": (3, movement.pad),
+    "PRELU": (2, layers.pairwise(g.Prelu)),
+    "QUANTIZE": (1, _quantize),
+    "READ_VARIABLE": (1, recurrent.read),
+    "REDUCE_MAX": (2, _reduce(g.ReduceMax)),
+    "REDUCE_MIN": (2, _reduce(g.ReduceMin)),
+    "RELU": (1, layers.relu(0.0, None)),
+    "RELU6": (1, layers.relu(0.0, 6.0)),
+    "RELU_0_TO_1": (1, layers.relu(0.0, 1.0)),
+    "RELU_N1_TO_1": (1, layers.relu(-1.0, 1.0)),
+    "RESHAPE": (2, movement.reshape),
+    "RESIZE_BILINEAR": (2, _resize_bilinear),
+    "RESIZE_NEAREST_NEIGHBOR": (2, movement.resize_nearest),
+    "REVERSE_V2": (2, movement.reverse),
+    "RSQRT": (1, layers.function("rsqrt", tables.inverse_square_root)),
+    **dict.fromkeys(("SELECT", "SELECT_V2"), (3, numbers.select)),
+    "SLICE": (3, movement.take),
+    "SOFTMAX": (1, _softmax),
+    "SPACE_TO_BATCH_ND": (3, movement.space_to_batch),
+    "SPACE_TO_DEPTH": (1, movement.space_to_depth),
+    "SPLIT": (2, movement.split),
+    "SPLIT_V": (3, movement.split),
+    "SQRT": (1, layers.function("sqrt", tables.square_root)),
+    "SQUARED_DIFFERENCE": (2, layers.pairwise(g.SquaredDifference)),
+    "SQUEEZE": (1, movement.reshape),
+    "STRIDED_SLICE": (4, movement.strided_slice),
+    "SUB": (2, layers.binary(g.Sub)),
+    "SUM": (2, _total(g.Sum)),
+    "SVDF": (5, recurrent.svdf),
+    "TANH": (1, layers.real("tanh")),
+    "TILE": (2, movement.tile),
+    "TOPK_V2": (2, _top_k),
+    "TRANSPOSE": (2, movement.transpose),
+    "TRANSPOSE_CONV": (4, layers.transpose_conv),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": (24, recurrent.lstm),
+    "UNPACK": (1, movement.unpack),
+    "VAR_HANDLE": (0, recurrent.handle),
+}
+_SEVERAL_OUTPUTS = (DETECTION, "SPLIT", "SPLIT_V", "TOPK_V2", "UNPACK")
+
+OPERATORS = tuple(sorted({*_HANDLERS, *numbers.HANDLERS}))
+
+
+def convert(imp: TfliteImporter, node: FileNode) -> None:
+    """Append the node's operators. Raises `Refused`, or `InputError` if its parameters and shapes are inconsistent."""
+    if node.kind in numbers.HANDLERS and numbers.are_numbers(imp, node):
+        numbers.HANDLERS[node.kind](imp, node)
+        return
+    if node.kind not in _HANDLERS:
+        raise Refused("is not supported")
+    most, handler = _HANDLERS[node.kind]
+    if most is not None and len(node.inputs) > most:
+        raise Refused(f"has {len(node.inputs)} inputs; at most {most} are supported")
+    if len(node.outputs) > 1 and node.kind not in _SEVERAL_OUTPUTS:
+        raise Refused(f"has {len(node.outputs)} outputs; only one is supported")
+    handler(imp, node)
 
 
 def import_tflite(model: str | Path | Source) -> g.Graph:
@@ -69,8 +327,6 @@ def import_file(file: ModelFile) -> g.Graph:
 
     Tensors whose values follow from constants get these in `file.tensors`.
     """
-    from .operators import convert
-
     importer = TfliteImporter(file)
     file = importer.file
     importer.add_inputs()
@@ -94,295 +350,3 @@ def import_file(file: ModelFile) -> g.Graph:
         raise UnsupportedError(f"{file.path}: {summary(importer.problems)}")
     graph = tuple(importer.inputs), tuple(importer.outputs), tuple(importer.ops), importer.variables.states()
     return g.Graph(file.path.stem, *graph)
-
-
-def _of_16_bits(name: str) -> str:
-    return (
-        f"has tensor {name!r} of 16 bits; only activations of 8 bits are supported: convert the model with int8 "
-        "activations instead of 16x8"
-    )
-
-
-class TfliteImporter:
-    """A graph in the making.
-
-    A tensor of the file is a number. Each has one or two views: `canonical` (NCHW), which most operators take, and
-    `plain`, the file's layout; a missing one is made on demand. Below four dimensions they are the same.
-    """
-
-    def __init__(self, file: ModelFile):
-        self.file, self._unsigned = relabelled(file)
-        self._outside: dict[int, g.Tensor] = {}  # uint8 inputs of the network
-        self.inputs: list[g.Tensor] = []
-        self.outputs: list[g.Tensor] = []
-        self.ops: list[g.Operator] = []
-        self.problems: list[Refusal] = []
-        # Tensors that cannot be described; errors that follow from them are not reported.
-        self.doubtful: set[int] = set()
-        self._canonical: dict[int, g.Tensor] = {}
-        self._plain: dict[int, g.Tensor] = {}
-        self.variables = Variables()
-        self._relabelled: dict[str, g.Tensor] = {}  # bytes in their input's quantisation -> the file's tensor
-        self.unused = Names(t.name for t in (*file.tensors, *self.file.tensors)).unused  # a name that no tensor has
-        kinds = {t.type for t in file.tensors}
-        if "INT8" not in kinds and "UINT8" not in kinds and "FLOAT32" in kinds:
-            raise UnsupportedError(
-                f"{file.path}: is a float32 model without int8 tensors; convert it with full integer "
-                "quantisation (int8 weights and activations)"
-            )
-
-    def add_inputs(self) -> None:
-        """The graph's inputs, in the file's layout and under the file's names."""
-        for k in self.file.inputs:
-            info = self.file.tensors[k]
-            if any(size < 0 and given < 2 for size, given in zip(info.signature[1:], info.shape[1:])):
-                shape = ", ".join("?" if size < 0 else str(size) for size in info.signature)
-                known = f"the file must give open sizes, but for the first; it gives {info.shape}"
-                self.problems.append(Refusal(f"input {info.name!r} has shape ({shape}); {known}"))
-            try:
-                t = self.described(info, wide=True)
-                if k in self._unsigned:
-                    self._outside[k] = self._uint8(t, self._unsigned[k])
-                else:
-                    self._plain[k] = t
-                self.inputs.append(self._outside.get(k, t))
-            except (Refused, InputError) as exc:
-                self.problems.append(Refusal(f"input {info.name!r}: {exc}"))
-                self._assume(k)
-
-    def check_numbers(self, before: int) -> None:
-        """Raise `Misfit` if integers of an operator from number `before` on can leave int32."""
-        for op in self.ops[before:]:
-            if text := ranges.problem(op):
-                raise Misfit(text)
-
-    def add_outputs(self) -> None:
-        """The graph's outputs, in the file's layout and under the file's names."""
-        for k in self.file.outputs:
-            name = self.file.tensors[k].name
-            try:
-                t = self._output(k)
-            except (Refused, InputError) as exc:
-                self.problems.append(Refusal(f"output {name!r}: {exc}"))
-                continue
-            if t is None:
-                self.problems.append(Refusal(f"output {name!r} has no operator that produces it"))
-            else:
-                self.outputs.append(self._copy(t, self.unused(t.name)) if k in self.file.inputs else t)
-
-    def _output(self, k: int) -> g.Tensor | None:
-        """Tensor `k` as an output of the graph, None where nothing gives it. Raises `Refused` or `InputError`."""
-        t = self._outside.get(k) or self.view(k, plain=True)
-        if t is not None and k in self._unsigned and k not in self.file.inputs:
-            y = self._uint8(t, self._unsigned[k])
-            self.ops.append(g.Recode(f"{y.name}.recode", (t,), y))
-            return y
-        info = self.file.tensors[k]
-        if t is None and info.data is not None:
-            known = self.described(info)
-            data = replace(known, name=self.unused(f"{info.name}.constant"), data=info.data.reshape(known.shape))
-            return self._copy(data, info.name)
-        return t
-
-    def _copy(self, t: g.Tensor, name: str) -> g.Tensor:
-        """`t` under another name, of which the network has no other."""
-        y = replace(t, name=name, data=None)
-        self.ops.append(g.Reshape(f"{name}.copy", (t,), y))
-        return y
-
-    def described(self, info: Info, *, wide: bool = False) -> g.Tensor:
-        """The activation `info` in the file's layout; int16 if `wide` allows it. Raises `Refused`."""
-        shape = info.shape or (1,)  # a scalar is a vector of one element
-        if info.type in ("FLOAT32", "INT64", "BOOL") or (info.type == "INT32" and info.scale.size != 1):
-            return g.Tensor(info.name, shape, info.type.lower())
-        if info.type == "INT16" and not wide:
-            raise Refused(_of_16_bits(info.name))
-        if info.type not in ("INT8", "UINT8", *WIDE):
-            raise Refused(
-                f"has tensor {info.name!r} of type {info.type.lower()}; only int8 is supported, and beside it "
-                "uint8, int32, int64, bool and float32"
-            )
-        if info.type == "UINT8" and not info.scale.size:
-            return g.Tensor(info.name, shape, "uint8")
-        if info.scale.size != 1:
-            what = f"{info.scale.size} scales" if info.scale.size else "no quantisation parameters"
-            raise Refused(f"has tensor {info.name!r} with {what}; activations have one scale and zero point")
-        return g.Tensor(info.name, shape, info.type.lower(), float(info.scale[0]), int(info.zero_point[0]))
-
-    def _assume(self, k: int) -> None:
-        """Substitute a tensor that cannot be imported."""
-        info = self.file.tensors[k]
-        try:
-            self._plain[k] = self.described(info)
-        except (Refused, InputError):
-            self.doubtful.add(k)
-            if min(info.shape, default=1) > 0:
-                self._plain[k] = g.Tensor(info.name, info.shape or (1,))
-
-    def assume_outputs(self, node: FileNode) -> None:
-        """Substitute the outputs of a refused operator, so that the operators behind it are checked, too."""
-        for k in node.outputs:
-            known = k in self._plain or k in self._canonical or k in self._outside
-            if not known and self.variables.resource(k) is None:
-                self._assume(k)
-
-    def _uint8(self, t: g.Tensor, name: str) -> g.Tensor:
-        """`t` as the file has it."""
-        return replace(t, name=name, dtype="uint8", zero_point=t.zero_point + 128)
-
-    def outside(self, k: int) -> g.Tensor | None:
-        """The network's uint8 input `k`, as long as nothing has read it as int8."""
-        return None if k in self._plain else self._outside.get(k)
-
-    def view(self, k: int, *, plain: bool = False) -> g.Tensor | None:
-        """Tensor `k`, canonical or as in the file; None before an operator produces it."""
-        if (raw := self.outside(k)) is not None:
-            self._plain[k] = self.described(self.file.tensors[k])
-            self.ops.append(g.Recode(f"{raw.name}.recode", (raw,), self._plain[k]))
-        here, there = (self._plain, self._canonical) if plain else (self._canonical, self._plain)
-        if k not in here and k in there:
-            t = there[k]
-            here[k] = t if len(t.shape) != 4 else self.relayout(t, self._name(k, plain), TO_NHWC if plain else TO_NCHW)
-        return here.get(k)
-
-    def relayout(self, x: g.Tensor, tensor: str, axes: tuple[int, ...]) -> g.Tensor:
-        """`x` with its dimensions in the order `axes`, as a tensor of another name."""
-        shape = tuple(x.shape[a] for a in axes)
-        if x.data is not None:
-            return replace(x, name=tensor, shape=shape, data=np.ascontiguousarray(x.data.transpose(axes)))
-        y = replace(x, name=tensor, shape=shape)
-        sizes = [a for a in axes if x.shape[a] > 1]
-        name = f"{y.name}.relayout"
-        moved = sizes != sorted(sizes)
-        self.ops.append(g.Transpose(name, (x,), y, axes, True) if moved else g.Reshape(name, (x,), y))
-        return y
-
-    def _name(self, k: int, plain: bool) -> str:
-        """The name of a view: one of the two has the file's name, at inputs and outputs of the model the plain one."""
-        info = self.file.tensors[k]
-        ends = k in self.file.inputs or k in self.file.outputs
-        if len(info.shape) != 4 or plain == ends:
-            return info.name
-        return self.unused(f"{info.name}.{'nhwc' if plain else 'nchw'}")
-
-    def given(self, node: FileNode, position: int) -> bool:
-        """True if there is an input at the position."""
-        return position < len(node.inputs) and node.inputs[position] >= 0
-
-    def info(self, node: FileNode, position: int) -> Info:
-        """The file's tensor at an input position. Raises `Refused` if it is omitted."""
-        if not self.given(node, position):
-            raise Refused(f"has no input {position}")
-        return self.file.tensors[node.inputs[position]]
-
-    def constant(self, node: FileNode, position: int) -> np.ndarray:
-        """The constant at an input position, in the file's layout."""
-        info = self.info(node, position)
-        if info.data is None:
-            raise Refused(f"has input {info.name!r} that is not constant")
-        return info.data
-
-    def number(self, node: FileNode, position: int) -> int | float:
-        """The constant at an input position, which has one element."""
-        value = self.constant(node, position)
-        if value.size != 1:
-            raise Refused(f"has {value.size} numbers in input {self.info(node, position).name!r}; it takes one")
-        return value.item()
-
-    def pairs(self, node: FileNode, position: int) -> list[list[int]]:
-        """The constant at an input position, two numbers for each dimension."""
-        value = self.constant(node, position)
-        if value.size % 2:
-            raise Refused(f"has {value.size} numbers in input {self.info(node, position).name!r}; it takes pairs")
-        return value.reshape(-1, 2).tolist()
-
-    def activation(self, node: FileNode, position: int, *, plain: bool = False, dtype: str | None = "int8") -> g.Tensor:
-        """The input at a position, constant or not, of type `dtype` (None: any)."""
-        info, k = self.info(node, position), node.inputs[position]
-        t = self.view(k, plain=plain)
-        if t is None and info.data is not None:
-            known = self.described(info)
-            self._plain[k] = replace(known, data=info.data.reshape(known.shape))
-            t = self.view(k, plain=plain)
-        if t is None:
-            raise Refused(f"reads {info.name!r} before an operator produces it")
-        if dtype and t.dtype == "int16":
-            raise Refused(_of_16_bits(info.name))
-        if dtype and t.dtype != dtype:
-            raise Refused(f"has {t.dtype} input {info.name!r}; quantise the whole model to int8")
-        return t
-
-    def canonical(self, x: g.Tensor, node: FileNode, position: int) -> g.Tensor:
-        """The NCHW view of `x`, which is the input at a position in the file's layout, or that in another shape."""
-        if self.view(node.inputs[position], plain=True) is x:
-            t = self.view(node.inputs[position])
-            assert t is not None
-            return t
-        return self.relayout(x, self.unused(f"{x.name}.nchw"), TO_NCHW)
-
-    def result(self, node: FileNode, position: int = 0, *, plain: bool = False, wide: bool = False) -> g.Tensor:
-        """The tensor at an output position, canonical or as in the file, for the operator that produces it."""
-        k = node.outputs[position]
-        t = self.described(self.file.tensors[k], wide=wide)
-        if len(t.shape) == 4:
-            shape = t.shape if plain else tuple(t.shape[a] for a in TO_NCHW)
-            t = replace(t, shape=shape, name=self._name(k, plain))
-        return self._copied(node, t)
-
-    def _copied(self, node: FileNode, t: g.Tensor) -> g.Tensor:
-        """The output `t` of an operator that copies bytes: in the quantisation of its input, if that is another one."""
-        if node.kind not in COPIES or t.dtype != "int8" or node.option("fusedActivationFunction", 0):
-            return t
-        x = self.described(self.info(node, COPIES[node.kind]))
-        if x.dtype != t.dtype or (x.scale, x.zero_point) == (t.scale, t.zero_point):
-            return t
-        copy = replace(t, name=self.unused(f"{t.name}.bytes"), scale=x.scale, zero_point=x.zero_point)
-        self._relabelled[copy.name] = t
-        return copy
-
-    def taken_as(self, x: g.Tensor, like: g.Tensor) -> g.Tensor:
-        """The bytes of `x` in the quantisation of `like`, for a kernel that does not ask for it."""
-        if x.dtype != "int8" or (x.scale, x.zero_point) == (like.scale, like.zero_point):
-            return x
-        y = replace(x, name=self.unused(f"{x.name}.bytes"), scale=like.scale, zero_point=like.zero_point)
-        if x.data is None:
-            self.ops.append(g.Lookup(y.name, (x,), y, "copy", _SAME_BYTES))
-        return y
-
-    def alias(self, k: int, t: g.Tensor) -> None:
-        """Tensor `k` of the file, in the file's layout, is `t`, which exists already."""
-        self._plain[k] = t
-
-    def emit(self, node: FileNode, op: g.Operator, position: int = 0, *, plain: bool = False) -> None:
-        """Append the operator that produces an output of `node`."""
-        self.ops.append(op)
-        if (label := self._relabelled.get(op.output.name)) is not None:
-            y = replace(label, shape=op.output.shape)
-            op = g.Lookup(f"{op.output.name}.label", (op.output,), y, "copy", _SAME_BYTES)
-            self.ops.append(op)
-        (self._plain if plain else self._canonical)[node.outputs[position]] = op.output
-
-    def emit_as(
-        self, node: FileNode, y: g.Tensor, shape: tuple[int, ...], part: str, make: Callable[[g.Tensor], g.Operator]
-    ) -> None:
-        """Append what `make` makes of a tensor like `y` of `shape`, and where `y` has another, a reshape behind it."""
-        out = y if y.shape == shape else replace(y, name=self.unused(f"{y.name}.{part}"), shape=shape)
-        op = make(out)
-        if out is not y:
-            self.ops.append(op)
-            op = g.Reshape(f"{node.name}.reshape", (out,), y)
-        self.emit(node, op, plain=True)
-
-    def add(self, kind: Callable[..., g.Operator], inputs: tuple[g.Tensor, ...], y: g.Tensor, *facts: Any) -> g.Tensor:
-        """Append an operator that the file does not have: its output, `y` under a name that no other tensor has."""
-        y = replace(y, name=self.unused(y.name))
-        self.ops.append(kind(y.name, inputs, y, *facts))
-        return y
-
-    def reshape(self, name: str, x: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
-        """`x` in another shape; `x` itself if it has that shape."""
-        if x.shape == shape:
-            return x
-        if x.data is None:
-            return self.add(g.Reshape, (x,), replace(x, name=name, shape=shape))
-        return replace(x, name=self.unused(name), shape=shape, data=x.data.reshape(shape))

@@ -1,7 +1,8 @@
-"""Convolutions and dense layers of .tflite files, and geometry and clamps that other operators share."""
+"""Layers and element-wise operators of .tflite files, and geometry and clamps that other operators share."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +10,11 @@ import numpy as np
 
 from ... import graph as g
 from ...graph import tables
+from ..core import Misfit, Refused
+from ..linear import narrowed, per_channel, reach, same
+from ..moves import TO_NCHW
+from .builder import TfliteImporter
 from .file import FileNode, Info, schema
-from .importer import TO_NCHW, Misfit, Refused, TfliteImporter
 
 _ACTIVATION = schema.ActivationFunctionType
 _SAME = schema.Padding.SAME
@@ -54,7 +58,7 @@ def _weights(imp: TfliteImporter, node: FileNode, position: int, axis: int) -> t
 
     They are int8, or int16 where the difference from the zero point is not.
     """
-    data, info = imp.constant(node, position), imp.info(node, position)
+    data, info = imp.known(node, position), imp.info(node, position)
     if info.type != "INT8":
         raise Refused(f"has weights {info.name!r} of type {info.type.lower()}; only int8 is supported")
     if data.ndim <= axis:
@@ -71,8 +75,7 @@ def _weights(imp: TfliteImporter, node: FileNode, position: int, axis: int) -> t
     if not (np.isfinite(info.scale).all() and (info.scale >= 0).all()):
         raise Refused(f"has weights {info.name!r} with a scale that is negative or not finite")
     if info.zero_point.any():
-        centred = data.astype(np.int16) - np.int16(info.zero_point[0])
-        data = centred if max(-int(centred.min()) - 1, int(centred.max())) > 127 else centred.astype(np.int8)
+        data = narrowed(data.astype(np.int16) - np.int16(info.zero_point[0]))
     return data, info.scale
 
 
@@ -81,7 +84,7 @@ def _bias(imp: TfliteImporter, node: FileNode, position: int, x: g.Tensor, scale
     channels = len(scales)
     if not imp.given(node, position):
         return np.zeros(channels, np.int32)
-    data, info = imp.constant(node, position), imp.info(node, position)
+    data, info = imp.known(node, position), imp.info(node, position)
     if info.type != "INT32" or data.size != channels:
         raise Refused(
             f"has bias {info.name!r}: {info.type.lower()} of shape {info.shape}, expected int32 ({channels},)"
@@ -110,10 +113,6 @@ def _check_unit(info: Info, bias: np.ndarray, unit: np.ndarray) -> None:
         )
 
 
-def _per_channel(scale: np.ndarray, channels: int) -> np.ndarray:
-    return np.ascontiguousarray(np.broadcast_to(scale, (channels,)))
-
-
 def image(t: g.Tensor) -> tuple[int, int]:
     """(height, width) of a canonical tensor. Raises `Refused` unless it has four dimensions."""
     if len(t.shape) != 4:
@@ -129,22 +128,14 @@ def strides_of(node: FileNode) -> tuple[int, int]:
     return strides
 
 
-def _same(
-    size: tuple[int, int], out: tuple[int, int], kernel: tuple[int, ...], strides: tuple[int, int]
-) -> tuple[int, int, int, int]:
-    """(top, left, bottom, right) so that `out` windows fit `size`; the odd row or column comes last."""
-    total = [max(0, (out[k] - 1) * strides[k] + kernel[k] - size[k]) for k in (0, 1)]
-    before = [n // 2 for n in total]
-    return before[0], before[1], total[0] - before[0], total[1] - before[1]
-
-
 def padding(
     node: FileNode, size: tuple[int, int], kernel: tuple[int, ...], strides: tuple[int, int]
 ) -> tuple[int, int, int, int]:
     """(top, left, bottom, right) of windows of `kernel` elements, dilation included, on an image of `size`."""
     if node.option("padding", _SAME) != _SAME:
         return 0, 0, 0, 0
-    return _same(size, (-(-size[0] // strides[0]), -(-size[1] // strides[1])), kernel, strides)
+    top, left, bottom, right = same(size, [-(-n // s) for n, s in zip(size, strides)], kernel, strides)
+    return top, left, bottom, right
 
 
 def window(node: FileNode) -> tuple[int, int]:
@@ -161,7 +152,7 @@ def cropped(
     """(top, left, bottom, right) that a transposed convolution from `size` to `grown` cuts off; below 0 it adds."""
     strides, top, left = strides_of(node), 0, 0
     if node.option("padding", _SAME) == _SAME:  # of the convolution from the output to the input
-        top, left, _, _ = _same(grown, size, kernel, strides)
+        top, left, _, _ = same(grown, size, kernel, strides)
     bottom, right = ((size[k] - 1) * strides[k] + kernel[k] - (top, left)[k] - grown[k] for k in (0, 1))
     return top, left, bottom, right
 
@@ -172,13 +163,12 @@ def _convolution(imp: TfliteImporter, node: FileNode, weight: np.ndarray, scale:
     dilations = node.option("dilationHFactor", 1), node.option("dilationWFactor", 1)
     if min(dilations) < 1:
         raise Refused(f"has dilations {dilations}; they must be at least 1")
-    reach = tuple((k - 1) * d + 1 for k, d in zip(weight.shape[2:], dilations))
-    pads = padding(node, image(x), reach, strides)
-    scales = _per_channel(scale, len(weight))
+    pads = padding(node, image(x), reach(weight.shape[2:], dilations), strides)
+    scales = per_channel(scale, len(weight))
     parameters = np.ascontiguousarray(weight), scales, _bias(imp, node, 2, x, scales)
     facts: dict[str, Any] = {"float32_scale": imp.info(node, 0).unsigned}
     op = g.QConv2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads, dilations, groups, **facts)
-    imp.emit(node, op)
+    imp.produce(node, op)
 
 
 def conv_2d(imp: TfliteImporter, node: FileNode) -> None:
@@ -204,13 +194,13 @@ def depthwise(imp: TfliteImporter, node: FileNode) -> None:
 def transpose_conv(imp: TfliteImporter, node: FileNode) -> None:
     """TRANSPOSE_CONV, weights OHWI; inputs are the output shape, weights, image, biases."""
     weight, scale = _weights(imp, node, 1, 0)
-    imp.constant(node, 0)  # the output's shape, which the output tensor has, too
+    imp.known(node, 0)  # the output's shape, which the output tensor has, too
     x, y, strides = imp.activation(node, 2), imp.result(node), strides_of(node)
     pads = cropped(node, image(x), image(y), weight.shape[1:3])
-    scales = _per_channel(scale, len(weight))
+    scales = per_channel(scale, len(weight))
     parameters = np.ascontiguousarray(weight.transpose(TO_NCHW)), scales, _bias(imp, node, 3, x, scales)
     facts: dict[str, Any] = {"float32_scale": imp.info(node, 2).unsigned}
-    imp.emit(node, g.QConvTranspose2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads, **facts))
+    imp.produce(node, g.QConvTranspose2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads, **facts))
 
 
 def _product(imp: TfliteImporter, node: FileNode) -> None:
@@ -224,7 +214,7 @@ def _product(imp: TfliteImporter, node: FileNode) -> None:
     flat = imp.add(g.BatchMatMul, (rows, weight), flat, True)
     if (bounds := clamp(node, y)) != (-128, 127):
         flat = imp.add(g.Requantize, (flat,), replace(flat, name=f"{node.name}.clamped"), *bounds)
-    imp.emit(node, g.Reshape(node.name, (flat,), y), plain=True)
+    imp.produce(node, g.Reshape(node.name, (flat,), y), plain=True)
 
 
 def fully_connected(imp: TfliteImporter, node: FileNode) -> None:
@@ -241,10 +231,82 @@ def fully_connected(imp: TfliteImporter, node: FileNode) -> None:
         raise Refused(f"has input {x.name!r} of shape {x.shape} and weights of shape {weight.shape}")
     rows = int(np.prod(x.shape)) // features
     x = imp.reshape(f"{node.name}.rows", x, (rows, features))
-    scales = _per_channel(scale, channels)
+    scales = per_channel(scale, channels)
     parameters = weight, scales, _bias(imp, node, 2, x, scales), *clamp(node, y)
 
     def make(out: g.Tensor) -> g.Operator:
         return g.QDense(node.name, (x,), out, *parameters, float32_scale=scale.size == 1)
 
-    imp.emit_as(node, y, (rows, channels), "rows", make)
+    imp.produce_as(node, y, (rows, channels), "rows", make)
+
+
+Handler = Callable[[TfliteImporter, FileNode], None]
+
+
+def operand(imp: TfliteImporter, node: FileNode, position: int, rank: int, dtype: str | None = "int8") -> g.Tensor:
+    """An operand that broadcasts against tensors of `rank` dimensions, in their layout."""
+    x = imp.activation(node, position, dtype=dtype)
+    if rank != 4 or len(x.shape) == 4:
+        return x
+    x = imp.reshape(f"{node.name}.{position}", x, (1,) * (4 - len(x.shape)) + x.shape)
+    return imp.relayout(x, imp.unused(f"{x.name}.nchw"), TO_NCHW)
+
+
+def binary(cls: type[g.Binary]) -> Handler:
+    """ADD, SUB and MUL, with their fused activation."""
+
+    def convert(imp: TfliteImporter, node: FileNode) -> None:
+        y = imp.result(node)
+        operands = tuple(operand(imp, node, k, len(y.shape)) for k in (0, 1))
+        imp.produce(node, cls(node.name, operands, y, *clamp(node, y)))
+
+    return convert
+
+
+def pairwise(cls: type[g.Pairwise]) -> Handler:
+    """MAXIMUM and MINIMUM, of bytes as they are; PRELU and SQUARED_DIFFERENCE."""
+
+    def convert(imp: TfliteImporter, node: FileNode) -> None:
+        y = imp.result(node)
+        x, other = (operand(imp, node, k, len(y.shape)) for k in (0, 1))
+        other = imp.taken_as(other, x) if issubclass(cls, g.Maximum) else other
+        imp.produce(node, cls(node.name, (x, other), y))
+
+    return convert
+
+
+def function(name: str, table: Callable[[g.Tensor, g.Tensor], np.ndarray]) -> Handler:
+    """A function of one value by its table, made of input and output."""
+
+    def convert(imp: TfliteImporter, node: FileNode) -> None:
+        x, y = imp.activation(node, 0), imp.result(node)
+        imp.produce(node, g.Lookup(node.name, (x,), y, name, table(x, y)))
+
+    return convert
+
+
+def real(name: str) -> Handler:
+    """A function that the kernels compute by a table of its real values."""
+    return function(name, lambda x, y: tables.table(name, x, y))
+
+
+def leaky_relu(imp: TfliteImporter, node: FileNode) -> None:
+    """LEAKY_RELU."""
+    x, y, alpha = imp.activation(node, 0), imp.result(node), node.option("alpha", 0.0)
+    table, slopes = tables.leaky_relu(alpha, x, y), tables.slopes(alpha, x, y)
+    imp.produce(node, g.LeakyRelu(node.name, (x,), y, "leaky_relu", table, slopes))
+
+
+def gelu(imp: TfliteImporter, node: FileNode) -> None:
+    """GELU, exact or by the hyperbolic tangent."""
+    real("gelu_tanh" if node.option("approximate", False) else "gelu")(imp, node)
+
+
+def relu(low: float, high: float | None) -> Handler:
+    """A rectifier of its own: rescaled, and clamped to real limits."""
+
+    def convert(imp: TfliteImporter, node: FileNode) -> None:
+        x, y = imp.activation(node, 0), imp.result(node)
+        imp.produce(node, g.Requantize(node.name, (x,), y, *limits(y, low, high)))
+
+    return convert

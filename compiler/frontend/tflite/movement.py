@@ -1,17 +1,21 @@
-"""Operators of .tflite files that move values without changing them."""
+"""Operators of .tflite files that move values without changing them; blocks of pixels by one transposition."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from ....runtime.kernels.resize import nearest
 from ... import graph as g
 from ...graph import tables
+from ..core import Refused, like
+from ..moves import TO_NCHW, TO_NHWC, along, padded, strides, turned
 from . import layers, numbers
-from .file import FileNode
-from .importer import TO_NCHW, TO_NHWC, Refused, TfliteImporter, dimension
-from .shapes import ranges
+from .builder import TfliteImporter, dimension
+from .file import FileNode, ranges
 
 CANONICAL_AXIS = dict(enumerate(TO_NHWC))  # NHWC axis -> NCHW axis
 
@@ -24,7 +28,7 @@ def concatenation(imp: TfliteImporter, node: FileNode) -> None:
     if y.dtype == "int8" and layers.clamp(node, y) != (-128, 127):
         raise Refused("has a fused activation, which is not supported")
     inputs = tuple(_copied(imp, node, k, y) for k in range(len(node.inputs)))
-    imp.emit(node, g.Concat(node.name, inputs, y, CANONICAL_AXIS[axis] if rank == 4 else axis))
+    imp.produce(node, g.Concat(node.name, inputs, y, CANONICAL_AXIS[axis] if rank == 4 else axis))
 
 
 def _copied(imp: TfliteImporter, node: FileNode, position: int, y: g.Tensor) -> g.Tensor:
@@ -50,35 +54,35 @@ def pad(imp: TfliteImporter, node: FileNode) -> None:
     if len(rows) != len(x.shape):
         raise Refused(f"pads {len(rows)} dimensions of input {x.name!r}, which has {len(x.shape)}")
     pads = tuple((before, after) for before, after in ([rows[k] for k in TO_NCHW] if len(rows) == 4 else rows))
-    imp.emit(node, g.Pad(node.name, (x,), y, pads, value))
+    imp.produce(node, g.Pad(node.name, (x,), y, pads, value))
 
 
 def reshape(imp: TfliteImporter, node: FileNode) -> None:
     """RESHAPE and its variants; the new shape is that of the output."""
     x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
-    imp.emit(node, g.Reshape(node.name, (x,), y), plain=True)
+    imp.produce(node, g.Reshape(node.name, (x,), y), plain=True)
 
 
 def transpose(imp: TfliteImporter, node: FileNode) -> None:
     """TRANSPOSE."""
-    x, axes = imp.activation(node, 0, dtype=None), tuple(int(a) for a in imp.constant(node, 1).reshape(-1))
+    x, axes = imp.activation(node, 0, dtype=None), tuple(int(a) for a in imp.known(node, 1).reshape(-1))
     if len(axes) == 4:  # from NCHW to the file's layout, exchange, and back
         axes = tuple(TO_NHWC[axes[k]] for k in TO_NCHW)
-    imp.emit(node, g.Transpose(node.name, (x,), imp.result(node), axes))
+    imp.produce(node, g.Transpose(node.name, (x,), imp.result(node), axes))
 
 
 def take(imp: TfliteImporter, node: FileNode) -> None:
     """SLICE: sizes are those of the output."""
     x, y = imp.activation(node, 0, dtype=None), imp.result(node)
-    begin = [int(b) for b in imp.constant(node, 1).reshape(-1)]
+    begin = [int(b) for b in imp.known(node, 1).reshape(-1)]
     begin = [begin[k] for k in TO_NCHW] if len(begin) == 4 else begin
-    imp.emit(node, g.StridedSlice(node.name, (x,), y, tuple(begin), (1,) * len(begin)))
+    imp.produce(node, g.StridedSlice(node.name, (x,), y, tuple(begin), (1,) * len(begin)))
 
 
 def strided_slice(imp: TfliteImporter, node: FileNode) -> None:
     """STRIDED_SLICE with all its masks."""
     x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
-    given = [[int(v) for v in imp.constant(node, k).reshape(-1)] for k in (1, 2, 3)]
+    given = [[int(v) for v in imp.known(node, k).reshape(-1)] for k in (1, 2, 3)]
     if len({*map(len, given)}) > 1 or 0 in given[2]:
         raise Refused(f"has begin, end and strides {given}")
     try:
@@ -87,27 +91,26 @@ def strided_slice(imp: TfliteImporter, node: FileNode) -> None:
         raise Refused(f"slices input {x.name!r} by {exc}") from None
     if not all(found):
         raise Refused(f"selects no element along dimension {[bool(indices) for indices in found].index(False)}")
-    begin, sizes = tuple(indices[0] for indices in found), tuple(len(indices) for indices in found)
-    steps = tuple(indices.step if len(indices) > 1 else 1 for indices in found)
+    sizes = tuple(map(len, found))
     if sizes == y.shape and len(sizes) == 4:
         x, y = imp.canonical(x, node, 0), imp.result(node)
-        begin, steps = (tuple(values[k] for k in TO_NCHW) for values in (begin, steps))
-        imp.emit(node, g.StridedSlice(node.name, (x,), y, begin, steps))
+        imp.produce(node, g.StridedSlice(node.name, (x,), y, *strides([found[k] for k in TO_NCHW])))
         return
-    imp.emit_as(node, y, sizes, "slice", lambda out: g.StridedSlice(node.name, (x,), out, begin, steps))
+    imp.produce_as(node, y, sizes, "slice", lambda out: g.StridedSlice(node.name, (x,), out, *strides(found)))
 
 
 def split(imp: TfliteImporter, node: FileNode) -> None:
     """SPLIT into equal parts, SPLIT_V into parts of given sizes: the sizes are those of the outputs."""
-    position, along = (0, 2) if node.kind == "SPLIT_V" else (1, 0)
+    position, where = (0, 2) if node.kind == "SPLIT_V" else (1, 0)
     x, rank = imp.activation(node, position, dtype=None), len(imp.info(node, position).shape)
-    axis = dimension(int(imp.number(node, along)), rank)
+    axis = dimension(int(imp.number(node, where)), rank)
     axis, start = CANONICAL_AXIS[axis] if rank == 4 else axis, 0
     for k in range(len(node.outputs)):
         y = imp.result(node, k)
-        begin = tuple(start if a == axis else 0 for a in range(rank))
-        imp.emit(node, g.StridedSlice(f"{node.name}.{k}", (x,), y, begin, (1,) * rank), k)
-        start += y.shape[axis]
+        end = start + y.shape[axis]
+        part = strides(along(x.shape, axis, range(start, end)))
+        imp.produce(node, g.StridedSlice(f"{node.name}.{k}", (x,), y, *part), k)
+        start = end
 
 
 def pack(imp: TfliteImporter, node: FileNode) -> None:
@@ -117,26 +120,23 @@ def pack(imp: TfliteImporter, node: FileNode) -> None:
     part = tuple(1 if a == axis else n for a, n in enumerate(y.shape))
     given = [imp.activation(node, k, plain=True, dtype=None) for k in range(len(node.inputs))]
     parts = tuple(imp.reshape(f"{node.name}.{k}", x, part) for k, x in enumerate(given))
-    imp.emit(node, g.Concat(node.name, parts, y, axis), plain=True)
+    imp.produce(node, g.Concat(node.name, parts, y, axis), plain=True)
 
 
 def unpack(imp: TfliteImporter, node: FileNode) -> None:
     """UNPACK: split along an axis, and drop it."""
     x = imp.activation(node, 0, plain=True, dtype=None)
-    rank = len(x.shape)
-    axis = dimension(node.option("axis", 0), rank)
-    shape = tuple(1 if a == axis else n for a, n in enumerate(x.shape))
+    axis = dimension(node.option("axis", 0), len(x.shape))
     for k in range(len(node.outputs)):
-        y = imp.result(node, k, plain=True)
-        part = g.Tensor(f"{node.name}.{k}", shape, y.dtype, y.scale, y.zero_point)
-        begin = tuple(k if a == axis else 0 for a in range(rank))
-        part = imp.add(g.StridedSlice, (x,), part, begin, (1,) * rank)
-        imp.emit(node, g.Reshape(f"{part.name}.reshape", (part,), y), k, plain=True)
+        y, indices = imp.result(node, k, plain=True), along(x.shape, axis, range(k, k + 1))
+        part = like(y, f"{node.name}.{k}", map(len, indices))
+        part = imp.add(g.StridedSlice, (x,), part, *strides(indices))
+        imp.produce(node, g.Reshape(f"{part.name}.reshape", (part,), y), k, plain=True)
 
 
 def resize_flags(imp: TfliteImporter, node: FileNode) -> tuple[bool, bool]:
     """(align_corners, half_pixel_centers) of a resize, whose size is that of the output."""
-    imp.constant(node, 1)
+    imp.known(node, 1)
     layers.image(imp.activation(node, 0, dtype=None))
     return bool(node.option("alignCorners", False)), bool(node.option("halfPixelCenters", False))
 
@@ -145,7 +145,7 @@ def resize_nearest(imp: TfliteImporter, node: FileNode) -> None:
     """RESIZE_NEAREST_NEIGHBOR."""
     x, y, flags = imp.activation(node, 0, dtype=None), imp.result(node), resize_flags(imp, node)
     rows, columns = (tuple(nearest(x.shape[k], y.shape[k], *flags)) for k in (2, 3))
-    imp.emit(node, g.Take(node.name, (x,), y, ((), (), rows, columns)))
+    imp.produce(node, g.Take(node.name, (x,), y, ((), (), rows, columns)))
 
 
 def _taken(imp: TfliteImporter, node: FileNode, indices: Callable[[int, int, int], Sequence[int]]) -> None:
@@ -156,28 +156,28 @@ def _taken(imp: TfliteImporter, node: FileNode, indices: Callable[[int, int, int
     found = [indices(k, n, y.shape[k]) for k, n in enumerate(x.shape)]
     kept = tuple(() if list(i) == [*range(n)] else tuple(int(v) for v in i) for i, n in zip(found, x.shape))
     if len(kept) != 4:
-        imp.emit(node, g.Take(node.name, (x,), y, kept), plain=True)
+        imp.produce(node, g.Take(node.name, (x,), y, kept), plain=True)
         return
     x, y = imp.canonical(x, node, 0), imp.result(node)
-    imp.emit(node, g.Take(node.name, (x,), y, tuple(kept[k] for k in TO_NCHW)))
+    imp.produce(node, g.Take(node.name, (x,), y, tuple(kept[k] for k in TO_NCHW)))
 
 
 def tile(imp: TfliteImporter, node: FileNode) -> None:
     """TILE: the input repeated along every dimension."""
-    imp.constant(node, 1)
+    imp.known(node, 1)
     _taken(imp, node, lambda k, n, out: [i % n for i in range(out)])
 
 
 def broadcast_to(imp: TfliteImporter, node: FileNode) -> None:
     """BROADCAST_TO: dimensions of 1 repeated."""
-    imp.constant(node, 1)
+    imp.known(node, 1)
     _taken(imp, node, lambda k, n, out: [i % n for i in range(out)])
 
 
 def reverse(imp: TfliteImporter, node: FileNode) -> None:
     """REVERSE_V2: the dimensions of the list from last to first."""
     rank = len(imp.info(node, 0).shape)
-    axes = {dimension(int(a), rank) for a in imp.constant(node, 1).reshape(-1)}
+    axes = {dimension(int(a), rank) for a in imp.known(node, 1).reshape(-1)}
     _taken(imp, node, lambda k, n, out: range(n)[::-1] if k in axes else range(n))
 
 
@@ -191,8 +191,7 @@ def mirror_pad(imp: TfliteImporter, node: FileNode) -> None:
         before, after = rows[k]
         if max(before, after) > n - 1 + edge:
             raise Refused(f"reflects {max(before, after)} elements of {n}")
-        left, right = range(before - 1 + (1 - edge), -edge, -1), range(n - 2 + edge, n - 2 + edge - after, -1)
-        return [*left, *range(n), *right]
+        return np.pad(np.arange(n), (before, after), mode="symmetric" if edge else "reflect").tolist()
 
     _taken(imp, node, mirrored)
 
@@ -203,8 +202,87 @@ def gather(imp: TfliteImporter, node: FileNode) -> None:
     if imp.info(node, 1).data is None or node.option("batchDims", 0):
         numbers.gather(imp, node)
         return
-    where, axis = imp.constant(node, 1), dimension(node.option("axis", 0), len(x.shape))
+    where, axis = imp.known(node, 1), dimension(node.option("axis", 0), len(x.shape))
     found = tuple(int(i) for i in where.reshape(-1))
     shape = (*x.shape[:axis], len(found), *x.shape[axis + 1 :])
     indices = tuple(found if k == axis else () for k in range(len(x.shape)))
-    imp.emit_as(node, y, shape, "rows", lambda out: g.Take(node.name, (x,), out, indices))
+    imp.produce_as(node, y, shape, "rows", lambda out: g.Take(node.name, (x,), out, indices))
+
+
+def _moved(imp: TfliteImporter, node: FileNode, x: g.Tensor, split: tuple[int, ...], axes: tuple[int, ...]) -> g.Tensor:
+    """`x` as `split`, its dimensions then in the order `axes`."""
+    return turned(imp, f"{node.name}.moved", imp.reshape(f"{node.name}.blocks", x, split), axes)
+
+
+def _emit(imp: TfliteImporter, node: FileNode, x: g.Tensor) -> None:
+    """`x` in the shape of the node's output."""
+    imp.produce(node, g.Reshape(node.name, (x,), imp.result(node, plain=True)), plain=True)
+
+
+def _image(imp: TfliteImporter, node: FileNode) -> g.Tensor:
+    x = imp.activation(node, 0, plain=True, dtype=None)
+    if len(x.shape) != 4:
+        raise Refused(f"has input {x.name!r} of {len(x.shape)} dimensions; only 4 are supported")
+    return x
+
+
+def depth_to_space(imp: TfliteImporter, node: FileNode) -> None:
+    """DEPTH_TO_SPACE: channels to blocks of pixels."""
+    x, b = _image(imp, node), max(1, node.option("blockSize", 1))
+    n, h, w, c = x.shape
+    if c % (b * b):
+        raise Refused(f"has {c} channels, which are not whole blocks of {b} x {b}")
+    _emit(imp, node, _moved(imp, node, x, (n, h, w, b, b, c // b // b), (0, 1, 3, 2, 4, 5)))
+
+
+def space_to_depth(imp: TfliteImporter, node: FileNode) -> None:
+    """SPACE_TO_DEPTH: blocks of pixels to channels."""
+    x, b = _image(imp, node), max(1, node.option("blockSize", 1))
+    n, h, w, c = x.shape
+    if h % b or w % b:
+        raise Refused(f"has an image of {h} x {w}, which is not whole blocks of {b} x {b}")
+    _emit(imp, node, _moved(imp, node, x, (n, h // b, b, w // b, b, c), (0, 1, 3, 2, 4, 5)))
+
+
+def _parameters(imp: TfliteImporter, node: FileNode) -> tuple[g.Tensor, list[int], list[list[int]]]:
+    """The input, the block's size in each spatial dimension, and (before, after) of pads or crops."""
+    x = imp.activation(node, 0, plain=True, dtype=None)
+    sizes = [int(n) for n in imp.known(node, 1).reshape(-1)]
+    edges = imp.pairs(node, 2)
+    if len(edges) != len(sizes) or not 1 <= len(sizes) < len(x.shape) or min(sizes) < 1 or min(map(min, edges)) < 0:
+        raise Refused(f"has blocks {sizes} and edges {edges} for input {x.name!r} of shape {x.shape}")
+    return x, sizes, edges
+
+
+def space_to_batch(imp: TfliteImporter, node: FileNode) -> None:
+    """SPACE_TO_BATCH_ND: pads, and takes every n-th pixel to an image of its own."""
+    x, sizes, edges = _parameters(imp, node)
+    m, rest = len(sizes), x.shape[1 + len(sizes) :]
+    if any(map(any, edges)):
+        pads = ((0, 0), *((int(a), int(b)) for a, b in edges), *((0, 0) for _ in rest))
+        x = padded(imp, f"{node.name}.padded", x, pads, x.zero_point)
+    if any(n % b for n, b in zip(x.shape[1:], sizes)):
+        raise Refused(f"has an image of {x.shape[1 : 1 + m]}, padded, which is not whole blocks of {sizes}")
+    pairs = [size for n, b in zip(x.shape[1:], sizes) for size in (n // b, b)]
+    split = (x.shape[0], *pairs, *rest)
+    order = (*range(2, 2 * m + 1, 2), 0, *range(1, 2 * m, 2), *range(2 * m + 1, len(split)))
+    _emit(imp, node, _moved(imp, node, x, split, order))
+
+
+def batch_to_space(imp: TfliteImporter, node: FileNode) -> None:
+    """BATCH_TO_SPACE_ND: interleaves images to one, and crops it."""
+    x, sizes, edges = _parameters(imp, node)
+    m, blocks = len(sizes), math.prod(sizes)
+    if x.shape[0] % blocks:
+        raise Refused(f"has {x.shape[0]} images, which are not whole blocks of {sizes}")
+    split = (*sizes, x.shape[0] // blocks, *x.shape[1:])
+    pairs = [axis for k in range(m) for axis in (m + 1 + k, k)]
+    y = _moved(imp, node, x, split, (m, *pairs, *range(2 * m + 1, len(split))))
+    whole = (split[m], *(n * b for n, b in zip(x.shape[1:], sizes)), *x.shape[1 + m :])
+    y = imp.reshape(f"{node.name}.image", y, whole)
+    if not any(map(any, edges)):
+        _emit(imp, node, y)
+        return
+    begin = (0, *(int(a) for a, _ in edges), *(0 for _ in x.shape[1 + m :]))
+    result = imp.result(node, plain=True)
+    imp.produce(node, g.StridedSlice(node.name, (y,), result, begin, (1,) * len(begin)), plain=True)

@@ -9,10 +9,13 @@ from dataclasses import replace
 import numpy as np
 
 from ... import graph as g
+from ..core import Refused
+from ..linear import reach
+from ..moves import TO_NCHW
 from . import layers
-from .elementwise import Handler, operand
+from .builder import TfliteImporter, dimension
 from .file import FileNode, schema
-from .importer import TO_NCHW, Refused, TfliteImporter, dimension
+from .layers import Handler, operand
 
 NUMBERS = ("FLOAT32", "INT32", "INT64", "BOOL")
 _FIRST = {"TRANSPOSE_CONV": 2}  # the position of the image
@@ -35,7 +38,7 @@ def function(name: str) -> Handler:
 
     def convert(imp: TfliteImporter, node: FileNode) -> None:
         x, y = imp.activation(node, 0, dtype=None), imp.result(node)
-        imp.emit(node, g.NumberFunction(node.name, (x,), y, name))
+        imp.produce(node, g.NumberFunction(node.name, (x,), y, name))
 
     return convert
 
@@ -57,12 +60,12 @@ def _emit_activated(
     """Append the operator that `make` makes of a name and an output, `y`, and the node's activation behind it."""
     kind = node.option("fusedActivationFunction", _ACTIVATION.NONE)
     if kind == _ACTIVATION.NONE:
-        imp.emit(node, make(node.name, y))
+        imp.produce(node, make(node.name, y))
         return
     activation = _activation(kind)
     part = replace(y, name=imp.unused(f"{node.name}.linear"))
-    imp.ops.append(make(part.name, part))
-    imp.emit(node, g.NumberFunction(node.name, (part,), y, activation))
+    imp.emit(make(part.name, part))
+    imp.produce(node, g.NumberFunction(node.name, (part,), y, activation))
 
 
 def sum_of_all(imp: TfliteImporter, node: FileNode) -> None:
@@ -72,14 +75,14 @@ def sum_of_all(imp: TfliteImporter, node: FileNode) -> None:
     for k, x in enumerate(others[:-1], 1):
         total = imp.add(g.NumberBinary, (total, x), replace(y, name=f"{node.name}.{k}"), "add")
     for x in others[-1:]:
-        imp.emit(node, g.NumberBinary(node.name, (total, x), y, "add"))
+        imp.produce(node, g.NumberBinary(node.name, (total, x), y, "add"))
 
 
 def comparison(imp: TfliteImporter, node: FileNode) -> None:
     """GREATER and its like, of numbers, truth values or int8."""
     y = imp.result(node)
     operands = tuple(operand(imp, node, k, len(y.shape), dtype=None) for k in (0, 1))
-    imp.emit(node, g.Compare(node.name, operands, y, node.kind.lower()))
+    imp.produce(node, g.Compare(node.name, operands, y, node.kind.lower()))
 
 
 def logic(imp: TfliteImporter, node: FileNode) -> None:
@@ -87,16 +90,12 @@ def logic(imp: TfliteImporter, node: FileNode) -> None:
     y = imp.result(node)
     x = operand(imp, node, 0, len(y.shape), dtype=None)
     if node.kind == "LOGICAL_NOT":
-        no = _constant(imp, f"{node.name}.false", np.zeros((1,) * len(y.shape), bool))
-        imp.emit(node, g.Compare(node.name, (x, no), y, "equal"))
+        no = imp.constant(f"{node.name}.false", np.zeros((1,) * len(y.shape), bool))
+        imp.produce(node, g.Compare(node.name, (x, no), y, "equal"))
         return
     other = operand(imp, node, 1, len(y.shape), dtype=None)
     values = (x, other, x) if node.kind == "LOGICAL_AND" else (x, x, other)
-    imp.emit(node, g.Select(node.name, values, y))
-
-
-def _constant(imp: TfliteImporter, name: str, data: np.ndarray) -> g.Tensor:
-    return g.Tensor(imp.unused(name), data.shape, str(data.dtype), data=data)
+    imp.produce(node, g.Select(node.name, values, y))
 
 
 def select(imp: TfliteImporter, node: FileNode) -> None:
@@ -105,7 +104,7 @@ def select(imp: TfliteImporter, node: FileNode) -> None:
     condition, *values = (imp.activation(node, k, plain=True, dtype=None) for k in range(3))
     if node.kind == "SELECT" and len(condition.shape) == 1 < len(y.shape):
         condition = imp.reshape(f"{node.name}.rows", condition, (*condition.shape, *(1,) * (len(y.shape) - 1)))
-    imp.emit(node, g.Select(node.name, (condition, *values), y), plain=True)
+    imp.produce(node, g.Select(node.name, (condition, *values), y), plain=True)
 
 
 def one_hot(imp: TfliteImporter, node: FileNode) -> None:
@@ -116,14 +115,14 @@ def one_hot(imp: TfliteImporter, node: FileNode) -> None:
     values = [imp.activation(node, k, plain=True, dtype=None) for k in (2, 3)]
     along = np.arange(count).reshape(*(count if k == axis else 1 for k in range(rank))).astype(x.dtype)
     x = imp.reshape(f"{node.name}.column", x, tuple(1 if k == axis else n for k, n in enumerate(y.shape)))
-    positions = _constant(imp, f"{node.name}.positions", along)
+    positions = imp.constant(f"{node.name}.positions", along)
     there = imp.add(g.Compare, (x, positions), g.Tensor(f"{node.name}.there", y.shape, "bool"), "equal")
-    imp.emit(node, g.Select(node.name, (there, *values), y), plain=True)
+    imp.produce(node, g.Select(node.name, (there, *values), y), plain=True)
 
 
 def axes_of(imp: TfliteImporter, node: FileNode, x: g.Tensor) -> tuple[int, ...]:
     """The axes at input 1, counted from the first, each once. Raises `Refused` for one that `x` does not have."""
-    return tuple(sorted({dimension(int(a), len(x.shape)) for a in imp.constant(node, 1).reshape(-1)}))
+    return tuple(sorted({dimension(int(a), len(x.shape)) for a in imp.known(node, 1).reshape(-1)}))
 
 
 def reduce(name: str) -> Handler:
@@ -131,7 +130,7 @@ def reduce(name: str) -> Handler:
 
     def convert(imp: TfliteImporter, node: FileNode) -> None:
         x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
-        imp.emit(node, g.NumberReduce(node.name, (x,), y, name, axes_of(imp, node, x)), plain=True)
+        imp.produce(node, g.NumberReduce(node.name, (x,), y, name, axes_of(imp, node, x)), plain=True)
 
     return convert
 
@@ -140,7 +139,7 @@ def sloped(imp: TfliteImporter, node: FileNode) -> None:
     """LEAKY_RELU of float32."""
     x, y = imp.activation(node, 0, dtype=None), imp.result(node)
     slope = np.full((1,) * len(x.shape), node.option("alpha", 0.0), np.float32)
-    imp.emit(node, g.NumberBinary(node.name, (x, _constant(imp, f"{node.name}.alpha", slope)), y, "leaky_relu"))
+    imp.produce(node, g.NumberBinary(node.name, (x, imp.constant(f"{node.name}.alpha", slope)), y, "leaky_relu"))
 
 
 def softmax(imp: TfliteImporter, node: FileNode) -> None:
@@ -149,12 +148,12 @@ def softmax(imp: TfliteImporter, node: FileNode) -> None:
         raise Refused(f"has beta {node.option('beta', 0.0)}; of float32 only 1 is supported")
     x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
     op = g.FloatSoftmax(node.name, (x,), y, len(x.shape) - 1, node.kind == "LOG_SOFTMAX")
-    imp.emit(node, op, plain=True)
+    imp.produce(node, op, plain=True)
 
 
 def _weights(imp: TfliteImporter, node: FileNode) -> np.ndarray:
     """Constant weights of float32, at input 1. Raises `Refused` for others."""
-    weight, info = imp.constant(node, 1), imp.info(node, 1)
+    weight, info = imp.known(node, 1), imp.info(node, 1)
     if info.type != "FLOAT32":
         x = imp.info(node, _FIRST.get(node.kind, 0)).name
         raise Refused(
@@ -165,7 +164,7 @@ def _weights(imp: TfliteImporter, node: FileNode) -> np.ndarray:
 
 
 def _biases(imp: TfliteImporter, node: FileNode, position: int, count: int) -> np.ndarray:
-    return imp.constant(node, position).reshape(-1) if imp.given(node, position) else np.zeros(count, np.float32)
+    return imp.known(node, position).reshape(-1) if imp.given(node, position) else np.zeros(count, np.float32)
 
 
 def convolution(imp: TfliteImporter, node: FileNode) -> None:
@@ -174,10 +173,9 @@ def convolution(imp: TfliteImporter, node: FileNode) -> None:
     size, strides = layers.image(x), layers.strides_of(node)
     weight = weight.transpose((3, 0, 1, 2) if node.kind == "DEPTHWISE_CONV_2D" else TO_NCHW)
     dilations = node.option("dilationHFactor", 1), node.option("dilationWFactor", 1)
-    reach = tuple((k - 1) * d + 1 for k, d in zip(weight.shape[2:], dilations))
     groups = x.shape[1] // weight.shape[1]
     parts = np.ascontiguousarray(weight), _biases(imp, node, 2, len(weight))
-    geometry = strides, layers.padding(node, size, reach, strides), dilations, groups
+    geometry = strides, layers.padding(node, size, reach(weight.shape[2:], dilations), strides), dilations, groups
     _emit_activated(imp, node, y, lambda name, out: g.FloatConv2d(name, (x,), out, *parts, *geometry, ordered=True))
 
 
@@ -210,7 +208,7 @@ def resize(imp: TfliteImporter, node: FileNode) -> None:
     """RESIZE_BILINEAR of float32."""
     x, y = imp.activation(node, 0, dtype=None), imp.result(node)
     flags = bool(node.option("alignCorners", False)), bool(node.option("halfPixelCenters", False))
-    imp.emit(node, g.NumberResize(node.name, (x,), y, *flags))
+    imp.produce(node, g.NumberResize(node.name, (x,), y, *flags))
 
 
 def matmul(imp: TfliteImporter, node: FileNode) -> None:
@@ -223,19 +221,19 @@ def matmul(imp: TfliteImporter, node: FileNode) -> None:
             x = imp.relayout(x, imp.unused(f"{node.name}.{k}"), axes)
         operands.append(x)
     op = g.FloatMatMul(node.name, tuple(operands), imp.result(node, plain=True), ordered=True)
-    imp.emit(node, op, plain=True)
+    imp.produce(node, op, plain=True)
 
 
 def normalised(imp: TfliteImporter, node: FileNode) -> None:
     """L2_NORMALIZATION of float32: divided by the root of the sum of squares along the last dimension."""
     x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
-    least = _constant(imp, f"{node.name}.least", np.full((1,) * len(x.shape), _LEAST_NORM, np.float32))
+    least = imp.constant(f"{node.name}.least", np.full((1,) * len(x.shape), _LEAST_NORM, np.float32))
     squares = imp.add(g.NumberFunction, (x,), replace(x, name=f"{node.name}.squares"), "square")
     sums = replace(x, name=f"{node.name}.sums", shape=(*x.shape[:-1], 1))
     sums = imp.add(g.NumberReduce, (squares,), sums, "sum", (len(x.shape) - 1,))
     root = imp.add(g.NumberFunction, (sums,), replace(sums, name=f"{node.name}.root"), "sqrt")
     norm = imp.add(g.NumberBinary, (root, least), replace(sums, name=f"{node.name}.norm"), "maximum")
-    imp.emit(node, g.NumberBinary(node.name, (x, norm), y, "div"), plain=True)
+    imp.produce(node, g.NumberBinary(node.name, (x, norm), y, "div"), plain=True)
 
 
 def gelu(imp: TfliteImporter, node: FileNode) -> None:
@@ -246,21 +244,21 @@ def gelu(imp: TfliteImporter, node: FileNode) -> None:
 def embedding(imp: TfliteImporter, node: FileNode) -> None:
     """EMBEDDING_LOOKUP: rows of a table, at the positions of the first input."""
     where, table = (imp.activation(node, k, plain=True, dtype=None) for k in (0, 1))
-    imp.emit(node, g.Gather(node.name, (table, where), imp.result(node, plain=True), 0), plain=True)
+    imp.produce(node, g.Gather(node.name, (table, where), imp.result(node, plain=True), 0), plain=True)
 
 
 def dense(imp: TfliteImporter, node: FileNode) -> None:
     """FULLY_CONNECTED of float32 with constant weights of float32."""
     weight = _weights(imp, node)
     x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
-    bias = imp.constant(node, 2) if imp.given(node, 2) else np.zeros(len(weight), np.float32)
+    bias = imp.known(node, 2) if imp.given(node, 2) else np.zeros(len(weight), np.float32)
     rows = imp.reshape(f"{node.name}.rows", x, (x.nbytes // 4 // weight.shape[1], weight.shape[1]))
     kind = node.option("fusedActivationFunction", _ACTIVATION.NONE)
     flat = replace(y, name=f"{node.name}.sums", shape=(rows.shape[0], len(weight)))
     flat = imp.add(g.NumberDense, (rows,), flat, weight, bias)
     if kind != _ACTIVATION.NONE:
         flat = imp.add(g.NumberFunction, (flat,), replace(flat, name=f"{node.name}.clamped"), _activation(kind))
-    imp.emit(node, g.Reshape(node.name, (flat,), y), plain=True)
+    imp.produce(node, g.Reshape(node.name, (flat,), y), plain=True)
 
 
 def _activation(kind: int) -> str:
@@ -278,10 +276,10 @@ def cast(imp: TfliteImporter, node: FileNode) -> None:
         if y.dtype not in ("float32", "int32", "int64"):
             raise Refused(f"casts a quantised uint8 tensor to {y.dtype}; only float32, int32 and int64 are supported")
         part = imp.add(g.Cast, (x,), replace(y, name=f"{node.name}.int8"))
-        middle = _constant(imp, f"{node.name}.128", np.array([128], y.dtype))
-        imp.emit(node, g.NumberBinary(node.name, (part, middle), y, "add"), plain=True)
+        middle = imp.constant(f"{node.name}.128", np.array([128], y.dtype))
+        imp.produce(node, g.NumberBinary(node.name, (part, middle), y, "add"), plain=True)
         return
-    imp.emit(node, g.Cast(node.name, (x,), y), plain=True)
+    imp.produce(node, g.Cast(node.name, (x,), y), plain=True)
 
 
 def gather(imp: TfliteImporter, node: FileNode) -> None:
@@ -298,9 +296,9 @@ def gather(imp: TfliteImporter, node: FileNode) -> None:
         shape = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
         part = replace(imp.result(node, plain=True), name=f"{node.name}.row", shape=shape)
         part = imp.add(g.Gather, (x, where), part, axis)
-        imp.emit(node, g.Reshape(node.name, (part,), imp.result(node, plain=True)), plain=True)
+        imp.produce(node, g.Reshape(node.name, (part,), imp.result(node, plain=True)), plain=True)
         return
-    imp.emit(node, g.Gather(node.name, (x, where), imp.result(node, plain=True), axis), plain=True)
+    imp.produce(node, g.Gather(node.name, (x, where), imp.result(node, plain=True), axis), plain=True)
 
 
 def _gather_each(imp: TfliteImporter, node: FileNode, x: g.Tensor, where: g.Tensor, axis: int, batches: int) -> None:
@@ -313,19 +311,19 @@ def _gather_each(imp: TfliteImporter, node: FileNode, x: g.Tensor, where: g.Tens
     count, size, each = math.prod(x.shape[:batches]), x.shape[axis], math.prod(where.shape[batches:])
     rows = imp.reshape(f"{node.name}.rows", x, (count * size, *x.shape[axis + 1 :]))
     positions = imp.reshape(f"{node.name}.positions", where, (count, each))
-    first = _constant(imp, f"{node.name}.first", (np.arange(count) * size).astype(where.dtype)[:, None])
+    first = imp.constant(f"{node.name}.first", (np.arange(count) * size).astype(where.dtype)[:, None])
     place = replace(positions, name=f"{node.name}.place", data=None)
     place = imp.add(g.NumberBinary, (positions, first), place, "add")
     y = imp.result(node, plain=True)
     part = replace(y, name=f"{node.name}.taken", shape=(count, each, *x.shape[axis + 1 :]))
     part = imp.add(g.Gather, (rows, place), part, 0)
-    imp.emit(node, g.Reshape(node.name, (part,), y), plain=True)
+    imp.produce(node, g.Reshape(node.name, (part,), y), plain=True)
 
 
 def gather_nd(imp: TfliteImporter, node: FileNode) -> None:
     """GATHER_ND."""
     x, where = (imp.activation(node, k, plain=True, dtype=None) for k in (0, 1))
-    imp.emit(node, g.GatherNd(node.name, (x, where), imp.result(node, plain=True)), plain=True)
+    imp.produce(node, g.GatherNd(node.name, (x, where), imp.result(node, plain=True)), plain=True)
 
 
 # operator -> its handler for float32 and integers, where the operator is another than on quantised values

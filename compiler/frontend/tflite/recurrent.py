@@ -1,16 +1,103 @@
-"""Recurrent operators of .tflite files: SVDF and UNIDIRECTIONAL_SEQUENCE_LSTM, whose variable tensors are states."""
+"""What a .tflite file keeps from one inference to the next, as states of the graph: variables, SVDF and LSTM.
+
+There are two kinds of variables. A resource is named by VAR_HANDLE, gets its first values in the subgraph that
+CALL_ONCE runs, and is moved by READ_VARIABLE and ASSIGN_VARIABLE. A variable tensor is an input of SVDF or of
+UNIDIRECTIONAL_SEQUENCE_LSTM, which changes it. What has no first values starts as real zeros, that is at its zero
+point, as in TensorFlow Lite and its Micro form; LiteRT refuses to read a resource without any.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ... import graph as g
-from ...graph.recurrent import product_scale
-from .file import FileNode, Info, schema
-from .importer import Refused, TfliteImporter
+from ...graph.recurrent.layers import product_scale
+from ..core import Refused, like
+from ..moves import along, sliced, turned
+from .builder import Key, Resource, TfliteImporter
+from .file import FileNode, Info, Subgraph, schema
+
+if TYPE_CHECKING:
+    from .builder import Key, Resource, TfliteImporter
+
+
+def handle(imp: TfliteImporter, node: FileNode) -> None:
+    """VAR_HANDLE."""
+    imp.variables.name(node.outputs[0], _key(node))
+
+
+def _key(node: FileNode) -> Key:
+    return node.option("container", b"") or b"", node.option("sharedName", b"") or b""
+
+
+def call_once(imp: TfliteImporter, node: FileNode) -> None:
+    """CALL_ONCE of a subgraph that assigns constants."""
+    number, others = node.option("initSubgraphIndex", 0), imp.file.others
+    if not 1 <= number <= len(others):
+        raise Refused(f"runs subgraph {number}, which the file does not have")
+    for key, values in _assigned(others[number - 1]):
+        imp.variables.initialise(key, values)
+
+
+def _assigned(part: Subgraph) -> list[tuple[Key, np.ndarray]]:
+    """The constants that a subgraph gives to resources. Raises `Refused` where it does anything else."""
+    keys, found = {}, []
+    for node in part.nodes:
+        if node.kind == "VAR_HANDLE":
+            keys[node.outputs[0]] = _key(node)
+            continue
+        target, value = (*node.inputs, -1, -1)[:2]
+        data = part.tensors[value].data if value >= 0 else None
+        if node.kind != "ASSIGN_VARIABLE" or target not in keys or data is None:
+            raise Refused(f"runs {node.kind} {node.name!r}; only assignments of constants to variables are supported")
+        found.append((keys[target], data))
+    return found
+
+
+def _named(imp: TfliteImporter, node: FileNode) -> tuple[Info, Resource]:
+    info = imp.info(node, 0)
+    found = imp.variables.resource(node.inputs[0])
+    if found is None:
+        raise Refused(f"names {info.name!r}, which no VAR_HANDLE before it gives")
+    return info, found
+
+
+def read(imp: TfliteImporter, node: FileNode) -> None:
+    """READ_VARIABLE: the state, or what an ASSIGN_VARIABLE before it gave."""
+    info, found = _named(imp, node)
+    y = imp.described(imp.file.tensors[node.outputs[0]])
+    first = found.initial
+    if first is not None and (first.shape, str(first.dtype)) != (y.shape, y.dtype):
+        raise Refused(f"reads {y.dtype} {y.shape}; the variable starts as {first.dtype} {first.shape}")
+    _check_shape(found, y)
+    found.tensor = found.tensor or replace(y, name=info.name)
+    now = found.now or found.tensor
+    if (now.scale, now.zero_point) != (y.scale, y.zero_point):
+        raise Refused(
+            f"takes a variable of scale {now.scale:g} and zero point {now.zero_point} for {y.scale:g} and "
+            f"{y.zero_point}; they must be equal within an inference"
+        )
+    imp.alias(node.outputs[0], now)
+
+
+def _check_shape(found: Resource, y: g.Tensor) -> None:
+    """Raise `Refused` unless the resource has the shape and type of `y`, as far as they are known."""
+    for t in (found.tensor, found.now):
+        if t is not None and (t.shape, t.dtype) != (y.shape, y.dtype):
+            raise Refused(f"takes a variable of {t.dtype} {t.shape} for {y.dtype} {y.shape}; they must be equal")
+
+
+def assign(imp: TfliteImporter, node: FileNode) -> None:
+    """ASSIGN_VARIABLE."""
+    _, found = _named(imp, node)
+    value = imp.activation(node, 1, plain=True, dtype=None)
+    _check_shape(found, value)
+    found.now = value
+
 
 _GATE_SCALE = 2.0**-12  # of the sums before a gate's function
 _FUNCTION_SCALE = 2.0**-15  # of what it gives
@@ -20,7 +107,7 @@ _GATES = ("input", "forget", "cell", "output")
 
 def _matrix(imp: TfliteImporter, node: FileNode, position: int, kind: str = "INT8") -> tuple[np.ndarray, float]:
     """(weights with two dimensions, their scale)."""
-    data, info = imp.constant(node, position), imp.info(node, position)
+    data, info = imp.known(node, position), imp.info(node, position)
     if info.type != kind or data.ndim != 2:
         raise Refused(f"has weights {info.name!r}: {info.type.lower()} of shape {info.shape}, expected {kind.lower()}")
     return data, _scale(info)
@@ -35,7 +122,7 @@ def _scale(info: Info) -> float:
 def _biases(imp: TfliteImporter, node: FileNode, position: int, count: int) -> np.ndarray:
     if not imp.given(node, position):
         return np.zeros(count, np.int32)
-    data, info = imp.constant(node, position), imp.info(node, position)
+    data, info = imp.known(node, position), imp.info(node, position)
     if info.type != "INT32" or data.size != count:
         raise Refused(f"has bias {info.name!r}: {info.type.lower()} of shape {info.shape}, expected int32 ({count},)")
     return data.reshape(count)
@@ -49,32 +136,6 @@ def _state(imp: TfliteImporter, node: FileNode, position: int, kinds: tuple[str,
         allowed = " or ".join(kinds).lower()
         raise Refused(f"has state {info.name!r}: {t.dtype} {t.shape}; it must be a variable of {allowed} (N, {size})")
     return t
-
-
-class _Maker:
-    """Appends operators between new tensors whose names begin with the node's."""
-
-    def __init__(self, imp: TfliteImporter, node: FileNode):
-        self.imp, self.node = imp, node
-
-    def tensor(self, part: str, shape: tuple[int, ...], like: g.Tensor) -> g.Tensor:
-        """A new tensor in the quantisation of another."""
-        return replace(like, name=self.imp.unused(f"{self.node.name}.{part}"), shape=shape, data=None)
-
-    def add(self, op: g.Operator) -> g.Tensor:
-        """Append an operator, and return its output."""
-        self.imp.ops.append(op)
-        return op.output
-
-    def reshape(self, x: g.Tensor, part: str, shape: tuple[int, ...]) -> g.Tensor:
-        """`x` in another shape."""
-        y = self.tensor(part, shape, x)
-        return self.add(g.Reshape(y.name, (x,), y))
-
-    def cut(self, x: g.Tensor, part: str, begin: tuple[int, ...], shape: tuple[int, ...]) -> g.Tensor:
-        """The part of `x` of `shape` from `begin` on."""
-        y = self.tensor(part, shape, x)
-        return self.add(g.StridedSlice(y.name, (x,), y, begin, (1,) * len(begin)))
 
 
 def svdf(imp: TfliteImporter, node: FileNode) -> None:
@@ -93,32 +154,31 @@ def svdf(imp: TfliteImporter, node: FileNode) -> None:
         raise Refused(f"has input {x.shape}, features {features.shape}, filters {times.shape} of rank {rank}")
     state = _state(imp, node, 4, (kind,), filters * memory)
     bias = _biases(imp, node, 3, filters // rank)
-    make = _Maker(imp, node)
+    name = node.name
     window = (x.shape[0], filters, 1, memory)
-    new = make.tensor("features", (x.shape[0], filters), state)
+    new = like(state, f"{name}.features", (x.shape[0], filters))
     facts = {"weight_scale": np.full(filters, feature_scale, np.float32), "bias": np.zeros(filters, np.int32)}
     if kind == "INT8":
-        make.add(g.Features(new.name, (x,), new, features, **facts))
+        new = imp.add(g.Features, (x,), new, features, **facts)
     else:
         scale = product_scale(x.scale, feature_scale, over=state.scale)
-        make.add(g.Dense16(new.name, (x,), new, features, facts["bias"], np.full(filters, scale)))
-    new = make.reshape(new, "newest", (*window[:3], 1))
+        new = imp.add(g.Dense16, (x,), new, features, facts["bias"], np.full(filters, scale))
+    new = imp.reshape(f"{name}.newest", new, (*window[:3], 1))
     if memory > 1:
-        before = make.reshape(state, "before", window)
-        kept = make.cut(before, "kept", (0, 0, 0, 1), (*window[:3], memory - 1))
-        whole = make.tensor("window", window, state)
-        new = make.add(g.Concat(whole.name, (kept, new), whole, 3))
-    imp.variables.keep(state, make.reshape(new, "state", state.shape))
+        before = imp.reshape(f"{name}.before", state, window)
+        kept = sliced(imp, f"{name}.kept", before, along(window, 3, range(1, memory)))
+        new = imp.add(g.Concat, (kept, new), like(state, f"{name}.window", window), 3)
+    imp.variables.keep(state, imp.reshape(f"{name}.state", new, state.shape))
     if kind == "INT16":
         factor = product_scale(state.scale, time_scale, over=y.scale)
-        rows = make.reshape(new, "rows", (x.shape[0], filters, memory))
-        imp.emit(node, g.Filter16(node.name, (rows,), y, times, bias, factor))
+        rows = imp.reshape(f"{name}.rows", new, (x.shape[0], filters, memory))
+        imp.produce(node, g.Filter16(name, (rows,), y, times, bias, factor))
         return
     weight = np.ascontiguousarray(times.reshape(-1, rank, 1, memory))
-    sums = make.tensor("sums", (x.shape[0], filters // rank, 1, 1), y)
+    sums = like(y, f"{name}.sums", (x.shape[0], filters // rank, 1, 1))
     scales = np.full(filters // rank, time_scale, np.float32)
-    make.add(g.TimeFilter(sums.name, (new,), sums, weight, scales, bias, groups=filters // rank))
-    imp.emit(node, g.Reshape(node.name, (sums,), y))
+    sums = imp.add(g.TimeFilter, (new,), sums, weight, scales, bias, groups=filters // rank)
+    imp.produce(node, g.Reshape(name, (sums,), y))
 
 
 def lstm(imp: TfliteImporter, node: FileNode) -> None:
@@ -136,45 +196,33 @@ def lstm(imp: TfliteImporter, node: FileNode) -> None:
     hidden = _state(imp, node, 18, ("INT8",), size)
     cells = _state(imp, node, 19, ("INT16",), size)
     bias = np.concatenate([_biases(imp, node, 12 + k, size) for k in kinds])
-    make, (first, second) = _Maker(imp, node), ((1, 0) if node.option("timeMajor", False) else (0, 1))
+    name, (first, second) = node.name, ((1, 0) if node.option("timeMajor", False) else (0, 1))
     n, steps, rows = x.shape[first], x.shape[second], len(kinds) * size
-    x = _swapped(make, x, "sequence") if first else x
-    flat = make.reshape(x, "inputs", (n * steps, x.shape[2]))
-    gates = g.Tensor(imp.unused(f"{node.name}.gates"), (n * steps, rows), "int16", _GATE_SCALE)
+    x = turned(imp, f"{name}.sequence", x, (1, 0, 2)) if first else x
+    flat = imp.reshape(f"{name}.inputs", x, (n * steps, x.shape[2]))
+    gates = g.Tensor(f"{name}.gates", (n * steps, rows), "int16", _GATE_SCALE)
     scales = [product_scale(s, x.scale, over=_GATE_SCALE) for _, s in inner]
     weight = np.concatenate([w for w, _ in inner])
-    make.add(g.Dense16(gates.name, (flat,), gates, weight, bias, np.repeat(scales, size)))
-    gates = make.reshape(gates, "steps", (n, steps, rows))
+    gates = imp.add(g.Dense16, (flat,), gates, weight, bias, np.repeat(scales, size))
+    gates = imp.reshape(f"{name}.steps", gates, (n, steps, rows))
     weight = np.concatenate([w for w, _ in own])
     less = (-hidden.zero_point * weight.sum(1, dtype=np.int64)).astype(np.int32)
     scales = [product_scale(s, hidden.scale, over=_GATE_SCALE) for _, s in own]
     inside = _inside(imp, node, hidden)
     factor = float(np.float32(_FUNCTION_SCALE / inside.scale[0] * _FUNCTION_SCALE))
-    wide = replace(hidden, name=imp.unused(f"{node.name}.wide"), shape=(n, steps + 1, size), dtype="int16")
+    wide = replace(hidden, name=f"{name}.wide", shape=(n, steps + 1, size), dtype="int16")
     facts = {"factor": factor, "clip": _clip(node, cells), "coupled": coupled}
-    make.add(g.Lstm(wide.name, (gates, hidden, cells), wide, weight, less, np.repeat(scales, size), **facts))
-    y = _results(imp, make, (hidden, cells), wide, y, swapped=bool(first))
+    factors = np.repeat(scales, size)
+    wide = imp.add(g.Lstm, (gates, hidden, cells), wide, weight, less, factors, **facts)
+    outputs = like(hidden, f"{name}.outputs", (n, steps, size))
+    outputs = imp.add(g.LstmOutputs, (wide,), outputs) if first else imp.emit(g.LstmOutputs(name, (wide,), y))
+    last = sliced(imp, f"{name}.last", outputs, along(outputs.shape, 1, range(steps - 1, steps)))
+    imp.variables.keep(hidden, imp.reshape(f"{name}.state", last, hidden.shape))
+    end = imp.add(g.LstmCells, (wide,), like(cells, f"{name}.cells", (n, 1, size)))
+    imp.variables.keep(cells, imp.reshape(f"{name}.cells.state", end, cells.shape))
+    if first:
+        imp.emit(g.Transpose(name, (outputs,), y, (1, 0, 2)))
     imp.alias(node.outputs[0], y)
-
-
-def _results(
-    imp: TfliteImporter, make: _Maker, states: tuple[g.Tensor, g.Tensor], wide: g.Tensor, y: g.Tensor, *, swapped: bool
-) -> g.Tensor:
-    """Take the outputs and the next states out of the result of an `Lstm`."""
-    (hidden, cells), (n, rows, size), name = states, wide.shape, make.node.name
-    outputs = make.tensor("outputs", (n, rows - 1, size), hidden) if swapped else y
-    make.add(g.LstmOutputs(f"{name}.outputs" if swapped else name, (wide,), outputs))
-    last = make.cut(outputs, "last", (0, rows - 2, 0), (n, 1, size))
-    imp.variables.keep(hidden, make.reshape(last, "state", hidden.shape))
-    end = make.tensor("cells", (n, 1, size), cells)
-    make.add(g.LstmCells(end.name, (wide,), end))
-    imp.variables.keep(cells, make.reshape(end, "cells.state", cells.shape))
-    return make.add(g.Transpose(name, (outputs,), y, (1, 0, 2))) if swapped else y
-
-
-def _swapped(make: _Maker, x: g.Tensor, part: str) -> g.Tensor:
-    y = make.tensor(part, (x.shape[1], x.shape[0], x.shape[2]), x)
-    return make.add(g.Transpose(y.name, (x,), y, (1, 0, 2)))
 
 
 def _clip(node: FileNode, cells: g.Tensor) -> int:

@@ -1,9 +1,10 @@
-"""compiler/frontend/relax.py: functions as graphs, and what it refuses."""
+"""Relax functions as graphs: those of ONNX files, layouts of images and weights, and what is refused."""
 
 import numpy as np
 import pytest
 
-from tilewright.compiler.frontend.relax import RelaxImporter
+from tilewright.compiler import graph as g
+from tilewright.compiler.frontend.relax import TO_NCHW, TO_NHWC, RelaxImporter, fold_constants, sunk
 from tilewright.compiler.graph import reference
 from tilewright.compiler.tvm_compat import relax
 from tilewright.hw.errors import UnsupportedError
@@ -83,3 +84,166 @@ def test_what_has_no_integer_form_is_refused(m, relax_graph):
 def test_integers_beyond_int32_are_refused(qdq, relax_graph):
     with pytest.raises(UnsupportedError, match="matmul 'matmul0' scales accumulators by 5e.38"):
         relax_graph(qdq().dense(weight_scale=1e30, y_scale=1e-10))
+
+
+NUMBERS = relax.const(np.float32(0.1)), relax.const(np.int8(0))
+
+
+def image(m, *shape):
+    return m.quantise(m.input("x", list(shape or (1, 4, 6, 5))))
+
+
+def test_layers(m, same_as_onnx):
+    w, scale = m.weights(6, 4, 3, 3)
+    y = m.node("Conv", image(m), w, m.bias(scale), pads=[1, 1, 1, 1], strides=[2, 1])
+    y = m.quantise(m.node("Relu", y), 0.1)
+    w, scale = m.weights(6, 3, 2, 2, axis=1)
+    m.output(m.quantise(m.node("ConvTranspose", y, w, m.bias(scale, 0.1), strides=[2, 2]), 0.2))
+    assert [op.name for op in same_as_onnx(m).layers] == ["conv2d0", "conv2d_transpose0"]
+
+
+def test_dense_layers(m, same_as_onnx):
+    w, scale = m.weights(8, 5, axis=1)
+    y = m.node("Add", m.node("MatMul", image(m, 2, 3, 8), w), m.bias(scale))
+    m.output(m.quantise(y, 0.1))
+    same_as_onnx(m)
+
+
+def layer(emit, x, data_layout="NCHW", kernel_layout="OIHW", out_layout="NCHW", added=None):
+    """A convolution of images `x` by 8 x 4 x 1 x 1 weights of `kernel_layout`, and what is `added` to it."""
+    sizes = dict(zip("OIHW", (8, 4, 1, 1)))
+    weight = np.ones([sizes[letter] for letter in kernel_layout], np.int8)
+    w = emit(OP.dequantize(relax.const(weight), *NUMBERS))
+    layouts = {"data_layout": data_layout, "kernel_layout": kernel_layout, "out_layout": out_layout}
+    y = emit(OP.nn.conv2d(emit(OP.dequantize(x, *NUMBERS)), w, **layouts))
+    if added is not None:
+        y = emit(OP.add(y, relax.const(np.ones(added, np.float32))))
+    return emit(OP.quantize(y, *NUMBERS))
+
+
+def graph(**options):
+    shape = (1, 6, 6, 4) if options.get("data_layout") == "NHWC" else (1, 4, 6, 6)
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType(shape, "int8"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(layer(builder.emit, x, **options))
+        builder.emit_func_output(y)
+    function = relax.transform.CanonicalizeBindings()(builder.get())["main"]
+    return RelaxImporter(function, ["y"]).graph("relax")
+
+
+@pytest.mark.parametrize(
+    "layouts",
+    [("NCHW", "OIHW", "NCHW"), ("NHWC", "HWIO", "NHWC"), ("NCHW", "HWOI", "NCHW"), ("NHWC", "OHWI", "NHWC")],
+)
+def test_every_layout_has_the_same_weights(layouts):
+    names = ("data_layout", "kernel_layout", "out_layout")
+    (made,) = graph(**dict(zip(names, layouts))).layers
+    assert made.weight.shape == (8, 4, 1, 1) and made.output.shape == (1, 8, 6, 6)
+
+
+@pytest.mark.parametrize("added", [(8, 1, 1), (1, 8, 1, 1), (1, 1, 1), ()])
+def test_a_bias_is_one_number_per_channel_or_in_all(added):
+    (made,) = graph(added=added).layers
+    assert made.bias.tolist() == [100] * 8
+
+
+@pytest.mark.parametrize("added", [(6,), (1, 1, 6, 6), (1, 8, 6, 6)])
+def test_other_sums_are_refused(added):
+    with pytest.raises(
+        UnsupportedError, match="is added to constants of shape .*, which are not one number per channel"
+    ):
+        graph(added=added)
+
+
+def test_a_change_of_layout_is_refused():
+    with pytest.raises(UnsupportedError, match="turns images of layout NCHW to NHWC, which is not supported"):
+        graph(out_layout="NHWC")
+
+
+def test_operators(m, same_as_onnx):
+    x = image(m)
+    y = m.quantise(m.node("Sigmoid", x), 1 / 256, -128)
+    y = m.quantise(m.node("Clip", m.node("Add", x, y), m.const(np.float32(-1)), m.const(np.float32(2))), 0.03)
+    y = m.quantise(m.node("Concat", y, x, axis=1), 0.05)
+    y = m.quantise(m.node("AveragePool", y, kernel_shape=[2, 2]), 0.04)
+    m.output(m.quantise(m.node("Softmax", m.node("Flatten", y), axis=1), 1 / 256, -128))
+    same_as_onnx(m)
+
+
+def test_movements(m, same_as_onnx):
+    y = m.node("MaxPool", image(m), kernel_shape=[2, 2])
+    y = m.node("Transpose", y, perm=[0, 2, 3, 1])
+    bounds = (m.const(np.array([k], np.int64)) for k in (1, 4, 1))
+    m.output(m.quantise(m.node("Slice", y, *bounds)))
+    same_as_onnx(m)
+
+
+ZERO = relax.const(np.int8(0))
+
+
+def folded(body):
+    """The folded value of the last binding of what `body(emit)` emits."""
+    builder = relax.BlockBuilder()
+    with builder.function("main", []):
+        with builder.dataflow():
+            result = builder.emit_output(body(builder.emit))
+        builder.emit_func_output(result)
+    bindings = builder.get()["main"].body.blocks[0].bindings
+    return fold_constants(bindings)[bindings[-2].var]  # the last one is the output's name
+
+
+def test_transposed_weights_are_constants_again():
+    weight, scales = np.arange(6, dtype=np.int8).reshape(2, 3), relax.const(np.ones(2, np.float32))
+    found = folded(lambda emit: emit(OP.dequantize(emit(OP.permute_dims(relax.const(weight))), scales, ZERO, axis=1)))
+    assert np.array_equal(found.args[0].value.numpy(), weight.T) and found.attrs.axis == 1
+    assert [int(n) for n in found.ty.shape] == [3, 2]
+
+
+def test_scales_stay_with_their_axis_where_weights_are_reshaped():
+    weight, scales = np.arange(18, dtype=np.int8).reshape(1, 3, 3, 2), relax.const(np.ones(2, np.float32))
+    found = folded(
+        lambda emit: emit(OP.reshape(emit(OP.dequantize(relax.const(weight), scales, ZERO, axis=3)), (3, 3, 2, 1)))
+    )
+    assert found.op.name == "relax.dequantize" and found.attrs.axis == 2
+    assert found.args[0].value.numpy().shape == (3, 3, 2, 1)
+
+
+def test_a_reshape_that_mixes_the_axis_of_the_scales_stays():
+    weight, scales = np.arange(6, dtype=np.int8).reshape(3, 2), relax.const(np.ones(2, np.float32))
+    found = folded(lambda emit: emit(OP.reshape(emit(OP.dequantize(relax.const(weight), scales, ZERO, axis=1)), (6,))))
+    assert found.op.name == "relax.reshape"
+
+
+def images(*names):
+    """Images NCHW that become NHWC: the operators that turn them, and the tensors NHWC."""
+    ops = []
+    for name in names:
+        x, y = (g.Tensor(f"{name}.{k}", shape, scale=0.1) for k, shape in (("c", (1, 4, 2, 3)), ("n", (1, 2, 3, 4))))
+        ops.append(g.Transpose(f"{name}.turn", (x,), y, TO_NHWC, True))
+    return ops, [op.output for op in ops]
+
+
+def test_a_sum_is_computed_before_its_images_are_turned():
+    ops, (a, b) = images("a", "b")
+    *_, total, turn = sunk([*ops, g.Add("sum", (a, b), g.Tensor("y", a.shape, scale=0.2))])
+    assert [t.name for t in total.inputs] == ["a.c", "b.c"] and total.output.shape == (1, 4, 2, 3)
+    assert isinstance(turn, g.Transpose) and (turn.x, turn.output.name, turn.axes) == (total.output, "y", TO_NHWC)
+
+
+def test_the_axis_of_a_concatenation_follows():
+    ops, (a, b) = images("a", "b")
+    *_, both, _turn = sunk([*ops, g.Concat("both", (a, b), g.Tensor("y", (1, 2, 3, 8), scale=0.1), 3)])
+    assert isinstance(both, g.Concat) and both.axis == 1 and both.output.shape == (1, 8, 2, 3)
+
+
+def test_constants_are_turned_and_other_images_are_not():
+    ops, (a,) = images("a")
+    values = np.arange(24, dtype=np.int8).reshape(1, 2, 3, 4)
+    constant = g.Tensor("k", values.shape, scale=0.1, data=values)
+    *_, total, _turn = sunk([*ops, g.Add("sum", (a, constant), g.Tensor("y", a.shape, scale=0.2))])
+    turned = total.inputs[1].data
+    assert turned is not None and np.array_equal(turned, values.transpose(TO_NCHW))
+    other = g.Tensor("other", a.shape, scale=0.1)
+    plain = g.Add("sum", (a, other), g.Tensor("y", a.shape, scale=0.2))
+    assert sunk([*ops, plain])[-1] is plain

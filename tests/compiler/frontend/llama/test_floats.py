@@ -1,11 +1,16 @@
-"""compiler/frontend/llama/floats.py against a Llama written out for one token after another."""
+"""The Llama in float32 against one written out with loops, and what quantisation costs."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tilewright.compiler.frontend import import_model
+from tilewright.compiler.frontend.llama import measure
 from tilewright.compiler.frontend.llama.checkpoint import read_checkpoint
 from tilewright.compiler.frontend.llama.floats import FloatLlama, sample, silu_of, surprise
-from tilewright.hw.errors import FileError
+from tilewright.compiler.frontend.llama.measure import perplexity
+from tilewright.hw.errors import FileError, UnsupportedError
 
 TOKENS = [1, 7, 39, 7, 20, 3, 3]
 
@@ -87,3 +92,36 @@ def test_weights_that_overflow_are_named(llama):
 def test_surprise_is_the_negative_log_of_the_probability():
     logits = np.log(np.array([[0.25, 0.5, 0.25], [0.1, 0.1, 0.8], [1.0, 1.0, 1.0]])) + 5
     assert np.allclose(surprise(logits, [0, 1, 2]), -np.log([0.5, 0.8]))
+
+
+SHARED = Path(__file__).parents[5] / "shared" / "models" / "stories260K" / "stories260K.bin"
+
+
+def test_perplexities_are_of_texts_of_the_model(llama):
+    path = llama()
+    model = read_checkpoint(path)
+    found = perplexity(model, import_model(path), 3)
+    logs = []
+    for seed in (1000, 1001, 1002):
+        text = sample(model, 12, seed)
+        scores = FloatLlama(model, 12).logits(text).astype(float)
+        shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+        logs += [np.log(shares[k, token]) for k, token in enumerate(text[1:])]
+    assert found["float32"] == pytest.approx(np.exp(-np.mean(logs)))
+    assert found["int8"] == pytest.approx(found["float32"], rel=0.1)
+
+
+def test_texts_that_end_at_once_have_no_perplexity(llama, monkeypatch):
+    path = llama()
+    model, graph = read_checkpoint(path), import_model(path)
+    monkeypatch.setattr(measure, "sample", lambda model, length, seed: [1])
+    with pytest.raises(UnsupportedError, match="small: all its texts end with their first token"):
+        perplexity(model, graph, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.is_file(), reason="../shared/models/stories260K is missing")
+def test_a_real_model_loses_little():
+    found = perplexity(read_checkpoint(SHARED), import_model(SHARED), 16)
+    assert found["float32"] == pytest.approx(3.673, abs=0.001)  # as measured with another implementation
+    assert found["int8"] <= 3.85

@@ -9,6 +9,7 @@ import pytest
 from onnxruntime import quantization
 from onnxruntime.quantization import shape_inference
 
+from tests.compiler.frontend.onnx.dialect import Dialect
 from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.graph import reference
 
@@ -177,18 +178,6 @@ def mobilenet_v3(opset):
     return m, m.gemm(y, 24, 10)
 
 
-def squeezenet(opset):
-    m = Net((1, 3, 16, 16), opset)
-    x = m.pool(m.keep(m.conv("x", 16, 3, 2), "Relu"), kernel=3, ceil_mode=1)
-    for _ in range(2):
-        s = m.keep(m.conv(x, 8, 1), "Relu")
-        x = m.node("Concat", m.keep(m.conv(s, 16, 1), "Relu"), m.keep(m.conv(s, 16, 3), "Relu"), axis=1)
-        m.channels[x] = 32
-    x = m.keep(m.conv(m.keep(x, "Dropout"), 10, 1), "Relu")
-    y = m.node("Reshape", m.node("GlobalAveragePool", x), m.ints(1, -1))
-    return m, m.node("Softmax", y, axis=1)
-
-
 def shuffle(m, x, groups):
     """Channel shuffle by shapes that are computed, as exporters of dynamic batches write it."""
     c, shape = m.channels[x], m.node("Shape", x)
@@ -232,15 +221,6 @@ def unet(opset):
     return m, m.node("Sigmoid", m.conv(y, 1, 1))
 
 
-def mlp(opset):
-    m = Net((1, 20), opset, "N")
-    y = m.node("Div", m.node("Sub", "x", m.const(m.rng.normal(0, 1, 20).astype(np.float32))), m.const(np.float32(1.5)))
-    for into, out in ((20, 32), (32, 16)):
-        y = m.node("Relu", m.node("Add", m.node("MatMul", y, m.weights(into, out)), m.weights(out)))
-    y = m.node("Add", m.node("MatMul", y, m.weights(16, 10)), m.weights(10))
-    return m, m.node("Softmax", y, axis=-1)
-
-
 def yolo(opset):
     m = Net((1, 3, 32, 32), opset)
     a = m.silu(m.norm(m.conv("x", 8, 3, 2, bias=False)))
@@ -262,49 +242,6 @@ def yolo(opset):
         wh = m.node("Pow", m.node("Mul", parts[1], two), two)
         found.append(m.node("Reshape", m.node("Concat", xy, wh, parts[2], axis=4), m.ints(1, -1, 7)))
     return m, m.node("Concat", *found, axis=1)
-
-
-def keywords(opset):
-    m = Net((1, 25, 10, 1), opset)
-    x = m.node("Transpose", "x", perm=[0, 3, 1, 2])
-    m.channels[x] = 1
-    x = m.relu6(m.conv(x, 16, 5, 2))
-    for _ in range(2):
-        x = m.keep(m.norm(m.conv(x, 16, 3, 1, 16, bias=False)), "Relu")
-        x = m.keep(m.conv(x, 16, 1), "Relu")
-    y = m.mean(x, [2, 3])
-    return m, m.node("Softmax", m.gemm(y, 16, 12), axis=1)
-
-
-def densenet(opset):
-    m = Net((1, 3, 16, 16), opset)
-    x = m.pool(m.keep(m.conv("x", 8), "Relu"))
-    for _ in range(3):
-        y = m.conv(m.keep(m.norm(x), "Relu"), 16, 1)
-        y = m.conv(m.keep(m.norm(y), "Relu"), 8, bias=False)
-        c, x = m.channels[x], m.node("Concat", x, y, axis=1)
-        m.channels[x] = c + 8
-    x = m.pool(m.conv(m.keep(m.norm(x), "Relu"), 16, 1), "AveragePool")
-    return m, m.head(m.keep(m.norm(x), "Relu"))
-
-
-def efficientnet(opset):
-    m = Net((1, 3, 16, 16), opset)
-    x = m.silu(m.norm(m.conv("x", 8, 3, 2, bias=False)))
-    y = m.silu(m.norm(m.conv(x, 32, 1, bias=False)))
-    y = m.silu(m.norm(m.conv(y, 32, 5, 1, 32, bias=False)))
-    c = m.keep(y, "GlobalAveragePool")
-    c = m.node("Sigmoid", m.conv(m.silu(m.conv(c, 8, 1)), 32, 1))
-    x = m.keep(m.norm(m.conv(m.keep(y, "Mul", c), 8, 1, bias=False)), "Add", x)
-    return m, m.head(m.silu(m.conv(x, 32, 1)))
-
-
-def autoencoder(opset):
-    m = Net((1, 64), opset)
-    y, into = "x", 64
-    for out in (32, 8, 32):
-        y, into = m.node("Relu", m.gemm(y, into, out)), out
-    return m, m.gemm(y, into, 64)
 
 
 def transformer(opset):
@@ -334,25 +271,6 @@ def transformer(opset):
     y = m.node("Mul", m.node("Mul", y, half), m.const(np.float32(0.5)))
     x = m.node("Add", x, dense(y, 32, width))
     return m, m.gemm(m.mean(x, [1]), width, 5)
-
-
-def generator(opset):
-    m = Net((1, 16), opset)
-    x = m.node("Reshape", m.gemm("x", 16, 128), m.ints(1, 8, 4, 4))
-    for into, out in ((8, 8), (8, 4)):
-        x = m.node(
-            "ConvTranspose",
-            x,
-            m.weights(into, out, 4, 4),
-            m.weights(out),
-            kernel_shape=[4, 4],
-            strides=[2, 2],
-            pads=[1, 1, 1, 1],
-        )
-        m.channels[x] = out
-        x = m.keep(m.norm(x), "LeakyRelu", alpha=0.2)
-    x = m.keep(x, "Pad", m.ints(0, 0, 1, 1, 0, 0, 1, 1), mode="reflect")
-    return m, m.node("Tanh", m.conv(x, 3))
 
 
 def sound(opset):
@@ -431,17 +349,10 @@ NETWORKS: dict[str, Callable] = {
         mobilefacenet,
         mobilenet_v2,
         mobilenet_v3,
-        squeezenet,
         shufflenet,
         unet,
-        mlp,
         yolo,
-        keywords,
-        densenet,
-        efficientnet,
-        autoencoder,
         transformer,
-        generator,
         sound,
         segmentation,
         speech,
@@ -529,6 +440,5 @@ def quantise(tmp_path):
 
 
 @pytest.fixture
-def networks():
-    """The names of all networks."""
-    return list(NETWORKS)
+def net(tmp_path):
+    return Dialect(tmp_path)

@@ -85,7 +85,8 @@ def test_convolutions_that_are_not_quantised(m, compared, name):
 
 
 @pytest.mark.parametrize("attrs", [{}, {"strides": [2, 3], "pads": [1, 0, 2, 1], "output_padding": [1, 2]},
-                                   {"group": 2, "dilations": [2, 1]}])  # fmt: skip
+                                   {"group": 2, "dilations": [2, 1]}, {"strides": [2, 2], "auto_pad": "SAME_UPPER"},
+                                   {"strides": [2, 2], "auto_pad": "SAME_LOWER"}])  # fmt: skip
 def test_transposed_convolutions_that_are_not_quantised(m, compared, attrs):
     w = m.const(m.rng.normal(0, 0.3, (4, 3, 3, 4)).astype(np.float32))
     m.output(m.node("ConvTranspose", m.input("x", [1, 4, 5, 4]), w, **attrs))

@@ -1,14 +1,17 @@
-"""Whole .tflite files: layouts, names, and what is said about files that cannot be imported."""
+"""Whole .tflite files: layouts, names, damage, and what is said about files that cannot be imported."""
 
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tilewright.compiler.frontend import import_model
+from tilewright.compiler.frontend.core import Refusal, shortened, summary
+from tilewright.compiler.frontend.tflite.file import read
 from tilewright.compiler.frontend.tflite.importer import import_tflite
 from tilewright.compiler.graph import ExactAveragePool, QConv2d, QDense, Reshape, Softmax, Transpose, reference
-from tilewright.hw.errors import UnsupportedError
+from tilewright.hw.errors import FileError, InputError, UnsupportedError
 
 SHARED = Path(__file__).parents[5] / "shared"
 MODELS = sorted((SHARED / "models").glob("*.tflite"))
@@ -148,6 +151,9 @@ PROBLEMS = {
     "has weights 't1' with a zero point other than 0": quantisation(1, "zeroPoint", np.array([1, 0, 0, 0])),
     "has weights 't1' of shape (4, 3, 3, 3) with 4 scales along dimension 3": quantisation(1, "quantizedDimension", 3),
     ": int32 of shape (3,), expected int32 (4,)": operands("inputs", lambda m: [0, 1, m.const(np.zeros(3, np.int32))]),
+    "has 3 input channels and weights of shape (4, 3, 3, 2)": operands(
+        "inputs", lambda m: [0, *m.weights((4, 3, 3, 2))]
+    ),
     "has input 'image' that is not constant": operands("inputs", lambda m: [0, 0, 2]),
     "scale inf must be positive and finite": quantisation(0, "scale", np.array([np.inf], np.float32)),
     "CONV_2D 'conv_2d_0' (output 't3') does not fit: QConv2d 'conv_2d_0': the output's shape": OTHER_SHAPE,
@@ -205,3 +211,137 @@ def test_open_sizes_that_the_file_gives(m, equals_litert):
 def test_other_endings():
     with pytest.raises(UnsupportedError, match=r"net\.pb: unknown kind of network; must be one of \.tflite, \.onnx"):
         import_model("net.pb")
+
+
+FOLDER = Path(__file__).parents[5] / "shared" / "networks"
+# name -> the contract in which LiteRT rounds: dense layers once
+NETWORKS = {
+    "R_coral_mobilenetv1_uint8_025_128": "double",
+    "R_coral_movenet_lightning": "double",
+    "R_mcunet_detection": "double",
+    "efinix_face_detection": "double",
+    "mcunet_vww": "double",
+    "secda_dcgan_gen": "single",
+}
+
+
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="../shared/networks is not there")
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if "movenet" in n else n for n in NETWORKS])
+def test_every_output_byte_is_that_of_litert(name):
+    graph = import_tflite(FOLDER / f"{name}.tflite")
+    with np.load(FOLDER / f"{name}.npz") as given, np.load(FOLDER / f"{name}.litert_ref.npz") as wanted:
+        (x,) = graph.inputs
+        for k, each in enumerate(given["inputs"]):
+            found, _ = reference.run(graph, {x.name: each}, NETWORKS[name])
+            for number, output in enumerate(wanted["names"].tolist()):
+                expected = wanted[f"o{number}"][k]
+                assert found[output].dtype == expected.dtype and np.array_equal(found[output], expected)
+
+
+LONG = "model/block/" * 9 + "BiasAdd"
+
+
+def test_long_names_keep_their_end():
+    assert shortened("x" * 40) == "x" * 40
+    assert len(shortened(LONG)) == 40 and shortened(LONG).startswith("...") and shortened(LONG).endswith("k/BiasAdd")
+
+
+def test_one_refusal():
+    assert (
+        summary([Refusal("is bad", "COS", "cos_0", "y")]) == "1 unsupported construct: COS 'cos_0' (output 'y') is bad"
+    )
+    text = summary([Refusal(f"has input '{LONG}'", "COS", "cos_0", LONG)])
+    assert len(text) < 150 and text.count("k/BiasAdd'") == 2
+
+
+def test_refusals_that_differ_in_names_and_numbers_are_one():
+    found = [Refusal("input 'x': no")]
+    found += [Refusal(f"has weights '{k}' of {k} bits", "CONV_2D", f"conv_2d_{k}", "y") for k in range(28)]
+    text = summary(found)
+    assert text.startswith(
+        "29 unsupported constructs: 28 times: CONV_2D 'conv_2d_0' (output 'y') has weights '0' of 0 bits"
+    )
+    assert text.endswith("; input 'x': no")
+
+
+def test_many_kinds_are_counted():
+    text = summary([Refusal("is bad", f"KIND{'X' * k}", "k", "y") for k in range(23)])
+    assert text.count("is bad") == 20 and text.endswith("; and 3 more of 3 other kinds")
+
+
+@pytest.fixture
+def model(tflite):
+    m = tflite()
+    x = m.input((1, 6, 5, 3))
+    m.output(m.op("CONV_2D", [x, *m.weights((4, 3, 3, 3))], (1, 6, 5, 4), strideH=1, strideW=1))
+    return m
+
+
+def test_what_a_file_says(model):
+    file = read(model.save())
+    assert [(n.kind, n.name, n.tensor, n.inputs, n.outputs) for n in file.nodes] == [
+        ("CONV_2D", "conv_2d_0", "t3", (0, 1, 2), (3,))
+    ]
+    assert (file.inputs, file.outputs) == ((0,), (3,))
+    weights = file.tensors[1]
+    assert weights.data is not None and weights.data.shape == (4, 3, 3, 3) and weights.scale.shape == (4,)
+    assert file.nodes[0].option("strideH", 0) == 1 and file.nodes[0].option("unknown", 7) == 7
+
+
+def test_files_of_other_kinds(tmp_path):
+    with pytest.raises(FileError, match="no such file"):
+        read(tmp_path / "absent.tflite")
+    with pytest.raises(FileError, match="is a folder"):
+        read(tmp_path)
+    for content in (b"", b"not a model at all", bytes(1000)):
+        (tmp_path / "other.tflite").write_bytes(content)
+        with pytest.raises(FileError, match=r"other\.tflite: not a \.tflite model: bytes 4 to 7 are"):
+            read(tmp_path / "other.tflite")
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9, 0.99])
+def test_truncated_files(model, share):
+    path = model.save()
+    data = path.read_bytes()
+    path.write_bytes(data[: max(8, int(len(data) * share))])
+    with pytest.raises(FileError, match=r"model\.tflite: a truncated or damaged \.tflite model") as caught:
+        read(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bytes_changed_at_random(model, seed):
+    """Some changes are harmless; the others must be named errors."""
+    rng, path = random.Random(seed), model.save()
+    original = path.read_bytes()
+    for _ in range(20):
+        data = bytearray(original)
+        for _ in range(rng.randint(1, 6)):
+            data[rng.randrange(8, len(data))] = rng.randrange(256)
+        path.write_bytes(data)
+        try:
+            import_tflite(path)
+        except (FileError, UnsupportedError, InputError) as exc:
+            assert str(path) in str(exc) and "\n" not in str(exc)
+
+
+def test_references_that_lead_nowhere(model):
+    model.graph.operators[0].inputs[0] = 99
+    with pytest.raises(FileError, match=r"operator 0 \(CONV_2D\) names tensors that the file does not have"):
+        read(model.save())
+    model.graph.operators[0].inputs[0] = 0
+    model.graph.outputs = [99]
+    with pytest.raises(FileError, match="inputs or outputs are tensors that the file does not have"):
+        read(model.save())
+
+
+def test_a_constant_of_another_size(model):
+    model.model.buffers[1].data = model.model.buffers[1].data[:-1]
+    with pytest.raises(FileError, match=r"constant 't1' has 107 bytes; INT8 of shape \(4, 3, 3, 3\) takes 108"):
+        read(model.save())
+
+
+def test_names_are_printable(model):
+    model.graph.tensors[0].name, model.graph.tensors[3].name = "image\n\x00", "ünï"
+    names = [t.name for t in read(model.save()).tensors]
+    assert (names[0], names[3]) == ("image??", "ünï")

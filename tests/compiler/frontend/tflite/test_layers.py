@@ -136,7 +136,7 @@ def test_biases_in_the_unit_of_the_accumulators(tflite, scale):
 
 @pytest.mark.parametrize("scale", [0.05, UNIT * 1.001, 1e20, np.nan, np.inf, 0.0, -UNIT])
 def test_biases_in_another_unit(tflite, scale):
-    text = refused(dense(tflite(), bias=[3, 9000], bias_scale=np.array([UNIT, scale], np.float32)))
+    text = refused(dense(tflite(), bias=[3, 1000], bias_scale=np.array([UNIT, scale], np.float32)))
     assert f"FULLY_CONNECTED 'fully_connected_0' (output 't3') has bias 't2' of scale {np.float32(scale):g} for" in text
     assert (
         "output channel 1; it must be input scale times weight scale, 0.025, in which the kernels read biases" in text

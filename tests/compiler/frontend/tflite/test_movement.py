@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.frontend.tflite.importer import import_tflite
+from tilewright.compiler.graph import Reshape, Transpose
 from tilewright.hw.errors import UnsupportedError
 
 
@@ -112,6 +113,7 @@ REFLECT, SYMMETRIC = 0, 1
         ("STRIDED_SLICE", (3, 4), [[0, 0, 1], [3, 1, 4], [2, 1, 1]], (2, 1, 3), {"newAxisMask": 2}),
         ("STRIDED_SLICE", (2, 3, 4), [[1], [2], [1]], (1, 3, 4), {}),
         ("STRIDED_SLICE", (2, 3, 4), [[1], [2], [1]], (3, 4), {"shrinkAxisMask": 1}),
+        ("STRIDED_SLICE", (5, 4), [[1, 0], [3, 2], [1, 1]], (3, 2), {"offset": True}),
     ],
 )
 def test_elements_in_other_places(m, equals_litert, kind, shape, constants, result, options):
@@ -245,3 +247,14 @@ def test_a_dimension_that_is_dropped_starts_where_its_mask_says(m, equals_litert
     x = m.input((3, 5))
     y = m.op("STRIDED_SLICE", [x, *ints(m, [1, 1], [2, 4], [1, 1])], (3,), 0.05, -3, beginMask=1, shrinkAxisMask=1)
     equals_litert(m, y)
+
+
+def test_depth_to_space_is_one_transposition(m):
+    m.output(m.op("DEPTH_TO_SPACE", [m.input((1, 3, 4, 12))], (1, 6, 8, 3), 0.05, -3, blockSize=2))
+    assert [type(op) for op in import_tflite(m.save()).ops] == [Reshape, Transpose, Reshape]
+
+
+def test_no_padding_needs_no_operator(m):
+    sizes = [m.const(np.array(v, np.int32)) for v in ([2, 2], [[0, 0], [0, 0]])]
+    m.output(m.op("SPACE_TO_BATCH_ND", [m.input((1, 4, 4, 3)), *sizes], (4, 2, 2, 3), 0.05, -3))
+    assert [type(op) for op in import_tflite(m.save()).ops] == [Reshape, Transpose, Reshape]

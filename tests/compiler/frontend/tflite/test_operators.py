@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from flatbuffers import flexbuffers
 
 from tilewright.compiler.frontend.tflite.importer import import_tflite
 from tilewright.compiler.graph import reference
@@ -210,3 +211,168 @@ def test_images_of_16_bits_at_the_ends(m, litert_outputs):
     graph, given = import_tflite(path), m.rng.integers(-(1 << 13), 1 << 13, (1, 4, 5, 3)).astype(np.int16)
     (found,) = reference.run(graph, {graph.inputs[0].name: given})[0].values()
     np.testing.assert_array_equal(found, *litert_outputs(path, given))
+
+
+@pytest.mark.parametrize("kind", ["MAXIMUM", "MINIMUM"])
+@pytest.mark.parametrize(
+    "shapes, constant",
+    [
+        (((1, 3, 4, 5), (1, 3, 4, 5)), False),
+        (((1, 3, 4, 5), (5,)), True),
+        (((2, 7), (2, 7)), False),
+        (((2, 7), ()), True),
+    ],
+)
+def test_the_larger_and_the_smaller_value(m, equals_litert, kind, shapes, constant):
+    x = m.input(shapes[0])
+    y = m.const(m.rng.integers(-128, 128, shapes[1]).astype(np.int8), 0.05, -3) if constant else m.input(shapes[1])
+    equals_litert(m, m.op(kind, [x, y], shapes[0], 0.05, -3))
+
+
+@pytest.mark.parametrize("shape, alphas", [((1, 3, 4, 5), (1, 1, 5)), ((1, 3, 4, 5), (1, 1, 1)), ((2, 7), (7,))])
+@pytest.mark.parametrize("scales", [(0.03, 0.01, 0.05), (0.05, 0.007, 0.02)])
+def test_rectifiers_with_slopes(m, equals_litert, shape, alphas, scales):
+    alpha = m.const(m.rng.integers(-128, 128, alphas).astype(np.int8), scales[1], 11)
+    equals_litert(m, m.op("PRELU", [m.input(shape, scales[0], 7), alpha], shape, scales[2], -20))
+
+
+@pytest.mark.parametrize("scales", [(0.03, 0.01, 0.05), (0.05, 0.07, 0.02)])
+def test_squared_differences(m, equals_litert, scales):
+    x, y = m.input((1, 3, 4, 5), scales[0], 7), m.input((1, 3, 4, 1), scales[1], -9)
+    equals_litert(m, m.op("SQUARED_DIFFERENCE", [x, y], (1, 3, 4, 5), scales[2], -100))
+
+
+@pytest.mark.parametrize(
+    "kind, x, y, options",
+    [
+        ("ABS", (0.05, 3), (0.05, -7), {}),
+        ("ABS", (0.05, 3), (0.03, -90), {}),
+        ("HARD_SWISH", (0.05, 3), (0.04, -100), {}),
+        ("HARD_SWISH", (0.02, -20), (0.011, -30), {}),
+        ("HARD_SWISH", (0.3, 11), (0.29, -120), {}),
+        ("EXP", (0.02, -10), (0.037, -128), {}),
+        ("GELU", (0.05, 3), (0.033, -120), {}),
+        ("GELU", (0.05, 3), (0.033, -120), {"approximate": True}),
+        ("LOG", (0.05, -128), (0.031, 9), {}),
+        ("RSQRT", (0.02, -128), (0.05, -128), {}),
+        ("RSQRT", (0.030416397377848625, -128), (0.004432574845850468, -128), {}),  # the table of float32 differs
+        ("RSQRT", (0.0023878533393144608, -128), (0.03386349603533745, -128), {}),
+        ("NEG", (0.05, 0), (0.05, 0), {}),
+    ],
+)
+def test_tables_of_functions(m, equals_litert, kind, x, y, options):
+    equals_litert(m, m.op(kind, [m.input((4, 200), *x)], (4, 200), *y, **options))
+
+
+def test_negation_that_ignores_the_quantisation(m):
+    m.output(m.op("NEG", [m.input((1, 9), 0.05, 3)], (1, 9), 0.05, 3))
+    with pytest.raises(UnsupportedError, match="the kernel negates the bytes: scales must be equal and zero points 0"):
+        import_tflite(m.save())
+
+
+SHAPE = (3, 40)
+
+
+@pytest.mark.parametrize("into", [("INT8", 0.05, -12), ("INT32", 1e-5, 0), ("INT16", 0.0013, 0)])
+def test_quantize_of_int16(m, sequence, litert_sequence, into):
+    kind, scale, zero_point = into
+    x = m.input(SHAPE, 0.0004, 0, dtype="INT16")
+    m.output(m.node("QUANTIZE", [x], [m.tensor(SHAPE, scale, zero_point, kind)]))
+    path = m.save()
+    inputs = m.rng.integers(-(1 << 15), 1 << 15, (4, *SHAPE)).astype(np.int16)
+    (mine,), (theirs,) = sequence(path, inputs), litert_sequence(path, inputs)
+    assert mine.dtype == kind.lower() and len(np.unique(mine)) > 20
+    np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("scale", [2.0**-16, 1 / 65535])
+def test_softmax_as_int16(m, sequence, litert_sequence, scale):
+    x = m.input(SHAPE, 0.1, 4)
+    m.output(m.node("SOFTMAX", [x], [m.tensor(SHAPE, scale, -(1 << 15), "INT16")], beta=1.0))
+    path = m.save()
+    inputs = m.rng.integers(-128, 128, (4, *SHAPE)).astype(np.int8)
+    np.testing.assert_array_equal(sequence(path, inputs), litert_sequence(path, inputs))
+
+
+def test_int16_elsewhere_is_refused(tflite):
+    m = tflite()
+    x = m.input(SHAPE, 0.0004, 0, dtype="INT16")
+    m.output(m.node("RELU", [x], [m.tensor(SHAPE, 0.0004, 0, "INT16")]))
+    with pytest.raises(UnsupportedError, match="has tensor 't0' of 16 bits; only activations of 8 bits are supported"):
+        import_tflite(m.save())
+    m = tflite()
+    x = m.input(SHAPE, None, dtype="INT32")
+    m.output(m.node("QUANTIZE", [x], [m.tensor(SHAPE, 0.5, 0)]))
+    with pytest.raises(UnsupportedError, match="has int32 tensor 't0' with 0 scales; it needs one"):
+        import_tflite(m.save())
+    m = tflite()
+    x = m.input(SHAPE, 1.0, 0, dtype="INT32")
+    m.output(m.node("QUANTIZE", [x], [m.tensor(SHAPE, 0.5, 0, "INT16")]))
+    with pytest.raises(UnsupportedError, match="whether R leaves 32 bits is True, expected False"):
+        import_tflite(m.save())
+
+
+BOXES, CLASSES = 40, 5
+
+
+def post_process(m, real, most, shapes=True, **changes):
+    """A file of the operator alone; the scores' first class is the background."""
+    dtype = "FLOAT32" if real else "UINT8"
+    boxes = m.input((1, BOXES, 4), None if real else 0.05, 128, dtype=dtype)
+    scores = m.input((1, BOXES, CLASSES + 1), None if real else 1 / 256, 0, dtype=dtype)
+    anchors = m.rng.integers(20, 256, (BOXES, 4)).astype(np.uint8)
+    last = m.const(anchors.astype(np.float32) / 256) if real else m.const(anchors, 0.004, 9)
+    outputs = [m.tensor(s if shapes else (), dtype="FLOAT32") for s in ((1, most, 4), (1, most), (1, most), (1,))]
+    options = {"max_detections": most, "max_classes_per_detection": 1, "num_classes": CLASSES}
+    options |= {"nms_score_threshold": 0.3, "nms_iou_threshold": 0.5}
+    options |= {"y_scale": 10.0, "x_scale": 10.0, "h_scale": 5.0, "w_scale": 5.0} | changes
+    builder = flexbuffers.Builder()
+    with builder.Map():
+        for key, value in options.items():
+            if value is not None:
+                {bool: builder.Bool, int: builder.Int, float: builder.Float}[type(value)](key, value)
+    m.node("CUSTOM", [boxes, scores, last], outputs)
+    m.model.operatorCodes[-1].customCode = "TFLite_Detection_PostProcess"
+    m.graph.operators[-1].customOptions = np.frombuffer(bytes(builder.Finish()), np.uint8)
+    for y in outputs:
+        m.output(y)
+    if real:
+        m.output(m.op("QUANTIZE", [boxes], (1, BOXES, 4), 0.1, 0))  # else it is a float32 model
+    return m
+
+
+@pytest.mark.parametrize("real", [False, True])
+@pytest.mark.parametrize("options", [{}, {"use_regular_nms": True, "detections_per_class": 7}])
+@pytest.mark.parametrize("most", [6, 30])
+def test_detections(tflite, litert_outputs, real, options, most):
+    for seed in range(4):
+        m = post_process(tflite(seed), real, most, **options)
+        path = m.save()
+        shapes = (1, BOXES, 4), (1, BOXES, CLASSES + 1)
+        given = [m.rng.integers(60 * (1 - k), 200 + 56 * k, shape).astype(np.uint8) for k, shape in enumerate(shapes)]
+        if real:
+            given = [(x.astype(np.float32) - (1 - k) * 128) / (25, 256)[k] for k, x in enumerate(given)]
+            given = [x.astype(np.float32) for x in given]
+        graph = import_tflite(path)
+        found, _ = reference.run(graph, dict(zip((t.name for t in graph.inputs), given)))
+        for t, expected in zip(graph.outputs, litert_outputs(path, *given)):
+            assert found[t.name].shape == expected.shape and np.array_equal(found[t.name], expected)
+        assert found[graph.outputs[3].name][0] > 1
+
+
+def test_shapes_that_a_file_leaves_out(tflite):
+    graph = import_tflite(post_process(tflite(), False, 6, shapes=False).save())
+    assert [t.shape for t in graph.outputs] == [(1, 6, 4), (1, 6), (1, 6), (1,)]
+
+
+def test_options_that_are_missing(tflite):
+    with pytest.raises(UnsupportedError, match="'custom_tflite_detection_postprocess_0' .* has no option num_classes"):
+        import_tflite(post_process(tflite(), False, 6, num_classes=None).save())
+    m = post_process(tflite(), False, 6)
+    m.graph.operators[0].customOptions = np.array([255, 255], np.uint8)
+    with pytest.raises(UnsupportedError, match="has no option max_detections"):
+        import_tflite(m.save())
+    m = post_process(tflite(), False, 6)
+    m.graph.operators[0].outputs = m.graph.operators[0].outputs[:3]
+    with pytest.raises(UnsupportedError, match="has 3 outputs; it must have 4"):
+        import_tflite(m.save())

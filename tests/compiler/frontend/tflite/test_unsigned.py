@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.frontend.tflite.file import read
+from tilewright.compiler.frontend.tflite.file import read, relabelled
 from tilewright.compiler.frontend.tflite.importer import import_tflite
-from tilewright.compiler.frontend.tflite.unsigned import relabelled
 from tilewright.compiler.graph import QConv2d, Recode
 
 IMAGE, S, RGB = (1, 6, 7, 4), (0.05, 131), (1, 3, 4, 2)
@@ -79,7 +78,7 @@ def layer(m, kind, zero_point, seed):
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-@pytest.mark.parametrize("zero_point", [50, 93, 128, 200])
+@pytest.mark.parametrize("zero_point", [50, 93, 127, 128, 200])
 def test_weights_with_a_zero_point(tflite, equals_litert, kind, zero_point):
     for seed in range(2):
         equals_litert(layer(tflite(), kind, zero_point, seed))

@@ -1,0 +1,57 @@
+"""What convolutions and dense layers of every format share: weights less zero points, biases in units of the
+accumulators, windows and the padding around images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...hw.errors import InputError
+
+_INT32 = np.iinfo(np.int32)
+_SAME_UNIT = 1e-5  # relative, of scales: they are rounded to float32
+
+
+def narrowed(weight: np.ndarray) -> np.ndarray:
+    """Weights less their zero points as int8, or int16 where a difference is not."""
+    fits = weight.size == 0 or (weight.min() >= -128 and weight.max() <= 127)
+    return np.ascontiguousarray(weight, np.int8 if fits else np.int16)
+
+
+def per_channel(scale: np.ndarray, channels: int) -> np.ndarray:
+    """float32: one scale per output channel."""
+    return np.ascontiguousarray(np.broadcast_to(scale.reshape(-1), (channels,)), np.float32)
+
+
+def is_unit(scale: np.ndarray, units: np.ndarray) -> bool:
+    """Whether biases of `scale` are in `units`, the accumulators' scales."""
+    return np.allclose(scale, units, rtol=_SAME_UNIT, atol=0)
+
+
+def in_units(real: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """int32 biases in `units`, the accumulators' scales (O,). Raises `InputError` for one outside int32."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        found = np.where(real == 0, 0, np.rint(real / units))
+    wrong = np.flatnonzero(~((found >= _INT32.min) & (found <= _INT32.max)))
+    if wrong.size:
+        k = wrong[0]
+        raise InputError(
+            f"has bias {np.broadcast_to(real, units.shape)[k]:g} for output channel {k}: {found[k]:g} times the "
+            f"accumulator's scale {units[k]:g}, outside {_INT32.min}..{_INT32.max}"
+        )
+    return found.astype(np.int32)
+
+
+def reach(kernel: Sequence[int], dilations: Sequence[int]) -> tuple[int, ...]:
+    """Elements from the first to the last one that a dilated kernel reads."""
+    return tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations))
+
+
+def same(
+    size: Sequence[int], out: Sequence[int], window: Sequence[int], strides: Sequence[int], odd_last: bool = True
+) -> list[int]:
+    """Padding before each dimension, then behind each, so that `out` windows fit `size`; an odd element is last."""
+    total = [max(0, (o - 1) * s + w - n) for n, o, w, s in zip(size, out, window, strides)]
+    less, more = [t // 2 for t in total], [t - t // 2 for t in total]
+    return less + more if odd_last else more + less

@@ -1,0 +1,236 @@
+"""What a RequantShift makes of a value: an operator of the graph that computes both in one.
+
+`y = clamp((x * factor + offset + half) >> shift)` with factors and offsets for the tensor or for each channel. Where an
+offset is a multiple of the factor, it is a bias; R of hw/rounding.py then is the rest. Others, and values of more bits
+than the graph's operators have, take int32 tensors on the host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ....hw.rounding import exact_multiplier, requantise
+from ... import graph as g
+from ...graph import ranges
+from ..core import Node, Problem
+from ..linear import narrowed
+from ..values import Fixed, Numbers, Value, View
+from .deeploy_values import (
+    EVERY,
+    UNSIGNED,
+    Convolution,
+    Layer,
+    Pair,
+    Products,
+    Shares,
+    Table,
+    Tensors,
+    attribute,
+    unmoved,
+    whole,
+)
+
+_LARGEST = 32767
+
+
+@dataclass(frozen=True)
+class Shift:
+    """The numbers of a RequantShift: `factor` and `offset` int64, as they are in the file."""
+
+    node: Node
+    factor: np.ndarray
+    offset: np.ndarray
+    shift: int
+    low: int
+    high: int
+
+    @property
+    def one(self) -> bool:
+        """True if all channels have one factor and one offset."""
+        return self.factor.size == self.offset.size == 1
+
+    @property
+    def zero_point(self) -> int:
+        """That of an int8 result."""
+        return UNSIGNED if self.high > 127 else 0
+
+    @property
+    def clamp(self) -> tuple[int, int]:
+        """The bounds of an int8 result, as it is stored."""
+        return self.low + self.zero_point, self.high + self.zero_point
+
+    def apply(self, x: np.ndarray) -> np.ndarray:
+        """int64 results of a RequantShift whose channels are alike."""
+        half = (1 << self.shift) >> 1
+        return np.clip((x * self.factor.item() + self.offset.item() + half) >> self.shift, self.low, self.high)
+
+    def ratio(self, times: int = 1) -> float | None:
+        """What `times` the value is multiplied by, where R alone does that; None where it cannot."""
+        if not self.one or self.offset.item():
+            return None
+        return _exact(self.factor.item() * times, self.shift)
+
+
+def _exact(factor: int, shift: int) -> float | None:
+    """`factor / 2**shift`; None where no multiplier of R is that."""
+    ratio = factor * 2.0**-shift
+    try:
+        exact_multiplier(ratio)
+    except ValueError:
+        return None
+    return ratio if ratio > 0 and ratio * 2.0**shift == factor else None
+
+
+def requantised(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
+    """What a RequantShift node stands for. Raises `Problem`."""
+    x, factor, offset, *_ = (*args, None, None, None)
+    if x is None or not isinstance(factor, Fixed) or not isinstance(offset, Fixed):
+        raise Problem(node, "has factors or offsets that are not constant")
+    divisor, levels = attribute(node, "div"), attribute(node, "n_levels_out", "n_levels")
+    signed = attribute(node, "signed") != 0
+    if divisor < 1 or levels < 2:
+        raise Problem(node, f"has div = {divisor} and {levels} levels; at least 1 and 2 are needed")
+    low, high = (-(levels // 2), levels // 2 - 1) if signed else (0, levels - 1)
+    numbers = (
+        _aligned(whole(node, factor.array, "factors"), x.shape),
+        _aligned(whole(node, offset.array, "offsets"), x.shape),
+    )
+    shift = Shift(node, *numbers, divisor.bit_length() - 1, low, high)
+    return [_of(imp, x, shift)]
+
+
+def _aligned(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """`array`, of which there is one per channel where it does not broadcast to `shape` as it is."""
+    try:
+        if np.broadcast_shapes(array.shape, shape) == shape:
+            return array
+    except ValueError:
+        pass
+    if len(shape) > 1 and array.size == shape[1]:
+        return array.reshape(-1, *[1] * (len(shape) - 2))
+    return array
+
+
+def _of(imp: Tensors, x: Value, s: Shift) -> Value:
+    narrow = s.high - s.low < 256
+    moves, bare = unmoved(x) if narrow and s.one else ([], x)
+    if isinstance(bare, Fixed):
+        raise Problem(s.node, "is on a constant, which is not supported")
+    if moves:
+        view = _of(imp, bare, s)
+        assert isinstance(view, View)  # which all results of at most 256 levels are
+        return imp.after(view, moves)
+    if narrow:
+        y = g.Tensor("", (1,), zero_point=s.zero_point)
+        found = None
+        if isinstance(x, View) and s.one:
+            found = _function(imp, Table(x.shape, x.tensor, EVERY - x.tensor.zero_point), s)
+        elif isinstance(x, Table) and s.one:
+            found = _function(imp, x, s)
+        elif isinstance(x, Layer):
+            found = _dense(imp, x, s, y)
+        elif isinstance(x, Convolution):
+            found = _convolution(imp, x, s, y)
+        elif isinstance(x, (Products, Pair, Shares)):
+            found = _combined(imp, x, s, y)
+        if found is not None:
+            return View(x.shape, found)
+    return _wide(imp, x, s)
+
+
+def _function(imp: Tensors, x: Table, s: Shift) -> g.Tensor:
+    """Of a function of an int8 tensor: R of a multiple of it where that is the same, else a table."""
+    t = x.tensor if len(x.tensor.shape) in (2, 4) else imp.rows(View(x.shape, x.tensor))
+    stored = s.apply(x.integers) + s.zero_point
+    slope = int(x.integers[1] - x.integers[0])
+    ratio = _exact(s.factor.item() * slope, s.shift)
+    identity = s.zero_point == t.zero_point and np.array_equal(stored, EVERY)
+    if ratio is not None and not identity:
+        same = requantise(EVERY - t.zero_point, *exact_multiplier(ratio), s.zero_point, *s.clamp)
+        y = replace(t, name="", zero_point=s.zero_point, data=None)
+        op = g.ShiftRequantize(s.node.name, (t,), y, *s.clamp, ratio=ratio)
+        if np.array_equal(same, stored) and not ranges.problem(op):
+            return imp.append(op)
+    return imp.function(s.node, t, stored, s.zero_point)
+
+
+def _combined(imp: Tensors, x: Products | Pair | Shares, s: Shift, y: g.Tensor) -> g.Tensor | None:
+    """Of two tensors, or a softmax."""
+    ratio = s.ratio(x.factor if isinstance(x, Pair) else 1)
+    if ratio is None:
+        return None
+    if isinstance(x, Products):
+        if s.clamp != (-128, 127):
+            return None
+        op: g.Operator = g.ShiftMatMul(x.node.name, (x.x, x.y), replace(y, shape=x.shape), ratio=ratio)
+    elif isinstance(x, Shares):
+        if x.numbers["levels"] > _LARGEST:
+            return None
+        facts = {**x.numbers, "low": s.clamp[0], "high": s.clamp[1]}
+        op = g.IntegerSoftmax(x.node.name, (x.x,), replace(y, shape=x.x.shape), **facts, ratio=ratio)
+    else:
+        kind = g.ShiftAdd if x.op == "Add" else g.ShiftMul
+        shape = tuple(np.broadcast_shapes(x.x.shape, x.y.shape))
+        op = kind(x.node.name, (x.x, x.y), replace(y, shape=shape), *s.clamp, ratio=ratio)
+    return None if ranges.problem(op) else imp.append(op)
+
+
+@dataclass(frozen=True)
+class _Channels:
+    """Weights, biases and factors of a layer with a RequantShift: R of `acc + bias` per output channel."""
+
+    weight: np.ndarray
+    bias: np.ndarray
+    scale: np.ndarray
+
+
+def _channels(x: Layer | Convolution, s: Shift, axis: int) -> _Channels | None:
+    """None where factors or offsets are not one per channel, or R cannot be what they say."""
+    count = len(x.weight)
+    vectors = []
+    for array in (s.factor, s.offset):
+        full = array.reshape((1,) * (len(x.shape) - array.ndim) + array.shape)
+        if array.size != 1 and (full.size != count or full.shape[axis] != count):
+            return None
+        vectors.append(np.broadcast_to(full.reshape(-1), (count,)))
+    factor, offset = vectors
+    ratios = [_exact(int(f), s.shift) for f in factor]
+    if any(r is None for r in ratios) or (factor == 0).any() or (offset % factor).any():
+        return None
+    bias = x.bias + offset // factor
+    if np.abs(bias).max() >= 1 << 31:
+        return None
+    scale = np.array([float(r or 0) for r in ratios])
+    return _Channels(narrowed(x.weight), bias.astype(np.int32), scale)
+
+
+def _dense(imp: Tensors, x: Layer, s: Shift, y: g.Tensor) -> g.Tensor | None:
+    found = _channels(x, s, -1)
+    if found is None:
+        return None
+    y = replace(y, shape=(x.x.shape[0], len(found.weight)))
+    op = g.QDense(x.node.name, (x.x,), y, found.weight, found.scale, found.bias, *s.clamp, exact=True)
+    return None if ranges.problem(op) else imp.append(op)
+
+
+def _convolution(imp: Tensors, x: Convolution, s: Shift, y: g.Tensor) -> g.Tensor | None:
+    found = _channels(x, s, 1)
+    if found is None:
+        return None
+    layer = (found.weight, found.scale, found.bias, *s.clamp)
+    y = replace(y, shape=imp.image_shape(x.shape))
+    op = g.QConv2d(x.node.name, (x.x,), y, *layer, *x.geometry, exact=True)
+    return None if ranges.problem(op) else imp.shaped(imp.append(op), x.shape)
+
+
+def _wide(imp: Tensors, x: Value, s: Shift) -> Value:
+    """Of an int32 tensor, on the host."""
+    t, name = imp.whole(s.node, x), s.node.name
+    dtype = "int8" if s.high - s.low < 256 else "int32"
+    zero = s.zero_point if dtype == "int8" else 0
+    y = g.Tensor("", t.shape, dtype, zero_point=zero)
+    constants = imp.integers32(f"{name}.factor", s.factor), imp.integers32(f"{name}.offset", s.offset)
+    found = imp.append(g.RequantShift(name, (t, *constants), y, s.shift, s.low, s.high))
+    return View(x.shape, found) if dtype == "int8" else Numbers(x.shape, found)

@@ -1,0 +1,303 @@
+"""The values of a file in Deeploy's dialect, and their tensors in the graph: int8 where they have the bits, else int32.
+
+Sums and products have more bits than int8 until a RequantShift takes them: until then they are kept as what they are
+the sums and products of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from onnx import TensorProto, numpy_helper
+
+from ... import graph as g
+from ..core import Node, Problem, like
+from ..linear import reach
+from ..moves import around, padded, turned
+from ..values import Expr, Fixed, Numbers, Value, View
+from .geometry import Geometry
+from .movements import moved
+from .nodes import Reader, Reading
+
+EVERY = np.arange(-128, 128)  # int8 values
+
+
+@dataclass(eq=False)
+class Table(Value):
+    """A function of one int8 tensor: `integers`, int64 (256,), by the stored values from -128 on."""
+
+    tensor: g.Tensor
+    integers: np.ndarray
+
+
+@dataclass(eq=False)
+class Layer(Value):
+    """`x @ weight.T + bias`: rows x (N, I), weights int64 (O, I), biases int64 (O,)."""
+
+    node: Node
+    x: g.Tensor
+    weight: np.ndarray
+    bias: np.ndarray
+
+
+@dataclass(eq=False)
+class Convolution(Value):
+    """A convolution of the images x, weights int64 (O, I, KH, KW), biases int64 (O,); rows are images of one row."""
+
+    node: Node
+    x: g.Tensor
+    weight: np.ndarray
+    bias: np.ndarray
+    geometry: Geometry
+
+
+@dataclass(eq=False)
+class Products(Value):
+    """Matrix products of two int8 tensors."""
+
+    node: Node
+    x: g.Tensor
+    y: g.Tensor
+
+
+@dataclass(eq=False)
+class Pair(Value):
+    """`factor` times the sums or products, by the node's operator, of two int8 tensors."""
+
+    node: Node
+    op: str
+    x: g.Tensor
+    y: g.Tensor
+    factor: int = 1
+
+
+@dataclass(eq=False)
+class Shares(Value):
+    """An iSoftmax of an int8 or int32 tensor: 0..levels-1."""
+
+    node: Node
+    x: g.Tensor
+    numbers: dict[str, int]
+
+
+def unmoved(value: Value) -> tuple[list[Expr], Value]:
+    """The movements of a value, which are all its expressions, the first one first, and what they move."""
+    moves: list[Expr] = []
+    while isinstance(value, Expr):
+        moves.append(value)
+        (value,) = filter(None, value.args)
+    return moves[::-1], value
+
+
+def given(node: Node, args: list[Value | None], count: int) -> list[Value]:
+    """The first `count` inputs. Raises `Problem` where one is left out."""
+    found = [arg for arg in args[:count] if arg is not None]
+    if len(found) < count:
+        raise Problem(node, f"has {len(found)} inputs; {count} are needed")
+    return found
+
+
+def attribute(node: Node, name: str, *others: str) -> int:
+    """The integer of an attribute, which may be a number or a tensor of one, or of the first of `others` that is there.
+
+    Raises `Problem` where it is missing, or no integer.
+    """
+    found = next((node.attrs[key] for key in (name, *others) if key in node.attrs), None)
+    if found is None:
+        raise Problem(node, f"has no attribute {name!r}")
+    array = numpy_helper.to_array(found) if isinstance(found, TensorProto) else np.asarray(found)
+    if array.size != 1:
+        raise Problem(node, f"has {array.size} values of {name!r}; 1 is needed")
+    return int(whole(node, array, name).reshape(-1)[0])
+
+
+def whole(node: Node, array: np.ndarray, what: str) -> np.ndarray:
+    """int64: an array of integers of at most 32 bits, whatever its type. Raises `Problem` for others."""
+    if array.dtype.kind not in "biuf":
+        raise Problem(node, f"has {what} of type {array.dtype}, which are no integers")
+    with np.errstate(invalid="ignore"):  # numbers that are none
+        values = array.astype(np.float64)
+    wrong = values[~(np.isfinite(values) & (values == np.rint(values)) & (np.abs(values) < 2.0**31))]
+    if wrong.size:
+        raise Problem(node, f"has {what} of {wrong[0]:g}, which is no integer of 32 bits")
+    return values.astype(np.int64)
+
+
+UNSIGNED = -128  # zero point of values from 0 on, which are stored less 128
+_RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
+
+
+class Tensors(Reading):
+    """A builder that makes tensors of values.
+
+    The tensor of a `View` may be in rows, (N, D) for the shape (..., D) in the file: dense layers and norms are.
+    """
+
+    def __init__(self, reader: Reader, outputs: list[str]):
+        super().__init__(reader, outputs)
+        self._shaped: dict[tuple[str, tuple[int, ...]], g.Tensor] = {}
+        self._sums: dict[int, tuple[Convolution, g.Tensor]] = {}  # of convolutions, by id
+
+    def natural(self, view: View) -> g.Tensor:
+        """The tensor in the shape that it has in the file."""
+        return self.shaped(view.tensor, view.shape)
+
+    def rows(self, view: View) -> g.Tensor:
+        """The tensor as rows, (N, D)."""
+        shape = view.shape or (1,)
+        return self.shaped(view.tensor, (math.prod(shape[:-1]), shape[-1]))
+
+    def shaped(self, t: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
+        """`t` in another shape, which is made once."""
+        if (t.name, shape) not in self._shaped:
+            self._shaped[t.name, shape] = self.reshape(f"{t.name}.shape", t, shape)
+        return self._shaped[t.name, shape]
+
+    def integers32(self, name: str, array: np.ndarray) -> g.Tensor:
+        """A constant int32 operand, of rank 1 where it is a scalar."""
+        return self.constant(name, np.asarray(array).astype(np.int32))
+
+    def constant8(self, node: Node, value: Fixed) -> g.Tensor | None:
+        """A constant operand as int8; None where it has more bits."""
+        array = whole(node, value.array, "constants")
+        if array.size == 0 or array.min() < -128 or array.max() > 127:
+            return None
+        return self.constant(f"{node.name}.constant", array.astype(np.int8), g.Tensor("", (1,)))
+
+    def narrow(self, node: Node, value: Value) -> View | None:
+        """The value as an int8 tensor; None where it has more bits. `node` reads it."""
+        moves, value = unmoved(value)
+        view = self._narrow(node, value)
+        return None if view is None else self.after(view, moves)
+
+    def after(self, view: View, moves: Sequence[Expr]) -> View:
+        """An int8 tensor after movements."""
+        for move in moves:
+            view = self.moved_view(move.node, move.index, view)
+        return view
+
+    def _narrow(self, node: Node, value: Value) -> View | None:
+        if isinstance(value, View):
+            return value
+        if isinstance(value, Table):
+            for zero in (0, UNSIGNED):
+                stored = value.integers + zero
+                if stored.min() >= -128 and stored.max() <= 127:
+                    return View(value.shape, self.function(node, value.tensor, stored, zero))
+        if isinstance(value, Shares):
+            y = replace(value.x, name="", dtype="int8", zero_point=UNSIGNED, data=None)
+            levels = value.numbers["levels"]
+            if levels <= 256:
+                op = g.IntegerSoftmax(value.node.name, (value.x,), y, **value.numbers, high=levels - 129)
+                return View(value.shape, self.append(op))
+        return None
+
+    def function(self, node: Node, x: g.Tensor, stored: np.ndarray, zero: int) -> g.Tensor:
+        """A function of each stored value of `x`: nothing, a product with a fraction, or a table."""
+        if zero == x.zero_point and np.array_equal(stored, EVERY):
+            return x
+        y = replace(x, name="", zero_point=zero, data=None)
+        return self.append(g.Lookup(node.name, (x,), y, node.op, stored.astype(np.int8)))
+
+    def moved_view(self, node: Node, index: int, view: View) -> View:
+        """An int8 tensor after a node that moves values."""
+        shape = self.shape(node, node.outputs[index])
+        if node.op in _RESHAPES:
+            return View(shape, view.tensor if view.tensor.shape == shape else self.shaped(view.tensor, shape))
+        return View(shape, moved(self, node, index, self.natural(view)))
+
+    def whole(self, node: Node, value: Value) -> g.Tensor:
+        """The value as an int32 tensor in the shape of the file. `node` reads it. Raises `Problem`."""
+        name = f"{node.name}.integers"
+        if isinstance(value, Numbers):
+            return value.tensor
+        if isinstance(value, Fixed):
+            return self.integers32(f"{node.name}.constant", whole(node, value.array, "constants"))
+        if isinstance(value, View):
+            return self.widened(name, self.natural(value))
+        if isinstance(value, Table):
+            x = self.shaped(value.tensor, value.shape)
+            place = self.binary(name, "sub", self._cast(name, x), self.integers32(name, np.array(-128)))
+            y = replace(place, name="", data=None)
+            return self.append(g.Gather(name, (self.integers32(name, value.integers), place), y, 0))
+        if isinstance(value, Layer):
+            weight = self.integers32(f"{value.node.name}.weight", value.weight.T)
+            sums = self.products(value.node.name, value.x, weight)
+            biased = self.binary(name, "add", sums, self.integers32(name, value.bias)) if value.bias.any() else sums
+            return self.shaped(biased, value.shape)
+        if isinstance(value, Products):
+            return self.products(value.node.name, value.x, value.y)
+        if isinstance(value, Pair):
+            x, y = (self.widened(name, t) for t in (value.x, value.y))
+            found = self.binary(value.node.name, value.op.lower(), x, y)
+            if value.factor != 1:
+                found = self.binary(name, "mul", found, self.integers32(name, np.array(value.factor)))
+            return self.shaped(found, value.shape)
+        if isinstance(value, Expr):
+            moves, value = unmoved(value)
+            t = self.whole(node, value)
+            for move in moves:
+                t = moved(self, move.node, move.index, t)
+            return t
+        if isinstance(value, Convolution):
+            return self.sums(value)
+        if (view := self.narrow(node, value)) is not None:
+            return self.whole(node, view)
+        raise Problem(node, "has an input that is not supported")
+
+    def sums(self, value: Convolution) -> g.Tensor:
+        """The int32 sums of a convolution; they are computed once."""
+        if id(value) not in self._sums:
+            self._sums[id(value)] = value, sums(self, value)
+        return self._sums[id(value)][1]
+
+    def widened(self, name: str, t: g.Tensor) -> g.Tensor:
+        """The values of an int8 tensor in int32, without its zero point."""
+        x = self._cast(name, t) if t.data is None else self.integers32(name, t.data.astype(np.int64))
+        return self.binary(name, "sub", x, self.integers32(name, np.array(t.zero_point))) if t.zero_point else x
+
+    def _cast(self, name: str, t: g.Tensor) -> g.Tensor:
+        return self.append(g.Cast(name, (t,), g.Tensor("", t.shape, "int32")))
+
+    def products(self, name: str, x: g.Tensor, y: g.Tensor) -> g.Tensor:
+        """int32 sums of products: rows of `x` by columns of `y`."""
+        a, b = (self.widened(name, t) if t.zero_point else t for t in (x, y))
+        shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+        return self.append(g.IntegerMatMul(name, (a, b), g.Tensor("", shape, "int32")))
+
+    def binary(self, name: str, function: str, x: g.Tensor, y: g.Tensor, dtype: str = "int32") -> g.Tensor:
+        """`function` of two tensors of integers, of type `dtype`."""
+        shape = np.broadcast_shapes(x.shape, y.shape)
+        return self.append(g.NumberBinary(name, (x, y), g.Tensor("", shape, dtype), function))
+
+
+def sums(imp: Tensors, value: Convolution) -> g.Tensor:
+    """The sums of a convolution: one product of matrices for each group, on all windows of the padded images."""
+    node, x, geometry = value.node, value.x, value.geometry
+    if any(geometry.pads):
+        x = padded(imp, f"{node.name}.padded", x, around(geometry.pads), float(x.zero_point))
+    outputs, _, *kernel = value.weight.shape
+    groups, (n, c) = geometry.groups, x.shape[:2]
+    windows = reach(kernel, geometry.dilations)
+    sizes = [(size - r) // s + 1 for size, r, s in zip(x.shape[2:], windows, geometry.strides)]
+    places = [
+        tuple(k * d + i * s for k in range(count) for i in range(size))
+        for count, size, s, d in zip(kernel, sizes, geometry.strides, geometry.dilations)
+    ]
+    if any(found != tuple(range(size)) for found, size in zip(places, x.shape[2:])):
+        x = imp.add(g.Take, (x,), like(x, f"{node.name}.windows", (n, c, *map(len, places))), ((), (), *places))
+    apart = imp.shaped(x, (n, c, kernel[0], sizes[0], kernel[1], sizes[1]))
+    if kernel != [1, 1]:
+        apart = turned(imp, f"{node.name}.taps", apart, (0, 1, 2, 4, 3, 5))
+    columns = imp.shaped(apart, (n, groups, c // groups * math.prod(kernel), math.prod(sizes)))
+    weight = value.weight.reshape(groups, outputs // groups, -1)
+    matrix = imp.constant8(node, Fixed(weight.shape, weight)) or imp.integers32(f"{node.name}.weight", weight)
+    found = imp.products(node.name, matrix, columns)
+    found = imp.shaped(found, value.shape)
+    if not value.bias.any():
+        return found
+    bias = value.bias.reshape(-1, *[1] * (len(value.shape) - 2))
+    return imp.binary(node.name, "add", found, imp.integers32(f"{node.name}.bias", bias))
