@@ -1,4 +1,4 @@
-"""Element-wise quantised operators beside sums and products; their kernels are runtime/kernels/elementwise.py."""
+"""Element-wise quantised operators beside sums and products; their kernels are runtime/hostops/elementwise.py."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class SquaredDifference(Pairwise):
 
 @dataclass(frozen=True, eq=False)
 class Div(Rescaling, Binary):
-    """`clamp(zo + R((x - zx) / (y - zy)), low, high)`; runtime/kernels/fixed_point.py defines how quotients round."""
+    """`clamp(zo + R((x - zx) / (y - zy)), low, high)`; runtime/hostops/fixed_point.py defines how quotients round."""
 
     host = (Kernel("divide", "zero_points low high multiplier exponent"),)
 

@@ -1,6 +1,6 @@
 """The float32 operators, for what a file leaves between quantised operators. The host runs them.
 
-Their definitions are the functions of runtime/floats/operators.py; sums are in float32, in numpy's order, or `ordered`
+Their definitions are the functions of runtime/hostops/floats.py; sums are in float32, in numpy's order, or `ordered`
 one after the other, as TensorFlow Lite's reference kernels have them. Inputs and outputs are float32. Movements
 (movement.py) take float32 tensors, too.
 """

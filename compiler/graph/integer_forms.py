@@ -18,7 +18,7 @@ import numpy as np
 from ...hw import rounding
 from ...hw.isa import AluOp
 from ...hw.rounding import CONTRACTS, quantize_multiplier
-from ...runtime import operators
+from ...runtime.hostops.elementwise import add
 from .elementwise import SQUARE_SHIFT, Maximum, Minimum, SquaredDifference
 from .operators import ADD_SHIFT, Add, Mul, Operator, Requantize
 
@@ -100,7 +100,7 @@ class _Facts(NamedTuple):
         """int8 (256, 256): those of all pairs of operands."""
         multipliers, exponents = zip(*self.multipliers)
         facts = {"zero_points": self.zero_points, "sign": self.sign, "low": self.low, "high": self.high}
-        return operators.add(*_GRID, **facts, shift=ADD_SHIFT, multipliers=multipliers, exponents=exponents)
+        return add(*_GRID, **facts, shift=ADD_SHIFT, multipliers=multipliers, exponents=exponents)
 
 
 @lru_cache(maxsize=256)

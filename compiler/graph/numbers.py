@@ -1,4 +1,4 @@
-"""Operators on plain numbers, float32 and integers, beside the quantised ones; kernels: runtime/kernels/numbers.py.
+"""Operators on plain numbers, float32 and integers, beside the quantised ones; kernels: runtime/hostops/numbers.py.
 
 Networks decode positions with them: the largest value's index, its row and column, what lies there; and detections.
 """
@@ -18,7 +18,7 @@ PLAIN = (*NUMBERS, "bool")
 
 @dataclass(frozen=True, eq=False)
 class NumberFunction(Operator):
-    """A `function` of `runtime.kernels.numbers.UNARY` of each value, in the input's type."""
+    """A `function` of `runtime.hostops.numbers.UNARY` of each value, in the input's type."""
 
     elementwise = True
     host = (Kernel("number_function", "function"),)
@@ -33,7 +33,7 @@ class NumberFunction(Operator):
 
 @dataclass(frozen=True, eq=False)
 class NumberBinary(Operator):
-    """A `function` of `runtime.kernels.numbers.BINARY` of two operands of one type whose shapes broadcast."""
+    """A `function` of `runtime.hostops.numbers.BINARY` of two operands of one type whose shapes broadcast."""
 
     elementwise = True
     host = (Kernel("number_binary", "function"),)
@@ -49,7 +49,7 @@ class NumberBinary(Operator):
 
 @dataclass(frozen=True, eq=False)
 class NumberReduce(Operator):
-    """A `function` of `runtime.kernels.numbers.REDUCTIONS` over `axes`, 1 or omitted in the output's shape."""
+    """A `function` of `runtime.hostops.numbers.REDUCTIONS` over `axes`, 1 or omitted in the output's shape."""
 
     host = (Kernel("number_reduce", "function axes shape"),)
 
@@ -105,7 +105,7 @@ class NumberResize(Operator):
 class Compare(Operator):
     """bool: whether two operands of one type, whose shapes broadcast, compare as `function` of `COMPARISONS` says.
 
-    int8 values are compared as `R((x - z) << 8)`, R by their scales, contract double: see runtime/kernels/numbers.py.
+    int8 values are compared as `R((x - z) << 8)`, R by their scales, contract double: see runtime/hostops/numbers.py.
     """
 
     elementwise = True
@@ -204,7 +204,7 @@ class GatherNd(Operator):
 
 @dataclass(frozen=True, eq=False)
 class Detections(Operator):
-    """Detections of boxes and scores, float32, with `anchors` (N, 4): runtime/kernels/detection.py is the definition.
+    """Detections of boxes and scores, float32, with `anchors` (N, 4): runtime/hostops/detection.py is the definition.
 
     The output is (1, rows + 1, 6): ymin, xmin, ymax, xmax, class, score; the last row begins with their number.
     """

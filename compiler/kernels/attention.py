@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...hw.isa import Mem
-from ...runtime.kernels.attention import LARGEST_WEIGHT, WEIGHTS, reciprocal_shifts
+from ...runtime.hostops.attention import LARGEST_WEIGHT, WEIGHTS, reciprocal_shifts
 from .. import graph as g
 from ..graph.integer_forms import Requant
 from .language import Array, Extents, Kernel, Slots, Tile, Unfit, by_shape

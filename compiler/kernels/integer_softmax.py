@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...hw.isa import Mem
-from ...runtime.kernels.deeploy import exponentials
+from ...runtime.hostops.deeploy import exponentials
 from .. import graph as g
 from ..graph.integer_forms import Requant
 from .language import Array, Extents, Kernel, Tile, Unfit

@@ -23,7 +23,7 @@ from functools import lru_cache
 import numpy as np
 
 from ...hw.rounding import rescale
-from ...runtime.hostops import quantize
+from ...runtime.hostops.elementwise import quantize
 from ..graph.integer_forms import Requant
 
 MANTISSA = 23  # bits

@@ -1,4 +1,4 @@
-"""TensorFlow Lite's reciprocal of a sum (runtime/softmax.py) on the accelerator, bit by bit.
+"""TensorFlow Lite's reciprocal of a sum (runtime/hostops/fixed_point.py) on the accelerator, bit by bit.
 
 Every lane has a sum of its own. A product of two computed values is a RESCALE by parameters (PAR) that are made of one
 of them: it multiplies exactly, to 31 bits, and rounds as `high_product` does, so that each step of Newton's method is
@@ -17,7 +17,7 @@ import numpy as np
 from ...hw.config import PAR_BYTES, Config
 from ...hw.isa import PAR, Mem
 from ...hw.rounding import CONTRACTS
-from ...runtime import softmax as kernel
+from ...runtime.hostops import fixed_point as kernel
 from ..graph.integer_forms import Requant
 from .language import Array, Kernel, Tile
 

@@ -1,8 +1,8 @@
-"""One over a square root on the ALU: the tables and steps of Newton's method of runtime/kernels/roots.py."""
+"""One over a square root on the ALU: the tables and steps of Newton's method of runtime/hostops/roots.py."""
 
 from __future__ import annotations
 
-from ...runtime.kernels import roots
+from ...runtime.hostops import roots
 from .language import Kernel, Tile
 
 EXTENSIONS = "acc8", "lookup", "lane_reduce", "overwrite", "requant", "rescale"

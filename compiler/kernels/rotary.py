@@ -6,7 +6,7 @@ import numpy as np
 
 from ...hw.isa import Mem
 from ...runtime import layout
-from ...runtime.kernels.attention import TURN
+from ...runtime.hostops.attention import TURN
 from .. import graph as g
 from .language import Kernel, Unfit, by_shape
 from .roots import need_roots

@@ -1,4 +1,4 @@
-"""Softmax along channels, pixel by pixel: TensorFlow Lite's integers (runtime/softmax.py), bit by bit.
+"""Softmax along channels, pixel by pixel: TensorFlow Lite's integers (runtime/hostops/fixed_point.py), bit by bit.
 
 Rows, the pixels, come into lanes: 16 rows of 16 channels are an entry of weights, which times each unit vector is one
 channel of all rows. So the largest value and the sum are operations on entries, and a group of 16 rows shares an entry
@@ -17,7 +17,7 @@ from itertools import cycle
 import numpy as np
 
 from ...hw.isa import Mem
-from ...runtime.softmax import exponentials
+from ...runtime.hostops.fixed_point import exponentials
 from .. import graph as g
 from . import reciprocal
 from .language import Kernel, Tile, Unfit, cuts

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...runtime.hostops import HOST_OPS, LAYOUTS, STAGES, VALUE_BY_VALUE
-from ...runtime.hostshapes import Operand
+from ...runtime.hostops import HOST_OPS, LAYOUTS, STAGES, VALUE_BY_VALUE, Operand
 from ...runtime.steps import HostStep, LaunchStep, Tensor
 
 _TO_NCHW, _TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)

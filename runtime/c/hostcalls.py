@@ -21,16 +21,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 
 from ...hw.errors import ProgramError, UnsupportedError
 from ..hostops import HOST_OPS
-from ..hostshapes import Operand
+from ..hostops.c_calls import Call, Value, Writer
 from ..steps import HostStep, Tensor
-from . import kernels
-from .statements import Call, Translation, Value, Writer
 
 FOLDER = Path(__file__).parent / "sources"
 HEADER = "tw_host.h"
@@ -41,11 +37,6 @@ FUNCTIONS = {
     for path in sorted(FOLDER.glob("*.c"))
     if path.name not in SHARED
 }
-_MODULES = [vars(import_module(f"{kernels.__name__}.{found.name}")) for found in iter_modules(kernels.__path__)]
-# a function of kernels/ with the name of a host operator writes its statements
-TRANSLATIONS: dict[str, Translation] = {
-    name: module[name] for module in _MODULES for name in HOST_OPS if name in module
-}
 
 
 def call(step: HostStep, tensors: Mapping[str, Tensor], pointers: Mapping[str, str]) -> Call:
@@ -54,7 +45,7 @@ def call(step: HostStep, tensors: Mapping[str, Tensor], pointers: Mapping[str, s
     output = _value(tensors[step.outputs[0]], pointers[step.outputs[0]])
     writer = Writer()
     try:
-        translate(writer, step.op, inputs, output, step.attrs | step.constants)
+        HOST_OPS[step.op].write(writer, inputs, output, step.attrs | step.constants)
     except UnsupportedError as exc:
         raise UnsupportedError(f"step {step.name!r}: {exc}") from None
     files = [file for file, names in FUNCTIONS.items() if {s.function for s in writer.statements} & {*names}]
@@ -64,41 +55,6 @@ def call(step: HostStep, tensors: Mapping[str, Tensor], pointers: Mapping[str, s
 
 def _value(tensor: Tensor, pointer: str) -> Value:
     return Value(pointer, tensor.shape, tensor.dtype)
-
-
-def translate(writer: Writer, op: str, inputs: list[Value], output: Value, attrs: dict) -> None:
-    """Write the operator `op`. Raises `UnsupportedError` where it has no C kernel."""
-    if op == "chain":
-        _chain(writer, inputs[0], output, **attrs)
-        return
-    if op not in TRANSLATIONS:
-        raise UnsupportedError(f"host operator {op!r} has no C kernel; run the program with Python")
-    top = writer.top
-    TRANSLATIONS[op](writer, inputs, output, attrs)
-    writer.top = top
-
-
-def _chain(writer: Writer, x: Value, output: Value, *, stages: list, tables=None) -> None:
-    """The stages, one after the other; results alternate between two places, and a reshape moves nothing."""
-    found: list[tuple[str, dict, Operand, Operand]] = []
-    now = Operand(x.shape, x.dtype)
-    for name, attrs in stages:
-        held = attrs | {"table": tables[attrs["table"]]} if name == "lookup" and tables is not None else attrs
-        after = HOST_OPS[name].result([now], held)
-        if name != "reshape":
-            found.append((name, held, now, after))
-        now = after
-    if not found:
-        translate(writer, "reshape", [x], output, {"shape": output.shape})
-        return
-    sizes = [Value("", after.shape, after.dtype).nbytes for *_, after in found[:-1]]
-    places = [writer.scratch(max(sizes[k::2], default=0)) for k in (0, 1)]
-    pointer = x.pointer
-    for k, (name, attrs, before, after) in enumerate(found):
-        target = output.pointer if k == len(found) - 1 else places[k % 2]
-        source = Value(pointer, before.shape, before.dtype)
-        translate(writer, name, [source], Value(target, after.shape, after.dtype), attrs)
-        pointer = target
 
 
 def source(name: str) -> str:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ....runtime.floats import functions
+from ....runtime.hostops import floats as functions
 from .values import Expr, Value, View, constant
 
 AFFINE = ("Add", "Div", "Mul", "Neg", "Sub")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....runtime.floats import functions
+from ....runtime.hostops import floats as functions
 from ... import graph as g
 from . import geometry
 from .expressions import clip_bounds, operands_first, parameters

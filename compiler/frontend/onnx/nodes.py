@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 from ....hw.errors import InputError, UnsupportedError
-from ....runtime.floats.functions import UNARY
+from ....runtime.hostops.floats import UNARY
 from ...names import Names
 from ..dialect import DEEPLOY
 

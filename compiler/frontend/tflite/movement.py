@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ....runtime.kernels.resize import nearest
+from ....runtime.hostops.resize import nearest
 from ... import graph as g
 from ...graph import tables
 from . import layers, numbers

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.target.merge import merge
-from tilewright.runtime.hostops import HOST_OPS
-from tilewright.runtime.hostshapes import Operand
+from tilewright.runtime.hostops import HOST_OPS, Operand
 from tilewright.runtime.steps import HostStep, Tensor
 
 RNG = np.random.default_rng(9)

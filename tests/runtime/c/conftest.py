@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tilewright.runtime.c.hostcalls import FOLDER, HEADER, call
-from tilewright.runtime.hostops import HOST_OPS
-from tilewright.runtime.hostshapes import Operand
+from tilewright.runtime.hostops import HOST_OPS, Operand
 from tilewright.runtime.steps import HostStep, Tensor
 
 FLAGS = "-std=c99 -O1 -g -Wall -Wextra -Wpedantic -Werror -ffp-contract=off -ffunction-sections".split()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.hw.errors import UnsupportedError
-from tilewright.runtime.c.statements import Value, Writer, merged, real, spread, strides, type_of
+from tilewright.runtime.hostops.c_calls import Value, Writer, merged, real, spread, strides, type_of
 
 
 def test_numbers_are_exact():

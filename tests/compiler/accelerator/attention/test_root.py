@@ -9,7 +9,7 @@ from tilewright.compiler.kernels.language import Kernel
 from tilewright.compiler.kernels.recording import Recording
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem
-from tilewright.runtime.kernels.roots import inverse_root
+from tilewright.runtime.hostops.roots import inverse_root
 from tilewright.runtime.loader import run
 
 PLUS = PRESETS["pynq_z1_plus"]

@@ -12,7 +12,7 @@ from tilewright.compiler.kernels.language import cycles, why_not
 from tilewright.compiler.kernels.resize import Interpolation
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa, Mem
-from tilewright.runtime.kernels.resize import resize_bilinear
+from tilewright.runtime.hostops.resize import resize_bilinear
 from tilewright.sim.timing import predict
 
 CFG = PRESETS["pynq_z1"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.kernels.quantise_steps import MANTISSA, edges, steps_of
-from tilewright.runtime.hostops import quantize
+from tilewright.runtime.hostops.elementwise import quantize
 
 RNG = np.random.default_rng(8)
 # scales of published networks, powers of two and their neighbours, far ends

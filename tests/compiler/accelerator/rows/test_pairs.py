@@ -9,7 +9,7 @@ from tilewright.compiler.kernels.elementwise import pair as kernel
 from tilewright.compiler.kernels.elementwise import values_of
 from tilewright.compiler.kernels.language import cycles, why_not
 from tilewright.hw.config import PRESETS
-from tilewright.runtime.kernels.elementwise import squared_difference
+from tilewright.runtime.hostops.elementwise import squared_difference
 from tilewright.sim.timing import predict
 
 CFG = PRESETS["pynq_z1"]

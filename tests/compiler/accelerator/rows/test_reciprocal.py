@@ -10,7 +10,7 @@ from tilewright.compiler.kernels.recording import Recording
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem
 from tilewright.hw.rounding import divide_by_power
-from tilewright.runtime import softmax
+from tilewright.runtime.hostops import fixed_point as softmax
 from tilewright.runtime.loader import run
 
 PLUS = PRESETS["pynq_z1_plus"]
