@@ -4,7 +4,7 @@
 
 - `statements`: in this order they do what the step does. `str(statement)` is a line of C, `f(x, y, 3);`, or, where a
   function finds values that are not allowed (a position outside its table, NaN), `if (!f(...)) return TW_BAD_INPUT;`:
-  the function around it returns int. `statement.function` is declared in sources/tw_host.h.
+  the function around it returns int. `statement.function` is declared in tw_host.h.
 - `data`: constant arrays by the names that the arguments have for them, flat, of dtypes int8, uint8, int16, int32,
   int64 or float32: each becomes `static const int32_t walk_0123456789ab[] = {...};`. Equal arrays have equal names in
   all steps, so that the arrays of a program are the union of those of its steps.
@@ -31,11 +31,12 @@ from ..steps import HostStep, Tensor
 FOLDER = Path(__file__).parent / "sources"
 HEADER = "tw_host.h"
 SHARED = ("tw_fixed.c", "tw_walk.c")
+# what is public in a file: a comment, and the definition of a function that is not static
+_DEFINED = re.compile(r"^((?:/\*(?:(?!\*/).)*\*/\n)?)((?:void|int) (tw_\w+)\([^{]*\)) \{", re.MULTILINE | re.DOTALL)
+_SOURCES = {path.name: path.read_text("utf-8") for path in sorted(FOLDER.glob("*.c"))}
 # the functions that statements name, by file; they call those of the files that are shared
 FUNCTIONS = {
-    path.name: tuple(re.findall(r"^\w+ (tw_\w+)\(", path.read_text("utf-8"), re.MULTILINE))
-    for path in sorted(FOLDER.glob("*.c"))
-    if path.name not in SHARED
+    file: tuple(name for _, _, name in _DEFINED.findall(text)) for file, text in _SOURCES.items() if file not in SHARED
 }
 
 
@@ -58,8 +59,17 @@ def _value(tensor: Tensor, pointer: str) -> Value:
 
 
 def source(name: str) -> str:
-    """The text of a file of sources/. Raises `ProgramError` for a name that is not one of them."""
-    path = FOLDER / name
-    if name != HEADER and name not in (*FUNCTIONS, *SHARED):
+    """The text of a file of sources/, of the header with the declarations of all functions.
+
+    Raises `ProgramError` for a name that is not one of them.
+    """
+    if name in _SOURCES:
+        return _SOURCES[name]
+    if name != HEADER:
         raise ProgramError(f"source {name!r}: must be {HEADER} or one of {', '.join(FUNCTIONS)}")
-    return path.read_text(encoding="utf-8")
+    declared = []
+    for file in FUNCTIONS:
+        found = "".join(f"{comment}{head};\n" for comment, head, _ in _DEFINED.findall(_SOURCES[file]))
+        declared.append(f"/* ---- {file} ---- */\n\n{found}\n")
+    text, end = (FOLDER / HEADER).read_text("utf-8"), "#endif\n"
+    return text.removesuffix(end) + "".join(declared) + end

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from tilewright.hw.errors import InputError
 from tilewright.runtime.hostops.numbers import (
     BINARY,
     REDUCTIONS,
@@ -17,8 +16,6 @@ from tilewright.runtime.hostops.numbers import (
     number_reduce,
     select,
 )
-
-from tilewright.runtime.hostops.movement import gather, gather_nd
 
 RNG = np.random.default_rng(2)
 REAL = RNG.normal(0, 5, (4, 5)).astype(np.float32)
@@ -96,15 +93,3 @@ def test_types():
     assert cast(np.array([2.9, -2.9, 300.0], np.float32), dtype="int8").tolist() == [2, -2, 44]
     assert cast(np.array([200], np.uint8), dtype="float32").tolist() == [200.0]
     assert cast(np.array([1 << 33], np.int64), dtype="int32").tolist() == [0]
-
-
-def test_computed_positions():
-    where = np.array([[3, 1], [0, 4]], np.int32)
-    assert np.array_equal(gather_nd(REAL, where), REAL[[3, 0], [1, 4]])
-    assert np.array_equal(gather_nd(REAL, where[:, :1]), REAL[[3, 0]])
-    assert np.array_equal(gather(REAL, where, axis=1), REAL[:, where])
-    for wrong in (np.array([[4, 0]], np.int32), np.array([[0, -1]], np.int32)):
-        with pytest.raises(InputError, match=r"^index -?\d\.\.-?\d is outside a dimension of [45]$"):
-            gather_nd(REAL, wrong)
-    with pytest.raises(InputError, match=r"^index 5\.\.5 is outside a dimension of 5$"):
-        gather(REAL, np.array([5]), axis=1)

@@ -1,18 +1,12 @@
-"""Elements by index, and images of another size: what must hold of them; LiteRT's bytes are compared elsewhere."""
+"""Images of another size: what must hold of them; LiteRT's bytes are compared elsewhere."""
 
 import numpy as np
 import pytest
 
 from tilewright.runtime.hostops.resize import nearest, resize_bilinear
-from tilewright.runtime.hostops.movement import take
 
 RNG = np.random.default_rng(2)
 X = RNG.integers(-128, 128, (2, 3, 5, 4)).astype(np.int8)
-
-
-def test_elements_are_taken_by_index():
-    y = take(X, indices=[[1], [], [4, 4, 0], [3, 2]])
-    assert np.array_equal(y, X[1:][:, :, [4, 4, 0]][..., [3, 2]]) and y.dtype == np.int8
 
 
 def test_nearest_neighbours():
