@@ -11,7 +11,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 # section -> most files that exist already, most files of its own
-PATCHES = {"Add an ALU operation": (4, 0), "Add an instruction": (5, 1), "Add a kernel": (1, 1)}
+PATCHES = {
+    "Add an ALU operation": (4, 0),
+    "Add an instruction": (5, 1),
+    "Add a kernel": (1, 1),
+    "Add a host operator": (3, 0),
+}
 
 USES_BOTH = """
 import numpy as np
@@ -87,6 +92,15 @@ graph = g.Graph("net", (x,), (y,), (g.ReduceMin("low", (x,), y, axes=(2, 3)),))
 assert compile_for(graph, cfg).assignment.choices[0].refusals["accelerator"].startswith("ReduceMin over axes")
 """
 
+USES_HOST_OPERATOR = """
+import sys
+import pytest
+
+sys.path.insert(0, "tilewright")
+tests = ["tilewright/tests/runtime/hostops/test_table.py", "tilewright/tests/runtime/c/test_hostcalls.py"]
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-k", "absolute_difference", *tests]))
+"""
+
 
 def patches():
     """The patch of each section, by its heading."""
@@ -103,7 +117,15 @@ def touched(patch):
 
 def test_the_page_has_the_steps():
     headings = re.findall(r"^## (.*)", PAGE, re.M)
-    for what in ("an ALU operation", "an instruction", "a kernel", "an execution module", "a compute unit", "a board"):
+    for what in (
+        "an ALU operation",
+        "an instruction",
+        "a kernel",
+        "a host operator",
+        "an execution module",
+        "a compute unit",
+        "a board",
+    ):
         assert f"Add {what}" in headings
     assert set(patches()) == set(PATCHES)
 
@@ -125,6 +147,8 @@ def patched(tmp_path_factory):
     package = folder / "tilewright"
     for name in ("hw", "sim", "runtime", "boards", "compiler"):
         shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("tests/runtime/hostops", "tests/runtime/c"):
+        shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__", "whole"))
     for name in PATCHES:
         patch = folder / "patch"
         patch.write_text(patches()[name])
@@ -154,3 +178,9 @@ def test_what_the_patches_add_works_everywhere(patched):
 def test_the_kernel_that_a_patch_adds_is_used(patched):
     pytest.importorskip("tvm")
     assert [line.split()[0] for line in patched(USES_KERNEL).splitlines()] == ["pynq_z1", "tiny"]
+
+
+def test_the_host_operator_that_a_patch_adds_gives_in_c_what_numpy_gives(patched):
+    if not Path("/usr/bin/gcc").exists():
+        pytest.skip("gcc is missing: no C is compiled")
+    assert "4 passed" in patched(USES_HOST_OPERATOR)

@@ -39,7 +39,7 @@ FLOAT_LSTM = {"weight": np.ones((20, 4), np.float32), "recurrence": np.ones((20,
 FLOAT_LSTM |= {"bias": np.ones(20, np.float32), "reverse": True}
 SHIFTED = {"zero_point": -128, "dtype": "int8"}
 PARABOLA = {"quadratic": 1, "linear": 2, "constant": 3, "period": 4, "levels": 256}
-# a step of each operator: (shapes of the inputs, their dtype, or one for each), attributes. Names stay: .tw files hold them
+# a step of each operator: (shapes of the inputs, their dtype, or one for each), attributes; .tw files hold the names
 EXAMPLES = {
     "quantize": ([IMAGE], "float32", {"scale": 0.5, "zero_point": 3, "ties_away": True}),
     "expect_numbers": ([(1, 16)], "int8", {}),
