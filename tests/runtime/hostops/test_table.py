@@ -8,6 +8,7 @@ import pytest
 from tests.runtime.hostops.cases import EXAMPLES, cases, example, operands
 from tilewright.hw.errors import ProgramError
 from tilewright.runtime.hostops import HOST_OPS, Operand
+from tilewright.runtime.hostops.row import HostOp
 
 
 def declared(name, inputs=None, **changes):
@@ -85,6 +86,7 @@ ATTRIBUTES = [
     ("strided_slice", {"begin": [4, 1]}, "dimension 0: 4 elements from 4 on, -1 apart, are not in 4"),
     ("strided_slice", {"strides": [-1, 0]}, "dimension 1"),
     ("strided_slice", {"strides": [-1, 9]}, "dimension 1"),
+    ("strided_slice", {"strides": [-1, 8]}, "dimension 1: 2 elements from 1 on, 8 apart, are not in 9"),
     ("strided_slice", {"begin": [3]}, "must have 2 elements each"),
     ("fold_windows", {"offsets": []}, "at least one"),
     ("fold_windows", {"group": 1 << 30}, "elements on the way: at most"),
@@ -96,6 +98,7 @@ ATTRIBUTES = [
     ("unpack", {"shape": [2, 6, 64]}, "has not as many elements"),
     ("softmax", {"axis": 2}, "has 2 dimensions"),
     ("conv2d_accumulators", {"groups": 3}, "needs 9 channels, not 6"),
+    ("conv2d_accumulators", {"weight": np.ones((4, 2, 3, 2), np.int8), "groups": 3}, "do not divide into 3 groups"),
     ("conv2d_accumulators", {"bias": np.zeros(3, np.int32)}, "differ in channels"),
     ("conv2d_accumulators", {"dilations": [9, 9]}, "do not fit an image"),
     ("conv2d_accumulators", {"strides": [1 << 20] * 2, "pads": [1 << 20] * 4}, "elements on the way: at most"),
@@ -232,3 +235,14 @@ def test_inputs_that_do_not_fit(name, inputs, changes, text):
 def test_a_norm_needs_its_weights():
     with pytest.raises(ProgramError, match="1 inputs: must be 2 or 3"):
         HOST_OPS["integer_norm"].result(operands("integer_norm")[:1], EXAMPLES["integer_norm"][2])
+
+
+def test_what_is_made_on_the_way_is_limited():
+    """64 times the elements of inputs and result, and 2**20."""
+    for scratch, fine in ((64 * 20 + (1 << 20), True), (64 * 20 + (1 << 20) + 1, False)):
+        op = HostOp(lambda x: x, lambda inputs, a, scratch=scratch: Operand((10,), "int8", scratch))
+        if fine:
+            assert op.result([Operand((10,), "int8")], {}).scratch == scratch
+        else:
+            with pytest.raises(ProgramError, match="array of 1,049,857 elements on the way: at most 1,049,856"):
+                op.result([Operand((10,), "int8")], {})
