@@ -14,7 +14,7 @@ import numpy as np
 
 from ...hw.errors import InputError
 from ...hw.rounding import quantize_multiplier, requantise, rescale
-from ..schema import SIZE, Array, Int, ListOf
+from ..schema import SIZE, Array, Int, Kind, ListOf
 from .c_calls import C, Value, Writer, spread, strides
 from .movement import copy_whole
 from .roots import HIGH, LOW, ROOT_BITS, inverse_root
@@ -320,7 +320,7 @@ def _attention_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) 
 
 
 _PER_ELEMENT = {"multiplier": Array(1, ("int64",), 0, (1 << 31) - 1), "exponent": Array(1, ("int64",), -32, 31)}
-_ANGLES = dict.fromkeys(("cosine", "sine"), Array(2, ("int16",)))
+_ANGLES: dict[str, Kind] = dict.fromkeys(("cosine", "sine"), Array(2, ("int16",)))
 _GROUPS = dict.fromkeys(("key_groups", "value_groups"), ListOf(Int(-1)))
 _PLACED = ("int8", "int32")  # the last input is a position
 

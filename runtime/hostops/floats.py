@@ -60,9 +60,11 @@ def _gelu_tanh(x: np.ndarray) -> np.ndarray:
     return _HALF * x * (_ONE + np.tanh(_F(math.sqrt(2 / math.pi)) * (x + _F(0.044715) * x * x * x)))
 
 
-def _plain(function: Callable[[np.ndarray], np.ndarray], c: str = "", *parameters: float) -> Function:
+def _plain(
+    function: Callable[[np.ndarray], np.ndarray], c: str = "", alpha: float = 0.0, beta: float = 0.0
+) -> Function:
     """A function without parameters of the step."""
-    return Function(lambda x, alpha, beta: function(x), c, *parameters)
+    return Function(lambda x, alpha, beta: function(x), c, alpha, beta)
 
 
 UNARY: dict[str, Function] = {

@@ -81,7 +81,7 @@ def _stages(x: Operand, a: dict) -> Iterator[tuple[HostOp, dict, Operand]]:
             raise ProgramError(
                 f"stages: number {k}, {shown(stage)}, must be [operator, attributes], one of {', '.join(STAGES)}"
             )
-        op, attrs = HOST_OPS[stage[0]], _with_table(*stage, a["tables"])
+        op, attrs = HOST_OPS[stage[0]], _with_table(stage[0], stage[1], a["tables"])
         x = op.result([x], attrs)
         yield op, attrs, x
 

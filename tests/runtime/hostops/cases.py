@@ -566,7 +566,9 @@ def of_transformers():
 
 def cases():
     """(inputs, attributes) of steps, by operator, of those that have a C call; the first are the examples."""
-    found = {name: [(example(name), attrs)] for name, (_, _, attrs) in EXAMPLES.items() if HOST_OPS[name].c}
+    found: dict[str, list] = {
+        name: [(example(name), attrs)] for name, (_, _, attrs) in EXAMPLES.items() if HOST_OPS[name].c
+    }
     for group in (of_values, of_pairs, of_numbers, of_rows, of_moves, of_windows, of_layers, of_transformers):
         for name, arrays, attrs in group():
             found[name].append((arrays, attrs))
