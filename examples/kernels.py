@@ -21,7 +21,7 @@ from tilewright.compiler.kernels.language import Kernel, Requant, Tile, Unfit
 from tilewright.compiler.kernels.norm import COPIES, inverse_root, need_roots, root_tables
 from tilewright.hw.isa import Mem
 from tilewright.hw.rounding import quantize_multiplier, requantise, rescale
-from tilewright.runtime.kernels.attention import reciprocal, reciprocal_shifts
+from tilewright.runtime.hostops.attention import reciprocal, reciprocal_shifts
 
 CONFIG = "pynq_z1_plus"  # it has the tables and the sums of lanes that both kernels need
 STEP = 1 / 40  # of the scores in attention

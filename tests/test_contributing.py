@@ -16,6 +16,7 @@ PATCHES = {
     "Add an instruction": (5, 1),
     "Add a kernel": (1, 1),
     "Add an operator name to an importer": (2, 0),
+    "Add a host operator": (3, 0),
 }
 
 USES_BOTH = """
@@ -119,6 +120,15 @@ graph = RelaxImporter(relax.transform.CanonicalizeBindings()(builder.get())["mai
 print(*reference.run(graph, {"x": np.array([[-8, 0, 4, 100]], np.int8)})[0]["y"].reshape(-1))
 """
 
+USES_HOST_OPERATOR = """
+import sys
+import pytest
+
+sys.path.insert(0, "tilewright")
+tests = ["tilewright/tests/runtime/hostops/test_table.py", "tilewright/tests/runtime/c/test_hostcalls.py"]
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-k", "absolute_difference", *tests]))
+"""
+
 
 def patches():
     """The patch of each section, by its heading."""
@@ -135,7 +145,15 @@ def touched(patch):
 
 def test_the_page_has_the_steps():
     headings = re.findall(r"^## (.*)", PAGE, re.M)
-    for what in ("an ALU operation", "an instruction", "a kernel", "an execution module", "a compute unit", "a board"):
+    for what in (
+        "an ALU operation",
+        "an instruction",
+        "a kernel",
+        "a host operator",
+        "an execution module",
+        "a compute unit",
+        "a board",
+    ):
         assert f"Add {what}" in headings
     assert set(patches()) == set(PATCHES)
 
@@ -157,6 +175,8 @@ def patched(tmp_path_factory):
     package = folder / "tilewright"
     for name in ("hw", "sim", "runtime", "boards", "compiler"):
         shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("tests/runtime/hostops", "tests/runtime/c"):
+        shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__", "whole"))
     for name in PATCHES:
         patch = folder / "patch"
         patch.write_text(patches()[name])
@@ -194,3 +214,9 @@ def test_the_names_that_a_patch_adds_are_read(patched):
     remainders, powers = (list(map(int, line.split())) for line in patched(USES_NAMES).splitlines())
     assert remainders == [2, 0, 3, 6, 0, -2, 2, 3]
     assert powers == [1, 4, 11, 127]  # e**-2, 1, e and e**25 in quarters
+
+
+def test_the_host_operator_that_a_patch_adds_gives_in_c_what_numpy_gives(patched):
+    if not Path("/usr/bin/gcc").exists():
+        pytest.skip("gcc is missing: no C is compiled")
+    assert "4 passed" in patched(USES_HOST_OPERATOR)

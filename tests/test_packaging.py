@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 TOP = {"hw", "sim", "runtime", "compiler", "apps", "boards", "cli"}
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
-DATA = (".json", ".c", ".h", ".cpp", ".tcl", ".xdc", "py.typed")
+DATA = (".json", ".c", ".h", ".cpp", ".tcl", ".xdc", "py.typed", "Makefile")
 NOT_COPIED = (
     ".git",
     ".venv*",

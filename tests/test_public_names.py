@@ -59,7 +59,7 @@ STABLE = {
     "runtime.device": "Device Stats open_device",
     "runtime.disasm": "disassemble",
     "runtime.executable": "Executable HostStep LaunchStep Tensor",
-    "runtime.kernels.attention": "reciprocal reciprocal_shifts",
+    "runtime.hostops.attention": "reciprocal reciprocal_shifts",
     "runtime.launch": "Launch",
     "runtime.layout": "pack_activations pack_bias pack_par pack_weights unpack_activations",
     "runtime.loader": "Loaded StepReport run",

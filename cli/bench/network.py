@@ -26,7 +26,7 @@ from ...compiler.tvm_compat import Schedule
 from ...hw.config import Config
 from ...runtime import layout
 from ...runtime.buffer import Buffer
-from ...runtime.operators import max_pool
+from ...runtime.hostops.pooling import max_pool
 from ...runtime.program import Program
 from ...sim.dram import ZYNQ_HP, Dram
 from . import operators

@@ -22,7 +22,9 @@ from ...compiler.kernels.pool import max_pool_sorted
 from ...compiler.kernels.recording import Recording, packed_shape
 from ...hw.config import Config
 from ...hw.rounding import requantise
-from ...runtime import layout, operators
+from ...runtime import layout
+from ...runtime.hostops.elementwise import add
+from ...runtime.hostops.pooling import max_pool
 from ...runtime.program import Program
 from .layers import BenchLayer, accumulators
 
@@ -102,12 +104,12 @@ def data(layer: BenchLayer, cfg: Config, rng: np.random.Generator) -> tuple[dict
         x, y = (rng.integers(-128, 128, (1, layer.shape.o, *layer.shape.size), np.int8) for _ in range(2))
         multipliers, exponents = zip(*sum_of(layer).multipliers)
         scales = {"multipliers": multipliers, "exponents": exponents, "low": -128, "high": 127}
-        out = operators.add(x, y, **scales, zero_points=_ZERO_POINTS, sign=1, shift=ADD_SHIFT)
+        out = add(x, y, **scales, zero_points=_ZERO_POINTS, sign=1, shift=ADD_SHIFT)
         return {"x": layout.pack_activations(x, cfg), "y": layout.pack_activations(y, cfg)}, _packed(out, cfg)
     if layer.op == "max_pool":
         op = maximum_of(layer)
         x = rng.integers(-128, 128, op.x.shape, np.int8)
-        out = operators.max_pool(x, kernel=op.kernel, strides=op.strides, pads=op.pads)
+        out = max_pool(x, kernel=op.kernel, strides=op.strides, pads=op.pads)
         return {"x": layout.pack_activations(x, cfg)}, _packed(out, cfg)
     op = convolution(layer)
     fold = cheapest_layout(op, cfg, nhwc=False)

@@ -3,7 +3,7 @@
 Tensors have scale 1; unsigned ones have 128 subtracted, and zero point -128. A RequantShift is a product with a
 fraction by a power of two, rounded once, ties up. A multiplier with an exponent of at least 0 does that in both
 contracts (hw/rounding.py), so that the operators of other networks, given such multipliers, compute the dialect's.
-The others have kernels in runtime/kernels/deeploy.py.
+The others have kernels in runtime/hostops/deeploy.py.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class RequantShift(Operator):
 
 @dataclass(frozen=True, eq=False)
 class IntegerSoftmax(Shifted):
-    """Deeploy's iSoftmax along the last axis, and the RequantShift behind it: runtime/kernels/deeploy.py."""
+    """Deeploy's iSoftmax along the last axis, and the RequantShift behind it: runtime/hostops/deeploy.py."""
 
     host = (
         Kernel(
@@ -163,7 +163,7 @@ class IntegerSoftmax(Shifted):
 class IntegerNorm(Operator):
     """Deeploy's iRMSNorm of x and a weight, or iLayerNorm of x, a weight and a bias, along the last axis.
 
-    Weight and bias are int32 (D,) and constant. The kernel is in runtime/kernels/deeploy.py.
+    Weight and bias are int32 (D,) and constant. The kernel is in runtime/hostops/deeploy.py.
     """
 
     host = (Kernel("integer_norm", "shift low high x_zero_point"),)

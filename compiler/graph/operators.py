@@ -3,7 +3,7 @@
 Activations of four dimensions are NCHW whatever the file's layout is; other ranks keep the file's order. The definition
 of an operator is exact: `R` is the rounding of hw/rounding.py. Where an operator says "contract double", that holds in
 every contract, as it does in TensorFlow Lite's kernels; all other `R` follow the compilation's contract. The kernels
-are runtime/operators.py; a class names its own as `host` (host_calls.py).
+are in runtime/hostops/; a class names its own as `host` (host_calls.py).
 """
 
 from __future__ import annotations

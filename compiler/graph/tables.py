@@ -9,7 +9,7 @@ import numpy as np
 
 from ...hw.errors import InputError
 from ...hw.rounding import divide_by_power, quantize_multiplier, rescale
-from ...runtime.kernels.fixed_point import inverse_root
+from ...runtime.hostops.fixed_point import inverse_root
 from .operators import Tensor
 
 _F = np.float32

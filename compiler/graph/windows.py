@@ -149,7 +149,7 @@ class Sum(Mean):
 class ResizeBilinear(Operator):
     """NCHW images of another size, each pixel a mean of its four neighbours, weighted by distance.
 
-    Positions have ten bits after the point and sums twenty, rounded with ties away from zero: runtime/kernels/resize.py
+    Positions have ten bits after the point and sums twenty, rounded with ties away from zero: runtime/hostops/resize.py
     is the definition. With `offset`, that of a uint8 file, the arithmetic is float32 on `x + offset`.
     """
 
@@ -271,7 +271,7 @@ class Softmax(AlongAxis):
 
 @dataclass(frozen=True, eq=False)
 class LogSoftmax(AlongAxis):
-    """`log(exp(x) / sum(exp(x)))` along `axis`, in float32: runtime/kernels/reductions.py is the definition."""
+    """`log(exp(x) / sum(exp(x)))` along `axis`, in float32: runtime/hostops/reductions.py is the definition."""
 
     host = (Kernel("log_softmax", "axis scale=x.scale output_scale=output.scale zero_point"),)
 

@@ -12,7 +12,7 @@ from itertools import product
 
 import numpy as np
 
-from ...runtime.kernels.resize import ONE, integer_positions, real_positions
+from ...runtime.hostops.resize import ONE, integer_positions, real_positions
 from .. import graph as g
 from ..graph.integer_forms import mean_store
 from .language import Kernel, Unfit, equal_parts, every

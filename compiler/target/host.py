@@ -70,7 +70,7 @@ class HostModel:
 
     @_cycles.register(g.Softmax)
     def _softmax(self, op: g.Softmax) -> float:
-        """Cycles of the kernel of runtime/softmax.py, which reads exponentials from a table that is made once.
+        """Cycles of the kernel (runtime/hostops/reductions.py), which reads exponentials from a table made once.
 
         Three passes over int8 values: the largest; the sum of table entries, int32; entries, products and results. Each
         row needs one reciprocal, as long as an exponential and a division of one value read and one written.

@@ -155,51 +155,7 @@ def _main(network: Network, binary: bool) -> str:
 
 def _makefile(network: Network, compiled: list[str], mains: list[str]) -> str:
     size = math.ceil((network.plan.total + network.plan.align) / 4096) * 4096
-    return "\n".join(
-        [
-            "# make: a library and the examples for PLATFORM, one of sim, uio and bare",
-            "# make -s run: an example with a simulated accelerator, ON; outputs of a run are all that it prints",
-            "CC ?= cc",
-            "CFLAGS ?= -O2",
-            "PLATFORM ?= sim",
-            "PYTHON ?= python3",
-            "ON ?= model",
-            "# bytes that platform bare sets aside",
-            f"MEMORY ?= {size}",
-            "FLAGS := -std=c99 -Wall -Wextra -Wpedantic -Werror -ffp-contract=off $(CFLAGS)",
-            "ifeq ($(PLATFORM),bare)",
-            "FLAGS += -DTW_MEMORY_BYTES=$(MEMORY)",
-            "endif",
-            f"SOURCES := {' '.join(compiled)} platform_$(PLATFORM).c",
-            "OBJECTS := $(SOURCES:%.c=build/$(PLATFORM)/%.o)",
-            "",
-            f"MAINS := {' '.join(f'build/$(PLATFORM)/{main}' for main in mains)}",
-            "",
-            f"LIBRARY := build/$(PLATFORM)/lib{network.name}.a",
-            "",
-            "all: $(MAINS)",
-            "",
-            "$(LIBRARY): $(OBJECTS)",
-            "\t$(AR) rcs $@ $^",
-            "",
-            "$(MAINS): %: %.o $(LIBRARY)",
-            "\t$(CC) $(FLAGS) $(LDFLAGS) -o $@ $^",
-            "",
-            "build/$(PLATFORM)/%.o: %.c $(wildcard *.h)",
-            "\t@mkdir -p $(@D)",
-            "\t$(CC) $(FLAGS) -c -o $@ $<",
-            "",
-            "# what make prints would stand among the outputs",
-            "ifneq ($(filter run,$(MAKECMDGOALS)),)",
-            "ifneq ($(findstring w,$(firstword -$(MAKEFLAGS))),)",
-            "$(error 'make -C' prints folders among the outputs of 'run': use 'make -s -C')",
-            "endif",
-            ".SILENT:",
-            "endif",
-            "run: build/sim/main",
-            f"\t$(PYTHON) -m tilewright.runtime.c.shim --on $(ON) --config {CONFIG} $<",
-            "",
-            ".PHONY: all run",
-            "",
-        ]
-    )
+    built = " ".join(f"build/$(PLATFORM)/{main}" for main in mains)
+    names = {"NAME": network.name, "SOURCES": " ".join(compiled), "MAINS": built, "MEMORY": str(size)}
+    text = (_FOLDER / "Makefile").read_text("utf-8")
+    return re.sub("@([A-Z]+)@", lambda found: names[found[1]], text)

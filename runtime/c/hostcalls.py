@@ -4,7 +4,7 @@
 
 - `statements`: in this order they do what the step does. `str(statement)` is a line of C, `f(x, y, 3);`, or, where a
   function finds values that are not allowed (a position outside its table, NaN), `if (!f(...)) return TW_BAD_INPUT;`:
-  the function around it returns int. `statement.function` is declared in sources/tw_host.h.
+  the function around it returns int. `statement.function` is declared in tw_host.h.
 - `data`: constant arrays by the names that the arguments have for them, flat, of dtypes int8, uint8, int16, int32,
   int64 or float32: each becomes `static const int32_t walk_0123456789ab[] = {...};`. Equal arrays have equal names in
   all steps, so that the arrays of a program are the union of those of its steps.
@@ -21,30 +21,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 
 from ...hw.errors import ProgramError, UnsupportedError
 from ..hostops import HOST_OPS
-from ..hostshapes import Operand
+from ..hostops.c_calls import Call, Value, Writer
 from ..steps import HostStep, Tensor
-from . import kernels
-from .statements import Call, Translation, Value, Writer
 
 FOLDER = Path(__file__).parent / "sources"
 HEADER = "tw_host.h"
 SHARED = ("tw_fixed.c", "tw_walk.c")
+# what is public in a file: a comment, and the definition of a function that is not static
+_DEFINED = re.compile(r"^((?:/\*(?:(?!\*/).)*\*/\n)?)((?:void|int) (tw_\w+)\([^{]*\)) \{", re.MULTILINE | re.DOTALL)
+_SOURCES = {path.name: path.read_text("utf-8") for path in sorted(FOLDER.glob("*.c"))}
 # the functions that statements name, by file; they call those of the files that are shared
 FUNCTIONS = {
-    path.name: tuple(re.findall(r"^\w+ (tw_\w+)\(", path.read_text("utf-8"), re.MULTILINE))
-    for path in sorted(FOLDER.glob("*.c"))
-    if path.name not in SHARED
-}
-_MODULES = [vars(import_module(f"{kernels.__name__}.{found.name}")) for found in iter_modules(kernels.__path__)]
-# a function of kernels/ with the name of a host operator writes its statements
-TRANSLATIONS: dict[str, Translation] = {
-    name: module[name] for module in _MODULES for name in HOST_OPS if name in module
+    file: tuple(name for _, _, name in _DEFINED.findall(text)) for file, text in _SOURCES.items() if file not in SHARED
 }
 
 
@@ -54,7 +46,7 @@ def call(step: HostStep, tensors: Mapping[str, Tensor], pointers: Mapping[str, s
     output = _value(tensors[step.outputs[0]], pointers[step.outputs[0]])
     writer = Writer()
     try:
-        translate(writer, step.op, inputs, output, step.attrs | step.constants)
+        HOST_OPS[step.op].write(writer, inputs, output, step.attrs | step.constants)
     except UnsupportedError as exc:
         raise UnsupportedError(f"step {step.name!r}: {exc}") from None
     files = [file for file, names in FUNCTIONS.items() if {s.function for s in writer.statements} & {*names}]
@@ -66,44 +58,18 @@ def _value(tensor: Tensor, pointer: str) -> Value:
     return Value(pointer, tensor.shape, tensor.dtype)
 
 
-def translate(writer: Writer, op: str, inputs: list[Value], output: Value, attrs: dict) -> None:
-    """Write the operator `op`. Raises `UnsupportedError` where it has no C kernel."""
-    if op == "chain":
-        _chain(writer, inputs[0], output, **attrs)
-        return
-    if op not in TRANSLATIONS:
-        raise UnsupportedError(f"host operator {op!r} has no C kernel; run the program with Python")
-    top = writer.top
-    TRANSLATIONS[op](writer, inputs, output, attrs)
-    writer.top = top
-
-
-def _chain(writer: Writer, x: Value, output: Value, *, stages: list, tables=None) -> None:
-    """The stages, one after the other; results alternate between two places, and a reshape moves nothing."""
-    found: list[tuple[str, dict, Operand, Operand]] = []
-    now = Operand(x.shape, x.dtype)
-    for name, attrs in stages:
-        held = attrs | {"table": tables[attrs["table"]]} if name == "lookup" and tables is not None else attrs
-        after = HOST_OPS[name].result([now], held)
-        if name != "reshape":
-            found.append((name, held, now, after))
-        now = after
-    if not found:
-        translate(writer, "reshape", [x], output, {"shape": output.shape})
-        return
-    sizes = [Value("", after.shape, after.dtype).nbytes for *_, after in found[:-1]]
-    places = [writer.scratch(max(sizes[k::2], default=0)) for k in (0, 1)]
-    pointer = x.pointer
-    for k, (name, attrs, before, after) in enumerate(found):
-        target = output.pointer if k == len(found) - 1 else places[k % 2]
-        source = Value(pointer, before.shape, before.dtype)
-        translate(writer, name, [source], Value(target, after.shape, after.dtype), attrs)
-        pointer = target
-
-
 def source(name: str) -> str:
-    """The text of a file of sources/. Raises `ProgramError` for a name that is not one of them."""
-    path = FOLDER / name
-    if name != HEADER and name not in (*FUNCTIONS, *SHARED):
+    """The text of a file of sources/, of the header with the declarations of all functions.
+
+    Raises `ProgramError` for a name that is not one of them.
+    """
+    if name in _SOURCES:
+        return _SOURCES[name]
+    if name != HEADER:
         raise ProgramError(f"source {name!r}: must be {HEADER} or one of {', '.join(FUNCTIONS)}")
-    return path.read_text(encoding="utf-8")
+    declared = []
+    for file in FUNCTIONS:
+        found = "".join(f"{comment}{head};\n" for comment, head, _ in _DEFINED.findall(_SOURCES[file]))
+        declared.append(f"/* ---- {file} ---- */\n\n{found}\n")
+    text, end = (FOLDER / HEADER).read_text("utf-8"), "#endif\n"
+    return text.removesuffix(end) + "".join(declared) + end

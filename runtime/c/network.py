@@ -11,10 +11,10 @@ from itertools import groupby
 import numpy as np
 
 from ..executable import Executable
+from ..hostops.c_calls import Call
 from ..steps import HostStep, LaunchStep, Step, Tensor, When, ranges, reads_writes
 from . import hostcalls
 from .memory import Plan, plan, staged
-from .statements import Call
 from .text import array, c_type, comment, identifier, wrapped
 
 _MOST = (1 << 32) - 1

@@ -13,10 +13,11 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import AluOp, Mem
 from tilewright.hw.rounding import divide_by_power, quantize_multiplier
 from tilewright.runtime.device import open_device
+from tilewright.runtime.hostops.fixed_point import exp, high_product, reciprocal
+from tilewright.runtime.hostops.reductions import softmax
 from tilewright.runtime.layout import pack_par, pack_table
 from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
-from tilewright.runtime.softmax import exp, high_product, reciprocal, softmax
 
 PLUS = PRESETS["pynq_z1_plus"]
 BLOCK = PLUS.block_out

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....hw.errors import UnsupportedError
-from ....runtime.kernels.attention import LARGEST_CONTEXT, ROTATION_BITS
+from ....runtime.hostops.attention import LARGEST_CONTEXT, ROTATION_BITS
 from ... import graph as g
 from ...graph import ranges as check
 from ...graph.recurrent.state import State

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....runtime.floats import functions
+from ....runtime.hostops import floats as functions
 from ... import graph as g
 from ..core import Problem
 from ..values import Expr, Fixed, Numbers, Value, View, Weights, clip_bounds, constant, operands_first, parameters

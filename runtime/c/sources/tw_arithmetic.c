@@ -56,6 +56,7 @@ static float of_floats(int32_t function, float x, float y) {
     }
 }
 
+/* finite: float32 results beyond the largest number become it */
 void tw_binary(const void *x, const void *y, void *z, int32_t type, const int32_t *plan, int32_t function,
                int32_t finite) {
     struct tw_walk walk = {{0}, {0}};
@@ -138,6 +139,7 @@ static int64_t of_integer(int32_t function, int64_t x, float alpha, float beta) 
     }
 }
 
+/* alpha and beta are the parameters of a function, of TW_CLIP the bounds */
 void tw_unary(const void *x, void *y, int32_t type, int32_t size, int32_t function, float alpha, float beta) {
     const float *from = x;
     float *to = y;
@@ -148,6 +150,7 @@ void tw_unary(const void *x, void *y, int32_t type, int32_t size, int32_t functi
             tw_store(y, type, k, of_integer(function, tw_load(x, type, k), alpha, beta));
 }
 
+/* kept is a walk of what results are of, count elements each, reduced a walk through those, in order */
 void tw_reduce(const void *x, void *y, int32_t type, const int32_t *kept, const int32_t *reduced, int32_t count,
                int32_t function) {
     static const int32_t steps[] = {TW_ADD, TW_ADD, TW_MUL, TW_MAXIMUM, TW_MINIMUM, TW_MINIMUM, TW_MAXIMUM};
@@ -176,6 +179,7 @@ void tw_reduce(const void *x, void *y, int32_t type, const int32_t *kept, const 
     } while (tw_next(&outer, 1, kept[0], kept + 1));
 }
 
+/* x times weights (units, features), plus biases, added in order */
 void tw_number_dense(const float *x, float *y, int32_t rows, int32_t features, int32_t units, const float *weights,
                      const float *biases) {
     for (int32_t row = 0; row < rows; row++, x += features)

@@ -1,9 +1,12 @@
-/* Operators of transformers. */
+/* Operators of transformers. Positions are checked; 0 for one that is outside. */
 #include "tw_host.h"
 
 #define ROOT_BITS 20
 #define UNIT (int64_t)1 /* keeps what is shifted left defined for negative numbers */
 
+/* z = requantised sums of (x - zx) * (y - zy), along a walk of the matrices of all three; p: rows, columns and summed
+ * elements; steps of x from row to row and element to element, of y from column to column and element to element, of z
+ * from row to row and column to column; the three zero points, multiplier, exponent */
 void tw_batch_matmul(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, const int32_t *p) {
     struct tw_walk walk = {{0}, {0}};
     do {
@@ -27,6 +30,8 @@ static int64_t inverse_root(int64_t s, const int32_t *roots) {
     return r;
 }
 
+/* x times the inverse root of the sum of its squares >> shift, in each row; roots are the two tables of the first guess
+ * of an inverse root, scales a multiplier and an exponent per element of a row */
 void tw_rms_norm(const int8_t *x, int8_t *y, int32_t rows, int32_t size, int32_t shift, const int32_t *roots,
                  const int32_t *scales) {
     for (; rows; rows--, x += size, y += size) {
@@ -37,6 +42,7 @@ void tw_rms_norm(const int8_t *x, int8_t *y, int32_t rows, int32_t size, int32_t
     }
 }
 
+/* Elements of the halves of chunks of 2 * width turned by the angles of the position; scale: multiplier, exponent */
 int tw_rotate(const int8_t *x, const int32_t *position, int8_t *y, int32_t size, int32_t width, int32_t positions,
               const int16_t *cosine, const int16_t *sine, const int32_t *scale) {
     if (*position < 0 || *position >= positions) return 0;
@@ -66,6 +72,9 @@ int tw_write_columns(const int8_t *block, const int32_t *position, int8_t *y, in
     return 1;
 }
 
+/* p: chunks, lanes of a key, positions, lanes of a value, positions read, two multipliers, two exponents, three shifts
+ * of a reciprocal, the number of groups, the groups, the group of each lane of half a key, that of each of a value;
+ * weights are those of the 256 differences of scores; scratch: 4 bytes per position that is read */
 int tw_attention(const int8_t *queries, const int8_t *keys, const int8_t *values, const int32_t *position, int8_t *y,
                  void *scratch, const int32_t *p, const int8_t *weights, const int32_t *roots) {
     int32_t chunks = p[0], width = p[1], positions = p[2], lanes = p[3], last = *position, groups = p[12];

@@ -1,6 +1,7 @@
 /* Operators of Deeploy's dialect: integers alone. Sums that are larger than 64 bits wrap. */
 #include "tw_host.h"
 
+/* z = sums of x * y, int32, along a walk of the matrices of all three */
 void tw_integer_matmul(const void *x, int32_t x_type, const void *y, int32_t y_type, int32_t *z, int32_t rows,
                        int32_t columns, int32_t inner, const int32_t *plan) {
     struct tw_walk walk = {{0}, {0}};
@@ -17,6 +18,7 @@ void tw_integer_matmul(const void *x, int32_t x_type, const void *y, int32_t y_t
     } while (tw_next(&walk, 2, plan[0], plan + 1));
 }
 
+/* p: shift, low, high, zero point */
 void tw_requant_shift(const int32_t *x, const int32_t *factor, const int32_t *offset, void *z, int32_t type,
                       const int32_t *plan, const int32_t *p) {
     struct tw_walk walk = {{0}, {0}};
@@ -36,6 +38,7 @@ static int64_t halved(int64_t value, int64_t largest, const int32_t *p) {
     return tw_shift((int64_t)((uint64_t)times(p[0], times(t, t)) + (uint64_t)(int64_t)p[2]), (int32_t)halvings);
 }
 
+/* p: quadratic, linear, constant, period, levels, multiplier, exponent, zero point, low, high */
 void tw_integer_softmax(const void *x, int32_t type, int8_t *y, int32_t rows, int32_t size, const int32_t *p) {
     for (int32_t start = 0; rows; rows--, start += size) {
         int64_t largest = INT64_MIN;
@@ -61,6 +64,7 @@ static int64_t root(uint64_t x) {
     return (int64_t)found;
 }
 
+/* bias may be a null pointer; p: shift, low, high, zero point */
 void tw_integer_norm(const void *x, int32_t type, const int32_t *weight, const int32_t *bias, int8_t *y, int32_t rows,
                      int32_t size, const int32_t *p) {
     for (int32_t start = 0; rows; rows--, start += size) {

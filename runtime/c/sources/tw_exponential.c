@@ -1,4 +1,5 @@
-/* Exponentials of float32 numbers, in double precision: compile without contraction to fused operations. */
+/* Exponentials of float32 numbers, in double precision: compile without contraction to fused operations.
+ * table holds the bits of numbers in double precision. */
 #include <string.h>
 
 #include "tw_host.h"
@@ -36,6 +37,7 @@ void tw_exp(const float *x, float *y, int32_t size, const int64_t *table) {
     for (int32_t k = 0; k < size; k++) y[k] = exponential(x[k], table);
 }
 
+/* 1 / (1 + exp(-x)): 1 above full, exp(x) below small */
 void tw_logistic(const float *x, float *y, int32_t size, float full, float small, const int64_t *table) {
     for (int32_t k = 0; k < size; k++)
         if (x[k] < small)
@@ -44,6 +46,7 @@ void tw_logistic(const float *x, float *y, int32_t size, float full, float small
             y[k] = x[k] > full ? 1.0f : 1.0f / (1.0f + exponential(-x[k], table));
 }
 
+/* exp(x) over the sum of exponentials, which are added in order */
 void tw_float_softmax(const float *x, float *y, int32_t rows, int32_t size, int32_t inner, const int64_t *table) {
     for (int32_t row = 0; row < rows * inner; row++) {
         int32_t start = row / inner * size * inner + row % inner, end = start + size * inner;

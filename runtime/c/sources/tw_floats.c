@@ -1,6 +1,8 @@
 /* Layers in float32 whose products are added one after the other: compile without contraction to fused operations. */
 #include "tw_host.h"
 
+/* The largest of each window, or the mean; p: planes, height, width, rows and columns of windows, height and width of a
+ * window, strides, pads at the top and left */
 void tw_float_pool(const float *x, float *y, int32_t largest, int32_t padding_counts, const int32_t *p) {
     for (int32_t plane = 0; plane < p[0]; plane++, x += p[1] * p[2])
         for (int32_t row = 0; row < p[3]; row++)
@@ -22,6 +24,7 @@ static float pixel(const float *x, const int32_t *p, int32_t c, int32_t row, int
     return inside ? x[(c * p[2] + row) * p[3] + column] : 0.0f;
 }
 
+/* p as of tw_conv2d, without the zero point; transposed: the weights' second dimension is the outputs of a group */
 void tw_float_conv2d(const float *x, float *y, const float *weights, const float *bias, const int32_t *p) {
     int32_t of_group = p[4] / p[16];
     for (int32_t n = 0; n < p[0]; n++, x += p[1] * p[2] * p[3])
@@ -63,6 +66,7 @@ void tw_float_conv_transpose2d(const float *x, float *y, const float *weights, c
                 }
 }
 
+/* z = sums of x * y along a walk of the matrices of both */
 void tw_float_matmul(const float *x, const float *y, float *z, int32_t rows, int32_t columns, int32_t inner,
                      const int32_t *plan) {
     struct tw_walk walk = {{0}, {0}};

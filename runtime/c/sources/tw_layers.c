@@ -1,10 +1,13 @@
-/* Layers of weights that a program leaves to the host. */
+/* Layers of weights that a program leaves to the host. Weights are int8 or int16 by their type;
+ * accumulators wrap at 32 bits. */
 #include "tw_host.h"
 
 static uint32_t product(const int8_t *x, int32_t zero_point, const void *weights, int32_t type, int32_t k) {
     return (uint32_t)((*x - zero_point) * (int32_t)tw_load(weights, type, k));
 }
 
+/* p: images, channels, height, width, outputs, rows, columns, channels of a group, kernel height and width, strides,
+ * pads at the top and left, dilations, groups, x zero point */
 void tw_conv2d(const int8_t *x, int32_t *y, const void *weights, int32_t type, const int32_t *bias, const int32_t *p) {
     int32_t of_group = p[4] / p[16]; /* outputs */
     for (int32_t n = 0; n < p[0]; n++, x += p[1] * p[2] * p[3])
@@ -22,6 +25,7 @@ void tw_conv2d(const int8_t *x, int32_t *y, const void *weights, int32_t type, c
                 }
 }
 
+/* p as of tw_conv2d: the dilations and groups are 1; a pixel of the result collects what reaches it */
 void tw_conv_transpose2d(const int8_t *x, int32_t *y, const void *weights, int32_t type, const int32_t *bias,
                          const int32_t *p) {
     for (int32_t n = 0; n < p[0]; n++, x += p[1] * p[2] * p[3])
@@ -43,6 +47,7 @@ void tw_conv_transpose2d(const int8_t *x, int32_t *y, const void *weights, int32
                 }
 }
 
+/* Images of so many channels of inner values; per channel a multiplier and an exponent in scales; once: rounded once */
 void tw_requantise_channels(const int32_t *x, int8_t *y, int32_t images, int32_t channels, int32_t inner,
                             const int32_t *scales, int32_t once, int32_t zero_point, int32_t low, int32_t high) {
     for (int32_t n = 0; n < images; n++)
@@ -57,6 +62,8 @@ void tw_requantise_channels(const int32_t *x, int8_t *y, int32_t images, int32_t
         }
 }
 
+/* x times weights (units, features), plus biases; if scales are no null pointer each is rescaled and clamped to the
+ * type of y, int16 or int32 */
 void tw_dense(const int8_t *x, void *y, int32_t y_type, int32_t rows, int32_t features, int32_t units,
               const void *weights, int32_t type, const int32_t *bias, int32_t x_zero_point, const int32_t *scales) {
     int32_t at = 0, most = y_type == TW_INT16 ? INT16_MAX : INT32_MAX;
@@ -70,6 +77,7 @@ void tw_dense(const int8_t *x, void *y, int32_t y_type, int32_t rows, int32_t fe
         }
 }
 
+/* p: windows, filters, taps, units, zero point, multiplier, exponent */
 void tw_filter(const int16_t *x, int8_t *y, const int16_t *weights, const int32_t *bias, const int32_t *p) {
     int32_t each = p[1] / p[3] * p[2]; /* taps of the filters of a unit */
     for (int32_t n = 0; n < p[0]; n++, x += p[1] * p[2])

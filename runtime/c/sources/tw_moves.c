@@ -2,6 +2,7 @@
 
 #include "tw_host.h"
 
+/* Copy pieces of so many bytes along a walk of both; starts and steps are bytes. */
 void tw_move(const void *x, int32_t x_start, void *y, int32_t y_start, int32_t bytes, const int32_t *plan) {
     struct tw_walk walk = {{0}, {x_start, y_start, 0, 0}};
     int32_t inner = plan[0] > 0; /* the innermost dimension has a loop of its own */
@@ -17,6 +18,7 @@ void tw_move(const void *x, int32_t x_start, void *y, int32_t y_start, int32_t b
     } while (inner && tw_next(&walk, 2, plan[0] - 1, plan + 4));
 }
 
+/* Every element, of so many bytes, is value. */
 void tw_fill(void *y, int32_t size, int32_t bytes, const void *value) {
     unsigned char *to = y;
     if (bytes == 1)
@@ -35,8 +37,11 @@ static unsigned char *taken(const unsigned char *x, unsigned char *y, int32_t by
     return y;
 }
 
+/* Copy pieces by offsets along each dimension; the plan: their number, then the count and the byte offsets of each. */
 void tw_take(const void *x, void *y, int32_t bytes, const int32_t *plan) { taken(x, y, bytes, plan[0], plan + 1); }
 
+/* Parts of windows; the plan: sizes and steps of image, channel, row and column, strips, step, top, left, rows,
+ * dilation, entries, group, block, the number of offsets, the offsets. */
 void tw_fold_windows(const int8_t *x, int8_t *y, const int32_t *plan, int32_t value) {
     const int32_t *size = plan, *step = plan + 4, *strip = plan + 8, *offsets = plan + 18;
     int32_t rows = strip[4], column_bytes = rows * size[1];
@@ -60,6 +65,7 @@ void tw_fold_windows(const int8_t *x, int8_t *y, const int32_t *plan, int32_t va
             }
 }
 
+/* The highest byte of each integer is the sign of the one below it. */
 void tw_extend(int32_t *y, int32_t size) {
     signed char *byte = (signed char *)y;
     for (int32_t k = 0; k < size; k++, byte += 4) byte[3] = byte[2] < 0 ? -1 : 0;

@@ -14,6 +14,7 @@ static int64_t key(const void *x, int32_t type, int32_t k) {
     return bits < 0 ? -(int64_t)(bits & INT32_MAX) : bits;
 }
 
+/* The accepted orders, as above, and 8 for numbers of which one is NaN. */
 void tw_compare(const void *x, const void *y, int32_t type, uint8_t *z, const int32_t *plan, int32_t accepted) {
     struct tw_walk walk = {{0}, {0}};
     do {
@@ -24,6 +25,7 @@ void tw_compare(const void *x, const void *y, int32_t type, uint8_t *z, const in
     } while (tw_next(&walk, 2, plan[0], plan + 1));
 }
 
+/* Pieces of so many bytes of x where the condition holds, else of y, along a walk of all three. */
 void tw_select(const uint8_t *condition, const void *x, const void *y, void *z, int32_t bytes, const int32_t *plan) {
     struct tw_walk walk = {{0}, {0}};
     char *to = z;
@@ -35,6 +37,7 @@ void tw_select(const uint8_t *condition, const void *x, const void *y, void *z, 
     } while (tw_next(&walk, 3, plan[0], plan + 1));
 }
 
+/* The position of the largest, or smallest, of each row, of several the first. */
 void tw_arg_max(const void *x, int32_t type, void *y, int32_t y_type, int32_t rows, int32_t size, int32_t inner,
                 int32_t smallest) {
     for (int32_t row = 0; row < rows * inner; row++) {
@@ -53,6 +56,7 @@ void tw_arg_max(const void *x, int32_t type, void *y, int32_t y_type, int32_t ro
     }
 }
 
+/* The largest of each row, or their positions, the largest first, of equal ones the first. */
 void tw_top_k(const void *x, int32_t type, void *y, int32_t rows, int32_t size, int32_t count, int32_t positions) {
     int32_t bytes = type == TW_INT8 ? 1 : type == TW_INT64 ? 8 : 4;
     int32_t *place = y;
@@ -83,6 +87,8 @@ void tw_top_k(const void *x, int32_t type, void *y, int32_t rows, int32_t size, 
     }
 }
 
+/* For each of outer parts of x pieces at the positions where; the plan: their number of dimensions, then size and bytes
+ * from one to the next of each; 0 for a position that is not in x */
 int tw_gather(const void *x, const void *where, int32_t type, void *y, int32_t outer, int32_t outer_bytes,
               int32_t count, int32_t bytes, const int32_t *plan) {
     char *to = y;

@@ -1,6 +1,7 @@
-/* Operators on two arrays that broadcast. */
+/* Operators on two arrays that broadcast, along a walk of both; p are the numbers of the operator. */
 #include "tw_host.h"
 
+/* p: zero points of x, y and the output, three multipliers, three exponents, sign, shift, low, high */
 void tw_add(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, const int32_t *p) {
     struct tw_walk walk = {{0}, {0}};
     int32_t unit = 1 << p[10];
@@ -11,6 +12,7 @@ void tw_add(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, co
     } while (tw_next(&walk, 2, plan[0], plan + 1));
 }
 
+/* p: three zero points, multiplier, exponent, low, high */
 void tw_multiply(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, const int32_t *p) {
     struct tw_walk walk = {{0}, {0}};
     do {
@@ -39,6 +41,7 @@ void tw_divide(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan,
     } while (tw_next(&walk, 2, plan[0], plan + 1));
 }
 
+/* The larger value of each pair times sign: the smaller one for -1. */
 void tw_extreme(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, int32_t sign) {
     struct tw_walk walk = {{0}, {0}};
     do {
@@ -47,6 +50,7 @@ void tw_extreme(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan
     } while (tw_next(&walk, 2, plan[0], plan + 1));
 }
 
+/* table[256 * x + y], counted from the smallest values of their types */
 void tw_lookup_pair(const void *x, int32_t x_type, const void *y, int32_t y_type, int8_t *z, const int32_t *plan,
                     const int8_t *table) {
     struct tw_walk walk = {{0}, {0}};
@@ -57,6 +61,7 @@ void tw_lookup_pair(const void *x, int32_t x_type, const void *y, int32_t y_type
     } while (tw_next(&walk, 2, plan[0], plan + 1));
 }
 
+/* p: three zero points, two multipliers, two exponents */
 void tw_prelu(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, const int32_t *p) {
     struct tw_walk walk = {{0}, {0}};
     do {
@@ -66,6 +71,7 @@ void tw_prelu(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, 
     } while (tw_next(&walk, 2, plan[0], plan + 1));
 }
 
+/* p: three zero points, three multipliers, three exponents, shift */
 void tw_squared_difference(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, const int32_t *p) {
     struct tw_walk walk = {{0}, {0}};
     int32_t unit = 1 << p[9];
@@ -77,6 +83,7 @@ void tw_squared_difference(const int8_t *x, const int8_t *y, int8_t *z, const in
     } while (tw_next(&walk, 2, plan[0], plan + 1));
 }
 
+/* p: two zero points, two multipliers, two exponents; accepted: 1 for less, 2 for equal, 4 for greater, added up */
 void tw_compare_int8(const int8_t *x, const int8_t *y, uint8_t *z, const int32_t *plan, const int32_t *p,
                      int32_t accepted) {
     struct tw_walk walk = {{0}, {0}};

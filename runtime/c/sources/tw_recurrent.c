@@ -1,4 +1,5 @@
-/* Recurrent layers: functions and sums of gates in 15 bits besides the sign. */
+/* Recurrent layers: functions and sums of gates in 15 bits besides the sign. Gates and cells are int16;
+ * sums for gates have 12 fractional bits. */
 #include "tw_host.h"
 
 #define BITS 15
@@ -48,6 +49,9 @@ static int16_t step(const int32_t *sums, int32_t coupled, int16_t *cell, const i
     return tw_requantise(logistic(sums[3]) * hyperbolic(*cell, p[1]), p[3], p[4], p[0], -128, 127);
 }
 
+/* The hidden values after each of steps and the cells after the last, count times (steps + 1) times units; gates are
+ * count times steps times the kinds of gates, 4, or 3 if coupled, times units. Per row of weights a bias, a multiplier
+ * and an exponent in rows; p: zero point, cell bits, clip, multiplier, exponent */
 void tw_lstm(const int16_t *gates, const int8_t *hidden, const int16_t *cells, int16_t *y, int32_t count,
              int32_t steps, int32_t units, int32_t coupled, const int8_t *weights, const int32_t *rows,
              const int32_t *p) {
@@ -73,6 +77,7 @@ void tw_lstm(const int16_t *gates, const int8_t *hidden, const int16_t *cells, i
     }
 }
 
+/* One step, whose own part of the sums is known. */
 void tw_lstm_step(const int16_t *gates, const void *own, int32_t own_type, const int16_t *cells, int16_t *y,
                   int32_t count, int32_t units, int32_t coupled, const int32_t *p) {
     int32_t first = coupled ? 1 : 0, all = (4 - first) * units;

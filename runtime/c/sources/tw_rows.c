@@ -1,8 +1,9 @@
-/* Operators along an axis. */
+/* Operators along an axis: x is rows times size times inner elements, of which they are along the middle. */
 #include "tw_host.h"
 
 #define INTEGER_BITS 12 /* of the sum of exponentials */
 
+/* softmax by the exponentials of the 256 differences in Q0.31, -1 where they are 0; y is int8 or int16 by bits */
 void tw_softmax(const int8_t *x, void *y, int32_t rows, int32_t size, int32_t inner, const int32_t *exponentials,
                 int32_t bits) {
     int32_t least = -(1 << (bits - 1));
@@ -54,6 +55,7 @@ static int32_t inverse_root(int64_t x, int32_t *exponent) {
     return (int32_t)(high(root, 1518500250) << (shift < 0 ? -shift : 0)); /* sqrt(2) / 2 in Q0.31 */
 }
 
+/* x - x_zero_point over the root of the sum of its squares; scaled_first: in which order they are rounded */
 void tw_l2_normalize(const int8_t *x, int8_t *y, int32_t rows, int32_t size, int32_t inner, int32_t x_zero_point,
                      int32_t scaled_first) {
     for (int32_t row = 0; row < rows * inner; row++) {

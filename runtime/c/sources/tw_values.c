@@ -1,5 +1,6 @@
 #include "tw_host.h"
 
+/* clamp(round(x / scale) + zero_point), ties to even or away from zero; 0 if there is NaN */
 int tw_quantize(const float *x, int8_t *y, int32_t size, float scale, int32_t zero_point, int32_t ties_away) {
     for (int32_t k = 0; k < size; k++) {
         float q = x[k] / scale;
@@ -17,6 +18,7 @@ int tw_quantize(const float *x, int8_t *y, int32_t size, float scale, int32_t ze
     return 1;
 }
 
+/* A copy of flags that are 0; 0 if one is not */
 int tw_expect_numbers(const int8_t *flags, int8_t *y, int32_t size) {
     for (int32_t k = 0; k < size; k++) {
         if (flags[k]) return 0;
@@ -25,6 +27,7 @@ int tw_expect_numbers(const int8_t *flags, int8_t *y, int32_t size) {
     return 1;
 }
 
+/* (x - zero_point) * scale of int8 or int16, by their bytes */
 void tw_dequantize(const void *x, int32_t bytes, float *y, int32_t size, float scale, int32_t zero_point) {
     const int8_t *narrow = x;
     const int16_t *wide = x;
@@ -35,12 +38,14 @@ void tw_lookup(const int8_t *x, int8_t *y, int32_t size, const int8_t *table) {
     for (int32_t k = 0; k < size; k++) y[k] = table[x[k] + 128];
 }
 
+/* uint8 as int8, and back */
 void tw_recode(const void *x, void *y, int32_t size) {
     const uint8_t *from = x;
     uint8_t *to = y;
     for (int32_t k = 0; k < size; k++) to[k] = from[k] ^ 128;
 }
 
+/* R(x - x_zero_point) + zero_point of integers, clamped to those of the type of y */
 void tw_rescale_integers(const void *x, int32_t x_type, void *y, int32_t y_type, int32_t size, int32_t x_zero_point,
                          int32_t zero_point, int32_t multiplier, int32_t exponent) {
     int64_t most = y_type == TW_INT8 ? INT8_MAX : y_type == TW_INT16 ? INT16_MAX : INT32_MAX;
@@ -54,6 +59,7 @@ void tw_narrow(const void *x, int32_t type, int8_t *y, int32_t size) {
     for (int32_t k = 0; k < size; k++) y[k] = (int8_t)tw_clamp(tw_load(x, type, k), INT8_MIN, INT8_MAX);
 }
 
+/* Numbers in another type: fractions are cut off, integers wrap. */
 void tw_cast(const void *x, int32_t x_type, void *y, int32_t y_type, int32_t size) {
     const float *from = x;
     float *to = y;

@@ -1,4 +1,4 @@
-/* Operators on windows of images, and on all elements along axes. */
+/* Operators on windows of images, and on all elements along axes. Images are planes of height times width. */
 #include "tw_host.h"
 
 #define POSITION_BITS 10 /* fraction of the weights of neighbours */
@@ -16,6 +16,8 @@ static int64_t mean_of(int32_t function, int64_t sum, int64_t count) {
     return -((count / 2 - sum) / count);
 }
 
+/* p: planes, height, width, rows and columns of windows, height and width of a window, strides, pads at the top and
+ * left, low, high, and of rescaled sums x zero point, zero point, multiplier, exponent */
 void tw_pool(const int8_t *x, int8_t *y, int32_t function, const int32_t *p) {
     for (int32_t plane = 0; plane < p[0]; plane++, x += p[1] * p[2])
         for (int32_t row = 0; row < p[3]; row++)
@@ -37,6 +39,8 @@ void tw_pool(const int8_t *x, int8_t *y, int32_t function, const int32_t *p) {
             }
 }
 
+/* Means of four neighbours: per row and per column of the result the lower index, the upper one and its weight in
+ * 1 / 1024; p: planes, height, width, rows, columns */
 void tw_resize(const int8_t *x, int8_t *y, const int32_t *p, const int32_t *rows, const int32_t *columns) {
     const int32_t one = 1 << POSITION_BITS, half = 1 << (2 * POSITION_BITS - 1);
     for (int32_t plane = 0; plane < p[0]; plane++, x += p[1] * p[2])
@@ -52,6 +56,7 @@ void tw_resize(const int8_t *x, int8_t *y, const int32_t *p, const int32_t *rows
             }
 }
 
+/* In float32, with the weights beside the indices; int8 values by type, to which the offset is added. */
 void tw_resize_real(const void *x, void *y, int32_t type, int32_t offset, const int32_t *p, const int32_t *rows,
                     const float *down, const int32_t *columns, const float *across) {
     const float *reals = x;
@@ -74,6 +79,7 @@ void tw_resize_real(const void *x, void *y, int32_t type, int32_t offset, const 
             }
 }
 
+/* zero_point + R(sum(x - x_zero_point)); walks as of tw_reduce; p: x zero point, zero point, multiplier, exponent */
 void tw_mean(const int8_t *x, int8_t *y, const int32_t *kept, const int32_t *reduced, const int32_t *p) {
     struct tw_walk outer = {{0}, {0}};
     do {

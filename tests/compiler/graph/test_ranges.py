@@ -9,8 +9,8 @@ from tilewright.compiler import graph as g
 from tilewright.compiler.graph.elementwise import ADD_SHIFT
 from tilewright.compiler.graph.ranges import headroom, problem
 from tilewright.hw import rounding
-from tilewright.runtime import operators
-from tilewright.runtime.kernels import roots
+from tilewright.runtime.hostops import roots
+from tilewright.runtime.hostops.layers import dense_accumulators
 
 BIG = 2**31 - 1
 
@@ -32,7 +32,7 @@ def test_bounds_of_layers_are_reached(seed):
     zero = int(rng.integers(-128, 128))
     op = dense(rng.integers(-128, 128, (3, 6)), int(rng.integers(-9999, 9999)), zero)
     corners = np.array(list(itertools.product((-128, 127), repeat=6)), np.int8)
-    found = operators.dense_accumulators(corners, weight=op.weight, bias=op.bias, x_zero_point=zero)
+    found = dense_accumulators(corners, weight=op.weight, bias=op.bias, x_zero_point=zero)
     reach = op.reach()
     assert reach is not None and not problem(op)
     assert (reach.low == found.min(0)).all() and (reach.high == found.max(0)).all()

@@ -1,1 +1,0 @@
-"""How the operators of host steps become calls of C functions, by subject."""

@@ -1,1 +1,0 @@
-"""Host operators in float32: the parts of a network between its quantised ones."""

@@ -1,0 +1,334 @@
+"""Operators of transformers in integers, and one over a square root, which they need.
+
+`R` is the rounding of hw/rounding.py, contract double. Rows are those of T tokens that follow one another in a text.
+Their position is int32 (1,), n: row k is token n * T + k, from 0. One token is a block of T = 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...hw.errors import InputError
+from ...hw.rounding import quantize_multiplier, requantise, rescale
+from ..schema import SIZE, Array, Int, Kind, ListOf
+from .c_calls import C, Value, Writer, spread, strides
+from .movement import copy_whole
+from .roots import HIGH, LOW, ROOT_BITS, inverse_root
+from .row import TWO_SCALES, HostOp, Operand, multiplied, need
+
+ROTATION_BITS = 14  # fraction of the cosines and sines of `rotate`
+TURN = quantize_multiplier(2.0**-ROTATION_BITS)  # (multiplier, exponent) that removes it
+SCORE_STEPS = 40  # of the scores in `attention`: a step is 1/40
+LARGEST_WEIGHT = 127  # of `attention`: that of the largest score
+WEIGHTS = np.round(LARGEST_WEIGHT * np.exp((np.arange(-128, 128) - 127) / SCORE_STEPS)).astype(np.int32)
+UNSEEN = -(128 << 20)  # added to the scores behind the position, so that their weights are 0
+LARGEST_SCORE = 1 << 26  # below which all scores must stay for that
+MEAN_BITS = 24  # fraction of the mean in `attention`: with that of values -127 to 127, all of int32
+LARGEST_CONTEXT = 8192  # of `attention`: a reciprocal of four bits is left
+_SMALL_SUM = 512  # the context for which sums of weights, shifted left by 4, use all of `inverse_root`
+
+
+def batch_matmul(
+    x: np.ndarray,
+    y: np.ndarray,
+    *,
+    zero_points: Sequence[int],
+    multiplier: int,
+    exponent: int,
+    transposed: bool = False,
+    images: bool = False,
+) -> np.ndarray:
+    """int8 `clamp(zo + R(sum((x - zx) * (y - zy))))`: rows of `x` by columns of `y`, or with `transposed` by its rows.
+
+    The dimensions before the last two broadcast. `zero_points` are those of x, y and the output. With `images` matrices
+    are images of one row, (N, columns, 1, rows).
+    """
+    if images:
+        x, y = (t[:, :, 0].swapaxes(1, 2) for t in (x, y))
+    a, b = (t.astype(np.float64) - zero_points[k] for k, t in enumerate((x, y)))  # sums are exact below 2**53
+    products = (a @ (b.swapaxes(-1, -2) if transposed else b)).astype(np.int64)
+    result = requantise(products, multiplier, exponent, zero_points[2])
+    return np.ascontiguousarray(result.swapaxes(1, 2)[:, :, None]) if images else result
+
+
+def squares_shift(width: int) -> int:
+    """By how many bits the sum of the squares of `width` int8 values is shifted right to be at most 2**20."""
+    return max(0, math.ceil(math.log2(width)) + 14 - ROOT_BITS)
+
+
+def rms_norm(x: np.ndarray, *, multiplier: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+    """int8 `clamp(R(x * r))`, r `inverse_root` of the sum of the squares of the last axis, with R by its elements.
+
+    The sum is shifted right by `squares_shift`. `multiplier` and `exponent` are (D,), the gains in them.
+    """
+    wide = x.astype(np.int64)
+    squares = (wide * wide).sum(-1, keepdims=True) >> squares_shift(x.shape[-1])
+    return requantise(wide * inverse_root(squares), multiplier, exponent, 0)
+
+
+def rotate(x: np.ndarray, position: np.ndarray, *, cosine: np.ndarray, sine: np.ndarray) -> np.ndarray:
+    """int8 of `x` (T, C * 2W), in each of C chunks element k of the first half turned with element k of the second.
+
+    The angles of a row are those of its token: `cosine` and `sine` are int16 (positions, W) in Q1.14.
+    """
+    places = _places(position, len(x), len(cosine), "the tables of angles")
+    c, s = (angles[places][:, None].astype(np.int64) for angles in (cosine, sine))
+    halves = x.reshape(len(x), -1, 2, cosine.shape[1]).astype(np.int64)
+    first, second = halves[:, :, 0], halves[:, :, 1]
+    turned = np.stack([first * c - second * s, first * s + second * c], 2)
+    return requantise(turned, *TURN, 0).reshape(x.shape)
+
+
+def write_rows(cache: np.ndarray, rows: np.ndarray, position: np.ndarray) -> np.ndarray:
+    """`cache` (1, C, N, 1) with `rows` (T, C), each in place of its token's position modulo N."""
+    result = cache.copy()
+    places = int(position[0]) * len(rows) + np.arange(len(rows))
+    result[0, :, places % cache.shape[2], 0] = rows
+    return result
+
+
+def write_columns(cache: np.ndarray, block: np.ndarray, position: np.ndarray, *, tokens: int = 1) -> np.ndarray:
+    """`cache` (1, N, V, 1) with `block` (1, V, B, 1), transposed, in place of the B rows that the position is among.
+
+    It is that of `tokens` tokens, T, which divides B.
+    """
+    size, result = block.shape[2], cache.copy()
+    first = int(_places(position, tokens, cache.shape[1], "the cache")[0]) // size * size
+    result[0, first : first + size, :, 0] = block[0, :, :, 0].T
+    return result
+
+
+def reciprocal_shifts(context: int) -> tuple[int, int, int]:
+    """(left, down, right): a sum s of weights over a context gives `((inverse_root(s << left) >> down)**2) >> right`.
+
+    That is nearly 2**24 / s, from below or so little above that a mean of values -127 to 127 stays within int32.
+    """
+    left = 4 - max(0, math.ceil(math.log2(context / _SMALL_SUM)))
+    down = max(0, 3 - left)
+    return left, down, 2 * ROOT_BITS - MEAN_BITS - left - 2 * down
+
+
+def reciprocal(total: np.ndarray, context: int) -> np.ndarray:
+    """int64, about 2**24 / total, of sums of weights, the largest of which is 127, over at most `context` positions."""
+    left, down, right = reciprocal_shifts(context)
+    root = inverse_root(total << left) >> down
+    return (root * root) >> right
+
+
+def attention(
+    queries: np.ndarray,
+    keys: np.ndarray,
+    values: np.ndarray,
+    position: np.ndarray,
+    *,
+    key_groups: Sequence[int],
+    value_groups: Sequence[int],
+    seen: int,
+    multipliers: Sequence[int],
+    exponents: Sequence[int],
+) -> np.ndarray:
+    """int8 (T, R * V): the means of `values` (1, N, V, 1) by the exponentials of queries times `keys` (1, 2W, N, 1).
+
+    `queries` (T, R * 2W) are R chunks; a chunk and a key have two halves, of whose W lanes lane k is of the group
+    `key_groups[k]`; lane k of a value is of `value_groups[k]`. In each chunk each group is a query of its own. Lanes of
+    group -1 are padding. The first `seen` positions are read; those behind a row's token weigh nothing for it. The
+    first multiplier and exponent give the scores, in steps of 1/40, the second the output.
+    """
+    places = _places(position, len(queries), seen, "the positions that are read")
+    width, context = keys.shape[1], keys.shape[2]
+    chunks = queries.reshape(len(queries), -1, width).astype(np.float64)  # products are exact: sums are below 2**53
+    k, v = keys[0, :, :seen, 0].astype(np.float64), values[0, :seen, :, 0].astype(np.float64)
+    lanes, outputs = np.tile(np.asarray(key_groups), 2), np.asarray(value_groups)
+    unseen = np.where(np.arange(seen) > places[:, None], UNSEEN, 0)[:, None]
+    means = np.zeros((*chunks.shape[:2], values.shape[2]), np.int64)
+    for group in sorted(set(value_groups) - {-1}):
+        mine, its = lanes == group, outputs == group
+        scores = rescale((chunks[..., mine] @ k[mine]).astype(np.int64), multipliers[0], exponents[0]) + unseen
+        below = scores - scores.max(-1, keepdims=True) + LARGEST_WEIGHT
+        weights = WEIGHTS[np.clip(below, -128, 127) + 128]
+        sums = (weights @ v[:, its]).astype(np.int64)
+        means[..., its] = sums * reciprocal(weights.sum(-1, keepdims=True, dtype=np.int64), context)
+    return requantise(means, multipliers[1], exponents[1], 0).reshape(len(queries), -1)
+
+
+def _places(position: np.ndarray, tokens: int, size: int, what: str) -> np.ndarray:
+    """The positions of a block of `tokens` tokens, the number `position` of its kind."""
+    first = int(position[0]) * tokens
+    if not 0 <= first <= size - tokens:
+        outside = first if first < 0 else max(first, size)
+        raise InputError(f"position {outside} is not in {what}, which end at {size - 1}; reset the state")
+    return first + np.arange(tokens)
+
+
+def batch_multiplied(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Rows of the first, columns of the second, or its rows where it is transposed; int8."""
+    x, y = (operand.shape for operand in inputs)
+    if a["images"]:
+        need(all(len(s) == 4 and s[2] == 1 for s in (x, y)), f"inputs {[x, y]} are not images of one row")
+        matrices = [Operand((s[0], s[3], s[1]), "int8") for s in (x, y)]
+        (count, rows, columns), dtype, _ = batch_multiplied(matrices, a | {"images": False})
+        return Operand((count, columns, 1, rows), dtype)
+    y = (*y[:-2], *y[:-3:-1]) if a["transposed"] else y
+    return multiplied([Operand(x, "int8"), Operand(y, "int8")], a)
+
+
+def normed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The input's shape, which has as many elements in its last dimension as there are multipliers."""
+    shape, given = inputs[0].shape, [a["multiplier"].shape, a["exponent"].shape]
+    need(given == [shape[-1:]] * 2, f"multiplier and exponent {given}: the input is {shape}")
+    return inputs[0]
+
+
+def _placed(inputs: Sequence[Operand]) -> list[tuple[int, ...]]:
+    """The shapes of all but the last, which is a position."""
+    *values, position = inputs
+    need(position[:2] == ((1,), "int32"), f"the position is {position.dtype} {position.shape}: must be int32 (1,)")
+    wrong = [x.dtype for x in values if x.dtype != "int8"]
+    need(not wrong, f"an input is {wrong[:1]}: must be int8")
+    return [x.shape for x in values]
+
+
+def _expect_cache(cache: tuple[int, ...]) -> None:
+    need(len(cache) == 4 and cache[::3] == (1, 1), f"a cache is {cache}: must have 4 dimensions, of 1 at both ends")
+
+
+def rotated(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The input's shape, which has chunks of twice as many elements as there are angles."""
+    (shape,), angles = _placed(inputs), [a["cosine"].shape, a["sine"].shape]
+    need(angles[0] == angles[1], f"cosine and sine {angles} differ in shape")
+    width = 2 * angles[0][1]
+    need(len(shape) == 2 and width > 0, f"input {shape}, angles {angles[0]}: must be (tokens, chunks)")
+    need(shape[0] <= angles[0][0], f"input {shape} has more tokens than the {angles[0][0]} positions of the angles")
+    need(shape[1] % width == 0, f"input {shape} has no chunks of {width}, twice the angles")
+    return Operand(shape, "int8")
+
+
+def with_rows(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape of the first, in which the rows of the second have places, each another."""
+    cache, rows = _placed(inputs)
+    _expect_cache(cache)
+    need(len(rows) == 2 and rows[1] == cache[1] and rows[0] <= cache[2], f"rows {rows} do not fit {cache}")
+    return Operand(cache, "int8")
+
+
+def with_columns(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape of the first, in which the second, transposed, has places."""
+    cache, block = _placed(inputs)
+    _expect_cache(cache)
+    _expect_cache(block)
+    need(block[1] == cache[2] and cache[1] % block[2] == 0, f"block {block} does not fit {cache}")
+    tokens = a["tokens"]
+    need(block[2] % tokens == 0, f"tokens = {tokens}: the block has {block[2]} positions")
+    return Operand(cache, "int8")
+
+
+def attended(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """For each token a row of the values' width for each chunk of its queries."""
+    queries, keys, values = _placed(inputs)
+    _expect_cache(keys)
+    _expect_cache(values)
+    need(values[1] == keys[2] <= LARGEST_CONTEXT, f"keys {keys}, values {values}: at most {LARGEST_CONTEXT} positions")
+    need(a["seen"] <= keys[2], f"seen = {a['seen']}: the cache has {keys[2]} positions")
+    lanes, outputs = a["key_groups"], a["value_groups"]
+    need(2 * len(lanes) == keys[1], f"key_groups has {len(lanes)} lanes: must have half of {keys}")
+    need(len(outputs) == values[2], f"value_groups has {len(outputs)} lanes: values are {values}")
+    unknown = set(outputs) - set(lanes) - {-1}
+    need(not unknown, f"value_groups has {sorted(unknown)[:1]}, which key_groups has not")
+    need(
+        len(queries) == 2 and queries[1] % keys[1] == 0, f"queries {queries} have no chunks of {keys[1]}, a key's lanes"
+    )
+    need(queries[0] <= a["seen"], f"queries {queries} are of more tokens than the {a['seen']} positions that are read")
+    tokens, chunks = queries[0], queries[1] // keys[1]
+    return Operand((tokens, chunks * values[2]), "int8", tokens * chunks * a["seen"])
+
+
+def _matrices(shape: Sequence[int], images: bool) -> tuple[list[int], list[int], list[int], list[int]]:
+    """(shape and steps of the dimensions around, shape and steps of rows and columns) of an array of matrices.
+
+    Images are (N, columns, 1, rows).
+    """
+    steps = strides(shape)
+    if images:
+        return [shape[0]], [steps[0]], [shape[3], shape[1]], [steps[3], steps[1]]
+    return [*shape[:-2]], steps[:-2], [*shape[-2:]], steps[-2:]
+
+
+def _batch_matmul_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+    """Steps of rows, of columns and of the elements that are multiplied, within a walk through the matrices."""
+    (x_count, _, x_size, x_step), (y_count, _, y_size, y_step), (count, _, size, step) = (
+        _matrices(v.shape, a["images"]) for v in (*inputs, output)
+    )
+    if a["transposed"]:
+        y_step = y_step[::-1]
+    sizes = (x_count, x_size), (y_count, y_size), (count, size)
+    plan = w.walk(count, *(spread(around, count, math.prod(inner)) for around, inner in sizes))
+    numbers = [*size, x_size[1], *x_step, y_step[1], y_step[0], *step]
+    numbers += [*a["zero_points"], a["multiplier"], a["exponent"]]
+    x, y = (v.pointer for v in inputs)
+    w.call("tw_batch_matmul", x, y, output.pointer, plan, w.array("numbers", numbers))
+
+
+def _roots(w: Writer) -> str:
+    return w.array("roots", np.concatenate([HIGH, LOW]))
+
+
+def _rms_norm_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+    """The tables of roots are data, as are the scales."""
+    (x,), scales = inputs, np.concatenate([a["multiplier"], a["exponent"]])
+    size = x.shape[-1]
+    numbers = x.size // size, size, squares_shift(size)
+    w.call("tw_rms_norm", x.pointer, output.pointer, *numbers, _roots(w), w.array("scales", scales))
+
+
+def _rotate_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+    """The tables of angles are data."""
+    count, width = a["cosine"].shape
+    call = C("tw_rotate", f"inputs out size {width} {count} cosine sine {w.array('scale', TURN)}", checked=True)
+    call(w, inputs, output, a)
+
+
+def _write_rows_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+    """A copy of the cache, then the row; where both have one place, the row alone."""
+    cache, row, position = inputs
+    copy_whole(w, cache, output)
+    w.call("tw_write_rows", row.pointer, position.pointer, output.pointer, *output.shape[1:3])
+
+
+def _write_columns_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+    """As `_write_rows_in_c`, with a block."""
+    cache, block, position = inputs
+    copy_whole(w, cache, output)
+    sizes = *output.shape[1:3], block.shape[2]
+    w.call("tw_write_columns", block.pointer, position.pointer, output.pointer, *sizes, checked=True)
+
+
+def _attention_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+    """Scores, then weights of one query at a time are scratch; what is behind the position is not looked at."""
+    queries, keys, values, _ = inputs
+    width, context = keys.shape[1:3]
+    groups = sorted({*a["value_groups"]} - {-1})
+    numbers = [queries.size // width, width, context, values.shape[2], a["seen"], *a["multipliers"], *a["exponents"]]
+    numbers += [*reciprocal_shifts(context), len(groups), *groups, *a["key_groups"], *a["value_groups"]]
+    pointers = [v.pointer for v in (*inputs, output)]
+    scratch = w.scratch(4 * a["seen"])
+    tables = w.array("weights", WEIGHTS, "int8"), _roots(w)
+    w.call("tw_attention", *pointers, scratch, w.array("numbers", numbers), *tables, checked=True)
+
+
+_PER_ELEMENT = {"multiplier": Array(1, ("int64",), 0, (1 << 31) - 1), "exponent": Array(1, ("int64",), -32, 31)}
+_ANGLES: dict[str, Kind] = dict.fromkeys(("cosine", "sine"), Array(2, ("int16",)))
+_GROUPS = dict.fromkeys(("key_groups", "value_groups"), ListOf(Int(-1)))
+_PLACED = ("int8", "int32")  # the last input is a position
+
+ROWS = (
+    HostOp(batch_matmul, batch_multiplied, count=2, c=_batch_matmul_in_c),
+    HostOp(rms_norm, normed, _PER_ELEMENT, c=_rms_norm_in_c),
+    HostOp(rotate, rotated, _ANGLES, _PLACED, count=2, c=_rotate_in_c),
+    HostOp(write_rows, with_rows, {}, _PLACED, count=3, c=_write_rows_in_c),
+    HostOp(write_columns, with_columns, {"tokens": SIZE}, _PLACED, count=3, c=_write_columns_in_c),
+    HostOp(attention, attended, {**_GROUPS, **TWO_SCALES, "seen": SIZE}, _PLACED, count=4, c=_attention_in_c),
+)

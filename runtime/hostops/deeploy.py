@@ -1,0 +1,180 @@
+"""Operators of Deeploy's dialect of ONNX: integers alone, no scales.
+
+Sums and products beyond int8 are int32 and wrap; what happens inside an operator is exact. Divisions of integers round
+down where nothing else is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...hw.rounding import requantise
+from ..schema import SIZE, Int, OneOf
+from .c_calls import C, Value, Writer, matrix_walk, type_of
+from .row import INT32, HostOp, Operand, giving, multiplied, need, together
+
+MOST_SHIFT = 31  # of an exponential in `integer_softmax`
+_TWO_INTEGERS = ("int8", "int32")
+
+
+def integer_matmul(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """int32 sums of products: rows of `x` by columns of `y`; dimensions before the last two broadcast."""
+    if x.dtype == y.dtype == np.int8:  # whose sums float64 has exactly, and faster
+        return (x.astype(np.float64) @ y.astype(np.float64)).astype(np.int64).astype(np.int32)
+    return (x.astype(np.int64) @ y.astype(np.int64)).astype(np.int32)
+
+
+def requant_shift(
+    x: np.ndarray,
+    factor: np.ndarray,
+    offset: np.ndarray,
+    *,
+    shift: int,
+    low: int,
+    high: int,
+    zero_point: int = 0,
+    dtype: str = "int8",
+) -> np.ndarray:
+    """`clamp((x * factor + offset + half) >> shift, low, high) + zero_point`, half of `1 << shift`."""
+    half = (1 << shift) >> 1
+    values = (x.astype(np.int64) * factor + offset + half) >> shift
+    return (np.clip(values, low, high) + zero_point).astype(dtype)
+
+
+def integer_softmax(
+    x: np.ndarray,
+    *,
+    quadratic: int,
+    linear: int,
+    constant: int,
+    period: int,
+    levels: int,
+    multiplier: int,
+    exponent: int,
+    zero_point: int = 0,
+    low: int = -128,
+    high: int = 127,
+) -> np.ndarray:
+    """int8 `clamp(zero_point + R(e * (levels - 1) // sum(e)), low, high)` along the last axis.
+
+    e are the `exponentials` of x less the largest x. An axis whose exponentials are all 0 gives 0.
+    """
+    values = x.astype(np.int64)
+    found = exponentials(values - values.max(-1, keepdims=True), quadratic, linear, constant, period)
+    total = found.sum(-1, keepdims=True)
+    shares = np.where(total == 0, 0, found * (levels - 1) // np.where(total == 0, 1, total))
+    return requantise(shares, multiplier, exponent, zero_point, low, high)
+
+
+def exponentials(below: np.ndarray, quadratic: int, linear: int, constant: int, period: int) -> np.ndarray:
+    """int64 exponentials of `below`, 0 or less: a parabola, halved for every period.
+
+    With z = -below // period, at most 31, they are
+    `(quadratic * (below + z * period + linear) ** 2 + constant) >> z`.
+    """
+    halvings = np.clip(-below // period, 0, MOST_SHIFT)
+    return (quadratic * (below + halvings * period + linear) ** 2 + constant) >> halvings
+
+
+def integer_norm(
+    x: np.ndarray,
+    weight: np.ndarray,
+    *biases: np.ndarray,
+    shift: int,
+    low: int = -128,
+    high: int = 127,
+    x_zero_point: int = 0,
+) -> np.ndarray:
+    """int8 `clamp((c * weight / root + bias) >> shift, low, high)` along the last axis of n elements.
+
+    root is the integer square root of `sum(c * c) // n + 1`. Without a bias c is `x - x_zero_point`; with one its mean
+    is subtracted, and the mean and the quotient are truncated toward zero.
+    """
+    centred = x.astype(np.int64) - x_zero_point
+    count = x.shape[-1]
+    if biases:
+        centred = centred - _truncated(centred.sum(-1, keepdims=True), np.int64(count))
+    root = _root((centred * centred).sum(-1, keepdims=True) // count + 1)
+    quotient = _truncated(centred * weight.astype(np.int64), root)
+    for bias in biases:
+        quotient = quotient + bias
+    return np.clip(quotient >> shift, low, high).astype(np.int8)
+
+
+def _truncated(x: np.ndarray, divisor: np.ndarray | np.int64) -> np.ndarray:
+    """`x / divisor` for a divisor above 0, truncated toward zero."""
+    return np.sign(x) * (np.abs(x) // divisor)
+
+
+def _root(x: np.ndarray) -> np.ndarray:
+    """The largest integers whose squares are at most `x`, below 2**52."""
+    found = np.sqrt(x.astype(np.float64)).astype(np.int64)
+    found -= found * found > x
+    return found + ((found + 1) * (found + 1) <= x)
+
+
+def shifted(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape to which all broadcast, in the type asked; int8 has room for the clamp and the zero point."""
+    shape = together(inputs, a).shape
+    bounds, dtype = [a["low"] + a["zero_point"], a["high"] + a["zero_point"]], a["dtype"]
+    need(
+        dtype == "int32" or -128 <= min(bounds) and max(bounds) <= 127,
+        f"low, high = {bounds} with the zero_point: not within int8, the dtype",
+    )
+    return Operand(shape, dtype)
+
+
+def integers_normed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The first input's shape in int8; weights, and biases if there are some, are as long as its rows."""
+    x, *rest = inputs
+    need(len(rest) in (1, 2), f"{len(inputs)} inputs: must be 2 or 3")
+    for t in rest:
+        need((t.shape, t.dtype) == (x.shape[-1:], "int32"), f"weights {t.dtype} {t.shape}: its input is {x.shape}")
+    return Operand(x.shape, "int8")
+
+
+def _integer_matmul_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+    x, y = inputs
+    sizes = *output.shape[-2:], x.shape[-1]
+    pointers = x.pointer, type_of(x), y.pointer, type_of(y), output.pointer
+    w.call("tw_integer_matmul", *pointers, *sizes, matrix_walk(w, inputs, output))
+
+
+def _integer_norm_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+    """A null pointer stands for a bias that is not there."""
+    x, weight, *biases = inputs
+    bias = biases[0].pointer if biases else "0"
+    numbers = w.array("numbers", [a[key] for key in ("shift", "low", "high", "x_zero_point")])
+    sizes = x.size // x.shape[-1], x.shape[-1]
+    w.call("tw_integer_norm", x.pointer, type_of(x), weight.pointer, bias, output.pointer, *sizes, numbers)
+
+
+_EXPONENTIALS = dict.fromkeys(("quadratic", "linear", "constant"), INT32)
+_SHIFT = {"shift": Int(0, 31)}
+
+ROWS = (
+    HostOp(integer_matmul, giving("int32", multiplied), {}, _TWO_INTEGERS, count=2, c=_integer_matmul_in_c),
+    HostOp(
+        requant_shift,
+        shifted,
+        {**_SHIFT, "low": INT32, "high": INT32, "dtype": OneOf(_TWO_INTEGERS)},
+        ("int32",),
+        count=3,
+        c=C("tw_requant_shift", "inputs out out_type walk numbers", "shift low high zero_point"),
+    ),
+    HostOp(
+        integer_softmax,
+        giving("int8"),
+        {**_EXPONENTIALS, "period": SIZE, "levels": Int(1, 1 << 16)},
+        _TWO_INTEGERS,
+        c=C(
+            "tw_integer_softmax",
+            "x x_type out rows numbers",
+            "quadratic linear constant period levels multiplier exponent zero_point low high",
+        ),
+    ),
+    HostOp(integer_norm, integers_normed, _SHIFT, _TWO_INTEGERS, count=0, c=_integer_norm_in_c),
+)

@@ -1,0 +1,383 @@
+"""float32 operators, as ONNX defines them: the parts of a network between its quantised ones.
+
+Images are NCHW. Results that are not finite are those of IEEE 754, without warnings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...hw.errors import UnsupportedError
+from ..schema import MOST, Array, Int, Kind, ListOf
+from .c_calls import C, Translation, Value, Writer, known_function, matrix_walk
+from .layers import (
+    conv_transposed,
+    convolution_numbers,
+    convolved,
+    cut_image,
+    pad_image,
+    tap_sums,
+    tap_views,
+    windows,
+    with_products,
+)
+from .numbers import Function, Pair, exponential, exponential_table, one_of, unary_in_c
+from .pooling import averaged, pooled
+from .row import FINITE, HostOp, Operand, along_axis, giving, multiplied, need, one_type, same
+from .row import reduced as reduced_shape
+
+_F = np.float32
+_ONE, _HALF = _F(1), _F(0.5)
+_SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875  # of ONNX, where a file leaves them out
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return _ONE / (_ONE + np.exp(-x))
+
+
+def _softplus(x: np.ndarray) -> np.ndarray:
+    return np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0)
+
+
+def _hard_sigmoid(x: np.ndarray, alpha: np.float32, beta: np.float32) -> np.ndarray:
+    return np.clip(alpha * x + beta, 0, 1)
+
+
+def _error_function(x: np.ndarray) -> np.ndarray:
+    return _erf(x.astype(np.float64)).astype(np.float32)
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    return _HALF * x * (_ONE + _error_function(x / _F(math.sqrt(2))))
+
+
+def _gelu_tanh(x: np.ndarray) -> np.ndarray:
+    return _HALF * x * (_ONE + np.tanh(_F(math.sqrt(2 / math.pi)) * (x + _F(0.044715) * x * x * x)))
+
+
+def _plain(
+    function: Callable[[np.ndarray], np.ndarray], c: str = "", alpha: float = 0.0, beta: float = 0.0
+) -> Function:
+    """A function without parameters of the step."""
+    return Function(lambda x, alpha, beta: function(x), c, alpha, beta)
+
+
+UNARY: dict[str, Function] = {
+    "Abs": _plain(np.abs, "TW_ABS"),
+    "Ceil": _plain(np.ceil, "TW_CEIL"),
+    "Clip": Function(lambda x, alpha, beta: np.minimum(np.maximum(x, alpha), beta), "TW_CLIP", None, None),
+    "Cos": _plain(np.cos),
+    "Elu": Function(lambda x, alpha, beta: np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)),
+    "Erf": _plain(_error_function),
+    "Exp": _plain(np.exp),
+    "Floor": _plain(np.floor, "TW_FLOOR"),
+    "Gelu": _plain(_gelu),
+    "GeluTanh": _plain(_gelu_tanh),
+    "HardSigmoid": Function(_hard_sigmoid, "TW_HARD_SIGMOID", None, None),
+    "HardSwish": _plain(lambda x: x * _hard_sigmoid(x, _F(1 / 6), _HALF), "TW_HARD_SWISH", 1 / 6, 0.5),
+    "LeakyRelu": Function(lambda x, alpha, beta: np.where(x < 0, alpha * x, x), "TW_LEAKY_RELU", None),
+    "Log": _plain(np.log),
+    "Mish": _plain(lambda x: x * np.tanh(_softplus(x))),
+    "Neg": _plain(np.negative, "TW_NEG"),
+    "Reciprocal": _plain(lambda x: _ONE / x, "TW_RECIPROCAL"),
+    "Relu": _plain(lambda x: np.maximum(x, 0), "TW_CLIP", 0.0, math.inf),
+    "Round": _plain(np.rint, "TW_ROUND"),
+    "Selu": Function(lambda x, alpha, beta: beta * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))),
+    "Sigmoid": _plain(_sigmoid),
+    "Sign": _plain(np.sign, "TW_SIGN"),
+    "Sin": _plain(np.sin),
+    "Softplus": _plain(_softplus),
+    "Softsign": _plain(lambda x: x / (_ONE + np.abs(x)), "TW_SOFTSIGN"),
+    "Sqrt": _plain(np.sqrt, "TW_ROOT"),
+    "Tanh": _plain(np.tanh),
+    "ThresholdedRelu": Function(lambda x, alpha, beta: np.where(x > alpha, x, 0), "TW_THRESHOLDED_RELU", None),
+}
+# (alpha, beta) of ONNX where a node leaves them out
+DEFAULTS: dict[str, tuple[float, float]] = {
+    "Elu": (1.0, 0.0),
+    "HardSigmoid": (0.2, 0.5),
+    "LeakyRelu": (0.01, 0.0),
+    "Selu": (_SELU_ALPHA, _SELU_GAMMA),
+    "ThresholdedRelu": (1.0, 0.0),
+}
+
+
+BINARY: dict[str, Pair] = {
+    "Add": np.add,
+    "Div": np.divide,
+    "Max": np.maximum,
+    "Min": np.minimum,
+    "Mul": np.multiply,
+    "PRelu": lambda x, slope: np.where(x < 0, slope * x, x),
+    "Pow": np.power,
+    "Sub": np.subtract,
+}
+
+
+REDUCTIONS: dict[str, Callable[[np.ndarray, tuple[int, ...]], np.ndarray]] = {
+    "ReduceL1": lambda x, axes: np.abs(x).sum(axes),
+    "ReduceL2": lambda x, axes: np.sqrt(np.square(x).sum(axes)),
+    "ReduceMax": lambda x, axes: x.max(axes),
+    "ReduceMean": lambda x, axes: x.mean(axes),
+    "ReduceMin": lambda x, axes: x.min(axes),
+    "ReduceProd": lambda x, axes: x.prod(axes),
+    "ReduceSum": lambda x, axes: x.sum(axes),
+    "ReduceSumSquare": lambda x, axes: np.square(x).sum(axes),
+}
+
+
+def unary(x: np.ndarray, function: str, alpha: float = 0.0, beta: float = 0.0) -> np.ndarray:
+    """float32 `function(x)` of float32 `x`; results that are not finite are those of IEEE 754, without warnings."""
+    with np.errstate(all="ignore"):
+        return np.asarray(UNARY[function].numpy(x, _F(alpha), _F(beta)), np.float32)
+
+
+def binary(x: np.ndarray, y: np.ndarray, function: str) -> np.ndarray:
+    """float32 `function(x, y)`, broadcast; as `unary` for results that are not finite."""
+    with np.errstate(all="ignore"):
+        return np.asarray(BINARY[function](x, y), np.float32)
+
+
+def reduced(x: np.ndarray, function: str, axes: tuple[int, ...]) -> np.ndarray:
+    """float32 `function` over `axes`, which are dropped."""
+    with np.errstate(all="ignore"):
+        return np.asarray(REDUCTIONS[function](x, axes), np.float32)
+
+
+def float_function(x: np.ndarray, *, function: str, alpha: float = 0.0, beta: float = 0.0) -> np.ndarray:
+    """A function of each value; `alpha` and `beta` are its parameters, of Clip the bounds."""
+    return unary(x, function, alpha, beta)
+
+
+def float_binary(x: np.ndarray, y: np.ndarray, *, function: str) -> np.ndarray:
+    """A function of two arrays that broadcast."""
+    return binary(x, y, function)
+
+
+def float_reduce(x: np.ndarray, *, function: str, axes: Sequence[int], shape: Sequence[int]) -> np.ndarray:
+    """A reduction over `axes`; the result has `shape`."""
+    return reduced(x, function, tuple(axes)).reshape(shape)
+
+
+def float_softmax(x: np.ndarray, *, axis: int, logarithm: bool = False) -> np.ndarray:
+    """`exp(x) / sum(exp(x))` along `axis`, or its logarithm; exponentials are added in order."""
+    with np.errstate(all="ignore"):
+        shifted = x - x.max(axis, keepdims=True)
+        powers = exponential(shifted)
+        total = np.take(np.cumsum(powers, axis, dtype=np.float32), [-1], axis)
+        return shifted - np.log(total.astype(np.float64)).astype(np.float32) if logarithm else powers / total
+
+
+def float_matmul(x: np.ndarray, y: np.ndarray, *, ordered: bool = False) -> np.ndarray:
+    """Matrix products over the last two dimensions; those before them broadcast.
+
+    Products are added in numpy's order, or `ordered`, one after the other.
+    """
+    with np.errstate(all="ignore"):
+        if not ordered:
+            return x @ y
+        total = np.zeros(np.broadcast_shapes(x[..., :1].shape, y[..., :1, :].shape), np.float32)
+        for k in range(x.shape[-1]):
+            total += x[..., k : k + 1] * y[..., k : k + 1, :]
+        return total
+
+
+def float_lstm(
+    x: np.ndarray, *, weight: np.ndarray, recurrence: np.ndarray, bias: np.ndarray, reverse: bool = False
+) -> np.ndarray:
+    """The hidden values (steps, n, hidden) of an LSTM on `x` (steps, n, features), from zeros on, or backwards.
+
+    `weight` (4 * hidden, features), `recurrence` (4 * hidden, hidden) and `bias` hold input, output, forget and cell
+    gates in this order.
+    """
+    count, hidden = len(x), recurrence.shape[1]
+    found = np.zeros((*x.shape[:2], hidden), np.float32)
+    with np.errstate(all="ignore"):
+        gates = x @ weight.T + bias
+        h = c = np.zeros(found.shape[1:], np.float32)
+        for step in reversed(range(count)) if reverse else range(count):
+            now = gates[step] + h @ recurrence.T
+            i, o, f = (unary(now[:, k * hidden : (k + 1) * hidden], "Sigmoid") for k in range(3))
+            c = f * c + i * np.tanh(now[:, 3 * hidden :])
+            found[step] = h = o * np.tanh(c)
+    return found
+
+
+def float_conv2d(
+    x: np.ndarray,
+    *,
+    weight: np.ndarray,
+    bias: np.ndarray,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+    ordered: bool = False,
+) -> np.ndarray:
+    """Convolution, weights (O, C / groups, KH, KW); `pads` is (top, left, bottom, right).
+
+    Products are added by rows, columns and channels of the kernel, the channels in numpy's order, or `ordered`.
+    """
+    views = tap_views(pad_image(x, pads, 0.0), weight.shape[2:], strides, dilations)
+    with np.errstate(all="ignore"):
+        return tap_sums(views, weight, groups, ordered) + bias.reshape(-1, 1, 1)
+
+
+def float_conv_transpose2d(
+    x: np.ndarray,
+    *,
+    weight: np.ndarray,
+    bias: np.ndarray,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+    ordered: bool = False,
+) -> np.ndarray:
+    """Transposed convolution, weights (C, O / groups, KH, KW); `pads` is cut off, or added where negative.
+
+    Products are added by rows and columns of the image, then channels, whose order is numpy's, or `ordered`.
+    """
+    n, c, height, width = x.shape
+    _, per_group, kh, kw = weight.shape
+    reach = [(size - 1) * s + (k - 1) * d + 1 for size, s, k, d in zip((height, width), strides, (kh, kw), dilations)]
+    canvas = np.zeros((n, groups, per_group, *reach), np.float32)
+    taps = weight.reshape(groups, c // groups, per_group, kh, kw)
+    grouped = x.reshape(n, groups, c // groups, height * width)
+    with np.errstate(all="ignore"):
+        for tap, place in reversed(tap_views(canvas, (kh, kw), strides, dilations)):  # the last is the first pixel's
+            sums = place.reshape(n, groups, per_group, height * width)
+            place[...] = with_products(sums, taps[(..., *tap)].transpose(0, 2, 1), grouped, ordered).reshape(
+                place.shape
+            )
+        return cut_image(canvas.reshape(n, groups * per_group, *reach), pads) + bias.reshape(-1, 1, 1)
+
+
+def float_max_pool(x: np.ndarray, *, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int]) -> np.ndarray:
+    """The largest element of each window; padding never wins."""
+    return windows(pad_image(x, pads, -np.inf), kernel, strides).max((4, 5))
+
+
+def float_average_pool(
+    x: np.ndarray, *, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], padding_counts: bool = False
+) -> np.ndarray:
+    """Mean of each window, whose values are added in order; padding is 0 and counts, or does not."""
+    with np.errstate(all="ignore"):
+        seen = windows(pad_image(x, pads, 0.0), kernel, strides)
+        total = np.zeros(seen.shape[:4], np.float32)
+        for i, j in np.ndindex(*kernel):
+            total += seen[..., i, j]
+        ones = pad_image(np.ones_like(x[:1, :1]), pads, float(padding_counts))
+        return total / windows(ones, kernel, strides).sum((4, 5), dtype=np.float32)
+
+
+def _lstm_steps(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Hidden values for each step."""
+    (count, n, features), weight, recurrence = inputs[0].shape, a["weight"].shape, a["recurrence"].shape
+    hidden = recurrence[1]
+    fits = (weight, recurrence, a["bias"].shape) == ((4 * hidden, features), (4 * hidden, hidden), (4 * hidden,))
+    need(fits, f"weight {weight}, recurrence {recurrence} and bias {a['bias'].shape} do not fit {features}")
+    return Operand((count, n, hidden), "float32", count * n * 4 * hidden)
+
+
+def _conv_transposed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Larger by the strides."""
+    (_, c, *_), (into, per_group, *kernel), groups = inputs[0].shape, a["weight"].shape, a["groups"]
+    need(c == into and into % groups == 0, f"weight {a['weight'].shape} in {groups} groups does not fit {c} channels")
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, a["dilations"])]
+    grown = a | {"weight": np.broadcast_to(np.float32(0), (per_group * groups, c, *reach))}
+    return conv_transposed(inputs, grown)._replace(dtype="float32")
+
+
+def _mean_of_windows(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """One per window, each of which holds a pixel unless padding counts."""
+    found = pooled(inputs, a) if a["padding_counts"] else averaged(inputs, a)
+    return Operand(found.shape, "float32", found.scratch + math.prod(inputs[0].shape[2:]))
+
+
+def _function_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+    known = {name: f for name, f in UNARY.items() if f.c}
+    unary_in_c(w, inputs[0], output, known_function("float_function", a["function"], known, "float32"), a)
+
+
+_BINARY_IN_C = {"Add": "TW_ADD", "Div": "TW_DIV", "Max": "TW_MAXIMUM", "Min": "TW_MINIMUM", "Mul": "TW_MUL"}
+_BINARY_IN_C |= {"PRelu": "TW_PRELU", "Sub": "TW_SUB"}
+
+
+def _binary_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+    function = known_function("float_binary", a["function"], _BINARY_IN_C, "float32")
+    C("tw_binary", f"inputs out x_type walk {function} 0")(w, inputs, output, a)
+
+
+def _reduce_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+    """Extremes alone: the order in which numpy adds is not declared."""
+    extremes = {"ReduceMax": "TW_REDUCE_MAX", "ReduceMin": "TW_REDUCE_MIN"}
+    function = known_function("float_reduce", a["function"], extremes, "float32")
+    C("tw_reduce", f"x out x_type kept gone gone_count {function}")(w, inputs, output, a)
+
+
+def _softmax_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+    if a["logarithm"]:
+        raise UnsupportedError("host operator 'float_softmax' has no C kernel for logarithms; run it with Python")
+    C("tw_float_softmax", f"x out along {exponential_table(w)}")(w, inputs, output, a)
+
+
+def _ordered(op: str, write: Translation) -> Translation:
+    """`write` for sums in order. Raises `UnsupportedError` for others."""
+
+    def checked(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+        if not a["ordered"]:
+            known = "adds products in the order of a library"
+            raise UnsupportedError(f"host operator {op!r} {known}, for which there is no C kernel; run it with Python")
+        write(w, inputs, output, a)
+
+    return checked
+
+
+def _convolution_in_c(function: str) -> Translation:
+    def write(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+        numbers = w.array("numbers", convolution_numbers(inputs[0], output, a))
+        C(function, f"x out weight bias {numbers}")(w, inputs, output, a)
+
+    return _ordered(function.removeprefix("tw_"), write)
+
+
+def _matmul_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+    rows, columns = output.shape[-2:]
+    plan = matrix_walk(w, inputs, output)
+    C("tw_float_matmul", f"inputs out {rows} {columns} {inputs[0].shape[-1]} {plan}")(w, inputs, output, a)
+
+
+def _pool_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+    """One function has both pools."""
+    (x,) = inputs
+    n, c, *size = x.shape
+    numbers = w.array("numbers", [n * c, *size, *output.shape[2:], *a["kernel"], *a["strides"], *a["pads"][:2]])
+    how = int("padding_counts" not in a), int(a.get("padding_counts", False))
+    w.call("tw_float_pool", x.pointer, output.pointer, *how, numbers)
+
+
+_FLOAT = ("float32",)
+_LSTM = {"weight": Array(2, _FLOAT), "recurrence": Array(2, _FLOAT), "bias": Array(1, _FLOAT)}
+_CONV = {"weight": Array(4, _FLOAT), "bias": Array(1, _FLOAT)}
+_BACK: dict[str, Kind] = {**_CONV, "pads": ListOf(Int(-MOST), 4)}
+
+ROWS = (
+    HostOp(float_function, same, {**one_of(UNARY), "alpha": FINITE, "beta": FINITE}, _FLOAT, c=_function_in_c),
+    HostOp(float_binary, one_type, one_of(BINARY), _FLOAT, count=2, c=_binary_in_c),
+    HostOp(float_reduce, reduced_shape, one_of(REDUCTIONS), _FLOAT, c=_reduce_in_c),
+    HostOp(float_softmax, along_axis, {}, _FLOAT, c=_softmax_in_c),
+    HostOp(float_matmul, multiplied, {}, _FLOAT, count=2, c=_ordered("float_matmul", _matmul_in_c)),
+    HostOp(float_lstm, _lstm_steps, _LSTM, _FLOAT, (3,)),
+    HostOp(float_conv2d, giving("float32", convolved), _CONV, _FLOAT, (4,), c=_convolution_in_c("tw_float_conv2d")),
+    HostOp(
+        float_conv_transpose2d, _conv_transposed, _BACK, _FLOAT, (4,), c=_convolution_in_c("tw_float_conv_transpose2d")
+    ),
+    HostOp(float_max_pool, giving("float32", pooled), {}, _FLOAT, (4,), c=_pool_in_c),
+    HostOp(float_average_pool, _mean_of_windows, {}, _FLOAT, (4,), c=_pool_in_c),
+)

@@ -1,0 +1,180 @@
+"""Operators along axes: means, extremes and where they are, softmax, rows of unit length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...hw import rounding
+from ...hw.errors import UnsupportedError
+from ...hw.rounding import divide_by_power, doubling_high_multiply
+from ..schema import SIZE, Int, OneOf
+from .c_calls import C, Value, Writer, along
+from .fixed_point import ACCUMULATION_BITS, BITS, exponentials, high_product, inverse_root, reciprocal
+from .movement import unpack, unpack_in_c, unpacked
+from .row import KINDS, NUMBERS, HostOp, Operand, along_axis, need, reduced
+
+_F = np.float32
+MOST_SUMMED = 8191  # exponentials of a softmax in C: their sum is below 2**32
+
+
+def mean(
+    x: np.ndarray,
+    *,
+    axes: Sequence[int],
+    shape: Sequence[int],
+    x_zero_point: int,
+    zero_point: int,
+    multiplier: int,
+    exponent: int,
+) -> np.ndarray:
+    """int8 `clamp(zero_point + R(sum(x - x_zero_point)))` over `axes`, contract double; the result has `shape`."""
+    total = (x.astype(np.int64) - x_zero_point).sum(tuple(axes))
+    return rounding.requantise(total, multiplier, exponent, zero_point).reshape(shape)
+
+
+def reduce_max(x: np.ndarray, *, axes: Sequence[int], shape: Sequence[int]) -> np.ndarray:
+    """The largest value over `axes`; the result has `shape`."""
+    return x.max(tuple(axes)).reshape(shape)
+
+
+def reduce_min(x: np.ndarray, *, axes: Sequence[int], shape: Sequence[int]) -> np.ndarray:
+    """The smallest value over `axes`; the result has `shape`."""
+    return x.min(tuple(axes)).reshape(shape)
+
+
+def arg_max(x: np.ndarray, *, axis: int, shape: Sequence[int], dtype: str, smallest: bool = False) -> np.ndarray:
+    """The position along `axis` of the largest (smallest) value, of several the first, as `dtype`, in `shape`."""
+    found = x.argmin(axis) if smallest else x.argmax(axis)
+    return found.astype(dtype).reshape(shape)
+
+
+def top_k(x: np.ndarray, *, count: int, positions: bool) -> np.ndarray:
+    """The `count` largest values of each row, the largest first, of equal ones the first; or their int32 positions."""
+    # equal values stay in order only where the smallest come first, so that rows are sorted from behind
+    backwards = np.argsort(x[..., ::-1], -1, kind="stable")[..., ::-1][..., :count]
+    found = x.shape[-1] - 1 - backwards
+    return found.astype(np.int32) if positions else np.take_along_axis(x, found, -1)
+
+
+def log_softmax(x: np.ndarray, *, axis: int, scale: float, output_scale: float, zero_point: int) -> np.ndarray:
+    """int8 `log(exp(x) / sum(exp(x)))` along `axis` in float32, by a table of exponentials and a sum in order.
+
+    `scale` is that of `x`, `output_scale` and `zero_point` are those of the result.
+    """
+    rows, step, unit = np.moveaxis(x, axis, -1).astype(np.int64), _F(scale), _F(output_scale)
+    largest = rows.max(-1, keepdims=True)
+    with np.errstate(all="ignore"):
+        table = np.exp((-step * np.arange(256, dtype=_F)).astype(np.float64)).astype(_F)
+        total = np.cumsum(table[largest - rows], axis=-1, dtype=_F)[..., -1:]
+        first = (step * largest.astype(_F) + np.log(total.astype(np.float64)).astype(_F)) / unit
+        steps = np.nan_to_num(np.rint(step / unit * rows.astype(_F) - first)) + _F(zero_point)
+    return np.ascontiguousarray(np.moveaxis(np.clip(steps, -128, 127).astype(np.int8), -1, axis))
+
+
+def softmax(x: np.ndarray, *, axis: int, multiplier: int, exponent: int, bits: int = 8) -> np.ndarray:
+    """Softmax of int8 `x` along `axis`: int8 or int16 by `bits`, scale 2**-bits, the least value as zero point.
+
+    Exponentials come from the tables of `exponentials`, which are made once per scale. What is left per value is a
+    difference, a sum and a product, and a reciprocal per row.
+    """
+    known, summands = exponentials(multiplier, exponent)
+    rows = np.moveaxis(x, axis, -1)
+    difference = rows.max(-1, keepdims=True).astype(np.int64) - rows
+    e, total = known[difference], summands[difference].sum(-1, keepdims=True)
+    headroom = 32 - np.frexp(total.astype(np.float64))[1].astype(np.int64)
+    inverse = reciprocal((total << headroom) - (1 << BITS))
+    # the sum has ACCUMULATION_BITS integer bits, the result `bits` bits after the point
+    q = divide_by_power(high_product(inverse, e), ACCUMULATION_BITS + BITS - bits - headroom)
+    least, dtype = -(1 << bits - 1), np.int16 if bits > 8 else np.int8
+    result = np.where(e >= 0, np.clip(q + least, least, -least - 1), least).astype(dtype)
+    return np.ascontiguousarray(np.moveaxis(result, -1, axis))
+
+
+def unpack_softmax(
+    packed: np.ndarray,
+    *,
+    n: int,
+    c: int,
+    shape: Sequence[int],
+    axis: int,
+    multiplier: int,
+    exponent: int,
+    bits: int = 8,
+) -> np.ndarray:
+    """`softmax` of what `unpack` gives, in one call."""
+    x = unpack(packed, n=n, c=c, shape=shape)
+    return softmax(x, axis=axis, multiplier=multiplier, exponent=exponent, bits=bits)
+
+
+def l2_normalize(x: np.ndarray, *, axis: int, x_zero_point: int, scaled_first: bool = False) -> np.ndarray:
+    """int8 `(x - z) / sqrt(sum((x - z) ** 2))` along `axis`, with scale 1/128 and zero point 0.
+
+    The quotient is rescaled with the 7 bits of the output's scale in the exponent; `scaled_first`, as in uint8 files,
+    they multiply the difference.
+    """
+    d = x.astype(np.int64) - x_zero_point
+    multiplier, exponent = inverse_root((d * d).sum(axis, keepdims=True))
+    if scaled_first:
+        quotient = divide_by_power(doubling_high_multiply(d << 7, multiplier), -exponent)
+    else:
+        quotient = rounding.rescale(d, multiplier, exponent + 7)
+    return np.clip(quotient, -128, 127).astype(np.int8)
+
+
+def topmost(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Rows of as many elements as asked."""
+    (*around, size), dtype, _ = inputs[0]
+    need(a["count"] <= size, f"count = {a['count']}: rows have {size} elements")
+    return Operand((*around, a["count"]), "int32" if a["positions"] else dtype)
+
+
+def chosen(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Of the asked dtype, without the axis, or with 1 in its place."""
+    return Operand(reduced(inputs, a | {"axes": [a["axis"]]}).shape, a["dtype"])
+
+
+def softmaxed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """As the input, which has the axis, in so many bits."""
+    return Operand(along_axis(inputs, a).shape, f"int{a['bits']}")
+
+
+def unpacked_softmaxed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Images and channels out of blocks, in another shape, which has the axis."""
+    return softmaxed([unpacked(inputs, a)], a)
+
+
+def _softmax_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+    """The exponentials of the 256 differences are data."""
+    (x,), (rows, count, inner) = inputs, along(inputs[0], a["axis"])
+    if count > MOST_SUMMED:
+        raise UnsupportedError(f"softmax of {count} values has no C kernel; at most {MOST_SUMMED} are summed")
+    known = w.array("exponentials", exponentials(a["multiplier"], a["exponent"])[0])
+    w.call("tw_softmax", x.pointer, output.pointer, rows, count, inner, known, a["bits"])
+
+
+def _unpack_softmax_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+    """`unpack`, then `softmax`, where it fits in the same place."""
+    place = w.scratch(output.size) if output.width > 1 else output.pointer
+    plain = Value(place, output.shape, "int8")
+    unpack_in_c(w, inputs[0], plain, a)
+    _softmax_in_c(w, [plain], output, a)
+
+
+_COUNTED = ("int8", *NUMBERS)
+_SOFTMAX = {"exponent": Int(0, BITS), "bits": OneOf((8, 16))}
+_POSITION = {"dtype": OneOf(("int32", "int64"))}
+
+ROWS = (
+    HostOp(mean, reduced, c=C("tw_mean", "x out kept gone numbers", "x_zero_point zero_point multiplier exponent")),
+    HostOp(reduce_max, reduced, c=C("tw_reduce", "x out x_type kept gone gone_count TW_REDUCE_MAX")),
+    HostOp(reduce_min, reduced, c=C("tw_reduce", "x out x_type kept gone gone_count TW_REDUCE_MIN")),
+    HostOp(arg_max, chosen, _POSITION, _COUNTED, c=C("tw_arg_max", "x x_type out out_type along smallest")),
+    HostOp(top_k, topmost, {"count": SIZE}, _COUNTED, c=C("tw_top_k", "x x_type out rows count positions")),
+    HostOp(softmax, softmaxed, _SOFTMAX, c=_softmax_in_c),
+    HostOp(unpack_softmax, unpacked_softmaxed, _SOFTMAX, ranks=(4, 6), c=_unpack_softmax_in_c),
+    HostOp(log_softmax, along_axis, {"output_scale": KINDS["scale"]}),
+    HostOp(l2_normalize, along_axis, c=C("tw_l2_normalize", "x out along x_zero_point scaled_first")),
+)

@@ -1,0 +1,110 @@
+"""Images of another size, in the arithmetic of TensorFlow Lite's reference kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..schema import SIZE, Int, ListOf
+from .c_calls import Value, Writer, type_of
+from .row import HostOp, Operand
+
+ONE = 1 << 10  # positions have ten bits after the point
+_F = np.float32
+
+
+def nearest(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> list[int]:
+    """The index, of `size`, that each of `out` elements takes; in float32."""
+    aligned = align_corners and out > 1
+    step = _F(size - 1) / _F(out - 1) if aligned else _F(size) / _F(out)
+    place = (np.arange(out, dtype=_F) + _F(0.5 if half_pixel_centers else 0)) * step
+    index = np.floor(place + _F(0.5)) if align_corners else np.floor(place)
+    return np.clip(index, 0, size - 1).astype(int).tolist()
+
+
+def integer_positions(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> tuple[np.ndarray, ...]:
+    """Where `out` elements are among `size`: (lower index, upper index, weight of the upper one in 1 / ONE), int64."""
+    step = (ONE * size + out // 2) // out
+    if align_corners and out > 1:
+        step = (ONE * (size - 1) + (out - 1) // 2) // (out - 1)
+    place = np.arange(out, dtype=np.int64) * step
+    if half_pixel_centers:
+        place += step // 2 - ONE // 2
+    low, high = np.maximum(place, 0) // ONE, np.minimum((place + ONE - 1) // ONE, size - 1)
+    return np.minimum(low, size - 1), high, place - ONE * low
+
+
+def real_positions(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> tuple[np.ndarray, ...]:
+    """As `integer_positions`, with weights in float32."""
+    step = _F(size - 1) / _F(out - 1) if align_corners and out > 1 else _F(size) / _F(out)
+    place = np.arange(out, dtype=_F)
+    place = (place + _F(0.5)) * step - _F(0.5) if half_pixel_centers else place * step
+    low = np.maximum(np.floor(place).astype(np.int64), 0)
+    high = np.minimum(np.ceil(place).astype(np.int64), size - 1)
+    return np.minimum(low, size - 1), high, place - low.astype(_F)
+
+
+def resize_bilinear(
+    x: np.ndarray,
+    *,
+    size: Sequence[int],
+    align_corners: bool = False,
+    half_pixel_centers: bool = False,
+    offset: int | None = None,
+) -> np.ndarray:
+    """NCHW `x` as images of `size` (h, w), each pixel a mean of its four neighbours, weighted by distance.
+
+    Positions have ten bits after the point, sums twenty; they are rounded with ties away from zero. With `offset` the
+    values are `x + offset`, all at least 0, and the arithmetic is float32, rounded by adding one half. That of float32
+    images is float32, too.
+    """
+    real = x.dtype.kind == "f"
+    place = real_positions if real or offset is not None else integer_positions
+    (top, bottom, down), (left, right, across) = (
+        place(x.shape[2 + k], size[k], align_corners, half_pixel_centers) for k in (0, 1)
+    )
+    down, one = down[:, None], ONE if place is integer_positions else _F(1)
+    values = x if real else x.astype(np.int64) if offset is None else (x.astype(np.int64) + offset).astype(_F)
+    upper, lower = values[:, :, top], values[:, :, bottom]
+    total = upper[..., left] * (one - down) * (one - across)
+    total = total + lower[..., left] * down * (one - across)
+    total = total + upper[..., right] * (one - down) * across
+    total = total + lower[..., right] * down * across
+    if real:
+        return total
+    if offset is not None:
+        return (np.trunc(total + _F(0.5)).astype(np.int64) - offset).astype(np.int8)
+    total, half = total.astype(np.int64), 1 << 19
+    return np.where(total > 0, (total + half) >> 20, -((half - total) >> 20)).astype(np.int8)
+
+
+def resized(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Images of the size asked."""
+    n, c, *_ = inputs[0].shape
+    return Operand((n, c, *a["size"]), inputs[0].dtype)
+
+
+def _resize_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+    """Neighbours and their weights, per row and per column, are data."""
+    (x,), offset = inputs, a["offset"]
+    n, c, *size = x.shape
+    numbers, tables = w.array("numbers", [n * c, *size, *a["size"]]), []
+    real = x.dtype == "float32" or offset is not None
+    for k in (0, 1):
+        place = real_positions if real else integer_positions
+        low, high, weight = place(size[k], a["size"][k], a["align_corners"], a["half_pixel_centers"])
+        if real:
+            tables += [w.array("neighbours", np.stack([low, high], 1)), w.array("weights", weight, "float32")]
+        else:
+            tables.append(w.array("neighbours", np.stack([low, high, weight], 1)))
+    if real:
+        w.call("tw_resize_real", x.pointer, output.pointer, type_of(x), offset or 0, numbers, *tables)
+    else:
+        w.call("tw_resize", x.pointer, output.pointer, numbers, *tables)
+
+
+_KINDS = {"size": ListOf(SIZE, 2), "offset": Int(0, 128)}
+
+ROWS = (HostOp(resize_bilinear, resized, _KINDS, ("int8", "float32"), (4,), c=_resize_in_c),)

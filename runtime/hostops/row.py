@@ -1,0 +1,199 @@
+"""The row of a host operator: its NumPy function, what a step may give it, its result's shape, and its call in C."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from inspect import Parameter, signature
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...hw.errors import ProgramError, UnsupportedError
+from ...hw.rounding import CONTRACTS
+from ..schema import SHAPE, SIZE, Array, Flag, Int, Kind, ListOf, OneOf, Real, check_fields
+from .c_calls import Translation, Value, Writer
+
+_GROWTH = 64  # times the elements of its operands is what an operator may hold on the way to its result,
+_FREE = 1 << 20  # and so many more
+
+INT8, INT32 = Int(-128, 127), Int(-(1 << 31), (1 << 31) - 1)
+MULTIPLIER, EXPONENT = Int(0, (1 << 31) - 1), Int(-32, 31)  # of hw/rounding.py
+FINITE = Real(-3.5e38, 3.5e38)
+INTEGERS = ("int8", "int16", "int32")
+NUMBERS = ("float32", "int32", "int64")
+_WIDTHS = (*INTEGERS, "int64")
+ANY = ("int8", "uint8", "int16", "int32", "int64", "float32", "bool")
+# what an attribute of this name may be, where the row of its operator says nothing else; truth values are flags
+KINDS: dict[str, Kind] = {
+    "axes": ListOf(Int(0)),
+    "axis": Int(0),
+    "bias": Array(1, ("int32",)),
+    "contract": OneOf(CONTRACTS),
+    "dilations": ListOf(SIZE, 2),
+    "exponent": EXPONENT,
+    "exponents": ListOf(EXPONENT, 3),
+    "kernel": ListOf(SIZE, 2),
+    "layout": OneOf(("NCHW", "NHWC")),
+    "multiplier": MULTIPLIER,
+    "multipliers": ListOf(MULTIPLIER, 3),
+    "pads": ListOf(Int(0), 4),
+    "scale": Real(2.0**-126, 2.0**127),
+    "shape": SHAPE,
+    "strides": ListOf(SIZE, 2),
+    "zero_points": ListOf(INT8, 3),
+}
+KINDS |= dict.fromkeys(("low", "high", "x_zero_point", "zero_point"), INT8)
+KINDS |= dict.fromkeys(("batch", "block", "c", "groups", "n"), SIZE)
+TWO_SCALES: dict[str, Kind] = {"multipliers": ListOf(MULTIPLIER, 2), "exponents": ListOf(EXPONENT, 2)}
+PER_CHANNEL: dict[str, Kind] = {"multiplier": Array(1, _WIDTHS, 0, (1 << 31) - 1)}
+PER_CHANNEL |= {"exponent": Array(1, _WIDTHS, -32, 31)}
+
+
+class Operand(NamedTuple):
+    """Shape and dtype of an array, and how many elements the largest array made on the way to it has."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    scratch: int = 0
+
+
+Rule = Callable[[Sequence[Operand], dict[str, Any]], Operand]
+"""The result of an operator, from its inputs and all its attributes, whose types and ranges have been checked.
+
+Raises `ProgramError` where they do not fit together.
+"""
+
+
+@dataclass(frozen=True)
+class HostOp:
+    """A host operator: its `function` in NumPy, and what a step that names it may hold.
+
+    Arrays are positional arguments of the function, attributes keyword arguments. `rule` gives the result's shape and
+    dtype. There are `count` inputs, at least one where it is 0, of one of `dtypes`, with one of `ranks` dimensions
+    where these are given. `kinds` are those of the attributes that `KINDS` has otherwise or not at all. `c` writes the
+    operator's call in C; without one a program that has the operator cannot be emitted as C.
+    """
+
+    function: Callable[..., np.ndarray]
+    rule: Rule
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    dtypes: tuple[str, ...] = ("int8",)
+    ranks: tuple[int, ...] = ()
+    count: int = 1
+    c: Translation | None = None
+
+    def __call__(self, arrays: list[np.ndarray], attrs: dict) -> list[np.ndarray]:
+        """The results for input arrays and attributes, constants among them."""
+        return [self.function(*arrays, **attrs)]
+
+    @cached_property
+    def _parameters(self) -> list[Parameter]:
+        return [p for p in signature(self.function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+
+    @cached_property
+    def attrs(self) -> dict[str, Kind]:
+        """What each attribute may be."""
+        flags = {p.name: Flag() for p in self._parameters if p.annotation == "bool"}
+        known = {**KINDS, **flags, **self.kinds}
+        return {p.name: known[p.name] for p in self._parameters}
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """The values of attributes that are absent."""
+        return {p.name: p.default for p in self._parameters if p.default is not p.empty}
+
+    def result(self, inputs: Sequence[Operand], attrs: dict) -> Operand:
+        """Shape and dtype of the result. Raises `ProgramError` for inputs or attributes that are not allowed.
+
+        Neither are those for which an array far larger than inputs, constants and result would be made.
+        """
+        if len(inputs) != (self.count or max(1, len(inputs))):
+            raise ProgramError(f"{len(inputs)} inputs: must be {self.count or 'at least 1'}")
+        for k, x in enumerate(inputs):
+            if x.dtype not in self.dtypes:
+                raise ProgramError(f"input {k} is {x.dtype}: must be {' or '.join(self.dtypes)}")
+            if self.ranks and len(x.shape) not in self.ranks:
+                allowed = " or ".join(map(str, self.ranks))
+                raise ProgramError(f"input {k} has shape {x.shape}: must have {allowed} dimensions")
+        check_fields(attrs, self.attrs, frozenset(self.defaults))
+        found = self.rule(inputs, self.defaults | attrs)
+        known = [*(x.shape for x in (*inputs, found)), *(v.shape for v in attrs.values() if isinstance(v, np.ndarray))]
+        most = _GROWTH * sum(map(math.prod, known)) + _FREE
+        if found.scratch > most:
+            raise ProgramError(
+                f"makes an array of {found.scratch:,} elements on the way: at most {most:,} are allowed here"
+            )
+        return found
+
+    def write(self, writer: Writer, inputs: Sequence[Value], output: Value, attrs: dict) -> None:
+        """Write the operator's calls in C. Raises `UnsupportedError` where it has none."""
+        if self.c is None:
+            name = self.function.__name__
+            raise UnsupportedError(f"host operator {name!r} has no C kernel; run the program with Python")
+        top, given = writer.top, self.defaults | attrs
+        given |= {key: float(value) for key, value in given.items() if isinstance(self.attrs[key], Real)}
+        self.c(writer, inputs, output, given)
+        writer.top = top
+
+
+def need(holds: bool, text: str) -> None:
+    """Raise `ProgramError` with `text` unless it holds."""
+    if not holds:
+        raise ProgramError(text)
+
+
+def same(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """As the first input."""
+    return Operand(*inputs[0][:2])
+
+
+def giving(dtype: str, rule: Rule = same) -> Rule:
+    """The result of `rule` in another dtype."""
+    return lambda inputs, a: rule(inputs, a)._replace(dtype=dtype)
+
+
+def cast_to(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape in the type asked."""
+    return Operand(inputs[0].shape, a["dtype"])
+
+
+def along_axis(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """As the input, which has the axis."""
+    need(a["axis"] < len(inputs[0].shape), f"axis = {a['axis']}: its input has {len(inputs[0].shape)} dimensions")
+    return same(inputs, a)
+
+
+def together(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """int8 of the shape to which both broadcast."""
+    shapes = [x.shape for x in inputs]
+    try:
+        return Operand(np.broadcast_shapes(*shapes), "int8")
+    except ValueError:
+        raise ProgramError(f"inputs {shapes} do not broadcast") from None
+
+
+def one_type(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape to which both broadcast, in their type."""
+    need(inputs[0].dtype == inputs[1].dtype, f"inputs differ in dtype: {inputs[0].dtype} and {inputs[1].dtype}")
+    return together(inputs, a)._replace(dtype=inputs[0].dtype)
+
+
+def reduced(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The input without the axes, or with 1 in their place."""
+    (shape, dtype, _), axes, out = inputs[0], a["axes"], tuple(a["shape"])
+    need(len({*axes}) == len(axes) and max(axes, default=0) < len(shape), f"axes = {axes} are not those of {shape}")
+    left = math.prod(n for k, n in enumerate(shape) if k not in axes)
+    need(math.prod(out) == left, f"shape = {out} has not the {left} elements that {shape} without axes {axes} has")
+    return Operand(out, dtype)
+
+
+def multiplied(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Rows of the first by columns of the second, in its type; the dimensions before them broadcast."""
+    (x, dtype, _), y = inputs[0], inputs[1].shape
+    need(min(len(x), len(y)) > 1, f"inputs {[x, y]} are not matrices")
+    need(x[-1] == y[-2], f"inputs {[x, y]} cannot be multiplied: {x[-1]} is not {y[-2]}")
+    around = together([Operand(x[:-2], dtype), Operand(y[:-2], dtype)], a).shape
+    return Operand((*around, x[-2], y[-1]), dtype)

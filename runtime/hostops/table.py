@@ -1,0 +1,121 @@
+"""All host operators by name, and `chain`, which is made of others.
+
+A host step of an executable names one of `HOST_OPS`; it is called with the step's input arrays and its attributes
+(JSON values and constant arrays), and returns the step's output. A step that does not comply with the operator's row
+(row.py) is refused before anything runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ...hw.errors import ProgramError
+from ..schema import Anything, Array, ListOf, shown
+from ..steps import DTYPES
+from . import (
+    attention,
+    deeploy,
+    detection,
+    elementwise,
+    floats,
+    layers,
+    movement,
+    numbers,
+    pooling,
+    recurrent,
+    reductions,
+    resize,
+)
+from .c_calls import Value, Writer
+from .row import HostOp, Operand
+
+CHECKS = ("expect_numbers",)  # operators that only refuse: they run although nothing reads what they give
+# operators of one input that move values or compute each by itself (softmax: by row): what `chain` may hold
+VALUE_BY_VALUE = ("quantize", "dequantize", "recode", "rescale", "rescale_integers", "lookup", "cast", "narrow")
+LAYOUTS = ("reshape", "transpose", "take", "pack", "fold_windows", "unpack", "unpack_planes")
+STAGES = (*VALUE_BY_VALUE, *LAYOUTS, "softmax", "unpack_softmax")
+_SUBJECTS = (
+    elementwise,
+    numbers,
+    floats,
+    movement,
+    layers,
+    pooling,
+    resize,
+    reductions,
+    attention,
+    deeploy,
+    recurrent,
+    detection,
+)
+
+
+def chain(x: np.ndarray, *, stages: Sequence[Sequence], tables: np.ndarray | None = None) -> np.ndarray:
+    """`x` through operators of one input, each on the result of the one before it: (name, attributes) of each.
+
+    The table of a `lookup` is a row of `tables`, int8 (number, 256).
+    """
+    for name, attrs in stages:
+        (x,) = HOST_OPS[name]([x], _with_table(name, attrs, tables))
+    return x
+
+
+def _with_table(name: str, attrs: dict, tables: np.ndarray | None) -> dict:
+    """The attributes of a stage: a lookup's number of a table replaced by the table. Raises `ProgramError`."""
+    if name != "lookup":
+        return attrs
+    number, count = attrs.get("table"), 0 if tables is None else len(tables)
+    if tables is None or type(number) is not int or not 0 <= number < count:
+        raise ProgramError(f"table = {shown(number)}: must be the number of one of its {count} tables")
+    return attrs | {"table": tables[number]}
+
+
+def _stages(x: Operand, a: dict) -> Iterator[tuple[HostOp, dict, Operand]]:
+    """(operator, attributes, result) of each stage. Raises `ProgramError` for one that is not allowed."""
+    for k, stage in enumerate(a["stages"]):
+        known = isinstance(stage, (list, tuple)) and len(stage) == 2 and isinstance(stage[1], dict)
+        if not known or stage[0] not in STAGES:
+            raise ProgramError(
+                f"stages: number {k}, {shown(stage)}, must be [operator, attributes], one of {', '.join(STAGES)}"
+            )
+        op, attrs = HOST_OPS[stage[0]], _with_table(stage[0], stage[1], a["tables"])
+        x = op.result([x], attrs)
+        yield op, attrs, x
+
+
+def _chained(inputs: Sequence[Operand], a: dict) -> Operand:
+    """The result of the last stage; what is made on the way is scratch."""
+    made = [inputs[0], *(after for _, _, after in _stages(inputs[0], a))]
+    return made[-1]._replace(scratch=max([0, *(max(x.scratch, math.prod(x.shape)) for x in made[1:])]))
+
+
+def _chain_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+    """The stages, one after the other; results alternate between two places, and a reshape moves nothing."""
+    (x,) = inputs
+    moving, now = [], x
+    for op, attrs, after in _stages(Operand(x.shape, x.dtype), a):
+        result = Value("", after.shape, after.dtype)
+        if op.function is not movement.reshape:
+            moving.append((op, attrs, now, result))
+        now = result
+    if not moving:
+        movement.copy_whole(w, x, output)
+        return
+    sizes = [result.nbytes for *_, result in moving[:-1]]
+    places = [w.scratch(max(sizes[k::2], default=0)) for k in (0, 1)]
+    pointer = x.pointer
+    for k, (op, attrs, before, result) in enumerate(moving):
+        target = output.pointer if k == len(moving) - 1 else places[k % 2]
+        op.write(w, [before._replace(pointer=pointer)], result._replace(pointer=target), attrs)
+        pointer = target
+
+
+_CHAIN = HostOp(
+    chain, _chained, {"stages": ListOf(Anything(), most=16), "tables": Array(2, ("int8",))}, DTYPES, c=_chain_in_c
+)
+HOST_OPS: dict[str, HostOp] = {
+    op.function.__name__: op for op in (_CHAIN, *(row for subject in _SUBJECTS for row in subject.ROWS))
+}
