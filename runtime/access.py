@@ -23,7 +23,7 @@ from ..hw.isa import (
     row_of,
     table_span,
 )
-from .symbols.symbol import Symbol
+from .symbols import Symbol
 
 _MOST_SPANS = 1 << 16  # of one access with a symbol: many more would take long to compare
 

@@ -26,13 +26,12 @@ from ..hw.foreign import read_regular
 from ..hw.isa import known_isa
 from ..hw.show import table
 from . import manifest
-from .bounds import check_dram
 from .buffer import MOST_ALIGN, Buffer
 from .device import program_stats
 from .files import atomic_write
 from .hostops import HOST_OPS
 from .hostshapes import Operand
-from .launch import INSN_ALIGN, Launch
+from .launch import INSN_ALIGN, Launch, check_dram
 from .schema import NAME, shown
 from .steps import HostStep, LaunchStep, Step, Tensor, check_flow, entries, reads_writes, sources
 

@@ -24,7 +24,7 @@ from .launch import Launch, Origins
 from .proof.certificate import Certificate, check_subject
 from .schema import NAME, SHAPE, Anything, Flag, Int, Kind, ListOf, MapOf, OneOf, Optional, check_fields, shown
 from .steps import HostStep, LaunchStep, Step, Tensor, When
-from .symbols.patches import Patches
+from .symbols import Patches
 
 FORMAT, VERSION = "tilewright program", 3
 VERSIONS = (1, 2, 3)  # that are read; the first has no tensors of kind state, the first two have no certificates

@@ -31,10 +31,9 @@ from ..hw.units import Channel, Queue, between, channels, connected, queues
 from .access import dram_access, out_of_range, scratchpad_accesses
 from .buffer import Buffer, Region, integers, shape_of
 from .launch import UOP_BUFFER, Launch, OriginStack, encode
-from .loops import Kernel, check_taps, encoded, loop_fields, need_extensions, pieces, uop_array
-from .symbols.symbol import Symbol, note_limit
+from .symbols import Symbol, note_limit
 from .tokens import Row, insert_tokens, nop
-from .uop import Kernels
+from .uop import Kernel, Kernels, check_taps, encoded, loop_fields, need_extensions, pieces, uop_array
 
 _Loops = Sequence[tuple[int, int, int, int]]  # (extent, dst step, src step, wgt step)
 _AluLoops = Sequence[tuple[int, int, int]]  # (extent, dst step, src step)

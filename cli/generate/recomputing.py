@@ -18,7 +18,7 @@ DEEPLOY = 23  # the ratio that Deeploy's authors publish for 256 steps of their 
 def check_blocks(executable: Executable) -> None:
     """Raise `UnsupportedError` where the program takes no blocks of tokens."""
     from ...hw.errors import UnsupportedError
-    from ...runtime.language.writing import language_model
+    from ...runtime.language import language_model
 
     if language_model(executable).block == 1:
         raise UnsupportedError(
@@ -40,7 +40,7 @@ def recomputing(
     from ...compiler.network import compile_for
     from ...compiler.target.blocks import in_blocks
     from ...compiler.target.host import HostModel
-    from ...runtime.language.writing import language_model
+    from ...runtime.language import language_model
 
     check_blocks(executable)
     size = language_model(executable).block

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...hw.isa import Mem
-from ...runtime.symbols.symbol import MOST_LIMIT
+from ...runtime.symbols import MOST_LIMIT
 from .. import graph as g
 from .language import Kernel, Unfit, by_shape
 from .roots import need_roots

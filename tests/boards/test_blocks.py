@@ -1,13 +1,12 @@
-"""boards/blocks.py: blocks of Verilog, which of them are alike, and what is synthesised again."""
+"""boards/synthesis.py: blocks of Verilog, which of them are alike, and what is synthesised again."""
 
 import json
 import re
 
 import pytest
 
-from tilewright.boards import blocks as module
-from tilewright.boards.blocks import blocks, synthesise_blocks
-from tilewright.boards.synthesis import Resources
+from tilewright.boards import synthesis as module
+from tilewright.boards.synthesis import Resources, blocks, synthesise_blocks
 from tilewright.hw.config import PRESETS
 
 VERILOG = """

@@ -19,10 +19,8 @@ import pytest
 from tilewright.boards import client as client_module
 from tilewright.boards import messages
 from tilewright.boards.client import Address, Client, RemoteProgram, check_server
-from tilewright.boards.limits import Limits
-from tilewright.boards.server import Server
-from tilewright.boards.uploads import chunks
-from tilewright.boards.worker import Offer
+from tilewright.boards.server import Server, chunks
+from tilewright.boards.worker import Limits, Offer
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import (
     AccessError,

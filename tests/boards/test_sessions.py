@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.boards.sessions import ID, MOST, Sessions
+from tilewright.boards.worker import ID, KEPT_SESSIONS, Sessions
 from tilewright.hw.errors import BoardError, CapacityError
 
 PROGRAM = b"p"
@@ -34,12 +34,12 @@ def test_a_session_finds_what_it_left():
 
 def test_those_used_last_stay():
     sessions = Sessions(1 << 20)
-    for k in range(MOST + 1):
+    for k in range(KEPT_SESSIONS + 1):
         sessions.keep((session(k), PROGRAM), 1, state(k % 100))
-        assert sessions.find((session(0), PROGRAM), 1) if k < MOST else True
+        assert sessions.find((session(0), PROGRAM), 1) if k < KEPT_SESSIONS else True
     with pytest.raises(BoardError):
         sessions.find((session(0), PROGRAM), 1)
-    assert sessions.find((session(MOST), PROGRAM), 1)
+    assert sessions.find((session(KEPT_SESSIONS), PROGRAM), 1)
 
 
 def test_bytes_are_counted():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tilewright.boards.tools import need_tools, quiet, yosys
+from tilewright.boards.synthesis import need_tools, quiet, yosys
 from tilewright.hw.errors import ExecutionError, UnsupportedError
 
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tilewright.boards.uploads import CHUNK, Room, Upload, chunks
+from tilewright.boards.server import CHUNK, Room, Upload, chunks
 from tilewright.hw.errors import BoardError, CapacityError, HangError, InputError
 
 LONG = 60.0  # seconds that no test waits

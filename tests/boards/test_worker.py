@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 
 from tilewright.boards import messages, worker
-from tilewright.boards.limits import Limits
-from tilewright.boards.sessions import ID
-from tilewright.boards.worker import KEPT, Jobs, Offer, Worker
+from tilewright.boards.worker import ID, KEPT, Jobs, Limits, Offer, Worker
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, FileError, HangError, InputError
 from tilewright.runtime.executable import Executable

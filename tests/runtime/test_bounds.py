@@ -8,8 +8,7 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import AccessError, EncodingError, ProgramError
 from tilewright.hw.isa import AluOp, Isa, Mem, Op
-from tilewright.runtime.bounds import check_dram
-from tilewright.runtime.launch import Launch
+from tilewright.runtime.launch import Launch, check_dram
 from tilewright.runtime.program import Program
 from tilewright.sim.random_programs import Recorder, record_random
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ProgramError
 from tilewright.hw.isa import AluOp, Isa, Op
-from tilewright.runtime.loops import (
+from tilewright.runtime.uop import (
     MAX_TRIPS,
     Kernel,
     choose_loops,

@@ -14,7 +14,7 @@ import numpy as np
 
 from ....runtime.kernels.attention import LARGEST_CONTEXT, LARGEST_SCORE, MEAN_BITS, SCORE_STEPS, squares_shift
 from ....runtime.kernels.roots import ROOT_BITS, inverse_root
-from ....runtime.symbols.symbol import MOST_LIMIT
+from ....runtime.symbols import MOST_LIMIT
 from ..host_calls import Kernel
 from ..operators import Operator, Product, Tensor, by_channel
 from ..reach import Reach, products, times

@@ -11,8 +11,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 from amaranth.sim import Simulator
 
-from tilewright.boards.pynq_z1.axi3 import RegisterBridge, port_address, read_arguments, write_arguments
 from tilewright.boards.pynq_z1.board import Board
+from tilewright.boards.pynq_z1.platform import RegisterBridge, port_address, read_arguments, write_arguments
 from tilewright.hw.config import PRESETS
 from tilewright.hw.rtl.axi import AxiLite, AxiRead, AxiWrite
 

@@ -1,11 +1,12 @@
-"""boards/pynq_z1/check.py: every step, and each that fails ends the list with what to do."""
+"""boards/selftest.py and check_machine: every step, and each that fails ends the list with what to do."""
 
 import os
 import shutil
 
 import pytest
 
-from tilewright.boards.pynq_z1.check import check_board, run_self_test
+from tilewright.boards.pynq_z1.driver import check_machine
+from tilewright.boards.selftest import run_self_test
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import BoardError
 from tilewright.runtime.device import open_device
@@ -28,7 +29,7 @@ def checked(fake_pynq, tmp_path, monkeypatch):
         board = fake_pynq(TINY)
         options = {"pynq": board, "bitstream": tmp_path / "x.bit", "meminfo": tmp_path / "meminfo", "watchdog": 2000}
         change(board, options)
-        return list(check_board(TINY, **options))
+        return list(check_machine(TINY, **options))
 
     return check
 
@@ -74,13 +75,13 @@ def test_the_first_failure_ends_the_list(checked, change, step, text):
 
 def test_only_root_may(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    *_, last = check_board(TINY)
+    *_, last = check_machine(TINY)
     assert (last.name, last.fine) == ("user", False) and "run with sudo" in last.found
 
 
 def test_a_machine_that_is_no_board(monkeypatch, no_pynq):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    *_, last = check_board(TINY)
+    *_, last = check_machine(TINY)
     assert last.name == "pynq" and "pynq is not installed" in last.found
 
 

@@ -1,4 +1,4 @@
-"""boards/pynq_z1/scripts.py: the block design says what the platform says."""
+"""boards/pynq_z1/build.py: the block design says what the platform says."""
 
 import re
 import shutil
@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tilewright.boards.pynq_z1 import scripts
+from tilewright.boards.pynq_z1 import build
 from tilewright.boards.pynq_z1.board import Board
 from tilewright.hw.config import PRESETS
 
@@ -35,8 +35,8 @@ endmodule
     ],
 )
 def test_ports_clock_and_addresses_of_the_block_design(cfg, board, ports):
-    assert scripts.memory_ports(cfg, board) == ports
-    text = scripts.block_design(cfg, board, "x")
+    assert build.memory_ports(cfg, board) == ports
+    text = build.block_design(cfg, board, "x")
     for port, masters in ports.items():
         assert f"CONFIG.PCW_USE_{port} 1" in text and f"$ps/{port}_ACLK" in text
         assert f"CONFIG.NUM_SI {len(masters)} " in text
@@ -51,7 +51,7 @@ def test_ports_clock_and_addresses_of_the_block_design(cfg, board, ports):
 
 
 def test_brackets_of_the_scripts_are_balanced():
-    text = scripts.block_design(TINY, Board(), "x")
+    text = build.block_design(TINY, Board(), "x")
     for opening, closing in ("[]", "{}"):
         assert text.count(opening) == text.count(closing)
     assert not re.search(r"\\\s*\n\s*\n", text)  # a continued line that ends in nothing
@@ -70,7 +70,7 @@ proc unknown {name args} { puts "$name $args"; return $name }
 @pytest.mark.parametrize("slack, ends", [(0.1, "finished"), (-0.2, "ERROR: timing is missed by -0.2 ns")])
 def test_tcl_reads_the_block_design_to_its_end(tmp_path, slack, ends):
     """With stand-ins for Vivado's commands, which print what they are called with."""
-    text = scripts.block_design(TINY.replace(load_ports=2), Board(), "x")
+    text = build.block_design(TINY.replace(load_ports=2), Board(), "x")
     (tmp_path / "x.tcl").write_text(f"set slack {slack}\n{STUBS}{text}")
     done = subprocess.run(["tclsh", "x.tcl"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     said = done.stdout.splitlines() + done.stderr.splitlines()
@@ -82,7 +82,7 @@ def test_tcl_reads_the_block_design_to_its_end(tmp_path, slack, ends):
 
 @pytest.mark.parametrize("memory, cache", [("HP", "0011"), ("ACP", "1111")])
 def test_the_wrapper_declares_every_bus(memory, cache):
-    text = scripts.block_wrapper(CORE, "x", Board(memory=memory))
+    text = build.block_wrapper(CORE, "x", Board(memory=memory))
     assert "module x_bd (" in text and "x_core core (" in text
     assert (
         'X_INTERFACE_INFO = "xilinx.com:interface:aximm:1.0 m_load0 ARADDR", X_INTERFACE_PARAMETER = "PROTOCOL AXI3'
@@ -97,4 +97,4 @@ def test_the_wrapper_declares_every_bus(memory, cache):
 
 def test_the_open_tools_get_pins_alone():
     xdc = "# a\nset_property LOC R14 [x]\ncreate_clock -name c\nset_property IOSTANDARD y [x]\n"
-    assert scripts.open_constraints(xdc) == "set_property LOC R14 [x]\nset_property IOSTANDARD y [x]\n"
+    assert build.open_constraints(xdc) == "set_property LOC R14 [x]\nset_property IOSTANDARD y [x]\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.boards.timing.netlist import Netlist, read
+from tilewright.boards.netlist import Netlist, read
 
 OUTPUTS = {
     "Q": 1, "O": 1, "CO": 4, "P": 48, "PCOUT": 48, "DOADO": 32, "DOBDO": 32, "DOA": 1, "DOB": 1, "DOC": 1, "DOD": 1

@@ -2,14 +2,13 @@
 
 import pytest
 
-from tilewright.boards.timing import routing
-from tilewright.boards.timing.analysis import analyse
-from tilewright.boards.timing.cells import LOGIC, PLACED
+from tilewright.boards.cells import LOGIC, PLACED
+from tilewright.boards.timing import analyse, estimated_wire, no_wires
 from tilewright.hw.errors import ExecutionError
 
 
 def logic(circuit):
-    return analyse(circuit.netlist(), LOGIC, routing.none)
+    return analyse(circuit.netlist(), LOGIC, no_wires)
 
 
 def test_register_to_register_through_two_luts(new):
@@ -27,7 +26,7 @@ def test_wires_add_up_by_fanout(new):
     """q drives three pins: 500 + 70 log2 3 = 610.9; m one FDRE.D beside its LUT: nothing; the cells 478, 124 and 50."""
     circuit = new().add("a", "FDRE", C="clk", D="z", Q="q").add("b", "FDRE", C="clk", D="m", CE="q", Q="r")
     circuit.add("l", "LUT2", I0="q", I1="q", O="m")
-    found = analyse(circuit.netlist(), PLACED, routing.estimate)
+    found = analyse(circuit.netlist(), PLACED, estimated_wire)
     ends = {end.at.port: end.arrival for end in found.ends if end.at.cell == "b"}
     assert ends["CE"] == pytest.approx(478 + 610.947 + 205, abs=0.01)
     assert ends["D"] == pytest.approx(478 + 610.947 + 124 + 50, abs=0.01)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.boards.timing.cells import BRAM_PERIOD, LOGIC, PLACED, delays
+from tilewright.boards.cells import BRAM_PERIOD, LOGIC, PLACED, delays
 
 
 @pytest.fixture

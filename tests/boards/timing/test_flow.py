@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 
 from tilewright.boards.synthesis import Resources
-from tilewright.boards.timing.flow import time_core, timed
+from tilewright.boards.timing import time_core, timed
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.boards.timing.netlist import Pin, read
+from tilewright.boards.netlist import Pin, read
 from tilewright.hw.errors import ExecutionError
 
 DOCUMENT = {

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tilewright.boards.timing.netlist import Pin
-from tilewright.boards.timing.routing import estimate, none
+from tilewright.boards.netlist import Pin
+from tilewright.boards.timing import estimated_wire, no_wires
 
 
 def test_every_doubling_of_the_fanout_costs_70_ps(new):
@@ -12,18 +12,18 @@ def test_every_doubling_of_the_fanout_costs_70_ps(new):
         circuit.add(f"l{k}", "LUT1", I0="q", O=f"o{k}")
     circuit.add("g", "LUT1", I0="o0", O="p")
     netlist, nets = circuit.netlist(), circuit.nets
-    assert estimate(netlist, nets["q"], Pin("l0", "I0")) == 500 + 3 * 70
-    assert estimate(netlist, nets["o0"], Pin("g", "I0")) == 500
-    assert none(netlist, nets["q"], Pin("l0", "I0")) == 0
+    assert estimated_wire(netlist, nets["q"], Pin("l0", "I0")) == 500 + 3 * 70
+    assert estimated_wire(netlist, nets["o0"], Pin("g", "I0")) == 500
+    assert no_wires(netlist, nets["q"], Pin("l0", "I0")) == 0
 
 
 def test_columns_of_memories_and_dsps_are_farther_away_and_cascades_near(new):
     circuit = new().add("f", "FDRE", C="clk", D="x", Q="q").add("r", "RAMB36E1", ADDRARDADDR="q", DOADO="o")
     circuit.add("d", "DSP48E1", A="o", PCOUT="c").add("e", "DSP48E1", PCIN="c")
     netlist, nets = circuit.netlist(), circuit.nets
-    assert estimate(netlist, nets["q"], Pin("r", "ADDRARDADDR")) == 850
-    assert estimate(netlist, nets["o"], Pin("d", "A")) == 850
-    assert estimate(netlist, nets["c"], Pin("e", "PCIN")) == 55
+    assert estimated_wire(netlist, nets["q"], Pin("r", "ADDRARDADDR")) == 850
+    assert estimated_wire(netlist, nets["o"], Pin("d", "A")) == 850
+    assert estimated_wire(netlist, nets["c"], Pin("e", "PCIN")) == 55
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,14 @@ def test_columns_of_memories_and_dsps_are_farther_away_and_cascades_near(new):
 )
 def test_wires_inside_a_slice_take_nothing(new, driver, port, sink, entry, free):
     circuit = new().add("a", driver, **{port: "n"}).add("b", sink, **{entry: "n"})
-    assert estimate(circuit.netlist(), circuit.nets["n"], Pin("b", entry)) == (0 if free else 500)
+    assert estimated_wire(circuit.netlist(), circuit.nets["n"], Pin("b", entry)) == (0 if free else 500)
 
 
 def test_a_wire_to_a_pin_is_not_counted(new):
     circuit = new().add("a", "LUT1", I0="i", O="o").ports("i", "o")
     netlist = circuit.netlist()
     assert (
-        estimate(netlist, circuit.nets["i"], Pin("a", "I0")) == estimate(netlist, circuit.nets["o"], Pin("", "o")) == 0
+        estimated_wire(netlist, circuit.nets["i"], Pin("a", "I0"))
+        == estimated_wire(netlist, circuit.nets["o"], Pin("", "o"))
+        == 0
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.boards.timing.summary import summarise
+from tilewright.boards.timing import summarise
 
 
 @pytest.fixture

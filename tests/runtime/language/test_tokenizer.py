@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from tilewright.hw.errors import FileError, InputError
-from tilewright.runtime.language.tokenizer import Tokenizer
+from tilewright.runtime.language import Tokenizer
 
 PIECES = [b"<unk>", b"\n<s>\n", b"\n</s>\n", *(b"<0x%02X>" % k for k in range(256))]
 PIECES += [b" ", b"a", b"b", b"ab", b"ba", b" ab", "é".encode(), b"aba"]

@@ -6,7 +6,7 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError, UnsupportedError
 from tilewright.runtime.executable import Executable, HostStep, Tensor
-from tilewright.runtime.language.writing import LanguageModel, language_model, most_likely, sampler, write
+from tilewright.runtime.language import LanguageModel, language_model, most_likely, sampler, write
 from tilewright.runtime.steps import When
 
 

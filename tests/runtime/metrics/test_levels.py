@@ -6,7 +6,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem, Queue
 from tilewright.hw.units import Channel, channels
 from tilewright.runtime.device import Timeline
-from tilewright.runtime.metrics.levels import flagged, queue_levels, token_levels
+from tilewright.runtime.metrics import flagged, queue_levels, token_levels
 from tilewright.runtime.program import Program
 
 TINY = PRESETS["tiny"]

@@ -4,7 +4,7 @@ import numpy as np
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem
-from tilewright.runtime.metrics.scratchpads import used
+from tilewright.runtime.metrics import used
 from tilewright.runtime.program import Program
 
 TINY = PRESETS["tiny"]

@@ -8,8 +8,7 @@ import pytest
 
 from tilewright.hw.errors import CertificateError, FileError
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.proof.certificate import Certificate, check_subject, subject_of
-from tilewright.runtime.proof.checker import check
+from tilewright.runtime.proof.certificate import Certificate, check, check_subject, subject_of
 from tilewright.runtime.verify import verify
 
 

@@ -11,8 +11,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import AccessError, CertificateError, TilewrightError
 from tilewright.hw.isa import Mem, Op, known_isa
 from tilewright.runtime.program import Program
-from tilewright.runtime.proof.certificate import subject_of
-from tilewright.runtime.proof.checker import check
+from tilewright.runtime.proof.certificate import check, subject_of
 from tilewright.runtime.verify import verify
 from tilewright.sim.mutation.kinds import mutants
 from tilewright.sim.mutation.study import CONFIGS

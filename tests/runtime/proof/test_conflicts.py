@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from tilewright.runtime.proof.conflicts import Timeline, first_conflict, unwritten
-from tilewright.runtime.proof.touched import Events
+from tilewright.runtime.proof.conflicts import Events, Timeline, first_conflict, unwritten
 
 
 def random_case(rng, turns=30, classes=4):

@@ -5,8 +5,8 @@ import numpy as np
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import known_isa
 from tilewright.runtime.access import dram_access
-from tilewright.runtime.proof.dram import DramTouches
-from tilewright.runtime.proof.instructions import Instructions
+from tilewright.runtime.proof.memory import DramTouches
+from tilewright.runtime.proof.order import Instructions
 from tilewright.sim.random_programs import Recorder, record_random
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tilewright.hw.errors import RaceError
 from tilewright.hw.units import Queue
-from tilewright.runtime.proof.drawing import drawn, missing_edge
+from tilewright.runtime.proof.order import drawn, missing_edge
 from tilewright.runtime.verify import verify, without_pair
 
 

@@ -6,7 +6,7 @@ import pytest
 from tilewright.hw.errors import ExecutionError
 from tilewright.hw.isa import known_isa
 from tilewright.hw.units import channels
-from tilewright.runtime.proof.instructions import Instructions
+from tilewright.runtime.proof.order import Instructions
 from tilewright.runtime.tokens import popped, pushed
 
 

@@ -4,8 +4,8 @@ import numpy as np
 
 from tilewright.hw.isa import SCRATCHPADS, Mem, known_isa
 from tilewright.runtime.access import scratchpad_accesses
-from tilewright.runtime.proof.instructions import Instructions
-from tilewright.runtime.proof.kernels import Executed, check_transfers
+from tilewright.runtime.proof.memory import Executed, check_transfers
+from tilewright.runtime.proof.order import Instructions
 
 
 def test_instructions_touch_what_their_micro_ops_say(launch):

@@ -6,7 +6,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnwrittenError
 from tilewright.hw.isa import AluOp, Mem
 from tilewright.runtime.program import Program
-from tilewright.runtime.symbols.symbol import Symbol
+from tilewright.runtime.symbols import Symbol
 from tilewright.runtime.verify import verify
 
 VTA = PRESETS["vta"]

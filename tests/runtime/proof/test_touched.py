@@ -1,10 +1,10 @@
-"""runtime/proof/touched.py, against sets of cells one by one."""
+"""runtime/proof/conflicts.py, against sets of cells one by one."""
 
 import numpy as np
 import pytest
 
-from tilewright.runtime.proof import touched
-from tilewright.runtime.proof.touched import Sets, Touches, Use, repeated_ranges
+from tilewright.runtime.proof import conflicts
+from tilewright.runtime.proof.conflicts import Sets, Touches, Use, repeated_ranges
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 12, 63, 64, 65, 200])
@@ -38,7 +38,7 @@ def test_events_are_those_of_each_instruction_however_many_come_at_a_time(monkey
     rows += [(2, c, True, False, 0) for c in (0, 1)]
     rows += [(3, *row[1:]) for row in rows[:4]]
     for most in (1 << 22, 3):
-        monkeypatch.setattr(touched, "MOST_EVENTS", most)
+        monkeypatch.setattr(conflicts, "MOST_EVENTS", most)
         parts = [list(zip(*(column.tolist() for column in events))) for events in touches.events()]
         assert sorted(sum(parts, [])) == sorted(rows)
         assert (len(parts) == 1) == (most > 10)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.hw.errors import ProgramError
-from tilewright.runtime.symbols.patches import Patches
-from tilewright.runtime.symbols.symbol import Symbol
+from tilewright.runtime.symbols import Patches, Symbol
 
 ROW, RING, WORD = (
     Symbol("position", 64, step=1),

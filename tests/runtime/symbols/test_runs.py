@@ -17,15 +17,13 @@ from tilewright.hw.errors import (
     TilewrightError,
 )
 from tilewright.hw.isa import INSN_BYTES, Mem
-from tilewright.runtime.bounds import check_dram
 from tilewright.runtime.device import open_device
 from tilewright.runtime.disasm import disassemble
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.launch import Launch
+from tilewright.runtime.launch import Launch, check_dram
 from tilewright.runtime.loader import Loaded
 from tilewright.runtime.program import Program
-from tilewright.runtime.symbols.patches import Patches
-from tilewright.runtime.symbols.symbol import Symbol
+from tilewright.runtime.symbols import Patches, Symbol
 from tilewright.runtime.verify import verify, without_pair
 from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.mutation.kinds import mutants

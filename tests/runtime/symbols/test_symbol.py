@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.hw.errors import ProgramError
-from tilewright.runtime.symbols.symbol import Symbol, note_limit
+from tilewright.runtime.symbols import Symbol, note_limit
 
 SOME = [
     (Symbol("position", 64, step=1), "position"),

@@ -4,7 +4,7 @@ import numpy as np
 
 from tilewright.compiler.graph import Gather, Requantize, Rotate, Tensor, WriteColumns, WriteRows
 from tilewright.compiler.kernels.recording import limits
-from tilewright.runtime.symbols.symbol import MOST_LIMIT
+from tilewright.runtime.symbols import MOST_LIMIT
 
 
 def tensor(name, *shape):

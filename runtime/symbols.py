@@ -1,14 +1,15 @@
-"""A symbol: a number, known when a run begins, from which the DRAM address of an instruction follows."""
+"""Addresses of a launch that depend on the inputs of a run: symbols, and the instructions that have one."""
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ...hw.errors import ProgramError
-from ..schema import NAME, Int, Kind, check_fields
+from ..hw.errors import ProgramError
+from .schema import NAME, Int, Kind, check_fields
 
 MOST_LIMIT = 1 << 20  # values of a symbol: positions of a text, words of a vocabulary
 MOST_STEP = 1 << 40  # beyond what a memory has; with it no offset leaves 63 bits
@@ -19,6 +20,7 @@ KINDS: dict[str, Kind] = {
     "block": Int(1, MOST_LIMIT),
     "within": Int(0, MOST_STEP),
 }
+COLUMNS = ("instruction", "symbol", "step", "block", "within")
 
 
 @dataclass(frozen=True)
@@ -92,3 +94,59 @@ def note_limit(limits: dict[str, int], symbol: Symbol | None, what: str) -> None
     if limits.setdefault(symbol.name, symbol.limit) != symbol.limit:
         found = f"limit {symbol.limit}, elsewhere in this program {limits[symbol.name]}"
         raise ProgramError(f"{what}: symbol {symbol.name!r} has {found}; a symbol has one limit")
+
+
+@dataclass(eq=False)
+class Patches:
+    """`limits` of symbols by name, and `columns`, int64 (n, 5): one row per patched instruction, ascending.
+
+    A row holds the position of the instruction, that of its symbol in `limits`, and step, block and within of
+    `Symbol`. `symbols` are the same by instruction, `most` the largest offset of each row, int64 (n,). Raises
+    `ProgramError` for anything else.
+    """
+
+    limits: dict[str, int] = field(default_factory=dict)
+    columns: np.ndarray = field(default_factory=lambda: np.zeros((0, len(COLUMNS)), np.int64))
+
+    def __post_init__(self) -> None:
+        found = self.columns
+        if not isinstance(found, np.ndarray) or found.dtype != np.int64 or found.shape[1:] != (len(COLUMNS),):
+            raise ProgramError(f"patches: columns must be int64 (n, {len(COLUMNS)}): {', '.join(COLUMNS)}")
+        if len(found) and (found[0, 0] < 0 or (np.diff(found[:, 0]) <= 0).any()):
+            raise ProgramError("patches: instructions must ascend from 0 on, each once")
+        names, known = [*self.limits], dict[tuple[int, ...], Symbol]()
+        self.symbols: dict[int, Symbol] = {}
+        for k, *row in found.tolist():
+            if not 0 <= row[0] < len(names):
+                raise ProgramError(f"patches: symbol {row[0]} of instruction {k}: must be one of {len(names)} symbols")
+            key = tuple(row)
+            if key not in known:
+                name = names[row[0]]
+                known[key] = Symbol(name, self.limits[name], *row[1:])
+            self.symbols[k] = known[key]
+        if idle := set(names).difference(symbol.name for symbol in known.values()):
+            raise ProgramError(f"patches: no instruction has symbol {min(idle)!r}; leave it out")
+        self.most = np.array([symbol.most for symbol in self.symbols.values()], np.int64)
+
+    @property
+    def at(self) -> np.ndarray:
+        """The positions of the patched instructions, ascending; int64 (n,)."""
+        return self.columns[:, 0]
+
+    def offsets(self, values: Mapping[str, int]) -> np.ndarray:
+        """How many entries each address moves where the symbols have these `values`, absent ones 0; int64 (n,)."""
+        _, number, step, block, within = self.columns.T
+        value = np.array([values.get(name, 0) for name in self.limits], np.int64)[number]
+        return step * (value // block) + within * (value % block)
+
+    def moved(self, order: np.ndarray) -> Patches:
+        """The patches where instruction k is the former `order[k]`; -1 stands for a new one, without a symbol."""
+        return Patches.of([self.symbols.get(k) for k in order.tolist()])
+
+    @staticmethod
+    def of(symbols: Sequence[Symbol | None]) -> Patches:
+        """The patches of instructions with these `symbols`, one each."""
+        limits = {symbol.name: symbol.limit for symbol in symbols if symbol is not None}
+        number = {name: k for k, name in enumerate(limits)}
+        rows = [(k, number[s.name], s.step, s.block, s.within) for k, s in enumerate(symbols) if s is not None]
+        return Patches(limits, np.array(rows, np.int64).reshape(-1, len(COLUMNS)))

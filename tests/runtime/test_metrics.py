@@ -11,7 +11,7 @@ from tilewright.hw.metrics import CIRCUIT, Kind, metrics
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.loader import Loaded
-from tilewright.runtime.metrics.values import combined, of_launch
+from tilewright.runtime.metrics import combined, of_launch
 from tilewright.sim.random_programs import Recorder, record_random
 
 TINY, TWO = PRESETS["tiny"], PRESETS["tiny_two"]

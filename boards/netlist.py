@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...hw.errors import ExecutionError
+from ..hw.errors import ExecutionError
 
 _SOURCE_LINE = re.compile(r"(hw/[^|:\s]*\.py:\d+)")  # of an attribute, which may join several by |
 BINARY = re.compile(r"[01xz]+")

@@ -1,23 +1,101 @@
-"""The values of a launch's metrics, and those of several launches as one."""
+"""Values of the metrics that hw/metrics.py declares, from a launch, its counts and the cycles of its instructions."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...hw.config import Config
-from ...hw.isa import SCRATCHPADS, Op, known_isa
-from ...hw.metrics import Kind, Metric, metrics, token_level
-from ...hw.units import units
-from ..device import Stats, Timeline
-from ..launch import Launch
-from .levels import queue_levels, token_levels
-from .scratchpads import used
+from ..hw.config import Config
+from ..hw.isa import MICRO_OPS, SCRATCHPADS, Isa, Mem, Op, depth, instruction, known_isa
+from ..hw.metrics import Kind, Metric, metrics, token_level
+from ..hw.units import Channel, channels, units
+from .access import scratchpad_accesses
+from .device import Stats, Timeline
+from .launch import Launch
 
 Value = int | float | dict[str, int]
+
+
+class Level(NamedTuple):
+    """Behind cycle `cycles[k]`, int64 (n,) ascending, the level is `values[k]`; before the first it is 0."""
+
+    cycles: np.ndarray
+    values: np.ndarray
+
+    @property
+    def most(self) -> int:
+        """The highest level."""
+        return int(self.values.max()) if len(self.values) else 0
+
+
+def token_levels(launch: Launch, timeline: Timeline) -> dict[Channel, Level]:
+    """Tokens in each channel: given when an instruction ends, taken when the next one is issued."""
+    return {
+        channel: _level(
+            timeline.end[flagged(launch, timeline, channel.source, channel.push)],
+            timeline.issue[flagged(launch, timeline, channel.target, channel.pop)],
+        )
+        for channel in channels(launch.cfg)
+    }
+
+
+def queue_levels(launch: Launch, timeline: Timeline) -> dict[str, Level]:
+    """Instructions in each command queue, by the unit's name; empty where it is not seen when they enter."""
+    if timeline.queued is None:
+        return {}
+    mine = {unit.name: timeline.queue == unit.queue for unit in units(launch.cfg)}
+    return {name: _level(timeline.queued[at], timeline.issue[at]) for name, at in mine.items()}
+
+
+def flagged(launch: Launch, timeline: Timeline, queue: int, flag: str) -> np.ndarray:
+    """The instructions of `queue` with the `flag`, in the order of the program."""
+    field = known_isa(launch.cfg).formats["FINISH"].fields[flag]
+    has = (launch.insn[:, 0] >> np.uint64(field.lo) & np.uint64(1)).astype(bool)
+    return np.flatnonzero(has & (timeline.queue == queue))
+
+
+def _level(more: np.ndarray, less: np.ndarray) -> Level:
+    """One more in each cycle of `more`, one less in each of `less`."""
+    cycles, at = np.unique(np.concatenate([more, less]), return_inverse=True)
+    steps = np.concatenate([np.ones(len(more), np.int64), np.full(len(less), -1, np.int64)])
+    values = np.zeros(len(cycles), np.int64)
+    np.add.at(values, at.reshape(-1), steps)
+    return Level(cycles, values.cumsum())
+
+
+def used(launch: Launch) -> dict[Mem, int]:
+    """Per scratchpad its entries up to the last that `launch` reads or writes; those that it uses alone.
+
+    Instructions that cannot be decoded, and micro-ops that no constant buffer holds, use nothing.
+    """
+    isa = known_isa(launch.cfg)
+    found: dict[Mem, int] = {}
+    for f, uops in with_micro_ops(launch, isa):
+        if isa.undecodable(f):
+            continue
+        for access in scratchpad_accesses(launch.cfg, f, uops):
+            first, end = access.reach
+            if first < end:
+                found[access.mem] = max(found.get(access.mem, 0), end)
+    return found
+
+
+def with_micro_ops(launch: Launch, isa: Isa) -> Iterator[tuple[dict[str, int], np.ndarray]]:
+    """Every instruction, decoded, with the micro-ops that it executes: int64 (n, 3), columns dst, src, wgt."""
+    memory = {mem: np.zeros((depth(launch.cfg, mem), 3), np.int64) for mem in MICRO_OPS}
+    words = isa.uop.decode(launch.uops.astype(np.uint64)[:, None])
+    constants = np.stack([words[name] for name in ("dst", "src", "wgt")], axis=1)
+    none = constants[:0]
+    for f in isa.decode(launch.insn):
+        row = instruction(f["op"], f.get("mem"))
+        if row is not None and row.loads is not None and row.loads in MICRO_OPS:
+            loaded = constants[f["dram_base"] : f["dram_base"] + f["x_size"]]
+            memory[row.loads][f["sram_base"] : f["sram_base"] + len(loaded)] = loaded
+        executes = None if row is None else row.executes
+        yield f, none if executes is None else memory[executes][f["uop_bgn"] : f["uop_end"]]
 
 
 def of_launch(launch: Launch, stats: Stats) -> dict[str, Value]:
