@@ -1,17 +1,21 @@
-"""runtime/metrics/values.py: every device counts what is declared, all that count the same alike, and sums."""
+"""runtime/metrics.py: every device counts what is declared, all that count the same alike, and sums."""
 
 import shutil
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
+from tilewright.hw.isa import Mem, Queue
 from tilewright.hw.metrics import CIRCUIT, Kind, metrics
-from tilewright.runtime.device import open_device
+from tilewright.hw.units import Channel, channels
+from tilewright.runtime.device import Timeline, open_device
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.loader import Loaded
-from tilewright.runtime.metrics import combined, of_launch
+from tilewright.runtime.metrics import combined, flagged, of_launch, queue_levels, token_levels, used
+from tilewright.runtime.program import Program
 from tilewright.sim.random_programs import Recorder, record_random
 
 TINY, TWO = PRESETS["tiny"], PRESETS["tiny_two"]
@@ -96,3 +100,67 @@ def test_several_launches_add_up():
 
 
 CIRCUIT_ALONE = [name for name, metric in metrics(TINY).items() if metric.by == CIRCUIT]
+
+
+def launch():
+    """Load, GEMM, STORE, FINISH."""
+    program = Program(TINY)
+    x, out = program.buffer("x", (1, TINY.block_in)), program.buffer("out", (1, TINY.block_out), kind="output")
+    program.load(Mem.INP, 0, x, 0)
+    program.gemm([(1, 1, 1, 1)], overwrite=True)
+    program.store(0, out, 0)
+    return program.finish()
+
+
+def timeline(found, queued=None):
+    """Each instruction is issued in cycle 10 k and ends in 10 k + 5."""
+    n = len(found.insn)
+    ops = (found.insn[:, 0] & np.uint64(7)).tolist()
+    queue = np.array([{0: Queue.COMPUTE, 1: Queue.STORE}.get(op, Queue.COMPUTE) for op in ops])
+    queue[0] = Queue.LOAD
+    issue = 10 * np.arange(n)
+    return Timeline(queue, issue, issue, issue + 5, {}, queued)
+
+
+def test_tokens_are_given_at_the_end_and_taken_at_the_issue():
+    made = launch()
+    levels = token_levels(made, timeline(made))
+    given = levels[Channel(Queue.LOAD, Queue.COMPUTE)]
+    (push,) = flagged(made, timeline(made), Queue.LOAD, "push_next")
+    (pop,) = flagged(made, timeline(made), Queue.COMPUTE, "pop_prev")
+    assert (given.cycles.tolist(), given.values.tolist(), given.most) == ([10 * push + 5, 10 * pop], [1, 0], 1)
+    assert len(levels) == len(channels(TINY))
+
+
+def test_instructions_wait_in_their_queue_until_they_are_issued():
+    made = launch()
+    assert queue_levels(made, timeline(made)) == {}
+    levels = queue_levels(made, timeline(made, np.zeros(len(made.insn), np.int64)))
+    mine = int((timeline(made).queue == Queue.COMPUTE).sum())
+    assert levels["compute"].most == mine and levels["compute"].values[-1] == 0
+    assert levels["load"].most == 0  # issued in the cycle in which it comes
+
+
+def test_loads_with_padding_results_and_stores():
+    program = Program(TINY)
+    x, out = program.buffer("x", (8, TINY.block_in)), program.buffer("out", (8, TINY.block_out), kind="output")
+    program.load(Mem.INP, 3, x, 0, y_size=2, x_size=2, x_stride=2, pads=(0, 1, 1, 0))  # 3 rows of 3
+    program.gemm([(4, 5, 1, 0)], dst=7, reset=True)  # dst 7, 12, 17, 22
+    program.store(0, out, 0, x_size=8)
+    found = used(program.finish())
+    assert found[Mem.INP] == 3 + 9 and found[Mem.ACC] == 23
+    assert found[Mem.UOP] >= 1 and Mem.WGT not in found
+
+
+def test_planes_of_unit_ternary():
+    cfg = PRESETS["tiny_two"]
+    program = Program(cfg)
+    program.ternary([(1, 0, 0, 0)], dst=2, reset=True)
+    assert used(program.finish())[Mem.ACC] == 3 + (cfg.ternary_blocks - 1) * cfg.plane_depth
+
+
+def test_what_is_never_executed_uses_nothing():
+    launch = Program(TINY).finish()
+    assert used(launch) == {}
+    launch.insn[0, 0] |= np.uint64(7)
+    assert used(launch) == {}

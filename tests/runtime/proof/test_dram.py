@@ -41,6 +41,6 @@ def test_cells_are_the_bytes_that_are_touched(monkeypatch):
         assert found >= wanted and (found == wanted if watched is not None else found <= expected)
     stores = {turn for turn, _, write in expected if write}
     assert touches.touched(touches.written) >= stores
-    monkeypatch.setattr("tilewright.runtime.proof.dram.MOST_EVENTS", 4)
+    monkeypatch.setattr("tilewright.runtime.proof.memory.MOST_EVENTS", 4)
     parts = list(touches.events())
     assert len(parts) > 3 and sum(len(some.turn) for some in parts) == len(events.turn)

@@ -1,4 +1,4 @@
-"""boards/timing/netlist.py: cells, nets and names of a document as Yosys writes it."""
+"""boards/netlist.py: cells, nets and names of a document as Yosys writes it."""
 
 from dataclasses import replace
 
