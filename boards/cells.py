@@ -79,7 +79,7 @@ CONSTANTS = {"VCC", "GND"}
 
 @dataclass
 class PinDelays(Generic[Pin]):
-    """Of one cell, in ps: clock to output, set-up before the clock, input to output, and the least period inside."""
+    """Delays of one cell in ps: clock to output, set-up before the clock, input to output, least period inside."""
 
     launch: dict[Pin, float] = field(default_factory=dict)
     capture: dict[Pin, float] = field(default_factory=dict)
@@ -106,7 +106,7 @@ PLACED = Slice((124,) * 6, 300, 478, 50, 205, 429, 1314, 1632)
 
 
 class Delays(PinDelays[Bit]):
-    """Of one cell, by the bits of its ports."""
+    """Delays of one cell, by the bits of its ports."""
 
 
 def delays(cell: Cell, figures: Slice, after_carry: frozenset[str] = frozenset()) -> Delays | None:

@@ -66,7 +66,7 @@ class Netlist:
         return len(self.sinks.get(net, ()))
 
     def name(self, pin: Pin) -> str:
-        """What a reader knows the cell of `pin` by: the net of its register, or its own name."""
+        """The name of the cell of `pin` for a reader: the net of its register, or its own name."""
         if not pin.cell:
             return pin.port
         cell = self.cells[pin.cell]

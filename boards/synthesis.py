@@ -109,7 +109,7 @@ CELLS = {
 
 
 def least(cfg: Config) -> Resources:
-    """What `cfg` takes without doubt, known without synthesis: block RAM of the buffers, DSPs of GEMM.
+    """The resources that `cfg` takes at least, without synthesis: block RAM of the buffers, DSPs of GEMM.
 
     The rest of the core (docs/synthesis.md) comes on top. Small buffers and narrow multipliers may become LUTs instead.
     """
@@ -197,7 +197,7 @@ def _path(module: str, top: str) -> str:
 
 
 class Known(Protocol):
-    """What blocks take that were synthesised before: cells by type, under the digest of a block."""
+    """The store of blocks that were synthesised before: cells by type, under the digest of a block."""
 
     def get(self, key: str, /) -> dict[str, int] | None:
         """The cells of a block; None if it is not known."""

@@ -225,7 +225,7 @@ def _launch(found: Arrivals, table: dict[str, Delays | None]) -> tuple[Arcs, Cou
 
 
 def _propagate(found: Arrivals, arcs: Arcs, waiting: Counter[int], wire_delay: WireDelay) -> None:
-    """Arrivals in topological order."""
+    """Visit the nets in topological order, and keep the latest arrival at each."""
     netlist = found.netlist
     ready = deque(net for net in netlist.sinks if not waiting[net])
     while ready:
@@ -324,7 +324,7 @@ class Timing:
 
 
 def summarise(netlist: Netlist) -> Timing:
-    """Both analyses of `netlist`."""
+    """The timing of `netlist`: the analysis of cells alone, and that with the routing model."""
     logic = analyse(netlist, LOGIC, no_wires)
     routed = analyse(netlist, PLACED, estimated_wire)
     longest = _longest(logic)
@@ -364,7 +364,7 @@ def _longest(arrivals: Arrivals) -> list[Route]:
 
 
 def _purpose(port: str) -> str:
-    """What an input is for, whatever the primitive calls it."""
+    """The kind of an input, whatever the primitive calls it: data, enable or reset."""
     if port.startswith(("CE", "EN", "WE", "REGCE")):
         return "enable"
     return "reset" if port.startswith("R") or port == "S" else "data"

@@ -118,7 +118,7 @@ def _read(path: Path, size: int) -> tuple[list[bytes], list[float]]:
 
 
 class Runs(Protocol):
-    """What runs a program once and keeps its state: a `Loaded`, or a program on a server."""
+    """A program that is run step by step and keeps its state: a `Loaded`, or one on a server."""
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Outputs by name."""
@@ -147,7 +147,7 @@ class LanguageModel(NamedTuple):
 
 
 def language_model(executable: Executable) -> LanguageModel:
-    """What a program is that is one step of a language model. Raises `UnsupportedError` for another.
+    """The sizes of a program that is one step of a language model. Raises `UnsupportedError` for another.
 
     A cache of keys is (1, lanes, context, 1), plain or packed to blocks of lanes. A second entry takes a block of
     tokens of a text together.

@@ -40,7 +40,7 @@ def entry_sizes(cfg: Config) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Origins:
-    """What each instruction of a launch was recorded for.
+    """The operator or statement for which each instruction of a launch was recorded.
 
     `of`, int32 (n,), is a position in `paths`: the names from the outside in, such as an operator of a network and a
     statement of its schedule; () for what belongs to the whole launch. `macs` are the useful multiply-accumulates of

@@ -89,7 +89,7 @@ _LATER = frozenset({"origins", "patches", "symbols", "when", "certificate", "con
 
 
 class Contents(NamedTuple):
-    """What a file says: the arguments of `Executable`."""
+    """The contents of a file: the arguments of `Executable`."""
 
     cfg: Config
     name: str
@@ -119,7 +119,7 @@ def write(contents: Contents, memory: Mapping[str, dict[str, int]]) -> bytes:
 
 
 def read(data: bytes, name: str, most: int | None) -> Contents:
-    """What the file `name` with the contents `data` says, which may unpack to `most` bytes.
+    """Read the file `name` with the bytes `data`, which may unpack to `most` bytes.
 
     Raises `FileError` where it is too large, or of another format, version or fingerprint, and for damage errors of
     any kind, `ProgramError` among them: callers name the file.

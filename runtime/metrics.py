@@ -99,7 +99,7 @@ def with_micro_ops(launch: Launch, isa: Isa) -> Iterator[tuple[dict[str, int], n
 
 
 def of_launch(launch: Launch, stats: Stats) -> dict[str, Value]:
-    """What is known of a run of `launch` that counted `stats`, by the names of hw/metrics.py and in their order.
+    """The metrics of a run of `launch` that counted `stats`, by the names of hw/metrics.py and in their order.
 
     All metrics that the device of the run counts are there; a histogram has the bins that are not empty.
     """
@@ -167,7 +167,7 @@ def _issues(launch: Launch) -> dict[str, int]:
 
 
 def _followed(launch: Launch, timeline: Timeline) -> dict[str, Value]:
-    """What the cycles of each instruction say."""
+    """The metrics that follow from the cycles of each instruction."""
     found: dict[str, Value] = {token_level(c): level.most for c, level in token_levels(launch, timeline).items()}
     found |= {f"{name}_queue_high": level.most for name, level in queue_levels(launch, timeline).items()}
     found["store_bank_wait"] = 0

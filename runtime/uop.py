@@ -23,7 +23,7 @@ from .tokens import Row, joined, nop, parameters_joined
 
 _AT_ONCE = 256  # micro-ops in one load of several kernels: the first ones do not wait for the last
 MAX_TRIPS = (1 << ITER_BITS) - 1
-Loops = tuple[tuple[int, int, int, int], ...]
+Loops = tuple[tuple[int, ...], ...]  # (extent, dst, src, wgt step) of each
 
 
 class UopPool:
@@ -44,7 +44,7 @@ class UopPool:
         return self._offsets[key]
 
     def data(self) -> np.ndarray:
-        """All kernels as bytes, uint8."""
+        """Micro-op words of all kernels, uint8."""
         return np.concatenate(self._words).astype("<u4").view(np.uint8) if self._words else np.zeros(0, np.uint8)
 
 
@@ -210,7 +210,7 @@ def _queue_of(mem: Mem) -> Queue:
     return next(row.queue for row in INSTRUCTIONS if row.executes == mem)
 
 
-def merge_loops(loops: Sequence[tuple[int, ...]], most: int) -> tuple[tuple[int, ...], ...]:
+def merge_loops(loops: Sequence[tuple[int, ...]], most: int) -> Loops:
     """`loops` [(extent, step, ...)] from the outermost in, with loops that continue each other merged, order kept.
 
     No merged loop runs more than `most` times.
@@ -225,7 +225,7 @@ def merge_loops(loops: Sequence[tuple[int, ...]], most: int) -> tuple[tuple[int,
     return tuple(reversed(out))
 
 
-def grid(loops: list[tuple[int, ...]], base: tuple[int, ...]) -> np.ndarray:
+def grid(loops: Sequence[tuple[int, ...]], base: tuple[int, ...]) -> np.ndarray:
     """Indices, int64 (trips, len(base)), of `loops` [(extent, step, ...)] from the outermost in, added to `base`."""
     out = np.array([base], np.int64)
     for extent, *steps in loops:
@@ -273,36 +273,32 @@ def pieces(kernel: Kernel, cfg: Config) -> Iterator[tuple[Loops, np.ndarray]]:
 def _divided(loops: Loops, free: bool, cfg: Config) -> tuple[Loops, np.ndarray | None]:
     """(At most two loops for the instruction, what the others add to micro-ops, int64 (n, 3), if there are any)."""
     instruction, rest = choose_loops(merge_loops(loops, MAX_TRIPS), free, cfg)
-    return instruction, grid([tuple(loop) for loop in rest], (0, 0, 0)) if rest else None
+    return instruction, grid(rest, (0, 0, 0)) if rest else None
 
 
 def order_free(kernel: Kernel) -> bool:
     """True where the iterations of `kernel` may run in any order."""
     f = kernel.fields
     if kernel.format != "ALU":
-        return not f.get("overwrite") or _injective(kernel)
+        starts = (kernel.uops[:, 0] - kernel.uops[0, 0]).tobytes()
+        return not f.get("overwrite") or _all_differ(tuple((n, d) for n, d, *_ in kernel.loops), starts)
     if f["use_imm"]:
         return True
-    all_indices = grid([tuple(loop) for loop in kernel.loops], (0, 0, 0))[:, None, :2] + kernel.uops[None, :, :2]
+    all_indices = grid(kernel.loops, (0, 0, 0))[:, None, :2] + kernel.uops[None, :, :2]
     dst, src = all_indices[..., 0].reshape(-1), all_indices[..., 1].reshape(-1)
     apart = not np.isin(dst, src).any()
     commutes = f["op"] == Op.ALU and OPERATIONS[f["alu_op"]].order_free
     return apart and (commutes or len(np.unique(dst)) == len(dst))
 
 
-def _injective(kernel: Kernel) -> bool:
-    first = kernel.uops[:, 0]
-    return _all_differ(tuple((n, d) for n, d, *_ in kernel.loops), (first - first[0]).tobytes())
-
-
 @lru_cache(1024)  # kernels of one shape differ in their first entry alone
 def _all_differ(loops: tuple[tuple[int, int], ...], starts: bytes) -> bool:
     """True if loops (extent, step) over int64 `starts` name no index twice."""
-    found = grid([*loops], (0,)) + np.frombuffer(starts, np.int64)
+    found = grid(loops, (0,)) + np.frombuffer(starts, np.int64)
     return len(np.unique(found)) == found.size
 
 
-def choose_loops(loops: Loops, free: bool, cfg: Config) -> tuple[Loops, list[tuple[int, int, int, int]]]:
+def choose_loops(loops: Loops, free: bool, cfg: Config) -> tuple[Loops, Loops]:
     """(at most two loops for the instruction, the others, which become micro-ops).
 
     Where the order is `free`, the longest loops go to the instruction; otherwise the outermost that fit its fields.
@@ -318,7 +314,7 @@ def choose_loops(loops: Loops, free: bool, cfg: Config) -> tuple[Loops, list[tup
             if not fits[k] or len(chosen) == 2:
                 break
             chosen.append(k)
-    return tuple(loops[k] for k in chosen), [loop for k, loop in enumerate(loops) if k not in chosen]
+    return tuple(loops[k] for k in chosen), tuple(loop for k, loop in enumerate(loops) if k not in chosen)
 
 
 def loop_fields(kernel: Kernel, loops: Loops) -> dict[str, int]:

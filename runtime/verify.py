@@ -193,7 +193,7 @@ class _Check:
         check_buffers(self.program, self._topological, buffers, bases)
 
     def certificate(self, launch: Launch) -> Certificate:
-        """What `launch` is proved by."""
+        """The certificate of `launch`."""
         cfg, order, clocks = launch.cfg, self._topological.astype(np.int32), self.found.clocks.astype(np.int32)
         return Certificate(cfg.queue_depth, cfg.token_depth, subject_of(launch), order, clocks)
 

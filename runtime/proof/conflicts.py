@@ -98,7 +98,7 @@ class Events(NamedTuple):
 
 @dataclass(frozen=True)
 class Touches:
-    """What instructions do to one memory: the `uses` of `kinds` kinds, ascending, and the `classes` of each set.
+    """Accesses of instructions to one memory: the `uses` of `kinds` kinds, ascending, and the `classes` of each set.
 
     `kind`, (n,), is that of each instruction, in a topological order. `count` classes are there.
     """

@@ -205,7 +205,7 @@ class Order:
         return known
 
     def _take(self, k: int, takes: tuple[int, ...], known: tuple[int, ...]) -> tuple[int, ...]:
-        """What is known behind the tokens that instruction `k` takes, where `known` was before."""
+        """The clock after instruction `k` took its tokens; `known` is the clock before."""
         program, clock, positions = self.program, self._clock, self._positions
         pushers = [self._tokens[c].popleft() for c in takes]
         learnt = list(map(max, known, *(clock[push] for push in pushers)))

@@ -188,6 +188,14 @@ def test_a_histogram_counts_every_end_once(small):
     assert len(found.histogram) == 4 and found.histogram[3] == 2  # into A of the product, and out of it
 
 
+def test_an_end_is_counted_in_its_nanosecond(new):
+    """303 and 642 through the slow input of a LUT6, and 127 more."""
+    circuit = new().add("a", "FDRE", C="clk", D="z", Q="q").add("b", "FDRE", C="clk", D="m", Q="r")
+    circuit.add("l", "LUT6", I0="q", I1="0", I2="0", I3="0", I4="0", I5="0", O="m")
+    circuit.add("k", "LUT1", I0="m", O="n").add("c", "FDRE", C="clk", D="n", Q="s")
+    assert summarise(circuit.netlist()).logic_histogram == [1, 1]
+
+
 def test_one_path_for_each_block_that_a_register_reaches(new):
     """Bits of one register are one start, and registers of one block one end."""
     circuit = new()
