@@ -526,6 +526,8 @@ def test_all_requests_together_have_limited_room():
         with pytest.raises(CapacityError, match="requests of 80 bytes wait, at most 100 may; try later"):
             Upload([bytes(20), bytes(30)], room, 80, LONG, LONG).__enter__()
         assert room.held == 60
+        with Upload([bytes(20), bytes(20)], room, 80, LONG, LONG):
+            assert room.held == room.most
     with Upload([bytes(20), bytes(30)], room, 80, LONG, LONG) as found:
         assert len(found) == 50
 
