@@ -5,15 +5,16 @@ import subprocess
 import sys
 import types
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import UnsupportedError
+from tilewright.hw.errors import CapacityError, UnsupportedError
 from tilewright.hw.isa import Isa, Op
 from tilewright.runtime import registry
-from tilewright.runtime.device import Stats, open_device, program_stats, without_addresses
+from tilewright.runtime.device import Stats, check_fits, open_device, program_stats, without_addresses
 from tilewright.runtime.registry import describe_devices, device_entry, device_names, is_server, register_device
 from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.random_programs import ROWS, random_case
@@ -159,3 +160,10 @@ def test_asking_for_names_loads_no_numpy():
 
 def test_a_server_is_a_name_with_a_port():
     assert is_server("pynq:50177") and not is_server("pynq") and not is_server("timing")
+
+
+def test_a_program_that_fills_the_memory_fits():
+    regions: dict[str, Any] = {name: types.SimpleNamespace(nbytes=8) for name in "ab"}
+    check_fits(regions, 16, "memory")
+    with pytest.raises(CapacityError, match="needs 16 bytes of memory, but only 15 are free; its largest .*: a 8, b 8"):
+        check_fits(regions, 15, "memory")
