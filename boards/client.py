@@ -20,10 +20,9 @@ from ..runtime.executable import Executable
 from ..runtime.loader import StepReport, checked_input
 from . import messages
 from .credentials import find_token, is_loopback
-from .pynq_z1.check import Check, run_self_test, stepwise
-from .server import OVERHEAD, PORT
-from .sessions import ID
-from .uploads import chunks
+from .selftest import Check, run_self_test, stepwise
+from .server import OVERHEAD, PORT, chunks
+from .worker import ID
 
 SECONDS = 600.0  # that a call may take, the time in the server's queue included
 _HINTS = {

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..hw.config import Config
-from .timing.netlist import source_line
-from .tools import Report, emit_core, need_tools, nextpnr_ecp5, quiet, yosys
+from .netlist import source_line
+from .synthesis import Report, emit_core, need_tools, nextpnr_ecp5, quiet, yosys
 
 DEVICE = "LFE5U-85F, speed grade 6"
 TARGET_MHZ = 100  # nextpnr's target

@@ -1,10 +1,15 @@
-"""A program that every accelerator can execute, with its expected output: the first to run on a new board."""
+"""The first checks of a new board, one relying on the other, and a program that every accelerator can execute."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..hw.config import TERNARY_BITS, Config
+from ..hw.errors import BoardError, TilewrightError
 from ..hw.isa import Mem
 from ..runtime.launch import Launch
 from ..runtime.program import Program
@@ -43,3 +48,38 @@ def self_test(cfg: Config, seed: int = 0) -> tuple[Launch, dict[str, np.ndarray]
     sums = (inputs["x"][0].astype(np.int64) @ weights.T).reshape(cfg.batch, 1 + blocks, cfg.block_out).swapaxes(0, 1)
     half = 1 << cfg.out_bits - 1  # STORE keeps the low bits
     return program.finish(), inputs, {"y": ((sums + half) % (2 * half) - half).astype(np.int8)}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check: `found` is its result as text, `fine` whether it passed. The first that fails is the last one made."""
+
+    name: str
+    fine: bool
+    found: str
+
+
+def stepwise(steps: Iterable[tuple[str, Callable[[], str]]]) -> Iterator[Check]:
+    """The check of each of `steps`, up to the first that raises a `TilewrightError`."""
+    for name, look in steps:
+        try:
+            found = look()
+        except TilewrightError as exc:
+            yield Check(name, False, str(exc))
+            return
+        yield Check(name, True, found)
+
+
+def run_self_test(cfg: Config, load: Callable[[Any], Any]) -> str:
+    """Run the self-test on the device of `load`; its result as text. Raises `BoardError` where values are wrong."""
+    launch, inputs, expected = self_test(cfg)
+    with load(launch) as loaded:
+        (found,) = loaded.run(inputs).values()
+        cycles = loaded.stats.cycles
+    wrong = int((found != expected["y"]).sum())
+    if wrong:
+        raise BoardError(
+            f"{wrong} of {found.size} values are wrong: the bitstream needs other memory ports or another clock; "
+            "try half the clock, then check the ports' width in docs/board.md"
+        )
+    return f"{found.size} values are right" + (f", {cycles:,} cycles" if cycles is not None else "")

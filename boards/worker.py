@@ -1,6 +1,9 @@
 """The process that owns a server's device: it runs one job after the other, and can be ended without harm to the rest.
 
-Parent and worker exchange the bytes of messages over a pipe; data from a client is never unpickled or executed.
+Parent and worker exchange the bytes of messages over a pipe; data from a client is never unpickled or executed. Each
+client has a session of its own. It names it by random bytes, and says with every run how many it has seen since the
+initial state; where the server has lost the state, or was asked twice, the run is refused: none continues from values
+that its client does not expect.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -25,14 +28,15 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import BoardError, CapacityError, HangError, InputError, ProgramError, TilewrightError
+from ..hw.foreign import machine_memory
+from ..hw.isa import MICRO_OPS, SCRATCHPADS, AluOp, Op, entry_bytes, instruction, room
 from ..runtime.device import Device, open_device
 from ..runtime.executable import Executable
+from ..runtime.launch import Launch
 from ..runtime.loader import Loaded
+from ..runtime.program import Program
 from ..runtime.verify import verify
 from . import messages
-from .limits import Limits
-from .sessions import ID, Sessions
-from .wipe import wipe
 
 DIGEST = 32  # bytes of a program's SHA-256
 KEPT = 4  # programs that stay in device memory
@@ -40,6 +44,54 @@ _LOAD, _RUN, _END_SESSION = b"L", b"R", b"E"
 _START = 900.0  # seconds that a device may take to open: a circuit is built first
 _END = 3.0  # seconds that a job may take to stop, and after that the process; both stop the device
 _LOOK = 0.05  # seconds between two looks whether the caller still waits, and between two signals to stop
+ID = 16  # random bytes that name a session, which nobody else guesses
+KEPT_SESSIONS = 64  # sessions whose state is kept
+Key = tuple[bytes, bytes]  # of a session and a program's digest
+_SPARE = 4  # calls that are answered while the queue is full
+_HELD = 4  # times `max_bytes` of requests that the server holds
+_MAX_BYTES = 64 << 20
+_MAX_MEMORY = 4 << 30
+_MAX_CONNECTIONS = 2048
+_OTHER_FILES = 128
+
+
+def most_connections() -> int:
+    """Connections that a server accepts: about 20 kB each, and enough files of the process stay for other uses."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MAX_CONNECTIONS if files == resource.RLIM_INFINITY else min(_MAX_CONNECTIONS, max(16, files - _OTHER_FILES))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of jobs: `max_bytes` of a request, a reply and an unpacked program, `max_seconds` of a job, `max_memory`
+    bytes that the process that runs them may take besides what its device takes, `queue` jobs that may wait,
+    `idle_seconds` for which a request that is not complete may bring nothing.
+
+    By default a request has up to a 16th of the machine's memory, at most 64 MiB, and a job half of it, at most 4 GiB.
+    """
+
+    max_bytes: int = field(default_factory=lambda: min(_MAX_BYTES, machine_memory() // 16))
+    max_seconds: float = 60.0
+    max_memory: int = field(default_factory=lambda: min(_MAX_MEMORY, machine_memory() // 2))
+    queue: int = 16
+    idle_seconds: float = 10.0
+
+    @property
+    def calls(self) -> int:
+        """Calls that may be open, those in the queue included."""
+        return self.queue + _SPARE
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of requests that the server holds, all calls together."""
+        return _HELD * self.max_bytes
+
+    @property
+    def call_seconds(self) -> float:
+        """Seconds after which a call ends: one job's time for its request, one per job before it, two for its own,
+        because a program may have to be loaded again, and one for its reply.
+        """
+        return self.max_seconds * (self.queue + 4)
 
 
 @dataclass(frozen=True)
@@ -305,3 +357,62 @@ def _answer(jobs: Jobs, request: bytes) -> Any:
             return jobs.end(messages.parse("EndRequest", body))
         return jobs.run(messages.parse("RunRequest", body))
     return messages.make("EndReply")  # nobody waits for the reply of a job that was stopped
+
+
+class Sessions:
+    """The states that sessions left: at most `KEPT_SESSIONS`, of `nbytes` bytes together; those used last stay."""
+
+    def __init__(self, nbytes: int):
+        self._nbytes = nbytes
+        self._kept: OrderedDict[Key, tuple[int, dict[str, np.ndarray]]] = OrderedDict()
+
+    def find(self, key: Key, runs: int) -> Mapping[str, np.ndarray] | None:
+        """The state after `runs` runs; None for the initial one, after none.
+
+        Raises `BoardError` where the state is not there.
+        """
+        if not runs:
+            return None
+        before, state = self._kept.get(key, (0, None))
+        if before != runs:
+            raise BoardError(
+                f"the server does not have this session's state after {runs} runs (after {before or 'none'}): it was "
+                "restarted, or dropped the state for others'; reset the program, and run its inputs again"
+            )
+        return state
+
+    def keep(self, key: Key, runs: int, state: dict[str, np.ndarray]) -> None:
+        """Keep the `state` after `runs` runs; others go where it has no room.
+
+        Raises `CapacityError` where it is larger than what may be kept.
+        """
+        if _nbytes(state) > self._nbytes:
+            raise CapacityError(f"the program's state has {_nbytes(state):,} bytes; at most {self._nbytes:,} are kept")
+        self._kept.pop(key, None)
+        self._kept[key] = runs, state
+        while len(self._kept) > KEPT_SESSIONS or sum(_nbytes(one) for _, one in self._kept.values()) > self._nbytes:
+            self._kept.popitem(last=False)
+
+    def end(self, session: bytes) -> None:
+        """Drop what `session` left."""
+        for key in [key for key in self._kept if key[0] == session]:
+            del self._kept[key]
+
+
+def _nbytes(state: Mapping[str, np.ndarray]) -> int:
+    return sum(array.nbytes for array in state.values())
+
+
+def wipe(cfg: Config) -> Launch:
+    """A launch after which every scratchpad of `cfg` is zero, micro-ops, parameters and tables included."""
+    program = Program(cfg, "wipe")
+    for mem in SCRATCHPADS:
+        row = instruction(Op.LOAD, mem)
+        if mem not in MICRO_OPS and row is not None and not row.missing(cfg):
+            zero = np.zeros(entry_bytes(cfg, mem), np.uint8)
+            entry = program.buffer(mem.name, zero.shape, kind="constant", data=zero)
+            program.load(mem, 0, entry, 0, y_size=room(cfg, mem), x_stride=0)  # the same entry again and again
+    program.alu_uops(AluOp.ADD, np.zeros((cfg.uop_depth, 2), np.int64), imm=0)
+    if "ternary" in cfg.units:
+        program.ternary_uops(np.zeros((cfg.uop_depth, 3), np.int64), reset=True)
+    return program.finish()

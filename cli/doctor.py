@@ -18,7 +18,7 @@ from .options import config_option, json_option
 from .where import Where, board_where_options
 
 if TYPE_CHECKING:
-    from ..boards.pynq_z1.check import Check
+    from ..boards.selftest import Check
 
 # distribution -> its use; the ranges come from the installed package's own requirements
 PURPOSE = {
@@ -150,14 +150,14 @@ def presets() -> list[dict[str, object]]:
 
 def board_checks(where: Where, config: str) -> Iterator[Check]:
     """The checks of this machine as a board, or of the server that `where` names."""
-    from ..boards.pynq_z1.check import check_board
+    from ..boards.pynq_z1.driver import check_machine
     from ..hw.config import load_config
     from .where import board_options
 
     where.check()
     cfg = load_config(config)
     if where.host is None:
-        return check_board(cfg, **board_options("board", where.bitstream, where.clock))
+        return check_machine(cfg, **board_options("board", where.bitstream, where.clock))
     from ..boards.client import check_server
 
     return check_server(cfg, where.address())

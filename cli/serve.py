@@ -13,7 +13,7 @@ from .options import config_option, device_option, device_options, dram_option, 
 from .where import bitstream_option, board_options, clock_option, need_grpc, read_pem
 
 if TYPE_CHECKING:
-    from ..boards.limits import Limits
+    from ..boards.worker import Limits
 
 MEGA = 1 << 20
 MEMORY = 512 * MEGA  # bytes of a simulated device: a PYNQ-Z1's
@@ -84,9 +84,8 @@ def command(
     """
     need_grpc()
     from ..boards.credentials import read_token
-    from ..boards.limits import Limits
     from ..boards.server import PORT, Server
-    from ..boards.worker import Offer
+    from ..boards.worker import Limits, Offer
     from ..hw.config import load_config
     from ..hw.errors import ConfigError
 

@@ -15,8 +15,7 @@ from .options import config_option, json_option
 if TYPE_CHECKING:
     from ..boards.ecp5 import Clock
     from ..boards.synthesis import Resources, Synthesis
-    from ..boards.timing.flow import TimedCore
-    from ..boards.timing.summary import Route, Timing
+    from ..boards.timing import Route, TimedCore, Timing
     from ..hw.config import Config
 
 Found = TypeVar("Found")
@@ -84,21 +83,20 @@ def _totals(total: Resources) -> dict:
 
 
 def _timing(cfg: Config, as_json: bool, everything: bool) -> dict:
-    from ..boards.timing import flow, summary
+    from ..boards import timing as analysis
 
-    found, seconds = _timed(lambda say: flow.time_core(cfg, report=say))
+    found, seconds = _timed(lambda say: analysis.time_core(cfg, report=say))
     timing = found.timing
     if not as_json:
         _show_timing(found, everything)
         report.say(f"{cfg.name}, flattened, after synthesis with Yosys and before placement, in {seconds:.0f} s")
     clocks = {"fmax_estimate_mhz": timing.fmax_estimate_mhz, "fmax_plain_mhz": timing.fmax_plain_mhz}
-    known = {"speed_grade": summary.GRADE, "not_counted": summary.NOT_COUNTED}
+    known = {"speed_grade": analysis.GRADE, "not_counted": analysis.NOT_COUNTED}
     return _totals(found.total) | {"timing": asdict(timing) | clocks | known, "seconds": seconds}
 
 
 def _show_timing(found: TimedCore, everything: bool) -> None:
-    from ..boards.timing.routing import SKEW
-    from ..boards.timing.summary import GRADE, NOT_COUNTED, PLAIN_FACTOR
+    from ..boards.timing import GRADE, NOT_COUNTED, PLAIN_FACTOR, SKEW
 
     timing = found.timing
     report.say("longest paths with the routing model:")

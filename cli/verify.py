@@ -23,8 +23,8 @@ def verify_executable(executable: Executable, explain: bool = False) -> dict[str
     standard error before.
     """
     from ..runtime.executable import LaunchStep
-    from ..runtime.proof.checker import check
-    from ..runtime.proof.drawing import drawn
+    from ..runtime.proof.certificate import check
+    from ..runtime.proof.order import drawn
     from ..runtime.verify import verify
 
     found = {}

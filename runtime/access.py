@@ -23,7 +23,7 @@ from ..hw.isa import (
     row_of,
     table_span,
 )
-from .symbols.symbol import Symbol
+from .symbols import Symbol
 
 _MOST_SPANS = 1 << 16  # of one access with a symbol: many more would take long to compare
 
@@ -45,7 +45,7 @@ class Access(NamedTuple):
 
     @property
     def reach(self) -> tuple[int, int]:
-        """The first entry, and the one behind the last."""
+        """(first entry, end), the end exclusive."""
         if isinstance(self.entries, slice):
             return self.entries.start, self.entries.stop
         return (int(self.entries[0]), int(self.entries[-1]) + 1) if len(self.entries) else (0, 0)
@@ -66,7 +66,7 @@ class DramAccess(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The byte behind the last, the largest that a value of the symbol makes."""
+        """End address (exclusive) for the largest value of the symbol."""
         return self.start + (self.rows - 1) * self.pitch + self.nbytes + (self.symbol.most if self.symbol else 0)
 
     def spans(self) -> np.ndarray:
@@ -235,7 +235,7 @@ def scratchpad_accesses(cfg: Config, f: dict[str, int], uops: np.ndarray) -> lis
 
 
 def _ternary(cfg: Config, f: dict[str, int], uops: np.ndarray, first: slice | np.ndarray) -> list[Access]:
-    """Those of TERNARY, whose micro-ops name the accumulators `first`, of the first plane; it writes all planes."""
+    """The accesses of a TERNARY: its micro-ops name accumulators `first`, of the first plane; it writes all planes."""
     every, misplaced = first, -1
     if not isinstance(first, slice) or first.stop <= cfg.acc_depth:
         entries = np.arange(first.start, first.stop) if isinstance(first, slice) else first
@@ -279,7 +279,7 @@ def dram_access(cfg: Config, f: dict[str, int], symbol: Symbol | None = None) ->
 
 
 def row_access(cfg: Config, row: Instruction, f: Mapping[str, Any]) -> DramAccess:
-    """As `dram_access` of fields `f`, integers or arrays of them, of an instruction of `row`, which names a memory.
+    """The DRAM bytes of fields `f`, integers or arrays of them, of an instruction of `row`, which names a memory.
 
     It accesses nothing where `x_size` or the number of rows is 0.
     """

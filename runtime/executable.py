@@ -26,13 +26,12 @@ from ..hw.foreign import read_regular
 from ..hw.isa import known_isa
 from ..hw.show import table
 from . import manifest
-from .bounds import check_dram
 from .buffer import MOST_ALIGN, Buffer
 from .device import program_stats
 from .files import atomic_write
 from .hostops import HOST_OPS
-from .hostops.row import Operand
-from .launch import INSN_ALIGN, Launch
+from .hostshapes import Operand
+from .launch import INSN_ALIGN, Launch, check_dram
 from .schema import NAME, shown
 from .steps import HostStep, LaunchStep, Step, Tensor, check_flow, entries, reads_writes, sources
 
@@ -110,7 +109,7 @@ class Executable:
                 raise ProgramError(f"{what} name {shown(name)}: must be {NAME}")
 
     def _check_tensors(self, step: Step) -> None:
-        """All that `step` names is there; what it depends on before a run begins is a number that the run is given."""
+        """Check that the tensors of `step` exist, and that inputs on which it depends are single integers."""
         names = [*step.bind.values()] if isinstance(step, LaunchStep) else [*step.inputs, *step.outputs]
         values = [*sources(step, self.tensors).values()]
         values += [(step.when.tensor, 0)] if step.when else []
@@ -190,7 +189,7 @@ class Executable:
         check_dram(step.launch)
 
     def _check_width(self, step: LaunchStep, buffer: Buffer, tensor_name: str) -> None:
-        """All buffers of a tensor are one place in device memory: they have the same elements, hence the same size."""
+        """Check that the buffers of a tensor, which share device memory, have the same elements and so one size."""
         where, bits, signed = self._widths.setdefault(tensor_name, (step.name, buffer.bits, buffer.signed))
         if (buffer.bits, buffer.signed) != (bits, signed):
             raise ProgramError(

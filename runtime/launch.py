@@ -1,4 +1,7 @@
-"""An encoded program: instructions with relative addresses, and the buffers that they name."""
+"""Encoded programs: instructions with relative addresses, the buffers that they name, and the check of their accesses.
+
+A board's memory ports have no protection: they read and write whatever an instruction addresses.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..hw.config import UOP_BYTES, Config
-from ..hw.errors import EncodingError, ProgramError
+from ..hw.errors import AccessError, EncodingError, ProgramError
 from ..hw.isa import INSN_BYTES, INSTRUCTIONS, MICRO_OPS, Isa, Mem, entry_bytes, instruction, known_isa
+from .access import dram_access, row_access
 from .buffer import Buffer
 from .device import TRANSFERS
 from .schema import NAME, shown
-from .symbols.patches import Patches
+from .symbols import Patches
 from .tokens import Row
 
 INSN_ALIGN = 64  # bytes; of the instructions in memory
 UOP_BUFFER = "uop"  # name of the constant buffer that holds a program's micro-op kernels
+WRITABLE = ("output", "temp", "state")  # kinds of buffers that a program may store to
 
 
 @functools.lru_cache(8)
@@ -35,7 +40,7 @@ def entry_sizes(cfg: Config) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Origins:
-    """What each instruction of a launch was recorded for.
+    """The operator or statement for which each instruction of a launch was recorded.
 
     `of`, int32 (n,), is a position in `paths`: the names from the outside in, such as an operator of a network and a
     statement of its schedule; () for what belongs to the whole launch. `macs` are the useful multiply-accumulates of
@@ -246,3 +251,53 @@ def encode(isa: Isa, name: str, rows: Sequence[Row], buffers: list[Buffer], orig
         insn[at] = fmt.encode(len(at), **columns)
     reloc = np.array([-1 if row.buffer is None else number[id(row.buffer)] for row in rows], np.int32)
     return Launch(isa.cfg, name, insn, reloc, buffers, origins, Patches.of([row.symbol for row in rows]))
+
+
+def check_dram(launch: Launch) -> None:
+    """Raise `AccessError`, naming the instruction, for DRAM bytes outside the buffer that it is relocated to.
+
+    An address with a symbol stays inside for every value of it.
+
+    The same for a store to a buffer that only the host fills; `ProgramError` for a relocation of an instruction that
+    has no address, `EncodingError` for a buffer that may lie between entries. Instructions that cannot be decoded are
+    left to the accelerator, which refuses them.
+    """
+    launch.check_aligned()
+    isa = known_isa(launch.cfg)
+    nbytes = np.array([b.nbytes for b in launch.buffers] + [-1], np.int64)  # the last one is that of reloc = -1
+    writable = np.array([b.kind in WRITABLE for b in launch.buffers] + [False])
+    head = isa.formats["LOAD"].decode(launch.insn)
+    suspect, reach = launch.reloc >= 0, launch.reach
+    for row in INSTRUCTIONS:
+        if row.mem is None:
+            continue
+        at = np.flatnonzero((head["op"] == row.op) & (head["mem"] == row.mem.id))
+        if not len(at):
+            continue
+        f = isa.formats[row.format].decode(launch.insn[at])
+        access, reloc = row_access(launch.cfg, row, f), launch.reloc[at]
+        outside = access.end + reach[at] * entry_bytes(launch.cfg, row.mem) > nbytes[reloc]
+        wrong = outside | ~writable[reloc] if access.write else outside
+        suspect[at] = wrong & (f["x_size"] > 0) & (access.rows > 0)
+    for k in np.flatnonzero(suspect).tolist():
+        _check(isa, launch, k)
+
+
+def _check(isa: Isa, launch: Launch, k: int) -> None:
+    """Raise what is wrong with instruction `k`, if it can be decoded."""
+    (f,) = isa.decode(launch.insn[k : k + 1])
+    if isa.undecodable(f):
+        return
+    at = f"launch {launch.name!r}, instruction {k} ({isa.disassemble(f)})"
+    if "dram_base" not in f:
+        raise ProgramError(f"{at}: has no DRAM address, but is relocated to buffer {launch.reloc[k]}; use -1")
+    if launch.reloc[k] < 0:
+        raise AccessError(f"{at}: accesses DRAM, but its address belongs to no buffer", k)
+    symbol = launch.patches.symbols.get(k)
+    buffer, access = launch.buffers[launch.reloc[k]], dram_access(launch.cfg, f, symbol)
+    assert access is not None
+    if access.end > buffer.nbytes:
+        ends = f"ends at byte {access.end}{f' for some {symbol.name}' if symbol else ''} of buffer {buffer.name!r}"
+        raise AccessError(f"{at}: {ends}, which has {buffer.nbytes}", k)
+    allowed = f"{', '.join(WRITABLE[:-1])} and {WRITABLE[-1]}"
+    raise AccessError(f"{at}: stores to buffer {buffer.name!r}, which is {buffer.kind}; only {allowed} are written", k)

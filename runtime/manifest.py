@@ -24,7 +24,7 @@ from .launch import Launch, Origins
 from .proof.certificate import Certificate, check_subject
 from .schema import NAME, SHAPE, Anything, Flag, Int, Kind, ListOf, MapOf, OneOf, Optional, check_fields, shown
 from .steps import HostStep, LaunchStep, Step, Tensor, When
-from .symbols.patches import Patches
+from .symbols import Patches
 
 FORMAT, VERSION = "tilewright program", 3
 VERSIONS = (1, 2, 3)  # that are read; the first has no tensors of kind state, the first two have no certificates
@@ -89,7 +89,7 @@ _LATER = frozenset({"origins", "patches", "symbols", "when", "certificate", "con
 
 
 class Contents(NamedTuple):
-    """What a file says: the arguments of `Executable`."""
+    """The contents of a file: the arguments of `Executable`."""
 
     cfg: Config
     name: str
@@ -119,7 +119,7 @@ def write(contents: Contents, memory: Mapping[str, dict[str, int]]) -> bytes:
 
 
 def read(data: bytes, name: str, most: int | None) -> Contents:
-    """What the file `name` with the contents `data` says, which may unpack to `most` bytes.
+    """Read the file `name` with the bytes `data`, which may unpack to `most` bytes.
 
     Raises `FileError` where it is too large, or of another format, version or fingerprint, and for damage errors of
     any kind, `ProgramError` among them: callers name the file.

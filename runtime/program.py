@@ -31,10 +31,9 @@ from ..hw.units import Channel, Queue, between, channels, connected, queues
 from .access import dram_access, out_of_range, scratchpad_accesses
 from .buffer import Buffer, Region, integers, shape_of
 from .launch import UOP_BUFFER, Launch, OriginStack, encode
-from .loops import Kernel, check_taps, encoded, loop_fields, need_extensions, pieces, uop_array
-from .symbols.symbol import Symbol, note_limit
+from .symbols import Symbol, note_limit
 from .tokens import Row, insert_tokens, nop
-from .uop import Kernels
+from .uop import Kernel, Kernels, check_taps, encoded, loop_fields, need_extensions, pieces, uop_array
 
 _Loops = Sequence[tuple[int, int, int, int]]  # (extent, dst step, src step, wgt step)
 _AluLoops = Sequence[tuple[int, int, int]]  # (extent, dst step, src step)
@@ -103,7 +102,7 @@ class Program:
 
     @contextmanager
     def origin(self, name: str, macs: int | None = None) -> Iterator[None]:
-        """What is recorded inside is for `name`, within what it is for outside; reports add up its cycles.
+        """Record what is inside the block for `name`, within the present origin; reports add up its cycles.
 
         `macs` are its useful multiply-accumulates, where these are known. Inside an origin of the same name it is that
         one. Raises `ProgramError` for a name that cannot be printed.
@@ -219,7 +218,7 @@ class Program:
         depthwise: bool = False,
         taps: int = 1,
     ) -> None:
-        """As `gemm`, with the innermost loop spelled out: `uops`, integers (n, 3) of dst, src and wgt index."""
+        """Record a `gemm` with the innermost loop spelled out: `uops`, integers (n, 3) of dst, src and wgt index."""
         more = check_taps(self.cfg, taps, depthwise)
         self._multiply("gemm", Op.DWGEMM if depthwise else Op.GEMM, uops, loops, reset, overwrite, more)
 
@@ -236,7 +235,7 @@ class Program:
     def ternary_uops(
         self, uops: np.ndarray, loops: _Loops = (), *, reset: bool = False, overwrite: bool = False
     ) -> None:
-        """As `ternary`, with the innermost loop spelled out: `uops`, integers (n, 3) of dst, src and wgt index."""
+        """Record a `ternary` with the innermost loop spelled out: `uops`, integers (n, 3) of dst, src and wgt index."""
         self._multiply("ternary", Op.TERNARY, uops, loops, reset, overwrite, {})
 
     def alu(self, op: AluOp | str, loops: _AluLoops, dst: int = 0, src: int = 0, *, imm: int | None = None) -> None:
@@ -248,7 +247,7 @@ class Program:
         self.alu_uops(op, np.array([(dst, src)]), loops, imm=imm)
 
     def alu_uops(self, op: AluOp | str, uops: np.ndarray, loops: _AluLoops = (), *, imm: int | None = None) -> None:
-        """As `alu`, with the innermost loop spelled out: `uops`, integers (n, 2) of dst and src index."""
+        """Record an `alu` with the innermost loop spelled out: `uops`, integers (n, 2) of dst and src index."""
         operation = OPERATIONS[op := AluOp.of(op)]
         need_extensions(self.cfg, operation.extensions)
         (value,) = integers("alu: imm", (0 if imm is None else imm,), 1)
@@ -358,7 +357,7 @@ class Program:
         triples = uop_array(uops, 3)
         if reset:  # src and wgt are not read: with zeros equal kernels are stored once
             triples, nest = triples * (1, 0, 0), [(n, d, 0, 0) for n, d, *_ in nest]
-        self._execute(Kernel(op.name, tuple((n, d, s, w) for n, d, s, w in nest), triples, fields))
+        self._execute(Kernel(op.name, tuple(nest), triples, fields))
 
     def _execute(self, kernel: Kernel) -> None:
         for loops, uops in pieces(kernel, self.cfg):

@@ -180,7 +180,7 @@ def _needed(step: Step, tensors: Mapping[str, Tensor]) -> list[str]:
 
 
 def sources(step: Step, known: Container[str]) -> dict[str, tuple[str, int]]:
-    """Of which tensor, and of which of its elements, each symbol of a step has its value; `known` are their names."""
+    """(tensor, element) that holds the value of each symbol of `step`; `known` are the names of tensors."""
     return {key: _element(name, known) for key, name in step.symbols.items()} if isinstance(step, LaunchStep) else {}
 
 
@@ -198,7 +198,7 @@ def runs_in(step: Step, values: Mapping[str, int]) -> bool:
 
 
 def chosen(steps: Sequence[Step], inputs: Mapping[str, np.ndarray]) -> list[Step]:
-    """Those of `steps` that run for `inputs`, by name.
+    """The steps that run for `inputs`, by name.
 
     Raises `InputError` where none was made for the value of an input that they depend on, or a symbol is out of range.
     """
@@ -259,7 +259,7 @@ def _check_run(tensors: Mapping[str, Tensor], steps: Sequence[Step]) -> None:
 
 
 def _check_state(tensor: Tensor, tensors: Mapping[str, Tensor], ready: set[str]) -> None:
-    """What a state takes at the end of a run must be there, and fit it."""
+    """Check that the tensor whose values a state takes at the end of a run is there, and fits it."""
     what = f"state {tensor.name!r} takes the values of {tensor.next!r}"
     new = tensors.get(tensor.next or "")
     if new is None:

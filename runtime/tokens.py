@@ -19,7 +19,7 @@ from ..hw.isa import Mem, entry_bytes, nop_of, room
 from ..hw.units import Channel, Queue, between, channels, connected, queues, stripes
 from .access import Access, DramAccess
 from .buffer import Buffer
-from .symbols.symbol import Symbol
+from .symbols import Symbol
 
 PASSING = 384  # beats of loads that pass one that waits, about as many as it waits for: more would delay it
 PASSED = 4  # jobs that a load of what was stored passes: they end while it waits; more would wait themselves

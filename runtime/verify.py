@@ -23,18 +23,23 @@ from ..hw.config import Config
 from ..hw.errors import ProgramError, RaceError
 from ..hw.isa import SCRATCHPADS, Mem, known_isa
 from ..hw.units import Channel, Queue
-from .bounds import check_dram
 from .buffer import Buffer
-from .launch import Launch, Origins
+from .launch import Launch, Origins, check_dram
 from .proof.certificate import Certificate, subject_of
 from .proof.conflicts import Conflict, Timeline, first_conflict
-from .proof.dram import DramTouches
-from .proof.drawing import missing_edge
-from .proof.instructions import Instructions
-from .proof.kernels import Executed, Kinds, ReadUops, buffers_of_micro_ops, check_transfers, micro_ops_of
-from .proof.memory import check_buffers, check_scratchpads
-from .proof.order import Order, TokenPair
-from .symbols.symbol import Symbol
+from .proof.memory import (
+    DramTouches,
+    Executed,
+    Kinds,
+    ReadUops,
+    buffers_of_micro_ops,
+    check_buffers,
+    check_scratchpads,
+    check_transfers,
+    micro_ops_of,
+)
+from .proof.order import Instructions, Order, TokenPair, missing_edge
+from .symbols import Symbol
 
 
 @dataclass
@@ -188,7 +193,7 @@ class _Check:
         check_buffers(self.program, self._topological, buffers, bases)
 
     def certificate(self, launch: Launch) -> Certificate:
-        """What `launch` is proved by."""
+        """The certificate of `launch`."""
         cfg, order, clocks = launch.cfg, self._topological.astype(np.int32), self.found.clocks.astype(np.int32)
         return Certificate(cfg.queue_depth, cfg.token_depth, subject_of(launch), order, clocks)
 

@@ -19,7 +19,7 @@ from ..hw.isa import Mem, Op, Queue, entry_bytes, known_isa
 from ..hw.units import Channel, channels, units
 from ..runtime.device import WAITS, Stats, Timeline, count_work
 from ..runtime.launch import Launch
-from ..runtime.metrics.levels import flagged
+from ..runtime.metrics import flagged
 
 
 @dataclass

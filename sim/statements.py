@@ -11,7 +11,7 @@ from ..hw.isa import MICRO_OPS, AluOp, Mem, Op, known_isa, mem_of, room, row_of
 from ..runtime.access import dram_access, scratchpad_accesses, tile_entries
 from ..runtime.device import Timeline
 from ..runtime.launch import Launch
-from ..runtime.metrics.scratchpads import with_micro_ops
+from ..runtime.metrics import with_micro_ops
 from .profile import owned_cycles, spent_cycles
 
 

@@ -16,7 +16,7 @@ from ..hw.units import units
 from ..runtime.device import Timeline
 from ..runtime.files import atomic_write
 from ..runtime.launch import Launch
-from ..runtime.metrics.levels import queue_levels, token_levels
+from ..runtime.metrics import queue_levels, token_levels
 
 if TYPE_CHECKING:
     from .rtl.watch import Trace

@@ -13,7 +13,7 @@ from tests.tiers import pytest_runtest_call as pytest_runtest_call
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import Mem
 from tilewright.runtime.program import Program
-from tilewright.runtime.symbols.symbol import Symbol
+from tilewright.runtime.symbols import Symbol
 
 # a busy or an emulated machine is no error, and the same examples are tried everywhere
 settings.register_profile("tilewright", deadline=None, derandomize=True)

@@ -64,7 +64,7 @@ STABLE = {
     "runtime.layout": "pack_activations pack_bias pack_par pack_weights unpack_activations",
     "runtime.loader": "Loaded StepReport run",
     "runtime.program": "Program",
-    "runtime.symbols.symbol": "Symbol",
+    "runtime.symbols": "Symbol",
     "runtime.verify": "verify",
     "sim.dram": "load_dram",
     "sim.rtl": "RtlDevice",

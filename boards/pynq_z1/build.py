@@ -8,6 +8,7 @@ PYNQ's `Overlay` reads. Writing it needs none of these tools.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -17,12 +18,95 @@ from ...hw.config import Config
 from ...hw.errors import ExecutionError, FileError, UnsupportedError
 from ...hw.needs import need
 from ...runtime.files import atomic_write
-from . import scripts
-from .board import PART, Board, check_board
+from .board import DDR_BYTES, PART, SPAN, Board, check_board
 
 _NEXTPNR = ("nextpnr-xilinx", "nextpnr-himbaechel")  # either
-_OPEN = ("yosys", "fasm2frames", "xc7frames2bit")  # all of them too
+_OPEN_TOOLS = ("yosys", "fasm2frames", "xc7frames2bit")  # all of them too
 _VARIABLES = ("PRJXRAY_DB", "CHIPDB")
+_OPEN = """\
+#!/bin/sh
+# {name}: yosys, nextpnr for Xilinx's 7 series and prjxray make {name}.bit. Written by tilewright.
+#   PRJXRAY_DB   folder of the prjxray database, with zynq7 in it
+#   CHIPDB       nextpnr's chip database of {part}: the file
+set -e
+: "${{PRJXRAY_DB:?folder of the prjxray database}}" "${{CHIPDB:?chip database of {part} for nextpnr}}"
+# without ABC9, which fails on some modules; block RAMs and DSPs are kept
+yosys -q -l {name}_yosys.log -p "read_verilog {name}.v; rename -hide w:*; \\
+    synth_xilinx -flatten -arch xc7 -top {name}; write_json {name}.json"
+if command -v nextpnr-xilinx >/dev/null; then
+    nextpnr-xilinx --chipdb "$CHIPDB" --xdc {name}_open.xdc --json {name}.json --fasm {name}.fasm --freq {mhz:g}
+else
+    nextpnr-himbaechel --device {part} --chipdb "$CHIPDB" -o xdc={name}_open.xdc -o fasm={name}.fasm \\
+        --json {name}.json --freq {mhz:g}
+fi
+fasm2frames --part {part} --db-root "$PRJXRAY_DB/zynq7" {name}.fasm {name}.frames
+xc7frames2bit --part_file "$PRJXRAY_DB/zynq7/{part}/part.yaml" --part_name {part} \\
+    --frm_file {name}.frames --output_file {name}.bit
+"""
+# Tcl that stops a build without a clock constraint or with missed timing: on a board neither may be noticed
+_TIMING = (
+    "if {[get_property SLACK [get_timing_paths]] < 0} "
+    '{ error "ERROR: timing is missed by [get_property SLACK [get_timing_paths]] ns; use a lower clock" }'
+)
+VIVADO_CHECKS = {
+    "script_after_synth": 'if {[llength [get_clocks -quiet fclk0]] != 1} { error "ERROR: FCLK0 is not constrained" }',
+    "script_before_bitstream": _TIMING,
+}
+_BLOCK_FLOW = """\
+#!/bin/sh
+# {name}: Vivado's block design makes {name}.bit and {name}.hwh. Written by tilewright.
+set -e
+vivado -mode batch -log {name}_bd.log -source {name}_bd.tcl
+"""
+_BLOCK_DESIGN = """\
+# {name}: the core as a module of a block design; PYNQ's Overlay reads its .hwh file. Written by tilewright.
+create_project -force {name}_bd {name}_bd -part {part}
+add_files [list {name}_core.v {name}_bd.v]
+update_compile_order -fileset sources_1
+create_bd_design system
+set ps [create_bd_cell -type ip -vlnv xilinx.com:ip:processing_system7 ps7]
+apply_bd_automation -rule xilinx.com:bd_rule:processing_system7 \\
+    -config {{make_external "FIXED_IO, DDR" apply_board_preset "0" Master "Disable" Slave "Disable"}} $ps
+# DRAM and peripherals are as the boot image has set them; only what the programmable logic sees is set here
+set_property -dict [list \\
+    CONFIG.PCW_CRYSTAL_PERIPHERAL_FREQMHZ 50 \\
+    CONFIG.PCW_FPGA0_PERIPHERAL_FREQMHZ {mhz:g} \\
+    CONFIG.PCW_EN_CLK0_PORT 1 \\
+    CONFIG.PCW_EN_RST0_PORT 1 \\
+    CONFIG.PCW_USE_M_AXI_GP0 1 \\
+    CONFIG.PCW_USE_FABRIC_INTERRUPT 1 \\
+    CONFIG.PCW_IRQ_F2P_INTR 1 \\
+{enables}
+] $ps
+set core [create_bd_cell -type module -reference {name}_bd core]
+set resets [create_bd_cell -type ip -vlnv xilinx.com:ip:proc_sys_reset resets]
+connect_bd_net [get_bd_pins $ps/FCLK_CLK0] [get_bd_pins $core/clk] [get_bd_pins $resets/slowest_sync_clk] \\
+    [get_bd_pins $ps/M_AXI_GP0_ACLK] {clocks}
+connect_bd_net [get_bd_pins $ps/FCLK_RESET0_N] [get_bd_pins $resets/ext_reset_in]
+connect_bd_net [get_bd_pins $resets/peripheral_reset] [get_bd_pins $core/rst]
+connect_bd_net [get_bd_pins $core/done] [get_bd_pins $ps/IRQ_F2P]
+{connections}
+assign_bd_address -offset {base:#010x} -range {span} -target_address_space [get_bd_addr_spaces $ps/Data] \\
+    [get_bd_addr_segs $core/s_axil/reg0] -force
+{addresses}
+validate_bd_design
+save_bd_design
+make_wrapper -files [get_files system.bd] -top -import
+set_property top system_wrapper [current_fileset]
+launch_runs impl_1 -to_step write_bitstream -jobs 4
+wait_on_run impl_1
+if {{[get_property PROGRESS [get_runs impl_1]] != "100%"}} {{ error "ERROR: implementation failed" }}
+open_run impl_1
+{timing}
+file copy -force [glob {name}_bd/{name}_bd.runs/impl_1/system_wrapper.bit] {name}.bit
+file copy -force [lindex [glob {name}_bd/{name}_bd.*/sources_1/bd/system/hw_handoff/system.hwh] 0] {name}.hwh
+quit
+"""
+_JOIN = """\
+set join_{n} [create_bd_cell -type ip -vlnv xilinx.com:ip:smartconnect join_{n}]
+set_property -dict [list CONFIG.NUM_SI {inputs} CONFIG.NUM_MI 1] $join_{n}
+connect_bd_net [get_bd_pins $ps/FCLK_CLK0] [get_bd_pins $join_{n}/aclk]
+connect_bd_net [get_bd_pins $resets/peripheral_aresetn] [get_bd_pins $join_{n}/aresetn]"""
 
 
 @dataclass(frozen=True)
@@ -61,17 +145,17 @@ def write_build(cfg: Config, board: Board, folder: str | Path) -> Build:
     except OSError as exc:
         raise FileError(f"{folder}: cannot be created ({exc.strerror or exc})") from None
     name = board.design_name(cfg)
-    plan = PynqZ1(toolchain="Vivado").build(Top(cfg, board), name=name, do_build=False, **scripts.VIVADO_CHECKS)
+    plan = PynqZ1(toolchain="Vivado").build(Top(cfg, board), name=name, do_build=False, **VIVADO_CHECKS)
     files = {}
     for file in (f"build_{name}.sh", f"{name}.v", f"{name}.tcl", f"{name}.xdc"):
         content = plan.files[file]
         files[file] = content if isinstance(content, str) else content.decode()
-    files[f"{name}_open.xdc"] = scripts.open_constraints(files[f"{name}.xdc"])
-    files[f"build_{name}_open.sh"] = scripts.open_flow(name, board)
+    files[f"{name}_open.xdc"] = open_constraints(files[f"{name}.xdc"])
+    files[f"build_{name}_open.sh"] = open_flow(name, board)
     files[f"{name}_core.v"] = to_verilog(cfg, name=f"{name}_core")
-    files[f"{name}_bd.v"] = scripts.block_wrapper(files[f"{name}_core.v"], name, board)
-    files[f"{name}_bd.tcl"] = scripts.block_design(cfg, board, name)
-    files[f"build_{name}_bd.sh"] = scripts.block_flow(name)
+    files[f"{name}_bd.v"] = block_wrapper(files[f"{name}_core.v"], name, board)
+    files[f"{name}_bd.tcl"] = block_design(cfg, board, name)
+    files[f"build_{name}_bd.sh"] = block_flow(name)
     for file, text in files.items():
         with atomic_write(folder / file) as temporary:
             temporary.write_text(text)
@@ -86,7 +170,7 @@ def way_to_build() -> str:
     """`vivado` or `open`: the first whose tools are installed. Raises `UnsupportedError` that names what to install."""
     if shutil.which("vivado"):
         return "vivado"
-    missing = [tool for tool in _OPEN if not shutil.which(tool)]
+    missing = [tool for tool in _OPEN_TOOLS if not shutil.which(tool)]
     if not any(map(shutil.which, _NEXTPNR)):
         missing.append(" or ".join(_NEXTPNR))
     missing += [f"the variable {name}" for name in _VARIABLES if not os.environ.get(name)]
@@ -110,3 +194,131 @@ def run_build(build: Build, way: str) -> Path:
         shown = next((line for line in lines if "ERROR" in line), lines[-1] if lines else "no message")
         raise ExecutionError(f"{build.scripts[way]} failed with status {done.returncode}: {shown.strip()}; see {log}")
     return build.bitstream
+
+
+def open_flow(name: str, board: Board) -> str:
+    """The script of the open tools."""
+    return _OPEN.format(name=name, part=PART, mhz=board.clock_mhz)
+
+
+def open_constraints(xdc: str) -> str:
+    """The pin constraints of `xdc`: nextpnr takes the clock as an argument."""
+    return "".join(line for line in xdc.splitlines(keepends=True) if line.startswith("set_property"))
+
+
+def block_flow(name: str) -> str:
+    """The script that runs the block design."""
+    return _BLOCK_FLOW.format(name=name)
+
+
+def memory_ports(cfg: Config, board: Board) -> dict[str, list[str]]:
+    """The core's memory interfaces behind each port of the PS7, as a block design calls it: `S_AXI_HP0`."""
+    found: dict[str, list[str]] = {}
+    for k in range(cfg.load_ports):
+        found.setdefault(_block_name(board.load_port(k)), []).append(f"m_load{k}")
+    found.setdefault(_block_name(board.store_port), []).append("m_store0")
+    return found
+
+
+def _block_name(port: str) -> str:
+    return port.replace("SAXI", "S_AXI_")
+
+
+def block_design(cfg: Config, board: Board, name: str) -> str:
+    """The block design as a Tcl script for Vivado."""
+    ports = memory_ports(cfg, board)
+    connections, addresses = [], []
+    joins = {"M_AXI_GP0": (["$ps/M_AXI_GP0"], "$core/s_axil")}
+    joins |= {port: ([f"$core/{one}" for one in masters], f"$ps/{port}") for port, masters in ports.items()}
+    for n, (sources, target) in enumerate(joins.values()):
+        connections.append(_JOIN.format(n=n, inputs=len(sources)))
+        for k, source in enumerate(sources):
+            connections.append(
+                f"connect_bd_intf_net [get_bd_intf_pins {source}] [get_bd_intf_pins $join_{n}/S{k:02d}_AXI]"
+            )
+        connections.append(f"connect_bd_intf_net [get_bd_intf_pins $join_{n}/M00_AXI] [get_bd_intf_pins {target}]")
+    for port, masters in ports.items():
+        for one in masters:
+            addresses.append(
+                f"assign_bd_address -offset 0x00000000 -range {DDR_BYTES >> 20}M -target_address_space "
+                f"[get_bd_addr_spaces $core/{one}] [lindex [get_bd_addr_segs $ps/{port}/*DDR*] 0] -force"
+            )
+    enables = [f"    CONFIG.PCW_USE_{port} 1 \\" for port in ports]
+    if board.coherent:
+        enables.append("    CONFIG.PCW_USE_DEFAULT_ACP_USER_VAL 1 \\")
+    return _BLOCK_DESIGN.format(
+        name=name,
+        part=PART,
+        mhz=board.clock_mhz,
+        base=board.base,
+        span=f"{SPAN >> 10}K",
+        enables="\n".join(enables),
+        clocks=" ".join(f"[get_bd_pins $ps/{port}_ACLK]" for port in ports),
+        connections="\n".join(connections),
+        addresses="\n".join(addresses),
+        timing=_TIMING,
+    )
+
+
+def module_ports(verilog: str, module: str) -> list[tuple[str, str, int]]:
+    """(name, `input` or `output`, bits) of each port of `module` in the text that `hw.verilog` emits."""
+    (body,) = re.findall(rf"^module {module}\(.*?^endmodule", verilog, re.S | re.M)
+    found = re.findall(r"^  (input|output) (?:\[(\d+):0\] )?(\w+);", body, re.M)
+    return [(name, way, int(high or 0) + 1) for way, high, name in found]
+
+
+def block_wrapper(core: str, name: str, board: Board) -> str:
+    """Verilog of a module around that of `core`, also Verilog, with its buses declared as Vivado's interfaces.
+
+    The prefix of a signal names its bus: `m_load0` of `m_load0_araddr`.
+    """
+    ports = module_ports(core, f"{name}_core")
+    buses = sorted({bus for bus, _ in map(_split, (port for port, _, _ in ports)) if bus})
+    lines, extra = [], []
+    declared = {
+        "clk": f'(* X_INTERFACE_INFO = "xilinx.com:signal:clock:1.0 clk CLK", X_INTERFACE_PARAMETER = '
+        f'"ASSOCIATED_BUSIF {":".join(buses)}, ASSOCIATED_RESET rst" *)\n    ',
+        "rst": '(* X_INTERFACE_INFO = "xilinx.com:signal:reset:1.0 rst RST", X_INTERFACE_PARAMETER = '
+        '"POLARITY ACTIVE_HIGH" *)\n    ',
+        "done": '(* X_INTERFACE_INFO = "xilinx.com:signal:interrupt:1.0 done INTERRUPT", X_INTERFACE_PARAMETER = '
+        '"SENSITIVITY LEVEL_HIGH" *)\n    ',
+    }
+    started = set()
+    for port, way, bits in ports:
+        bus, signal = _split(port)
+        attribute = declared.get(port, "")
+        if bus:
+            parameter = "" if bus in started else f', X_INTERFACE_PARAMETER = "{_parameters(bus)}"'
+            started.add(bus)
+            info = f"xilinx.com:interface:aximm:1.0 {bus} {signal.upper()}"
+            attribute = f'(* X_INTERFACE_INFO = "{info}"{parameter} *)\n    '
+        lines.append(f"    {attribute}{way} {_range(bits)}{port}")
+        if signal in ("araddr", "awaddr") and bus.startswith("m_"):
+            cache = f"{bus}_{signal[:2]}cache"
+            info = f"xilinx.com:interface:aximm:1.0 {bus} {signal[:2].upper()}CACHE"
+            lines.append(f'    (* X_INTERFACE_INFO = "{info}" *)\n    output [3:0] {cache}')
+            extra.append(f"    assign {cache} = 4'b{'1111' if board.coherent else '0011'};")
+    inside = ",\n".join(f"        .{port}({port})" for port, _, _ in ports)
+    declarations = ",\n".join(lines)
+    assigns = "\n".join(extra)
+    return (
+        f"// {name}: the core with its buses as Vivado's interfaces. Written by tilewright.\n"
+        f"module {name}_bd (\n{declarations}\n);\n{assigns}\n    {name}_core core (\n{inside}\n    );\nendmodule\n"
+    )
+
+
+def _split(port: str) -> tuple[str, str]:
+    """(`m_load0`, `araddr`) of `m_load0_araddr`; no bus for `clk`."""
+    bus, _, signal = port.rpartition("_")
+    return (bus, signal) if port.startswith(("m_", "s_")) else ("", port)
+
+
+def _parameters(bus: str) -> str:
+    if bus.startswith("s_"):
+        return "PROTOCOL AXI4LITE, ADDR_WIDTH 12, DATA_WIDTH 32"
+    mode = "READ_ONLY" if "load" in bus else "WRITE_ONLY"
+    return f"PROTOCOL AXI3, ADDR_WIDTH 40, DATA_WIDTH 64, READ_WRITE_MODE {mode}, MAX_BURST_LENGTH 16"
+
+
+def _range(bits: int) -> str:
+    return f"[{bits - 1}:0] " if bits > 1 else ""

@@ -3,14 +3,19 @@
 The processors' caches do not see the accelerator's reads and writes. The driver flushes a buffer that the CPU wrote
 before the next run, and invalidates it before the CPU reads what the accelerator may have written. pynq does both for
 whole buffers, so every allocation is a buffer of its own, flushed once per run however often it was written.
+
+The interrupt comes through the kernel's UIO: PYNQ's image offers IRQF2P[0] as the device `fabric`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import os
+import platform
+import select
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -33,15 +38,20 @@ from ...hw.isa import INSN_BYTES, Isa
 from ...hw.regs import MAGIC, Status, registers
 from ...runtime.device import Stats, check_fits, program_stats, without_addresses
 from ...runtime.executable import Allocation
+from ...runtime.loader import Loaded
 from ...runtime.session import Session
+from ..selftest import Check, run_self_test, stepwise
 from .board import SPAN, Board
-from .interrupt import Interrupt
 
 PAGE = 4096
 LEAST = 8192  # bytes of a buffer; XRT gives smaller ones addresses beyond 32 bits
 WATCHDOG = 10_000_000  # cycles without progress: 0.1 s at 100 MHz
 FOLDERS = (Path("build/pynq_z1"), Path("."), Path.home() / "tilewright")  # searched for a bitstream
 _LOOK = 0.02  # seconds between two reads of CONTROL while waiting for the interrupt
+UIO = Path("/sys/class/uio")
+UIO_NAME = "fabric"
+_ENABLE = (1).to_bytes(4, "little")
+_COUNT_BYTES = 4
 
 
 class NamedRegisters:
@@ -57,6 +67,39 @@ class NamedRegisters:
     def write(self, name: str, value: int) -> None:
         """Set a register."""
         self._mmio.write(self._named[name].offset, int(value))  # pynq accepts int only, not numpy's integers
+
+
+class Interrupt:
+    """The open device `file`; `close` closes it.
+
+    The line is high while the core is done, so an interrupt may come from the run before: it only wakes the driver.
+    """
+
+    def __init__(self, file: int):
+        self._file = file
+
+    @staticmethod
+    def find(folder: Path = UIO) -> Interrupt | None:
+        """The device `UIO_NAME`; None where the kernel does not have it, or this user may not open it."""
+        try:
+            for entry in sorted(folder.iterdir()):
+                if (entry / "name").read_text().strip() == UIO_NAME:
+                    return Interrupt(os.open(f"/dev/{entry.name}", os.O_RDWR))
+        except OSError:
+            pass
+        return None
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the line is high, at most `seconds`; True if it was."""
+        os.write(self._file, _ENABLE)
+        ready, _, _ = select.select([self._file], [], [], seconds)
+        if ready:
+            os.read(self._file, _COUNT_BYTES)
+        return bool(ready)
+
+    def close(self) -> None:
+        """Close the device."""
+        os.close(self._file)
 
 
 @dataclass
@@ -193,8 +236,8 @@ class PynqDevice:
     def run(self, insn_address: int, insn_count: int) -> Stats:
         """Execute the instructions at `insn_address` to FINISH.
 
-        Raises what the error register says (`runtime.diagnosis`), and `HangError` where the accelerator is not done
-        after `timeout`: then it is reset, or its bitstream is loaded again if it does not react to the reset.
+        Raises what the error register says (`runtime.session.explain`), and `HangError` where the accelerator is
+        not done after `timeout`: then it is reset, or its bitstream is loaded again if it does not react to the reset.
         """
         buffer, at = self._find(insn_address, insn_count * INSN_BYTES)
         session = self.open()
@@ -329,3 +372,47 @@ def _size(nbytes: int, align: int) -> int:
 
 def _one_line(exc: Exception) -> str:
     return " ".join(str(exc).split()) or type(exc).__name__
+
+
+def check_machine(cfg: Config, **options: Any) -> Iterator[Check]:
+    """Check this machine as a board with the accelerator of `cfg`, up to the first check that fails.
+
+    `options` are those of `PynqDevice`. An error is not raised: its text is the result of the check.
+    """
+    devices: list[PynqDevice] = []
+
+    def pynq() -> str:
+        devices.append(PynqDevice(cfg, **options))
+        return f"pynq {getattr(devices[0].pynq, '__version__', 'of unknown version')}"
+
+    def memory() -> str:
+        return f"{devices[0].free_bytes() >> 10:,} kB of contiguous memory are free"
+
+    def bitstream() -> str:
+        return str(find_bitstream(cfg, devices[0].board, options.get("bitstream")))
+
+    def registers() -> str:
+        devices[0].open()
+        return f"{cfg.name} ({cfg.fingerprint:016x}) answers at {devices[0].board.base:#010x}"
+
+    def product() -> str:
+        return run_self_test(cfg, lambda launch: Loaded(launch, devices[0]))
+
+    machine = f"{platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}"
+    yield Check("machine", True, machine)
+    yield from stepwise(
+        (
+            ("user", _user),
+            ("pynq", pynq),
+            ("memory", memory),
+            ("bitstream", bitstream),
+            ("registers", registers),
+            ("self-test", product),
+        )
+    )
+
+
+def _user() -> str:
+    if os.geteuid():
+        raise BoardError("not root: pynq maps registers through /dev/mem; run with sudo -E, or as root")
+    return "root"

@@ -43,7 +43,7 @@ def shares(
     """
     from ...compiler.network import compile_for
     from ...compiler.target.host import HostModel
-    from ...runtime.language.writing import language_model
+    from ...runtime.language import language_model
 
     size, found = language_model(executable).block, dict[str, Any]()
     if blocks:

@@ -81,8 +81,7 @@ def command(
     checkpoint, and 9 for more tokens than the context holds.
     """
     from ...hw.foreign import TEXT_BYTES, read_regular
-    from ...runtime.language.tokenizer import Tokenizer
-    from ...runtime.language.writing import language_model, most_likely, sampler
+    from ...runtime.language import Tokenizer, language_model, most_likely, sampler
     from ...sim.dram import load_dram
 
     where.check()

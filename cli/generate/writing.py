@@ -11,8 +11,7 @@ from .. import report
 if TYPE_CHECKING:
     from ...compiler.graph import Graph
     from ...runtime.executable import Executable
-    from ...runtime.language.tokenizer import Tokenizer
-    from ...runtime.language.writing import Choose, Step
+    from ...runtime.language import Choose, Step, Tokenizer
 
 
 class Writer:
@@ -29,7 +28,7 @@ class Writer:
 
     def write(self, loaded: Any, executable: Executable, prompt: str, count: int, choose: Choose) -> None:
         """Write a text of `count` tokens that begins with `prompt`."""
-        from ...runtime.language.writing import language_model, write
+        from ...runtime.language import language_model, write
 
         given, start = self._tokenizer.encode(prompt), time.perf_counter()
         golden, decoder = self._golden(), codecs.getincrementaldecoder("utf-8")("replace")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ...runtime.executable import Executable
     from ...runtime.launch import Launch
     from ...runtime.loader import StepReport
-    from ...runtime.metrics.values import Value
+    from ...runtime.metrics import Value
 
 
 class LaunchRun(NamedTuple):
@@ -45,7 +45,7 @@ def profile(runs: Sequence[LaunchRun]) -> dict[str, Any]:
 
     No launch has no metrics.
     """
-    from ...runtime.metrics.values import combined, of_launch
+    from ...runtime.metrics import combined, of_launch
 
     found = [{"launch": run.name, "metrics": of_launch(run.launch, run.stats)} for run in runs]
     return {"metrics": combined(configs_of(runs), [each["metrics"] for each in found]), "launches": found}

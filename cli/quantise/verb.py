@@ -69,7 +69,7 @@ def _texts(model: Checkpoint, tokenizer: str | None, calibration: str | None) ->
     from ...compiler.frontend.llama.quantise import LENGTH
     from ...hw.errors import FileError, UnsupportedError
     from ...hw.foreign import TEXT_BYTES, read_regular
-    from ...runtime.language.tokenizer import Tokenizer
+    from ...runtime.language import Tokenizer
 
     known = None if tokenizer is None else Tokenizer(tokenizer, model.sizes.words)
     if calibration is None:

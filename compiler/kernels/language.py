@@ -24,7 +24,7 @@ from ...runtime import layout
 from ...runtime.buffer import Buffer, Region
 from ...runtime.launch import Launch
 from ...runtime.program import Program
-from ...runtime.symbols.symbol import Symbol
+from ...runtime.symbols import Symbol
 from .. import cost
 from .. import graph as g
 from ..graph.integer_forms import Requant

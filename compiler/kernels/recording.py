@@ -16,7 +16,7 @@ from ...runtime import layout
 from ...runtime.buffer import Buffer, Region
 from ...runtime.launch import UOP_BUFFER
 from ...runtime.program import Program
-from ...runtime.symbols.symbol import Symbol
+from ...runtime.symbols import Symbol
 from .. import cost
 from .. import graph as g
 from ..api import Scheduled, build_into

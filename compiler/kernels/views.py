@@ -17,7 +17,7 @@ import numpy as np
 from ...hw.errors import KernelError, Unfit
 from ...hw.isa import AluOp, Mem
 from ...runtime.buffer import Buffer
-from ...runtime.symbols.symbol import Symbol
+from ...runtime.symbols import Symbol
 from ..limits import limits
 from .recording import place
 

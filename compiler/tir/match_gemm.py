@@ -12,9 +12,8 @@ from typing import Any
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
 from ...hw.isa import Mem
-from ...runtime.loops import MAX_TRIPS
 from ...runtime.program import Program
-from ...runtime.uop import grid, merge_loops
+from ...runtime.uop import MAX_TRIPS, grid, merge_loops
 from ..intrin import DEPTHWISE, GEMM, RESET
 from .affine import Env, called, shorten
 from .passes import pointed_to

@@ -7,7 +7,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-KEEP = {"keep": "true"}  # synthesis leaves registers apart that are alike (boards/tools.py)
+KEEP = {"keep": "true"}  # synthesis leaves registers apart that are alike (boards/synthesis.py)
 
 
 class Fifo(wiring.Component):

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ..executable import Executable
-from ..language.tokenizer import Tokenizer
-from ..language.writing import language_model
+from ..language import Tokenizer, language_model
 from .text import array
 
 SUPPORT = ("tw_text.h", "tw_text.c")

@@ -1,12 +1,151 @@
-"""Judges events: which conflict without an order, and which read what was not written before."""
+"""What the instructions of a program touch, and which accesses conflict without an order or read what was not written.
+
+Few sets of cells differ, as programs repeat their loops. The cells of a memory that the same sets contain are one
+class; an event is an access of an instruction to a class, so programs have few of them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from .touched import Events
+MOST_EVENTS = 1 << 22  # that are made at a time, a few hundred bytes each
+_BITS = 64  # of a word: sets that are looked at together
+
+Cells = slice | np.ndarray
+
+
+class Use(NamedTuple):
+    """Access number `place` of instructions of a `kind`: the number of a set of cells, read or written.
+
+    `updates`: it is read before it is written.
+    """
+
+    kind: int
+    place: int
+    cells: int
+    write: bool
+    updates: bool = False
+
+
+@dataclass
+class Sets:
+    """The sets of cells of a memory of `size` cells, each once."""
+
+    size: int
+    cells: list[Cells] = field(default_factory=list)
+    _known: dict[object, int] = field(default_factory=dict)
+
+    def number(self, cells: Cells) -> int:
+        """The number of this set."""
+        key = (cells.start, cells.stop) if isinstance(cells, slice) else cells.tobytes()
+        found = self._known.setdefault(key, len(self.cells))
+        if found == len(self.cells):
+            self.cells.append(cells)
+        return found
+
+    def classes(self) -> tuple[list[np.ndarray], np.ndarray]:
+        """(the classes of each set, ascending; the class of each cell, 0 for cells in no set)."""
+        cut = np.zeros(self.size + 1, bool)  # where a set begins or ends: what lies between is one part
+        cut[0] = True
+        for cells in self.cells:
+            if isinstance(cells, slice):
+                cut[cells.start] = cut[cells.stop] = True
+            else:
+                cut[cells] = cut[cells + 1] = True
+        part = np.cumsum(cut)  # from 1 on: part 0 is in no set
+        count = int(part[-1]) + 1
+        parts = part.tolist()
+        sets = [slice(parts[c.start], parts[c.stop]) if isinstance(c, slice) else part[c] for c in self.cells]
+        _, first, number = np.unique(_labels(sets, count), return_index=True, return_inverse=True)
+        order = np.argsort(first)  # classes by their first parts: those of a range are a range
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        of_part = rank[number.reshape(-1)]
+        before = np.searchsorted(first[order], np.arange(count)).tolist()
+        ranges = [np.arange(before[c.start], before[c.stop]) if isinstance(c, slice) else None for c in sets]
+        found = [np.unique(of_part[c]) if mine is None else mine for c, mine in zip(sets, ranges)]
+        return found, of_part[part[:-1]]
+
+
+def _labels(sets: list[Cells], count: int) -> np.ndarray:
+    """A number for each of `count` parts: equal where the same sets contain them. That of part 0 is the smallest."""
+    label, bits = np.zeros(count, np.int64), np.zeros(count, np.uint64)
+    for begin in range(0, len(sets), _BITS):
+        bits[:] = 0
+        for k, parts in enumerate(sets[begin : begin + _BITS]):
+            bits[parts] |= np.uint64(1 << k)
+        _, low = np.unique(bits, return_inverse=True)
+        _, label = np.unique(label * (int(low.max()) + 1) + low.reshape(-1), return_inverse=True)
+    return label.reshape(-1)
+
+
+class Events(NamedTuple):
+    """Accesses to classes, in the order of `turn`: the place of the instruction in a topological order.
+
+    `cls` is the class, `use` the place of the access among those of its instruction. Arrays of one length.
+    """
+
+    turn: np.ndarray
+    cls: np.ndarray
+    write: np.ndarray
+    updates: np.ndarray
+    use: np.ndarray
+
+
+@dataclass(frozen=True)
+class Touches:
+    """Accesses of instructions to one memory: the `uses` of `kinds` kinds, ascending, and the `classes` of each set.
+
+    `kind`, (n,), is that of each instruction, in a topological order. `count` classes are there.
+    """
+
+    kind: np.ndarray
+    kinds: int
+    uses: list[Use]
+    classes: list[np.ndarray]
+    count: int
+
+    def events(self) -> Iterator[Events]:
+        """All events, at most `MOST_EVENTS` or those of one class at a time, in the order of instructions."""
+        if not self.uses:
+            return
+        owner, place, cells, write, updates = (np.array(column) for column in zip(*self.uses))
+        sizes = np.array([len(some) for some in self.classes])
+        flat = np.concatenate(self.classes)
+        use, row = repeated_ranges((np.cumsum(sizes) - sizes)[cells], sizes[cells])
+        columns = [flat[row].astype(np.int32), write[use], updates[use], place[use].astype(np.int32)]
+        owner = owner[use]
+        counts = np.bincount(owner, minlength=self.kinds)
+        turn = np.flatnonzero(counts[self.kind])
+        total = int(counts[self.kind[turn]].sum())
+        parts = min(-(-total // MOST_EVENTS), self.count)
+        if parts == 1:
+            yield _expanded(turn, self.kind[turn], counts, columns)
+            return
+        edges = np.linspace(0, self.count, parts + 1).astype(np.int64)
+        for first, end in zip(edges[:-1], edges[1:]):
+            inside = (columns[0] >= first) & (columns[0] < end)
+            counts = np.bincount(owner[inside], minlength=self.kinds)
+            yield _expanded(turn, self.kind[turn], counts, [column[inside] for column in columns])
+
+
+def _expanded(turn: np.ndarray, kind: np.ndarray, counts: np.ndarray, columns: list[np.ndarray]) -> Events:
+    """The events of instructions at `turn`, of these kinds, of which `columns` hold `counts` rows each."""
+    starts = np.cumsum(counts) - counts
+    owner, row = repeated_ranges(starts[kind], counts[kind])
+    cls, write, updates, use = (column[row] for column in columns)
+    return Events(turn.astype(np.int32)[owner], cls, write, updates, use)
+
+
+def repeated_ranges(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(the number of its range, the value) of all values of the ranges `counts` long that begin at `starts`."""
+    before = np.cumsum(counts) - counts
+    owner = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    return owner, np.arange(len(owner)) + np.repeat(starts - before, counts)
 
 
 class Conflict(NamedTuple):

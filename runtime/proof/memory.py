@@ -1,25 +1,269 @@
 """Proves of a launch that it reads nothing that it did not write before, and writes its outputs whole.
 
 Scratchpads and temporaries hold what another program left there. Inputs, constants and states have values from the
-start; that no store reaches the first two is checked by runtime/bounds.py.
+start; that no store reaches the first two is checked by `launch.check_dram`. DRAM is cut at every boundary of an
+access, so that accesses are few cells; each kind of instruction is judged once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from ...hw.errors import UnwrittenError
-from ...hw.isa import MICRO_OPS, SCRATCHPADS, Mem
+from ...hw.config import UOP_BYTES
+from ...hw.errors import AccessError, ProgramError, UnwrittenError
+from ...hw.isa import INSTRUCTIONS, MICRO_OPS, SCRATCHPADS, Mem, room, row_of
+from ..access import Access, dram_access, joined, out_of_range, row_access, scratchpad_accesses
 from ..buffer import Buffer
-from .conflicts import unwritten
-from .dram import DramTouches
-from .instructions import Instructions
-from .kernels import Kinds
-from .touched import Events
+from .conflicts import MOST_EVENTS, Events, Sets, Touches, Use, repeated_ranges, unwritten
+from .order import Instructions
 
+USE = 1 << 20  # the place of an access to DRAM among those of its instruction: behind those of scratchpads
+ReadUops = Callable[[int, int], np.ndarray]
+_NONE = np.zeros((0, 3), np.int64)
 EMPTY = ("temp", "output")  # kinds of buffers without values when a launch starts
+
+
+class DramTouches:
+    """The accesses of `program` to DRAM, in the order `topological`, among bytes that some instruction writes.
+
+    `watched`, int64 (n, 2), are spans of bytes that are cells besides, where only reads are, too. Cell c is the bytes
+    `bounds[c]..bounds[c + 1] - 1`. A write with a symbol counts as a write of all that it may touch; with `surely`
+    only of what it writes for any value, as one must that makes values ready.
+    """
+
+    def __init__(
+        self,
+        program: Instructions,
+        topological: np.ndarray,
+        watched: np.ndarray | None = None,
+        surely: bool = False,
+    ):
+        at, spans, write = _spans(program, surely)
+        written = joined(spans[write]) if write.any() else np.zeros((0, 2), np.int64)
+        self.written = written
+        kept = written if watched is None else joined(np.concatenate([written, watched]))
+        near = _meets(spans, kept)
+        self._at, self._write, spans = at[near], write[near], spans[near]
+        edges = [spans.reshape(-1)] + ([] if watched is None else [watched.reshape(-1)])
+        self.bounds = np.unique(np.concatenate(edges)) if len(spans) or watched is not None else np.zeros(1, np.int64)
+        self._first, self._end = np.searchsorted(self.bounds, spans[:, 0]), np.searchsorted(self.bounds, spans[:, 1])
+        turn = np.empty(program.n, np.int64)
+        turn[topological] = np.arange(program.n)
+        self._turn = turn[self._at]
+        order = np.argsort(self._turn, kind="stable")
+        self._at, self._write, self._turn = self._at[order], self._write[order], self._turn[order]
+        self._first, self._end = self._first[order], self._end[order]
+
+    @property
+    def count(self) -> int:
+        """How many cells there are."""
+        return len(self.bounds)
+
+    def events(self) -> Iterator[Events]:
+        """All events, at most `MOST_EVENTS` or those of one cell at a time."""
+        total = int((self._end - self._first).sum())
+        parts = min(-(-total // MOST_EVENTS), self.count)
+        edges = np.linspace(0, self.count, parts + 1).astype(np.int64)
+        for first, end in zip(edges[:-1], edges[1:]):
+            low, high = np.maximum(self._first, first), np.minimum(self._end, end)
+            each = np.maximum(high - low, 0)
+            owner, cls = repeated_ranges(low, each)
+            idle = np.zeros(len(cls), bool)
+            use = np.full(len(cls), USE, np.int32)
+            yield Events(self._turn.astype(np.int32)[owner], cls.astype(np.int32), self._write[owner], idle, use)
+
+    def touched(self, spans: np.ndarray) -> set[int]:
+        """The instructions that read or write some of the bytes of `spans`, which are joined."""
+        return set(
+            self._at[_meets(np.stack([self.bounds[self._first], self.bounds[self._end]], axis=1), spans)].tolist()
+        )
+
+
+def _meets(spans: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Which `spans` have a byte in one of `others`, which are joined; bool (n,)."""
+    if not len(others):
+        return np.zeros(len(spans), bool)
+    behind = np.searchsorted(others[:, 1], spans[:, 0], side="right")
+    starts = np.append(others[:, 0], np.iinfo(np.int64).max)
+    return starts[behind] < spans[:, 1]
+
+
+def _spans(program: Instructions, surely: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(instruction, bytes from and to, whether it writes them) of every row of every access."""
+    cfg, isa = program.cfg, program.isa
+    symbols = program.symbols
+    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    moved = np.zeros(program.n, bool)
+    moved[list(symbols)] = True
+    for row in INSTRUCTIONS:
+        if row.mem is None or row.scratchpad is None:
+            continue
+        at = np.flatnonzero((program.op == row.op) & (program.mem == row.mem.id) & ~moved)
+        if not len(at):
+            continue
+        access = row_access(cfg, row, isa.formats[row.format].decode(program.insn[at]))
+        rows, pitch = (np.broadcast_to(column, len(at)) for column in (access.rows, access.pitch))
+        dense = pitch == access.nbytes
+        nbytes, rows = np.where(dense, access.nbytes * rows, access.nbytes), np.where(dense & (rows > 0), 1, rows)
+        rows = np.where(nbytes > 0, rows, 0)
+        owner, number = repeated_ranges(np.zeros(len(at), np.int64), rows)
+        start = np.asarray(access.start)[owner] + number * pitch[owner]
+        spans = np.stack([start, start + nbytes[owner]], axis=1)
+        parts.append((at[owner], spans, np.full(len(owner), access.write)))
+    for (k, symbol), f in zip(symbols.items(), isa.decode(program.insn[list(symbols)])):
+        access = dram_access(cfg, f, symbol)
+        if access is not None:
+            spans = access.sure_spans() if surely and access.write else access.spans()
+            parts.append((np.full(len(spans), k), spans, np.full(len(spans), access.write)))
+    if not parts:
+        return np.zeros(0, np.int64), np.zeros((0, 2), np.int64), np.zeros(0, bool)
+    at, spans, write = (np.concatenate(columns) for columns in zip(*parts))
+    return at, spans, write
+
+
+class Kinds:
+    """Kinds of instructions by what they touch; the uses of each, and the sets of cells of each scratchpad."""
+
+    def __init__(self, program: Instructions):
+        self.program = program
+        self._uses: dict[Mem, list[Use]] = {mem: [] for mem in SCRATCHPADS}
+        self._classes: dict[Mem, tuple[list[np.ndarray], np.ndarray]] = {}
+        self._count = 0
+        self.sets = {mem: Sets(room(program.cfg, mem)) for mem in SCRATCHPADS}
+
+    def add(self, accesses: Iterable[Access]) -> int:
+        """The number of a new kind, with these accesses."""
+        self._classes.clear()
+        for n, a in enumerate(accesses):
+            self._uses[a.mem].append(Use(self._count, n, self.sets[a.mem].number(a.entries), a.write, a.updates))
+        self._count += 1
+        return self._count - 1
+
+    def touches(self, mem: Mem, kind: np.ndarray) -> tuple[Touches, np.ndarray]:
+        """(what instructions of these kinds do to `mem`, the class of each of its entries)."""
+        if mem not in self._classes:
+            self._classes[mem] = self.sets[mem].classes()
+        classes, of_entry = self._classes[mem]
+        return Touches(kind, self._count, self._uses[mem], classes, int(of_entry.max(initial=0)) + 1), of_entry
+
+
+def check_transfers(program: Instructions) -> list[list[Access]]:
+    """The accesses of each form that need no micro-ops. Raises `AccessError` for an entry that does not exist."""
+    found = [[] if "uop_bgn" in f else scratchpad_accesses(program.cfg, f, _NONE) for f in program.forms]
+    problems = {form: problem for form, some in enumerate(found) if (problem := out_of_range(program.cfg, some))}
+    if problems:
+        k = int(np.flatnonzero(np.isin(program.form, list(problems)))[0])
+        raise AccessError(f"{program.name(k)} {problems[int(program.form[k])]}", k)
+    return found
+
+
+def micro_ops_of(program: Instructions) -> list[tuple[Mem | None, Mem | None]]:
+    """For each form, the scratchpads whose micro-ops it executes, and loads."""
+    known: dict[tuple[int, int | None], tuple[Mem | None, Mem | None]] = {}
+    found = []
+    for f in program.forms:
+        kind = f["op"], f.get("mem")
+        if kind not in known:
+            row = row_of(*kind)
+            known[kind] = row.executes, row.loads if row.loads in MICRO_OPS else None
+        found.append(known[kind])
+    return found
+
+
+def buffers_of_micro_ops(program: Instructions, static: list[list[Access]]) -> Kinds:
+    """Kinds by form, of the buffers of micro-ops alone: what these hold is not asked."""
+    kinds = Kinds(program)
+    for f, (executes, loads), accesses in zip(program.forms, micro_ops_of(program), static):
+        if executes is not None and f["iter_out"] and f["iter_in"]:
+            end = min(f["uop_end"], program.cfg.uop_depth)
+            kinds.add([Access(executes, False, slice(min(f["uop_bgn"], end), end))])
+        else:
+            kinds.add(accesses if loads is not None else [])
+    return kinds
+
+
+class Executed:
+    """The kind of every instruction, `kind`, (n,), from the micro-ops that it finds in the order `topological`.
+
+    Raises `AccessError` for an entry or a micro-op that does not exist, `ProgramError` for micro-ops that are not
+    known.
+    """
+
+    def __init__(self, program: Instructions, topological: list[int], static: list[list[Access]], read_uops: ReadUops):
+        self.program, self.kinds, self._read_uops = program, Kinds(program), read_uops
+        cfg = program.cfg
+        micro_ops = micro_ops_of(program)
+        of_form = [-1 if executes else self.kinds.add(some) for (executes, _), some in zip(micro_ops, static)]
+        self.kind = np.array(of_form, np.intp)[program.form]
+        self._words = {mem: np.zeros(cfg.uop_depth, np.uint32) for mem in MICRO_OPS}
+        self._known = {mem: np.zeros(cfg.uop_depth, bool) for mem in MICRO_OPS}  # of the program, not of one before
+        self._kind_of: dict[tuple[int, bytes], int] = {}
+        self._first: list[int] = []  # the first instruction of each of these kinds
+        self._forms, self._micro_ops = program.form.tolist(), micro_ops
+        self._static = len(of_form) - of_form.count(-1)
+        busy = np.array([executes is not None or loads is not None for executes, loads in micro_ops], bool)
+        order = np.array(topological, np.intp)
+        problem: ProgramError | None = None
+        try:
+            self._walk(order[busy[program.form[order]]].tolist())
+        except ProgramError as exc:
+            problem = exc
+        self._judge()  # what is wrong with an earlier instruction is named first
+        if problem is not None:
+            raise problem
+
+    def _walk(self, order: list[int]) -> None:
+        """Number the kinds of instructions that execute micro-ops, and load these."""
+        for k in order:
+            form = self._forms[k]
+            executes, loads = self._micro_ops[form]
+            if executes is not None:
+                self.kind[k] = self._executes(k, form, executes)
+            elif loads is not None and self.program.forms[form]["x_size"]:
+                self._load(k, form, loads)
+
+    def _executes(self, k: int, form: int, mem: Mem) -> int:
+        f, depth = self.program.forms[form], self.program.cfg.uop_depth
+        first, end = f["uop_bgn"], f["uop_end"]
+        if not first <= end <= depth:
+            text = f"executes micro-ops {first}..{end - 1}: must be among 0..{depth - 1}"
+            raise AccessError(f"{self.program.name(k)} {text}", k)
+        if f["iter_out"] and f["iter_in"] and np.count_nonzero(self._known[mem][first:end]) < end - first:
+            text = f"executes micro-ops that no LOAD.{mem.name} loads: cannot be verified"
+            raise ProgramError(f"{self.program.name(k)} {text}")
+        words = self._words[mem][first:end]
+        key = (form, words.tobytes())
+        kind = self._kind_of.setdefault(key, len(self._first))
+        if kind == len(self._first):
+            self._first.append(k)
+        return self._static + kind
+
+    def _judge(self) -> None:
+        """Add the kinds in the order of their numbers, their micro-ops decoded together."""
+        program = self.program
+        words = [np.frombuffer(some, np.uint32) for _, some in self._kind_of]
+        every = np.concatenate([np.zeros(0, np.uint32), *words]).astype(np.uint64)
+        fields, end = program.isa.uop.decode(every[:, None]), 0
+        uops = np.stack([fields["dst"], fields["src"], fields["wgt"]], axis=1)
+        for k, some in zip(self._first, words):
+            end += len(some)
+            accesses = scratchpad_accesses(program.cfg, program.forms[self._forms[k]], uops[end - len(some) : end])
+            problem = out_of_range(program.cfg, accesses)
+            if problem:
+                raise AccessError(f"{program.name(k)} {problem}", k)
+            self.kinds.add(accesses)
+
+    def _load(self, k: int, form: int, mem: Mem) -> None:
+        f = self.program.forms[form]
+        try:
+            words = self._read_uops(int(self.program.dram_base[k]) * UOP_BYTES, f["x_size"])
+        except ProgramError as exc:
+            raise ProgramError(f"{self.program.name(k)}: {exc}") from None
+        some = slice(f["sram_base"], f["sram_base"] + f["x_size"])
+        self._words[mem][some] = np.asarray(words, np.uint32)
+        self._known[mem][some] = True
 
 
 def check_scratchpads(program: Instructions, topological: np.ndarray, kinds: Kinds, kind: np.ndarray) -> None:

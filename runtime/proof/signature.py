@@ -83,6 +83,6 @@ def _run(options: Sequence[str], data: bytes) -> subprocess.CompletedProcess[byt
 
 
 def _said(done: subprocess.CompletedProcess[bytes]) -> str:
-    """What ssh-keygen says, as one line."""
+    """The output of ssh-keygen as one line."""
     text = b" ".join(filter(None, (done.stderr.strip(), done.stdout.strip())))
     return one_line(ValueError(text.decode(errors="replace")))

@@ -14,8 +14,7 @@ from ...hw.config import Config
 from ...hw.errors import TilewrightError
 from ...hw.isa import known_isa
 from ...hw.units import Queue
-from ...runtime.bounds import WRITABLE
-from ...runtime.launch import Launch
+from ...runtime.launch import WRITABLE, Launch
 from ..memory import PAGE
 from ..model.machine import Model
 from ..model.tokens import Choice, at_random

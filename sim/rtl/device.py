@@ -297,7 +297,7 @@ class RtlDevice(DeviceMemory):
     def run_image(self, image: np.ndarray, insn_address: int, insn_count: int) -> Stats:
         """Execute in `image`, uint8 (n,), instead of the device's memory; its index is the address.
 
-        Raises what the error register says (`runtime.diagnosis`), and `ProtocolError` where the circuit breaks a bus
+        Raises what the error register says (`session.explain`), and `ProtocolError` where the circuit breaks a bus
         rule or is not done within the program's upper bound of cycles: then the simulation restarts.
         """
         words = program_bytes(image, insn_address, insn_count)

@@ -17,8 +17,8 @@ from tests.boards.test_server import ENDLESS, ONE, TINY, TOKEN, counting, endles
 from tilewright.boards import client as client_module
 from tilewright.boards import messages
 from tilewright.boards.client import Address, Client, RemoteProgram
-from tilewright.boards.limits import Limits
-from tilewright.boards.uploads import chunks
+from tilewright.boards.server import chunks
+from tilewright.boards.worker import Limits
 from tilewright.hw.errors import BoardError, FileError, HangError, InputError
 from tilewright.hw.isa import AluOp, Isa, Mem, Op
 from tilewright.runtime.executable import Executable

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [*(ROOT / "boards").rglob("*.py"), ROOT / "runtime" / "device.py", ROOT / "runtime" / "diagnosis.py"]
+SOURCES = [*(ROOT / "boards").rglob("*.py"), ROOT / "runtime" / "device.py", ROOT / "runtime" / "session.py"]
 ROWS = re.findall(r"^\| `(.+?)` \| ", (ROOT / "docs" / "board.md").read_text(), re.M)
 
 

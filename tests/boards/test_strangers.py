@@ -14,8 +14,8 @@ from tests.boards.test_many_clients import started
 from tests.boards.test_server import TINY, TOKEN, serving
 from tilewright.boards import messages
 from tilewright.boards.client import Address, Client, RemoteProgram
-from tilewright.boards.limits import Limits
 from tilewright.boards.server import _Gate
+from tilewright.boards.worker import Limits
 from tilewright.hw.errors import BoardError
 from tilewright.runtime.executable import Executable
 

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.boards import messages, worker
-from tilewright.boards.limits import Limits
-from tilewright.boards.sessions import ID
-from tilewright.boards.wipe import wipe
-from tilewright.boards.worker import Jobs
+from tilewright.boards.worker import ID, Jobs, Limits, wipe
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ExecutionError, UnwrittenError
 from tilewright.hw.isa import MICRO_OPS, SCRATCHPADS, Isa, Mem, mem_of

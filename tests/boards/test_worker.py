@@ -1,4 +1,4 @@
-"""boards/worker.py: programs placed on a device, without a process around; that is tested in test_server.py."""
+"""boards/worker.py: programs on a device without a process around (test_server.py has one); sessions; limits."""
 
 import hashlib
 import multiprocessing
@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 
 from tilewright.boards import messages, worker
-from tilewright.boards.limits import Limits
-from tilewright.boards.sessions import ID
-from tilewright.boards.worker import KEPT, Jobs, Offer, Worker
+from tilewright.boards.worker import ID, KEPT, KEPT_SESSIONS, Jobs, Limits, Offer, Sessions, Worker
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import CapacityError, FileError, HangError, InputError
+from tilewright.hw.errors import BoardError, CapacityError, FileError, HangError, InputError
 from tilewright.runtime.executable import Executable
 from tilewright.sim.model.device import ModelDevice
 
@@ -124,3 +122,73 @@ def test_a_process_that_does_not_read_is_killed(monkeypatch):
     with pytest.raises(HangError, match="the job was stopped after 0.1 s, the time limit of one job"):
         parent.run(bytes(1 << 24), lambda: True)
     assert process.exitcode == -signal.SIGKILL and parent._process is None
+
+
+PROGRAM = b"p"
+
+
+def session(k):
+    return k.to_bytes(ID, "little")
+
+
+def state(value, count=4):
+    return {"s": np.full(count, value, np.int8)}
+
+
+def test_a_session_finds_what_it_left():
+    sessions = Sessions(100)
+    key, other = (session(1), PROGRAM), (session(2), PROGRAM)
+    assert sessions.find(key, 0) is None
+    sessions.keep(key, 1, state(7))
+    found = sessions.find(key, 1)
+    assert found is not None and found["s"].tolist() == [7] * 4 and sessions.find(key, 0) is None
+    for wrong, runs, before in ((key, 2, "1"), (other, 1, "none"), ((session(1), b"q"), 1, "none")):
+        with pytest.raises(BoardError, match=f"state after {runs} runs .after {before}.: .* reset the program"):
+            sessions.find(wrong, runs)
+    sessions.end(session(1))
+    with pytest.raises(BoardError):
+        sessions.find(key, 1)
+
+
+def test_those_used_last_stay():
+    sessions = Sessions(1 << 20)
+    for k in range(KEPT_SESSIONS + 1):
+        sessions.keep((session(k), PROGRAM), 1, state(k % 100))
+        assert sessions.find((session(0), PROGRAM), 1) if k < KEPT_SESSIONS else True
+    with pytest.raises(BoardError):
+        sessions.find((session(0), PROGRAM), 1)
+    assert sessions.find((session(KEPT_SESSIONS), PROGRAM), 1)
+
+
+def test_bytes_are_counted():
+    sessions = Sessions(10)
+    for k in range(3):
+        sessions.keep((session(k), PROGRAM), 1, state(k))
+    with pytest.raises(BoardError):
+        sessions.find((session(0), PROGRAM), 1)
+    assert sessions.find((session(1), PROGRAM), 1)
+    with pytest.raises(CapacityError, match="the program's state has 11 bytes; at most 10 are kept"):
+        sessions.keep((session(1), PROGRAM), 1, state(0, 11))
+
+
+@pytest.mark.parametrize(
+    "memory, request_mb, job_mb", [(512 << 20, 32, 256), (1 << 30, 64, 512), (16 << 30, 64, 4096), (64 << 30, 64, 4096)]
+)
+def test_they_follow_from_the_machines_memory(monkeypatch, memory, request_mb, job_mb):
+    pages = {"SC_PHYS_PAGES": memory >> 12, "SC_PAGE_SIZE": 1 << 12}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    found = worker.Limits()
+    assert (found.max_bytes, found.max_memory) == (request_mb << 20, job_mb << 20)
+    assert found.held_bytes + found.max_memory <= memory
+
+
+def test_given_ones_stay():
+    found = worker.Limits(max_bytes=10, max_memory=20, max_seconds=2, queue=3)
+    assert (found.max_bytes, found.max_memory, found.held_bytes, found.calls, found.call_seconds) == (10, 20, 40, 7, 14)
+
+
+@pytest.mark.parametrize("files, connections", [(1024, 896), (100, 16), (1 << 20, 2048), (-1, 2048)])
+def test_connections_leave_files_to_the_process(monkeypatch, files, connections):
+    assert worker.resource.RLIM_INFINITY == -1
+    monkeypatch.setattr(worker.resource, "getrlimit", lambda which: (files, files))
+    assert worker.most_connections() == connections

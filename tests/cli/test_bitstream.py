@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("amaranth")
-from tilewright.boards import synthesis, tools
+from tilewright.boards import synthesis
 from tilewright.boards.pynq_z1 import build
 from tilewright.boards.pynq_z1.board import Board
 from tilewright.boards.pynq_z1.build import Build, write_build
@@ -95,7 +95,7 @@ def test_the_count_of_the_whole_top(tilewright, tmp_path, path, asked, monkeypat
         return Synthesis("tiny", Resources(7000, 5000, 3.5, 31), {"bridge": Resources(150, 100, 0, 0)})
 
     monkeypatch.setattr(synthesis, "synthesise_file", synthesise_file)
-    monkeypatch.setattr(tools, "need_tools", lambda name: None)
+    monkeypatch.setattr(synthesis, "need_tools", lambda name: None)
     done = tilewright("bitstream", "--config", "tiny", "-o", tmp_path / "b")
     assert done.status == 5 and done.out.splitlines()[1].startswith("no build tool here; counting the resources")
     ((verilog, top, config),) = seen

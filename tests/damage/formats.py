@@ -152,7 +152,7 @@ def _pieces() -> list[bytes]:
 def _tokenizer(path: Path) -> None:
     from tests.runtime.language.test_tokenizer import PIECES
     from tilewright.hw.errors import InputError
-    from tilewright.runtime.language.tokenizer import Tokenizer
+    from tilewright.runtime.language import Tokenizer
 
     found = Tokenizer(path, len(PIECES))
     with contextlib.suppress(InputError):  # of words that the damaged pieces do not spell

@@ -32,9 +32,8 @@ from tilewright.hw.units import (
     units,
 )
 from tilewright.runtime.access import Access
-from tilewright.runtime.diagnosis import taken, waiting
 from tilewright.runtime.program import Program
-from tilewright.runtime.session import Session
+from tilewright.runtime.session import Session, taken, waiting
 from tilewright.runtime.tokens import Row, insert_tokens
 from tilewright.runtime.verify import verify
 from tilewright.sim.model import machine

@@ -8,7 +8,7 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import AluOp, Mem, Op, entry_bytes
 from tilewright.runtime.access import Access, DramAccess, dram_access, out_of_range, scratchpad_accesses, tile_entries
-from tilewright.runtime.symbols.symbol import Symbol
+from tilewright.runtime.symbols import Symbol
 from tilewright.sim.random_programs import ROWS
 
 TINY, TWO = PRESETS["tiny"], PRESETS["tiny_two"]

@@ -373,3 +373,25 @@ def test_one_array_for_several_inputs_asks_for_names():
     program = Executable(TINY, "two", tensors, [HostStep("c", "reshape", ["a"], ["c"], {"shape": [2]})])
     with pytest.raises(InputError, match="one array given; 'two' has the inputs a, b: name them"):
         program.run(np.zeros(2, np.int8))
+
+
+@pytest.mark.parametrize(
+    "args, text",
+    [
+        (((2,), "int4"), "dtype 'int4' must be one of int8, uint8, int16, int32, uint32, int64, float32, bool"),
+        (((2.5,), "int8"), "shape (2.5,): must be integers"),
+        (((2, 0), "int8"), "shape (2, 0): every dimension must be at least 1"),
+        (((1 << 20, 1 << 20), "int32"), "4,398,046,511,104 bytes; at most 1,099,511,627,776 are allowed"),
+        (((2,), "int8", "scratch"), "kind 'scratch' must be one of input, output, constant, temp, state"),
+        (((2,), "int8", "constant"), "kind 'constant' needs data"),
+        (((2,), "int8", "input", np.zeros(2, np.int8)), "takes no data; only constant and state tensors do"),
+        (((2,), "int8", "state", None, "y"), "kind 'state' needs data"),
+        (((2,), "int8", "state", np.zeros(2, np.int8)), "kind 'state' needs next, the tensor whose values it takes"),
+        (((2,), "int8", "temp", None, "y"), "kind 'temp' takes no next"),
+        (((2,), "int8", "constant", np.zeros(3, np.int8)), r"data is int8 (3,), must be int8 (2,)"),
+    ],
+)
+def test_impossible_tensors(args, text):
+    with pytest.raises(ProgramError) as caught:
+        Tensor("t", *args)
+    assert text in str(caught.value)

@@ -7,13 +7,12 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import AccessError, CapacityError, EncodingError, ProgramError, RaceError
 from tilewright.hw.isa import Isa, Mem, Op
 from tilewright.hw.units import Queue
-from tilewright.runtime.bounds import check_dram
 from tilewright.runtime.buffer import Buffer
-from tilewright.runtime.launch import Launch
+from tilewright.runtime.launch import Launch, check_dram
 from tilewright.runtime.layout import pack_ternary_weights
 from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
-from tilewright.runtime.symbols.patches import Patches
+from tilewright.runtime.symbols import Patches
 from tilewright.runtime.verify import verify, without_pair
 from tilewright.sim.spec import SpecDevice
 

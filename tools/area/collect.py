@@ -60,7 +60,7 @@ def own(found: Synthesis) -> dict[str, list[int]]:
 
 def counted(point: Point, store: Store) -> dict[str, Any]:
     """What synthesis counts of a point: totals and parts, from the store where the circuit is the same."""
-    from tilewright.boards.blocks import synthesise_blocks
+    from tilewright.boards.synthesis import synthesise_blocks
     from tilewright.compiler.jobs import content_key
     from tilewright.runtime.files import sources_digest
 

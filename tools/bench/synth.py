@@ -12,7 +12,7 @@ from tilewright.cli import report
 from tilewright.cli.options import json_option
 
 if TYPE_CHECKING:
-    from tilewright.boards.timing.flow import TimedCore
+    from tilewright.boards.timing import TimedCore
 
 RECORD = Path(__file__).with_name("synth.json")  # by configuration: figures of `figures`
 # figures that must not grow, and by how much they may: Yosys' result moves a little with any change
@@ -28,14 +28,14 @@ def command(configs: tuple[str, ...], update: bool, as_json: bool) -> int:
 
     The exit status is 0 only if no figure grew by more than its tolerance.
     """
-    from tilewright.boards.timing import flow
+    from tilewright.boards import timing
     from tilewright.hw.config import load_config
 
     record = json.loads(RECORD.read_text())
     found = {}
     for name in configs or record:
         with report.progress("starting") as advance:
-            found[name] = figures(flow.time_core(load_config(name), report=lambda what: advance(0, what)))
+            found[name] = figures(timing.time_core(load_config(name), report=lambda what: advance(0, what)))
     if update:
         RECORD.write_text(json.dumps(record | found, indent=1) + "\n")
     grown = [worse for name in found for worse in compare(name, record.get(name, {}), found[name])]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ....hw.errors import FileError
-from ....runtime.language.tokenizer import BEGIN
+from ....runtime.language import BEGIN
 from ..source import Source, as_source
 
 _HEADER = struct.Struct("<7i")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ....hw.errors import FileError
-from ....runtime.language.tokenizer import BEGIN
+from ....runtime.language import BEGIN
 from .checkpoint import Checkpoint, Sizes
 
 Observe = Callable[[str, int, np.ndarray], None]  # gets the name of a value, its layer, and the value

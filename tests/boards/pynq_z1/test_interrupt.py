@@ -1,12 +1,12 @@
-"""boards/pynq_z1/interrupt.py: a socket stands in for the kernel's device."""
+"""Interrupt of boards/pynq_z1/driver.py: a socket stands in for the kernel's device."""
 
 import os
 import socket
 
 import pytest
 
-from tilewright.boards.pynq_z1 import interrupt
-from tilewright.boards.pynq_z1.interrupt import Interrupt
+from tilewright.boards.pynq_z1 import driver
+from tilewright.boards.pynq_z1.driver import Interrupt
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_it_is_found_by_its_name(tmp_path, monkeypatch):
         return os.dup(0)
 
     with monkeypatch.context() as patch:
-        patch.setattr(interrupt.os, "open", stand_in)
+        patch.setattr(driver.os, "open", stand_in)
         found = Interrupt.find(tmp_path)
     assert found and opened == ["/dev/uio1"]
     found.close()
@@ -55,5 +55,5 @@ def test_where_there_is_none(tmp_path, monkeypatch):
         raise PermissionError(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(interrupt.os, "open", refuse)
+        patch.setattr(driver.os, "open", refuse)
         assert Interrupt.find(tmp_path) is None

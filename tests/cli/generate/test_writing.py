@@ -9,7 +9,7 @@ from tilewright.cli.generate.writing import Writer
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import Stats
 from tilewright.runtime.executable import Executable, HostStep, Tensor
-from tilewright.runtime.language.tokenizer import Tokenizer
+from tilewright.runtime.language import Tokenizer
 
 WORDS = len(PIECES)
 

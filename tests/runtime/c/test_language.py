@@ -12,7 +12,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
 from tilewright.runtime.c import language
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.language.tokenizer import Tokenizer
+from tilewright.runtime.language import Tokenizer
 from tilewright.runtime.steps import HostStep, Tensor
 
 SUPPORT = Path(language.__file__).parent / "support"

@@ -1,16 +1,24 @@
-"""runtime/proof/certificate.py: what a certificate is for, and files that carry one."""
+"""runtime/proof/certificate.py: what a certificate is for, what the checker accepts, and that no forged one passes."""
 
 import json
+from collections import Counter
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
 
-from tilewright.hw.errors import CertificateError, FileError
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import AccessError, CertificateError, FileError, TilewrightError
+from tilewright.hw.isa import Mem, Op, known_isa
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.proof.certificate import Certificate, check_subject, subject_of
-from tilewright.runtime.proof.checker import check
+from tilewright.runtime.program import Program
+from tilewright.runtime.proof.certificate import Certificate, check, check_subject, subject_of
 from tilewright.runtime.verify import verify
+from tilewright.sim.mutation.kinds import mutants
+from tilewright.sim.mutation.study import CONFIGS
+from tilewright.sim.random_programs import Recorder, record_random
+from tilewright.sim.words import put
 
 
 @pytest.fixture
@@ -95,3 +103,160 @@ def change_members():
 def test_arrays_of_another_form_are_refused(order, clocks):
     with pytest.raises(CertificateError, match="certificate: (order|clocks) is .*; must be int32, a row per"):
         Certificate(1, 1, "", order, clocks)
+
+
+def certified(launch):
+    """The certificate of a launch that is right."""
+    found = verify(launch, memory=True).certificate
+    assert found is not None
+    return found
+
+
+def altered(certificate, **arrays):
+    """`certificate` with these functions of its arrays."""
+    return replace(certificate, **{name: how(getattr(certificate, name).copy()) for name, how in arrays.items()})
+
+
+def with_value(at, value):
+    def change(array):
+        array[at] += value
+        return array
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "arrays, text",
+    [
+        ({"order": lambda order: order[::-1].copy()}, "its order is not that of a queue"),
+        ({"order": lambda order: order * 0}, "its order is not one of all instructions"),
+        ({"order": lambda order: np.roll(order, 1)}, "its order is not that of a queue"),
+        ({"clocks": with_value((0, 2), 1)}, "the clock of instruction 0 does not follow"),
+        ({"clocks": with_value((5, 1), -1)}, "the clock of instruction 5 does not follow"),
+        ({"clocks": lambda clocks: clocks[:, :2].copy()}, "clocks; must be"),
+        ({"clocks": lambda clocks: np.maximum(clocks - 100, 0)}, "does not follow"),
+    ],
+)
+def test_a_damaged_certificate_is_refused(launch, arrays, text):
+    good = certified(launch)
+    check(launch, good)
+    with pytest.raises(CertificateError, match=f"launch 'program': its certificate does not hold: .*{text}"):
+        check(launch, altered(good, **arrays))
+
+
+def test_a_clock_may_claim_less_where_nothing_needs_it(launch):
+    good, found = certified(launch), Counter()
+    for k in range(len(launch.insn)):
+        for q in np.flatnonzero(good.clocks[k]).tolist():
+            try:
+                check(launch, altered(good, clocks=with_value((k, q), -good.clocks[k, q])))
+                found["held"] += 1
+            except CertificateError:
+                found["refused"] += 1
+    assert found["refused"] > len(launch.insn)  # at least the own queue's
+
+
+@pytest.mark.parametrize("depths", [(0, 8), (512, 0), (1 << 20, 8), (512, 1 << 20)])
+def test_depths_that_are_not_there_are_refused(launch, depths):
+    with pytest.raises(CertificateError):
+        check(launch, replace(certified(launch), queue_depth=depths[0], token_depth=depths[1]))
+
+
+def test_the_size_of_a_buffer_costs_nothing():
+    """Nor does one that is mostly left alone pass for written."""
+    program = Program(PRESETS["tiny"])
+    temp, out = program.buffer("t", (2, 1, 4), kind="temp"), program.buffer("out", (2, 1, 4), kind="output")
+    program.gemm([(2, 1, 1, 0)], reset=True)
+    program.store(0, temp, 0, x_size=2)
+    program.load(Mem.INP, 0, temp, 1, x_size=1)
+    program.store(0, out, 0, x_size=2)
+    launch = program.finish()
+    launch = replace(launch, buffers=[replace(b, shape=(1 << 33,)) if b.name == "t" else b for b in launch.buffers])
+    good = certified(launch)
+    check(launch, good)
+    larger = replace(launch, buffers=[replace(b, shape=(3, 1, 4)) if b.name == "out" else b for b in launch.buffers])
+    with pytest.raises(CertificateError, match="output 'out' is not written whole"):
+        check(larger, replace(good, subject=subject_of(larger)))
+    late = replace(launch, buffers=[replace(b, kind="output") if b.name == "t" else b for b in launch.buffers])
+    with pytest.raises(CertificateError, match="output 't' is not written whole"):
+        check(late, replace(good, subject=subject_of(late)))
+
+
+@pytest.mark.parametrize("ends", [(25, 0), (2, 1), (0, 8193), (8193, 8193)])
+@pytest.mark.parametrize("idle", ["iter_out", "iter_in"])
+def test_loops_without_trips_name_micro_ops_that_exist(launch, ends, idle):
+    """Else they end in an error, as model and circuit have it, though they execute none."""
+    isa = known_isa(launch.cfg)
+    k = next(k for k, f in enumerate(isa.decode(launch.insn)) if f["op"] == Op.GEMM and not f["reset"])
+
+    def changed(bgn, end):
+        insn = launch.insn.copy()
+        for name, value in (("uop_bgn", bgn), ("uop_end", end), (idle, 0)):
+            put(insn[k], isa.formats["GEMM"].fields[name], value)
+        return replace(launch, insn=insn)
+
+    right, wrong = changed(8192, 8192), changed(*ends)
+    good = certified(right)
+    check(right, good)
+    with pytest.raises(AccessError, match=f"instruction {k} .* executes micro-ops"):
+        verify(wrong, memory=True)
+    with pytest.raises(CertificateError, match=f"instruction {k} executes micro-ops that do not exist"):
+        check(wrong, replace(good, subject=subject_of(wrong)))
+
+
+def forged(launch, base, rng):
+    """Certificates for `launch` by who has that of a program like it."""
+    n = len(launch.insn)
+    order = np.arange(n, dtype=np.int32)
+    clocks = np.resize(base.clocks, (n, base.clocks.shape[1])).astype(np.int32)
+    generous = np.tile(clocks.max(axis=0, initial=0), (n, 1)).astype(np.int32)
+    for claims in (clocks, generous, np.sort(clocks, axis=0)):
+        for some in (order, np.resize(base.order, n), rng.permutation(order)):
+            yield replace(base, subject=subject_of(launch), order=some.astype(np.int32), clocks=claims)
+
+
+def study(count, seed):
+    """What `verify` and the checker say of mutants of random programs; a forgery that passes raises."""
+    found, number, rng = Counter(), 0, np.random.default_rng(seed)
+    while number < count:
+        recorder = Recorder(CONFIGS[number % len(CONFIGS)], int(rng.integers(1 << 32)))
+        record_random(recorder, int(rng.integers(1, 5)))
+        launch = initialised(recorder.program.finish())
+        base = None
+        for _, mutant in [("", launch), *((m.text, m.launch) for m in islice(mutants(launch, rng), 9))]:
+            number += 1
+            try:
+                own = verify(mutant, memory=True).certificate
+            except TilewrightError as exc:
+                found[type(exc).__name__] += 1
+                for forgery in forged(mutant, base, rng) if base else ():
+                    with pytest.raises(TilewrightError):
+                        check(mutant, forgery)
+                    found["forged"] += 1
+            else:
+                assert own is not None
+                check(mutant, own)
+                base = base or own
+                found["right"] += 1
+    return found
+
+
+def initialised(launch):
+    """`launch` with states in the place of outputs: it may leave parts of these as they were."""
+    buffers = [replace(b, kind="state") if b.kind == "output" else b for b in launch.buffers]
+    return replace(launch, buffers=buffers)
+
+
+def check_study(count, seed):
+    found = study(count, seed)
+    print(f"seed {seed}: {dict(found)}")
+    assert found["right"] > count // 8 and found["forged"] > count and len(found) > 4
+
+
+def test_what_verify_refuses_no_certificate_proves():
+    check_study(60, 5)
+
+
+@pytest.mark.slow
+def test_what_verify_refuses_no_certificate_proves_of_many():
+    check_study(2000, 6)

@@ -1,63 +1,49 @@
-"""runtime/proof/conflicts.py, against every pair of events."""
+"""runtime/proof/conflicts.py, against sets of cells one by one."""
 
 import numpy as np
+import pytest
 
-from tilewright.runtime.proof.conflicts import Timeline, first_conflict, unwritten
-from tilewright.runtime.proof.touched import Events
-
-
-def random_case(rng, turns=30, classes=4):
-    """Events of one instruction in each turn, and clocks that never know too little of their own queue."""
-    queue = rng.integers(0, 3, turns)
-    position = np.zeros(turns, np.int64)
-    clocks = np.zeros((turns, 3), np.int64)
-    done, known = np.zeros(3, np.int64), np.zeros((3, 3), np.int64)
-    for t, q in enumerate(queue):
-        done[q] += 1
-        position[t] = known[q, q] = done[q]
-        if rng.random() < 0.8:
-            known[q] = np.maximum(known[q], done)  # it has heard of all
-        clocks[t] = known[q]
-    turn = np.sort(rng.integers(0, turns, 60))
-    write = rng.random(60) < 0.4
-    events = Events(turn, rng.integers(0, classes, 60), write, write & (rng.random(60) < 0.3), np.arange(60))
-    return events, Timeline(queue, position, clocks)
+from tilewright.runtime.proof import conflicts
+from tilewright.runtime.proof.conflicts import Sets, Touches, Use, repeated_ranges
 
 
-def pairs_without_order(events, line):
-    """(turn, use, queue of the other, its position) of every pair that conflicts and has no order."""
-    for b in range(len(events.turn)):
-        for a in range(b):
-            one, two = events.turn[a], events.turn[b]
-            conflict = events.cls[a] == events.cls[b] and (events.write[a] or events.write[b])
-            known = line.queue[one] == line.queue[two] or line.clocks[two, line.queue[one]] >= line.position[one]
-            if conflict and not known:
-                yield int(two), int(events.use[b]), int(line.queue[one]), int(line.position[one])
+@pytest.mark.parametrize("count", [0, 1, 4, 12, 63, 64, 65, 200])
+def test_classes_are_the_cells_that_the_same_sets_contain(rng, count):
+    sets = Sets(40)
+    for _ in range(count):
+        first = int(rng.integers(31))
+        cells = slice(first, first + int(rng.integers(1, 11)))
+        sets.number(cells if rng.integers(2) else np.unique(rng.integers(0, 40, 6)))
+    classes, of_cell = sets.classes()
+    assert len(of_cell) == 40 and all((np.diff(mine) > 0).all() for mine in classes)
+    assert not of_cell[[k for k in range(40) if not any(k in np.arange(40)[cells] for cells in sets.cells)]].any()
+    assert 0 not in np.concatenate([np.ones(1, int), *classes])
+    contents = [set(np.arange(40)[cells].tolist()) for cells in sets.cells]
+    for cells, mine in zip(contents, classes):
+        assert set(np.flatnonzero(np.isin(of_cell, mine)).tolist()) == cells
+    signature = [tuple(k in cells for cells in contents) for k in range(40)]
+    same = {(of_cell[k], signature[k]) for k in range(40)}
+    assert len(same) == len(set(signature)) == len(set(of_cell.tolist()))
 
 
-def test_the_first_conflict_is_found_and_none_where_there_is_none(rng):
-    clean = 0
-    for _ in range(200):
-        events, line = random_case(rng)
-        expected, found = list(pairs_without_order(events, line)), first_conflict(events, line)
-        clean += not expected
-        if not expected:
-            assert found is None
-            continue
-        assert found is not None and found.turn == min(expected)[0]
-        assert (found.turn, found.use, found.source, found.position) in expected
-        assert len(found.classes) == 1
-    assert 5 < clean < 195
+def test_an_equal_set_has_the_number_of_the_first():
+    sets = Sets(8)
+    assert [sets.number(slice(0, 4)), sets.number(np.array([1, 5])), sets.number(slice(0, 4))] == [0, 1, 0]
 
 
-def test_what_is_read_before_it_is_written(rng):
-    for _ in range(100):
-        events, _ = random_case(rng)
-        ready = rng.random(4) < 0.3
-        expected = []
-        for k, (turn, cls, write, updates, _) in enumerate(zip(*events)):
-            before = ((events.turn < turn) & (events.cls == cls) & events.write).any()
-            same = ((events.turn == turn) & (events.cls == cls) & events.write).any() and not write
-            if (updates or not write) and not (ready[cls] or before or same):
-                expected.append(k)
-        assert unwritten(events, 4, ready).tolist() == expected
+def test_events_are_those_of_each_instruction_however_many_come_at_a_time(monkeypatch):
+    uses = [Use(0, 0, 0, True), Use(1, 0, 0, False), Use(1, 2, 1, True, True)]
+    touches = Touches(np.array([1, 2, 0, 1]), 3, uses, [np.array([0, 1]), np.array([1, 2])], 3)
+    rows = [(0, c, False, False, 0) for c in (0, 1)] + [(0, c, True, True, 2) for c in (1, 2)]
+    rows += [(2, c, True, False, 0) for c in (0, 1)]
+    rows += [(3, *row[1:]) for row in rows[:4]]
+    for most in (1 << 22, 3):
+        monkeypatch.setattr(conflicts, "MOST_EVENTS", most)
+        parts = [list(zip(*(column.tolist() for column in events))) for events in touches.events()]
+        assert sorted(sum(parts, [])) == sorted(rows)
+        assert (len(parts) == 1) == (most > 10)
+
+
+def test_ranges_one_behind_the_other():
+    owner, values = repeated_ranges(np.array([5, 0, 9]), np.array([2, 0, 3]))
+    assert (owner.tolist(), values.tolist()) == ([0, 0, 2, 2, 2], [5, 6, 9, 10, 11])

@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from tilewright.boards import blocks
+from tilewright import boards
 from tilewright.boards.synthesis import Resources, Synthesis
 from tilewright.compiler.jobs import Store
 from tools.area import collect
@@ -28,7 +28,7 @@ def runs(monkeypatch):
         seen.append(cfg.name)
         return synthesis(cfg)
 
-    monkeypatch.setattr(blocks, "synthesise_blocks", replaced)
+    monkeypatch.setattr(boards.synthesis, "synthesise_blocks", replaced)
     return seen
 
 

@@ -5,10 +5,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from tilewright import boards
 from tilewright.boards.synthesis import Resources
-from tilewright.boards.timing import flow
-from tilewright.boards.timing.flow import TimedCore
-from tilewright.boards.timing.summary import Timing
+from tilewright.boards.timing import TimedCore, Timing
 from tilewright.hw.config import PRESETS
 from tools.bench import synth
 
@@ -32,7 +31,7 @@ def record(monkeypatch, tmp_path):
 
 
 def run(monkeypatch, *options, **changes):
-    monkeypatch.setattr(flow, "time_core", lambda cfg, report: core(cfg, **changes))
+    monkeypatch.setattr(boards.timing, "time_core", lambda cfg, report: core(cfg, **changes))
     return CliRunner().invoke(synth.command, options, standalone_mode=False)
 
 

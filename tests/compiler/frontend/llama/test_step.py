@@ -17,7 +17,7 @@ from tilewright.compiler.target.variants import in_contexts
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError, UnsupportedError
 from tilewright.runtime.device import open_device
-from tilewright.runtime.language.writing import language_model
+from tilewright.runtime.language import language_model
 from tilewright.runtime.loader import Loaded
 
 

@@ -10,8 +10,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.runtime.c.shim import run
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.language.tokenizer import Tokenizer
-from tilewright.runtime.language.writing import language_model, most_likely, write
+from tilewright.runtime.language import Tokenizer, language_model, most_likely, write
 from tilewright.runtime.loader import Loaded
 from tilewright.runtime.steps import HostStep, LaunchStep, Step, Tensor, When
 

@@ -1,0 +1,239 @@
+"""Text in and out of a network with a vocabulary: a tokenizer, and the writing of a text."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import re
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ..hw.errors import FileError, InputError, UnsupportedError
+from ..hw.foreign import TEXT_BYTES, read_regular
+from .executable import Executable, LaunchStep
+from .steps import When
+
+BEGIN = 1  # the token before every text, and the one that ends it
+_BYTES = 3  # the token of byte 0
+_BYTE = re.compile(rb"<0x([0-9A-Fa-f]{2})>")  # the piece of one byte
+_GONE = -1  # in place of a token that became part of the one before
+_HEADER, _ENTRY = struct.Struct("<i"), struct.Struct("<fi")
+Choose = Callable[[np.ndarray], int]  # of the logits, float32 (words,)
+_COLDEST = 1e-200  # below it quotients of float32 logits would overflow; all others but the largest have weight 0 there
+
+
+class Tokenizer:
+    """The pieces of text that a vocabulary has, with the scores by which they are merged.
+
+    Raises `FileError` for a file that does not hold exactly `size` pieces.
+    """
+
+    def __init__(self, path: str | Path, size: int):
+        self.pieces, self.scores = _read(Path(path), size)
+        self._tokens = {piece: k for k, piece in reversed(list(enumerate(self.pieces)))}
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of `text`, behind the one that begins a text.
+
+        Pieces are merged by the highest score first. Raises `InputError` for what no token stands for.
+        """
+        space = [self._tokens[b" "]] if text and b" " in self._tokens else []
+        return self._merged([BEGIN, *space, *(token for character in text for token in self._spelled(character))])
+
+    def _merged(self, tokens: list[int]) -> list[int]:
+        """`tokens` with neighbours merged while two of them make a piece: by score, then from the left."""
+        after, before = list(range(1, len(tokens) + 1)), list(range(-1, len(tokens) - 1))
+        heap: list[tuple[float, int, int, tuple[int, int]]] = []  # so that long prompts take no square of their length
+
+        def offer(k: int) -> None:
+            if k >= 0 and after[k] < len(tokens):
+                pair = tokens[k], tokens[after[k]]
+                token = self._tokens.get(self.pieces[pair[0]] + self.pieces[pair[1]])
+                if token is not None:
+                    heapq.heappush(heap, (-self.scores[token], k, token, pair))
+
+        for k in range(len(tokens)):
+            offer(k)
+        while heap:
+            _, k, token, pair = heapq.heappop(heap)
+            gone = after[k]
+            if gone == len(tokens) or (tokens[k], tokens[gone]) != pair:
+                continue  # one of them is part of another piece by now
+            tokens[k], tokens[gone], after[k] = token, _GONE, after[gone]
+            if after[k] < len(tokens):
+                before[after[k]] = k
+            offer(before[k])
+            offer(k)
+        return [token for token in tokens if token != _GONE]
+
+    def _spelled(self, character: str) -> list[int]:
+        try:
+            encoded = character.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"the prompt holds {character!r}, which is no character; give a text in UTF-8") from None
+        if encoded in self._tokens:
+            return [self._tokens[encoded]]
+        spelled = [_BYTES + byte for byte in encoded]
+        for byte, token in zip(encoded, spelled):
+            if token >= len(self.pieces) or self.pieces[token] != b"<0x%02X>" % byte:
+                raise InputError(f"the prompt holds {character!r}, for which the tokenizer has no token")
+        return spelled
+
+    def piece(self, previous: int, token: int) -> bytes:
+        """The bytes that `token` adds to a text behind the token `previous`; they may be part of a character."""
+        piece = self.pieces[token]
+        if previous == BEGIN:
+            piece = piece.removeprefix(b" ")
+        byte = _BYTE.fullmatch(piece)
+        return bytes([int(byte[1], 16)]) if byte else piece
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of `tokens`, the first of which begins it."""
+        return b"".join(map(self.piece, tokens, tokens[1:])).decode(errors="replace")
+
+
+def _read(path: Path, size: int) -> tuple[list[bytes], list[float]]:
+    data = read_regular(path, "a tokenizer", TEXT_BYTES)
+    pieces, scores, at = [], [], _HEADER.size
+    for _ in range(size):
+        if at + _ENTRY.size > len(data):
+            raise FileError(f"{path}: holds {len(pieces)} pieces, the model has {size} words; give its own tokenizer")
+        score, length = _ENTRY.unpack_from(data, at)
+        at += _ENTRY.size
+        if math.isnan(score):
+            raise FileError(f"{path}: the score of piece {len(pieces)} is not a number; the file is damaged")
+        if not 0 <= length <= len(data) - at:
+            raise FileError(f"{path}: piece {len(pieces)} has {length} bytes, of which {len(data) - at} are there")
+        pieces.append(data[at : at + length])
+        scores.append(score)
+        at += length
+    if at != len(data):
+        raise FileError(f"{path}: holds more than the {size} words of the model; give its own tokenizer")
+    return pieces, scores
+
+
+class Runs(Protocol):
+    """A program that is run step by step and keeps its state: a `Loaded`, or one on a server."""
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Outputs by name."""
+        ...
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run: the tokens that went in, from `position` on, and the logits that came out, behind the last of them.
+
+    `following` is the token behind, None where the text ended.
+    """
+
+    tokens: tuple[int, ...]
+    position: int
+    logits: np.ndarray
+    following: int | None
+
+
+class LanguageModel(NamedTuple):
+    """The longest text of a language model, in tokens, its words, and how many tokens a run may take together."""
+
+    context: int
+    words: int
+    block: int
+
+
+def language_model(executable: Executable) -> LanguageModel:
+    """The sizes of a program that is one step of a language model. Raises `UnsupportedError` for another.
+
+    A cache of keys is (1, lanes, context, 1), plain or packed to blocks of lanes. A second entry takes a block of
+    tokens of a text together.
+    """
+    inputs = [{t.name: (t.shape, t.dtype) for t in entry} for entry in executable.entries]
+    outputs = [(t.name, t.dtype, len(t.shape)) for t in executable.outputs]
+    caches = [t.shape for t in executable.states if t.name.endswith(".keys.cache") and len(t.shape) in (4, 6)]
+    wanted = [{"token": ((1,), "int32"), "position": ((1,), "int32")}]
+    block = next((t.shape[0] for t in executable.inputs if t.name == "tokens" and len(t.shape) == 1), 1)
+    if len(inputs) > 1:
+        wanted.append({"tokens": ((block,), "int32"), "block": ((1,), "int32")})
+    if inputs != wanted or outputs != [("logits", "float32", 2)] or not caches:
+        raise UnsupportedError(
+            f"program {executable.name!r} is no language model: its inputs must be `token` and `position`, its output "
+            "`logits`; give a checkpoint of llama2.c, .bin, or what `compile` made of one"
+        )
+    return LanguageModel(_context(executable, caches[0][2]), executable.outputs[0].shape[1], block)
+
+
+def _context(executable: Executable, room: int) -> int:
+    """For how many positions there are steps and angles, at most as many as a cache has `room` for."""
+    ends: dict[When | None, int] = {}  # of the steps that run together
+    for step in executable.steps:
+        if isinstance(step, LaunchStep):
+            found = [step.launch.patches.limits[key] for key, name in step.symbols.items() if name == "position"]
+        else:
+            found = [len(step.constants["cosine"])] if step.op == "rotate" and "position" in step.inputs else []
+        ends[step.when] = min([*found, ends.get(step.when, room)])
+    always = ends.pop(None, room)
+    return min(always, max((end for when, end in ends.items() if when and when.tensor == "position"), default=room))
+
+
+def write(program: Runs, model: LanguageModel, prompt: Sequence[int], count: int, choose: Choose) -> Iterator[Step]:
+    """Give `prompt` to the program, then what `choose` makes of the logits, until there are `count` tokens.
+
+    Whole blocks of the prompt go in together where the program takes blocks, the rest token by token. A text ends
+    earlier with the token that begins the next one. Raises `InputError` where prompt or count do not fit the context.
+    """
+    context = model.context
+    if len(prompt) >= context:
+        raise InputError(f"the prompt has {len(prompt)} tokens, the context {context}; shorten the prompt")
+    if not 0 < len(prompt) < count:
+        least = len(prompt) + 1
+        raise InputError(f"the prompt has {len(prompt)} tokens, {count} are wanted in all; ask for at least {least}")
+    if count > context:
+        raise InputError(f"{count} tokens do not fit the context of {context}; ask for fewer")
+    tokens, position = list(prompt), 0
+    while position < count - 1:
+        given = tuple(tokens[position : position + model.block])
+        if position % model.block or len(given) < model.block or BEGIN in given[1:]:
+            given = given[:1]
+        logits = program.run(_inputs(given, position))["logits"][0]
+        after = position + len(given)
+        if after == len(tokens):
+            tokens.append(choose(logits))
+        ended = tokens[after] == BEGIN
+        yield Step(given, position, logits, None if ended else tokens[after])
+        if ended:
+            return
+        position = after
+
+
+def _inputs(tokens: Sequence[int], position: int) -> dict[str, np.ndarray]:
+    """The inputs of a run that takes `tokens`, from `position` on."""
+    given = np.array(tokens, np.int32)
+    if len(tokens) == 1:
+        return {"token": given, "position": np.array([position], np.int32)}
+    return {"tokens": given, "block": np.array([position // len(tokens)], np.int32)}
+
+
+def most_likely(logits: np.ndarray) -> int:
+    """The token with the largest logit, the first of several."""
+    return int(logits.argmax())
+
+
+def sampler(temperature: float, seed: int) -> Choose:
+    """Chooses tokens at random, by their probabilities at a temperature above 0; the seed fixes the sequence."""
+    if not (temperature > 0 and np.isfinite(temperature)):
+        raise InputError(
+            f"temperature {temperature}: must be a finite number above 0; leave it out to take the most likely token"
+        )
+    rng = np.random.default_rng(seed)
+
+    def choose(logits: np.ndarray) -> int:
+        scores = logits.astype(np.float64)
+        weights = np.exp((scores - scores.max()) / max(temperature, _COLDEST))
+        return int(rng.choice(len(weights), p=weights / weights.sum()))
+
+    return choose

@@ -1,1 +1,0 @@
-"""Addresses of a launch that depend on the inputs of a run."""
