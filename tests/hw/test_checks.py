@@ -8,7 +8,7 @@ import pytest
 from tilewright.hw import checks
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.errors import ConfigError
-from tilewright.hw.parameters import parameters
+from tilewright.hw.fields import parameters
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ import dataclasses
 from typing import Any
 
 from tilewright.hw.config import Config
-from tilewright.hw.fields import Fields
-from tilewright.hw.parameters import Part, parameters
+from tilewright.hw.fields import Fields, Part, parameters
 
 
 def as_any(value: object) -> Any:

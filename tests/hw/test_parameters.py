@@ -1,4 +1,4 @@
-"""hw/parameters.py: the declaration of fields and extensions."""
+"""hw/fields.py: the declaration of fields and extensions."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.hw.config import EXTENSIONS as KNOWN
 from tilewright.hw.config import Config
-from tilewright.hw.parameters import EXTENSIONS, Part, names, number, parameters, power, switch, text
+from tilewright.hw.fields import EXTENSIONS, Part, names, number, parameters, power, switch, text
 
 
 @dataclass(frozen=True)

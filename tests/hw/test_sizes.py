@@ -1,11 +1,11 @@
-"""hw/sizes.py: default sizes of buffers, and the nearest that fit the instruction words."""
+"""hw/checks.py: default sizes of buffers, and the nearest that fit the instruction words."""
 
 import itertools
 
 import pytest
 
+from tilewright.hw.checks import VTA_BYTES, VTA_ENTRIES, absent_sizes, misfit, nearest, resized
 from tilewright.hw.config import PRESETS, Config
-from tilewright.hw.sizes import VTA_BYTES, VTA_ENTRIES, absent_sizes, misfit, nearest, resized
 
 POWERS = [1 << n for n in range(9)]
 

@@ -5,7 +5,7 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa, Mem, Op
 from tilewright.hw.rtl.latencies import NOTHING_LATENCY
-from tilewright.hw.rtl.load.unit import Load
+from tilewright.hw.rtl.load import Load
 from tilewright.hw.stages import load_interval, stages, table
 
 

@@ -1,4 +1,4 @@
-from tilewright.sim.lru import Lru
+from tilewright.sim.memory import Lru
 
 
 def test_values_are_made_once_and_the_least_recently_used_go():

@@ -1,11 +1,11 @@
-"""sim/statements.py: the facts of a launch by statement, from programs whose numbers are known."""
+"""sim/cliffs.py: the facts of a launch by statement, from programs whose numbers are known."""
 
 import numpy as np
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import AluOp, Mem
 from tilewright.runtime.program import Program
-from tilewright.sim.statements import Transfers, occupancy, statements
+from tilewright.sim.cliffs import Transfers, occupancy, statements
 from tilewright.sim.timing import predict
 
 TINY = PRESETS["tiny"]  # entries of 4 inputs, 16 weights, 4 accumulators

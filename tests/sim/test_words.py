@@ -1,10 +1,10 @@
-"""sim/words.py."""
+"""sim/memory.py."""
 
 import numpy as np
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa
-from tilewright.sim.words import put
+from tilewright.sim.memory import put
 
 
 def test_a_field_is_written_and_no_other():

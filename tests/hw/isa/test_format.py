@@ -1,4 +1,4 @@
-"""hw/isa/format.py: what fits a word and what does not, words without gaps, the table for the docs."""
+"""hw/isa/encoding.py: what fits a word and what does not, words without gaps, the table for the docs."""
 
 import re
 

@@ -1,11 +1,11 @@
-"""hw/rtl/csr.py: the register map over AXI-Lite, and the counters."""
+"""hw/rtl/control.py: the register map over AXI-Lite, and the counters."""
 
 import pytest
 
 from tilewright.hw.config import ISA_VERSION, PRESETS
 from tilewright.hw.metrics import counters as counters_of
 from tilewright.hw.regs import MAGIC, REGISTERS, Error
-from tilewright.hw.rtl.csr import Counters, Csr
+from tilewright.hw.rtl.control import Counters, Csr
 
 CFG = PRESETS["tiny"]
 COUNTERS = ("CYCLES", *counters_of(CFG))

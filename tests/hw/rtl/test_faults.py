@@ -1,4 +1,4 @@
-"""hw/rtl/faults.py: the first event is kept, and of several in one cycle the one named first."""
+"""hw/rtl/ports.py: the first event is kept, and of several in one cycle the one named first."""
 
 import pytest
 
@@ -12,8 +12,7 @@ def latch():
     from amaranth.lib import wiring
     from amaranth.lib.wiring import In, Out
 
-    from tilewright.hw.rtl.faults import fault_of, keep_first
-    from tilewright.hw.rtl.ports import Fault
+    from tilewright.hw.rtl.ports import Fault, fault_of, keep_first
 
     class Latch(wiring.Component):
         def __init__(self):

@@ -1,10 +1,10 @@
-"""hw/rtl/splitter.py: bursts cover a transfer in order and end at boundaries, without a pause."""
+"""hw/rtl/axi.py: bursts cover a transfer in order and end at boundaries, without a pause."""
 
 import pytest
 
 from tilewright.hw.config import PRESETS
+from tilewright.hw.rtl.axi import Splitter
 from tilewright.hw.rtl.latencies import BURST_BEATS
-from tilewright.hw.rtl.splitter import Splitter
 
 CFG = PRESETS["tiny"]
 

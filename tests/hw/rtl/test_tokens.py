@@ -1,10 +1,10 @@
-"""hw/rtl/tokens.py: tokens are neither lost nor invented."""
+"""hw/rtl/fifo.py: tokens are neither lost nor invented."""
 
 import pytest
 
 from tilewright.hw.config import PRESETS
+from tilewright.hw.rtl.fifo import TokenChannel
 from tilewright.hw.rtl.latencies import TOKEN_LATENCY
-from tilewright.hw.rtl.tokens import TokenChannel
 
 
 @pytest.mark.parametrize("depth", [1, 3, 1023])

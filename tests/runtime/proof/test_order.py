@@ -5,7 +5,7 @@ import numpy as np
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.proof.instructions import Instructions
 from tilewright.runtime.proof.order import Order
-from tilewright.sim.model.tokens import Node, at_random, schedule
+from tilewright.sim.model.device import Node, at_random, schedule
 from tilewright.sim.random_programs import Recorder, record_random
 
 

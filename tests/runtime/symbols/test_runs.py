@@ -28,8 +28,8 @@ from tilewright.runtime.symbols.patches import Patches
 from tilewright.runtime.symbols.symbol import Symbol
 from tilewright.runtime.verify import verify, without_pair
 from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.mutation.kinds import mutants
-from tilewright.sim.mutation.runs import Bench
+from tilewright.sim.mutants import mutants
+from tilewright.sim.mutation import Bench
 from tilewright.sim.spec import SpecDevice
 from tilewright.sim.timing import predict
 

@@ -8,8 +8,8 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import AccessError, DeadlockError, ExecutionError, InputError, TokenError
 from tilewright.hw.isa import AluOp, Mem, Op
 from tilewright.runtime.program import Program
-from tilewright.sim.model import machine as model_module
-from tilewright.sim.model.machine import Model
+from tilewright.sim.model import device as model_module
+from tilewright.sim.model.device import Model
 
 TINY = PRESETS["tiny"]
 NOP = {"op": Op.LOAD, "mem": Mem.UOP}

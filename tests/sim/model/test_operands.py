@@ -1,9 +1,9 @@
-"""sim/model/operands.py: what was made of a scratchpad's entries is kept until they change."""
+"""sim/model/loops.py: what was made of a scratchpad's entries is kept until they change."""
 
 import numpy as np
 
-from tilewright.sim.model import operands
-from tilewright.sim.model.operands import Operands
+from tilewright.sim.model import loops
+from tilewright.sim.model.loops import Operands
 
 
 def made(kept, key, limits, size=1):
@@ -38,7 +38,7 @@ def test_nothing_is_kept_once_the_memories_may_change():
 
 
 def test_no_more_is_kept_than_the_limit(monkeypatch):
-    monkeypatch.setattr(operands, "_BYTES", 100)
+    monkeypatch.setattr(loops, "_BYTES", 100)
     kept = Operands()
     assert made(kept, "a", (0, 0), 12) and made(kept, "b", (1, 1), 12)
     assert not made(kept, "a", (0, 0))

@@ -1,9 +1,9 @@
-"""sim/model/sums.py: results for the same accumulators are added up, and put there before something else uses these."""
+"""sim/model/state.py: results for the same accumulators are added up, and put there before others use these."""
 
 import numpy as np
 import pytest
 
-from tilewright.sim.model.sums import Sums
+from tilewright.sim.model.state import Sums
 
 MOST = 8
 

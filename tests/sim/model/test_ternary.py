@@ -1,4 +1,4 @@
-"""sim/model/ternary.py beside the definition: loops, planes, packed weights."""
+"""sim/model/gemm.py beside the definition: loops, planes, packed weights."""
 
 import numpy as np
 import pytest

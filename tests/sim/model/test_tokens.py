@@ -5,7 +5,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import DeadlockError, ExecutionError, TokenError
 from tilewright.hw.isa import FLAGS
 from tilewright.hw.units import channels, queues
-from tilewright.sim.model.tokens import Node, at_random, node, schedule
+from tilewright.sim.model.device import Node, at_random, node, schedule
 
 TINY = PRESETS["tiny"]
 LOAD, COMPUTE, STORE = queues(TINY)

@@ -1,4 +1,4 @@
-"""sim/mutation/kinds.py: every class of mistake is made, each in one place."""
+"""sim/mutants.py: every class of mistake is made, each in one place."""
 
 from collections import Counter
 from itertools import islice
@@ -6,7 +6,7 @@ from itertools import islice
 import numpy as np
 
 from tilewright.hw.config import PRESETS
-from tilewright.sim.mutation.kinds import KINDS, mutants
+from tilewright.sim.mutants import KINDS, mutants
 from tilewright.sim.random_programs import Recorder
 
 TINY = PRESETS["tiny"]

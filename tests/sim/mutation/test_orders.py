@@ -1,4 +1,4 @@
-"""sim/mutation/orders.py: all interleavings, none of them twice."""
+"""sim/mutation.py: all interleavings, none of them twice."""
 
 from math import comb
 
@@ -7,8 +7,7 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem
 from tilewright.runtime.program import Program
-from tilewright.sim.mutation.orders import every_order
-from tilewright.sim.mutation.runs import Bench, Outcome
+from tilewright.sim.mutation import Bench, Outcome, every_order
 
 CFG = PRESETS["tiny"]
 

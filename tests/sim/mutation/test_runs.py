@@ -1,11 +1,10 @@
-"""sim/mutation/runs.py: runs see what is wrong, and the definition runs as the model does."""
+"""sim/mutation.py: runs see what is wrong, and the definition runs as the model does."""
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa, Op
 from tilewright.hw.units import queues
 from tilewright.runtime.verify import verify, without_pair
-from tilewright.sim.mutation.runs import Bench, Defined, Preferring, Reversed
-from tilewright.sim.mutation.study import judge
+from tilewright.sim.mutation import Bench, Defined, Preferring, Reversed, judge
 
 TINY = PRESETS["tiny"]
 

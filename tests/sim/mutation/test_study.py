@@ -1,4 +1,4 @@
-"""sim/mutation/study.py: proof and runs agree, and a verifier that is wrong is found out."""
+"""sim/mutation.py: proof and runs agree, and a verifier that is wrong is found out."""
 
 from collections import Counter
 from itertools import islice
@@ -9,10 +9,10 @@ import pytest
 from tests.runs import result_on
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import DeadlockError
+from tilewright.sim import mutation as module
 from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.mutation import study as module
-from tilewright.sim.mutation.kinds import mutants
-from tilewright.sim.mutation.study import PER_PROGRAM, VERDICTS, Study, random_launches, study
+from tilewright.sim.mutants import mutants
+from tilewright.sim.mutation import PER_PROGRAM, VERDICTS, Study, random_launches, study
 from tilewright.sim.spec import SpecDevice
 
 TINY = PRESETS["tiny"]

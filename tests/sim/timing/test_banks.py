@@ -1,6 +1,6 @@
-"""sim/timing/banks.py: when a bank is used, and when not."""
+"""sim/timing/issues.py: when a bank is used, and when not."""
 
-from tilewright.sim.timing.banks import Uses
+from tilewright.sim.timing.issues import Uses
 from tilewright.sim.timing.read_port import NEVER
 
 

@@ -1,11 +1,11 @@
-"""sim/timing/bursts.py: rows to bursts and answers."""
+"""sim/timing/read_port.py: rows to bursts and answers."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.hw.config import PRESETS
 from tilewright.sim.dram import Dram
-from tilewright.sim.timing.bursts import Writer
+from tilewright.sim.timing.read_port import Writer
 
 PYNQ = PRESETS["pynq_z1"]
 MEMORIES = [Dram(), Dram(response=1), Dram(port_bytes=4), Dram(outstanding_writes=2), Dram(response=90)]

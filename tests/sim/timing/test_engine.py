@@ -13,9 +13,8 @@ from tilewright.sim.dram import Dram
 from tilewright.sim.random_programs import ROWS, Recorder, random_case, record_random
 from tilewright.sim.rtl import RtlDevice
 from tilewright.sim.timing import predict
-from tilewright.sim.timing.bursts import Writer
 from tilewright.sim.timing.device import TimingDevice
-from tilewright.sim.timing.read_port import ReadPort
+from tilewright.sim.timing.read_port import ReadPort, Writer
 
 CONFIGS = [PRESETS["pynq_z1"], PRESETS["vta"], PRESETS["tiny"], ROWS]
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")

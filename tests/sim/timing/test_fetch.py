@@ -1,4 +1,4 @@
-"""sim/timing/fetch.py: instructions in the order of the program, as far as queues have room."""
+"""sim/timing/engine.py: instructions in the order of the program, as far as queues have room."""
 
 from collections import deque
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from tilewright.hw.units import Reader
 from tilewright.runtime.program import Program
 from tilewright.sim.dram import Dram
 from tilewright.sim.timing import predict
-from tilewright.sim.timing.fetch import Fetch
+from tilewright.sim.timing.engine import Fetch
 
 TINY = PRESETS["tiny"]
 

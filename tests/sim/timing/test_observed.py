@@ -1,4 +1,4 @@
-"""sim/timing/observed.py: bursts of transfers whose addresses are known, and those on the circuit's buses; buffers."""
+"""sim/timing/device.py: bursts of transfers whose addresses are known, and those on the circuit's buses; buffers."""
 
 import shutil
 from collections import Counter
@@ -9,8 +9,7 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.sim.random_programs import random_case
 from tilewright.sim.rtl import RtlDevice
-from tilewright.sim.timing.device import TimingDevice
-from tilewright.sim.timing.observed import burst_lengths
+from tilewright.sim.timing.device import TimingDevice, burst_lengths
 
 TINY = PRESETS["tiny"]
 PLAIN = TINY.replace(extensions=TINY.extensions - {"requant", "rescale"})

@@ -1,4 +1,4 @@
-"""sim/timing/stripes.py: the load unit's bursts over two ports, in turn."""
+"""sim/timing/mover.py: the load unit's bursts over two ports, in turn."""
 
 import pytest
 
@@ -7,10 +7,9 @@ from tilewright.hw.isa import Mem
 from tilewright.hw.rtl.latencies import BURST_BEATS
 from tilewright.hw.units import striped
 from tilewright.sim.dram import ZYNQ_HP
-from tilewright.sim.timing.mover import Mover
+from tilewright.sim.timing.mover import Mover, Stripes
 from tilewright.sim.timing.program import Move, _sizes
 from tilewright.sim.timing.read_port import ReadPort
-from tilewright.sim.timing.stripes import Stripes
 
 PYNQ = PRESETS["pynq_z1"].replace(load_ports=2)
 LATENCY = 49  # from a command to its beat: as of one port, and a cycle to spread its bursts

@@ -1,10 +1,10 @@
-"""hw/rtl/compute/functions.py against tables and sums in numpy: every lane, every table, groups without a pause."""
+"""hw/rtl/compute/alu.py against tables and sums in numpy: every lane, every table, groups without a pause."""
 
 import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.rtl.compute.functions import Functions
+from tilewright.hw.rtl.compute.alu import Functions
 from tilewright.hw.rtl.latencies import RESCALE_LATENCY, groups, multipliers
 from tilewright.runtime.layout import pack_table
 

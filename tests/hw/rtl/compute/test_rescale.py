@@ -1,11 +1,11 @@
-"""hw/rtl/compute/rescale.py against formulas in Python's integers, at the edges of all parameters and between."""
+"""hw/rtl/compute/alu.py against formulas in Python's integers, at the edges of all parameters and between."""
 
 import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import PAR
-from tilewright.hw.rtl.compute.rescale import Rescale
+from tilewright.hw.rtl.compute.alu import Rescale
 from tilewright.hw.rtl.latencies import REQUANTISE_LATENCY, RESCALE_LATENCY, groups, multipliers
 
 TINY = PRESETS["tiny"]

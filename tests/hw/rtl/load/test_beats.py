@@ -1,11 +1,11 @@
-"""hw/rtl/load/beats.py: entries in beats, by the bytes of both."""
+"""hw/rtl/mover.py: entries in beats, by the bytes of both."""
 
 import pytest
 from amaranth.hdl import Module, Signal
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import LOADABLE, Mem, depth, entry_bytes
-from tilewright.hw.rtl.load.beats import beat_shift, count_bits, in_units, loaded_as, loads_int8, units
+from tilewright.hw.rtl.mover import beat_shift, count_bits, in_units, loaded_as, loads_int8, units
 
 CONFIGS = [cfg.replace(axi_bits=bits) for cfg in PRESETS.values() for bits in (32, 64, 256)]
 

@@ -1,4 +1,4 @@
-"""hw/rtl/load/mover.py: against a plain restatement of the tile's equation, for all memories and configurations."""
+"""hw/rtl/mover.py: against a plain restatement of the tile's equation, for all memories and configurations."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,7 @@ from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import Mem, entry_bytes
 from tilewright.hw.regs import Error
 from tilewright.hw.rtl.latencies import TILE_DEPTH
-from tilewright.hw.rtl.load.beats import loaded_as
-from tilewright.hw.rtl.load.mover import Mover
+from tilewright.hw.rtl.mover import Mover, loaded_as
 from tilewright.hw.rtl.ports import entry_bits
 
 ODD = Config(batch=2, block_in=8, block_out=4, wgt_bits=4, inp_bytes=1 << 12, wgt_bytes=1 << 12, acc_bytes=1 << 12)

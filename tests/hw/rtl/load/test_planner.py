@@ -1,10 +1,10 @@
-"""hw/rtl/load/planner.py: requests and tiles against the bytes that a command names."""
+"""hw/rtl/mover.py: requests and tiles against the bytes that a command names."""
 
 import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem, entry_bytes
-from tilewright.hw.rtl.load.planner import Planner
+from tilewright.hw.rtl.mover import Planner
 
 CONFIGS = {"tiny": PRESETS["tiny"], "vta": PRESETS["vta"], "wide": PRESETS["tiny"].replace(axi_bits=256)}
 LOADS, COMPUTES, PARAMETERS = (Mem.INP, Mem.WGT), (Mem.UOP, Mem.ACC, Mem.ACC8), (Mem.PAR,)

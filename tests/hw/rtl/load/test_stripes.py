@@ -1,10 +1,10 @@
-"""hw/rtl/load/stripes.py: bursts in turn over the ports, data in order, as fast as all ports together."""
+"""hw/rtl/load.py: bursts in turn over the ports, data in order, as fast as all ports together."""
 
 import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.rtl.latencies import BURST_BEATS, SPLIT_LATENCY
-from tilewright.hw.rtl.load.stripes import Stripes
+from tilewright.hw.rtl.load import Stripes
 
 CFG = PRESETS["tiny"].replace(load_ports=2)
 

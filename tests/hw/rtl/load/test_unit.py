@@ -1,10 +1,10 @@
-"""hw/rtl/load/unit.py: tokens around the mover."""
+"""hw/rtl/load.py: tokens around the mover."""
 
 import numpy as np
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa, Mem, Op
-from tilewright.hw.rtl.load.unit import Load
+from tilewright.hw.rtl.load import Load
 
 CFG, TWO = PRESETS["tiny"], PRESETS["tiny_two"]
 BEATS = np.arange(256, dtype=np.uint8).repeat(8)  # beat n holds n in every byte

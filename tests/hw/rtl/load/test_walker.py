@@ -1,10 +1,10 @@
-"""hw/rtl/load/walker.py: the steps of tiles against their entries, counted one by one."""
+"""hw/rtl/mover.py: the steps of tiles against their entries, counted one by one."""
 
 import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem, entry_bytes
-from tilewright.hw.rtl.load.walker import Walker
+from tilewright.hw.rtl.mover import Walker
 
 MEMS = (Mem.INP, Mem.WGT)
 CONFIGS = {"tiny": PRESETS["tiny"], "vta": PRESETS["vta"], "wide": PRESETS["tiny"].replace(axi_bits=256)}

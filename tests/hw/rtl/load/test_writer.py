@@ -1,12 +1,11 @@
-"""hw/rtl/load/writer.py: steps and beats become writes, entry by entry."""
+"""hw/rtl/mover.py: steps and beats become writes, entry by entry."""
 
 import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem, entry_bytes
 from tilewright.hw.regs import Error
-from tilewright.hw.rtl.load.beats import chunks
-from tilewright.hw.rtl.load.writer import Writer
+from tilewright.hw.rtl.mover import Writer, chunks
 
 TINY, VTA = PRESETS["tiny"], PRESETS["vta"]
 

@@ -1,4 +1,4 @@
-"""hw/rtl/store/ppu.py with the multipliers: entries and their tags in order, at full rate, whoever waits."""
+"""hw/rtl/store_data.py with the multipliers: entries and their tags in order, at full rate, whoever waits."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,9 @@ from amaranth.hdl import Module
 from amaranth.lib import data, wiring
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.rtl.compute.rescale import Rescale
+from tilewright.hw.rtl.compute.alu import Rescale
 from tilewright.hw.rtl.latencies import groups, ppu_latency
-from tilewright.hw.rtl.store.ppu import Ppu
+from tilewright.hw.rtl.store_data import Ppu
 
 TINY = PRESETS["tiny"]
 CONFIGS = {

@@ -9,7 +9,7 @@ from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import PAR, Isa, Mem, Op
 from tilewright.hw.regs import Error
 from tilewright.hw.rounding import requantise
-from tilewright.hw.rtl.compute.rescale import Rescale
+from tilewright.hw.rtl.compute.alu import Rescale
 from tilewright.hw.rtl.latencies import (
     BEHIND_LATENCY,
     BURST_BEATS,
@@ -18,8 +18,7 @@ from tilewright.hw.rtl.latencies import (
     STORE_DATA_LATENCY,
     quantised_data_latency,
 )
-from tilewright.hw.rtl.store.order import StoreOrder
-from tilewright.hw.rtl.store.unit import Store
+from tilewright.hw.rtl.store import Store, StoreOrder
 from tilewright.sim.random_programs import random_parameters
 
 TINY = PRESETS["tiny"]

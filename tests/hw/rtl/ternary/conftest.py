@@ -9,7 +9,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem
 from tilewright.hw.rtl.compute.accumulators import Accumulators
 from tilewright.hw.rtl.scratchpad import Scratchpad
-from tilewright.hw.rtl.ternary.weights import Weights
+from tilewright.hw.rtl.ternary import Weights
 
 TWO = PRESETS["tiny_two"]
 ENTRIES = 4  # that are used of inputs and weights

@@ -9,7 +9,7 @@ from amaranth.sim import Simulator
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.rtl.latencies import ternary_array_latency
-from tilewright.hw.rtl.ternary.dot import TernaryDot, coded
+from tilewright.hw.rtl.ternary import TernaryDot, coded
 
 TINY = PRESETS["tiny_two"]
 PAIR = TINY.replace(name="pair", block_in=2, block_out=4, extensions={"requant"})

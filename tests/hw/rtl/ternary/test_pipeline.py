@@ -1,4 +1,4 @@
-"""hw/rtl/ternary/pipeline.py: sums in the accumulators, one issue per cycle, and the banks in use."""
+"""hw/rtl/ternary.py: sums in the accumulators, one issue per cycle, and the banks in use."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from amaranth.hdl import Module
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.rtl.latencies import ternary_latency
-from tilewright.hw.rtl.ternary.pipeline import TernaryExecute
+from tilewright.hw.rtl.ternary import TernaryExecute
 
 TWO = PRESETS["tiny_two"]
 ROWS = TWO.replace(

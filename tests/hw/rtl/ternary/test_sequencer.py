@@ -1,4 +1,4 @@
-"""hw/rtl/ternary/sequencer.py: the order of issues, one per cycle, and indices beyond their scratchpads or planes."""
+"""hw/rtl/ternary.py: the order of issues, one per cycle, and indices beyond their scratchpads or planes."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem, Op
 from tilewright.hw.regs import Error
 from tilewright.hw.rtl.latencies import TERNARY_ISSUES_AHEAD, TERNARY_SEQUENCER_LATENCY
-from tilewright.hw.rtl.ternary.sequencer import TernarySequencer
+from tilewright.hw.rtl.ternary import TernarySequencer
 
 TWO = PRESETS["tiny_two"]  # 4 banks of 4 planes of 8 accumulators, 256 inputs, 128 entries of weights, 256 micro-ops
 ONE = TWO.replace(name="one_block", ternary_blocks=1, twgt_bytes=512)

@@ -1,4 +1,4 @@
-"""hw/rtl/ternary/unit.py: instructions, their tokens, what is counted, and the end after a fault."""
+"""hw/rtl/ternary.py: instructions, their tokens, what is counted, and the end after a fault."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tilewright.hw.isa import Isa, Mem, Op
 from tilewright.hw.regs import Error
 from tilewright.hw.rtl.latencies import TERNARY_SEQUENCER_LATENCY, ternary_latency
 from tilewright.hw.rtl.scratchpad import Scratchpad
-from tilewright.hw.rtl.ternary.unit import Ternary
+from tilewright.hw.rtl.ternary import Ternary
 
 TWO = PRESETS["tiny_two"]
 LOOPS = {"uop_bgn": 0, "uop_end": 1, "iter_out": 1, "iter_in": 1}

@@ -1,12 +1,11 @@
-"""hw/rtl/ternary/weights.py: what is written, in the code of the dot products."""
+"""hw/rtl/ternary.py: what is written, in the code of the dot products."""
 
 from amaranth.hdl import Signal
 from amaranth.sim import Simulator
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.rtl.latencies import OPERAND_LATENCY
-from tilewright.hw.rtl.ternary.dot import coded
-from tilewright.hw.rtl.ternary.weights import Weights
+from tilewright.hw.rtl.ternary import Weights, coded
 
 TWO = PRESETS["tiny_two"]
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...hw.config import Config
-from ...hw.isa import FLAGS, MICRO_OPS, Format, Op, instruction, known_isa
-from ...hw.units import channels
-from ...runtime.buffer import Buffer
-from ...runtime.launch import UOP_BUFFER, Launch
-from ..words import put
+from ..hw.config import Config
+from ..hw.isa import FLAGS, MICRO_OPS, Format, Op, instruction, known_isa
+from ..hw.units import channels
+from ..runtime.buffer import Buffer
+from ..runtime.launch import UOP_BUFFER, Launch
+from .memory import put
 
 # fields that say where, and how much
 _ADDRESSES = ("sram_base", "dram_base", "x_stride", "par_base", "par_step", "uop_bgn", "dst_", "src_", "wgt_")

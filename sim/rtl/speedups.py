@@ -1,26 +1,24 @@
-"""Clocks of their own for units that are often idle: the simulator evaluates nothing of them while they have no edge.
-
-Verilator evaluates all logic behind a clock at each of its edges. In most cycles fetch, movers, read ports and the
-store unit have nothing to do, so the harness leaves their edges out while `en_<unit>` is low. The circuit is the same:
-on a board, and where waveforms are asked for, all these clocks are one.
-
-A unit needs edges while it has work, while it may take some, while a token waits to be taken from it, in resets, and
-`SETTLE` cycles longer. After these its registers stay as they are, but for data that nobody reads as valid.
-"""
+"""Changes to the elaborated core by which its simulation runs faster; the results and their cycles are the same."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
-from amaranth.hdl import Cat, ClockDomain, DomainRenamer, Fragment, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Fragment, Instance, Module, Mux, Signal, Value
 
+from ...hw.config import Config
+from ...hw.isa import Mem
+from ...hw.rtl.compute.gemm import Dot
 from ...hw.rtl.control import Control
 from ...hw.rtl.fetch import INSN_BITS, Fetch
 from ...hw.rtl.fifo import Fifo
-from ...hw.rtl.load.mover import Mover
+from ...hw.rtl.latencies import array_latency
+from ...hw.rtl.mover import Mover
+from ...hw.rtl.ports import entry_bits
 from ...hw.rtl.read_port import ReadPort
-from ...hw.rtl.store.unit import Store
+from ...hw.rtl.store import Store
 from ...hw.units import units
 
 Gated = Fetch | Mover | ReadPort | Store
@@ -102,3 +100,74 @@ def _rename(fragment: Fragment, unit: object, domain: str) -> None:
             fragment.subfragments[k] = (DomainRenamer({"sync": domain})(part), name, where)
         else:
             _rename(part, unit, domain)
+
+
+SOURCE = Path(__file__).with_name("array.cpp")
+_LANE = 32  # bits of a sum as the function gives it
+
+
+def with_function(fragment: Fragment) -> dict[str, Signal]:
+    """Put the function in the place of the multiplier array of the elaborated core `fragment`; no port is added."""
+    for k, (part, name, where) in enumerate(fragment.subfragments):
+        dot = part.origins[0] if part.origins else None
+        if isinstance(dot, Dot):
+            fragment.subfragments[k] = (Fragment.get(_array(dot), None), name, where)
+        else:
+            with_function(part)
+    return {}
+
+
+def defines(cfg: Config) -> dict[str, int]:
+    """What array.cpp is compiled with."""
+    names = ("inp_bits", "wgt_bits", "batch", "block_in", "block_out", "row_taps")
+    return {name.upper(): getattr(cfg, name) for name in names}
+
+
+def module(cfg: Config) -> str:
+    """Verilog of the module that calls the function, where `en`, with a rising edge."""
+    inp, wgt = cfg.row_taps * entry_bits(cfg, Mem.INP), entry_bits(cfg, Mem.WGT)
+    sums = _LANE * cfg.lanes
+    return f"""
+module tilewright_array (
+  input clk, input en, input rows, input [31:0] row, input [31:0] extra,
+  input [{inp - 1}:0] inp, input [{wgt - 1}:0] wgt, output reg [{sums - 1}:0] sums = 0
+);
+  import "DPI-C" function void tilewright_array(
+    input bit [{inp - 1}:0] inp, input bit [{wgt - 1}:0] wgt, input int rows, input int row, input int extra,
+    output bit [{sums - 1}:0] sums
+  );
+  reg [{sums - 1}:0] found;
+  always @(posedge clk) if (en) begin
+    tilewright_array(inp, wgt, {{31'd0, rows}}, row, extra, found);
+    sums <= found;
+  end
+endmodule
+"""
+
+
+def _array(dot: Dot) -> Module:
+    """The function with the ports of `dot`; sums wait for as long as they take there."""
+    m, cfg = Module(), dot.cfg
+    taps = cfg.row_taps > 1
+    sums = Signal(_LANE * cfg.lanes)
+    m.submodules.function = Instance(
+        "tilewright_array",
+        i_clk=ClockSignal(),
+        i_en=dot.en,
+        i_inp=Cat(dot.inp, dot.near) if taps else dot.inp,
+        i_wgt=dot.wgt,
+        i_rows=dot.rows,
+        i_row=Cat(dot.row, Signal(32 - len(dot.row))),
+        i_extra=Cat(dot.extra, Signal(32 - len(dot.extra))) if taps else Signal(32),
+        o_sums=sums,
+    )
+    enable = dot.en
+    for k in range(1, array_latency(cfg)):
+        before, earlier = enable, sums
+        enable, sums = Signal(name=f"en_{k}"), Signal.like(sums, name=f"sums_{k}", reset_less=True)
+        m.d.sync += enable.eq(before)
+        with m.If(enable):
+            m.d.sync += sums.eq(earlier)
+    for k in range(cfg.lanes):
+        m.d.comb += dot.sums[k].eq(sums[_LANE * k :][:_LANE].as_signed())
+    return m
