@@ -96,7 +96,7 @@ def test_parameters_that_were_just_stored_are_those_loaded(cfg):
 
 
 @needs_compiler
-@pytest.mark.parametrize("cfg", [TINY, ODD, PYNQ], ids=lambda c: c.name)
+@pytest.mark.parametrize("cfg", [TINY, pytest.param(ODD, marks=pytest.mark.slow), PYNQ], ids=lambda c: c.name)
 def test_the_timing_model_waits_as_the_circuit_does(cfg):
     launch, inputs = reloading(cfg)
     for dram in (Dram(), Dram(latency=1, response=1), Dram(latency=90, response=3), Dram(response=100)):

@@ -72,12 +72,15 @@ def both(cfg):
     return library
 
 
-@pytest.mark.parametrize("cfg", [pytest.param(cfg, id=cfg.name) for cfg in (PYNQ, ROWS, ODD)])
+SLOW = pytest.param(PYNQ, id=PYNQ.name, marks=pytest.mark.slow)  # most gates to build; ROWS packs products, too
+
+
+@pytest.mark.parametrize("cfg", [pytest.param(cfg, id=cfg.name) for cfg in (ROWS, ODD)] + [SLOW])
 def test_random_arrays_are_equal_in_every_cycle(cfg):
     assert both(cfg).arrays(100_000) > 100_000
 
 
-@pytest.mark.parametrize("cfg", [pytest.param(cfg, id=cfg.name) for cfg in (PYNQ, ROWS)])
+@pytest.mark.parametrize("cfg", [pytest.param(ROWS, id="rows"), SLOW])
 def test_every_product_of_every_multiplier_is_equal(cfg):
     assert both(cfg).products() > cfg.batch * cfg.block_in << 16
 

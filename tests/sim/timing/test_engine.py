@@ -17,11 +17,12 @@ from tilewright.sim.timing.device import TimingDevice
 from tilewright.sim.timing.read_port import ReadPort, Writer
 
 CONFIGS = [PRESETS["pynq_z1"], PRESETS["vta"], PRESETS["tiny"], ROWS]
+CIRCUITS = [cfg if cfg != PRESETS["vta"] else pytest.param(cfg, marks=pytest.mark.slow) for cfg in CONFIGS]
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
 
 
 @needs_compiler
-@pytest.mark.parametrize("cfg", CONFIGS, ids=lambda c: c.name)
+@pytest.mark.parametrize("cfg", CIRCUITS, ids=lambda c: c.name)
 def test_random_programs_take_as_long_as_in_the_circuit(cfg):
     circuit, timing, errors = RtlDevice(cfg), TimingDevice(cfg), []
     for seed in (*range(12), 4012, 7035, 12006):  # the last ones: loads behind jobs that leave a bank, or issue nothing
