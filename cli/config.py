@@ -45,7 +45,7 @@ class _Group(click.Group):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from ..hw.config import Config
-        from ..hw.parameters import parameters
+        from ..hw.fields import parameters
 
         with formatter.section("Fields"):
             formatter.write_dl([(name, f"{p.meaning}; {p.legal}") for name, p in parameters(Config).items()])
@@ -82,7 +82,7 @@ def show(config: str, as_json: bool) -> None:
 def diff(config: str, other: str, as_json: bool) -> None:
     """Print fields and derived sizes that differ."""
     from ..hw.config import load_config
-    from ..hw.parameters import Part, parameters
+    from ..hw.fields import Part, parameters
 
     a, b = load_config(config), load_config(other)
     declared = parameters(type(a))

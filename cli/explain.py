@@ -91,9 +91,8 @@ class _Explained:
     """One launch: its shares by operator and by statement, occupancy and cliffs."""
 
     def __init__(self, step: LaunchStep, dram: Dram):
-        from ..sim.cliffs import cliffs
+        from ..sim.cliffs import cliffs, occupancy
         from ..sim.profile import profile, total
-        from ..sim.statements import occupancy
         from ..sim.timing import predict
 
         launch, timing = step.launch, predict(step.launch, dram=dram)

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from ..hw.config import Config
     from ..runtime.executable import Executable
     from ..runtime.launch import Launch
-    from ..sim.mutation.study import Study
+    from ..sim.mutation import Study
 
 _NETWORKS = 2  # small networks on each configuration
 
 
 def command(count: int, seed: int, executable: Executable | None, as_json: bool) -> int:
     """Judge `count` mutants of the launches of `executable`, or of the compiler's and random ones; the exit status."""
-    from ..sim.mutation.study import random_launches, study
+    from ..sim.mutation import random_launches, study
 
     with report.progress(f"judging {count} mutants"):
         if executable is None:

@@ -23,7 +23,7 @@ import click
 from tilewright.boards.pynq_z1 import board
 from tilewright.cli import config
 from tilewright.cli.app import VERBS, command, exit_codes
-from tilewright.hw import isa, metrics, parameters, regs, stages, vta_config
+from tilewright.hw import fields, isa, metrics, regs, stages, vta_config
 from tilewright.hw.config import PRESETS, Config
 from tilewright.sim import dram, spec
 
@@ -168,7 +168,7 @@ def config_fields() -> str:
     """The fields of a configuration, from their declarations."""
     rows = []
     for f in dataclasses.fields(Config):
-        p = parameters.parameters(Config)[f.name]
+        p = fields.parameters(Config)[f.name]
         default = f.default if p.usual == "" else p.usual
         if isinstance(default, (frozenset, tuple)):
             default = ", ".join(default) or "none"
@@ -185,7 +185,7 @@ def config_extensions() -> str:
             ", ".join(filter(None, (e.extends and f"`{e.extends}`", e.needs))) or "nothing",
             e.cost,
         ]
-        for name, e in parameters.EXTENSIONS.items()
+        for name, e in fields.EXTENSIONS.items()
     ]
     return markdown(["extension", "meaning", "needs", "cost"], rows)
 

@@ -11,18 +11,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import checks, parameters, sizes, vta_config
+from . import checks, fields, vta_config
 from .errors import ConfigError
-from .fields import Fields
+from .fields import Fields, Part
 from .foreign import read_json
-from .parameters import Part
 from .show import config_html, config_text
 from .units import TERNARY_BANKS
 
 ISA_VERSION = 1
 # of the presets pynq_z1 and tiny, whose fingerprints stay
 STANDARD_EXTENSIONS = frozenset({"overwrite", "pad_value", "acc8", "requant", "depthwise", "rescale"})
-EXTENSIONS = frozenset(parameters.EXTENSIONS)
+EXTENSIONS = frozenset(fields.EXTENSIONS)
 UOP_BYTES = 4  # one micro-op
 PAR_BYTES = 12  # post-processing parameters of one channel
 TERNARY_BITS = 2  # a ternary weight: bit 0 non-zero, bit 1 sign
@@ -37,7 +36,7 @@ class Config(Fields):
     entry is what an instruction's index counts: `batch * block_in` inputs, `block_out * block_in`
     weights, `batch * block_out` accumulators or outputs, one micro-op, or the post-processing
     parameters (PAR) of one group of `block_out` channels. A size that is not given, or None, is VTA's,
-    or less where the instruction words could not index as many entries (hw/sizes.py).
+    or less where the instruction words could not index as many entries (hw/checks.py).
 
     The fields of `Part.CIRCUIT` describe the circuit only: programs do not depend on them, so they are
     not part of the `fingerprint`.
@@ -58,8 +57,8 @@ class Config(Fields):
         checks.check_ranges(self)
         checks.check_extension_names(self.extensions, EXTENSIONS)
         checks.check_entries(self)
-        absent = [name for name in sizes.VTA_BYTES if getattr(self, name) is None]
-        for name, size in sizes.absent_sizes(self, absent).items():
+        absent = [name for name in checks.VTA_BYTES if getattr(self, name) is None]
+        for name, size in checks.absent_sizes(self, absent).items():
             object.__setattr__(self, name, size)
         checks.check_extensions(self)
         checks.check_sizes(self)
@@ -216,7 +215,7 @@ class Config(Fields):
     def fingerprint(self) -> int:
         """64-bit identity of everything that a program depends on."""
         facts: dict[str, object] = {"isa_version": ISA_VERSION}
-        declared = parameters.parameters(type(self))
+        declared = fields.parameters(type(self))
         for name, value in self.to_dict().items():
             key = declared[name].key
             if declared[name].part != Part.CIRCUIT:
@@ -237,7 +236,7 @@ class Config(Fields):
 
     def to_dict(self) -> dict[str, object]:
         """The fields as JSON-ready values; one that is new since the first version only where it is not its default."""
-        declared = parameters.parameters(type(self))
+        declared = fields.parameters(type(self))
         defaults = {f.name: _plain(f.default) for f in dataclasses.fields(self)}
         return {
             name: value

@@ -1,6 +1,6 @@
 """Proves a program free of deadlocks and races, for every legal execution.
 
-It runs the queues with code of its own, independent of the model's schedule (sim/model/tokens.py) and of the pass
+It runs the queues with code of its own, independent of the model's schedule (sim/model/device.py) and of the pass
 that inserts the tokens (runtime/tokens.py), so that it finds their mistakes.
 
 An instruction with a symbol counts as an access to all that it touches for any value, so the proof holds for each.

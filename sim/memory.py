@@ -1,16 +1,63 @@
-"""Device memory held in an array on the host."""
+"""Memory on the host: fields of encoded instructions, a cache with a limit, and a device's memory as an array."""
 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from ..hw.errors import AccessError, CapacityError, InputError
-from ..hw.isa import INSN_BYTES
+from ..hw.isa import INSN_BYTES, Field
 from ..runtime.device import check_fits
 from ..runtime.executable import Allocation
+
+
+def put(words: np.ndarray, declared: Field, value: int) -> None:
+    """Write the low bits of `value` to a field of the instruction `words`, uint64 (2,), in place."""
+    at, low = divmod(declared.lo, 64)
+    mask = (1 << declared.bits) - 1
+    words[at] = int(words[at]) & ~(mask << low) | (value & mask) << low
+
+
+V = TypeVar("V")
+
+
+class Lru(Generic[V]):
+    """Values by key; the least recently used are dropped when the total cost exceeds `limit`.
+
+    A value that costs more than `limit` by itself is returned but not kept.
+    """
+
+    def __init__(self, limit: int):
+        self.limit, self.cost = limit, 0
+        self._items: OrderedDict[Hashable, tuple[V, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def get(self, key: Hashable, make: Callable[[], V], cost: Callable[[V], int]) -> V:
+        """The value of `key`; where it is absent, the result of `make`, kept at `cost(value)`."""
+        item = self._items.get(key)
+        if item is not None:
+            self._items.move_to_end(key)
+            return item[0]
+        value = make()
+        price = cost(value)
+        if price <= self.limit:
+            self._items[key] = value, price
+            self.cost += price
+            while self.cost > self.limit:
+                self.cost -= self._items.popitem(last=False)[1][1]
+        return value
+
+    def clear(self) -> None:
+        """Drop all values."""
+        self._items.clear()
+        self.cost = 0
+
 
 CAPACITY = 1 << 31  # bytes of simulated devices, unless they are told
 PAGE = 4096  # page 0 stays unused, so that address 0 is never valid

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...hw.config import STANDARD_EXTENSIONS, Config
 from ...hw.errors import ConfigError
-from ...hw.parameters import EXTENSIONS, Parameter, parameters
+from ...hw.fields import EXTENSIONS, Parameter, parameters
 from ...sim.dram import MAX_OUTSTANDING, Dram
 
 _WIDTHS = ("inp_bits", "wgt_bits", "out_bits")  # networks need 8 bits, which most configurations have

@@ -232,8 +232,7 @@ def _module(step: Step) -> str:
 
 def launch_facts(step: LaunchStep, done: StepReport, dram: Dram | None) -> dict[str, Any]:
     """A launch's cycles, counters, occupancy of scratchpads, and what makes it slow."""
-    from ...sim.cliffs import cliffs
-    from ...sim.statements import occupancy
+    from ...sim.cliffs import cliffs, occupancy
 
     launch, found = step.launch, []
     if done.stats.timeline is not None and dram is not None:

@@ -271,7 +271,7 @@ def _exactness(data: dict[str, Any]) -> str:
 
 def _configuration(data: dict[str, Any]) -> str:
     from ...hw.config import Config
-    from ...hw.parameters import parameters
+    from ...hw.fields import parameters
 
     known = parameters(Config)
     rows = [(key, value, known[key].meaning if key in known else "") for key, value in data["config"].items()]

@@ -1,8 +1,7 @@
 """The instruction set, declared once: its table (table.py), words of fields (format.py), its formats (encoding.py)."""
 
 from ..units import FLAGS, POP_NEXT, POP_PREV, PUSH_NEXT, PUSH_PREV, Queue
-from .encoding import ITER_BITS, PAR, Isa, known_isa
-from .format import Field, Format
+from .encoding import ITER_BITS, PAR, Field, Format, Isa, known_isa
 from .table import (
     INSN_BYTES,
     INSTRUCTIONS,

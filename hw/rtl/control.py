@@ -1,17 +1,158 @@
-"""Start, end and errors of a run."""
+"""Start, end and errors of a run; the AXI-Lite registers of hw/regs.py, and the counters behind them."""
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import wiring
+import functools
+import operator
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import Config
-from ..regs import Error
-from ..units import queues
-from .faults import fault_of, keep_first
-from .layouts import INDEX_BITS, command_layout
-from .ports import Fault
+from ..config import ISA_VERSION, Config
+from ..metrics import CYCLES, counters
+from ..regs import MAGIC, Command, Error, Status, registers
+from ..units import queues, units
+from .axi import OKAY, AxiLite
+from .ports import ADDRESS_BITS, INDEX_BITS, Activity, Fault, command_layout, fault_of, keep_first
+
+
+def counters_layout(cfg: Config) -> data.StructLayout:
+    """All counters, by register name."""
+    return data.StructLayout(dict.fromkeys((CYCLES.register, *counters(cfg)), 32))
+
+
+class Counters(wiring.Component):
+    """Cycles while `running`, and per unit the cycles and amounts of its activity; all zero after `clear`.
+
+    Members:
+        load, compute, store: in, the activity of each unit, by its name
+        running: in, a run is on
+        clear: in, set all to zero
+        values: out, the counters by register name
+
+    Latency 2.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        super().__init__(
+            {
+                **{unit.name: In(Activity()) for unit in units(cfg)},
+                "running": In(1),
+                "clear": In(1),
+                "values": Out(counters_layout(cfg)),
+            }
+        )
+
+    def elaborate(self, platform):
+        """Activities are registered first: nothing in a unit waits for a counter's carry."""
+        m, values = Module(), self.values
+        m.d.sync += values.CYCLES.eq(values.CYCLES + self.running)
+        for unit in units(self.cfg):
+            activity = getattr(self, unit.name)
+            sources = {name: getattr(activity, name) for name in ("busy", "token_wait", "memory_wait", "bytes")}
+            for name, source in {**sources, "insns": activity.insn}.items():
+                step = Signal.like(source, name=f"{unit.name}_{name}")
+                m.d.sync += step.eq(source)
+                counter = values[unit.counter(name.upper())]
+                m.d.sync += counter.eq(counter + step)
+        with m.If(self.clear):
+            m.d.sync += Value.cast(values).eq(0)
+        return m
+
+
+class Csr(wiring.Component):
+    """Registers that the host reads and writes.
+
+    Members:
+        axil: in, the host's accesses
+        start, reset: out, bits of CONTROL that were written; for one cycle
+        addr, count, watchdog: out, registers as they were written
+        running, done: in, bits of CONTROL to read
+        fault: in, for ERROR and ERROR_INSN
+        counters: in, registers to read
+
+    Latency `RESPONSE_LATENCY`; one access per `ACCESS_INTERVAL` cycles. Addresses without a register read as 0
+    and ignore writes; the registers that say where the program stands ignore writes while `running`.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        super().__init__(
+            {
+                "axil": In(AxiLite()),
+                "start": Out(1),
+                "reset": Out(1),
+                "addr": Out(ADDRESS_BITS),
+                "count": Out(INDEX_BITS),
+                "watchdog": Out(32),
+                "running": In(1),
+                "done": In(1),
+                "fault": In(Fault()),
+                "counters": In(counters_layout(cfg)),
+            }
+        )
+
+    def elaborate(self, platform):
+        """A write takes address and data in one cycle."""
+        m, axil, offsets = Module(), self.axil, {r.name: r.offset >> 2 for r in registers(self.cfg).values()}
+        write, read, awake = Signal(), Signal(), Signal()
+        m.d.sync += awake.eq(1)  # no access is taken while the reset would swallow it
+        m.d.comb += [
+            write.eq(axil.awvalid & axil.wvalid & ~axil.bvalid & awake),
+            axil.awready.eq(write),
+            axil.wready.eq(write),
+            axil.bresp.eq(OKAY),
+            read.eq(axil.arvalid & ~axil.rvalid & awake),
+            axil.arready.eq(read),
+            axil.rresp.eq(OKAY),
+        ]
+        m.d.sync += [
+            axil.bvalid.eq(write | (axil.bvalid & ~axil.bready)),
+            axil.rvalid.eq(read | (axil.rvalid & ~axil.rready)),
+            self.start.eq(0),
+            self.reset.eq(0),
+        ]
+        with m.If(write), m.Switch(axil.awaddr[2:]):
+            for name, target in self._written().items():
+                free = ~self.running if name.startswith("INSN_") else 1
+                with m.Case(offsets[name]), m.If(free):
+                    for k in range(0, len(target), 8):
+                        with m.If(axil.wstrb[k // 8]):
+                            m.d.sync += target[k : k + 8].eq(axil.wdata[k : k + 8])
+            with m.Case(offsets["CONTROL"]), m.If(axil.wstrb[0]):
+                for flag, target in ((Command.START, self.start), (Command.RESET, self.reset)):
+                    m.d.sync += target.eq((axil.wdata & flag.value).any())
+        with m.If(read):
+            m.d.sync += axil.rdata.eq(0)
+            with m.Switch(axil.araddr[2:]):
+                for name, value in self._read().items():
+                    with m.Case(offsets[name]):
+                        m.d.sync += axil.rdata.eq(value)
+        return m
+
+    def _written(self) -> dict:
+        return {
+            "INSN_COUNT": self.count,
+            "INSN_ADDR_LO": self.addr[:32],
+            "INSN_ADDR_HI": self.addr[32:],
+            "WATCHDOG": self.watchdog,
+        }
+
+    def _read(self) -> dict:
+        mark = self.cfg.fingerprint
+        status = ((Status.RUNNING, self.running), (Status.DONE, self.done), (Status.ERROR, self.fault.code != 0))
+        return {
+            "VERSION": MAGIC << 16 | ISA_VERSION,
+            "FINGERPRINT_LO": mark & 0xFFFFFFFF,
+            "FINGERPRINT_HI": mark >> 32,
+            "CONTROL": functools.reduce(operator.or_, (Mux(bit, flag.value, 0) for flag, bit in status)),
+            **self._written(),
+            "ERROR": self.fault.code,
+            "ERROR_INSN": self.fault.index,
+            **{name: self.counters[name] for name in ("CYCLES", *counters(self.cfg))},
+        }
 
 
 class Control(wiring.Component):

@@ -11,20 +11,15 @@ from ..isa import Mem
 from ..units import channels, readers, striped, stripes, units
 from .axi import AxiLite, AxiRead, AxiWrite
 from .compute.unit import Compute
-from .control import Control
-from .csr import Counters, Csr
+from .control import Control, Counters, Csr
 from .fetch import Fetch
-from .fifo import Fifo
-from .layouts import INDEX_BITS, command_layout, watch_layout
-from .load.stripes import Stripes
-from .load.unit import Load
-from .ports import ADDRESS_BITS, Activity, Fault
+from .fifo import Fifo, TokenChannel
+from .load import Load, Stripes
+from .ports import ADDRESS_BITS, INDEX_BITS, Activity, Fault, command_layout, watch_layout
 from .read_port import ReadPort
 from .scratchpad import Inputs, Scratchpad
-from .store.unit import Store
-from .ternary.unit import Ternary
-from .ternary.weights import Weights
-from .tokens import TokenChannel
+from .store import Store
+from .ternary import Ternary, Weights
 
 COMPONENTS = {"load": Load, "compute": Compute, "store": Store, "ternary": Ternary}  # by name of the unit
 

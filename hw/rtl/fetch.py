@@ -10,10 +10,17 @@ from ..config import Config
 from ..isa import OPERATIONS, Instruction, Isa, Op, Operation, rows_of
 from ..regs import Error
 from ..units import Queue, absent_flags, queues, units
-from .faults import keep_first_seen
 from .fifo import KEEP
-from .layouts import INDEX_BITS, insn_layout
-from .ports import ADDRESS_BITS, Fault, beat_signature, command_signature, request_signature
+from .ports import (
+    ADDRESS_BITS,
+    INDEX_BITS,
+    Fault,
+    beat_signature,
+    command_signature,
+    insn_layout,
+    keep_first_seen,
+    request_signature,
+)
 
 INSN_BITS = 128
 

@@ -1,4 +1,4 @@
-"""First in, first out: command queues, descriptors, beats."""
+"""First in, first out: command queues, descriptors, beats; and dependence tokens, which have no contents."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-KEEP = {"keep": "true"}  # synthesis leaves registers apart that are alike (boards/synthesis.py)
+from ..config import Config
+from .ports import Token
+
+KEEP = {"keep": "true"}  # synthesis leaves registers apart that are alike (boards/tools.py)
 
 
 class Fifo(wiring.Component):
@@ -71,4 +74,33 @@ class Fifo(wiring.Component):
                 if self.depth & (self.depth - 1):
                     with m.If(pointer == self.depth - 1):
                         m.d.sync += pointer.eq(0)
+        return m
+
+
+class TokenChannel(wiring.Component):
+    """level' = level + push - pop, 0 <= level <= token_depth.
+
+    Members:
+        push: in, tokens to keep
+        pop: out, tokens to take
+        level: out, number of tokens inside
+
+    Latency `TOKEN_LATENCY`. Back-pressure: `push` waits while the channel is full, so that no token is lost; `pop`
+    is valid while it is not empty.
+    """
+
+    def __init__(self, cfg: Config):
+        self.depth = cfg.token_depth
+        super().__init__({"push": In(Token()), "pop": Out(Token()), "level": Out(range(self.depth + 1))})
+
+    def elaborate(self, platform):
+        """The counter; that it is at one of its ends is known ahead."""
+        m = Module()
+        room, some = Signal(init=1), Signal()
+        m.d.comb += [self.push.ready.eq(room), self.pop.valid.eq(some)]
+        push, pop = self.push.valid & self.push.ready, self.pop.valid & self.pop.ready
+        with m.If(push & ~pop):
+            m.d.sync += [self.level.eq(self.level + 1), room.eq(self.level != self.depth - 1), some.eq(1)]
+        with m.Elif(pop & ~push):
+            m.d.sync += [self.level.eq(self.level - 1), room.eq(1), some.eq(self.level != 1)]
         return m

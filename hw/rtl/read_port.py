@@ -7,11 +7,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import Config
-from .axi import INCR, OKAY, AxiRead, beat_size
+from .axi import INCR, OKAY, AxiRead, Splitter, beat_size, burst_layout
 from .fifo import Fifo
 from .latencies import ADDRESS_DEPTH, BURST_BEATS, OUTSTANDING
 from .ports import beat_signature, request_signature, word_signature
-from .splitter import Splitter, burst_layout
 
 
 class ReadPort(wiring.Component):

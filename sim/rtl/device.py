@@ -1,14 +1,15 @@
 """The circuit as a device: the core, translated by Verilator, with clock, memory and bus in C++ (harness.cpp).
 
 It is built once per configuration into a cache (sim/rtl/verilator.py). Python passes memory to it and waits for the end
-of a program; no Python code runs per cycle.
+of a program; no Python code runs per cycle. `cases` are programs that a new simulation runs once: the compiler
+optimises by the branches that they take.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,7 @@ import numpy as np
 
 from ...hw.config import Config
 from ...hw.errors import ExecutionError, TilewrightError, UnsupportedError
-from ...hw.isa import INSN_BYTES, Isa
+from ...hw.isa import INSN_BYTES, AluOp, Isa, Mem
 from ...hw.needs import need
 from ...hw.regs import MAGIC, REGISTERS, Register, registers
 from ...hw.rtl.latencies import OUTSTANDING
@@ -26,12 +27,38 @@ from ...runtime.device import Stats, Timeline, program_stats
 from ...runtime.files import check_writable, sources_digest
 from ...runtime.session import Session
 from ..dram import ZYNQ_HP, Dram
-from ..lru import Lru
-from ..memory import CAPACITY, DeviceMemory, program_bytes
-from .rehearsal import cases
+from ..memory import CAPACITY, DeviceMemory, Lru, program_bytes
+from ..random_programs import Recorder, image_of, random_case
 from .rewrite import rewritten
 from .verilator import build_library, cached, describe, identity, kind_of_waves, made
 from .watch import BURSTS, Trace, counted, decode, event_type, fifos, most_events, observed
+
+_RANDOM = 8  # random programs, of all instructions
+_PRODUCTS = 1 << 14  # issues of GEMM, in several instructions: most cycles of most networks are such
+_PARTS = 8
+
+
+def cases(cfg: Config) -> Iterator[tuple[np.ndarray, int, int]]:
+    """(memory, address of the instructions, their number) of each program, the same whenever `cfg` is."""
+    for seed in range(_RANDOM):
+        yield random_case(cfg, seed)
+    yield products(cfg)
+
+
+def products(cfg: Config) -> tuple[np.ndarray, int, int]:
+    """Long GEMM instructions between loads, ALU instructions and stores of a few accumulators, as a convolution has."""
+    recorder = Recorder(cfg, seed=0)
+    outputs, inputs, weights = (min(8, n // 2) for n in (cfg.acc_depth, cfg.inp_depth, cfg.wgt_depth))
+    for part in range(_PARTS):
+        recorder.load(Mem.INP, 0, part, x=inputs)
+        recorder.load(Mem.WGT, 0, part, x=weights)
+        uops = np.array([(k % outputs, k % inputs, k % weights) for k in range(8)])
+        again = _PRODUCTS // _PARTS // len(uops)
+        recorder.gemm([(again, 0, 0, 0)], uops, reset=part == 0)
+        recorder.alu(AluOp.SHR, [(outputs, 1, 1)], np.zeros((1, 2), int), imm=8)
+        recorder.store(0, 0, x=outputs)
+    return image_of(recorder.program.finish(), recorder.inputs)
+
 
 HARNESS = Path(__file__).with_name("harness.cpp")
 _TOP = "core"
@@ -72,18 +99,19 @@ def build_core(cfg: Config, waves: str = "", *, fast: bool = False) -> Path:
 
     def make(folder: Path) -> None:
         from ...hw.rtl.verilog import to_verilog
-        from . import array
-        from .gating import gate, gates
+        from . import speedups
 
         source = folder / "core.v"
-        changes = [array.with_function] * fast + [gate] * (not waves)
+        changes = [speedups.with_function] * fast + [speedups.gate] * (not waves)
         text = rewritten(to_verilog(cfg, name=_TOP, changes=changes))
-        source.write_text(text + (array.module(cfg) if fast else ""))
+        source.write_text(text + (speedups.module(cfg) if fast else ""))
         if _sources.__wrapped__() != _sources():
             raise UnsupportedError("the sources of the circuit changed while it was built; start again")
         large = cfg.batch * cfg.block_in * cfg.block_out >= _LARGE and not waves
         names, first = [name for _, name, _ in fifos(cfg)], partial(rehearse, cfg) if large else None
-        build_harness(folder, source, _TOP, cfg, waves, fast=fast, rehearse=first, followed=names, gated=gates(text))
+        build_harness(
+            folder, source, _TOP, cfg, waves, fast=fast, rehearse=first, followed=names, gated=speedups.gates(text)
+        )
         source.unlink()  # megabytes, and quick to make again
 
     return cached("rtl", key, make) / "core.so"
@@ -115,18 +143,18 @@ def build_harness(
     """Build core.so in `folder` from module `top` of the file `verilog`, which has the ports of a core of `cfg`.
 
     `fast`: it calls the function of array.cpp. `rehearse`: as `build_library` takes it. `followed`: names of `fifos`.
-    `gated`: units with clocks of their own, as `gating.gates` finds them; not with `waves`, which show one clock.
+    `gated`: units with clocks of their own, as `speedups.gates` finds them; not with `waves`, which show one clock.
     Raises `ValueError` for both.
     """
     if waves and gated:
         raise ValueError(f"waveforms need a circuit with one clock, this one has more: {', '.join(gated)}")
-    from ...hw.rtl.layouts import watch_layout
-    from . import array
+    from ...hw.rtl.ports import watch_layout
+    from . import speedups
 
     ports = {"AXI_BITS": cfg.axi_bits, "LOAD_PORTS": cfg.load_ports, "STORE_PORTS": cfg.store_ports}
     ports |= {"WATCH_COUNTED": watch_layout(cfg)["product"].offset, "WATCH_COUNTS": len(counted(cfg))}
-    values = ports | (array.defines(cfg) if fast else {})
-    sources = [HARNESS, array.SOURCE] if fast else [HARNESS]
+    values = ports | (speedups.defines(cfg) if fast else {})
+    sources = [HARNESS, speedups.SOURCE] if fast else [HARNESS]
     flags = [f"-D{name}={value}" for name, value in values.items()]
     flags += [f"-DFIFOS={' '.join(f'FIFO({name})' for name in followed)}"]
     flags += [f"-DGATES={' '.join(f'GATE({name})' for name in gated)}"]

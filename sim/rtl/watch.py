@@ -57,8 +57,8 @@ def most_events(insn_count: int) -> int:
 
 
 def counted(cfg: Config) -> list[str]:
-    """What harness.cpp counts: the names of watch_layout (hw/rtl/layouts.py) from `product` on."""
-    from ...hw.rtl.layouts import watch_layout
+    """What harness.cpp counts: the names of watch_layout (hw/rtl/ports.py) from `product` on."""
+    from ...hw.rtl.ports import watch_layout
 
     names = [name for name, _ in watch_layout(cfg)]
     return names[names.index("product") :]
@@ -71,7 +71,7 @@ def event_type(cfg: Config) -> np.dtype:
 
 def decode(isa: Isa, insn: np.ndarray, events: np.ndarray) -> Trace:
     """The trace of the instructions `insn`, uint64 (n, 2), all of which have ended, from the `events` of their run."""
-    from ...hw.rtl.layouts import watch_layout
+    from ...hw.rtl.ports import watch_layout
 
     bits = {name: field.offset for name, field in watch_layout(isa.cfg)}
     columns = {name: k for k, name in enumerate(counted(isa.cfg))}

@@ -13,8 +13,7 @@ from ...hw.config import Config
 from ...hw.isa import Mem
 from ...hw.rtl import latencies as lat
 from ...hw.units import Queue
-from .banks import Uses
-from .issues import PLACE, PRODUCTS, Ahead, Job, banks_between
+from .issues import PLACE, PRODUCTS, Ahead, Job, Uses, banks_between
 from .mover import Mover
 from .program import Columns, Move
 from .read_port import NEVER

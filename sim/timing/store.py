@@ -1,4 +1,4 @@
-"""The store unit in the timing model (hw/rtl/store/): rows, accumulators read, bursts, responses."""
+"""The store unit in the timing model (hw/rtl/store.py): rows, accumulators read, bursts, responses."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from ...hw.rtl import latencies as lat
 from ...hw.rtl.latencies import BURST_BEATS
 from ...hw.units import Queue
 from ..dram import Dram
-from .bursts import Writer
 from .compute import Compute
 from .issues import PRODUCTS, banks_between
 from .mover import Mover
 from .program import Columns, Move, Write
-from .read_port import NEVER
+from .read_port import NEVER, Writer
 from .units import Log, Unit
 
 _READ = lat.ACCUMULATOR_LATENCY

@@ -1,4 +1,4 @@
-"""Unit `ternary` in the timing model (hw/rtl/ternary/)."""
+"""Unit `ternary` in the timing model (hw/rtl/ternary.py)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import NamedTuple
 from ...hw.config import Config
 from ...hw.rtl import latencies as lat
 from ...hw.units import Queue
-from .banks import Uses
 from .compute import Compute
-from .issues import PLACE, Ahead, Job
+from .issues import PLACE, Ahead, Job, Uses
 from .program import Columns
 from .read_port import NEVER
 from .units import Log, Unit

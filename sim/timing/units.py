@@ -1,4 +1,4 @@
-"""Command queues, tokens, and the load unit in the timing model (hw/rtl/tokens.py, hw/rtl/load/unit.py)."""
+"""Command queues, tokens, and the load unit in the timing model (hw/rtl/fifo.py, hw/rtl/load.py)."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_a_path_has_its_delays_and_both_ends_in_hw():
     assert (path.total_ns, path.logic_ns, path.route_ns, path.levels) == (4.125, 0.875, 3.25, 1)
     assert (path.start_domain, path.end_domain) == ("posedge clk", "posedge clk")
     assert (path.start, path.start_source) == ("core.a.q", "hw/rtl/fifo.py:3")
-    assert (path.end, path.end_source) == ("core.b.r", "hw/rtl/csr.py:4")
+    assert (path.end, path.end_source) == ("core.b.r", "hw/rtl/control.py:4")
 
 
 def test_a_path_from_a_pin_has_no_line():

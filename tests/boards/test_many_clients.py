@@ -23,7 +23,7 @@ from tilewright.hw.errors import BoardError, FileError, HangError, InputError
 from tilewright.hw.isa import AluOp, Isa, Mem, Op
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.program import Program
-from tilewright.sim.words import put
+from tilewright.sim.memory import put
 
 SEED = 5
 OWN = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own for each client, as in other processes

@@ -72,7 +72,7 @@ def test_a_pin_has_a_name_and_a_line_of_hw():
     # the cell's own line, else that of the net that it drives
     assert [netlist.source(pin) for pin in (lut, flipflop, port)] == [
         "hw/rtl/fifo.py:12",
-        "hw/rtl/csr.py:7",
+        "hw/rtl/control.py:7",
         "hw/rtl/axi.py:3",
     ]
 

@@ -16,9 +16,9 @@ from tilewright.runtime.loader import Loaded
 from tilewright.runtime.program import Program
 from tilewright.runtime.verify import verify
 from tilewright.sim.dram import Dram
-from tilewright.sim.model.machine import Model
+from tilewright.sim.memory import put
+from tilewright.sim.model.device import Model
 from tilewright.sim.random_programs import NARROW, ODD, ODD_TWO, WIDE, Recorder, record_random
-from tilewright.sim.words import put
 
 TINY = PRESETS["tiny"]
 CONFIGS = (TINY, WIDE, ODD_TWO, NARROW)  # together they have every scratchpad

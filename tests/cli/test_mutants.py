@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tilewright.cli import mutants
-from tilewright.sim.mutation import study as module
-from tilewright.sim.mutation.kinds import KINDS
+from tilewright.sim import mutation as module
+from tilewright.sim.mutants import KINDS
 
 
 @pytest.fixture

@@ -38,13 +38,13 @@ def test_the_table_ends_with_the_share_of_the_part(tilewright, monkeypatch):
 
 
 def route(cfg, report):
-    path = RoutedPath("clk", "clk", 16.25, 4.5, 11.75, 9, "core.a", "hw/rtl/fifo.py:3", "core.b", "hw/rtl/csr.py:4")
+    path = RoutedPath("clk", "clk", 16.25, 4.5, 11.75, 9, "core.a", "hw/rtl/fifo.py:3", "core.b", "hw/rtl/control.py:4")
     return Clock(cfg.name, 61.25, {"TRELLIS_FF": 9}, [path])
 
 
 def analyse(cfg, report):
     steps = [("core.a", "DSP48E1", 1, 2.31), ("core.b", "LUT1", 3, 3.28)]
-    ends = "core.a", "hw/rtl/fifo.py:3", "core.b.D", "hw/rtl/csr.py:4"
+    ends = "core.a", "hw/rtl/fifo.py:3", "core.b.D", "hw/rtl/control.py:4"
     path = Route(7.75, 2.5, 5.25, 1, {"LUT1": 1}, *ends, steps)
     timing = Timing(
         logic_ns=4.0, levels=12, estimate_ns=8.0, paths=[path], logic_paths=[path], histogram=[90, 10],
@@ -57,7 +57,7 @@ def analyse(cfg, report):
 def test_the_clock_of_another_family_is_called_a_stand_in(tilewright, monkeypatch):
     monkeypatch.setattr(ecp5, "place_and_route", route)
     shown = tilewright("synth", "--config", "tiny", "--ecp5").out
-    assert "does not predict" in shown and "core.a (hw/rtl/fifo.py:3) -> core.b (hw/rtl/csr.py:4)" in shown
+    assert "does not predict" in shown and "core.a (hw/rtl/fifo.py:3) -> core.b (hw/rtl/control.py:4)" in shown
     found = json.loads(tilewright("synth", "--config", "tiny", "--ecp5", "--json").out)
     assert found["clock_mhz"] == 61.25 and found["paths"][0]["total_ns"] == 16.25
 
@@ -69,7 +69,7 @@ def test_timing_as_json_stands_beside_the_total(tilewright, monkeypatch):
     timing = found["timing"]
     assert (timing["logic_ns"], timing["levels"], timing["fmax_estimate_mhz"]) == (4.0, 12, 125.0)
     assert timing["fmax_plain_mhz"] == 125.0 and timing["speed_grade"] == "-1"
-    assert timing["paths"][0]["end_source"] == "hw/rtl/csr.py:4" and timing["paths"][0]["through"] == {"LUT1": 1}
+    assert timing["paths"][0]["end_source"] == "hw/rtl/control.py:4" and timing["paths"][0]["through"] == {"LUT1": 1}
     assert timing["uncovered"] == {"URAM288": 2} and timing["not_counted"]
 
 

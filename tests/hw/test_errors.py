@@ -1,9 +1,10 @@
-"""hw/errors.py: one family, one exit status per kind."""
+"""hw/errors.py and hw/needs.py: named errors, and packages that are missing."""
 
 import pytest
 
 from tilewright.hw import errors
-from tilewright.hw.errors import ExecutionError, ProgramError, TilewrightError
+from tilewright.hw.errors import ExecutionError, ProgramError, TilewrightError, UnsupportedError
+from tilewright.hw.needs import need
 
 # The exit statuses are part of the command's interface; docs/cli.md lists them.
 EXIT_CODES = {
@@ -30,6 +31,8 @@ EXIT_CODES = {
     "KernelError": 10,
     "BoardError": 11,
 }
+
+
 CLASSES = {name: c for name, c in vars(errors).items() if isinstance(c, type)}
 
 
@@ -57,3 +60,28 @@ def test_execution_errors_carry_the_instruction(name):
 
 def test_names_in_a_text_cannot_move_a_terminals_cursor():
     assert str(ProgramError("layer '\x1b[2Jé\u202e' is\nwrong")) == "layer '\\x1b[2Jé\\u202e' is\nwrong"
+
+
+def test_what_is_there_is_no_error():
+    need("this", "dev", "json", "importlib.util")
+
+
+@pytest.mark.parametrize(
+    "modules, text",
+    [
+        (
+            ["json", "no_such_tool"],
+            r"this needs no-such-tool, which is not installed; pip install 'tilewright\[dev\]'$",
+        ),
+        (["no_tool", "no.tool"], "this needs no-tool and no.tool, which are not installed; "),
+    ],
+)
+def test_what_is_missing_is_named_with_what_brings_it(modules, text):
+    with pytest.raises(UnsupportedError, match=text):
+        need("this", "dev", *modules)
+
+
+def test_packages_are_called_as_their_makers_do(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UnsupportedError, match="this needs Amaranth and gRPC and protobuf, "):
+        need("this", "rtl", "amaranth", "grpc", "google.protobuf")

@@ -36,9 +36,8 @@ from tilewright.runtime.program import Program
 from tilewright.runtime.session import Session, taken, waiting
 from tilewright.runtime.tokens import Row, insert_tokens
 from tilewright.runtime.verify import verify
-from tilewright.sim.model import machine
-from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.model.tokens import Node, schedule
+from tilewright.sim.model import device as model
+from tilewright.sim.model.device import ModelDevice, Node, schedule
 
 TINY = PRESETS["tiny"]
 LOAD, COMPUTE, STORE = Queue.LOAD, Queue.COMPUTE, Queue.STORE
@@ -192,10 +191,9 @@ def test_readers(two):
 def test_circuit(two, request):
     pytest.importorskip("amaranth")
     simulate = request.getfixturevalue("simulate")
-    from tilewright.hw.rtl.control import Control
-    from tilewright.hw.rtl.csr import Counters, Csr, counters_layout
+    from tilewright.hw.rtl.control import Control, Counters, Csr, counters_layout
     from tilewright.hw.rtl.fetch import Fetch
-    from tilewright.hw.rtl.layouts import watch_layout
+    from tilewright.hw.rtl.ports import watch_layout
 
     fields = [name for name, _ in watch_layout(two)]
     assert fields[7:10] == ["toy_taken", "toy_ended", "product"]
@@ -274,7 +272,7 @@ def program_of(cfg):
 
 
 def test_recorder_verifier_and_model(two, monkeypatch):
-    monkeypatch.setitem(machine._ACTIONS, 7, lambda state, f: lambda: None)
+    monkeypatch.setitem(model._ACTIONS, 7, lambda state, f: lambda: None)
     with pytest.raises(ProgramError, match="no token channel joins STORE and TOY"):
         program_of(TINY)
     launch = program_of(two).finish()

@@ -26,8 +26,8 @@ from tilewright.runtime.program import Program
 from tilewright.runtime.symbols import Patches, Symbol
 from tilewright.runtime.verify import verify, without_pair
 from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.mutation.kinds import mutants
-from tilewright.sim.mutation.runs import Bench
+from tilewright.sim.mutants import mutants
+from tilewright.sim.mutation import Bench
 from tilewright.sim.spec import SpecDevice
 from tilewright.sim.timing import predict
 

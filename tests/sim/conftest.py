@@ -14,7 +14,7 @@ import pytest
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import PAR, Isa, Mem, Op, Queue, depth, entry_bytes
 from tilewright.runtime.program import Program
-from tilewright.sim.model.machine import Model
+from tilewright.sim.model.device import Model
 from tilewright.sim.spec import SpecDevice
 from tilewright.sim.timing import predict
 

@@ -10,7 +10,7 @@ from typing import Any
 from tilewright.hw.circuit import check_buildable
 from tilewright.hw.config import EXTENSIONS, PRESETS, Config
 from tilewright.hw.errors import TilewrightError
-from tilewright.hw.parameters import EXTENSIONS as declared
+from tilewright.hw.fields import EXTENSIONS as declared
 
 SEED = 2026
 _CHOICES: dict[str, tuple] = {

@@ -11,7 +11,7 @@ from tilewright.hw.config import Config
 from tilewright.hw.isa import Isa
 from tilewright.runtime.access import dram_access
 from tilewright.sim.memory import PAGE, program_bytes
-from tilewright.sim.model.machine import Model
+from tilewright.sim.model.device import Model
 from tilewright.sim.random_programs import random_case
 from tilewright.sim.replay import read_case
 

@@ -9,8 +9,7 @@ import numpy as np
 from tilewright.hw.config import Config
 from tilewright.hw.isa import OPERATIONS, AluOp, Mem
 from tilewright.runtime.launch import Launch
-from tilewright.sim.random_programs import Recorder
-from tilewright.sim.random_walk import ENTRIES
+from tilewright.sim.random_programs import ENTRIES, Recorder
 
 _NEAR = 16  # accumulators of a bank that a crowd presses into, at most
 _OPERATIONS = (AluOp.ADD, AluOp.MAX, AluOp.SHR, AluOp.MUL, AluOp.RESCALE)

@@ -7,8 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.hw.config import PRESETS, Config
-from tilewright.sim.idlers import every_idler, with_idlers
-from tilewright.sim.random_programs import NARROW, ODD, ODD_TWO, ROWS, WIDE, Recorder, image_of, record_random
+from tilewright.sim.random_programs import (
+    NARROW,
+    ODD,
+    ODD_TWO,
+    ROWS,
+    WIDE,
+    Recorder,
+    every_idler,
+    image_of,
+    record_random,
+    with_idlers,
+)
 
 from .crowd import NEEDS, Crowd
 from .reach import Reach

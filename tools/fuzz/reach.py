@@ -6,8 +6,7 @@ import numpy as np
 
 from tilewright.hw.isa import PADDABLE, AluOp, Mem, depth
 from tilewright.hw.isa.encoding import ITER_BITS
-from tilewright.sim.random_programs import Recorder
-from tilewright.sim.random_walk import ENTRIES, Walk
+from tilewright.sim.random_programs import ENTRIES, Recorder, Walk
 
 _OFTEN = 8  # of so many instructions one reaches far
 _PRODUCTS = 1 << 15  # of one instruction, about: the definition computes each by itself

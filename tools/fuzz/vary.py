@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.hw.isa import FLAGS, OPERATIONS, Field, Isa, Op, row_of
 from tilewright.runtime.launch import Launch
-from tilewright.sim.words import put
+from tilewright.sim.memory import put
 
 _PADS = ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
 _NEVER = {"op", "mem", *FLAGS}

@@ -17,10 +17,9 @@ from amaranth.lib.wiring import In, Out
 from ...config import Config
 from ...isa import ITER_BITS, Mem
 from ..latencies import LOADS_IN_FLIGHT, REACH_LATENCY, SPANS_LATENCY, memory_cycles
-from ..layouts import insn_layout, move_layout
-from ..ports import address_bits
+from ..ports import address_bits, insn_layout, move_layout
 from ..scratchpad import bank
-from .exclusion import Exclusion
+from .accumulators import Exclusion
 from .sequencer import Stages, banks_of, elementwise, issue_layout
 
 _SLOT_BITS = (LOADS_IN_FLIGHT - 1).bit_length()

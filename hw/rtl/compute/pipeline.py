@@ -26,7 +26,7 @@ from ..ports import AccumulatorRead, InputRead, Products, SramRead, address_bits
 from ..scratchpad import bank
 from . import alu, gemm
 from .accumulators import EntryWrite
-from .functions import FunctionUse
+from .alu import FunctionUse
 from .sequencer import issue_layout, row_bits
 
 _COPIES = 8  # of a register that chooses all of an entry: no wire of it drives more than some 70 pins

@@ -10,11 +10,9 @@ from amaranth.lib.wiring import In, Out
 
 from ...config import Config
 from ...isa import Mem, Op
-from ..faults import fault_of, keep_first
 from ..fifo import Fifo
 from ..latencies import ORDER_DEPTH, capacity, has_functions
-from ..layouts import insn_layout, push_layout
-from ..load.mover import Mover, move_of
+from ..mover import Mover, move_of
 from ..ports import (
     InputRead,
     Requantise,
@@ -26,16 +24,18 @@ from ..ports import (
     Token,
     beat_signature,
     command_signature,
+    fault_of,
+    insn_layout,
+    keep_first,
+    push_layout,
     request_signature,
     unit_members,
 )
 from ..scratchpad import Scratchpad
 from .accumulators import Accumulators
-from .alu import Multiplier
-from .functions import Functions
+from .alu import Functions, Multiplier, Rescale
 from .interlock import Interlock
 from .pipeline import Execute
-from .rescale import Rescale
 from .sequencer import Sequencer
 
 _IN_FLIGHT_BITS = capacity(ORDER_DEPTH).bit_length()  # of a number of instructions whose tokens are not given yet

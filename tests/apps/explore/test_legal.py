@@ -4,7 +4,7 @@ from tilewright.apps.explore.legal import random_config, random_memory
 from tilewright.hw.circuit import check_buildable
 from tilewright.hw.config import EXTENSIONS, Config
 from tilewright.hw.errors import UnsupportedError
-from tilewright.hw.parameters import parameters
+from tilewright.hw.fields import parameters
 from tilewright.sim.dram import Dram
 
 MANY = [random_config(seed) for seed in range(1000)]

@@ -5,10 +5,10 @@ from amaranth.hdl import Const, Mux, Signal
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.rtl import read_port as reads
-from tilewright.hw.rtl.load.stripes import Stripes
+from tilewright.hw.rtl import store as writes
+from tilewright.hw.rtl.load import Stripes
 from tilewright.hw.rtl.read_port import ReadPort
-from tilewright.hw.rtl.store import bursts as writes
-from tilewright.hw.rtl.store.bursts import StoreBursts
+from tilewright.hw.rtl.store import StoreBursts
 
 CFG = PRESETS["tiny"].replace(axi_bits=32)
 BYTES = 4  # of a beat

@@ -1,10 +1,10 @@
-"""hw/rtl/compute/exclusion.py, by induction: two units are never in one bank, and nobody waits for ever."""
+"""hw/rtl/compute/accumulators.py, by induction: two units are never in one bank, and nobody waits for ever."""
 
 import pytest
 from amaranth.hdl import Cat, Mux, Signal
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.rtl.compute.exclusion import Exclusion
+from tilewright.hw.rtl.compute.accumulators import Exclusion
 from tilewright.hw.rtl.latencies import accumulator_latency, issue_latency, multiply_latency, ternary_latency
 
 CFG = PRESETS["tiny_two"]

@@ -7,9 +7,8 @@ from amaranth.lib import data
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem, Op
-from tilewright.hw.rtl.layouts import insn_layout
-from tilewright.hw.rtl.store.order import StoreOrder
-from tilewright.hw.rtl.store.unit import Store
+from tilewright.hw.rtl.ports import insn_layout
+from tilewright.hw.rtl.store import Store, StoreOrder
 
 CFG = PRESETS["tiny"].replace(block_in=2, block_out=2, wgt_bytes=512, inp_bytes=512, acc_bytes=1024, ppu_lanes=2)
 BYTES = CFG.axi_bits // 8

@@ -1,12 +1,12 @@
-"""hw/rtl/load/mover.py, within so many cycles: a load writes only the entries of its tile."""
+"""hw/rtl/mover.py, within so many cycles: a load writes only the entries of its tile."""
 
 import pytest
 from amaranth.hdl import Signal
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem
-from tilewright.hw.rtl.load import mover
-from tilewright.hw.rtl.load.mover import Mover
+from tilewright.hw.rtl import mover
+from tilewright.hw.rtl.mover import Mover
 
 CFG = PRESETS["tiny"].replace(axi_bits=32)
 RANGE = "what is written belongs to the tile"

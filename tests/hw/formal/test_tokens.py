@@ -1,10 +1,10 @@
-"""hw/rtl/tokens.py, by induction: token channels neither lose nor invent tokens."""
+"""hw/rtl/fifo.py, by induction: token channels neither lose nor invent tokens."""
 
 import pytest
 from amaranth.hdl import Signal
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.rtl.tokens import TokenChannel
+from tilewright.hw.rtl.fifo import TokenChannel
 
 LOST = "pushed - popped is what is inside"
 FULL = "never more than fit"

@@ -1,12 +1,16 @@
-"""hw/isa/encoding.py: bit positions typed here from VTA's layout, worked words, round trips, refusals, disassembly."""
+"""hw/isa/encoding.py: words of bit fields, round trips of every format, decoder and disassembler."""
+
+import re
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.hw.config import PRESETS, Config
+from tilewright.hw.config import PAR_BYTES, PRESETS, Config
+from tilewright.hw.errors import ConfigError, EncodingError
 from tilewright.hw.isa import (
+    PAR,
     AluOp,
     Field,
     Format,
@@ -17,7 +21,11 @@ from tilewright.hw.isa import (
 from tilewright.hw.units import queues
 
 VTA, PYNQ, TINY = PRESETS["vta"], PRESETS["pynq_z1"], PRESETS["tiny"]
+
+
 PLUS, TWO = PRESETS["pynq_z1_plus"], PRESETS["tiny_two"]
+
+
 BATCH4 = Config(
     "batch4",
     4,
@@ -29,16 +37,34 @@ BATCH4 = Config(
     acc_bytes=1 << 18,
     extensions=frozenset(),
 )
+
+
 UNEQUAL = Config("unequal", 2, 16, 32, wgt_bits=4, inp_bytes=1 << 14, wgt_bytes=1 << 16, acc_bytes=1 << 16)
+
+
 CONFIGS = {cfg.name: cfg for cfg in (VTA, PYNQ, TINY, BATCH4, UNEQUAL)}
 
+
 HEAD = {"op": (2, 0), "pop_prev": (3, 3), "pop_next": (4, 4), "push_prev": (5, 5), "push_next": (6, 6)}
+
+
 ADDRESS = {"mem": (9, 7), "sram_base": (25, 10), "dram_base": (57, 26)}
+
+
 WIDE = {"y_size": (79, 64), "x_size": (95, 80), "x_stride": (111, 96)}
+
+
 PADS = {"y_pad_0": (115, 112), "y_pad_1": (119, 116), "x_pad_0": (123, 120), "x_pad_1": (127, 124)}
+
+
 LOOPS = {"reset": (7, 7), "uop_bgn": (20, 8), "uop_end": (34, 21), "iter_out": (48, 35), "iter_in": (62, 49)}
+
+
 STEPS = {"dst_out": (74, 64), "dst_in": (85, 75), "src_out": (96, 86), "src_in": (107, 97)}
+
+
 WGT_STEPS = {"wgt_out": (117, 108), "wgt_in": (127, 118)}
+
 
 # (highest, lowest) bit of every field at VTA's default sizes, from its published layout.
 VTA_BITS = {
@@ -49,6 +75,8 @@ VTA_BITS = {
     "FINISH": HEAD,
     "UOP": {"dst": (10, 0), "src": (21, 11), "wgt": (31, 22)},
 }
+
+
 # The extensions' encodings do not depend on the sizes, but for the loops and steps of DWGEMM.
 EXTENSION_BITS = {
     "LOADP": HEAD
@@ -123,6 +151,8 @@ WORKED = [
     (0x0000000000000018, 0),
     (0x0000000000000003, 0),
 ]
+
+
 WORKED_FIELDS = [
     dict(op=Op.LOAD, mem=Mem.ACC, dram_base=2112, y_size=1, x_size=64, x_stride=64),
     dict(op=Op.LOAD, mem=Mem.UOP, dram_base=1024, y_size=1, x_size=1, x_stride=1),
@@ -256,6 +286,8 @@ DECODABLE = [
     (PYNQ, {"op": Op.LOAD, "mem": Mem.PAR, "push_next": 1}, "push_next is set, but queue STORE has no next queue"),
     (VTA, {"op": Op.LOAD, "mem": Mem.ACC, "pop_prev": 1, "pop_next": 1, "push_prev": 1, "push_next": 1}, None),
 ]  # fmt: skip
+
+
 NEEDED = [
     ("acc8", {"op": Op.LOAD, "mem": Mem.ACC8}),
     ("pad_value", {"op": Op.LOADP, "mem": Mem.INP}),
@@ -329,3 +361,52 @@ def test_a_memory_id_has_the_name_of_what_is_done_with_it():
         for name, mem in zip(names, (4, 7)):
             assert Isa(TWO).mnemonic({"op": op, "mem": mem}) == name
     assert Isa(TWO).disassemble({"op": Op.TERNARY, "iter_in": 3, "pop_next": 1}) == "TERNARY iter_in=3 pop_next"
+
+
+@pytest.mark.parametrize(
+    "name, values, text",
+    [
+        ("LOAD", {"x_size": 65536}, "LOAD.x_size = 65536: outside 0..65535 (16 bits)"),
+        ("LOAD", {"x_size": [1, -1, 70000]}, "LOAD.x_size = -1: outside 0..65535 (16 bits)"),
+        ("LOADP", {"y_size": 4096}, "LOADP.y_size = 4096: outside 0..4095 (12 bits)"),
+        ("LOADP", {"pad_value": 128}, "LOADP.pad_value = 128: outside -128..127 (8 bits)"),
+        ("GEMM", {"iter_out": 16384}, "GEMM.iter_out = 16384: outside 0..16383 (14 bits)"),
+        ("ALU", {"imm": -32769}, "ALU.imm = -32769: outside -32768..32767 (16 bits)"),
+        ("UOP", {"wgt": 1024}, "UOP.wgt = 1024: outside 0..1023 (10 bits)"),
+        ("FINISH", {"mem": 1}, "FINISH has no field 'mem'; it has op, pop_prev, pop_next, push_prev, push_next"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused_by_name(name, values, text):
+    with pytest.raises(EncodingError, match=f"^{re.escape(text)}$"):
+        Isa(VTA).formats[name].encode(3, **values)
+
+
+def test_parameters_lie_densely_one_channel_behind_the_other():
+    fields = {
+        "bias": -2,
+        "multiplier": 0x40000001,
+        "exponent": -3,
+        "zero_point": -1,
+        "low": -128,
+        "high": 127,
+        "mode": 1,
+    }
+    word = PAR.encode(**fields)
+    number = (1 << 93) | (127 << 85) | (128 << 77) | (255 << 69) | (61 << 63) | (0x40000001 << 32) | 0xFFFFFFFE
+    assert word.tolist() == [[number & (1 << 64) - 1, number >> 64]]
+    assert PAR.width == 8 * PAR_BYTES == 96
+    assert Isa(TINY).formats["PAR"] is PAR
+
+
+def test_a_format_refuses_too_many_bits_and_overlaps():
+    with pytest.raises(ConfigError, match=r"^W: the fields need 33 bits, the word has 32$"):
+        Format("W", 32, Field("a", 30, ""), Field("b", 3, ""))
+    with pytest.raises(ConfigError, match=r"^W\.b must start at bit 2, but the fields before it need 4 bits$"):
+        Format("W", 32, Field("a", 4, ""), Field("b", 1, "", lo=2))
+
+
+def test_tables_list_every_field():
+    table = Isa(VTA).formats["ALU"].table().splitlines()
+    assert table[:3] == ["| bits | field | meaning |", "|---|---|---|", "| 2:0 | `op` | opcode |"]
+    assert table[-1] == "| 127:112 | `imm` | immediate |"
+    assert len(table) == 2 + len(Isa(VTA).formats["ALU"].fields)

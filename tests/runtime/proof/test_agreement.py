@@ -10,8 +10,8 @@ from tests.runs import result_on
 from tilewright.hw.errors import EncodingError, ProgramError, RaceError, TilewrightError
 from tilewright.runtime.verify import verify
 from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.mutation.kinds import mutants
-from tilewright.sim.mutation.study import CONFIGS
+from tilewright.sim.mutants import mutants
+from tilewright.sim.mutation import CONFIGS
 from tilewright.sim.random_programs import Recorder, record_random
 from tilewright.sim.timing.device import TimingDevice
 

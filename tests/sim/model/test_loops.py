@@ -1,11 +1,16 @@
+"""sim/model/loops.py: factored loops issue the same triples; operands are kept until their entries change."""
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.sim.model.loops import DST, SRC, WGT, Axis, Nest, distinct, factor, grid, trips, uses
+from tilewright.sim.model import loops as module
+from tilewright.sim.model.loops import DST, SRC, WGT, Axis, Nest, Operands, distinct, factor, grid, trips, uses
 
 steps = st.tuples(*[st.integers(-3, 4)] * 3)
+
+
 loops = st.lists(st.tuples(st.integers(1, 5), steps), max_size=4)
 
 
@@ -105,3 +110,46 @@ def test_pieces_fit_and_visit_the_same(rows, outer, most, ordered):
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 64, 16383])
 def test_uses_in_long_loops_are_counted_in_few_steps(n):
     np.testing.assert_array_equal(uses([Axis(n, (0, 0, 0)), Axis(n, (1, 0, 0))], DST), np.full(n, n))
+
+
+def made(kept, key, limits, size=1):
+    """True where the operand of `key` was not kept."""
+    calls = []
+
+    def make():
+        calls.append(key)
+        return np.zeros(size, np.float32)
+
+    kept.get(key, limits, make)
+    return bool(calls)
+
+
+def test_an_operand_is_made_once_until_an_entry_of_it_changes():
+    kept = Operands()
+    assert made(kept, "a", (3, 5)) and made(kept, "b", (6, 9))
+    for low, high in ((0, 2), (10, 12)):
+        kept.changed(low, high)
+    assert not made(kept, "a", (3, 5)) and not made(kept, "b", (6, 9))
+    kept.changed(5, 5)
+    assert made(kept, "a", (3, 5)) and not made(kept, "b", (6, 9))
+    kept.changed(0, 100)
+    assert made(kept, "a", (3, 5)) and made(kept, "b", (6, 9))
+
+
+def test_nothing_is_kept_once_the_memories_may_change():
+    kept = Operands()
+    assert made(kept, "a", (0, 0))
+    kept.clear()
+    assert made(kept, "a", (0, 0))
+
+
+def test_no_more_is_kept_than_the_limit(monkeypatch):
+    monkeypatch.setattr(module, "_BYTES", 100)
+    kept = Operands()
+    assert made(kept, "a", (0, 0), 12) and made(kept, "b", (1, 1), 12)
+    assert not made(kept, "a", (0, 0))
+    assert made(kept, "c", (2, 2), 12)
+    assert not made(kept, "c", (2, 2)) and made(kept, "a", (0, 0), 12)
+    assert made(kept, "large", (3, 3), 1000) and not made(kept, "large", (3, 3))
+    kept.changed(3, 3)
+    assert made(kept, "a", (0, 0), 12) and made(kept, "b", (1, 1), 12) and not made(kept, "a", (0, 0))

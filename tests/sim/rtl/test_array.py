@@ -1,4 +1,4 @@
-"""sim/rtl/array.py: the function is the multiplier array, product by product and cycle by cycle."""
+"""sim/rtl/speedups.py: the function is the multiplier array, product by product and cycle by cycle."""
 
 import ctypes
 import shutil
@@ -14,7 +14,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.rtl.compute.gemm import Dot
 from tilewright.sim.random_programs import ODD, ROWS
 from tilewright.sim.replay import replay_case
-from tilewright.sim.rtl import array, verilator
+from tilewright.sim.rtl import speedups, verilator
 from tilewright.sim.rtl.rewrite import rewritten
 
 HERE = Path(__file__).parent
@@ -41,10 +41,10 @@ def design(cfg):
     top, function = Fragment.get(m, None), Fragment()
     at = next(k for k, (_, name, _) in enumerate(top.subfragments) if name == "function")
     function.subfragments.append(top.subfragments[at])
-    array.with_function(function)
+    speedups.with_function(function)
     (top.subfragments[at],) = function.subfragments
     text = verilog.convert(top, name="both", ports={name: (value, None) for name, value in ports.items()})
-    return rewritten(text) + array.module(cfg), ports
+    return rewritten(text) + speedups.module(cfg), ports
 
 
 def _word(value):
@@ -54,12 +54,12 @@ def _word(value):
 def both(cfg):
     """The library of both.cpp for `cfg`."""
     text, ports = design(cfg)
-    values = array.defines(cfg) | {
+    values = speedups.defines(cfg) | {
         f"{name.upper()}_BITS": len(ports[name]) for name in ("port_inp", "port_wgt", "port_near")
     }
     values |= {"DEPTHWISE": int("depthwise" in cfg.extensions), "SUM_BYTES": 4 * cfg.lanes}
     flags = [f"-D{name}={value}" for name, value in values.items()]
-    sources = [HERE / "both.cpp", array.SOURCE]
+    sources = [HERE / "both.cpp", speedups.SOURCE]
 
     def make(folder):
         (folder / "both.v").write_text(text)
@@ -72,12 +72,15 @@ def both(cfg):
     return library
 
 
-@pytest.mark.parametrize("cfg", [pytest.param(cfg, id=cfg.name) for cfg in (PYNQ, ROWS, ODD)])
+SLOW = pytest.param(PYNQ, id=PYNQ.name, marks=pytest.mark.slow)  # most gates to build; ROWS packs products, too
+
+
+@pytest.mark.parametrize("cfg", [pytest.param(cfg, id=cfg.name) for cfg in (ROWS, ODD)] + [SLOW])
 def test_random_arrays_are_equal_in_every_cycle(cfg):
     assert both(cfg).arrays(100_000) > 100_000
 
 
-@pytest.mark.parametrize("cfg", [pytest.param(cfg, id=cfg.name) for cfg in (PYNQ, ROWS)])
+@pytest.mark.parametrize("cfg", [pytest.param(ROWS, id="rows"), SLOW])
 def test_every_product_of_every_multiplier_is_equal(cfg):
     assert both(cfg).products() > cfg.batch * cfg.block_in << 16
 

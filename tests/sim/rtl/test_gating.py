@@ -18,7 +18,7 @@ from tilewright.hw.rtl.verilog import to_verilog
 from tilewright.runtime.program import Program
 from tilewright.sim.dram import ZYNQ_HP
 from tilewright.sim.random_programs import EIGHT, NARROW, ODD, ODD_TWO, ROWS, WIDE, image_of, random_case
-from tilewright.sim.rtl import gating
+from tilewright.sim.rtl import speedups
 from tilewright.sim.rtl.device import RtlDevice, build_core, build_harness
 
 TINY, TWO = PRESETS["tiny"], PRESETS["tiny_two"]
@@ -112,7 +112,7 @@ def test_waveforms_are_of_a_circuit_with_one_clock(tmp_path):
 
 
 def gated_verilog(cfg):
-    return to_verilog(cfg, name="core", changes=[gating.gate])
+    return to_verilog(cfg, name="core", changes=[speedups.gate])
 
 
 @pytest.mark.parametrize(
@@ -124,13 +124,13 @@ def gated_verilog(cfg):
     ],
 )
 def test_units_that_are_often_idle_have_clocks(cfg, expected):
-    names = gating.gates(gated_verilog(cfg))
+    names = speedups.gates(gated_verilog(cfg))
     assert set(names) == expected and len(names) == len(expected)
 
 
 def test_the_circuit_of_boards_has_one_clock():
     text = to_verilog(TINY, name="core")
-    assert gating.gates(text) == []
+    assert speedups.gates(text) == []
 
 
 @pytest.mark.slow
@@ -146,5 +146,5 @@ def test_whether_an_edge_is_needed_follows_no_input_of_the_core(tmp_path):
 
     inputs = "%cie* i:* %i"  # through gates, not through registers
     assert "core/m_load0_arready" in selected(f"w:*progress* {inputs}")
-    assert len(selected("o:en_*")) == len(gating.gates(gated_verilog(TINY)))
+    assert len(selected("o:en_*")) == len(speedups.gates(gated_verilog(TINY)))
     assert selected(f"o:en_* {inputs}") == []

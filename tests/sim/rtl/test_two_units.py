@@ -1,4 +1,4 @@
-"""GEMM, ALU and unit `ternary` on the simulated circuit at the same time: in one bank, and in banks of their own."""
+"""Circuits with unit ternary: against the model and the definition, alone and beside GEMM."""
 
 import shutil
 
@@ -6,15 +6,18 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.isa import Mem
+from tilewright.hw.errors import AccessError, DeadlockError, ExecutionError, TokenError
+from tilewright.hw.isa import Isa, Mem, Op
 from tilewright.runtime.loader import run
 from tilewright.sim.dram import Dram
 from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.random_programs import Recorder
+from tilewright.sim.random_programs import ODD_TWO, Recorder, random_case
 from tilewright.sim.rtl.device import RtlDevice
+from tilewright.sim.spec import SpecDevice
 from tools.fuzz.crowd import Crowd
 
 TWO = PRESETS["tiny_two"]
+
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
 
@@ -62,3 +65,147 @@ def test_both_units_compute_in_the_same_cycles_in_banks_of_their_own():
     assert cycles(2000, 2000, 1) <= alone + 60
     assert cycles(0, 2000, 1) >= 2000
     assert cycles(2000, 2000, 0) >= alone + 2000 - 60  # in one bank one after the other
+
+
+ISA = Isa(TWO)
+
+
+FAR = 1 << 24
+
+
+SMALL = {"block_in": 2, "block_out": 2, "acc_bytes": 512, "par_entries": 1, "ppu_lanes": 2}
+
+
+SMALL |= dict.fromkeys(("twgt_bytes", "uop_bytes", "inp_bytes", "wgt_bytes"), 64)
+
+
+SHALLOW = {"token_depth": 1, "queue_depth": 4}
+
+
+OTHERS = [
+    TWO.replace(name="least_two", **SMALL, **SHALLOW, extensions=TWO.extensions - {"depthwise"}),
+    TWO.replace(name="shallow_two", **SHALLOW),
+    ODD_TWO,
+]
+
+
+def program(*insns):
+    """(image, address, count) of hand-made instructions: (format, fields); micro-ops of 0 at DRAM address 0."""
+    image = np.zeros(1 << 16, np.uint8)
+    words = np.concatenate([ISA.formats[name].encode(1, **fields) for name, fields in insns])
+    image[4096 : 4096 + words.nbytes] = words.view(np.uint8).reshape(-1)
+    return image, 4096, len(words)
+
+
+def load(mem, sram=0, dram=0, x=1, **fields):
+    sizes = {"y_size": 1, "x_size": x, **fields}
+    return "LOAD", {"op": Op.LOAD, "mem": mem.id, "sram_base": sram, "dram_base": dram, **sizes}
+
+
+def ternary(**fields):
+    return "TERNARY", {"op": Op.TERNARY, "uop_end": 1, "iter_out": 1, "iter_in": 1} | fields
+
+
+def uops(**fields):
+    """The micro-op of all zeros, and the token that says so."""
+    return load(Mem.TUOP, push_prev=1, **fields)
+
+
+READY = {"pop_next": 1}  # of a TERNARY behind `uops`
+
+
+# FINISH behind the ternary queue: TERNARY gives to store, store to compute
+STORED = [("STORE", {"op": Op.STORE, "pop_next": 1, "push_prev": 1}), ("FINISH", {"op": Op.FINISH, "pop_next": 1})]
+
+
+FINISH = ("FINISH", {"op": Op.FINISH})
+
+
+def wrong(**fields):
+    return [uops(), ternary(push_prev=1, **READY | fields), *STORED]
+
+
+WRONG = {
+    "an entry of the second plane": (AccessError, 1, wrong(iter_in=2, dst_in=TWO.plane_depth)),
+    "an entry behind the last plane": (AccessError, 1, wrong(iter_in=2, iter_out=2, dst_in=127, dst_out=127)),
+    "inputs beyond their scratchpad": (AccessError, 1, wrong(iter_in=TWO.inp_depth + 1, src_in=1)),
+    "weights beyond their scratchpad": (AccessError, 1, wrong(iter_in=TWO.twgt_depth + 1, wgt_in=1)),
+    "micro-ops beyond their buffer": (AccessError, 1, wrong(uop_end=TWO.uop_depth + 1)),
+    "micro-ops that end before they begin": (AccessError, 1, wrong(uop_bgn=2)),
+    "reset beyond the first plane": (AccessError, 1, wrong(iter_in=2, dst_in=TWO.plane_depth, reset=1)),
+    "a second instruction": (AccessError, 2, [uops(), ternary(**READY), *wrong(iter_in=9, dst_in=1, pop_next=0)[1:]]),
+    "a load of weights beyond the scratchpad": (
+        AccessError, 1, [load(Mem.TWGT), load(Mem.TWGT, sram=TWO.twgt_depth - 1, x=2), FINISH],
+    ),
+    "a load of micro-ops beyond the buffer": (AccessError, 0, [load(Mem.TUOP, sram=TWO.uop_depth - 1, x=2), FINISH]),
+    "a load of weights beyond memory": (AccessError, 0, [load(Mem.TWGT, dram=FAR), FINISH]),
+    "reset and overwrite": (ExecutionError, 0, [ternary(reset=1, overwrite=1), FINISH]),
+    "ternary waits for load": (DeadlockError, 0, [ternary(pop_next=1, push_prev=1), *STORED]),
+    "ternary waits for store": (DeadlockError, 0, [ternary(pop_prev=1, push_prev=1), *STORED]),
+    "load waits for ternary": (DeadlockError, 0, [load(Mem.INP, pop_prev=1), load(Mem.INP), FINISH]),
+    "store waits for ternary": (DeadlockError, 0, STORED),
+    "tokens left over": (TokenError, None, [ternary(push_next=1), ternary(push_prev=1), *STORED]),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def two():
+    """One circuit, which goes on after every error."""
+    return RtlDevice(TWO, watchdog=2000)
+
+
+@pytest.mark.parametrize("error, index, insns", WRONG.values(), ids=WRONG)
+def test_definition_model_and_circuit_report_the_same_error(two, error, index, insns):
+    image, address, count = program(*insns)
+    found = []
+    for device in (SpecDevice(TWO), ModelDevice(TWO), two):
+        with pytest.raises(ExecutionError) as caught:
+            device.run_image(image.copy(), address, count)
+        assert type(caught.value) is error, caught.value
+        found.append(caught.value.index)
+    assert len(set(found)) == 1 and (index is None or found[0] == index)
+    image, address, count = random_case(TWO, 7)
+    expected, got = image.copy(), image.copy()
+    ModelDevice(TWO).run_image(expected, address, count)
+    two.run_image(got, address, count)
+    assert np.array_equal(expected, got)
+
+
+def test_a_nop_of_the_queue_passes_tokens(two):
+    """From load to store, through TERNARY without micro-ops, and back."""
+    insns = [load(Mem.INP, push_prev=1), ("TERNARY", {"op": Op.TERNARY, "pop_next": 1, "push_prev": 1})]
+    insns += [("STORE", {"op": Op.STORE, "pop_next": 1, "push_next": 1, "push_prev": 1})]
+    insns += [("TERNARY", {"op": Op.TERNARY, "pop_prev": 1, "push_next": 1}), load(Mem.INP, pop_prev=1, push_next=1)]
+    insns += [("FINISH", {"op": Op.FINISH, "pop_next": 1, "pop_prev": 1})]
+    image, address, count = program(*insns)
+    stats = two.run_image(image.copy(), address, count)
+    assert stats.insns == ModelDevice(TWO).run_image(image.copy(), address, count).insns
+    assert stats.counters["TERNARY_INSNS"] == 2
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_more_micro_ops_than_the_buffer_holds(two, overwrite):
+    """They are cut into instructions, and each accumulator ends with what it is given last."""
+    to, count = Recorder(TWO, 5), 8193
+    to.load(Mem.INP, 0, 0, x=16)
+    to.load(Mem.TWGT, 0, 0, x=16)
+    to.ternary([(4, TWO.bank_depth, 0, 0), (TWO.plane_depth, 1, 0, 0)], np.zeros((1, 3), int), reset=True)
+    dst = to.rng.integers(0, 4, count) * TWO.bank_depth + to.rng.integers(0, TWO.plane_depth - 1, count)
+    uops = np.stack([dst, to.rng.integers(0, 15, count), to.rng.integers(0, 16, count)], 1)
+    to.ternary([(2, 1, 1, 0)], uops, overwrite=overwrite)
+    to.store(0, 0, x=TWO.acc_depth)
+    launch = to.program.finish()
+    results = [run(launch, to.inputs, device)[0]["out"] for device in (SpecDevice(TWO), ModelDevice(TWO), two)]
+    assert results[0].any() and all(np.array_equal(results[0], other) for other in results[1:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cfg", OTHERS, ids=lambda cfg: cfg.name)
+def test_random_programs_of_other_sizes_equal_the_definition(cfg):
+    circuit, spec = RtlDevice(cfg, dram=Dram.random(3)), SpecDevice(cfg)
+    for seed in range(3000, 3040):
+        image, address, count = random_case(cfg, seed)
+        expected, got = image.copy(), image.copy()
+        spec.run_image(expected, address, count)
+        circuit.run_image(got, address, count)
+        assert np.array_equal(expected, got), f"seed {seed}"

@@ -1,17 +1,26 @@
-"""sim/timing/issues.py: issues of GEMM and ALU, and the banks they read."""
+"""sim/timing/issues.py: issues, their intervals and banks; reasons of waits."""
 
 import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.isa import AluOp, Isa, Op
+from tilewright.hw.isa import AluOp, Isa, Op, Queue
 from tilewright.hw.rtl import latencies as lat
-from tilewright.sim.timing.issues import PLACE, Kernels
+from tilewright.sim.timing.issues import PLACE, Kernels, Uses
+from tilewright.sim.timing.read_port import NEVER
 
 PYNQ = PRESETS["pynq_z1"]
+
+
 HALF = PYNQ.acc_depth // 2
+
+
 GEMM = {"uop_bgn": 0, "uop_end": 2, "iter_out": 3, "iter_in": 5, "dst_out": 2, "dst_in": 1, "src_out": 0, "src_in": 0}
+
+
 GEMM |= {"reset": 0, "overwrite": 0}
+
+
 ALU = GEMM | {"use_imm": 0, "alu_op": AluOp.ADD}
 
 
@@ -138,3 +147,31 @@ def test_what_is_too_long_to_look_at_touches_its_banks_all_the_time():
 
 def test_empty_loops_take_a_place():
     assert kernels(PYNQ, (0, 0)).job(Op.GEMM, GEMM | {"iter_in": 0}) == PLACE._replace(uops=(0, 1))
+
+
+def test_a_bank_is_free_between_its_uses():
+    uses = Uses()
+    for begin, end, banks in ((10, 19, 0b01), (20, 24, 0b01), (30, 31, 0b11)):
+        uses.add(begin, end, banks)
+    assert [uses.free(0b01, cycle) for cycle in (9, 10, 24, 25, 30)] == [9, 25, 25, 25, 32]
+    assert uses.free(0b10, 12) == 12 and uses.free(0b10, 31) == 32
+    assert [uses.next(0b01, cycle) for cycle in (0, 10, 25, 30)] == [10, 20, 30, NEVER]
+    assert uses.next(0b10, 0) == 30
+
+
+def test_the_last_use():
+    uses = Uses()
+    assert uses.latest(0b11) == -1
+    uses.add(3, 8, 0b01)
+    uses.add(5, 6, 0b10)
+    assert (uses.latest(0b01), uses.latest(0b10), uses.latest(0b11), uses.latest(0b100)) == (8, 6, 8, -1)
+
+
+def test_reasons_of_waits(overlapped):
+    timing, gemm = overlapped(3)
+    loads = np.flatnonzero(timing.queue == Queue.LOAD)
+    assert timing.waits["token_prev"].sum() > 0 and timing.waits["unit"][gemm[2]] > 900
+    assert timing.waits["memory"][loads[0]] >= 40
+    assert timing.counters["COMPUTE_TOKEN_WAIT"] == timing.waits["token_prev"][timing.queue == Queue.COMPUTE].sum()
+    waited = sum(timing.waits[name] for name in ("token_prev", "token_next", "unit"))
+    assert (timing.issue - timing.arrive == waited).all()

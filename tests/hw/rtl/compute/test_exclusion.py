@@ -1,4 +1,4 @@
-"""hw/rtl/compute/exclusion.py: who may enter a bank, and for how long its owner has it."""
+"""hw/rtl/compute/accumulators.py: who may enter a bank, and for how long its owner has it."""
 
 from collections import deque
 
@@ -8,7 +8,7 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem
 from tilewright.hw.rtl.compute import unit
-from tilewright.hw.rtl.compute.exclusion import Exclusion
+from tilewright.hw.rtl.compute.accumulators import Exclusion
 from tilewright.hw.rtl.latencies import accumulator_latency, issue_latency, multiply_latency, ternary_latency
 
 TWO = PRESETS["tiny_two"]

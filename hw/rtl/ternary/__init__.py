@@ -1,1 +1,0 @@
-"""Unit ternary: products with weights in {-1, 0, 1}, without multipliers, beside GEMM."""

@@ -1,1 +1,0 @@
-"""Mutation study of the verifier: programs with one mistake, judged by `verify` and by running them."""
