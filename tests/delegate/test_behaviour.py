@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.apps.delegate import programs
+from tilewright.apps.delegate import partition as programs
 from tilewright.delegate import TilewrightDelegate
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ConfigError, FileError, HangError, InputError, UnsupportedError

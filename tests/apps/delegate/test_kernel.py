@@ -7,9 +7,9 @@ import pytest
 
 from tilewright.apps.delegate import abi as c
 from tilewright.apps.delegate import kernel as module
+from tilewright.apps.delegate.abi import Given
 from tilewright.apps.delegate.kernel import Kernel, opener
-from tilewright.apps.delegate.native import Given
-from tilewright.apps.delegate.programs import Program
+from tilewright.apps.delegate.partition import Program
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError, UnsupportedError
 from tilewright.runtime.device import Stats, open_device

@@ -5,7 +5,7 @@ import ctypes
 import pytest
 
 from tilewright.apps.delegate import abi as c
-from tilewright.apps.delegate.native import Native
+from tilewright.apps.delegate.abi import Native
 
 ABI = c.Abi()
 

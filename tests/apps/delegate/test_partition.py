@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tilewright.apps.delegate import abi as c
-from tilewright.apps.delegate.native import Given
+from tilewright.apps.delegate.abi import Given
 from tilewright.apps.delegate.partition import check_claim, cut, ends, grouped, import_part, is_the_files, refusal
 from tilewright.compiler import graph as g
 from tilewright.compiler.frontend.tflite.file import Subgraph, read

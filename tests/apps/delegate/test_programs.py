@@ -2,9 +2,8 @@
 
 import pytest
 
-from tilewright.apps.delegate.native import Given
-from tilewright.apps.delegate.partition import ends
-from tilewright.apps.delegate.programs import Planner, compiled
+from tilewright.apps.delegate.abi import Given
+from tilewright.apps.delegate.partition import Planner, compiled, ends
 from tilewright.compiler.frontend.tflite.file import read
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
@@ -64,7 +63,7 @@ def test_a_missing_package_is_no_reason_to_leave_a_part(file, monkeypatch):
         except ImportError:
             raise UnsupportedError("memory plans need ortools") from None
 
-    monkeypatch.setattr("tilewright.apps.delegate.programs.compile_for", compiling)
+    monkeypatch.setattr("tilewright.apps.delegate.partition.compile_for", compiling)
     with pytest.raises(UnsupportedError, match="memory plans need ortools"):
         planner(file, {}).programs()
 
@@ -73,6 +72,6 @@ def test_what_no_module_runs_is_left(file, monkeypatch):
     def compiling(*_):
         raise UnsupportedError(f"{file.path}: target cannot run it")
 
-    monkeypatch.setattr("tilewright.apps.delegate.programs.compile_for", compiling)
+    monkeypatch.setattr("tilewright.apps.delegate.partition.compile_for", compiling)
     assert not (found := planner(file, {})).programs()
     assert set(found.refused.values()) == {"target cannot run it"}

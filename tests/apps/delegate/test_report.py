@@ -1,6 +1,6 @@
 """What a report adds up, and how it reads."""
 
-from tilewright.apps.delegate.report import Partition, Report
+from tilewright.apps.delegate.delegate import Partition, Report
 
 FIRST = Partition(("conv_2d_0", "add_1"), 1_000, 1, 5_000, "simulated by the timing model", 1e-5, None)
 SECOND = Partition(("conv_2d_4",), 200, 1, 300, "counted on rtl", 2e-6, 0.25)

@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from tilewright.apps.delegate import stored
+from tilewright.apps.delegate import kernel as stored
 from tilewright.apps.delegate.delegate import TilewrightDelegate
 from tilewright.hw import foreign
 from tilewright.hw.errors import FileError, InputError

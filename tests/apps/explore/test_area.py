@@ -6,8 +6,8 @@ import pytest
 
 from tilewright.apps.explore.area import area_of, clock_of, model, model_key, outside, ram_blocks
 from tilewright.hw.config import EXTENSIONS, PRESETS, Config
-from tools.area.points import points
-from tools.bench.synth import RECORD
+from tools.area import points
+from tools.synth import RECORD
 
 COUNTED = json.loads(RECORD.read_text())
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.apps.explore.energy import energy_uj
+from tilewright.apps.explore.evaluate import energy_uj
 
 
 def test_each_part_adds_up():

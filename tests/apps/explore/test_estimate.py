@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.apps.explore import estimate as module
+from tilewright.apps.explore import evaluate as module
 from tilewright.apps.explore.area import area_of, clock_of
-from tilewright.apps.explore.estimate import estimate
-from tilewright.apps.explore.evaluate import evaluate, job_of
+from tilewright.apps.explore.evaluate import estimate, evaluate, job_of
 from tilewright.hw.config import PRESETS
 from tilewright.sim.dram import PRESETS as MEMORIES
 
@@ -72,7 +71,7 @@ def test_kept_figures_need_no_compiler(monkeypatch, tmp_path):
     first = estimate(PRESETS["tiny"], MEMORY, 50, NETWORK)["cycles"]
     script = f"""
 import sys
-from tilewright.apps.explore.estimate import estimate
+from tilewright.apps.explore.evaluate import estimate
 from tilewright.hw.config import PRESETS
 from tilewright.sim.dram import PRESETS as MEMORIES
 print(estimate(PRESETS["tiny"], MEMORIES["zynq_hp4"], 50, {NETWORK!r})["cycles"], "tvm" in sys.modules)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.apps.explore.features import PARTS, features_of, part_of
+from tilewright.apps.explore.area import PARTS, features_of, part_of
 from tilewright.hw.config import PRESETS
 
 

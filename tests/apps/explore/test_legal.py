@@ -1,11 +1,11 @@
 """apps/explore/legal.py: configurations drawn at random are legal, repeat, and reach the whole of every range."""
 
-from tilewright.apps.explore.legal import random_config, random_memory
 from tilewright.hw.circuit import check_buildable
 from tilewright.hw.config import EXTENSIONS, Config
 from tilewright.hw.errors import UnsupportedError
 from tilewright.hw.parameters import parameters
 from tilewright.sim.dram import Dram
+from tools.configs import random_config, random_memory
 
 MANY = [random_config(seed) for seed in range(1000)]
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tilewright.apps.explore.space import Space, default_space, read_space
+from tilewright.apps.explore.study import Space, default_space, read_space
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ConfigError, FileError
 from tilewright.sim.dram import PRESETS as MEMORIES

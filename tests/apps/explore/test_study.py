@@ -8,8 +8,7 @@ import pytest
 
 from tilewright.apps.explore import study
 from tilewright.apps.explore.evaluate import INFEASIBLE
-from tilewright.apps.explore.space import Space
-from tilewright.apps.explore.study import Explorer, Question, Trial, front
+from tilewright.apps.explore.study import Explorer, Question, Space, Trial, front
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ConfigError, FileError
 from tilewright.sim.dram import PRESETS as MEMORIES

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tilewright.apps.explore import trial
-from tilewright.apps.explore.legal import random_config, random_memory
 from tilewright.apps.explore.trial import attempt, on_accelerator, small_network
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.graph.compare import Comparison, Difference
@@ -17,6 +16,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ConfigError, ProgramError, UnsupportedError
 from tilewright.sim.dram import ZYNQ_HP, unshared
 from tilewright.sim.timing import predict
+from tools.configs import random_config, random_memory
 
 TINY = PRESETS["tiny"]
 SAMPLE, COUNT = 10, 200

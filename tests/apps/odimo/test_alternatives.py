@@ -1,6 +1,6 @@
 """apps/odimo/alternatives.py: what channels choose between."""
 
-from tilewright.apps.odimo.alternatives import ALTERNATIVES, MIN_COST, TYPE, UNIT
+from tilewright.apps.odimo.task import ALTERNATIVES, MIN_COST, TYPE, UNIT
 from tilewright.hw.units import COMPUTE_UNITS
 
 

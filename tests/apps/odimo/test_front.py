@@ -7,8 +7,7 @@ from functools import wraps
 import pytest
 
 from tilewright.apps.odimo import front, jobs
-from tilewright.apps.odimo.measure import LayerShape
-from tilewright.apps.odimo.tables import LayerCost, UnitTable, to_json
+from tilewright.apps.odimo.costs import LayerCost, LayerShape, UnitTable, to_json
 from tilewright.apps.odimo.task import Task
 from tilewright.compiler import jobs as engine
 from tilewright.hw.config import load_config

@@ -9,12 +9,9 @@ import pytest
 
 from tilewright.apps.odimo import jobs
 from tilewright.apps.odimo import mapping as m
-from tilewright.apps.odimo.alternatives import ALTERNATIVES, TYPE, UNIT
+from tilewright.apps.odimo.costs import LayerCost, LayerShape, Power, UnitTable, to_json
 from tilewright.apps.odimo.integers import IntegerNetwork
-from tilewright.apps.odimo.measure import LayerShape
-from tilewright.apps.odimo.recipe import Recipe
-from tilewright.apps.odimo.tables import LayerCost, Power, UnitTable, to_json
-from tilewright.apps.odimo.task import Task
+from tilewright.apps.odimo.task import ALTERNATIVES, TYPE, UNIT, Recipe, Task
 from tilewright.hw.config import load_config
 
 TWO = load_config("tiny_two")

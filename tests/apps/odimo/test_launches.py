@@ -6,11 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tilewright.apps.odimo import launches, measure
+from tilewright.apps.odimo import costs as launches
+from tilewright.apps.odimo import costs as measure
 from tilewright.apps.odimo import mapping as m
-from tilewright.apps.odimo.alternatives import TYPE, UNIT
+from tilewright.apps.odimo.costs import SHARED, LayerCost, UnitTable
 from tilewright.apps.odimo.integers import IntegerNetwork, to_graph
-from tilewright.apps.odimo.tables import SHARED, LayerCost, UnitTable
+from tilewright.apps.odimo.task import TYPE, UNIT
 from tilewright.compiler.graph import QConv2d
 from tilewright.compiler.network import launch_cycles
 from tilewright.hw.config import load_config

@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tilewright.apps.odimo import layer_types
+from tilewright.apps.odimo import costs as layer_types
+from tilewright.apps.odimo.costs import SHARED, LayerShape, compile_point, device_scores
 from tilewright.apps.odimo.integers import IntegerNetwork, to_graph
-from tilewright.apps.odimo.measure import LayerShape, compile_point, device_scores
-from tilewright.apps.odimo.tables import SHARED
 from tilewright.compiler import graph as g
 from tilewright.compiler.graph import reference
 from tilewright.hw.config import load_config

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.apps.odimo import mapping as m
-from tilewright.apps.odimo.tables import LayerCost, UnitTable
+from tilewright.apps.odimo.costs import LayerCost, UnitTable, cheapest
 
 
 def test_whole_blocks_on_gemm():
@@ -45,9 +45,9 @@ def test_fixed_choices():
 def test_min_cost_takes_the_fastest_split_and_of_equal_ones_that_with_more_int8():
     digital, ternary = UnitTable((0, 4, 8), (0, 80, 200)), UnitTable((0, 4, 8), (0, 60, 100))
     split = {"a": LayerCost((digital, ternary))}
-    assert m.counts(m.cheapest({"a": 8}, split, 4)) == {"a": (4, 4)}
+    assert m.counts(cheapest({"a": 8}, split, 4)) == {"a": (4, 4)}
     same = {"a": LayerCost((UnitTable((0, 8), (0, 0.0)), UnitTable((0, 8), (0, 0.0))))}
-    assert m.counts(m.cheapest({"a": 8}, same, 4)) == {"a": (8, 0)}
+    assert m.counts(cheapest({"a": 8}, same, 4)) == {"a": (8, 0)}
 
 
 def test_channels_are_named_by_unit():

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.apps.odimo import costs as measure
 from tilewright.apps.odimo import mapping as m
-from tilewright.apps.odimo import measure
+from tilewright.apps.odimo.costs import LayerShape
 from tilewright.apps.odimo.integers import to_graph
-from tilewright.apps.odimo.measure import LayerShape
 from tilewright.compiler.graph import reference
 from tilewright.hw.config import load_config
 

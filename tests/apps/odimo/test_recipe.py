@@ -1,6 +1,6 @@
 """apps/odimo/recipe.py: how the shares cool."""
 
-from tilewright.apps.odimo.recipe import Recipe
+from tilewright.apps.odimo.task import Recipe
 
 
 def test_the_temperature_falls_to_its_floor():

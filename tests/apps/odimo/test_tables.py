@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tilewright.apps.odimo.tables import (
+from tilewright.apps.odimo.costs import (
     OVERLAP,
     SHARED,
     SLOPE,

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tilewright.apps.odimo.recipe import Recipe
-from tilewright.apps.odimo.task import Task, hook_functions
+from tilewright.apps.odimo.task import Recipe, Task, hook_functions
 from tilewright.hw.errors import FileError, InputError, UnsupportedError
 
 GOOD = """

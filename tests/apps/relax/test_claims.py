@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.apps.relax.claims import Claims, operands
+from tilewright.apps.relax.partition import Claims, operands
 from tilewright.compiler.tvm_compat import relax
 
 OP = relax.op

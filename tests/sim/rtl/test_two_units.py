@@ -12,7 +12,7 @@ from tilewright.sim.dram import Dram
 from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.random_programs import Recorder
 from tilewright.sim.rtl.device import RtlDevice
-from tools.fuzz.crowd import Crowd
+from tools.fuzz.programs import Crowd
 
 TWO = PRESETS["tiny_two"]
 

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from tilewright.boards import blocks
 from tilewright.boards.synthesis import Resources, Synthesis
 from tilewright.compiler.jobs import Store
-from tools.area import collect
-from tools.area.points import points
+from tools import area as collect
+from tools.area import points
 
 
 def synthesis(cfg):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tilewright.apps.explore.features import PARTS, features_of
-from tools.area import fit
-from tools.area.points import points
+from tilewright.apps.explore.area import PARTS, features_of
+from tools import area as fit
+from tools.area import points
 
 pytest.importorskip("scipy")
 

@@ -2,7 +2,7 @@
 
 from tilewright.hw.circuit import check_buildable
 from tilewright.hw.config import EXTENSIONS, PRESETS
-from tools.area.points import SEED, TIMES_OFF, points
+from tools.area import SEED, TIMES_OFF, points
 
 
 def test_each_extension_is_off_in_points_of_the_test():

@@ -11,8 +11,8 @@ from tilewright.apps.explore.trial import on_accelerator
 from tilewright.hw.circuit import check_buildable
 from tilewright.hw.config import PRESETS
 from tilewright.sim.dram import ZYNQ_HP, shared_bytes
-from tools.bench import configs
-from tools.bench.configs import MOST_MULTIPLIERS, TriedConfig, candidates, choices, command, memory
+from tools import configs
+from tools.configs import MOST_MULTIPLIERS, TriedConfig, candidates, choices, command, memory
 
 
 def row(timing, rtl, exact=True):

@@ -10,7 +10,7 @@ from tilewright.boards.timing import flow
 from tilewright.boards.timing.flow import TimedCore
 from tilewright.boards.timing.summary import Timing
 from tilewright.hw.config import PRESETS
-from tools.bench import synth
+from tools import synth
 
 
 def core(cfg, logic_ns=4.0, uncovered=0, lut=100):

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from tilewright.hw.config import PRESETS
-from tools.bench import timing as bench_timing
-from tools.bench.timing import TimedProgram, _spearman, _TimingBench, command
+from tools import timing as bench_timing
+from tools.timing import TimedProgram, _spearman, _TimingBench, command
 
 
 def rows(*cycles, group="tilings of C5"):

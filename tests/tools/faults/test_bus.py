@@ -5,7 +5,7 @@ import pytest
 
 from tilewright.hw.regs import Error
 from tilewright.sim.dram import ZYNQ_HP
-from tools.faults.bus import Disturbance, FaultyDevice, bus_channels
+from tools.faults.kinds import Disturbance, FaultyDevice, bus_channels
 
 LATE = 300  # cycles after its start in which the program runs
 
@@ -93,7 +93,7 @@ def test_acts_come_in_their_cycles(device, case):
 
 
 def test_a_circuit_that_is_never_done_hangs(device, case, monkeypatch):
-    monkeypatch.setattr("tools.faults.bus._STOPPING", 2000)
+    monkeypatch.setattr("tools.faults.kinds._STOPPING", 2000)
     forever = Disturbance("load0.r", 0, wait=1 << 40)
     end, _, _ = attempt(device, case, disturbances=[forever], acts=[(LATE, lambda sim: sim.write("CONTROL", 2))])
     assert end.what == "hung" and "a reset did not end the program in 2000 cycles" in end.text

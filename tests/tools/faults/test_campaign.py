@@ -11,11 +11,10 @@ from tilewright.hw.errors import ExecutionError
 from tilewright.hw.isa import Isa, Mem, Op
 from tilewright.hw.regs import Error
 from tilewright.sim.random_programs import WIDE
-from tools.faults import campaign as module
-from tools.faults.bus import FaultyDevice
-from tools.faults.campaign import campaign, programs
-from tools.faults.cases import Case
-from tools.faults.kinds import KINDS
+from tools.faults import command as module
+from tools.faults.command import campaign, programs
+from tools.faults.compare import Case
+from tools.faults.kinds import KINDS, FaultyDevice
 
 BEAT, STALL, FLIPS = "SLVERR on a beat read", "stall of R, no watchdog", "bit flips in instructions"
 

@@ -7,8 +7,8 @@ import numpy as np
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa, Mem, Op
 from tilewright.sim.model.device import ModelDevice
-from tools.faults import cases
-from tools.faults.cases import random_program, recorded_cases, stored
+from tools.faults import compare as cases
+from tools.faults.compare import random_program, recorded_cases, stored
 
 TINY = PRESETS["tiny"]
 STORE = {"op": Op.STORE, "mem": Mem.OUT, "dram_base": 512, "y_size": 2, "x_size": 3, "x_stride": 8}

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from tools.faults import command
-from tools.faults.campaign import Found
+from tools.faults.command import Found
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")

@@ -7,10 +7,9 @@ from tilewright.hw.config import ISA_VERSION
 from tilewright.hw.isa import INSN_BYTES, Isa, Op
 from tilewright.hw.regs import MAGIC, Error, Status
 from tilewright.sim.dram import ZYNQ_HP
-from tools.faults.bus import Disturbed, FaultyDevice, bus_channels, every_register
-from tools.faults.campaign import _undisturbed
-from tools.faults.cases import decoded
-from tools.faults.kinds import KINDS, Undisturbed
+from tools.faults.command import _undisturbed
+from tools.faults.compare import decoded
+from tools.faults.kinds import KINDS, Disturbed, FaultyDevice, Undisturbed, bus_channels, every_register
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import numpy as np
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import AluOp, Isa, Mem, Op
-from tools.fuzz.coverage import Coverage, legal_runs, run_of
+from tools.fuzz.compare import Coverage, legal_runs, run_of
 
 TINY = PRESETS["tiny"]
 ISA = Isa(TINY)

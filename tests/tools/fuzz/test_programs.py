@@ -6,7 +6,7 @@ import pytest
 from tilewright.hw.circuit import check_buildable
 from tilewright.hw.isa import Isa
 from tilewright.sim.model.device import ModelDevice
-from tools.fuzz.coverage import Coverage, legal_runs
+from tools.fuzz.compare import Coverage, legal_runs
 from tools.fuzz.programs import CONFIGS, TOGETHER, generated, wild
 
 

@@ -2,8 +2,8 @@
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa, Op
+from tools.fuzz.command import listing, settled, shrink, with_words
 from tools.fuzz.programs import Generated, generated
-from tools.fuzz.shrink import listing, settled, shrink, with_words
 
 TINY = PRESETS["tiny"]
 ISA = Isa(TINY)

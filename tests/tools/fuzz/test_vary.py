@@ -9,7 +9,7 @@ from tilewright.runtime.loader import run
 from tilewright.runtime.verify import verify
 from tilewright.sim.random_programs import ROWS, Recorder, record_random
 from tilewright.sim.spec import SpecDevice
-from tools.fuzz.vary import any_value, unused, varied
+from tools.fuzz.programs import any_value, unused, varied
 
 LOAD = {"op": Op.LOAD, "mem": Mem.INP, "y_size": 1, "x_size": 2, "x_stride": 0, "sram_base": 0, "dram_base": 0}
 LOAD |= dict.fromkeys(("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"), 0)

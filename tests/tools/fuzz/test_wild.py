@@ -9,8 +9,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.sim.dram import Dram
 from tilewright.sim.random_programs import ODD, ODD_TWO, ROWS
 from tools.fuzz.compare import Devices, Found
-from tools.fuzz.programs import Generated
-from tools.fuzz.wild import Writer
+from tools.fuzz.programs import Generated, Writer
 
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.apps.odimo import tables
-from tilewright.apps.odimo.learning import costs
-from tilewright.apps.odimo.tables import OVERLAP, SHARED, LayerCost, Power, UnitTable
+from tilewright.apps.odimo import costs as tables
+from tilewright.apps.odimo import torch_training as costs
+from tilewright.apps.odimo.costs import OVERLAP, SHARED, LayerCost, Power, UnitTable
 
 torch = pytest.importorskip("torch")
 

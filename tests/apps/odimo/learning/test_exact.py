@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tilewright.apps.odimo import torch_integers as exact
 from tilewright.apps.odimo.integers import to_graph
-from tilewright.apps.odimo.learning import exact
 from tilewright.compiler import graph as g
 from tilewright.compiler.graph import reference
 from tilewright.hw.errors import UnsupportedError

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from tilewright.apps.odimo import torch_integers as exact
 from tilewright.apps.odimo.integers import to_graph
-from tilewright.apps.odimo.learning import exact
-from tilewright.apps.odimo.learning.export import integers
-from tilewright.apps.odimo.learning.tracing import trace
+from tilewright.apps.odimo.torch_integers import integers
+from tilewright.apps.odimo.torch_network import trace
 from tilewright.compiler.graph import reference
 from tilewright.hw.errors import UnsupportedError
 

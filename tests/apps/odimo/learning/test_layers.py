@@ -2,8 +2,8 @@
 
 import pytest
 
-from tilewright.apps.odimo.learning import layers
-from tilewright.apps.odimo.learning.quantisers import int8, ternary
+from tilewright.apps.odimo import torch_layers as layers
+from tilewright.apps.odimo.torch_layers import int8, ternary
 
 torch = pytest.importorskip("torch")
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.apps.odimo.learning.tracing import trace
+from tilewright.apps.odimo.torch_network import trace
 
 torch = pytest.importorskip("torch")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.apps.odimo.learning import quantisers as q
+from tilewright.apps.odimo import torch_layers as q
 
 torch = pytest.importorskip("torch")
 

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from tilewright.apps.odimo.learning.network import ADD, FLATTEN, LAYER, MAX_POOL, MEAN_POOL
-from tilewright.apps.odimo.learning.quantisers import Signed, Unsigned
-from tilewright.apps.odimo.learning.tracing import input_scale, trace
+from tilewright.apps.odimo.torch_layers import Signed, Unsigned
+from tilewright.apps.odimo.torch_network import ADD, FLATTEN, LAYER, MAX_POOL, MEAN_POOL, input_scale, trace
 from tilewright.hw.errors import UnsupportedError
 
 torch = pytest.importorskip("torch")

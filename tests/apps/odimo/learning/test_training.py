@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from tilewright.apps.odimo import mapping as m
-from tilewright.apps.odimo.learning import training
-from tilewright.apps.odimo.learning.tracing import trace
-from tilewright.apps.odimo.recipe import Examples, Recipe
-from tilewright.apps.odimo.tables import LayerCost, Power, UnitTable
+from tilewright.apps.odimo import torch_training as training
+from tilewright.apps.odimo.costs import LayerCost, Power, UnitTable
+from tilewright.apps.odimo.task import Examples, Recipe
+from tilewright.apps.odimo.torch_network import trace
 
 torch = pytest.importorskip("torch")
 

@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
-from tilewright.apps.odimo.alternatives import TYPE
+from tilewright.apps.odimo import torch_integers as exact
+from tilewright.apps.odimo import torch_integers as export
+from tilewright.apps.odimo import torch_layers as types
 from tilewright.apps.odimo.integers import to_graph
-from tilewright.apps.odimo.learning import exact, export, types
-from tilewright.apps.odimo.learning.quantisers import int8
-from tilewright.apps.odimo.learning.tracing import trace
 from tilewright.apps.odimo.mapping import counts, nearest, preferred
+from tilewright.apps.odimo.task import TYPE
+from tilewright.apps.odimo.torch_layers import int8
+from tilewright.apps.odimo.torch_network import trace
 from tilewright.compiler.graph import reference
 
 torch = pytest.importorskip("torch")

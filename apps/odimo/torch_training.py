@@ -1,23 +1,74 @@
-"""The phases of a point: warm-up with equal shares, search of shares and weights, training of the fixed choice.
-
-Each phase is a number of epochs of Adam over shuffled batches, repeatable on one machine: one seed, one thread.
-"""
+"""The phases of a point and the costs of a search."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..mapping import GEMM, TERNARY, Choice, Numbers, all_on, around, by_number, descend, nearest, on_gemm, preferred
-from ..mapping import counts as counted
-from ..recipe import Examples, Recipe
-from ..tables import Costs, Power
-from . import costs
-from .backend import F, torch
-from .network import MappedNetwork
+from .costs import SHARED, Costs, LayerCost, Power, UnitTable
+from .mapping import GEMM, TERNARY, Choice, Numbers, all_on, around, by_number, descend, nearest, on_gemm, preferred
+from .mapping import counts as counted
+from .task import Examples, Recipe
+from .torch_layers import F, torch
+from .torch_network import MappedNetwork
+
+SHARPNESS = 0.1  # temperature of the maximum, as a share of the mean time
+
+
+def interpolated(table: UnitTable, count: Any, linear: bool = True) -> Any:
+    """Cycles of a scalar tensor `count`, with the slope of the table's piece as the gradient.
+
+    With `linear` the table's linear term is in both.
+    """
+    values = table.sloped if linear else table.cycles
+    counts, cycles = torch.tensor(table.counts, dtype=count.dtype), torch.tensor(values, dtype=count.dtype)
+    k = torch.searchsorted(counts, count.detach()).clamp(1, len(counts) - 1)
+    slope = (cycles[k] - cycles[k - 1]) / (counts[k] - counts[k - 1])
+    return cycles[k - 1] + slope * (count - counts[k - 1])
+
+
+def smooth_maximum(times: Any) -> Any:
+    """About the largest of the times (units,), with a gradient for each that is near it."""
+    held = times.detach()
+    weights = torch.softmax(held / (SHARPNESS * held.mean()).clamp(min=1e-9), 0)
+    return (weights * times).sum()
+
+
+def layer_times(cost: LayerCost, counts: Any) -> Any:
+    """(units,): cycles of each unit for `counts` (units,) channels."""
+    return torch.stack([interpolated(table, count) for table, count in zip(cost.tables, counts)])
+
+
+def together(cost: LayerCost, times: Any, counts: Any) -> Any:
+    """The cycles of a layer from those of its units for `counts` channels."""
+    if cost.splits is not None:
+        return interpolated(cost.splits, counts[-1], linear=False)
+    whole = times.sum() if cost.combine == SHARED else smooth_maximum(times)
+    return whole + interpolated(cost.excess, counts[-1], linear=False)
+
+
+def latency(costs: Costs, counts: Mapping[str, Any]) -> Any:
+    """Cycles of all layers; `counts` by layer are tensors (units,)."""
+    layers = [(cost, counts[name]) for name, cost in costs.items()]
+    return torch.stack([together(cost, layer_times(cost, each), each) for cost, each in layers]).sum()
+
+
+def value(cost: LayerCost, counts: Sequence[float]) -> float:
+    """The cycles of one layer by its term, for so many channels on each unit."""
+    return float(latency({"": cost}, {"": torch.tensor(counts, dtype=torch.float64)}))
+
+
+def energy(costs: Costs, counts: Mapping[str, Any], power: Power) -> Any:
+    """Energy of all layers in milliwatt cycles, by a model of power."""
+    active, found = torch.tensor(power.active), []
+    for name, cost in costs.items():
+        times = layer_times(cost, counts[name])
+        found.append((active * times).sum() + power.idle * together(cost, times, counts[name]))
+    return torch.stack(found).sum()
+
 
 PROBE = 2048  # training examples, at most, whose loss a mapping is judged by
 
@@ -126,7 +177,7 @@ def relative_cost(
     sizes = network.sizes()
 
     def soft(counts: Mapping[str, Any]) -> Any:
-        return costs.latency(tables, counts) if power is None else costs.energy(tables, counts, power)
+        return latency(tables, counts) if power is None else energy(tables, counts, power)
 
     def exact(numbers: Numbers) -> float:
         pairs = counted(by_number(sizes, numbers))
@@ -134,7 +185,7 @@ def relative_cost(
         found = float(soft(counts))
         if cycles is None:
             return found
-        return found + (1.0 if power is None else power.idle) * (cycles(numbers) - float(costs.latency(tables, counts)))
+        return found + (1.0 if power is None else power.idle) * (cycles(numbers) - float(latency(tables, counts)))
 
     whole, other = (exact(on_gemm(all_on(sizes, unit))) for unit in (GEMM, TERNARY))
     saved = whole - min(other, exact(fastest))
