@@ -8,23 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import Any
 
 import click
 import numpy as np
 
+from tilewright.apps.explore.trial import on_accelerator, small_network
 from tilewright.cli import report
 from tilewright.cli.options import json_option
-
-from ..hw.config import STANDARD_EXTENSIONS, Config
-from ..hw.errors import ConfigError
-from ..hw.parameters import EXTENSIONS, Parameter, parameters
-from ..sim.dram import MAX_OUTSTANDING, Dram
-
-if TYPE_CHECKING:
-    from tilewright.compiler.graph import Graph
-    from tilewright.hw.config import Config
-    from tilewright.sim.dram import Dram
+from tilewright.compiler import graph as g
+from tilewright.compiler.graph.compare import compare
+from tilewright.hw.circuit import check_buildable
+from tilewright.hw.config import STANDARD_EXTENSIONS, Config
+from tilewright.hw.errors import ConfigError, ProgramError, UnsupportedError
+from tilewright.hw.parameters import EXTENSIONS, Parameter, parameters
+from tilewright.runtime.device import open_device
+from tilewright.runtime.loader import Loaded
+from tilewright.runtime.verify import verify
+from tilewright.sim.dram import MAX_OUTSTANDING, ZYNQ_HP, Dram, unshared
+from tilewright.sim.rtl import RtlDevice
+from tilewright.sim.timing import predict
 
 _WIDTHS = ("inp_bits", "wgt_bits", "out_bits")  # networks need 8 bits, which most configurations have
 _SIZES = ("uop_bytes", "inp_bytes", "wgt_bytes", "acc_bytes")
@@ -127,6 +131,41 @@ class TriedConfig:
         return self.timing / self.rtl - 1
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """`launches` and their `cycles` in the timing model, of a network that ran exactly; else the `refusal`."""
+
+    launches: int = 0
+    cycles: int = 0
+    refusal: str = ""
+
+
+def attempt(cfg: Config, dram: Dram, graph: g.Graph, seed: int = 0) -> Outcome:
+    """Compile `graph`, prove its launches, predict their cycles, and compare every value with the golden interpreter.
+
+    Raises `ProgramError` for a wrong result, beside what the compiler, the proof and the model raise: all of that is a
+    defect but for `UnsupportedError`, the refusal.
+    """
+    rng = np.random.default_rng([seed, 3])
+    inputs = {t.name: rng.integers(-128, 128, t.shape).astype(np.int8) for t in graph.inputs}
+    try:
+        launches, cycles = 0, 0
+        for every in (False, True):
+            executable = on_accelerator(graph, cfg, every_value=every)
+            for step in executable.launches:
+                verify(step.launch)
+            with Loaded(executable, open_device("model", cfg)) as loaded:
+                found = compare(graph, inputs, loaded.run(inputs))
+            if found.difference is not None:
+                raise ProgramError(f"{cfg.name}: {found.difference}")
+            if not every:
+                timings = [predict(step.launch, dram=unshared(cfg, dram)) for step in executable.launches]
+                launches, cycles = len(timings), sum(timing.cycles for timing in timings)
+    except UnsupportedError as exc:
+        return Outcome(refusal=str(exc))
+    return Outcome(launches, cycles)
+
+
 @click.command()
 @click.option("--seed", default=0, show_default=True, help="First seed of configurations, memories and networks.")
 @click.option("--count", default=12, show_default=True, type=click.IntRange(1), help="Configurations to try.")
@@ -137,8 +176,6 @@ def command(seed: int, count: int, any_memory: bool, as_json: bool) -> int:
 
     The exit status is 0 only if every result is exact and no error is above 2 %.
     """
-    from itertools import islice
-
     rows = []
     with report.progress("building circuits and running", count) as advance:
         for cfg, dram, graph in islice(candidates(seed, any_memory), count):
@@ -169,15 +206,11 @@ def command(seed: int, count: int, any_memory: bool, as_json: bool) -> int:
     return int(not passed)
 
 
-def candidates(seed: int, any_memory: bool = False) -> Iterator[tuple[Config, Dram, Graph]]:
+def candidates(seed: int, any_memory: bool = False) -> Iterator[tuple[Config, Dram, g.Graph]]:
     """Configurations whose circuits are small, each with a network that runs on it, in part at least, and a memory.
 
     The memory is the PYNQ-Z1's, or with `any_memory` drawn at random, too.
     """
-    from tilewright.apps.explore.trial import on_accelerator, small_network
-    from tilewright.hw.circuit import check_buildable
-    from tilewright.hw.errors import UnsupportedError
-    from tilewright.sim.dram import ZYNQ_HP, unshared
 
     while True:
         cfg, seed = random_config(seed), seed + 1
@@ -192,16 +225,8 @@ def candidates(seed: int, any_memory: bool = False) -> Iterator[tuple[Config, Dr
             yield cfg, unshared(cfg, random_memory(seed - 1) if any_memory else ZYNQ_HP), graph
 
 
-def tried(cfg: Config, dram: Dram, graph: Graph) -> TriedConfig:
+def tried(cfg: Config, dram: Dram, graph: g.Graph) -> TriedConfig:
     """One row. Builds the circuit where the cache has none."""
-    import numpy as np
-
-    from tilewright.apps.explore.trial import on_accelerator
-    from tilewright.compiler.graph.compare import compare
-    from tilewright.runtime.loader import Loaded
-    from tilewright.sim.rtl import RtlDevice
-    from tilewright.sim.timing import predict
-
     executable, rng = on_accelerator(graph, cfg), np.random.default_rng(0)
     inputs = {t.name: rng.integers(-128, 128, t.shape).astype(np.int8) for t in graph.inputs}
     with Loaded(executable, RtlDevice(cfg, dram=dram)) as loaded:

@@ -1,4 +1,11 @@
-"""Cycles of a layer by how many of its channels each unit has, from the timing model."""
+"""Cycles of layers and launches by how many channels each side of a choice has: those of programs in the timing model.
+
+The splits of a layer between both sides, in whole blocks of channels, are compiled as programs of their own, with
+random weights: cycles depend on shapes alone. Between two splits there is no program, and a search that moves channels
+one by one sees a line. What a split changes in the launch of the network replaces its cycles alone: there the first
+loads of a layer pass beside the layer before, and its last results beside the layer behind, so that splits whose cycles
+are close rank otherwise. This module needs no torch.
+"""
 
 from __future__ import annotations
 
@@ -18,24 +25,27 @@ from ...runtime.executable import Executable
 from ...runtime.loader import Loaded
 from .integers import INPUT, OUTPUT, IntegerNetwork, IntegerNode, to_graph
 from .mapping import Choice, Numbers, Sizes, allowed, by_number, channels, descend, on_gemm
-from .task import UNIT
+from .task import TYPE, UNIT
 
 SLOPE = 0.01
-OVERLAP = "overlap"  # the units work at the same time: the slower one counts
-SHARED = "shared"  # one queue for both: their times add up
+UNIT_STEPS = 4  # about the entries of a table of one side
+SPLIT_STEPS = 16  # and of that of splits: most layers have fewer
+REFUSED = "the cost of its channels is the accelerator's"
 Costs = Mapping[str, "LayerCost"]
 
 
 @dataclass(frozen=True)
 class UnitTable:
-    """Cycles of one unit for `counts` channels, ascending from 0; both are as long. Power in milliwatts, a model's."""
+    """Cycles for `counts` channels, ascending from 0; both are as long."""
 
     counts: tuple[int, ...]
     cycles: tuple[float, ...]
 
     @property
     def sloped(self) -> tuple[float, ...]:
-        """The cycles with the linear term."""
+        """The cycles and `SLOPE` of their mean slope: in a search further channels of a block cost something, where the
+        table is flat because the block is computed anyway.
+        """
         slope = SLOPE * self.cycles[-1] / max(1, self.counts[-1])
         return tuple(c + slope * n for n, c in zip(self.counts, self.cycles))
 
@@ -44,95 +54,47 @@ class UnitTable:
         return float(np.interp(count, self.counts, self.cycles))
 
 
-NO_EXCESS = UnitTable((0, 1), (0.0, 0.0))
-
-
 @dataclass(frozen=True)
 class LayerCost:
-    """The tables of a layer, one per unit in the order of `mapping.UNITS`, and how the units' times combine.
+    """The cycles of a layer: `splits` by the number of channels on the second side, `tables` of each side alone."""
 
-    `excess` are the cycles beyond the slower unit's, or the sum, by the number of channels on the last unit.
-    `splits`, where it is there, has the cycles themselves by that number, for whole blocks: between two of them there
-    is no program, and the maximum of interpolated times would have a least value there that none reaches.
-    """
-
-    tables: tuple[UnitTable, ...]
-    combine: str = OVERLAP
-    excess: UnitTable = NO_EXCESS
-    splits: UnitTable | None = None
-
-    def hard(self, *counts: float) -> float:
-        """Cycles for so many channels on each unit, which need not be whole."""
-        if self.splits is not None:
-            return self.splits.at(counts[-1])
-        times = [table.at(n) for table, n in zip(self.tables, counts)]
-        return (sum(times) if self.combine == SHARED else max(times)) + self.excess.at(counts[-1])
+    tables: tuple[UnitTable, UnitTable]
+    splits: UnitTable
 
 
 @dataclass(frozen=True)
 class Power:
-    """A model of power in milliwatts, not a measurement: of each unit at work, and of all the rest the whole time."""
+    """A model of power in milliwatts, not a measurement: of each side at work, and of all the rest the whole time."""
 
     active: tuple[float, ...]
     idle: float
 
 
-def total(costs: Costs, counts: Mapping[str, tuple[float, ...]]) -> float:
-    """Cycles of all layers, one after the other, by the numbers of channels on each unit."""
-    return sum(cost.hard(*counts[name]) for name, cost in costs.items())
-
-
 def energy(costs: Costs, counts: Mapping[str, tuple[float, ...]], power: Power) -> float:
-    """Energy of all layers in milliwatt cycles: each unit while it works, and the rest as long as the layer takes."""
+    """Energy of all layers in milliwatt cycles: each side while it works, and the rest as long as the layer takes."""
     found = 0.0
     for name, cost in costs.items():
         times = [table.at(n) for table, n in zip(cost.tables, counts[name])]
-        whole = cost.hard(*counts[name])
-        found += sum(p * t for p, t in zip(power.active, times)) + power.idle * whole
+        found += sum(p * t for p, t in zip(power.active, times)) + power.idle * cost.splits.at(counts[name][-1])
     return found
-
-
-def sampled(cycles: Callable[[int], float], counts: list[int]) -> UnitTable:
-    """A table of `cycles(count)` at `counts`, which never falls; no channels take no cycles."""
-    known = sorted({0, *counts})
-    values = [0.0 if n == 0 else float(cycles(n)) for n in known]
-    return UnitTable(tuple(known), tuple(np.maximum.accumulate(values).tolist()))
 
 
 def to_json(costs: Costs) -> dict[str, Any]:
     """The tables as JSON holds them."""
-    return {
-        name: {"combine": cost.combine, "tables": [_lists(t) for t in cost.tables], "excess": _lists(cost.excess)}
-        | ({} if cost.splits is None else {"splits": _lists(cost.splits)})
-        for name, cost in costs.items()
-    }
+
+    def lists(table: UnitTable) -> list[list[float]]:
+        return [list(table.counts), list(table.cycles)]
+
+    return {name: {"tables": [*map(lists, one.tables)], "splits": lists(one.splits)} for name, one in costs.items()}
 
 
 def from_json(value: Mapping[str, Any]) -> dict[str, LayerCost]:
-    """What `to_json` made."""
-    return {
-        name: LayerCost(
-            tuple(map(_table, one["tables"])),
-            one["combine"],
-            _table(one["excess"]),
-            _table(one["splits"]) if "splits" in one else None,
-        )
-        for name, one in value.items()
-    }
-
-
-def _lists(table: UnitTable) -> list[list[float]]:
-    return [list(table.counts), list(table.cycles)]
-
-
-def _table(value: list[list[Any]]) -> UnitTable:
-    counts, cycles = value
-    return UnitTable(tuple(counts), tuple(cycles))
-
-
-UNIT_STEPS = 4  # about the entries of a table of one unit
-SPLIT_STEPS = 16  # and of that of splits: most layers have fewer
-REFUSED = "the cost of its channels is the accelerator's"
+    """The tables that `to_json` made."""
+    found = {}
+    for name, one in value.items():
+        first, second, splits = (UnitTable(*map(tuple, table)) for table in (*one["tables"], one["splits"]))
+        found[name] = LayerCost((first, second), splits)
+    return found
 
 
 @dataclass(frozen=True)
@@ -152,22 +114,15 @@ class LayerShape:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> LayerShape:
-        """What `to_json` made, also after JSON made lists of the tuples."""
+        """The shape that `to_json` made, also after JSON made lists of the tuples."""
         given: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in value.items()}
         return LayerShape(**given)
 
     @property
     def output(self) -> tuple[int, ...]:
-        """The output's size."""
-        if len(self.inputs) == 1:
-            return (self.channels,)
-        sizes = (
-            (n + 2 * pad - dilation * (k - 1) - 1) // stride + 1
-            for n, pad, dilation, k, stride in zip(
-                self.inputs[1:], self.pads, self.dilations, self.kernel, self.strides
-            )
-        )
-        return (self.channels, *sizes)
+        """The output's shape, (O, H, W) or (O,)."""
+        moves = zip(self.inputs[1:], self.pads, self.dilations, self.kernel, self.strides)
+        return self.channels, *((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, p, d, k, s in moves)
 
 
 def shapes(network: IntegerNetwork) -> dict[str, LayerShape]:
@@ -182,54 +137,32 @@ def shapes(network: IntegerNetwork) -> dict[str, LayerShape]:
     return found
 
 
-def layer_graph(shape: LayerShape, ternary: int) -> g.Graph:
-    """A network of one layer of that shape, int8 in and out, its last `ternary` channels for the ternary unit."""
-    rng = np.random.default_rng(0)
-    channels, *rows = shape.inputs
-    kernel = list(shape.kernel if rows else ())
-    weight = rng.integers(-127, 128, (shape.channels, channels, *kernel)).astype(np.int8)
-    if ternary:
-        weight[-ternary:] = np.sign(weight[-ternary:])
-    scales, bias = np.full(shape.channels, 2.0**-9, np.float32), np.zeros(shape.channels, np.int32)
-    node = IntegerNode("layer", "layer", ("input",), shape.output, 2.0**-4, -128)
-    moves = replace(node, strides=shape.strides, pads=shape.pads, dilations=shape.dilations)
-    whole = replace(moves, weight=weight, bias=bias, weight_scale=scales)
-    op = to_graph(IntegerNetwork(shape.inputs, 2.0**-6, (whole,)), "layer").layers[0]
-    return g.Graph("layer", (op.x,), (op.output,), (replace(op, ternary=ternary),))
+def placed(
+    network: IntegerNetwork, numbers: Mapping[str, int], choice: str
+) -> tuple[IntegerNetwork, dict[str, dict[str, list[int]]]]:
+    """The network with `numbers` channels of its layers on the first side, the last ones on the second, and which unit
+    has which of them.
+
+    Types are operators, not units: there the second result is empty.
+    """
+    nodes = []
+    for node in network.nodes:
+        if node.name in numbers and node.weight is not None:
+            first, weight = numbers[node.name], node.weight.copy()
+            if choice == UNIT:
+                weight[first:] = np.sign(weight[first:])
+                node = replace(node, weight=weight)
+            else:
+                node = replace(node, depthwise=len(weight) - first)
+        nodes.append(node)
+    sizes = {node.name: len(node.weight) for node in nodes if node.weight is not None and node.name in numbers}
+    units = channels(by_number(sizes, numbers)) if choice == UNIT else {}
+    return replace(network, nodes=tuple(nodes)), units
 
 
-def layer_cycles(cfg: Config, shape: LayerShape, digital: int, ternary: int) -> int:
-    """Cycles of a layer with `digital` channels on GEMM and `ternary` on the other unit, in the timing model."""
-    return launch_cycles(compiled(layer_graph(replace(shape, channels=digital + ternary), ternary), cfg))
-
-
-def anchors(channels: int, block: int, most: int) -> list[int]:
-    """Numbers of channels at which a table is filled: one block, then about each `most`th in whole blocks, and all."""
-    whole = allowed(channels, block)
-    steps = min(len(whole) - 1, most)
-    return sorted({whole[1], *(whole[k * (len(whole) - 1) // steps] for k in range(1, steps + 1))})
-
-
-def layer_cost(cfg: Config, shape: LayerShape) -> LayerCost:
-    """The tables of a layer: each unit alone with whole blocks of channels, and the splits between them."""
-    channels, block = shape.channels, cfg.block_out
-    counts = anchors(channels, block, UNIT_STEPS)
-    digital = sampled(lambda n: layer_cycles(cfg, shape, n, 0), counts)
-    if "ternary" not in cfg.units:
-        never = UnitTable(digital.counts, tuple(0.0 if n == 0 else 2 * digital.cycles[-1] for n in digital.counts))
-        return LayerCost((digital, never))
-    alone = LayerCost((digital, sampled(lambda n: layer_cycles(cfg, shape, 0, n), counts)))
-    splits = [n for n in anchors(channels, block, SPLIT_STEPS) if n < channels]
-    found = {channels - n: float(layer_cycles(cfg, shape, n, channels - n)) for n in splits}
-    found |= {0: alone.hard(channels, 0), channels: alone.hard(0, channels)}
-    return replace(alone, splits=UnitTable(tuple(sorted(found)), tuple(found[n] for n in sorted(found))))
-
-
-def compile_point(cfg: Config, network: IntegerNetwork, channels: Mapping[str, Any], name: str) -> Executable:
-    """The program of a trained network whose layers' channels are on the units that `channels` says."""
-    graph = to_graph(network, name)
-    mapping = ChannelMapping.from_dict({"version": 1, "layers": channels}, name)
-    return compiled(regroup(graph, mapping, cfg), cfg)
+def mapped(network: IntegerNetwork, units: Mapping[str, Any], name: str, cfg: Config) -> g.Graph:
+    """The graph of a network whose layers' channels are on the units that `units` says."""
+    return regroup(to_graph(network, name), ChannelMapping.from_dict({"version": 1, "layers": units}, name), cfg)
 
 
 def compiled(graph: g.Graph, cfg: Config) -> Executable:
@@ -238,10 +171,39 @@ def compiled(graph: g.Graph, cfg: Config) -> Executable:
     return compile_for(graph, cfg, refused=refused).executable
 
 
+def compile_point(cfg: Config, network: IntegerNetwork, units: Mapping[str, Any], name: str) -> Executable:
+    """The program of `mapped`."""
+    return compiled(mapped(network, units, name, cfg), cfg)
+
+
 def device_scores(executable: Executable, images: np.ndarray, device: str = "model") -> np.ndarray:
     """The scores (N, ...) of images (N, C, H, W), one after the other, on a device."""
     with Loaded(executable, open_device(device, executable.cfg)) as loaded:
         return np.concatenate([loaded.run({INPUT: image[None]})[OUTPUT] for image in images])
+
+
+def layer_graph(cfg: Config, shape: LayerShape, second: int, choice: str = UNIT) -> g.Graph:
+    """A network of one layer, int8 in and out, with its last `second` channels on the second side."""
+    rng, kernel = np.random.default_rng(0), shape.kernel if len(shape.inputs) > 1 else ()
+    weight = rng.integers(-127, 128, (shape.channels, shape.inputs[0], *kernel)).astype(np.int8)
+    node = IntegerNode("layer", "layer", ("input",), shape.output, 2.0**-4, -128)
+    moves = replace(node, strides=shape.strides, pads=shape.pads, dilations=shape.dilations)
+    bias, scales = np.zeros(shape.channels, np.int32), np.full(shape.channels, 2.0**-9, np.float32)
+    network = IntegerNetwork(shape.inputs, 2.0**-6, (replace(moves, weight=weight, bias=bias, weight_scale=scales),))
+    _, *ops, _ = mapped(*placed(network, {"layer": shape.channels - second}, choice), "layer", cfg).ops
+    return g.Graph("layer", (ops[0].x,), (ops[-1].output,), tuple(ops))
+
+
+def layer_cycles(cfg: Config, shape: LayerShape, second: int, choice: str = UNIT) -> int:
+    """Cycles of a layer with `second` channels on the second side, in the timing model."""
+    return launch_cycles(compiled(layer_graph(cfg, shape, second, choice), cfg))
+
+
+def anchors(channels: int, block: int, most: int) -> list[int]:
+    """Numbers of channels at which a table is filled: one block, then about each `most`th in whole blocks, and all."""
+    whole = allowed(channels, block)
+    steps = min(len(whole) - 1, most)
+    return sorted({whole[1], *(whole[k * (len(whole) - 1) // steps] for k in range(1, steps + 1))})
 
 
 def check(cfg: Config) -> None:
@@ -253,38 +215,37 @@ def check(cfg: Config) -> None:
         )
 
 
-def typed_graph(shape: LayerShape, depthwise: int) -> g.Graph:
-    """A network of one convolution of that shape, int8 in and out, its last `depthwise` channels of that type."""
-    rng = np.random.default_rng(0)
-    weight = rng.integers(-127, 128, (shape.channels, shape.inputs[0], *shape.kernel)).astype(np.int8)
-    scales, bias = np.full(shape.channels, 2.0**-9, np.float32), np.zeros(shape.channels, np.int32)
-    node = IntegerNode("layer", "layer", ("input",), shape.output, 2.0**-4, -128, depthwise=depthwise)
-    moves = replace(node, strides=shape.strides, pads=shape.pads, dilations=shape.dilations)
-    whole = replace(moves, weight=weight, bias=bias, weight_scale=scales)
-    _, *ops, _ = to_graph(IntegerNetwork(shape.inputs, 2.0**-6, (whole,)), "layer").ops
-    return g.Graph("layer", (ops[0].x,), (ops[-1].output,), tuple(ops))
+def layer_cost(cfg: Config, shape: LayerShape, choice: str = UNIT) -> LayerCost:
+    """The tables of a layer. Where `cfg` lacks the second side, any channel on it takes as long as two of the layer.
+
+    Raises `UnsupportedError` as `check` for types.
+    """
+    if choice == TYPE:
+        check(cfg)
+    count, block = shape.channels, cfg.block_out
+    counts = anchors(count, block, UNIT_STEPS)
+
+    def alone(second: bool) -> UnitTable:
+        """The table of one side, which never falls."""
+        cycles = [0]
+        for n in counts:  # a depthwise convolution has as many inputs as outputs
+            inputs = (n, *shape.inputs[1:]) if second and choice == TYPE else shape.inputs
+            cycles.append(layer_cycles(cfg, replace(shape, inputs=inputs, channels=n), n * second, choice))
+        return UnitTable((0, *counts), tuple(np.maximum.accumulate(np.float64(cycles)).tolist()))
+
+    first = alone(second=False)
+    if not measurable(cfg, choice):
+        whole = first.cycles[-1]
+        never = UnitTable(first.counts, (0.0, *(2 * whole for _ in counts)))
+        return LayerCost((first, never), UnitTable(first.counts, (whole, *never.cycles[1:])))
+    splits = sorted({count - n for n in (0, *anchors(count, block, SPLIT_STEPS))})
+    cycles = [float(layer_cycles(cfg, shape, n, choice)) for n in splits]
+    return LayerCost((first, alone(second=True)), UnitTable(tuple(splits), tuple(cycles)))
 
 
-def typed_cycles(cfg: Config, shape: LayerShape, depthwise: int) -> int:
-    """Cycles of a layer with so many of its channels depthwise, in the timing model."""
-    return launch_cycles(compiled(typed_graph(shape, depthwise), cfg))
-
-
-def typed_cost(cfg: Config, shape: LayerShape) -> LayerCost:
-    """The tables of a layer with as many inputs as outputs. Raises `UnsupportedError` as `check`."""
-    check(cfg)
-    channels, block = shape.channels, cfg.block_out
-    counts = anchors(channels, block, UNIT_STEPS)
-    standard = sampled(lambda n: typed_cycles(cfg, replace(shape, channels=n), 0), counts)
-
-    def alone(count: int) -> int:
-        size = replace(shape, inputs=(count, *shape.inputs[1:]), channels=count)
-        return typed_cycles(cfg, size, count)
-
-    apart = LayerCost((standard, sampled(alone, counts)), SHARED)
-    splits = [0, *anchors(channels, block, SPLIT_STEPS)]
-    found = {channels - n: typed_cycles(cfg, shape, channels - n) - apart.hard(n, channels - n) for n in splits}
-    return replace(apart, excess=UnitTable(tuple(sorted(found)), tuple(float(found[n]) for n in sorted(found))))
+def measurable(cfg: Config, choice: str) -> bool:
+    """Whether `cfg` has both sides of the choice."""
+    return choice != UNIT or "ternary" in cfg.units
 
 
 Cycles = Callable[[Mapping[str, int]], int]  # of a launch, by the numbers of channels on the first side of its layers
@@ -309,64 +270,31 @@ class Launches:
         return self._known[key]
 
 
-def measurable(cfg: Config, choice: str) -> bool:
-    """Whether `cfg` has both sides of the choice."""
-    return choice != UNIT or "ternary" in cfg.units
-
-
-def placed(
-    network: IntegerNetwork, numbers: Mapping[str, int], choice: str
-) -> tuple[IntegerNetwork, dict[str, dict[str, list[int]]]]:
-    """The network with the last channels of its layers on the second side, and which unit has which of them.
-
-    Types are operators, not units: there the second result is empty.
-    """
-    nodes = tuple(_placed(node, numbers[node.name], choice) if node.name in numbers else node for node in network.nodes)
-    sizes = {node.name: len(node.weight) for node in nodes if node.weight is not None and node.name in numbers}
-    units = channels(by_number(sizes, numbers)) if choice == UNIT else {}
-    return replace(network, nodes=nodes), units
-
-
-def _placed(node: IntegerNode, first: int, choice: str) -> IntegerNode:
-    assert node.weight is not None
-    if choice != UNIT:
-        return replace(node, depthwise=len(node.weight) - first)
-    weight = node.weight.copy()
-    weight[first:] = np.sign(weight[first:])
-    return replace(node, weight=weight)
-
-
 def in_launch(cost: LayerCost, launches: Cycles, name: str, sizes: Sizes) -> LayerCost:
-    """The tables of a layer with what its splits change in the launch, all other layers on their first side.
+    """The cost of a layer with what its splits change in the launch, all other layers on their first side.
 
-    The split with all channels there keeps the cycles of the layer alone. The units' own tables stay as they are.
+    The split with all channels there keeps the cycles of the layer alone. The tables of the sides stay as they are.
     """
-    size, whole = sizes[name], launches(sizes)
-    known = cost.excess if cost.splits is None else cost.splits
-    alone = cost.hard(size, 0)
-    cycles = [alone + launches({**sizes, name: size - n}) - whole for n in known.counts]
-    if cost.splits is not None:
-        return replace(cost, splits=UnitTable(known.counts, tuple(cycles)))
-    apart = replace(cost, excess=UnitTable(known.counts, (0.0,) * len(known.counts)))
-    excess = (c - apart.hard(size - n, n) for n, c in zip(known.counts, cycles))
-    return replace(cost, excess=UnitTable(known.counts, tuple(excess)))
+    whole, alone, counts = launches(sizes), cost.splits.at(0), cost.splits.counts
+    cycles = tuple(alone + launches({**sizes, name: sizes[name] - n}) - whole for n in counts)
+    return replace(cost, splits=UnitTable(counts, cycles))
 
 
 def cheapest(sizes: Sizes, costs: Costs, block: int) -> Choice:
     """The split of least cost in each layer, whatever it does to the accuracy; ties go to more int8 channels."""
     found: Choice = {}
     for name, count in sizes.items():
-        _, least = min((costs[name].hard(n, count - n), -n) for n in allowed(count, block))
+        _, least = min((costs[name].splits.at(count - n), -n) for n in allowed(count, block))
         found[name] = np.arange(count) >= -least
     return found
 
 
-def fastest(launches: Cycles, sizes: Sizes, tables: Costs, block: int) -> Numbers:
+def fastest(launches: Cycles, sizes: Sizes, costs: Costs, block: int) -> Numbers:
     """The mapping of Min-Cost: from the cheapest splits of the tables to neighbours whose launch has fewer cycles.
 
     Two layers in a row also move at once, since a launch overlaps these. Of launches with equal cycles it is that with
     more channels on the first side.
     """
-    start = on_gemm(cheapest(sizes, tables, block))
+    start = on_gemm(cheapest(sizes, costs, block))
     options = {name: allowed(size, block) for name, size in sizes.items()}
     return descend(start, options, lambda numbers: (launches(numbers), -sum(numbers.values())), pairs=True)

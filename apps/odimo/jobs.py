@@ -19,13 +19,13 @@ from ...hw.config import Config
 from ...hw.errors import UnsupportedError
 from . import costs
 from . import mapping as choices
-from .costs import LayerShape, Power, compile_point, device_scores, from_json, layer_cost, shapes, to_json, typed_cost
+from .costs import LayerShape, Power, compile_point, device_scores, from_json, layer_cost, shapes, to_json
 from .integers import IntegerNetwork, to_graph
 from .mapping import Choice, Numbers
 from .task import ALTERNATIVES, MIN_COST, UNIT, Task
 
 SEARCH = "lambda"
-VERSION = 5  # of what jobs compute; another one makes stored results unknown
+VERSION = 6  # of what jobs compute; another one makes stored results unknown
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,7 @@ def warm_up(job: WarmUp) -> dict[str, Any]:
 
 def layer(job: Layer) -> dict[str, Any]:
     """The tables of a layer, as `tables.to_json` has them."""
-    cost = layer_cost if job.choice == UNIT else typed_cost
-    return to_json({"layer": cost(job.config, job.shape)})
+    return to_json({"layer": layer_cost(job.config, job.shape, job.choice)})
 
 
 def in_launch(job: Launch) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""The phases of a point and the costs of a search."""
+"""The phases of a point: warm-up with equal shares, search of shares and weights, training of the fixed choice.
+
+Each phase is a number of epochs of Adam over shuffled batches, repeatable on one machine: one seed, one thread. A
+search pays for cycles or energy by the tables of costs.py, interpolated, since it moves channels one by one.
+"""
 
 from __future__ import annotations
 
@@ -8,69 +12,37 @@ from typing import Any
 
 import numpy as np
 
-from .costs import SHARED, Costs, LayerCost, Power, UnitTable
+from .costs import Costs, Power
 from .mapping import GEMM, TERNARY, Choice, Numbers, all_on, around, by_number, descend, nearest, on_gemm, preferred
 from .mapping import counts as counted
 from .task import Examples, Recipe
 from .torch_layers import F, torch
 from .torch_network import MappedNetwork
 
-SHARPNESS = 0.1  # temperature of the maximum, as a share of the mean time
+PROBE = 2048  # training examples, at most, whose loss a mapping is judged by
 
 
-def interpolated(table: UnitTable, count: Any, linear: bool = True) -> Any:
-    """Cycles of a scalar tensor `count`, with the slope of the table's piece as the gradient.
-
-    With `linear` the table's linear term is in both.
-    """
-    values = table.sloped if linear else table.cycles
-    counts, cycles = torch.tensor(table.counts, dtype=count.dtype), torch.tensor(values, dtype=count.dtype)
-    k = torch.searchsorted(counts, count.detach()).clamp(1, len(counts) - 1)
-    slope = (cycles[k] - cycles[k - 1]) / (counts[k] - counts[k - 1])
-    return cycles[k - 1] + slope * (count - counts[k - 1])
-
-
-def smooth_maximum(times: Any) -> Any:
-    """About the largest of the times (units,), with a gradient for each that is near it."""
-    held = times.detach()
-    weights = torch.softmax(held / (SHARPNESS * held.mean()).clamp(min=1e-9), 0)
-    return (weights * times).sum()
-
-
-def layer_times(cost: LayerCost, counts: Any) -> Any:
-    """(units,): cycles of each unit for `counts` (units,) channels."""
-    return torch.stack([interpolated(table, count) for table, count in zip(cost.tables, counts)])
-
-
-def together(cost: LayerCost, times: Any, counts: Any) -> Any:
-    """The cycles of a layer from those of its units for `counts` channels."""
-    if cost.splits is not None:
-        return interpolated(cost.splits, counts[-1], linear=False)
-    whole = times.sum() if cost.combine == SHARED else smooth_maximum(times)
-    return whole + interpolated(cost.excess, counts[-1], linear=False)
+def interpolated(counts: Sequence[int], cycles: Sequence[float], count: Any) -> Any:
+    """Cycles of a scalar tensor `count` by the lines of a table; its gradient is the slope of the piece."""
+    xs, ys = torch.tensor(counts, dtype=count.dtype), torch.tensor(cycles, dtype=count.dtype)
+    k = torch.searchsorted(xs, count.detach()).clamp(1, len(xs) - 1)
+    slope = (ys[k] - ys[k - 1]) / (xs[k] - xs[k - 1])
+    return ys[k - 1] + slope * (count - xs[k - 1])
 
 
 def latency(costs: Costs, counts: Mapping[str, Any]) -> Any:
-    """Cycles of all layers; `counts` by layer are tensors (units,)."""
-    layers = [(cost, counts[name]) for name, cost in costs.items()]
-    return torch.stack([together(cost, layer_times(cost, each), each) for cost, each in layers]).sum()
-
-
-def value(cost: LayerCost, counts: Sequence[float]) -> float:
-    """The cycles of one layer by its term, for so many channels on each unit."""
-    return float(latency({"": cost}, {"": torch.tensor(counts, dtype=torch.float64)}))
+    """Cycles of all layers, with gradients; `counts` by layer are tensors (sides,) that need not be whole."""
+    splits = [(cost.splits, counts[name][-1]) for name, cost in costs.items()]
+    return torch.stack([interpolated(table.counts, table.cycles, count) for table, count in splits]).sum()
 
 
 def energy(costs: Costs, counts: Mapping[str, Any], power: Power) -> Any:
-    """Energy of all layers in milliwatt cycles, by a model of power."""
-    active, found = torch.tensor(power.active), []
+    """Energy of all layers in milliwatt cycles, with gradients, by a model of power."""
+    found = power.idle * latency(costs, counts)
     for name, cost in costs.items():
-        times = layer_times(cost, counts[name])
-        found.append((active * times).sum() + power.idle * together(cost, times, counts[name]))
-    return torch.stack(found).sum()
-
-
-PROBE = 2048  # training examples, at most, whose loss a mapping is judged by
+        for table, count, active in zip(cost.tables, counts[name], power.active):
+            found = found + active * interpolated(table.counts, table.sloped, count)
+    return found
 
 
 @dataclass(frozen=True)

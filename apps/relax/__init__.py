@@ -9,11 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .codegen import refusals, tilewright_pipeline
+    from .partition import refusals, tilewright_pipeline
     from .runner import PartReport, Report, release, report
 
 __all__ = ["PartReport", "Report", "refusals", "release", "report", "tilewright_pipeline"]
-_HOMES = {"refusals": "codegen", "tilewright_pipeline": "codegen"}
+_HOMES = {"refusals": "partition", "tilewright_pipeline": "partition"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""tools/bench/timing.py: the timing model against the circuit, and what of it decides the exit status."""
+"""tools/timing.py: the timing model against the circuit, and what of it decides the exit status."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""tools/bench/synth.py: what grew is named and decides the exit status."""
+"""tools/synth.py: what grew is named and decides the exit status."""
 
 import json
 

@@ -1,18 +1,53 @@
-"""apps/odimo/learning/training.py: phases of a small network."""
+"""apps/odimo/torch_training.py: cost terms with their gradients, and the phases of a small network."""
 
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+
+from tilewright.apps.odimo import costs as tables
 from tilewright.apps.odimo import mapping as m
 from tilewright.apps.odimo import torch_training as training
 from tilewright.apps.odimo.costs import LayerCost, Power, UnitTable
 from tilewright.apps.odimo.task import Examples, Recipe
+from tilewright.apps.odimo.torch_layers import torch
 from tilewright.apps.odimo.torch_network import trace
 
-torch = pytest.importorskip("torch")
+DIGITAL, TERNARY = UnitTable((0, 4, 8), (0.0, 400.0, 800.0)), UnitTable((0, 4, 8), (0.0, 100.0, 100.0))
+LAYER = LayerCost((DIGITAL, TERNARY), UnitTable((0, 4, 8), (800.0, 300.0, 100.0)))
+
+
+def at(*counts):
+    return torch.tensor(counts, requires_grad=True)
+
+
+@pytest.mark.parametrize("count", [0.0, 1.5, 4.0, 6.0, 8.0])
+def test_interpolation_is_that_of_the_table_with_its_slope(count):
+    x = torch.tensor(count, requires_grad=True)
+    y = training.interpolated(DIGITAL.counts, DIGITAL.cycles, x)
+    y.backward()
+    assert float(y.detach()) == pytest.approx(DIGITAL.at(count)) and float(x.grad) == pytest.approx(100)
+
+
+def test_latency_is_that_of_the_splits_and_moves_channels_to_the_faster_side():
+    x, y = at(3.0, 5.0), at(4.0, 4.0)
+    found = training.latency({"a": LAYER, "b": LAYER}, {"a": x, "b": y})
+    found.backward()
+    assert float(found.detach()) == 250 + 300 and x.grad.tolist() == [0, -50]
+
+
+def test_energy_is_the_model_s_with_a_slope_where_a_table_is_flat():
+    power, counts = Power((1.0, 0.5), 0.25), at(2.0, 6.0)
+    found = training.energy({"a": LAYER}, {"a": counts}, power)
+    found.backward()
+    assert float(found.detach()) == pytest.approx(tables.energy({"a": LAYER}, {"a": (2.0, 6.0)}, power), rel=0.02)
+    flat = 0.5 * tables.SLOPE * 100 / 8  # of the ternary side; the splits save 50 cycles per channel
+    assert counts.grad.tolist() == pytest.approx([101, flat - 0.25 * 50])
+
 
 RECIPE = Recipe(warm_up=4, search=6, final=3, batch=16)
-COST = LayerCost((UnitTable((0, 4, 8), (0.0, 400.0, 800.0)), UnitTable((0, 4, 8), (0.0, 100.0, 120.0))))
+SIDES = DIGITAL, UnitTable((0, 4, 8), (0.0, 100.0, 120.0))
+COST = LayerCost(SIDES, UnitTable((0, 4, 8), (800.0, 400.0, 120.0)))
 
 
 @pytest.fixture
@@ -150,7 +185,7 @@ def test_the_loss_of_a_mapping_is_that_of_training_s_batches(examples):
 
 def test_where_nothing_can_be_saved_the_unit_is_the_whole(examples):
     net = network(examples)
-    slow = LayerCost((COST.tables[1], COST.tables[0]))
+    slow = LayerCost((SIDES[1], SIDES[0]), UnitTable((0, 4, 8), (120.0, 400.0, 800.0)))
     full = {name: torch.tensor([8.0, 0.0]) for name in net.sizes()}
     found = training.relative_cost(net, dict.fromkeys(net.sizes(), slow), net.sizes()).soft(full)
     assert float(found) == pytest.approx(1)
