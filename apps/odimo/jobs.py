@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import io
 import json
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, cast
 
 import numpy as np
 
@@ -28,35 +28,44 @@ SEARCH = "lambda"
 VERSION = 6  # of what jobs compute; another one makes stored results unknown
 
 
+class Job:
+    """A job's argument: a dataclass."""
+
+    @property
+    def key(self) -> str:
+        """A digest of all that the result depends on: the fields that count in comparisons."""
+        compared = (getattr(self, one.name) for one in fields(cast(Any, self)) if one.compare)
+        return content_key(type(self).__name__, VERSION, *map(_facts, compared))
+
+
+def _facts(value: Any) -> Any:
+    """What identifies the value of a field, as JSON holds it."""
+    if isinstance(value, (Task, Config)):
+        return value.facts if isinstance(value, Task) else value.fingerprint
+    if isinstance(value, Job):
+        return value.key
+    return asdict(value) if isinstance(value, (LayerShape, Power)) else value
+
+
 @dataclass(frozen=True)
-class WarmUp:
+class WarmUp(Job):
     """Train a network with equal shares: the start of every point of a seed."""
 
     task: Task
     seed: int
 
-    @property
-    def key(self) -> str:
-        """Of all that the result depends on."""
-        return content_key("warm-up", VERSION, self.task.facts, self.seed)
-
 
 @dataclass(frozen=True)
-class Layer:
+class Layer(Job):
     """Fill the tables of a layer of that shape."""
 
     config: Config
     shape: LayerShape
     choice: str = UNIT
 
-    @property
-    def key(self) -> str:
-        """Of all that the result depends on."""
-        return content_key("layer", VERSION, self.config.fingerprint, self.shape.to_json(), self.choice)
-
 
 @dataclass(frozen=True)
-class Launch:
+class Launch(Job):
     """Measure launches of a warmed-up network, its `network`, for the tables `costs` of all its layers, as JSON.
 
     With a `name` they are those of this layer's splits, else those on the way to the fastest mapping.
@@ -68,14 +77,9 @@ class Launch:
     network: dict[str, Any] = field(compare=False, repr=False)
     name: str = ""
 
-    @property
-    def key(self) -> str:
-        """Of all that the result depends on."""
-        return content_key("launch", VERSION, self.config.fingerprint, self.start.key, self.costs, self.name)
-
 
 @dataclass(frozen=True)
-class Train:
+class Train(Job):
     """Train one point from the `state` of its warm-up: a search of strength `strength`, or the baseline `kind`.
 
     `costs` is the JSON of the layers' tables, `fastest` the numbers of channels on the first side in the mapping of
@@ -92,16 +96,9 @@ class Train:
     state: str = field(compare=False, repr=False)
     network: dict[str, Any] = field(compare=False, repr=False)
 
-    @property
-    def key(self) -> str:
-        """Of all that the result depends on."""
-        power = None if self.power is None else vars(self.power)
-        facts = self.start.key, self.kind, self.strength, self.config.fingerprint, self.costs, self.fastest, power
-        return content_key("train", VERSION, *facts)
-
 
 @dataclass(frozen=True)
-class Deploy:
+class Deploy(Job):
     """Compile a trained point, the result of `train`, write it to `path`, and compare its scores with torch's."""
 
     config: Config
@@ -109,11 +106,6 @@ class Deploy:
     name: str
     path: str
     trained: dict[str, Any] = field(repr=False)
-
-    @property
-    def key(self) -> str:
-        """Of all that the result depends on."""
-        return content_key("deploy", VERSION, self.config.fingerprint, self.name, self.path, self.trained)
 
 
 def warm_up(job: WarmUp) -> dict[str, Any]:

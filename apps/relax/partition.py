@@ -14,6 +14,7 @@ from ...hw.config import Config, load_config
 from ...hw.errors import InputError, TilewrightError, UnsupportedError
 from ...hw.rounding import CONTRACTS
 from ...runtime.registry import device_entry
+from ..partition import Groups, partition
 from .codegen import CODEGEN, Choice, carried, compiled, symbol_of
 from .runner import LEFT
 
@@ -43,6 +44,22 @@ class Claims(RelaxImporter):
                 self._claim(b.var, b.value)
             elif str(getattr(b.var.ty, "dtype", "")) in INTEGERS:
                 self.left.append(f"{kind_of(b.value) or 'value'} of {b.var.name!r} has sizes that are not known")
+
+    def reads(self, var: Any, claimed: bool) -> list[Any]:
+        """The block's variables that `var` is computed from: where it is claimed, as its claim does."""
+        return [v for v in (self.needs[var] if claimed else operands(self.values[var])) if v in self.values]
+
+    def live(self, groups: Groups[Any]) -> tuple[set[Any], set[Any]]:
+        """(variables that another group or the function reads, claims that compute them) of groups in order."""
+        at = {var: k for k, (_, group) in enumerate(groups) for var in group}
+        needed, active = {var for var in at if not isinstance(var, relax.DataflowVar)}, set[Any]()
+        for k, (taken, group) in reversed(list(enumerate(groups))):
+            for var in reversed(group):
+                if var in needed or var in active:
+                    active |= {var} if taken else set()
+                    for one in self.reads(var, taken):
+                        (active if taken and at[one] == k else needed).add(one)
+        return needed, active
 
     def _give(self, var: Any) -> None:
         """Note integers that come from outside, if they are dequantised."""
@@ -193,77 +210,45 @@ class Partition:
         """`block` with calls of the parts of function `name`, which are noted."""
         claims = Claims(block)
         self.left += claims.left
-        claimed = set(claims.needs)
-        while True:
-            levels = Levels(claims, claimed)
-            parts = {level: self._part(f"{name}_{len(self.parts) + level // 2}", levels, level) for level in levels.odd}
-            idle = {level: why for level, part in parts.items() if (why := _idle(part))}
-            if not idle:
-                break
-            for level, why in idle.items():
-                count = len(parts[level].gives)
-                self.left.append(f"{count} result{'s' * (count > 1)} of {name!r}: {why}")
-                claimed -= {var for var in claimed if levels.of[var] == level}
+
+        def parts_of(groups: Groups[Any]) -> dict[int, Part | str]:
+            needed, active = claims.live(groups)
+            found: dict[int, Part | str] = {}
+            for k, (taken, group) in enumerate(groups):
+                if taken and (mine := [var for var in group if var in active]):
+                    part = self._part(f"{name}_{len(self.parts) + k // 2}", claims, mine, needed)
+                    count = len(part.gives)
+                    why = _idle(part)
+                    found[k] = f"{count} result{'s' * (count > 1)} of {name!r}: {why}" if why else part
+            return found
+
+        def refused(_: list[Any], why: str) -> None:
+            self.left.append(why)
+
+        groups, parts = partition(
+            list(claims.values), claims.reads, claims.needs.keys(), parts_of, refused, first=False
+        )
         if not parts:
             return block
         self.parts += parts.values()
-        calls = {
-            level: part.bindings(self._builder.add_func(part.function, part.symbol)) for level, part in parts.items()
-        }
-        return relax.DataflowBlock(levels.bindings(calls))
+        needed, at = claims.live(groups)[0], {b.var: b for b in claims.bindings}
+        bindings: list[Any] = []
+        for k, (taken, group) in enumerate(groups):
+            if k in parts:
+                bindings += parts[k].bindings(self._builder.add_func(parts[k].function, parts[k].symbol))
+            elif not taken:
+                bindings += [at[var] for var in group if var in needed]
+        return relax.DataflowBlock(bindings)
 
-    def _part(self, name: str, levels: Levels, level: int) -> Part:
-        """The function of the claims of a level."""
-        claims, mine = levels.claims, [var for var in levels.active if levels.of[var] == level]
+    def _part(self, name: str, claims: Claims, mine: list[Any], needed: set[Any]) -> Part:
+        """The function of the claims `mine`, which gives those that are `needed` outside."""
         inside = set().union(*(claims.inside[var] for var in mine))
         takes = list(dict.fromkeys(one for var in mine for one in claims.needs[var] if one not in mine))
-        gives = [var for var in mine if var in levels.needed]
+        gives = [var for var in mine if var in needed]
         function = _outlined([b for b in claims.bindings if b.var in inside], takes, gives)
         function = function.with_attrs({"Codegen": CODEGEN, **self.choice.attributes()})
         symbol = symbol_of(name, function)
         return Part(symbol, function.with_attr("global_symbol", symbol), takes, gives)
-
-
-class Levels:
-    """The levels of a block's variables (`of`), where `claimed` are for the accelerator.
-
-    `needed` are variables that a level above, or the function, reads; `active` the claims that compute them.
-    """
-
-    def __init__(self, claims: Claims, claimed: set[Any]):
-        self.claims, self.claimed, self.of = claims, claimed, dict[Any, int]()
-        for b in claims.bindings:
-            mine = b.var in claimed
-            known = [self.of[var] for var in self._reads(b.var) if var in self.of]
-            self.of[b.var] = max([int(mine), *(n + (n % 2 != mine) for n in known)])
-        self.order = sorted(claims.values, key=lambda var: self.of[var])
-        self.needed = {var for var in self.order if not isinstance(var, relax.DataflowVar)}
-        active = set[Any]()
-        for var in reversed(self.order):
-            if var not in self.needed and var not in active:
-                continue
-            if var in claimed:
-                active.add(var)
-            for one in self._reads(var):
-                beside = var in claimed and one in claimed and self.of[one] == self.of[var]
-                (active if beside else self.needed).add(one)
-        self.active = [var for var in self.order if var in active]
-        self.odd = sorted({self.of[var] for var in self.active})
-
-    def _reads(self, var: Any) -> list[Any]:
-        return self.claims.needs[var] if var in self.claimed else list(operands(self.claims.values[var]))
-
-    def bindings(self, calls: dict[int, list[Any]]) -> list[Any]:
-        """The bindings that are left, with those of `calls` by level."""
-        found, at, called = [], {b.var: b for b in self.claims.bindings}, set[int]()
-        for var in self.order:
-            level = self.of[var]
-            if var not in self.claimed:
-                found += [at[var]] if var in self.needed else []
-            elif level in calls and level not in called:
-                called.add(level)
-                found += calls[level]
-        return found
 
 
 def _is_open(function: Any) -> bool:
