@@ -184,14 +184,16 @@ def device_scores(executable: Executable, images: np.ndarray, device: str = "mod
 
 def layer_graph(cfg: Config, shape: LayerShape, second: int, choice: str = UNIT) -> g.Graph:
     """A network of one layer, int8 in and out, with its last `second` channels on the second side."""
-    rng, kernel = np.random.default_rng(0), shape.kernel if len(shape.inputs) > 1 else ()
-    weight = rng.integers(-127, 128, (shape.channels, shape.inputs[0], *kernel)).astype(np.int8)
+    inputs, *rows = shape.inputs
+    size = (shape.channels, inputs, *(shape.kernel if rows else ()))
+    weight = np.random.default_rng(0).integers(-127, 128, size).astype(np.int8)
     node = IntegerNode("layer", "layer", ("input",), shape.output, 2.0**-4, -128)
     moves = replace(node, strides=shape.strides, pads=shape.pads, dilations=shape.dilations)
     bias, scales = np.zeros(shape.channels, np.int32), np.full(shape.channels, 2.0**-9, np.float32)
     network = IntegerNetwork(shape.inputs, 2.0**-6, (replace(moves, weight=weight, bias=bias, weight_scale=scales),))
-    _, *ops, _ = mapped(*placed(network, {"layer": shape.channels - second}, choice), "layer", cfg).ops
-    return g.Graph("layer", (ops[0].x,), (ops[-1].output,), tuple(ops))
+    whole = mapped(*placed(network, {"layer": shape.channels - second}, choice), "layer", cfg)
+    ops = whole.ops[1:-1]  # without quantize and dequantize
+    return g.Graph("layer", (ops[0].x,), (ops[-1].output,), ops)
 
 
 def layer_cycles(cfg: Config, shape: LayerShape, second: int, choice: str = UNIT) -> int:
@@ -231,7 +233,7 @@ def layer_cost(cfg: Config, shape: LayerShape, choice: str = UNIT) -> LayerCost:
         for n in counts:  # a depthwise convolution has as many inputs as outputs
             inputs = (n, *shape.inputs[1:]) if second and choice == TYPE else shape.inputs
             cycles.append(layer_cycles(cfg, replace(shape, inputs=inputs, channels=n), n * second, choice))
-        return UnitTable((0, *counts), tuple(np.maximum.accumulate(np.float64(cycles)).tolist()))
+        return UnitTable((0, *counts), tuple(np.maximum.accumulate(np.array(cycles, float)).tolist()))
 
     first = alone(second=False)
     if not measurable(cfg, choice):

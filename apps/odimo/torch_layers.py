@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...hw.errors import UnsupportedError
 from .mapping import UNITS
 
 if TYPE_CHECKING:  # torch is not installed for type checks
-    torch: Any
-    F: Any
+    torch = F = cast(Any, ...)
 else:
     try:
         import torch

@@ -47,9 +47,9 @@ def test_a_group_that_is_refused_stays_and_changes_the_others():
     told = []
 
     def compiled(groups):
-        found = {k: tuple(group) for k, (taken, group) in enumerate(groups) if taken}
+        found: dict[int, list[str]] = {k: group for k, (taken, group) in enumerate(groups) if taken}
         return {k: part if len(part) > 1 else f"{part[0]} is alone" for k, part in found.items()}
 
     groups, parts = partition("abcde", needs, "bde", compiled, lambda group, why: told.append((group, why)))
-    assert told == [(["e"], "e is alone")] and parts == {1: ("b", "d")} and groups[-1] == (False, ["c", "e"])
+    assert told == [(["e"], "e is alone")] and parts == {1: ["b", "d"]} and groups[-1] == (False, ["c", "e"])
     assert partition("abc", needs, "c", compiled, lambda *_: None) == ([(False, ["a", "b", "c"])], {})

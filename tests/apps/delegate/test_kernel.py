@@ -9,7 +9,6 @@ import pytest
 
 from tilewright.apps.delegate import abi as c
 from tilewright.apps.delegate import kernel as module
-from tilewright.apps.delegate import kernel as stored
 from tilewright.apps.delegate.abi import Given
 from tilewright.apps.delegate.delegate import TilewrightDelegate
 from tilewright.apps.delegate.kernel import Kernel, opener
@@ -123,7 +122,7 @@ def test_another_networks_programs_are_refused(path, saved, tmp_path):
     data[-1] ^= 1
     (tmp_path / "other.tflite").write_bytes(data)
     with pytest.raises(InputError, match="holds the programs of another network; save them for this one"):
-        stored.load(saved[1], "0" * 64)
+        module.load(saved[1], "0" * 64)
     with pytest.raises(InputError, match="of another network"):
         TilewrightDelegate.load(bytes(data), saved[1])
 
@@ -193,6 +192,6 @@ def test_what_a_damaged_archive_says_stays_short(path, saved):
 
 
 def test_huge_facts_are_not_read(path, saved, monkeypatch):
-    monkeypatch.setattr(stored, "_MOST", 100)
+    monkeypatch.setattr(module, "_MOST", 100)
     with pytest.raises(FileError, match=r"'delegate.json' has more than 100 bytes"):
         TilewrightDelegate.load(path, saved[1])

@@ -208,6 +208,8 @@ def test_small_parts_and_those_without_a_launch_are_left(file):
     (program,) = (found := planner(file, refused)).programs()
     assert program.given.nodes == (0,) and found.refused[3] == "nothing of its part would run on the accelerator"
     small = 144 * 16 * 16
+    found = planner(file, {1: "not claimed"}, small)
+    assert [program.given.nodes for program in found.programs()] == [(0,), (2, 3)]
     found = planner(file, {1: "not claimed"}, small + 1)
     assert [program.given.nodes for program in found.programs()] == [(0,)]
     assert found.refused[2] == f"its part has {small:,} multiply-accumulates, fewer than min_macs = {small + 1:,}"

@@ -15,8 +15,7 @@ from tilewright.apps.explore.area import (
     part_of,
     ram_blocks,
 )
-from tilewright.hw.config import EXTENSIONS, PRESETS, Config
-from tools.area import points
+from tilewright.hw.config import PRESETS, Config
 from tools.synth import RECORD
 
 COUNTED = json.loads(RECORD.read_text())
@@ -66,14 +65,6 @@ def test_the_fit_is_worth_something():
     held = [point for point in model()["points"] if point["held"]]
     assert len(held) >= 8 and len(model()["points"]) - len(held) >= 6
     assert max(model()["error"].values()) <= 0.05
-
-
-def test_the_points_held_out_are_those_that_the_seed_drew():
-    held = {point["name"]: Config.from_dict(point["config"]) for point in model()["points"] if point["held"]}
-    assert held == {point.name: point.config for point in points() if point.held}
-    assert len({cfg.block_in for cfg in held.values()}) == 2
-    for extension in EXTENSIONS:
-        assert sum(extension not in cfg.extensions for cfg in held.values()) >= 2, extension
 
 
 def test_a_clock_on_record_is_returned_as_it_is():

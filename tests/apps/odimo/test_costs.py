@@ -110,6 +110,7 @@ def test_tables_are_those_of_each_side_alone_and_never_fall(cycles):
     assert (12, 8, 0) in cycles and (8, 8, 8) in cycles  # standard channels read all, depthwise ones their own
     costs.layer_cost(TWO, shape)
     assert (12, 8, 8) in cycles  # ternary ones read all, too
+    assert costs.layer_cost(TWO, LayerShape((12,), 10)).splits.counts == (0, 2, 6, 10)  # whole blocks on the first side
 
 
 def test_without_the_second_unit_the_table_says_never(cycles):

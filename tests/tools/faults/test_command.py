@@ -14,7 +14,6 @@ from tilewright.hw.isa import Isa, Mem, Op
 from tilewright.hw.regs import Error
 from tilewright.sim.random_programs import WIDE
 from tools.faults import command
-from tools.faults import command as module
 from tools.faults.command import Found, campaign, programs
 from tools.faults.compare import Case
 from tools.faults.kinds import KINDS, FaultyDevice
@@ -55,7 +54,7 @@ def test_two_ports_read_two_beats(ports, expected):
     image = np.zeros(4096, np.uint8)
     image[2048 : 2048 + 16] = insn.astype("<u8").view(np.uint8).reshape(-1)
     case = Case("one load", cfg, image, 2048, 1, image)
-    assert {at for at in range(0, 256, 16) if module._touches(case, 0, at)} == expected
+    assert {at for at in range(0, 256, 16) if command._touches(case, 0, at)} == expected
 
 
 def test_programs_come_in_turn(case):
@@ -77,7 +76,7 @@ class Liar(FaultyDevice):
 
 
 def lies(monkeypatch, case, lie, kind=BEAT):
-    monkeypatch.setattr(module, "FaultyDevice", type("Liar", (Liar,), {"lie": lambda self, *given: lie(*given)}))
+    monkeypatch.setattr(command, "FaultyDevice", type("Liar", (Liar,), {"lie": lambda self, *given: lie(*given)}))
     found = campaign([case], 3, 4, [kind])
     return found, found.rows[kind]
 
@@ -133,17 +132,17 @@ def test_a_next_run_that_fails_is_told(monkeypatch, case):
             image[-1] ^= len(runs) == 3
             return end
 
-    monkeypatch.setattr(module, "FaultyDevice", Tired)
+    monkeypatch.setattr(command, "FaultyDevice", Tired)
     found = campaign([case], 2, 4, [BEAT])
     assert (found.rows[BEAT].tried, found.rows[BEAT].next_right) == (2, 1)
     assert len(found.defects) == 1 and "the next run" in found.defects[0]
 
 
 def test_a_difference_without_a_reason_is_wrong(monkeypatch, case):
-    monkeypatch.setattr(module, "difference", lambda *given: ("no error / AccessError", module.UNEXPLAINED))
+    monkeypatch.setattr(command, "difference", lambda *given: ("no error / AccessError", command.UNEXPLAINED))
     found = campaign([case], 3, 4, [FLIPS])
     assert found.rows[FLIPS].wrong == 3 and found.differences.total() == 3
-    monkeypatch.setattr(module, "difference", lambda *given: ("no error / AccessError", "a reason"))
+    monkeypatch.setattr(command, "difference", lambda *given: ("no error / AccessError", "a reason"))
     row = campaign([case], 3, 4, [FLIPS]).rows[FLIPS]
     assert (row.wrong, row.error + row.unlike) == (0, 3)
 

@@ -11,7 +11,6 @@ from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.rtl import RtlDevice
 from tilewright.sim.rtl.verilator import need_tools
 from tools.faults import compare
-from tools.faults import compare as cases
 from tools.faults.compare import (
     SAME,
     UNEXPLAINED,
@@ -53,10 +52,10 @@ def test_what_a_program_stores(machine, case):
 
 def test_a_program_that_reads_what_was_there_before_is_no_case(machine):
     m, address, count = stores(machine)
-    assert cases._case("", TINY, m.dram, address, count) is None
+    assert compare._case("", TINY, m.dram, address, count) is None
     load = {"op": Op.LOAD, "mem": Mem.ACC, "y_size": 1, "x_size": 8, "x_stride": 8, "push_next": 1}
     m, address, count = stores(machine, load)
-    assert cases._case("", TINY, m.dram, address, count) is not None
+    assert compare._case("", TINY, m.dram, address, count) is not None
 
 
 def test_recorded_cases(tmp_path, machine):
