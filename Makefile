@@ -84,13 +84,13 @@ bench: $(RTL) ## measure model and simulated circuit on the layers of ResNet-18
 	@$(BIN)/tilewright bench --on rtl --config pynq_z1
 
 bench-timing: $(RTL) ## measure the timing model against the simulated circuit; SEED=n makes other tilings and programs
-	@$(BIN)/python -m tools.bench.timing --seed $(SEED)
+	@$(BIN)/python -m tools.timing --seed $(SEED)
 
 bench-synth: $(DEV) ## compare the core's timing before placement with the recorded figures
-	@$(BIN)/python -m tools.bench.synth
+	@$(BIN)/python -m tools.synth
 
 area-model: $(DEV) ## fit the model of areas to what Yosys counts: two hours; goes on where it was killed
-	@nice -n 5 $(BIN)/python -m tools.area.collect
+	@nice -n 5 $(BIN)/python -m tools.area
 
 rtl: $(RTL) ## write the Verilog of CONFIG (default pynq_z1) to build/rtl
 	@mkdir -p build/rtl

@@ -136,6 +136,22 @@ def test_direction():
     assert not wrong
 
 
+# what apps/ may use of the compiler: how networks are read and compiled, not how kernels and programs are made
+FRONT = set("cache cost frontend graph intrin jobs limits mapping network target tvm_compat".split())
+INNER = {("apps/explore/trial.py", "accelerator")}  # a target of its own
+
+
+def test_apps_use_the_front_of_the_compiler():
+    used = {
+        (path.as_posix(), name.split(".")[2])
+        for path in MODULES
+        if path.parts[0] == "apps"
+        for name in imports(path, members=True)
+        if name.startswith("tilewright.compiler.")
+    }
+    assert {(path, name) for path, name in used if name not in FRONT} == INNER
+
+
 def test_imports_inside_a_package_are_relative():
     absolute = []
     for path in MODULES:

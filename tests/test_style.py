@@ -56,6 +56,25 @@ def test_files_that_modules_name_exist():
     assert not missing
 
 
+# source lines of each top folder; a commit that needs more raises the number, with the reason in its message
+BUDGET = {
+    "hw": 9_560,
+    "runtime": 11_790,
+    "compiler": 30_910,
+    "sim": 8_840,
+    "boards": 3_950,
+    "cli": 9_520,
+    "apps": 5_240,
+    "tools": 3_400,
+    "tests": 71_700,
+}
+
+
+def test_no_folder_is_over_its_budget():
+    lines = {folder: sum(text(p).count("\n") for p in MODULES if p.parts[0] == folder) for folder in BUDGET}
+    assert not {folder: f"{n:,} of {BUDGET[folder]:,} lines" for folder, n in lines.items() if n > BUDGET[folder]}
+
+
 CIRCUIT = Path("hw/rtl/latencies.py")
 OTHERS = {Path("hw/fields.py"), Path("sim/dram.py")}  # what a user chooses; the memory, which is no part of the circuit
 # of cycles, or of what waits: the circuit's, wherever such a name stands

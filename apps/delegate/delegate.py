@@ -12,6 +12,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +22,84 @@ from ...hw.config import Config, load_config
 from ...hw.errors import InputError
 from ...runtime.device import Device, Stats
 from . import abi as c
-from .kernel import Kernel, Opener, opener
-from .native import Given, Native
-from .report import Partition, Report
+from .abi import Given, Native
+from .kernel import Kernel, Opener, Stored, load, opener, save
 from .selftest import DEFAULT, prove
 
 if TYPE_CHECKING:
     from ...compiler.frontend.source import Source
-    from .programs import Program
+    from .partition import Program
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Operators that run in one piece: their names in order, multiply-accumulates and launches of a run.
+
+    `cycles` are the accelerator's, `counted_by` says whose: of the device in the last run where it has a clock, else of
+    the timing model. `host_seconds` are those of the steps on the host beside it, modelled for a Cortex-A9 at 650 MHz.
+    `wall_seconds` passed on this machine in the last run; None before the first.
+    """
+
+    operators: tuple[str, ...]
+    macs: int
+    launches: int
+    cycles: int
+    counted_by: str
+    host_seconds: float
+    wall_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """The network's partitions, and the operators that stay with the interpreter: name and reason, in order.
+
+    `left_seconds` are those of the operators that stay, `alone_seconds` of the whole network without an accelerator,
+    both modelled for the same Cortex-A9; None where there is an operator of which nothing is known.
+    """
+
+    network: str
+    config: str
+    device: str
+    runtime: str
+    partitions: tuple[Partition, ...]
+    left: tuple[tuple[str, str], ...]
+    left_seconds: float | None
+    alone_seconds: float | None
+
+    @property
+    def operators(self) -> int:
+        """All operators of the network."""
+        return len(self.left) + sum(len(part.operators) for part in self.partitions)
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of all partitions."""
+        return sum(part.cycles for part in self.partitions)
+
+    @property
+    def host_seconds(self) -> float:
+        """Modelled time of the host's steps in all partitions; what the interpreter runs is not in it."""
+        return sum(part.host_seconds for part in self.partitions)
+
+    def __str__(self) -> str:
+        taken = self.operators - len(self.left)
+        lines = [
+            f"{self.network}: {taken} of {self.operators} operators in {len(self.partitions)} "
+            f"partition{'s' * (len(self.partitions) != 1)} on {self.device} ({self.config}, rounding as {self.runtime})"
+        ]
+        for number, part in enumerate(self.partitions, 1):
+            names = " to ".join(dict.fromkeys((part.operators[0], part.operators[-1])))
+            wall = "" if part.wall_seconds is None else f", {1e3 * part.wall_seconds:.1f} ms on this machine"
+            lines.append(
+                f"  {number}: {names} ({len(part.operators)}), {part.macs:,} MACs, {part.cycles:,} cycles "
+                f"({part.counted_by}), host {1e6 * part.host_seconds:,.0f} us (modelled){wall}"
+            )
+        reasons: dict[str, list[str]] = {}
+        for name, why in self.left:
+            reasons.setdefault(why, []).append(name)
+        lines += [f"  left: {', '.join(names)}: {why}" for why, names in reasons.items()]
+        return "\n".join(lines)
+
 
 RUNTIMES = ("litert", "tflm")
 
@@ -90,20 +161,16 @@ class TilewrightDelegate:
 
         Raises `FileError`, and `InputError` where the programs are of another network.
         """
-        from . import stored
-
         made = cls(model, "pynq_z1", on)
-        found = stored.load(programs, made._digest)
+        found = load(programs, made._digest)
         made.cfg, made.runtime, made._programs = found.config, found.runtime, list(found.programs)
         made._refused, made._seconds = dict(found.refused), list(found.seconds)
         return made
 
     def save(self, path: str | Path) -> None:
         """Write the programs to a file for `load`. Raises `FileError`."""
-        from . import stored
-
         facts = self.cfg, self.runtime, self._plan(), self._refused, self._modelled()
-        stored.save(path, stored.Stored(self._digest, *facts))
+        save(path, Stored(self._digest, *facts))
 
     def _get_native_delegate_pointer(self) -> int:
         """The address that an interpreter's constructor asks for."""
@@ -145,8 +212,7 @@ class TilewrightDelegate:
         """The programs of all partitions, compiled once, by the first thread that asks."""
         with self._lock:
             if self._programs is None:
-                from .partition import refusal
-                from .programs import Planner
+                from .partition import Planner, refusal
 
                 reasons = {n: refusal(self.file, n, self._claim) for n in range(len(self.file.nodes))}
                 self._refused = {n: why for n, why in reasons.items() if why}
@@ -166,7 +232,7 @@ class TilewrightDelegate:
         programs = self._plan()
         known = next((one for one in programs if one.covers(given)), None)
         if known is None:  # the interpreter has made other parts, as where another delegate came first
-            from .programs import compiled
+            from .partition import compiled
 
             known = compiled(self.file, given, self.cfg, self.runtime)
             programs.append(known)
@@ -191,7 +257,7 @@ class TilewrightDelegate:
     def _modelled(self) -> list[float | None]:
         """Seconds of every operator on a host alone, where they are known."""
         if self._seconds is None:
-            from .programs import on_host
+            from .partition import on_host
 
             self._seconds = [on_host(self.file, n) for n in range(len(self.file.nodes))]
         return self._seconds

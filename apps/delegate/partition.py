@@ -1,20 +1,23 @@
-"""Which nodes of a .tflite file the delegate takes, in which parts, and why not the others; the graph of a part.
+"""Which nodes of a .tflite file the delegate takes, in which parts, and why not the others; the programs of parts.
 
 A part is cut out of the file that has been read: its operators, and the tensors at its ends. It goes through the
-importer and the compiler as a network does, so that nothing of an operator is read from the interpreter.
+importer and the compiler as a network does, so that nothing of an operator is read from the interpreter. What compiles
+needs TVM, and is imported where it is called: saved programs run without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ...compiler import graph as g
 from ...compiler.frontend.tflite.file import OPERATOR_NAMES, ModelFile, Subgraph
 from ...compiler.frontend.tflite.importer import import_file
+from ...hw.config import Config
 from ...hw.errors import InputError, UnsupportedError
-from .abi import Context, array, ints
-from .native import Given
+from ..partition import Groups, partition
+from .abi import Context, Given, array, ints
+from .kernel import Program
 
 STATEFUL = ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
 _TAKEN = ("INT8", "UINT8", "INT16", "INT32")  # types of tensors
@@ -65,33 +68,11 @@ def ends(file: ModelFile, nodes: Iterable[int], *, every: bool = False) -> Given
     return Given(nodes, tuple(inputs), tuple(k for k in made if every or k in read))
 
 
-def grouped(file: ModelFile, taken: Collection[int]) -> list[tuple[int, ...]]:
-    """The nodes of `taken` in the groups that the interpreter makes of them.
-
-    It goes through the plan again and again: a group begins with the first node whose inputs are there, taken or not,
-    and gets every other one of its kind whose inputs are there by then.
-    """
-    ready = {k for k, info in enumerate(file.tensors) if info.data is not None or info.variable} | {-1}
-    ready |= set(file.inputs)
-    left, groups = list(range(len(file.nodes))), []
-    while left:
-        kind, group = None, []
-        grown = True
-        while grown:
-            grown = False
-            for n in list(left):
-                node = file.nodes[n]
-                if not ready.issuperset(node.inputs) or (kind is not None and (n in taken) != kind):
-                    continue
-                kind, grown = n in taken, True
-                group.append(n)
-                left.remove(n)
-                ready.update(node.outputs)
-        if not group:  # a damaged file, which the interpreter refuses
-            break
-        if kind:
-            groups.append(tuple(sorted(group)))
-    return groups
+def needs_of(file: ModelFile) -> list[list[int | None]]:
+    """The nodes that each node of a file reads; None where no node makes a tensor, as in a damaged file."""
+    ready = {k for k, info in enumerate(file.tensors) if info.data is not None or info.variable} | {-1, *file.inputs}
+    maker = {k: n for n, node in enumerate(file.nodes) for k in node.outputs}
+    return [[maker.get(k) for k in node.inputs if k not in ready] for node in file.nodes]
 
 
 def refusal(file: ModelFile, number: int, claim: frozenset[str] | None) -> str:
@@ -153,3 +134,85 @@ def _other_tensor(part: Subgraph, context: Context, nodes: Collection[int]) -> s
             if theirs.tobytes() != data.tobytes():
                 return f"constant {info.name!r} has other values"
     return ""
+
+
+def compiled(file: ModelFile, given: Given, cfg: Config, runtime: str) -> Program:
+    """The program of a part. Raises `UnsupportedError` where nothing can run an operator of it."""
+    from ...compiler.network import compile_for, launch_cycles
+    from ...compiler.target.host import HostModel
+
+    graph = import_part(file, given, runtime)
+    found = compile_for(graph, cfg)
+    inputs = [k for k in given.inputs if file.tensors[k].data is None]
+    return Program(
+        given,
+        found.executable,
+        tuple(zip(inputs, (t.name for t in graph.inputs), strict=True)),
+        tuple(zip(given.outputs, (t.name for t in graph.outputs), strict=True)),
+        graph.macs,
+        launch_cycles(found.executable),
+        found.host_seconds(HostModel()),
+    )
+
+
+def on_host(file: ModelFile, number: int) -> float | None:
+    """Seconds of a node on the modelled Cortex-A9, None where nothing is known of its operator.
+
+    Changes of layout are left out: they are the importer's, not the interpreter's.
+    """
+    from ...compiler.target.host import HostModel
+
+    try:
+        graph = import_part(file, ends(file, [number]), "litert")
+    except (UnsupportedError, InputError):
+        return None
+    ops = [op for op in graph.ops if not (isinstance(op, g.Transpose) and op.relayout)]
+    return sum(map(HostModel().seconds, ops))
+
+
+@dataclass
+class Planner:
+    """Makes the parts of a network: those of `min_macs` multiply-accumulates or more that start the accelerator.
+
+    `refused` are the reasons of all other nodes, by number.
+    """
+
+    file: ModelFile
+    cfg: Config
+    runtime: str
+    min_macs: int
+    every: bool
+    refused: dict[int, str]
+
+    def programs(self) -> list[Program]:
+        """The programs of the parts; a part that falls away changes the others, which are made again."""
+        known: dict[Given, Program | str] = {}
+        needs, nodes = needs_of(self.file), range(len(self.file.nodes))
+
+        def compiled_groups(groups: Groups[int]) -> dict[int, Program | str]:
+            parts = {k: ends(self.file, group, every=self.every) for k, (taken, group) in enumerate(groups) if taken}
+            for part in parts.values():
+                if part not in known:
+                    known[part] = self._program(part)
+            return {k: known[part] for k, part in parts.items()}
+
+        def refused(group: list[int], why: str) -> None:
+            self.refused |= dict.fromkeys(group, why)
+
+        taken = [n for n in nodes if n not in self.refused]
+        _, parts = partition(nodes, lambda n, _: needs[n], taken, compiled_groups, refused)
+        return list(parts.values())
+
+    def _program(self, part: Given) -> Program | str:
+        """The program of a part, or why it is left to the interpreter."""
+        try:
+            found = compiled(self.file, part, self.cfg, self.runtime)
+        except (UnsupportedError, InputError) as exc:
+            if isinstance(exc.__context__, ImportError):
+                raise  # a package is missing: no fault of the network
+            return str(exc).removeprefix(f"{self.file.path}: ")
+        if not found.launches:
+            return "nothing of its part would run on the accelerator"
+        if found.macs < self.min_macs:
+            return f"its part has {found.macs:,} multiply-accumulates, fewer than min_macs = {self.min_macs:,}"
+        return found

@@ -22,7 +22,7 @@ import numpy as np
 
 from ...hw.errors import UnsupportedError
 from . import abi as c
-from .native import Given, Native
+from .abi import Given, Native
 
 DEFAULT = "ai_edge_litert.interpreter"
 SECONDS = 120  # more than a busy machine takes to import TensorFlow

@@ -1,4 +1,7 @@
-"""One configuration measured on networks: cycles, host time, area, energy. Runs in a worker; plain values travel."""
+"""Figures of a configuration without synthesis and without a device: area, clock, bandwidth, cycles and energy.
+
+`estimate` is for one configuration, `evaluate` for a point of an exploration, in a worker: plain values travel.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,33 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...compiler.cache import figures_file, read_json, write_json
+from ...compiler.cost import bandwidths
+from ...compiler.frontend.source import check_kind, contract_of, read_source
 from ...hw.circuit import check_buildable
 from ...hw.config import Config
 from ...hw.errors import FileError, TilewrightError
 from ...sim.dram import Dram
-from .area import AVAILABLE, Area, area_of, clock_of
-from .energy import energy_uj
+from .area import AVAILABLE, Area, area_of, clock_of, model, outside
 
 if TYPE_CHECKING:
     from ...compiler.frontend.source import Source
+
+PJ_PER_MAC = 0.3  # an int8 product 0.2 pJ, its sum in 32 bits 0.1
+PJ_PER_DRAM_BYTE = 240.0  # 1.3 to 2.6 nJ for 64 bits
+REST_WATT = 0.25  # programmable logic, configured
+HOST_WATT = 0.5  # the host while it computes
+
+
+def energy_uj(macs: float, dram_bytes: float, device_us: float, host_us: float) -> float:
+    """Microjoules of an inference of `macs` multiply-accumulates and `dram_bytes` moved.
+
+    >>> round(energy_uj(12.5e6, 1e6, 690, 30), 1)
+    438.8
+    """
+    dynamic = (PJ_PER_MAC * macs + PJ_PER_DRAM_BYTE * dram_bytes) * 1e-6
+    return dynamic + REST_WATT * (device_us + host_us) + HOST_WATT * host_us
+
 
 INFEASIBLE = "infeasible"  # the key of a reason, in place of figures
 # modules that `evaluate` imports when it is first called, and this one
@@ -107,3 +128,54 @@ def network_figures(model: str | Source, config: Config, dram: Dram, mhz: int) -
         "dram_bytes": moved,
         "energy_uj": energy_uj(sum(step.macs for step in launches), moved, cycles / mhz, host_us),
     }
+
+
+_FIGURES = ("cycles", "host_us", "latency_us")
+_MOST_FILES = 4096  # figures in the cache; the least recently used are removed
+
+
+def estimate(config: Config, dram: Dram, mhz: int, network: str | None = None) -> dict[str, Any]:
+    """The figures of `config` at `mhz` with the memory `dram`, and of one inference of the file `network`.
+
+    `area` by the rules and the fit of area.py, with `area_error`, the largest relative error at configurations that
+    were held out of the fit; `outside` names fields beyond it. `fmax_estimate_mhz` with `fmax_error_mhz`.
+    `bandwidth`: bytes per second that one port, loads, stores and both can move, and that the network does move.
+    `contract`, `cycles`, `latency_us` and `host_us` are None without a network; a cache on disk keeps figures. Raises
+    `UnsupportedError` where there is no circuit of `config`, and the errors of the compiler.
+    """
+    area = area_of(config)
+    mhz_of, mhz_error = clock_of(config)
+    found = {
+        "config": config.to_dict(),
+        "area": asdict(area),
+        "area_error": {**model()["error"], "bram": 0.0, "dsp": 0.0},
+        "available": asdict(AVAILABLE),
+        "outside": outside(config),
+        "misfit": misfit(config, area),
+        "fmax_estimate_mhz": mhz_of,
+        "fmax_error_mhz": mhz_error,
+        "mhz": mhz,
+        "bandwidth": {name: n * mhz * 1e6 for name, n in bandwidths(config, dram).items()},
+        "network": network,
+        "contract": None if network is None else contract_of(network),
+        "cycles": None,
+        "host_us": None,
+        "latency_us": None,
+    }
+    if network is not None:
+        figures = _kept_figures(network, config, dram, mhz)
+        found |= {key: figures[key] for key in _FIGURES}
+        found["bandwidth"]["used"] = figures["dram_bytes"] / figures["cycles"] * mhz * 1e6 if figures["cycles"] else 0.0
+    return found
+
+
+def _kept_figures(network: str, config: Config, dram: Dram, mhz: int) -> dict[str, float]:
+    """Those of `network_figures`, from the cache or into it."""
+    check_kind(network)
+    source = read_source(network)
+    file = figures_file(source.digest, config, {"dram": asdict(dram), "mhz": mhz})
+    figures = read_json(file)
+    if not isinstance(figures, dict) or not {*_FIGURES, "dram_bytes"} <= figures.keys():
+        figures = network_figures(source, config, dram, mhz)
+        write_json(file, figures, _MOST_FILES)
+    return figures

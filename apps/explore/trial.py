@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -10,28 +9,12 @@ import numpy as np
 
 from ...compiler import graph as g
 from ...compiler.accelerator.module import Accelerator, LayerAccelerator
-from ...compiler.graph.reference import compare
 from ...compiler.limits import runs_whole_networks
 from ...compiler.network import compile_graph
 from ...compiler.target.host import HostCpu, HostModel
 from ...compiler.target.module import Target
 from ...hw.config import Config
-from ...hw.errors import ProgramError, UnsupportedError
-from ...runtime.device import open_device
 from ...runtime.executable import Executable
-from ...runtime.loader import Loaded
-from ...runtime.verify import verify
-from ...sim.dram import Dram, unshared
-from ...sim.timing import predict
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """`launches` and their `cycles` in the timing model, of a network that ran exactly; else the `refusal`."""
-
-    launches: int = 0
-    cycles: int = 0
-    refusal: str = ""
 
 
 def small_network(seed: int, bits: int = 8) -> g.Graph:
@@ -79,32 +62,6 @@ def _linear(
     weight = rng.integers(-limit, limit, (outputs, inputs, *([kernel] * 2 if kernel else []))).astype(np.int8)
     scales = rng.uniform(0.001, 0.01, outputs).astype(np.float32)
     return kind(name, (x,), y, weight, scales, rng.integers(-40000, 40000, outputs).astype(np.int32), **facts)
-
-
-def attempt(cfg: Config, dram: Dram, graph: g.Graph, seed: int = 0) -> Outcome:
-    """Compile `graph`, prove its launches, predict their cycles, and compare every value with the golden interpreter.
-
-    Raises `ProgramError` for a wrong result, beside what the compiler, the proof and the model raise: all of that is a
-    defect but for `UnsupportedError`, the refusal.
-    """
-    rng = np.random.default_rng([seed, 3])
-    inputs = {t.name: rng.integers(-128, 128, t.shape).astype(np.int8) for t in graph.inputs}
-    try:
-        launches, cycles = 0, 0
-        for every in (False, True):
-            executable = on_accelerator(graph, cfg, every_value=every)
-            for step in executable.launches:
-                verify(step.launch)
-            with Loaded(executable, open_device("model", cfg)) as loaded:
-                found = compare(graph, inputs, loaded.run(inputs))
-            if found.difference is not None:
-                raise ProgramError(f"{cfg.name}: {found.difference}")
-            if not every:
-                timings = [predict(step.launch, dram=unshared(cfg, dram)) for step in executable.launches]
-                launches, cycles = len(timings), sum(timing.cycles for timing in timings)
-    except UnsupportedError as exc:
-        return Outcome(refusal=str(exc))
-    return Outcome(launches, cycles)
 
 
 def on_accelerator(graph: g.Graph, cfg: Config, *, every_value: bool = False) -> Executable:

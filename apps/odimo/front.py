@@ -18,11 +18,8 @@ from ...compiler import jobs as engine
 from ...hw.config import Config
 from ...hw.errors import ExecutionError
 from . import jobs
-from .alternatives import ALTERNATIVES, TYPE, UNIT
-from .layer_types import check
-from .measure import LayerShape
-from .tables import Costs, Power, energy, from_json
-from .task import Task
+from .costs import Costs, LayerShape, Power, check, energy, from_json
+from .task import ALTERNATIVES, TYPE, UNIT, Task
 
 LATENCY, ENERGY = "latency", "energy"
 POWER = Power((1.0, 0.35), 0.5)  # relative to GEMM at work: assumed, from the LUTs and DSPs that the units take

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import base64
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -134,24 +133,13 @@ def _share(
     return replace(op, name=name, inputs=ends[:1], output=ends[1], groups=groups, **facts)
 
 
-def _add(node: IntegerNode, x: tuple[g.Tensor, ...], y: g.Tensor) -> g.Operator:
-    return g.Add(node.name, x, y, node.low)
-
-
-def _max_pool(node: IntegerNode, x: tuple[g.Tensor, ...], y: g.Tensor) -> g.Operator:
-    return g.MaxPool(node.name, x, y, node.window, node.strides)
-
-
-def _mean_pool(node: IntegerNode, x: tuple[g.Tensor, ...], y: g.Tensor) -> g.Operator:
-    return g.AveragePool(node.name, x, y, node.window, node.strides)
-
-
-def _flatten(node: IntegerNode, x: tuple[g.Tensor, ...], y: g.Tensor) -> g.Operator:
-    assert math.prod(x[0].shape) == math.prod(y.shape)
-    return g.Reshape(node.name, x, y)
-
-
-_MAKERS = {"layer": _layer, "add": _add, "max_pool": _max_pool, "mean_pool": _mean_pool, "flatten": _flatten}
+_MAKERS: dict[str, Callable[[IntegerNode, tuple[g.Tensor, ...], g.Tensor], g.Operator]] = {
+    "layer": _layer,
+    "add": lambda node, x, y: g.Add(node.name, x, y, node.low),
+    "max_pool": lambda node, x, y: g.MaxPool(node.name, x, y, node.window, node.strides),
+    "mean_pool": lambda node, x, y: g.AveragePool(node.name, x, y, node.window, node.strides),
+    "flatten": lambda node, x, y: g.Reshape(node.name, x, y),
+}
 
 
 def _tuple(value: Any) -> Any:

@@ -9,57 +9,63 @@ from __future__ import annotations
 import base64
 import io
 import json
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, cast
 
 import numpy as np
 
 from ...compiler.jobs import content_key
 from ...hw.config import Config
 from ...hw.errors import UnsupportedError
-from . import launches
+from . import costs
 from . import mapping as choices
-from .alternatives import ALTERNATIVES, MIN_COST, UNIT
+from .costs import LayerShape, Power, compile_point, device_scores, from_json, layer_cost, shapes, to_json
 from .integers import IntegerNetwork, to_graph
-from .layer_types import typed_cost
 from .mapping import Choice, Numbers
-from .measure import LayerShape, compile_point, device_scores, layer_cost, shapes
-from .tables import Power, from_json, to_json
-from .task import Task
+from .task import ALTERNATIVES, MIN_COST, UNIT, Task
 
 SEARCH = "lambda"
-VERSION = 5  # of what jobs compute; another one makes stored results unknown
+VERSION = 6  # of what jobs compute; another one makes stored results unknown
+
+
+class Job:
+    """A job's argument: a dataclass."""
+
+    @property
+    def key(self) -> str:
+        """A digest of all that the result depends on: the fields that count in comparisons."""
+        compared = (getattr(self, one.name) for one in fields(cast(Any, self)) if one.compare)
+        return content_key(type(self).__name__, VERSION, *map(_facts, compared))
+
+
+def _facts(value: Any) -> Any:
+    """What identifies the value of a field, as JSON holds it."""
+    if isinstance(value, (Task, Config)):
+        return value.facts if isinstance(value, Task) else value.fingerprint
+    if isinstance(value, Job):
+        return value.key
+    return asdict(value) if isinstance(value, (LayerShape, Power)) else value
 
 
 @dataclass(frozen=True)
-class WarmUp:
+class WarmUp(Job):
     """Train a network with equal shares: the start of every point of a seed."""
 
     task: Task
     seed: int
 
-    @property
-    def key(self) -> str:
-        """Of all that the result depends on."""
-        return content_key("warm-up", VERSION, self.task.facts, self.seed)
-
 
 @dataclass(frozen=True)
-class Layer:
+class Layer(Job):
     """Fill the tables of a layer of that shape."""
 
     config: Config
     shape: LayerShape
     choice: str = UNIT
 
-    @property
-    def key(self) -> str:
-        """Of all that the result depends on."""
-        return content_key("layer", VERSION, self.config.fingerprint, self.shape.to_json(), self.choice)
-
 
 @dataclass(frozen=True)
-class Launch:
+class Launch(Job):
     """Measure launches of a warmed-up network, its `network`, for the tables `costs` of all its layers, as JSON.
 
     With a `name` they are those of this layer's splits, else those on the way to the fastest mapping.
@@ -71,14 +77,9 @@ class Launch:
     network: dict[str, Any] = field(compare=False, repr=False)
     name: str = ""
 
-    @property
-    def key(self) -> str:
-        """Of all that the result depends on."""
-        return content_key("launch", VERSION, self.config.fingerprint, self.start.key, self.costs, self.name)
-
 
 @dataclass(frozen=True)
-class Train:
+class Train(Job):
     """Train one point from the `state` of its warm-up: a search of strength `strength`, or the baseline `kind`.
 
     `costs` is the JSON of the layers' tables, `fastest` the numbers of channels on the first side in the mapping of
@@ -95,16 +96,9 @@ class Train:
     state: str = field(compare=False, repr=False)
     network: dict[str, Any] = field(compare=False, repr=False)
 
-    @property
-    def key(self) -> str:
-        """Of all that the result depends on."""
-        power = None if self.power is None else vars(self.power)
-        facts = self.start.key, self.kind, self.strength, self.config.fingerprint, self.costs, self.fastest, power
-        return content_key("train", VERSION, *facts)
-
 
 @dataclass(frozen=True)
-class Deploy:
+class Deploy(Job):
     """Compile a trained point, the result of `train`, write it to `path`, and compare its scores with torch's."""
 
     config: Config
@@ -113,29 +107,24 @@ class Deploy:
     path: str
     trained: dict[str, Any] = field(repr=False)
 
-    @property
-    def key(self) -> str:
-        """Of all that the result depends on."""
-        return content_key("deploy", VERSION, self.config.fingerprint, self.name, self.path, self.trained)
-
 
 def warm_up(job: WarmUp) -> dict[str, Any]:
     """{"state": the weights, "shapes": of the layers by name, "network": integers with all channels on the first side,
     "accuracy": percent}.
     """
-    from .learning import export, training
-    from .learning.backend import torch
-    from .learning.tracing import trace
+    from . import torch_integers, torch_training
+    from .torch_layers import torch
+    from .torch_network import trace
 
     train, test = job.task.data()
-    training.repeatable(job.seed)
+    torch_training.repeatable(job.seed)
     network = trace(job.task.model(), train.images, job.task.choice)
     if not network.sizes():
         raise UnsupportedError("no layer has a choice; types need convolutions of as many outputs as inputs")
-    training.warm_up(network, train, job.task.recipe, job.seed)
-    accuracy = training.accuracy(network, test)
+    torch_training.warm_up(network, train, job.task.recipe, job.seed)
+    accuracy = torch_training.accuracy(network, test)
     network.assign(choices.all_on(network.sizes(), choices.GEMM))
-    integers = export.integers(network, train.images.shape[1:])
+    integers = torch_integers.integers(network, train.images.shape[1:])
     found = shapes(integers)
     buffer = io.BytesIO()
     torch.save(network.state_dict(), buffer)
@@ -149,30 +138,29 @@ def warm_up(job: WarmUp) -> dict[str, Any]:
 
 def layer(job: Layer) -> dict[str, Any]:
     """The tables of a layer, as `tables.to_json` has them."""
-    cost = layer_cost if job.choice == UNIT else typed_cost
-    return to_json({"layer": cost(job.config, job.shape)})
+    return to_json({"layer": layer_cost(job.config, job.shape, job.choice)})
 
 
 def in_launch(job: Launch) -> dict[str, Any]:
     """The tables of layer `job.name` with what its splits change in the launch, as `tables.to_json` has them."""
     cost, measured = from_json(json.loads(job.costs))[job.name], _launches(job)
-    return to_json({"layer": cost if measured is None else launches.in_launch(cost, measured, job.name, _sizes(job))})
+    return to_json({"layer": cost if measured is None else costs.in_launch(cost, measured, job.name, _sizes(job))})
 
 
 def fastest(job: Launch) -> Numbers:
     """The numbers of channels on the first side in the mapping of Min-Cost."""
     tables, sizes, block, measured = from_json(json.loads(job.costs)), _sizes(job), job.config.block_out, _launches(job)
     if measured is None:
-        return choices.on_gemm(choices.cheapest(sizes, tables, block))
-    return launches.fastest(measured, sizes, tables, block)
+        return choices.on_gemm(costs.cheapest(sizes, tables, block))
+    return costs.fastest(measured, sizes, tables, block)
 
 
-def _launches(job: Launch | Train) -> launches.Launches | None:
+def _launches(job: Launch | Train) -> costs.Launches | None:
     """Those of the network of a job's warm-up; None for a configuration that lacks a side of the choice."""
     choice = job.start.task.choice
-    if not launches.measurable(job.config, choice):
+    if not costs.measurable(job.config, choice):
         return None
-    return launches.Launches(job.config, IntegerNetwork.from_json(job.network), choice)
+    return costs.Launches(job.config, IntegerNetwork.from_json(job.network), choice)
 
 
 def _sizes(job: Launch) -> dict[str, int]:
@@ -185,9 +173,9 @@ def train(job: Train) -> dict[str, Any]:
     """{"network", "channels": by layer and unit, "share": of channels on the second side, "accuracy" of the
     integers in percent, "float_accuracy": in training's arithmetic, "scores": torch's integers for the test images}.
     """
-    from .learning import exact, export, training
-    from .learning.backend import torch
-    from .learning.tracing import trace
+    from . import torch_integers, torch_training
+    from .torch_layers import torch
+    from .torch_network import trace
 
     task = job.start.task
     examples, test = task.data()
@@ -196,19 +184,19 @@ def train(job: Train) -> dict[str, Any]:
     recipe, seed = task.recipe, job.start.seed
     if job.kind == SEARCH:
         tables = from_json(json.loads(job.costs))
-        cost = training.relative_cost(network, tables, job.fastest, job.power, _launches(job))
-        chosen = training.searched(network, examples, recipe, seed, job.strength, cost, job.config.block_out)
+        cost = torch_training.relative_cost(network, tables, job.fastest, job.power, _launches(job))
+        chosen = torch_training.searched(network, examples, recipe, seed, job.strength, cost, job.config.block_out)
     else:
         chosen = baseline(job.kind, network.sizes(), job.fastest)
-        training.train_fixed(network, examples, recipe, seed, chosen, recipe.search + recipe.final)
-    integers = export.integers(network, examples.images.shape[1:])
-    scores = exact.scores(to_graph(integers, task.name), test.images)
+        torch_training.train_fixed(network, examples, recipe, seed, chosen, recipe.search + recipe.final)
+    integers = torch_integers.integers(network, examples.images.shape[1:])
+    scores = torch_integers.scores(to_graph(integers, task.name), test.images)
     return {
         "network": integers.to_json(),
         "channels": choices.channels(chosen, ALTERNATIVES[task.choice].names),
         "share": choices.share(chosen),
         "accuracy": 100 * float((labels(scores) == test.labels).mean()),
-        "float_accuracy": training.accuracy(network, test),
+        "float_accuracy": torch_training.accuracy(network, test),
         "scores": base64.b64encode(scores.astype(np.float32).tobytes()).decode(),
     }
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from ...hw.units import COMPUTE_UNITS
-from .tables import Costs
 
 UNITS = tuple(COMPUTE_UNITS)
 GEMM, TERNARY = range(2)
@@ -34,15 +33,6 @@ def ends_on_gemm(sizes: Sizes) -> Choice:
     """First and last layer in int8, all between ternary."""
     names = list(sizes)
     return {name: np.full(count, name not in (names[0], names[-1])) for name, count in sizes.items()}
-
-
-def cheapest(sizes: Sizes, costs: Costs, block: int) -> Choice:
-    """The split of least cost in each layer, whatever it does to the accuracy; ties go to more int8 channels."""
-    found: Choice = {}
-    for name, count in sizes.items():
-        _, least = min((costs[name].hard(n, count - n), -n) for n in allowed(count, block))
-        found[name] = np.arange(count) >= -least
-    return found
 
 
 def around(

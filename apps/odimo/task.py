@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import runpy
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +15,57 @@ import numpy as np
 from ...hw.errors import InputError, TilewrightError, UnsupportedError
 from ...hw.foreign import TEXT_BYTES, read_regular
 from ...runtime.schema import shown
-from .alternatives import ALTERNATIVES, UNIT
-from .recipe import Examples, Recipe
+from .mapping import UNITS
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Float32 images (N, C, H, W) and integer labels (N,)."""
+
+    images: np.ndarray
+    labels: np.ndarray
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Numbers of the training: epochs of the phases, learning rates, annealing, the size of a batch."""
+
+    warm_up: int = 30
+    search: int = 40
+    final: int = 30
+    rate: float = 2e-3
+    warm_up_rate: float = 3e-3
+    theta_rate: float = 2e-2
+    decay: float = 1e-4
+    batch: int = 64
+    cooling: float = 0.96
+    coldest: float = 0.2
+
+    def temperature(self, epoch: int) -> float:
+        """Of the shares in an epoch of the search."""
+        return max(self.coldest, self.cooling**epoch)
+
+
+UNIT, TYPE = "unit", "type"
+MIN_COST = "min-cost"
+
+
+@dataclass(frozen=True)
+class Alternatives:
+    """A choice: `names` of the two sides, and the fixed choices that stand beside the searches.
+
+    The first of `baselines` has every channel on the first side, the second on the second.
+    """
+
+    names: tuple[str, str]
+    baselines: tuple[str, ...]
+
+
+ALTERNATIVES = {
+    UNIT: Alternatives((UNITS[0], UNITS[1]), ("all-8bit", "all-ternary", "io-8bit", MIN_COST)),
+    TYPE: Alternatives(("conv", "depthwise"), ("all-conv", "all-depthwise", MIN_COST)),
+}
+
 
 FUNCTIONS = ("model", "data")
 
@@ -50,15 +100,13 @@ class Task:
 
     def model(self) -> Any:
         """A new model, untrained."""
-        from .learning import digits
 
-        return self._call("model") if self.hook else digits.model(self.width)
+        return self._call("model") if self.hook else digits_model(self.width)
 
     def data(self) -> tuple[Examples, Examples]:
         """(training examples, test examples). Raises `InputError` where the hook gives something else."""
-        from .learning import digits
 
-        given = self._call("data") if self.hook else digits.data()
+        given = self._call("data") if self.hook else digits_data()
         try:
             train, test = (Examples(np.asarray(images), np.asarray(labels)) for images, labels in given)
         except (TypeError, ValueError):
@@ -98,3 +146,43 @@ def hook_functions(path: str) -> dict[str, Callable[[], Any]]:
 
 def _source(path: str) -> bytes:
     return read_regular(path, "a Python file with model() and data()", TEXT_BYTES)
+
+
+WIDTH = 8
+TRAIN = 1200
+NOISE = 0.1
+STEP = 64  # the images are multiples of its reciprocal
+LABELS = 10
+
+
+def digits_model(width: int = WIDTH) -> Any:
+    """Four convolutions of `width` channels, the last two with stride 2, a mean and a dense layer."""
+    from .torch_layers import torch
+
+    nn = torch.nn
+
+    def convolution(inputs: int, stride: int) -> list[Any]:
+        conv = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
+        return [conv, nn.BatchNorm2d(width), nn.ReLU()]
+
+    layers = [
+        layer
+        for inputs, stride in ((1, 1), (width, 1), (width, 2), (width, 2))
+        for layer in convolution(inputs, stride)
+    ]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, LABELS))
+
+
+def digits_data() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """((training images, labels), (test images, labels)): float32 (N, 1, 8, 8), always the same."""
+    try:
+        load_digits = importlib.import_module("sklearn.datasets").load_digits
+    except ImportError as exc:
+        raise UnsupportedError(f"the digits come with scikit-learn ({exc}); pip install 'tilewright[train]'") from None
+    digits = load_digits()
+    rng = np.random.RandomState(0)
+    images = digits.images / 16 + NOISE * rng.standard_normal(digits.images.shape)
+    images = (np.round(images * STEP) / STEP).astype(np.float32)[:, None]
+    order = rng.permutation(len(images))
+    images, labels = images[order], digits.target[order]
+    return (images[:TRAIN], labels[:TRAIN]), (images[TRAIN:], labels[TRAIN:])

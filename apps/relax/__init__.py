@@ -9,15 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .pipeline import refusals, tilewright_pipeline
-    from .reports import PartReport, Report, report
-    from .runner import release
+    from .partition import refusals, tilewright_pipeline
+    from .runner import PartReport, Report, release, report
 
 __all__ = ["PartReport", "Report", "refusals", "release", "report", "tilewright_pipeline"]
-_HOMES = {"refusals": "pipeline", "release": "runner", "tilewright_pipeline": "pipeline"}
+_HOMES = {"refusals": "partition", "tilewright_pipeline": "partition"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(importlib.import_module(f".{_HOMES.get(name, 'reports')}", __name__), name)
+    return getattr(importlib.import_module(f".{_HOMES.get(name, 'runner')}", __name__), name)

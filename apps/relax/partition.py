@@ -1,19 +1,159 @@
-"""The claims of a module, outlined: functions for the accelerator, which the rest calls.
-
-Claims and other bindings get levels: even ones for TVM, odd ones for the accelerator. A binding has a level above those
-of the other kind that it reads, so the claims of one level form one function, and no call waits for its own result.
-"""
+"""Parts of a Relax module for the accelerator: what of a dataflow block the compiler reads, outlined as functions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from ...compiler import graph as g
+from ...compiler.frontend.relax import INTEGERS, RelaxImporter, kind_of
+from ...compiler.frontend.source import SINGLE
 from ...compiler.intrin import SCOPES, is_instruction
-from ...compiler.tvm_compat import IRModule, PrimFunc, Var, ir, relax, s_tir, structural_walk
-from ...hw.errors import TilewrightError
-from .claims import Claims, operands
-from .codegen import CODEGEN, Choice, compiled, symbol_of
+from ...compiler.tvm_compat import IRModule, PrimFunc, Sequential, Var, ir, relax, s_tir, structural_walk
+from ...hw.config import Config, load_config
+from ...hw.errors import InputError, TilewrightError, UnsupportedError
+from ...hw.rounding import CONTRACTS
+from ...runtime.registry import device_entry
+from ..partition import Groups, partition
+from .codegen import CODEGEN, Choice, carried, compiled, symbol_of
+from .runner import LEFT
+
+
+class Claims(RelaxImporter):
+    """The claims of a dataflow block.
+
+    `needs` has the variables that each claimed one is computed from: claimed ones and those from outside. `inside` are
+    the bindings that compute it from them. `left` are reasons why integers are not claimed.
+    """
+
+    def __init__(self, block: Any):
+        super().__init__(relax.Function([], relax.SeqExpr([block], relax.Tuple([])), relax.TupleType([])), [])
+        self.values = {b.var: b.value for b in self.bindings}
+        self.needs: dict[Any, list[Any]] = {}
+        self.inside: dict[Any, set[Any]] = {}
+        self.left: list[str] = []
+        self._outside: set[Any] = set()  # integers that are not computed by a claim
+        for b in self.bindings:
+            for var in operands(b.value):
+                if var not in self.values:
+                    self._give(var)
+        for b in self.bindings:
+            if hasattr(self.calls[b.var], "value"):
+                continue
+            if _fixed(b.var):
+                self._claim(b.var, b.value)
+            elif str(getattr(b.var.ty, "dtype", "")) in INTEGERS:
+                self.left.append(f"{kind_of(b.value) or 'value'} of {b.var.name!r} has sizes that are not known")
+
+    def reads(self, var: Any, claimed: bool) -> list[Any]:
+        """The block's variables that `var` is computed from: where it is claimed, as its claim does."""
+        return [v for v in (self.needs[var] if claimed else operands(self.values[var])) if v in self.values]
+
+    def live(self, groups: Groups[Any]) -> tuple[set[Any], set[Any]]:
+        """(variables that another group or the function reads, claims that compute them) of groups in order."""
+        at = {var: k for k, (_, group) in enumerate(groups) for var in group}
+        needed, active = {var for var in at if not isinstance(var, relax.DataflowVar)}, set[Any]()
+        for k, (taken, group) in reversed(list(enumerate(groups))):
+            for var in reversed(group):
+                if var in needed or var in active:
+                    active |= {var} if taken else set()
+                    for one in self.reads(var, taken):
+                        (active if taken and at[one] == k else needed).add(one)
+        return needed, active
+
+    def _give(self, var: Any) -> None:
+        """Note integers that come from outside, if they are dequantised."""
+        if var in self._outside or not _fixed(var) or var.ty.dtype not in INTEGERS:
+            return
+        self._outside.add(var)
+        try:
+            self.views[var] = self.described(var)
+        except InputError:
+            return  # nothing that reads it is claimed
+
+    def _claim(self, var: Any, value: Any) -> None:
+        integers, vague = var.ty.dtype in INTEGERS, None
+        refused = self._attempt(var, value)
+        if refused is not None:
+            self.left.append(refused)
+        elif not integers:
+            return
+        elif var not in self.views:
+            vague = f"{kind_of(value) or 'value'} of {var.name!r} is not computed from quantised values"
+        else:
+            vague = self._enclose(var)
+            if vague is None:
+                return
+        self.views.pop(var, None)
+        if not integers:
+            return
+        if kind_of(value) == "relax.quantize" and self._plain(value.args[0]) and self._quantises(var, value):
+            self.needs[var], self.inside[var] = [value.args[0]], {var}
+        else:
+            self.left += [] if vague is None else [vague]
+            self._give(var)
+
+    def _attempt(self, var: Any, value: Any) -> str | None:
+        """Read one binding; the reason why not, in which case nothing is left of it."""
+        before, problems = len(self.ops), len(self.problems)
+        try:
+            self.import_binding(var, value)
+            refused = next(iter(self.problems[problems:]), None)
+        except InputError as exc:
+            refused = str(exc)
+        if refused is not None:
+            self._operators -= {op.name for op in self.ops[before:]}
+            del self.ops[before:]
+        return refused
+
+    def _plain(self, expr: Any) -> bool:
+        """Whether `expr` holds floats that stand for no integers."""
+        return isinstance(expr, Var) and _fixed(expr) and expr.ty.dtype == "float32" and expr not in self.views
+
+    def _quantises(self, var: Any, call: Any) -> bool:
+        """Read a quantize of floats that something else computes."""
+        try:
+            y = self.quantised(var, call)
+            x = g.Tensor(self._names.unused(f"{var.name}.float"), y.shape, "float32")
+            self.append(var, g.Quantize(self.name(var), (x,), y))
+        except InputError:
+            return False
+        return True
+
+    def _enclose(self, var: Any) -> str | None:
+        """Note what `var` is computed from, and the bindings in between; the reason where that is not integers."""
+        inside, ends, waiting = {var}, dict[Any, None](), list(operands(self.values[var]))
+        while waiting:
+            one = waiting.pop(0)
+            if one in self.needs or one in self._outside or one not in self.values:
+                ends[one] = None
+            elif one not in inside:
+                inside.add(one)
+                waiting += operands(self.values[one])
+        if wrong := [one.name for one in ends if not _fixed(one) or one.ty.dtype not in INTEGERS]:
+            return f"{kind_of(self.values[var])} of {var.name!r} depends on {wrong[0]!r}, which has no quantised values"
+        self.needs[var], self.inside[var] = list(ends), inside
+        return None
+
+
+def operands(value: Any) -> Iterator[Any]:
+    """The variables in an expression of one binding, those in tuples included."""
+    if isinstance(value, Var):
+        yield value
+    elif isinstance(value, ir.Call):
+        for arg in value.args:
+            yield from operands(arg)
+    elif isinstance(value, ir.Tuple):
+        for field in value.fields:
+            yield from operands(field)
+    elif isinstance(value, ir.TupleGetItem):
+        yield from operands(value.tuple_value)
+
+
+def _fixed(var: Any) -> bool:
+    """Whether `var` is a tensor of known dtype and sizes, with one dimension or more."""
+    shape = getattr(getattr(var.ty, "shape", None), "values", None)
+    return bool(shape) and bool(str(var.ty.dtype)) and all(hasattr(n, "value") for n in shape)
 
 
 class Part(NamedTuple):
@@ -70,77 +210,45 @@ class Partition:
         """`block` with calls of the parts of function `name`, which are noted."""
         claims = Claims(block)
         self.left += claims.left
-        claimed = set(claims.needs)
-        while True:
-            levels = Levels(claims, claimed)
-            parts = {level: self._part(f"{name}_{len(self.parts) + level // 2}", levels, level) for level in levels.odd}
-            idle = {level: why for level, part in parts.items() if (why := _idle(part))}
-            if not idle:
-                break
-            for level, why in idle.items():
-                count = len(parts[level].gives)
-                self.left.append(f"{count} result{'s' * (count > 1)} of {name!r}: {why}")
-                claimed -= {var for var in claimed if levels.of[var] == level}
+
+        def parts_of(groups: Groups[Any]) -> dict[int, Part | str]:
+            needed, active = claims.live(groups)
+            found: dict[int, Part | str] = {}
+            for k, (taken, group) in enumerate(groups):
+                if taken and (mine := [var for var in group if var in active]):
+                    part = self._part(f"{name}_{len(self.parts) + k // 2}", claims, mine, needed)
+                    count = len(part.gives)
+                    why = _idle(part)
+                    found[k] = f"{count} result{'s' * (count > 1)} of {name!r}: {why}" if why else part
+            return found
+
+        def refused(_: list[Any], why: str) -> None:
+            self.left.append(why)
+
+        groups, parts = partition(
+            list(claims.values), claims.reads, claims.needs.keys(), parts_of, refused, first=False
+        )
         if not parts:
             return block
         self.parts += parts.values()
-        calls = {
-            level: part.bindings(self._builder.add_func(part.function, part.symbol)) for level, part in parts.items()
-        }
-        return relax.DataflowBlock(levels.bindings(calls))
+        needed, at = claims.live(groups)[0], {b.var: b for b in claims.bindings}
+        bindings: list[Any] = []
+        for k, (taken, group) in enumerate(groups):
+            if k in parts:
+                bindings += parts[k].bindings(self._builder.add_func(parts[k].function, parts[k].symbol))
+            elif not taken:
+                bindings += [at[var] for var in group if var in needed]
+        return relax.DataflowBlock(bindings)
 
-    def _part(self, name: str, levels: Levels, level: int) -> Part:
-        """The function of the claims of a level."""
-        claims, mine = levels.claims, [var for var in levels.active if levels.of[var] == level]
+    def _part(self, name: str, claims: Claims, mine: list[Any], needed: set[Any]) -> Part:
+        """The function of the claims `mine`, which gives those that are `needed` outside."""
         inside = set().union(*(claims.inside[var] for var in mine))
         takes = list(dict.fromkeys(one for var in mine for one in claims.needs[var] if one not in mine))
-        gives = [var for var in mine if var in levels.needed]
+        gives = [var for var in mine if var in needed]
         function = _outlined([b for b in claims.bindings if b.var in inside], takes, gives)
         function = function.with_attrs({"Codegen": CODEGEN, **self.choice.attributes()})
         symbol = symbol_of(name, function)
         return Part(symbol, function.with_attr("global_symbol", symbol), takes, gives)
-
-
-class Levels:
-    """The levels of a block's variables (`of`), where `claimed` are for the accelerator.
-
-    `needed` are variables that a level above, or the function, reads; `active` the claims that compute them.
-    """
-
-    def __init__(self, claims: Claims, claimed: set[Any]):
-        self.claims, self.claimed, self.of = claims, claimed, dict[Any, int]()
-        for b in claims.bindings:
-            mine = b.var in claimed
-            known = [self.of[var] for var in self._reads(b.var) if var in self.of]
-            self.of[b.var] = max([int(mine), *(n + (n % 2 != mine) for n in known)])
-        self.order = sorted(claims.values, key=lambda var: self.of[var])
-        self.needed = {var for var in self.order if not isinstance(var, relax.DataflowVar)}
-        active = set[Any]()
-        for var in reversed(self.order):
-            if var not in self.needed and var not in active:
-                continue
-            if var in claimed:
-                active.add(var)
-            for one in self._reads(var):
-                beside = var in claimed and one in claimed and self.of[one] == self.of[var]
-                (active if beside else self.needed).add(one)
-        self.active = [var for var in self.order if var in active]
-        self.odd = sorted({self.of[var] for var in self.active})
-
-    def _reads(self, var: Any) -> list[Any]:
-        return self.claims.needs[var] if var in self.claimed else list(operands(self.claims.values[var]))
-
-    def bindings(self, calls: dict[int, list[Any]]) -> list[Any]:
-        """The bindings that are left, with those of `calls` by level."""
-        found, at, called = [], {b.var: b for b in self.claims.bindings}, set[int]()
-        for var in self.order:
-            level = self.of[var]
-            if var not in self.claimed:
-                found += [at[var]] if var in self.needed else []
-            elif level in calls and level not in called:
-                called.add(level)
-                found += calls[level]
-        return found
 
 
 def _is_open(function: Any) -> bool:
@@ -188,3 +296,57 @@ def _outlined(bindings: Sequence[Any], takes: Sequence[Any], gives: Sequence[Any
 def _type(variables: Sequence[Any]) -> Any:
     types = [var.ty for var in variables]
     return types[0] if len(types) == 1 else relax.TupleType(types)
+
+
+def tilewright_pipeline(config: Config | str = "pynq_z1", on: str = "model", *, contract: str = SINGLE) -> Any:
+    """A pass that gives the accelerator what it can compute of a quantised Relax module; TVM compiles the rest.
+
+    `on` is the device by name, as `tilewright run --on` takes it, and `contract` the rounding contract of the
+    requantisation. A module in which nothing can be claimed stays as it is. Raises `ConfigError`, `UnsupportedError`
+    for an unknown device, `InputError` for another contract. The pass raises `UnsupportedError` for a module with
+    functions that are schedules for the accelerator.
+
+    >>> from tilewright.apps.relax import tilewright_pipeline
+    >>> tilewright_pipeline("tiny", on="timing").info.name
+    'tilewright'
+    """
+    choice = _choice(config, on, contract)
+
+    @ir.transform.module_pass(opt_level=0, name="tilewright.CarryPrograms")
+    def carry(mod: Any, _ctx: Any) -> Any:
+        return carried(mod)
+
+    compile_parts = Sequential([relax.transform.Normalize(), relax.transform.RunCodegen(), carry])
+
+    @ir.transform.module_pass(opt_level=0, name="tilewright")
+    def pipeline(mod: Any, _ctx: Any) -> Any:
+        found = _partition(mod, choice)
+        if found.scheduled:
+            raise UnsupportedError("; ".join(found.scheduled))
+        return compile_parts(found.module.with_attr(LEFT, found.left)) if found.parts else mod
+
+    return pipeline
+
+
+def refusals(mod: Any, config: Config | str = "pynq_z1", *, contract: str = SINGLE) -> list[str]:
+    """Why integers of a module would not be on the accelerator; `report` says it of a module that has parts there.
+
+    Raises as `tilewright_pipeline`.
+    """
+    found = _partition(mod, _choice(config, "model", contract))
+    return found.scheduled + found.left
+
+
+def _choice(config: Config | str, on: str, contract: str) -> Choice:
+    cfg = load_config(config)
+    device_entry(on)
+    if contract not in CONTRACTS:
+        raise InputError(f"contract {contract!r}: must be one of {', '.join(CONTRACTS)}")
+    return Choice(cfg, on, contract)
+
+
+def _partition(mod: Any, choice: Choice) -> Partition:
+    """Raises `InputError` for what is no module."""
+    if not isinstance(mod, IRModule):
+        raise InputError(f"the pipeline takes an IRModule of Relax functions, not {type(mod).__name__}")
+    return Partition(relax.transform.ConvertToDataflow()(mod), choice)

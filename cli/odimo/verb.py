@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from ...apps.odimo.front import Front, Plan
-    from ...apps.odimo.recipe import Recipe
+    from ...apps.odimo.task import Recipe
     from ...compiler.jobs import Store
 
 STRENGTHS = {"unit": (0.005, 0.02, 0.05, 0.2, 0.7), "type": (0.003, 0.01, 0.03, 0.1)}  # by what channels choose
@@ -149,7 +149,7 @@ def _front(plan: Plan, folder: Path, store: Store, workers: Executor | None, as_
 
 
 def _recipe(epochs: str) -> Recipe:
-    from ...apps.odimo.recipe import Recipe
+    from ...apps.odimo.task import Recipe
 
     numbers = [part.strip() for part in epochs.split(",")]
     if len(numbers) != 3 or not all(part.isdigit() for part in numbers):
@@ -159,7 +159,7 @@ def _recipe(epochs: str) -> Recipe:
 
 def _print(front: Front, written: list[str]) -> None:
     """A line per point, means over the seeds, and where the files are."""
-    from ...apps.odimo.alternatives import ALTERNATIVES, UNIT
+    from ...apps.odimo.task import ALTERNATIVES, UNIT
     from ...compiler.graph import Graph
 
     with_energy = front.plan.task.choice == UNIT  # types are computed on one unit, whose energy follows the cycles

@@ -10,10 +10,9 @@ from typing import Any
 
 from tilewright.apps.odimo.front import Front, Mean, Plan, Point, explore
 from tilewright.apps.odimo.integers import IntegerNetwork, to_graph
-from tilewright.apps.odimo.recipe import Examples, Recipe
-from tilewright.apps.odimo.task import Task
+from tilewright.apps.odimo.task import Examples, Recipe, Task
 
-_LEARNING = {"MappedConv2d": "layers", "MappedLinear": "layers", "integers": "export", "trace": "tracing"}
+_LEARNING = {"MappedConv2d": "layers", "MappedLinear": "layers", "integers": "integers", "trace": "network"}
 
 __all__ = ["Examples", "Front", "IntegerNetwork", "Mean", "Plan", "Point", "Recipe", "Task", "explore", "to_graph"]
 
@@ -21,7 +20,7 @@ __all__ = ["Examples", "Front", "IntegerNetwork", "Mean", "Plan", "Point", "Reci
 def __getattr__(name: str) -> Any:
     if name not in _LEARNING:
         raise AttributeError(f"module 'tilewright.odimo' has no attribute {name!r}")
-    module = importlib.import_module(f"tilewright.apps.odimo.learning.{_LEARNING[name]}")
+    module = importlib.import_module(f"tilewright.apps.odimo.torch_{_LEARNING[name]}")
     return globals().setdefault(name, getattr(module, name))
 
 

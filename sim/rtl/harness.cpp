@@ -548,7 +548,7 @@ struct Sim {
         fall();
         cycle = next;
     }
-    Disturbance* at(unsigned channel) {  // in the order of tools/faults/bus.py
+    Disturbance* at(unsigned channel) {  // in the order of tools/faults/kinds.py
         ReadPort* load = channel < 2 * LOAD_PORTS ? &loads[channel / 2] : nullptr;
         if (load) return channel % 2 ? &load->at_r : &load->at_ar;
         WritePort& store = stores[(channel - 2 * LOAD_PORTS) / 3 % STORE_PORTS];

@@ -262,7 +262,7 @@ def _cached_tile(path: Path) -> str | None:
 
 
 def _space(path: Path) -> None:
-    from tilewright.apps.explore.space import default_space, read_space
+    from tilewright.apps.explore.study import default_space, read_space
     from tilewright.hw.config import PRESETS
     from tilewright.sim.dram import ZYNQ_HP
 
@@ -271,8 +271,7 @@ def _space(path: Path) -> None:
 
 
 def _question() -> Any:
-    from tilewright.apps.explore.space import Space
-    from tilewright.apps.explore.study import Question
+    from tilewright.apps.explore.study import Question, Space
     from tilewright.hw.config import PRESETS
     from tilewright.sim.dram import ZYNQ_HP
 
@@ -313,9 +312,9 @@ def _delegates() -> list[bytes]:
 def _stored(path: Path) -> None:
     import hashlib
 
-    from tilewright.apps.delegate import stored
+    from tilewright.apps.delegate import kernel
 
-    stored.load(path, hashlib.sha256((_NETWORKS / "images.tflite").read_bytes()).hexdigest())
+    kernel.load(path, hashlib.sha256((_NETWORKS / "images.tflite").read_bytes()).hexdigest())
 
 
 def _records() -> list[bytes]:

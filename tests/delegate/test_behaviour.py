@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.apps.delegate import programs
+from tilewright.apps.delegate import partition
 from tilewright.delegate import TilewrightDelegate
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ConfigError, FileError, HangError, InputError, UnsupportedError
@@ -305,7 +305,7 @@ def test_bytes_that_can_change_are_a_model(convolutions, equal):
 
 def test_threads_compile_once(convolutions, monkeypatch):
     made = []
-    monkeypatch.setattr(programs.Planner, "programs", lambda planner: made.append(planner) or time.sleep(0.05) or [])
+    monkeypatch.setattr(partition.Planner, "programs", lambda planner: made.append(planner) or time.sleep(0.05) or [])
     delegate = TilewrightDelegate(convolutions)
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda _: delegate.report(), range(3)))

@@ -6,20 +6,142 @@ What differs is made shorter, written as a case, and the exit status is 1.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 from tilewright.cli import report
 from tilewright.cli.options import json_option
+from tilewright.hw.config import Config
+from tilewright.hw.errors import ExecutionError
+from tilewright.hw.isa import FLAGS, INSN_BYTES, Op, known_isa
+from tilewright.hw.units import channels
+from tilewright.sim.model.tokens import at_random
+from tilewright.sim.spec import SpecDevice
+from tools.faults.compare import replace_by_nop
+
+from .programs import Generated
 
 if TYPE_CHECKING:
     from tilewright.hw.config import Config
 
     from .compare import Difference, Found
+
+_ORDERS = 4  # random ones in which a program is run to see that its result does not depend on the order
+_MOST = 500  # programs that are tried
+
+
+class _Shrinker:
+    def __init__(self, cfg: Config, program: Generated, differs: Callable[[Generated], bool]):
+        self.cfg, self.isa, self.program, self._differs = cfg, known_isa(cfg), program, differs
+        self.left = _MOST
+
+    def accept(self, words: np.ndarray) -> bool:
+        """Go on with the instructions `words` where these show the difference, too."""
+        if not self.left or np.array_equal(words, self.program.words):
+            return False
+        self.left -= 1
+        new = with_words(self.program, words)
+        if not self._differs(new) or (new.legal and not settled(self.cfg, new)):
+            return False
+        self.program = new
+        return True
+
+    def idle_runs(self) -> None:
+        """Instructions do nothing but exchange their tokens: half of them, quarters, single ones."""
+        size = self.program.count
+        while size:
+            for start in range(0, self.program.count - 1, size):
+                image = self.program.image.copy()
+                for k in range(start, min(start + size, self.program.count - 1)):
+                    replace_by_nop(self.isa, image, self.program.address, k)
+                self.accept(Generated(0, image, self.program.address, self.program.count).words)
+            size //= 2
+
+    def drop(self) -> None:
+        """Without instructions that have no tokens, from the last on."""
+        for k in range(self.program.count - 2, -1, -1):
+            (f,) = self.isa.decode(self.program.words[k : k + 1])
+            if not any(f[flag] for flag in FLAGS):
+                self.accept(np.delete(self.program.words, k, axis=0))
+
+    def drop_tokens(self) -> None:
+        """Without a token and the one that waits for it, of every channel."""
+        for channel in channels(self.cfg):
+            at = 0
+            while True:
+                fields = self.isa.decode(self.program.words)
+                queues = [self.isa.queue(f) for f in fields]
+                pushes = [k for k, f in enumerate(fields) if queues[k] == channel.source and f[channel.push]]
+                pops = [k for k, f in enumerate(fields) if queues[k] == channel.target and f[channel.pop]]
+                if at >= min(len(pushes), len(pops)):
+                    break
+                words, head = self.program.words, self.isa.formats["FINISH"].fields
+                for k, flag in ((pushes[at], channel.push), (pops[at], channel.pop)):
+                    words[k, 0] &= ~np.uint64(1 << head[flag].lo)
+                at += not self.accept(words)
+
+    def lower(self) -> None:
+        """Fields with 0, 1, or half of what they have."""
+        for k in range(self.program.count - 1):
+            f = self.isa.decode(self.program.words[k : k + 1])[0]
+            form = self.isa.format_of(f["op"], f.get("mem", 0))
+            assert form is not None
+            for name in form.fields:
+                if name in ("op", "mem", "alu_op", *FLAGS):
+                    continue
+                for value in dict.fromkeys((0, 1, f[name] // 2)):
+                    if abs(value) < abs(f[name]):
+                        words = self.program.words
+                        words[k] = form.encode(1, **{**f, name: value})[0]
+                        if self.accept(words):
+                            f[name] = value
+                            break
+
+
+def with_words(program: Generated, words: np.ndarray) -> Generated:
+    """`program` with the instructions `words`, uint64 (n, 2), not more than it has."""
+    image, end = program.image.copy(), program.address + INSN_BYTES * len(words)
+    image[program.address : end] = np.ascontiguousarray(words).view(np.uint8).reshape(-1)
+    return Generated(program.seed, image, program.address, len(words), program.legal)
+
+
+def settled(cfg: Config, program: Generated) -> bool:
+    """Whether `program` ends well, and with the same memory in random orders: what is left of one may race."""
+    results, rng = [], np.random.default_rng(0)
+    for choose in (min, *(at_random(rng) for _ in range(_ORDERS))):
+        image = program.image.copy()
+        try:
+            SpecDevice(cfg, choose=choose).run_image(image, program.address, program.count)
+        except ExecutionError:
+            return False
+        results.append(image)
+    return all(np.array_equal(results[0], other) for other in results[1:])
+
+
+def shrink(cfg: Config, program: Generated, differs: Callable[[Generated], bool]) -> Generated:
+    """The shortest program found for which `differs` holds, as it does for `program`."""
+    found = _Shrinker(cfg, program, differs)
+    count = None
+    while count != found.program.count:
+        count = found.program.count
+        found.idle_runs()
+        found.drop()
+        found.drop_tokens()
+        found.drop()
+    found.lower()
+    return found.program
+
+
+def listing(cfg: Config, program: Generated) -> list[str]:
+    """The disassembly, a line per instruction."""
+    isa = known_isa(cfg)
+    return [f"{k:4} {isa.disassemble(f)}" for k, f in enumerate(isa.decode(program.words)) if f["op"] in list(Op)]
+
 
 _SPAN = 1 << 20  # of seeds: so far are those of two values of --seed apart
 _CASES = 1  # differences that are made shorter: that takes hundreds of runs, and the others may have the same reason
@@ -117,9 +239,9 @@ def round_of(cfgs: Sequence[Config], seed: int, number: int, circuits: bool, job
 
 def _of_round(seed: int, number: int) -> list[Config]:
     """Legal configurations drawn at random, of sizes that random programs and the definition can do with."""
-    from tilewright.apps.explore.legal import random_config
     from tilewright.hw.circuit import check_buildable
     from tilewright.hw.errors import UnsupportedError
+    from tools.configs import random_config
 
     found, k = [], 1000 * (seed * 1000 + number)
     while len(found) < _RANDOM_CONFIGS:
@@ -149,8 +271,7 @@ def kept(cfg: Config, difference: Difference, folder: str, circuit: bool) -> str
     from tilewright.sim.spec import SpecDevice
 
     from .compare import Devices, Found, ends, memory
-    from .programs import Generated, generated
-    from .shrink import listing, shrink
+    from .programs import generated
 
     def differs(program: Generated) -> bool:
         found = Devices(cfg, memory(cfg, difference.seed), circuit=circuit).difference(program, Found())
@@ -194,7 +315,7 @@ def _mean(found: Found) -> dict[str, float]:
 
 
 def _coverage(totals: dict[str, Found]) -> Any:
-    from .coverage import Coverage
+    from .compare import Coverage
 
     every = Coverage()
     for found in totals.values():

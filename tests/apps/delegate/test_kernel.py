@@ -1,17 +1,21 @@
-"""What loads programs, and a kernel on an interpreter's tensors; tests/delegate has it inside an interpreter."""
+"""What loads programs, a kernel on an interpreter's tensors, and programs in a file."""
 
+import json
 import threading
+import zipfile
 
 import numpy as np
 import pytest
 
 from tilewright.apps.delegate import abi as c
 from tilewright.apps.delegate import kernel as module
+from tilewright.apps.delegate.abi import Given
+from tilewright.apps.delegate.delegate import TilewrightDelegate
 from tilewright.apps.delegate.kernel import Kernel, opener
-from tilewright.apps.delegate.native import Given
-from tilewright.apps.delegate.programs import Program
+from tilewright.apps.delegate.partition import Program
+from tilewright.hw import foreign
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import InputError, UnsupportedError
+from tilewright.hw.errors import FileError, InputError, UnsupportedError
 from tilewright.runtime.device import Stats, open_device
 from tilewright.runtime.executable import Executable, HostStep, Tensor
 
@@ -83,3 +87,111 @@ def test_other_shapes_are_refused():
         InputError, match=r"tensor 'x' has shape \(2, 1\) in the interpreter, programs are for \(1, 2\)"
     ):
         kernel().run(Tensors((2, 1)))
+
+
+SHAPE = (1, 12, 12, 16)
+
+
+@pytest.fixture
+def path(tflite):
+    m = tflite()
+    x = m.op("CONV_2D", [m.input(SHAPE), *m.weights((16, 3, 3, 16))], SHAPE, 0.05, -3, strideH=1, strideW=1)
+    x = m.op("LOGISTIC", [x], SHAPE, 1 / 256, -128)
+    m.output(m.op("ARG_MIN", [x, m.const(np.int32(1))], (1, 12, 16)))
+    return m.save()
+
+
+@pytest.fixture
+def saved(path, tmp_path):
+    delegate = TilewrightDelegate(path, "pynq_z1_plus", claim=["CONV_2D", "ARG_MIN"], runtime="tflm")
+    delegate.save(tmp_path / "programs.zip")
+    return delegate, tmp_path / "programs.zip"
+
+
+def test_what_was_saved_is_loaded(path, saved):
+    delegate, file = saved
+    again = TilewrightDelegate.load(path, file)
+    assert again.report() == delegate.report() and again.cfg == delegate.cfg and again.runtime == "tflm"
+    (mine,), (its,) = delegate._plan(), again._plan()
+    assert (mine.given, mine.inputs, mine.outputs) == (its.given, its.inputs, its.outputs)
+    assert mine.executable.to_bytes() == its.executable.to_bytes()
+
+
+def test_another_networks_programs_are_refused(path, saved, tmp_path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "other.tflite").write_bytes(data)
+    with pytest.raises(InputError, match="holds the programs of another network; save them for this one"):
+        module.load(saved[1], "0" * 64)
+    with pytest.raises(InputError, match="of another network"):
+        TilewrightDelegate.load(bytes(data), saved[1])
+
+
+def change(file, changed):
+    """Write the file with other facts."""
+    with zipfile.ZipFile(file) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    facts = json.loads(members["delegate.json"])
+    changed(facts)
+    members["delegate.json"] = json.dumps(facts).encode()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        (lambda facts: facts.update(version=9), "is of version 9; save it again with this release"),
+        (lambda facts: facts.pop("parts"), "no file of a delegate's programs, or damaged"),
+        (lambda facts: facts["parts"].append({}), "no file of a delegate's programs, or damaged"),
+        (lambda facts: facts["parts"][0].update(nodes=["x"]), "no file of a delegate's programs, or damaged"),
+        (lambda facts: facts["parts"][0]["ends"].update(inputs=[[0, "y"]]), "names tensor 'y', which its program"),
+    ],
+)
+def test_damage_is_refused(path, saved, changed, text):
+    change(saved[1], changed)
+    with pytest.raises(FileError, match=text):
+        TilewrightDelegate.load(path, saved[1])
+
+
+def test_other_files_are_refused(path, tmp_path):
+    (tmp_path / "text.zip").write_text("text")
+    with pytest.raises(FileError, match="no file of a delegate's programs, or damaged"):
+        TilewrightDelegate.load(path, tmp_path / "text.zip")
+    with pytest.raises(FileError, match="none.zip"):
+        TilewrightDelegate.load(path, tmp_path / "none.zip")
+    with pytest.raises(FileError):
+        TilewrightDelegate(path).save(tmp_path / "no_folder" / "x.zip")
+
+
+@pytest.mark.parametrize(("at", "value"), [(8, 1), (10, 99), (10, 8)])
+def test_other_kinds_of_archives_are_refused(at, value, path, saved):
+    """A password, an unknown compression, and data that are not compressed as the archive says."""
+    data = bytearray(saved[1].read_bytes())
+    data[data.rindex(b"PK\1\2") + at] = value  # of the last member; programs are archives, too
+    saved[1].write_bytes(data)
+    with pytest.raises(FileError, match="no file of a delegate's programs, or damaged"):
+        TilewrightDelegate.load(path, saved[1])
+
+
+def test_what_has_more_than_memory_allows_is_refused(path, saved, monkeypatch):
+    monkeypatch.setattr(foreign, "default_limit", lambda: 1000)
+    with pytest.raises(FileError, match=r"has [\d,]+ bytes; at most 1,000 are allowed"):
+        TilewrightDelegate.load(path, saved[1])
+
+
+def test_what_a_damaged_archive_says_stays_short(path, saved):
+    """A name as long as the file goes into the error of zipfile."""
+    data = bytearray(saved[1].read_bytes())
+    data[26:28] = (10_000).to_bytes(2, "little")  # the length of the first member's name, in front of it
+    saved[1].write_bytes(data)
+    with pytest.raises(FileError, match="no file of a delegate's programs, or damaged") as caught:
+        TilewrightDelegate.load(path, saved[1])
+    assert len(str(caught.value)) < 1000 and str(caught.value).isprintable()
+
+
+def test_huge_facts_are_not_read(path, saved, monkeypatch):
+    monkeypatch.setattr(module, "_MOST", 100)
+    with pytest.raises(FileError, match=r"'delegate.json' has more than 100 bytes"):
+        TilewrightDelegate.load(path, saved[1])

@@ -1,13 +1,22 @@
-"""apps/explore/area.py: the rule against what synthesis counted."""
+"""apps/explore/area.py: the rule against what synthesis counted, parts and features."""
 
 import json
 
 import pytest
 
-from tilewright.apps.explore.area import area_of, clock_of, model, model_key, outside, ram_blocks
-from tilewright.hw.config import EXTENSIONS, PRESETS, Config
-from tools.area.points import points
-from tools.bench.synth import RECORD
+from tilewright.apps.explore.area import (
+    PARTS,
+    area_of,
+    clock_of,
+    features_of,
+    model,
+    model_key,
+    outside,
+    part_of,
+    ram_blocks,
+)
+from tilewright.hw.config import PRESETS, Config
+from tools.synth import RECORD
 
 COUNTED = json.loads(RECORD.read_text())
 
@@ -58,14 +67,6 @@ def test_the_fit_is_worth_something():
     assert max(model()["error"].values()) <= 0.05
 
 
-def test_the_points_held_out_are_those_that_the_seed_drew():
-    held = {point["name"]: Config.from_dict(point["config"]) for point in model()["points"] if point["held"]}
-    assert held == {point.name: point.config for point in points() if point.held}
-    assert len({cfg.block_in for cfg in held.values()}) == 2
-    for extension in EXTENSIONS:
-        assert sum(extension not in cfg.extensions for cfg in held.values()) >= 2, extension
-
-
 def test_a_clock_on_record_is_returned_as_it_is():
     assert clock_of(PRESETS["tiny"]) == (COUNTED["tiny"]["fmax_estimate_mhz"], 0)
     assert clock_of(PRESETS["tiny"].replace(name="other")) == clock_of(PRESETS["tiny"])
@@ -81,3 +82,37 @@ def test_what_lies_beyond_the_points_is_named():
 
 def test_the_key_stays():
     assert model_key() == model_key() and len(model_key()) == 12
+
+
+@pytest.mark.parametrize(
+    ("path", "part"),
+    [
+        ("", "control"),
+        ("counters", "control"),
+        ("engine", "engine"),
+        ("engine.tokens_store_compute", "engine"),
+        ("engine.queue_load", "queues"),
+        ("engine.read_port_1.splitter_3", "ports"),
+        ("engine.load.mover.planner.commands", "load"),
+        ("engine.compute.execute.dot", "dot"),
+        ("engine.compute.execute", "pipeline"),
+        ("engine.store.loads.mover", "parameters"),
+    ],
+)
+def test_the_longest_path_decides(path, part):
+    assert part_of(path) == part
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_every_part_has_features_that_are_not_negative(name):
+    found = features_of(PRESETS[name])
+    assert found.keys() == PARTS.keys()
+    assert all(value >= 0 for part in found.values() for value in part.values())
+
+
+def test_features_follow_the_configuration():
+    one = features_of(PRESETS["pynq_z1"])
+    small = {"block_in": 8, "block_out": 8, "inp_bytes": 1 << 13, "wgt_bytes": 1 << 15}
+    two = features_of(PRESETS["pynq_z1"].replace(**small, extensions=[]))
+    assert one["dot"]["macs"] == 4 * two["dot"]["macs"] and one["alu"]["bits"] == 2 * two["alu"]["bits"]
+    assert one["multiplier"]["requant"] and not two["multiplier"]["requant"]

@@ -1,5 +1,6 @@
-"""apps/explore/study.py with figures made in the test: asked once, kept, gone on with, the front."""
+"""apps/explore/study.py: spaces, and the search with figures made in the test: asked once, kept, gone on with."""
 
+import json
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,13 +9,80 @@ import pytest
 
 from tilewright.apps.explore import study
 from tilewright.apps.explore.evaluate import INFEASIBLE
-from tilewright.apps.explore.space import Space
-from tilewright.apps.explore.study import Explorer, Question, Trial, front
+from tilewright.apps.explore.study import Explorer, Question, Space, Trial, default_space, front, read_space
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ConfigError, FileError
 from tilewright.sim.dram import PRESETS as MEMORIES
 
-MEMORY = "sqlite:///:memory:"
+TINY, MEMORY = PRESETS["tiny"], MEMORIES["zynq_hp4"]
+
+
+def space(**choices):
+    return Space(TINY, MEMORY, choices)
+
+
+def test_a_point_is_the_base_with_the_chosen_values():
+    every = space(block=(2, 4), acc_bytes=(1024, 2048), **{"dram.latency": (10, 40)})
+    assert every.size == 8
+    found = every.choose(lambda key, values: values[-1], "one")
+    assert found == {"name": "one", "block": 4, "acc_bytes": 2048, "dram.latency": 40}
+    point = every.point({**found, "block": 2})
+    assert point.config == TINY.replace(name="one", block_in=2, block_out=2, acc_bytes=2048)
+    assert point.dram == MEMORY.replace(latency=40)
+
+
+def test_lists_of_names_can_be_chosen():
+    every = space(extensions=([], sorted(TINY.extensions)))
+    chosen = every.choose(lambda key, values: values[0], "plain")
+    assert every.point(chosen).config.extensions == frozenset()
+
+
+def test_a_wider_bus_has_a_wider_memory_port_unless_that_is_chosen():
+    assert space(axi_bits=(64, 128)).point({"axi_bits": 128}).dram.port_bytes == 2 * MEMORY.port_bytes
+    both = space(axi_bits=(64, 128), **{"dram.port_bytes": (8,)})
+    assert both.point({"axi_bits": 128, "dram.port_bytes": 8}).dram.port_bytes == 8
+
+
+def test_the_base_is_among_the_points_of_the_default_space():
+    for name, base in PRESETS.items():
+        every = default_space(base, MEMORY)
+        first = every.first()
+        assert every.has(first), name
+        assert every.point(first).config == base, name
+
+
+def test_files(tmp_path):
+    path = tmp_path / "space.json"
+    path.write_text(json.dumps({"base": "tiny", "dram": "ideal", "queue_depth": [8, 64]}))
+    found = read_space(path, PRESETS["vta"], MEMORY)
+    assert (found.base, found.dram.name, found.choices) == (TINY, "ideal", {"queue_depth": (8, 64)})
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("{", FileError, "cannot be read as JSON"),
+        ("[1]", ConfigError, "a space is a JSON object"),
+        ('{"queue_depth": 8}', ConfigError, "queue_depth = 8: must be a list of values"),
+        ('{"queue_deph": [8]}', ConfigError, "'queue_deph' is no field; choose among block, "),
+        ('{"queue_depth": [8, 8]}', ConfigError, "the values of queue_depth must be different ones"),
+        ('{"queue_depth": []}', ConfigError, "the values of queue_depth must be different ones, at least 1"),
+        ('{"base": "huge"}', ConfigError, "huge"),
+    ],
+)
+def test_mistakes(tmp_path, text, error, message):
+    path = tmp_path / "space.json"
+    path.write_text(text)
+    with pytest.raises(error, match=message):
+        read_space(path, TINY, MEMORY)
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(FileError, match="none.json: no such file; give a space"):
+        read_space(tmp_path / "none.json", TINY, MEMORY)
+
+
+IN_MEMORY = "sqlite:///:memory:"
 SPACE = Space(
     PRESETS["tiny"],
     MEMORIES["zynq_hp4"],
@@ -55,17 +123,17 @@ def explorer(network, tmp_path):
 
 
 def test_results_of_another_rounding_contract_are_not_taken(explorer, measured, monkeypatch):
-    before = explorer(url=MEMORY).question.name()
+    before = explorer(url=IN_MEMORY).question.name()
     explorer().explore(3)
     first = list(measured)
     monkeypatch.setattr(study, "contract_of", lambda path: "single")
-    assert explorer(url=MEMORY).question.name() != before
+    assert explorer(url=IN_MEMORY).question.name() != before
     explorer(name="two").explore(3)
     assert measured[len(first)] == first[0], "the base was measured again"
 
 
 def test_each_point_is_measured_once(explorer, measured):
-    trials = explorer(url=MEMORY).explore(12)
+    trials = explorer(url=IN_MEMORY).explore(12)
     assert len(trials) == len({t.number for t in trials}) == 12
     points = [tuple(t.values[key] for key in SPACE.choices) for t in trials]
     assert len(measured) == len(set(points)) <= SPACE.size < 12
@@ -74,7 +142,7 @@ def test_each_point_is_measured_once(explorer, measured):
 
 
 def test_infeasible_points_have_a_reason(explorer, measured):
-    trials = explorer(url=MEMORY).explore(8)
+    trials = explorer(url=IN_MEMORY).explore(8)
     small = [t for t in trials if t.values["wgt_bytes"] == 512]
     assert small and {t.reason for t in small} == {"no room for weights"}
     assert not any(t.reason for t in trials if t.values["wgt_bytes"] > 512)
@@ -82,7 +150,7 @@ def test_infeasible_points_have_a_reason(explorer, measured):
 
 def test_no_configuration_is_infeasible_too(explorer, measured):
     space = Space(PRESETS["tiny"], MEMORIES["zynq_hp4"], {"ppu_lanes": (3, 4)})
-    trials = explorer(space=space, url=MEMORY).explore(6)
+    trials = explorer(space=space, url=IN_MEMORY).explore(6)
     assert any("Config.ppu_lanes = 3: must be a power of two" in t.reason for t in trials)
     assert not any(t.reason for t in trials if t.values["ppu_lanes"] == 4)
 
@@ -109,7 +177,7 @@ def test_what_was_under_way_is_asked_again(explorer, measured):
 
 def test_workers_measure_at_once(explorer, measured):
     with ThreadPoolExecutor(3) as pool:
-        trials = explorer(workers=pool, count=3, url=MEMORY).explore(6)
+        trials = explorer(workers=pool, count=3, url=IN_MEMORY).explore(6)
     assert len(trials) == 6 and sorted(t.number for t in trials) == list(range(6))
 
 

@@ -7,8 +7,7 @@ from functools import wraps
 import pytest
 
 from tilewright.apps.odimo import front, jobs
-from tilewright.apps.odimo.measure import LayerShape
-from tilewright.apps.odimo.tables import LayerCost, UnitTable, to_json
+from tilewright.apps.odimo.costs import LayerCost, LayerShape, UnitTable, to_json
 from tilewright.apps.odimo.task import Task
 from tilewright.compiler import jobs as engine
 from tilewright.hw.config import load_config
@@ -16,7 +15,7 @@ from tilewright.hw.errors import ExecutionError
 
 TWO = load_config("tiny_two")
 PLAN = front.Plan(Task(), TWO, (0.1, 1.0), (0, 1), baselines=("all-8bit", "min-cost"))
-COST = LayerCost((UnitTable((0, 8), (0.0, 200.0)), UnitTable((0, 8), (0.0, 100.0))))
+COST = LayerCost((UnitTable((0, 8), (0.0, 200.0)), UnitTable((0, 8), (0.0, 100.0))), UnitTable((0, 8), (200.0, 100.0)))
 LAUNCHED = replace(COST, splits=UnitTable((0, 8), (200.0, 90.0)))
 CYCLES = {"all-8bit": 1000, "lambda 0.1": 700, "lambda 1": 500, "min-cost": 500}
 ACCURACY = {"all-8bit": 98, "lambda 0.1": 97, "lambda 1": 95, "min-cost": 90}

@@ -9,16 +9,14 @@ import pytest
 
 from tilewright.apps.odimo import jobs
 from tilewright.apps.odimo import mapping as m
-from tilewright.apps.odimo.alternatives import ALTERNATIVES, TYPE, UNIT
+from tilewright.apps.odimo.costs import LayerCost, LayerShape, Power, UnitTable, to_json
 from tilewright.apps.odimo.integers import IntegerNetwork
-from tilewright.apps.odimo.measure import LayerShape
-from tilewright.apps.odimo.recipe import Recipe
-from tilewright.apps.odimo.tables import LayerCost, Power, UnitTable, to_json
-from tilewright.apps.odimo.task import Task
+from tilewright.apps.odimo.task import ALTERNATIVES, TYPE, UNIT, Recipe, Task
 from tilewright.hw.config import load_config
 
 TWO = load_config("tiny_two")
-COST = LayerCost((UnitTable((0, 4, 8), (0.0, 80.0, 200.0)), UnitTable((0, 4, 8), (0.0, 60.0, 100.0))))
+SIDES = UnitTable((0, 4, 8), (0.0, 80.0, 200.0)), UnitTable((0, 4, 8), (0.0, 60.0, 100.0))
+COST = LayerCost(SIDES, UnitTable((0, 4, 8), (200.0, 80.0, 100.0)))
 HOOK = """
 import numpy as np
 
@@ -82,13 +80,6 @@ def test_labels():
     assert jobs.labels(scores).tolist() == [1, 0]
 
 
-def test_a_layer_s_tables():
-    pytest.importorskip("tvm")
-    found = jobs.layer(jobs.Layer(TWO, LayerShape((4, 4, 4), 8)))
-    (digital, ternary) = found["layer"]["tables"]
-    assert digital[0] == ternary[0] == [0, 4, 8] and digital[1][0] == 0 < digital[1][1]
-
-
 def test_a_point_from_warm_up_to_device(tmp_path):
     """The hook's network, trained a little: its scores on the device are torch's integers'."""
     pytest.importorskip("torch")
@@ -118,7 +109,7 @@ def test_a_point_from_warm_up_to_device(tmp_path):
 def test_without_the_second_unit_nothing_is_measured_in_a_launch(residual):
     """Tables stay as they are, and the fastest mapping is theirs."""
     start, one = jobs.WarmUp(Task(), 0), load_config("tiny")
-    slow = LayerCost((COST.tables[1], COST.tables[0]))
+    slow = LayerCost((SIDES[1], SIDES[0]), UnitTable((0, 4, 8), (100.0, 60.0, 200.0)))
     costs = json.dumps(to_json({"first": COST, "second": slow}))
     given = residual.to_json()
     assert jobs.in_launch(jobs.Launch(one, start, costs, given, "first")) == to_json({"layer": COST})

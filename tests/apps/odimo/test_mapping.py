@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tilewright.apps.odimo import mapping as m
-from tilewright.apps.odimo.tables import LayerCost, UnitTable
 
 
 def test_whole_blocks_on_gemm():
@@ -40,14 +39,6 @@ def test_fixed_choices():
     sizes = {"a": 8, "b": 4, "c": 10}
     assert m.share(m.all_on(sizes, m.GEMM)) == 0 and m.share(m.all_on(sizes, m.TERNARY)) == 1
     assert {name: chosen.all() for name, chosen in m.ends_on_gemm(sizes).items()} == {"a": 0, "b": 1, "c": 0}
-
-
-def test_min_cost_takes_the_fastest_split_and_of_equal_ones_that_with_more_int8():
-    digital, ternary = UnitTable((0, 4, 8), (0, 80, 200)), UnitTable((0, 4, 8), (0, 60, 100))
-    split = {"a": LayerCost((digital, ternary))}
-    assert m.counts(m.cheapest({"a": 8}, split, 4)) == {"a": (4, 4)}
-    same = {"a": LayerCost((UnitTable((0, 8), (0, 0.0)), UnitTable((0, 8), (0, 0.0))))}
-    assert m.counts(m.cheapest({"a": 8}, same, 4)) == {"a": (8, 0)}
 
 
 def test_channels_are_named_by_unit():

@@ -1,10 +1,21 @@
-"""apps/odimo/task.py: hooks of users, and what they get wrong."""
+"""apps/odimo/task.py: hooks of users and what they get wrong, the digits, what channels choose between."""
 
+import numpy as np
 import pytest
 
-from tilewright.apps.odimo.recipe import Recipe
-from tilewright.apps.odimo.task import Task, hook_functions
+from tilewright.apps.odimo.task import (
+    ALTERNATIVES,
+    MIN_COST,
+    TYPE,
+    UNIT,
+    Recipe,
+    Task,
+    digits_data,
+    digits_model,
+    hook_functions,
+)
 from tilewright.hw.errors import FileError, InputError, UnsupportedError
+from tilewright.hw.units import COMPUTE_UNITS
 
 GOOD = """
 import numpy as np
@@ -84,3 +95,33 @@ def test_what_channels_choose():
     assert Task(choice="type").name == "digits-type" and Task(choice="type").facts != Task().facts
     with pytest.raises(InputError, match="Task.choice = 'size': must be one of unit, type"):
         Task(choice="size")
+
+
+def test_sides_and_baselines():
+    assert ALTERNATIVES[UNIT].names == tuple(COMPUTE_UNITS) and ALTERNATIVES[TYPE].names == ("conv", "depthwise")
+    assert all(one.baselines[0].startswith("all-") and MIN_COST in one.baselines for one in ALTERNATIVES.values())
+    every = [kind for one in ALTERNATIVES.values() for kind in one.baselines[:2]]
+    assert len(set(every)) == 4  # a baseline's name says the choice
+
+
+def test_the_temperature_falls_to_its_floor():
+    recipe = Recipe()
+    found = [recipe.temperature(epoch) for epoch in range(60)]
+    assert found[0] == 1 and found == sorted(found, reverse=True) and found[-1] == recipe.coldest
+
+
+def test_digits():
+    pytest.importorskip("sklearn")
+    (images, labels), (held, held_labels) = digits_data()
+    assert images.shape == (1200, 1, 8, 8) and held.shape == (597, 1, 8, 8) and images.dtype == np.float32
+    assert np.array_equal(images * 64, np.round(images * 64)) and set(labels) == set(held_labels) == set(range(10))
+    assert np.array_equal(digits_data()[1][0], held)
+
+
+def test_the_network_has_layers_of_its_width():
+    pytest.importorskip("torch")
+    from tilewright.apps.odimo.torch_network import trace
+
+    network = trace(digits_model(12), np.ones((1, 1, 8, 8), np.float32))
+    assert list(network.sizes().values()) == [12, 12, 12, 12, 10]
+    assert [node.shape for node in network.nodes][:4] == [(12, 8, 8), (12, 8, 8), (12, 4, 4), (12, 2, 2)]

@@ -1,15 +1,113 @@
-"""apps/relax/partition.py: levels, outlined functions, and blocks of other kinds."""
+"""apps/relax/partition.py: what of a block is claimed and why the rest is not; outlined functions."""
 
 import numpy as np
 import pytest
 
 from tilewright.apps.relax.codegen import Choice
-from tilewright.apps.relax.partition import Partition
+from tilewright.apps.relax.partition import Claims, Partition, operands
 from tilewright.compiler.tvm_compat import relax
 from tilewright.hw.config import PRESETS
 
 OP = relax.op
 FLOATS = ((4, 64), "float32")
+
+
+@pytest.fixture
+def claims(function):
+    """The claims of a function's block."""
+    return lambda body, *parameters: Claims(function(body, *parameters)["main"].body.blocks[0])
+
+
+def kinds(found):
+    """The operators whose results are claimed."""
+    return [found.values[var].op.name.removeprefix("relax.") for var in found.needs]
+
+
+def test_a_layer_is_claimed_with_all_up_to_the_integers_before_it(claims, quantised):
+    found = claims(lambda emit, x: quantised.layer(emit, quantised(emit, x)), FLOATS)
+    first, second = found.needs
+    assert kinds(found) == ["quantize", "quantize"] and found.left == []
+    assert found.needs[second] == [first] and [var.name for var in found.needs[first]] == ["x0"]
+    names = sorted(found.values[var].op.name for var in found.inside[second])
+    assert names == ["relax.dequantize", "relax.dequantize", "relax.matmul", "relax.quantize"]
+
+
+def test_floats_between_are_where_a_claim_begins(claims, quantised):
+    def body(emit, x):
+        return quantised.layer(emit, quantised(emit, emit(OP.sin(quantised.layer(emit, quantised(emit, x))))))
+
+    found = claims(body, FLOATS)
+    assert kinds(found) == ["quantize"] * 4
+    (sine,) = list(found.needs.values())[2]
+    assert found.values[sine].op.name == "relax.sin"
+
+
+def test_integers_of_other_operators_are_named_and_may_be_read(claims, quantised):
+    def body(emit, x):
+        integers = emit(OP.astype(emit(OP.round(x)), "int8"))
+        return quantised.layer(emit, emit(OP.dequantize(integers, quantised.scale, quantised.zero)))
+
+    found = claims(body, FLOATS)
+    assert kinds(found) == ["quantize"]
+    assert found.left == ["relax.astype of 'lv1' is not computed from quantised values"]
+    assert [var.name for var in found.needs[next(iter(found.needs))]] == ["lv1"]
+
+
+def test_two_scales_of_one_tensor_are_not_mixed(claims, quantised):
+    def body(emit, x):
+        q = emit(OP.quantize(x, quantised.scale, quantised.zero))
+        real = [emit(OP.dequantize(q, relax.const(np.float32(s)), quantised.zero)) for s in (0.1, 0.2)]
+        return emit(OP.quantize(emit(OP.add(*real)), quantised.scale, quantised.zero))
+
+    found = claims(body, FLOATS)
+    assert len(found.left) == 1 and "has scale and zero point (0.2" in found.left[0]
+    # the sum is quantised from floats that TVM adds
+    assert [var.name for var in list(found.needs.values())[1]] == ["lv3"]
+
+
+def test_other_types_are_not_claimed(claims, quantised):
+    def body(emit, x):
+        return emit(OP.quantize(x, quantised.scale, relax.const(np.float16(0)), out_dtype="float8_e4m3fn"))
+
+    assert not claims(body, FLOATS).needs
+
+
+def test_scales_of_channels_and_computed_ones_are_not_claimed(claims, quantised):
+    scales = relax.const(np.full(64, 0.1, np.float32)), relax.const(np.zeros(64, np.int8))
+    found = claims(lambda emit, x: emit(OP.quantize(x, *scales, axis=1)), FLOATS)
+    assert not found.needs and "has 64 values of scale; activations have one" in found.left[0]
+    found = claims(lambda emit, x, s: emit(OP.quantize(x, s, quantised.zero)), FLOATS, ((), "float32"))
+    assert not found.needs and "has a scale that is no constant" in found.left[0]
+
+
+def test_a_sum_that_is_no_bias_is_left(claims, quantised):
+    rows = relax.const(np.ones((4, 64), np.float32))
+
+    def body(emit, x):
+        real = quantised(emit, x)
+        weight = emit(OP.dequantize(quantised.weight, quantised.weight_scale, relax.const(np.int8(0)), axis=1))
+        return quantised(emit, emit(OP.add(emit(OP.matmul(real, weight)), rows)))
+
+    found = claims(body, FLOATS)
+    assert len(found.needs) == 2 and [var.name for var in list(found.needs.values())[1]] == ["lv4"]
+
+
+def test_moved_integers_have_the_scale_with_which_they_are_dequantised(claims, quantised):
+    def body(emit, x):
+        moved = emit(OP.reshape(x, (4, 64)))
+        return quantised.layer(emit, emit(OP.dequantize(moved, quantised.scale, quantised.zero)))
+
+    found = claims(body, ((256,), "int8"))
+    assert kinds(found) == ["reshape", "quantize"]
+
+
+def test_variables_of_an_expression(function):
+    mod = function(lambda emit, x, y: emit(OP.concat([x, y])), FLOATS, FLOATS)
+    (binding,) = mod["main"].body.blocks[0].bindings[:1]
+    assert [var.name for var in operands(binding.value)] == ["x0", "x1"]
+    assert list(operands(relax.TupleGetItem(relax.Tuple(mod["main"].params), 1))) == list(mod["main"].params)
+
+
 CHOICE = Choice(PRESETS["tiny"], "model", "double")
 
 

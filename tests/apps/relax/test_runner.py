@@ -1,14 +1,15 @@
-"""apps/relax/runner.py: programs on their devices, each once, and what is wrong with others."""
+"""apps/relax/runner.py: programs on their devices, each once, what is wrong with others, and reports."""
 
+import importlib
 import threading
 
 import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.apps.relax import release
+from tilewright.apps.relax import release, report, tilewright_pipeline
 from tilewright.apps.relax.runner import KEY, held, key_of, run
-from tilewright.compiler.tvm_compat import tvm_ffi
+from tilewright.compiler.tvm_compat import relax, tvm_ffi
 from tilewright.hw.errors import FileError, InputError
 from tilewright.hw.isa import Mem
 
@@ -85,3 +86,33 @@ def test_runs_of_several_threads_do_not_mix(program):
     for thread in threads:
         thread.join()
     assert not wrong and held[key].runs == 60
+
+
+def test_modules_and_executables_have_the_same_parts(function, quantised, execute):
+    def body(emit, x):
+        middle = emit(relax.op.sin(quantised.layer(emit, quantised(emit, x))))
+        return quantised.layer(emit, quantised(emit, middle))
+
+    mod = tilewright_pipeline("tiny", on="timing")(function(body, ((4, 64), "float32")))
+    executable = importlib.import_module("tvm").compile(mod, "llvm")
+    before = report(mod)
+    assert [(part.name, part.runs, part.cycles) for part in before.parts] == [("main_0", 0, None), ("main_1", 0, None)]
+    assert before.cycles is None
+    execute(executable, np.zeros((4, 64), np.float32))
+    found = report(mod)
+    assert report(executable).parts == found.parts and [part.runs for part in found.parts] == [1, 1]
+    assert found.cycles == sum(part.stats.cycles or 0 for part in found.parts) > 100
+    assert all(part.host_seconds > 0 and part.on == "timing" for part in found.parts)
+
+
+def test_devices_without_a_clock_have_no_cycles(function, quantised, execute):
+    mod = tilewright_pipeline("tiny")(
+        function(lambda emit, x: quantised.layer(emit, quantised(emit, x)), ((4, 64), "float32"))
+    )
+    execute(mod, np.zeros((4, 64), np.float32))
+    assert report(mod).parts[0].runs == 1 and report(mod).cycles is None
+
+
+def test_anything_else_is_refused():
+    with pytest.raises(InputError, match=r"a report is of an IRModule or of what tvm.compile returns, not str"):
+        report("network.so")

@@ -8,7 +8,7 @@ import pytest
 from tilewright.cli.bench import split
 from tilewright.cli.bench.split import divisions, launch_of
 from tilewright.hw.config import PRESETS
-from tools.bench.timing import DIVIDED, _TimingBench
+from tools.timing import DIVIDED, _TimingBench
 
 TWO, PYNQ = PRESETS["tiny_two"], PRESETS["pynq_z1_two"]
 

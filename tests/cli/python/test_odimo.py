@@ -21,7 +21,7 @@ def test_an_unknown_name():
 
 def test_what_trains_needs_torch(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    for name in [name for name in sys.modules if name.startswith("tilewright.apps.odimo.learning")]:
+    for name in [name for name in sys.modules if name.startswith("tilewright.apps.odimo.torch_")]:
         monkeypatch.delitem(sys.modules, name)
     fresh = importlib.reload(odimo)
     with pytest.raises(UnsupportedError, match=r"training needs torch .* pip install 'tilewright\[train\]'"):

@@ -5,7 +5,7 @@ import pytest
 from tests.sim.conftest import machine
 from tilewright.hw.config import PRESETS
 from tilewright.sim.rtl.verilator import need_tools
-from tools.faults.cases import random_program
+from tools.faults.compare import random_program
 
 __all__ = ["case", "machine"]
 

@@ -1,12 +1,156 @@
-"""tools/faults/command.py: a short run here; tests/tools/faults/ has each kind, and the long runs."""
+"""tools/faults/command.py: a few faults of every kind, and that a defect of each sort is counted and told."""
 
 import shutil
 from collections import Counter
+from dataclasses import replace
+from itertools import repeat
 
+import numpy as np
 import pytest
 
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import ExecutionError
+from tilewright.hw.isa import Isa, Mem, Op
+from tilewright.hw.regs import Error
+from tilewright.sim.random_programs import WIDE
 from tools.faults import command
-from tools.faults.campaign import Found
+from tools.faults.command import Found, campaign, programs
+from tools.faults.compare import Case
+from tools.faults.kinds import KINDS, FaultyDevice
+
+BEAT, STALL, FLIPS = "SLVERR on a beat read", "stall of R, no watchdog", "bit flips in instructions"
+
+
+def check(found, trials):
+    assert not found.defects, found.defects
+    rows = found.rows.values()
+    assert sum(row.tried for row in rows) > trials // 2
+    for row in rows:
+        assert row.tried == row.error + row.right + row.stopped + row.unlike == row.next_right
+        assert row.wrong == row.hung == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fault_ends_in_an_error_or_does_no_harm(case, kind):
+    found = campaign([case], 2, 4, [kind])
+    check(found, 2)
+    row = found.rows[kind]
+    assert row.error == row.tried or not any(word in kind for word in ("ERR", "endless", "FINISH", "at once"))
+    assert row.right == row.tried or "no watchdog" not in kind
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cfg", [*map(PRESETS.get, ("tiny", "tiny_two", "pynq_z1")), WIDE], ids=lambda cfg: cfg.name)
+def test_many_faults(cfg):
+    check(campaign(programs([cfg], [], 7), 400, 7), 400)
+
+
+@pytest.mark.parametrize("ports, expected", [(1, {80, 96}), (2, {64, 80, 96, 112})])
+def test_two_ports_read_two_beats(ports, expected):
+    """An error of either is that of the load that needs one of them."""
+    cfg = WIDE.replace(load_ports=ports)
+    load = {"op": Op.LOAD, "mem": Mem.INP, "dram_base": 5, "y_size": 1, "x_size": 2, "x_stride": 2}
+    insn = Isa(cfg).formats["LOAD"].encode(**load)
+    image = np.zeros(4096, np.uint8)
+    image[2048 : 2048 + 16] = insn.astype("<u8").view(np.uint8).reshape(-1)
+    case = Case("one load", cfg, image, 2048, 1, image)
+    assert {at for at in range(0, 256, 16) if command._touches(case, 0, at)} == expected
+
+
+def test_programs_come_in_turn(case):
+    cfgs = [PRESETS["tiny"], PRESETS["tiny_two"]]
+    found = programs(cfgs, [case], 3)
+    names = [next(found).name for _ in range(4)]
+    assert [name.split()[0] for name in names] == ["tiny", "tiny_two", "tiny", "tiny"] and len(set(names)) == 4
+
+
+class Liar(FaultyDevice):
+    """A circuit whose runs with a fault end as `lie` says."""
+
+    def attempt(self, image, address, count, disturbances=(), acts=(), watchdog=8000):
+        end = super().attempt(image, address, count, disturbances, acts, watchdog)
+        return self.lie(end, image) if disturbances else end
+
+    def lie(self, end, image):
+        return end
+
+
+def lies(monkeypatch, case, lie, kind=BEAT):
+    monkeypatch.setattr(command, "FaultyDevice", type("Liar", (Liar,), {"lie": lambda self, *given: lie(*given)}))
+    found = campaign([case], 3, 4, [kind])
+    return found, found.rows[kind]
+
+
+@pytest.mark.parametrize(
+    "change, why",
+    [
+        ({"what": "done"}, "right, expected error"),
+        ({"code": Error.WATCHDOG}, "another error"),
+        ({"index": 1 << 20}, "is not this instruction's"),
+        ({"what": "stopped"}, "stopped, expected error"),
+    ],
+)
+def test_an_error_that_is_not_told_as_it_is_is_wrong(monkeypatch, case, change, why):
+    found, row = lies(monkeypatch, case, lambda end, image: replace(end, **change))
+    assert (row.tried, row.wrong, row.next_right) == (3, 3, 3) and len(found.defects) == 3
+    assert all(why in text and BEAT in text and f"{case.name}, seed 4, case 0, trial" in text for text in found.defects)
+
+
+def test_a_hang_is_counted(monkeypatch, case):
+    found, row = lies(monkeypatch, case, lambda end, image: replace(end, what="hung"))
+    assert (row.hung, row.wrong, len(found.defects)) == (3, 0, 3)
+
+
+def change_result(case, beyond):
+    at = int(np.flatnonzero((case.image != case.expected) ^ beyond)[0])
+
+    def lie(end, image):
+        image[at] ^= 1
+        return end
+
+    return lie
+
+
+def test_a_wrong_result_is_wrong(monkeypatch, case):
+    found, row = lies(monkeypatch, case, change_result(case, False), STALL)
+    assert row.wrong == 3 and "a wrong result, reported as right" in found.defects[0]
+
+
+@pytest.mark.parametrize("kind", [STALL, BEAT])
+def test_a_write_where_nothing_is_stored_is_wrong(monkeypatch, case, kind):
+    found, row = lies(monkeypatch, case, change_result(case, True), kind)
+    assert row.wrong == 3 and "it wrote where no STORE does" in found.defects[0]
+
+
+def test_a_next_run_that_fails_is_told(monkeypatch, case):
+    runs = []
+
+    class Tired(FaultyDevice):
+        def attempt(self, image, *given):
+            end = super().attempt(image, *given)
+            runs.append(1)
+            image[-1] ^= len(runs) == 3
+            return end
+
+    monkeypatch.setattr(command, "FaultyDevice", Tired)
+    found = campaign([case], 2, 4, [BEAT])
+    assert (found.rows[BEAT].tried, found.rows[BEAT].next_right) == (2, 1)
+    assert len(found.defects) == 1 and "the next run" in found.defects[0]
+
+
+def test_a_difference_without_a_reason_is_wrong(monkeypatch, case):
+    monkeypatch.setattr(command, "difference", lambda *given: ("no error / AccessError", command.UNEXPLAINED))
+    found = campaign([case], 3, 4, [FLIPS])
+    assert found.rows[FLIPS].wrong == 3 and found.differences.total() == 3
+    monkeypatch.setattr(command, "difference", lambda *given: ("no error / AccessError", "a reason"))
+    row = campaign([case], 3, 4, [FLIPS]).rows[FLIPS]
+    assert (row.wrong, row.error + row.unlike) == (0, 3)
+
+
+def test_a_case_that_fails_without_a_fault_is_refused(case):
+    wrong = replace(case, expected=case.image)
+    with pytest.raises(ExecutionError, match="fails without a fault: another result"):
+        campaign(repeat(wrong), 1, 0)
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")

@@ -1,1 +1,0 @@
-"""The fit of the model of areas (apps/explore/area.py)."""

@@ -1,1 +1,0 @@
-"""The timing model and the circuit against records, and against each other."""
