@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import report
-from .mapping.units import COLUMNS as UNIT_COLUMNS
-from .mapping.units import unit_rows
 from .options import config_option, json_option, mapping_option, memory_option, target_option
 from .programs import check_output, read_graph, read_target
 
@@ -23,6 +21,21 @@ if TYPE_CHECKING:
 COLUMNS = ["operator", "kind", "MACs", "headroom", "module", "us", "alone us", "runner-up", "runner-up us"]
 COLUMNS += ["why others refuse"]
 PASS_COLUMNS = ["module", "pass", "what it does"]
+# keys of `unit_rows` -> the column's name
+UNIT_COLUMNS = {
+    "layer": "layer",
+    "channels": "channels",
+    "capable": "may be ternary",
+    "ternary": "ternary",
+    "gemm_cycles": "gemm cycles",
+    "ternary_cycles": "ternary cycles",
+    "cycles": "cycles",
+    "bound": "bound by",
+    "gemm_alone": "all on gemm",
+    "ternary_alone": "all on ternary",
+    "cheapest": "best ternary",
+    "cheapest_cycles": "best cycles",
+}
 
 
 @click.command()
@@ -214,3 +227,38 @@ def _totals(compiled: Compiled, cfg: Config, dram: Dram) -> dict:
     }
     total["host_share"] = total["host_us"] / (total["host_us"] + total["accelerator_us"])
     return total | {"host_alone_us": 1e6 * sum(host.seconds(op) for op in assignment.graph.ops)}
+
+
+def unit_rows(graph: Graph, cfg: Config, mapping: ChannelMapping | None = None) -> list[dict[str, Any]]:
+    """A row for each layer that units can share, none where `cfg` has GEMM alone.
+
+    `capable` counts the channels whose weights are ternary, `ternary` those that `mapping` gives to that unit. Cycles
+    are predicted for the kernel that both units share: those in which each unit computes, those of the layer, and those
+    of the layer with all of its channels on one unit, whatever its weights; None where nothing fits the scratchpads.
+    `cheapest` is the number of ternary channels that would be, whatever the weights.
+    """
+    from ..compiler.graph import Divisible
+    from ..compiler.mapping.check import TERNARY, refusal
+    from ..compiler.mapping.choice import cheapest
+    from ..compiler.mapping.cost import Costs
+    from ..compiler.mapping.ternary import capable
+
+    if TERNARY not in cfg.units:
+        return []
+    rows, costs = [], Costs(graph, cfg)
+    for op in graph.layers:
+        if not isinstance(op, Divisible) or refusal(op):
+            continue
+        count, split = len(op.weight), {} if mapping is None else mapping.layers.get(op.name, {})
+        ternary = len(split.get(TERNARY, ()))
+        best = cheapest(op, count, cfg, costs, costs.least)
+        found, *others = (costs.split(op, k) for k in (ternary, 0, count, best))
+        cycles = [*found.units.values(), found.cycles]
+        row = [op.name, count, int(capable(op, graph.contract).sum()), ternary, *map(_whole, cycles), found.bound]
+        first, second, last = (_whole(each.cycles) for each in others)
+        rows.append(dict(zip(UNIT_COLUMNS, [*row, first, second, best, last])))
+    return rows
+
+
+def _whole(cycles: float) -> int | None:
+    return round(cycles) if cycles < float("inf") else None

@@ -7,7 +7,7 @@ import click
 from ..hw.errors import ConfigError, FileError
 from . import report
 from .options import device_option, device_options, dram_option, json_option, skip_option, waves_option
-from .profile.files import Profile, profile_option
+from .profile import Profile, profile_option
 
 
 @click.command()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.cli.bench.units import WORKLOADS, network
+from tilewright.cli.bench.two_units import WORKLOADS, network
 from tilewright.compiler import graph as g
 from tilewright.compiler.mapping import ChannelMapping, Costs
 from tilewright.compiler.mapping.choice import candidates, split
