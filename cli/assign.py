@@ -6,6 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..compiler import cost
+from ..compiler.cost import on_memory
+from ..hw.config import Config, load_config
+from ..hw.errors import UnsupportedError
+from ..runtime.executable import HostStep, LaunchStep
+from ..sim.dram import Dram, load_dram
+from ..sim.profile import profile
+from ..sim.timing import check_memory, predict
 from . import report
 from .options import config_option, json_option, mapping_option, memory_option, target_option
 from .programs import check_output, read_graph, read_target
@@ -15,8 +23,6 @@ if TYPE_CHECKING:
     from ..compiler.mapping import ChannelMapping
     from ..compiler.network import Compiled
     from ..compiler.target.assign import Choice
-    from ..hw.config import Config
-    from ..sim.dram import Dram
 
 COLUMNS = ["operator", "kind", "MACs", "headroom", "module", "us", "alone us", "runner-up", "runner-up us"]
 COLUMNS += ["why others refuse"]
@@ -80,13 +86,8 @@ def command(
     if model is None:
         _list_passes(config, as_json)
         return
-    from ..compiler.cost import on_memory
     from ..compiler.mapping import regroup
     from ..compiler.network import compile_for
-    from ..hw.config import load_config
-    from ..runtime.executable import HostStep
-    from ..sim.dram import load_dram
-    from ..sim.timing import check_memory
 
     cfg = load_config(config)
     given, memory = None if dram is None else load_dram(dram), load_dram(dram)
@@ -124,7 +125,6 @@ def command(
 
 def _list_passes(config: str, as_json: bool) -> None:
     from ..compiler.network import default_target
-    from ..hw.config import load_config
 
     cfg = load_config(config)
     rows = [(module.name, *found) for module in default_target(cfg).modules for found in module.passes()]
@@ -135,8 +135,6 @@ def _list_passes(config: str, as_json: bool) -> None:
 
 
 def _check_min_cost(mapping: str | None, path: str, model: str) -> None:
-    from ..hw.errors import UnsupportedError
-
     if mapping is not None:
         raise UnsupportedError(f"--min-cost {path}: chooses a mapping, and --mapping {mapping} gives one; drop one")
     check_output(path, (".json",), {"MODEL": model})
@@ -161,11 +159,7 @@ def _spent(compiled: Compiled, dram: Dram) -> dict[str, float]:
 
     Cycles of a launch before its first instruction and after its last belong to its first operator.
     """
-    from ..compiler import cost
     from ..compiler.target.host import HostModel
-    from ..runtime.executable import LaunchStep
-    from ..sim.profile import profile
-    from ..sim.timing import predict
 
     spent: dict[str, float] = {}
     for step in compiled.executable.steps:
@@ -204,7 +198,6 @@ def choice_row(choice: Choice, us: float) -> list:
 
 def _totals(compiled: Compiled, cfg: Config, dram: Dram) -> dict:
     """Simulated cycles of the launches, modelled time of the host, and that of a host without accelerator."""
-    from ..compiler import cost
     from ..compiler.accelerator.arena import arena_plan
     from ..compiler.accelerator.module import Accelerator
     from ..compiler.network import launch_cycles

@@ -10,20 +10,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..hw.errors import UnsupportedError
+from ..hw.foreign import TEXT_BYTES, read_regular
+from ..runtime import layout
+from ..runtime.executable import Executable, LaunchStep
+from ..runtime.language.tokenizer import Tokenizer
+from ..runtime.language.writing import Choose, Step, language_model, most_likely, sampler, write
+from ..runtime.launch import Launch
+from ..runtime.steps import runs_in
+from ..sim.dram import ZYNQ_HP, Dram, load_dram, unshared
+from ..sim.profile import profile
+from ..sim.timing import predict
 from . import report
 from .layers import run_rows
-from .options import Where, config_option, json_option, where_options
+from .options import Choices, Where, config_option, json_option, where_options
 from .profile import Profile, profile_option
 from .programs import is_network, open_program
 from .run import need_network
 
 if TYPE_CHECKING:
     from ..compiler.graph import Graph, Operator
-    from ..runtime.executable import Executable
-    from ..runtime.language.tokenizer import Tokenizer
-    from ..runtime.language.writing import Choose, Step
-    from ..runtime.launch import Launch
-    from ..sim.dram import Dram
 
 
 @click.command()
@@ -84,11 +90,6 @@ def command(
     With --check the exit status is 1 if a logit differs; it is 6 for a tokenizer of another size or a damaged
     checkpoint, and 9 for more tokens than the context holds.
     """
-    from ..hw.foreign import TEXT_BYTES, read_regular
-    from ..runtime.language.tokenizer import Tokenizer
-    from ..runtime.language.writing import language_model, most_likely, sampler
-    from ..sim.dram import load_dram
-
     where.check()
     profile = Profile(profiles, where.name, {"MODEL": model, "--tokenizer": tokenizer, "--config": config})
     if seed is not None and temperature is None:
@@ -97,7 +98,7 @@ def command(
     _check_network(model, {"--check": check, "--texts": texts, "--compare": compare})
     choose = most_likely if temperature is None else sampler(temperature, seed or 0)
     with report.progress(f"preparing {model}"):
-        executable = open_program(model, config, dram=where.dram)
+        executable = open_program(model, config, Choices(dram=where.dram))
         graph = _graph(model) if is_network(model) else None
     words = language_model(executable).words
     if compare:
@@ -126,8 +127,6 @@ def command(
 
 def _check_network(model: str, options: Mapping[str, object]) -> None:
     """Refuse options that need the network where `model` is something else."""
-    from ..hw.errors import UnsupportedError
-
     for option, given in options.items():
         if given:
             need_network(model, option)
@@ -208,8 +207,6 @@ class Writer:
 
     def write(self, loaded: Any, executable: Executable, prompt: str, count: int, choose: Choose) -> None:
         """Write a text of `count` tokens that begins with `prompt`."""
-        from ..runtime.language.writing import language_model, write
-
         given, start = self._tokenizer.encode(prompt), time.perf_counter()
         golden, decoder = self._golden(), codecs.getincrementaldecoder("utf-8")("replace")
         self.tokens = given[:1]
@@ -258,8 +255,6 @@ def _differs(golden: Any, step: Step, loaded: Any) -> bool:
 
     A program on a server keeps its caches there.
     """
-    from ..runtime import layout
-
     logits = [golden.logits(token) for token in step.tokens]
     if logits[-1].tobytes() != step.logits.tobytes():
         return True
@@ -301,7 +296,6 @@ def shares(
     """
     from ..compiler.network import compile_for
     from ..compiler.target.host import HostModel
-    from ..runtime.language.writing import language_model
 
     size, found = language_model(executable).block, dict[str, Any]()
     if blocks:
@@ -322,9 +316,6 @@ def parts_of(
     graph: Graph, executable: Executable, tensor: str, values: Sequence[int], dram: Dram | None = None
 ) -> list[Counter[str]]:
     """The accelerator's cycles by part of each run in which the input `tensor` has one of these `values`."""
-    from ..runtime.executable import LaunchStep
-    from ..runtime.steps import runs_in
-
     kinds = {op.name: part_of(op) for op in graph.ops}
     found: list[Counter[str]] = [Counter() for _ in values]
     for step in executable.steps:
@@ -338,10 +329,6 @@ def parts_of(
 
 def _by_part(launch: Launch, kinds: dict[str, str], dram: Dram | None) -> Counter[str]:
     """Cycles of a launch; those before its first instruction and after its last belong to the rest."""
-    from ..sim.dram import ZYNQ_HP, unshared
-    from ..sim.profile import profile
-    from ..sim.timing import predict
-
     timing = predict(launch, dram=unshared(launch.cfg, dram or ZYNQ_HP))
     found: Counter[str] = Counter()
     for share in profile(launch, timing.timeline(), timing.cycles):
@@ -354,9 +341,6 @@ DEEPLOY = 23  # the ratio that Deeploy's authors publish for 256 steps of their 
 
 def check_blocks(executable: Executable) -> None:
     """Raise `UnsupportedError` where the program takes no blocks of tokens."""
-    from ..hw.errors import UnsupportedError
-    from ..runtime.language.writing import language_model
-
     if language_model(executable).block == 1:
         raise UnsupportedError(
             f"{executable.cfg.name}: its program takes a token at a time; blocks of tokens need attention on the "
@@ -377,7 +361,6 @@ def recomputing(
     from ..compiler.network import compile_for
     from ..compiler.target.blocks import in_blocks
     from ..compiler.target.host import HostModel
-    from ..runtime.language.writing import language_model
 
     check_blocks(executable)
     size = language_model(executable).block

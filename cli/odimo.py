@@ -138,7 +138,6 @@ def _folder(output: str) -> Path:
 def _front(plan: Plan, folder: Path, store: Store, workers: Executor | None, as_json: bool) -> int:
     """Train, write and print the front; returns the status."""
     from ..apps.odimo.front import explore, kinds
-    from .files import write_front
 
     count = len(plan.seeds) * (1 + 2 * len(kinds(plan)))
     with report.progress("training", count) as advance:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -65,6 +65,43 @@ scheduler_option = click.option(
     "--scheduler", metavar="tcp://HOST:PORT", help="Work on the workers of this Dask scheduler instead."
 )
 waves_option = click.option("--waves", metavar="FILE", help="With --on rtl: write waveforms to FILE.fst or FILE.vcd.")
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How a network is compiled: its rounding contract, a database of tiles, the file of its channels' compute units,
+    the target FILE.py:NAME, the memory that tiles are chosen for, and how many inputs a run takes. None: the default.
+    """
+
+    contract: str | None = None
+    tiles: str | None = None
+    mapping: str | None = None
+    target: str | None = None
+    dram: str | None = None
+    batch: int = 1
+
+
+NO_CHOICES = Choices()
+
+
+def choice_options(*options: Callable) -> Callable:
+    """Add those options of a network's compilation; the verb gets them as one `Choices`, its argument `choices`."""
+
+    def add(function: Callable) -> Callable:
+        @functools.wraps(function)
+        def call(*args: Any, **values: Any) -> Any:
+            given = {field.name: values.pop(field.name) for field in fields(Choices) if field.name in values}
+            return function(*args, choices=Choices(**given), **values)
+
+        return _with_options(call, options)
+
+    return add
+
+
+def _with_options(function: Any, options: Sequence[Callable]) -> Any:
+    for option in reversed(options):
+        function = option(function)
+    return function
 
 
 def device_option(default: str = "model", help_text: str = "What executes the program:") -> Callable:
@@ -196,10 +233,7 @@ def _as_where(function: Callable, options: Sequence[Callable]) -> Callable:
         where = Where(device, waves, skip, dram, host, token_file, tls_ca, bitstream, clock)
         return function(*args, where=where, **rest)
 
-    wrapped: Any = call
-    for option in reversed(options):
-        wrapped = option(wrapped)
-    return wrapped
+    return _with_options(call, options)
 
 
 def board_options(device: str, bitstream: str | None, clock: float | None) -> dict[str, object]:

@@ -6,24 +6,25 @@ import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
+from ..hw.config import Config
 from ..hw.errors import UnsupportedError
+from ..hw.metrics import metrics
+from ..runtime.device import Stats
+from ..runtime.executable import Executable, LaunchStep
 from ..runtime.files import atomic_write
+from ..runtime.launch import Launch
+from ..runtime.loader import StepReport
+from ..runtime.metrics.values import Value, combined
+from ..runtime.metrics.values import of_launch as metrics_of
+from ..sim.trace import levels_of, of_launch, write_chrome
 from . import report
 from .layers import ran
 from .options import TIMED
 from .programs import check_output
-
-if TYPE_CHECKING:
-    from ..hw.config import Config
-    from ..runtime.device import Stats
-    from ..runtime.executable import Executable
-    from ..runtime.launch import Launch
-    from ..runtime.loader import StepReport
-    from ..runtime.metrics.values import Value
 
 
 class LaunchRun(NamedTuple):
@@ -36,8 +37,6 @@ class LaunchRun(NamedTuple):
 
 def launches_of(executable: Executable, reports: Sequence[StepReport]) -> list[LaunchRun]:
     """The launches of a run of `executable`, in their order; host steps are left out."""
-    from ..runtime.executable import LaunchStep
-
     return [
         LaunchRun(done.name, step.launch, done.stats)
         for step, done in ran(executable, reports)
@@ -55,16 +54,12 @@ def profile(runs: Sequence[LaunchRun]) -> dict[str, Any]:
 
     No launch has no metrics.
     """
-    from ..runtime.metrics.values import combined, of_launch
-
-    found = [{"launch": run.name, "metrics": of_launch(run.launch, run.stats)} for run in runs]
+    found = [{"launch": run.name, "metrics": metrics_of(run.launch, run.stats)} for run in runs]
     return {"metrics": combined(configs_of(runs), [each["metrics"] for each in found]), "launches": found}
 
 
 def declared(configs: Sequence[Config], names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """What the metrics `names` of `configs` mean."""
-    from ..hw.metrics import metrics
-
     every = metrics(*configs)
     return {
         name: {"kind": every[name].kind.value, "unit": every[name].unit, "doc": every[name].doc, "by": every[name].by}
@@ -95,8 +90,6 @@ def table_rows(configs: Sequence[Config], values: Mapping[str, Value]) -> list[l
 
 def write_timeline(path: str, runs: Sequence[LaunchRun], title: str, device: str) -> None:
     """Write `path` for ui.perfetto.dev. Raises `UnsupportedError` where a launch has no cycles of instructions."""
-    from ..sim.trace import levels_of, of_launch, write_chrome
-
     events, levels, now = [], [], 0
     for run in runs:
         if run.stats.timeline is None:

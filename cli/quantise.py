@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..hw.errors import FileError, UnsupportedError
+from ..hw.foreign import TEXT_BYTES, read_regular
+from ..runtime.language.tokenizer import Tokenizer
 from . import report
 from .options import json_option
 from .programs import check_output
@@ -67,9 +70,6 @@ def command(model: str, output: str, tokenizer: str | None, calibration: str | N
 def _texts(model: Checkpoint, tokenizer: str | None, calibration: str | None) -> list[list[int]] | None:
     """The tokens of a file's lines; None without a file. Raises `UnsupportedError`, and as `Tokenizer`."""
     from ..compiler.frontend.llama.quantise import LENGTH
-    from ..hw.errors import FileError, UnsupportedError
-    from ..hw.foreign import TEXT_BYTES, read_regular
-    from ..runtime.language.tokenizer import Tokenizer
 
     known = None if tokenizer is None else Tokenizer(tokenizer, model.sizes.words)
     if calibration is None:

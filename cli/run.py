@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import time
+import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
+from ..hw.config import Config, load_config
 from ..hw.errors import InputError, UnsupportedError
+from ..hw.foreign import read_npz
+from ..runtime.executable import Executable, Tensor
+from ..runtime.files import atomic_write
+from ..runtime.loader import StepReport
 from ..runtime.registry import device_entry
 from . import report
 from .options import (
     DEFAULT_CONFIG,
+    Choices,
     Where,
     batch_option,
+    choice_options,
     config_option,
     contract_option,
     json_option,
@@ -37,13 +47,8 @@ from .programs import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ..compiler.graph import Graph
     from ..compiler.graph.compare import Saturation
-    from ..hw.config import Config
-    from ..runtime.executable import Executable, Tensor
-    from ..runtime.loader import StepReport
 
 SHOWN_LABELS = 20
 
@@ -66,11 +71,7 @@ Y.npz gets `outputs`, or one array per output tensor if there are several.
 @click.option("-o", "--output", metavar="Y.npz", help="The file to write the outputs to.")
 @where_options
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
-@contract_option
-@tiles_option
-@mapping_option
-@target_option
-@batch_option
+@choice_options(contract_option, tiles_option, mapping_option, target_option, batch_option)
 @click.option("--reset", is_flag=True, help="Start from the initial state with every input, not with the first alone.")
 @click.option("--check", is_flag=True, help="Compare with the golden interpreter, operator by operator.")
 @click.option("--trace", metavar="FILE", help="Write a timeline of the last input's run for ui.perfetto.dev, .json.")
@@ -83,11 +84,7 @@ def command(
     output: str | None,
     where: Where,
     config: str | None,
-    contract: str | None,
-    tiles: str | None,
-    mapping: str | None,
-    target: str | None,
-    batch: int,
+    choices: Choices,
     reset: bool,
     check: bool,
     trace: str | None,
@@ -97,8 +94,6 @@ def command(
 ) -> int:
     """Load or compile, run every input, compare, write the outputs, print the steps, and return the exit status."""
     from ..compiler.target.images import apart, of_one, together
-    from ..hw.config import load_config
-    from ..hw.foreign import read_npz
     from .layers import counter_rows, float_steps, run_rows
 
     where.check()
@@ -109,7 +104,8 @@ def command(
     profile = Profile(profiles, where.name, sources)
     read_npz(inputs, needed=lambda name, shape: False)  # what is no file of arrays is refused before the work
     with report.progress(f"preparing {model}"):
-        executable = open_program(model, config, contract, tiles, mapping, where.dram, batch, target)
+        executable = open_program(model, config, replace(choices, dram=where.dram))
+    batch = choices.batch
     one = of_one(executable, batch)
     arrays = arrays_for(one, inputs)
     samples, stacked = split(one, arrays, inputs)
@@ -125,8 +121,7 @@ def command(
     result: dict[str, Any] = about | _compare(compared, expected, arrays, stacked)
     result |= {"seconds": seconds, "output": output, "float32_on_host": float_steps(executable)}
     if check:
-        facts = contract, where, samples, results, reset, mapping, batch, target
-        result["check"] = check_run(model, executable.cfg, *facts)
+        result["check"] = check_run(model, executable.cfg, choices, where, samples, results, reset)
     rows = run_rows(executable, runs, where.clock_hz)
     result |= _per_input(rows, len(runs), len(samples), batch)
     if trace:
@@ -177,12 +172,6 @@ def _run(
 
 def write_npz(path: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Write an npz file atomically."""
-    import zipfile
-
-    import numpy as np
-
-    from ..runtime.files import atomic_write
-
     # numpy.savez takes names as keywords, so that a tensor called `file` would break it
     with atomic_write(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, array in arrays.items():
@@ -195,8 +184,6 @@ def arrays_for(executable: Executable, path: str) -> dict[str, np.ndarray]:
 
     Raises as `read_npz`.
     """
-    from ..hw.foreign import read_npz
-
     shapes = {t.shape for t in (*(t for entry in executable.entries for t in entry), *executable.outputs)}
     return read_npz(path, needed=lambda name, shape: name == "labels" or bool(shapes & {shape, shape[1:]}))
 
@@ -255,8 +242,6 @@ def split_for(tensors: Sequence[Tensor], arrays: Mapping[str, np.ndarray], path:
 
 
 def _collect(executable: Executable, results: list[dict], stacked: bool) -> dict[str, np.ndarray]:
-    import numpy as np
-
     names = [t.name for t in executable.outputs]
     arrays = {name: np.stack([r[name] for r in results]) if stacked else results[0][name] for name in names}
     return {"outputs": arrays[names[0]]} if len(names) == 1 else arrays
@@ -381,38 +366,34 @@ def need_network(model: str, option: str = "--check", cfg: Config | None = None)
 def check_run(
     model: str,
     cfg: Config,
-    contract: str | None,
+    choices: Choices,
     where: Where,
     samples: Sequence[Mapping[str, np.ndarray]],
     results: Sequence[Mapping[str, np.ndarray]],
     reset: bool = False,
-    mapping: str | None = None,
-    batch: int = 1,
-    target: str | None = None,
 ) -> dict[str, object]:
     """Compare the `results` of a run on `samples` with the golden interpreter's.
 
     Then the network is compiled again with every tensor as an output and run on one sample, the first whose results
     differ or the first of all; its operators are compared in order. State is kept from sample to sample, unless they
-    were run with a `reset` before each. Of a program that takes a `batch` of them, every result is compared with that
-    of its sample alone. `mapping` is the file of the channels' compute units, `target` as of `open_program`.
+    were run with a `reset` before each. Of a program that takes several at once, every result is compared with that of
+    its sample alone.
     `text` of the result is a summary for people, `saturation` has for each operator how many of its values are at the
     ends of int8.
     """
-    import numpy as np
-
     from ..compiler.graph.compare import compare
     from ..compiler.network import compile_graph
     from ..compiler.target.images import of_images, together
 
-    graph, chosen = read_graph(model, cfg, contract), read_target(target, cfg)
+    graph, chosen = read_graph(model, cfg, choices.contract), read_target(choices.target, cfg)
     if samples:
         _need_inputs(model, [t.name for t in graph.inputs], samples[0])
+    batch = choices.batch
     samples = [{t.name: np.asarray(sample[t.name], t.dtype) for t in graph.inputs} for sample in samples]
     wrong, states = _golden(graph, samples, results, reset)
     probe = wrong[0] if wrong else 0
     graph, sets, at = of_images(graph, batch), together(samples, batch), probe // batch
-    with where.open(compile_graph(graph, cfg, every_value=True, mapping=mapping, target=chosen)) as loaded:
+    with where.open(compile_graph(graph, cfg, every_value=True, mapping=choices.mapping, target=chosen)) as loaded:
         for sample in sets[:at] if graph.states and not reset else ():
             loaded.run(sample)
         found = compare(graph, sets[at], loaded.run(sets[at]), state=states[probe])

@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..compiler.cost import on_memory
+from ..hw.config import Config, load_config
 from ..hw.errors import InputError, UnsupportedError
 from ..runtime.registry import describe_devices, is_server
+from ..sim.dram import load_dram
+from ..sim.timing import check_memory
 from . import report
 from .options import config_option, contract_option, device_options, dram_option, json_option, scheduler_option
 from .programs import NETWORKS, is_network, python_value
@@ -22,7 +26,6 @@ from .programs import NETWORKS, is_network, python_value
 if TYPE_CHECKING:
     from ..compiler.jobs import Outcome, Store
     from ..compiler.tune.tasks import Line, Measurer
-    from ..hw.config import Config
 
 COLUMNS = ["task", "times", "trials", "no program", "cycles before", "best", "gain"]
 _ON = f"What counts cycles: {describe_devices()}, or a server, NAME:PORT. `model` and `spec` count none."
@@ -65,9 +68,6 @@ def command(
     from ..compiler.jobs import Store
     from ..compiler.tune.measure import check_device
     from ..compiler.tune.tasks import Measurer
-    from ..hw.config import load_config
-    from ..sim.dram import load_dram
-    from ..sim.timing import check_memory
 
     check_device(device)
     if device == "board" and (jobs > 1 or scheduler is not None):
@@ -159,7 +159,6 @@ class _Tuning:
 
     def network(self) -> dict[str, Any]:
         """Tune the layers of a network, choose tiles for it."""
-        from ..compiler.cost import on_memory
         from ..compiler.network_tuning import Network, choose
         from ..compiler.tune.tasks import measure, tile_line
 

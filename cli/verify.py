@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..hw.config import PRESETS, Config
 from ..hw.errors import InputError, ProgramError, RaceError
+from ..hw.foreign import read_regular
+from ..runtime.executable import Executable, LaunchStep
+from ..runtime.launch import Launch
+from ..runtime.proof.checker import check
+from ..runtime.proof.drawing import drawn
+from ..runtime.proof.signature import check_signature
+from ..runtime.verify import Report, verify
+from ..sim.random_programs import ROWS, WIDE
 from . import report
 from .options import json_option
 
 if TYPE_CHECKING:
-    from ..hw.config import Config
-    from ..runtime.executable import Executable
-    from ..runtime.launch import Launch
-    from ..runtime.verify import Report
     from ..sim.mutation.study import Study
 
 
@@ -27,11 +32,6 @@ def verify_executable(executable: Executable, explain: bool = False) -> dict[str
     A certificate that a launch has is checked, and each launch has one then. With `explain` a race is drawn on
     standard error before.
     """
-    from ..runtime.executable import LaunchStep
-    from ..runtime.proof.checker import check
-    from ..runtime.proof.drawing import drawn
-    from ..runtime.verify import verify
-
     found = {}
     for step in executable.steps:
         if isinstance(step, LaunchStep):
@@ -79,10 +79,6 @@ def command(
 
 def _load(program: str, key: str | None) -> Executable:
     """The program; with `key` one whose signature by it was checked, of the bytes that are read."""
-    from ..hw.foreign import read_regular
-    from ..runtime.executable import Executable
-    from ..runtime.proof.signature import check_signature
-
     if key is None:
         return Executable.load(program)
     data = read_regular(program, "a .tw file")
@@ -179,8 +175,6 @@ def alternating(*sources: Iterator[tuple[str, Launch]]) -> Iterator[tuple[str, L
 def compiled(seed: int) -> list[tuple[str, Launch]]:
     """Launches of small networks, and of layers with tables, reductions, several taps, and two units."""
     from ..apps.explore.trial import on_accelerator, small_network
-    from ..hw.config import PRESETS
-    from ..sim.random_programs import ROWS, WIDE
 
     found: list[tuple[str, Launch]] = []
     for cfg in (PRESETS["tiny"], PRESETS["tiny_two"], ROWS, WIDE):

@@ -33,7 +33,7 @@ def run(bench: Bench, names: tuple[str, ...]) -> bool:
             _add_profile(replay, spent)
         rows.append(measured)
     whole, about = total(rows, "seconds"), _about(bench, spent)
-    bench.finish(rows, lambda: _print(rows, whole, about, bench), about, total=whole)
+    bench.finish(rows, lambda: _print(rows, whole, about, bench), about, {"total": whole})
     return whole["exact"]
 
 

@@ -94,15 +94,13 @@ class Bench:
         self.profile.add(what, launch, stats)
         return timing.cycles
 
-    def finish(
-        self, rows: Sequence[Row], show: Callable[[], None], about: Row | None = None, key: str = "layers", **sums: Any
-    ) -> None:
+    def finish(self, rows: Sequence[Row], show: Callable[[], None], about: Row, sums: Row, key: str = "layers") -> None:
         """Write the profile; print the JSON document, or what `show` prints, the rounding contract and the profile.
 
         The document has `about`, the `rows` under `key`, and the `sums`.
         """
         facts: Row = {"workload": self.workload, "config": self.cfg.name, "dram": self.dram.name, "device": self.name}
-        facts |= {"contract": "double", "skip": sorted(self.skip)} | (about or {})
+        facts |= {"contract": "double", "skip": sorted(self.skip)} | about
         found = {key: rows} | sums
         facts |= self.profile.write(self.workload, facts | found)
         if self.as_json:

@@ -71,7 +71,7 @@ def run(bench: Bench, names: tuple[str, ...]) -> bool:
         sums["one_program"] = measured.one_program(sums["offloaded"])
     if bench.out is not None:
         about["files"] = write_files(Path(bench.out), rows, bench.cfg, bench.dram, measured.runs)
-    bench.finish(rows, lambda: _print(rows, sums, about, bench), about, **sums)
+    bench.finish(rows, lambda: _print(rows, sums, about, bench), about, sums)
     return all(row["exact"] for row in [*rows, *([sums["one_program"]] if "one_program" in sums else [])])
 
 

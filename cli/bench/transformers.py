@@ -48,13 +48,13 @@ def _run_dense(bench: Bench, names: tuple[str, ...], shapes: dict[tuple[int, int
         return found | bench.measured(name, graph, executable)[0]
 
     layers = list(bench.each(names, known, measured))
-    whole = {"count": sum(row["count"] for row in layers)} | total(layers)
+    whole: Row = {"count": sum(row["count"] for row in layers)} | total(layers)
 
     def show() -> None:
         report.records([_cells(row) for row in layers], _cells({"name": "total"} | whole))
         report.say(f"configuration {bench.cfg.name}, {rows} rows; cycles are of one layer, and in total of all")
 
-    bench.finish(layers, show, {"rows": rows}, total=whole)
+    bench.finish(layers, show, {"rows": rows}, {"total": whole})
     return whole["exact"]
 
 
@@ -92,7 +92,7 @@ def _run_layer(bench: Bench) -> bool:
         whole, _ = bench.measured("", graph, executable)
     layers = _by_kind([step.launch for step in executable.launches], graph, bench)
     about = {"rows": LAYER_ROWS, "launches": len(executable.launches)}
-    bench.finish(layers, lambda: _print(about, layers, whole, bench), about, total=whole)
+    bench.finish(layers, lambda: _print(about, layers, whole, bench), about, {"total": whole})
     return whole["exact"]
 
 

@@ -102,7 +102,7 @@ def _run_split(bench: Bench, names: tuple[str, ...]) -> bool:
             "multipliers; input: bytes loaded as part of the tensor's, where more than 1 is the edges of tiles"
         )
 
-    bench.finish(rows, show, {"channels": _CHANNELS, "ternary": _CHANNELS // 2}, exact=exact)
+    bench.finish(rows, show, {"channels": _CHANNELS, "ternary": _CHANNELS // 2}, {"exact": exact})
     return exact
 
 
@@ -153,7 +153,7 @@ def _run_points(bench: Bench, names: tuple[str, ...]) -> bool:
             f"bench {bench.workload}: configuration {bench.cfg.name} has unit gemm alone; use pynq_z1_two"
         )
     rows = list(bench.each(names, POINTS, lambda name: _point_row(name, WORKLOADS[bench.workload], bench)))
-    bench.finish(rows, lambda: _print_points(rows, bench.cfg), key="points")
+    bench.finish(rows, lambda: _print_points(rows, bench.cfg), {}, {}, key="points")
     return not any(row["exact"] is False for row in rows)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,11 @@ from .. import report as output
 from ..layers import float_steps, ran
 from ..options import (
     DEFAULT_CONFIG,
+    NO_CHOICES,
     TIMED,
+    Choices,
     Where,
+    choice_options,
     config_option,
     contract_option,
     device_option,
@@ -71,10 +74,7 @@ the differences from an earlier report, what --json printed then. Every number i
 @click.option("-o", "--output", "path", metavar="X.html", help="The page to write.")
 @device_option("timing")
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
-@contract_option
-@mapping_option
-@target_option
-@dram_option
+@choice_options(contract_option, mapping_option, target_option, dram_option)
 @click.option("--inputs", metavar="X.npz", help="Take the first inputs of this file, as of `run`, not random ones.")
 @click.option("--compare", metavar="A.json", help="Show the differences from this earlier report.")
 @json_option
@@ -83,10 +83,7 @@ def command(
     path: str | None,
     device: str,
     config: str | None,
-    contract: str | None,
-    mapping: str | None,
-    target: str | None,
-    dram: str | None,
+    choices: Choices,
     inputs: str | None,
     compare: str | None,
     as_json: bool,
@@ -99,8 +96,7 @@ def command(
         check_output(path, (".html",), sources)
         need("the page of a report", "report", "bokeh")
     with output.progress(f"reporting on {model}"):
-        facts = {"contract": contract, "mapping": mapping, "target": target, "compare": compare}
-        found = report(model, config, on=device, inputs=inputs, dram=dram, **facts)
+        found = _report(model, config, device, inputs, compare, choices)
         if path is not None:
             found.save(path)
     if as_json:
@@ -113,13 +109,12 @@ def command(
 
 @dataclass(frozen=True)
 class _Opened:
-    """What is reported on: the file it came from, its executable, and of a network what compiled it."""
+    """What is reported on: the file it came from, its executable, and of a network what compiled it, and how."""
 
     source: str
     executable: Executable
-    mapping: str | None = None
     compiled: Compiled | None = None
-    target: str | None = None
+    choices: Choices = NO_CHOICES
 
 
 @dataclass(frozen=True)
@@ -159,10 +154,22 @@ def report(
     Raises as `compile`, `load` and a run do, and `FileError` where `compare` is no report. The page needs the extra
     `report`, the data do not.
     """
-    where = Where(on, dram=dram)
+    choices = Choices(contract=contract, mapping=mapping, target=target, dram=dram)
+    return _report(model, config, on, inputs, compare, choices)
+
+
+def _report(
+    model: str | Path | Executable,
+    config: str | Config | None,
+    on: str,
+    inputs: str | Path | None,
+    compare: str | Path | None,
+    choices: Choices,
+) -> Report:
+    where = Where(on, dram=choices.dram)
     where.check()
     before = None if compare is None else difference.read(compare)
-    opened = _open(model, config, contract, mapping, dram, target)
+    opened = _open(model, config, choices)
     run = _run(opened, where, None if inputs is None else str(inputs))
     data = _document(opened, run)
     if before is not None:
@@ -170,16 +177,9 @@ def report(
     return Report(data)
 
 
-def _open(
-    model: str | Path | Executable,
-    config: str | Config | None,
-    contract: str | None,
-    mapping: str | None,
-    dram: str | None,
-    target: str | None,
-) -> _Opened:
+def _open(model: str | Path | Executable, config: str | Config | None, choices: Choices) -> _Opened:
     if isinstance(model, Executable):
-        options = {"contract": contract, "mapping": mapping, "target": target}
+        options = {"contract": choices.contract, "mapping": choices.mapping, "target": choices.target}
         if given := [name for name, value in options.items() if value]:
             raise UnsupportedError(f"{given[0]}: a compiled program has none to choose; give the network")
         model.check_config(None if config is None else load_config(config), model.name)
@@ -187,16 +187,17 @@ def _open(
     source = str(model)
     cfg = load_config(config or DEFAULT_CONFIG)
     if not is_network(source) and graph_in(python_value(source, cfg)) is None:
-        executable = open_program(source, config, contract, None, mapping, dram, target=target)
+        executable = open_program(source, config, choices)
         return _Opened(source, executable.first_entry())
     from ...compiler.mapping import ChannelMapping, regroup
     from ...compiler.network import compile_for
 
-    graph = read_graph(source, cfg, contract)
-    if mapping is not None:
-        graph = regroup(graph, ChannelMapping.of(mapping), cfg)
-    compiled = compile_for(graph, cfg, target=read_target(target, cfg), dram=None if dram is None else load_dram(dram))
-    return _Opened(source, compiled.executable, mapping, compiled, target)
+    graph = read_graph(source, cfg, choices.contract)
+    if choices.mapping is not None:
+        graph = regroup(graph, ChannelMapping.of(choices.mapping), cfg)
+    dram = None if choices.dram is None else load_dram(choices.dram)
+    compiled = compile_for(graph, cfg, target=read_target(choices.target, cfg), dram=dram)
+    return _Opened(source, compiled.executable, compiled, replace(choices, contract=compiled.executable.contract))
 
 
 def _run(opened: _Opened, where: Where, path: str | None) -> _Run:
@@ -283,16 +284,8 @@ def _memory(where: Where) -> Dram | None:
 def _exactness(opened: _Opened, run: _Run) -> dict[str, Any]:
     """What the results were compared with, and whether they equal it; `equal` is None where nothing was compared."""
     if opened.compiled is not None:
-        found = check_run(
-            opened.source,
-            opened.executable.cfg,
-            opened.executable.contract,
-            run.where,
-            [run.inputs],
-            [run.outputs],
-            mapping=opened.mapping,
-            target=opened.target,
-        )
+        cfg = opened.executable.cfg
+        found = check_run(opened.source, cfg, opened.choices, run.where, [run.inputs], [run.outputs])
         text = f"{found['text']} ({run.given})"
         return {"reference": "golden interpreter", **found, "text": text}
     return _compared(opened.executable, run)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.cli.options import Where
+from tilewright.cli.options import Choices, Where
 from tilewright.cli.run import check_run, need_network
 from tilewright.hw.config import load_config
 from tilewright.hw.errors import UnsupportedError
@@ -71,8 +71,8 @@ def test_the_first_operator_and_element_that_differ(inputs):
     with np.load(inputs) as data:
         samples = [{"image": x} for x in data["inputs"]]
     results = [{"logits": np.zeros((1, 10), np.float32)}] * 2
-    where = Faulty("model", None, (), None, None, None, None, None, None)
-    found: dict[str, Any] = check_run(MODEL, load_config("tiny"), None, where, samples, results)
+    where = Faulty("model")
+    found: dict[str, Any] = check_run(MODEL, load_config("tiny"), Choices(), where, samples, results)
     assert not found["equal"] and found["results_equal"] == 0
     assert found["difference"]["operator"] == "conv2" and found["difference"]["index"] == (0, 1, 2, 3)
     assert "on input 0 operator 3 of 8 differs: QConv2d 'conv2': 1 of" in found["text"]
@@ -102,7 +102,7 @@ def test_state_is_kept_or_reset(monkeypatch, reset, expected):
     monkeypatch.setattr("tilewright.compiler.frontend.import_model", lambda model, contract: growing())
     where = Where("model")
     results = [{"y": np.full((1, 4), value, np.int8)} for value in expected]
-    found = check_run("x.tflite", cfg, None, where, samples, results, reset)
+    found = check_run("x.tflite", cfg, Choices(), where, samples, results, reset)
     assert found["equal"], found["text"]
-    found = check_run("x.tflite", cfg, None, where, samples, results, not reset)
+    found = check_run("x.tflite", cfg, Choices(), where, samples, results, not reset)
     assert (found["results_equal"], found["input"], found["difference"]) == (1, 1, None)

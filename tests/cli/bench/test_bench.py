@@ -51,7 +51,7 @@ def test_what_a_bench_runs_and_predicts_is_in_its_profile(tmp_path, capsys):
     assert set(outputs) and stats.cycles
     cycles = made.predict("again", launch)
     rows = [{"name": "C8", "op": "conv2d"} | row(TINY, STATS, macs=120, instructions=3, exact=True)]
-    made.finish(rows, lambda: None, {"threads": 1}, total={"cycles": 50})
+    made.finish(rows, lambda: None, {"threads": 1}, {"total": {"cycles": 50}})
     found, kept = json.loads(capsys.readouterr().out), json.loads((tmp_path / "p.json").read_text())
     first, second = kept["launches"]
     assert (first["launch"], second["launch"]) == (f"layer: {launch.name}", "again")
