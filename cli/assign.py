@@ -15,6 +15,7 @@ from ..sim.dram import Dram, load_dram
 from ..sim.profile import profile
 from ..sim.timing import check_memory, predict
 from . import report
+from .layers import share_on_device
 from .options import config_option, json_option, mapping_option, memory_option, target_option
 from .programs import check_output, read_graph, read_target
 
@@ -100,7 +101,7 @@ def command(
         compiled = compile_for(graph if split is None else regroup(graph, split, cfg), cfg, target=chosen, dram=given)
         kernels = compiled.of_kernels(cfg)
         shared = unit_rows(graph, cfg, split)
-        totals, spent = {"layers": shared, **_totals(compiled, cfg, memory)}, _spent(compiled, memory)
+        totals, spent = {"layers": shared, **_totals(compiled, memory)}, _spent(compiled, memory)
         rows = [choice_row(c, sum(spent.pop(op.name, 0.0) for op in c.ops)) for c in compiled.assignment.choices]
         kinds = {step.name: step.op for step in compiled.executable.steps if isinstance(step, HostStep)}
         rows += [[name, kinds[name], 0, "", "host", us, "", "", "", ""] for name, us in spent.items()]
@@ -196,22 +197,15 @@ def choice_row(choice: Choice, us: float) -> list:
     ]
 
 
-def _totals(compiled: Compiled, cfg: Config, dram: Dram) -> dict:
+def _totals(compiled: Compiled, dram: Dram) -> dict:
     """Simulated cycles of the launches, modelled time of the host, and that of a host without accelerator."""
-    from ..compiler.accelerator.arena import arena_plan
-    from ..compiler.accelerator.module import Accelerator
     from ..compiler.network import launch_cycles
     from ..compiler.target.host import HostModel
-    from .layers import share_on_device
 
-    assignment, host, arenas = compiled.assignment, HostModel(), []
-    for module, ops in assignment.parts():
-        if isinstance(module, Accelerator):
-            plan = arena_plan(assignment.graph, ops, cfg)
-            arenas.append({"launch": f"{ops[0].name} to {ops[-1].name}", "bytes": plan.nbytes, "bound": plan.bound})
+    assignment, host = compiled.assignment, HostModel()
     cycles = launch_cycles(compiled.executable, dram)
     total = {
-        "arenas": arenas,
+        "arenas": [{key: one[key] for key in ("launch", "bytes", "bound")} for one in arenas(compiled)],
         "launches": len(compiled.executable.launches),
         "device_macs_share": share_on_device(compiled.executable),
         "cycles": cycles,
@@ -220,6 +214,34 @@ def _totals(compiled: Compiled, cfg: Config, dram: Dram) -> dict:
     }
     total["host_share"] = total["host_us"] / (total["host_us"] + total["accelerator_us"])
     return total | {"host_alone_us": 1e6 * sum(host.seconds(op) for op in assignment.graph.ops)}
+
+
+def arenas(compiled: Compiled | None) -> list[dict[str, Any]]:
+    """The plan of each launch's activations; none for programs whose network is not known."""
+    from ..compiler.accelerator.arena import arena_plan
+    from ..compiler.accelerator.module import Accelerator
+
+    if compiled is None:
+        return []
+    assignment, found = compiled.assignment, []
+    for module, ops in assignment.parts():
+        if isinstance(module, Accelerator):
+            plan = arena_plan(assignment.graph, ops, compiled.executable.cfg)
+            made_by = {op.output.name: op.name for op in ops}
+            buffers = [
+                {
+                    "name": b.name,
+                    "operator": made_by.get(b.name, b.name),
+                    "bytes": b.nbytes,
+                    "first": b.first,
+                    "last": b.last,
+                    "address": plan.addresses[b.name],
+                }
+                for b in plan.buffers
+            ]
+            sizes = {"bytes": plan.nbytes, "bound": plan.bound, "method": plan.method}
+            found.append({"launch": f"{ops[0].name} to {ops[-1].name}", **sizes, "buffers": buffers})
+    return found
 
 
 def unit_rows(graph: Graph, cfg: Config, mapping: ChannelMapping | None = None) -> list[dict[str, Any]]:

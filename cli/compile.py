@@ -12,7 +12,8 @@ from ..hw.config import Config, load_config
 from ..hw.errors import UnsupportedError
 from ..hw.foreign import TEXT_BYTES, read_regular
 from ..runtime.executable import Executable
-from ..runtime.proof.signature import check_key, sign
+from ..runtime.proof.signature import check_key
+from ..runtime.proof.signature import sign as signed_by
 from . import report
 from .options import (
     Choices,
@@ -63,12 +64,15 @@ def command(
     cfg = load_config(config)
     if emit == "c":
         _check_c(output, binary, tokenizer, sign)
+    elif binary or tokenizer is not None:
+        option = "--binary" if binary else f"--tokenizer {tokenizer}"
+        raise UnsupportedError(f"{option} is only for C sources; add --emit c, or drop it")
     else:
-        _only_c(binary, tokenizer)
         check_output(
             output, (".tw",), {"MODEL": model, "--config": config, "--mapping": choices.mapping, "--sign": sign}
         )
-        _check_key(sign)
+        if sign is not None:
+            check_key(sign)
     start, proved = time.perf_counter(), ()
     with report.progress(f"compiling {model} for {cfg.name}") as advance:
         executable = _program(model, config, choices, emit)
@@ -76,7 +80,7 @@ def command(
             advance(what="verifying")
             proved = verify_executable(executable).values()
         size = _write(executable, output, emit, binary, tokenizer)
-    signature = _sign(output, sign)
+    signature = None if sign is None else str(signed_by(output, sign))
     seconds, cfg = time.perf_counter() - start, executable.cfg
     rows = compiled_rows(executable)
     if as_json:
@@ -99,19 +103,6 @@ def command(
     proof = f"verified: no deadlock, no race, {tokens}" if verify else "not verified"
     signed = f", signed: {signature}" if signature else ""
     report.say(f"{output}: {size / 1000:,.0f} kB for {cfg.name}, {proof}{signed}, {seconds:.1f} s")
-
-
-def _check_key(key: str | None) -> None:
-    if key is not None:
-        check_key(key)
-
-
-def _sign(path: str, key: str | None) -> str | None:
-    """The signature of the program, if it is asked for."""
-    if key is None:
-        return None
-
-    return str(sign(path, key))
 
 
 def _program(model: str, config: str, choices: Choices, emit: str) -> Executable:
@@ -138,12 +129,6 @@ def _check_c(output: str, binary: bool, tokenizer: str | None, sign: str | None)
     check_options(binary, tokenizer)
     if tokenizer is not None:
         read_regular(tokenizer, "a tokenizer", TEXT_BYTES)
-
-
-def _only_c(binary: bool, tokenizer: str | None) -> None:
-    if binary or tokenizer is not None:
-        option = "--binary" if binary else f"--tokenizer {tokenizer}"
-        raise UnsupportedError(f"{option} is only for C sources; add --emit c, or drop it")
 
 
 def _write(executable: Executable, output: str, emit: str, binary: bool, tokenizer: str | None) -> int:

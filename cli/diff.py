@@ -132,8 +132,11 @@ def _print(results: list[Result], where: Where) -> None:
     for result in results:
         wrong = [layer for layer in result.layers if layer.differing]
         if wrong:
-            report.say(f"{_name(result)}: operators whose results differ, in order")
-            rows = [[w.operator, _place(w.accelerated), w.differing, w.values, w.largest] for w in wrong]
+            report.say(f"{Path(result.network).stem}: operators whose results differ, in order")
+            rows = [
+                [w.operator, "accelerator" if w.accelerated else "LiteRT", w.differing, w.values, w.largest]
+                for w in wrong
+            ]
             report.table(["operator", "where", "values that differ", "of", "largest"], rows)
     report.say_contract("double")
     report.say("dense layers round once, as LiteRT's do")
@@ -145,24 +148,14 @@ def _print(results: list[Result], where: Where) -> None:
     )
 
 
-def _name(result: Result) -> str:
-    return Path(result.network).stem
-
-
-def _place(accelerated: bool) -> str:
-    return "accelerator" if accelerated else "LiteRT"
-
-
 def _row(result: Result) -> list[object]:
     labels = [f"{n} of {result.labelled}" if result.labelled else "" for n in result.labels]
-    times = [result.cpu_ms, result.alone_ms, result.together_ms, result.accelerator_ms]
+    times = (result.cpu_ms, result.alone_ms, result.together_ms, result.accelerator_ms)
+    shown = ("?" if time is None else f"{time:.3f}" for time in times)
     taken = f"{result.taken} of {result.operators}"
     differing = f"{result.outputs.differing:,} of {result.outputs.values:,}"
-    return [_name(result), taken, result.partitions, differing, result.outputs.largest, *labels, *map(_ms, times)]
-
-
-def _ms(time: float | None) -> str:
-    return "?" if time is None else f"{time:.3f}"
+    name = Path(result.network).stem
+    return [name, taken, result.partitions, differing, result.outputs.largest, *labels, *shown]
 
 
 TIMED_RUNS = 11  # of the CPU; the median counts

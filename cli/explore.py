@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ..hw.config import load_config
+from ..hw.errors import InputError, UnsupportedError
+from ..hw.needs import need
+from ..runtime.files import atomic_write, check_writable
+from ..sim.dram import load_dram
 from . import report
 from .options import config_option, json_option, scheduler_option
 
@@ -65,10 +72,6 @@ def command(
     run a network is pruned with its reason. Without --space smaller blocks, buffers and queues than those of --config
     are tried, and two load ports.
     """
-    from ..hw.config import load_config
-    from ..hw.needs import need
-    from ..sim.dram import load_dram
-
     need("explore", "explore", "optuna")
     from ..apps.explore import cluster
     from ..apps.explore.evaluate import MODULES
@@ -100,7 +103,6 @@ def command(
 
 def _objectives(names: tuple[str, ...]) -> tuple[str, ...]:
     from ..apps.explore.study import OBJECTIVES
-    from ..hw.errors import InputError
 
     for name in names:
         if name not in OBJECTIVES:
@@ -110,9 +112,6 @@ def _objectives(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def _outputs(outputs: tuple[str, ...], chosen: int | None) -> tuple[str | None, list[str]]:
     """The file of a configuration, and those of plots. Raises `UnsupportedError` for other endings."""
-    from ..hw.errors import InputError, UnsupportedError
-    from ..runtime.files import check_writable
-
     configs = [path for path in outputs if path.endswith(".json")]
     plots = [path for path in outputs if path.endswith((".png", ".svg"))]
     for path in outputs:
@@ -125,9 +124,6 @@ def _outputs(outputs: tuple[str, ...], chosen: int | None) -> tuple[str | None, 
 
 
 def _apply(question: Question, trials: list[Trial], chosen: int, path: str) -> None:
-    from ..hw.errors import InputError
-    from ..runtime.files import atomic_write
-
     trial = next((one for one in trials if one.number == chosen), None)
     if trial is None or trial.reason:
         why = f"is infeasible: {trial.reason}" if trial else f"is none of the study's, 0 to {len(trials) - 1}"
@@ -166,20 +162,12 @@ def _print(question: Question, trials: list[Trial], best: list[Trial]) -> None:
         f"{report.counted(len(trials), 'trial')} of {report.counted(question.space.size, 'combination')}, "
         f"{len(pruned)} pruned, {known} known before; {len(best)} on the front"
     )
-    for reason, count in _reasons(pruned):
+    for reason, count in Counter(trial.reason for trial in pruned).most_common(5):
         report.say(f"  pruned {count}: {reason}")
     report.say("cycles simulated by the timing model; host modelled; block RAMs and DSPs by rule, LUTs by a fit")
 
 
-def _reasons(pruned: list[Trial]) -> list[tuple[str, int]]:
-    from collections import Counter
-
-    return Counter(trial.reason for trial in pruned).most_common(5)
-
-
 def _document(question: Question, trials: list[Trial], best: list[Trial]) -> dict:
-    from collections.abc import Iterable
-
     def plain(some: Iterable[Trial]) -> list[dict]:
         return [
             {"trial": one.number, "values": dict(one.values), **one.found}
@@ -204,11 +192,7 @@ def _document(question: Question, trials: list[Trial], best: list[Trial]) -> dic
 
 def _plot(path: str, trials: list[Trial], best: list[Trial], question: Question) -> None:
     """The first objective against each of the others, and the front in colour."""
-    from ..hw.needs import need
-    from ..runtime.files import atomic_write
-
     need("a plot", "plots", "matplotlib")
-    import matplotlib
     from matplotlib.figure import Figure
 
     first, *others = question.objectives if len(question.objectives) > 1 else (*question.objectives, "bram")
@@ -219,7 +203,4 @@ def _plot(path: str, trials: list[Trial], best: list[Trial], question: Question)
         place.set_xlabel(_COLUMNS[other])
         place.set_ylabel(_COLUMNS[first])
         place.set_yscale("log")
-    with atomic_write(path) as temporary, matplotlib.rc_context({"svg.hashsalt": "tilewright"}):
-        figure.savefig(
-            temporary, format=Path(path).suffix[1:], metadata={"Date": None} if path.endswith("svg") else None
-        )
+    report.save_figure(figure, path)

@@ -202,7 +202,6 @@ def plot(front: Front, path: Path) -> Path:
     Raises `UnsupportedError` where matplotlib is missing.
     """
     try:
-        import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as exc:
@@ -225,7 +224,5 @@ def plot(front: Front, path: Path) -> Path:
     axes.set_title(f"{front.plan.task.name} on {front.plan.config.name}")
     axes.legend(loc="lower right")
     axes.grid(alpha=0.3)
-    kind = path.suffix[1:]
-    with atomic_write(path) as temporary, matplotlib.rc_context({"svg.hashsalt": "tilewright"}):
-        figure.savefig(temporary, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    report.save_figure(figure, path)
     return path

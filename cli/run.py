@@ -100,7 +100,9 @@ def command(
     if check:
         need_network(model, cfg=load_config(config or DEFAULT_CONFIG))
     sources = {"MODEL": model, "--inputs": inputs, "--config": config}
-    _check_outputs(output, trace, sources)
+    for path, suffix in ((output, ".npz"), (trace, ".json")):
+        if path:
+            check_output(path, (suffix,), sources)
     profile = Profile(profiles, where.name, sources)
     read_npz(inputs, needed=lambda name, shape: False)  # what is no file of arrays is refused before the work
     with report.progress(f"preparing {model}"):
@@ -133,13 +135,7 @@ def command(
         report.emit_json(result | {"clock_mhz": where.clock_hz / 1e6, "layers": rows} | counted)
     else:
         _print(rows, result, runs if counters else None, profile)
-    return int(check and not _all_equal(result))
-
-
-def _check_outputs(output: str | None, trace: str | None, sources: dict[str, str | None]) -> None:
-    for path, suffix in ((output, ".npz"), (trace, ".json")):
-        if path:
-            check_output(path, (suffix,), sources)
+    return int(check and not (result["check"]["equal"] and result.get("values_equal") == result.get("values")))
 
 
 def _per_input(rows: Sequence[Mapping[str, Any]], runs: int, inputs: int, batch: int) -> dict[str, Any]:
@@ -300,11 +296,6 @@ def _compare(
         if known is not None and known.shape == labels.shape and known.dtype.kind in "iu":
             found["labels_equal"] = int((labels == known).sum())
     return found
-
-
-def _all_equal(result: dict) -> bool:
-    """True if a checked run equals the golden interpreter, and the file's outputs if it has any."""
-    return result["check"]["equal"] and result.get("values_equal") == result.get("values")
 
 
 def _print(rows: Sequence[dict], result: dict, counted: list[list[StepReport]] | None, profile: Profile) -> None:

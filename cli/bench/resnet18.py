@@ -333,10 +333,7 @@ def _roofline(path: Path, rows: Sequence[Row], cfg: Config, dram: Dram) -> Path:
         axes.annotate(name, (x, y), xytext=(4, -9), textcoords="offset points", fontsize=8)
     axes.legend(loc="lower right")
     axes.grid(alpha=0.3)
-    with atomic_write(path) as temporary:
-        figure.savefig(
-            temporary, format=path.suffix[1:], dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None
-        )
+    report.save_figure(figure, path)
     return path
 
 

@@ -24,6 +24,7 @@ from ...runtime.loader import run as run_on
 from ...runtime.steps import sources
 from ...sim.dram import Dram, load_dram
 from .. import report as output
+from ..assign import arenas
 from ..layers import float_steps, ran
 from ..options import (
     DEFAULT_CONFIG,
@@ -264,7 +265,7 @@ def _document(opened: _Opened, run: _Run) -> dict[str, Any]:
         "float32_on_host": float_steps(executable),
         "launches": launches,
         "timeline": collected.to_dict() if collected.tracks else None,
-        "arenas": measured.arenas(opened.compiled),
+        "arenas": arenas(opened.compiled),
         "buffers": measured.buffers(executable, run.reports),
         "roofline": measured.roofline(cfg, dram, rows),
         "exactness": _exactness(opened, run),

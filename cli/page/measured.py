@@ -242,34 +242,6 @@ def launch_facts(step: LaunchStep, done: StepReport, dram: Dram | None) -> dict[
     }
 
 
-def arenas(compiled: Compiled | None) -> list[dict[str, Any]]:
-    """The plan of each launch's activations; none for programs whose network is not known."""
-    from ...compiler.accelerator.arena import arena_plan
-    from ...compiler.accelerator.module import Accelerator
-
-    if compiled is None:
-        return []
-    assignment, found = compiled.assignment, []
-    for module, ops in assignment.parts():
-        if isinstance(module, Accelerator):
-            plan = arena_plan(assignment.graph, ops, compiled.executable.cfg)
-            made_by = {op.output.name: op.name for op in ops}
-            buffers = [
-                {
-                    "name": b.name,
-                    "operator": made_by.get(b.name, b.name),
-                    "bytes": b.nbytes,
-                    "first": b.first,
-                    "last": b.last,
-                    "address": plan.addresses[b.name],
-                }
-                for b in plan.buffers
-            ]
-            sizes = {"bytes": plan.nbytes, "bound": plan.bound, "method": plan.method}
-            found.append({"launch": f"{ops[0].name} to {ops[-1].name}", **sizes, "buffers": buffers})
-    return found
-
-
 def buffers(executable: Executable, reports: Sequence[StepReport]) -> list[dict[str, Any]]:
     """Every buffer of the launches: its bytes, and the first and last cycle of an access, None without cycles.
 
