@@ -202,15 +202,13 @@ def plot(front: Front, path: Path) -> Path:
     Raises `UnsupportedError` where matplotlib is missing.
     """
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        from matplotlib import figure as figures
     except ImportError as exc:
         raise UnsupportedError(f"pictures need matplotlib ({exc}); pip install 'tilewright[plots]'") from None
 
     from ..apps.odimo.jobs import SEARCH
 
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = figures.Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot(xlabel="cycles of the launch", ylabel="accuracy on the test images, %")
     for searched, marker, label in ((True, "o", "trained choice"), (False, "s", "fixed choice")):
         means = [one for one in front.means if one.name.startswith(SEARCH) == searched]

@@ -310,14 +310,12 @@ def write_files(
 
 def _roofline(path: Path, rows: Sequence[Row], cfg: Config, dram: Dram) -> Path:
     """Plot each layer's multiply-accumulates per cycle over those per byte, with the limits of compute and memory."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     one, ports = port_bytes(cfg, dram), cfg.load_ports + cfg.store_ports
     every = min(dram.total_bytes, ports * one)
     shapes = {row["name"].split(".")[0]: row for row in rows}
     figure = Figure(figsize=(8, 5), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot(xscale="log", yscale="log", xlabel="multiply-accumulates per byte moved")
     axes.set_ylabel("multiply-accumulates per cycle")
     peak = cfg.macs_per_cycle
