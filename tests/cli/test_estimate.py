@@ -20,6 +20,8 @@ def test_text(tilewright):
         and "by rule" in done.out
         and f"clock: {clock_of(PRESETS['pynq_z1'])[0]:.0f} MHz before placement, which routing" in done.out
     )
+    (dsp,) = (line.split() for line in done.out.splitlines() if line.startswith(" DSP"))
+    assert dsp == ["DSP", "166", "by", "rule", "75.5", "%"]  # of 220
     assert "loads 800 MB/s, stores 800, together 1,600" in done.out and "cycles" not in done.out
 
 

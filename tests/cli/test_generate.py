@@ -12,7 +12,6 @@ from tilewright.cli.generate import PARTS, Writer, recomputing, shares
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.network import compile_graph, launch_cycles
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import UnsupportedError
 from tilewright.runtime.device import Stats
 from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
 from tilewright.runtime.language.tokenizer import Tokenizer
@@ -221,8 +220,3 @@ def test_totals_are_sums_of_runs(graph):
     )
     assert again["total"] == pytest.approx(wanted, rel=1e-6)
     assert found["ratio"] == again["total"] / cache["total"] > 2
-
-
-def test_programs_without_blocks_are_named(graph):
-    with pytest.raises(UnsupportedError, match="vta: its program takes a token at a time; blocks of tokens need atten"):
-        recomputing(graph, compile_graph(graph, PRESETS["vta"]), 35, 1e8)

@@ -153,6 +153,16 @@ def test_it_says_which_rounding_contract_its_integers_have(tilewright, tmp_path,
     monkeypatch.setattr("tilewright.apps.odimo.front.explore", lambda *_: front)
     done = tilewright("odimo", "-o", tmp_path, "--jobs", "1")
     assert done.status == 0, done.err
+    (row,) = (line.split() for line in done.out.splitlines() if line.startswith((" lambda", "lambda")))
+    assert row[:7] == [
+        "lambda",
+        "0.2",
+        "97.50",
+        "97.00",
+        "98.00",
+        "600.00",
+        "60.00",
+    ]  # cycles, and in per cent of int8's
     assert "\nrounding contract: double (two roundings, as TensorFlow Lite Micro)\n" in done.out
 
 

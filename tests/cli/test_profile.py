@@ -12,7 +12,6 @@ import pytest
 from tilewright.cli.profile import (
     Profile,
     configs_of,
-    declared,
     launches_of,
     profile,
     rows,
@@ -77,17 +76,6 @@ def test_rows_hold_every_value(run):
     assert shown["by_instruction"] == ", ".join(f"{k}: {n:,}" for k, n in values["by_instruction"].items())
 
 
-def test_meanings_are_those_declared():
-    assert declared([TINY], ["cycles"]) == {
-        "cycles": {
-            "kind": "counter",
-            "unit": "cycles",
-            "doc": "cycles from start to done",
-            "by": ("timing", "rtl", "rtl_fast", "board"),
-        }
-    }
-
-
 def test_launches_of_several_configurations_have_the_metrics_of_all(run, ran):
     two = PRESETS["tiny_two"]
     runs = [*launches_of(*run), *launches_of(*ran(two, 6, 10))]
@@ -101,10 +89,6 @@ def test_launches_of_several_configurations_have_the_metrics_of_all(run, ran):
     bins = list(found["metrics"]["read_bursts"])
     assert bins == sorted(bins, key=int)
     assert [row[0] for row in table_rows(configs_of(runs), found["metrics"])] == list(found["metrics"])
-
-
-def test_no_launch_has_no_metrics():
-    assert profile([]) == {"metrics": {}, "launches": []} and not list(rows([], {}))
 
 
 TINY = PRESETS["tiny"]

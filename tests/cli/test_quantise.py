@@ -29,7 +29,7 @@ def test_a_text_of_the_integers_is_that_of_the_checkpoint(tilewright, small, tmp
 
 
 def test_scales_are_those_of_the_lines_of_a_file(tilewright, small, tmp_path):
-    (tmp_path / "text").write_text("ab ab\n\nba\n")
+    (tmp_path / "text").write_text("ab ab\n\n" + "ba " * 99 + "\n")  # the second is cut to the context
     given = ("--tokenizer", tmp_path / "tok.bin", "--calibration", tmp_path / "text", "--texts", 0)
     done = tilewright("quantise", small, "-o", tmp_path / "a.npz", *given)
     assert done.status == 0 and done.out.endswith(" kB\n") and "perplexity" not in done.out

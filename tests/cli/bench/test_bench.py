@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("tvm")
 
-from tilewright.cli.bench import WORKLOADS
 from tilewright.cli.bench.measure import Bench, rates, row, total
 from tilewright.cli.profile import Profile
 from tilewright.hw.config import PRESETS
@@ -120,14 +119,6 @@ def test_the_table_states_threads_kernels_and_where_time_goes(tilewright, monkey
 )
 def test_mistakes(refused, words, status, text):
     refused(status, text, words)
-
-
-def test_workloads():
-    """Their names are part of the command."""
-    assert list(WORKLOADS) == [
-        *("resnet18", "mobilebert-384", "mobilebert-128", "albert-384", "albert-128"),
-        *("mobilebert-layer", "split", "resnet8-units", "resnet8x4-units"),
-    ]
 
 
 def test_cycles_of_the_circuit(tilewright):

@@ -17,7 +17,6 @@ from tilewright.cli.page.plots import (
     arena_plot,
     buffer_plot,
     busy_plot,
-    colours,
     level_plot,
     operator_table,
     roofline_plot,
@@ -216,8 +215,3 @@ def test_points_lie_under_the_roof(data):
 )
 def test_short_names(name, shown):
     assert short(name) == shown and len(short(name)) <= 40
-
-
-def test_neighbours_have_different_colours():
-    found = colours(45)
-    assert len(found) == 45 and len(set(found)) == 20 and all(a != b for a, b in zip(found, found[1:]))
