@@ -148,6 +148,7 @@ def test_folders_are_entered_where_nothing_else_matches(folder):
     (folder / "empty").mkdir()
     assert files("e", (".tw",)) == ["empty/"]
     (folder / "eggs").mkdir()
+    (folder / "eggs" / "e.tw").touch()
     assert files("e", (".tw",)) == ["eggs/", "empty/"]
 
 
