@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..compiler import cost
+from ..compiler.cost import on_memory
+from ..hw.config import Config, load_config
+from ..hw.errors import UnsupportedError
+from ..runtime.executable import HostStep, LaunchStep
+from ..sim.dram import Dram, load_dram
+from ..sim.profile import profile
+from ..sim.timing import check_memory, predict
 from . import report
-from .mapping.units import COLUMNS as UNIT_COLUMNS
-from .mapping.units import unit_rows
+from .layers import share_on_device
 from .options import config_option, json_option, mapping_option, memory_option, target_option
 from .programs import check_output, read_graph, read_target
 
@@ -17,12 +24,25 @@ if TYPE_CHECKING:
     from ..compiler.mapping import ChannelMapping
     from ..compiler.network import Compiled
     from ..compiler.target.assign import Choice
-    from ..hw.config import Config
-    from ..sim.dram import Dram
 
 COLUMNS = ["operator", "kind", "MACs", "headroom", "module", "us", "alone us", "runner-up", "runner-up us"]
 COLUMNS += ["why others refuse"]
 PASS_COLUMNS = ["module", "pass", "what it does"]
+# keys of `unit_rows` -> the column's name
+UNIT_COLUMNS = {
+    "layer": "layer",
+    "channels": "channels",
+    "capable": "may be ternary",
+    "ternary": "ternary",
+    "gemm_cycles": "gemm cycles",
+    "ternary_cycles": "ternary cycles",
+    "cycles": "cycles",
+    "bound": "bound by",
+    "gemm_alone": "all on gemm",
+    "ternary_alone": "all on ternary",
+    "cheapest": "best ternary",
+    "cheapest_cycles": "best cycles",
+}
 
 
 @click.command()
@@ -67,13 +87,8 @@ def command(
     if model is None:
         _list_passes(config, as_json)
         return
-    from ..compiler.cost import on_memory
     from ..compiler.mapping import regroup
     from ..compiler.network import compile_for
-    from ..hw.config import load_config
-    from ..runtime.executable import HostStep
-    from ..sim.dram import load_dram
-    from ..sim.timing import check_memory
 
     cfg = load_config(config)
     given, memory = None if dram is None else load_dram(dram), load_dram(dram)
@@ -86,7 +101,7 @@ def command(
         compiled = compile_for(graph if split is None else regroup(graph, split, cfg), cfg, target=chosen, dram=given)
         kernels = compiled.of_kernels(cfg)
         shared = unit_rows(graph, cfg, split)
-        totals, spent = {"layers": shared, **_totals(compiled, cfg, memory)}, _spent(compiled, memory)
+        totals, spent = {"layers": shared, **_totals(compiled, memory)}, _spent(compiled, memory)
         rows = [choice_row(c, sum(spent.pop(op.name, 0.0) for op in c.ops)) for c in compiled.assignment.choices]
         kinds = {step.name: step.op for step in compiled.executable.steps if isinstance(step, HostStep)}
         rows += [[name, kinds[name], 0, "", "host", us, "", "", "", ""] for name, us in spent.items()]
@@ -111,7 +126,6 @@ def command(
 
 def _list_passes(config: str, as_json: bool) -> None:
     from ..compiler.network import default_target
-    from ..hw.config import load_config
 
     cfg = load_config(config)
     rows = [(module.name, *found) for module in default_target(cfg).modules for found in module.passes()]
@@ -122,8 +136,6 @@ def _list_passes(config: str, as_json: bool) -> None:
 
 
 def _check_min_cost(mapping: str | None, path: str, model: str) -> None:
-    from ..hw.errors import UnsupportedError
-
     if mapping is not None:
         raise UnsupportedError(f"--min-cost {path}: chooses a mapping, and --mapping {mapping} gives one; drop one")
     check_output(path, (".json",), {"MODEL": model})
@@ -148,11 +160,7 @@ def _spent(compiled: Compiled, dram: Dram) -> dict[str, float]:
 
     Cycles of a launch before its first instruction and after its last belong to its first operator.
     """
-    from ..compiler import cost
     from ..compiler.target.host import HostModel
-    from ..runtime.executable import LaunchStep
-    from ..sim.profile import profile
-    from ..sim.timing import predict
 
     spent: dict[str, float] = {}
     for step in compiled.executable.steps:
@@ -189,23 +197,15 @@ def choice_row(choice: Choice, us: float) -> list:
     ]
 
 
-def _totals(compiled: Compiled, cfg: Config, dram: Dram) -> dict:
+def _totals(compiled: Compiled, dram: Dram) -> dict:
     """Simulated cycles of the launches, modelled time of the host, and that of a host without accelerator."""
-    from ..compiler import cost
-    from ..compiler.accelerator.launch import arena_plan
-    from ..compiler.accelerator.module import Accelerator
     from ..compiler.network import launch_cycles
     from ..compiler.target.host import HostModel
-    from .layers import share_on_device
 
-    assignment, host, arenas = compiled.assignment, HostModel(), []
-    for module, ops in assignment.parts():
-        if isinstance(module, Accelerator):
-            plan = arena_plan(assignment.graph, ops, cfg)
-            arenas.append({"launch": f"{ops[0].name} to {ops[-1].name}", "bytes": plan.nbytes, "bound": plan.bound})
+    assignment, host = compiled.assignment, HostModel()
     cycles = launch_cycles(compiled.executable, dram)
     total = {
-        "arenas": arenas,
+        "arenas": [{key: one[key] for key in ("launch", "bytes", "bound")} for one in arenas(compiled)],
         "launches": len(compiled.executable.launches),
         "device_macs_share": share_on_device(compiled.executable),
         "cycles": cycles,
@@ -214,3 +214,66 @@ def _totals(compiled: Compiled, cfg: Config, dram: Dram) -> dict:
     }
     total["host_share"] = total["host_us"] / (total["host_us"] + total["accelerator_us"])
     return total | {"host_alone_us": 1e6 * sum(host.seconds(op) for op in assignment.graph.ops)}
+
+
+def arenas(compiled: Compiled | None) -> list[dict[str, Any]]:
+    """The plan of each launch's activations; none for programs whose network is not known."""
+    from ..compiler.accelerator.arena import arena_plan
+    from ..compiler.accelerator.module import Accelerator
+
+    if compiled is None:
+        return []
+    assignment, found = compiled.assignment, []
+    for module, ops in assignment.parts():
+        if isinstance(module, Accelerator):
+            plan = arena_plan(assignment.graph, ops, compiled.executable.cfg)
+            made_by = {op.output.name: op.name for op in ops}
+            buffers = [
+                {
+                    "name": b.name,
+                    "operator": made_by.get(b.name, b.name),
+                    "bytes": b.nbytes,
+                    "first": b.first,
+                    "last": b.last,
+                    "address": plan.addresses[b.name],
+                }
+                for b in plan.buffers
+            ]
+            sizes = {"bytes": plan.nbytes, "bound": plan.bound, "method": plan.method}
+            found.append({"launch": f"{ops[0].name} to {ops[-1].name}", **sizes, "buffers": buffers})
+    return found
+
+
+def unit_rows(graph: Graph, cfg: Config, mapping: ChannelMapping | None = None) -> list[dict[str, Any]]:
+    """A row for each layer that units can share, none where `cfg` has GEMM alone.
+
+    `capable` counts the channels whose weights are ternary, `ternary` those that `mapping` gives to that unit. Cycles
+    are predicted for the kernel that both units share: those in which each unit computes, those of the layer, and those
+    of the layer with all of its channels on one unit, whatever its weights; None where nothing fits the scratchpads.
+    `cheapest` is the number of ternary channels that would be, whatever the weights.
+    """
+    from ..compiler.graph import Divisible
+    from ..compiler.mapping.check import TERNARY, refusal
+    from ..compiler.mapping.choice import cheapest
+    from ..compiler.mapping.cost import Costs
+    from ..compiler.mapping.ternary import capable
+
+    if TERNARY not in cfg.units:
+        return []
+    rows, costs = [], Costs(graph, cfg)
+    for op in graph.layers:
+        if not isinstance(op, Divisible) or refusal(op):
+            continue
+        count, split = len(op.weight), {} if mapping is None else mapping.layers.get(op.name, {})
+        ternary = len(split.get(TERNARY, ()))
+        best = cheapest(op, count, cfg, costs, costs.least)
+        found, *others = (costs.split(op, k) for k in (ternary, 0, count, best))
+        cycles = [*found.units.values(), found.cycles]
+        row = [op.name, count, int(capable(op, graph.contract).sum()), ternary, *map(_whole, cycles), found.bound]
+        first, second, last = (_whole(each.cycles) for each in others)
+        rows.append(dict(zip(UNIT_COLUMNS, [*row, first, second, best, last])))
+    return rows
+
+
+def _whole(cycles: float) -> int | None:
+    return round(cycles) if cycles < float("inf") else None

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
+from ..hw.config import Config, load_config
+from ..hw.errors import UnsupportedError
+from ..hw.foreign import TEXT_BYTES, read_regular
+from ..runtime.executable import Executable
+from ..runtime.proof.signature import check_key
+from ..runtime.proof.signature import sign as signed_by
 from . import report
 from .options import (
+    Choices,
     batch_option,
+    choice_options,
     config_option,
     contract_option,
     json_option,
@@ -21,11 +28,6 @@ from .options import (
     tiles_option,
 )
 from .programs import MODEL_HELP, check_output, compile_source, open_program
-
-if TYPE_CHECKING:
-    from ..hw.config import Config
-    from ..runtime.executable import Executable
-
 
 _HELP = f"Compile MODEL into a .tw program, or with --emit c MODEL or a .tw program into C sources.\n\n{MODEL_HELP}"
 
@@ -39,12 +41,7 @@ _HELP = f"Compile MODEL into a .tw program, or with --emit c MODEL or a .tw prog
     "--tokenizer", metavar="FILE.bin", help="With --emit c: add an example that writes a text with these words."
 )
 @config_option()
-@contract_option
-@tiles_option
-@mapping_option
-@target_option
-@memory_option
-@batch_option
+@choice_options(contract_option, tiles_option, mapping_option, target_option, memory_option, batch_option)
 @click.option("--sign", metavar="KEY", help="Sign X.tw with this SSH key, as X.tw.sig; verify --key checks it.")
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Prove every launch free of races.")
 @json_option
@@ -55,36 +52,35 @@ def command(
     binary: bool,
     tokenizer: str | None,
     config: str,
-    contract: str | None,
-    tiles: str | None,
-    mapping: str | None,
-    target: str | None,
-    dram: str | None,
-    batch: int,
+    choices: Choices,
     sign: str | None,
     verify: bool,
     as_json: bool,
 ) -> None:
     """Compile, verify, save, and print where each step runs."""
-    from ..hw.config import load_config
     from .layers import compiled_rows, print_compiled, share_on_device
     from .verify import verify_executable
 
     cfg = load_config(config)
     if emit == "c":
         _check_c(output, binary, tokenizer, sign)
+    elif binary or tokenizer is not None:
+        option = "--binary" if binary else f"--tokenizer {tokenizer}"
+        raise UnsupportedError(f"{option} is only for C sources; add --emit c, or drop it")
     else:
-        _only_c(binary, tokenizer)
-        check_output(output, (".tw",), {"MODEL": model, "--config": config, "--mapping": mapping, "--sign": sign})
-        _check_key(sign)
+        check_output(
+            output, (".tw",), {"MODEL": model, "--config": config, "--mapping": choices.mapping, "--sign": sign}
+        )
+        if sign is not None:
+            check_key(sign)
     start, proved = time.perf_counter(), ()
     with report.progress(f"compiling {model} for {cfg.name}") as advance:
-        executable = _program(model, config, contract, tiles, mapping, dram, batch, emit, target)
+        executable = _program(model, config, choices, emit)
         if verify:
             advance(what="verifying")
             proved = verify_executable(executable).values()
         size = _write(executable, output, emit, binary, tokenizer)
-    signature = _sign(output, sign)
+    signature = None if sign is None else str(signed_by(output, sign))
     seconds, cfg = time.perf_counter() - start, executable.cfg
     rows = compiled_rows(executable)
     if as_json:
@@ -100,8 +96,8 @@ def command(
         report.emit_json(result)
         return
     print_compiled(executable)
-    if tiles is not None:
-        _say_without_tiles(tiles, cfg)
+    if choices.tiles is not None:
+        _say_without_tiles(choices.tiles, cfg)
     pairs, implied = sum(len(r.pairs) for r in proved), sum(r.implied for r in proved)
     tokens = f"{report.counted(pairs, 'token')}, {implied or 'none'} implied by others"
     proof = f"verified: no deadlock, no race, {tokens}" if verify else "not verified"
@@ -109,50 +105,21 @@ def command(
     report.say(f"{output}: {size / 1000:,.0f} kB for {cfg.name}, {proof}{signed}, {seconds:.1f} s")
 
 
-def _check_key(key: str | None) -> None:
-    if key is not None:
-        from ..runtime.proof.signature import check_key
-
-        check_key(key)
-
-
-def _sign(path: str, key: str | None) -> str | None:
-    """The signature of the program, if it is asked for."""
-    if key is None:
-        return None
-    from ..runtime.proof.signature import sign
-
-    return str(sign(path, key))
-
-
-def _program(
-    model: str,
-    config: str,
-    contract: str | None,
-    tiles: str | None,
-    mapping: str | None,
-    dram: str | None,
-    batch: int,
-    emit: str,
-    target: str | None,
-) -> Executable:
+def _program(model: str, config: str, choices: Choices, emit: str) -> Executable:
     """What `model` is compiled to; of a .tw program, of which only C is made, its configuration holds unless given."""
-    from ..hw.config import load_config
-    from ..hw.errors import UnsupportedError
-
     if emit == "c" and model.endswith(".tw"):
-        if dram is not None:
-            raise UnsupportedError(f"--dram {dram}: {model} is compiled, for the memory it was made for; drop it")
+        if choices.dram is not None:
+            raise UnsupportedError(
+                f"--dram {choices.dram}: {model} is compiled, for the memory it was made for; drop it"
+            )
         source = click.get_current_context().get_parameter_source("config")
         given = None if source == ParameterSource.DEFAULT else config
-        return open_program(model, given, contract, tiles, mapping, batch=batch, target=target)
-    return compile_source(model, load_config(config), contract, tiles, mapping, dram, batch, target)
+        return open_program(model, given, choices)
+    return compile_source(model, load_config(config), choices)
 
 
 def _check_c(output: str, binary: bool, tokenizer: str | None, sign: str | None) -> None:
     """What can be refused before the network is compiled."""
-    from ..hw.errors import UnsupportedError
-    from ..hw.foreign import TEXT_BYTES, read_regular
     from ..runtime.c.emit import check_options
     from ..runtime.c.folder import check_folder
 
@@ -162,14 +129,6 @@ def _check_c(output: str, binary: bool, tokenizer: str | None, sign: str | None)
     check_options(binary, tokenizer)
     if tokenizer is not None:
         read_regular(tokenizer, "a tokenizer", TEXT_BYTES)
-
-
-def _only_c(binary: bool, tokenizer: str | None) -> None:
-    from ..hw.errors import UnsupportedError
-
-    if binary or tokenizer is not None:
-        option = "--binary" if binary else f"--tokenizer {tokenizer}"
-        raise UnsupportedError(f"{option} is only for C sources; add --emit c, or drop it")
 
 
 def _write(executable: Executable, output: str, emit: str, binary: bool, tokenizer: str | None) -> int:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import click
 
 from ..hw.errors import FileError
+from ..hw.isa import INSN_BYTES
+from ..runtime.disasm import disassemble, disassemble_words
+from ..runtime.executable import Executable, LaunchStep
+from ..sim.replay import read_case
 from . import report
 from .options import json_option
 
 
 def listings(path: str) -> dict[str, list[str]]:
     """Lines per launch of a `.tw` program, or of the program of a recorded case."""
-    from ..hw.isa import INSN_BYTES
-    from ..runtime.disasm import disassemble, disassemble_words
-    from ..runtime.executable import Executable, LaunchStep
-    from ..sim.replay import read_case
-
     if not path.endswith(".npz"):
         steps = Executable.load(path).steps
         return {step.name: disassemble(step.launch) for step in steps if isinstance(step, LaunchStep)}

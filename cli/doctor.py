@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import report
-from .options import config_option, json_option
-from .where import Where, board_where_options
+from .options import Where, board_options, board_where_options, config_option, json_option
 
 if TYPE_CHECKING:
     from ..boards.selftest import Check
@@ -152,7 +151,6 @@ def board_checks(where: Where, config: str) -> Iterator[Check]:
     """The checks of this machine as a board, or of the server that `where` names."""
     from ..boards.pynq_z1.driver import check_machine
     from ..hw.config import load_config
-    from .where import board_options
 
     where.check()
     cfg = load_config(config)

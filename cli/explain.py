@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ..hw.config import load_config
 from ..hw.errors import UnsupportedError
+from ..runtime.executable import Executable, LaunchStep
+from ..runtime.program import Program
+from ..sim.cliffs import cliffs
+from ..sim.dram import Dram, load_dram
+from ..sim.profile import Share, profile, total
+from ..sim.statements import occupancy
+from ..sim.timing import predict
 from . import report
 from .layers import short_name
-from .options import DEFAULT_CONFIG, config_option, contract_option, dram_option, json_option, target_option
-from .programs import MODEL_HELP
-
-if TYPE_CHECKING:
-    from ..runtime.executable import LaunchStep
-    from ..sim.dram import Dram
-    from ..sim.profile import Share
-
+from .options import (
+    DEFAULT_CONFIG,
+    Choices,
+    choice_options,
+    config_option,
+    contract_option,
+    dram_option,
+    json_option,
+    target_option,
+)
+from .programs import MODEL_HELP, executable_of, graph_in, open_program, python_value
 
 HELP = f"""Show what MODEL became: the instructions of every statement, their cycles and waits, the occupancy of the
 scratchpads, and warnings about cliffs, all on the timing model.
@@ -31,26 +42,20 @@ it prints one row per operator; `--operator` prints the statements of one.
 @click.command(help=HELP)
 @click.argument("model")
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
-@contract_option
-@dram_option
-@target_option
+@choice_options(contract_option, dram_option, target_option)
 @click.option("--operator", metavar="NAME", help="Print the statements of one operator.")
 @json_option
 def command(
     model: str,
     config: str | None,
-    contract: str | None,
-    dram: str | None,
-    target: str | None,
+    choices: Choices,
     operator: str | None,
     as_json: bool,
 ) -> None:
     """Compile, time every launch, and print."""
-    from ..sim.dram import load_dram
-
-    memory = load_dram(dram)
+    memory = load_dram(choices.dram)
     with report.progress(f"explaining {model}"):
-        executable, text = _opened(model, config, contract, dram, target)
+        executable, text = _opened(model, config, choices)
         found = [_Explained(step, memory) for step in executable.launches]
     if operator is not None and not any(operator == name for one in found for name in one.operators):
         known = ", ".join(name for one in found for name in one.operators)
@@ -66,20 +71,12 @@ def command(
         one.print(operator)
 
 
-def _opened(
-    model: str, config: str | None, contract: str | None, dram: str | None, target: str | None
-) -> tuple[Any, str | None]:
+def _opened(model: str, config: str | None, choices: Choices) -> tuple[Any, str | None]:
     """(executable, the text of the lowered TIR if MODEL is a schedule)."""
-    from ..hw.config import load_config
-    from ..runtime.executable import Executable
-    from ..runtime.program import Program
-    from ..sim.dram import load_dram
-    from .programs import executable_of, graph_in, open_program, python_value
-
     cfg = load_config(config or DEFAULT_CONFIG)
-    value = python_value(model, cfg, None if dram is None else load_dram(dram))
+    value = python_value(model, cfg, None if choices.dram is None else load_dram(choices.dram))
     if value is None or graph_in(value) is not None:
-        return open_program(model, config, contract, dram=dram, target=target), None
+        return open_program(model, config, choices), None
     if isinstance(value, (Executable, Program)):
         return executable_of(value, cfg), None
     from ..compiler.api import lowered_text
@@ -91,10 +88,6 @@ class _Explained:
     """One launch: its shares by operator and by statement, occupancy and cliffs."""
 
     def __init__(self, step: LaunchStep, dram: Dram):
-        from ..sim.cliffs import cliffs, occupancy
-        from ..sim.profile import profile, total
-        from ..sim.timing import predict
-
         launch, timing = step.launch, predict(step.launch, dram=dram)
         timeline = timing.timeline()
         self.name, self.cycles = step.name, timing.cycles

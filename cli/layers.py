@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..runtime.device import Stats
+from ..runtime.executable import Executable, HostStep, LaunchStep
+from ..runtime.launch import Launch
+from ..runtime.loader import StepReport
+from ..runtime.steps import Step
+from ..sim.profile import profile, total
 from . import report
-
-if TYPE_CHECKING:
-    from ..runtime.executable import Executable, HostStep
-    from ..runtime.launch import Launch
-    from ..runtime.loader import StepReport
-    from ..runtime.steps import Step
 
 # columns of the text table of a run, those of devices with a clock, and those of --counters, by their keys in a row
 _RUN = {
@@ -35,16 +35,12 @@ _INDICES = re.compile(r"\[[^\[\]]+\]")
 
 def share_on_device(executable: Executable) -> float | None:
     """Share of the program's multiply-accumulates that the device does; None if it has none."""
-    from ..runtime.executable import LaunchStep
-
     total = sum(step.macs for step in executable.steps)
     return sum(s.macs for s in executable.steps if isinstance(s, LaunchStep)) / total if total else None
 
 
 def float_steps(executable: Executable) -> list[str]:
     """Names of the operators that the host computes in float32: those without an integer form."""
-    from ..runtime.executable import HostStep
-
     return [s.name for s in executable.steps if isinstance(s, HostStep) and _computes_floats(s, executable)]
 
 
@@ -70,8 +66,6 @@ def say_float_steps(names: Sequence[str]) -> None:
 
 def compiled_rows(executable: Executable) -> list[dict[str, Any]]:
     """Per step: name, where it runs, useful MACs, instructions, micro-ops in the program; per launch its operators."""
-    from ..runtime.executable import LaunchStep
-
     rows = []
     for step in executable.steps:
         row: dict[str, Any] = {"step": step.name, "where": "host", "macs": step.macs}
@@ -130,8 +124,6 @@ def run_rows(executable: Executable, runs: Sequence[Sequence[StepReport]], clock
 
 
 def _timed(planned: Any, step: StepReport, clock: float) -> dict[str, Any]:
-    from ..sim.profile import profile, total
-
     cycles = step.stats.cycles or 0
     found: dict[str, Any] = {"cycles": cycles, "device_ms": 1e3 * cycles / clock}
     if step.stats.timeline is None:
@@ -148,8 +140,6 @@ def _timed(planned: Any, step: StepReport, clock: float) -> dict[str, Any]:
 
 def counter_rows(runs: Sequence[Sequence[StepReport]]) -> list[dict[str, Any]]:
     """The device's counters in the last run: register and value, summed over launches."""
-    from ..runtime.device import Stats
-
     counters = sum((step.stats for step in runs[-1]), Stats()).counters
     return [{"counter": name, "value": value} for name, value in counters.items()]
 

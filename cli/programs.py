@@ -10,15 +10,18 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..compiler.cost import memory_facts, on_memory
 from ..hw.config import Config, load_config
 from ..hw.errors import FileError, InputError, ScheduleError, TilewrightError, UnsupportedError
-from .options import DEFAULT_CONFIG
+from ..runtime.executable import Executable
+from ..runtime.files import check_writable
+from ..runtime.program import Program
+from ..sim.dram import Dram, load_dram
+from .options import DEFAULT_CONFIG, NO_CHOICES, Choices
 
 if TYPE_CHECKING:
     from ..compiler.graph import Graph
     from ..compiler.target import Target
-    from ..runtime.executable import Executable
-    from ..sim.dram import Dram
 
 SOURCE_NAME = "tilewright_source"  # __name__ of Python source while it runs
 _LATEST: dict[str, Any] = {}  # the Python source that ran last: what it defines, and by which key
@@ -29,27 +32,15 @@ MODEL_HELP = """MODEL is a quantised network (int8 .tflite, QDQ .onnx or PyTorch
 or Graph, or a function of the configuration that returns one of these."""
 
 
-def open_program(
-    source: str,
-    config: str | Config | None,
-    contract: str | None = None,
-    tiles: str | None = None,
-    mapping: str | None = None,
-    dram: str | None = None,
-    batch: int = 1,
-    target: str | None = None,
-) -> Executable:
+def open_program(source: str, config: str | Config | None, choices: Choices = NO_CHOICES) -> Executable:
     """The executable that `source` names, for the configuration `config` (default: a `.tw` file's own, or pynq_z1).
 
-    The others are as for `compile_source`; a `.tw` file's program is the same for any memory `dram`. Raises
-    `FingerprintError` if a `.tw` file was made for another configuration than `config`.
+    A `.tw` file's program is the same for any memory. Raises as `compile_source`, and `FingerprintError` if a `.tw`
+    file was made for another configuration than `config`.
     """
     if not source.endswith(".tw"):
-        cfg = load_config(config or DEFAULT_CONFIG)
-        return compile_source(source, cfg, contract, tiles, mapping, dram, batch, target)
-    _only_network(source, contract, tiles, mapping, batch, target)
-    from ..runtime.executable import Executable
-
+        return compile_source(source, load_config(config or DEFAULT_CONFIG), choices)
+    _only_network(source, choices)
     cfg = load_config(config) if config else None
     executable = Executable.load(source)
     executable.check_config(cfg, source)
@@ -67,46 +58,31 @@ def is_network(source: str) -> bool:
     return bool(kind_of(source))
 
 
-def _only_network(
-    source: str, contract: str | None, tiles: str | None, mapping: str | None, batch: int, target: str | None
-) -> None:
-    given = {"--contract": contract, "--tiles": tiles, "--mapping": mapping, "--target": target}
-    for option, value in (given | {"--batch": str(batch) if batch > 1 else None}).items():
+def _only_network(source: str, choices: Choices) -> None:
+    batch = str(choices.batch) if choices.batch > 1 else None
+    given = {"--contract": choices.contract, "--tiles": choices.tiles, "--mapping": choices.mapping}
+    for option, value in (given | {"--target": choices.target, "--batch": batch}).items():
         if value:
             raise UnsupportedError(f"{source}: {option} {value} is only for networks, {', '.join(NETWORKS)}; drop it")
 
 
-def compile_source(
-    source: str,
-    cfg: Config,
-    contract: str | None = None,
-    tiles: str | None = None,
-    mapping: str | None = None,
-    dram: str | None = None,
-    batch: int = 1,
-    target: str | None = None,
-) -> Executable:
-    """Compile the network or Python source `source`.
-
-    `contract` is a network's rounding contract (default: its format's), `tiles` a database of tiles for it, `mapping`
-    the file of its channels' compute units, `batch` as of `compile_model`, `target` names what `read_target` reads; of
-    Python source only a graph has these. `dram` is the memory that tiles are chosen for. Raises `ConfigError` for an
-    unknown one.
+def compile_source(source: str, cfg: Config, choices: Choices = NO_CHOICES) -> Executable:
+    """Compile the network or Python source `source`; of Python source only a graph is compiled as `choices` say, but
+    for its memory. Raises `ConfigError` for an unknown memory.
     """
-    from ..sim.dram import load_dram
-
-    memory = None if dram is None else load_dram(dram)
+    memory = None if choices.dram is None else load_dram(choices.dram)
     value = python_value(source, cfg, memory)
     if (graph := graph_in(value)) is not None:
         from ..compiler.network import compile_graph
         from ..compiler.target.variants import of_images
         from ..compiler.tune.search import known_tiles
 
-        known, chosen = None if tiles is None else known_tiles(tiles, cfg), read_target(target, cfg, memory)
-        several = of_images(graph.under(contract), batch)
-        return compile_graph(several, cfg, tiles=known, mapping=mapping, dram=memory, target=chosen)
+        tiles = None if choices.tiles is None else known_tiles(choices.tiles, cfg)
+        target = read_target(choices.target, cfg, memory)
+        several = of_images(graph.under(choices.contract), choices.batch)
+        return compile_graph(several, cfg, tiles=tiles, mapping=choices.mapping, dram=memory, target=target)
     if not is_network(source):
-        _only_network(source, contract, tiles, mapping, batch, target)
+        _only_network(source, choices)
     if value is not None:
         return executable_of(value, cfg)
     if source.endswith(".py"):
@@ -117,8 +93,9 @@ def compile_source(
         raise UnsupportedError(f"{source}: unknown kind of model; must be one of {known}")
     from ..compiler.network import compile_model
 
-    chosen = read_target(target, cfg, memory)
-    return compile_model(path, cfg, contract, tiles=tiles, mapping=mapping, dram=memory, batch=batch, target=chosen)
+    given = {"tiles": choices.tiles, "mapping": choices.mapping, "batch": choices.batch}
+    target = read_target(choices.target, cfg, memory)
+    return compile_model(path, cfg, choices.contract, **given, dram=memory, target=target)
 
 
 def graph_in(value: Any) -> Graph | None:
@@ -157,8 +134,6 @@ def check_output(path: str, suffixes: tuple[str, ...], sources: dict[str, str | 
 
     That is so if it cannot be written, is one of `sources` (argument -> file, or FILE:NAME), or has none of `suffixes`.
     """
-    from ..runtime.files import check_writable
-
     check_writable(path)
     for what, source in sources.items():
         file, _, _ = (source or "").rpartition(":")
@@ -179,9 +154,6 @@ def _existing(source: str) -> Path:
 
 def executable_of(value: Any, cfg: Config) -> Executable:
     """The executable of a value that Python source made: itself, a `Program`, or what `build` takes."""
-    from ..runtime.executable import Executable
-    from ..runtime.program import Program
-
     if isinstance(value, Executable):
         value.check_config(cfg, value.name)
         return value
@@ -200,7 +172,6 @@ def python_value(source: str, cfg: Config, dram: Dram | None = None) -> Any:
     file, _, name = source.rpartition(":")
     if not file.endswith(".py"):
         return None
-    from ..compiler.cost import on_memory
 
     with on_memory(dram, cfg):
         return _evaluate(_existing(file), name, cfg)
@@ -244,8 +215,6 @@ def _namespace(path: Path) -> dict[str, Any]:
 
     It runs again where it has changed, or for another memory, as ready schedules in it choose their tiles for that.
     """
-    from ..compiler.cost import memory_facts
-
     found = path.stat()
     key = str(path.resolve()), found.st_mtime_ns, found.st_size, repr(memory_facts())
     if _LATEST.get("key") != key:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from ..hw.errors import ConfigError, FileError
+from ..sim.replay import replay_case
 from . import report
 from .options import device_option, device_options, dram_option, json_option, skip_option, waves_option
-from .profile.files import Profile, profile_option
+from .profile import Profile, profile_option
 
 
 @click.command()
@@ -54,8 +55,6 @@ def command(
 
 
 def _replay(path: str, device: str, options: dict[str, object], profile: Profile) -> dict:
-    from ..sim.replay import replay_case
-
     try:
         result = replay_case(path, device, **options)
     except (FileError, ConfigError) as exc:

@@ -9,13 +9,17 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import click
 
 from ..hw.errors import printable
+from ..runtime.files import atomic_write
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from ..runtime.device import Device
 
 PLAIN_WIDTH = 200  # columns of a table in a file or a pipe
@@ -94,6 +98,15 @@ def _text(cell: object) -> str:
 
 def _numeric(cell: str) -> bool:
     return cell == "" or cell.replace(",", "").replace(".", "").replace("-", "").removesuffix(" %").isdigit()
+
+
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Write a figure of matplotlib in the format of the suffix, atomically: .svg with the same bytes every time."""
+    import matplotlib
+
+    kind = Path(path).suffix[1:]
+    with atomic_write(path) as temporary, matplotlib.rc_context({"svg.hashsalt": "tilewright"}):
+        figure.savefig(temporary, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
 
 
 def opened(device: Device) -> Device:

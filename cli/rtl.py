@@ -6,6 +6,9 @@ from pathlib import Path
 
 import click
 
+from ..hw.config import load_config
+from ..hw.needs import need
+from ..runtime.files import atomic_write
 from . import report
 from .options import config_option, json_option
 from .programs import check_output
@@ -17,10 +20,6 @@ from .programs import check_output
 @json_option
 def command(output: str, config: str, as_json: bool) -> None:
     """Write the circuit of a configuration as one Verilog file, for simulators and for synthesis."""
-    from ..hw.config import load_config
-    from ..hw.needs import need
-    from ..runtime.files import atomic_write
-
     cfg = load_config(config)
     check_output(output, (".v",), {"--config": config})
     need("the circuit", "rtl", "amaranth")

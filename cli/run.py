@@ -1,37 +1,54 @@
-"""`tilewright run`: a program with the inputs of a file, on a device."""
+"""`tilewright run`: a program with the inputs of a file on a device, and its check against the golden interpreter."""
 
 from __future__ import annotations
 
 import time
+import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
-from ..hw.errors import InputError
+from ..hw.config import Config, load_config
+from ..hw.errors import InputError, UnsupportedError
+from ..hw.foreign import read_npz
+from ..runtime.executable import Executable, Tensor
+from ..runtime.files import atomic_write
+from ..runtime.loader import StepReport
 from ..runtime.registry import device_entry
 from . import report
 from .options import (
     DEFAULT_CONFIG,
+    Choices,
+    Where,
     batch_option,
+    choice_options,
     config_option,
     contract_option,
     json_option,
     mapping_option,
     target_option,
     tiles_option,
+    where_options,
 )
-from .profile.files import TO_PERFETTO, Profile, profile_option
-from .profile.timeline import write_timeline
-from .profile.values import launches_of
-from .programs import MODEL_HELP, check_output, open_program
-from .where import Where, where_options
+from .profile import TO_PERFETTO, Profile, launches_of, profile_option, write_timeline
+from .programs import (
+    MODEL_HELP,
+    NETWORKS,
+    check_output,
+    graph_in,
+    is_network,
+    open_program,
+    python_value,
+    read_graph,
+    read_target,
+)
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from ..runtime.executable import Executable, Tensor
-    from ..runtime.loader import StepReport
+    from ..compiler.graph import Graph
+    from ..compiler.graph.compare import Saturation
 
 SHOWN_LABELS = 20
 
@@ -54,11 +71,7 @@ Y.npz gets `outputs`, or one array per output tensor if there are several.
 @click.option("-o", "--output", metavar="Y.npz", help="The file to write the outputs to.")
 @where_options
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
-@contract_option
-@tiles_option
-@mapping_option
-@target_option
-@batch_option
+@choice_options(contract_option, tiles_option, mapping_option, target_option, batch_option)
 @click.option("--reset", is_flag=True, help="Start from the initial state with every input, not with the first alone.")
 @click.option("--check", is_flag=True, help="Compare with the golden interpreter, operator by operator.")
 @click.option("--trace", metavar="FILE", help="Write a timeline of the last input's run for ui.perfetto.dev, .json.")
@@ -71,11 +84,7 @@ def command(
     output: str | None,
     where: Where,
     config: str | None,
-    contract: str | None,
-    tiles: str | None,
-    mapping: str | None,
-    target: str | None,
-    batch: int,
+    choices: Choices,
     reset: bool,
     check: bool,
     trace: str | None,
@@ -84,21 +93,21 @@ def command(
     as_json: bool,
 ) -> int:
     """Load or compile, run every input, compare, write the outputs, print the steps, and return the exit status."""
-    from ..compiler.target.variants import apart, of_one, together
-    from ..hw.config import load_config
-    from ..hw.foreign import read_npz
-    from . import golden
+    from ..compiler.target.images import apart, of_one, together
     from .layers import counter_rows, float_steps, run_rows
 
     where.check()
     if check:
-        golden.need_network(model, cfg=load_config(config or DEFAULT_CONFIG))
+        need_network(model, cfg=load_config(config or DEFAULT_CONFIG))
     sources = {"MODEL": model, "--inputs": inputs, "--config": config}
-    _check_outputs(output, trace, sources)
+    for path, suffix in ((output, ".npz"), (trace, ".json")):
+        if path:
+            check_output(path, (suffix,), sources)
     profile = Profile(profiles, where.name, sources)
     read_npz(inputs, needed=lambda name, shape: False)  # what is no file of arrays is refused before the work
     with report.progress(f"preparing {model}"):
-        executable = open_program(model, config, contract, tiles, mapping, where.dram, batch, target)
+        executable = open_program(model, config, replace(choices, dram=where.dram))
+    batch = choices.batch
     one = of_one(executable, batch)
     arrays = arrays_for(one, inputs)
     samples, stacked = split(one, arrays, inputs)
@@ -114,8 +123,7 @@ def command(
     result: dict[str, Any] = about | _compare(compared, expected, arrays, stacked)
     result |= {"seconds": seconds, "output": output, "float32_on_host": float_steps(executable)}
     if check:
-        facts = contract, where, samples, results, reset, mapping, batch, target
-        result["check"] = golden.check(model, executable.cfg, *facts)
+        result["check"] = check_run(model, executable.cfg, choices, where, samples, results, reset)
     rows = run_rows(executable, runs, where.clock_hz)
     result |= _per_input(rows, len(runs), len(samples), batch)
     if trace:
@@ -127,13 +135,7 @@ def command(
         report.emit_json(result | {"clock_mhz": where.clock_hz / 1e6, "layers": rows} | counted)
     else:
         _print(rows, result, runs if counters else None, profile)
-    return int(check and not _all_equal(result))
-
-
-def _check_outputs(output: str | None, trace: str | None, sources: dict[str, str | None]) -> None:
-    for path, suffix in ((output, ".npz"), (trace, ".json")):
-        if path:
-            check_output(path, (suffix,), sources)
+    return int(check and not (result["check"]["equal"] and result.get("values_equal") == result.get("values")))
 
 
 def _per_input(rows: Sequence[Mapping[str, Any]], runs: int, inputs: int, batch: int) -> dict[str, Any]:
@@ -166,12 +168,6 @@ def _run(
 
 def write_npz(path: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Write an npz file atomically."""
-    import zipfile
-
-    import numpy as np
-
-    from ..runtime.files import atomic_write
-
     # numpy.savez takes names as keywords, so that a tensor called `file` would break it
     with atomic_write(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, array in arrays.items():
@@ -184,8 +180,6 @@ def arrays_for(executable: Executable, path: str) -> dict[str, np.ndarray]:
 
     Raises as `read_npz`.
     """
-    from ..hw.foreign import read_npz
-
     shapes = {t.shape for t in (*(t for entry in executable.entries for t in entry), *executable.outputs)}
     return read_npz(path, needed=lambda name, shape: name == "labels" or bool(shapes & {shape, shape[1:]}))
 
@@ -244,8 +238,6 @@ def split_for(tensors: Sequence[Tensor], arrays: Mapping[str, np.ndarray], path:
 
 
 def _collect(executable: Executable, results: list[dict], stacked: bool) -> dict[str, np.ndarray]:
-    import numpy as np
-
     names = [t.name for t in executable.outputs]
     arrays = {name: np.stack([r[name] for r in results]) if stacked else results[0][name] for name in names}
     return {"outputs": arrays[names[0]]} if len(names) == 1 else arrays
@@ -306,11 +298,6 @@ def _compare(
     return found
 
 
-def _all_equal(result: dict) -> bool:
-    """True if a checked run equals the golden interpreter, and the file's outputs if it has any."""
-    return result["check"]["equal"] and result.get("values_equal") == result.get("values")
-
-
 def _print(rows: Sequence[dict], result: dict, counted: list[list[StepReport]] | None, profile: Profile) -> None:
     """The steps, of `counted` runs also the counters, the metrics if the result has them, and the summary."""
     from .layers import counter_rows, print_run
@@ -355,3 +342,102 @@ def _print_summary(result: dict) -> None:
         report.say(f"{report.counted(n, 'input')} on {where}")
         return
     report.say(f"{report.counted(n, 'input')} on {where}: {result['seconds']:.2f} s, {1e3 * rate:.1f} ms each")
+
+
+def need_network(model: str, option: str = "--check", cfg: Config | None = None) -> None:
+    """Raise `UnsupportedError`, naming `option`, unless `model` is a network: only networks have golden values.
+
+    For a configuration also a graph that Python source makes is one.
+    """
+    if is_network(model) or (cfg is not None and graph_in(python_value(model, cfg)) is not None):
+        return
+    raise UnsupportedError(f"{model}: {option} needs golden values; MODEL must be a network, {', '.join(NETWORKS)}")
+
+
+def check_run(
+    model: str,
+    cfg: Config,
+    choices: Choices,
+    where: Where,
+    samples: Sequence[Mapping[str, np.ndarray]],
+    results: Sequence[Mapping[str, np.ndarray]],
+    reset: bool = False,
+) -> dict[str, object]:
+    """Compare the `results` of a run on `samples` with the golden interpreter's.
+
+    Then the network is compiled again with every tensor as an output and run on one sample, the first whose results
+    differ or the first of all; its operators are compared in order. State is kept from sample to sample, unless they
+    were run with a `reset` before each. Of a program that takes several at once, every result is compared with that of
+    its sample alone.
+    `text` of the result is a summary for people, `saturation` has for each operator how many of its values are at the
+    ends of int8.
+    """
+    from ..compiler.graph.compare import compare
+    from ..compiler.network import compile_graph
+    from ..compiler.target.images import of_images, together
+
+    graph, chosen = read_graph(model, cfg, choices.contract), read_target(choices.target, cfg)
+    if samples:
+        _need_inputs(model, [t.name for t in graph.inputs], samples[0])
+    batch = choices.batch
+    samples = [{t.name: np.asarray(sample[t.name], t.dtype) for t in graph.inputs} for sample in samples]
+    wrong, states = _golden(graph, samples, results, reset)
+    probe = wrong[0] if wrong else 0
+    graph, sets, at = of_images(graph, batch), together(samples, batch), probe // batch
+    with where.open(compile_graph(graph, cfg, every_value=True, mapping=choices.mapping, target=chosen)) as loaded:
+        for sample in sets[:at] if graph.states and not reset else ():
+            loaded.run(sample)
+        found = compare(graph, sets[at], loaded.run(sets[at]), state=states[probe])
+    equal = not wrong and found.difference is None
+    text = f"golden interpreter ({graph.contract}): {len(samples) - len(wrong)} of {len(samples)} results equal; "
+    text += f"on input {probe} " if batch == 1 else f"in the run of input {probe}, {batch} at once, "
+    if found.difference is not None:
+        text += f"operator {found.operators} of {len(graph.ops)} differs: {found.difference}"
+    else:
+        text += f"all {found.operators} operators are equal, {found.elements:,} elements"
+    text += _saturated(found.saturation)
+    facts: dict[str, object] = {"contract": graph.contract, "results_equal": len(samples) - len(wrong), "input": probe}
+    facts |= {"operators": found.operators, "elements": found.elements, "equal": equal, "text": text}
+    facts["saturation"] = [vars(one) for one in found.saturation]
+    return facts | {"difference": None if found.difference is None else vars(found.difference)}
+
+
+def _golden(
+    graph: Graph,
+    samples: Sequence[Mapping[str, np.ndarray]],
+    results: Sequence[Mapping[str, np.ndarray]],
+    reset: bool,
+) -> tuple[list[int], list[dict[str, np.ndarray]]]:
+    """(the numbers of the results that are not the golden interpreter's, the state before each sample)."""
+    from ..compiler.graph import reference
+    from ..compiler.graph.reference import initial_state
+
+    wrong, state, states = [], initial_state(graph), []
+    for k, (sample, result) in enumerate(zip(samples, results, strict=True)):
+        state = initial_state(graph) if reset else state
+        states.append(dict(state))
+        golden, _ = reference.run(graph, sample, state=state)
+        if any(result[name].tobytes() != value.tobytes() for name, value in golden.items()):
+            wrong.append(k)
+    return wrong, states
+
+
+def _need_inputs(model: str, names: Sequence[str], sample: Mapping[str, np.ndarray]) -> None:
+    """Raise `UnsupportedError` where `sample` has not all inputs of the network."""
+    if not sample.keys() >= set(names):
+        raise UnsupportedError(
+            f"{model}: --check needs the network's inputs, {', '.join(names)}; given are {', '.join(sample)}, of "
+            "another entry of its program"
+        )
+
+
+def _saturated(found: Sequence[Saturation]) -> str:
+    """Where the most values are at the ends of int8; empty where none is."""
+    most = max(found, key=lambda one: one.share, default=None)
+    if most is None or not most.share:
+        return ""
+    count, total = (sum(values) for values in zip(*((one.low + one.high, one.elements) for one in found)))
+    return (
+        f"; {count:,} of {total:,} int8 values are saturated, the most in {most.operator!r}: {most.low:,} at -128 and "
+        f"{most.high:,} at 127 of {most.elements:,}"
+    )

@@ -9,8 +9,18 @@ from typing import TYPE_CHECKING
 import click
 
 from . import report
-from .options import config_option, device_option, device_options, dram_option, json_option
-from .where import bitstream_option, board_options, clock_option, need_grpc, read_pem
+from .options import (
+    bitstream_option,
+    board_options,
+    clock_option,
+    config_option,
+    device_option,
+    device_options,
+    dram_option,
+    json_option,
+    need_grpc,
+    read_pem,
+)
 
 if TYPE_CHECKING:
     from ..boards.worker import Limits

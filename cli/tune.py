@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..compiler.cost import on_memory
+from ..hw.config import Config, load_config
 from ..hw.errors import InputError, UnsupportedError
 from ..runtime.registry import describe_devices, is_server
+from ..sim.dram import load_dram
+from ..sim.timing import check_memory
 from . import report
 from .options import config_option, contract_option, device_options, dram_option, json_option, scheduler_option
 from .programs import NETWORKS, is_network, python_value
@@ -22,7 +26,6 @@ from .programs import NETWORKS, is_network, python_value
 if TYPE_CHECKING:
     from ..compiler.jobs import Outcome, Store
     from ..compiler.tune.tasks import Line, Measurer
-    from ..hw.config import Config
 
 COLUMNS = ["task", "times", "trials", "no program", "cycles before", "best", "gain"]
 _ON = f"What counts cycles: {describe_devices()}, or a server, NAME:PORT. `model` and `spec` count none."
@@ -63,10 +66,8 @@ def command(
     """
     from ..apps.explore import cluster
     from ..compiler.jobs import Store
-    from ..compiler.tune.tasks import Measurer, check_device
-    from ..hw.config import load_config
-    from ..sim.dram import load_dram
-    from ..sim.timing import check_memory
+    from ..compiler.tune.measure import check_device
+    from ..compiler.tune.tasks import Measurer
 
     check_device(device)
     if device == "board" and (jobs > 1 or scheduler is not None):
@@ -123,8 +124,8 @@ class OwnTrial:
 def measure_own(trial: OwnTrial) -> dict[str, Any]:
     """The record of a trial, as of `compiler.tune.tasks.measure`."""
     from ..compiler.api import build
+    from ..compiler.tune.decisions import decided
     from ..compiler.tune.tasks import recorded
-    from ..compiler.tune.trials import decided
 
     def launch():
         func, schedules = python_pair(trial.source, trial.cfg)
@@ -158,7 +159,6 @@ class _Tuning:
 
     def network(self) -> dict[str, Any]:
         """Tune the layers of a network, choose tiles for it."""
-        from ..compiler.cost import on_memory
         from ..compiler.network_tuning import Network, choose
         from ..compiler.tune.tasks import measure, tile_line
 
@@ -186,10 +186,10 @@ class _Tuning:
     def schedule(self) -> dict[str, Any]:
         """Tune an own schedule."""
         from ..compiler.jobs import content_key
-        from ..compiler.tune.sampling import Evolution
-        from ..compiler.tune.search import circuit
+        from ..compiler.tune.decisions import own_space
+        from ..compiler.tune.evolution import Evolution
+        from ..compiler.tune.known import circuit
         from ..compiler.tune.tasks import Line
-        from ..compiler.tune.trials import own_space
         from ..compiler.tvm_compat import structural_hash
 
         func, schedules = python_pair(self.model, self.cfg)

@@ -167,7 +167,7 @@ def _example(name: str) -> ModuleType:
 
 def _units(share: str, cfg: Config) -> tw.Executable:
     """A ResNet-8 of which both compute units have `share` per cent of the channels."""
-    from tilewright.cli.bench import units
+    from tilewright.cli.bench import two_units as units
 
     graph, split = units.point(share, units.WORKLOADS["resnet8-units"], cfg)
     widths = {op.name: len(op.weight) for op in graph.layers}

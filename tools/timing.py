@@ -15,6 +15,7 @@ from tilewright.cli.options import json_option
 if TYPE_CHECKING:
     import numpy as np
 
+    from tilewright.cli.bench.two_units import Division
     from tilewright.hw.config import Config
     from tilewright.runtime.launch import Launch
     from tilewright.runtime.program import Program
@@ -61,7 +62,6 @@ def command(seed: int, tilings: int, programs: int, only: tuple[str, ...], as_js
     The exit status is 0 only if the mean absolute error of each group is at most 2 %, the worst 5 %, and the rank
     correlation of the tilings of each layer at least 0.95.
     """
-    from tilewright.cli.bench.split import divisions, launch_of
     from tilewright.hw.config import PRESETS
 
     bench, presets, chosen = _TimingBench(), (PRESETS["pynq_z1"], PRESETS["vta"]), only or GROUPS
@@ -71,7 +71,7 @@ def command(seed: int, tilings: int, programs: int, only: tuple[str, ...], as_js
         if SMALL in chosen:
             bench.all(SMALL, cfg, _small(cfg))
     for cfg in (PRESETS["pynq_z1_two"], PRESETS["tiny_two"]) if DIVIDED in chosen else ():
-        bench.all(DIVIDED, cfg, ((one.name, launch_of(one, cfg)) for one in divisions(cfg)))
+        bench.all(DIVIDED, cfg, ((one.name, one.launch(cfg)) for one in divisions(cfg)))
     for name in RANKED if TILINGS in chosen else ():
         bench.all(f"{TILINGS} of {name}", presets[0], _tilings(name, presets[0], seed, tilings))
     for cfg in (*presets, PRESETS["tiny"], PRESETS["tiny_two"]) if RANDOM in chosen else ():
@@ -190,11 +190,29 @@ class _TimingBench:
 
 
 def _resnet(cfg: Config) -> Iterator[tuple[str, Program]]:
-    from tilewright.cli.bench.network import layers, program
+    from tilewright.cli.bench.layers import layers, program
 
     known = {layer.shape_name: layer for layer in reversed(layers())}
     for name in RESNET:
         yield name, program(known[name], cfg)
+
+
+def divisions(cfg: Config) -> Iterator[Division]:
+    """Layers that two units divide: kernels, strides, sizes, and quarters of the channels."""
+    from tilewright.cli.bench.two_units import Division
+    from tilewright.compiler.conv_shape import ConvShape
+
+    channels = 4 * cfg.block_out
+    sizes = (56, 28, 14, 7) if cfg.block_out > 8 else (28, 14, 7, 5)
+    for kernel in (3, 1):
+        pads = (1, 1, 1, 1) if kernel == 3 else (0, 0, 0, 0)
+        for stride in (1, 2):
+            for size in sizes[: len(sizes) + 1 - stride]:
+                shape = ConvShape(1, channels, size, size, channels, (kernel, kernel), (stride, stride), pads)
+                yield from (Division(shape, k * cfg.block_out) for k in range(1, 5))
+    for inputs, outputs in ((4 * channels, channels), (channels, 8 * channels)):
+        for quarters in range(1, 5):
+            yield Division(ConvShape(1, inputs, 1, 1, outputs), outputs * quarters // 4)
 
 
 def _small(cfg: Config) -> Iterator[tuple[str, Program]]:
@@ -230,7 +248,7 @@ def _tilings(name: str, cfg: Config, seed: int, count: int) -> Iterator[tuple[st
     """Random legal tiles of one layer."""
     import numpy as np
 
-    from tilewright.cli.bench.network import layers, program, work_of
+    from tilewright.cli.bench.layers import layers, program, work_of
     from tilewright.hw.errors import CapacityError, ScheduleError
 
     layer = next(layer for layer in layers() if layer.shape_name == name)

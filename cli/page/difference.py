@@ -10,8 +10,8 @@ from typing import Any
 from ...hw.errors import FileError, printable
 from ...hw.foreign import read_json
 from ...runtime.schema import Anything, Flag, Int, Kind, ListOf, MapOf, OneOf, Optional, Real, Text
-from .result import VERSION
 
+VERSION = 1  # of the data's form
 _WANTED = "what `tilewright report --json` printed"
 _ADVICE = f"; give {_WANTED}"
 _MOST_BYTES = 1 << 23

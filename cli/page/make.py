@@ -1,38 +1,121 @@
-"""Runs a program once and collects what its report shows."""
+"""`tilewright report`: runs a program once, and collects what the page shows."""
 
 from __future__ import annotations
 
+import html
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..options import DEFAULT_CONFIG, TIMED
-from ..where import Where
-from .result import VERSION, Report
+import click
+import numpy as np
+
+from ...hw.config import Config, load_config
+from ...hw.errors import FileError, UnsupportedError
+from ...hw.needs import need
+from ...runtime.device import Stats
+from ...runtime.executable import Executable, LaunchStep
+from ...runtime.files import atomic_write
+from ...runtime.loader import StepReport
+from ...runtime.loader import run as run_on
+from ...runtime.steps import sources
+from ...sim.dram import Dram, load_dram
+from .. import report as output
+from ..assign import arenas
+from ..layers import float_steps, ran
+from ..options import (
+    DEFAULT_CONFIG,
+    NO_CHOICES,
+    TIMED,
+    Choices,
+    Where,
+    choice_options,
+    config_option,
+    contract_option,
+    device_option,
+    dram_option,
+    json_option,
+    mapping_option,
+    target_option,
+)
+from ..profile import declared, launches_of, profile
+from ..programs import (
+    MODEL_HELP,
+    check_output,
+    graph_in,
+    is_network,
+    open_program,
+    python_value,
+    read_graph,
+    read_target,
+)
+from ..run import arrays_for, check_run, split
+from . import difference, measured
+from .timeline import Collected
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ...compiler.network import Compiled
-    from ...hw.config import Config
-    from ...runtime.executable import Executable
-    from ...runtime.loader import StepReport
-    from ...sim.dram import Dram
 
 _SEED = 0  # of random inputs
 _SMALL = 10_000_000  # multiply-accumulates and element operations that the definition executes in seconds
+HELP = f"""Run MODEL once and write a page about it: where each operator runs and why, its cycles, the timeline of the
+units with waits and tokens, memory, limits of the machine, exactness, and what makes it slow.
+
+The page is one file, which needs no network; the data are inside, and --json prints them. With --compare the page has
+the differences from an earlier report, what --json printed then. Every number is shown with its source.
+
+{MODEL_HELP} Of a program with several entries the first is shown."""
+
+
+@click.command(help=HELP)
+@click.argument("model")
+@click.option("-o", "--output", "path", metavar="X.html", help="The page to write.")
+@device_option("timing")
+@config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
+@choice_options(contract_option, mapping_option, target_option, dram_option)
+@click.option("--inputs", metavar="X.npz", help="Take the first inputs of this file, as of `run`, not random ones.")
+@click.option("--compare", metavar="A.json", help="Show the differences from this earlier report.")
+@json_option
+def command(
+    model: str,
+    path: str | None,
+    device: str,
+    config: str | None,
+    choices: Choices,
+    inputs: str | None,
+    compare: str | None,
+    as_json: bool,
+) -> int:
+    """Run, write the page, and return the exit status: 1 where results differ from what they must equal."""
+    if path is None and not as_json:
+        raise UnsupportedError("report: nothing to write; give -o X.html, or --json")
+    if path is not None:
+        sources = {"MODEL": model, "--inputs": inputs, "--config": config, "--compare": compare}
+        check_output(path, (".html",), sources)
+        need("the page of a report", "report", "bokeh")
+    with output.progress(f"reporting on {model}"):
+        found = _report(model, config, device, inputs, compare, choices)
+        if path is not None:
+            found.save(path)
+    if as_json:
+        output.say(found.to_json())
+    else:
+        output.say(f"{found!r}\n{found.data['exactness']['text']}\npage written to {path}")
+        output.say_contract(found.data["contract"])
+    return int(found.data["exactness"]["equal"] is False)
 
 
 @dataclass(frozen=True)
 class _Opened:
-    """What is reported on: the file it came from, its executable, and of a network what compiled it."""
+    """What is reported on: the file it came from, its executable, and of a network what compiled it, and how."""
 
     source: str
     executable: Executable
-    mapping: str | None = None
     compiled: Compiled | None = None
-    target: str | None = None
+    choices: Choices = NO_CHOICES
 
 
 @dataclass(frozen=True)
@@ -72,12 +155,22 @@ def report(
     Raises as `compile`, `load` and a run do, and `FileError` where `compare` is no report. The page needs the extra
     `report`, the data do not.
     """
-    from . import difference
+    choices = Choices(contract=contract, mapping=mapping, target=target, dram=dram)
+    return _report(model, config, on, inputs, compare, choices)
 
-    where = Where(on, dram=dram)
+
+def _report(
+    model: str | Path | Executable,
+    config: str | Config | None,
+    on: str,
+    inputs: str | Path | None,
+    compare: str | Path | None,
+    choices: Choices,
+) -> Report:
+    where = Where(on, dram=choices.dram)
     where.check()
     before = None if compare is None else difference.read(compare)
-    opened = _open(model, config, contract, mapping, dram, target)
+    opened = _open(model, config, choices)
     run = _run(opened, where, None if inputs is None else str(inputs))
     data = _document(opened, run)
     if before is not None:
@@ -85,21 +178,9 @@ def report(
     return Report(data)
 
 
-def _open(
-    model: str | Path | Executable,
-    config: str | Config | None,
-    contract: str | None,
-    mapping: str | None,
-    dram: str | None,
-    target: str | None,
-) -> _Opened:
-    from ...hw.config import load_config
-    from ...hw.errors import UnsupportedError
-    from ...runtime.executable import Executable
-    from ..programs import graph_in, is_network, open_program, python_value, read_graph, read_target
-
+def _open(model: str | Path | Executable, config: str | Config | None, choices: Choices) -> _Opened:
     if isinstance(model, Executable):
-        options = {"contract": contract, "mapping": mapping, "target": target}
+        options = {"contract": choices.contract, "mapping": choices.mapping, "target": choices.target}
         if given := [name for name, value in options.items() if value]:
             raise UnsupportedError(f"{given[0]}: a compiled program has none to choose; give the network")
         model.check_config(None if config is None else load_config(config), model.name)
@@ -107,23 +188,21 @@ def _open(
     source = str(model)
     cfg = load_config(config or DEFAULT_CONFIG)
     if not is_network(source) and graph_in(python_value(source, cfg)) is None:
-        executable = open_program(source, config, contract, None, mapping, dram, target=target)
+        executable = open_program(source, config, choices)
         return _Opened(source, executable.first_entry())
     from ...compiler.mapping import ChannelMapping, regroup
     from ...compiler.network import compile_for
-    from ...sim.dram import load_dram
 
-    graph = read_graph(source, cfg, contract)
-    if mapping is not None:
-        graph = regroup(graph, ChannelMapping.of(mapping), cfg)
-    compiled = compile_for(graph, cfg, target=read_target(target, cfg), dram=None if dram is None else load_dram(dram))
-    return _Opened(source, compiled.executable, mapping, compiled, target)
+    graph = read_graph(source, cfg, choices.contract)
+    if choices.mapping is not None:
+        graph = regroup(graph, ChannelMapping.of(choices.mapping), cfg)
+    dram = None if choices.dram is None else load_dram(choices.dram)
+    compiled = compile_for(graph, cfg, target=read_target(choices.target, cfg), dram=dram)
+    return _Opened(source, compiled.executable, compiled, replace(choices, contract=compiled.executable.contract))
 
 
 def _run(opened: _Opened, where: Where, path: str | None) -> _Run:
     """One run with the first inputs of the file at `path`, or with random ones."""
-    from ..run import arrays_for, split
-
     if path is None:
         inputs, given = random_inputs(opened.executable), f"random inputs, seed {_SEED}"
     else:
@@ -136,10 +215,6 @@ def _run(opened: _Opened, where: Where, path: str | None) -> _Run:
 
 def random_inputs(executable: Executable) -> dict[str, np.ndarray]:
     """Inputs of the program's first entry: bytes of any value, what is wider small; what addresses depend on is 0."""
-    import numpy as np
-
-    from ...runtime.steps import sources
-
     fixed = set()
     for step in executable.steps:
         fixed |= {name for name, _ in sources(step, executable.tensors).values()} if hasattr(step, "symbols") else set()
@@ -160,14 +235,6 @@ def random_inputs(executable: Executable) -> dict[str, np.ndarray]:
 
 def _document(opened: _Opened, run: _Run) -> dict[str, Any]:
     """All data of the report."""
-    from importlib import metadata
-
-    from ...runtime.executable import LaunchStep
-    from ..layers import float_steps, ran
-    from ..profile.values import declared, launches_of, profile
-    from . import measured, memory
-    from .timeline import Collected
-
     executable, clock, device = opened.executable, run.where.clock_hz, run.where.name
     cfg, dram = executable.cfg, _memory(run.where)
     rows = measured.operators(executable, run.reports, clock, opened.compiled)
@@ -180,7 +247,7 @@ def _document(opened: _Opened, run: _Run) -> dict[str, Any]:
                 at = measured.instruction_rows(rows, step)
                 collected.add(step.launch, done.stats.timeline(), done.stats.cycles or 0, at)
     return {
-        "report": VERSION,
+        "report": difference.VERSION,
         "tilewright": metadata.version("tilewright"),
         "program": executable.name,
         "model": Path(opened.source).name,
@@ -198,8 +265,8 @@ def _document(opened: _Opened, run: _Run) -> dict[str, Any]:
         "float32_on_host": float_steps(executable),
         "launches": launches,
         "timeline": collected.to_dict() if collected.tracks else None,
-        "arenas": memory.arenas(opened.compiled),
-        "buffers": memory.buffers(executable, run.reports),
+        "arenas": arenas(opened.compiled),
+        "buffers": measured.buffers(executable, run.reports),
         "roofline": measured.roofline(cfg, dram, rows),
         "exactness": _exactness(opened, run),
         "metrics": {
@@ -212,26 +279,14 @@ def _document(opened: _Opened, run: _Run) -> dict[str, Any]:
 
 def _memory(where: Where) -> Dram | None:
     """The memory that the device simulates; None for devices without one."""
-    from ...sim.dram import load_dram
-
     return load_dram(where.dram) if where.name in TIMED else None
 
 
 def _exactness(opened: _Opened, run: _Run) -> dict[str, Any]:
     """What the results were compared with, and whether they equal it; `equal` is None where nothing was compared."""
-    from .. import golden
-
     if opened.compiled is not None:
-        found = golden.check(
-            opened.source,
-            opened.executable.cfg,
-            opened.executable.contract,
-            run.where,
-            [run.inputs],
-            [run.outputs],
-            mapping=opened.mapping,
-            target=opened.target,
-        )
+        cfg = opened.executable.cfg
+        found = check_run(opened.source, cfg, opened.choices, run.where, [run.inputs], [run.outputs])
         text = f"{found['text']} ({run.given})"
         return {"reference": "golden interpreter", **found, "text": text}
     return _compared(opened.executable, run)
@@ -239,11 +294,6 @@ def _exactness(opened: _Opened, run: _Run) -> dict[str, Any]:
 
 def _compared(executable: Executable, run: _Run) -> dict[str, Any]:
     """A program without golden values against another device: the behavioural model, or the definition."""
-    import numpy as np
-
-    from ...runtime.device import Stats
-    from ...runtime.loader import run as run_on
-
     other = "spec" if run.where.name in ("model", "timing") else "model"
     stats = sum((done.stats for done in run.reports), Stats())
     work = stats.macs + stats.uops * executable.cfg.lanes
@@ -257,3 +307,47 @@ def _compared(executable: Executable, run: _Run) -> dict[str, Any]:
     told = f"{', '.join(wrong)} differ" if wrong else f"all {values:,} values of the results are equal"
     text = f"{what}: {told} ({run.given})"
     return {"reference": what, "equal": not wrong, "elements": values, "differing": wrong, "text": text}
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """The `data` of a report, values that JSON can hold; docs/report.md describes them. A notebook shows the page."""
+
+    data: dict[str, Any]
+
+    @property
+    def cycles(self) -> int | None:
+        """Cycles of all launches; None where the device counts none."""
+        known = [one["cycles"] for one in self.data["launches"] if one["cycles"] is not None]
+        return sum(known) if known else None
+
+    def to_json(self) -> str:
+        """The data as one JSON document."""
+        return json.dumps(self.data, separators=(",", ":"))
+
+    def to_html(self) -> str:
+        """The page, one document that needs no other file and no network."""
+        from .page import page
+
+        return page(self.data)
+
+    def save(self, path: str | Path) -> None:
+        """Write the page, .html, or the data, .json; atomically. Raises `FileError`."""
+        kind = Path(path).suffix
+        if kind not in (".html", ".json"):
+            raise FileError(f"{path}: must end in .html or .json; give another name")
+        text = self.to_html() if kind == ".html" else self.to_json() + "\n"
+        with atomic_write(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+    def __repr__(self) -> str:
+        cycles = "no cycles" if self.cycles is None else f"{self.cycles:,} cycles"
+        data = self.data
+        return f"Report({data['program']!r} on {data['config']['name']}, {data['device']}: {cycles})"
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, so that its styles and scripts stay apart from the notebook's."""
+        return (
+            f'<iframe srcdoc="{html.escape(self.to_html())}" style="width:100%;height:900px;border:1px solid #ccc" '
+            f'title="{html.escape(repr(self))}"></iframe>'
+        )

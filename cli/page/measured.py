@@ -9,15 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ...apps.explore.area import area_of
+from ...compiler import cost
+from ...hw.config import Config
+from ...runtime.device import Stats
+from ...runtime.executable import Executable, LaunchStep
+from ...runtime.loader import StepReport
+from ...runtime.steps import Step
+from ...sim.cliffs import cliffs
+from ...sim.dram import Dram
+from ...sim.statements import occupancy
+from ..assign import COLUMNS, choice_row
 from ..layers import compiled_rows, ran, run_rows, short_name
 
 if TYPE_CHECKING:
     from ...compiler.network import Compiled
-    from ...hw.config import Config
-    from ...runtime.executable import Executable, LaunchStep
-    from ...runtime.loader import StepReport
-    from ...runtime.steps import Step
-    from ...sim.dram import Dram
 
 NOBODY = "launch"  # the row of what belongs to no operator: the ends of a launch
 _COUNTED = "counted in the program"
@@ -41,8 +49,6 @@ def operators(
     `us` of the host's rows are modelled, None where the network is not known. Of a launch without cycles of its
     instructions there is what is known of it.
     """
-    from ...runtime.executable import LaunchStep
-
     kinds = {} if compiled is None else {op.name: type(op).__name__ for op in compiled.assignment.graph.ops}
     modelled = host_microseconds(compiled)
     by_step, found = {row["step"]: row for row in compiled_rows(executable)}, []
@@ -106,8 +112,6 @@ def roofline(cfg: Config, dram: Dram | None, rows: Sequence[dict[str, Any]]) -> 
     The time of a point is that of the operator's own cycles, or of its busiest unit where that is more: loads that run
     beside the operator before take no cycles of their own, but the port was busy with them.
     """
-    from ...compiler import cost
-
     if dram is None or not any(row.get("cycles") for row in rows):
         return None
     points = []
@@ -132,9 +136,7 @@ def summary(
     counted: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """The figures of the whole, each with its unit and its source."""
-    from ...apps.explore.area import area_of
     from ...compiler.target.host import HostModel
-    from ...runtime.device import Stats
 
     cfg, stats = executable.cfg, sum((done.stats for done in reports), Stats())
     macs = sum(row["macs"] for row in rows)
@@ -184,8 +186,6 @@ def _timed(
 
 def _moved(stats: Any, cfg: Config, dram: Dram | None, rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Traffic, and the cycles that no schedule of these transfers and products could go below."""
-    from ...compiler import cost
-
     loaded, stored = stats.bytes_loaded.total(), stats.bytes_stored.total()
     yield _figure("instructions", "Instructions", stats.insns.total(), "", _COUNTED)
     yield _figure("bytes_loaded", "Loaded from DRAM", loaded, "bytes", _COUNTED)
@@ -209,8 +209,6 @@ def _moved(stats: Any, cfg: Config, dram: Dram | None, rows: Sequence[dict[str, 
 
 def placement(compiled: Compiled | None, executable: Executable, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Where each operator runs, and why; without the network the steps alone."""
-    from ..assign import COLUMNS, choice_row
-
     if compiled is None:
         steps = [{"operator": step.name, "module": _module(step)} for step in executable.steps]
         whole = "The program is one launch of the accelerator."
@@ -225,15 +223,11 @@ def placement(compiled: Compiled | None, executable: Executable, rows: Sequence[
 
 
 def _module(step: Step) -> str:
-    from ...runtime.executable import LaunchStep
-
     return "accelerator" if isinstance(step, LaunchStep) else f"host, {step.op}"
 
 
 def launch_facts(step: LaunchStep, done: StepReport, dram: Dram | None) -> dict[str, Any]:
     """A launch's cycles, counters, occupancy of scratchpads, and what makes it slow."""
-    from ...sim.cliffs import cliffs, occupancy
-
     launch, found = step.launch, []
     if done.stats.timeline is not None and dram is not None:
         found = cliffs(launch, done.stats.timeline(), done.stats.cycles or 0, dram)
@@ -246,3 +240,33 @@ def launch_facts(step: LaunchStep, done: StepReport, dram: Dram | None) -> dict[
             {"operator": " / ".join(map(short_name, c.path)), "cycles": c.cycles, "text": c.text} for c in found
         ],
     }
+
+
+def buffers(executable: Executable, reports: Sequence[StepReport]) -> list[dict[str, Any]]:
+    """Every buffer of the launches: its bytes, and the first and last cycle of an access, None without cycles.
+
+    They lie one behind the other from address 0 on; a device may place them elsewhere. Equal constants, and buffers of
+    one tensor, are one.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    end, now = 0, 0
+    numbers = {id(step): number for number, step in enumerate(executable.steps)}
+    for step, done in ran(executable, reports):
+        if not isinstance(step, LaunchStep):
+            continue
+        timeline = done.stats.timeline() if done.stats.timeline is not None else None
+        for k, buffer in enumerate(step.launch.buffers):
+            region = executable.region(numbers[id(step)], buffer)
+            if region not in found:
+                address = -(-end // buffer.align) * buffer.align
+                end = address + buffer.nbytes
+                found[region] = {"name": buffer.name, "kind": buffer.kind, "bytes": buffer.nbytes, "address": address}
+                found[region] |= {"first": None, "last": None}
+            at = np.flatnonzero(step.launch.reloc == k)
+            if timeline is not None and len(at):
+                row = found[region]
+                first, last = now + int(timeline.issue[at].min()), now + int(timeline.end[at].max())
+                row["first"] = first if row["first"] is None else min(first, row["first"])
+                row["last"] = last if row["last"] is None else max(last, row["last"])
+        now += done.stats.cycles or 0
+    return list(found.values())

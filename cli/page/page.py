@@ -7,6 +7,10 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ...hw.config import Config
+from ...hw.needs import need
+from ...hw.parameters import parameters
+
 _STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;color:#222;margin:0 auto;padding:20px 28px;max-width:1360px}
 h1{font-size:25px;margin:0 0 2px}h2{font-size:18px;margin:34px 0 6px;border-bottom:1px solid #ddd;padding-bottom:3px}
@@ -49,8 +53,6 @@ _MOST_CHANGES = 40  # operators in the table of differences
 
 def page(data: dict[str, Any]) -> str:
     """The document of the report `data`. Raises `UnsupportedError` without Bokeh."""
-    from ...hw.needs import need
-
     need("the page of a report", "report", "bokeh")
     from bokeh.embed import components
     from bokeh.resources import Resources
@@ -89,21 +91,21 @@ def _moving(data: dict[str, Any]) -> dict[str, Any]:
     """Bokeh's models by the name of their place."""
     from bokeh.models import Range1d
 
-    from . import maps, table, tracks
+    from . import plots
 
     timeline, rows, found = data["timeline"], data["operators"], {}
     total = max(timeline["cycles"], 1) if timeline else 1
     view = Range1d(start=0, end=total, bounds=(0, total))
-    found["operators"] = table.operator_table(rows, timeline, view if timeline else None)
+    found["operators"] = plots.operator_table(rows, timeline, view if timeline else None)
     if timeline:
-        found["timeline"] = tracks.timeline_plot(timeline, rows, view)
-        found["busy"] = tracks.busy_plot(timeline, view)
-        found["levels"] = tracks.level_plot(timeline, view)
-        found["buffers"] = maps.buffer_plot(data["buffers"])
+        found["timeline"] = plots.timeline_plot(timeline, rows, view)
+        found["busy"] = plots.busy_plot(timeline, view)
+        found["levels"] = plots.level_plot(timeline, view)
+        found["buffers"] = plots.buffer_plot(data["buffers"])
     for k, arena in enumerate(arena for arena in data["arenas"] if arena["buffers"]):
-        found[f"arena{k}"] = maps.arena_plot(arena, rows)
+        found[f"arena{k}"] = plots.arena_plot(arena, rows)
     if data["roofline"] and data["roofline"]["points"]:
-        found["roofline"] = maps.roofline_plot(data["roofline"], rows)
+        found["roofline"] = plots.roofline_plot(data["roofline"], rows)
     return found
 
 
@@ -270,9 +272,6 @@ def _exactness(data: dict[str, Any]) -> str:
 
 
 def _configuration(data: dict[str, Any]) -> str:
-    from ...hw.config import Config
-    from ...hw.fields import parameters
-
     known = parameters(Config)
     rows = [(key, value, known[key].meaning if key in known else "") for key, value in data["config"].items()]
     rounding = f"Rounding contract: {data['contract']}. " if data["contract"] else ""

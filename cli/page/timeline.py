@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from ...runtime.device import Timeline
-    from ...runtime.launch import Launch
+from ...hw.units import units
+from ...runtime.device import Timeline
+from ...runtime.launch import Launch
+from ...sim.profile import tokens
+from ...sim.trace import levels_of, of_timing
 
 MOST_BARS = 30_000  # on a page; more are joined
 MOST_TOKENS = 20_000  # on a page; of more, those that were waited for longest
@@ -62,10 +64,6 @@ class Collected:
 
     def add(self, launch: Launch, timeline: Timeline, cycles: int, operators: Sequence[int]) -> None:
         """A run of `launch`; `operators` has the row of each of its instructions in the table of operators."""
-        from ...hw.units import units
-        from ...sim.profile import tokens
-        from ...sim.trace import levels_of, of_timing
-
         now, first = self.cycles, len(self.texts)
         for unit in units(launch.cfg):
             for track in (unit.name, unit.name + WAITS):

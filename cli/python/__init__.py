@@ -59,9 +59,12 @@ _HOMES = {
     "run": "tilewright.runtime.loader",
 }
 _DEFAULT = "pynq_z1"
-_ONE = "batch= is for networks; a schedule or a program takes what its tensors hold; drop it"
-_NO_OPERATORS = "target= is for networks, whose operators it assigns; a schedule or a program has none; drop it"
-_NO_LAYERS = "mapping= is for networks, whose layers it names; a schedule or a program has none; drop it"
+# what a schedule or a recorded program lacks
+_NETWORKS_ALONE = {
+    "mapping": ", whose layers it names; a schedule or a program has none",
+    "batch": "; a schedule or a program takes what its tensors hold",
+    "target": ", whose operators it assigns; a schedule or a program has none",
+}
 
 
 def compile(
@@ -100,7 +103,7 @@ def compile(
     from tilewright.runtime.program import Program
 
     if isinstance(model, (Program, Launch)):
-        _check_alone(mapping, batch, target)
+        _check_alone(mapping=mapping, batch=batch, target=target)
         return Executable.from_launch(model.finish() if isinstance(model, Program) else model)
     from tilewright.compiler import api, graph, network
     from tilewright.compiler.target.variants import of_images
@@ -114,20 +117,17 @@ def compile(
         return network.compile_graph(several, cfg, contract, mapping=mapping, dram=memory, target=target)
     if hasattr(model, "__fspath__") or isinstance(model, str):
         return network.compile_model(model, config, contract, mapping=mapping, dram=memory, batch=batch, target=target)
-    _check_alone(mapping, batch, target)
+    _check_alone(mapping=mapping, batch=batch, target=target)
     return Executable.from_launch(api.build(model, config).finish())
 
 
-def _check_alone(mapping: MappingLike | None, batch: int, target: Target | None) -> None:
+def _check_alone(**given: Any) -> None:
     """Raise `UnsupportedError` for what only networks have."""
     from tilewright.hw.errors import UnsupportedError
 
-    if mapping is not None:
-        raise UnsupportedError(_NO_LAYERS)
-    if batch != 1:
-        raise UnsupportedError(_ONE)
-    if target is not None:
-        raise UnsupportedError(_NO_OPERATORS)
+    for name, value in given.items():
+        if value is not None and value != 1:
+            raise UnsupportedError(f"{name}= is for networks{_NETWORKS_ALONE[name]}; drop it")
 
 
 def load(path: str | Path, config: Config | str | None = None, *, on: str | Device = "model") -> Executable:

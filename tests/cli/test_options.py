@@ -3,18 +3,12 @@
 import json
 from pathlib import Path
 
-import click
 import numpy as np
 import pytest
 
 from tilewright.cli.options import (
-    DEFAULT_CONFIG,
-    config_option,
-    device_option,
     device_options,
-    json_option,
 )
-from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
 from tilewright.runtime.registry import describe_devices
 from tilewright.sim.dram import PRESETS as MEMORIES
@@ -23,28 +17,6 @@ MODEL = str(Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx")
 DEVICE_LEADS = dict.fromkeys(["run", "replay", "bench"], "What executes the program:") | {
     "serve": "The device to serve:"
 }
-
-
-def parsed(option, *arguments):
-    command = click.command()(option(lambda **values: values))
-    return command.main(list(arguments), standalone_mode=False)
-
-
-def test_defaults():
-    assert DEFAULT_CONFIG in PRESETS
-    assert parsed(config_option()) == {"config": DEFAULT_CONFIG}
-    assert parsed(config_option(None)) == {"config": None}
-    assert parsed(device_option()) == {"device": "model"}
-    assert parsed(json_option) == {"as_json": False}
-
-
-def test_help_names_the_default_where_there_is_one():
-    def text(option):
-        return click.command()(option(lambda **values: None)).get_help(click.Context(click.Command("x")))
-
-    assert f"[default: {DEFAULT_CONFIG}]" in text(config_option())
-    shown = text(config_option(None, "As for compile."))
-    assert "As for compile." in shown and "default" not in shown
 
 
 @pytest.mark.parametrize("verb", DEVICE_LEADS)

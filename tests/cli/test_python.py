@@ -1,6 +1,7 @@
 """`import tilewright as tw`: what it lists, how fast it is, its examples, and what it raises."""
 
 import doctest
+import importlib
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright import odimo
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import FileError, FingerprintError, InputError, UnsupportedError
 from tilewright.hw.isa import Mem
@@ -186,3 +188,22 @@ def test_mappings_are_for_networks(tmp_path):
         tw.compile(DIGITS / "digits.onnx", "tiny_two", mapping={"version": 1, "layers": {"first": {}}})
     plain = {"version": 1, "layers": {}}
     assert tw.compile(DIGITS / "digits.onnx", "tiny_two", mapping=plain).cfg == PRESETS["tiny_two"]
+
+
+def test_odimo_lists_every_name_that_is_there():
+    assert {"Plan", "Task", "explore", "MappedConv2d", "integers"} <= set(dir(odimo))
+    assert all(getattr(odimo, name) is not None for name in odimo.__all__)
+
+
+def test_an_unknown_name_of_odimo():
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = odimo.nothing
+
+
+def test_what_trains_needs_torch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for name in [name for name in sys.modules if name.startswith("tilewright.apps.odimo.learning")]:
+        monkeypatch.delitem(sys.modules, name)
+    fresh = importlib.reload(odimo)
+    with pytest.raises(UnsupportedError, match=r"training needs torch .* pip install 'tilewright\[train\]'"):
+        _ = fresh.MappedConv2d

@@ -94,6 +94,7 @@ def test_every_failure_is_one_line_and_the_others_still_run(tilewright, tmp_path
     for path, line in zip(cases[5:-1], lines[5:]):
         assert line.startswith(f"FAILED  {path}: meta")
     assert lines[-2].startswith("passed  good")
+    assert tilewright("replay", cases[0], cases[-1]).status == 1
 
 
 @pytest.mark.usefixtures("slow_to_open")

@@ -50,6 +50,15 @@ def test_numbers_are_aligned_right_and_nothing_is_cut(capsys):
     assert "\x1b" not in "".join(lines)
 
 
+def test_counts_have_their_noun():
+    assert [report.counted(n, "launch", "launches") for n in (0, 1, 1000)] == [
+        "0 launches",
+        "1 launch",
+        "1,000 launches",
+    ]
+    assert report.counted(2, "token") == "2 tokens"
+
+
 def test_markup_in_a_name_is_text(capsys):
     report.table(["name"], [["[bold]x[/bold]"], [True], [False]])
     out = capsys.readouterr().out

@@ -63,6 +63,7 @@ def test_an_own_schedule_is_tuned_and_resumed(tilewright, own_py, tmp_path):
     assert first["tasks"] == again["tasks"] and first["decisions"] == again["decisions"]
     (row,) = first["tasks"]
     assert row["trials"] == 4 and row["best"] <= row["cycles before"]
+    assert row["gain"] == 1 - row["best"] / row["cycles before"]
     text = tilewright(*command).out
     assert "0 new trials, 4 known before" in text and "decisions of the fastest: [[" in text
     with Store(tmp_path / "t.db") as store:

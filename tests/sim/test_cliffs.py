@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.cli.bench import network
+from tilewright.cli.bench import layers as network
 from tilewright.compiler import build
 from tilewright.compiler.schedule.conv2d import conv2d
 from tilewright.compiler.schedule.dense import dense

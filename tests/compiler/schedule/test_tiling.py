@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.cli.bench.layers import resnet18_layers
+from tilewright.cli.bench.layers import CONVOLUTIONS as LAYERS
 from tilewright.compiler.api import build
 from tilewright.compiler.conv_shape import ConvShape
 from tilewright.compiler.schedule.depthwise import depthwise
@@ -35,9 +35,6 @@ def cost(work, cfg, tile):
     extents = {d: np.array([getattr(tile, d)]) for d in (*OUTPUT_DIMS, "ci")}
     cycles, instructions = _Candidates(work, cfg, tile, extents).estimate()
     return float(cycles[0]), float(instructions[0])
-
-
-LAYERS = resnet18_layers()
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -1,1 +1,0 @@
-"""Layers whose channels are mapped to compute units, as the command shows them."""

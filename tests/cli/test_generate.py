@@ -1,0 +1,222 @@
+"""`tilewright generate`: text of a small model with random weights, its pieces, and where a token's time goes."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.compiler.frontend.llama.conftest import llama_bytes
+from tests.runtime.language.test_tokenizer import PIECES, tokenizer_bytes
+from tilewright.cli.generate import PARTS, Writer, recomputing, shares
+from tilewright.compiler.frontend import import_model
+from tilewright.compiler.network import compile_graph, launch_cycles
+from tilewright.hw.config import PRESETS
+from tilewright.runtime.device import Stats
+from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
+from tilewright.runtime.language.tokenizer import Tokenizer
+from tilewright.sim.dram import ZYNQ_HP
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Arguments that name a small model with random weights."""
+    (tmp_path / "small.bin").write_bytes(llama_bytes(words=len(PIECES), width=64, hidden=160, layers=1))
+    (tmp_path / "tok.bin").write_bytes(tokenizer_bytes())
+    return ["generate", tmp_path / "small.bin", "--tokenizer", tmp_path / "tok.bin", "--config", "tiny"]
+
+
+def test_json_has_text_tokens_cycles_and_perplexity(tilewright, small):
+    facts = ("--prompt", "ab", "--tokens", 7, "--on", "timing", "--check", "--texts", 1, "--json")
+    done = tilewright(*small, *facts)
+    found = json.loads(done.out)
+    assert done.status == 0 and found["wrong_positions"] == [] and found["device"] == "timing"
+    assert found["tokens"][:2] == [1, PIECES.index(b" ab")] and found["text"].startswith("ab")
+    steps = len(found["cycles_per_token"])
+    assert steps <= 6 and found["tokens_per_second"] == pytest.approx(1e8 * steps / sum(found["cycles_per_token"]))
+    assert set(found["perplexity"]) == {"float32", "int8"} and 0 < found["host_share"] < 1
+    assert set(found["cycles_by_part"]) == {"weights", "attention", "norms", "rest", "host"}
+    assert json.loads(tilewright(*small, *facts).out)["tokens"] == found["tokens"]
+
+
+def test_the_metrics_of_the_last_token(tilewright, small, tmp_path):
+    path = tmp_path / "p.json"
+    done = tilewright(*small, "--tokens", 3, "--on", "timing", "--json", "--profile", path, "--profile", "-")
+    result, found = json.loads(done.out), json.loads(path.read_text())
+    assert found["metrics"] == result["metrics"] and found["device"] == "timing"
+    assert found["metrics"]["cycles"] == result["cycles_per_token"][-1]
+    assert "most tokens" in tilewright(*small, "--tokens", 3, "--on", "timing", "--profile", "-").out
+    done = tilewright(*small, "--tokens", 3, "--profile", tmp_path / "p.trace")
+    assert done.status and "has no cycles of instructions" in done.err and not (tmp_path / "p.trace").exists()
+
+
+def test_whole_blocks_of_a_prompt_are_one_run(tilewright, small, tmp_path):
+    (tmp_path / "small.bin").write_bytes(llama_bytes(words=len(PIECES), width=32, hidden=32, layers=1, context=48))
+    facts = ("--prompt", "a c " * 8 + "a", "--tokens", 38, "--check", "--compare", "--json", "--config", "pynq_z1_plus")
+    found = json.loads(tilewright(*small[:-2], *facts).out)
+    count = found["prefill_tokens"]
+    assert count == 32 and len(found["prefill_cycles"]) == 2 and found["wrong_positions"] == []
+    assert len(found["cycles_per_token"]) + count == len(found["tokens"]) - (len(found["tokens"]) == 38)
+    assert found["compared"]["steps"] == 38 and found["compared"]["ratio"] > 1
+    done = tilewright(*small[:-2], *facts[:-3], *facts[-2:])
+    assert "the cache saves " in done.out
+    assert done.status == 0 and "32 tokens of the prompt in blocks: " in done.out, done.err
+
+
+def test_run_takes_the_inputs_of_either_entry(tilewright, small, tmp_path):
+    (tmp_path / "small.bin").write_bytes(llama_bytes(words=len(PIECES), width=32, hidden=32, layers=1, context=16))
+    given = {"one": ("token", "position", 1), "many": ("tokens", "block", 16)}
+    for name, (tokens, place, count) in given.items():
+        arrays: dict[str, Any] = {tokens: np.full(count, 5, np.int32), place: np.zeros(1, np.int32)}
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+        done = tilewright(
+            "run", tmp_path / "small.bin", "--inputs", tmp_path / f"{name}.npz", "--config", "pynq_z1_plus", "--check"
+        )
+        text = "--check needs the network's inputs, token, position; given are tokens, block, of another entry"
+        assert done.status == 5 * (count > 1) and (text in done.err) == (count > 1), done.err
+
+
+def test_a_program_writes_the_same_as_its_checkpoint(tilewright, small, tmp_path):
+    verb, model, *rest = small
+    assert tilewright("compile", model, "-o", tmp_path / "m.tw", "--config", "tiny").status == 0
+    facts = ("--tokens", 5, "--temperature", 1.5, "--seed", 3, "--json")
+    texts = [json.loads(tilewright(verb, which, *rest, *facts).out)["tokens"] for which in (model, tmp_path / "m.tw")]
+    assert texts[0] == texts[1]
+    for options in (["--check"], ["--texts", 2], ["--compare"]):
+        done = tilewright(verb, tmp_path / "m.tw", *rest, *options)
+        assert done.status == 5 and f"{options[0]} needs golden values; MODEL must be a network" in done.err
+
+
+@pytest.mark.parametrize(
+    "options, status, text",
+    [
+        (["--tokens", 13], 9, "13 tokens do not fit the context of 12"),
+        (["--tokens", 1], 2, "1 is not in the range"),
+        (["--texts", -1], 2, "-1 is not in the range"),
+        (["--seed", -1], 2, "-1 is not in the range"),
+        (["--seed", 0], 2, "--seed 0 fixes choices at random; give --temperature, too"),
+        (["--temperature", 0], 9, "temperature 0.0: must be a finite number above 0"),
+        (["--compare"], 5, "tiny: its program takes a token at a time"),
+        (["--on", "nothing"], 5, "nothing"),
+    ],
+)
+def test_mistakes_are_one_line(tilewright, small, options, status, text):
+    done = tilewright(*small, *options)
+    assert text in done.err and done.err.count("\n") == 1 and len(done.err) < 330 and done.status == status
+    assert not done.out  # it is refused before the text
+
+
+def test_other_programs_are_refused(refused, small, tmp_path):
+    refused(5, "is no language model", "generate examples/digits/digits.onnx", *small[2:])
+    cut = tmp_path / "cut.bin"
+    cut.write_bytes((tmp_path / "small.bin").read_bytes()[:-4])
+    refused(6, "the file is damaged", "generate", cut, *small[2:])
+    (tmp_path / "tok.bin").write_bytes(tokenizer_bytes(PIECES[:-1]))
+    refused(6, f"holds {len(PIECES) - 1} pieces", *small)
+
+
+WORDS = len(PIECES)
+
+
+class Follows:
+    """A program whose most likely tokens are those given, one after another."""
+
+    def __init__(self, tokens):
+        self.tokens, self.stats = iter(tokens), Stats(cycles=50)
+
+    def run(self, inputs):
+        return {"logits": np.eye(WORDS, dtype=np.float32)[[next(self.tokens)]]}
+
+
+def executable():
+    tensors = [Tensor(name, (1,), "int32", "input") for name in ("token", "position")]
+    tensors += [Tensor("table", (3, WORDS), "float32", "constant", np.ones((3, WORDS), np.float32))]
+    tensors += [Tensor("logits", (1, WORDS), "float32", "output")]
+    tensors += [Tensor("0.keys.cache", (1, 4, 9, 1), "int8", "state", np.zeros((1, 4, 9, 1), np.int8), "0.keys.cache")]
+    step = HostStep("rows", "gather", ["table", "token"], ["logits"], {"axis": 0})
+    return Executable(PRESETS["tiny"], "m", {t.name: t for t in tensors}, [step])
+
+
+def written(tmp_path, tokens, count, graph=None):
+    (tmp_path / "tok.bin").write_bytes(tokenizer_bytes())
+    writer = Writer(Tokenizer(tmp_path / "tok.bin", WORDS), graph, echo=True)
+    writer.write(Follows(tokens), executable(), "", count, lambda logits: int(logits.argmax()))
+    return writer
+
+
+def test_a_character_is_printed_once_it_is_whole(tmp_path, capsys):
+    writer = written(tmp_path, [3 + 0xC3, 3 + 0xBC, PIECES.index(b"a")], 4)
+    assert capsys.readouterr().out == "üa\n" and writer.text == "üa"
+    found = writer.result(1e8)
+    assert (found["cycles_per_token"], found["tokens_per_second"]) == ([50] * 3, 2e6) and "wrong_positions" not in found
+
+
+def test_the_end_of_a_text_and_half_a_character(tmp_path, capsys):
+    writer = written(tmp_path, [PIECES.index(b"b"), 3 + 0xC3, 1], 9)
+    assert capsys.readouterr().out == "b�\n" and writer.tokens == [1, PIECES.index(b"b"), 3 + 0xC3]
+
+
+@pytest.mark.parametrize(
+    "text, shown", [("\x1b\x07\n\ta\x9b", r"\x1b\x07 a\x9b"), ("\u202e\u2066\xa0", r"\u202e\u2066\xa0")]
+)
+def test_pieces_do_not_move_the_cursor(tmp_path, capsys, text, shown):
+    """ESC, BEL, C1 and changes of the writing direction are escaped on the terminal; newlines, tabs, spaces pass."""
+    writer = written(tmp_path, [3 + byte for byte in text.encode()], len(text.encode()) + 1)
+    shown = shown.replace(" ", "\n\t").replace(r"\xa0", "\xa0")
+    assert capsys.readouterr().out == f"{shown}\n" and writer.text == text
+
+
+def test_logits_that_differ_are_counted(tmp_path, monkeypatch):
+    class Golden:
+        def logits(self, token):
+            return np.eye(WORDS, dtype=np.float32)[PIECES.index(b"a")]
+
+    monkeypatch.setattr(Writer, "_golden", lambda self: Golden())
+    tokens = [PIECES.index(b"a"), PIECES.index(b"b"), PIECES.index(b"a")]
+    assert written(tmp_path, tokens, 4, graph="some").wrong == [1]
+
+
+def test_parts_add_up_to_the_launches_that_run(tmp_path):
+    path = tmp_path / "small.bin"
+    path.write_bytes(llama_bytes(width=32, hidden=32, layers=1, context=80))
+    graph = import_model(path)
+    executable = compile_graph(graph, PRESETS["pynq_z1_plus"])
+    launches = [step.launch for step in executable.steps if isinstance(step, LaunchStep)]
+    first, second, block, later = (launch_cycles(Executable.from_launch(launch)) for launch in launches)
+    found = shares(graph, executable, range(66), [0, 16, 64], 1e8)
+    assert found["prefill_cycles"] == [block, block, later]
+    assert shares(graph, executable, [], [0], 1e8) == {"prefill_cycles": [block]}
+    assert found["cycles_per_token"] == [first] * 64 + [second] * 2
+    slow = ZYNQ_HP.replace(latency=200)
+    later = launch_cycles(Executable.from_launch(launches[1]), slow)
+    assert second < later == shares(graph, executable, [65], [], 1e8, slow)["cycles_per_token"][0]
+    parts = found["cycles_by_part"].copy()
+    host = parts.pop("host")
+    assert tuple(parts) == PARTS and sum(parts.values()) == pytest.approx((64 * first + 2 * second) / 66)
+    assert min(parts.values()) > 0 and host > 0
+    assert found["host_share"] == pytest.approx(host / (host + sum(parts.values())))
+
+
+@pytest.fixture
+def graph(tmp_path):
+    path = tmp_path / "small.bin"
+    path.write_bytes(llama_bytes(width=32, hidden=32, layers=1, context=48))
+    return import_model(path)
+
+
+def test_totals_are_sums_of_runs(graph):
+    executable = compile_graph(graph, PRESETS["pynq_z1_plus"])
+    launches = [step.launch for step in executable.steps if isinstance(step, LaunchStep)]
+    token, block = (launch_cycles(Executable.from_launch(launch)) for launch in launches)
+    found = recomputing(graph, executable, 35, 1e8)
+    cache, again = found["cache"], found["recomputing"]
+    for parts in (cache, again):
+        assert parts["total"] == sum(parts[part] for part in ("weights", "attention", "norms", "rest", "host"))
+    assert cache["total"] - cache["host"] == 35 * token and found["steps"] == 35
+    host = cache["host"] // 35
+    runs = [divmod(count, 16) for count in range(1, 36)]
+    wanted = sum(
+        whole * (block + host) + min(rest * (token + host), (block + host) * (rest > 0)) for whole, rest in runs
+    )
+    assert again["total"] == pytest.approx(wanted, rel=1e-6)
+    assert found["ratio"] == again["total"] / cache["total"] > 2
