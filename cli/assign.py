@@ -218,7 +218,7 @@ def _totals(compiled: Compiled, dram: Dram) -> dict:
 
 def arenas(compiled: Compiled | None) -> list[dict[str, Any]]:
     """The plan of each launch's activations; none for programs whose network is not known."""
-    from ..compiler.accelerator.arena import arena_plan
+    from ..compiler.accelerator.launch import arena_plan
     from ..compiler.accelerator.module import Accelerator
 
     if compiled is None:
@@ -253,10 +253,8 @@ def unit_rows(graph: Graph, cfg: Config, mapping: ChannelMapping | None = None) 
     `cheapest` is the number of ternary channels that would be, whatever the weights.
     """
     from ..compiler.graph import Divisible
-    from ..compiler.mapping.check import TERNARY, refusal
-    from ..compiler.mapping.choice import cheapest
-    from ..compiler.mapping.cost import Costs
-    from ..compiler.mapping.ternary import capable
+    from ..compiler.graph.regroup import capable
+    from ..compiler.mapping import TERNARY, Costs, cheapest, refusal
 
     if TERNARY not in cfg.units:
         return []

@@ -25,7 +25,7 @@ def command(network: str | None, mhz: int, dram: str, config: str, as_json: bool
     counts, whose error is the largest one at configurations that were held out of it. The clock is one before
     placement, as that of `synth --timing`. Cycles are simulated by the timing model, the host is a modelled Cortex-A9.
     """
-    from ..apps.explore.estimate import estimate
+    from ..apps.explore.evaluate import estimate
     from ..hw.config import load_config
     from ..sim.dram import load_dram
 

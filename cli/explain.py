@@ -11,10 +11,9 @@ from ..hw.config import load_config
 from ..hw.errors import UnsupportedError
 from ..runtime.executable import Executable, LaunchStep
 from ..runtime.program import Program
-from ..sim.cliffs import cliffs
+from ..sim.cliffs import cliffs, occupancy
 from ..sim.dram import Dram, load_dram
 from ..sim.profile import Share, profile, total
-from ..sim.statements import occupancy
 from ..sim.timing import predict
 from . import report
 from .layers import short_name

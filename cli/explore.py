@@ -77,8 +77,7 @@ def command(
     from ..apps.explore.evaluate import MODULES
 
     cluster.begin(workers, scheduler, MODULES)
-    from ..apps.explore.space import default_space, read_space
-    from ..apps.explore.study import DEFAULT, Explorer, Question, front
+    from ..apps.explore.study import DEFAULT, Explorer, Question, default_space, front, read_space
 
     config_file, plots = _outputs(output, chosen)
     base, memory = load_config(config), load_dram(dram)

@@ -14,8 +14,7 @@ from ..hw.errors import UnsupportedError
 from ..hw.foreign import TEXT_BYTES, read_regular
 from ..runtime import layout
 from ..runtime.executable import Executable, LaunchStep
-from ..runtime.language.tokenizer import Tokenizer
-from ..runtime.language.writing import Choose, Step, language_model, most_likely, sampler, write
+from ..runtime.language import Choose, Step, Tokenizer, language_model, most_likely, sampler, write
 from ..runtime.launch import Launch
 from ..runtime.steps import runs_in
 from ..sim.dram import ZYNQ_HP, Dram, load_dram, unshared
@@ -359,8 +358,8 @@ def recomputing(
     Raises `UnsupportedError` where the program takes no blocks.
     """
     from ..compiler.network import compile_for
-    from ..compiler.target.blocks import in_blocks
     from ..compiler.target.host import HostModel
+    from ..compiler.target.variants import in_blocks
 
     check_blocks(executable)
     size = language_model(executable).block

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from ..apps.odimo.front import Front, Plan
-    from ..apps.odimo.recipe import Recipe
+    from ..apps.odimo.task import Recipe
     from ..compiler.jobs import Store
 
 
@@ -151,7 +151,7 @@ def _front(plan: Plan, folder: Path, store: Store, workers: Executor | None, as_
 
 
 def _recipe(epochs: str) -> Recipe:
-    from ..apps.odimo.recipe import Recipe
+    from ..apps.odimo.task import Recipe
 
     numbers = [part.strip() for part in epochs.split(",")]
     if len(numbers) != 3 or not all(part.isdigit() for part in numbers):
@@ -161,7 +161,7 @@ def _recipe(epochs: str) -> Recipe:
 
 def _print(front: Front, written: list[str]) -> None:
     """A line per point, means over the seeds, and where the files are."""
-    from ..apps.odimo.alternatives import ALTERNATIVES, UNIT
+    from ..apps.odimo.task import ALTERNATIVES, UNIT
     from ..compiler.graph import Graph
 
     with_energy = front.plan.task.choice == UNIT  # types are computed on one unit, whose energy follows the cycles

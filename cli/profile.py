@@ -18,8 +18,8 @@ from ..runtime.executable import Executable, LaunchStep
 from ..runtime.files import atomic_write
 from ..runtime.launch import Launch
 from ..runtime.loader import StepReport
-from ..runtime.metrics.values import Value, combined
-from ..runtime.metrics.values import of_launch as metrics_of
+from ..runtime.metrics import Value, combined
+from ..runtime.metrics import of_launch as metrics_of
 from ..sim.trace import levels_of, of_launch, write_chrome
 from . import report
 from .layers import ran

@@ -9,7 +9,7 @@ import click
 
 from ..hw.errors import FileError, UnsupportedError
 from ..hw.foreign import TEXT_BYTES, read_regular
-from ..runtime.language.tokenizer import Tokenizer
+from ..runtime.language import Tokenizer
 from . import report
 from .options import json_option
 from .programs import check_output

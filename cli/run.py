@@ -48,7 +48,7 @@ from .programs import (
 
 if TYPE_CHECKING:
     from ..compiler.graph import Graph
-    from ..compiler.graph.compare import Saturation
+    from ..compiler.graph.reference import Saturation
 
 SHOWN_LABELS = 20
 
@@ -93,7 +93,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Load or compile, run every input, compare, write the outputs, print the steps, and return the exit status."""
-    from ..compiler.target.images import apart, of_one, together
+    from ..compiler.target.variants import apart, of_one, together
     from .layers import counter_rows, float_steps, run_rows
 
     where.check()
@@ -372,9 +372,9 @@ def check_run(
     `text` of the result is a summary for people, `saturation` has for each operator how many of its values are at the
     ends of int8.
     """
-    from ..compiler.graph.compare import compare
+    from ..compiler.graph.reference import compare
     from ..compiler.network import compile_graph
-    from ..compiler.target.images import of_images, together
+    from ..compiler.target.variants import of_images, together
 
     graph, chosen = read_graph(model, cfg, choices.contract), read_target(choices.target, cfg)
     if samples:

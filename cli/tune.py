@@ -66,8 +66,7 @@ def command(
     """
     from ..apps.explore import cluster
     from ..compiler.jobs import Store
-    from ..compiler.tune.measure import check_device
-    from ..compiler.tune.tasks import Measurer
+    from ..compiler.tune.tasks import Measurer, check_device
 
     check_device(device)
     if device == "board" and (jobs > 1 or scheduler is not None):
@@ -124,8 +123,8 @@ class OwnTrial:
 def measure_own(trial: OwnTrial) -> dict[str, Any]:
     """The record of a trial, as of `compiler.tune.tasks.measure`."""
     from ..compiler.api import build
-    from ..compiler.tune.decisions import decided
     from ..compiler.tune.tasks import recorded
+    from ..compiler.tune.trials import decided
 
     def launch():
         func, schedules = python_pair(trial.source, trial.cfg)
@@ -186,10 +185,10 @@ class _Tuning:
     def schedule(self) -> dict[str, Any]:
         """Tune an own schedule."""
         from ..compiler.jobs import content_key
-        from ..compiler.tune.decisions import own_space
-        from ..compiler.tune.evolution import Evolution
-        from ..compiler.tune.known import circuit
+        from ..compiler.tune.sampling import Evolution
+        from ..compiler.tune.search import circuit
         from ..compiler.tune.tasks import Line
+        from ..compiler.tune.trials import own_space
         from ..compiler.tvm_compat import structural_hash
 
         func, schedules = python_pair(self.model, self.cfg)

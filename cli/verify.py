@@ -14,8 +14,8 @@ from ..hw.errors import InputError, ProgramError, RaceError
 from ..hw.foreign import read_regular
 from ..runtime.executable import Executable, LaunchStep
 from ..runtime.launch import Launch
-from ..runtime.proof.checker import check
-from ..runtime.proof.drawing import drawn
+from ..runtime.proof.certificate import check
+from ..runtime.proof.order import drawn
 from ..runtime.proof.signature import check_signature
 from ..runtime.verify import Report, verify
 from ..sim.random_programs import ROWS, WIDE
@@ -23,7 +23,7 @@ from . import report
 from .options import json_option
 
 if TYPE_CHECKING:
-    from ..sim.mutation.study import Study
+    from ..sim.mutation import Study
 
 
 def verify_executable(executable: Executable, explain: bool = False) -> dict[str, Report]:
@@ -124,7 +124,7 @@ _NETWORKS = 2  # small networks on each configuration
 
 def _mutate(count: int, seed: int, executable: Executable | None, as_json: bool) -> int:
     """Judge `count` mutants of the launches of `executable`, or of the compiler's and random ones; the exit status."""
-    from ..sim.mutation.study import random_launches, study
+    from ..sim.mutation import random_launches, study
 
     with report.progress(f"judging {count} mutants"):
         if executable is None:

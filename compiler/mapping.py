@@ -28,14 +28,12 @@ from ..runtime.files import atomic_write
 from ..runtime.launch import Launch
 from ..runtime.schema import shown as _value
 from . import graph as g
-from .accelerator.first_images import brought
+from .accelerator.first_images import brought, cheapest_layout
 from .graph.regroup import Ties, capable, cut, grouped, shown, ties
 from .kernels import language
+from .kernels.conv import folded_conv
 from .kernels.fold import may_fold
-from .kernels.folded_conv import folded_conv
-from .kernels.layouts import cheapest_layout
-from .kernels.split_conv import divided
-from .kernels.split_tiles import Layer
+from .kernels.two_units import Layer, divided
 
 VERSION = 1
 _MOST_BYTES = 1 << 23  # of a file; channels are short numbers

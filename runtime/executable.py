@@ -30,7 +30,7 @@ from .buffer import MOST_ALIGN, Buffer
 from .device import program_stats
 from .files import atomic_write
 from .hostops import HOST_OPS
-from .hostshapes import Operand
+from .hostops.row import Operand
 from .launch import INSN_ALIGN, Launch, check_dram
 from .schema import NAME, shown
 from .steps import HostStep, LaunchStep, Step, Tensor, check_flow, entries, reads_writes, sources

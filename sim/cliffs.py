@@ -18,7 +18,7 @@ from ..hw.stages import bus_bits
 from ..runtime.access import dram_access, scratchpad_accesses, tile_entries
 from ..runtime.device import Timeline
 from ..runtime.launch import Launch
-from ..runtime.metrics.scratchpads import with_micro_ops
+from ..runtime.metrics import with_micro_ops
 from .dram import ZYNQ_HP, Dram
 from .profile import owned_cycles, spent_cycles
 

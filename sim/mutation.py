@@ -19,8 +19,7 @@ from ..hw.config import PRESETS, Config
 from ..hw.errors import AccessError, ProgramError, RaceError, TilewrightError
 from ..hw.isa import FLAGS, known_isa
 from ..hw.units import Queue, queues
-from ..runtime.bounds import WRITABLE
-from ..runtime.launch import Launch
+from ..runtime.launch import WRITABLE, Launch
 from ..runtime.verify import verify
 from .memory import PAGE
 from .model.device import Choice, Model, at_random

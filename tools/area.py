@@ -21,7 +21,7 @@ from tilewright.cli import report
 from tilewright.hw.circuit import check_buildable
 from tilewright.hw.config import EXTENSIONS, PRESETS, Config
 from tilewright.hw.errors import TilewrightError
-from tilewright.hw.parameters import EXTENSIONS as declared
+from tilewright.hw.fields import EXTENSIONS as declared
 
 if TYPE_CHECKING:
     from tilewright.boards.synthesis import Synthesis
@@ -195,7 +195,7 @@ def own(found: Synthesis) -> dict[str, list[int]]:
 
 def counted(point: Point, store: Store) -> dict[str, Any]:
     """What synthesis counts of a point: totals and parts, from the store where the circuit is the same."""
-    from tilewright.boards.blocks import synthesise_blocks
+    from tilewright.boards.synthesis import synthesise_blocks
     from tilewright.compiler.jobs import content_key
     from tilewright.runtime.files import sources_digest
 

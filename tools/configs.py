@@ -18,11 +18,11 @@ from tilewright.apps.explore.trial import on_accelerator, small_network
 from tilewright.cli import report
 from tilewright.cli.options import json_option
 from tilewright.compiler import graph as g
-from tilewright.compiler.graph.compare import compare
+from tilewright.compiler.graph.reference import compare
 from tilewright.hw.circuit import check_buildable
 from tilewright.hw.config import STANDARD_EXTENSIONS, Config
 from tilewright.hw.errors import ConfigError, ProgramError, UnsupportedError
-from tilewright.hw.parameters import EXTENSIONS, Parameter, parameters
+from tilewright.hw.fields import EXTENSIONS, Parameter, parameters
 from tilewright.runtime.device import open_device
 from tilewright.runtime.loader import Loaded
 from tilewright.runtime.verify import verify

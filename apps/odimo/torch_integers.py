@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler import graph as g
-from ...compiler.graph.operators import ADD_SHIFT
+from ...compiler.graph.elementwise import ADD_SHIFT
 from ...hw.errors import UnsupportedError
 from .integers import IntegerNetwork, IntegerNode
 from .torch_layers import F, Mapped, MappedConv2d, TypedConv2d, Unsigned, torch

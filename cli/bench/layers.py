@@ -20,27 +20,28 @@ import numpy as np
 
 from ...compiler import cost
 from ...compiler import graph as g
+from ...compiler.accelerator.first_images import cheapest_layout
 from ...compiler.api import build, build_into
 from ...compiler.conv_shape import ConvShape
-from ...compiler.graph.operators import ADD_SHIFT
+from ...compiler.graph.elementwise import ADD_SHIFT
 from ...compiler.kernels import language, table
-from ...compiler.kernels.add import weighted_sum
-from ...compiler.kernels.folded_conv import host_step
-from ...compiler.kernels.layouts import cheapest_layout
+from ...compiler.kernels.conv import host_step
+from ...compiler.kernels.elementwise import weighted_sum
 from ...compiler.kernels.pool import max_pool_sorted
 from ...compiler.kernels.recording import Recording, packed_shape
 from ...compiler.schedule.conv2d import conv2d_of
 from ...compiler.schedule.dense import dense_of
 from ...compiler.schedule.elementwise import elementwise
 from ...compiler.schedule.pool import pool_of
-from ...compiler.schedule.work import Work
+from ...compiler.schedule.tiling import Work
 from ...compiler.tir.placement import Placement
 from ...compiler.tvm_compat import Schedule
 from ...hw.config import Config
 from ...hw.rounding import quantize_multiplier, requantise
 from ...runtime import layout
 from ...runtime.buffer import Buffer
-from ...runtime.operators import add, max_pool
+from ...runtime.hostops.elementwise import add
+from ...runtime.hostops.pooling import max_pool
 from ...runtime.program import Program
 from ...sim.dram import ZYNQ_HP, Dram
 

@@ -18,9 +18,8 @@ from ...runtime.device import Stats
 from ...runtime.executable import Executable, LaunchStep
 from ...runtime.loader import StepReport
 from ...runtime.steps import Step
-from ...sim.cliffs import cliffs
+from ...sim.cliffs import cliffs, occupancy
 from ...sim.dram import Dram
-from ...sim.statements import occupancy
 from ..assign import COLUMNS, choice_row
 from ..layers import compiled_rows, ran, run_rows, short_name
 

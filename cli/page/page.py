@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...hw.config import Config
+from ...hw.fields import parameters
 from ...hw.needs import need
-from ...hw.parameters import parameters
 
 _STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;color:#222;margin:0 auto;padding:20px 28px;max-width:1360px}

@@ -15,7 +15,7 @@ from ..kernels.conv import host_step
 from ..kernels.fold import fold_in_place
 from ..kernels.recording import Recording, limits, packed_bytes, packed_shape
 from ..kernels.stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined
-from ..memory.plan import Lifetime, Plan, plan
+from ..memory import Lifetime, Plan, plan
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
 from .first_images import fold_of

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import graph as g
-from ..names import Names
+from ..graph import Names
 
 _NAME_LENGTH = 40  # characters of a tensor's name
 _KINDS = 20  # of refusals that are listed

@@ -19,8 +19,7 @@ import numpy as np
 
 from ...hw.errors import InputError, UnsupportedError
 from .. import graph as g
-from ..graph import ranges
-from ..names import Names
+from ..graph import Names, ranges
 from ..tvm_compat import ir, relax
 from .core import Builder, like
 from .moves import TO_NCHW, TO_NHWC, turned

@@ -27,7 +27,7 @@ else:
         raise UnsupportedError(
             f"reading PyTorch programs needs torch ({exc}); pip install 'tilewright[torch]'"
         ) from None
-from ..advice.sentences import shortened
+from ..advice import shortened
 from ..tvm_compat import torch_frontend
 from .relax import RelaxImporter
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...runtime.floats import functions
+from ...runtime.hostops import floats as functions
 from .. import graph as g
 from .core import Node
 

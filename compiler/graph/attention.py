@@ -1,6 +1,6 @@
 """Operators of transformers: products of activations, norms, rotations, and attention over a cache of one sequence.
 
-Their exact integers are in runtime/kernels/attention.py. Except for `BatchMatMul`, zero points are 0. Rows are those of
+Their exact integers are in runtime/hostops/attention.py. Except for `BatchMatMul`, zero points are 0. Rows are those of
 T tokens that follow one another; their position is an int32 tensor (1,), n: row k is token n * T + k of its text. With
 T = 1 it is the place of the token.
 """
@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...runtime.kernels.attention import LARGEST_CONTEXT, LARGEST_SCORE, MEAN_BITS, SCORE_STEPS, squares_shift
-from ...runtime.kernels.roots import ROOT_BITS, inverse_root
-from ...runtime.symbols.symbol import MOST_LIMIT
+from ...runtime.hostops.attention import LARGEST_CONTEXT, LARGEST_SCORE, MEAN_BITS, SCORE_STEPS, squares_shift
+from ...runtime.hostops.roots import ROOT_BITS, inverse_root
+from ...runtime.symbols import MOST_LIMIT
 from .host_calls import Kernel
 from .operators import Operator, Product, Tensor, by_channel
 from .ranges import Reach, products, times

@@ -1,6 +1,6 @@
 """The element-wise quantised operators: ends of a network, tables, sums, products, and others of two operands.
 
-Their kernels are runtime/operators.py and runtime/kernels/elementwise.py.
+Their kernels are in runtime/hostops/.
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ class SquaredDifference(Pairwise):
 
 @dataclass(frozen=True, eq=False)
 class Div(Rescaling, Binary):
-    """`clamp(zo + R((x - zx) / (y - zy)), low, high)`; runtime/kernels/fixed_point.py defines how quotients round."""
+    """`clamp(zo + R((x - zx) / (y - zy)), low, high)`; runtime/hostops/fixed_point.py defines how quotients round."""
 
     host = (Kernel("divide", "zero_points low high multiplier exponent"),)
 

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...cli.page.measured import operators
 from ...hw import rounding
 from ...hw.isa import AluOp
 from ...hw.rounding import CONTRACTS, quantize_multiplier
-from ...runtime import operators
 from .elementwise import ADD_SHIFT, SQUARE_SHIFT, Add, Maximum, Minimum, Mul, Requantize, SquaredDifference
 from .operators import Operator
 

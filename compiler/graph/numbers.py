@@ -1,8 +1,8 @@
 """Operators on plain numbers, float32 and integers, for what a file leaves between quantised operators.
 
-The host runs them. Functions of float32 are defined by runtime/floats/operators.py; sums are in float32, in numpy's
+The host runs them. Functions of float32 are defined by runtime/hostops/floats.py; sums are in float32, in numpy's
 order, or `ordered` one after the other, as TensorFlow Lite's reference kernels have them. The others are defined by
-runtime/kernels/numbers.py: networks decode positions with them, the largest value's index, its row and column, what
+runtime/hostops/numbers.py: networks decode positions with them, the largest value's index, its row and column, what
 lies there; and detections. Movements (movement.py) take plain numbers, too.
 """
 
@@ -306,7 +306,7 @@ class NumberResize(Operator):
 class Compare(Operator):
     """bool: whether two operands of one type, whose shapes broadcast, compare as `function` of `COMPARISONS` says.
 
-    int8 values are compared as `R((x - z) << 8)`, R by their scales, contract double: see runtime/kernels/numbers.py.
+    int8 values are compared as `R((x - z) << 8)`, R by their scales, contract double: see runtime/hostops/numbers.py.
     """
 
     elementwise = True
@@ -399,7 +399,7 @@ class GatherNd(Operator):
 
 @dataclass(frozen=True, eq=False)
 class Detections(Operator):
-    """Detections of boxes and scores, float32, with `anchors` (N, 4): runtime/kernels/detection.py is the definition.
+    """Detections of boxes and scores, float32, with `anchors` (N, 4): runtime/hostops/detection.py is the definition.
 
     The output is (1, rows + 1, 6): ymin, xmin, ymax, xmax, class, score; the last row begins with their number.
     """

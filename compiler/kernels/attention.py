@@ -19,7 +19,7 @@ import numpy as np
 
 from ...hw.isa import Mem
 from ...runtime import layout
-from ...runtime.kernels.attention import LARGEST_WEIGHT, TURN, WEIGHTS, reciprocal_shifts
+from ...runtime.hostops.attention import LARGEST_WEIGHT, TURN, WEIGHTS, reciprocal_shifts
 from .. import graph as g
 from ..graph.integer_forms import Requant
 from .language import Array, Extents, Kernel, Slots, Tile, Unfit, by_shape

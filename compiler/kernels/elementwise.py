@@ -19,8 +19,8 @@ from ...hw.isa import AluOp, Mem
 from ...hw.rounding import CONTRACTS, quantize_multiplier, rescale
 from .. import graph as g
 from ..graph import reference
+from ..graph.elementwise import ADD_SHIFT
 from ..graph.integer_forms import UNCHANGED, Requant, WeightedSum, pair_form, rescaling_store, weighted_form
-from ..graph.operators import ADD_SHIFT
 from .language import TILE, Array, Kernel, Slots, Tile, Unfit, by_shape, cuts
 
 _LEAST = 16  # entries of a tile, where there are as many: shorter transfers take longer

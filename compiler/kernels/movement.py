@@ -16,7 +16,7 @@ from itertools import accumulate, product
 import numpy as np
 
 from ...hw.isa import Mem
-from ...runtime.symbols.symbol import MOST_LIMIT
+from ...runtime.symbols import MOST_LIMIT
 from .. import graph as g
 from ..graph.integer_forms import Requant
 from ..graph.movement import Source

@@ -1,6 +1,6 @@
 """Norms of rows: the root mean square norm of language models, and Deeploy's integer norms.
 
-One over a square root takes tables and steps of Newton's method (runtime/kernels/roots.py).
+One over a square root takes tables and steps of Newton's method (runtime/hostops/roots.py).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import numpy as np
 
 from ...hw.isa import Mem
 from ...hw.rounding import exact_multiplier, quantize_multiplier
-from ...runtime.kernels import roots
+from ...runtime.hostops import roots
 from .. import graph as g
 from ..graph.integer_forms import Requant
 from .language import Array, Extents, Kernel, Tile, Unfit, by_shape

@@ -24,7 +24,7 @@ import numpy as np
 
 from ...hw.isa import Mem
 from ...hw.rounding import rescale
-from ...runtime.hostops import quantize
+from ...runtime.hostops.elementwise import quantize
 from .. import graph as g
 from ..graph.integer_forms import Requant
 from .language import Kernel, Unfit

@@ -1,4 +1,4 @@
-"""Softmax along channels as TensorFlow Lite computes it (runtime/softmax.py), and Deeploy's, along columns.
+"""Softmax along channels as TensorFlow Lite computes it (runtime/hostops/fixed_point.py), and Deeploy's, along columns.
 
 Of TensorFlow Lite's, rows, the pixels, come into lanes: 16 rows of 16 channels are an entry of weights, which times
 each unit vector is one channel of all rows. So the largest value and the sum are operations on entries, and a group of
@@ -26,9 +26,9 @@ import numpy as np
 from ...hw.config import PAR_BYTES, Config
 from ...hw.isa import PAR, Mem
 from ...hw.rounding import CONTRACTS
-from ...runtime import softmax as kernel
-from ...runtime.kernels.deeploy import exponentials as integer_exponentials
-from ...runtime.softmax import exponentials
+from ...runtime.hostops import fixed_point as kernel
+from ...runtime.hostops.deeploy import exponentials as integer_exponentials
+from ...runtime.hostops.fixed_point import exponentials
 from .. import graph as g
 from ..graph.integer_forms import Requant
 from .language import Array, Extents, Kernel, Tile, Unfit, cuts

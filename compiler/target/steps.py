@@ -16,7 +16,7 @@ import numpy as np
 from ...hw.config import Config
 from ...runtime.executable import Executable
 from ...runtime.hostops import CHECKS, HOST_OPS, LAYOUTS, STAGES, VALUE_BY_VALUE
-from ...runtime.hostshapes import Operand
+from ...runtime.hostops.row import Operand
 from ...runtime.steps import HostStep, LaunchStep, Tensor
 from .. import graph as g
 from ..graph import Names

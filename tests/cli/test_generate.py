@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from tests.compiler.frontend.llama.conftest import llama_bytes
-from tests.runtime.language.test_tokenizer import PIECES, tokenizer_bytes
+from tests.runtime.test_language import PIECES, tokenizer_bytes
 from tilewright.cli.generate import PARTS, Writer, recomputing, shares
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.network import compile_graph, launch_cycles
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import Stats
 from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
-from tilewright.runtime.language.tokenizer import Tokenizer
+from tilewright.runtime.language import Tokenizer
 from tilewright.sim.dram import ZYNQ_HP
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.compiler.frontend.llama.conftest import llama_bytes
-from tests.runtime.language.test_tokenizer import PIECES, tokenizer_bytes
+from tests.runtime.test_language import PIECES, tokenizer_bytes
 
 
 @pytest.fixture

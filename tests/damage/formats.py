@@ -143,14 +143,14 @@ def _integers() -> list[bytes]:
 
 
 def _pieces() -> list[bytes]:
-    from tests.runtime.language.test_tokenizer import tokenizer_bytes
+    from tests.runtime.test_language import tokenizer_bytes
 
     _writer()  # once, before there are processes that print
     return [tokenizer_bytes()]
 
 
 def _tokenizer(path: Path) -> None:
-    from tests.runtime.language.test_tokenizer import PIECES
+    from tests.runtime.test_language import PIECES
     from tilewright.hw.errors import InputError
     from tilewright.runtime.language import Tokenizer
 
@@ -347,7 +347,7 @@ def _written(path: Path) -> Sequence[str | Path]:
 @cache
 def _writer() -> bytes:
     from tests.compiler.frontend.llama.conftest import llama_bytes
-    from tests.runtime.language.test_tokenizer import PIECES
+    from tests.runtime.test_language import PIECES
     from tilewright.compiler.network import compile_model
 
     with tempfile.TemporaryDirectory() as folder:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tilewright.apps.delegate import partition
-from tilewright.delegate import TilewrightDelegate
+from tilewright.apps.delegate.delegate import TilewrightDelegate
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ConfigError, FileError, HangError, InputError, UnsupportedError
 from tilewright.runtime.device import open_device

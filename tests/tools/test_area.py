@@ -6,8 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from tilewright.apps.explore.area import PARTS, features_of, model
-from tilewright.boards import blocks
-from tilewright.boards.synthesis import Resources, Synthesis
+from tilewright.boards.synthesis import Resources, Synthesis, blocks
 from tilewright.compiler.jobs import Store
 from tilewright.hw.circuit import check_buildable
 from tilewright.hw.config import EXTENSIONS, PRESETS, Config

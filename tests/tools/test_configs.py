@@ -17,7 +17,7 @@ from tilewright.compiler.network import compile_graph
 from tilewright.hw.circuit import check_buildable
 from tilewright.hw.config import EXTENSIONS, PRESETS, Config
 from tilewright.hw.errors import ConfigError, ProgramError, UnsupportedError
-from tilewright.hw.parameters import parameters
+from tilewright.hw.fields import parameters
 from tilewright.sim.dram import ZYNQ_HP, shared_bytes, unshared
 from tilewright.sim.timing import predict
 from tools import configs

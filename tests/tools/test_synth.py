@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from tilewright import boards
+from tilewright.boards import timing
 from tilewright.boards.synthesis import Resources
 from tilewright.boards.timing import TimedCore, Timing
 from tilewright.hw.config import PRESETS
@@ -31,7 +31,7 @@ def record(monkeypatch, tmp_path):
 
 
 def run(monkeypatch, *options, **changes):
-    monkeypatch.setattr(boards.timing, "time_core", lambda cfg, report: core(cfg, **changes))
+    monkeypatch.setattr(timing, "time_core", lambda cfg, report: core(cfg, **changes))
     return CliRunner().invoke(synth.command, options, standalone_mode=False)
 
 

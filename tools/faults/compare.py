@@ -15,8 +15,7 @@ from tilewright.hw.isa import FLAGS, INSN_BYTES, Isa, Op, nop_of
 from tilewright.runtime.access import dram_access
 from tilewright.runtime.verify import verify_instructions
 from tilewright.sim.memory import PAGE, program_bytes
-from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.model.machine import Model
+from tilewright.sim.model.device import Model, ModelDevice
 from tilewright.sim.random_programs import random_case
 from tilewright.sim.replay import read_case
 

@@ -20,7 +20,7 @@ from tilewright.hw.config import Config
 from tilewright.hw.errors import ExecutionError
 from tilewright.hw.isa import FLAGS, INSN_BYTES, Op, known_isa
 from tilewright.hw.units import channels
-from tilewright.sim.model.tokens import at_random
+from tilewright.sim.model.device import at_random
 from tilewright.sim.spec import SpecDevice
 from tools.faults.compare import replace_by_nop
 

@@ -26,10 +26,21 @@ from tilewright.hw.isa import (
 )
 from tilewright.hw.isa.encoding import ITER_BITS
 from tilewright.runtime.launch import Launch
-from tilewright.sim.idlers import every_idler, with_idlers
-from tilewright.sim.random_programs import NARROW, ODD, ODD_TWO, ROWS, WIDE, Recorder, image_of, record_random
-from tilewright.sim.random_walk import ENTRIES, Walk
-from tilewright.sim.words import put
+from tilewright.sim.memory import put
+from tilewright.sim.random_programs import (
+    ENTRIES,
+    NARROW,
+    ODD,
+    ODD_TWO,
+    ROWS,
+    WIDE,
+    Recorder,
+    Walk,
+    every_idler,
+    image_of,
+    record_random,
+    with_idlers,
+)
 
 _PADS = ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
 _NEVER = {"op", "mem", *FLAGS}

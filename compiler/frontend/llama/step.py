@@ -13,7 +13,7 @@ from ....hw.errors import UnsupportedError
 from ....runtime.hostops.attention import LARGEST_CONTEXT, ROTATION_BITS
 from ... import graph as g
 from ...graph import ranges as check
-from ...graph.recurrent.state import State
+from ...graph.recurrent import State
 from ..source import Source
 from .checkpoint import Sizes, read_checkpoint
 from .floats import angles, silu_of

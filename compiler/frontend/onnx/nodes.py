@@ -14,11 +14,10 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 from ....hw.errors import InputError, UnsupportedError
-from ....runtime.floats.functions import UNARY
+from ....runtime.hostops.floats import UNARY
 from ....runtime.schema import MOST
 from ... import graph as g
-from ...graph import ranges
-from ...names import Names
+from ...graph import Names, ranges
 from ..core import Builder, Node, Problem, Refusal
 from ..source import DEEPLOY, one_line
 from ..values import Broken, Fixed, Value, Weights, constant

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....runtime.kernels.resize import nearest
+from ....runtime.hostops.resize import nearest
 from ... import graph as g
 from ...graph import tables
 from ..core import Refused, like

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ... import graph as g
-from ...graph.recurrent.layers import product_scale
+from ...graph.recurrent import product_scale
 from ..core import Refused, like
 from ..moves import along, sliced, turned
 from .builder import Key, Resource, TfliteImporter

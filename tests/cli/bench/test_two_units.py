@@ -12,7 +12,7 @@ from tilewright.cli.bench.two_units import POINTS, SHARES, WORKLOADS, Division, 
 from tilewright.compiler.conv_shape import ConvShape
 from tilewright.compiler.graph import reference
 from tilewright.hw.config import PRESETS
-from tools.bench.timing import DIVIDED, _TimingBench, divisions
+from tools.timing import DIVIDED, _TimingBench, divisions
 
 TWO, PYNQ = PRESETS["tiny_two"], PRESETS["pynq_z1_two"]
 

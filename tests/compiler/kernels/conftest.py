@@ -11,7 +11,7 @@ from tilewright.compiler import graph as g
 from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.frontend.tflite.importer import import_tflite
 from tilewright.compiler.graph import reference
-from tilewright.compiler.graph.compare import compare
+from tilewright.compiler.graph.reference import compare
 from tilewright.compiler.kernels import table
 from tilewright.compiler.network import compile_for, compile_graph
 from tilewright.hw.config import PRESETS

@@ -42,8 +42,8 @@ from tilewright.compiler.kernels.resize import Interpolation, repeat
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import Isa, Mem, Op
-from tilewright.runtime.kernels.elementwise import squared_difference
-from tilewright.runtime.kernels.resize import resize_bilinear
+from tilewright.runtime.hostops.elementwise import squared_difference
+from tilewright.runtime.hostops.resize import resize_bilinear
 from tilewright.runtime.loader import run
 from tilewright.sim.timing import predict
 

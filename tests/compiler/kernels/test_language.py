@@ -37,7 +37,7 @@ from tilewright.compiler.kernels.recording import Recording, limits, packed_byte
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.errors import CapacityError, KernelError, ScheduleError, Unfit
 from tilewright.hw.isa import Isa, Mem
-from tilewright.runtime.symbols.symbol import MOST_LIMIT
+from tilewright.runtime.symbols import MOST_LIMIT
 from tilewright.sim.timing import predict
 
 CFG, PLUS = PRESETS["tiny"], PRESETS["pynq_z1_plus"]

@@ -32,8 +32,8 @@ from tilewright.compiler.kernels.recording import Recording
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem
 from tilewright.hw.rounding import divide_by_power, doubling_high_multiply
-from tilewright.runtime import softmax as definition
-from tilewright.runtime.kernels.roots import inverse_root
+from tilewright.runtime.hostops import fixed_point as definition
+from tilewright.runtime.hostops.roots import inverse_root
 from tilewright.runtime.loader import run
 from tilewright.sim.timing import predict
 

@@ -18,7 +18,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import HostStep, LaunchStep
-from tilewright.runtime.hostops import quantize
+from tilewright.runtime.hostops.elementwise import quantize
 from tilewright.runtime.loader import Loaded, run
 from tilewright.runtime.verify import verify
 from tilewright.sim.profile import profile

@@ -6,7 +6,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from tilewright.cli.bench.units import WORKLOADS, network
+from tilewright.cli.bench.two_units import WORKLOADS, network
 from tilewright.compiler import graph as g
 from tilewright.compiler.mapping import (
     ChannelMapping,

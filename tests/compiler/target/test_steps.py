@@ -7,7 +7,7 @@ from tilewright.compiler import graph as g
 from tilewright.compiler.target.steps import Steps, merge, wanted_from
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.hostops import HOST_OPS
-from tilewright.runtime.hostshapes import Operand
+from tilewright.runtime.hostops.row import Operand
 from tilewright.runtime.steps import HostStep, Tensor
 
 X, Y, Z = (g.Tensor(name, (1, 4)) for name in "xyz")

@@ -15,10 +15,10 @@ from tilewright.runtime.executable import Executable
 from tilewright.runtime.program import Program
 from tilewright.runtime.proof.certificate import Certificate, check, check_subject, subject_of
 from tilewright.runtime.verify import verify
-from tilewright.sim.mutation.kinds import mutants
-from tilewright.sim.mutation.study import CONFIGS
+from tilewright.sim.memory import put
+from tilewright.sim.mutants import mutants
+from tilewright.sim.mutation import CONFIGS
 from tilewright.sim.random_programs import Recorder, record_random
-from tilewright.sim.words import put
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from tilewright.hw.errors import RaceError
 from tilewright.hw.units import Queue
 from tilewright.runtime.proof.order import Instructions, Order, drawn, missing_edge
 from tilewright.runtime.verify import verify, without_pair
-from tilewright.sim.model.tokens import Node, at_random, schedule
+from tilewright.sim.model.device import Node, at_random, schedule
 from tilewright.sim.random_programs import Recorder, record_random
 
 

@@ -14,7 +14,7 @@ from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.random_programs import ODD_TWO, Recorder, random_case
 from tilewright.sim.rtl.device import RtlDevice
 from tilewright.sim.spec import SpecDevice
-from tools.fuzz.crowd import Crowd
+from tools.fuzz.programs import Crowd
 
 TWO = PRESETS["tiny_two"]
 
