@@ -10,7 +10,7 @@ import sys
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-from tilewright.apps.delegate.delegate import TilewrightDelegate
+from tilewright.delegate import TilewrightDelegate
 
 KERNELS = OpResolverType.BUILTIN_REF
 

@@ -19,6 +19,7 @@ def running():
     return [pytest.param(name, marks=[pytest.mark.slow] if name in slow else []) for name in names]
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("name", running())
 def test_blocks_run_in_order(name, monkeypatch, tmp_path, capsys):
     pytest.importorskip("tvm")

@@ -197,6 +197,7 @@ def patched(tmp_path_factory):
     return run
 
 
+@pytest.mark.circuit
 def test_what_the_patches_add_works_everywhere(patched):
     pytest.importorskip("amaranth")
     circuit, predicted = map(int, patched(USES_BOTH).split()[1:])

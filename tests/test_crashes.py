@@ -197,6 +197,7 @@ def command(*arguments, home, **options):
     )
 
 
+@pytest.mark.circuit
 def test_a_home_that_cannot_be_written(tmp_path):
     """A file in its place, which not even root can write into: caches are left out, and nothing else."""
     home = tmp_path / "home"
@@ -206,6 +207,7 @@ def test_a_home_that_cannot_be_written(tmp_path):
     assert Executable.load(tmp_path / "x.tw").name and home.read_text() == "no folder"
 
 
+@pytest.mark.circuit
 def test_a_tool_without_a_cache_says_so(tmp_path):
     """Yosys for WebAssembly keeps its code there."""
     home = tmp_path / "home"

@@ -73,6 +73,7 @@ def test_the_programs_run_undamaged(program):
     assert FUZZ["outcome"](program().to_bytes()) == "ran"
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("program, count", [(two_launches, 900), (every_operator, 600)])
 def test_nothing_escapes(program, count):
     counts, escaped = FUZZ["campaign"](program().to_bytes(), range(count))

@@ -28,6 +28,7 @@ def test_program(path, on):
     assert result.passed, result.detail
 
 
+@pytest.mark.circuit
 def test_programs_on_the_circuit():
     pytest.importorskip("amaranth")
     for path in PROGRAMS:

@@ -97,6 +97,7 @@ def doors() -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.circuit
 def test_no_two_rooms_import_each_other_by_any_way():
     """A folder's parts are understood one after the other: from each room one only comes to rooms further down."""
     graph, order = doors(), graphlib.TopologicalSorter()
@@ -125,6 +126,7 @@ def test_the_kernel_language_and_schedules_alone_record_instructions():
     assert set.union(*map(recorded, RECORDERS[1:])) >= {"load", "store", "alu", "gemm"}
 
 
+@pytest.mark.circuit
 def test_direction():
     wrong = []
     for path in MODULES:

@@ -126,6 +126,7 @@ def test_the_sdist_has_tests_documents_and_examples(built):
     assert {"Makefile", "README.md", "CONTRIBUTING.md", "SECURITY.md", "pyproject.toml", "LICENSE"} <= held
 
 
+@pytest.mark.circuit
 def test_a_fresh_environment_runs_the_example_and_a_golden_case_from_elsewhere(built, tmp_path):
     """It has the wheel and, as if installed, what is installed here; no network is needed."""
     for needed in ("tvm", "onnxruntime"):

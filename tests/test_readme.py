@@ -13,6 +13,7 @@ def kept(text: str) -> list[str]:
     return [MEASURED.sub(" ", line) for line in text.splitlines() if line.strip() and not line.startswith("time ")]
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("command", ["make sim", "make bench"])
 def test_outputs_are_what_the_commands_print(generator, command, monkeypatch):
     monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)  # the bench names it, and the README's machine had none

@@ -47,6 +47,7 @@ def test_what_users_install_has_licences_that_allow_it():
     assert not odd
 
 
+@pytest.mark.circuit
 def test_a_program_has_the_same_bytes_in_two_processes(tmp_path):
     pytest.importorskip("tvm")
     network = ROOT / "examples" / "digits" / "digits.onnx"

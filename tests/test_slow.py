@@ -28,6 +28,7 @@ def test_every_file_of_tests_is_in_one_part(slow):
     assert not [name for names in slow.PARTS.values() for name in names if not (ROOT / "tests" / name).exists()]
 
 
+@pytest.mark.circuit
 def test_a_line_for_each_part(slow, monkeypatch, capsys, tmp_path):
     """What failed is named, and the exit status says so; a folder that skips itself stops nothing."""
     monkeypatch.setattr(slow, "ROOT", tmp_path)

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...cli.page.measured import operators
 from ...hw import rounding
 from ...hw.isa import AluOp
 from ...hw.rounding import CONTRACTS, quantize_multiplier
+from ...runtime.hostops.elementwise import add
 from .elementwise import ADD_SHIFT, SQUARE_SHIFT, Add, Maximum, Minimum, Mul, Requantize, SquaredDifference
 from .operators import Operator
 
@@ -100,7 +100,7 @@ class _Facts(NamedTuple):
         """int8 (256, 256): those of all pairs of operands."""
         multipliers, exponents = zip(*self.multipliers)
         facts = {"zero_points": self.zero_points, "sign": self.sign, "low": self.low, "high": self.high}
-        return operators.add(*_GRID, **facts, shift=ADD_SHIFT, multipliers=multipliers, exponents=exponents)
+        return add(*_GRID, **facts, shift=ADD_SHIFT, multipliers=multipliers, exponents=exponents)
 
 
 @lru_cache(maxsize=256)

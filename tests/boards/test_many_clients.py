@@ -95,6 +95,7 @@ def goes_away(address, program, k):
             )
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
 def test_many_clients_at_once(count, double, own_connections):
     """Seven of ten are served, and none sees the errors of the others; `rest` of the seven ask for what never ends."""

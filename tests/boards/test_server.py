@@ -273,6 +273,7 @@ def test_a_program_of_another_configuration_is_not_sent(address, bystander, doub
         load(address, Executable.from_launch(double(VTA)).to_bytes())
 
 
+@pytest.mark.circuit
 def test_a_job_that_takes_too_long_is_ended(address, bystander):
     remote = RemoteProgram(endless(), address)
     with pytest.raises(HangError, match="the job was stopped after 2 s, the time limit of one job"):
@@ -319,6 +320,7 @@ def test_a_job_that_cannot_be_stopped_is_ended_with_its_process(served, run_endl
     assert before.exitcode == -signal.SIGKILL
 
 
+@pytest.mark.circuit
 def test_a_client_that_goes_away_loses_its_turn(served, run_endless):
     """It queues behind a job that takes its full time, and has disconnected before it could run."""
     first, *others = (run_endless() for _ in range(3))
@@ -342,6 +344,7 @@ def wait_for(condition):
         time.sleep(0.01)
 
 
+@pytest.mark.circuit
 def test_a_full_queue_refuses_at_once(address, run_endless):
     with RemoteProgram(endless(), address) as remote:
         calls = [run_endless() for _ in range(4)]

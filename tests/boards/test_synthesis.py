@@ -161,6 +161,7 @@ def test_an_error_quotes_the_tool(tmp_path):
         yosys(tmp_path, "nonsense")
 
 
+@pytest.mark.circuit
 @pytest.mark.slow
 @pytest.mark.parametrize("attribute, registers", [("", 1), ('(* keep = "true" *)', 3)])
 def test_registers_that_are_alike_stay_where_they_are_kept(tmp_path, attribute, registers):

@@ -103,6 +103,7 @@ PAIRS = [("model", 8), ("timing", 4), ("rtl", 1)]
 MANY = [pytest.param(on, count, marks=pytest.mark.slow) for on, count in (("model", 250), ("timing", 50), ("rtl", 20))]
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("on, count", [*PAIRS, *MANY])
 @pytest.mark.parametrize("cfg", CONFIGS, ids=lambda cfg: cfg.name)
 def test_nothing_of_another_client_is_readable(on, count, cfg, unproved):

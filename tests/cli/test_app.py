@@ -102,6 +102,7 @@ def test_presets_and_files_of_fields(folder):
     assert offered("rtl", "--config", "m") == ["mine.json"]
 
 
+@pytest.mark.circuit
 def test_devices(folder):
     assert offered("run", "--on", "") == device_names()
     assert offered("serve", "--on", "t") == ["timing"]

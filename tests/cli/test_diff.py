@@ -189,6 +189,7 @@ def test_all_networks_are_there_before_the_first_is_compared(refused, net, monke
     refused(6, "none.tflite: no such file", "diff", net, "none.tflite")
 
 
+@pytest.mark.circuit
 def test_labels_of_another_file(tilewright, net, inputs, tmp_path):
     right = 0
     for label in range(10):  # each of the samples belongs to one class

@@ -33,6 +33,7 @@ def explore(tilewright, space, tmp_path):
     return run
 
 
+@pytest.mark.circuit
 def test_a_table_and_then_json(explore, tmp_path):
     done = explore("--trials", 6, "-o", tmp_path / "front.svg")
     assert done.status == 0, done.err

@@ -50,6 +50,7 @@ def test_the_metrics_of_the_last_token(tilewright, small, tmp_path):
     assert done.status and "has no cycles of instructions" in done.err and not (tmp_path / "p.trace").exists()
 
 
+@pytest.mark.circuit
 def test_whole_blocks_of_a_prompt_are_one_run(tilewright, small, tmp_path):
     (tmp_path / "small.bin").write_bytes(llama_bytes(words=len(PIECES), width=32, hidden=32, layers=1, context=48))
     facts = ("--prompt", "a c " * 8 + "a", "--tokens", 38, "--check", "--compare", "--json", "--config", "pynq_z1_plus")
@@ -176,6 +177,7 @@ def test_logits_that_differ_are_counted(tmp_path, monkeypatch):
     assert written(tmp_path, tokens, 4, graph="some").wrong == [1]
 
 
+@pytest.mark.circuit
 def test_parts_add_up_to_the_launches_that_run(tmp_path):
     path = tmp_path / "small.bin"
     path.write_bytes(llama_bytes(width=32, hidden=32, layers=1, context=80))
@@ -204,6 +206,7 @@ def graph(tmp_path):
     return import_model(path)
 
 
+@pytest.mark.circuit
 def test_totals_are_sums_of_runs(graph):
     executable = compile_graph(graph, PRESETS["pynq_z1_plus"])
     launches = [step.launch for step in executable.steps if isinstance(step, LaunchStep)]

@@ -85,6 +85,7 @@ def test_compile(tilewright, ternary_onnx, mapping, tmp_path):
     assert "TERNARY" in tilewright("disasm", tmp_path / "x.tw").out
 
 
+@pytest.mark.circuit
 def test_assign(tilewright, printed, ternary_onnx, mapping, tmp_path):
     done = tilewright("assign", ternary_onnx, "--config", "tiny_two", "--mapping", mapping)
     assert done.status == 0, done.err

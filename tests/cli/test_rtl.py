@@ -10,6 +10,7 @@ def tools():
     pytest.importorskip("amaranth")
 
 
+@pytest.mark.circuit
 def test_the_file_holds_the_top_module(tilewright, tmp_path):
     done = tilewright("rtl", "--config", "tiny", "-o", str(tmp_path / "core.v"), "--json")
     assert done.status == 0, done.err

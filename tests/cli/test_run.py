@@ -88,6 +88,7 @@ def test_whole_numbers_of_counted_arrays_are_integers():
     assert found["b"] is arrays["input_1"] and found["c"] is arrays["input_2"]
 
 
+@pytest.mark.circuit
 @pytest.mark.skipif(not LLAMA.is_dir(), reason="../shared/deeploy is not there")
 def test_a_network_with_the_arrays_beside_it(tilewright, tmp_path):
     given, wanted = (np.load(LLAMA / f"{name}.npz") for name in ("inputs", "outputs"))

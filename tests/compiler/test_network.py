@@ -209,6 +209,7 @@ def test_every_value_can_be_an_output():
     assert [t.name for t in compile_graph(graph, PRESETS["tiny"], every_value=True).outputs] == ["z", "y"]
 
 
+@pytest.mark.circuit
 def test_shallow_token_channels_change_cycles_not_results():
     """The committed network, on the timing model, which computes the outputs too."""
     outputs, cycles = {}, {}

@@ -21,6 +21,7 @@ SHARED = Path(__file__).parents[3] / "shared"
 CFG = PRESETS["pynq_z1"]
 
 
+@pytest.mark.circuit
 @pytest.mark.skipif(not (SHARED / "models").is_dir(), reason="../shared/models is missing")
 @pytest.mark.parametrize(
     "name", ["kws", "resnet8", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ad01", "vww"))]
@@ -41,6 +42,7 @@ def test_models_on_the_circuit(name):
 WITH_WEIGHTS_AND_SUMS = (QConv2d, QConvTranspose2d, QDense, Add, MaxPool)
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("seed", [500, 505, *(pytest.param(k, marks=pytest.mark.slow) for k in range(506, 516))])
 def test_random_networks_on_the_circuit(random_network, seed):
     graph = import_tflite(random_network(seed, layers=10).save())

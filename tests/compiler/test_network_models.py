@@ -25,6 +25,7 @@ ON_HOST = (g.Softmax, g.Reshape, g.Transpose)
 needs_models = pytest.mark.skipif(not (SHARED / "models").is_dir(), reason="../shared/models is missing")
 
 
+@pytest.mark.circuit
 @needs_models
 @pytest.mark.parametrize("name", MOST_CYCLES)
 def test_outputs_are_golden_and_the_accelerator_computes_them(name):

@@ -37,6 +37,7 @@ def test_layers_are_tasks_with_counts(network):
         Network.of("x.txt", CFG)
 
 
+@pytest.mark.circuit
 def test_a_network_with_its_database_is_never_slower_and_exact(network, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     tasks, path = network.tasks(), tmp_path / "tiles.db"

@@ -14,6 +14,7 @@ from tilewright.hw.errors import FileError
 COUNT = 20
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("count, seed", [(COUNT, 7), pytest.param(1000, 100_000, marks=pytest.mark.slow)])
 def test_damaged_files_are_read_or_refused_by_a_named_error(count, seed, capsys, monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parents[2])  # processes import tests.damage, too

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tilewright.apps.delegate import partition
-from tilewright.apps.delegate.delegate import TilewrightDelegate
+from tilewright.delegate import TilewrightDelegate
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ConfigError, FileError, HangError, InputError, UnsupportedError
 from tilewright.runtime.device import open_device
@@ -328,6 +328,7 @@ interpreter.invoke()
 """
 
 
+@pytest.mark.circuit
 def test_an_interpreter_may_live_until_the_process_ends(convolutions):
     command = [sys.executable, "-c", LEFT_AT_EXIT, convolutions]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)

@@ -5,9 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.apps.delegate.delegate import RUNTIMES, TilewrightDelegate
+from tilewright.apps.delegate.delegate import RUNTIMES
 from tilewright.compiler.frontend.tflite import import_tflite
 from tilewright.compiler.graph.reference import run as reference_run
+from tilewright.delegate import TilewrightDelegate
+
+pytestmark = pytest.mark.circuit
 
 SHARED = Path(__file__).parents[3] / "shared"
 NETWORKS = ("resnet8", "kws", "vww", "ad01")

@@ -56,6 +56,7 @@ def test_mistakes_are_one_line(example, capsys):
     assert capsys.readouterr().err.startswith("error: unknown preset 'moon'")
 
 
+@pytest.mark.circuit
 def test_a_reader_that_ends_early_is_no_error():
     command = [sys.executable, str(FOLDER / "run.py"), "--images", "1"]
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -31,6 +31,7 @@ def attention_of(*shape):
     return kernels.Attention("a", tuple(tensors[:3]), tensors[3])
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("on", ["model", "timing", "rtl"])
 @pytest.mark.parametrize("kernel, op", [
     (kernels.softmax, softmax_of(1, 8, 3, 5)),

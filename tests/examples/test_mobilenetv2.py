@@ -34,6 +34,7 @@ def run(graph, executable):
     assert np.std(output) > 3 * np.abs(np.diff(np.unique(output))).min()  # outputs that are all alike prove nothing
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("name", ["pynq_z1", "pynq_z1_plus"])
 def test_a_small_one_is_one_exact_program(compiled, name):
     graph, executable, launch = compiled(PRESETS[name], size=64, width=0.35, classes=40)

@@ -36,6 +36,7 @@ def run(graph, executable):
     assert min(spreads) > 3  # activations that are all alike would prove nothing
 
 
+@pytest.mark.circuit
 def test_a_small_one_is_one_exact_program(compiled):
     graph, executable, launch = compiled(size=64, width=16, classes=40)
     verify(launch)

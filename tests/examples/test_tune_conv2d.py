@@ -25,6 +25,7 @@ def results(out: str) -> list[tuple[int, int]]:
     return [(int(a.replace(",", "")), int(b.replace(",", ""))) for a, b in zip(chosen, tuned)]
 
 
+@pytest.mark.circuit
 def test_small_layers_are_tuned_replayed_and_exact(tmp_path, capsys):
     example = runpy.run_path(str(EXAMPLE))
     small = [dataclasses.replace(case, size=8, ci=32, co=32) for case in example["CASES"]]

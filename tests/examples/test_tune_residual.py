@@ -9,6 +9,7 @@ import pytest
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tune_residual.py"
 
 
+@pytest.mark.circuit
 def test_the_fastest_program_is_exact(capsys):
     pytest.importorskip("amaranth")
     runpy.run_path(str(EXAMPLE), run_name="__main__")

@@ -37,6 +37,7 @@ def compile_and_run(source, folder, device):
     assert command(["run", program, "--inputs", str(folder / "x.npz"), "--on", device]) == 0
 
 
+@pytest.mark.circuit
 def test_the_command_compiles_and_runs_the_layer_that_is_tuned(tmp_path, capsys):
     example = runpy.run_path(str(FOLDER / "tune_conv2d.py"))
     example["main"](tmp_path, example["CASES"][:1], trials=1)

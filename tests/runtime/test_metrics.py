@@ -32,6 +32,7 @@ def values(cfg, seed, on, length=20) -> dict[str, Any]:
         return of_launch(launch, loaded.reports[0].stats)
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("cfg", [TINY, TWO], ids=lambda cfg: cfg.name)
 @pytest.mark.parametrize("on", ["model", "spec", "timing", pytest.param("rtl", marks=needs_compiler)])
 def test_a_device_counts_what_is_declared(cfg, on):
@@ -42,6 +43,7 @@ def test_a_device_counts_what_is_declared(cfg, on):
         assert isinstance(value, {Kind.RATE: float, Kind.HISTOGRAM: dict}.get(kind, int)), name
 
 
+@pytest.mark.circuit
 @needs_compiler
 @pytest.mark.parametrize("cfg", [TINY, TWO], ids=lambda cfg: cfg.name)
 def test_the_timing_model_counts_what_the_circuit_counts(cfg):

@@ -35,6 +35,7 @@ TINY = PRESETS["tiny"]
 needs_gcc = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("device", ["spec", "model", "timing", pytest.param("rtl", marks=needs_gcc)])
 def test_rows_are_written_where_the_input_says(device, cache):
     program = cache()

@@ -330,6 +330,7 @@ def study_of_foreign_launches(seeds):
     return found
 
 
+@pytest.mark.circuit
 def test_no_bytes_raise_anything_but_a_named_error():
     found = study_of_foreign_launches(range(2000))
     assert {"accepted", "ExecutionError", "AccessError", "ProgramError", "EncodingError"} <= set(found)

@@ -190,6 +190,7 @@ def test_parameters_that_were_just_stored_are_those_loaded(cfg):
             assert not wrong, f"{cfg.name}, {getattr(device, 'dram', 'model')}: {wrong} of {values.size} in {name}"
 
 
+@pytest.mark.circuit
 @needs_compiler
 @pytest.mark.parametrize("cfg", [TINY, pytest.param(ODD, marks=pytest.mark.slow), PYNQ], ids=lambda c: c.name)
 def test_the_timing_model_waits_as_the_circuit_does(cfg):
@@ -213,6 +214,7 @@ def stored_then_loaded(cfg, first):
     return program.finish()
 
 
+@pytest.mark.circuit
 @needs_compiler
 @pytest.mark.parametrize(("first", "waits"), [(0, True), (1, True), (3, True), (4, False), (7, False)])
 def test_only_loads_behind_all_unanswered_stores_pass_them(first, waits):

@@ -249,6 +249,7 @@ def test_a_verifier_that_accepts_all_is_found_out(monkeypatch):
     assert 15 < len(found.named) <= 20 and found.named[0].startswith("missed: tiny 0.0, mutant ")
 
 
+@pytest.mark.circuit
 def test_a_verifier_that_refuses_all_is_found_out(monkeypatch):
     def refuse(launch):
         raise DeadlockError("always")

@@ -141,6 +141,7 @@ def test_random_programs_add_up_on_the_timing_model(seed):
     assert waits["token"] == sum(timing.counters[f"{u}_TOKEN_WAIT"] for u in ("LOAD", "COMPUTE", "STORE"))
 
 
+@pytest.mark.circuit
 @pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
 def test_circuit_and_timing_model_agree_on_operators():
     pytest.importorskip("amaranth")

@@ -259,6 +259,7 @@ def same_on_the_model(cfg, seeds):
     return seen
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("cfg", [TINY, ODD, NARROW, WIDE, ROWS, TWO, ODD_TWO], ids=lambda c: c.name)
 def test_random_programs_give_the_same_memory_on_the_model(cfg):
     seen = same_on_the_model(cfg, range(12 if "ternary" in cfg.units else 24))

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from tilewright.apps.explore.area import PARTS, features_of, model
-from tilewright.boards.synthesis import Resources, Synthesis, blocks
+from tilewright.boards.synthesis import Resources, Synthesis
 from tilewright.compiler.jobs import Store
 from tilewright.hw.circuit import check_buildable
 from tilewright.hw.config import EXTENSIONS, PRESETS, Config
@@ -25,7 +25,9 @@ def synthesis(cfg):
 def runs(monkeypatch):
     """The names of the configurations that were synthesised."""
     seen = []
-    monkeypatch.setattr(blocks, "synthesise_blocks", lambda cfg, known: seen.append(cfg.name) or synthesis(cfg))
+    monkeypatch.setattr(
+        "tilewright.boards.synthesis.synthesise_blocks", lambda cfg, known: seen.append(cfg.name) or synthesis(cfg)
+    )
     return seen
 
 

@@ -179,6 +179,7 @@ def test_a_wrong_result_is_no_outcome(monkeypatch):
         attempt(TINY, ZYNQ_HP, small_network(0))
 
 
+@pytest.mark.circuit
 def test_candidates_are_small_buildable_and_run_something():
     found = list(islice(candidates(0), 3))
     for cfg, dram, graph in found:

@@ -30,7 +30,7 @@ def test_who_asks_for_the_address_without_an_interpreter_gets_it_after_the_proof
 
 
 def test_the_public_name():
-    from tilewright.apps.delegate.delegate import TilewrightDelegate as Public
+    from tilewright.delegate import TilewrightDelegate as Public
 
     assert Public is TilewrightDelegate
 

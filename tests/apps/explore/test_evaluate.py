@@ -70,6 +70,7 @@ def test_without_a_network():
     assert found["misfit"] == "" and found["fmax_estimate_mhz"] == clock_of(PRESETS["pynq_z1"])[0]
 
 
+@pytest.mark.circuit
 def test_with_a_network_as_exploration_measures_it():
     found = estimate(PRESETS["tiny"], MEMORY, 50, NETWORK)
     point = evaluate(job_of([NETWORK], PRESETS["tiny"], MEMORY, 50))
@@ -111,6 +112,7 @@ def test_figures_are_kept_by_all_that_they_depend_on(monkeypatch, tmp_path):
     assert estimate(PRESETS["tiny"], MEMORY, 50, NETWORK)["cycles"] == 5
 
 
+@pytest.mark.circuit
 def test_kept_figures_need_no_compiler(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     first = estimate(PRESETS["tiny"], MEMORY, 50, NETWORK)["cycles"]

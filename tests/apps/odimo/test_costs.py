@@ -191,6 +191,7 @@ def test_the_fastest_mapping_is_found_by_launches():
     assert (0, 0, 0) in launched.asked
 
 
+@pytest.mark.circuit
 @pytest.mark.slow
 def test_no_mapping_of_a_small_network_is_faster(residual):
     pytest.importorskip("tvm")

@@ -41,6 +41,7 @@ def test_digits_are_exact_and_timed(onnx_module, execute):
     assert part.cycles == stats.cycles and part.host_seconds > 0
 
 
+@pytest.mark.circuit
 def test_labels_are_those_of_tvm_and_logits_at_most_a_step_away(onnx_module, execute):
     """TVM computes quantised operators in float32, and so rounds some results to the neighbour."""
     plain = onnx_module(onnx.load(DIGITS / "digits.onnx"))
@@ -51,6 +52,7 @@ def test_labels_are_those_of_tvm_and_logits_at_most_a_step_away(onnx_module, exe
         assert np.abs(ours - theirs).max() <= step
 
 
+@pytest.mark.circuit
 @pytest.mark.skipif(not RESNET8.exists(), reason="../shared/models is not there")
 def test_resnet8_of_a_tflite_file_is_one_part_and_exact(tflite_module, execute):
     mod = tilewright_pipeline("pynq_z1")(tflite_module(RESNET8))

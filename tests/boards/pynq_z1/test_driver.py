@@ -40,6 +40,7 @@ def values(cfg=TINY, seed=0):
     return np.random.default_rng(seed).integers(-60, 60, (8, cfg.batch, cfg.block_out), dtype=np.int32)
 
 
+@pytest.mark.circuit
 def test_a_program_runs_and_runs_again(powered, double):
     device, board = powered()
     assert not board.calls  # nothing is touched before there is something to do
@@ -73,6 +74,7 @@ def test_it_runs_through_pynqs_own_buffers_and_registers(powered, double, with_p
         assert (loaded.run({"x": values()})["y"] != 2 * values()).any()
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("missing", ["flush", "invalidate"])
 def test_a_forgotten_flush_or_invalidate_is_seen(powered, double, missing):
     """The mutation test of the fake board itself: it does not forgive."""
@@ -87,6 +89,7 @@ def test_a_forgotten_flush_or_invalidate_is_seen(powered, double, missing):
     assert (y != 2 * x).any()
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("seed", range(4))
 def test_memory_reads_as_it_was_written(powered, seed):
     """Random allocations, writes and reads between runs, of parts and of whole buffers."""
@@ -113,6 +116,7 @@ def test_memory_reads_as_it_was_written(powered, seed):
     assert not board.buffers
 
 
+@pytest.mark.circuit
 def test_addresses_that_move_are_patched_in_memory(powered, cache):
     device, board = powered()
     program = cache()
@@ -124,6 +128,7 @@ def test_addresses_that_move_are_patched_in_memory(powered, cache):
         assert loaded.stats.insns["STORE.OUT"] == 2
 
 
+@pytest.mark.circuit
 def test_instructions_are_counted_once_whatever_their_addresses(powered, cache, monkeypatch):
     device, board = powered()
     counted, program = [], cache()
@@ -143,6 +148,7 @@ def test_instructions_are_counted_once_whatever_their_addresses(powered, cache, 
     assert counted == [len(program.launch.insn)] * 2
 
 
+@pytest.mark.circuit
 def test_what_the_accelerator_wrote_survives_a_write_beside_it(powered, double):
     """A flush writes the whole buffer: the rest of it must be what the accelerator left there."""
     device, board = powered()
@@ -163,6 +169,7 @@ def test_what_the_accelerator_wrote_survives_a_write_beside_it(powered, double):
         assert board.calls.count("flush") == before + 2  # y and x
 
 
+@pytest.mark.circuit
 def test_what_is_overwritten_whole_is_not_read_before(powered, double):
     """Cache maintenance costs time: an input that is written again needs a flush only."""
     device, board = powered()
@@ -173,6 +180,7 @@ def test_what_is_overwritten_whole_is_not_read_before(powered, double):
         assert board.calls.count("invalidate") == before + 1  # the output's
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs_equal_the_model(powered, seed):
     print(f"seed {seed}")
@@ -205,6 +213,7 @@ def digits(cfg, device, images):
     assert {r.where for r in here.reports} == {"device", "host"}
 
 
+@pytest.mark.circuit
 def test_the_digits_network_is_exact(powered):
     device, board = powered(TINY)
     digits(TINY, device, 3)
@@ -237,6 +246,7 @@ def test_resnet8_is_exact_on_the_boards_configuration(powered):
     assert not board.buffers
 
 
+@pytest.mark.circuit
 def test_a_forgotten_invalidate_spoils_the_digits(powered):
     device, _ = powered(TINY, fake={"missing": ["invalidate"]})
     with pytest.raises(AssertionError):
@@ -246,6 +256,7 @@ def test_a_forgotten_invalidate_spoils_the_digits(powered):
 # What goes wrong, and what is said about it.
 
 
+@pytest.mark.circuit
 def test_a_program_of_another_configuration_names_both(powered, double):
     device, board = powered(VTA, circuit=TINY)
     with pytest.raises(FingerprintError) as caught:
@@ -256,6 +267,7 @@ def test_a_program_of_another_configuration_names_both(powered, double):
     assert not board.buffers and "start" not in board.calls
 
 
+@pytest.mark.circuit
 def test_a_dead_device_is_reported_and_reset(powered, double):
     device, board = powered(timeout=0.2)
     loaded = Loaded(double(), device)
@@ -271,6 +283,7 @@ def test_a_dead_device_is_reported_and_reset(powered, double):
     np.testing.assert_array_equal(loaded.run({"x": values()})["y"], 2 * values())
 
 
+@pytest.mark.circuit
 def test_a_device_that_ignores_the_reset_is_loaded_again(powered, double):
     device, board = powered(timeout=0.2)
     loaded = Loaded(double(), device)
@@ -292,6 +305,7 @@ class Line:
         return self.wakes
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("wakes", [True, False])
 def test_the_end_of_a_run_is_seen_with_an_interrupt_and_without(powered, double, wakes):
     line = Line(wakes)
@@ -302,6 +316,7 @@ def test_the_end_of_a_run_is_seen_with_an_interrupt_and_without(powered, double,
     assert line.waits >= 3
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("place", ["start", "wait"])
 def test_an_interrupt_from_the_keyboard_stops_the_accelerator(powered, double, monkeypatch, place):
     device, board = powered()
@@ -328,6 +343,7 @@ def test_an_interrupt_from_the_keyboard_stops_the_accelerator(powered, double, m
     assert board.calls[-1] == "reset"
 
 
+@pytest.mark.circuit
 def test_a_bus_error_names_the_instruction_and_its_bytes(powered, double):
     device, board = powered(fake={"faults": (0x1000_0000, 0x1000_2FFF)})
     with pytest.raises(AccessError) as caught:
@@ -337,6 +353,7 @@ def test_a_bus_error_names_the_instruction_and_its_bytes(powered, double):
     assert "the bus answered a read with an error; it touches DRAM bytes 0x1000" in str(caught.value)
 
 
+@pytest.mark.circuit
 def test_a_deadlock_is_the_watchdogs(powered):
     device, _ = powered()
     words = np.concatenate([Isa(TINY).formats[name].encode(1, **f) for name, f in STUCK])
@@ -352,6 +369,7 @@ STUCK = [
 ]
 
 
+@pytest.mark.circuit
 def test_a_program_too_large_is_refused_before_the_board_is_touched(powered, double):
     device, board = powered(meminfo="CmaFree: 12 kB\n")
     with pytest.raises(CapacityError) as caught:
@@ -362,6 +380,7 @@ def test_a_program_too_large_is_refused_before_the_board_is_touched(powered, dou
     assert not board.calls
 
 
+@pytest.mark.circuit
 def test_memory_that_runs_out_all_the_same_is_given_back(powered, double):
     device, board = powered(fake={"contiguous": 20_000})
     with pytest.raises(CapacityError, match=r"bytes of contiguous memory are not available \(BO allocation failed\)"):
@@ -369,6 +388,7 @@ def test_memory_that_runs_out_all_the_same_is_given_back(powered, double):
     assert not board.buffers
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize(
     "wrong, error, text",
     [
@@ -385,6 +405,7 @@ def test_registers_that_are_not_ours(powered, wrong, error, text):
     assert text in str(caught.value)
 
 
+@pytest.mark.circuit
 def test_a_clock_that_cannot_be_had(powered):
     device, board = powered()
     board.Clocks.divides_to = lambda mhz: 83.3
@@ -392,6 +413,7 @@ def test_a_clock_that_cannot_be_had(powered):
         device.open()
 
 
+@pytest.mark.circuit
 def test_a_bitstream_that_the_board_does_not_take(powered):
     device, board = powered()
 
@@ -405,6 +427,7 @@ def test_a_bitstream_that_the_board_does_not_take(powered):
         device.open()
 
 
+@pytest.mark.circuit
 def test_addresses_beyond_the_ports_are_refused(powered):
     device, board = powered()
     device.open()
@@ -422,12 +445,14 @@ def test_addresses_beyond_the_ports_are_refused(powered):
     assert not board.buffers
 
 
+@pytest.mark.circuit
 def test_a_kernel_without_contiguous_memory(powered):
     device, _ = powered(meminfo="")
     with pytest.raises(BoardError, match="has no CmaFree"):
         device.check_room({})
 
 
+@pytest.mark.circuit
 def test_mistakes_with_memory(powered):
     device, _ = powered()
     at = device.allocate(100, 64)
@@ -441,6 +466,7 @@ def test_mistakes_with_memory(powered):
         device.allocate(-1, 1)
 
 
+@pytest.mark.circuit
 def test_a_coherent_port_needs_neither_flush_nor_invalidate(powered):
     device, board = powered(board=Board(memory="ACP"))
     device.write(device.allocate(16, 16), np.ones(16, np.uint8))
@@ -485,6 +511,7 @@ def checked(fake_pynq, tmp_path, monkeypatch):
     return check
 
 
+@pytest.mark.circuit
 def test_a_board_that_is_ready(checked):
     found = checked()
     assert [check.name for check in found] == STEPS and all(check.fine for check in found)
@@ -509,6 +536,7 @@ def stale_caches(board, options):
     board.missing = ("invalidate",)
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize(
     "change, step, text",
     [

@@ -121,6 +121,7 @@ def test_mistakes(refused, words, status, text):
     refused(status, text, words)
 
 
+@pytest.mark.circuit
 def test_cycles_of_the_circuit(tilewright):
     pytest.importorskip("amaranth")
     done = tilewright("bench", "--on", "rtl", "--config", "tiny", "--layer", "C11", "--json")

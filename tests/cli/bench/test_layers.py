@@ -111,6 +111,7 @@ def test_all_layers_are_exact_on_the_model(name, cfg):
     check(BY_NAME[name], cfg)
 
 
+@pytest.mark.circuit
 @pytest.mark.slow
 def test_the_convolutions_are_exact_as_one_program():
     made = convolutions(PYNQ)

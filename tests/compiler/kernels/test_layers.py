@@ -47,6 +47,7 @@ def test_scales_of_all_channels_are_one_entry_of_parameters(exact, make, cfg):
         assert sum(f["y_size"] * f["x_size"] for name, f in decoded(launch) if name == "LOAD.PAR") == entries
 
 
+@pytest.mark.circuit
 def test_depthwise_convolutions_take_several_taps(exact):
     facts = {"strides": (2, 2), "pads": (0, 1, 1, 0), "n": 2, "groups": 20}
     assert "DWGEMM" in dict(decoded(exact(conv(20, (9, 7), 20, (3, 3), **facts))))

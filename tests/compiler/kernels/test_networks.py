@@ -332,6 +332,7 @@ def test_the_reference_gives_the_bytes_of_tflite_micro(name, network, samples, g
     assert_equal(golden(path, given), micro(path, given))
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("case", ON_DEVICE.values(), ids=ON_DEVICE)
 def test_the_device_gives_the_bytes_of_the_reference(case, network, samples, on_device):
     path = case.path(network())

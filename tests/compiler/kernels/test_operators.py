@@ -298,6 +298,7 @@ OPERATORS = {
 CASES = [pytest.param(case, id=f"{kind} {n}") for kind, cases in OPERATORS.items() for n, case in enumerate(cases)]
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("case", CASES)
 def test_values_and_cycles(exact, case):
     make, cfg, options = case

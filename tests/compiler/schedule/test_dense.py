@@ -26,6 +26,7 @@ def check(ref, cfg, n, ci, co, epilogue=(), planes=False, **tiling):
     return stats
 
 
+@pytest.mark.circuit
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_random_products_are_exact(ref, data):

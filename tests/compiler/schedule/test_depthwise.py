@@ -74,6 +74,7 @@ def test_requantised_and_with_threads(ref, name):
     assert stats.insns["DWGEMM"] and not stats.insns["GEMM"] and stats.insns["LOAD.WGT"] == 1
 
 
+@pytest.mark.circuit
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_several_taps_of_a_row_are_exact(ref, data):

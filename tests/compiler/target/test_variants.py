@@ -221,6 +221,7 @@ def expect(loaded, outputs, wanted):
         assert values.tobytes() == layout.pack_blocks(caches[name], 1, 16).tobytes()
 
 
+@pytest.mark.circuit
 def test_the_device_leaves_the_same(graph, expected):
     """All lengths behind each number of blocks; the launch of the last one reads 80 positions, the others 64."""
     executable = compile_graph(graph, PRESETS["pynq_z1_plus"])

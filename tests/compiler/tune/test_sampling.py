@@ -166,6 +166,7 @@ def test_the_first_trial_is_the_program_without_tuning(layer):
     assert mine.insn.tobytes() == other.insn.tobytes()
 
 
+@pytest.mark.circuit
 def test_decisions_are_the_program_of_their_tile():
     space, programs = convolution(), set()
     for tile in walk(space, 12):

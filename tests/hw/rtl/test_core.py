@@ -24,6 +24,7 @@ def ports_of(text, top):
     return {(way, name): int(high or 0) + 1 for way, high, name in found}
 
 
+@pytest.mark.circuit
 def test_top_level_ports(tmp_path):
     cfg = PRESETS["tiny"].replace(name="tiny-2", load_ports=2)
     top = emit(cfg, tmp_path / "core.v")
@@ -41,6 +42,7 @@ def test_top_level_ports(tmp_path):
     assert ports_of((tmp_path / "core.v").read_text(), top) == expected
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize(
     "cfg",
     [

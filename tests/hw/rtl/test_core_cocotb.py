@@ -36,6 +36,7 @@ def with_ids(verilog, name):
     return f"module bench({outer});\n{name} core({inner});\n{tied}\nendmodule\n"
 
 
+@pytest.mark.circuit
 def test_the_core_runs_programs_through_a_foreign_axi(tmp_path, monkeypatch):
     try:
         for name, value in verilator.environment().items():

@@ -88,6 +88,7 @@ def test_one_instruction_per_128_bits(simulate, rng):
     assert set(np.diff(cycles)) == {2}
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize(
     ("change", "code", "index"),
     [

@@ -19,6 +19,7 @@ def command(index, op=Op.LOAD, cfg=CFG, **fields):
     return {"insn": int(low) | int(high) << 64, "index": index}
 
 
+@pytest.mark.circuit
 def test_an_instruction_waits_for_its_token_and_gives_one_after_its_last_write(simulate):
     dut, writes = Load(CFG), []
 
@@ -54,6 +55,7 @@ def test_an_instruction_waits_for_its_token_and_gives_one_after_its_last_write(s
     assert writes == [(0, 0), (1, 0), (2, 0x01010101), (3, 0x01010101)]
 
 
+@pytest.mark.circuit
 def test_padding_value_and_zero_size(simulate):
     dut, writes = Load(CFG), {}
     commands = [
@@ -151,6 +153,7 @@ def port(dut, k, bursts, rng=None):
     return bench
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("pauses", [False, True])
 def test_data_come_in_the_order_of_the_requests(simulate, rng, pauses):
     dut, bursts, beats = Stripes(TWO_PORTS), [], []

@@ -74,6 +74,7 @@ CASES = [pytest.param(name, mems, id=f"{name}-{mems[0].name}") for name in CONFI
 CASES += [pytest.param(name, TERNARY, id=name) for name in TWO]
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("name, mems", CASES)
 def test_random_tiles(simulate, moves, rng, name, mems):
     cfg = (CONFIGS | TWO)[name]
@@ -110,6 +111,7 @@ def test_random_tiles(simulate, moves, rng, name, mems):
     assert sum(moved) == sum((1 if m in UOPS else f["y_size"]) * f["x_size"] * entry_bytes(cfg, m) for m, f in rows)
 
 
+@pytest.mark.circuit
 def test_one_beat_per_cycle_from_row_to_row_and_command_to_command(simulate, moves, rng):
     cfg = PRESETS["vta"]
     dut, dram, cycles = Mover(cfg, mems=(Mem.INP, Mem.WGT)), np.zeros(moves.dram_bytes, np.uint8), []

@@ -43,6 +43,7 @@ def memory(dut, bursts, latency=40, rng=None, broken=()):
     return bench
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("latency", [1, 40])
 def test_clients_get_their_data_in_order(simulate, rng, latency):
     dut = ReadPort(CFG, buffers=(128, 64, 32))

@@ -177,6 +177,7 @@ def memory(dut, dram, rng=None, broken=(), latency=8, log=None):
     return bench
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("name", CONFIGS)
 def test_random_stores(simulate, rng, name):
     cfg = CONFIGS[name]

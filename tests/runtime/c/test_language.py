@@ -97,6 +97,7 @@ REFUSED = [*range(9), *range(11, 32), *range(0x7F, 0xA0), 0x61C, *range(0x200B, 
 REFUSED += [*range(0x2060, 0x2070), 0xFEFF]
 
 
+@pytest.mark.circuit
 def test_only_characters_that_move_no_cursor_are_printed(library):
     def size(text):
         return library[0].tw_printable(text, len(text))

@@ -360,6 +360,7 @@ def test_any_legal_interleaving_gives_the_same_result():
         np.testing.assert_array_equal(result, results[0])
 
 
+@pytest.mark.circuit
 def test_many_small_instructions_cost_little_each(kit, machine, effort):
     m = machine(kit.CONFIGS["tiny"], nbytes=1 << 20)
     rng, insns = m.rng, []

@@ -89,6 +89,7 @@ def quantise(kit, machine, acc, **parameters):
 EDGES = [0, 1, -1, 2, -2, 3, 127, -128, 1 << 30, -(1 << 30), (1 << 31) - 1, -(1 << 31)]
 
 
+@pytest.mark.circuit
 @given(
     acc=st.lists(st.sampled_from(EDGES) | st.integers(-(1 << 31), (1 << 31) - 1), min_size=1, max_size=8),
     bias=st.sampled_from([*EDGES, 1 << 30, -(1 << 30)]) | st.integers(-(1 << 31), (1 << 31) - 1),

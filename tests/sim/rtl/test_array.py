@@ -75,11 +75,13 @@ def both(cfg):
 SLOW = pytest.param(PYNQ, id=PYNQ.name, marks=pytest.mark.slow)  # most gates to build; ROWS packs products, too
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("cfg", [pytest.param(cfg, id=cfg.name) for cfg in (ROWS, ODD)] + [SLOW])
 def test_random_arrays_are_equal_in_every_cycle(cfg):
     assert both(cfg).arrays(100_000) > 100_000
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("cfg", [pytest.param(ROWS, id="rows"), SLOW])
 def test_every_product_of_every_multiplier_is_equal(cfg):
     assert both(cfg).products() > cfg.batch * cfg.block_in << 16

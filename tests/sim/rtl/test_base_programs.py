@@ -49,6 +49,7 @@ def runs(device, before, after, address, count):
     return stats
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("on", ["spec", "model", pytest.param("rtl", marks=circuit)])
 def test_programs_of_tiny(on):
     """Bit for bit: sizes, and so the encoding, are the same."""

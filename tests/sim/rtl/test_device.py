@@ -53,6 +53,7 @@ def differential(cfg, seed, device=None, model=None):
     return counted
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("chunk", range(10))
 @pytest.mark.parametrize("cfg", BUILDS)
 def test_random_programs_equal_the_model(cfg, chunk):
@@ -81,6 +82,7 @@ def test_many_random_programs_equal_the_model(cfg, chunk):
         differential(cfg, seed, device, model)
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("cfg", BUILDS)
 def test_random_programs_equal_the_definition(cfg):
     """One after the other: each meets what the one before left in the scratchpads."""
@@ -90,6 +92,7 @@ def test_random_programs_equal_the_definition(cfg):
         differential(cfg, seed, circuit, spec)
 
 
+@pytest.mark.circuit
 @pytest.mark.slow  # tests/test_golden.py has those of tiny
 @pytest.mark.parametrize("path", VECTORS, ids=lambda p: p.stem)
 def test_recorded_cases(path):
@@ -255,6 +258,7 @@ def test_a_library_compiled_by_the_counts_of_a_rehearsal_is_the_same_circuit(tmp
     assert seen[:10] == seen[10:]
 
 
+@pytest.mark.circuit
 def test_a_circuit_that_fails_in_its_rehearsal_is_built(monkeypatch):
     ran = []
 
@@ -298,6 +302,7 @@ def begun(seeds):
         sim.close()
 
 
+@pytest.mark.circuit
 def test_nothing_that_a_host_does_to_the_registers_disturbs_a_program():
     for _, rng, sim, _ in begun(10):
         for _ in range(15):
@@ -308,6 +313,7 @@ def test_nothing_that_a_host_does_to_the_registers_disturbs_a_program():
         assert sim.read("CONTROL") == 1
 
 
+@pytest.mark.circuit
 def test_a_reset_at_any_time_ends_a_program_and_the_next_one_runs():
     for seed, rng, sim, begin_again in begun(20):
         ended = sim.run(0 if seed < 3 else int(rng.integers(2000)))
@@ -316,6 +322,7 @@ def test_a_reset_at_any_time_ends_a_program_and_the_next_one_runs():
         begin_again()
 
 
+@pytest.mark.circuit
 def test_a_bus_error_in_the_middle_of_any_program_ends_it():
     ended = 0
     for seed in range(60):
@@ -344,6 +351,7 @@ def test_a_deadlock_is_reported_with_what_each_queue_waits_for(tiny):
     )
 
 
+@pytest.mark.circuit
 def test_counters_and_statistics():
     recorder = Recorder(TINY, 5)
     record_random(recorder)
@@ -408,6 +416,7 @@ def test_a_cache_folder_appears_whole_or_not_at_all(monkeypatch, tmp_path):
     assert len(made) == len(folders) == 1 and (folders.pop() / "file").exists()
 
 
+@pytest.mark.circuit
 def test_the_device_that_builds_says_how_long(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(rtl, "build_harness", lambda *a, **k: None)

@@ -115,6 +115,7 @@ def gated_verilog(cfg):
     return to_verilog(cfg, name="core", changes=[speedups.gate])
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize(
     "cfg, expected",
     [
@@ -128,6 +129,7 @@ def test_units_that_are_often_idle_have_clocks(cfg, expected):
     assert set(names) == expected and len(names) == len(expected)
 
 
+@pytest.mark.circuit
 def test_the_circuit_of_boards_has_one_clock():
     text = to_verilog(TINY, name="core")
     assert speedups.gates(text) == []

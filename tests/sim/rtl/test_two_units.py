@@ -30,6 +30,7 @@ def crowded(seed, circuit=None, model=None):
     np.testing.assert_array_equal(got, expected, f"seed {seed}")
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("chunk", range(4))
 def test_units_in_one_bank_give_what_the_model_gives(chunk):
     for seed in range(10 * chunk, 10 * chunk + 10):
@@ -60,6 +61,7 @@ def cycles(gemm, ternary, bank):
     return found
 
 
+@pytest.mark.circuit
 def test_both_units_compute_in_the_same_cycles_in_banks_of_their_own():
     alone = cycles(2000, 0, 0)
     assert cycles(2000, 2000, 1) <= alone + 60

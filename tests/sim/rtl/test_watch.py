@@ -87,6 +87,7 @@ def test_events_become_cycles_of_instructions():
     assert found[-1].hidden == pytest.approx(4 / found[-1].cycles)
 
 
+@pytest.mark.circuit
 @circuit
 def test_loads_overlap_gemm_where_they_have_another_place():
     device = RtlDevice(TINY)
@@ -99,6 +100,7 @@ def test_loads_overlap_gemm_where_they_have_another_place():
     assert both < alone
 
 
+@pytest.mark.circuit
 @circuit
 def test_the_timing_model_ends_every_instruction_when_the_circuit_does():
     for copies in (1, 2):
@@ -108,6 +110,7 @@ def test_the_timing_model_ends_every_instruction_when_the_circuit_does():
         assert np.abs(trace.end - timing.end).max() <= 2 and abs(cycles - timing.cycles) <= 2
 
 
+@pytest.mark.circuit
 @circuit
 @pytest.mark.parametrize("seed", range(8))
 def test_instructions_of_a_queue_follow_each_other(seed):
@@ -130,6 +133,7 @@ def test_instructions_of_a_queue_follow_each_other(seed):
         assert gives.sum() == takes.sum() and (trace.issue[takes] > trace.end[gives]).all()
 
 
+@pytest.mark.circuit
 @circuit
 def test_before_the_first_run_there_is_no_trace():
     assert len(RtlDevice(TINY).trace.end) == 0

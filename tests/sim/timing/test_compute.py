@@ -55,6 +55,7 @@ def test_a_load_of_no_rows_has_the_place_that_its_low_bits_name():
     assert cycles(0) == cycles(NARROW.acc_depth) > cycles(NARROW.acc_depth - 1)
 
 
+@pytest.mark.circuit
 @pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
 @pytest.mark.parametrize(("begin", "end"), [(0, 1), (3, 3), (3, 5), (4, 4), (0, 0)])
 def test_what_issues_nothing_waits_for_the_micro_ops_that_it_names(machine, begin, end):

@@ -56,6 +56,7 @@ def seen(device, cfg, seed):
     return counted(device.run_image(*random_case(cfg, seed)))
 
 
+@pytest.mark.circuit
 @needs_compiler
 @pytest.mark.parametrize(
     "cfg",

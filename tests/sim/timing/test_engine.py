@@ -33,6 +33,7 @@ CIRCUITS = [cfg if cfg != PRESETS["vta"] else pytest.param(cfg, marks=pytest.mar
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
 
 
+@pytest.mark.circuit
 @needs_compiler
 @pytest.mark.parametrize("cfg", CIRCUITS, ids=lambda c: c.name)
 def test_random_programs_take_as_long_as_in_the_circuit(cfg):

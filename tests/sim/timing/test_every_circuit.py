@@ -62,6 +62,7 @@ def cfg(request):
     return request.param
 
 
+@pytest.mark.circuit
 @needs_compiler
 @pytest.mark.parametrize("memory", ["zynq_hp", "wide", "ideal"])
 def test_random_programs_take_as_long_as_in_the_circuit(cfg, memory):
@@ -89,6 +90,7 @@ def fetched(cfg: Config, count: int, issues: int) -> Program:
     return program
 
 
+@pytest.mark.circuit
 @needs_compiler
 def test_fetching_takes_as_long_as_in_the_circuit_wherever_queues_fill_up(cfg):
     for memory in ("zynq_hp", "wide"):
@@ -101,6 +103,7 @@ def test_fetching_takes_as_long_as_in_the_circuit_wherever_queues_fill_up(cfg):
             assert cycles[0] == cycles[1], (memory, count, issues)
 
 
+@pytest.mark.circuit
 @needs_compiler
 def test_programs_may_begin_inside_a_beat(cfg):
     dram = unshared(cfg, MEMORIES["wide"])

@@ -91,6 +91,7 @@ def parameters(rng):
     return {"op": Op.LOAD, "mem": Mem.PAR, "dram_base": int(rng.integers(50)), "x_size": int(rng.integers(9))}
 
 
+@pytest.mark.circuit
 @BUILT
 def test_loads_of_parameters_are_requested_when_the_circuit_requests_them(machine):
     """One after another without a pause where no STORE is unanswered; a STORE behind them ends in the same cycle."""
@@ -104,6 +105,7 @@ def test_loads_of_parameters_are_requested_when_the_circuit_requests_them(machin
             assert got == expected, insns
 
 
+@pytest.mark.circuit
 @BUILT
 def test_its_counters_are_the_circuits():
     """Busy up to the last beat, not to the answer; the next one waits for its token beside a LOAD of PAR, too."""
@@ -115,6 +117,7 @@ def test_its_counters_are_the_circuits():
             assert got.counters[name] == expected.counters[name], (seed, name)
 
 
+@pytest.mark.circuit
 @BUILT
 def test_products_of_the_alu_come_between_any_groups_of_an_entry():
     """A requantising STORE from the first bank; sums of growing number in the second, and then products."""
@@ -136,6 +139,7 @@ def test_products_of_the_alu_come_between_any_groups_of_an_entry():
         assert predict(launch).cycles == found.cycles, delay
 
 
+@pytest.mark.circuit
 @BUILT
 def test_a_plain_store_waits_for_requantising_ones(machine):
     circuit, timing = RtlDevice(PRESETS["tiny"]), TimingDevice(PRESETS["tiny"])

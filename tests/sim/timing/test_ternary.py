@@ -98,6 +98,7 @@ def test_without_short_ways_the_cycles_are_the_same():
 SHARED = [(1, 9, 5, 0), (0, 9, 5, 0), (0, 30, 2, 0), (1, 2, 30, 0), (0, 1, 1, 0), (0, 20, 20, 1)]
 
 
+@pytest.mark.circuit
 @pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
 @pytest.mark.parametrize("case", SHARED, ids=str)
 def test_every_instruction_takes_the_cycles_of_the_circuit(case):

@@ -18,6 +18,8 @@ from tools.faults.command import Found, campaign, programs
 from tools.faults.compare import Case
 from tools.faults.kinds import KINDS, FaultyDevice
 
+pytestmark = pytest.mark.circuit
+
 BEAT, STALL, FLIPS = "SLVERR on a beat read", "stall of R, no watchdog", "bit flips in instructions"
 
 

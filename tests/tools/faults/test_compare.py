@@ -122,6 +122,7 @@ def compiler():
         pytest.skip(str(exc))
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("insns, what, reason", CASES.values(), ids=CASES)
 def test_each_difference_has_its_reason(machine, insns, what, reason):
     m = machine(TINY)

@@ -17,6 +17,7 @@ TINY = PRESETS["tiny"]
 ISA = Isa(TINY)
 
 
+@pytest.mark.circuit
 def test_what_shows_the_difference_is_left():
     """It is an ALU instruction that multiplies, in this test."""
     program = next(p for p in (generated(TINY, seed) for seed in range(1, 30)) if shows(p) and p.count < 40)
@@ -54,6 +55,7 @@ def fuzz(tmp_path):
     return run
 
 
+@pytest.mark.circuit
 def test_no_difference(fuzz):
     done = fuzz("--seconds", "0", "--config", "tiny", "--no-circuits")
     assert done.return_value == 0, done.output
@@ -62,6 +64,7 @@ def test_no_difference(fuzz):
     assert "LOADP.ACC8" in done.output and "seed 0: " in done.output
 
 
+@pytest.mark.circuit
 def test_json_has_coverage(fuzz):
     found = json.loads(fuzz("--seconds", "0", "--config", "tiny", "--no-circuits", "--json").output)
     (row,) = found["rows"]

@@ -79,6 +79,7 @@ def test_definition_and_model_agree(cfg):
     assert found.refused > 0 and not found.simulated and found.coverage.instructions()
 
 
+@pytest.mark.circuit
 @needs_compiler
 @pytest.mark.parametrize("cfg", [TINY, pytest.param(TWO, marks=pytest.mark.slow)], ids=lambda cfg: cfg.name)
 def test_all_agree(cfg):
@@ -100,6 +101,7 @@ def test_all_agree_on_many(cfg, chunk):
 
 # each one differed, for a reason that is told: the timing model took unused pads of PAR and loads of no rows for work,
 # and lost a request where a description had to wait
+@pytest.mark.circuit
 @needs_compiler
 @pytest.mark.parametrize("seed", [0, 29, 63, 5242887])
 def test_what_once_differed(seed):
@@ -131,6 +133,7 @@ def test_a_definition_that_differs_is_seen(monkeypatch):
     assert "1 bytes differ from the model's" in found.differences[0].text
 
 
+@pytest.mark.circuit
 @needs_compiler
 def test_wrong_cycles_are_seen(monkeypatch):
     real = TimingDevice.run_image

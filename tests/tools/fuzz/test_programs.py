@@ -132,6 +132,7 @@ def compare(cfg, seeds, other):
     return found.programs - found.refused
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("other", ["definition", pytest.param("circuit", marks=needs_compiler)])
 @pytest.mark.parametrize("cfg", [PRESETS["tiny"], ODD, ROWS, PRESETS["tiny_two"]], ids=lambda c: c.name)
 def test_both_end_alike(cfg, other):

@@ -109,6 +109,7 @@ def run(executable, device, tokens):
             yield loaded.run(inputs)["logits"][0]
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("device, preset", [("model", "pynq_z1"), ("model", "vta"), ("rtl", "tiny")])
 def test_every_token_is_exact_on_the_device(llama, device, preset):
     if device == "rtl":
@@ -119,6 +120,7 @@ def test_every_token_is_exact_on_the_device(llama, device, preset):
         assert np.array_equal(found, steps.logits(token))
 
 
+@pytest.mark.circuit
 def test_a_token_is_one_launch_of_the_context_that_suffices(llama):
     """Heads of 8 elements, a hidden layer of 32; the second launch begins at position 64."""
     path = llama(width=32, hidden=32, heads=4, kv_heads=2, layers=1, context=80)
@@ -132,6 +134,7 @@ def test_a_token_is_one_launch_of_the_context_that_suffices(llama):
         assert np.array_equal(found, steps.logits(token))
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("preset", ["pynq_z1", "pynq_z1_plus"])
 def test_a_context_that_is_no_multiple_of_16_ends_where_it_ends(llama, preset):
     graph = import_model(llama(context=20))

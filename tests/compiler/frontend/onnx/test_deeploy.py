@@ -43,6 +43,7 @@ def test_deeploys_networks_are_exact_byte_by_byte(folder):
     assert all(np.array_equal(one[name], array) for one in found for name, array in wanted.items())
 
 
+@pytest.mark.circuit
 @pytest.mark.slow
 @pytest.mark.skipif(not NETWORKS, reason="../shared/deeploy is not there")
 @pytest.mark.parametrize("folder", NETWORKS, ids=lambda folder: folder.name)

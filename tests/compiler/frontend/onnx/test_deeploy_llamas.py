@@ -151,6 +151,7 @@ def test_a_token_is_one_launch_where_heads_are_whole_blocks(net, sizes):
     assert check(net, *sizes) == (1, 1.0, {"Reshape"})
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("tokens", [5, 20, 64])
 def test_tokens_at_once_are_one_launch(net, tokens):
     assert check(net, tokens, 0, 16, 4, 64) == (1, 1.0, {"Reshape"})

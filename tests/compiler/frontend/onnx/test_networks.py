@@ -57,6 +57,7 @@ def test_a_dynamically_quantised_mobilenet_v2_of_53_convolutions(quantise, onnxr
     assert np.corrcoef(mine.reshape(-1), expected.reshape(-1))[0, 1] > 0.98
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("name", ["mobilenet_v3", "segmentation", "speech", "transformer", "yolo"])
 def test_networks_are_exact_on_the_device(quantise, name):
     path, shape = quantise(name)

@@ -53,6 +53,7 @@ def by_integers(op, x):
     return np.clip(steps + op.output.zero_point, op.low, op.high).astype(np.int8)
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize(
     "name",
     [

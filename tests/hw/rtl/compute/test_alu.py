@@ -245,6 +245,7 @@ class Bench:
             self.cycle += 1
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("exponents", range(4))
 def test_all_exponents_and_edges(simulate, exponents):
     """A quarter of 1,024 channels each; every lane and every channel sees its own parameters."""
@@ -382,6 +383,7 @@ class TableBench:
             self.cycle += 1
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("name", TABLES_CONFIGS)
 def test_every_value_comes_after_the_latency_of_the_multipliers(simulate, name):
     cfg = TABLES_CONFIGS[name]

@@ -156,6 +156,7 @@ def test_the_units_never_meet(simulate, compute, seen, share, slow):
     assert neighbour.issues > 200 * share and neighbour.loaded > 60
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("share", [0.3, 1.0])
 def test_a_load_that_nothing_else_holds_up_waits_for_the_unit(simulate, compute, seen, share):
     """Padding, which needs no data, into a bank that the unit is in, or enters before it sees the load."""
@@ -175,6 +176,7 @@ def test_a_load_that_nothing_else_holds_up_waits_for_the_unit(simulate, compute,
     assert neighbour.loaded == 24 * (6 + 2)  # the entry that is read comes in two beats
 
 
+@pytest.mark.circuit
 def test_gemm_takes_no_cycle_longer(simulate, compute, seen):
     """Beside a unit that is in all other banks, and in its own as soon as it may."""
     cycles = []

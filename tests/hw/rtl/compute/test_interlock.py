@@ -9,6 +9,8 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import AluOp, Mem, Op
 from tilewright.hw.rtl.latencies import memory_cycles
 
+pytestmark = pytest.mark.circuit
+
 TINY = PRESETS["tiny"]
 HALF = TINY.acc_depth // 2
 ONE = {"iter_out": 1, "iter_in": 1}

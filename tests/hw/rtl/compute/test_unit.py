@@ -15,6 +15,8 @@ from tilewright.hw.rtl.latencies import (
     multiply_latency,
 )
 
+pytestmark = pytest.mark.circuit
+
 CONFIGS = ("tiny", "one bank", "four banks", "slow multiplier", "odd", "vta", "pynq_z1", "functions")
 
 
