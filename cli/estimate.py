@@ -1,4 +1,4 @@
-"""`tilewright estimate`: the command line of apps/explore/estimate.py."""
+"""`tilewright estimate`: the command line of apps/explore/evaluate.py."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Registers, circuit, timing model, behavioural model, simulated circuit, driver, profiles and documents take names and
 meanings from here. `metrics(cfg)` are those of a configuration, or of several; the circuit's counters are among them,
 each under its register's name in lower case. A further counter of every unit is a row of `COUNTERS` and its signal in
-hw/rtl/control.py; any other metric is a row below and what finds its value: runtime/metrics/values.py from the program
+hw/rtl/control.py; any other metric is a row below and what finds its value: runtime/metrics.py from the program
 and the cycles of its instructions, `Stats.observed` of a device itself.
 """
 

@@ -217,6 +217,7 @@ def test_the_names_that_a_patch_adds_are_read(patched):
     assert powers == [1, 4, 11, 127]  # e**-2, 1, e and e**25 in quarters
 
 
+@pytest.mark.circuit
 def test_the_host_operator_that_a_patch_adds_gives_in_c_what_numpy_gives(patched):
     if not Path("/usr/bin/gcc").exists():
         pytest.skip("gcc is missing: no C is compiled")

@@ -53,11 +53,11 @@ def two_launches():
 def every_operator():
     """A step of each host operator that takes any input, each with inputs of its own."""
     tensors, steps = {}, []
-    known = runpy.run_path(str(TESTS / "runtime" / "test_hostshapes.py"))
-    for name, (shapes, dtype, attrs) in known["GOOD"].items():
+    known = runpy.run_path(str(TESTS / "runtime" / "hostops" / "cases.py"))
+    for name, (_, _, attrs) in known["EXAMPLES"].items():
         if name == "expect_numbers":  # ends a run with most inputs: that is what it is for
             continue
-        inputs = known["operands"](shapes, dtype)
+        inputs = known["operands"](name)
         found = HOST_OPS[name].result(inputs, attrs)
         names = [f"{name}.{k}" for k in range(len(inputs))]
         tensors |= {n: Tensor(n, x.shape, x.dtype, "input") for n, x in zip(names, inputs)}

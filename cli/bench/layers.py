@@ -5,8 +5,9 @@ is in the paper but not in the network. Values are int8. With the extension `req
 channel by its store; without, convolutions have the epilogue `EPILOGUE`, and sums are halved.
 
 Where a configuration has the extensions, three kinds of layers are lowered as a network's operators, not from a
-schedule: the first convolution reads an image that the host has laid out (compiler/kernels/folded_conv.py), and the
-multiplier array sorts what the maximum compares (compiler/kernels/pool.py) and computes sums (compiler/kernels/add.py).
+schedule: the first convolution reads an image that the host has laid out (compiler/kernels/conv.py), and the
+multiplier array sorts what the maximum compares (compiler/kernels/pool.py) and computes sums
+(compiler/kernels/elementwise.py).
 """
 
 from __future__ import annotations

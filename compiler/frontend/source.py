@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
-from onnx import ModelProto
 
 from ...hw.errors import FileError, UnsupportedError
 from ...hw.foreign import default_limit, open_regular, read_npz, read_regular, whole_number
@@ -272,6 +270,8 @@ def _of_integers(model: ModelProto, types: Sequence[str] | None) -> bool:
 
     If there is no layer, the inputs must be known as integers.
     """
+    import onnx
+
     constants = {i.name: i for i in model.graph.initializer}
     inputs = [v for v in model.graph.input if v.name not in constants]
     nodes = model.graph.node

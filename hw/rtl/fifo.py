@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from ..config import Config
 from .ports import Token
 
-KEEP = {"keep": "true"}  # synthesis leaves registers apart that are alike (boards/tools.py)
+KEEP = {"keep": "true"}  # synthesis leaves registers apart that are alike (boards/synthesis.py)
 
 
 class Fifo(wiring.Component):

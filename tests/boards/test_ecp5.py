@@ -20,7 +20,7 @@ MODULE = {
     },
     "netnames": {
         "core.a.q": {"hide_name": 0, "bits": [5], "attributes": {"src": "/x/hw/rtl/fifo.py:3"}},
-        "core.b.r": {"hide_name": 0, "bits": [9], "attributes": {"src": "/x/hw/rtl/csr.py:4"}},
+        "core.b.r": {"hide_name": 0, "bits": [9], "attributes": {"src": "/x/hw/rtl/control.py:4"}},
         "b": {"hide_name": 0, "bits": [9], "attributes": {}},
         "core.b.longer": {"hide_name": 0, "bits": [9], "attributes": {}},
     },

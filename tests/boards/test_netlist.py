@@ -36,7 +36,7 @@ DOCUMENT = {
             },
             "netnames": {
                 "y": {"hide_name": 0, "bits": [5], "attributes": {}},
-                "core.unit.q": {"hide_name": 0, "bits": [5], "attributes": {"src": "/opt/x/hw/rtl/csr.py:7"}},
+                "core.unit.q": {"hide_name": 0, "bits": [5], "attributes": {"src": "/opt/x/hw/rtl/control.py:7"}},
                 "core.q": {"hide_name": 0, "bits": [4, 5], "attributes": {"src": "/opt/x/hw/rtl/core.py:1"}},
                 "$n": {"hide_name": 1, "bits": [4], "attributes": {}},
                 "a": {"hide_name": 0, "bits": [2, 3], "attributes": {"src": "/opt/x/hw/rtl/axi.py:3"}},

@@ -305,6 +305,7 @@ def run_endless(served, address, bystander):
         yield start
 
 
+@pytest.mark.circuit
 def test_a_job_that_ends_its_process_ends_alone(served, run_endless):
     running = run_endless()
     served._worker._process.kill()
@@ -370,6 +371,7 @@ def test_more_programs_than_stay_placed(address, double):
         remote.close()
 
 
+@pytest.mark.circuit
 def test_a_server_that_forgot_is_sent_the_program_again(served, address, double):
     with RemoteProgram(Executable.from_launch(double()), address) as remote:
         served._programs.clear()

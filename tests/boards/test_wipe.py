@@ -1,4 +1,4 @@
-"""boards/wipe.py and boards/worker.py: nothing of another client is readable, on any device that a server offers."""
+"""boards/worker.py: nothing of another client is readable, on any device that a server offers."""
 
 import hashlib
 
@@ -117,7 +117,7 @@ def test_without_the_wipe_of_one_memory_it_is_readable(mem, unproved, monkeypatc
     """So the test above would see what is left in any."""
     cfg = ODD_TWO if mem in (Mem.TWGT, Mem.TUOP) else WIDE
     with monkeypatch.context() as patched:
-        patched.setattr("tilewright.boards.wipe.SCRATCHPADS", [each for each in SCRATCHPADS if each is not mem])
+        patched.setattr("tilewright.boards.worker.SCRATCHPADS", [each for each in SCRATCHPADS if each is not mem])
         for uops, name in ((Mem.UOP, "alu_uops"), (Mem.TUOP, "ternary_uops")):
             if mem is uops:
                 patched.setattr(Program, name, lambda *args, **kwargs: None)

@@ -11,8 +11,8 @@ from tilewright.cli import verify as command
 from tilewright.hw.units import Queue
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.verify import verify, without_pair
+from tilewright.sim import mutation as module
 from tilewright.sim.mutants import KINDS
-from tilewright.sim.mutation import study as module
 
 
 def test_a_proved_program(tilewright, double_tw):

@@ -206,6 +206,7 @@ def check(found, count):
     assert found.count("caught") > count // 2 and found.count("accepted") > count // 10
 
 
+@pytest.mark.circuit
 def test_proof_runs_and_definition_agree_on_mutants():
     found = study(random_launches(0), 50, 0)
     check(found, 50)

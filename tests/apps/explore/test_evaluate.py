@@ -28,6 +28,7 @@ def test_each_part_adds_up():
     assert parts[3] > parts[2], "the host works beside the logic at rest"
 
 
+@pytest.mark.circuit
 def test_figures_are_those_of_the_parts():
     cfg = PRESETS["tiny"]
     found = evaluate(job_of([NETWORK, NETWORK], cfg, MEMORY, 50))

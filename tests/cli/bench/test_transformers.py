@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 
 from tilewright.cli.bench.transformers import SHAPES, dense_layer, kind_of, transformer_layer
 from tilewright.compiler.graph import BatchMatMul, Linear, Softmax, reference
@@ -45,6 +46,7 @@ def test_dense_layers_count_as_often_as_they_occur(tilewright, printed):
     assert shown.status == 0 and "128 rows" in shown.out
 
 
+@pytest.mark.circuit
 def test_a_whole_layer(tilewright, tmp_path):
     kept = tmp_path / "p.json"
     shown = tilewright("bench", "mobilebert-layer", "--on", "timing", "--config", "pynq_z1_plus", "--profile", kept)

@@ -144,6 +144,7 @@ def test_longer_caches(exact_graph, heads, positions, elements):
     assert not [name for name in packed if "cache" in name or "longer" in name]
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("on", ["spec", "rtl"])
 def test_longer_caches_on_other_devices(exact_graph, on):
     exact_graph(cached(16, 4), PLUS, on=on)
@@ -202,6 +203,7 @@ def test_an_output_is_not_unpacked(heads, rows, elements, exact_graph):
     assert not [step.name for step in compiled.executable.steps if step.name.startswith("product")]
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("on", ["spec", "rtl"])
 def test_outputs_on_other_devices(on, exact_graph):
     exact_graph(products_of(16, 4), PLUS, on=on)

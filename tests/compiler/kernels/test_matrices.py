@@ -249,6 +249,7 @@ def test_integer_roots_near_squares(exact, together):
         exact(integer_norm(part.shape, 500_000, 12), cfg=PLUS, data={"x": part})
 
 
+@pytest.mark.circuit
 def test_every_mean_of_squares(exact):
     """Roots change at squares: rows whose means are squares, one less, and what is between; one element alone."""
     x = np.zeros((512, 16), np.int8)

@@ -229,7 +229,7 @@ def test_stripes_keep_the_order(solver, new_spec):
     ],
 )
 def test_wrong_stripes_are_found(solver, new_spec, mutant, before, after, text):
-    changed = mutant("load.stripes", before, after)
+    changed = mutant("load", before, after)
     solver.refuted(spread(new_spec(), changed.Stripes), text, 8)
 
 
@@ -303,7 +303,7 @@ def test_writes_have_as_many_beats_as_told_within_8_cycles(solver, new_spec):
     ],
 )
 def test_a_wrong_store_is_found(solver, new_spec, mutant, changes, spec, text):
-    changed = mutant("store.bursts", *changes)
+    changed = mutant("store", *changes)
     solver.refuted(spec(new_spec(), changed.StoreBursts), text, 8)
 
 
@@ -326,6 +326,6 @@ NEXT = "left.addr.eq(((left.addr >> _OFFSET_BITS) + 1) << _OFFSET_BITS)"
 )
 def test_a_wrong_splitter_is_found(solver, new_spec, mutant, monkeypatch, user, changes, text):
     module = {"read_port": reads, "store.bursts": writes}[user]
-    monkeypatch.setattr(module, "Splitter", mutant("splitter", *changes).Splitter)
+    monkeypatch.setattr(module, "Splitter", mutant("axi", *changes).Splitter)
     spec = read_port(new_spec(), reads.ReadPort) if module is reads else store(new_spec(), writes.StoreBursts)
     solver.refuted(spec, text, 10)

@@ -79,5 +79,5 @@ def test_both_wait_for_each_other_in_turn(solver, new_spec):
     ],
 )
 def test_a_wrong_exclusion_is_found(solver, new_spec, mutant, before, after, text, steps):
-    changed = mutant("compute.exclusion", before, after)
+    changed = mutant("compute.accumulators", before, after)
     solver.refuted(bank(new_spec(), changed.Exclusion), text, steps)

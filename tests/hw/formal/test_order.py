@@ -117,7 +117,7 @@ def test_the_unit_keeps_the_order_within_12_cycles(solver, new_spec):
     ],
 )
 def test_a_wrong_order_is_found(solver, new_spec, mutant, changes, text):
-    changed = mutant("store.order", *changes)
+    changed = mutant("store", *changes)
     solver.refuted(alone(new_spec(), changed.StoreOrder), text, 8)
 
 
@@ -131,5 +131,5 @@ def test_a_wrong_order_is_found(solver, new_spec, mutant, changes, text):
 )
 @pytest.mark.slow
 def test_a_wrong_unit_is_found(solver, new_spec, mutant, changes, text):
-    changed = mutant("store.unit", *changes)
+    changed = mutant("store", *changes)
     solver.refuted(unit(new_spec(), changed.Store), text, 14)

@@ -54,5 +54,5 @@ def test_a_load_of_three_entries_ends(solver, new_spec):
     ],
 )
 def test_a_wrong_mover_is_found(solver, new_spec, mutant, monkeypatch, part, before, after):
-    monkeypatch.setattr(mover, part, getattr(mutant(f"load.{part.lower()}", before, after), part))
+    monkeypatch.setattr(mover, part, getattr(mutant("mover", before, after), part))
     solver.refuted(one_load(new_spec(), mover.Mover), RANGE, CYCLES)

@@ -48,6 +48,6 @@ def test_a_channel_fills(solver, new_spec):
     ],
 )
 def test_a_wrong_channel_is_found(solver, new_spec, mutant, before, after, text):
-    changed = mutant("tokens", before, after)
+    changed = mutant("fifo", before, after)
     spec = tokens(new_spec(), changed.TokenChannel, 5)
     solver.refuted(spec, text, 8)

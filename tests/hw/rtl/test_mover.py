@@ -148,6 +148,7 @@ def test_requests_run_ahead_of_the_data(simulate, moves):
     simulate(dut, source, requests)
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize(
     ("fields", "broken", "code"),
     [

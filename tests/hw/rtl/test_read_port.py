@@ -142,6 +142,7 @@ def test_errors_are_marked_and_halt_stops_addresses(simulate):
     simulate(dut, bench, background=[memory(dut, bursts, broken={3})])
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("width", [2, 4])
 def test_the_last_client_takes_several_beats_at_once(simulate, rng, width):
     dut, results = ReadPort(CFG, buffers=(64, 32), width=width), {}

@@ -211,6 +211,7 @@ def c_function(name):
     return {key: array(key, value) for key, value in data.items()}, f"static int {name}(void) {{\n    {body}\n}}"
 
 
+@pytest.mark.circuit
 def test_nothing_outside_an_array_and_nothing_undefined(folder):
     found = {name: c_function(name) for name in CASES}
     arrays = {key: text for data, _ in found.values() for key, text in data.items()}

@@ -30,6 +30,7 @@ def stored(folder, graph):
     return inputs, {t.name: wanted[key] for t, key in zip(graph.outputs, wanted.files, strict=True)}
 
 
+@pytest.mark.circuit
 @pytest.mark.skipif(not NETWORKS, reason="../shared/deeploy is not there")
 @pytest.mark.parametrize("folder", NETWORKS, ids=lambda folder: folder.name)
 def test_deeploys_networks_are_exact_byte_by_byte(folder):
