@@ -1,8 +1,8 @@
 """The tiers of the tests: quick ones, those that need a simulated circuit or seconds, and slow ones.
 
-`make test` runs tests without a mark, each of at most `LIMIT` seconds of CPU time in its own call; `make check` also
-those marked `circuit`, `make test-full` those marked `slow`. The limit is kept with the option --cpu-limit: a test
-without a mark fails that takes longer, or loads a simulated circuit, which a new machine builds for half a minute.
+`make test` runs tests without a mark, `make check` also those marked `circuit`, `make test-full` those marked `slow`.
+With the option --cpu-limit, as in `make test`, a test without a mark fails that takes more seconds of CPU time in its
+own call, or loads a simulated circuit, which a new machine builds for half a minute.
 """
 
 import builtins
@@ -11,7 +11,6 @@ import sys
 
 import pytest
 
-LIMIT = 2.0  # seconds of CPU time, with processes that a test starts and waits for
 _loaded = list[str]()  # the libraries of circuits that this process has loaded
 _importing = {"depth": 0, "seconds": 0.0}  # the first test that imports a module does not pay for it
 

@@ -46,6 +46,7 @@ def test_a_table_and_then_json(explore, tmp_path):
     assert min(cycles) in [one["cycles"] for one in found["front"]]
 
 
+@pytest.mark.circuit
 def test_a_configuration_of_the_front(explore, tmp_path):
     path = tmp_path / "chosen.json"
     done = explore("--trials", 3, "--apply", 0, "-o", path)

@@ -91,7 +91,8 @@ def test_a_worker_that_ends_is_a_named_error(work):
 
 
 SCRIPT = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts the tests may ignore it
 from tilewright.compiler.jobs import Store, processes, run
 
 

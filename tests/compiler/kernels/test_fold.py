@@ -215,6 +215,7 @@ def test_micro_ops_and_host_steps(run):
     assert len(step.launch.uops) <= 2 * 2 * 3 * 3  # slots, blocks, phases, entries of a window
 
 
+@pytest.mark.circuit
 def test_images_larger_than_the_scratchpads(run):
     few = {"wgt_bytes": 1 << 14, "inp_bytes": 1 << 12, "acc_bytes": 1 << 14, "uop_bytes": 1 << 12}
     run(conv(3, (40, 40), 40, (5, 5), (2, 2), (2, 2, 2, 2)), CFG.replace(name="small", **few))

@@ -291,6 +291,7 @@ def test_reset_reads_nothing_so_other_indices_may_be_anything(simulate, bench):
     assert fault == (Error.NONE, 0)
 
 
+@pytest.mark.circuit
 def test_the_longest_loops(simulate, bench):
     """All trips of a loop of 16383, and micro-ops up to the last of the buffer."""
     dut = bench(TWO, [(0, 0, 0)] * 256)

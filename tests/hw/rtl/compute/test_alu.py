@@ -60,6 +60,7 @@ def test_lanes(op):
     sim.run()
 
 
+@pytest.mark.circuit
 def test_without_an_operation_the_other_entry_is_the_result():
     alu, count = Alu(TINY), TINY.lanes
     sim = Simulator(alu)

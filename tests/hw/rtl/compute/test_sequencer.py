@@ -125,6 +125,7 @@ def test_unused_indices_may_be_anything(simulate, bench, fields):
     assert fault == (Error.NONE, 0)
 
 
+@pytest.mark.circuit
 def test_the_longest_loops(simulate, bench):
     """All trips of a loop of 16383, and micro-ops up to the last of the buffer."""
     dut = bench(TINY, [(0, 0, 0)] * 256)
