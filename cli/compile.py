@@ -11,10 +11,14 @@ from click.core import ParameterSource
 from ..hw.config import Config, load_config
 from ..hw.errors import UnsupportedError
 from ..hw.foreign import TEXT_BYTES, read_regular
+from ..runtime.c.emit import check_options
+from ..runtime.c.emit import emit as emit_c
+from ..runtime.c.folder import check_folder
 from ..runtime.executable import Executable
 from ..runtime.proof.signature import check_key
 from ..runtime.proof.signature import sign as signed_by
 from . import report
+from .layers import compiled_rows, print_compiled, share_on_device
 from .options import (
     Choices,
     batch_option,
@@ -28,6 +32,7 @@ from .options import (
     tiles_option,
 )
 from .programs import MODEL_HELP, check_output, compile_source, open_program
+from .verify import verify_executable
 
 _HELP = f"Compile MODEL into a .tw program, or with --emit c MODEL or a .tw program into C sources.\n\n{MODEL_HELP}"
 
@@ -58,9 +63,6 @@ def command(
     as_json: bool,
 ) -> None:
     """Compile, verify, save, and print where each step runs."""
-    from .layers import compiled_rows, print_compiled, share_on_device
-    from .verify import verify_executable
-
     cfg = load_config(config)
     if emit == "c":
         _check_c(output, binary, tokenizer, sign)
@@ -120,9 +122,6 @@ def _program(model: str, config: str, choices: Choices, emit: str) -> Executable
 
 def _check_c(output: str, binary: bool, tokenizer: str | None, sign: str | None) -> None:
     """What can be refused before the network is compiled."""
-    from ..runtime.c.emit import check_options
-    from ..runtime.c.folder import check_folder
-
     if sign is not None:
         raise UnsupportedError(f"--sign {sign} is only for .tw programs; drop it, or --emit c")
     check_folder(output)
@@ -134,8 +133,6 @@ def _check_c(output: str, binary: bool, tokenizer: str | None, sign: str | None)
 def _write(executable: Executable, output: str, emit: str, binary: bool, tokenizer: str | None) -> int:
     """Write the file or the folder; returns the bytes written."""
     if emit == "c":
-        from ..runtime.c.emit import emit as emit_c
-
         names = emit_c(executable, "network", output, binary=binary, tokenizer=tokenizer)
         return sum((Path(output) / name).stat().st_size for name in names)
     executable.save(output)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from ..boards.pynq_z1.board import Board, check_board
+from ..boards.synthesis import AVAILABLE, PART, least
+from ..compiler.limits import activations_refused, runs_whole_networks
+from ..hw.circuit import check_buildable
+from ..hw.config import Config, load_config
+from ..hw.errors import TilewrightError, UnsupportedError
+from ..hw.fields import Part, parameters
+from ..sim.dram import ZYNQ_HP
+from ..sim.timing import check_memory
 from . import report
 from .options import json_option
-
-if TYPE_CHECKING:
-    from ..hw.config import Config
 
 DEFAULT = "show"
 CONFIG_HELP = "NAME|FILE is a preset, a VTA string, or a JSON file of fields, VTA's vta_config.json included."
@@ -44,9 +50,6 @@ class _Group(click.Group):
             formatter.write_dl([(usage(name, cmd), cmd.get_short_help_str(100)) for name, cmd in self.commands.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from ..hw.config import Config
-        from ..hw.fields import parameters
-
         with formatter.section("Fields"):
             formatter.write_dl([(name, f"{p.meaning}; {p.legal}") for name, p in parameters(Config).items()])
 
@@ -70,8 +73,6 @@ def command() -> None:
 @json_option
 def show(config: str, as_json: bool) -> None:
     """Print the fields, with --json or without."""
-    from ..hw.config import load_config
-
     report.emit_json(load_config(config).every_field())
 
 
@@ -81,9 +82,6 @@ def show(config: str, as_json: bool) -> None:
 @json_option
 def diff(config: str, other: str, as_json: bool) -> None:
     """Print fields and derived sizes that differ."""
-    from ..hw.config import load_config
-    from ..hw.fields import Part, parameters
-
     a, b = load_config(config), load_config(other)
     declared = parameters(type(a))
     fields = _differing(a.every_field(), b.every_field())
@@ -127,9 +125,6 @@ def derived_sizes(cfg: Config) -> dict[str, int]:
 @json_option
 def check(config: str, as_json: bool) -> None:
     """Load, which refuses what no accelerator can have; then ask everything that accepts less."""
-    from ..boards.synthesis import AVAILABLE, PART, least
-    from ..hw.config import load_config
-
     cfg = load_config(config)
     accepted = accepts(cfg)
     needs, has = dataclasses.asdict(least(cfg)), dataclasses.asdict(AVAILABLE)
@@ -157,12 +152,6 @@ def check(config: str, as_json: bool) -> None:
 
 def accepts(cfg: Config) -> dict[str, tuple[bool, str]]:
     """User of the legal configuration `cfg` -> whether it accepts it, and the reason or a note."""
-    from ..boards.pynq_z1.board import Board, check_board
-    from ..compiler.limits import activations_refused, runs_whole_networks
-    from ..hw.circuit import check_buildable
-    from ..sim.dram import ZYNQ_HP
-    from ..sim.timing import check_memory
-
     refused = activations_refused(cfg)
     way = "as one launch" if runs_whole_networks(cfg) else LAYERWISE
     built = _asked(lambda: check_buildable(cfg))
@@ -177,9 +166,6 @@ def accepts(cfg: Config) -> dict[str, tuple[bool, str]]:
 
 def _check_pynq_z1(cfg: Config, check_ports: Callable[[], None]) -> None:
     """Raise `UnsupportedError` if `cfg` cannot be on the board: its ports, then its block RAM and DSPs."""
-    from ..boards.synthesis import AVAILABLE, least
-    from ..hw.errors import UnsupportedError
-
     check_ports()
     needs = least(cfg)
     if needs.bram > AVAILABLE.bram:
@@ -191,8 +177,6 @@ def _check_pynq_z1(cfg: Config, check_ports: Callable[[], None]) -> None:
 
 def _asked(check: Callable[[], object]) -> tuple[bool, str]:
     """Whether `check` accepts, and the first line of its refusal."""
-    from ..hw.errors import TilewrightError
-
     try:
         check()
     except TilewrightError as exc:

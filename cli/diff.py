@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
 
+from ..apps.delegate.delegate import TilewrightDelegate
+from ..compiler.frontend.source import kind_of
 from ..hw.config import Config, load_config
 from ..hw.errors import FileError, InputError, UnsupportedError
 from ..hw.foreign import read_npz
@@ -28,10 +30,6 @@ from . import report
 from .options import Where, config_option, json_option, where_options
 from .profile import Profile, profile_option
 from .run import split_for
-
-if TYPE_CHECKING:
-    from ..apps.delegate.delegate import TilewrightDelegate
-
 
 COLUMNS = ["network", "operators taken", "partitions", "outputs that differ", "by at most", "labels LiteRT"]
 COLUMNS += ["labels", "CPU ms", "A9 ms", "A9 + accelerator ms", "accelerator ms"]
@@ -111,8 +109,6 @@ def command(
 
 def _check_kind(path: str) -> None:
     """Raise `UnsupportedError` for anything but a .tflite file, and `FileError` where there is none."""
-    from ..compiler.frontend.source import kind_of
-
     if not path.endswith(".tflite") and kind_of(path) != ".tflite":
         raise UnsupportedError(f"{path}: diff runs TFLite's interpreter; give .tflite files")
     if not Path(path).exists():
@@ -202,8 +198,6 @@ class Setup:
 
     def delegate(self, path: str, load: Callable[[Any], Any], *, every: bool) -> TilewrightDelegate:
         """A delegate for the network at `path`, whose executables `load` loads; see there for `every`."""
-        from ..apps.delegate.delegate import TilewrightDelegate
-
         chosen = {"claim": self.claim, "min_macs": self.min_macs, "every": every}
         return TilewrightDelegate(path, self.config, load, **chosen)
 

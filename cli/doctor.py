@@ -9,15 +9,17 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 import click
 
+from ..boards.client import check_server
+from ..boards.pynq_z1.driver import check_machine
+from ..boards.selftest import Check
+from ..hw.config import PRESETS, load_config
+from ..hw.errors import BoardError, UnsupportedError
+from ..runtime.registry import device_names
 from . import report
 from .options import Where, board_options, board_where_options, config_option, json_option
-
-if TYPE_CHECKING:
-    from ..boards.selftest import Check
 
 # distribution -> its use; the ranges come from the installed package's own requirements
 PURPOSE = {
@@ -129,8 +131,6 @@ def _version(path: str) -> str:
 
 def presets() -> list[dict[str, object]]:
     """The preset configurations, with the fields that a program depends on."""
-    from ..hw.config import PRESETS
-
     return [
         {
             "preset": cfg.name,
@@ -149,22 +149,15 @@ def presets() -> list[dict[str, object]]:
 
 def board_checks(where: Where, config: str) -> Iterator[Check]:
     """The checks of this machine as a board, or of the server that `where` names."""
-    from ..boards.pynq_z1.driver import check_machine
-    from ..hw.config import load_config
-
     where.check()
     cfg = load_config(config)
     if where.host is None:
         return check_machine(cfg, **board_options("board", where.bitstream, where.clock))
-    from ..boards.client import check_server
-
     return check_server(cfg, where.address())
 
 
 def _board(where: Where, config: str, as_json: bool) -> int:
     """Print each check as it ends, and return the exit status."""
-    from ..hw.errors import BoardError
-
     made = []
     for check in board_checks(where, config):
         made.append(check)
@@ -188,9 +181,6 @@ def command(board: bool, where: Where, config: str, as_json: bool) -> int | None
 
     With --board, check a board step by step up to a program that runs there; the status is 11 if a step fails.
     """
-    from ..hw.errors import UnsupportedError
-    from ..runtime.registry import device_names
-
     if board:
         return _board(where, config, as_json)
     options = {"--host": where.host, "--token-file": where.token_file, "--tls-ca": where.tls_ca}

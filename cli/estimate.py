@@ -6,6 +6,9 @@ from typing import Any
 
 import click
 
+from ..apps.explore.evaluate import estimate
+from ..hw.config import load_config
+from ..sim.dram import load_dram
 from . import report
 from .options import config_option, json_option
 
@@ -25,10 +28,6 @@ def command(network: str | None, mhz: int, dram: str, config: str, as_json: bool
     counts, whose error is the largest one at configurations that were held out of it. The clock is one before
     placement, as that of `synth --timing`. Cycles are simulated by the timing model, the host is a modelled Cortex-A9.
     """
-    from ..apps.explore.evaluate import estimate
-    from ..hw.config import load_config
-    from ..sim.dram import load_dram
-
     found = estimate(load_config(config), load_dram(dram), mhz, network)
     if as_json:
         report.emit_json(found)

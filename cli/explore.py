@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..apps.explore import cluster
+from ..apps.explore.evaluate import MODULES
+from ..compiler.frontend.source import contract_of
 from ..hw.config import load_config
 from ..hw.errors import InputError, UnsupportedError
 from ..hw.needs import need
@@ -73,9 +76,6 @@ def command(
     are tried, and two load ports.
     """
     need("explore", "explore", "optuna")
-    from ..apps.explore import cluster
-    from ..apps.explore.evaluate import MODULES
-
     cluster.begin(workers, scheduler, MODULES)
     from ..apps.explore.study import DEFAULT, Explorer, Question, default_space, front, read_space
 
@@ -134,8 +134,6 @@ def _apply(question: Question, trials: list[Trial], chosen: int, path: str) -> N
 
 def _contracts(question: Question) -> dict[str, str]:
     """The rounding contract of each network."""
-    from ..compiler.frontend.source import contract_of
-
     return {network: contract_of(network) for network in question.networks}
 
 

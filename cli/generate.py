@@ -6,10 +6,16 @@ import codecs
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ..compiler.frontend import import_model
+from ..compiler.frontend.llama.checkpoint import read_checkpoint
+from ..compiler.frontend.llama.measure import Steps, perplexity
+from ..compiler.graph import Graph, Operator
+from ..compiler.target.host import HostModel
+from ..compiler.target.variants import in_blocks
 from ..hw.errors import UnsupportedError
 from ..hw.foreign import TEXT_BYTES, read_regular
 from ..runtime import layout
@@ -26,9 +32,6 @@ from .options import Choices, Where, config_option, json_option, where_options
 from .profile import Profile, profile_option
 from .programs import is_network, open_program
 from .run import need_network
-
-if TYPE_CHECKING:
-    from ..compiler.graph import Graph, Operator
 
 
 @click.command()
@@ -134,15 +137,10 @@ def _check_network(model: str, options: Mapping[str, object]) -> None:
 
 
 def _graph(model: str) -> Graph:
-    from ..compiler.frontend import import_model
-
     return import_model(model)
 
 
 def _perplexity(model: str, graph: Graph, texts: int) -> dict[str, float]:
-    from ..compiler.frontend.llama.checkpoint import read_checkpoint
-    from ..compiler.frontend.llama.measure import perplexity
-
     with report.progress(f"perplexity on {report.counted(texts, 'text')}"):
         return perplexity(read_checkpoint(model), graph, texts)
 
@@ -239,8 +237,6 @@ class Writer:
     def _golden(self) -> Any:
         if self._graph is None:
             return None
-        from ..compiler.frontend.llama.measure import Steps
-
         return Steps(self._graph)
 
     def _add(self, piece: str) -> None:
@@ -294,7 +290,6 @@ def shares(
     host's modelled seconds in cycles of the accelerator's `clock`, in Hz; the share is of the sum of both.
     """
     from ..compiler.network import compile_for
-    from ..compiler.target.host import HostModel
 
     size, found = language_model(executable).block, dict[str, Any]()
     if blocks:
@@ -358,8 +353,6 @@ def recomputing(
     Raises `UnsupportedError` where the program takes no blocks.
     """
     from ..compiler.network import compile_for
-    from ..compiler.target.host import HostModel
-    from ..compiler.target.variants import in_blocks
 
     check_blocks(executable)
     size = language_model(executable).block

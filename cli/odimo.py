@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ..apps.explore import cluster
+from ..apps.odimo.task import ALTERNATIVES, UNIT, Recipe, Task
+from ..compiler.graph import Graph
+from ..compiler.jobs import Store
+from ..hw.config import load_config
 from ..hw.errors import FileError, UnsupportedError
 from ..runtime.files import atomic_write
 from . import report
@@ -16,11 +22,7 @@ from .main import THREAD_VARIABLES
 from .options import config_option, json_option, scheduler_option
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from ..apps.odimo.front import Front, Plan
-    from ..apps.odimo.task import Recipe
-    from ..compiler.jobs import Store
 
 
 STRENGTHS = {"unit": (0.005, 0.02, 0.05, 0.2, 0.7), "type": (0.003, 0.01, 0.03, 0.1)}  # by what channels choose
@@ -107,11 +109,7 @@ def command(
     FILE.py has functions model(), a torch module, and data(), ((images, labels), (images, labels)) to train and to
     test. The status is 1 if a device's scores differ from those of torch's integers. A start that was stopped goes on.
     """
-    from ..apps.explore import cluster
     from ..apps.odimo.front import Plan
-    from ..apps.odimo.task import Task
-    from ..compiler.jobs import Store
-    from ..hw.config import load_config
 
     if choice == "type" and objective == "energy":
         raise click.UsageError(
@@ -151,8 +149,6 @@ def _front(plan: Plan, folder: Path, store: Store, workers: Executor | None, as_
 
 
 def _recipe(epochs: str) -> Recipe:
-    from ..apps.odimo.task import Recipe
-
     numbers = [part.strip() for part in epochs.split(",")]
     if len(numbers) != 3 or not all(part.isdigit() for part in numbers):
         raise click.UsageError(f"--epochs {epochs}: give three whole numbers, of warm-up, search and final training")
@@ -161,9 +157,6 @@ def _recipe(epochs: str) -> Recipe:
 
 def _print(front: Front, written: list[str]) -> None:
     """A line per point, means over the seeds, and where the files are."""
-    from ..apps.odimo.task import ALTERNATIVES, UNIT
-    from ..compiler.graph import Graph
-
     with_energy = front.plan.task.choice == UNIT  # types are computed on one unit, whose energy follows the cycles
     whole, names = front.means[0].cycles, ALTERNATIVES[front.plan.task.choice].names
     rows = []

@@ -10,14 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..boards.credentials import read_token
+from ..boards.pynq_z1.board import Board
+from ..compiler import cost
 from ..hw.errors import UnsupportedError
+from ..hw.foreign import read_regular
 from ..hw.needs import need
+from ..runtime.device import open_device
+from ..runtime.executable import Executable
+from ..runtime.loader import Loaded
 from ..runtime.registry import CIRCUITS, describe_devices, device_entry
+from ..sim.dram import load_dram
 from . import report
 
 if TYPE_CHECKING:
     from ..boards.client import Address
-    from ..runtime.executable import Executable
 
 DEFAULT_CONFIG = "pynq_z1"
 TIMED = ("timing", *CIRCUITS)  # devices whose memory `--dram` describes
@@ -128,8 +135,6 @@ def device_options(
         if device not in TIMED:
             what = "has a memory of its own" if device == "board" else "counts no cycles"
             raise UnsupportedError(f"--dram {dram}: device {device!r} {what}; use --on {' or '.join(TIMED)}")
-        from ..sim.dram import load_dram
-
         options["dram"] = load_dram(dram)
     return options
 
@@ -172,8 +177,6 @@ class Where:
     @property
     def clock_hz(self) -> float:
         """The accelerator's clock: that of the board, or the one that simulated cycles are converted with."""
-        from ..compiler import cost
-
         return cost.CLOCK if self.clock is None else 1e6 * self.clock
 
     def check(self) -> None:
@@ -194,7 +197,6 @@ class Where:
     def address(self) -> Address:
         """The server's address. Raises `FileError` if the token or certificate cannot be read."""
         from ..boards.client import Address
-        from ..boards.credentials import read_token
 
         assert self.host is not None
         token = read_token(self.token_file) if self.token_file else ""
@@ -206,9 +208,6 @@ class Where:
             from ..boards.client import RemoteProgram
 
             return RemoteProgram(executable, self.address())
-        from ..runtime.device import open_device
-        from ..runtime.loader import Loaded
-
         options = device_options(self.name, self.waves, self.skip, self.dram) | board_options(
             self.name, self.bitstream, self.clock
         )
@@ -243,16 +242,12 @@ def board_options(device: str, bitstream: str | None, clock: float | None) -> di
             if value is not None:
                 raise UnsupportedError(f"{option} {value}: device {device!r} is not a board; use --on board")
         return {}
-    from ..boards.pynq_z1.board import Board
-
     options: dict[str, object] = {} if bitstream is None else {"bitstream": bitstream}
     return options if clock is None else options | {"board": Board(clock_mhz=clock)}
 
 
 def read_pem(path: str) -> bytes:
     """The bytes of a certificate or key. Raises `FileError`."""
-    from ..hw.foreign import read_regular
-
     return read_regular(path, "a certificate or key, PEM", 1 << 20)
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..compiler import memory
+from ..compiler.frontend import import_model
 from . import report
 from .options import json_option
 from .programs import check_output
@@ -27,9 +29,6 @@ def command(model: str, in_place: bool, capacity: int | None, output: str | None
     Steps are the network's operators. The plan is greedy by size; if it needs more than the lower bound, which is the
     most bytes alive in one step, the best plan that CP-SAT finds replaces it.
     """
-    from ..compiler import memory
-    from ..compiler.frontend import import_model
-
     if output:
         check_output(output, tuple(f".{kind}" for kind in memory.FORMATS), {"MODEL": model})
     with report.progress(f"reading {model}") as advance:

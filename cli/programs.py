@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..compiler.cost import memory_facts, on_memory
+from ..compiler.frontend import import_model
+from ..compiler.frontend.source import kind_of
+from ..compiler.graph import Graph
+from ..compiler.target.variants import of_images
 from ..hw.config import Config, load_config
 from ..hw.errors import FileError, InputError, ScheduleError, TilewrightError, UnsupportedError
 from ..runtime.executable import Executable
@@ -20,7 +24,6 @@ from ..sim.dram import Dram, load_dram
 from .options import DEFAULT_CONFIG, NO_CHOICES, Choices
 
 if TYPE_CHECKING:
-    from ..compiler.graph import Graph
     from ..compiler.target import Target
 
 SOURCE_NAME = "tilewright_source"  # __name__ of Python source while it runs
@@ -53,8 +56,6 @@ def is_network(source: str) -> bool:
         return True
     if source.endswith((".tw", ".py")) or not os.path.isfile(source):
         return False
-    from ..compiler.frontend.source import kind_of
-
     return bool(kind_of(source))
 
 
@@ -74,7 +75,6 @@ def compile_source(source: str, cfg: Config, choices: Choices = NO_CHOICES) -> E
     value = python_value(source, cfg, memory)
     if (graph := graph_in(value)) is not None:
         from ..compiler.network import compile_graph
-        from ..compiler.target.variants import of_images
         from ..compiler.tune.search import known_tiles
 
         tiles = None if choices.tiles is None else known_tiles(choices.tiles, cfg)
@@ -108,8 +108,6 @@ def read_graph(source: str, cfg: Config, contract: str | None = None) -> Graph:
     """The graph of a network: a file, or FILE.py:NAME. Raises `UnsupportedError` for Python source of another kind."""
     value = python_value(source, cfg)
     if value is None:
-        from ..compiler.frontend import import_model
-
         return import_model(source, contract)
     if (graph := graph_in(value)) is None:
         known = ", ".join(NETWORKS)

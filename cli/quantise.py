@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from ..compiler.frontend.llama.checkpoint import Checkpoint, read_checkpoint
+from ..compiler.frontend.llama.measure import perplexity
+from ..compiler.frontend.llama.quantise import LENGTH, calibrate, quantised
+from ..compiler.frontend.llama.step import decoder_step
 from ..hw.errors import FileError, UnsupportedError
 from ..hw.foreign import TEXT_BYTES, read_regular
 from ..runtime.language import Tokenizer
 from . import report
 from .options import json_option
 from .programs import check_output
-
-if TYPE_CHECKING:
-    from ..compiler.frontend.llama.checkpoint import Checkpoint
 
 
 @click.command()
@@ -42,11 +42,6 @@ def command(model: str, output: str, tokenizer: str | None, calibration: str | N
     `generate`, `compile` and the other verbs take the file as they take the checkpoint. It needs no calibration when
     it is read, and gives the same program on every machine.
     """
-    from ..compiler.frontend.llama.checkpoint import read_checkpoint
-    from ..compiler.frontend.llama.measure import perplexity
-    from ..compiler.frontend.llama.quantise import calibrate, quantised
-    from ..compiler.frontend.llama.step import decoder_step
-
     if tokenizer is not None and calibration is None:
         raise click.UsageError(f"--tokenizer {tokenizer} is for the texts of --calibration; give both or neither")
     check_output(output, (".npz",), {"MODEL": model, "--tokenizer": tokenizer, "--calibration": calibration})
@@ -69,8 +64,6 @@ def command(model: str, output: str, tokenizer: str | None, calibration: str | N
 
 def _texts(model: Checkpoint, tokenizer: str | None, calibration: str | None) -> list[list[int]] | None:
     """The tokens of a file's lines; None without a file. Raises `UnsupportedError`, and as `Tokenizer`."""
-    from ..compiler.frontend.llama.quantise import LENGTH
-
     known = None if tokenizer is None else Tokenizer(tokenizer, model.sizes.words)
     if calibration is None:
         return None

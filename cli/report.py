@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from ..hw.errors import printable
+from ..runtime.device import Device
 from ..runtime.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from ..runtime.device import Device
 
 PLAIN_WIDTH = 200  # columns of a table in a file or a pipe
 

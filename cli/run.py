@@ -6,11 +6,14 @@ import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
 
+from ..compiler.graph import Graph, reference
+from ..compiler.graph.reference import Saturation, compare, initial_state
+from ..compiler.target.variants import apart, of_images, of_one, together
 from ..hw.config import Config, load_config
 from ..hw.errors import InputError, UnsupportedError
 from ..hw.foreign import read_npz
@@ -19,6 +22,7 @@ from ..runtime.files import atomic_write
 from ..runtime.loader import StepReport
 from ..runtime.registry import device_entry
 from . import report
+from .layers import counter_rows, float_steps, print_run, run_rows, say_float_steps
 from .options import (
     DEFAULT_CONFIG,
     Choices,
@@ -45,10 +49,6 @@ from .programs import (
     read_graph,
     read_target,
 )
-
-if TYPE_CHECKING:
-    from ..compiler.graph import Graph
-    from ..compiler.graph.reference import Saturation
 
 SHOWN_LABELS = 20
 
@@ -93,9 +93,6 @@ def command(
     as_json: bool,
 ) -> int:
     """Load or compile, run every input, compare, write the outputs, print the steps, and return the exit status."""
-    from ..compiler.target.variants import apart, of_one, together
-    from .layers import counter_rows, float_steps, run_rows
-
     where.check()
     if check:
         need_network(model, cfg=load_config(config or DEFAULT_CONFIG))
@@ -300,8 +297,6 @@ def _compare(
 
 def _print(rows: Sequence[dict], result: dict, counted: list[list[StepReport]] | None, profile: Profile) -> None:
     """The steps, of `counted` runs also the counters, the metrics if the result has them, and the summary."""
-    from .layers import counter_rows, print_run
-
     print_run(rows, counted is not None)
     if counted is not None:
         report.table(["counter", "value"], [list(row.values()) for row in counter_rows(counted)])
@@ -310,8 +305,6 @@ def _print(rows: Sequence[dict], result: dict, counted: list[list[StepReport]] |
 
 
 def _print_summary(result: dict) -> None:
-    from .layers import say_float_steps
-
     n = result["inputs"]
     report.say_contract(result["contract"])
     say_float_steps(result["float32_on_host"])
@@ -372,9 +365,7 @@ def check_run(
     `text` of the result is a summary for people, `saturation` has for each operator how many of its values are at the
     ends of int8.
     """
-    from ..compiler.graph.reference import compare
     from ..compiler.network import compile_graph
-    from ..compiler.target.variants import of_images, together
 
     graph, chosen = read_graph(model, cfg, choices.contract), read_target(choices.target, cfg)
     if samples:
@@ -409,9 +400,6 @@ def _golden(
     reset: bool,
 ) -> tuple[list[int], list[dict[str, np.ndarray]]]:
     """(the numbers of the results that are not the golden interpreter's, the state before each sample)."""
-    from ..compiler.graph import reference
-    from ..compiler.graph.reference import initial_state
-
     wrong, state, states = [], initial_state(graph), []
     for k, (sample, result) in enumerate(zip(samples, results, strict=True)):
         state = initial_state(graph) if reset else state

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import signal
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
+from ..boards.credentials import read_token
+from ..boards.server import PORT, Server
+from ..boards.worker import Limits, Offer
+from ..hw.config import load_config
+from ..hw.errors import ConfigError
 from . import report
 from .options import (
     bitstream_option,
@@ -21,9 +25,6 @@ from .options import (
     need_grpc,
     read_pem,
 )
-
-if TYPE_CHECKING:
-    from ..boards.worker import Limits
 
 MEGA = 1 << 20
 MEMORY = 512 * MEGA  # bytes of a simulated device: a PYNQ-Z1's
@@ -93,12 +94,6 @@ def command(
     is in a file that clients of that user find. Ctrl-C ends it.
     """
     need_grpc()
-    from ..boards.credentials import read_token
-    from ..boards.server import PORT, Server
-    from ..boards.worker import Limits, Offer
-    from ..hw.config import load_config
-    from ..hw.errors import ConfigError
-
     options = device_options(device, None, dram=dram) | board_options(device, bitstream, clock)
     options |= {"timeout": max_seconds} if device == "board" else {"capacity": MEMORY}
     if (tls_cert is None) != (tls_key is None):

@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 
+from ..boards import synthesis
+from ..boards import timing as analysis
+from ..boards.ecp5 import Clock
+from ..boards.synthesis import AVAILABLE, PART, Resources, Synthesis
+from ..boards.timing import GRADE, NOT_COUNTED, PLAIN_FACTOR, SKEW, Route, TimedCore, Timing
+from ..hw.config import Config, load_config
 from . import report
 from .options import config_option, json_option
-
-if TYPE_CHECKING:
-    from ..boards.ecp5 import Clock
-    from ..boards.synthesis import Resources, Synthesis
-    from ..boards.timing import Route, TimedCore, Timing
-    from ..hw.config import Config
 
 Found = TypeVar("Found")
 
@@ -37,8 +37,6 @@ def command(timing: bool, ecp5: bool, everything: bool, config: str, as_json: bo
     with a model of routing. With --ecp5: the clock that nextpnr reaches on a Lattice ECP5, to compare versions of
     the core with each other; it does not predict the clock on the PYNQ-Z1. With both: one after the other.
     """
-    from ..hw.config import load_config
-
     cfg = load_config(config)
     facts: dict = {"config": cfg.name}
     if timing:
@@ -61,8 +59,6 @@ def _timed(work: Callable[[Callable[[str], None]], Found]) -> tuple[Found, float
 
 
 def _resources(cfg: Config, as_json: bool, everything: bool) -> dict:
-    from ..boards import synthesis
-
     found, seconds = _timed(lambda say: synthesis.synthesise(cfg, report=say))
     if not as_json:
         resource_table(found, synthesis.AVAILABLE, everything)
@@ -77,14 +73,10 @@ def _resources(cfg: Config, as_json: bool, everything: bool) -> dict:
 
 
 def _totals(total: Resources) -> dict:
-    from ..boards.synthesis import AVAILABLE, PART
-
     return {"part": PART, "total": asdict(total), "available": asdict(AVAILABLE)}
 
 
 def _timing(cfg: Config, as_json: bool, everything: bool) -> dict:
-    from ..boards import timing as analysis
-
     found, seconds = _timed(lambda say: analysis.time_core(cfg, report=say))
     timing = found.timing
     if not as_json:
@@ -96,8 +88,6 @@ def _timing(cfg: Config, as_json: bool, everything: bool) -> dict:
 
 
 def _show_timing(found: TimedCore, everything: bool) -> None:
-    from ..boards.timing import GRADE, NOT_COUNTED, PLAIN_FACTOR, SKEW
-
     timing = found.timing
     report.say("longest paths with the routing model:")
     _show_paths(timing.paths, everything)

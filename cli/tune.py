@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..apps.explore import cluster
 from ..compiler.cost import on_memory
+from ..compiler.jobs import Outcome, Store, content_key
 from ..hw.config import Config, load_config
 from ..hw.errors import InputError, UnsupportedError
 from ..runtime.registry import describe_devices, is_server
@@ -24,7 +26,6 @@ from .options import config_option, contract_option, device_options, dram_option
 from .programs import NETWORKS, is_network, python_value
 
 if TYPE_CHECKING:
-    from ..compiler.jobs import Outcome, Store
     from ..compiler.tune.tasks import Line, Measurer
 
 COLUMNS = ["task", "times", "trials", "no program", "cycles before", "best", "gain"]
@@ -64,8 +65,6 @@ def command(
     MODEL may also be FILE.py:NAME, a pair (PrimFunc, function that schedules it) or a function of the configuration
     that returns one: then the decisions of the schedule are tuned.
     """
-    from ..apps.explore import cluster
-    from ..compiler.jobs import Store
     from ..compiler.tune.tasks import Measurer, check_device
 
     check_device(device)
@@ -110,8 +109,6 @@ class OwnTrial:
     @property
     def key(self) -> str:
         """The key of its result."""
-        from ..compiler.jobs import content_key
-
         return content_key(self.function, self.code, self.decisions, self.measurer.facts(), self.first)
 
     @property
@@ -184,7 +181,6 @@ class _Tuning:
 
     def schedule(self) -> dict[str, Any]:
         """Tune an own schedule."""
-        from ..compiler.jobs import content_key
         from ..compiler.tune.sampling import Evolution
         from ..compiler.tune.search import circuit
         from ..compiler.tune.tasks import Line

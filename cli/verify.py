@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..compiler import graph as g
+from ..compiler.conv_shape import ConvShape
 from ..hw.config import PRESETS, Config
 from ..hw.errors import InputError, ProgramError, RaceError
 from ..hw.foreign import read_regular
@@ -187,7 +189,6 @@ def compiled(seed: int) -> list[tuple[str, Launch]]:
 
 def _divided(cfg: Config) -> list[tuple[str, Launch]]:
     """Layers on two units: a convolution and a dense layer."""
-    from ..compiler.conv_shape import ConvShape
     from .bench.two_units import Division
 
     around = (1, 1, 1, 1)
@@ -199,7 +200,6 @@ def _divided(cfg: Config) -> list[tuple[str, Launch]]:
 def _rows(cfg: Config) -> list[tuple[str, Launch]]:
     """Softmax: sums over the lanes of an entry, and tables."""
     from ..apps.explore.trial import on_accelerator
-    from ..compiler import graph as g
 
     large = cfg.replace(name=f"large_{cfg.name}", tables=4, acc_bytes=1 << 13, inp_bytes=1 << 12, wgt_bytes=1 << 13)
     x = g.Tensor("x", (1, 16, 2, 2), scale=0.1)

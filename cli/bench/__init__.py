@@ -7,6 +7,7 @@ import os
 
 import click
 
+from ...hw.config import load_config
 from ..main import THREAD_VARIABLES
 from ..options import config_option, device_option, device_options, dram_option, json_option, skip_option
 from ..profile import Profile, profile_option
@@ -79,7 +80,6 @@ def command(
     """
     for variable in THREAD_VARIABLES:
         os.environ[variable] = str(threads)
-    from ...hw.config import load_config
     from .measure import Bench
 
     options = device_options(device, None, skip, dram)

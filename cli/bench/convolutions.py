@@ -14,6 +14,7 @@ from ...runtime.device import Stats
 from ...runtime.launch import Launch
 from ...runtime.registry import CIRCUITS
 from ...sim.model import alu, gemm, transfer
+from ...sim.rtl.device import describe_build
 from .. import report
 from ..main import KERNELS_VARIABLE
 from .layers import CONVOLUTIONS, plain_convolution, plain_data
@@ -44,8 +45,6 @@ def _about(bench: Bench, spent: dict[str, float]) -> Row:
         kernels = os.environ.get(KERNELS_VARIABLE)
         return {"threads": bench.threads, "runs": RUNS, "time_share": shares, "kernels": kernels}
     if bench.name in CIRCUITS:
-        from ...sim.rtl.device import describe_build
-
         return {"build": describe_build(bench.cfg, fast=bench.name == "rtl_fast")}
     return {}
 

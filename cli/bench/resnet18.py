@@ -20,6 +20,8 @@ from ...runtime import loader
 from ...runtime.files import atomic_write
 from ...runtime.program import Program
 from ...sim.dram import Dram
+from ...sim.rtl import RtlDevice
+from ...sim.rtl.watch import tiles
 from ...sim.timing import Timing, predict
 from ...sim.trace import Event, of_timing, of_trace, write_chrome
 from .. import report
@@ -113,9 +115,6 @@ class _Measured:
 
     def _overlap(self, layer: BenchLayer, made: Program, cycles: int) -> Row:
         """Overlap of the loads of inputs and weights with GEMM, from the circuit or the timing model."""
-        from ...sim.rtl import RtlDevice
-        from ...sim.rtl.watch import tiles
-
         if not isinstance(self.device, RtlDevice):
             timing = predict(made, dram=self.dram, skip=self.skip)
             self.runs.append((layer.shape_name, cycles, of_timing(timing, made.finish(), self.cfg)))

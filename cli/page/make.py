@@ -54,6 +54,7 @@ from ..programs import (
 )
 from ..run import arrays_for, check_run, split
 from . import difference, measured
+from .page import page
 from .timeline import Collected
 
 if TYPE_CHECKING:
@@ -327,8 +328,6 @@ class Report:
 
     def to_html(self) -> str:
         """The page, one document that needs no other file and no network."""
-        from .page import page
-
         return page(self.data)
 
     def save(self, path: str | Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...apps.explore.area import area_of
 from ...compiler import cost
+from ...compiler.target.host import HostModel
 from ...hw.config import Config
 from ...runtime.device import Stats
 from ...runtime.executable import Executable, LaunchStep
@@ -80,8 +81,6 @@ def _device_row(launch: str, inner: dict[str, Any], kinds: dict[str, str], clock
 
 def host_microseconds(compiled: Compiled | None) -> dict[str, float]:
     """Modelled time of each step of the host, by name; empty where the network is not known."""
-    from ...compiler.target.host import HostModel
-
     if compiled is None:
         return {}
     return {step.name: 1e6 * seconds for step, seconds in compiled.host_steps(HostModel())}
@@ -135,8 +134,6 @@ def summary(
     counted: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """The figures of the whole, each with its unit and its source."""
-    from ...compiler.target.host import HostModel
-
     cfg, stats = executable.cfg, sum((done.stats for done in reports), Stats())
     macs = sum(row["macs"] for row in rows)
     on_device = sum(row["macs"] for row in rows if row["where"] == "device")

@@ -10,6 +10,7 @@ from typing import Any
 from ...hw.config import Config
 from ...hw.fields import parameters
 from ...hw.needs import need
+from . import plots
 
 _STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;color:#222;margin:0 auto;padding:20px 28px;max-width:1360px}
@@ -90,8 +91,6 @@ def page(data: dict[str, Any]) -> str:
 def _moving(data: dict[str, Any]) -> dict[str, Any]:
     """Bokeh's models by the name of their place."""
     from bokeh.models import Range1d
-
-    from . import plots
 
     timeline, rows, found = data["timeline"], data["operators"], {}
     total = max(timeline["cycles"], 1) if timeline else 1
