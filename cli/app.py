@@ -56,7 +56,7 @@ PIPE_STATUS = 141  # 128 + SIGPIPE, as shells have it
 
 
 def exit_codes() -> list[tuple[int, str]]:
-    """Exit statuses and their meanings; those of errors come from their classes."""
+    """Exit statuses and their meanings, in order; an error's meaning is the docstring of its class."""
     codes = {0: "Success.", 2: "The command line is wrong.", 130: "Interrupted."}
     codes[PIPE_STATUS] = "The reader of the output closed it, as `head` does; no message is printed."
     codes[errors.TilewrightError.exit_code] = "Cases or comparisons failed, or any other error."

@@ -159,7 +159,7 @@ def _mapping(
 
 
 def _spent(compiled: Compiled, dram: Dram) -> dict[str, float]:
-    """Microseconds of each operator and of each other step of the host: together those of the program.
+    """Microseconds of each operator and of each other step of the host. They add up to the program's time.
 
     Cycles of a launch before its first instruction and after its last belong to its first operator.
     """
@@ -197,7 +197,7 @@ def choice_row(choice: Choice, us: float) -> list:
 
 
 def _totals(compiled: Compiled, dram: Dram) -> dict:
-    """Simulated cycles of the launches, modelled time of the host, and that of a host without accelerator."""
+    """Simulated cycles of the launches, modelled time of the host, and modelled time of a host without accelerator."""
     from ..compiler.network import launch_cycles
 
     assignment, host = compiled.assignment, HostModel()

@@ -108,7 +108,7 @@ def command(
 
 
 def _program(model: str, config: str, choices: Choices, emit: str) -> Executable:
-    """What `model` is compiled to; of a .tw program, of which only C is made, its configuration holds unless given."""
+    """The executable of `model`. A .tw program, from which only C is made, keeps its own configuration by default."""
     if emit == "c" and model.endswith(".tw"):
         if choices.dram is not None:
             raise UnsupportedError(
@@ -121,7 +121,7 @@ def _program(model: str, config: str, choices: Choices, emit: str) -> Executable
 
 
 def _check_c(output: str, binary: bool, tokenizer: str | None, sign: str | None) -> None:
-    """What can be refused before the network is compiled."""
+    """Raise the errors that are known before the network is compiled."""
     if sign is not None:
         raise UnsupportedError(f"--sign {sign} is only for .tw programs; drop it, or --emit c")
     check_folder(output)

@@ -55,7 +55,7 @@ class _Group(click.Group):
 
 
 def usage(name: str, form: click.Command) -> str:
-    """How the form `name` is called, e.g. "config diff A B"."""
+    """The command line of the form `name`, e.g. "config diff A B"."""
     words = [p.make_metavar(click.Context(form)) for p in form.params if isinstance(p, click.Argument)]
     return " ".join(["config", *([] if name == DEFAULT else [name]), *words])
 
@@ -116,7 +116,7 @@ def _cell(value: object) -> object:
 
 
 def derived_sizes(cfg: Config) -> dict[str, int]:
-    """What follows from the fields: depths, bytes of entries, lanes, multiply-accumulates."""
+    """Values derived from the fields: depths, bytes of entries, lanes, multiply-accumulates."""
     return {name: getattr(cfg, name) for name in DERIVED}
 
 

@@ -182,7 +182,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Setup:
-    """What all networks are run with; `load` loads an executable, `clock` is the accelerator's in Hz.
+    """Settings shared by all networks. `load` loads an executable, `clock` is the accelerator's in Hz.
 
     `profile` gets the last run of each partition.
     """
@@ -204,7 +204,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Result:
-    """What is known of one network.
+    """Result of the comparison of one network.
 
     `outputs` are its outputs as it is run, `layers` all operators, from runs in which every operator's result is kept.
     `labels` are how many of `labelled` samples have theirs as the place of the first output's largest value: with the

@@ -1,4 +1,4 @@
-"""`tilewright doctor`: what is installed, what needs it, and what is missing."""
+"""`tilewright doctor`: lists installed and missing packages, and the features that need them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tilewright explain`: what each statement or operator became, what it costs, and the cliffs that slow it down."""
+"""`tilewright explain`: instructions and cycles of each statement or operator, and the limits that slow it down."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _row(share: Share, cycles: int) -> Sequence[object]:
 
 
 def _instructions(share: Share) -> str:
-    """How many instructions of each kind: `16 GEMM, 4 LOAD.UOP`."""
+    """Number of instructions by kind: `16 GEMM, 4 LOAD.UOP`."""
     return ", ".join(f"{count:,} {name}" for name, count in share.work.insns.most_common())
 
 

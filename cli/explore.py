@@ -110,7 +110,7 @@ def _objectives(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _outputs(outputs: tuple[str, ...], chosen: int | None) -> tuple[str | None, list[str]]:
-    """The file of a configuration, and those of plots. Raises `UnsupportedError` for other endings."""
+    """The configuration's file and the plots' files. Raises `UnsupportedError` for other endings."""
     configs = [path for path in outputs if path.endswith(".json")]
     plots = [path for path in outputs if path.endswith((".png", ".svg"))]
     for path in outputs:

@@ -246,7 +246,7 @@ class Writer:
 
 
 def _differs(golden: Any, step: Step, loaded: Any) -> bool:
-    """Whether the logits of a run differ from the interpreter's, or what a block of tokens left in the caches.
+    """Whether the logits of a run, or the caches after a block of tokens, differ from the interpreter's.
 
     A program on a server keeps its caches there.
     """

@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with `arguments` (default: those of the process) and return the exit status."""
+    """Run the command with `arguments` (default: the process's) and return the exit status."""
     try:
         import click
 

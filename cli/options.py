@@ -1,4 +1,4 @@
-"""Options that several verbs share, and the device that they choose: one of this machine, or that of a server."""
+"""Options shared by several verbs, and the device they choose: on this machine, or on a server."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ waves_option = click.option("--waves", metavar="FILE", help="With --on rtl: writ
 
 @dataclass(frozen=True)
 class Choices:
-    """How a network is compiled: its rounding contract, a database of tiles, the file of its channels' compute units,
+    """Options of compiling a network: rounding contract, database of tiles, file of its channels' compute units,
     the target FILE.py:NAME, the memory that tiles are chosen for, and how many inputs a run takes. None: the default.
     """
 
@@ -176,7 +176,7 @@ class Where:
 
     @property
     def clock_hz(self) -> float:
-        """The accelerator's clock: that of the board, or the one that simulated cycles are converted with."""
+        """The clock of the board, or the clock for converting simulated cycles into seconds."""
         return cost.CLOCK if self.clock is None else 1e6 * self.clock
 
     def check(self) -> None:
@@ -220,7 +220,7 @@ def where_options(function: Callable) -> Callable:
 
 
 def board_where_options(function: Callable) -> Callable:
-    """Add those of `where_options` that choose a board."""
+    """Add the options of a board, without the device's choice and the simulators' options."""
     return _as_where(function, _BOARD_OPTIONS)
 
 

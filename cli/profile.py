@@ -59,7 +59,7 @@ def profile(runs: Sequence[LaunchRun]) -> dict[str, Any]:
 
 
 def declared(configs: Sequence[Config], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What the metrics `names` of `configs` mean."""
+    """Descriptions of the metrics `names` for `configs`."""
     every = metrics(*configs)
     return {
         name: {"kind": every[name].kind.value, "unit": every[name].unit, "doc": every[name].doc, "by": every[name].by}
@@ -120,7 +120,7 @@ profile_option = click.option(
 
 
 class Profile:
-    """What `--profile` asks for: a verb adds the launches that its run had, writes, and says what it wrote.
+    """The files of `--profile`. A verb adds the launches of its run, writes the files, and prints their names.
 
     `paths` are the option's values, `sources` the other files of the command line by their options, `device` what runs.
     Raises `FileError` for a path that cannot be written or has another suffix, `UnsupportedError` for a timeline of a
@@ -157,7 +157,7 @@ class Profile:
         return self.write(executable.name, about)
 
     def write(self, title: str, about: Mapping[str, Any]) -> dict[str, Any]:
-        """Write the files; gives what the verb's result has of it: their names, and the metrics of a table.
+        """Write the files. Returns entries for the verb's result: names, and metrics where a table is asked for.
 
         `about` says what ran, and is part of the JSON file; `title` is the timeline's.
         """

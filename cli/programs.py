@@ -163,7 +163,7 @@ def executable_of(value: Any, cfg: Config) -> Executable:
 
 
 def python_value(source: str, cfg: Config, dram: Dram | None = None) -> Any:
-    """The value that FILE.py:NAME names, of a function what it returns for `cfg`; None for another kind of source.
+    """The value of FILE.py:NAME; a function is called with `cfg`. None for another kind of source.
 
     Ready schedules in it choose their tiles for the memory `dram`.
     """
@@ -209,7 +209,7 @@ def _evaluate(path: Path, name: str, cfg: Config) -> Any:
 
 
 def _namespace(path: Path) -> dict[str, Any]:
-    """What the file defines. It runs once, so that a network and the kernels in one file mean the same classes.
+    """Global names of the file. It runs once, so that a network and the kernels in one file mean the same classes.
 
     It runs again where it has changed, or for another memory, as ready schedules in it choose their tiles for that.
     """
@@ -222,7 +222,7 @@ def _namespace(path: Path) -> dict[str, Any]:
 
 
 def _names(namespace: dict[str, Any]) -> str:
-    """What else of the source could be meant."""
+    """A hint at functions of the source that the user may have meant."""
     functions = {name: getattr(value, "record", value) for name, value in namespace.items()}  # a kernel has one
     made = [name for name, f in functions.items() if inspect.isfunction(f) and f.__module__ == SOURCE_NAME]
     public = [name for name in made if not name.startswith("_")]

@@ -1,4 +1,4 @@
-"""`tilewright quantise`: a checkpoint's integers in a file, and what they cost."""
+"""`tilewright quantise`: writes a checkpoint's integers to a file, and measures the loss of accuracy."""
 
 from __future__ import annotations
 

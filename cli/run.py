@@ -136,7 +136,7 @@ def command(
 
 
 def _per_input(rows: Sequence[Mapping[str, Any]], runs: int, inputs: int, batch: int) -> dict[str, Any]:
-    """What each of the `inputs` that came takes of the launches of all `runs`, which are like those of the last one."""
+    """Cycles per input of a batch: launches of all `runs`, each as long as the last, shared by the `inputs`."""
     cycles = [row["cycles"] for row in rows if "cycles" in row]
     return {"cycles_per_input": runs * sum(cycles) / inputs} if cycles and batch > 1 else {}
 
@@ -173,7 +173,7 @@ def write_npz(path: str, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def arrays_for(executable: Executable, path: str) -> dict[str, np.ndarray]:
-    """The arrays of the file `path`; unpacked are those that are as large as inputs or outputs, and `labels`.
+    """Arrays of the file `path` that have the size of an input or output, and `labels`; others are not unpacked.
 
     Raises as `read_npz`.
     """
@@ -209,7 +209,7 @@ def split(executable: Executable, arrays: Mapping[str, np.ndarray], path: str) -
 
 
 def split_for(tensors: Sequence[Tensor], arrays: Mapping[str, np.ndarray], path: str) -> tuple[list[dict], bool]:
-    """As `split`, for the inputs `tensors`."""
+    """Split the arrays of one entry's inputs `tensors` into samples, with the errors of `split`."""
     names = [t.name for t in tensors]
     arrays = by_position(arrays, names, "input")
     if "inputs" in arrays and len(tensors) == 1 and "inputs" not in names:
@@ -243,7 +243,7 @@ def _collect(executable: Executable, results: list[dict], stacked: bool) -> dict
 def _expected(
     executable: Executable, arrays: Mapping[str, np.ndarray], count: int | None, path: str
 ) -> dict[str, np.ndarray]:
-    """What the file says of the outputs, by their names; `outputs` is that of a program with one.
+    """Expected outputs in the file, by tensor name; `outputs` names the only output of a program.
 
     Raises `InputError` where a shape is not that of the results, or `outputs` stands for several.
     """
@@ -270,7 +270,7 @@ def _compare(
     arrays: Mapping[str, np.ndarray],
     stacked: bool,
 ) -> dict[str, object]:
-    """Comparison of the results, by tensor, with what the file says of them, and with its `labels`."""
+    """Compare the results, by tensor, with the file's expected outputs and its `labels`."""
     found: dict[str, object] = {}
     if expected:
         equal = {}
@@ -420,7 +420,7 @@ def _need_inputs(model: str, names: Sequence[str], sample: Mapping[str, np.ndarr
 
 
 def _saturated(found: Sequence[Saturation]) -> str:
-    """Where the most values are at the ends of int8; empty where none is."""
+    """A sentence on the operator with the most saturated int8 values; empty without any."""
     most = max(found, key=lambda one: one.share, default=None)
     if most is None or not most.share:
         return ""

@@ -126,12 +126,12 @@ def command(
 
 
 def _bytes(**megabytes: int | None) -> dict[str, int]:
-    """Those that are given, in bytes."""
+    """The limits that are given, in bytes."""
     return {name: size * MEGA for name, size in megabytes.items() if size is not None}
 
 
 def _shown(limits: Limits) -> str:
-    """One line: what the server allows."""
+    """The server's limits, in one line."""
     return (
         f"a request has up to {limits.max_bytes / MEGA:,.0f} MB, all that wait {limits.held_bytes / MEGA:,.0f} MB; "
         f"a job {limits.max_memory / MEGA:,.0f} MB and {limits.max_seconds:g} s; {limits.queue} jobs wait; "

@@ -51,7 +51,7 @@ def command(timing: bool, ecp5: bool, everything: bool, config: str, as_json: bo
 
 
 def _timed(work: Callable[[Callable[[str], None]], Found]) -> tuple[Found, float]:
-    """What `work` returns, given a function that shows what it does at the moment; and its seconds."""
+    """Result of `work` and its seconds. `work` gets a function that shows its current step."""
     start = time.perf_counter()
     with report.progress("starting") as advance:
         found = work(lambda what: advance(0, what))

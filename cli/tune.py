@@ -142,7 +142,7 @@ def python_pair(source: str, cfg: Config) -> tuple[Any, Callable]:
 
 @dataclass(frozen=True)
 class _Tuning:
-    """What the command was asked to do."""
+    """Settings of one call of the command."""
 
     model: str
     cfg: Config
@@ -201,7 +201,7 @@ class _Tuning:
         return found | {"decisions": best["decisions"] if best else None}
 
     def _evolve(self, lines: Sequence[Line], function: Callable) -> dict[str, int]:
-        """Run all trials; the number of new ones, and of those that the database had."""
+        """Run all trials. Returns the number of new trials, and of trials that the database had."""
         from ..compiler.tune.tasks import evolve
 
         counts = {"new_trials": 0, "known_trials": 0}

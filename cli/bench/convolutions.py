@@ -39,7 +39,7 @@ def run(bench: Bench, names: tuple[str, ...]) -> bool:
 
 
 def _about(bench: Bench, spent: dict[str, float]) -> Row:
-    """What the document says of the device: where the model's time goes, or how the circuit was built."""
+    """Facts about the device for the document: where the model's time goes, or how the circuit was built."""
     if bench.name == "model":
         shares = {part: seconds / sum(spent.values()) for part, seconds in spent.items()}
         kernels = os.environ.get(KERNELS_VARIABLE)

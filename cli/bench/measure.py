@@ -1,4 +1,4 @@
-"""What the workloads of `tilewright bench` share: the device, the row of a layer, the printed document."""
+"""Shared by the workloads of `tilewright bench`: the device, the row of a layer, the printed document."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SUMS = ("gemm_busy", "other_busy", "load_bytes", "store_bytes", "ideal", "macs",
 
 @dataclass(frozen=True)
 class Bench:
-    """What the command was asked for: the device `name` of configuration `cfg`, with `options` of `open_device`, and
+    """The request: the device `name` of configuration `cfg`, with `options` of `open_device`, and
     what to measure there; `profile` gets what runs.
     """
 
@@ -65,7 +65,7 @@ class Bench:
             return found, loaded.stats
 
     def each(self, names: Collection[str], known: Collection[str], measure: Callable[[str], Found]) -> Iterator[Found]:
-        """What `measure` finds of each of `names`, by default of all `known`, while the display shows which.
+        """Results of `measure` for `names`, by default for all `known`, while the display shows which is measured.
 
         Raises `UnsupportedError` for a name that is not `known`.
         """
@@ -133,7 +133,7 @@ def row(cfg: Config, stats: Stats, *, macs: int, instructions: int, exact: bool)
 
 
 def rates(row: Row) -> dict[str, float | None]:
-    """Utilisation and bytes per cycle of `row`, that of a layer or a sum."""
+    """Utilisation and bytes per cycle of `row`, a layer or the sum of layers."""
     cycles, moved = row["cycles"], row["load_bytes"] + row["store_bytes"]
     if not cycles:
         return {"utilisation": None, "bytes_per_cycle": None}

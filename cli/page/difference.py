@@ -102,7 +102,7 @@ def read(path: str | Path) -> dict[str, Any]:
 
 
 def between(before: Mapping[str, Any], now: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """What changed from the report `before`, of the file `source`, to `now`: figures, operators, configuration."""
+    """Changes from the report `before`, of the file `source`, to `now`: figures, operators, configuration."""
     figures = {one["key"]: one for one in before["summary"]}
     summary = [
         {"name": one["name"], "unit": one["unit"], "before": figures[one["key"]]["value"], "now": one["value"]}
@@ -133,7 +133,7 @@ def _operators(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, A
 
 
 def _cycles(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Cycles by operator; those of one name in several launches are one."""
+    """Cycles by operator, summed over launches that have an operator of that name."""
     found: dict[str, int] = {}
     for row in rows:
         if "cycles" in row:

@@ -1,4 +1,4 @@
-"""`tilewright report`: runs a program once, and collects what the page shows."""
+"""`tilewright report`: runs a program once, and collects the data of the page."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def command(
 
 @dataclass(frozen=True)
 class _Opened:
-    """What is reported on: the file it came from, its executable, and of a network what compiled it, and how."""
+    """Subject of the report: its file, its executable, and for a network the result and the options of compiling it."""
 
     source: str
     executable: Executable
@@ -215,7 +215,7 @@ def _run(opened: _Opened, where: Where, path: str | None) -> _Run:
 
 
 def random_inputs(executable: Executable) -> dict[str, np.ndarray]:
-    """Inputs of the program's first entry: bytes of any value, what is wider small; what addresses depend on is 0."""
+    """Random inputs of the program's first entry: any int8 value, small values of wider types, 0 for symbols."""
     fixed = set()
     for step in executable.steps:
         fixed |= {name for name, _ in sources(step, executable.tensors).values()} if hasattr(step, "symbols") else set()
@@ -284,7 +284,7 @@ def _memory(where: Where) -> Dram | None:
 
 
 def _exactness(opened: _Opened, run: _Run) -> dict[str, Any]:
-    """What the results were compared with, and whether they equal it; `equal` is None where nothing was compared."""
+    """The reference of the results, and whether they are equal; `equal` is None without a reference."""
     if opened.compiled is not None:
         cfg = opened.executable.cfg
         found = check_run(opened.source, cfg, opened.choices, run.where, [run.inputs], [run.outputs])

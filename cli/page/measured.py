@@ -1,4 +1,4 @@
-"""What a run says: the table of operators, the summary with the source of each number, and the limits of the machine.
+"""Tables of a run: operators, the summary with the source of each number, and the limits of the machine.
 
 Everything comes from the verbs that print it, too: cycles of operators from `run`, reasons from `assign`, cliffs and
 occupancy from `explain`. Nothing is counted a second time.
@@ -32,7 +32,7 @@ _COUNTED = "counted in the program"
 
 
 def clock_source(device: str) -> str:
-    """Where the cycles of a run on `device` come from."""
+    """Source of the cycles of a run on `device`."""
     known = {
         "timing": "timing model (simulated)",
         "rtl": "circuit, simulated cycle by cycle: register CYCLES",
@@ -44,7 +44,7 @@ def clock_source(device: str) -> str:
 def operators(
     executable: Executable, reports: Sequence[StepReport], clock: float, compiled: Compiled | None
 ) -> list[dict[str, Any]]:
-    """A row per operator, in the order of the program; their cycles add up to those of all launches.
+    """A row per operator, in the order of the program. The cycles add up to the cycles of all launches.
 
     `us` of the host's rows are modelled, None where the network is not known. Of a launch without cycles of its
     instructions there is what is known of it.
@@ -87,7 +87,7 @@ def host_microseconds(compiled: Compiled | None) -> dict[str, float]:
 
 
 def instruction_rows(rows: Sequence[dict[str, Any]], step: LaunchStep) -> list[int]:
-    """For each instruction of the launch `step` the position in `rows` of what it was recorded for."""
+    """For each instruction of the launch `step`, the index in `rows` of its operator."""
     mine = {row["operator"]: k for k, row in enumerate(rows) if row.get("launch") == step.name}
     origins = step.launch.known_origins
     single = len({path[0] for path in origins.paths if path} & mine.keys()) < 2
@@ -204,7 +204,7 @@ def _moved(stats: Any, cfg: Config, dram: Dram | None, rows: Sequence[dict[str, 
 
 
 def placement(compiled: Compiled | None, executable: Executable, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Where each operator runs, and why; without the network the steps alone."""
+    """Placement of each operator with its reason; without the network, the steps alone."""
     if compiled is None:
         steps = [{"operator": step.name, "module": _module(step)} for step in executable.steps]
         whole = "The program is one launch of the accelerator."

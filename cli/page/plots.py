@@ -53,7 +53,7 @@ def columns(values: Mapping[str, Any], **options: Any) -> Any:
 
 
 def empty_plot(title: str, **options: Any) -> Any:
-    """A plot as wide as the page; `options` are those of Bokeh's `figure`."""
+    """A plot as wide as the page; `options` go to Bokeh's `figure`."""
     plot: Any = figure(title=title, sizing_mode="stretch_width", output_backend="canvas", **options)
     plot.toolbar.logo = None
     plot.grid.grid_line_color = "#eeeeee"

@@ -85,7 +85,7 @@ class Collected:
         self.cycles += cycles
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready columns of what a page can hold, and what was left out of it."""
+        """JSON-ready columns of the events that fit a page, and the number of events left out."""
         self.unjoined = sum(len(track.start) for track in self.tracks.values())
         tracks, gap = self._joined()
         kept = sorted(self.tokens, key=lambda token: -token[3])[:MOST_TOKENS]

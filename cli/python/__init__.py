@@ -131,7 +131,7 @@ def _check_alone(**given: Any) -> None:
 
 
 def load(path: str | Path, config: Config | str | None = None, *, on: str | Device = "model") -> Executable:
-    """What is in the file `path`, ready to run: a .tw program, or a network, which is compiled as `compile` does.
+    """Open the file `path`, ready to run: a .tw program, or a network, which is compiled as by `compile`.
 
     `config` defaults to that of a .tw program, and to pynq_z1 for a network. `on` is the device that it runs on where
     `run` names no other.

@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("amaranth")
 from tilewright.boards import synthesis
-from tilewright.boards.pynq_z1 import build
 from tilewright.boards.pynq_z1.board import Board
 from tilewright.boards.pynq_z1.build import Build, write_build
 from tilewright.boards.synthesis import Resources, Synthesis
@@ -39,7 +38,7 @@ def asked(whole, monkeypatch):
         shutil.copytree(whole.folder, folder)
         return Build(whole.name, Path(folder), whole.scripts)
 
-    monkeypatch.setattr(build, "write_build", write)
+    monkeypatch.setattr("tilewright.cli.bitstream.write_build", write)
     return calls
 
 
