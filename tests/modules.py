@@ -7,6 +7,9 @@ import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
+
+Node = TypeVar("Node", bound=ast.AST)
 
 
 def module_of(path: Path) -> ModuleType:
@@ -19,11 +22,33 @@ def module_of(path: Path) -> ModuleType:
     return found
 
 
+_OPERATORS = {"ctx", "op", "ops"}  # fields of nodes
+
+
 @cache
-def nodes_of(path: Path) -> list[ast.AST]:
-    """All nodes of the syntax tree of the file `path`, which is the first."""
-    gc.disable()  # of as many nodes as the library has it takes longer than they do
+def _by_kind(path: Path) -> dict[type[ast.AST], list[ast.AST]]:
+    found: dict[type[ast.AST], list[ast.AST]] = {}
+    gc.disable()  # searching so many nodes for cycles takes longer than making them
     try:
-        return [*ast.walk(ast.parse(path.read_text()))]
+        level: list[ast.AST] = [ast.parse(path.read_text())]
+        for node in level:
+            found.setdefault(type(node), []).append(node)
+            for name in node._fields:
+                if name in _OPERATORS:
+                    continue
+                value = getattr(node, name, None)
+                if isinstance(value, list):
+                    level += [item for item in value if isinstance(item, ast.AST)]
+                elif isinstance(value, ast.AST):
+                    level.append(value)
+        return found
     finally:
         gc.enable()
+
+
+def nodes_of(path: Path, *kinds: type[Node]) -> list[Node]:
+    """The nodes of these kinds in the syntax tree of the file `path`, the outer ones first.
+
+    The house rules read every module before each commit: one walk serves them all.
+    """
+    return [node for kind in kinds for node in _by_kind(path).get(kind, []) if isinstance(node, kind)]

@@ -55,21 +55,18 @@ def imports(path: Path, members: bool = False) -> set[str]:
 
     With `members` also of what it takes from them, which may be modules.
     """
-    nodes = nodes_of(ROOT / path)
     hidden = {
         id(node)
-        for branch in nodes
-        if isinstance(branch, ast.If) and ast.unparse(branch.test).endswith("TYPE_CHECKING")
+        for branch in nodes_of(ROOT / path, ast.If)
+        if ast.unparse(branch.test).endswith("TYPE_CHECKING")
         for node in ast.walk(branch)
     }
     package = ["tilewright", *path.parent.parts]
     found = set()
-    for node in nodes:
-        if id(node) in hidden:
-            continue
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
+    for node in nodes_of(ROOT / path, ast.Import):
+        found |= set() if id(node) in hidden else {alias.name for alias in node.names}
+    for node in nodes_of(ROOT / path, ast.ImportFrom):
+        if id(node) not in hidden:
             base = package[: len(package) - node.level + 1] if node.level else []
             prefix = ".".join([*base, *([node.module] if node.module else [])])
             whole = members or not node.module
@@ -115,8 +112,11 @@ STATEMENTS = {"load", "store", "alu", "alu_uops", "gemm", "gemm_uops", "ternary"
 
 def recorded(path: Path) -> set[str]:
     """The methods of a program, as `program.load`, by which a module records instructions."""
-    named = [node for node in nodes_of(ROOT / path) if isinstance(node, ast.Attribute)]
-    return {n.attr for n in named if n.attr in STATEMENTS and ast.unparse(n.value).rpartition(".")[2] == "program"}
+    return {
+        n.attr
+        for n in nodes_of(ROOT / path, ast.Attribute)
+        if n.attr in STATEMENTS and ast.unparse(n.value).rpartition(".")[2] == "program"
+    }
 
 
 def test_the_kernel_language_and_schedules_alone_record_instructions():
@@ -159,11 +159,9 @@ def test_imports_inside_a_package_are_relative():
     for path in MODULES:
         if path.is_relative_to(INTERFACE):  # not where it is installed: type checkers could not follow relative ones
             continue
-        for node in nodes_of(ROOT / path):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and not node.level:
-                names = [node.module or ""]
-            absolute += [f"{path}: {name}" for name in names if name.split(".")[0] == "tilewright"]
+        names = [alias.name for node in nodes_of(ROOT / path, ast.Import) for alias in node.names]
+        names += [node.module or "" for node in nodes_of(ROOT / path, ast.ImportFrom) if not node.level]
+        absolute += [f"{path}: {name}" for name in names if name.split(".")[0] == "tilewright"]
     assert not absolute
 
 
@@ -199,8 +197,8 @@ NUMPY_2 = set(
 def test_board_code_knows_numpy_1():
     found = []
     for path in BOARD + SERVER:
-        for node in nodes_of(ROOT / path):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "np":
+        for node in nodes_of(ROOT / path, ast.Attribute):
+            if isinstance(node.value, ast.Name) and node.value.id == "np":
                 found += [f"{path}:{node.lineno} np.{node.attr}"] * (node.attr in NUMPY_2)
     assert not found
 
