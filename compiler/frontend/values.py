@@ -166,7 +166,7 @@ def parameters(value: Expr) -> tuple[str, float, float]:
         low, high = clip_bounds(value) or (-most, most)
         return "Clip", max(low, -most), min(high, most)
     alpha, beta = functions.DEFAULTS.get(node.op, (0.0, 0.0))
-    name = "GeluTanh" if node.op == "Gelu" and node.attrs.get("approximate", b"none") == b"tanh" else node.op
+    name = "GeluTanh" if node.op == "Gelu" and node.attrs.get("approximate", "none") == "tanh" else node.op
     return name, float(node.attrs.get("alpha", alpha)), float(node.attrs.get("beta", node.attrs.get("gamma", beta)))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from onnx import ModelProto, numpy_helper
+from onnx import ModelProto, TensorProto, numpy_helper
 
 from ... import graph as g
 from ..core import Node, Problem
@@ -20,60 +20,49 @@ from ..source import SINGLE
 from ..values import Broken, Fixed, Numbers, Value, View
 from .deeploy_operators import OPERATORS
 from .deeploy_values import UNSIGNED, Tensors
-from .nodes import Chain, Reader, Rewrite, as_float
+from .nodes import Chain, Reader, Rewrite, Term, as_float
 
 
-def _number(node: Node, name: str) -> float:
-    value = node.attrs[name]
+def _number(value: float | TensorProto) -> float:
+    """The number of an attribute, which may be a tensor of one."""
     return float(np.asarray(value if isinstance(value, (int, float)) else numpy_helper.to_array(value)).item())
 
 
-def _pad(reader: Reader, node: Node) -> list[Node] | None:
-    if "pads" not in node.attrs:
+def _pad(
+    c: Chain, x: Term, *others: Term, pads: Sequence[int], value: float = 0.0, mode: str = "constant"
+) -> Term | None:
+    return None if others else x.node("Pad", np.array(pads, np.int64), value, mode=mode)
+
+
+def _slice(
+    c: Chain, x: Term, *others: Term, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None
+) -> Term | None:
+    bounds = (np.array(values, np.int64) for values in (starts, ends, axes) if values is not None)
+    return None if others else x.node("Slice", *bounds)
+
+
+def _clip(c: Chain, x: Term, *others: Term, **bounds: float | TensorProto) -> Term | None:
+    if others or not bounds:
         return None
-    pads = reader.constant(np.array(node.attrs["pads"], np.int64))
-    value = reader.constant(as_float(node.attrs.get("value", 0.0)))
-    mode = {"mode": node.attrs["mode"]} if "mode" in node.attrs else {}
-    return [Node("Pad", node.name, [node.inputs[0], pads, value], node.outputs, mode)]
+    return x.node("Clip", *(_number(bounds[key]) if key in bounds else None for key in ("min", "max")))
 
 
-def _slice(reader: Reader, node: Node) -> list[Node] | None:
-    if "starts" not in node.attrs:
-        return None
-    lists = (node.attrs[key] for key in ("starts", "ends", "axes") if key in node.attrs)
-    given = [reader.constant(np.array(values, np.int64)) for values in lists]
-    return [Node("Slice", node.name, [node.inputs[0], *given], node.outputs)]
-
-
-def _clip(reader: Reader, node: Node) -> list[Node] | None:
-    if not {"min", "max"} & set(node.attrs):
-        return None
-    bounds = [reader.constant(as_float(_number(node, key))) if key in node.attrs else "" for key in ("min", "max")]
-    return [Node("Clip", node.name, [node.inputs[0], *bounds], node.outputs)]
-
-
-def _gemm(reader: Reader, node: Node) -> list[Node] | None:
+def _gemm(
+    c: Chain, x: Term, y: Term, bias: Term | None = None, *,
+    alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,
+) -> Term | None:  # fmt: skip
     """A matrix product and a sum, but for a row of biases and constant weights, which a layer takes as they are."""
-    x, y, *bias = node.inputs
-    shapes, attrs = reader.shapes, node.attrs
-    factors = [attrs.get(key, 1.0) for key in ("alpha", "beta")]
-    constant = all(t in reader.constants for t in (y, *bias))
-    row = not bias or np.prod(shapes[bias[0]]) == (shapes[bias[0]] or (1,))[-1]
-    if constant and row and len(shapes[x]) == 2 and not attrs.get("transA", 0) and factors == [1.0, 1.0]:
+    constant = y.value is not None and (bias is None or bias.value is not None)
+    row = bias is None or np.prod(bias.shape) == (bias.shape or (1,))[-1]
+    rank = len(x.shape)
+    if constant and row and rank == 2 and not transA and alpha == beta == 1.0:
         return None
-    chain = Chain(reader, node)
-    turned = [*range(len(shapes[x]) - 2), len(shapes[x]) - 1, len(shapes[x]) - 2]
-    if attrs.get("transA", 0):
-        x = chain.add("Transpose", x, perm=turned)
-    if attrs.get("transB", 0):
-        y = chain.add("Transpose", y, perm=turned)
-    found = chain.add("MatMul", x, y)
-    if factors[0] != 1.0:
-        found = chain.add("Mul", found, as_float(factors[0]))
-    for other in bias:
-        scaled = chain.add("Mul", other, as_float(factors[1])) if factors[1] != 1.0 else other
-        found = chain.add("Add", found, scaled)
-    return chain.finish()
+    swapped = [*range(rank - 2), rank - 1, rank - 2]
+    found = (x.transpose(swapped) if transA else x).node("MatMul", y.transpose(swapped) if transB else y)
+    found = found if alpha == 1.0 else found * alpha
+    if bias is None:
+        return found
+    return found + (bias if beta == 1.0 else bias * beta)
 
 
 def _shifted(op: str, logarithm: bool = False) -> Rewrite:
@@ -82,35 +71,33 @@ def _shifted(op: str, logarithm: bool = False) -> Rewrite:
     The divisor may be an attribute alone; where `logarithm`, an input or the attribute `shift` is its logarithm.
     """
 
-    def rewrite(reader: Reader, node: Node) -> list[Node] | None:
-        attrs, inputs = node.attrs, node.inputs
-        if "mul" in attrs:
-            numbers = [as_float(_number(node, name)) for name in ("mul", "add")]
+    def rewrite(
+        c: Chain, *inputs: Term, mul: TensorProto | None = None, add: TensorProto | None = None,
+        div: TensorProto | None = None, shift: TensorProto | None = None, n_levels: object = 256,
+        n_levels_out: object = None, signed: object = 1, **attrs: object,
+    ) -> Term | None:  # fmt: skip
+        if mul is not None and add is not None:
+            numbers: list[np.ndarray | None] = [as_float(_number(value)) for value in (mul, add)]
         else:
-            count = 2 if "div" in attrs else 3
-            inputs, numbers = inputs[:-count], [reader.value(t) for t in inputs[-count:]]
+            count = 3 if div is None else 2
+            inputs, numbers = inputs[:-count], [term.value for term in inputs[-count:]]
         if any(array is None for array in numbers):
             return None
-        known = [key for key in ("div", "shift") if key in attrs]
-        divisor = _number(node, known[0]) if known else np.asarray(numbers[2]).item()
-        if "div" not in known and logarithm:
-            divisor = 2.0**divisor
-        levels = attrs.get("n_levels_out", attrs.get("n_levels", 256))
-        chain = Chain(reader, node)
-        y = chain.add(op, *inputs, **{k: v for k, v in attrs.items() if k not in _SHIFTS})
-        factor, offset = map(as_float, numbers[:2])
-        shift = {"div": int(divisor), "n_levels_out": levels, "signed": attrs.get("signed", 1)}
-        chain.add("RequantShift", y, factor, offset, **shift)
-        return chain.finish()
+        known = div if div is not None else shift
+        divisor = _number(known) if known is not None else np.asarray(numbers[2]).item()
+        divisor = 2.0**divisor if div is None and logarithm else divisor
+        levels = n_levels if n_levels_out is None else n_levels_out
+        numbers = [as_float(array) for array in numbers[:2]]
+        return c.add(op, *inputs, **attrs).node(
+            "RequantShift", *numbers, div=int(divisor), n_levels_out=levels, signed=signed
+        )
 
     return rewrite
 
 
-_SHIFTS = ("mul", "add", "shift", "div", "n_levels", "n_levels_out", "signed")
-
 FORMS: dict[str, Rewrite] = {
     "Clip": _clip,
-    "DebugPrint": lambda reader, node: [Node("Identity", node.name, node.inputs[:1], node.outputs[:1])],
+    "DebugPrint": lambda c, x: x,
     "Gemm": _gemm,
     "Pad": _pad,
     "RQIntegerDiv": _shifted("IntegerDiv"),

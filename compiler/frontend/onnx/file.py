@@ -110,9 +110,12 @@ def _fix_batch(path: Path, model: ModelProto, empty: bool = False) -> None:
             dims[0].dim_value = 1
 
 
-def attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    """A node's attributes by name."""
-    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
+def _attribute(attribute: onnx.AttributeProto) -> Any:
+    """The value of an attribute, texts decoded."""
+    value = helper.get_attribute_value(attribute)
+    texts = value if isinstance(value, list) else [value]
+    decoded = [text.decode(errors="replace") if isinstance(text, bytes) else text for text in texts]
+    return decoded if isinstance(value, list) else decoded[0]
 
 
 def named_nodes(model: ModelProto) -> list[Node]:
@@ -124,7 +127,8 @@ def named_nodes(model: ModelProto) -> list[Node]:
         name = name if name not in seen else f"{name}_{number}"
         seen.add(name)
         domain = "" if proto.domain in DOMAINS else proto.domain
-        node = Node(proto.op_type, name, list(proto.input), list(proto.output), attributes(proto), domain)
+        attrs = {attribute.name: _attribute(attribute) for attribute in proto.attribute}
+        node = Node(proto.op_type, name, list(proto.input), list(proto.output), attrs, domain)
         if domain == "com.microsoft" and node.op in ("QuantizeLinear", "DequantizeLinear", "Gelu"):
             node.domain = ""
         nodes.append(node)

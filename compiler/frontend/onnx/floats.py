@@ -160,7 +160,7 @@ def _lstm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
     for k in range(ways):
         sums = np.zeros(4 * hidden) if bias is None else bias[k].reshape(2, -1).sum(0)
         w, r, b = (np.ascontiguousarray(part, np.float32) for part in (weight[k], recurrence[k], sums))
-        reverse = k == 1 or node.attrs.get("direction", b"forward") == b"reverse"
+        reverse = k == 1 or node.attrs.get("direction", "forward") == "reverse"
         y = g.Tensor("", (count, n, hidden), "float32")
         h = imp.append(g.FloatLstm(f"{node.name}.{k}", (t,), y, w, r, b, reverse))
         found.append(imp.reshape(f"{node.name}.{k}.way", h, (count, 1, n, hidden), wanted if ways == 1 else ""))

@@ -41,11 +41,11 @@ def convolution(imp: Reading, node: Node, x: Sequence[int], weight: Sequence[int
     n, attrs = _spatial(node, len(x)), node.attrs
     ones, kernel = [1] * n, list(weight[2:])
     strides, dilations = attrs.get("strides", ones), attrs.get("dilations", ones)
-    pads, auto = list(attrs.get("pads", [0] * 2 * n)), attrs.get("auto_pad", b"NOTSET")
-    if auto in (b"SAME_UPPER", b"SAME_LOWER"):
+    pads, auto = list(attrs.get("pads", [0] * 2 * n)), attrs.get("auto_pad", "NOTSET")
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
         out = [-(-size // s) for size, s in zip(x[2:], strides)]
-        pads = same(x[2:], out, reach(kernel, dilations), strides, auto == b"SAME_UPPER")
-    elif auto == b"VALID":
+        pads = same(x[2:], out, reach(kernel, dilations), strides, auto == "SAME_UPPER")
+    elif auto == "VALID":
         pads = [0] * 2 * n
     return Geometry(_pair(strides, 1), _four(pads), _pair(dilations, 1), attrs.get("group", 1))
 
@@ -57,11 +57,11 @@ def transposed(imp: Reading, node: Node, x: Sequence[int], weight: Sequence[int]
     strides, dilations = attrs.get("strides", ones), attrs.get("dilations", ones)
     out = imp.shape(node, node.outputs[0])[2:]
     total = [(i - 1) * s + r - o for i, s, r, o in zip(x[2:], strides, reach(weight[2:], dilations), out)]
-    auto = attrs.get("auto_pad", b"NOTSET")
-    if "output_shape" in attrs or auto in (b"SAME_UPPER", b"SAME_LOWER"):
-        begin = [t // 2 if auto == b"SAME_UPPER" else t - t // 2 for t in total]
+    auto = attrs.get("auto_pad", "NOTSET")
+    if "output_shape" in attrs or auto in ("SAME_UPPER", "SAME_LOWER"):
+        begin = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total]
     else:
-        begin = list(attrs.get("pads", [0] * n))[:n] if auto == b"NOTSET" else [0] * n
+        begin = list(attrs.get("pads", [0] * n))[:n] if auto == "NOTSET" else [0] * n
     if min(begin) < 0:
         raise Problem(node, "has an output_shape larger than what its kernel reaches, which is not supported")
     pads = [*begin, *(t - b for t, b in zip(total, begin))]
@@ -72,11 +72,11 @@ def window(imp: Reading, node: Node, x: Sequence[int]) -> tuple[Pair, Pair, Four
     """(kernel, strides, pads) of a pool; `ceil_mode` adds padding after the last window's begin."""
     n, attrs = _spatial(node, len(x)), node.attrs
     kernel, strides = list(attrs["kernel_shape"]), list(attrs.get("strides", [1] * n))
-    pads, auto = list(attrs.get("pads", [0] * 2 * n)), attrs.get("auto_pad", b"NOTSET")
+    pads, auto = list(attrs.get("pads", [0] * 2 * n)), attrs.get("auto_pad", "NOTSET")
     out = imp.shape(node, node.outputs[0])[2:]
-    if auto in (b"SAME_UPPER", b"SAME_LOWER"):
-        pads = same(x[2:], out, kernel, strides, auto == b"SAME_UPPER")
-    elif auto == b"VALID":
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        pads = same(x[2:], out, kernel, strides, auto == "SAME_UPPER")
+    elif auto == "VALID":
         pads = [0] * 2 * n
     for k in range(n):
         pads[n + k] = max(pads[n + k], (out[k] - 1) * strides[k] + kernel[k] - x[2 + k] - pads[k])

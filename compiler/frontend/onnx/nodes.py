@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,7 +44,10 @@ def _proto(node: Node) -> onnx.NodeProto:
     return helper.make_node(node.op, node.inputs, node.outputs, node.name, domain=node.domain, **node.attrs)
 
 
-Rewrite = Callable[["Reader", Node], list[Node] | None]
+# Takes a chain, the inputs of a node, None where one is left out, and its attributes as keywords. Returns the results,
+# or None, as where Python cannot call it with these arguments, if the node stays.
+Rewrite = Callable[..., "Term | tuple[Term | None, ...] | None"]
+_UNREAD = ("momentum", "spatial", "stash_type")  # attributes that change no result
 
 
 class Inconsistent(Exception):
@@ -54,9 +57,8 @@ class Inconsistent(Exception):
 class Reader:
     """Reads the nodes of a model: `nodes` are those that remain, the others are `constants`.
 
-    `shapes` and `types` (numbers of TensorProto) are those of all tensors read so far. `rewrites` are by operator; one
-    gets the reader and a node, and returns nodes in its place, or None to keep it. With `untyped` numbers of any type
-    are taken where ONNX has float32.
+    `shapes` and `types` (numbers of TensorProto) are those of all tensors read so far. `rewrites` are by operator. With
+    `untyped` numbers of any type are taken where ONNX has float32.
     """
 
     def __init__(
@@ -132,11 +134,16 @@ class Reader:
             self.producers[tensor] = node
 
     def _rewritten(self, node: Node) -> list[Node] | None:
-        rewrite = self.rewrites.get(node.op)
+        """The nodes in place of one; None where it stays, as where the signature of its rewrite has not all of it."""
+        rewrite, chain = self.rewrites.get(node.op), Chain(self, node)
+        if rewrite is None:
+            return None
+        attrs = {key: value for key, value in node.attrs.items() if key not in _UNREAD}
         try:
-            return rewrite(self, node) if rewrite else None
+            result = rewrite(chain, *(Term(chain, t) if t else None for t in node.inputs), **attrs)
+            return None if result is None else chain.finish(result)
         except MISFITS:
-            return None  # an input that the operator needs, or its shape, is not there: it is refused by name
+            return None  # it lacks an input or its shape, or has an attribute that is not read: it is refused by name
 
     def _fold(self, node: Node) -> bool:
         """Evaluate a node on constants; False where it is not one."""
@@ -403,39 +410,114 @@ def parameters(imp: Importer, node: Node, x: Fixed) -> Weights:
 
 
 class Chain:
-    """Nodes that take the place of `node`: `add` appends one on earlier results, the last has the node's name."""
+    """The nodes that take the place of `node`: `add` appends one, `finish` names the results after the file's."""
 
     def __init__(self, reader: Reader, node: Node):
         self.reader, self.node = reader, node
         self.nodes: list[Node] = []
 
-    def add(self, op: str, *inputs: str | np.ndarray, **attrs: object) -> str:
-        """The result of a new node; an array among its inputs becomes a constant."""
-        names = [t if isinstance(t, str) else self.reader.constant(t, f"{self.node.name}.constant") for t in inputs]
+    def add(self, op: str, *inputs: Term | np.ndarray | float | None, **attrs: object) -> Term:
+        """The result of a new node. Arrays and numbers, which are float32, become constants; None is left out."""
         name = f"{self.node.name}.{len(self.nodes)}"
+        names = [self._name_of(x) for x in inputs]
+        lists = {key: list(value) if isinstance(value, (range, tuple)) else value for key, value in attrs.items()}
         output = self.reader.unused(f"{name}.y")
-        self.nodes.append(Node(op, name, names, [output], dict(attrs)))
-        return output
+        self.nodes.append(Node(op, name, names, [output], lists))
+        return Term(self, output)
 
-    def slice(self, x: str, axis: int, start: int, end: int) -> str:
-        """`x` from `start` to before `end` along `axis`."""
-        return self.add("Slice", x, *(np.array([k], np.int64) for k in (start, end, axis)))
+    def constant(self, array: np.ndarray | float) -> Term:
+        """A new constant."""
+        array = array if isinstance(array, np.ndarray) else as_float(array)
+        return Term(self, self.reader.constant(array, f"{self.node.name}.constant"))
 
-    def reshape(self, x: str, *shape: int) -> str:
-        """`x` with another shape."""
-        return self.add("Reshape", x, np.array(shape, np.int64))
+    def _name_of(self, x: Term | np.ndarray | float | None) -> str:
+        return "" if x is None else (x if isinstance(x, Term) else self.constant(x)).name
 
-    def write(self, output: str, op: str, *inputs: str | np.ndarray, **attrs: object) -> None:
-        """Append a node that writes a result of the file's node, where that is wanted."""
-        if output:
-            self.add(op, *inputs, **attrs)
-            self.nodes[-1].name, self.nodes[-1].outputs = f"{self.node.name}.{output}", [output]
-
-    def finish(self) -> list[Node]:
-        """The nodes, the last of which writes what the node wrote."""
-        self.nodes[-1].outputs = self.node.outputs[:1]
-        self.nodes[-1].name = self.node.name
+    def finish(self, results: Term | tuple[Term | None, ...]) -> list[Node]:
+        """The nodes, which write `results` to the outputs of the file's node, where it has them."""
+        one = isinstance(results, Term)
+        for output, term in zip(self.node.outputs, (results,) if isinstance(results, Term) else results):
+            if term is None or not output:
+                continue
+            if not any(term.name in node.outputs for node in self.nodes):
+                term = self.add("Identity", term)
+            for node in self.nodes:
+                node.inputs = [output if name == term.name else name for name in node.inputs]
+                if term.name in node.outputs:
+                    node.outputs = [output]
+                    if not one:
+                        node.name = f"{self.node.name}.{output}"
+                    elif all(other.name != self.node.name for other in self.nodes):
+                        node.name = self.node.name
         return self.nodes
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A tensor of the file, or of a node of a chain; its arithmetic appends nodes. Shape and type of inputs only."""
+
+    chain: Chain
+    name: str
+    __array_ufunc__ = None  # NumPy's arrays leave sums and products with a term to it
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape."""
+        return self.chain.reader.shapes[self.name]
+
+    @property
+    def type(self) -> int:
+        """The element type, a number of TensorProto."""
+        return self.chain.reader.types[self.name]
+
+    @property
+    def value(self) -> np.ndarray | None:
+        """The value of a constant, None of other tensors."""
+        return self.chain.reader.value(self.name)
+
+    @property
+    def real(self) -> np.ndarray | None:
+        """The value of a constant, dequantised or not; None of other tensors."""
+        return self.chain.reader.real(self.name)
+
+    def axes_from(self, axis: int) -> list[int]:
+        """The axes from `axis` on."""
+        return list(range(axis % len(self.shape), len(self.shape)))
+
+    def node(self, op: str, *others: Term | np.ndarray | float | None, **attrs: object) -> Term:
+        """The result of a new node on this tensor and others."""
+        return self.chain.add(op, self, *others, **attrs)
+
+    def reshape(self, *shape: int) -> Term:
+        """This tensor in another shape."""
+        return self.node("Reshape", np.array(shape, np.int64))
+
+    def transpose(self, axes: Iterable[int]) -> Term:
+        """This tensor with its dimensions in the order `axes`."""
+        return self.node("Transpose", perm=list(axes))
+
+    def slice(self, axis: int, start: int, end: int) -> Term:
+        """The elements from `start` to before `end` along `axis`."""
+        return self.node("Slice", *(np.array([k], np.int64) for k in (start, end, axis)))
+
+    def take(self, indices: np.ndarray | int, axis: int = 0) -> Term:
+        """The elements at `indices` of `axis`; of one index without that dimension."""
+        return self.node("Gather", np.asarray(indices, np.int64), axis=axis)
+
+    def __add__(self, other: Term | np.ndarray | float) -> Term:
+        return self.node("Add", other)
+
+    def __sub__(self, other: Term | np.ndarray | float) -> Term:
+        return self.node("Sub", other)
+
+    def __rsub__(self, other: np.ndarray | float) -> Term:
+        return self.chain.add("Sub", other, self)
+
+    def __mul__(self, other: Term | np.ndarray | float) -> Term:
+        return self.node("Mul", other)
+
+    def __truediv__(self, other: Term | np.ndarray | float) -> Term:
+        return self.node("Div", other)
 
 
 def as_float(array: object) -> np.ndarray:
