@@ -19,7 +19,7 @@ from ..core import Node, Problem
 from ..source import SINGLE
 from ..values import Broken, Fixed, Numbers, Value, View
 from .deeploy_operators import OPERATORS
-from .deeploy_values import UNSIGNED, Tensors
+from .deeploy_values import UNSIGNED, Tensors, call
 from .nodes import Chain, Reader, Rewrite, Term, as_float
 
 
@@ -155,7 +155,7 @@ class DeeployImporter(Tensors):
             if node.op not in OPERATORS:
                 raise Problem(node, "is not supported beside Deeploy's operators")
             if not any(isinstance(arg, Broken) for arg in args):
-                found = OPERATORS[node.op](self, node, args)
+                found = call(OPERATORS[node.op], self, node, args)
         self.values |= dict(zip(node.outputs, found))
 
     def _output(self, name: str) -> g.Tensor | None:
