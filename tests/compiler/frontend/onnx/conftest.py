@@ -9,38 +9,28 @@ import pytest
 from onnxruntime import quantization
 from onnxruntime.quantization import shape_inference
 
+from tests.compiler.conftest import QdqModel
 from tests.compiler.frontend.onnx.dialect import Dialect
 from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.graph import reference
 
 
-class Net:
+class Net(QdqModel):
     """A float network in the making: methods append nodes and return the name of the resulting tensor."""
 
     def __init__(self, shape, opset=17, batch=None, seed=0):
-        self.nodes, self.constants, self.rng = [], [], np.random.default_rng(seed)
+        super().__init__(None, seed)
         self.shape, self.opset, self.first = shape, opset, [batch or shape[0], *shape[1:]]
         self.channels = {"x": shape[1] if len(shape) > 1 else 1}
-
-    def const(self, array):
-        self.constants.append(onnx.numpy_helper.from_array(np.asarray(array), f"c{len(self.constants)}"))
-        return self.constants[-1].name
 
     def ints(self, *values):
         return self.const(np.array(values, np.int64))
 
-    def node(self, kind, *inputs, **attrs):
-        name = f"{kind}_{len(self.nodes)}"
-        self.nodes.append(onnx.helper.make_node(kind, list(inputs), [name], name=name, **attrs))
-        return name
-
     def parts(self, x, axis, *sizes):
         """The results of a Split, whose sizes were an attribute once."""
-        found = [f"Split_{len(self.nodes)}_{k}" for k in range(len(sizes))]
-        given = [self.ints(*sizes)] if self.opset >= 13 else []
-        attrs: dict[str, Any] = {} if given else {"split": sizes}
-        self.nodes.append(onnx.helper.make_node("Split", [x, *given], found, name=found[0], axis=axis, **attrs))
-        return found
+        names, given = [f"part_{len(self.nodes)}_{k}" for k in range(len(sizes))], self.opset >= 13
+        inputs, attrs = ([x, self.ints(*sizes)], {}) if given else ([x], {"split": sizes})
+        return self.nodes_of("Split", inputs, names, names[0], axis=axis, **attrs)
 
     def weights(self, *shape):
         fan = max(1, int(np.prod(shape[1:])))
@@ -103,7 +93,8 @@ class Net:
     def save(self, path, *outputs):
         info = onnx.helper.make_tensor_value_info
         ends = [info("x", onnx.TensorProto.FLOAT, self.first)], [info(y, onnx.TensorProto.FLOAT, None) for y in outputs]
-        graph = onnx.helper.make_graph(self.nodes, "float", *ends, self.constants)
+        constants = [onnx.numpy_helper.from_array(value, name) for name, value in self.constants.items()]
+        graph = onnx.helper.make_graph(self.nodes, "float", *ends, constants)
         opsets = [onnx.helper.make_opsetid("", self.opset)]
         model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
         onnx.save(onnx.shape_inference.infer_shapes(model, data_prop=True), path)

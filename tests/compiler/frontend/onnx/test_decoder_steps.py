@@ -1,6 +1,6 @@
 """Decoder steps in QDQ: one token, whose keys and values join those of earlier ones, inputs that come out longer.
 
-Operators differ from onnxruntime's by one step at most (test_forms.py); in a network such steps add up.
+Operators differ from onnxruntime's by one step at most (test_quantised.py); in a network such steps add up.
 """
 
 from collections import Counter
