@@ -1,5 +1,5 @@
-"""What convolutions and dense layers of every format share: weights less zero points, biases in units of the
-accumulators, windows and the padding around images."""
+"""Arithmetic of convolutions and dense layers in every format: weights without zero points, biases in accumulator
+units, windows and the padding around images."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ def reach(kernel: Sequence[int], dilations: Sequence[int]) -> tuple[int, ...]:
 def same(
     size: Sequence[int], out: Sequence[int], window: Sequence[int], strides: Sequence[int], odd_last: bool = True
 ) -> list[int]:
-    """Padding before each dimension, then behind each, so that `out` windows fit `size`; an odd element is last."""
+    """Padding at the start of each dimension, then at the end, so that `out` windows fit `size`.
+
+    Of an odd number of elements the end gets one more, or the start without `odd_last`.
+    """
     total = [max(0, (o - 1) * s + w - n) for n, o, w, s in zip(size, out, window, strides)]
     less, more = [t // 2 for t in total], [t - t // 2 for t in total]
     return less + more if odd_last else more + less

@@ -1,6 +1,6 @@
-"""The bytes of a network's file, read once: what is hashed for the cache is what the importers parse.
+"""The bytes of a network's file, read once, so that the cache hashes the bytes that the importers parse.
 
-Of an ONNX file also whether it is in Deeploy's dialect, whose operators are listed here.
+Also the list of operators of Deeploy's dialect, and the test whether an ONNX file is in it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _ONNX_VERSION, _ONNX_NEXT = 0x08, (0x12, 0x22, 0x3A, 0x42)
 class Source:
     """The file at `path`: its `content`, and `parts`, the data of an ONNX file's tensors that other files hold.
 
-    `types` are those of the inputs that lie beside an ONNX file of Deeploy's in `inputs.npz` as `input_0`, `input_1`,
-    ...: the narrowest of int8, uint8, int32 and float32 that holds the values. Its networks say them nowhere else.
+    `types` are the types of the arrays `input_0`, `input_1`, ... in an `inputs.npz` beside an ONNX file of Deeploy's:
+    the narrowest of int8, uint8, int32 and float32 that holds the values. The file itself does not say them.
     """
 
     path: Path
@@ -47,7 +47,7 @@ class Source:
 
     @property
     def kind(self) -> str:
-        """What the file is, as a suffix; empty where that is not known."""
+        """The kind of the file, as a suffix; empty if it is unknown."""
         return kind_of(self.path, self.content)
 
     @property
@@ -129,9 +129,9 @@ def check_kind(path: str | Path) -> None:
 
 
 def kind_of(path: str | Path, content: bytes | None = None) -> str:
-    """The kind of the network in a file, as a suffix: by what it holds, else by its name; empty where neither says.
+    """The kind of the network in a file, as a suffix, by its content, else by its name; empty if it is unknown.
 
-    `content` is what it holds, if that has been read.
+    `content` is the content of the file where it has been read.
     """
     path = Path(path)
     if content is None:
@@ -169,7 +169,7 @@ def _parse(path: Path, content: bytes) -> ModelProto:
 
     try:
         return onnx.load_model_from_string(content)
-    except Exception as exc:  # protobuf raises different ones
+    except Exception as exc:  # protobuf raises errors of many classes
         raise FileError(f"{path}: not an ONNX model, or damaged ({one_line(exc)})") from None
 
 
@@ -240,26 +240,22 @@ def _elements(dims: Sequence[int], what: str) -> int:
     return math.prod(dims)
 
 
-DOMAINS = (
-    "",
-    "ai.onnx",
-    "PACTOps",
-)  # of operators that need no other name; the last is that of Deeploy's
-# Deeploy's own, whose results have the shape of their first input, but for means
+DOMAINS = ("", "ai.onnx", "PACTOps")  # whose operators are known by name alone; PACTOps is Deeploy's
+# Deeploy's own operators; their results, except means, have the shape of their first input
 DEEPLOY = ("DebugPrint", "ITAMax", "ITAPartialMax", "IntegerDiv", "IntegerMean", "RequantShift", "TrueIntegerDiv")
 DEEPLOY += ("iGELU", "iHardswish", "iLayerNorm", "iNoNorm", "iRMSNorm", "iSoftmax")
-# several of these, or one of ONNX and a RequantShift, in one
+# an operator and a RequantShift in one node
 DEEPLOY += ("RQIntegerDiv", "RequantizedConv", "RequantizedGemm", "RequantizediGELU", "RequantizediHardswish")
 _LAYERS = ("Conv", "Gemm", "MatMul")
-# with a layer of whole numbers before or behind them, they compute these
+# operators of ONNX that keep integers integers
 _ON_INTEGERS = (*_LAYERS, "Add", "Concat", "Constant", "Flatten", "Gather", "Identity", "MaxPool", "Mul", "Pad", "Relu")
 _ON_INTEGERS += ("ReduceMean", "ReduceSum", "Reshape", "Slice", "Split", "Squeeze", "Sub", "Transpose", "Unsqueeze")
 
 
 def in_dialect(model: ModelProto, types: Sequence[str] | None) -> bool:
-    """True if the model has operators of Deeploy, whose tensors hold integers as float32, or computes such integers.
+    """True for a model in Deeploy's dialect: with its operators, or with layers of integers in float32.
 
-    `types` are those of its inputs, as far as they are known; with None it is whether they could make it one.
+    `types` are the known types of the inputs; with None the answer is whether some types could make it one.
     """
     nodes = model.graph.node
     return any(node.domain in DOMAINS and node.op_type in DEEPLOY for node in nodes) or _of_integers(model, types)

@@ -1,4 +1,4 @@
-"""What the tensors of a file stand for while it is read: constants, tensors of the graph, float expressions."""
+"""Values of the tensors of a file while it is read: constants, tensors of the graph, float expressions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Value:
 
 @dataclass(eq=False)
 class Fixed(Value):
-    """A constant."""
+    """A constant array."""
 
     array: np.ndarray
 
@@ -56,7 +56,7 @@ class Weights(Value):
 
 @dataclass(eq=False)
 class View(Value):
-    """An int8 tensor of the graph, or its real values; `name` is that of the node that dequantised it."""
+    """An int8 tensor of the graph, or its real values; `name` is the name of the node that dequantised it."""
 
     tensor: g.Tensor
     name: str = ""
@@ -80,7 +80,7 @@ class Expr(Value):
 
 @dataclass(eq=False)
 class Broken(Value):
-    """What comes from a node that is refused: its users are not refused, too."""
+    """The output of a refused node; its users are not refused as well."""
 
 
 def constant(value: Value | None) -> np.ndarray | None:
@@ -111,7 +111,7 @@ class Affine(NamedTuple):
 
 
 def affine(value: Value) -> Affine:
-    """`value` as an affine function of what cannot be taken apart further."""
+    """`value` as an affine function of the innermost value that is no sum or product with a constant."""
     factor, offset = np.float64(1) * np.ones(()), np.zeros(())
     while isinstance(value, Expr) and value.node.op in AFFINE:
         op = value.node.op
@@ -171,7 +171,7 @@ def parameters(value: Expr) -> tuple[str, float, float]:
 
 
 def operands_first(value: Value, operands: Callable[[Expr], Sequence[Value | None]]) -> Iterator[Expr]:
-    """The expressions that `value` is made of, each once and after its `operands`, `value` itself last.
+    """The expressions in `value`, each once and after its `operands`; `value` itself comes last.
 
     The order is that of a depth-first search, without recursion: expressions are as deep as files make them.
     """

@@ -112,7 +112,7 @@ def check_sizes(path: Path, sizes: Sizes) -> None:
 
 
 def shapes(s: Sizes, own_classifier: bool) -> dict[str, tuple[int, ...]]:
-    """The arrays of the file in their order; those of layers have the layer first."""
+    """Shapes of the arrays in the order of the file; arrays per layer have the layer as their first dimension."""
     layers = {
         "attention_norm": (s.width,),
         "queries": (s.width, s.width),

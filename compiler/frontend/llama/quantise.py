@@ -72,7 +72,8 @@ def nearest(x: np.ndarray, scale: float | np.ndarray) -> np.ndarray:
 class Integers:
     """A model: int8 `embedding` (words, width), its range as its scale; `matrices` and `gains`, float32, by name.
 
-    Those of layers have the layer first. The last norm's gain is `norm`, the logits' matrix `classifier`.
+    Arrays per layer have the layer as their first dimension. `norm` is the gain of the last norm, `classifier` the
+    matrix of the logits.
     """
 
     name: str

@@ -1,9 +1,9 @@
 """Reads a file in Deeploy's dialect: inputs, nodes in order, outputs.
 
-Its tensors are float32 and hold integers. Inputs are int8, unless those that lie beside the file are of another type;
-what a RequantShift with 256 levels gives is int8, and what has none before it int32. deeploy_operators.py says what
-each operator stands for, deeploy_requantise.py what a RequantShift makes of it; nodes that are others in a row, or have
-as attributes what ONNX has as inputs today, are rewritten here.
+Its tensors are float32 and hold integers. Inputs are int8, or of the type of the arrays in inputs.npz beside the file.
+The result of a RequantShift with 256 levels is int8, results without a RequantShift are int32. This module rewrites
+nodes that stand for several operators, and nodes with attributes where ONNX has inputs today. deeploy_operators.py
+translates an operator, deeploy_requantise.py a RequantShift with the operator before it.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class DeeployImporter(Tensors):
 
     def _input(self, name: str) -> None:
         shape = self.reader.shapes[name]
-        if 0 in shape:  # nothing to give; what is joined with it stays
+        if 0 in shape:  # an empty cache; a Concat with it is its other operand
             self.values[name] = Fixed(shape, np.zeros(shape, np.float32))
             return
         self.tensors.add(name)

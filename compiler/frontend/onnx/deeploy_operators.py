@@ -1,4 +1,4 @@
-"""What the nodes of a file in Deeploy's dialect stand for.
+"""Operators of Deeploy's dialect: a function per name, whose parameters are the inputs and attributes that it reads.
 
 Means, ITA's softmax and divisions are computed on the host, in int32, by plain arithmetic (compiler/graph/numbers.py).
 Their quotients are rounded half away from zero, as Deeploy's kernels do.
@@ -189,8 +189,8 @@ def _pair(imp: Tensors, node: Node, x: Value, y: Value) -> Value:
     if node.op == "Sub" or views[0] is None or (views[1] is None and second is None):
         return _on_integers(imp, node, node.op.lower(), x, y)
     alike = views[1] is not None and x.shape == y.shape and len(shape) not in (2, 4)
-    tensors = [imp.rows(v) if alike else imp.natural(v) for v in views if v is not None]
-    return Pair(shape, node, node.op, *tensors, *([] if second is None else [second]))
+    first, *others = [imp.rows(v) if alike else imp.natural(v) for v in views if v is not None]
+    return Pair(shape, node, node.op, first, others[0] if second is None else second)
 
 
 def _with_constant(imp: Tensors, node: Node, x: Value, y: Fixed) -> Value | None:

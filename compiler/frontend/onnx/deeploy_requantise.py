@@ -1,8 +1,8 @@
-"""What a RequantShift makes of a value: an operator of the graph that computes both in one.
+"""RequantShift with the operator before it as one operator of the graph.
 
-`y = clamp((x * factor + offset + half) >> shift)` with factors and offsets for the tensor or for each channel. Where an
-offset is a multiple of the factor, it is a bias; R of hw/rounding.py then is the rest. Others, and values of more bits
-than the graph's operators have, take int32 tensors on the host.
+`y = clamp((x * factor + offset + half) >> shift)` with factors and offsets per tensor or per channel. An offset that is
+a multiple of the factor becomes a bias, and the rest is R of hw/rounding.py. With other offsets, and for values of
+more than 8 bits, the shift is computed on int32 tensors on the host.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Shift:
 
     @property
     def zero_point(self) -> int:
-        """That of an int8 result."""
+        """The zero point of an int8 result."""
         return UNSIGNED if self.high > 127 else 0
 
     @property
@@ -63,7 +63,7 @@ class Shift:
         return np.clip((x * self.factor.item() + self.offset.item() + half) >> self.shift, self.low, self.high)
 
     def ratio(self, times: int = 1) -> float | None:
-        """What `times` the value is multiplied by, where R alone does that; None where it cannot."""
+        """The factor of `times` the value if R alone computes the shift; None if it cannot."""
         if not self.one or self.offset.item():
             return None
         return _exact(self.factor.item() * times, self.shift)
@@ -129,7 +129,7 @@ def _of(imp: Tensors, x: Value, s: Shift) -> Value:
 
 
 def _function(imp: Tensors, x: Table, s: Shift) -> g.Tensor:
-    """Of a function of an int8 tensor: R of a multiple of it where that is the same, else a table."""
+    """The shift of a function of an int8 tensor: R of the tensor where that gives the same integers, else a table."""
     t = x.tensor if len(x.tensor.shape) in (2, 4) else imp.rows(View(x.shape, x.tensor))
     stored = s.apply(x.integers) + s.zero_point
     slope = int(x.integers[1] - x.integers[0])
@@ -145,7 +145,7 @@ def _function(imp: Tensors, x: Table, s: Shift) -> g.Tensor:
 
 
 def _combined(imp: Tensors, x: Pair | Shares, s: Shift, y: g.Tensor) -> g.Tensor | None:
-    """Of two tensors, or a softmax."""
+    """The shift of a sum or product of tensors, or of a softmax, as one operator; None where R cannot compute it."""
     ratio = s.ratio(x.factor if isinstance(x, Pair) else 1)
     if ratio is None:
         return None
@@ -166,7 +166,7 @@ def _combined(imp: Tensors, x: Pair | Shares, s: Shift, y: g.Tensor) -> g.Tensor
 
 
 def _layer(imp: Tensors, x: Layer, s: Shift, y: g.Tensor) -> g.Tensor | None:
-    """R of `acc + bias` per output channel; None where that is not what factors and offsets say."""
+    """The shift of a layer as R of `acc + bias` per output channel; None where R cannot compute it."""
     count, vectors = len(x.weight), [x.per_channel(array) for array in (s.factor, s.offset)]
     if vectors[0] is None or vectors[1] is None:
         return None
@@ -187,7 +187,7 @@ def _layer(imp: Tensors, x: Layer, s: Shift, y: g.Tensor) -> g.Tensor | None:
 
 
 def _wide(imp: Tensors, x: Value, s: Shift) -> Value:
-    """Of an int32 tensor, on the host."""
+    """The shift of an int32 tensor, on the host."""
     t, name = imp.whole(s.node, x), s.node.name
     dtype = "int8" if s.high - s.low < 256 else "int32"
     zero = s.zero_point if dtype == "int8" else 0

@@ -1,7 +1,7 @@
 """The values of a file in Deeploy's dialect, and their tensors in the graph: int8 where they have the bits, else int32.
 
-Sums and products have more bits than int8 until a RequantShift takes them: until then they are kept as what they are
-the sums and products of.
+Sums and products have more bits than int8 until a RequantShift takes them. Until then they are values that name their
+operands, so that the shift and the operator become one.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Shares(Value):
 
 
 def unmoved(value: Value) -> tuple[list[Expr], Value]:
-    """The movements of a value, which are all its expressions, the first one first, and what they move."""
+    """(movements of a value in their order, the value that they move); all expressions of the dialect are movements."""
     moves: list[Expr] = []
     while isinstance(value, Expr):
         moves.append(value)
@@ -105,7 +105,7 @@ Handler = Callable[..., "Value | list[Value]"]
 
 
 def call(function: Handler, imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-    """What the outputs of a node stand for, by the function of its operator.
+    """The values of the outputs of a node, by the function of its operator.
 
     Its positional parameters are inputs: values, or int64 arrays of constants, which errors name after the parameter.
     Its keywords are attributes of integers. Raises `Problem` where the node lacks one without a default.
@@ -269,7 +269,7 @@ class Tensors(Reading):
         raise Problem(node, "has an input that is not supported")
 
     def sums(self, value: Layer) -> g.Tensor:
-        """The int32 sums of a layer in the shape of the file; those of a convolution are computed once."""
+        """The int32 sums of a layer in the shape of the file; a convolution is computed once for all its readers."""
         name = f"{value.node.name}.integers"
         if value.geometry is None:
             weight = self.integers32(f"{value.node.name}.weight", value.weight.T)

@@ -39,7 +39,7 @@ def checked(source: Source) -> ModelProto:
         value.type.tensor_type.shape.SetInParent()
     try:
         onnx.checker.check_model(model)
-    except Exception as exc:  # protobuf and onnx raise different ones
+    except Exception as exc:  # protobuf and onnx raise errors of many classes
         raise FileError(f"{path}: not an ONNX model, or damaged ({one_line(exc)})") from None
     _check_tensors(path, model)
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
@@ -53,7 +53,7 @@ def _converted(path: Path, model: ModelProto, opset: int) -> ModelProto:
     """The model in the oldest opset that is read. Raises `UnsupportedError` where onnx cannot do that."""
     try:
         return version_converter.convert_version(model, _OLDEST)
-    except Exception as exc:  # onnx raises different ones
+    except Exception as exc:  # onnx raises errors of many classes
         raise UnsupportedError(
             f"{path}: opset {opset}; must be {_OLDEST} or later, and onnx cannot convert it ({one_line(exc)})"
         ) from None
@@ -79,12 +79,12 @@ def _check_tensors(path: Path, model: ModelProto) -> None:
     for tensor in (*model.graph.initializer, *inside):
         try:
             onnx.numpy_helper.to_array(tensor)
-        except Exception as exc:  # numpy and onnx raise different ones
+        except Exception as exc:  # numpy and onnx raise errors of many classes
             raise FileError(f"{path}: damaged: constant {tensor.name!r} ({one_line(exc)})") from None
 
 
 def _check_dialect(path: Path, model: ModelProto) -> None:
-    """What onnx's checker would find: tensors that are read before they are made."""
+    """Raise `FileError` for tensors that are read before a node writes them, as onnx's checker would."""
     known = {"", *(value.name for value in (*model.graph.input, *model.graph.initializer))}
     for node in model.graph.node:
         missing = [name for name in node.input if name not in known]
@@ -119,7 +119,7 @@ def _attribute(attribute: onnx.AttributeProto) -> Any:
 
 
 def named_nodes(model: ModelProto) -> list[Node]:
-    """The model's nodes, unnamed ones by operator and position; those that pass float32 on as it is, as Identity."""
+    """The model's nodes under unique names; nodes without a name are called by operator and position."""
     nodes: list[Node] = []
     seen: set[str] = set()
     for number, proto in enumerate(model.graph.node):

@@ -1,4 +1,4 @@
-"""Float expressions as float32 operators of the graph: what has no integer form, or is not quantised."""
+"""Float expressions without an integer form, and networks that are not quantised, as float32 operators of the graph."""
 
 from __future__ import annotations
 

@@ -43,8 +43,7 @@ _UNIT = 127  # the weight of a channel that is only scaled: large, so that its b
 
 
 class _Layer(NamedTuple):
-    """Weights, int64, output channel first, of one float64 scale each; real biases float64, or int32 ones in units of
-    the accumulator."""
+    """A layer: weights int64 (O, ...), their scales float64 (O,), real biases float64 (O,)."""
 
     weight: np.ndarray
     scale: np.ndarray
@@ -128,7 +127,7 @@ def _scaled(weight: np.ndarray, source: Weights, channel: int) -> tuple[np.ndarr
 
 
 def _signed(weight: np.ndarray, scale: np.ndarray, real: np.ndarray, x_scale: float) -> _Layer:
-    """Positive scales; a channel that is multiplied by 0 is one of weights 0."""
+    """The layer with positive scales; a channel that is multiplied by 0 gets weights of 0."""
     column = (-1,) + (1,) * (weight.ndim - 1)
     weight = weight * np.where(scale < 0, -1, 1).reshape(column)
     scale = np.abs(scale)
@@ -140,7 +139,7 @@ def _signed(weight: np.ndarray, scale: np.ndarray, real: np.ndarray, x_scale: fl
 
 
 def _exact_bias(rest: list, x_scale: float, scales: np.ndarray) -> np.ndarray | None:
-    """The integers of a bias whose scale is that of the accumulators; None of other biases."""
+    """The integers of a bias that is in accumulator units in the file; None of other biases."""
     bias = rest[0] if rest else None
     if not isinstance(bias, Weights) or bias.integers.dtype != np.int32 or bias.zero.any():
         return None
@@ -244,13 +243,13 @@ def scaled_channels(imp: Importer, value: Expr, result: Result) -> g.Tensor | No
 
 
 _BINARY: dict[str, type[g.Binary]] = {"Add": g.Add, "Sub": g.Sub, "Mul": g.Mul}
-_FUNCTIONS = {"Sigmoid": "logistic", "Tanh": "tanh", "LeakyRelu": "leaky_relu"}  # names as those of other formats
-_FINEST = 0.75  # of its steps: where an output has finer ones, its own rounding would cost more than one of them
+_FUNCTIONS = {"Sigmoid": "logistic", "Tanh": "tanh", "LeakyRelu": "leaky_relu"}  # names in .tflite files
+_FINEST = 0.75  # an output step below this share of the softmax's step would show the rounding of both
 _MOST_INNER = (1 << 31) // 255**2  # elements of a row of a product, less their zero points: sums are int32
 
 
 def _operand(imp: Importer, node: Node, value: Value | None) -> g.Tensor | None:
-    """The int8 tensor behind an operand: a view, or a constant of one scale."""
+    """The int8 tensor of an operand that is a view, or a constant of one scale."""
     if (view := imp.as_view(value)) is not None:
         return view.tensor
     if not isinstance(value, Weights) or value.scale.size > 1 or value.zero.size > 1:
@@ -276,7 +275,7 @@ def _binary(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
 
 
 def _product(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
-    """The product of two int8 matrices, or many of them, whose sums are within int32."""
+    """The product of two int8 tensors of matrices whose sums are within int32."""
     views = [imp.as_view(arg) for arg in value.args] if value.node.op == "MatMul" else []
     operands = tuple(view.tensor for view in views if view is not None)
     if len(operands) < 2 or min(len(t.shape) for t in operands) < 2 or operands[0].shape[-1] > _MOST_INNER:

@@ -1,10 +1,10 @@
 """Reads QDQ and QOperator ONNX files: nodes to operators of compiler/graph/.
 
 Between a DequantizeLinear and a QuantizeLinear an ONNX file computes in float32. The importer keeps such nodes as
-expressions (values.py) until a QuantizeLinear, or an output, takes them: one that has an integer form (layers.py,
-forms.py) becomes that, all others are float32 operators on the host (floats.py). Operators that only move values do
-so with the int8 ones (moves.py). QOperator files are rewritten to QDQ before (qlinear.py), composed operators to
-elementary ones (rewrites/).
+expressions (values.py) until a QuantizeLinear, or an output, takes them: an expression with an integer form (forms.py)
+becomes an int8 operator, every other one float32 operators on the host (floats.py). Operators that only move values
+move int8 values (movements.py). QOperator files are rewritten to QDQ before (qlinear.py), composed operators to
+elementary ones (rewrites.py, layouts.py, recurrent.py).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from .recurrent import RECURRENT
 from .rewrites import ARITHMETIC
 
 REWRITES = {**ARITHMETIC, **LAYOUTS, **RECURRENT, **QLINEAR}
-_EXACT = 1e-5  # of a step: what a bound may be away from an integer
+_EXACT = 1e-5  # largest distance of a bound from an integer, in steps
 _ENDS = ("QuantizeLinear", "DequantizeLinear")
 OPERATORS = frozenset((*FLOATS, *NAMES, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "Shape", "Size"))
 _NUMBERS: dict[int, str] = {TensorProto.FLOAT: "float32", TensorProto.INT8: "int8", TensorProto.UINT8: "uint8"}
@@ -82,9 +82,9 @@ def import_onnx(model: str | Path | Source) -> g.Graph:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a QuantizeLinear makes of a float expression: a tensor quantised as `y`, clamped to `clamp`.
+    """The result of a QuantizeLinear on a float expression: a tensor quantised as `y`, clamped to `clamp`.
 
-    `wanted` is the tensor's name where it is an output of the graph; `top` is the last node before quantisation.
+    `wanted` is its name if it is an output of the graph, else empty; `top` is the last node before the quantisation.
     """
 
     y: g.Tensor
@@ -159,7 +159,7 @@ class Importer(Reading):
                 made = isinstance(value, Broken) or (isinstance(value, Numbers) and value.tensor.name == tensor)
                 if tensor in self.reserved and not made and self._is_float(tensor):
                     real = Numbers(value.shape, realised(self, value, tensor))
-                    if isinstance(value, View):  # as of a cache: what else reads it takes the integers
+                    if isinstance(value, View):  # such as a cache: its other readers take the integers
                         self.real[tensor] = real
                     else:
                         self.values[tensor] = real
@@ -203,7 +203,7 @@ class Importer(Reading):
         return [Expr(shape, node, tuple(args), k) for k, shape in enumerate(shapes)]
 
     def _evaluated(self, node: Node, args: list[Value | None]) -> list[Value]:
-        """A node on constants, some of them dequantised."""
+        """The value of a node on constants, dequantised or not."""
         x = args[0]
         if isinstance(x, Weights) and node.op == "Transpose":
             perm = node.attrs.get("perm", [*reversed(range(x.integers.ndim))])
@@ -300,7 +300,7 @@ class Importer(Reading):
         return view
 
     def _exact(self, value: Expr, x: View | None) -> View | None:
-        """As `as_view`, of an expression; `x` is the view of its operand where it is a clamp, if there is one."""
+        """`as_view` of an expression; `x` is the view of the operand of a clamp."""
         node, bounds = value.node, clip_bounds(value)
         if bounds is not None and x is not None:
             t = x.tensor
@@ -318,7 +318,7 @@ class Importer(Reading):
         return None
 
     def relabelled(self, node: Node, t: g.Tensor, y: g.Tensor) -> g.Tensor:
-        """The same integers, taken for other numbers."""
+        """Reinterpret int8 values under another scale or zero point; no value changes."""
         same = np.arange(-128, 128).astype(np.int8)
         return self.append(g.Lookup(f"{node.name}.rescaled", (t,), y, "identity", same))
 

@@ -110,7 +110,7 @@ def _gather_elements(c: Chain, x: Term, indices: Term, *, axis: int = 0) -> Term
 
 
 def _scatter(positions: Callable[[np.ndarray, int, Sequence[int]], np.ndarray]) -> Rewrite:
-    """The data and behind it the updates: each element is the last that was written to its place."""
+    """Gather from data and updates in one row: each position takes the element that was written to it last."""
 
     def rewrite(
         c: Chain, x: Term, indices: Term, updates: Term, *, axis: int = 0, reduction: str = "none"

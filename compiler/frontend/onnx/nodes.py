@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ALIASES = ("Identity", "Dropout", "Cast")  # whose first output is their input, as far as float32 goes
 # Operators of our own around a float operator on integers: their real values, and back, quantised as another tensor
 REAL, LIKE = "RealValues", "QuantizeLike"
-# What Python, numpy and onnx's reference raise for inputs and attributes that contradict each other, or are not there
+# Errors of Python, numpy and onnx's reference for inputs and attributes that are missing or contradict each other
 MISFITS = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
 # all inputs of which are of one type
 _UNTYPED = ("Add", "Clip", "Concat", "Conv", "Gemm", "MatMul", "MaxPool", "Mul", "Relu", "Sub")
@@ -257,10 +257,10 @@ class Reader:
 
 
 class Reading(Builder):
-    """A builder with the `reader` of a file, and what the file's tensors stand for, `values`, so far.
+    """A builder with the `reader` of a file and the `values` of its tensors so far, by name.
 
-    `outputs` are the names of the graph's outputs: only `wanted` tensors get them. Operators have names apart from
-    those of tensors. `problems` are refused nodes, `ends` what is wrong with inputs and outputs.
+    `outputs` are the names of the graph's outputs, which only `wanted` tensors get. Names of operators and of tensors
+    may be equal. `problems` are refused nodes, `ends` errors of inputs and outputs.
     """
 
     def __init__(self, reader: Reader, outputs: Sequence[str]):
@@ -281,11 +281,11 @@ class Reading(Builder):
         self, kind: Callable[..., g.Operator], inputs: tuple[g.Tensor, ...], y: g.Tensor, *facts: Any,
         wanted: str = "", **more: Any,
     ) -> g.Tensor:  # fmt: skip
-        """As `append`, of an operator named as `y`."""
+        """Append an operator that is named after `y`. Returns its output."""
         return self.append(kind(y.name, inputs, y, *facts, **more), wanted)
 
     def checked(self, node: Node, op: g.Operator, wanted: str = "", shape: Sequence[int] | None = None) -> g.Tensor:
-        """As `append`, or with `shape` as `plain`. Raises `Problem` if integers of the operator can leave int32."""
+        """Append an operator, in another `shape` if one is given. Raises `Problem` if its integers can leave int32."""
         if text := ranges.problem(op):
             raise Problem(node, text)
         return self.plain(op, op.output.shape if shape is None else shape, wanted)
@@ -315,7 +315,7 @@ class Reading(Builder):
 
     @contextmanager
     def noting(self, node: Node) -> Iterator[None]:
-        """Note as a problem, of `node` unless it names another, what is raised inside."""
+        """Turn an error of the block into a problem of `node`, or of the node that the error names."""
         try:
             yield
         except Problem as exc:
@@ -354,7 +354,7 @@ class Reading(Builder):
         return float(array.reshape(-1)[0])
 
     def value(self, tensor: str) -> Value | None:
-        """What a tensor of the file stands for; None of one that is left out."""
+        """The value of a tensor of the file; None of an input that is left out."""
         if not tensor:
             return None
         if tensor not in self.values:
@@ -462,7 +462,7 @@ class Term:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape."""
+        """The shape of an input of the node."""
         return self.chain.reader.shapes[self.name]
 
     @property

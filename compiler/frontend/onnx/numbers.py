@@ -1,6 +1,6 @@
-"""Nodes on integers and truth values, and those that make such of real values: positions, comparisons, choices.
+"""Nodes that compute integers and truth values, also of real values: arithmetic, positions, comparisons, choices.
 
-They become operators on plain numbers as soon as they are read; what moves them is moves.py's.
+They become operators on plain numbers as soon as they are read. A name is a row of the table at the end.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from .importer import Importer
 
 Make = Callable[..., g.Operator]  # of the importer, a node, its output and its operands
-TYPES = ("float32", "int32", "int64", "bool")  # beside raw int8 and uint8
+TYPES = ("float32", "int32", "int64", "bool")  # int8 and uint8 need a scale
 
 
 def converted(imp: Importer, node: Node, args: list[Value | None]) -> list[Value] | None:
-    """What the node's outputs stand for; None where it is not one of these."""
+    """The values of the outputs of a node on numbers; None of other nodes."""
     kinds = {dtype_of(imp, t) for t in (*node.inputs[:1], *node.outputs[:1])}
     if node.op == "Gather" and isinstance(args[1], Numbers):
         return _gathered(imp, node, args)
@@ -130,7 +130,7 @@ def _gathered(imp: Importer, node: Node, args: list[Value | None]) -> list[Value
     """Gather at computed positions: of a quantised table its integers, of others their real values."""
     x, where = args[0], _tensor(imp, node, args[1])
     axis, shape, wanted = node.attrs.get("axis", 0), imp.shape(node, node.outputs[0]), _wanted(imp, node.outputs[0])
-    if isinstance(x, Fixed) and x.array.dtype in (np.int8, np.uint8):  # dequantised behind this node
+    if isinstance(x, Fixed) and x.array.dtype in (np.int8, np.uint8):  # which the next node dequantises
         reader = next(iter(imp.reader.readers.get(node.outputs[0], ())), None)
         x = parameters(imp, reader, x) if reader and reader.op == "DequantizeLinear" else x
     if isinstance(x, Weights) and x.scale.size == 1 and x.integers.dtype in (np.int8, np.uint8):

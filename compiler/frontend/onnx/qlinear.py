@@ -11,7 +11,7 @@ from .nodes import Chain, Rewrite, Term
 
 
 def _biases(c: Chain, bias: Term | None, x_scale: Term, w_scale: Term) -> list[Term]:
-    """The real values of int32 biases, whose scale is that of the products; none where they are left out."""
+    """[the real values of int32 biases, in units of x_scale * w_scale]; empty where they are left out."""
     if bias is None or x_scale.value is None or w_scale.value is None:
         return []
     product = x_scale.value.astype(np.float32).reshape(-1)[:1] * w_scale.value.astype(np.float32).reshape(-1)
@@ -30,7 +30,7 @@ def _quantised(c: Chain, op: str, inputs: Sequence[Term], attrs: dict, scale: Te
 
 
 def _real(op: str, operands: int = 2, bias: int | None = None) -> Rewrite:
-    """`op` of `operands`, each with its scale and zero point, then those of the result; `bias` is an input's number."""
+    """`op` on (operand, scale, zero point) * `operands`, scale and zero point of the result; input `bias` is int32."""
 
     def rewrite(c: Chain, *inputs: Term | None, channels_last: int = 0, opset: int = 0, **attrs: object) -> Term | None:
         if channels_last:

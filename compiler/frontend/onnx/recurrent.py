@@ -1,4 +1,4 @@
-"""GRU, and LSTM from given values on or with its last ones, step by step; signatures as in rewrites.py."""
+"""GRU, and LSTM with initial or final states, unrolled into a chain per step; signatures as in rewrites.py."""
 
 from __future__ import annotations
 

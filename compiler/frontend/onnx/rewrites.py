@@ -1,7 +1,7 @@
 """Composed operators of ONNX as elementary ones: norms, choices, functions, sums of products, running sums.
 
-A function has the inputs of the operator as positional arguments (None where one is left out) and its attributes as
-keywords, and returns its result, or None where the node stays as it is: one that nothing else reads is refused by name.
+A function takes the inputs of the operator (None where one is left out) and, as keywords, its attributes. It returns
+the result, or None to keep the node, which is refused by name where no other module reads it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .nodes import Chain, Rewrite, Term, as_float
 
 
 def _column(x: Term) -> tuple[int, ...]:
-    """The shape of one number per channel, beside `x`."""
+    """The shape of one number per channel that broadcasts to `x`."""
     return (-1,) + (1,) * (len(x.shape) - 2)
 
 
@@ -79,7 +79,7 @@ def _mean_variance(c: Chain, x: Term, *, axes: Sequence[int] = (0, 2, 3)) -> Ter
 def _unit_length(c: Chain, x: Term, *, axis: int = -1, p: int = 2) -> Term:
     """Vectors of length 1; of a vector of zeros, zeros."""
     length = x.node("ReduceL1" if p == 1 else "ReduceL2", axes=[axis])
-    return x / length.node("Max", np.finfo(np.float32).tiny)
+    return x / length.node("Max", float(np.finfo(np.float32).tiny))
 
 
 def _skip_layer_normalization(
@@ -191,8 +191,9 @@ def _log_sum(c: Chain, x: Term, *_: Term, keepdims: int = 1, **attrs: object) ->
     return y.reshape(*(1 if k in axes else n for k, n in enumerate(x.shape) if keepdims or k not in axes))
 
 
-def _einsum(c: Chain, *operands: Term, equation: str) -> Term | None:
-    """One or two operands and a result of letters, none twice in one of them, and no size of 1 in another's place."""
+def _einsum(c: Chain, first: Term, *others: Term, equation: str) -> Term | None:
+    """Sums of products of one or two operands. No letter may stand twice in a term, or for two sizes."""
+    operands = [first, *others]
     letters = _letters(equation, [len(x.shape) for x in operands])
     if letters is None or len(operands) > 2 or not letters[-1]:
         return None
@@ -234,7 +235,7 @@ def _summed(x: Term, term: str, kept: str) -> tuple[Term, str]:
 
 
 def _product(c: Chain, operands: list[tuple[Term, str]], result: str, sizes: dict[str, int]) -> tuple[Term, str]:
-    """A product of matrices, and its letters: first the shared ones, then the first and the second operand's own."""
+    """(product of matrices, its letters: batch dimensions, rows of the first operand, columns of the second)."""
     (_, first), (_, second) = operands
     batch = "".join(letter for letter in first if letter in second and letter in result)
     summed = "".join(letter for letter in first if letter in second and letter not in result)
@@ -268,7 +269,7 @@ def _triangle(c: Chain, x: Term, k: Term | None = None, *, upper: int = 1) -> Te
 
 
 def _vectors(c: Chain, x: Term, y: Term) -> Term | None:
-    """A product of matrices one of which is a row or a column."""
+    """A matrix product with a vector: the vector becomes a row or a column."""
     first, second = x.shape, y.shape
     if min(len(first), len(second)) > 1 or not first or not second:
         return None
