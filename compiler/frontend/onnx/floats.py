@@ -83,21 +83,21 @@ def _gemm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
     if node.attrs.get("transB", 0):
         w = imp.append(g.Transpose(f"{node.name}.b", (w,), g.Tensor("", w.shape[::-1], "float32"), (1, 0)))
     alpha, beta = node.attrs.get("alpha", 1.0), node.attrs.get("beta", 1.0)
-    added = c[0] if c and c[0] is not None and beta else None
+    added = c[0] if c and beta else None
+
+    def scaled(name: str, t: g.Tensor, key: str, factor: float, wanted: str = "") -> g.Tensor:
+        if factor == 1:
+            return t
+        constant, y = imp.constant(f"{node.name}.{key}", np.array(factor, np.float32)), g.Tensor("", t.shape, "float32")
+        return imp.append(g.FloatBinary(f"{node.name}.{name}", (t, constant), y, "Mul"), wanted)
+
     if alpha == 1 and added is None:
         return imp.append(g.FloatMatMul(node.name, (x, w), _y(value)), wanted)
     y = imp.append(g.FloatMatMul(f"{node.name}.product", (x, w), _y(value)))
-    if alpha != 1:
-        factor = imp.constant(f"{node.name}.alpha", np.array(alpha, np.float32))
-        y = imp.append(
-            g.FloatBinary(f"{node.name}.scaled", (y, factor), _y(value), "Mul"), wanted if added is None else ""
-        )
+    y = scaled("scaled", y, "alpha", alpha, wanted if added is None else "")
     if added is None:
         return y
-    z = realised(imp, added)
-    if beta != 1:
-        factor = imp.constant(f"{node.name}.beta", np.array(beta, np.float32))
-        z = imp.append(g.FloatBinary(f"{node.name}.biases", (z, factor), g.Tensor("", z.shape, "float32"), "Mul"))
+    z = scaled("biases", realised(imp, added), "beta", beta)
     return imp.append(g.FloatBinary(node.name, (y, z), _y(value), "Add"), wanted)
 
 

@@ -141,9 +141,8 @@ class Importer(Reading):
             return  # the node is refused later
         plain = g.Tensor(name, shape, kind, scale, zero + (128 if kind == "uint8" else 0))
         self.inputs.append(plain)
-        t = plain
-        if kind == "uint8":
-            t = self.append(g.Recode(f"{name}.int8", (plain,), g.Tensor("", shape, "int8", scale, zero)))
+        y = g.Tensor("", shape, "int8", scale, zero)
+        t = self.append(g.Recode(f"{name}.int8", (plain,), y)) if kind == "uint8" else plain
         self.values[name] = View(shape, t)
 
     def _node(self, node: Node) -> None:
@@ -181,9 +180,7 @@ class Importer(Reading):
             return [View(x.shape, x.tensor, node.name)]
         if node.op == LIKE and x is not None and isinstance(args[1], View):
             y = replace(args[1].tensor, name="", shape=x.shape, data=None)
-            return [
-                View(x.shape, self.quantise(x, y, node, node.outputs[0] if node.outputs[0] in self.reserved else ""))
-            ]
+            return [View(x.shape, self.quantise(x, y, node, self.wanted(node.outputs[0])))]
         if (found := converted(self, node, args)) is not None:
             return found
         if node.op in ALIASES and x is not None:
@@ -216,7 +213,7 @@ class Importer(Reading):
         return [Fixed(array.shape, array) for array in self.reader.evaluate(node, arrays)]
 
     def _view(self, node: Node, index: int, x: View, tensor: str) -> View:
-        wanted = tensor if tensor in self.reserved and not self._is_float(tensor) else ""
+        wanted = "" if self._is_float(tensor) else self.wanted(tensor)
         return View(self.shape(node, tensor), moved(self, node, index, x.tensor, wanted), x.name)
 
     def _joined(self, node: Node, args: list[Value | None]) -> View:
@@ -228,7 +225,7 @@ class Importer(Reading):
         shape = self.shape(node, node.outputs[0])
         y = replace(tensors[0], name="", shape=shape, data=None)
         op = g.Concat(node.name, tuple(tensors), y, node.attrs["axis"] % len(shape))
-        return View(shape, self.append(op, node.outputs[0] if node.outputs[0] in self.reserved else ""))
+        return View(shape, self.append(op, self.wanted(node.outputs[0])))
 
     def _dequantize(self, node: Node, x: Value) -> Value:
         if isinstance(x, Fixed):
@@ -242,9 +239,8 @@ class Importer(Reading):
         return View(x.shape, t, node.name)
 
     def _quantize(self, node: Node, x: Value) -> View:
-        scale, zero = activation(self, node)
-        tensor = node.outputs[0]
-        wanted = tensor if tensor in self.reserved and self.reader.types[tensor] == TensorProto.INT8 else ""
+        (scale, zero), tensor = activation(self, node), node.outputs[0]
+        wanted = self.wanted(tensor) if self.reader.types[tensor] == TensorProto.INT8 else ""
         return View(x.shape, self.quantise(x, g.Tensor("", x.shape, "int8", scale, zero), node, wanted))
 
     def quantise(self, value: Value, y: g.Tensor, node: Node, wanted: str = "") -> g.Tensor:

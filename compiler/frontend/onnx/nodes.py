@@ -208,22 +208,19 @@ class Reader:
         if any(t not in self.shapes for t in node.inputs if t) or node.domain:
             return  # comes from a node that is refused by name, or is one
         if node.op in ("QuantizeLinear", "DequantizeLinear"):
-            self.shapes[node.outputs[0]] = self.shapes[node.inputs[0]]
-            self.types[node.outputs[0]] = self._quantised_type(node)
+            self._note(node, self.shapes[node.inputs[0]], self._quantised_type(node))
             return
         if node.op in (REAL, LIKE):
-            self.shapes[node.outputs[0]] = self.shapes[node.inputs[0]]
-            self.types[node.outputs[0]] = TensorProto.FLOAT if node.op == REAL else self.types[node.inputs[1]]
+            kind = TensorProto.FLOAT if node.op == REAL else self.types[node.inputs[1]]
+            self._note(node, self.shapes[node.inputs[0]], kind)
             return
         if node.op.startswith("Reduce") or node.op == "IntegerMean":
             kept, axes = node.attrs.get("keepdims", 1), self.axes(node)
             shape = ((1 if k in axes else n, k in axes) for k, n in enumerate(self.shapes[node.inputs[0]]))
-            self.shapes[node.outputs[0]] = tuple(n for n, reduced in shape if kept or not reduced)
-            self.types[node.outputs[0]] = self.types[node.inputs[0]]
+            self._note(node, tuple(n for n, reduced in shape if kept or not reduced), self.types[node.inputs[0]])
             return
         if node.op in UNARY or node.op in DEEPLOY:
-            self.shapes[node.outputs[0]] = self.shapes[node.inputs[0]]
-            self.types[node.outputs[0]] = self.types[node.inputs[0]]
+            self._note(node, self.shapes[node.inputs[0]], self.types[node.inputs[0]])
             return
         plain = self.untyped and node.op in _UNTYPED
         types = {
@@ -247,6 +244,9 @@ class Reader:
             if not kind.HasField("tensor_type") or not tensor.HasField("shape") or -1 in dims:
                 continue  # a shape that depends on values: whoever uses it is refused
             self.shapes[name], self.types[name] = tuple(dims), tensor.elem_type
+
+    def _note(self, node: Node, shape: tuple[int, ...], kind: int) -> None:
+        self.shapes[node.outputs[0]], self.types[node.outputs[0]] = shape, kind
 
     def _quantised_type(self, node: Node) -> int:
         if node.op == "DequantizeLinear":
@@ -325,6 +325,10 @@ class Reading(Builder):
         except MISFITS as exc:
             why = f"has inputs or attributes that do not fit together ({one_line(exc)})"
             self.problems.append(Refusal(why, node.kind, node.name))
+
+    def wanted(self, tensor: str) -> str:
+        """The name of an output of the graph, empty for other tensors of the file."""
+        return tensor if tensor in self.reserved else ""
 
     def shape(self, node: Node, tensor: str) -> tuple[int, ...]:
         """The shape of a tensor of the file. Raises `Problem`, which names `node`, where it is unknown."""
