@@ -34,7 +34,7 @@ def numbers(scale=0.1, zero=0, dtype="int8"):
 
 def doubled(emit, x):
     real = emit(OP.dequantize(x, *numbers(0.1, 130, "uint8")))
-    return emit(OP.quantize(emit(OP.add(real, real)), *numbers(0.2, 5, "uint8"), out_dtype="uint8"))
+    return emit(OP.quantize(emit(OP.add(real, real)), *numbers(0.1, 5, "uint8"), out_dtype="uint8"))
 
 
 def clipped(emit, x):
@@ -43,7 +43,7 @@ def clipped(emit, x):
 
 @pytest.mark.parametrize(
     "body, x, wanted",
-    [(doubled, np.uint8([130, 131, 200, 0]), [5, 6, 75, 0]), (clipped, np.int8([-9, 3, 6, 100]), [0, 3, 6, 6])],
+    [(doubled, np.uint8([130, 131, 200, 0]), [5, 7, 145, 0]), (clipped, np.int8([-9, 3, 6, 100]), [0, 3, 6, 6])],
 )
 def test_ends_in_uint8_and_clips_of_integers(body, x, wanted):
     graph = graph_of(body, ((1, 4), str(x.dtype)))
