@@ -32,15 +32,15 @@ def is_unit(scale: np.ndarray, units: np.ndarray) -> bool:
 def in_units(real: np.ndarray, units: np.ndarray) -> np.ndarray:
     """int32 biases in `units`, the accumulators' scales (O,). Raises `InputError` for one outside int32."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        found = np.where(real == 0, 0, np.rint(real / units))
-    wrong = np.flatnonzero(~((found >= _INT32.min) & (found <= _INT32.max)))
+        steps = np.where(real == 0, 0, np.rint(real / units))
+    wrong = np.flatnonzero(~((steps >= _INT32.min) & (steps <= _INT32.max)))
     if wrong.size:
         k = wrong[0]
         raise InputError(
-            f"has bias {np.broadcast_to(real, units.shape)[k]:g} for output channel {k}: {found[k]:g} times the "
+            f"has bias {np.broadcast_to(real, units.shape)[k]:g} for output channel {k}: {steps[k]:g} times the "
             f"accumulator's scale {units[k]:g}, outside {_INT32.min}..{_INT32.max}"
         )
-    return found.astype(np.int32)
+    return steps.astype(np.int32)
 
 
 def reach(kernel: Sequence[int], dilations: Sequence[int]) -> tuple[int, ...]:

@@ -84,29 +84,29 @@ def sunk(ops: Sequence[g.Operator]) -> tuple[g.Operator, ...]:
 
     Transpositions without a reader, and pairs that cancel, are removed later (compiler/graph/simplify.py).
     """
-    behind: dict[str, g.Tensor] = {}  # tensor NHWC -> the one NCHW that it was made of
+    sources: dict[str, g.Tensor] = {}  # tensor NHWC -> the one NCHW that it was made of
     names = Names(name for op in ops for name in (op.name, op.output.name))
-    found: list[g.Operator] = []
+    moved_ops: list[g.Operator] = []
     for op in ops:
-        parts = [part for t in op.inputs if (part := _moved(t, behind)) is not None]
+        parts = [part for t in op.inputs if (part := _moved(t, sources)) is not None]
         if isinstance(op, g.Transpose) and op.relayout and op.axes == TO_NHWC:
-            behind[op.output.name] = op.x
+            sources[op.output.name] = op.x
         y, moved = op.output, None
         if len(parts) == len(op.inputs) and len(y.shape) == 4 and y.dtype == "int8":
             inner = replace(y, name=names.unused(f"{y.name}.nchw"), shape=tuple(y.shape[k] for k in TO_NCHW))
             moved = op.permuted(tuple(parts), inner, TO_NCHW)
         if moved is None:
-            found.append(op)
+            moved_ops.append(op)
             continue
-        found += moved, g.Transpose(names.unused(f"{op.name}.nhwc"), (moved.output,), y, TO_NHWC, True)
-        behind[y.name] = moved.output
-    return tuple(found)
+        moved_ops += moved, g.Transpose(names.unused(f"{op.name}.nhwc"), (moved.output,), y, TO_NHWC, True)
+        sources[y.name] = moved.output
+    return tuple(moved_ops)
 
 
-def _moved(t: g.Tensor, behind: dict[str, g.Tensor]) -> g.Tensor | None:
+def _moved(t: g.Tensor, sources: dict[str, g.Tensor]) -> g.Tensor | None:
     """`t` in NCHW if it is a transposed NCHW tensor or a constant; None where it needs a transposition."""
     if t.data is None or len(t.shape) != 4:
-        return behind.get(t.name)
+        return sources.get(t.name)
     data = np.ascontiguousarray(t.data.transpose(TO_NCHW))
     return replace(t, shape=data.shape, data=data)
 
@@ -205,15 +205,15 @@ class RelaxImporter(Builder):
 
         Raises `InputError` where nothing dequantises it.
         """
-        same = {var}
+        aliases = {var}
         for b in self.bindings:
             operands = _operands(b.value) if isinstance(b.value, ir.Call) else (b.value,)
-            if not operands or operands[0] not in same:
+            if not operands or operands[0] not in aliases:
                 continue
             if kind_of(b.value) == "relax.dequantize":
                 return g.Tensor(var.name, _shape(var), "int8", *_scale(b.value, var.ty.dtype))
             if kind_of(b.value) in (*MOVE, "relax.clip") or not isinstance(b.value, ir.Call):
-                same.add(b.var)
+                aliases.add(b.var)
         raise InputError(f"{var.name!r} is {var.ty.dtype}, but nothing dequantises it")
 
     def import_binding(self, var: Var, call: Call) -> None:

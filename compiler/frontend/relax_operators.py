@@ -191,8 +191,8 @@ def _bias(match: Match, node: str, scales: np.ndarray) -> np.ndarray:
 def _operands(imp: RelaxImporter, result: Result) -> list[g.Tensor] | None:
     """The int8 tensors of the call's operands; None if the node of an operand was refused."""
     call = result.call
-    found = [imp.operand(arg) for arg in (call.args[0].fields if hasattr(call.args[0], "fields") else call.args)]
-    return None if None in found else [t for t in found if t is not None]
+    views = [imp.operand(arg) for arg in (call.args[0].fields if hasattr(call.args[0], "fields") else call.args)]
+    return None if None in views else [t for t in views if t is not None]
 
 
 def _binary(cls: type[g.Binary]) -> Compute:

@@ -58,11 +58,11 @@ class Source:
     @property
     def digest(self) -> bytes:
         """A digest of everything that an importer sees, the name of the network included."""
-        found = hashlib.sha256()
+        total = hashlib.sha256()
         types = [name.encode() for name in self.types]
         for piece in (self.path.name.encode(errors="surrogateescape"), self.content, *self.parts, *types):
-            found.update(hashlib.sha256(piece).digest())
-        return found.digest()
+            total.update(hashlib.sha256(piece).digest())
+        return total.digest()
 
     def onnx(self) -> ModelProto:
         """A new ONNX model, with all its data. Raises `FileError`."""
@@ -118,8 +118,8 @@ def _type(array: np.ndarray) -> str:
         return "float32"
     low, high = (array.min(), array.max()) if array.size else (0, 0)
     ranges = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(1 << 31), (1 << 31) - 1)}
-    found = (name for name, (least, most) in ranges.items() if least <= low and high <= most)
-    return next(found, "float32") if np.array_equal(array, np.rint(array)) else "float32"
+    names = (name for name, (least, most) in ranges.items() if least <= low and high <= most)
+    return next(names, "float32") if np.array_equal(array, np.rint(array)) else "float32"
 
 
 def check_kind(path: str | Path) -> None:
@@ -188,25 +188,25 @@ def _outside(message: Any) -> Iterator[TensorProto]:
 
 def _parts(path: Path, model: ModelProto) -> tuple[bytes, ...]:
     """The data of tensors that other files hold."""
-    found, left = list[bytes](), default_limit()
+    parts, left = list[bytes](), default_limit()
     for tensor in _outside(model):
-        found.append(_part(path, tensor, left))
-        left -= len(found[-1])
-    return tuple(found)
+        parts.append(_part(path, tensor, left))
+        left -= len(parts[-1])
+    return tuple(parts)
 
 
 def _part(path: Path, tensor: TensorProto, most: int) -> bytes:
     """The data of one tensor: no more than its shape asks for, and `most` bytes."""
     fields = {entry.key: entry.value for entry in tensor.external_data}
-    place, what = fields.get("location", ""), f"{path}: tensor {tensor.name!r}"
+    relative, what = fields.get("location", ""), f"{path}: tensor {tensor.name!r}"
     folder = path.parent.resolve()
     try:
-        there = (folder / place).resolve()
+        file_path = (folder / relative).resolve()
     except (OSError, RuntimeError, ValueError) as exc:
-        raise FileError(f"{what} has its data in {place!r} ({one_line(exc)})") from None
-    if not place or not there.is_relative_to(folder):
-        raise FileError(f"{what} has its data in {place!r}; only files in the model's folder are read")
-    with open_regular(there, "the data of the model's tensors") as file:
+        raise FileError(f"{what} has its data in {relative!r} ({one_line(exc)})") from None
+    if not relative or not file_path.is_relative_to(folder):
+        raise FileError(f"{what} has its data in {relative!r}; only files in the model's folder are read")
+    with open_regular(file_path, "the data of the model's tensors") as file:
         held = os.fstat(file.fileno()).st_size
         numbers = fields.get("offset", "0"), fields.get("length")
         start, size = (0 if text is None else whole_number(text) for text in numbers)
@@ -215,7 +215,7 @@ def _part(path: Path, tensor: TensorProto, most: int) -> bytes:
             raise FileError(f"{what} has its data at {shown}; offset and length must be whole numbers")
         size = held - start if numbers[1] is None else size
         if size < 0 or start + size > held:
-            raise FileError(f"{what} has its data at bytes {start} to {start + size} of {place}, which has {held}")
+            raise FileError(f"{what} has its data at bytes {start} to {start + size} of {relative}, which has {held}")
         if size > (most := min(most, _nbytes(tensor, what))):
             raise FileError(f"{what} has {size:,} bytes of data; its shape and the memory allow {most:,}")
         file.seek(start)
@@ -235,8 +235,8 @@ def _nbytes(tensor: TensorProto, what: str) -> int:
 def _elements(dims: Sequence[int], what: str) -> int:
     """The product of `dims`, which numpy would refuse, too, where they are too many: theirs would take minutes."""
     if len(dims) > _MOST_DIMS or min(dims, default=0) < 0:
-        found = f"{len(dims):,} dimensions, the least of them {min(dims)}"
-        raise FileError(f"{what} has {found}; at most {_MOST_DIMS} are allowed, of 0 or more")
+        stated = f"{len(dims):,} dimensions, the least of them {min(dims)}"
+        raise FileError(f"{what} has {stated}; at most {_MOST_DIMS} are allowed, of 0 or more")
     return math.prod(dims)
 
 

@@ -119,17 +119,17 @@ def affine(value: Value) -> Affine:
         if op == "Neg" and value.args[0] is not None:
             factor, value = -factor, value.args[0]
             continue
-        place = next((k for k, c in enumerate(known) if c is not None), None)
-        if place is None or len(known) != 2:
+        index = next((k for k, c in enumerate(known) if c is not None), None)
+        if index is None or len(known) != 2:
             break
-        other, c = value.args[1 - place], np.asarray(known[place], np.float64)
-        if other is None or known[1 - place] is not None or np.broadcast_shapes(other.shape, c.shape) != other.shape:
+        other, c = value.args[1 - index], np.asarray(known[index], np.float64)
+        if other is None or known[1 - index] is not None or np.broadcast_shapes(other.shape, c.shape) != other.shape:
             break
         if op == "Mul":
             factor = factor * c
-        elif op == "Div" and place == 1 and c.all():
+        elif op == "Div" and index == 1 and c.all():
             factor = factor / c
-        elif op == "Add" or (op == "Sub" and place == 1):
+        elif op == "Add" or (op == "Sub" and index == 1):
             offset = offset + factor * (c if op == "Add" else -c)
         elif op == "Sub":
             factor, offset = -factor, offset + factor * c
@@ -201,17 +201,17 @@ def _elementwise(value: Value | None, shape: tuple[int, ...]) -> tuple[Value | N
 def single_view(value: Expr) -> View | None:
     """The one int8 tensor that an element-wise expression depends on; None if there are others, or constants per
     channel."""
-    found: View | None = None
+    view: View | None = None
     shape = value.shape
     for part in operands_first(value, lambda part: _elementwise(part, shape)):
         for leaf in _elementwise(part, shape) or (part,):
             known = constant(leaf)
             if leaf is None or _elementwise(leaf, shape) or (known is not None and known.size == 1):
                 continue
-            if not isinstance(leaf, View) or leaf.tensor.name != (found or leaf).tensor.name:
+            if not isinstance(leaf, View) or leaf.tensor.name != (view or leaf).tensor.name:
                 return None
-            found = found or leaf
-    return found if found is not None and found.shape == shape else None
+            view = view or leaf
+    return view if view is not None and view.shape == shape else None
 
 
 def evaluated(value: Expr, x: np.ndarray) -> np.ndarray:

@@ -151,17 +151,17 @@ def calibrate(model: Checkpoint, texts: Sequence[Sequence[int]] | None = None) -
 
     Without `texts` the model writes them. Raises `FileError` where float32 overflows.
     """
-    found: dict[tuple[str, int], float] = {}
+    magnitudes: dict[tuple[str, int], float] = {}
     texts = texts or [sample(model, min(LENGTH, model.sizes.context), seed) for seed in range(TEXTS)]
     for text in texts:
 
         def observe(name: str, layer: int, value: np.ndarray) -> None:
             share = 100.0 if name in WHOLE else PERCENTILE
             most = float(np.percentile(np.abs(value), share))
-            found[name, layer] = max(found.get((name, layer), 1e-6), most)
+            magnitudes[name, layer] = max(magnitudes.get((name, layer), 1e-6), most)
 
         observe("logits", 0, FloatLlama(model, len(text), observe).logits(text))
-    return found
+    return magnitudes
 
 
 def quantised(model: Checkpoint, ranges: Ranges) -> Integers:

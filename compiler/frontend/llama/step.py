@@ -137,8 +137,8 @@ class _Step:
 
     def matrix(self, name: str, layer: int | None = None) -> Matrix:
         """A matrix of the model, of a layer or the only one."""
-        found = self.model.matrices[name]
-        return found if layer is None else found[layer]
+        of_layers = self.model.matrices[name]
+        return of_layers if layer is None else of_layers[layer]
 
     def dense(self, name: str, x: g.Tensor, matrix: Matrix, scale: float, low: int = -128) -> g.Tensor:
         """`x` times the rows of a matrix."""

@@ -58,11 +58,11 @@ def _gemm(
     if constant and row and rank == 2 and not transA and alpha == beta == 1.0:
         return None
     swapped = [*range(rank - 2), rank - 1, rank - 2]
-    found = (x.transpose(swapped) if transA else x).node("MatMul", y.transpose(swapped) if transB else y)
-    found = found if alpha == 1.0 else found * alpha
+    total = (x.transpose(swapped) if transA else x).node("MatMul", y.transpose(swapped) if transB else y)
+    total = total if alpha == 1.0 else total * alpha
     if bias is None:
-        return found
-    return found + (bias if beta == 1.0 else bias * beta)
+        return total
+    return total + (bias if beta == 1.0 else bias * beta)
 
 
 def _shifted(op: str, logarithm: bool = False) -> Rewrite:
@@ -123,10 +123,10 @@ class DeeployImporter(Tensors):
     def graph(self, name: str) -> g.Graph | None:
         """The whole model; None if there are problems."""
         self.walk(self.model, self._input, self._node)
-        found = [] if self.problems else [self._output(tensor) for tensor in self.outputs]
+        tensors = [] if self.problems else [self._output(tensor) for tensor in self.outputs]
         if self.problems or self.ends:
             return None
-        return self._named(name, found)
+        return self._named(name, tensors)
 
     def _input(self, name: str) -> None:
         shape = self.reader.shapes[name]
@@ -148,15 +148,15 @@ class DeeployImporter(Tensors):
 
     def _node(self, node: Node) -> None:
         args = [self.value(t) for t in node.inputs]
-        found: list[Value] = [Broken(()) for _ in node.outputs]
+        results: list[Value] = [Broken(()) for _ in node.outputs]
         with self.noting(node):
             if node.domain:
                 raise Problem(node, f"of domain {node.domain!r} is not supported")
             if node.op not in OPERATORS:
                 raise Problem(node, "is not supported beside Deeploy's operators")
             if not any(isinstance(arg, Broken) for arg in args):
-                found = call(OPERATORS[node.op], self, node, args)
-        self.values |= dict(zip(node.outputs, found))
+                results = call(OPERATORS[node.op], self, node, args)
+        self.values |= dict(zip(node.outputs, results))
 
     def _output(self, name: str) -> g.Tensor | None:
         """The tensor of an output: int8, uint8 or int32."""
@@ -179,14 +179,14 @@ class DeeployImporter(Tensors):
             return self.append(g.Recode(f"{name}.uint8", (t,), y), name)
         return None
 
-    def _named(self, name: str, found: list[g.Tensor | None]) -> g.Graph:
+    def _named(self, name: str, tensors: list[g.Tensor | None]) -> g.Graph:
         """The graph, whose outputs have the names that they have in the file."""
-        made = {op.output.name for op in self.ops}
+        computed = {op.output.name for op in self.ops}
         names: dict[str, str] = {}
         outputs = []
-        for wanted, t in zip(self.outputs, found):
+        for wanted, t in zip(self.outputs, tensors):
             assert t is not None
-            if t.name != wanted and (t.name not in made or t.name in names or t.name in self.reserved):
+            if t.name != wanted and (t.name not in computed or t.name in names or t.name in self.reserved):
                 t = self.reshape(f"{wanted}.copy", t, t.shape, wanted)
             elif t.name != wanted:
                 names[t.name] = wanted

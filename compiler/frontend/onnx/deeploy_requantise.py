@@ -114,17 +114,17 @@ def _of(imp: Tensors, x: Value, s: Shift) -> Value:
         return imp.after(view, moves)
     if narrow:
         y = g.Tensor("", (1,), zero_point=s.zero_point)
-        found = None
+        one_operator = None
         if isinstance(x, View) and s.one:
-            found = _function(imp, Table(x.shape, x.tensor, EVERY - x.tensor.zero_point), s)
+            one_operator = _function(imp, Table(x.shape, x.tensor, EVERY - x.tensor.zero_point), s)
         elif isinstance(x, Table) and s.one:
-            found = _function(imp, x, s)
+            one_operator = _function(imp, x, s)
         elif isinstance(x, Layer):
-            found = _layer(imp, x, s, y)
+            one_operator = _layer(imp, x, s, y)
         elif isinstance(x, (Pair, Shares)):
-            found = _combined(imp, x, s, y)
-        if found is not None:
-            return View(x.shape, found)
+            one_operator = _combined(imp, x, s, y)
+        if one_operator is not None:
+            return View(x.shape, one_operator)
     return _wide(imp, x, s)
 
 
@@ -193,5 +193,5 @@ def _wide(imp: Tensors, x: Value, s: Shift) -> Value:
     zero = s.zero_point if dtype == "int8" else 0
     y = g.Tensor("", t.shape, dtype, zero_point=zero)
     constants = imp.integers32(f"{name}.factor", s.factor), imp.integers32(f"{name}.offset", s.offset)
-    found = imp.append(g.RequantShift(name, (t, *constants), y, s.shift, s.low, s.high))
-    return View(x.shape, found) if dtype == "int8" else Numbers(x.shape, found)
+    shifted = imp.append(g.RequantShift(name, (t, *constants), y, s.shift, s.low, s.high))
+    return View(x.shape, shifted) if dtype == "int8" else Numbers(x.shape, shifted)

@@ -25,8 +25,8 @@ def checked(source: Source) -> ModelProto:
     own = [n for n in model.graph.node if n.domain in DOMAINS]
     unknown = [n for n in own if not onnx.defs.has(n.op_type) and n.op_type not in DEEPLOY]
     if unknown:
-        found = [Refusal("is not supported", n.op_type, n.name or next(iter(n.output), "")) for n in unknown]
-        raise UnsupportedError(f"{path}: {summary(found, 'operator')}; docs/networks.md lists those that are read")
+        refusals = [Refusal("is not supported", n.op_type, n.name or next(iter(n.output), "")) for n in unknown]
+        raise UnsupportedError(f"{path}: {summary(refusals, 'operator')}; docs/networks.md lists those that are read")
     if in_dialect(model, source.types):
         _check_tensors(path, model)
         _check_dialect(path, model)

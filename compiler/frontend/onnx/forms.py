@@ -60,23 +60,25 @@ def linear(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
     if x is None or not isinstance(weight, Weights):
         return None
     dense = node.op in ("Gemm", "MatMul")
-    found = _dense_weights(node, weight) if dense else _conv_weights(imp, node, x, weight)
+    scaled_weights = _dense_weights(node, weight) if dense else _conv_weights(imp, node, x, weight)
     axis = len(core.shape) - 1 if dense else 1
     scaled = channel_vector(factor, core.shape, axis), channel_vector(offset, core.shape, axis)
     own = constant(rest[0]) if rest and rest[0] is not None else np.zeros(1)
-    if found is None or own is None or scaled[0] is None or scaled[1] is None:
+    if scaled_weights is None or own is None or scaled[0] is None or scaled[1] is None:
         return None
     own_bias = channel_vector(
-        np.asarray(own, np.float64), core.shape if dense else (1, len(found[0])), axis if dense else 1
+        np.asarray(own, np.float64), core.shape if dense else (1, len(scaled_weights[0])), axis if dense else 1
     )
     if own_bias is None:
         return None
     alpha, beta = node.attrs.get("alpha", 1.0), node.attrs.get("beta", 1.0)
     real = own_bias * beta * scaled[0] + scaled[1]
-    weight_scale = found[1] * alpha * scaled[0]
-    layer = _signed(found[0], weight_scale, real, x.tensor.scale)
+    weight_scale = scaled_weights[1] * alpha * scaled[0]
+    layer = _signed(scaled_weights[0], weight_scale, real, x.tensor.scale)
     bias = (
-        _exact_bias(rest, x.tensor.scale, found[1]) if factor.ndim == 0 and factor == 1 and not offset.any() else None
+        _exact_bias(rest, x.tensor.scale, scaled_weights[1])
+        if factor.ndim == 0 and factor == 1 and not offset.any()
+        else None
     )
     units = _in_units(node, layer, x.tensor.scale) if bias is None or (alpha, beta) != (1.0, 1.0) else bias
     if dense:
@@ -103,8 +105,8 @@ def _conv_weights(imp: Importer, node: Node, x: View, weight: Weights) -> tuple[
         if x.shape[1] != shape[1] * groups:
             raise Problem(node, f"has {x.shape[1]} input channels, its weights have {shape[1] * groups}")
         return _scaled(centred, weight, 0)
-    found = _scaled(centred, weight, 1)
-    return None if found is None else _ungrouped(node, centred, found[1], groups)
+    scaled = _scaled(centred, weight, 1)
+    return None if scaled is None else _ungrouped(node, centred, scaled[1], groups)
 
 
 def _ungrouped(node: Node, weight: np.ndarray, scale: np.ndarray, groups: int) -> tuple[np.ndarray, np.ndarray]:
@@ -267,8 +269,8 @@ def _binary(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
         return None
     if single_view(value) is not None and not all(isinstance(arg, (View, Weights)) for arg in value.args):
         return None  # a table needs fewer steps
-    found = [_operand(imp, value.node, arg) for arg in value.args]
-    operands = tuple(t for t in found if t is not None)
+    tensors = [_operand(imp, value.node, arg) for arg in value.args]
+    operands = tuple(t for t in tensors if t is not None)
     if len(operands) < 2:
         return None
     return imp.checked(value.node, kind(value.node.name, operands, result.y, *result.clamp), result.wanted)
@@ -344,8 +346,8 @@ def _average_pool(imp: Importer, value: Expr, result: Result) -> g.Tensor | None
             return None  # a rounding before the last one could cost more than a step
         same = like(image, f"{node.name}.mean", y.shape)
         same = imp.add(g.ExactAveragePool, (image,), same, kernel, strides, pads)
-        found = imp.checked(node, g.NearestRequantize(node.name, (same,), y, *result.clamp))
-        return imp.reshape(f"{node.name}.shape", found, result.y.shape, result.wanted)
+        clamped = imp.checked(node, g.NearestRequantize(node.name, (same,), y, *result.clamp))
+        return imp.reshape(f"{node.name}.shape", clamped, result.y.shape, result.wanted)
     if any(pads):
         if node.attrs.get("ceil_mode", 0):
             return None

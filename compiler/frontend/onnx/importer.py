@@ -112,10 +112,10 @@ class Importer(Reading):
     def graph(self, name: str) -> g.Graph | None:
         """The whole model; None if there are problems."""
         self.walk(self.model, self._input, self._node)
-        found = [self._output(name) for name in self.outputs]
-        if self.problems or self.ends or None in found:
+        tensors = [self._output(name) for name in self.outputs]
+        if self.problems or self.ends or None in tensors:
             return None
-        return g.Graph(name, tuple(self.inputs), tuple(t for t in found if t), tuple(self.ops), contract=SINGLE)
+        return g.Graph(name, tuple(self.inputs), tuple(t for t in tensors if t), tuple(self.ops), contract=SINGLE)
 
     def _input(self, name: str) -> None:
         shape, kind = self.reader.shapes[name], _NUMBERS.get(self.reader.types[name])
@@ -150,13 +150,13 @@ class Importer(Reading):
         with self.noting(node):
             args = [self.value(t) for t in node.inputs]
             if any(isinstance(arg, Broken) for arg in args):
-                found: list[Value] = [Broken(()) for _ in node.outputs]
+                results: list[Value] = [Broken(()) for _ in node.outputs]
             else:
-                found = self._values(node, args)
-            for tensor, value in zip(node.outputs, found):
+                results = self._values(node, args)
+            for tensor, value in zip(node.outputs, results):
                 self.values[tensor] = value
-                made = isinstance(value, Broken) or (isinstance(value, Numbers) and value.tensor.name == tensor)
-                if tensor in self.reserved and not made and self._is_float(tensor):
+                named = isinstance(value, Broken) or (isinstance(value, Numbers) and value.tensor.name == tensor)
+                if tensor in self.reserved and not named and self._is_float(tensor):
                     real = Numbers(value.shape, realised(self, value, tensor))
                     if isinstance(value, View):  # such as a cache: its other readers take the integers
                         self.real[tensor] = real
@@ -181,8 +181,8 @@ class Importer(Reading):
         if node.op == LIKE and x is not None and isinstance(args[1], View):
             y = replace(args[1].tensor, name="", shape=x.shape, data=None)
             return [View(x.shape, self.quantise(x, y, node, self.wanted(node.outputs[0])))]
-        if (found := converted(self, node, args)) is not None:
-            return found
+        if (numbers := converted(self, node, args)) is not None:
+            return numbers
         if node.op in ALIASES and x is not None:
             return [x, *(Broken(()) for _ in node.outputs[1:])]
         if node.op not in FLOATS and node.op not in MOVES and node.op != "Concat":
@@ -331,8 +331,8 @@ class Importer(Reading):
             return self.constant(f"{name}.constant", steps.astype(np.int8), y)
         if isinstance(value, Expr):
             for form in FORMS:
-                if (found := form(self, value, result)) is not None:
-                    return found
+                if (quantised := form(self, value, result)) is not None:
+                    return quantised
         t = g.Quantize(name, (realised(self, value),), replace(y, shape=value.shape))
         if result.whole:
             return self.append(t, result.wanted)

@@ -200,8 +200,8 @@ class Reader:
         opset = max(self.opset, _REFERENCE_OPSET if node.op in ("QuantizeLinear", "DequantizeLinear") else 0)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
         with np.errstate(all="ignore"):
-            found: Any = ReferenceEvaluator(model).run(None, dict(zip(names, arrays)))
-        return found
+            arrays_out: Any = ReferenceEvaluator(model).run(None, dict(zip(names, arrays)))
+        return arrays_out
 
     def _infer(self, node: Node) -> None:
         """Shapes and types of a node's outputs."""
@@ -235,10 +235,10 @@ class Reader:
         }
         try:
             schema = onnx.defs.get_schema(node.op, self.opset, "")
-            found = shape_inference.infer_node_outputs(schema, _proto(node), types, data, opset_imports=self.opsets)
+            inferred = shape_inference.infer_node_outputs(schema, _proto(node), types, data, opset_imports=self.opsets)
         except Exception as exc:
             raise Inconsistent(f"{node}: {exc}") from None
-        for name, kind in found.items():
+        for name, kind in inferred.items():
             tensor = kind.tensor_type
             dims = [d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim]
             if not kind.HasField("tensor_type") or not tensor.HasField("shape") or -1 in dims:

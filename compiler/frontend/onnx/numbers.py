@@ -110,13 +110,13 @@ def _top(imp: Importer, node: Node, args: list[Value | None]) -> list[Value]:
         raise Problem(node, "takes the smallest values, or not along the last axis, which is not supported")
     shape = (*x.shape[:-1], count)
     values = imp.append(g.TopK(node.name, (x,), g.Tensor("", shape, x.dtype)), imp.wanted(node.outputs[0]))
-    found: list[Value] = [Numbers(shape, values)]
+    results: list[Value] = [Numbers(shape, values)]
     if len(node.outputs) > 1:
         where = imp.append(g.TopK(f"{node.name}.positions", (x,), g.Tensor("", shape, "int32"), True))
         y = _output(imp, node, shape, 1)
         t = imp.append(g.Cast(f"{node.name}.int64", (where,), y), imp.wanted(node.outputs[1]))
-        found.append(Numbers(shape, t))
-    return found
+        results.append(Numbers(shape, t))
+    return results
 
 
 def _gathered(imp: Importer, node: Node, args: list[Value | None]) -> list[Value]:
