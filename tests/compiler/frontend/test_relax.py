@@ -43,7 +43,10 @@ def clipped(emit, x):
 
 @pytest.mark.parametrize(
     "body, x, wanted",
-    [(doubled, np.uint8([130, 131, 200, 0]), [5, 7, 145, 0]), (clipped, np.int8([-9, 3, 6, 100]), [0, 3, 6, 6])],
+    [
+        (doubled, np.array([130, 131, 200, 0], np.uint8), [5, 7, 145, 0]),
+        (clipped, np.array([-9, 3, 6, 100], np.int8), [0, 3, 6, 6]),
+    ],
 )
 def test_ends_in_uint8_and_clips_of_integers(body, x, wanted):
     graph = graph_of(body, ((1, 4), str(x.dtype)))
@@ -60,7 +63,9 @@ def test_ends_in_uint8_and_clips_of_integers(body, x, wanted):
             "makes float16 of integers; only float32 is supported",
         ),
         (
-            lambda emit, x: emit(OP.dequantize(x, relax.const(np.ones(4, np.float32)), relax.const(np.int8([0] * 4)))),
+            lambda emit, x: emit(
+                OP.dequantize(x, relax.const(np.ones(4, np.float32)), relax.const(np.array([0] * 4, np.int8)))
+            ),
             "relax.dequantize has 4 values of scale; activations have one",
         ),
     ],

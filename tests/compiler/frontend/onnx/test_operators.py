@@ -1,5 +1,7 @@
 """Operators of ONNX against onnxruntime: float32 ones, composed ones, movements, recurrent and QOperator ones."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -17,6 +19,10 @@ def real(*shape, low=-1.0, high=1.0):
     return RNG.uniform(low, high, shape).astype(np.float32)
 
 
+def floats(values):
+    return np.array(values, np.float32)
+
+
 def ints(*values):
     return np.array(values, np.int64)
 
@@ -25,7 +31,7 @@ def kinds(graph):
     return [type(op) for op in graph.ops if isinstance(op, g.FloatOperator)]
 
 
-def row(op, *inputs, kind=None, before=None, most=1e-4, opset=None, spread=3.0, **attrs):
+def row(op, *inputs, kind=None, before=None, most: Any = 1e-4, opset: Any = None, spread: Any = 3.0, **attrs: Any):
     """A node on inputs of these shapes, of which the first passes `before` first, and on constants, the arrays."""
     shapes = "x".join(str(x).replace(" ", "") for x in inputs if isinstance(x, tuple))
     facts = " ".join(f"{key}={value}" for key, value in attrs.items())
@@ -42,7 +48,7 @@ UNARY: dict[str, dict[str, float]] = dict.fromkeys(
 )
 UNARY |= {"Elu": {"alpha": 0.7}, "HardSigmoid": {"alpha": 0.3}, "LeakyRelu": {"alpha": 0.1}}
 UNARY |= {"ThresholdedRelu": {"alpha": 0.5}}
-WINDOW = {"strides": [2, 3], "pads": [1, 0, 2, 1], "output_padding": [1, 2]}
+WINDOW: dict[str, Any] = {"strides": [2, 3], "pads": [1, 0, 2, 1], "output_padding": [1, 2]}
 LRN = {"alpha": 0.3, "beta": 0.6, "bias": 2.0}
 VECTORS = [((3, 8), (8,)), ((8,), (8, 5)), ((8,), (2, 8, 5)), ((2, 3, 8), (8,))]
 
@@ -101,9 +107,7 @@ ROWS = [
     row("RMSNormalization", (2, 3, 8), real(8), opset=23, epsilon=1e-3),
     row("Softmax", (2, 3, 4), most=1e-5, opset=11, axis=1),  # of old files: over all that follows
     *(
-        row(
-            "LpNormalization", (2, 3, 8), before=lambda m, x: m.node("Mul", x, m.const(np.float32([[[1]], [[0]]]))), p=p
-        )
+        row("LpNormalization", (2, 3, 8), before=lambda m, x: m.node("Mul", x, m.const(floats([[[1]], [[0]]]))), p=p)
         for p in (1, 2)
     ),
     *(row(op, (1, 6), (1, 6), (1, 6), most=1e-5) for op in ("Sum", "Max", "Min")),
@@ -141,7 +145,7 @@ ROWS = [
     row("Trilu", (2, 3, 4), np.array(1), upper=0),
     row("Trilu", (2, 3, 4), np.array(-1), upper=1),
     *(
-        row("Resize", (1, 2, 6, 4), None, np.float32(scales), mode=mode, coordinate_transformation_mode=where)
+        row("Resize", (1, 2, 6, 4), None, floats(scales), mode=mode, coordinate_transformation_mode=where)
         for mode, scales in (("linear", [1, 1, 2, 2]), ("linear", [1, 1, 1.5, 0.5]), ("cubic", [1, 1, 2, 2]))
         for where in ("half_pixel", "align_corners", "asymmetric")
     ),
@@ -216,7 +220,7 @@ MOVES = {
     "Pad zeros": moved("Pad", ints(0, 1, 0, 2, 0, 0, 2, 1)),
     "Pad and cut": moved("Pad", ints(0, 0, -1, 2, 0, 0, 2, -1)),
     "Reshape": moved("Reshape", ints(0, -1, 2)),
-    "Resize twice": moved("Resize", None, np.float32([1, 1, 2, 2])),
+    "Resize twice": moved("Resize", None, floats([1, 1, 2, 2])),
     "Resize to a size": moved("Resize", None, None, ints(2, 3, 9, 4), nearest_mode="ceil"),
     "Slice": moved("Slice", ints(3, 0), ints(-9, 4), ints(2, 3), ints(-2, 3)),
     "Split": lambda m, x: m.nodes_of("Split", [x, m.const(ints(1, 2))], ["a", "b"], "split", axis=1)[1],
@@ -312,8 +316,8 @@ def test_a_normalisation_of_its_own_is_a_depthwise_convolution(m, compared, shap
 
 
 def test_channels_multiplied_by_zero(m, compared):
-    y = m.node("Mul", m.quantise(m.input("x", [1, 3, 4, 4])), m.const(np.float32([[[0]], [[1]], [[-0.5]]])))
-    m.output(m.quantise(m.node("Add", y, m.const(np.float32([[[0.3]], [[0]], [[1]]])))))
+    y = m.node("Mul", m.quantise(m.input("x", [1, 3, 4, 4])), m.const(floats([[[0]], [[1]], [[-0.5]]])))
+    m.output(m.quantise(m.node("Add", y, m.const(floats([[[0.3]], [[0]], [[1]]])))))
     compared(m, 1.001, 0.2, 0.05)  # half steps, which are ties
 
 
@@ -355,7 +359,7 @@ def test_a_dropout_of_two_results(m, compared):
 GATES = {"GRU": 3, "LSTM": 4}
 
 
-def recurrent(m, kind, outputs, first=0, steps=6, bias=True, lengths=None, **attrs):
+def recurrent(m, kind, outputs, first: Any = 0, steps: Any = 6, bias: Any = True, lengths=None, **attrs):
     """An operator of 4 hidden values on (steps, 2, 8), in `ways` directions; `first` of its values are inputs."""
     ways = 2 if attrs.get("direction") == "bidirectional" else 1
     shapes = (ways, 4 * GATES[kind], 8), (ways, 4 * GATES[kind], 4), (ways, 8 * GATES[kind])

@@ -23,8 +23,8 @@ def image(m, *shape, scale=0.05, zero_point=3):
     return m.quantise(m.input(f"x{len(m.inputs)}", list(shape or (1, 4, 6, 5))), scale, zero_point)
 
 
-def real(m, *values):
-    return m.const(np.float32(values[0] if len(values) == 1 else values))
+def real(m, value):
+    return m.const(np.array(value, np.float32))
 
 
 def relu(make):
@@ -47,7 +47,7 @@ def pair(kind, other):
 
 
 def affine(m):
-    factor = m.const(np.float32([[[-1]], [[2]], [[3]], [[0.5]]]))
+    factor = real(m, [[[-1]], [[2]], [[3]], [[0.5]]])
     y = m.node("Sub", real(m, 1), m.node("Add", m.node("Mul", image(m), factor), real(m, 0.5)))
     return m.node("Neg", m.node("Sub", m.node("Div", y, real(m, 2)), real(m, 0.75)))
 
