@@ -1,4 +1,4 @@
-"""What every importer is made of: nodes, refusals, and the graph in the making."""
+"""Parts of every importer: nodes of a file, the reasons why one is refused, and the builder of the graph."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Refused(Exception):
 
 
 class Misfit(Refused):
-    """Raised for numbers that are wrong together; those of a substituted tensor say nothing."""
+    """Raised for numbers that contradict each other; where a tensor was substituted, its numbers prove nothing."""
 
 
 class Problem(Refused):
@@ -69,7 +69,7 @@ class Refusal:
 
     @property
     def like(self) -> tuple[str, str]:
-        """What refusals of one kind have in common: everything but names and numbers."""
+        """Key of a group of refusals: the operator and the reason without names and numbers."""
         return self.kind, _NUMBERS.sub("", _QUOTED.sub("", self.reason))
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ def shortened(name: str) -> str:
 
 
 def summary(refusals: Sequence[Refusal], what: str = "construct") -> str:
-    """The number of refusals of `what`, then the first of each kind with their number, frequent kinds first."""
+    """The number of refused `what`s, then the first refusal of each kind with its count, frequent kinds first."""
     groups: dict[tuple[str, str], list[Refusal]] = {}
     for refusal in refusals:
         groups.setdefault(refusal.like, []).append(refusal)

@@ -1,5 +1,5 @@
-"""What convolutions and dense layers of every format share: weights less zero points, biases in units of the
-accumulators, windows and the padding around images."""
+"""Arithmetic of convolutions and dense layers in every format: weights without zero points, biases in accumulator
+units, windows and the padding around images."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def is_unit(scale: np.ndarray, units: np.ndarray) -> bool:
 def in_units(real: np.ndarray, units: np.ndarray) -> np.ndarray:
     """int32 biases in `units`, the accumulators' scales (O,). Raises `InputError` for one outside int32."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        found = np.where(real == 0, 0, np.rint(real / units))
-    wrong = np.flatnonzero(~((found >= _INT32.min) & (found <= _INT32.max)))
+        steps = np.where(real == 0, 0, np.rint(real / units))
+    wrong = np.flatnonzero(~((steps >= _INT32.min) & (steps <= _INT32.max)))
     if wrong.size:
         k = wrong[0]
         raise InputError(
-            f"has bias {np.broadcast_to(real, units.shape)[k]:g} for output channel {k}: {found[k]:g} times the "
+            f"has bias {np.broadcast_to(real, units.shape)[k]:g} for output channel {k}: {steps[k]:g} times the "
             f"accumulator's scale {units[k]:g}, outside {_INT32.min}..{_INT32.max}"
         )
-    return found.astype(np.int32)
+    return steps.astype(np.int32)
 
 
 def reach(kernel: Sequence[int], dilations: Sequence[int]) -> tuple[int, ...]:
@@ -51,7 +51,10 @@ def reach(kernel: Sequence[int], dilations: Sequence[int]) -> tuple[int, ...]:
 def same(
     size: Sequence[int], out: Sequence[int], window: Sequence[int], strides: Sequence[int], odd_last: bool = True
 ) -> list[int]:
-    """Padding before each dimension, then behind each, so that `out` windows fit `size`; an odd element is last."""
+    """Padding at the start of each dimension, then at the end, so that `out` windows fit `size`.
+
+    Of an odd number of elements the end gets one more, or the start without `odd_last`.
+    """
     total = [max(0, (o - 1) * s + w - n) for n, o, w, s in zip(size, out, window, strides)]
     less, more = [t // 2 for t in total], [t - t // 2 for t in total]
     return less + more if odd_last else more + less

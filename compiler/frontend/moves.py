@@ -18,20 +18,20 @@ Mode = Literal["edge", "reflect", "symmetric", "wrap"]
 
 
 def along(shape: Sequence[int], axis: int, indices: range) -> list[range]:
-    """All indices of a tensor of `shape`, but along `axis` only `indices`."""
+    """The indices of a slice of a tensor of `shape`: `indices` along `axis`, all along other dimensions."""
     return [indices if k == axis else range(n) for k, n in enumerate(shape)]
 
 
 def bounded(shape: Sequence[int], axes: Sequence[int], *limits: Sequence[int]) -> list[range]:
-    """All indices, but along each of `axes` those of its begin, end and step, as Python's slices have them."""
+    """The indices of a slice by (begin, end, step) of each of `axes`, as in Python; all along other dimensions."""
     indices = [range(n) for n in shape]
-    for axis, *each in zip(axes, *limits):
-        indices[axis] = range(shape[axis])[slice(*each)]
+    for axis, *bounds in zip(axes, *limits):
+        indices[axis] = range(shape[axis])[slice(*bounds)]
     return indices
 
 
 def strides(indices: Sequence[range]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(begin, stride) of each dimension, as a `StridedSlice` of `indices` has them; none of them is empty."""
+    """(begin, stride) per dimension of the `StridedSlice` that takes `indices`, which must not be empty."""
     return tuple(r[0] for r in indices), tuple(r.step if len(r) > 1 else 1 for r in indices)
 
 
@@ -90,16 +90,16 @@ def gathered(imp: Builder, name: str, x: g.Tensor, axis: int, indices: list[int]
 
 
 def _runs(indices: Sequence[int]) -> list[range]:
-    """Arithmetic progressions that make up `indices`, each as long as possible."""
-    found: list[range] = []
+    """The arithmetic progressions, as long as possible, that follow each other in `indices`."""
+    runs: list[range] = []
     for i in indices:
-        last = found[-1] if found else range(0)
+        last = runs[-1] if runs else range(0)
         step = last.step if len(last) > 1 else i - last[-1] if len(last) else 0
         if len(last) and step and i == last[-1] + step:
-            found[-1] = range(last[0], i + (1 if step > 0 else -1), step)
+            runs[-1] = range(last[0], i + (1 if step > 0 else -1), step)
         else:
-            found.append(range(i, i + 1))
-    return found
+            runs.append(range(i, i + 1))
+    return runs
 
 
 def _repeated(imp: Builder, name: str, x: g.Tensor, axis: int, times: int, wanted: str) -> g.Tensor:

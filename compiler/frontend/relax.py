@@ -13,35 +13,34 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from ...hw.errors import InputError, UnsupportedError
 from .. import graph as g
 from ..graph import Names, ranges
-from ..tvm_compat import ir, relax
+from ..tvm_compat import Const, Function, Var, ir, relax
 from .core import Builder, like
 from .moves import TO_NCHW, TO_NHWC, turned
-from .relax_operators import COMPUTE, INTEGER, MOVE, array, linear, split
+from .relax_operators import COMPUTE, INTEGER, MOVE, Call, Expr, array, linear, split
 from .source import SINGLE
 from .values import steps
 
 
-def fold_constants(bindings: Sequence[Any]) -> dict[Any, Any]:
-    """The value of each variable, where a constant is moved before it is dequantised.
+def fold_constants(bindings: Sequence[Expr]) -> dict[Var, Expr]:
+    """The value of each variable; constants that are moved before or after a dequantize are moved here.
 
-    TVM's importers leave weights that are transposed or reshaped by operators, before a dequantize or behind one.
+    TVM's importers leave weights that operators transpose or reshape.
     """
-    found: dict[Any, Any] = {}
+    values: dict[Var, Expr] = {}
     for b in bindings:
-        found[b.var] = _folded(b.value, found) if isinstance(b.value, ir.Call) else b.value
-    return found
+        values[b.var] = _folded(b.value, values) if isinstance(b.value, ir.Call) else b.value
+    return values
 
 
-def _folded(call: Any, known: dict[Any, Any]) -> Any:
+def _folded(call: Call, known: dict[Var, Expr]) -> Expr:
     kind = getattr(call.op, "name", "")
-    operand: Any = call.args[0] if call.args else None
+    operand: Expr = call.args[0] if call.args else None
     operand = known.get(operand, operand)
     if kind == "relax.dequantize" and _is_constant(operand):
         return call if operand is call.args[0] else _dequantize(call, operand, int(call.attrs.axis))
@@ -62,11 +61,11 @@ def _folded(call: Any, known: dict[Any, Any]) -> Any:
     return call
 
 
-def _is_constant(expr: Any) -> bool:
+def _is_constant(expr: Expr) -> bool:
     return isinstance(expr, ir.GenericConst) and hasattr(expr.value, "numpy")
 
 
-def _dequantize(call: Any, value: Any, axis: int) -> Any:
+def _dequantize(call: Call, value: Const, axis: int) -> Expr:
     """`call` of the constant `value`, whose scales are along `axis`."""
     made = relax.op.dequantize(value, call.args[1], call.args[2], axis=axis, out_dtype=call.attrs.out_dtype)
     return relax.BlockBuilder().normalize(made)  # which gives it its type
@@ -81,34 +80,33 @@ def _same_axis(before: tuple[int, ...], after: tuple[int, ...], axis: int) -> in
 
 
 def sunk(ops: Sequence[g.Operator]) -> tuple[g.Operator, ...]:
-    """`ops`, with the element-wise ones between images that become NHWC computed on NCHW, before they do.
+    """`ops` with element-wise operators moved before the transpositions of their operands from NCHW to NHWC.
 
-    The transpositions that this leaves without a reader, or that only go there and back, are removed later
-    (compiler/graph/simplify.py).
+    Transpositions without a reader, and pairs that cancel, are removed later (compiler/graph/simplify.py).
     """
-    behind: dict[str, g.Tensor] = {}  # tensor NHWC -> the one NCHW that it was made of
+    sources: dict[str, g.Tensor] = {}  # tensor NHWC -> the one NCHW that it was made of
     names = Names(name for op in ops for name in (op.name, op.output.name))
-    found: list[g.Operator] = []
+    moved_ops: list[g.Operator] = []
     for op in ops:
-        parts = [part for t in op.inputs if (part := _moved(t, behind)) is not None]
+        parts = [part for t in op.inputs if (part := _moved(t, sources)) is not None]
         if isinstance(op, g.Transpose) and op.relayout and op.axes == TO_NHWC:
-            behind[op.output.name] = op.x
+            sources[op.output.name] = op.x
         y, moved = op.output, None
         if len(parts) == len(op.inputs) and len(y.shape) == 4 and y.dtype == "int8":
             inner = replace(y, name=names.unused(f"{y.name}.nchw"), shape=tuple(y.shape[k] for k in TO_NCHW))
             moved = op.permuted(tuple(parts), inner, TO_NCHW)
         if moved is None:
-            found.append(op)
+            moved_ops.append(op)
             continue
-        found += moved, g.Transpose(names.unused(f"{op.name}.nhwc"), (moved.output,), y, TO_NHWC, True)
-        behind[y.name] = moved.output
-    return tuple(found)
+        moved_ops += moved, g.Transpose(names.unused(f"{op.name}.nhwc"), (moved.output,), y, TO_NHWC, True)
+        sources[y.name] = moved.output
+    return tuple(moved_ops)
 
 
-def _moved(t: g.Tensor, behind: dict[str, g.Tensor]) -> g.Tensor | None:
-    """`t` as NCHW: what it was made of, or a constant; None where it would have to be transposed."""
+def _moved(t: g.Tensor, sources: dict[str, g.Tensor]) -> g.Tensor | None:
+    """`t` in NCHW if it is a transposed NCHW tensor or a constant; None where it needs a transposition."""
     if t.data is None or len(t.shape) != 4:
-        return behind.get(t.name)
+        return sources.get(t.name)
     data = np.ascontiguousarray(t.data.transpose(TO_NCHW))
     return replace(t, shape=data.shape, data=data)
 
@@ -124,47 +122,47 @@ class Result:
     `var` is the quantize's variable.
     """
 
-    var: Any
+    var: Var
     y: g.Tensor
-    source: Any
-    call: Any
+    source: Var
+    call: Call
     clamp: tuple[int, int]
 
 
 class RelaxImporter(Builder):
     """Walks the bindings of a Relax function in order and builds operators.
 
-    `views` holds, for each variable that carries int8 values, the tensor behind it; a dequantised float variable is a
-    view of the tensor that it was dequantised from. Floats between a convolution and its quantize have no view.
+    `views` maps each variable of int8 values to its tensor, and a dequantised float variable to the tensor that it was
+    dequantised from. Floats between a convolution and its quantize have no view.
     """
 
-    def __init__(self, function: Any, outputs: list[str]):
+    def __init__(self, function: Function, outputs: list[str]):
         super().__init__(outputs)
-        self.bindings: list[Any] = [b for block in function.body.blocks for b in block.bindings]
-        self.calls: dict[Any, Any] = fold_constants(self.bindings)
+        self.bindings: list[Expr] = [b for block in function.body.blocks for b in block.bindings]
+        self.calls: dict[Var, Expr] = fold_constants(self.bindings)
         self.values_of = ir.Map(self.calls)  # as TVM takes it, which would convert all of a dict for each match
         self.params = list(function.params)
         body = function.body.body
         body = self.calls.get(body, body)
         self.results = list(zip(outputs, body.fields if isinstance(body, ir.Tuple) else [function.body.body]))
-        self.views: dict[Any, g.Tensor] = {}
+        self.views: dict[Var, g.Tensor] = {}
         self.problems: list[str] = []
         self._operators: set[str] = set()  # their names
         self._names = self.tensors  # of operators, too
         self._counts: Counter[str] = Counter()  # of each kind of operator, the number that was given last
 
-    def node(self, var: Any) -> str:
-        """The operator behind `var`, as errors name it."""
+    def node(self, var: Var) -> str:
+        """Kind and name of the operator that computes `var`, for errors."""
         return f"{kind_of(self.calls[var]).rsplit('.', 1)[-1]} {self.name(var)!r}"
 
-    def name(self, var: Any) -> str:
-        """A name for the operator behind `var`: its kind and a number."""
+    def name(self, var: Var) -> str:
+        """A free name for the operator that computes `var`: its kind and a number."""
         kind = kind_of(self.calls[var]).rsplit(".", 1)[-1] or "part"
         while (name := f"{kind}{self._counts[kind]}") in self._operators:
             self._counts[kind] += 1
         return name
 
-    def variable(self, call: Any) -> Any:
+    def variable(self, call: Call) -> Expr:
         """The variable bound to `call`."""
         return next(b.var for b in self.bindings if b.value.same_as(call))
 
@@ -182,8 +180,8 @@ class RelaxImporter(Builder):
             raise UnsupportedError(f"{name}: {'; '.join(self.problems)}")
         return g.Graph(name, tuple(self.inputs), tuple(t for t in outputs if t), sunk(self.ops), contract=SINGLE)
 
-    def _input(self, var: Any) -> None:
-        """An input of the graph; that of integers has the scale of the first operator that dequantises it."""
+    def _input(self, var: Var) -> None:
+        """Append an input of the graph; integers have the scale of the first operator that dequantises them."""
         t = g.Tensor(var.name, _shape(var), "float32")
         self._names.add(t.name)
         if var.ty.dtype in INTEGERS:
@@ -202,24 +200,24 @@ class RelaxImporter(Builder):
             t = outer
         self.inputs.append(t)
 
-    def described(self, var: Any) -> g.Tensor:
+    def described(self, var: Var) -> g.Tensor:
         """The tensor of integers that `var` is, with the scale with which it is dequantised, maybe after it moved.
 
         Raises `InputError` where nothing dequantises it.
         """
-        same = {var}
+        aliases = {var}
         for b in self.bindings:
             operands = _operands(b.value) if isinstance(b.value, ir.Call) else (b.value,)
-            if not operands or operands[0] not in same:
+            if not operands or operands[0] not in aliases:
                 continue
             if kind_of(b.value) == "relax.dequantize":
                 return g.Tensor(var.name, _shape(var), "int8", *_scale(b.value, var.ty.dtype))
             if kind_of(b.value) in (*MOVE, "relax.clip") or not isinstance(b.value, ir.Call):
-                same.add(b.var)
+                aliases.add(b.var)
         raise InputError(f"{var.name!r} is {var.ty.dtype}, but nothing dequantises it")
 
-    def import_binding(self, var: Any, call: Any) -> None:
-        """Append the operators of one binding, if it is one of integers. Raises `InputError`."""
+    def import_binding(self, var: Var, call: Call) -> None:
+        """Append the operators of a binding that computes integers. Raises `InputError`."""
         kind = kind_of(call)
         if kind == "relax.quantize":
             self._quantize(var, call)
@@ -228,7 +226,7 @@ class RelaxImporter(Builder):
             self.views[var] = self.views[call]
             return
         if isinstance(call, ir.TupleGetItem):
-            parts: Any = self.calls.get(call.tuple_value)
+            parts: Expr = self.calls.get(call.tuple_value)
             if isinstance(parts, ir.Tuple) and parts.fields[call.index] in self.views:
                 self.views[var] = self.views[parts.fields[call.index]]
             x = self.views.get(parts.args[0]) if kind_of(parts) == "relax.split" else None
@@ -243,16 +241,16 @@ class RelaxImporter(Builder):
         if x is None or x.dtype != "int8":
             return
         if kind == "relax.dequantize":
-            found, expected = _scale(call, operands[0].ty.dtype), (x.scale, x.zero_point)
-            if found != expected:
-                self.problems.append(f"{self.node(var)} has scale and zero point {found}; its input has {expected}")
+            scale, expected = _scale(call, operands[0].ty.dtype), (x.scale, x.zero_point)
+            if scale != expected:
+                self.problems.append(f"{self.node(var)} has scale and zero point {scale}; its input has {expected}")
             if var.ty.dtype != "float32":
                 raise InputError(f"{self.node(var)} makes {var.ty.dtype} of integers; only float32 is supported")
             self.views[var] = x
         elif kind in MOVE:
             MOVE[kind](self, var, call, x)
 
-    def _quantize(self, var: Any, call: Any) -> None:
+    def _quantize(self, var: Var, call: Call) -> None:
         y = self.quantised(var, call)
         source, low, high = call.args[0], -math.inf, math.inf
         while source in self.calls and (inner := self._clamped(self.calls[source])):
@@ -263,11 +261,7 @@ class RelaxImporter(Builder):
         clamp = steps(low, y), steps(high, y)
         if x is not None and x.dtype == "float32" and clamp == (-128, 127):
             self.append(var, g.Quantize(self.name(var), (x,), y))
-        elif (
-            x is not None
-            and x.dtype == "int8"
-            and (x.scale, x.zero_point, *clamp) == (y.scale, y.zero_point, -128, 127)
-        ):
+        elif x is not None and (x.dtype, x.scale, x.zero_point, *clamp) == ("int8", y.scale, y.zero_point, -128, 127):
             self.views[var] = x
         elif x is not None and x.dtype == "int8":
             top = call.args[0] if source is not call.args[0] else var
@@ -283,13 +277,13 @@ class RelaxImporter(Builder):
                 self.check_numbers(before, node)
         # else the problem is further up and reported there
 
-    def quantised(self, var: Any, call: Any) -> g.Tensor:
+    def quantised(self, var: Var, call: Call) -> g.Tensor:
         """The tensor that a quantize makes. Raises `InputError` for other types than int8 and uint8."""
         if var.ty.dtype not in INTEGERS:
             raise InputError(f"{self.node(var)} makes {var.ty.dtype}; only {' and '.join(INTEGERS)} are supported")
         return g.Tensor(var.name, _shape(var), "int8", *_scale(call, var.ty.dtype))
 
-    def _clamped(self, call: Any) -> tuple[Any, float, float] | None:
+    def _clamped(self, call: Call) -> tuple[Var, float, float] | None:
         """(operand, low, high) of a relu or clip, None of anything else."""
         kind = kind_of(call)
         if kind == "relax.nn.relu":
@@ -303,16 +297,16 @@ class RelaxImporter(Builder):
                 return (operand, value, math.inf) if kind == "maximum" else (operand, -math.inf, value)
         return None
 
-    def _bound(self, expr: Any) -> float | None:
+    def _bound(self, expr: Expr) -> float | None:
         """The constant bound of a clip, which TVM's importer guards against NaN by a `where`."""
         call = self.calls.get(expr, expr)
         if kind_of(call) == "relax.where":
             call = call.args[2]
         return _number(call) if hasattr(call, "value") else None
 
-    def operand(self, var: Any) -> g.Tensor | None:
-        """The int8 tensor behind an operand: a view, or a dequantised constant."""
-        call: Any = self.calls.get(var)
+    def operand(self, var: Var) -> g.Tensor | None:
+        """The int8 tensor of an operand that is a view, or a dequantised constant."""
+        call: Call = self.calls.get(var)
         if var not in self.views and kind_of(call) == "relax.dequantize" and hasattr(call.args[0], "value"):
             data = array(call.args[0])
             if data.dtype == np.uint8:
@@ -321,7 +315,7 @@ class RelaxImporter(Builder):
             self.views[var] = g.Tensor(name, data.shape, "int8", *_scale(call, call.args[0].ty.dtype), data)
         return self.views.get(var)
 
-    def append(self, var: Any, op: g.Operator) -> None:
+    def append(self, var: Var, op: g.Operator) -> None:
         """Append the operator whose output is `var`."""
         named = (name for name, result in self.results if result.same_as(var) and var.ty.dtype == "int8")
         name = next(named, "") or self._names.unused(op.name if op.name not in self._names else f"{op.name}.out")
@@ -334,17 +328,17 @@ class RelaxImporter(Builder):
         return super().emit(op)
 
     def check_numbers(self, before: int, node: str) -> None:
-        """Raise `InputError` if integers of an operator from number `before` on, those of `node`, can leave int32."""
+        """Raise `InputError`, which names `node`, if integers of operators from index `before` on can leave int32."""
         for op in self.ops[before:]:
             if text := ranges.problem(op):
                 raise InputError(f"{node} {text}")
 
-    def move(self, cls: type[g.Operator], var: Any, x: g.Tensor, *parameters: Any) -> None:
-        """Append an operator on one tensor that keeps its scale; the shape is that of `var`."""
+    def move(self, cls: type[g.Operator], var: Var, x: g.Tensor, *parameters: object) -> None:
+        """Append an operator that keeps the scale of its one tensor; the result has the shape of `var`."""
         self.append(var, cls(self.name(var), (x,), replace(x, shape=_shape(var), data=None), *parameters))
 
     def place(
-        self, var: Any, layout: str, x: g.Tensor, y: g.Tensor, make: Callable[[g.Tensor, g.Tensor], g.Operator]
+        self, var: Var, layout: str, x: g.Tensor, y: g.Tensor, make: Callable[[g.Tensor, g.Tensor], g.Operator]
     ) -> None:
         """Append `make(x, y)`, an operator on images NCHW, where `x` and `y` are images of `layout`.
 
@@ -365,7 +359,7 @@ class RelaxImporter(Builder):
             return x
         return self.add(g.NearestRequantize, (x,), replace(y, name=name, shape=x.shape))
 
-    def _output(self, name: str, var: Any) -> g.Tensor | None:
+    def _output(self, name: str, var: Var) -> g.Tensor | None:
         x = self.views.get(var)
         if x is None or x in self.inputs:
             if not self.problems:
@@ -385,7 +379,7 @@ class RelaxImporter(Builder):
         return self.emit(g.Dequantize(f"{name}.dequantize", (x,), y))
 
 
-def kind_of(value: Any) -> str:
+def kind_of(value: Expr) -> str:
     """The name of the Relax operator that `value` calls, or of the function in TIR; empty for other values."""
     if not isinstance(value, ir.Call):
         return ""
@@ -395,23 +389,23 @@ def kind_of(value: Any) -> str:
     return name
 
 
-def _operands(call: Any) -> tuple:
+def _operands(call: Call) -> tuple:
     """The tensors that a call takes."""
     return tuple(call.args[1].fields) if kind_of(call) in ("maximum", "minimum") else tuple(call.args)
 
 
-def _shape(var: Any) -> tuple[int, ...]:
+def _shape(var: Var) -> tuple[int, ...]:
     return tuple(int(n) for n in var.ty.shape)
 
 
-def _number(expr: Any) -> float:
+def _number(expr: Expr) -> float:
     return float(array(expr).reshape(-1)[0])
 
 
-def _scale(call: Any, dtype: str) -> tuple[float, int]:
+def _scale(call: Call, dtype: str) -> tuple[float, int]:
     """(scale, zero point) of a quantize or dequantize of activations of `dtype`, as int8: uint8 is int8 moved by 128.
 
-    Raises `InputError` unless it has one of each, which are constants.
+    Raises `InputError` unless scale and zero point are constants of one element.
     """
     for what, expr in (("scale", call.args[1]), ("zero point", call.args[2])):
         if not hasattr(expr, "value"):

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from ...hw.errors import InputError
 from .. import graph as g
 from ..graph import tables
-from ..tvm_compat import is_const, is_op, wildcard
+from ..tvm_compat import DFPattern, Var, is_const, is_op, wildcard
 from .core import like
 from .linear import in_units, is_unit, narrowed, per_channel
 from .moves import along, around, bounded, padded, strides
@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from .relax import RelaxImporter, Result
 
 
+Call: TypeAlias = Any  # of TVM; its annotations lack the fields of its nodes
+Expr: TypeAlias = Any
+Layer: TypeAlias = "tuple[np.ndarray, np.ndarray, np.ndarray, int, int]"  # weights, scales, biases, bounds
+Match: TypeAlias = "Mapping[DFPattern, Expr]"
+# convert an operator: of a float expression, of a movement of dequantised values, of integers themselves
+Compute: TypeAlias = "Callable[[RelaxImporter, Result], None]"
+Move: TypeAlias = "Callable[[RelaxImporter, Var, Call, g.Tensor], None]"
+Integer: TypeAlias = "Callable[[RelaxImporter, Var, Call], None]"
 LAYERS = ("relax.nn.conv2d", "relax.nn.conv2d_transpose", "relax.matmul")
 _K = is_const()
 _X = wildcard()
@@ -59,19 +67,19 @@ def linear(imp: RelaxImporter, result: Result) -> bool:
     _check_layout(match, call, node, "" if kind is _DENSE else str(call.attrs.data_layout))
     weight, scales = _weights(match, node, kernel)
     bias = _bias(match, node, np.float64(x.scale) * scales.astype(np.float64))
-    parameters = weight, scales, bias, *result.clamp
+    layer = weight, scales, bias, *result.clamp
     if kind is _DENSE:
-        _dense(imp, result, x, parameters, source, _rounds_scales(match, True))
+        _dense(imp, result, x, layer, source, _rounds_scales(match, True))
     else:
-        _convolution(imp, result, x, parameters, source, call, _rounds_scales(match, False))
+        _convolution(imp, result, x, layer, source, call, _rounds_scales(match, False))
     imp.check_numbers(before, node)
     return True
 
 
-def _check_layout(match: Any, call: Any, node: str, layout: str) -> None:
+def _check_layout(match: Match, call: Call, node: str, layout: str) -> None:
     """Raise `InputError` for a result in another layout than the operand, and for a sum that is no bias.
 
-    `layout` is that of images, empty for a dense layer, whose last dimension has the channels.
+    `layout` is the layout of the images; it is empty for a dense layer, which has channels last.
     """
     if layout and str(call.attrs.out_layout or layout) != layout:
         raise InputError(f"{node} turns images of layout {layout} to {call.attrs.out_layout}, which is not supported")
@@ -84,58 +92,62 @@ def _check_layout(match: Any, call: Any, node: str, layout: str) -> None:
 
 
 def _convolution(
-    imp: RelaxImporter, result: Result, x: g.Tensor, parameters: Any, source: Any, call: Any, rounded: bool
+    imp: RelaxImporter, result: Result, x: g.Tensor, layer: Layer, source: Var, call: Call, rounded: bool
 ) -> None:
     """Append a convolution, or a transposed one."""
     a, name = call.attrs, imp.name(source)
     transposed = call.op.name != LAYERS[0]
     if transposed and (max(ints(a.dilation)) > 1 or int(a.groups) > 1):
         raise InputError(f"{imp.node(source)} is transposed with dilations or groups, which is not supported")
-    geometry: Any = ints(a.strides), ints(a.padding), ints(a.dilation), int(a.groups)
-    if transposed:
-        top, left, bottom, right = ints(a.padding)
-        extra = ints(a.output_padding)
-        geometry = ints(a.strides), (top, left, bottom - extra[0], right - extra[1])
-    kind: Any = g.QConvTranspose2d if transposed else g.QConv2d
+    h, w = ints(a.strides)
+    top, left, bottom, right = ints(a.padding)
 
     def make(x: g.Tensor, y: g.Tensor) -> g.Operator:
-        return kind(name, (x,), y, *parameters, *geometry, float32_scale=rounded)
+        if transposed:
+            extra = ints(a.output_padding)
+            pads = top, left, bottom - extra[0], right - extra[1]
+            return g.QConvTranspose2d(name, (x,), y, *layer, (h, w), pads, float32_scale=rounded)
+        dilations, groups = ints(a.dilation), int(a.groups)
+        pads = top, left, bottom, right
+        return g.QConv2d(
+            name, (x,), y, *layer, (h, w), pads, (dilations[0], dilations[1]), groups, float32_scale=rounded
+        )
 
     imp.place(result.var, str(a.data_layout), x, result.y, make)
 
 
-def _rounds_scales(match: Any, dense: bool) -> bool:
-    """Whether the layer is one of a .tflite file whose kernels round the product of scales to float32.
+def _rounds_scales(match: Match, dense: bool) -> bool:
+    """True for a layer of a .tflite file whose kernels round the product of scales to float32.
 
-    TVM's importer of those files makes zero points int32; that of ONNX gives them the tensor's type.
+    TVM's importer of .tflite files makes zero points int32, its importer of ONNX files int8 or uint8.
     """
     weight, scale, zero = (array(a) for a in match[_WEIGHT].args)
     return zero.dtype == np.int32 and scale.size == 1 and (dense or weight.dtype == np.uint8)
 
 
-def _dense(imp: RelaxImporter, result: Result, x: g.Tensor, parameters: Any, source: Any, rounded: bool) -> None:
+def _dense(imp: RelaxImporter, result: Result, x: g.Tensor, layer: Layer, source: Var, rounded: bool) -> None:
     """Append a dense layer; all dimensions before the features are rows."""
     name, rows = imp.name(source), (math.prod(x.shape[:-1]), x.shape[-1])
     if len(x.shape) == 2:
-        imp.append(result.var, g.QDense(name, (x,), result.y, *parameters, float32_scale=rounded))
+        imp.append(result.var, g.QDense(name, (x,), result.y, *layer, float32_scale=rounded))
         return
     x = imp.reshape(f"{name}.rows", x, rows)
-    y = like(result.y, imp.unused(f"{name}.flat"), (rows[0], len(parameters[0])))
-    imp.emit(g.QDense(name, (x,), y, *parameters, float32_scale=rounded))
+    y = like(result.y, imp.unused(f"{name}.flat"), (rows[0], len(layer[0])))
+    imp.emit(g.QDense(name, (x,), y, *layer, float32_scale=rounded))
     imp.append(result.var, g.Reshape(f"{name}.reshape", (y,), result.y))
 
 
-def ints(values: Any) -> Any:
+def ints(values: Iterable[int]) -> tuple[int, ...]:
     """A tuple of Python's integers, of any length."""
     return tuple(int(v) for v in values)
 
 
-def array(expr: Any) -> np.ndarray:
+def array(expr: Expr) -> np.ndarray:
     """The value of a constant."""
     return np.asarray(expr.value.numpy() if hasattr(expr.value, "numpy") else expr.value)
 
 
-def _weights(match: Any, node: str, layout: str) -> tuple[np.ndarray, np.ndarray]:
+def _weights(match: Match, node: str, layout: str) -> tuple[np.ndarray, np.ndarray]:
     """(weights O, I and the kernel less their zero points, one float32 scale each).
 
     `layout` names their dimensions in the function. They are int8, or int16 where a difference is not.
@@ -156,8 +168,8 @@ def _weights(match: Any, node: str, layout: str) -> tuple[np.ndarray, np.ndarray
     return weight, per_channel(scale, len(weight))
 
 
-def _bias(match: Any, node: str, scales: np.ndarray) -> np.ndarray:
-    """int32 biases in units of `scales`, float64 (O,), those of the accumulators.
+def _bias(match: Match, node: str, scales: np.ndarray) -> np.ndarray:
+    """int32 biases (O,) in accumulator units, `scales` float64 (O,).
 
     Raises `InputError` for a bias outside int32.
     """
@@ -177,13 +189,13 @@ def _bias(match: Any, node: str, scales: np.ndarray) -> np.ndarray:
 
 
 def _operands(imp: RelaxImporter, result: Result) -> list[g.Tensor] | None:
-    """The int8 tensors behind the call's operands; None if one has a problem that is reported further up."""
+    """The int8 tensors of the call's operands; None if the node of an operand was refused."""
     call = result.call
-    found = [imp.operand(arg) for arg in (call.args[0].fields if hasattr(call.args[0], "fields") else call.args)]
-    return None if None in found else [t for t in found if t is not None]
+    views = [imp.operand(arg) for arg in (call.args[0].fields if hasattr(call.args[0], "fields") else call.args)]
+    return None if None in views else [t for t in views if t is not None]
 
 
-def _binary(cls: type[g.Binary]) -> Callable[[RelaxImporter, Result], None]:
+def _binary(cls: type[g.Binary]) -> Compute:
     def convert(imp: RelaxImporter, result: Result) -> None:
         if operands := _operands(imp, result):
             imp.append(result.var, cls(imp.name(result.source), tuple(operands), result.y, *result.clamp))
@@ -212,7 +224,7 @@ def _softmax(imp: RelaxImporter, result: Result) -> None:
     imp.append(result.var, g.NearestRequantize(f"{name}.rescale", (fixed,), y, *result.clamp))
 
 
-def _lookup(function: str) -> Callable[[RelaxImporter, Result], None]:
+def _lookup(function: str) -> Compute:
     def convert(imp: RelaxImporter, result: Result) -> None:
         x = imp.views.get(result.call.args[0])
         if x is not None:
@@ -230,11 +242,8 @@ def _average_pool(imp: RelaxImporter, result: Result) -> None:
     a, x = result.call.attrs, imp.views.get(result.call.args[0])
     if x is None:
         return
-    (kernel, strides, pads), name, node = (
-        _window(imp, result.source, a),
-        imp.name(result.source),
-        imp.node(result.source),
-    )
+    kernel, strides, pads = _window(imp, result.source, a)
+    name, node = imp.name(result.source), imp.node(result.source)
     if any(pads) and not a.count_include_pad:
         raise InputError(f"{node} excludes padding from its mean, which is not supported")
 
@@ -260,7 +269,7 @@ def _mean(imp: RelaxImporter, result: Result) -> None:
 
 
 # operator of the float expression that a quantize takes -> its handler
-COMPUTE: dict[str, Callable[[RelaxImporter, Result], None]] = {
+COMPUTE: dict[str, Compute] = {
     "relax.add": _binary(g.Add),
     "relax.subtract": _binary(g.Sub),
     "relax.multiply": _binary(g.Mul),
@@ -274,29 +283,32 @@ COMPUTE: dict[str, Callable[[RelaxImporter, Result], None]] = {
 }
 
 
-def _max_pool(imp: RelaxImporter, var: Any, call: Any, x: g.Tensor) -> None:
+def _max_pool(imp: RelaxImporter, var: Var, call: Call, x: g.Tensor) -> None:
     window, name = _window(imp, var, call.attrs), imp.name(var)
     y = replace(x, name=var.name, shape=ints(var.ty.shape), data=None)
     imp.place(var, str(call.attrs.layout), x, y, lambda x, y: g.MaxPool(name, (x,), y, *window))
 
 
-def _window(imp: RelaxImporter, var: Any, attrs: Any) -> tuple[Any, Any, Any]:
+def _window(
+    imp: RelaxImporter, var: Var, attrs: Expr
+) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int, int, int]]:
     """(kernel, strides, pads) of a pooling operator. Raises `InputError` for a dilated one."""
     if max(ints(attrs.dilation)) > 1:
         raise InputError(f"{imp.node(var)} is dilated, which is not supported")
-    return ints(attrs.pool_size), ints(attrs.strides), ints(attrs.padding)
+    (kh, kw), (sh, sw), (top, left, bottom, right) = map(ints, (attrs.pool_size, attrs.strides, attrs.padding))
+    return (kh, kw), (sh, sw), (top, left, bottom, right)
 
 
-def _reshape(imp: RelaxImporter, var: Any, call: Any, x: g.Tensor) -> None:
+def _reshape(imp: RelaxImporter, var: Var, call: Call, x: g.Tensor) -> None:
     imp.move(g.Reshape, var, x)
 
 
-def _transpose(imp: RelaxImporter, var: Any, call: Any, x: g.Tensor) -> None:
+def _transpose(imp: RelaxImporter, var: Var, call: Call, x: g.Tensor) -> None:
     axes = ints(call.attrs.axes) if call.attrs.axes is not None else tuple(reversed(range(len(x.shape))))
     imp.move(g.Transpose, var, x, tuple(a % len(x.shape) for a in axes))
 
 
-def _slice(imp: RelaxImporter, var: Any, call: Any, x: g.Tensor) -> None:
+def _slice(imp: RelaxImporter, var: Var, call: Call, x: g.Tensor) -> None:
     axes, begin, end, steps = (
         [int(v.value if hasattr(v, "value") else v) for v in fields.fields] for fields in call.args[1:5]
     )
@@ -304,7 +316,7 @@ def _slice(imp: RelaxImporter, var: Any, call: Any, x: g.Tensor) -> None:
 
 
 # operator that moves dequantised values -> its handler: the int8 values move, their scale stays
-MOVE: dict[str, Callable[[RelaxImporter, Any, Any, g.Tensor], None]] = {
+MOVE: dict[str, Move] = {
     "relax.nn.max_pool2d": _max_pool,
     "relax.reshape": _reshape,
     "relax.squeeze": _reshape,
@@ -315,7 +327,7 @@ MOVE: dict[str, Callable[[RelaxImporter, Any, Any, g.Tensor], None]] = {
 }
 
 
-def _integer_clip(imp: RelaxImporter, var: Any, call: Any) -> None:
+def _integer_clip(imp: RelaxImporter, var: Var, call: Call) -> None:
     """A clip of quantised integers."""
     x, moved = imp.views.get(call.args[0]), 128 if var.ty.dtype == "uint8" else 0
     if x is None:
@@ -327,13 +339,13 @@ def _integer_clip(imp: RelaxImporter, var: Any, call: Any) -> None:
         imp.move(g.NearestRequantize, var, x, low, high)
 
 
-def _integer_mean(imp: RelaxImporter, var: Any, call: Any) -> None:
-    """int8 of int32 means of int8: what TVM's importer makes of a mean of windows in a .tflite file.
+def _integer_mean(imp: RelaxImporter, var: Var, call: Call) -> None:
+    """An int8 average pool of a .tflite file, which TVM's importer writes as an int32 pool between casts.
 
-    The file's operator rounds to the nearest, and so does this one; TVM's form cuts off.
+    Rounds to the nearest as the file's operator does, not towards zero as TVM's form.
     """
-    pool: Any = imp.calls.get(call.args[0])
-    first: Any = imp.calls.get(pool.args[0]) if _name_of(pool) == "relax.nn.avg_pool2d" else None
+    pool: Call = imp.calls.get(call.args[0])
+    first: Call = imp.calls.get(pool.args[0]) if _name_of(pool) == "relax.nn.avg_pool2d" else None
     x = imp.views.get(first.args[0]) if _name_of(first) == "relax.astype" else None
     if x is None or first.args[0].ty.dtype != var.ty.dtype or pool.attrs.count_include_pad:
         return
@@ -343,18 +355,18 @@ def _integer_mean(imp: RelaxImporter, var: Any, call: Any) -> None:
     imp.place(var, str(pool.attrs.layout), x, y, lambda x, y: made(name, (x,), y, *window))
 
 
-def _name_of(call: Any) -> str:
+def _name_of(call: Call) -> str:
     return getattr(getattr(call, "op", None), "name", "")
 
 
 # operator on quantised integers themselves, without a dequantize -> its handler
-INTEGER: dict[str, Callable[[RelaxImporter, Any, Any], None]] = {
+INTEGER: dict[str, Integer] = {
     "relax.clip": _integer_clip,
     "relax.astype": _integer_mean,
 }
 
 
-def split(imp: RelaxImporter, var: Any, call: Any, index: int, x: g.Tensor) -> None:
+def split(imp: RelaxImporter, var: Var, call: Call, index: int, x: g.Tensor) -> None:
     """One part of a split."""
     axis, sections = int(call.attrs.axis) % len(x.shape), call.attrs.indices_or_sections
     if isinstance(sections, int):

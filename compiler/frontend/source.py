@@ -1,6 +1,6 @@
-"""The bytes of a network's file, read once: what is hashed for the cache is what the importers parse.
+"""The bytes of a network's file, read once, so that the cache hashes the bytes that the importers parse.
 
-Of an ONNX file also whether it is in Deeploy's dialect, whose operators are listed here.
+Also the list of operators of Deeploy's dialect, and the test whether an ONNX file is in it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _ONNX_VERSION, _ONNX_NEXT = 0x08, (0x12, 0x22, 0x3A, 0x42)
 class Source:
     """The file at `path`: its `content`, and `parts`, the data of an ONNX file's tensors that other files hold.
 
-    `types` are those of the inputs that lie beside an ONNX file of Deeploy's in `inputs.npz` as `input_0`, `input_1`,
-    ...: the narrowest of int8, uint8, int32 and float32 that holds the values. Its networks say them nowhere else.
+    `types` are the types of the arrays `input_0`, `input_1`, ... in an `inputs.npz` beside an ONNX file of Deeploy's:
+    the narrowest of int8, uint8, int32 and float32 that holds the values. The file itself does not say them.
     """
 
     path: Path
@@ -47,7 +47,7 @@ class Source:
 
     @property
     def kind(self) -> str:
-        """What the file is, as a suffix; empty where that is not known."""
+        """The kind of the file, as a suffix; empty if it is unknown."""
         return kind_of(self.path, self.content)
 
     @property
@@ -58,11 +58,11 @@ class Source:
     @property
     def digest(self) -> bytes:
         """A digest of everything that an importer sees, the name of the network included."""
-        found = hashlib.sha256()
+        total = hashlib.sha256()
         types = [name.encode() for name in self.types]
         for piece in (self.path.name.encode(errors="surrogateescape"), self.content, *self.parts, *types):
-            found.update(hashlib.sha256(piece).digest())
-        return found.digest()
+            total.update(hashlib.sha256(piece).digest())
+        return total.digest()
 
     def onnx(self) -> ModelProto:
         """A new ONNX model, with all its data. Raises `FileError`."""
@@ -118,8 +118,8 @@ def _type(array: np.ndarray) -> str:
         return "float32"
     low, high = (array.min(), array.max()) if array.size else (0, 0)
     ranges = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(1 << 31), (1 << 31) - 1)}
-    found = (name for name, (least, most) in ranges.items() if least <= low and high <= most)
-    return next(found, "float32") if np.array_equal(array, np.rint(array)) else "float32"
+    names = (name for name, (least, most) in ranges.items() if least <= low and high <= most)
+    return next(names, "float32") if np.array_equal(array, np.rint(array)) else "float32"
 
 
 def check_kind(path: str | Path) -> None:
@@ -129,9 +129,9 @@ def check_kind(path: str | Path) -> None:
 
 
 def kind_of(path: str | Path, content: bytes | None = None) -> str:
-    """The kind of the network in a file, as a suffix: by what it holds, else by its name; empty where neither says.
+    """The kind of the network in a file, as a suffix, by its content, else by its name; empty if it is unknown.
 
-    `content` is what it holds, if that has been read.
+    `content` is the content of the file where it has been read.
     """
     path = Path(path)
     if content is None:
@@ -169,7 +169,7 @@ def _parse(path: Path, content: bytes) -> ModelProto:
 
     try:
         return onnx.load_model_from_string(content)
-    except Exception as exc:  # protobuf raises different ones
+    except Exception as exc:  # protobuf raises errors of many classes
         raise FileError(f"{path}: not an ONNX model, or damaged ({one_line(exc)})") from None
 
 
@@ -188,25 +188,25 @@ def _outside(message: Any) -> Iterator[TensorProto]:
 
 def _parts(path: Path, model: ModelProto) -> tuple[bytes, ...]:
     """The data of tensors that other files hold."""
-    found, left = list[bytes](), default_limit()
+    parts, left = list[bytes](), default_limit()
     for tensor in _outside(model):
-        found.append(_part(path, tensor, left))
-        left -= len(found[-1])
-    return tuple(found)
+        parts.append(_part(path, tensor, left))
+        left -= len(parts[-1])
+    return tuple(parts)
 
 
 def _part(path: Path, tensor: TensorProto, most: int) -> bytes:
     """The data of one tensor: no more than its shape asks for, and `most` bytes."""
     fields = {entry.key: entry.value for entry in tensor.external_data}
-    place, what = fields.get("location", ""), f"{path}: tensor {tensor.name!r}"
+    relative, what = fields.get("location", ""), f"{path}: tensor {tensor.name!r}"
     folder = path.parent.resolve()
     try:
-        there = (folder / place).resolve()
+        file_path = (folder / relative).resolve()
     except (OSError, RuntimeError, ValueError) as exc:
-        raise FileError(f"{what} has its data in {place!r} ({one_line(exc)})") from None
-    if not place or not there.is_relative_to(folder):
-        raise FileError(f"{what} has its data in {place!r}; only files in the model's folder are read")
-    with open_regular(there, "the data of the model's tensors") as file:
+        raise FileError(f"{what} has its data in {relative!r} ({one_line(exc)})") from None
+    if not relative or not file_path.is_relative_to(folder):
+        raise FileError(f"{what} has its data in {relative!r}; only files in the model's folder are read")
+    with open_regular(file_path, "the data of the model's tensors") as file:
         held = os.fstat(file.fileno()).st_size
         numbers = fields.get("offset", "0"), fields.get("length")
         start, size = (0 if text is None else whole_number(text) for text in numbers)
@@ -215,7 +215,7 @@ def _part(path: Path, tensor: TensorProto, most: int) -> bytes:
             raise FileError(f"{what} has its data at {shown}; offset and length must be whole numbers")
         size = held - start if numbers[1] is None else size
         if size < 0 or start + size > held:
-            raise FileError(f"{what} has its data at bytes {start} to {start + size} of {place}, which has {held}")
+            raise FileError(f"{what} has its data at bytes {start} to {start + size} of {relative}, which has {held}")
         if size > (most := min(most, _nbytes(tensor, what))):
             raise FileError(f"{what} has {size:,} bytes of data; its shape and the memory allow {most:,}")
         file.seek(start)
@@ -235,31 +235,27 @@ def _nbytes(tensor: TensorProto, what: str) -> int:
 def _elements(dims: Sequence[int], what: str) -> int:
     """The product of `dims`, which numpy would refuse, too, where they are too many: theirs would take minutes."""
     if len(dims) > _MOST_DIMS or min(dims, default=0) < 0:
-        found = f"{len(dims):,} dimensions, the least of them {min(dims)}"
-        raise FileError(f"{what} has {found}; at most {_MOST_DIMS} are allowed, of 0 or more")
+        stated = f"{len(dims):,} dimensions, the least of them {min(dims)}"
+        raise FileError(f"{what} has {stated}; at most {_MOST_DIMS} are allowed, of 0 or more")
     return math.prod(dims)
 
 
-DOMAINS = (
-    "",
-    "ai.onnx",
-    "PACTOps",
-)  # of operators that need no other name; the last is that of Deeploy's
-# Deeploy's own, whose results have the shape of their first input, but for means
+DOMAINS = ("", "ai.onnx", "PACTOps")  # whose operators are known by name alone; PACTOps is Deeploy's
+# Deeploy's own operators; their results, except means, have the shape of their first input
 DEEPLOY = ("DebugPrint", "ITAMax", "ITAPartialMax", "IntegerDiv", "IntegerMean", "RequantShift", "TrueIntegerDiv")
 DEEPLOY += ("iGELU", "iHardswish", "iLayerNorm", "iNoNorm", "iRMSNorm", "iSoftmax")
-# several of these, or one of ONNX and a RequantShift, in one
+# an operator and a RequantShift in one node
 DEEPLOY += ("RQIntegerDiv", "RequantizedConv", "RequantizedGemm", "RequantizediGELU", "RequantizediHardswish")
 _LAYERS = ("Conv", "Gemm", "MatMul")
-# with a layer of whole numbers before or behind them, they compute these
+# operators of ONNX that keep integers integers
 _ON_INTEGERS = (*_LAYERS, "Add", "Concat", "Constant", "Flatten", "Gather", "Identity", "MaxPool", "Mul", "Pad", "Relu")
 _ON_INTEGERS += ("ReduceMean", "ReduceSum", "Reshape", "Slice", "Split", "Squeeze", "Sub", "Transpose", "Unsqueeze")
 
 
 def in_dialect(model: ModelProto, types: Sequence[str] | None) -> bool:
-    """True if the model has operators of Deeploy, whose tensors hold integers as float32, or computes such integers.
+    """True for a model in Deeploy's dialect: with its operators, or with layers of integers in float32.
 
-    `types` are those of its inputs, as far as they are known; with None it is whether they could make it one.
+    `types` are the known types of the inputs; with None the answer is whether some types could make it one.
     """
     nodes = model.graph.node
     return any(node.domain in DOMAINS and node.op_type in DEEPLOY for node in nodes) or _of_integers(model, types)

@@ -61,7 +61,7 @@ def _load(source: Source) -> Any:
     _register()
     try:
         return torch.export.load(io.BytesIO(source.content))
-    except Exception as exc:  # zip, json and torch raise different ones
+    except Exception as exc:  # zip, json and torch raise errors of many classes
         raise FileError(f"{source.path}: not an exported program, or damaged ({one_line(exc)})") from None
 
 

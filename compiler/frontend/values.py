@@ -1,4 +1,4 @@
-"""What the tensors of a file stand for while it is read: constants, tensors of the graph, float expressions."""
+"""Values of the tensors of a file while it is read: constants, tensors of the graph, float expressions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Value:
 
 @dataclass(eq=False)
 class Fixed(Value):
-    """A constant."""
+    """A constant array."""
 
     array: np.ndarray
 
@@ -56,7 +56,7 @@ class Weights(Value):
 
 @dataclass(eq=False)
 class View(Value):
-    """An int8 tensor of the graph, or its real values; `name` is that of the node that dequantised it."""
+    """An int8 tensor of the graph, or its real values; `name` is the name of the node that dequantised it."""
 
     tensor: g.Tensor
     name: str = ""
@@ -80,7 +80,7 @@ class Expr(Value):
 
 @dataclass(eq=False)
 class Broken(Value):
-    """What comes from a node that is refused: its users are not refused, too."""
+    """The output of a refused node; its users are not refused as well."""
 
 
 def constant(value: Value | None) -> np.ndarray | None:
@@ -111,7 +111,7 @@ class Affine(NamedTuple):
 
 
 def affine(value: Value) -> Affine:
-    """`value` as an affine function of what cannot be taken apart further."""
+    """`value` as an affine function of the innermost value that is no sum or product with a constant."""
     factor, offset = np.float64(1) * np.ones(()), np.zeros(())
     while isinstance(value, Expr) and value.node.op in AFFINE:
         op = value.node.op
@@ -119,17 +119,17 @@ def affine(value: Value) -> Affine:
         if op == "Neg" and value.args[0] is not None:
             factor, value = -factor, value.args[0]
             continue
-        place = next((k for k, c in enumerate(known) if c is not None), None)
-        if place is None or len(known) != 2:
+        index = next((k for k, c in enumerate(known) if c is not None), None)
+        if index is None or len(known) != 2:
             break
-        other, c = value.args[1 - place], np.asarray(known[place], np.float64)
-        if other is None or known[1 - place] is not None or np.broadcast_shapes(other.shape, c.shape) != other.shape:
+        other, c = value.args[1 - index], np.asarray(known[index], np.float64)
+        if other is None or known[1 - index] is not None or np.broadcast_shapes(other.shape, c.shape) != other.shape:
             break
         if op == "Mul":
             factor = factor * c
-        elif op == "Div" and place == 1 and c.all():
+        elif op == "Div" and index == 1 and c.all():
             factor = factor / c
-        elif op == "Add" or (op == "Sub" and place == 1):
+        elif op == "Add" or (op == "Sub" and index == 1):
             offset = offset + factor * (c if op == "Add" else -c)
         elif op == "Sub":
             factor, offset = -factor, offset + factor * c
@@ -166,12 +166,12 @@ def parameters(value: Expr) -> tuple[str, float, float]:
         low, high = clip_bounds(value) or (-most, most)
         return "Clip", max(low, -most), min(high, most)
     alpha, beta = functions.DEFAULTS.get(node.op, (0.0, 0.0))
-    name = "GeluTanh" if node.op == "Gelu" and node.attrs.get("approximate", b"none") == b"tanh" else node.op
+    name = "GeluTanh" if node.op == "Gelu" and node.attrs.get("approximate", "none") == "tanh" else node.op
     return name, float(node.attrs.get("alpha", alpha)), float(node.attrs.get("beta", node.attrs.get("gamma", beta)))
 
 
 def operands_first(value: Value, operands: Callable[[Expr], Sequence[Value | None]]) -> Iterator[Expr]:
-    """The expressions that `value` is made of, each once and after its `operands`, `value` itself last.
+    """The expressions in `value`, each once and after its `operands`; `value` itself comes last.
 
     The order is that of a depth-first search, without recursion: expressions are as deep as files make them.
     """
@@ -201,17 +201,17 @@ def _elementwise(value: Value | None, shape: tuple[int, ...]) -> tuple[Value | N
 def single_view(value: Expr) -> View | None:
     """The one int8 tensor that an element-wise expression depends on; None if there are others, or constants per
     channel."""
-    found: View | None = None
+    view: View | None = None
     shape = value.shape
     for part in operands_first(value, lambda part: _elementwise(part, shape)):
         for leaf in _elementwise(part, shape) or (part,):
             known = constant(leaf)
             if leaf is None or _elementwise(leaf, shape) or (known is not None and known.size == 1):
                 continue
-            if not isinstance(leaf, View) or leaf.tensor.name != (found or leaf).tensor.name:
+            if not isinstance(leaf, View) or leaf.tensor.name != (view or leaf).tensor.name:
                 return None
-            found = found or leaf
-    return found if found is not None and found.shape == shape else None
+            view = view or leaf
+    return view if view is not None and view.shape == shape else None
 
 
 def evaluated(value: Expr, x: np.ndarray) -> np.ndarray:

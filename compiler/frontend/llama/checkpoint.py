@@ -85,16 +85,16 @@ def read_checkpoint(model: str | Path | Source) -> Checkpoint:
     if len(content) != wanted:
         numbers = ", ".join(f"{key} {value}" for key, value in vars(sizes).items())
         raise FileError(f"{path}: has {len(content):,} bytes, a model of {numbers} has {wanted:,}; the file is damaged")
-    found, at = {}, _HEADER.size
+    arrays, at = {}, _HEADER.size
     for key, shape in wanted_shapes.items():
         count = math.prod(shape)
-        found[key] = np.frombuffer(content, "<f4", count, at).reshape(shape)
+        arrays[key] = np.frombuffer(content, "<f4", count, at).reshape(shape)
         at += 4 * count
-        if not np.isfinite(found[key]).all():
+        if not np.isfinite(arrays[key]).all():
             raise FileError(f"{path}: its weights {key!r} hold values that are not finite; the file is damaged")
-    layers = tuple(Layer(**{key: found[key][k] for key in Layer.__annotations__}) for k in range(sizes.layers))
-    embedding = found["embedding"]
-    return Checkpoint(path.stem, sizes, embedding, layers, found["norm"], found.get("classifier", embedding))
+    layers = tuple(Layer(**{key: arrays[key][k] for key in Layer.__annotations__}) for k in range(sizes.layers))
+    embedding = arrays["embedding"]
+    return Checkpoint(path.stem, sizes, embedding, layers, arrays["norm"], arrays.get("classifier", embedding))
 
 
 def check_sizes(path: Path, sizes: Sizes) -> None:
@@ -112,7 +112,7 @@ def check_sizes(path: Path, sizes: Sizes) -> None:
 
 
 def shapes(s: Sizes, own_classifier: bool) -> dict[str, tuple[int, ...]]:
-    """The arrays of the file in their order; those of layers have the layer first."""
+    """Shapes of the arrays in the order of the file; arrays per layer have the layer as their first dimension."""
     layers = {
         "attention_norm": (s.width,),
         "queries": (s.width, s.width),
@@ -124,7 +124,7 @@ def shapes(s: Sizes, own_classifier: bool) -> dict[str, tuple[int, ...]]:
         "hidden_out": (s.width, s.hidden),
         "up": (s.hidden, s.width),
     }
-    found: dict[str, tuple[int, ...]] = {"embedding": (s.words, s.width)}
-    found |= {key: (s.layers, *shape) for key, shape in layers.items()}
-    found |= {"norm": (s.width,), "cosines": (s.context, s.head // 2), "sines": (s.context, s.head // 2)}
-    return found | ({"classifier": (s.words, s.width)} if own_classifier else {})
+    all_shapes: dict[str, tuple[int, ...]] = {"embedding": (s.words, s.width)}
+    all_shapes |= {key: (s.layers, *shape) for key, shape in layers.items()}
+    all_shapes |= {"norm": (s.width,), "cosines": (s.context, s.head // 2), "sines": (s.context, s.head // 2)}
+    return all_shapes | ({"classifier": (s.words, s.width)} if own_classifier else {})

@@ -33,7 +33,7 @@ class FloatLlama:
         self._length = 0
 
     def logits(self, tokens: Sequence[int]) -> np.ndarray:
-        """float32 (len(tokens), words): what each of the next `tokens` predicts.
+        """float32 (len(tokens), words): the scores of the word after each of the next `tokens`.
 
         Raises `FileError` where values overflow.
         """

@@ -1,4 +1,4 @@
-"""What quantisation costs a language model: the golden interpreter, step by step, and perplexities."""
+"""The loss of a language model by quantisation: its integer graph run step by step, and perplexities."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .checkpoint import Checkpoint
 from .floats import FloatLlama, sample, surprise
 from .quantise import LENGTH, TEXTS
 
-_FIRST_SEED = 1000  # of the texts: others than those of the calibration
+_FIRST_SEED = 1000  # of the measured texts; the calibration uses seeds from 0 on
 
 
 class Steps:
@@ -28,17 +28,17 @@ class Steps:
         return self._state
 
     def logits(self, token: int) -> np.ndarray:
-        """float32 (words,): what `token`, the next one, gives."""
+        """float32 (words,): the scores after the next `token`."""
         inputs = {"token": np.array([token], np.int32), "position": np.array([self._position], np.int32)}
         self._position += 1
         return run(self._graph, inputs, state=self._state)[0]["logits"][0]
 
 
 def perplexity(model: Checkpoint, graph: Graph, count: int) -> dict[str, float]:
-    """{"float32", "int8"}: of the model and of its integer `graph`, on `count` texts that the model writes itself.
+    """Perplexities {"float32": of the model, "int8": of its integer `graph`} on `count` texts that the model samples.
 
-    The texts are fixed by the model; they are not those of the calibration. Raises `UnsupportedError` where all of them
-    end at once.
+    The seeds are fixed and differ from the seeds of the calibration. Raises `UnsupportedError` where every text ends
+    with its first token.
     """
     assert _FIRST_SEED > TEXTS
     length = min(LENGTH, model.sizes.context)

@@ -72,7 +72,8 @@ def nearest(x: np.ndarray, scale: float | np.ndarray) -> np.ndarray:
 class Integers:
     """A model: int8 `embedding` (words, width), its range as its scale; `matrices` and `gains`, float32, by name.
 
-    Those of layers have the layer first. The last norm's gain is `norm`, the logits' matrix `classifier`.
+    Arrays per layer have the layer as their first dimension. `norm` is the gain of the last norm, `classifier` the
+    matrix of the logits.
     """
 
     name: str
@@ -103,56 +104,41 @@ def read_integers(source: Source) -> Integers:
     """The model in a file that `Integers.save` wrote. Raises `FileError` for another, or a damaged one."""
     path = source.path
     arrays = npz_arrays(io.BytesIO(source.content), str(path))
-    kind = arrays.get("kind")
+    kind = arrays.pop("kind", None)
     if kind is None or kind.shape or str(kind) != KIND:
         raise FileError(f"{path}: holds no language model in integers; give what tilewright quantise wrote")
-    numbers = _array(path, arrays, "sizes", (7,), "int64")
-    sizes = Sizes(*numbers.tolist())
+
+    def array(name: str, shape: tuple[int, ...], dtype: str, positive: bool = False) -> np.ndarray:
+        if name not in arrays:
+            raise FileError(f"{path}: has no {name!r}; the file is damaged")
+        values = arrays.pop(name)
+        if (values.shape, str(values.dtype)) != (shape, dtype):
+            stored = f"{values.dtype} {values.shape}"
+            raise FileError(f"{path}: {name} is {stored}, must be {dtype} {shape}; the file is damaged")
+        if dtype == "int8" and values.min() == -128:  # its negative is no int8: see `Matrix.signed`
+            raise FileError(f"{path}: {name} holds -128, must be -127 to 127; the file is damaged")
+        if positive and not ((values >= _REAL.tiny) & (values <= _REAL.max)).all():
+            wrong = "not above 0 and finite in float32"
+        elif dtype == "float32" and not np.isfinite(values).all():
+            wrong = "not finite"
+        else:
+            return values
+        raise FileError(f"{path}: {name} holds values that are {wrong}; the file is damaged")
+
+    sizes = Sizes(*array("sizes", (7,), "int64").tolist())
     check_sizes(path, sizes)
     wanted = shapes(sizes, own_classifier=True)
-    matrices = {}
-    for name in (*MATRICES, "classifier"):
-        values = _weights(path, arrays, name, wanted[name])
-        matrices[name] = Matrix(values, _positive(path, arrays, f"{name}.scales", wanted[name][:-1], "float32"))
-    gains = {name: _array(path, arrays, name, wanted[name], "float32") for name in (*GAINS, "norm")}
-    for name, gain in gains.items():
-        if not np.isfinite(gain).all():
-            raise FileError(f"{path}: {name} holds values that are not finite; the file is damaged")
-    found = {
-        name: _positive(path, arrays, f"{name}.range", (count,), "float64") for name, count in _counts(sizes).items()
+    matrices = {
+        name: Matrix(array(name, wanted[name], "int8"), array(f"{name}.scales", wanted[name][:-1], "float32", True))
+        for name in (*MATRICES, "classifier")
     }
-    ranges = {(name, k): float(value) for name, values in found.items() for k, value in enumerate(values)}
-    known = {"kind", "sizes", "embedding", *matrices, *(f"{name}.scales" for name in matrices), *gains}
-    known |= {f"{name}.range" for name in found}
-    embedding = _weights(path, arrays, "embedding", wanted["embedding"])
-    if unknown := sorted(arrays.keys() - known):
-        raise FileError(f"{path}: has {unknown[0][:40]!r}, which no such file has; the file is damaged")
+    gains = {name: array(name, wanted[name], "float32") for name in (*GAINS, "norm")}
+    magnitudes = {name: array(f"{name}.range", (count,), "float64", True) for name, count in _counts(sizes).items()}
+    ranges = {(name, k): float(value) for name, values in magnitudes.items() for k, value in enumerate(values)}
+    embedding = array("embedding", wanted["embedding"], "int8")
+    if arrays:
+        raise FileError(f"{path}: has {min(arrays)[:40]!r}, which no such file has; the file is damaged")
     return Integers(path.stem, sizes, embedding, matrices, gains, ranges)
-
-
-def _array(path: Path, arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    if name not in arrays:
-        raise FileError(f"{path}: has no {name!r}; the file is damaged")
-    found = arrays[name]
-    if (found.shape, str(found.dtype)) != (shape, dtype):
-        raise FileError(f"{path}: {name} is {found.dtype} {found.shape}, must be {dtype} {shape}; the file is damaged")
-    return found
-
-
-def _weights(path: Path, arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
-    found = _array(path, arrays, name, shape, "int8")
-    if found.min() == -128:  # its negative is no int8: see `Matrix.signed`
-        raise FileError(f"{path}: {name} holds -128, must be -127 to 127; the file is damaged")
-    return found
-
-
-def _positive(
-    path: Path, arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...], dtype: str
-) -> np.ndarray:
-    found = _array(path, arrays, name, shape, dtype)
-    if not ((found >= _REAL.tiny) & (found <= _REAL.max)).all():
-        raise FileError(f"{path}: {name} holds values that are not above 0 and finite in float32; the file is damaged")
-    return found
 
 
 TEXTS, LENGTH, PERCENTILE = 16, 256, 99.99  # of the calibration: texts, tokens of each, share of values in range
@@ -165,17 +151,17 @@ def calibrate(model: Checkpoint, texts: Sequence[Sequence[int]] | None = None) -
 
     Without `texts` the model writes them. Raises `FileError` where float32 overflows.
     """
-    found: dict[tuple[str, int], float] = {}
+    magnitudes: dict[tuple[str, int], float] = {}
     texts = texts or [sample(model, min(LENGTH, model.sizes.context), seed) for seed in range(TEXTS)]
     for text in texts:
 
         def observe(name: str, layer: int, value: np.ndarray) -> None:
             share = 100.0 if name in WHOLE else PERCENTILE
             most = float(np.percentile(np.abs(value), share))
-            found[name, layer] = max(found.get((name, layer), 1e-6), most)
+            magnitudes[name, layer] = max(magnitudes.get((name, layer), 1e-6), most)
 
         observe("logits", 0, FloatLlama(model, len(text), observe).logits(text))
-    return found
+    return magnitudes
 
 
 def quantised(model: Checkpoint, ranges: Ranges) -> Integers:

@@ -23,12 +23,12 @@ BLOCK = 16  # lanes: halves of keys, and values, are padded to multiples; values
 
 
 def padded(count: int) -> int:
-    """`count`, or what is above it, as a multiple of 16."""
+    """`count` rounded up to a multiple of 16."""
     return -(-count // BLOCK) * BLOCK
 
 
 class Lanes:
-    """Which row of a matrix gives each lane of queries, keys and values, int; -1 where a lane is padding.
+    """Row of a matrix for each lane of queries, keys and values, int; -1 for lanes of padding.
 
     Keys are two halves: first the even elements of all heads, then the odd ones, so that a rotation turns lanes with
     lanes. Queries are a chunk of that form for each query head that shares a head of keys. `half` and `value_groups`
@@ -137,8 +137,8 @@ class _Step:
 
     def matrix(self, name: str, layer: int | None = None) -> Matrix:
         """A matrix of the model, of a layer or the only one."""
-        found = self.model.matrices[name]
-        return found if layer is None else found[layer]
+        of_layers = self.model.matrices[name]
+        return of_layers if layer is None else of_layers[layer]
 
     def dense(self, name: str, x: g.Tensor, matrix: Matrix, scale: float, low: int = -128) -> g.Tensor:
         """`x` times the rows of a matrix."""
@@ -197,7 +197,7 @@ class _Step:
         return self.add(g.Add, f"{k}.end", (x, y), x.shape, self.scale("end", k))
 
     def logits(self, x: g.Tensor, matrix: Matrix) -> g.Tensor:
-        """A score per word, out of int16 ones."""
+        """float32 (1, words): the scores, dequantised from int16."""
         scale = self.ranges["logits", 0] * 1.25 / _LOGITS
         shape, factors = (1, len(matrix.values)), x.scale * matrix.scales / scale
         facts = {"weight": matrix.values, "bias": _zeros(matrix), "scales": factors}

@@ -1,9 +1,9 @@
 """Reads a file in Deeploy's dialect: inputs, nodes in order, outputs.
 
-Its tensors are float32 and hold integers. Inputs are int8, unless those that lie beside the file are of another type;
-what a RequantShift with 256 levels gives is int8, and what has none before it int32. deeploy_operators.py says what
-each operator stands for, deeploy_requantise.py what a RequantShift makes of it; nodes that are others in a row, or have
-as attributes what ONNX has as inputs today, are rewritten here.
+Its tensors are float32 and hold integers. Inputs are int8, or of the type of the arrays in inputs.npz beside the file.
+The result of a RequantShift with 256 levels is int8, results without a RequantShift are int32. This module rewrites
+nodes that stand for several operators, and nodes with attributes where ONNX has inputs today. deeploy_operators.py
+translates an operator, deeploy_requantise.py a RequantShift with the operator before it.
 """
 
 from __future__ import annotations
@@ -12,68 +12,57 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from onnx import ModelProto, numpy_helper
+from onnx import ModelProto, TensorProto, numpy_helper
 
 from ... import graph as g
 from ..core import Node, Problem
 from ..source import SINGLE
 from ..values import Broken, Fixed, Numbers, Value, View
 from .deeploy_operators import OPERATORS
-from .deeploy_values import UNSIGNED, Tensors
-from .nodes import Chain, Reader, Rewrite, as_float
+from .deeploy_values import UNSIGNED, Tensors, call
+from .nodes import Chain, Reader, Rewrite, Term, as_float
 
 
-def _number(node: Node, name: str) -> float:
-    value = node.attrs[name]
+def _number(value: float | TensorProto) -> float:
+    """The number of an attribute, which may be a tensor of one."""
     return float(np.asarray(value if isinstance(value, (int, float)) else numpy_helper.to_array(value)).item())
 
 
-def _pad(reader: Reader, node: Node) -> list[Node] | None:
-    if "pads" not in node.attrs:
+def _pad(
+    c: Chain, x: Term, *others: Term, pads: Sequence[int], value: float = 0.0, mode: str = "constant"
+) -> Term | None:
+    return None if others else x.node("Pad", np.array(pads, np.int64), value, mode=mode)
+
+
+def _slice(
+    c: Chain, x: Term, *others: Term, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None
+) -> Term | None:
+    bounds = (np.array(values, np.int64) for values in (starts, ends, axes) if values is not None)
+    return None if others else x.node("Slice", *bounds)
+
+
+def _clip(c: Chain, x: Term, *others: Term, **bounds: float | TensorProto) -> Term | None:
+    if others or not bounds:
         return None
-    pads = reader.constant(np.array(node.attrs["pads"], np.int64))
-    value = reader.constant(as_float(node.attrs.get("value", 0.0)))
-    mode = {"mode": node.attrs["mode"]} if "mode" in node.attrs else {}
-    return [Node("Pad", node.name, [node.inputs[0], pads, value], node.outputs, mode)]
+    return x.node("Clip", *(_number(bounds[key]) if key in bounds else None for key in ("min", "max")))
 
 
-def _slice(reader: Reader, node: Node) -> list[Node] | None:
-    if "starts" not in node.attrs:
-        return None
-    lists = (node.attrs[key] for key in ("starts", "ends", "axes") if key in node.attrs)
-    given = [reader.constant(np.array(values, np.int64)) for values in lists]
-    return [Node("Slice", node.name, [node.inputs[0], *given], node.outputs)]
-
-
-def _clip(reader: Reader, node: Node) -> list[Node] | None:
-    if not {"min", "max"} & set(node.attrs):
-        return None
-    bounds = [reader.constant(as_float(_number(node, key))) if key in node.attrs else "" for key in ("min", "max")]
-    return [Node("Clip", node.name, [node.inputs[0], *bounds], node.outputs)]
-
-
-def _gemm(reader: Reader, node: Node) -> list[Node] | None:
+def _gemm(
+    c: Chain, x: Term, y: Term, bias: Term | None = None, *,
+    alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,
+) -> Term | None:  # fmt: skip
     """A matrix product and a sum, but for a row of biases and constant weights, which a layer takes as they are."""
-    x, y, *bias = node.inputs
-    shapes, attrs = reader.shapes, node.attrs
-    factors = [attrs.get(key, 1.0) for key in ("alpha", "beta")]
-    constant = all(t in reader.constants for t in (y, *bias))
-    row = not bias or np.prod(shapes[bias[0]]) == (shapes[bias[0]] or (1,))[-1]
-    if constant and row and len(shapes[x]) == 2 and not attrs.get("transA", 0) and factors == [1.0, 1.0]:
+    constant = y.value is not None and (bias is None or bias.value is not None)
+    row = bias is None or np.prod(bias.shape) == (bias.shape or (1,))[-1]
+    rank = len(x.shape)
+    if constant and row and rank == 2 and not transA and alpha == beta == 1.0:
         return None
-    chain = Chain(reader, node)
-    turned = [*range(len(shapes[x]) - 2), len(shapes[x]) - 1, len(shapes[x]) - 2]
-    if attrs.get("transA", 0):
-        x = chain.add("Transpose", x, perm=turned)
-    if attrs.get("transB", 0):
-        y = chain.add("Transpose", y, perm=turned)
-    found = chain.add("MatMul", x, y)
-    if factors[0] != 1.0:
-        found = chain.add("Mul", found, as_float(factors[0]))
-    for other in bias:
-        scaled = chain.add("Mul", other, as_float(factors[1])) if factors[1] != 1.0 else other
-        found = chain.add("Add", found, scaled)
-    return chain.finish()
+    swapped = [*range(rank - 2), rank - 1, rank - 2]
+    total = (x.transpose(swapped) if transA else x).node("MatMul", y.transpose(swapped) if transB else y)
+    total = total if alpha == 1.0 else total * alpha
+    if bias is None:
+        return total
+    return total + (bias if beta == 1.0 else bias * beta)
 
 
 def _shifted(op: str, logarithm: bool = False) -> Rewrite:
@@ -82,35 +71,33 @@ def _shifted(op: str, logarithm: bool = False) -> Rewrite:
     The divisor may be an attribute alone; where `logarithm`, an input or the attribute `shift` is its logarithm.
     """
 
-    def rewrite(reader: Reader, node: Node) -> list[Node] | None:
-        attrs, inputs = node.attrs, node.inputs
-        if "mul" in attrs:
-            numbers = [as_float(_number(node, name)) for name in ("mul", "add")]
+    def rewrite(
+        c: Chain, *inputs: Term, mul: TensorProto | None = None, add: TensorProto | None = None,
+        div: TensorProto | None = None, shift: TensorProto | None = None, n_levels: object = 256,
+        n_levels_out: object = None, signed: object = 1, **attrs: object,
+    ) -> Term | None:  # fmt: skip
+        if mul is not None and add is not None:
+            numbers: list[np.ndarray | None] = [as_float(_number(value)) for value in (mul, add)]
         else:
-            count = 2 if "div" in attrs else 3
-            inputs, numbers = inputs[:-count], [reader.value(t) for t in inputs[-count:]]
+            count = 3 if div is None else 2
+            inputs, numbers = inputs[:-count], [term.value for term in inputs[-count:]]
         if any(array is None for array in numbers):
             return None
-        known = [key for key in ("div", "shift") if key in attrs]
-        divisor = _number(node, known[0]) if known else np.asarray(numbers[2]).item()
-        if "div" not in known and logarithm:
-            divisor = 2.0**divisor
-        levels = attrs.get("n_levels_out", attrs.get("n_levels", 256))
-        chain = Chain(reader, node)
-        y = chain.add(op, *inputs, **{k: v for k, v in attrs.items() if k not in _SHIFTS})
-        factor, offset = map(as_float, numbers[:2])
-        shift = {"div": int(divisor), "n_levels_out": levels, "signed": attrs.get("signed", 1)}
-        chain.add("RequantShift", y, factor, offset, **shift)
-        return chain.finish()
+        known = div if div is not None else shift
+        divisor = _number(known) if known is not None else np.asarray(numbers[2]).item()
+        divisor = 2.0**divisor if div is None and logarithm else divisor
+        levels = n_levels if n_levels_out is None else n_levels_out
+        numbers = [as_float(array) for array in numbers[:2]]
+        return c.add(op, *inputs, **attrs).node(
+            "RequantShift", *numbers, div=int(divisor), n_levels_out=levels, signed=signed
+        )
 
     return rewrite
 
 
-_SHIFTS = ("mul", "add", "shift", "div", "n_levels", "n_levels_out", "signed")
-
 FORMS: dict[str, Rewrite] = {
     "Clip": _clip,
-    "DebugPrint": lambda reader, node: [Node("Identity", node.name, node.inputs[:1], node.outputs[:1])],
+    "DebugPrint": lambda c, x: x,
     "Gemm": _gemm,
     "Pad": _pad,
     "RQIntegerDiv": _shifted("IntegerDiv"),
@@ -136,14 +123,14 @@ class DeeployImporter(Tensors):
     def graph(self, name: str) -> g.Graph | None:
         """The whole model; None if there are problems."""
         self.walk(self.model, self._input, self._node)
-        found = [] if self.problems else [self._output(tensor) for tensor in self.outputs]
+        tensors = [] if self.problems else [self._output(tensor) for tensor in self.outputs]
         if self.problems or self.ends:
             return None
-        return self._named(name, found)
+        return self._named(name, tensors)
 
     def _input(self, name: str) -> None:
         shape = self.reader.shapes[name]
-        if 0 in shape:  # nothing to give; what is joined with it stays
+        if 0 in shape:  # an empty cache; a Concat with it is its other operand
             self.values[name] = Fixed(shape, np.zeros(shape, np.float32))
             return
         self.tensors.add(name)
@@ -161,15 +148,15 @@ class DeeployImporter(Tensors):
 
     def _node(self, node: Node) -> None:
         args = [self.value(t) for t in node.inputs]
-        found: list[Value] = [Broken(()) for _ in node.outputs]
+        results: list[Value] = [Broken(()) for _ in node.outputs]
         with self.noting(node):
             if node.domain:
                 raise Problem(node, f"of domain {node.domain!r} is not supported")
             if node.op not in OPERATORS:
                 raise Problem(node, "is not supported beside Deeploy's operators")
             if not any(isinstance(arg, Broken) for arg in args):
-                found = OPERATORS[node.op](self, node, args)
-        self.values |= dict(zip(node.outputs, found))
+                results = call(OPERATORS[node.op], self, node, args)
+        self.values |= dict(zip(node.outputs, results))
 
     def _output(self, name: str) -> g.Tensor | None:
         """The tensor of an output: int8, uint8 or int32."""
@@ -192,14 +179,14 @@ class DeeployImporter(Tensors):
             return self.append(g.Recode(f"{name}.uint8", (t,), y), name)
         return None
 
-    def _named(self, name: str, found: list[g.Tensor | None]) -> g.Graph:
+    def _named(self, name: str, tensors: list[g.Tensor | None]) -> g.Graph:
         """The graph, whose outputs have the names that they have in the file."""
-        made = {op.output.name for op in self.ops}
+        computed = {op.output.name for op in self.ops}
         names: dict[str, str] = {}
         outputs = []
-        for wanted, t in zip(self.outputs, found):
+        for wanted, t in zip(self.outputs, tensors):
             assert t is not None
-            if t.name != wanted and (t.name not in made or t.name in names or t.name in self.reserved):
+            if t.name != wanted and (t.name not in computed or t.name in names or t.name in self.reserved):
                 t = self.reshape(f"{wanted}.copy", t, t.shape, wanted)
             elif t.name != wanted:
                 names[t.name] = wanted

@@ -1,4 +1,4 @@
-"""What the nodes of a file in Deeploy's dialect stand for.
+"""Operators of Deeploy's dialect: a function per name, whose parameters are the inputs and attributes that it reads.
 
 Means, ITA's softmax and divisions are computed on the host, in int32, by plain arithmetic (compiler/graph/numbers.py).
 Their quotients are rounded half away from zero, as Deeploy's kernels do.
@@ -7,7 +7,7 @@ Their quotients are rounded half away from zero, as Deeploy's kernels do.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,15 +19,13 @@ from ..values import Expr, Fixed, Numbers, Value, View
 from .deeploy_requantise import requantised
 from .deeploy_values import (
     EVERY,
-    Convolution,
+    Handler,
     Layer,
     Pair,
-    Products,
     Shares,
     Table,
     Tensors,
-    attribute,
-    given,
+    constants,
     whole,
 )
 from .geometry import convolution
@@ -41,50 +39,49 @@ def _table(imp: Tensors, node: Node, value: Value) -> Table:
     """The value as a function of one int8 tensor. Raises `Problem`."""
     if isinstance(value, Table):
         return value
-    view = imp.narrow(node, value) if not isinstance(value, Fixed) else None
-    if view is None:
-        raise Problem(node, "is on values of more than 8 bits, or constants, which is not supported")
+    view = _narrow(imp, node, value)
     return Table(view.shape, view.tensor, EVERY - view.tensor.zero_point)
 
 
-def _function(compute: Callable[[Node, np.ndarray], np.ndarray]) -> Callable[..., list[Value]]:
-    """An operator on each value by itself."""
-
-    def found(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-        x = _table(imp, node, given(node, args, 1)[0])
-        return [Table(x.shape, x.tensor, compute(node, x.integers))]
-
-    return found
+def _narrow(imp: Tensors, node: Node, value: Value) -> View:
+    """The value as an int8 tensor. Raises `Problem` for constants and values of more bits."""
+    view = imp.narrow(node, value) if not isinstance(value, Fixed) else None
+    if view is None:
+        raise Problem(node, "is on values of more than 8 bits, or constants, which is not supported")
+    return view
 
 
-def _gelu(node: Node, x: np.ndarray) -> np.ndarray:
-    b, one = attribute(node, "b"), attribute(node, "one")
-    d = np.minimum(np.abs(x), -b) + b
-    return x * ((one + np.sign(x) * (one - d * d)) >> 1)
+def _operand8(imp: Tensors, node: Node, value: Value, view: View | None) -> g.Tensor | None:
+    """A constant, or the int8 `view` of a value, in the shape of the file; None where it has more bits."""
+    if isinstance(value, Fixed):
+        return imp.constant8(node, value)
+    return None if view is None else imp.natural(view)
 
 
-def _hardswish(node: Node, x: np.ndarray) -> np.ndarray:
-    moved_up = np.clip(x + attribute(node, "three"), 0, attribute(node, "six"))
-    return x * (moved_up * attribute(node, "one_over_six"))
+def _gelu(imp: Tensors, node: Node, x: Value, *, b: int, one: int) -> Table:
+    table = _table(imp, node, x)
+    d = np.minimum(np.abs(table.integers), -b) + b
+    return replace(table, integers=table.integers * ((one + np.sign(table.integers) * (one - d * d)) >> 1))
 
 
-def _quotient(node: Node, y: np.ndarray) -> np.ndarray:
-    """What TrueIntegerDiv multiplies by for a divisor `y`, in steps of 1 / Delta. Raises `Problem`."""
-    delta, eta, eps = (attribute(node, name) for name in ("Delta", "eta", "eps"))
-    divisor = y * eta + eps
-    if (divisor == 0).any():
+def _hardswish(imp: Tensors, node: Node, x: Value, *, three: int, six: int, one_over_six: int) -> Table:
+    table = _table(imp, node, x)
+    return replace(table, integers=table.integers * (np.clip(table.integers + three, 0, six) * one_over_six))
+
+
+def _divide(
+    imp: Tensors, node: Node, x: Value, divisor: Value | None = None, *, Delta: int, eta: int, eps: int, y: int = 0
+) -> Value:
+    """TrueIntegerDiv: a product with `Delta * eta // (eta * y + eps)`, where y is an attribute or an int8 tensor."""
+    by_tensor = divisor is not None and "y" not in node.attrs
+    table = _table(imp, node, divisor if divisor is not None and by_tensor else x)
+    denominator = (table.integers if by_tensor else np.array(y)) * eta + eps
+    if (denominator == 0).any():
         raise Problem(node, "divides by 0")
-    return delta * eta // divisor
-
-
-def _divide(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-    x = given(node, args, 1)[0]
-    if "y" in node.attrs:
-        numerator, factor = _table(imp, node, x), _quotient(node, np.array(attribute(node, "y")))
-        return [Table(x.shape, numerator.tensor, numerator.integers * factor)]
-    divisor = _table(imp, node, given(node, args, 2)[1])
-    reciprocal = Table(divisor.shape, divisor.tensor, _quotient(node, divisor.integers))
-    return [_on_integers(imp, node, "mul", x, reciprocal)]
+    factor = Delta * eta // denominator
+    if by_tensor:
+        return _on_integers(imp, node, "mul", x, replace(table, integers=factor))
+    return replace(table, integers=table.integers * factor)
 
 
 def _on_integers(imp: Tensors, node: Node, function: str, *args: Value) -> Numbers:
@@ -94,130 +91,106 @@ def _on_integers(imp: Tensors, node: Node, function: str, *args: Value) -> Numbe
     return Numbers(t.shape, t)
 
 
-def _softmax(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-    (x,) = given(node, args, 1)
-    if node.attrs.get("axis", -1) not in (-1, len(x.shape) - 1):
+def _check_last(node: Node, x: Value, axis: int) -> None:
+    if axis not in (-1, len(x.shape) - 1):
         raise Problem(node, "is not along the last axis, which is not supported")
-    names = {"quadratic": "coeffA", "linear": "coeffB", "constant": "coeffC", "period": "log2", "levels": "n_levels"}
-    numbers = {name: attribute(node, key) for name, key in names.items()}
+
+
+def _softmax(
+    imp: Tensors, node: Node, x: Value, *, coeffA: int, coeffB: int, coeffC: int, log2: int, n_levels: int,
+    axis: int = -1,
+) -> Value:  # fmt: skip
+    _check_last(node, x, axis)
+    numbers = {"quadratic": coeffA, "linear": coeffB, "constant": coeffC, "period": log2, "levels": n_levels}
     view = imp.narrow(node, x)
-    return [Shares(x.shape, node, imp.whole(node, x) if view is None else imp.natural(view), numbers)]
+    return Shares(x.shape, node, imp.whole(node, x) if view is None else imp.natural(view), numbers)
 
 
-def _norm(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-    x, *rest = given(node, args, 3 if node.op == "iLayerNorm" else 2)
-    divisor, half = attribute(node, "D"), attribute(node, "n_levels", "n_levels_out") // 2
-    if divisor < 1 or not 0 < half <= 128:
-        raise Problem(node, f"has D = {divisor} and {2 * half} levels; at least 1, and 2..256 are supported")
-    size = x.shape[-1:]
-    weights = []
-    for value in rest:
-        if not isinstance(value, Fixed):
-            raise Problem(node, "has weights that are not constant")
-        array = np.broadcast_to(whole(node, value.array, "weights"), size)
-        weights.append(imp.integers32(f"{node.name}.weight", array))
+def _norm(imp: Tensors, node: Node, x: Value, weights: np.ndarray, *biases: Value, D: int, n_levels: int) -> Value:
+    """iRMSNorm, and iLayerNorm, which has biases, too."""
+    half = n_levels // 2
+    if D < 1 or not 0 < half <= 128:
+        raise Problem(node, f"has D = {D} and {2 * half} levels; at least 1, and 2..256 are supported")
+    arrays = [weights, *(constants(node, bias, "weights") for bias in biases)]
+    if len(arrays) != (2 if node.op == "iLayerNorm" else 1):
+        raise Problem(node, f"has {1 + len(arrays)} inputs; {3 if node.op == 'iLayerNorm' else 2} are needed")
+    operands = [imp.integers32(f"{node.name}.weight", np.broadcast_to(array, x.shape[-1:])) for array in arrays]
     view = imp.narrow(node, x)
     t = imp.whole(node, x) if view is None else imp.rows(view)
-    y = g.Tensor("", t.shape)
-    op = g.IntegerNorm(node.name, (t, *weights), y, divisor.bit_length() - 1, -half, half - 1)
-    return [View(x.shape, imp.append(op))]
+    op = g.IntegerNorm(node.name, (t, *operands), g.Tensor("", t.shape), D.bit_length() - 1, -half, half - 1)
+    return View(x.shape, imp.append(op))
 
 
-def _matmul(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-    x, y = given(node, args, 2)
+def _matmul(imp: Tensors, node: Node, x: Value, y: Value) -> Value:
     shape = imp.shape(node, node.outputs[0])
     views = [None if isinstance(v, Fixed) else imp.narrow(node, v) for v in (x, y)]
     if isinstance(y, Fixed) and y.array.ndim == 2 and views[0] is not None and len(x.shape) > 1:
         weight = whole(node, y.array, "weights").T
         if np.abs(weight).max() <= _INT9:
-            return [Layer(shape, node, imp.rows(views[0]), weight, np.zeros(len(weight), np.int64))]
-    found = []
-    for value, view in zip((x, y), views):
-        t = imp.constant8(node, value) if isinstance(value, Fixed) else None if view is None else imp.natural(view)
-        found.append(t)
+            return Layer(shape, node, imp.rows(views[0]), weight, np.zeros(len(weight), np.int64))
     if min(len(x.shape), len(y.shape)) < 2:
         raise Problem(node, "multiplies by a vector, which is not supported")
-    if found[0] is not None and found[1] is not None:
-        return [Products(shape, node, found[0], found[1])]
+    first, second = (_operand8(imp, node, value, view) for value, view in zip((x, y), views))
+    if first is not None and second is not None:
+        return Pair(shape, node, node.op, first, second)
     wide = imp.whole(node, x), imp.whole(node, y)
-    return [Numbers(shape, imp.append(g.IntegerMatMul(node.name, wide, g.Tensor("", shape, "int32"))))]
+    return Numbers(shape, imp.append(g.IntegerMatMul(node.name, wide, g.Tensor("", shape, "int32"))))
 
 
-def _gemm(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-    """A matrix by constant weights, with a row of biases; forms.py makes others products and sums."""
-    x, y, *rest = given(node, args, len(node.inputs))
-    assert isinstance(y, Fixed)
-    weight = whole(node, y.array if node.attrs.get("transB", 0) else y.array.T, "weights")
-    bias = np.zeros(len(weight), np.int64)
-    for value in rest:
-        assert isinstance(value, Fixed)
-        bias = bias + whole(node, value.array, "biases").reshape(-1)
+def _gemm(imp: Tensors, node: Node, x: Value, weights: np.ndarray, *biases: Value, transB: int = 0) -> Value:
+    """A matrix by constant weights, with a row of biases; deeploy.py makes others products and sums."""
+    weight = weights if transB else weights.T
+    bias = _bias(node, biases, len(weight))
     view, shape = imp.narrow(node, x), imp.shape(node, node.outputs[0])
     if view is not None and np.abs(weight).max() <= _INT9:
-        return [Layer(shape, node, imp.rows(view), weight, bias)]
-    sums = imp.products(node.name, imp.whole(node, x), imp.integers32(f"{node.name}.weight", weight.T))
-    return [Numbers(shape, Integer(imp, node).binary("add", sums, bias))]
+        return Layer(shape, node, imp.rows(view), weight, bias)
+    total = imp.products(node.name, imp.whole(node, x), imp.integers32(f"{node.name}.weight", weight.T))
+    return Numbers(shape, Integer(imp, node).binary("add", total, bias))
 
 
-def _conv(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-    x, y, *rest = given(node, args, len(node.inputs))
+def _bias(node: Node, biases: Sequence[Value], count: int) -> np.ndarray:
+    """int64 (count,): the constant biases of a layer, zeros where it has none."""
+    return sum((constants(node, bias, "biases").reshape(-1) for bias in biases), np.zeros(count, np.int64))
+
+
+def _conv(imp: Tensors, node: Node, x: Value, weights: Value, *biases: Value) -> Value:
     view = imp.narrow(node, x)
-    if view is None or not isinstance(y, Fixed) or not all(isinstance(b, Fixed) for b in rest):
+    if view is None or not all(isinstance(value, Fixed) for value in (weights, *biases)):
         raise Problem(node, "is not on int8 images with constant weights, which alone is supported")
-    geometry = convolution(imp, node, x.shape, y.shape)
-    weight, bias = whole(node, y.array, "weights"), np.zeros(len(y.array), np.int64)
-    for value in rest:
-        assert isinstance(value, Fixed)
-        bias = bias + whole(node, value.array, "biases").reshape(-1)
-    image, kernels = imp.image_shape(view.shape), imp.image_shape(weight.shape)
-    found = imp.shaped(view.tensor, image), weight.reshape(kernels), bias, geometry
-    return [Convolution(imp.shape(node, node.outputs[0]), node, *found)]
+    geometry, weight = convolution(imp, node, x.shape, weights.shape), constants(node, weights, "weights")
+    image, kernels = imp.shaped(view.tensor, imp.image_shape(view.shape)), weight.reshape(imp.image_shape(weight.shape))
+    return Layer(imp.shape(node, node.outputs[0]), node, image, kernels, _bias(node, biases, len(weight)), geometry)
 
 
-def _clamp(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
+def _clamp(imp: Tensors, node: Node, x: Value, *bounds: Value | None) -> Value:
     """Relu and Clip, of values of any width."""
-    (x,), bounds = given(node, args, 1), args[1:]
     limits: list[float] = [0.0, np.inf] if node.op == "Relu" else [-np.inf, np.inf]
     for k, bound in enumerate(bounds):
-        if bound is not None and not isinstance(bound, Fixed):
-            raise Problem(node, "has bounds that are not constant")
-        if bound is not None and np.isfinite(bound.array).all():
-            limits[k] = int(whole(node, bound.array, "bounds").item())
+        if bound is not None and not (isinstance(bound, Fixed) and np.isinf(bound.array).all()):
+            limits[k] = int(constants(node, bound, "bounds").item())
     if isinstance(x, (View, Table)):
         table = _table(imp, node, x)
-        return [Table(x.shape, table.tensor, np.clip(table.integers, limits[0], limits[1]).astype(np.int64))]
-    found, numbers = imp.whole(node, x), Integer(imp, node)
+        return replace(table, integers=np.clip(table.integers, limits[0], limits[1]).astype(np.int64))
+    t, numbers = imp.whole(node, x), Integer(imp, node)
     for function, limit in zip(("maximum", "minimum"), limits):
-        found = numbers.binary(function, found, int(limit)) if np.isfinite(limit) else found
-    return [Numbers(x.shape, found)]
+        t = numbers.binary(function, t, int(limit)) if np.isfinite(limit) else t
+    return Numbers(x.shape, t)
 
 
-def _narrow_move(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-    """MaxPool and Pad, of int8 values."""
-    x = given(node, args, 1)[0]
-    view = imp.narrow(node, x) if not isinstance(x, Fixed) else None
-    if view is None:
-        raise Problem(node, "is on values of more than 8 bits, or constants, which is not supported")
-    return [imp.moved_view(node, 0, view)]
-
-
-def _pair(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
+def _pair(imp: Tensors, node: Node, x: Value, y: Value) -> Value:
     """A sum, difference or product."""
-    x, y = given(node, args, 2)
     if isinstance(x, Fixed) and node.op != "Sub":
         x, y = y, x
-    if isinstance(y, Fixed) and (found := _with_constant(imp, node, x, y)) is not None:
-        return [found]
+    if isinstance(y, Fixed) and (simple := _with_constant(imp, node, x, y)) is not None:
+        return simple
     shape = np.broadcast_shapes(x.shape, y.shape)
     views = [None if isinstance(v, Fixed) else imp.narrow(node, v) for v in (x, y)]
-    constants = [imp.constant8(node, v) if isinstance(v, Fixed) else None for v in (x, y)]
-    if node.op == "Sub" or any(v is None and c is None for v, c in zip(views, constants)):
-        return [_on_integers(imp, node, node.op.lower(), x, y)]
-    computed = not isinstance(x, Fixed) and not isinstance(y, Fixed)
-    alike = computed and x.shape == y.shape and len(shape) not in (2, 4)
-    tensors = [imp.rows(v) if alike else imp.natural(v) for v in views if v is not None]
-    first, second = (*tensors, *(c for c in constants if c is not None))  # the constant one is the second
-    return [Pair(shape, node, node.op, first, second)]
+    second = imp.constant8(node, y) if isinstance(y, Fixed) else None
+    if node.op == "Sub" or views[0] is None or (views[1] is None and second is None):
+        return _on_integers(imp, node, node.op.lower(), x, y)
+    alike = views[1] is not None and x.shape == y.shape and len(shape) not in (2, 4)
+    first, *others = [imp.rows(v) if alike else imp.natural(v) for v in views if v is not None]
+    return Pair(shape, node, node.op, first, others[0] if second is None else second)
 
 
 def _with_constant(imp: Tensors, node: Node, x: Value, y: Fixed) -> Value | None:
@@ -226,57 +199,48 @@ def _with_constant(imp: Tensors, node: Node, x: Value, y: Fixed) -> Value | None
     if np.broadcast_shapes(x.shape, array.shape) != x.shape:
         return None
     sign = -1 if node.op == "Sub" else 1
-    if isinstance(x, Layer) and node.op != "Mul" and array.size == (array.shape or (1,))[-1]:
-        return Layer(x.shape, x.node, x.x, x.weight, x.bias + sign * array.reshape(-1))
-    if isinstance(x, Convolution) and node.op != "Mul" and array.ndim > len(x.shape) - 2:
-        whole_shape = (1,) * (len(x.shape) - array.ndim) + array.shape
-        if array.size in (1, len(x.weight)) and whole_shape[1] == array.size:
-            return Convolution(x.shape, x.node, x.x, x.weight, x.bias + sign * array.reshape(-1), x.geometry)
+    if isinstance(x, Layer) and node.op != "Mul" and (bias := x.per_channel(array)) is not None:
+        return replace(x, bias=x.bias + sign * bias)
     if array.size != 1:
         return None
     number = int(array.reshape(-1)[0])
-    if isinstance(x, Pair) and node.op == "Mul":
-        return Pair(x.shape, x.node, x.op, x.x, x.y, x.factor * number)
+    if isinstance(x, Pair) and x.op != "MatMul" and node.op == "Mul":
+        return replace(x, factor=x.factor * number)
     if isinstance(x, (View, Table)):
         table = _table(imp, node, x)
-        integers = table.integers * number if node.op == "Mul" else table.integers + sign * number
-        return Table(x.shape, table.tensor, integers)
+        return replace(table, integers=table.integers * number if node.op == "Mul" else table.integers + sign * number)
     return None
 
 
-def _concat(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-    values = [v for v in given(node, args, len(node.inputs)) if 0 not in v.shape]
-    shape = imp.shape(node, node.outputs[0])
+def _concat(imp: Tensors, node: Node, *args: Value, axis: int) -> Value:
+    values, shape = [v for v in args if 0 not in v.shape], imp.shape(node, node.outputs[0])
     if len(values) == 1:
-        return values
-    axis = attribute(node, "axis") % len(shape)
-    tensors = []
-    for value in values:
-        view = None if isinstance(value, Fixed) else imp.narrow(node, value)
-        tensors.append(imp.constant8(node, value) if isinstance(value, Fixed) else view and imp.natural(view))
-    if any(t is None for t in tensors) or len({t.zero_point for t in tensors if t}) > 1:
-        whole32 = tuple(imp.whole(node, value) for value in values)
-        return [Numbers(shape, imp.append(g.Concat(node.name, whole32, g.Tensor("", shape, "int32"), axis)))]
-    found = tuple(t for t in tensors if t is not None)
-    y = g.Tensor("", shape, zero_point=found[0].zero_point)
-    return [View(shape, imp.append(g.Concat(node.name, found, y, axis)))]
+        return values[0]
+    tensors = [_operand8(imp, node, v, None if isinstance(v, Fixed) else imp.narrow(node, v)) for v in values]
+    narrow, axis = tuple(t for t in tensors if t is not None), axis % len(shape)
+    if len(narrow) < len(tensors) or len({t.zero_point for t in narrow}) > 1:
+        wide = tuple(imp.whole(node, value) for value in values)
+        return Numbers(shape, imp.append(g.Concat(node.name, wide, g.Tensor("", shape, "int32"), axis)))
+    y = g.Tensor("", shape, zero_point=narrow[0].zero_point)
+    return View(shape, imp.append(g.Concat(node.name, narrow, y, axis)))
 
 
-def _move(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-    x = given(node, args, 1)[0]
-    found: list[Value] = []
+def _move(imp: Tensors, node: Node, x: Value, *_: Value) -> list[Value]:
+    """An operator that only moves values, of any width; MaxPool and Pad, which compare them or add some, of int8."""
+    if node.op in ("MaxPool", "Pad"):
+        return [imp.moved_view(node, 0, _narrow(imp, node, x))]
+    values: list[Value] = []
     for index, tensor in enumerate(node.outputs):
         shape = imp.shape(node, tensor)
         if isinstance(x, View):
-            found.append(imp.moved_view(node, index, x))
+            values.append(imp.moved_view(node, index, x))
         elif isinstance(x, Table):
-            view = imp.moved_view(node, index, View(x.shape, x.tensor))
-            found.append(Table(shape, view.tensor, x.integers))
+            values.append(Table(shape, imp.moved_view(node, index, View(x.shape, x.tensor)).tensor, x.integers))
         elif isinstance(x, Numbers):
-            found.append(Numbers(shape, moved(imp, node, index, x.tensor)))
+            values.append(Numbers(shape, moved(imp, node, index, x.tensor)))
         else:
-            found.append(Expr(shape, node, (x,), index))
-    return found
+            values.append(Expr(shape, node, (x,), index))
+    return values
 
 
 _FULL, _STEP = 256, 32  # ITA's exponential is _FULL, halved for every _STEP below the largest value
@@ -327,116 +291,97 @@ class Integer:
         return self.binary("mul", self.unary("sign", x), rounded)
 
 
-def reduction(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
+def _reduction(imp: Tensors, node: Node, x: Value, *_: Value, keepdims: int = 1) -> Value:
     """ReduceSum, ReduceMean and IntegerMean.
 
     A ReduceMean of a power of two of elements, whose dimensions go, is a shift: its ties go up, not away from zero.
     """
     shape, numbers = imp.shape(node, node.outputs[0]), Integer(imp, node)
-    x, axes = imp.whole(node, given(node, args, 1)[0]), imp.axes(node)
-    total = numbers.reduced("sum", x, axes)
-    count = math.prod(x.shape[k] for k in axes)
-    if node.op == "ReduceMean" and not node.attrs.get("keepdims", 1) and not count & (count - 1):
+    t, axes = imp.whole(node, x), imp.axes(node)
+    total, count = numbers.reduced("sum", t, axes), math.prod(t.shape[k] for k in axes)
+    if node.op == "ReduceMean" and not keepdims and not count & (count - 1):
         total = numbers.binary("floor_div", numbers.binary("add", total, count // 2), count)
     elif node.op != "ReduceSum":
         total = numbers.quotient(total, count)
-    return [Numbers(shape, imp.shaped(total, shape))]
+    return Numbers(shape, imp.shaped(total, shape))
 
 
-def division(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
+def _division(imp: Tensors, node: Node, x: Value, y: Value, *, Delta: int, eta: int, eps: int) -> Value:
     """IntegerDiv: `Delta * eta * x / (eta * y + eps)`."""
-    x, y = (imp.whole(node, value) for value in given(node, args, 2))
-    delta, eta, eps = (attribute(node, name) for name in ("Delta", "eta", "eps"))
-    wide = Integer(imp, node, "int64")
-    numerator = wide.binary("mul", wide.binary("mul", wide.cast(x, "int64"), eta), delta)
-    divisor = wide.binary("add", wide.binary("mul", wide.cast(y, "int64"), eta), eps)
-    found = wide.cast(wide.quotient(numerator, divisor), "int32")
-    return [Numbers(found.shape, found)]
+    wide, a, b = Integer(imp, node, "int64"), imp.whole(node, x), imp.whole(node, y)
+    numerator = wide.binary("mul", wide.binary("mul", wide.cast(a, "int64"), eta), Delta)
+    divisor = wide.binary("add", wide.binary("mul", wide.cast(b, "int64"), eta), eps)
+    t = wide.cast(wide.quotient(numerator, divisor), "int32")
+    return Numbers(t.shape, t)
 
 
-def shares(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
+def _shares(imp: Tensors, node: Node, x: Value, *, n_levels: int, axis: int = -1, group_width: int = 0) -> Value:
     """ITAMax, and ITAPartialMax, whose sum is made group by group, each less its largest value so far."""
-    value = given(node, args, 1)[0]
-    if node.attrs.get("axis", -1) not in (-1, len(value.shape) - 1):
-        raise Problem(node, "is not along the last axis, which is not supported")
-    x, levels, numbers = imp.whole(node, value), attribute(node, "n_levels"), Integer(imp, node)
-    last, count = len(x.shape) - 1, x.shape[-1]
-    below = np.arange(_FULL)
-    halvings = (below + _STEP // 2) // _STEP
-    powers = 1 << halvings
-
-    def less(most: g.Tensor, part: g.Tensor) -> g.Tensor:
-        return numbers.binary("sub", most, part)
-
-    if node.op == "ITAMax":
-        most = numbers.reduced("reduce_max", x, (last,))
-        total = numbers.reduced("sum", numbers.looked_up(_FULL >> halvings, less(most, x)), (last,))
-        top = levels - 1
-    else:
-        width, top = attribute(node, "group_width"), levels // 2 - 1
-        groups = count // width if width > 0 else 0
-        if not 0 < groups <= _MOST_GROUPS or count % width:
-            raise Problem(node, f"has groups of {width} of {count}; 1 to {_MOST_GROUPS} whole ones are supported")
-        most = total = None
-        for k in range(groups):
-            part = sliced(imp, f"{node.name}.group", x, along(x.shape, last, range(k * width, (k + 1) * width)))
-            largest = numbers.reduced("reduce_max", part, (last,))
-            before, most = most, largest if most is None else numbers.binary("maximum", most, largest)
-            each = numbers.reduced("sum", numbers.looked_up(_FULL >> halvings, less(most, part)), (last,))
-            if total is not None and before is not None:
-                kept = numbers.binary("floor_div", total, numbers.looked_up(powers, less(most, before)))
-                each = numbers.binary("add", kept, each)
-            total = each
-        assert most is not None and total is not None
+    _check_last(node, x, axis)
+    t, numbers = imp.whole(node, x), Integer(imp, node)
+    last, count = len(t.shape) - 1, t.shape[-1]
+    halvings = (np.arange(_FULL) + _STEP // 2) // _STEP
+    width, top = (count, n_levels - 1) if node.op == "ITAMax" else (group_width, n_levels // 2 - 1)
+    groups = count // width if width > 0 else 0
+    if not 0 < groups <= _MOST_GROUPS or count % width:
+        raise Problem(node, f"has groups of {width} of {count}; 1 to {_MOST_GROUPS} whole ones are supported")
+    most = total = None
+    for k in range(groups):
+        indices = along(t.shape, last, range(k * width, (k + 1) * width))
+        part = t if node.op == "ITAMax" else sliced(imp, f"{node.name}.group", t, indices)
+        largest = numbers.reduced("reduce_max", part, (last,))
+        before, most = most, largest if most is None else numbers.binary("maximum", most, largest)
+        share = numbers.looked_up(_FULL >> halvings, numbers.binary("sub", most, part))
+        addend = numbers.reduced("sum", share, (last,))
+        if total is not None and before is not None:
+            power = numbers.looked_up(1 << halvings, numbers.binary("sub", most, before))
+            addend = numbers.binary("add", numbers.binary("floor_div", total, power), addend)
+        total = addend
+    assert most is not None and total is not None
     inverse = numbers.binary("floor_div", top * _FULL, total)
-    found = numbers.binary("floor_div", inverse, numbers.looked_up(powers, less(most, x)))
-    return [Numbers(value.shape, found)]
+    power = numbers.looked_up(1 << halvings, numbers.binary("sub", most, t))
+    return Numbers(x.shape, numbers.binary("floor_div", inverse, power))
 
 
-def no_norm(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
+def _no_norm(
+    imp: Tensors, node: Node, x: Value, weights: np.ndarray, biases: np.ndarray, *, D: int, mul: int, n_levels: int
+) -> Value:
     """iNoNorm: `clamp(((x * weight + bias) * mul) >> log2(D))`."""
-    x, weight, bias = given(node, args, 3)
-    if not isinstance(weight, Fixed) or not isinstance(bias, Fixed):
-        raise Problem(node, "has weights that are not constant")
-    divisor, factor, levels = attribute(node, "D"), attribute(node, "mul"), attribute(node, "n_levels")
-    if divisor < 1 or not 0 < levels <= 256:
-        raise Problem(node, f"has D = {divisor} and {levels} levels; at least 1, and 1..256 are supported")
-    numbers, shift = Integer(imp, node), divisor.bit_length() - 1
-    arrays = []
-    for value, what in ((weight, "weights"), (bias, "biases")):
-        array = whole(node, value.array, what)
-        arrays.append(array.reshape(x.shape) if array.size == math.prod(x.shape) else array)
-    biased = numbers.binary("add", numbers.binary("mul", imp.whole(node, x), arrays[0]), arrays[1])
+    if D < 1 or not 0 < n_levels <= 256:
+        raise Problem(node, f"has D = {D} and {n_levels} levels; at least 1, and 1..256 are supported")
+    numbers, shift = Integer(imp, node), D.bit_length() - 1
+    full = math.prod(x.shape)
+    weights, biases = (array.reshape(x.shape) if array.size == full else array for array in (weights, biases))
+    biased = numbers.binary("add", numbers.binary("mul", imp.whole(node, x), weights), biases)
     half = (1 << shift) >> 1  # which a RequantShift adds
-    inputs = biased, numbers.constant(factor), numbers.constant(-half)
-    op = g.RequantShift(node.name, inputs, g.Tensor("", x.shape), shift, -(levels // 2), levels // 2 - 1)
-    return [View(x.shape, imp.append(op))]
+    inputs = biased, numbers.constant(mul), numbers.constant(-half)
+    op = g.RequantShift(node.name, inputs, g.Tensor("", x.shape), shift, -(n_levels // 2), n_levels // 2 - 1)
+    return View(x.shape, imp.append(op))
 
 
-OPERATORS: dict[str, Callable[[Tensors, Node, list[Value | None]], list[Value]]] = {
-    **dict.fromkeys((name for name in MOVES if name not in ("MaxPool", "Pad")), _move),
-    **dict.fromkeys(ALIASES, lambda imp, node, args: [given(node, args, 1)[0]]),
+# an ONNX or Deeploy name -> its function, whose parameters are the inputs and attributes that it reads
+OPERATORS: dict[str, Handler] = {
+    **dict.fromkeys(MOVES, _move),
+    **dict.fromkeys(ALIASES, lambda imp, node, x, *_: x),
     **dict.fromkeys(("Add", "Mul", "Sub"), _pair),
     "Clip": _clamp,
     "Concat": _concat,
     "Conv": _conv,
     "Gemm": _gemm,
-    "ITAMax": shares,
-    "ITAPartialMax": shares,
-    "IntegerDiv": division,
-    "IntegerMean": reduction,
+    "ITAMax": _shares,
+    "ITAPartialMax": _shares,
+    "IntegerDiv": _division,
+    "IntegerMean": _reduction,
     "MatMul": _matmul,
-    "MaxPool": _narrow_move,
-    "Pad": _narrow_move,
-    "ReduceMean": reduction,
-    "ReduceSum": reduction,
+    "ReduceMean": _reduction,
+    "ReduceSum": _reduction,
     "Relu": _clamp,
     "RequantShift": requantised,
     "TrueIntegerDiv": _divide,
-    "iGELU": _function(_gelu),
-    "iHardswish": _function(_hardswish),
+    "iGELU": _gelu,
+    "iHardswish": _hardswish,
     "iLayerNorm": _norm,
-    "iNoNorm": no_norm,
+    "iNoNorm": _no_norm,
     "iRMSNorm": _norm,
     "iSoftmax": _softmax,
 }

@@ -1,8 +1,8 @@
-"""What a RequantShift makes of a value: an operator of the graph that computes both in one.
+"""RequantShift with the operator before it as one operator of the graph.
 
-`y = clamp((x * factor + offset + half) >> shift)` with factors and offsets for the tensor or for each channel. Where an
-offset is a multiple of the factor, it is a bias; R of hw/rounding.py then is the rest. Others, and values of more bits
-than the graph's operators have, take int32 tensors on the host.
+`y = clamp((x * factor + offset + half) >> shift)` with factors and offsets per tensor or per channel. An offset that is
+a multiple of the factor becomes a bias, and the rest is R of hw/rounding.py. With other offsets, and for values of
+more than 8 bits, the shift is computed on int32 tensors on the host.
 """
 
 from __future__ import annotations
@@ -20,16 +20,12 @@ from ..values import Fixed, Numbers, Value, View
 from .deeploy_values import (
     EVERY,
     UNSIGNED,
-    Convolution,
     Layer,
     Pair,
-    Products,
     Shares,
     Table,
     Tensors,
-    attribute,
     unmoved,
-    whole,
 )
 
 _LARGEST = 32767
@@ -53,7 +49,7 @@ class Shift:
 
     @property
     def zero_point(self) -> int:
-        """That of an int8 result."""
+        """The zero point of an int8 result."""
         return UNSIGNED if self.high > 127 else 0
 
     @property
@@ -67,7 +63,7 @@ class Shift:
         return np.clip((x * self.factor.item() + self.offset.item() + half) >> self.shift, self.low, self.high)
 
     def ratio(self, times: int = 1) -> float | None:
-        """What `times` the value is multiplied by, where R alone does that; None where it cannot."""
+        """The factor of `times` the value if R alone computes the shift; None if it cannot."""
         if not self.one or self.offset.item():
             return None
         return _exact(self.factor.item() * times, self.shift)
@@ -83,22 +79,16 @@ def _exact(factor: int, shift: int) -> float | None:
     return ratio if ratio > 0 and ratio * 2.0**shift == factor else None
 
 
-def requantised(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
-    """What a RequantShift node stands for. Raises `Problem`."""
-    x, factor, offset, *_ = (*args, None, None, None)
-    if x is None or not isinstance(factor, Fixed) or not isinstance(offset, Fixed):
-        raise Problem(node, "has factors or offsets that are not constant")
-    divisor, levels = attribute(node, "div"), attribute(node, "n_levels_out", "n_levels")
-    signed = attribute(node, "signed") != 0
-    if divisor < 1 or levels < 2:
-        raise Problem(node, f"has div = {divisor} and {levels} levels; at least 1 and 2 are needed")
-    low, high = (-(levels // 2), levels // 2 - 1) if signed else (0, levels - 1)
-    numbers = (
-        _aligned(whole(node, factor.array, "factors"), x.shape),
-        _aligned(whole(node, offset.array, "offsets"), x.shape),
-    )
-    shift = Shift(node, *numbers, divisor.bit_length() - 1, low, high)
-    return [_of(imp, x, shift)]
+def requantised(
+    imp: Tensors, node: Node, x: Value, factors: np.ndarray, offsets: np.ndarray, *, div: int, n_levels_out: int,
+    signed: int,
+) -> Value:  # fmt: skip
+    """The value of a RequantShift node. Raises `Problem`."""
+    if div < 1 or n_levels_out < 2:
+        raise Problem(node, f"has div = {div} and {n_levels_out} levels; at least 1 and 2 are needed")
+    low, high = (-(n_levels_out // 2), n_levels_out // 2 - 1) if signed else (0, n_levels_out - 1)
+    factor, offset = (_aligned(array, x.shape) for array in (factors, offsets))
+    return _of(imp, x, Shift(node, factor, offset, div.bit_length() - 1, low, high))
 
 
 def _aligned(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -124,24 +114,22 @@ def _of(imp: Tensors, x: Value, s: Shift) -> Value:
         return imp.after(view, moves)
     if narrow:
         y = g.Tensor("", (1,), zero_point=s.zero_point)
-        found = None
+        one_operator = None
         if isinstance(x, View) and s.one:
-            found = _function(imp, Table(x.shape, x.tensor, EVERY - x.tensor.zero_point), s)
+            one_operator = _function(imp, Table(x.shape, x.tensor, EVERY - x.tensor.zero_point), s)
         elif isinstance(x, Table) and s.one:
-            found = _function(imp, x, s)
+            one_operator = _function(imp, x, s)
         elif isinstance(x, Layer):
-            found = _dense(imp, x, s, y)
-        elif isinstance(x, Convolution):
-            found = _convolution(imp, x, s, y)
-        elif isinstance(x, (Products, Pair, Shares)):
-            found = _combined(imp, x, s, y)
-        if found is not None:
-            return View(x.shape, found)
+            one_operator = _layer(imp, x, s, y)
+        elif isinstance(x, (Pair, Shares)):
+            one_operator = _combined(imp, x, s, y)
+        if one_operator is not None:
+            return View(x.shape, one_operator)
     return _wide(imp, x, s)
 
 
 def _function(imp: Tensors, x: Table, s: Shift) -> g.Tensor:
-    """Of a function of an int8 tensor: R of a multiple of it where that is the same, else a table."""
+    """The shift of a function of an int8 tensor: R of the tensor where that gives the same integers, else a table."""
     t = x.tensor if len(x.tensor.shape) in (2, 4) else imp.rows(View(x.shape, x.tensor))
     stored = s.apply(x.integers) + s.zero_point
     slope = int(x.integers[1] - x.integers[0])
@@ -156,12 +144,12 @@ def _function(imp: Tensors, x: Table, s: Shift) -> g.Tensor:
     return imp.function(s.node, t, stored, s.zero_point)
 
 
-def _combined(imp: Tensors, x: Products | Pair | Shares, s: Shift, y: g.Tensor) -> g.Tensor | None:
-    """Of two tensors, or a softmax."""
+def _combined(imp: Tensors, x: Pair | Shares, s: Shift, y: g.Tensor) -> g.Tensor | None:
+    """The shift of a sum or product of tensors, or of a softmax, as one operator; None where R cannot compute it."""
     ratio = s.ratio(x.factor if isinstance(x, Pair) else 1)
     if ratio is None:
         return None
-    if isinstance(x, Products):
+    if isinstance(x, Pair) and x.op == "MatMul":
         if s.clamp != (-128, 127):
             return None
         op: g.Operator = g.ShiftMatMul(x.node.name, (x.x, x.y), replace(y, shape=x.shape), ratio=ratio)
@@ -177,60 +165,33 @@ def _combined(imp: Tensors, x: Products | Pair | Shares, s: Shift, y: g.Tensor) 
     return None if ranges.problem(op) else imp.append(op)
 
 
-@dataclass(frozen=True)
-class _Channels:
-    """Weights, biases and factors of a layer with a RequantShift: R of `acc + bias` per output channel."""
-
-    weight: np.ndarray
-    bias: np.ndarray
-    scale: np.ndarray
-
-
-def _channels(x: Layer | Convolution, s: Shift, axis: int) -> _Channels | None:
-    """None where factors or offsets are not one per channel, or R cannot be what they say."""
-    count = len(x.weight)
-    vectors = []
-    for array in (s.factor, s.offset):
-        full = array.reshape((1,) * (len(x.shape) - array.ndim) + array.shape)
-        if array.size != 1 and (full.size != count or full.shape[axis] != count):
-            return None
-        vectors.append(np.broadcast_to(full.reshape(-1), (count,)))
-    factor, offset = vectors
+def _layer(imp: Tensors, x: Layer, s: Shift, y: g.Tensor) -> g.Tensor | None:
+    """The shift of a layer as R of `acc + bias` per output channel; None where R cannot compute it."""
+    count, vectors = len(x.weight), [x.per_channel(array) for array in (s.factor, s.offset)]
+    if vectors[0] is None or vectors[1] is None:
+        return None
+    factor, offset = (np.broadcast_to(vector, (count,)) for vector in vectors if vector is not None)
     ratios = [_exact(int(f), s.shift) for f in factor]
     if any(r is None for r in ratios) or (factor == 0).any() or (offset % factor).any():
         return None
     bias = x.bias + offset // factor
     if np.abs(bias).max() >= 1 << 31:
         return None
-    scale = np.array([float(r or 0) for r in ratios])
-    return _Channels(narrowed(x.weight), bias.astype(np.int32), scale)
-
-
-def _dense(imp: Tensors, x: Layer, s: Shift, y: g.Tensor) -> g.Tensor | None:
-    found = _channels(x, s, -1)
-    if found is None:
-        return None
-    y = replace(y, shape=(x.x.shape[0], len(found.weight)))
-    op = g.QDense(x.node.name, (x.x,), y, found.weight, found.scale, found.bias, *s.clamp, exact=True)
-    return None if ranges.problem(op) else imp.append(op)
-
-
-def _convolution(imp: Tensors, x: Convolution, s: Shift, y: g.Tensor) -> g.Tensor | None:
-    found = _channels(x, s, 1)
-    if found is None:
-        return None
-    layer = (found.weight, found.scale, found.bias, *s.clamp)
+    layer = narrowed(x.weight), np.array([float(r or 0) for r in ratios]), bias.astype(np.int32), *s.clamp
+    if x.geometry is None:
+        op: g.Operator = g.QDense(x.node.name, (x.x,), replace(y, shape=(x.x.shape[0], count)), *layer, exact=True)
+        return None if ranges.problem(op) else imp.append(op)
     y = replace(y, shape=imp.image_shape(x.shape))
     op = g.QConv2d(x.node.name, (x.x,), y, *layer, *x.geometry, exact=True)
     return None if ranges.problem(op) else imp.shaped(imp.append(op), x.shape)
 
 
 def _wide(imp: Tensors, x: Value, s: Shift) -> Value:
-    """Of an int32 tensor, on the host."""
+    """The shift of an int32 tensor, on the host."""
     t, name = imp.whole(s.node, x), s.node.name
     dtype = "int8" if s.high - s.low < 256 else "int32"
     zero = s.zero_point if dtype == "int8" else 0
     y = g.Tensor("", t.shape, dtype, zero_point=zero)
     constants = imp.integers32(f"{name}.factor", s.factor), imp.integers32(f"{name}.offset", s.offset)
-    found = imp.append(g.RequantShift(name, (t, *constants), y, s.shift, s.low, s.high))
-    return View(x.shape, found) if dtype == "int8" else Numbers(x.shape, found)
+    shifted = imp.append(g.RequantShift(name, (t, *constants), y, s.shift, s.low, s.high))
+    return View(x.shape, shifted) if dtype == "int8" else Numbers(x.shape, shifted)

@@ -1,13 +1,14 @@
 """The values of a file in Deeploy's dialect, and their tensors in the graph: int8 where they have the bits, else int32.
 
-Sums and products have more bits than int8 until a RequantShift takes them: until then they are kept as what they are
-the sums and products of.
+Sums and products have more bits than int8 until a RequantShift takes them. Until then they are values that name their
+operands, so that the shift and the operator become one.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -35,37 +36,28 @@ class Table(Value):
 
 @dataclass(eq=False)
 class Layer(Value):
-    """`x @ weight.T + bias`: rows x (N, I), weights int64 (O, I), biases int64 (O,)."""
+    """Sums of products of int8 values and constant weights, int64, plus biases, int64 (O,).
+
+    A dense layer has rows x (N, I) and weights (O, I). With a `geometry` it is a convolution of images x (N, C, H, W)
+    by weights (O, I, KH, KW).
+    """
 
     node: Node
     x: g.Tensor
     weight: np.ndarray
     bias: np.ndarray
+    geometry: Geometry | None = None
 
-
-@dataclass(eq=False)
-class Convolution(Value):
-    """A convolution of the images x, weights int64 (O, I, KH, KW), biases int64 (O,); rows are images of one row."""
-
-    node: Node
-    x: g.Tensor
-    weight: np.ndarray
-    bias: np.ndarray
-    geometry: Geometry
-
-
-@dataclass(eq=False)
-class Products(Value):
-    """Matrix products of two int8 tensors."""
-
-    node: Node
-    x: g.Tensor
-    y: g.Tensor
+    def per_channel(self, array: np.ndarray) -> np.ndarray | None:
+        """(1,) or (O,): the values of `array`, which broadcasts to the result, if it varies only along channels."""
+        full = array.reshape((1,) * (len(self.shape) - array.ndim) + array.shape)
+        count = full.shape[-1 if self.geometry is None else 1]
+        return full.reshape(-1) if array.size == count and count in (1, len(self.weight)) else None
 
 
 @dataclass(eq=False)
 class Pair(Value):
-    """`factor` times the sums or products, by the node's operator, of two int8 tensors."""
+    """`factor` times the sums, products or matrix products, by the node's operator `op`, of two int8 tensors."""
 
     node: Node
     op: str
@@ -84,7 +76,7 @@ class Shares(Value):
 
 
 def unmoved(value: Value) -> tuple[list[Expr], Value]:
-    """The movements of a value, which are all its expressions, the first one first, and what they move."""
+    """(movements of a value in their order, the value that they move); all expressions of the dialect are movements."""
     moves: list[Expr] = []
     while isinstance(value, Expr):
         moves.append(value)
@@ -92,26 +84,59 @@ def unmoved(value: Value) -> tuple[list[Expr], Value]:
     return moves[::-1], value
 
 
-def given(node: Node, args: list[Value | None], count: int) -> list[Value]:
-    """The first `count` inputs. Raises `Problem` where one is left out."""
-    found = [arg for arg in args[:count] if arg is not None]
-    if len(found) < count:
-        raise Problem(node, f"has {len(found)} inputs; {count} are needed")
-    return found
+_SAME = {"n_levels": "n_levels_out", "n_levels_out": "n_levels"}  # attributes that are called either way
 
 
-def attribute(node: Node, name: str, *others: str) -> int:
-    """The integer of an attribute, which may be a number or a tensor of one, or of the first of `others` that is there.
+def attribute(node: Node, name: str) -> int:
+    """The integer of an attribute, which may be a number or a tensor of one.
 
     Raises `Problem` where it is missing, or no integer.
     """
-    found = next((node.attrs[key] for key in (name, *others) if key in node.attrs), None)
-    if found is None:
+    value = node.attrs.get(name, node.attrs.get(_SAME.get(name, name)))
+    if value is None:
         raise Problem(node, f"has no attribute {name!r}")
-    array = numpy_helper.to_array(found) if isinstance(found, TensorProto) else np.asarray(found)
+    array = numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
     if array.size != 1:
         raise Problem(node, f"has {array.size} values of {name!r}; 1 is needed")
     return int(whole(node, array, name).reshape(-1)[0])
+
+
+Handler = Callable[..., "Value | list[Value]"]
+
+
+def call(function: Handler, imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
+    """The values of the outputs of a node, by the function of its operator.
+
+    Its positional parameters are inputs: values, or int64 arrays of constants, which errors name after the parameter.
+    Its keywords are attributes of integers. Raises `Problem` where the node lacks one without a default.
+    """
+    _, _, *parameters = inspect.signature(function).parameters.values()
+    inputs, attrs = list[object](), dict[str, int]()
+    for k, parameter in enumerate(parameters):
+        known = parameter.default is not parameter.empty
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            if not known or {parameter.name, _SAME.get(parameter.name)} & node.attrs.keys():
+                attrs[parameter.name] = attribute(node, parameter.name)
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            inputs += args[k:]
+        elif k >= len(args) or args[k] is None:
+            if not known:
+                count = sum(p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty for p in parameters)
+                raise Problem(node, f"has {sum(arg is not None for arg in args)} inputs; {count} are needed")
+            inputs.append(parameter.default)
+        elif parameter.annotation == "np.ndarray":
+            inputs.append(constants(node, args[k], parameter.name))
+        else:
+            inputs.append(args[k])
+    result = function(imp, node, *inputs, **attrs)
+    return result if isinstance(result, list) else [result]
+
+
+def constants(node: Node, value: Value | None, what: str) -> np.ndarray:
+    """int64: a constant of integers. Raises `Problem` for other values."""
+    if not isinstance(value, Fixed):
+        raise Problem(node, f"has {what} that are not constant")
+    return whole(node, value.array, what)
 
 
 def whole(node: Node, array: np.ndarray, what: str) -> np.ndarray:
@@ -139,7 +164,7 @@ class Tensors(Reading):
     def __init__(self, reader: Reader, outputs: list[str]):
         super().__init__(reader, outputs)
         self._shaped: dict[tuple[str, tuple[int, ...]], g.Tensor] = {}
-        self._sums: dict[int, tuple[Convolution, g.Tensor]] = {}  # of convolutions, by id
+        self._sums: dict[int, tuple[Layer, g.Tensor]] = {}  # of convolutions, by id
 
     def natural(self, view: View) -> g.Tensor:
         """The tensor in the shape that it has in the file."""
@@ -224,34 +249,35 @@ class Tensors(Reading):
             y = replace(place, name="", data=None)
             return self.append(g.Gather(name, (self.integers32(name, value.integers), place), y, 0))
         if isinstance(value, Layer):
-            weight = self.integers32(f"{value.node.name}.weight", value.weight.T)
-            sums = self.products(value.node.name, value.x, weight)
-            biased = self.binary(name, "add", sums, self.integers32(name, value.bias)) if value.bias.any() else sums
-            return self.shaped(biased, value.shape)
-        if isinstance(value, Products):
+            return self.sums(value)
+        if isinstance(value, Pair) and value.op == "MatMul":
             return self.products(value.node.name, value.x, value.y)
         if isinstance(value, Pair):
             x, y = (self.widened(name, t) for t in (value.x, value.y))
-            found = self.binary(value.node.name, value.op.lower(), x, y)
+            total = self.binary(value.node.name, value.op.lower(), x, y)
             if value.factor != 1:
-                found = self.binary(name, "mul", found, self.integers32(name, np.array(value.factor)))
-            return self.shaped(found, value.shape)
+                total = self.binary(name, "mul", total, self.integers32(name, np.array(value.factor)))
+            return self.shaped(total, value.shape)
         if isinstance(value, Expr):
             moves, value = unmoved(value)
             t = self.whole(node, value)
             for move in moves:
                 t = moved(self, move.node, move.index, t)
             return t
-        if isinstance(value, Convolution):
-            return self.sums(value)
         if (view := self.narrow(node, value)) is not None:
             return self.whole(node, view)
         raise Problem(node, "has an input that is not supported")
 
-    def sums(self, value: Convolution) -> g.Tensor:
-        """The int32 sums of a convolution; they are computed once."""
+    def sums(self, value: Layer) -> g.Tensor:
+        """The int32 sums of a layer in the shape of the file; a convolution is computed once for all its readers."""
+        name = f"{value.node.name}.integers"
+        if value.geometry is None:
+            weight = self.integers32(f"{value.node.name}.weight", value.weight.T)
+            total = self.products(value.node.name, value.x, weight)
+            biased = self.binary(name, "add", total, self.integers32(name, value.bias)) if value.bias.any() else total
+            return self.shaped(biased, value.shape)
         if id(value) not in self._sums:
-            self._sums[id(value)] = value, sums(self, value)
+            self._sums[id(value)] = value, convolved(self, value, value.geometry)
         return self._sums[id(value)][1]
 
     def widened(self, name: str, t: g.Tensor) -> g.Tensor:
@@ -274,30 +300,29 @@ class Tensors(Reading):
         return self.append(g.NumberBinary(name, (x, y), g.Tensor("", shape, dtype), function))
 
 
-def sums(imp: Tensors, value: Convolution) -> g.Tensor:
+def convolved(imp: Tensors, value: Layer, geometry: Geometry) -> g.Tensor:
     """The sums of a convolution: one product of matrices for each group, on all windows of the padded images."""
-    node, x, geometry = value.node, value.x, value.geometry
+    node, x = value.node, value.x
     if any(geometry.pads):
         x = padded(imp, f"{node.name}.padded", x, around(geometry.pads), float(x.zero_point))
     outputs, _, *kernel = value.weight.shape
     groups, (n, c) = geometry.groups, x.shape[:2]
     windows = reach(kernel, geometry.dilations)
     sizes = [(size - r) // s + 1 for size, r, s in zip(x.shape[2:], windows, geometry.strides)]
-    places = [
+    pixels = [
         tuple(k * d + i * s for k in range(count) for i in range(size))
         for count, size, s, d in zip(kernel, sizes, geometry.strides, geometry.dilations)
     ]
-    if any(found != tuple(range(size)) for found, size in zip(places, x.shape[2:])):
-        x = imp.add(g.Take, (x,), like(x, f"{node.name}.windows", (n, c, *map(len, places))), ((), (), *places))
-    apart = imp.shaped(x, (n, c, kernel[0], sizes[0], kernel[1], sizes[1]))
+    if any(taken != tuple(range(size)) for taken, size in zip(pixels, x.shape[2:])):
+        x = imp.add(g.Take, (x,), like(x, f"{node.name}.windows", (n, c, *map(len, pixels))), ((), (), *pixels))
+    taps = imp.shaped(x, (n, c, kernel[0], sizes[0], kernel[1], sizes[1]))
     if kernel != [1, 1]:
-        apart = turned(imp, f"{node.name}.taps", apart, (0, 1, 2, 4, 3, 5))
-    columns = imp.shaped(apart, (n, groups, c // groups * math.prod(kernel), math.prod(sizes)))
+        taps = turned(imp, f"{node.name}.taps", taps, (0, 1, 2, 4, 3, 5))
+    columns = imp.shaped(taps, (n, groups, c // groups * math.prod(kernel), math.prod(sizes)))
     weight = value.weight.reshape(groups, outputs // groups, -1)
     matrix = imp.constant8(node, Fixed(weight.shape, weight)) or imp.integers32(f"{node.name}.weight", weight)
-    found = imp.products(node.name, matrix, columns)
-    found = imp.shaped(found, value.shape)
+    total = imp.shaped(imp.products(node.name, matrix, columns), value.shape)
     if not value.bias.any():
-        return found
+        return total
     bias = value.bias.reshape(-1, *[1] * (len(value.shape) - 2))
-    return imp.binary(node.name, "add", found, imp.integers32(f"{node.name}.bias", bias))
+    return imp.binary(node.name, "add", total, imp.integers32(f"{node.name}.bias", bias))

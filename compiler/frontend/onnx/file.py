@@ -25,8 +25,8 @@ def checked(source: Source) -> ModelProto:
     own = [n for n in model.graph.node if n.domain in DOMAINS]
     unknown = [n for n in own if not onnx.defs.has(n.op_type) and n.op_type not in DEEPLOY]
     if unknown:
-        found = [Refusal("is not supported", n.op_type, n.name or next(iter(n.output), "")) for n in unknown]
-        raise UnsupportedError(f"{path}: {summary(found, 'operator')}; docs/networks.md lists those that are read")
+        refusals = [Refusal("is not supported", n.op_type, n.name or next(iter(n.output), "")) for n in unknown]
+        raise UnsupportedError(f"{path}: {summary(refusals, 'operator')}; docs/networks.md lists those that are read")
     if in_dialect(model, source.types):
         _check_tensors(path, model)
         _check_dialect(path, model)
@@ -39,7 +39,7 @@ def checked(source: Source) -> ModelProto:
         value.type.tensor_type.shape.SetInParent()
     try:
         onnx.checker.check_model(model)
-    except Exception as exc:  # protobuf and onnx raise different ones
+    except Exception as exc:  # protobuf and onnx raise errors of many classes
         raise FileError(f"{path}: not an ONNX model, or damaged ({one_line(exc)})") from None
     _check_tensors(path, model)
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
@@ -53,7 +53,7 @@ def _converted(path: Path, model: ModelProto, opset: int) -> ModelProto:
     """The model in the oldest opset that is read. Raises `UnsupportedError` where onnx cannot do that."""
     try:
         return version_converter.convert_version(model, _OLDEST)
-    except Exception as exc:  # onnx raises different ones
+    except Exception as exc:  # onnx raises errors of many classes
         raise UnsupportedError(
             f"{path}: opset {opset}; must be {_OLDEST} or later, and onnx cannot convert it ({one_line(exc)})"
         ) from None
@@ -79,12 +79,12 @@ def _check_tensors(path: Path, model: ModelProto) -> None:
     for tensor in (*model.graph.initializer, *inside):
         try:
             onnx.numpy_helper.to_array(tensor)
-        except Exception as exc:  # numpy and onnx raise different ones
+        except Exception as exc:  # numpy and onnx raise errors of many classes
             raise FileError(f"{path}: damaged: constant {tensor.name!r} ({one_line(exc)})") from None
 
 
 def _check_dialect(path: Path, model: ModelProto) -> None:
-    """What onnx's checker would find: tensors that are read before they are made."""
+    """Raise `FileError` for tensors that are read before a node writes them, as onnx's checker would."""
     known = {"", *(value.name for value in (*model.graph.input, *model.graph.initializer))}
     for node in model.graph.node:
         missing = [name for name in node.input if name not in known]
@@ -110,13 +110,16 @@ def _fix_batch(path: Path, model: ModelProto, empty: bool = False) -> None:
             dims[0].dim_value = 1
 
 
-def attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    """A node's attributes by name."""
-    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
+def _attribute(attribute: onnx.AttributeProto) -> Any:
+    """The value of an attribute, texts decoded."""
+    value = helper.get_attribute_value(attribute)
+    texts = value if isinstance(value, list) else [value]
+    decoded = [text.decode(errors="replace") if isinstance(text, bytes) else text for text in texts]
+    return decoded if isinstance(value, list) else decoded[0]
 
 
 def named_nodes(model: ModelProto) -> list[Node]:
-    """The model's nodes, unnamed ones by operator and position; those that pass float32 on as it is, as Identity."""
+    """The model's nodes under unique names; nodes without a name are called by operator and position."""
     nodes: list[Node] = []
     seen: set[str] = set()
     for number, proto in enumerate(model.graph.node):
@@ -124,7 +127,8 @@ def named_nodes(model: ModelProto) -> list[Node]:
         name = name if name not in seen else f"{name}_{number}"
         seen.add(name)
         domain = "" if proto.domain in DOMAINS else proto.domain
-        node = Node(proto.op_type, name, list(proto.input), list(proto.output), attributes(proto), domain)
+        attrs = {attribute.name: _attribute(attribute) for attribute in proto.attribute}
+        node = Node(proto.op_type, name, list(proto.input), list(proto.output), attrs, domain)
         if domain == "com.microsoft" and node.op in ("QuantizeLinear", "DequantizeLinear", "Gelu"):
             node.domain = ""
         nodes.append(node)

@@ -1,4 +1,4 @@
-"""Float expressions as float32 operators of the graph: what has no integer form, or is not quantised."""
+"""Float expressions without an integer form, and networks that are not quantised, as float32 operators of the graph."""
 
 from __future__ import annotations
 
@@ -83,21 +83,21 @@ def _gemm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
     if node.attrs.get("transB", 0):
         w = imp.append(g.Transpose(f"{node.name}.b", (w,), g.Tensor("", w.shape[::-1], "float32"), (1, 0)))
     alpha, beta = node.attrs.get("alpha", 1.0), node.attrs.get("beta", 1.0)
-    added = c[0] if c and c[0] is not None and beta else None
+    added = c[0] if c and beta else None
+
+    def scaled(name: str, t: g.Tensor, key: str, factor: float, wanted: str = "") -> g.Tensor:
+        if factor == 1:
+            return t
+        constant, y = imp.constant(f"{node.name}.{key}", np.array(factor, np.float32)), g.Tensor("", t.shape, "float32")
+        return imp.append(g.FloatBinary(f"{node.name}.{name}", (t, constant), y, "Mul"), wanted)
+
     if alpha == 1 and added is None:
         return imp.append(g.FloatMatMul(node.name, (x, w), _y(value)), wanted)
     y = imp.append(g.FloatMatMul(f"{node.name}.product", (x, w), _y(value)))
-    if alpha != 1:
-        factor = imp.constant(f"{node.name}.alpha", np.array(alpha, np.float32))
-        y = imp.append(
-            g.FloatBinary(f"{node.name}.scaled", (y, factor), _y(value), "Mul"), wanted if added is None else ""
-        )
+    y = scaled("scaled", y, "alpha", alpha, wanted if added is None else "")
     if added is None:
         return y
-    z = realised(imp, added)
-    if beta != 1:
-        factor = imp.constant(f"{node.name}.beta", np.array(beta, np.float32))
-        z = imp.append(g.FloatBinary(f"{node.name}.biases", (z, factor), g.Tensor("", z.shape, "float32"), "Mul"))
+    z = scaled("biases", realised(imp, added), "beta", beta)
     return imp.append(g.FloatBinary(node.name, (y, z), _y(value), "Add"), wanted)
 
 
@@ -148,7 +148,10 @@ def _lstm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
     """LSTM of default activations, from zeros on, in one direction or both; its hidden values of all steps."""
     node, x, parts = value.node, value.args[0], [constant(arg) for arg in value.args[1:]]
     weight, recurrence, bias, *others = (*parts, None, None, None)
-    started = any(arg is not None and (found is None or found.any()) for arg, found in zip(value.args[4:], others))
+    started = any(
+        arg is not None and (hidden_states is None or hidden_states.any())
+        for arg, hidden_states in zip(value.args[4:], others)
+    )
     if value.index or started or not node.attrs.keys() <= PLAIN:
         raise Problem(
             node, "has lengths or attributes that are not supported, or with first or last values too many steps"
@@ -156,15 +159,17 @@ def _lstm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
     if weight is None or recurrence is None or (len(value.args) > 3 and value.args[3] is not None and bias is None):
         raise Problem(node, "has weights or biases that are not constant")
     assert x is not None
-    t, (count, ways, n, hidden), found = realised(imp, x), value.shape, list[g.Tensor]()
+    t, (count, ways, n, hidden), hidden_states = realised(imp, x), value.shape, list[g.Tensor]()
     for k in range(ways):
         sums = np.zeros(4 * hidden) if bias is None else bias[k].reshape(2, -1).sum(0)
         w, r, b = (np.ascontiguousarray(part, np.float32) for part in (weight[k], recurrence[k], sums))
-        reverse = k == 1 or node.attrs.get("direction", b"forward") == b"reverse"
+        reverse = k == 1 or node.attrs.get("direction", "forward") == "reverse"
         y = g.Tensor("", (count, n, hidden), "float32")
         h = imp.append(g.FloatLstm(f"{node.name}.{k}", (t,), y, w, r, b, reverse))
-        found.append(imp.reshape(f"{node.name}.{k}.way", h, (count, 1, n, hidden), wanted if ways == 1 else ""))
-    return found[0] if ways == 1 else imp.append(g.Concat(node.name, tuple(found), _y(value), 1), wanted)
+        hidden_states.append(imp.reshape(f"{node.name}.{k}.way", h, (count, 1, n, hidden), wanted if ways == 1 else ""))
+    return (
+        hidden_states[0] if ways == 1 else imp.append(g.Concat(node.name, tuple(hidden_states), _y(value), 1), wanted)
+    )
 
 
 FLOATS: dict[str, Make] = {

@@ -43,8 +43,7 @@ _UNIT = 127  # the weight of a channel that is only scaled: large, so that its b
 
 
 class _Layer(NamedTuple):
-    """Weights, int64, output channel first, of one float64 scale each; real biases float64, or int32 ones in units of
-    the accumulator."""
+    """A layer: weights int64 (O, ...), their scales float64 (O,), real biases float64 (O,)."""
 
     weight: np.ndarray
     scale: np.ndarray
@@ -61,23 +60,25 @@ def linear(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
     if x is None or not isinstance(weight, Weights):
         return None
     dense = node.op in ("Gemm", "MatMul")
-    found = _dense_weights(node, weight) if dense else _conv_weights(imp, node, x, weight)
+    scaled_weights = _dense_weights(node, weight) if dense else _conv_weights(imp, node, x, weight)
     axis = len(core.shape) - 1 if dense else 1
     scaled = channel_vector(factor, core.shape, axis), channel_vector(offset, core.shape, axis)
     own = constant(rest[0]) if rest and rest[0] is not None else np.zeros(1)
-    if found is None or own is None or scaled[0] is None or scaled[1] is None:
+    if scaled_weights is None or own is None or scaled[0] is None or scaled[1] is None:
         return None
     own_bias = channel_vector(
-        np.asarray(own, np.float64), core.shape if dense else (1, len(found[0])), axis if dense else 1
+        np.asarray(own, np.float64), core.shape if dense else (1, len(scaled_weights[0])), axis if dense else 1
     )
     if own_bias is None:
         return None
     alpha, beta = node.attrs.get("alpha", 1.0), node.attrs.get("beta", 1.0)
     real = own_bias * beta * scaled[0] + scaled[1]
-    weight_scale = found[1] * alpha * scaled[0]
-    layer = _signed(found[0], weight_scale, real, x.tensor.scale)
+    weight_scale = scaled_weights[1] * alpha * scaled[0]
+    layer = _signed(scaled_weights[0], weight_scale, real, x.tensor.scale)
     bias = (
-        _exact_bias(rest, x.tensor.scale, found[1]) if factor.ndim == 0 and factor == 1 and not offset.any() else None
+        _exact_bias(rest, x.tensor.scale, scaled_weights[1])
+        if factor.ndim == 0 and factor == 1 and not offset.any()
+        else None
     )
     units = _in_units(node, layer, x.tensor.scale) if bias is None or (alpha, beta) != (1.0, 1.0) else bias
     if dense:
@@ -104,8 +105,8 @@ def _conv_weights(imp: Importer, node: Node, x: View, weight: Weights) -> tuple[
         if x.shape[1] != shape[1] * groups:
             raise Problem(node, f"has {x.shape[1]} input channels, its weights have {shape[1] * groups}")
         return _scaled(centred, weight, 0)
-    found = _scaled(centred, weight, 1)
-    return None if found is None else _ungrouped(node, centred, found[1], groups)
+    scaled = _scaled(centred, weight, 1)
+    return None if scaled is None else _ungrouped(node, centred, scaled[1], groups)
 
 
 def _ungrouped(node: Node, weight: np.ndarray, scale: np.ndarray, groups: int) -> tuple[np.ndarray, np.ndarray]:
@@ -128,7 +129,7 @@ def _scaled(weight: np.ndarray, source: Weights, channel: int) -> tuple[np.ndarr
 
 
 def _signed(weight: np.ndarray, scale: np.ndarray, real: np.ndarray, x_scale: float) -> _Layer:
-    """Positive scales; a channel that is multiplied by 0 is one of weights 0."""
+    """The layer with positive scales; a channel that is multiplied by 0 gets weights of 0."""
     column = (-1,) + (1,) * (weight.ndim - 1)
     weight = weight * np.where(scale < 0, -1, 1).reshape(column)
     scale = np.abs(scale)
@@ -140,7 +141,7 @@ def _signed(weight: np.ndarray, scale: np.ndarray, real: np.ndarray, x_scale: fl
 
 
 def _exact_bias(rest: list, x_scale: float, scales: np.ndarray) -> np.ndarray | None:
-    """The integers of a bias whose scale is that of the accumulators; None of other biases."""
+    """The integers of a bias that is in accumulator units in the file; None of other biases."""
     bias = rest[0] if rest else None
     if not isinstance(bias, Weights) or bias.integers.dtype != np.int32 or bias.zero.any():
         return None
@@ -244,13 +245,13 @@ def scaled_channels(imp: Importer, value: Expr, result: Result) -> g.Tensor | No
 
 
 _BINARY: dict[str, type[g.Binary]] = {"Add": g.Add, "Sub": g.Sub, "Mul": g.Mul}
-_FUNCTIONS = {"Sigmoid": "logistic", "Tanh": "tanh", "LeakyRelu": "leaky_relu"}  # names as those of other formats
-_FINEST = 0.75  # of its steps: where an output has finer ones, its own rounding would cost more than one of them
+_FUNCTIONS = {"Sigmoid": "logistic", "Tanh": "tanh", "LeakyRelu": "leaky_relu"}  # names in .tflite files
+_FINEST = 0.75  # an output step below this share of the softmax's step would show the rounding of both
 _MOST_INNER = (1 << 31) // 255**2  # elements of a row of a product, less their zero points: sums are int32
 
 
 def _operand(imp: Importer, node: Node, value: Value | None) -> g.Tensor | None:
-    """The int8 tensor behind an operand: a view, or a constant of one scale."""
+    """The int8 tensor of an operand that is a view, or a constant of one scale."""
     if (view := imp.as_view(value)) is not None:
         return view.tensor
     if not isinstance(value, Weights) or value.scale.size > 1 or value.zero.size > 1:
@@ -268,15 +269,15 @@ def _binary(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
         return None
     if single_view(value) is not None and not all(isinstance(arg, (View, Weights)) for arg in value.args):
         return None  # a table needs fewer steps
-    found = [_operand(imp, value.node, arg) for arg in value.args]
-    operands = tuple(t for t in found if t is not None)
+    tensors = [_operand(imp, value.node, arg) for arg in value.args]
+    operands = tuple(t for t in tensors if t is not None)
     if len(operands) < 2:
         return None
     return imp.checked(value.node, kind(value.node.name, operands, result.y, *result.clamp), result.wanted)
 
 
 def _product(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
-    """The product of two int8 matrices, or many of them, whose sums are within int32."""
+    """The product of two int8 tensors of matrices whose sums are within int32."""
     views = [imp.as_view(arg) for arg in value.args] if value.node.op == "MatMul" else []
     operands = tuple(view.tensor for view in views if view is not None)
     if len(operands) < 2 or min(len(t.shape) for t in operands) < 2 or operands[0].shape[-1] > _MOST_INNER:
@@ -345,8 +346,8 @@ def _average_pool(imp: Importer, value: Expr, result: Result) -> g.Tensor | None
             return None  # a rounding before the last one could cost more than a step
         same = like(image, f"{node.name}.mean", y.shape)
         same = imp.add(g.ExactAveragePool, (image,), same, kernel, strides, pads)
-        found = imp.checked(node, g.NearestRequantize(node.name, (same,), y, *result.clamp))
-        return imp.reshape(f"{node.name}.shape", found, result.y.shape, result.wanted)
+        clamped = imp.checked(node, g.NearestRequantize(node.name, (same,), y, *result.clamp))
+        return imp.reshape(f"{node.name}.shape", clamped, result.y.shape, result.wanted)
     if any(pads):
         if node.attrs.get("ceil_mode", 0):
             return None

@@ -1,4 +1,4 @@
-"""Kernels, strides and padding of convolutions and pools, whatever way a node gives them; rows are images, too."""
+"""Kernels, strides and padding of convolutions and pools, by the attributes of a node; rows are images, too."""
 
 from __future__ import annotations
 
@@ -22,10 +22,21 @@ class Geometry(NamedTuple):
     groups: int
 
 
-def _spatial(node: Node, rank: int) -> int:
-    if rank not in (3, 4):
-        raise Problem(node, f"has {rank - 2} spatial dimensions; only 1 and 2 are supported")
-    return rank - 2
+class _Attributes:
+    """The attributes of a node that slides windows over the spatial dimensions of an input of shape `x`."""
+
+    def __init__(self, node: Node, x: Sequence[int]):
+        if len(x) not in (3, 4):
+            raise Problem(node, f"has {len(x) - 2} spatial dimensions; only 1 and 2 are supported")
+        attrs, n = node.attrs, len(x) - 2
+        self.size, self.auto, self.upper = x[2:], attrs.get("auto_pad", "NOTSET"), attrs.get("auto_pad") == "SAME_UPPER"
+        self.strides, self.dilations = (list(attrs.get(key, [1] * n)) for key in ("strides", "dilations"))
+        self.pads = [0] * 2 * n if self.auto == "VALID" else list(attrs.get("pads", [0] * 2 * n))
+        self.same, self.groups = self.auto in ("SAME_UPPER", "SAME_LOWER"), attrs.get("group", 1)
+
+    def geometry(self, pads: Sequence[int]) -> Geometry:
+        """The attributes in two dimensions, with `pads` in one or two."""
+        return Geometry(_pair(self.strides, 1), _four(pads), _pair(self.dilations, 1), self.groups)
 
 
 def _pair(values: Sequence[int], fill: int) -> Pair:
@@ -38,46 +49,29 @@ def _four(pads: Sequence[int]) -> Four:
 
 def convolution(imp: Reading, node: Node, x: Sequence[int], weight: Sequence[int]) -> Geometry:
     """The geometry of a Conv node on an input of shape `x` with weights of that shape."""
-    n, attrs = _spatial(node, len(x)), node.attrs
-    ones, kernel = [1] * n, list(weight[2:])
-    strides, dilations = attrs.get("strides", ones), attrs.get("dilations", ones)
-    pads, auto = list(attrs.get("pads", [0] * 2 * n)), attrs.get("auto_pad", b"NOTSET")
-    if auto in (b"SAME_UPPER", b"SAME_LOWER"):
-        out = [-(-size // s) for size, s in zip(x[2:], strides)]
-        pads = same(x[2:], out, reach(kernel, dilations), strides, auto == b"SAME_UPPER")
-    elif auto == b"VALID":
-        pads = [0] * 2 * n
-    return Geometry(_pair(strides, 1), _four(pads), _pair(dilations, 1), attrs.get("group", 1))
+    a = _Attributes(node, x)
+    out = [-(-size // s) for size, s in zip(a.size, a.strides)]
+    return a.geometry(same(a.size, out, reach(weight[2:], a.dilations), a.strides, a.upper) if a.same else a.pads)
 
 
 def transposed(imp: Reading, node: Node, x: Sequence[int], weight: Sequence[int]) -> Geometry:
     """The geometry of a ConvTranspose node; its pads are cut off, or added where they are negative."""
-    n, attrs = _spatial(node, len(x)), node.attrs
-    ones = [1] * n
-    strides, dilations = attrs.get("strides", ones), attrs.get("dilations", ones)
-    out = imp.shape(node, node.outputs[0])[2:]
-    total = [(i - 1) * s + r - o for i, s, r, o in zip(x[2:], strides, reach(weight[2:], dilations), out)]
-    auto = attrs.get("auto_pad", b"NOTSET")
-    if "output_shape" in attrs or auto in (b"SAME_UPPER", b"SAME_LOWER"):
-        begin = [t // 2 if auto == b"SAME_UPPER" else t - t // 2 for t in total]
+    a, out = _Attributes(node, x), imp.shape(node, node.outputs[0])[2:]
+    total = [(i - 1) * s + r - o for i, s, r, o in zip(a.size, a.strides, reach(weight[2:], a.dilations), out)]
+    if "output_shape" in node.attrs or a.same:
+        begin = [t // 2 if a.upper else t - t // 2 for t in total]
     else:
-        begin = list(attrs.get("pads", [0] * n))[:n] if auto == b"NOTSET" else [0] * n
+        begin = a.pads[: len(total)]
     if min(begin) < 0:
         raise Problem(node, "has an output_shape larger than what its kernel reaches, which is not supported")
-    pads = [*begin, *(t - b for t, b in zip(total, begin))]
-    return Geometry(_pair(strides, 1), _four(pads), _pair(dilations, 1), attrs.get("group", 1))
+    return a.geometry([*begin, *(t - b for t, b in zip(total, begin))])
 
 
 def window(imp: Reading, node: Node, x: Sequence[int]) -> tuple[Pair, Pair, Four]:
     """(kernel, strides, pads) of a pool; `ceil_mode` adds padding after the last window's begin."""
-    n, attrs = _spatial(node, len(x)), node.attrs
-    kernel, strides = list(attrs["kernel_shape"]), list(attrs.get("strides", [1] * n))
-    pads, auto = list(attrs.get("pads", [0] * 2 * n)), attrs.get("auto_pad", b"NOTSET")
-    out = imp.shape(node, node.outputs[0])[2:]
-    if auto in (b"SAME_UPPER", b"SAME_LOWER"):
-        pads = same(x[2:], out, kernel, strides, auto == b"SAME_UPPER")
-    elif auto == b"VALID":
-        pads = [0] * 2 * n
+    a, kernel = _Attributes(node, x), list(node.attrs["kernel_shape"])
+    out, n = imp.shape(node, node.outputs[0])[2:], len(kernel)
+    pads = same(a.size, out, kernel, a.strides, a.upper) if a.same else a.pads
     for k in range(n):
-        pads[n + k] = max(pads[n + k], (out[k] - 1) * strides[k] + kernel[k] - x[2 + k] - pads[k])
-    return _pair(kernel, 1), _pair(strides, 1), _four(pads)
+        pads[n + k] = max(pads[n + k], (out[k] - 1) * a.strides[k] + kernel[k] - a.size[k] - pads[k])
+    return _pair(kernel, 1), _pair(a.strides, 1), _four(pads)

@@ -1,10 +1,10 @@
 """Reads QDQ and QOperator ONNX files: nodes to operators of compiler/graph/.
 
 Between a DequantizeLinear and a QuantizeLinear an ONNX file computes in float32. The importer keeps such nodes as
-expressions (values.py) until a QuantizeLinear, or an output, takes them: one that has an integer form (layers.py,
-forms.py) becomes that, all others are float32 operators on the host (floats.py). Operators that only move values do
-so with the int8 ones (moves.py). QOperator files are rewritten to QDQ before (qlinear.py), composed operators to
-elementary ones (rewrites/).
+expressions (values.py) until a QuantizeLinear, or an output, takes them: an expression with an integer form (forms.py)
+becomes an int8 operator, every other one float32 operators on the host (floats.py). Operators that only move values
+move int8 values (movements.py). QOperator files are rewritten to QDQ before (qlinear.py), composed operators to
+elementary ones (rewrites.py, layouts.py, recurrent.py).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from .recurrent import RECURRENT
 from .rewrites import ARITHMETIC
 
 REWRITES = {**ARITHMETIC, **LAYOUTS, **RECURRENT, **QLINEAR}
-_EXACT = 1e-5  # of a step: what a bound may be away from an integer
+_EXACT = 1e-5  # largest distance of a bound from an integer, in steps
 _ENDS = ("QuantizeLinear", "DequantizeLinear")
 OPERATORS = frozenset((*FLOATS, *NAMES, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "Shape", "Size"))
 _NUMBERS: dict[int, str] = {TensorProto.FLOAT: "float32", TensorProto.INT8: "int8", TensorProto.UINT8: "uint8"}
@@ -82,9 +82,9 @@ def import_onnx(model: str | Path | Source) -> g.Graph:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a QuantizeLinear makes of a float expression: a tensor quantised as `y`, clamped to `clamp`.
+    """The result of a QuantizeLinear on a float expression: a tensor quantised as `y`, clamped to `clamp`.
 
-    `wanted` is the tensor's name where it is an output of the graph; `top` is the last node before quantisation.
+    `wanted` is its name if it is an output of the graph, else empty; `top` is the last node before the quantisation.
     """
 
     y: g.Tensor
@@ -112,10 +112,10 @@ class Importer(Reading):
     def graph(self, name: str) -> g.Graph | None:
         """The whole model; None if there are problems."""
         self.walk(self.model, self._input, self._node)
-        found = [self._output(name) for name in self.outputs]
-        if self.problems or self.ends or None in found:
+        tensors = [self._output(name) for name in self.outputs]
+        if self.problems or self.ends or None in tensors:
             return None
-        return g.Graph(name, tuple(self.inputs), tuple(t for t in found if t), tuple(self.ops), contract=SINGLE)
+        return g.Graph(name, tuple(self.inputs), tuple(t for t in tensors if t), tuple(self.ops), contract=SINGLE)
 
     def _input(self, name: str) -> None:
         shape, kind = self.reader.shapes[name], _NUMBERS.get(self.reader.types[name])
@@ -141,9 +141,8 @@ class Importer(Reading):
             return  # the node is refused later
         plain = g.Tensor(name, shape, kind, scale, zero + (128 if kind == "uint8" else 0))
         self.inputs.append(plain)
-        t = plain
-        if kind == "uint8":
-            t = self.append(g.Recode(f"{name}.int8", (plain,), g.Tensor("", shape, "int8", scale, zero)))
+        y = g.Tensor("", shape, "int8", scale, zero)
+        t = self.append(g.Recode(f"{name}.int8", (plain,), y)) if kind == "uint8" else plain
         self.values[name] = View(shape, t)
 
     def _node(self, node: Node) -> None:
@@ -151,15 +150,15 @@ class Importer(Reading):
         with self.noting(node):
             args = [self.value(t) for t in node.inputs]
             if any(isinstance(arg, Broken) for arg in args):
-                found: list[Value] = [Broken(()) for _ in node.outputs]
+                results: list[Value] = [Broken(()) for _ in node.outputs]
             else:
-                found = self._values(node, args)
-            for tensor, value in zip(node.outputs, found):
+                results = self._values(node, args)
+            for tensor, value in zip(node.outputs, results):
                 self.values[tensor] = value
-                made = isinstance(value, Broken) or (isinstance(value, Numbers) and value.tensor.name == tensor)
-                if tensor in self.reserved and not made and self._is_float(tensor):
+                named = isinstance(value, Broken) or (isinstance(value, Numbers) and value.tensor.name == tensor)
+                if tensor in self.reserved and not named and self._is_float(tensor):
                     real = Numbers(value.shape, realised(self, value, tensor))
-                    if isinstance(value, View):  # as of a cache: what else reads it takes the integers
+                    if isinstance(value, View):  # such as a cache: its other readers take the integers
                         self.real[tensor] = real
                     else:
                         self.values[tensor] = real
@@ -181,11 +180,9 @@ class Importer(Reading):
             return [View(x.shape, x.tensor, node.name)]
         if node.op == LIKE and x is not None and isinstance(args[1], View):
             y = replace(args[1].tensor, name="", shape=x.shape, data=None)
-            return [
-                View(x.shape, self.quantise(x, y, node, node.outputs[0] if node.outputs[0] in self.reserved else ""))
-            ]
-        if (found := converted(self, node, args)) is not None:
-            return found
+            return [View(x.shape, self.quantise(x, y, node, self.wanted(node.outputs[0])))]
+        if (numbers := converted(self, node, args)) is not None:
+            return numbers
         if node.op in ALIASES and x is not None:
             return [x, *(Broken(()) for _ in node.outputs[1:])]
         if node.op not in FLOATS and node.op not in MOVES and node.op != "Concat":
@@ -203,7 +200,7 @@ class Importer(Reading):
         return [Expr(shape, node, tuple(args), k) for k, shape in enumerate(shapes)]
 
     def _evaluated(self, node: Node, args: list[Value | None]) -> list[Value]:
-        """A node on constants, some of them dequantised."""
+        """The value of a node on constants, dequantised or not."""
         x = args[0]
         if isinstance(x, Weights) and node.op == "Transpose":
             perm = node.attrs.get("perm", [*reversed(range(x.integers.ndim))])
@@ -216,7 +213,7 @@ class Importer(Reading):
         return [Fixed(array.shape, array) for array in self.reader.evaluate(node, arrays)]
 
     def _view(self, node: Node, index: int, x: View, tensor: str) -> View:
-        wanted = tensor if tensor in self.reserved and not self._is_float(tensor) else ""
+        wanted = "" if self._is_float(tensor) else self.wanted(tensor)
         return View(self.shape(node, tensor), moved(self, node, index, x.tensor, wanted), x.name)
 
     def _joined(self, node: Node, args: list[Value | None]) -> View:
@@ -228,7 +225,7 @@ class Importer(Reading):
         shape = self.shape(node, node.outputs[0])
         y = replace(tensors[0], name="", shape=shape, data=None)
         op = g.Concat(node.name, tuple(tensors), y, node.attrs["axis"] % len(shape))
-        return View(shape, self.append(op, node.outputs[0] if node.outputs[0] in self.reserved else ""))
+        return View(shape, self.append(op, self.wanted(node.outputs[0])))
 
     def _dequantize(self, node: Node, x: Value) -> Value:
         if isinstance(x, Fixed):
@@ -242,9 +239,8 @@ class Importer(Reading):
         return View(x.shape, t, node.name)
 
     def _quantize(self, node: Node, x: Value) -> View:
-        scale, zero = activation(self, node)
-        tensor = node.outputs[0]
-        wanted = tensor if tensor in self.reserved and self.reader.types[tensor] == TensorProto.INT8 else ""
+        (scale, zero), tensor = activation(self, node), node.outputs[0]
+        wanted = self.wanted(tensor) if self.reader.types[tensor] == TensorProto.INT8 else ""
         return View(x.shape, self.quantise(x, g.Tensor("", x.shape, "int8", scale, zero), node, wanted))
 
     def quantise(self, value: Value, y: g.Tensor, node: Node, wanted: str = "") -> g.Tensor:
@@ -300,7 +296,7 @@ class Importer(Reading):
         return view
 
     def _exact(self, value: Expr, x: View | None) -> View | None:
-        """As `as_view`, of an expression; `x` is the view of its operand where it is a clamp, if there is one."""
+        """`as_view` of an expression; `x` is the view of the operand of a clamp."""
         node, bounds = value.node, clip_bounds(value)
         if bounds is not None and x is not None:
             t = x.tensor
@@ -318,7 +314,7 @@ class Importer(Reading):
         return None
 
     def relabelled(self, node: Node, t: g.Tensor, y: g.Tensor) -> g.Tensor:
-        """The same integers, taken for other numbers."""
+        """Reinterpret int8 values under another scale or zero point; no value changes."""
         same = np.arange(-128, 128).astype(np.int8)
         return self.append(g.Lookup(f"{node.name}.rescaled", (t,), y, "identity", same))
 
@@ -335,8 +331,8 @@ class Importer(Reading):
             return self.constant(f"{name}.constant", steps.astype(np.int8), y)
         if isinstance(value, Expr):
             for form in FORMS:
-                if (found := form(self, value, result)) is not None:
-                    return found
+                if (quantised := form(self, value, result)) is not None:
+                    return quantised
         t = g.Quantize(name, (realised(self, value),), replace(y, shape=value.shape))
         if result.whole:
             return self.append(t, result.wanted)

@@ -46,7 +46,7 @@ def _split(imp: Reading, node: Node, index: int, x: g.Tensor, wanted: str) -> g.
 
 
 def _pad(imp: Reading, node: Node, index: int, x: g.Tensor, wanted: str) -> g.Tensor:
-    mode = node.attrs.get("mode", b"constant").decode()
+    mode = node.attrs.get("mode", "constant")
     amounts, rank = imp.integers(node, node.inputs[1], "amounts"), len(x.shape)
     axes = [k % rank for k in imp.integers(node, node.inputs[3], "axes")] if node.input(3) else range(rank)
     pads = [(0, 0)] * rank

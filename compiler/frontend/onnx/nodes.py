@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ALIASES = ("Identity", "Dropout", "Cast")  # whose first output is their input, as far as float32 goes
 # Operators of our own around a float operator on integers: their real values, and back, quantised as another tensor
 REAL, LIKE = "RealValues", "QuantizeLike"
-# What Python, numpy and onnx's reference raise for inputs and attributes that contradict each other, or are not there
+# Errors of Python, numpy and onnx's reference for inputs and attributes that are missing or contradict each other
 MISFITS = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
 # all inputs of which are of one type
 _UNTYPED = ("Add", "Clip", "Concat", "Conv", "Gemm", "MatMul", "MaxPool", "Mul", "Relu", "Sub")
@@ -44,7 +44,10 @@ def _proto(node: Node) -> onnx.NodeProto:
     return helper.make_node(node.op, node.inputs, node.outputs, node.name, domain=node.domain, **node.attrs)
 
 
-Rewrite = Callable[["Reader", Node], list[Node] | None]
+# Takes a chain, the inputs of a node, None where one is left out, and its attributes as keywords. Returns the results,
+# or None, as where Python cannot call it with these arguments, if the node stays.
+Rewrite = Callable[..., "Term | tuple[Term | None, ...] | None"]
+_UNREAD = ("momentum", "spatial", "stash_type")  # attributes that change no result
 
 
 class Inconsistent(Exception):
@@ -54,9 +57,8 @@ class Inconsistent(Exception):
 class Reader:
     """Reads the nodes of a model: `nodes` are those that remain, the others are `constants`.
 
-    `shapes` and `types` (numbers of TensorProto) are those of all tensors read so far. `rewrites` are by operator; one
-    gets the reader and a node, and returns nodes in its place, or None to keep it. With `untyped` numbers of any type
-    are taken where ONNX has float32.
+    `shapes` and `types` (numbers of TensorProto) are those of all tensors read so far. `rewrites` are by operator. With
+    `untyped` numbers of any type are taken where ONNX has float32.
     """
 
     def __init__(
@@ -132,11 +134,16 @@ class Reader:
             self.producers[tensor] = node
 
     def _rewritten(self, node: Node) -> list[Node] | None:
-        rewrite = self.rewrites.get(node.op)
+        """The nodes in place of one; None where it stays, as where the signature of its rewrite has not all of it."""
+        rewrite, chain = self.rewrites.get(node.op), Chain(self, node)
+        if rewrite is None:
+            return None
+        attrs = {key: value for key, value in node.attrs.items() if key not in _UNREAD}
         try:
-            return rewrite(self, node) if rewrite else None
+            result = rewrite(chain, *(Term(chain, t) if t else None for t in node.inputs), **attrs)
+            return None if result is None else chain.finish(result)
         except MISFITS:
-            return None  # an input that the operator needs, or its shape, is not there: it is refused by name
+            return None  # it lacks an input or its shape, or has an attribute that is not read: it is refused by name
 
     def _fold(self, node: Node) -> bool:
         """Evaluate a node on constants; False where it is not one."""
@@ -193,30 +200,27 @@ class Reader:
         opset = max(self.opset, _REFERENCE_OPSET if node.op in ("QuantizeLinear", "DequantizeLinear") else 0)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
         with np.errstate(all="ignore"):
-            found: Any = ReferenceEvaluator(model).run(None, dict(zip(names, arrays)))
-        return found
+            arrays_out: Any = ReferenceEvaluator(model).run(None, dict(zip(names, arrays)))
+        return arrays_out
 
     def _infer(self, node: Node) -> None:
         """Shapes and types of a node's outputs."""
         if any(t not in self.shapes for t in node.inputs if t) or node.domain:
             return  # comes from a node that is refused by name, or is one
         if node.op in ("QuantizeLinear", "DequantizeLinear"):
-            self.shapes[node.outputs[0]] = self.shapes[node.inputs[0]]
-            self.types[node.outputs[0]] = self._quantised_type(node)
+            self._note(node, self.shapes[node.inputs[0]], self._quantised_type(node))
             return
         if node.op in (REAL, LIKE):
-            self.shapes[node.outputs[0]] = self.shapes[node.inputs[0]]
-            self.types[node.outputs[0]] = TensorProto.FLOAT if node.op == REAL else self.types[node.inputs[1]]
+            kind = TensorProto.FLOAT if node.op == REAL else self.types[node.inputs[1]]
+            self._note(node, self.shapes[node.inputs[0]], kind)
             return
         if node.op.startswith("Reduce") or node.op == "IntegerMean":
             kept, axes = node.attrs.get("keepdims", 1), self.axes(node)
             shape = ((1 if k in axes else n, k in axes) for k, n in enumerate(self.shapes[node.inputs[0]]))
-            self.shapes[node.outputs[0]] = tuple(n for n, reduced in shape if kept or not reduced)
-            self.types[node.outputs[0]] = self.types[node.inputs[0]]
+            self._note(node, tuple(n for n, reduced in shape if kept or not reduced), self.types[node.inputs[0]])
             return
         if node.op in UNARY or node.op in DEEPLOY:
-            self.shapes[node.outputs[0]] = self.shapes[node.inputs[0]]
-            self.types[node.outputs[0]] = self.types[node.inputs[0]]
+            self._note(node, self.shapes[node.inputs[0]], self.types[node.inputs[0]])
             return
         plain = self.untyped and node.op in _UNTYPED
         types = {
@@ -231,15 +235,18 @@ class Reader:
         }
         try:
             schema = onnx.defs.get_schema(node.op, self.opset, "")
-            found = shape_inference.infer_node_outputs(schema, _proto(node), types, data, opset_imports=self.opsets)
+            inferred = shape_inference.infer_node_outputs(schema, _proto(node), types, data, opset_imports=self.opsets)
         except Exception as exc:
             raise Inconsistent(f"{node}: {exc}") from None
-        for name, kind in found.items():
+        for name, kind in inferred.items():
             tensor = kind.tensor_type
             dims = [d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim]
             if not kind.HasField("tensor_type") or not tensor.HasField("shape") or -1 in dims:
                 continue  # a shape that depends on values: whoever uses it is refused
             self.shapes[name], self.types[name] = tuple(dims), tensor.elem_type
+
+    def _note(self, node: Node, shape: tuple[int, ...], kind: int) -> None:
+        self.shapes[node.outputs[0]], self.types[node.outputs[0]] = shape, kind
 
     def _quantised_type(self, node: Node) -> int:
         if node.op == "DequantizeLinear":
@@ -250,10 +257,10 @@ class Reader:
 
 
 class Reading(Builder):
-    """A builder with the `reader` of a file, and what the file's tensors stand for, `values`, so far.
+    """A builder with the `reader` of a file and the `values` of its tensors so far, by name.
 
-    `outputs` are the names of the graph's outputs: only `wanted` tensors get them. Operators have names apart from
-    those of tensors. `problems` are refused nodes, `ends` what is wrong with inputs and outputs.
+    `outputs` are the names of the graph's outputs, which only `wanted` tensors get. Names of operators and of tensors
+    may be equal. `problems` are refused nodes, `ends` errors of inputs and outputs.
     """
 
     def __init__(self, reader: Reader, outputs: Sequence[str]):
@@ -274,11 +281,11 @@ class Reading(Builder):
         self, kind: Callable[..., g.Operator], inputs: tuple[g.Tensor, ...], y: g.Tensor, *facts: Any,
         wanted: str = "", **more: Any,
     ) -> g.Tensor:  # fmt: skip
-        """As `append`, of an operator named as `y`."""
+        """Append an operator that is named after `y`. Returns its output."""
         return self.append(kind(y.name, inputs, y, *facts, **more), wanted)
 
     def checked(self, node: Node, op: g.Operator, wanted: str = "", shape: Sequence[int] | None = None) -> g.Tensor:
-        """As `append`, or with `shape` as `plain`. Raises `Problem` if integers of the operator can leave int32."""
+        """Append an operator, in another `shape` if one is given. Raises `Problem` if its integers can leave int32."""
         if text := ranges.problem(op):
             raise Problem(node, text)
         return self.plain(op, op.output.shape if shape is None else shape, wanted)
@@ -308,7 +315,7 @@ class Reading(Builder):
 
     @contextmanager
     def noting(self, node: Node) -> Iterator[None]:
-        """Note as a problem, of `node` unless it names another, what is raised inside."""
+        """Turn an error of the block into a problem of `node`, or of the node that the error names."""
         try:
             yield
         except Problem as exc:
@@ -318,6 +325,10 @@ class Reading(Builder):
         except MISFITS as exc:
             why = f"has inputs or attributes that do not fit together ({one_line(exc)})"
             self.problems.append(Refusal(why, node.kind, node.name))
+
+    def wanted(self, tensor: str) -> str:
+        """The name of an output of the graph, empty for other tensors of the file."""
+        return tensor if tensor in self.reserved else ""
 
     def shape(self, node: Node, tensor: str) -> tuple[int, ...]:
         """The shape of a tensor of the file. Raises `Problem`, which names `node`, where it is unknown."""
@@ -347,7 +358,7 @@ class Reading(Builder):
         return float(array.reshape(-1)[0])
 
     def value(self, tensor: str) -> Value | None:
-        """What a tensor of the file stands for; None of one that is left out."""
+        """The value of a tensor of the file; None of an input that is left out."""
         if not tensor:
             return None
         if tensor not in self.values:
@@ -403,39 +414,114 @@ def parameters(imp: Importer, node: Node, x: Fixed) -> Weights:
 
 
 class Chain:
-    """Nodes that take the place of `node`: `add` appends one on earlier results, the last has the node's name."""
+    """The nodes that take the place of `node`: `add` appends one, `finish` names the results after the file's."""
 
     def __init__(self, reader: Reader, node: Node):
         self.reader, self.node = reader, node
         self.nodes: list[Node] = []
 
-    def add(self, op: str, *inputs: str | np.ndarray, **attrs: object) -> str:
-        """The result of a new node; an array among its inputs becomes a constant."""
-        names = [t if isinstance(t, str) else self.reader.constant(t, f"{self.node.name}.constant") for t in inputs]
+    def add(self, op: str, *inputs: Term | np.ndarray | float | None, **attrs: object) -> Term:
+        """The result of a new node. Arrays and numbers, which are float32, become constants; None is left out."""
         name = f"{self.node.name}.{len(self.nodes)}"
+        names = [self._name_of(x) for x in inputs]
+        lists = {key: list(value) if isinstance(value, (range, tuple)) else value for key, value in attrs.items()}
         output = self.reader.unused(f"{name}.y")
-        self.nodes.append(Node(op, name, names, [output], dict(attrs)))
-        return output
+        self.nodes.append(Node(op, name, names, [output], lists))
+        return Term(self, output)
 
-    def slice(self, x: str, axis: int, start: int, end: int) -> str:
-        """`x` from `start` to before `end` along `axis`."""
-        return self.add("Slice", x, *(np.array([k], np.int64) for k in (start, end, axis)))
+    def constant(self, array: np.ndarray | float) -> Term:
+        """A new constant."""
+        array = array if isinstance(array, np.ndarray) else as_float(array)
+        return Term(self, self.reader.constant(array, f"{self.node.name}.constant"))
 
-    def reshape(self, x: str, *shape: int) -> str:
-        """`x` with another shape."""
-        return self.add("Reshape", x, np.array(shape, np.int64))
+    def _name_of(self, x: Term | np.ndarray | float | None) -> str:
+        return "" if x is None else (x if isinstance(x, Term) else self.constant(x)).name
 
-    def write(self, output: str, op: str, *inputs: str | np.ndarray, **attrs: object) -> None:
-        """Append a node that writes a result of the file's node, where that is wanted."""
-        if output:
-            self.add(op, *inputs, **attrs)
-            self.nodes[-1].name, self.nodes[-1].outputs = f"{self.node.name}.{output}", [output]
-
-    def finish(self) -> list[Node]:
-        """The nodes, the last of which writes what the node wrote."""
-        self.nodes[-1].outputs = self.node.outputs[:1]
-        self.nodes[-1].name = self.node.name
+    def finish(self, results: Term | tuple[Term | None, ...]) -> list[Node]:
+        """The nodes, which write `results` to the outputs of the file's node, where it has them."""
+        one = isinstance(results, Term)
+        for output, term in zip(self.node.outputs, (results,) if isinstance(results, Term) else results):
+            if term is None or not output:
+                continue
+            if not any(term.name in node.outputs for node in self.nodes):
+                term = self.add("Identity", term)
+            for node in self.nodes:
+                node.inputs = [output if name == term.name else name for name in node.inputs]
+                if term.name in node.outputs:
+                    node.outputs = [output]
+                    if not one:
+                        node.name = f"{self.node.name}.{output}"
+                    elif all(other.name != self.node.name for other in self.nodes):
+                        node.name = self.node.name
         return self.nodes
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A tensor of the file, or of a node of a chain; its arithmetic appends nodes. Shape and type of inputs only."""
+
+    chain: Chain
+    name: str
+    __array_ufunc__ = None  # NumPy's arrays leave sums and products with a term to it
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of an input of the node."""
+        return self.chain.reader.shapes[self.name]
+
+    @property
+    def type(self) -> int:
+        """The element type, a number of TensorProto."""
+        return self.chain.reader.types[self.name]
+
+    @property
+    def value(self) -> np.ndarray | None:
+        """The value of a constant, None of other tensors."""
+        return self.chain.reader.value(self.name)
+
+    @property
+    def real(self) -> np.ndarray | None:
+        """The value of a constant, dequantised or not; None of other tensors."""
+        return self.chain.reader.real(self.name)
+
+    def axes_from(self, axis: int) -> list[int]:
+        """The axes from `axis` on."""
+        return list(range(axis % len(self.shape), len(self.shape)))
+
+    def node(self, op: str, *others: Term | np.ndarray | float | None, **attrs: object) -> Term:
+        """The result of a new node on this tensor and others."""
+        return self.chain.add(op, self, *others, **attrs)
+
+    def reshape(self, *shape: int) -> Term:
+        """This tensor in another shape."""
+        return self.node("Reshape", np.array(shape, np.int64))
+
+    def transpose(self, axes: Iterable[int]) -> Term:
+        """This tensor with its dimensions in the order `axes`."""
+        return self.node("Transpose", perm=list(axes))
+
+    def slice(self, axis: int, start: int, end: int) -> Term:
+        """The elements from `start` to before `end` along `axis`."""
+        return self.node("Slice", *(np.array([k], np.int64) for k in (start, end, axis)))
+
+    def take(self, indices: np.ndarray | int, axis: int = 0) -> Term:
+        """The elements at `indices` of `axis`; of one index without that dimension."""
+        return self.node("Gather", np.asarray(indices, np.int64), axis=axis)
+
+    def __add__(self, other: Term | np.ndarray | float) -> Term:
+        return self.node("Add", other)
+
+    def __sub__(self, other: Term | np.ndarray | float) -> Term:
+        return self.node("Sub", other)
+
+    def __rsub__(self, other: np.ndarray | float) -> Term:
+        return self.chain.add("Sub", other, self)
+
+    def __mul__(self, other: Term | np.ndarray | float) -> Term:
+        return self.node("Mul", other)
+
+    def __truediv__(self, other: Term | np.ndarray | float) -> Term:
+        return self.node("Div", other)
 
 
 def as_float(array: object) -> np.ndarray:

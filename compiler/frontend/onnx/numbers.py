@@ -1,6 +1,6 @@
-"""Nodes on integers and truth values, and those that make such of real values: positions, comparisons, choices.
+"""Nodes that compute integers and truth values, also of real values: arithmetic, positions, comparisons, choices.
 
-They become operators on plain numbers as soon as they are read; what moves them is moves.py's.
+They become operators on plain numbers as soon as they are read. A name is a row of the table at the end.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from .importer import Importer
 
 Make = Callable[..., g.Operator]  # of the importer, a node, its output and its operands
-TYPES = ("float32", "int32", "int64", "bool")  # beside raw int8 and uint8
+TYPES = ("float32", "int32", "int64", "bool")  # int8 and uint8 need a scale
 
 
 def converted(imp: Importer, node: Node, args: list[Value | None]) -> list[Value] | None:
-    """What the node's outputs stand for; None where it is not one of these."""
+    """The values of the outputs of a node on numbers; None of other nodes."""
     kinds = {dtype_of(imp, t) for t in (*node.inputs[:1], *node.outputs[:1])}
     if node.op == "Gather" and isinstance(args[1], Numbers):
         return _gathered(imp, node, args)
@@ -37,22 +37,15 @@ def converted(imp: Importer, node: Node, args: list[Value | None]) -> list[Value
     if not numeric and kinds <= {"float32", "int8", "uint8"} and node.op != "Where":
         return None
     if node.op in MOVES and isinstance(args[0], Numbers):
-        return [Numbers(t.shape, t) for t in (_moved(imp, node, k, args[0].tensor) for k in range(len(node.outputs)))]
+        tensors = [moved(imp, node, k, args[0].tensor, imp.wanted(t)) for k, t in enumerate(node.outputs)]
+        return [Numbers(t.shape, t) for t in tensors]
     if node.op not in MAKERS or (node.op in ARITHMETIC and not numeric):
         return None
     plain = node.op in ("ArgMax", "ArgMin")  # whose integers are as good as their real values
     operands = [arg.tensor if plain and isinstance(arg, View) else _tensor(imp, node, arg) for arg in args]
     y = _output(imp, node, imp.shape(node, node.outputs[0]))
-    t = imp.append(MAKERS[node.op](imp, node, y, *operands), _wanted(imp, node.outputs[0]))
+    t = imp.append(MAKERS[node.op](imp, node, y, *operands), imp.wanted(node.outputs[0]))
     return [Numbers(t.shape, t)]
-
-
-def _wanted(imp: Importer, tensor: str) -> str:
-    return tensor if tensor in imp.reserved else ""
-
-
-def _moved(imp: Importer, node: Node, index: int, x: g.Tensor) -> g.Tensor:
-    return moved(imp, node, index, x, _wanted(imp, node.outputs[index]))
 
 
 def dtype_of(imp: Importer, tensor: str) -> str:
@@ -116,21 +109,21 @@ def _top(imp: Importer, node: Node, args: list[Value | None]) -> list[Value]:
     if node.attrs.get("axis", -1) % len(x.shape) != len(x.shape) - 1 or not node.attrs.get("largest", 1):
         raise Problem(node, "takes the smallest values, or not along the last axis, which is not supported")
     shape = (*x.shape[:-1], count)
-    values = imp.append(g.TopK(node.name, (x,), g.Tensor("", shape, x.dtype)), _wanted(imp, node.outputs[0]))
-    found: list[Value] = [Numbers(shape, values)]
+    values = imp.append(g.TopK(node.name, (x,), g.Tensor("", shape, x.dtype)), imp.wanted(node.outputs[0]))
+    results: list[Value] = [Numbers(shape, values)]
     if len(node.outputs) > 1:
         where = imp.append(g.TopK(f"{node.name}.positions", (x,), g.Tensor("", shape, "int32"), True))
         y = _output(imp, node, shape, 1)
-        t = imp.append(g.Cast(f"{node.name}.int64", (where,), y), _wanted(imp, node.outputs[1]))
-        found.append(Numbers(shape, t))
-    return found
+        t = imp.append(g.Cast(f"{node.name}.int64", (where,), y), imp.wanted(node.outputs[1]))
+        results.append(Numbers(shape, t))
+    return results
 
 
 def _gathered(imp: Importer, node: Node, args: list[Value | None]) -> list[Value]:
     """Gather at computed positions: of a quantised table its integers, of others their real values."""
     x, where = args[0], _tensor(imp, node, args[1])
-    axis, shape, wanted = node.attrs.get("axis", 0), imp.shape(node, node.outputs[0]), _wanted(imp, node.outputs[0])
-    if isinstance(x, Fixed) and x.array.dtype in (np.int8, np.uint8):  # dequantised behind this node
+    axis, shape, wanted = node.attrs.get("axis", 0), imp.shape(node, node.outputs[0]), imp.wanted(node.outputs[0])
+    if isinstance(x, Fixed) and x.array.dtype in (np.int8, np.uint8):  # which the next node dequantises
         reader = next(iter(imp.reader.readers.get(node.outputs[0], ())), None)
         x = parameters(imp, reader, x) if reader and reader.op == "DequantizeLinear" else x
     if isinstance(x, Weights) and x.scale.size == 1 and x.integers.dtype in (np.int8, np.uint8):

@@ -5,93 +5,77 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from onnx import TensorProto
 
-from ..core import Node
-from .nodes import Chain, Reader, Rewrite
+from .nodes import Chain, Rewrite, Term
 
 
-class _Around(Chain):
-    """The nodes around an operator that takes integers."""
+def _biases(c: Chain, bias: Term | None, x_scale: Term, w_scale: Term) -> list[Term]:
+    """[the real values of int32 biases, in units of x_scale * w_scale]; empty where they are left out."""
+    if bias is None or x_scale.value is None or w_scale.value is None:
+        return []
+    product = x_scale.value.astype(np.float32).reshape(-1)[:1] * w_scale.value.astype(np.float32).reshape(-1)
+    return [bias.node("DequantizeLinear", product.reshape(()) if product.size == 1 else product, axis=0)]
 
-    def dequantised(self, x: str, scale: str, zero: str = "", *, axis: int = 1) -> str:
-        """The real values of tensor `x`."""
-        return self.add("DequantizeLinear", x, *((scale, zero) if zero else (scale,)), axis=axis)
 
-    def biases(self, tensor: str, x_scale: str, w_scale: str) -> list[str]:
-        """The real values of int32 biases, whose scale is that of the products; none where `tensor` is left out."""
-        scales = [self.reader.value(t) for t in (x_scale, w_scale)]
-        if not tensor or scales[0] is None or scales[1] is None:
-            return []
-        product = np.asarray(scales[0], np.float32).reshape(-1)[:1] * np.asarray(scales[1], np.float32).reshape(-1)
-        product = product[0] if product.size == 1 else product
-        scale = self.reader.constant(np.asarray(product, np.float32), f"{self.node.name}.scale")
-        return [self.dequantised(tensor, scale, axis=0)]
-
-    def quantised(self, op: str, inputs: Sequence[str], attrs: dict, scale: str, zero: str) -> list[Node]:
-        """All nodes, with `op` on real `inputs`; without a `scale` its real result is the node's."""
-        y = self.reader.unused(f"{self.node.outputs[0]}.real") if scale else self.node.outputs[0]
-        self.nodes.append(Node(op, self.node.name, list(inputs), [y], attrs))
-        if scale:
-            parameters = [scale, zero] if zero else [scale]
-            name = f"{self.node.name}.quantize"
-            self.nodes.append(Node("QuantizeLinear", name, [y, *parameters], self.node.outputs[:1]))
-        return self.nodes
+def _quantised(c: Chain, op: str, inputs: Sequence[Term], attrs: dict, scale: Term | None, zero: Term | None) -> Term:
+    """`op` on real `inputs`, with the node's name; without a `scale` its real result is the node's."""
+    y = c.add(op, *inputs, **attrs)
+    c.nodes[-1].name = c.node.name
+    if scale is None:
+        return y
+    y = y.node("QuantizeLinear", scale, *([] if zero is None else [zero]))
+    c.nodes[-1].name = f"{c.node.name}.quantize"
+    return y
 
 
 def _real(op: str, operands: int = 2, bias: int | None = None) -> Rewrite:
-    """`op` of `operands`, each with its scale and zero point, then those of the result; `bias` is an input's number."""
+    """`op` on (operand, scale, zero point) * `operands`, scale and zero point of the result; input `bias` is int32."""
 
-    def rewrite(reader: Reader, node: Node) -> list[Node] | None:
-        attrs, end = dict(node.attrs), 3 * operands + (bias == 3 * operands)
-        if attrs.pop("channels_last", 0):
-            return None  # refused by name
-        attrs.pop("opset", None)
-        axes = {"Conv": 0, "Gemm": 0 if attrs.get("transB", 0) else 1}  # of output channels
-        if op == "MatMul":
-            axes[op] = len(reader.shapes[node.inputs[3]]) - 1
-        around = _Around(reader, node)
-        inputs = [around.dequantised(*node.inputs[:3])]
+    def rewrite(c: Chain, *inputs: Term | None, channels_last: int = 0, opset: int = 0, **attrs: object) -> Term | None:
+        if channels_last:
+            return None
+        x, x_scale, x_zero, *_ = terms = [*inputs, None, None]  # the last two may be left out
+        assert x is not None and x_scale is not None
+        real = [x.node("DequantizeLinear", x_scale, x_zero, axis=1)]
         if operands == 2:
-            inputs.append(around.dequantised(*node.inputs[3:6], axis=axes.get(op, 1)))
-        if bias is not None:
-            inputs += around.biases(node.input(bias), node.inputs[1], node.inputs[4])
-        scale = node.input(end) if op == "Gemm" else node.inputs[end]  # a Gemm's result may be real
-        return around.quantised(op, inputs, attrs, scale, node.input(end + 1))
+            w, w_scale, w_zero = terms[3:6]
+            assert w is not None and w_scale is not None
+            axis = {"Conv": 0, "Gemm": 0 if attrs.get("transB", 0) else 1, "MatMul": len(w.shape) - 1}.get(op, 1)
+            real.append(w.node("DequantizeLinear", w_scale, w_zero, axis=axis))
+            real += [] if bias is None or bias >= len(inputs) else _biases(c, inputs[bias], x_scale, w_scale)
+        end = 3 * operands + (bias == 3 * operands)
+        if terms[end] is None and op != "Gemm":
+            return None  # of a Gemm the result may be real
+        return _quantised(c, op, real, attrs, terms[end], terms[end + 1])
 
     return rewrite
 
 
-def _concat(reader: Reader, node: Node) -> list[Node]:
-    ys, yz, *rest = node.inputs
-    around = _Around(reader, node)
-    inputs = [around.dequantised(x, scale, zero) for x, scale, zero in zip(*(rest[k::3] for k in range(3)))]
-    return around.quantised("Concat", inputs, node.attrs, ys, yz)
+def _concat(c: Chain, scale: Term, zero: Term, *operands: Term, axis: int) -> Term:
+    parts = zip(*(operands[k::3] for k in range(3)))
+    return _quantised(
+        c, "Concat", [c.add("DequantizeLinear", *part, axis=1) for part in parts], {"axis": axis}, scale, zero
+    )
 
 
 def _integer(op: str) -> Rewrite:
     """ConvInteger and MatMulInteger: int32 sums, here float32, of operands of scale 1."""
 
-    def rewrite(reader: Reader, node: Node) -> list[Node]:
-        around = _Around(reader, node)
-        one = reader.constant(np.ones((), np.float32), f"{node.name}.one")
-        inputs = []
-        for k, axis in ((0, 1), (1, 0 if op == "Conv" else 1)):
-            x, zero = node.inputs[k], node.input(2 + k)
-            if reader.types.get(x) != 1:  # not the float32 values of DynamicQuantizeLinear
-                inputs.append(around.dequantised(x, _like(reader, node, zero, one), zero, axis=axis))
-            else:
-                inputs.append(around.add("Sub", x, zero) if zero else x)
-        return around.quantised(op, inputs, node.attrs, "", "")
+    def rewrite(
+        c: Chain, x: Term, w: Term, x_zero: Term | None = None, w_zero: Term | None = None, **attrs: object
+    ) -> Term:
+        real = []
+        for operand, zero, axis in ((x, x_zero, 1), (w, w_zero, 0 if op == "Conv" else 1)):
+            if c.reader.types.get(operand.name) == TensorProto.FLOAT:  # the values of DynamicQuantizeLinear
+                real.append(operand if zero is None else operand - zero)
+                continue
+            points = None if zero is None else zero.value
+            ones = np.ones(() if points is None or points.size == 1 else points.shape, np.float32)
+            real.append(operand.node("DequantizeLinear", ones, zero, axis=axis))
+        return _quantised(c, op, real, attrs, None, None)
 
     return rewrite
-
-
-def _like(reader: Reader, node: Node, zero: str, one: str) -> str:
-    """A scale of 1 for each of the zero points."""
-    points = reader.value(zero) if zero else None
-    if points is None or points.size == 1:
-        return one
-    return reader.constant(np.ones(points.shape, np.float32), f"{node.name}.ones")
 
 
 QLINEAR: dict[str, Rewrite] = {

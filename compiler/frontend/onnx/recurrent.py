@@ -1,125 +1,103 @@
-"""GRU, and LSTM from given values on or with its last ones, step by step."""
+"""GRU, and LSTM with initial or final states, unrolled into a chain per step; signatures as in rewrites.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..core import Node
-from .nodes import Chain, Reader, Rewrite, as_float
+from .nodes import Chain, Rewrite, Term, as_float
 
 MOST_STEPS = 256  # each becomes a dozen operators
-_DEFAULTS = {"GRU": [b"Sigmoid", b"Tanh"], "LSTM": [b"Sigmoid", b"Tanh", b"Tanh"]}
+_ACTIVATIONS = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 _GATES = {"GRU": 3, "LSTM": 4}
-PLAIN = {"hidden_size", "direction"}
-_KNOWN = {*PLAIN, "linear_before_reset", "activations", "layout", "input_forget"}
-Step = Callable[["Way", str, "list[str]"], "list[str]"]
+PLAIN = {"hidden_size", "direction"}  # attributes of an LSTM that one operator computes
 
 
-class Way:
-    """One direction: its gates of the inputs at every step, and its weights of the hidden values, transposed."""
+class Direction:
+    """One direction of a recurrent operator: the gates' inputs at every step, and the recurrent weights.
 
-    def __init__(self, chain: Chain, x: str, weights: tuple[np.ndarray, np.ndarray, np.ndarray], index: int):
-        self.chain, node = chain, chain.node
-        weight, self.recurrence, bias = (part[index] for part in weights)
-        self.hidden = self.recurrence.shape[1]
-        self.gates = _GATES[node.op]
+    `inputs` are x @ W.T + biases, (steps, rows, gates * hidden). The bias of the GRU's new value of the hidden state
+    is left out where the reset gate multiplies the product (`linear_before_reset`), and is in `biases`.
+    """
+
+    def __init__(self, c: Chain, x: Term, weights: Sequence[np.ndarray], reset_after_matmul: bool):
+        weight, self.recurrence, bias = weights
+        self.hidden, gates = self.recurrence.shape[1], _GATES[c.node.op]
+        self.reset_after_matmul = reset_after_matmul
         of_inputs, self.biases = bias.reshape(2, -1)
-        self.inner = bool(node.attrs.get("linear_before_reset", 0))  # the reset gate comes after the product
-        inside = slice(2 * self.hidden, None) if node.op == "GRU" and self.inner else slice(0)
         added = of_inputs + self.biases
-        added[inside] = of_inputs[inside]
-        steps, rows, _ = chain.reader.shapes[x]
-        flat = chain.add("MatMul", chain.reshape(x, steps * rows, -1), as_float(weight.T))
-        self.inputs = chain.reshape(chain.add("Add", flat, as_float(added)), steps, rows, self.gates * self.hidden)
+        if reset_after_matmul:
+            added[2 * self.hidden :] = of_inputs[2 * self.hidden :]
+        steps, rows, _ = x.shape
+        flat = x.reshape(steps * rows, -1).node("MatMul", as_float(weight.T)) + as_float(added)
+        self.inputs = flat.reshape(steps, rows, gates * self.hidden)
 
-    def part(self, x: str, first: int, end: int) -> str:
+    def gates(self, x: Term, first: int, end: int) -> Term:
         """The gates from `first` to before `end`."""
-        return self.chain.slice(x, 1, first * self.hidden, end * self.hidden)
+        return x.slice(1, first * self.hidden, end * self.hidden)
 
-    def product(self, h: str, first: int, end: int) -> str:
+    def product(self, h: Term, first: int, end: int) -> Term:
         """The hidden values times the weights of these gates."""
-        return self.chain.add("MatMul", h, as_float(self.recurrence[first * self.hidden : end * self.hidden].T))
-
-    def at(self, step: int) -> str:
-        """The gates of the inputs of one step."""
-        return self.chain.add("Gather", self.inputs, np.array(step, np.int64), axis=0)
+        return h.node("MatMul", as_float(self.recurrence[first * self.hidden : end * self.hidden].T))
 
 
-def _gru(way: Way, now: str, values: list[str]) -> list[str]:
-    add, (h,) = way.chain.add, values
-    gates = add("Sigmoid", add("Add", way.part(now, 0, 2), way.product(h, 0, 2)))
-    update, reset = way.part(gates, 0, 1), way.part(gates, 1, 2)
-    if way.inner:
-        inside = add("Add", way.product(h, 2, 3), as_float(way.biases[2 * way.hidden :]))
-        inside = add("Mul", reset, inside)
+def _gru(d: Direction, gate_inputs: Term, state: list[Term]) -> list[Term]:
+    (h,) = state
+    sigmoid = (d.gates(gate_inputs, 0, 2) + d.product(h, 0, 2)).node("Sigmoid")
+    update, reset = d.gates(sigmoid, 0, 1), d.gates(sigmoid, 1, 2)
+    if d.reset_after_matmul:
+        inside = reset * (d.product(h, 2, 3) + as_float(d.biases[2 * d.hidden :]))
     else:
-        inside = way.product(add("Mul", reset, h), 2, 3)
-    new = add("Tanh", add("Add", way.part(now, 2, 3), inside))
-    return [add("Add", add("Mul", add("Sub", as_float(1), update), new), add("Mul", update, h))]
+        inside = d.product(reset * h, 2, 3)
+    new = (d.gates(gate_inputs, 2, 3) + inside).node("Tanh")
+    return [(1.0 - update) * new + update * h]
 
 
-def _lstm(way: Way, now: str, values: list[str]) -> list[str]:
-    add, (h, c) = way.chain.add, values
-    sums = add("Add", now, way.product(h, 0, 4))
-    gates = add("Sigmoid", way.part(sums, 0, 3))
-    i, o, f = (way.part(gates, k, k + 1) for k in range(3))
-    c = add("Add", add("Mul", f, c), add("Mul", i, add("Tanh", way.part(sums, 3, 4))))
-    return [add("Mul", o, add("Tanh", c)), c]
+def _lstm(d: Direction, gate_inputs: Term, state: list[Term]) -> list[Term]:
+    h, c = state
+    sums = gate_inputs + d.product(h, 0, 4)
+    sigmoid = d.gates(sums, 0, 3).node("Sigmoid")
+    i, o, f = (d.gates(sigmoid, k, k + 1) for k in range(3))
+    c = f * c + i * d.gates(sums, 3, 4).node("Tanh")
+    return [o * c.node("Tanh"), c]
 
 
-def _recurrent(step: Step) -> Rewrite:
-    def rewrite(reader: Reader, node: Node) -> list[Node] | None:
-        x, count = node.inputs[0], 1 if node.op == "GRU" else 2
-        first = [node.input(5 + k) for k in range(count)]
+def _recurrent(step: Callable[[Direction, Term, list[Term]], list[Term]]) -> Rewrite:
+    def rewrite(
+        c: Chain, x: Term, w: Term, r: Term, b: Term | None = None, lengths: Term | None = None,
+        first_h: Term | None = None, first_c: Term | None = None, peepholes: Term | None = None, *,
+        hidden_size: int = 0, direction: str = "forward", linear_before_reset: int = 0,
+        activations: Sequence[str] = (), layout: int = 0, input_forget: int = 0,
+    ) -> tuple[Term, ...] | None:  # fmt: skip
+        node, (steps, rows, _) = c.node, x.shape
+        first = [first_h] if node.op == "GRU" else [first_h, first_c]
         if node.op == "LSTM" and not any((*first, *node.outputs[1:])) and node.attrs.keys() <= PLAIN:
             return None  # one operator
-        weights = _weights(reader, node)
-        steps, rows, _ = reader.shapes[x]
-        if weights is None or steps > MOST_STEPS or not _plain(reader, node, steps):
+        weight, recurrence = w.real, r.real
+        if weight is None or recurrence is None or steps > MOST_STEPS or peepholes is not None:
             return None
-        chain, ways, hidden = Chain(reader, node), len(weights[0]), weights[1].shape[2]
-        seen, last = list[str](), [list[str]() for _ in range(count)]
-        for k in range(ways):
-            way = Way(chain, x, weights, k)
-            none = reader.constant(np.zeros((rows, hidden), np.float32), f"{node.name}.zeros")
-            values = [chain.add("Gather", t, np.array(k, np.int64), axis=0) if t else none for t in first]
-            found = [""] * steps
-            backwards = k == 1 or node.attrs.get("direction", b"forward") == b"reverse"
-            for t in reversed(range(steps)) if backwards else range(steps):
-                values = step(way, way.at(t), values)
-                found[t] = values[0]
-            if node.outputs[0]:
-                joined = chain.add("Concat", *found, axis=0) if steps > 1 else found[0]
-                seen.append(chain.reshape(joined, steps, 1, rows, hidden))
-            for kept, value in zip(last, values):
-                kept.append(chain.reshape(value, 1, rows, hidden))
-        for output, parts, axis in zip(node.outputs, (seen, *last), (1, 0, 0)):
-            chain.write(output, "Concat", *parts, axis=axis)
-        return chain.nodes
+        bias = b.real if b is not None else np.zeros((len(weight), 2 * weight.shape[1]), np.float32)
+        whole = lengths is None or (lengths.value is not None and (lengths.value == steps).all())
+        defaults = _ACTIVATIONS[node.op]
+        known = list(activations) == defaults * (len(activations) // len(defaults))
+        if bias is None or not whole or not known or layout or input_forget:
+            return None
+        hidden, seen, last = recurrence.shape[2], list[Term](), [list[Term]() for _ in first]
+        for k, weights in enumerate(zip(weight, recurrence, bias)):
+            d = Direction(c, x, weights, bool(node.op == "GRU" and linear_before_reset))
+            state = [c.constant(np.zeros((rows, hidden), np.float32)) if t is None else t.take(k) for t in first]
+            outputs: dict[int, Term] = {}
+            for t in reversed(range(steps)) if k == 1 or direction == "reverse" else range(steps):
+                state = step(d, d.inputs.take(t), state)
+                outputs[t] = state[0]
+            joined = c.add("Concat", *(outputs[t] for t in range(steps)), axis=0) if steps > 1 else outputs[0]
+            seen.append(joined.reshape(steps, 1, rows, hidden))
+            for values, value in zip(last, state):
+                values.append(value.reshape(1, rows, hidden))
+        return c.add("Concat", *seen, axis=1), *(c.add("Concat", *values, axis=0) for values in last)
 
     return rewrite
-
-
-def _weights(reader: Reader, node: Node) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Weights of the inputs, of the hidden values, and the biases of both; None where they are not constant."""
-    weight, recurrence = (reader.real(t) for t in node.inputs[1:3])
-    if weight is None or recurrence is None:
-        return None
-    bias = reader.real(node.inputs[3]) if node.input(3) else np.zeros((len(weight), 2 * weight.shape[1]), np.float32)
-    return None if bias is None else (weight, recurrence, bias)
-
-
-def _plain(reader: Reader, node: Node, steps: int) -> bool:
-    """True of default activations, whole sequences, steps first, and none of what only some LSTMs have."""
-    lengths = reader.value(node.inputs[4]) if node.input(4) else None
-    if (node.input(4) and (lengths is None or (lengths != steps).any())) or node.input(7):
-        return False
-    defaults, given = _DEFAULTS[node.op], node.attrs.get("activations")
-    if given is not None and list(given) != defaults * (len(given) // len(defaults)):
-        return False
-    return node.attrs.keys() <= _KNOWN and not node.attrs.get("layout", 0) and not node.attrs.get("input_forget", 0)
 
 
 RECURRENT: dict[str, Rewrite] = {"GRU": _recurrent(_gru), "LSTM": _recurrent(_lstm)}

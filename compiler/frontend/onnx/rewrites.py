@@ -1,281 +1,213 @@
-"""Composed operators of ONNX as elementary ones, by name: norms, choices, functions, sums of products."""
+"""Composed operators of ONNX as elementary ones: norms, choices, functions, sums of products, running sums.
+
+A function takes the inputs of the operator (None where one is left out) and, as keywords, its attributes. It returns
+the result, or None to keep the node, which is refused by name where no other module reads it.
+"""
 
 from __future__ import annotations
 
 import math
 import string
+from collections.abc import Sequence
 
 import numpy as np
 from onnx import TensorProto
 
-from ..core import Node
-from .nodes import Chain, Reader, Rewrite, as_float
+from .nodes import Chain, Rewrite, Term, as_float
 
 
-def _batch_normalization(reader: Reader, node: Node) -> list[Node] | None:
-    parameters = [reader.real(t) for t in node.inputs[1:5]]
-    if len(parameters) < 4 or any(p is None for p in parameters) or node.attrs.get("training_mode", 0):
+def _column(x: Term) -> tuple[int, ...]:
+    """The shape of one number per channel that broadcasts to `x`."""
+    return (-1,) + (1,) * (len(x.shape) - 2)
+
+
+def _batch_normalization(
+    c: Chain, x: Term, *parameters: Term, epsilon: float = 1e-5, training_mode: int = 0
+) -> Term | None:
+    arrays = [parameter.real for parameter in parameters]
+    if len(arrays) < 4 or any(a is None for a in arrays) or training_mode:
         return None
-    gamma, beta, mean, variance = (np.asarray(p, np.float64) for p in parameters)
+    gamma, beta, mean, variance = (np.asarray(a, np.float64) for a in arrays)
     if (variance < 0).any():
         return None
-    factor = gamma / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
-    shape = (-1,) + (1,) * (len(reader.shapes[node.inputs[0]]) - 2)
-    chain = Chain(reader, node)
-    y = chain.add("Mul", node.inputs[0], as_float(factor).reshape(shape))
-    chain.add("Add", y, as_float(beta - mean * factor).reshape(shape))
-    return chain.finish()
+    factor = gamma / np.sqrt(variance + epsilon)
+    return x * as_float(factor).reshape(_column(x)) + as_float(beta - mean * factor).reshape(_column(x))
 
 
-def _normalised(chain: Chain, x: str, axes: list[int], epsilon: float) -> str:
+def _normalised(x: Term, axes: Sequence[int], epsilon: float) -> Term:
     """(x - mean) / sqrt(variance + epsilon) over `axes`."""
-    d = chain.add("Sub", x, chain.add("ReduceMean", x, axes=axes))
-    variance = chain.add("ReduceMean", chain.add("Mul", d, d), axes=axes)
-    return chain.add("Div", d, chain.add("Sqrt", chain.add("Add", variance, as_float([epsilon]))))
+    d = x - x.node("ReduceMean", axes=axes)
+    return d / ((d * d).node("ReduceMean", axes=axes) + epsilon).node("Sqrt")
 
 
-def _layer_normalization(reader: Reader, node: Node) -> list[Node] | None:
-    if any(node.outputs[1:]):
+def _layer_normalization(
+    c: Chain, x: Term, scale: Term, bias: Term | None = None, *, axis: int = -1, epsilon: float = 1e-5
+) -> Term | None:
+    if any(c.node.outputs[1:]):
         return None
-    rank = len(reader.shapes[node.inputs[0]])
-    chain, axes = Chain(reader, node), list(range(node.attrs.get("axis", -1) % rank, rank))
-    y = chain.add("Mul", _normalised(chain, node.inputs[0], axes, node.attrs.get("epsilon", 1e-5)), node.inputs[1])
-    if node.input(2):
-        chain.add("Add", y, node.inputs[2])
-    return chain.finish()
+    y = _normalised(x, x.axes_from(axis), epsilon) * scale
+    return y if bias is None else y + bias
 
 
-def _instance_normalization(reader: Reader, node: Node) -> list[Node] | None:
-    scale, bias = (reader.real(t) for t in node.inputs[1:3])
-    if scale is None or bias is None:
+def _instance_normalization(c: Chain, x: Term, scale: Term, bias: Term, *, epsilon: float = 1e-5) -> Term | None:
+    if scale.real is None or bias.real is None:
         return None
-    rank = len(reader.shapes[node.inputs[0]])
-    chain, shape = Chain(reader, node), (-1,) + (1,) * (rank - 2)
-    y = _normalised(chain, node.inputs[0], list(range(2, rank)), node.attrs.get("epsilon", 1e-5))
-    chain.add("Add", chain.add("Mul", y, scale.reshape(shape)), bias.reshape(shape))
-    return chain.finish()
+    y = _normalised(x, range(2, len(x.shape)), epsilon)
+    return y * scale.real.reshape(_column(x)) + bias.real.reshape(_column(x))
 
 
-def _softmax(reader: Reader, node: Node) -> list[Node] | None:
-    """Before opset 13 softmax is over all dimensions from the axis on."""
-    shape = reader.shapes[node.inputs[0]]
-    axis = node.attrs.get("axis", 1 if reader.opset < 13 else -1) % len(shape)
-    if reader.opset >= 13 or all(n == 1 for n in shape[axis + 1 :]):
-        node.attrs["axis"] = axis
+def _group_normalization(
+    c: Chain, x: Term, scale: Term, bias: Term, *, num_groups: int, epsilon: float = 1e-5
+) -> Term | None:
+    if scale.real is None or bias.real is None or x.shape[1] % num_groups:
         return None
-    chain, rows = Chain(reader, node), int(np.prod(shape[:axis]))
-    y = chain.add("Reshape", node.inputs[0], np.array([rows, -1], np.int64))
-    chain.add("Reshape", chain.add(node.op, y, axis=1), np.array(shape, np.int64))
-    return chain.finish()
+    rows = x.reshape(x.shape[0], num_groups, -1)
+    y = _normalised(rows, [2], epsilon).reshape(*x.shape)
+    return y * scale.real.reshape(_column(x)) + bias.real.reshape(_column(x))
 
 
-def _local_response(reader: Reader, node: Node) -> list[Node]:
-    """Values over (bias + alpha * mean of squares of neighbouring channels) ** beta: channels are rows of an image."""
-    x, size, shape = node.inputs[0], node.attrs["size"], reader.shapes[node.inputs[0]]
-    chain = Chain(reader, node)
-    rows = chain.add("Reshape", chain.add("Mul", x, x), np.array([shape[0], 1, shape[1], -1], np.int64))
-    window = {"kernel_shape": [size, 1], "pads": [(size - 1) // 2, 0, size // 2, 0], "count_include_pad": 1}
-    mean = chain.add("Reshape", chain.add("AveragePool", rows, **window), np.array(shape, np.int64))
-    scaled = chain.add("Mul", mean, as_float([node.attrs.get("alpha", 1e-4)]))
-    root = chain.add(
-        "Pow",
-        chain.add("Add", scaled, as_float([node.attrs.get("bias", 1.0)])),
-        as_float([node.attrs.get("beta", 0.75)]),
-    )
-    chain.add("Div", x, root)
-    return chain.finish()
+def _root_mean_square(c: Chain, x: Term, scale: Term, *, axis: int = -1, epsilon: float = 1e-5) -> Term:
+    mean = (x * x).node("ReduceMean", axes=x.axes_from(axis))
+    return x / (mean + epsilon).node("Sqrt") * scale
 
 
-def _group_normalization(reader: Reader, node: Node) -> list[Node] | None:
-    scale, bias = (reader.real(t) for t in node.inputs[1:3])
-    shape, groups = reader.shapes[node.inputs[0]], node.attrs["num_groups"]
-    if scale is None or bias is None or shape[1] % groups:
-        return None
-    chain, column = Chain(reader, node), (-1,) + (1,) * (len(shape) - 2)
-    rows = chain.reshape(node.inputs[0], shape[0], groups, -1)
-    y = chain.reshape(_normalised(chain, rows, [2], node.attrs.get("epsilon", 1e-5)), *shape)
-    chain.add("Add", chain.add("Mul", y, scale.reshape(column)), bias.reshape(column))
-    return chain.finish()
+def _mean_variance(c: Chain, x: Term, *, axes: Sequence[int] = (0, 2, 3)) -> Term:
+    d = x - x.node("ReduceMean", axes=axes)
+    return d / ((d * d).node("ReduceMean", axes=axes).node("Sqrt") + 1e-9)
 
 
-def _root_mean_square(reader: Reader, node: Node) -> list[Node]:
-    rank = len(reader.shapes[node.inputs[0]])
-    chain, axes = Chain(reader, node), list(range(node.attrs.get("axis", -1) % rank, rank))
-    mean = chain.add("ReduceMean", chain.add("Mul", node.inputs[0], node.inputs[0]), axes=axes)
-    root = chain.add("Sqrt", chain.add("Add", mean, as_float([node.attrs.get("epsilon", 1e-5)])))
-    chain.add("Mul", chain.add("Div", node.inputs[0], root), node.inputs[1])
-    return chain.finish()
-
-
-def _mean_variance(reader: Reader, node: Node) -> list[Node]:
-    chain, axes = Chain(reader, node), [*node.attrs.get("axes", (0, 2, 3))]
-    d = chain.add("Sub", node.inputs[0], chain.add("ReduceMean", node.inputs[0], axes=axes))
-    deviation = chain.add("Sqrt", chain.add("ReduceMean", chain.add("Mul", d, d), axes=axes))
-    chain.add("Div", d, chain.add("Add", deviation, as_float([1e-9])))
-    return chain.finish()
-
-
-def _unit_length(reader: Reader, node: Node) -> list[Node]:
+def _unit_length(c: Chain, x: Term, *, axis: int = -1, p: int = 2) -> Term:
     """Vectors of length 1; of a vector of zeros, zeros."""
-    chain, norm = Chain(reader, node), "ReduceL1" if node.attrs.get("p", 2) == 1 else "ReduceL2"
-    length = chain.add(norm, node.inputs[0], axes=[node.attrs.get("axis", -1)])
-    chain.add("Div", node.inputs[0], chain.add("Max", length, as_float([np.finfo(np.float32).tiny])))
-    return chain.finish()
+    length = x.node("ReduceL1" if p == 1 else "ReduceL2", axes=[axis])
+    return x / length.node("Max", float(np.finfo(np.float32).tiny))
 
 
-def _skip_layer_normalization(reader: Reader, node: Node) -> list[Node] | None:
+def _skip_layer_normalization(
+    c: Chain, x: Term, skip: Term, gamma: Term, beta: Term | None = None, bias: Term | None = None, *,
+    epsilon: float = 1e-12,
+) -> tuple[Term | None, ...] | None:  # fmt: skip
     """The normalisation of a sum of two tensors and a bias, onnxruntime's own. Its last result is the sum."""
-    if any(node.outputs[1:3]):
+    if any(c.node.outputs[1:3]) or gamma.shape != x.shape[-1:]:
         return None
-    chain, width = Chain(reader, node), reader.shapes[node.inputs[0]][-1]
-    if reader.shapes[node.inputs[2]] != (width,):
+    total = x + skip if bias is None else x + skip + bias
+    y = _normalised(total, [len(x.shape) - 1], epsilon) * gamma
+    return (y if beta is None else y + beta), None, None, total
+
+
+def _local_response(
+    c: Chain, x: Term, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
+) -> Term:
+    """Values over (bias + alpha * mean of squares of neighbouring channels) ** beta: channels are rows of an image."""
+    rows = (x * x).reshape(x.shape[0], 1, x.shape[1], -1)
+    window = {"kernel_shape": [size, 1], "pads": [(size - 1) // 2, 0, size // 2, 0], "count_include_pad": 1}
+    mean = rows.node("AveragePool", **window).reshape(*x.shape)
+    return x / (mean * alpha + bias).node("Pow", beta)
+
+
+def _softmax(c: Chain, x: Term, *, axis: int | None = None) -> Term | None:
+    """Before opset 13 softmax is over all dimensions from the axis on."""
+    old, shape = c.reader.opset < 13, x.shape
+    axis = (axis if axis is not None else 1 if old else -1) % len(shape)
+    if not old or all(n == 1 for n in shape[axis + 1 :]):
+        c.node.attrs["axis"] = axis
         return None
-    total = chain.add("Add", node.inputs[0], node.inputs[1])
-    total = chain.add("Add", total, node.inputs[4]) if node.input(4) else total
-    axis = [len(reader.shapes[node.inputs[0]]) - 1]
-    y = chain.add("Mul", _normalised(chain, total, axis, node.attrs.get("epsilon", 1e-12)), node.inputs[2])
-    y = chain.add("Add", y, node.inputs[3]) if node.input(3) else y
-    chain.write(node.outputs[0], "Identity", y)
-    chain.write(node.outputs[3] if len(node.outputs) > 3 else "", "Identity", total)
-    return chain.nodes
+    return x.reshape(int(np.prod(shape[:axis])), -1).node(c.node.op, axis=1).reshape(*shape)
 
 
-def _chain_of(op: str) -> Rewrite:
-    """An operator on any number of inputs, two at a time."""
+def _pairwise(op: str) -> Rewrite:
+    """`op` on any number of inputs, two at a time."""
 
-    def rewrite(reader: Reader, node: Node) -> list[Node] | None:
-        if len(node.inputs) == 2 and node.op == op:
+    def rewrite(c: Chain, x: Term, *others: Term) -> Term | None:
+        if len(others) == 1 and c.node.op == op:
             return None
-        if len(node.inputs) == 1:
-            return [Node("Identity", node.name, node.inputs, node.outputs)]
-        chain, y = Chain(reader, node), node.inputs[0]
-        for other in node.inputs[1:]:
-            y = chain.add(op, y, other)
-        return chain.finish()
+        for other in others:
+            x = x.node(op, other)
+        return x
 
     return rewrite
 
 
-def _where(reader: Reader, node: Node) -> list[Node] | None:
+def _where(c: Chain, condition: Term, x: Term, y: Term) -> Term | None:
     """A choice that is known when the file is read, between values and constants."""
-    condition, x, y = (reader.real(t) for t in node.inputs)
-    if condition is None or (x is None) == (y is None):
+    chosen = condition.real
+    if chosen is None or (x.real is None) == (y.real is None):
         return None
-    if y is not None:
-        known, other, taken = y, node.inputs[1], condition
-    else:
-        known, other, taken = np.asarray(x), node.inputs[2], ~condition
-    chain = Chain(reader, node)
-    kept = chain.add("Mul", other, as_float(taken))
-    chain.add("Add", kept, as_float(np.where(taken, 0, known)))
-    return chain.finish()
+    other, known, kept = (x, y.real, chosen) if x.real is None else (y, x.real, ~chosen)
+    return other * as_float(kept) + as_float(np.where(kept, 0, np.asarray(known)))
 
 
-def _expand(reader: Reader, node: Node) -> list[Node] | None:
-    shape = reader.value(node.inputs[1])
-    if shape is None:
+def _expand(c: Chain, x: Term, shape: Term) -> Term | None:
+    return None if shape.value is None else x * np.ones(shape.value.tolist(), np.float32)
+
+
+def _tile(c: Chain, x: Term, repeats: Term) -> Term | None:
+    if repeats.value is None:
         return None
-    chain = Chain(reader, node)
-    chain.add("Mul", node.inputs[0], np.ones(shape.tolist(), np.float32))
-    return chain.finish()
-
-
-def _tile(reader: Reader, node: Node) -> list[Node] | None:
-    repeats = reader.value(node.inputs[1])
-    if repeats is None:
-        return None
-    chain, y = Chain(reader, node), node.inputs[0]
-    for axis, count in enumerate(repeats.tolist()):
+    for axis, count in enumerate(repeats.value.tolist()):
         if count > 1:
-            y = chain.add("Concat", *[y] * count, axis=axis)
-    return chain.finish() if chain.nodes else [Node("Identity", node.name, node.inputs[:1], node.outputs)]
+            x = c.add("Concat", *[x] * count, axis=axis)
+    return x
 
 
-def _dynamic_quantize(reader: Reader, node: Node) -> list[Node]:
+def _dynamic_quantize(c: Chain, x: Term) -> tuple[Term, ...]:
     """Integers that are computed when the network runs, as float32: y, its scale and its zero point."""
-    x, (y, scale, zero) = node.inputs[0], node.outputs
-    chain, flat = Chain(reader, node), {"axes": list(range(len(reader.shapes[x])))}
-    high = chain.add("Max", chain.add("ReduceMax", x, **flat), as_float([0]))
-    low = chain.add("Min", chain.add("ReduceMin", x, **flat), as_float([0]))
-    step = chain.add("Div", chain.add("Sub", high, low), as_float([255]))
-    start = chain.add("Neg", chain.add("Div", low, step))
-    bounds = as_float(0), as_float(255)
-    zero_point = chain.add("Round", chain.add("Clip", start, *bounds))
-    steps = chain.add("Add", chain.add("Round", chain.add("Div", x, step)), zero_point)
-    chain.write(y, "Clip", steps, *bounds)
-    one = np.array([1], np.int64)
-    chain.write(scale, "Reshape", step, one)
-    chain.write(zero, "Reshape", zero_point, one)
-    return chain.nodes
+    axes = range(len(x.shape))
+    high = x.node("ReduceMax", axes=axes).node("Max", 0.0)
+    low = x.node("ReduceMin", axes=axes).node("Min", 0.0)
+    step = (high - low) / 255.0
+    zero_point = (low / step).node("Neg").node("Clip", 0.0, 255.0).node("Round")
+    y = ((x / step).node("Round") + zero_point).node("Clip", 0.0, 255.0)
+    return y, step.reshape(1), zero_point.reshape(1)
 
 
-def _celu(reader: Reader, node: Node) -> list[Node]:
-    chain, alpha = Chain(reader, node), node.attrs.get("alpha", 1.0)
-    y = chain.add("Elu", chain.add("Div", node.inputs[0], as_float(alpha)), alpha=1.0)
-    chain.add("Mul", y, as_float(alpha))
-    return chain.finish()
+def _celu(c: Chain, x: Term, *, alpha: float = 1.0) -> Term:
+    return (x / alpha).node("Elu", alpha=1.0) * alpha
 
 
-def _shrink(reader: Reader, node: Node) -> list[Node]:
+def _shrink(c: Chain, x: Term, *, bias: float = 0.0, lambd: float = 0.5) -> Term:
     """Values moved towards 0 by `bias`; those nearer than `lambd` are 0."""
-    chain, x = Chain(reader, node), node.inputs[0]
-    bias, edge = (as_float(node.attrs.get(key, other)) for key, other in (("bias", 0.0), ("lambd", 0.5)))
-    above = chain.add("Relu", chain.add("Sign", chain.add("Sub", x, edge)))
-    below = chain.add("Relu", chain.add("Sign", chain.add("Sub", -edge, x)))
-    high = chain.add("Mul", above, chain.add("Sub", x, bias))
-    chain.add("Add", high, chain.add("Mul", below, chain.add("Add", x, bias)))
-    return chain.finish()
+    above = (x - lambd).node("Sign").node("Relu")
+    below = (-lambd - x).node("Sign").node("Relu")
+    return above * (x - bias) + below * (x + bias)
 
 
-def _gelu(reader: Reader, node: Node) -> list[Node]:
+def _gelu(c: Chain, x: Term, bias: Term | None = None) -> Term:
     """BiasGelu, and FastGelu by tanh, whose bias may be left out: onnxruntime's own."""
-    chain, x = Chain(reader, node), node.inputs[0]
-    x = chain.add("Add", x, node.inputs[1]) if node.input(1) else x
-    chain.add("Gelu", x, approximate=b"tanh" if node.op == "FastGelu" else b"none")
-    return chain.finish()
+    x = x if bias is None else x + bias
+    return x.node("Gelu", approximate="tanh" if c.node.op == "FastGelu" else "none")
 
 
-def _quick_gelu(reader: Reader, node: Node) -> list[Node]:
-    chain, x = Chain(reader, node), node.inputs[0]
-    gate = chain.add("Sigmoid", chain.add("Mul", x, as_float(node.attrs.get("alpha", 1.702))))
-    chain.add("Mul", x, gate)
-    return chain.finish()
+def _quick_gelu(c: Chain, x: Term, *, alpha: float = 1.702) -> Term:
+    return x * (x * alpha).node("Sigmoid")
 
 
-def _log_sum(reader: Reader, node: Node) -> list[Node]:
+def _log_sum(c: Chain, x: Term, *_: Term, keepdims: int = 1, **attrs: object) -> Term:
     """The logarithm of a sum, or of a sum of powers of e, less the largest."""
-    x, axes = node.inputs[0], [*reader.axes(node)]
-    chain, powers = Chain(reader, node), node.op == "ReduceLogSumExp"
-    most = chain.add("ReduceMax", x, axes=axes) if powers else ""
-    summed = chain.add("Exp", chain.add("Sub", x, most)) if powers else x
-    y = chain.add("Log", chain.add("ReduceSum", summed, axes=axes))
-    y = chain.add("Add", y, most) if powers else y
-    kept = node.attrs.get("keepdims", 1)
-    shape = [1 if k in axes else n for k, n in enumerate(reader.shapes[x]) if kept or k not in axes]
-    chain.reshape(y, *shape)
-    return chain.finish()
+    axes, powers = c.reader.axes(c.node), c.node.op == "ReduceLogSumExp"
+    most = x.node("ReduceMax", axes=axes) if powers else None
+    summed = x if most is None else (x - most).node("Exp")
+    y = summed.node("ReduceSum", axes=axes).node("Log")
+    y = y if most is None else y + most
+    return y.reshape(*(1 if k in axes else n for k, n in enumerate(x.shape) if keepdims or k not in axes))
 
 
-def _einsum(reader: Reader, node: Node) -> list[Node] | None:
-    """One or two operands and a result of letters, none twice in one of them, and no size of 1 in another's place."""
-    shapes = [reader.shapes[t] for t in node.inputs]
-    letters = _letters(node.attrs["equation"].decode(), [len(shape) for shape in shapes])
-    if letters is None or len(shapes) > 2 or not letters[-1]:
+def _einsum(c: Chain, first: Term, *others: Term, equation: str) -> Term | None:
+    """Sums of products of one or two operands. No letter may stand twice in a term, or for two sizes."""
+    operands = [first, *others]
+    letters = _letters(equation, [len(x.shape) for x in operands])
+    if letters is None or len(operands) > 2 or not letters[-1]:
         return None
     *terms, result = letters
     sizes: dict[str, int] = {}
-    for term, shape in zip(terms, shapes):
-        for letter, n in zip(term, shape):
-            if sizes.setdefault(letter, n) != n:
-                return None
-    chain = Chain(reader, node)
+    for term, x in zip(terms, operands):
+        if any(sizes.setdefault(letter, n) != n for letter, n in zip(term, x.shape)):
+            return None
     if len(terms) == 1:
-        y, found = _summed(chain, node.inputs[0], terms[0], result)
+        y, order = _summed(operands[0], terms[0], result)
     else:
-        alone = [_summed(chain, t, term, other + result) for t, term, other in zip(node.inputs, terms, terms[::-1])]
-        y, found = _product(chain, alone, result, sizes)
-    chain.add("Transpose", y, perm=[found.index(letter) for letter in result])
-    return chain.finish()
+        alone = [_summed(x, term, other + result) for x, term, other in zip(operands, terms, terms[::-1])]
+        y, order = _product(c, alone, result, sizes)
+    return y.transpose(order.index(letter) for letter in result)
 
 
 def _letters(equation: str, ranks: list[int]) -> list[str] | None:
@@ -288,75 +220,64 @@ def _letters(equation: str, ranks: list[int]) -> list[str] | None:
     if any(count < 0 or (count > 0 and "..." not in term) for term, count in zip(terms, counts)):
         return None
     free = [letter for letter in string.ascii_letters if letter not in equation][: max(0, *counts)]
-    whole = [term.replace("...", "".join(free[len(free) - count :])) for term, count in zip(terms, counts)]
+    full = [term.replace("...", "".join(free[len(free) - count :])) for term, count in zip(terms, counts)]
     if not arrow:
-        named = sorted(letter for letter in set("".join(whole)) - set(free) if "".join(whole).count(letter) == 1)
+        named = sorted(letter for letter in set("".join(full)) - set(free) if "".join(full).count(letter) == 1)
         right = "".join(("..." if free else "", *named))
-    found = [*whole, right.replace("...", "".join(free))]
-    return found if all(len(set(term)) == len(term) for term in found) else None
+    letters = [*full, right.replace("...", "".join(free))]
+    return letters if all(len(set(term)) == len(term) for term in letters) else None
 
 
-def _summed(chain: Chain, x: str, term: str, kept: str) -> tuple[str, str]:
+def _summed(x: Term, term: str, kept: str) -> tuple[Term, str]:
     """`x` summed along the letters that are not `kept`, and the letters that remain."""
     axes = [k for k, letter in enumerate(term) if letter not in kept]
-    return chain.add("ReduceSum", x, axes=axes, keepdims=0) if axes else x, "".join(c for c in term if c in kept)
+    return x.node("ReduceSum", axes=axes, keepdims=0) if axes else x, "".join(c for c in term if c in kept)
 
 
-def _product(chain: Chain, operands: list[tuple[str, str]], result: str, sizes: dict[str, int]) -> tuple[str, str]:
-    """A product of matrices, and its letters: those of both, of the first and of the second operand."""
+def _product(c: Chain, operands: list[tuple[Term, str]], result: str, sizes: dict[str, int]) -> tuple[Term, str]:
+    """(product of matrices, its letters: batch dimensions, rows of the first operand, columns of the second)."""
     (_, first), (_, second) = operands
-    both = "".join(c for c in first if c in second and c in result)
-    summed = "".join(c for c in first if c in second and c not in result)
-    rows, columns = ("".join(c for c in term if c not in both + summed) for term in (first, second))
+    batch = "".join(letter for letter in first if letter in second and letter in result)
+    summed = "".join(letter for letter in first if letter in second and letter not in result)
+    rows, columns = ("".join(c for c in term if c not in batch + summed) for term in (first, second))
     matrices = []
-    for (x, term), parts in zip(operands, ((both, rows, summed), (both, summed, columns))):
-        turned = chain.add("Transpose", x, perm=[term.index(c) for c in "".join(parts)])
-        matrices.append(chain.reshape(turned, *(math.prod(sizes[c] for c in part) for part in parts)))
-    found = both + rows + columns
-    return chain.reshape(chain.add("MatMul", *matrices), *(sizes[c] for c in found)), found
+    for (x, term), parts in zip(operands, ((batch, rows, summed), (batch, summed, columns))):
+        turned = x.transpose(term.index(letter) for letter in "".join(parts))
+        matrices.append(turned.reshape(*(math.prod(sizes[letter] for letter in part) for part in parts)))
+    order = batch + rows + columns
+    return c.add("MatMul", *matrices).reshape(*(sizes[letter] for letter in order)), order
 
 
-def _running_sum(reader: Reader, node: Node) -> list[Node] | None:
-    axis, shape = reader.value(node.inputs[1]), reader.shapes[node.inputs[0]]
-    if axis is None or reader.types[node.inputs[0]] != TensorProto.FLOAT:
+def _running_sum(c: Chain, x: Term, axis: Term, *, exclusive: int = 0, reverse: int = 0) -> Term | None:
+    if axis.value is None or x.type != TensorProto.FLOAT:
         return None
-    place = int(axis.reshape(-1)[0]) % len(shape)
-    taken = np.triu(np.ones((shape[place], shape[place]), np.float32), node.attrs.get("exclusive", 0))
-    perm = [*(k for k in range(len(shape)) if k != place), place]
-    chain = Chain(reader, node)
-    y = chain.add("MatMul", chain.add("Transpose", node.inputs[0], perm=perm), as_float(_turned(taken, node)))
-    chain.add("Transpose", y, perm=np.argsort(perm).tolist())
-    return chain.finish()
+    rank = len(x.shape)
+    last = int(axis.value.reshape(-1)[0]) % rank
+    summed = np.triu(np.ones((x.shape[last], x.shape[last]), np.float32), exclusive)
+    perm = [*(k for k in range(rank) if k != last), last]
+    summed = np.ascontiguousarray(summed[::-1, ::-1]) if reverse else summed
+    return x.transpose(perm).node("MatMul", summed).transpose(np.argsort(perm).tolist())
 
 
-def _turned(taken: np.ndarray, node: Node) -> np.ndarray:
-    return np.ascontiguousarray(taken[::-1, ::-1]) if node.attrs.get("reverse", 0) else taken
-
-
-def _triangle(reader: Reader, node: Node) -> list[Node] | None:
+def _triangle(c: Chain, x: Term, k: Term | None = None, *, upper: int = 1) -> Term | None:
     """The upper or the lower triangle of matrices."""
-    k, shape = reader.value(node.inputs[1]) if node.input(1) else np.zeros(1), reader.shapes[node.inputs[0]]
-    if k is None or reader.types[node.inputs[0]] != TensorProto.FLOAT:
+    diagonal = np.zeros(1) if k is None else k.value
+    if diagonal is None or x.type != TensorProto.FLOAT:
         return None
-    cut = np.triu if node.attrs.get("upper", 1) else np.tril
-    chain = Chain(reader, node)
-    chain.add("Mul", node.inputs[0], cut(np.ones(shape[-2:], np.float32), int(k.reshape(-1)[0])))
-    return chain.finish()
+    cut = np.triu if upper else np.tril
+    return x * cut(np.ones(x.shape[-2:], np.float32), int(diagonal.reshape(-1)[0]))
 
 
-def _vectors(reader: Reader, node: Node) -> list[Node] | None:
-    """A product of matrices one of which is a row or a column."""
-    x, y = node.inputs
-    shapes = reader.shapes[x], reader.shapes[y]
-    if min(map(len, shapes)) > 1 or not all(shapes):
+def _vectors(c: Chain, x: Term, y: Term) -> Term | None:
+    """A matrix product with a vector: the vector becomes a row or a column."""
+    first, second = x.shape, y.shape
+    if min(len(first), len(second)) > 1 or not first or not second:
         return None
-    chain, (first, second) = Chain(reader, node), shapes
-    x = chain.reshape(x, 1, *first) if len(first) == 1 else x
-    y = chain.reshape(y, *second, 1) if len(second) == 1 else y
+    a = x.reshape(1, *first) if len(first) == 1 else x
+    b = y.reshape(*second, 1) if len(second) == 1 else y
     before = np.broadcast_shapes(first[:-2], second[:-2])
     ends = (*first[-2:-1], *second[-1:]) if len(second) > 1 else first[-2:-1]
-    chain.reshape(chain.add("MatMul", x, y), *before, *ends)
-    return chain.finish()
+    return a.node("MatMul", b).reshape(*before, *ends)
 
 
 ARITHMETIC: dict[str, Rewrite] = {
@@ -376,13 +297,13 @@ ARITHMETIC: dict[str, Rewrite] = {
     "DynamicQuantizeLinear": _dynamic_quantize,
     "Expand": _expand,
     "FastGelu": _gelu,
-    "Max": _chain_of("Max"),
-    "Min": _chain_of("Min"),
+    "Max": _pairwise("Max"),
+    "Min": _pairwise("Min"),
     "QuickGelu": _quick_gelu,
     "ReduceLogSum": _log_sum,
     "ReduceLogSumExp": _log_sum,
     "Shrink": _shrink,
-    "Sum": _chain_of("Add"),
+    "Sum": _pairwise("Add"),
     "Tile": _tile,
     "Where": _where,
     "CumSum": _running_sum,

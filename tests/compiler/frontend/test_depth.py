@@ -137,9 +137,3 @@ def test_work_of_the_compiler_is_linear_in_the_operators(qdq, tflite, chain):
     graphs = [import_model(chain(qdq, tflite, n)) for n in (100, 400)]
     short, long = (lines_of(partial(compile_for, graph, load_config("tiny"))) for graph in graphs)
     assert long <= 4.5 * short
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("chain", CHAINS)
-def test_10000_operators(qdq, tflite, chain):
-    assert len(import_model(chain(qdq, tflite, 10_000)).ops) >= 2_000

@@ -111,47 +111,43 @@ def test_dimensions_are_looked_at_before_they_are_multiplied(path, dims):
         read_source(path)
 
 
-def test_files_that_are_no_models(tmp_path):
+@pytest.mark.parametrize("suffix", [".onnx", ".tflite", ".pt2", ".bin", ".npz"])
+def test_files_that_are_no_models(tmp_path, suffix):
+    os.mkfifo(tmp_path / f"pipe{suffix}")
+    (tmp_path / f"large{suffix}").touch()
+    os.truncate(tmp_path / f"large{suffix}", 40_000_000_000)
+    for name, text in {"pipe": "is not a", "none": "no such", "large": "has 40,000,000,000 bytes; at most "}.items():
+        with pytest.raises(FileError, match=f"{name}{suffix}: {text}"):
+            read_source(tmp_path / f"{name}{suffix}")
+
+
+def test_files_of_no_known_kind_and_damaged_ones(tmp_path):
     with pytest.raises(UnsupportedError, match="x.pb: unknown kind of network; must be one of .tflite, .*.bin"):
         check_kind(tmp_path / "x.pb")
-    for suffix in (".onnx", ".tflite", ".pt2", ".bin", ".npz"):
-        os.mkfifo(tmp_path / f"pipe{suffix}")
-        (tmp_path / f"large{suffix}").touch()
-        os.truncate(tmp_path / f"large{suffix}", 40_000_000_000)
-        for name, text in {
-            "pipe": "is not a",
-            "none": "no such",
-            "large": "has 40,000,000,000 bytes; at most ",
-        }.items():
-            with pytest.raises(FileError, match=f"{name}{suffix}: {text}"):
-                read_source(tmp_path / f"{name}{suffix}")
     (tmp_path / "x.onnx").write_bytes(b"\xff" * 30)
     with pytest.raises(FileError, match=r"x.onnx: not an ONNX model, or damaged \(.+\)"):
         read_source(tmp_path / "x.onnx")
 
 
-@pytest.mark.parametrize("name", ["x.lite", "x.bin", "x", "x.onnx"])
-def test_a_tflite_file_is_known_by_its_content(tmp_path, name):
+ROOT = Path(__file__).parents[3]
+FILES = {".tflite": ROOT / "tests/data/networks/classifier.tflite", ".onnx": ROOT / "examples/digits/digits.onnx"}
+
+
+@pytest.mark.parametrize(
+    "name, kind", [*((name, ".tflite") for name in ("x.lite", "x.bin", "x", "x.onnx")), ("digits.model", ".onnx")]
+)
+def test_a_file_is_known_by_its_content(tmp_path, name, kind):
     path = tmp_path / name
-    path.write_bytes((Path(__file__).parents[2] / "data" / "networks" / "classifier.tflite").read_bytes())
+    path.write_bytes(FILES[kind].read_bytes())
     check_kind(path)
-    assert kind_of(path) == ".tflite" and read_source(path).kind == ".tflite"
-    assert len(import_model(path).ops) > 3
-
-
-def test_an_onnx_file_is_known_by_its_content(tmp_path):
-    path = tmp_path / "digits.model"
-    path.write_bytes((Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx").read_bytes())
-    assert kind_of(path) == ".onnx" and import_model(path).inputs[0].name == "image"
+    assert kind_of(path) == kind and read_source(path).kind == kind and len(import_model(path).ops) > 3
 
 
 @pytest.mark.parametrize("content", [b"", b"\x08", b"PK\x03\x04 a zip", b"no model", b"\x08\x00\x12\x00"])
-def test_what_holds_no_network_is_known_by_its_name(tmp_path, content):
-    path = tmp_path / "x.data"
-    path.write_bytes(content)
-    assert kind_of(path) == "" and kind_of(tmp_path / "none.tflite") == ".tflite"
-    path.rename(tmp_path / "x.pt2")
-    assert kind_of(tmp_path / "x.pt2") == ".pt2"
+def test_a_file_without_a_network_is_known_by_its_name(tmp_path, content):
+    for name, kind in {"x.data": "", "x.pt2": ".pt2"}.items():
+        (tmp_path / name).write_bytes(content)
+        assert kind_of(tmp_path / name) == kind and kind_of(tmp_path / "none.tflite") == ".tflite"
 
 
 @pytest.mark.parametrize(
@@ -160,6 +156,7 @@ def test_what_holds_no_network_is_known_by_its_name(tmp_path, content):
         (np.array([-128, 127]), "int8"),
         (np.array([0.0, 255.0]), "uint8"),
         (np.array([-1, 255]), "int32"),
+        (np.array([0, 256]), "int32"),
         (np.array([0.5]), "float32"),
         (np.array([1 << 40]), "float32"),
         (np.array([]), "int8"),
@@ -183,11 +180,15 @@ def test_types_of_the_inputs_beside_a_file_of_deeploys(qdq, tmp_path, array, fou
     path.with_name("inputs.npz").write_bytes(b"no archive")
     with pytest.raises(FileError, match="inputs.npz: not a readable .npz file"):
         read_source(path)
-    graph.input.append(onnx.helper.make_tensor_value_info("many", onnx.TensorProto.FLOAT, [1 << 62] * 100_000))
-    onnx.save(onnx.helper.make_model(graph), path)
-    with pytest.raises(FileError, match="input 'many' has 100,000 dimensions"):
-        read_source(path)
     assert read_source(qdq().dense()).types == ()  # another format, whose inputs have types: what is beside is not read
+
+
+def test_inputs_of_too_many_dimensions(tmp_path):
+    many = onnx.helper.make_tensor_value_info("many", onnx.TensorProto.FLOAT, [1 << 62] * 100_000)
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["many"], ["y"])], "g", [many], [])
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "m.onnx")
+    with pytest.raises(FileError, match="input 'many' has 100,000 dimensions"):
+        read_source(tmp_path / "m.onnx")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import pytest
 
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.frontend.llama.checkpoint import read_checkpoint
-from tilewright.compiler.frontend.llama.floats import FloatLlama, sample
 from tilewright.compiler.frontend.llama.quantise import Matrix, calibrate, quantised, read_integers
 from tilewright.compiler.frontend.source import read_source
 from tilewright.hw.errors import FileError
@@ -33,11 +32,6 @@ def test_arrays_lie_in_the_order_of_llama2_c(llama):
         assert getattr(second, key).reshape(-1)[0] == at + size, key
         at += 2 * size
     assert model.norm[0] == at and second.hidden_out.shape == (16, 24)
-
-
-def test_a_classifier_of_its_own_has_a_negative_number_of_words(llama):
-    model = read_checkpoint(llama(own_classifier=True))
-    assert model.sizes.words == 40 and not np.array_equal(model.classifier, model.embedding)
 
 
 def changed(index, value):
@@ -81,13 +75,6 @@ def test_damaged_files_are_named(llama, change, text):
 @pytest.fixture
 def model(llama):
     return read_checkpoint(llama())
-
-
-def test_ranges_are_of_the_texts(model):
-    text = sample(model, 12, 0)
-    ranges, twice = calibrate(model, [text]), calibrate(model, [text, text])
-    assert ranges == twice and ranges["logits", 0] == np.abs(FloatLlama(model, 12).logits(text)).max()
-    assert calibrate(model)["logits", 0] > ranges["logits", 0]
 
 
 def test_weights_are_close_to_the_real_ones(model):
@@ -151,13 +138,8 @@ DAMAGED_INTEGERS = [
     ("gate.range", np.array([1e-300, 1.0]), "gate.range holds values that are not above 0 and finite in float32"),
     ("gate.range", np.array([1.0, 1e300]), "gate.range holds values that are not above 0 and finite in float32"),
     ("norm", np.full(16, np.nan, np.float32), "norm holds values that are not finite"),
+    ("other", np.zeros(3), "has 'other', which no such file has; the file is damaged"),
 ]
-
-
-def test_members_that_no_such_file_has(saved):
-    np.savez(saved, **np.load(saved), other=np.zeros(3))
-    with pytest.raises(FileError, match="has 'other', which no such file has; the file is damaged"):
-        read_integers(read_source(saved))
 
 
 @pytest.mark.parametrize(
@@ -165,14 +147,8 @@ def test_members_that_no_such_file_has(saved):
 )
 def test_damaged_files_of_integers_are_named(saved, name, value, text):
     arrays = dict(np.load(saved))
-    arrays.pop(name)
+    arrays.pop(name, None)
     np.savez(saved, **arrays | ({} if value is None else {name: value}))
     with pytest.raises(FileError, match=text) as caught:
         read_integers(read_source(saved))
     assert len(str(caught.value)) < 300
-
-
-def test_what_is_no_archive_is_named(saved):
-    saved.write_bytes(saved.read_bytes()[:-9])
-    with pytest.raises(FileError, match="small.npz: not a readable .npz file"):
-        read_integers(read_source(saved))

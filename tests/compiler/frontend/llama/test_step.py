@@ -11,7 +11,7 @@ from tilewright.compiler.frontend.llama.checkpoint import Sizes, read_checkpoint
 from tilewright.compiler.frontend.llama.floats import FloatLlama, sample
 from tilewright.compiler.frontend.llama.measure import Steps
 from tilewright.compiler.frontend.llama.quantise import calibrate, quantised
-from tilewright.compiler.frontend.llama.step import Lanes, decoder_step, padded
+from tilewright.compiler.frontend.llama.step import Lanes, decoder_step
 from tilewright.compiler.network import compile_graph
 from tilewright.compiler.target.variants import in_contexts
 from tilewright.hw.config import PRESETS
@@ -72,6 +72,7 @@ def test_integers_use_the_range_that_was_seen(model):
     text = sample(model, 12, 0)
     ranges, twice = calibrate(model, [text]), calibrate(model, [text, text])
     assert ranges == twice and ranges["logits", 0] == np.abs(FloatLlama(model, 12).logits(text)).max()
+    assert calibrate(model)["logits", 0] > ranges["logits", 0]
     graph = decoder_step(quantised(model, ranges), 32)
     assert [t.name for t in graph.inputs] == ["token", "position"] and graph.outputs[0].shape == (1, 40)
     written = [op.x for op in graph.ops if isinstance(op, g.Write)]
@@ -171,7 +172,3 @@ def test_lanes_are_two_halves_of_heads():
     second = lanes.queries[32:64].tolist()  # of query heads 1 and 4
     assert second == [4, 6, 16, 18, *rest, 5, 7, 17, 19, *rest]
     assert lanes.outputs[16:24].tolist() == [4, 5, 6, 7, 16, 17, 18, 19]
-
-
-def test_padding_is_to_blocks_of_16():
-    assert [padded(k) for k in (1, 16, 17)] == [16, 16, 32]

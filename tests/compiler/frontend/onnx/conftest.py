@@ -9,38 +9,28 @@ import pytest
 from onnxruntime import quantization
 from onnxruntime.quantization import shape_inference
 
+from tests.compiler.conftest import QdqModel
 from tests.compiler.frontend.onnx.dialect import Dialect
 from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.graph import reference
 
 
-class Net:
+class Net(QdqModel):
     """A float network in the making: methods append nodes and return the name of the resulting tensor."""
 
     def __init__(self, shape, opset=17, batch=None, seed=0):
-        self.nodes, self.constants, self.rng = [], [], np.random.default_rng(seed)
+        super().__init__(None, seed)
         self.shape, self.opset, self.first = shape, opset, [batch or shape[0], *shape[1:]]
         self.channels = {"x": shape[1] if len(shape) > 1 else 1}
-
-    def const(self, array):
-        self.constants.append(onnx.numpy_helper.from_array(np.asarray(array), f"c{len(self.constants)}"))
-        return self.constants[-1].name
 
     def ints(self, *values):
         return self.const(np.array(values, np.int64))
 
-    def node(self, kind, *inputs, **attrs):
-        name = f"{kind}_{len(self.nodes)}"
-        self.nodes.append(onnx.helper.make_node(kind, list(inputs), [name], name=name, **attrs))
-        return name
-
     def parts(self, x, axis, *sizes):
         """The results of a Split, whose sizes were an attribute once."""
-        found = [f"Split_{len(self.nodes)}_{k}" for k in range(len(sizes))]
-        given = [self.ints(*sizes)] if self.opset >= 13 else []
-        attrs: dict[str, Any] = {} if given else {"split": sizes}
-        self.nodes.append(onnx.helper.make_node("Split", [x, *given], found, name=found[0], axis=axis, **attrs))
-        return found
+        names, given = [f"part_{len(self.nodes)}_{k}" for k in range(len(sizes))], self.opset >= 13
+        inputs, attrs = ([x, self.ints(*sizes)], {}) if given else ([x], {"split": sizes})
+        return self.nodes_of("Split", inputs, names, names[0], axis=axis, **attrs)
 
     def weights(self, *shape):
         fan = max(1, int(np.prod(shape[1:])))
@@ -103,7 +93,8 @@ class Net:
     def save(self, path, *outputs):
         info = onnx.helper.make_tensor_value_info
         ends = [info("x", onnx.TensorProto.FLOAT, self.first)], [info(y, onnx.TensorProto.FLOAT, None) for y in outputs]
-        graph = onnx.helper.make_graph(self.nodes, "float", *ends, self.constants)
+        constants = [onnx.numpy_helper.from_array(value, name) for name, value in self.constants.items()]
+        graph = onnx.helper.make_graph(self.nodes, "float", *ends, constants)
         opsets = [onnx.helper.make_opsetid("", self.opset)]
         model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
         onnx.save(onnx.shape_inference.infer_shapes(model, data_prop=True), path)
@@ -322,26 +313,6 @@ def speech(opset):
     return m, m.node("Mul", y, "x"), m.node("Einsum", y, "x", equation="btf,btf->bf")
 
 
-def every_operator(opset):
-    """A network of every operator that the quantiser quantises and the front end reads."""
-    m = Net((1, 3, 16, 16), opset)
-    block = {"kernel_shape": [2, 2], "strides": [2, 2]}
-    same = {"pads": [1, 1, 1, 1]}
-    bounds = m.const(np.float32(0)), m.const(np.float32(6))
-    y = m.node("Clip", m.node("Conv", "x", m.weights(8, 3, 3, 3), m.weights(8), strides=[2, 2], **same), *bounds)
-    y = m.node("Clip", m.node("Conv", y, m.weights(8, 1, 3, 3), m.weights(8), group=8, **same), *bounds)
-    side = m.node("Relu", m.node("Conv", y, m.weights(8, 8, 3, 3), m.weights(8), **same))
-    y = m.node("Relu", m.node("Add", m.node("Conv", y, m.weights(8, 8, 1, 1), m.weights(8)), side))
-    y = m.node("Concat", m.node("MaxPool", y, **block), m.node("AveragePool", y, **block), axis=1)
-    y = m.node("Pad", y, m.const(np.array([0, 0, 1, 1, 0, 0, 1, 1], np.int64)))
-    y = m.node("LeakyRelu", m.node("ConvTranspose", y, m.weights(16, 4, 2, 2), m.weights(4), strides=[2, 2]), alpha=0.1)
-    y = m.node("Mul", y, m.node("Sigmoid", y))
-    y = m.node("Transpose", m.node("Transpose", y, perm=[0, 2, 3, 1]), perm=[0, 3, 1, 2])
-    y = m.node("Reshape", m.node("Flatten", m.node("GlobalAveragePool", y)), m.const(np.array([1, 4], np.int64)))
-    y = m.node("Gemm", y, m.weights(10, 4), m.weights(10), transB=1)
-    return m, m.node("Softmax", m.node("Add", m.node("MatMul", y, m.weights(10, 10)), m.weights(10)), axis=1)
-
-
 NETWORKS: dict[str, Callable] = {
     function.__name__: function
     for function in (
@@ -378,18 +349,14 @@ def quantised(
     weights="QInt8",
     per_channel=True,
     prepare=False,
-    dynamic=False,
     **size,
 ):
     """(path, shape of the input) of a network as the quantiser of onnxruntime writes it."""
-    m, *outputs = (NETWORKS | PUBLISHED | {"every_operator": every_operator})[name](opset, **size)
+    m, *outputs = (NETWORKS | PUBLISHED)[name](opset, **size)
     plain, path = folder / f"{name}.float.onnx", folder / f"{name}.onnx"
     m.save(plain, *outputs)
     if prepare:
         shape_inference.quant_pre_process(plain, plain, skip_symbolic_shape=True)
-    if dynamic:
-        quantization.quantize_dynamic(plain, path)
-        return path, m.shape
     samples = iter(
         [{"x": m.rng.normal(0, 1, m.shape).astype(np.float32)} for _ in range(2 if name in PUBLISHED else 8)]
     )

@@ -19,6 +19,7 @@ class Dialect:
     def __init__(self, folder, seed=3):
         self.folder, self.rng = folder, np.random.default_rng(seed)
         self.nodes, self.constants, self.inputs, self.outputs = [], [], [], []
+        self.given, self.wanted = [], []  # integers of the inputs and of the outputs
 
     def input(self, *shape, name=None):
         name = name or f"x{len(self.inputs)}"
@@ -65,7 +66,7 @@ class Dialect:
     def run(self, *arrays):
         """(graph, its outputs as int64), which device and interpreter agree on, for integers by input."""
         graph = self.graph()
-        inputs = {t.name: np.asarray(x).astype(np.int8) for t, x in zip(graph.inputs, arrays)}
+        inputs = {t.name: np.asarray(x).astype(t.dtype) for t, x in zip(graph.inputs, arrays, strict=True)}
         found = [reference.run(graph, inputs, contract)[0] for contract in CONTRACTS]
         found.append(run(compile_graph(graph, load_config("pynq_z1")), inputs)[0])
         for t in graph.outputs:
@@ -74,3 +75,26 @@ class Dialect:
 
     def int8(self, *shape):
         return self.rng.integers(-128, 128, shape)
+
+    def x(self, *shape, array=None):
+        """(name, values) of an input, random unless they are given."""
+        self.given.append(self.int8(*shape) if array is None else array)
+        return self.input(*self.given[-1].shape), self.given[-1]
+
+    def expect(self, tensor, array, mul=None, add=0, bits=16, levels=256, signed=1):
+        """Make `tensor` an output of these integers, with `mul` after a RequantShift. Returns its name."""
+        if mul is not None:
+            low = -levels // 2 * signed
+            tensor = self.shift(tensor, mul, add, 1 << bits, levels, signed)
+            array = self.shifted(array, mul, add, bits, low, low + levels - 1)
+        self.output(tensor)
+        self.wanted.append(array)
+        return tensor
+
+    def check(self, *kinds):
+        """Runs the network on its inputs: every output is as expected; the operators are of `kinds`, where given."""
+        graph, outputs = self.run(*self.given)
+        for array, wanted in zip(outputs, self.wanted, strict=True):
+            np.testing.assert_array_equal(array, wanted)
+        assert not kinds or [type(op) for op in graph.ops] == list(kinds)
+        return graph

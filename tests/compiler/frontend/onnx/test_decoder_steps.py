@@ -1,12 +1,11 @@
 """Decoder steps in QDQ: one token, whose keys and values join those of earlier ones, inputs that come out longer.
 
-Operators differ from onnxruntime's by one step at most (test_forms.py); in a network such steps add up.
+Operators differ from onnxruntime's by one step at most (test_quantised.py); in a network such steps add up.
 """
 
 from collections import Counter
 
 import numpy as np
-import onnx
 import pytest
 
 from tilewright.compiler import graph as g
@@ -139,12 +138,3 @@ def test_steps_are_exact_on_the_device(qdq, integers):
     wanted, _ = reference.run(graph, x)
     got = run(compiled.executable, x)[0]
     assert all(np.array_equal(got[t.name], wanted[t.name]) for t in graph.outputs)
-
-
-def test_caches_as_int16_are_refused_by_name(m, refusal):
-    cache = m.input("keys", [1, 2, 4, 8], "INT16")
-    real = m.node("DequantizeLinear", cache, m.const(np.float32(0.1)), m.const(np.int16(0)), name="cache")
-    m.output(m.quantise(real))
-    path = m.save()
-    assert onnx.load(path).graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.INT16
-    assert "input 'keys' is of type int16" in refusal(path)

@@ -1,6 +1,5 @@
-"""Files in Deeploy's dialect: its own networks byte by byte, nodes of several operators, names and damage."""
+"""Files in Deeploy's dialect: its own networks byte by byte, its operators against NumPy's integers, and damage."""
 
-import re
 import time
 from pathlib import Path
 
@@ -12,14 +11,17 @@ from tilewright.compiler import graph as g
 from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.graph import reference
 from tilewright.compiler.network import compile_graph
-from tilewright.hw.config import PRESETS, load_config
-from tilewright.hw.errors import FileError, TilewrightError, UnsupportedError
+from tilewright.hw.config import load_config
+from tilewright.hw.errors import FileError, UnsupportedError
 from tilewright.hw.rounding import CONTRACTS
 from tilewright.runtime.loader import run
 
 FOLDER = Path(__file__).parents[5] / "shared" / "deeploy"
 NETWORKS = sorted(path.parent for path in FOLDER.glob("*/network.onnx"))
 MOST_SECONDS = 10
+EVERY = np.arange(-128, 128)[None]
+shared = pytest.mark.skipif(not NETWORKS, reason="../shared/deeploy is not there")
+each_network = pytest.mark.parametrize("folder", NETWORKS, ids=lambda folder: folder.name)
 
 
 def stored(folder, graph):
@@ -31,8 +33,8 @@ def stored(folder, graph):
 
 
 @pytest.mark.circuit
-@pytest.mark.skipif(not NETWORKS, reason="../shared/deeploy is not there")
-@pytest.mark.parametrize("folder", NETWORKS, ids=lambda folder: folder.name)
+@shared
+@each_network
 def test_deeploys_networks_are_exact_byte_by_byte(folder):
     start = time.process_time()
     graph = import_onnx(folder / "network.onnx")
@@ -44,158 +46,261 @@ def test_deeploys_networks_are_exact_byte_by_byte(folder):
     assert all(np.array_equal(one[name], array) for one in found for name, array in wanted.items())
 
 
-@pytest.mark.circuit
-@pytest.mark.slow
-@pytest.mark.skipif(not NETWORKS, reason="../shared/deeploy is not there")
-@pytest.mark.parametrize("folder", NETWORKS, ids=lambda folder: folder.name)
-def test_they_are_one_launch_that_computes_all_products(folder):
+@pytest.mark.slow  # on the circuit: where it must be built first
+@shared
+@pytest.mark.parametrize(
+    "folder, device",
+    [*((folder, "model") for folder in NETWORKS), *((f, "rtl") for f in NETWORKS if f.name == "microLlama16")],
+    ids=str,
+)
+def test_they_are_one_launch_that_computes_all_products(folder, device):
     graph = import_onnx(folder / "network.onnx")
     executable = compile_graph(graph, load_config("pynq_z1_plus"))
     inputs, wanted = stored(folder, graph)
-    found = run(executable, inputs)[0]
+    found = run(executable, inputs, device)[0]
     assert all(np.array_equal(found[name], array) for name, array in wanted.items())
     (launch,) = executable.launches
     assert launch.macs == sum(op.macs for op in graph.ops)
 
 
-@pytest.mark.slow  # where the circuit must be built first
-@pytest.mark.skipif(not NETWORKS, reason="../shared/deeploy is not there")
-def test_one_of_them_on_the_circuit():
-    folder = next(folder for folder in NETWORKS if folder.name == "microLlama16")
-    graph, cfg = import_onnx(folder / "network.onnx"), load_config("pynq_z1_plus")
-    inputs, wanted = stored(folder, graph)
-    found = run(compile_graph(graph, cfg), inputs, "rtl")[0]
-    assert all(np.array_equal(found[name], array) for name, array in wanted.items())
-
-
-@pytest.mark.skipif(not NETWORKS, reason="../shared/deeploy is not there")
-@pytest.mark.parametrize("folder", NETWORKS, ids=lambda folder: folder.name)
+@shared
+@each_network
 def test_their_sums_are_parts_of_operators(folder):
     graph = import_onnx(folder / "network.onnx")
     assert {t.dtype for op in graph.ops for t in (*op.inputs, op.output) if t.data is None} == {"int8"}
     assert len(graph.layers) == 56 and sum(op.weight.size for op in graph.layers) == 524_288
 
 
-def test_outputs_keep_their_names(net):
-    x = net.input(1, 4)
-    first = net.shift(x, 70000)
-    net.output(first, net.shift(first, 1 << 16), net.shift(x, 1 << 16), net.shift(first, signed=0))
-    graph, found = net.run(net.int8(1, 4))
-    assert [t.name for t in graph.outputs] == [v.name for v in net.outputs]
-    assert np.array_equal(found[0], found[1])
+def gelu(x, b=-98, one=9000):
+    d = min(abs(x), -b) + b
+    return x * ((one + (x > 0) * (one - d * d) - (x < 0) * (one - d * d)) >> 1)
 
 
-def refused(net, change, error: type[TilewrightError] = UnsupportedError):
-    model = net.proto()
-    change(model)
-    path = net.folder / "changed.onnx"
-    onnx.save(model, path)
-    with pytest.raises(error) as caught:
-        import_onnx(path)
-    text = str(caught.value).replace(str(net.folder), "")
-    assert "\n" not in text and len(text) <= 300
-    return text
+def hardswish(x):
+    return x * (min(max(x + 122, 0), 245) * 42)
 
 
-def renamed(**names):
-    def change(model):
-        for node in model.graph.node:
-            node.op_type = names.get(node.op_type, node.op_type)
-
-    return change
+SWISH = {"three": 122, "six": 245, "one_over_six": 42}
 
 
-def test_unknown_operators_are_named(net):
-    x = net.input(1, 4)
-    net.output(net.shift(net.node("iRMSNorm", net.shift(x), net.const(np.ones(4)), D=4, n_levels=256)))
-    wanted = "/changed.onnx: 1 unsupported operator: iFoo 'iRMSNorm_1' is not supported; "
-    wanted += "docs/networks.md lists those that are read"
-    assert refused(net, renamed(iRMSNorm="iFoo")) == wanted
-    assert "iFoo 'iRMSNorm_1' is not supported" in refused(net, renamed(iRMSNorm="iFoo", RequantShift="Relu"))
+@pytest.mark.parametrize(
+    ("op", "attrs", "function", "mul"),
+    [
+        ("iGELU", {"b": -98, "one": 9000}, gelu, 7),
+        ("iHardswish", SWISH, hardswish, 9),
+        ("TrueIntegerDiv", {"Delta": 16384, "eta": 200000, "eps": 1, "y": 2}, lambda x: x * 8191, 4),
+        ("Relu", {}, lambda x: max(x, 0), 70000),
+        ("Clip", {"min": -20.0, "max": 50.0}, lambda x: min(max(x, -20), 50), 900),
+        ("DebugPrint", {}, lambda x: x, 7349),
+    ],
+)
+def test_functions_of_one_value(net, op, attrs, function, mul):
+    name, wanted = net.x(array=EVERY)[0], np.array([[function(int(v)) for v in EVERY[0]]])
+    y = net.node(op, name, **attrs)
+    if op != "DebugPrint":
+        net.expect(y, wanted)
+    net.expect(y, wanted, mul)
+    net.expect(net.node("Transpose", y, perm=[1, 0]), wanted.T, mul, signed=0)
+    net.check()
 
 
-def test_operators_of_onnx_that_the_dialect_has_not(net):
-    x = net.shift(net.input(1, 4))
-    net.output(net.node("Sigmoid", x))
-    assert "Sigmoid 'Sigmoid_1' is not supported beside Deeploy's operators" in refused(net, lambda model: None)
+def half_away(x, divisor):
+    return np.sign(x) * ((np.abs(x) + divisor // 2) // divisor)
 
 
-def test_foreign_operators_are_counted_behind_others_too(net):
-    x = net.shift(net.input(1, 4))
-    net.output(net.node("Sigmoid", net.node("Sigmoid", net.node("iGELU", x, b=-98, one=9000, domain="org.foreign"))))
-    found = refused(net, lambda model: model.opset_import.add(domain="org.foreign", version=1))
-    assert (
-        "/changed.onnx: 3 unsupported operators: 2 times: Sigmoid 'Sigmoid_2' is not supported beside Deeploy's"
-        in found
+def test_quotients_of_two_tensors(net):
+    """By a table, within int32, and where the numerator leaves it."""
+    (a, x), (b, y) = net.x(1, 4, 6), net.x(array=np.arange(4).reshape(1, 4, 1))
+    net.expect(net.node("TrueIntegerDiv", a, b, Delta=1024, eta=100, eps=1), x * (1024 * 100 // (y * 100 + 1)))
+    small = half_away(128 * x, 16 * y + 1)
+    net.expect(net.node("IntegerDiv", a, b, Delta=8, eta=16, eps=1), small)
+    large = net.node("Mul", a, net.const(1 << 10))
+    net.expect(net.node("IntegerDiv", large, b, Delta=1000, eta=50, eps=7), half_away((50000 << 10) * x, 50 * y + 7))
+    last = [net.const(v) for v in (900, -31, 1 << 10)]
+    fused = net.node("RQIntegerDiv", a, b, *last, Delta=8, eta=16, eps=1, n_levels=256, signed=1)
+    net.expect(fused, net.shifted(small, 900, -31, 10))
+    net.check()
+
+
+ROOT = {"coeffA": [2.0], "coeffB": [25.0], "coeffC": [331.0], "log2": [19.0], "n_levels": [256.0]}
+
+
+@pytest.mark.parametrize("levels", [256, 128])
+def test_softmax_with_a_shift_or_without(net, levels):
+    name, x = net.x(1, 2, 3, 9)
+    y = net.node("iSoftmax", name, **{**ROOT, "n_levels": [float(levels)]})
+    below = x - x.max(-1, keepdims=True)
+    z = np.minimum(-below // 19, 31)
+    e = (2 * (below + z * 19 + 25) ** 2 + 331) >> z
+    shares = e * (levels - 1) // e.sum(-1, keepdims=True)
+    net.expect(y, shares)
+    net.expect(y, shares, 100000)
+    net.expect(y, shares, 90000, signed=0)
+    assert [type(op) for op in net.check().ops].count(g.IntegerSoftmax) == 3
+
+
+def ita(x, levels):
+    below = (x.max(-1, keepdims=True) - x + 16) >> 5
+    return (levels - 1) * 256 // (256 >> below).sum(-1, keepdims=True) >> below
+
+
+def ita_partial(row, width, levels):
+    most, total = -128, 0
+    for k in range(0, len(row), width):
+        group = [int(v) for v in row[k : k + width]]
+        if max(group) > most:
+            total, most = total >> ((max(group) - most + 16) >> 5), max(group)
+        total += sum(256 >> ((most - v + 16) >> 5) for v in group)
+    return [(levels // 2 - 1) * 256 // total >> ((most - int(v) + 16) >> 5) for v in row]
+
+
+def test_the_softmax_of_ita(net):
+    x = net.int8(1, 2, 5, 48)
+    x[0, 0, 0] = -128
+    name, _ = net.x(array=x)
+    y = net.node("ITAMax", name, n_levels=256)
+    net.expect(y, ita(x, 256))
+    net.expect(y, ita(x, 256), 1 << 15, signed=0)
+    parts = np.reshape([ita_partial(row, 16, 256) for row in x.reshape(10, 48)], x.shape)
+    net.expect(net.node("ITAPartialMax", name, n_levels=[256.0], group_width=16), parts)
+    net.check()
+
+
+def test_norms(net):
+    (name, x), weight, bias = net.x(1, 5, 12), *(net.rng.integers(-(2**n), 2**n, 12) for n in (21, 19))
+
+    def normed(values, weight, bias, shift):
+        root = np.floor(np.sqrt((values**2).sum(-1, keepdims=True) // values.shape[-1] + 1)).astype(int)
+        quotient = np.sign(values * weight) * (np.abs(values * weight) // root)
+        return np.clip((quotient + bias) >> shift, -128, 127)
+
+    weights = [net.const(weight), net.const(bias)]
+    net.expect(net.node("iRMSNorm", name, weights[0], D=1 << 16, n_levels=256), normed(x, weight, 0, 16))
+    centred = x - np.trunc(x.sum(-1, keepdims=True) / 12).astype(int)
+    net.expect(net.node("iLayerNorm", name, *weights, D=1 << 16, n_levels=256), normed(centred, weight, bias, 16))
+    one = net.node("iRMSNorm", name, net.const(1 << 20), D=1 << 14, n_levels_out=[256.0])
+    net.expect(one, normed(x, 1 << 20, 0, 14))
+    net.check()
+
+
+def test_a_norm_that_only_scales(net):
+    (name, x), weight, bias = net.x(1, 4, 6), net.int8(6), net.rng.integers(-9999, 9999, 6)
+    wanted = np.clip(((x * weight + bias) * 425) >> 16, -128, 127)
+    for arrays in ((weight, bias), [np.broadcast_to(v, (4, 6)).reshape(-1) for v in (weight, bias)]):
+        attrs = {"D": [1 << 16], "mul": [425], "n_levels": [256]}
+        net.expect(net.node("iNoNorm", name, *map(net.const, arrays), **attrs), wanted)
+    net.check()
+
+
+@pytest.mark.parametrize("op", ["IntegerMean", "ReduceMean", "ReduceSum"])
+@pytest.mark.parametrize(("axes", "keep"), [([2, 3], 0), ([1], 1), ([-1], 0), (2, 1)])
+def test_means_and_sums(net, op, axes, keep):
+    (name, x), along = net.x(2, 3, 5, 4), tuple(np.atleast_1d(axes).tolist())
+    sums, count = x.sum(along, keepdims=bool(keep)), x.size // x.sum(along).size
+    up = op == "ReduceMean" and count == 4 and not keep  # a power of two, whose dimension goes: a shift
+    wanted = sums if op == "ReduceSum" else (sums + count // 2) // count if up else half_away(sums, count)
+    y = net.node(op, name, axes=axes, keepdims=keep)
+    net.expect(y, wanted)
+    net.expect(y, wanted, 70000)
+    net.check()
+
+
+def test_caches_are_joined_with_new_rows(net):
+    (a, cache), (b, new) = net.x(1, 2, 3, 4), net.x(1, 2, 1, 4)
+    name = net.expect(net.node("Concat", a, b, axis=-2), np.concatenate([cache, new], 2), 1 << 16)
+    assert net.check(g.Concat).ops[0].output.name == name  # the shift does nothing here
+
+
+def test_an_empty_cache_is_no_input(net):
+    empty, (b, new) = net.input(1, 2, 0, 4), net.x(1, 2, 1, 4)
+    net.expect(net.node("Concat", empty, b, axis=-2), new, 70000)
+    assert [t.name for t in net.check().inputs] == [b]
+
+
+def test_values_move_at_any_width(net):
+    (a, x), w = net.x(2, 6), net.int8(6, 8)
+    rows, sums = net.node("Reshape", a, net.const([1, 2, 6], np.int64)), (x @ w)[None].transpose(0, 2, 1)
+    y = net.node("Transpose", net.node("MatMul", rows, net.const(w)), perm=[0, 2, 1])
+    net.expect(y, sums)
+    net.expect(y, sums, 700)
+    net.expect(net.node("Slice", rows, *(net.const([n], np.int64) for n in (1, 2, 1))), x[None, 1:2])
+    net.expect(net.node("Gather", rows, net.const([3, 0], np.int64), axis=2), x[None][..., [3, 0]])
+    graph = net.check()
+    assert graph.outputs[0].dtype == "int32" and [type(op) for op in graph.ops].count(g.QDense) == 1
+
+
+def test_wide_arithmetic(net):
+    (a, x), (b, y) = net.x(1, 6), net.x(1, 6)
+    product = net.node("Mul", a, b)
+    net.expect(net.node("Sub", product, a), x * y - x)
+    tripled = net.node("Mul", product, net.const(3))
+    net.expect(net.node("Add", tripled, net.const(np.arange(6) * 1000)), x * y * 3 + np.arange(6) * 1000)
+    net.expect(net.node("Mul", net.node("Add", a, net.const(200)), net.const(-4)), (x + 200) * -4)
+    net.expect(net.node("Concat", product, b, axis=1), np.concatenate([x * y, y], 1))
+    net.expect(net.node("MatMul", product, net.const(np.eye(6))), x * y)
+    net.expect(product, x * y, 5, 999)
+    net.expect(net.node("Relu", product), np.maximum(x * y, 0))
+    net.check()
+
+
+@pytest.mark.parametrize("op", ["Add", "Mul"])
+def test_sums_and_products_of_two_tensors(net, op):
+    (a, x), (b, y), (c, z) = net.x(1, 3, 2, 5), net.x(1, 3, 2, 5), net.x(5)
+    both = {"Add": np.add, "Mul": np.multiply}[op]
+    net.expect(net.node(op, a, b), both(x, y), 777)
+    net.expect(net.node(op, a, c), both(x, z), 777)
+    net.expect(net.node(op, a, net.const(y)), both(x, y), 777)
+    net.expect(net.node(op, a, c), both(x, z), 60000, 12345)
+    one = g.ShiftAdd if op == "Add" else g.ShiftMul
+    assert [type(op) for op in net.check().ops if not isinstance(op, g.Reshape)].count(one) == 3
+
+
+def test_layers(net):
+    """Factors and offsets for all channels or each; biases before or behind the product; unsigned values."""
+    (a, x), w, bias = net.x(5, 24), net.int8(24, 20), net.rng.integers(-900, 900, 20)
+    y = net.node("MatMul", a, net.const(w))
+    net.expect(net.node("Add", net.const(bias), y), x @ w + bias, 700)
+    mul = net.rng.integers(100, 4000, 20)
+    net.expect(y, x @ w, mul, mul * bias)
+    gemm = net.node("Gemm", a, net.const(w.T), net.const(bias), transB=1)
+    net.expect(gemm, x @ w + bias, 900)
+    net.check(*[g.QDense] * 3)
+
+
+def test_layers_of_unsigned_values_and_of_more_dimensions(net):
+    (a, x), (b, v), w = net.x(5, 24), net.x(1, 6, 24), net.int8(24, 20)
+    y = net.expect(a, x, 100000, signed=0)
+    net.expect(net.node("MatMul", y, net.const(w)), net.shifted(x, 100000, high=255, low=0) @ w, 900, 0, 16, 128, 0)
+    net.expect(net.node("MatMul", b, net.const(w)), v @ w, 700)
+    assert [t.dtype for t in net.check().outputs] == ["uint8", "int8", "int8"]
+
+
+def test_layers_that_are_int32_on_the_host(net):
+    """Offsets that are no multiples of the factor, wide inputs or weights, more levels than int8 has."""
+    (a, x), w, add = net.x(5, 24), net.int8(24, 20), net.rng.integers(-(1 << 20), 1 << 20, 20)
+    y = net.node("MatMul", a, net.const(w))
+    net.expect(y, x @ w, 4000, add)
+    wide = net.expect(y, x @ w, 3000, levels=1 << 16)
+    net.expect(wide, net.shifted(x @ w, 3000, 0, 16, -(1 << 15), (1 << 15) - 1), 123, bits=12)
+    net.expect(
+        net.node("Gemm", net.node("Mul", a, a), net.const(w), net.const(np.arange(20))), x * x @ w + np.arange(20)
     )
-    assert "; iGELU 'iGELU_1' of domain 'org.foreign' is not supported" in found
+    net.expect(net.node("Gemm", a, net.const(w * 9)), x @ w * 9)
+    graph = net.check()
+    assert [t.dtype for t in graph.outputs] == ["int8", "int32", "int8", "int32", "int32"] and not graph.layers
 
 
-def test_damaged_files(net):
-    net.output(net.shift(net.node("MatMul", net.input(1, 4), net.const(net.int8(4, 5)))))
-
-    def unmade(model):
-        model.graph.node[0].input[1] = "nowhere"
-
-    def shorter(model):
-        model.graph.initializer[0].raw_data = b"123"
-
-    def unlike(model):
-        model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 3
-
-    def open_size(model):
-        model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "N"
-
-    assert "damaged: MatMul 'MatMul_0' reads 'nowhere', which nothing made" in refused(net, unmade, FileError)
-    assert "damaged: constant 'c0'" in refused(net, shorter, FileError)
-    assert "inconsistent" in refused(net, unlike, FileError)
-    assert "only the first size may be open" in refused(net, open_size)
+def test_products_of_two_tensors(net):
+    (a, x), (b, y) = net.x(1, 4, 3, 8), net.x(1, 4, 8, 5)
+    net.expect(net.node("MatMul", a, b), x @ y, 700)
+    net.check(g.ShiftMatMul)
 
 
-def test_weights_that_are_no_integers(net):
-    net.output(net.shift(net.node("MatMul", net.input(1, 4), net.const(np.full((4, 5), 0.25)))))
-    assert "MatMul 'MatMul_0' has weights of 0.25, which is no integer" in refused(net, lambda model: None)
-
-
-def test_an_output_that_no_input_reaches(net):
-    net.output(net.shift(net.input(1, 4)), net.const([1.0]))
-    assert "does not come from the inputs" in refused(net, lambda model: None)
-
-
-def test_an_output_that_is_an_input(net):
-    x = net.input(1, 4)
-    net.output(net.shift(x), x)
-    assert re.search(r"output '\w+' is an input, which is not supported", refused(net, lambda model: None))
-
-
-def test_attributes_of_old_opsets(net):
-    x, a = net.int8(1, 3, 5, 6), net.input(1, 3, 5, 6)
-    net.output(
-        net.shift(net.node("Pad", a, mode="constant", pads=[0, 0, 1, 2, 0, 0, 3, 0], value=0.0)),
-        net.shift(net.node("Slice", a, starts=[1, 0], ends=[3, -1], axes=[2, 3])),
-        net.shift(net.node("Clip", a, min=-20.0, max=50.0)),
-        net.shift(net.node("DebugPrint", a)),
-    )
-    _, found = net.run(x)
-    wanted = [np.pad(x, ((0, 0), (0, 0), (1, 3), (2, 0))), x[:, :, 1:3, :-1], np.clip(x, -20, 50), x]
-    assert all(np.array_equal(one, net.shifted(other, 7349)) for one, other in zip(found, wanted))
-
-
-@pytest.mark.parametrize("signed", [0, 1])
-def test_the_largest_of_windows(net, signed):
-    x, pool = net.int8(1, 3, 7, 6), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "ceil_mode": 0}
-    y = net.shift(net.input(1, 3, 7, 6), 1 << 16, signed=signed)
-    net.output(net.shift(net.node("MaxPool", y, **pool)), net.shift(net.node("MaxPool", net.input(2, 3, 8), **ROWS)))
-    rows = net.int8(2, 3, 8)
-    graph, found = net.run(x, rows)
-    values = np.pad(x if signed else np.maximum(x, 0), ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-128)
-    windows = np.lib.stride_tricks.sliding_window_view(values, (3, 3), (2, 3))[:, :, ::2, ::2]
-    assert np.array_equal(found[0], net.shifted(windows.max((-1, -2)), 7349))
-    assert np.array_equal(found[1], net.shifted(rows.reshape(2, 3, 4, 2).max(-1), 7349))
-    assert sum(isinstance(op, g.MaxPool) for op in graph.ops) == 2
-
-
-ROWS = {"kernel_shape": [2], "strides": [2], "pads": [0, 0]}
+def test_one_value_is_a_fraction_or_a_table(net):
+    name, x = net.x(array=EVERY)
+    for mul, add in [(4171896, 0), (50000, 777), (65536, 0), (-70000, 0)]:
+        net.expect(name, x, mul, add)
+    net.check(g.ShiftRequantize, g.Lookup, g.Lookup, g.Reshape)  # nothing but a copy of what stays
 
 
 @pytest.mark.parametrize(
@@ -209,49 +314,150 @@ ROWS = {"kernel_shape": [2], "strides": [2], "pads": [0, 0]}
 )
 @pytest.mark.parametrize("constant", [True, False])
 def test_products_of_matrices_with_sums(net, x, y, bias, attrs, constant):
-    arrays = [net.int8(*shape) for shape in (x, y, bias)]
-    given = [net.input(*x), *(net.const(a) if constant else net.input(*a.shape) for a in arrays[1:])]
-    z = net.node("Gemm", *given, **attrs)
-    factor = net.rng.integers(1, 99, (5, 1))
-    net.output(z, net.shift(z, factor, 77))
-    _, (wide, narrow) = net.run(*arrays)
+    names, arrays = zip(net.x(*x), *((net.const(a := net.int8(*s)), a) if constant else net.x(*s) for s in (y, bias)))
     a, b = (v.swapaxes(-1, -2) if attrs.get(key) else v for v, key in zip(arrays, ("transA", "transB")))
     wanted = (a @ b) * int(attrs.get("alpha", 1)) + arrays[2] * int(attrs.get("beta", 1))
-    assert np.array_equal(wide, wanted) and np.array_equal(narrow, net.shifted(wanted, factor, 77))
+    z, factor = net.node("Gemm", *names, **attrs), net.rng.integers(1, 99, (5, 1))
+    net.expect(z, wanted)
+    net.expect(z, wanted, factor, 77)
+    net.check()
+
+
+@pytest.mark.parametrize("levels", [256, 1 << 16])
+def test_sums_that_move_2001_times_before_they_are_requantised(net, levels):
+    w, x = net.rng.integers(-8, 8, (6, 4)), net.rng.integers(-128, 128, (3, 6))
+    y = net.node("MatMul", net.input(3, 6), net.const(w))
+    for _ in range(2001):
+        y = net.node("Transpose", y, perm=[1, 0])
+    net.output(net.shift(y, 700, levels=levels))
+    (found,) = reference.run(net.graph(), {"x0": x.astype(np.int8)})[0].values()
+    np.testing.assert_array_equal(found, net.shifted((x @ w).T, 700, low=-levels // 2, high=levels // 2 - 1))
+
+
+def convolved(x, w, stride, pad, dilation=1, groups=1):
+    """Sums by Python's loops over outputs and taps."""
+    x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    (n, _, h, width), (o, c, kh, kw) = x.shape, w.shape
+    size = [(s - (k - 1) * dilation - 1) // stride + 1 for s, k in ((h, kh), (width, kw))]
+    sums = np.zeros((n, o, *size), np.int64)
+    for m, i, j in np.ndindex(o, *size):
+        first = m // (o // groups) * c
+        seen = x[:, first : first + c, i * stride :, j * stride :]
+        seen = seen[:, :, : (kh - 1) * dilation + 1 : dilation, : (kw - 1) * dilation + 1 : dilation]
+        sums[:, m, i, j] = (seen * w[m]).sum((1, 2, 3))
+    return sums
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "pad", "dilation", "groups"),
+    [(3, 1, 1, 1, 1), (1, 1, 0, 1, 1), (1, 2, 0, 1, 1), (3, 2, 1, 1, 2), (2, 1, 0, 2, 4), (5, 3, 2, 1, 1)],
+)
+def test_convolutions(net, kernel, stride, pad, dilation, groups):
+    """Offsets are multiples of the factors, or each channel has its own, as where files had batch norms."""
+    (a, x), w = net.x(1, 4, 9, 8), net.int8(8, 4 // groups, kernel, kernel)
+    attrs = {"strides": [stride] * 2, "pads": [pad] * 4, "dilations": [dilation] * 2, "group": groups}
+    y = net.node("Conv", a, net.const(w), net.const(np.arange(8)), **attrs)
+    sums = convolved(x, w, stride, pad, dilation, groups) + np.arange(8).reshape(-1, 1, 1)
+    factor, offset = net.rng.integers(-9, 99, (1, 8, 1, 1)), net.rng.integers(-(10**6), 10**6, (1, 8, 1, 1))
+    net.expect(y, sums)
+    net.expect(y, sums, factor, offset)
+    net.expect(y, sums, factor, offset, signed=0)
+    net.expect(y, sums, np.full((1, 8, 1, 1), 500), np.full((1, 8, 1, 1), 3500))
+    assert [type(op) for op in net.check().ops].count(g.QConv2d) == 1
+
+
+@pytest.mark.parametrize("shape", [(1, 6, 1), (6, 1), (1, 6, 1, 1), (6,)])
+@pytest.mark.parametrize("offset", [0, 12345])
+def test_rows_are_convolved(net, shape, offset):
+    """Factors are one per channel in whatever shape the file has them."""
+    (a, x), w, factor = net.x(1, 4, 9), net.int8(6, 4, 3), net.rng.integers(1, 99, 6)
+    y = net.node("Conv", a, net.const(w), pads=[1, 1], strides=[2])
+    padded, sums = np.pad(x, ((0, 0), (0, 0), (1, 1))), np.zeros((1, 6, 5), np.int64)
+    for k in range(5):
+        sums[..., k] = (padded[:, None, :, 2 * k : 2 * k + 3] * w).sum((2, 3))
+    net.output(net.shift(y, factor.reshape(shape), offset))
+    net.wanted.append(net.shifted(sums, factor[:, None], offset))
+    assert any(isinstance(op, g.QConv2d) for op in net.check().ops) == (not offset)
+
+
+def test_a_convolution_takes_a_sum_or_a_product_before_it_is_shifted(net):
+    (a, x), w, more = net.x(1, 2, 5, 5), net.int8(4, 2, 1, 1), net.rng.integers(-99, 99, (1, 4, 1, 1))
+    y, sums = net.node("Conv", a, net.const(w)), convolved(x, w, 1, 0)
+    net.expect(net.node("Add", y, net.const(more)), sums + more, 500)
+    net.expect(net.node("Sub", y, net.const(-7)), sums + 7, 500)
+    net.expect(net.node("Relu", net.node("Mul", y, net.const(more))), np.maximum(sums * more, 0), 9)
+    assert [isinstance(op, g.QConv2d) for op in net.check().ops][:2] == [True, True]
+
+
+def test_a_convolution_of_unsigned_values_pads_with_zeros(net):
+    (a, x), w = net.x(1, 3, 6, 6), net.int8(5, 3, 3, 3)
+    y = net.node("Conv", net.shift(a, 1 << 17, signed=0), net.const(w), pads=[1] * 4)
+    net.expect(y, convolved(np.clip(x * 2, 0, 255), w, 1, 1))
+    net.check()
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.float64])
+def test_numbers_of_any_type(net, dtype):
+    (a, x), w, bias = net.x(1, 3, 6, 6), net.int8(4, 3, 3, 3), net.int8(1, 4, 1, 1)
+    y = net.node("Conv", a, net.const(w, dtype))
+    net.expect(net.node("Add", y, net.const(bias, dtype)), convolved(x, w, 1, 0) + bias, 50)
+    net.check()
+
+
+@pytest.mark.parametrize("signed", [0, 1])
+def test_the_largest_of_windows(net, signed):
+    (a, x), (b, rows) = net.x(1, 3, 7, 6), net.x(2, 3, 8)
+    pool = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "ceil_mode": 0}
+    values = np.pad(x if signed else np.maximum(x, 0), ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-128)
+    windows = np.lib.stride_tricks.sliding_window_view(values, (3, 3), (2, 3))[:, :, ::2, ::2]
+    net.expect(net.node("MaxPool", net.shift(a, 1 << 16, signed=signed), **pool), windows.max((-1, -2)), 7349)
+    pool = {"kernel_shape": [2], "strides": [2], "pads": [0, 0]}
+    net.expect(net.node("MaxPool", b, **pool), rows.reshape(2, 3, 4, 2).max(-1), 7349)
+    assert sum(isinstance(op, g.MaxPool) for op in net.check().ops) == 2
+
+
+def test_attributes_of_old_opsets(net):
+    a, x = net.x(1, 3, 5, 6)
+    padded = net.node("Pad", a, mode="constant", pads=[0, 0, 1, 2, 0, 0, 3, 0], value=9.0)
+    net.expect(padded, np.pad(x, ((0, 0), (0, 0), (1, 3), (2, 0)), constant_values=9), 7349)
+    net.expect(net.node("Slice", a, starts=[1, 0], ends=[3, -1], axes=[2, 3]), x[:, :, 1:3, :-1], 7349)
+    net.check()
 
 
 def test_operators_with_their_shift_in_one_node(net):
     """The factor, the offset and the divisor, or its logarithm, are inputs or attributes."""
-    x, a, w = net.int8(1, 4, 6, 6), net.input(1, 4, 6, 6), net.int8(5, 4, 1, 1)
-    numbers = [net.const(v) for v in (np.arange(1, 6).reshape(1, 5, 1, 1), 33)]
+    (a, x), (b, rows), w = net.x(1, 4, 6, 6), net.x(3, 4), net.int8(5, 4, 1, 1)
+    factors = np.arange(1, 6).reshape(1, 5, 1, 1)
     shift = {"div": 1 << 8, "n_levels_out": 256, "signed": 1}
-    net.output(net.node("RequantizedConv", a, net.const(w), *numbers, **shift, pads=[0] * 4))
+    y = net.node("RequantizedConv", a, net.const(w), net.const(factors), net.const(33), **shift, pads=[0] * 4)
+    net.expect(y, net.shifted(convolved(x, w, 1, 0), factors, 33, 8))
     last = [net.const(v) for v in (3, -4, 12)]
-    net.output(net.node("RequantizediGELU", a, *last, b=-30, one=900, n_levels_out=256, signed=1))
-    attrs = {"three": 122, "six": 245, "one_over_six": 42, "mul": 9, "add": 5, "shift": 16}
-    net.output(net.node("RequantizediHardswish", a, **attrs, n_levels=256, signed=1))
-    rows = [net.input(3, 4), net.const(w.reshape(5, 4).T), net.const(7), net.const(70)]
-    net.output(net.node("RequantizedGemm", *rows, **shift))
-    vectors = net.int8(3, 4)
-    _, found = net.run(x, vectors)
-    sums = np.einsum("oc,nchw->nohw", w.reshape(5, 4), x)
-    assert np.array_equal(found[0], net.shifted(sums, np.arange(1, 6).reshape(1, 5, 1, 1), 33, 8))
-    d = np.minimum(np.abs(x), 30) - 30
-    gelu = x * ((900 + np.sign(x) * (900 - d * d)) >> 1)
-    assert np.array_equal(found[1], net.shifted(gelu, 3, -4, 12))
-    assert np.array_equal(found[2], net.shifted(x * (np.clip(x + 122, 0, 245) * 42), 9, 5))
-    assert np.array_equal(found[3], net.shifted(vectors @ w.reshape(5, 4).T, 7, 70, 8))
+    y = net.node("RequantizediGELU", a, *last, b=-30, one=900, n_levels_out=256, signed=1)
+    net.expect(y, net.shifted(np.vectorize(lambda v: gelu(int(v), -30, 900))(x), 3, -4, 12))
+    y = net.node("RequantizediHardswish", a, **SWISH, mul=9, add=5, shift=16, n_levels=256, signed=1)
+    net.expect(y, net.shifted(np.vectorize(lambda v: hardswish(int(v)))(x), 9, 5))
+    y = net.node("RequantizedGemm", b, net.const(w.reshape(5, 4).T), net.const(7), net.const(70), **shift)
+    net.expect(y, net.shifted(rows @ w.reshape(5, 4).T, 7, 70, 8))
+    net.check()
+
+
+def test_outputs_keep_their_names(net):
+    a, x = net.x(1, 4)
+    first = net.expect(a, x, 70000)
+    net.expect(first, net.wanted[0], 1 << 16)
+    net.expect(a, x, 1 << 16)
+    net.expect(first, net.wanted[0], 7349, signed=0)
+    assert [t.name for t in net.check().outputs] == [v.name for v in net.outputs]
 
 
 def test_a_file_of_layers_of_whole_numbers_is_in_the_dialect(net):
     """Where nothing else says so: its sums are int32, not float32."""
-    x, w, bias = net.int8(1, 3, 6, 6), net.int8(4, 3, 3, 3), net.int8(4)
-    y = net.node("Conv", net.input(1, 3, 6, 6), net.const(w), net.const(bias))
-    net.output(net.node("Relu", net.node("Add", y, y)))
-    graph, (found,) = net.run(x)
-    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
-    sums = np.einsum("nchwij,ocij->nohw", windows, w) + bias.reshape(-1, 1, 1)
-    assert graph.outputs[0].dtype == "int32" and np.array_equal(found, np.maximum(2 * sums, 0))
+    (a, x), w, bias = net.x(1, 3, 6, 6), net.int8(4, 3, 3, 3), net.int8(4)
+    y = net.node("Conv", a, net.const(w), net.const(bias))
+    net.expect(
+        net.node("Relu", net.node("Add", y, y)), np.maximum(2 * convolved(x, w, 1, 0) + 2 * bias.reshape(-1, 1, 1), 0)
+    )
+    assert net.check().outputs[0].dtype == "int32"
 
 
 def test_files_without_layers_of_whole_numbers_are_not(net):
@@ -259,54 +465,110 @@ def test_files_without_layers_of_whole_numbers_are_not(net):
     assert net.graph().outputs[0].dtype == "float32"
 
 
-def test_numbers_of_a_shift_that_are_not_constant(net):
-    x = net.input(1, 4)
-    net.output(net.node("RequantizediGELU", x, x, x, x, b=-30, one=900))
-    with pytest.raises(UnsupportedError, match="RequantizediGELU 'RequantizediGELU_0' is not supported beside Deeploy"):
-        net.graph()
-
-
-@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.float64])
-def test_numbers_of_any_type(net, dtype):
-    x, w, bias = net.int8(1, 3, 6, 6), net.int8(4, 3, 3, 3), net.int8(1, 4, 1, 1)
-    y = net.node("Conv", net.input(1, 3, 6, 6), net.const(w, dtype))
-    net.output(net.shift(net.node("Add", y, net.const(bias, dtype)), 50))
-    _, (found,) = net.run(x)
-    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
-    assert np.array_equal(found, net.shifted(np.einsum("nchwij,ocij->nohw", windows, w) + bias, 50))
-
-
-def outputs_of(net, *arrays):
-    """What a file gives beside whose model the arrays lie, of interpreter and device."""
-    np.savez(net.folder / "inputs.npz", **{f"input_{k}": array for k, array in enumerate(arrays)})
-    graph = net.graph()
-    inputs = {t.name: array.astype(t.dtype) for t, array in zip(graph.inputs, arrays)}
-    found, _ = reference.run(graph, inputs)
-    device, _ = run(compile_graph(graph, PRESETS["pynq_z1"]), inputs)
-    assert all(np.array_equal(found[name], device[name]) for name in found)
-    return graph, [found[t.name].astype(np.int64) for t in graph.outputs]
-
-
 def test_inputs_have_the_type_that_those_beside_the_file_need(net):
-    image, wide = net.rng.integers(0, 256, (1, 3, 6, 6)), net.rng.integers(-(10**6), 10**6, (1, 5))
-    w = net.int8(4, 3, 3, 3)
-    y = net.node("Conv", net.input(1, 3, 6, 6), net.const(w), pads=[1] * 4)
-    net.output(net.shift(y, 9), net.shift(net.input(1, 5), 7))
-    graph, found = outputs_of(net, image, wide)
-    windows = np.lib.stride_tricks.sliding_window_view(np.pad(image, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
-    assert [t.dtype for t in graph.inputs] == ["uint8", "int32"]
-    assert np.array_equal(found[0], net.shifted(np.einsum("nchwij,ocij->nohw", windows, w), 9))
-    assert np.array_equal(found[1], net.shifted(wide, 7))
-    assert isinstance(graph.ops[1], g.QConv2d)
+    images, wide = net.rng.integers(0, 256, (1, 3, 6, 6)), net.rng.integers(-(10**6), 10**6, (1, 5))
+    (a, _), (b, _), w = net.x(array=images), net.x(array=wide), net.int8(4, 3, 3, 3)
+    net.expect(net.node("Conv", a, net.const(w), pads=[1] * 4), convolved(images, w, 1, 1), 9)
+    net.expect(b, wide, 7)
+    np.savez(net.folder / "inputs.npz", input_0=images, input_1=wide)
+    graph = net.check()
+    assert [t.dtype for t in graph.inputs] == ["uint8", "int32"] and isinstance(graph.ops[1], g.QConv2d)
 
 
 def test_files_without_operators_of_the_dialect_are_in_it_where_their_inputs_are_integers(net):
-    x = net.int8(1, 3, 5, 4)
-    y = net.node("ReduceMean", net.node("Add", net.input(1, 3, 5, 4), "x0"), axes=[2], keepdims=0)
-    net.output(y)
-    graph, (found,) = outputs_of(net, x)
-    sums = (2 * x).sum(2)
-    assert graph.outputs[0].dtype == "int32"
-    assert np.array_equal(found, np.sign(sums) * ((np.abs(sums) + 2) // 5))
+    a, x = net.x(1, 3, 5, 4)
+    net.expect(net.node("ReduceMean", net.node("Add", a, a), axes=[2], keepdims=0), half_away((2 * x).sum(2), 5))
+    np.savez(net.folder / "inputs.npz", input_0=x)
+    assert net.check().outputs[0].dtype == "int32"
     np.savez(net.folder / "inputs.npz", input_0=x + 0.5)
     assert net.graph().outputs[0].dtype == "float32"
+
+
+REFUSED = {
+    "iGELU 'iGELU_0' has no attribute 'one'": lambda n, x: n.node("iGELU", x, b=-98),
+    "has one of 0.5, which is no integer": lambda n, x: n.node("iGELU", x, b=-98, one=0.5),
+    "has 2 values of 'b'; 1 is needed": lambda n, x: n.node("iGELU", x, b=[-98, 3], one=9),
+    "iSoftmax 'iSoftmax_0' is not along the last axis": lambda n, x: n.node("iSoftmax", x, axis=1, **ROOT),
+    "ITAMax 'ITAMax_0' is not along the last axis": lambda n, x: n.node("ITAMax", x, axis=1, n_levels=256),
+    "has groups of 5 of 16; 1 to 64 whole": lambda n, x: n.node("ITAPartialMax", x, n_levels=256, group_width=5),
+    "iRMSNorm 'iRMSNorm_0' has weights that are not constant": lambda n, x: n.node("iRMSNorm", x, x, D=4, n_levels=256),
+    "has D = 0 and 256 levels; at least 1, and 2": lambda n, x: n.node("iRMSNorm", x, n.const(1), D=0, n_levels=256),
+    "has 2 inputs; 3 are needed": lambda n, x: n.node("iLayerNorm", x, n.const(1), D=4, n_levels=256),
+    "iNoNorm 'iNoNorm_0' has weights that are not constant": lambda n, x: n.node(
+        "iNoNorm", x, x, x, D=4, mul=1, n_levels=256
+    ),
+    "has D = 0 and 9 levels": lambda n, x: n.node("iNoNorm", x, n.const(1), n.const(1), D=0, mul=1, n_levels=9),
+    "divides by 0": lambda n, x: n.node("TrueIntegerDiv", x, Delta=4, eta=1, eps=-2, y=2),
+    "iHardswish 'iHardswish_1' is on values of more than 8 bits": lambda n, x: n.node(
+        "iHardswish", n.node("Mul", x, x), **SWISH
+    ),
+    "MaxPool 'MaxPool_1' is on values of more than 8 bits": lambda n, x: n.node(
+        "MaxPool", n.node("Mul", x, x), kernel_shape=[2]
+    ),
+    "multiplies by a vector": lambda n, x: n.node("MatMul", x, n.const(np.arange(16))),
+    "is not on int8 images with constant weights": lambda n, x: n.node("Conv", x, n.node("Mul", x, x)),
+    "MatMul 'MatMul_0' has weights of 0.25, which is no integer": lambda n, x: n.node(
+        "MatMul", x, n.const(np.full((16, 5), 0.25))
+    ),
+    "Clip 'Clip_0' has bounds that are not constant": lambda n, x: n.node("Clip", x, x),
+    "GlobalAveragePool 'GlobalAveragePool_0' is not supported beside": lambda n, x: n.node("GlobalAveragePool", x),
+    "RequantShift 'RequantShift_0' has 1 inputs; 3 are needed": lambda n, x: n.node("RequantShift", x),
+    "RequantShift 'RequantShift_0' has factors that are not constant": lambda n, x: n.node(
+        "RequantShift", x, x, n.const(0), div=2, n_levels=4, signed=1
+    ),
+    "RequantizediGELU 'RequantizediGELU_0' is not supported beside Deeploy": lambda n, x: n.node(
+        "RequantizediGELU", x, x, x, x, b=-30, one=900
+    ),
+    "has div = 0 and 256 levels": lambda n, x: n.shift(x, div=0),
+    "has div = 65536 and 1 levels": lambda n, x: n.shift(x, levels=1),
+    "has factors of 0.5, which is no integer of 32 bits": lambda n, x: n.shift(x, mul=0.5),
+    "has offsets of inf": lambda n, x: n.shift(x, add=np.inf),
+    "3 unsupported operators: 2 times: Sigmoid 'Sigmoid_1' is not supported beside Deeploy's": lambda n, x: n.node(
+        "Sigmoid", n.node("Sigmoid", n.node("iGELU", x, b=-98, one=9000, domain="org.foreign"))
+    ),
+    "iGELU 'iGELU_0' of domain 'org.foreign' is not supported": lambda n, x: n.node(
+        "Sigmoid", n.node("iGELU", x, b=-98, one=9000, domain="org.foreign")
+    ),
+    "unsupported operator: iFoo 'iFoo_0' is not supported; docs/networks.md lists": lambda n, x: n.node("iFoo", x),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_refused(net, text):
+    net.output(net.shift(REFUSED[text](net, net.input(1, 2, 16))))
+    model, path = net.proto(), net.folder / "small.onnx"
+    model.opset_import.add(domain="org.foreign", version=1)
+    onnx.save(model, path)
+    with pytest.raises(UnsupportedError) as caught:
+        import_onnx(path)
+    found = str(caught.value).replace(str(net.folder), "")
+    assert text in found and "\n" not in found and len(found) <= 300
+
+
+def test_outputs_that_are_no_results(net):
+    x = net.input(1, 4)
+    net.output(net.shift(x), net.const([1.0]), x)
+    texts = "output 'c[0-9]+' does not come from the inputs; output 'x0' is an input, which is not supported"
+    with pytest.raises(UnsupportedError, match=texts):
+        net.graph()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        (lambda graph: graph.node[0].input.__setitem__(1, "nowhere"), FileError,
+         "damaged: MatMul 'MatMul_0' reads 'nowhere', which nothing made"),
+        (lambda graph: setattr(graph.initializer[0], "raw_data", b"123"), FileError, "damaged: constant 'c0'"),
+        (lambda graph: setattr(graph.input[0].type.tensor_type.shape.dim[1], "dim_value", 3), FileError,
+         "inconsistent"),
+        (lambda graph: setattr(graph.input[0].type.tensor_type.shape.dim[1], "dim_param", "N"), UnsupportedError,
+         "only the first size may be open"),
+    ],
+)  # fmt: skip
+def test_damaged_files(net, change, error, text):
+    net.output(net.shift(net.node("MatMul", net.input(1, 4), net.const(net.int8(4, 5)))))
+    model, path = net.proto(), net.folder / "changed.onnx"
+    change(model.graph)
+    onnx.save(model, path)
+    with pytest.raises(error, match=text):
+        import_onnx(path)

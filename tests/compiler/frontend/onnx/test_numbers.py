@@ -12,133 +12,143 @@ from tilewright.runtime.device import open_device
 from tilewright.runtime.loader import Loaded
 
 
-@pytest.fixture
-def equal(onnxruntime_outputs):
-    """Asserts that a model's outputs are onnxruntime's, of the graph and of the program, for random inputs."""
-
-    def run(m):
-        path, cfg = m.save(), PRESETS["pynq_z1"]
-        graph = import_onnx(path)
-        with Loaded(compile_graph(graph, cfg), open_device("model", cfg)) as loaded:
-            for _ in range(3):
-                real = {t.name: m.rng.normal(0, 2, t.shape) for t in graph.inputs}
-                given = {t.name: np.abs(real[t.name] if t.dtype != "float32" else 0) for t in graph.inputs}
-                given |= {t.name: real[t.name] for t in graph.inputs if t.dtype == "float32"}
-                inputs = {t.name: given[t.name].astype(t.dtype) for t in graph.inputs}
-                mine, _ = reference.run(graph, inputs)
-                for name, expected in onnxruntime_outputs(path, inputs).items():
-                    assert mine[name].dtype == expected.dtype
-                    np.testing.assert_array_equal(mine[name], expected)
-                found = compare(graph, inputs, loaded.run(inputs))
-                assert found.difference is None, str(found.difference)
-
-    return run
+def real(m, value):
+    return m.const(np.float32(value))
 
 
-@pytest.mark.parametrize("kind", ["ArgMax", "ArgMin"])
-@pytest.mark.parametrize("keepdims", [0, 1])
-def test_positions_of_the_largest(m, equal, kind, keepdims):
-    x = m.quantise(m.input("x", [1, 5, 4, 4]))
-    m.output(m.node(kind, x, axis=1, keepdims=keepdims), "INT64")
-    equal(m)
+def x_of(m, *shape, name="x"):
+    return m.quantise(m.input(name, list(shape)))
 
 
-@pytest.mark.parametrize("quantised", [True, False])
-def test_the_largest_values(m, equal, quantised):
-    x = m.quantise(m.input("x", [1, 40]))
-    values, where = m.nodes_of("TopK", [x, m.const(np.array([6]))], ["values", "where"], "top")
-    m.output(m.quantise(values) if quantised else values)
-    m.output(where, "INT64")
-    equal(m)
+def position(kind, keepdims):
+    return lambda m: m.output(m.node(kind, x_of(m, 1, 5, 4, 4), axis=1, keepdims=keepdims), "INT64")
 
 
-@pytest.mark.parametrize("attrs, why", [({"axis": 0}, "not along the last axis"), ({"largest": 0}, "the smallest")])
-def test_other_choices_of_values(m, refusal, attrs, why):
-    x = m.quantise(m.input("x", [4, 4]))
-    m.output(m.nodes_of("TopK", [x, m.const(np.array([2]))], ["values", "where"], "top", **attrs)[0])
-    assert why in refusal(m.save())
+def largest(quantised):
+    def make(m):
+        x = x_of(m, 1, 40)
+        values, where = m.nodes_of("TopK", [x, m.const(np.array([6]))], ["values", "where"], "top")
+        m.output(m.quantise(values) if quantised else values)
+        m.output(where, "INT64")
+
+    return make
 
 
-def test_the_last_of_several_positions(m, refusal):
-    x = m.quantise(m.input("x", [4, 4]))
-    m.output(m.node("ArgMax", x, axis=1, select_last_index=1), "INT64")
-    assert "takes the last of several positions" in refusal(m.save())
+def compared(kind):
+    def make(m):
+        x, y = x_of(m, 2, 30), x_of(m, 2, 30, name="y")
+        truth = m.node(kind, x, y)
+        m.output(truth, "BOOL")
+        m.output(m.quantise(m.node("Where", truth, x, real(m, 0))))
+
+    return make
 
 
-@pytest.mark.parametrize("kind", ["Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"])
-def test_comparisons_and_choices(m, equal, kind):
-    x, y = m.quantise(m.input("x", [2, 30])), m.quantise(m.input("y", [2, 30]))
-    found = m.node(kind, x, y)
-    m.output(found, "BOOL")
-    m.output(m.quantise(m.node("Where", found, x, m.const(np.float32(0)))))
-    equal(m)
+def choice(m):
+    x = x_of(m, 2, 5)
+    m.output(m.node("Where", m.node("Greater", x, real(m, 0)), x, real(m, -1)))
 
 
-def test_truth_values(m, equal):
-    x = m.quantise(m.input("x", [2, 30]))
-    one, two = m.node("Greater", x, m.const(np.float32(-1))), m.node("Less", x, m.const(np.float32(1)))
-    m.output(m.node("Xor", m.node("Or", one, two), m.node("Not", m.node("And", one, two))), "BOOL")
-    m.output(m.quantise(m.node("Mul", x, m.node("Cast", two, to=1))))
+def truth_values(m):
+    x = x_of(m, 2, 30)
+    above, below = m.node("Greater", x, real(m, -1)), m.node("Less", x, real(m, 1))
+    m.output(m.node("Xor", m.node("Or", above, below), m.node("Not", m.node("And", above, below))), "BOOL")
+    m.output(m.quantise(m.node("Mul", x, m.node("Cast", below, to=1))))
     m.output(m.node("Cast", x, to=9), "BOOL")
-    equal(m)
 
 
-def test_words_by_number_and_their_mask(m, equal):
+def words_and_mask(m):
     """As transformers begin: rows of a quantised table, and a mask of integers that becomes a sum."""
     words, mask = m.input("words", [1, 6], "INT64"), m.input("mask", [1, 6], "INT64")
-    table = [
-        m.const(m.rng.integers(-127, 128, (20, 8)).astype(np.int8)),
-        m.const(np.float32(0.05)),
-        m.const(np.int8(0)),
-    ]
+    table = m.const(m.rng.integers(-127, 128, (20, 8)).astype(np.int8)), real(m, 0.05), m.const(np.int8(0))
     rows = m.quantise(m.node("Gather", m.node("DequantizeLinear", *table), words), 0.05, 0)
-    plain = m.node("Gather", m.const(m.rng.normal(size=(20, 8)).astype(np.float32)), words)
-    m.output(m.quantise(plain))
+    m.output(m.quantise(m.node("Gather", real(m, m.rng.normal(size=(20, 8))), words)))
     kept = m.node("Unsqueeze", m.node("Cast", mask, to=1), m.const(np.array([2])))
     m.output(m.quantise(m.node("Mul", rows, kept)))
-    equal(m)
 
 
-def test_sums_and_rows_of_integers(m, equal):
+def arithmetic(m):
     x = m.input("x", [2, 3], "INT64")
     total = m.node("Mul", m.node("Add", x, m.const(np.array([3, 4, 5]))), x)
-    both = m.node("Concat", m.node("Transpose", total, perm=[1, 0]), m.node("Transpose", x, perm=[1, 0]), axis=1)
-    m.output(both, "INT64")
-    m.output(m.quantise(m.node("Cast", both, to=1)))
-    equal(m)
+    joined = m.node("Concat", m.node("Transpose", total, perm=[1, 0]), m.node("Transpose", x, perm=[1, 0]), axis=1)
+    m.output(joined, "INT64")
+    m.output(m.quantise(m.node("Cast", joined, to=1)))
+    for kind, other in (("Sub", 7), ("Div", 2), ("Max", 1), ("Min", 1)):
+        m.output(m.node(kind, x, m.const(np.array(other))), "INT64")
 
 
-def test_images_of_bytes(m, equal):
+def bytes_of_images(m):
     x = m.node("Cast", m.input("x", [1, 4, 4, 3], "UINT8"), to=1)
-    x = m.node("Mul", m.node("Transpose", x, perm=[0, 3, 1, 2]), m.const(np.float32(1 / 255)))
-    m.output(m.quantise(x))
-    equal(m)
+    m.output(m.quantise(m.node("Mul", m.node("Transpose", x, perm=[0, 3, 1, 2]), real(m, 1 / 255))))
 
 
-def test_what_is_not_read_of_integers(m, refusal):
-    x = m.input("x", [2, 3], "INT64")
-    m.output(m.node("Mod", x, m.const(np.array([2]))), "INT64")
-    m.output(m.node("Cast", x, to=10), "FLOAT16")
-    text = refusal(m.save())
-    assert "Mod 'mod_0' is not supported" in text and "has an output of type float16; only float32, int32" in text
+def rows_of_a_table(dtype):
+    """They are dequantised behind their choice, as embeddings are in files in QOperator format."""
+
+    def make(m):
+        table = m.const(m.rng.integers(0, 127, (30, 8)).astype(dtype))
+        rows = m.node("Gather", table, m.input("tokens", [1, 9], "INT64"))
+        m.output(m.node("DequantizeLinear", rows, real(m, 0.02), m.const(dtype(7))))
+
+    return make
 
 
-def test_a_choice_is_an_output(m, equal):
-    x = m.quantise(m.input("x", [2, 5]))
-    m.output(m.node("Where", m.node("Greater", x, m.const(np.float32(0))), x, m.const(np.float32(-1))))
-    equal(m)
+CASES = {
+    **{f"{kind} {keep}": position(kind, keep) for kind in ("ArgMax", "ArgMin") for keep in (0, 1)},
+    **{f"top {quantised}": largest(quantised) for quantised in (True, False)},
+    **{kind: compared(kind) for kind in ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")},
+    **{function.__name__: function for function in (choice, truth_values, words_and_mask, arithmetic, bytes_of_images)},
+    **{f"rows {dtype.__name__}": rows_of_a_table(dtype) for dtype in (np.int8, np.uint8)},
+}
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
-def test_rows_of_a_table_are_dequantised_behind_their_choice(m, equal, dtype):
-    """As embeddings are in files in QOperator format."""
-    table = m.const(m.rng.integers(0, 127, (30, 8)).astype(dtype))
-    rows = m.node("Gather", table, m.input("tokens", [1, 9], "INT64"))
-    parameters = m.const(np.float32(0.02)), m.const(dtype(7))
-    m.output(m.node("DequantizeLinear", rows, *parameters))
-    equal(m)
+@pytest.mark.parametrize("name", CASES)
+def test_numbers_are_onnxruntimes(m, onnxruntime_outputs, name):
+    """Those of the graph and of the program, for random inputs."""
+    CASES[name](m)
+    path, cfg = m.save(), PRESETS["pynq_z1"]
+    graph = import_onnx(path)
+    with Loaded(compile_graph(graph, cfg), open_device("model", cfg)) as loaded:
+        for _ in range(3):
+            values = {t.name: m.rng.normal(0, 2, t.shape) for t in graph.inputs}
+            inputs = {t.name: values[t.name].astype(t.dtype) for t in graph.inputs if t.dtype == "float32"}
+            inputs |= {t.name: np.abs(values[t.name]).astype(t.dtype) for t in graph.inputs if t.dtype != "float32"}
+            mine, _ = reference.run(graph, inputs)
+            for tensor, expected in onnxruntime_outputs(path, inputs).items():
+                assert mine[tensor].dtype == expected.dtype
+                np.testing.assert_array_equal(mine[tensor], expected)
+            found = compare(graph, inputs, loaded.run(inputs))
+            assert found.difference is None, str(found.difference)
 
 
-def test_bytes_that_nothing_dequantises(m, refusal):
-    m.output(m.node("Gather", m.const(np.ones((3, 4), np.int8)), m.input("i", [2], "INT64"), name="bad"), "INT8")
-    assert "Gather 'bad' has a constant of type int8" in refusal(m.save())
+def top(**attrs):
+    return lambda m: m.nodes_of("TopK", [x_of(m, 4, 4), m.const(np.array([2]))], ["v", "i"], "top", **attrs)[0]
+
+
+REFUSED = {
+    "not along the last axis": ("FLOAT", top(axis=0)),
+    "takes the smallest": ("FLOAT", top(largest=0)),
+    "takes the last of several positions": (
+        "INT64",
+        lambda m: m.node("ArgMax", x_of(m, 4, 4), axis=1, select_last_index=1),
+    ),
+    "Mod 'mod_0' is not supported": (
+        "INT64",
+        lambda m: m.node("Mod", m.input("x", [2], "INT64"), m.const(np.array([2]))),
+    ),
+    "has an output of type float16; only float32, int32": (
+        "FLOAT16",
+        lambda m: m.node("Cast", m.input("x", [2, 3], "INT64"), to=10),
+    ),
+    "Gather 'bad' has a constant of type int8": (
+        "INT8",
+        lambda m: m.node("Gather", m.const(np.ones((3, 4), np.int8)), m.input("i", [2], "INT64"), name="bad"),
+    ),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_not_read_of_integers(m, refusal, text):
+    dtype, make = REFUSED[text]
+    m.output(make(m), dtype)
+    assert text in refusal(m.save())
