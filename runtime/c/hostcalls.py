@@ -67,7 +67,7 @@ def source(name: str) -> str:
         return _SOURCES[name]
     if name != HEADER:
         raise ProgramError(f"source {name!r}: must be {HEADER} or one of {', '.join(FUNCTIONS)}")
-    declared = []
+    declared = list[str]()
     for file in FUNCTIONS:
         found = "".join(f"{comment}{head};\n" for comment, head, _ in _DEFINED.findall(_SOURCES[file]))
         declared.append(f"/* ---- {file} ---- */\n\n{found}\n")

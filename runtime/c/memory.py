@@ -152,7 +152,7 @@ def host_lives(executable: Executable, at: Mapping[str, int]) -> dict[str, range
             used.setdefault(name, []).append(number)
     whole = range(len(executable.steps) + 1)
     kept = {state.next for state in executable.states}
-    found = {}
+    found = dict[str, range]()
     for tensor in executable.tensors.values():
         if tensor.name in at or tensor.kind not in ("temp", "state"):
             continue

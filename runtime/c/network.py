@@ -286,7 +286,7 @@ class Network:
 
     def _conditions(self) -> list[str]:
         """What makes inputs wrong on which addresses or the choice of steps depend."""
-        steps, found = self.executable.steps, []
+        steps, found = self.executable.steps, list[str]()
         known = ranges(steps)
         if known:
             value = self._value(known[0].tensor)
@@ -307,13 +307,12 @@ class Network:
 
     def _keep(self) -> Iterator[str]:
         """Every state takes its next values; those that other states hold are set aside first."""
-        apart, at = staged(self.executable), 0
-        later = []
+        swapped, at, later = staged(self.executable), 0, list[str]()
         for t in self.executable.states:
             if t.next is None or t.next == t.name:
                 continue
             source = self._pointer(t.next)
-            if t.name in apart:
+            if t.name in swapped:
                 yield f"    memcpy(scratch + {at}, {source}, {t.nbytes}u);"
                 source = f"scratch + {at}"
                 at += -(-t.nbytes // 8) * 8

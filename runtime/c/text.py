@@ -46,7 +46,7 @@ def values(array: np.ndarray) -> str:
 
 def wrapped(texts: Iterable[str]) -> str:
     """Parts of a list between braces, as lines."""
-    lines, line = [], ""
+    lines, line = list[str](), ""
     for text in texts:
         if line and len(line) + len(text) + 2 > _WIDTH:
             lines.append(line)

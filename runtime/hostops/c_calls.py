@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -95,8 +95,8 @@ def real(value: float) -> str:
 class Writer:
     """Takes down the statements of one host step."""
 
-    statements: list[Statement] = field(default_factory=list)
-    data: dict[str, AnyArray] = field(default_factory=dict)
+    statements: list[Statement] = field(default_factory=list[Statement])
+    data: dict[str, AnyArray] = field(default_factory=dict[str, AnyArray])
     top: int = 0  # bytes of the scratch memory in use
     most: int = 0  # largest `top` of the step
 
@@ -178,8 +178,7 @@ class C:
         name, _, part = word.partition(".")
         stem, _, fact = word.rpartition("_")
         if part and (name in arrays or name in a):
-            owner: object = arrays[name].shape if name in arrays else a[name]
-            return _sizes(owner.shape if isinstance(owner, np.ndarray) else owner, part)
+            return _sizes(arrays[name].shape if name in arrays else getattr(a[name], "shape", a[name]), part)
         if word in arrays:
             return [arrays[word].pointer]
         if fact == "type" and (stem in arrays or stem in a):
@@ -218,24 +217,23 @@ class C:
     def _number(self, word: str, w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> Iterable[int]:
         """The integers of a word of `numbers`; a list attribute gives all of its own."""
         if word in a:
-            value = a[word]
-            return value if isinstance(value, (list, tuple)) else [value]
+            values: list[int] = np.reshape(a[word], -1).tolist()
+            return values
         return map(int, self._argument(word, w, inputs, output, a))
 
 
-def _sizes(values: Any, part: str) -> Sequence[int]:
+def _sizes(values: Ints, part: str) -> Sequence[int]:
     """Values of a shape or list: `shape` are all, `.2` is one, `.:2` are the first two, `.2:` all from number 2 on."""
     first, colon, last = part.removeprefix("shape").removeprefix(".").partition(":")
     return values[int(first or 0) : int(last) if last else None] if colon or not first else [values[int(first)]]
 
 
-def constant(w: Writer, name: str, value: object) -> str | int:
+def constant(w: Writer, name: str, value: AnyArray | float) -> str | int:
     """An attribute as a C expression: a number, or the name of a constant array."""
     if isinstance(value, np.ndarray):
         return w.array(name, value, "int32" if value.dtype == np.int64 else str(value.dtype))
     if isinstance(value, float):
         return real(value)
-    assert isinstance(value, int)
     return "INT32_MIN" if value == INT32_MIN else int(value)
 
 

@@ -105,7 +105,8 @@ def _detected(inputs: Operands, a: Attrs) -> Operand:
     need(scores[:2] == (1, count), f"scores {scores}: must be of {count} boxes")
     need(a["anchors"].shape == (count, 4), f"anchors {a['anchors'].shape}: must be {(count, 4)}")
     need(a["classes"] <= scores[2], f"classes = {a['classes']}: the scores have {scores[2]}")
-    need(min(map(abs, a["scales"])) > 0, f"scales = {a['scales']}: must not be 0")
+    scales: Sequence[float] = a["scales"]
+    need(min(map(abs, scales)) > 0, f"scales = {a['scales']}: must not be 0")
     rows = a["most"] * (1 if a["each_class"] else min(a["classes_per_box"], a["classes"]))
     need(rows <= MOST_ROWS, f"most = {a['most']}: {rows} rows, at most {MOST_ROWS} are allowed")
     return Operand((1, rows + 1, 6), "float32")

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...hw.errors import UnsupportedError
 from ..schema import MOST, Array, Int, Kind, ListOf
-from .arrays import Attrs, Float32, Ints
+from .arrays import AnyArray, Attrs, Float32, Ints
 from .c_calls import C, Translation, Value, Writer, known_function
 from .layers import (
     CONVOLUTION,
@@ -25,7 +25,7 @@ from .layers import (
     windows,
     with_products,
 )
-from .numbers import Function, Pair, exponential, exponential_table, one_of, unary_in_c
+from .numbers import Function, Pair, exponential, exponential_table, one_of, plain, unary_in_c
 from .pooling import POOL, averaged, pooled
 from .row import FINITE, HostOp, Operand, Operands, along_axis, giving, multiplied, need, one_type, same
 from .row import reduced as reduced_shape
@@ -36,63 +36,58 @@ _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
-def _sigmoid(x: Float32) -> Float32:
+def _sigmoid(x: AnyArray) -> AnyArray:
     return _ONE / (_ONE + np.exp(-x))
 
 
-def _softplus(x: Float32) -> Float32:
+def _softplus(x: AnyArray) -> AnyArray:
     return np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0)
 
 
-def _hard_sigmoid(x: Float32, alpha: np.float32, beta: np.float32) -> Float32:
+def _hard_sigmoid(x: AnyArray, alpha: np.float32, beta: np.float32) -> AnyArray:
     return np.clip(alpha * x + beta, 0, 1)
 
 
-def _error_function(x: Float32) -> Float32:
+def _error_function(x: AnyArray) -> AnyArray:
     return _erf(x.astype(np.float64)).astype(np.float32)
 
 
-def _gelu(x: Float32) -> Float32:
+def _gelu(x: AnyArray) -> AnyArray:
     return _HALF * x * (_ONE + _error_function(x / _F(math.sqrt(2))))
 
 
-def _gelu_tanh(x: Float32) -> Float32:
+def _gelu_tanh(x: AnyArray) -> AnyArray:
     return _HALF * x * (_ONE + np.tanh(_F(math.sqrt(2 / math.pi)) * (x + _F(0.044715) * x * x * x)))
 
 
-def _plain(function: Callable[[Float32], Float32], c: str = "", alpha: float = 0.0, beta: float = 0.0) -> Function:
-    """A function without parameters of the step."""
-    return Function(lambda x, alpha, beta: function(x), c, alpha, beta)
-
-
 UNARY: dict[str, Function] = {
-    "Abs": _plain(np.abs, "TW_ABS"),
-    "Ceil": _plain(np.ceil, "TW_CEIL"),
+    "Abs": plain(np.abs, "TW_ABS"),
+    "Ceil": plain(np.ceil, "TW_CEIL"),
     "Clip": Function(lambda x, alpha, beta: np.minimum(np.maximum(x, alpha), beta), "TW_CLIP", None, None),
-    "Cos": _plain(np.cos),
+    "Cos": plain(np.cos),
     "Elu": Function(lambda x, alpha, beta: np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)),
-    "Erf": _plain(_error_function),
-    "Exp": _plain(np.exp),
-    "Floor": _plain(np.floor, "TW_FLOOR"),
-    "Gelu": _plain(_gelu),
-    "GeluTanh": _plain(_gelu_tanh),
+    "Erf": plain(_error_function),
+    "Exp": plain(np.exp),
+    "Floor": plain(np.floor, "TW_FLOOR"),
+    "Gelu": plain(_gelu),
+    "GeluTanh": plain(_gelu_tanh),
     "HardSigmoid": Function(_hard_sigmoid, "TW_HARD_SIGMOID", None, None),
-    "HardSwish": _plain(lambda x: x * _hard_sigmoid(x, _F(1 / 6), _HALF), "TW_HARD_SWISH", 1 / 6, 0.5),
+    "HardSwish": plain(lambda x: x * _hard_sigmoid(x, _F(1 / 6), _HALF), "TW_HARD_SWISH", 1 / 6, 0.5),
     "LeakyRelu": Function(lambda x, alpha, beta: np.where(x < 0, alpha * x, x), "TW_LEAKY_RELU", None),
-    "Log": _plain(np.log),
-    "Mish": _plain(lambda x: x * np.tanh(_softplus(x))),
-    "Neg": _plain(np.negative, "TW_NEG"),
-    "Reciprocal": _plain(lambda x: _ONE / x, "TW_RECIPROCAL"),
-    "Relu": _plain(lambda x: np.maximum(x, 0), "TW_CLIP", 0.0, math.inf),
-    "Round": _plain(np.rint, "TW_ROUND"),
+    "Log": plain(np.log),
+    "Mish": plain(lambda x: x * np.tanh(_softplus(x))),
+    "Neg": plain(np.negative, "TW_NEG"),
+    "Reciprocal": plain(lambda x: _ONE / x, "TW_RECIPROCAL"),
+    "Relu": plain(lambda x: np.maximum(x, 0), "TW_CLIP", 0.0, math.inf),
+    "Round": plain(np.rint, "TW_ROUND"),
     "Selu": Function(lambda x, alpha, beta: beta * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))),
-    "Sigmoid": _plain(_sigmoid),
-    "Sign": _plain(np.sign, "TW_SIGN"),
-    "Sin": _plain(np.sin),
-    "Softplus": _plain(_softplus),
-    "Softsign": _plain(lambda x: x / (_ONE + np.abs(x)), "TW_SOFTSIGN"),
-    "Sqrt": _plain(np.sqrt, "TW_ROOT"),
-    "Tanh": _plain(np.tanh),
+    "Sigmoid": plain(_sigmoid),
+    "Sign": plain(np.sign, "TW_SIGN"),
+    "Sin": plain(np.sin),
+    "Softplus": plain(_softplus),
+    "Softsign": plain(lambda x: x / (_ONE + np.abs(x)), "TW_SOFTSIGN"),
+    "Sqrt": plain(np.sqrt, "TW_ROOT"),
+    "Tanh": plain(np.tanh),
     "ThresholdedRelu": Function(lambda x, alpha, beta: np.where(x > alpha, x, 0), "TW_THRESHOLDED_RELU", None),
 }
 # (alpha, beta) of ONNX where a node leaves them out
@@ -117,7 +112,7 @@ BINARY: dict[str, Pair] = {
 }
 
 
-REDUCTIONS: dict[str, Callable[[Float32, tuple[int, ...]], Float32]] = {
+REDUCTIONS: dict[str, Callable[[AnyArray, tuple[int, ...]], AnyArray]] = {
     "ReduceL1": lambda x, axes: np.abs(x).sum(axes),
     "ReduceL2": lambda x, axes: np.sqrt(np.square(x).sum(axes)),
     "ReduceMax": lambda x, axes: x.max(axes),
@@ -165,10 +160,10 @@ def float_reduce(x: Float32, *, function: str, axes: Ints, shape: Ints) -> Float
 def float_softmax(x: Float32, *, axis: int, logarithm: bool = False) -> Float32:
     """`exp(x) / sum(exp(x))` along `axis`, or its logarithm; exponentials are added in order."""
     with np.errstate(all="ignore"):
-        shifted = x - x.max(axis, keepdims=True)
-        powers = exponential(shifted)
-        total = np.take(np.cumsum(powers, axis, dtype=np.float32), [-1], axis)
-        return shifted - np.log(total.astype(np.float64)).astype(np.float32) if logarithm else powers / total
+        shifted: Float32 = x - x.max(axis, keepdims=True)
+        powers: Float32 = exponential(shifted)
+        total: AnyArray = np.take(np.cumsum(powers, axis, dtype=np.float32), [-1], axis)
+        return shifted - np.log(total.astype(np.float64)).astype(np.float32) if logarithm else np.divide(powers, total)
 
 
 def float_matmul(x: Float32, y: Float32, *, ordered: bool = False) -> Float32:

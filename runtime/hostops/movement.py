@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -130,13 +130,15 @@ def _reshaped(inputs: Operands, a: Attrs) -> Operand:
 
 
 def _transposed(inputs: Operands, a: Attrs) -> Operand:
-    shape, axes = inputs[0].shape, a["axes"]
+    shape = inputs[0].shape
+    axes: Ints = a["axes"]
     need(sorted(axes) == [*range(len(shape))], f"axes = {axes} are not those of {shape}, each once")
     return Operand(tuple(shape[k] for k in axes), inputs[0].dtype)
 
 
 def _concatenated(inputs: Operands, a: Attrs) -> Operand:
-    axis, shapes = a["axis"], [x.shape for x in inputs]
+    axis: int = a["axis"]
+    shapes = [x.shape for x in inputs]
     need(axis < len(shapes[0]), f"axis = {axis}: its input has {len(shapes[0])} dimensions")
     around = {(len(shape), *shape[:axis], -1, *shape[axis + 1 :]) for shape in shapes}
     need(len(around) == 1, f"inputs {shapes} differ in more than axis {axis}")
@@ -276,16 +278,17 @@ def _reshape_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -
 
 def _transpose_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
     (x,) = inputs
+    axes: Ints = a["axes"]
     steps = strides(x.shape, x.width)
-    _copy(w, x, output, output.shape, [steps[k] for k in a["axes"]], strides(output.shape, x.width))
+    _copy(w, x, output, output.shape, [steps[k] for k in axes], strides(output.shape, x.width))
 
 
 def _concatenate_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
-    steps = strides(output.shape, output.width)
-    start = 0
+    steps, start = strides(output.shape, output.width), 0
+    axis: int = a["axis"]
     for x in inputs:
         _copy(w, x, output, x.shape, strides(x.shape, x.width), steps, start=(0, start))
-        start += x.shape[a["axis"]] * steps[a["axis"]]
+        start += x.shape[axis] * steps[axis]
 
 
 def _pad_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
@@ -322,7 +325,7 @@ def _pack_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> N
 
 def _block_walks(
     plain: Ints, layout: str, packed: Ints, widths: tuple[int, int]
-) -> list[tuple[list[int], list[int], list[int], tuple[int, int]]]:
+) -> Iterator[tuple[list[int], list[int], list[int], tuple[int, int]]]:
     """(shape, steps in the images, steps in the blocks, starts of both) of each walk, in bytes.
 
     `plain` is the shape (n, c, ...) or with `layout` NHWC (n, h, w, c), `packed` (batches, blocks, ..., batch, block).
@@ -332,13 +335,11 @@ def _block_walks(
     inner = [k for k in range(1, len(plain)) if k != channel]
     steps = strides(packed, widths[1])
     (n, c), (batch, block) = (plain[0], plain[channel]), packed[-2:]
-    found = []
     for (row, rows, images), (column, columns, lanes) in itertools.product(_parts(n, batch), _parts(c, block)):
         shape = [rows, columns, *(plain[k] for k in inner), images, lanes]
         moves = [own[0] * batch, own[channel] * block, *(own[k] for k in inner), own[0], own[channel]]
         starts = (row * moves[0] + column * moves[1], row * steps[0] + column * steps[1])
-        found.append((shape, moves, steps, starts))
-    return found
+        yield shape, moves, steps, starts
 
 
 def unpack_in_c(w: Writer, x: Value, y: Value, a: Attrs, byte: int = 0, start: int = 0) -> None:
@@ -415,7 +416,7 @@ def _fold_windows_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Att
 def _gather_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
     """The piece after the axis at each position, for each index before the axis."""
     x, where = inputs
-    axis = a["axis"]
+    axis: int = a["axis"]
     step = strides(x.shape, x.width)[axis]
     outer = math.prod(x.shape[:axis])
     _pieces(w, x, where, output, (outer, step * x.shape[axis]), where.size, step, [x.shape[axis], step])

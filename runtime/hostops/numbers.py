@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -73,44 +73,61 @@ def _logistic(x: AnyArray) -> AnyArray:
     return np.where(x > FULL, _F(1), np.where(x < SMALL, exponential(x), _F(1) / (_F(1) + exponential(-x))))
 
 
-class Function(NamedTuple):
+@dataclass(frozen=True)
+class Function:
     """A function of values in NumPy, and its C function or constant, if any, with two parameters.
 
     A parameter that is None is the attribute of the step. The C function takes float32, and `integers` if so marked.
     """
 
-    numpy: Callable[..., AnyArray]
+    numpy: Callable[[AnyArray, np.float32, np.float32], AnyArray]
     c: str = ""
     alpha: float | None = 0.0
     beta: float | None = 0.0
     integers: bool = False
 
 
+def plain(
+    function: Callable[[AnyArray], AnyArray],
+    c: str = "",
+    alpha: float = 0.0,
+    beta: float = 0.0,
+    *,
+    integers: bool = False,
+) -> Function:
+    """A function without parameters of the step; the C function gets `alpha` and `beta`."""
+
+    def numpy(x: AnyArray, first: np.float32, second: np.float32) -> AnyArray:
+        return function(x)
+
+    return Function(numpy, c, alpha, beta, integers)
+
+
 # functions with a C name are exact in IEEE arithmetic, or on integers, which wrap
 UNARY: dict[str, Function] = {
-    "abs": Function(np.abs, "TW_ABS", integers=True),
-    "ceil": Function(np.ceil, "TW_CEIL"),
-    "cos": Function(_rounded(np.cos)),
-    "elu": Function(_elu),
-    "exp": Function(exponential, "tw_exp"),
-    "floor": Function(np.floor, "TW_FLOOR"),
-    "gelu": Function(_gelu),
-    "gelu_tanh": Function(_gelu_tanh),
-    "hard_swish": Function(lambda x: x * np.clip(x + _F(3), _F(0), _F(6)) / _F(6), "TW_HARD_SWISH6"),
-    "log": Function(_rounded(np.log)),
-    "logistic": Function(_logistic, "tw_logistic", float(FULL), float(SMALL)),
-    "neg": Function(np.negative, "TW_NEG", integers=True),
-    "relu": Function(lambda x: np.maximum(x, 0), "TW_CLIP", 0.0, math.inf, integers=True),
-    "relu6": Function(lambda x: np.clip(x, 0, 6), "TW_CLIP", 0.0, 6.0, integers=True),
-    "relu_0_to_1": Function(lambda x: np.clip(x, 0, 1), "TW_CLIP", 0.0, 1.0, integers=True),
-    "relu_n1_to_1": Function(lambda x: np.clip(x, -1, 1), "TW_CLIP", -1.0, 1.0, integers=True),
-    "round": Function(np.rint, "TW_ROUND"),
-    "rsqrt": Function(lambda x: _F(1) / np.sqrt(x), "TW_INVERSE_ROOT"),
-    "sign": Function(np.sign, "TW_SIGN", integers=True),
-    "sin": Function(_rounded(np.sin)),
-    "sqrt": Function(np.sqrt, "TW_ROOT"),
-    "square": Function(np.square, "TW_SQUARE", integers=True),
-    "tanh": Function(_rounded(np.tanh)),
+    "abs": plain(np.abs, "TW_ABS", integers=True),
+    "ceil": plain(np.ceil, "TW_CEIL"),
+    "cos": plain(_rounded(np.cos)),
+    "elu": plain(_elu),
+    "exp": plain(exponential, "tw_exp"),
+    "floor": plain(np.floor, "TW_FLOOR"),
+    "gelu": plain(_gelu),
+    "gelu_tanh": plain(_gelu_tanh),
+    "hard_swish": plain(lambda x: x * np.clip(x + _F(3), _F(0), _F(6)) / _F(6), "TW_HARD_SWISH6"),
+    "log": plain(_rounded(np.log)),
+    "logistic": plain(_logistic, "tw_logistic", float(FULL), float(SMALL)),
+    "neg": plain(np.negative, "TW_NEG", integers=True),
+    "relu": plain(lambda x: np.maximum(x, 0), "TW_CLIP", 0.0, math.inf, integers=True),
+    "relu6": plain(lambda x: np.clip(x, 0, 6), "TW_CLIP", 0.0, 6.0, integers=True),
+    "relu_0_to_1": plain(lambda x: np.clip(x, 0, 1), "TW_CLIP", 0.0, 1.0, integers=True),
+    "relu_n1_to_1": plain(lambda x: np.clip(x, -1, 1), "TW_CLIP", -1.0, 1.0, integers=True),
+    "round": plain(np.rint, "TW_ROUND"),
+    "rsqrt": plain(lambda x: _F(1) / np.sqrt(x), "TW_INVERSE_ROOT"),
+    "sign": plain(np.sign, "TW_SIGN", integers=True),
+    "sin": plain(_rounded(np.sin)),
+    "sqrt": plain(np.sqrt, "TW_ROOT"),
+    "square": plain(np.square, "TW_SQUARE", integers=True),
+    "tanh": plain(_rounded(np.tanh)),
 }
 
 
@@ -183,7 +200,7 @@ COMPARISONS: dict[str, tuple[Pair, int]] = {
 def number_function(x: AnyArray, *, function: str) -> AnyArray:
     """A function of each value, in the type of `x`."""
     with np.errstate(all="ignore"):
-        return UNARY[function].numpy(x).astype(x.dtype)
+        return UNARY[function].numpy(x, _F(0), _F(0)).astype(x.dtype)
 
 
 def number_binary(x: AnyArray, y: AnyArray, *, function: str) -> AnyArray:

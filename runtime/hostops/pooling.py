@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...hw import rounding
-from .arrays import Attrs, Int8, Ints
+from .arrays import Attrs, Int8, Int64, Ints
 from .c_calls import C, Value, Writer
 from .layers import pad_image, window_places, windows
 from .row import HostOp, Operand, Operands, need
@@ -45,7 +45,8 @@ def exact_average_pool(
         windows(pad_image(t, pads, 0), kernel, strides).sum((4, 5), dtype=np.int64)
         for t in (x, np.ones_like(x[:1, :1]))
     )
-    rounded = np.where((total > 0) | ties_up, (total + count // 2) // count, -((count // 2 - total) // count))
+    upwards: Int64 = (total + count // 2) // count
+    rounded = np.where((total > 0) | ties_up, upwards, -((count // 2 - total) // count))
     return np.clip(rounded, low, high).astype(np.int8)
 
 

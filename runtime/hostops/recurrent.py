@@ -69,11 +69,13 @@ def lstm(
     fractional bits to hidden values.
     """
     found = np.empty((gates.shape[0], gates.shape[1] + 1, cells.shape[1]), np.int16)
-    after = {"cell_bits": cell_bits, "clip": clip, "multiplier": multiplier, "exponent": exponent, "coupled": coupled}
+    after = {"cell_bits": cell_bits, "clip": clip, "multiplier": multiplier, "exponent": exponent}
     for t in range(gates.shape[1]):
         sums = dense_accumulators(hidden, weight=weight, bias=bias, x_zero_point=0)
         own = rescale(sums, gate_multiplier, gate_exponent)
-        found[:, t : t + 2] = lstm_step(gates[:, t : t + 1], own, cells, zero_point=zero_point, **after)
+        found[:, t : t + 2] = lstm_step(
+            gates[:, t : t + 1], own, cells, zero_point=zero_point, coupled=coupled, **after
+        )
         hidden, cells = found[:, t].astype(np.int8), found[:, t + 1]
     return found
 

@@ -84,7 +84,7 @@ class HostOp:
 
     function: Callable[..., AnyArray]
     rule: Rule
-    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    kinds: Mapping[str, Kind] = field(default_factory=dict[str, Kind])
     dtypes: tuple[str, ...] = ("int8",)
     ranks: tuple[int, ...] = ()
     count: int = 1
@@ -126,8 +126,9 @@ class HostOp:
                 raise ProgramError(f"input {k} has shape {x.shape}: must have {allowed} dimensions")
         check_fields(attrs, self.attrs, frozenset(self.defaults))
         found = self.rule(inputs, self.defaults | attrs)
-        known = [*(x.shape for x in (*inputs, found)), *(v.shape for v in attrs.values() if isinstance(v, np.ndarray))]
-        most = _GROWTH * sum(map(math.prod, known)) + _FREE
+        constants: list[AnyArray] = [v for v in attrs.values() if isinstance(v, np.ndarray)]
+        known = [*(math.prod(x.shape) for x in (*inputs, found)), *(v.size for v in constants)]
+        most = _GROWTH * sum(known) + _FREE
         if found.scratch > most:
             raise ProgramError(
                 f"makes an array of {found.scratch:,} elements on the way: at most {most:,} are allowed here"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ...hw.errors import ProgramError
 from ..schema import Anything, Array, ListOf, shown
@@ -72,11 +73,15 @@ def _with_table(name: str, attrs: Attrs, tables: AnyArray | None) -> Attrs:
     return attrs | {"table": tables[number]}
 
 
+def _is_stage(stage: Any) -> bool:
+    pair: list[Any] = [*stage] if type(stage) in (list, tuple) else []
+    return [*map(type, pair)] == [str, dict] and pair[0] in STAGES
+
+
 def _stages(x: Operand, a: Attrs) -> Iterator[tuple[HostOp, Attrs, Operand]]:
     """(operator, attributes, result) of each stage. Raises `ProgramError` for one that is not allowed."""
     for k, stage in enumerate(a["stages"]):
-        known = isinstance(stage, (list, tuple)) and len(stage) == 2 and isinstance(stage[1], dict)
-        if not known or stage[0] not in STAGES:
+        if not _is_stage(stage):
             raise ProgramError(
                 f"stages: number {k}, {shown(stage)}, must be [operator, attributes], one of {', '.join(STAGES)}"
             )
