@@ -241,7 +241,7 @@ class Attention(Operator):
         self.expect("whether as many positions as are read are there", 0 < self.seen <= keys[2], True)
         self.expect("the lanes of half a key", 2 * len(self.key_groups), keys[1])
         self.expect("the lanes of a value", len(self.value_groups), values[2])
-        self.expect("groups without keys", set(self.value_groups) - set(self.key_groups) - {-1}, set())
+        self.expect("groups without keys", {*self.value_groups} - {*self.key_groups, -1}, set[int]())
         self.expect("whether a lane of a value is of a group", max(self.value_groups) >= 0, True)
         self.expect("the dimensions of the queries", len(queries), 2)
         self.expect("whether as many tokens are read", queries[0] <= self.seen, True)

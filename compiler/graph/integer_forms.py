@@ -99,8 +99,9 @@ class _Facts(NamedTuple):
     def results(self) -> np.ndarray:
         """int8 (256, 256): those of all pairs of operands."""
         multipliers, exponents = zip(*self.multipliers)
-        facts = {"zero_points": self.zero_points, "sign": self.sign, "low": self.low, "high": self.high}
-        return add(*_GRID, **facts, shift=ADD_SHIFT, multipliers=multipliers, exponents=exponents)
+        scales = {"zero_points": self.zero_points, "multipliers": multipliers, "exponents": exponents}
+        x, y = (operand.astype(np.int8) for operand in _GRID)
+        return add(x, y, **scales, sign=self.sign, shift=ADD_SHIFT, low=self.low, high=self.high)
 
 
 @lru_cache(maxsize=256)
@@ -152,8 +153,10 @@ def _(op: Mul) -> Pair:
 
 @pair_form.register
 def _(op: SquaredDifference) -> Pair:
-    x, y = (_square_operand(t.zero_point, *scale) for t, scale in zip(op.inputs, op.multipliers))
-    return Pair(x, y, AluOp.ADD, Requant(0, *op.multipliers[2], op.output.zero_point), negated=True, square=True)
+    first, second, (multiplier, exponent) = op.multipliers
+    x, y = (_square_operand(t.zero_point, *scale) for t, scale in zip(op.inputs, (first, second)))
+    store = Requant(0, multiplier, exponent, op.output.zero_point)
+    return Pair(x, y, AluOp.ADD, store, negated=True, square=True)
 
 
 @pair_form.register
@@ -237,7 +240,7 @@ def _may_be_exact(scales: tuple[float, float, float], unit: float, digits: int) 
 
 
 def _digits(value: int, count: int) -> tuple[int, ...]:
-    found = []
+    found = list[int]()
     for _ in range(count):
         digit = (value + 128 & 255) - 128
         found.append(digit)

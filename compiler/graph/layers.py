@@ -80,9 +80,13 @@ class Linear(Operator):
             product = np.float32(self.x.scale) * self.weight_scale
         return product.astype(np.float64) / np.float64(self.output.scale)
 
-    @cached_property
+    @property
     def multipliers(self) -> tuple[np.ndarray, np.ndarray]:
         """(multipliers, exponents), int64 (O,), of the requantisation; see hw/rounding.py."""
+        return self._multipliers
+
+    @cached_property
+    def _multipliers(self) -> tuple[np.ndarray, np.ndarray]:
         return by_channel(self.scales, exact_multiplier if self.exact else quantize_multiplier)
 
     def reach(self) -> Reach:

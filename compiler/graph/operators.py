@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -215,8 +215,8 @@ class Operator:
         return ()
 
     @property
-    def multipliers(self) -> tuple[tuple[int, int], ...]:
-        """(multiplier, exponent) of each R; of the only one in `Scaled`, arrays of channels' in layers."""
+    def multipliers(self) -> tuple[Any, ...]:
+        """(multiplier, exponent) of each R, of the only R in `Rescaling`, or arrays with one of each per channel."""
         return tuple(quantize_multiplier(factor) for factor in self.factors)
 
     def excess(self) -> str:
@@ -274,23 +274,17 @@ def by_channel(
     return pairs[:, 0], pairs[:, 1]
 
 
-class Scaled(Operator):
-    """Base of operators with one R, a product with a fixed-point number, `factor`."""
-
-    factor: float
-
-    @property
-    def multipliers(self) -> tuple[int, int]:
-        return quantize_multiplier(self.factor)
-
-
-class Rescaling(Scaled):
-    """Base of operators that bring one tensor into another quantisation by R."""
+class Rescaling(Operator):
+    """Base of operators that bring one tensor into another quantisation by their only R."""
 
     @property
     def factor(self) -> float:
         """`x.scale / y.scale`."""
         return float(np.float64(self.x.scale) / np.float64(self.output.scale))
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        return quantize_multiplier(self.factor)
 
 
 class Product(Rescaling):

@@ -15,7 +15,7 @@ from ...hw.errors import InputError
 from ...hw.rounding import quantize_multiplier, rescale
 from .host_calls import Kernel
 from .layers import Linear, QConv2d, QDense
-from .operators import AlongAxis, Operator, Rescaling, Scaled, Tensor, by_channel
+from .operators import AlongAxis, Operator, Rescaling, Tensor, by_channel
 from .ranges import Ends, Reach, sums
 from .windows import Softmax
 
@@ -130,7 +130,7 @@ class Dense16(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class Filter16(Scaled):
+class Filter16(Operator):
     """The filter along time of an SVDF with int16 state: int16 windows (N, F, M) -> int8 (N, U).
 
     `clamp(zo + R(bias + sum(x * weight)))`, weights int16 (F, M), biases int32 (U,); unit u sums the F / U filters from
@@ -150,6 +150,10 @@ class Filter16(Scaled):
         self.expect("the filters modulo the units", self.weight.shape[0] % len(self.bias), 0)
         self.expect("the output's shape", self.output.shape, (self.x.shape[0], len(self.bias)))
         self.expect("whether R is by less than 2**30", 0 <= self.factor < 2.0**30, True)
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        return quantize_multiplier(self.factor)
 
     @property
     def macs(self) -> int:
@@ -177,7 +181,7 @@ class Cells(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class LstmStep(Scaled, Cells):
+class LstmStep(Cells):
     """One step of an LSTM from sums that are there: int16 (N, 2, C), the hidden values and the cells.
 
     Inputs are gates, int16 (N, 1, 4 * C), the part of the hidden values in the same sums, int16 or int32 (N, 4 * C),
@@ -201,6 +205,10 @@ class LstmStep(Scaled, Cells):
         self.expect("the output's shape", self.output.shape, (n, 2, size))
         self.expect_cells()
         self.expect("whether R is by less than 2**30", 0 <= self.factor < 2.0**30, True)
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        return quantize_multiplier(self.factor)
 
 
 @dataclass(frozen=True, eq=False)

@@ -64,7 +64,7 @@ def apply(op: Operator, *arrays: np.ndarray, contract: str = "double") -> np.nda
 def _batches(graph: Graph, inputs: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
     if strangers := [name for name in inputs if name not in {t.name for t in graph.inputs}]:
         raise InputError(f"the network has no input {strangers[0]!r}; it has {', '.join(t.name for t in graph.inputs)}")
-    counts = set()
+    counts = set[int]()
     for t in graph.inputs:
         if t.name not in inputs:
             raise InputError(f"input {t.name!r} is missing; the given inputs are {', '.join(inputs) or 'none'}")

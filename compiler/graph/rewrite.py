@@ -82,7 +82,7 @@ def transposes(op: Operator, axes: tuple[int, ...]) -> bool:
 
 def without_unread(graph: Graph) -> Graph:
     """`graph` without the operators whose results nobody reads."""
-    needed, live = {t.name for t in graph.wanted}, []
+    needed, live = {t.name for t in graph.wanted}, list[Operator]()
     for op in reversed(graph.ops):
         if op.output.name in needed:
             live.append(op)

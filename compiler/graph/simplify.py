@@ -106,13 +106,13 @@ def _flattened(op: g.QDense, flat: g.Reshape, producers: Producers) -> list[g.Op
     if source is not None and source.rearranges and _in_order(source, last if image is not flat.x else None):
         row = g.Reshape(f"{op.name}.row", (source.x,), replace(op.x, name=f"{op.name}.row"))
         return [row, replace(op, inputs=(row.output,))]
-    n, c, h, w = image.shape
+    n = image.shape[0]
     order = [image.shape[axis] for axis in axes[1:]]
     back = [1 + axes[1:].index(axis) for axis in (1, 2, 3)]
     weight = np.ascontiguousarray(op.weight.reshape(-1, *order).transpose(0, *back))
     y = replace(op.output, name=f"{op.output.name}.image", shape=(n, len(weight), 1, 1))
-    facts = {"low": op.low, "high": op.high, "ternary": op.ternary, **op.scaling}
-    conv = WholeImage(f"{op.name}.image", (image,), y, weight, op.weight_scale, op.bias, **facts)
+    parameters = weight, op.weight_scale, op.bias, op.low, op.high
+    conv = WholeImage(f"{op.name}.image", (image,), y, *parameters, ternary=op.ternary, **op.scaling)
     return [conv, g.Reshape(op.name, (y,), op.output)]
 
 
@@ -240,7 +240,7 @@ def _between(op: g.QConv2d) -> PairedConv:
     o, _, kh, kw = op.weight.shape
     low, high = _read_pairs(op)
     weight = np.zeros((2, o, 2, o, kh, high - low + 1), np.int8)
-    channel = np.arange(o)
+    channel = np.arange(len(op.weight))
     for k in range(2):
         for tap in range(kw):
             pair, column = divmod(k + tap - op.pads[1], 2)
@@ -253,7 +253,5 @@ def _out_of(op: g.QConv2d) -> UnpairedConv:
     weight = np.zeros((o, 2, c, 1, 2), np.int8)
     for k in range(2):
         weight[:, k, :, :, k] = op.weight[..., 0]
-    facts = {"weight_scale": op.weight_scale, "bias": op.bias, "low": op.low, "high": op.high, "strides": (1, 2)}
-    facts |= op.scaling
-    whole = weight.reshape(o, 2 * c, 1, 2)
-    return UnpairedConv(op.name, (_paired(op.x),), op.output, whole, **facts, work=op.macs)
+    parameters = weight.reshape(o, 2 * c, 1, 2), op.weight_scale, op.bias, op.low, op.high, (1, 2)
+    return UnpairedConv(op.name, (_paired(op.x),), op.output, *parameters, work=op.macs, **op.scaling)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -54,7 +55,9 @@ FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 def round_away(x: np.ndarray) -> np.ndarray:
     """Round to the nearest integer, ties away from zero, in the type of `x`."""
-    return np.where(x >= 0, np.floor(x + x.dtype.type(0.5)), np.ceil(x - x.dtype.type(0.5)))
+    half: Any = x.dtype.type(0.5)
+    up, down = np.floor(x + half), np.ceil(x - half)
+    return np.where(x >= 0, up, down)
 
 
 def table(function: str, x: Tensor, y: Tensor) -> np.ndarray:
@@ -144,9 +147,9 @@ def negative(x: Tensor, y: Tensor) -> np.ndarray:
     return (-np.arange(-128, 128)).astype(np.int8)
 
 
-def _short_multiplier(factor: float) -> tuple[int, int]:
+def _short_multiplier(factor: np.float32) -> tuple[int, int]:
     """(multiplier of 15 bits after the point, exponent)."""
-    multiplier, exponent = quantize_multiplier(factor)
+    multiplier, exponent = quantize_multiplier(float(factor))
     return min((multiplier + (1 << 15)) >> 16, (1 << 15) - 1), exponent
 
 
