@@ -162,7 +162,7 @@ class Pairwise(Operator):
 
 @dataclass(frozen=True, eq=False)
 class Binary(Pairwise):
-    """Base of those whose results are clamped."""
+    """Base of pairwise operators whose results are clamped to `low`..`high`."""
 
     low: int = -128
     high: int = 127
@@ -261,9 +261,9 @@ class Prelu(Pairwise):
 
 @dataclass(frozen=True, eq=False)
 class LeakyRelu(Lookup):
-    """`clamp(zo + R_0(x - zx))` where `x >= zx`, else `clamp(zo + R_1(x - zx))`, contract double, as its table says.
+    """`clamp(zo + R_0(x - zx))` where `x >= zx`, else `clamp(zo + R_1(x - zx))`, contract double, by a table.
 
-    `slopes` are what R_0 and R_1 multiply by.
+    `slopes` are the factors of R_0 and R_1.
     """
 
     slopes: tuple[float, float]

@@ -85,7 +85,7 @@ class CustomCall(HostCall):
 
 
 def host_calls(op: Operator, contract: str) -> list[HostCall]:
-    """The calls that compute `op` in order, each on the result of the one before it.
+    """The calls that compute `op` in order, each on the result of its predecessor.
 
     The first takes the operator's inputs, constant ones included. A convolution or dense layer is two calls: the int32
     accumulators, and their requantisation. Raises `UnsupportedError` for an operator without a kernel.

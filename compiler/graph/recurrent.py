@@ -1,7 +1,7 @@
-"""Recurrent layers, SVDF and LSTM, the wider integers around them, and what a network keeps between inferences.
+"""Recurrent layers, SVDF and LSTM, the wider integers around them, and the states of a network.
 
 The layers compute as TensorFlow Lite does: R is contract double, and factors are made of float32 products of the
-scales. What they keep from one inference to the next is a `State` beside these operators.
+scales. A `State` of the graph holds the values that they keep from one inference to the next.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .windows import Softmax
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A tensor that is there when an inference starts, and takes the values of `next` when it ends.
+    """A tensor that has a value when an inference starts, and takes the values of `next` when it ends.
 
     The first inference finds the values `initial`. `next` is any tensor of the graph: one that an operator produces, an
     input, a constant, or a state, also this one. Integers are kept as they are: a file may say other scales for what is
@@ -45,7 +45,7 @@ class State:
             raise InputError(f"state {t.name!r}: its initial values are {found}, must be {t.dtype} {t.shape}")
 
 
-GATES = 5  # functions that a step of an LSTM takes of each cell
+GATES = 5  # values of logistic and tanh per cell and step of an LSTM
 
 
 def product_scale(*scales: float, over: float = 1.0) -> float:
@@ -170,7 +170,7 @@ class Cells(Operator):
 
     @property
     def functions(self) -> int:
-        """How many values of logistic and tanh it takes."""
+        """Number of values of logistic and tanh that it computes."""
         gates, _, cells = self.inputs
         return GATES * math.prod(cells.shape) * gates.shape[1]
 
@@ -282,7 +282,7 @@ class LstmOutputs(Operator):
 
 @dataclass(frozen=True, eq=False)
 class LstmCells(Operator):
-    """The cells of an `Lstm` behind its last step, int16 (N, 1, C), out of its result (N, T + 1, C)."""
+    """The cells of an `Lstm` after its last step, int16 (N, 1, C), out of its result (N, T + 1, C)."""
 
     host = (Kernel("strided_slice", "begin strides shape"),)
     strides = 1, 1, 1

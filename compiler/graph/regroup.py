@@ -1,9 +1,10 @@
-"""Groups the channels of layers by compute unit. The graph computes, bit for bit, what it did.
+"""Groups the channels of layers by compute unit. Results stay the same, bit for bit.
 
 Layers read channels in any order and give theirs in any; element-wise operators, pools and depthwise layers give the
-order that they read; a concatenation and a flattened image follow theirs. All others want the order of the file. So
-some tensors share one order (`Ties`), in which units are one behind the other (`Orders`). Weights that are -k, 0 and k
-become -1, 0 and 1 for unit `ternary`: the factor moves into the layer's scale (`relabelled`).
+order that they read; a concatenation and a flattened image follow the orders of their inputs. All other operators need
+the order of the file. Tensors that share one order (`Ties`) get an order in which each unit has consecutive channels
+(`Orders`). Weights -k, 0 and k become -1, 0 and 1 for unit `ternary`: the factor moves into the layer's scale
+(`relabelled`).
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def ties(graph: g.Graph) -> Ties:
 
 @singledispatch
 def _tie(op: g.Operator, axes: list[int]) -> Tie | None:
-    """How `op` treats orders; None where it wants that of the file.
+    """How `op` treats orders; None if it needs the order of the file.
 
     `axes` has the dimension of each input's channels, -1 where no layer gave them.
     """
@@ -145,7 +146,7 @@ def _of_reshape(op: g.Reshape, axes: list[int]) -> Tie | None:
 
 
 def derived(op: g.Operator, tie: Tie, orders: list[AnyArray]) -> AnyArray:
-    """The order of the output of `op`, of kind `DERIVED`, from those of its inputs along `tie.operands`.
+    """The order of the output of `op`, of kind `DERIVED`, from the orders of its inputs along `tie.operands`.
 
     An order has the channel of the file at each place, -1 where there is none.
     """
@@ -178,7 +179,7 @@ class Orders:
             ties.root(op.output.name): op for op in reversed(graph.ops) if ties.of[op.name].kind is Kind.DERIVED
         }
         self._sizes = {op.output.name: op.output.shape for op in graph.ops}
-        self.ternary: dict[str, int] = {}  # the last channels of each layer, dead ones included
+        self.ternary: dict[str, int] = {}  # number of last channels of each layer, including dead channels
         together: dict[str, list[g.Operator]] = {}
         for op in graph.ops:
             if op.name in ternary:
@@ -206,9 +207,9 @@ class Orders:
         return _short(derived(op, tie, orders))
 
     def _grouped(self, layers: list[g.Operator], ternary: Ternary, block: int) -> AnyArray | None:
-        """The order for layers that share one, and how many of its places are ternary in each.
+        """The order for layers that share one; `ternary` gets the number of ternary channels in each.
 
-        Every layer's ternary channels are the last, so that of any two layers one has those of the other.
+        Every layer's ternary channels are the last, so that the sets of any two layers contain one another.
         """
         layers = sorted(layers, key=lambda op: -len(ternary[op.name]))
         rest = frozenset(range(self._sizes[layers[0].output.name][1]))
@@ -241,7 +242,7 @@ def _disagreement(first: str, second: str, ternary: Ternary) -> str:
     )
 
 
-_VALUES = np.arange(-127, 128)  # of an output, but for the lowest
+_VALUES = np.arange(-127, 128)  # values of an output, except the lowest
 
 
 def factors(op: g.Linear) -> AnyArray:
@@ -345,8 +346,8 @@ def _steps(op: g.Linear, factor: AnyArray, low: AnyArray, high: AnyArray, contra
 
 
 def grouped(graph: g.Graph, ternary: Ternary, block_out: int) -> g.Graph:
-    """`graph` with the channels of the layers in `ternary` grouped by unit: GEMM's, dead ones up to a whole block of
-    `block_out`, those of unit `ternary`, whose number is the layer's field `ternary`.
+    """`graph` with the channels of the layers in `ternary` grouped by unit: the channels of GEMM, dead channels up to a
+    whole block of `block_out`, the channels of unit `ternary`, whose number is the layer's field `ternary`.
 
     Weights, biases and scales are permuted, and so are the input channels of the layers that read them; inputs, outputs
     and states stay in their order. Where an operator between them needs the file's order, channels are gathered before
@@ -452,7 +453,7 @@ def _key(axis: int, order: AnyArray | None) -> tuple[int, bytes] | None:
 
 
 def _places(given: AnyArray | None, order: AnyArray | None, count: int) -> AnyArray:
-    """Where each channel of `order` is in `given`, both of `count` channels of the file; 0 of dead ones."""
+    """Index in `given` of each channel of `order`, orders of `count` channels of the file; 0 for dead channels."""
     given, order = (np.arange(count) if found is None else found for found in (given, order))
     where = np.zeros(count, np.int64)
     where[given[given >= 0]] = np.flatnonzero(given >= 0)

@@ -1,4 +1,4 @@
-"""Transformations of a network for modules that keep activations in blocks of channels. They do not change results.
+"""Transformations of a network for modules that keep activations in blocks of channels. Results stay the same.
 
 Outputs of the graph and next values of its states stay; other tensors may be removed.
 
@@ -22,7 +22,7 @@ from .rewrite import Producers, Rule, moved_from, reading, rewrite, without_unre
 def simplify(graph: g.Graph) -> g.Graph:
     """Merge movements and padding into the operators that read them, and remove operators without readers."""
     movements = Rule(g.StridedSlice, _slice), Rule(g.Reshape, _reshape), Rule(g.Transpose, _transpose)
-    svdf = Rule(g.Features, lambda op, readers, producers: [op])  # their scales are not those of a convolution
+    svdf = Rule(g.Features, lambda op, readers, producers: [op])  # a convolution has other scales
     return without_unread(rewrite(graph, *movements, svdf, Rule(g.QDense, _dense), Rule(g.QConv2d, _convolution)))
 
 
@@ -194,7 +194,7 @@ def _pairable(first: g.QConv2d, middle: g.QConv2d, last: g.QConv2d, block: int) 
 
 
 def _right(op: g.QConv2d) -> int:
-    """The columns of padding on the right that the outputs need: the given ones without those that none reads."""
+    """Columns of padding on the right that the outputs read."""
     return (op.output.shape[3] - 1) * op.strides[1] + op.weight.shape[3] - op.x.shape[3] - op.pads[1]
 
 
@@ -209,7 +209,7 @@ def _paired(t: g.Tensor) -> g.Tensor:
 
 
 def _to_pairs(op: g.QConv2d, x: g.Tensor, weight: np.ndarray, stride: int, pads: tuple[int, int]) -> PairedConv:
-    """`op` of `x` and into pairs: `stride` is that of columns, `pads` are left and right; `weight` (2 * O, ...)."""
+    """`op` of `x` and into pairs: `stride` is along columns, `pads` are left and right; `weight` (2 * O, ...)."""
     return PairedConv(
         op.name,
         (x,),

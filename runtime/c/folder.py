@@ -79,7 +79,7 @@ def write_folder(folder: str | Path, files: Mapping[str, bytes]) -> None:
 
 
 def _replace(path: Path, new: Path, ours: set[str]) -> None:
-    """Put `new` where `path` is; what there is not ours goes with it."""
+    """Put folder `new` in the place of `path`; files in `path` that are not `ours` move with it."""
     if not path.exists():
         new.rename(path)
         return

@@ -1,4 +1,4 @@
-"""Calls of C functions: what a host operator becomes in C, and the writer that takes the calls down."""
+"""Calls of C functions: the statements of a host operator in C, and the writer that records them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Writer:
         self.statements.append(Statement(function, tuple(map(str, arguments)), checked))
 
     def array(self, hint: str, values: AnyArray | Ints, dtype: str = "int32") -> str:
-        """The name of a constant array of `dtype`, flat; equal ones have equal names, in every step.
+        """The name of a constant array of `dtype`, flat; equal arrays have equal names, in every step.
 
         Raises `UnsupportedError` for values that are not in `dtype`.
         """

@@ -1,6 +1,6 @@
-"""float32 operators, as ONNX defines them: the parts of a network between its quantised ones.
+"""float32 operators, as ONNX defines them, for the parts of a network that are not quantised.
 
-Images are NCHW. Results that are not finite are those of IEEE 754, without warnings.
+Images are NCHW. Infinities and NaN follow IEEE 754, without warnings.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ REDUCTIONS: dict[str, Callable[[AnyArray, tuple[int, ...]], AnyArray]] = {
 
 
 def unary(x: Float32, function: str, alpha: float = 0.0, beta: float = 0.0) -> Float32:
-    """float32 `function(x)` of float32 `x`; results that are not finite are those of IEEE 754, without warnings."""
+    """float32 `function(x)` of float32 `x`; infinities and NaN follow IEEE 754, without warnings."""
     with np.errstate(all="ignore"):
         return np.asarray(UNARY[function].numpy(x, _F(alpha), _F(beta)), np.float32)
 

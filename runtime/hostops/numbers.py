@@ -238,7 +238,7 @@ def compare_int8(x: Int8, y: Int8, *, function: str, zero_points: Ints, multipli
 
 
 def select(condition: Bool, x: AnyArray, y: AnyArray) -> AnyArray:
-    """The elements of `x` where `condition`, bool, holds, else those of `y`; all three broadcast."""
+    """The elements of `x` where `condition`, bool, holds, else of `y`; all three broadcast."""
     return np.where(condition, x, y)
 
 

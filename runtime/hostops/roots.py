@@ -1,6 +1,6 @@
 """One over a square root in int32, without division: two tables and two steps of Newton's method.
 
-Tables and constants are data, because programs for the accelerator compute with the same ones.
+Programs for the accelerator compute with the same tables and constants.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The row of a host operator: its NumPy function, what a step may give it, its result's shape, and its call in C."""
+"""The row of a host operator: its NumPy function, its allowed inputs and attributes, its result, its call in C."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .c_calls import Translation, Value, Writer
 _GROWTH, _FREE = 64, 1 << 20
 
 INT8, INT32 = Int(-128, 127), Int(-(1 << 31), (1 << 31) - 1)
-MULTIPLIER, EXPONENT = Int(0, (1 << 31) - 1), Int(-32, 31)  # of hw/rounding.py
+MULTIPLIER, EXPONENT = Int(0, (1 << 31) - 1), Int(-32, 31)  # parameters of hw/rounding.py
 FINITE = Real(-3.5e38, 3.5e38)
 INTEGERS = ("int8", "int16", "int32")
 NUMBERS = ("float32", "int32", "int64")
@@ -74,7 +74,7 @@ Raises `ProgramError` where they do not fit together.
 
 @dataclass(frozen=True)
 class HostOp:
-    """A host operator: its `function` in NumPy, and what a step that names it may hold.
+    """A host operator: its `function` in NumPy, and the allowed contents of a step that names it.
 
     Arrays are positional arguments of the function, attributes its keyword arguments: their names are those of `.tw`
     files, and `KINDS` or `kinds` say which values are allowed. `rule` gives shape and dtype of the result. There are

@@ -1,4 +1,4 @@
-"""All host operators by name, and `chain`, which is made of others.
+"""Table of the host operators by name, and `chain`, which applies several of them.
 
 A host step of an executable names one of `HOST_OPS`; it is called with the step's input arrays and its attributes
 (JSON values and constant arrays), and returns the step's output. A step that does not comply with the operator's row
