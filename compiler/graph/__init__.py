@@ -1,8 +1,8 @@
 """Quantised networks: operators, and their graph.
 
 One set of operators for every file format, in a module per subject. Importers (compiler/frontend/) make a `Graph` of
-them, reference.py computes it, compiler/network.py makes executables of it. An operator is a dataclass of its inputs, its
-output and its constants; derived values (multipliers, corrected biases, shapes) are properties, so that every user of an
+them, reference.py computes it, compiler/network.py makes executables of it. An operator is a dataclass of its inputs,
+output and constants; derived values (multipliers, corrected biases, shapes) are properties, so that every user of an
 operator computes with the same integers. `Custom` is the base of a user's own operators.
 """
 
