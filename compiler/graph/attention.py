@@ -15,7 +15,7 @@ from ...runtime.hostops.attention import LARGEST_CONTEXT, LARGEST_SCORE, MEAN_BI
 from ...runtime.hostops.roots import ROOT_BITS, inverse_root
 from ...runtime.symbols import MOST_LIMIT
 from .host_calls import Kernel
-from .operators import Operator, Product, Tensor, by_channel
+from .operators import Factored, Operator, Product, Tensor, by_channel
 from .ranges import Reach, products, times
 
 
@@ -209,7 +209,7 @@ class WriteColumns(Write):
 
 
 @dataclass(frozen=True, eq=False)
-class Attention(Operator):
+class Attention(Factored):
     """The means of values (1, N, V, 1) by the exponentials of queries (T, R * 2W) times keys (1, 2W, N, 1).
 
     Inputs are queries, keys, values and the position; the output is (T, R * V). Each of R chunks of the queries, and a

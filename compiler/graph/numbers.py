@@ -14,7 +14,7 @@ import numpy as np
 
 from ..conv_shape import ConvShape
 from .host_calls import Kernel
-from .operators import BYTES, Operator, Tensor
+from .operators import BYTES, Factored, Operator, Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,7 +302,7 @@ class NumberResize(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class Compare(Operator):
+class Compare(Factored):
     """bool: whether two operands of one type, whose shapes broadcast, compare as `function` of `COMPARISONS` says.
 
     int8 values are compared as `R((x - z) << 8)`, R by their scales, contract double: see runtime/hostops/numbers.py.

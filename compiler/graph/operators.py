@@ -215,7 +215,7 @@ class Operator:
     @property
     def multipliers(self) -> tuple[Any, ...]:
         """(multiplier, exponent) of each R, of the only R in `Rescaling`, or arrays with one of each per channel."""
-        return tuple(quantize_multiplier(factor) for factor in self.factors)
+        return ()
 
     def excess(self) -> str:
         """The excess of a value other than an accumulator or factor, to print after the name; empty: there is none."""
@@ -270,6 +270,14 @@ def by_channel(
     """(multipliers, exponents), int64, of the R of each channel."""
     pairs = np.array([rounded(factor) for factor in factors], np.int64)
     return pairs[:, 0], pairs[:, 1]
+
+
+class Factored(Operator):
+    """Base of operators with an R for each of several `factors`."""
+
+    @property
+    def multipliers(self) -> tuple[tuple[int, int], ...]:
+        return tuple(quantize_multiplier(factor) for factor in self.factors)
 
 
 class Rescaling(Operator):

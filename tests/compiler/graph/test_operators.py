@@ -57,6 +57,7 @@ P, ANGLES, TABLE = i32(1), ones(6, 2, dtype="int16") << 13, np.arange(-128, 128)
 CACHE, COLUMNS, BLOCK = s(1, 4, 6, 1), s(1, 6, 4, 1), s(1, 4, 3, 1)
 FOUND = {"scales": (10.0, 10.0, 5.0, 5.0), "most": 5, "classes": 3, "classes_per_box": 2, "per_class": 4}
 FOUND |= {"each_class": False, "score": 0.3, "overlap": 0.5}
+GATE_WEIGHTS = ones(4, 4, dtype="float32")
 ROWS, BIAS, SUMS = ones(3, 5), np.zeros(3, np.int32), (ones(4, 1), np.zeros(4, np.int32), np.ones(4))
 
 
@@ -154,7 +155,7 @@ OPERATORS = [
     g.FloatBinary("op", (F, f(2, 1, 1)), f(1, 2, 4, 4), "Div"),
     g.FloatReduce("op", (F,), f(1, 2), "ReduceMax", (2, 3)),
     g.FloatSoftmax("op", (F,), f(1, 2, 4, 4), 1, True),
-    g.FloatLstm("op", (f(3, 2, 4),), f(3, 2, 1), *(ones(4, n, dtype="float32") for n in (4, 1)), reals(4)[0], True),
+    g.FloatLstm("op", (f(3, 2, 4),), f(3, 2, 1), GATE_WEIGHTS, GATE_WEIGHTS[:, :1], GATE_WEIGHTS[:, 0], True),
     g.FloatMatMul("op", (F, f(4, 3)), f(1, 2, 4, 3)),
     g.FloatConv2d("op", (F,), f(1, 3, 4, 4), *reals(3, 2, 1, 1)),
     g.FloatConvTranspose2d("op", (F,), f(1, 2, 5, 5), *reals(2, 2, 2, 2)),

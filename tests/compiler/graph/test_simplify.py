@@ -124,13 +124,15 @@ def test_simplified(name):
 
 
 def test_parameters_of_simplified_operators():
-    for steps in (LEFT["shuffled channels are taken"][0], LEFT["shuffled groups are taken"][0]):
-        assert simplified(chained(*steps))[0].indices == ((), (0, 3, 1, 4, 2, 5), (), ())
-    assert simplified(chained(*LEFT["padding goes into its convolution"][0]))[0].pads == (2, 3, 3, 1)
+    for name in ("shuffled channels are taken", "shuffled groups are taken"):
+        (take,) = simplified(chained(*LEFT[name][0]))
+        assert isinstance(take, g.Take) and take.indices == ((), (0, 3, 1, 4, 2, 5), (), ())
+    (conv,) = simplified(chained(*LEFT["padding goes into its convolution"][0]))
+    assert isinstance(conv, g.QConv2d) and conv.pads == (2, 3, 3, 1)
     *image, dense = chained(*LEFT["dense layers on images become convolutions"][0])
     dense = replace(dense, weight=np.sign(dense.weight), ternary=3, float32_scale=True)
-    conv = simplified([*image, dense])[1]
-    assert conv.ternary == 3 and conv.float32_scale
+    _, conv, _ = simplified([*image, dense])
+    assert isinstance(conv, g.QConv2d) and conv.ternary == 3 and conv.float32_scale
 
 
 def windowed(axes=(0, 2, 3, 1), extra=()):

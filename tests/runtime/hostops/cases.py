@@ -180,7 +180,7 @@ def rounded(acc, multiplier, exponent, contract="double"):
     return np.sign(high) * ((np.abs(high) + divisor // 2) // divisor)
 
 
-def clamped(values, low=-128, high=127):
+def clamped(values, low: float = -128, high: float = 127):
     return np.minimum(np.maximum(values, low), high)
 
 
@@ -384,7 +384,7 @@ def transposed(x, axes):
 
 
 def joined(*arrays, axis):
-    return np.moveaxis([part for x in arrays for part in np.moveaxis(x, axis, 0)], 0, axis)
+    return np.moveaxis(np.array([part for x in arrays for part in np.moveaxis(x, axis, 0)]), 0, axis)
 
 
 def taken(x, indices):
@@ -409,7 +409,7 @@ def unpacked(x, n, c, shape=None, layout="NCHW"):
 
 
 def from_bytes(*planes, shape=None, **a):
-    values = sum(unpacked(plane % 256, **a) << 8 * k for k, plane in enumerate(planes))
+    values = np.sum([unpacked(plane % 256, **a) << 8 * k for k, plane in enumerate(planes)], 0)
     bits = 8 * len(planes)
     return np.where(values >= 2 ** (bits - 1), values - 2**bits, values).reshape(shape or values.shape)
 
@@ -436,7 +436,8 @@ def lanes(x, block, shape):
 
 def chained(x, stages, tables=None):
     for name, attrs in stages:
-        x = np.asarray(MEANINGS[name](x, **(attrs | {"table": tables[attrs["table"]]} if name == "lookup" else attrs)))
+        known = attrs | {"table": np.asarray(tables)[attrs["table"]]} if name == "lookup" else attrs
+        x = np.asarray(MEANINGS[name](x, **known))
     return x
 
 

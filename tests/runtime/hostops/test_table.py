@@ -33,8 +33,8 @@ def test_every_attribute_has_a_kind(name):
 
 
 STEPS = {name: [(example(name), attrs)] for name, (_, _, attrs) in EXAMPLES.items()} | cases()
-for one, *step in without_c():
-    STEPS[one].append(step)
+for one, inputs, facts in without_c():
+    STEPS[one].append((inputs, facts))
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
