@@ -32,7 +32,7 @@ def test_every_attribute_has_a_kind(name):
     assert [*op.attrs] == found and {*op.kinds} <= {*found}
 
 
-STEPS = {name: [(example(name), attrs)] for name, (_, _, attrs) in EXAMPLES.items()} | cases()
+STEPS: dict[str, list] = {name: [(example(name), attrs)] for name, (_, _, attrs) in EXAMPLES.items()} | cases()
 for one, inputs, facts in without_c():
     STEPS[one].append((inputs, facts))
 
