@@ -116,7 +116,4 @@ def _found(value: Any, path: Sequence[str]) -> Any:
 
 def _listed(value: Any) -> Any:
     """`value` with lists instead of tuples, as JSON has it."""
-    if type(value) is not tuple:
-        return value
-    elements: tuple[Any, ...] = value
-    return [_listed(element) for element in elements]
+    return [_listed(element) for element in value] if value.__class__ is tuple else value

@@ -56,8 +56,8 @@ FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 def round_away(x: np.ndarray) -> np.ndarray:
     """Round to the nearest integer, ties away from zero, in the type of `x`."""
     half: Any = x.dtype.type(0.5)
-    up, down = np.floor(x + half), np.ceil(x - half)
-    return np.where(x >= 0, up, down)
+    up: np.ndarray = np.floor(x + half)
+    return np.where(x >= 0, up, np.ceil(x - half))
 
 
 def table(function: str, x: Tensor, y: Tensor) -> np.ndarray:
