@@ -221,4 +221,4 @@ def test_the_names_that_a_patch_adds_are_read(patched):
 def test_the_host_operator_that_a_patch_adds_gives_in_c_what_numpy_gives(patched):
     if not Path("/usr/bin/gcc").exists():
         pytest.skip("gcc is missing: no C is compiled")
-    assert "4 passed" in patched(USES_HOST_OPERATOR)
+    assert "5 passed" in patched(USES_HOST_OPERATOR)

@@ -1,30 +1,9 @@
 """Quantised networks: operators, and their graph.
 
-One set of operators for every file format. The front ends (compiler/frontend/onnx/importer.py for QDQ ONNX,
-compiler/frontend/tflite/importer.py) make a `Graph` of them, reference.py computes it, compiler/network.py
-makes executables of it. An operator is a dataclass of its inputs, its output and its constants; values derived from
-them (multipliers, corrected biases, shapes) are properties, so that every user of an operator computes with the same
-integers.
-
-| module | operators |
-|---|---|
-| layers.py: with weights | QConv2d (groups; depthwise), QConvTranspose2d, QDense |
-| elementwise.py: ends | Quantize, Dequantize (float32), Recode (uint8) |
-| elementwise.py | Add, Sub, Mul, Div, Requantize (also ReLUs), NearestRequantize, LeakyRelu, Prelu, Maximum, Minimum |
-| elementwise.py | SquaredDifference, Lookup (logistic, tanh, ...), PairLookup |
-| windows.py: windows, means | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean, Sum |
-| windows.py: images | ResizeBilinear |
-| windows.py: along axes | ReduceMax, ReduceMin, ArgMax, TopK, L2Normalization, Softmax, LogSoftmax |
-| recurrent.py: SVDF, LSTM | Features, TimeFilter, Dense16, Filter16, Lstm, LstmStep, LstmOutputs, LstmCells |
-| recurrent.py: wider integers | Rescale, Softmax16 |
-| attention.py: transformers | BatchMatMul, RmsNorm, Rotate, Attention, WriteRows, WriteColumns |
-| deeploy.py: with shifts | ShiftRequantize, ShiftAdd, ShiftMul, ShiftMatMul, RequantShift |
-| deeploy.py: others | IntegerMatMul, IntegerNorm, IntegerSoftmax |
-| movement.py | Reshape, Transpose, Heads, Lanes, Concat, Pad, StridedSlice, Take (neighbours, rows) |
-| numbers.py: float32 | FloatFunction, FloatBinary, FloatConv2d and others, which the host runs |
-| numbers.py: any numbers | NumberFunction, NumberBinary, NumberReduce, NumberDense, NumberResize, Cast, Detections |
-| numbers.py: choices | Compare, Select, Gather, GatherNd |
-| operators.py: a user's own | Custom, a base |
+One set of operators for every file format, in a module per subject. Importers (compiler/frontend/) make a `Graph` of
+them, reference.py computes it, compiler/network.py makes executables of it. An operator is a dataclass of its inputs,
+output and constants; derived values (multipliers, corrected biases, shapes) are properties, so that every user of an
+operator computes with the same integers. `Custom` is the base of a user's own operators.
 """
 
 from __future__ import annotations
@@ -145,7 +124,7 @@ class Names(set[str]):
 
     def __init__(self, names: Iterable[str] = ()):
         super().__init__(names)
-        self._variants: dict[str, int] = {}  # of each name, the number of the last variant that was given
+        self._variants: dict[str, int] = {}  # number of the last variant, by name
 
     def unused(self, name: str) -> str:
         """Take `name`, or the first of `name'`, `name'2`, `name'3`, ... that is free, and return it."""
@@ -166,17 +145,18 @@ class Readers(dict[str, list[Operator]]):
         self.wanted = {t.name for t in wanted}
 
     def only(self, op: Operator) -> Operator | None:
-        """The only reader of what `op` gives, which nobody else wants; None where there is no such one."""
+        """The only reader of the output of `op`; None for several readers, or if the graph is run for the output."""
         found = self.get(op.output.name, [])
         return found[0] if len(found) == 1 and op.output.name not in self.wanted else None
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A network: operators in an order in which they can run, and what it keeps between inferences (states).
+    """A network: operators in an order in which they can run, and states that it keeps between inferences.
 
-    `contract` is the rounding contract of its layers (hw/rounding.py): importers set that of the file's format. Raises
-    `InputError` if a tensor is used before an operator produces it, a name is used twice, or the contract is unknown.
+    `contract` is the rounding contract of its layers (hw/rounding.py): importers set the contract of the file's format.
+    Raises `InputError` if a tensor is used before an operator produces it, a name is used twice, or the contract is
+    unknown.
     """
 
     name: str

@@ -1,8 +1,7 @@
 """Operators of transformers: products of activations, norms, rotations, and attention over a cache of one sequence.
 
-Their exact integers are in runtime/hostops/attention.py. Except for `BatchMatMul`, zero points are 0. Rows are those of
-T tokens that follow one another; their position is an int32 tensor (1,), n: row k is token n * T + k of its text. With
-T = 1 it is the place of the token.
+Their exact integers are in runtime/hostops/attention.py. Except for `BatchMatMul`, zero points are 0. The rows
+belong to T consecutive tokens of a text; their position is an int32 tensor (1,), n: row k is token n * T + k.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ...runtime.hostops.attention import LARGEST_CONTEXT, LARGEST_SCORE, MEAN_BI
 from ...runtime.hostops.roots import ROOT_BITS, inverse_root
 from ...runtime.symbols import MOST_LIMIT
 from .host_calls import Kernel
-from .operators import Operator, Product, Tensor, by_channel
+from .operators import Factored, Operator, Product, Tensor, by_channel
 from .ranges import Reach, products, times
 
 
@@ -24,7 +23,7 @@ from .ranges import Reach, products, times
 class BatchMatMul(Product):
     """`clamp(zo + R(sum((x - zx) * (y - zy))))`: rows of x by columns of y, or of y `transposed`; contract double.
 
-    Shapes are (..., rows, inner) and (..., inner, columns); what stands before the last two dimensions broadcasts.
+    Shapes are (..., rows, inner) and (..., inner, columns); the dimensions before the last two broadcast.
     With `images` each matrix is an image whose pixels are its rows: (N, inner, 1, rows) instead of (N, rows, inner).
     """
 
@@ -66,7 +65,7 @@ class BatchMatMul(Product):
 class RmsNorm(Operator):
     """The last axis divided by the root of its mean square, times `gain`, float64 (D,), at least 0.
 
-    Nothing is added to the mean square; a row of zeros stays one.
+    Nothing is added to the mean square; a row of zeros stays zero.
     """
 
     host = (Kernel("rms_norm", constants="multiplier exponent"),)
@@ -89,12 +88,12 @@ class RmsNorm(Operator):
 
     @property
     def shift(self) -> int:
-        """By how many bits the sum of squares is shifted right."""
+        """Bits by which the sum of squares is shifted right."""
         return squares_shift(self.x.shape[-1])
 
     @property
     def factors(self) -> np.ndarray:
-        """float64 (D,): what R multiplies each element by."""
+        """float64 (D,): the factor of R of each element."""
         root = math.sqrt(self.x.shape[-1] / 2**self.shift)
         return self.gain * root / 2.0**ROOT_BITS / self.output.scale
 
@@ -177,9 +176,9 @@ class WriteRows(Write):
 
 @dataclass(frozen=True, eq=False)
 class WriteColumns(Write):
-    """A cache (1, N, V, 1) with a block (1, V, B, 1), transposed, in place of the B rows that the position is among.
+    """A cache (1, N, V, 1) with a block (1, V, B, 1), transposed, in place of the B rows around the position.
 
-    The position is that of `tokens` tokens, T.
+    `tokens` is T, the tokens of one position.
     """
 
     host = (Kernel("write_columns", "tokens?"),)
@@ -210,7 +209,7 @@ class WriteColumns(Write):
 
 
 @dataclass(frozen=True, eq=False)
-class Attention(Operator):
+class Attention(Factored):
     """The means of values (1, N, V, 1) by the exponentials of queries (T, R * 2W) times keys (1, 2W, N, 1).
 
     Inputs are queries, keys, values and the position; the output is (T, R * V). Each of R chunks of the queries, and a
@@ -241,7 +240,7 @@ class Attention(Operator):
         self.expect("whether as many positions as are read are there", 0 < self.seen <= keys[2], True)
         self.expect("the lanes of half a key", 2 * len(self.key_groups), keys[1])
         self.expect("the lanes of a value", len(self.value_groups), values[2])
-        self.expect("groups without keys", set(self.value_groups) - set(self.key_groups) - {-1}, set())
+        self.expect("groups without keys", {*self.value_groups} - {*self.key_groups, -1}, set[int]())
         self.expect("whether a lane of a value is of a group", max(self.value_groups) >= 0, True)
         self.expect("the dimensions of the queries", len(queries), 2)
         self.expect("whether as many tokens are read", queries[0] <= self.seen, True)
@@ -255,7 +254,7 @@ class Attention(Operator):
         return Reach(-most, most, np.array(self.factors))
 
     def excess(self) -> str:
-        """Scores must be so small that those behind the position, which get a constant, weigh nothing."""
+        """Scores too large for later tokens, which get a constant score, to have weight 0."""
         largest = self.reach().high[0] * self.factors[0]
         if largest < LARGEST_SCORE:
             return ""

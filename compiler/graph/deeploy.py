@@ -1,4 +1,4 @@
-"""Operators of Deeploy's dialect of ONNX: integers whose scales are known to nobody but the network's author.
+"""Operators of Deeploy's dialect of ONNX: integers without scales.
 
 Tensors have scale 1; unsigned ones have 128 subtracted, and zero point -128. A RequantShift is a product with a
 fraction by a power of two, rounded once, ties up. A multiplier with an exponent of at least 0 does that in both
@@ -60,7 +60,7 @@ class ShiftMatMul(Shifted, BatchMatMul):
         x, y, out = (t.shape for t in self.tensors)
         if {len(x), len(y), len(out)} not in ({4}, {5}) or x[:-2] != y[:-2] or x[0] != 1:
             return False
-        elements = self.inner if self.transposed else out[-1]  # of a head
+        elements = self.inner if self.transposed else out[-1]  # elements of a head
         narrow = elements < block or (x[1] % block == 0 and min(self.inner, out[-1]) < block)
         return (len(x) == 4 or x[3] == 1) and narrow
 
@@ -89,7 +89,7 @@ class ShiftAdd(Add):
 
 @dataclass(frozen=True, eq=False)
 class IntegerMatMul(Operator):
-    """int32 sums of products, int8 or int32: rows of x by columns of y; what stands before them broadcasts."""
+    """int32 sums of products, int8 or int32: rows of x by columns of y; dimensions before the last two broadcast."""
 
     host = (Kernel("integer_matmul"),)
 
@@ -111,8 +111,8 @@ class IntegerMatMul(Operator):
 class RequantShift(Operator):
     """`clamp((x * factor + offset + half) >> shift, low, high)` of int32, which is int8 or int32.
 
-    Factor and offset are the other inputs, int32 and constant; they broadcast to the shape of x. Of an int8 output the
-    zero point is added.
+    Factor and offset are the other inputs, int32 and constant; they broadcast to the shape of x. The
+    zero point of an int8 output is added.
     """
 
     elementwise = True
@@ -132,7 +132,7 @@ class RequantShift(Operator):
 
 @dataclass(frozen=True, eq=False)
 class IntegerSoftmax(Shifted):
-    """Deeploy's iSoftmax along the last axis, and the RequantShift behind it: runtime/hostops/deeploy.py."""
+    """Deeploy's iSoftmax along the last axis and the RequantShift after it: runtime/hostops/deeploy.py."""
 
     host = (
         Kernel(

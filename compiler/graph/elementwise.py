@@ -11,7 +11,7 @@ import numpy as np
 
 from ...hw.rounding import requantise
 from .host_calls import Kernel
-from .operators import Operator, Product, Rescaling, Tensor
+from .operators import Factored, Operator, Product, Rescaling, Tensor
 from .ranges import Reach, products
 
 SQUARE_SHIFT = 7  # bits by which SquaredDifference shifts its operands left
@@ -162,7 +162,7 @@ class Pairwise(Operator):
 
 @dataclass(frozen=True, eq=False)
 class Binary(Pairwise):
-    """Base of those whose results are clamped."""
+    """Base of pairwise operators whose results are clamped to `low`..`high`."""
 
     low: int = -128
     high: int = 127
@@ -173,7 +173,7 @@ class Binary(Pairwise):
 
 
 @dataclass(frozen=True, eq=False)
-class Add(Binary):
+class Add(Factored, Binary):
     """`clamp(zo + R_out(R_x((x - zx) << 20) + sign * R_y((y - zy) << 20)), low, high)`, contract double; sign is 1.
 
     R_x, R_y and R_out are given by `multipliers`. No operand leaves int32; whether the output's rescaling does, is for
@@ -239,7 +239,7 @@ class Minimum(Maximum):
 
 
 @dataclass(frozen=True, eq=False)
-class Prelu(Pairwise):
+class Prelu(Factored, Pairwise):
     """`clamp(zo + R_0(x - zx))` where `x >= zx`, else `clamp(zo + R_1((x - zx) * (alpha - za)))`, contract double.
 
     The inputs are x and alpha; R_0 and R_1 are given by `multipliers`.
@@ -260,10 +260,10 @@ class Prelu(Pairwise):
 
 
 @dataclass(frozen=True, eq=False)
-class LeakyRelu(Lookup):
-    """`clamp(zo + R_0(x - zx))` where `x >= zx`, else `clamp(zo + R_1(x - zx))`, contract double, as its table says.
+class LeakyRelu(Factored, Lookup):
+    """`clamp(zo + R_0(x - zx))` where `x >= zx`, else `clamp(zo + R_1(x - zx))`, contract double, by a table.
 
-    `slopes` are what R_0 and R_1 multiply by.
+    `slopes` are the factors of R_0 and R_1.
     """
 
     slopes: tuple[float, float]
@@ -290,7 +290,7 @@ class PairLookup(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class SquaredDifference(Pairwise):
+class SquaredDifference(Factored, Pairwise):
     """`clamp(zo + R_out((R_x((x - zx) << 7) - R_y((y - zy) << 7)) ** 2))`, contract double."""
 
     host = (Kernel("squared_difference", "zero_points multipliers exponents shift"),)

@@ -1,6 +1,6 @@
-"""The kernels that compute operators, and their attributes, for host steps and the reference.
+"""Calls of the host's kernels that compute operators, for host steps and the reference.
 
-A class of operators names its kernels as `host`; here their attributes are read off an operator.
+A class of operators names its kernels as `host`, with the names of their attributes; a call has the attributes' values.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from ...hw.errors import UnsupportedError
 from ...runtime.hostops import HOST_OPS
+from ...runtime.hostops.arrays import AnyArray, Attrs
 
 if TYPE_CHECKING:
     from .operators import Operator
@@ -35,10 +36,9 @@ _PLACES = {
 class Kernel:
     """A function of `runtime.hostops.HOST_OPS`, with the names of its JSON attributes and of its constant arrays.
 
-    A name stands for the operator's attribute of that name, or for the place that `_PLACES` has; `name=place` gives
-    another one, as `count=output.shape.-1`. A place is a path of attributes and indices; `*` stands for all. With
-    `name?` an attribute is left out where the operator has the default value. `dtype` is that of the result, the
-    output's unless given.
+    A name stands for the operator's attribute of that name, or for the path in `_PLACES`; `name=path` gives another
+    path, such as `count=output.shape.-1`, of attributes and indices, where `*` stands for all elements. An attribute
+    `name?` is left out if the operator has the default value. `dtype` of the result is the output's unless given.
     """
 
     name: str
@@ -60,17 +60,14 @@ class Kernel:
 
 @dataclass
 class HostCall:
-    """One call of a function of `runtime.hostops.HOST_OPS`: its name, JSON attributes, constant arrays by name.
-
-    `dtype` is that of the result.
-    """
+    """A call of a function of `runtime.hostops.HOST_OPS`: JSON attributes, constant arrays by name, result's dtype."""
 
     name: str
-    attrs: dict
-    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    attrs: Attrs
+    constants: dict[str, AnyArray] = field(default_factory=dict[str, AnyArray])
     dtype: str = "int8"
 
-    def __call__(self, *arrays: np.ndarray) -> np.ndarray:
+    def __call__(self, *arrays: AnyArray) -> AnyArray:
         """The result for input arrays."""
         (result,) = HOST_OPS[self.name](list(arrays), self.attrs | self.constants)
         return result
@@ -78,17 +75,17 @@ class HostCall:
 
 @dataclass
 class CustomCall(HostCall):
-    """What computes an operator of a user's own; the host has no function of that name."""
+    """A call of a user's own operator, whose function the host does not have."""
 
-    compute: Callable[..., np.ndarray] = np.asarray
+    compute: Callable[..., AnyArray] = np.asarray
 
-    def __call__(self, *arrays: np.ndarray) -> np.ndarray:
+    def __call__(self, *arrays: AnyArray) -> AnyArray:
         """The result for input arrays."""
         return self.compute(*arrays)
 
 
 def host_calls(op: Operator, contract: str) -> list[HostCall]:
-    """The calls that compute `op` in order, each on the result of the one before it.
+    """The calls that compute `op` in order, each on the result of its predecessor.
 
     The first takes the operator's inputs, constant ones included. A convolution or dense layer is two calls: the int32
     accumulators, and their requantisation. Raises `UnsupportedError` for an operator without a kernel.
@@ -106,10 +103,10 @@ def _parts(item: str) -> tuple[str, list[str]]:
 
 
 def _found(value: Any, path: Sequence[str]) -> Any:
-    """What lies at a path of attributes and indices."""
+    """The value at a path of attributes and indices."""
     for k, part in enumerate(path):
         if part == "*":
-            return tuple(_found(one, path[k + 1 :]) for one in value)
+            return tuple(_found(element, path[k + 1 :]) for element in value)
         if part.endswith(":"):
             value = value[int(part[:-1]) :]
         else:
@@ -118,5 +115,5 @@ def _found(value: Any, path: Sequence[str]) -> Any:
 
 
 def _listed(value: Any) -> Any:
-    """A value as JSON has it."""
-    return [_listed(one) for one in value] if isinstance(value, tuple) else value
+    """`value` with lists instead of tuples, as JSON has it."""
+    return [_listed(element) for element in value] if value.__class__ is tuple else value

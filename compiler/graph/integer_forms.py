@@ -39,20 +39,20 @@ class Requant:
     contract: str = "double"
 
     def apply(self, acc: np.ndarray) -> np.ndarray:
-        """int8 values of int32 accumulators."""
+        """Requantise int32 accumulators to int8."""
         wrapped = ((acc + self.bias + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
         args = self.multiplier, self.exponent, self.zero_point, self.low, self.high, self.contract
         return rounding.requantise(wrapped, *args)
 
 
-UNCHANGED = Requant(0, 1 << 30, 1, 0)  # of int8 values
+UNCHANGED = Requant(0, 1 << 30, 1, 0)  # stores int8 values as they are
 
 
 @dataclass(frozen=True)
 class OperandForm:
     """Operations on an int8 operand in the accumulators: add `offset`, shift left by `shift`, RESCALE by `scale`.
 
-    Zeros and None are left out. `scale` is (multiplier, exponent), contract double.
+    Zeros and None mean no operation. `scale` is (multiplier, exponent), contract double.
     """
 
     offset: int = 0
@@ -97,10 +97,11 @@ class _Facts(NamedTuple):
         return cls(tuple(t.zero_point for t in op.tensors), op.multipliers, op.sign, op.low, op.high)
 
     def results(self) -> np.ndarray:
-        """int8 (256, 256): those of all pairs of operands."""
+        """int8 (256, 256): the results of all pairs of operands."""
         multipliers, exponents = zip(*self.multipliers)
-        facts = {"zero_points": self.zero_points, "sign": self.sign, "low": self.low, "high": self.high}
-        return add(*_GRID, **facts, shift=ADD_SHIFT, multipliers=multipliers, exponents=exponents)
+        scales = {"zero_points": self.zero_points, "multipliers": multipliers, "exponents": exponents}
+        x, y = (operand.astype(np.int8) for operand in _GRID)
+        return add(x, y, **scales, sign=self.sign, shift=ADD_SHIFT, low=self.low, high=self.high)
 
 
 @lru_cache(maxsize=256)
@@ -152,8 +153,10 @@ def _(op: Mul) -> Pair:
 
 @pair_form.register
 def _(op: SquaredDifference) -> Pair:
-    x, y = (_square_operand(t.zero_point, *scale) for t, scale in zip(op.inputs, op.multipliers))
-    return Pair(x, y, AluOp.ADD, Requant(0, *op.multipliers[2], op.output.zero_point), negated=True, square=True)
+    first, second, (multiplier, exponent) = op.multipliers
+    x, y = (_square_operand(t.zero_point, *scale) for t, scale in zip(op.inputs, (first, second)))
+    store = Requant(0, multiplier, exponent, op.output.zero_point)
+    return Pair(x, y, AluOp.ADD, store, negated=True, square=True)
 
 
 @pair_form.register
@@ -209,9 +212,10 @@ def _weighted(facts: _Facts, scales: tuple[float, float, float]) -> WeightedSum 
 
 
 def _weights(scales: tuple[float, float, float]) -> Iterator[tuple[int, int, int]]:
-    """(weight of x, weight of y, digits) that may be exact; those that take fewer products first.
+    """(weight of x, weight of y, digits) that may be exact, in the order of the number of products.
 
-    One weight has one digit that is not 0, that of the larger scale if it can, but for the best fraction of two digits.
+    One weight, if possible of the larger scale, has a single digit that is not 0; the best fraction of two digits is an
+    exception.
     """
     larger, smaller = max(scales[:2]), min(scales[:2])
     for digits in range(1, _DIGITS + 1):
@@ -237,7 +241,7 @@ def _may_be_exact(scales: tuple[float, float, float], unit: float, digits: int) 
 
 
 def _digits(value: int, count: int) -> tuple[int, ...]:
-    found = []
+    found = list[int]()
     for _ in range(count):
         digit = (value + 128 & 255) - 128
         found.append(digit)

@@ -19,15 +19,17 @@ from .host_calls import Kernel
 from .operators import Operator, by_channel
 from .ranges import Reach, sums
 
-REQUANTISE = Kernel("requantise", "zero_point low high contract", "multiplier exponent")  # of a layer's accumulators
+REQUANTISE = Kernel(
+    "requantise", "zero_point low high contract", "multiplier exponent"
+)  # accumulators of a layer to int8
 
 
 @dataclass(frozen=True, eq=False)
 class Linear(Operator):
     """Base of convolutions and dense layers: int8 weights, int32 biases, requantisation and clamp.
 
-    `weight` is int8 with the output channel first, `weight_scale` float32 (O,), `bias` int32 (O,). Weights less their
-    zero point may need int16; they are -255..255.
+    `weight` is int8 with the output channel first, `weight_scale` float32 (O,), `bias` int32 (O,). Weights minus
+    their zero point are -255..255, and may need int16.
 
     With `float32_scale` the product of the scales of input and weights is rounded to float32, as TensorFlow Lite does
     for dense layers with one weight scale, and in uint8 for all layers. With `exact` the scales are fractions by powers
@@ -42,7 +44,7 @@ class Linear(Operator):
     float32_scale: bool = field(default=False, kw_only=True)
     exact: bool = field(default=False, kw_only=True)
     contract: str | None = field(default=None, kw_only=True)
-    groups = 1  # of channels, which read their own input channels alone; convolutions may have more
+    groups = 1  # an output channel reads the input channels of its group; convolutions may have several groups
     carries = (0,)
 
     def check(self) -> None:
@@ -76,13 +78,17 @@ class Linear(Operator):
         """float64 (O,): the factor of R before it is rounded to a multiplier and an exponent."""
         if not self.float32_scale:
             return np.float64(self.x.scale) * self.weight_scale.astype(np.float64) / np.float64(self.output.scale)
-        with np.errstate(over="ignore"):  # compiler/graph/ranges.py refuses infinite ones
+        with np.errstate(over="ignore"):  # compiler/graph/ranges.py refuses infinite factors
             product = np.float32(self.x.scale) * self.weight_scale
         return product.astype(np.float64) / np.float64(self.output.scale)
 
-    @cached_property
+    @property
     def multipliers(self) -> tuple[np.ndarray, np.ndarray]:
         """(multipliers, exponents), int64 (O,), of the requantisation; see hw/rounding.py."""
+        return self._multipliers
+
+    @cached_property
+    def _multipliers(self) -> tuple[np.ndarray, np.ndarray]:
         return by_channel(self.scales, exact_multiplier if self.exact else quantize_multiplier)
 
     def reach(self) -> Reach:
@@ -190,7 +196,7 @@ class QConvTranspose2d(Linear):
 
     @property
     def macs(self) -> int:
-        """Useful multiply-accumulates, cropped ones included."""
+        """Useful multiply-accumulates, including cropped pixels."""
         return math.prod(self.x.shape) * self.weight.size // self.weight.shape[1]
 
 
@@ -209,7 +215,7 @@ class QDense(Divisible):
 
 @dataclass(frozen=True, eq=False)
 class StandIn(Operator):
-    """Mixed into a layer that computes what another one did: `work` are the multiply-accumulates of that one.
+    """Mixed into a layer that replaces another layer, with as many useful multiply-accumulates, `work`.
 
     Zeros among the moved weights, and weights in two parts, are no useful work.
     """
@@ -218,5 +224,5 @@ class StandIn(Operator):
 
     @property
     def macs(self) -> int:
-        """Useful multiply-accumulates: those of the original."""
+        """Useful multiply-accumulates of the original layer."""
         return self.work

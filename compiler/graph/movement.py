@@ -40,7 +40,7 @@ class Rearrangement(Movement):
 
 @dataclass(frozen=True, eq=False)
 class Reshape(Rearrangement):
-    """The same elements in another shape (also what ONNX calls Flatten)."""
+    """The same elements in another shape (Reshape and Flatten of ONNX)."""
 
     host = (Kernel("reshape", "shape"),)
 
@@ -126,10 +126,10 @@ class Heads(Movement):
 
 @dataclass(frozen=True, eq=False)
 class Lanes(Movement):
-    """An image (1, C, H, W) of rows (H, C * W), or these of it; they have its columns for each `block` channels.
+    """An image (1, C, H, W) of rows (H, C * W), or rows of an image: a row has W columns for each `block` channels.
 
-    These are the blocks of channels of the module that runs it: there nothing moves. Rows have whole blocks: where C is
-    no multiple of `block`, the elements of the last channels of each are 0.
+    On a module with blocks of as many channels nothing moves. Rows have whole blocks: if C is no multiple of `block`,
+    the elements of the missing channels are 0.
     """
 
     host = (Kernel("lanes", "block shape"),)
@@ -223,12 +223,12 @@ class Pad(Selection):
 
     @property
     def behind(self) -> bool:
-        """True if it adds nothing but channels behind the others."""
+        """True if it only adds channels after those of the input."""
         return not any(before or (after and k != 1) for k, (before, after) in enumerate(self.pads))
 
     @property
     def parts(self) -> tuple[tuple[Tensor, int], ...]:
-        """The input, where channels are added behind it."""
+        """The input, if only channels are added after it."""
         return ((self.x, 0),) if self.behind and len(self.pads) in (2, 4) else ()
 
     def check(self) -> None:
@@ -266,7 +266,7 @@ class StridedSlice(Selection):
 class Take(Selection):
     """`output[i, j, ...] = x[indices[0][i], indices[1][j], ...]`; empty indices keep the whole dimension.
 
-    Nearest neighbours, repeated and reflected parts, and gathered rows are of this kind.
+    Used for nearest neighbours, repeated and reflected parts, and gathered rows.
     """
 
     host = (Kernel("take", "indices"),)

@@ -1,9 +1,8 @@
-"""Operators on plain numbers, float32 and integers, for what a file leaves between quantised operators.
+"""Operators on plain numbers, float32 and integers, for the parts of a file between its quantised operators.
 
-The host runs them. Functions of float32 are defined by runtime/hostops/floats.py; sums are in float32, in numpy's
-order, or `ordered` one after the other, as TensorFlow Lite's reference kernels have them. The others are defined by
-runtime/hostops/numbers.py: networks decode positions with them, the largest value's index, its row and column, what
-lies there; and detections. Movements (movement.py) take plain numbers, too.
+The host runs them. runtime/hostops/floats.py defines the functions of float32: sums are in numpy's order, or `ordered`
+as in TensorFlow Lite's reference kernels. runtime/hostops/numbers.py defines the others, with which networks decode
+positions and detections. Movements (movement.py) take plain numbers, too.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 
 from ..conv_shape import ConvShape
 from .host_calls import Kernel
-from .operators import BYTES, Operator, Tensor
+from .operators import BYTES, Factored, Operator, Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +29,7 @@ class FloatOperator(Operator):
 
 @dataclass(frozen=True, eq=False)
 class FloatFunction(FloatOperator):
-    """`function` of each value, by ONNX's name, with its parameters; those of Clip are its bounds."""
+    """`function` of each value, by ONNX's name, with parameters `alpha` and `beta`, which are the bounds of Clip."""
 
     elementwise = True
     host = (Kernel("float_function", "function alpha beta"),)
@@ -137,7 +136,7 @@ class FloatLstm(FloatOperator):
 
 @dataclass(frozen=True, eq=False)
 class FloatConvolution(FloatOperator):
-    """Base of convolutions, NCHW: weights float32 of four dimensions, biases (O,); geometry as that of `QConv2d`."""
+    """Base of convolutions, NCHW: weights float32 of four dimensions, biases (O,); geometry as in `QConv2d`."""
 
     weight: np.ndarray
     bias: np.ndarray
@@ -184,7 +183,7 @@ class FloatConvTranspose2d(FloatConvolution):
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates, cropped ones included."""
+        """Multiply-accumulates, including cropped pixels."""
         return math.prod(self.x.shape) * math.prod(self.weight.shape[1:])
 
 
@@ -225,7 +224,7 @@ PLAIN = (*NUMBERS, "bool")
 
 @dataclass(frozen=True, eq=False)
 class NumberFunction(Operator):
-    """A `function` of `runtime.kernels.numbers.UNARY` of each value, in the input's type."""
+    """A `function` of `runtime.hostops.numbers.UNARY` of each value, in the input's type."""
 
     elementwise = True
     host = (Kernel("number_function", "function"),)
@@ -239,7 +238,7 @@ class NumberFunction(Operator):
 
 @dataclass(frozen=True, eq=False)
 class NumberBinary(Operator):
-    """A `function` of `runtime.kernels.numbers.BINARY` of two operands of one type whose shapes broadcast."""
+    """A `function` of `runtime.hostops.numbers.BINARY` of two operands of one type whose shapes broadcast."""
 
     elementwise = True
     host = (Kernel("number_binary", "function"),)
@@ -254,7 +253,7 @@ class NumberBinary(Operator):
 
 @dataclass(frozen=True, eq=False)
 class NumberReduce(Operator):
-    """A `function` of `runtime.kernels.numbers.REDUCTIONS` over `axes`, 1 or omitted in the output's shape."""
+    """A `function` of `runtime.hostops.numbers.REDUCTIONS` over `axes`, 1 or omitted in the output's shape."""
 
     host = (Kernel("number_reduce", "function axes shape"),)
 
@@ -303,7 +302,7 @@ class NumberResize(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class Compare(Operator):
+class Compare(Factored):
     """bool: whether two operands of one type, whose shapes broadcast, compare as `function` of `COMPARISONS` says.
 
     int8 values are compared as `R((x - z) << 8)`, R by their scales, contract double: see runtime/hostops/numbers.py.
@@ -331,7 +330,7 @@ class Compare(Operator):
 
 @dataclass(frozen=True, eq=False)
 class Select(Operator):
-    """The elements of the second input where the first, bool, holds, else those of the third, as they are stored."""
+    """The elements of the second input where the first, bool, holds, else of the third, as they are stored."""
 
     elementwise = True
     host = (Kernel("select"),)
@@ -353,7 +352,7 @@ class Cast(Operator):
 
     @property
     def tabled(self) -> bool:
-        """Whether a table may have its results: those of bytes, which are float32."""
+        """Whether a table may hold its results: float32 values of bytes."""
         return self.x.dtype in BYTES and self.output.dtype == "float32"
 
     def check(self) -> None:
@@ -370,7 +369,7 @@ class Gather(Operator):
 
     @property
     def symbol(self) -> tuple[Tensor, int] | None:
-        """The positions, where they are those of parts of the first input."""
+        """The positions, if they count along dimension 0 of the first input."""
         return None if self.axis else (self.inputs[1], self.x.shape[0])
 
     def check(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -150,9 +150,7 @@ class Operator:
 
     @property
     def symbol(self) -> tuple[Tensor, int] | None:
-        """The input, one number, that moves what it reads or writes, and how many values it may have; None: there is
-        none.
-        """
+        """(input of one number that moves the addresses it accesses, number of its values); None if there is none."""
         return None
 
     def in_lanes(self, block: int) -> bool:
@@ -201,7 +199,7 @@ class Operator:
     def moved(self, x: np.ndarray) -> np.ndarray:
         """`x`, of the input's shape, with all elements in the order and shape of the output.
 
-        Raises `UnsupportedError` of an operator that does more, as `rearranges` says.
+        Raises `UnsupportedError` unless the operator only rearranges elements (`rearranges`).
         """
         raise UnsupportedError(f"{type(self).__name__} {self.name!r}: does more than to rearrange elements")
 
@@ -215,9 +213,9 @@ class Operator:
         return ()
 
     @property
-    def multipliers(self) -> tuple[tuple[int, int], ...]:
-        """(multiplier, exponent) of each R; of the only one in `Scaled`, arrays of channels' in layers."""
-        return tuple(quantize_multiplier(factor) for factor in self.factors)
+    def multipliers(self) -> tuple[Any, ...]:
+        """(multiplier, exponent) of each R, of the only R in `Rescaling`, or arrays with one of each per channel."""
+        return ()
 
     def excess(self) -> str:
         """The excess of a value other than an accumulator or factor, to print after the name; empty: there is none."""
@@ -274,23 +272,25 @@ def by_channel(
     return pairs[:, 0], pairs[:, 1]
 
 
-class Scaled(Operator):
-    """Base of operators with one R, a product with a fixed-point number, `factor`."""
-
-    factor: float
+class Factored(Operator):
+    """Base of operators with an R for each of several `factors`."""
 
     @property
-    def multipliers(self) -> tuple[int, int]:
-        return quantize_multiplier(self.factor)
+    def multipliers(self) -> tuple[tuple[int, int], ...]:
+        return tuple(quantize_multiplier(factor) for factor in self.factors)
 
 
-class Rescaling(Scaled):
-    """Base of operators that bring one tensor into another quantisation by R."""
+class Rescaling(Operator):
+    """Base of operators that bring one tensor into another quantisation by their only R."""
 
     @property
     def factor(self) -> float:
         """`x.scale / y.scale`."""
         return float(np.float64(self.x.scale) / np.float64(self.output.scale))
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        return quantize_multiplier(self.factor)
 
 
 class Product(Rescaling):
@@ -319,9 +319,9 @@ class AlongAxis(Operator):
 
 @dataclass(frozen=True, eq=False)
 class Custom(Operator):
-    """Base of operators that no file has: a kernel of one's own computes them (compiler/user_kernels.py).
+    """Base of a user's own operators, which a user's kernel computes (compiler/user_kernels.py).
 
-    `compute` says what they are, for everything that compares results; the host has no kernel of it.
+    `compute` defines the results with which those of the kernel are compared; the host has no kernel.
     """
 
     def calls(self, contract: str) -> list[HostCall]:
@@ -329,7 +329,7 @@ class Custom(Operator):
         return [CustomCall(type(self).__name__, {}, {}, self.output.dtype, self.compute)]
 
     def compute(self, *arrays: np.ndarray) -> np.ndarray:
-        """The output for the inputs, in the graph's layout. Raises `UnsupportedError` where a class does not say it."""
+        """The output for the inputs, in the graph's layout. Raises `UnsupportedError` unless a subclass defines it."""
         raise UnsupportedError(
             f"{type(self).__name__} {self.name!r}: nothing says what its results are; define compute(self, *arrays) in "
             "a class of your own that derives from Custom"

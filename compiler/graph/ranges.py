@@ -19,9 +19,9 @@ Ends = tuple[int, int]  # the least and the largest of some values
 
 
 class Reach(NamedTuple):
-    """Range of an operator's accumulators, int64, and the factors that scale them, float64; one per channel, or one.
+    """Range of an operator's accumulators, int64, and the factors that scale them, float64, for all or per channel.
 
-    `biases` are those of the channels of layers. `exponents` are those of R, where the factors do not give them.
+    `biases` belong to the channels of a layer. `exponents` of R are given if the factors do not determine them.
     """
 
     low: np.ndarray
@@ -58,7 +58,7 @@ def sums(weight: np.ndarray, bias: np.ndarray, x: Ends) -> tuple[np.ndarray, np.
 
 
 _INT32 = np.iinfo(np.int32)
-_MOST_FACTOR = 2.0**30  # of hw/rounding.py's multipliers and exponents
+_MOST_FACTOR = 2.0**30  # factors below it have a multiplier and an exponent (hw/rounding.py)
 
 
 def problem(op: Operator) -> str:
@@ -70,7 +70,7 @@ def problem(op: Operator) -> str:
 
 
 def headroom(op: Operator) -> int | None:
-    """How many bits of int32 no accumulator of `op` needs, whatever the inputs; None of an operator without any.
+    """Bits of int32 that no accumulator of `op` needs for any input; None for an operator without accumulators.
 
     An accumulator times 2**headroom still fits. Below 0 some wrap: `problem` says which, and front ends refuse them.
     """

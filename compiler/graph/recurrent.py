@@ -1,7 +1,7 @@
-"""Recurrent layers, SVDF and LSTM, the wider integers around them, and what a network keeps between inferences.
+"""Recurrent layers, SVDF and LSTM, the wider integers around them, and the states of a network.
 
 The layers compute as TensorFlow Lite does: R is contract double, and factors are made of float32 products of the
-scales. What they keep from one inference to the next is a `State` beside these operators.
+scales. A `State` of the graph holds the values that they keep from one inference to the next.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ...hw.errors import InputError
 from ...hw.rounding import quantize_multiplier, rescale
 from .host_calls import Kernel
 from .layers import Linear, QConv2d, QDense
-from .operators import AlongAxis, Operator, Rescaling, Scaled, Tensor, by_channel
+from .operators import AlongAxis, Operator, Rescaling, Tensor, by_channel
 from .ranges import Ends, Reach, sums
 from .windows import Softmax
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A tensor that is there when an inference starts, and takes the values of `next` when it ends.
+    """A tensor that has a value when an inference starts, and takes the values of `next` when it ends.
 
     The first inference finds the values `initial`. `next` is any tensor of the graph: one that an operator produces, an
     input, a constant, or a state, also this one. Integers are kept as they are: a file may say other scales for what is
@@ -45,7 +45,7 @@ class State:
             raise InputError(f"state {t.name!r}: its initial values are {found}, must be {t.dtype} {t.shape}")
 
 
-GATES = 5  # functions that a step of an LSTM takes of each cell
+GATES = 5  # values of logistic and tanh per cell and step of an LSTM
 
 
 def product_scale(*scales: float, over: float = 1.0) -> float:
@@ -130,7 +130,7 @@ class Dense16(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class Filter16(Scaled):
+class Filter16(Operator):
     """The filter along time of an SVDF with int16 state: int16 windows (N, F, M) -> int8 (N, U).
 
     `clamp(zo + R(bias + sum(x * weight)))`, weights int16 (F, M), biases int32 (U,); unit u sums the F / U filters from
@@ -152,6 +152,10 @@ class Filter16(Scaled):
         self.expect("whether R is by less than 2**30", 0 <= self.factor < 2.0**30, True)
 
     @property
+    def multipliers(self) -> tuple[int, int]:
+        return quantize_multiplier(self.factor)
+
+    @property
     def macs(self) -> int:
         return math.prod(self.x.shape)
 
@@ -166,7 +170,7 @@ class Cells(Operator):
 
     @property
     def functions(self) -> int:
-        """How many values of logistic and tanh it takes."""
+        """Number of values of logistic and tanh that it computes."""
         gates, _, cells = self.inputs
         return GATES * math.prod(cells.shape) * gates.shape[1]
 
@@ -177,7 +181,7 @@ class Cells(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class LstmStep(Scaled, Cells):
+class LstmStep(Cells):
     """One step of an LSTM from sums that are there: int16 (N, 2, C), the hidden values and the cells.
 
     Inputs are gates, int16 (N, 1, 4 * C), the part of the hidden values in the same sums, int16 or int32 (N, 4 * C),
@@ -201,6 +205,10 @@ class LstmStep(Scaled, Cells):
         self.expect("the output's shape", self.output.shape, (n, 2, size))
         self.expect_cells()
         self.expect("whether R is by less than 2**30", 0 <= self.factor < 2.0**30, True)
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        return quantize_multiplier(self.factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,7 +282,7 @@ class LstmOutputs(Operator):
 
 @dataclass(frozen=True, eq=False)
 class LstmCells(Operator):
-    """The cells of an `Lstm` behind its last step, int16 (N, 1, C), out of its result (N, T + 1, C)."""
+    """The cells of an `Lstm` after its last step, int16 (N, 1, C), out of its result (N, T + 1, C)."""
 
     host = (Kernel("strided_slice", "begin strides shape"),)
     strides = 1, 1, 1

@@ -24,7 +24,7 @@ def run(
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """(outputs by tensor name, int32 accumulators by layer name) of `graph` on `inputs` by tensor name.
 
-    The inputs may hold several batches, concatenated in the first dimension, as then do the results.
+    The inputs may hold several batches, concatenated in the first dimension; then so do the results.
     `contract` overrules the graph's rounding contract. `state` has the values of the graph's states, by name, as
     `initial_state` gives them, and gets those that the run leaves, batch by batch; without it the run starts from the
     initial ones. Raises `InputError` for missing or unknown inputs, and for wrong shapes.
@@ -55,7 +55,7 @@ def trace(
 
 
 def apply(op: Operator, *arrays: np.ndarray, contract: str = "double") -> np.ndarray:
-    """Compute one operator on its inputs, constant ones included."""
+    """The output of one operator for all of its inputs, including constants."""
     for call in host_calls(op, contract):
         arrays = (call(*arrays),)
     return arrays[0]
@@ -64,7 +64,7 @@ def apply(op: Operator, *arrays: np.ndarray, contract: str = "double") -> np.nda
 def _batches(graph: Graph, inputs: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
     if strangers := [name for name in inputs if name not in {t.name for t in graph.inputs}]:
         raise InputError(f"the network has no input {strangers[0]!r}; it has {', '.join(t.name for t in graph.inputs)}")
-    counts = set()
+    counts = set[int]()
     for t in graph.inputs:
         if t.name not in inputs:
             raise InputError(f"input {t.name!r} is missing; the given inputs are {', '.join(inputs) or 'none'}")
@@ -122,10 +122,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class Saturation:
-    """How many of the `elements` of an operator's int8 output are the least value, and how many the largest.
+    """Numbers of the `elements` of an operator's int8 output that are the least value, and the largest.
 
-    What a clamp cut off is among them. A least value that stands for 0, as behind a ReLU, loses nothing and is left
-    out: `low` is 0 then.
+    Clamped values are among them. A least value that means 0, as after a ReLU, loses nothing: `low` is 0 then.
     """
 
     operator: str
@@ -156,10 +155,10 @@ def compare(
     contract: str | None = None,
     state: dict[str, np.ndarray] | None = None,
 ) -> Comparison:
-    """Compare the tensors `got` by name with those of the reference, bit for bit, in the order of the operators.
+    """Compare the tensors `got` by name with the reference, bit for bit, in the order of the operators.
 
-    Operators whose outputs are not in `got` are skipped. `contract` and `state`, what the run found, are as in
-    `run`.
+    Operators whose outputs are not in `got` are skipped. `contract` and the `state` that the run found are
+    as in `run`.
     """
     expected = trace(graph, inputs, contract, state)
     operators = elements = 0

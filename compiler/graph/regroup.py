@@ -1,9 +1,10 @@
-"""Groups the channels of layers by compute unit. The graph computes, bit for bit, what it did.
+"""Groups the channels of layers by compute unit. Results stay the same, bit for bit.
 
 Layers read channels in any order and give theirs in any; element-wise operators, pools and depthwise layers give the
-order that they read; a concatenation and a flattened image follow theirs. All others want the order of the file. So
-some tensors share one order (`Ties`), in which units are one behind the other (`Orders`). Weights that are -k, 0 and k
-become -1, 0 and 1 for unit `ternary`: the factor moves into the layer's scale (`relabelled`).
+order that they read; a concatenation and a flattened image follow the orders of their inputs. All other operators need
+the order of the file. Tensors that share one order (`Ties`) get an order in which each unit has consecutive channels
+(`Orders`). Weights -k, 0 and k become -1, 0 and 1 for unit `ternary`: the factor moves into the layer's scale
+(`relabelled`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 
 from ...hw.errors import InputError
 from ...hw.rounding import requantise
+from ...runtime.hostops.arrays import AnyArray
 from .. import graph as g
 from . import Names
 from .ranges import problem
@@ -53,9 +55,9 @@ class Ties:
     `root` stands for the tensors that share one order.
     """
 
-    of: dict[str, Tie] = field(default_factory=dict)
-    axis: dict[str, int] = field(default_factory=dict)
-    _parents: dict[str, str] = field(default_factory=dict)
+    of: dict[str, Tie] = field(default_factory=dict[str, Tie])
+    axis: dict[str, int] = field(default_factory=dict[str, int])
+    _parents: dict[str, str] = field(default_factory=dict[str, str])
 
     def root(self, tensor: str) -> str:
         """The name that stands for all tensors with the order of `tensor`."""
@@ -87,7 +89,7 @@ def ties(graph: g.Graph) -> Ties:
 
 @singledispatch
 def _tie(op: g.Operator, axes: list[int]) -> Tie | None:
-    """How `op` treats orders; None where it wants that of the file.
+    """How `op` treats orders; None if it needs the order of the file.
 
     `axes` has the dimension of each input's channels, -1 where no layer gave them.
     """
@@ -113,7 +115,7 @@ def _of_operands(op: g.Operator, axes: list[int]) -> Tie | None:
     if len(behind) != 1:
         return None
     axis = len(shape) + behind.pop()
-    found = []
+    found = list[int]()
     for t in op.inputs:
         own = axis - len(shape) + len(t.shape)
         found.append(own if own >= 0 and t.shape[own] > 1 else -1)
@@ -143,8 +145,8 @@ def _of_reshape(op: g.Reshape, axes: list[int]) -> Tie | None:
     return None
 
 
-def derived(op: g.Operator, tie: Tie, orders: list[np.ndarray]) -> np.ndarray:
-    """The order of the output of `op`, of kind `DERIVED`, from those of its inputs along `tie.operands`.
+def derived(op: g.Operator, tie: Tie, orders: list[AnyArray]) -> AnyArray:
+    """The order of the output of `op`, of kind `DERIVED`, from the orders of its inputs along `tie.operands`.
 
     An order has the channel of the file at each place, -1 where there is none.
     """
@@ -172,12 +174,12 @@ class Orders:
 
     def __init__(self, graph: g.Graph, ties: Ties, ternary: Ternary, block_out: int):
         self.ties = ties
-        self._found: dict[str, np.ndarray | None] = {}
+        self._found: dict[str, AnyArray | None] = {}
         self._derived = {
             ties.root(op.output.name): op for op in reversed(graph.ops) if ties.of[op.name].kind is Kind.DERIVED
         }
         self._sizes = {op.output.name: op.output.shape for op in graph.ops}
-        self.ternary: dict[str, int] = {}  # the last channels of each layer, dead ones included
+        self.ternary: dict[str, int] = {}  # number of last channels of each layer, including dead channels
         together: dict[str, list[g.Operator]] = {}
         for op in graph.ops:
             if op.name in ternary:
@@ -185,7 +187,7 @@ class Orders:
         for root, layers in together.items():
             self._found[root] = self._grouped(layers, ternary, block_out)
 
-    def of(self, tensor: str) -> np.ndarray | None:
+    def of(self, tensor: str) -> AnyArray | None:
         """The order of `tensor`'s channels, which are dimension `ties.axis[tensor]`."""
         if tensor not in self.ties.axis:
             return None
@@ -196,22 +198,22 @@ class Orders:
                 self._found[root] = self.natural(self._derived[root])
         return self._found[root]
 
-    def natural(self, op: g.Operator) -> np.ndarray | None:
+    def natural(self, op: g.Operator) -> AnyArray | None:
         """The order that the output of `op`, of kind `DERIVED`, has without a movement."""
-        tie, orders = self.ties.of[op.name], []
+        tie, orders = self.ties.of[op.name], list[AnyArray]()
         for t, axis in zip(op.inputs, tie.operands):
             found = None if axis < 0 else self.of(t.name)
             orders.append(np.arange(t.shape[tie.axis if axis < 0 else axis]) if found is None else found)
         return _short(derived(op, tie, orders))
 
-    def _grouped(self, layers: list[g.Operator], ternary: Ternary, block: int) -> np.ndarray | None:
-        """The order for layers that share one, and how many of its places are ternary in each.
+    def _grouped(self, layers: list[g.Operator], ternary: Ternary, block: int) -> AnyArray | None:
+        """The order for layers that share one; `ternary` gets the number of ternary channels in each.
 
-        Every layer's ternary channels are the last, so that of any two layers one has those of the other.
+        Every layer's ternary channels are the last, so that the sets of any two layers contain one another.
         """
         layers = sorted(layers, key=lambda op: -len(ternary[op.name]))
         rest = frozenset(range(self._sizes[layers[0].output.name][1]))
-        parts, starts = [], {}
+        parts, starts = list[int](), dict[str, int]()
         for k, op in enumerate(layers):
             if k and not ternary[op.name] <= ternary[layers[k - 1].name]:
                 raise InputError(_disagreement(layers[k - 1].name, op.name, ternary))
@@ -224,12 +226,12 @@ class Orders:
         return _short(np.array(parts))
 
 
-def _short(order: np.ndarray) -> np.ndarray | None:
+def _short(order: AnyArray) -> AnyArray | None:
     return None if np.array_equal(order, np.arange(len(order))) else order
 
 
 def _disagreement(first: str, second: str, ternary: Ternary) -> str:
-    alone = []
+    alone = list[str]()
     for one, other in ((first, second), (second, first)):
         channels = sorted(ternary[one] - ternary[other])
         alone.append(", ".join(map(str, channels[:_MOST_SHOWN])) + (", ..." if len(channels) > _MOST_SHOWN else ""))
@@ -240,10 +242,10 @@ def _disagreement(first: str, second: str, ternary: Ternary) -> str:
     )
 
 
-_VALUES = np.arange(-127, 128)  # of an output, but for the lowest
+_VALUES = np.arange(-127, 128)  # values of an output, except the lowest
 
 
-def factors(op: g.Linear) -> np.ndarray:
+def factors(op: g.Linear) -> AnyArray:
     """int64 (O,): the k of each channel whose weights are all -k, 0 or k, 1 where all are 0; 0 for other channels."""
     size = np.abs(op.weight.astype(np.int64)).reshape(len(op.weight), -1)
     most = size.max(1)
@@ -251,7 +253,7 @@ def factors(op: g.Linear) -> np.ndarray:
     return np.where(one, np.maximum(most, 1), 0)
 
 
-def capable(op: g.Linear, contract: str) -> np.ndarray:
+def capable(op: g.Linear, contract: str) -> AnyArray:
     """The channels, bool (O,), that `relabelled` can divide by their factor."""
     found = factors(op)
     if not (found > 1).any():
@@ -290,14 +292,14 @@ def relabelled(op: g.Linear, channels: Sequence[int], contract: str) -> g.Linear
     return _divided(op, divisors, bias)
 
 
-def _divided(op: g.Linear, divisors: np.ndarray, bias: np.ndarray) -> g.Linear:
+def _divided(op: g.Linear, divisors: AnyArray, bias: AnyArray) -> g.Linear:
     around = (-1, *(1,) * (op.weight.ndim - 1))
     weight = (op.weight // divisors.reshape(around)).astype(op.weight.dtype)
     scale = (op.weight_scale * divisors).astype(np.float32)
     return replace(op, weight=weight, weight_scale=scale, bias=bias.astype(np.int32))
 
 
-def _biases(op: g.Linear, found: np.ndarray, contract: str) -> tuple[np.ndarray, np.ndarray]:
+def _biases(op: g.Linear, found: AnyArray, contract: str) -> tuple[AnyArray, AnyArray]:
     """(int64 (O,) biases for the weights divided by `found`, bool (O,) whether all results stay with them)."""
     divisors = np.maximum(found, 1)
     low = op.bias.astype(np.int64) // divisors
@@ -310,7 +312,7 @@ def _biases(op: g.Linear, found: np.ndarray, contract: str) -> tuple[np.ndarray,
     return best, same & (found > 0)
 
 
-def _equal(op: g.Linear, new: g.Linear, divisors: np.ndarray, contract: str) -> np.ndarray:
+def _equal(op: g.Linear, new: g.Linear, divisors: AnyArray, contract: str) -> AnyArray:
     """Whether, bool (O,), `new` has the results of `op` for every sum of products that int8 inputs can make.
 
     Results do not fall as sums rise, so it is enough that each value begins at the same sum.
@@ -324,7 +326,7 @@ def _equal(op: g.Linear, new: g.Linear, divisors: np.ndarray, contract: str) -> 
     return (steps[0] == steps[1]).all(1)
 
 
-def _steps(op: g.Linear, factor: np.ndarray, low: np.ndarray, high: np.ndarray, contract: str) -> np.ndarray:
+def _steps(op: g.Linear, factor: AnyArray, low: AnyArray, high: AnyArray, contract: str) -> AnyArray:
     """int64 (O, values): the smallest sum of low..high, times `factor` one of `op`, that gives each value or more.
 
     high + 1 where none does.
@@ -344,8 +346,8 @@ def _steps(op: g.Linear, factor: np.ndarray, low: np.ndarray, high: np.ndarray, 
 
 
 def grouped(graph: g.Graph, ternary: Ternary, block_out: int) -> g.Graph:
-    """`graph` with the channels of the layers in `ternary` grouped by unit: GEMM's, dead ones up to a whole block of
-    `block_out`, those of unit `ternary`, whose number is the layer's field `ternary`.
+    """`graph` with the channels of the layers in `ternary` grouped by unit: the channels of GEMM, dead channels up to a
+    whole block of `block_out`, the channels of unit `ternary`, whose number is the layer's field `ternary`.
 
     Weights, biases and scales are permuted, and so are the input channels of the layers that read them; inputs, outputs
     and states stay in their order. Where an operator between them needs the file's order, channels are gathered before
@@ -367,7 +369,7 @@ def grouped(graph: g.Graph, ternary: Ternary, block_out: int) -> g.Graph:
 
 
 _Key = tuple[int, bytes] | None  # dimension of the channels and their order; None for the file's
-_Version = tuple[g.Tensor, np.ndarray | None]  # a tensor and its order
+_Version = tuple[g.Tensor, AnyArray | None]  # a tensor and its order
 
 
 class _Rewriter:
@@ -400,13 +402,13 @@ class _Rewriter:
             self._version(t, self._ties.axis.get(t.name, 0), None)
         return replace(self._graph, ops=tuple(self._ops))
 
-    def _read(self, t: g.Tensor, axis: int, tie: Tie, order: np.ndarray | None) -> g.Tensor:
+    def _read(self, t: g.Tensor, axis: int, tie: Tie, order: AnyArray | None) -> g.Tensor:
         """Input `t` of an operator whose output has `order`, in the order in which the operator reads it."""
         if axis < 0:
             return self._version(t, self._ties.axis.get(t.name, 0), None)
         return self._version(t, axis, order if tie.kind is Kind.SAME else self._orders.of(t.name))
 
-    def _version(self, t: g.Tensor, axis: int, order: np.ndarray | None) -> g.Tensor:
+    def _version(self, t: g.Tensor, axis: int, order: AnyArray | None) -> g.Tensor:
         """`t` with its channels, dimension `axis`, in `order`, gathered where nothing gives it so."""
         versions, key = self._versions[t.name], _key(axis, order)
         if key not in versions:
@@ -421,13 +423,15 @@ class _Rewriter:
             versions[key] = y, order
         return versions[key][0]
 
-    def _tensor(self, t: g.Tensor, axis: int, order: np.ndarray | None) -> g.Tensor:
+    def _tensor(self, t: g.Tensor, axis: int, order: AnyArray | None) -> g.Tensor:
         if order is None:
             return t
         shape = (*t.shape[:axis], len(order), *t.shape[axis + 1 :])
         return replace(t, name=self._names.unused(f"{t.name}.grouped"), shape=shape, data=None)
 
-    def _rewritten(self, op: g.Operator, inputs: tuple, y: g.Tensor, order: np.ndarray | None) -> g.Operator:
+    def _rewritten(
+        self, op: g.Operator, inputs: tuple[g.Tensor, ...], y: g.Tensor, order: AnyArray | None
+    ) -> g.Operator:
         """`op` from `inputs` to `y`, which is in `order`."""
         tie, layer = self._ties.of[op.name], self._layers.get(op.name)
         if layer is None or tie.kind is Kind.FIXED:
@@ -444,19 +448,19 @@ class _Rewriter:
         return replace(layer, inputs=inputs, output=y, weight_scale=scale, **facts)
 
 
-def _key(axis: int, order: np.ndarray | None) -> tuple[int, bytes] | None:
+def _key(axis: int, order: AnyArray | None) -> tuple[int, bytes] | None:
     return None if order is None else (axis, order.tobytes())
 
 
-def _places(given: np.ndarray | None, order: np.ndarray | None, count: int) -> np.ndarray:
-    """Where each channel of `order` is in `given`, both of `count` channels of the file; 0 of dead ones."""
+def _places(given: AnyArray | None, order: AnyArray | None, count: int) -> AnyArray:
+    """Index in `given` of each channel of `order`, orders of `count` channels of the file; 0 for dead channels."""
     given, order = (np.arange(count) if found is None else found for found in (given, order))
     where = np.zeros(count, np.int64)
     where[given[given >= 0]] = np.flatnonzero(given >= 0)
     return np.where(order < 0, 0, where[order])
 
 
-def _in_order(values: np.ndarray, order: np.ndarray | None, axis: int) -> np.ndarray:
+def _in_order(values: AnyArray, order: AnyArray | None, axis: int) -> AnyArray:
     """`values` with dimension `axis` in `order`, zeros for dead channels."""
     if order is None:
         return values

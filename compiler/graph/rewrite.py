@@ -1,4 +1,4 @@
-"""Rewrites of a graph: a rule gives other operators in the place of one, where it knows better.
+"""Rewrites of a graph: a rule replaces an operator by other operators.
 
 A pass is a function from a graph to a graph; most are a few rules. `tilewright assign --passes` lists those of the
 modules of a target.
@@ -17,14 +17,16 @@ from . import Graph, Operator, Readers, Tensor
 
 T = TypeVar("T", bound=Operator)
 Producers = Mapping[str, Operator]  # the operator that gives each tensor, by its name
-Result = Sequence[Operator] | Tensor | None  # operators, the last with the same output; what equals it; no better
+Result = (
+    Sequence[Operator] | Tensor | None
+)  # operators, the last with the same output; an equal tensor; None to keep the operator
 
 
 @dataclass(frozen=True)
 class Rule(Generic[T]):
-    """`better(op, readers, producers)` for operators of `kind`: what takes the place of one, None where it stays.
+    """`better(op, readers, producers)` for operators of `kind`: its replacement, None to keep it.
 
-    `readers` are those of the graph before the rewrite, `producers` the operators before `op` as they are now.
+    `readers` belong to the graph before the rewrite, `producers` are the operators before `op`, already rewritten.
     """
 
     kind: type[T] | tuple[type[T], ...]
@@ -32,9 +34,9 @@ class Rule(Generic[T]):
 
 
 def rewrite(graph: Graph, *rules: Rule[Any]) -> Graph:
-    """`graph` with every operator replaced by what the first of `rules` that knows better gives; itself if none does.
+    """`graph` with every operator replaced as the first rule with a result says; itself if no rule has one.
 
-    A rule that gives a tensor says that it equals the output: the readers get it.
+    If a rule gives a tensor, which equals the output, the readers get it.
     """
     readers, producers, same = graph.readers, dict[str, Operator](), dict[str, Tensor]()
     ops: list[Operator] = []
@@ -66,7 +68,7 @@ def moved_from(t: Tensor, producers: Producers) -> tuple[Tensor, list[Operator]]
 
 
 def moved_places(t: Tensor, *moves: Operator) -> np.ndarray:
-    """The number in `t` of each element of what `moves` make of it, one after the other: they rearrange elements."""
+    """The index in `t` of each element after `moves`, which rearrange elements, applied one after the other."""
     found = np.arange(math.prod(t.shape)).reshape(t.shape)
     for op in moves:
         found = op.moved(found)
@@ -82,7 +84,7 @@ def transposes(op: Operator, axes: tuple[int, ...]) -> bool:
 
 def without_unread(graph: Graph) -> Graph:
     """`graph` without the operators whose results nobody reads."""
-    needed, live = {t.name for t in graph.wanted}, []
+    needed, live = {t.name for t in graph.wanted}, list[Operator]()
     for op in reversed(graph.ops):
         if op.output.name in needed:
             live.append(op)

@@ -1,4 +1,4 @@
-"""Transformations of a network for modules that keep activations in blocks of channels. They do not change results.
+"""Transformations of a network for modules that keep activations in blocks of channels. Results stay the same.
 
 Outputs of the graph and next values of its states stay; other tensors may be removed.
 
@@ -22,7 +22,7 @@ from .rewrite import Producers, Rule, moved_from, reading, rewrite, without_unre
 def simplify(graph: g.Graph) -> g.Graph:
     """Merge movements and padding into the operators that read them, and remove operators without readers."""
     movements = Rule(g.StridedSlice, _slice), Rule(g.Reshape, _reshape), Rule(g.Transpose, _transpose)
-    svdf = Rule(g.Features, lambda op, readers, producers: [op])  # their scales are not those of a convolution
+    svdf = Rule(g.Features, lambda op, readers, producers: [op])  # a convolution has other scales
     return without_unread(rewrite(graph, *movements, svdf, Rule(g.QDense, _dense), Rule(g.QConv2d, _convolution)))
 
 
@@ -106,13 +106,13 @@ def _flattened(op: g.QDense, flat: g.Reshape, producers: Producers) -> list[g.Op
     if source is not None and source.rearranges and _in_order(source, last if image is not flat.x else None):
         row = g.Reshape(f"{op.name}.row", (source.x,), replace(op.x, name=f"{op.name}.row"))
         return [row, replace(op, inputs=(row.output,))]
-    n, c, h, w = image.shape
+    n = image.shape[0]
     order = [image.shape[axis] for axis in axes[1:]]
     back = [1 + axes[1:].index(axis) for axis in (1, 2, 3)]
     weight = np.ascontiguousarray(op.weight.reshape(-1, *order).transpose(0, *back))
     y = replace(op.output, name=f"{op.output.name}.image", shape=(n, len(weight), 1, 1))
-    facts = {"low": op.low, "high": op.high, "ternary": op.ternary, **op.scaling}
-    conv = WholeImage(f"{op.name}.image", (image,), y, weight, op.weight_scale, op.bias, **facts)
+    parameters = weight, op.weight_scale, op.bias, op.low, op.high
+    conv = WholeImage(f"{op.name}.image", (image,), y, *parameters, ternary=op.ternary, **op.scaling)
     return [conv, g.Reshape(op.name, (y,), op.output)]
 
 
@@ -194,7 +194,7 @@ def _pairable(first: g.QConv2d, middle: g.QConv2d, last: g.QConv2d, block: int) 
 
 
 def _right(op: g.QConv2d) -> int:
-    """The columns of padding on the right that the outputs need: the given ones without those that none reads."""
+    """Columns of padding on the right that the outputs read."""
     return (op.output.shape[3] - 1) * op.strides[1] + op.weight.shape[3] - op.x.shape[3] - op.pads[1]
 
 
@@ -209,7 +209,7 @@ def _paired(t: g.Tensor) -> g.Tensor:
 
 
 def _to_pairs(op: g.QConv2d, x: g.Tensor, weight: np.ndarray, stride: int, pads: tuple[int, int]) -> PairedConv:
-    """`op` of `x` and into pairs: `stride` is that of columns, `pads` are left and right; `weight` (2 * O, ...)."""
+    """`op` of `x` and into pairs: `stride` is along columns, `pads` are left and right; `weight` (2 * O, ...)."""
     return PairedConv(
         op.name,
         (x,),
@@ -240,7 +240,7 @@ def _between(op: g.QConv2d) -> PairedConv:
     o, _, kh, kw = op.weight.shape
     low, high = _read_pairs(op)
     weight = np.zeros((2, o, 2, o, kh, high - low + 1), np.int8)
-    channel = np.arange(o)
+    channel = np.arange(len(op.weight))
     for k in range(2):
         for tap in range(kw):
             pair, column = divmod(k + tap - op.pads[1], 2)
@@ -253,7 +253,5 @@ def _out_of(op: g.QConv2d) -> UnpairedConv:
     weight = np.zeros((o, 2, c, 1, 2), np.int8)
     for k in range(2):
         weight[:, k, :, :, k] = op.weight[..., 0]
-    facts = {"weight_scale": op.weight_scale, "bias": op.bias, "low": op.low, "high": op.high, "strides": (1, 2)}
-    facts |= op.scaling
-    whole = weight.reshape(o, 2 * c, 1, 2)
-    return UnpairedConv(op.name, (_paired(op.x),), op.output, whole, **facts, work=op.macs)
+    parameters = weight.reshape(o, 2 * c, 1, 2), op.weight_scale, op.bias, op.low, op.high, (1, 2)
+    return UnpairedConv(op.name, (_paired(op.x),), op.output, *parameters, work=op.macs, **op.scaling)

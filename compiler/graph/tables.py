@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from ...runtime.hostops.fixed_point import inverse_root
 from .operators import Tensor
 
 _F = np.float32
-_ROOT_BITS = 20  # behind the point of an inverse root
+_ROOT_BITS = 20  # fractional bits of an inverse root
 _MOST_SLOPE = 1 << 23  # differences of up to 255, shifted left by the slope's exponent, are within int32
 
 
@@ -54,7 +55,9 @@ FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 def round_away(x: np.ndarray) -> np.ndarray:
     """Round to the nearest integer, ties away from zero, in the type of `x`."""
-    return np.where(x >= 0, np.floor(x + x.dtype.type(0.5)), np.ceil(x - x.dtype.type(0.5)))
+    half: Any = x.dtype.type(0.5)
+    up: np.ndarray = np.floor(x + half)
+    return np.where(x >= 0, up, np.ceil(x - half))
 
 
 def table(function: str, x: Tensor, y: Tensor) -> np.ndarray:
@@ -64,7 +67,7 @@ def table(function: str, x: Tensor, y: Tensor) -> np.ndarray:
 
 
 def square_root(x: Tensor, y: Tensor) -> np.ndarray:
-    """int8 (256,): as `table`, but that the kernel cuts the fraction off; 0 below the zero point."""
+    """int8 (256,): the square root of `x`, whose fraction the kernel cuts off; 0 below the zero point."""
     real = np.sqrt((_F(x.scale) * np.maximum(np.arange(-128, 128) - x.zero_point, 0)).astype(_F))
     return np.clip(np.floor(real / _F(y.scale)) + y.zero_point, -128, 127).astype(np.int8)
 
@@ -100,7 +103,7 @@ def leaky_relu(alpha: float, x: Tensor, y: Tensor) -> np.ndarray:
 
 
 def nearest_even(function: str, x: Tensor, y: Tensor, alpha: float = 0.0) -> np.ndarray:
-    """int8 (256,): as ONNX defines dequantising, the function in float32, and quantising: ties to even.
+    """int8 (256,): dequantising, the function in float32, and quantising with ties to even, as ONNX does.
 
     `alpha` is the slope of `leaky_relu` below zero. Raises `InputError` where a value is not a number.
     """
@@ -144,9 +147,9 @@ def negative(x: Tensor, y: Tensor) -> np.ndarray:
     return (-np.arange(-128, 128)).astype(np.int8)
 
 
-def _short_multiplier(factor: float) -> tuple[int, int]:
+def _short_multiplier(factor: np.float32) -> tuple[int, int]:
     """(multiplier of 15 bits after the point, exponent)."""
-    multiplier, exponent = quantize_multiplier(factor)
+    multiplier, exponent = quantize_multiplier(float(factor))
     return min((multiplier + (1 << 15)) >> 16, (1 << 15) - 1), exponent
 
 

@@ -149,8 +149,8 @@ class Sum(Mean):
 class ResizeBilinear(Operator):
     """NCHW images of another size, each pixel a mean of its four neighbours, weighted by distance.
 
-    Positions have ten bits after the point and sums twenty, rounded with ties away from zero: runtime/hostops/resize.py
-    is the definition. With `offset`, that of a uint8 file, the arithmetic is float32 on `x + offset`.
+    Positions have ten fractional bits and sums twenty, rounded with ties away from zero: runtime/hostops/resize.py
+    is the definition. With the `offset` of a uint8 file the arithmetic is float32 on `x + offset`.
     """
 
     host = (Kernel("resize_bilinear", "size align_corners half_pixel_centers offset?"),)
@@ -187,9 +187,9 @@ class ReduceMin(ReduceMax):
 
 @dataclass(frozen=True, eq=False)
 class ArgMax(Operator):
-    """The position of the largest value along `axis`, of several the first, as int32 or int64.
+    """The position of the largest (or `smallest`) value along `axis`, the first of equal values, as int32 or int64.
 
-    With `smallest` that of the smallest value. In the output's shape the axis is 1 or omitted.
+    In the output's shape the axis is 1 or omitted.
     """
 
     host = (Kernel("arg_max", "axis shape dtype smallest"),)
@@ -208,7 +208,7 @@ class ArgMax(Operator):
 
 @dataclass(frozen=True, eq=False)
 class TopK(Operator):
-    """The largest values of each row, the largest first, of equal ones the first; with `positions` where they are.
+    """The largest values of each row, or their `positions`, in descending order; equal values keep their order.
 
     Their number is the output's last size. Values keep their quantisation, positions are int32.
     """
@@ -231,7 +231,7 @@ class TopK(Operator):
 class L2Normalization(AlongAxis):
     """`(x - zx) / sqrt(sum((x - zx) ** 2))` along `axis`, in TensorFlow Lite's fixed-point arithmetic.
 
-    The output has scale 1/128 and zero point 0. With `scaled_first`, that of uint8 files, the differences are scaled
+    The output has scale 1/128 and zero point 0. With `scaled_first`, as in uint8 files, the differences are scaled
     before the quotient is rounded.
     """
 

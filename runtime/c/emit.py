@@ -39,11 +39,11 @@ def emit(
     binary: bool = False,
     tokenizer: str | Path | None = None,
 ) -> list[str]:
-    """Write `executable`, of several entries the first, as C into `folder`; returns the names of the files.
+    """Write `executable`, or the first of its entries, as C into `folder`; returns the names of the files.
 
-    Files and functions of the network begin with `name`, or with `network_` and it where they would be those of C or of
-    other files. With `binary` its program and constants are a file, NAME.bin,
-    instead of an array. With a `tokenizer` file of a language model there is an example that writes a text.
+    Files and functions of the network begin with `name`, or with `network_NAME` if C or another file has that name.
+    With `binary` its program and constants are a file, NAME.bin, instead of an array. With the `tokenizer` file of a
+    language model there is an example that writes a text.
 
     Raises `UnsupportedError`, before anything is written, for a host operator that has no C kernel, `ProgramError` for
     a name that is no identifier, `FileError` for a folder that cannot be written or holds other files.
@@ -84,7 +84,7 @@ def sources(
 
 
 def _escaped(name: str) -> str:
-    """`name`, or `network_` and it. Raises `ProgramError` for what is no identifier of C."""
+    """`name`, or `network_NAME` if it is taken. Raises `ProgramError` for a name that is no identifier of C."""
     if not re.fullmatch(r"(?i)[a-z]\w*", name, re.ASCII):
         raise ProgramError(f"name {name!r}: must be letters, digits and _, from a letter on, such as 'network'")
     taken = name.lower() in _TAKEN or re.match(r"(?i)(tw|platform|input|output)(_|$)", name)

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ...hw.errors import FileError
 from ...hw.foreign import read_json
@@ -78,7 +79,7 @@ def write_folder(folder: str | Path, files: Mapping[str, bytes]) -> None:
 
 
 def _replace(path: Path, new: Path, ours: set[str]) -> None:
-    """Put `new` where `path` is; what there is not ours goes with it."""
+    """Put folder `new` in the place of `path`; files in `path` that are not `ours` move with it."""
     if not path.exists():
         new.rename(path)
         return
@@ -97,12 +98,13 @@ def _replace(path: Path, new: Path, ours: set[str]) -> None:
 
 
 def _record(path: Path) -> dict[str, str]:
-    """Digests of the generated files in a folder by name; none where there is no record."""
+    """Digests of the generated files in a folder by name; empty without a record, or with one of another kind."""
+    found: Any = None
     with suppress(FileError):
         found = read_json(path / RECORD, "a record")
-        if isinstance(found, dict) and all(isinstance(v, str) and Path(k).name == k for k, v in found.items()):
-            return found
-    return {}
+    pairs: list[tuple[Any, Any]] = [*found.items()] if type(found) is dict else []
+    valid = all(isinstance(digest, str) and Path(name).name == name for name, digest in pairs)
+    return dict(pairs) if valid else {}
 
 
 def _digest(data: bytes) -> str:

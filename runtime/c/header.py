@@ -12,7 +12,7 @@ from ..launch import entry_sizes
 from .text import inside
 
 NAME = "tw_hardware.h"
-Line = tuple[str, str, str]  # name, value, what it is
+Line = tuple[str, str, str]  # name, value, comment
 
 
 def header(cfg: Config) -> str:

@@ -2,7 +2,7 @@
 
 `call(step, tensors, pointers)` gives a `Call`:
 
-- `statements`: in this order they do what the step does. `str(statement)` is a line of C, `f(x, y, 3);`, or, where a
+- `statements`: they compute the step in this order. `str(statement)` is a line of C, `f(x, y, 3);`, or, where a
   function finds values that are not allowed (a position outside its table, NaN), `if (!f(...)) return TW_BAD_INPUT;`:
   the function around it returns int. `statement.function` is declared in tw_host.h.
 - `data`: constant arrays by the names that the arguments have for them, flat, of dtypes int8, uint8, int16, int32,
@@ -31,10 +31,10 @@ from ..steps import HostStep, Tensor
 FOLDER = Path(__file__).parent / "sources"
 HEADER = "tw_host.h"
 SHARED = ("tw_fixed.c", "tw_walk.c")
-# what is public in a file: a comment, and the definition of a function that is not static
+# a public function of a file: its comment and definition
 _DEFINED = re.compile(r"^((?:/\*(?:(?!\*/).)*\*/\n)?)((?:void|int) (tw_\w+)\([^{]*\)) \{", re.MULTILINE | re.DOTALL)
 _SOURCES = {path.name: path.read_text("utf-8") for path in sorted(FOLDER.glob("*.c"))}
-# the functions that statements name, by file; they call those of the files that are shared
+# the functions that statements name, by file; they call functions of the shared files
 FUNCTIONS = {
     file: tuple(name for _, _, name in _DEFINED.findall(text)) for file, text in _SOURCES.items() if file not in SHARED
 }
@@ -67,7 +67,7 @@ def source(name: str) -> str:
         return _SOURCES[name]
     if name != HEADER:
         raise ProgramError(f"source {name!r}: must be {HEADER} or one of {', '.join(FUNCTIONS)}")
-    declared = []
+    declared = list[str]()
     for file in FUNCTIONS:
         found = "".join(f"{comment}{head};\n" for comment, head, _ in _DEFINED.findall(_SOURCES[file]))
         declared.append(f"/* ---- {file} ---- */\n\n{found}\n")

@@ -12,7 +12,9 @@ from ...hw.errors import CapacityError, UnsupportedError
 from ..executable import Executable
 from ..steps import HostStep, LaunchStep, reads_writes
 
-LINE = 64  # bytes; at least a line of the cache, so that what the accelerator writes shares none with other data
+LINE = (
+    64  # bytes; at least a line of the cache, so that data which the accelerator writes shares no line with other data
+)
 _MOST = 1 << 31  # bytes: offsets are uint32_t
 
 
@@ -20,9 +22,9 @@ _MOST = 1 << 31  # bytes: offsets are uint32_t
 class Plan:
     """Offsets `at` by region of `Executable.memory_plan`, and by tensor that only the host uses.
 
-    First comes `image`, uint8 (n,): instructions and constants; then up to `device` what else the accelerator reads or
-    writes; then up to `total` what only the host does, the `scratch` memory of its steps among it. Nothing lies in the
-    first `align` bytes, and an address that is a multiple of `align` suits all.
+    First comes `image`, uint8 (n,): instructions and constants; then up to `device` other data that the accelerator
+    accesses; then up to `total` data that only the host accesses, including the `scratch` memory of its steps. The
+    first `align` bytes are free, and a start address that is a multiple of `align` aligns all data.
     """
 
     at: dict[str, int]
@@ -71,7 +73,7 @@ def plan(executable: Executable, scratch: int) -> Plan:
 
 
 def _place(end: int, region: tuple[int, int]) -> tuple[int, int]:
-    """(offset, end behind it) of a region of (bytes, alignment)."""
+    """(offset, exclusive end) of a region of (bytes, alignment) that is placed from `end` on."""
     nbytes, align = region
     align = math.lcm(align, LINE)
     start = -(-end // align) * align
@@ -131,7 +133,7 @@ def _filled(executable: Executable, at: Mapping[str, int], data: Mapping[str, np
 
 
 def _host(executable: Executable, at: dict[str, int], start: int) -> int:
-    """Place what only the host uses from `start` on, first fit; returns the end. Those whose lives overlap do not."""
+    """Place tensors that only the host uses from `start` on, first fit, by their lifetimes; returns the end."""
     lives = host_lives(executable, at)
     placed: list[tuple[int, int, range]] = []
     for name in sorted(lives, key=lambda name: -executable.tensors[name].nbytes):
@@ -152,7 +154,7 @@ def host_lives(executable: Executable, at: Mapping[str, int]) -> dict[str, range
             used.setdefault(name, []).append(number)
     whole = range(len(executable.steps) + 1)
     kept = {state.next for state in executable.states}
-    found = {}
+    found = dict[str, range]()
     for tensor in executable.tensors.values():
         if tensor.name in at or tensor.kind not in ("temp", "state"):
             continue
@@ -165,5 +167,5 @@ def host_lives(executable: Executable, at: Mapping[str, int]) -> dict[str, range
 
 
 def staged(executable: Executable) -> Sequence[str]:
-    """The states whose next values are those of another state, which is overwritten at the same time."""
+    """States that take the values of another state, which is overwritten at the same time."""
     return [t.name for t in executable.states if t.next != t.name and executable.tensors[t.next or ""].kind == "state"]

@@ -34,7 +34,7 @@ class Patched:
 class Network:
     """C sources of `executable`, whose functions and files begin with `name`, an identifier.
 
-    Raises `UnsupportedError` for a host operator without a C kernel, and what `memory.plan` raises.
+    Raises `UnsupportedError` for a host operator without a C kernel, and the errors of `memory.plan`.
     """
 
     def __init__(self, executable: Executable, name: str):
@@ -227,7 +227,7 @@ class Network:
         yield "}"
 
     def _body(self) -> Iterator[str]:
-        """What a run does, once its inputs were checked."""
+        """Statements of a run after the checks of its inputs."""
         for t in self.executable.inputs:
             if self._on_device(t.name):
                 yield f"    memcpy({self._local[t.name]}, {self.arguments[t.name]}, {t.nbytes}u);"
@@ -285,8 +285,8 @@ class Network:
         return f"{self.arguments[name]}[0]"
 
     def _conditions(self) -> list[str]:
-        """What makes inputs wrong on which addresses or the choice of steps depend."""
-        steps, found = self.executable.steps, []
+        """C conditions that hold for wrong values of inputs on which addresses or the choice of steps depend."""
+        steps, found = self.executable.steps, list[str]()
         known = ranges(steps)
         if known:
             value = self._value(known[0].tensor)
@@ -306,14 +306,13 @@ class Network:
         return [*dict.fromkeys(found)]
 
     def _keep(self) -> Iterator[str]:
-        """Every state takes its next values; those that other states hold are set aside first."""
-        apart, at = staged(self.executable), 0
-        later = []
+        """Every state takes its next values; values of other states are copied to scratch memory first."""
+        swapped, at, later = staged(self.executable), 0, list[str]()
         for t in self.executable.states:
             if t.next is None or t.next == t.name:
                 continue
             source = self._pointer(t.next)
-            if t.name in apart:
+            if t.name in swapped:
                 yield f"    memcpy(scratch + {at}, {source}, {t.nbytes}u);"
                 source = f"scratch + {at}"
                 at += -(-t.nbytes // 8) * 8

@@ -24,7 +24,7 @@ from ...hw.errors import CapacityError, ExecutionError, TilewrightError, Unsuppo
 from ...hw.regs import Error
 from ..device import Device, open_device
 
-# as support/tw_platform.h has them
+# the values are those in support/tw_platform.h
 NO_DEVICE, WRONG_DEVICE, NO_MEMORY = 0x100, 0x101, 0x102
 
 
@@ -37,7 +37,7 @@ class Shim:
         self.runs = 0
 
     def answer(self, line: str) -> str:
-        """The answer to a request: a status, and what belongs to it."""
+        """The answer to a request: a status and, for memory, its address and file."""
         verb, *words = line.split()
         if verb == "open":
             return str(0 if int(words[0], 16) == self.device.cfg.fingerprint else WRONG_DEVICE)
@@ -82,7 +82,7 @@ class Shim:
 def run(command: Sequence[str | Path], device: Device, given: bytes | None = None) -> tuple[int, bytes]:
     """Run a C program for platform `sim` with `device`: (exit status, its standard output).
 
-    `given` is its standard input. Where it is None, both are those of this process, and nothing is returned of them.
+    `given` is its standard input. With None the program uses standard input and output of this process.
     """
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         stdin = stdout = None

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-_WIDTH = 100  # of a line of values
+_WIDTH = 100  # characters of a line of values
 TYPES = {"bool": "uint8_t", "float32": "float"}
 
 
@@ -46,7 +46,7 @@ def values(array: np.ndarray) -> str:
 
 def wrapped(texts: Iterable[str]) -> str:
     """Parts of a list between braces, as lines."""
-    lines, line = [], ""
+    lines, line = list[str](), ""
     for text in texts:
         if line and len(line) + len(text) + 2 > _WIDTH:
             lines.append(line)
@@ -72,6 +72,6 @@ def comment(text: str) -> str:
 
 
 def inside(text: str) -> str:
-    """`text` as ASCII on one line, without what begins or ends a comment."""
+    """`text` as ASCII on one line, without the characters that begin or end a comment."""
     plain = "".join(c if c.isascii() and c.isprintable() else "_" for c in text)
     return plain.replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?")  # trigraphs are read in comments, too

@@ -1,50 +1,50 @@
-"""Operators of transformers in integers, and one over a square root, which they need.
+"""Operators of transformers in integers: matrix products, norms, rotations, and attention over caches.
 
-`R` is the rounding of hw/rounding.py, contract double. Rows are those of T tokens that follow one another in a text.
-Their position is int32 (1,), n: row k is token n * T + k, from 0. One token is a block of T = 1.
+`R` is the rounding of hw/rounding.py, contract double. An operator with a position computes a block of T consecutive
+tokens of a text: the position is int32 (1,), n, and row k is token n * T + k, counted from 0.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from ...hw.errors import InputError
+from ...hw.errors import InputError, UnsupportedError
 from ...hw.rounding import quantize_multiplier, requantise, rescale
 from ..schema import SIZE, Array, Int, Kind, ListOf
+from .arrays import AnyArray, Attrs, Int8, Int16, Int32, Int64, Ints
 from .c_calls import C, Value, Writer, spread, strides
 from .movement import copy_whole
 from .roots import HIGH, LOW, ROOT_BITS, inverse_root
-from .row import TWO_SCALES, HostOp, Operand, multiplied, need
+from .row import TWO_SCALES, HostOp, Operand, Operands, multiplied, need
 
-ROTATION_BITS = 14  # fraction of the cosines and sines of `rotate`
-TURN = quantize_multiplier(2.0**-ROTATION_BITS)  # (multiplier, exponent) that removes it
-SCORE_STEPS = 40  # of the scores in `attention`: a step is 1/40
-LARGEST_WEIGHT = 127  # of `attention`: that of the largest score
+ROTATION_BITS = 14  # fractional bits of the cosines and sines of `rotate`
+TURN = quantize_multiplier(2.0**-ROTATION_BITS)  # (multiplier, exponent) of R after a rotation
+SCORE_STEPS = 40  # scores of `attention` are multiples of 1 / SCORE_STEPS
+LARGEST_WEIGHT = 127  # weight of the largest score of `attention`
 WEIGHTS = np.round(LARGEST_WEIGHT * np.exp((np.arange(-128, 128) - 127) / SCORE_STEPS)).astype(np.int32)
-UNSEEN = -(128 << 20)  # added to the scores behind the position, so that their weights are 0
-LARGEST_SCORE = 1 << 26  # below which all scores must stay for that
-MEAN_BITS = 24  # fraction of the mean in `attention`: with that of values -127 to 127, all of int32
-LARGEST_CONTEXT = 8192  # of `attention`: a reciprocal of four bits is left
-_SMALL_SUM = 512  # the context for which sums of weights, shifted left by 4, use all of `inverse_root`
+UNSEEN = -(128 << 20)  # added to the scores of later tokens, so that their weights are 0
+LARGEST_SCORE = 1 << 26  # bound of all scores, below which UNSEEN suffices
+MEAN_BITS = 24  # fractional bits of the means of `attention`: means of values -127 to 127 fill int32
+LARGEST_CONTEXT = 8192  # most positions of `attention`: a reciprocal then has four significant bits
+_SMALL_SUM = 512  # context for which sums of weights, shifted left by 4, use all bits of `inverse_root`
 
 
 def batch_matmul(
-    x: np.ndarray,
-    y: np.ndarray,
+    x: Int8,
+    y: Int8,
     *,
-    zero_points: Sequence[int],
+    zero_points: Ints,
     multiplier: int,
     exponent: int,
     transposed: bool = False,
     images: bool = False,
-) -> np.ndarray:
-    """int8 `clamp(zo + R(sum((x - zx) * (y - zy))))`: rows of `x` by columns of `y`, or with `transposed` by its rows.
+) -> Int8:
+    """int8 `clamp(zo + R(sum((x - zx) * (y - zy))))`: rows of `x` by columns of `y`, or by its rows if `transposed`.
 
-    The dimensions before the last two broadcast. `zero_points` are those of x, y and the output. With `images` matrices
+    The dimensions before the last two broadcast. `zero_points` belong to x, y and the output. With `images` matrices
     are images of one row, (N, columns, 1, rows).
     """
     if images:
@@ -56,24 +56,24 @@ def batch_matmul(
 
 
 def squares_shift(width: int) -> int:
-    """By how many bits the sum of the squares of `width` int8 values is shifted right to be at most 2**20."""
+    """Bits by which a sum of `width` squares of int8 values is shifted right to be at most 2**20."""
     return max(0, math.ceil(math.log2(width)) + 14 - ROOT_BITS)
 
 
-def rms_norm(x: np.ndarray, *, multiplier: np.ndarray, exponent: np.ndarray) -> np.ndarray:
-    """int8 `clamp(R(x * r))`, r `inverse_root` of the sum of the squares of the last axis, with R by its elements.
+def rms_norm(x: Int8, *, multiplier: AnyArray, exponent: AnyArray) -> Int8:
+    """int8 `clamp(R(x * r))`, r the `inverse_root` of the sum of squares along the last axis, D elements.
 
-    The sum is shifted right by `squares_shift`. `multiplier` and `exponent` are (D,), the gains in them.
+    The sum is shifted right by `squares_shift`. `multiplier` and `exponent` of R, (D,), contain the gains.
     """
     wide = x.astype(np.int64)
     squares = (wide * wide).sum(-1, keepdims=True) >> squares_shift(x.shape[-1])
     return requantise(wide * inverse_root(squares), multiplier, exponent, 0)
 
 
-def rotate(x: np.ndarray, position: np.ndarray, *, cosine: np.ndarray, sine: np.ndarray) -> np.ndarray:
-    """int8 of `x` (T, C * 2W), in each of C chunks element k of the first half turned with element k of the second.
+def rotate(x: Int8, position: Int32, *, cosine: Int16, sine: Int16) -> Int8:
+    """Rotary embedding of int8 `x` (T, C * 2W): in each of C chunks element k of both halves are a pair, turned.
 
-    The angles of a row are those of its token: `cosine` and `sine` are int16 (positions, W) in Q1.14.
+    The angles of a row are row `position` of `cosine` and `sine`, int16 (positions, W) in Q1.14.
     """
     places = _places(position, len(x), len(cosine), "the tables of angles")
     c, s = (angles[places][:, None].astype(np.int64) for angles in (cosine, sine))
@@ -83,7 +83,7 @@ def rotate(x: np.ndarray, position: np.ndarray, *, cosine: np.ndarray, sine: np.
     return requantise(turned, *TURN, 0).reshape(x.shape)
 
 
-def write_rows(cache: np.ndarray, rows: np.ndarray, position: np.ndarray) -> np.ndarray:
+def write_rows(cache: Int8, rows: Int8, position: Int32) -> Int8:
     """`cache` (1, C, N, 1) with `rows` (T, C), each in place of its token's position modulo N."""
     result = cache.copy()
     places = int(position[0]) * len(rows) + np.arange(len(rows))
@@ -91,10 +91,10 @@ def write_rows(cache: np.ndarray, rows: np.ndarray, position: np.ndarray) -> np.
     return result
 
 
-def write_columns(cache: np.ndarray, block: np.ndarray, position: np.ndarray, *, tokens: int = 1) -> np.ndarray:
-    """`cache` (1, N, V, 1) with `block` (1, V, B, 1), transposed, in place of the B rows that the position is among.
+def write_columns(cache: Int8, block: Int8, position: Int32, *, tokens: int = 1) -> Int8:
+    """`cache` (1, N, V, 1) with `block` (1, V, B, 1), transposed, in place of the B rows around the position.
 
-    It is that of `tokens` tokens, T, which divides B.
+    `tokens` is T, which divides B.
     """
     size, result = block.shape[2], cache.copy()
     first = int(_places(position, tokens, cache.shape[1], "the cache")[0]) // size * size
@@ -103,40 +103,41 @@ def write_columns(cache: np.ndarray, block: np.ndarray, position: np.ndarray, *,
 
 
 def reciprocal_shifts(context: int) -> tuple[int, int, int]:
-    """(left, down, right): a sum s of weights over a context gives `((inverse_root(s << left) >> down)**2) >> right`.
+    """(left, down, right) for `reciprocal` over `context` positions.
 
-    That is nearly 2**24 / s, from below or so little above that a mean of values -127 to 127 stays within int32.
+    `((inverse_root(s << left) >> down)**2) >> right` is nearly 2**24 / s for a sum s of weights, and so little above it
+    that a mean of values -127 to 127 stays within int32.
     """
     left = 4 - max(0, math.ceil(math.log2(context / _SMALL_SUM)))
     down = max(0, 3 - left)
     return left, down, 2 * ROOT_BITS - MEAN_BITS - left - 2 * down
 
 
-def reciprocal(total: np.ndarray, context: int) -> np.ndarray:
-    """int64, about 2**24 / total, of sums of weights, the largest of which is 127, over at most `context` positions."""
+def reciprocal(total: Int64, context: int) -> Int64:
+    """About 2**24 / total for sums of weights, of which the largest is 127, over at most `context` positions."""
     left, down, right = reciprocal_shifts(context)
     root = inverse_root(total << left) >> down
     return (root * root) >> right
 
 
 def attention(
-    queries: np.ndarray,
-    keys: np.ndarray,
-    values: np.ndarray,
-    position: np.ndarray,
+    queries: Int8,
+    keys: Int8,
+    values: Int8,
+    position: Int32,
     *,
-    key_groups: Sequence[int],
-    value_groups: Sequence[int],
+    key_groups: Ints,
+    value_groups: Ints,
     seen: int,
-    multipliers: Sequence[int],
-    exponents: Sequence[int],
-) -> np.ndarray:
-    """int8 (T, R * V): the means of `values` (1, N, V, 1) by the exponentials of queries times `keys` (1, 2W, N, 1).
+    multipliers: Ints,
+    exponents: Ints,
+) -> Int8:
+    """int8 (T, R * V): means of `values` (1, N, V, 1) weighted by exponentials of queries times `keys` (1, 2W, N, 1).
 
-    `queries` (T, R * 2W) are R chunks; a chunk and a key have two halves, of whose W lanes lane k is of the group
-    `key_groups[k]`; lane k of a value is of `value_groups[k]`. In each chunk each group is a query of its own. Lanes of
-    group -1 are padding. The first `seen` positions are read; those behind a row's token weigh nothing for it. The
-    first multiplier and exponent give the scores, in steps of 1/40, the second the output.
+    `queries` (T, R * 2W) are R chunks per token; a chunk and a key have two halves of W lanes, and lane k of each half
+    belongs to group `key_groups[k]`, lane k of a value to `value_groups[k]`; -1 is padding. The lanes of a group in a
+    chunk are one query. The first `seen` positions are read; tokens after that of a row have weight 0. The first
+    multiplier and exponent give scores in steps of 1/40, the second give the output.
     """
     places = _places(position, len(queries), seen, "the positions that are read")
     width, context = keys.shape[1], keys.shape[2]
@@ -146,17 +147,17 @@ def attention(
     unseen = np.where(np.arange(seen) > places[:, None], UNSEEN, 0)[:, None]
     means = np.zeros((*chunks.shape[:2], values.shape[2]), np.int64)
     for group in sorted(set(value_groups) - {-1}):
-        mine, its = lanes == group, outputs == group
-        scores = rescale((chunks[..., mine] @ k[mine]).astype(np.int64), multipliers[0], exponents[0]) + unseen
+        of_keys, of_values = lanes == group, outputs == group
+        scores = rescale((chunks[..., of_keys] @ k[of_keys]).astype(np.int64), multipliers[0], exponents[0]) + unseen
         below = scores - scores.max(-1, keepdims=True) + LARGEST_WEIGHT
         weights = WEIGHTS[np.clip(below, -128, 127) + 128]
-        sums = (weights @ v[:, its]).astype(np.int64)
-        means[..., its] = sums * reciprocal(weights.sum(-1, keepdims=True, dtype=np.int64), context)
+        sums = (weights @ v[:, of_values]).astype(np.int64)
+        means[..., of_values] = sums * reciprocal(weights.sum(-1, keepdims=True, dtype=np.int64), context)
     return requantise(means, multipliers[1], exponents[1], 0).reshape(len(queries), -1)
 
 
-def _places(position: np.ndarray, tokens: int, size: int, what: str) -> np.ndarray:
-    """The positions of a block of `tokens` tokens, the number `position` of its kind."""
+def _places(position: Int32, tokens: int, size: int, what: str) -> Int64:
+    """Positions of the tokens of block number `position`. Raises `InputError` for one outside `what`, of `size`."""
     first = int(position[0]) * tokens
     if not 0 <= first <= size - tokens:
         outside = first if first < 0 else max(first, size)
@@ -164,27 +165,25 @@ def _places(position: np.ndarray, tokens: int, size: int, what: str) -> np.ndarr
     return first + np.arange(tokens)
 
 
-def batch_multiplied(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """Rows of the first, columns of the second, or its rows where it is transposed; int8."""
+def _batch_multiplied(inputs: Operands, a: Attrs) -> Operand:
     x, y = (operand.shape for operand in inputs)
     if a["images"]:
         need(all(len(s) == 4 and s[2] == 1 for s in (x, y)), f"inputs {[x, y]} are not images of one row")
         matrices = [Operand((s[0], s[3], s[1]), "int8") for s in (x, y)]
-        (count, rows, columns), dtype, _ = batch_multiplied(matrices, a | {"images": False})
+        (count, rows, columns), dtype, _ = _batch_multiplied(matrices, a | {"images": False})
         return Operand((count, columns, 1, rows), dtype)
     y = (*y[:-2], *y[:-3:-1]) if a["transposed"] else y
     return multiplied([Operand(x, "int8"), Operand(y, "int8")], a)
 
 
-def normed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """The input's shape, which has as many elements in its last dimension as there are multipliers."""
+def _normed(inputs: Operands, a: Attrs) -> Operand:
     shape, given = inputs[0].shape, [a["multiplier"].shape, a["exponent"].shape]
     need(given == [shape[-1:]] * 2, f"multiplier and exponent {given}: the input is {shape}")
     return inputs[0]
 
 
-def _placed(inputs: Sequence[Operand]) -> list[tuple[int, ...]]:
-    """The shapes of all but the last, which is a position."""
+def _placed(inputs: Operands) -> list[tuple[int, ...]]:
+    """Shapes of the inputs before the last, which must be a position."""
     *values, position = inputs
     need(position[:2] == ((1,), "int32"), f"the position is {position.dtype} {position.shape}: must be int32 (1,)")
     wrong = [x.dtype for x in values if x.dtype != "int8"]
@@ -196,8 +195,7 @@ def _expect_cache(cache: tuple[int, ...]) -> None:
     need(len(cache) == 4 and cache[::3] == (1, 1), f"a cache is {cache}: must have 4 dimensions, of 1 at both ends")
 
 
-def rotated(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """The input's shape, which has chunks of twice as many elements as there are angles."""
+def _rotated(inputs: Operands, a: Attrs) -> Operand:
     (shape,), angles = _placed(inputs), [a["cosine"].shape, a["sine"].shape]
     need(angles[0] == angles[1], f"cosine and sine {angles} differ in shape")
     width = 2 * angles[0][1]
@@ -207,16 +205,14 @@ def rotated(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return Operand(shape, "int8")
 
 
-def with_rows(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """The shape of the first, in which the rows of the second have places, each another."""
+def _with_rows(inputs: Operands, a: Attrs) -> Operand:
     cache, rows = _placed(inputs)
     _expect_cache(cache)
     need(len(rows) == 2 and rows[1] == cache[1] and rows[0] <= cache[2], f"rows {rows} do not fit {cache}")
     return Operand(cache, "int8")
 
 
-def with_columns(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """The shape of the first, in which the second, transposed, has places."""
+def _with_columns(inputs: Operands, a: Attrs) -> Operand:
     cache, block = _placed(inputs)
     _expect_cache(cache)
     _expect_cache(block)
@@ -226,8 +222,7 @@ def with_columns(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return Operand(cache, "int8")
 
 
-def attended(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """For each token a row of the values' width for each chunk of its queries."""
+def _attended(inputs: Operands, a: Attrs) -> Operand:
     queries, keys, values = _placed(inputs)
     _expect_cache(keys)
     _expect_cache(values)
@@ -246,19 +241,16 @@ def attended(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return Operand((tokens, chunks * values[2]), "int8", tokens * chunks * a["seen"])
 
 
-def _matrices(shape: Sequence[int], images: bool) -> tuple[list[int], list[int], list[int], list[int]]:
-    """(shape and steps of the dimensions around, shape and steps of rows and columns) of an array of matrices.
-
-    Images are (N, columns, 1, rows).
-    """
+def _matrices(shape: Ints, images: bool) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Of an array of matrices: shape and steps of the outer dimensions, then of (rows, columns)."""
     steps = strides(shape)
     if images:
         return [shape[0]], [steps[0]], [shape[3], shape[1]], [steps[3], steps[1]]
     return [*shape[:-2]], steps[:-2], [*shape[-2:]], steps[-2:]
 
 
-def _batch_matmul_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """Steps of rows, of columns and of the elements that are multiplied, within a walk through the matrices."""
+def _batch_matmul_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
+    """A walk through the matrices; the numbers have steps of rows, columns and multiplied elements within them."""
     (x_count, _, x_size, x_step), (y_count, _, y_size, y_step), (count, _, size, step) = (
         _matrices(v.shape, a["images"]) for v in (*inputs, output)
     )
@@ -276,47 +268,49 @@ def _roots(w: Writer) -> str:
     return w.array("roots", np.concatenate([HIGH, LOW]))
 
 
-def _rms_norm_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """The tables of roots are data, as are the scales."""
-    (x,), scales = inputs, np.concatenate([a["multiplier"], a["exponent"]])
-    size = x.shape[-1]
-    numbers = x.size // size, size, squares_shift(size)
-    w.call("tw_rms_norm", x.pointer, output.pointer, *numbers, _roots(w), w.array("scales", scales))
+def _rms_norm_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
+    shift = squares_shift(inputs[0].shape[-1])
+    C("tw_rms_norm", f"x out rows {shift} {_roots(w)} multiplier+exponent")(w, inputs, output, a)
 
 
-def _rotate_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """The tables of angles are data."""
-    count, width = a["cosine"].shape
-    call = C("tw_rotate", f"inputs out size {width} {count} cosine sine {w.array('scale', TURN)}", checked=True)
-    call(w, inputs, output, a)
+def _need_one_token(tokens: int) -> None:
+    if tokens > 1:
+        raise UnsupportedError(f"a block of {tokens} tokens has no C kernel; compile a network of one token at a time")
 
 
-def _write_rows_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """A copy of the cache, then the row; where both have one place, the row alone."""
-    cache, row, position = inputs
-    copy_whole(w, cache, output)
-    w.call("tw_write_rows", row.pointer, position.pointer, output.pointer, *output.shape[1:3])
+def _rotate_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
+    _need_one_token(inputs[0].shape[0])
+    scale = w.array("scale", TURN)
+    arguments = f"inputs out size cosine.shape.1 cosine.shape.0 cosine sine {scale}"
+    C("tw_rotate", arguments, checked=True)(w, inputs, output, a)
 
 
-def _write_columns_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """As `_write_rows_in_c`, with a block."""
-    cache, block, position = inputs
-    copy_whole(w, cache, output)
-    sizes = *output.shape[1:3], block.shape[2]
-    w.call("tw_write_columns", block.pointer, position.pointer, output.pointer, *sizes, checked=True)
+def _write_rows_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
+    """A copy of the cache, unless it is written in place, then the row."""
+    _need_one_token(inputs[1].shape[0])
+    copy_whole(w, inputs[0], output)
+    C("tw_write_rows", "x1 x2 out out.shape.1:3")(w, inputs, output, a)
 
 
-def _attention_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """Scores, then weights of one query at a time are scratch; what is behind the position is not looked at."""
+def _write_columns_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
+    """A copy of the cache, unless it is written in place, then the block."""
+    _need_one_token(a["tokens"])
+    copy_whole(w, inputs[0], output)
+    C("tw_write_columns", "x1 x2 out out.shape.1:3 x1.shape.2", checked=True)(w, inputs, output, a)
+
+
+def _attention_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
+    """The scratch memory holds the scores of one query, then its weights."""
     queries, keys, values, _ = inputs
+    _need_one_token(queries.shape[0])
     width, context = keys.shape[1:3]
     groups = sorted({*a["value_groups"]} - {-1})
     numbers = [queries.size // width, width, context, values.shape[2], a["seen"], *a["multipliers"], *a["exponents"]]
     numbers += [*reciprocal_shifts(context), len(groups), *groups, *a["key_groups"], *a["value_groups"]]
     pointers = [v.pointer for v in (*inputs, output)]
-    scratch = w.scratch(4 * a["seen"])
     tables = w.array("weights", WEIGHTS, "int8"), _roots(w)
-    w.call("tw_attention", *pointers, scratch, w.array("numbers", numbers), *tables, checked=True)
+    call = *pointers, w.scratch(4 * a["seen"]), w.array("numbers", numbers), *tables
+    w.call("tw_attention", *call, checked=True)
 
 
 _PER_ELEMENT = {"multiplier": Array(1, ("int64",), 0, (1 << 31) - 1), "exponent": Array(1, ("int64",), -32, 31)}
@@ -325,10 +319,10 @@ _GROUPS = dict.fromkeys(("key_groups", "value_groups"), ListOf(Int(-1)))
 _PLACED = ("int8", "int32")  # the last input is a position
 
 ROWS = (
-    HostOp(batch_matmul, batch_multiplied, count=2, c=_batch_matmul_in_c),
-    HostOp(rms_norm, normed, _PER_ELEMENT, c=_rms_norm_in_c),
-    HostOp(rotate, rotated, _ANGLES, _PLACED, count=2, c=_rotate_in_c),
-    HostOp(write_rows, with_rows, {}, _PLACED, count=3, c=_write_rows_in_c),
-    HostOp(write_columns, with_columns, {"tokens": SIZE}, _PLACED, count=3, c=_write_columns_in_c),
-    HostOp(attention, attended, {**_GROUPS, **TWO_SCALES, "seen": SIZE}, _PLACED, count=4, c=_attention_in_c),
+    HostOp(batch_matmul, _batch_multiplied, count=2, c=_batch_matmul_in_c),
+    HostOp(rms_norm, _normed, _PER_ELEMENT, c=_rms_norm_in_c),
+    HostOp(rotate, _rotated, _ANGLES, _PLACED, count=2, c=_rotate_in_c),
+    HostOp(write_rows, _with_rows, {}, _PLACED, count=3, c=_write_rows_in_c),
+    HostOp(write_columns, _with_columns, {"tokens": SIZE}, _PLACED, count=3, c=_write_columns_in_c),
+    HostOp(attention, _attended, {**_GROUPS, **TWO_SCALES, "seen": SIZE}, _PLACED, count=4, c=_attention_in_c),
 )

@@ -1,43 +1,43 @@
 """Operators of Deeploy's dialect of ONNX: integers alone, no scales.
 
-Sums and products beyond int8 are int32 and wrap; what happens inside an operator is exact. Divisions of integers round
-down where nothing else is said.
+Sums and products beyond int8 are int32 and wrap; intermediate results of an operator are exact. Divisions of integers
+round down unless a docstring says otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from ...hw.rounding import requantise
 from ..schema import SIZE, Int, OneOf
-from .c_calls import C, Value, Writer, matrix_walk, type_of
-from .row import INT32, HostOp, Operand, giving, multiplied, need, together
+from .arrays import AnyArray, Attrs, Int8, Int32, Int64
+from .c_calls import C, Value, Writer
+from .row import INT32, HostOp, Operand, Operands, giving, multiplied, need, together
 
-MOST_SHIFT = 31  # of an exponential in `integer_softmax`
+MOST_SHIFT = 31  # most halvings of an exponential in `integer_softmax`
 _TWO_INTEGERS = ("int8", "int32")
 
 
-def integer_matmul(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def integer_matmul(x: AnyArray, y: AnyArray) -> Int32:
     """int32 sums of products: rows of `x` by columns of `y`; dimensions before the last two broadcast."""
-    if x.dtype == y.dtype == np.int8:  # whose sums float64 has exactly, and faster
+    if x.dtype == y.dtype == np.int8:  # float64 holds their sums exactly, and is faster
         return (x.astype(np.float64) @ y.astype(np.float64)).astype(np.int64).astype(np.int32)
     return (x.astype(np.int64) @ y.astype(np.int64)).astype(np.int32)
 
 
 def requant_shift(
-    x: np.ndarray,
-    factor: np.ndarray,
-    offset: np.ndarray,
+    x: Int32,
+    factor: Int32,
+    offset: Int32,
     *,
     shift: int,
     low: int,
     high: int,
     zero_point: int = 0,
     dtype: str = "int8",
-) -> np.ndarray:
+) -> AnyArray:
     """`clamp((x * factor + offset + half) >> shift, low, high) + zero_point`, half of `1 << shift`."""
     half = (1 << shift) >> 1
     values = (x.astype(np.int64) * factor + offset + half) >> shift
@@ -45,7 +45,7 @@ def requant_shift(
 
 
 def integer_softmax(
-    x: np.ndarray,
+    x: AnyArray,
     *,
     quadratic: int,
     linear: int,
@@ -57,10 +57,10 @@ def integer_softmax(
     zero_point: int = 0,
     low: int = -128,
     high: int = 127,
-) -> np.ndarray:
+) -> Int8:
     """int8 `clamp(zero_point + R(e * (levels - 1) // sum(e)), low, high)` along the last axis.
 
-    e are the `exponentials` of x less the largest x. An axis whose exponentials are all 0 gives 0.
+    e are the `exponentials` of x minus the largest x. Rows whose exponentials are all 0 give 0.
     """
     values = x.astype(np.int64)
     found = exponentials(values - values.max(-1, keepdims=True), quadratic, linear, constant, period)
@@ -69,7 +69,7 @@ def integer_softmax(
     return requantise(shares, multiplier, exponent, zero_point, low, high)
 
 
-def exponentials(below: np.ndarray, quadratic: int, linear: int, constant: int, period: int) -> np.ndarray:
+def exponentials(below: Int64, quadratic: int, linear: int, constant: int, period: int) -> AnyArray:
     """int64 exponentials of `below`, 0 or less: a parabola, halved for every period.
 
     With z = -below // period, at most 31, they are
@@ -80,14 +80,14 @@ def exponentials(below: np.ndarray, quadratic: int, linear: int, constant: int, 
 
 
 def integer_norm(
-    x: np.ndarray,
-    weight: np.ndarray,
-    *biases: np.ndarray,
+    x: AnyArray,
+    weight: Int32,
+    *biases: Int32,
     shift: int,
     low: int = -128,
     high: int = 127,
     x_zero_point: int = 0,
-) -> np.ndarray:
+) -> Int8:
     """int8 `clamp((c * weight / root + bias) >> shift, low, high)` along the last axis of n elements.
 
     root is the integer square root of `sum(c * c) // n + 1`. Without a bias c is `x - x_zero_point`; with one its mean
@@ -104,20 +104,19 @@ def integer_norm(
     return np.clip(quotient >> shift, low, high).astype(np.int8)
 
 
-def _truncated(x: np.ndarray, divisor: np.ndarray | np.int64) -> np.ndarray:
+def _truncated(x: AnyArray, divisor: AnyArray | np.int64) -> AnyArray:
     """`x / divisor` for a divisor above 0, truncated toward zero."""
     return np.sign(x) * (np.abs(x) // divisor)
 
 
-def _root(x: np.ndarray) -> np.ndarray:
+def _root(x: AnyArray) -> AnyArray:
     """The largest integers whose squares are at most `x`, below 2**52."""
     found = np.sqrt(x.astype(np.float64)).astype(np.int64)
     found -= found * found > x
     return found + ((found + 1) * (found + 1) <= x)
 
 
-def shifted(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """The shape to which all broadcast, in the type asked; int8 has room for the clamp and the zero point."""
+def _shifted(inputs: Operands, a: Attrs) -> Operand:
     shape = together(inputs, a).shape
     bounds, dtype = [a["low"] + a["zero_point"], a["high"] + a["zero_point"]], a["dtype"]
     need(
@@ -127,8 +126,7 @@ def shifted(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return Operand(shape, dtype)
 
 
-def integers_normed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """The first input's shape in int8; weights, and biases if there are some, are as long as its rows."""
+def _normed(inputs: Operands, a: Attrs) -> Operand:
     x, *rest = inputs
     need(len(rest) in (1, 2), f"{len(inputs)} inputs: must be 2 or 3")
     for t in rest:
@@ -136,30 +134,26 @@ def integers_normed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return Operand(x.shape, "int8")
 
 
-def _integer_matmul_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    x, y = inputs
-    sizes = *output.shape[-2:], x.shape[-1]
-    pointers = x.pointer, type_of(x), y.pointer, type_of(y), output.pointer
-    w.call("tw_integer_matmul", *pointers, *sizes, matrix_walk(w, inputs, output))
-
-
-def _integer_norm_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """A null pointer stands for a bias that is not there."""
-    x, weight, *biases = inputs
-    bias = biases[0].pointer if biases else "0"
-    numbers = w.array("numbers", [a[key] for key in ("shift", "low", "high", "x_zero_point")])
-    sizes = x.size // x.shape[-1], x.shape[-1]
-    w.call("tw_integer_norm", x.pointer, type_of(x), weight.pointer, bias, output.pointer, *sizes, numbers)
+def _integer_norm_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
+    bias = "x2" if len(inputs) > 2 else "0"
+    C("tw_integer_norm", f"x x_type x1 {bias} out rows numbers", "shift low high x_zero_point")(w, inputs, output, a)
 
 
 _EXPONENTIALS = dict.fromkeys(("quadratic", "linear", "constant"), INT32)
 _SHIFT = {"shift": Int(0, 31)}
 
 ROWS = (
-    HostOp(integer_matmul, giving("int32", multiplied), {}, _TWO_INTEGERS, count=2, c=_integer_matmul_in_c),
+    HostOp(
+        integer_matmul,
+        giving("int32", multiplied),
+        {},
+        _TWO_INTEGERS,
+        count=2,
+        c=C("tw_integer_matmul", "typed out out.shape.-2: x.shape.-1 matrices"),
+    ),
     HostOp(
         requant_shift,
-        shifted,
+        _shifted,
         {**_SHIFT, "low": INT32, "high": INT32, "dtype": OneOf(_TWO_INTEGERS)},
         ("int32",),
         count=3,
@@ -176,5 +170,5 @@ ROWS = (
             "quadratic linear constant period levels multiplier exponent zero_point low high",
         ),
     ),
-    HostOp(integer_norm, integers_normed, _SHIFT, _TWO_INTEGERS, count=0, c=_integer_norm_in_c),
+    HostOp(integer_norm, _normed, _SHIFT, _TWO_INTEGERS, count=0, c=_integer_norm_in_c),
 )

@@ -7,7 +7,6 @@ double.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -15,17 +14,17 @@ from ...hw import rounding
 from ...hw.errors import InputError
 from ...hw.rounding import divide_by_power, doubling_high_multiply
 from ..schema import Array, Int, OneOf
+from .arrays import AnyArray, Attrs, Float32, Int8, Int64, Ints
 from .c_calls import C, Value, Writer
 from .fixed_point import bit_count, reciprocal
-from .row import INT32, INTEGERS, TWO_SCALES, HostOp, Operand, cast_to, giving, need, together
+from .row import INT32, INTEGERS, TWO_SCALES, HostOp, Operand, Operands, cast_to, giving, need, together
 
-_PRODUCT = "zero_points multiplier exponent low high"  # numbers of a product or quotient in C
-_EVERY = np.arange(-128, 128).astype(np.int8)  # the int8 values
+_EVERY = np.arange(-128, 128).astype(np.int8)
 # The float32 before 0.5: a tie and this make a whole number, as float32 rounds their sum, but this and this do not.
 _BELOW_HALF = np.nextafter(np.float32(0.5), np.float32(0))
 
 
-def quantize(x: np.ndarray, *, scale: float, zero_point: int, ties_away: bool = False) -> np.ndarray:
+def quantize(x: Float32, *, scale: float, zero_point: int, ties_away: bool = False) -> Int8:
     """int8 `clamp(round(x / scale) + zero_point, -128, 127)`, divided in float32.
 
     Ties go to the even value, as in ONNX, or away from zero. Raises `InputError` for values that are not numbers.
@@ -38,116 +37,89 @@ def quantize(x: np.ndarray, *, scale: float, zero_point: int, ties_away: bool = 
     return np.clip(q + zero_point, -128, 127).astype(np.int8)
 
 
-def expect_numbers(flags: np.ndarray) -> np.ndarray:
-    """`flags`, which a launch made of float32 values. Raises `InputError` unless all are 0: a value is no number."""
+def expect_numbers(flags: Int8) -> Int8:
+    """`flags` that a launch gives beside quantised values. Raises `InputError` for one that is not 0, set by NaN."""
     if flags.any():
         raise InputError("the input holds NaN, which has no int8 value")
     return flags
 
 
-def dequantize(q: np.ndarray, *, scale: float, zero_point: int) -> np.ndarray:
+def dequantize(q: AnyArray, *, scale: float, zero_point: int) -> Float32:
     """float32 `(q - zero_point) * scale`."""
     return (q.astype(np.int32) - zero_point).astype(np.float32) * np.float32(scale)
 
 
-def recode(x: np.ndarray) -> np.ndarray:
+def recode(x: AnyArray) -> AnyArray:
     """uint8 `x` as int8, 128 subtracted; int8 `x` as uint8, 128 added."""
     return (x.view(np.uint8) ^ np.uint8(128)).view(np.int8 if x.dtype == np.uint8 else np.uint8)
 
 
 def rescale(
-    x: np.ndarray,
-    *,
-    x_zero_point: int,
-    zero_point: int,
-    multiplier: int,
-    exponent: int,
-    low: int = -128,
-    high: int = 127,
-) -> np.ndarray:
+    x: Int8, *, x_zero_point: int, zero_point: int, multiplier: int, exponent: int, low: int = -128, high: int = 127
+) -> Int8:
     """int8 `clamp(zero_point + R(x - x_zero_point), low, high)` of int8 `x`, contract double."""
     return rounding.requantise(x.astype(np.int64) - x_zero_point, multiplier, exponent, zero_point, low, high)
 
 
-def narrow(x: np.ndarray) -> np.ndarray:
-    """int8 of integers that are its values; others are clamped."""
+def narrow(x: AnyArray) -> Int8:
+    """Integers clamped to int8."""
     return np.clip(x, -128, 127).astype(np.int8)
 
 
 def rescale_integers(
-    x: np.ndarray, *, x_zero_point: int, zero_point: int, multiplier: int, exponent: int, dtype: str
-) -> np.ndarray:
+    x: AnyArray, *, x_zero_point: int, zero_point: int, multiplier: int, exponent: int, dtype: str
+) -> AnyArray:
     """`clamp(zero_point + R(x - x_zero_point))` as `dtype`, int8, int16 or int32, of integers `x`."""
     result = rounding.rescale(x.astype(np.int64) - x_zero_point, multiplier, exponent) + zero_point
     info = np.iinfo(dtype)
     return np.clip(result, info.min, info.max).astype(dtype)
 
 
-def lookup(x: np.ndarray, *, table: np.ndarray) -> np.ndarray:
+def lookup(x: Int8, *, table: Int8) -> Int8:
     """int8 `table[x + 128]`; the table has 256 entries."""
     return table[x.astype(np.int64) + 128]
 
 
-def aligned(
-    x: np.ndarray,
-    y: np.ndarray,
-    zero_points: Sequence[int],
-    multipliers: Sequence[int],
-    exponents: Sequence[int],
-    shift: int,
-) -> list[np.ndarray]:
-    """`R((t - z) << shift)` of both operands, each with the zero point and the scale of its own."""
-    return [
+def aligned(x: Int8, y: Int8, zero_points: Ints, multipliers: Ints, exponents: Ints, shift: int) -> tuple[Int64, Int64]:
+    """`R((t - z) << shift)` of both operands, each with its own zero point and scale."""
+    first, second = (
         rounding.rescale((t.astype(np.int64) - zero_points[k]) << shift, multipliers[k], exponents[k])
         for k, t in enumerate((x, y))
-    ]
+    )
+    return first, second
 
 
 def add(
-    x: np.ndarray,
-    y: np.ndarray,
+    x: Int8,
+    y: Int8,
     *,
-    zero_points: Sequence[int],
-    multipliers: Sequence[int],
-    exponents: Sequence[int],
+    zero_points: Ints,
+    multipliers: Ints,
+    exponents: Ints,
     sign: int,
     shift: int,
     low: int = -128,
     high: int = 127,
-) -> np.ndarray:
+) -> Int8:
     """int8 `clamp(z + R2(R0((x - zx) << shift) + sign * R1((y - zy) << shift)), low, high)`, contract double.
 
-    `zero_points`, `multipliers` and `exponents` are those of x, y and the output.
+    `zero_points`, `multipliers` and `exponents` belong to x, y and the output in this order.
     """
     first, second = aligned(x, y, zero_points, multipliers, exponents, shift)
     return rounding.requantise(first + sign * second, multipliers[2], exponents[2], zero_points[2], low, high)
 
 
 def multiply(
-    x: np.ndarray,
-    y: np.ndarray,
-    *,
-    zero_points: Sequence[int],
-    multiplier: int,
-    exponent: int,
-    low: int = -128,
-    high: int = 127,
-) -> np.ndarray:
+    x: Int8, y: Int8, *, zero_points: Ints, multiplier: int, exponent: int, low: int = -128, high: int = 127
+) -> Int8:
     """int8 `clamp(z + R((x - zx) * (y - zy)), low, high)`, contract double; zero points of x, y and the output."""
     product = (x.astype(np.int64) - zero_points[0]) * (y.astype(np.int64) - zero_points[1])
     return rounding.requantise(product, multiplier, exponent, zero_points[2], low, high)
 
 
 def divide(
-    x: np.ndarray,
-    y: np.ndarray,
-    *,
-    zero_points: Sequence[int],
-    multiplier: int,
-    exponent: int,
-    low: int = -128,
-    high: int = 127,
-) -> np.ndarray:
+    x: Int8, y: Int8, *, zero_points: Ints, multiplier: int, exponent: int, low: int = -128, high: int = 127
+) -> Int8:
     """int8 `clamp(z + R((x - zx) / (y - zy)), low, high)`: a reciprocal in Q0.31, the quotient to 31 bits, then R.
 
     A quotient by 0 is the largest number of its sign.
@@ -165,33 +137,26 @@ def divide(
     return np.clip(scaled + zero_points[2], low, high).astype(np.int8)
 
 
-def maximum(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def maximum(x: Int8, y: Int8) -> Int8:
     """The larger value of each pair."""
     return np.maximum(x, y)
 
 
-def minimum(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def minimum(x: Int8, y: Int8) -> Int8:
     """The smaller value of each pair."""
     return np.minimum(x, y)
 
 
-def lookup_pair(x: np.ndarray, y: np.ndarray, *, table: np.ndarray) -> np.ndarray:
-    """int8 `table[i, j]`, where `i` and `j` count from the smallest value of the type of `x` and of `y`; 256 * 256."""
+def lookup_pair(x: AnyArray, y: AnyArray, *, table: Int8) -> Int8:
+    """int8 `table[i, j]`, table (256, 256); `i` and `j` count from the smallest values of the dtypes of x and y."""
     i, j = (v.astype(np.int64) + (128 if v.dtype == np.int8 else 0) for v in (x, y))
     return table[i, j]
 
 
-def prelu(
-    x: np.ndarray,
-    alpha: np.ndarray,
-    *,
-    zero_points: Sequence[int],
-    multipliers: Sequence[int],
-    exponents: Sequence[int],
-) -> np.ndarray:
+def prelu(x: Int8, alpha: Int8, *, zero_points: Ints, multipliers: Ints, exponents: Ints) -> Int8:
     """int8 `clamp(z + R0(x - zx))` where x >= zx, else `clamp(z + R1((x - zx) * (alpha - za)))`, contract double.
 
-    `zero_points` are those of x, alpha and the output.
+    `zero_points` belong to x, alpha and the output in this order.
     """
     d = x.astype(np.int64) - zero_points[0]
     product = d * (alpha.astype(np.int64) - zero_points[1])
@@ -199,40 +164,32 @@ def prelu(
     return np.clip(np.where(d >= 0, above, below) + zero_points[2], -128, 127).astype(np.int8)
 
 
-def squared_difference(
-    x: np.ndarray,
-    y: np.ndarray,
-    *,
-    zero_points: Sequence[int],
-    multipliers: Sequence[int],
-    exponents: Sequence[int],
-    shift: int,
-) -> np.ndarray:
+def squared_difference(x: Int8, y: Int8, *, zero_points: Ints, multipliers: Ints, exponents: Ints, shift: int) -> Int8:
     """int8 `clamp(z + R2((R0((x - zx) << shift) - R1((y - zy) << shift)) ** 2))`, contract double."""
     first, second = aligned(x, y, zero_points, multipliers, exponents, shift)
     return rounding.requantise((first - second) ** 2, multipliers[2], exponents[2], zero_points[2])
 
 
-def recoded(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """int8 for uint8, and the other way round."""
+def _recoded(inputs: Operands, a: Attrs) -> Operand:
     return Operand(inputs[0].shape, "int8" if inputs[0].dtype == "uint8" else "uint8")
 
 
-def looked_up(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """int8 of the first input's shape, whose values all have an entry."""
+def _looked_up(inputs: Operands, a: Attrs) -> Operand:
     need(a["table"].shape == (256,), f"table {a['table'].shape}: must have 256 entries")
     return Operand(inputs[0].shape, "int8")
 
 
-def looked_up_pairs(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """Of the shape to which both broadcast, by a table that has every pair of values."""
+def _looked_up_pairs(inputs: Operands, a: Attrs) -> Operand:
     need(a["table"].shape == (256, 256), f"table {a['table'].shape}: must be (256, 256)")
     return together(inputs, a)
 
 
-def _rescale_by_table(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """A table of what the 256 values become."""
+def _rescale_by_table(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
     C("tw_lookup", "x out size table")(w, inputs, output, {"table": rescale(_EVERY, **a)})
+
+
+def _product_in_c(function: str) -> C:
+    return C(function, "inputs out walk numbers", "zero_points multiplier exponent low high")
 
 
 ROWS = (
@@ -251,7 +208,7 @@ ROWS = (
         ("int8", "int16"),
         c=C("tw_dequantize", "x x_width out size scale zero_point"),
     ),
-    HostOp(recode, recoded, {}, ("int8", "uint8"), c=C("tw_recode", "x out size")),
+    HostOp(recode, _recoded, {}, ("int8", "uint8"), c=C("tw_recode", "x out size")),
     HostOp(rescale, giving("int8"), c=_rescale_by_table),
     HostOp(narrow, giving("int8"), {}, ("int16", "int32"), c=C("tw_narrow", "x x_type out size")),
     HostOp(
@@ -261,7 +218,7 @@ ROWS = (
         INTEGERS,
         c=C("tw_rescale_integers", "x x_type out out_type size x_zero_point zero_point multiplier exponent"),
     ),
-    HostOp(lookup, looked_up, {"table": Array(1, ("int8",))}, c=C("tw_lookup", "x out size table")),
+    HostOp(lookup, _looked_up, {"table": Array(1, ("int8",))}, c=C("tw_lookup", "x out size table")),
     HostOp(
         add,
         together,
@@ -269,13 +226,13 @@ ROWS = (
         count=2,
         c=C("tw_add", "inputs out walk numbers", "zero_points multipliers exponents sign shift low high"),
     ),
-    HostOp(multiply, together, count=2, c=C("tw_multiply", "inputs out walk numbers", _PRODUCT)),
-    HostOp(divide, together, count=2, c=C("tw_divide", "inputs out walk numbers", _PRODUCT)),
+    HostOp(multiply, together, count=2, c=_product_in_c("tw_multiply")),
+    HostOp(divide, together, count=2, c=_product_in_c("tw_divide")),
     HostOp(maximum, together, count=2, c=C("tw_extreme", "inputs out walk 1")),
     HostOp(minimum, together, count=2, c=C("tw_extreme", "inputs out walk -1")),
     HostOp(
         lookup_pair,
-        looked_up_pairs,
+        _looked_up_pairs,
         {"table": Array(2, ("int8",))},
         ("int8", "uint8"),
         count=2,

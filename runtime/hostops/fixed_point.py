@@ -11,13 +11,14 @@ from functools import lru_cache
 import numpy as np
 
 from ...hw.rounding import divide_by_power, doubling_high_multiply
+from .arrays import Int64
 
-BITS = 31  # of an int32 value, besides the sign
+BITS = 31  # bits of an int32 value, besides the sign
 _EXP_MINUS_EIGHTH, _THIRD = 1895147668, 715827883  # exp(-1/8) and 1/3 in Q0.31
 # exp(-2**k) in Q0.31 for k = -2 .. 4
 _POWERS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
-_QUARTER = -2  # the first of these k
-_LARGEST = 5  # integer bits up to which they cover every input
+_QUARTER = -2  # first k of _POWERS
+_LARGEST = 5  # integer bits of inputs that _POWERS cover completely
 # 48/17 and -32/17 in Q2.29: the first guess of Newton's method for 1 / d, d in [1/2, 1)
 GUESS, SLOPE = 1515870810, -1010580540
 ACCUMULATION_BITS = 12  # integer bits of the sum of exponentials
@@ -25,12 +26,12 @@ _ONE = 1 << 28  # 1 in Q3.28
 _HALF_THREE, _HALF_SQRT_2 = _ONE + _ONE // 2, 1518500250  # 3/2 in Q3.28, sqrt(2) / 2 in Q0.31
 
 
-def high_product(a: np.ndarray | int, b: np.ndarray | int, bits: int = BITS) -> np.ndarray:
+def high_product(a: Int64 | int, b: Int64 | int, bits: int = BITS) -> Int64:
     """`a * b / 2**bits` of values of `bits` besides the sign: to the nearest, ties up, below 2**bits."""
     return np.minimum((np.asarray(a, np.int64) * b + (1 << bits - 1)) >> bits, (1 << bits) - 1)
 
 
-def shifted(x: np.ndarray, exponent: int, bits: int = BITS) -> np.ndarray:
+def shifted(x: Int64, exponent: int, bits: int = BITS) -> Int64:
     """`x * 2**exponent`: saturates to the left, rounds to the right."""
     if exponent < 0:
         return divide_by_power(x, -exponent)
@@ -41,7 +42,7 @@ def _constant(value: int, bits: int) -> int:
     return int(divide_by_power(value, BITS - bits))
 
 
-def exp(a: np.ndarray, integer_bits: int = 5, bits: int = BITS) -> np.ndarray:
+def exp(a: Int64, integer_bits: int = 5, bits: int = BITS) -> Int64:
     """exp(a) in Q0.`bits` of a <= 0 with `integer_bits`: a Taylor series within a quarter, times table entries."""
     fraction = bits - integer_bits
     quarter = 1 << fraction + _QUARTER
@@ -60,7 +61,7 @@ def exp(a: np.ndarray, integer_bits: int = 5, bits: int = BITS) -> np.ndarray:
     return np.where(a == 0, (1 << bits) - 1, result)
 
 
-def half_reciprocal(x: np.ndarray, bits: int = BITS) -> np.ndarray:
+def half_reciprocal(x: Int64, bits: int = BITS) -> Int64:
     """2 / (1 + x) with two integer bits, of x >= 0 in Q0.`bits`, by three steps of Newton's method."""
     half = (x + (1 << bits)) >> 1
     y = _constant(GUESS, bits) + high_product(half, _constant(SLOPE, bits), bits)
@@ -70,17 +71,17 @@ def half_reciprocal(x: np.ndarray, bits: int = BITS) -> np.ndarray:
     return y
 
 
-def reciprocal(x: np.ndarray, bits: int = BITS) -> np.ndarray:
+def reciprocal(x: Int64, bits: int = BITS) -> Int64:
     """1 / (1 + x) in Q0.`bits` of x >= 0 in Q0.`bits`."""
     return shifted(half_reciprocal(x, bits), 1, bits)
 
 
 @lru_cache(maxsize=64)
-def exponentials(multiplier: int, exponent: int) -> tuple[np.ndarray, np.ndarray]:
+def exponentials(multiplier: int, exponent: int) -> tuple[Int64, Int64]:
     """(exp(-d) in Q0.31, the same in Q12.19) of the 256 differences d of two int8 values, int64, read-only.
 
-    `multiplier` and `exponent` scale a difference to Q5.26. Where its exponential is below the last bit the second is 0
-    and the first -1, which no exponential is.
+    `multiplier` and `exponent` scale a difference to Q5.26. For an exponential below the last bit the second is 0 and
+    the first -1, which no exponential is.
     """
     difference = -np.arange(256)
     counts = difference >= -((31 << 26) >> exponent)
@@ -91,13 +92,13 @@ def exponentials(multiplier: int, exponent: int) -> tuple[np.ndarray, np.ndarray
     return tables
 
 
-def bit_count(x: np.ndarray) -> np.ndarray:
+def bit_count(x: Int64) -> Int64:
     """The number of bits of integers >= 0."""
     return np.frexp(x.astype(np.float64))[1].astype(np.int64)
 
 
-def inverse_root(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(multiplier, exponent) of 1 / sqrt(x) for integers x >= 0, by five steps of Newton's method; 1 stands for 0."""
+def inverse_root(x: Int64) -> tuple[Int64, Int64]:
+    """(multiplier, exponent) of 1 / sqrt(x) for integers x >= 0, by five steps of Newton's method; 0 counts as 1."""
     value, shift = np.maximum(x, 2), np.full(x.shape, 11, np.int64)
     while (large := value >= 1 << 29).any():
         value, shift = np.where(large, value // 4, value), shift + large

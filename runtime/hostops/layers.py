@@ -1,59 +1,58 @@
 """Layers of int8 activations with constant weights: convolutions, dense layers, and their requantisation.
 
-Images are NCHW, rows (N, features); `R` is the rounding of hw/rounding.py with (multiplier, exponent). The kernels that
-move over an image, and its padding, serve layers in float32, too.
+Images are NCHW, rows (N, features); `R` is the rounding of hw/rounding.py with (multiplier, exponent). Layers in
+float32 (floats.py) use the same walks over an image and its padding.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from ...hw import rounding
 from ..schema import MOST, Array, Int, Kind, ListOf, OneOf
-from .c_calls import Translation, Value, Writer, type_of
-from .row import PER_CHANNEL, HostOp, Operand, need
+from .arrays import AnyArray, Attrs, Int8, Int16, Int32, Ints
+from .c_calls import C, Value, Writer
+from .row import PER_CHANNEL, HostOp, Operand, Operands, need
+
+# integers that functions of convolutions read in C
+CONVOLUTION = "x.shape out.shape.1: weight.shape.1: strides pads.:2 dilations groups"
+_UNGROUPED = "x.shape out.shape.1: weight.shape.1: strides pads.:2 1 1 1"
+_WEIGHTS = "weight weight_type bias"
+Taps = list[tuple[tuple[int, int], AnyArray]]  # (row, column) of a tap of a kernel, the elements that it meets
 
 
 def conv2d_accumulators(
-    x: np.ndarray,
+    x: Int8,
     *,
-    weight: np.ndarray,
-    bias: np.ndarray,
+    weight: AnyArray,
+    bias: Int32,
     x_zero_point: int,
-    strides: Sequence[int],
-    pads: Sequence[int],
-    dilations: Sequence[int],
+    strides: Ints,
+    pads: Ints,
+    dilations: Ints,
     groups: int,
-) -> np.ndarray:
+) -> Int32:
     """int32 `bias + sum((x - x_zero_point) * weight)` of a convolution, weights (O, C / groups, KH, KW), wrapping."""
     # sums of int8 products stay below 2**53, so float64 products are exact
     views = tap_views(pad_image(x.astype(np.float64) - x_zero_point, pads, 0.0), weight.shape[2:], strides, dilations)
     return _with_bias(tap_sums(views, weight.astype(np.float64), groups), bias)
 
 
-def tap_views(
-    x: np.ndarray, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int] = (1, 1)
-) -> list[tuple[tuple[int, int], np.ndarray]]:
-    """(row and column of a tap, the elements (..., H, W) that it meets) of a kernel that moves over `x`, row by row.
-
-    These are views of `x`.
-    """
+def tap_views(x: AnyArray, kernel: Ints, strides: Ints, dilations: Ints = (1, 1)) -> Taps:
+    """For each tap of a kernel that moves over `x`, row by row: the elements (..., H, W) that it meets, a view."""
     spans = [(n - (k - 1) * d - 1) // s * s + 1 for n, k, s, d in zip(x.shape[-2:], kernel, strides, dilations)]
-    found = []
+    found: Taps = []
     for i, j in np.ndindex(*kernel):
         rows, columns = (slice(tap * d, tap * d + n, s) for tap, d, n, s in zip((i, j), dilations, spans, strides))
         found.append(((i, j), x[..., rows, columns]))
     return found
 
 
-def tap_sums(
-    views: list[tuple[tuple[int, int], np.ndarray]], weight: np.ndarray, groups: int, ordered: bool = False
-) -> np.ndarray:
-    """Sums (N, O, H, W) of weights (O, C / groups, KH, KW) times the views of `tap_views`, of the weights' dtype."""
+def tap_sums(views: Taps, weight: AnyArray, groups: int, ordered: bool = False) -> AnyArray:
+    """Sums (N, O, H, W) of weights (O, C / groups, KH, KW) times `views` of `tap_views`, in the weights' dtype."""
     (n, _, oh, ow), (o, per_group, kh, kw) = views[0][1].shape, weight.shape
     taps = weight.reshape(groups, o // groups, per_group, kh, kw)
     sums = np.zeros((n, groups, o // groups, oh * ow), weight.dtype)
@@ -62,7 +61,7 @@ def tap_sums(
     return sums.reshape(n, o, oh, ow)
 
 
-def with_products(sums: np.ndarray, taps: np.ndarray, seen: np.ndarray, ordered: bool) -> np.ndarray:
+def with_products(sums: AnyArray, taps: AnyArray, seen: AnyArray, ordered: bool) -> AnyArray:
     """`sums + taps @ seen`, the products added one after the other if `ordered`."""
     if not ordered and taps.shape[-1] > 1:
         return sums + taps @ seen
@@ -71,20 +70,13 @@ def with_products(sums: np.ndarray, taps: np.ndarray, seen: np.ndarray, ordered:
     return sums
 
 
-def _with_bias(sums: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    channels = bias.reshape((-1,) + (1,) * (sums.ndim - 2))
-    return (sums.astype(np.int64) + channels).astype(np.int32)
+def _with_bias(sums: AnyArray, bias: Int32) -> Int32:
+    return (sums.astype(np.int64) + bias.reshape(-1, *(1,) * (sums.ndim - 2))).astype(np.int32)
 
 
 def conv_transpose2d_accumulators(
-    x: np.ndarray,
-    *,
-    weight: np.ndarray,
-    bias: np.ndarray,
-    x_zero_point: int,
-    strides: Sequence[int],
-    pads: Sequence[int],
-) -> np.ndarray:
+    x: Int8, *, weight: AnyArray, bias: Int32, x_zero_point: int, strides: Ints, pads: Ints
+) -> Int32:
     """int32 accumulators of a transposed convolution, weights (O, C, KH, KW); `pads` is cut off, or added if < 0."""
     centred = x.astype(np.float64) - x_zero_point
     n, c, height, width = x.shape
@@ -96,65 +88,62 @@ def conv_transpose2d_accumulators(
     return _with_bias(cut_image(canvas, pads), bias)
 
 
-def dense_accumulators(x: np.ndarray, *, weight: np.ndarray, bias: np.ndarray, x_zero_point: int) -> np.ndarray:
+def dense_accumulators(x: Int8, *, weight: AnyArray, bias: Int32, x_zero_point: int) -> Int32:
     """int32 `bias + (x - x_zero_point) @ weight.T`, wrapping."""
     return _with_bias((x.astype(np.float64) - x_zero_point) @ weight.T.astype(np.float64), bias)
 
 
 def requantise(
-    acc: np.ndarray,
+    acc: Int32,
     *,
-    multiplier: np.ndarray,
-    exponent: np.ndarray,
+    multiplier: AnyArray,
+    exponent: AnyArray,
     zero_point: int,
     low: int = -128,
     high: int = 127,
     contract: str = "double",
-) -> np.ndarray:
+) -> Int8:
     """int8 `clamp(zero_point + R(acc), low, high)`; multiplier and exponent per channel (dimension 1)."""
-    channels = (-1,) + (1,) * (acc.ndim - 2)
-    m, e = multiplier.reshape(channels), exponent.reshape(channels)
+    m, e = (part.reshape(-1, *(1,) * (acc.ndim - 2)) for part in (multiplier, exponent))
     return rounding.requantise(acc, m, e, zero_point, low, high, contract)
 
 
-def pad_image(x: np.ndarray, pads: Sequence[int], value: float) -> np.ndarray:
+def pad_image(x: AnyArray, pads: Ints, value: float) -> AnyArray:
     """NCHW `x` with `value` around it; `pads` is (top, left, bottom, right)."""
     top, left, bottom, right = pads
     return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value) if any(pads) else x
 
 
-def cut_image(x: np.ndarray, pads: Sequence[int]) -> np.ndarray:
+def cut_image(x: AnyArray, pads: Ints) -> AnyArray:
     """NCHW `x` without `pads`, (top, left, bottom, right); zeros are added at the bottom or right where < 0."""
     top, left, bottom, right = pads
     x = pad_image(x, (0, 0, max(0, -bottom), max(0, -right)), 0.0)
     return x[:, :, top : x.shape[2] - max(0, bottom), left : x.shape[3] - max(0, right)]
 
 
-def windows(x: np.ndarray, kernel: Sequence[int], strides: Sequence[int]) -> np.ndarray:
+def windows(x: AnyArray, kernel: Ints, strides: Ints) -> AnyArray:
     """The windows (N, C, H, W, *kernel) of NCHW `x`: a view."""
     view = np.lib.stride_tricks.sliding_window_view(x, tuple(kernel), (2, 3))
     return view[:, :, :: strides[0], :: strides[1]]
 
 
 def dense_int16(
-    x: np.ndarray,
+    x: Int8,
     *,
-    weight: np.ndarray,
-    bias: np.ndarray,
-    multiplier: np.ndarray,
-    exponent: np.ndarray,
+    weight: AnyArray,
+    bias: Int32,
+    multiplier: AnyArray,
+    exponent: AnyArray,
     x_zero_point: int,
     dtype: str = "int16",
-) -> np.ndarray:
+) -> AnyArray:
     """`clamp(R(bias + (x - x_zero_point) @ weight.T))` of int8 rows as `dtype`; R is per row of the weights."""
     acc = dense_accumulators(x, weight=weight, bias=bias, x_zero_point=x_zero_point)
     info = np.iinfo(dtype)
     return np.clip(rounding.rescale(acc, multiplier, exponent), info.min, info.max).astype(dtype)
 
 
-def filter_int16(
-    window: np.ndarray, *, weight: np.ndarray, bias: np.ndarray, multiplier: int, exponent: int, zero_point: int
-) -> np.ndarray:
+def filter_int16(window: Int16, *, weight: Int16, bias: Int32, multiplier: int, exponent: int, zero_point: int) -> Int8:
     """int8 (N, U) `clamp(zero_point + R(bias + sum(window * weight)))` of int16 windows (N, F, M), weights (F, M).
 
     Unit u sums the F / U filters from `u * F / U` on; the sum wraps at 32 bits.
@@ -164,14 +153,14 @@ def filter_int16(
     return np.clip(result, -128, 127).astype(np.int8)
 
 
-def _biased(a: dict[str, Any], weight: tuple[int, ...]) -> None:
+def _need_biases(a: Attrs, weight: tuple[int, ...]) -> None:
     need(a["bias"].shape == weight[:1], f"bias {a['bias'].shape} and weight {weight} differ in channels")
 
 
-def convolved(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """int32, smaller by what the kernel reaches."""
+def convolved(inputs: Operands, a: Attrs) -> Operand:
+    """int32 accumulators of a convolution; the padded image is scratch."""
     (n, c, *size), weight, groups = inputs[0].shape, a["weight"].shape, a["groups"]
-    _biased(a, weight)
+    _need_biases(a, weight)
     need(weight[1] * groups == c, f"weight {weight} in {groups} groups needs {weight[1] * groups} channels, not {c}")
     need(weight[0] % groups == 0, f"weight {weight}: its outputs do not divide into {groups} groups")
     reach = [(k - 1) * d + 1 for k, d in zip(weight[2:], a["dilations"])]
@@ -179,10 +168,8 @@ def convolved(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return Operand((n, weight[0], *out), "int32", n * c * area)
 
 
-def window_places(
-    size: Sequence[int], kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int]
-) -> tuple[tuple[int, int], int]:
-    """(rows and columns of windows, elements of the padded image)."""
+def window_places(size: Ints, kernel: Ints, strides: Ints, pads: Ints) -> tuple[tuple[int, int], int]:
+    """((rows, columns) of the windows, elements of the padded image)."""
     grown = [n + pads[k] + pads[k + 2] for k, n in enumerate(size)]
     need(
         all(k <= n for k, n in zip(kernel, grown)),
@@ -192,10 +179,10 @@ def window_places(
     return (rows, columns), math.prod(grown)
 
 
-def conv_transposed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """int32, larger by the strides."""
+def conv_transposed(inputs: Operands, a: Attrs) -> Operand:
+    """int32 accumulators of a transposed convolution; the uncropped image is scratch."""
     (n, c, *size), weight, pads = inputs[0].shape, a["weight"].shape, a["pads"]
-    _biased(a, weight)
+    _need_biases(a, weight)
     need(weight[1] == c, f"weight {weight} needs {weight[1]} channels, not {c}")
     need(min(pads[:2]) >= 0, f"pads = {pads}: those at the top and left must be at least 0")
     whole = [(m - 1) * s + k for m, s, k in zip(size, a["strides"], weight[2:])]
@@ -205,106 +192,78 @@ def conv_transposed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return Operand((n, weight[0], *out), "int32", n * weight[0] * area)
 
 
-def dense(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """int32, one per row of the weights."""
+def _dense(inputs: Operands, a: Attrs) -> Operand:
     (n, features), weight = inputs[0].shape, a["weight"].shape
-    _biased(a, weight)
+    _need_biases(a, weight)
     need(weight[1] == features, f"weight {weight} needs {weight[1]} features, not {features}")
     return Operand((n, weight[0]), "int32")
 
 
-def dense_rows(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """int16 or int32, one per row of the weights."""
-    found = dense(inputs, a)
+def _dense_rows(inputs: Operands, a: Attrs) -> Operand:
+    found = _dense(inputs, a)
     for name in ("multiplier", "exponent"):
         need(a[name].shape == found.shape[1:], f"{name} {a[name].shape}: weight {a['weight'].shape} needs one per row")
     return Operand(found.shape, a["dtype"])
 
 
-def filtered(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """int8, one per unit."""
+def _filtered(inputs: Operands, a: Attrs) -> Operand:
     (n, *window), weight, units = inputs[0].shape, a["weight"].shape, len(a["bias"])
     need(weight == tuple(window), f"weight {weight} needs windows of its shape, not {tuple(window)}")
     need(weight[0] % units == 0, f"bias of {units} units: the {weight[0]} filters do not divide into them")
     return Operand((n, units), "int8", math.prod(inputs[0].shape))
 
 
-def per_channel(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """int8 of the first input's shape."""
+def _per_channel(inputs: Operands, a: Attrs) -> Operand:
     shape = inputs[0].shape
     for name in ("multiplier", "exponent"):
         need(a[name].shape == shape[1:2], f"{name} {a[name].shape}: its input {shape} needs {shape[1:2]}")
     return Operand(shape, "int8")
 
 
-def _weights(w: Writer, a: dict) -> tuple[str, str, str]:
-    """(weights, their type, biases)."""
-    weight = a["weight"]
-    kind = type_of(Value("", weight.shape, str(weight.dtype)))
-    return w.array("weights", weight, str(weight.dtype)), kind, w.array("biases", a["bias"])
-
-
-def convolution_numbers(x: Value, y: Value, a: dict) -> list[int]:
-    """Sizes, steps, pads and groups of a convolution, as the functions in C read them."""
-    sizes = [*x.shape, *y.shape[1:], *a["weight"].shape[1:], *a["strides"], *a["pads"][:2]]
-    return [*sizes, *a.get("dilations", (1, 1)), a.get("groups", 1)]
-
-
-def _convolution_in_c(function: str) -> Translation:
-    def write(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-        (x,) = inputs
-        numbers = w.array("numbers", [*convolution_numbers(x, output, a), a["x_zero_point"]])
-        w.call(function, x.pointer, output.pointer, *_weights(w, a), numbers)
-
-    return write
-
-
-def _scales(w: Writer, a: dict) -> str:
-    return w.array("scales", np.concatenate([a["multiplier"], a["exponent"]]))
-
-
-def _dense_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """Sums, rescaled where there are scales."""
-    (x,), (units, features) = inputs, a["weight"].shape
-    sizes, scales = (x.shape[0], features, units), _scales(w, a) if "multiplier" in a else "0"
-    places = x.pointer, output.pointer, type_of(output)
-    w.call("tw_dense", *places, *sizes, *_weights(w, a), a["x_zero_point"], scales)
-
-
-def _requantise_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    (x,), once = inputs, int(a["contract"] == "single")
-    sizes = *x.shape[:2], math.prod(x.shape[2:])
-    clamp = a["zero_point"], a["low"], a["high"]
-    w.call("tw_requantise_channels", x.pointer, output.pointer, *sizes, _scales(w, a), once, *clamp)
-
-
-def _filter_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    (x,), weights, bias = inputs, w.array("weights", a["weight"], "int16"), w.array("biases", a["bias"])
-    numbers = [*x.shape, output.shape[1], a["zero_point"], a["multiplier"], a["exponent"]]
-    w.call("tw_filter", x.pointer, output.pointer, weights, bias, w.array("numbers", numbers))
+def _requantise_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
+    pixels, once = math.prod(output.shape[2:]), int(a["contract"] == "single")
+    arguments = f"x out x.shape.:2 {pixels} multiplier+exponent {once} zero_point low high"
+    C("tw_requantise_channels", arguments)(w, inputs, output, a)
 
 
 def _weight(rank: int) -> dict[str, Kind]:
     return {"weight": Array(rank, ("int8", "int16"), -255, 255)}
 
 
+def _dense_in_c(scales: str) -> C:
+    return C("tw_dense", f"x out out_type x.shape weight.shape.0 {_WEIGHTS} x_zero_point {scales}")
+
+
 ROWS = (
-    HostOp(conv2d_accumulators, convolved, _weight(4), ranks=(4,), c=_convolution_in_c("tw_conv2d")),
+    HostOp(
+        conv2d_accumulators,
+        convolved,
+        _weight(4),
+        ranks=(4,),
+        c=C("tw_conv2d", f"x out {_WEIGHTS} numbers", f"{CONVOLUTION} x_zero_point"),
+    ),
     HostOp(
         conv_transpose2d_accumulators,
         conv_transposed,
         {**_weight(4), "pads": ListOf(Int(-MOST), 4)},
         ranks=(4,),
-        c=_convolution_in_c("tw_conv_transpose2d"),
+        c=C("tw_conv_transpose2d", f"x out {_WEIGHTS} numbers", f"{_UNGROUPED} x_zero_point"),
     ),
-    HostOp(dense_accumulators, dense, _weight(2), ranks=(2,), c=_dense_in_c),
-    HostOp(requantise, per_channel, PER_CHANNEL, ("int32",), (2, 3, 4), c=_requantise_in_c),
+    HostOp(dense_accumulators, _dense, _weight(2), ranks=(2,), c=_dense_in_c("0")),
+    HostOp(requantise, _per_channel, PER_CHANNEL, ("int32",), (2, 3, 4), c=_requantise_in_c),
     HostOp(
         dense_int16,
-        dense_rows,
+        _dense_rows,
         {**_weight(2), **PER_CHANNEL, "dtype": OneOf(("int16", "int32"))},
         ranks=(2,),
-        c=_dense_in_c,
+        c=_dense_in_c("multiplier+exponent"),
     ),
-    HostOp(filter_int16, filtered, {"weight": Array(2, ("int16",))}, ("int16",), (3,), c=_filter_in_c),
+    HostOp(
+        filter_int16,
+        _filtered,
+        {"weight": Array(2, ("int16",))},
+        ("int16",),
+        (3,),
+        c=C("tw_filter", "x out weight bias numbers", "x.shape out.shape.1 zero_point multiplier exponent"),
+    ),
 )

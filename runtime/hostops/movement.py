@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -13,37 +12,38 @@ from ...hw.errors import InputError
 from .. import layout as layouts
 from ..schema import MOST, SIZE, Int, Kind, ListOf
 from ..steps import DTYPES
+from .arrays import AnyArray, Attrs, Ints
 from .c_calls import Value, Writer, merged, strides, type_of
-from .row import ANY, FINITE, INT8, HostOp, Operand, need
+from .row import ANY, FINITE, INT8, HostOp, Operand, Operands, need
 
 
-def pad(x: np.ndarray, *, pads: Sequence[Sequence[int]], value: float) -> np.ndarray:
+def pad(x: AnyArray, *, pads: Sequence[Ints], value: float) -> AnyArray:
     """`x` with `value` around it; `pads` holds (before, after) per dimension."""
     return np.pad(x, [tuple(pair) for pair in pads], constant_values=value)
 
 
-def reshape(x: np.ndarray, *, shape: Sequence[int]) -> np.ndarray:
+def reshape(x: AnyArray, *, shape: Ints) -> AnyArray:
     """The same elements in another shape."""
     return x.reshape(shape)
 
 
-def transpose(x: np.ndarray, *, axes: Sequence[int]) -> np.ndarray:
+def transpose(x: AnyArray, *, axes: Ints) -> AnyArray:
     """Dimension k of the result is dimension `axes[k]` of `x`."""
     return np.ascontiguousarray(x.transpose(axes))
 
 
-def concatenate(*arrays: np.ndarray, axis: int) -> np.ndarray:
+def concatenate(*arrays: AnyArray, axis: int) -> AnyArray:
     """The arrays, joined along `axis`."""
     return np.concatenate(arrays, axis)
 
 
-def strided_slice(x: np.ndarray, *, begin: Sequence[int], strides: Sequence[int], shape: Sequence[int]) -> np.ndarray:
+def strided_slice(x: AnyArray, *, begin: Ints, strides: Ints, shape: Ints) -> AnyArray:
     """`result[i] = x[begin + i * stride]` in every dimension; strides may be negative."""
     indices = [first + step * np.arange(n) for first, step, n in zip(begin, strides, shape)]
     return x[np.ix_(*indices)]
 
 
-def pack(x: np.ndarray, *, batch: int, block: int, layout: str = "NCHW") -> np.ndarray:
+def pack(x: AnyArray, *, batch: int, block: int, layout: str = "NCHW") -> AnyArray:
     """Activations, 4 or 2 dimensions, in the accelerator's layout; see runtime/layout.py.
 
     Images may be NHWC: their channels are then dimension 3.
@@ -51,7 +51,7 @@ def pack(x: np.ndarray, *, batch: int, block: int, layout: str = "NCHW") -> np.n
     return layouts.pack_blocks(x.transpose(0, 3, 1, 2) if layout == "NHWC" else x, batch, block)
 
 
-def unpack(packed: np.ndarray, *, n: int, c: int, shape: Sequence[int], layout: str = "NCHW") -> np.ndarray:
+def unpack(packed: AnyArray, *, n: int, c: int, shape: Ints, layout: str = "NCHW") -> AnyArray:
     """Activations of `shape` from `packed`: `n` images of `c` channels in the accelerator's layout.
 
     Images come out in the order of `layout`, before their shape changes.
@@ -59,7 +59,7 @@ def unpack(packed: np.ndarray, *, n: int, c: int, shape: Sequence[int], layout: 
     return layouts.unpack_blocks(packed, c, n, layout).reshape(shape)
 
 
-def unpack_planes(planes: np.ndarray, *, n: int, c: int, shape: Sequence[int]) -> np.ndarray:
+def unpack_planes(planes: AnyArray, *, n: int, c: int, shape: Ints) -> AnyArray:
     """Integers of `shape` from planes of their bytes, lowest first, in the accelerator's layout: `n` rows of `c`.
 
     Two planes make int16, more int32.
@@ -67,18 +67,18 @@ def unpack_planes(planes: np.ndarray, *, n: int, c: int, shape: Sequence[int]) -
     return layouts.unpack_blocks(layouts.joined_planes(planes), c, n).reshape(shape)
 
 
-def accumulators(*planes: np.ndarray, n: int, c: int) -> np.ndarray:
+def accumulators(*planes: AnyArray, n: int, c: int) -> AnyArray:
     """int32 activations (n, c, ...) from the four packed byte planes, lowest first, that a program stored."""
     return layouts.unpack_blocks(layouts.planes_to_int32(planes), c, n)
 
 
-def take(x: np.ndarray, *, indices: Sequence[Sequence[int]]) -> np.ndarray:
+def take(x: AnyArray, *, indices: Sequence[Ints]) -> AnyArray:
     """`result[i, j, ...] = x[indices[0][i], indices[1][j], ...]`; an empty list keeps the whole dimension."""
     full = [np.asarray(found if len(found) else range(n), np.int64) for found, n in zip(indices, x.shape)]
     return x[np.ix_(*full)]
 
 
-def lanes(x: np.ndarray, *, block: int, shape: Sequence[int]) -> np.ndarray:
+def lanes(x: AnyArray, *, block: int, shape: Ints) -> AnyArray:
     """The image (1, C, H, W) of rows (H, C * W), or these of it: of each `block` channels column by column.
 
     In rows C is the next multiple of `block`; the elements of channels that the image does not have are 0.
@@ -92,18 +92,18 @@ def lanes(x: np.ndarray, *, block: int, shape: Sequence[int]) -> np.ndarray:
     return image[:, :channels]
 
 
-def _inside(index: np.ndarray, size: int) -> np.ndarray:
+def _inside(index: AnyArray, size: int) -> AnyArray:
     if index.size and (index.min() < 0 or index.max() >= size):
         raise InputError(f"index {int(index.min())}..{int(index.max())} is outside a dimension of {size}")
     return index
 
 
-def gather(x: np.ndarray, indices: np.ndarray, *, axis: int) -> np.ndarray:
+def gather(x: AnyArray, indices: AnyArray, *, axis: int) -> AnyArray:
     """The elements at `indices` along `axis`. Raises `InputError` for one that is not in the dimension."""
     return np.take(x, _inside(indices, x.shape[axis]), axis)
 
 
-def gather_nd(x: np.ndarray, indices: np.ndarray) -> np.ndarray:
+def gather_nd(x: AnyArray, indices: AnyArray) -> AnyArray:
     """The parts of `x` at the positions that are the last dimension of `indices`, which has at most x's rank.
 
     Raises `InputError` for a position that is not in `x`.
@@ -111,8 +111,7 @@ def gather_nd(x: np.ndarray, indices: np.ndarray) -> np.ndarray:
     return x[tuple(_inside(indices[..., k], x.shape[k]) for k in range(indices.shape[-1]))]
 
 
-def padded(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """With the padding around."""
+def _padded(inputs: Operands, a: Attrs) -> Operand:
     (shape, dtype, _), pads = inputs[0], a["pads"]
     need(len(pads) == len(shape), f"pads has {len(pads)} pairs, its input {shape} {len(shape)} dimensions")
     if dtype not in ("float32", "bool"):
@@ -121,8 +120,7 @@ def padded(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return Operand(tuple(n + before + after for n, (before, after) in zip(shape, pads)), dtype)
 
 
-def reshaped(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """The same elements."""
+def _reshaped(inputs: Operands, a: Attrs) -> Operand:
     shape = tuple(a["shape"])
     need(
         math.prod(shape) == math.prod(inputs[0].shape),
@@ -131,16 +129,16 @@ def reshaped(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return Operand(shape, inputs[0].dtype)
 
 
-def transposed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """The dimensions in another order."""
-    shape, axes = inputs[0].shape, a["axes"]
+def _transposed(inputs: Operands, a: Attrs) -> Operand:
+    shape = inputs[0].shape
+    axes: Ints = a["axes"]
     need(sorted(axes) == [*range(len(shape))], f"axes = {axes} are not those of {shape}, each once")
     return Operand(tuple(shape[k] for k in axes), inputs[0].dtype)
 
 
-def concatenated(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """One after the other."""
-    axis, shapes = a["axis"], [x.shape for x in inputs]
+def _concatenated(inputs: Operands, a: Attrs) -> Operand:
+    axis: int = a["axis"]
+    shapes = [x.shape for x in inputs]
     need(axis < len(shapes[0]), f"axis = {axis}: its input has {len(shapes[0])} dimensions")
     around = {(len(shape), *shape[:axis], -1, *shape[axis + 1 :]) for shape in shapes}
     need(len(around) == 1, f"inputs {shapes} differ in more than axis {axis}")
@@ -149,8 +147,7 @@ def concatenated(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return Operand((*shapes[0][:axis], total, *shapes[0][axis + 1 :]), inputs[0].dtype)
 
 
-def sliced(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """As many elements per dimension as asked, all of them in the input."""
+def _sliced(inputs: Operands, a: Attrs) -> Operand:
     shape, (begin, strides, out) = inputs[0].shape, (a["begin"], a["strides"], a["shape"])
     lengths = {len(shape), len(begin), len(strides), len(out)}
     need(len(lengths) == 1, f"begin, strides and shape must have {len(shape)} elements each, as its input {shape} has")
@@ -160,21 +157,19 @@ def sliced(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return Operand(tuple(out), inputs[0].dtype)
 
 
-def _channels_first(shape: tuple[int, ...], a: dict[str, Any]) -> tuple[int, ...]:
+def _channels_first(shape: tuple[int, ...], a: Attrs) -> tuple[int, ...]:
     if a["layout"] == "NCHW":
         return shape
     need(len(shape) == 4, f"layout = NHWC: its input {shape} must have 4 dimensions")
     return (shape[0], shape[3], *shape[1:3])
 
 
-def packed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """Blocks of images and channels."""
+def _packed(inputs: Operands, a: Attrs) -> Operand:
     (n, c, *size), (batch, block) = _channels_first(inputs[0].shape, a), (a["batch"], a["block"])
     return Operand((-(-n // batch), -(-c // block), *size, batch, block), inputs[0].dtype)
 
 
-def folded(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """Entries of strips."""
+def _folded(inputs: Operands, a: Attrs) -> Operand:
     n, c, *_ = _channels_first(inputs[0].shape, a)
     need(len(a["offsets"]) > 0, "offsets = []: at least one is needed")
     strip = max(a["offsets"]) + -(-a["entries"] // len(a["offsets"])) * a["group"] + a["block"] + a["rows"] * c
@@ -188,30 +183,27 @@ def _unpacked(shape: tuple[int, ...], n: int, c: int) -> tuple[int, ...]:
     return (n, c, *size)
 
 
-def unpacked(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """Images and channels out of blocks, in another shape."""
+def unpacked(inputs: Operands, a: Attrs) -> Operand:
+    """The result of `unpack`: images and channels out of blocks, in another shape."""
     rank = len(inputs[0].shape)
     need(a.get("layout", "NCHW") == "NCHW" or rank == 6, f"layout = NHWC: its input of {rank} dimensions is no image")
     plain = _unpacked(inputs[0].shape, a["n"], a["c"])
-    return reshaped([Operand(plain, inputs[0].dtype)], a)
+    return _reshaped([Operand(plain, inputs[0].dtype)], a)
 
 
-def joined(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """int16 of two planes of bytes, int32 of more, out of blocks of channels, in another shape."""
+def _joined(inputs: Operands, a: Attrs) -> Operand:
     count, *packed = inputs[0].shape
     need(2 <= count <= 4, f"its input has {count} planes of bytes: must have 2 to 4")
     dtype = "int16" if count == 2 else "int32"
-    return reshaped([Operand(_unpacked(tuple(packed), a["n"], a["c"]), dtype)], a)
+    return _reshaped([Operand(_unpacked(tuple(packed), a["n"], a["c"]), dtype)], a)
 
 
-def accumulated(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """int32 out of byte planes."""
+def _accumulated(inputs: Operands, a: Attrs) -> Operand:
     need(len({x.shape for x in inputs}) == 1, f"planes {[x.shape for x in inputs]} differ in shape")
     return Operand(_unpacked(inputs[0].shape, a["n"], a["c"]), "int32")
 
 
-def taken(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """As many elements per dimension as indices, or all."""
+def _taken(inputs: Operands, a: Attrs) -> Operand:
     (shape, dtype, _), indices = inputs[0], a["indices"]
     need(len(indices) == len(shape), f"indices of {len(indices)} dimensions: its input {shape} has {len(shape)}")
     for k, (n, found) in enumerate(zip(shape, indices)):
@@ -219,8 +211,7 @@ def taken(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return Operand(tuple(len(found) or n for n, found in zip(shape, indices)), dtype)
 
 
-def in_lanes(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """The image of rows, or the rows of an image."""
+def _in_lanes(inputs: Operands, a: Attrs) -> Operand:
     rows, image = sorted((tuple(a["shape"]), inputs[0].shape), key=len)
     fits = len(rows) == 2 and len(image) == 4 and image[0] == 1
     whole = fits and rows == (image[2], -(-image[1] // a["block"]) * a["block"] * image[3])
@@ -232,16 +223,14 @@ def _positions(where: Operand) -> None:
     need(where.dtype in ("int32", "int64"), f"positions of dtype {where.dtype}: must be int32 or int64")
 
 
-def gathered(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """The positions' dimensions in place of the axis."""
+def _gathered(inputs: Operands, a: Attrs) -> Operand:
     (shape, dtype, _), where, axis = inputs[0], inputs[1], a["axis"]
     _positions(where)
     need(axis < len(shape), f"axis = {axis}: its input has {len(shape)} dimensions")
     return Operand((*shape[:axis], *where.shape, *shape[axis + 1 :]), dtype)
 
 
-def gathered_nd(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """The positions' dimensions but the last, then those that they leave."""
+def _gathered_nd(inputs: Operands, a: Attrs) -> Operand:
     (shape, dtype, _), where = inputs
     _positions(where)
     need(0 < len(where.shape), "positions have no dimensions")
@@ -254,14 +243,14 @@ def _copy(
     w: Writer,
     x: Value,
     y: Value,
-    shape: Sequence[int],
-    x_steps: Sequence[int],
-    y_steps: Sequence[int],
+    shape: Ints,
+    x_steps: Ints,
+    y_steps: Ints,
     *,
     start: tuple[int, int] = (0, 0),
     width: int = 0,
 ) -> None:
-    """Copy elements of `width` bytes, those of x by default; `start` and steps are bytes."""
+    """Copy elements of `width` bytes (default: of x) of `shape` from x to y; steps and `start` of both are bytes."""
     width = width or x.width
     rows = merged(shape, (x_steps, y_steps))
     run = width
@@ -271,48 +260,46 @@ def _copy(
         w.call("tw_move", x.pointer, start[0], y.pointer, start[1], run, w.plan(rows))
 
 
-def _fill(w: Writer, y: Value, value: np.ndarray) -> None:
+def _fill(w: Writer, y: Value, value: AnyArray) -> None:
     """Set every element of y to `value`, an array of one."""
     name = w.array("value", np.frombuffer(value.tobytes(), np.uint8), "uint8")
     w.call("tw_fill", y.pointer, y.size, y.width, name)
 
 
 def copy_whole(w: Writer, x: Value, y: Value) -> None:
-    """Copy all elements, unless both have one place."""
+    """Copy all elements of x to y, unless both have the same address."""
     if x.pointer != y.pointer:
         _copy(w, x, y, [x.size], [x.width], [x.width])
 
 
-def _reshape_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+def _reshape_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
     copy_whole(w, inputs[0], output)
 
 
-def _transpose_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """One walk."""
+def _transpose_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
     (x,) = inputs
+    axes: Ints = a["axes"]
     steps = strides(x.shape, x.width)
-    _copy(w, x, output, output.shape, [steps[k] for k in a["axes"]], strides(output.shape, x.width))
+    _copy(w, x, output, output.shape, [steps[k] for k in axes], strides(output.shape, x.width))
 
 
-def _concatenate_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """A copy of each."""
-    steps = strides(output.shape, output.width)
-    start = 0
+def _concatenate_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
+    steps, start = strides(output.shape, output.width), 0
+    axis: int = a["axis"]
     for x in inputs:
         _copy(w, x, output, x.shape, strides(x.shape, x.width), steps, start=(0, start))
-        start += x.shape[a["axis"]] * steps[a["axis"]]
+        start += x.shape[axis] * steps[axis]
 
 
-def _pad_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """The value everywhere, then the input."""
+def _pad_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
+    """The value everywhere, then a copy of the input."""
     (x,), steps = inputs, strides(output.shape, output.width)
     _fill(w, output, np.array([a["value"]]).astype(x.dtype))
     start = sum(before * step for (before, _), step in zip(a["pads"], steps))
     _copy(w, x, output, x.shape, strides(x.shape, x.width), steps, start=(0, start))
 
 
-def _strided_slice_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """One walk, which begins inside."""
+def _strided_slice_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
     (x,) = inputs
     steps = strides(x.shape, x.width)
     start = sum(begin * step for begin, step in zip(a["begin"], steps))
@@ -321,25 +308,25 @@ def _strided_slice_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: di
 
 
 def _parts(size: int, block: int) -> list[tuple[int, int, int]]:
-    """(number of the first block, blocks, elements of each): the full ones, and the rest."""
+    """(first block, number of blocks, elements of each) of the full blocks, and of the last one."""
     full, rest = divmod(size, block)
     return [part for part in ((0, full, block), (full, 1, rest)) if part[1] and part[2]]
 
 
-def _pack_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """Zeros where blocks are not full, and a walk through those that are, and through the others."""
+def _pack_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
+    """Zeros if blocks are not full, then a walk through full blocks, and others through the rest."""
     (x,), layout = inputs, a["layout"]
     n, c = x.shape[0], x.shape[3 if layout == "NHWC" else 1]
     if n % a["batch"] or c % a["block"]:
         _fill(w, output, np.zeros(1, x.dtype))
-    for shape, plain, packed, starts in _block_walks(x.shape, layout, output.shape, (x.width, x.width)):
-        _copy(w, x, output, shape, plain, packed, start=starts)
+    for shape, plain, _packed, starts in _block_walks(x.shape, layout, output.shape, (x.width, x.width)):
+        _copy(w, x, output, shape, plain, _packed, start=starts)
 
 
 def _block_walks(
-    plain: Sequence[int], layout: str, packed: Sequence[int], widths: tuple[int, int]
-) -> list[tuple[list[int], list[int], list[int], tuple[int, int]]]:
-    """(shape, steps in the plain images, in the blocks, where both start): a walk per part, in bytes.
+    plain: Ints, layout: str, packed: Ints, widths: tuple[int, int]
+) -> Iterator[tuple[list[int], list[int], list[int], tuple[int, int]]]:
+    """(shape, steps in the images, steps in the blocks, starts of both) of each walk, in bytes.
 
     `plain` is the shape (n, c, ...) or with `layout` NHWC (n, h, w, c), `packed` (batches, blocks, ..., batch, block).
     """
@@ -348,29 +335,27 @@ def _block_walks(
     inner = [k for k in range(1, len(plain)) if k != channel]
     steps = strides(packed, widths[1])
     (n, c), (batch, block) = (plain[0], plain[channel]), packed[-2:]
-    found = []
     for (row, rows, images), (column, columns, lanes) in itertools.product(_parts(n, batch), _parts(c, block)):
         shape = [rows, columns, *(plain[k] for k in inner), images, lanes]
         moves = [own[0] * batch, own[channel] * block, *(own[k] for k in inner), own[0], own[channel]]
         starts = (row * moves[0] + column * moves[1], row * steps[0] + column * steps[1])
-        found.append((shape, moves, steps, starts))
-    return found
+        yield shape, moves, steps, starts
 
 
-def unpack_in_c(w: Writer, x: Value, y: Value, a: dict, byte: int = 0, start: int = 0) -> None:
-    """Elements of blocks of x, from byte `start` on, to the elements of y from their byte `byte` on."""
+def unpack_in_c(w: Writer, x: Value, y: Value, a: Attrs, byte: int = 0, start: int = 0) -> None:
+    """Copy the elements of blocks of x, from byte `start` on, into those of y, into each from its byte `byte` on."""
     size, layout, n, c = x.shape[2:-2], a.get("layout", "NCHW"), a["n"], a["c"]
     plain = (n, *size, c) if layout == "NHWC" else (n, c, *size)
     for shape, moves, steps, starts in _block_walks(plain, layout, x.shape, (y.width, x.width)):
         _copy(w, x, y, shape, steps, moves, start=(starts[1] + start, starts[0] + byte), width=x.width)
 
 
-def _unpack_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
+def _unpack_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
     unpack_in_c(w, inputs[0], output, a)
 
 
-def _unpack_planes_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """Every plane to its byte of the integers; a missing byte is the sign."""
+def _unpack_planes_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
+    """Each plane becomes a byte of the integers; a missing highest byte is filled with the sign."""
     (x,) = inputs
     count, *packed = x.shape
     one = x._replace(shape=tuple(packed))
@@ -380,14 +365,13 @@ def _unpack_planes_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: di
         w.call("tw_extend", output.pointer, output.size)
 
 
-def _accumulators_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """Every plane to its byte of the integers."""
+def _accumulators_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
     for k, x in enumerate(inputs):
         unpack_in_c(w, x, output, a, byte=k)
 
 
-def _take_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """Offsets per dimension; the last dimensions, if they are whole, are copied in one piece."""
+def _take_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
+    """Offsets per dimension; trailing dimensions that are kept whole are copied in one piece."""
     (x,) = inputs
     lists = [list(found) or list(range(n)) for found, n in zip(a["indices"], x.shape)]
     steps = strides(x.shape, x.width)
@@ -399,8 +383,8 @@ def _take_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> No
     w.call("tw_take", x.pointer, output.pointer, run, plan)
 
 
-def _lanes_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """A walk through parts of `block` channels, and one through the others, beside which rows have zeros."""
+def _lanes_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
+    """A walk through full blocks of channels, and one through the last block, which rows fill with zeros."""
     (x,), block, width = inputs, a["block"], inputs[0].width
     to_rows = len(x.shape) == 4
     _, channels, height, columns = x.shape if to_rows else output.shape
@@ -418,8 +402,8 @@ def _lanes_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> N
             _copy(w, x, output, shape, rows, image, start=(packed, plain))
 
 
-def _fold_windows_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """Sizes and steps of the image, then the numbers of the strips."""
+def _fold_windows_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
+    """The plan has sizes and steps of the image, then the numbers of the strips."""
     (x,) = inputs
     own = strides(x.shape)
     order = (0, 3, 1, 2) if a["layout"] == "NHWC" else (0, 1, 2, 3)
@@ -429,24 +413,24 @@ def _fold_windows_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dic
     w.call("tw_fold_windows", x.pointer, output.pointer, plan, a["value"])
 
 
-def _gather_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """Pieces behind the axis, for each part before it."""
+def _gather_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
+    """The piece after the axis at each position, for each index before the axis."""
     x, where = inputs
-    axis = a["axis"]
+    axis: int = a["axis"]
     step = strides(x.shape, x.width)[axis]
     outer = math.prod(x.shape[:axis])
     _pieces(w, x, where, output, (outer, step * x.shape[axis]), where.size, step, [x.shape[axis], step])
 
 
 def _pieces(
-    w: Writer, x: Value, where: Value, y: Value, outer: tuple[int, int], count: int, run: int, sizes: Sequence[int]
+    w: Writer, x: Value, where: Value, y: Value, outer: tuple[int, int], count: int, run: int, sizes: Ints
 ) -> None:
     plan = w.array("gather", [len(sizes) // 2, *sizes])
     w.call("tw_gather", x.pointer, where.pointer, type_of(where), y.pointer, *outer, count, run, plan, checked=True)
 
 
-def _gather_nd_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """Pieces behind the dimensions of the positions."""
+def _gather_nd_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
+    """The piece after the dimensions of a position."""
     x, where = inputs
     depth, steps = where.shape[-1], strides(x.shape, x.width)
     run = math.prod(x.shape[depth:]) * x.width
@@ -454,25 +438,30 @@ def _gather_nd_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) 
     _pieces(w, x, where, output, (1, 0), math.prod(where.shape[:-1]), run, sizes)
 
 
-_FOLD: dict[str, Kind] = {"offsets": ListOf(Int(0)), "top": Int(0), "left": Int(0), "value": INT8}
-_FOLD |= dict.fromkeys(("rows", "dilation", "step", "strips", "group", "entries"), SIZE)
+_FOLD: dict[str, Kind] = {
+    **dict.fromkeys(("rows", "dilation", "step", "strips", "group", "entries"), SIZE),
+    "offsets": ListOf(Int(0)),
+    "top": Int(0),
+    "left": Int(0),
+    "value": INT8,
+}
 _SLICE: dict[str, Kind] = {"begin": ListOf(Int(0)), "strides": ListOf(Int(-MOST))}
 _PAD: dict[str, Kind] = {"pads": ListOf(ListOf(Int(0), 2)), "value": FINITE}
 _TAKE: dict[str, Kind] = {"indices": ListOf(ListOf(Int(0)))}
 
 ROWS = (
-    HostOp(pad, padded, _PAD, DTYPES, c=_pad_in_c),
-    HostOp(reshape, reshaped, {}, DTYPES, c=_reshape_in_c),
-    HostOp(transpose, transposed, {}, DTYPES, c=_transpose_in_c),
-    HostOp(concatenate, concatenated, {}, DTYPES, count=0, c=_concatenate_in_c),
-    HostOp(strided_slice, sliced, _SLICE, DTYPES, c=_strided_slice_in_c),
-    HostOp(take, taken, _TAKE, ANY, c=_take_in_c),
-    HostOp(gather, gathered, {}, ANY, count=2, c=_gather_in_c),
-    HostOp(gather_nd, gathered_nd, {}, ANY, count=2, c=_gather_nd_in_c),
-    HostOp(pack, packed, {}, DTYPES, (2, 4), c=_pack_in_c),
+    HostOp(pad, _padded, _PAD, DTYPES, c=_pad_in_c),
+    HostOp(reshape, _reshaped, {}, DTYPES, c=_reshape_in_c),
+    HostOp(transpose, _transposed, {}, DTYPES, c=_transpose_in_c),
+    HostOp(concatenate, _concatenated, {}, DTYPES, count=0, c=_concatenate_in_c),
+    HostOp(strided_slice, _sliced, _SLICE, DTYPES, c=_strided_slice_in_c),
+    HostOp(take, _taken, _TAKE, ANY, c=_take_in_c),
+    HostOp(gather, _gathered, {}, ANY, count=2, c=_gather_in_c),
+    HostOp(gather_nd, _gathered_nd, {}, ANY, count=2, c=_gather_nd_in_c),
+    HostOp(pack, _packed, {}, DTYPES, (2, 4), c=_pack_in_c),
     HostOp(unpack, unpacked, {}, DTYPES, (4, 6), c=_unpack_in_c),
-    HostOp(unpack_planes, joined, {}, ranks=(5,), c=_unpack_planes_in_c),
-    HostOp(accumulators, accumulated, {}, ranks=(4, 6), count=4, c=_accumulators_in_c),
-    HostOp(layouts.fold_windows, folded, _FOLD, ranks=(4,), c=_fold_windows_in_c),
-    HostOp(lanes, in_lanes, {}, ranks=(2, 4), c=_lanes_in_c),
+    HostOp(unpack_planes, _joined, {}, ranks=(5,), c=_unpack_planes_in_c),
+    HostOp(accumulators, _accumulated, {}, ranks=(4, 6), count=4, c=_accumulators_in_c),
+    HostOp(layouts.fold_windows, _folded, _FOLD, ranks=(4,), c=_fold_windows_in_c),
+    HostOp(lanes, _in_lanes, {}, ranks=(2, 4), c=_lanes_in_c),
 )

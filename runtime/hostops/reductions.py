@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -11,58 +10,52 @@ from ...hw import rounding
 from ...hw.errors import UnsupportedError
 from ...hw.rounding import divide_by_power, doubling_high_multiply
 from ..schema import SIZE, Int, OneOf
+from .arrays import AnyArray, Attrs, Int8, Ints
 from .c_calls import C, Value, Writer, along
 from .fixed_point import ACCUMULATION_BITS, BITS, exponentials, high_product, inverse_root, reciprocal
 from .movement import unpack, unpack_in_c, unpacked
-from .row import KINDS, NUMBERS, HostOp, Operand, along_axis, need, reduced
+from .row import KINDS, NUMBERS, HostOp, Operand, Operands, along_axis, need, reduced
 
 _F = np.float32
-MOST_SUMMED = 8191  # exponentials of a softmax in C: their sum is below 2**32
+MOST_SUMMED = 8191  # values of a softmax in C, so that the sum of exponentials is below 2**32
 
 
 def mean(
-    x: np.ndarray,
-    *,
-    axes: Sequence[int],
-    shape: Sequence[int],
-    x_zero_point: int,
-    zero_point: int,
-    multiplier: int,
-    exponent: int,
-) -> np.ndarray:
+    x: Int8, *, axes: Ints, shape: Ints, x_zero_point: int, zero_point: int, multiplier: int, exponent: int
+) -> Int8:
     """int8 `clamp(zero_point + R(sum(x - x_zero_point)))` over `axes`, contract double; the result has `shape`."""
     total = (x.astype(np.int64) - x_zero_point).sum(tuple(axes))
     return rounding.requantise(total, multiplier, exponent, zero_point).reshape(shape)
 
 
-def reduce_max(x: np.ndarray, *, axes: Sequence[int], shape: Sequence[int]) -> np.ndarray:
+def reduce_max(x: AnyArray, *, axes: Ints, shape: Ints) -> AnyArray:
     """The largest value over `axes`; the result has `shape`."""
     return x.max(tuple(axes)).reshape(shape)
 
 
-def reduce_min(x: np.ndarray, *, axes: Sequence[int], shape: Sequence[int]) -> np.ndarray:
+def reduce_min(x: AnyArray, *, axes: Ints, shape: Ints) -> AnyArray:
     """The smallest value over `axes`; the result has `shape`."""
     return x.min(tuple(axes)).reshape(shape)
 
 
-def arg_max(x: np.ndarray, *, axis: int, shape: Sequence[int], dtype: str, smallest: bool = False) -> np.ndarray:
-    """The position along `axis` of the largest (smallest) value, of several the first, as `dtype`, in `shape`."""
+def arg_max(x: AnyArray, *, axis: int, shape: Ints, dtype: str, smallest: bool = False) -> AnyArray:
+    """Position along `axis` of the largest (or `smallest`) value, the first of equal values; of `dtype` and `shape`."""
     found = x.argmin(axis) if smallest else x.argmax(axis)
     return found.astype(dtype).reshape(shape)
 
 
-def top_k(x: np.ndarray, *, count: int, positions: bool) -> np.ndarray:
-    """The `count` largest values of each row, the largest first, of equal ones the first; or their int32 positions."""
-    # equal values stay in order only where the smallest come first, so that rows are sorted from behind
+def top_k(x: AnyArray, *, count: int, positions: bool) -> AnyArray:
+    """The `count` largest values of each row, or their int32 `positions`, descending; equal values keep their order."""
+    # a stable sort keeps the order of equal values in ascending order, so that rows are sorted from their ends
     backwards = np.argsort(x[..., ::-1], -1, kind="stable")[..., ::-1][..., :count]
     found = x.shape[-1] - 1 - backwards
     return found.astype(np.int32) if positions else np.take_along_axis(x, found, -1)
 
 
-def log_softmax(x: np.ndarray, *, axis: int, scale: float, output_scale: float, zero_point: int) -> np.ndarray:
+def log_softmax(x: Int8, *, axis: int, scale: float, output_scale: float, zero_point: int) -> Int8:
     """int8 `log(exp(x) / sum(exp(x)))` along `axis` in float32, by a table of exponentials and a sum in order.
 
-    `scale` is that of `x`, `output_scale` and `zero_point` are those of the result.
+    `scale` belongs to `x`, `output_scale` and `zero_point` to the result.
     """
     rows, step, unit = np.moveaxis(x, axis, -1).astype(np.int64), _F(scale), _F(output_scale)
     largest = rows.max(-1, keepdims=True)
@@ -74,11 +67,11 @@ def log_softmax(x: np.ndarray, *, axis: int, scale: float, output_scale: float, 
     return np.ascontiguousarray(np.moveaxis(np.clip(steps, -128, 127).astype(np.int8), -1, axis))
 
 
-def softmax(x: np.ndarray, *, axis: int, multiplier: int, exponent: int, bits: int = 8) -> np.ndarray:
+def softmax(x: Int8, *, axis: int, multiplier: int, exponent: int, bits: int = 8) -> AnyArray:
     """Softmax of int8 `x` along `axis`: int8 or int16 by `bits`, scale 2**-bits, the least value as zero point.
 
-    Exponentials come from the tables of `exponentials`, which are made once per scale. What is left per value is a
-    difference, a sum and a product, and a reciprocal per row.
+    Exponentials come from the tables of `exponentials`, made once per scale: per value a difference, a sum and a
+    product remain, and per row a reciprocal.
     """
     known, summands = exponentials(multiplier, exponent)
     rows = np.moveaxis(x, axis, -1)
@@ -94,26 +87,18 @@ def softmax(x: np.ndarray, *, axis: int, multiplier: int, exponent: int, bits: i
 
 
 def unpack_softmax(
-    packed: np.ndarray,
-    *,
-    n: int,
-    c: int,
-    shape: Sequence[int],
-    axis: int,
-    multiplier: int,
-    exponent: int,
-    bits: int = 8,
-) -> np.ndarray:
-    """`softmax` of what `unpack` gives, in one call."""
+    packed: Int8, *, n: int, c: int, shape: Ints, axis: int, multiplier: int, exponent: int, bits: int = 8
+) -> AnyArray:
+    """`softmax` of the result of `unpack`."""
     x = unpack(packed, n=n, c=c, shape=shape)
     return softmax(x, axis=axis, multiplier=multiplier, exponent=exponent, bits=bits)
 
 
-def l2_normalize(x: np.ndarray, *, axis: int, x_zero_point: int, scaled_first: bool = False) -> np.ndarray:
+def l2_normalize(x: Int8, *, axis: int, x_zero_point: int, scaled_first: bool = False) -> Int8:
     """int8 `(x - z) / sqrt(sum((x - z) ** 2))` along `axis`, with scale 1/128 and zero point 0.
 
-    The quotient is rescaled with the 7 bits of the output's scale in the exponent; `scaled_first`, as in uint8 files,
-    they multiply the difference.
+    The 7 bits of the output's scale are in the exponent by which the quotient is rescaled; with `scaled_first`, as in
+    uint8 files, they multiply the difference.
     """
     d = x.astype(np.int64) - x_zero_point
     multiplier, exponent = inverse_root((d * d).sum(axis, keepdims=True))
@@ -124,30 +109,25 @@ def l2_normalize(x: np.ndarray, *, axis: int, x_zero_point: int, scaled_first: b
     return np.clip(quotient, -128, 127).astype(np.int8)
 
 
-def topmost(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """Rows of as many elements as asked."""
+def _topmost(inputs: Operands, a: Attrs) -> Operand:
     (*around, size), dtype, _ = inputs[0]
     need(a["count"] <= size, f"count = {a['count']}: rows have {size} elements")
     return Operand((*around, a["count"]), "int32" if a["positions"] else dtype)
 
 
-def chosen(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """Of the asked dtype, without the axis, or with 1 in its place."""
+def _chosen(inputs: Operands, a: Attrs) -> Operand:
     return Operand(reduced(inputs, a | {"axes": [a["axis"]]}).shape, a["dtype"])
 
 
-def softmaxed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """As the input, which has the axis, in so many bits."""
+def _softmaxed(inputs: Operands, a: Attrs) -> Operand:
     return Operand(along_axis(inputs, a).shape, f"int{a['bits']}")
 
 
-def unpacked_softmaxed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """Images and channels out of blocks, in another shape, which has the axis."""
-    return softmaxed([unpacked(inputs, a)], a)
+def _unpacked_softmaxed(inputs: Operands, a: Attrs) -> Operand:
+    return _softmaxed([unpacked(inputs, a)], a)
 
 
-def _softmax_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """The exponentials of the 256 differences are data."""
+def _softmax_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
     (x,), (rows, count, inner) = inputs, along(inputs[0], a["axis"])
     if count > MOST_SUMMED:
         raise UnsupportedError(f"softmax of {count} values has no C kernel; at most {MOST_SUMMED} are summed")
@@ -155,8 +135,7 @@ def _softmax_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) ->
     w.call("tw_softmax", x.pointer, output.pointer, rows, count, inner, known, a["bits"])
 
 
-def _unpack_softmax_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """`unpack`, then `softmax`, where it fits in the same place."""
+def _unpack_softmax_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
     place = w.scratch(output.size) if output.width > 1 else output.pointer
     plain = Value(place, output.shape, "int8")
     unpack_in_c(w, inputs[0], plain, a)
@@ -171,10 +150,10 @@ ROWS = (
     HostOp(mean, reduced, c=C("tw_mean", "x out kept gone numbers", "x_zero_point zero_point multiplier exponent")),
     HostOp(reduce_max, reduced, c=C("tw_reduce", "x out x_type kept gone gone_count TW_REDUCE_MAX")),
     HostOp(reduce_min, reduced, c=C("tw_reduce", "x out x_type kept gone gone_count TW_REDUCE_MIN")),
-    HostOp(arg_max, chosen, _POSITION, _COUNTED, c=C("tw_arg_max", "x x_type out out_type along smallest")),
-    HostOp(top_k, topmost, {"count": SIZE}, _COUNTED, c=C("tw_top_k", "x x_type out rows count positions")),
-    HostOp(softmax, softmaxed, _SOFTMAX, c=_softmax_in_c),
-    HostOp(unpack_softmax, unpacked_softmaxed, _SOFTMAX, ranks=(4, 6), c=_unpack_softmax_in_c),
+    HostOp(arg_max, _chosen, _POSITION, _COUNTED, c=C("tw_arg_max", "x x_type out out_type along smallest")),
+    HostOp(top_k, _topmost, {"count": SIZE}, _COUNTED, c=C("tw_top_k", "x x_type out rows count positions")),
+    HostOp(softmax, _softmaxed, _SOFTMAX, c=_softmax_in_c),
+    HostOp(unpack_softmax, _unpacked_softmaxed, _SOFTMAX, ranks=(4, 6), c=_unpack_softmax_in_c),
     HostOp(log_softmax, along_axis, {"output_scale": KINDS["scale"]}),
     HostOp(l2_normalize, along_axis, c=C("tw_l2_normalize", "x out along x_zero_point scaled_first")),
 )

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from ..schema import SIZE, Int, ListOf
-from .c_calls import Value, Writer, type_of
-from .row import HostOp, Operand
+from .arrays import AnyArray, Attrs, Ints
+from .c_calls import C, Value, Writer
+from .row import HostOp, Operand, Operands
 
-ONE = 1 << 10  # positions have ten bits after the point
+ONE = 1 << 10  # a step of one pixel: positions have ten fractional bits
 _F = np.float32
 
 
 def nearest(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> list[int]:
-    """The index, of `size`, that each of `out` elements takes; in float32."""
+    """For each of `out` elements the index of its nearest neighbour among `size`, computed in float32."""
     aligned = align_corners and out > 1
     step = _F(size - 1) / _F(out - 1) if aligned else _F(size) / _F(out)
     place = (np.arange(out, dtype=_F) + _F(0.5 if half_pixel_centers else 0)) * step
@@ -24,8 +24,8 @@ def nearest(size: int, out: int, align_corners: bool, half_pixel_centers: bool) 
     return np.clip(index, 0, size - 1).astype(int).tolist()
 
 
-def integer_positions(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> tuple[np.ndarray, ...]:
-    """Where `out` elements are among `size`: (lower index, upper index, weight of the upper one in 1 / ONE), int64."""
+def integer_positions(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> tuple[AnyArray, ...]:
+    """Positions of `out` elements among `size`: (lower index, upper index, weight of the upper in 1 / ONE), int64."""
     step = (ONE * size + out // 2) // out
     if align_corners and out > 1:
         step = (ONE * (size - 1) + (out - 1) // 2) // (out - 1)
@@ -36,8 +36,8 @@ def integer_positions(size: int, out: int, align_corners: bool, half_pixel_cente
     return np.minimum(low, size - 1), high, place - ONE * low
 
 
-def real_positions(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> tuple[np.ndarray, ...]:
-    """As `integer_positions`, with weights in float32."""
+def real_positions(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> tuple[AnyArray, ...]:
+    """`integer_positions` with weights in float32."""
     step = _F(size - 1) / _F(out - 1) if align_corners and out > 1 else _F(size) / _F(out)
     place = np.arange(out, dtype=_F)
     place = (place + _F(0.5)) * step - _F(0.5) if half_pixel_centers else place * step
@@ -47,18 +47,17 @@ def real_positions(size: int, out: int, align_corners: bool, half_pixel_centers:
 
 
 def resize_bilinear(
-    x: np.ndarray,
+    x: AnyArray,
     *,
-    size: Sequence[int],
+    size: Ints,
     align_corners: bool = False,
     half_pixel_centers: bool = False,
     offset: int | None = None,
-) -> np.ndarray:
+) -> AnyArray:
     """NCHW `x` as images of `size` (h, w), each pixel a mean of its four neighbours, weighted by distance.
 
-    Positions have ten bits after the point, sums twenty; they are rounded with ties away from zero. With `offset` the
-    values are `x + offset`, all at least 0, and the arithmetic is float32, rounded by adding one half. That of float32
-    images is float32, too.
+    Positions have ten fractional bits, sums twenty; they are rounded with ties away from zero. With `offset` the values
+    are `x + offset`, all at least 0, in float32 arithmetic, rounded by adding one half. Float32 images stay float32.
     """
     real = x.dtype.kind == "f"
     place = real_positions if real or offset is not None else integer_positions
@@ -80,31 +79,28 @@ def resize_bilinear(
     return np.where(total > 0, (total + half) >> 20, -((half - total) >> 20)).astype(np.int8)
 
 
-def resized(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """Images of the size asked."""
+def _resized(inputs: Operands, a: Attrs) -> Operand:
     n, c, *_ = inputs[0].shape
     return Operand((n, c, *a["size"]), inputs[0].dtype)
 
 
-def _resize_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """Neighbours and their weights, per row and per column, are data."""
+def _resize_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
+    """The neighbours of rows and columns, and their weights, are constant arrays."""
     (x,), offset = inputs, a["offset"]
-    n, c, *size = x.shape
-    numbers, tables = w.array("numbers", [n * c, *size, *a["size"]]), []
+    tables: list[str] = []
     real = x.dtype == "float32" or offset is not None
     for k in (0, 1):
         place = real_positions if real else integer_positions
-        low, high, weight = place(size[k], a["size"][k], a["align_corners"], a["half_pixel_centers"])
+        low, high, weight = place(x.shape[2 + k], a["size"][k], a["align_corners"], a["half_pixel_centers"])
         if real:
             tables += [w.array("neighbours", np.stack([low, high], 1)), w.array("weights", weight, "float32")]
         else:
             tables.append(w.array("neighbours", np.stack([low, high, weight], 1)))
-    if real:
-        w.call("tw_resize_real", x.pointer, output.pointer, type_of(x), offset or 0, numbers, *tables)
-    else:
-        w.call("tw_resize", x.pointer, output.pointer, numbers, *tables)
+    call = f"tw_resize_real x out x_type {offset or 0}" if real else "tw_resize x out"
+    function, _, arguments = call.partition(" ")
+    C(function, f"{arguments} numbers {' '.join(tables)}", "planes x.shape.2: size")(w, inputs, output, a)
 
 
 _KINDS = {"size": ListOf(SIZE, 2), "offset": Int(0, 128)}
 
-ROWS = (HostOp(resize_bilinear, resized, _KINDS, ("int8", "float32"), (4,), c=_resize_in_c),)
+ROWS = (HostOp(resize_bilinear, _resized, _KINDS, ("int8", "float32"), (4,), c=_resize_in_c),)

@@ -1,26 +1,28 @@
 """One over a square root in int32, without division: two tables and two steps of Newton's method.
 
-Tables and constants are data, because programs for the accelerator compute with the same ones.
+Programs for the accelerator compute with the same tables and constants.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-ROOT_BITS = 20  # fraction of the result; the argument may be as large as 1 << ROOT_BITS, and no product leaves int32
-HIGH_SHIFT, LOW_SHIFT = 12, 6  # by which the argument is shifted right to give the index into each table, at most 255
-SQUARE_SHIFT, HALF_SHIFT, STEP_SHIFT = 10, 19, 12  # of a step: `r = r * (3 - s * r**2) / 2`
-THREE = 3 << 11  # the 3 of that formula
+from .arrays import Int32, Int64
+
+ROOT_BITS = 20  # fractional bits of the result; arguments are at most 1 << ROOT_BITS, so that no product leaves int32
+HIGH_SHIFT, LOW_SHIFT = 12, 6  # right shifts of the argument that give the index into each table, at most 255
+SQUARE_SHIFT, HALF_SHIFT, STEP_SHIFT = 10, 19, 12  # right shifts in a step `r = r * (3 - s * r**2) / 2`
+THREE = 3 << 11  # the 3 in a step
 STEPS = 2
 _ENTRIES = 256
 
 
-def _roots(arguments: np.ndarray) -> np.ndarray:
+def _roots(arguments: np.ndarray) -> Int32:
     return np.round((1 << ROOT_BITS) / np.sqrt(arguments)).astype(np.int32)
 
 
-def _tables() -> tuple[np.ndarray, np.ndarray]:
-    """The result for the middle of each interval; the narrow ones add to the result for the last of them."""
+def _tables() -> tuple[Int32, Int32]:
+    """(HIGH, LOW): HIGH has the result for the middle of each wide interval, LOW corrects it for narrow ones."""
     middles = np.arange(_ENTRIES) + 0.5
     narrow, wide = middles * (1 << LOW_SHIFT), middles * (1 << HIGH_SHIFT)
     narrow[0] = (1 << LOW_SHIFT) - 1  # so small that Newton's method converges from it for the larger half
@@ -32,10 +34,10 @@ def _tables() -> tuple[np.ndarray, np.ndarray]:
 HIGH, LOW = _tables()  # int32 (256,): the first guess is the sum of an entry of each
 
 
-def inverse_root(s: np.ndarray) -> np.ndarray:
+def inverse_root(s: Int64) -> Int64:
     """int64 `2**20 / sqrt(s)` of integers 0 to 2**20: within 0.1 % from 128 on, too small below 64.
 
-    Of 0 it is a number, too. Every value on the way is an int32.
+    0 gives a finite number, too. Every intermediate value is an int32.
     """
     s = np.asarray(s, np.int64)
     last = _ENTRIES - 1

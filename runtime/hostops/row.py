@@ -1,4 +1,4 @@
-"""The row of a host operator: its NumPy function, what a step may give it, its result's shape, and its call in C."""
+"""The row of a host operator: its NumPy function, its allowed inputs and attributes, its result, its call in C."""
 
 from __future__ import annotations
 
@@ -14,19 +14,26 @@ import numpy as np
 from ...hw.errors import ProgramError, UnsupportedError
 from ...hw.rounding import CONTRACTS
 from ..schema import SHAPE, SIZE, Array, Flag, Int, Kind, ListOf, OneOf, Real, check_fields
+from .arrays import AnyArray, Attrs
 from .c_calls import Translation, Value, Writer
 
-_GROWTH = 64  # times the elements of its operands is what an operator may hold on the way to its result,
-_FREE = 1 << 20  # and so many more
+# an operator may make arrays of _GROWTH times the elements of its operands and result, and _FREE elements more
+_GROWTH, _FREE = 64, 1 << 20
 
 INT8, INT32 = Int(-128, 127), Int(-(1 << 31), (1 << 31) - 1)
-MULTIPLIER, EXPONENT = Int(0, (1 << 31) - 1), Int(-32, 31)  # of hw/rounding.py
+MULTIPLIER, EXPONENT = Int(0, (1 << 31) - 1), Int(-32, 31)  # parameters of hw/rounding.py
 FINITE = Real(-3.5e38, 3.5e38)
 INTEGERS = ("int8", "int16", "int32")
 NUMBERS = ("float32", "int32", "int64")
 _WIDTHS = (*INTEGERS, "int64")
 ANY = ("int8", "uint8", "int16", "int32", "int64", "float32", "bool")
-# what an attribute of this name may be, where the row of its operator says nothing else; truth values are flags
+_SCALES = ListOf(MULTIPLIER, 2), ListOf(EXPONENT, 2)
+TWO_SCALES: dict[str, Kind] = dict(zip(("multipliers", "exponents"), _SCALES))
+PER_CHANNEL: dict[str, Kind] = {
+    "multiplier": Array(1, _WIDTHS, 0, (1 << 31) - 1),
+    "exponent": Array(1, _WIDTHS, -32, 31),
+}
+# the kind of an attribute by its name, where the row of its operator gives no other; bool parameters are flags
 KINDS: dict[str, Kind] = {
     "axes": ListOf(Int(0)),
     "axis": Int(0),
@@ -44,23 +51,21 @@ KINDS: dict[str, Kind] = {
     "shape": SHAPE,
     "strides": ListOf(SIZE, 2),
     "zero_points": ListOf(INT8, 3),
+    **dict.fromkeys(("low", "high", "x_zero_point", "zero_point"), INT8),
+    **dict.fromkeys(("batch", "block", "c", "groups", "n"), SIZE),
 }
-KINDS |= dict.fromkeys(("low", "high", "x_zero_point", "zero_point"), INT8)
-KINDS |= dict.fromkeys(("batch", "block", "c", "groups", "n"), SIZE)
-TWO_SCALES: dict[str, Kind] = {"multipliers": ListOf(MULTIPLIER, 2), "exponents": ListOf(EXPONENT, 2)}
-PER_CHANNEL: dict[str, Kind] = {"multiplier": Array(1, _WIDTHS, 0, (1 << 31) - 1)}
-PER_CHANNEL |= {"exponent": Array(1, _WIDTHS, -32, 31)}
 
 
 class Operand(NamedTuple):
-    """Shape and dtype of an array, and how many elements the largest array made on the way to it has."""
+    """Shape and dtype of an array; `scratch` is the number of elements of the largest intermediate array."""
 
     shape: tuple[int, ...]
     dtype: str
     scratch: int = 0
 
 
-Rule = Callable[[Sequence[Operand], dict[str, Any]], Operand]
+Operands = Sequence[Operand]
+Rule = Callable[[Operands, Attrs], Operand]
 """The result of an operator, from its inputs and all its attributes, whose types and ranges have been checked.
 
 Raises `ProgramError` where they do not fit together.
@@ -69,24 +74,24 @@ Raises `ProgramError` where they do not fit together.
 
 @dataclass(frozen=True)
 class HostOp:
-    """A host operator: its `function` in NumPy, and what a step that names it may hold.
+    """A host operator: its `function` in NumPy, and the allowed contents of a step that names it.
 
-    Arrays are positional arguments of the function, attributes keyword arguments. `rule` gives the result's shape and
-    dtype. There are `count` inputs, at least one where it is 0, of one of `dtypes`, with one of `ranks` dimensions
-    where these are given. `kinds` are those of the attributes that `KINDS` has otherwise or not at all. `c` writes the
-    operator's call in C; without one a program that has the operator cannot be emitted as C.
+    Arrays are positional arguments of the function, attributes its keyword arguments: their names are those of `.tw`
+    files, and `KINDS` or `kinds` say which values are allowed. `rule` gives shape and dtype of the result. There are
+    `count` inputs, or with 0 at least one, of one of `dtypes`, of one of `ranks` dimensions where these are given. `c`
+    writes the operator's call in C; a program with an operator without one cannot be emitted as C.
     """
 
-    function: Callable[..., np.ndarray]
+    function: Callable[..., AnyArray]
     rule: Rule
-    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    kinds: Mapping[str, Kind] = field(default_factory=dict[str, Kind])
     dtypes: tuple[str, ...] = ("int8",)
     ranks: tuple[int, ...] = ()
     count: int = 1
     c: Translation | None = None
 
-    def __call__(self, arrays: list[np.ndarray], attrs: dict) -> list[np.ndarray]:
-        """The results for input arrays and attributes, constants among them."""
+    def __call__(self, arrays: list[AnyArray], attrs: Attrs) -> list[AnyArray]:
+        """The only result, in a list, for input arrays and attributes, constant arrays among them."""
         return [self.function(*arrays, **attrs)]
 
     @cached_property
@@ -95,7 +100,7 @@ class HostOp:
 
     @cached_property
     def attrs(self) -> dict[str, Kind]:
-        """What each attribute may be."""
+        """The allowed values of each attribute."""
         flags = {p.name: Flag() for p in self._parameters if p.annotation == "bool"}
         known = {**KINDS, **flags, **self.kinds}
         return {p.name: known[p.name] for p in self._parameters}
@@ -105,10 +110,11 @@ class HostOp:
         """The values of attributes that are absent."""
         return {p.name: p.default for p in self._parameters if p.default is not p.empty}
 
-    def result(self, inputs: Sequence[Operand], attrs: dict) -> Operand:
-        """Shape and dtype of the result. Raises `ProgramError` for inputs or attributes that are not allowed.
+    def result(self, inputs: Operands, attrs: Attrs) -> Operand:
+        """Shape and dtype of the result.
 
-        Neither are those for which an array far larger than inputs, constants and result would be made.
+        Raises `ProgramError` for inputs or attributes that are not allowed, among them those for which an array far
+        larger than inputs, constants and result would be made.
         """
         if len(inputs) != (self.count or max(1, len(inputs))):
             raise ProgramError(f"{len(inputs)} inputs: must be {self.count or 'at least 1'}")
@@ -120,16 +126,17 @@ class HostOp:
                 raise ProgramError(f"input {k} has shape {x.shape}: must have {allowed} dimensions")
         check_fields(attrs, self.attrs, frozenset(self.defaults))
         found = self.rule(inputs, self.defaults | attrs)
-        known = [*(x.shape for x in (*inputs, found)), *(v.shape for v in attrs.values() if isinstance(v, np.ndarray))]
-        most = _GROWTH * sum(map(math.prod, known)) + _FREE
+        constants: list[AnyArray] = [v for v in attrs.values() if isinstance(v, np.ndarray)]
+        known = [*(math.prod(x.shape) for x in (*inputs, found)), *(v.size for v in constants)]
+        most = _GROWTH * sum(known) + _FREE
         if found.scratch > most:
             raise ProgramError(
                 f"makes an array of {found.scratch:,} elements on the way: at most {most:,} are allowed here"
             )
         return found
 
-    def write(self, writer: Writer, inputs: Sequence[Value], output: Value, attrs: dict) -> None:
-        """Write the operator's calls in C. Raises `UnsupportedError` where it has none."""
+    def write(self, writer: Writer, inputs: Sequence[Value], output: Value, attrs: Attrs) -> None:
+        """Write the operator's calls in C. Raises `UnsupportedError` for an operator without any."""
         if self.c is None:
             name = self.function.__name__
             raise UnsupportedError(f"host operator {name!r} has no C kernel; run the program with Python")
@@ -145,29 +152,29 @@ def need(holds: bool, text: str) -> None:
         raise ProgramError(text)
 
 
-def same(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """As the first input."""
+def same(inputs: Operands, a: Attrs) -> Operand:
+    """Shape and dtype of the first input."""
     return Operand(*inputs[0][:2])
 
 
 def giving(dtype: str, rule: Rule = same) -> Rule:
-    """The result of `rule` in another dtype."""
+    """A rule: the result of `rule` with another dtype."""
     return lambda inputs, a: rule(inputs, a)._replace(dtype=dtype)
 
 
-def cast_to(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """The shape in the type asked."""
+def cast_to(inputs: Operands, a: Attrs) -> Operand:
+    """The first input's shape with the dtype of the attribute `dtype`."""
     return Operand(inputs[0].shape, a["dtype"])
 
 
-def along_axis(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """As the input, which has the axis."""
+def along_axis(inputs: Operands, a: Attrs) -> Operand:
+    """Shape and dtype of the first input, which must have dimension `axis`."""
     need(a["axis"] < len(inputs[0].shape), f"axis = {a['axis']}: its input has {len(inputs[0].shape)} dimensions")
     return same(inputs, a)
 
 
-def together(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """int8 of the shape to which both broadcast."""
+def together(inputs: Operands, a: Attrs) -> Operand:
+    """int8 of the shape to which all inputs broadcast."""
     shapes = [x.shape for x in inputs]
     try:
         return Operand(np.broadcast_shapes(*shapes), "int8")
@@ -175,14 +182,14 @@ def together(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
         raise ProgramError(f"inputs {shapes} do not broadcast") from None
 
 
-def one_type(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """The shape to which both broadcast, in their type."""
+def one_type(inputs: Operands, a: Attrs) -> Operand:
+    """The shape to which two inputs of one dtype broadcast, in that dtype."""
     need(inputs[0].dtype == inputs[1].dtype, f"inputs differ in dtype: {inputs[0].dtype} and {inputs[1].dtype}")
     return together(inputs, a)._replace(dtype=inputs[0].dtype)
 
 
-def reduced(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """The input without the axes, or with 1 in their place."""
+def reduced(inputs: Operands, a: Attrs) -> Operand:
+    """Attribute `shape`: the input's shape without the dimensions `axes`, or with 1 in place of each."""
     (shape, dtype, _), axes, out = inputs[0], a["axes"], tuple(a["shape"])
     need(len({*axes}) == len(axes) and max(axes, default=0) < len(shape), f"axes = {axes} are not those of {shape}")
     left = math.prod(n for k, n in enumerate(shape) if k not in axes)
@@ -190,8 +197,8 @@ def reduced(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return Operand(out, dtype)
 
 
-def multiplied(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """Rows of the first by columns of the second, in its type; the dimensions before them broadcast."""
+def multiplied(inputs: Operands, a: Attrs) -> Operand:
+    """Matrix products of two inputs in the dtype of the first; the dimensions before the last two broadcast."""
     (x, dtype, _), y = inputs[0], inputs[1].shape
     need(min(len(x), len(y)) > 1, f"inputs {[x, y]} are not matrices")
     need(x[-1] == y[-2], f"inputs {[x, y]} cannot be multiplied: {x[-1]} is not {y[-2]}")

@@ -1,4 +1,4 @@
-"""All host operators by name, and `chain`, which is made of others.
+"""Table of the host operators by name, and `chain`, which applies several of them.
 
 A host step of an executable names one of `HOST_OPS`; it is called with the step's input arrays and its attributes
 (JSON values and constant arrays), and returns the step's output. A step that does not comply with the operator's row
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-
-import numpy as np
+from typing import Any
 
 from ...hw.errors import ProgramError
 from ..schema import Anything, Array, ListOf, shown
@@ -29,11 +28,12 @@ from . import (
     reductions,
     resize,
 )
+from .arrays import AnyArray, Attrs
 from .c_calls import Value, Writer
-from .row import HostOp, Operand
+from .row import HostOp, Operand, Operands
 
-CHECKS = ("expect_numbers",)  # operators that only refuse: they run although nothing reads what they give
-# operators of one input that move values or compute each by itself (softmax: by row): what `chain` may hold
+CHECKS = ("expect_numbers",)  # operators that only refuse inputs: they run although nothing reads their results
+# the operators that `chain` may hold have one input, and move values or compute each by itself (softmax: by row)
 VALUE_BY_VALUE = ("quantize", "dequantize", "recode", "rescale", "rescale_integers", "lookup", "cast", "narrow")
 LAYOUTS = ("reshape", "transpose", "take", "pack", "fold_windows", "unpack", "unpack_planes")
 STAGES = (*VALUE_BY_VALUE, *LAYOUTS, "softmax", "unpack_softmax")
@@ -53,8 +53,8 @@ _SUBJECTS = (
 )
 
 
-def chain(x: np.ndarray, *, stages: Sequence[Sequence], tables: np.ndarray | None = None) -> np.ndarray:
-    """`x` through operators of one input, each on the result of the one before it: (name, attributes) of each.
+def chain(x: AnyArray, *, stages: Sequence[tuple[str, Attrs]], tables: AnyArray | None = None) -> AnyArray:
+    """`x` through operators of one input, each (name, attributes), applied to the result of its predecessor.
 
     The table of a `lookup` is a row of `tables`, int8 (number, 256).
     """
@@ -63,8 +63,8 @@ def chain(x: np.ndarray, *, stages: Sequence[Sequence], tables: np.ndarray | Non
     return x
 
 
-def _with_table(name: str, attrs: dict, tables: np.ndarray | None) -> dict:
-    """The attributes of a stage: a lookup's number of a table replaced by the table. Raises `ProgramError`."""
+def _with_table(name: str, attrs: Attrs, tables: AnyArray | None) -> Attrs:
+    """Attributes of a stage; a lookup's number of a table becomes the table. Raises `ProgramError`."""
     if name != "lookup":
         return attrs
     number, count = attrs.get("table"), 0 if tables is None else len(tables)
@@ -73,11 +73,15 @@ def _with_table(name: str, attrs: dict, tables: np.ndarray | None) -> dict:
     return attrs | {"table": tables[number]}
 
 
-def _stages(x: Operand, a: dict) -> Iterator[tuple[HostOp, dict, Operand]]:
+def _is_stage(stage: Any) -> bool:
+    pair: list[Any] = [*stage] if type(stage) in (list, tuple) else []
+    return [*map(type, pair)] == [str, dict] and pair[0] in STAGES
+
+
+def _stages(x: Operand, a: Attrs) -> Iterator[tuple[HostOp, Attrs, Operand]]:
     """(operator, attributes, result) of each stage. Raises `ProgramError` for one that is not allowed."""
     for k, stage in enumerate(a["stages"]):
-        known = isinstance(stage, (list, tuple)) and len(stage) == 2 and isinstance(stage[1], dict)
-        if not known or stage[0] not in STAGES:
+        if not _is_stage(stage):
             raise ProgramError(
                 f"stages: number {k}, {shown(stage)}, must be [operator, attributes], one of {', '.join(STAGES)}"
             )
@@ -86,21 +90,23 @@ def _stages(x: Operand, a: dict) -> Iterator[tuple[HostOp, dict, Operand]]:
         yield op, attrs, x
 
 
-def _chained(inputs: Sequence[Operand], a: dict) -> Operand:
-    """The result of the last stage; what is made on the way is scratch."""
-    made = [inputs[0], *(after for _, _, after in _stages(inputs[0], a))]
-    return made[-1]._replace(scratch=max([0, *(max(x.scratch, math.prod(x.shape)) for x in made[1:])]))
+def _chained(inputs: Operands, a: Attrs) -> Operand:
+    """The result of the last stage; intermediate results are scratch."""
+    results = [after for _, _, after in _stages(inputs[0], a)]
+    scratch = max((max(x.scratch, math.prod(x.shape)) for x in results), default=0)
+    return (results or inputs)[-1]._replace(scratch=scratch)
 
 
-def _chain_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
-    """The stages, one after the other; results alternate between two places, and a reshape moves nothing."""
+def _chain_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
+    """The stages in their order; results alternate between two addresses, and a reshape moves nothing."""
     (x,) = inputs
-    moving, now = [], x
+    moving: list[tuple[HostOp, Attrs, Value, Value]] = []
+    before = x
     for op, attrs, after in _stages(Operand(x.shape, x.dtype), a):
         result = Value("", after.shape, after.dtype)
         if op.function is not movement.reshape:
-            moving.append((op, attrs, now, result))
-        now = result
+            moving.append((op, attrs, before, result))
+        before = result
     if not moving:
         movement.copy_whole(w, x, output)
         return

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from tilewright.compiler.graph.deeploy import ShiftAdd
 from tilewright.compiler.graph.elementwise import Add, Sub
 from tilewright.compiler.graph.integer_forms import Requant, mean_store, sum_form, weighted_form
 from tilewright.compiler.graph.operators import Tensor
@@ -80,10 +81,13 @@ def test_weighted_sums_equal_their_definition_on_samples(kind, sx, sy, so, zx, z
         assert int(form.store.apply(np.array([a * x + b * y]))[0]) == wanted
 
 
-def test_equal_scales_need_one_digit():
-    tensors = [Tensor(name, (1, 4), "int8", 0.05, 3) for name in "xyz"]
-    form = weighted_form(Add("add", tuple(tensors[:2]), tensors[2]))
-    assert form is not None and form.x == form.y and len(form.x) == 1
+def test_equal_scales_need_one_digit_and_sums_with_one_rounding_no_operations():
+    x, y, z = (Tensor(name, (1, 4), "int8", 0.05, 3) for name in "xyz")
+    exact = ShiftAdd("op", (x, y), z, ratio=78485 / 2.0**16)
+    for op in (Add("add", (x, y), z), exact):
+        form = weighted_form(op)
+        assert form is not None and form.x == form.y and len(form.x) == 1
+    assert sum_form(exact).x.cost == sum_form(exact).y.cost == 0
 
 
 def test_scales_too_far_apart_have_no_weights():

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tilewright.compiler import graph as g
 from tilewright.compiler.conv_shape import output_size
 from tilewright.compiler.graph import reference
-from tilewright.compiler.graph.rewrite import Rule, rewrite, without_unread
 from tilewright.compiler.graph.simplify import PairedConv, UnpairedConv, moved_states, pair_columns, simplify
 from tilewright.compiler.network import compile_for, compile_graph
 from tilewright.hw.config import PRESETS
@@ -29,84 +28,111 @@ def weights(*shape, seed=0):
     return rng.integers(-128, 128, shape).astype(np.int8), scale, rng.integers(-99, 99, shape[0]).astype(np.int32)
 
 
-def simplified(outputs, *ops):
-    """The operators left, of which the first reads x; outputs are those of the graph as it was."""
-    graph = g.Graph("g", (ops[0].x,), outputs, ops)
+def chained(shape, *steps):
+    """x of `shape` and operators, each on the output of the one before it: (class, output's shape, parameters)."""
+    t, ops = tensor("x", *shape), []
+    for k, (kind, after, *parameters) in enumerate(steps):
+        ops.append(kind(f"op{k}", (t,), tensor(f"t{k}", *after), *parameters))
+        t = ops[-1].output
+    return ops
+
+
+NCHW, NHWC = (2, 3, 4, 5), (2, 4, 5, 3)
+TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
+RESHAPES = ((1, 6, 1, 1), (g.Transpose, (1, 1, 1, 6), TO_NHWC), (g.Reshape, (1, 6)), (g.Reshape, (1, 2, 3)))
+BACK = (1, 6, 2, 3), (g.Transpose, (1, 3, 6, 2), TO_NCHW), (g.Transpose, (1, 6, 2, 3), TO_NHWC)
+BACK += ((g.Requantize, (1, 6, 2, 3)),)
+CONV = (g.QConv2d, (1, 4, 8, 7), *weights(4, 3, 3, 3), -128, 127, (1, 1), (1, 0, 1, 0))
+PADS = ((0, 0), (0, 0), (1, 2), (3, 1))
+DENSE, IMAGE = (g.QDense, (2, 7), *weights(7, 60)), (g.Requantize, NCHW)
+INPUT = (g.Transpose, NCHW, TO_NCHW), (g.Transpose, NHWC, TO_NHWC)
+
+
+def shuffle(axes):
+    """As files shuffle channels: NHWC, two groups, exchanged by `axes`, one after the other, NCHW."""
+    apart = (1, 4, 5, 2, 3)
+    turned = tuple(apart[k] for k in axes)
+    moves = (g.Transpose, (1, 4, 5, 6), TO_NHWC), (g.Reshape, apart), (g.Transpose, turned, axes)
+    return (1, 6, 4, 5), *moves, (g.Reshape, (1, 4, 5, 6)), (g.Transpose, (1, 6, 4, 5), TO_NCHW)
+
+
+GROUPS = (2, 6, 3, 5), (g.Reshape, (2, 2, 3, 3, 5)), (g.Transpose, (2, 3, 2, 3, 5), (0, 2, 1, 3, 4))
+# (shape of x and operators, numbers of those whose results are outputs besides the last, classes that are left)
+LEFT = {
+    "reshapes of reshapes become one": (RESHAPES, (), "Reshape"),
+    "an output of reshapes stays": (RESHAPES, (0,), "Reshape Reshape"),
+    "a slice of everything moves nothing": (
+        ((1, 1, 6), (g.StridedSlice, (1, 1, 6), (0, 0, 0), (1, 1, 1)), (g.Reshape, (1, 6))),
+        (),
+        "Reshape",
+    ),
+    "a slice backwards stays": (
+        ((1, 1, 6), (g.StridedSlice, (1, 1, 6), (0, 0, 5), (1, 1, -1)), (g.Reshape, (1, 6))),
+        (),
+        "StridedSlice Reshape",
+    ),
+    "transpositions that move elements stay": (
+        ((1, 6, 2, 1), (g.Transpose, (1, 2, 6, 1), (0, 2, 1, 3)), (g.Reshape, (1, 12))),
+        (),
+        "Transpose Reshape",
+    ),
+    "transpositions there and back are none": (BACK, (), "Requantize"),
+    "an output of transpositions stays": (BACK, (1,), "Transpose Transpose Requantize"),
+    "shuffled channels are taken": (shuffle((0, 1, 2, 4, 3)), (), "Take"),
+    "shuffled groups are taken": ((*GROUPS, (g.Reshape, (2, 6, 3, 5))), (), "Take"),
+    "shuffled pixels stay": (shuffle((0, 2, 1, 4, 3)), (), "Transpose Reshape Transpose Reshape Transpose"),
+    "an output within a shuffle stays": (shuffle((0, 1, 2, 4, 3)), (2,), "Transpose Reshape Transpose Take"),
+    "dense layers on vectors stay": (
+        ((2, 6, 1, 1), (g.Reshape, (2, 6)), (g.QDense, (2, 7), *weights(7, 6))),
+        (),
+        "Reshape QDense",
+    ),
+    "dense layers on images become convolutions": (
+        (NCHW, IMAGE, (g.Reshape, (2, 60)), DENSE),
+        (),
+        "Requantize WholeImage Reshape",
+    ),
+    "dense layers on turned images become convolutions": (
+        (NCHW, IMAGE, (g.Transpose, NHWC, TO_NHWC), (g.Reshape, (2, 60)), DENSE),
+        (),
+        "Requantize WholeImage Reshape",
+    ),
+    "dense layers read inputs as they lie": ((NHWC, (g.Reshape, (2, 60)), DENSE), (), "Reshape QDense"),
+    "dense layers read turned inputs as they lie": ((NHWC, *INPUT, (g.Reshape, (2, 60)), DENSE), (), "Reshape QDense"),
+    "padding goes into its convolution": (((1, 3, 5, 5), (g.Pad, (1, 3, 8, 9), PADS, -9), CONV), (), "QConv2d"),
+    "padding of another value stays": (((1, 3, 5, 5), (g.Pad, (1, 3, 8, 9), PADS, 0), CONV), (), "Pad QConv2d"),
+    "an output of padding stays": (((1, 3, 5, 5), (g.Pad, (1, 3, 8, 9), PADS, -9), CONV), (0,), "Pad QConv2d"),
+}
+
+
+def simplified(ops, outputs=()):
+    """The operators that are left, which give all outputs as before."""
+    wanted = tuple(ops[k].output for k in (*outputs, -1))
+    graph = g.Graph("g", (ops[0].x,), wanted, tuple(ops))
     found = simplify(graph)
     x = np.random.default_rng(1).integers(-128, 128, ops[0].x.shape).astype(np.int8)
     before, after = (reference.trace(each, {"x": x}) for each in (graph, found))
-    for t in outputs:
+    for t in wanted:
         assert np.array_equal(before[t.name], after[t.name])
-    return [type(op).__name__ for op in found.ops], found.ops
+    return found.ops
 
 
-def test_reshapes_of_reshapes_become_one():
-    x, a, b, c = tensor("x", 1, 6, 1, 1), tensor("a", 1, 1, 1, 6), tensor("b", 1, 6), tensor("c", 1, 2, 3)
-    ops = (g.Transpose("t", (x,), a, (0, 2, 3, 1)), g.Reshape("r", (a,), b), g.Reshape("s", (b,), c))
-    assert simplified((c,), *ops)[0] == ["Reshape"]
-    assert simplified((a, c), *ops)[0] == ["Reshape", "Reshape"]  # an output stays
+@pytest.mark.parametrize("name", LEFT)
+def test_simplified(name):
+    steps, outputs, left = LEFT[name]
+    assert [type(op).__name__ for op in simplified(chained(*steps), outputs)] == left.split()
 
 
-def test_a_slice_of_everything_moves_nothing():
-    x, a, b = tensor("x", 1, 1, 6), tensor("a", 1, 1, 6), tensor("b", 1, 6)
-    ops = g.StridedSlice("s", (x,), a, (0, 0, 0), (1, 1, 1)), g.Reshape("r", (a,), b)
-    assert simplified((b,), *ops)[0] == ["Reshape"]
-    back = g.StridedSlice("s", (x,), a, (0, 0, 5), (1, 1, -1)), ops[1]
-    assert simplified((b,), *back)[0] == ["StridedSlice", "Reshape"]
-
-
-def test_transpositions_that_move_elements_stay():
-    x, a, b = tensor("x", 1, 6, 2, 1), tensor("a", 1, 2, 6, 1), tensor("b", 1, 12)
-    assert simplified((b,), g.Transpose("t", (x,), a, (0, 2, 1, 3)), g.Reshape("r", (a,), b))[0] == [
-        "Transpose",
-        "Reshape",
-    ]
-
-
-def test_a_shuffle_of_channels_takes_them():
-    x, y = tensor("x", 2, 6, 3, 5), tensor("y", 2, 6, 3, 5)
-    split, turned = tensor("split", 2, 2, 3, 3, 5), tensor("turned", 2, 3, 2, 3, 5)
-    ops = g.Reshape("a", (x,), split), g.Transpose("b", (split,), turned, (0, 2, 1, 3, 4)), g.Reshape("c", (turned,), y)
-    _, (take,) = simplified((y,), *ops)
-    assert isinstance(take, g.Take) and take.indices == ((), (0, 3, 1, 4, 2, 5), (), ())
-
-
-@pytest.mark.parametrize("nhwc", [False, True])
-@pytest.mark.parametrize("float32_scale", [False, True])
-def test_dense_layers_on_flattened_images_become_convolutions(nhwc, float32_scale):
-    x, image, turned = tensor("x", 2, 3, 4, 5), tensor("image", 2, 3, 4, 5), tensor("turned", 2, 4, 5, 3)
-    flat, y = tensor("flat", 2, 60), tensor("y", 2, 7)
-    turn = (g.Transpose("t", (image,), turned, (0, 2, 3, 1)),) if nhwc else ()
-    ops = (g.Requantize("q", (x,), image), *turn, g.Reshape("r", (turned if nhwc else image,), flat))
-    ops = (*ops, g.QDense("fc", (flat,), y, *weights(7, 60), float32_scale=float32_scale))
-    kinds, _ = simplified((y,), *ops)
-    assert kinds == ["Requantize", "WholeImage", "Reshape"]
-
-
-def test_flattened_layers_keep_their_ternary_channels():
-    x, image, flat, y = tensor("x", 2, 3, 4, 5), tensor("image", 2, 3, 4, 5), tensor("flat", 2, 60), tensor("y", 2, 7)
-    weight, *parameters = weights(7, 60)
-    dense = g.QDense("fc", (flat,), y, np.sign(weight), *parameters, ternary=3)
-    _, ops = simplified((y,), g.Requantize("q", (x,), image), g.Reshape("r", (image,), flat), dense)
-    assert isinstance(ops[1], g.QConv2d) and ops[1].ternary == 3
-
-
-def test_dense_layers_on_vectors_stay():
-    x, flat, y = tensor("x", 2, 6, 1, 1), tensor("flat", 2, 6), tensor("y", 2, 7)
-    assert simplified((y,), g.Reshape("r", (x,), flat), g.QDense("fc", (flat,), y, *weights(7, 6)))[0] == [
-        "Reshape",
-        "QDense",
-    ]
-
-
-def test_padding_goes_into_the_convolution_that_reads_it():
-    x, padded, y = tensor("x", 1, 3, 5, 5), tensor("p", 1, 3, 8, 9), tensor("y", 1, 4, 8, 7)
-    pad = ((0, 0), (0, 0), (1, 2), (3, 1))
-    conv = g.QConv2d("c", (padded,), y, *weights(4, 3, 3, 3), pads=(1, 0, 1, 0))
-    kinds, ops = simplified((y,), g.Pad("pad", (x,), padded, pad, -9), conv)
-    assert kinds == ["QConv2d"] and getattr(ops[0], "pads", None) == (2, 3, 3, 1)
-    assert simplified((y,), g.Pad("pad", (x,), padded, pad, 0), conv)[0] == ["Pad", "QConv2d"]  # another value
-    assert simplified((padded, y), g.Pad("pad", (x,), padded, pad, -9), conv)[0] == ["Pad", "QConv2d"]
+def test_parameters_of_simplified_operators():
+    for name in ("shuffled channels are taken", "shuffled groups are taken"):
+        (take,) = simplified(chained(*LEFT[name][0]))
+        assert isinstance(take, g.Take) and take.indices == ((), (0, 3, 1, 4, 2, 5), (), ())
+    (conv,) = simplified(chained(*LEFT["padding goes into its convolution"][0]))
+    assert isinstance(conv, g.QConv2d) and conv.pads == (2, 3, 3, 1)
+    *image, dense = chained(*LEFT["dense layers on images become convolutions"][0])
+    dense = replace(dense, weight=np.sign(dense.weight), ternary=3, float32_scale=True)
+    _, conv, _ = simplified([*image, dense])
+    assert isinstance(conv, g.QConv2d) and conv.ternary == 3 and conv.float32_scale
 
 
 def windowed(axes=(0, 2, 3, 1), extra=()):
@@ -157,51 +183,6 @@ def test_the_device_keeps_what_it_alone_reads():
             found = [loaded.run({"x": x})["w"] for x in rows]
             np.testing.assert_array_equal(np.concatenate(found), expected["w"])
             loaded.reset()
-
-
-@pytest.mark.parametrize("turned", [False, True])
-def test_dense_layers_on_inputs_read_them_as_they_lie(turned):
-    x, nchw, nhwc = tensor("x", 2, 4, 5, 3), tensor("nchw", 2, 3, 4, 5), tensor("nhwc", 2, 4, 5, 3)
-    flat, y = tensor("flat", 2, 60), tensor("y", 2, 7)
-    there = (g.Transpose("t", (x,), nchw, (0, 3, 1, 2)), g.Transpose("s", (nchw,), nhwc, (0, 2, 3, 1)))
-    ops = (*(there if turned else ()), g.Reshape("r", (nhwc if turned else x,), flat))
-    kinds, left = simplified((y,), *ops, g.QDense("fc", (flat,), y, *weights(7, 60)))
-    assert kinds == ["Reshape", "QDense"] and left[0].x is x
-
-
-def test_transpositions_there_and_back_are_none():
-    x, there, back, y = (
-        tensor(name, *shape)
-        for name, shape in (("x", (1, 6, 2, 3)), ("t", (1, 3, 6, 2)), ("b", (1, 6, 2, 3)), ("y", (1, 6, 2, 3)))
-    )
-    ops = (g.Transpose("t", (x,), there, (0, 3, 1, 2)), g.Transpose("b", (there,), back, (0, 2, 3, 1)))
-    ops = (*ops, g.Requantize("q", (back,), y))
-    assert simplified((y,), *ops)[0] == ["Requantize"]
-    assert simplified((back, y), *ops)[0] == ["Transpose", "Transpose", "Requantize"]  # an output stays
-
-
-def shuffle(axes, size=(1, 6, 4, 5)):
-    """As files shuffle channels: NHWC, groups apart, exchanged by `axes`, one after the other, NCHW."""
-    n, c, h, w = size
-    nhwc, apart = tensor("nhwc", n, h, w, c), tensor("apart", n, h, w, 2, c // 2)
-    turned = tensor("turned", *(apart.shape[k] for k in axes))
-    last, y = tensor("last", n, h, w, c), tensor("y", *size)
-    return (
-        g.Transpose("a", (tensor("x", *size),), nhwc, (0, 2, 3, 1)),
-        g.Reshape("b", (nhwc,), apart),
-        g.Transpose("c", (apart,), turned, axes),
-        g.Reshape("d", (turned,), last),
-        g.Transpose("e", (last,), y, (0, 3, 1, 2)),
-    )
-
-
-def test_channels_in_another_order_are_taken():
-    ops = shuffle((0, 1, 2, 4, 3))
-    kinds, left = simplified((ops[-1].output,), *ops)
-    (op,) = left
-    assert kinds == ["Take"] and isinstance(op, g.Take) and op.indices == ((), (0, 3, 1, 4, 2, 5), (), ())
-    assert len(simplified((ops[-1].output,), *shuffle((0, 2, 1, 4, 3)))[0]) == 5  # which moves pixels, too
-    assert simplified((ops[-1].output, ops[2].output), *ops)[0] == ["Transpose", "Reshape", "Transpose", "Take"]
 
 
 PYNQ = PRESETS["pynq_z1"]
@@ -318,55 +299,3 @@ def test_random_shapes_are_exact(data):
     graph = network(size, data.draw(st.integers(1, 4)), data.draw(st.integers(2, 8)), into, between)
     paired = pair_columns(graph, 16)
     assert np.array_equal(values(paired, image(graph)), values(graph, image(graph)))
-
-
-X, Y, Z, W = (g.Tensor(name, (1, 4)) for name in "xyzw")
-
-
-def chain():
-    """x to y to z to w; z is an output, too."""
-    ops = (
-        g.Requantize("first", (X,), Y),
-        g.Lookup("second", (Y,), Z, "f", np.zeros(256, np.int8)),
-        g.Add("third", (Z, Y), W),
-    )
-    return g.Graph("chain", (X,), (Z, W), ops)
-
-
-def test_a_graph_that_no_rule_changes_stays_itself():
-    graph = chain()
-    asked = []
-    assert rewrite(graph, Rule(g.Lookup, lambda op, readers, producers: asked.append(op.name))) is graph
-    assert asked == ["second"]
-
-
-def test_the_first_rule_that_knows_better_is_taken_and_later_ones_see_what_it_made():
-    def halves(op, readers, producers):
-        between = g.Tensor("between", (1, 4))
-        return [g.Requantize("half", op.inputs, between), g.Requantize(op.name, (between,), op.output)]
-
-    found = []
-
-    def noted(op, readers, producers):
-        found.append([producers[t.name].inputs[0].name for t in op.inputs])
-
-    never = Rule(g.Requantize, lambda op, readers, producers: [])
-    rules = Rule(g.Add, noted), Rule((g.Requantize, g.Add), lambda op, *_: None), Rule(g.Requantize, halves), never
-    graph = rewrite(chain(), *rules)
-    assert [op.name for op in graph.ops] == ["half", "first", "second", "third"]
-    assert found == [["y", "between"]]
-
-
-def test_a_tensor_takes_the_place_of_an_output():
-    graph = rewrite(chain(), Rule(g.Requantize, lambda op, readers, producers: op.x))
-    assert [[t.name for t in op.inputs] for op in graph.ops] == [["x"], ["z", "x"]]
-
-
-def test_only_readers_and_the_tensors_that_are_wanted():
-    graph = chain()
-    first, second, third = graph.ops
-    assert graph.readers.only(first) is None and graph.readers.wanted == {"z", "w"}  # two read y
-    assert graph.readers.only(second) is None and graph.readers.only(third) is None  # outputs
-    less = g.Graph("less", (X,), (Z,), graph.ops[:2])
-    assert less.readers.only(first) is second
-    assert without_unread(g.Graph("less", (X,), (Y,), graph.ops)).ops == (first,)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.compiler.frontend.llama.conftest import llama_bytes
-from tests.compiler.graph.test_attention import attention
+from tests.compiler.graph.test_operators import attention
 from tilewright.compiler import graph as g
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.frontend.llama.measure import Steps
@@ -132,7 +132,7 @@ def test_more_than_the_memory_holds_is_refused():
 
 
 def network(context, inputs=4):
-    op = attention(((1, 8), (1, 4, context, 1), (1, context, 2, 1)), seen=context)
+    op = attention(((1, 8), (1, 4, context, 1), (1, context, 2, 1)), context)
     return g.Graph("net", op.inputs[:inputs], (op.output,), (op,))
 
 

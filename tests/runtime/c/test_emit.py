@@ -1,18 +1,25 @@
-"""runtime/c/emit.py: which files there are, and what is refused before any is written."""
+"""Emitted C: which files there are, what is refused before any is written, its header, names and values."""
 
+import ctypes
 import json
 import re
 import subprocess
 
+import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.errors import FileError, ProgramError, UnsupportedError
+from tilewright.hw.isa import INSTRUCTIONS, Op, entry_bytes, known_isa
+from tilewright.hw.regs import registers
 from tilewright.runtime.c.emit import emit, sources
+from tilewright.runtime.c.header import header
+from tilewright.runtime.c.text import array, comment, identifier, wrapped
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.steps import HostStep, Tensor
 
 CFG = PRESETS["tiny"]
+STRICT = "-std=c99 -Wall -Wextra -Wpedantic -Werror".split()
 
 
 @pytest.fixture
@@ -81,8 +88,8 @@ def test_names_of_c_and_of_the_code_compile(gcc, name, tmp_path):
     headers = "".join(f"#include <{each}.h>\n" for each in HEADERS)
     (tmp_path / "c" / "user.c").write_text(f'{headers}#include "{name}.h"\nint user = {name.upper()}_MEMORY;\n')
     files = [tmp_path / "c" / each for each in (f"{name}.c", f"{name}_program.c", "main.c", "user.c")]
-    flags = "-std=c99 -Wall -Wextra -Wpedantic -Werror -fsyntax-only".split()
-    done = subprocess.run(["gcc", *flags, "-I", tmp_path / "c", *files], capture_output=True, text=True)
+    command = ["gcc", *STRICT, "-fsyntax-only", "-I", tmp_path / "c", *files]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[:2000]
 
 
@@ -105,3 +112,62 @@ def test_a_folder_of_others_is_refused(program, tmp_path):
     (tmp_path / "x").touch()
     with pytest.raises(FileError, match="is not empty"):
         emit(program, "net", tmp_path)
+
+
+def numbers(cfg):
+    """Names and values of the header."""
+    return dict(re.findall(r"^#define TW_(\w+) ([^/\n]*?)(?: /\*.*)?$", header(cfg), re.MULTILINE))
+
+
+@pytest.mark.parametrize("cfg", PRESETS.values(), ids=lambda cfg: cfg.name)
+def test_numbers_of_the_header_are_those_of_the_declarations(cfg):
+    found = numbers(cfg)
+    for register in registers(cfg).values():
+        assert int(found[f"REG_{register.name}"].rstrip("u"), 16) == register.offset
+    for name, form in known_isa(cfg).formats.items():
+        for field in form.fields.values():
+            assert int(found[f"{name}_{field.name.upper()}_LO"]) == field.lo
+            assert int(found[f"{name}_{field.name.upper()}_BITS"]) == field.bits
+    sizes = np.array([int(size) for size in re.findall(r"(\d+)u", found["ENTRY_BYTES"])]).reshape(8, 8)
+    assert all(
+        sizes[row.op, row.mem.id] == entry_bytes(cfg, row.mem)
+        for row in INSTRUCTIONS
+        if row.mem is not None and not row.missing(cfg)
+    )
+    high, low = (int(found[f"FINGERPRINT_{part}"].rstrip("u"), 16) for part in ("HIGH", "LOW"))
+    assert high << 32 | low == cfg.fingerprint
+    assert int(found["TRANSFERS"].rstrip("u"), 16) == 1 << Op.LOAD | 1 << Op.STORE | 1 << Op.LOADP
+
+
+def test_no_name_twice_and_no_comment_that_ends_early():
+    text = header(PRESETS["pynq_z1_plus"])
+    names = re.findall(r"#define (\w+)", text)
+    assert len(names) == len(set(names))
+    assert all(line.count("/*") == line.count("*/") <= 1 for line in text.splitlines())
+
+
+def test_the_compiler_reads_the_header(gcc, tmp_path):
+    (tmp_path / "x.c").write_text(header(PRESETS["pynq_z1"]) + "int x[][8] = TW_ENTRY_BYTES;\n")
+    subprocess.run(["gcc", *STRICT, "-fsyntax-only", tmp_path / "x.c"], check=True)
+
+
+def test_names_comments_and_lines():
+    names = {"model/dense;MatMul": "model_dense_MatMul", "1x": "1x", "_": "x", "ü": "x"}
+    assert {name: identifier("input", name) for name in names} == {k: f"input_{v}" for k, v in names.items()}
+    assert comment("a */ b /* c ??/ d\né") == "/* a * / b / * c ? ?/ d__ */"
+    lines = wrapped(str(k) for k in range(200)).splitlines()
+    assert len(lines) > 5 and all(len(line) <= 104 for line in lines) and lines[-1].endswith(" 199,")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32", "int64", "float32"])
+def test_values(gcc, dtype, tmp_path):
+    if dtype == "float32":
+        data = np.array([0.1, -0.0, 1e-40, np.inf, -np.inf, 3.4e38], dtype)
+    else:
+        info = np.iinfo(dtype)
+        data = np.array([info.min, info.max, 0, 1, info.min + 1], dtype)
+    (tmp_path / "x.c").write_text(f"#include <stdint.h>\n{array('x', data, 'const')}\n")
+    subprocess.run(["gcc", *STRICT, "-shared", "-fPIC", "-o", tmp_path / "x.so", tmp_path / "x.c"], check=True)
+    library = ctypes.CDLL(str(tmp_path / "x.so"))
+    found = (ctypes.c_char * data.nbytes).in_dll(library, "x")
+    assert bytes(found) == data.tobytes()

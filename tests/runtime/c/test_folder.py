@@ -16,7 +16,10 @@ def contents(folder: Path):
     return {p.name: p.read_bytes() for p in folder.iterdir() if p.name != RECORD}
 
 
-def test_a_new_folder(tmp_path):
+@pytest.mark.parametrize("there", [False, True])
+def test_a_new_or_an_empty_folder(there, tmp_path):
+    if there:
+        (tmp_path / "out").mkdir()
     write_folder(tmp_path / "out", FILES)
     assert contents(tmp_path / "out") == FILES
     assert set(json.loads((tmp_path / "out" / RECORD).read_bytes())) == set(FILES)
@@ -26,18 +29,13 @@ def test_a_new_folder(tmp_path):
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o777 & ~umask
 
 
-def test_an_empty_folder_is_used(tmp_path):
-    (tmp_path / "out").mkdir()
-    write_folder(tmp_path / "out", FILES)
-    assert contents(tmp_path / "out") == FILES
-
-
 def test_what_was_generated_is_replaced_and_the_rest_stays(tmp_path):
     out = tmp_path / "out"
     write_folder(out, FILES)
     (out / "build").mkdir()
     (out / "build" / "x.o").write_bytes(b"object")
     (out / "mine.c").write_bytes(b"mine")
+    (out / "b.h").unlink()
     write_folder(out, {"a.c": b"new"})
     assert (out / "build" / "x.o").read_bytes() == b"object"
     assert {p.name for p in out.iterdir()} == {"a.c", "mine.c", "build", RECORD}
@@ -45,53 +43,57 @@ def test_what_was_generated_is_replaced_and_the_rest_stays(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_file_that_was_deleted_comes_back(tmp_path):
-    write_folder(tmp_path / "out", FILES)
-    (tmp_path / "out" / "a.c").unlink()
-    write_folder(tmp_path / "out", FILES)
-    assert contents(tmp_path / "out") == FILES
+def changed(out):
+    write_folder(out, FILES)
+    (out / "a.c").write_bytes(b"by hand")
 
 
-def test_a_file_that_was_changed_is_not_lost(tmp_path):
-    write_folder(tmp_path / "out", FILES)
-    (tmp_path / "out" / "a.c").write_bytes(b"by hand")
-    with pytest.raises(FileError, match=r"a\.c was changed since it was generated; give a new folder"):
-        write_folder(tmp_path / "out", FILES)
-    assert (tmp_path / "out" / "a.c").read_bytes() == b"by hand"
+def with_another(out):
+    write_folder(out, FILES)
+    (out / "c.c").write_bytes(b"mine")
 
 
-def test_a_file_that_was_not_generated_is_not_lost(tmp_path):
-    write_folder(tmp_path / "out", FILES)
-    (tmp_path / "out" / "c.c").write_bytes(b"mine")
-    with pytest.raises(FileError, match=r"c\.c was not generated; give a new folder, or move"):
-        write_folder(tmp_path / "out", FILES | {"c.c": b"three"})
-    assert contents(tmp_path / "out") == FILES | {"c.c": b"mine"}
+def of_others(record):
+    def make(out):
+        out.mkdir()
+        (out / "x").write_bytes(b"x")
+        if record is not None:
+            (out / RECORD).write_bytes(record)
+
+    return make
 
 
-def test_the_working_folder_is_refused(tmp_path, monkeypatch):
+OTHERS = r"is not empty, and was not generated; give a new folder"
+
+
+@pytest.mark.parametrize(
+    "prepare, text",
+    [
+        (changed, r"a\.c was changed since it was generated; give a new folder"),
+        (with_another, r"c\.c was not generated; give a new folder, or move"),
+        (lambda out: out.write_bytes(b""), "is no folder; give the name of a folder"),
+        *((of_others(record), OTHERS) for record in (None, b"[]", b"{", b'{"../a.c": "1"}', b"{}")),
+    ],
+)
+def test_nothing_of_a_user_is_lost(prepare, text, tmp_path):
+    out = tmp_path / "out"
+    prepare(out)
+    before = {p: p.read_bytes() for p in (out.iterdir() if out.is_dir() else [out])}
+    with pytest.raises(FileError, match=text):
+        write_folder(out, FILES | {"c.c": b"three"})
+    assert {p: p.read_bytes() for p in (out.iterdir() if out.is_dir() else [out])} == before
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_folders_that_cannot_be(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileError, match="is the working folder, which is replaced; start from another"):
         write_folder(".", FILES)
-    assert not [*tmp_path.iterdir()]
-
-
-@pytest.mark.parametrize("record", [None, b"[]", b"{", b'{"../a.c": "1"}', b"{}"])
-def test_a_folder_of_others_is_refused(record, tmp_path):
-    (tmp_path / "x").write_bytes(b"x")
-    if record is not None:
-        (tmp_path / RECORD).write_bytes(record)
-    before = sorted(tmp_path.iterdir())
-    with pytest.raises(FileError, match="is not empty, and was not generated; give a new folder"):
-        write_folder(tmp_path, FILES)
-    assert sorted(tmp_path.iterdir()) == before
-
-
-def test_a_file_and_a_missing_parent_are_refused(tmp_path):
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(FileError, match="is no folder; give the name of a folder"):
-        check_folder(tmp_path / "file")
+    with pytest.raises(FileError, match="the name of the folder is empty"):
+        check_folder("")
     with pytest.raises(FileError, match="folder .*no does not exist; make it first"):
         check_folder(tmp_path / "no" / "out")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_failure_leaves_what_was_there(tmp_path, monkeypatch):

@@ -3,10 +3,8 @@
 import re
 
 import numpy as np
-import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import UnsupportedError
 from tilewright.runtime.c.network import Network
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.steps import HostStep, Tensor, When
@@ -92,19 +90,9 @@ def test_names_that_c_cannot_have():
         assert text.count("/*") == text.count("*/")
 
 
-def test_an_operator_without_a_kernel_is_refused_by_name():
-    tensors = {name: Tensor(name, (2,), "float32", kind) for name, kind in (("x", "input"), ("y", "output"))}
-    program = Executable(
-        CFG, "exp", tensors, [HostStep("the step", "float_softmax", ["x"], ["y"], {"axis": 0, "logarithm": True})]
-    )
-    with pytest.raises(UnsupportedError, match=r"step 'the step': host operator 'float_softmax' has no C kernel"):
-        Network(program, "network")
-
-
 def test_names_that_are_one_in_c_get_numbers():
     names = ["X", "x", "a-b", "a b", "a_b_2", ""]
     tensors = {name: Tensor(name, (2,), "int8", "input") for name in names}
-    tensors["y"] = Tensor("y", (2,), "int8", "output")
     step = HostStep("s", "concatenate", names, ["y"], {"axis": 0})
     tensors["y"] = Tensor("y", (12,), "int8", "output")
     found = Network(Executable(CFG, "names", tensors, [step]), "net")
@@ -114,14 +102,11 @@ def test_names_that_are_one_in_c_get_numbers():
     assert len(defined) == len(set(defined))
 
 
-def test_constants_that_no_step_reads_are_left_out():
+def test_constants_that_no_step_reads_and_names_in_comments_alone_are_left_out():
     unread = Tensor("unread", (2,), "int8", "constant", np.zeros(2, np.int8))
-    text = Network(moves([], [("x", "y", None)], [unread]), "network").source()
-    assert "static const int8_t" not in text
-
-
-def test_a_name_in_a_comment_alone_is_not_declared():
     temps = [Tensor(name, (2,), "int8") for name in ("t9", "scratch", "status")]
     steps = [("x", "t9", None), ("t9", "scratch", None), ("scratch", "status", None), ("status", "y", None)]
-    run = lines(Network(moves([], steps, temps), "network").source(), "network_run")
+    text = Network(moves([], steps, [unread, *temps]), "network").source()
+    assert "static const int8_t" not in text
+    run = lines(text, "network_run")
     assert not [line for line in run if line.startswith(("int status", "uint8_t *const scratch"))]

@@ -1,13 +1,19 @@
-"""Steps of every host operator: an example of each, and more of those that have a C call, at their edges.
+"""A step of every host operator, and what each operator means, computed in another way than runtime/hostops does.
 
-test_table.py checks them against the declared results, test_c.py runs them in C beside NumPy.
+steps.py has further steps at the operators' edges. test_table.py checks attributes, declared results and meanings,
+tests/runtime/c/test_hostcalls.py runs all of them in C.
 """
 
+import math
+import operator
+import re
 from itertools import product
 
 import numpy as np
 
 from tilewright.runtime.hostops import CHECKS, HOST_OPS, Operand
+from tilewright.runtime.hostops.attention import reciprocal_shifts
+from tilewright.runtime.hostops.roots import inverse_root
 
 IMAGE = (2, 6, 7, 9)
 R = {"multiplier": 1 << 30, "exponent": -3}
@@ -157,419 +163,605 @@ def example(name):
     return [rng.integers(0, 2 if x.dtype == "bool" else most, x.shape).astype(x.dtype) for x in operands(name)]
 
 
-RNG = np.random.default_rng(7)
-EVERY = np.arange(-128, 128).astype(np.int8)
-DTYPES = ["int8", "uint8", "int16", "int32", "int64", "float32", "bool"]
-SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 3.4e38, -3.4e38, 1e-45, -1e-45, 0.5, -0.5, 1.5, 2.5, -2.5, 8388609.0]
-SPECIAL += [6.5, 88.7, 88.8, -87.4, -103.9, -104.0, 200.5, -200.5, 16.619047, -9.0]
-SCALES = [(0, 0), (1 << 30, 1), ((1 << 31) - 1, 31), (1518500250, -3), (1 << 30, -32), (1095936512, -7)]
-SHAPES = [((2, 3, 4), (2, 3, 4)), ((2, 3, 4), (3, 1)), ((6, 1), (1, 4)), ((1,), (2, 5)), ((1, 1), (1, 1)), ((), (3,))]
-PAIRS = EVERY[:, None], EVERY
+class Near:
+    """Real numbers `values`, from which results may differ by `error` once they are clamped to the result's type."""
+
+    def __init__(self, values, error):
+        self.values, self.error = np.asarray(values), error
 
 
-def some(shape, dtype="int8", bound=None):
-    """Values of the whole range, or up to +-bound, the extremes among them."""
-    if dtype == "float32":
-        return RNG.normal(size=shape).astype(dtype)
-    if dtype == "bool":
-        return RNG.integers(0, 2, shape).astype(bool)
-    info = np.iinfo(dtype)
-    low, high = (info.min, info.max) if bound is None else (-bound, bound)
-    found = RNG.integers(low, high, shape, np.int64, endpoint=True)
-    return np.where(RNG.random(shape) < 0.2, RNG.choice([low, -1 if low else 1, 0, high], shape), found).astype(dtype)
+def rounded(acc, multiplier, exponent, contract="double"):
+    """R of hw/rounding.py written out: the scaled accumulator wraps to int32 before it is multiplied."""
+    if contract == "single":
+        right = 31 - exponent
+        return (acc * multiplier + np.where(right > 0, np.left_shift(1, np.maximum(right, 1) - 1), 0)) >> right
+    product = ((acc * 2 ** np.maximum(exponent, 0) + 2**31) % 2**32 - 2**31) * multiplier
+    high, divisor = (product + 2**30) // 2**31, 2 ** np.maximum(-exponent, 0)
+    return np.sign(high) * ((np.abs(high) + divisor // 2) // divisor)
 
 
-def numbers(dtype):
-    """Edges, and numbers of all sizes."""
-    if dtype == "float32":
-        return np.concatenate([SPECIAL, RNG.normal(size=90) * 10.0 ** RNG.integers(-6, 9, 90)]).astype(dtype)
-    info = np.iinfo(dtype)
-    edges = [info.min, info.min + 1, -2, -1, 0, 1, 2, 3, info.max - 1, info.max]
-    return np.concatenate([edges, RNG.integers(-99, 99, 40), some(40, dtype)]).astype(dtype)
+def clamped(values, low: float = -128, high: float = 127):
+    return np.minimum(np.maximum(values, low), high)
 
 
-def scale(pair):
-    return dict(zip(("multiplier", "exponent"), pair))
+def stored(acc, multiplier, exponent, zero_point=0, low=-128, high=127, contract="double"):
+    return clamped(rounded(acc, multiplier, exponent, contract) + zero_point, low, high)
 
 
-def scales(count, low=-32, high=31):
-    multipliers = RNG.choice([0, 1 << 30, (1 << 31) - 1, 1518500250, 1095936512], count).tolist()
-    return {"multipliers": multipliers, "exponents": RNG.integers(low, high, count, endpoint=True).tolist()}
+def wrapped(values):
+    return (values + 2**31) % 2**32 - 2**31
 
 
-def integer(low, high):
-    return int(RNG.integers(low, high, endpoint=True))
+def pair(a, k):
+    return a["multipliers"][k], a["exponents"][k]
 
 
-def at(position):
-    return np.array([position], np.int32)
+def quantised(x, scale, zero_point, ties_away=False):
+    real = (x.astype(np.float32) / np.float32(scale)).astype(float)
+    whole = np.copysign(np.floor(np.abs(real) + 0.5), real) if ties_away else np.rint(real)
+    return clamped(whole + zero_point)
 
 
-def of_values():
-    """Operators that compute each value by itself."""
-    ties = np.arange(-150, 150, dtype=np.float32) / 2
-    edges = np.array([v for v in SPECIAL if v == v], np.float32)
-    near = [edges, ties, np.nextafter(ties, np.float32(9e9)), np.nextafter(ties, np.float32(-9e9))]
-    points = (1.0, 0), (0.5, -128), (0.003921568859368563, 127), (2.0**-126, 3), (2.0**110, -3), (1 / 3, 5)
-    for (unit, zero), away in product(points, (False, True)):
-        x = np.concatenate([*near, RNG.normal(size=500) * 100 * unit]).astype(np.float32)
-        yield "quantize", [x], {"scale": unit, "zero_point": zero, "ties_away": away}
-        with np.errstate(over="ignore"):
-            yield "quantize", [x * np.float32(unit)], {"scale": unit, "zero_point": zero, "ties_away": away}
-        for values in (EVERY, some(500, "int16")):
-            yield "dequantize", [values], {"scale": unit, "zero_point": zero}
-    yield "expect_numbers", [np.zeros((1, 16), np.int8)], {}
-    yield "recode", [EVERY], {}
-    yield "recode", [EVERY.view(np.uint8)], {}
-    yield "lookup", [EVERY.reshape(2, 128)], {"table": some(256)}
-    for pair in SCALES:
-        yield "rescale", [EVERY], {"x_zero_point": -5, "zero_point": 7, "low": -100, "high": 90, **scale(pair)}
-        for x, dtype in product(("int8", "int16", "int32"), ("int8", "int16", "int32")):
-            for x_zero, zero in ((0, 0), (-(1 << 31), (1 << 31) - 1), (300, -(1 << 31))):
-                facts = {"x_zero_point": x_zero, "zero_point": zero, "dtype": dtype, **scale(pair)}
-                yield "rescale_integers", [some(99, x)], facts
-    for dtype in ("int16", "int32"):
-        yield "narrow", [some(99, dtype)], {}
-    edges = [-128, -1, 0, 1, 127, 255, 256, 32768, 65535, (1 << 31) - 1, -(1 << 31), 1 << 40, (1 << 24) + 1]
-    reals = np.array([1.9, -1.9, -0.5, 3e9, -3e9, 9.3e18, -9.3e18, 1e-45], np.float32)
-    for x, dtype in product([np.array(edges).astype(each) for each in DTYPES] + [reals], DTYPES[:-1]):
-        if x is not reals or dtype in ("int8", "int32", "int64", "float32"):
-            yield "cast", [x], {"dtype": dtype}
+def cast(x, dtype):
+    if dtype == "float32" or x.dtype == bool:
+        return x
+    values = [int(v) if abs(v) < 2**63 else -(2**63) for v in x.tolist()]
+    bits = 8 * np.dtype(dtype).itemsize
+    return [v % 2**bits - (2**bits if dtype != "uint8" and v % 2**bits >= 2 ** (bits - 1) else 0) for v in values]
 
 
-def of_pairs():
-    """Operators on two arrays that broadcast."""
-    for shapes in SHAPES:
-        x, y = map(some, shapes)
-        yield "add", [x, y], {"zero_points": [3, -4, 5], **scales(3, -20, 0), "sign": 1, "shift": 20}
-        yield "maximum", [x, y], {}
-        yield "minimum", [x, y], {}
-        yield "select", [some(shapes[0], "bool"), x, y], {}
-        yield "select", [some(shapes[1], "bool"), x.astype(np.int64), y.astype(np.int64)], {}
-    for _ in range(8):
-        clamp = {"low": integer(-128, -1), "high": integer(0, 127)}
-        three = {"zero_points": RNG.choice([-128, -3, 0, 5, 127], 3).tolist()}
-        one = {key[:-1]: value[0] for key, value in scales(1).items()}
-        shift = integer(0, 22)
-        yield "add", PAIRS, {**three, **scales(3), "sign": int(RNG.choice([-1, 1])), "shift": shift, **clamp}
-        yield "multiply", PAIRS, {**three, **one, **clamp}
-        yield "divide", PAIRS, {**three, **one, **clamp}
-        yield "prelu", PAIRS, {**three, **scales(2)}
-        yield "squared_difference", PAIRS, {**three, **scales(3), "shift": shift % 8}
-    table = some((256, 256))
-    for first, second in product((np.int8, np.uint8), repeat=2):
-        yield "lookup_pair", [PAIRS[0].view(first), PAIRS[1].view(second)], {"table": table}
-    for function in ("equal", "greater", "greater_equal", "less", "less_equal", "not_equal"):
-        facts = {"function": function, "zero_points": [3, -4]}
-        yield "compare_int8", PAIRS, {**facts, **scales(2, -9, 0)}
-        yield "compare_int8", PAIRS, {**facts, "multipliers": [1 << 30] * 2, "exponents": [1, 1]}
-        for dtype in ("int32", "int64", "float32", "bool"):
-            x = np.array([False, True]) if dtype == "bool" else numbers(dtype)
-            yield "compare", [x[:, None], x], {"function": function}
+def aligned(x, y, zero_points, shift, a):
+    return (rounded((v - zero) << shift, *pair(a, k)) for k, (v, zero) in enumerate(zip((x, y), zero_points)))
 
 
-INTEGERS = "add sub mul div floor_div floor_mod pow maximum minimum squared_difference prelu leaky_relu".split()
-EXACT = "abs neg sign square relu relu6 relu_0_to_1 relu_n1_to_1".split()
-REALS = "ceil floor round hard_swish sqrt rsqrt exp logistic".split()
-ONNX = "Abs Neg Sign Ceil Floor Round Reciprocal Softsign Sqrt Relu Clip LeakyRelu ThresholdedRelu".split()
-ONNX += ["HardSigmoid", "HardSwish"]
+def added(x, y, zero_points, sign, shift, multipliers, exponents, **clamp):
+    a = {"multipliers": multipliers, "exponents": exponents}
+    first, second = aligned(x, y, zero_points, shift, a)
+    return stored(first + sign * second, *pair(a, 2), zero_points[2], **clamp)
 
 
-def of_numbers():
-    """Arithmetic on numbers, and reductions."""
-    for function, dtype in product(INTEGERS, ("int32", "int64", "float32")):
-        if dtype != "float32" or function not in ("floor_mod", "pow"):
-            x = numbers(dtype)[:, None]
-            # the quotient of an extreme by 1 or -1 may be no integer
-            x = x // 2 if function == "div" and dtype != "float32" else x
-            yield "number_binary", [x, numbers(dtype)], {"function": function}
-            yield "number_binary", [x[:4].reshape(2, 1, 2), numbers(dtype)[:3, None]], {"function": function}
-    for function in "Add Div Max Min Mul PRelu Sub".split():
-        yield "float_binary", [numbers("float32")[:, None], numbers("float32")], {"function": function}
-    for function, dtype in [*product(EXACT, ("int32", "int64")), *product(EXACT + REALS, ("float32",))]:
-        yield "number_function", [numbers(dtype)], {"function": function}
-    # numbers of two binades, some of all, and neighbours of squares
-    squares = (np.arange(1, 4096, dtype=np.float32) ** 2).view(np.int32)
-    near = np.concatenate([squares - 1, squares, squares + 1, np.arange(300, dtype=np.int32)])
-    every = np.arange(0x3F800000, 0x40800000, 337, dtype=np.int32)
-    for x, function in product((every, RNG.integers(0, 0x7F800000, 20_000, np.int32), near), ("sqrt", "rsqrt")):
-        yield "number_function", [x.view(np.float32)], {"function": function}
-    for function in ("exp", "logistic"):
-        edges = np.nextafter(np.array([88.72284, -9, 16.619047], np.float32), np.float32(0))
-        x = np.concatenate([edges, RNG.uniform(-110, 95, 9_000), RNG.normal(size=9_000)]).astype(np.float32)
-        yield "number_function", [x], {"function": function}
-    for function, (alpha, beta) in product(ONNX, ((0.2, 0.7), (-3.5e38, 3.5e38))):
-        yield "float_function", [numbers("float32")], {"function": function, "alpha": alpha, "beta": beta}
-    reduced = ([0], [4, 5, 2]), ([3, 1], [3, 1, 5, 1]), ([0, 1, 2, 3], []), ([], [3, 4, 5, 2]), ([2], [24])
-    for axes, shape in reduced:
-        facts = {"axes": axes, "shape": shape}
-        for function, dtype in product(("sum", "mean", "reduce_prod", "reduce_max", "reduce_min"), DTYPES[3:6]):
-            yield "number_reduce", [some((3, 4, 5, 2), dtype, 99)], {"function": function, **facts}
-        for function in ("reduce_all", "reduce_any", "reduce_max", "reduce_min"):
-            yield "number_reduce", [RNG.random((3, 4, 5, 2)) < 0.8], {"function": function, **facts}
-        yield "reduce_max", [some((3, 4, 5, 2))], facts
-        yield "reduce_min", [some((3, 4, 5, 2))], facts
-        for pair in SCALES[1:]:
-            yield "mean", [some((3, 4, 5, 2))], {"x_zero_point": -7, "zero_point": 5, **facts, **scale(pair)}
-        for function in ("ReduceMax", "ReduceMin"):
-            yield "float_reduce", [RNG.choice(SPECIAL, (3, 4, 5, 2)).astype("f4")], {"function": function, **facts}
-    weights = {"weight": some((5, 40), "float32"), "bias": some(5, "float32")}
-    yield "number_dense", [some((2, 3, 40), "float32")], weights
+def divided(x, y, zero_points, multiplier, exponent, **clamp):
+    x, y = np.broadcast_arrays(x - zero_points[0], y - zero_points[1])
+    quotient = x / np.where(y == 0, 1, y) * (multiplier * 2.0 ** (exponent - 31))
+    return Near(clamped(np.where(y == 0, np.sign(x) * 2.0**16, quotient) + zero_points[2], **clamp), 0.51)
 
 
-def of_rows():
-    """Operators along an axis, and by position."""
-    nan = np.array([[1, np.nan, 3, np.nan], [np.inf, -np.inf, 0.0, -0.0], [-0.0, 0.0, -1e-45, 1e-45]], np.float32)
-    few = [RNG.integers(-3, 4, (3, 5, 4)).astype(dtype) for dtype in ("int8", "int32", "int64", "float32")]
-    for x, smallest, dtype in product((*few, nan[:, None]), (False, True), ("int32", "int64")):
-        for axis in range(3):
-            shape = [n for k, n in enumerate(x.shape) if k != axis]
-            yield "arg_max", [x], {"axis": axis, "shape": shape, "dtype": dtype, "smallest": smallest}
-    for x, positions, count in product((*few, nan), (False, True), (1, 3, 4)):
-        yield "top_k", [x], {"count": count, "positions": positions}
-    for where, x in product(("int32", "int64"), [some((4, 5, 6), dtype) for dtype in DTYPES]):
-        for k, n in enumerate(x.shape):
-            yield "gather", [x, RNG.integers(0, n, (2, 3)).astype(where)], {"axis": k}
-            yield "gather", [x, np.array(n - 1).astype(where)], {"axis": k}
-            places = np.stack([RNG.integers(0, size, (2, 2)) for size in x.shape[: k + 1]], -1)
-            yield "gather_nd", [x, places.astype(where)], {}
-    sizes = ((3, 10), 1), ((2, 5, 4), 1), ((6, 3), 0), ((1,), 0), ((1, 300), 1), ((9, 1), 1)
-    for (shape, axis), pair, bits in product(sizes, ((1 << 30, 20), (1 << 30, 31), ((1 << 31) - 1, 0)), (8, 16)):
-        for x in (some(shape), np.full(shape, -128, np.int8)):
-            yield "softmax", [x], {"axis": axis, "bits": bits, **scale(pair)}
-        facts = {"n": 3, "c": 9, "shape": [3, 9], "axis": 1, "bits": bits, **scale(pair)}
-        yield "unpack_softmax", [some((2, 3, 2, 4))], facts
-    yield "softmax", [np.zeros(8191, np.int8)], {"axis": 0, "multiplier": 1 << 30, "exponent": 20}
-    for (shape, axis), zero, first in product((*sizes, ((7000, 1), 0)), (-128, 0, 127), (False, True)):
-        for x in (some(shape), np.full(shape, zero, np.int8)):
-            yield "l2_normalize", [x], {"axis": axis, "x_zero_point": zero, "scaled_first": first}
-        x = np.resize(SPECIAL, shape).astype(np.float32)
-        yield "float_softmax", [some(shape, "float32") * 20], {"axis": axis}
-        yield "float_softmax", [x], {"axis": axis}
+def sloped(x, slope, zero_points, **a):
+    d = x - zero_points[0]
+    below = rounded(d * (slope - zero_points[1]), *pair(a, 1))
+    return clamped(np.where(d >= 0, rounded(d, *pair(a, 0)), below) + zero_points[2])
 
 
-def of_moves():
-    """Operators that move values."""
-    for dtype in DTYPES:
-        x = some((2, 3, 4, 5), dtype)
-        yield "reshape", [x], {"shape": [6, 20]}
-        yield "transpose", [x], {"axes": [2, 0, 3, 1]}
-        yield "transpose", [x], {"axes": [0, 1, 2, 3]}
-        yield "concatenate", [x, x[:, :1], some((2, 7, 4, 5), dtype)], {"axis": 1}
-        yield "pad", [x], {"pads": [[0, 1], [2, 0], [0, 0], [3, 3]], "value": 1}
-        yield "strided_slice", [x], {"begin": [1, 0, 3, 0], "strides": [-1, 2, -2, 1], "shape": [2, 2, 2, 5]}
-        for indices in ([[1, 1, 0], [], [3], [4, 0]], [[1, 1, 0], [2, 0], [], []], [[], [], [], []]):
-            yield "take", [x], {"indices": indices}
-    x = some((2, 3, 2, 1, 3, 2, 2, 2))
-    yield "transpose", [x], {"axes": [7, 5, 3, 1, 0, 2, 4, 6]}
-    yield "take", [x], {"indices": [[1, 0], [2], [], [0, 0], [1, 2], [1], [0], [1, 0, 1]]}
-    yield "reshape", [some((1,))], {"shape": []}
-    yield "concatenate", [some((1,))], {"axis": 0}
-    yield "pad", [some((1,))], {"pads": [[2, 3]], "value": -128}
-    yield "transpose", [some((1, 1, 1))], {"axes": [2, 0, 1]}
-    for block in (1, 4, 16):
-        wide = -(-27 // block) * block * 3
-        for rows, channels in (((5, 96), 32), ((5, wide), 27)):
-            yield "lanes", [some(rows)], {"block": block, "shape": [1, channels, 5, 3]}
-            yield "lanes", [some((1, channels, 5, 3))], {"block": block, "shape": list(rows)}
-    for (batch, block), dtype, (n, c) in product(
-        ((1, 16), (2, 4), (4, 3), (1, 1)), ("int8", "int32"), ((1, 1), (3, 16), (4, 7), (5, 40))
-    ):
-        size, blocks = {"batch": batch, "block": block}, (-(-n // batch), -(-c // block))
-        yield "pack", [some((n, c), dtype)], size
-        yield "pack", [some((n, c, 3, 2), dtype)], size
-        yield "pack", [some((n, 3, 2, c), dtype)], size | {"layout": "NHWC"}
-        yield "unpack", [some((*blocks, batch, block), dtype)], {"n": n, "c": c, "shape": [n * c]}
-        image = some((*blocks, 3, 2, batch, block), dtype)
-        yield "unpack", [image], {"n": n, "c": c, "shape": [n, c, 6]}
-        yield "unpack", [image], {"n": n, "c": c, "shape": [n, 3, 2, c], "layout": "NHWC"}
-    for count in (2, 3, 4):
-        yield "unpack_planes", [some((count, 2, 3, 2, 4))], {"n": 3, "c": 9, "shape": [9, 3]}
-    yield "accumulators", [some((2, 3, 4, 5, 2, 4)) for _ in range(4)], {"n": 3, "c": 9}
-    yield "accumulators", [some((1, 1, 1, 4)) for _ in range(4)], {"n": 1, "c": 2}
-    for _ in range(30):
-        n, c, h, w = (integer(1, 6) for _ in range(4))
-        fold = {key: integer(1, 4) for key in ("rows", "dilation", "step", "strips", "group", "entries", "block")}
-        fold |= {"top": integer(0, 3), "left": integer(0, 3), "value": integer(-128, 127)}
-        fold |= {"offsets": RNG.integers(0, 9, integer(1, 3)).tolist()}
-        yield "fold_windows", [some((n, c, h, w))], fold
-        yield "fold_windows", [some((n, h, w, c))], fold | {"layout": "NHWC"}
-    x, pack = some((1, 4, 3, 5), "uint8"), ["pack", {"batch": 1, "block": 4, "layout": "NHWC"}]
-    flat, turned = ["reshape", {"shape": [60]}], ["reshape", {"shape": [5, 12]}]
-    yield "chain", [x], {"stages": [["recode", {}], ["lookup", {"table": 1}], pack], "tables": some((2, 256))}
-    yield "chain", [x], {"stages": [flat]}
-    yield "chain", [x], {"stages": [flat, ["recode", {}], turned]}
-    stages = [["unpack", {"n": 1, "c": 6, "shape": [6]}], ["dequantize", {"scale": 0.3, "zero_point": 4}]]
-    yield "chain", [some((1, 2, 1, 4))], {"stages": stages}
+def squared(x, y, zero_points, shift, **a):
+    first, second = aligned(x, y, zero_points, shift, a)
+    return stored((first - second) ** 2, *pair(a, 2), zero_points[2])
 
 
-def of_windows():
-    """Pools, resized images, and layers with constant weights."""
-    for _ in range(20):
-        kernel, strides = RNG.integers(1, 5, 2).tolist(), RNG.integers(1, 4, 2).tolist()
-        pads = [integer(0, kernel[k % 2] - 1) for k in range(4)]
-        shape = (2, 3, *(k + integer(0, 5) for k in kernel))
-        x, facts, clamp = some(shape), {"kernel": kernel, "strides": strides}, {"low": -100, "high": 90}
-        yield "max_pool", [x], {**facts, **clamp, "pads": pads}
-        yield "max_pool", [x], {**facts, **clamp, "pads": [7, 0, 0, 7]}
-        for up in (False, True):
-            yield "exact_average_pool", [x], {**facts, **clamp, "pads": pads, "ties_up": up}
-        for pair, contract in product(SCALES, ("double", "single")):
-            points = {"x_zero_point": -7, "zero_point": 5, "contract": contract}
-            yield "average_pool", [x], {**facts, **clamp, **points, **scale(pair)}
-        real = some(shape, "float32")
-        for counts in (False, True):
-            yield "float_average_pool", [real], {**facts, "pads": pads, "padding_counts": counts}
-        for values in (real, np.where(RNG.random(shape) < 0.2, np.float32(np.nan), real)):
-            yield "float_max_pool", [values], {**facts, "pads": pads}
-    for value in (-128, 127):
-        x = np.full((1, 1, 1, 1), value, np.int8)
-        yield "max_pool", [x], {"kernel": [1, 1], "strides": [1, 1], "pads": [0] * 4}
-        yield "exact_average_pool", [x], {"kernel": [3, 3], "strides": [1, 1], "pads": [1] * 4}
-    sizes = ((2, 3, 6, 7), [13, 3]), ((1, 1, 1, 1), [2, 3]), ((1, 2, 5, 5), [5, 5]), ((1, 1, 9, 8), [1, 1])
-    for (shape, size), (corners, half) in product(sizes, ((False, False), (True, False), (False, True))):
-        facts = {"size": size, "align_corners": corners, "half_pixel_centers": half}
-        yield "resize_bilinear", [some(shape)], facts
-        yield "resize_bilinear", [some(shape)], facts | {"offset": 128}
-        yield "resize_bilinear", [some(shape, "float32")], facts
+COMPARED = {f"{name}_equal": getattr(operator, name[0] + "e") for name in ("less", "greater", "not")}
+COMPARED |= {"less": operator.lt, "greater": operator.gt, "equal": operator.eq}
+LARGEST = float(np.finfo(np.float32).max)
 
 
-def of_layers():
-    """Layers with constant weights."""
-    for _ in range(12):
-        groups, per_group, of_group = (integer(1, 3) for _ in range(3))
-        kernel, strides, dilations = (RNG.integers(1, 4, 2).tolist() for _ in range(3))
-        reach = [(k - 1) * d + 1 + integer(0, 3) for k, d in zip(kernel, dilations)]
-        shape, outputs = (2, groups * per_group, *reach), groups * of_group
-        facts = {"strides": strides, "pads": RNG.integers(0, 3, 4).tolist(), "dilations": dilations, "groups": groups}
-        for kind in ("int8", "int16"):
-            weights = {"weight": some((outputs, per_group, *kernel), kind, 120), "bias": some(outputs, "int32")}
-            yield "conv2d_accumulators", [some(shape)], {**facts, **weights, "x_zero_point": integer(-128, 127)}
-        reals = {"weight": some((outputs, per_group, *kernel), "float32"), "bias": some(outputs, "float32")}
-        yield "float_conv2d", [some(shape, "float32")], {**facts, **reals, "ordered": True}
-    for pads, kind in product(([0, 0, 0, 0], [1, 0, 2, 1], [0, 1, -2, 0], [1, 1, 0, -3]), ("int8", "int16")):
-        for strides, kernel in (([2, 3], [3, 4]), ([1, 1], [4, 3]), ([3, 2], [3, 2])):
-            facts = {"weight": some((5, 3, *kernel), kind, 120), "bias": some(5, "int32"), "x_zero_point": -9}
-            facts |= {"strides": strides, "pads": pads}
-            yield "conv_transpose2d_accumulators", [some((2, 3, 4, 5))], facts
-        for strides, dilations, groups in (([2, 3], [1, 2], 1), ([1, 1], [2, 1], 2), ([3, 2], [1, 1], 3)):
-            facts = {"weight": some((6, 2, 3, 3), "float32"), "bias": some(2 * groups, "float32"), "groups": groups}
-            facts |= {"strides": strides, "dilations": dilations, "pads": pads, "ordered": True}
-            yield "float_conv_transpose2d", [some((2, 6, 4, 5), "float32")], facts
-    for (rows, features, units), kind in product(((3, 6, 5), (1, 1, 1), (2, 300, 4)), ("int8", "int16")):
-        facts = {"weight": some((units, features), kind, 120), "bias": some(units, "int32"), "x_zero_point": 127}
-        yield "dense_accumulators", [some((rows, features))], facts
-        scaled = {"multiplier": RNG.integers(1 << 30, 1 << 31, units), "exponent": RNG.integers(-20, 1, units)}
-        for dtype in ("int16", "int32"):
-            yield "dense_int16", [some((rows, features))], {**facts, **scaled, "dtype": dtype}
-    multiplier = np.array([0, 1 << 30, (1 << 31) - 1, 1518500250, 1095936512, (1 << 31) - 1])
-    exponents = [-32, -9, 0, 1, 20, 31], [-9, -10, -11, -12, -13, -31]
-    for shape, exponent, contract in product(((2, 6), (2, 6, 3), (1, 6, 4, 5)), exponents, ("double", "single")):
-        facts = {"multiplier": multiplier, "exponent": np.array(exponent), "zero_point": -3, "low": -50}
-        yield "requantise", [some(shape, "int32")], facts | {"contract": contract}
-    for filters, taps, units in ((4, 3, 2), (6, 9, 6), (1, 1, 1)):
-        facts = {"weight": some((filters, taps), "int16"), "bias": some(units, "int32"), "zero_point": 5}
-        for x in (some((3, filters, taps), "int16"), np.full((3, filters, taps), -(1 << 15), np.int16)):
-            yield "filter_int16", [x], {**facts, **scale((1095936512, -20))}
-    for step in STEPS:
-        for coupled, (count, steps, units) in product((False, True), ((2, 5, 7), (1, 1, 1))):
-            rows = (3 if coupled else 4) * units
-            facts = {"weight": some((rows, units)), "bias": some(rows, "int32", 1 << 14), "coupled": coupled}
-            facts |= {"gate_multiplier": RNG.integers(1 << 30, 1 << 31, rows)}
-            facts |= {"gate_exponent": RNG.integers(-6, 2, rows)}
-            state = some((count, units)), some((count, units), "int16")
-            yield "lstm", [some((count, steps, rows), "int16"), *state], {**facts, **step}
-            gates = some((count, 1, rows), "int16")
-            for own in (some((count, rows), "int32", 1 << 17), some((count, rows), "int16")):
-                yield "lstm_step", [gates, own, state[1]], {**step, "coupled": coupled}
-        # all values of the sums, one gate at a time, and of the cells
-        every = np.arange(-(1 << 15), 1 << 15).astype(np.int16)
-        own = np.zeros((1, 1 << 18), np.int32)
-        for gate in range(4) if step is STEPS[0] else ():
-            gates = np.where(np.arange(4)[:, None] == gate, every, 20000).astype(np.int16).reshape(1, 1, -1)
-            yield "lstm_step", [gates, own, np.full((1, 1 << 16), 5000, np.int16)], step
-        gates = np.full((1, 1, 1 << 18), 32767, np.int16)
-        gates[..., : 1 << 16] = -32768
-        yield "lstm_step", [gates, own, every[None]], step
+def finite(function):
+    return lambda x, y: clamped(function(x, y), -LARGEST, LARGEST) if x.dtype == float else function(x, y)
 
 
-STEPS = [
-    {"zero_point": 5, "cell_bits": 4, "clip": 0, "multiplier": 1095936512, "exponent": -22},
-    {"zero_point": -128, "cell_bits": 0, "clip": 20480, "multiplier": 1 << 30, "exponent": -20},
-    {"zero_point": 0, "cell_bits": 6, "clip": 32767, "multiplier": (1 << 31) - 1, "exponent": -21},
-]
-GROUPS = [([0] * 4, [0] * 8), ([0, 0, 3, -1], [3, 0, -1, 0, 3])]
+def quotient(x, y):
+    return x / y if x.dtype == float else np.trunc(np.where(y == 0, 0, x / np.where(y == 0, 1, y)))
 
 
-def of_transformers():
-    """Products of matrices, norms, rotations, caches and attention, of networks' and of Deeploy's."""
-    matrices = ((4, 6), (6, 5)), ((2, 1, 4, 3), (5, 3, 2)), ((3, 2, 1, 1), (1, 1)), ((2, 3, 4), (2, 4, 2))
-    for x, y in matrices:
-        for pair in ((1 << 30, -7), (16908288, 0)):
-            facts = {"zero_points": [3, -5, 7], **scale(pair)}
-            yield "batch_matmul", [some(x), some(y)], facts
-            yield "batch_matmul", [some(x), some((*y[:-2], y[-1], y[-2]))], facts | {"transposed": True}
-            yield "batch_matmul", [some((3, 6, 1, 4)), some((3, 5, 1, 6))], facts | {"images": True}
-            yield "batch_matmul", [some((1, 6, 1, 4)), some((3, 5, 1, 6))], facts | {"images": True}
-            both = facts | {"images": True, "transposed": True}
-            yield "batch_matmul", [some((3, 6, 1, 4)), some((3, 6, 1, 5))], both
-        for first, second in product(("int8", "int32"), repeat=2):
-            yield "integer_matmul", [some(x, first), some(y, second)], {}
-        yield "float_matmul", [some(x, "float32"), some(y, "float32")], {"ordered": True}
-    extremes = np.full((2, 600), -128, np.int8)
-    yield "batch_matmul", [extremes, extremes.T.copy()], {"zero_points": [127, 127, 0], **scale((1 << 30, -17))}
-    for width in (1, 2, 64, 100, 300):
-        facts = {"multiplier": RNG.integers(1 << 30, 1 << 31, width), "exponent": RNG.integers(-22, -14, width)}
-        for x in (some((2, 3, width)), *(np.full((1, width), value, np.int8) for value in (0, 1, -128))):
-            yield "rms_norm", [x], facts
-    angles = RNG.uniform(0, 7, (9, 4))
-    tables = {"cosine": np.round(np.cos(angles) * 16384).astype("i2")}
-    tables |= {"sine": np.round(np.sin(angles) * 16384).astype("i2")}
-    for place in (0, 5, 8):
-        yield "rotate", [some((1, 24)), at(place)], tables
-        yield "rotate", [np.full((1, 8), -128, np.int8), at(place)], tables
-    for place in (0, 4, 5, 13, -1):
-        yield "write_rows", [some((1, 3, 5, 1)), some((1, 3)), at(place)], {}
-    for place in (0, 3, 4, 99):
-        yield "write_columns", [some((1, 100, 3, 1)), some((1, 3, 4, 1)), at(place)], {}
-    sizes = (112, 100), (8, 8), (1, 1), (1024, 1024), (8192, 600)
-    for (lanes, outputs), (context, seen) in product(GROUPS, sizes):
-        facts = {"key_groups": lanes, "value_groups": outputs, "seen": seen}
-        facts |= {"multipliers": [1 << 30, 1184974977], "exponents": [-6, -23]}
-        keys, values = some((1, 2 * len(lanes), context, 1)), some((1, context, len(outputs), 1))
-        queries = some((1, 6 * len(lanes)))
-        for place in sorted({0, seen // 2, seen - 1}):
-            yield "attention", [queries, keys, values, at(place)], facts
-        yield "attention", [0 * queries, keys, values, at(seen - 1)], facts
-    edges = np.array([-(1 << 31), (1 << 31) - 1, -1, 0, 1, 1 << 16, -(1 << 16)], np.int32)
-    x, factor = np.concatenate([edges, some(30, "int32")]), np.concatenate([edges, some(3, "int32")])
-    for shift, offset in product((0, 1, 16, 31), (0, 1 << 15, -(1 << 31))):
-        inputs = x, factor[:, None], np.full(1, offset, np.int32)
-        yield "requant_shift", inputs, {"shift": shift, "low": -128, "high": 127}
-        yield "requant_shift", inputs, {"shift": shift, "low": 0, "high": 255, "zero_point": -128, "dtype": "int8"}
-        wide = {"low": -(1 << 31), "high": (1 << 31) - 1, "zero_point": -128, "dtype": "int32"}
-        yield "requant_shift", inputs, {"shift": shift, **wide}
-    parabolas = (1, 86, 3888, 64), (1, 0, 0, 1), (-3, 5, 7, 100), (1, 84, -9999, 62)
-    for (dtype, bound), numbers in product((("int8", None), ("int32", 1 << 20)), parabolas):
-        facts = dict(zip(("quadratic", "linear", "constant", "period"), numbers)) | scale((1791197184, -1))
-        for levels in (256, 1, 1 << 16):
-            yield "integer_softmax", [some((2, 3, 17), dtype, bound)], facts | {"levels": levels}
-            more = {"levels": levels, "zero_point": -3, "low": -9}
-            yield "integer_softmax", [some((4, 1), dtype, bound)], facts | more
-    for (dtype, bound), size in product((("int8", None), ("int32", 1 << 20)), (1, 64, 100)):
-        for x in (some((2, 3, size), dtype, bound), np.zeros((1, size), dtype), np.full((1, size), -128, dtype)):
-            weight, bias = some(size, "int32", 1 << 24), some(size, "int32", 1 << 20)
-            yield "integer_norm", [x, weight], {"shift": 16}
-            yield "integer_norm", [x, weight, bias], {"shift": 9, "low": -9, "high": 9, "x_zero_point": 4}
-            yield "integer_norm", [x, weight, bias], {"shift": 0}
+def floored(x, y):
+    return np.floor((x / y).astype("f4")) if x.dtype == float else np.where(y == 0, 0, x // np.where(y == 0, 1, y))
 
 
-def cases():
-    """(inputs, attributes) of steps, by operator, of those that have a C call; the first are the examples."""
-    found: dict[str, list] = {
-        name: [(example(name), attrs)] for name, (_, _, attrs) in EXAMPLES.items() if HOST_OPS[name].c
-    }
-    for group in (of_values, of_pairs, of_numbers, of_rows, of_moves, of_windows, of_layers, of_transformers):
-        for name, arrays, attrs in group():
-            found[name].append((arrays, attrs))
+def power(x, y):
+    return x**y if x.dtype == float else np.where(y < 0, 0, x ** np.maximum(y, 0))
+
+
+PAIRS = {"add": finite(operator.add), "sub": finite(operator.sub), "mul": finite(operator.mul), "div": finite(quotient)}
+PAIRS |= {"floor_div": floored, "pow": power, "Add": operator.add, "Sub": operator.sub, "Mul": operator.mul}
+PAIRS |= {"floor_mod": lambda x, y: np.where(y == 0, 0, x - np.where(y == 0, 1, y) * floored(x, y))}
+PAIRS |= dict.fromkeys(("maximum", "Max"), lambda x, y: np.where((x >= y) | (x != x), x, y))
+PAIRS |= dict.fromkeys(("minimum", "Min"), lambda x, y: np.where((x <= y) | (x != x), x, y))
+PAIRS |= {"squared_difference": lambda x, y: (x - y) ** 2, "Div": lambda x, y: x / y, "Pow": power}
+PAIRS |= {"prelu": lambda x, y: np.where(x >= 0, x, x * y), "leaky_relu": lambda x, y: np.where(x > 0, x, x * y)}
+PAIRS["PRelu"] = lambda x, y: np.where(x < 0, x * y, x)
+
+erf = np.vectorize(math.erf, otypes=[float])
+FUNCTIONS = {
+    "abs": abs,
+    "ceil": np.ceil,
+    "clip": lambda x, alpha, beta: clamped(x, alpha, beta),
+    "cos": np.cos,
+    "elu": lambda x, alpha=1, beta=0: np.where(x < 0, alpha * np.expm1(x), x),
+    "erf": erf,
+    "exp": np.exp,
+    "floor": np.floor,
+    "gelu": lambda x: x * (1 + erf(x / 2**0.5)) / 2,
+    "gelu_tanh": lambda x: x * (1 + np.tanh((2 / math.pi) ** 0.5 * (x + 0.044715 * x**3))) / 2,
+    "hard_sigmoid": lambda x, alpha, beta: clamped(alpha * x + beta, 0, 1),
+    "hard_swish": lambda x: (x * clamped(x + 3, 0, 6)).astype("f4") / 6,
+    "HardSwish": lambda x: x * clamped(x / 6 + 0.5, 0, 1),
+    "leaky_relu": lambda x, alpha, beta=0: np.where(x < 0, alpha * x, x),
+    "log": np.log,
+    "logistic": lambda x: 1 / (1 + np.exp(-x)),
+    "mish": lambda x: x * np.tanh(np.logaddexp(0, x)),
+    "neg": operator.neg,
+    "reciprocal": lambda x: 1 / x,
+    "relu": lambda x: np.maximum(x, 0),
+    "relu6": lambda x: clamped(x, 0, 6),
+    "relu_0_to_1": lambda x: clamped(x, 0, 1),
+    "relu_n1_to_1": lambda x: clamped(x, -1, 1),
+    "round": np.rint,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "selu": lambda x, alpha, beta: beta * np.where(x > 0, x, alpha * np.expm1(x)),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "sign": np.sign,
+    "sin": np.sin,
+    "softplus": lambda x: np.logaddexp(0, x),
+    "softsign": lambda x: x / (1 + abs(x)),
+    "sqrt": np.sqrt,
+    "square": lambda x: x * x,
+    "tanh": np.tanh,
+    "thresholded_relu": lambda x, alpha, beta=0: np.where(x > alpha, x, 0),
+}
+
+
+def function_of(x, function, alpha=None, beta=None):
+    found = FUNCTIONS.get(function) or FUNCTIONS[re.sub("(?<=[a-z])(?=[A-Z])", "_", function).lower()]
+    given = (alpha, beta) if getattr(found, "__code__", None) and found.__code__.co_argcount > 1 else ()
+    parameters = [np.float32(v) for v in given if v is not None]
+    return Near(found(x, *map(float, parameters)), 1e-7) if x.dtype == float else found(x)
+
+
+REDUCED = {"sum": np.sum, "mean": np.mean, "prod": np.prod, "max": np.max, "min": np.min, "all": np.all, "any": np.any}
+REDUCED |= {"l1": lambda x, axes: abs(x).sum(axes), "l2": lambda x, axes: (x * x).sum(axes) ** 0.5}
+REDUCED |= {"sumsquare": lambda x, axes: (x * x).sum(axes)}
+
+
+def reduced(x, function, axes, shape):
+    found = REDUCED[function.lower().replace("reduce", "").strip("_")](x, tuple(axes)).reshape(shape)
+    if x.dtype == float:
+        return Near(found, 1e-6)
+    return np.trunc(found) if function == "mean" else found
+
+
+def first_largest(x, axis, shape, dtype, smallest=False):
+    def position(row):
+        known = [v if v != v else -v if smallest else v for v in row.tolist()]
+        return next((k for k, v in enumerate(known) if v != v), known.index(max(known)))
+
+    return np.apply_along_axis(position, axis, x).reshape(shape)
+
+
+def largest(x, count, positions):
+    def chosen(row):
+        found = sorted(range(len(row)), key=lambda k: (row[k] == row[k], -row[k]))[:count]
+        return found if positions else row[found]
+
+    return np.apply_along_axis(chosen, -1, x)
+
+
+def gathered(x, where):
+    places = where.reshape(-1, where.shape[-1]).tolist()
+    return np.array([x[tuple(place)] for place in places]).reshape(*where.shape[:-1], *x.shape[where.shape[-1] :])
+
+
+def softmax(x, axis, multiplier, exponent, bits=8):
+    d = (x - x.max(axis, keepdims=True)) * (multiplier * 2.0 ** (exponent - 31) / 2**26)
+    e = np.exp(d)
+    return Near(2.0**bits * e / e.sum(axis, keepdims=True) - 2 ** (bits - 1), 0.6 if bits == 8 else 3)
+
+
+def log_softmax(x, axis, scale=1.0, output_scale=0.0, zero_point=0, logarithm=True):
+    d = (x - x.max(axis, keepdims=True)) * scale
+    found = d - np.log(np.exp(d).sum(axis, keepdims=True))
+    found = found if logarithm else np.exp(found)
+    return Near(found / output_scale + zero_point, 0.51) if output_scale else Near(found, 1e-6)
+
+
+def normalised(x, axis, x_zero_point, scaled_first=False):
+    d = x - x_zero_point
+    return Near(128 * d / np.maximum(np.sqrt((d * d).sum(axis, keepdims=True)), 1e-9), 1.0)
+
+
+def elements(shape, element):
+    """The array whose element at index i is `element(*i)`."""
+    return np.array([element(*index) for index in np.ndindex(*shape)]).reshape(shape)
+
+
+def inside(x, index, filling=0):
+    return x[tuple(index)] if all(0 <= k < n for k, n in zip(index, x.shape)) else filling
+
+
+def padded(x, pads, value):
+    shape, first = [n + before + after for n, (before, after) in zip(x.shape, pads)], [before for before, _ in pads]
+    return elements(shape, lambda *i: inside(x, np.subtract(i, first), value))
+
+
+def transposed(x, axes):
+    return elements([x.shape[k] for k in axes], lambda *i: x[tuple(i[axes.index(k)] for k in range(x.ndim))])
+
+
+def joined(*arrays, axis):
+    return np.moveaxis(np.array([part for x in arrays for part in np.moveaxis(x, axis, 0)]), 0, axis)
+
+
+def taken(x, indices):
+    indices = [found or range(n) for found, n in zip(indices, x.shape)]
+    return elements([*map(len, indices)], lambda *i: x[tuple(found[k] for found, k in zip(indices, i))])
+
+
+def sliced(x, begin, strides, shape):
+    return elements(shape, lambda *i: x[tuple(b + k * step for b, k, step in zip(begin, i, strides))])
+
+
+def packed(x, batch, block, layout="NCHW"):
+    x = np.moveaxis(x, -1, 1) if layout == "NHWC" else x
+    shape = (-(-len(x) // batch), -(-x.shape[1] // block), *x.shape[2:], batch, block)
+    return elements(shape, lambda n, c, *i: inside(x, (n * batch + i[-2], c * block + i[-1], *i[:-2])))
+
+
+def unpacked(x, n, c, shape=None, layout="NCHW"):
+    batch, block = x.shape[-2:]
+    found = elements((n, c, *x.shape[2:-2]), lambda n, c, *i: x[(n // batch, c // block, *i, n % batch, c % block)])
+    return (np.moveaxis(found, 1, -1) if layout == "NHWC" else found).reshape(shape or found.shape)
+
+
+def from_bytes(*planes, shape=None, **a):
+    values = np.sum([unpacked(plane % 256, **a) << 8 * k for k, plane in enumerate(planes)], 0)
+    bits = 8 * len(planes)
+    return np.where(values >= 2 ** (bits - 1), values - 2**bits, values).reshape(shape or values.shape)
+
+
+def folded(x, rows, dilation, step, strips, group, offsets, entries, top, left, value, block, layout="NCHW"):
+    x, count = np.moveaxis(x, -1, 1) if layout == "NHWC" else x, len(offsets)
+
+    def element(n, strip, entry, _, lane):
+        place = entry // count * group + offsets[entry % count] + lane
+        column, row, channel = place // (rows * x.shape[1]), place // x.shape[1] % rows, place % x.shape[1]
+        return inside(x, (n, channel, strip * step - top + row * dilation, column - left), value)
+
+    return elements((len(x), strips, entries, 1, block), element)
+
+
+def lanes(x, block, shape):
+    if len(shape) == 4:
+        columns = shape[3]
+        return elements(shape, lambda _, c, h, w: x[h, (c // block * columns + w) * block + c % block])
+    columns = x.shape[3]
+    places = [divmod(k, columns * block) for k in range(shape[1])]
+    return elements(shape, lambda h, k: inside(x, (0, places[k][0] * block + k % block, h, places[k][1] // block)))
+
+
+def chained(x, stages, tables=None):
+    for name, attrs in stages:
+        known = attrs | {"table": np.asarray(tables)[attrs["table"]]} if name == "lookup" else attrs
+        x = np.asarray(MEANINGS[name](x, **known))
+    return x
+
+
+def over_windows(x, function, kernel, strides, pads=(0, 0, 0, 0)):
+    """`function` of the elements of each window that are no padding."""
+    size = [(n + pads[k] + pads[k + 2] - kernel[k]) // strides[k] + 1 for k, n in enumerate(x.shape[2:])]
+
+    def element(n, c, *place):
+        first = [i * s - p for i, s, p in zip(place, strides, pads)]
+        rows, columns = (slice(max(0, f), max(0, f + k)) for f, k in zip(first, kernel))
+        return function(x[n, c, rows, columns].reshape(-1))
+
+    return elements((*x.shape[:2], *size), element)
+
+
+def exact_mean(values, ties_up):
+    total, count = int(values.sum()), values.size
+    return (2 * total + count) // (2 * count) if ties_up or total > 0 else -((count - 2 * total) // (2 * count))
+
+
+def resized(x, size, align_corners=False, half_pixel_centers=False, offset=None):
+    """Real interpolation; with integers the positions have ten bits after the point."""
+    for k, out in enumerate(size):
+        n, i = x.shape[2 + k], np.arange(out)
+        step = (n - 1) / (out - 1) if align_corners and out > 1 else n / out
+        place = clamped((i + 0.5) * step - 0.5 if half_pixel_centers else i * step, 0, n - 1)
+        low = np.minimum(np.floor(place).astype(int), max(0, n - 2))
+        shape = [-1 if axis == 2 + k else 1 for axis in range(4)]
+        part = (place - low).reshape(shape)
+        x = x.take(low, 2 + k) * (1 - part) + x.take(np.minimum(low + 1, n - 1), 2 + k) * part
+    return Near(x, 1e-4 if x.dtype == float and abs(x).max() < 9 else 0.51 if offset is not None else 2.5)
+
+
+def convolved(x, weight, bias, strides, pads, dilations, groups, x_zero_point=0, ordered=False):
+    top, left, bottom, right = pads
+    x = np.pad(x - x_zero_point, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    (o, per_group, *kernel), of_group = weight.shape, len(weight) // groups
+    size = [(n - (k - 1) * d - 1) // s + 1 for n, k, d, s in zip(x.shape[2:], kernel, dilations, strides)]
+
+    def element(n, o, *place):
+        rows, columns = (slice(i * s, i * s + k * d, d) for i, s, k, d in zip(place, strides, kernel, dilations))
+        first = o // of_group * per_group
+        return (x[n, first : first + per_group, rows, columns] * weight[o]).sum() + bias[o]
+
+    found = elements((len(x), o, *size), element)
+    return Near(found, 1e-4) if x.dtype == float else wrapped(found)
+
+
+def spread(x, weight, bias, strides, pads, dilations=(1, 1), groups=0, x_zero_point=0, ordered=False):
+    """A transposed convolution: every pixel of x adds its products; weights (O, C, ...), or with groups (C, O, ...)."""
+    x, taps, per_group = x - x_zero_point, weight if groups else weight.swapaxes(0, 1), x.shape[1] // max(1, groups)
+    outputs = max(1, groups) * taps.shape[1]
+    size = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(x.shape[2:], strides, taps.shape[2:], dilations)]
+    whole = np.zeros((len(x), outputs, size[0] + max(0, -pads[2]), size[1] + max(0, -pads[3])), x.dtype)
+    for c, i, j, k, m in product(*map(range, (*x.shape[1:], *taps.shape[2:]))):
+        first = c // per_group * taps.shape[1]
+        row, column = i * strides[0] + k * dilations[0], j * strides[1] + m * dilations[1]
+        whole[:, first : first + taps.shape[1], row, column] += x[:, c, i, j, None] * taps[c, :, k, m]
+    end = [size[k] - pads[2 + k] for k in (0, 1)]
+    found = whole[:, :, pads[0] : end[0], pads[1] : end[1]] + bias.reshape(-1, 1, 1)
+    return Near(found, 1e-4) if x.dtype == float else wrapped(found)
+
+
+def limits_of(dtype):
+    return np.iinfo(dtype).min, np.iinfo(dtype).max
+
+
+def dense(x, weight, bias, x_zero_point=0, multiplier=None, exponent=None, dtype="int16"):
+    sums = (x - x_zero_point) @ weight.T + bias
+    if x.dtype == float:
+        return Near(sums, 1e-5)
+    sums = wrapped(sums)
+    return sums if multiplier is None else clamped(rounded(sums, multiplier, exponent), *limits_of(dtype))
+
+
+def requantised(x, multiplier, exponent, **a):
+    around = (-1,) + (1,) * (x.ndim - 2)
+    return stored(x, multiplier.reshape(around), exponent.reshape(around), **a)
+
+
+def filtered(x, weight, bias, **a):
+    return stored(wrapped((x * weight).sum(2).reshape(len(x), len(bias), -1).sum(2) + bias), **a)
+
+
+def logistic(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def lstm_step(gates, own, cells, zero_point, cell_bits, clip, multiplier, exponent, coupled=False):
+    """In real numbers: gates have 12 fractional bits, cells 15 less their integer bits."""
+    sums, unit = clamped(gates[:, 0] + own, *limits_of("int16")) / 2.0**12, 2.0 ** (cell_bits - 15)
+    *first, forget, new, out = np.split(sums, 3 if coupled else 4, 1)
+    allow = logistic(first[0]) if first else 1 - logistic(forget)
+    c = clamped(logistic(forget) * cells + allow * np.tanh(new) / unit, *limits_of("int16"))
+    c = clamped(c, -clip, clip) if clip else c
+    scale = multiplier * 2.0 ** (exponent - 31) * 2**30
+    hidden = clamped(logistic(out) * np.tanh(c * unit) * scale + zero_point)
+    return Near(np.stack([hidden, c], 1), np.stack([0 * c + 3e-3 * scale + 1, 0 * c + 60], 1))
+
+
+def lstm(gates, hidden, cells, weight, bias, gate_multiplier, gate_exponent, coupled=False, **a):
+    """Steps that `lstm_step` computes, which has a meaning of its own."""
+    found = []
+    for t in range(gates.shape[1]):
+        own = rounded(wrapped(hidden @ weight.T + bias), gate_multiplier, gate_exponent)
+        step = HOST_OPS["lstm_step"].function(gates[:, t : t + 1], own, cells, coupled=coupled, **a)
+        hidden, cells = np.moveaxis(step.astype(np.int64), 1, 0)
+        found.append(hidden)
+    return np.stack([*found, cells], 1)
+
+
+def float_lstm(x, weight, recurrence, bias, reverse=False):
+    h = c = np.zeros((x.shape[1], recurrence.shape[1]))
+    found = []
+    for row in x[::-1] if reverse else x:
+        i, o, f, new = np.split(row @ weight.T + h @ recurrence.T + bias, 4, 1)
+        c = logistic(f) * c + logistic(i) * np.tanh(new)
+        h = logistic(o) * np.tanh(c)
+        found.append(h)
+    return Near(found[::-1] if reverse else found, 1e-5)
+
+
+def multiplied(x, y, zero_points, transposed=False, images=False, **a):
+    x, y = x - zero_points[0], y - zero_points[1]
+    x, y = (v[:, :, 0].swapaxes(1, 2) if images else v for v in (x, y))
+    sums = np.einsum("...ij,...kj->...ik" if transposed else "...ij,...jk->...ik", x, y)
+    found = stored(sums, zero_point=zero_points[2], **a)
+    return found.swapaxes(1, 2)[:, :, None] if images else found
+
+
+def rms_norm(x, multiplier, exponent):
+    """The tests of `inverse_root` say what it is."""
+    squares = (x * x).sum(-1, keepdims=True) >> max(0, (x.shape[-1] - 1).bit_length() - 6)
+    return stored(x * inverse_root(squares), multiplier, exponent)
+
+
+def rotated(x, position, cosine, sine):
+    width, found = cosine.shape[1], x.copy()
+    for t, chunk, k in np.ndindex(len(x), x.shape[1] // (2 * width), width):
+        at = 2 * chunk * width + k
+        row = position[0] * len(x) + t
+        turned = (int(x[t, at]) + 1j * int(x[t, at + width])) * (int(cosine[row, k]) + 1j * int(sine[row, k]))
+        found[t, [at, at + width]] = stored(np.array([turned.real, turned.imag], int), 1 << 30, -13)
+    return found
+
+
+def with_rows(cache, rows, position):
+    found = cache.copy()
+    for k, row in enumerate(rows):
+        found[0, :, (position[0] * len(rows) + k) % cache.shape[2], 0] = row
+    return found
+
+
+def with_columns(cache, block, position, tokens=1):
+    found, size = cache.copy(), block.shape[2]
+    first = position[0] * tokens // size * size
+    for k in range(size):
+        found[0, first + k, :, 0] = block[0, :, k, 0]
+    return found
+
+
+def attention(queries, keys, values, position, key_groups, value_groups, seen, **a):
+    """Scores in steps of 1/40, weights of at most 127, and a mean by a reciprocal of the weights' sum."""
+    width, context = keys.shape[1:3]
+    found, lanes = np.zeros((queries.size // width, len(value_groups)), int), np.array([*key_groups] * 2)
+    left, down, right = reciprocal_shifts(context)
+    for r, lane in np.ndindex(*found.shape):
+        token = position[0] * len(queries) + r // (queries.shape[1] // width)
+        mine = lanes == value_groups[lane]
+        if value_groups[lane] >= 0:
+            dots = queries.reshape(-1, width)[r, mine] @ keys[0, mine, : token + 1, 0]
+            scores = rounded(dots, *pair(a, 0))
+            weights = np.rint(127 * np.exp(np.maximum(scores - scores.max(), -255) / 40)).astype(int)
+            root = inverse_root(weights.sum() << left) >> down
+            found[r, lane] = (weights @ values[0, : token + 1, lane, 0]) * (root * root >> right)
+    return stored(found, *pair(a, 1)).reshape(len(queries), -1)
+
+
+def shifted(x, factor, offset, shift, low, high, zero_point=0, dtype="int8"):
+    return clamped((x * factor + offset + 2**shift // 2) // 2**shift, low, high) + zero_point
+
+
+def halved_parabola(x, quadratic, linear, constant, period, levels, **a):
+    below = x - x.max(-1, keepdims=True)
+    halvings = np.minimum(-below // period, 31)
+    e = (quadratic * (below + halvings * period + linear) ** 2 + constant) // 2**halvings
+    total = e.sum(-1, keepdims=True)
+    shares = np.where(total == 0, 0, e * (levels - 1) // np.where(total == 0, 1, total))
+    return stored(shares, **a)
+
+
+def toward_zero(a, b):
+    return abs(a) // b * (1 if a >= 0 else -1)
+
+
+def integer_norm(x, weight, *biases, shift, low=-128, high=127, x_zero_point=0):
+    found = []
+    for row in x.reshape(-1, x.shape[-1]).tolist():
+        row = [v - x_zero_point for v in row]
+        mean = toward_zero(sum(row), len(row)) if biases else 0
+        row = [v - mean for v in row]
+        root = math.isqrt(sum(v * v for v in row) // len(row) + 1)
+        bias = biases[0].tolist() if biases else [0] * len(row)
+        found.append([toward_zero(v * w, root) + b >> shift for v, w, b in zip(row, weight.tolist(), bias)])
+    return clamped(np.array(found).reshape(x.shape), low, high)
+
+
+# the result of each operator for arrays of int64, bool or float64, written out; test_table.py compares every step
+MEANINGS = {
+    "quantize": quantised,
+    "expect_numbers": lambda x: x,
+    "dequantize": lambda x, scale, zero_point: (x - zero_point) * float(np.float32(scale)),
+    "recode": lambda x: x - 128 if x.min() >= 0 else x + 128,
+    "chain": chained,
+    "pad": padded,
+    "reshape": lambda x, shape: np.array(list(x.flat)).reshape(shape),
+    "transpose": transposed,
+    "concatenate": joined,
+    "strided_slice": sliced,
+    "pack": packed,
+    "fold_windows": folded,
+    "unpack": unpacked,
+    "lanes": lanes,
+    "unpack_planes": lambda x, **a: from_bytes(*x, **a),
+    "unpack_softmax": lambda x, n, c, shape, **a: softmax(unpacked(x, n, c, shape), **a),
+    "accumulators": from_bytes,
+    "softmax": softmax,
+    "conv2d_accumulators": convolved,
+    "conv_transpose2d_accumulators": spread,
+    "dense_accumulators": dense,
+    "requantise": requantised,
+    "rescale": lambda x, x_zero_point, **a: stored(x - x_zero_point, **a),
+    "add": added,
+    "multiply": lambda x, y, zero_points, **a: stored(
+        (x - zero_points[0]) * (y - zero_points[1]), zero_point=zero_points[2], **a
+    ),
+    "lookup": lambda x, table: table[x + 128],
+    "max_pool": lambda x, *, low=-128, high=127, **a: clamped(
+        over_windows(x, lambda v: v.max(initial=-128), **a), low, high
+    ),
+    "average_pool": lambda x, kernel, strides, x_zero_point, **a: stored(
+        over_windows(x - x_zero_point, np.sum, kernel, strides), **a
+    ),
+    "exact_average_pool": lambda x, *, ties_up=False, low=-128, high=127, **a: clamped(
+        over_windows(x, lambda v: exact_mean(v, ties_up), **a), low, high
+    ),
+    "mean": lambda x, axes, shape, x_zero_point, **a: stored((x - x_zero_point).sum(tuple(axes)), **a).reshape(shape),
+    "dense_int16": dense,
+    "filter_int16": filtered,
+    "narrow": clamped,
+    "rescale_integers": lambda x, x_zero_point, dtype, **a: stored(
+        x - x_zero_point, **a, **dict(zip(("low", "high"), limits_of(dtype)))
+    ),
+    "lstm_step": lstm_step,
+    "lstm": lstm,
+    "take": taken,
+    "resize_bilinear": resized,
+    "maximum": PAIRS["maximum"],
+    "minimum": PAIRS["minimum"],
+    "lookup_pair": lambda x, y, table: table[x + 128 * (x.min() < 0), y + 128 * (y.min() < 0)],
+    "prelu": sloped,
+    "squared_difference": squared,
+    "divide": divided,
+    "l2_normalize": normalised,
+    "log_softmax": log_softmax,
+    "number_function": function_of,
+    "number_binary": lambda x, y, function: PAIRS[function](x, y),
+    "number_reduce": reduced,
+    "number_dense": dense,
+    "compare": lambda x, y, function: COMPARED[function](x, y),
+    "compare_int8": lambda x, y, function, zero_points, **a: COMPARED[function](*aligned(x, y, zero_points, 8, a)),
+    "select": lambda condition, x, y: condition * x + ~condition * y,
+    "cast": cast,
+    "gather": lambda x, where, axis: x[(slice(None),) * axis + (where,)],
+    "gather_nd": gathered,
+    "batch_matmul": multiplied,
+    "integer_matmul": lambda x, y: wrapped(x @ y),
+    "requant_shift": shifted,
+    "integer_softmax": halved_parabola,
+    "integer_norm": integer_norm,
+    "rms_norm": rms_norm,
+    "rotate": rotated,
+    "write_rows": with_rows,
+    "write_columns": with_columns,
+    "attention": attention,
+    "reduce_max": lambda x, axes, shape: reduced(x, "max", axes, shape),
+    "reduce_min": lambda x, axes, shape: reduced(x, "min", axes, shape),
+    "top_k": largest,
+    "arg_max": first_largest,
+    "float_function": function_of,
+    "float_binary": lambda x, y, function: PAIRS[function](x, y),
+    "float_reduce": reduced,
+    "float_softmax": lambda x, axis, logarithm=False: log_softmax(x, axis, logarithm=logarithm),
+    "float_matmul": lambda x, y, ordered=False: Near(x @ y, 1e-5),
+    "float_lstm": float_lstm,
+    "float_conv2d": convolved,
+    "float_conv_transpose2d": spread,
+    "float_max_pool": lambda x, **a: over_windows(x, np.max, **a),
+    "float_average_pool": lambda x, kernel, padding_counts=False, **a: Near(
+        over_windows(x, lambda v: v.sum() / (math.prod(kernel) if padding_counts else v.size), kernel, **a), 1e-5
+    ),
+}
+
+
+def wide(x):
+    """The values as int64, float64 or bool."""
+    return x if x.dtype == bool else x.astype(float if x.dtype.kind == "f" else np.int64)
+
+
+def check(name, arrays, attrs):
+    """The result of an operator in NumPy, which is compared with its meaning."""
+    (found,) = HOST_OPS[name](list(arrays), attrs)
+    if name not in MEANINGS:
+        return found
+    with np.errstate(all="ignore"):
+        meant = MEANINGS[name](
+            *map(wide, arrays), **{k: wide(v) if isinstance(v, np.ndarray) else v for k, v in attrs.items()}
+        )
+        values, error = (meant.values, meant.error) if isinstance(meant, Near) else (np.asarray(meant), 0)
+        if found.dtype.kind == "f":
+            np.testing.assert_allclose(found, values.astype("f4"), 2e-6 + 10 * error, error, err_msg=f"{name} {attrs}")
+        elif isinstance(meant, Near):
+            worst = np.abs(found - clamped(values, *limits_of(found.dtype)))
+            assert (worst <= error).all(), f"{name} {attrs}: {worst.max()} steps"
+        else:
+            np.testing.assert_array_equal(found, values.astype(found.dtype), f"{name} {attrs}")
     return found

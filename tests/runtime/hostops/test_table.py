@@ -1,12 +1,13 @@
-"""Every host operator: its name, the kinds of its attributes, the result that it declares, and steps that lie."""
+"""Every host operator: its name, its meaning, the kinds of its attributes, the declared result, and steps that lie."""
 
 from inspect import signature
 
 import numpy as np
 import pytest
 
-from tests.runtime.hostops.cases import EXAMPLES, cases, example, operands
-from tilewright.hw.errors import ProgramError
+from tests.runtime.hostops.cases import EXAMPLES, MEANINGS, check, example, operands
+from tests.runtime.hostops.steps import REFUSED, cases, without_c
+from tilewright.hw.errors import InputError, ProgramError
 from tilewright.runtime.hostops import HOST_OPS, Operand
 from tilewright.runtime.hostops.row import HostOp
 
@@ -31,13 +32,28 @@ def test_every_attribute_has_a_kind(name):
     assert [*op.attrs] == found and {*op.kinds} <= {*found}
 
 
-def test_the_result_is_the_declared_one():
-    found = {name: [(example(name), attrs)] for name, (_, _, attrs) in EXAMPLES.items()} | cases()
-    for name, steps in found.items():
-        for arrays, attrs in steps:
-            (result,) = HOST_OPS[name](list(arrays), attrs)
-            wanted = HOST_OPS[name].result([Operand(x.shape, str(x.dtype)) for x in arrays], attrs)
-            assert (result.shape, str(result.dtype)) == wanted[:2], (name, attrs)
+STEPS: dict[str, list] = {name: [(example(name), attrs)] for name, (_, _, attrs) in EXAMPLES.items()} | cases()
+for one, inputs, facts in without_c():
+    STEPS[one].append((inputs, facts))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_numpy_gives_what_is_meant_and_declared(name):
+    for arrays, attrs in STEPS[name]:
+        result = check(name, arrays, attrs)
+        wanted = HOST_OPS[name].result([Operand(x.shape, str(x.dtype)) for x in arrays], attrs)
+        assert (result.shape, str(result.dtype)) == wanted[:2], attrs
+
+
+def test_every_operator_has_a_meaning():
+    """That of detections is in test_functions.py."""
+    assert {*EXAMPLES} - {*MEANINGS} == {"detections"}
+
+
+@pytest.mark.parametrize("name, arrays, attrs, text", REFUSED, ids=[f"{row[0]}-{k}" for k, row in enumerate(REFUSED)])
+def test_values_that_are_not_allowed(name, arrays, attrs, text):
+    with pytest.raises(InputError, match=text):
+        HOST_OPS[name](arrays, attrs)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
