@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...compiler.frontend.relax import RelaxImporter
+from ...compiler.frontend.relax import import_relax
 from ...compiler.network import compile_graph
 from ...compiler.tvm_compat import IRModule, ir, relax, structural_hash, structural_mutate, tvm_ffi
 from ...hw.config import Config, load_config
@@ -68,7 +68,7 @@ def compiled(function: Any) -> Executable:
     if known not in _compiled:
         body = function.body.body
         count = len(body.fields) if isinstance(body, ir.Tuple) else len(getattr(body.ty, "fields", [body]))
-        graph = RelaxImporter(function, [f"out{k}" for k in range(count)]).graph(symbol)
+        graph = import_relax(function, [f"out{k}" for k in range(count)], symbol)
         _compiled[known] = compile_graph(graph, choice.cfg, choice.contract)
     return _compiled[known]
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ...compiler import graph as g
-from ...compiler.frontend.relax import INTEGERS, RelaxImporter, kind_of
+from ...compiler.frontend.relax import INTEGERS, KINDS, arguments, graph_of, kind_of, parameters_of
 from ...compiler.frontend.source import SINGLE
 from ...compiler.intrin import SCOPES, is_instruction
 from ...compiler.tvm_compat import IRModule, PrimFunc, Sequential, Var, ir, relax, s_tir, structural_walk
@@ -18,36 +17,37 @@ from ..partition import Groups, partition
 from .codegen import CODEGEN, Choice, carried, compiled, symbol_of
 from .runner import LEFT
 
+_NO_INTEGERS = "is not computed from quantised values"
 
-class Claims(RelaxImporter):
+
+class Claims:
     """The claims of a dataflow block.
 
     `needs` has the variables that each claimed one is computed from: claimed ones and those from outside. `inside` are
-    the bindings that compute it from them. `left` are reasons why integers are not claimed.
+    the variables of the bindings that compute it from them. `left` are reasons why integers are not claimed.
     """
 
     def __init__(self, block: Any):
-        super().__init__(relax.Function([], relax.SeqExpr([block], relax.Tuple([])), relax.TupleType([])), [])
+        self.bindings = list(block.bindings)
         self.values = {b.var: b.value for b in self.bindings}
         self.needs: dict[Any, list[Any]] = {}
         self.inside: dict[Any, set[Any]] = {}
         self.left: list[str] = []
-        self._outside: set[Any] = set()  # integers that are not computed by a claim
+        self._order = {b.var: k for k, b in enumerate(self.bindings)}
+        self._parameters = parameters_of(self.bindings)
+        self._integers: set[Any] = set()  # variables that are computed, not constant
+        constants: set[Any] = set()
         for b in self.bindings:
-            for var in operands(b.value):
-                if var not in self.values:
-                    self._give(var)
-        for b in self.bindings:
-            if hasattr(self.calls[b.var], "value"):
-                continue
-            if _fixed(b.var):
-                self._claim(b.var, b.value)
+            if all(v in constants for v in arguments(b.value)):
+                constants.add(b.var)
             elif str(getattr(b.var.ty, "dtype", "")) in INTEGERS:
-                self.left.append(f"{kind_of(b.value) or 'value'} of {b.var.name!r} has sizes that are not known")
+                self._integers.add(b.var)
+                reason = self._claim(b.var, b.value)
+                self.left += [f"{kind_of(b.value) or 'value'} of {b.var.name!r} {reason}"] if reason else []
 
     def reads(self, var: Any, claimed: bool) -> list[Any]:
         """The block's variables that `var` is computed from: where it is claimed, as its claim does."""
-        return [v for v in (self.needs[var] if claimed else operands(self.values[var])) if v in self.values]
+        return [v for v in (self.needs[var] if claimed else arguments(self.values[var])) if v in self.values]
 
     def live(self, groups: Groups[Any]) -> tuple[set[Any], set[Any]]:
         """(variables that another group or the function reads, claims that compute them) of groups in order."""
@@ -61,93 +61,46 @@ class Claims(RelaxImporter):
                         (active if taken and at[one] == k else needed).add(one)
         return needed, active
 
-    def _give(self, var: Any) -> None:
-        """Note integers that come from outside, if they are dequantised."""
-        if var in self._outside or not _fixed(var) or var.ty.dtype not in INTEGERS:
-            return
-        self._outside.add(var)
-        try:
-            self.views[var] = self.described(var)
-        except InputError:
-            return  # nothing that reads it is claimed
+    def _claim(self, var: Any, value: Any) -> str:
+        """Claim a variable of integers. Returns why not, or why the quantize of its floats alone; empty otherwise."""
+        if not _fixed(var):
+            return "has sizes that are not known"
+        inside, ends = self._enclosed(var)
+        reason = self._refusal(var, inside, ends)
+        if reason and kind_of(value) == "relax.quantize" and not self._refusal(var, {var}, [value.args[0]]):
+            inside, ends = {var}, [value.args[0]]  # of floats that TVM computes
+        elif reason:
+            return reason
+        self.needs[var], self.inside[var] = ends, inside
+        return "" if reason == _NO_INTEGERS else reason
 
-    def _claim(self, var: Any, value: Any) -> None:
-        integers, vague = var.ty.dtype in INTEGERS, None
-        refused = self._attempt(var, value)
-        if refused is not None:
-            self.left.append(refused)
-        elif not integers:
-            return
-        elif var not in self.views:
-            vague = f"{kind_of(value) or 'value'} of {var.name!r} is not computed from quantised values"
-        else:
-            vague = self._enclose(var)
-            if vague is None:
-                return
-        self.views.pop(var, None)
-        if not integers:
-            return
-        if kind_of(value) == "relax.quantize" and self._plain(value.args[0]) and self._quantises(var, value):
-            self.needs[var], self.inside[var] = [value.args[0]], {var}
-        else:
-            self.left += [] if vague is None else [vague]
-            self._give(var)
-
-    def _attempt(self, var: Any, value: Any) -> str | None:
-        """Read one binding; the reason why not, in which case nothing is left of it."""
-        before, problems = len(self.ops), len(self.problems)
-        try:
-            self.import_binding(var, value)
-            refused = next(iter(self.problems[problems:]), None)
-        except InputError as exc:
-            refused = str(exc)
-        if refused is not None:
-            self._operators -= {op.name for op in self.ops[before:]}
-            del self.ops[before:]
-        return refused
-
-    def _plain(self, expr: Any) -> bool:
-        """Whether `expr` holds floats that stand for no integers."""
-        return isinstance(expr, Var) and _fixed(expr) and expr.ty.dtype == "float32" and expr not in self.views
-
-    def _quantises(self, var: Any, call: Any) -> bool:
-        """Read a quantize of floats that something else computes."""
-        try:
-            y = self.quantised(var, call)
-            x = g.Tensor(self._names.unused(f"{var.name}.float"), y.shape, "float32")
-            self.append(var, g.Quantize(self.name(var), (x,), y))
-        except InputError:
-            return False
-        return True
-
-    def _enclose(self, var: Any) -> str | None:
-        """Note what `var` is computed from, and the bindings in between; the reason where that is not integers."""
-        inside, ends, waiting = {var}, dict[Any, None](), list(operands(self.values[var]))
+    def _enclosed(self, var: Any) -> tuple[set[Any], list[Any]]:
+        """(`var` and all variables between, the integers and values from outside that it is computed from)."""
+        inside, ends, waiting = {var}, dict[Any, None](), list(arguments(self.values[var]))
         while waiting:
             one = waiting.pop(0)
-            if one in self.needs or one in self._outside or one not in self.values:
+            if one not in self.values or one in self._integers:
                 ends[one] = None
             elif one not in inside:
                 inside.add(one)
-                waiting += operands(self.values[one])
-        if wrong := [one.name for one in ends if not _fixed(one) or one.ty.dtype not in INTEGERS]:
-            return f"{kind_of(self.values[var])} of {var.name!r} depends on {wrong[0]!r}, which has no quantised values"
-        self.needs[var], self.inside[var] = list(ends), inside
-        return None
+                waiting += arguments(self.values[one])
+        return inside, list(ends)
 
-
-def operands(value: Any) -> Iterator[Any]:
-    """The variables in an expression of one binding, those in tuples included."""
-    if isinstance(value, Var):
-        yield value
-    elif isinstance(value, ir.Call):
-        for arg in value.args:
-            yield from operands(arg)
-    elif isinstance(value, ir.Tuple):
-        for field in value.fields:
-            yield from operands(field)
-    elif isinstance(value, ir.TupleGetItem):
-        yield from operands(value.tuple_value)
+    def _refusal(self, var: Any, inside: set[Any], ends: list[Any]) -> str:
+        """Why the compiler does not compute `var` from `ends` in integers; empty where it does."""
+        if not KINDS.issuperset(kind_of(self.values[one]) for one in inside):
+            return _NO_INTEGERS
+        bindings = [self.bindings[k] for k in sorted(self._order[one] for one in inside)]
+        inputs = [(f"in{k}", one) for k, one in enumerate(ends)]
+        try:
+            graph = graph_of(bindings, inputs, [("out", var)], self._parameters, "")
+        except UnsupportedError as exc:
+            return str(exc).removeprefix(": ")
+        given = {name for name, one in inputs if str(one.ty.dtype) == "float32"}
+        floats = [
+            t for op in graph.ops for t in (*op.inputs, op.output) if t.dtype == "float32" and t.name not in given
+        ]
+        return _NO_INTEGERS if floats else ""
 
 
 def _fixed(var: Any) -> bool:
