@@ -17,12 +17,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from ...hw.errors import UnsupportedError
 
+Struct: TypeAlias = Any  # a structure of ctypes, whose fields `LAYOUTS` names, or a function of C
 Layouts = Mapping[str, Mapping[str, str]]  # structure -> field -> kind, a key of `_KINDS`
 
 _KINDS = {
@@ -134,17 +135,17 @@ class Abi:
         self.layouts = layouts
         self._classes = {name: _structure(name, fields) for name, fields in layouts.items()}
 
-    def new(self, name: str, **values: Any) -> Any:
+    def new(self, name: str, **values: Struct) -> Struct:
         """A structure that is zero but for `values`."""
         return self._classes[name](**values)
 
-    def at(self, name: str, address: int | None) -> Any:
+    def at(self, name: str, address: int | None) -> Struct:
         """The structure that stands at an address."""
         assert address
         return self._classes[name].from_address(address)
 
     def size(self, name: str) -> int:
-        """Bytes of a structure."""
+        """The size of a structure in bytes."""
         return ctypes.sizeof(self._classes[name])
 
     def offset(self, name: str, field: str) -> int:
@@ -152,8 +153,8 @@ class Abi:
         return getattr(self._classes[name], field).offset
 
     @cached_property
-    def replace(self) -> Any:
-        """The type of ReplaceNodeSubsetsWithDelegateKernels."""
+    def replace(self) -> Struct:
+        """The C function type of ReplaceNodeSubsetsWithDelegateKernels."""
         return ctypes.CFUNCTYPE(_INT, _POINTER, self._classes["registration"], _POINTER, _POINTER)
 
 
@@ -174,7 +175,7 @@ def int_array(values: list[int]) -> ctypes.Array:
     return (ctypes.c_int * (len(values) + 1))(len(values), *values)
 
 
-def array(tensor: Any, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+def array(tensor: Struct, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     """The values of a tensor, in place. The interpreter must have allocated it."""
     assert tensor.data and tensor.bytes == dtype.itemsize * math.prod(shape)
     memory = (ctypes.c_byte * tensor.bytes).from_address(tensor.data)
@@ -182,7 +183,7 @@ def array(tensor: Any, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
 
 
 class Context:
-    """What a callback does with the interpreter's context at `address`."""
+    """The interpreter's context at `address`, which its callbacks pass: tensors, nodes, reports."""
 
     def __init__(self, abi: Abi, address: int):
         self.abi, self.address = abi, address
@@ -194,7 +195,7 @@ class Context:
         self._good(_GET_PLAN(self._fields.get_execution_plan)(self.address, ctypes.byref(found)))
         return ints(found.value)
 
-    def node(self, number: int) -> tuple[Any, Any]:
+    def node(self, number: int) -> tuple[Struct, Struct]:
         """(node, registration) of a number from the plan."""
         node, registration = _POINTER(), _POINTER()
         call = _GET_NODE(self._fields.get_node_and_registration)
@@ -206,11 +207,11 @@ class Context:
         """How many tensors there are."""
         return self._fields.tensors_size
 
-    def tensor(self, number: int) -> Any:
-        """A tensor by its number, which is that of the file."""
+    def tensor(self, number: int) -> Struct:
+        """Tensor `number`; the file and the interpreter count alike."""
         return self.abi.at("tensor", self._fields.tensors + number * self.abi.size("tensor"))
 
-    def replace(self, registration: Any, nodes: list[int], delegate: Any) -> None:
+    def replace(self, registration: Struct, nodes: list[int], delegate: Struct) -> None:
         """Hand `nodes` to a delegate, whose kernels the registration has."""
         array = int_array(nodes)
         call = self.abi.replace(self._fields.replace_node_subsets)
@@ -238,7 +239,7 @@ class Given:
 
 
 class Kernel(Protocol):
-    """What runs a partition of one interpreter."""
+    """A partition of one interpreter, ready to run."""
 
     def check(self, context: Context) -> None:
         """Refuse inputs of other shapes, which may have changed."""
@@ -249,7 +250,7 @@ class Kernel(Protocol):
         ...
 
     def close(self) -> None:
-        """Free what it holds: its interpreter is gone."""
+        """Free the device's memory; the interpreter is gone."""
         ...
 
 
@@ -334,5 +335,5 @@ class Native:
             self._guarded(context, lambda _: kernel.close())
 
 
-def _address(function: Any) -> int | None:
+def _address(function: Struct) -> int | None:
     return ctypes.cast(function, ctypes.c_void_p).value

@@ -68,17 +68,17 @@ class Report:
 
     @property
     def operators(self) -> int:
-        """All operators of the network."""
+        """Number of operators of the network, taken or not."""
         return len(self.left) + sum(len(part.operators) for part in self.partitions)
 
     @property
     def cycles(self) -> int:
-        """Cycles of all partitions."""
+        """Cycles of one run of all partitions."""
         return sum(part.cycles for part in self.partitions)
 
     @property
     def host_seconds(self) -> float:
-        """Modelled time of the host's steps in all partitions; what the interpreter runs is not in it."""
+        """Seconds that the host's steps of all partitions take by the model; the interpreter's own are not counted."""
         return sum(part.host_seconds for part in self.partitions)
 
     def __str__(self) -> str:

@@ -44,13 +44,13 @@ AVAILABLE = Area(**XC7Z020)
 
 @lru_cache(maxsize=1)
 def model() -> Mapping[str, Any]:
-    """The fit with what it rests on, as in the file: `costs`, `points`, `error`, `clock`, `range`, `made`."""
+    """The fit as the file has it: `costs`, the `points` of synthesis, `error`, `clock`, `range`, `made`."""
     return json.loads(MODEL.read_text())
 
 
 @lru_cache(maxsize=1)
 def model_key() -> str:
-    """The same for the same costs: what was found with others is another result."""
+    """A digest of the costs; results that were found with other costs do not mix."""
     return hashlib.sha256(json.dumps(model()["costs"], sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -88,7 +88,7 @@ def clock_of(cfg: Config) -> tuple[float, float]:
 
 
 def outside(cfg: Config) -> list[str]:
-    """Fields of `cfg` beyond those of the fit's points, with their ranges: there its error is not known."""
+    """Fields of `cfg` outside the range of the fitted points, where the error is not known, with that range."""
     found = [
         f"{field} {getattr(cfg, field)} ({low} to {high})"
         for field, (low, high) in model()["range"].items()

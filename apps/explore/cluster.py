@@ -29,7 +29,7 @@ _LOCAL = {
 
 
 def begin(count: int, scheduler: str | None, modules: Sequence[str]) -> None:
-    """Begin to import `modules` for the `workers` of the same arguments, beside what this process does until then.
+    """Begin to import `modules` for `workers` of the same arguments, while this process does other work.
 
     One process imports them, and Dask's workers on this machine are forked from it, also those that are started again.
     Modules must start no thread. Raises as `check_semaphores`.

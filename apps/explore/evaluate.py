@@ -49,7 +49,7 @@ MODULES = tuple(
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker measures: files of networks with the digests of their contents, a configuration, a memory."""
+    """A measurement for a worker: files of networks with their digests, a configuration, a memory."""
 
     networks: tuple[tuple[str, str], ...]
     config: Mapping[str, Any]
@@ -170,7 +170,7 @@ def estimate(config: Config, dram: Dram, mhz: int, network: str | None = None) -
 
 
 def _kept_figures(network: str, config: Config, dram: Dram, mhz: int) -> dict[str, float]:
-    """Those of `network_figures`, from the cache or into it."""
+    """The result of `network_figures`, which is kept in the cache."""
     check_kind(network)
     source = read_source(network)
     file = figures_file(source.digest, config, {"dram": asdict(dram), "mhz": mhz})

@@ -99,7 +99,7 @@ def from_json(value: Mapping[str, Any]) -> dict[str, LayerCost]:
 
 @dataclass(frozen=True)
 class LayerShape:
-    """What a layer's cycles depend on: the input (C, H, W) or (C,), output channels, and how the kernel moves."""
+    """The shape of a layer, on which its cycles depend: input (C, H, W) or (C,), output channels, kernel and window."""
 
     inputs: tuple[int, ...]
     channels: int
@@ -172,7 +172,7 @@ def compiled(graph: g.Graph, cfg: Config) -> Executable:
 
 
 def compile_point(cfg: Config, network: IntegerNetwork, units: Mapping[str, Any], name: str) -> Executable:
-    """The program of `mapped`."""
+    """Compile a network whose layers are placed by channel."""
     return compiled(mapped(network, units, name, cfg), cfg)
 
 
@@ -273,7 +273,7 @@ class Launches:
 
 
 def in_launch(cost: LayerCost, launches: Cycles, name: str, sizes: Sizes) -> LayerCost:
-    """The cost of a layer with what its splits change in the launch, all other layers on their first side.
+    """The cost of a layer by launches of the whole network, all other layers on their first side.
 
     The split with all channels there keeps the cycles of the layer alone. The tables of the sides stay as they are.
     """

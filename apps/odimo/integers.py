@@ -65,7 +65,7 @@ class IntegerNetwork:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> IntegerNetwork:
-        """What `to_json` made."""
+        """The inverse of `to_json`."""
         nodes = []
         for facts in value["nodes"]:
             given: dict[str, Any] = {key: _tuple(v) for key, v in facts.items() if key not in ARRAYS}

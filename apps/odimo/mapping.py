@@ -65,7 +65,7 @@ def _asked(preference: Mapping[str, np.ndarray], wanted: Mapping[str, float] | N
 def preferred(
     preference: Mapping[str, np.ndarray], numbers: Mapping[str, int], ties: Sequence[Sequence[str]] = ()
 ) -> Choice:
-    """The choice with `numbers` channels on GEMM, those of least `preference` (O,), which is > 0 for the ternary unit.
+    """The choice with `numbers` channels on GEMM: the channels of least `preference` (O,), which is > 0 for ternary.
 
     `ties` are groups of layers whose results are added: there the sum of the preferences orders the channels, so that
     of two layers one has the ternary channels of the other, as one order of channels needs.
@@ -132,7 +132,7 @@ def counts(choice: Mapping[str, np.ndarray]) -> dict[str, tuple[int, int]]:
 
 
 def channels(choice: Mapping[str, np.ndarray], names: Sequence[str] = UNITS) -> dict[str, dict[str, list[int]]]:
-    """The channels of each unit by layer, as a file of a mapping has them; `names` may be those of other sides."""
+    """The channels of each side by layer, as a file of a mapping has them; `names` are the sides."""
     return {
         name: {unit: np.flatnonzero(chosen == (k == TERNARY)).tolist() for k, unit in enumerate(names)}
         for name, chosen in choice.items()

@@ -40,7 +40,7 @@ Parameters = tuple[np.ndarray, np.ndarray]  # scale and zero point
 def import_relax(function: Expr, outputs: Sequence[str], name: str) -> g.Graph:
     """The graph of a Relax function; its inputs have the names of the parameters.
 
-    Raises `UnsupportedError` that lists what is not supported.
+    Raises `UnsupportedError` that lists all operators and types that are not supported.
     """
     bindings = [b for block in function.body.blocks for b in block.bindings]
     body = next((b.value for b in bindings if b.var.same_as(function.body.body)), function.body.body)
@@ -72,7 +72,7 @@ def graph_of(
 
 
 def parameters_of(bindings: Sequence[Expr]) -> dict[Expr, Parameters]:
-    """The quantisation of each variable that holds integers: its quantize's, or that of a dequantize after it moved."""
+    """The quantisation of variables that hold integers, by the quantize or dequantize before or after they moved."""
     calls = {b.var: b.value for b in bindings}
     found: dict[Expr, Parameters] = {}
     for b in (*bindings, *reversed(bindings), *bindings):
@@ -102,8 +102,8 @@ def _source(value: Expr, calls: dict[Expr, Expr]) -> Expr:
 
 def _integer_pool(value: Expr, calls: dict[Expr, Expr]) -> Expr:
     """The mean of windows of int32 that `value` converts back to int8, as TVM's importer of .tflite files has it."""
-    pool = calls.get(value.args[0]) if kind_of(value) == "relax.astype" else None
-    wide = calls.get(pool.args[0]) if kind_of(pool) == "relax.nn.avg_pool2d" else None
+    pool: Expr = calls.get(value.args[0]) if kind_of(value) == "relax.astype" else None
+    wide: Expr = calls.get(pool.args[0]) if kind_of(pool) == "relax.nn.avg_pool2d" else None
     return pool if kind_of(wide) == "relax.astype" else None
 
 
@@ -147,8 +147,8 @@ class Translation:
         for name, expr in self.outputs:
             if expr not in self._refused:
                 self._output(name, expr)
-        ends = [[_info(name, var) for name, var in pairs] for pairs in (inputs, self.outputs)]
-        graph = helper.make_graph(self._nodes, "relax", *ends, self._initializers)
+        given, written = ([_info(name, var) for name, var in pairs] for pairs in (inputs, self.outputs))
+        graph = helper.make_graph(self._nodes, "relax", given, written, self._initializers)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)])
 
     def finished(self, op: g.Operator) -> g.Operator:
@@ -267,7 +267,7 @@ class Translation:
         tensors = [self.constant(weights.integers), *(self.constant(a.reshape(shape)) for a in parameters)]
         return self.emit("DequantizeLinear", tensors, "dequantize", axis=weights.axis)
 
-    def emit(self, op: str, tensors: Iterable[str], kind: str, **attributes: object) -> str:
+    def emit(self, op: str, tensors: Iterable[str], kind: str, **attributes: Any) -> str:
         """Append a node of one output, named by `kind` and a number. Returns the name of the output."""
         name = f"{kind}{self.counts[kind]}"
         self.counts[kind] += 1
@@ -300,24 +300,24 @@ class Translation:
         return made
 
     def layer(self, op: str, call: Expr, var: Expr, tensors: list[str], axis: int, **attributes: object) -> str:
-        """A layer with its channels along `axis`; a sum with int32 constants behind it gives it biases."""
+        """A layer with its channels along `axis`; it takes the int32 constants that its only reader adds as biases."""
         kind, weights = kind_of(call).rsplit(".", 1)[-1], self.known(call.args[1])
         if bias := self._bias(var, axis):
             tensors, op = [*tensors, bias], "Gemm" if op == "MatMul" else op
         made = self.emit(op, tensors, kind, **attributes)
         # TVM's importer of .tflite files makes zero points int32; that of ONNX gives them the tensor's type
-        tflite = isinstance(weights, Weights) and weights.zero.dtype == np.int32 and weights.scale.size == 1
-        if tflite and (kind == "matmul" or weights.integers.dtype == np.uint8):
-            self._rounded.add(self._nodes[-1].name)
+        if isinstance(weights, Weights) and weights.zero.dtype == np.int32 and weights.scale.size == 1:
+            dense = kind == "matmul"
+            self._rounded |= {self._nodes[-1].name} if dense or weights.integers.dtype == np.uint8 else set()
         return made
 
     def _bias(self, var: Expr, axis: int) -> str:
         """The tensor of the biases that the only reader of a layer adds, one per channel; empty without such."""
         readers, rank, channels = self.readers.get(var, []), len(var.ty.shape), int(var.ty.shape[axis])
-        call = self.calls[readers[0]] if len(readers) == 1 else None
+        call: Expr = self.calls[readers[0]] if len(readers) == 1 else None
         if kind_of(call) != "relax.add" or (kind_of(self.calls[var]) == "relax.matmul" and rank > 2):
             return ""
-        other = next(arg for arg in call.args if not arg.same_as(var))
+        other = next((arg for arg in call.args if not arg.same_as(var)), var)
         if (moved := self._moved(self.calls.get(other))) is not None:
             self.constants[other] = moved  # which the function may make after the layer
         bias = self.known(other)
@@ -407,7 +407,7 @@ def _same_axis(before: tuple[int, ...], after: tuple[int, ...], axis: int) -> in
 
 
 def sunk(ops: Sequence[g.Operator]) -> tuple[g.Operator, ...]:
-    """`ops`, with the element-wise ones between images that become NHWC computed on NCHW, before they do.
+    """`ops`, with element-wise operators on images NHWC computed before these are transposed from NCHW.
 
     The transpositions that this leaves without a reader, or that only go there and back, are removed later
     (compiler/graph/simplify.py).
@@ -432,7 +432,7 @@ def sunk(ops: Sequence[g.Operator]) -> tuple[g.Operator, ...]:
 
 
 def _moved(t: g.Tensor, behind: dict[str, g.Tensor]) -> g.Tensor | None:
-    """`t` as NCHW: what it was made of, or a constant; None where it would have to be transposed."""
+    """`t` as NCHW, where it is a constant or was transposed from NCHW; None elsewhere."""
     if t.data is None or len(t.shape) != 4:
         return behind.get(t.name)
     data = np.ascontiguousarray(t.data.transpose(TO_NCHW))
@@ -544,7 +544,7 @@ def _bound(lower: bool) -> Translate:
 
     def translate(t: Translation, call: Expr, var: Expr) -> str:
         x, bound = call.args[1].fields
-        guard = t.calls.get(bound)
+        guard: Expr = t.calls.get(bound)
         bound = guard.args[2] if kind_of(guard) == "relax.where" else bound
         if not hasattr(bound, "value"):
             raise InputError("has a bound that is no constant, which is not supported")

@@ -27,7 +27,7 @@ DETECTION = "CUSTOM TFLite_Detection_PostProcess"
 
 
 def _real(imp: TfliteImporter, node: FileNode, position: int) -> g.Tensor:
-    """An input as float32."""
+    """An input as float32, dequantised if it is int8."""
     x = imp.activation(node, position, plain=True, dtype=None)
     if x.dtype == "float32":
         return x
@@ -35,7 +35,7 @@ def _real(imp: TfliteImporter, node: FileNode, position: int) -> g.Tensor:
 
 
 def _anchors(imp: TfliteImporter, node: FileNode) -> np.ndarray:
-    """float32 (N, 4)."""
+    """The anchors, a constant float32 (N, 4)."""
     data, info = imp.known(node, 2), imp.info(node, 2)
     if info.scale.size == 1:
         data = (data.astype(np.int32) - int(info.zero_point[0])).astype(np.float32) * info.scale[0]
@@ -43,7 +43,7 @@ def _anchors(imp: TfliteImporter, node: FileNode) -> np.ndarray:
 
 
 def _detections(imp: TfliteImporter, node: FileNode) -> None:
-    """The operator, whose one table of detections four movements take apart."""
+    """TFLite_Detection_PostProcess: one Detections operator, and a slice of its table for each output of the file."""
     needed = ("max_detections", "num_classes", "nms_score_threshold", "nms_iou_threshold")
     needed += tuple(f"{axis}_scale" for axis in "yxhw")
     values = {name: node.option(name, None) for name in needed}
@@ -110,7 +110,7 @@ def _pool(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def _total(cls: type[g.Mean]) -> Handler:
-    """MEAN and SUM."""
+    """MEAN and SUM over constant axes."""
 
     def convert(imp: TfliteImporter, node: FileNode) -> None:
         x = imp.activation(node, 0, plain=True)

@@ -45,7 +45,7 @@ def clamp(node: FileNode, y: g.Tensor, kind: int | None = None) -> tuple[int, in
 
 
 def limits(y: g.Tensor, low: float | None, high: float | None) -> tuple[int, int]:
-    """int8 limits of real ones; None is no limit. Raises `Refused` for an empty range."""
+    """int8 limits for real limits; None is no limit. Raises `Refused` for an empty range."""
     bottom = -128 if low is None else max(-128, _quantised(low, y))
     top = 127 if high is None else min(127, _quantised(high, y))
     if bottom > top:
@@ -100,7 +100,7 @@ def _bias(imp: TfliteImporter, node: FileNode, position: int, x: g.Tensor, scale
 
 
 def _check_unit(info: Info, bias: np.ndarray, unit: np.ndarray) -> None:
-    """Raise `Misfit` if biases in their own scales are others in those of the accumulators, `unit`."""
+    """Raise `Misfit` if a bias in its own scale is another number of steps of `unit`, the accumulators' scale."""
     own = np.broadcast_to(info.scale.astype(np.float64), unit.shape)
     error = np.abs(own - unit)
     # a difference of less than half a step of the accumulators is none
@@ -291,7 +291,7 @@ def real(name: str) -> Handler:
 
 
 def leaky_relu(imp: TfliteImporter, node: FileNode) -> None:
-    """LEAKY_RELU."""
+    """LEAKY_RELU of int8 values."""
     x, y, alpha = imp.activation(node, 0), imp.result(node), node.option("alpha", 0.0)
     table, slopes = tables.leaky_relu(alpha, x, y), tables.slopes(alpha, x, y)
     imp.produce(node, g.LeakyRelu(node.name, (x,), y, "leaky_relu", table, slopes))

@@ -57,7 +57,7 @@ def binary(name: str) -> Handler:
 def _emit_activated(
     imp: TfliteImporter, node: FileNode, y: g.Tensor, make: Callable[[str, g.Tensor], g.Operator]
 ) -> None:
-    """Append the operator that `make` makes of a name and an output, `y`, and the node's activation behind it."""
+    """Append the operator `make` gives for a name and an output, `y`, then the node's activation."""
     kind = node.option("fusedActivationFunction", _ACTIVATION.NONE)
     if kind == _ACTIVATION.NONE:
         imp.produce(node, make(node.name, y))
@@ -108,7 +108,7 @@ def select(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def one_hot(imp: TfliteImporter, node: FileNode) -> None:
-    """ONE_HOT: a choice between two constants, where positions are those of a new dimension."""
+    """ONE_HOT: a choice between two constants along a new dimension."""
     x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
     count, rank = int(imp.number(node, 1)), len(imp.file.tensors[node.outputs[0]].shape)
     axis = dimension(node.option("axis", -1), rank)
@@ -126,7 +126,7 @@ def axes_of(imp: TfliteImporter, node: FileNode, x: g.Tensor) -> tuple[int, ...]
 
 
 def reduce(name: str) -> Handler:
-    """A reduction along axes."""
+    """A handler of a reduction along constant axes, of float32 or integers."""
 
     def convert(imp: TfliteImporter, node: FileNode) -> None:
         x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
@@ -193,7 +193,7 @@ def transposed(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def pool(cls: type[g.FloatMaxPool] | type[g.FloatAveragePool]) -> Handler:
-    """A pooling of float32."""
+    """A handler of a pooling of float32 images."""
 
     def convert(imp: TfliteImporter, node: FileNode) -> None:
         x, y, strides = imp.activation(node, 0, dtype=None), imp.result(node), layers.strides_of(node)
@@ -321,7 +321,7 @@ def _gather_each(imp: TfliteImporter, node: FileNode, x: g.Tensor, where: g.Tens
 
 
 def gather_nd(imp: TfliteImporter, node: FileNode) -> None:
-    """GATHER_ND."""
+    """GATHER_ND at computed positions."""
     x, where = (imp.activation(node, k, plain=True, dtype=None) for k in (0, 1))
     imp.produce(node, g.GatherNd(node.name, (x, where), imp.result(node, plain=True)), plain=True)
 
