@@ -225,6 +225,19 @@ def test_biases_of_other_units_are_exact_above_the_mantissa_of_float32(graph_of)
     assert made.bias.tolist() == large[0].tolist()
 
 
+@pytest.mark.parametrize("zero, rounded", [(np.int32(0), True), (np.int8(0), False)])
+def test_layers_of_tflite_files_round_the_product_of_their_scales(graph_of, zero, rounded):
+    """TVM's importer of those files makes zero points int32."""
+    parameters = relax.const(np.float32(0.1)), relax.const(zero)
+
+    def body(emit, x):
+        weight = emit(OP.dequantize(relax.const(np.ones((3, 2), np.int8)), *parameters))
+        return emit(OP.quantize(emit(OP.matmul(emit(OP.dequantize(x, *NUMBERS)), weight)), *NUMBERS))
+
+    (made,) = graph_of(body, ((1, 3), "int8")).layers
+    assert made.float32_scale == rounded
+
+
 def images(*names):
     """Images NCHW that become NHWC: the operators that turn them, and the tensors NHWC."""
     ops = []

@@ -65,6 +65,7 @@ def test_depthwise_convolution(m, equals_litert, case):
     [
         ((4, 3), (8, 6), (3, 3), (2, 2), SAME),
         ((4, 3), (8, 6), (5, 4), (2, 2), SAME),
+        ((4, 3), (8, 6), (5, 2), (2, 2), SAME),  # cut off by other amounts above than at the left
         ((4, 3), (9, 7), (3, 3), (2, 2), VALID),
         ((3, 4), (3, 8), (2, 2), (1, 2), SAME),
         ((3, 3), (6, 9), (1, 2), (2, 3), SAME),  # rows that only the bias reaches
