@@ -5,11 +5,13 @@ No other module knows Dask.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import socket
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from importlib.util import find_spec
 from multiprocessing import forkserver
 from typing import Any
 
@@ -63,8 +65,6 @@ def workers(count: int, scheduler: str | None = None) -> Iterator[Executor | Non
 
 
 def _has_dask() -> bool:
-    from importlib.util import find_spec
-
     return find_spec("distributed") is not None
 
 
@@ -88,8 +88,6 @@ def _client(address: str) -> Iterator[Any]:
 
 @contextmanager
 def _local(count: int) -> Iterator[Any]:
-    import logging
-
     check_semaphores()  # here: a cluster whose workers do not start never ends
     from dask.config import set as configured
     from distributed import Client, LocalCluster

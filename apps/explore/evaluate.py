@@ -9,19 +9,16 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...compiler.cache import figures_file, read_json, write_json
 from ...compiler.cost import bandwidths
-from ...compiler.frontend.source import check_kind, contract_of, read_source
+from ...compiler.frontend.source import Source, check_kind, contract_of, read_source
 from ...hw.circuit import check_buildable
 from ...hw.config import Config
 from ...hw.errors import FileError, TilewrightError
 from ...sim.dram import Dram
 from .area import AVAILABLE, Area, area_of, clock_of, model, outside
-
-if TYPE_CHECKING:
-    from ...compiler.frontend.source import Source
 
 PJ_PER_MAC = 0.3  # an int8 product 0.2 pJ, its sum in 32 bits 0.1
 PJ_PER_DRAM_BYTE = 240.0  # 1.3 to 2.6 nJ for 64 bits
@@ -63,8 +60,6 @@ def job_of(networks: Sequence[str], config: Config, dram: Dram, mhz: int) -> Job
 
 
 def _digest(path: str) -> str:
-    from ...compiler.frontend.source import read_source
-
     return hashlib.sha256(repr(read_source(path).digest).encode()).hexdigest()
 
 

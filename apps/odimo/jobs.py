@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from ...compiler.jobs import content_key
+from ...compiler.network import launch_cycles
 from ...hw.config import Config
 from ...hw.errors import UnsupportedError
 from . import costs
@@ -206,8 +207,6 @@ def deploy(job: Deploy) -> Facts:
     """{"cycles": of the launch in the timing model, "images": run, "equal": those of them with torch's scores,
     "accuracy": on the device in percent}.
     """
-    from ...compiler.network import launch_cycles
-
     _, test = job.task.data()
     network = IntegerNetwork.from_json(job.trained["network"])
     units = job.trained["channels"] if job.task.choice == UNIT else {}  # types are operators, all on one unit

@@ -100,12 +100,10 @@ class Task:
 
     def model(self) -> Any:
         """A new untrained model, a module of torch."""
-
         return self._call("model") if self.hook else digits_model(self.width)
 
     def data(self) -> tuple[Examples, Examples]:
         """(training examples, test examples). Raises `InputError` where the hook gives something else."""
-
         given = self._call("data") if self.hook else digits_data()
         try:
             train, test = (Examples(np.asarray(images), np.asarray(labels)) for images, labels in given)

@@ -57,10 +57,8 @@ def pad(imp: TfliteImporter, node: FileNode) -> None:
     imp.produce(node, g.Pad(node.name, (x,), y, pads, value))
 
 
-def reshape(imp: TfliteImporter, node: FileNode) -> None:
-    """RESHAPE and its variants; the output has the new shape."""
-    x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
-    imp.produce(node, g.Reshape(node.name, (x,), y), plain=True)
+# RESHAPE and its variants; the output has the new shape
+reshape = layers.unary(lambda imp, node, x, y: g.Reshape(node.name, (x,), y), plain=True, dtype=None)
 
 
 def transpose(imp: TfliteImporter, node: FileNode) -> None:
@@ -162,14 +160,8 @@ def _taken(imp: TfliteImporter, node: FileNode, indices: Callable[[int, int, int
     imp.produce(node, g.Take(node.name, (x,), y, tuple(kept[k] for k in TO_NCHW)))
 
 
-def tile(imp: TfliteImporter, node: FileNode) -> None:
-    """TILE: the input repeated along every dimension."""
-    imp.known(node, 1)
-    _taken(imp, node, lambda k, n, out: [i % n for i in range(out)])
-
-
-def broadcast_to(imp: TfliteImporter, node: FileNode) -> None:
-    """BROADCAST_TO: dimensions of 1 repeated."""
+def repeat(imp: TfliteImporter, node: FileNode) -> None:
+    """TILE repeats the input along every dimension, BROADCAST_TO along dimensions of 1."""
     imp.known(node, 1)
     _taken(imp, node, lambda k, n, out: [i % n for i in range(out)])
 

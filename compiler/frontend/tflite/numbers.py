@@ -15,7 +15,7 @@ from ..moves import TO_NCHW
 from . import layers
 from .builder import TfliteImporter, dimension
 from .file import FileNode, schema
-from .layers import Handler, operand
+from .layers import Handler, operand, unary
 
 NUMBERS = ("FLOAT32", "INT32", "INT64", "BOOL")
 _FIRST = {"TRANSPOSE_CONV": 2}  # the position of the image
@@ -35,12 +35,7 @@ def are_numbers(imp: TfliteImporter, node: FileNode) -> bool:
 
 def function(name: str) -> Handler:
     """A function of one value."""
-
-    def convert(imp: TfliteImporter, node: FileNode) -> None:
-        x, y = imp.activation(node, 0, dtype=None), imp.result(node)
-        imp.produce(node, g.NumberFunction(node.name, (x,), y, name))
-
-    return convert
+    return unary(lambda imp, node, x, y: g.NumberFunction(node.name, (x,), y, name), dtype=None)
 
 
 def binary(name: str) -> Handler:
@@ -128,27 +123,23 @@ def axes_of(imp: TfliteImporter, node: FileNode, x: g.Tensor) -> tuple[int, ...]
 def reduce(name: str) -> Handler:
     """A handler of a reduction along constant axes, of float32 or integers."""
 
-    def convert(imp: TfliteImporter, node: FileNode) -> None:
-        x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
-        imp.produce(node, g.NumberReduce(node.name, (x,), y, name, axes_of(imp, node, x)), plain=True)
+    def make(imp: TfliteImporter, node: FileNode, x: g.Tensor, y: g.Tensor) -> g.Operator:
+        return g.NumberReduce(node.name, (x,), y, name, axes_of(imp, node, x))
 
-    return convert
+    return unary(make, plain=True, dtype=None)
 
 
-def sloped(imp: TfliteImporter, node: FileNode) -> None:
+def sloped(imp: TfliteImporter, node: FileNode, x: g.Tensor, y: g.Tensor) -> g.Operator:
     """LEAKY_RELU of float32."""
-    x, y = imp.activation(node, 0, dtype=None), imp.result(node)
     slope = np.full((1,) * len(x.shape), node.option("alpha", 0.0), np.float32)
-    imp.produce(node, g.NumberBinary(node.name, (x, imp.constant(f"{node.name}.alpha", slope)), y, "leaky_relu"))
+    return g.NumberBinary(node.name, (x, imp.constant(f"{node.name}.alpha", slope)), y, "leaky_relu")
 
 
-def softmax(imp: TfliteImporter, node: FileNode) -> None:
+def softmax(imp: TfliteImporter, node: FileNode, x: g.Tensor, y: g.Tensor) -> g.Operator:
     """SOFTMAX and LOG_SOFTMAX of float32, along the last dimension."""
     if node.kind == "SOFTMAX" and node.option("beta", 0.0) != 1.0:
         raise Refused(f"has beta {node.option('beta', 0.0)}; of float32 only 1 is supported")
-    x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
-    op = g.FloatSoftmax(node.name, (x,), y, len(x.shape) - 1, node.kind == "LOG_SOFTMAX")
-    imp.produce(node, op, plain=True)
+    return g.FloatSoftmax(node.name, (x,), y, len(x.shape) - 1, node.kind == "LOG_SOFTMAX")
 
 
 def _weights(imp: TfliteImporter, node: FileNode) -> np.ndarray:
@@ -204,11 +195,10 @@ def pool(cls: type[g.FloatMaxPool] | type[g.FloatAveragePool]) -> Handler:
     return convert
 
 
-def resize(imp: TfliteImporter, node: FileNode) -> None:
+def resize(imp: TfliteImporter, node: FileNode, x: g.Tensor, y: g.Tensor) -> g.Operator:
     """RESIZE_BILINEAR of float32."""
-    x, y = imp.activation(node, 0, dtype=None), imp.result(node)
     flags = bool(node.option("alignCorners", False)), bool(node.option("halfPixelCenters", False))
-    imp.produce(node, g.NumberResize(node.name, (x,), y, *flags))
+    return g.NumberResize(node.name, (x,), y, *flags)
 
 
 def matmul(imp: TfliteImporter, node: FileNode) -> None:
@@ -342,11 +332,11 @@ HANDLERS: dict[str, Handler] = {
     "FULLY_CONNECTED": dense,
     "GELU": gelu,
     "L2_NORMALIZATION": normalised,
-    "LEAKY_RELU": sloped,
-    "LOG_SOFTMAX": softmax,
+    "LEAKY_RELU": unary(sloped, dtype=None),
+    "LOG_SOFTMAX": unary(softmax, plain=True, dtype=None),
     "MAX_POOL_2D": pool(g.FloatMaxPool),
-    "RESIZE_BILINEAR": resize,
-    "SOFTMAX": softmax,
+    "RESIZE_BILINEAR": unary(resize, dtype=None),
+    "SOFTMAX": unary(softmax, plain=True, dtype=None),
     "SQUARED_DIFFERENCE": binary("squared_difference"),
     "TRANSPOSE_CONV": transposed,
 }

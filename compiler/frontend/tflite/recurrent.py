@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,9 +19,6 @@ from ..core import Refused, like
 from ..moves import along, sliced, turned
 from .builder import Key, Resource, TfliteImporter
 from .file import FileNode, Info, Subgraph, schema
-
-if TYPE_CHECKING:
-    from .builder import Key, Resource, TfliteImporter
 
 
 def handle(imp: TfliteImporter, node: FileNode) -> None:

@@ -35,7 +35,7 @@ def real(*shape, z=-3):
     return lambda m: m.node("DEQUANTIZE", [m.input(shape, 0.05, z)], [m.tensor(shape, dtype="FLOAT32")])
 
 
-def k(shape, s=0.05, z=-3, low=-128, high=128, dtype=np.int8):
+def k(shape, s=0.05, z=-3, low=-128, high=128, dtype: type = np.int8):
     """A random constant."""
     return lambda m: m.const(m.rng.integers(low, high, shape).astype(dtype), s, z)
 
