@@ -36,80 +36,26 @@ _KINDS = {
     "bool": ctypes.c_bool,
     "pointer": ctypes.c_void_p,
 }
-# Registration is passed by value and has grown from release to release; the largest one, its end zero, suits the others
-# where it goes by reference or last on the stack, as on x86-64 and AArch64.
+# kinds and the fields that have them, in order. Registration is passed by value and has grown from release to release;
+# the largest one, its end zero, suits the others where it goes by reference or last on the stack, as on x86-64 and
+# AArch64
+_FIELDS = {
+    "context": "size tensors_size; pointer get_execution_plan tensors impl resize_tensor report_error add_tensors "
+    "get_node_and_registration replace_node_subsets; int recommended_threads",
+    "tensor": "int type; pointer data dims; float scale; int32 zero_point; int allocation_type; size bytes; "
+    "pointer allocation name delegate; int buffer_handle; bool data_is_stale is_variable; int quantization_type; "
+    "pointer quantization sparsity dims_signature",
+    "node": "pointer inputs outputs intermediates temporaries user_data builtin_data custom_data; int custom_size; "
+    "pointer delegate; bool side_effect",
+    "registration": "pointer init free prepare invoke profiling_string; int32 builtin_code; pointer custom_name; "
+    "int version; pointer external async_kernel; uint64 inplace_operator",
+    "delegate": "pointer data prepare copy_from_buffer_handle copy_to_buffer_handle free_buffer_handle; int64 flags; "
+    "pointer opaque_builder",
+    "params": "pointer delegate nodes_to_replace input_tensors output_tensors",
+}
 LAYOUTS: Layouts = {
-    "context": {
-        "tensors_size": "size",
-        "get_execution_plan": "pointer",
-        "tensors": "pointer",
-        "impl": "pointer",
-        "resize_tensor": "pointer",
-        "report_error": "pointer",
-        "add_tensors": "pointer",
-        "get_node_and_registration": "pointer",
-        "replace_node_subsets": "pointer",
-        "recommended_threads": "int",
-    },
-    "tensor": {
-        "type": "int",
-        "data": "pointer",
-        "dims": "pointer",
-        "scale": "float",
-        "zero_point": "int32",
-        "allocation_type": "int",
-        "bytes": "size",
-        "allocation": "pointer",
-        "name": "pointer",
-        "delegate": "pointer",
-        "buffer_handle": "int",
-        "data_is_stale": "bool",
-        "is_variable": "bool",
-        "quantization_type": "int",
-        "quantization": "pointer",
-        "sparsity": "pointer",
-        "dims_signature": "pointer",
-    },
-    "node": {
-        "inputs": "pointer",
-        "outputs": "pointer",
-        "intermediates": "pointer",
-        "temporaries": "pointer",
-        "user_data": "pointer",
-        "builtin_data": "pointer",
-        "custom_data": "pointer",
-        "custom_size": "int",
-        "delegate": "pointer",
-        "side_effect": "bool",
-    },
-    "registration": {
-        "init": "pointer",
-        "free": "pointer",
-        "prepare": "pointer",
-        "invoke": "pointer",
-        "profiling_string": "pointer",
-        "builtin_code": "int32",
-        "custom_name": "pointer",
-        "version": "int",
-        "external": "pointer",
-        "async_kernel": "pointer",
-        "inplace_operator": "uint64",
-    },
-    "delegate": {
-        "data": "pointer",
-        "prepare": "pointer",
-        "copy_from_buffer_handle": "pointer",
-        "copy_to_buffer_handle": "pointer",
-        "free_buffer_handle": "pointer",
-        "flags": "int64",
-        "opaque_builder": "pointer",
-    },
-    "params": {
-        "delegate": "pointer",
-        "nodes_to_replace": "pointer",
-        "input_tensors": "pointer",
-        "output_tensors": "pointer",
-    },
+    name: {field: kind for kind, *fields in map(str.split, text.split(";")) for field in fields}
+    for name, text in _FIELDS.items()
 }
 OK, ERROR = 0, 1  # TfLiteStatus
 CONSTANT = 1  # kTfLiteMmapRo, an allocation type: the tensor's values stand in the file

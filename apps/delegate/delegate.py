@@ -1,7 +1,7 @@
-"""`TilewrightDelegate`: one line by which a TFLite interpreter runs parts of its network on the accelerator.
+"""`TilewrightDelegate`, by which a TFLite interpreter runs parts of its network on the accelerator, and its report.
 
-Everything that can fail for a reason of ours happens while the interpreter asks for the delegate's address, in Python.
-What it then calls in C only compares and hands over.
+Planning and compiling happen in Python, while the interpreter asks for the delegate's address, so that errors are
+ordinary exceptions. Functions that the interpreter calls in C later only compare, copy and run.
 """
 
 from __future__ import annotations

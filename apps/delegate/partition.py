@@ -1,8 +1,8 @@
-"""Which nodes of a .tflite file the delegate takes, in which parts, and why not the others; the programs of parts.
+"""The partitions of a delegate: nodes of a .tflite file that it takes, with reasons for the others, and their programs.
 
-A part is cut out of the file that has been read: its operators, and the tensors at its ends. It goes through the
-importer and the compiler as a network does, so that nothing of an operator is read from the interpreter. What compiles
-needs TVM, and is imported where it is called: saved programs run without.
+A part is cut out of the file: its operators, and the tensors at its ends. It goes through the importer and the compiler
+as a network does; nothing of an operator is read from the interpreter. Compiling needs TVM, which is imported at the
+first call: saved programs run without.
 """
 
 from __future__ import annotations

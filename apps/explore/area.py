@@ -69,7 +69,7 @@ def logic(cfg: Config, costs: Mapping[str, Any]) -> tuple[int, int]:
     """LUTs and flip-flops of `cfg` by those `costs`: of each part, for LUTs and flip-flops, by feature."""
     features = features_of(cfg)
     lut, ff = (
-        sum(cost * features[part][name] for part, both in costs.items() for name, cost in both[count].items())
+        sum(cost * features[part][name] for part, fitted in costs.items() for name, cost in fitted[count].items())
         for count in ("lut", "ff")
     )
     return round(lut), round(ff)
@@ -190,7 +190,7 @@ def features_of(cfg: Config) -> dict[str, dict[str, float]]:
     choose = acc * float(cfg.lanes > lanes)  # operands of several groups of lanes
     entries = _bits(cfg.inp_depth) + _bits(cfg.wgt_depth) + _bits(cfg.acc_depth)
     indices = entries + _bits(cfg.uop_depth)
-    both = float(bool(has["lookup"] or has["lane_reduce"]))
+    functions = float(bool(has["lookup"] or has["lane_reduce"]))
     return {
         "control": {"one": 1},
         "engine": {"one": 1, "more": stripes(cfg) - 1},
@@ -200,7 +200,7 @@ def features_of(cfg: Config) -> dict[str, dict[str, float]]:
         "load": {"one": 1, "wide": wide, "pad": has["pad_value"], "indices": indices},
         "compute": {"one": 1, "indices": indices},
         **_scratchpads(cfg),
-        "pipeline": {"one": 1, "bits": acc, "indices": indices, "groups": choose, "functions": both * acc},
+        "pipeline": {"one": 1, "bits": acc, "indices": indices, "groups": choose, "functions": functions * acc},
         "alu": {"bits": acc},
         "dot": _dot(cfg, has),
         "functions": _functions(cfg, has, lanes),

@@ -1,6 +1,6 @@
-"""Workers for slow jobs: processes on this machine or a cluster of Dask, as an executor of `concurrent.futures`.
+"""Workers for slow jobs as an executor of `concurrent.futures`: processes on this machine, or a cluster of Dask.
 
-No other module knows Dask.
+Dask is optional, and imported in this module alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The search: a space of configurations, Optuna that asks for points of it, workers that measure them.
+"""The search of an exploration: a space of configurations, points that Optuna proposes, workers that measure them.
 
-A study lies in a database, SQLite by default, and remembers every result. Results are found again by what they depend
-on, so a point that is asked for twice is measured once, also by another process that goes on with the study.
+A study lies in a database, SQLite by default, and keeps every result under a key of all that it depends on: a point
+that is asked for twice is measured once, also by another process that continues the study.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A small network on one configuration: exact on the behavioural model, or refused by name."""
+"""A check of one configuration: a small random network, exact on the behavioural model or refused by name."""
 
 from __future__ import annotations
 

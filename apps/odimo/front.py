@@ -1,7 +1,8 @@
-"""The Pareto front of a network: points of several strengths and seeds beside the baselines, trained, compiled and run.
+"""The Pareto front of a network in accuracy and latency or energy: points of several strengths and seeds, baselines.
 
-Warm-ups come first, then the layers' tables, alone and in the launch, the fastest mapping, the points, and their
-programs; each step is jobs in processes, stored as they end (compiler/jobs.py).
+The steps are warm-ups, the layers' cost tables, alone and in the launch, the fastest mapping, the points, and their
+programs. Each step is jobs in processes, and each result is stored as its job ends (compiler/jobs.py): a second start
+goes on with the jobs that are missing.
 """
 
 from __future__ import annotations

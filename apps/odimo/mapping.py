@@ -1,6 +1,7 @@
-"""Which channels of which layer run on which unit: choices, their rounding to whole blocks, and fixed mappings.
+"""Choices of a compute unit for each output channel of each layer: fixed ones, rounding to whole blocks, descent.
 
-A `Choice` is, by layer name, bool (O,): True for a channel on the ternary unit.
+A `Choice` has, by layer name, bool (O,): True for a channel on the ternary unit, or of the second type. `Numbers` has
+the number of channels on the first side.
 """
 
 from __future__ import annotations
@@ -73,9 +74,9 @@ def preferred(
     groups = {name: group for group in ties for name in group}
     found: Choice = {}
     for name, values in preference.items():
-        together = np.sum([preference[other] for other in groups.get(name, [name])], axis=0)
+        summed = np.sum([preference[other] for other in groups.get(name, [name])], axis=0)
         found[name] = np.ones(len(values), bool)
-        found[name][np.argsort(together, kind="stable")[: numbers[name]]] = False
+        found[name][np.argsort(summed, kind="stable")[: numbers[name]]] = False
     return found
 
 

@@ -1,4 +1,7 @@
-"""What is trained: a torch model and its data, from a file of the user's or the digits, and the recipe's numbers."""
+"""The subject of training: a torch model and its data, from a Python file of the user or the digits of scikit-learn.
+
+`Recipe` has epochs, batch and rates of the phases; `ALTERNATIVES` the two sides between which channels choose.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Trained networks to integers, and graphs of integers computed by PyTorch."""
+"""From a trained network to integers (`integers`), and graphs of integers computed by PyTorch (`scores`).
+
+Both follow the arithmetic of the device exactly: the scores of a point equal those of its program. Graphs may have the
+operators of trained networks only.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Layers whose output channels choose a compute unit, or a type of layer, while they are trained with PyTorch."""
+"""Layers of PyTorch whose output channels choose a compute unit or a type of layer while they are trained.
+
+Weights are int8 with a scale per channel, or ternary; gradients pass the rounding as if it were not there. A layer's
+result is the mixture of both sides by the shares of its channels, until `assign` fixes the choice.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A torch model as a network in training: nodes with mapped layers, batch normalisation and quantised activations."""
+"""A torch model as a network in training: its operations in order, with mapped layers, norms and 8-bit activations.
+
+`trace` takes models of convolutions, dense layers, batch normalisation, ReLU, sums, pooling and flattening, and refuses
+others by name.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Functions for the accelerator, compiled: what TVM's `RunCodegen` calls as `relax.ext.tilewright`.
+"""Compiled functions of a Relax module: the code generator `relax.ext.tilewright`, which TVM's `RunCodegen` calls.
 
-TVM links what a code generator returns, and a module of TVM cannot be made in Python. So the generator returns none: it
-registers the function that runs the program, and `CarryPrograms` then makes the call one of `tilewright.run`, with the
-program's bytes as a constant, so that an exported executable has all it needs.
+TVM links the modules that a code generator returns, and these cannot be made in Python. So the generator returns none
+and registers a runner for each function; `carried` then makes the calls calls of `tilewright.run` with the program's
+bytes as a constant: an exported executable is complete.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`tilewright.run`, the function that TVM's virtual machine calls for a part, and reports of what ran."""
+"""`tilewright.run`, the function that TVM's virtual machine calls for a part, and reports of its runs.
+
+A program is put on its device at its first call and stays there until `release`. It needs TVM, but not the compiler.
+"""
 
 from __future__ import annotations
 

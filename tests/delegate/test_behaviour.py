@@ -72,7 +72,7 @@ def test_an_exception_of_another_thread_stays_there(convolutions, interpreter):
         first.invoke()
 
 
-def test_the_constructors_error_holds_ours(convolutions, interpreter):
+def test_an_error_of_litert_holds_the_text_of_ours(convolutions, interpreter):
     def full(executable):
         raise CapacityError("the device is full")
 
@@ -80,14 +80,10 @@ def test_the_constructors_error_holds_ours(convolutions, interpreter):
     with pytest.raises(RuntimeError, match="tilewright: CapacityError: the device is full"):
         interpreter(convolutions, delegate)
     assert isinstance(delegate.error, CapacityError)
-
-
-def test_signature_runners_raise_litert_s_error_with_our_text(tflite, interpreter):
-    """They invoke the interpreter without its method."""
-    delegate = TilewrightDelegate(path := layers(tflite()), on=lambda executable: Failing(HangError("stands still")))
-    made = interpreter(path, delegate)
+    delegate = TilewrightDelegate(convolutions, on=lambda executable: Failing(HangError("stands still")))
+    made = interpreter(convolutions, delegate)
     with pytest.raises(RuntimeError, match="tilewright: HangError: stands still"):
-        made._interpreter.Invoke()
+        made._interpreter.Invoke()  # as signature runners do, without the interpreter's method
     assert isinstance(delegate.error, HangError)
 
 

@@ -1,4 +1,7 @@
-"""Layers and element-wise operators of .tflite files, and geometry and clamps that other operators share."""
+"""Layers and element-wise operators of .tflite files: weights, biases, windows, clamps, handlers of one or two inputs.
+
+Integers are those of TensorFlow Lite's kernels; `Refused` says what they do not have.
+"""
 
 from __future__ import annotations
 

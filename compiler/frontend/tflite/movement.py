@@ -1,4 +1,7 @@
-"""Operators of .tflite files that move values without changing them; blocks of pixels by one transposition."""
+"""Operators of .tflite files that move values without changing them: shapes, slices, splits, gathers, blocks of pixels.
+
+Indices are in the file's layout (NHWC), and become those of NCHW for images.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Operators of .tflite files on plain numbers: float32 and integers between, before and behind the quantised ones."""
+"""Operators of .tflite files on float32, integers and truth values, which run on the host, and conversions to them.
+
+`HANDLERS` has the operators that int8 tensors have, too; `are_numbers` says which of the two a node is.
+"""
 
 from __future__ import annotations
 
@@ -111,8 +114,8 @@ def one_hot(imp: TfliteImporter, node: FileNode) -> None:
     along = np.arange(count).reshape(*(count if k == axis else 1 for k in range(rank))).astype(x.dtype)
     x = imp.reshape(f"{node.name}.column", x, tuple(1 if k == axis else n for k, n in enumerate(y.shape)))
     positions = imp.constant(f"{node.name}.positions", along)
-    there = imp.add(g.Compare, (x, positions), g.Tensor(f"{node.name}.there", y.shape, "bool"), "equal")
-    imp.produce(node, g.Select(node.name, (there, *values), y), plain=True)
+    equal = imp.add(g.Compare, (x, positions), g.Tensor(f"{node.name}.there", y.shape, "bool"), "equal")
+    imp.produce(node, g.Select(node.name, (equal, *values), y), plain=True)
 
 
 def axes_of(imp: TfliteImporter, node: FileNode, x: g.Tensor) -> tuple[int, ...]:

@@ -218,12 +218,9 @@ SECOND = Partition(("conv_2d_4",), 200, 1, 300, "counted on rtl", 2e-6, 0.25)
 LEFT = (("softmax_2", "why"), ("softmax_3", "why"), ("rsqrt_5", "why not"))
 
 
-def test_sums():
+def test_the_text_and_the_sums_of_a_report():
     report = Report("net", "tiny", "rtl", "tflm", (FIRST, SECOND), LEFT, None, None)
     assert (report.operators, report.cycles) == (6, 5_300) and abs(report.host_seconds - 1.2e-5) < 1e-12
-
-
-def test_text():
     assert str(Report("net", "tiny", "rtl", "tflm", (FIRST, SECOND), LEFT, 0.1, None)).splitlines() == [
         "net: 3 of 6 operators in 2 partitions on rtl (tiny, rounding as tflm)",
         "  1: conv_2d_0 to add_1 (2), 1,000 MACs, 5,000 cycles (simulated by the timing model), host 10 us (modelled)",

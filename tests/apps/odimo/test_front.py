@@ -83,13 +83,17 @@ def test_points_means_and_front(played, store, tmp_path):
     assert last.energy < first.energy and last.share == 1 and found.equal
     assert found.points[2].program == "digits-lambda-0.1-seed-0.tw"
     assert found.points[0].channels == {"a": {"gemm": 8, "ternary": 0}}
+    found = json.loads(json.dumps(found.to_json()))
+    assert found["config"] == "tiny_two" and len(found["points"]) == 8 and len(found["means"]) == 4
+    assert found["power_model"]["active"] and found["tables"]["a"]["tables"][0] == [[0, 8], [0.0, 200.0]]
 
 
-def test_a_second_start_runs_nothing_again(played, store, tmp_path):
-    first = front.explore(PLAN, tmp_path, store, None)
-    count = len(played)
-    assert count == 2 + 1 + 1 + 1 + 8 + 8
-    assert front.explore(PLAN, tmp_path, store, None).points == first.points and len(played) == count
+def test_steps_are_told_and_a_second_start_runs_nothing_again(played, store, tmp_path):
+    told = []
+    first = front.explore(PLAN, tmp_path, store, None, told.append)
+    assert told == ["warm_up"] * 2 + ["layer", "in_launch", "fastest"] + ["train"] * 8 + ["deploy"] * 8
+    assert len(played) == len(told)
+    assert front.explore(PLAN, tmp_path, store, None).points == first.points and len(played) == len(told)
 
 
 def test_the_first_error_ends_it(played, store, tmp_path, monkeypatch):
@@ -99,18 +103,6 @@ def test_the_first_error_ends_it(played, store, tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "train", train)
     with pytest.raises(ExecutionError, match="train: ValueError: no memory"):
         front.explore(PLAN, tmp_path, store, None)
-
-
-def test_steps_are_told(played, store, tmp_path):
-    told = []
-    front.explore(PLAN, tmp_path, store, None, told.append)
-    assert told == ["warm_up"] * 2 + ["layer", "in_launch", "fastest"] + ["train"] * 8 + ["deploy"] * 8
-
-
-def test_the_front_as_json(played, store, tmp_path):
-    found = json.loads(json.dumps(front.explore(PLAN, tmp_path, store, None).to_json()))
-    assert found["config"] == "tiny_two" and len(found["points"]) == 8 and len(found["means"]) == 4
-    assert found["power_model"]["active"] and found["tables"]["a"]["tables"][0] == [[0, 8], [0.0, 200.0]]
 
 
 def test_a_plan_for_energy_gives_the_model_to_the_search(played, store, tmp_path):

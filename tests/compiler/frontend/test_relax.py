@@ -238,6 +238,42 @@ def test_layers_of_tflite_files_round_the_product_of_their_scales(graph_of, zero
     assert made.float32_scale == rounded
 
 
+def test_a_block_as_the_importer_of_torch_makes_it(graph_of):
+    """Weights and biases with scales per channel, biases reshaped before sums, and dimensions counted from the end."""
+    rng = np.random.default_rng(3)
+
+    def body(emit, x):
+        def quantised(real, scale, zero):
+            integers = emit(OP.quantize(real, *numbers(scale, zero), axis=1))
+            return emit(OP.dequantize(integers, *numbers(scale, zero), axis=0))
+
+        def constant(dtype, most, scale, *shape):
+            values = relax.const(rng.integers(-most, most + 1, shape).astype(dtype))
+            return emit(OP.dequantize(values, *numbers(np.full(shape[0], scale), np.zeros(shape[0]), dtype), axis=0))
+
+        def convolution(x, groups, padding):
+            y = emit(OP.nn.conv2d(x, constant("int8", 127, 0.01, 4, 4 // groups, 3, 3), padding=padding, groups=groups))
+            return emit(OP.add(y, emit(OP.reshape(constant("int32", 900, 0.0005, 4), (1, 4, 1, 1)))))
+
+        first = quantised(x, 0.05, 3)
+        y = quantised(emit(OP.clip(convolution(first, 4, 1), 0, 6)), 0.05, -128)
+        y = quantised(emit(OP.nn.relu(emit(OP.add(quantised(convolution(y, 1, 1), 0.11, 7), first)))), 0.1, -128)
+        y = quantised(emit(OP.mean(y, [-1, -2], keepdims=True)), 0.05, -128)
+        y = emit(OP.reshape(quantised(emit(OP.concat([y, y], axis=1)), 0.05, -128), (1, 8)))
+        y = emit(OP.matmul(y, emit(OP.permute_dims(constant("int8", 127, 0.01, 5, 8)))))
+        y = quantised(emit(OP.add(y, constant("int32", 900, 0.0005, 5))), 0.05, 0)
+        return quantised(emit(OP.nn.softmax(y, axis=-1)), 1 / 256, -128)
+
+    found = graph_of(body, ((1, 4, 6, 6), "float32"))
+    kinds = [g.Quantize, g.QConv2d, g.QConv2d, g.Add, g.AveragePool, g.Concat, g.Reshape, g.QDense, g.Softmax]
+    assert [type(op) for op in found.ops] == [*kinds, g.Dequantize]
+    first = found.layers[0]
+    assert isinstance(first, g.QConv2d) and first.depthwise and (first.low, first.high) == (-128, -8)
+    rng = np.random.default_rng(3)
+    rng.integers(-127, 128, (4, 1, 3, 3))
+    assert first.bias.tolist() == rng.integers(-900, 901, 4).tolist()  # whose unit is that of the accumulators
+
+
 def images(*names):
     """Images NCHW that become NHWC: the operators that turn them, and the tensors NHWC."""
     ops = []
