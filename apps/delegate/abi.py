@@ -95,7 +95,7 @@ class Abi:
         return ctypes.sizeof(self._classes[name])
 
     def offset(self, name: str, field: str) -> int:
-        """Where a field stands in its structure."""
+        """Bytes from the start of a structure to a field."""
         return getattr(self._classes[name], field).offset
 
     @cached_property
@@ -150,7 +150,7 @@ class Context:
 
     @property
     def count(self) -> int:
-        """How many tensors there are."""
+        """Number of tensors of the interpreter."""
         return self._fields.tensors_size
 
     def tensor(self, number: int) -> Struct:

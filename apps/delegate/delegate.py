@@ -34,8 +34,8 @@ from .selftest import DEFAULT, prove
 class Partition:
     """Operators that run in one piece: their names in order, multiply-accumulates and launches of a run.
 
-    `cycles` are the accelerator's, `counted_by` says whose: of the device in the last run where it has a clock, else of
-    the timing model. `host_seconds` are those of the steps on the host beside it, modelled for a Cortex-A9 at 650 MHz.
+    `cycles` are the accelerator's, counted by the device in the last run where it has a clock, else by the timing
+    model; `counted_by` says which. `host_seconds` are the host's steps, modelled for a Cortex-A9 at 650 MHz.
     `wall_seconds` passed on this machine in the last run; None before the first.
     """
 
@@ -52,8 +52,8 @@ class Partition:
 class Report:
     """The network's partitions, and the operators that stay with the interpreter: name and reason, in order.
 
-    `left_seconds` are those of the operators that stay, `alone_seconds` of the whole network without an accelerator,
-    both modelled for the same Cortex-A9; None where there is an operator of which nothing is known.
+    `left_seconds` is the time of the operators that stay, `alone_seconds` of the whole network without an accelerator,
+    both modelled for the same Cortex-A9; None where the model lacks an operator.
     """
 
     network: str

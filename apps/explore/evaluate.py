@@ -100,7 +100,7 @@ def misfit(config: Config, area: Area) -> str:
 
 
 def network_figures(model: str | Source, config: Config, dram: Dram, mhz: int) -> dict[str, float]:
-    """Cycles, microseconds, bytes moved and energy of one inference of a network, a file or what was read of it.
+    """Cycles, microseconds, bytes moved and energy of one inference of a network, given as a file or its source.
 
     It is compiled for `dram`, without the cache on disk: explorations would drive everything else out of it. Raises the
     errors of the compiler.

@@ -63,7 +63,7 @@ class LayerCost:
 
 @dataclass(frozen=True)
 class Power:
-    """A model of power in milliwatts, not a measurement: of each side at work, and of all the rest the whole time."""
+    """A model of power in milliwatts, not a measurement: `active` of each side at work, `idle` of the rest."""
 
     active: tuple[float, ...]
     idle: float

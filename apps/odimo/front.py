@@ -29,7 +29,7 @@ POWERS = {UNIT: POWER, TYPE: Power((1.0, 1.0), 0.5)}  # both types keep the same
 
 @dataclass(frozen=True)
 class Plan:
-    """What to train: a task for a configuration, with these strengths (lambda) and seeds, for `objective`.
+    """A front to explore: a task for a configuration, strengths (lambda) and seeds of searches, the `objective`.
 
     `baselines` are by default all of the task's choice.
     """

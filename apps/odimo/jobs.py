@@ -70,7 +70,7 @@ class Layer(Job):
 class Launch(Job):
     """Measure launches of a warmed-up network, its `network`, for the tables `costs` of all its layers, as JSON.
 
-    With a `name` they are those of this layer's splits, else those on the way to the fastest mapping.
+    With a `name` this layer's splits are measured, else mappings on the way to the fastest.
     """
 
     config: Config

@@ -77,7 +77,7 @@ FUNCTIONS = ("model", "data")
 class Task:
     """The hook, a Python file with functions `model` and `data`, or the digits with layers of `width` channels.
 
-    `choice` is what their output channels choose between, a key of `ALTERNATIVES`. Raises `InputError` for another one.
+    `choice` is a key of `ALTERNATIVES`, the sides of output channels. Raises `InputError` for another one.
     """
 
     hook: str = ""

@@ -134,10 +134,10 @@ def _per_channel(weight: Tensor) -> tuple[int, ...]:
 
 
 class Mapped(torch.nn.Module):
-    """Base: weights (O, ...), an optional bias (O,), theta (2, O), and what the shares are made of.
+    """Base of layers with a choice: weights (O, ...), an optional bias (O,), and theta (2, O), which makes the shares.
 
-    Shares are the softmax of theta by `temperature`, or, once `assign` was called, ones and zeros. A class whose layers
-    have no choice is not `free`; `grouped` are those whose channels are brought into an order by their choice.
+    Shares are the softmax of theta by `temperature`, or, once `assign` was called, ones and zeros. A class without a
+    choice is not `free`; the channels of a `grouped` one are ordered by their choice.
     """
 
     free = grouped = True
@@ -177,7 +177,7 @@ class Mapped(torch.nn.Module):
         self.chosen = torch.as_tensor(chosen, dtype=torch.bool)
 
     def effective(self) -> Tensor:
-        """The weights that are computed with."""
+        """The quantised weights of the layer's result: a mixture of both sides by the shares."""
         if self.chosen is not None and not self.chosen.any():
             return int8(self.weight)
         if self.chosen is not None and self.chosen.all():
@@ -273,7 +273,7 @@ class TypedConv2d(MappedConv2d):
         return super().shares
 
     def effective(self) -> Tensor:
-        """The weights that are computed with."""
+        """The quantised weights of the layer's result: a mixture of both sides by the shares."""
         standard, depthwise = (share.reshape(-1, 1, 1, 1) for share in self.shares)
         return standard * int8(self.weight) + depthwise * self._spread(int8(self.depthwise))
 

@@ -127,7 +127,7 @@ class Report:
 def report(compiled: Any) -> Report:
     """The parts of a module from `tilewright_pipeline`, or of the executable that `tvm.compile` makes of it.
 
-    Only a module knows what was left. Raises `InputError` for anything else.
+    An executable does not know `left`. Raises `InputError` for anything else.
     """
     left: tuple[str, ...] = ()
     if isinstance(compiled, IRModule):

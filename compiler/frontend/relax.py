@@ -23,6 +23,8 @@ from ..graph import Names
 from ..tvm_compat import Var, ir
 from .moves import TO_NCHW, TO_NHWC
 from .onnx.importer import Importer
+from .onnx.nodes import Inconsistent
+from .source import one_line
 from .values import Weights
 
 INTEGERS = ("int8", "uint8")  # of activations
@@ -65,7 +67,11 @@ def graph_of(
     problems = translation.problems
     if not problems:
         importer = Importer(model)
-        if (graph := importer.graph(name)) is not None:
+        try:
+            graph = importer.graph(name)
+        except Inconsistent as exc:
+            raise UnsupportedError(f"{name}: shapes or types are inconsistent ({one_line(exc)})") from None
+        if graph is not None:
             return replace(graph, ops=sunk([translation.finished(op) for op in graph.ops]))
         problems = [*map(str, importer.problems), *importer.ends]
     raise UnsupportedError(f"{name}: {'; '.join(problems)}")
@@ -255,7 +261,7 @@ class Translation:
         if expr not in self.names:
             value = self.known(expr)
             if value is None:
-                raise InputError("takes what is no tensor, which is not supported")
+                raise InputError("reads a value of a type that is not supported")
             self.names[expr] = self.constant(value) if isinstance(value, np.ndarray) else self._dequantised(value)
         return self.names[expr]
 

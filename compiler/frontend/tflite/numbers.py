@@ -295,7 +295,7 @@ def gather(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def _gather_each(imp: TfliteImporter, node: FileNode, x: g.Tensor, where: g.Tensor, axis: int, batches: int) -> None:
-    """GATHER whose first `batches` dimensions are those of both inputs: their elements, one after the other, are rows.
+    """GATHER with `batches` leading dimensions in both inputs: positions count within each batch.
 
     `x` as (batches, around the axis, axis, behind) becomes (batches * axis, ...), and positions count from each batch.
     """
