@@ -97,7 +97,7 @@ USES_NAMES = """
 import numpy as np
 import onnx
 from tilewright.compiler.frontend import import_model
-from tilewright.compiler.frontend.relax import RelaxImporter
+from tilewright.compiler.frontend.relax import import_relax
 from tilewright.compiler.graph import reference
 from tilewright.compiler.tvm_compat import relax
 
@@ -116,7 +116,7 @@ with builder.function("main", [x]):
         real = builder.emit(relax.op.exp(builder.emit(relax.op.dequantize(x, quarter, zero))))
         y = builder.emit_output(relax.op.quantize(real, quarter, zero))
     builder.emit_func_output(y)
-graph = RelaxImporter(relax.transform.CanonicalizeBindings()(builder.get())["main"], ["y"]).graph("net")
+graph = import_relax(relax.transform.CanonicalizeBindings()(builder.get())["main"], ["y"], "net")
 print(*reference.run(graph, {"x": np.array([[-8, 0, 4, 100]], np.int8)})[0]["y"].reshape(-1))
 """
 

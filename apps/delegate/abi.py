@@ -17,12 +17,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from ...hw.errors import UnsupportedError
 
+Struct: TypeAlias = Any  # a structure of ctypes, whose fields `LAYOUTS` names, or a function of C
 Layouts = Mapping[str, Mapping[str, str]]  # structure -> field -> kind, a key of `_KINDS`
 
 _KINDS = {
@@ -35,80 +36,26 @@ _KINDS = {
     "bool": ctypes.c_bool,
     "pointer": ctypes.c_void_p,
 }
-# Registration is passed by value and has grown from release to release; the largest one, its end zero, suits the others
-# where it goes by reference or last on the stack, as on x86-64 and AArch64.
+# kinds and the fields that have them, in order. Registration is passed by value and has grown from release to release;
+# the largest one, its end zero, suits the others where it goes by reference or last on the stack, as on x86-64 and
+# AArch64
+_FIELDS = {
+    "context": "size tensors_size; pointer get_execution_plan tensors impl resize_tensor report_error add_tensors "
+    "get_node_and_registration replace_node_subsets; int recommended_threads",
+    "tensor": "int type; pointer data dims; float scale; int32 zero_point; int allocation_type; size bytes; "
+    "pointer allocation name delegate; int buffer_handle; bool data_is_stale is_variable; int quantization_type; "
+    "pointer quantization sparsity dims_signature",
+    "node": "pointer inputs outputs intermediates temporaries user_data builtin_data custom_data; int custom_size; "
+    "pointer delegate; bool side_effect",
+    "registration": "pointer init free prepare invoke profiling_string; int32 builtin_code; pointer custom_name; "
+    "int version; pointer external async_kernel; uint64 inplace_operator",
+    "delegate": "pointer data prepare copy_from_buffer_handle copy_to_buffer_handle free_buffer_handle; int64 flags; "
+    "pointer opaque_builder",
+    "params": "pointer delegate nodes_to_replace input_tensors output_tensors",
+}
 LAYOUTS: Layouts = {
-    "context": {
-        "tensors_size": "size",
-        "get_execution_plan": "pointer",
-        "tensors": "pointer",
-        "impl": "pointer",
-        "resize_tensor": "pointer",
-        "report_error": "pointer",
-        "add_tensors": "pointer",
-        "get_node_and_registration": "pointer",
-        "replace_node_subsets": "pointer",
-        "recommended_threads": "int",
-    },
-    "tensor": {
-        "type": "int",
-        "data": "pointer",
-        "dims": "pointer",
-        "scale": "float",
-        "zero_point": "int32",
-        "allocation_type": "int",
-        "bytes": "size",
-        "allocation": "pointer",
-        "name": "pointer",
-        "delegate": "pointer",
-        "buffer_handle": "int",
-        "data_is_stale": "bool",
-        "is_variable": "bool",
-        "quantization_type": "int",
-        "quantization": "pointer",
-        "sparsity": "pointer",
-        "dims_signature": "pointer",
-    },
-    "node": {
-        "inputs": "pointer",
-        "outputs": "pointer",
-        "intermediates": "pointer",
-        "temporaries": "pointer",
-        "user_data": "pointer",
-        "builtin_data": "pointer",
-        "custom_data": "pointer",
-        "custom_size": "int",
-        "delegate": "pointer",
-        "side_effect": "bool",
-    },
-    "registration": {
-        "init": "pointer",
-        "free": "pointer",
-        "prepare": "pointer",
-        "invoke": "pointer",
-        "profiling_string": "pointer",
-        "builtin_code": "int32",
-        "custom_name": "pointer",
-        "version": "int",
-        "external": "pointer",
-        "async_kernel": "pointer",
-        "inplace_operator": "uint64",
-    },
-    "delegate": {
-        "data": "pointer",
-        "prepare": "pointer",
-        "copy_from_buffer_handle": "pointer",
-        "copy_to_buffer_handle": "pointer",
-        "free_buffer_handle": "pointer",
-        "flags": "int64",
-        "opaque_builder": "pointer",
-    },
-    "params": {
-        "delegate": "pointer",
-        "nodes_to_replace": "pointer",
-        "input_tensors": "pointer",
-        "output_tensors": "pointer",
-    },
+    name: {field: kind for kind, *fields in map(str.split, text.split(";")) for field in fields}
+    for name, text in _FIELDS.items()
 }
 OK, ERROR = 0, 1  # TfLiteStatus
 CONSTANT = 1  # kTfLiteMmapRo, an allocation type: the tensor's values stand in the file
@@ -134,26 +81,26 @@ class Abi:
         self.layouts = layouts
         self._classes = {name: _structure(name, fields) for name, fields in layouts.items()}
 
-    def new(self, name: str, **values: Any) -> Any:
+    def new(self, name: str, **values: Struct) -> Struct:
         """A structure that is zero but for `values`."""
         return self._classes[name](**values)
 
-    def at(self, name: str, address: int | None) -> Any:
+    def at(self, name: str, address: int | None) -> Struct:
         """The structure that stands at an address."""
         assert address
         return self._classes[name].from_address(address)
 
     def size(self, name: str) -> int:
-        """Bytes of a structure."""
+        """The size of a structure in bytes."""
         return ctypes.sizeof(self._classes[name])
 
     def offset(self, name: str, field: str) -> int:
-        """Where a field stands in its structure."""
+        """Bytes from the start of a structure to a field."""
         return getattr(self._classes[name], field).offset
 
     @cached_property
-    def replace(self) -> Any:
-        """The type of ReplaceNodeSubsetsWithDelegateKernels."""
+    def replace(self) -> Struct:
+        """The C function type of ReplaceNodeSubsetsWithDelegateKernels."""
         return ctypes.CFUNCTYPE(_INT, _POINTER, self._classes["registration"], _POINTER, _POINTER)
 
 
@@ -174,7 +121,7 @@ def int_array(values: list[int]) -> ctypes.Array:
     return (ctypes.c_int * (len(values) + 1))(len(values), *values)
 
 
-def array(tensor: Any, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+def array(tensor: Struct, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     """The values of a tensor, in place. The interpreter must have allocated it."""
     assert tensor.data and tensor.bytes == dtype.itemsize * math.prod(shape)
     memory = (ctypes.c_byte * tensor.bytes).from_address(tensor.data)
@@ -182,7 +129,7 @@ def array(tensor: Any, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
 
 
 class Context:
-    """What a callback does with the interpreter's context at `address`."""
+    """The interpreter's context at `address`, which its callbacks pass: tensors, nodes, reports."""
 
     def __init__(self, abi: Abi, address: int):
         self.abi, self.address = abi, address
@@ -194,7 +141,7 @@ class Context:
         self._good(_GET_PLAN(self._fields.get_execution_plan)(self.address, ctypes.byref(found)))
         return ints(found.value)
 
-    def node(self, number: int) -> tuple[Any, Any]:
+    def node(self, number: int) -> tuple[Struct, Struct]:
         """(node, registration) of a number from the plan."""
         node, registration = _POINTER(), _POINTER()
         call = _GET_NODE(self._fields.get_node_and_registration)
@@ -203,14 +150,14 @@ class Context:
 
     @property
     def count(self) -> int:
-        """How many tensors there are."""
+        """Number of tensors of the interpreter."""
         return self._fields.tensors_size
 
-    def tensor(self, number: int) -> Any:
-        """A tensor by its number, which is that of the file."""
+    def tensor(self, number: int) -> Struct:
+        """Tensor `number`; the file and the interpreter count alike."""
         return self.abi.at("tensor", self._fields.tensors + number * self.abi.size("tensor"))
 
-    def replace(self, registration: Any, nodes: list[int], delegate: Any) -> None:
+    def replace(self, registration: Struct, nodes: list[int], delegate: Struct) -> None:
         """Hand `nodes` to a delegate, whose kernels the registration has."""
         array = int_array(nodes)
         call = self.abi.replace(self._fields.replace_node_subsets)
@@ -238,7 +185,7 @@ class Given:
 
 
 class Kernel(Protocol):
-    """What runs a partition of one interpreter."""
+    """A partition of one interpreter, ready to run."""
 
     def check(self, context: Context) -> None:
         """Refuse inputs of other shapes, which may have changed."""
@@ -249,7 +196,7 @@ class Kernel(Protocol):
         ...
 
     def close(self) -> None:
-        """Free what it holds: its interpreter is gone."""
+        """Free the device's memory; the interpreter is gone."""
         ...
 
 
@@ -334,5 +281,5 @@ class Native:
             self._guarded(context, lambda _: kernel.close())
 
 
-def _address(function: Any) -> int | None:
+def _address(function: Struct) -> int | None:
     return ctypes.cast(function, ctypes.c_void_p).value

@@ -1,7 +1,7 @@
-"""`TilewrightDelegate`: one line by which a TFLite interpreter runs parts of its network on the accelerator.
+"""`TilewrightDelegate`, by which a TFLite interpreter runs parts of its network on the accelerator, and its report.
 
-Everything that can fail for a reason of ours happens while the interpreter asks for the delegate's address, in Python.
-What it then calls in C only compares and hands over.
+Planning and compiling happen in Python, while the interpreter asks for the delegate's address, so that errors are
+ordinary exceptions. Functions that the interpreter calls in C later only compare, copy and run.
 """
 
 from __future__ import annotations
@@ -14,29 +14,28 @@ import weakref
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ...compiler.frontend.source import Source, read_source
+from ...compiler.frontend.tflite.file import read
 from ...hw.config import Config, load_config
 from ...hw.errors import InputError
 from ...runtime.device import Device, Stats
 from . import abi as c
 from .abi import Given, Native
-from .kernel import Kernel, Opener, Stored, load, opener, save
+from .kernel import Kernel, Opener, Program, Stored, load, opener, save
+from .partition import Planner, check_claim, compiled, is_the_files, on_host, refusal
 from .selftest import DEFAULT, prove
-
-if TYPE_CHECKING:
-    from ...compiler.frontend.source import Source
-    from .partition import Program
 
 
 @dataclass(frozen=True)
 class Partition:
     """Operators that run in one piece: their names in order, multiply-accumulates and launches of a run.
 
-    `cycles` are the accelerator's, `counted_by` says whose: of the device in the last run where it has a clock, else of
-    the timing model. `host_seconds` are those of the steps on the host beside it, modelled for a Cortex-A9 at 650 MHz.
+    `cycles` are the accelerator's, counted by the device in the last run where it has a clock, else by the timing
+    model; `counted_by` says which. `host_seconds` are the host's steps, modelled for a Cortex-A9 at 650 MHz.
     `wall_seconds` passed on this machine in the last run; None before the first.
     """
 
@@ -53,8 +52,8 @@ class Partition:
 class Report:
     """The network's partitions, and the operators that stay with the interpreter: name and reason, in order.
 
-    `left_seconds` are those of the operators that stay, `alone_seconds` of the whole network without an accelerator,
-    both modelled for the same Cortex-A9; None where there is an operator of which nothing is known.
+    `left_seconds` is the time of the operators that stay, `alone_seconds` of the whole network without an accelerator,
+    both modelled for the same Cortex-A9; None where the model lacks an operator.
     """
 
     network: str
@@ -68,17 +67,17 @@ class Report:
 
     @property
     def operators(self) -> int:
-        """All operators of the network."""
+        """Number of operators of the network, taken or not."""
         return len(self.left) + sum(len(part.operators) for part in self.partitions)
 
     @property
     def cycles(self) -> int:
-        """Cycles of all partitions."""
+        """Cycles of one run of all partitions."""
         return sum(part.cycles for part in self.partitions)
 
     @property
     def host_seconds(self) -> float:
-        """Modelled time of the host's steps in all partitions; what the interpreter runs is not in it."""
+        """Seconds that the host's steps of all partitions take by the model; the interpreter's own are not counted."""
         return sum(part.host_seconds for part in self.partitions)
 
     def __str__(self) -> str:
@@ -133,9 +132,6 @@ class TilewrightDelegate:
         runtime: str = "litert",
         every: bool = False,
     ):
-        from ...compiler.frontend.tflite.file import read
-        from .partition import check_claim
-
         if runtime not in RUNTIMES:
             raise InputError(f"runtime {runtime!r}: must be one of {', '.join(RUNTIMES)}")
         if type(min_macs) is not int or min_macs < 0:
@@ -212,8 +208,6 @@ class TilewrightDelegate:
         """The programs of all partitions, compiled once, by the first thread that asks."""
         with self._lock:
             if self._programs is None:
-                from .partition import Planner, refusal
-
                 reasons = {n: refusal(self.file, n, self._claim) for n in range(len(self.file.nodes))}
                 self._refused = {n: why for n, why in reasons.items() if why}
                 planner = Planner(self.file, self.cfg, self.runtime, self._min_macs, self._every, self._refused)
@@ -222,8 +216,6 @@ class TilewrightDelegate:
 
     def _claims(self, context: c.Context) -> list[int]:
         """The nodes of all programs. Raises `InputError` where the interpreter has another file."""
-        from .partition import is_the_files
-
         plan = [n for n in context.plan() if context.node(n)[1].builtin_code != c.DELEGATE]
         taken = [n for program in self._plan() for n in program.given.nodes]
         return [n for n in taken if n in plan] if is_the_files(self.file, context, plan) else []
@@ -232,8 +224,6 @@ class TilewrightDelegate:
         programs = self._plan()
         known = next((one for one in programs if one.covers(given)), None)
         if known is None:  # the interpreter has made other parts, as where another delegate came first
-            from .partition import compiled
-
             known = compiled(self.file, given, self.cfg, self.runtime)
             programs.append(known)
         with self._lock:  # loading opens the device, and takes memory of it
@@ -257,8 +247,6 @@ class TilewrightDelegate:
     def _modelled(self) -> list[float | None]:
         """Seconds of every operator on a host alone, where they are known."""
         if self._seconds is None:
-            from .partition import on_host
-
             self._seconds = [on_host(self.file, n) for n in range(len(self.file.nodes))]
         return self._seconds
 
@@ -272,8 +260,6 @@ class TilewrightDelegate:
 
 
 def _source(model: str | Path | bytes) -> Source:
-    from ...compiler.frontend.source import Source, read_source
-
     if isinstance(model, (bytes, bytearray, memoryview)):
         return Source(Path("model.tflite"), bytes(model))
     if not isinstance(model, (str, Path)):

@@ -34,8 +34,9 @@ Done = Callable[["Program", Stats, float, dict[int, np.ndarray]], None]
 
 
 def opener(on: str | Device | Opener) -> Opener:
-    """What loads an executable on `on`: a device's name as `tilewright run --on` takes it, a server NAME:PORT, an open
-    device, or a function that does it.
+    """A function that loads an executable on `on`.
+
+    `on` is a device's name as `tilewright run --on` takes it, a server NAME:PORT, an open device, or such a function.
 
     The device is opened with the first executable. Raises `UnsupportedError` for an unknown name, `InputError` for
     anything else.
@@ -82,7 +83,7 @@ class Program:
         return len(self.executable.launches)
 
     def covers(self, given: Given) -> bool:
-        """Whether it computes what the interpreter asks for, from what this has."""
+        """Whether the program computes the outputs that the interpreter asks for from the inputs that it gives."""
         made = {k for k, _ in self.outputs}
         return self.given.nodes == given.nodes and made.issuperset(given.outputs)
 
@@ -127,7 +128,7 @@ class Kernel:
         return c.array(context.tensor(number), np.dtype(tensor.dtype), tensor.shape)
 
     def close(self) -> None:
-        """Free the device's memory."""
+        """Free the memory that the program holds on its device."""
         with self._lock:
             self._loaded.close()
 
@@ -143,7 +144,7 @@ _DAMAGE += (RuntimeError,)
 
 @dataclass(frozen=True)
 class Stored:
-    """What a delegate has planned for the network whose file has the `digest`, SHA-256 in hexadecimal.
+    """The plan of a delegate for the network whose file has the `digest`, SHA-256 in hexadecimal.
 
     `refused` are the reasons of nodes that stay, by number, `seconds` those of every node on the modelled Cortex-A9.
     """

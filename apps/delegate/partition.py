@@ -1,8 +1,8 @@
-"""Which nodes of a .tflite file the delegate takes, in which parts, and why not the others; the programs of parts.
+"""The partitions of a delegate: nodes of a .tflite file that it takes, with reasons for the others, and their programs.
 
-A part is cut out of the file that has been read: its operators, and the tensors at its ends. It goes through the
-importer and the compiler as a network does, so that nothing of an operator is read from the interpreter. What compiles
-needs TVM, and is imported where it is called: saved programs run without.
+A part is cut out of the file: its operators, and the tensors at its ends. It goes through the importer and the compiler
+as a network does; nothing of an operator is read from the interpreter. Compiling needs TVM, which is imported at the
+first call: saved programs run without.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def cut(file: ModelFile, given: Given) -> ModelFile:
 
 
 def import_part(file: ModelFile, given: Given, runtime: str) -> g.Graph:
-    """The graph of a part, whose dense layers round as those of `runtime`. Raises `UnsupportedError`.
+    """The graph of a part, with the roundings of `runtime`. Raises `UnsupportedError`.
 
     LiteRT's dense layers round once, all others twice; TensorFlow Lite Micro's round twice.
     """
@@ -95,7 +95,7 @@ def refusal(file: ModelFile, number: int, claim: frozenset[str] | None) -> str:
 
 
 def is_the_files(file: ModelFile, context: Context, nodes: Collection[int]) -> bool:
-    """Whether `nodes` are those of the file; False for another subgraph of it, where a delegate is asked, too.
+    """Whether the interpreter's `nodes` are the file's main graph; False for another of its subgraphs.
 
     Raises `InputError` for nodes, constants or shapes that are not in the file.
     """
@@ -111,7 +111,7 @@ def is_the_files(file: ModelFile, context: Context, nodes: Collection[int]) -> b
 
 
 def _other_operator(part: Subgraph, context: Context, nodes: Collection[int]) -> str:
-    """The first operator of the interpreter that is not that of a subgraph; empty where all are."""
+    """The first operator in which the interpreter and a subgraph differ, as a reason; empty where all agree."""
     for n in nodes:
         node, registration = context.node(n)
         mine = part.nodes[n] if n < len(part.nodes) else None
@@ -172,7 +172,7 @@ def on_host(file: ModelFile, number: int) -> float | None:
 
 @dataclass
 class Planner:
-    """Makes the parts of a network: those of `min_macs` multiply-accumulates or more that start the accelerator.
+    """Makes the parts of a network; each starts the accelerator and has `min_macs` multiply-accumulates or more.
 
     `refused` are the reasons of all other nodes, by number.
     """

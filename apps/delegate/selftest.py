@@ -44,7 +44,7 @@ def prove(module: str = DEFAULT, layouts: c.Layouts = c.LAYOUTS) -> None:
 
 @cache
 def _outcome(module: str, layouts: str) -> str:
-    """What the proof printed last, or how it ended."""
+    """The last line that the proof printed, or how its process ended."""
     given = {"module": module, "layouts": json.loads(layouts), "model": base64.b64encode(_model()).decode()}
     paths = os.pathsep.join(filter(None, sys.path))
     try:
@@ -181,7 +181,7 @@ def check(module: str, layouts: c.Layouts, model: bytes) -> None:
 
 
 def main() -> None:
-    """The process of the proof: what is to be proved comes as JSON on standard input."""
+    """Entry of the proof's process; module, layouts and model come as JSON on standard input."""
     given = json.load(sys.stdin)
     check(given["module"], given["layouts"], base64.b64decode(given["model"]))
     sys.stdout.write(f"{PROVED}\n")

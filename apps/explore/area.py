@@ -44,13 +44,13 @@ AVAILABLE = Area(**XC7Z020)
 
 @lru_cache(maxsize=1)
 def model() -> Mapping[str, Any]:
-    """The fit with what it rests on, as in the file: `costs`, `points`, `error`, `clock`, `range`, `made`."""
+    """The fit as the file has it: `costs`, the `points` of synthesis, `error`, `clock`, `range`, `made`."""
     return json.loads(MODEL.read_text())
 
 
 @lru_cache(maxsize=1)
 def model_key() -> str:
-    """The same for the same costs: what was found with others is another result."""
+    """A digest of the costs; results that were found with other costs do not mix."""
     return hashlib.sha256(json.dumps(model()["costs"], sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -69,7 +69,7 @@ def logic(cfg: Config, costs: Mapping[str, Any]) -> tuple[int, int]:
     """LUTs and flip-flops of `cfg` by those `costs`: of each part, for LUTs and flip-flops, by feature."""
     features = features_of(cfg)
     lut, ff = (
-        sum(cost * features[part][name] for part, both in costs.items() for name, cost in both[count].items())
+        sum(cost * features[part][name] for part, fitted in costs.items() for name, cost in fitted[count].items())
         for count in ("lut", "ff")
     )
     return round(lut), round(ff)
@@ -88,7 +88,7 @@ def clock_of(cfg: Config) -> tuple[float, float]:
 
 
 def outside(cfg: Config) -> list[str]:
-    """Fields of `cfg` beyond those of the fit's points, with their ranges: there its error is not known."""
+    """Fields of `cfg` outside the range of the fitted points, where the error is not known, with that range."""
     found = [
         f"{field} {getattr(cfg, field)} ({low} to {high})"
         for field, (low, high) in model()["range"].items()
@@ -190,7 +190,7 @@ def features_of(cfg: Config) -> dict[str, dict[str, float]]:
     choose = acc * float(cfg.lanes > lanes)  # operands of several groups of lanes
     entries = _bits(cfg.inp_depth) + _bits(cfg.wgt_depth) + _bits(cfg.acc_depth)
     indices = entries + _bits(cfg.uop_depth)
-    both = float(bool(has["lookup"] or has["lane_reduce"]))
+    functions = float(bool(has["lookup"] or has["lane_reduce"]))
     return {
         "control": {"one": 1},
         "engine": {"one": 1, "more": stripes(cfg) - 1},
@@ -200,7 +200,7 @@ def features_of(cfg: Config) -> dict[str, dict[str, float]]:
         "load": {"one": 1, "wide": wide, "pad": has["pad_value"], "indices": indices},
         "compute": {"one": 1, "indices": indices},
         **_scratchpads(cfg),
-        "pipeline": {"one": 1, "bits": acc, "indices": indices, "groups": choose, "functions": both * acc},
+        "pipeline": {"one": 1, "bits": acc, "indices": indices, "groups": choose, "functions": functions * acc},
         "alu": {"bits": acc},
         "dot": _dot(cfg, has),
         "functions": _functions(cfg, has, lanes),

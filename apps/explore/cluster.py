@@ -1,15 +1,17 @@
-"""Workers for slow jobs: processes on this machine or a cluster of Dask, as an executor of `concurrent.futures`.
+"""Workers for slow jobs as an executor of `concurrent.futures`: processes on this machine, or a cluster of Dask.
 
-No other module knows Dask.
+Dask is optional, and imported in this module alone.
 """
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import socket
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from importlib.util import find_spec
 from multiprocessing import forkserver
 from typing import Any
 
@@ -29,7 +31,7 @@ _LOCAL = {
 
 
 def begin(count: int, scheduler: str | None, modules: Sequence[str]) -> None:
-    """Begin to import `modules` for the `workers` of the same arguments, beside what this process does until then.
+    """Begin to import `modules` for `workers` of the same arguments, while this process does other work.
 
     One process imports them, and Dask's workers on this machine are forked from it, also those that are started again.
     Modules must start no thread. Raises as `check_semaphores`.
@@ -63,8 +65,6 @@ def workers(count: int, scheduler: str | None = None) -> Iterator[Executor | Non
 
 
 def _has_dask() -> bool:
-    from importlib.util import find_spec
-
     return find_spec("distributed") is not None
 
 
@@ -88,8 +88,6 @@ def _client(address: str) -> Iterator[Any]:
 
 @contextmanager
 def _local(count: int) -> Iterator[Any]:
-    import logging
-
     check_semaphores()  # here: a cluster whose workers do not start never ends
     from dask.config import set as configured
     from distributed import Client, LocalCluster

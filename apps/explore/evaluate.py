@@ -9,19 +9,16 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...compiler.cache import figures_file, read_json, write_json
 from ...compiler.cost import bandwidths
-from ...compiler.frontend.source import check_kind, contract_of, read_source
+from ...compiler.frontend.source import Source, check_kind, contract_of, read_source
 from ...hw.circuit import check_buildable
 from ...hw.config import Config
 from ...hw.errors import FileError, TilewrightError
 from ...sim.dram import Dram
 from .area import AVAILABLE, Area, area_of, clock_of, model, outside
-
-if TYPE_CHECKING:
-    from ...compiler.frontend.source import Source
 
 PJ_PER_MAC = 0.3  # an int8 product 0.2 pJ, its sum in 32 bits 0.1
 PJ_PER_DRAM_BYTE = 240.0  # 1.3 to 2.6 nJ for 64 bits
@@ -49,7 +46,7 @@ MODULES = tuple(
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker measures: files of networks with the digests of their contents, a configuration, a memory."""
+    """A measurement for a worker: files of networks with their digests, a configuration, a memory."""
 
     networks: tuple[tuple[str, str], ...]
     config: Mapping[str, Any]
@@ -63,8 +60,6 @@ def job_of(networks: Sequence[str], config: Config, dram: Dram, mhz: int) -> Job
 
 
 def _digest(path: str) -> str:
-    from ...compiler.frontend.source import read_source
-
     return hashlib.sha256(repr(read_source(path).digest).encode()).hexdigest()
 
 
@@ -105,7 +100,7 @@ def misfit(config: Config, area: Area) -> str:
 
 
 def network_figures(model: str | Source, config: Config, dram: Dram, mhz: int) -> dict[str, float]:
-    """Cycles, microseconds, bytes moved and energy of one inference of a network, a file or what was read of it.
+    """Cycles, microseconds, bytes moved and energy of one inference of a network, given as a file or its source.
 
     It is compiled for `dram`, without the cache on disk: explorations would drive everything else out of it. Raises the
     errors of the compiler.
@@ -170,7 +165,7 @@ def estimate(config: Config, dram: Dram, mhz: int, network: str | None = None) -
 
 
 def _kept_figures(network: str, config: Config, dram: Dram, mhz: int) -> dict[str, float]:
-    """Those of `network_figures`, from the cache or into it."""
+    """The result of `network_figures`, which is kept in the cache."""
     check_kind(network)
     source = read_source(network)
     file = figures_file(source.digest, config, {"dram": asdict(dram), "mhz": mhz})

@@ -1,7 +1,7 @@
-"""The search: a space of configurations, Optuna that asks for points of it, workers that measure them.
+"""The search of an exploration: a space of configurations, points that Optuna proposes, workers that measure them.
 
-A study lies in a database, SQLite by default, and remembers every result. Results are found again by what they depend
-on, so a point that is asked for twice is measured once, also by another process that goes on with the study.
+A study lies in a database, SQLite by default, and keeps every result under a key of all that it depends on: a point
+that is asked for twice is measured once, also by another process that continues the study.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import optuna
 from optuna.trial import TrialState
@@ -31,6 +31,7 @@ BLOCK = "block"  # block_in and block_out together
 _SHAPE = '{"block": [8, 16], "acc_bytes": [16384, 32768]}'
 _DRAM = "dram."  # before fields of the memory
 _HALVED = ("inp_bytes", "wgt_bytes", "acc_bytes", "uop_bytes")
+Values: TypeAlias = Mapping[str, Any]  # by field, chosen or measured
 Choice = Callable[[str, list[str]], str]  # of a name among texts, as Optuna's trials choose
 
 
@@ -40,7 +41,7 @@ class Point:
 
     config: Config
     dram: Dram
-    values: Mapping[str, Any]
+    values: Values
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Space:
 
     base: Config
     dram: Dram
-    choices: Mapping[str, tuple[Any, ...]]
+    choices: Mapping[str, tuple[object, ...]]
 
     def __post_init__(self) -> None:
         known = [BLOCK, *(f.name for f in fields(Config) if f.name != "name")]
@@ -68,12 +69,12 @@ class Space:
         """Combinations of values; some of them are no configuration."""
         return math.prod(len(values) for values in self.choices.values())
 
-    def choose(self, choice: Choice, name: str) -> dict[str, Any]:
+    def choose(self, choice: Choice, name: str) -> dict[str, object]:
         """Values that `choice` picks, by name of their field; `name` is the configuration's."""
         found = {key: json.loads(choice(key, [as_text(v) for v in values])) for key, values in self.choices.items()}
         return {"name": name, **found}
 
-    def point(self, values: Mapping[str, Any]) -> Point:
+    def point(self, values: Values) -> Point:
         """The configuration of `values`. Raises `ConfigError` where there is none."""
         chosen = {key: value for key, value in values.items() if not key.startswith(_DRAM)}
         if BLOCK in chosen:
@@ -86,26 +87,26 @@ class Space:
             memory |= {"port_bytes": min(64, max(1, width))}
         return Point(config, self.dram.replace(**memory), dict(values))
 
-    def first(self) -> dict[str, Any]:
-        """The values of `base` itself, where the space offers them: what others are compared with."""
+    def first(self) -> dict[str, object]:
+        """The values of `base` itself, where the space offers them; others are compared with these."""
         every = {**self.base.every_field(), BLOCK: self.base.block_in}
         every |= {_DRAM + f.name: getattr(self.dram, f.name) for f in fields(Dram)}
         return {key: every[key] for key in self.choices}
 
-    def has(self, values: Mapping[str, Any]) -> bool:
+    def has(self, values: Values) -> bool:
         """True if the space offers all of `values`."""
         return all(as_text(value) in map(as_text, self.choices[key]) for key, value in values.items() if key != "name")
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     """`value` as a text that names it: choices may be lists, which studies do not hold."""
     return json.dumps(sorted(value) if isinstance(value, (set, frozenset)) else value)
 
 
 def default_space(base: Config, dram: Dram) -> Space:
-    """Smaller blocks and buffers than those of `base`, other queues, and other lanes of post-processing."""
+    """The space around `base`: smaller blocks and buffers, other queues, other lanes of post-processing."""
     block = base.block_in
-    choices: dict[str, tuple[Any, ...]] = {BLOCK: tuple(b for b in (block // 4, block // 2, block) if b)}
+    choices: dict[str, tuple[object, ...]] = {BLOCK: tuple(b for b in (block // 4, block // 2, block) if b)}
     for name in _HALVED:
         size = getattr(base, name)
         choices[name] = tuple(size >> k for k in (3, 2, 1, 0))
@@ -152,11 +153,11 @@ _DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 
 @dataclass(frozen=True)
 class Trial:
-    """A point that was tried: what was chosen, and its figures, or why there are none."""
+    """A point that was tried: the chosen values, and the figures or the reason why there are none."""
 
     number: int
-    values: Mapping[str, Any]
-    found: Mapping[str, Any]
+    values: Values
+    found: Values
     new: bool = True
 
     @property
@@ -167,20 +168,20 @@ class Trial:
 
 @dataclass(frozen=True)
 class Question:
-    """What is explored: networks, a space, the clock, and what is to be small."""
+    """The subject of a study: networks, a space, the clock, and the figures to minimise."""
 
     networks: tuple[str, ...]
     space: Space
     objectives: tuple[str, ...] = DEFAULT
     mhz: int = 100
 
-    def job(self, values: Mapping[str, Any]) -> Job:
+    def job(self, values: Values) -> Job:
         """Raises `ConfigError` where `values` are no configuration."""
         point = self.space.point(values)
         return job_of(self.networks, point.config, point.dram, self.mhz)
 
     def topic(self) -> str:
-        """What a study must agree with to be gone on with: the objectives."""
+        """The objectives, which a study must share to be continued."""
         return ", ".join(self.objectives)
 
     def name(self) -> str:
@@ -216,7 +217,7 @@ class Explorer:
     workers: Executor | None = None
     count: int = 1
     on_trial: Callable[[Trial], None] | None = None
-    _known: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    _known: dict[str, Values] = field(default_factory=dict)
     _trials: list[Trial] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -235,7 +236,7 @@ class Explorer:
             raise ConfigError(f"study {self.name} minimises {asked}, not {self.question.topic()}; give another --study")
 
     def explore(self, trials: int) -> list[Trial]:
-        """All trials of the study, once it has `trials`; those that it had are not tried again."""
+        """Go on until the study has `trials` trials, and return all of them."""
         with self._named():
             self._read()
         waiting: dict[Future, tuple[optuna.Trial, dict, str]] = {}
@@ -250,7 +251,7 @@ class Explorer:
                 self._tell(trial, values, key, future.result())
 
     def _read(self) -> None:
-        """Take over what the study has; what was under way when a process ended is asked for again."""
+        """Take over the study's trials; a trial that a process left unfinished is queued again."""
         for trial in self._study.get_trials(deepcopy=False):
             if trial.state in _DONE and _FACTS in trial.user_attrs:
                 facts = trial.user_attrs[_FACTS]
@@ -283,7 +284,7 @@ class Explorer:
             future.set_result(evaluate(job))
         waiting[future] = trial, values, key
 
-    def _tell(self, trial: optuna.Trial, values: dict, key: str, found: Mapping[str, Any]) -> None:
+    def _tell(self, trial: optuna.Trial, values: dict, key: str, found: Values) -> None:
         new = key not in self._known
         self._known[key] = found
         with self._named():
@@ -296,7 +297,7 @@ class Explorer:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """What goes wrong with the database is a `FileError`."""
+        """Turn errors of the database into `FileError`."""
         try:
             yield
         except TilewrightError:
@@ -312,7 +313,7 @@ class Explorer:
 
 
 def networks_key(job: Job) -> list[list[str]]:
-    """The digest and the rounding contract of each network: what results depend on of its file."""
+    """The digest and the rounding contract of each network, on which results depend."""
     return [[digest, contract_of(path)] for path, digest in job.networks]
 
 

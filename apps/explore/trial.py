@@ -1,4 +1,4 @@
-"""A small network on one configuration: exact on the behavioural model, or refused by name."""
+"""A check of one configuration: a small random network, exact on the behavioural model or refused by name."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _linear(
 
 
 def on_accelerator(graph: g.Graph, cfg: Config, *, every_value: bool = False) -> Executable:
-    """`graph` beside a host so slow that the accelerator runs all that it can. Raises as `compile_graph` does."""
+    """Compile `graph` for a host so slow that the accelerator runs all that it can. Raises as `compile_graph`."""
     own = Accelerator(cfg) if runs_whole_networks(cfg) else LayerAccelerator(cfg)
     target = Target(cfg.name, (own, HostCpu(HostModel(clock=_SLOW))))
     return compile_graph(graph, cfg, every_value=every_value, target=target)

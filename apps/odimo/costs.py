@@ -1,10 +1,9 @@
-"""Cycles of layers and launches by how many channels each side of a choice has: those of programs in the timing model.
+"""The cost of a layer: cycles by the number of channels on each side of a choice, counted by the timing model.
 
-The splits of a layer between both sides, in whole blocks of channels, are compiled as programs of their own, with
-random weights: cycles depend on shapes alone. Between two splits there is no program, and a search that moves channels
-one by one sees a line. What a split changes in the launch of the network replaces its cycles alone: there the first
-loads of a layer pass beside the layer before, and its last results beside the layer behind, so that splits whose cycles
-are close rank otherwise. This module needs no torch.
+The splits of a layer between both sides, in whole blocks of channels, are compiled as programs of their own with random
+weights: cycles depend on shapes alone. A search that moves channels one by one sees lines between two splits. In the
+launch of the network a layer's first loads overlap the layer before it and its last results the next one, so splits
+whose cycles are close rank otherwise there: `in_launch` replaces the cycles by these. This module needs no torch.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class LayerCost:
 
 @dataclass(frozen=True)
 class Power:
-    """A model of power in milliwatts, not a measurement: of each side at work, and of all the rest the whole time."""
+    """A model of power in milliwatts, not a measurement: `active` of each side at work, `idle` of the rest."""
 
     active: tuple[float, ...]
     idle: float
@@ -99,7 +98,7 @@ def from_json(value: Mapping[str, Any]) -> dict[str, LayerCost]:
 
 @dataclass(frozen=True)
 class LayerShape:
-    """What a layer's cycles depend on: the input (C, H, W) or (C,), output channels, and how the kernel moves."""
+    """The shape of a layer, on which its cycles depend: input (C, H, W) or (C,), output channels, kernel and window."""
 
     inputs: tuple[int, ...]
     channels: int
@@ -172,7 +171,7 @@ def compiled(graph: g.Graph, cfg: Config) -> Executable:
 
 
 def compile_point(cfg: Config, network: IntegerNetwork, units: Mapping[str, Any], name: str) -> Executable:
-    """The program of `mapped`."""
+    """Compile a network whose layers are placed by channel."""
     return compiled(mapped(network, units, name, cfg), cfg)
 
 
@@ -191,8 +190,8 @@ def layer_graph(cfg: Config, shape: LayerShape, second: int, choice: str = UNIT)
     moves = replace(node, strides=shape.strides, pads=shape.pads, dilations=shape.dilations)
     bias, scales = np.zeros(shape.channels, np.int32), np.full(shape.channels, 2.0**-9, np.float32)
     network = IntegerNetwork(shape.inputs, 2.0**-6, (replace(moves, weight=weight, bias=bias, weight_scale=scales),))
-    whole = mapped(*placed(network, {"layer": shape.channels - second}, choice), "layer", cfg)
-    ops = whole.ops[1:-1]  # without quantize and dequantize
+    grouped = mapped(*placed(network, {"layer": shape.channels - second}, choice), "layer", cfg)
+    ops = grouped.ops[1:-1]  # without quantize and dequantize
     return g.Graph("layer", (ops[0].x,), (ops[-1].output,), ops)
 
 
@@ -203,9 +202,9 @@ def layer_cycles(cfg: Config, shape: LayerShape, second: int, choice: str = UNIT
 
 def anchors(channels: int, block: int, most: int) -> list[int]:
     """Numbers of channels at which a table is filled: one block, then about each `most`th in whole blocks, and all."""
-    whole = allowed(channels, block)
-    steps = min(len(whole) - 1, most)
-    return sorted({whole[1], *(whole[k * (len(whole) - 1) // steps] for k in range(1, steps + 1))})
+    numbers = allowed(channels, block)
+    steps = min(len(numbers) - 1, most)
+    return sorted({numbers[1], *(numbers[k * (len(numbers) - 1) // steps] for k in range(1, steps + 1))})
 
 
 def check(cfg: Config) -> None:
@@ -237,9 +236,9 @@ def layer_cost(cfg: Config, shape: LayerShape, choice: str = UNIT) -> LayerCost:
 
     first = alone(second=False)
     if not measurable(cfg, choice):
-        whole = first.cycles[-1]
-        never = UnitTable(first.counts, (0.0, *(2 * whole for _ in counts)))
-        return LayerCost((first, never), UnitTable(first.counts, (whole, *never.cycles[1:])))
+        slowest = first.cycles[-1]
+        never = UnitTable(first.counts, (0.0, *(2 * slowest for _ in counts)))
+        return LayerCost((first, never), UnitTable(first.counts, (slowest, *never.cycles[1:])))
     splits = sorted({count - n for n in (0, *anchors(count, block, SPLIT_STEPS))})
     cycles = [float(layer_cycles(cfg, shape, n, choice)) for n in splits]
     return LayerCost((first, alone(second=True)), UnitTable(tuple(splits), tuple(cycles)))
@@ -273,12 +272,12 @@ class Launches:
 
 
 def in_launch(cost: LayerCost, launches: Cycles, name: str, sizes: Sizes) -> LayerCost:
-    """The cost of a layer with what its splits change in the launch, all other layers on their first side.
+    """The cost of a layer by launches of the whole network, all other layers on their first side.
 
     The split with all channels there keeps the cycles of the layer alone. The tables of the sides stay as they are.
     """
-    whole, alone, counts = launches(sizes), cost.splits.at(0), cost.splits.counts
-    cycles = tuple(alone + launches({**sizes, name: sizes[name] - n}) - whole for n in counts)
+    all_first, alone, counts = launches(sizes), cost.splits.at(0), cost.splits.counts
+    cycles = tuple(alone + launches({**sizes, name: sizes[name] - n}) - all_first for n in counts)
     return replace(cost, splits=UnitTable(counts, cycles))
 
 

@@ -1,7 +1,8 @@
-"""The Pareto front of a network: points of several strengths and seeds beside the baselines, trained, compiled and run.
+"""The Pareto front of a network in accuracy and latency or energy: points of several strengths and seeds, baselines.
 
-Warm-ups come first, then the layers' tables, alone and in the launch, the fastest mapping, the points, and their
-programs; each step is jobs in processes, stored as they end (compiler/jobs.py).
+The steps are warm-ups, the layers' cost tables, alone and in the launch, the fastest mapping, the points, and their
+programs. Each step is jobs in processes, and each result is stored as its job ends (compiler/jobs.py): a second start
+goes on with the jobs that are missing.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ POWERS = {UNIT: POWER, TYPE: Power((1.0, 1.0), 0.5)}  # both types keep the same
 
 @dataclass(frozen=True)
 class Plan:
-    """What to train: a task for a configuration, with these strengths (lambda) and seeds, for `objective`.
+    """A front to explore: a task for a configuration, strengths (lambda) and seeds of searches, the `objective`.
 
-    `baselines` are by default all those of the task's choice.
+    `baselines` are by default all of the task's choice.
     """
 
     task: Task
@@ -77,11 +78,11 @@ class Mean:
 
 @dataclass(frozen=True)
 class Front:
-    """All points, by kind and seed, and the tables that the search had."""
+    """The result of a plan: all points by kind and seed, and the cost tables of the search."""
 
     plan: Plan
     points: tuple[Point, ...]
-    costs: dict[str, Any]
+    costs: jobs.Facts
 
     @property
     def means(self) -> list[Mean]:
@@ -92,10 +93,10 @@ class Front:
 
     @property
     def equal(self) -> bool:
-        """Whether every device's scores were those of torch's integers."""
+        """Whether the scores of every image equal torch's, computed in integers."""
         return all(point.equal == point.images for point in self.points)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> jobs.Facts:
         """The front as its file has it."""
         plan = self.plan
         return {
@@ -174,8 +175,8 @@ def _name(kind: str, strength: float) -> str:
 def _train(
     plan: Plan,
     start: jobs.WarmUp,
-    warm: dict[str, Any],
-    costs: dict[str, Any],
+    warm: jobs.Facts,
+    costs: jobs.Facts,
     fastest: dict[str, int],
     kind: tuple[str, float],
 ) -> jobs.Train:
@@ -184,12 +185,12 @@ def _train(
     return jobs.Train(start, *kind, *facts)
 
 
-def _deploy(plan: Plan, job: jobs.Train, trained: dict[str, Any], folder: Path) -> jobs.Deploy:
+def _deploy(plan: Plan, job: jobs.Train, trained: jobs.Facts, folder: Path) -> jobs.Deploy:
     name = f"{plan.task.name}-{_name(job.kind, job.strength).replace(' ', '-')}-seed-{job.start.seed}"
     return jobs.Deploy(plan.config, plan.task, name, str(folder / f"{name}.tw"), trained)
 
 
-def _point(job: jobs.Train, trained: dict[str, Any], program: jobs.Deploy, run: dict[str, Any], costs: Costs) -> Point:
+def _point(job: jobs.Train, trained: jobs.Facts, program: jobs.Deploy, run: jobs.Facts, costs: Costs) -> Point:
     numbers = {name: {unit: len(found) for unit, found in split.items()} for name, split in trained["channels"].items()}
     counts = {name: tuple(split.values()) for name, split in numbers.items()}
     return Point(

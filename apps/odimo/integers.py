@@ -1,6 +1,6 @@
-"""A trained network in integers: what the export writes and training jobs return, without torch.
+"""A trained network in integers, the result of training: as JSON, and as a graph of the compiler. It needs no torch.
 
-`IntegerNode` has what an operator of compiler/graph/ needs; `to_graph` makes the graph, `to_json` text.
+A network is a list of `IntegerNode`, each with the parameters of one operator of compiler/graph/.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class IntegerNetwork:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> IntegerNetwork:
-        """What `to_json` made."""
+        """The inverse of `to_json`."""
         nodes = []
         for facts in value["nodes"]:
             given: dict[str, Any] = {key: _tuple(v) for key, v in facts.items() if key not in ARRAYS}
@@ -106,20 +106,20 @@ def _typed(node: IntegerNode, x: g.Tensor, y: g.Tensor) -> list[g.Operator]:
     """A standard convolution of the first channels, a depthwise one of the last `node.depthwise`, and both joined."""
     count, channels = node.depthwise, len(node.weight) if node.weight is not None else 0
     first = channels - count
-    whole = _layer(node, (x,), y)
-    assert isinstance(whole, g.QConv2d) and x.shape[1] == channels
+    layer = _layer(node, (x,), y)
+    assert isinstance(layer, g.QConv2d) and x.shape[1] == channels
     numbers = np.arange(first, channels)
     if not first:
-        return [_share(whole, node.name, (x, y), numbers, channels)]
+        return [_share(layer, node.name, (x, y), numbers, channels)]
     cut = replace(x, name=f"{node.name}.own", shape=(x.shape[0], count, *x.shape[2:]))
     parts = [
         replace(y, name=f"{node.name}.{kind}.out", shape=(y.shape[0], n, *y.shape[2:]))
         for kind, n in (("conv", first), ("depthwise", count))
     ]
     return [
-        _share(whole, f"{node.name}.conv", (x, parts[0]), np.arange(first)),
+        _share(layer, f"{node.name}.conv", (x, parts[0]), np.arange(first)),
         g.StridedSlice(f"{node.name}.cut", (x,), cut, (0, first, 0, 0), (1, 1, 1, 1)),
-        _share(whole, f"{node.name}.depthwise", (cut, parts[1]), numbers, count),
+        _share(layer, f"{node.name}.depthwise", (cut, parts[1]), numbers, count),
         g.Concat(node.name, tuple(parts), y, 1),
     ]
 

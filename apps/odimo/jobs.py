@@ -10,11 +10,12 @@ import base64
 import io
 import json
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from ...compiler.jobs import content_key
+from ...compiler.network import launch_cycles
 from ...hw.config import Config
 from ...hw.errors import UnsupportedError
 from . import costs
@@ -25,6 +26,7 @@ from .mapping import Choice, Numbers
 from .task import ALTERNATIVES, MIN_COST, UNIT, Task
 
 SEARCH = "lambda"
+Facts: TypeAlias = dict[str, Any]  # a result, as JSON holds it
 VERSION = 6  # of what jobs compute; another one makes stored results unknown
 
 
@@ -38,8 +40,8 @@ class Job:
         return content_key(type(self).__name__, VERSION, *map(_facts, compared))
 
 
-def _facts(value: Any) -> Any:
-    """What identifies the value of a field, as JSON holds it."""
+def _facts(value: object) -> object:
+    """The value of a field as JSON, short enough for a key."""
     if isinstance(value, (Task, Config)):
         return value.facts if isinstance(value, Task) else value.fingerprint
     if isinstance(value, Job):
@@ -68,13 +70,13 @@ class Layer(Job):
 class Launch(Job):
     """Measure launches of a warmed-up network, its `network`, for the tables `costs` of all its layers, as JSON.
 
-    With a `name` they are those of this layer's splits, else those on the way to the fastest mapping.
+    With a `name` this layer's splits are measured, else mappings on the way to the fastest.
     """
 
     config: Config
     start: WarmUp
     costs: str
-    network: dict[str, Any] = field(compare=False, repr=False)
+    network: Facts = field(compare=False, repr=False)
     name: str = ""
 
 
@@ -94,7 +96,7 @@ class Train(Job):
     fastest: Numbers
     power: Power | None
     state: str = field(compare=False, repr=False)
-    network: dict[str, Any] = field(compare=False, repr=False)
+    network: Facts = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -105,10 +107,10 @@ class Deploy(Job):
     task: Task
     name: str
     path: str
-    trained: dict[str, Any] = field(repr=False)
+    trained: Facts = field(repr=False)
 
 
-def warm_up(job: WarmUp) -> dict[str, Any]:
+def warm_up(job: WarmUp) -> Facts:
     """{"state": the weights, "shapes": of the layers by name, "network": integers with all channels on the first side,
     "accuracy": percent}.
     """
@@ -136,13 +138,13 @@ def warm_up(job: WarmUp) -> dict[str, Any]:
     }
 
 
-def layer(job: Layer) -> dict[str, Any]:
+def layer(job: Layer) -> Facts:
     """The tables of a layer, as `tables.to_json` has them."""
     return to_json({"layer": layer_cost(job.config, job.shape, job.choice)})
 
 
-def in_launch(job: Launch) -> dict[str, Any]:
-    """The tables of layer `job.name` with what its splits change in the launch, as `tables.to_json` has them."""
+def in_launch(job: Launch) -> Facts:
+    """The tables of layer `job.name` by launches of the whole network, as `to_json` has them."""
     cost, measured = from_json(json.loads(job.costs))[job.name], _launches(job)
     return to_json({"layer": cost if measured is None else costs.in_launch(cost, measured, job.name, _sizes(job))})
 
@@ -156,7 +158,7 @@ def fastest(job: Launch) -> Numbers:
 
 
 def _launches(job: Launch | Train) -> costs.Launches | None:
-    """Those of the network of a job's warm-up; None for a configuration that lacks a side of the choice."""
+    """Launches of the network of a job's warm-up; None for a configuration that lacks a side of the choice."""
     choice = job.start.task.choice
     if not costs.measurable(job.config, choice):
         return None
@@ -169,7 +171,7 @@ def _sizes(job: Launch) -> dict[str, int]:
     return {name: found[name].channels for name in json.loads(job.costs)}
 
 
-def train(job: Train) -> dict[str, Any]:
+def train(job: Train) -> Facts:
     """{"network", "channels": by layer and unit, "share": of channels on the second side, "accuracy" of the
     integers in percent, "float_accuracy": in training's arithmetic, "scores": torch's integers for the test images}.
     """
@@ -201,12 +203,10 @@ def train(job: Train) -> dict[str, Any]:
     }
 
 
-def deploy(job: Deploy) -> dict[str, Any]:
+def deploy(job: Deploy) -> Facts:
     """{"cycles": of the launch in the timing model, "images": run, "equal": those of them with torch's scores,
     "accuracy": on the device in percent}.
     """
-    from ...compiler.network import launch_cycles
-
     _, test = job.task.data()
     network = IntegerNetwork.from_json(job.trained["network"])
     units = job.trained["channels"] if job.task.choice == UNIT else {}  # types are operators, all on one unit

@@ -1,6 +1,7 @@
-"""Which channels of which layer run on which unit: choices, their rounding to whole blocks, and fixed mappings.
+"""Choices of a compute unit for each output channel of each layer: fixed ones, rounding to whole blocks, descent.
 
-A `Choice` is, by layer name, bool (O,): True for a channel on the ternary unit.
+A `Choice` has, by layer name, bool (O,): True for a channel on the ternary unit, or of the second type. `Numbers` has
+the number of channels on the first side.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _asked(preference: Mapping[str, np.ndarray], wanted: Mapping[str, float] | N
 def preferred(
     preference: Mapping[str, np.ndarray], numbers: Mapping[str, int], ties: Sequence[Sequence[str]] = ()
 ) -> Choice:
-    """The choice with `numbers` channels on GEMM, those of least `preference` (O,), which is > 0 for the ternary unit.
+    """The choice with `numbers` channels on GEMM: the channels of least `preference` (O,), which is > 0 for ternary.
 
     `ties` are groups of layers whose results are added: there the sum of the preferences orders the channels, so that
     of two layers one has the ternary channels of the other, as one order of channels needs.
@@ -73,9 +74,9 @@ def preferred(
     groups = {name: group for group in ties for name in group}
     found: Choice = {}
     for name, values in preference.items():
-        together = np.sum([preference[other] for other in groups.get(name, [name])], axis=0)
+        summed = np.sum([preference[other] for other in groups.get(name, [name])], axis=0)
         found[name] = np.ones(len(values), bool)
-        found[name][np.argsort(together, kind="stable")[: numbers[name]]] = False
+        found[name][np.argsort(summed, kind="stable")[: numbers[name]]] = False
     return found
 
 
@@ -132,7 +133,7 @@ def counts(choice: Mapping[str, np.ndarray]) -> dict[str, tuple[int, int]]:
 
 
 def channels(choice: Mapping[str, np.ndarray], names: Sequence[str] = UNITS) -> dict[str, dict[str, list[int]]]:
-    """The channels of each unit by layer, as a file of a mapping has them; `names` may be those of other sides."""
+    """The channels of each side by layer, as a file of a mapping has them; `names` are the sides."""
     return {
         name: {unit: np.flatnonzero(chosen == (k == TERNARY)).tolist() for k, unit in enumerate(names)}
         for name, chosen in choice.items()

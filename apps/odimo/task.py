@@ -1,4 +1,7 @@
-"""What is trained: a torch model and its data, from a file of the user's or the digits, and the recipe's numbers."""
+"""The subject of training: a torch model and its data, from a Python file of the user or the digits of scikit-learn.
+
+`Recipe` has epochs, batch and rates of the phases; `ALTERNATIVES` the two sides between which channels choose.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ class Recipe:
     coldest: float = 0.2
 
     def temperature(self, epoch: int) -> float:
-        """Of the shares in an epoch of the search."""
+        """Temperature of the softmax of the shares in an epoch of the search."""
         return max(self.coldest, self.cooling**epoch)
 
 
@@ -52,7 +55,7 @@ MIN_COST = "min-cost"
 
 @dataclass(frozen=True)
 class Alternatives:
-    """A choice: `names` of the two sides, and the fixed choices that stand beside the searches.
+    """A choice: `names` of the two sides, and the fixed choices with which searches are compared.
 
     The first of `baselines` has every channel on the first side, the second on the second.
     """
@@ -74,7 +77,7 @@ FUNCTIONS = ("model", "data")
 class Task:
     """The hook, a Python file with functions `model` and `data`, or the digits with layers of `width` channels.
 
-    `choice` is what their output channels choose between, a key of `ALTERNATIVES`. Raises `InputError` for another one.
+    `choice` is a key of `ALTERNATIVES`, the sides of output channels. Raises `InputError` for another one.
     """
 
     hook: str = ""
@@ -88,24 +91,22 @@ class Task:
 
     @property
     def name(self) -> str:
-        """Of the network."""
+        """Name of the network, and of the files of its results."""
         network = Path(self.hook).stem if self.hook else "digits"
         return network if self.choice == UNIT else f"{network}-{self.choice}"
 
     @property
     def facts(self) -> list[Any]:
-        """All that results depend on; of a hook the digest of its file."""
+        """The facts on which results depend; a hook counts by the digest of its file."""
         source = hashlib.sha256(_source(self.hook)).hexdigest() if self.hook else ""
         return [source, 0 if self.hook else self.width, vars(self.recipe), self.choice]
 
     def model(self) -> Any:
-        """A new model, untrained."""
-
+        """A new untrained model, a module of torch."""
         return self._call("model") if self.hook else digits_model(self.width)
 
     def data(self) -> tuple[Examples, Examples]:
         """(training examples, test examples). Raises `InputError` where the hook gives something else."""
-
         given = self._call("data") if self.hook else digits_data()
         try:
             train, test = (Examples(np.asarray(images), np.asarray(labels)) for images, labels in given)

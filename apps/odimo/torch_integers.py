@@ -1,4 +1,8 @@
-"""Trained networks to integers, and graphs of integers computed by PyTorch."""
+"""From a trained network to integers (`integers`), and graphs of integers computed by PyTorch (`scores`).
+
+Both follow the arithmetic of the device exactly: the scores of a point equal those of its program. Graphs may have the
+operators of trained networks only.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from ...compiler import graph as g
 from ...compiler.graph.elementwise import ADD_SHIFT
 from ...hw.errors import UnsupportedError
 from .integers import IntegerNetwork, IntegerNode
-from .torch_layers import F, Mapped, MappedConv2d, TypedConv2d, Unsigned, torch
+from .torch_layers import F, Mapped, MappedConv2d, Tensor, TypedConv2d, Unsigned, torch
 from .torch_network import FLATTEN, LAYER, MappedNetwork, Node
 
 FLAT = 1e-6  # a smaller factor of batch normalisation makes a channel constant
@@ -48,8 +52,8 @@ def _window(network: MappedNetwork, node: Node) -> tuple[int, int]:
     return height, width
 
 
-def _layer(network: MappedNetwork, node: Node) -> dict[str, Any]:
-    """Weights, scales and biases of a layer with the batch normalisation behind it."""
+def _layer(network: MappedNetwork, node: Node) -> dict[str, np.ndarray]:
+    """Weights, scales and biases of a layer, its batch normalisation folded in."""
     layer: Mapped = network.layers[node.part]
     assert layer.chosen is not None
     weight, scale = layer.integers()
@@ -109,7 +113,7 @@ def scores(graph: g.Graph, images: np.ndarray) -> np.ndarray:
     return values[graph.outputs[0].name].numpy()
 
 
-def rescaled(acc: Any, multiplier: Any, exponent: Any) -> Any:
+def rescaled(acc: Tensor, multiplier: Tensor, exponent: Tensor) -> Tensor:
     """int64 `acc * multiplier * 2**(exponent - 31)`, rounded twice: ties up, then away from zero."""
     multiplier, exponent = (torch.as_tensor(v, dtype=torch.int64) for v in (multiplier, exponent))
     left, right = exponent.clamp(min=0), (-exponent).clamp(min=0)
@@ -119,16 +123,16 @@ def rescaled(acc: Any, multiplier: Any, exponent: Any) -> Any:
     return (high >> right) + above.long()
 
 
-def _wrapped(acc: Any) -> Any:
+def _wrapped(acc: Tensor) -> Tensor:
     return ((acc + (1 << BITS)) & ((1 << (BITS + 1)) - 1)) - (1 << BITS)
 
 
-def _stored(op: Any, acc: Any, multipliers: tuple[Any, Any]) -> Any:
+def _stored(op: g.Linear | g.Add | g.AveragePool, acc: Tensor, multipliers: tuple[Tensor, Tensor]) -> Tensor:
     """The output's int8 values of accumulators, as int64."""
     return (rescaled(acc, *multipliers) + op.output.zero_point).clamp(op.low, op.high)
 
 
-def _linear(op: g.Linear, x: Any) -> Any:
+def _linear(op: g.Linear, x: Tensor) -> Tensor:
     shape = (1, -1, *(1,) * (x.ndim - 2))
     centred, weight = (x - op.x.zero_point).double(), torch.from_numpy(op.weight.astype(np.float64))
     if isinstance(op, g.QConv2d):
@@ -142,45 +146,45 @@ def _linear(op: g.Linear, x: Any) -> Any:
     return _stored(op, acc, (multiplier, exponent))
 
 
-def _add(op: g.Add, x: Any, y: Any) -> Any:
-    total: Any = 0
+def _add(op: g.Add, x: Tensor, y: Tensor) -> Tensor:
+    total: Tensor = 0
     for value, tensor, parameters in zip((x, y), op.inputs, op.multipliers):
         total = total + rescaled((value - tensor.zero_point) << ADD_SHIFT, *parameters)
     return _stored(op, total, op.multipliers[2])
 
 
-def _mean(op: g.AveragePool, x: Any) -> Any:
+def _mean(op: g.AveragePool, x: Tensor) -> Tensor:
     ones = torch.ones((x.shape[1], 1, *op.kernel), dtype=torch.float64)
     acc = F.conv2d((x - op.x.zero_point).double(), ones, None, op.strides, groups=x.shape[1]).long()
     return _stored(op, acc, op.multipliers)
 
 
-def _max(op: g.MaxPool, x: Any) -> Any:
+def _max(op: g.MaxPool, x: Tensor) -> Tensor:
     return F.max_pool2d(x.double(), op.kernel, op.strides).long()
 
 
-def _quantize(op: g.Quantize, x: Any) -> Any:
+def _quantize(op: g.Quantize, x: Tensor) -> Tensor:
     return (torch.round(x / op.output.scale) + op.output.zero_point).clamp(-128, 127).long()
 
 
-def _dequantize(op: g.Dequantize, x: Any) -> Any:
+def _dequantize(op: g.Dequantize, x: Tensor) -> Tensor:
     return (x - op.x.zero_point).float() * torch.tensor(op.x.scale, dtype=torch.float32)
 
 
-def _cut(op: g.StridedSlice, x: Any) -> Any:
+def _cut(op: g.StridedSlice, x: Tensor) -> Tensor:
     ends = (first + n for first, n in zip(op.begin, op.output.shape))
     return x[(slice(None), *(slice(*pair) for pair in list(zip(op.begin, ends))[1:]))]
 
 
-def _join(op: g.Concat, *x: Any) -> Any:
+def _join(op: g.Concat, *x: Tensor) -> Tensor:
     return torch.cat(x, op.axis)
 
 
-def _reshape(op: g.Reshape, x: Any) -> Any:
+def _reshape(op: g.Reshape, x: Tensor) -> Tensor:
     return x.reshape(len(x), *op.output.shape[1:])
 
 
-_OPERATORS: dict[type, Callable[..., Any]] = {
+_OPERATORS: dict[type, Callable[..., Tensor]] = {
     g.Add: _add,
     g.AveragePool: _mean,
     g.Concat: _join,

@@ -1,19 +1,36 @@
-"""A torch model as a network in training: nodes with mapped layers, batch normalisation and quantised activations."""
+"""A torch model as a network in training: its operations in order, with mapped layers, norms and 8-bit activations.
+
+`trace` takes models of convolutions, dense layers, batch normalisation, ReLU, sums, pooling and flattening, and refuses
+others by name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from ...hw.errors import UnsupportedError
 from .task import TYPE, UNIT
-from .torch_layers import INT8_MOST, TYPES, F, Mapped, MappedConv2d, MappedLinear, Signed, Unsigned, torch
+from .torch_layers import (
+    INT8_MOST,
+    TYPES,
+    F,
+    Mapped,
+    MappedConv2d,
+    MappedLinear,
+    Module,
+    Signed,
+    Tensor,
+    Unsigned,
+    torch,
+)
 
 LAYER, ADD, MAX_POOL, MEAN_POOL, FLATTEN = "layer", "add", "max_pool", "mean_pool", "flatten"
 INPUT = "input"
+FxNode = Tensor  # torch.fx.Node
+Sizes = int | Sequence[int]  # of two dimensions
 
 
 @dataclass
@@ -38,7 +55,7 @@ class MappedNetwork(torch.nn.Module):
     `input_scale` is the step of the input's int8 values, zero point 0. The last node is the output.
     """
 
-    def __init__(self, nodes: list[Node], parts: Mapping[str, Mapping[str, Any]], input_scale: float) -> None:
+    def __init__(self, nodes: list[Node], parts: Mapping[str, Mapping[str, Module]], input_scale: float) -> None:
         super().__init__()
         self.nodes = nodes
         self.layers, self.norms, self.activations = (
@@ -46,18 +63,18 @@ class MappedNetwork(torch.nn.Module):
         )
         self.input_scale = input_scale
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         """Images (N, C, H, W) -> the output's values."""
         return self.values(x)[self.nodes[-1].name]
 
-    def values(self, x: Any) -> dict[str, Any]:
+    def values(self, x: Tensor) -> dict[str, Tensor]:
         """The result of every node by its name."""
         found = {INPUT: torch.clamp(torch.round(x / self.input_scale), -INT8_MOST - 1, INT8_MOST) * self.input_scale}
         for node in self.nodes:
             found[node.name] = self._compute(node, [found[name] for name in node.inputs])
         return found
 
-    def _compute(self, node: Node, x: list[Any]) -> Any:
+    def _compute(self, node: Node, x: list[Tensor]) -> Tensor:
         if node.kind == LAYER:
             y = self.layers[node.part](x[0])
             y = self.norms[node.part](y) if node.part in self.norms else y
@@ -72,8 +89,8 @@ class MappedNetwork(torch.nn.Module):
             return mean + (torch.round(mean / scale) * scale - mean).detach()
         return torch.flatten(x[0], 1)
 
-    def scale_of(self, name: str) -> Any:
-        """The step of a node's values, as a tensor; poolings and moves keep that of their input."""
+    def scale_of(self, name: str) -> Tensor:
+        """The step of a node's values, a scalar tensor; poolings and moves keep the step of their input."""
         if name == INPUT:
             return torch.tensor(self.input_scale)
         node = self.node(name)
@@ -93,7 +110,7 @@ class MappedNetwork(torch.nn.Module):
         """The number of output channels of each layer that has a choice."""
         return {name: len(layer.weight) for name, layer in self.mapped()}
 
-    def counts(self) -> dict[str, Any]:
+    def counts(self) -> dict[str, Tensor]:
         """The numbers of channels on the units, a tensor (2,) per layer."""
         return {name: layer.counts for name, layer in self.mapped()}
 
@@ -129,8 +146,8 @@ class MappedNetwork(torch.nn.Module):
         for _, layer in self.mapped():
             layer.temperature = temperature
 
-    def split_parameters(self) -> tuple[list[Any], list[Any]]:
-        """(weights and what goes with them, the thetas)."""
+    def split_parameters(self) -> tuple[list[Tensor], list[Tensor]]:
+        """(parameters of layers, normalisations and activations; thetas)."""
         named = list(self.named_parameters())
         return [p for n, p in named if not n.endswith("theta")], [p for n, p in named if n.endswith("theta")]
 
@@ -150,7 +167,7 @@ _FUNCTIONS = {
 }
 
 
-def trace(model: Any, images: np.ndarray, choice: str = UNIT) -> MappedNetwork:
+def trace(model: Module, images: np.ndarray, choice: str = UNIT) -> MappedNetwork:
     """The network of `model`, for float32 images like `images` (N, C, H, W), whose range sets the input's step.
 
     Its channels choose between the `ALTERNATIVES` of `choice`.
@@ -185,15 +202,15 @@ def input_scale(images: np.ndarray) -> float:
 class _Tracer:
     """Takes the nodes of torch.fx one by one; `names` has the node that holds each one's result."""
 
-    def __init__(self, module: Any, layers: Mapping[Any, Callable[[Any], Any]]) -> None:
+    def __init__(self, module: Module, layers: Mapping[type, Callable[[Module], Module]]) -> None:
         self.module, self.layers = module, layers
         self.nodes: list[Node] = []
-        self.parts: dict[str, dict[str, Any]] = {"layers": {}, "norms": {}, "activations": {}}
-        self.names: dict[Any, str] = {}
+        self.parts: dict[str, dict[str, Module]] = {"layers": {}, "norms": {}, "activations": {}}
+        self.names: dict[FxNode, str] = {}
         self.rectified: set[str] = set()
 
-    def take(self, node: Any) -> None:
-        """Append what `node` is, or join it to the node before."""
+    def take(self, node: FxNode) -> None:
+        """Append the operation of `node`, or join it to the operation before."""
         if node.op == "placeholder":
             self._expect(not self.names, node, "is a second input")
             self.names[node] = INPUT
@@ -207,7 +224,7 @@ class _Tracer:
         else:
             self._refuse(node, "is no operation of a layer")
 
-    def _module(self, node: Any, module: Any) -> None:
+    def _module(self, node: FxNode, module: Module) -> None:
         source, name = self._source(node), str(node.target)
         made = next((mapped for kind, mapped in self.layers.items() if type(module) is kind), None)
         if made is not None:
@@ -235,7 +252,7 @@ class _Tracer:
         else:
             self._refuse(node, f"is a {type(module).__name__}")
 
-    def _function(self, node: Any) -> None:
+    def _function(self, node: FxNode) -> None:
         called = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         kind, name = _FUNCTIONS.get(called, ""), str(node.name)
         if kind == ADD and all(isinstance(a, torch.fx.Node) for a in node.args):
@@ -253,15 +270,15 @@ class _Tracer:
         else:
             self._refuse(node, f"is {called or node.target}")
 
-    def _pool(self, node: Any, name: str, kind: str, window: Any, stride: Any, padding: Any) -> None:
+    def _pool(self, node: FxNode, name: str, kind: str, window: Sizes, stride: Sizes, padding: Sizes) -> None:
         self._expect(_pair(padding) == (0, 0), node, "is a pooling with padding")
         self._append(node, Node(name, kind, (self._source(node),), _pair(window), _pair(stride)))
 
-    def _global(self, node: Any, name: str, size: Any) -> None:
+    def _global(self, node: FxNode, name: str, size: Sizes) -> None:
         self._expect(_pair(size) == (1, 1), node, "is a mean of another size than 1")
         self._append(node, Node(name, MEAN_POOL, (self._source(node),), (0, 0), (1, 1)))
 
-    def _append(self, node: Any, made: Node, layer: Any = None) -> None:
+    def _append(self, node: FxNode, made: Node, layer: Module = None) -> None:
         self.nodes.append(made)
         self.names[node] = made.name
         if layer is not None:
@@ -269,12 +286,12 @@ class _Tracer:
         if made.part:
             self.parts["activations"][made.part] = Signed()
 
-    def _rectify(self, node: Any) -> None:
+    def _rectify(self, node: FxNode) -> None:
         before = self._joined(node, (LAYER, ADD))
         self.parts["activations"][before.part] = Unsigned()
         self.rectified.add(before.name)
 
-    def _joined(self, node: Any, kinds: tuple[str, ...]) -> Node:
+    def _joined(self, node: FxNode, kinds: tuple[str, ...]) -> Node:
         """The node that `node` becomes a part of, which nothing else reads."""
         source = self._source(node)
         before = next((n for n in self.nodes if n.name == source), None)
@@ -286,24 +303,24 @@ class _Tracer:
         self.names[node] = source
         return before
 
-    def _source(self, node: Any) -> str:
+    def _source(self, node: FxNode) -> str:
         return self._name(node.args[0])
 
-    def _name(self, node: Any) -> str:
+    def _name(self, node: FxNode) -> str:
         return self.names[node]
 
-    def _expect(self, holds: bool, node: Any, what: str) -> None:
+    def _expect(self, holds: bool, node: FxNode, what: str) -> None:
         if not holds:
             self._refuse(node, what)
 
-    def _refuse(self, node: Any, what: str) -> None:
+    def _refuse(self, node: FxNode, what: str) -> None:
         raise UnsupportedError(
             f"model: {node.target} {what}; it may have Conv2d, Linear, BatchNorm, ReLU, sums, MaxPool2d, AvgPool2d, "
             "AdaptiveAvgPool2d(1) and Flatten"
         )
 
 
-def _pair(value: Any) -> tuple[int, int]:
+def _pair(value: Sizes) -> tuple[int, int]:
     return (int(value), int(value)) if isinstance(value, int) else (int(value[0]), int(value[1]))
 
 

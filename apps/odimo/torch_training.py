@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -16,13 +15,14 @@ from .costs import Costs, Power
 from .mapping import GEMM, TERNARY, Choice, Numbers, all_on, around, by_number, descend, nearest, on_gemm, preferred
 from .mapping import counts as counted
 from .task import Examples, Recipe
-from .torch_layers import F, torch
+from .torch_layers import F, Tensor, torch
 from .torch_network import MappedNetwork
 
+Optimiser = Tensor  # torch.optim.Optimizer
 PROBE = 2048  # training examples, at most, whose loss a mapping is judged by
 
 
-def interpolated(counts: Sequence[int], cycles: Sequence[float], count: Any) -> Any:
+def interpolated(counts: Sequence[int], cycles: Sequence[float], count: Tensor) -> Tensor:
     """Cycles of a scalar tensor `count` by the lines of a table; its gradient is the slope of the piece."""
     xs, ys = torch.tensor(counts, dtype=count.dtype), torch.tensor(cycles, dtype=count.dtype)
     k = torch.searchsorted(xs, count.detach()).clamp(1, len(xs) - 1)
@@ -30,13 +30,13 @@ def interpolated(counts: Sequence[int], cycles: Sequence[float], count: Any) -> 
     return ys[k - 1] + slope * (count - xs[k - 1])
 
 
-def latency(costs: Costs, counts: Mapping[str, Any]) -> Any:
+def latency(costs: Costs, counts: Mapping[str, Tensor]) -> Tensor:
     """Cycles of all layers, with gradients; `counts` by layer are tensors (sides,) that need not be whole."""
     splits = [(cost.splits, counts[name][-1]) for name, cost in costs.items()]
     return torch.stack([interpolated(table.counts, table.cycles, count) for table, count in splits]).sum()
 
 
-def energy(costs: Costs, counts: Mapping[str, Any], power: Power) -> Any:
+def energy(costs: Costs, counts: Mapping[str, Tensor], power: Power) -> Tensor:
     """Energy of all layers in milliwatt cycles, with gradients, by a model of power."""
     found = power.idle * latency(costs, counts)
     for name, cost in costs.items():
@@ -47,13 +47,13 @@ def energy(costs: Costs, counts: Mapping[str, Any], power: Power) -> Any:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a search pays for, in units of what can be saved, so that a strength means the same in any network.
+    """The cost that a search pays for, relative to the possible savings: a strength means the same in any network.
 
     `soft` is of counts as tensors, which need not be whole, and has gradients. `exact` is of the numbers of channels on
     GEMM, with the cycles of the launch.
     """
 
-    soft: Callable[[Mapping[str, Any]], Any]
+    soft: Callable[[Mapping[str, Tensor]], Tensor]
     exact: Callable[[Numbers], float]
 
 
@@ -76,7 +76,7 @@ def search(network: MappedNetwork, examples: Examples, recipe: Recipe, seed: int
     thetas = torch.optim.Adam(network.split_parameters()[1], lr=recipe.theta_rate, fused=True)
     optimisers = [_weights_optimiser(network, recipe, recipe.rate), thetas]
 
-    def term() -> Any:
+    def term() -> Tensor:
         return strength * cost.soft(network.counts())
 
     _phase(network, examples, recipe, seed + 1, recipe.search, optimisers, term, recipe.temperature)
@@ -140,15 +140,15 @@ def relative_cost(
     power: Power | None = None,
     cycles: Callable[[Numbers], int] | None = None,
 ) -> Cost:
-    """Cycles, or energy by the model `power`, in units of what can be saved.
+    """Cycles, or energy by the model `power`, relative to the savings possible.
 
-    That is the cost of all channels on GEMM less the least of it, of all on the ternary unit, and of the mapping
-    `fastest`: so a strength means the same whatever part of a network's time no choice can save. `cycles` are those of
+    The unit is the cost of all channels on GEMM less the smaller cost of all on the ternary unit and of `fastest`: a
+    strength means the same whatever part of a network's time no choice can save. `cycles` are those of
     the launch; without it those of the tables stand for them.
     """
     sizes = network.sizes()
 
-    def soft(counts: Mapping[str, Any]) -> Any:
+    def soft(counts: Mapping[str, Tensor]) -> Tensor:
         return latency(tables, counts) if power is None else energy(tables, counts, power)
 
     def exact(numbers: Numbers) -> float:
@@ -173,7 +173,7 @@ def accuracy(network: MappedNetwork, examples: Examples) -> float:
     return 100 * float((labels == examples.labels).mean())
 
 
-def _weights_optimiser(network: MappedNetwork, recipe: Recipe, rate: float) -> Any:
+def _weights_optimiser(network: MappedNetwork, recipe: Recipe, rate: float) -> Optimiser:
     return torch.optim.Adam(network.split_parameters()[0], lr=rate, weight_decay=recipe.decay, fused=True)
 
 
@@ -183,8 +183,8 @@ def _phase(
     recipe: Recipe,
     seed: int,
     epochs: int,
-    optimisers: list[Any],
-    term: Callable[[], Any] | None = None,
+    optimisers: list[Optimiser],
+    term: Callable[[], Tensor] | None = None,
     temperature: Callable[[int], float] | None = None,
 ) -> None:
     """Epochs of one phase; the weights' rate follows a cosine, `term` is added to the task's loss."""

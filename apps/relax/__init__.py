@@ -1,6 +1,6 @@
-"""Relax modules of TVM on the accelerator: `tilewright_pipeline` gives it what it can compute, TVM keeps the rest.
+"""Relax modules of TVM with their quantised parts on the accelerator: `tilewright_pipeline`, reports, reasons.
 
-A name is imported on first use: what loads an exported executable needs `runner` alone.
+Names are imported at their first use: a process that loads an exported executable needs `runner` alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Functions for the accelerator, compiled: what TVM's `RunCodegen` calls as `relax.ext.tilewright`.
+"""Compiled functions of a Relax module: the code generator `relax.ext.tilewright`, which TVM's `RunCodegen` calls.
 
-TVM links what a code generator returns, and a module of TVM cannot be made in Python. So the generator returns none: it
-registers the function that runs the program, and `CarryPrograms` then makes the call one of `tilewright.run`, with the
-program's bytes as a constant, so that an exported executable has all it needs.
+TVM links the modules that a code generator returns, and these cannot be made in Python. So the generator returns none
+and registers a runner for each function; `carried` then makes the calls calls of `tilewright.run` with the program's
+bytes as a constant: an exported executable is complete.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ...compiler.frontend.relax import RelaxImporter
+from ...compiler.frontend.relax import Expr, import_relax
 from ...compiler.network import compile_graph
 from ...compiler.tvm_compat import IRModule, ir, relax, structural_hash, structural_mutate, tvm_ffi
 from ...hw.config import Config, load_config
@@ -37,12 +37,12 @@ class Choice(NamedTuple):
     contract: str
 
     def attributes(self) -> dict[str, str]:
-        """Of a function for this choice."""
+        """The attributes of a function that is compiled by this choice."""
         config = json.dumps(self.cfg.to_dict(), sort_keys=True)
         return {f"{_PREFIX}config": config, f"{_PREFIX}on": self.on, f"{_PREFIX}contract": self.contract}
 
     @staticmethod
-    def of(function: Any) -> Choice:
+    def of(function: Expr) -> Choice:
         """The choice for a function. Raises `UnsupportedError` for one that `tilewright_pipeline` did not make."""
         if f"{_PREFIX}config" not in function.attrs:
             raise UnsupportedError(
@@ -53,29 +53,29 @@ class Choice(NamedTuple):
         return Choice(load_config(json.loads(config)), on, contract)
 
 
-def symbol_of(name: str, function: Any) -> str:
-    """A global name for a function, of `name` and of what it computes."""
+def symbol_of(name: str, function: Expr) -> str:
+    """A global name for a function, made of `name` and a hash of its body."""
     return f"{CODEGEN}_{name}_{structural_hash(function) & 0xFFFFFFFFFFFF:012x}"
 
 
-def compiled(function: Any) -> Executable:
+def compiled(function: Expr) -> Executable:
     """The program of a function whose symbol is from `symbol_of`; tensors are in0, in1, ... and out0, out1, ...
 
-    Raises `UnsupportedError` for what the compiler does not support.
+    Raises `UnsupportedError` for operators that the compiler does not support.
     """
     symbol, choice = str(function.attrs["global_symbol"]), Choice.of(function)
     known = symbol.rsplit("_", 1)[1]
     if known not in _compiled:
         body = function.body.body
         count = len(body.fields) if isinstance(body, ir.Tuple) else len(getattr(body.ty, "fields", [body]))
-        graph = RelaxImporter(function, [f"out{k}" for k in range(count)]).graph(symbol)
+        graph = import_relax(function, [f"out{k}" for k in range(count)], symbol)
         _compiled[known] = compile_graph(graph, choice.cfg, choice.contract)
     return _compiled[known]
 
 
 @tvm_ffi.register_global_func(f"relax.ext.{CODEGEN}", override=True)
-def codegen(functions: Sequence[Any], _options: Any, _names: Any) -> list[Any]:
-    """Compile functions, and register what runs each under its symbol. TVM has nothing to link: the list is empty."""
+def codegen(functions: Sequence[Expr], _options: Expr, _names: Expr) -> list[Expr]:
+    """Compile functions, and register a runner for each under its symbol. The list is empty: TVM links nothing."""
     for function in functions:
         symbol = str(function.attrs["global_symbol"])
         program = compiled(function).to_bytes()
@@ -86,7 +86,7 @@ def codegen(functions: Sequence[Any], _options: Any, _names: Any) -> list[Any]:
     return []
 
 
-def carried(mod: Any) -> Any:
+def carried(mod: Expr) -> Expr:
     """The module with its programs as constants, in calls of `tilewright.run` that name them."""
     functions = {name: _carried(f) if isinstance(f, relax.Function) else f for name, f in mod.functions.items()}
     _compiled.clear()
@@ -94,8 +94,8 @@ def carried(mod: Any) -> Any:
     return IRModule(functions, attrs=attrs, global_infos=mod.global_infos)
 
 
-def _carried(function: Any) -> Any:
-    def on_call(call: Any, mutator: Any) -> Any:
+def _carried(function: Expr) -> Expr:
+    def on_call(call: Expr, mutator: Expr) -> Expr:
         if getattr(call.op, "name", "") != "relax.call_dps_packed":
             return mutator.default_mutate(call)
         symbol = str(getattr(call.args[0], "global_symbol", ""))

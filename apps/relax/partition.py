@@ -1,12 +1,11 @@
-"""Parts of a Relax module for the accelerator: what of a dataflow block the compiler reads, outlined as functions."""
+"""Parts of a Relax module for the accelerator: integers that the compiler computes become functions of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from ...compiler import graph as g
-from ...compiler.frontend.relax import INTEGERS, RelaxImporter, kind_of
+from ...compiler.frontend.relax import INTEGERS, KINDS, Expr, arguments, graph_of, kind_of, parameters_of
 from ...compiler.frontend.source import SINGLE
 from ...compiler.intrin import SCOPES, is_instruction
 from ...compiler.tvm_compat import IRModule, PrimFunc, Sequential, Var, ir, relax, s_tir, structural_walk
@@ -18,41 +17,43 @@ from ..partition import Groups, partition
 from .codegen import CODEGEN, Choice, carried, compiled, symbol_of
 from .runner import LEFT
 
+_NO_INTEGERS = "is not computed from quantised values"
 
-class Claims(RelaxImporter):
+
+class Claims:
     """The claims of a dataflow block.
 
-    `needs` has the variables that each claimed one is computed from: claimed ones and those from outside. `inside` are
-    the bindings that compute it from them. `left` are reasons why integers are not claimed.
+    A claim is a variable of integers that the compiler computes. `needs` has its operands, which are claims or from
+    outside, `inside` the variables from there to the claim, itself included, and `left` reasons why integers are not
+    claimed.
     """
 
-    def __init__(self, block: Any):
-        super().__init__(relax.Function([], relax.SeqExpr([block], relax.Tuple([])), relax.TupleType([])), [])
+    def __init__(self, block: Expr):
+        self.bindings = list(block.bindings)
         self.values = {b.var: b.value for b in self.bindings}
-        self.needs: dict[Any, list[Any]] = {}
-        self.inside: dict[Any, set[Any]] = {}
+        self.needs: dict[Expr, list[Expr]] = {}
+        self.inside: dict[Expr, set[Expr]] = {}
         self.left: list[str] = []
-        self._outside: set[Any] = set()  # integers that are not computed by a claim
+        self._order = {b.var: k for k, b in enumerate(self.bindings)}
+        self._parameters = parameters_of(self.bindings)
+        self._integers: set[Expr] = set()  # variables that are computed, not constant
+        constants: set[Expr] = set()
         for b in self.bindings:
-            for var in operands(b.value):
-                if var not in self.values:
-                    self._give(var)
-        for b in self.bindings:
-            if hasattr(self.calls[b.var], "value"):
-                continue
-            if _fixed(b.var):
-                self._claim(b.var, b.value)
+            if all(v in constants for v in arguments(b.value)):
+                constants.add(b.var)
             elif str(getattr(b.var.ty, "dtype", "")) in INTEGERS:
-                self.left.append(f"{kind_of(b.value) or 'value'} of {b.var.name!r} has sizes that are not known")
+                self._integers.add(b.var)
+                reason = self._claim(b.var, b.value)
+                self.left += [f"{kind_of(b.value) or 'value'} of {b.var.name!r} {reason}"] if reason else []
 
-    def reads(self, var: Any, claimed: bool) -> list[Any]:
+    def reads(self, var: Expr, claimed: bool) -> list[Expr]:
         """The block's variables that `var` is computed from: where it is claimed, as its claim does."""
-        return [v for v in (self.needs[var] if claimed else operands(self.values[var])) if v in self.values]
+        return [v for v in (self.needs[var] if claimed else arguments(self.values[var])) if v in self.values]
 
-    def live(self, groups: Groups[Any]) -> tuple[set[Any], set[Any]]:
+    def live(self, groups: Groups[Expr]) -> tuple[set[Expr], set[Expr]]:
         """(variables that another group or the function reads, claims that compute them) of groups in order."""
         at = {var: k for k, (_, group) in enumerate(groups) for var in group}
-        needed, active = {var for var in at if not isinstance(var, relax.DataflowVar)}, set[Any]()
+        needed, active = {var for var in at if not isinstance(var, relax.DataflowVar)}, set[Expr]()
         for k, (taken, group) in reversed(list(enumerate(groups))):
             for var in reversed(group):
                 if var in needed or var in active:
@@ -61,96 +62,49 @@ class Claims(RelaxImporter):
                         (active if taken and at[one] == k else needed).add(one)
         return needed, active
 
-    def _give(self, var: Any) -> None:
-        """Note integers that come from outside, if they are dequantised."""
-        if var in self._outside or not _fixed(var) or var.ty.dtype not in INTEGERS:
-            return
-        self._outside.add(var)
-        try:
-            self.views[var] = self.described(var)
-        except InputError:
-            return  # nothing that reads it is claimed
+    def _claim(self, var: Expr, value: Expr) -> str:
+        """Claim a variable of integers. Returns why not, or why the quantize of its floats alone; empty otherwise."""
+        if not _fixed(var):
+            return "has sizes that are not known"
+        inside, ends = self._enclosed(var)
+        reason = self._refusal(var, inside, ends)
+        if reason and kind_of(value) == "relax.quantize" and not self._refusal(var, {var}, [value.args[0]]):
+            inside, ends = {var}, [value.args[0]]  # of floats that TVM computes
+        elif reason:
+            return reason
+        self.needs[var], self.inside[var] = ends, inside
+        return "" if reason == _NO_INTEGERS else reason
 
-    def _claim(self, var: Any, value: Any) -> None:
-        integers, vague = var.ty.dtype in INTEGERS, None
-        refused = self._attempt(var, value)
-        if refused is not None:
-            self.left.append(refused)
-        elif not integers:
-            return
-        elif var not in self.views:
-            vague = f"{kind_of(value) or 'value'} of {var.name!r} is not computed from quantised values"
-        else:
-            vague = self._enclose(var)
-            if vague is None:
-                return
-        self.views.pop(var, None)
-        if not integers:
-            return
-        if kind_of(value) == "relax.quantize" and self._plain(value.args[0]) and self._quantises(var, value):
-            self.needs[var], self.inside[var] = [value.args[0]], {var}
-        else:
-            self.left += [] if vague is None else [vague]
-            self._give(var)
-
-    def _attempt(self, var: Any, value: Any) -> str | None:
-        """Read one binding; the reason why not, in which case nothing is left of it."""
-        before, problems = len(self.ops), len(self.problems)
-        try:
-            self.import_binding(var, value)
-            refused = next(iter(self.problems[problems:]), None)
-        except InputError as exc:
-            refused = str(exc)
-        if refused is not None:
-            self._operators -= {op.name for op in self.ops[before:]}
-            del self.ops[before:]
-        return refused
-
-    def _plain(self, expr: Any) -> bool:
-        """Whether `expr` holds floats that stand for no integers."""
-        return isinstance(expr, Var) and _fixed(expr) and expr.ty.dtype == "float32" and expr not in self.views
-
-    def _quantises(self, var: Any, call: Any) -> bool:
-        """Read a quantize of floats that something else computes."""
-        try:
-            y = self.quantised(var, call)
-            x = g.Tensor(self._names.unused(f"{var.name}.float"), y.shape, "float32")
-            self.append(var, g.Quantize(self.name(var), (x,), y))
-        except InputError:
-            return False
-        return True
-
-    def _enclose(self, var: Any) -> str | None:
-        """Note what `var` is computed from, and the bindings in between; the reason where that is not integers."""
-        inside, ends, waiting = {var}, dict[Any, None](), list(operands(self.values[var]))
+    def _enclosed(self, var: Expr) -> tuple[set[Expr], list[Expr]]:
+        """(`var` and all variables between, the integers and values from outside that it is computed from)."""
+        inside, ends, waiting = {var}, dict[Expr, None](), list(arguments(self.values[var]))
         while waiting:
             one = waiting.pop(0)
-            if one in self.needs or one in self._outside or one not in self.values:
+            if one not in self.values or one in self._integers:
                 ends[one] = None
             elif one not in inside:
                 inside.add(one)
-                waiting += operands(self.values[one])
-        if wrong := [one.name for one in ends if not _fixed(one) or one.ty.dtype not in INTEGERS]:
-            return f"{kind_of(self.values[var])} of {var.name!r} depends on {wrong[0]!r}, which has no quantised values"
-        self.needs[var], self.inside[var] = list(ends), inside
-        return None
+                waiting += arguments(self.values[one])
+        return inside, list(ends)
+
+    def _refusal(self, var: Expr, inside: set[Expr], ends: list[Expr]) -> str:
+        """Why the compiler does not compute `var` from `ends` in integers; empty where it does."""
+        if not KINDS.issuperset(kind_of(self.values[one]) for one in inside):
+            return _NO_INTEGERS
+        bindings = [self.bindings[k] for k in sorted(self._order[one] for one in inside)]
+        inputs = [(f"in{k}", one) for k, one in enumerate(ends)]
+        try:
+            graph = graph_of(bindings, inputs, [("out", var)], self._parameters, "")
+        except UnsupportedError as exc:
+            return str(exc).removeprefix(": ")
+        given = {name for name, one in inputs if str(one.ty.dtype) == "float32"}
+        floats = [
+            t for op in graph.ops for t in (*op.inputs, op.output) if t.dtype == "float32" and t.name not in given
+        ]
+        return _NO_INTEGERS if floats else ""
 
 
-def operands(value: Any) -> Iterator[Any]:
-    """The variables in an expression of one binding, those in tuples included."""
-    if isinstance(value, Var):
-        yield value
-    elif isinstance(value, ir.Call):
-        for arg in value.args:
-            yield from operands(arg)
-    elif isinstance(value, ir.Tuple):
-        for field in value.fields:
-            yield from operands(field)
-    elif isinstance(value, ir.TupleGetItem):
-        yield from operands(value.tuple_value)
-
-
-def _fixed(var: Any) -> bool:
+def _fixed(var: Expr) -> bool:
     """Whether `var` is a tensor of known dtype and sizes, with one dimension or more."""
     shape = getattr(getattr(var.ty, "shape", None), "values", None)
     return bool(shape) and bool(str(var.ty.dtype)) and all(hasattr(n, "value") for n in shape)
@@ -160,12 +114,12 @@ class Part(NamedTuple):
     """A function for the accelerator, the block's variables that it takes, and those that it returns."""
 
     symbol: str
-    function: Any
-    takes: list[Any]
-    gives: list[Any]
+    function: Expr
+    takes: list[Expr]
+    gives: list[Expr]
 
-    def bindings(self, name: Any) -> list[Any]:
-        """The call, as that of global variable `name`, and the variables that it gives."""
+    def bindings(self, name: Expr) -> list[Expr]:
+        """The call of global variable `name`, and the bindings of its results."""
         call = ir.Call(name, self.takes)
         if len(self.gives) == 1:
             return [relax.VarBinding(self.gives[0], call)]
@@ -181,7 +135,7 @@ class Partition:
     the functions that a schedule wrote for the accelerator: TVM has no code for them.
     """
 
-    def __init__(self, mod: Any, choice: Choice):
+    def __init__(self, mod: Expr, choice: Choice):
         self.scheduled = [
             f"function {name.name_hint!r} is a schedule for the accelerator, which modules of Relax cannot call; "
             "run it with tilewright.build and tilewright.run"
@@ -195,7 +149,7 @@ class Partition:
                 self._function(name, function)
         self.module = self._builder.get() if self.parts else mod
 
-    def _function(self, name: Any, function: Any) -> None:
+    def _function(self, name: Expr, function: Expr) -> None:
         before = len(self.parts)
         blocks = [
             self._block(name.name_hint, block) if isinstance(block, relax.DataflowBlock) else block
@@ -206,12 +160,12 @@ class Partition:
             new = relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs)
             self._builder.update_func(name, new)
 
-    def _block(self, name: str, block: Any) -> Any:
+    def _block(self, name: str, block: Expr) -> Expr:
         """`block` with calls of the parts of function `name`, which are noted."""
         claims = Claims(block)
         self.left += claims.left
 
-        def parts_of(groups: Groups[Any]) -> dict[int, Part | str]:
+        def parts_of(groups: Groups[Expr]) -> dict[int, Part | str]:
             needed, active = claims.live(groups)
             found: dict[int, Part | str] = {}
             for k, (taken, group) in enumerate(groups):
@@ -222,7 +176,7 @@ class Partition:
                     found[k] = f"{count} result{'s' * (count > 1)} of {name!r}: {why}" if why else part
             return found
 
-        def refused(_: list[Any], why: str) -> None:
+        def refused(_: list[Expr], why: str) -> None:
             self.left.append(why)
 
         groups, parts = partition(
@@ -232,7 +186,7 @@ class Partition:
             return block
         self.parts += parts.values()
         needed, at = claims.live(groups)[0], {b.var: b for b in claims.bindings}
-        bindings: list[Any] = []
+        bindings: list[Expr] = []
         for k, (taken, group) in enumerate(groups):
             if k in parts:
                 bindings += parts[k].bindings(self._builder.add_func(parts[k].function, parts[k].symbol))
@@ -240,7 +194,7 @@ class Partition:
                 bindings += [at[var] for var in group if var in needed]
         return relax.DataflowBlock(bindings)
 
-    def _part(self, name: str, claims: Claims, mine: list[Any], needed: set[Any]) -> Part:
+    def _part(self, name: str, claims: Claims, mine: list[Expr], needed: set[Expr]) -> Part:
         """The function of the claims `mine`, which gives those that are `needed` outside."""
         inside = set().union(*(claims.inside[var] for var in mine))
         takes = list(dict.fromkeys(one for var in mine for one in claims.needs[var] if one not in mine))
@@ -251,17 +205,17 @@ class Partition:
         return Part(symbol, function.with_attr("global_symbol", symbol), takes, gives)
 
 
-def _is_open(function: Any) -> bool:
+def _is_open(function: Expr) -> bool:
     """Whether a function is one of Relax that no other code generator has."""
     known = set(function.attrs.keys()) if function.attrs else set()
     return isinstance(function, relax.Function) and not known & {"Codegen", "Primitive", "Composite"}
 
 
-def _is_scheduled(function: Any) -> bool:
+def _is_scheduled(function: Expr) -> bool:
     """Whether a function has tensors in scratchpads, or calls instructions."""
     found: list[bool] = []
 
-    def on_block(block: Any) -> None:
+    def on_block(block: Expr) -> None:
         found.extend(buffer.scope() in SCOPES for buffer in block.alloc_buffers)
 
     structural_walk(
@@ -280,7 +234,7 @@ def _idle(part: Part) -> str:
     return "" if launches else "no operator in them is faster on the accelerator"
 
 
-def _outlined(bindings: Sequence[Any], takes: Sequence[Any], gives: Sequence[Any]) -> Any:
+def _outlined(bindings: Sequence[Expr], takes: Sequence[Expr], gives: Sequence[Expr]) -> Expr:
     """A function of `bindings`, with variables of its own: parameters in0, in1, ... for those that it `takes`."""
     params = [Var(f"in{k}", var.ty) for k, var in enumerate(takes)]
     named = [relax.VarBinding(var, param) for var, param in zip(takes, params)]
@@ -293,13 +247,13 @@ def _outlined(bindings: Sequence[Any], takes: Sequence[Any], gives: Sequence[Any
     return relax.transform.CanonicalizeBindings()(mod)["part"].without_attr("global_symbol")
 
 
-def _type(variables: Sequence[Any]) -> Any:
+def _type(variables: Sequence[Expr]) -> Expr:
     types = [var.ty for var in variables]
     return types[0] if len(types) == 1 else relax.TupleType(types)
 
 
-def tilewright_pipeline(config: Config | str = "pynq_z1", on: str = "model", *, contract: str = SINGLE) -> Any:
-    """A pass that gives the accelerator what it can compute of a quantised Relax module; TVM compiles the rest.
+def tilewright_pipeline(config: Config | str = "pynq_z1", on: str = "model", *, contract: str = SINGLE) -> Expr:
+    """A pass that gives the accelerator the parts of a quantised Relax module that it computes; TVM compiles the rest.
 
     `on` is the device by name, as `tilewright run --on` takes it, and `contract` the rounding contract of the
     requantisation. A module in which nothing can be claimed stays as it is. Raises `ConfigError`, `UnsupportedError`
@@ -313,13 +267,13 @@ def tilewright_pipeline(config: Config | str = "pynq_z1", on: str = "model", *, 
     choice = _choice(config, on, contract)
 
     @ir.transform.module_pass(opt_level=0, name="tilewright.CarryPrograms")
-    def carry(mod: Any, _ctx: Any) -> Any:
+    def carry(mod: Expr, _ctx: Expr) -> Expr:
         return carried(mod)
 
     compile_parts = Sequential([relax.transform.Normalize(), relax.transform.RunCodegen(), carry])
 
     @ir.transform.module_pass(opt_level=0, name="tilewright")
-    def pipeline(mod: Any, _ctx: Any) -> Any:
+    def pipeline(mod: Expr, _ctx: Expr) -> Expr:
         found = _partition(mod, choice)
         if found.scheduled:
             raise UnsupportedError("; ".join(found.scheduled))
@@ -328,7 +282,7 @@ def tilewright_pipeline(config: Config | str = "pynq_z1", on: str = "model", *, 
     return pipeline
 
 
-def refusals(mod: Any, config: Config | str = "pynq_z1", *, contract: str = SINGLE) -> list[str]:
+def refusals(mod: Expr, config: Config | str = "pynq_z1", *, contract: str = SINGLE) -> list[str]:
     """Why integers of a module would not be on the accelerator; `report` says it of a module that has parts there.
 
     Raises as `tilewright_pipeline`.
@@ -345,8 +299,8 @@ def _choice(config: Config | str, on: str, contract: str) -> Choice:
     return Choice(cfg, on, contract)
 
 
-def _partition(mod: Any, choice: Choice) -> Partition:
-    """Raises `InputError` for what is no module."""
+def _partition(mod: Expr, choice: Choice) -> Partition:
+    """Partition a module, converted to dataflow. Raises `InputError` for anything else."""
     if not isinstance(mod, IRModule):
         raise InputError(f"the pipeline takes an IRModule of Relax functions, not {type(mod).__name__}")
     return Partition(relax.transform.ConvertToDataflow()(mod), choice)

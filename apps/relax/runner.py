@@ -1,4 +1,7 @@
-"""`tilewright.run`, the function that TVM's virtual machine calls for a part, and reports of what ran."""
+"""`tilewright.run`, the function that TVM's virtual machine calls for a part, and reports of its runs.
+
+A program is put on its device at its first call and stays there until `release`. It needs TVM, but not the compiler.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ KEY = re.compile(r"tilewright:(\w+):(\w+):[0-9a-f]{32}")  # device, name, digest
 
 
 def key_of(name: str, on: str, program: bytes) -> str:
-    """What stands for `program` on device `on`, in calls of it; matches `KEY`."""
+    """The key of `program` on device `on` in calls of `tilewright.run`; matches `KEY`."""
     return f"tilewright:{on}:{name}:{hashlib.sha256(program).hexdigest()[:32]}"
 
 
@@ -122,9 +125,9 @@ class Report:
 
 
 def report(compiled: Any) -> Report:
-    """The parts of what `tilewright_pipeline` made: of a module, or of the executable that `tvm.compile` makes of it.
+    """The parts of a module from `tilewright_pipeline`, or of the executable that `tvm.compile` makes of it.
 
-    Only a module knows what was left. Raises `InputError` for anything else.
+    An executable does not know `left`. Raises `InputError` for anything else.
     """
     left: tuple[str, ...] = ()
     if isinstance(compiled, IRModule):

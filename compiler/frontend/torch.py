@@ -29,7 +29,7 @@ else:
         ) from None
 from ..advice import shortened
 from ..tvm_compat import torch_frontend
-from .relax import RelaxImporter
+from .relax import import_relax
 
 
 def import_torch(program: Any, name: str = "") -> g.Graph:
@@ -54,7 +54,7 @@ def import_torch(program: Any, name: str = "") -> g.Graph:
         text = next((line.strip() for line in reversed(str(exc).splitlines()) if line.strip()), type(exc).__name__)
         raise UnsupportedError(f"{name or 'program'}: TVM's importer refuses the program: {shortened(text)}") from None
     outputs = [str(output) for output in program.graph_signature.user_outputs]
-    return RelaxImporter(function, outputs).graph(name or "program")
+    return import_relax(function, outputs, name or "program")
 
 
 def _load(source: Source) -> Any:

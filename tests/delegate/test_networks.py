@@ -50,16 +50,6 @@ def test_golden_bytes(name, claim, interpreter, run):
             np.testing.assert_array_equal(run(mine, x)[0].reshape(expected.shape), expected)
 
 
-@pytest.mark.skipif(not (SHARED / "models").is_dir(), reason="../shared/models is not there")
-@pytest.mark.parametrize("name", NETWORKS)
-def test_litert_rounds_dense_layers_once(name, interpreter, run):
-    path = SHARED / "models" / f"{name}_int8.tflite"
-    mine, reference = interpreter(path, TilewrightDelegate(path)), interpreter(path)
-    with np.load(SHARED / "inputs" / f"{name}_int8.npz") as data:
-        for x in data["inputs"]:
-            np.testing.assert_array_equal(run(mine, x), run(reference, x))
-
-
 def encoder(n, rows=16, features=32, heads=2):
     """One layer of self-attention and one of two dense layers, as a transformer's encoder has them."""
     x, width = n.input(1, rows, features), features // heads

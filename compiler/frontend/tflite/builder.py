@@ -1,4 +1,4 @@
-"""The graph that a .tflite file becomes, in the making: views of the file's tensors, and operators between them.
+"""The graph of a .tflite file while it is read: views of the file's tensors, and operators between them.
 
 Activations of four dimensions are NHWC in the file and NCHW in the graph. The graph's inputs and outputs keep the
 file's layout; `Transpose` with `relayout`, or a `Reshape` if no byte moves, converts between them.
@@ -48,7 +48,7 @@ Key = tuple[bytes, bytes]  # container and name of a resource
 
 @dataclass
 class Resource:
-    """A resource in the making: its first values, the tensor that reads see, and what stands in it now."""
+    """A resource while it is read: its first values, the tensor that reads see, and its current value."""
 
     initial: np.ndarray | None = None
     tensor: g.Tensor | None = None
@@ -207,7 +207,7 @@ class TfliteImporter(Builder):
                 self._plain[k] = g.Tensor(info.name, info.shape or (1,))
 
     def assume_outputs(self, node: FileNode) -> None:
-        """Substitute the outputs of a refused operator, so that the operators behind it are checked, too."""
+        """Substitute the outputs of a refused operator, so that its readers are checked, too."""
         for k in node.outputs:
             known = k in self._plain or k in self._canonical or k in self._outside
             if not known and self.variables.resource(k) is None:
@@ -351,7 +351,7 @@ class TfliteImporter(Builder):
     def produce_as(
         self, node: FileNode, y: g.Tensor, shape: tuple[int, ...], part: str, make: Callable[[g.Tensor], g.Operator]
     ) -> None:
-        """Append what `make` makes of a tensor like `y` of `shape`, and where `y` has another, a reshape behind it."""
+        """Append the operator `make` gives for an output like `y` of `shape`, and a reshape if `y` has another."""
         out = y if y.shape == shape else replace(y, name=self.unused(f"{y.name}.{part}"), shape=shape)
         op = make(out)
         if out is not y:

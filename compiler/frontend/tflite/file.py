@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from flatbuffers import flexbuffers
@@ -34,6 +34,7 @@ except ImportError as exc:
         f"reading .tflite needs ai-edge-litert ({exc}); pip install 'tilewright[compiler]'"
     ) from None
 
+Flat: TypeAlias = Any  # an object of the schema, or a list of its numbers
 IDENTIFIER = b"TFL3"
 # element types whose constants are read; flatbuffers are little-endian
 _DTYPES = {"FLOAT32": "<f4", "INT32": "<i4", "INT64": "<i8", "INT8": "i1", "UINT8": "u1", "INT16": "<i2", "BOOL": "?"}
@@ -85,11 +86,11 @@ class FileNode:
     tensor: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    options: Any
+    options: Flat
     intermediates: tuple[int, ...] = ()
     code: int = 0
 
-    def option(self, name: str, default: Any) -> Any:
+    def option(self, name: str, default: Flat) -> Flat:
         """A field of the options table, or `default` where the file has no such table."""
         return getattr(self.options, name, default)
 
@@ -127,7 +128,7 @@ def read(model: str | Path | Source) -> ModelFile:
         raise FileError(f"{path}: a truncated or damaged .tflite model ({text})") from None
 
 
-def _parse(path: Path, model: Any) -> ModelFile:
+def _parse(path: Path, model: Flat) -> ModelFile:
     if not model.subgraphs:
         raise FileError(f"{path}: the model has no subgraph")
     graph, *others = model.subgraphs
@@ -139,7 +140,7 @@ def _parse(path: Path, model: Any) -> ModelFile:
     return ModelFile(first.tensors, first.nodes, path, inputs, tuple(dict.fromkeys(outputs)), parts)
 
 
-def _subgraph(path: Path, model: Any, graph: Any) -> Subgraph:
+def _subgraph(path: Path, model: Flat, graph: Flat) -> Subgraph:
     names = _unique([_text(t.name or b"") for t in _list(graph.tensors)])
     tensors = [_tensor(path, model, t, name) for t, name in zip(_list(graph.tensors), names)]
     nodes = []
@@ -158,11 +159,11 @@ def _subgraph(path: Path, model: Any, graph: Any) -> Subgraph:
     return Subgraph(tensors, nodes)
 
 
-def _list(values: Any) -> list:
+def _list(values: Flat) -> list:
     return [] if values is None else list(values)
 
 
-def _ints(values: Any) -> tuple[int, ...]:
+def _ints(values: Flat) -> tuple[int, ...]:
     return () if values is None else tuple(int(v) for v in values)
 
 
@@ -180,7 +181,7 @@ def _unique(names: list[str]) -> list[str]:
     ]
 
 
-def _custom(data: Any) -> Any:
+def _custom(data: Flat) -> Flat:
     """The options of a custom operator, by name; None where they are not a map."""
     try:
         values = flexbuffers.Loads(bytes(bytearray(data)))
@@ -189,18 +190,18 @@ def _custom(data: Any) -> Any:
     return SimpleNamespace(**values) if isinstance(values, dict) else None
 
 
-def _number(code: Any) -> int:
+def _number(code: Flat) -> int:
     return max(code.builtinCode, code.deprecatedBuiltinCode)
 
 
-def _kind(code: Any) -> str:
+def _kind(code: Flat) -> str:
     number = _number(code)
     if number == schema.BuiltinOperator.CUSTOM:
         return f"CUSTOM {(code.customCode or b'').decode(errors='replace')}".strip()
     return _OPERATORS.get(number, f"operator code {number}")
 
 
-def _tensor(path: Path, model: Any, t: Any, name: str) -> Info:
+def _tensor(path: Path, model: Flat, t: Flat, name: str) -> Info:
     shape, kind = _ints(t.shape), _TYPES.get(t.type, f"type {t.type}")
     q = t.quantization
     scale = np.array([] if q is None or q.scale is None else q.scale, np.float32)
@@ -213,7 +214,7 @@ def _tensor(path: Path, model: Any, t: Any, name: str) -> Info:
     return Info(name, shape, signature, kind, scale, zero, q.quantizedDimension if q else 0, data, bool(t.isVariable))
 
 
-def _constant(path: Path, model: Any, t: Any, name: str, shape: tuple[int, ...], kind: str) -> np.ndarray | None:
+def _constant(path: Path, model: Flat, t: Flat, name: str, shape: tuple[int, ...], kind: str) -> np.ndarray | None:
     buffer = model.buffers[t.buffer]
     if buffer.offset > 1 or t.externalBuffer:
         raise UnsupportedError(f"{path}: tensor {name!r} is stored outside the flatbuffer, which is not supported")
@@ -260,7 +261,7 @@ def ranges(
 ) -> list[range]:
     """The indices that a STRIDED_SLICE takes of each dimension, by its five masks.
 
-    A new axis takes none; an ellipsis, and what follows the last entry, takes whole dimensions. Raises `ValueError`
+    A new axis takes none; an ellipsis, and dimensions after the last entry, take whole dimensions. Raises `ValueError`
     where there are more entries than dimensions.
     """
     masks = {name: node.option(f"{name}Mask", 0) for name in ("begin", "end", "ellipsis", "newAxis", "shrinkAxis")}
@@ -285,7 +286,7 @@ def ranges(
 
 
 def fold_constants(node: FileNode, tensors: Sequence[Info]) -> np.ndarray | None:
-    """What the node computes; None unless its inputs are known and consistent, and it computes integers, or copies."""
+    """The node's result; None unless its inputs are known and consistent, and it copies or computes integers."""
     if not node.outputs:
         return None
     output = tensors[node.outputs[0]]

@@ -21,13 +21,13 @@ from ..source import Source
 from . import layers, movement, numbers, recurrent
 from .builder import WIDE, TfliteImporter
 from .file import FileNode, ModelFile, fold_constants, read
-from .layers import Handler
+from .layers import Handler, unary
 
 DETECTION = "CUSTOM TFLite_Detection_PostProcess"
 
 
 def _real(imp: TfliteImporter, node: FileNode, position: int) -> g.Tensor:
-    """An input as float32."""
+    """An input as float32, dequantised if it is int8."""
     x = imp.activation(node, position, plain=True, dtype=None)
     if x.dtype == "float32":
         return x
@@ -35,7 +35,7 @@ def _real(imp: TfliteImporter, node: FileNode, position: int) -> g.Tensor:
 
 
 def _anchors(imp: TfliteImporter, node: FileNode) -> np.ndarray:
-    """float32 (N, 4)."""
+    """The anchors, a constant float32 (N, 4)."""
     data, info = imp.known(node, 2), imp.info(node, 2)
     if info.scale.size == 1:
         data = (data.astype(np.int32) - int(info.zero_point[0])).astype(np.float32) * info.scale[0]
@@ -43,7 +43,7 @@ def _anchors(imp: TfliteImporter, node: FileNode) -> np.ndarray:
 
 
 def _detections(imp: TfliteImporter, node: FileNode) -> None:
-    """The operator, whose one table of detections four movements take apart."""
+    """TFLite_Detection_PostProcess: one Detections operator, and a slice of its table for each output of the file."""
     needed = ("max_detections", "num_classes", "nms_score_threshold", "nms_iou_threshold")
     needed += tuple(f"{axis}_scale" for axis in "yxhw")
     values = {name: node.option(name, None) for name in needed}
@@ -110,7 +110,7 @@ def _pool(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def _total(cls: type[g.Mean]) -> Handler:
-    """MEAN and SUM."""
+    """MEAN and SUM over constant axes."""
 
     def convert(imp: TfliteImporter, node: FileNode) -> None:
         x = imp.activation(node, 0, plain=True)
@@ -124,29 +124,28 @@ def _total(cls: type[g.Mean]) -> Handler:
     return convert
 
 
+def _channels(x: g.Tensor) -> int:
+    """The dimension that is the last one in the file."""
+    return 1 if len(x.shape) == 4 else len(x.shape) - 1
+
+
 def _softmax(imp: TfliteImporter, node: FileNode) -> None:
     if imp.file.tensors[node.outputs[0]].type in WIDE:
         _wide_softmax(imp, node)
         return
     x, y = imp.activation(node, 0), imp.result(node)
-    axis = 1 if len(x.shape) == 4 else len(x.shape) - 1
-    imp.produce(node, g.Softmax(node.name, (x,), y, axis, float(node.option("beta", 0.0))))
+    imp.produce(node, g.Softmax(node.name, (x,), y, _channels(x), float(node.option("beta", 0.0))))
 
 
 def _reduce(cls: type[g.ReduceMax]) -> Handler:
-    def convert(imp: TfliteImporter, node: FileNode) -> None:
-        x, y = imp.activation(node, 0, plain=True), imp.result(node, plain=True)
-        imp.produce(node, cls(node.name, (x,), y, numbers.axes_of(imp, node, x)), plain=True)
-
-    return convert
+    return unary(lambda imp, node, x, y: cls(node.name, (x,), y, numbers.axes_of(imp, node, x)), plain=True)
 
 
-def _arg_max(imp: TfliteImporter, node: FileNode) -> None:
-    x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
+def _arg_max(imp: TfliteImporter, node: FileNode, x: g.Tensor, y: g.Tensor) -> g.Operator:
     axes = numbers.axes_of(imp, node, x)
     if len(axes) != 1:
         raise Refused(f"has {len(axes)} axes; it must have 1")
-    imp.produce(node, g.ArgMax(node.name, (x,), y, axes[0], node.kind == "ARG_MIN"), plain=True)
+    return g.ArgMax(node.name, (x,), y, axes[0], node.kind == "ARG_MIN")
 
 
 def _top_k(imp: TfliteImporter, node: FileNode) -> None:
@@ -169,23 +168,15 @@ def _batch_matmul(imp: TfliteImporter, node: FileNode) -> None:
     imp.produce(node, op, plain=True)
 
 
-def _log_softmax(imp: TfliteImporter, node: FileNode) -> None:
-    x, y = imp.activation(node, 0), imp.result(node)
-    imp.produce(node, g.LogSoftmax(node.name, (x,), y, 1 if len(x.shape) == 4 else len(x.shape) - 1))
-
-
-def _l2_normalization(imp: TfliteImporter, node: FileNode) -> None:
-    x, y, unsigned = imp.activation(node, 0), imp.result(node), imp.info(node, 0).unsigned
+def _l2_normalization(imp: TfliteImporter, node: FileNode, x: g.Tensor, y: g.Tensor) -> g.Operator:
     if layers.clamp(node, y) != (-128, 127):
         raise Refused("has a fused activation, which is not supported")
-    axis = 1 if len(x.shape) == 4 else len(x.shape) - 1
-    imp.produce(node, g.L2Normalization(node.name, (x,), y, axis, unsigned))
+    return g.L2Normalization(node.name, (x,), y, _channels(x), imp.info(node, 0).unsigned)
 
 
-def _resize_bilinear(imp: TfliteImporter, node: FileNode) -> None:
-    x, y, flags = imp.activation(node, 0), imp.result(node), movement.resize_flags(imp, node)
+def _resize_bilinear(imp: TfliteImporter, node: FileNode, x: g.Tensor, y: g.Tensor) -> g.Operator:
     offset = 128 if imp.info(node, 0).unsigned else None
-    imp.produce(node, g.ResizeBilinear(node.name, (x,), y, *flags, offset))
+    return g.ResizeBilinear(node.name, (x,), y, *movement.resize_flags(imp, node), offset)
 
 
 def _quantize(imp: TfliteImporter, node: FileNode) -> None:
@@ -202,21 +193,17 @@ def _quantize(imp: TfliteImporter, node: FileNode) -> None:
     imp.produce(node, kind)
 
 
-def _dequantize(imp: TfliteImporter, node: FileNode) -> None:
-    imp.produce(node, g.Dequantize(node.name, (imp.activation(node, 0),), imp.result(node)))
-
-
 # operator -> (its maximum number of inputs, None: any; its handler)
 _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "ABS": (1, layers.function("abs", tables.absolute)),
     "ADD": (2, layers.binary(g.Add)),
-    "ARG_MAX": (2, _arg_max),
-    "ARG_MIN": (2, _arg_max),
+    "ARG_MAX": (2, unary(_arg_max, plain=True, dtype=None)),
+    "ARG_MIN": (2, unary(_arg_max, plain=True, dtype=None)),
     "ASSIGN_VARIABLE": (2, recurrent.assign),
     "AVERAGE_POOL_2D": (1, _pool),
     "BATCH_MATMUL": (2, _batch_matmul),
     "BATCH_TO_SPACE_ND": (3, movement.batch_to_space),
-    "BROADCAST_TO": (2, movement.broadcast_to),
+    "BROADCAST_TO": (2, movement.repeat),
     "CALL_ONCE": (0, recurrent.call_once),
     "CAST": (1, numbers.cast),
     "CONCATENATION": (None, movement.concatenation),
@@ -224,7 +211,7 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     DETECTION: (3, _detections),
     "DEPTHWISE_CONV_2D": (3, layers.depthwise),
     "DEPTH_TO_SPACE": (1, movement.depth_to_space),
-    "DEQUANTIZE": (1, _dequantize),
+    "DEQUANTIZE": (1, unary(lambda imp, node, x, y: g.Dequantize(node.name, (x,), y))),
     "DIV": (2, layers.binary(g.Div)),
     "ELU": (1, layers.real("elu")),
     "EMBEDDING_LOOKUP": (2, numbers.embedding),
@@ -237,12 +224,12 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "GATHER_ND": (2, numbers.gather_nd),
     "GELU": (1, layers.gelu),
     "HARD_SWISH": (1, layers.function("hard_swish", tables.hard_swish)),
-    "L2_NORMALIZATION": (1, _l2_normalization),
-    "LEAKY_RELU": (1, layers.leaky_relu),
+    "L2_NORMALIZATION": (1, unary(_l2_normalization)),
+    "LEAKY_RELU": (1, unary(layers.leaky_relu)),
     **dict.fromkeys(("EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NOT_EQUAL"), (2, numbers.comparison)),
     "LOG": (1, layers.real("log")),
     **dict.fromkeys(("LOGICAL_AND", "LOGICAL_NOT", "LOGICAL_OR"), (2, numbers.logic)),
-    "LOG_SOFTMAX": (1, _log_softmax),
+    "LOG_SOFTMAX": (1, unary(lambda imp, node, x, y: g.LogSoftmax(node.name, (x,), y, _channels(x)))),
     "LOGISTIC": (1, layers.real("logistic")),
     "MAXIMUM": (2, layers.pairwise(g.Maximum)),
     "MAX_POOL_2D": (1, _pool),
@@ -265,7 +252,7 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "RELU_0_TO_1": (1, layers.relu(0.0, 1.0)),
     "RELU_N1_TO_1": (1, layers.relu(-1.0, 1.0)),
     "RESHAPE": (2, movement.reshape),
-    "RESIZE_BILINEAR": (2, _resize_bilinear),
+    "RESIZE_BILINEAR": (2, unary(_resize_bilinear)),
     "RESIZE_NEAREST_NEIGHBOR": (2, movement.resize_nearest),
     "REVERSE_V2": (2, movement.reverse),
     "RSQRT": (1, layers.function("rsqrt", tables.inverse_square_root)),
@@ -284,7 +271,7 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "SUM": (2, _total(g.Sum)),
     "SVDF": (5, recurrent.svdf),
     "TANH": (1, layers.real("tanh")),
-    "TILE": (2, movement.tile),
+    "TILE": (2, movement.repeat),
     "TOPK_V2": (2, _top_k),
     "TRANSPOSE": (2, movement.transpose),
     "TRANSPOSE_CONV": (4, layers.transpose_conv),

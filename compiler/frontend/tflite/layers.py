@@ -1,4 +1,7 @@
-"""Layers and element-wise operators of .tflite files, and geometry and clamps that other operators share."""
+"""Layers and element-wise operators of .tflite files: weights, biases, windows, clamps, handlers of one or two inputs.
+
+Integers are those of TensorFlow Lite's kernels; `Refused` says what they do not have.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def clamp(node: FileNode, y: g.Tensor, kind: int | None = None) -> tuple[int, in
 
 
 def limits(y: g.Tensor, low: float | None, high: float | None) -> tuple[int, int]:
-    """int8 limits of real ones; None is no limit. Raises `Refused` for an empty range."""
+    """int8 limits for real limits; None is no limit. Raises `Refused` for an empty range."""
     bottom = -128 if low is None else max(-128, _quantised(low, y))
     top = 127 if high is None else min(127, _quantised(high, y))
     if bottom > top:
@@ -100,7 +103,7 @@ def _bias(imp: TfliteImporter, node: FileNode, position: int, x: g.Tensor, scale
 
 
 def _check_unit(info: Info, bias: np.ndarray, unit: np.ndarray) -> None:
-    """Raise `Misfit` if biases in their own scales are others in those of the accumulators, `unit`."""
+    """Raise `Misfit` if a bias in its own scale is another number of steps of `unit`, the accumulators' scale."""
     own = np.broadcast_to(info.scale.astype(np.float64), unit.shape)
     error = np.abs(own - unit)
     # a difference of less than half a step of the accumulators is none
@@ -241,6 +244,17 @@ def fully_connected(imp: TfliteImporter, node: FileNode) -> None:
 
 
 Handler = Callable[[TfliteImporter, FileNode], None]
+Unary = Callable[[TfliteImporter, FileNode, g.Tensor, g.Tensor], g.Operator]  # of the input and the output
+
+
+def unary(make: Unary, *, plain: bool = False, dtype: str | None = "int8") -> Handler:
+    """A handler of operators that read one activation of type `dtype` (None: any), in the file's layout if `plain`."""
+
+    def convert(imp: TfliteImporter, node: FileNode) -> None:
+        x, y = imp.activation(node, 0, plain=plain, dtype=dtype), imp.result(node, plain=plain)
+        imp.produce(node, make(imp, node, x, y), plain=plain)
+
+    return convert
 
 
 def operand(imp: TfliteImporter, node: FileNode, position: int, rank: int, dtype: str | None = "int8") -> g.Tensor:
@@ -277,12 +291,7 @@ def pairwise(cls: type[g.Pairwise]) -> Handler:
 
 def function(name: str, table: Callable[[g.Tensor, g.Tensor], np.ndarray]) -> Handler:
     """A function of one value by its table, made of input and output."""
-
-    def convert(imp: TfliteImporter, node: FileNode) -> None:
-        x, y = imp.activation(node, 0), imp.result(node)
-        imp.produce(node, g.Lookup(node.name, (x,), y, name, table(x, y)))
-
-    return convert
+    return unary(lambda imp, node, x, y: g.Lookup(node.name, (x,), y, name, table(x, y)))
 
 
 def real(name: str) -> Handler:
@@ -290,11 +299,10 @@ def real(name: str) -> Handler:
     return function(name, lambda x, y: tables.table(name, x, y))
 
 
-def leaky_relu(imp: TfliteImporter, node: FileNode) -> None:
-    """LEAKY_RELU."""
-    x, y, alpha = imp.activation(node, 0), imp.result(node), node.option("alpha", 0.0)
-    table, slopes = tables.leaky_relu(alpha, x, y), tables.slopes(alpha, x, y)
-    imp.produce(node, g.LeakyRelu(node.name, (x,), y, "leaky_relu", table, slopes))
+def leaky_relu(imp: TfliteImporter, node: FileNode, x: g.Tensor, y: g.Tensor) -> g.Operator:
+    """LEAKY_RELU of int8 values."""
+    alpha = node.option("alpha", 0.0)
+    return g.LeakyRelu(node.name, (x,), y, "leaky_relu", tables.leaky_relu(alpha, x, y), tables.slopes(alpha, x, y))
 
 
 def gelu(imp: TfliteImporter, node: FileNode) -> None:
@@ -304,9 +312,4 @@ def gelu(imp: TfliteImporter, node: FileNode) -> None:
 
 def relu(low: float, high: float | None) -> Handler:
     """A rectifier of its own: rescaled, and clamped to real limits."""
-
-    def convert(imp: TfliteImporter, node: FileNode) -> None:
-        x, y = imp.activation(node, 0), imp.result(node)
-        imp.produce(node, g.Requantize(node.name, (x,), y, *limits(y, low, high)))
-
-    return convert
+    return unary(lambda imp, node, x, y: g.Requantize(node.name, (x,), y, *limits(y, low, high)))

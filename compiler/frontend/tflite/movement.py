@@ -1,4 +1,7 @@
-"""Operators of .tflite files that move values without changing them; blocks of pixels by one transposition."""
+"""Operators of .tflite files that move values without changing them: shapes, slices, splits, gathers, blocks of pixels.
+
+Indices are in the file's layout (NHWC), and become those of NCHW for images.
+"""
 
 from __future__ import annotations
 
@@ -57,14 +60,12 @@ def pad(imp: TfliteImporter, node: FileNode) -> None:
     imp.produce(node, g.Pad(node.name, (x,), y, pads, value))
 
 
-def reshape(imp: TfliteImporter, node: FileNode) -> None:
-    """RESHAPE and its variants; the new shape is that of the output."""
-    x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
-    imp.produce(node, g.Reshape(node.name, (x,), y), plain=True)
+# RESHAPE and its variants; the output has the new shape
+reshape = layers.unary(lambda imp, node, x, y: g.Reshape(node.name, (x,), y), plain=True, dtype=None)
 
 
 def transpose(imp: TfliteImporter, node: FileNode) -> None:
-    """TRANSPOSE."""
+    """TRANSPOSE by constant axes."""
     x, axes = imp.activation(node, 0, dtype=None), tuple(int(a) for a in imp.known(node, 1).reshape(-1))
     if len(axes) == 4:  # from NCHW to the file's layout, exchange, and back
         axes = tuple(TO_NHWC[axes[k]] for k in TO_NCHW)
@@ -72,7 +73,7 @@ def transpose(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def take(imp: TfliteImporter, node: FileNode) -> None:
-    """SLICE: sizes are those of the output."""
+    """SLICE; the output has the sizes."""
     x, y = imp.activation(node, 0, dtype=None), imp.result(node)
     begin = [int(b) for b in imp.known(node, 1).reshape(-1)]
     begin = [begin[k] for k in TO_NCHW] if len(begin) == 4 else begin
@@ -100,7 +101,7 @@ def strided_slice(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def split(imp: TfliteImporter, node: FileNode) -> None:
-    """SPLIT into equal parts, SPLIT_V into parts of given sizes: the sizes are those of the outputs."""
+    """SPLIT into equal parts, SPLIT_V into parts of given sizes; the outputs have the sizes."""
     position, where = (0, 2) if node.kind == "SPLIT_V" else (1, 0)
     x, rank = imp.activation(node, position, dtype=None), len(imp.info(node, position).shape)
     axis = dimension(int(imp.number(node, where)), rank)
@@ -135,14 +136,14 @@ def unpack(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def resize_flags(imp: TfliteImporter, node: FileNode) -> tuple[bool, bool]:
-    """(align_corners, half_pixel_centers) of a resize, whose size is that of the output."""
+    """(align_corners, half_pixel_centers) of a resize; the output has the size."""
     imp.known(node, 1)
     layers.image(imp.activation(node, 0, dtype=None))
     return bool(node.option("alignCorners", False)), bool(node.option("halfPixelCenters", False))
 
 
 def resize_nearest(imp: TfliteImporter, node: FileNode) -> None:
-    """RESIZE_NEAREST_NEIGHBOR."""
+    """RESIZE_NEAREST_NEIGHBOR, as a gather along each changed dimension."""
     x, y, flags = imp.activation(node, 0, dtype=None), imp.result(node), resize_flags(imp, node)
     rows, columns = (tuple(nearest(x.shape[k], y.shape[k], *flags)) for k in (2, 3))
     imp.produce(node, g.Take(node.name, (x,), y, ((), (), rows, columns)))
@@ -162,14 +163,8 @@ def _taken(imp: TfliteImporter, node: FileNode, indices: Callable[[int, int, int
     imp.produce(node, g.Take(node.name, (x,), y, tuple(kept[k] for k in TO_NCHW)))
 
 
-def tile(imp: TfliteImporter, node: FileNode) -> None:
-    """TILE: the input repeated along every dimension."""
-    imp.known(node, 1)
-    _taken(imp, node, lambda k, n, out: [i % n for i in range(out)])
-
-
-def broadcast_to(imp: TfliteImporter, node: FileNode) -> None:
-    """BROADCAST_TO: dimensions of 1 repeated."""
+def repeat(imp: TfliteImporter, node: FileNode) -> None:
+    """TILE repeats the input along every dimension, BROADCAST_TO along dimensions of 1."""
     imp.known(node, 1)
     _taken(imp, node, lambda k, n, out: [i % n for i in range(out)])
 
@@ -197,7 +192,7 @@ def mirror_pad(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def gather(imp: TfliteImporter, node: FileNode) -> None:
-    """GATHER along one axis."""
+    """GATHER of constant or computed positions along one axis."""
     x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
     if imp.info(node, 1).data is None or node.option("batchDims", 0):
         numbers.gather(imp, node)

@@ -1,4 +1,7 @@
-"""Operators of .tflite files on plain numbers: float32 and integers between, before and behind the quantised ones."""
+"""Operators of .tflite files on float32, integers and truth values, which run on the host, and conversions to them.
+
+`HANDLERS` has the operators that int8 tensors have, too; `are_numbers` says which of the two a node is.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from ..moves import TO_NCHW
 from . import layers
 from .builder import TfliteImporter, dimension
 from .file import FileNode, schema
-from .layers import Handler, operand
+from .layers import Handler, operand, unary
 
 NUMBERS = ("FLOAT32", "INT32", "INT64", "BOOL")
 _FIRST = {"TRANSPOSE_CONV": 2}  # the position of the image
@@ -35,12 +38,7 @@ def are_numbers(imp: TfliteImporter, node: FileNode) -> bool:
 
 def function(name: str) -> Handler:
     """A function of one value."""
-
-    def convert(imp: TfliteImporter, node: FileNode) -> None:
-        x, y = imp.activation(node, 0, dtype=None), imp.result(node)
-        imp.produce(node, g.NumberFunction(node.name, (x,), y, name))
-
-    return convert
+    return unary(lambda imp, node, x, y: g.NumberFunction(node.name, (x,), y, name), dtype=None)
 
 
 def binary(name: str) -> Handler:
@@ -57,7 +55,7 @@ def binary(name: str) -> Handler:
 def _emit_activated(
     imp: TfliteImporter, node: FileNode, y: g.Tensor, make: Callable[[str, g.Tensor], g.Operator]
 ) -> None:
-    """Append the operator that `make` makes of a name and an output, `y`, and the node's activation behind it."""
+    """Append the operator `make` gives for a name and an output, `y`, then the node's activation."""
     kind = node.option("fusedActivationFunction", _ACTIVATION.NONE)
     if kind == _ACTIVATION.NONE:
         imp.produce(node, make(node.name, y))
@@ -108,7 +106,7 @@ def select(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def one_hot(imp: TfliteImporter, node: FileNode) -> None:
-    """ONE_HOT: a choice between two constants, where positions are those of a new dimension."""
+    """ONE_HOT: a choice between two constants along a new dimension."""
     x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
     count, rank = int(imp.number(node, 1)), len(imp.file.tensors[node.outputs[0]].shape)
     axis = dimension(node.option("axis", -1), rank)
@@ -116,8 +114,8 @@ def one_hot(imp: TfliteImporter, node: FileNode) -> None:
     along = np.arange(count).reshape(*(count if k == axis else 1 for k in range(rank))).astype(x.dtype)
     x = imp.reshape(f"{node.name}.column", x, tuple(1 if k == axis else n for k, n in enumerate(y.shape)))
     positions = imp.constant(f"{node.name}.positions", along)
-    there = imp.add(g.Compare, (x, positions), g.Tensor(f"{node.name}.there", y.shape, "bool"), "equal")
-    imp.produce(node, g.Select(node.name, (there, *values), y), plain=True)
+    equal = imp.add(g.Compare, (x, positions), g.Tensor(f"{node.name}.there", y.shape, "bool"), "equal")
+    imp.produce(node, g.Select(node.name, (equal, *values), y), plain=True)
 
 
 def axes_of(imp: TfliteImporter, node: FileNode, x: g.Tensor) -> tuple[int, ...]:
@@ -126,29 +124,25 @@ def axes_of(imp: TfliteImporter, node: FileNode, x: g.Tensor) -> tuple[int, ...]
 
 
 def reduce(name: str) -> Handler:
-    """A reduction along axes."""
+    """A handler of a reduction along constant axes, of float32 or integers."""
 
-    def convert(imp: TfliteImporter, node: FileNode) -> None:
-        x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
-        imp.produce(node, g.NumberReduce(node.name, (x,), y, name, axes_of(imp, node, x)), plain=True)
+    def make(imp: TfliteImporter, node: FileNode, x: g.Tensor, y: g.Tensor) -> g.Operator:
+        return g.NumberReduce(node.name, (x,), y, name, axes_of(imp, node, x))
 
-    return convert
+    return unary(make, plain=True, dtype=None)
 
 
-def sloped(imp: TfliteImporter, node: FileNode) -> None:
+def sloped(imp: TfliteImporter, node: FileNode, x: g.Tensor, y: g.Tensor) -> g.Operator:
     """LEAKY_RELU of float32."""
-    x, y = imp.activation(node, 0, dtype=None), imp.result(node)
     slope = np.full((1,) * len(x.shape), node.option("alpha", 0.0), np.float32)
-    imp.produce(node, g.NumberBinary(node.name, (x, imp.constant(f"{node.name}.alpha", slope)), y, "leaky_relu"))
+    return g.NumberBinary(node.name, (x, imp.constant(f"{node.name}.alpha", slope)), y, "leaky_relu")
 
 
-def softmax(imp: TfliteImporter, node: FileNode) -> None:
+def softmax(imp: TfliteImporter, node: FileNode, x: g.Tensor, y: g.Tensor) -> g.Operator:
     """SOFTMAX and LOG_SOFTMAX of float32, along the last dimension."""
     if node.kind == "SOFTMAX" and node.option("beta", 0.0) != 1.0:
         raise Refused(f"has beta {node.option('beta', 0.0)}; of float32 only 1 is supported")
-    x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
-    op = g.FloatSoftmax(node.name, (x,), y, len(x.shape) - 1, node.kind == "LOG_SOFTMAX")
-    imp.produce(node, op, plain=True)
+    return g.FloatSoftmax(node.name, (x,), y, len(x.shape) - 1, node.kind == "LOG_SOFTMAX")
 
 
 def _weights(imp: TfliteImporter, node: FileNode) -> np.ndarray:
@@ -193,7 +187,7 @@ def transposed(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def pool(cls: type[g.FloatMaxPool] | type[g.FloatAveragePool]) -> Handler:
-    """A pooling of float32."""
+    """A handler of a pooling of float32 images."""
 
     def convert(imp: TfliteImporter, node: FileNode) -> None:
         x, y, strides = imp.activation(node, 0, dtype=None), imp.result(node), layers.strides_of(node)
@@ -204,11 +198,10 @@ def pool(cls: type[g.FloatMaxPool] | type[g.FloatAveragePool]) -> Handler:
     return convert
 
 
-def resize(imp: TfliteImporter, node: FileNode) -> None:
+def resize(imp: TfliteImporter, node: FileNode, x: g.Tensor, y: g.Tensor) -> g.Operator:
     """RESIZE_BILINEAR of float32."""
-    x, y = imp.activation(node, 0, dtype=None), imp.result(node)
     flags = bool(node.option("alignCorners", False)), bool(node.option("halfPixelCenters", False))
-    imp.produce(node, g.NumberResize(node.name, (x,), y, *flags))
+    return g.NumberResize(node.name, (x,), y, *flags)
 
 
 def matmul(imp: TfliteImporter, node: FileNode) -> None:
@@ -302,7 +295,7 @@ def gather(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def _gather_each(imp: TfliteImporter, node: FileNode, x: g.Tensor, where: g.Tensor, axis: int, batches: int) -> None:
-    """GATHER whose first `batches` dimensions are those of both inputs: their elements, one after the other, are rows.
+    """GATHER with `batches` leading dimensions in both inputs: positions count within each batch.
 
     `x` as (batches, around the axis, axis, behind) becomes (batches * axis, ...), and positions count from each batch.
     """
@@ -321,7 +314,7 @@ def _gather_each(imp: TfliteImporter, node: FileNode, x: g.Tensor, where: g.Tens
 
 
 def gather_nd(imp: TfliteImporter, node: FileNode) -> None:
-    """GATHER_ND."""
+    """GATHER_ND at computed positions."""
     x, where = (imp.activation(node, k, plain=True, dtype=None) for k in (0, 1))
     imp.produce(node, g.GatherNd(node.name, (x, where), imp.result(node, plain=True)), plain=True)
 
@@ -342,11 +335,11 @@ HANDLERS: dict[str, Handler] = {
     "FULLY_CONNECTED": dense,
     "GELU": gelu,
     "L2_NORMALIZATION": normalised,
-    "LEAKY_RELU": sloped,
-    "LOG_SOFTMAX": softmax,
+    "LEAKY_RELU": unary(sloped, dtype=None),
+    "LOG_SOFTMAX": unary(softmax, plain=True, dtype=None),
     "MAX_POOL_2D": pool(g.FloatMaxPool),
-    "RESIZE_BILINEAR": resize,
-    "SOFTMAX": softmax,
+    "RESIZE_BILINEAR": unary(resize, dtype=None),
+    "SOFTMAX": unary(softmax, plain=True, dtype=None),
     "SQUARED_DIFFERENCE": binary("squared_difference"),
     "TRANSPOSE_CONV": transposed,
 }

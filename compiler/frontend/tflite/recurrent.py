@@ -1,4 +1,4 @@
-"""What a .tflite file keeps from one inference to the next, as states of the graph: variables, SVDF and LSTM.
+"""The state that a .tflite file keeps between inferences, as states of the graph: variables, SVDF and LSTM.
 
 There are two kinds of variables. A resource is named by VAR_HANDLE, gets its first values in the subgraph that
 CALL_ONCE runs, and is moved by READ_VARIABLE and ASSIGN_VARIABLE. A variable tensor is an input of SVDF or of
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,12 +20,9 @@ from ..moves import along, sliced, turned
 from .builder import Key, Resource, TfliteImporter
 from .file import FileNode, Info, Subgraph, schema
 
-if TYPE_CHECKING:
-    from .builder import Key, Resource, TfliteImporter
-
 
 def handle(imp: TfliteImporter, node: FileNode) -> None:
-    """VAR_HANDLE."""
+    """VAR_HANDLE names a resource."""
     imp.variables.name(node.outputs[0], _key(node))
 
 
@@ -67,7 +63,7 @@ def _named(imp: TfliteImporter, node: FileNode) -> tuple[Info, Resource]:
 
 
 def read(imp: TfliteImporter, node: FileNode) -> None:
-    """READ_VARIABLE: the state, or what an ASSIGN_VARIABLE before it gave."""
+    """READ_VARIABLE: the state, or the value of an ASSIGN_VARIABLE before it."""
     info, found = _named(imp, node)
     y = imp.described(imp.file.tensors[node.outputs[0]])
     first = found.initial
@@ -92,7 +88,7 @@ def _check_shape(found: Resource, y: g.Tensor) -> None:
 
 
 def assign(imp: TfliteImporter, node: FileNode) -> None:
-    """ASSIGN_VARIABLE."""
+    """ASSIGN_VARIABLE gives a resource its next value."""
     _, found = _named(imp, node)
     value = imp.activation(node, 1, plain=True, dtype=None)
     _check_shape(found, value)
@@ -232,7 +228,7 @@ def _clip(node: FileNode, cells: g.Tensor) -> int:
 
 
 def _inside(imp: TfliteImporter, node: FileNode, hidden: g.Tensor) -> Info:
-    """The intermediate tensor whose scale and zero point are those of the hidden values."""
+    """The intermediate tensor with the scale and zero point of the hidden values."""
     if len(node.intermediates) != 5 or node.intermediates[4] < 0:
         raise Refused(f"has {len(node.intermediates)} intermediate tensors; int8 ones of five are needed")
     info = imp.file.tensors[node.intermediates[4]]
@@ -244,7 +240,7 @@ def _inside(imp: TfliteImporter, node: FileNode, hidden: g.Tensor) -> Info:
 
 
 def _check_lstm(imp: TfliteImporter, node: FileNode, x: g.Tensor) -> None:
-    """Raise `Refused` for what is not supported."""
+    """Raise `Refused` for peepholes, projections, norms, and other activations than TANH."""
     for positions, what in (((9, 10, 11), "peepholes"), ((16, 17), "a projection"), ((20, 21, 22, 23), "a layer norm")):
         if any(imp.given(node, k) for k in positions):
             raise Refused(f"has {what}, which is not supported")

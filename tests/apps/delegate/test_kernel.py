@@ -1,4 +1,4 @@
-"""What loads programs, a kernel on an interpreter's tensors, and programs in a file."""
+"""Programs on an interpreter's tensors and in a file, and a delegate's report without an interpreter."""
 
 import json
 import threading
@@ -10,7 +10,7 @@ import pytest
 from tilewright.apps.delegate import abi as c
 from tilewright.apps.delegate import kernel as module
 from tilewright.apps.delegate.abi import Given
-from tilewright.apps.delegate.delegate import TilewrightDelegate
+from tilewright.apps.delegate.delegate import Partition, Report, TilewrightDelegate
 from tilewright.apps.delegate.kernel import Kernel, opener
 from tilewright.apps.delegate.partition import Program
 from tilewright.hw import foreign
@@ -195,3 +195,37 @@ def test_huge_facts_are_not_read(path, saved, monkeypatch):
     monkeypatch.setattr(module, "_MOST", 100)
     with pytest.raises(FileError, match=r"'delegate.json' has more than 100 bytes"):
         TilewrightDelegate.load(path, saved[1])
+
+
+def test_the_report_needs_no_interpreter(path):
+    report = TilewrightDelegate(path, claim="CONV_2D").report()
+    (part,) = report.partitions
+    assert (part.operators, part.launches, part.wall_seconds) == (("conv_2d_0",), 1, None)
+    assert report.left == tuple(
+        (name, "not among the claimed operators, CONV_2D") for name in ("logistic_1", "arg_min_2")
+    )
+    assert (report.network, report.config, report.device, report.runtime) == ("model", "pynq_z1", "model", "litert")
+
+
+def test_who_asks_for_the_address_without_an_interpreter_gets_it_after_the_proof(path):
+    delegate = TilewrightDelegate(path)
+    assert delegate._get_native_delegate_pointer() == delegate._get_native_delegate_pointer() > 0
+    assert delegate.error is None and delegate.values == {}
+
+
+FIRST = Partition(("conv_2d_0", "add_1"), 1_000, 1, 5_000, "simulated by the timing model", 1e-5, None)
+SECOND = Partition(("conv_2d_4",), 200, 1, 300, "counted on rtl", 2e-6, 0.25)
+LEFT = (("softmax_2", "why"), ("softmax_3", "why"), ("rsqrt_5", "why not"))
+
+
+def test_the_text_and_the_sums_of_a_report():
+    report = Report("net", "tiny", "rtl", "tflm", (FIRST, SECOND), LEFT, None, None)
+    assert (report.operators, report.cycles) == (6, 5_300) and abs(report.host_seconds - 1.2e-5) < 1e-12
+    assert str(Report("net", "tiny", "rtl", "tflm", (FIRST, SECOND), LEFT, 0.1, None)).splitlines() == [
+        "net: 3 of 6 operators in 2 partitions on rtl (tiny, rounding as tflm)",
+        "  1: conv_2d_0 to add_1 (2), 1,000 MACs, 5,000 cycles (simulated by the timing model), host 10 us (modelled)",
+        "  2: conv_2d_4 (1), 200 MACs, 300 cycles (counted on rtl), host 2 us (modelled), 250.0 ms on this machine",
+        "  left: softmax_2, softmax_3: why",
+        "  left: rsqrt_5: why not",
+    ]
+    assert "3 operators in 1 partition on" in str(Report("net", "tiny", "rtl", "tflm", (FIRST,), LEFT[:1], 0, 0))

@@ -10,7 +10,6 @@ from tilewright.apps.delegate import abi as c
 from tilewright.apps.delegate.abi import Given
 from tilewright.apps.delegate.partition import (
     Planner,
-    check_claim,
     compiled,
     cut,
     ends,
@@ -83,12 +82,6 @@ def test_dense_layers_round_as_the_runtimes(tflite, runtime, contract):
     file = read(m.save())
     graph = import_part(file, ends(file, [0, 1]), runtime)
     assert {type(op): op.contract for op in graph.layers} == {g.QConv2d: None, g.QDense: contract}
-
-
-def test_claims_are_names_of_operators():
-    assert check_claim(None) is None and check_claim("ADD") == check_claim(["ADD"]) == {"ADD"}
-    with pytest.raises(InputError, match="claim: 'Conv' is no operator of TFLite; name them as CONV_2D"):
-        check_claim(["ADD", "Conv"])
 
 
 def test_refusals_have_reasons(tflite, fork):
@@ -194,13 +187,6 @@ def test_a_program_computes_its_part(file):
     assert program.cycles > 1000 and program.host_seconds > 0
     assert program.covers(given) and program.covers(Given((0, 1), (), ()))
     assert not program.covers(ends(file, [0])) and not program.covers(ends(file, [0, 1], every=True))
-
-
-def test_the_whole_network_is_one_part(file):
-    (program,) = planner(file, {}).programs()
-    assert program.given.nodes == (0, 1, 2, 3)
-    (program,) = planner(file, {}, every=True).programs()
-    assert [k for k, _ in program.outputs] == [node.outputs[0] for node in file.nodes]
 
 
 def test_small_parts_and_those_without_a_launch_are_left(file):

@@ -10,7 +10,6 @@ from tilewright.apps.explore.area import (
     clock_of,
     features_of,
     model,
-    model_key,
     outside,
     part_of,
     ram_blocks,
@@ -78,10 +77,6 @@ def test_what_lies_beyond_the_points_is_named():
     assert outside(PRESETS["tiny"]) == []
     assert "block_in 32 (4 to " in outside(PRESETS["vta"].replace(block_in=32))[0]
     assert outside(PRESETS["tiny_two"])[-1] == "unit ternary"
-
-
-def test_the_key_stays():
-    assert model_key() == model_key() and len(model_key()) == 12
 
 
 @pytest.mark.parametrize(

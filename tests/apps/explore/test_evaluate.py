@@ -1,11 +1,16 @@
-"""apps/explore/evaluate.py: figures of a configuration without and with a network, reasons, other files."""
+"""apps/explore: figures of a configuration with and without a network, and the workers that measure them."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
+from multiprocessing import active_children, synchronize
 from pathlib import Path
 
 import pytest
 
+from tilewright.apps.explore import cluster
 from tilewright.apps.explore import evaluate as module
 from tilewright.apps.explore.area import area_of, clock_of
 from tilewright.apps.explore.evaluate import INFEASIBLE, energy_uj, estimate, evaluate, job_of, misfit
@@ -13,7 +18,7 @@ from tilewright.compiler.frontend import import_model
 from tilewright.compiler.network import compile_for
 from tilewright.compiler.target.host import HostModel
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import FileError
+from tilewright.hw.errors import BoardError, FileError, UnsupportedError
 from tilewright.sim.dram import PRESETS as MEMORIES
 from tilewright.sim.timing import predict
 
@@ -49,6 +54,8 @@ def test_a_larger_clock_is_faster():
 def test_what_does_not_fit_has_a_reason():
     large = PRESETS["pynq_z1"].replace(wgt_bytes=1 << 20, inp_bytes=1 << 13)
     assert evaluate(job_of([NETWORK], large, MEMORY, 100)) == {INFEASIBLE: "needs 306 BRAM, of 140"}
+    found = estimate(large.replace(block_in=64, block_out=64, wgt_bytes=1 << 22), MEMORY, 100)
+    assert "needs" in found["misfit"] and found["outside"] and estimate(PRESETS["tiny"], MEMORY, 100)["outside"] == []
     ports = PRESETS["pynq_z1"].replace(store_ports=2)
     assert "Config.store_ports = 2" in misfit(ports, area_of(ports))
 
@@ -88,12 +95,6 @@ def test_ports_and_memory_limit_the_bandwidth():
     assert estimate(two, MEMORY, 100)["bandwidth"] == pytest.approx(rates)
 
 
-def test_what_does_not_fit_says_so():
-    found = estimate(PRESETS["pynq_z1"].replace(block_in=64, block_out=64, wgt_bytes=1 << 18), MEMORY, 100)
-    assert "needs" in found["misfit"] and found["outside"]
-    assert estimate(PRESETS["tiny"], MEMORY, 100)["outside"] == []
-
-
 def test_figures_are_kept_by_all_that_they_depend_on(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     asked = []
@@ -126,3 +127,87 @@ print(estimate(PRESETS["tiny"], MEMORIES["zynq_hp4"], 50, {NETWORK!r})["cycles"]
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(first), "False"]
+
+
+SECONDS = 60  # that workers may take to start
+
+
+def test_one_worker_is_this_process():
+    with cluster.workers(1) as pool:
+        assert pool is None
+
+
+def test_without_dask_there_are_processes(monkeypatch):
+    monkeypatch.setattr(cluster, "_has_dask", lambda: False)
+    with cluster.workers(2) as pool:
+        assert pool is not None and pool.submit(os.getpid).result() != os.getpid()
+
+
+@pytest.mark.parametrize("dask", [True, False])
+def test_without_semaphores_nothing_is_started(monkeypatch, dask):
+    """As where /dev/shm is read-only: Dask's workers would never start, and never end."""
+
+    def refused(*_, **__):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(synchronize.SemLock, "__init__", refused)
+    monkeypatch.setattr(cluster, "_has_dask", lambda: dask)
+    for start in (lambda: cluster.workers(2).__enter__(), *([lambda: cluster.begin(2, None, [])] if dask else [])):
+        with pytest.raises(UnsupportedError, match="Read-only file system.*make /dev/shm writable, or use one process"):
+            start()
+    assert not active_children()
+
+
+def test_no_scheduler(monkeypatch):
+    monkeypatch.setattr(cluster, "_CONNECT", 1.0)
+    with pytest.raises(BoardError, match="scheduler tcp://127.0.0.1:1: does not answer"):
+        cluster.workers(1, "tcp://127.0.0.1:1").__enter__()
+
+
+@pytest.mark.slow
+def test_a_killed_worker_loses_nothing():
+    pytest.importorskip("distributed")
+    with cluster.workers(2) as pool:
+        assert pool is not None
+        victim = pool.submit(os.getpid).result(SECONDS)
+        futures = [pool.submit(time.sleep, 0.05) for _ in range(40)]
+        os.kill(victim, signal.SIGKILL)
+        assert [future.result(SECONDS) for future in futures] == [None] * 40
+
+
+BEGUN = """
+import os, signal
+from tilewright.apps.explore import cluster
+
+if __name__ == "__main__":
+    cluster.begin(2, None, ["tilewright.sim.timing"])
+    with cluster.workers(2) as pool:
+        asked = lambda: __import__("sys").modules.get("tilewright.sim.timing") is not None
+        assert pool.submit(asked).result(60)
+        os.kill(pool.submit(os.getpid).result(60), signal.SIGKILL)
+        assert all([pool.submit(asked).result(60) for _ in range(4)])
+"""
+
+
+@pytest.mark.slow
+def test_workers_have_what_was_imported_before_they_began(tmp_path):
+    """In a process of its own: others of this one may have begun without it. One that is started again has it, too."""
+    pytest.importorskip("distributed")
+    script = tmp_path / "begun.py"
+    script.write_text(BEGUN)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=4 * SECONDS)
+    assert done.returncode == 0, done.stderr
+
+
+def test_nothing_begins_for_one_worker_or_a_scheduler(monkeypatch):
+    monkeypatch.setattr(cluster.forkserver, "ensure_running", lambda: pytest.fail("it began"))
+    cluster.begin(1, None, [])
+    cluster.begin(2, "tcp://127.0.0.1:1", [])
+
+
+@pytest.mark.slow
+def test_a_scheduler_of_another_process():
+    distributed = pytest.importorskip("distributed")
+    there = distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
+    with there, cluster.workers(1, there.scheduler_address) as pool:
+        assert pool is not None and pool.submit(os.getpid).result(SECONDS) != os.getpid()

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from tilewright.compiler.frontend.onnx import import_onnx
-from tilewright.compiler.frontend.relax import RelaxImporter
+from tilewright.compiler.frontend.relax import import_relax
 from tilewright.compiler.graph import reference
 
 
@@ -26,7 +26,7 @@ def relax_graph():
         function = importlib.import_module("tvm.relax.frontend.onnx").from_onnx(model, keep_params_in_input=False)[
             "main"
         ]
-        return RelaxImporter(function, [v.name for v in model.graph.output]).graph("relax")
+        return import_relax(function, [v.name for v in model.graph.output], "relax")
 
     return run
 

@@ -1,4 +1,4 @@
-"""Whole .tflite files: layouts, names, damage, and what is said about files that cannot be imported."""
+"""Whole .tflite files: layouts, names, folded shapes, damage, and what is said about files that cannot be imported."""
 
 import random
 from pathlib import Path
@@ -8,9 +8,19 @@ import pytest
 
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.frontend.core import Refusal, shortened, summary
-from tilewright.compiler.frontend.tflite.file import read
+from tilewright.compiler.frontend.tflite.file import fold_constants, read
 from tilewright.compiler.frontend.tflite.importer import import_tflite
-from tilewright.compiler.graph import ExactAveragePool, QConv2d, QDense, Reshape, Softmax, Transpose, reference
+from tilewright.compiler.graph import (
+    ExactAveragePool,
+    NumberBinary,
+    QConv2d,
+    QConvTranspose2d,
+    QDense,
+    Reshape,
+    Softmax,
+    Transpose,
+    reference,
+)
 from tilewright.hw.errors import FileError, InputError, UnsupportedError
 
 SHARED = Path(__file__).parents[5] / "shared"
@@ -172,25 +182,22 @@ def test_why_a_model_is_refused(tflite, text):
         assert ": 1 unsupported construct: " in str(caught.value)
 
 
-def test_float_models(m):
-    x = m.input((1, 4), None, dtype="FLOAT32")
-    m.output(m.node("RELU", [x], [m.tensor((1, 4), dtype="FLOAT32")]))
-    with pytest.raises(UnsupportedError, match="is a float32 model without int8 tensors; convert it"):
-        import_tflite(m.save())
-
-
-def test_outputs_that_nothing_computes(m):
-    m.input((1, 4))
-    m.output(m.tensor((1, 4), 0.05, -3, name="y"))
-    with pytest.raises(UnsupportedError, match="output 'y' has no operator that produces it"):
-        import_tflite(m.save())
-
-
-def test_outputs_that_are_no_activations(m):
-    m.input((1, 4))
-    m.output(m.const(np.zeros((2, 3), np.int8), np.array([0.1, 0.2], np.float32)))
-    with pytest.raises(UnsupportedError, match="output .* has tensor .* with 2 scales; activations have one scale"):
-        import_tflite(m.save())
+def test_ends_that_are_refused(tflite):
+    m = tflite()
+    m.output(m.node("RELU", [m.input((1, 4), None, dtype="FLOAT32")], [m.tensor((1, 4), dtype="FLOAT32")]))
+    two = np.array([0.1, 0.2], np.float32)
+    cases = [(m, "is a float32 model without int8 tensors; convert it")]
+    for make, text in (
+        (lambda m: m.tensor((1, 4), 0.05, -3, name="y"), "output 'y' has no operator that produces it"),
+        (lambda m: m.const(np.zeros((2, 3), np.int8), two), "output .* has tensor .* with 2 scales; activations have"),
+    ):
+        m = tflite()
+        m.input((1, 4))
+        m.output(make(m))
+        cases.append((m, text))
+    for m, text in cases:
+        with pytest.raises(UnsupportedError, match=text):
+            import_tflite(m.save())
 
 
 @pytest.mark.parametrize("dtype, middle", [("INT8", 0), ("UINT8", 128)])
@@ -241,30 +248,18 @@ def test_every_output_byte_is_that_of_litert(name):
 LONG = "model/block/" * 9 + "BiasAdd"
 
 
-def test_long_names_keep_their_end():
+def test_summaries_of_refusals():
+    """Long names keep their end, and refusals that differ in names and numbers alone are counted together."""
     assert shortened("x" * 40) == "x" * 40
     assert len(shortened(LONG)) == 40 and shortened(LONG).startswith("...") and shortened(LONG).endswith("k/BiasAdd")
-
-
-def test_one_refusal():
-    assert (
-        summary([Refusal("is bad", "COS", "cos_0", "y")]) == "1 unsupported construct: COS 'cos_0' (output 'y') is bad"
-    )
+    one = "1 unsupported construct: COS 'cos_0' (output 'y') is bad"
+    assert summary([Refusal("is bad", "COS", "cos_0", "y")]) == one
     text = summary([Refusal(f"has input '{LONG}'", "COS", "cos_0", LONG)])
     assert len(text) < 150 and text.count("k/BiasAdd'") == 2
-
-
-def test_refusals_that_differ_in_names_and_numbers_are_one():
-    found = [Refusal("input 'x': no")]
-    found += [Refusal(f"has weights '{k}' of {k} bits", "CONV_2D", f"conv_2d_{k}", "y") for k in range(28)]
-    text = summary(found)
-    assert text.startswith(
-        "29 unsupported constructs: 28 times: CONV_2D 'conv_2d_0' (output 'y') has weights '0' of 0 bits"
-    )
-    assert text.endswith("; input 'x': no")
-
-
-def test_many_kinds_are_counted():
+    bits = [Refusal(f"has weights '{k}' of {k} bits", "CONV_2D", f"conv_2d_{k}", "y") for k in range(28)]
+    text = summary([Refusal("input 'x': no"), *bits])
+    first = "CONV_2D 'conv_2d_0' (output 'y') has weights '0' of 0 bits"
+    assert text == f"29 unsupported constructs: 28 times: {first}; input 'x': no"
     text = summary([Refusal("is bad", f"KIND{'X' * k}", "k", "y") for k in range(23)])
     assert text.count("is bad") == 20 and text.endswith("; and 3 more of 3 other kinds")
 
@@ -345,3 +340,94 @@ def test_names_are_printable(model):
     model.graph.tensors[0].name, model.graph.tensors[3].name = "image\n\x00", "ünï"
     names = [t.name for t in read(model.save()).tensors]
     assert (names[0], names[3]) == ("image??", "ünï")
+
+
+def numbers(m, *values):
+    return m.const(np.array(values if len(values) != 1 else values[0], np.int32))
+
+
+def integer(m, kind, inputs, shape, **options):
+    return m.node(kind, inputs, [m.tensor(shape, dtype="INT32")], **options)
+
+
+def first_of_shape(m, x):
+    """The batch size, as Keras computes it."""
+    shape = integer(m, "SHAPE", [x], (4,), outType=2)
+    cut = [m.const(np.array([v], np.int32)) for v in (0, 1, 1)]
+    return integer(m, "STRIDED_SLICE", [shape, *cut], (), shrinkAxisMask=1)
+
+
+def test_a_reshape_and_a_transposed_convolution_with_an_open_batch(m, litert_outputs):
+    x = m.input((1, 3, 4, 2))
+    m.graph.tensors[x].shapeSignature = np.array([-1, 3, 4, 2], np.int32)
+    batch = first_of_shape(m, x)
+    shape = integer(m, "PACK", [batch, *(numbers(m, n) for n in (6, 8, 5))], (4,), valuesCount=4)
+    weights, bias = m.weights((5, 3, 3, 2))
+    y = m.op("TRANSPOSE_CONV", [shape, weights, x, bias], (1, 6, 8, 5), padding=0, strideH=2, strideW=2)
+    shape = integer(m, "PACK", [first_of_shape(m, y), numbers(m, 240)], (2,), valuesCount=2)
+    m.output(m.op("RESHAPE", [y, shape], (1, 240)))
+    path = m.save()
+    graph = import_tflite(path)
+    kinds = [type(op) for op in graph.ops if not op.name.endswith(".relayout")]
+    assert kinds == [QConvTranspose2d, Reshape]
+    x = m.rng.integers(-128, 128, (1, 3, 4, 2)).astype(np.int8)
+    outputs, _ = reference.run(graph, {graph.inputs[0].name: x})
+    assert np.array_equal(next(iter(outputs.values())), litert_outputs(path, x)[0])
+
+
+@pytest.mark.parametrize(
+    "kind, values, options, expected",
+    [
+        ("ADD", ([1, 2], [3, 4]), {}, [4, 6]),
+        ("SUB", ([1, 2], [3, 5]), {}, [-2, -3]),
+        ("MUL", ([1, 2], [3, 4]), {}, [3, 8]),
+        ("FLOOR_DIV", ([7, -7], [2, 2]), {}, [3, -4]),
+        ("PACK", ([1, 2], [3, 4]), {"axis": 1, "valuesCount": 2}, [[1, 3], [2, 4]]),
+        ("CONCATENATION", ([1, 2], [3]), {}, [1, 2, 3]),
+        ("GATHER", ([5, 6, 7], [2, 0]), {}, [7, 5]),
+        ("REDUCE_PROD", ([2, 3, 4], [0]), {}, 24),
+        ("STRIDED_SLICE", ([5, 6, 7, 8], [-1], [0], [-2]), {"endMask": 1}, [8, 6]),
+        ("EXPAND_DIMS", ([5, 6], [0]), {}, [[5, 6]]),
+        ("RANK", ([[5, 6], [7, 8]],), {}, 2),
+        ("RANGE", (2, 9, 3), {}, [2, 5, 8]),
+        ("ZEROS_LIKE", ([5, 6],), {}, [0, 0]),
+        ("MAXIMUM", ([1, 5], [3, 4]), {}, [3, 5]),
+        ("MINIMUM", ([1, 5], [3, 4]), {}, [1, 4]),
+        ("FLOOR_MOD", ([7, -7], [2, 2]), {}, [1, 1]),
+        ("SLICE", ([5, 6, 7], [1], [-1]), {}, [6, 7]),
+        ("TILE", ([5, 6], [2]), {}, [5, 6, 5, 6]),
+        ("TRANSPOSE", ([[5, 6]], [1, 0]), {}, [[5], [6]]),
+        ("BROADCAST_TO", ([5], [3]), {}, [5, 5, 5]),
+        ("FILL", ([3], 7), {}, [7, 7, 7]),
+    ],
+)
+def test_folded_operators(m, kind, values, options, expected):
+    inputs = [m.const(np.array(v, np.int32)) for v in values]
+    m.output(integer(m, kind, inputs, np.shape(expected), **options))
+    file = read(m.save())
+    found = fold_constants(file.nodes[0], file.tensors)
+    assert found is not None and found.dtype == np.int32 and found.tolist() == expected
+
+
+def test_first_values_of_a_state_that_the_file_fills(m, equals_litert):
+    """As an unrolled recurrent layer has them: a constant of as many rows as the input."""
+    x = m.input((1, 3, 4, 2), 0.05, 4)
+    size = integer(m, "PACK", [first_of_shape(m, x), *(numbers(m, n) for n in (3, 4, 2))], (4,), valuesCount=4)
+    filled = m.node("FILL", [size, m.const(np.array(9, np.int8), 0.02, 3)], [m.tensor((1, 3, 4, 2), 0.02, 3)])
+    equals_litert(m, m.op("ADD", [x, filled], (1, 3, 4, 2)))
+
+
+def test_parts_that_do_not_fit_together(m):
+    m.output(integer(m, "PACK", [numbers(m, 1, 2), numbers(m, 1, 2, 3)], (2, 2), valuesCount=2))
+    file = read(m.save())
+    assert fold_constants(file.nodes[0], file.tensors) is None
+
+
+def test_what_is_not_known_is_not_folded(m):
+    x = m.tensor((2,), dtype="INT32", name="sizes")
+    m.graph.inputs.append(x)
+    m.output(integer(m, "ADD", [x, numbers(m, 1, 2)], (2,)))
+    path = m.save()
+    file = read(path)
+    assert fold_constants(file.nodes[0], file.tensors) is None
+    assert [type(op) for op in import_tflite(path).ops] == [NumberBinary]

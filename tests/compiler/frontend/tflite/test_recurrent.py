@@ -77,7 +77,10 @@ def check_device(path, inputs, expected):
             np.testing.assert_array_equal(found, y)
 
 
-@pytest.mark.parametrize("rank, memory, batch", [(1, 8, 1), (2, 5, 1), (1, 1, 1), (2, 4, 3)])
+SVDFS = [(1, 8, 1), (2, 5, 1), (1, 1, 1), (2, 4, 3)]  # rank, memory, batch
+
+
+@pytest.mark.parametrize("rank, memory, batch", SVDFS)
 def test_svdf_of_int16_state(tflite, sequence, litert_sequence, rank, memory, batch):
     m = svdf(tflite(), "INT16", rank, memory, batch)
     path = m.save()
@@ -88,7 +91,7 @@ def test_svdf_of_int16_state(tflite, sequence, litert_sequence, rank, memory, ba
 
 
 @pytest.mark.parametrize("kind", ["INT8", "INT16"])
-@pytest.mark.parametrize("rank, memory, batch", [(1, 8, 1), (2, 5, 1), (1, 1, 1), (2, 4, 3)])
+@pytest.mark.parametrize("rank, memory, batch", SVDFS)
 def test_svdf_in_micro(tflite, sequence, micro, kind, rank, memory, batch):
     m = svdf(tflite(), kind, rank, memory, batch)
     path = m.save()
@@ -155,27 +158,32 @@ def test_svdf_refusals(tflite):
     assert "must be a variable of int8 (N, 96)" in why(svdf(tflite(), variable=False))
 
 
-def test_lstm_refusals(tflite):
-    for position, what in (("9", "peepholes"), ("16", "a projection"), ("20", "a layer norm")):
-        m = tflite()
-        assert f"has {what}, which is not supported" in why(lstm(m, **{position: m.const(np.zeros(6, np.int16), 0.1)}))
+@pytest.mark.parametrize(
+    "position, shape, dtype, zero, text",
+    [
+        ("9", (6,), np.int16, 0, "has peepholes, which is not supported"),
+        ("16", (6,), np.int16, 0, "has a projection, which is not supported"),
+        ("20", (6,), np.int16, 0, "has a layer norm, which is not supported"),
+        ("6", (5, 6), np.int8, 0, "has weights of shapes [(5, 6), (6, 6), (6, 7)] on input (1, 5, 7)"),
+        ("6", (6, 6), np.int8, 3, "without one scale of its own and zero point 0"),
+    ],
+)
+def test_lstms_with_other_inputs_are_refused(m, position, shape, dtype, zero, text):
+    assert text in why(lstm(m, **{position: m.const(np.zeros(shape, dtype), 0.1, zero)}))
+
+
+def test_lstms_of_other_kinds_are_refused(tflite):
     assert "has an activation other than TANH" in why(lstm(tflite(), fusedActivationFunction=0))
-    m = tflite()
-    found = why(lstm(m, **{"6": m.const(np.zeros((5, 6), np.int8), 0.1)}))
-    assert "has weights of shapes [(5, 6), (6, 6), (6, 7)] on input (1, 5, 7)" in found
-    m = tflite()
-    assert "without one scale of its own and zero point 0" in why(
-        lstm(m, **{"6": m.const(np.zeros((6, 6), np.int8), 0.1, 3)})
-    )
     m = lstm(tflite())
     m.graph.operators[0].intermediates = None
     assert "has 0 intermediate tensors" in why(m)
-    m = lstm(tflite())
-    m.graph.tensors[m.graph.operators[0].intermediates[4]].quantization.scale = np.array([0.5], np.float32)
-    assert "in another quantisation than their state" in why(m)
-    m = lstm(tflite())
-    m.graph.tensors[m.graph.operators[0].inputs[19]].quantization.scale = np.array([0.0003], np.float32)
-    assert "the cells' scale is" in why(m)
+    for scale, text, tensor in (
+        (0.5, "in another quantisation than their state", lambda op: op.intermediates[4]),
+        (0.0003, "the cells' scale is", lambda op: op.inputs[19]),
+    ):
+        m = lstm(tflite())
+        m.graph.tensors[tensor(m.graph.operators[0])].quantization.scale = np.array([scale], np.float32)
+        assert text in why(m)
 
 
 SHAPE, SCALE = (1, 2, 3, 4), (0.05, -5)
@@ -216,37 +224,32 @@ def inputs(shape=SHAPE, n=5):
     return np.random.default_rng(3).integers(-40, 40, (n, *shape)).astype(np.int8)
 
 
-@pytest.mark.parametrize("shape", [SHAPE, (2, 7)])
-def test_a_variable_is_kept(tflite, litert_sequence, sequence, shape):
-    first = np.random.default_rng(1).integers(-40, 40, shape).astype(np.int8)
-    made = Streaming(tflite(), first, shape)
-    made.m.output(made.sum)
+def read_again(made):
+    again = made.m.node("READ_VARIABLE", [made.handle], [made.m.tensor(SHAPE, *SCALE)])
+    return made.m.op("SUB", [again, made.read], SHAPE, 0.07, 3)
+
+
+# shape, first value, options of `Streaming`, output
+STREAMS = {
+    "kept": (SHAPE, None, {}, None),
+    "of two dimensions": ((2, 7), None, {}, None),
+    "read behind its assignment": (SHAPE, 0, {}, read_again),
+    "whatever the scales are": (SHAPE, 0, {"scale": (0.07, 3)}, None),
+    "only read": (SHAPE, 9, {"assigned": False}, None),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_variable_is_that_of_litert(tflite, litert_sequence, sequence, name):
+    shape, value, options, output = STREAMS[name]
+    rng = np.random.default_rng(1)
+    first = rng.integers(-40, 40, shape).astype(np.int8) if value is None else np.full(shape, value, np.int8)
+    made = Streaming(tflite(), first, shape, **options)
+    made.m.output(output(made) if output else made.sum)
     path = made.save()
     np.testing.assert_array_equal(sequence(path, inputs(shape)), litert_sequence(path, inputs(shape)))
     (state,) = import_tflite(path).states
     np.testing.assert_array_equal(state.initial, first)
-
-
-def test_a_read_behind_the_assignment_sees_what_it_gave(tflite, litert_sequence, sequence):
-    made = Streaming(tflite(), np.zeros(SHAPE, np.int8))
-    again = made.m.node("READ_VARIABLE", [made.handle], [made.m.tensor(SHAPE, *SCALE)])
-    made.m.output(made.m.op("SUB", [again, made.read], SHAPE, 0.07, 3))
-    path = made.save()
-    np.testing.assert_array_equal(sequence(path, inputs()), litert_sequence(path, inputs()))
-
-
-def test_bytes_are_kept_whatever_the_scales_are(tflite, litert_sequence, sequence):
-    made = Streaming(tflite(), np.zeros(SHAPE, np.int8), scale=(0.07, 3))
-    made.m.output(made.sum)
-    path = made.save()
-    np.testing.assert_array_equal(sequence(path, inputs()), litert_sequence(path, inputs()))
-
-
-def test_a_variable_that_is_only_read_stays(tflite, litert_sequence, sequence):
-    made = Streaming(tflite(), np.full(SHAPE, 9, np.int8), assigned=False)
-    made.m.output(made.sum)
-    path = made.save()
-    np.testing.assert_array_equal(sequence(path, inputs()), litert_sequence(path, inputs()))
 
 
 def test_without_first_values_a_variable_is_zero(tflite, sequence):
@@ -256,34 +259,31 @@ def test_without_first_values_a_variable_is_zero(tflite, sequence):
     np.testing.assert_array_equal(first, inputs(n=1))
 
 
-def test_refusals(tflite):
-    m = tflite()
-    made = Streaming(m, np.zeros((1, 2), np.int8))
-    m.output(made.sum)
-    with pytest.raises(UnsupportedError, match=r"the variable starts as int8 \(1, 2\)"):
-        import_tflite(made.save())
-    m = tflite()
-    made = Streaming(m, np.zeros(SHAPE, np.int8))
-    m.output(made.sum)
-    with pytest.raises(UnsupportedError, match="call_once_0' runs ADD 'add_1'; only assignments of constants"):
-        import_tflite(made.save("ADD"))
-    m = tflite()
-    made = Streaming(m)
-    m.output(m.node("READ_VARIABLE", [made.handle], [m.tensor(SHAPE, 0.5, 1)]))
-    with pytest.raises(UnsupportedError, match="scale 0.05 and zero point -5 for 0.5 and 1; they must be equal within"):
-        import_tflite(made.save())
+def test_variables_that_are_refused(tflite):
+    def other_scale(made):
+        made.m.output(made.m.node("READ_VARIABLE", [made.handle], [made.m.tensor(SHAPE, 0.5, 1)]))
+
+    def other_shape(made):
+        made.m.node("ASSIGN_VARIABLE", [made.handle, made.m.op("RESHAPE", [made.sum], (1, 24), *SCALE)], [])
+
+    for first, kind, change, text in (
+        (np.zeros((1, 2), np.int8), "ASSIGN_VARIABLE", None, "the variable starts as int8 (1, 2)"),
+        (np.zeros(SHAPE, np.int8), "ADD", None, "call_once_0' runs ADD 'add_1'; only assignments of constants"),
+        (None, "", other_scale, "scale 0.05 and zero point -5 for 0.5 and 1; they must be equal within"),
+        (None, "", other_shape, "takes a variable of int8 (1, 2, 3, 4) for int8 (1, 24)"),
+    ):
+        made = Streaming(tflite(), first)
+        made.m.output(made.sum)
+        if change:
+            change(made)
+        with pytest.raises(UnsupportedError) as caught:
+            import_tflite(made.save(kind))
+        assert text in str(caught.value)
     m = tflite()
     m.input(SHAPE)
     m.node("CALL_ONCE", [], [], initSubgraphIndex=3)
     m.output(m.node("READ_VARIABLE", [m.tensor((), dtype="RESOURCE", name="r")], [m.tensor(SHAPE, *SCALE)]))
-    with pytest.raises(UnsupportedError, match="runs subgraph 3, which the file does not have; .* names 'r', which no"):
-        import_tflite(m.save())
-    m = tflite()
-    made = Streaming(m)
-    m.node("ASSIGN_VARIABLE", [made.handle, m.op("RESHAPE", [made.sum], (1, 24), *SCALE)], [])
-    m.output(made.sum)
-    with pytest.raises(UnsupportedError, match=r"takes a variable of int8 \(1, 2, 3, 4\) for int8 \(1, 24\)"):
-        import_tflite(made.save())
+    assert "runs subgraph 3, which the file does not have" in (text := why(m)) and "names 'r', which no" in text
 
 
 SHARED = Path(__file__).parents[5] / "shared" / "networks"
