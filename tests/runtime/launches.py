@@ -24,9 +24,9 @@ def hand_written(cfg, *rows, buffers=()):
 
 
 def first_of(launch, name):
-    """The position of the first instruction with the mnemonic `name`."""
+    """The position of the first instruction with the mnemonic `name`, NOPs apart."""
     isa = Isa(launch.cfg)
-    return next(k for k, f in enumerate(isa.decode(launch.insn)) if isa.mnemonic(f) == name)
+    return next(k for k, f in enumerate(isa.decode(launch.insn)) if isa.mnemonic(f) == name and f.get("x_size", 1))
 
 
 def changed(launch, k, **fields):
