@@ -252,29 +252,6 @@ def test_the_stride_of_a_single_row_is_of_no_account():
     assert [f["x_stride"] for f in moved] == [3, 3]
 
 
-def test_store_then_load_of_the_same_buffer_is_ordered():
-    program = Program(VTA)
-    a = program.buffer("a", (4, 1, 16))
-    t = program.buffer("t", (4, 1, 16), kind="temp")
-    w = program.buffer("w", (1, 16, 16))
-    out = program.buffer("out", (4, 1, 16), kind="output")
-    program.load(Mem.WGT, 0, w, 0)
-    for source, target in ((a, t), (t, out)):
-        program.load(Mem.INP, 0, source, 0, x_size=4)
-        program.gemm([(4, 1, 0, 0)], reset=True)
-        program.gemm([(4, 1, 1, 0)])
-        program.store(0, target, 0, x_size=4)
-    launch = program.finish()
-    verify(launch)
-    rng = np.random.default_rng(0)
-    x, weights = rng.integers(-9, 9, (4, 1, 16)), rng.integers(-9, 9, (1, 16, 16))
-    outputs, _ = run(program, {"a": x, "w": weights})
-    once = ((x @ weights[0].T) + 128) % 256 - 128
-    np.testing.assert_array_equal(outputs["out"], ((once @ weights[0].T) + 128) % 256 - 128)
-    nops = [f for f in Isa(VTA).decode(launch.insn) if f.get("x_size") == 0]
-    assert len(nops) == 1, "load and store meet through one NOP of the compute queue"
-
-
 def explicit(push=True):
     program = Program(VTA, tokens="explicit")
     a, out = program.buffer("a", (4, 1, 16), 32), program.buffer("out", (4, 1, 16), kind="output")

@@ -50,7 +50,7 @@ def tokens(*rows, cfg=TINY):
     """(queue, flags) of every row behind the pass, FINISH last; NOPs in parentheses."""
     given = [*rows, Row("FINISH", COMPUTE, {})]
     out = insert_tokens(cfg, list(rows), given[-1])
-    assert [row for row in out if any(row is g for g in given)] == given
+    assert {id(row) for row in given} <= {id(row) for row in out}
     shown = []
     for row in out:
         flags = " ".join(flag for flag in FLAGS if row.fields.get(flag))
@@ -97,6 +97,10 @@ SHALLOW = TINY.replace(token_depth=1)
         # the product waits for the store, the load for both: no NOP
         (TINY, [store(0, 4, **STORED), gemm(acc=(0, 4), inp=(0, 1)), load(0, 1, **dram(T, False, 0, 4))],
          "STORE push_prev | COMPUTE pop_next push_prev | LOAD pop_next push_next | COMPUTE pop_prev"),
+        # the NOP that tells of the store comes before the job
+        (TINY, [gemm(), store(0, 4, **STORED), gemm(acc=(8, 9)), load(0, 1, **dram(T, False, 0, 4))],
+         "COMPUTE push_next | STORE pop_prev push_prev | (COMPUTE pop_next push_prev) | LOAD pop_next push_next | "
+         "COMPUTE | COMPUTE pop_prev"),
         # bytes between the rows that are stored, and another buffer
         (TINY, [store(0, 3, **STRIDED), load(0, 3, **dram(T, False, 4, 4, rows=3, pitch=8))], APART),
         (TINY, [store(0, 3, **STRIDED), load(0, 3, **dram(OTHER, False, 0, 4, rows=3, pitch=8))], APART),
@@ -331,11 +335,3 @@ def test_parameters_are_loaded_together_unless_a_store_is_between_them():
     found = parameters_joined(rows)
     assert [row.fields.get("x_size") for row in found] == [2, None, None, 2]
     assert found[1] is job and found[2] is stored
-
-
-def test_the_nop_that_tells_of_a_store_comes_before_the_jobs():
-    stored, image = stored_and_loaded()
-    rows = [gemm(), stored, gemm(acc=(8, 9)), image]
-    found = insert_tokens(TINY, rows, Row("FINISH", COMPUTE, {}))
-    queue = [row for row in found if row.queue == COMPUTE]
-    assert [any(row is r for r in rows) for row in queue] == [True, False, True, False]
