@@ -23,6 +23,7 @@ from ..hw.isa import (
     row_of,
     table_span,
 )
+from .arrays import Array
 from .symbols import Symbol
 
 _MOST_SPANS = 1 << 16  # of one access with a symbol: many more would take long to compare
@@ -38,7 +39,7 @@ class Access(NamedTuple):
 
     mem: Mem
     write: bool
-    entries: slice | np.ndarray
+    entries: slice | Array
     table: bool = False
     misplaced: int = -1
     updates: bool = False
@@ -69,7 +70,7 @@ class DramAccess(NamedTuple):
         """End address (exclusive) for the largest value of the symbol."""
         return self.start + (self.rows - 1) * self.pitch + self.nbytes + (self.symbol.most if self.symbol else 0)
 
-    def spans(self) -> np.ndarray:
+    def spans(self) -> Array:
         """First byte and the one behind the last of every row, int64 (n, 2).
 
         With a symbol, what it may touch for any value, joined and ascending; as one span, gaps included, where there
@@ -77,7 +78,7 @@ class DramAccess(NamedTuple):
         """
         return _spans(self.rows, self.nbytes, self.pitch, self.symbol) + self.start
 
-    def sure_spans(self) -> np.ndarray:
+    def sure_spans(self) -> Array:
         """Like `spans`, bytes that it touches whatever the value of its symbol: perhaps not all of them."""
         if self.symbol is None:
             return self.spans()
@@ -85,7 +86,7 @@ class DramAccess(NamedTuple):
 
 
 @lru_cache(32)  # of one kind of access, wherever it begins
-def _spans(rows: int, nbytes: int, pitch: int, symbol: Symbol | None) -> np.ndarray:
+def _spans(rows: int, nbytes: int, pitch: int, symbol: Symbol | None) -> Array:
     if symbol is None:
         firsts = np.arange(rows, dtype=np.int64) * pitch
         return np.stack([firsts, firsts + nbytes], axis=1)
@@ -100,7 +101,7 @@ def _spans(rows: int, nbytes: int, pitch: int, symbol: Symbol | None) -> np.ndar
 
 
 @lru_cache(32)
-def _sure_spans(rows: int, nbytes: int, pitch: int, symbol: Symbol) -> np.ndarray:
+def _sure_spans(rows: int, nbytes: int, pitch: int, symbol: Symbol) -> Array:
     if pitch == nbytes:
         rows, nbytes = 1, rows * nbytes
     firsts = np.arange(rows, dtype=np.int64) * pitch
@@ -109,7 +110,7 @@ def _sure_spans(rows: int, nbytes: int, pitch: int, symbol: Symbol) -> np.ndarra
     return spans[spans[:, 0] < spans[:, 1]]
 
 
-def joined(spans: np.ndarray) -> np.ndarray:
+def joined(spans: Array) -> Array:
     """The union of `spans`, int64 (n, 2), as spans that do not touch, ascending."""
     spans = spans[np.argsort(spans[:, 0], kind="stable")]
     ends = np.maximum.accumulate(spans[:, 1])
@@ -117,7 +118,7 @@ def joined(spans: np.ndarray) -> np.ndarray:
     return np.stack([spans[new, 0], ends[np.r_[new[1:], True]]], axis=1)
 
 
-def _touched(starts: np.ndarray, loops: tuple[tuple[int, int], ...], last: int) -> np.ndarray:
+def _touched(starts: Array, loops: tuple[tuple[int, int], ...], last: int) -> Array:
     """The distinct indices `starts` within loops (trips, step), none of which is above `last`.
 
     The work is one flag per index between the smallest and `last`, for every bit of the trips: n trips are put together
@@ -135,19 +136,19 @@ def _touched(starts: np.ndarray, loops: tuple[tuple[int, int], ...], last: int) 
     return np.flatnonzero(flags).astype(np.int64) + first
 
 
-def _compact(entries: np.ndarray) -> slice | np.ndarray:
+def _compact(entries: Array) -> slice | Array:
     if len(entries) and entries[-1] - entries[0] + 1 == len(entries):
         return slice(int(entries[0]), int(entries[-1]) + 1)
     return entries
 
 
-def _entries(starts: bytes, loops: tuple[tuple[int, int], ...], last: int, per_entry: int) -> slice | np.ndarray:
+def _entries(starts: bytes, loops: tuple[tuple[int, int], ...], last: int, per_entry: int) -> slice | Array:
     indices = _touched(np.frombuffer(starts, np.int64), loops, last)
     return _compact(indices if per_entry == 1 else np.unique(indices // per_entry))
 
 
 @lru_cache(maxsize=4096)
-def _known_entries(starts: bytes, loops: tuple[tuple[int, int], ...], last: int, per_entry: int) -> slice | np.ndarray:
+def _known_entries(starts: bytes, loops: tuple[tuple[int, int], ...], last: int, per_entry: int) -> slice | Array:
     found = _entries(starts, loops, last, per_entry)
     if isinstance(found, np.ndarray):
         found.flags.writeable = False
@@ -162,8 +163,8 @@ _ONE = bytes(8)  # the starts of a kernel of one micro-op
 
 
 def _indexed(
-    f: dict[str, int], uops: np.ndarray, column: int, name: str, depth: int, per_entry: int = 1, neighbours: int = 1
-) -> slice | np.ndarray:
+    f: dict[str, int], uops: Array, column: int, name: str, depth: int, per_entry: int = 1, neighbours: int = 1
+) -> slice | Array:
     """The entries that an index of `uops` names in the loops of `f`, `per_entry` indices each, `neighbours` from it on.
 
     Where one of them is beyond `depth`, all from the smallest to the largest: they are not counted one by one. Kernels
@@ -200,7 +201,7 @@ def tile_entries(f: dict[str, int]) -> int:
     return rows * (f["x_pad_0"] + f["x_size"] + f["x_pad_1"])
 
 
-def scratchpad_accesses(cfg: Config, f: dict[str, int], uops: np.ndarray) -> list[Access]:
+def scratchpad_accesses(cfg: Config, f: dict[str, int], uops: Array) -> list[Access]:
     """Scratchpad accesses of the decoded instruction `f`, which executes the micro-ops `uops`, int64 (n, 3).
 
     Where some lie outside their scratchpad, `out_of_range` says so of what is returned for them.
@@ -234,11 +235,11 @@ def scratchpad_accesses(cfg: Config, f: dict[str, int], uops: np.ndarray) -> lis
     return out
 
 
-def _ternary(cfg: Config, f: dict[str, int], uops: np.ndarray, first: slice | np.ndarray) -> list[Access]:
+def _ternary(cfg: Config, f: dict[str, int], uops: Array, first: slice | Array) -> list[Access]:
     """The accesses of a TERNARY: its micro-ops name accumulators `first`, of the first plane; it writes all planes."""
     every, misplaced = first, -1
     if not isinstance(first, slice) or first.stop <= cfg.acc_depth:
-        entries = np.arange(first.start, first.stop) if isinstance(first, slice) else first
+        entries = first if not isinstance(first, slice) else np.arange(int(first.start), int(first.stop))
         beyond = entries[entries % cfg.bank_depth >= cfg.plane_depth]
         misplaced = int(beyond[0]) if len(beyond) else -1
         if cfg.ternary_blocks > 1 and misplaced < 0:

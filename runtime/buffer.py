@@ -6,10 +6,13 @@ import math
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..hw.errors import InputError, ProgramError
+from .arrays import Array
+from .schema import is_a
 
 KINDS = ("input", "output", "constant", "temp", "state")
 ELEMENT_BITS = (2, 4, 8, 32)
@@ -17,20 +20,20 @@ MOST_BYTES = 1 << 40  # of a buffer or tensor: more than any device has, and far
 MOST_ALIGN = 1 << 24  # more than any entry of a scratchpad
 
 
-def whole(what: str, values: Iterable[object]) -> tuple[int, ...]:
+def whole(what: str, values: Iterable[Any]) -> tuple[int, ...]:
     """`values` as ints. Raises `ProgramError`, beginning with `what`, for others than integers."""
-    given = tuple(values)
-    if any(isinstance(n, (bool, np.bool_)) or not isinstance(n, (int, np.integer)) for n in given):
-        raise ProgramError(f"{what} {given}: must be integers")
-    return tuple(int(n) for n in given if isinstance(n, (int, np.integer)))
+    elements = tuple(values)
+    if any(isinstance(n, (bool, np.bool_)) or not isinstance(n, (int, np.integer)) for n in elements):
+        raise ProgramError(f"{what} {elements}: must be integers")
+    return tuple(map(operator.index, elements))
 
 
-def shape_of(name: str, shape: Iterable[object]) -> tuple[int, ...]:
+def shape_of(name: str, shape: Any) -> tuple[int, ...]:
     """The `shape` of buffer `name` as a tuple. Raises `ProgramError` for a tensor or a number in its place."""
     what = f"buffer {name!r}: shape"
     if len(getattr(shape, "shape", (0,))) != 1:
         raise ProgramError(f"{what} is a tensor, {type(shape).__name__}; give its sizes, as x.shape")
-    if not isinstance(shape, Iterable):
+    if not is_a(shape, Iterable):
         raise ProgramError(f"{what} {shape!r}: must be a tuple of integers, as (16,)")
     return whole(what, shape)
 
@@ -50,7 +53,7 @@ def integers(what: str, values: Sequence[int], n: int, meaning: str = "") -> tup
     return found
 
 
-def pack_bits(values: np.ndarray, bits: int) -> np.ndarray:
+def pack_bits(values: Array, bits: int) -> Array:
     """Bytes, uint8, that hold the low `bits` of each value: element i in bits [i * bits, (i + 1) * bits)."""
     flat = np.ascontiguousarray(values).reshape(-1)
     if bits >= 8:
@@ -60,7 +63,7 @@ def pack_bits(values: np.ndarray, bits: int) -> np.ndarray:
     return np.bitwise_or.reduce(parts << (bits * np.arange(per_byte, dtype=np.uint8)), axis=1).astype(np.uint8)
 
 
-def unpack_bits(data: np.ndarray, bits: int, signed: bool = True) -> np.ndarray:
+def unpack_bits(data: Array, bits: int, signed: bool = True) -> Array:
     """Elements of `bits` each in the bytes `data`, as int8, uint8, int32 or uint32."""
     if bits == 32:
         return data.view("<i4").astype(np.int32) if signed else data.view("<u4").astype(np.uint32)
@@ -91,7 +94,7 @@ class Buffer:
     bits: int = 8
     signed: bool = True
     kind: str = "input"
-    data: np.ndarray | None = None
+    data: Array | None = None
     align: int = 64
 
     def __post_init__(self) -> None:
@@ -125,7 +128,7 @@ class Buffer:
         """Bytes in DRAM."""
         return math.prod(self.shape) * self.bits // 8
 
-    def pack(self, array: np.ndarray) -> np.ndarray:
+    def pack(self, array: Array) -> Array:
         """The bytes, uint8 (nbytes,), of an integer `array` of this buffer's shape; of float32, where it has 32 bits.
 
         Raises `InputError` for another shape, a dtype that is not integer, or values outside the element.
@@ -144,7 +147,7 @@ class Buffer:
             raise InputError(f"{self.name}: value {bad} is outside {low}..{high} ({self.bits} bits)")
         return pack_bits(array, self.bits)
 
-    def unpack(self, data: np.ndarray) -> np.ndarray:
+    def unpack(self, data: Array) -> Array:
         """The array in the bytes `data`, uint8 (nbytes,)."""
         return unpack_bits(data, self.bits, self.signed).reshape(self.shape)
 

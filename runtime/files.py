@@ -6,7 +6,7 @@ import hashlib
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def add_member(archive: zipfile.ZipFile, name: str, data: bytes | str) -> None:
 
 
 @contextmanager
-def atomic_write(path: str | Path) -> Iterator[Path]:
+def atomic_write(path: str | Path) -> Generator[Path]:
     """A temporary file beside `path` that replaces it when the block succeeds, and is deleted when it fails.
 
     A symbolic link stays; the file that it points to is replaced. Raises `FileError`.

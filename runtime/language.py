@@ -15,6 +15,7 @@ import numpy as np
 
 from ..hw.errors import FileError, InputError, UnsupportedError
 from ..hw.foreign import TEXT_BYTES, read_regular
+from .arrays import Array
 from .executable import Executable, LaunchStep
 from .steps import When
 
@@ -23,7 +24,7 @@ _BYTES = 3  # the token of byte 0
 _BYTE = re.compile(rb"<0x([0-9A-Fa-f]{2})>")  # the piece of one byte
 _GONE = -1  # in place of a token that became part of the one before
 _HEADER, _ENTRY = struct.Struct("<i"), struct.Struct("<fi")
-Choose = Callable[[np.ndarray], int]  # of the logits, float32 (words,)
+Choose = Callable[[Array], int]  # of the logits, float32 (words,)
 _COLDEST = 1e-200  # below it quotients of float32 logits would overflow; all others but the largest have weight 0 there
 
 
@@ -99,7 +100,7 @@ class Tokenizer:
 
 def _read(path: Path, size: int) -> tuple[list[bytes], list[float]]:
     data = read_regular(path, "a tokenizer", TEXT_BYTES)
-    pieces, scores, at = [], [], _HEADER.size
+    pieces, scores, at = list[bytes](), list[float](), _HEADER.size
     for _ in range(size):
         if at + _ENTRY.size > len(data):
             raise FileError(f"{path}: holds {len(pieces)} pieces, the model has {size} words; give its own tokenizer")
@@ -120,7 +121,7 @@ def _read(path: Path, size: int) -> tuple[list[bytes], list[float]]:
 class Runs(Protocol):
     """A program that is run step by step and keeps its state: a `Loaded`, or one on a server."""
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """Outputs by name."""
         ...
 
@@ -134,7 +135,7 @@ class Step:
 
     tokens: tuple[int, ...]
     position: int
-    logits: np.ndarray
+    logits: Array
     following: int | None
 
 
@@ -210,7 +211,7 @@ def write(program: Runs, model: LanguageModel, prompt: Sequence[int], count: int
         position = after
 
 
-def _inputs(tokens: Sequence[int], position: int) -> dict[str, np.ndarray]:
+def _inputs(tokens: Sequence[int], position: int) -> dict[str, Array]:
     """The inputs of a run that takes `tokens`, from `position` on."""
     given = np.array(tokens, np.int32)
     if len(tokens) == 1:
@@ -218,7 +219,7 @@ def _inputs(tokens: Sequence[int], position: int) -> dict[str, np.ndarray]:
     return {"tokens": given, "block": np.array([position // len(tokens)], np.int32)}
 
 
-def most_likely(logits: np.ndarray) -> int:
+def most_likely(logits: Array) -> int:
     """The token with the largest logit, the first of several."""
     return int(logits.argmax())
 
@@ -231,7 +232,7 @@ def sampler(temperature: float, seed: int) -> Choose:
         )
     rng = np.random.default_rng(seed)
 
-    def choose(logits: np.ndarray) -> int:
+    def choose(logits: Array) -> int:
         scores = logits.astype(np.float64)
         weights = np.exp((scores - scores.max()) / max(temperature, _COLDEST))
         return int(rng.choice(len(weights), p=weights / weights.sum()))

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..hw.config import UOP_BYTES, Config
 from ..hw.errors import AccessError, EncodingError, ProgramError
 from ..hw.isa import INSN_BYTES, INSTRUCTIONS, MICRO_OPS, Isa, Mem, entry_bytes, instruction, known_isa
 from .access import dram_access, row_access
+from .arrays import Array
 from .buffer import Buffer
 from .device import TRANSFERS
-from .schema import NAME, shown
+from .schema import NAME, is_a, shown
 from .symbols import Patches
 from .tokens import Row
 
@@ -29,7 +31,7 @@ WRITABLE = ("output", "temp", "state")  # kinds of buffers that a program may st
 
 
 @functools.lru_cache(8)
-def entry_sizes(cfg: Config) -> np.ndarray:
+def entry_sizes(cfg: Config) -> Array:
     """Bytes of an entry of the memory that opcode and memory id name, int64 (8, 8)."""
     sizes = np.tile(np.array([entry_bytes(cfg, Mem(k)) for k in range(8)], np.int64), (8, 1))  # where no row is
     for row in INSTRUCTIONS:
@@ -49,7 +51,7 @@ class Origins:
 
     paths: list[tuple[str, ...]]
     macs: list[int | None]
-    of: np.ndarray
+    of: Array
 
     def __post_init__(self) -> None:
         n = len(self.paths)
@@ -71,7 +73,7 @@ class OriginStack:
         self.number = 0
 
     @contextmanager
-    def inside(self, name: str, macs: int | None = None) -> Iterator[None]:
+    def inside(self, name: str, macs: int | None = None) -> Generator[None]:
         """The origin `name` within the present one; see `Program.origin`."""
         if not NAME.allows(name):
             raise ProgramError(f"origin name {shown(name)}: must be {NAME}")
@@ -110,17 +112,17 @@ class Launch:
 
     cfg: Config
     name: str
-    insn: np.ndarray
-    reloc: np.ndarray
+    insn: Array
+    reloc: NDArray[np.int32]
     buffers: list[Buffer]
     origins: Origins | None = None
     patches: Patches = field(default_factory=Patches)
 
     def __post_init__(self) -> None:
         insn, reloc = self.insn, self.reloc
-        if not isinstance(insn, np.ndarray) or insn.dtype != np.uint64 or insn.ndim != 2 or insn.shape[1] != 2:
+        if not is_a(insn, np.ndarray) or insn.dtype != np.uint64 or insn.ndim != 2 or insn.shape[1] != 2:
             raise ProgramError(f"launch {self.name!r}: instructions must be uint64 (n, 2)")
-        if not isinstance(reloc, np.ndarray) or reloc.dtype.kind != "i" or reloc.shape != (len(insn),):
+        if not is_a(reloc, np.ndarray) or reloc.dtype.kind != "i" or reloc.shape != (len(insn),):
             raise ProgramError(f"launch {self.name!r}: reloc must hold one number per instruction, a signed integer")
         has_address = TRANSFERS[(insn[:, 0] & np.uint64(7)).astype(np.intp)]
         wrong = np.flatnonzero((reloc < -1) | (reloc >= np.where(has_address, len(self.buffers), 0)))
@@ -157,12 +159,12 @@ class Launch:
                 raise ProgramError(f"launch {self.name!r}: instruction {k} loads micro-ops: they have no symbol")
 
     @property
-    def uops(self) -> np.ndarray:
+    def uops(self) -> Array:
         """The micro-op words, uint32 (n,), that its LOAD UOP instructions read."""
         data = [b.data for b in self.buffers if b.name == UOP_BUFFER and b.data is not None]
         return data[0].view("<u4") if data else np.zeros(0, np.uint32)
 
-    def relocate(self, addresses: Sequence[int], values: Mapping[str, int] | None = None) -> np.ndarray:
+    def relocate(self, addresses: Sequence[int], values: Mapping[str, int] | None = None) -> Array:
         """The instructions, uint64 (n, 2), with buffer k at byte address `addresses[k]`.
 
         Symbols have the `values`, those absent 0. Raises `EncodingError` for an address that is not aligned to an
@@ -190,7 +192,7 @@ class Launch:
         words[self.patches.at] = self.patched(words[self.patches.at], values or {})
         return words
 
-    def patched(self, words: np.ndarray, values: Mapping[str, int]) -> np.ndarray:
+    def patched(self, words: Array, values: Mapping[str, int]) -> Array:
         """The instructions of `patches`, uint64 (n, 2), with these `values` of symbols, absent ones 0.
 
         `words` are those that `relocate` makes where all symbols are 0.
@@ -201,7 +203,7 @@ class Launch:
         return moved
 
     @property
-    def reach(self) -> np.ndarray:
+    def reach(self) -> Array:
         """How many entries the address of each instruction moves at most, by its symbol; int64 (n,)."""
         found = np.zeros(len(self.insn), np.int64)
         found[self.patches.at] = self.patches.most
@@ -218,7 +220,7 @@ class Launch:
                     f"bytes; must be to a multiple of {size}, the bytes of an entry"
                 )
 
-    def _addressed(self) -> tuple[np.ndarray, np.ndarray]:
+    def _addressed(self) -> tuple[Array, Array]:
         """The instructions that count from a buffer, and the bytes of an entry of the memory that each names."""
         field = known_isa(self.cfg).formats["LOAD"].fields["mem"]
         at = np.flatnonzero(self.reloc >= 0)
@@ -294,7 +296,7 @@ def _check(isa: Isa, launch: Launch, k: int) -> None:
     if launch.reloc[k] < 0:
         raise AccessError(f"{at}: accesses DRAM, but its address belongs to no buffer", k)
     symbol = launch.patches.symbols.get(k)
-    buffer, access = launch.buffers[launch.reloc[k]], dram_access(launch.cfg, f, symbol)
+    buffer, access = launch.buffers[int(launch.reloc[k])], dram_access(launch.cfg, f, symbol)
     assert access is not None
     if access.end > buffer.nbytes:
         ends = f"ends at byte {access.end}{f' for some {symbol.name}' if symbol else ''} of buffer {buffer.name!r}"

@@ -8,18 +8,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..hw.errors import CapacityError, ExecutionError, FingerprintError, InputError, one_line
 from ..hw.foreign import machine_memory
 from ..hw.isa import INSN_BYTES
+from .arrays import Array, Bytes
 from .buffer import Buffer
+from .contents import Contents
 from .device import Device, Stats, open_device
-from .executable import Executable, HostStep, LaunchStep, Tensor
 from .hostops import HOST_OPS
 from .launch import INSN_ALIGN, Launch
 from .program import Program
-from .steps import chosen, sources
+from .schema import is_a
+from .steps import HostStep, LaunchStep, Tensor, chosen, sources
 from .verify import check_depths
+
+Inputs = Mapping[str, ArrayLike]  # arrays of numpy or, by DLPack, of another library
+Outputs = dict[str, Array]
+_Places = dict[str, tuple[int, Buffer]]  # (address, buffer) of tensors in device memory
 
 
 @dataclass
@@ -43,9 +50,9 @@ class _Placed:
 
     launch: Launch
     address: int
-    bound: dict[str, tuple[int, Buffer]]
-    fixed: np.ndarray
-    held: np.ndarray | None
+    bound: _Places
+    fixed: Array
+    held: Array | None
 
 
 class Loaded:
@@ -58,7 +65,7 @@ class Loaded:
     or token channels, `CapacityError` where it does not fit.
     """
 
-    def __init__(self, program: Executable | Program | Launch, device: Device):
+    def __init__(self, program: Contents | Program | Launch, device: Device):
         self.executable = _executable(program)
         self.device = device
         mine, its = self.executable.cfg, device.cfg
@@ -77,8 +84,8 @@ class Loaded:
         self._addresses: list[int] = []
         self._region_at: dict[str, int] = {}
         # the values of each state: on the host, or in the memory of the device, where the last run left them
-        self._kept: dict[str, np.ndarray] = {}
-        self._kept_there: dict[str, tuple[int, Buffer]] = {}
+        self._kept: dict[str, Array] = {}
+        self._kept_there: _Places = {}
         self._regions = self.executable.memory_plan()
         self._changing: list[tuple[int, int]] = []  # (address, bytes) of the regions that are no constants
         device.check_room(self._regions)
@@ -130,7 +137,7 @@ class Loaded:
         self.state = {t.name: t.data for t in self.executable.states if t.data is not None}
 
     @property
-    def state(self) -> dict[str, np.ndarray]:
+    def state(self) -> dict[str, Array]:
         """The values of every state, by name; what is assigned is what the next run finds.
 
         Assignment raises `InputError` where a state is missing or unknown, or its values do not fit.
@@ -138,7 +145,7 @@ class Loaded:
         return {t.name: self._fetch(t.name, dict(self._kept), self._kept_there) for t in self.executable.states}
 
     @state.setter
-    def state(self, values: Mapping[str, Any]) -> None:
+    def state(self, values: Inputs) -> None:
         self._kept, self._kept_there = _checked("state", self.executable.states, values), {}
 
     @property
@@ -146,7 +153,7 @@ class Loaded:
         """Counts of the last run."""
         return sum((r.stats for r in self.reports), Stats())
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def run(self, inputs: Inputs) -> Outputs:
         """Outputs by name. Raises `InputError` for a missing or unknown name, a wrong shape or dtype.
 
         The same for an input that addresses or the choice of steps depend on, where its value is out of range.
@@ -155,7 +162,7 @@ class Loaded:
         host = {t.name: t.data for t in self.executable.tensors.values() if t.data is not None} | given | self._kept
         running = {id(step) for step in chosen(self.executable.steps, given)}
         self.reports = []
-        on_device: dict[str, tuple[int, Buffer]] = dict(self._kept_there)
+        on_device: _Places = dict(self._kept_there)
         for step, placed in zip(self.executable.steps, self._placed):
             if id(step) not in running:
                 continue
@@ -177,15 +184,15 @@ class Loaded:
         self._keep(host, on_device)
         return outputs
 
-    def _keep(self, host: dict, on_device: dict) -> None:
+    def _keep(self, host: Outputs, on_device: _Places) -> None:
         """Give every state its next values: on the device where they and their reader are, else on the host.
 
         All are read before any is written, because a state may be the next of another.
         """
-        places: dict[str, tuple[int, Buffer]] = {}
+        places: _Places = {}
         for placed in self._placed:
             places |= placed.bound if placed is not None else {}
-        kept, moved, stays = {}, {}, dict[str, tuple[int, Buffer]]()
+        kept, moved, stays = Outputs(), dict[str, tuple[tuple[int, Buffer], Bytes]](), _Places()
         for state in self.executable.states:
             new, here = state.next or "", places.get(state.name)
             there = on_device.get(new)
@@ -200,13 +207,13 @@ class Loaded:
             self.device.write(here[0], data)
         self._kept, self._kept_there = kept, {name: here for name, (here, _) in moved.items()} | stays
 
-    def _fetch(self, name: str, host: dict, on_device: dict) -> np.ndarray:
+    def _fetch(self, name: str, host: Outputs, on_device: _Places) -> Array:
         if name in on_device:
             address, buffer = on_device[name]
             host[name] = buffer.unpack(self.device.read(address, buffer.nbytes))
         return host[name]
 
-    def _launch(self, placed: _Placed, host: dict, on_device: dict) -> Stats:
+    def _launch(self, placed: _Placed, host: Outputs, on_device: _Places) -> Stats:
         for name, (address, buffer) in placed.bound.items():
             constant = self.executable.tensors[name].kind == "constant"
             if name in host and name not in on_device and not constant and buffer.kind in ("input", "state"):
@@ -232,7 +239,7 @@ class Loaded:
         return self._addresses[-1]
 
     def _place(self, number: int, step: LaunchStep) -> _Placed:
-        launch, addresses, bound = step.launch, [], {}
+        launch, addresses, bound = step.launch, list[int](), _Places()
         for buffer in launch.buffers:
             name, region = step.bind.get(buffer.name), self.executable.region(number, buffer)
             if region not in self._region_at:
@@ -254,12 +261,12 @@ class Loaded:
         return _Placed(launch, address, bound, fixed, fixed)
 
 
-def _bytes(words: np.ndarray) -> np.ndarray:
+def _bytes(words: Array) -> Array:
     """The instructions `words`, uint64 (n, 2), as they stand in memory."""
     return np.ascontiguousarray(words, "<u8").view(np.uint8).reshape(-1)
 
 
-def _checked(what: str, tensors: list[Tensor], values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def _checked(what: str, tensors: list[Tensor], values: Inputs) -> Outputs:
     """The `values` of `tensors` by name, which are the program's inputs or states."""
     wanted = {t.name: t for t in tensors}
     known = f"{what}s are {', '.join(wanted)}"
@@ -272,18 +279,18 @@ def _checked(what: str, tensors: list[Tensor], values: Mapping[str, Any]) -> dic
     return {name: checked_input(tensor, values[name]) for name, tensor in wanted.items()}
 
 
-def _executable(program: Executable | Program | Launch) -> Executable:
+def _executable(program: Contents | Program | Launch) -> Contents:
     if isinstance(program, Program):
         program = program.finish()
     if isinstance(program, Launch):
-        return Executable.from_launch(program)
-    if not isinstance(program, Executable):
+        return Contents.from_launch(program)
+    if not is_a(program, Contents):
         found = f"not {type(program).__name__}; load(path) opens a file, build(schedule, config) makes a program"
         raise InputError(f"what runs is an Executable, a Program or its launch, {found}")
     return program
 
 
-def _host(step: HostStep, arrays: list[np.ndarray]) -> list[np.ndarray]:
+def _host(step: HostStep, arrays: list[Array]) -> list[Array]:
     try:
         return HOST_OPS[step.op](arrays, {**step.attrs, **step.constants})
     except MemoryError as exc:
@@ -295,8 +302,8 @@ def _what(tensor: Tensor) -> str:
     return f"{'state' if tensor.kind == 'state' else 'input'} {tensor.name!r}"
 
 
-def _as_numpy(tensor: Tensor, array: Any) -> np.ndarray:
-    if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack__"):
+def _as_numpy(tensor: Tensor, array: Any) -> Array:
+    if is_a(array, np.ndarray) or not hasattr(array, "__dlpack__"):
         try:
             return np.asarray(array)
         except ValueError as exc:  # nested lists of unequal lengths
@@ -308,7 +315,7 @@ def _as_numpy(tensor: Tensor, array: Any) -> np.ndarray:
         raise InputError(f"{_what(tensor)}: {found}; copy it to the CPU, as {tensor.dtype}") from None
 
 
-def checked_input(tensor: Tensor, array: Any) -> np.ndarray:
+def checked_input(tensor: Tensor, array: ArrayLike) -> Array:
     """`array`, numpy's or of another library by DLPack, as the dtype of `tensor`; integers that float32 has are taken.
 
     Raises `InputError` where shape, dtype or values do not fit, or the array is not in this machine's memory.
@@ -329,9 +336,7 @@ def checked_input(tensor: Tensor, array: Any) -> np.ndarray:
     return array.astype(dtype)
 
 
-def run(
-    program: Executable | Program | Launch, inputs: Mapping[str, Any], device: str | Device = "model"
-) -> tuple[dict[str, np.ndarray], Stats]:
+def run(program: Contents | Program | Launch, inputs: Inputs, device: str | Device = "model") -> tuple[Outputs, Stats]:
     """(outputs by name, counts) of one run of `program` on `device`, a name or an open device.
 
     Inputs by name are numpy's arrays, or any that have DLPack, like PyTorch's tensors. Raises as `Loaded`.

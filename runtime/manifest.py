@@ -10,7 +10,7 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,16 +18,19 @@ from ..hw.config import Config
 from ..hw.errors import FileError, ProgramError
 from ..hw.foreign import MANIFEST, Archive
 from ..hw.rounding import CONTRACTS
+from .arrays import Array
 from .buffer import Buffer
+from .contents import Contents
 from .files import add_member
 from .launch import Launch, Origins
 from .proof.certificate import Certificate, check_subject
-from .schema import NAME, SHAPE, Anything, Flag, Int, Kind, ListOf, MapOf, OneOf, Optional, check_fields, shown
+from .schema import NAME, SHAPE, Anything, Flag, Int, Kind, ListOf, MapOf, OneOf, Optional, check_fields, is_dict, shown
 from .steps import HostStep, LaunchStep, Step, Tensor, When
 from .symbols import Patches
 
 FORMAT, VERSION = "tilewright program", 3
 VERSIONS = (1, 2, 3)  # that are read; the first has no tensors of kind state, the first two have no certificates
+Parts = tuple[Config, str, dict[str, Tensor], list[Step], str | None]  # arguments of `Contents`
 _MOST = 8 << 20  # bytes of a manifest; in memory it takes some twenty times as many
 
 _MEMBER, _OBJECT, _COUNT = NAME, MapOf(Anything()), Int(0, 1 << 62)
@@ -88,46 +91,36 @@ _BUFFER: dict[str, Kind] = {
 _LATER = frozenset({"origins", "patches", "symbols", "when", "certificate", "contract"})  # that files need not have
 
 
-class Contents(NamedTuple):
-    """The contents of a file: the arguments of `Executable`."""
-
-    cfg: Config
-    name: str
-    tensors: dict[str, Tensor]
-    steps: list[Step]
-    contract: str | None = None
-
-
-def write(contents: Contents, memory: Mapping[str, dict[str, int]]) -> bytes:
-    """The contents of the file; `memory` is what the program needs on a device."""
-    cfg, name, tensors, steps, contract = contents
+def write(contents: Contents) -> bytes:
+    """The bytes of the file of `contents`."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as z:
         members = _Writer(z)
         manifest = {
             "format": FORMAT,
             "version": VERSION,
-            "name": name,
-            "fingerprint": f"{cfg.fingerprint:016x}",
-            "config": cfg.to_dict(),
-            "tensors": [_tensor_out(t, members) for t in tensors.values()],
-            "steps": [_step_out(step, members) for step in steps],
-            "memory": dict(memory),
-        } | ({} if contract is None else {"contract": contract})
+            "name": contents.name,
+            "fingerprint": f"{contents.cfg.fingerprint:016x}",
+            "config": contents.cfg.to_dict(),
+            "tensors": [_tensor_out(t, members) for t in contents.tensors.values()],
+            "steps": [_step_out(step, members) for step in contents.steps],
+            "memory": {name: region._asdict() for name, region in contents.memory_plan().items()},
+        } | ({} if contents.contract is None else {"contract": contents.contract})
         add_member(z, MANIFEST, json.dumps(manifest, indent=1))
     return archive.getvalue()
 
 
-def read(data: bytes, name: str, most: int | None) -> Contents:
-    """Read the file `name` with the bytes `data`, which may unpack to `most` bytes.
+def read(data: bytes, name: str, most: int | None) -> Parts:
+    """The arguments of `Contents` in the file `name` with the bytes `data`, which may unpack to `most` bytes.
 
     Raises `FileError` where it is too large, or of another format, version or fingerprint, and for damage errors of
     any kind, `ProgramError` among them: callers name the file.
     """
     archive = Archive(io.BytesIO(data), name, most)
-    manifest = archive.json(MANIFEST, _MOST)
-    if not isinstance(manifest, dict):
-        raise ProgramError(f"its manifest is {shown(manifest)}: must be an object")
+    content = archive.json(MANIFEST, _MOST)
+    if not is_dict(content):
+        raise ProgramError(f"its manifest is {shown(content)}: must be an object")
+    manifest: dict[str, Any] = {str(key): value for key, value in content.items()}
     name_of_format, version = manifest["format"], manifest["version"]
     if name_of_format != FORMAT or type(version) is not int or version not in VERSIONS:
         found = f"{shown(name_of_format)} version {shown(version)}"
@@ -137,15 +130,15 @@ def read(data: bytes, name: str, most: int | None) -> Contents:
     cfg = Config.from_dict(manifest["config"])
     if f"{cfg.fingerprint:016x}" != manifest["fingerprint"]:
         raise FileError(f"{name}: fingerprint {manifest['fingerprint']} does not match its configuration")
-    members, tensors = _Reader(archive), dict[str, Tensor]()
+    reader, tensors = _Reader(archive), dict[str, Tensor]()
     for k, t in enumerate(manifest["tensors"]):
         _check(f"tensor {k}", t, _STATE if version > 1 and t.get("kind") == "state" else _TENSOR)
         if t["name"] in tensors:
             raise ProgramError(f"tensor {t['name']!r} is declared twice")
         facts = t["name"], tuple(t["shape"]), t["dtype"], t["kind"]
-        tensors[t["name"]] = Tensor(*facts, members.optional(t["data"]), t.get("next"))
-    steps = [_step_in(members, cfg, version, *s) for s in enumerate(manifest["steps"])]
-    return Contents(cfg, manifest["name"], tensors, steps, manifest.get("contract"))
+        tensors[t["name"]] = Tensor(*facts, reader.optional(t["data"]), t.get("next"))
+    steps = [_step_in(reader, cfg, version, *s) for s in enumerate(manifest["steps"])]
+    return cfg, manifest["name"], tensors, steps, manifest.get("contract")
 
 
 def _check(
@@ -163,7 +156,7 @@ class _Writer:
     def __init__(self, archive: zipfile.ZipFile):
         self._archive, self._names = archive, dict[bytes, str]()  # by digest
 
-    def array(self, data: np.ndarray | None) -> str | None:
+    def array(self, data: Array | None) -> str | None:
         if data is None:
             return None
         out = io.BytesIO()
@@ -179,15 +172,15 @@ class _Reader:
     """Members of the archive; one that is named again is the same array, which cannot be written."""
 
     def __init__(self, archive: Archive):
-        self._archive, self._known = archive, dict[str, np.ndarray]()
+        self._archive, self._known = archive, dict[str, Array]()
 
-    def array(self, name: str) -> np.ndarray:
+    def array(self, name: str) -> Array:
         if name not in self._known:
             self._known[name] = self._archive.array(name)
             self._known[name].flags.writeable = False
         return self._known[name]
 
-    def optional(self, name: str | None) -> np.ndarray | None:
+    def optional(self, name: str | None) -> Array | None:
         return None if name is None else self.array(name)
 
 
@@ -244,7 +237,7 @@ def _step_in(archive: _Reader, cfg: Config, version: int, number: int, s: dict[s
     if s["kind"] == "host":
         constants = {key: archive.array(member) for key, member in s["constants"].items()}
         return HostStep(s["name"], s["op"], s["inputs"], s["outputs"], s["attrs"], constants, s["macs"], when)
-    buffers = []
+    buffers = list[Buffer]()
     for k, b in enumerate(s["buffers"]):
         _check(f"step {number}: buffer {k}", b, _BUFFER)
         data = archive.optional(b["data"])

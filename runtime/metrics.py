@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,17 +13,16 @@ from ..hw.isa import MICRO_OPS, SCRATCHPADS, Isa, Mem, Op, depth, instruction, k
 from ..hw.metrics import Kind, Metric, metrics, token_level
 from ..hw.units import Channel, channels, units
 from .access import scratchpad_accesses
-from .device import Stats, Timeline
+from .arrays import Array
+from .device import Stats, Timeline, Value
 from .launch import Launch
-
-Value = int | float | dict[str, int]
 
 
 class Level(NamedTuple):
     """Behind cycle `cycles[k]`, int64 (n,) ascending, the level is `values[k]`; before the first it is 0."""
 
-    cycles: np.ndarray
-    values: np.ndarray
+    cycles: Array
+    values: Array
 
     @property
     def most(self) -> int:
@@ -50,14 +49,14 @@ def queue_levels(launch: Launch, timeline: Timeline) -> dict[str, Level]:
     return {name: _level(timeline.queued[at], timeline.issue[at]) for name, at in mine.items()}
 
 
-def flagged(launch: Launch, timeline: Timeline, queue: int, flag: str) -> np.ndarray:
+def flagged(launch: Launch, timeline: Timeline, queue: int, flag: str) -> Array:
     """The instructions of `queue` with the `flag`, in the order of the program."""
     field = known_isa(launch.cfg).formats["FINISH"].fields[flag]
     has = (launch.insn[:, 0] >> np.uint64(field.lo) & np.uint64(1)).astype(bool)
     return np.flatnonzero(has & (timeline.queue == queue))
 
 
-def _level(more: np.ndarray, less: np.ndarray) -> Level:
+def _level(more: Array, less: Array) -> Level:
     """One more in each cycle of `more`, one less in each of `less`."""
     cycles, at = np.unique(np.concatenate([more, less]), return_inverse=True)
     steps = np.concatenate([np.ones(len(more), np.int64), np.full(len(less), -1, np.int64)])
@@ -83,7 +82,7 @@ def used(launch: Launch) -> dict[Mem, int]:
     return found
 
 
-def with_micro_ops(launch: Launch, isa: Isa) -> Iterator[tuple[dict[str, int], np.ndarray]]:
+def with_micro_ops(launch: Launch, isa: Isa) -> Iterator[tuple[dict[str, int], Array]]:
     """Every instruction, decoded, with the micro-ops that it executes: int64 (n, 3), columns dst, src, wgt."""
     memory = {mem: np.zeros((depth(launch.cfg, mem), 3), np.int64) for mem in MICRO_OPS}
     words = isa.uop.decode(launch.uops.astype(np.uint64)[:, None])
@@ -103,8 +102,8 @@ def of_launch(launch: Launch, stats: Stats) -> dict[str, Value]:
 
     All metrics that the device of the run counts are there; a histogram has the bins that are not empty.
     """
-    counted: dict[str, Any] = stats.to_dict()
-    known: dict[str, Any] = {name: counted[name] for name in metrics(launch.cfg) if name in counted} | _issues(launch)
+    known: dict[str, Value] = {name: n for name, n in stats.to_dict().items() if name in metrics(launch.cfg)}
+    known |= _issues(launch)
     known |= {name.lower(): count for name, count in stats.counters.items()}
     entries = used(launch)
     known |= {f"{mem.name.lower()}_high": entries.get(mem, 0) for mem in SCRATCHPADS}
@@ -180,7 +179,7 @@ def _followed(launch: Launch, timeline: Timeline) -> dict[str, Value]:
     return found
 
 
-def _by_powers(cycles: np.ndarray) -> dict[str, int]:
+def _by_powers(cycles: Array) -> dict[str, int]:
     """How many of `cycles` are 0, 1, 2 to 3, 4 to 7, ..., under the first number of each bin."""
     lengths = [int(n).bit_length() for n in cycles]
     return {str(1 << n >> 1): count for n, count in sorted(Counter(lengths).items())}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -28,9 +28,11 @@ from ..hw.isa import (
 )
 from ..hw.show import table
 from ..hw.units import Channel, Queue, between, channels, connected, queues
-from .access import dram_access, out_of_range, scratchpad_accesses
+from .access import Access, dram_access, out_of_range, scratchpad_accesses
+from .arrays import Array
 from .buffer import Buffer, Region, integers, shape_of
 from .launch import UOP_BUFFER, Launch, OriginStack, encode
+from .schema import is_a
 from .symbols import Symbol, note_limit
 from .tokens import Row, insert_tokens, nop
 from .uop import Kernel, Kernels, check_taps, encoded, loop_fields, need_extensions, pieces, uop_array
@@ -66,7 +68,7 @@ class Program:
         self._rows: list[Row] = []
         # whether micro-ops are loaded one step ahead of their jobs, not right before them
         self._kernels, self.uops_ahead = Kernels(self._isa), False
-        self._words: dict[tuple[str, bytes], np.ndarray] = {}  # of micro-ops, by format and indices
+        self._words: dict[tuple[str, bytes], Array] = {}  # of micro-ops, by format and indices
         self._queues, self._channels = queues(cfg), channels(cfg)
         self._pending: list[set[str]] = [set() for _ in self._queues]
         self._last: list[Row | None] = [None for _ in self._queues]
@@ -89,7 +91,7 @@ class Program:
         *,
         signed: bool = True,
         kind: str = "input",
-        data: np.ndarray | None = None,
+        data: Array | None = None,
     ) -> Buffer:
         """Declare a DRAM buffer (see `Buffer`). Raises `ProgramError` for a name that is taken."""
         if name == UOP_BUFFER:
@@ -101,7 +103,7 @@ class Program:
         return self.buffers[name]
 
     @contextmanager
-    def origin(self, name: str, macs: int | None = None) -> Iterator[None]:
+    def origin(self, name: str, macs: int | None = None) -> Generator[None]:
         """Record what is inside the block for `name`, within the present origin; reports add up its cycles.
 
         `macs` are its useful multiply-accumulates, where these are known. Inside an origin of the same name it is that
@@ -170,7 +172,7 @@ class Program:
         parameters of PAR entry `par + y * par_step` instead. `offset` moves with the value that the symbol `at` has in
         a run. Raises `ProgramError`, `CapacityError` or `EncodingError`.
         """
-        if isinstance(buffer, Buffer) and buffer.kind in ("input", "constant"):
+        if is_a(buffer, Buffer) and buffer.kind in ("input", "constant"):
             raise ProgramError(
                 f"store: buffer {buffer.name!r} is {buffer.kind}; only output, temp and state buffers can be written"
             )
@@ -210,7 +212,7 @@ class Program:
 
     def gemm_uops(
         self,
-        uops: np.ndarray,
+        uops: Array,
         loops: _Loops = (),
         *,
         reset: bool = False,
@@ -232,9 +234,7 @@ class Program:
         """
         self.ternary_uops(np.array([(dst, src, wgt)]), loops, reset=reset, overwrite=overwrite)
 
-    def ternary_uops(
-        self, uops: np.ndarray, loops: _Loops = (), *, reset: bool = False, overwrite: bool = False
-    ) -> None:
+    def ternary_uops(self, uops: Array, loops: _Loops = (), *, reset: bool = False, overwrite: bool = False) -> None:
         """Record a `ternary` with the innermost loop spelled out: `uops`, integers (n, 3) of dst, src and wgt index."""
         self._multiply("ternary", Op.TERNARY, uops, loops, reset, overwrite, {})
 
@@ -246,7 +246,7 @@ class Program:
         """
         self.alu_uops(op, np.array([(dst, src)]), loops, imm=imm)
 
-    def alu_uops(self, op: AluOp | str, uops: np.ndarray, loops: _AluLoops = (), *, imm: int | None = None) -> None:
+    def alu_uops(self, op: AluOp | str, uops: Array, loops: _AluLoops = (), *, imm: int | None = None) -> None:
         """Record an `alu` with the innermost loop spelled out: `uops`, integers (n, 2) of dst and src index."""
         operation = OPERATIONS[op := AluOp.of(op)]
         need_extensions(self.cfg, operation.extensions)
@@ -320,8 +320,8 @@ class Program:
     def _transfer(self, name: str, fields: dict[str, int], buffer: Buffer, at: Symbol | None) -> None:
         what = name.lower()
         whole, start = (buffer.whole, buffer.start) if isinstance(buffer, Region) else (buffer, 0)
-        if not isinstance(whole, Buffer) or self.buffers.get(whole.name) is not whole:
-            found = repr(buffer.name) if isinstance(buffer, Buffer) else f"of {type(buffer)}"
+        if whole is None or not is_a(whole, Buffer) or self.buffers.get(whole.name) is not whole:
+            found = repr(buffer.name) if is_a(buffer, Buffer) else f"of {type(buffer)}"
             belongs = "belongs to another program; give what this one's buffer(...) returned"
             raise ProgramError(f"{what}: buffer {found} {belongs}")
         note_limit(self._limits, at, what)
@@ -344,7 +344,7 @@ class Program:
         self._append(Row(name, queue, fields, accesses, whole, dram, self._origins.number, at))
 
     def _multiply(
-        self, what: str, op: Op, uops: np.ndarray, loops: _Loops, reset: bool, overwrite: bool, more: dict[str, int]
+        self, what: str, op: Op, uops: Array, loops: _Loops, reset: bool, overwrite: bool, more: dict[str, int]
     ) -> None:
         """Record `op`, which multiplies; `what` is its name in messages, `more` are further fields."""
         self._need_extensions(op)
@@ -363,7 +363,7 @@ class Program:
         for loops, uops in pieces(kernel, self.cfg):
             self._emit(kernel, loop_fields(kernel, loops), uops)
 
-    def _emit(self, kernel: Kernel, fields: dict[str, int], uops: np.ndarray) -> None:
+    def _emit(self, kernel: Kernel, fields: dict[str, int], uops: Array) -> None:
         row, key = row_of(fields["op"]), (kernel.format, uops.tobytes())
         assert row.executes is not None
         if (words := self._words.get(key)) is None:  # programs repeat most micro-ops
@@ -384,7 +384,7 @@ class Program:
             if not low <= value <= high:
                 known.check(key, value)
 
-    def _check_range(self, what: str, accesses: list) -> None:
+    def _check_range(self, what: str, accesses: list[Access]) -> None:
         if problem := out_of_range(self.cfg, accesses):
             raise CapacityError(f"{what} {problem}")
 

@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-import numpy as np
-
 from ..hw.config import Config
 from ..hw.errors import AccessError, DeadlockError, ExecutionError, TokenError
 from ..hw.isa import Isa, Op
@@ -19,6 +17,7 @@ from ..hw.metrics import counters
 from ..hw.regs import Command, Error, Status
 from ..hw.units import Channel, Queue, channels, queues, units
 from .access import dram_access
+from .arrays import Array
 from .device import Stats
 from .tokens import left_over_text, popped
 
@@ -48,7 +47,7 @@ class Session:
         version, low, high = (self.registers.read(name) for name in ("VERSION", "FINGERPRINT_LO", "FINGERPRINT_HI"))
         return version, high << 32 | low
 
-    def run(self, insn: np.ndarray, address: int, counts: Stats, wait: Callable[[], int]) -> Stats:
+    def run(self, insn: Array, address: int, counts: Stats, wait: Callable[[], int]) -> Stats:
         """Execute the instructions `insn`, uint64 (n, 2), that stand at byte `address`.
 
         `counts` are theirs, to which cycles and counters are added. `wait` returns CONTROL when the accelerator is
@@ -66,7 +65,7 @@ class Session:
             raise explain(self.cfg, insn, read("ERROR"), read("ERROR_INSN"), taken(self.cfg, counted))
         return counts + Stats(cycles=read("CYCLES"), counters=counted)
 
-    def waiting(self, insn: np.ndarray) -> tuple[str, int | None]:
+    def waiting(self, insn: Array) -> tuple[str, int | None]:
         """(text of what each queue waits for, first instruction that waits) of a run of `insn` that does not end."""
         return waiting(self.cfg, insn, taken(self.cfg, self._counted()))
 
@@ -83,7 +82,7 @@ class Session:
         return Counter({name: self.registers.read(name) for name in counters(self.cfg)})
 
 
-def explain(cfg: Config, insn: np.ndarray, code: int, index: int, taken: Sequence[int]) -> ExecutionError:
+def explain(cfg: Config, insn: Array, code: int, index: int, taken: Sequence[int]) -> ExecutionError:
     """The error that the registers ERROR = `code` and ERROR_INSN = `index` stand for.
 
     `insn`, uint64 (n, 2), is the program; `taken` counts the instructions that each queue has issued.
@@ -104,7 +103,7 @@ def explain(cfg: Config, insn: np.ndarray, code: int, index: int, taken: Sequenc
     return ExecutionError(f"{at}: unknown error code {code}", index)
 
 
-def waiting(cfg: Config, insn: np.ndarray, taken: Sequence[int]) -> tuple[str, int | None]:
+def waiting(cfg: Config, insn: Array, taken: Sequence[int]) -> tuple[str, int | None]:
     """(text: what each queue waits for; the first instruction that waits). Arguments as of `explain`."""
     return _Stopped(cfg, insn, taken).waiting()
 
@@ -117,7 +116,7 @@ def taken(cfg: Config, counters: Mapping[str, int]) -> list[int]:
 class _Stopped:
     """A program that stopped after its queues issued `taken` instructions each."""
 
-    def __init__(self, cfg: Config, insn: np.ndarray, taken: Sequence[int]):
+    def __init__(self, cfg: Config, insn: Array, taken: Sequence[int]):
         self.cfg, self.isa, self.channels = cfg, Isa(cfg), channels(cfg)
         self.insns = self.isa.decode(insn)
         self.queues: dict[Queue, list[int]] = {queue: [] for queue in queues(cfg)}
@@ -174,7 +173,7 @@ class _Stopped:
 
     def waiting(self) -> tuple[str, int | None]:
         """(text: what each queue waits for; the first instruction that waits)."""
-        parts, heads = [], []
+        parts, heads = list[str](), list[int]()
         for queue, mine in self.queues.items():
             if self.taken[queue] >= len(mine):
                 parts.append(f"{queue.name} is empty")

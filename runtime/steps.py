@@ -6,11 +6,12 @@ import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..hw.errors import InputError, ProgramError
+from .arrays import Array
 from .buffer import KINDS, MOST_BYTES, whole
 from .launch import Launch
 from .proof.certificate import Certificate
@@ -18,6 +19,7 @@ from .schema import MOST
 
 _RANGES = 256  # in which different steps of a program run
 _DIGITS = 9  # of the number of an element: tensors have no more
+Attrs = dict[str, Any]  # of a host operator: JSON values
 DTYPES = ("int8", "uint8", "int16", "int32", "uint32", "int64", "float32", "bool")
 
 
@@ -33,7 +35,7 @@ class Tensor:
     shape: tuple[int, ...]
     dtype: str
     kind: str = "temp"
-    data: np.ndarray | None = None
+    data: Array | None = None
     next: str | None = None
 
     def __post_init__(self) -> None:
@@ -84,7 +86,7 @@ class LaunchStep:
     launch: Launch
     bind: dict[str, str]
     macs: int = 0
-    symbols: dict[str, str] = field(default_factory=dict)
+    symbols: dict[str, str] = field(default_factory=dict[str, str])
     when: When | None = None
     certificate: Certificate | None = None
 
@@ -100,8 +102,8 @@ class HostStep:
     op: str
     inputs: list[str]
     outputs: list[str]
-    attrs: dict = field(default_factory=dict)
-    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    attrs: Attrs = field(default_factory=dict[str, Any])
+    constants: dict[str, Array] = field(default_factory=dict[str, Array])
     macs: int = 0
     when: When | None = None
 
@@ -197,12 +199,12 @@ def runs_in(step: Step, values: Mapping[str, int]) -> bool:
     return when is None or when.tensor in values and when.first <= values[when.tensor] < when.end
 
 
-def chosen(steps: Sequence[Step], inputs: Mapping[str, np.ndarray]) -> list[Step]:
+def chosen(steps: Sequence[Step], inputs: Mapping[str, Array]) -> list[Step]:
     """The steps that run for `inputs`, by name.
 
     Raises `InputError` where none was made for the value of an input that they depend on, or a symbol is out of range.
     """
-    values = {}
+    values = dict[str, int]()
     known = [one for one in ranges(steps) if one.tensor in inputs]
     if known:
         name = known[0].tensor

@@ -18,6 +18,7 @@ from ..hw.errors import CapacityError
 from ..hw.isa import Mem, entry_bytes, nop_of, room
 from ..hw.units import Channel, Queue, between, channels, connected, queues, stripes
 from .access import Access, DramAccess
+from .arrays import Array
 from .buffer import Buffer
 from .symbols import Symbol
 
@@ -36,7 +37,7 @@ class Row:
     format: str
     queue: Queue
     fields: dict[str, int]
-    accesses: list[Access] = field(default_factory=list)
+    accesses: list[Access] = field(default_factory=list[Access])
     buffer: Buffer | None = None
     dram: DramAccess | None = None
     origin: int = 0
@@ -67,7 +68,7 @@ def deadlock_text(
     `heads` are the queues with the instruction at the head of each, None for an empty one; `missing(k)` are the empty
     channels that instruction k pops, `at(k)` is its name.
     """
-    parts = []
+    parts = list[str]()
     for queue, k in heads:
         if k is None:
             parts.append(f"{queue.name} is empty")
@@ -87,31 +88,30 @@ class LastAccess:
     def __init__(self, queues: int, cells: int):
         self._written, self._accessed = np.zeros((queues, cells), np.int64), np.zeros((queues, cells), np.int64)
 
-    def conflicts(self, queue: int, write: bool, cells: slice | np.ndarray) -> list[int]:
+    def conflicts(self, queue: int, write: bool, cells: slice | Array) -> list[int]:
         """Per queue, the last position that conflicts with this access; 0 for the queue itself."""
         kind = (self._accessed if write else self._written)[:, cells]
         last = kind.max(axis=1, initial=0).tolist()
         last[queue] = 0
         return last
 
-    def where(self, queue: int, position: int, write: bool, cells: slice | np.ndarray) -> np.ndarray:
+    def where(self, queue: int, position: int, write: bool, cells: slice | Array) -> Array:
         """The cells of this access whose last conflict with `queue` is at `position`, sorted."""
         kind = (self._accessed if write else self._written)[queue]
         return np.arange(len(kind))[cells][kind[cells] == position]
 
-    def note(self, queue: int, position: int, write: bool, cells: slice | np.ndarray) -> None:
+    def note(self, queue: int, position: int, write: bool, cells: slice | Array) -> None:
         """Record the access at `position` of `queue`."""
         self._accessed[queue, cells] = position
         if write:
             self._written[queue, cells] = position
 
 
-def dram_cells(access: DramAccess, granule: int) -> slice | np.ndarray:
+def dram_cells(access: DramAccess, granule: int) -> slice | Array:
     """The cells of `granule` bytes that a DRAM access touches, for any value of its symbol."""
     if access.symbol is not None:
-        spans = access.spans() // granule
-        cells = [np.arange(first, end) for first, end in spans]
-        return slice(*spans[0].tolist()) if len(spans) == 1 else np.concatenate(cells)
+        spans: list[list[int]] = (access.spans() // granule).tolist()
+        return slice(*spans[0]) if len(spans) == 1 else np.concatenate([np.arange(*span) for span in spans])
     first, per_row = access.start // granule, -(-access.nbytes // granule)
     if access.rows == 1 or access.pitch == access.nbytes:
         return slice(first, first + per_row * access.rows)
@@ -165,8 +165,8 @@ class TokenPass:
         self._wait(row, [len(q) for q in self._queues])
         self._append(row)
 
-    def _touched(self, row: Row) -> list[tuple[LastAccess, bool, slice | np.ndarray]]:
-        out = []
+    def _touched(self, row: Row) -> list[tuple[LastAccess, bool, slice | Array]]:
+        out = list[tuple[LastAccess, bool, slice | Array]]()
         for access in row.accesses:
             if access.mem not in self._memories:
                 self._memories[access.mem] = LastAccess(len(self._every), room(self._cfg, access.mem))

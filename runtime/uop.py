@@ -18,6 +18,7 @@ from ..hw.errors import CapacityError, EncodingError, ProgramError
 from ..hw.isa import INSTRUCTIONS, ITER_BITS, MICRO_OPS, OPERATIONS, Format, Isa, Mem, Op, depth, row_of
 from ..hw.units import Channel, Queue
 from .access import Access
+from .arrays import Array, Bytes
 from .buffer import Buffer, integers
 from .tokens import Row, joined, nop, parameters_joined
 
@@ -31,10 +32,10 @@ class UopPool:
 
     def __init__(self) -> None:
         self._offsets: dict[bytes, int] = {}
-        self._words: list[np.ndarray] = []
+        self._words: list[Array] = []
         self.size = 0
 
-    def offset(self, words: np.ndarray) -> int:
+    def offset(self, words: Array) -> int:
         """The first entry in DRAM of the kernel `words`, uint32 (n,), which is added where it is new."""
         key = words.tobytes()
         if key not in self._offsets:
@@ -43,7 +44,7 @@ class UopPool:
             self.size += len(words)
         return self._offsets[key]
 
-    def data(self) -> np.ndarray:
+    def data(self) -> Array:
         """Micro-op words of all kernels, uint8."""
         return np.concatenate(self._words).astype("<u4").view(np.uint8) if self._words else np.zeros(0, np.uint8)
 
@@ -94,11 +95,11 @@ class Kernels:
         self._caches = {mem: UopCache(depth(isa.cfg, mem)) for mem in MICRO_OPS}
         self._most = isa.formats["LOAD"].fields["x_size"].limits[1]  # narrower than the largest micro-op buffer
 
-    def place(self, mem: Mem, words: np.ndarray) -> tuple[int, bool]:
+    def place(self, mem: Mem, words: Array) -> tuple[int, bool]:
         """(first entry, whether it must be loaded) of the kernel `words`, uint32 (n,), in the buffer `mem`."""
         return self._caches[mem].place(words.tobytes(), len(words))
 
-    def loading(self, mem: Mem, start: int, words: np.ndarray, origin: int) -> Iterator[Row]:
+    def loading(self, mem: Mem, start: int, words: Array, origin: int) -> Iterator[Row]:
         """The loads, for `origin`, of `words` to entries of `mem` from `start` on."""
         offset = self._pools[mem].offset(words)
         row = row_of(Op.LOAD, mem)
@@ -131,7 +132,7 @@ class Kernels:
 
     def buffer(self, name: str) -> list[Buffer]:
         """The buffer `name` of all kernels, now set in their loads; an empty list where there are no kernels."""
-        uops, starts, size = [], dict[int, int](), 0
+        uops, starts, size = list[Bytes](), dict[int, int](), 0
         for mem, pool in self._pools.items():
             uops.append(pool.data())
             starts[mem.id], size = size, size + pool.size
@@ -225,7 +226,7 @@ def merge_loops(loops: Sequence[tuple[int, ...]], most: int) -> Loops:
     return tuple(reversed(out))
 
 
-def grid(loops: Sequence[tuple[int, ...]], base: tuple[int, ...]) -> np.ndarray:
+def grid(loops: Sequence[tuple[int, ...]], base: tuple[int, ...]) -> Array:
     """Indices, int64 (trips, len(base)), of `loops` [(extent, step, ...)] from the outermost in, added to `base`."""
     out = np.array([base], np.int64)
     for extent, *steps in loops:
@@ -234,7 +235,7 @@ def grid(loops: Sequence[tuple[int, ...]], base: tuple[int, ...]) -> np.ndarray:
     return out
 
 
-def encode_uops(fmt: Format, indices: np.ndarray) -> np.ndarray:
+def encode_uops(fmt: Format, indices: Array) -> Array:
     """Micro-op words, uint32 (n,), of `indices`, int64 (n, 3): dst, src, wgt."""
     words = fmt.encode(len(indices), dst=indices[:, 0], src=indices[:, 1], wgt=indices[:, 2])
     return words[:, 0].astype(np.uint32)
@@ -246,11 +247,11 @@ class Kernel:
 
     format: str
     loops: Loops
-    uops: np.ndarray
+    uops: Array
     fields: dict[str, int]
 
 
-def pieces(kernel: Kernel, cfg: Config) -> Iterator[tuple[Loops, np.ndarray]]:
+def pieces(kernel: Kernel, cfg: Config) -> Iterator[tuple[Loops, Array]]:
     """The instructions of `kernel` in order: (at most two loops, micro-ops that fit the buffer) of each.
 
     Raises `ProgramError` for a kernel that does nothing.
@@ -270,7 +271,7 @@ def pieces(kernel: Kernel, cfg: Config) -> Iterator[tuple[Loops, np.ndarray]]:
 
 
 @lru_cache(1024)  # most kernels of a program have the loops of others
-def _divided(loops: Loops, free: bool, cfg: Config) -> tuple[Loops, np.ndarray | None]:
+def _divided(loops: Loops, free: bool, cfg: Config) -> tuple[Loops, Array | None]:
     """(At most two loops for the instruction, what the others add to micro-ops, int64 (n, 3), if there are any)."""
     instruction, rest = choose_loops(merge_loops(loops, MAX_TRIPS), free, cfg)
     return instruction, grid(rest, (0, 0, 0)) if rest else None
@@ -309,7 +310,7 @@ def choose_loops(loops: Loops, free: bool, cfg: Config) -> tuple[Loops, Loops]:
     if free:
         chosen = sorted(sorted((k for k in real if fits[k]), key=lambda k: (-loops[k][0], k))[:2])
     else:
-        chosen = []
+        chosen = list[int]()
         for k in range(len(loops)):
             if not fits[k] or len(chosen) == 2:
                 break
@@ -326,7 +327,7 @@ def loop_fields(kernel: Kernel, loops: Loops) -> dict[str, int]:
     return fields
 
 
-def encoded(kernel: Kernel, isa: Isa, uops: np.ndarray) -> np.ndarray:
+def encoded(kernel: Kernel, isa: Isa, uops: Array) -> Array:
     """The words of `uops`. Raises `CapacityError` for an index that the configuration does not have."""
     try:
         return encode_uops(isa.uop, uops)
@@ -339,7 +340,7 @@ def encoded(kernel: Kernel, isa: Isa, uops: np.ndarray) -> np.ndarray:
         raise CapacityError(f"{name} reaches {what}: {exc}") from None
 
 
-def uop_array(uops: np.ndarray, columns: int) -> np.ndarray:
+def uop_array(uops: Array, columns: int) -> Array:
     """`uops` as int64 (n, `columns`). Raises `ProgramError` for another shape or dtype."""
     array = np.asarray(uops)
     if array.ndim != 2 or array.shape[1] != columns or array.dtype.kind not in "iu":

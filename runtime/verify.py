@@ -23,6 +23,7 @@ from ..hw.config import Config
 from ..hw.errors import ProgramError, RaceError
 from ..hw.isa import SCRATCHPADS, Mem, known_isa
 from ..hw.units import Channel, Queue
+from .arrays import Array
 from .buffer import Buffer
 from .launch import Launch, Origins, check_dram
 from .proof.certificate import Certificate, subject_of
@@ -50,8 +51,8 @@ class Report:
     """
 
     instructions: int
-    pairs: list[TokenPair] = field(default_factory=list)
-    in_flight: dict[str, int] = field(default_factory=dict)
+    pairs: list[TokenPair] = field(default_factory=list[TokenPair])
+    in_flight: dict[str, int] = field(default_factory=dict[str, int])
     certificate: Certificate | None = None
 
     @property
@@ -70,12 +71,12 @@ def verify(launch: Launch, memory: bool = False) -> Report:
     micro-ops that no constant buffer holds.
     """
     launch.check_aligned()
-    bases, end = [], 0
+    bases, end = list[int](), 0
     for buffer in launch.buffers:
         bases.append(-(-end // buffer.align) * buffer.align)
         end = bases[-1] + buffer.nbytes
 
-    def read_uops(address: int, count: int) -> np.ndarray:
+    def read_uops(address: int, count: int) -> Array:
         k = bisect_right(bases, address) - 1
         data = launch.buffers[k].data
         if data is None:
@@ -105,14 +106,14 @@ def check_depths(launch: Launch, cfg: Config) -> None:
     _Check(cfg, launch.insn, _no_uops, hex).order()
 
 
-def _no_uops(address: int, count: int) -> np.ndarray:
+def _no_uops(address: int, count: int) -> Array:
     raise ProgramError(f"{count} micro-ops at {address:#x} are not known")
 
 
 def verify_instructions(
     cfg: Config,
-    insn: np.ndarray,
-    read_uops: Callable[[int, int], np.ndarray],
+    insn: Array,
+    read_uops: Callable[[int, int], Array],
     address_name: Callable[[int], str] = hex,
 ) -> Report:
     """Check the instructions `insn`, uint64 (n, 2).
@@ -148,7 +149,7 @@ class _Check:
     def __init__(
         self,
         cfg: Config,
-        insn: np.ndarray,
+        insn: Array,
         read_uops: ReadUops,
         address_name: Callable[[int], str],
         symbols: Mapping[int, Symbol] | None = None,
@@ -205,9 +206,9 @@ class _Check:
                 text = f"{name(k)} may still run at {name(last)}: no token orders them (any memory)"
                 raise RaceError(text, (k, last))
 
-    def _ordered(self, kinds: Kinds, kind: np.ndarray, dram: DramTouches | None) -> None:
+    def _ordered(self, kinds: Kinds, kind: Array, dram: DramTouches | None) -> None:
         """Raise `RaceError` unless a token orders every two accesses to a scratchpad, or to `dram`, that conflict."""
-        found: list[tuple[Conflict, Mem | None, np.ndarray]] = []
+        found: list[tuple[Conflict, Mem | None, Array]] = []
         for mem in SCRATCHPADS:
             touches, of_entry = kinds.touches(mem, kind[self._topological])
             for events in touches.events():
@@ -221,7 +222,7 @@ class _Check:
         if found:
             self._race(*min(found, key=lambda one: one[0][:3]))
 
-    def _race(self, conflict: Conflict, mem: Mem | None, cells: np.ndarray) -> None:
+    def _race(self, conflict: Conflict, mem: Mem | None, cells: Array) -> None:
         program = self.program
         other = int(program.at[conflict.source][conflict.position - 1])
         if mem is None:

@@ -22,11 +22,12 @@ from ...hw.errors import CertificateError
 from ...hw.isa import FLAGS, MICRO_OPS, SCRATCHPADS, Op, instruction, known_isa, room, row_of
 from ...hw.units import channels, queues
 from ..access import Access, dram_access, out_of_range, scratchpad_accesses
+from ..arrays import Array
 from ..launch import Launch, check_dram
 
 _MOVES = ("dram_base", *FLAGS)
 _NONE = np.zeros((0, 3), np.int64)
-_Some = slice | np.ndarray
+_Some = slice | Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +43,8 @@ class Certificate:
     queue_depth: int
     token_depth: int
     subject: str
-    order: np.ndarray
-    clocks: np.ndarray
+    order: Array
+    clocks: Array
 
     def __post_init__(self) -> None:
         n = len(self.order)
@@ -207,7 +208,7 @@ class _Checker:
                 surely = _not_empty(access.sure_spans()) if access.write else some[:0]
                 mine[number].append((k, len(some), len(surely), access.write))
                 ends[number] += [some, surely]
-        cells, found = {}, dict[int, tuple[_Some, _Some, bool]]()
+        cells, found = dict[int, _Cells](), dict[int, tuple[_Some, _Some, bool]]()
         for number, spans in ends.items():
             every = np.concatenate(spans)
             edges = np.unique(every)
@@ -225,7 +226,8 @@ class _Checker:
         uops = {mem: np.zeros((self.cfg.uop_depth, 3), np.int64) for mem in MICRO_OPS}
         known: dict[tuple[int, int, bytes], list[Access]] = {}
         kinds = self._kinds()
-        for k in self.sequence.tolist():
+        sequence: list[int] = self.sequence.tolist()
+        for k in sequence:
             f = self.insns[k]
             row = row_of(f["op"], f.get("mem"))
             executed, names = _NONE, b""
@@ -244,7 +246,7 @@ class _Checker:
                     self.refuse(f"instruction {k} touches an entry that does not exist")
             yield k, known[key]
             if row.loads is not None and row.loads in words and f["x_size"]:
-                data = self.launch.buffers[self.launch.reloc[k]].data
+                data = self.launch.buffers[int(self.launch.reloc[k])].data
                 if data is None:
                     self.refuse(f"instruction {k} loads micro-ops that are not constant")
                 some, first = slice(f["sram_base"], f["sram_base"] + f["x_size"]), f["dram_base"] * UOP_BYTES
@@ -255,7 +257,7 @@ class _Checker:
     def _kinds(self) -> list[tuple[int, int]]:
         """The words of each instruction without what moves no access on chip: tokens, and addresses in DRAM."""
         kept: dict[tuple[int, int | None], int] = {}
-        found = []
+        found = list[tuple[int, int]]()
         for f, (low, high) in zip(self.insns, self.launch.insn.tolist()):
             op, mem = f["op"], f.get("mem")
             if (op, mem) not in kept:
@@ -266,7 +268,7 @@ class _Checker:
         return found
 
 
-def _not_empty(spans: np.ndarray) -> np.ndarray:
+def _not_empty(spans: Array) -> Array:
     return spans[spans[:, 0] < spans[:, 1]]
 
 

@@ -12,10 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..arrays import Array
+
 MOST_EVENTS = 1 << 22  # that are made at a time, a few hundred bytes each
 _BITS = 64  # of a word: sets that are looked at together
 
-Cells = slice | np.ndarray
+Cells = slice | Array
 
 
 class Use(NamedTuple):
@@ -36,8 +38,8 @@ class Sets:
     """The sets of cells of a memory of `size` cells, each once."""
 
     size: int
-    cells: list[Cells] = field(default_factory=list)
-    _known: dict[object, int] = field(default_factory=dict)
+    cells: list[Cells] = field(default_factory=list[Cells])
+    _known: dict[object, int] = field(default_factory=dict[object, int])
 
     def number(self, cells: Cells) -> int:
         """The number of this set."""
@@ -47,7 +49,7 @@ class Sets:
             self.cells.append(cells)
         return found
 
-    def classes(self) -> tuple[list[np.ndarray], np.ndarray]:
+    def classes(self) -> tuple[list[Array], Array]:
         """(the classes of each set, ascending; the class of each cell, 0 for cells in no set)."""
         cut = np.zeros(self.size + 1, bool)  # where a set begins or ends: what lies between is one part
         cut[0] = True
@@ -58,20 +60,22 @@ class Sets:
                 cut[cells] = cut[cells + 1] = True
         part = np.cumsum(cut)  # from 1 on: part 0 is in no set
         count = int(part[-1]) + 1
-        parts = part.tolist()
-        sets = [slice(parts[c.start], parts[c.stop]) if isinstance(c, slice) else part[c] for c in self.cells]
+        parts: list[int] = part.tolist()
+        sets = [slice(parts[int(c.start)], parts[int(c.stop)]) if isinstance(c, slice) else part[c] for c in self.cells]
         _, first, number = np.unique(_labels(sets, count), return_index=True, return_inverse=True)
         order = np.argsort(first)  # classes by their first parts: those of a range are a range
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
         of_part = rank[number.reshape(-1)]
-        before = np.searchsorted(first[order], np.arange(count)).tolist()
-        ranges = [np.arange(before[c.start], before[c.stop]) if isinstance(c, slice) else None for c in sets]
-        found = [np.unique(of_part[c]) if mine is None else mine for c, mine in zip(sets, ranges)]
-        return found, of_part[part[:-1]]
+        before: list[int] = np.searchsorted(first[order], np.arange(count)).tolist()
+        classes: list[Array] = [
+            np.arange(before[int(c.start)], before[int(c.stop)]) if isinstance(c, slice) else np.unique(of_part[c])
+            for c in sets
+        ]
+        return classes, of_part[part[:-1]]
 
 
-def _labels(sets: list[Cells], count: int) -> np.ndarray:
+def _labels(sets: list[Cells], count: int) -> Array:
     """A number for each of `count` parts: equal where the same sets contain them. That of part 0 is the smallest."""
     label, bits = np.zeros(count, np.int64), np.zeros(count, np.uint64)
     for begin in range(0, len(sets), _BITS):
@@ -89,11 +93,11 @@ class Events(NamedTuple):
     `cls` is the class, `use` the place of the access among those of its instruction. Arrays of one length.
     """
 
-    turn: np.ndarray
-    cls: np.ndarray
-    write: np.ndarray
-    updates: np.ndarray
-    use: np.ndarray
+    turn: Array
+    cls: Array
+    write: Array
+    updates: Array
+    use: Array
 
 
 @dataclass(frozen=True)
@@ -103,10 +107,10 @@ class Touches:
     `kind`, (n,), is that of each instruction, in a topological order. `count` classes are there.
     """
 
-    kind: np.ndarray
+    kind: Array
     kinds: int
     uses: list[Use]
-    classes: list[np.ndarray]
+    classes: list[Array]
     count: int
 
     def events(self) -> Iterator[Events]:
@@ -133,7 +137,7 @@ class Touches:
             yield _expanded(turn, self.kind[turn], counts, [column[inside] for column in columns])
 
 
-def _expanded(turn: np.ndarray, kind: np.ndarray, counts: np.ndarray, columns: list[np.ndarray]) -> Events:
+def _expanded(turn: Array, kind: Array, counts: Array, columns: list[Array]) -> Events:
     """The events of instructions at `turn`, of these kinds, of which `columns` hold `counts` rows each."""
     starts = np.cumsum(counts) - counts
     owner, row = repeated_ranges(starts[kind], counts[kind])
@@ -141,7 +145,7 @@ def _expanded(turn: np.ndarray, kind: np.ndarray, counts: np.ndarray, columns: l
     return Events(turn.astype(np.int32)[owner], cls, write, updates, use)
 
 
-def repeated_ranges(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def repeated_ranges(starts: Array, counts: Array) -> tuple[Array, Array]:
     """(the number of its range, the value) of all values of the ranges `counts` long that begin at `starts`."""
     before = np.cumsum(counts) - counts
     owner = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
@@ -158,15 +162,15 @@ class Conflict(NamedTuple):
     use: int
     source: int
     position: int
-    classes: np.ndarray
+    classes: Array
 
 
 class Timeline(NamedTuple):
     """The instructions in a topological order: queue and position in it, (n,), and clocks, (n, queues)."""
 
-    queue: np.ndarray
-    position: np.ndarray
-    clocks: np.ndarray
+    queue: Array
+    position: Array
+    clocks: Array
 
 
 def first_conflict(events: Events, line: Timeline) -> Conflict | None:
@@ -203,7 +207,7 @@ def first_conflict(events: Events, line: Timeline) -> Conflict | None:
     return Conflict(at, use, source, place, np.array(_classes(events, at, use, source, place, line)))
 
 
-def _ends_of_runs(events: Events, queue: np.ndarray) -> np.ndarray:
+def _ends_of_runs(events: Events, queue: Array) -> Array:
     """The numbers of events by class, those of one in their order, without those between two of their like.
 
     Clocks ascend in a queue: what the first of several events is ordered behind, all are, and who is ordered behind
@@ -219,7 +223,7 @@ def _ends_of_runs(events: Events, queue: np.ndarray) -> np.ndarray:
 def _classes(events: Events, at: int, use: int, source: int, place: int, line: Timeline) -> list[int]:
     """The classes of access `use` of the instruction at `at` whose last conflict with `source` is at `place`."""
     mine = (events.turn == at) & (events.use == use)
-    writes, found = bool(events.write[mine][0]), []
+    writes, found = bool(events.write[mine][0]), list[int]()
     there = (line.queue[events.turn] == source) & (events.turn < at)
     for cls in events.cls[mine].tolist():
         others = there & (events.cls == cls)
@@ -229,7 +233,7 @@ def _classes(events: Events, at: int, use: int, source: int, place: int, line: T
     return found
 
 
-def unwritten(events: Events, count: int, ready: np.ndarray | None = None) -> np.ndarray:
+def unwritten(events: Events, count: int, ready: Array | None = None) -> Array:
     """The numbers of the events that read a class before any event writes it.
 
     `count` classes are there; those of `ready`, bool (count,), have values from the start.

@@ -15,12 +15,13 @@ from ...hw.config import UOP_BYTES
 from ...hw.errors import AccessError, ProgramError, UnwrittenError
 from ...hw.isa import INSTRUCTIONS, MICRO_OPS, SCRATCHPADS, Mem, room, row_of
 from ..access import Access, dram_access, joined, out_of_range, row_access, scratchpad_accesses
+from ..arrays import Array
 from ..buffer import Buffer
 from .conflicts import MOST_EVENTS, Events, Sets, Touches, Use, repeated_ranges, unwritten
 from .order import Instructions
 
 USE = 1 << 20  # the place of an access to DRAM among those of its instruction: behind those of scratchpads
-ReadUops = Callable[[int, int], np.ndarray]
+ReadUops = Callable[[int, int], Array]
 _NONE = np.zeros((0, 3), np.int64)
 EMPTY = ("temp", "output")  # kinds of buffers without values when a launch starts
 
@@ -36,8 +37,8 @@ class DramTouches:
     def __init__(
         self,
         program: Instructions,
-        topological: np.ndarray,
-        watched: np.ndarray | None = None,
+        topological: Array,
+        watched: Array | None = None,
         surely: bool = False,
     ):
         at, spans, write = _spans(program, surely)
@@ -74,14 +75,14 @@ class DramTouches:
             use = np.full(len(cls), USE, np.int32)
             yield Events(self._turn.astype(np.int32)[owner], cls.astype(np.int32), self._write[owner], idle, use)
 
-    def touched(self, spans: np.ndarray) -> set[int]:
+    def touched(self, spans: Array) -> set[int]:
         """The instructions that read or write some of the bytes of `spans`, which are joined."""
         return set(
             self._at[_meets(np.stack([self.bounds[self._first], self.bounds[self._end]], axis=1), spans)].tolist()
         )
 
 
-def _meets(spans: np.ndarray, others: np.ndarray) -> np.ndarray:
+def _meets(spans: Array, others: Array) -> Array:
     """Which `spans` have a byte in one of `others`, which are joined; bool (n,)."""
     if not len(others):
         return np.zeros(len(spans), bool)
@@ -90,11 +91,11 @@ def _meets(spans: np.ndarray, others: np.ndarray) -> np.ndarray:
     return starts[behind] < spans[:, 1]
 
 
-def _spans(program: Instructions, surely: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _spans(program: Instructions, surely: bool) -> tuple[Array, Array, Array]:
     """(instruction, bytes from and to, whether it writes them) of every row of every access."""
     cfg, isa = program.cfg, program.isa
     symbols = program.symbols
-    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    parts: list[tuple[Array, Array, Array]] = []
     moved = np.zeros(program.n, bool)
     moved[list(symbols)] = True
     for row in INSTRUCTIONS:
@@ -129,7 +130,7 @@ class Kinds:
     def __init__(self, program: Instructions):
         self.program = program
         self._uses: dict[Mem, list[Use]] = {mem: [] for mem in SCRATCHPADS}
-        self._classes: dict[Mem, tuple[list[np.ndarray], np.ndarray]] = {}
+        self._classes: dict[Mem, tuple[list[Array], Array]] = {}
         self._count = 0
         self.sets = {mem: Sets(room(program.cfg, mem)) for mem in SCRATCHPADS}
 
@@ -141,7 +142,7 @@ class Kinds:
         self._count += 1
         return self._count - 1
 
-    def touches(self, mem: Mem, kind: np.ndarray) -> tuple[Touches, np.ndarray]:
+    def touches(self, mem: Mem, kind: Array) -> tuple[Touches, Array]:
         """(what instructions of these kinds do to `mem`, the class of each of its entries)."""
         if mem not in self._classes:
             self._classes[mem] = self.sets[mem].classes()
@@ -162,7 +163,7 @@ def check_transfers(program: Instructions) -> list[list[Access]]:
 def micro_ops_of(program: Instructions) -> list[tuple[Mem | None, Mem | None]]:
     """For each form, the scratchpads whose micro-ops it executes, and loads."""
     known: dict[tuple[int, int | None], tuple[Mem | None, Mem | None]] = {}
-    found = []
+    found = list[tuple[Mem | None, Mem | None]]()
     for f in program.forms:
         kind = f["op"], f.get("mem")
         if kind not in known:
@@ -201,7 +202,8 @@ class Executed:
         self._known = {mem: np.zeros(cfg.uop_depth, bool) for mem in MICRO_OPS}  # of the program, not of one before
         self._kind_of: dict[tuple[int, bytes], int] = {}
         self._first: list[int] = []  # the first instruction of each of these kinds
-        self._forms, self._micro_ops = program.form.tolist(), micro_ops
+        self._forms: list[int] = program.form.tolist()
+        self._micro_ops = micro_ops
         self._static = len(of_form) - of_form.count(-1)
         busy = np.array([executes is not None or loads is not None for executes, loads in micro_ops], bool)
         order = np.array(topological, np.intp)
@@ -266,12 +268,12 @@ class Executed:
         self._known[mem][some] = True
 
 
-def check_scratchpads(program: Instructions, topological: np.ndarray, kinds: Kinds, kind: np.ndarray) -> None:
+def check_scratchpads(program: Instructions, topological: Array, kinds: Kinds, kind: Array) -> None:
     """Raise `UnwrittenError` for an entry of a scratchpad that is read before an instruction writes it.
 
     The program is free of races: a write that comes first in one order does so in all. Micro-ops are known already.
     """
-    found: list[tuple[int, Mem, np.ndarray, int]] = []
+    found: list[tuple[int, Mem, Array, int]] = []
     for mem in SCRATCHPADS:
         if mem in MICRO_OPS:
             continue
@@ -287,9 +289,7 @@ def check_scratchpads(program: Instructions, topological: np.ndarray, kinds: Kin
         _refuse(program, topological, turn, where, writer)
 
 
-def check_buffers(
-    program: Instructions, topological: np.ndarray, buffers: Sequence[Buffer], bases: Sequence[int]
-) -> None:
+def check_buffers(program: Instructions, topological: Array, buffers: Sequence[Buffer], bases: Sequence[int]) -> None:
     """Raise `UnwrittenError` for bytes of a buffer of kind temp or output that are read before they are written.
 
     Also for bytes of an output that no instruction writes. `bases` are the addresses at which `program` has `buffers`.
@@ -306,7 +306,7 @@ def check_buffers(
         inside[end] -= 1
     ready = np.cumsum(inside)[:-1] == 0
     written = np.zeros(touches.count, bool)
-    earliest: tuple[int, np.ndarray, int] | None = None
+    earliest: tuple[int, Array, int] | None = None
     for events in touches.events():
         written[events.cls[events.write]] = True
         first = _first(events, touches.count, ready)
@@ -324,7 +324,7 @@ def check_buffers(
             raise UnwrittenError(f"no instruction writes {where}, of an output: its values would be left from before")
 
 
-def _first(events: Events, count: int, ready: np.ndarray | None) -> tuple[int, np.ndarray, int] | None:
+def _first(events: Events, count: int, ready: Array | None) -> tuple[int, Array, int] | None:
     """(turn, classes, the turn of who writes one of them later, or -1) of the first that reads what is not written."""
     early = unwritten(events, count, ready)
     if not len(early):
@@ -335,7 +335,7 @@ def _first(events: Events, count: int, ready: np.ndarray | None) -> tuple[int, n
     return turn, classes, int(events.turn[later].min()) if later.any() else -1
 
 
-def _bytes(bounds: np.ndarray, cells: np.ndarray, buffers: Sequence[tuple[Buffer, int]]) -> str:
+def _bytes(bounds: Array, cells: Array, buffers: Sequence[tuple[Buffer, int]]) -> str:
     """The bytes of the first buffer that `cells` touch, for a message."""
     start = int(bounds[cells[0]])
     buffer, base = next((b, at) for b, at in buffers if at <= start < at + b.nbytes)
@@ -343,7 +343,7 @@ def _bytes(bounds: np.ndarray, cells: np.ndarray, buffers: Sequence[tuple[Buffer
     return f"bytes {start - base:#x}..{stop - base - 1:#x} of buffer {buffer.name!r}"
 
 
-def _refuse(program: Instructions, topological: np.ndarray, turn: int, where: str, writer: int) -> None:
+def _refuse(program: Instructions, topological: Array, turn: int, where: str, writer: int) -> None:
     k = int(topological[turn])
     text = f"{program.name(k)} reads {where} before any instruction writes them"
     if writer >= 0:

@@ -17,6 +17,7 @@ from ...hw.config import Config
 from ...hw.errors import DeadlockError, ExecutionError, TokenError
 from ...hw.isa import FLAGS, Op, instruction, known_isa
 from ...hw.units import Channel, Queue, absent_flags, between, channels, connected, queues
+from ..arrays import Array
 from ..device import TRANSFERS
 from ..launch import Launch, Origins
 from ..symbols import Symbol
@@ -42,7 +43,7 @@ class Instructions:
     def __init__(
         self,
         cfg: Config,
-        insn: np.ndarray,
+        insn: Array,
         symbols: Mapping[int, Symbol] | None = None,
         origins: Origins | None = None,
     ):
@@ -72,7 +73,7 @@ class Instructions:
         self.position = np.zeros(self.n, np.int64)
         for mine in self.at:
             self.position[mine] = np.arange(1, len(mine) + 1)
-        key = (self.of_queue * (1 << len(FLAGS)) + flags).tolist()
+        key: list[int] = (self.of_queue * (1 << len(FLAGS)) + flags).tolist()
         pops, pushes = self._named()
         self.pops = [pops[k] for k in key]
         self.pushes = [pushes[k] for k in key]
@@ -87,7 +88,7 @@ class Instructions:
                 sides[1].append(tuple(n for n, source, _, push, _ in every if source == queue and flags >> push & 1))
         return sides
 
-    def _check_decodable(self, flags: np.ndarray) -> None:
+    def _check_decodable(self, flags: Array) -> None:
         wrong = np.array([self.isa.undecodable(f) is not None for f in self.forms], bool)
         absent, nowhere = np.zeros(len(self.forms), np.int64), {q: absent_flags(self.cfg, q) for q in self.queues}
         bits = {q: sum(1 << n for n, flag in enumerate(FLAGS) if flag in nowhere[q]) for q in self.queues}
@@ -110,12 +111,12 @@ class Instructions:
     def name(self, k: int) -> str:
         """Instruction `k` for a message, with the operator that it is for."""
         moved = f" + {self.symbols[k]}" if k in self.symbols else ""
-        path = self._origins.paths[self._origins.of[k]] if self._origins else ()
+        path = self._origins.paths[int(self._origins.of[k])] if self._origins else ()
         of = f" of {path[0]}" if path else ""
         return f"instruction {k} ({self.isa.disassemble(self.decoded(k))}{moved}){of}"
 
 
-def _numbered(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _numbered(low: Array, high: Array) -> tuple[Array, Array]:
     """(the number of each pair of words, from 0 in the order of first appearance; the pairs, uint64 (m, 2))."""
     known: dict[tuple[int, int], int] = {}
     number = [known.setdefault(pair, len(known)) for pair in zip(low.tolist(), high.tolist())]
@@ -235,7 +236,7 @@ class Order:
         raise DeadlockError(text, min(k for k in heads if k is not None))
 
     def _most_in_flight(self) -> dict[str, int]:
-        found, cfg = {}, self.program.cfg
+        found, cfg = dict[str, int](), self.program.cfg
         positions = self.program.position
         for c, channel in enumerate(self.program.channels):
             taken = positions[self._pops[c]].tolist()
@@ -286,7 +287,9 @@ def drawn(launch: Launch, pair: tuple[int, int]) -> str:
     first, then = pair
     pairs = Order(program).pairs
     sides = program.queues[program.queue[first]], program.queues[program.queue[then]]
-    ways = {*sides} | ({between(*sides)} if not connected(*sides) and sides[0] != sides[1] else set())
+    ways = {*sides}
+    if not connected(*sides) and sides[0] != sides[1]:
+        ways.add(between(*sides))
     shown = sorted({k for p in pairs if {p.source, p.target} <= ways for k in (p.push, p.pop) if first <= k <= then})
     left = len(shown) - _DRAWN
     if left > 0:
