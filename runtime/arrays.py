@@ -1,4 +1,4 @@
-"""Names of array types: what the elements are, and what an array of them usually holds."""
+"""Names of array types, by their elements and their usual contents."""
 
 from __future__ import annotations
 

@@ -16,12 +16,12 @@ from .schema import is_a
 
 KINDS = ("input", "output", "constant", "temp", "state")
 ELEMENT_BITS = (2, 4, 8, 32)
-MOST_BYTES = 1 << 40  # of a buffer or tensor: more than any device has, and far from what 64 bits hold
+MOST_BYTES = 1 << 40  # per buffer or tensor: more than any device has, and far below 2**63
 MOST_ALIGN = 1 << 24  # more than any entry of a scratchpad
 
 
 def whole(what: str, values: Iterable[Any]) -> tuple[int, ...]:
-    """`values` as ints. Raises `ProgramError`, beginning with `what`, for others than integers."""
+    """`values` as ints. Raises `ProgramError`, beginning with `what`, for a value that is not an integer."""
     elements = tuple(values)
     if any(isinstance(n, (bool, np.bool_)) or not isinstance(n, (int, np.integer)) for n in elements):
         raise ProgramError(f"{what} {elements}: must be integers")
@@ -39,18 +39,18 @@ def shape_of(name: str, shape: Any) -> tuple[int, ...]:
 
 
 def integers(what: str, values: Sequence[int], n: int, meaning: str = "") -> tuple[int, ...]:
-    """`n` of `values` as ints, from anything that is an index; `meaning` says what each is.
+    """The `n` numbers `values` as ints, from any type that is an index; `meaning` explains them in the message.
 
     Raises `ProgramError`, beginning with `what`.
     """
     try:
-        found = tuple(operator.index(value) for value in values)
+        numbers = tuple(operator.index(value) for value in values)
     except TypeError:
-        found = ()
-    if len(found) != n:
+        numbers = ()
+    if len(numbers) != n:
         of = f" ({meaning})" if meaning else ""
         raise ProgramError(f"{what} is {values!r}: must be {n} {'integers' if n > 1 else 'integer'}{of}")
-    return found
+    return numbers
 
 
 def pack_bits(values: Array, bits: int) -> Array:

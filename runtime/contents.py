@@ -1,4 +1,4 @@
-"""What an executable holds and a device loads: tensors and steps for one configuration, checked to fit together."""
+"""The contents of an executable: tensors and steps for one configuration, checked to fit together; its memory plan."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class Contents:
     def from_launch(cls: type[_Contents], launch: Launch) -> _Contents:
         """The contents of `launch` alone: every input, output and state buffer becomes a tensor of the same name.
 
-        A symbol becomes an input of its name; states begin with zeros. Its multiply-accumulates are those of the GEMM
-        micro-ops, padding included: what a schedule computes is not known.
+        A symbol becomes an input of its name; states begin with zeros. The multiply-accumulates are counted from the
+        GEMM micro-ops, padding included.
         """
         tensors = {name: Tensor(name, (1,), "int32", "input") for name in launch.patches.limits}
         bind = {b.name: b.name for b in launch.buffers if b.kind in _BOUND}
@@ -91,7 +91,7 @@ class Contents:
         return [t for t in self.tensors.values() if t.kind == "input"]
 
     def entry(self, names: Iterable[str]) -> list[Tensor]:
-        """The list among `entries` that has the inputs `names`; the only one, whatever the names.
+        """The list of `entries` with the inputs `names`; if there is a single list, this list.
 
         Raises `InputError` where there are several lists, and none has these names.
         """

@@ -30,10 +30,9 @@ Value = int | float | dict[str, int]  # of a metric: a count, a rate, a histogra
 class Timeline:
     """Cycles of every instruction of one launch, from the start of fetching; int64 (n,).
 
-    `queue`: of the unit that executes it; `issue`: it is taken from that queue; `start`: its first work, after the end
-    of the one before it in that queue or a little before; `end`: its results are in memory and
-    its tokens given; `waits`: cycles by the reasons of `WAITS`. `queued`: it enters its queue; None where that is not
-    seen.
+    `queue` is the command queue of the instruction; `queued` the cycle in which it enters the queue (None if the device
+    does not see it), `issue` the cycle in which it leaves it, `start` the cycle of its first work, `end` the cycle in
+    which its results are in memory and its tokens given. `waits` are cycles by the reasons of `WAITS`.
     """
 
     queue: Array
@@ -51,9 +50,8 @@ class Stats:
     `insns` counts instructions by mnemonic (`LOAD.INP`, `GEMM`, `ALU.ADD`, ...), `uops` executed micro-ops of GEMM
     and ALU (loop trips x kernel length), `macs` multiply-accumulates of all GEMM micro-ops, useful or on padding,
     `bytes_loaded` and `bytes_stored` DRAM bytes by memory name. `cycles` and `counters` (by register name) come from
-    devices with a clock; None and empty on others. `timeline` returns the cycles of each instruction of one launch, on
-    simulated devices with a clock; None on others, and for several launches. `observed` likewise returns what the
-    device alone can count of a launch, by the names of hw/metrics.py.
+    devices with a clock; else they are None and empty. `timeline` returns the cycles of each instruction, `observed`
+    the metrics of hw/metrics.py that only the device can count: both for one launch on a simulated device, else None.
     """
 
     insns: Counter[str] = field(default_factory=Counter[str])
@@ -177,10 +175,10 @@ def count_work(stats: Stats, cfg: Config, entry_bytes: Mapping[Mem, int], f: dic
 
 
 def without_addresses(isa: Isa, insn: Array) -> Array:
-    """The instructions `insn`, uint64 (n, 2), with 0 for every DRAM address: what `program_stats` depends on."""
-    field, found = isa.formats["LOAD"].fields["dram_base"], insn.copy()
-    found[TRANSFERS[(insn[:, 0] & np.uint64(7)).astype(np.intp)], 0] &= ~np.uint64((1 << field.bits) - 1 << field.lo)
-    return found
+    """The instructions `insn`, uint64 (n, 2), with 0 for every DRAM address, which `program_stats` ignores."""
+    field, words = isa.formats["LOAD"].fields["dram_base"], insn.copy()
+    words[TRANSFERS[(insn[:, 0] & np.uint64(7)).astype(np.intp)], 0] &= ~np.uint64((1 << field.bits) - 1 << field.lo)
+    return words
 
 
 def program_stats(isa: Isa, insn: Array) -> Stats:

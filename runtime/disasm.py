@@ -13,7 +13,7 @@ from .launch import Launch
 def disassemble(launch: Launch) -> list[str]:
     """Lines of `launch`; each instruction is followed by the name of the buffer that its `dram_base` counts from.
 
-    Behind the name stands what a symbol adds to `dram_base` in a run.
+    The offset that a symbol adds to `dram_base` in a run follows the name.
     """
 
     def name(k: int) -> str:

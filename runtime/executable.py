@@ -63,8 +63,8 @@ class Executable(Contents):
         """(outputs by name, counts) of one run on a device, a name or an open one, by default that of `self.on`.
 
         `inputs` are arrays by name, or the array itself where there is one input. Raises as `Loaded` and its `run`;
-        `Loaded` runs many inputs faster, because it loads the program once. Where the program has state, the run starts
-        from the initial one, and what it leaves is dropped; `Loaded` keeps it for its next run.
+        `Loaded` runs many inputs faster, because it loads the program once. A program with state starts from the
+        initial state, and the new state is dropped; `Loaded` keeps it for its next run.
         """
         if not isinstance(inputs, Mapping):
             names = [t.name for t in self.inputs]
@@ -105,7 +105,7 @@ class Executable(Contents):
         """Read a `.tw` file, which may unpack to `most` bytes, by default `hw.foreign.default_limit`.
 
         Raises `FileError` where it is missing, damaged, too large or not a `.tw` file, `AccessError` where a launch
-        leaves its buffers, `CertificateError` where a certificate is that of another launch.
+        leaves its buffers, `CertificateError` where a certificate belongs to another launch.
         """
         return Executable.from_bytes(read_regular(path, "a .tw file", most), str(path), most=most)
 

@@ -44,9 +44,9 @@ def entry_sizes(cfg: Config) -> Array:
 class Origins:
     """The operator or statement for which each instruction of a launch was recorded.
 
-    `of`, int32 (n,), is a position in `paths`: the names from the outside in, such as an operator of a network and a
-    statement of its schedule; () for what belongs to the whole launch. `macs` are the useful multiply-accumulates of
-    each path, None where these are not known.
+    `of`, int32 (n,), is a position in `paths`: names from the outside in, such as an operator of a network and a
+    statement of its schedule; () for instructions of the whole launch. `macs` are the useful multiply-accumulates of
+    each path, None where they are not known.
     """
 
     paths: list[tuple[str, ...]]
@@ -63,7 +63,7 @@ class Origins:
 
 
 class OriginStack:
-    """The origins of what is being recorded: `number` is the position of the present one."""
+    """The nested origins of a recording; `number` is the position of the innermost in `Origins.paths`."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, ...], int] = {(): 0}
@@ -92,7 +92,7 @@ class OriginStack:
             self._path, self.number = before
 
     def outermost(self, row: Row) -> str:
-        """The outermost name of what `row` was recorded for, empty where nothing was named."""
+        """The outermost name of the origin of `row`, empty outside of all origins."""
         return self._outermost[row.origin]
 
     def of(self, rows: Sequence[Row]) -> Origins:
@@ -105,8 +105,8 @@ class Launch:
     """The program of one start of the accelerator.
 
     `insn` is uint64 (n, 2). `dram_base` of instruction k counts from the start of buffer number `reloc[k]`, int32 (n,);
-    -1 marks an instruction without an address: any that is neither load nor store. `origins` name what instructions
-    are for, None where that is not known. `patches` are the symbols that move addresses from run to run. Raises
+    -1 marks an instruction without an address, neither load nor store. `origins` name the operators of instructions,
+    None where they are not known. `patches` are the symbols that move addresses from run to run. Raises
     `ProgramError` where these disagree.
     """
 
@@ -152,8 +152,8 @@ class Launch:
         at, field = self.patches.at, known_isa(self.cfg).formats["LOAD"].fields["mem"]
         for k in at.tolist():
             if k >= len(self.insn) or self.reloc[k] < 0:
-                found = f"symbol {self.patches.symbols[k].name!r} of instruction {k}"
-                raise ProgramError(f"launch {self.name!r}: {found}: only an address that counts from a buffer has one")
+                named = f"symbol {self.patches.symbols[k].name!r} of instruction {k}"
+                raise ProgramError(f"launch {self.name!r}: {named}: only an address that counts from a buffer has one")
             row = instruction(int(self.insn[k, 0]) & 7, int(self.insn[k, 0]) >> field.lo & 7)
             if row is not None and row.loads in MICRO_OPS:
                 raise ProgramError(f"launch {self.name!r}: instruction {k} loads micro-ops: they have no symbol")
@@ -205,9 +205,9 @@ class Launch:
     @property
     def reach(self) -> Array:
         """How many entries the address of each instruction moves at most, by its symbol; int64 (n,)."""
-        found = np.zeros(len(self.insn), np.int64)
-        found[self.patches.at] = self.patches.most
-        return found
+        most = np.zeros(len(self.insn), np.int64)
+        most[self.patches.at] = self.patches.most
+        return most
 
     def check_aligned(self) -> None:
         """Raise `EncodingError` for a buffer that a device may place where `relocate` cannot address it."""
@@ -229,7 +229,7 @@ class Launch:
 
     @property
     def known_origins(self) -> Origins:
-        """`origins`, or where these are not known one for the whole launch."""
+        """`origins`, or a single origin for the whole launch if they are not known."""
         return self.origins or Origins([()], [None], np.zeros(len(self.insn), np.int32))
 
     @property
@@ -266,7 +266,7 @@ def check_dram(launch: Launch) -> None:
     """
     launch.check_aligned()
     isa = known_isa(launch.cfg)
-    nbytes = np.array([b.nbytes for b in launch.buffers] + [-1], np.int64)  # the last one is that of reloc = -1
+    nbytes = np.array([b.nbytes for b in launch.buffers] + [-1], np.int64)  # the last element is for reloc = -1
     writable = np.array([b.kind in WRITABLE for b in launch.buffers] + [False])
     head = isa.formats["LOAD"].decode(launch.insn)
     suspect, reach = launch.reloc >= 0, launch.reach
@@ -286,7 +286,7 @@ def check_dram(launch: Launch) -> None:
 
 
 def _check(isa: Isa, launch: Launch, k: int) -> None:
-    """Raise what is wrong with instruction `k`, if it can be decoded."""
+    """Raise the error of instruction `k`, if it can be decoded."""
     (f,) = isa.decode(launch.insn[k : k + 1])
     if isa.undecodable(f):
         return

@@ -108,13 +108,13 @@ def fold_windows(
     strip = strip.reshape(n, strips, -1)
     out = np.empty((n, strips, entries, 1, block), x.dtype)
     for k, offset in enumerate(offsets):
-        mine = out[:, :, k :: len(offsets), 0]
+        entry = out[:, :, k :: len(offsets), 0]
         # entries that overlap are copied in parts no longer than a group: cut into groups, a strip is a view of its
         # own size, where one of all windows would have more bytes than a 32-bit machine can address
         for lane in range(0, block, group):
-            width, many = min(group, block - lane), mine.shape[2]
+            width, many = min(group, block - lane), entry.shape[2]
             source = strip[:, :, offset + lane :][:, :, : many * group].reshape(n, strips, many, group)
-            mine[..., lane : lane + width] = source[..., :width]
+            entry[..., lane : lane + width] = source[..., :width]
     return out
 
 
@@ -270,10 +270,10 @@ def joined_planes(planes: Array) -> Array:
     """
     if len(planes) not in (2, 3, 4):
         raise InputError(f"{len(planes)} byte planes: must be 2 to 4")
-    found = planes[-1].astype(np.int16 if len(planes) == 2 else np.int32)
+    joined = planes[-1].astype(np.int16 if len(planes) == 2 else np.int32)
     for plane in planes[-2::-1]:
-        found = found << 8 | plane.view(np.uint8)
-    return found
+        joined = joined << 8 | plane.view(np.uint8)
+    return joined
 
 
 def planes_to_int32(planes: Sequence[Array]) -> Array:

@@ -42,10 +42,10 @@ class StepReport:
 
 @dataclass
 class _Placed:
-    """A launch in device memory: its instructions, and the address and buffer behind each bound tensor.
+    """A launch in device memory: the address of its instructions, and address and buffer of each bound tensor.
 
-    `fixed` are its patched instructions, uint64 (n, 2), where symbols are 0; `held` those in memory, None where that is
-    not known.
+    `fixed` are its patched instructions, uint64 (n, 2), with all symbols 0; `held` the patched instructions that are in
+    memory, None after a failure.
     """
 
     launch: Launch
@@ -58,9 +58,9 @@ class _Placed:
 class Loaded:
     """An executable in a device's memory: instructions, micro-ops and constants are written once, the rest is zero.
 
-    Before a run those instructions whose addresses depend on its inputs are patched, if they change. State lasts from
-    `run` to `run`, until `reset` or `clear`; a run that fails leaves it as it was, except that states which launches
-    write in place may hold what it wrote. `reports` holds one `StepReport` per step of the last run, `stats` their sum.
+    Before a run, instructions whose addresses depend on its inputs are patched, if they change. State lasts from `run`
+    to `run`, until `reset` or `clear`; a run that fails leaves it as it was, except states that launches write in
+    place. `reports` holds one `StepReport` per step of the last run, `stats` their sum.
     Raises `FingerprintError` where the program is for another configuration than the device's, or needs deeper queues
     or token channels, `CapacityError` where it does not fit.
     """
@@ -98,7 +98,7 @@ class Loaded:
         self.clear()
 
     def _check_depths(self) -> None:
-        """Prove again for the device's queues and token channels what was proved for deeper ones."""
+        """Prove the launches again if the device's queues or token channels are shallower."""
         its = self.device.cfg
         for step in self.executable.steps:
             if not isinstance(step, LaunchStep):
@@ -138,7 +138,7 @@ class Loaded:
 
     @property
     def state(self) -> dict[str, Array]:
-        """The values of every state, by name; what is assigned is what the next run finds.
+        """The values of every state, by name, which the next run finds; they can be assigned.
 
         Assignment raises `InputError` where a state is missing or unknown, or its values do not fit.
         """
@@ -189,23 +189,23 @@ class Loaded:
 
         All are read before any is written, because a state may be the next of another.
         """
-        places: _Places = {}
+        readers: _Places = {}
         for placed in self._placed:
-            places |= placed.bound if placed is not None else {}
+            readers |= placed.bound if placed is not None else {}
         kept, moved, stays = Outputs(), dict[str, tuple[tuple[int, Buffer], Bytes]](), _Places()
         for state in self.executable.states:
-            new, here = state.next or "", places.get(state.name)
-            there = on_device.get(new)
-            if there and new == state.name:  # written in place
-                stays[new] = there
+            new, reader = state.next or "", readers.get(state.name)
+            source = on_device.get(new)
+            if source and new == state.name:  # written in place
+                stays[new] = source
                 continue
-            if here and there and (here[1].bits, here[1].signed) == (there[1].bits, there[1].signed):
-                moved[state.name] = here, self.device.read(there[0], there[1].nbytes)
+            if reader and source and (reader[1].bits, reader[1].signed) == (source[1].bits, source[1].signed):
+                moved[state.name] = reader, self.device.read(source[0], source[1].nbytes)
             else:
                 kept[state.name] = np.array(self._fetch(new, host, on_device))
-        for here, data in moved.values():
-            self.device.write(here[0], data)
-        self._kept, self._kept_there = kept, {name: here for name, (here, _) in moved.items()} | stays
+        for reader, data in moved.values():
+            self.device.write(reader[0], data)
+        self._kept, self._kept_there = kept, {name: reader for name, (reader, _) in moved.items()} | stays
 
     def _fetch(self, name: str, host: Outputs, on_device: _Places) -> Array:
         if name in on_device:
@@ -229,9 +229,9 @@ class Loaded:
         wanted, at = placed.launch.patched(placed.fixed, values), placed.launch.patches.at
         held, placed.held = placed.held, None
         changed = np.arange(len(at)) if held is None else np.flatnonzero((wanted != held).any(axis=1))
-        for some in np.split(changed, np.flatnonzero(np.diff(at[changed]) > 1) + 1):
-            if len(some):
-                self.device.write(placed.address + int(at[some[0]]) * INSN_BYTES, _bytes(wanted[some]))
+        for stretch in np.split(changed, np.flatnonzero(np.diff(at[changed]) > 1) + 1):
+            if len(stretch):
+                self.device.write(placed.address + int(at[stretch[0]]) * INSN_BYTES, _bytes(wanted[stretch]))
         placed.held = wanted
 
     def _allocate(self, nbytes: int, align: int) -> int:
@@ -285,8 +285,8 @@ def _executable(program: Contents | Program | Launch) -> Contents:
     if isinstance(program, Launch):
         return Contents.from_launch(program)
     if not is_a(program, Contents):
-        found = f"not {type(program).__name__}; load(path) opens a file, build(schedule, config) makes a program"
-        raise InputError(f"what runs is an Executable, a Program or its launch, {found}")
+        kind = f"not {type(program).__name__}; load(path) opens a file, build(schedule, config) makes a program"
+        raise InputError(f"what runs is an Executable, a Program or its launch, {kind}")
     return program
 
 
@@ -311,8 +311,8 @@ def _as_numpy(tensor: Tensor, array: Any) -> Array:
     try:
         return np.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError) as exc:  # on a GPU, or of a dtype that numpy does not have
-        found = f"numpy cannot read this {type(array).__name__} ({one_line(exc)[:100]})"
-        raise InputError(f"{_what(tensor)}: {found}; copy it to the CPU, as {tensor.dtype}") from None
+        reason = f"numpy cannot read this {type(array).__name__} ({one_line(exc)[:100]})"
+        raise InputError(f"{_what(tensor)}: {reason}; copy it to the CPU, as {tensor.dtype}") from None
 
 
 def checked_input(tensor: Tensor, array: ArrayLike) -> Array:

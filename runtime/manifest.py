@@ -1,6 +1,6 @@
 """The `.tw` file: a zip archive of `manifest.json` and arrays, written and read. See docs/files.md.
 
-What is read is not trusted: every field has a declared kind, and every array is counted while it is unpacked.
+Files are not trusted: every field has a declared kind, and the bytes of arrays are counted while they are unpacked.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _check(
 
 
 class _Writer:
-    """Members of the archive, numbered in the order in which they are added; equal arrays are one."""
+    """Members of the archive, numbered as they are added; equal arrays share a member."""
 
     def __init__(self, archive: zipfile.ZipFile):
         self._archive, self._names = archive, dict[bytes, str]()  # by digest
@@ -169,7 +169,7 @@ class _Writer:
 
 
 class _Reader:
-    """Members of the archive; one that is named again is the same array, which cannot be written."""
+    """Members of the archive, as arrays that cannot be written; a second use of a name gives the same array."""
 
     def __init__(self, archive: Archive):
         self._archive, self._known = archive, dict[str, Array]()
@@ -257,7 +257,7 @@ def _step_in(archive: _Reader, cfg: Config, version: int, number: int, s: dict[s
 
 
 def _certificate_in(archive: _Reader, number: int, c: dict[str, Any], launch: Launch) -> Certificate:
-    """The certificate `c`. Raises `CertificateError` where it is that of another launch than step `number` has."""
+    """The certificate `c` of step `number`. Raises `CertificateError` where it belongs to another launch."""
     _check(f"step {number}: certificate", c, _CERTIFICATE)
     arrays = archive.array(c["order"]), archive.array(c["clocks"])
     found = Certificate(c["queue_depth"], c["token_depth"], c["subject"], *arrays)

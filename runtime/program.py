@@ -44,8 +44,8 @@ _AluLoops = Sequence[tuple[int, int, int]]  # (extent, dst step, src step)
 class Program:
     """Records instructions for configuration `cfg` and encodes them once.
 
-    With `tokens="auto"` the recorder derives the dependence tokens from what the instructions access; the result is
-    that of executing them in the recorded order. With `tokens="explicit"` the caller adds them with `dep_push` and
+    With `tokens="auto"` the recorder derives the dependence tokens from the accesses of the instructions, so that the
+    result is the same as in the recorded order. With `tokens="explicit"` the caller adds them with `dep_push` and
     `dep_pop`. Sizes, offsets and strides count entries of the memory that they address.
 
     >>> import tilewright as tw
@@ -104,10 +104,10 @@ class Program:
 
     @contextmanager
     def origin(self, name: str, macs: int | None = None) -> Generator[None]:
-        """Record what is inside the block for `name`, within the present origin; reports add up its cycles.
+        """Record the block's instructions for `name`, inside the present origin; reports add up their cycles.
 
-        `macs` are its useful multiply-accumulates, where these are known. Inside an origin of the same name it is that
-        one. Raises `ProgramError` for a name that cannot be printed.
+        `macs` are its useful multiply-accumulates, if known. An origin inside an origin of the same name joins it.
+        Raises `ProgramError` for a name that cannot be printed.
         """
         with self._origins.inside(name, macs):
             yield
@@ -205,7 +205,7 @@ class Program:
         `reset` writes zero, `overwrite` (an extension) replaces instead of adding. `depthwise` (an extension) is
         `acc[d] += inp[s] * row[w]`, channel by channel, where the weight index counts rows of `block_out` weights. With
         `taps` above 1 (extension `depthwise_rows`) it is the sum of `acc[d] += inp[s + t] * row[w * row_taps + t]`
-        over t below `taps`. Two loops become those of the instruction, the others micro-ops.
+        over t below `taps`. Two loops become loops of the instruction, the others micro-ops.
         """
         mode = {"reset": reset, "overwrite": overwrite, "depthwise": depthwise}
         self.gemm_uops(np.array([(dst, src, wgt)]), loops, **mode, taps=taps)
@@ -229,7 +229,7 @@ class Program:
     ) -> None:
         """`acc[d + t * plane_depth] += twgt[w][t] @ inp[s]` for each t below `ternary_blocks`, on unit `ternary`.
 
-        Loops, `reset` and `overwrite` are those of `gemm`. Accumulators d are in the first plane of a bank: the first
+        Loops, `reset` and `overwrite` are as in `gemm`. Accumulators d are in the first plane of a bank: the first
         `plane_depth` of every `bank_depth` entries.
         """
         self.ternary_uops(np.array([(dst, src, wgt)]), loops, reset=reset, overwrite=overwrite)
@@ -241,8 +241,8 @@ class Program:
     def alu(self, op: AluOp | str, loops: _AluLoops, dst: int = 0, src: int = 0, *, imm: int | None = None) -> None:
         """`acc[d] = op(acc[d], b)` over `loops` [(extent, dst, src step)]; b is `imm`, or acc[s] where it is None.
 
-        For extensions `imm` is what they read: for RESCALE the PAR entry whose multiplier and rounding it takes, for
-        LOOKUP the table, for REDUCE 0 for the sum and 1 for the maximum.
+        `imm` of an extension is the PAR entry whose multiplier and rounding RESCALE takes, the table of LOOKUP, or 0
+        for the sum and 1 for the maximum of REDUCE.
         """
         self.alu_uops(op, np.array([(dst, src)]), loops, imm=imm)
 
@@ -292,7 +292,7 @@ class Program:
     def _explicitly(self, last: Row) -> list[Row]:
         """The rows and `last`, which waits for every queue: through a third queue where no channel joins the two.
 
-        Micro-ops of unit `ternary` come first of all, so that one token, the first in its channel, orders their loads.
+        Loads of micro-ops for unit `ternary` come first, so that one token, the first in its channel, orders them.
         """
         self._rows = self._kernels.in_front(Mem.TUOP, self._rows)
         for queue in self._queues:

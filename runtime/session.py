@@ -21,7 +21,7 @@ from .arrays import Array
 from .device import Stats
 from .tokens import left_over_text, popped
 
-_LOOKS = 100  # at CONTROL, a millisecond apart, for the end of a reset
+_LOOKS = 100  # reads of CONTROL, one per millisecond, until a reset has ended
 
 
 class Registers(Protocol):
@@ -37,7 +37,7 @@ class Registers(Protocol):
 
 
 class Session:
-    """The accelerator of `cfg` behind `registers`; it gives up after `watchdog` cycles without progress."""
+    """An accelerator of `cfg` with its `registers`; it gives up after `watchdog` cycles without progress."""
 
     def __init__(self, cfg: Config, registers: Registers, *, watchdog: int):
         self.cfg, self.registers, self.watchdog = cfg, registers, watchdog
@@ -50,8 +50,8 @@ class Session:
     def run(self, insn: Array, address: int, counts: Stats, wait: Callable[[], int]) -> Stats:
         """Execute the instructions `insn`, uint64 (n, 2), that stand at byte `address`.
 
-        `counts` are theirs, to which cycles and counters are added. `wait` returns CONTROL when the accelerator is
-        done, and raises where it takes too long. Raises what the error registers say (`explain`).
+        Returns `counts`, the counts of `insn`, with cycles and counters. `wait` returns CONTROL when the accelerator is
+        done, and raises where it takes too long. Raises the error that the error registers stand for (`explain`).
         """
         write = self.registers.write
         write("INSN_COUNT", len(insn))
@@ -70,7 +70,7 @@ class Session:
         return waiting(self.cfg, insn, taken(self.cfg, self._counted()))
 
     def reset(self) -> bool:
-        """Stop what runs; whether the accelerator has ended its accesses to memory."""
+        """Stop the run. Returns whether the accelerator has ended its accesses to memory."""
         self.registers.write("CONTROL", Command.RESET)
         for _ in range(_LOOKS):
             if not self.registers.read("CONTROL") & Status.RUNNING:

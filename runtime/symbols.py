@@ -1,4 +1,4 @@
-"""Addresses of a launch that depend on the inputs of a run: symbols, and the instructions that have one."""
+"""Symbols: inputs of a run on which addresses depend; patches: the instructions with such addresses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .arrays import Array
 from .schema import NAME, Int, Kind, check_fields, is_a
 
 MOST_LIMIT = 1 << 20  # values of a symbol: positions of a text, words of a vocabulary
-MOST_STEP = 1 << 40  # beyond what a memory has; with it no offset leaves 63 bits
+MOST_STEP = 1 << 40  # larger than any memory, small enough that offsets stay below 2**63
 KINDS: dict[str, Kind] = {
     "name": NAME,
     "limit": Int(1, MOST_LIMIT),
@@ -28,9 +28,9 @@ COLUMNS = ("instruction", "symbol", "step", "block", "within")
 class Symbol:
     """How an address moves with the value v of the symbol `name`, which is in 0..limit-1.
 
-    It is `step * (v // block) + within * (v % block)` entries of the instruction's memory behind the recorded offset:
-    `Symbol("position", 64, step=1)` moves one entry per position, `Symbol("position", 64, block=16, within=1)` goes
-    round 16 entries. Raises `ProgramError` for numbers out of range.
+    The address is `step * (v // block) + within * (v % block)` entries after the recorded offset:
+    `Symbol("position", 64, step=1)` moves one entry per position, `Symbol("position", 64, block=16, within=1)` repeats
+    16 entries. Raises `ProgramError` for numbers out of range.
     """
 
     name: str
@@ -78,23 +78,23 @@ def _scaled(symbol: Symbol, size: int) -> Symbol:
 @functools.lru_cache(64)
 def _offsets(limit: int, block: int, step: int, within: int) -> Array:
     ratio, rest = np.divmod(np.arange(limit, dtype=np.int64), block)
-    found = np.unique(step * ratio + within * rest)
-    found.flags.writeable = False
-    return found
+    offsets = np.unique(step * ratio + within * rest)
+    offsets.flags.writeable = False
+    return offsets
 
 
 def note_limit(limits: dict[str, int], symbol: Symbol | None, what: str) -> None:
     """Note the limit of `symbol` by its name in `limits`; None is no symbol.
 
-    Raises `ProgramError`, beginning with `what`, where the name has another limit there, or it is something else.
+    Raises `ProgramError`, beginning with `what`, for another limit of the same name, and for no symbol.
     """
     if symbol is None:
         return
     if not is_a(symbol, Symbol):
         raise ProgramError(f"{what}: at = {symbol!r}: must be a Symbol, as Symbol('position', 64, step=1), or None")
     if limits.setdefault(symbol.name, symbol.limit) != symbol.limit:
-        found = f"limit {symbol.limit}, elsewhere in this program {limits[symbol.name]}"
-        raise ProgramError(f"{what}: symbol {symbol.name!r} has {found}; a symbol has one limit")
+        is_now = f"limit {symbol.limit}, elsewhere in this program {limits[symbol.name]}"
+        raise ProgramError(f"{what}: symbol {symbol.name!r} has {is_now}; a symbol has one limit")
 
 
 @dataclass(eq=False)
@@ -147,7 +147,7 @@ class Patches:
 
     @staticmethod
     def of(symbols: Sequence[Symbol | None]) -> Patches:
-        """The patches of instructions with these `symbols`, one each."""
+        """The patches of instructions, of which number k has `symbols[k]`, or None."""
         limits = {symbol.name: symbol.limit for symbol in symbols if symbol is not None}
         number = {name: k for k, name in enumerate(limits)}
         rows = [(k, number[s.name], s.step, s.block, s.within) for k, s in enumerate(symbols) if s is not None]

@@ -22,7 +22,7 @@ from .arrays import Array, Bytes
 from .buffer import Buffer, integers
 from .tokens import Row, joined, nop, parameters_joined
 
-_AT_ONCE = 256  # micro-ops in one load of several kernels: the first ones do not wait for the last
+_AT_ONCE = 256  # micro-ops in a load of several kernels, so that the first do not wait for the last
 MAX_TRIPS = (1 << ITER_BITS) - 1
 Loops = tuple[tuple[int, ...], ...]  # (extent, dst, src, wgt step) of each
 
@@ -52,8 +52,7 @@ class UopPool:
 class UopCache:
     """Contents of an on-chip micro-op buffer, `depth` entries, at this point of the recorded program.
 
-    A kernel that fits no gap evicts the least recently used ones; it is loaded again from the pool. Eviction is a load
-    like any other: where the queue that reads the buffer also fills it, in program order, it needs no tokens.
+    A kernel that fits no gap evicts the least recently used kernels, which are loaded again when they are needed.
     """
 
     def __init__(self, depth: int):
@@ -85,9 +84,9 @@ class UopCache:
 
 
 class Kernels:
-    """The micro-op kernels of a program of `isa`: what is in each on-chip buffer, and their `loads`.
+    """The micro-op kernels of a program of `isa`: the contents of each on-chip buffer, and the `loads`.
 
-    In DRAM those of each buffer lie together, so that loads of several can be one.
+    In DRAM the kernels of each buffer lie together, so that several can be loaded at once.
     """
 
     def __init__(self, isa: Isa):
@@ -139,62 +138,62 @@ class Kernels:
         if not size:
             return []
         data = np.concatenate(uops)
-        every = Buffer(name, (len(data),), 8, False, "constant", data)
+        kernels = Buffer(name, (len(data),), 8, False, "constant", data)
         for row in self.loads:
-            row.buffer = every
+            row.buffer = kernels
             row.fields["dram_base"] += starts[row.fields["mem"]]
-        return [every]
+        return [kernels]
 
     def ahead(self, rows: Sequence[Row]) -> list[Row]:
         """`rows` in the order of `loaded_ahead`, with parameters in fewer loads, too."""
-        found, self.loads = loaded_ahead(rows, self.loads)
-        return parameters_joined(found)
+        ordered, self.loads = loaded_ahead(rows, self.loads)
+        return parameters_joined(ordered)
 
 
 def loaded_ahead(rows: Sequence[Row], loads: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """`rows` with each of `loads`, their loads of micro-ops, one step ahead of its jobs; and the loads now.
+    """(`rows` with each of `loads`, the loads of micro-ops, one step ahead of its jobs; the loads after that).
 
-    A step are jobs of one queue with none of another between them. While one is computed, the micro-ops of the next are
-    loaded; those of all steps at once would delay the operands of the first. The loads of the first step are at the
-    front. Loads of a memory keep their order; one that continues the load before it becomes part of it.
+    A step is a sequence of jobs of one queue. While a step is computed, the micro-ops of the next are loaded; to load
+    all at once would delay the operands of the first step, whose micro-ops come first. Loads of a memory keep their
+    order; a load that continues the previous load is joined with it.
     """
-    known, found, own = set(map(id, loads)), list[Row](), set[int]()
+    known, ordered, own = set(map(id, loads)), list[Row](), set[int]()
     front = 0
     for row in rows:
         if id(row) not in known:
-            found.append(row)
+            ordered.append(row)
             continue
-        at = _ahead(found, row, front, own)
+        at = _ahead(ordered, row, front, own)
         first = at == front
-        whole = joined(found[at - 1], row) if at and id(found[at - 1]) in own else None
-        if whole is None or whole.fields["x_size"] > _AT_ONCE:
-            found.insert(at, row)
+        merged = joined(ordered[at - 1], row) if at and id(ordered[at - 1]) in own else None
+        if merged is None or merged.fields["x_size"] > _AT_ONCE:
+            ordered.insert(at, row)
             own.add(id(row))
             front += first
         else:
-            found[at - 1] = whole
-            own.add(id(whole))
-    return found, [row for row in found if id(row) in own]
+            ordered[at - 1] = merged
+            own.add(id(merged))
+    return ordered, [row for row in ordered if id(row) in own]
 
 
-def _ahead(found: Sequence[Row], load: Row, front: int, loads: set[int]) -> int:
-    """The position in `found` of `load`, which comes next: behind `front`, and the last of `loads` to its memory."""
+def _ahead(ordered: Sequence[Row], load: Row, front: int, loads: set[int]) -> int:
+    """The position for `load` in `found`: after `front`, and after the last of `loads` to the same memory."""
     (access,) = load.accesses
-    queue, at = _queue_of(access.mem), len(found)
-    others, inside = 0, True  # steps of other jobs; whether the rows are still those of one step
-    for k in range(len(found) - 1, front - 1, -1):
-        row = found[k]
+    queue, at = _queue_of(access.mem), len(ordered)
+    steps, inside = 0, True  # steps passed so far; whether the rows still belong to the same step
+    for k in range(len(ordered) - 1, front - 1, -1):
+        row = ordered[k]
         if id(row) in loads:
             if row.fields["mem"] == load.fields["mem"]:
                 return k + 1
         elif row.queue == queue and row.format != "LOAD":
-            others += not inside
-            if others > 1 or any(_overlap(used, access) for used in row.accesses):
+            steps += not inside
+            if steps > 1 or any(_overlap(used, access) for used in row.accesses):
                 return at
             inside, at = True, k
         else:
             inside = False
-    return at if others else front
+    return at if steps else front
 
 
 def _overlap(one: Access, other: Access) -> bool:
@@ -272,7 +271,7 @@ def pieces(kernel: Kernel, cfg: Config) -> Iterator[tuple[Loops, Array]]:
 
 @lru_cache(1024)  # most kernels of a program have the loops of others
 def _divided(loops: Loops, free: bool, cfg: Config) -> tuple[Loops, Array | None]:
-    """(At most two loops for the instruction, what the others add to micro-ops, int64 (n, 3), if there are any)."""
+    """(At most two loops for the instruction, offsets of micro-ops by the other loops, int64 (n, 3), or None)."""
     instruction, rest = choose_loops(merge_loops(loops, MAX_TRIPS), free, cfg)
     return instruction, grid(rest, (0, 0, 0)) if rest else None
 
@@ -287,16 +286,16 @@ def order_free(kernel: Kernel) -> bool:
         return True
     all_indices = grid(kernel.loops, (0, 0, 0))[:, None, :2] + kernel.uops[None, :, :2]
     dst, src = all_indices[..., 0].reshape(-1), all_indices[..., 1].reshape(-1)
-    apart = not np.isin(dst, src).any()
+    disjoint = not np.isin(dst, src).any()
     commutes = f["op"] == Op.ALU and OPERATIONS[f["alu_op"]].order_free
-    return apart and (commutes or len(np.unique(dst)) == len(dst))
+    return disjoint and (commutes or len(np.unique(dst)) == len(dst))
 
 
 @lru_cache(1024)  # kernels of one shape differ in their first entry alone
 def _all_differ(loops: tuple[tuple[int, int], ...], starts: bytes) -> bool:
     """True if loops (extent, step) over int64 `starts` name no index twice."""
-    found = grid(loops, (0,)) + np.frombuffer(starts, np.int64)
-    return len(np.unique(found)) == found.size
+    indices = grid(loops, (0,)) + np.frombuffer(starts, np.int64)
+    return len(np.unique(indices)) == indices.size
 
 
 def choose_loops(loops: Loops, free: bool, cfg: Config) -> tuple[Loops, Loops]:
@@ -319,7 +318,7 @@ def choose_loops(loops: Loops, free: bool, cfg: Config) -> tuple[Loops, Loops]:
 
 
 def loop_fields(kernel: Kernel, loops: Loops) -> dict[str, int]:
-    """The fields of an instruction of `kernel` with `loops`, at most two, except those of its micro-ops."""
+    """The fields of an instruction of `kernel` with at most two `loops`, without the range of micro-ops."""
     outer, inner = ((1, 0, 0, 0),) * (2 - len(loops)) + loops
     fields = dict(kernel.fields, iter_out=outer[0], iter_in=inner[0])
     for k, index in enumerate(("dst", "src") if kernel.format == "ALU" else ("dst", "src", "wgt"), 1):

@@ -3,7 +3,8 @@
 It runs the queues with code of its own, independent of the model's schedule (sim/model/device.py) and of the pass
 that inserts the tokens (runtime/tokens.py), so that it finds their mistakes.
 
-An instruction with a symbol counts as an access to all that it touches for any value, so the proof holds for each.
+An instruction with a symbol counts as an access to all bytes that it touches for any value, so the proof holds for
+every value.
 
 The instructions of a queue run in order; the n-th pop of a token channel waits for its n-th push. These two
 relations generate the order that holds in every legal execution. Two accesses that conflict and are
@@ -64,11 +65,11 @@ class Report:
 def verify(launch: Launch, memory: bool = False) -> Report:
     """Check `launch` as `verify_instructions` does, and that it stays inside its buffers, which do not overlap.
 
-    With `memory` also that it reads nothing that it did not write before: no scratchpad entry, no byte of a buffer of
-    kind temp or output; and that it writes its outputs whole. Raises `UnwrittenError` where it does not.
+    With `memory` also that it writes every scratchpad entry, and every byte of a temp or output buffer, before it reads
+    it, and that it writes its outputs whole; else raises `UnwrittenError`.
 
-    Also raises `EncodingError` where a buffer's `align` is not that of its entries, and `ProgramError` for
-    micro-ops that no constant buffer holds.
+    Also raises `EncodingError` where a buffer is not aligned to its entries, and `ProgramError` for micro-ops that no
+    constant buffer holds.
     """
     launch.check_aligned()
     bases, end = list[int](), 0
@@ -122,9 +123,8 @@ def verify_instructions(
     messages. Raises, in this order, `ExecutionError` for an undecodable instruction or a misplaced FINISH; `TokenError`
     for more tokens in flight than `cfg.token_depth`, `DeadlockError`, `ExecutionError` for an instruction that always
     executes after FINISH, `TokenError` for tokens left over; `AccessError` for a scratchpad entry that does not exist;
-    `RaceError` naming both instructions and the memory range. `ProgramError` is for micro-ops that are not known: those
-    that the program stores itself, and those that it executes without loading them. The work is at most that of one
-    flag per instruction and entry of the scratchpads, whatever the loops.
+    `RaceError` naming both instructions and the memory range. `ProgramError` is for unknown micro-ops, which
+    the program stores itself or does not load. The work is at most one flag per instruction and scratchpad entry.
     """
     check = _Check(cfg, insn, read_uops, address_name)
     check.order()
@@ -144,7 +144,7 @@ def without_pair(launch: Launch, pair: TokenPair) -> Launch:
 
 
 class _Check:
-    """The steps of a proof, in the order in which what is wrong is named."""
+    """The steps of a proof, in the order in which errors are raised."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class _Check:
         self._at_finish()
 
     def memory(self, buffers: Sequence[Buffer], bases: Sequence[int]) -> None:
-        """Check that what is read was written; `races` found none."""
+        """Check that all accesses read written values; `races` must have found none."""
         check_scratchpads(self.program, self._topological, self.kinds, self.kind)
         check_buffers(self.program, self._topological, buffers, bases)
 
