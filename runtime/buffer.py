@@ -12,12 +12,19 @@ import numpy as np
 
 from ..hw.errors import InputError, ProgramError
 from .arrays import Array
-from .schema import is_a
+from .schema import Flag, Int, Kind, OneOf, check_fields, is_a
 
 KINDS = ("input", "output", "constant", "temp", "state")
 ELEMENT_BITS = (2, 4, 8, 32)
 MOST_BYTES = 1 << 40  # per buffer or tensor: more than any device has, and far below 2**63
 MOST_ALIGN = 1 << 24  # more than any entry of a scratchpad
+
+_FIELDS: dict[str, Kind] = {
+    "kind": OneOf(KINDS),
+    "bits": OneOf(ELEMENT_BITS),
+    "signed": Flag(),
+    "align": Int(1, MOST_ALIGN),
+}
 
 
 def whole(what: str, values: Iterable[Any]) -> tuple[int, ...]:
@@ -99,29 +106,22 @@ class Buffer:
 
     def __post_init__(self) -> None:
         self.shape = shape_of(self.name, self.shape)
-        if self.kind not in KINDS:
-            raise ProgramError(f"buffer {self.name!r}: kind {self.kind!r} must be one of {', '.join(KINDS)}")
-        if type(self.bits) is not int or self.bits not in ELEMENT_BITS:
-            raise ProgramError(
-                f"buffer {self.name!r}: bits = {self.bits}: must be one of {', '.join(map(str, ELEMENT_BITS))}"
-            )
+        what = f"buffer {self.name!r}"
+        try:
+            check_fields({name: getattr(self, name) for name in _FIELDS}, _FIELDS)
+        except ProgramError as exc:
+            raise ProgramError(f"{what}: {exc}") from None
         if min(self.shape, default=1) < 1:
-            raise ProgramError(f"buffer {self.name!r}: shape {self.shape}: every dimension must be at least 1")
+            raise ProgramError(f"{what}: shape {self.shape}: every dimension must be at least 1")
         if math.prod(self.shape) * self.bits % 8:
-            raise ProgramError(
-                f"buffer {self.name!r}: {self.bits}-bit elements of shape {self.shape} do not fill whole bytes"
-            )
-        if type(self.signed) is not bool:
-            raise ProgramError(f"buffer {self.name!r}: signed = {self.signed!r} must be true or false")
-        if type(self.align) is not int or not 1 <= self.align <= MOST_ALIGN:
-            raise ProgramError(f"buffer {self.name!r}: align = {self.align!r} must be 1 to {MOST_ALIGN}")
+            raise ProgramError(f"{what}: {self.bits}-bit elements of shape {self.shape} do not fill whole bytes")
         if self.nbytes > MOST_BYTES:
-            raise ProgramError(f"buffer {self.name!r}: {self.nbytes:,} bytes; at most {MOST_BYTES:,} are allowed")
+            raise ProgramError(f"{what}: {self.nbytes:,} bytes; at most {MOST_BYTES:,} are allowed")
         if (self.kind == "constant") != (self.data is not None):
             needs = "needs data" if self.kind == "constant" else "takes no data; only constant buffers do"
-            raise ProgramError(f"buffer {self.name!r}: kind {self.kind!r} {needs}")
+            raise ProgramError(f"{what}: kind {self.kind!r} {needs}")
         if self.data is not None and (self.data.dtype != np.uint8 or self.data.shape != (self.nbytes,)):
-            raise ProgramError(f"buffer {self.name!r}: data must be {self.nbytes} bytes (uint8)")
+            raise ProgramError(f"{what}: data must be {self.nbytes} bytes (uint8)")
 
     @property
     def nbytes(self) -> int:

@@ -198,18 +198,7 @@ def _step_out(step: Step, members: _Writer) -> dict[str, object]:
         constants = {key: members.array(value) for key, value in step.constants.items()}
         out |= {"kind": "host", "op": step.op, "inputs": step.inputs, "outputs": step.outputs}
         return out | {"attrs": step.attrs, "constants": constants}
-    buffers = [
-        {
-            "name": b.name,
-            "shape": b.shape,
-            "bits": b.bits,
-            "signed": b.signed,
-            "kind": b.kind,
-            "align": b.align,
-            "data": members.array(b.data),
-        }
-        for b in step.launch.buffers
-    ]
+    buffers = [{key: getattr(b, key) for key in _BUFFER} | {"data": members.array(b.data)} for b in step.launch.buffers]
     out |= {"kind": "launch", "bind": step.bind, "buffers": buffers}
     out |= {"insn": members.array(step.launch.insn), "relocations": members.array(step.launch.reloc)}
     origins = step.launch.origins

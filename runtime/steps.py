@@ -42,10 +42,9 @@ class Tensor:
         self.shape = whole(f"tensor {self.name!r}: shape", self.shape)
         if min(self.shape, default=1) < 1:
             raise ProgramError(f"tensor {self.name!r}: shape {self.shape}: every dimension must be at least 1")
-        if self.kind not in KINDS:
-            raise ProgramError(f"tensor {self.name!r}: kind {self.kind!r} must be one of {', '.join(KINDS)}")
-        if self.dtype not in DTYPES:
-            raise ProgramError(f"tensor {self.name!r}: dtype {self.dtype!r} must be one of {', '.join(DTYPES)}")
+        for name, value, known in (("kind", self.kind, KINDS), ("dtype", self.dtype, DTYPES)):
+            if value not in known:
+                raise ProgramError(f"tensor {self.name!r}: {name} {value!r} must be one of {', '.join(known)}")
         if self.nbytes > MOST_BYTES:
             raise ProgramError(f"tensor {self.name!r}: {self.nbytes:,} bytes; at most {MOST_BYTES:,} are allowed")
         keeps = self.kind in ("constant", "state")

@@ -13,40 +13,18 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..hw.config import Config
+from ..hw.config import UOP_BYTES, Config
 from ..hw.errors import CapacityError, EncodingError, ProgramError
 from ..hw.isa import INSTRUCTIONS, ITER_BITS, MICRO_OPS, OPERATIONS, Format, Isa, Mem, Op, depth, row_of
 from ..hw.units import Channel, Queue
 from .access import Access
-from .arrays import Array, Bytes
+from .arrays import Array
 from .buffer import Buffer, integers
 from .tokens import Row, joined, nop, parameters_joined
 
 _AT_ONCE = 256  # micro-ops in a load of several kernels, so that the first do not wait for the last
 MAX_TRIPS = (1 << ITER_BITS) - 1
 Loops = tuple[tuple[int, ...], ...]  # (extent, dst, src, wgt step) of each
-
-
-class UopPool:
-    """Every distinct kernel of one program, back to back: the program's micro-op buffer in DRAM."""
-
-    def __init__(self) -> None:
-        self._offsets: dict[bytes, int] = {}
-        self._words: list[Array] = []
-        self.size = 0
-
-    def offset(self, words: Array) -> int:
-        """The first entry in DRAM of the kernel `words`, uint32 (n,), which is added where it is new."""
-        key = words.tobytes()
-        if key not in self._offsets:
-            self._offsets[key] = self.size
-            self._words.append(words)
-            self.size += len(words)
-        return self._offsets[key]
-
-    def data(self) -> Array:
-        """Micro-op words of all kernels, uint8."""
-        return np.concatenate(self._words).astype("<u4").view(np.uint8) if self._words else np.zeros(0, np.uint8)
 
 
 class UopCache:
@@ -90,7 +68,9 @@ class Kernels:
     """
 
     def __init__(self, isa: Isa):
-        self.loads, self._pools = list[Row](), {mem: UopPool() for mem in MICRO_OPS}
+        self.loads = list[Row]()
+        self._offsets = {mem: dict[bytes, int]() for mem in MICRO_OPS}  # of distinct kernels in DRAM, in entries
+        self._sizes = dict.fromkeys(MICRO_OPS, 0)
         self._caches = {mem: UopCache(depth(isa.cfg, mem)) for mem in MICRO_OPS}
         self._most = isa.formats["LOAD"].fields["x_size"].limits[1]  # narrower than the largest micro-op buffer
 
@@ -100,7 +80,8 @@ class Kernels:
 
     def loading(self, mem: Mem, start: int, words: Array, origin: int) -> Iterator[Row]:
         """The loads, for `origin`, of `words` to entries of `mem` from `start` on."""
-        offset = self._pools[mem].offset(words)
+        offset = self._offsets[mem].setdefault(words.tobytes(), self._sizes[mem])
+        self._sizes[mem] = max(self._sizes[mem], offset + len(words))
         row = row_of(Op.LOAD, mem)
         for k in range(0, len(words), self._most):
             n = min(self._most, len(words) - k)
@@ -131,21 +112,20 @@ class Kernels:
 
     def buffer(self, name: str) -> list[Buffer]:
         """The buffer `name` of all kernels, now set in their loads; an empty list where there are no kernels."""
-        uops, starts, size = list[Bytes](), dict[int, int](), 0
-        for mem, pool in self._pools.items():
-            uops.append(pool.data())
-            starts[mem.id], size = size, size + pool.size
-        if not size:
+        data, starts = bytearray(), dict[int, int]()
+        for mem, kernels in self._offsets.items():
+            starts[mem.id] = len(data) // UOP_BYTES
+            data += b"".join(kernels)
+        if not data:
             return []
-        data = np.concatenate(uops)
-        kernels = Buffer(name, (len(data),), 8, False, "constant", data)
+        buffer = Buffer(name, (len(data),), 8, False, "constant", np.frombuffer(data, np.uint8))
         for row in self.loads:
-            row.buffer = kernels
+            row.buffer = buffer
             row.fields["dram_base"] += starts[row.fields["mem"]]
-        return [kernels]
+        return [buffer]
 
     def ahead(self, rows: Sequence[Row]) -> list[Row]:
-        """`rows` in the order of `loaded_ahead`, with parameters in fewer loads, too."""
+        """`rows` in the order of `loaded_ahead`, with joined loads of parameters."""
         ordered, self.loads = loaded_ahead(rows, self.loads)
         return parameters_joined(ordered)
 

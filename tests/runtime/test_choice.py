@@ -217,6 +217,11 @@ def test_constants_of_several_launches_are_stored_and_loaded_once(cache):
     both = Executable(TINY, "both", tensors, [one, two])
     regions = both.memory_plan()
     assert sorted(regions) == sorted(["x", "y", "rows", "0.insn", "1.insn", "0.wgt", "0.uop"])
+    (wgt,) = (b for b in two.launch.buffers if b.name == "wgt")
+    assert wgt.data is not None
+    kept, wgt.data = wgt.data, np.append(wgt.data[:-1], np.uint8(9))  # another last byte
+    assert sorted({*Executable(TINY, "two", tensors, [one, two]).memory_plan()} - {*regions}) == ["1.wgt"]
+    wgt.data = kept
     alone = Executable(TINY, "alone", tensors, [one])
     assert len(both.to_bytes()) < 1.5 * len(alone.to_bytes())
     program = cache()

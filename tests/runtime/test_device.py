@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import ISA_VERSION, PRESETS
-from tilewright.hw.errors import AccessError, CapacityError, DeadlockError, UnsupportedError
-from tilewright.hw.isa import Isa, Op
+from tilewright.hw.errors import AccessError, CapacityError, DeadlockError, TokenError, UnsupportedError
+from tilewright.hw.isa import Isa, Mem, Op
 from tilewright.hw.metrics import counters
 from tilewright.hw.regs import MAGIC, Error, registers
 from tilewright.runtime import registry
@@ -210,6 +210,16 @@ def test_an_error_of_the_wait_is_passed_on():
 def test_a_deadlock_is_explained_by_the_counters():
     with pytest.raises(DeadlockError, match="COMPUTE waits for a token LOAD -> COMPUTE at instruction 0"):
         run(File(ERROR=Error.WATCHDOG), status=6)
+
+
+def test_tokens_that_are_left_over_are_counted_by_the_counters():
+    load = Isa(TINY).formats["LOAD"].encode(1, op=Op.LOAD, mem=Mem.INP, push_next=1)
+    program = np.concatenate([load, load, PROGRAM])
+    file = File(ERROR=Error.TOKENS_LEFT, LOAD_INSNS=2, COMPUTE_INSNS=2)
+    with pytest.raises(
+        TokenError, match="^1 tokens LOAD -> COMPUTE are left over; the last is pushed by instruction 1"
+    ):
+        Session(TINY, file, watchdog=77).run(program, 0, Stats(), lambda: 6)
 
 
 def test_what_a_run_waits_for():

@@ -113,7 +113,7 @@ ROW, PATCHES = ("steps", 0, "buffers", 0), ("steps", 0, "patches")
         ("net", at(("tensors", 0, "shape"), [1 << 31] * 8), "tensor 'a': "),
         ("net", at(("tensors", 1, "name"), "a"), "tensor 'a' is declared twice"),
         ("net", at((*ROW, "align"), 1 << 62), "buffer 0: align = 4611686018427387904: must be an integer"),
-        ("net", at((*ROW, "align"), 1 << 30), "buffer 'a': align = 1073741824 must be 1 to 16777216"),
+        ("net", at((*ROW, "align"), 1 << 30), "buffer 'a': align = 1073741824: must be an integer from 1 to 16777216"),
         ("net", at((*ROW, "align"), 0), "step 0: buffer 0: align = 0: must be an integer from 1"),
         ("net", at(("steps", 0, "buffers", 1, "name"), "a"), "2 buffers are named 'a'"),
         ("net", at(("steps", 0, "name"), "a\x1b[0m"), r"step 0: name = 'a\x1b[0m': must be a text of at most"),

@@ -7,6 +7,7 @@ from tests.runtime.launches import races_without_a_pair, token_flags
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, EncodingError, ProgramError
 from tilewright.hw.isa import AluOp, Isa, Mem, Op, Queue
+from tilewright.runtime.buffer import Region
 from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
 from tilewright.runtime.verify import verify
@@ -318,6 +319,8 @@ MISTAKES = [
     (VTA, lambda p: Program(VTA, tokens="maybe"), ProgramError, "tokens = 'maybe': must be 'auto' or 'explicit'"),
     (VTA, lambda p: (a(p), a(p)), ProgramError, "buffer 'a' is declared twice"),
     (VTA, lambda p: p.load(Mem.INP, 0, a(Program(VTA)), 0), ProgramError, "buffer 'a' belongs to another program"),
+    (VTA, lambda p: p.load(Mem.INP, 0, Region("part", (32,), whole=a(p), start=4), 0), ProgramError,
+     "load: region 'part' begins at byte 4: must be a multiple of 16"),
     (VTA, lambda p: p.load(Mem.INP, 0, a(p), 4, x_size=5), ProgramError,
      "reaches byte 144 of buffer 'a', which has 128"),
     (VTA, lambda p: p.load(Mem.INP, 2045, a(p), 0, x_size=4), CapacityError, "load of 'a' writes INP entry 2048, but"),

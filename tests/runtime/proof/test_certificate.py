@@ -10,6 +10,7 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import AccessError, CertificateError, TilewrightError
 from tilewright.hw.isa import Mem, Op, known_isa
+from tilewright.hw.units import Queue
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.program import Program
 from tilewright.runtime.proof.certificate import Certificate, check, subject_of
@@ -107,6 +108,37 @@ def test_a_damaged_certificate_is_refused(launch, arrays, text):
     wrong = replace(good, **{name: how(getattr(good, name)) for name, how in arrays.items()})
     with pytest.raises(CertificateError, match=f"launch 'program': its certificate does not hold: .*{text}"):
         check(launch, wrong)
+
+
+@pytest.mark.parametrize(
+    "before, loads, depths, text",
+    [
+        (0, 5, {"token_depth": 6}, None),  # five loads, and one token for FINISH
+        (0, 5, {"token_depth": 5}, r"instruction \d+ may give one token LOAD -> COMPUTE too many"),
+        (9, 1, {"queue_depth": 64}, None),
+        (9, 1, {"queue_depth": 4}, r"instruction \d+ would execute before there is room for it in its queue"),
+    ],
+)
+def test_depths_that_a_program_needs(before, loads, depths, text):
+    """`before` jobs and as many jobs as `loads` wait for a token of a load, all of which come after the first jobs."""
+    program = Program(PRESETS["vta"], tokens="explicit")
+    x = program.buffer("x", (1, 1, 16))
+    if before:
+        program.dep_pop(Queue.LOAD, Queue.COMPUTE)
+    for _ in range(before):
+        program.gemm([], reset=True)
+    for _ in range(loads):
+        program.load(Mem.INP, 0, x, 0)
+        program.dep_push(Queue.LOAD, Queue.COMPUTE)
+    for _ in range(0 if before else loads):
+        program.dep_pop(Queue.LOAD, Queue.COMPUTE)
+    launch = program.finish()
+    shallow = replace(certified(launch), **depths)
+    if text is None:
+        check(launch, shallow)
+        return
+    with pytest.raises(CertificateError, match=text):
+        check(launch, shallow)
 
 
 def test_the_size_of_a_buffer_costs_nothing():
