@@ -280,5 +280,4 @@ def planes_to_int32(planes: Sequence[Array]) -> Array:
     """The int32 tensor whose bytes, lowest first, are the four int8 `planes`."""
     if len(planes) != 4:
         raise InputError(f"{len(planes)} byte planes: an int32 tensor needs 4")
-    stacked = np.stack([np.ascontiguousarray(p).view(np.uint8) for p in planes], axis=-1)
-    return np.ascontiguousarray(stacked).view("<i4")[..., 0].astype(np.int32)
+    return joined_planes(np.stack([np.asarray(p, np.int8) for p in planes]))

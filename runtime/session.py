@@ -99,7 +99,8 @@ def explain(cfg: Config, insn: Array, code: int, index: int, taken: Sequence[int
     if code == Error.TOKENS_LEFT:
         return program.left_over()
     if code == Error.WATCHDOG:
-        return program.stuck()
+        text, first = program.waiting()
+        return DeadlockError(f"deadlock: {text}", first)
     return ExecutionError(f"{at}: unknown error code {code}", index)
 
 
@@ -130,7 +131,7 @@ class _Stopped:
         return f"instruction {k}{shown}"
 
     def refused(self, k: int) -> str:
-        """Why instruction `k` was not accepted."""
+        """The reason why instruction `k` was not accepted."""
         at, last = self.at(k), len(self.insns) - 1
         if k > last:
             return "the program has no FINISH: it has no instructions"
@@ -165,11 +166,6 @@ class _Stopped:
         pushers = self.queues[channel.source]
         last = max(k for k in pushers if self.insns[k][channel.push])
         return TokenError(left_over_text(channel, self.tokens(channel), self.at(last)), last)
-
-    def stuck(self) -> ExecutionError:
-        """The error of a deadlock."""
-        text, index = self.waiting()
-        return DeadlockError(f"deadlock: {text}", index)
 
     def waiting(self) -> tuple[str, int | None]:
         """(text: what each queue waits for; the first instruction that waits)."""

@@ -165,7 +165,7 @@ def entries(tensors: Mapping[str, Tensor], steps: Sequence[Step]) -> list[list[T
         return [inputs]
     readers: dict[str, set[str]] = {name: {name} for name in choices}  # by input: the choices with which it is read
     for step in steps:
-        for name in _needed(step, tensors):
+        for name in [*reads_writes(step)[0], *(name for name, _ in sources(step, tensors).values())]:
             readers.setdefault(name, set()).update([step.when.tensor] if step.when else choices)
     lists = [[t for t in inputs if choice in readers.get(t.name, choices)] for choice in choices]
     names = [[t.name for t in entry] for entry in lists]
@@ -173,11 +173,6 @@ def entries(tensors: Mapping[str, Tensor], steps: Sequence[Step]) -> list[list[T
         if one in names[:k]:
             raise ProgramError(f"{' and '.join(choices)} choose steps, but runs with either have the inputs {one}")
     return lists
-
-
-def _needed(step: Step, tensors: Mapping[str, Tensor]) -> list[str]:
-    """The tensors that `step` needs before it runs."""
-    return [*reads_writes(step)[0], *(name for name, _ in sources(step, tensors).values())]
 
 
 def sources(step: Step, known: Container[str]) -> dict[str, tuple[str, int]]:

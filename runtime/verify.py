@@ -95,7 +95,9 @@ def verify(launch: Launch, memory: bool = False) -> Report:
     check.races()
     if memory:
         check.memory(launch.buffers, bases)
-        check.report.certificate = check.certificate(launch)
+        order, clocks = check.topological.astype(np.int32), check.found.clocks.astype(np.int32)
+        depths = launch.cfg.queue_depth, launch.cfg.token_depth
+        check.report.certificate = Certificate(*depths, subject_of(launch), order, clocks)
     return check.report
 
 
@@ -104,11 +106,7 @@ def check_depths(launch: Launch, cfg: Config) -> None:
 
     `cfg` may differ from the launch's configuration in what is not part of the fingerprint.
     """
-    _Check(cfg, launch.insn, _no_uops, hex).order()
-
-
-def _no_uops(address: int, count: int) -> Array:
-    raise ProgramError(f"{count} micro-ops at {address:#x} are not known")
+    Order(Instructions(cfg, launch.insn))
 
 
 def verify_instructions(
@@ -163,9 +161,9 @@ class _Check:
         program = self.program
         self.found = Order(program)
         self.report = Report(program.n, self.found.pairs, self.found.in_flight)
-        self._topological = np.array(self.found.topological, np.intp)
-        clocks = self.found.clocks[self._topological]
-        self.line = Timeline(program.of_queue[self._topological], program.position[self._topological], clocks)
+        self.topological = np.array(self.found.topological, np.intp)
+        clocks = self.found.clocks[self.topological]
+        self.line = Timeline(program.of_queue[self.topological], program.position[self.topological], clocks)
 
     def transfers(self) -> None:
         """Check that the entries of loads and stores exist: then they have few rows in DRAM."""
@@ -174,7 +172,7 @@ class _Check:
     def races(self) -> None:
         """Check that every entry exists, then that conflicting accesses are ordered."""
         program = self.program
-        self.dram = DramTouches(program, self._topological)
+        self.dram = DramTouches(program, self.topological)
         loads = np.array([loads is not None for _, loads in micro_ops_of(program)], bool)
         loading = np.flatnonzero(loads[program.form])
         stored = self.dram.touched(self.dram.written) if len(loading) and len(self.dram.written) else ()
@@ -190,13 +188,8 @@ class _Check:
 
     def memory(self, buffers: Sequence[Buffer], bases: Sequence[int]) -> None:
         """Check that all accesses read written values; `races` must have found none."""
-        check_scratchpads(self.program, self._topological, self.kinds, self.kind)
-        check_buffers(self.program, self._topological, buffers, bases)
-
-    def certificate(self, launch: Launch) -> Certificate:
-        """The certificate of `launch`."""
-        cfg, order, clocks = launch.cfg, self._topological.astype(np.int32), self.found.clocks.astype(np.int32)
-        return Certificate(cfg.queue_depth, cfg.token_depth, subject_of(launch), order, clocks)
+        check_scratchpads(self.program, self.topological, self.kinds, self.kind)
+        check_buffers(self.program, self.topological, buffers, bases)
 
     def _at_finish(self) -> None:
         last = self.program.n - 1
@@ -210,7 +203,7 @@ class _Check:
         """Raise `RaceError` unless a token orders every two accesses to a scratchpad, or to `dram`, that conflict."""
         found: list[tuple[Conflict, Mem | None, Array]] = []
         for mem in SCRATCHPADS:
-            touches, of_entry = kinds.touches(mem, kind[self._topological])
+            touches, of_entry = kinds.touches(mem, kind[self.topological])
             for events in touches.events():
                 conflict = first_conflict(events, self.line)
                 if conflict is not None:
@@ -230,7 +223,7 @@ class _Check:
             where = f"DRAM {self._address_name(int(start))}..{self._address_name(int(stop) - 1)}"
         else:
             where = f"{mem.name} entries {cells[0]}..{cells[-1]}"
-        first, second = sorted((other, int(self._topological[conflict.turn])))
+        first, second = sorted((other, int(self.topological[conflict.turn])))
         text = f"race on {where}: {program.name(first)} and {program.name(second)} are not ordered by any token"
         sides = [program.queues[program.queue[k]] for k in (first, second)]
         raise RaceError(f"{text}; {missing_edge(first, second, *sides)}", (first, second))
