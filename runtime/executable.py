@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from numpy.typing import ArrayLike
-
 from ..hw.config import Config
 from ..hw.errors import AccessError, CertificateError, FileError, FingerprintError, InputError, one_line
 from ..hw.foreign import read_regular
@@ -16,7 +14,7 @@ from . import manifest
 from .contents import Contents
 from .device import Device, Stats
 from .files import atomic_write
-from .loader import Inputs, Outputs, run
+from .loader import Input, Inputs, Outputs, run
 from .steps import HostStep as HostStep
 from .steps import LaunchStep as LaunchStep
 from .steps import Tensor as Tensor
@@ -59,7 +57,7 @@ class Executable(Contents):
             rows.append((step.name, where, step.macs, count))
         return table(repr(self), ("step", "where", "MACs", "instructions"), rows)
 
-    def run(self, inputs: Inputs | ArrayLike, on: str | Device | None = None) -> tuple[Outputs, Stats]:
+    def run(self, inputs: Inputs | Input, on: str | Device | None = None) -> tuple[Outputs, Stats]:
         """(outputs by name, counts) of one run on a device, a name or an open one, by default that of `self.on`.
 
         `inputs` are arrays by name, or the array itself where there is one input. Raises as `Loaded` and its `run`;
@@ -74,7 +72,7 @@ class Executable(Contents):
             inputs = {names[0]: inputs}
         return run(self, inputs, self.on if on is None else on)
 
-    def __call__(self, inputs: Inputs | ArrayLike, on: str | Device | None = None) -> Outputs:
+    def __call__(self, inputs: Inputs | Input, on: str | Device | None = None) -> Outputs:
         """The outputs of `run`."""
         return self.run(inputs, on)[0]
 

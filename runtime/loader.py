@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..hw.errors import CapacityError, ExecutionError, FingerprintError, InputError, one_line
 from ..hw.foreign import machine_memory
@@ -24,7 +23,8 @@ from .schema import is_a
 from .steps import HostStep, LaunchStep, Tensor, chosen, sources
 from .verify import check_depths
 
-Inputs = Mapping[str, ArrayLike]  # arrays of numpy or, by DLPack, of another library
+Input = Any  # an array of numpy or, by DLPack, of another library
+Inputs = Mapping[str, Input]  # by name
 Outputs = dict[str, Array]
 _Places = dict[str, tuple[int, Buffer]]  # (address, buffer) of tensors in device memory
 
@@ -302,7 +302,7 @@ def _what(tensor: Tensor) -> str:
     return f"{'state' if tensor.kind == 'state' else 'input'} {tensor.name!r}"
 
 
-def _as_numpy(tensor: Tensor, array: Any) -> Array:
+def _as_numpy(tensor: Tensor, array: Input) -> Array:
     if is_a(array, np.ndarray) or not hasattr(array, "__dlpack__"):
         try:
             return np.asarray(array)
@@ -315,7 +315,7 @@ def _as_numpy(tensor: Tensor, array: Any) -> Array:
         raise InputError(f"{_what(tensor)}: {reason}; copy it to the CPU, as {tensor.dtype}") from None
 
 
-def checked_input(tensor: Tensor, array: ArrayLike) -> Array:
+def checked_input(tensor: Tensor, array: Input) -> Array:
     """`array`, numpy's or of another library by DLPack, as the dtype of `tensor`; integers that float32 has are taken.
 
     Raises `InputError` where shape, dtype or values do not fit, or the array is not in this machine's memory.

@@ -170,7 +170,7 @@ class File:
         return self.values[name]
 
 
-def run(file, status=2):
+def run(file, status: int | BaseException = 2):
     """A run that ends with CONTROL = `status`."""
     waits = []
 

@@ -154,7 +154,7 @@ FOLDED |= {"top": 0, "left": 0, "value": 0, "block": 8}
 @pytest.mark.parametrize("value", [-1, -(1 << 40)])
 def test_numbers_that_describe_no_strips(name, value):
     with pytest.raises(InputError, match=f"fold_windows: {name} = {value}: must be at least [01]"):
-        layout.fold_windows(IMAGE, **FOLDED | {name: value})
+        layout.fold_windows(IMAGE, **{**FOLDED, name: value})
 
 
 @pytest.mark.parametrize("order", ["OIHW", "OHWI"])
@@ -269,8 +269,8 @@ def test_a_table_fills_the_first_words_of_its_entries():
 @pytest.mark.parametrize(
     "call, text",
     [
-        (lambda: layout.fold_windows(IMAGE, **FOLDED | {"offsets": []}), "number of offsets = 0: must be at least 1"),
-        (lambda: layout.fold_windows(IMAGE, **FOLDED | {"offsets": [4, -900]}), "negative"),
+        (lambda: layout.fold_windows(IMAGE, **dict(FOLDED, offsets=[])), "number of offsets = 0: must be at least 1"),
+        (lambda: layout.fold_windows(IMAGE, **dict(FOLDED, offsets=[4, -900])), "negative"),
         (lambda: layout.pack_activations(np.zeros((2, 3)), CFG), "expected 4 dimensions"),
         (lambda: layout.pack_activations(np.zeros((1, 1, 1, 1)), CFG, layout="CHWN"), "must be NCHW or NHWC"),
         (lambda: layout.pack_weights(np.zeros((1, 1, 1, 1)), CFG, layout="IOHW"), "must be OIHW or OHWI"),
