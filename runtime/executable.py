@@ -15,6 +15,7 @@ from .contents import Contents
 from .device import Device, Stats
 from .files import atomic_write
 from .loader import Input, Inputs, Outputs, run
+from .schema import is_a
 from .steps import HostStep as HostStep
 from .steps import LaunchStep as LaunchStep
 from .steps import Tensor as Tensor
@@ -64,7 +65,7 @@ class Executable(Contents):
         `Loaded` runs many inputs faster, because it loads the program once. A program with state starts from the
         initial state, and the new state is dropped; `Loaded` keeps it for its next run.
         """
-        if not isinstance(inputs, Mapping):
+        if not is_a(inputs, Mapping):
             names = [t.name for t in self.inputs]
             if len(names) != 1:
                 known = ", ".join(names) or "none"
