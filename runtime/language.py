@@ -6,10 +6,10 @@ import heapq
 import math
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ..hw.errors import FileError, InputError, UnsupportedError
 from ..hw.foreign import TEXT_BYTES, read_regular
 from .arrays import Array
 from .executable import Executable, LaunchStep
+from .loader import Inputs, Outputs
 from .steps import When
 
 BEGIN = 1  # the token before every text, which also ends it
@@ -121,7 +122,7 @@ def _read(path: Path, size: int) -> tuple[list[bytes], list[float]]:
 class Runs(Protocol):
     """A program that is run step by step and keeps its state: a `Loaded`, or one on a server."""
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
+    def run(self, inputs: Inputs) -> Outputs:
         """Outputs by name."""
         ...
 

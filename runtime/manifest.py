@@ -31,6 +31,7 @@ from .symbols import Patches
 FORMAT, VERSION = "tilewright program", 3
 VERSIONS = (1, 2, 3)  # that are read; the first has no tensors of kind state, the first two have no certificates
 Parts = tuple[Config, str, dict[str, Tensor], list[Step], str | None]  # arguments of `Contents`
+_Object = dict[str, Any]  # of JSON
 _MOST = 8 << 20  # bytes of a manifest; in memory it takes some twenty times as many
 
 _MEMBER, _OBJECT, _COUNT = NAME, MapOf(Anything()), Int(0, 1 << 62)
@@ -120,7 +121,7 @@ def read(data: bytes, name: str, most: int | None) -> Parts:
     content = archive.json(MANIFEST, _MOST)
     if not is_dict(content):
         raise ProgramError(f"its manifest is {shown(content)}: must be an object")
-    manifest: dict[str, Any] = {str(key): value for key, value in content.items()}
+    manifest: _Object = {str(key): value for key, value in content.items()}
     name_of_format, version = manifest["format"], manifest["version"]
     if name_of_format != FORMAT or type(version) is not int or version not in VERSIONS:
         found = f"{shown(name_of_format)} version {shown(version)}"
@@ -141,9 +142,7 @@ def read(data: bytes, name: str, most: int | None) -> Parts:
     return cfg, manifest["name"], tensors, steps, manifest.get("contract")
 
 
-def _check(
-    what: str, values: dict[str, Any], kinds: Mapping[str, Kind], optional: frozenset[str] = frozenset()
-) -> None:
+def _check(what: str, values: _Object, kinds: Mapping[str, Kind], optional: frozenset[str] = frozenset()) -> None:
     try:
         check_fields(values, kinds, optional)
     except ProgramError as exc:
@@ -216,7 +215,7 @@ def _step_out(step: Step, members: _Writer) -> dict[str, object]:
     return out
 
 
-def _step_in(archive: _Reader, cfg: Config, version: int, number: int, s: dict[str, Any]) -> Step:
+def _step_in(archive: _Reader, cfg: Config, version: int, number: int, s: _Object) -> Step:
     launched = _CERTIFIED if version > 2 else _LAUNCH
     _check(f"step {number}", s, _HOST if s.get("kind") == "host" else launched, _LATER)
     when = s.get("when")
@@ -245,7 +244,7 @@ def _step_in(archive: _Reader, cfg: Config, version: int, number: int, s: dict[s
     return LaunchStep(s["name"], launch, s["bind"], s["macs"], s.get("symbols", {}), when, certificate)
 
 
-def _certificate_in(archive: _Reader, number: int, c: dict[str, Any], launch: Launch) -> Certificate:
+def _certificate_in(archive: _Reader, number: int, c: _Object, launch: Launch) -> Certificate:
     """The certificate `c` of step `number`. Raises `CertificateError` where it belongs to another launch."""
     _check(f"step {number}: certificate", c, _CERTIFICATE)
     arrays = archive.array(c["order"]), archive.array(c["clocks"])
