@@ -23,22 +23,23 @@ from ..hw.isa import (
     row_of,
     table_span,
 )
+from .arrays import Array
 from .symbols import Symbol
 
-_MOST_SPANS = 1 << 16  # of one access with a symbol: many more would take long to compare
+_MOST_SPANS = 1 << 16  # per access with a symbol, which bounds the time of comparisons
 
 
 class Access(NamedTuple):
     """`entries` (a slice or a sorted int64 array) of scratchpad `mem`, read or written.
 
-    With `table` they may be those of tables, behind the parameters in PAR, which a LOAD writes alike. `misplaced` is an
-    accumulator that unit `ternary` cannot name, as it is not in the first plane of its bank; -1 for none. `updates`:
-    what is written is read before.
+    `table`: entries of PAR may also belong to tables, which follow the parameters. `misplaced` is an accumulator that
+    unit `ternary` cannot name, because it is not in the first plane of its bank; -1 for none. `updates`: the
+    instruction reads the entries before it writes them.
     """
 
     mem: Mem
     write: bool
-    entries: slice | np.ndarray
+    entries: slice | Array
     table: bool = False
     misplaced: int = -1
     updates: bool = False
@@ -54,7 +55,7 @@ class Access(NamedTuple):
 class DramAccess(NamedTuple):
     """`rows` rows of `nbytes` bytes each, `pitch` bytes apart, from byte `start` on, read or written.
 
-    With `symbol`, in bytes, they begin as far behind `start` as its value in a run says.
+    `symbol`, whose steps are in bytes, adds an offset to `start` that depends on its value in a run.
     """
 
     write: bool
@@ -69,23 +70,23 @@ class DramAccess(NamedTuple):
         """End address (exclusive) for the largest value of the symbol."""
         return self.start + (self.rows - 1) * self.pitch + self.nbytes + (self.symbol.most if self.symbol else 0)
 
-    def spans(self) -> np.ndarray:
-        """First byte and the one behind the last of every row, int64 (n, 2).
+    def spans(self) -> Array:
+        """First byte and end (exclusive) of every row, int64 (n, 2).
 
-        With a symbol, what it may touch for any value, joined and ascending; as one span, gaps included, where there
-        would be more than `_MOST_SPANS`.
+        With a symbol: the union over all its values, ascending; one span, gaps included, instead of more than
+        `_MOST_SPANS`.
         """
         return _spans(self.rows, self.nbytes, self.pitch, self.symbol) + self.start
 
-    def sure_spans(self) -> np.ndarray:
-        """Like `spans`, bytes that it touches whatever the value of its symbol: perhaps not all of them."""
+    def sure_spans(self) -> Array:
+        """Spans, as of `spans`, of bytes that are touched for every value of the symbol; some may be missing."""
         if self.symbol is None:
             return self.spans()
         return _sure_spans(self.rows, self.nbytes, self.pitch, self.symbol) + self.start
 
 
-@lru_cache(32)  # of one kind of access, wherever it begins
-def _spans(rows: int, nbytes: int, pitch: int, symbol: Symbol | None) -> np.ndarray:
+@lru_cache(32)  # independent of the start address
+def _spans(rows: int, nbytes: int, pitch: int, symbol: Symbol | None) -> Array:
     if symbol is None:
         firsts = np.arange(rows, dtype=np.int64) * pitch
         return np.stack([firsts, firsts + nbytes], axis=1)
@@ -100,7 +101,7 @@ def _spans(rows: int, nbytes: int, pitch: int, symbol: Symbol | None) -> np.ndar
 
 
 @lru_cache(32)
-def _sure_spans(rows: int, nbytes: int, pitch: int, symbol: Symbol) -> np.ndarray:
+def _sure_spans(rows: int, nbytes: int, pitch: int, symbol: Symbol) -> Array:
     if pitch == nbytes:
         rows, nbytes = 1, rows * nbytes
     firsts = np.arange(rows, dtype=np.int64) * pitch
@@ -109,7 +110,7 @@ def _sure_spans(rows: int, nbytes: int, pitch: int, symbol: Symbol) -> np.ndarra
     return spans[spans[:, 0] < spans[:, 1]]
 
 
-def joined(spans: np.ndarray) -> np.ndarray:
+def joined(spans: Array) -> Array:
     """The union of `spans`, int64 (n, 2), as spans that do not touch, ascending."""
     spans = spans[np.argsort(spans[:, 0], kind="stable")]
     ends = np.maximum.accumulate(spans[:, 1])
@@ -117,11 +118,10 @@ def joined(spans: np.ndarray) -> np.ndarray:
     return np.stack([spans[new, 0], ends[np.r_[new[1:], True]]], axis=1)
 
 
-def _touched(starts: np.ndarray, loops: tuple[tuple[int, int], ...], last: int) -> np.ndarray:
+def _touched(starts: Array, loops: tuple[tuple[int, int], ...], last: int) -> Array:
     """The distinct indices `starts` within loops (trips, step), none of which is above `last`.
 
-    The work is one flag per index between the smallest and `last`, for every bit of the trips: n trips are put together
-    from runs of 1, 2, 4, ... trips.
+    Time and memory: one flag per index up to `last`, for every bit of the trips, which are doubled step by step.
     """
     first = int(starts.min())
     flags = np.zeros(last - first + 1, bool)
@@ -135,23 +135,23 @@ def _touched(starts: np.ndarray, loops: tuple[tuple[int, int], ...], last: int) 
     return np.flatnonzero(flags).astype(np.int64) + first
 
 
-def _compact(entries: np.ndarray) -> slice | np.ndarray:
+def _compact(entries: Array) -> slice | Array:
     if len(entries) and entries[-1] - entries[0] + 1 == len(entries):
         return slice(int(entries[0]), int(entries[-1]) + 1)
     return entries
 
 
-def _entries(starts: bytes, loops: tuple[tuple[int, int], ...], last: int, per_entry: int) -> slice | np.ndarray:
+def _entries(starts: bytes, loops: tuple[tuple[int, int], ...], last: int, per_entry: int) -> slice | Array:
     indices = _touched(np.frombuffer(starts, np.int64), loops, last)
     return _compact(indices if per_entry == 1 else np.unique(indices // per_entry))
 
 
 @lru_cache(maxsize=4096)
-def _known_entries(starts: bytes, loops: tuple[tuple[int, int], ...], last: int, per_entry: int) -> slice | np.ndarray:
-    found = _entries(starts, loops, last, per_entry)
-    if isinstance(found, np.ndarray):
-        found.flags.writeable = False
-    return found
+def _known_entries(starts: bytes, loops: tuple[tuple[int, int], ...], last: int, per_entry: int) -> slice | Array:
+    entries = _entries(starts, loops, last, per_entry)
+    if isinstance(entries, np.ndarray):
+        entries.flags.writeable = False
+    return entries
 
 
 _KNOWN = 1 << 11  # micro-ops and entries of what is remembered: large sets would fill the host's memory
@@ -162,12 +162,12 @@ _ONE = bytes(8)  # the starts of a kernel of one micro-op
 
 
 def _indexed(
-    f: dict[str, int], uops: np.ndarray, column: int, name: str, depth: int, per_entry: int = 1, neighbours: int = 1
-) -> slice | np.ndarray:
+    f: dict[str, int], uops: Array, column: int, name: str, depth: int, per_entry: int = 1, neighbours: int = 1
+) -> slice | Array:
     """The entries that an index of `uops` names in the loops of `f`, `per_entry` indices each, `neighbours` from it on.
 
     Where one of them is beyond `depth`, all from the smallest to the largest: they are not counted one by one. Kernels
-    of one shape differ in their first entry alone: what they touch is found once, and moved there.
+    of one shape differ in their first entry alone: what they touch is entries once, and moved there.
     """
     outer, inner = _STEPS[name]
     loops = ((f["iter_out"], f[outer]), (f["iter_in"], f[inner]), (neighbours, 1))
@@ -181,8 +181,8 @@ def _indexed(
         last, key = last + int(starts.max()), starts.tobytes()
     if last // per_entry + base >= depth:
         return slice(base, base + last // per_entry + 1)
-    found = (_known_entries if len(uops) + last < _KNOWN else _entries)(key, loops, last, per_entry)
-    return slice(found.start + base, found.stop + base) if isinstance(found, slice) else found + base
+    entries = (_known_entries if len(uops) + last < _KNOWN else _entries)(key, loops, last, per_entry)
+    return slice(entries.start + base, entries.stop + base) if isinstance(entries, slice) else entries + base
 
 
 def _row(f: dict[str, int]) -> Instruction:
@@ -200,10 +200,10 @@ def tile_entries(f: dict[str, int]) -> int:
     return rows * (f["x_pad_0"] + f["x_size"] + f["x_pad_1"])
 
 
-def scratchpad_accesses(cfg: Config, f: dict[str, int], uops: np.ndarray) -> list[Access]:
+def scratchpad_accesses(cfg: Config, f: dict[str, int], uops: Array) -> list[Access]:
     """Scratchpad accesses of the decoded instruction `f`, which executes the micro-ops `uops`, int64 (n, 3).
 
-    Where some lie outside their scratchpad, `out_of_range` says so of what is returned for them.
+    Entries outside their scratchpad are included; `out_of_range` finds them.
     """
     row = _row(f)
     if row.mem is not None:
@@ -228,24 +228,24 @@ def scratchpad_accesses(cfg: Config, f: dict[str, int], uops: np.ndarray) -> lis
     elif not f["reset"]:
         taps = 1 + f.get("extra_taps", 0)
         out.append(Access(Mem.INP, False, _indexed(f, uops, 1, "src", rooms[Mem.INP, False], neighbours=taps)))
-        # of one entry, counted by the weight index
+        # rows of one entry, because the weight index counts rows
         rows = cfg.block_in // (cfg.row_taps if taps > 1 else 1) if row.op == Op.DWGEMM else 1
         out.append(Access(Mem.WGT, False, _indexed(f, uops, 2, "wgt", rooms[Mem.WGT, False], rows)))
     return out
 
 
-def _ternary(cfg: Config, f: dict[str, int], uops: np.ndarray, first: slice | np.ndarray) -> list[Access]:
-    """The accesses of a TERNARY: its micro-ops name accumulators `first`, of the first plane; it writes all planes."""
-    every, misplaced = first, -1
+def _ternary(cfg: Config, f: dict[str, int], uops: Array, first: slice | Array) -> list[Access]:
+    """The accesses of a TERNARY: its micro-ops name accumulators of the first plane, `first`; it writes all planes."""
+    all_planes, misplaced = first, -1
     if not isinstance(first, slice) or first.stop <= cfg.acc_depth:
-        entries = np.arange(first.start, first.stop) if isinstance(first, slice) else first
+        entries = first if not isinstance(first, slice) else np.arange(int(first.start), int(first.stop))
         beyond = entries[entries % cfg.bank_depth >= cfg.plane_depth]
         misplaced = int(beyond[0]) if len(beyond) else -1
         if cfg.ternary_blocks > 1 and misplaced < 0:
-            every = np.sort((entries + np.arange(cfg.ternary_blocks)[:, None] * cfg.plane_depth).reshape(-1))
+            all_planes = np.sort((entries + np.arange(cfg.ternary_blocks)[:, None] * cfg.plane_depth).reshape(-1))
     updates = not (f["reset"] or f.get("overwrite"))
     out = [Access(Mem.TUOP, False, slice(f["uop_bgn"], f["uop_end"]))]
-    out.append(Access(Mem.ACC, True, every, False, misplaced, updates))
+    out.append(Access(Mem.ACC, True, all_planes, False, misplaced, updates))
     if not f["reset"]:
         out.append(Access(Mem.INP, False, _indexed(f, uops, 1, "src", cfg.inp_depth)))
         out.append(Access(Mem.TWGT, False, _indexed(f, uops, 2, "wgt", cfg.twgt_depth)))
@@ -291,7 +291,7 @@ def row_access(cfg: Config, row: Instruction, f: Mapping[str, Any]) -> DramAcces
 
 @lru_cache(8)
 def _rooms(cfg: Config) -> dict[tuple[Mem, bool], int]:
-    """The entries of each scratchpad, alone and with those of tables."""
+    """The number of entries of each scratchpad, without (False) and with (True) tables."""
     return {(mem, table): (room if table else depth)(cfg, mem) for mem in SCRATCHPADS for table in (False, True)}
 
 
@@ -299,8 +299,8 @@ def out_of_range(cfg: Config, accesses: list[Access]) -> str | None:
     """A message for the first of `accesses` that lies outside its scratchpad; None where all lie inside."""
     rooms = _rooms(cfg)
     for a in accesses:
-        some, entries = a.entries, rooms[a.mem, a.table]
-        low, high = (some.start, some.stop - 1) if isinstance(some, slice) else some[[0, -1]].tolist()
+        touched, entries = a.entries, rooms[a.mem, a.table]
+        low, high = (touched.start, touched.stop - 1) if isinstance(touched, slice) else touched[[0, -1]].tolist()
         if not (0 <= low < entries and 0 <= high < entries):
             wrong = [entry for entry in (low, high) if not 0 <= entry < entries]
             verb = "writes" if a.write else "reads"

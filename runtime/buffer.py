@@ -6,51 +6,61 @@ import math
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..hw.errors import InputError, ProgramError
+from .arrays import Array
+from .schema import Flag, Int, Kind, OneOf, check_fields, is_a
 
 KINDS = ("input", "output", "constant", "temp", "state")
 ELEMENT_BITS = (2, 4, 8, 32)
-MOST_BYTES = 1 << 40  # of a buffer or tensor: more than any device has, and far from what 64 bits hold
+MOST_BYTES = 1 << 40  # per buffer or tensor: more than any device has, and far below 2**63
 MOST_ALIGN = 1 << 24  # more than any entry of a scratchpad
 
+_FIELDS: dict[str, Kind] = {
+    "kind": OneOf(KINDS),
+    "bits": OneOf(ELEMENT_BITS),
+    "signed": Flag(),
+    "align": Int(1, MOST_ALIGN),
+}
 
-def whole(what: str, values: Iterable[object]) -> tuple[int, ...]:
-    """`values` as ints. Raises `ProgramError`, beginning with `what`, for others than integers."""
-    given = tuple(values)
-    if any(isinstance(n, (bool, np.bool_)) or not isinstance(n, (int, np.integer)) for n in given):
-        raise ProgramError(f"{what} {given}: must be integers")
-    return tuple(int(n) for n in given if isinstance(n, (int, np.integer)))
+
+def whole(what: str, values: Iterable[Any]) -> tuple[int, ...]:
+    """`values` as ints. Raises `ProgramError`, beginning with `what`, for a value that is not an integer."""
+    elements = tuple(values)
+    if any(isinstance(n, (bool, np.bool_)) or not isinstance(n, (int, np.integer)) for n in elements):
+        raise ProgramError(f"{what} {elements}: must be integers")
+    return tuple(map(operator.index, elements))
 
 
-def shape_of(name: str, shape: Iterable[object]) -> tuple[int, ...]:
+def shape_of(name: str, shape: Any) -> tuple[int, ...]:
     """The `shape` of buffer `name` as a tuple. Raises `ProgramError` for a tensor or a number in its place."""
     what = f"buffer {name!r}: shape"
     if len(getattr(shape, "shape", (0,))) != 1:
         raise ProgramError(f"{what} is a tensor, {type(shape).__name__}; give its sizes, as x.shape")
-    if not isinstance(shape, Iterable):
+    if not is_a(shape, Iterable):
         raise ProgramError(f"{what} {shape!r}: must be a tuple of integers, as (16,)")
     return whole(what, shape)
 
 
 def integers(what: str, values: Sequence[int], n: int, meaning: str = "") -> tuple[int, ...]:
-    """`n` of `values` as ints, from anything that is an index; `meaning` says what each is.
+    """The `n` numbers `values` as ints, from any type that is an index; `meaning` explains them in the message.
 
     Raises `ProgramError`, beginning with `what`.
     """
     try:
-        found = tuple(operator.index(value) for value in values)
+        numbers = tuple(operator.index(value) for value in values)
     except TypeError:
-        found = ()
-    if len(found) != n:
+        numbers = ()
+    if len(numbers) != n:
         of = f" ({meaning})" if meaning else ""
         raise ProgramError(f"{what} is {values!r}: must be {n} {'integers' if n > 1 else 'integer'}{of}")
-    return found
+    return numbers
 
 
-def pack_bits(values: np.ndarray, bits: int) -> np.ndarray:
+def pack_bits(values: Array, bits: int) -> Array:
     """Bytes, uint8, that hold the low `bits` of each value: element i in bits [i * bits, (i + 1) * bits)."""
     flat = np.ascontiguousarray(values).reshape(-1)
     if bits >= 8:
@@ -60,7 +70,7 @@ def pack_bits(values: np.ndarray, bits: int) -> np.ndarray:
     return np.bitwise_or.reduce(parts << (bits * np.arange(per_byte, dtype=np.uint8)), axis=1).astype(np.uint8)
 
 
-def unpack_bits(data: np.ndarray, bits: int, signed: bool = True) -> np.ndarray:
+def unpack_bits(data: Array, bits: int, signed: bool = True) -> Array:
     """Elements of `bits` each in the bytes `data`, as int8, uint8, int32 or uint32."""
     if bits == 32:
         return data.view("<i4").astype(np.int32) if signed else data.view("<u4").astype(np.uint32)
@@ -91,41 +101,34 @@ class Buffer:
     bits: int = 8
     signed: bool = True
     kind: str = "input"
-    data: np.ndarray | None = None
+    data: Array | None = None
     align: int = 64
 
     def __post_init__(self) -> None:
         self.shape = shape_of(self.name, self.shape)
-        if self.kind not in KINDS:
-            raise ProgramError(f"buffer {self.name!r}: kind {self.kind!r} must be one of {', '.join(KINDS)}")
-        if type(self.bits) is not int or self.bits not in ELEMENT_BITS:
-            raise ProgramError(
-                f"buffer {self.name!r}: bits = {self.bits}: must be one of {', '.join(map(str, ELEMENT_BITS))}"
-            )
+        what = f"buffer {self.name!r}"
+        try:
+            check_fields({name: getattr(self, name) for name in _FIELDS}, _FIELDS)
+        except ProgramError as exc:
+            raise ProgramError(f"{what}: {exc}") from None
         if min(self.shape, default=1) < 1:
-            raise ProgramError(f"buffer {self.name!r}: shape {self.shape}: every dimension must be at least 1")
+            raise ProgramError(f"{what}: shape {self.shape}: every dimension must be at least 1")
         if math.prod(self.shape) * self.bits % 8:
-            raise ProgramError(
-                f"buffer {self.name!r}: {self.bits}-bit elements of shape {self.shape} do not fill whole bytes"
-            )
-        if type(self.signed) is not bool:
-            raise ProgramError(f"buffer {self.name!r}: signed = {self.signed!r} must be true or false")
-        if type(self.align) is not int or not 1 <= self.align <= MOST_ALIGN:
-            raise ProgramError(f"buffer {self.name!r}: align = {self.align!r} must be 1 to {MOST_ALIGN}")
+            raise ProgramError(f"{what}: {self.bits}-bit elements of shape {self.shape} do not fill whole bytes")
         if self.nbytes > MOST_BYTES:
-            raise ProgramError(f"buffer {self.name!r}: {self.nbytes:,} bytes; at most {MOST_BYTES:,} are allowed")
+            raise ProgramError(f"{what}: {self.nbytes:,} bytes; at most {MOST_BYTES:,} are allowed")
         if (self.kind == "constant") != (self.data is not None):
             needs = "needs data" if self.kind == "constant" else "takes no data; only constant buffers do"
-            raise ProgramError(f"buffer {self.name!r}: kind {self.kind!r} {needs}")
+            raise ProgramError(f"{what}: kind {self.kind!r} {needs}")
         if self.data is not None and (self.data.dtype != np.uint8 or self.data.shape != (self.nbytes,)):
-            raise ProgramError(f"buffer {self.name!r}: data must be {self.nbytes} bytes (uint8)")
+            raise ProgramError(f"{what}: data must be {self.nbytes} bytes (uint8)")
 
     @property
     def nbytes(self) -> int:
         """Bytes in DRAM."""
         return math.prod(self.shape) * self.bits // 8
 
-    def pack(self, array: np.ndarray) -> np.ndarray:
+    def pack(self, array: Array) -> Array:
         """The bytes, uint8 (nbytes,), of an integer `array` of this buffer's shape; of float32, where it has 32 bits.
 
         Raises `InputError` for another shape, a dtype that is not integer, or values outside the element.
@@ -144,7 +147,7 @@ class Buffer:
             raise InputError(f"{self.name}: value {bad} is outside {low}..{high} ({self.bits} bits)")
         return pack_bits(array, self.bits)
 
-    def unpack(self, data: np.ndarray) -> np.ndarray:
+    def unpack(self, data: Array) -> Array:
         """The array in the bytes `data`, uint8 (nbytes,)."""
         return unpack_bits(data, self.bits, self.signed).reshape(self.shape)
 

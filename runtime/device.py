@@ -9,41 +9,38 @@ import importlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import CapacityError
 from ..hw.isa import Isa, Mem, Op, entry_bytes, mem_of, row_of, rows_of
+from .arrays import Array
 from .registry import device_entry
-
-if TYPE_CHECKING:
-    from .executable import Allocation
-
 
 TRANSFERS = np.array([any(row.mem is not None for row in rows_of(op)) for op in range(8)])  # by opcode
 # why an instruction waits: at the head of its queue for a token, or for its unit; while it executes for the bus, or for
 # accumulators that others read
 WAITS = ("token", "unit", "memory", "bank")
+Value = int | float | dict[str, int]  # of a metric: a count, a rate, a histogram
 
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
     """Cycles of every instruction of one launch, from the start of fetching; int64 (n,).
 
-    `queue`: of the unit that executes it; `issue`: it is taken from that queue; `start`: its first work, after the end
-    of the one before it in that queue or a little before; `end`: its results are in memory and
-    its tokens given; `waits`: cycles by the reasons of `WAITS`. `queued`: it enters its queue; None where that is not
-    seen.
+    `queue` is the command queue of the instruction; `queued` the cycle in which it enters the queue (None if the device
+    does not see it), `issue` the cycle in which it leaves it, `start` the cycle of its first work, `end` the cycle in
+    which its results are in memory and its tokens given. `waits` are cycles by the reasons of `WAITS`.
     """
 
-    queue: np.ndarray
-    issue: np.ndarray
-    start: np.ndarray
-    end: np.ndarray
-    waits: dict[str, np.ndarray]
-    queued: np.ndarray | None = None
+    queue: Array
+    issue: Array
+    start: Array
+    end: Array
+    waits: dict[str, Array]
+    queued: Array | None = None
 
 
 @dataclass
@@ -53,25 +50,24 @@ class Stats:
     `insns` counts instructions by mnemonic (`LOAD.INP`, `GEMM`, `ALU.ADD`, ...), `uops` executed micro-ops of GEMM
     and ALU (loop trips x kernel length), `macs` multiply-accumulates of all GEMM micro-ops, useful or on padding,
     `bytes_loaded` and `bytes_stored` DRAM bytes by memory name. `cycles` and `counters` (by register name) come from
-    devices with a clock; None and empty on others. `timeline` returns the cycles of each instruction of one launch, on
-    simulated devices with a clock; None on others, and for several launches. `observed` likewise returns what the
-    device alone can count of a launch, by the names of hw/metrics.py.
+    devices with a clock; else they are None and empty. `timeline` returns the cycles of each instruction, `observed`
+    the metrics of hw/metrics.py that only the device can count: both for one launch on a simulated device, else None.
     """
 
-    insns: Counter[str] = field(default_factory=Counter)
+    insns: Counter[str] = field(default_factory=Counter[str])
     uops: int = 0
     macs: int = 0
-    bytes_loaded: Counter[str] = field(default_factory=Counter)
-    bytes_stored: Counter[str] = field(default_factory=Counter)
+    bytes_loaded: Counter[str] = field(default_factory=Counter[str])
+    bytes_stored: Counter[str] = field(default_factory=Counter[str])
     cycles: int | None = None
-    counters: Counter[str] = field(default_factory=Counter)
+    counters: Counter[str] = field(default_factory=Counter[str])
     timeline: Callable[[], Timeline] | None = None
-    observed: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False)
+    observed: Callable[[], Mapping[str, Value]] | None = field(default=None, compare=False)
 
     def __add__(self, other: Stats) -> Stats:
         known = [cycles for cycles in (self.cycles, other.cycles) if cycles is not None]
-        timelines = [each for each in (self.timeline, other.timeline) if each is not None]
-        observed = [each for each in (self.observed, other.observed) if each is not None]
+        timelines = [function for function in (self.timeline, other.timeline) if function is not None]
+        observed = [function for function in (self.observed, other.observed) if function is not None]
         return Stats(
             self.insns + other.insns,
             self.uops + other.uops,
@@ -84,9 +80,11 @@ class Stats:
             observed[0] if len(observed) == 1 else None,
         )
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, int | dict[str, int]]:
         """The counts as JSON-ready values, with totals."""
-        timed = {} if self.cycles is None else {"cycles": self.cycles, "counters": dict(self.counters)}
+        timed: dict[str, int | dict[str, int]] = {}
+        if self.cycles is not None:
+            timed = {"cycles": self.cycles, "counters": dict(self.counters)}
         return {
             "instructions": self.insns.total(),
             "micro_ops": self.uops,
@@ -98,6 +96,13 @@ class Stats:
             "stored_by_memory": dict(self.bytes_stored),
             **timed,
         }
+
+
+class Allocation(NamedTuple):
+    """Bytes of device memory, at an address that is a multiple of `align`."""
+
+    nbytes: int
+    align: int
 
 
 class Device(Protocol):
@@ -120,7 +125,7 @@ class Device(Protocol):
         """Free the memory that `allocate` returned."""
         ...
 
-    def write(self, address: int, data: np.ndarray) -> None:
+    def write(self, address: int, data: Array) -> None:
         """Copy `data`, uint8 (n,), to memory."""
         ...
 
@@ -128,7 +133,7 @@ class Device(Protocol):
         """Execute the instructions at `insn_address` to FINISH. Raises `ExecutionError` where that fails."""
         ...
 
-    def read(self, address: int, nbytes: int) -> np.ndarray:
+    def read(self, address: int, nbytes: int) -> Array:
         """A copy of memory, uint8 (nbytes,)."""
         ...
 
@@ -169,14 +174,14 @@ def count_work(stats: Stats, cfg: Config, entry_bytes: Mapping[Mem, int], f: dic
         moved[mem.name] += rows * f["x_size"] * entry_bytes[mem]
 
 
-def without_addresses(isa: Isa, insn: np.ndarray) -> np.ndarray:
-    """The instructions `insn`, uint64 (n, 2), with 0 for every DRAM address: what `program_stats` depends on."""
-    field, found = isa.formats["LOAD"].fields["dram_base"], insn.copy()
-    found[TRANSFERS[(insn[:, 0] & np.uint64(7)).astype(np.intp)], 0] &= ~np.uint64((1 << field.bits) - 1 << field.lo)
-    return found
+def without_addresses(isa: Isa, insn: Array) -> Array:
+    """The instructions `insn`, uint64 (n, 2), with 0 for every DRAM address, which `program_stats` ignores."""
+    field, words = isa.formats["LOAD"].fields["dram_base"], insn.copy()
+    words[TRANSFERS[(insn[:, 0] & np.uint64(7)).astype(np.intp)], 0] &= ~np.uint64((1 << field.bits) - 1 << field.lo)
+    return words
 
 
-def program_stats(isa: Isa, insn: np.ndarray) -> Stats:
+def program_stats(isa: Isa, insn: Array) -> Stats:
     """The counts of one run of `insn`, uint64 (n, 2); undecodable instructions are not counted."""
     stats, sizes = Stats(), {mem: entry_bytes(isa.cfg, mem) for mem in Mem}
     for f in isa.decode(insn):

@@ -6,7 +6,7 @@ import hashlib
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def add_member(archive: zipfile.ZipFile, name: str, data: bytes | str) -> None:
 
 
 @contextmanager
-def atomic_write(path: str | Path) -> Iterator[Path]:
+def atomic_write(path: str | Path) -> Generator[Path]:
     """A temporary file beside `path` that replaces it when the block succeeds, and is deleted when it fails.
 
     A symbolic link stays; the file that it points to is replaced. Raises `FileError`.
@@ -61,7 +61,7 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     try:
         yield temporary
         temporary.chmod(0o666 & ~umask)
-        _sync(temporary)  # otherwise a power cut can leave the new name with nothing behind it
+        _sync(temporary)  # otherwise a power cut can leave an empty file under the new name
         os.replace(temporary, path)
         with suppress(OSError):  # of a folder that cannot be read, or not synced: the file is whole either way
             _sync(path.parent)
@@ -81,14 +81,14 @@ def _sync(path: Path) -> None:
 
 
 def cache_folder(kind: str) -> Path:
-    """The folder of what is kept of one `kind`: in `$XDG_CACHE_HOME/tilewright`, or in ~/.cache/tilewright."""
+    """The cache folder for results of one `kind`, in `$XDG_CACHE_HOME/tilewright` or ~/.cache/tilewright."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilewright" / kind
 
 
 def sources_digest(*folders: str) -> str:
     """A digest of every source file of top folders of the package (`hw`, `sim`, ...), subfolders included.
 
-    Caches store it with each result, so that they never return one that other sources made.
+    Caches store it with each result, so that they never return a result of other sources.
     """
     top = Path(__file__).parents[1]
     files = sorted(

@@ -6,24 +6,26 @@ import heapq
 import math
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from ..hw.errors import FileError, InputError, UnsupportedError
 from ..hw.foreign import TEXT_BYTES, read_regular
+from .arrays import Array
 from .executable import Executable, LaunchStep
+from .loader import Inputs, Outputs
 from .steps import When
 
-BEGIN = 1  # the token before every text, and the one that ends it
+BEGIN = 1  # the token before every text, which also ends it
 _BYTES = 3  # the token of byte 0
 _BYTE = re.compile(rb"<0x([0-9A-Fa-f]{2})>")  # the piece of one byte
-_GONE = -1  # in place of a token that became part of the one before
+_GONE = -1  # marks a token that was merged into the token before it
 _HEADER, _ENTRY = struct.Struct("<i"), struct.Struct("<fi")
-Choose = Callable[[np.ndarray], int]  # of the logits, float32 (words,)
+Choose = Callable[[Array], int]  # of the logits, float32 (words,)
 _COLDEST = 1e-200  # below it quotients of float32 logits would overflow; all others but the largest have weight 0 there
 
 
@@ -38,9 +40,9 @@ class Tokenizer:
         self._tokens = {piece: k for k, piece in reversed(list(enumerate(self.pieces)))}
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of `text`, behind the one that begins a text.
+        """The tokens of `text`, after the token that begins every text.
 
-        Pieces are merged by the highest score first. Raises `InputError` for what no token stands for.
+        Pieces are merged by the highest score first. Raises `InputError` for a character without a token.
         """
         space = [self._tokens[b" "]] if text and b" " in self._tokens else []
         return self._merged([BEGIN, *space, *(token for character in text for token in self._spelled(character))])
@@ -63,7 +65,7 @@ class Tokenizer:
             _, k, token, pair = heapq.heappop(heap)
             gone = after[k]
             if gone == len(tokens) or (tokens[k], tokens[gone]) != pair:
-                continue  # one of them is part of another piece by now
+                continue  # one token of the pair is part of another piece by now
             tokens[k], tokens[gone], after[k] = token, _GONE, after[gone]
             if after[k] < len(tokens):
                 before[after[k]] = k
@@ -85,7 +87,7 @@ class Tokenizer:
         return spelled
 
     def piece(self, previous: int, token: int) -> bytes:
-        """The bytes that `token` adds to a text behind the token `previous`; they may be part of a character."""
+        """The bytes that `token` adds to a text after the token `previous`; they may be part of a character."""
         piece = self.pieces[token]
         if previous == BEGIN:
             piece = piece.removeprefix(b" ")
@@ -99,7 +101,7 @@ class Tokenizer:
 
 def _read(path: Path, size: int) -> tuple[list[bytes], list[float]]:
     data = read_regular(path, "a tokenizer", TEXT_BYTES)
-    pieces, scores, at = [], [], _HEADER.size
+    pieces, scores, at = list[bytes](), list[float](), _HEADER.size
     for _ in range(size):
         if at + _ENTRY.size > len(data):
             raise FileError(f"{path}: holds {len(pieces)} pieces, the model has {size} words; give its own tokenizer")
@@ -120,21 +122,21 @@ def _read(path: Path, size: int) -> tuple[list[bytes], list[float]]:
 class Runs(Protocol):
     """A program that is run step by step and keeps its state: a `Loaded`, or one on a server."""
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def run(self, inputs: Inputs) -> Outputs:
         """Outputs by name."""
         ...
 
 
 @dataclass(frozen=True)
 class Step:
-    """One run: the tokens that went in, from `position` on, and the logits that came out, behind the last of them.
+    """One run: the tokens that went in, from `position` on, and the logits for the token after the last of them.
 
-    `following` is the token behind, None where the text ended.
+    `following` is that token, None where the text ended.
     """
 
     tokens: tuple[int, ...]
     position: int
-    logits: np.ndarray
+    logits: Array
     following: int | None
 
 
@@ -172,16 +174,16 @@ def _context(executable: Executable, room: int) -> int:
     ends: dict[When | None, int] = {}  # of the steps that run together
     for step in executable.steps:
         if isinstance(step, LaunchStep):
-            found = [step.launch.patches.limits[key] for key, name in step.symbols.items() if name == "position"]
+            limits = [step.launch.patches.limits[key] for key, name in step.symbols.items() if name == "position"]
         else:
-            found = [len(step.constants["cosine"])] if step.op == "rotate" and "position" in step.inputs else []
-        ends[step.when] = min([*found, ends.get(step.when, room)])
+            limits = [len(step.constants["cosine"])] if step.op == "rotate" and "position" in step.inputs else []
+        ends[step.when] = min([*limits, ends.get(step.when, room)])
     always = ends.pop(None, room)
     return min(always, max((end for when, end in ends.items() if when and when.tensor == "position"), default=room))
 
 
 def write(program: Runs, model: LanguageModel, prompt: Sequence[int], count: int, choose: Choose) -> Iterator[Step]:
-    """Give `prompt` to the program, then what `choose` makes of the logits, until there are `count` tokens.
+    """Run the program on `prompt`, then on the tokens that `choose` takes from the logits, up to `count` tokens.
 
     Whole blocks of the prompt go in together where the program takes blocks, the rest token by token. A text ends
     earlier with the token that begins the next one. Raises `InputError` where prompt or count do not fit the context.
@@ -210,15 +212,15 @@ def write(program: Runs, model: LanguageModel, prompt: Sequence[int], count: int
         position = after
 
 
-def _inputs(tokens: Sequence[int], position: int) -> dict[str, np.ndarray]:
+def _inputs(tokens: Sequence[int], position: int) -> dict[str, Array]:
     """The inputs of a run that takes `tokens`, from `position` on."""
-    given = np.array(tokens, np.int32)
+    ids = np.array(tokens, np.int32)
     if len(tokens) == 1:
-        return {"token": given, "position": np.array([position], np.int32)}
-    return {"tokens": given, "block": np.array([position // len(tokens)], np.int32)}
+        return {"token": ids, "position": np.array([position], np.int32)}
+    return {"tokens": ids, "block": np.array([position // len(tokens)], np.int32)}
 
 
-def most_likely(logits: np.ndarray) -> int:
+def most_likely(logits: Array) -> int:
     """The token with the largest logit, the first of several."""
     return int(logits.argmax())
 
@@ -231,7 +233,7 @@ def sampler(temperature: float, seed: int) -> Choose:
         )
     rng = np.random.default_rng(seed)
 
-    def choose(logits: np.ndarray) -> int:
+    def choose(logits: Array) -> int:
         scores = logits.astype(np.float64)
         weights = np.exp((scores - scores.max()) / max(temperature, _COLDEST))
         return int(rng.choice(len(weights), p=weights / weights.sum()))

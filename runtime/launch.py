@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..hw.config import UOP_BYTES, Config
 from ..hw.errors import AccessError, EncodingError, ProgramError
 from ..hw.isa import INSN_BYTES, INSTRUCTIONS, MICRO_OPS, Isa, Mem, entry_bytes, instruction, known_isa
 from .access import dram_access, row_access
+from .arrays import Array
 from .buffer import Buffer
 from .device import TRANSFERS
-from .schema import NAME, shown
+from .schema import NAME, is_a, shown
 from .symbols import Patches
 from .tokens import Row
 
@@ -29,7 +31,7 @@ WRITABLE = ("output", "temp", "state")  # kinds of buffers that a program may st
 
 
 @functools.lru_cache(8)
-def entry_sizes(cfg: Config) -> np.ndarray:
+def entry_sizes(cfg: Config) -> Array:
     """Bytes of an entry of the memory that opcode and memory id name, int64 (8, 8)."""
     sizes = np.tile(np.array([entry_bytes(cfg, Mem(k)) for k in range(8)], np.int64), (8, 1))  # where no row is
     for row in INSTRUCTIONS:
@@ -42,14 +44,14 @@ def entry_sizes(cfg: Config) -> np.ndarray:
 class Origins:
     """The operator or statement for which each instruction of a launch was recorded.
 
-    `of`, int32 (n,), is a position in `paths`: the names from the outside in, such as an operator of a network and a
-    statement of its schedule; () for what belongs to the whole launch. `macs` are the useful multiply-accumulates of
-    each path, None where these are not known.
+    `of`, int32 (n,), is a position in `paths`: names from the outside in, such as an operator of a network and a
+    statement of its schedule; () for instructions of the whole launch. `macs` are the useful multiply-accumulates of
+    each path, None where they are not known.
     """
 
     paths: list[tuple[str, ...]]
     macs: list[int | None]
-    of: np.ndarray
+    of: Array
 
     def __post_init__(self) -> None:
         n = len(self.paths)
@@ -61,7 +63,7 @@ class Origins:
 
 
 class OriginStack:
-    """The origins of what is being recorded: `number` is the position of the present one."""
+    """The nested origins of a recording; `number` is the position of the innermost in `Origins.paths`."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, ...], int] = {(): 0}
@@ -71,7 +73,7 @@ class OriginStack:
         self.number = 0
 
     @contextmanager
-    def inside(self, name: str, macs: int | None = None) -> Iterator[None]:
+    def inside(self, name: str, macs: int | None = None) -> Generator[None]:
         """The origin `name` within the present one; see `Program.origin`."""
         if not NAME.allows(name):
             raise ProgramError(f"origin name {shown(name)}: must be {NAME}")
@@ -90,7 +92,7 @@ class OriginStack:
             self._path, self.number = before
 
     def outermost(self, row: Row) -> str:
-        """The outermost name of what `row` was recorded for, empty where nothing was named."""
+        """The outermost name of the origin of `row`, empty outside of all origins."""
         return self._outermost[row.origin]
 
     def of(self, rows: Sequence[Row]) -> Origins:
@@ -103,24 +105,24 @@ class Launch:
     """The program of one start of the accelerator.
 
     `insn` is uint64 (n, 2). `dram_base` of instruction k counts from the start of buffer number `reloc[k]`, int32 (n,);
-    -1 marks an instruction without an address: any that is neither load nor store. `origins` name what instructions
-    are for, None where that is not known. `patches` are the symbols that move addresses from run to run. Raises
+    -1 marks an instruction without an address, neither load nor store. `origins` name the operators of instructions,
+    None where they are not known. `patches` are the symbols that move addresses from run to run. Raises
     `ProgramError` where these disagree.
     """
 
     cfg: Config
     name: str
-    insn: np.ndarray
-    reloc: np.ndarray
+    insn: Array
+    reloc: NDArray[np.int32]
     buffers: list[Buffer]
     origins: Origins | None = None
     patches: Patches = field(default_factory=Patches)
 
     def __post_init__(self) -> None:
         insn, reloc = self.insn, self.reloc
-        if not isinstance(insn, np.ndarray) or insn.dtype != np.uint64 or insn.ndim != 2 or insn.shape[1] != 2:
+        if not is_a(insn, np.ndarray) or insn.dtype != np.uint64 or insn.ndim != 2 or insn.shape[1] != 2:
             raise ProgramError(f"launch {self.name!r}: instructions must be uint64 (n, 2)")
-        if not isinstance(reloc, np.ndarray) or reloc.dtype.kind != "i" or reloc.shape != (len(insn),):
+        if not is_a(reloc, np.ndarray) or reloc.dtype.kind != "i" or reloc.shape != (len(insn),):
             raise ProgramError(f"launch {self.name!r}: reloc must hold one number per instruction, a signed integer")
         has_address = TRANSFERS[(insn[:, 0] & np.uint64(7)).astype(np.intp)]
         wrong = np.flatnonzero((reloc < -1) | (reloc >= np.where(has_address, len(self.buffers), 0)))
@@ -150,19 +152,19 @@ class Launch:
         at, field = self.patches.at, known_isa(self.cfg).formats["LOAD"].fields["mem"]
         for k in at.tolist():
             if k >= len(self.insn) or self.reloc[k] < 0:
-                found = f"symbol {self.patches.symbols[k].name!r} of instruction {k}"
-                raise ProgramError(f"launch {self.name!r}: {found}: only an address that counts from a buffer has one")
+                named = f"symbol {self.patches.symbols[k].name!r} of instruction {k}"
+                raise ProgramError(f"launch {self.name!r}: {named}: only an address that counts from a buffer has one")
             row = instruction(int(self.insn[k, 0]) & 7, int(self.insn[k, 0]) >> field.lo & 7)
             if row is not None and row.loads in MICRO_OPS:
                 raise ProgramError(f"launch {self.name!r}: instruction {k} loads micro-ops: they have no symbol")
 
     @property
-    def uops(self) -> np.ndarray:
+    def uops(self) -> Array:
         """The micro-op words, uint32 (n,), that its LOAD UOP instructions read."""
         data = [b.data for b in self.buffers if b.name == UOP_BUFFER and b.data is not None]
         return data[0].view("<u4") if data else np.zeros(0, np.uint32)
 
-    def relocate(self, addresses: Sequence[int], values: Mapping[str, int] | None = None) -> np.ndarray:
+    def relocate(self, addresses: Sequence[int], values: Mapping[str, int] | None = None) -> Array:
         """The instructions, uint64 (n, 2), with buffer k at byte address `addresses[k]`.
 
         Symbols have the `values`, those absent 0. Raises `EncodingError` for an address that is not aligned to an
@@ -190,7 +192,7 @@ class Launch:
         words[self.patches.at] = self.patched(words[self.patches.at], values or {})
         return words
 
-    def patched(self, words: np.ndarray, values: Mapping[str, int]) -> np.ndarray:
+    def patched(self, words: Array, values: Mapping[str, int]) -> Array:
         """The instructions of `patches`, uint64 (n, 2), with these `values` of symbols, absent ones 0.
 
         `words` are those that `relocate` makes where all symbols are 0.
@@ -201,11 +203,11 @@ class Launch:
         return moved
 
     @property
-    def reach(self) -> np.ndarray:
+    def reach(self) -> Array:
         """How many entries the address of each instruction moves at most, by its symbol; int64 (n,)."""
-        found = np.zeros(len(self.insn), np.int64)
-        found[self.patches.at] = self.patches.most
-        return found
+        most = np.zeros(len(self.insn), np.int64)
+        most[self.patches.at] = self.patches.most
+        return most
 
     def check_aligned(self) -> None:
         """Raise `EncodingError` for a buffer that a device may place where `relocate` cannot address it."""
@@ -218,7 +220,7 @@ class Launch:
                     f"bytes; must be to a multiple of {size}, the bytes of an entry"
                 )
 
-    def _addressed(self) -> tuple[np.ndarray, np.ndarray]:
+    def _addressed(self) -> tuple[Array, Array]:
         """The instructions that count from a buffer, and the bytes of an entry of the memory that each names."""
         field = known_isa(self.cfg).formats["LOAD"].fields["mem"]
         at = np.flatnonzero(self.reloc >= 0)
@@ -227,7 +229,7 @@ class Launch:
 
     @property
     def known_origins(self) -> Origins:
-        """`origins`, or where these are not known one for the whole launch."""
+        """`origins`, or a single origin for the whole launch if they are not known."""
         return self.origins or Origins([()], [None], np.zeros(len(self.insn), np.int32))
 
     @property
@@ -264,7 +266,7 @@ def check_dram(launch: Launch) -> None:
     """
     launch.check_aligned()
     isa = known_isa(launch.cfg)
-    nbytes = np.array([b.nbytes for b in launch.buffers] + [-1], np.int64)  # the last one is that of reloc = -1
+    nbytes = np.array([b.nbytes for b in launch.buffers] + [-1], np.int64)  # the last element is for reloc = -1
     writable = np.array([b.kind in WRITABLE for b in launch.buffers] + [False])
     head = isa.formats["LOAD"].decode(launch.insn)
     suspect, reach = launch.reloc >= 0, launch.reach
@@ -284,7 +286,7 @@ def check_dram(launch: Launch) -> None:
 
 
 def _check(isa: Isa, launch: Launch, k: int) -> None:
-    """Raise what is wrong with instruction `k`, if it can be decoded."""
+    """Raise the error of instruction `k`, if it can be decoded."""
     (f,) = isa.decode(launch.insn[k : k + 1])
     if isa.undecodable(f):
         return
@@ -294,7 +296,7 @@ def _check(isa: Isa, launch: Launch, k: int) -> None:
     if launch.reloc[k] < 0:
         raise AccessError(f"{at}: accesses DRAM, but its address belongs to no buffer", k)
     symbol = launch.patches.symbols.get(k)
-    buffer, access = launch.buffers[launch.reloc[k]], dram_access(launch.cfg, f, symbol)
+    buffer, access = launch.buffers[int(launch.reloc[k])], dram_access(launch.cfg, f, symbol)
     assert access is not None
     if access.end > buffer.nbytes:
         ends = f"ends at byte {access.end}{f' for some {symbol.name}' if symbol else ''} of buffer {buffer.name!r}"

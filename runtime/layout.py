@@ -20,22 +20,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..hw.config import PAR_BYTES, TABLE_SIZE, TERNARY_BITS, Config
 from ..hw.errors import InputError
 from ..hw.isa import PAR
 from ..hw.rounding import CONTRACTS
+from .arrays import Array
 from .buffer import pack_bits
 
 
-def _rank(array, rank: int, what: str) -> np.ndarray:
+def _rank(array: ArrayLike, rank: int, what: str) -> Array:
     array = np.asarray(array)
     if array.ndim != rank:
         raise InputError(f"{what} have shape {array.shape}; expected {rank} dimensions")
     return array
 
 
-def _blocks(array: np.ndarray, axis: int, block: int) -> np.ndarray:
+def _blocks(array: Array, axis: int, block: int) -> Array:
     """`array` with `axis` split in two, zero-padded to whole blocks."""
     count = -(-array.shape[axis] // block)
     extra = count * block - array.shape[axis]
@@ -44,25 +46,25 @@ def _blocks(array: np.ndarray, axis: int, block: int) -> np.ndarray:
     return array.reshape(*array.shape[:axis], count, block, *array.shape[axis + 1 :])
 
 
-def _channels_first(x: np.ndarray, layout: str) -> np.ndarray:
+def _channels_first(x: Array, layout: str) -> Array:
     if layout not in ("NCHW", "NHWC"):
         raise InputError(f"layout {layout!r}: must be NCHW or NHWC")
     return x if layout == "NCHW" else x.transpose(0, 3, 1, 2)
 
 
-def pack_blocks(x: np.ndarray, batch: int, block: int) -> np.ndarray:
+def pack_blocks(x: Array, batch: int, block: int) -> Array:
     """Packed activations of `x`, (n, c, h, w) or (n, c), for the given batch and block sizes."""
     axes = (0, 2, 4, 5, 1, 3) if x.ndim == 4 else (0, 2, 1, 3)
     return np.ascontiguousarray(_blocks(_blocks(x, 1, block), 0, batch).transpose(axes))  # was n, batch, c, block, h, w
 
 
-def pack_activations(x, cfg: Config, *, block: int | None = None, layout: str = "NCHW") -> np.ndarray:
+def pack_activations(x: ArrayLike, cfg: Config, *, block: int | None = None, layout: str = "NCHW") -> Array:
     """Packed activations of `x`; `block` is `cfg.block_in` unless given."""
     return pack_blocks(_channels_first(_rank(x, 4, "activations"), layout), cfg.batch, block or cfg.block_in)
 
 
 def fold_windows(
-    x: np.ndarray,
+    x: Array,
     *,
     rows: int,
     dilation: int,
@@ -76,7 +78,7 @@ def fold_windows(
     value: int,
     block: int,
     layout: str = "NCHW",
-) -> np.ndarray:
+) -> Array:
     """Entries of parts of windows, int8 (n, strips, entries, 1, block), of an image (n, c, h, w), or NHWC (n, h, w, c).
 
     Strip k is the bytes of the image's rows `k * step - top + i * dilation`, i below `rows`, from `left` columns before
@@ -106,17 +108,17 @@ def fold_windows(
     strip = strip.reshape(n, strips, -1)
     out = np.empty((n, strips, entries, 1, block), x.dtype)
     for k, offset in enumerate(offsets):
-        mine = out[:, :, k :: len(offsets), 0]
+        entry = out[:, :, k :: len(offsets), 0]
         # entries that overlap are copied in parts no longer than a group: cut into groups, a strip is a view of its
         # own size, where one of all windows would have more bytes than a 32-bit machine can address
         for lane in range(0, block, group):
-            width, many = min(group, block - lane), mine.shape[2]
+            width, many = min(group, block - lane), entry.shape[2]
             source = strip[:, :, offset + lane :][:, :, : many * group].reshape(n, strips, many, group)
-            mine[..., lane : lane + width] = source[..., :width]
+            entry[..., lane : lane + width] = source[..., :width]
     return out
 
 
-def unpack_blocks(packed: np.ndarray, c: int, n: int | None = None, layout: str = "NCHW") -> np.ndarray:
+def unpack_blocks(packed: Array, c: int, n: int | None = None, layout: str = "NCHW") -> Array:
     """The `c` channels (and first `n` rows or images) of packed activations, as (n, c, h, w) or (n, c).
 
     With `layout` NHWC images are (n, h, w, c), in the same pass.
@@ -130,27 +132,27 @@ def unpack_blocks(packed: np.ndarray, c: int, n: int | None = None, layout: str 
     return np.ascontiguousarray(x[:n, :c])
 
 
-def unpack_activations(packed, c: int, cfg: Config, *, n: int | None = None, layout: str = "NCHW") -> np.ndarray:
+def unpack_activations(packed: ArrayLike, c: int, cfg: Config, *, n: int | None = None, layout: str = "NCHW") -> Array:
     """The `c` channels (and first `n` images) of packed activations; the block size is the last axis's."""
     return unpack_blocks(_rank(packed, 6, "packed activations"), c, n, layout)
 
 
-def pack_dense_activations(x, cfg: Config, *, block: int | None = None) -> np.ndarray:
+def pack_dense_activations(x: ArrayLike, cfg: Config, *, block: int | None = None) -> Array:
     """Packed activations of a dense layer from `x`; `block` is `cfg.block_in` unless given."""
     return pack_blocks(_rank(x, 2, "dense activations"), cfg.batch, block or cfg.block_in)
 
 
-def unpack_dense_activations(packed, c: int, *, n: int | None = None) -> np.ndarray:
+def unpack_dense_activations(packed: ArrayLike, c: int, *, n: int | None = None) -> Array:
     """The `c` features (and first `n` rows) of packed activations of a dense layer."""
     return unpack_blocks(_rank(packed, 4, "packed dense activations"), c, n)
 
 
-def pack_weights(w, cfg: Config, *, layout: str = "OIHW") -> np.ndarray:
+def pack_weights(w: ArrayLike, cfg: Config, *, layout: str = "OIHW") -> Array:
     """Packed convolution weights of `w`; `layout` is OIHW or OHWI."""
     return _weights(w, cfg.block_out, cfg.block_in, layout)
 
 
-def _weights(w, rows: int, columns: int, layout: str) -> np.ndarray:
+def _weights(w: ArrayLike, rows: int, columns: int, layout: str) -> Array:
     """Weights (output blocks, input blocks, kh, kw, rows, columns) of `w`."""
     w = _rank(w, 4, "weights")
     if layout not in ("OIHW", "OHWI"):
@@ -160,13 +162,13 @@ def _weights(w, rows: int, columns: int, layout: str) -> np.ndarray:
     return np.ascontiguousarray(w.transpose(0, 2, 4, 5, 1, 3))
 
 
-def pack_dense_weights(w, cfg: Config) -> np.ndarray:
+def pack_dense_weights(w: ArrayLike, cfg: Config) -> Array:
     """Packed weights of a dense layer from `w`."""
     w = _blocks(_blocks(_rank(w, 2, "dense weights"), 1, cfg.block_in), 0, cfg.block_out)
     return np.ascontiguousarray(w.transpose(0, 2, 1, 3))
 
 
-def pack_ternary_weights(w, cfg: Config, *, layout: str = "OIHW") -> np.ndarray:
+def pack_ternary_weights(w: ArrayLike, cfg: Config, *, layout: str = "OIHW") -> Array:
     """Entries of TWGT, uint8 (..., cfg.twgt_entry_bytes), of convolution weights `w`; `layout` is OIHW or OHWI.
 
     Channel `t * block_out + c` of an entry is channel c of block t. Raises `InputError` for a weight that is not -1, 0
@@ -191,7 +193,7 @@ def depthwise_pitch(cfg: Config, kw: int) -> int:
     return -(-kw // cfg.row_taps) * cfg.row_taps if kw > 1 else kw
 
 
-def pack_depthwise_weights(w, cfg: Config, *, layout: str = "CHW") -> np.ndarray:
+def pack_depthwise_weights(w: ArrayLike, cfg: Config, *, layout: str = "CHW") -> Array:
     """Packed depthwise weights of `w`, int8 (entries, block_out, block_in); `layout` is CHW or HWC.
 
     Row ((group * kh + y) * pitch + x) of DWGEMM holds the weights of kernel position (y, x) of the channels of `group`;
@@ -208,7 +210,17 @@ def pack_depthwise_weights(w, cfg: Config, *, layout: str = "CHW") -> np.ndarray
     return np.ascontiguousarray(_blocks(rows, 0, cfg.block_out))
 
 
-def pack_par(cfg: Config, *, bias, multiplier, exponent, zero_point, low, high, contract: str) -> np.ndarray:
+def pack_par(
+    cfg: Config,
+    *,
+    bias: ArrayLike,
+    multiplier: ArrayLike,
+    exponent: ArrayLike,
+    zero_point: ArrayLike,
+    low: ArrayLike,
+    high: ArrayLike,
+    contract: str,
+) -> Array:
     """PAR entries, uint32 (ceil(o / block_out), block_out, 3), of one value per channel, (o,), or scalars for all.
 
     At least one parameter is an array. Raises `InputError` for an unknown contract, for values that are not integers of
@@ -229,7 +241,7 @@ def pack_par(cfg: Config, *, bias, multiplier, exponent, zero_point, low, high, 
     return np.ascontiguousarray(_blocks(words[:, : PAR_BYTES // 4], 0, cfg.block_out)).astype(np.uint32)
 
 
-def pack_table(values, cfg: Config) -> np.ndarray:
+def pack_table(values: ArrayLike, cfg: Config) -> Array:
     """PAR entries, uint32 (table_entries, block_out, 3), of a table for LOOKUP: int32 `values` (256,), -128's first.
 
     Raises `InputError` for another shape, or values beyond int32.
@@ -245,28 +257,27 @@ def pack_table(values, cfg: Config) -> np.ndarray:
     return out.reshape(cfg.table_entries, cfg.block_out, -1)
 
 
-def pack_bias(b, cfg: Config) -> np.ndarray:
+def pack_bias(b: ArrayLike, cfg: Config) -> Array:
     """int32 values per output channel, repeated over the batch."""
     b = _blocks(_rank(b, 1, "biases"), 0, cfg.block_out).astype(np.int32)
     return np.ascontiguousarray(np.repeat(b[:, None, :], cfg.batch, axis=1))
 
 
-def joined_planes(planes: np.ndarray) -> np.ndarray:
+def joined_planes(planes: Array) -> Array:
     """The integers whose lowest bytes are int8 `planes`, lowest first, with the sign of the last: (2 to 4, ...).
 
     Two make int16, more int32.
     """
     if len(planes) not in (2, 3, 4):
         raise InputError(f"{len(planes)} byte planes: must be 2 to 4")
-    found = planes[-1].astype(np.int16 if len(planes) == 2 else np.int32)
+    joined = planes[-1].astype(np.int16 if len(planes) == 2 else np.int32)
     for plane in planes[-2::-1]:
-        found = found << 8 | plane.view(np.uint8)
-    return found
+        joined = joined << 8 | plane.view(np.uint8)
+    return joined
 
 
-def planes_to_int32(planes: Sequence[np.ndarray]) -> np.ndarray:
+def planes_to_int32(planes: Sequence[Array]) -> Array:
     """The int32 tensor whose bytes, lowest first, are the four int8 `planes`."""
     if len(planes) != 4:
         raise InputError(f"{len(planes)} byte planes: an int32 tensor needs 4")
-    stacked = np.stack([np.ascontiguousarray(p).view(np.uint8) for p in planes], axis=-1)
-    return np.ascontiguousarray(stacked).view("<i4")[..., 0].astype(np.int32)
+    return joined_planes(np.stack([np.asarray(p, np.int8) for p in planes]))

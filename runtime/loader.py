@@ -12,14 +12,21 @@ import numpy as np
 from ..hw.errors import CapacityError, ExecutionError, FingerprintError, InputError, one_line
 from ..hw.foreign import machine_memory
 from ..hw.isa import INSN_BYTES
+from .arrays import Array, Bytes
 from .buffer import Buffer
+from .contents import Contents
 from .device import Device, Stats, open_device
-from .executable import Executable, HostStep, LaunchStep, Tensor
 from .hostops import HOST_OPS
 from .launch import INSN_ALIGN, Launch
 from .program import Program
-from .steps import chosen, sources
+from .schema import is_a
+from .steps import HostStep, LaunchStep, Tensor, chosen, sources
 from .verify import check_depths
+
+Input = Any  # an array of numpy or, by DLPack, of another library
+Inputs = Mapping[str, Input]  # by name
+Outputs = dict[str, Array]
+_Places = dict[str, tuple[int, Buffer]]  # (address, buffer) of tensors in device memory
 
 
 @dataclass
@@ -35,30 +42,30 @@ class StepReport:
 
 @dataclass
 class _Placed:
-    """A launch in device memory: its instructions, and the address and buffer behind each bound tensor.
+    """A launch in device memory: the address of its instructions, and address and buffer of each bound tensor.
 
-    `fixed` are its patched instructions, uint64 (n, 2), where symbols are 0; `held` those in memory, None where that is
-    not known.
+    `fixed` are its patched instructions, uint64 (n, 2), with all symbols 0; `held` the patched instructions that are in
+    memory, None after a failure.
     """
 
     launch: Launch
     address: int
-    bound: dict[str, tuple[int, Buffer]]
-    fixed: np.ndarray
-    held: np.ndarray | None
+    bound: _Places
+    fixed: Array
+    held: Array | None
 
 
 class Loaded:
     """An executable in a device's memory: instructions, micro-ops and constants are written once, the rest is zero.
 
-    Before a run those instructions whose addresses depend on its inputs are patched, if they change. State lasts from
-    `run` to `run`, until `reset` or `clear`; a run that fails leaves it as it was, except that states which launches
-    write in place may hold what it wrote. `reports` holds one `StepReport` per step of the last run, `stats` their sum.
+    Before a run, instructions whose addresses depend on its inputs are patched, if they change. State lasts from `run`
+    to `run`, until `reset` or `clear`; a run that fails leaves it as it was, except states that launches write in
+    place. `reports` holds one `StepReport` per step of the last run, `stats` their sum.
     Raises `FingerprintError` where the program is for another configuration than the device's, or needs deeper queues
     or token channels, `CapacityError` where it does not fit.
     """
 
-    def __init__(self, program: Executable | Program | Launch, device: Device):
+    def __init__(self, program: Contents | Program | Launch, device: Device):
         self.executable = _executable(program)
         self.device = device
         mine, its = self.executable.cfg, device.cfg
@@ -77,8 +84,8 @@ class Loaded:
         self._addresses: list[int] = []
         self._region_at: dict[str, int] = {}
         # the values of each state: on the host, or in the memory of the device, where the last run left them
-        self._kept: dict[str, np.ndarray] = {}
-        self._kept_there: dict[str, tuple[int, Buffer]] = {}
+        self._kept: dict[str, Array] = {}
+        self._kept_there: _Places = {}
         self._regions = self.executable.memory_plan()
         self._changing: list[tuple[int, int]] = []  # (address, bytes) of the regions that are no constants
         device.check_room(self._regions)
@@ -91,7 +98,7 @@ class Loaded:
         self.clear()
 
     def _check_depths(self) -> None:
-        """Prove again for the device's queues and token channels what was proved for deeper ones."""
+        """Prove the launches again if the device's queues or token channels are shallower."""
         its = self.device.cfg
         for step in self.executable.steps:
             if not isinstance(step, LaunchStep):
@@ -130,15 +137,15 @@ class Loaded:
         self.state = {t.name: t.data for t in self.executable.states if t.data is not None}
 
     @property
-    def state(self) -> dict[str, np.ndarray]:
-        """The values of every state, by name; what is assigned is what the next run finds.
+    def state(self) -> dict[str, Array]:
+        """The values of every state, by name, which the next run finds; they can be assigned.
 
         Assignment raises `InputError` where a state is missing or unknown, or its values do not fit.
         """
         return {t.name: self._fetch(t.name, dict(self._kept), self._kept_there) for t in self.executable.states}
 
     @state.setter
-    def state(self, values: Mapping[str, Any]) -> None:
+    def state(self, values: Inputs) -> None:
         self._kept, self._kept_there = _checked("state", self.executable.states, values), {}
 
     @property
@@ -146,7 +153,7 @@ class Loaded:
         """Counts of the last run."""
         return sum((r.stats for r in self.reports), Stats())
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def run(self, inputs: Inputs) -> Outputs:
         """Outputs by name. Raises `InputError` for a missing or unknown name, a wrong shape or dtype.
 
         The same for an input that addresses or the choice of steps depend on, where its value is out of range.
@@ -155,7 +162,7 @@ class Loaded:
         host = {t.name: t.data for t in self.executable.tensors.values() if t.data is not None} | given | self._kept
         running = {id(step) for step in chosen(self.executable.steps, given)}
         self.reports = []
-        on_device: dict[str, tuple[int, Buffer]] = dict(self._kept_there)
+        on_device: _Places = dict(self._kept_there)
         for step, placed in zip(self.executable.steps, self._placed):
             if id(step) not in running:
                 continue
@@ -177,36 +184,36 @@ class Loaded:
         self._keep(host, on_device)
         return outputs
 
-    def _keep(self, host: dict, on_device: dict) -> None:
+    def _keep(self, host: Outputs, on_device: _Places) -> None:
         """Give every state its next values: on the device where they and their reader are, else on the host.
 
         All are read before any is written, because a state may be the next of another.
         """
-        places: dict[str, tuple[int, Buffer]] = {}
+        readers: _Places = {}
         for placed in self._placed:
-            places |= placed.bound if placed is not None else {}
-        kept, moved, stays = {}, {}, dict[str, tuple[int, Buffer]]()
+            readers |= placed.bound if placed is not None else {}
+        kept, moved, stays = Outputs(), dict[str, tuple[tuple[int, Buffer], Bytes]](), _Places()
         for state in self.executable.states:
-            new, here = state.next or "", places.get(state.name)
-            there = on_device.get(new)
-            if there and new == state.name:  # written in place
-                stays[new] = there
+            new, reader = state.next or "", readers.get(state.name)
+            source = on_device.get(new)
+            if source and new == state.name:  # written in place
+                stays[new] = source
                 continue
-            if here and there and (here[1].bits, here[1].signed) == (there[1].bits, there[1].signed):
-                moved[state.name] = here, self.device.read(there[0], there[1].nbytes)
+            if reader and source and (reader[1].bits, reader[1].signed) == (source[1].bits, source[1].signed):
+                moved[state.name] = reader, self.device.read(source[0], source[1].nbytes)
             else:
                 kept[state.name] = np.array(self._fetch(new, host, on_device))
-        for here, data in moved.values():
-            self.device.write(here[0], data)
-        self._kept, self._kept_there = kept, {name: here for name, (here, _) in moved.items()} | stays
+        for reader, data in moved.values():
+            self.device.write(reader[0], data)
+        self._kept, self._kept_there = kept, {name: reader for name, (reader, _) in moved.items()} | stays
 
-    def _fetch(self, name: str, host: dict, on_device: dict) -> np.ndarray:
+    def _fetch(self, name: str, host: Outputs, on_device: _Places) -> Array:
         if name in on_device:
             address, buffer = on_device[name]
             host[name] = buffer.unpack(self.device.read(address, buffer.nbytes))
         return host[name]
 
-    def _launch(self, placed: _Placed, host: dict, on_device: dict) -> Stats:
+    def _launch(self, placed: _Placed, host: Outputs, on_device: _Places) -> Stats:
         for name, (address, buffer) in placed.bound.items():
             constant = self.executable.tensors[name].kind == "constant"
             if name in host and name not in on_device and not constant and buffer.kind in ("input", "state"):
@@ -222,9 +229,9 @@ class Loaded:
         wanted, at = placed.launch.patched(placed.fixed, values), placed.launch.patches.at
         held, placed.held = placed.held, None
         changed = np.arange(len(at)) if held is None else np.flatnonzero((wanted != held).any(axis=1))
-        for some in np.split(changed, np.flatnonzero(np.diff(at[changed]) > 1) + 1):
-            if len(some):
-                self.device.write(placed.address + int(at[some[0]]) * INSN_BYTES, _bytes(wanted[some]))
+        for stretch in np.split(changed, np.flatnonzero(np.diff(at[changed]) > 1) + 1):
+            if len(stretch):
+                self.device.write(placed.address + int(at[stretch[0]]) * INSN_BYTES, _bytes(wanted[stretch]))
         placed.held = wanted
 
     def _allocate(self, nbytes: int, align: int) -> int:
@@ -232,7 +239,7 @@ class Loaded:
         return self._addresses[-1]
 
     def _place(self, number: int, step: LaunchStep) -> _Placed:
-        launch, addresses, bound = step.launch, [], {}
+        launch, addresses, bound = step.launch, list[int](), _Places()
         for buffer in launch.buffers:
             name, region = step.bind.get(buffer.name), self.executable.region(number, buffer)
             if region not in self._region_at:
@@ -254,12 +261,12 @@ class Loaded:
         return _Placed(launch, address, bound, fixed, fixed)
 
 
-def _bytes(words: np.ndarray) -> np.ndarray:
+def _bytes(words: Array) -> Array:
     """The instructions `words`, uint64 (n, 2), as they stand in memory."""
     return np.ascontiguousarray(words, "<u8").view(np.uint8).reshape(-1)
 
 
-def _checked(what: str, tensors: list[Tensor], values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def _checked(what: str, tensors: list[Tensor], values: Inputs) -> Outputs:
     """The `values` of `tensors` by name, which are the program's inputs or states."""
     wanted = {t.name: t for t in tensors}
     known = f"{what}s are {', '.join(wanted)}"
@@ -272,18 +279,18 @@ def _checked(what: str, tensors: list[Tensor], values: Mapping[str, Any]) -> dic
     return {name: checked_input(tensor, values[name]) for name, tensor in wanted.items()}
 
 
-def _executable(program: Executable | Program | Launch) -> Executable:
+def _executable(program: Contents | Program | Launch) -> Contents:
     if isinstance(program, Program):
         program = program.finish()
     if isinstance(program, Launch):
-        return Executable.from_launch(program)
-    if not isinstance(program, Executable):
-        found = f"not {type(program).__name__}; load(path) opens a file, build(schedule, config) makes a program"
-        raise InputError(f"what runs is an Executable, a Program or its launch, {found}")
+        return Contents.from_launch(program)
+    if not is_a(program, Contents):
+        kind = f"not {type(program).__name__}; load(path) opens a file, build(schedule, config) makes a program"
+        raise InputError(f"what runs is an Executable, a Program or its launch, {kind}")
     return program
 
 
-def _host(step: HostStep, arrays: list[np.ndarray]) -> list[np.ndarray]:
+def _host(step: HostStep, arrays: list[Array]) -> list[Array]:
     try:
         return HOST_OPS[step.op](arrays, {**step.attrs, **step.constants})
     except MemoryError as exc:
@@ -295,8 +302,8 @@ def _what(tensor: Tensor) -> str:
     return f"{'state' if tensor.kind == 'state' else 'input'} {tensor.name!r}"
 
 
-def _as_numpy(tensor: Tensor, array: Any) -> np.ndarray:
-    if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack__"):
+def _as_numpy(tensor: Tensor, array: Input) -> Array:
+    if is_a(array, np.ndarray) or not hasattr(array, "__dlpack__"):
         try:
             return np.asarray(array)
         except ValueError as exc:  # nested lists of unequal lengths
@@ -304,11 +311,11 @@ def _as_numpy(tensor: Tensor, array: Any) -> np.ndarray:
     try:
         return np.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError) as exc:  # on a GPU, or of a dtype that numpy does not have
-        found = f"numpy cannot read this {type(array).__name__} ({one_line(exc)[:100]})"
-        raise InputError(f"{_what(tensor)}: {found}; copy it to the CPU, as {tensor.dtype}") from None
+        reason = f"numpy cannot read this {type(array).__name__} ({one_line(exc)[:100]})"
+        raise InputError(f"{_what(tensor)}: {reason}; copy it to the CPU, as {tensor.dtype}") from None
 
 
-def checked_input(tensor: Tensor, array: Any) -> np.ndarray:
+def checked_input(tensor: Tensor, array: Input) -> Array:
     """`array`, numpy's or of another library by DLPack, as the dtype of `tensor`; integers that float32 has are taken.
 
     Raises `InputError` where shape, dtype or values do not fit, or the array is not in this machine's memory.
@@ -329,9 +336,7 @@ def checked_input(tensor: Tensor, array: Any) -> np.ndarray:
     return array.astype(dtype)
 
 
-def run(
-    program: Executable | Program | Launch, inputs: Mapping[str, Any], device: str | Device = "model"
-) -> tuple[dict[str, np.ndarray], Stats]:
+def run(program: Contents | Program | Launch, inputs: Inputs, device: str | Device = "model") -> tuple[Outputs, Stats]:
     """(outputs by name, counts) of one run of `program` on `device`, a name or an open device.
 
     Inputs by name are numpy's arrays, or any that have DLPack, like PyTorch's tensors. Raises as `Loaded`.

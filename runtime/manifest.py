@@ -1,6 +1,6 @@
 """The `.tw` file: a zip archive of `manifest.json` and arrays, written and read. See docs/files.md.
 
-What is read is not trusted: every field has a declared kind, and every array is counted while it is unpacked.
+Files are not trusted: every field has a declared kind, and the bytes of arrays are counted while they are unpacked.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,16 +18,20 @@ from ..hw.config import Config
 from ..hw.errors import FileError, ProgramError
 from ..hw.foreign import MANIFEST, Archive
 from ..hw.rounding import CONTRACTS
+from .arrays import Array
 from .buffer import Buffer
+from .contents import Contents
 from .files import add_member
 from .launch import Launch, Origins
 from .proof.certificate import Certificate, check_subject
-from .schema import NAME, SHAPE, Anything, Flag, Int, Kind, ListOf, MapOf, OneOf, Optional, check_fields, shown
+from .schema import NAME, SHAPE, Anything, Flag, Int, Kind, ListOf, MapOf, OneOf, Optional, check_fields, is_dict, shown
 from .steps import HostStep, LaunchStep, Step, Tensor, When
 from .symbols import Patches
 
 FORMAT, VERSION = "tilewright program", 3
 VERSIONS = (1, 2, 3)  # that are read; the first has no tensors of kind state, the first two have no certificates
+Parts = tuple[Config, str, dict[str, Tensor], list[Step], str | None]  # arguments of `Contents`
+_Object = dict[str, Any]  # of JSON
 _MOST = 8 << 20  # bytes of a manifest; in memory it takes some twenty times as many
 
 _MEMBER, _OBJECT, _COUNT = NAME, MapOf(Anything()), Int(0, 1 << 62)
@@ -88,46 +92,36 @@ _BUFFER: dict[str, Kind] = {
 _LATER = frozenset({"origins", "patches", "symbols", "when", "certificate", "contract"})  # that files need not have
 
 
-class Contents(NamedTuple):
-    """The contents of a file: the arguments of `Executable`."""
-
-    cfg: Config
-    name: str
-    tensors: dict[str, Tensor]
-    steps: list[Step]
-    contract: str | None = None
-
-
-def write(contents: Contents, memory: Mapping[str, dict[str, int]]) -> bytes:
-    """The contents of the file; `memory` is what the program needs on a device."""
-    cfg, name, tensors, steps, contract = contents
+def write(contents: Contents) -> bytes:
+    """The bytes of the file of `contents`."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as z:
         members = _Writer(z)
         manifest = {
             "format": FORMAT,
             "version": VERSION,
-            "name": name,
-            "fingerprint": f"{cfg.fingerprint:016x}",
-            "config": cfg.to_dict(),
-            "tensors": [_tensor_out(t, members) for t in tensors.values()],
-            "steps": [_step_out(step, members) for step in steps],
-            "memory": dict(memory),
-        } | ({} if contract is None else {"contract": contract})
+            "name": contents.name,
+            "fingerprint": f"{contents.cfg.fingerprint:016x}",
+            "config": contents.cfg.to_dict(),
+            "tensors": [_tensor_out(t, members) for t in contents.tensors.values()],
+            "steps": [_step_out(step, members) for step in contents.steps],
+            "memory": {name: region._asdict() for name, region in contents.memory_plan().items()},
+        } | ({} if contents.contract is None else {"contract": contents.contract})
         add_member(z, MANIFEST, json.dumps(manifest, indent=1))
     return archive.getvalue()
 
 
-def read(data: bytes, name: str, most: int | None) -> Contents:
-    """Read the file `name` with the bytes `data`, which may unpack to `most` bytes.
+def read(data: bytes, name: str, most: int | None) -> Parts:
+    """The arguments of `Contents` in the file `name` with the bytes `data`, which may unpack to `most` bytes.
 
     Raises `FileError` where it is too large, or of another format, version or fingerprint, and for damage errors of
     any kind, `ProgramError` among them: callers name the file.
     """
     archive = Archive(io.BytesIO(data), name, most)
-    manifest = archive.json(MANIFEST, _MOST)
-    if not isinstance(manifest, dict):
-        raise ProgramError(f"its manifest is {shown(manifest)}: must be an object")
+    content = archive.json(MANIFEST, _MOST)
+    if not is_dict(content):
+        raise ProgramError(f"its manifest is {shown(content)}: must be an object")
+    manifest: _Object = {str(key): value for key, value in content.items()}
     name_of_format, version = manifest["format"], manifest["version"]
     if name_of_format != FORMAT or type(version) is not int or version not in VERSIONS:
         found = f"{shown(name_of_format)} version {shown(version)}"
@@ -137,20 +131,18 @@ def read(data: bytes, name: str, most: int | None) -> Contents:
     cfg = Config.from_dict(manifest["config"])
     if f"{cfg.fingerprint:016x}" != manifest["fingerprint"]:
         raise FileError(f"{name}: fingerprint {manifest['fingerprint']} does not match its configuration")
-    members, tensors = _Reader(archive), dict[str, Tensor]()
+    reader, tensors = _Reader(archive), dict[str, Tensor]()
     for k, t in enumerate(manifest["tensors"]):
         _check(f"tensor {k}", t, _STATE if version > 1 and t.get("kind") == "state" else _TENSOR)
         if t["name"] in tensors:
             raise ProgramError(f"tensor {t['name']!r} is declared twice")
         facts = t["name"], tuple(t["shape"]), t["dtype"], t["kind"]
-        tensors[t["name"]] = Tensor(*facts, members.optional(t["data"]), t.get("next"))
-    steps = [_step_in(members, cfg, version, *s) for s in enumerate(manifest["steps"])]
-    return Contents(cfg, manifest["name"], tensors, steps, manifest.get("contract"))
+        tensors[t["name"]] = Tensor(*facts, reader.optional(t["data"]), t.get("next"))
+    steps = [_step_in(reader, cfg, version, *s) for s in enumerate(manifest["steps"])]
+    return cfg, manifest["name"], tensors, steps, manifest.get("contract")
 
 
-def _check(
-    what: str, values: dict[str, Any], kinds: Mapping[str, Kind], optional: frozenset[str] = frozenset()
-) -> None:
+def _check(what: str, values: _Object, kinds: Mapping[str, Kind], optional: frozenset[str] = frozenset()) -> None:
     try:
         check_fields(values, kinds, optional)
     except ProgramError as exc:
@@ -158,12 +150,12 @@ def _check(
 
 
 class _Writer:
-    """Members of the archive, numbered in the order in which they are added; equal arrays are one."""
+    """Members of the archive, numbered as they are added; equal arrays share a member."""
 
     def __init__(self, archive: zipfile.ZipFile):
         self._archive, self._names = archive, dict[bytes, str]()  # by digest
 
-    def array(self, data: np.ndarray | None) -> str | None:
+    def array(self, data: Array | None) -> str | None:
         if data is None:
             return None
         out = io.BytesIO()
@@ -176,18 +168,18 @@ class _Writer:
 
 
 class _Reader:
-    """Members of the archive; one that is named again is the same array, which cannot be written."""
+    """Members of the archive, as arrays that cannot be written; a second use of a name gives the same array."""
 
     def __init__(self, archive: Archive):
-        self._archive, self._known = archive, dict[str, np.ndarray]()
+        self._archive, self._known = archive, dict[str, Array]()
 
-    def array(self, name: str) -> np.ndarray:
+    def array(self, name: str) -> Array:
         if name not in self._known:
             self._known[name] = self._archive.array(name)
             self._known[name].flags.writeable = False
         return self._known[name]
 
-    def optional(self, name: str | None) -> np.ndarray | None:
+    def optional(self, name: str | None) -> Array | None:
         return None if name is None else self.array(name)
 
 
@@ -205,18 +197,7 @@ def _step_out(step: Step, members: _Writer) -> dict[str, object]:
         constants = {key: members.array(value) for key, value in step.constants.items()}
         out |= {"kind": "host", "op": step.op, "inputs": step.inputs, "outputs": step.outputs}
         return out | {"attrs": step.attrs, "constants": constants}
-    buffers = [
-        {
-            "name": b.name,
-            "shape": b.shape,
-            "bits": b.bits,
-            "signed": b.signed,
-            "kind": b.kind,
-            "align": b.align,
-            "data": members.array(b.data),
-        }
-        for b in step.launch.buffers
-    ]
+    buffers = [{key: getattr(b, key) for key in _BUFFER} | {"data": members.array(b.data)} for b in step.launch.buffers]
     out |= {"kind": "launch", "bind": step.bind, "buffers": buffers}
     out |= {"insn": members.array(step.launch.insn), "relocations": members.array(step.launch.reloc)}
     origins = step.launch.origins
@@ -234,7 +215,7 @@ def _step_out(step: Step, members: _Writer) -> dict[str, object]:
     return out
 
 
-def _step_in(archive: _Reader, cfg: Config, version: int, number: int, s: dict[str, Any]) -> Step:
+def _step_in(archive: _Reader, cfg: Config, version: int, number: int, s: _Object) -> Step:
     launched = _CERTIFIED if version > 2 else _LAUNCH
     _check(f"step {number}", s, _HOST if s.get("kind") == "host" else launched, _LATER)
     when = s.get("when")
@@ -244,7 +225,7 @@ def _step_in(archive: _Reader, cfg: Config, version: int, number: int, s: dict[s
     if s["kind"] == "host":
         constants = {key: archive.array(member) for key, member in s["constants"].items()}
         return HostStep(s["name"], s["op"], s["inputs"], s["outputs"], s["attrs"], constants, s["macs"], when)
-    buffers = []
+    buffers = list[Buffer]()
     for k, b in enumerate(s["buffers"]):
         _check(f"step {number}: buffer {k}", b, _BUFFER)
         data = archive.optional(b["data"])
@@ -263,8 +244,8 @@ def _step_in(archive: _Reader, cfg: Config, version: int, number: int, s: dict[s
     return LaunchStep(s["name"], launch, s["bind"], s["macs"], s.get("symbols", {}), when, certificate)
 
 
-def _certificate_in(archive: _Reader, number: int, c: dict[str, Any], launch: Launch) -> Certificate:
-    """The certificate `c`. Raises `CertificateError` where it is that of another launch than step `number` has."""
+def _certificate_in(archive: _Reader, number: int, c: _Object, launch: Launch) -> Certificate:
+    """The certificate `c` of step `number`. Raises `CertificateError` where it belongs to another launch."""
     _check(f"step {number}: certificate", c, _CERTIFICATE)
     arrays = archive.array(c["order"]), archive.array(c["clocks"])
     found = Certificate(c["queue_depth"], c["token_depth"], c["subject"], *arrays)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,17 +13,16 @@ from ..hw.isa import MICRO_OPS, SCRATCHPADS, Isa, Mem, Op, depth, instruction, k
 from ..hw.metrics import Kind, Metric, metrics, token_level
 from ..hw.units import Channel, channels, units
 from .access import scratchpad_accesses
-from .device import Stats, Timeline
+from .arrays import Array
+from .device import Stats, Timeline, Value
 from .launch import Launch
-
-Value = int | float | dict[str, int]
 
 
 class Level(NamedTuple):
-    """Behind cycle `cycles[k]`, int64 (n,) ascending, the level is `values[k]`; before the first it is 0."""
+    """A level over time: `values[k]` after cycle `cycles[k]`, int64 (n,) ascending; 0 before the first."""
 
-    cycles: np.ndarray
-    values: np.ndarray
+    cycles: Array
+    values: Array
 
     @property
     def most(self) -> int:
@@ -46,19 +45,19 @@ def queue_levels(launch: Launch, timeline: Timeline) -> dict[str, Level]:
     """Instructions in each command queue, by the unit's name; empty where it is not seen when they enter."""
     if timeline.queued is None:
         return {}
-    mine = {unit.name: timeline.queue == unit.queue for unit in units(launch.cfg)}
-    return {name: _level(timeline.queued[at], timeline.issue[at]) for name, at in mine.items()}
+    of_unit = {unit.name: timeline.queue == unit.queue for unit in units(launch.cfg)}
+    return {name: _level(timeline.queued[at], timeline.issue[at]) for name, at in of_unit.items()}
 
 
-def flagged(launch: Launch, timeline: Timeline, queue: int, flag: str) -> np.ndarray:
+def flagged(launch: Launch, timeline: Timeline, queue: int, flag: str) -> Array:
     """The instructions of `queue` with the `flag`, in the order of the program."""
     field = known_isa(launch.cfg).formats["FINISH"].fields[flag]
     has = (launch.insn[:, 0] >> np.uint64(field.lo) & np.uint64(1)).astype(bool)
     return np.flatnonzero(has & (timeline.queue == queue))
 
 
-def _level(more: np.ndarray, less: np.ndarray) -> Level:
-    """One more in each cycle of `more`, one less in each of `less`."""
+def _level(more: Array, less: Array) -> Level:
+    """The level that rises by 1 in each cycle of `more` and falls by 1 in each cycle of `less`."""
     cycles, at = np.unique(np.concatenate([more, less]), return_inverse=True)
     steps = np.concatenate([np.ones(len(more), np.int64), np.full(len(less), -1, np.int64)])
     values = np.zeros(len(cycles), np.int64)
@@ -72,18 +71,18 @@ def used(launch: Launch) -> dict[Mem, int]:
     Instructions that cannot be decoded, and micro-ops that no constant buffer holds, use nothing.
     """
     isa = known_isa(launch.cfg)
-    found: dict[Mem, int] = {}
+    ends: dict[Mem, int] = {}
     for f, uops in with_micro_ops(launch, isa):
         if isa.undecodable(f):
             continue
         for access in scratchpad_accesses(launch.cfg, f, uops):
             first, end = access.reach
             if first < end:
-                found[access.mem] = max(found.get(access.mem, 0), end)
-    return found
+                ends[access.mem] = max(ends.get(access.mem, 0), end)
+    return ends
 
 
-def with_micro_ops(launch: Launch, isa: Isa) -> Iterator[tuple[dict[str, int], np.ndarray]]:
+def with_micro_ops(launch: Launch, isa: Isa) -> Iterator[tuple[dict[str, int], Array]]:
     """Every instruction, decoded, with the micro-ops that it executes: int64 (n, 3), columns dst, src, wgt."""
     memory = {mem: np.zeros((depth(launch.cfg, mem), 3), np.int64) for mem in MICRO_OPS}
     words = isa.uop.decode(launch.uops.astype(np.uint64)[:, None])
@@ -103,8 +102,8 @@ def of_launch(launch: Launch, stats: Stats) -> dict[str, Value]:
 
     All metrics that the device of the run counts are there; a histogram has the bins that are not empty.
     """
-    counted: dict[str, Any] = stats.to_dict()
-    known: dict[str, Any] = {name: counted[name] for name in metrics(launch.cfg) if name in counted} | _issues(launch)
+    known: dict[str, Value] = {name: n for name, n in stats.to_dict().items() if name in metrics(launch.cfg)}
+    known |= _issues(launch)
     known |= {name.lower(): count for name, count in stats.counters.items()}
     entries = used(launch)
     known |= {f"{mem.name.lower()}_high": entries.get(mem, 0) for mem in SCRATCHPADS}
@@ -116,14 +115,17 @@ def of_launch(launch: Launch, stats: Stats) -> dict[str, Value]:
 
 
 def combined(cfg: Config | Sequence[Config], launches: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
-    """The values of several launches of `cfg`, one or several, as one: sums, largest values, and rates of the sums."""
-    found: dict[str, Value] = {}
+    """The metrics of `launches` together: sums, largest values, and rates of the sums.
+
+    `cfg` is their configuration, or the configurations of several devices.
+    """
+    totals: dict[str, Value] = {}
     declared = metrics(cfg) if isinstance(cfg, Config) else metrics(*cfg)
     for name, metric in declared.items():
         values = [values[name] for values in launches if name in values]
         if values and metric.over is None:
-            found[name] = _joined(metric, values)
-    return _with_rates(declared, found)
+            totals[name] = _joined(metric, values)
+    return _with_rates(declared, totals)
 
 
 def _joined(metric: Metric, values: Sequence[Value]) -> Value:
@@ -154,33 +156,33 @@ def _with_rates(declared: Mapping[str, Metric], found: Mapping[str, Value]) -> d
 def _issues(launch: Launch) -> dict[str, int]:
     """Micro-op issues that multiply, of GEMM and DWGEMM and of unit `ternary`."""
     isa = known_isa(launch.cfg)
-    ops, found = launch.insn[:, 0] & np.uint64(7), {"gemm_issues": 0}
+    ops, issued = launch.insn[:, 0] & np.uint64(7), {"gemm_issues": 0}
     if "ternary" in launch.cfg.units:
-        found["ternary_issues"] = 0
+        issued["ternary_issues"] = 0
     for op in (Op.GEMM, Op.DWGEMM, Op.TERNARY):
         name = "ternary_issues" if op == Op.TERNARY else "gemm_issues"
-        if op.name in isa.formats and name in found:
+        if op.name in isa.formats and name in issued:
             f = isa.formats[op.name].decode(launch.insn[ops == op])
             issues = np.maximum(f["uop_end"] - f["uop_bgn"], 0) * f["iter_out"] * f["iter_in"]
-            found[name] += int(issues[f["reset"] == 0].sum())
-    return found
+            issued[name] += int(issues[f["reset"] == 0].sum())
+    return issued
 
 
 def _followed(launch: Launch, timeline: Timeline) -> dict[str, Value]:
     """The metrics that follow from the cycles of each instruction."""
-    found: dict[str, Value] = {token_level(c): level.most for c, level in token_levels(launch, timeline).items()}
-    found |= {f"{name}_queue_high": level.most for name, level in queue_levels(launch, timeline).items()}
-    found["store_bank_wait"] = 0
+    values: dict[str, Value] = {token_level(c): level.most for c, level in token_levels(launch, timeline).items()}
+    values |= {f"{name}_queue_high": level.most for name, level in queue_levels(launch, timeline).items()}
+    values["store_bank_wait"] = 0
     for one in units(launch.cfg):
-        mine = timeline.queue == one.queue
-        found[f"{one.name}_unit_wait"] = int(timeline.waits["unit"][mine].sum())
-        found[f"{one.name}_durations"] = _by_powers(timeline.end[mine] - timeline.issue[mine])
+        of_unit = timeline.queue == one.queue
+        values[f"{one.name}_unit_wait"] = int(timeline.waits["unit"][of_unit].sum())
+        values[f"{one.name}_durations"] = _by_powers(timeline.end[of_unit] - timeline.issue[of_unit])
     if "bank" in timeline.waits:
-        found["store_bank_wait"] = int(timeline.waits["bank"].sum())
-    return found
+        values["store_bank_wait"] = int(timeline.waits["bank"].sum())
+    return values
 
 
-def _by_powers(cycles: np.ndarray) -> dict[str, int]:
+def _by_powers(cycles: Array) -> dict[str, int]:
     """How many of `cycles` are 0, 1, 2 to 3, 4 to 7, ..., under the first number of each bin."""
     lengths = [int(n).bit_length() for n in cycles]
     return {str(1 << n >> 1): count for n, count in sorted(Counter(lengths).items())}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -28,9 +28,11 @@ from ..hw.isa import (
 )
 from ..hw.show import table
 from ..hw.units import Channel, Queue, between, channels, connected, queues
-from .access import dram_access, out_of_range, scratchpad_accesses
+from .access import Access, dram_access, out_of_range, scratchpad_accesses
+from .arrays import Array
 from .buffer import Buffer, Region, integers, shape_of
 from .launch import UOP_BUFFER, Launch, OriginStack, encode
+from .schema import is_a
 from .symbols import Symbol, note_limit
 from .tokens import Row, insert_tokens, nop
 from .uop import Kernel, Kernels, check_taps, encoded, loop_fields, need_extensions, pieces, uop_array
@@ -42,8 +44,8 @@ _AluLoops = Sequence[tuple[int, int, int]]  # (extent, dst step, src step)
 class Program:
     """Records instructions for configuration `cfg` and encodes them once.
 
-    With `tokens="auto"` the recorder derives the dependence tokens from what the instructions access; the result is
-    that of executing them in the recorded order. With `tokens="explicit"` the caller adds them with `dep_push` and
+    With `tokens="auto"` the recorder derives the dependence tokens from the accesses of the instructions, so that the
+    result is the same as in the recorded order. With `tokens="explicit"` the caller adds them with `dep_push` and
     `dep_pop`. Sizes, offsets and strides count entries of the memory that they address.
 
     >>> import tilewright as tw
@@ -66,7 +68,7 @@ class Program:
         self._rows: list[Row] = []
         # whether micro-ops are loaded one step ahead of their jobs, not right before them
         self._kernels, self.uops_ahead = Kernels(self._isa), False
-        self._words: dict[tuple[str, bytes], np.ndarray] = {}  # of micro-ops, by format and indices
+        self._words: dict[tuple[str, bytes], Array] = {}  # of micro-ops, by format and indices
         self._queues, self._channels = queues(cfg), channels(cfg)
         self._pending: list[set[str]] = [set() for _ in self._queues]
         self._last: list[Row | None] = [None for _ in self._queues]
@@ -89,7 +91,7 @@ class Program:
         *,
         signed: bool = True,
         kind: str = "input",
-        data: np.ndarray | None = None,
+        data: Array | None = None,
     ) -> Buffer:
         """Declare a DRAM buffer (see `Buffer`). Raises `ProgramError` for a name that is taken."""
         if name == UOP_BUFFER:
@@ -101,11 +103,11 @@ class Program:
         return self.buffers[name]
 
     @contextmanager
-    def origin(self, name: str, macs: int | None = None) -> Iterator[None]:
-        """Record what is inside the block for `name`, within the present origin; reports add up its cycles.
+    def origin(self, name: str, macs: int | None = None) -> Generator[None]:
+        """Record the block's instructions for `name`, inside the present origin; reports add up their cycles.
 
-        `macs` are its useful multiply-accumulates, where these are known. Inside an origin of the same name it is that
-        one. Raises `ProgramError` for a name that cannot be printed.
+        `macs` are its useful multiply-accumulates, if known. An origin inside an origin of the same name joins it.
+        Raises `ProgramError` for a name that cannot be printed.
         """
         with self._origins.inside(name, macs):
             yield
@@ -170,7 +172,7 @@ class Program:
         parameters of PAR entry `par + y * par_step` instead. `offset` moves with the value that the symbol `at` has in
         a run. Raises `ProgramError`, `CapacityError` or `EncodingError`.
         """
-        if isinstance(buffer, Buffer) and buffer.kind in ("input", "constant"):
+        if is_a(buffer, Buffer) and buffer.kind in ("input", "constant"):
             raise ProgramError(
                 f"store: buffer {buffer.name!r} is {buffer.kind}; only output, temp and state buffers can be written"
             )
@@ -203,14 +205,14 @@ class Program:
         `reset` writes zero, `overwrite` (an extension) replaces instead of adding. `depthwise` (an extension) is
         `acc[d] += inp[s] * row[w]`, channel by channel, where the weight index counts rows of `block_out` weights. With
         `taps` above 1 (extension `depthwise_rows`) it is the sum of `acc[d] += inp[s + t] * row[w * row_taps + t]`
-        over t below `taps`. Two loops become those of the instruction, the others micro-ops.
+        over t below `taps`. Two loops become loops of the instruction, the others micro-ops.
         """
         mode = {"reset": reset, "overwrite": overwrite, "depthwise": depthwise}
         self.gemm_uops(np.array([(dst, src, wgt)]), loops, **mode, taps=taps)
 
     def gemm_uops(
         self,
-        uops: np.ndarray,
+        uops: Array,
         loops: _Loops = (),
         *,
         reset: bool = False,
@@ -227,26 +229,24 @@ class Program:
     ) -> None:
         """`acc[d + t * plane_depth] += twgt[w][t] @ inp[s]` for each t below `ternary_blocks`, on unit `ternary`.
 
-        Loops, `reset` and `overwrite` are those of `gemm`. Accumulators d are in the first plane of a bank: the first
+        Loops, `reset` and `overwrite` are as in `gemm`. Accumulators d are in the first plane of a bank: the first
         `plane_depth` of every `bank_depth` entries.
         """
         self.ternary_uops(np.array([(dst, src, wgt)]), loops, reset=reset, overwrite=overwrite)
 
-    def ternary_uops(
-        self, uops: np.ndarray, loops: _Loops = (), *, reset: bool = False, overwrite: bool = False
-    ) -> None:
+    def ternary_uops(self, uops: Array, loops: _Loops = (), *, reset: bool = False, overwrite: bool = False) -> None:
         """Record a `ternary` with the innermost loop spelled out: `uops`, integers (n, 3) of dst, src and wgt index."""
         self._multiply("ternary", Op.TERNARY, uops, loops, reset, overwrite, {})
 
     def alu(self, op: AluOp | str, loops: _AluLoops, dst: int = 0, src: int = 0, *, imm: int | None = None) -> None:
         """`acc[d] = op(acc[d], b)` over `loops` [(extent, dst, src step)]; b is `imm`, or acc[s] where it is None.
 
-        For extensions `imm` is what they read: for RESCALE the PAR entry whose multiplier and rounding it takes, for
-        LOOKUP the table, for REDUCE 0 for the sum and 1 for the maximum.
+        `imm` of an extension is the PAR entry whose multiplier and rounding RESCALE takes, the table of LOOKUP, or 0
+        for the sum and 1 for the maximum of REDUCE.
         """
         self.alu_uops(op, np.array([(dst, src)]), loops, imm=imm)
 
-    def alu_uops(self, op: AluOp | str, uops: np.ndarray, loops: _AluLoops = (), *, imm: int | None = None) -> None:
+    def alu_uops(self, op: AluOp | str, uops: Array, loops: _AluLoops = (), *, imm: int | None = None) -> None:
         """Record an `alu` with the innermost loop spelled out: `uops`, integers (n, 2) of dst and src index."""
         operation = OPERATIONS[op := AluOp.of(op)]
         need_extensions(self.cfg, operation.extensions)
@@ -292,7 +292,7 @@ class Program:
     def _explicitly(self, last: Row) -> list[Row]:
         """The rows and `last`, which waits for every queue: through a third queue where no channel joins the two.
 
-        Micro-ops of unit `ternary` come first of all, so that one token, the first in its channel, orders their loads.
+        Loads of micro-ops for unit `ternary` come first, so that one token, the first in its channel, orders them.
         """
         self._rows = self._kernels.in_front(Mem.TUOP, self._rows)
         for queue in self._queues:
@@ -320,8 +320,8 @@ class Program:
     def _transfer(self, name: str, fields: dict[str, int], buffer: Buffer, at: Symbol | None) -> None:
         what = name.lower()
         whole, start = (buffer.whole, buffer.start) if isinstance(buffer, Region) else (buffer, 0)
-        if not isinstance(whole, Buffer) or self.buffers.get(whole.name) is not whole:
-            found = repr(buffer.name) if isinstance(buffer, Buffer) else f"of {type(buffer)}"
+        if whole is None or not is_a(whole, Buffer) or self.buffers.get(whole.name) is not whole:
+            found = repr(buffer.name) if is_a(buffer, Buffer) else f"of {type(buffer)}"
             belongs = "belongs to another program; give what this one's buffer(...) returned"
             raise ProgramError(f"{what}: buffer {found} {belongs}")
         note_limit(self._limits, at, what)
@@ -344,7 +344,7 @@ class Program:
         self._append(Row(name, queue, fields, accesses, whole, dram, self._origins.number, at))
 
     def _multiply(
-        self, what: str, op: Op, uops: np.ndarray, loops: _Loops, reset: bool, overwrite: bool, more: dict[str, int]
+        self, what: str, op: Op, uops: Array, loops: _Loops, reset: bool, overwrite: bool, more: dict[str, int]
     ) -> None:
         """Record `op`, which multiplies; `what` is its name in messages, `more` are further fields."""
         self._need_extensions(op)
@@ -363,7 +363,7 @@ class Program:
         for loops, uops in pieces(kernel, self.cfg):
             self._emit(kernel, loop_fields(kernel, loops), uops)
 
-    def _emit(self, kernel: Kernel, fields: dict[str, int], uops: np.ndarray) -> None:
+    def _emit(self, kernel: Kernel, fields: dict[str, int], uops: Array) -> None:
         row, key = row_of(fields["op"]), (kernel.format, uops.tobytes())
         assert row.executes is not None
         if (words := self._words.get(key)) is None:  # programs repeat most micro-ops
@@ -384,7 +384,7 @@ class Program:
             if not low <= value <= high:
                 known.check(key, value)
 
-    def _check_range(self, what: str, accesses: list) -> None:
+    def _check_range(self, what: str, accesses: list[Access]) -> None:
         if problem := out_of_range(self.cfg, accesses):
             raise CapacityError(f"{what} {problem}")
 

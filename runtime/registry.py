@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..hw.errors import UnsupportedError
 from ..hw.needs import need
 
-if TYPE_CHECKING:
-    from .executable import Executable
-
 CIRCUITS = ("rtl", "rtl_fast")  # devices that simulate the circuit
-_CLIENT = "tilewright.boards.client"
+_SIM, _BOARDS = "tilewright.sim", "tilewright.boards"
 
 
 @dataclass(frozen=True)
@@ -30,21 +27,19 @@ class Entry:
 
 
 _DEVICES = {
-    "model": Entry("tilewright.sim.model.device", "ModelDevice", "the behavioural model: exact results, fast", True),
+    "model": Entry(f"{_SIM}.model.device", "ModelDevice", "the behavioural model: exact results, fast", True),
     "spec": Entry(
-        "tilewright.sim.spec",
+        f"{_SIM}.spec",
         "SpecDevice",
         "the definition of the instruction set, element by element: for small programs",
         True,
     ),
-    "timing": Entry(
-        "tilewright.sim.timing.device", "TimingDevice", "the behavioural model, with predicted cycles", True
-    ),
-    "rtl": Entry("tilewright.sim.rtl.device", "RtlDevice", "the circuit, simulated cycle by cycle", True),
+    "timing": Entry(f"{_SIM}.timing.device", "TimingDevice", "the behavioural model, with predicted cycles", True),
+    "rtl": Entry(f"{_SIM}.rtl.device", "RtlDevice", "the circuit, simulated cycle by cycle", True),
     "rtl_fast": Entry(
-        "tilewright.sim.rtl.device", "FastRtlDevice", "the same with the multiplier array as a C function", True
+        f"{_SIM}.rtl.device", "FastRtlDevice", "the same with the multiplier array as a C function", True
     ),
-    "board": Entry("tilewright.boards.pynq_z1.driver", "PynqDevice", "a PYNQ-Z1"),
+    "board": Entry(f"{_BOARDS}.pynq_z1.driver", "PynqDevice", "a PYNQ-Z1"),
 }
 
 
@@ -71,13 +66,13 @@ def is_server(on: str) -> bool:
     return bool(name and colon and port.isdigit())
 
 
-def open_remote(address: str, executable: Executable) -> Any:
-    """`executable` on the server at `address`, NAME[:PORT]: a context with `run` and `stats`, as of `Loaded`.
+def open_remote(address: str, executable: object) -> Any:
+    """The `Executable` on the server at `address`, NAME[:PORT]: a context with `run` and `stats` like `Loaded`.
 
-    Without a token of its own: a server of this machine and user needs none. Raises `UnsupportedError` without gRPC.
+    No token is sent: a server of this machine and user needs none. Raises `UnsupportedError` without gRPC.
     """
     need("a remote board", "board", "grpc", "google.protobuf")
-    client: Any = importlib.import_module(_CLIENT)
+    client: Any = importlib.import_module(f"{_BOARDS}.client")
     return client.RemoteProgram(executable, client.Address(address))
 
 

@@ -1,18 +1,18 @@
-"""Kinds of values: what an attribute of a host operator, or a field of a program file, may be.
+"""Kinds of values: the values that an attribute of a host operator, or a field of a program file, may have.
 
-A kind answers whether a value is allowed, and its text says what is. JSON values and constant arrays alike are checked:
-an integer is one, not a float or a truth value that Python would take for it.
+JSON values and constant arrays alike are checked, by their exact type: neither a float nor a truth value is an integer.
 """
 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeGuard
 
 import numpy as np
 
 from ..hw.errors import ProgramError
+from .arrays import Array as AnyArray
 
 MOST = 1 << 31  # the largest extent, stride or position that means anything in a program
 DIMENSIONS = 8  # the most that a tensor has
@@ -20,160 +20,120 @@ NAME_LENGTH = 10_000  # characters of the longest name
 
 
 class Kind:
-    """A set of values; `str()` says which."""
+    """A set of values: `allows(value)` tells whether a value is in it, `str()` which values are."""
 
-    def allows(self, value: object) -> bool:
-        """Whether `value` is one of them."""
-        raise NotImplementedError
+    def __init__(self, text: str, allows: Callable[[object], bool]):
+        self._text, self.allows = text, allows
+
+    def __str__(self) -> str:
+        return self._text
 
 
-@dataclass(frozen=True)
 class Int(Kind):
     """Integers from `low` to `high`."""
 
-    low: int
-    high: int = MOST
-
-    def allows(self, value: object) -> bool:
-        """Whether `value` is an int in the range."""
-        return type(value) is int and self.low <= value <= self.high
-
-    def __str__(self) -> str:
-        return f"an integer from {self.low} to {self.high}"
+    def __init__(self, low: int, high: int = MOST):
+        super().__init__(f"an integer from {low} to {high}", lambda x: type(x) is int and low <= x <= high)
 
 
-@dataclass(frozen=True)
 class Real(Kind):
-    """Numbers from `low` to `high`."""
+    """Integers and floats from `low` to `high`; not NaN."""
 
-    low: float
-    high: float
-
-    def allows(self, value: object) -> bool:
-        """Whether `value` is an int or float in the range, which NaN never is."""
-        return isinstance(value, (int, float)) and type(value) is not bool and self.low <= value <= self.high
-
-    def __str__(self) -> str:
-        return f"a number from {self.low:g} to {self.high:g}"
+    def __init__(self, low: float, high: float):
+        text = f"a number from {low:g} to {high:g}"
+        super().__init__(text, lambda x: isinstance(x, (int, float)) and type(x) is not bool and low <= x <= high)
 
 
-@dataclass(frozen=True)
 class Flag(Kind):
     """True or false."""
 
-    def allows(self, value: object) -> bool:
-        """Whether `value` is a bool."""
-        return type(value) is bool
-
-    def __str__(self) -> str:
-        return "true or false"
+    def __init__(self) -> None:
+        super().__init__("true or false", lambda x: type(x) is bool)
 
 
-@dataclass(frozen=True)
 class OneOf(Kind):
-    """One of `values`, texts or integers."""
+    """One of `values`, of its type: True is not 1."""
 
-    values: tuple[str | int, ...]
-
-    def allows(self, value: object) -> bool:
-        """Whether `value` is in `values`, and of the same type."""
-        return any(type(value) is type(one) and value == one for one in self.values)
-
-    def __str__(self) -> str:
-        return f"one of {', '.join(map(str, self.values))}"
+    def __init__(self, values: Sequence[str | int]):
+        text = f"one of {', '.join(map(str, values))}"
+        super().__init__(text, lambda x: any(type(x) is type(value) and x == value for value in values))
 
 
-@dataclass(frozen=True)
 class Text(Kind):
-    """Printable text: names go into messages and tables."""
+    """Printable text of reasonable length: names go into messages and tables."""
 
-    def allows(self, value: object) -> bool:
-        """Whether `value` is a printable str of reasonable length."""
-        return isinstance(value, str) and len(value) <= NAME_LENGTH and value.isprintable()
-
-    def __str__(self) -> str:
-        return f"a text of at most {NAME_LENGTH} printable characters"
+    def __init__(self) -> None:
+        text = f"a text of at most {NAME_LENGTH} printable characters"
+        super().__init__(text, lambda x: isinstance(x, str) and len(x) <= NAME_LENGTH and x.isprintable())
 
 
-@dataclass(frozen=True)
 class Optional(Kind):
-    """What `kind` allows, or nothing."""
+    """Values that `kind` allows, or None."""
 
-    kind: Kind
-
-    def allows(self, value: object) -> bool:
-        """Whether `value` is None or allowed."""
-        return value is None or self.kind.allows(value)
-
-    def __str__(self) -> str:
-        return f"{self.kind} or null"
+    def __init__(self, kind: Kind):
+        super().__init__(f"{kind} or null", lambda x: x is None or kind.allows(x))
 
 
-@dataclass(frozen=True)
 class ListOf(Kind):
-    """Lists or tuples of what `kind` allows, `length` long, or of any length up to `most`."""
+    """Lists or tuples of values that `kind` allows, `length` long, or of any length up to `most`."""
 
-    kind: Kind
-    length: int | None = None
-    most: int = MOST
+    def __init__(self, kind: Kind, length: int | None = None, most: int = MOST):
+        def allows(value: object) -> bool:
+            if not _is_list(value) or len(value) > most or (length is not None and len(value) != length):
+                return False
+            return all(map(kind.allows, value))
 
-    def allows(self, value: object) -> bool:
-        """Whether `value` is such a list."""
-        if not isinstance(value, (list, tuple)) or (self.length is not None and len(value) != self.length):
-            return False
-        return len(value) <= self.most and all(map(self.kind.allows, value))
-
-    def __str__(self) -> str:
-        count = "" if self.length is None else f"{self.length} elements, each "
-        return f"a list of {count}{self.kind}"
+        super().__init__(f"a list of {'' if length is None else f'{length} elements, each '}{kind}", allows)
 
 
-@dataclass(frozen=True)
 class MapOf(Kind):
-    """Dicts of printable names to what `kind` allows."""
+    """Dicts of printable names to values that `kind` allows."""
 
-    kind: Kind
+    def __init__(self, kind: Kind):
+        def allows(value: object) -> bool:
+            return is_dict(value) and all(map(Text().allows, value)) and all(map(kind.allows, value.values()))
 
-    def allows(self, value: object) -> bool:
-        """Whether `value` is such a dict."""
-        return isinstance(value, dict) and all(map(Text().allows, value)) and all(map(self.kind.allows, value.values()))
-
-    def __str__(self) -> str:
-        return f"an object whose values are each {self.kind}"
+        super().__init__(f"an object whose values are each {kind}", allows)
 
 
-@dataclass(frozen=True)
 class Anything(Kind):
-    """Any JSON value: what is checked elsewhere."""
+    """Any JSON value, which is checked elsewhere."""
 
-    def allows(self, value: object) -> bool:
-        """Whether it is a value at all."""
-        return True
-
-    def __str__(self) -> str:
-        return "any value"
+    def __init__(self) -> None:
+        super().__init__("any value", lambda x: True)
 
 
-@dataclass(frozen=True)
 class Array(Kind):
     """Arrays of `rank` dimensions of one of `dtypes`, with values from `low` to `high`; floats are finite."""
 
-    rank: int
-    dtypes: tuple[str, ...]
-    low: int = -(1 << 63)
-    high: int = (1 << 63) - 1
+    def __init__(self, rank: int, dtypes: Sequence[str], low: int = -(1 << 63), high: int = (1 << 63) - 1):
+        def allows(value: object) -> bool:
+            if not _is_array(value) or value.ndim != rank or str(value.dtype) not in dtypes or not value.size:
+                return False
+            if value.dtype.kind == "f":
+                return bool(np.isfinite(value).all())
+            return low <= int(value.min()) and int(value.max()) <= high
 
-    def allows(self, value: object) -> bool:
-        """Whether `value` is such an array, with at least one element."""
-        if not isinstance(value, np.ndarray) or value.ndim != self.rank or str(value.dtype) not in self.dtypes:
-            return False
-        if value.dtype.kind == "f":
-            return value.size > 0 and bool(np.isfinite(value).all())
-        return value.size > 0 and self.low <= int(value.min()) and int(value.max()) <= self.high
+        limits = f", values from {low} to {high}" if low > -(1 << 63) else ""
+        super().__init__(f"an array, {' or '.join(dtypes)}, of {rank} dimensions{limits}", allows)
 
-    def __str__(self) -> str:
-        limits = f", values from {self.low} to {self.high}" if self.low > -(1 << 63) else ""
-        return f"an array, {' or '.join(self.dtypes)}, of {self.rank} dimensions{limits}"
+
+def is_a(value: object, kind: type) -> bool:
+    """Whether `value` is a `kind`: for values of users, who may give others than the annotations say."""
+    return isinstance(value, kind)
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, (list, tuple))
+
+
+def is_dict(value: object) -> TypeGuard[Mapping[object, object]]:
+    """Whether `value` is a dict."""
+    return isinstance(value, dict)
+
+
+def _is_array(value: object) -> TypeGuard[AnyArray]:
+    return isinstance(value, np.ndarray)
 
 
 NAME = Text()
@@ -201,7 +161,7 @@ def check_fields(
 
 def shown(value: object) -> str:
     """`value` for a message: short, whatever it is."""
-    if isinstance(value, np.ndarray):
+    if _is_array(value):
         values = f", values from {value.min()} to {value.max()}" if value.size and value.dtype.kind in "iu" else ""
         return f"{value.dtype} {value.shape}{values}"
     if isinstance(value, int) and not -(1 << 80) < value < 1 << 80:

@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-import numpy as np
-
 from ..hw.config import Config
 from ..hw.errors import AccessError, DeadlockError, ExecutionError, TokenError
 from ..hw.isa import Isa, Op
@@ -19,10 +17,11 @@ from ..hw.metrics import counters
 from ..hw.regs import Command, Error, Status
 from ..hw.units import Channel, Queue, channels, queues, units
 from .access import dram_access
+from .arrays import Array
 from .device import Stats
 from .tokens import left_over_text, popped
 
-_LOOKS = 100  # at CONTROL, a millisecond apart, for the end of a reset
+_LOOKS = 100  # reads of CONTROL, one per millisecond, until a reset has ended
 
 
 class Registers(Protocol):
@@ -38,7 +37,7 @@ class Registers(Protocol):
 
 
 class Session:
-    """The accelerator of `cfg` behind `registers`; it gives up after `watchdog` cycles without progress."""
+    """An accelerator of `cfg` with its `registers`; it gives up after `watchdog` cycles without progress."""
 
     def __init__(self, cfg: Config, registers: Registers, *, watchdog: int):
         self.cfg, self.registers, self.watchdog = cfg, registers, watchdog
@@ -48,11 +47,11 @@ class Session:
         version, low, high = (self.registers.read(name) for name in ("VERSION", "FINGERPRINT_LO", "FINGERPRINT_HI"))
         return version, high << 32 | low
 
-    def run(self, insn: np.ndarray, address: int, counts: Stats, wait: Callable[[], int]) -> Stats:
+    def run(self, insn: Array, address: int, counts: Stats, wait: Callable[[], int]) -> Stats:
         """Execute the instructions `insn`, uint64 (n, 2), that stand at byte `address`.
 
-        `counts` are theirs, to which cycles and counters are added. `wait` returns CONTROL when the accelerator is
-        done, and raises where it takes too long. Raises what the error registers say (`explain`).
+        Returns `counts`, the counts of `insn`, with cycles and counters. `wait` returns CONTROL when the accelerator is
+        done, and raises where it takes too long. Raises the error that the error registers stand for (`explain`).
         """
         write = self.registers.write
         write("INSN_COUNT", len(insn))
@@ -66,12 +65,12 @@ class Session:
             raise explain(self.cfg, insn, read("ERROR"), read("ERROR_INSN"), taken(self.cfg, counted))
         return counts + Stats(cycles=read("CYCLES"), counters=counted)
 
-    def waiting(self, insn: np.ndarray) -> tuple[str, int | None]:
+    def waiting(self, insn: Array) -> tuple[str, int | None]:
         """(text of what each queue waits for, first instruction that waits) of a run of `insn` that does not end."""
         return waiting(self.cfg, insn, taken(self.cfg, self._counted()))
 
     def reset(self) -> bool:
-        """Stop what runs; whether the accelerator has ended its accesses to memory."""
+        """Stop the run. Returns whether the accelerator has ended its accesses to memory."""
         self.registers.write("CONTROL", Command.RESET)
         for _ in range(_LOOKS):
             if not self.registers.read("CONTROL") & Status.RUNNING:
@@ -83,7 +82,7 @@ class Session:
         return Counter({name: self.registers.read(name) for name in counters(self.cfg)})
 
 
-def explain(cfg: Config, insn: np.ndarray, code: int, index: int, taken: Sequence[int]) -> ExecutionError:
+def explain(cfg: Config, insn: Array, code: int, index: int, taken: Sequence[int]) -> ExecutionError:
     """The error that the registers ERROR = `code` and ERROR_INSN = `index` stand for.
 
     `insn`, uint64 (n, 2), is the program; `taken` counts the instructions that each queue has issued.
@@ -100,11 +99,12 @@ def explain(cfg: Config, insn: np.ndarray, code: int, index: int, taken: Sequenc
     if code == Error.TOKENS_LEFT:
         return program.left_over()
     if code == Error.WATCHDOG:
-        return program.stuck()
+        text, first = program.waiting()
+        return DeadlockError(f"deadlock: {text}", first)
     return ExecutionError(f"{at}: unknown error code {code}", index)
 
 
-def waiting(cfg: Config, insn: np.ndarray, taken: Sequence[int]) -> tuple[str, int | None]:
+def waiting(cfg: Config, insn: Array, taken: Sequence[int]) -> tuple[str, int | None]:
     """(text: what each queue waits for; the first instruction that waits). Arguments as of `explain`."""
     return _Stopped(cfg, insn, taken).waiting()
 
@@ -117,7 +117,7 @@ def taken(cfg: Config, counters: Mapping[str, int]) -> list[int]:
 class _Stopped:
     """A program that stopped after its queues issued `taken` instructions each."""
 
-    def __init__(self, cfg: Config, insn: np.ndarray, taken: Sequence[int]):
+    def __init__(self, cfg: Config, insn: Array, taken: Sequence[int]):
         self.cfg, self.isa, self.channels = cfg, Isa(cfg), channels(cfg)
         self.insns = self.isa.decode(insn)
         self.queues: dict[Queue, list[int]] = {queue: [] for queue in queues(cfg)}
@@ -131,7 +131,7 @@ class _Stopped:
         return f"instruction {k}{shown}"
 
     def refused(self, k: int) -> str:
-        """Why instruction `k` was not accepted."""
+        """The reason why instruction `k` was not accepted."""
         at, last = self.at(k), len(self.insns) - 1
         if k > last:
             return "the program has no FINISH: it has no instructions"
@@ -167,14 +167,9 @@ class _Stopped:
         last = max(k for k in pushers if self.insns[k][channel.push])
         return TokenError(left_over_text(channel, self.tokens(channel), self.at(last)), last)
 
-    def stuck(self) -> ExecutionError:
-        """The error of a deadlock."""
-        text, index = self.waiting()
-        return DeadlockError(f"deadlock: {text}", index)
-
     def waiting(self) -> tuple[str, int | None]:
         """(text: what each queue waits for; the first instruction that waits)."""
-        parts, heads = [], []
+        parts, heads = list[str](), list[int]()
         for queue, mine in self.queues.items():
             if self.taken[queue] >= len(mine):
                 parts.append(f"{queue.name} is empty")

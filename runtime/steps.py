@@ -1,4 +1,4 @@
-"""What an executable is made of: tensors, launches of the accelerator, and operators of the host."""
+"""The parts of an executable: tensors, launches of the accelerator, host operators; and the flow between them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..hw.errors import InputError, ProgramError
+from .arrays import Array
 from .buffer import KINDS, MOST_BYTES, whole
 from .launch import Launch
 from .proof.certificate import Certificate
@@ -18,6 +19,7 @@ from .schema import MOST
 
 _RANGES = 256  # in which different steps of a program run
 _DIGITS = 9  # of the number of an element: tensors have no more
+Attrs = dict[str, Any]  # of a host operator: JSON values
 DTYPES = ("int8", "uint8", "int16", "int32", "uint32", "int64", "float32", "bool")
 
 
@@ -25,25 +27,24 @@ DTYPES = ("int8", "uint8", "int16", "int32", "uint32", "int64", "float32", "bool
 class Tensor:
     """A named array between steps; `kind` is input, output, temp, constant (its values are in `data`) or state.
 
-    A state keeps its values from run to run: the first one finds `data` there, and at the end of each it takes the
-    values of the tensor named `next`. One whose `next` is itself takes what launches wrote to it in place.
+    A state keeps its values from run to run: the first run finds `data`, and at the end of each run it takes the values
+    of the tensor named `next`. A state whose `next` is itself is written in place by launches.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     kind: str = "temp"
-    data: np.ndarray | None = None
+    data: Array | None = None
     next: str | None = None
 
     def __post_init__(self) -> None:
         self.shape = whole(f"tensor {self.name!r}: shape", self.shape)
         if min(self.shape, default=1) < 1:
             raise ProgramError(f"tensor {self.name!r}: shape {self.shape}: every dimension must be at least 1")
-        if self.kind not in KINDS:
-            raise ProgramError(f"tensor {self.name!r}: kind {self.kind!r} must be one of {', '.join(KINDS)}")
-        if self.dtype not in DTYPES:
-            raise ProgramError(f"tensor {self.name!r}: dtype {self.dtype!r} must be one of {', '.join(DTYPES)}")
+        for name, value, known in (("kind", self.kind, KINDS), ("dtype", self.dtype, DTYPES)):
+            if value not in known:
+                raise ProgramError(f"tensor {self.name!r}: {name} {value!r} must be one of {', '.join(known)}")
         if self.nbytes > MOST_BYTES:
             raise ProgramError(f"tensor {self.name!r}: {self.nbytes:,} bytes; at most {MOST_BYTES:,} are allowed")
         keeps = self.kind in ("constant", "state")
@@ -84,7 +85,7 @@ class LaunchStep:
     launch: Launch
     bind: dict[str, str]
     macs: int = 0
-    symbols: dict[str, str] = field(default_factory=dict)
+    symbols: dict[str, str] = field(default_factory=dict[str, str])
     when: When | None = None
     certificate: Certificate | None = None
 
@@ -100,8 +101,8 @@ class HostStep:
     op: str
     inputs: list[str]
     outputs: list[str]
-    attrs: dict = field(default_factory=dict)
-    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    attrs: Attrs = field(default_factory=dict[str, Any])
+    constants: dict[str, Array] = field(default_factory=dict[str, Array])
     macs: int = 0
     when: When | None = None
 
@@ -110,7 +111,7 @@ Step = LaunchStep | HostStep
 
 
 def reads_writes(step: Step) -> tuple[list[str], list[str]]:
-    """The tensors that `step` reads, and those that it writes; a state in place is both."""
+    """The tensors that `step` reads, and the tensors that it writes; a state in place is both."""
     if isinstance(step, HostStep):
         return step.inputs, step.outputs
     inputs, outputs, states = (_bound(step, kind) for kind in ("input", "output", "state"))
@@ -126,8 +127,8 @@ def _bound(step: LaunchStep, kind: str) -> list[str]:
 def ranges(steps: Sequence[Step]) -> list[When]:
     """The ranges of values for which the same of `steps` run, ascending; none where all always run.
 
-    Where steps depend on several inputs, those of each follow one another: a run is given one of these inputs. Raises
-    `ProgramError` where there are gaps, or more ranges than `_RANGES`.
+    The ranges of several inputs follow one another, because a run is given one of these inputs. Raises `ProgramError`
+    where there are gaps, or more ranges than `_RANGES`.
     """
     conditions = [(step, step.when) for step in steps if step.when is not None]
     for step, when in conditions:
@@ -140,43 +141,38 @@ def ranges(steps: Sequence[Step]) -> list[When]:
 
 def _ranges_of(name: str, whens: Sequence[When]) -> list[When]:
     """The ranges of the input `name`."""
-    mine = [when for when in whens if when.tensor == name]
-    edges = sorted({edge for when in mine for edge in (when.first, when.end)})
+    conditions = [when for when in whens if when.tensor == name]
+    edges = sorted({edge for when in conditions for edge in (when.first, when.end)})
     if len(edges) > _RANGES + 1:
         raise ProgramError(f"steps run in {len(edges) - 1} different ranges of {name!r}; at most {_RANGES}")
-    found = [When(name, first, end) for first, end in pairwise(edges)]
-    for one in found:
-        if not any(when.first <= one.first < when.end for when in mine):
+    parts = [When(name, first, end) for first, end in pairwise(edges)]
+    for one in parts:
+        if not any(when.first <= one.first < when.end for when in conditions):
             known = f"no step runs where {one.tensor!r} is in {one.first}..{one.end - 1}, but others do below and above"
             raise ProgramError(f"{known}; close the gap")
-    return found
+    return parts
 
 
 def entries(tensors: Mapping[str, Tensor], steps: Sequence[Step]) -> list[list[Tensor]]:
-    """The inputs that a run is given: all, or one of several lists, where steps depend on different inputs.
+    """The lists of inputs of which a run is inputs one: a single list of all, unless steps depend on several inputs.
 
-    Each of these has one of the inputs that steps depend on, with what the steps read that then run. Raises
+    Then each list has one input that steps depend on, and the inputs that the steps of such a run read. Raises
     `ProgramError` where two lists are the same.
     """
-    given = [t for t in tensors.values() if t.kind == "input"]
+    inputs = [t for t in tensors.values() if t.kind == "input"]
     choices = list(dict.fromkeys(step.when.tensor for step in steps if step.when is not None))
     if len(choices) < 2:
-        return [given]
+        return [inputs]
     readers: dict[str, set[str]] = {name: {name} for name in choices}  # by input: the choices with which it is read
     for step in steps:
-        for name in _needed(step, tensors):
+        for name in [*reads_writes(step)[0], *(name for name, _ in sources(step, tensors).values())]:
             readers.setdefault(name, set()).update([step.when.tensor] if step.when else choices)
-    found = [[t for t in given if choice in readers.get(t.name, choices)] for choice in choices]
-    names = [[t.name for t in entry] for entry in found]
+    lists = [[t for t in inputs if choice in readers.get(t.name, choices)] for choice in choices]
+    names = [[t.name for t in entry] for entry in lists]
     for k, one in enumerate(names):
         if one in names[:k]:
             raise ProgramError(f"{' and '.join(choices)} choose steps, but runs with either have the inputs {one}")
-    return found
-
-
-def _needed(step: Step, tensors: Mapping[str, Tensor]) -> list[str]:
-    """The tensors that `step` needs before it runs."""
-    return [*reads_writes(step)[0], *(name for name, _ in sources(step, tensors).values())]
+    return lists
 
 
 def sources(step: Step, known: Container[str]) -> dict[str, tuple[str, int]]:
@@ -197,23 +193,23 @@ def runs_in(step: Step, values: Mapping[str, int]) -> bool:
     return when is None or when.tensor in values and when.first <= values[when.tensor] < when.end
 
 
-def chosen(steps: Sequence[Step], inputs: Mapping[str, np.ndarray]) -> list[Step]:
+def chosen(steps: Sequence[Step], inputs: Mapping[str, Array]) -> list[Step]:
     """The steps that run for `inputs`, by name.
 
     Raises `InputError` where none was made for the value of an input that they depend on, or a symbol is out of range.
     """
-    values = {}
+    values = dict[str, int]()
     known = [one for one in ranges(steps) if one.tensor in inputs]
     if known:
         name = known[0].tensor
         values[name] = int(inputs[name][0])
         _check_value(name, values[name], known[0].first, known[-1].end, "the program")
-    found = [step for step in steps if runs_in(step, values)]
-    for step in found:
+    running = [step for step in steps if runs_in(step, values)]
+    for step in running:
         if isinstance(step, LaunchStep):
             for symbol, (name, k) in sources(step, inputs).items():
                 _check_value(name, int(inputs[name][k]), 0, step.launch.patches.limits[symbol], f"step {step.name!r}")
-    return found
+    return running
 
 
 def _check_value(name: str, value: int, first: int, end: int, what: str) -> None:
@@ -237,15 +233,15 @@ def check_flow(tensors: Mapping[str, Tensor], steps: Sequence[Step]) -> None:
 
 
 def _check_run(tensors: Mapping[str, Tensor], steps: Sequence[Step]) -> None:
-    given = ("input", "constant", "state")
-    ready = {t.name for t in tensors.values() if t.kind in given}
+    filled = ("input", "constant", "state")
+    ready = {t.name for t in tensors.values() if t.kind in filled}
     for step in steps:
         reads, writes = reads_writes(step)
         for name in reads:
             if name not in ready:
                 raise ProgramError(f"step {step.name!r} reads tensor {name!r} before any step wrote it")
         for name in writes:
-            if tensors[name].kind in given and not (isinstance(step, LaunchStep) and name in _bound(step, "state")):
+            if tensors[name].kind in filled and not (isinstance(step, LaunchStep) and name in _bound(step, "state")):
                 raise ProgramError(
                     f"step {step.name!r} writes tensor {name!r}, which is {tensors[name].kind}; "
                     "only output and temp tensors are written, and states by buffers of kind state"

@@ -1,4 +1,4 @@
-"""Addresses of a launch that depend on the inputs of a run: symbols, and the instructions that have one."""
+"""Symbols: inputs of a run on which addresses depend; patches: the instructions with such addresses."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..hw.errors import ProgramError
-from .schema import NAME, Int, Kind, check_fields
+from .arrays import Array
+from .schema import NAME, Int, Kind, check_fields, is_a
 
 MOST_LIMIT = 1 << 20  # values of a symbol: positions of a text, words of a vocabulary
-MOST_STEP = 1 << 40  # beyond what a memory has; with it no offset leaves 63 bits
+MOST_STEP = 1 << 40  # larger than any memory, small enough that offsets stay below 2**63
 KINDS: dict[str, Kind] = {
     "name": NAME,
     "limit": Int(1, MOST_LIMIT),
@@ -27,9 +28,9 @@ COLUMNS = ("instruction", "symbol", "step", "block", "within")
 class Symbol:
     """How an address moves with the value v of the symbol `name`, which is in 0..limit-1.
 
-    It is `step * (v // block) + within * (v % block)` entries of the instruction's memory behind the recorded offset:
-    `Symbol("position", 64, step=1)` moves one entry per position, `Symbol("position", 64, block=16, within=1)` goes
-    round 16 entries. Raises `ProgramError` for numbers out of range.
+    The address is `step * (v // block) + within * (v % block)` entries after the recorded offset:
+    `Symbol("position", 64, step=1)` moves one entry per position, `Symbol("position", 64, block=16, within=1)` repeats
+    16 entries. Raises `ProgramError` for numbers out of range.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Symbol:
         before = self.step * (last - 1) + self.within * (self.block - 1) if last else 0
         return max(self.step * last + self.within * rest, before)
 
-    def offsets(self) -> np.ndarray:
+    def offsets(self) -> Array:
         """The offsets that values make, each once, ascending; int64 (n,)."""
         return _offsets(self.limit, self.block, self.step, self.within)
 
@@ -75,25 +76,25 @@ def _scaled(symbol: Symbol, size: int) -> Symbol:
 
 
 @functools.lru_cache(64)
-def _offsets(limit: int, block: int, step: int, within: int) -> np.ndarray:
+def _offsets(limit: int, block: int, step: int, within: int) -> Array:
     ratio, rest = np.divmod(np.arange(limit, dtype=np.int64), block)
-    found = np.unique(step * ratio + within * rest)
-    found.flags.writeable = False
-    return found
+    offsets = np.unique(step * ratio + within * rest)
+    offsets.flags.writeable = False
+    return offsets
 
 
 def note_limit(limits: dict[str, int], symbol: Symbol | None, what: str) -> None:
     """Note the limit of `symbol` by its name in `limits`; None is no symbol.
 
-    Raises `ProgramError`, beginning with `what`, where the name has another limit there, or it is something else.
+    Raises `ProgramError`, beginning with `what`, for another limit of the same name, and for no symbol.
     """
     if symbol is None:
         return
-    if not isinstance(symbol, Symbol):
+    if not is_a(symbol, Symbol):
         raise ProgramError(f"{what}: at = {symbol!r}: must be a Symbol, as Symbol('position', 64, step=1), or None")
     if limits.setdefault(symbol.name, symbol.limit) != symbol.limit:
-        found = f"limit {symbol.limit}, elsewhere in this program {limits[symbol.name]}"
-        raise ProgramError(f"{what}: symbol {symbol.name!r} has {found}; a symbol has one limit")
+        is_now = f"limit {symbol.limit}, elsewhere in this program {limits[symbol.name]}"
+        raise ProgramError(f"{what}: symbol {symbol.name!r} has {is_now}; a symbol has one limit")
 
 
 @dataclass(eq=False)
@@ -105,18 +106,19 @@ class Patches:
     `ProgramError` for anything else.
     """
 
-    limits: dict[str, int] = field(default_factory=dict)
-    columns: np.ndarray = field(default_factory=lambda: np.zeros((0, len(COLUMNS)), np.int64))
+    limits: dict[str, int] = field(default_factory=dict[str, int])
+    columns: Array = field(default_factory=lambda: np.zeros((0, len(COLUMNS)), np.int64))
 
     def __post_init__(self) -> None:
         found = self.columns
-        if not isinstance(found, np.ndarray) or found.dtype != np.int64 or found.shape[1:] != (len(COLUMNS),):
+        if not is_a(found, np.ndarray) or found.dtype != np.int64 or found.shape[1:] != (len(COLUMNS),):
             raise ProgramError(f"patches: columns must be int64 (n, {len(COLUMNS)}): {', '.join(COLUMNS)}")
         if len(found) and (found[0, 0] < 0 or (np.diff(found[:, 0]) <= 0).any()):
             raise ProgramError("patches: instructions must ascend from 0 on, each once")
         names, known = [*self.limits], dict[tuple[int, ...], Symbol]()
         self.symbols: dict[int, Symbol] = {}
-        for k, *row in found.tolist():
+        rows: list[list[int]] = found.tolist()
+        for k, *row in rows:
             if not 0 <= row[0] < len(names):
                 raise ProgramError(f"patches: symbol {row[0]} of instruction {k}: must be one of {len(names)} symbols")
             key = tuple(row)
@@ -129,23 +131,23 @@ class Patches:
         self.most = np.array([symbol.most for symbol in self.symbols.values()], np.int64)
 
     @property
-    def at(self) -> np.ndarray:
+    def at(self) -> Array:
         """The positions of the patched instructions, ascending; int64 (n,)."""
         return self.columns[:, 0]
 
-    def offsets(self, values: Mapping[str, int]) -> np.ndarray:
+    def offsets(self, values: Mapping[str, int]) -> Array:
         """How many entries each address moves where the symbols have these `values`, absent ones 0; int64 (n,)."""
         _, number, step, block, within = self.columns.T
         value = np.array([values.get(name, 0) for name in self.limits], np.int64)[number]
         return step * (value // block) + within * (value % block)
 
-    def moved(self, order: np.ndarray) -> Patches:
+    def moved(self, order: Array) -> Patches:
         """The patches where instruction k is the former `order[k]`; -1 stands for a new one, without a symbol."""
         return Patches.of([self.symbols.get(k) for k in order.tolist()])
 
     @staticmethod
     def of(symbols: Sequence[Symbol | None]) -> Patches:
-        """The patches of instructions with these `symbols`, one each."""
+        """The patches of instructions, of which number k has `symbols[k]`, or None."""
         limits = {symbol.name: symbol.limit for symbol in symbols if symbol is not None}
         number = {name: k for k, name in enumerate(limits)}
         rows = [(k, number[s.name], s.step, s.block, s.within) for k, s in enumerate(symbols) if s is not None]

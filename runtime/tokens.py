@@ -1,7 +1,7 @@
 """Dependence tokens from a recorded trace: every conflict between two queues becomes one push and one pop.
 
-Before that, loads of weights pass a load that waits for the operator before (`ahead_of_waits`), and loads of what was
-stored pass jobs of the compute queue (`ahead_of_jobs`).
+Before that, loads of weights pass a load that waits for the previous operator (`ahead_of_waits`), and loads of stored
+data pass jobs of the compute queue (`ahead_of_jobs`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from ..hw.errors import CapacityError
 from ..hw.isa import Mem, entry_bytes, nop_of, room
 from ..hw.units import Channel, Queue, between, channels, connected, queues, stripes
 from .access import Access, DramAccess
+from .arrays import Array
 from .buffer import Buffer
 from .symbols import Symbol
 
-PASSING = 384  # beats of loads that pass one that waits, about as many as it waits for: more would delay it
-PASSED = 4  # jobs that a load of what was stored passes: they end while it waits; more would wait themselves
+PASSING = 384  # beats of loads that pass a waiting load: about its wait, more would delay it
+PASSED = 4  # jobs that a load of stored data passes: they end while it waits
 
 
 @dataclass(slots=True)
@@ -30,13 +31,13 @@ class Row:
     """One recorded instruction: its format, its fields and its accesses.
 
     `dram_base` counts from the start of `buffer`; `dram` are the bytes of `buffer` that the instruction accesses.
-    `origin` is the number of what it was recorded for (`launch.Origins`); `symbol` moves `dram_base` in a run.
+    `origin` is a number of `launch.Origins`; `symbol` moves `dram_base` in a run.
     """
 
     format: str
     queue: Queue
     fields: dict[str, int]
-    accesses: list[Access] = field(default_factory=list)
+    accesses: list[Access] = field(default_factory=list[Access])
     buffer: Buffer | None = None
     dram: DramAccess | None = None
     origin: int = 0
@@ -62,12 +63,12 @@ def pushed(every: Iterable[Channel], queue: Queue, fields: dict[str, int]) -> li
 def deadlock_text(
     heads: Iterable[tuple[Queue, int | None]], missing: Callable[[int], Sequence[Channel]], at: Callable[[int], str]
 ) -> str:
-    """The message of a deadlock: what each queue waits for.
+    """The message of a deadlock, which says for each queue which tokens it waits for.
 
-    `heads` are the queues with the instruction at the head of each, None for an empty one; `missing(k)` are the empty
-    channels that instruction k pops, `at(k)` is its name.
+    `heads` are (queue, instruction at its head, or None); `missing(k)` are the empty channels that instruction k pops,
+    `at(k)` is its name.
     """
-    parts = []
+    parts = list[str]()
     for queue, k in heads:
         if k is None:
             parts.append(f"{queue.name} is empty")
@@ -77,41 +78,40 @@ def deadlock_text(
 
 
 def left_over_text(channel: Channel, count: int, last: str) -> str:
-    """The message that no instruction pops `count` tokens of `channel`; `last` names the one that pushed the last."""
+    """The message that no instruction pops `count` tokens of `channel`; `last` names the last instruction to push."""
     return f"{count} tokens {channel} are left over; the last is pushed by {last}"
 
 
 class LastAccess:
-    """For every cell of one memory: the last position (from 1; 0 for none) of each queue that wrote, or accessed it."""
+    """For every cell of one memory and every queue: the positions (from 1; 0 for none) of the last write and access."""
 
     def __init__(self, queues: int, cells: int):
         self._written, self._accessed = np.zeros((queues, cells), np.int64), np.zeros((queues, cells), np.int64)
 
-    def conflicts(self, queue: int, write: bool, cells: slice | np.ndarray) -> list[int]:
+    def conflicts(self, queue: int, write: bool, cells: slice | Array) -> list[int]:
         """Per queue, the last position that conflicts with this access; 0 for the queue itself."""
         kind = (self._accessed if write else self._written)[:, cells]
         last = kind.max(axis=1, initial=0).tolist()
         last[queue] = 0
         return last
 
-    def where(self, queue: int, position: int, write: bool, cells: slice | np.ndarray) -> np.ndarray:
+    def where(self, queue: int, position: int, write: bool, cells: slice | Array) -> Array:
         """The cells of this access whose last conflict with `queue` is at `position`, sorted."""
         kind = (self._accessed if write else self._written)[queue]
         return np.arange(len(kind))[cells][kind[cells] == position]
 
-    def note(self, queue: int, position: int, write: bool, cells: slice | np.ndarray) -> None:
+    def note(self, queue: int, position: int, write: bool, cells: slice | Array) -> None:
         """Record the access at `position` of `queue`."""
         self._accessed[queue, cells] = position
         if write:
             self._written[queue, cells] = position
 
 
-def dram_cells(access: DramAccess, granule: int) -> slice | np.ndarray:
+def dram_cells(access: DramAccess, granule: int) -> slice | Array:
     """The cells of `granule` bytes that a DRAM access touches, for any value of its symbol."""
     if access.symbol is not None:
-        spans = access.spans() // granule
-        cells = [np.arange(first, end) for first, end in spans]
-        return slice(*spans[0].tolist()) if len(spans) == 1 else np.concatenate(cells)
+        spans: list[list[int]] = (access.spans() // granule).tolist()
+        return slice(*spans[0]) if len(spans) == 1 else np.concatenate([np.arange(*span) for span in spans])
     first, per_row = access.start // granule, -(-access.nbytes // granule)
     if access.rows == 1 or access.pitch == access.nbytes:
         return slice(first, first + per_row * access.rows)
@@ -127,14 +127,14 @@ def dram_granule(cfg: Config) -> int:
 class TokenPass:
     """Walks a trace in program order and adds the tokens that order every conflict, no others.
 
-    Vector clocks record what each queue already knows of the others, so that a dependence that follows from
-    earlier tokens gets none of its own. Conflicts between queues that no channel joins, such as load and store, go
-    through the queue between them, by a NOP where none of its instructions already waits for the first.
+    Vector clocks record the progress of the other queues that each queue knows, so that a dependence that follows from
+    earlier tokens gets no token. Conflicts between queues without a channel, such as load and store, go through the
+    queue between them: by an instruction that already waits for the first queue, or a NOP.
 
-    No legal execution has more than `token_depth` tokens in a channel. An instruction pushes only where its queue knows
-    that all but `token_depth - 1` of the tokens before were taken; else a later one pushes in its place, or a NOP that
-    waits for an answer of the queue that took them. So that there is always one who can answer, the push after which
-    a queue knows of no room waits for all tokens that it has taken itself: then its neighbour knows of room.
+    No legal execution has more than `token_depth` tokens in a channel. An instruction pushes only if its queue knows
+    that at most `token_depth - 1` earlier tokens are left; otherwise a later instruction pushes instead, or a NOP that
+    waits for an answer from the queue that takes the tokens. To make an answer possible, the push after which a queue
+    knows of no room waits for all tokens that this queue has taken: then its neighbour knows of room.
     """
 
     def __init__(self, cfg: Config, written: set[int]):
@@ -150,7 +150,7 @@ class TokenPass:
         self.rows: list[Row] = []
 
     def add(self, row: Row) -> None:
-        """Append `row` behind the tokens that it needs."""
+        """Append `row` with the tokens that it needs."""
         touched = self._touched(row)
         need = [0] * len(self._every)
         for memory, write, cells in touched:
@@ -165,8 +165,8 @@ class TokenPass:
         self._wait(row, [len(q) for q in self._queues])
         self._append(row)
 
-    def _touched(self, row: Row) -> list[tuple[LastAccess, bool, slice | np.ndarray]]:
-        out = []
+    def _touched(self, row: Row) -> list[tuple[LastAccess, bool, slice | Array]]:
+        out = list[tuple[LastAccess, bool, slice | Array]]()
         for access in row.accesses:
             if access.mem not in self._memories:
                 self._memories[access.mem] = LastAccess(len(self._every), room(self._cfg, access.mem))
@@ -201,17 +201,17 @@ class TokenPass:
                     carrier = nop(through, row.origin)
                     self._wait(carrier, [n if r == source else 0 for r, n in enumerate(need)])
                     self._append(carrier)
-                # the first one that knows: later ones may take long to compute
+                # the first instruction that knows, because later ones may take long
                 first = bisect_left(self._snapshots[through], need[source], key=lambda known: known[source]) + 1
                 need[through] = max(need[through], first)
         near = [r for r in self._every if connected(r, queue) and need[r] > known[r]]
         for source in near:
-            # what another one of them knows does not need a token of its own
+            # no token if another of these queues already knows
             if not any(self._snapshots[r][need[r] - 1][source] >= need[source] for r in near if r != source):
                 self._take(row, source, need[source])
 
     def _through(self, source: Queue, queue: Queue, need: list[int]) -> Queue:
-        """The queue through which `queue` learns of `source`: where it can, one that knows of it, without a NOP."""
+        """The queue through which `queue` learns of `source`: if possible one that knows of it, without a NOP."""
         usual = between(source, queue)
         ways = [usual, *(r for r in self._every if r != usual and connected(r, source) and connected(r, queue))]
         return next((r for r in ways if self._known[r][source] >= need[source]), usual)
@@ -226,7 +226,7 @@ class TokenPass:
         known[:] = map(max, known, self._snapshots[source][position - 1])
 
     def _with_room(self, channel: Channel, position: int, origin: int) -> int:
-        """The position of the first instruction from `position` on whose token cannot be one too many."""
+        """The position of the first instruction, from `position` on, for whose token the channel has room."""
         depth, pops, snapshots = self._cfg.token_depth, self._pops[channel], self._snapshots[channel.source]
         unknown = len(pops) - bisect_right(pops, snapshots[-1][channel.target])
         if unknown == depth:
@@ -250,12 +250,12 @@ def written_by_stores(rows: Iterable[Row]) -> set[int]:
 def ahead_of_waits(cfg: Config, rows: Sequence[Row], operator: Callable[[Row], object]) -> list[Row]:
     """`rows` in an order that computes the same, in which weights are loaded while activations are being stored.
 
-    The first load of an operator that reads what a STORE writes waits for the operator before it, and all loads behind
-    it in the queue with it. Loads of what no STORE writes pass it, the first one and others up to `PASSING` beats of
-    data, unless a row in between uses the same entries. `operator(row)` names what a row was recorded for.
+    The first load of an operator that reads stored data waits for the previous operator, and delays all later loads.
+    Loads of buffers without stores pass it: the first, and others up to `PASSING` beats of data, unless a row between
+    uses the same entries. `operator(row)` names the operator of a row.
     """
     written, most = written_by_stores(rows), PASSING * stripes(cfg) * cfg.axi_bits // 8
-    found: list[Row] = []
+    ordered: list[Row] = []
     present, gate, room = None, -1, 0
     for row in rows:
         if operator(row) != present:
@@ -263,39 +263,41 @@ def ahead_of_waits(cfg: Config, rows: Sequence[Row], operator: Callable[[Row], o
         if row.queue == Queue.LOAD and row.dram is not None:
             size = row.dram.rows * row.dram.nbytes
             if id(row.buffer) in written:
-                gate, room = (len(found), most) if gate < 0 else (gate, room)
-            elif gate >= 0 and (size <= room or room == most) and not any(_share(row, other) for other in found[gate:]):
-                found.insert(gate, row)
+                gate, room = (len(ordered), most) if gate < 0 else (gate, room)
+            elif (
+                gate >= 0 and (size <= room or room == most) and not any(_share(row, other) for other in ordered[gate:])
+            ):
+                ordered.insert(gate, row)
                 gate, room = gate + 1, room - size
                 continue
-        found.append(row)
-    return found
+        ordered.append(row)
+    return ordered
 
 
 def ahead_of_jobs(rows: Sequence[Row], operator: Callable[[Row], object]) -> list[Row]:
-    """`rows` in an order that computes the same, in which loads of what a STORE writes come earlier.
+    """`rows` in an order that computes the same, in which loads of stored data come earlier.
 
-    Such a load learns through the compute queue that the data is there, by a NOP in front of the jobs that come behind
-    the load in the trace: they need not end first. Loads pass the last `PASSED` jobs of their operator that use none of
-    their entries; every queue keeps its own order. `operator(row)` names what a row was recorded for.
+    Such a load learns through the compute queue that the data is there, by a NOP before the jobs that follow the load:
+    they need not end first. Loads pass the last `PASSED` jobs of their operator that use none of their entries; every
+    queue keeps its own order. `operator(row)` names the operator of a row.
     """
     written = written_by_stores(rows)
-    found: list[Row] = []
+    ordered: list[Row] = []
     for row in rows:
-        at = len(found)
+        at = len(ordered)
         if row.queue == Queue.LOAD and row.dram is not None and id(row.buffer) in written:
             jobs = 0
-            while at and jobs < PASSED and found[at - 1].queue == Queue.COMPUTE:
-                before = found[at - 1]
+            while at and jobs < PASSED and ordered[at - 1].queue == Queue.COMPUTE:
+                before = ordered[at - 1]
                 if operator(before) != operator(row) or _share(row, before):
                     break
                 at, jobs = at - 1, jobs + (before.format != "LOAD")
-        found.insert(at, row)
-    return found
+        ordered.insert(at, row)
+    return ordered
 
 
 def joined(row: Row, other: Row) -> Row | None:
-    """One LOAD that does what two of one row each do, `other` behind `row`; None where it does not continue it.
+    """A single LOAD for `row` and `other`, LOADs of one row each; None where `other` does not continue `row`.
 
     A load of micro-ops has no buffer yet.
     """
@@ -316,21 +318,21 @@ def joined(row: Row, other: Row) -> Row | None:
 
 
 def parameters_joined(rows: Iterable[Row]) -> list[Row]:
-    """`rows` in which loads of parameters that continue each other are one: a STORE waits for each of them."""
-    found: list[Row] = []
-    last = 0  # the position behind the last row of the store queue
+    """`rows` with loads of parameters that continue each other joined, because a STORE waits for each."""
+    kept: list[Row] = []
+    last = 0  # position after the last row of the store queue
     for row in rows:
         if row.queue == Queue.STORE:
-            if last and (whole := joined(found[last - 1], row)) is not None:
-                found[last - 1] = whole
+            if last and (merged := joined(kept[last - 1], row)) is not None:
+                kept[last - 1] = merged
                 continue
-            last = len(found) + 1
-        found.append(row)
-    return found
+            last = len(kept) + 1
+        kept.append(row)
+    return kept
 
 
 def _share(row: Row, other: Row) -> bool:
-    """True if both may use an entry that one of them writes."""
+    """Whether one row may use an entry that the other writes."""
     for a in row.accesses:
         for b in other.accesses:
             if a.mem == b.mem and (a.write or b.write):

@@ -13,46 +13,24 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..hw.config import Config
+from ..hw.config import UOP_BYTES, Config
 from ..hw.errors import CapacityError, EncodingError, ProgramError
 from ..hw.isa import INSTRUCTIONS, ITER_BITS, MICRO_OPS, OPERATIONS, Format, Isa, Mem, Op, depth, row_of
 from ..hw.units import Channel, Queue
 from .access import Access
+from .arrays import Array
 from .buffer import Buffer, integers
 from .tokens import Row, joined, nop, parameters_joined
 
-_AT_ONCE = 256  # micro-ops in one load of several kernels: the first ones do not wait for the last
+_AT_ONCE = 256  # micro-ops in a load of several kernels, so that the first do not wait for the last
 MAX_TRIPS = (1 << ITER_BITS) - 1
 Loops = tuple[tuple[int, ...], ...]  # (extent, dst, src, wgt step) of each
-
-
-class UopPool:
-    """Every distinct kernel of one program, back to back: the program's micro-op buffer in DRAM."""
-
-    def __init__(self) -> None:
-        self._offsets: dict[bytes, int] = {}
-        self._words: list[np.ndarray] = []
-        self.size = 0
-
-    def offset(self, words: np.ndarray) -> int:
-        """The first entry in DRAM of the kernel `words`, uint32 (n,), which is added where it is new."""
-        key = words.tobytes()
-        if key not in self._offsets:
-            self._offsets[key] = self.size
-            self._words.append(words)
-            self.size += len(words)
-        return self._offsets[key]
-
-    def data(self) -> np.ndarray:
-        """Micro-op words of all kernels, uint8."""
-        return np.concatenate(self._words).astype("<u4").view(np.uint8) if self._words else np.zeros(0, np.uint8)
 
 
 class UopCache:
     """Contents of an on-chip micro-op buffer, `depth` entries, at this point of the recorded program.
 
-    A kernel that fits no gap evicts the least recently used ones; it is loaded again from the pool. Eviction is a load
-    like any other: where the queue that reads the buffer also fills it, in program order, it needs no tokens.
+    A kernel that fits no gap evicts the least recently used kernels, which are loaded again when they are needed.
     """
 
     def __init__(self, depth: int):
@@ -84,23 +62,26 @@ class UopCache:
 
 
 class Kernels:
-    """The micro-op kernels of a program of `isa`: what is in each on-chip buffer, and their `loads`.
+    """The micro-op kernels of a program of `isa`: the contents of each on-chip buffer, and the `loads`.
 
-    In DRAM those of each buffer lie together, so that loads of several can be one.
+    In DRAM the kernels of each buffer lie together, so that several can be loaded at once.
     """
 
     def __init__(self, isa: Isa):
-        self.loads, self._pools = list[Row](), {mem: UopPool() for mem in MICRO_OPS}
+        self.loads = list[Row]()
+        self._offsets = {mem: dict[bytes, int]() for mem in MICRO_OPS}  # of distinct kernels in DRAM, in entries
+        self._sizes = dict.fromkeys(MICRO_OPS, 0)
         self._caches = {mem: UopCache(depth(isa.cfg, mem)) for mem in MICRO_OPS}
         self._most = isa.formats["LOAD"].fields["x_size"].limits[1]  # narrower than the largest micro-op buffer
 
-    def place(self, mem: Mem, words: np.ndarray) -> tuple[int, bool]:
+    def place(self, mem: Mem, words: Array) -> tuple[int, bool]:
         """(first entry, whether it must be loaded) of the kernel `words`, uint32 (n,), in the buffer `mem`."""
         return self._caches[mem].place(words.tobytes(), len(words))
 
-    def loading(self, mem: Mem, start: int, words: np.ndarray, origin: int) -> Iterator[Row]:
+    def loading(self, mem: Mem, start: int, words: Array, origin: int) -> Iterator[Row]:
         """The loads, for `origin`, of `words` to entries of `mem` from `start` on."""
-        offset = self._pools[mem].offset(words)
+        offset = self._offsets[mem].setdefault(words.tobytes(), self._sizes[mem])
+        self._sizes[mem] = max(self._sizes[mem], offset + len(words))
         row = row_of(Op.LOAD, mem)
         for k in range(0, len(words), self._most):
             n = min(self._most, len(words) - k)
@@ -131,69 +112,68 @@ class Kernels:
 
     def buffer(self, name: str) -> list[Buffer]:
         """The buffer `name` of all kernels, now set in their loads; an empty list where there are no kernels."""
-        uops, starts, size = [], dict[int, int](), 0
-        for mem, pool in self._pools.items():
-            uops.append(pool.data())
-            starts[mem.id], size = size, size + pool.size
-        if not size:
+        data, starts = bytearray(), dict[int, int]()
+        for mem, kernels in self._offsets.items():
+            starts[mem.id] = len(data) // UOP_BYTES
+            data += b"".join(kernels)
+        if not data:
             return []
-        data = np.concatenate(uops)
-        every = Buffer(name, (len(data),), 8, False, "constant", data)
+        buffer = Buffer(name, (len(data),), 8, False, "constant", np.frombuffer(data, np.uint8))
         for row in self.loads:
-            row.buffer = every
+            row.buffer = buffer
             row.fields["dram_base"] += starts[row.fields["mem"]]
-        return [every]
+        return [buffer]
 
     def ahead(self, rows: Sequence[Row]) -> list[Row]:
-        """`rows` in the order of `loaded_ahead`, with parameters in fewer loads, too."""
-        found, self.loads = loaded_ahead(rows, self.loads)
-        return parameters_joined(found)
+        """`rows` in the order of `loaded_ahead`, with joined loads of parameters."""
+        ordered, self.loads = loaded_ahead(rows, self.loads)
+        return parameters_joined(ordered)
 
 
 def loaded_ahead(rows: Sequence[Row], loads: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """`rows` with each of `loads`, their loads of micro-ops, one step ahead of its jobs; and the loads now.
+    """(`rows` with each of `loads`, the loads of micro-ops, one step ahead of its jobs; the loads after that).
 
-    A step are jobs of one queue with none of another between them. While one is computed, the micro-ops of the next are
-    loaded; those of all steps at once would delay the operands of the first. The loads of the first step are at the
-    front. Loads of a memory keep their order; one that continues the load before it becomes part of it.
+    A step is a sequence of jobs of one queue. While a step is computed, the micro-ops of the next are loaded; to load
+    all at once would delay the operands of the first step, whose micro-ops come first. Loads of a memory keep their
+    order; a load that continues the previous load is joined with it.
     """
-    known, found, own = set(map(id, loads)), list[Row](), set[int]()
+    known, ordered, own = set(map(id, loads)), list[Row](), set[int]()
     front = 0
     for row in rows:
         if id(row) not in known:
-            found.append(row)
+            ordered.append(row)
             continue
-        at = _ahead(found, row, front, own)
+        at = _ahead(ordered, row, front, own)
         first = at == front
-        whole = joined(found[at - 1], row) if at and id(found[at - 1]) in own else None
-        if whole is None or whole.fields["x_size"] > _AT_ONCE:
-            found.insert(at, row)
+        merged = joined(ordered[at - 1], row) if at and id(ordered[at - 1]) in own else None
+        if merged is None or merged.fields["x_size"] > _AT_ONCE:
+            ordered.insert(at, row)
             own.add(id(row))
             front += first
         else:
-            found[at - 1] = whole
-            own.add(id(whole))
-    return found, [row for row in found if id(row) in own]
+            ordered[at - 1] = merged
+            own.add(id(merged))
+    return ordered, [row for row in ordered if id(row) in own]
 
 
-def _ahead(found: Sequence[Row], load: Row, front: int, loads: set[int]) -> int:
-    """The position in `found` of `load`, which comes next: behind `front`, and the last of `loads` to its memory."""
+def _ahead(ordered: Sequence[Row], load: Row, front: int, loads: set[int]) -> int:
+    """The position for `load` in `found`: after `front`, and after the last of `loads` to the same memory."""
     (access,) = load.accesses
-    queue, at = _queue_of(access.mem), len(found)
-    others, inside = 0, True  # steps of other jobs; whether the rows are still those of one step
-    for k in range(len(found) - 1, front - 1, -1):
-        row = found[k]
+    queue, at = _queue_of(access.mem), len(ordered)
+    steps, inside = 0, True  # steps passed so far; whether the rows still belong to the same step
+    for k in range(len(ordered) - 1, front - 1, -1):
+        row = ordered[k]
         if id(row) in loads:
             if row.fields["mem"] == load.fields["mem"]:
                 return k + 1
         elif row.queue == queue and row.format != "LOAD":
-            others += not inside
-            if others > 1 or any(_overlap(used, access) for used in row.accesses):
+            steps += not inside
+            if steps > 1 or any(_overlap(used, access) for used in row.accesses):
                 return at
             inside, at = True, k
         else:
             inside = False
-    return at if others else front
+    return at if steps else front
 
 
 def _overlap(one: Access, other: Access) -> bool:
@@ -225,7 +205,7 @@ def merge_loops(loops: Sequence[tuple[int, ...]], most: int) -> Loops:
     return tuple(reversed(out))
 
 
-def grid(loops: Sequence[tuple[int, ...]], base: tuple[int, ...]) -> np.ndarray:
+def grid(loops: Sequence[tuple[int, ...]], base: tuple[int, ...]) -> Array:
     """Indices, int64 (trips, len(base)), of `loops` [(extent, step, ...)] from the outermost in, added to `base`."""
     out = np.array([base], np.int64)
     for extent, *steps in loops:
@@ -234,7 +214,7 @@ def grid(loops: Sequence[tuple[int, ...]], base: tuple[int, ...]) -> np.ndarray:
     return out
 
 
-def encode_uops(fmt: Format, indices: np.ndarray) -> np.ndarray:
+def encode_uops(fmt: Format, indices: Array) -> Array:
     """Micro-op words, uint32 (n,), of `indices`, int64 (n, 3): dst, src, wgt."""
     words = fmt.encode(len(indices), dst=indices[:, 0], src=indices[:, 1], wgt=indices[:, 2])
     return words[:, 0].astype(np.uint32)
@@ -246,11 +226,11 @@ class Kernel:
 
     format: str
     loops: Loops
-    uops: np.ndarray
+    uops: Array
     fields: dict[str, int]
 
 
-def pieces(kernel: Kernel, cfg: Config) -> Iterator[tuple[Loops, np.ndarray]]:
+def pieces(kernel: Kernel, cfg: Config) -> Iterator[tuple[Loops, Array]]:
     """The instructions of `kernel` in order: (at most two loops, micro-ops that fit the buffer) of each.
 
     Raises `ProgramError` for a kernel that does nothing.
@@ -270,8 +250,8 @@ def pieces(kernel: Kernel, cfg: Config) -> Iterator[tuple[Loops, np.ndarray]]:
 
 
 @lru_cache(1024)  # most kernels of a program have the loops of others
-def _divided(loops: Loops, free: bool, cfg: Config) -> tuple[Loops, np.ndarray | None]:
-    """(At most two loops for the instruction, what the others add to micro-ops, int64 (n, 3), if there are any)."""
+def _divided(loops: Loops, free: bool, cfg: Config) -> tuple[Loops, Array | None]:
+    """(At most two loops for the instruction, offsets of micro-ops by the other loops, int64 (n, 3), or None)."""
     instruction, rest = choose_loops(merge_loops(loops, MAX_TRIPS), free, cfg)
     return instruction, grid(rest, (0, 0, 0)) if rest else None
 
@@ -286,16 +266,16 @@ def order_free(kernel: Kernel) -> bool:
         return True
     all_indices = grid(kernel.loops, (0, 0, 0))[:, None, :2] + kernel.uops[None, :, :2]
     dst, src = all_indices[..., 0].reshape(-1), all_indices[..., 1].reshape(-1)
-    apart = not np.isin(dst, src).any()
+    disjoint = not np.isin(dst, src).any()
     commutes = f["op"] == Op.ALU and OPERATIONS[f["alu_op"]].order_free
-    return apart and (commutes or len(np.unique(dst)) == len(dst))
+    return disjoint and (commutes or len(np.unique(dst)) == len(dst))
 
 
 @lru_cache(1024)  # kernels of one shape differ in their first entry alone
 def _all_differ(loops: tuple[tuple[int, int], ...], starts: bytes) -> bool:
     """True if loops (extent, step) over int64 `starts` name no index twice."""
-    found = grid(loops, (0,)) + np.frombuffer(starts, np.int64)
-    return len(np.unique(found)) == found.size
+    indices = grid(loops, (0,)) + np.frombuffer(starts, np.int64)
+    return len(np.unique(indices)) == indices.size
 
 
 def choose_loops(loops: Loops, free: bool, cfg: Config) -> tuple[Loops, Loops]:
@@ -309,7 +289,7 @@ def choose_loops(loops: Loops, free: bool, cfg: Config) -> tuple[Loops, Loops]:
     if free:
         chosen = sorted(sorted((k for k in real if fits[k]), key=lambda k: (-loops[k][0], k))[:2])
     else:
-        chosen = []
+        chosen = list[int]()
         for k in range(len(loops)):
             if not fits[k] or len(chosen) == 2:
                 break
@@ -318,7 +298,7 @@ def choose_loops(loops: Loops, free: bool, cfg: Config) -> tuple[Loops, Loops]:
 
 
 def loop_fields(kernel: Kernel, loops: Loops) -> dict[str, int]:
-    """The fields of an instruction of `kernel` with `loops`, at most two, except those of its micro-ops."""
+    """The fields of an instruction of `kernel` with at most two `loops`, without the range of micro-ops."""
     outer, inner = ((1, 0, 0, 0),) * (2 - len(loops)) + loops
     fields = dict(kernel.fields, iter_out=outer[0], iter_in=inner[0])
     for k, index in enumerate(("dst", "src") if kernel.format == "ALU" else ("dst", "src", "wgt"), 1):
@@ -326,7 +306,7 @@ def loop_fields(kernel: Kernel, loops: Loops) -> dict[str, int]:
     return fields
 
 
-def encoded(kernel: Kernel, isa: Isa, uops: np.ndarray) -> np.ndarray:
+def encoded(kernel: Kernel, isa: Isa, uops: Array) -> Array:
     """The words of `uops`. Raises `CapacityError` for an index that the configuration does not have."""
     try:
         return encode_uops(isa.uop, uops)
@@ -339,7 +319,7 @@ def encoded(kernel: Kernel, isa: Isa, uops: np.ndarray) -> np.ndarray:
         raise CapacityError(f"{name} reaches {what}: {exc}") from None
 
 
-def uop_array(uops: np.ndarray, columns: int) -> np.ndarray:
+def uop_array(uops: Array, columns: int) -> Array:
     """`uops` as int64 (n, `columns`). Raises `ProgramError` for another shape or dtype."""
     array = np.asarray(uops)
     if array.ndim != 2 or array.shape[1] != columns or array.dtype.kind not in "iu":

@@ -3,7 +3,8 @@
 It runs the queues with code of its own, independent of the model's schedule (sim/model/device.py) and of the pass
 that inserts the tokens (runtime/tokens.py), so that it finds their mistakes.
 
-An instruction with a symbol counts as an access to all that it touches for any value, so the proof holds for each.
+An instruction with a symbol counts as an access to all bytes that it touches for any value, so the proof holds for
+every value.
 
 The instructions of a queue run in order; the n-th pop of a token channel waits for its n-th push. These two
 relations generate the order that holds in every legal execution. Two accesses that conflict and are
@@ -23,6 +24,7 @@ from ..hw.config import Config
 from ..hw.errors import ProgramError, RaceError
 from ..hw.isa import SCRATCHPADS, Mem, known_isa
 from ..hw.units import Channel, Queue
+from .arrays import Array
 from .buffer import Buffer
 from .launch import Launch, Origins, check_dram
 from .proof.certificate import Certificate, subject_of
@@ -50,8 +52,8 @@ class Report:
     """
 
     instructions: int
-    pairs: list[TokenPair] = field(default_factory=list)
-    in_flight: dict[str, int] = field(default_factory=dict)
+    pairs: list[TokenPair] = field(default_factory=list[TokenPair])
+    in_flight: dict[str, int] = field(default_factory=dict[str, int])
     certificate: Certificate | None = None
 
     @property
@@ -63,19 +65,19 @@ class Report:
 def verify(launch: Launch, memory: bool = False) -> Report:
     """Check `launch` as `verify_instructions` does, and that it stays inside its buffers, which do not overlap.
 
-    With `memory` also that it reads nothing that it did not write before: no scratchpad entry, no byte of a buffer of
-    kind temp or output; and that it writes its outputs whole. Raises `UnwrittenError` where it does not.
+    With `memory` also that it writes every scratchpad entry, and every byte of a temp or output buffer, before it reads
+    it, and that it writes its outputs whole; else raises `UnwrittenError`.
 
-    Also raises `EncodingError` where a buffer's `align` is not that of its entries, and `ProgramError` for
-    micro-ops that no constant buffer holds.
+    Also raises `EncodingError` where a buffer is not aligned to its entries, and `ProgramError` for micro-ops that no
+    constant buffer holds.
     """
     launch.check_aligned()
-    bases, end = [], 0
+    bases, end = list[int](), 0
     for buffer in launch.buffers:
         bases.append(-(-end // buffer.align) * buffer.align)
         end = bases[-1] + buffer.nbytes
 
-    def read_uops(address: int, count: int) -> np.ndarray:
+    def read_uops(address: int, count: int) -> Array:
         k = bisect_right(bases, address) - 1
         data = launch.buffers[k].data
         if data is None:
@@ -93,7 +95,9 @@ def verify(launch: Launch, memory: bool = False) -> Report:
     check.races()
     if memory:
         check.memory(launch.buffers, bases)
-        check.report.certificate = check.certificate(launch)
+        order, clocks = check.topological.astype(np.int32), check.found.clocks.astype(np.int32)
+        depths = launch.cfg.queue_depth, launch.cfg.token_depth
+        check.report.certificate = Certificate(*depths, subject_of(launch), order, clocks)
     return check.report
 
 
@@ -102,17 +106,13 @@ def check_depths(launch: Launch, cfg: Config) -> None:
 
     `cfg` may differ from the launch's configuration in what is not part of the fingerprint.
     """
-    _Check(cfg, launch.insn, _no_uops, hex).order()
-
-
-def _no_uops(address: int, count: int) -> np.ndarray:
-    raise ProgramError(f"{count} micro-ops at {address:#x} are not known")
+    Order(Instructions(cfg, launch.insn))
 
 
 def verify_instructions(
     cfg: Config,
-    insn: np.ndarray,
-    read_uops: Callable[[int, int], np.ndarray],
+    insn: Array,
+    read_uops: Callable[[int, int], Array],
     address_name: Callable[[int], str] = hex,
 ) -> Report:
     """Check the instructions `insn`, uint64 (n, 2).
@@ -121,9 +121,8 @@ def verify_instructions(
     messages. Raises, in this order, `ExecutionError` for an undecodable instruction or a misplaced FINISH; `TokenError`
     for more tokens in flight than `cfg.token_depth`, `DeadlockError`, `ExecutionError` for an instruction that always
     executes after FINISH, `TokenError` for tokens left over; `AccessError` for a scratchpad entry that does not exist;
-    `RaceError` naming both instructions and the memory range. `ProgramError` is for micro-ops that are not known: those
-    that the program stores itself, and those that it executes without loading them. The work is at most that of one
-    flag per instruction and entry of the scratchpads, whatever the loops.
+    `RaceError` naming both instructions and the memory range. `ProgramError` is for unknown micro-ops, which
+    the program stores itself or does not load. The work is at most one flag per instruction and scratchpad entry.
     """
     check = _Check(cfg, insn, read_uops, address_name)
     check.order()
@@ -143,12 +142,12 @@ def without_pair(launch: Launch, pair: TokenPair) -> Launch:
 
 
 class _Check:
-    """The steps of a proof, in the order in which what is wrong is named."""
+    """The steps of a proof, in the order in which errors are raised."""
 
     def __init__(
         self,
         cfg: Config,
-        insn: np.ndarray,
+        insn: Array,
         read_uops: ReadUops,
         address_name: Callable[[int], str],
         symbols: Mapping[int, Symbol] | None = None,
@@ -162,9 +161,9 @@ class _Check:
         program = self.program
         self.found = Order(program)
         self.report = Report(program.n, self.found.pairs, self.found.in_flight)
-        self._topological = np.array(self.found.topological, np.intp)
-        clocks = self.found.clocks[self._topological]
-        self.line = Timeline(program.of_queue[self._topological], program.position[self._topological], clocks)
+        self.topological = np.array(self.found.topological, np.intp)
+        clocks = self.found.clocks[self.topological]
+        self.line = Timeline(program.of_queue[self.topological], program.position[self.topological], clocks)
 
     def transfers(self) -> None:
         """Check that the entries of loads and stores exist: then they have few rows in DRAM."""
@@ -173,7 +172,7 @@ class _Check:
     def races(self) -> None:
         """Check that every entry exists, then that conflicting accesses are ordered."""
         program = self.program
-        self.dram = DramTouches(program, self._topological)
+        self.dram = DramTouches(program, self.topological)
         loads = np.array([loads is not None for _, loads in micro_ops_of(program)], bool)
         loading = np.flatnonzero(loads[program.form])
         stored = self.dram.touched(self.dram.written) if len(loading) and len(self.dram.written) else ()
@@ -188,14 +187,9 @@ class _Check:
         self._at_finish()
 
     def memory(self, buffers: Sequence[Buffer], bases: Sequence[int]) -> None:
-        """Check that what is read was written; `races` found none."""
-        check_scratchpads(self.program, self._topological, self.kinds, self.kind)
-        check_buffers(self.program, self._topological, buffers, bases)
-
-    def certificate(self, launch: Launch) -> Certificate:
-        """The certificate of `launch`."""
-        cfg, order, clocks = launch.cfg, self._topological.astype(np.int32), self.found.clocks.astype(np.int32)
-        return Certificate(cfg.queue_depth, cfg.token_depth, subject_of(launch), order, clocks)
+        """Check that all accesses read written values; `races` must have found none."""
+        check_scratchpads(self.program, self.topological, self.kinds, self.kind)
+        check_buffers(self.program, self.topological, buffers, bases)
 
     def _at_finish(self) -> None:
         last = self.program.n - 1
@@ -205,11 +199,11 @@ class _Check:
                 text = f"{name(k)} may still run at {name(last)}: no token orders them (any memory)"
                 raise RaceError(text, (k, last))
 
-    def _ordered(self, kinds: Kinds, kind: np.ndarray, dram: DramTouches | None) -> None:
+    def _ordered(self, kinds: Kinds, kind: Array, dram: DramTouches | None) -> None:
         """Raise `RaceError` unless a token orders every two accesses to a scratchpad, or to `dram`, that conflict."""
-        found: list[tuple[Conflict, Mem | None, np.ndarray]] = []
+        found: list[tuple[Conflict, Mem | None, Array]] = []
         for mem in SCRATCHPADS:
-            touches, of_entry = kinds.touches(mem, kind[self._topological])
+            touches, of_entry = kinds.touches(mem, kind[self.topological])
             for events in touches.events():
                 conflict = first_conflict(events, self.line)
                 if conflict is not None:
@@ -221,7 +215,7 @@ class _Check:
         if found:
             self._race(*min(found, key=lambda one: one[0][:3]))
 
-    def _race(self, conflict: Conflict, mem: Mem | None, cells: np.ndarray) -> None:
+    def _race(self, conflict: Conflict, mem: Mem | None, cells: Array) -> None:
         program = self.program
         other = int(program.at[conflict.source][conflict.position - 1])
         if mem is None:
@@ -229,7 +223,7 @@ class _Check:
             where = f"DRAM {self._address_name(int(start))}..{self._address_name(int(stop) - 1)}"
         else:
             where = f"{mem.name} entries {cells[0]}..{cells[-1]}"
-        first, second = sorted((other, int(self._topological[conflict.turn])))
+        first, second = sorted((other, int(self.topological[conflict.turn])))
         text = f"race on {where}: {program.name(first)} and {program.name(second)} are not ordered by any token"
         sides = [program.queues[program.queue[k]] for k in (first, second)]
         raise RaceError(f"{text}; {missing_edge(first, second, *sides)}", (first, second))

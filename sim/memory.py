@@ -11,8 +11,7 @@ import numpy as np
 
 from ..hw.errors import AccessError, CapacityError, InputError
 from ..hw.isa import INSN_BYTES, Field
-from ..runtime.device import check_fits
-from ..runtime.executable import Allocation
+from ..runtime.device import Allocation, check_fits
 
 
 def put(words: np.ndarray, declared: Field, value: int) -> None:

@@ -36,8 +36,6 @@ BOARD += [
 BOARD += [Path("hw", f"{name}.py") for name in ("checks", "circuit", "fields", "metrics", "vta_config")]
 BOARD += [p for p in MODULES if p.parent == Path("hw/isa")]
 BOARD += [p for p in (Path("sim/__init__.py"), Path("sim/model/device.py")) if p in MODULES]
-# an executable runs itself: the two are one room
-SHARED_ROOMS = {Path("runtime/loader.py"): Path("runtime/executable.py")}
 
 
 _WITH_FOLDERS = {path.parent.parent for path in MODULES}
@@ -76,7 +74,6 @@ def imports(path: Path, members: bool = False) -> set[str]:
 
 def room(path: Path) -> str:
     """Where a module lies; one beside subfolders (what these share, or what is made of them) is a room of its own."""
-    path = SHARED_ROOMS.get(path, path)
     beside = path.parent in _WITH_FOLDERS
     return path.as_posix() if beside and path.name != "__init__.py" else path.parent.as_posix()
 

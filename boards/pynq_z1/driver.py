@@ -36,8 +36,7 @@ from ...hw.errors import (
 )
 from ...hw.isa import INSN_BYTES, Isa
 from ...hw.regs import MAGIC, Status, registers
-from ...runtime.device import Stats, check_fits, program_stats, without_addresses
-from ...runtime.executable import Allocation
+from ...runtime.device import Allocation, Stats, check_fits, program_stats, without_addresses
 from ...runtime.loader import Loaded
 from ...runtime.session import Session
 from ..selftest import Check, run_self_test, stepwise

@@ -1,11 +1,9 @@
-"""Certificates: what a proof found, in a form that is checked without a search, and their checker.
+"""Certificates, the results of proofs (an order of the instructions, and their clocks), and their checker.
 
-A certificate is an order of the instructions, and their clocks. `runtime/verify.py` issues it, a `.tw` file carries it,
-`check` checks it in time linear in the program. The checker shares no code with the proof that issued it: what
-instructions touch (runtime/access.py, `launch.check_dram`) is common to both, what follows from it is derived here
-again, in the simplest way. Each claim of a clock must follow from the claims of the instruction before it in its queue
-and of those whose tokens it takes; as all of these come earlier in the certificate's order, what is claimed holds. The
-rest are comparisons of clocks.
+`runtime/verify.py` issues a certificate, a `.tw` file carries it, and `check` checks it in linear time, without the
+search of the proof. Both use the accesses of instructions (runtime/access.py, `launch.check_dram`); all else is derived
+here again. Each clock must follow from the clock before it in its queue and the clocks whose tokens it takes, which
+come earlier in the certificate's order; conflicts are then comparisons of clocks.
 """
 
 from __future__ import annotations
@@ -22,11 +20,12 @@ from ...hw.errors import CertificateError
 from ...hw.isa import FLAGS, MICRO_OPS, SCRATCHPADS, Op, instruction, known_isa, room, row_of
 from ...hw.units import channels, queues
 from ..access import Access, dram_access, out_of_range, scratchpad_accesses
+from ..arrays import Array
 from ..launch import Launch, check_dram
 
 _MOVES = ("dram_base", *FLAGS)
 _NONE = np.zeros((0, 3), np.int64)
-_Some = slice | np.ndarray
+_Some = slice | Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,16 +33,16 @@ class Certificate:
     """That a launch has neither deadlock nor race, and reads nothing before it is written.
 
     It holds on accelerators whose command queues and token channels are at least `queue_depth` and `token_depth` deep.
-    `order`, int32 (n,), are its instructions as they may execute one after the other; `clocks`, int32 (n, queues), how
-    many instructions of each queue are done in every execution when instruction k is, itself included. `subject` is
-    the digest of the launch, in hex. Raises `CertificateError` for arrays of another form.
+    `order`, int32 (n,), is one possible order of execution. `clocks`, int32 (n, queues): the number of instructions of
+    each queue that are done in every execution when instruction k is done, itself included. `subject` is the digest of
+    the launch, in hex. Raises `CertificateError` for arrays of another form.
     """
 
     queue_depth: int
     token_depth: int
     subject: str
-    order: np.ndarray
-    clocks: np.ndarray
+    order: Array
+    clocks: Array
 
     def __post_init__(self) -> None:
         n = len(self.order)
@@ -54,7 +53,7 @@ class Certificate:
 
 
 def subject_of(launch: Launch) -> str:
-    """The digest of all that a proof of `launch` depends on: not of constants other than micro-ops."""
+    """The digest of the parts of `launch` that a proof depends on: of constants only the micro-ops."""
     digest = hashlib.sha256(f"{launch.cfg.fingerprint:016x}".encode())
     for array in (launch.insn, launch.reloc, launch.patches.columns):
         digest.update(np.ascontiguousarray(array, "<u8" if array.dtype.kind == "u" else "<i8").tobytes())
@@ -78,20 +77,17 @@ def _of_micro_ops(launch: Launch) -> set[int]:
 
 
 def check_subject(launch: Launch, certificate: Certificate) -> None:
-    """Raise `CertificateError` unless `certificate` is that of `launch`; whether it is right is for `checker.check`."""
-    found = subject_of(launch)
-    if found != certificate.subject:
+    """Raise `CertificateError` unless `certificate` belongs to `launch`; `check` tells whether it is right."""
+    subject = subject_of(launch)
+    if subject != certificate.subject:
         raise CertificateError(
-            f"launch {launch.name!r}: its certificate is for {certificate.subject[:16]}, it is {found[:16]}: one of "
+            f"launch {launch.name!r}: its certificate is for {certificate.subject[:16]}, it is {subject[:16]}: one of "
             "both was changed; compile the program again"
         )
 
 
 def check(launch: Launch, certificate: Certificate) -> None:
-    """Raise `CertificateError` unless `certificate` proves `launch`.
-
-    Also what `check_dram` raises where an instruction leaves its buffer, which no certificate heals.
-    """
+    """Raise `CertificateError` unless `certificate` proves `launch`; also raises as `check_dram` does."""
     check_subject(launch, certificate)
     check_dram(launch)
     checker = _Checker(launch, certificate)
@@ -164,7 +160,7 @@ class _Checker:
         self.own = own
 
     def memory(self) -> None:
-        """Every access is ordered behind all that conflict with it, and reads what was written."""
+        """Every access follows all conflicting accesses in every execution, and reads written values."""
         sizes, clocks = len(self.queues), np.append(self.clocks, np.zeros((self.n, 1), np.int64), axis=1)
         memories = {mem: _Cells(sizes, room(self.cfg, mem)) for mem in SCRATCHPADS}
         dram, moved = self._buffers()
@@ -194,30 +190,30 @@ class _Checker:
         self.refuse(f"instruction {k} is not ordered behind one that touches the same memory")
 
     def _buffers(self) -> tuple[dict[int, _Cells], dict[int, tuple[_Some, _Some, bool]]]:
-        """The buffers that programs write, cut into cells where an access begins or ends, so that they are few whatever
-        a buffer's size; and of each instruction with accesses to one: the cells that it may touch, those that it
-        writes surely, and whether it writes.
+        """(Written buffers by number; by instruction possible cells, cells surely written, whether it writes).
+
+        A buffer is cut into cells where an access begins or ends, so that their number does not depend on its size.
         """
         buffers, symbols = self.launch.buffers, self.launch.patches.symbols
         ends = {k: [np.array([[0, b.nbytes]])] for k, b in enumerate(buffers) if b.kind in ("output", "temp", "state")}
-        mine: dict[int, list[tuple[int, int, int, bool]]] = {k: [] for k in ends}
+        accesses: dict[int, list[tuple[int, int, int, bool]]] = {k: [] for k in ends}
         for k, number in enumerate(self.launch.reloc.tolist()):
             access = dram_access(self.cfg, self.insns[k], symbols.get(k)) if number in ends else None
             if access is not None and len(some := _not_empty(access.spans())):
                 surely = _not_empty(access.sure_spans()) if access.write else some[:0]
-                mine[number].append((k, len(some), len(surely), access.write))
+                accesses[number].append((k, len(some), len(surely), access.write))
                 ends[number] += [some, surely]
-        cells, found = {}, dict[int, tuple[_Some, _Some, bool]]()
+        cells, by_instruction = dict[int, _Cells](), dict[int, tuple[_Some, _Some, bool]]()
         for number, spans in ends.items():
-            every = np.concatenate(spans)
-            edges = np.unique(every)
+            edges_of_all = np.concatenate(spans)
+            edges = np.unique(edges_of_all)
             cells[number] = _Cells(len(self.queues), len(edges) - 1, buffers[number].kind == "state")
-            at, done = np.searchsorted(edges, every).tolist(), 1  # behind the ends of the buffer
-            for k, some, surely, write in mine[number]:
+            at, done = np.searchsorted(edges, edges_of_all).tolist(), 1  # the first edges are the buffer's
+            for k, some, surely, write in accesses[number]:
                 sure = done + some
-                found[k] = _between(at[done:sure]), _between(at[sure : sure + surely]), write
+                by_instruction[k] = _between(at[done:sure]), _between(at[sure : sure + surely]), write
                 done = sure + surely
-        return cells, found
+        return cells, by_instruction
 
     def _accesses(self) -> Iterator[tuple[int, list[Access]]]:
         """Every instruction in the certificate's order, with its accesses to scratchpads."""
@@ -225,7 +221,8 @@ class _Checker:
         uops = {mem: np.zeros((self.cfg.uop_depth, 3), np.int64) for mem in MICRO_OPS}
         known: dict[tuple[int, int, bytes], list[Access]] = {}
         kinds = self._kinds()
-        for k in self.sequence.tolist():
+        sequence: list[int] = self.sequence.tolist()
+        for k in sequence:
             f = self.insns[k]
             row = row_of(f["op"], f.get("mem"))
             executed, names = _NONE, b""
@@ -244,7 +241,7 @@ class _Checker:
                     self.refuse(f"instruction {k} touches an entry that does not exist")
             yield k, known[key]
             if row.loads is not None and row.loads in words and f["x_size"]:
-                data = self.launch.buffers[self.launch.reloc[k]].data
+                data = self.launch.buffers[int(self.launch.reloc[k])].data
                 if data is None:
                     self.refuse(f"instruction {k} loads micro-ops that are not constant")
                 some, first = slice(f["sram_base"], f["sram_base"] + f["x_size"]), f["dram_base"] * UOP_BYTES
@@ -253,20 +250,20 @@ class _Checker:
                 uops[row.loads][some] = np.stack([fields["dst"], fields["src"], fields["wgt"]], axis=1)
 
     def _kinds(self) -> list[tuple[int, int]]:
-        """The words of each instruction without what moves no access on chip: tokens, and addresses in DRAM."""
+        """The words of each instruction without tokens and DRAM address, on which no on-chip access depends."""
         kept: dict[tuple[int, int | None], int] = {}
-        found = []
+        words = list[tuple[int, int]]()
         for f, (low, high) in zip(self.insns, self.launch.insn.tolist()):
             op, mem = f["op"], f.get("mem")
             if (op, mem) not in kept:
                 fields = self.isa.formats[row_of(op, mem).format].fields
                 moves = [fields[name] for name in _MOVES if name in fields]
                 kept[op, mem] = ~sum(((1 << field.bits) - 1) << field.lo for field in moves)
-            found.append((low & kept[op, mem], high))
-        return found
+            words.append((low & kept[op, mem], high))
+        return words
 
 
-def _not_empty(spans: np.ndarray) -> np.ndarray:
+def _not_empty(spans: Array) -> Array:
     return spans[spans[:, 0] < spans[:, 1]]
 
 

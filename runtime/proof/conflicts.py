@@ -1,7 +1,7 @@
-"""What the instructions of a program touch, and which accesses conflict without an order or read what was not written.
+"""Accesses to one memory: conflicts that nothing orders, and reads before writes.
 
-Few sets of cells differ, as programs repeat their loops. The cells of a memory that the same sets contain are one
-class; an event is an access of an instruction to a class, so programs have few of them.
+Programs repeat their loops, so few sets of cells differ. All cells that are in the same sets form a class, and an event
+is an access of an instruction to a class: their number stays small.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..arrays import Array
+
 MOST_EVENTS = 1 << 22  # that are made at a time, a few hundred bytes each
 _BITS = 64  # of a word: sets that are looked at together
 
-Cells = slice | np.ndarray
+Cells = slice | Array
 
 
 class Use(NamedTuple):
     """Access number `place` of instructions of a `kind`: the number of a set of cells, read or written.
 
-    `updates`: it is read before it is written.
+    `updates`: the cells are read before they are written.
     """
 
     kind: int
@@ -36,8 +38,8 @@ class Sets:
     """The sets of cells of a memory of `size` cells, each once."""
 
     size: int
-    cells: list[Cells] = field(default_factory=list)
-    _known: dict[object, int] = field(default_factory=dict)
+    cells: list[Cells] = field(default_factory=list[Cells])
+    _known: dict[object, int] = field(default_factory=dict[object, int])
 
     def number(self, cells: Cells) -> int:
         """The number of this set."""
@@ -47,7 +49,7 @@ class Sets:
             self.cells.append(cells)
         return found
 
-    def classes(self) -> tuple[list[np.ndarray], np.ndarray]:
+    def classes(self) -> tuple[list[Array], Array]:
         """(the classes of each set, ascending; the class of each cell, 0 for cells in no set)."""
         cut = np.zeros(self.size + 1, bool)  # where a set begins or ends: what lies between is one part
         cut[0] = True
@@ -58,21 +60,23 @@ class Sets:
                 cut[cells] = cut[cells + 1] = True
         part = np.cumsum(cut)  # from 1 on: part 0 is in no set
         count = int(part[-1]) + 1
-        parts = part.tolist()
-        sets = [slice(parts[c.start], parts[c.stop]) if isinstance(c, slice) else part[c] for c in self.cells]
+        parts: list[int] = part.tolist()
+        sets = [slice(parts[int(c.start)], parts[int(c.stop)]) if isinstance(c, slice) else part[c] for c in self.cells]
         _, first, number = np.unique(_labels(sets, count), return_index=True, return_inverse=True)
-        order = np.argsort(first)  # classes by their first parts: those of a range are a range
+        order = np.argsort(first)  # classes sorted by their first part, so that a range of parts is a range of classes
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
         of_part = rank[number.reshape(-1)]
-        before = np.searchsorted(first[order], np.arange(count)).tolist()
-        ranges = [np.arange(before[c.start], before[c.stop]) if isinstance(c, slice) else None for c in sets]
-        found = [np.unique(of_part[c]) if mine is None else mine for c, mine in zip(sets, ranges)]
-        return found, of_part[part[:-1]]
+        before: list[int] = np.searchsorted(first[order], np.arange(count)).tolist()
+        classes: list[Array] = [
+            np.arange(before[int(c.start)], before[int(c.stop)]) if isinstance(c, slice) else np.unique(of_part[c])
+            for c in sets
+        ]
+        return classes, of_part[part[:-1]]
 
 
-def _labels(sets: list[Cells], count: int) -> np.ndarray:
-    """A number for each of `count` parts: equal where the same sets contain them. That of part 0 is the smallest."""
+def _labels(sets: list[Cells], count: int) -> Array:
+    """A number for each of `count` parts, equal for parts in the same sets; part 0 has the smallest number."""
     label, bits = np.zeros(count, np.int64), np.zeros(count, np.uint64)
     for begin in range(0, len(sets), _BITS):
         bits[:] = 0
@@ -84,33 +88,34 @@ def _labels(sets: list[Cells], count: int) -> np.ndarray:
 
 
 class Events(NamedTuple):
-    """Accesses to classes, in the order of `turn`: the place of the instruction in a topological order.
+    """Accesses to classes, arrays of one length, sorted by `turn`: the instruction's place in a topological order.
 
-    `cls` is the class, `use` the place of the access among those of its instruction. Arrays of one length.
+    `cls` is the class, `use` the number of the access within its instruction.
     """
 
-    turn: np.ndarray
-    cls: np.ndarray
-    write: np.ndarray
-    updates: np.ndarray
-    use: np.ndarray
+    turn: Array
+    cls: Array
+    write: Array
+    updates: Array
+    use: Array
 
 
 @dataclass(frozen=True)
 class Touches:
-    """Accesses of instructions to one memory: the `uses` of `kinds` kinds, ascending, and the `classes` of each set.
+    """Accesses of instructions to one memory with `count` classes of cells.
 
-    `kind`, (n,), is that of each instruction, in a topological order. `count` classes are there.
+    `kind`, (n,), is the kind of each instruction in a topological order; `uses` are the accesses of the `kinds` kinds,
+    sorted by kind, and `classes` the classes of each set of cells.
     """
 
-    kind: np.ndarray
+    kind: Array
     kinds: int
     uses: list[Use]
-    classes: list[np.ndarray]
+    classes: list[Array]
     count: int
 
     def events(self) -> Iterator[Events]:
-        """All events, at most `MOST_EVENTS` or those of one class at a time, in the order of instructions."""
+        """The events in the order of instructions, in parts of at most `MOST_EVENTS`, or of one class."""
         if not self.uses:
             return
         owner, place, cells, write, updates = (np.array(column) for column in zip(*self.uses))
@@ -133,7 +138,7 @@ class Touches:
             yield _expanded(turn, self.kind[turn], counts, [column[inside] for column in columns])
 
 
-def _expanded(turn: np.ndarray, kind: np.ndarray, counts: np.ndarray, columns: list[np.ndarray]) -> Events:
+def _expanded(turn: Array, kind: Array, counts: Array, columns: list[Array]) -> Events:
     """The events of instructions at `turn`, of these kinds, of which `columns` hold `counts` rows each."""
     starts = np.cumsum(counts) - counts
     owner, row = repeated_ranges(starts[kind], counts[kind])
@@ -141,7 +146,7 @@ def _expanded(turn: np.ndarray, kind: np.ndarray, counts: np.ndarray, columns: l
     return Events(turn.astype(np.int32)[owner], cls, write, updates, use)
 
 
-def repeated_ranges(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def repeated_ranges(starts: Array, counts: Array) -> tuple[Array, Array]:
     """(the number of its range, the value) of all values of the ranges `counts` long that begin at `starts`."""
     before = np.cumsum(counts) - counts
     owner = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
@@ -149,30 +154,30 @@ def repeated_ranges(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray,
 
 
 class Conflict(NamedTuple):
-    """An access that is not ordered behind another: of `turn`, by its use number `use`.
+    """Access `use` of the instruction at `turn`, which no token orders after an earlier conflicting access.
 
-    The other is at `position` of queue `source`; `classes` are those that both touch.
+    The earlier instruction is at `position` of queue `source`; both accesses share `classes`.
     """
 
     turn: int
     use: int
     source: int
     position: int
-    classes: np.ndarray
+    classes: Array
 
 
 class Timeline(NamedTuple):
     """The instructions in a topological order: queue and position in it, (n,), and clocks, (n, queues)."""
 
-    queue: np.ndarray
-    position: np.ndarray
-    clocks: np.ndarray
+    queue: Array
+    position: Array
+    clocks: Array
 
 
 def first_conflict(events: Events, line: Timeline) -> Conflict | None:
-    """The first access of `events`, in their order, that another one which conflicts with it is not ordered before.
+    """The first access of `events` that is not ordered after an earlier conflicting access of another queue.
 
-    Two accesses conflict where one of them writes.
+    Two accesses conflict if one of them writes.
     """
     sources = np.flatnonzero(np.bincount(line.queue[events.turn], minlength=1))
     if not events.write.any() or len(sources) < 2:
@@ -183,31 +188,33 @@ def first_conflict(events: Events, line: Timeline) -> Conflict | None:
     small = np.int32 if (int(events.cls.max()) + 1) * stride < 1 << 31 else np.int64  # twice as fast
     position, clocks = line.position.astype(small)[turn], line.clocks.astype(small)
     base = events.cls[by_class].astype(small) * small(stride)  # above all positions of the classes before
-    found: list[tuple[int, int, int, int]] = []
+    conflicts: list[tuple[int, int, int, int]] = []
     for source in sources.tolist():
         own = queue == source
-        for is_write in (True, False):  # what others do is ordered behind writes, their writes behind reads, too
-            mine = np.flatnonzero(own & (write == is_write))
-            others = np.flatnonzero(~own if is_write else ~own & write)
-            if len(mine) and len(others):
+        for is_write in (True, False):  # all accesses must follow writes, and writes must follow reads, too
+            own_events = np.flatnonzero(own & (write == is_write))
+            other_events = np.flatnonzero(~own if is_write else ~own & write)
+            if len(own_events) and len(other_events):
                 last = base.copy()
-                last[mine] += position[mine]
-                need = np.maximum.accumulate(last, out=last)[others] - base[others]
-                wrong = np.flatnonzero(need > clocks[:, source][turn[others]])
-                use = events.use[by_class[others[wrong]]].tolist()
-                found.extend(zip(turn[others[wrong]].tolist(), use, [source] * len(wrong), need[wrong].tolist()))
-    if not found:
+                last[own_events] += position[own_events]
+                need = np.maximum.accumulate(last, out=last)[other_events] - base[other_events]
+                wrong = np.flatnonzero(need > clocks[:, source][turn[other_events]])
+                use = events.use[by_class[other_events[wrong]]].tolist()
+                conflicts.extend(
+                    zip(turn[other_events[wrong]].tolist(), use, [source] * len(wrong), need[wrong].tolist())
+                )
+    if not conflicts:
         return None
-    at, use, source, _ = min(found, key=lambda one: one[:3])
-    place = max(position for *key, position in found if tuple(key) == (at, use, source))
+    at, use, source, _ = min(conflicts, key=lambda one: one[:3])
+    place = max(position for *key, position in conflicts if tuple(key) == (at, use, source))
     return Conflict(at, use, source, place, np.array(_classes(events, at, use, source, place, line)))
 
 
-def _ends_of_runs(events: Events, queue: np.ndarray) -> np.ndarray:
-    """The numbers of events by class, those of one in their order, without those between two of their like.
+def _ends_of_runs(events: Events, queue: Array) -> Array:
+    """Indices of events sorted by class, then time; of a run of equal accesses only the first and the last.
 
-    Clocks ascend in a queue: what the first of several events is ordered behind, all are, and who is ordered behind
-    the last is behind all.
+    Clocks ascend in a queue: an access ordered before the first of a run precedes all of it, and an access ordered
+    after the last follows all of it.
     """
     cls = events.cls.astype(np.uint16 if events.cls.max() < 1 << 16 else np.int64)  # few bits sort faster
     order = np.argsort(cls, kind="stable")
@@ -218,18 +225,18 @@ def _ends_of_runs(events: Events, queue: np.ndarray) -> np.ndarray:
 
 def _classes(events: Events, at: int, use: int, source: int, place: int, line: Timeline) -> list[int]:
     """The classes of access `use` of the instruction at `at` whose last conflict with `source` is at `place`."""
-    mine = (events.turn == at) & (events.use == use)
-    writes, found = bool(events.write[mine][0]), []
-    there = (line.queue[events.turn] == source) & (events.turn < at)
-    for cls in events.cls[mine].tolist():
-        others = there & (events.cls == cls)
-        others &= events.write | writes
-        if others.any() and int(line.position[events.turn[others]].max()) == place:
-            found.append(cls)
-    return found
+    own = (events.turn == at) & (events.use == use)
+    writes, classes = bool(events.write[own][0]), list[int]()
+    of_source = (line.queue[events.turn] == source) & (events.turn < at)
+    for cls in events.cls[own].tolist():
+        conflicting = of_source & (events.cls == cls)
+        conflicting &= events.write | writes
+        if conflicting.any() and int(line.position[events.turn[conflicting]].max()) == place:
+            classes.append(cls)
+    return classes
 
 
-def unwritten(events: Events, count: int, ready: np.ndarray | None = None) -> np.ndarray:
+def unwritten(events: Events, count: int, ready: Array | None = None) -> Array:
     """The numbers of the events that read a class before any event writes it.
 
     `count` classes are there; those of `ready`, bool (count,), have values from the start.
@@ -237,9 +244,9 @@ def unwritten(events: Events, count: int, ready: np.ndarray | None = None) -> np
     first = np.full(count, np.iinfo(np.int64).max)
     if ready is not None:
         first[ready] = -1
-    writes = np.flatnonzero(events.write)[::-1]  # of a class that is there several times, the last one stays
-    mine = first[events.cls[writes]]
-    first[events.cls[writes]] = np.where(mine < 0, mine, events.turn[writes])
-    now = first[events.cls]
-    early = np.where(events.write, events.updates & (now >= events.turn), now > events.turn)
+    writes = np.flatnonzero(events.write)[::-1]  # the assignment below keeps the last: the earliest write of a class
+    earliest = first[events.cls[writes]]
+    first[events.cls[writes]] = np.where(earliest < 0, earliest, events.turn[writes])
+    written_at = first[events.cls]
+    early = np.where(events.write, events.updates & (written_at >= events.turn), written_at > events.turn)
     return np.flatnonzero(early)

@@ -1,7 +1,7 @@
-"""Proves of a launch that it reads nothing that it did not write before, and writes its outputs whole.
+"""Proves that a launch writes before it reads, in scratchpads and buffers, and that it writes its outputs whole.
 
-Scratchpads and temporaries hold what another program left there. Inputs, constants and states have values from the
-start; that no store reaches the first two is checked by `launch.check_dram`. DRAM is cut at every boundary of an
+Scratchpads and temporaries start with values of another program. Inputs, constants and states have values from the
+start; `launch.check_dram` checks that no store reaches the first two. DRAM is cut at every boundary of an
 access, so that accesses are few cells; each kind of instruction is judged once.
 """
 
@@ -15,29 +15,30 @@ from ...hw.config import UOP_BYTES
 from ...hw.errors import AccessError, ProgramError, UnwrittenError
 from ...hw.isa import INSTRUCTIONS, MICRO_OPS, SCRATCHPADS, Mem, room, row_of
 from ..access import Access, dram_access, joined, out_of_range, row_access, scratchpad_accesses
+from ..arrays import Array
 from ..buffer import Buffer
 from .conflicts import MOST_EVENTS, Events, Sets, Touches, Use, repeated_ranges, unwritten
 from .order import Instructions
 
-USE = 1 << 20  # the place of an access to DRAM among those of its instruction: behind those of scratchpads
-ReadUops = Callable[[int, int], np.ndarray]
+USE = 1 << 20  # the number of a DRAM access within its instruction, after its scratchpad accesses
+ReadUops = Callable[[int, int], Array]
 _NONE = np.zeros((0, 3), np.int64)
 EMPTY = ("temp", "output")  # kinds of buffers without values when a launch starts
 
 
 class DramTouches:
-    """The accesses of `program` to DRAM, in the order `topological`, among bytes that some instruction writes.
+    """The accesses of `program` to DRAM, in the order `topological`, to cells that some instruction writes.
 
-    `watched`, int64 (n, 2), are spans of bytes that are cells besides, where only reads are, too. Cell c is the bytes
-    `bounds[c]..bounds[c + 1] - 1`. A write with a symbol counts as a write of all that it may touch; with `surely`
-    only of what it writes for any value, as one must that makes values ready.
+    Cell c is the bytes `bounds[c]..bounds[c + 1] - 1`. The spans `watched`, int64 (n, 2), are divided into cells even
+    where they are only read. A write with a symbol counts as a write of all bytes that it may touch; with `surely` only
+    of the bytes that it writes for every value.
     """
 
     def __init__(
         self,
         program: Instructions,
-        topological: np.ndarray,
-        watched: np.ndarray | None = None,
+        topological: Array,
+        watched: Array | None = None,
         surely: bool = False,
     ):
         at, spans, write = _spans(program, surely)
@@ -62,27 +63,26 @@ class DramTouches:
         return len(self.bounds)
 
     def events(self) -> Iterator[Events]:
-        """All events, at most `MOST_EVENTS` or those of one cell at a time."""
+        """The events, in parts of at most `MOST_EVENTS`, or of one cell."""
         total = int((self._end - self._first).sum())
         parts = min(-(-total // MOST_EVENTS), self.count)
         edges = np.linspace(0, self.count, parts + 1).astype(np.int64)
         for first, end in zip(edges[:-1], edges[1:]):
             low, high = np.maximum(self._first, first), np.minimum(self._end, end)
-            each = np.maximum(high - low, 0)
-            owner, cls = repeated_ranges(low, each)
+            owner, cls = repeated_ranges(low, np.maximum(high - low, 0))
             idle = np.zeros(len(cls), bool)
             use = np.full(len(cls), USE, np.int32)
             yield Events(self._turn.astype(np.int32)[owner], cls.astype(np.int32), self._write[owner], idle, use)
 
-    def touched(self, spans: np.ndarray) -> set[int]:
+    def touched(self, spans: Array) -> set[int]:
         """The instructions that read or write some of the bytes of `spans`, which are joined."""
         return set(
             self._at[_meets(np.stack([self.bounds[self._first], self.bounds[self._end]], axis=1), spans)].tolist()
         )
 
 
-def _meets(spans: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Which `spans` have a byte in one of `others`, which are joined; bool (n,)."""
+def _meets(spans: Array, others: Array) -> Array:
+    """Whether each of `spans` overlaps one of `others`, which are joined; bool (n,)."""
     if not len(others):
         return np.zeros(len(spans), bool)
     behind = np.searchsorted(others[:, 1], spans[:, 0], side="right")
@@ -90,11 +90,11 @@ def _meets(spans: np.ndarray, others: np.ndarray) -> np.ndarray:
     return starts[behind] < spans[:, 1]
 
 
-def _spans(program: Instructions, surely: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(instruction, bytes from and to, whether it writes them) of every row of every access."""
+def _spans(program: Instructions, surely: bool) -> tuple[Array, Array, Array]:
+    """(instruction, first byte and end, whether it writes) of every row of every access."""
     cfg, isa = program.cfg, program.isa
     symbols = program.symbols
-    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    parts: list[tuple[Array, Array, Array]] = []
     moved = np.zeros(program.n, bool)
     moved[list(symbols)] = True
     for row in INSTRUCTIONS:
@@ -124,12 +124,12 @@ def _spans(program: Instructions, surely: bool) -> tuple[np.ndarray, np.ndarray,
 
 
 class Kinds:
-    """Kinds of instructions by what they touch; the uses of each, and the sets of cells of each scratchpad."""
+    """Kinds of instructions with equal accesses: their uses, and the sets of cells of each scratchpad."""
 
     def __init__(self, program: Instructions):
         self.program = program
         self._uses: dict[Mem, list[Use]] = {mem: [] for mem in SCRATCHPADS}
-        self._classes: dict[Mem, tuple[list[np.ndarray], np.ndarray]] = {}
+        self._classes: dict[Mem, tuple[list[Array], Array]] = {}
         self._count = 0
         self.sets = {mem: Sets(room(program.cfg, mem)) for mem in SCRATCHPADS}
 
@@ -141,8 +141,8 @@ class Kinds:
         self._count += 1
         return self._count - 1
 
-    def touches(self, mem: Mem, kind: np.ndarray) -> tuple[Touches, np.ndarray]:
-        """(what instructions of these kinds do to `mem`, the class of each of its entries)."""
+    def touches(self, mem: Mem, kind: Array) -> tuple[Touches, Array]:
+        """(the accesses to `mem` of instructions of these kinds, the class of each of its entries)."""
         if mem not in self._classes:
             self._classes[mem] = self.sets[mem].classes()
         classes, of_entry = self._classes[mem]
@@ -151,29 +151,31 @@ class Kinds:
 
 def check_transfers(program: Instructions) -> list[list[Access]]:
     """The accesses of each form that need no micro-ops. Raises `AccessError` for an entry that does not exist."""
-    found = [[] if "uop_bgn" in f else scratchpad_accesses(program.cfg, f, _NONE) for f in program.forms]
-    problems = {form: problem for form, some in enumerate(found) if (problem := out_of_range(program.cfg, some))}
+    accesses = [[] if "uop_bgn" in f else scratchpad_accesses(program.cfg, f, _NONE) for f in program.forms]
+    problems = {
+        form: problem for form, touched in enumerate(accesses) if (problem := out_of_range(program.cfg, touched))
+    }
     if problems:
         k = int(np.flatnonzero(np.isin(program.form, list(problems)))[0])
         raise AccessError(f"{program.name(k)} {problems[int(program.form[k])]}", k)
-    return found
+    return accesses
 
 
 def micro_ops_of(program: Instructions) -> list[tuple[Mem | None, Mem | None]]:
     """For each form, the scratchpads whose micro-ops it executes, and loads."""
     known: dict[tuple[int, int | None], tuple[Mem | None, Mem | None]] = {}
-    found = []
+    micro_ops = list[tuple[Mem | None, Mem | None]]()
     for f in program.forms:
         kind = f["op"], f.get("mem")
         if kind not in known:
             row = row_of(*kind)
             known[kind] = row.executes, row.loads if row.loads in MICRO_OPS else None
-        found.append(known[kind])
-    return found
+        micro_ops.append(known[kind])
+    return micro_ops
 
 
 def buffers_of_micro_ops(program: Instructions, static: list[list[Access]]) -> Kinds:
-    """Kinds by form, of the buffers of micro-ops alone: what these hold is not asked."""
+    """The kinds of all forms with their accesses to micro-op buffers only; their contents do not matter."""
     kinds = Kinds(program)
     for f, (executes, loads), accesses in zip(program.forms, micro_ops_of(program), static):
         if executes is not None and f["iter_out"] and f["iter_in"]:
@@ -198,10 +200,11 @@ class Executed:
         of_form = [-1 if executes else self.kinds.add(some) for (executes, _), some in zip(micro_ops, static)]
         self.kind = np.array(of_form, np.intp)[program.form]
         self._words = {mem: np.zeros(cfg.uop_depth, np.uint32) for mem in MICRO_OPS}
-        self._known = {mem: np.zeros(cfg.uop_depth, bool) for mem in MICRO_OPS}  # of the program, not of one before
+        self._known = {mem: np.zeros(cfg.uop_depth, bool) for mem in MICRO_OPS}  # by this program
         self._kind_of: dict[tuple[int, bytes], int] = {}
         self._first: list[int] = []  # the first instruction of each of these kinds
-        self._forms, self._micro_ops = program.form.tolist(), micro_ops
+        self._forms: list[int] = program.form.tolist()
+        self._micro_ops = micro_ops
         self._static = len(of_form) - of_form.count(-1)
         busy = np.array([executes is not None or loads is not None for executes, loads in micro_ops], bool)
         order = np.array(topological, np.intp)
@@ -210,7 +213,7 @@ class Executed:
             self._walk(order[busy[program.form[order]]].tolist())
         except ProgramError as exc:
             problem = exc
-        self._judge()  # what is wrong with an earlier instruction is named first
+        self._judge()  # an error of an earlier instruction comes first
         if problem is not None:
             raise problem
 
@@ -243,13 +246,13 @@ class Executed:
     def _judge(self) -> None:
         """Add the kinds in the order of their numbers, their micro-ops decoded together."""
         program = self.program
-        words = [np.frombuffer(some, np.uint32) for _, some in self._kind_of]
-        every = np.concatenate([np.zeros(0, np.uint32), *words]).astype(np.uint64)
-        fields, end = program.isa.uop.decode(every[:, None]), 0
+        words = [np.frombuffer(kernel, np.uint32) for _, kernel in self._kind_of]
+        all_words = np.concatenate([np.zeros(0, np.uint32), *words]).astype(np.uint64)
+        fields, end = program.isa.uop.decode(all_words[:, None]), 0
         uops = np.stack([fields["dst"], fields["src"], fields["wgt"]], axis=1)
-        for k, some in zip(self._first, words):
-            end += len(some)
-            accesses = scratchpad_accesses(program.cfg, program.forms[self._forms[k]], uops[end - len(some) : end])
+        for k, kernel in zip(self._first, words):
+            end += len(kernel)
+            accesses = scratchpad_accesses(program.cfg, program.forms[self._forms[k]], uops[end - len(kernel) : end])
             problem = out_of_range(program.cfg, accesses)
             if problem:
                 raise AccessError(f"{program.name(k)} {problem}", k)
@@ -261,17 +264,17 @@ class Executed:
             words = self._read_uops(int(self.program.dram_base[k]) * UOP_BYTES, f["x_size"])
         except ProgramError as exc:
             raise ProgramError(f"{self.program.name(k)}: {exc}") from None
-        some = slice(f["sram_base"], f["sram_base"] + f["x_size"])
-        self._words[mem][some] = np.asarray(words, np.uint32)
-        self._known[mem][some] = True
+        entries = slice(f["sram_base"], f["sram_base"] + f["x_size"])
+        self._words[mem][entries] = np.asarray(words, np.uint32)
+        self._known[mem][entries] = True
 
 
-def check_scratchpads(program: Instructions, topological: np.ndarray, kinds: Kinds, kind: np.ndarray) -> None:
+def check_scratchpads(program: Instructions, topological: Array, kinds: Kinds, kind: Array) -> None:
     """Raise `UnwrittenError` for an entry of a scratchpad that is read before an instruction writes it.
 
-    The program is free of races: a write that comes first in one order does so in all. Micro-ops are known already.
+    The program has no races: a write that comes first in one order comes first in all. Micro-ops were checked before.
     """
-    found: list[tuple[int, Mem, np.ndarray, int]] = []
+    reads: list[tuple[int, Mem, Array, int]] = []
     for mem in SCRATCHPADS:
         if mem in MICRO_OPS:
             continue
@@ -280,20 +283,18 @@ def check_scratchpads(program: Instructions, topological: np.ndarray, kinds: Kin
             first = _first(events, touches.count, None)
             if first is not None:
                 turn, classes, writer = first
-                found.append((turn, mem, np.flatnonzero(np.isin(of_entry, classes)), writer))
-    if found:
-        turn, mem, entries, writer = min(found, key=lambda one: one[0])
+                reads.append((turn, mem, np.flatnonzero(np.isin(of_entry, classes)), writer))
+    if reads:
+        turn, mem, entries, writer = min(reads, key=lambda one: one[0])
         where = f"{mem.name} entries {entries[0]}..{entries[-1]}"
         _refuse(program, topological, turn, where, writer)
 
 
-def check_buffers(
-    program: Instructions, topological: np.ndarray, buffers: Sequence[Buffer], bases: Sequence[int]
-) -> None:
+def check_buffers(program: Instructions, topological: Array, buffers: Sequence[Buffer], bases: Sequence[int]) -> None:
     """Raise `UnwrittenError` for bytes of a buffer of kind temp or output that are read before they are written.
 
     Also for bytes of an output that no instruction writes. `bases` are the addresses at which `program` has `buffers`.
-    A store with a symbol counts as one to what it writes for every value.
+    A store with a symbol counts for the bytes that it writes for every value.
     """
     empty = [(buffer, base) for buffer, base in zip(buffers, bases) if buffer.kind in EMPTY]
     if not empty:
@@ -306,7 +307,7 @@ def check_buffers(
         inside[end] -= 1
     ready = np.cumsum(inside)[:-1] == 0
     written = np.zeros(touches.count, bool)
-    earliest: tuple[int, np.ndarray, int] | None = None
+    earliest: tuple[int, Array, int] | None = None
     for events in touches.events():
         written[events.cls[events.write]] = True
         first = _first(events, touches.count, ready)
@@ -324,8 +325,8 @@ def check_buffers(
             raise UnwrittenError(f"no instruction writes {where}, of an output: its values would be left from before")
 
 
-def _first(events: Events, count: int, ready: np.ndarray | None) -> tuple[int, np.ndarray, int] | None:
-    """(turn, classes, the turn of who writes one of them later, or -1) of the first that reads what is not written."""
+def _first(events: Events, count: int, ready: Array | None) -> tuple[int, Array, int] | None:
+    """(turn, classes, turn of a later write to them or -1) of the first read before any write, if there is one."""
     early = unwritten(events, count, ready)
     if not len(early):
         return None
@@ -335,7 +336,7 @@ def _first(events: Events, count: int, ready: np.ndarray | None) -> tuple[int, n
     return turn, classes, int(events.turn[later].min()) if later.any() else -1
 
 
-def _bytes(bounds: np.ndarray, cells: np.ndarray, buffers: Sequence[tuple[Buffer, int]]) -> str:
+def _bytes(bounds: Array, cells: Array, buffers: Sequence[tuple[Buffer, int]]) -> str:
     """The bytes of the first buffer that `cells` touch, for a message."""
     start = int(bounds[cells[0]])
     buffer, base = next((b, at) for b, at in buffers if at <= start < at + b.nbytes)
@@ -343,7 +344,7 @@ def _bytes(bounds: np.ndarray, cells: np.ndarray, buffers: Sequence[tuple[Buffer
     return f"bytes {start - base:#x}..{stop - base - 1:#x} of buffer {buffer.name!r}"
 
 
-def _refuse(program: Instructions, topological: np.ndarray, turn: int, where: str, writer: int) -> None:
+def _refuse(program: Instructions, topological: Array, turn: int, where: str, writer: int) -> None:
     k = int(topological[turn])
     text = f"{program.name(k)} reads {where} before any instruction writes them"
     if writer >= 0:

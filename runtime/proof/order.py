@@ -1,7 +1,7 @@
 """The order that holds in every legal execution of a program: vector clocks, from one run of its queues and tokens.
 
-Instructions are decoded once for all that differ in tokens or address. A race is drawn as text: both instructions,
-their queues, the tokens around them, and the one that is missing.
+Instructions that differ only in tokens or address are decoded once. `drawn` shows a race as text: both instructions,
+their queues, the tokens around them, and the missing token.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ...hw.config import Config
 from ...hw.errors import DeadlockError, ExecutionError, TokenError
 from ...hw.isa import FLAGS, Op, instruction, known_isa
 from ...hw.units import Channel, Queue, absent_flags, between, channels, connected, queues
+from ..arrays import Array
 from ..device import TRANSFERS
 from ..launch import Launch, Origins
 from ..symbols import Symbol
@@ -24,17 +25,17 @@ from ..tokens import deadlock_text
 
 _ROWS = [[instruction(op, mem) for mem in range(8)] for op in range(8)]
 _QUEUES = np.array([[-1 if row is None else row.queue for row in rows] for rows in _ROWS], np.int64)
-_DRAWN = 16  # of instructions that a drawing has, besides the two
+_DRAWN = 16  # instructions between the two in a drawing
 _WIDTH = 34  # characters of a queue's column
 
 
 class Instructions:
     """The instructions `insn`, uint64 (n, 2), of a program that ends with its only FINISH.
 
-    `forms` are decoded instructions, without token flags and DRAM address, and `form` is the number of each
-    instruction's; `queue` is its queue, `position` its place there, from 1, `at` those of a queue. `pops` and `pushes`
-    are the numbers of its channels in `channels`. `op` is the opcode; `mem`, the memory id, and `dram_base` are
-    meaningless for one without an address. `origins` name the operators of messages.
+    Per instruction: `form` is its number in `forms`, decoded instructions without token flags and DRAM address; `queue`
+    its queue and `position` its place there, from 1; `pops` and `pushes` the numbers of its channels in `channels`;
+    `op` its opcode; `mem` (memory id) and `dram_base` are meaningless without an address. `at` are the instructions of
+    each queue. `origins` name operators in messages.
 
     Raises `ExecutionError` for an instruction that cannot be decoded, and for a missing or misplaced FINISH.
     """
@@ -42,7 +43,7 @@ class Instructions:
     def __init__(
         self,
         cfg: Config,
-        insn: np.ndarray,
+        insn: Array,
         symbols: Mapping[int, Symbol] | None = None,
         origins: Origins | None = None,
     ):
@@ -72,7 +73,7 @@ class Instructions:
         self.position = np.zeros(self.n, np.int64)
         for mine in self.at:
             self.position[mine] = np.arange(1, len(mine) + 1)
-        key = (self.of_queue * (1 << len(FLAGS)) + flags).tolist()
+        key: list[int] = (self.of_queue * (1 << len(FLAGS)) + flags).tolist()
         pops, pushes = self._named()
         self.pops = [pops[k] for k in key]
         self.pushes = [pushes[k] for k in key]
@@ -80,14 +81,16 @@ class Instructions:
     def _named(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
         """The channels that an instruction pops, and pushes, by its queue and flags."""
         sides: tuple[list[tuple[int, ...]], list[tuple[int, ...]]] = ([], [])
-        every = [(n, c.source, c.target, FLAGS.index(c.push), FLAGS.index(c.pop)) for n, c in enumerate(self.channels)]
+        channels = [
+            (n, c.source, c.target, FLAGS.index(c.push), FLAGS.index(c.pop)) for n, c in enumerate(self.channels)
+        ]
         for queue in self.queues:
             for flags in range(1 << len(FLAGS)):
-                sides[0].append(tuple(n for n, _, target, _, pop in every if target == queue and flags >> pop & 1))
-                sides[1].append(tuple(n for n, source, _, push, _ in every if source == queue and flags >> push & 1))
+                sides[0].append(tuple(n for n, _, target, _, pop in channels if target == queue and flags >> pop & 1))
+                sides[1].append(tuple(n for n, source, _, push, _ in channels if source == queue and flags >> push & 1))
         return sides
 
-    def _check_decodable(self, flags: np.ndarray) -> None:
+    def _check_decodable(self, flags: Array) -> None:
         wrong = np.array([self.isa.undecodable(f) is not None for f in self.forms], bool)
         absent, nowhere = np.zeros(len(self.forms), np.int64), {q: absent_flags(self.cfg, q) for q in self.queues}
         bits = {q: sum(1 << n for n, flag in enumerate(FLAGS) if flag in nowhere[q]) for q in self.queues}
@@ -110,12 +113,12 @@ class Instructions:
     def name(self, k: int) -> str:
         """Instruction `k` for a message, with the operator that it is for."""
         moved = f" + {self.symbols[k]}" if k in self.symbols else ""
-        path = self._origins.paths[self._origins.of[k]] if self._origins else ()
+        path = self._origins.paths[int(self._origins.of[k])] if self._origins else ()
         of = f" of {path[0]}" if path else ""
         return f"instruction {k} ({self.isa.disassemble(self.decoded(k))}{moved}){of}"
 
 
-def _numbered(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _numbered(low: Array, high: Array) -> tuple[Array, Array]:
     """(the number of each pair of words, from 0 in the order of first appearance; the pairs, uint64 (m, 2))."""
     known: dict[tuple[int, int], int] = {}
     number = [known.setdefault(pair, len(known)) for pair in zip(low.tolist(), high.tolist())]
@@ -125,7 +128,7 @@ def _numbered(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray
 class TokenPair(NamedTuple):
     """A push by instruction `push` and the pop by instruction `pop` that takes it.
 
-    `implied`: the order it makes also follows from the rest of the program.
+    `implied`: the rest of the program has the same order without it.
     """
 
     source: Queue
@@ -136,10 +139,10 @@ class TokenPair(NamedTuple):
 
 
 class Order:
-    """One execution of `program`, and what holds in all of them.
+    """One execution of `program`, and the order that all executions share.
 
-    `topological` is the order in which the instructions ran; `clocks`, int64 (n, queues), how many instructions of each
-    queue are known to be done when one is, itself included. `in_flight` are the most tokens of each channel.
+    `topological` is the order in which the instructions ran; `clocks`, int64 (n, queues), the number of instructions of
+    each queue that are done when an instruction is done, itself included. `in_flight` are the most tokens per channel.
 
     Raises, with the depths of the program's configuration, `TokenError` for more tokens in flight, `DeadlockError`,
     `ExecutionError` for an instruction that always executes after FINISH, `TokenError` for tokens left over.
@@ -165,31 +168,28 @@ class Order:
         self._left_over()
 
     def _run(self) -> int:
-        """Execute what can be; returns how many instructions were fetched."""
+        """Execute until no queue can go on. Returns the number of fetched instructions."""
         program, heads, depth = self.program, self._heads, self.program.cfg.queue_depth
         queue_of, n = program.queue, program.n
-        mine = [at.tolist() for at in program.at]
-        fetched, there = 0, [0] * len(mine)
-        known = [(0,) * len(mine) for _ in mine]
+        instructions_of = [at.tolist() for at in program.at]
+        fetched, arrived = 0, [0] * len(instructions_of)
+        known = [(0,) * len(instructions_of) for _ in instructions_of]
         before = -1
         while before != fetched + len(self.topological):
             before = fetched + len(self.topological)
-            while fetched < n and there[queue_of[fetched]] - heads[queue_of[fetched]] < depth:
-                there[queue_of[fetched]] += 1
+            while fetched < n and arrived[queue_of[fetched]] - heads[queue_of[fetched]] < depth:
+                arrived[queue_of[fetched]] += 1
                 fetched += 1
-            for queue, instructions in enumerate(mine):
-                known[queue] = self._drain(queue, instructions, there[queue], known[queue])
+            for queue, instructions in enumerate(instructions_of):
+                known[queue] = self._drain(queue, instructions, arrived[queue], known[queue])
         return fetched
 
-    def _drain(self, queue: int, mine: list[int], stop: int, known: tuple[int, ...]) -> tuple[int, ...]:
-        """Execute those of `mine`, the instructions of `queue`, in front of number `stop` until one waits.
-
-        Returns what is known then.
-        """
+    def _drain(self, queue: int, instructions: list[int], stop: int, known: tuple[int, ...]) -> tuple[int, ...]:
+        """Execute `instructions` of `queue` up to number `stop`, exclusive, until one waits. Returns the clock then."""
         pops, pushes, tokens, clock = self.program.pops, self.program.pushes, self._tokens, self._clock
         topological, head = self.topological, self._heads[queue]
         while head < stop:
-            k = mine[head]
+            k = instructions[head]
             takes = pops[k]
             if takes:
                 if not all(tokens[c] for c in takes):
@@ -235,7 +235,7 @@ class Order:
         raise DeadlockError(text, min(k for k in heads if k is not None))
 
     def _most_in_flight(self) -> dict[str, int]:
-        found, cfg = {}, self.program.cfg
+        most_by_channel, cfg = dict[str, int](), self.program.cfg
         positions = self.program.position
         for c, channel in enumerate(self.program.channels):
             taken = positions[self._pops[c]].tolist()
@@ -244,14 +244,14 @@ class Order:
                 in_flight = n - bisect_right(taken, self._clock[push][channel.target])
                 if in_flight > most:
                     most, worst = in_flight, push
-            found[f"{channel.source.name}->{channel.target.name}"] = most
+            most_by_channel[f"{channel.source.name}->{channel.target.name}"] = most
             if most > cfg.token_depth:
                 raise TokenError(
                     f"{most} tokens {channel} can be in flight at {self.program.name(worst)}; "
                     f"{cfg.name} holds at most {cfg.token_depth}",
                     worst,
                 )
-        return found
+        return most_by_channel
 
     def _after_finish(self) -> None:
         last = self.program.n - 1
@@ -280,13 +280,15 @@ def missing_edge(first: int, then: int, source: Queue, target: Queue) -> str:
 def drawn(launch: Launch, pair: tuple[int, int]) -> str:
     """Lines that show why the instructions `pair` of `launch`, whose tokens are well counted, have no order.
 
-    A column per queue; a row per instruction that is one of the two, or that gives or takes a token between them.
+    A column per queue; a row for both instructions, and for each instruction that gives or takes a token between them.
     """
     program = Instructions(launch.cfg, launch.insn, launch.patches.symbols, launch.origins)
     first, then = pair
     pairs = Order(program).pairs
     sides = program.queues[program.queue[first]], program.queues[program.queue[then]]
-    ways = {*sides} | ({between(*sides)} if not connected(*sides) and sides[0] != sides[1] else set())
+    ways = {*sides}
+    if not connected(*sides) and sides[0] != sides[1]:
+        ways.add(between(*sides))
     shown = sorted({k for p in pairs if {p.source, p.target} <= ways for k in (p.push, p.pop) if first <= k <= then})
     left = len(shown) - _DRAWN
     if left > 0:

@@ -1,6 +1,6 @@
-"""Signatures of program files: who vouches for one. OpenSSH's `ssh-keygen` makes and checks them, as those of releases.
+"""Signatures of program files, made and checked by OpenSSH's `ssh-keygen`.
 
-A signature is a file of its own beside the program, X.tw.sig, so that equal programs stay equal files.
+The signature of X.tw is the file X.tw.sig, so that equal programs stay equal files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...hw.errors import SignatureError, UnsupportedError, one_line
 from ...hw.foreign import read_regular
 from ..files import atomic_write
 
-NAMESPACE = "tilewright-program"  # of these signatures: one of anything else, as of a release, is none of a program
+NAMESPACE = "tilewright-program"  # signatures for other purposes, such as releases, are refused
 SUFFIX = ".sig"
 _MOST = 1 << 16  # bytes of a key or a signature
 _KEY = re.compile(r"[a-z0-9@.-]+ [A-Za-z0-9+/=]+")  # the kind of a public key, and the key

@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import AluOp, Mem, Op, entry_bytes
-from tilewright.runtime.access import Access, DramAccess, dram_access, out_of_range, scratchpad_accesses, tile_entries
+from tilewright.runtime.access import DramAccess, dram_access, out_of_range, scratchpad_accesses, tile_entries
 from tilewright.runtime.symbols import Symbol
 from tilewright.sim.random_programs import ROWS
 
@@ -45,6 +45,10 @@ def touched(f, uops, column, name):
     }
 
 
+ONE_TRIP = {"reset": 0, "uop_bgn": 0, "uop_end": 1, "iter_out": 1, "iter_in": 1}
+ONE_TRIP |= {f"{name}_{loop}": 0 for name in ("dst", "src", "wgt") for loop in ("out", "in")}
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_products_and_operations_touch_what_their_loops_issue(seed):
     rng = np.random.default_rng(seed)
@@ -74,8 +78,7 @@ def test_products_and_operations_touch_what_their_loops_issue(seed):
 
 def test_loops_beyond_a_scratchpad_are_not_counted_one_by_one():
     """Of what lies outside, the smallest and the largest index alone; else as many flags as there are entries."""
-    f = {"op": Op.GEMM, "reset": 0, "uop_bgn": 0, "uop_end": 256, "iter_out": 16383, "iter_in": 16383}
-    f |= {f"{name}_{loop}": 0 for name in ("dst", "src", "wgt") for loop in ("out", "in")} | {"src_in": 3}
+    f = ONE_TRIP | {"op": Op.GEMM, "uop_end": 256, "iter_out": 16383, "iter_in": 16383, "src_in": 3}
     uops = np.stack([np.arange(256) % 128, np.arange(256) + 2, np.arange(256) % 128], axis=1)
     tracemalloc.start()
     try:
@@ -86,12 +89,9 @@ def test_loops_beyond_a_scratchpad_are_not_counted_one_by_one():
     finally:
         tracemalloc.stop()
     assert out_of_range(TINY, list(accesses.values())) == f"reads INP entry {257 + 3 * 16382}, but tiny has 256"
-    rows = {"op": Op.DWGEMM, "iter_out": 1, "iter_in": 2, "src_in": 0, "wgt_in": 4 * 128}
-    accesses = scratchpad_accesses(TINY, f | rows, uops % 128)
-    assert out_of_range(TINY, accesses) == "reads WGT entry 159, but tiny has 128"
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_unit_ternary_writes_all_planes_and_has_micro_ops_of_its_own(seed):
     rng = np.random.default_rng(seed)
     f, uops = loop_fields(rng, Op.TERNARY, 5) | {"iter_out": 2, "iter_in": 3}, rng.integers(0, 3, (5, 3))
@@ -104,30 +104,42 @@ def test_unit_ternary_writes_all_planes_and_has_micro_ops_of_its_own(seed):
     assert out_of_range(TWO, scratchpad_accesses(TWO, f, uops)) is None
 
 
+GEMM, DWGEMM, TERNARY = (ONE_TRIP | {"op": op} for op in (Op.GEMM, Op.DWGEMM, Op.TERNARY))
+
+
 @pytest.mark.parametrize(
-    "dst, wgt, text",
+    "cfg, f, uop, text",
     [
-        (8, 0, "names ACC entry 8, but unit ternary takes the first 8 of every 32 alone"),
-        (127, 0, "names ACC entry 127, but unit ternary takes the first 8 of every 32 alone"),
-        (128, 0, "writes ACC entry 128, but tiny_two has 128"),
-        (96, 128, "reads TWGT entry 128, but tiny_two has 128"),
-        (103, 127, None),
+        (TWO, TERNARY, (8, 0, 0), "names ACC entry 8, but unit ternary takes the first 8 of every 32 alone"),
+        (TWO, TERNARY, (127, 0, 0), "names ACC entry 127, but unit ternary takes the first 8 of every 32 alone"),
+        (TWO, TERNARY, (128, 0, 0), "writes ACC entry 128, but tiny_two has 128"),
+        (TWO, TERNARY, (96, 0, 128), "reads TWGT entry 128, but tiny_two has 128"),
+        (TWO, TERNARY, (103, 0, 127), None),
+        (TINY, GEMM, (127, 255, 127), None),
+        (TINY, GEMM, (-1, 0, 0), "writes ACC entry -1, but tiny has 128"),
+        (TINY, GEMM | {"dst_in": 2, "iter_in": 2}, (127, 0, 0), "writes ACC entry 129, but tiny has 128"),
+        (TINY, GEMM, (0, 256, 128), "reads INP entry 256, but tiny has 256"),
+        (TINY, DWGEMM | {"iter_in": 2, "wgt_in": 4 * 128}, (0, 0, 127), "reads WGT entry 159, but tiny has 128"),
+        (TINY, {"op": Op.LOAD, "mem": Mem.PAR, "x_size": 1, "y_size": 1, "sram_base": 8}, (0, 0, 0),
+         "writes PAR entry 8, but tiny has 8"),
+    ],
+)  # fmt: skip
+def test_the_first_access_beyond_its_scratchpad_is_named(cfg, f, uop, text):
+    assert out_of_range(cfg, scratchpad_accesses(cfg, f, np.array([uop]))) == text
+
+
+@pytest.mark.parametrize(
+    "f, uops",
+    [
+        (GEMM | {"iter_out": 0}, 1),
+        (GEMM | {"iter_in": 0}, 1),
+        (GEMM, 0),
+        ({"op": Op.FINISH}, 0),
     ],
 )
-def test_unit_ternary_names_the_first_plane_of_a_bank(dst, wgt, text):
-    f = {"op": Op.TERNARY, "reset": 0, "uop_bgn": 0, "uop_end": 1, "iter_out": 1, "iter_in": 1}
-    f |= {f"{name}_{loop}": 0 for name in ("dst", "src", "wgt") for loop in ("out", "in")}
-    assert out_of_range(TWO, scratchpad_accesses(TWO, f, np.array([(dst, 0, wgt)]))) == text
-
-
-def test_loops_that_do_not_run_touch_nothing():
-    f = loop_fields(np.random.default_rng(0), Op.GEMM, 1)
-    uops = np.zeros((1, 3), np.int64)
-    assert footprint(f, uops)
-    for nothing in ({"iter_out": 0}, {"iter_in": 0}):
-        assert not footprint({**f, **nothing}, uops)
-    assert not footprint(f, NO_UOPS)
-    assert not footprint({"op": Op.FINISH})
+def test_instructions_that_touch_nothing(f, uops):
+    assert footprint(GEMM, np.zeros((1, 3), np.int64)) and not footprint(f, np.zeros((uops, 3), np.int64))
+    assert dram_access(TINY, f) is None
 
 
 def transfer(op, mem, **sizes):
@@ -167,43 +179,20 @@ def test_a_requantising_store_reads_the_parameters_of_its_rows():
     assert not footprint({**f, "y_size": 0}) and not footprint({**f, "x_size": 0})
 
 
-def dram_bytes(access):
-    return sorted(access.start + y * access.pitch + b for y in range(access.rows) for b in range(access.nbytes))
-
-
 @pytest.mark.parametrize(
-    "op, mem", [(Op.LOAD, Mem.WGT), (Op.LOADP, Mem.INP), (Op.LOAD, Mem.ACC8), (Op.LOAD, Mem.PAR), (Op.STORE, Mem.OUTQ)]
-)
+    "op, mem", [(Op.LOAD, Mem.WGT), (Op.LOADP, Mem.INP), (Op.LOAD, Mem.ACC8), (Op.LOAD, Mem.PAR), (Op.STORE, Mem.OUTQ),
+                (Op.LOAD, Mem.UOP)]
+)  # fmt: skip
 def test_transfers_touch_the_bytes_of_their_rows(op, mem):
-    size = entry_bytes(TINY, mem)
+    """Micro-ops come in one row, whatever `y_size`."""
+    size, rows = entry_bytes(TINY, mem), 1 if mem == Mem.UOP else 2
     f = transfer(op, mem, dram_base=11, x_stride=5, **PADDED)
     access = dram_access(TINY, f)
     assert access is not None and access.write == (op == Op.STORE)
-    assert dram_bytes(access) == [(11 + 5 * y + x) * size + b for y in range(2) for x in range(3) for b in range(size)]
-
-
-def test_micro_ops_come_in_one_row():
-    access = dram_access(TINY, transfer(Op.LOAD, Mem.UOP, dram_base=3, y_size=9, x_size=2, x_stride=50))
-    assert access is not None
-    assert dram_bytes(access) == list(range(12, 20))
-
-
-@pytest.mark.parametrize(
-    "f",
-    [{"op": Op.FINISH}, {"op": Op.GEMM}, transfer(Op.LOAD, Mem.INP, y_size=1), transfer(Op.LOAD, Mem.INP, x_size=1)],
-)
-def test_what_touches_no_dram(f):
-    assert dram_access(TINY, f) is None
-
-
-def test_the_first_access_beyond_its_scratchpad_is_named():
-    inside = Access(Mem.ACC, True, slice(0, 128))
-    assert out_of_range(TINY, [inside, Access(Mem.WGT, False, np.array([0, 127]))]) is None
-    assert out_of_range(TINY, [inside, Access(Mem.WGT, False, np.array([0, 128]))]) == (
-        "reads WGT entry 128, but tiny has 128"
-    )
-    assert out_of_range(TINY, [Access(Mem.PAR, False, slice(-1, 0))]) == "reads PAR entry -1, but tiny has 8"
-    assert out_of_range(TINY, [Access(Mem.ACC, True, slice(127, 130))]) == "writes ACC entry 129, but tiny has 128"
+    found = [access.start + y * access.pitch + b for y in range(access.rows) for b in range(access.nbytes)]
+    assert found == [(11 + 5 * y + x) * size + b for y in range(rows) for x in range(3) for b in range(size)]
+    assert dram_access(TINY, f | {"x_size": 0}) is None
+    assert (dram_access(TINY, f | {"y_size": 0}) is None) == (rows == 2)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -1,15 +1,12 @@
 """Steps that run for some values of an input, states in place, and what an executable checks of both."""
 
-import io
-import json
-import zipfile
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import FileError, InputError, ProgramError
+from tilewright.hw.errors import InputError, ProgramError
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
 from tilewright.runtime.loader import Loaded
@@ -25,11 +22,11 @@ def step(when=None, factor=1, to="y", name="scale"):
     return HostStep(name, "add", inputs, [to], attrs, when=when and When("p", *when))
 
 
-def chosen(*steps, dtype="int32", name="choice"):
+def chosen(*steps, name="choice"):
     none = np.zeros(2, np.int8)
     tensors = [
         Tensor("x", (2,), "int8", "input"),
-        Tensor("p", (1,), dtype, "input"),
+        Tensor("p", (1,), "int32", "input"),
         Tensor("y", (2,), "int8", "output"),
     ]
     tensors += [Tensor("none", (2,), "int8", "constant", none), Tensor("m", (2,), "int8")]
@@ -139,11 +136,6 @@ def test_entries_of_the_same_inputs():
         Executable(TINY, "two", kept, steps)
 
 
-def test_a_number_that_is_none():
-    with pytest.raises(ProgramError, match=r"depends on 'p', which is input, int8 \(1,\); must be input, int32 \(1,\)"):
-        chosen(step((0, 4)), dtype="int8")
-
-
 def in_place(cache, change=lambda tensors, step: None, **options):
     """The cache's executable after `change` of its tensors and its step."""
     found = Executable.from_launch(cache(**options).launch)
@@ -216,40 +208,6 @@ def test_a_host_step_reads_a_state_in_place(cache):
             np.testing.assert_array_equal(outputs["all"], program.rows.reshape(-1))
 
 
-def damaged(executable, change):
-    """The file of `executable` after `change` of its manifest."""
-    archive = zipfile.ZipFile(io.BytesIO(executable.to_bytes()))
-    manifest = json.loads(archive.read("manifest.json"))
-    change(manifest)
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as z:
-        for name in archive.namelist():
-            z.writestr(name, json.dumps(manifest) if name == "manifest.json" else archive.read(name))
-    return out.getvalue()
-
-
-@pytest.mark.parametrize(
-    "change, text",
-    [
-        (lambda s: s["patches"].update(wings=1), "step 0: patches: 'wings' is unknown; known are limits, columns"),
-        (lambda s: s["patches"]["limits"].update(position=0), "step 0: patches: limits = .*: must be an object whose"),
-        (lambda s: s["patches"]["limits"].update(position=1 << 30), "symbol 'position': limit = 1073741824: must be"),
-        (lambda s: s["patches"]["limits"].update(position=32), "ends at byte 128 for some position of buffer 'rows'"),
-        (lambda s: s["patches"].update(columns=s["insn"]), "patches: columns must be int64"),
-        (lambda s: s.pop("patches"), "has the symbols none; those with a tensor are position; name a tensor for each"),
-        (lambda s: s.update(patches=None), "step 0: patches = None: must be an object"),
-        (lambda s: s.update(symbols={"position": 3}), "step 0: symbols = .*: must be an object whose"),
-        (lambda s: s.update(when={"tensor": "position", "first": 0}), "step 0: when: end is missing: must"),
-        (lambda s: s.update(when={"tensor": "position", "first": -1, "end": 2}), "step 0: when: first = -1: must be"),
-    ],
-)
-def test_damaged_files(change, text, cache):
-    executable = Executable.from_launch(cache().launch)
-    with pytest.raises(Exception, match=text) as caught:
-        Executable.from_bytes(damaged(executable, lambda m: change(m["steps"][0])), "x.tw")
-    assert isinstance(caught.value, FileError) or "ends at byte" in text
-
-
 def test_constants_of_several_launches_are_stored_and_loaded_once(cache):
     """Those with the same bytes; `wgt` and the micro-ops of the two launches are equal."""
     one, two = (Executable.from_launch(cache(name=name).launch).steps[0] for name in ("one", "two"))
@@ -259,6 +217,11 @@ def test_constants_of_several_launches_are_stored_and_loaded_once(cache):
     both = Executable(TINY, "both", tensors, [one, two])
     regions = both.memory_plan()
     assert sorted(regions) == sorted(["x", "y", "rows", "0.insn", "1.insn", "0.wgt", "0.uop"])
+    (wgt,) = (b for b in two.launch.buffers if b.name == "wgt")
+    assert wgt.data is not None
+    kept, wgt.data = wgt.data, np.append(wgt.data[:-1], np.uint8(9))  # another last byte
+    assert sorted({*Executable(TINY, "two", tensors, [one, two]).memory_plan()} - {*regions}) == ["1.wgt"]
+    wgt.data = kept
     alone = Executable(TINY, "alone", tensors, [one])
     assert len(both.to_bytes()) < 1.5 * len(alone.to_bytes())
     program = cache()

@@ -17,48 +17,46 @@ def refused(path, text):
     assert str(caught.value) == text
 
 
-def test_a_file_appears_when_it_is_whole(tmp_path):
-    path = tmp_path / "out.bin"
-    with atomic_write(path) as temporary:
+def test_a_file_appears_when_it_is_whole_and_on_the_disk(tmp_path, monkeypatch):
+    """What was there stays until then; permissions are those of any new file."""
+    path, calls = tmp_path / "out.bin", []
+    path.write_bytes(b"old")
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *args, real=real, name=name: (calls.append(name), real(*args)))
+    with atomic_write(str(path)) as temporary:
         assert temporary.parent == tmp_path and temporary != path
         temporary.write_bytes(b"new")
-        assert not path.exists()
-    assert path.read_bytes() == b"new"
-    assert os.listdir(tmp_path) == ["out.bin"]
-
-
-def test_what_was_there_stays_until_then(tmp_path):
-    path = tmp_path / "out.bin"
-    path.write_bytes(b"old")
-    with pytest.raises(ZeroDivisionError), atomic_write(str(path)) as temporary:
-        temporary.write_bytes(b"half")
-        raise ZeroDivisionError
-    assert path.read_bytes() == b"old"
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(b"new")
         assert path.read_bytes() == b"old"
-    assert path.read_bytes() == b"new"
+    assert path.read_bytes() == b"new" and calls == ["fsync", "replace", "fsync"]
     assert os.listdir(tmp_path) == ["out.bin"]
+    umask = os.umask(0o027)
+    try:
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(b"new")
+    finally:
+        os.umask(umask)
+    assert path.stat().st_mode & 0o777 == 0o640
 
 
-def with_error(path, error):
-    with atomic_write(path) as temporary:
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    "error, named, text",
+    [
+        (ZeroDivisionError("x"), ZeroDivisionError, "x"),
+        (FULL, FileError, "out.bin: cannot be written \\(No space left on device\\)$"),
+    ],
+)
+@pytest.mark.parametrize("before", [[], ["out.bin"]])
+def test_an_error_leaves_what_was_there(tmp_path, error, named, text, before):
+    for name in before:
+        (tmp_path / name).write_bytes(b"old")
+    with pytest.raises(named, match=text), atomic_write(tmp_path / "out.bin") as temporary:
         temporary.write_bytes(b"half")
         raise error
-
-
-def test_an_error_of_the_system_is_a_file_error_and_leaves_nothing(tmp_path):
-    full = OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(FileError, match="out.bin: cannot be written \\(No space left on device\\)$"):
-        with_error(tmp_path / "out.bin", full)
-    assert os.listdir(tmp_path) == []
-
-
-def test_permissions_are_those_of_any_new_file(tmp_path):
-    (tmp_path / "plain").write_bytes(b"")
-    with atomic_write(tmp_path / "out.bin") as temporary:
-        temporary.write_bytes(b"x")
-    assert (tmp_path / "out.bin").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    assert os.listdir(tmp_path) == before and all((tmp_path / name).read_bytes() == b"old" for name in before)
 
 
 def test_a_symbolic_link_stays_and_its_target_is_replaced(tmp_path):
@@ -96,16 +94,6 @@ def test_what_may_not_be_written_is_refused(tmp_path, monkeypatch):
     path.write_bytes(b"")
     monkeypatch.setattr(os, "access", lambda asked, mode: asked != path)
     refused(path, f"{path}: not writable")
-
-
-def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
-    calls = []
-    for name in ("fsync", "replace"):
-        real = getattr(os, name)
-        monkeypatch.setattr(os, name, lambda *args, real=real, name=name: (calls.append(name), real(*args)))
-    with atomic_write(tmp_path / "x") as temporary:
-        temporary.write_text("1")
-    assert calls == ["fsync", "replace", "fsync"]
 
 
 def test_caches_are_where_the_user_wants_them(tmp_path, monkeypatch):

@@ -1,33 +1,115 @@
-"""Packed layouts: round trips, positions of single elements, zero padding, errors."""
+"""Elements of buffers against Python integers; packed layouts: single elements, round trips, padding, errors."""
 
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tilewright.hw.config import PRESETS, Config
-from tilewright.hw.errors import EncodingError, InputError
+from tilewright.hw.errors import EncodingError, InputError, ProgramError
 from tilewright.runtime import layout
+from tilewright.runtime.buffer import Buffer, Region, pack_bits, shape_of, unpack_bits
 
 CFG = Config(batch=2, block_in=8, block_out=4, wgt_bits=4, wgt_bytes=1 << 14, acc_bytes=1 << 16)
 TWO = PRESETS["tiny_two"]
 RNG = np.random.default_rng(1)
+B4, B64 = Buffer("b", (2, 4), 4), Buffer("whole", (64,), kind="temp")
 
 
-def test_activations_put_each_value_where_the_layout_says():
-    x = RNG.integers(-128, 128, (3, 11, 4, 5), np.int8)
-    packed = layout.pack_activations(x, CFG)
-    assert packed.shape == (2, 2, 4, 5, 2, 8)
-    assert packed[1, 1, 3, 2, 0, 2] == x[2, 10, 3, 2]
-    assert not packed[1, :, :, :, 1].any() and not packed[:, 1, :, :, :, 3:].any()
+def cast(value: Any) -> Any:
+    """A value of a type that a caller should not give."""
+    return value
 
 
-@pytest.mark.parametrize("block", [None, 4])
-@pytest.mark.parametrize("order", ["NCHW", "NHWC"])
-def test_activations_round_trip(order, block):
-    x = RNG.integers(-128, 128, (3, 4, 5, 11) if order == "NHWC" else (3, 11, 4, 5), np.int8)
-    packed = layout.pack_activations(x, CFG, block=block, layout=order)
-    assert np.array_equal(layout.unpack_activations(packed, 11, CFG, n=3, layout=order), x)
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize("bits", [2, 4, 8, 32])
+def test_element_i_is_in_bits_i_times_width(bits, signed):
+    low = -(1 << bits - 1) if signed else 0
+    values = np.random.default_rng(bits).integers(low, low + (1 << bits), (3, 8))
+    buffer = Buffer("b", (3, 8), bits, signed)
+    data = buffer.pack(values)
+    number = sum((int(v) % (1 << bits)) << (bits * i) for i, v in enumerate(values.ravel()))
+    assert data.tobytes() == number.to_bytes(buffer.nbytes, "little")
+    np.testing.assert_array_equal(buffer.unpack(data), values)
+
+
+@given(st.sampled_from([2, 4]), st.lists(st.integers(0, 255), min_size=1, max_size=9))
+def test_packing_takes_the_low_bits_and_unpacking_the_sign(bits, values):
+    data = np.array(values, np.uint8)
+    numbers = unpack_bits(data, bits)
+    whole = int.from_bytes(data.tobytes(), "little")
+    for i, number in enumerate(numbers.tolist()):
+        assert number % (1 << bits) == whole >> i * bits & (1 << bits) - 1
+        assert -(1 << bits - 1) <= number < 1 << bits - 1
+    np.testing.assert_array_equal(pack_bits(numbers, bits), data)
+    np.testing.assert_array_equal(pack_bits(numbers.astype(np.int32) + 16 * 1001, bits), data)
+
+
+@pytest.mark.parametrize(
+    "call, error, text",
+    [
+        (lambda: B4.pack(np.zeros((2, 3), int)), InputError, "b: shape (2, 3) given, (2, 4) expected"),
+        (lambda: B4.pack(np.zeros((2, 4))), InputError, "b: dtype float64 given, integers expected"),
+        (lambda: B4.pack(np.full((2, 4), 8)), InputError, "b: value 8 is outside -8..7 (4 bits)"),
+        (lambda: B4.pack(np.full((2, 4), -9)), InputError, "b: value -9 is outside -8..7 (4 bits)"),
+        (lambda: Buffer("b", (4,), kind="scratch"), ProgramError, "kind = 'scratch': must be one of input, output"),
+        (lambda: Buffer("b", (4,), 3), ProgramError, "bits = 3: must be one of 2, 4, 8, 32"),
+        (lambda: Buffer("b", (4,), cast(8.0)), ProgramError, "bits = 8.0: must be one of 2, 4, 8, 32"),
+        (lambda: Buffer("b", (4, 0)), ProgramError, "shape (4, 0): every dimension must be at least 1"),
+        (lambda: Buffer("b", (3,), 4), ProgramError, "4-bit elements of shape (3,) do not fill whole bytes"),
+        (lambda: Buffer("b", (cast(4.0),)), ProgramError, "shape (4.0,): must be integers"),
+        (lambda: Buffer("b", (True,)), ProgramError, "shape (True,): must be integers"),
+        (lambda: Buffer("b", cast(16)), ProgramError, "shape 16: must be a tuple of integers, as (16,)"),
+        (lambda: Buffer("b", cast(np.zeros((2, 3)))), ProgramError,
+         "buffer 'b': shape is a tensor, ndarray; give its sizes, as x.shape"),
+        (lambda: Buffer("b", (4,), 8, cast(1)), ProgramError, "signed = 1: must be true or false"),
+        (lambda: Buffer("b", (1 << 31, 1 << 31)), ProgramError,
+         "4,611,686,018,427,387,904 bytes; at most 1,099,511,627,776 are allowed"),
+        (lambda: Buffer("b", (4,), align=1 << 62), ProgramError,
+         "align = 4611686018427387904: must be an integer from 1 to 16777216"),
+        (lambda: Buffer("b", (4,), align=0), ProgramError, "align = 0: must be an integer from 1 to 16777216"),
+        (lambda: Buffer("b", (4,), kind="constant"), ProgramError, "kind 'constant' needs data"),
+        (lambda: Buffer("b", (4,), kind="constant", data=np.zeros(3, np.uint8)), ProgramError,
+         "data must be 4 bytes (uint8)"),
+        (lambda: Region("part", (32,), whole=B64, start=-1), ProgramError,
+         "region 'part': bytes -1..30 are outside 0..63 of buffer 'whole'"),
+        (lambda: Region("part", (32,), whole=B64, start=33), ProgramError, "bytes 33..64 are outside 0..63"),
+        (lambda: Region("part", (32,)), ProgramError, "needs `whole`"),
+    ],
+)  # fmt: skip
+def test_buffers_and_arrays_that_do_not_fit(call, error, text):
+    with pytest.raises(error) as caught:
+        call()
+    assert text in str(caught.value)
+
+
+def test_sizes_and_regions_of_buffers():
+    assert shape_of("b", [np.int64(3), 4]) == (3, 4) and shape_of("b", np.array([3, 4])) == (3, 4)
+    assert Region("part", (4, 8), whole=B64, start=32).kind == "temp"
+
+
+@pytest.mark.parametrize(
+    "x, order, block, c, shape, wanted",
+    [
+        ((3, 11, 4, 5), "NCHW", None, 11, (2, 2, 4, 5, 2, 8), {(1, 1, 3, 2, 0, 2): (2, 10, 3, 2)}),
+        ((3, 4, 5, 11), "NHWC", None, 11, (2, 2, 4, 5, 2, 8), {(1, 1, 3, 2, 0, 2): (2, 3, 2, 10)}),
+        ((3, 11, 4, 5), "NCHW", 4, 11, (2, 3, 4, 5, 2, 4), {(1, 2, 3, 2, 0, 2): (2, 10, 3, 2)}),
+        ((5, 19), None, None, 19, (3, 3, 2, 8), {(2, 1, 0, 3): (4, 11)}),
+    ],
+)
+def test_activations_put_each_value_where_the_layout_says(x, order, block, c, shape, wanted):
+    values = RNG.integers(-128, 128, x, np.int8)
+    if order is None:
+        packed = layout.pack_dense_activations(values, CFG)
+        back = layout.unpack_dense_activations(packed, c, n=x[0])
+    else:
+        packed = layout.pack_activations(values, CFG, block=block, layout=order)
+        back = layout.unpack_activations(packed, c, CFG, n=x[0], layout=order)
+    assert packed.shape == shape and packed.astype(int).sum() == values.astype(int).sum()  # padded with zeros
+    assert all(packed[there] == values[here] for there, here in wanted.items())
+    np.testing.assert_array_equal(back, values)
 
 
 @pytest.mark.parametrize("pads", [(0, 0), (2, 3), (9, 8)])
@@ -55,7 +137,16 @@ def test_entries_that_overlap_are_folded_in_parts():
         np.testing.assert_array_equal(out[0, strip, entry, 0], padded[strip, first : first + 16])
 
 
-FOLDED = {"rows": 2, "dilation": 1, "step": 1, "strips": 3, "group": 12, "offsets": [0, 5], "entries": 5}
+IMAGE = np.zeros((1, 2, 4, 4), np.int8)
+FOLDED: dict[str, Any] = {
+    "rows": 2,
+    "dilation": 1,
+    "step": 1,
+    "strips": 3,
+    "group": 12,
+    "offsets": [0, 5],
+    "entries": 5,
+}
 FOLDED |= {"top": 0, "left": 0, "value": 0, "block": 8}
 
 
@@ -63,26 +154,7 @@ FOLDED |= {"top": 0, "left": 0, "value": 0, "block": 8}
 @pytest.mark.parametrize("value", [-1, -(1 << 40)])
 def test_numbers_that_describe_no_strips(name, value):
     with pytest.raises(InputError, match=f"fold_windows: {name} = {value}: must be at least [01]"):
-        layout.fold_windows(np.zeros((1, 2, 4, 4), np.int8), **{**FOLDED, name: value})
-
-
-@pytest.mark.parametrize("offsets, text", [([], "number of offsets = 0: must be at least 1"), ([4, -900], "negative")])
-def test_offsets_that_describe_no_strips(offsets, text):
-    with pytest.raises(InputError, match=text):
-        layout.fold_windows(np.zeros((1, 2, 4, 4), np.int8), **{**FOLDED, "offsets": offsets})
-
-
-def test_no_view_is_made_of_foreign_numbers():
-    """numpy's as_strided reads wherever its arguments say."""
-    folder = Path(__file__).parents[2] / "runtime"
-    assert not [file.name for file in folder.glob("*.py") if "as_strided" in file.read_text()]
-
-
-def test_dense_activations_round_trip():
-    x = RNG.integers(-128, 128, (5, 19), np.int8)
-    packed = layout.pack_dense_activations(x, CFG)
-    assert packed.shape == (3, 3, 2, 8) and packed[2, 1, 0, 3] == x[4, 11]
-    assert np.array_equal(layout.unpack_dense_activations(packed, 19, n=5), x)
+        layout.fold_windows(IMAGE, **{**FOLDED, name: value})
 
 
 @pytest.mark.parametrize("order", ["OIHW", "OHWI"])
@@ -174,18 +246,15 @@ def test_parameters_that_cannot_be_are_named(change, error, text):
         layout.pack_par(CFG, **{**PAR, "low": [6, -128], **change})
 
 
-def test_planes_are_the_bytes_of_an_int32():
-    x = RNG.integers(-(2**31), 2**31, (3, 7), np.int64).astype(np.int32)
-    planes = [(x >> 8 * k).astype(np.int8) for k in range(4)]
-    assert np.array_equal(layout.planes_to_int32(planes), x)
-
-
 @pytest.mark.parametrize("count", [2, 3, 4])
-def test_integers_of_fewer_planes_keep_their_sign(count):
+def test_integers_are_joined_from_their_byte_planes(count):
     most = 1 << 8 * count - 1
     x = RNG.integers(-most, most, (3, 7), np.int64)
-    found = layout.joined_planes(np.stack([(x >> 8 * k).astype(np.int8) for k in range(count)]))
+    planes = [(x >> 8 * k).astype(np.int8) for k in range(count)]
+    found = layout.joined_planes(np.stack(planes))
     assert np.array_equal(found, x) and found.dtype == (np.int16 if count == 2 else np.int32)
+    if count == 4:
+        assert np.array_equal(layout.planes_to_int32(planes), x)
 
 
 def test_a_table_fills_the_first_words_of_its_entries():
@@ -200,6 +269,8 @@ def test_a_table_fills_the_first_words_of_its_entries():
 @pytest.mark.parametrize(
     "call, text",
     [
+        (lambda: layout.fold_windows(IMAGE, **dict(FOLDED, offsets=[])), "number of offsets = 0: must be at least 1"),
+        (lambda: layout.fold_windows(IMAGE, **dict(FOLDED, offsets=[4, -900])), "negative"),
         (lambda: layout.pack_activations(np.zeros((2, 3)), CFG), "expected 4 dimensions"),
         (lambda: layout.pack_activations(np.zeros((1, 1, 1, 1)), CFG, layout="CHWN"), "must be NCHW or NHWC"),
         (lambda: layout.pack_weights(np.zeros((1, 1, 1, 1)), CFG, layout="IOHW"), "must be OIHW or OHWI"),

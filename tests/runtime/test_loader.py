@@ -14,7 +14,7 @@ from tilewright.hw.errors import (
     ProgramError,
     UnsupportedError,
 )
-from tilewright.hw.isa import AluOp, Isa, Mem, Queue
+from tilewright.hw.isa import AluOp, Mem, Queue
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
 from tilewright.runtime.hostops import HOST_OPS
@@ -69,28 +69,44 @@ def test_replay_with_new_inputs():
         assert loaded.stats.macs == 2 * 256
 
 
-def test_close_gives_the_memory_back():
-    device = open_device("model", VTA)
-    first = Loaded(multiply(), device)
-    low = first._addresses[0]
-    first.close()
-    assert Loaded(multiply(), device)._addresses[0] == low
+class Foreign:
+    """An array of another library: no `__array__`, only DLPack."""
+
+    def __init__(self, array, error=None):
+        self._array, self._error = array, error
+
+    def __dlpack__(self, **options):
+        if self._error:
+            raise self._error
+        return self._array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
 
 
-def test_program_for_another_configuration():
-    with pytest.raises(FingerprintError, match=r"'mul' is for vta \(fingerprint \w+\), the device is tiny \(\w+\)"):
-        Loaded(multiply(), open_device("model", PRESETS["tiny"]))
+X, W = np.zeros((1, 1, 16), np.int8), np.zeros((1, 16, 16), np.int8)
+FAR = BufferError("it is on the GPU " + 40 * "far away ")
 
 
-GOOD = {"x": np.zeros((1, 1, 16), np.int8), "w": np.zeros((1, 16, 16), np.int8)}
-MISTAKES = [
-    ({"x": GOOD["x"]}, "input 'w' is missing; inputs are x, w"),
-    ({**GOOD, "v": GOOD["x"]}, "no input is named 'v'; inputs are x, w"),
-    ({**GOOD, "x": np.zeros((16,), np.int8)}, "input 'x': shape (16,) given, (1, 1, 16) expected"),
-    ({**GOOD, "x": np.zeros((1, 1, 16))}, "input 'x': dtype float64 given, int8 expected"),
-    ({**GOOD, "x": [[1, 2], [3]]}, "input 'x': is no array of shape (1, 1, 16) (setting an array element with a seq"),
-    ({**GOOD, "x": np.full((1, 1, 16), 200)}, "input 'x': values 200..200 do not fit int8"),
-]
+@pytest.mark.parametrize(
+    "inputs, text",
+    [
+        ({"x": X}, "input 'w' is missing; inputs are x, w"),
+        ({"x": X, "w": W, "v": X}, "no input is named 'v'; inputs are x, w"),
+        ({"x": X[0, 0], "w": W}, "input 'x': shape (16,) given, (1, 1, 16) expected"),
+        ({"x": Foreign(X[0, 0]), "w": W}, "input 'x': shape (16,) given, (1, 1, 16) expected"),
+        ({"x": X.astype(float), "w": W}, "input 'x': dtype float64 given, int8 expected"),
+        ({"x": [[1, 2], [3]], "w": W}, "input 'x': is no array of shape (1, 1, 16) (setting an array element with a"),
+        ({"x": np.full((1, 1, 16), 200), "w": W}, "input 'x': values 200..200 do not fit int8"),
+        ({"x": Foreign(X, FAR), "w": W}, "input 'x': numpy cannot read this Foreign (it is on the GPU"),
+        ({"x": Foreign(X, TypeError("bfloat16")), "w": W},
+         "input 'x': numpy cannot read this Foreign (bfloat16); copy it to the CPU, as int8"),
+    ],
+)  # fmt: skip
+def test_input_mistakes(inputs, text):
+    with pytest.raises(InputError) as caught:
+        run(multiply(), inputs)
+    assert text in str(caught.value) and len(str(caught.value)) < 300
 
 
 def test_integers_are_float32_where_it_has_them():
@@ -100,18 +116,40 @@ def test_integers_are_float32_where_it_has_them():
         checked_input(tensor, np.array([0, (1 << 24) + 1]))
 
 
-@pytest.mark.parametrize("inputs, text", MISTAKES)
-def test_input_mistakes(inputs, text):
-    with pytest.raises(InputError) as caught:
-        run(multiply(), inputs)
-    assert text in str(caught.value)
+def host_program(op, size, attrs):
+    """y = op(x) on the host."""
+    tensors = {n: Tensor(n, size, "int8", k) for n, k in (("x", "input"), ("y", "output"))}
+    return Executable(VTA, "net", tensors, [HostStep("s", op, ["x"], ["y"], attrs)])
 
 
-@pytest.mark.parametrize("device", ["model", ModelDevice(PRESETS["vta"])])
-def test_what_is_no_program(device):
-    with pytest.raises(InputError, match=r"Executable, a Program or its launch, not str; load\(path\) opens a file"):
-        program: Any = "x.tw"
-        run(program, {}, device)
+HUGE = host_program("transpose", (1 << 20, 1 << 20), {"axes": [1, 0]})
+NO_PROGRAM: Any = "x.tw"
+
+
+@pytest.mark.parametrize(
+    "program, device, error, text",
+    [
+        (multiply(), "fpga", UnsupportedError, "unknown device 'fpga'; known are .*model"),
+        (multiply(), ModelDevice(PRESETS["tiny"]), FingerprintError,
+         r"'mul' is for vta \(fingerprint \w+\), the device is tiny \(\w+\)"),
+        (NO_PROGRAM, "model", InputError, r"a Program or its launch, not str; load\(path\) opens a file"),
+        (NO_PROGRAM, ModelDevice(VTA), InputError, r"a Program or its launch, not str; load\(path\) opens a file"),
+        (HUGE, "model", CapacityError, "tensors of program 'net' have 2,199,023,255,552 bytes, this machine"),
+    ],
+)  # fmt: skip
+def test_programs_and_devices_that_do_not_fit(program, device, error, text):
+    with pytest.raises(error, match=text):
+        run(program, {"x": X, "w": W}, device)
+
+
+def test_a_host_step_that_needs_more_memory_than_there_is(monkeypatch):
+    def full(*args, **kwargs):
+        raise MemoryError("Unable to allocate 3 GiB")
+
+    program = host_program("reshape", (4,), {"shape": [4]})
+    monkeypatch.setitem(HOST_OPS, "reshape", full)
+    with pytest.raises(CapacityError, match="step 's': host operator 'reshape' needs more memory .Unable to allocate"):
+        run(program, {"x": np.zeros(4, np.int8)})
 
 
 def test_a_program_too_large_is_refused_before_anything_is_placed():
@@ -121,43 +159,9 @@ def test_a_program_too_large_is_refused_before_anything_is_placed():
     ):
         Loaded(multiply(), room)
     assert not room._used
-    Loaded(multiply(), ModelDevice(VTA, capacity=PAGE + 1000)).close()
-
-
-def test_unknown_device():
-    with pytest.raises(UnsupportedError, match="unknown device 'fpga'; known are .*model"):
-        run(multiply(), GOOD, "fpga")
-
-
-def test_tensors_larger_than_the_machine():
-    tensors = {n: Tensor(n, (1 << 20, 1 << 20), "int8", k) for n, k in (("a", "input"), ("b", "output"))}
-    net = Executable(VTA, "net", tensors, [HostStep("s", "transpose", ["a"], ["b"], {"axes": [1, 0]})])
-    with pytest.raises(CapacityError, match="tensors of program 'net' have 2,199,023,255,552 bytes, this machine"):
-        Loaded(net, open_device("model", VTA))
-
-
-def test_a_host_step_that_needs_more_memory_than_there_is(monkeypatch):
-    def full(*args, **kwargs):
-        raise MemoryError("Unable to allocate 3 GiB")
-
-    tensors = {n: Tensor(n, (4,), "int8", k) for n, k in (("a", "input"), ("b", "output"))}
-    net = Executable(VTA, "net", tensors, [HostStep("s", "reshape", ["a"], ["b"], {"shape": [4]})])
-    monkeypatch.setitem(HOST_OPS, "reshape", full)
-    with pytest.raises(CapacityError, match="step 's': host operator 'reshape' needs more memory .Unable to allocate"):
-        run(net, {"a": np.zeros(4, np.int8)})
-
-
-def test_relocation_needs_alignment():
-    with pytest.raises(EncodingError, match="buffer 'w' at 0x110: must be a multiple of 256 bytes"):
-        multiply().relocate([0x100, 0x110, 0x200, 0x300])
-
-
-def test_buffers_are_aligned_to_their_entries():
-    program = Program(PRESETS["pynq_z1"].replace(batch=4))
-    program.load(Mem.WGT, 0, program.buffer("w", (1, 16, 16)), 0)
-    program.load(Mem.ACC, 0, program.buffer("c", (1, 4, 16), 32), 0)
-    program.alu(AluOp.ADD, [(1, 0, 0)], imm=1)
-    assert {b.name: b.align for b in program.finish().buffers} == {"w": 256, "c": 256, "uop": 64}
+    device = ModelDevice(VTA, capacity=PAGE + 1000)
+    for _ in range(2):  # closing gives the memory back
+        Loaded(multiply(), device).close()
 
 
 def halves(par):
@@ -179,6 +183,7 @@ def test_parameters_travel_with_the_program(tmp_path):
     rounding = {"multiplier": 1 << 30, "exponent": 0, "contract": "double"}
     par = pack_par(PYNQ, bias=bias, zero_point=-7, **limits, **rounding)
     launch = halves(par)
+    assert {b.name: b.align for b in launch.buffers} == {"x": 64, "p": 192, "y": 64}
     Executable.from_launch(launch).save(tmp_path / "halves.tw")
     x = np.random.default_rng(2).integers(-300, 300, (2, 1, 16))
     expected = np.clip((x.reshape(-1)[:20] + bias + 1) // 2 - 7, -100, limits["high"])
@@ -191,77 +196,43 @@ def test_parameters_travel_with_the_program(tmp_path):
         assert not got[20:].any()  # channels that only fill the group
 
 
-def test_relocation_counts_entries_of_192_bytes():
-    launch = halves(np.zeros((2, 16, 3), np.uint32))
-    for address in (192 * 5, 192 << 31):
-        words = launch.relocate([0x1000, address, 0x2000])
-        load = next(f for f in Isa(PYNQ).decode(words) if f.get("mem") == Mem.PAR)
-        assert load["dram_base"] == address // 192
-    with pytest.raises(EncodingError, match="buffer 'p' at 0x1000: must be a multiple of 192 bytes"):
-        launch.relocate([0, 0x1000, 0])
-    with pytest.raises(EncodingError, match="dram_base = 4294967296: outside"):
-        launch.relocate([0, 192 << 32, 0])
-
-
-def many_tokens(count):
-    """`count` loads, each of which gives a token that compute takes after the last of them."""
+def loads(before, loads, after):
+    """`before` additions, then loads that give a token each, which compute takes behind `after` of them."""
     program = Program(VTA, "many", tokens="explicit")
     x = program.buffer("x", (1, 1, 16))
-    for _ in range(count):
+    if before:
+        program.dep_pop(Queue.LOAD, Queue.COMPUTE)
+    for _ in range(before):
+        program.alu(AluOp.ADD, [], imm=1)
+    for _ in range(loads):
         program.load(Mem.INP, 0, x, 0)
         program.dep_push(Queue.LOAD, Queue.COMPUTE)
-    for _ in range(count):
+    for _ in range(after):
         program.dep_pop(Queue.LOAD, Queue.COMPUTE)
     return program.finish()
 
 
 @pytest.mark.parametrize(
-    "depths, text",
+    "launch, depths, text",
     [
-        (
-            {"token_depth": 5},
-            r"1023\), the device is shallow \(64 and 5\); .*6 tokens LOAD -> COMPUTE can be",
-        ),
-        ({"queue_depth": 4, "token_depth": 1}, r"the device is shallow \(4 and 1\)"),
+        (loads(0, 5, 5), {"token_depth": 5},  # and one token for FINISH
+         r"queue_depth 64, token_depth 1023\), the device is shallow \(64 and 5\); .*6 tokens LOAD -> COMPUTE can be"),
+        (loads(0, 5, 5), {"queue_depth": 4, "token_depth": 1}, r"the device is shallow \(4 and 1\)"),
+        # compute waits for the last load, behind more instructions of its own than the queue holds
+        (loads(9, 1, 0), {"queue_depth": 4}, r"\(4 and 1023\).*deadlock.*queue COMPUTE, which holds 4"),
+        (loads(0, 5, 5), {"token_depth": 6}, None),
+        (loads(9, 1, 0), {}, None),
+        (multiply(), {"queue_depth": 4, "token_depth": 2}, None),
     ],
-)
-def test_what_was_proved_for_deeper_queues_is_proved_again(depths, text):
+)  # fmt: skip
+def test_what_was_proved_for_deeper_queues_is_proved_again(launch, depths, text):
     shallow = ModelDevice(VTA.replace(name="shallow", **depths))
-    with pytest.raises(FingerprintError, match=rf"step 'many' is for vta \(queue_depth 64, token_depth .*{text}"):
-        Loaded(many_tokens(5), shallow)  # and one token for FINISH
+    if text is None:
+        Loaded(launch, shallow).close()
+        return
+    with pytest.raises(FingerprintError, match=rf"step 'many' is for vta \(.*{text}"):
+        Loaded(launch, shallow)
     assert not shallow.read(0, len(shallow.bytes)).any()
-    Loaded(many_tokens(5), ModelDevice(VTA.replace(name="enough", token_depth=6))).close()
-    Loaded(multiply(), ModelDevice(VTA.replace(name="enough", queue_depth=4, token_depth=2))).close()
-
-
-def test_a_program_that_fills_a_shorter_command_queue_is_refused():
-    """Compute waits for the last load, behind more NOPs of its own than the queue holds."""
-    program = Program(VTA, "long", tokens="explicit")
-    x = program.buffer("x", (1, 1, 16))
-    program.dep_pop(Queue.LOAD, Queue.COMPUTE)
-    for _ in range(9):
-        program.alu(AluOp.ADD, [], imm=1)
-    program.load(Mem.INP, 0, x, 0)
-    program.dep_push(Queue.LOAD, Queue.COMPUTE)
-    launch = program.finish()
-    Loaded(launch, ModelDevice(VTA)).close()
-    with pytest.raises(FingerprintError, match=r"\(4 and 1023\).*deadlock.*queue COMPUTE, which holds 4"):
-        Loaded(launch, ModelDevice(VTA.replace(name="short", queue_depth=4)))
-
-
-class Foreign:
-    """An array of another library: no `__array__`, only DLPack."""
-
-    def __init__(self, array, error=None):
-        self._array, self._error = array, error
-
-    def __dlpack__(self, **options):
-        if self._error:
-            raise self._error
-        return self._array.__dlpack__()
-
-    def __dlpack_device__(self):
-        return self._array.__dlpack_device__()
 
 
 def test_inputs_come_by_dlpack():
@@ -273,21 +244,6 @@ def test_inputs_come_by_dlpack():
     tvm = pytest.importorskip("tvm")
     outputs, _ = run(multiply(), {"x": tvm.runtime.tensor(x), "w": w})
     assert np.array_equal(outputs["y"][0], expected)
-
-
-@pytest.mark.parametrize("error", [BufferError("it is on the GPU " + 40 * "far away "), TypeError("bfloat16")])
-def test_an_array_that_numpy_cannot_reach_is_an_input_error(error):
-    x, w = np.zeros((1, 1, 16), np.int8), np.zeros((1, 16, 16), np.int8)
-    text = r"input 'x': numpy cannot read this Foreign \((it is on the GPU|bfloat16).*\); copy it to the CPU, as int8"
-    with pytest.raises(InputError, match=text) as caught:
-        run(multiply(), {"x": Foreign(x, error), "w": w})
-    assert len(str(caught.value)) < 300
-
-
-def test_shapes_of_foreign_arrays_are_checked():
-    w = np.zeros((1, 16, 16), np.int8)
-    with pytest.raises(InputError, match=r"input 'x': shape \(16,\) given, \(1, 1, 16\) expected"):
-        run(multiply(), {"x": Foreign(np.zeros(16, np.int8)), "w": w})
 
 
 def carried(binds):
@@ -322,35 +278,30 @@ def test_state_lasts_from_run_to_run(binds):
     assert "16 bytes of state" in repr(executable)
 
 
-@pytest.mark.parametrize("binds", [True, False])
-def test_state_is_read_and_assigned(binds):
-    x = {"x": np.zeros((1, 1, 16), np.int8)}
-    with Loaded(carried(binds), open_device("model", VTA)) as loaded:
-        assert loaded.state["s"].flat[0] == 3
-        loaded.run(x)
-        kept = loaded.state
-        assert kept["s"].flat[0] == (6 if binds else 3)
-        expected = loaded.run(x)["y"]
-        loaded.state = kept
-        np.testing.assert_array_equal(loaded.run(x)["y"], expected)
-        for wrong, text in (({}, "state 's' is missing; states are s"), ({"t": 1}, "no state is named 't'")):
-            with pytest.raises(InputError, match=text):
-                loaded.state = wrong
-        with pytest.raises(InputError, match="state 's': shape"):
-            loaded.state = {"s": np.zeros(3, np.int8)}
-
-
-def test_a_run_that_fails_leaves_the_state(monkeypatch):
-    with Loaded(carried(True), open_device("model", VTA)) as loaded:
-        loaded.run({"x": np.zeros((1, 1, 16), np.int8)})
-        with monkeypatch.context() as patch, pytest.raises(EncodingError):
-            patch.setattr(loaded.device, "run", raising)
-            loaded.run({"x": np.zeros((1, 1, 16), np.int8)})
-        assert loaded.run({"x": np.zeros((1, 1, 16), np.int8)})["y"].flat[0] == 12
-
-
 def raising(*args):
     raise EncodingError("no")
+
+
+@pytest.mark.parametrize("binds", [True, False])
+def test_state_is_read_and_assigned_and_left_by_a_run_that_fails(binds, monkeypatch):
+    with Loaded(carried(binds), open_device("model", VTA)) as loaded:
+        assert loaded.state["s"].flat[0] == 3
+        loaded.run({"x": X})
+        kept = loaded.state
+        assert kept["s"].flat[0] == (6 if binds else 3)
+        with monkeypatch.context() as patch, pytest.raises(EncodingError):
+            patch.setattr(loaded.device, "run", raising)
+            loaded.run({"x": X})
+        expected = loaded.run({"x": X})["y"]
+        loaded.state = kept
+        np.testing.assert_array_equal(loaded.run({"x": X})["y"], expected)
+        for wrong, text in (
+            ({}, "state 's' is missing; states are s"),
+            ({"t": 1}, "no state is named 't'"),
+            ({"s": np.zeros(3, np.int8)}, "state 's': shape"),
+        ):
+            with pytest.raises(InputError, match=text):
+                loaded.state = wrong
 
 
 def test_states_that_exchange_their_values():
@@ -362,12 +313,15 @@ def test_states_that_exchange_their_values():
         assert [int(loaded.run({})["y"][0]) for _ in range(4)] == [1, 2, 1, 2]
 
 
-def test_a_state_must_get_values_that_fit():
-    y, step = Tensor("y", (2,), "int8", "output"), HostStep("copy", "reshape", ["s"], ["y"], {"shape": [2]})
-    for other, text in [
+@pytest.mark.parametrize(
+    "other, text",
+    [
         (Tensor("m", (2,), "int8"), "takes the values of 'm', which no step writes"),
         (Tensor("m", (3,), "int8", "input"), r"takes the values of 'm', which is int8 \(3,\); it must be int8 \(2,\)"),
-    ]:
-        s = Tensor("s", (2,), "int8", "state", np.zeros(2, np.int8), "m")
-        with pytest.raises(ProgramError, match=text):
-            Executable(VTA, "p", {t.name: t for t in (s, other, y)}, [step])
+    ],
+)
+def test_a_state_must_get_values_that_fit(other, text):
+    s, y = Tensor("s", (2,), "int8", "state", np.zeros(2, np.int8), "m"), Tensor("y", (2,), "int8", "output")
+    step = HostStep("copy", "reshape", ["s"], ["y"], {"shape": [2]})
+    with pytest.raises(ProgramError, match=text):
+        Executable(VTA, "p", {t.name: t for t in (s, other, y)}, [step])

@@ -1,15 +1,14 @@
 """runtime/manifest.py and schema.py: files that are damaged, and kinds of values."""
 
 import io
-import json
 import os
-import zipfile
 
 import numpy as np
 import pytest
 
+from tests.runtime.launches import members, rewritten, zipped
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import FileError, ProgramError
+from tilewright.hw.errors import AccessError, FileError, ProgramError
 from tilewright.hw.isa import AluOp, Mem
 from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
 from tilewright.runtime.program import Program
@@ -28,12 +27,13 @@ from tilewright.runtime.schema import (
     check_fields,
     shown,
 )
+from tilewright.runtime.verify import verify
 
 TINY = PRESETS["tiny"]
 
 
-def contents():
-    """A program of one launch and one host step, by member."""
+def network():
+    """A launch and a host step."""
     program = Program(TINY, "add")
     a, y = program.buffer("a", (4, 1, 4), 32), program.buffer("y", (4, 1, 4), kind="output")
     program.load(Mem.ACC, 0, a, 0, x_size=4)
@@ -41,20 +41,27 @@ def contents():
     program.store(0, y, 0, x_size=4)
     shapes = {"a": ((4, 1, 4), "int32", "input"), "y": ((4, 1, 4), "int8", "temp"), "z": ((16,), "int8", "output")}
     tensors = {name: Tensor(name, *facts) for name, facts in shapes.items()}
-    steps = [
-        LaunchStep("add", program.finish(), {"a": "a", "y": "y"}),
-        HostStep("flat", "reshape", ["y"], ["z"], {"shape": [16]}),
-    ]
-    with zipfile.ZipFile(io.BytesIO(Executable(TINY, "net", tensors, steps).to_bytes())) as z:
-        return {name: z.read(name) for name in z.namelist()}
+    launch = LaunchStep("add", program.finish(), {"a": "a", "y": "y"})
+    return Executable(TINY, "net", tensors, [launch, HostStep("flat", "reshape", ["y"], ["z"], {"shape": [16]})])
 
 
-def zipped(members):
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as z:
-        for name, data in members.items():
-            z.writestr(name, data)
-    return out.getvalue()
+def certified():
+    """The same with a certificate."""
+    program = network()
+    program.launches[0].certificate = verify(program.launches[0].launch, memory=True).certificate
+    return program
+
+
+def counting():
+    """total = total + x on the host: a program with state."""
+    attrs = {"zero_points": [0] * 3, "multipliers": [1 << 30, 1 << 30, 1 << 30], "exponents": [0, 0, -18]}
+    step = HostStep("sum", "add", ["x", "total"], ["y"], attrs | {"sign": 1, "shift": 20})
+    tensors = [Tensor("x", (2,), "int8", "input"), Tensor("y", (2,), "int8", "output")]
+    tensors.append(Tensor("total", (2,), "int8", "state", np.array([1, 2], np.int8), "y"))
+    return Executable(TINY, "count", {t.name: t for t in tensors}, [step])
+
+
+NET, CERTIFIED, COUNT = (made().to_bytes() for made in (network, certified, counting))
 
 
 def at(path, value):
@@ -66,15 +73,6 @@ def at(path, value):
         manifest[path[-1]] = value
 
     return change
-
-
-def refuse(members, change, text):
-    """After `change` of the manifest the archive must be refused, with `text` in the message."""
-    manifest = json.loads(members["manifest.json"])
-    change(manifest)
-    with pytest.raises(FileError) as caught:
-        Executable.from_bytes(zipped(members | {"manifest.json": json.dumps(manifest)}), "x.tw")
-    assert text in str(caught.value)
 
 
 STRANGE = [1.5, True, None, "4", [], {}, [1, 2], -1, 1 << 62, 1 << 2000, "\x1b[2J", ["\n"], {"a": []}]
@@ -96,112 +94,105 @@ HARMLESS = {("name",), ("memory",), ("steps", 0, "macs"), ("steps", 0, "name"), 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: ".".join(map(str, path)))
 def test_fields_of_another_kind(path):
-    members = contents()
     for value in STRANGE:
-        manifest = json.loads(members["manifest.json"])
-        at(path, value)(manifest)
-        data = zipped(members | {"manifest.json": json.dumps(manifest)})
         try:
-            Executable.from_bytes(data, "x.tw")
+            Executable.from_bytes(rewritten(NET, at(path, value)), "x.tw")
         except FileError as exc:
             assert str(exc).startswith("x.tw: ") and str(exc).isprintable() and len(str(exc)) < 700
         else:
-            assert path in HARMLESS or manifest == json.loads(members["manifest.json"])
+            assert path in HARMLESS or rewritten(NET, at(path, value)) == rewritten(NET, lambda m: None)
 
 
-FIELDS = [
-    (at(("tensors", 0, "shape"), [4.0, 1, 4]), "tensor 0: shape = [4.0, 1, 4]: must be a list of an integer from 1"),
-    (at(("tensors", 0, "shape"), [1 << 31] * 8), "tensor 'a': "),
-    (at(("tensors", 1, "name"), "a"), "tensor 'a' is declared twice"),
-    (at(("steps", 0, "buffers", 0, "align"), 1 << 62), "buffer 0: align = 4611686018427387904: must be an integer"),
-    (at(("steps", 0, "buffers", 0, "align"), 1 << 30), "buffer 'a': align = 1073741824 must be 1 to 16777216"),
-    (at(("steps", 0, "buffers", 0, "align"), 0), "step 0: buffer 0: align = 0: must be an integer from 1"),
-    (at(("steps", 0, "buffers", 1, "name"), "a"), "2 buffers are named 'a'"),
-    (at(("steps", 0, "name"), "a\x1b[0m"), r"step 0: name = 'a\x1b[0m': must be a text of at most"),
-    (at(("steps",), []), "no step writes output 'z'"),
-    (at(("steps", 1, "wings"), 2), "step 1: 'wings' is unknown; known are kind, name, macs, op"),
-    (at(("steps", 0, "insn"), "nowhere.npy"), "no item named 'nowhere.npy'"),
-    (lambda m: m["steps"][1].pop("op"), "step 1: op is missing: must be a text"),
-    (lambda m: m.clear(), "'format'"),
-]
-
-
-@pytest.mark.parametrize("change, text", FIELDS, ids=[text for _, text in FIELDS])
-def test_fields_are_named(change, text):
-    refuse(contents(), change, text)
-
-
-def counting():
-    """total = total + x, in the ReLU-less sums of the host: a program with state, as an archive's members."""
-    attrs = {"zero_points": [0] * 3, "multipliers": [1 << 30, 1 << 30, 1 << 30], "exponents": [0, 0, -18]}
-    step = HostStep("sum", "add", ["x", "total"], ["y"], attrs | {"sign": 1, "shift": 20})
-    first = np.array([1, 2], np.int8)
-    tensors = [Tensor("x", (2,), "int8", "input"), Tensor("y", (2,), "int8", "output")]
-    tensors.append(Tensor("total", (2,), "int8", "state", first, "y"))
-    data = Executable(PRESETS["tiny"], "count", {t.name: t for t in tensors}, [step]).to_bytes()
-    with zipfile.ZipFile(io.BytesIO(data)) as z:
-        return {name: z.read(name) for name in z.namelist()}
-
-
-def test_state_is_kept():
-    loaded = Executable.from_bytes(zipped(counting()), "x.tw")
-    (state,) = loaded.states
-    assert (state.name, state.next) == ("total", "y") and np.array_equal(np.asarray(state.data), [1, 2])
-
-
-STATES = [
-    (at(("version",), 1), "tensor 2: 'next' is unknown; known are name, shape, dtype, kind, data"),
-    (at(("tensors", 2, "next"), "nothing"), "state 'total' takes the values of 'nothing', which is not declared"),
-    (at(("tensors", 2, "next"), 7), "tensor 2: next = 7: must be a text"),
-    (at(("tensors", 2, "data"), None), "tensor 'total': kind 'state' needs data"),
-    (at(("tensors", 0, "next"), "y"), "tensor 0: 'next' is unknown"),
-    (at(("tensors", 2, "kind"), "constant"), "tensor 2: 'next' is unknown"),
-    (at(("steps", 0, "outputs"), ["total"]), "step 'sum' writes tensor 'total', which is state"),
-    (lambda m: m["tensors"][2].pop("next"), "tensor 2: next is missing: must be a text"),
-]
-
-
-@pytest.mark.parametrize("change, text", STATES, ids=[text for _, text in STATES])
-def test_states_that_cannot_be(change, text):
-    refuse(counting(), change, text)
-
-
-def test_files_of_the_first_version_are_read():
-    members = contents()
-    manifest = json.loads(members["manifest.json"]) | {"version": 1}
-    assert Executable.from_bytes(zipped(members | {"manifest.json": json.dumps(manifest)}), "x.tw").states == []
-
-
-def test_no_steps():
-    members = contents()
-    manifest = json.loads(members["manifest.json"])
-    manifest["steps"] = manifest["tensors"] = []
-    with pytest.raises(FileError, match="program 'net' has no steps: there is nothing to run"):
-        Executable.from_bytes(zipped(members | {"manifest.json": json.dumps(manifest)}), "x.tw")
+ROW, PATCHES = ("steps", 0, "buffers", 0), ("steps", 0, "patches")
 
 
 @pytest.mark.parametrize(
-    "text, found",
+    "program, change, text",
     [
-        (b"[" * 100_000, "x.tw: manifest.json: cannot be read as JSON .more than 64 lists"),
-        (b"[]", r"its manifest is \[\]: must be an object"),
-        (b'{"format": 1, "format": 2}', "key 'format' comes 2 times"),
-        (b" " * (9 << 20), "has more than 8,388,608 bytes"),
+        ("net", at(("tensors", 0, "shape"), [4.0, 1, 4]), "tensor 0: shape = [4.0, 1, 4]: must be a list of an int"),
+        ("net", at(("tensors", 0, "shape"), [1 << 31] * 8), "tensor 'a': "),
+        ("net", at(("tensors", 1, "name"), "a"), "tensor 'a' is declared twice"),
+        ("net", at((*ROW, "align"), 1 << 62), "buffer 0: align = 4611686018427387904: must be an integer"),
+        ("net", at((*ROW, "align"), 1 << 30), "buffer 'a': align = 1073741824: must be an integer from 1 to 16777216"),
+        ("net", at((*ROW, "align"), 0), "step 0: buffer 0: align = 0: must be an integer from 1"),
+        ("net", at(("steps", 0, "buffers", 1, "name"), "a"), "2 buffers are named 'a'"),
+        ("net", at(("steps", 0, "name"), "a\x1b[0m"), r"step 0: name = 'a\x1b[0m': must be a text of at most"),
+        ("net", at(("steps",), []), "no step writes output 'z'"),
+        ("net", lambda m: m.update(steps=[], tensors=[]), "program 'net' has no steps: there is nothing to run"),
+        ("net", at(("steps", 1, "wings"), 2), "step 1: 'wings' is unknown; known are kind, name, macs, op"),
+        ("net", at(("steps", 0, "insn"), "nowhere.npy"), "no item named 'nowhere.npy'"),
+        ("net", lambda m: m["steps"][1].pop("op"), "step 1: op is missing: must be a text"),
+        ("net", lambda m: m.clear(), "'format'"),
+        ("net", lambda m: m.pop("steps"), "not a tilewright program, or a damaged one (manifest: steps is missing"),
+        ("net", at(("version",), 9), "version 9 is not supported; must be 'tilewright program' version 1, 2 or 3"),
+        ("certified", at(("version",), 2), "step 0: 'certificate' is unknown"),
+        ("net", at(("fingerprint",), "0" * 16), f"fingerprint {'0' * 16} does not match its configuration"),
+        ("count", at(("version",), 1), "tensor 2: 'next' is unknown; known are name, shape, dtype, kind, data"),
+        ("count", at(("tensors", 2, "next"), "nothing"), "state 'total' takes the values of 'nothing', which is not"),
+        ("count", at(("tensors", 2, "next"), 7), "tensor 2: next = 7: must be a text"),
+        ("count", at(("tensors", 2, "data"), None), "tensor 'total': kind 'state' needs data"),
+        ("count", at(("tensors", 0, "next"), "y"), "tensor 0: 'next' is unknown"),
+        ("count", at(("tensors", 2, "kind"), "constant"), "tensor 2: 'next' is unknown"),
+        ("count", at(("steps", 0, "outputs"), ["total"]), "step 'sum' writes tensor 'total', which is state"),
+        ("count", lambda m: m["tensors"][2].pop("next"), "tensor 2: next is missing: must be a text"),
+        ("cache", at((*PATCHES, "wings"), 1), "step 0: patches: 'wings' is unknown; known are limits, columns"),
+        ("cache", at((*PATCHES, "limits", "position"), 0), "step 0: patches: limits = {'position': 0}: must be an o"),
+        ("cache", at((*PATCHES, "limits", "position"), 1 << 30), "symbol 'position': limit = 1073741824: must be"),
+        ("cache", lambda m: at((*PATCHES, "columns"), m["steps"][0]["insn"])(m), "patches: columns must be int64"),
+        ("cache", lambda m: m["steps"][0].pop("patches"), "has the symbols none; those with a tensor are position"),
+        ("cache", at(PATCHES, None), "step 0: patches = None: must be an object"),
+        ("cache", at(("steps", 0, "symbols"), {"position": 3}), "step 0: symbols = {'position': 3}: must be an object"),
+        ("cache", at(("steps", 0, "when"), {"tensor": "position", "first": 0}), "step 0: when: end is missing: must"),
+        ("cache", at(("steps", 0, "when"), {"tensor": "position", "first": -1, "end": 2}),
+         "step 0: when: first = -1: must be"),
+    ],
+)  # fmt: skip
+def test_fields_are_named(cache, program, change, text):
+    data = {"net": NET, "certified": CERTIFIED, "count": COUNT}.get(program) or Executable.from_launch(
+        cache().launch
+    ).to_bytes()
+    with pytest.raises(FileError) as caught:
+        Executable.from_bytes(rewritten(data, change), "x.tw")
+    assert text in str(caught.value)
+
+
+def test_an_address_beyond_its_buffer_for_some_position(cache):
+    data = Executable.from_launch(cache().launch).to_bytes()
+    with pytest.raises(AccessError, match=r"x\.tw: .* ends at byte 128 for some position of buffer 'rows'"):
+        Executable.from_bytes(rewritten(data, at((*PATCHES, "limits", "position"), 32)), "x.tw")
+
+
+def test_files_of_older_versions_are_read():
+    (state,) = Executable.from_bytes(COUNT, "x.tw").states
+    assert (state.name, state.next) == ("total", "y") and np.array_equal(np.asarray(state.data), [1, 2])
+    for version in (1, 2):
+        found = Executable.from_bytes(rewritten(NET, at(("version",), version)), "x.tw")
+        assert found.states == [] and found.launches[0].certificate is None
+
+
+@pytest.mark.parametrize(
+    "member, content, text",
+    [
+        ("manifest.json", b"[" * 100_000, "x.tw: manifest.json: cannot be read as JSON .more than 64 lists"),
+        ("manifest.json", b"[]", r"its manifest is \[\]: must be an object"),
+        ("manifest.json", b'{"format": 1, "format": 2}', "key 'format' comes 2 times"),
+        ("manifest.json", b" " * (9 << 20), "has more than 8,388,608 bytes"),
+        ("data/0.npy", b"\x80\x04N.", "x.tw: not a tilewright program, or a damaged one"),  # a pickle
     ],
 )
-def test_manifests_that_are_none(text, found):
-    with pytest.raises(FileError, match=found):
-        Executable.from_bytes(zipped(contents() | {"manifest.json": text}), "x.tw")
+def test_members_that_are_none(member, content, text):
+    with pytest.raises(FileError, match=text):
+        Executable.from_bytes(zipped(members(NET) | {member: content}), "x.tw")
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int32", ">u8", "U3", "complex64", "bool"])
 def test_instructions_of_another_dtype(dtype):
-    members = contents()
-    for name in [name for name in members if name.endswith(".npy")]:
-        array = np.load(io.BytesIO(members[name]))
+    files = members(NET)
+    for name in [name for name in files if name.endswith(".npy")]:
+        array = np.load(io.BytesIO(files[name]))
         out = io.BytesIO()
         np.save(out, array.astype(dtype))
-        data = zipped(members | {name: out.getvalue()})
+        data = zipped(files | {name: out.getvalue()})
         try:
             Executable.from_bytes(data, "x.tw")
         except FileError as exc:
@@ -210,17 +201,18 @@ def test_instructions_of_another_dtype(dtype):
             assert array.astype(dtype).dtype.newbyteorder("=") == array.dtype
 
 
-@pytest.mark.parametrize("kind", ["pipe", "/dev/zero", "folder"])
-def test_what_has_no_end_is_not_read(tmp_path, kind):
+def test_what_is_no_regular_file_is_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    path = {"pipe": tmp_path / "pipe", "/dev/zero": "/dev/zero", "folder": tmp_path}[kind]
-    with pytest.raises(FileError, match="is not a regular file; give a .tw file|is a folder; give a .tw file"):
-        Executable.load(path)
+    for path in (tmp_path / "pipe", "/dev/zero", tmp_path, tmp_path / "none"):
+        with pytest.raises(FileError, match="is not a regular file; give a .tw file|is a folder; give a|no such file"):
+            Executable.load(path)
 
 
 def test_a_limit_holds_for_the_file_and_what_it_unpacks_to(tmp_path):
-    (tmp_path / "x.tw").write_bytes(zipped(contents()))
+    (tmp_path / "x.tw").write_bytes(NET)
     assert Executable.load(tmp_path / "x.tw", 1 << 14).name == "net"
+    with pytest.raises(FileError, match=r"x: unpacks to [\d,]+ bytes; at most 1,000 are allowed"):
+        Executable.from_bytes(NET, "x", most=1000)
     with pytest.raises(FileError, match=r"x.tw: has \d,\d+ bytes; at most 100 are allowed"):
         Executable.load(tmp_path / "x.tw", 100)
     with open(tmp_path / "x.tw", "wb") as file:
@@ -270,9 +262,6 @@ def test_kinds_are_named(values, text):
     with pytest.raises(ProgramError) as caught:
         check_fields(values, {"a": Int(1, 9), "b": Flag()}, frozenset({"b"}))
     assert str(caught.value).startswith(text) and len(str(caught.value)) < 200
-
-
-def test_what_may_be_absent():
     check_fields({"a": 1}, {"a": Int(1, 9), "b": Flag()}, frozenset({"b"}))
 
 

@@ -11,7 +11,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem, Queue
 from tilewright.hw.metrics import CIRCUIT, Kind, metrics
 from tilewright.hw.units import Channel, channels
-from tilewright.runtime.device import Timeline, open_device
+from tilewright.runtime.device import Stats, Timeline, open_device
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.loader import Loaded
 from tilewright.runtime.metrics import combined, flagged, of_launch, queue_levels, token_levels, used
@@ -141,6 +141,13 @@ def test_instructions_wait_in_their_queue_until_they_are_issued():
     mine = int((timeline(made).queue == Queue.COMPUTE).sum())
     assert levels["compute"].most == mine and levels["compute"].values[-1] == 0
     assert levels["load"].most == 0  # issued in the cycle in which it comes
+
+
+def test_durations_are_counted_by_powers_of_two():
+    made = launch()
+    line = replace(timeline(made), waits={"unit": np.zeros(len(made.insn), np.int64)})
+    found = of_launch(made, Stats(timeline=lambda: line))
+    assert found["load_durations"] == {"4": 1} and found["load_unit_wait"] == 0
 
 
 def test_loads_with_padding_results_and_stores():

@@ -1,11 +1,11 @@
 """Verification: what it proves, what it names, and that every token pair is needed or implied."""
 
 import tracemalloc
-from collections import Counter
 
 import numpy as np
 import pytest
 
+from tests.runtime.launches import changed, first_of, hand_written, races_without_a_pair
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import (
     AccessError,
@@ -13,17 +13,13 @@ from tilewright.hw.errors import (
     ExecutionError,
     ProgramError,
     RaceError,
-    TilewrightError,
     TokenError,
 )
-from tilewright.hw.isa import AluOp, Isa, Mem, Op, Queue
+from tilewright.hw.isa import AluOp, Mem, Op, Queue
 from tilewright.runtime.buffer import Buffer
-from tilewright.runtime.disasm import disassemble
-from tilewright.runtime.launch import Launch
 from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
-from tilewright.runtime.verify import check_depths, verify, verify_instructions, without_pair
-from tilewright.sim.random_programs import Recorder, record_random
+from tilewright.runtime.verify import check_depths, verify, without_pair
 
 VTA = PRESETS["vta"]
 
@@ -47,32 +43,18 @@ def pipeline(tiles=5, threads=2):
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_removing_any_pair_is_a_race_or_the_pair_is_implied(threads):
-    launch = pipeline(threads=threads)
-    report = verify(launch)
-    assert len(report.pairs) > 10
-    races = 0
-    for pair in report.pairs:
-        if pair.implied:
-            verify(without_pair(launch, pair))
-        else:
-            with pytest.raises(RaceError):
-                verify(without_pair(launch, pair))
-            races += 1
-    assert races == len(report.pairs) - report.implied > 0
+    assert races_without_a_pair(pipeline(threads=threads)) > 5
 
 
-def test_a_race_names_both_instructions_and_the_range():
+def test_a_race_names_the_range_and_both_instructions():
     launch = pipeline(tiles=1)
     pair = next(p for p in verify(launch).pairs if p.source == Queue.LOAD)
-    with pytest.raises(RaceError, match=r"race on INP entries 0\.\.1: instruction 0 \(LOAD\.INP .*\d+ \(GEMM "):
+    text = r"race on INP entries 0\.\.1: instruction 0 \(LOAD\.INP .*\d+ \(GEMM "
+    with pytest.raises(RaceError, match=text) as caught:
         verify(without_pair(launch, pair))
-
-
-def hand_written(*rows):
-    """A launch of explicit (format, fields) rows, without buffers."""
-    isa = Isa(VTA)
-    insn = np.concatenate([isa.formats[name].encode(1, **fields) for name, fields in rows])
-    return Launch(VTA, "hand", insn, np.full(len(insn), -1, np.int32), [])
+    assert caught.value.pair is not None
+    first, second = caught.value.pair
+    assert f"instruction {first} (" in str(caught.value) and f"instruction {second} (" in str(caught.value)
 
 
 NOP = {q: {"op": 0, "mem": m} for q, m in ((Queue.LOAD, Mem.INP), (Queue.COMPUTE, Mem.UOP))}
@@ -99,6 +81,7 @@ def test_strided_rows_that_interleave_do_not_race():
 
 def test_deadlock_names_what_each_queue_waits_for():
     launch = hand_written(
+        VTA,
         ("LOAD", {**NOP[Queue.LOAD], "pop_next": 1, "push_next": 1}),
         ("LOAD", {**NOP[Queue.COMPUTE], "pop_prev": 1, "push_prev": 1}),
         FINISH,
@@ -112,24 +95,24 @@ def test_deadlock_of_a_full_command_queue():
     wait = ("LOAD", {**NOP[Queue.COMPUTE], "pop_prev": 1})
     rest = [("LOAD", dict(NOP[Queue.COMPUTE]))] * VTA.queue_depth
     give = ("LOAD", {**NOP[Queue.LOAD], "push_next": 1})
-    verify(hand_written(wait, *rest[:-1], give, FINISH))
+    verify(hand_written(VTA, wait, *rest[:-1], give, FINISH))
     with pytest.raises(DeadlockError, match=f"fetch waits for space in queue COMPUTE, which holds {VTA.queue_depth}"):
-        verify(hand_written(wait, *rest, give, FINISH))
+        verify(hand_written(VTA, wait, *rest, give, FINISH))
 
 
 def test_tokens_left_over():
     with pytest.raises(TokenError, match=r"1 tokens LOAD -> COMPUTE are never taken; first pushed by instruction 0"):
-        verify(hand_written(("LOAD", {**NOP[Queue.LOAD], "push_next": 1}), FINISH))
+        verify(hand_written(VTA, ("LOAD", {**NOP[Queue.LOAD], "push_next": 1}), FINISH))
 
 
 def test_more_tokens_in_flight_than_are_counted():
     n = VTA.token_depth + 1
     gives = [("LOAD", {**NOP[Queue.LOAD], "push_next": 1})] * n
     takes = [("LOAD", {**NOP[Queue.COMPUTE], "pop_prev": 1})] * n
-    launch = hand_written(*[row for pair in zip(gives, takes) for row in pair], FINISH)
+    launch = hand_written(VTA, *[row for pair in zip(gives, takes) for row in pair], FINISH)
     with pytest.raises(TokenError, match=f"{n} tokens LOAD -> COMPUTE can be in flight.*vta holds at most {n - 1}"):
         verify(launch)
-    verify(hand_written(*[row for pair in zip(gives[1:], takes[1:]) for row in pair], FINISH))
+    verify(hand_written(VTA, *[row for pair in zip(gives[1:], takes[1:]) for row in pair], FINISH))
 
 
 def test_in_flight_is_the_most_that_any_execution_can_hold():
@@ -149,37 +132,15 @@ def test_in_flight_is_the_most_that_any_execution_can_hold():
 )  # fmt: skip
 def test_wrong_programs_are_named(rows, error, text):
     with pytest.raises(error) as caught:
-        verify(hand_written(*rows))
+        verify(hand_written(VTA, *rows))
     assert text in str(caught.value)
-
-
-def test_micro_ops_that_the_program_stores_are_refused():
-    program = Program(VTA, tokens="explicit")
-    t = program.buffer("t", (8, 1, 16), kind="temp")
-    program.store(0, t, 0, x_size=2)
-    launch = program.finish()
-    rows = Isa(VTA).formats["LOAD"].encode(1, op=0, mem=0, y_size=1, x_size=2)
-    insn = np.concatenate([launch.insn[:1], rows, launch.insn[1:]])
-    reloc = np.array([0, 0, *([-1] * (len(insn) - 2))], np.int32)
-    with pytest.raises(ProgramError, match="loads micro-ops that the program stores"):
-        verify(Launch(VTA, "self", insn, reloc, launch.buffers))
-
-
-def changed(launch, k, **fields):
-    """`launch` with other fields of instruction `k`."""
-    f = Isa(launch.cfg).decode(launch.insn)[k] | fields
-    fmt = Isa(launch.cfg).format_of(f["op"], f.get("mem", 0))
-    assert fmt is not None
-    insn = launch.insn.copy()
-    insn[k] = fmt.encode(1, **{name: f[name] for name in fmt.fields})[0]
-    return Launch(launch.cfg, launch.name, insn, launch.reloc, launch.buffers)
 
 
 def test_huge_loops_are_refused_before_they_are_counted():
     program = Program(VTA)
     program.gemm_uops(np.stack([np.arange(4096) % 2048] * 2 + [np.arange(4096) % 1024], axis=1))
     launch = program.finish()
-    k = next(k for k, f in enumerate(Isa(VTA).decode(launch.insn)) if f["op"] == Op.GEMM)
+    k = first_of(launch, "GEMM")
     most = {"iter_out": 16383, "iter_in": 16383, "dst_out": 2047, "dst_in": 1023, "src_out": 1, "wgt_in": 1}
     still = dict.fromkeys(most, 0) | {"iter_out": 16383, "iter_in": 16383}
     text = f"instruction {k} .* writes ACC entry {2047 + 16382 * (2047 + 1023)}, but vta has 2048"
@@ -193,65 +154,57 @@ def test_huge_loops_are_refused_before_they_are_counted():
         tracemalloc.stop()
 
 
+KERNELS = Buffer("kernels", (16,), 8, False, "constant", np.arange(16, dtype=np.uint8))
+LOAD_UOPS = {"op": Op.LOAD, "mem": Mem.UOP, "y_size": 1, "x_size": 2}
+RESET = {"op": Op.GEMM, "reset": 1, "uop_bgn": 3, "uop_end": 5, "iter_out": 1, "iter_in": 1}
+
+
+@pytest.mark.parametrize(
+    "load, rows, buffer, error",
+    [
+        ({"dram_base": 2}, [], KERNELS, None),
+        ({"dram_base": 3}, [], KERNELS, "instruction 0 .* ends at byte 20 of buffer 'kernels', which has 16"),
+        ({}, [], Buffer("x", (16,)), "instruction 0 .* micro-ops are loaded from buffer 'x', which is not constant"),
+        # a device keeps the micro-ops of the program before, so nobody knows what they are
+        ({"sram_base": 2, "x_size": 3}, [("GEMM", RESET)], KERNELS, None),
+        ({"sram_base": 2}, [("GEMM", RESET)], KERNELS, "instruction 1 .* executes micro-ops that no LOAD.UOP loads"),
+        ({"sram_base": 2}, [("GEMM", RESET | {"iter_in": 0})], KERNELS, None),
+    ],
+)
+def test_micro_ops_come_from_constants_that_hold_them(load, rows, buffer, error):
+    launch = hand_written(VTA, ("LOAD", LOAD_UOPS | load), *rows, FINISH, buffers=[buffer])
+    if error is None:
+        verify(launch)
+        return
+    with pytest.raises((AccessError, ProgramError), match=error):
+        verify(launch)
+
+
+def test_micro_ops_that_the_program_stores_are_refused():
+    store = ("STORE", {"op": Op.STORE, "mem": Mem.OUT, "y_size": 1, "x_size": 2, "push_prev": 1})
+    temporary = Buffer("t", (8, 1, 16), kind="temp")
+    launch = hand_written(VTA, ("LOAD", LOAD_UOPS), store, ("FINISH", {"op": 3, "pop_next": 1}), buffers=[temporary])
+    launch.reloc[1] = 0
+    with pytest.raises(ProgramError, match="loads micro-ops that the program stores"):
+        verify(launch)
+
+
 UOPS = {"uop_bgn": 0, "uop_end": 1, "iter_out": 1, "iter_in": 1}
 
 
 @pytest.mark.parametrize("bgn, end", [(2, 1), (0, 8193), (8191, 0), (5, 16383)])
 @pytest.mark.parametrize("trips", [0, 1])
 def test_micro_ops_that_do_not_exist_are_refused_as_the_model_refuses_them(bgn, end, trips):
-    launch = hand_written(("GEMM", {"op": 2, **UOPS, "uop_bgn": bgn, "uop_end": end, "iter_in": trips}), FINISH)
+    launch = hand_written(VTA, ("GEMM", {"op": 2, **UOPS, "uop_bgn": bgn, "uop_end": end, "iter_in": trips}), FINISH)
     with pytest.raises(AccessError, match=rf"instruction 0 .* micro-ops {bgn}\.\.{end - 1}: must be among 0\.\.8191"):
         verify(launch)
     with pytest.raises(AccessError, match="instruction 0 "):
         run(launch, {})
 
 
-def loads_micro_ops(buffer, **fields):
-    isa = Isa(VTA)
-    rows = {"op": 0, "mem": 0, "y_size": 1, "x_size": 2, **fields}
-    insn = np.concatenate([isa.formats["LOAD"].encode(1, **rows), isa.formats["FINISH"].encode(1, op=3)])
-    return Launch(VTA, "load", insn, np.array([0, -1], np.int32), [buffer])
-
-
-def test_micro_ops_come_from_constants_that_hold_them():
-    constant = Buffer("kernels", (16,), 8, False, "constant", np.arange(16, dtype=np.uint8))
-    verify(loads_micro_ops(constant, dram_base=2))
-    with pytest.raises(AccessError, match="instruction 0 .* ends at byte 20 of buffer 'kernels', which has 16"):
-        verify(loads_micro_ops(constant, dram_base=3))
-    with pytest.raises(
-        ProgramError, match="instruction 0 .* micro-ops are loaded from buffer 'x', which is not constant"
-    ):
-        verify(loads_micro_ops(Buffer("x", (16,))))
-
-
-def test_micro_ops_of_the_program_before_are_not_used():
-    """A device keeps them, so nobody knows what they are."""
-    loops = {"op": 2, "reset": 1, "uop_bgn": 3, "uop_end": 5, "iter_out": 1, "iter_in": 1}
-    constant = Buffer("kernels", (16,), 8, False, "constant", np.arange(16, dtype=np.uint8))
-    isa = Isa(VTA)
-
-    def launch(**fields):
-        load = loads_micro_ops(constant, sram_base=2, **fields)
-        insn = np.concatenate([load.insn[:1], isa.formats["GEMM"].encode(1, **loops), load.insn[1:]])
-        return Launch(VTA, "kept", insn, np.array([0, -1, -1], np.int32), [constant])
-
-    verify(launch(x_size=3))
-    with pytest.raises(ProgramError, match="instruction 1 .* executes micro-ops that no LOAD.UOP loads"):
-        verify(launch(x_size=2))
-    verify(changed(launch(x_size=2), 1, iter_in=0))
-
-
-def test_what_leaves_its_buffer_is_named():
-    launch = pipeline(tiles=1)
-    with pytest.raises(AccessError, match="instruction 0 .* ends at byte 48 of buffer 'a', which has 32"):
-        verify(changed(launch, 0, x_size=3))
-    with pytest.raises(AccessError, match="belongs to no buffer"):
-        verify(Launch(VTA, "none", launch.insn, np.full(len(launch.insn), -1, np.int32), launch.buffers))
-
-
 def test_what_always_executes_after_finish_is_named():
     """The load takes a token that FINISH gives."""
-    launch = hand_written(("LOAD", {**NOP[Queue.LOAD], "pop_next": 1}), ("FINISH", {"op": 3, "push_prev": 1}))
+    launch = hand_written(VTA, ("LOAD", {**NOP[Queue.LOAD], "pop_next": 1}), ("FINISH", {"op": 3, "push_prev": 1}))
     with pytest.raises(ExecutionError, match="instruction 0 .* executes after FINISH"):
         verify(launch)
 
@@ -261,7 +214,7 @@ def test_too_many_tokens_are_named_before_a_deadlock():
     cfg = VTA.replace(token_depth=1)
     rows = [("LOAD", {**NOP[Queue.LOAD], "push_next": 1})] * 2
     rows += [("LOAD", {**NOP[Queue.COMPUTE], "pop_prev": 1})] * 2 + [("LOAD", {**NOP[Queue.COMPUTE], "pop_next": 1})]
-    launch = hand_written(*rows, FINISH)
+    launch = hand_written(VTA, *rows, FINISH)
     with pytest.raises(DeadlockError):
         verify(launch)
     with pytest.raises(TokenError):
@@ -274,68 +227,3 @@ def test_depths_are_checked_without_what_the_program_touches():
     check_depths(launch, VTA.replace(token_depth=most, queue_depth=4))
     with pytest.raises(TokenError, match=f"{most} tokens .* can be in flight"):
         check_depths(launch, VTA.replace(token_depth=most - 1))
-
-
-def test_a_race_has_the_numbers_of_its_instructions():
-    launch = pipeline(tiles=1)
-    pair = next(p for p in verify(launch).pairs if p.source == Queue.LOAD)
-    with pytest.raises(RaceError) as caught:
-        verify(without_pair(launch, pair))
-    assert caught.value.pair is not None
-    first, second = caught.value.pair
-    assert f"instruction {first} (" in str(caught.value) and f"instruction {second} (" in str(caught.value)
-
-
-def foreign_launch(rng, base):
-    """A launch of random words, or of a program with bits flipped, relocations and buffers changed."""
-    cfg = base.cfg
-    insn, reloc, buffers = base.insn.copy(), base.reloc.copy(), list(base.buffers)
-    kind = int(rng.integers(4))
-    if kind == 0:
-        insn = rng.integers(0, 1 << 64, (int(rng.integers(0, 9)), 2), np.uint64)
-        reloc = np.full(len(insn), -1, np.int32)
-        reloc[: rng.integers(2)] = rng.integers(-2, len(buffers) + 1)
-    else:
-        for _ in range(int(rng.integers(1, 6))):
-            at = rng.integers(len(insn)), rng.integers(2)
-            insn[at] ^= np.uint64(1) << rng.integers(64, dtype=np.uint64)
-    if kind == 2:
-        reloc[rng.integers(len(reloc))] = rng.integers(-3, len(buffers) + 2)
-    if kind == 3:
-        n = int(rng.integers(1, 20))
-        data = rng.integers(0, 256, n, np.uint8)
-        odd = Buffer("odd", (n,), 8, False, "constant", data, align=int(rng.choice([1, 3, 64, 1 << 40, 1 << 62])))
-        buffers[rng.integers(len(buffers))] = odd
-    return Launch(cfg, "foreign", insn, reloc, buffers)
-
-
-def study_of_foreign_launches(seeds):
-    """How many of them `verify` accepts and refuses; nothing but a named error may come out of it."""
-    bases = [pipeline(tiles=2)]
-    for seed in range(3):
-        recorder = Recorder(PRESETS["tiny"], seed)
-        record_random(recorder, 6)
-        bases.append(recorder.program.finish())
-    found = Counter()
-    for seed in seeds:
-        rng = np.random.default_rng(seed)
-        try:
-            launch = foreign_launch(rng, bases[seed % len(bases)])
-            disassemble(launch)
-            verify_instructions(launch.cfg, launch.insn, lambda address, count: np.arange(count, dtype=np.uint32))
-            verify(launch)
-            found["accepted"] += 1
-        except TilewrightError as exc:
-            found[type(exc).__name__] += 1
-    return found
-
-
-@pytest.mark.circuit
-def test_no_bytes_raise_anything_but_a_named_error():
-    found = study_of_foreign_launches(range(2000))
-    assert {"accepted", "ExecutionError", "AccessError", "ProgramError", "EncodingError"} <= set(found)
-
-
-@pytest.mark.slow
-def test_no_bytes_raise_anything_but_a_named_error_in_many_cases():
-    assert study_of_foreign_launches(range(2000, 20000)).total() == 18000
