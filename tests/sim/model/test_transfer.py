@@ -154,49 +154,6 @@ def test_the_bytes_of_every_memory_are_counted(kit, machine):
     assert stats.insns["LOAD.ACC8"] == stats.insns["STORE.OUT"] == stats.insns["FINISH"] == 1
 
 
-# fields, text; the tiny configuration has 256 micro-ops, 256 inputs of 4 bytes, 128 weights of 16, 128 accumulators
-OUTSIDE = [
-    ({"op": Op.LOAD, "mem": Mem.INP, "sram_base": 250, "y_size": 2, "x_size": 4, "dram_base": BASE},
-     "INP entries 250..257 are outside 0..255"),
-    ({"op": Op.LOAD, "mem": Mem.INP, "sram_base": 250, "y_size": 1, "x_size": 1, "x_pad_1": 8, "dram_base": BASE},
-     "INP entries 250..258 are outside 0..255"),
-    ({"op": Op.LOAD, "mem": Mem.WGT, "sram_base": 65535, "y_size": 1, "x_size": 1},
-     "WGT entries 65535..65535 are outside 0..127"),
-    ({"op": Op.LOAD, "mem": Mem.ACC8, "sram_base": 120, "y_size": 1, "x_size": 9, "dram_base": BASE},
-     "ACC8 entries 120..128 are outside 0..127"),
-    ({"op": Op.LOAD, "mem": Mem.UOP, "sram_base": 200, "x_size": 57}, "UOP entries 200..256 are outside 0..255"),
-    ({"op": Op.STORE, "mem": Mem.OUT, "sram_base": 126, "y_size": 3, "x_size": 1},
-     "OUT entries 126..128 are outside 0..127"),
-    ({"op": Op.LOAD, "mem": Mem.PAR, "sram_base": 3, "y_size": 2, "x_size": 3, "x_stride": 3},
-     "PAR entries 3..8 are outside 0..7"),
-    ({"op": Op.LOAD, "mem": Mem.PAR, "y_size": 1, "x_size": 2, "dram_base": 1364},
-     "DRAM bytes 0xffc0..0x1001f are outside 0..0xffff"),
-    ({"op": Op.STORE, "mem": Mem.OUTQ, "y_size": 1, "x_size": 1, "par_base": 8}, "PAR entries 8..8 are outside 0..7"),
-    ({"op": Op.STORE, "mem": Mem.OUTQ, "y_size": 3, "x_size": 1, "par_base": 2, "par_step": 3},
-     "PAR entries 2..8 are outside 0..7"),
-    ({"op": Op.STORE, "mem": Mem.OUTQ, "sram_base": 126, "y_size": 1, "x_size": 3},
-     "OUTQ entries 126..128 are outside 0..127"),
-    ({"op": Op.LOAD, "mem": Mem.INP, "dram_base": 16383, "y_size": 1, "x_size": 2},
-     "DRAM bytes 0xfffc..0x10003 are outside 0..0xffff"),
-    ({"op": Op.LOAD, "mem": Mem.ACC, "dram_base": 0, "y_size": 3, "x_size": 1, "x_stride": 2048},
-     "DRAM bytes 0x0..0x1000f are outside 0..0xffff"),
-    ({"op": Op.LOAD, "mem": Mem.UOP, "dram_base": 0xFFFFFFFF, "x_size": 1},
-     "DRAM bytes 0x3fffffffc..0x3ffffffff are outside 0..0xffff"),
-    ({"op": Op.STORE, "mem": Mem.OUT, "dram_base": 16380, "y_size": 1, "x_size": 5},
-     "DRAM bytes 0xfff0..0x10003 are outside 0..0xffff"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("fields, text", OUTSIDE, ids=[text for _, text in OUTSIDE])
-def test_what_lies_outside_a_memory_is_named(kit, machine, fields, text):
-    m = machine(kit.CONFIGS["tiny"])
-    nop = {"op": Op.LOAD, "mem": Mem.UOP}
-    with pytest.raises(AccessError) as caught:
-        m.run([nop, fields])
-    assert str(caught.value) == f"instruction 1 ({m.isa.disassemble(m.isa.decode(m.words([fields]))[0])}): {text}"
-    assert caught.value.index == 1
-
-
 def test_the_last_byte_of_dram_can_be_reached(kit, machine):
     m = machine(kit.CONFIGS["tiny"], nbytes=1027)  # not a whole number of entries
     m.run([{"op": Op.LOAD, "mem": Mem.INP, "dram_base": 255, "y_size": 1, "x_size": 1}])

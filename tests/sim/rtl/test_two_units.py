@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import AccessError, DeadlockError, ExecutionError, TokenError
 from tilewright.hw.isa import Isa, Mem, Op
 from tilewright.runtime.loader import run
 from tilewright.sim.dram import Dram
@@ -123,54 +122,10 @@ STORED = [("STORE", {"op": Op.STORE, "pop_next": 1, "push_prev": 1}), ("FINISH",
 FINISH = ("FINISH", {"op": Op.FINISH})
 
 
-def wrong(**fields):
-    return [uops(), ternary(push_prev=1, **READY | fields), *STORED]
-
-
-WRONG = {
-    "an entry of the second plane": (AccessError, 1, wrong(iter_in=2, dst_in=TWO.plane_depth)),
-    "an entry behind the last plane": (AccessError, 1, wrong(iter_in=2, iter_out=2, dst_in=127, dst_out=127)),
-    "inputs beyond their scratchpad": (AccessError, 1, wrong(iter_in=TWO.inp_depth + 1, src_in=1)),
-    "weights beyond their scratchpad": (AccessError, 1, wrong(iter_in=TWO.twgt_depth + 1, wgt_in=1)),
-    "micro-ops beyond their buffer": (AccessError, 1, wrong(uop_end=TWO.uop_depth + 1)),
-    "micro-ops that end before they begin": (AccessError, 1, wrong(uop_bgn=2)),
-    "reset beyond the first plane": (AccessError, 1, wrong(iter_in=2, dst_in=TWO.plane_depth, reset=1)),
-    "a second instruction": (AccessError, 2, [uops(), ternary(**READY), *wrong(iter_in=9, dst_in=1, pop_next=0)[1:]]),
-    "a load of weights beyond the scratchpad": (
-        AccessError, 1, [load(Mem.TWGT), load(Mem.TWGT, sram=TWO.twgt_depth - 1, x=2), FINISH],
-    ),
-    "a load of micro-ops beyond the buffer": (AccessError, 0, [load(Mem.TUOP, sram=TWO.uop_depth - 1, x=2), FINISH]),
-    "a load of weights beyond memory": (AccessError, 0, [load(Mem.TWGT, dram=FAR), FINISH]),
-    "reset and overwrite": (ExecutionError, 0, [ternary(reset=1, overwrite=1), FINISH]),
-    "ternary waits for load": (DeadlockError, 0, [ternary(pop_next=1, push_prev=1), *STORED]),
-    "ternary waits for store": (DeadlockError, 0, [ternary(pop_prev=1, push_prev=1), *STORED]),
-    "load waits for ternary": (DeadlockError, 0, [load(Mem.INP, pop_prev=1), load(Mem.INP), FINISH]),
-    "store waits for ternary": (DeadlockError, 0, STORED),
-    "tokens left over": (TokenError, None, [ternary(push_next=1), ternary(push_prev=1), *STORED]),
-}  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def two():
     """One circuit, which goes on after every error."""
     return RtlDevice(TWO, watchdog=2000)
-
-
-@pytest.mark.parametrize("error, index, insns", WRONG.values(), ids=WRONG)
-def test_definition_model_and_circuit_report_the_same_error(two, error, index, insns):
-    image, address, count = program(*insns)
-    found = []
-    for device in (SpecDevice(TWO), ModelDevice(TWO), two):
-        with pytest.raises(ExecutionError) as caught:
-            device.run_image(image.copy(), address, count)
-        assert type(caught.value) is error, caught.value
-        found.append(caught.value.index)
-    assert len(set(found)) == 1 and (index is None or found[0] == index)
-    image, address, count = random_case(TWO, 7)
-    expected, got = image.copy(), image.copy()
-    ModelDevice(TWO).run_image(expected, address, count)
-    two.run_image(got, address, count)
-    assert np.array_equal(expected, got)
 
 
 def test_a_nop_of_the_queue_passes_tokens(two):
