@@ -1,6 +1,7 @@
 """What the tests of the model share: a machine to run instructions on, comparison with the definition, a program."""
 
 import math
+import random
 import sys
 import tracemalloc
 from contextlib import contextmanager
@@ -172,6 +173,17 @@ def filled(cfg: Config, seed: int) -> tuple[Machine, list[dict]]:
 def load_uops(address: int, count: int, mem: Mem = Mem.UOP) -> dict:
     """The LOAD of `count` micro-ops from the byte `address` to the begin of their buffer."""
     return {"op": Op.LOAD, "mem": mem.id, "dram_base": address // 4, "y_size": 1, "x_size": count, "x_stride": count}
+
+
+class Interleaving:
+    """A scheduler that chooses at random, and keeps what it chose."""
+
+    def __init__(self, seed):
+        self.rng, self.order = random.Random(seed), []
+
+    def __call__(self, ready):
+        self.order.append(self.rng.choice(ready))
+        return self.order[-1]
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """sim/spec.py: instructions by hand, every legal order, and the fast model beside it on programs right and wrong."""
 
 import ast
-import random
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.sim.conftest import Interleaving
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import AccessError, DeadlockError, ExecutionError, TokenError
 from tilewright.hw.isa import FLAGS, PAR, AluOp, Isa, Mem, Op
@@ -274,17 +274,6 @@ def test_random_programs_give_the_same_memory_on_the_model(cfg):
 @pytest.mark.parametrize("cfg", [TWO, ODD_TWO, PRESETS["pynq_z1_two"]], ids=lambda c: c.name)
 def test_many_programs_of_both_units_give_the_same_memory_on_the_model(cfg):
     same_on_the_model(cfg, range(1000, 1040 if cfg.name == "pynq_z1_two" else 1300))
-
-
-class Interleaving:
-    """A scheduler that chooses at random, and keeps what it chose."""
-
-    def __init__(self, seed):
-        self.rng, self.order = random.Random(seed), []
-
-    def __call__(self, ready):
-        self.order.append(self.rng.choice(ready))
-        return self.order[-1]
 
 
 @pytest.mark.parametrize("cfg", [TINY, ODD, TWO], ids=lambda c: c.name)
