@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.sim.conftest import Interleaving
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import AccessError, DeadlockError, ExecutionError, TokenError
+from tilewright.hw.errors import DeadlockError, ExecutionError, TokenError
 from tilewright.hw.isa import FLAGS, PAR, AluOp, Isa, Mem, Op
 from tilewright.runtime.device import open_device
 from tilewright.runtime.loader import run
@@ -84,14 +84,6 @@ def test_micro_ops_and_parameters_are_not_padded(machine):
     assert [spec.par[k][0]["bias"] for k in range(3)] == [9, 0, 0]
 
 
-def test_the_last_byte_of_memory_can_be_loaded(machine):
-    m = machine(TINY, nbytes=1024)
-    spec = done(m, [{"op": Op.LOAD, "mem": Mem.INP, "dram_base": 255, **ONE}])
-    assert spec.inp[0] == [m.dram[1020:1024].view(np.int8).tolist()]
-    with pytest.raises(AccessError, match="4 bytes at 0x400 are outside DRAM, 0..0x3ff"):
-        done(m, [{"op": Op.LOAD, "mem": Mem.INP, "dram_base": 256, **ONE}])
-
-
 def test_narrow_elements_follow_each_other_from_the_lowest_bit(machine):
     m = machine(NARROW)
     m.dram[:4096] = 0
@@ -127,12 +119,6 @@ def test_a_product_is_added_put_or_left_out(machine, mode, old, wanted):
     products = [wgt[1] @ inp[0], wgt[0] @ inp[1]]
     total = 0 if wanted is None else wanted + (products[1] if "overwrite" in mode else sum(products))
     assert spec.acc[3] == [[wrap(int(v)) for v in np.broadcast_to(total, 4)]]
-
-
-def test_a_reset_reads_neither_inputs_nor_weights(machine):
-    """Their indices may lie anywhere."""
-    far = {**LOOP, "iter_out": 9, "src_out": 200, "wgt_out": 100}
-    done(machine(TINY), [{"op": op, "reset": 1, **far} for op in (Op.GEMM, Op.DWGEMM)])
 
 
 @pytest.mark.parametrize("mode", [{}, {"overwrite": 1}, {"reset": 1}])
@@ -174,8 +160,6 @@ def test_a_depthwise_product_of_several_taps_takes_a_group_of_rows(machine):
     done(m, [{**loop, "extra_taps": 2}], spec)
     wanted = [(inp[2 * j : 2 * j + 3] * wgt.reshape(-1, 8)[20 * j : 20 * j + 3]).sum(axis=0).tolist() for j in (0, 1)]
     assert [spec.acc[0][0], spec.acc[1][0]] == wanted
-    with pytest.raises(AccessError, match=r"INP entry 128 is outside 0\.\.127"):
-        done(m, [{**loop, "extra_taps": 2, "src_in": 126}], spec)
 
 
 ALU = [
@@ -245,10 +229,12 @@ def test_rows_of_a_store_step_through_memory_and_parameters(machine):
 # -- the model beside it
 
 
-def same_on_the_model(cfg, seeds):
-    """One after the other: each meets what the one before left in the scratchpads. Returns what was executed."""
+@pytest.mark.circuit
+@pytest.mark.parametrize("cfg", [TINY, ODD, NARROW, WIDE, ROWS, TWO, ODD_TWO], ids=lambda c: c.name)
+def test_random_programs_give_the_same_memory_on_the_model(cfg):
+    """One after the other: each meets what the one before left in the scratchpads."""
     spec, model, seen = SpecDevice(cfg), ModelDevice(cfg), set()
-    for seed in seeds:
+    for seed in range(12 if "ternary" in cfg.units else 24):
         print(f"{cfg.name} seed {seed}")
         image, address, count = random_case(cfg, seed)
         expected, got = image.copy(), image.copy()
@@ -256,24 +242,11 @@ def same_on_the_model(cfg, seeds):
         assert model.run_image(got, address, count) == stats
         np.testing.assert_array_equal(got, expected)
         seen |= set(stats.insns)
-    return seen
-
-
-@pytest.mark.circuit
-@pytest.mark.parametrize("cfg", [TINY, ODD, NARROW, WIDE, ROWS, TWO, ODD_TWO], ids=lambda c: c.name)
-def test_random_programs_give_the_same_memory_on_the_model(cfg):
-    seen = same_on_the_model(cfg, range(12 if "ternary" in cfg.units else 24))
     named = {"acc8": "LOAD.ACC8", "requant": "STORE.OUTQ", "rescale": "ALU.RESCALE", "depthwise": "DWGEMM"}
     named |= {"lookup": "ALU.LOOKUP", "lane_reduce": "ALU.REDUCE"}
     assert {named[name] for name in cfg.extensions if name in named} <= seen
     if "ternary" in cfg.units:
         assert {"TERNARY", "LOAD.TWGT", "LOAD.TUOP"} <= seen
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cfg", [TWO, ODD_TWO, PRESETS["pynq_z1_two"]], ids=lambda c: c.name)
-def test_many_programs_of_both_units_give_the_same_memory_on_the_model(cfg):
-    same_on_the_model(cfg, range(1000, 1040 if cfg.name == "pynq_z1_two" else 1300))
 
 
 @pytest.mark.parametrize("cfg", [TINY, ODD, TWO], ids=lambda c: c.name)
