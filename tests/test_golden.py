@@ -1,4 +1,7 @@
-"""Golden programs and networks of tests/data: every byte, on everything that executes programs."""
+"""Golden programs and networks, byte for byte on everything that executes programs: of tests/data, and recorded ones.
+
+The cases of ../shared/vectors were recorded on VTA's own simulator.
+"""
 
 from pathlib import Path
 
@@ -10,31 +13,69 @@ from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import LaunchStep
 from tilewright.runtime.loader import Loaded
 from tilewright.runtime.verify import verify
-from tilewright.sim.replay import replay_case
+from tilewright.sim.model.device import ModelDevice
+from tilewright.sim.replay import read_case, replay_case
 
-DATA = Path(__file__).parent / "data"
-PROGRAMS = sorted((DATA / "programs").glob("*.npz"))
-NETWORKS = sorted((DATA / "networks").glob("*.tflite"))
+TESTS = Path(__file__).parent
+PROGRAMS = sorted((TESTS / "data" / "programs").glob("*.npz"))
+NETWORKS = sorted((TESTS / "data" / "networks").glob("*.tflite"))
+RECORDED = sorted((TESTS.parents[1] / "shared" / "vectors").glob("*.npz"))
+
+
+def cases(*devices):
+    """(file, device); the definition takes minutes for the largest."""
+    found = []
+    for path in [*PROGRAMS, *RECORDED]:
+        large = path.stat().st_size > 250_000
+        for on in devices:
+            slow = [pytest.mark.slow] if large and on == "spec" else []
+            found.append(pytest.param(path, on, id=f"{path.stem}-{on}", marks=slow))
+    return found
 
 
 def test_the_files_are_there():
     assert len(PROGRAMS) == 7 and len(NETWORKS) == 2
+    if not RECORDED:
+        pytest.skip("../shared/vectors is absent")
 
 
-@pytest.mark.parametrize("on", ["spec", "model"])
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path, on", cases("spec", "model"))
 def test_program(path, on):
     result = replay_case(path, on)
     assert result.passed, result.detail
+    assert result.stats.insns["FINISH"] == 1
+
+
+@pytest.mark.parametrize("path, on", cases("model"))
+def test_a_second_unit_changes_nothing_for_programs_without_it(path, on):
+    case = read_case(path)
+    size = max(64, 2 * case.cfg.twgt_entry_bytes)
+    cfg = case.cfg.replace(name="two", units=["gemm", "ternary"], acc_banks=4, twgt_bytes=size)
+    image = case.dram_in.copy()
+    stats = ModelDevice(cfg).run_image(image, case.insn_addr, case.insn_count)
+    np.testing.assert_array_equal(image, case.dram_out)
+    assert stats == replay_case(path, on).stats
 
 
 @pytest.mark.circuit
-def test_programs_on_the_circuit():
+@pytest.mark.parametrize("name", ["tiny", "tiny_two"])
+def test_programs_on_the_circuit(name):
     pytest.importorskip("amaranth")
     for path in PROGRAMS:
         if path.stem.startswith("tiny"):
-            result = replay_case(path, "rtl")
-            assert result.passed, result.detail
+            case = read_case(path)
+            image = case.dram_in.copy()
+            stats = open_device("rtl", PRESETS[name]).run_image(image, case.insn_addr, case.insn_count)
+            np.testing.assert_array_equal(image, case.dram_out)
+            assert stats.cycles and stats.insns == replay_case(path).stats.insns
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_recorded_programs_on_the_circuit(path):
+    result = replay_case(path, "rtl")
+    assert result.passed, result.detail
+    assert result.stats.cycles
 
 
 @pytest.mark.parametrize("preset", ["vta", "pynq_z1", "tiny"])

@@ -13,7 +13,7 @@ from tilewright.hw.errors import AccessError, CapacityError, ExecutionError, Inp
 from tilewright.hw.isa import AluOp, Isa, Mem, Op
 from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
-from tilewright.sim.memory import PAGE
+from tilewright.sim.memory import PAGE, Lru
 from tilewright.sim.model import device as model_module
 from tilewright.sim.model.device import Model, ModelDevice
 
@@ -46,6 +46,29 @@ def test_memory_is_zero_when_it_is_used_again_and_keeps_its_contents_when_it_gro
     d.write(big + (5 << 20) - 4, np.arange(4, dtype=np.uint8))
     assert (d.read(b, 100) == 9).all()
     assert d.read(big + (5 << 20) - 6, 6).tolist() == [0, 0, 0, 1, 2, 3]
+
+
+def test_values_are_made_once_and_the_least_recently_used_go():
+    made = []
+    cache = Lru(10)
+
+    def get(key, cost=4):
+        def make():
+            made.append(key)
+            return key.upper()
+
+        assert cache.get(key, make, lambda value: cost) == key.upper()
+
+    for key in ("a", "b", "a", "c", "a", "b"):  # c pushes b out, b pushes c out
+        get(key)
+    assert made == ["a", "b", "c", "b"]
+    assert (len(cache), cache.cost) == (2, 8)
+    get("huge", 11)
+    get("huge", 11)
+    assert made[4:] == ["huge", "huge"]
+    assert (len(cache), cache.cost) == (2, 8)
+    cache.clear()
+    assert (len(cache), cache.cost) == (0, 0)
 
 
 def test_a_program_runs_again_after_memory_has_grown():
