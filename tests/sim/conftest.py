@@ -13,11 +13,9 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS, Config
-from tilewright.hw.isa import PAR, Isa, Mem, Op, Queue, depth, entry_bytes
-from tilewright.runtime.program import Program
+from tilewright.hw.isa import PAR, Isa, Mem, Op, depth, entry_bytes
 from tilewright.sim.model.device import Model
 from tilewright.sim.spec import SpecDevice
-from tilewright.sim.timing import predict
 
 TINY = PRESETS["tiny"]
 UNEQUAL = {"extensions": TINY.extensions - {"depthwise"}}  # which needs equal blocks
@@ -236,27 +234,6 @@ def kit():
         **{f.__name__: f for f in (wrap, scaled, parameters, random_uops, random_loop, filled, load_uops)},
         CONFIGS=CONFIGS,
     )
-
-
-@pytest.fixture
-def overlapped():
-    """The timing, on pynq_z1, of a program in which each of a number of loads gives a token to a GEMM of 1000 issues;
-    and the positions of the GEMMs.
-    """
-
-    def predicted(loads: int):
-        cfg = PRESETS["pynq_z1"]
-        program = Program(cfg, tokens="explicit")
-        x = program.buffer("x", (loads, cfg.inp_entry_bytes))
-        for k in range(loads):
-            program.load(Mem.INP, k, x, k)
-            program.dep_push(Queue.LOAD, Queue.COMPUTE)
-            program.dep_pop(Queue.LOAD, Queue.COMPUTE)
-            program.gemm([(1000, 0, 0, 0)])
-        timing = predict(program)
-        return timing, np.flatnonzero((timing.queue == Queue.COMPUTE) & (timing.end - timing.start > 900))
-
-    return predicted
 
 
 def contents(spec: SpecDevice) -> dict[str, np.ndarray]:
