@@ -7,7 +7,6 @@ import tracemalloc
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -215,25 +214,10 @@ def effort():
     return measured
 
 
-@pytest.fixture
-def machine():
-    """Makes a `Machine`."""
-    return Machine
-
-
 @pytest.fixture(params=CONFIGS)
 def any_cfg(request) -> Config:
     """Each of the configurations whose shapes differ."""
     return CONFIGS[request.param]
-
-
-@pytest.fixture
-def kit():
-    """The helpers of this module, by name."""
-    return SimpleNamespace(
-        **{f.__name__: f for f in (wrap, scaled, parameters, random_uops, random_loop, filled, load_uops)},
-        CONFIGS=CONFIGS,
-    )
 
 
 def contents(spec: SpecDevice) -> dict[str, np.ndarray]:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.sim.conftest import Interleaving
+from tests.sim.conftest import Interleaving, Machine, scaled
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import DeadlockError, ExecutionError, TokenError
 from tilewright.hw.isa import FLAGS, PAR, AluOp, Isa, Mem, Op
@@ -55,8 +55,8 @@ def loading(m, mem, array, dtype, sram=0):
 # -- instructions by hand
 
 
-def test_a_load_is_dense_and_padded(machine):
-    m = machine(TINY)
+def test_a_load_is_dense_and_padded():
+    m = Machine(TINY)
     source = np.arange(40).reshape(10, 4)
     write(m, source, np.int8)
     shape = {"y_size": 2, "x_size": 3, "x_stride": 5, "y_pad_0": 1, "y_pad_1": 2, "x_pad_0": 1, "x_pad_1": 1}
@@ -68,14 +68,14 @@ def test_a_load_is_dense_and_padded(machine):
     assert not got[:7].any() and not got[7 + 25 :].any()
 
 
-def test_padding_has_the_width_of_an_element(machine):
-    spec = done(machine(NARROW), [{"op": Op.LOADP, "mem": Mem.INP, **ONE, "x_pad_0": 1, "pad_value": 0x79}])
+def test_padding_has_the_width_of_an_element():
+    spec = done(Machine(NARROW), [{"op": Op.LOADP, "mem": Mem.INP, **ONE, "x_pad_0": 1, "pad_value": 0x79}])
     assert spec.inp[0] == [[-7] * 4]
 
 
-def test_micro_ops_and_parameters_are_not_padded(machine):
+def test_micro_ops_and_parameters_are_not_padded():
     """And micro-ops are one row."""
-    m, pads = machine(TINY), dict.fromkeys(("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"), 1)
+    m, pads = Machine(TINY), dict.fromkeys(("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"), 1)
     m.put_uops([(1, 2, 3), (4, 5, 6)], AT)
     write(m, [9] + [0] * 11, np.int32, 48 * 100)
     uops = {"op": Op.LOAD, "mem": Mem.UOP, "dram_base": AT // 4, "y_size": 7, "x_stride": 1, "x_size": 2, **pads}
@@ -84,16 +84,16 @@ def test_micro_ops_and_parameters_are_not_padded(machine):
     assert [spec.par[k][0]["bias"] for k in range(3)] == [9, 0, 0]
 
 
-def test_narrow_elements_follow_each_other_from_the_lowest_bit(machine):
-    m = machine(NARROW)
+def test_narrow_elements_follow_each_other_from_the_lowest_bit():
+    m = Machine(NARROW)
     m.dram[:4096] = 0
     write(m, [0x21, 0xF8], np.uint8)
     spec = done(m, [{"op": Op.LOAD, "mem": Mem.INP, **ONE, "dram_base": AT // 2}])
     assert spec.inp[0] == [[1, 2, -8, -1]]
 
 
-def test_bytes_are_extended_into_accumulators_and_stores_wrap(machine):
-    m = machine(TINY)
+def test_bytes_are_extended_into_accumulators_and_stores_wrap():
+    m = Machine(TINY)
     write(m, [-128, 127, -1, 5], np.int8)
     acc8 = {"op": Op.LOAD, "mem": Mem.ACC8, **ONE, "dram_base": AT // 4}
     add = {"op": Op.ALU, **LOOP, "alu_op": AluOp.ADD, "use_imm": 1, "imm": -1}
@@ -105,9 +105,9 @@ def test_bytes_are_extended_into_accumulators_and_stores_wrap(machine):
 @pytest.mark.parametrize("mode, old, wanted", [
     ({}, 1 << 30, 1 << 30), ({"overwrite": 1}, 77, 0), ({"reset": 1}, 77, None), ({}, (1 << 31) - 1, (1 << 31) - 1),
 ])  # fmt: skip
-def test_a_product_is_added_put_or_left_out(machine, mode, old, wanted):
+def test_a_product_is_added_put_or_left_out(mode, old, wanted):
     """Two micro-ops on one accumulator: of those that overwrite the last is seen."""
-    m = machine(TINY)
+    m = Machine(TINY)
     inp, wgt = m.rng.integers(-128, 128, (2, 4)), m.rng.integers(-128, 128, (2, 4, 4))
     insns = [loading(m, Mem.INP, inp, np.int8)]
     spec = done(m, insns)
@@ -122,9 +122,9 @@ def test_a_product_is_added_put_or_left_out(machine, mode, old, wanted):
 
 
 @pytest.mark.parametrize("mode", [{}, {"overwrite": 1}, {"reset": 1}])
-def test_a_ternary_product_fills_a_plane_per_block(machine, mode):
+def test_a_ternary_product_fills_a_plane_per_block(mode):
     """Of two bits, bit 0 is whether a weight counts, bit 1 its sign; micro-ops are those of the unit."""
-    m = machine(TWO)
+    m = Machine(TWO)
     inp, codes = m.rng.integers(-128, 128, (2, 4)), m.rng.integers(0, 4, (2, 4, 4, 4))
     spec = done(m, [loading(m, Mem.INP, inp, np.int8)])
     write(m, (codes.reshape(-1, 4) << np.arange(0, 8, 2)).sum(axis=-1), np.uint8)
@@ -141,8 +141,8 @@ def test_a_ternary_product_fills_a_plane_per_block(machine, mode):
     assert sum(entry != [[7] * 4] for entry in spec.acc.values()) == 4
 
 
-def test_a_depthwise_product_takes_a_row_of_weights(machine):
-    m = machine(TINY)
+def test_a_depthwise_product_takes_a_row_of_weights():
+    m = Machine(TINY)
     inp, wgt = m.rng.integers(-128, 128, (1, 4)), m.rng.integers(-128, 128, (3, 4, 4))
     spec = done(m, [loading(m, Mem.INP, inp, np.int8)])
     done(m, [loading(m, Mem.WGT, wgt, np.int8)], spec)
@@ -150,9 +150,9 @@ def test_a_depthwise_product_takes_a_row_of_weights(machine):
     assert [spec.acc[0][0], spec.acc[1][0]] == [(inp[0] * wgt[0, 0]).tolist(), (inp[0] * wgt[2, 1]).tolist()]
 
 
-def test_a_depthwise_product_of_several_taps_takes_a_group_of_rows(machine):
+def test_a_depthwise_product_of_several_taps_takes_a_group_of_rows():
     """Blocks of 8: groups of 4 rows, two of which are an entry."""
-    m = machine(ROWS)
+    m = Machine(ROWS)
     inp, wgt = m.rng.integers(-128, 128, (6, 8)), m.rng.integers(-128, 128, (3, 8, 8))
     spec = done(m, [loading(m, Mem.INP, inp, np.int8)])
     done(m, [loading(m, Mem.WGT, wgt, np.int8)], spec)
@@ -173,8 +173,8 @@ ALU = [
 
 
 @pytest.mark.parametrize("op, a, b, result", ALU)
-def test_the_alu_on_tensors_and_immediates(machine, op, a, b, result):
-    m = machine(TINY)
+def test_the_alu_on_tensors_and_immediates(op, a, b, result):
+    m = Machine(TINY)
     write(m, [[a] * 4, [b] * 4], np.int32)
     load = {"op": Op.LOAD, "mem": Mem.ACC, "dram_base": AT // 16, **ONE, "x_size": 2}
     loop = {"op": Op.ALU, **LOOP, "alu_op": op, "iter_in": 1}
@@ -193,12 +193,12 @@ def test_the_alu_on_tensors_and_immediates(machine, op, a, b, result):
     limits=st.tuples(*[st.integers(-128, 127)] * 3),
     mode=st.integers(0, 1),
 )
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100)
 @example([5, -5, 0, 1], 0, 1 << 30, 0, (3, 5, -5), 0)
 @example([(1 << 31) - 1, -(1 << 31), 7, 9], 1 << 30, (1 << 31) - 1, 31, (127, -128, 127), 1)
-def test_parameters_scale_round_and_limit(kit, machine, acc, bias, multiplier, exponent, limits, mode):
+def test_parameters_scale_round_and_limit(acc, bias, multiplier, exponent, limits, mode):
     """STORE to OUTQ, and RESCALE, which uses neither bias nor zero point nor limits, against exact fractions."""
-    m, (zero_point, low, high) = machine(TINY), limits
+    m, (zero_point, low, high) = Machine(TINY), limits
     fields = {"bias": bias, "multiplier": multiplier, "exponent": exponent, "mode": mode}
     channel = PAR.encode(1, **fields, zero_point=zero_point, low=low, high=high).view(np.uint8).reshape(-1)[:12]
     spec = done(m, [loading(m, Mem.ACC, [acc], np.int32, 2)])
@@ -207,13 +207,13 @@ def test_parameters_scale_round_and_limit(kit, machine, acc, bias, multiplier, e
     storeq = {"op": Op.STORE, "mem": Mem.OUTQ, "sram_base": 2, "dram_base": OUT // 4, **ONE, "par_base": 5}
     rescale = {"op": Op.ALU, **LOOP, "alu_op": AluOp.RESCALE, "use_imm": 1, "imm": 5, "iter_in": 3, "dst_in": 1}
     done(m, [load, storeq, rescale], spec)
-    wanted = [kit.scaled(wrap(value + bias), multiplier, exponent, mode) + zero_point for value in acc]
+    wanted = [scaled(wrap(value + bias), multiplier, exponent, mode) + zero_point for value in acc]
     assert m.dram[OUT : OUT + 4].view(np.int8).tolist() == [min(max(value, low), high) for value in wanted]
-    assert spec.acc[2] == [[wrap(kit.scaled(value, multiplier, exponent, mode)) for value in acc]]
+    assert spec.acc[2] == [[wrap(scaled(value, multiplier, exponent, mode)) for value in acc]]
 
 
-def test_rows_of_a_store_step_through_memory_and_parameters(machine):
-    m = machine(TINY)
+def test_rows_of_a_store_step_through_memory_and_parameters():
+    m = Machine(TINY)
     spec = done(m, [loading(m, Mem.ACC, np.arange(24).reshape(6, 4), np.int32)])
     for entry in range(8):
         for p in spec.par[entry]:
@@ -282,9 +282,9 @@ PUSH = {"op": Op.LOAD, "mem": Mem.INP, "push_next": 1}
 
 
 @pytest.mark.parametrize("cfg", [TINY, TWO], ids=lambda c: c.name)
-def test_tokens_of_any_program_end_as_on_the_model(machine, cfg):
+def test_tokens_of_any_program_end_as_on_the_model(cfg):
     """Up to eight instructions that do nothing, in any queue, with any of their flags, and a FINISH."""
-    m, rng = machine(cfg.replace(token_depth=2), nbytes=1024), np.random.default_rng(0)
+    m, rng = Machine(cfg.replace(token_depth=2), nbytes=1024), np.random.default_rng(0)
     spec, model, seen = SpecDevice(m.cfg), ModelDevice(m.cfg), set()
     kinds = [(PUSH, FLAGS[1::2]), (NOP, FLAGS), ({"op": Op.STORE}, FLAGS[::2])]
     if cfg is TWO:
@@ -331,8 +331,8 @@ def test_it_is_the_device_called_spec_and_runs_what_the_recorder_makes():
     np.testing.assert_array_equal(outputs["y"], values + 5)
 
 
-def test_scratchpads_are_kept_and_tokens_are_not(machine):
-    m = machine(TINY)
+def test_scratchpads_are_kept_and_tokens_are_not():
+    m = Machine(TINY)
     add = {"op": Op.ALU, **LOOP, "alu_op": AluOp.ADD, "use_imm": 1, "imm": 5}
     spec = done(m, [add])
     with pytest.raises(TokenError):

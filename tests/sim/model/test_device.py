@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.sim.conftest import Interleaving
+from tests.sim.conftest import CONFIGS, Interleaving, Machine, load_uops
 from tests.sim.wrong import load, store
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import AccessError, CapacityError, ExecutionError, InputError, TokenError
@@ -131,8 +131,8 @@ FINISH = {"op": Op.FINISH}
 LOOP = {"uop_end": 1, "iter_out": 1, "iter_in": 1}
 
 
-def test_instructions_outside_dram_are_refused(machine):
-    m = machine(TINY, nbytes=100)
+def test_instructions_outside_dram_are_refused():
+    m = Machine(TINY, nbytes=100)
     for address, count in ((96, 1), (-16, 1), (0, -1), (1 << 40, 2)):
         with pytest.raises(AccessError, match=f"{count} instructions at {address:#x} are outside DRAM, 0..0x63"):
             m.model.run(address, count)
@@ -144,12 +144,12 @@ def test_memory_is_one_array_of_bytes(dram):
         Model(TINY, dram)
 
 
-def test_statistics_count_what_executes(kit, machine):
-    m = machine(kit.CONFIGS["wide_in"])
+def test_statistics_count_what_executes():
+    m = Machine(CONFIGS["wide_in"])
     loop = {"uop_end": 2, "iter_out": 3, "iter_in": 4}
     insns = [
         NOP,
-        kit.load_uops(4096, 2),
+        load_uops(4096, 2),
         {"op": Op.GEMM, **loop, "reset": 1},
         {"op": Op.GEMM, **loop},
         {"op": Op.GEMM, **loop, "overwrite": 1, "iter_in": 0},
@@ -172,8 +172,8 @@ def test_statistics_count_what_executes(kit, machine):
     assert m.run(insns) == stats
 
 
-def test_scratchpads_survive_a_run_and_tokens_do_not(kit, machine):
-    m = machine(kit.CONFIGS["tiny"])
+def test_scratchpads_survive_a_run_and_tokens_do_not():
+    m = Machine(CONFIGS["tiny"])
     add = {"op": Op.ALU, **LOOP, "alu_op": AluOp.ADD, "use_imm": 1, "imm": 5}
     with pytest.raises(TokenError):
         m.run([{**add, "push_prev": 1}])
@@ -182,9 +182,9 @@ def test_scratchpads_survive_a_run_and_tokens_do_not(kit, machine):
     assert (m.model.state.acc[0] == 15).all()
 
 
-def test_programs_and_memories_that_change_are_seen(kit, machine):
+def test_programs_and_memories_that_change_are_seen():
     """A program that was overwritten is decoded again; another memory takes the place of the first."""
-    m = machine(TINY)
+    m = Machine(TINY)
     for imm, total in ((5, 5), (7, 12), (5, 17)):
         m.run([{"op": Op.ALU, **LOOP, "alu_op": AluOp.ADD, "use_imm": 1, "imm": imm}])
         assert (m.model.state.acc[0] == total).all()
@@ -223,8 +223,8 @@ def test_any_legal_interleaving_gives_the_same_result():
 
 
 @pytest.mark.circuit
-def test_many_small_instructions_cost_little_each(kit, machine, effort):
-    m = machine(kit.CONFIGS["tiny"], nbytes=1 << 20)
+def test_many_small_instructions_cost_little_each(effort):
+    m = Machine(CONFIGS["tiny"], nbytes=1 << 20)
     rng, insns = m.rng, []
     for k in range(1000):
         insns += [
@@ -283,10 +283,10 @@ def test_a_program_with_other_addresses_is_not_decoded_again(cache, monkeypatch)
     assert len(made) == 3
 
 
-def test_a_finish_that_may_come_early_is_found_by_some_interleaving(machine):
-    place, seen = machine(TINY).put([{"op": Op.STORE}, FINISH]), set()
+def test_a_finish_that_may_come_early_is_found_by_some_interleaving():
+    place, seen = Machine(TINY).put([{"op": Op.STORE}, FINISH]), set()
     for seed in range(30):
-        m = machine(TINY)
+        m = Machine(TINY)
         m.put([{"op": Op.STORE}, FINISH])
         try:
             Model(TINY, m.dram, rng=np.random.default_rng(seed)).run(*place)

@@ -98,7 +98,7 @@ def waiting():
         yield [*parameters(count), kept]
         yield [kept, *parameters(1) * count, kept]
     for _ in range(12):  # a plain store waits for requantising ones
-        mems, sizes = rng.choice([Mem.OUT, Mem.OUTQ], 5), rng.integers(1, 40, 5)
+        mems, sizes = [(Mem.OUT, Mem.OUTQ)[k] for k in rng.integers(2, size=5)], rng.integers(1, 40, 5)
         yield [store(mem, dram_base=9000 + 64 * k, x_size=n, x_stride=n) for k, (mem, n) in enumerate(zip(mems, sizes))]
     # what issues nothing waits for the micro-ops that it names, and for none the place between two of them
     for begin, end in ((0, 1), (3, 3), (3, 5), (4, 4), (0, 0)):
