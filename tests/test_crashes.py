@@ -68,7 +68,7 @@ def at_every_step(work):
 @pytest.fixture(scope="module")
 def programs():
     """Two small programs."""
-    from tests.test_fuzz_tw import every_operator, two_launches
+    from tests.damage.programs import every_operator, two_launches
 
     return two_launches(), every_operator()
 
