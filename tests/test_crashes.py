@@ -83,13 +83,6 @@ def test_a_program_is_old_or_new_at_every_step(programs, tmp_path):
     assert found == {before, after}
 
 
-def test_a_mapping_is_whole_or_absent_at_every_step(tmp_path):
-    path, mapping = tmp_path / "m.json", ChannelMapping({"conv1": {"gemm": (0, 2), "ternary": (1, 3)}})
-    for _ in at_every_step(lambda: write_mapping(mapping, path)):
-        assert not path.exists() or read_mapping(path) == mapping
-    assert path.exists()
-
-
 def test_generated_folders_are_old_or_new_at_every_step(tmp_path):
     """Between two renames there is none, and what was there is beside it."""
     path, found = tmp_path / "c", set()
@@ -105,12 +98,29 @@ def test_generated_folders_are_old_or_new_at_every_step(tmp_path):
     assert found == {b"old", b"new"}
 
 
-def test_a_cache_answers_whatever_killed_its_writer(programs, tmp_path):
-    path = tmp_path / "networks" / "k.tw"
-    for _ in at_every_step(lambda: cache.write(path, programs[0])):
-        found = cache.read(path)
-        assert found is None or found.to_bytes() == programs[0].to_bytes()
-    assert cache.read(path) is not None
+def mapping_of(path):
+    """A mapping's file, and what it must read as."""
+    mapping = ChannelMapping({"conv1": {"gemm": (0, 2), "ternary": (1, 3)}})
+    return lambda: write_mapping(mapping, path), lambda: read_mapping(path) if path.exists() else None, mapping
+
+
+def cached_program(path):
+    """A cached program, and what it must read as."""
+    from tests.damage.programs import two_launches
+
+    def found():
+        program = cache.read(path)
+        return None if program is None else program.to_bytes()
+
+    return lambda: cache.write(path, two_launches()), found, two_launches().to_bytes()
+
+
+@pytest.mark.parametrize("make", [mapping_of, cached_program])
+def test_files_are_whole_or_absent_at_every_step(make, tmp_path):
+    write, read, whole = make(tmp_path / "folder" / "x") if make is cached_program else make(tmp_path / "m.json")
+    for _ in at_every_step(write):
+        assert read() in (None, whole)
+    assert read() == whole
 
 
 def test_two_processes_write_one_program_and_one_database(programs, tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
+from tilewright.hw.isa import INSN_BYTES, Isa, Mem, Op
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import LaunchStep
 from tilewright.runtime.loader import Loaded
@@ -70,12 +71,40 @@ def test_programs_on_the_circuit(name):
             assert stats.cycles and stats.insns == replay_case(path).stats.insns
 
 
+def encoded(case, cfg):
+    """Memory before and after of `case`, with its instructions and micro-ops as `cfg` encodes them.
+
+    Fields keep their values: only the bits of indices, which follow from the sizes of the scratchpads, are others.
+    """
+    old, new = Isa(case.cfg), Isa(cfg)
+    size = case.insn_count * INSN_BYTES
+    insns = old.decode(case.dram_in[case.insn_addr : case.insn_addr + size].view("<u8").reshape(-1, 2))
+    formats = [new.format_of(f["op"], f.get("mem", 0)) for f in insns]
+    words = np.concatenate([form.encode(**f) for form, f in zip(formats, insns) if form is not None])
+    pieces = {case.insn_addr: words.astype("<u8").view(np.uint8).reshape(-1)}
+    for f in insns:
+        if f["op"] == Op.LOAD and f["mem"] == Mem.UOP.id and f["x_size"]:
+            start, count = 4 * f["dram_base"], f["x_size"]
+            uops = old.uop.decode(case.dram_in[start : start + 4 * count].view("<u4").astype(np.uint64)[:, None])
+            pieces[start] = new.uop.encode(count, **uops).astype("<u4").view(np.uint8).reshape(-1)
+    images = case.dram_in.copy(), case.dram_out.copy()
+    for image in images:
+        for start, data in pieces.items():
+            image[start : start + len(data)] = data
+    return images
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("change", [{}, {"name": "two", "units": ["gemm", "ternary"], "acc_banks": 4}, "pynq_z1_two"])
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
-def test_recorded_programs_on_the_circuit(path):
-    result = replay_case(path, "rtl")
-    assert result.passed, result.detail
-    assert result.stats.cycles
+def test_recorded_programs_on_the_circuit(path, change):
+    """On VTA's own sizes without and with a second unit, and recorded again for the smaller scratchpads of the board."""
+    case = read_case(path)
+    cfg = PRESETS[change] if isinstance(change, str) else case.cfg.replace(**change)
+    image, expected = encoded(case, cfg)
+    stats = open_device("rtl", cfg).run_image(image, case.insn_addr, case.insn_count)
+    np.testing.assert_array_equal(image, expected)
+    assert stats.cycles and stats.insns == replay_case(path).stats.insns
 
 
 @pytest.mark.parametrize("preset", ["vta", "pynq_z1", "tiny"])

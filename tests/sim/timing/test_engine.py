@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.sim.timing.conftest import CONFIGS, CYCLES, Work
 from tilewright.hw.config import PRESETS
@@ -467,23 +465,6 @@ def test_operands_in_one_bank_take_two_cycles():
     assert kernels(VTA, (0, 1), (2, 2000)).job(Op.ALU, ALU).cycles == 60
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_the_last_issue_of_each_bank(seed):
-    print(f"seed {seed}")
-    rng = np.random.default_rng(seed)
-    uops = rng.integers(HALF - 8, HALF + 2, (int(rng.integers(1, 5)), 2))
-    f = GEMM | {"uop_end": len(uops), "iter_out": int(rng.integers(1, 5)), "iter_in": int(rng.integers(1, 5))}
-    f |= {name: int(rng.integers(0, 3)) for name in ("dst_out", "dst_in")}
-    job, banks = kernels(PYNQ, *uops).job(Op.GEMM, f), []
-    for i, j, u in np.ndindex(f["iter_out"], f["iter_in"], len(uops)):
-        banks.append(int(uops[u, 0] + i * f["dst_out"] + j * f["dst_in"] >= HALF))
-    if job.touched == 3:
-        after = [banks[::-1].index(bank) if bank in banks else len(banks) for bank in (0, 1)]
-        assert job.tails == tuple(after)
-    else:
-        assert job.tails == () and job.touched == 1 << banks[0] and len(set(banks)) == 1
-
-
 def test_trips_that_are_too_many_to_look_at_count_to_the_last():
     f = GEMM | {"uop_end": 1, "iter_out": 16383, "iter_in": 16383, "dst_out": 0, "dst_in": 0}
     assert kernels(PYNQ, (HALF - 1, 0)).job(Op.GEMM, f).tails == ()
@@ -543,38 +524,3 @@ def test_what_is_too_long_to_look_at_touches_its_banks_all_the_time():
     long = of.job(Op.GEMM, f | {"uop_end": 2})
     assert long.used == 3 and {banks for *_, banks in long.windows} == {1, 2}
     assert max(end for _, end, _ in long.windows) == long.cycles - 1 + lat.issue_latency(cfg)
-
-
-# -- answers to writes
-
-
-MEMORIES = [Dram(), Dram(response=1), Dram(port_bytes=4), Dram(outstanding_writes=2), Dram(response=90)]
-
-
-def write(writer, begin, rows):
-    """Rows of (address, beats) whose beats are read one per cycle; what is to be seen of them."""
-    seen, put = [], begin
-    for address, beats in rows:
-        put = writer.put(put)
-        first = max(put + 1, writer.read_at)
-        writer.read(first + beats, first + beats - 1)
-        writer.send(address, beats, first + 2, first + beats + 1, 1)
-        seen.append((put, writer.read_at, writer.word, writer.answer))
-        put += 1
-    return seen
-
-
-WRITTEN = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 50)), min_size=1, max_size=12)
-
-
-@given(st.sampled_from(MEMORIES), st.lists(st.tuples(st.integers(0, 120), WRITTEN), min_size=1, max_size=6))
-def test_a_state_says_all(dram, stores):
-    plain, now = Writer(PYNQ, dram), 50
-    for gap, rows in stores:
-        now = max(now, plain.row + 1) + gap
-        other, far = Writer(PYNQ, dram), now + 1000
-        other.restore(far, plain.state(now))
-        before = plain.waited
-        expected = write(plain, now, rows)
-        assert [tuple(c - 1000 for c in cycles) for cycles in write(other, far, rows)] == expected
-        assert other.waited == plain.waited - before and other.rest == plain.rest
