@@ -98,7 +98,7 @@ def encoded(case, cfg):
 @pytest.mark.parametrize("change", [{}, {"name": "two", "units": ["gemm", "ternary"], "acc_banks": 4}, "pynq_z1_two"])
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_recorded_programs_on_the_circuit(path, change):
-    """On VTA's own sizes without and with a second unit, and recorded again for the smaller scratchpads of the board."""
+    """On VTA's own sizes, without and with a second unit, and encoded for the smaller scratchpads of the board."""
     case = read_case(path)
     cfg = PRESETS[change] if isinstance(change, str) else case.cfg.replace(**change)
     image, expected = encoded(case, cfg)
