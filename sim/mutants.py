@@ -21,7 +21,7 @@ _EXTENTS = ("y_size", "x_size", "y_pad_", "x_pad_", "uop_end", "iter_", "extra_t
 
 @dataclass(frozen=True)
 class Mutant:
-    """`launch` differs from another one in what `text` says, a mistake of class `kind`."""
+    """A `launch` with one mistake of class `kind`, which `text` describes."""
 
     kind: str
     text: str
@@ -30,7 +30,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class _Change:
-    """What is different: instructions and relocations, in another order with the former positions; buffers."""
+    """Changed instructions and relocations; `order` are their former positions if they moved, `buffers` new buffers."""
 
     text: str
     insn: np.ndarray
@@ -65,7 +65,7 @@ def _format(launch: Launch, k: int) -> Format:
 
 
 def _with(launch: Launch, text: str, changes: Sequence[tuple[int, str, int]]) -> _Change | None:
-    """With `changes` (instruction, field, value; negative ones in two's complement), None where nothing changes."""
+    """Write `changes` (instruction, field, value) into a copy of the launch; None where nothing changes."""
     insn = launch.insn.copy()
     for k, name, value in changes:
         put(insn[k], _format(launch, k).fields[name], value)
@@ -97,7 +97,7 @@ def _flag_added(launch: Launch, rng: np.random.Generator) -> _Change | None:
 
 
 def _flag(launch: Launch, rng: np.random.Generator, now: int) -> _Change | None:
-    """One token flag that is `now` the other way."""
+    """Invert one token flag whose value is `now`."""
     fields = known_isa(launch.cfg).decode(launch.insn)
     options = [(k, flag) for k, f in enumerate(fields) for flag in FLAGS if f[flag] == now]
     if not options:
@@ -107,7 +107,7 @@ def _flag(launch: Launch, rng: np.random.Generator, now: int) -> _Change | None:
 
 
 def _flag_moved(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    """One token flag at the instruction before or behind in its queue."""
+    """Move one token flag to the previous or the next instruction of its queue."""
     isa = known_isa(launch.cfg)
     fields = isa.decode(launch.insn)
     queues = [isa.queue(f) for f in fields]
@@ -131,7 +131,7 @@ def _token_added(launch: Launch, rng: np.random.Generator) -> _Change | None:
 
 
 def _pair(launch: Launch, rng: np.random.Generator, value: int) -> _Change | None:
-    """A push and a pop of one channel, both dropped or both added."""
+    """Drop or add a push and a pop of one channel: set both flags to `value`."""
     isa, every = known_isa(launch.cfg), channels(launch.cfg)
     fields, channel = isa.decode(launch.insn), every[rng.integers(len(every))]
     sides = ((channel.source, channel.push), (channel.target, channel.pop))
@@ -145,7 +145,7 @@ def _pair(launch: Launch, rng: np.random.Generator, value: int) -> _Change | Non
 
 
 def _swap(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    """Two instructions in each other's place, often neighbours."""
+    """Swap two instructions, often neighbours."""
     n = len(launch.insn)
     if n < 2:
         return None
@@ -171,7 +171,7 @@ def _other(launch: Launch, rng: np.random.Generator) -> _Change | None:
 
 
 def _field(launch: Launch, rng: np.random.Generator, counts: Callable[[str], bool]) -> _Change | None:
-    """One field that `counts`, with any value in its range, often a near one or an edge."""
+    """Change one field for which `counts` is true to a value of its range, often near the old value or at a limit."""
     k = int(rng.integers(len(launch.insn)))
     fields = _format(launch, k).fields
     names = [name for name in fields if counts(name)]
@@ -187,7 +187,7 @@ def _field(launch: Launch, rng: np.random.Generator, counts: Callable[[str], boo
 
 
 def _micro_op(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    """One field of one micro-op, where it lies in memory."""
+    """Change one field of one micro-op in the constant buffer."""
     at = [k for k, buffer in enumerate(launch.buffers) if buffer.name == UOP_BUFFER and buffer.data is not None]
     if not at:
         return None
@@ -209,7 +209,7 @@ def _micro_op(launch: Launch, rng: np.random.Generator) -> _Change | None:
 
 
 def _relocation(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    """An instruction that counts from another buffer, or from none."""
+    """Relocate one instruction to another buffer, or to none."""
     moving = [k for k, words in enumerate(launch.insn) if _has_address(words)]
     if not moving:
         return None
@@ -221,7 +221,7 @@ def _relocation(launch: Launch, rng: np.random.Generator) -> _Change | None:
 
 
 def _cut(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    """Without some instructions: one, a run of them, or all from one on."""
+    """Remove one instruction, a run of instructions, or the rest of the program."""
     n = len(launch.insn)
     first = int(rng.integers(n))
     stop = [first + 1, int(rng.integers(first, n)) + 1, n][rng.integers(3)]
@@ -230,7 +230,7 @@ def _cut(launch: Launch, rng: np.random.Generator) -> _Change | None:
 
 
 def _finish(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    """FINISH earlier: the others behind it, or gone."""
+    """Move FINISH to an earlier position; the instructions after it stay or are removed."""
     n = len(launch.insn)
     if n < 2:
         return None

@@ -49,7 +49,7 @@ def command(configs: tuple[str, ...], update: bool, as_json: bool) -> int:
 
 
 def figures(found: TimedCore) -> dict[str, float]:
-    """What is recorded of one configuration."""
+    """The recorded figures of one configuration: ns, LUTs, flip-flops, block RAMs, DSPs."""
     timing, total = found.timing, found.total
     return {
         "logic_ns": timing.logic_ns,

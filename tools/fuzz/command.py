@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import numpy as np
@@ -29,7 +29,7 @@ from .programs import Generated
 if TYPE_CHECKING:
     from tilewright.hw.config import Config
 
-    from .compare import Difference, Found
+    from .compare import Coverage, Difference, Found
 
 _ORDERS = 4  # random ones in which a program is run to see that its result does not depend on the order
 _MOST = 500  # programs that are tried
@@ -52,7 +52,7 @@ class _Shrinker:
         return True
 
     def idle_runs(self) -> None:
-        """Instructions do nothing but exchange their tokens: half of them, quarters, single ones."""
+        """Replace instructions by NOPs that exchange tokens: half of the program, quarters, single instructions."""
         size = self.program.count
         while size:
             for start in range(0, self.program.count - 1, size):
@@ -86,7 +86,7 @@ class _Shrinker:
                 at += not self.accept(words)
 
     def lower(self) -> None:
-        """Fields with 0, 1, or half of what they have."""
+        """Lower the values of fields to 0, 1, or their half."""
         for k in range(self.program.count - 1):
             f = self.isa.decode(self.program.words[k : k + 1])[0]
             form = self.isa.format_of(f["op"], f.get("mem", 0))
@@ -111,7 +111,7 @@ def with_words(program: Generated, words: np.ndarray) -> Generated:
 
 
 def settled(cfg: Config, program: Generated) -> bool:
-    """Whether `program` ends well, and with the same memory in random orders: what is left of one may race."""
+    """Whether `program` ends well and with the same memory in random orders: a shortened program may race."""
     results, rng = [], np.random.default_rng(0)
     for choose in (min, *(at_random(rng) for _ in range(_ORDERS))):
         image = program.image.copy()
@@ -159,7 +159,7 @@ class Job:
 
 
 def work(job: Job) -> Found:
-    """What comes of the programs of `job`."""
+    """Run and compare the programs of `job`."""
     from .compare import compared
 
     return compared(job.cfg, job.first, job.count, circuit=job.circuit)
@@ -186,7 +186,7 @@ def command(
     from tilewright.apps.explore.cluster import workers
     from tilewright.compiler.jobs import run
 
-    cfgs, totals, start, number = configurations(names), dict[str, Any](), time.monotonic(), 0
+    cfgs, totals, start, number = configurations(names), dict[str, "Found"](), time.monotonic(), 0
     with report.progress("random programs") as advance, workers(jobs) as pool:
         while not number or time.monotonic() - start < seconds:
             todo = round_of(cfgs, seed, number, circuits, jobs, drawn=not names)
@@ -218,7 +218,7 @@ def command(
 
 
 def configurations(names: Sequence[str]) -> list[Config]:
-    """Those of these names, of the fuzzer's own or as `load_config` takes them; the fuzzer's own if there is none."""
+    """The configurations with these names, of the fuzzer or as `load_config` takes them; by default the fuzzer's."""
     from tilewright.hw.config import load_config
 
     from .programs import CONFIGS
@@ -266,7 +266,7 @@ def _key(job: Job) -> str:
 
 
 def kept(cfg: Config, difference: Difference, folder: str, circuit: bool) -> str:
-    """Write the case of a difference, shortened where it shows alone, and what to say of it."""
+    """Write the case of a difference, shortened if one program alone shows it; returns the lines to print."""
     from tilewright.sim.replay import write_case
     from tilewright.sim.spec import SpecDevice
 
@@ -314,7 +314,7 @@ def _mean(found: Found) -> dict[str, float]:
     return {"mean": found.error / found.timed if found.timed else 0.0}
 
 
-def _coverage(totals: dict[str, Found]) -> Any:
+def _coverage(totals: dict[str, Found]) -> Coverage:
     from .compare import Coverage
 
     every = Coverage()

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from tilewright.sim.dram import Dram, unshared
 from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.spec import SpecDevice
 from tilewright.sim.timing.device import TimingDevice
-from tools.faults.compare import Result, is_an_error_too
+from tools.faults.compare import ImageDevice, Result, is_an_error_too
 
 from .programs import TOGETHER, Generated, generated, unused, wild
 
@@ -79,7 +78,7 @@ class Coverage:
                         known.used.add(run)
 
     def add(self, other: Coverage) -> None:
-        """Add what others have produced."""
+        """Add the ranges and counts of another coverage."""
         for at, found in other.ranges.items():
             own = self.ranges.setdefault(at, Range(found.low, found.high))
             own.low, own.high = min(own.low, found.low), max(own.high, found.high)
@@ -147,7 +146,7 @@ def legal_runs(cfg: Config) -> list[tuple[str, str, frozenset[int]]]:
 
 
 def _limits(cfg: Config, row: Instruction, operation: int | None, declared: Field) -> tuple[int, int]:
-    """The legal values of a field: those of an instruction that can be decoded and finds what it names."""
+    """The least and the largest value of a field in an instruction that can be decoded and whose operands exist."""
     low, high = declared.limits
     if declared.name in absent_flags(cfg, row.queue) or (
         row.op == Op.FINISH and declared.name in (PUSH_PREV, PUSH_NEXT)
@@ -170,7 +169,7 @@ End = np.ndarray | tuple[str, int | None]  # memory, or class and instruction of
 
 @dataclass(frozen=True)
 class Difference:
-    """Program `seed` of `config` ends differently: `kind` is what differs, `text` says how.
+    """Program `seed` of `config` ends differently on two devices: `kind` names the property, `text` the values.
 
     `first` is the seed of the first program that ran on the same devices.
     """
@@ -184,7 +183,7 @@ class Difference:
 
 @dataclass
 class Found:
-    """What came of some programs of one configuration; `errors` are those of the timing model, shares of cycles."""
+    """Counts and differences of some programs of one configuration; `error` and `worst` are shares of cycles."""
 
     programs: int = 0
     instructions: int = 0
@@ -199,7 +198,7 @@ class Found:
     coverage: Coverage = field(default_factory=Coverage)
 
     def add(self, other: Found) -> None:
-        """Add what came of other programs of the configuration."""
+        """Add the counts of other programs of the configuration."""
         self.worst = max(self.worst, other.worst)
         self.coverage.add(other.coverage)
         for name, value in vars(other).items():
@@ -217,7 +216,7 @@ class Devices:
         self.cfg, self.timed = cfg, dram.seed is None
         self.model = TimingDevice(cfg, dram=dram) if self.timed else ModelDevice(cfg)
         self.spec = SpecDevice(cfg) if define else None
-        self.circuit: Any = None
+        self.circuit: ImageDevice | None = None
         if circuit:
             from tilewright.sim.rtl.device import RtlDevice
 
@@ -225,8 +224,9 @@ class Devices:
         self.usable = True
 
     def difference(self, program: Generated, found: Found) -> tuple[str, str] | None:
-        """(kind, text) of what differs, None where nothing does; counts in `found`. After an error all is `usable` no
-        more.
+        """(kind, text) of the first difference, None without one; counts in `found`.
+
+        After an error the devices are no longer `usable`.
         """
         before = deepcopy(self.model) if not program.legal and self.circuit else self.model
         expected, stats = ends(self.model, program)
@@ -273,7 +273,7 @@ def _is_an_error_too(before: ModelDevice, program: Generated, expected: End, got
 
 
 def memory(cfg: Config, seed: int) -> Dram:
-    """What is behind the bus of program `seed`: memory as the timing model knows it, or one that stalls at random."""
+    """The memory of program `seed`: one that the timing model knows, or one that stalls at random."""
     first = seed - seed % TOGETHER
     return Dram.random(first) if wild(seed) or first // TOGETHER % 2 else unshared(cfg)
 
@@ -295,8 +295,8 @@ def compared(cfg: Config, first: int, count: int, *, circuit: bool, every: int =
     return found
 
 
-def ends(device: Any, program: Generated) -> tuple[End, Stats | None]:
-    """How `program` ends on `device`, and what was counted."""
+def ends(device: ImageDevice, program: Generated) -> tuple[End, Stats | None]:
+    """(end of `program` on `device`, its statistics if it ended well)."""
     image = program.image.copy()
     try:
         stats = device.run_image(image, program.address, program.count)
