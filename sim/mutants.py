@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -88,14 +89,6 @@ def _chosen(rng: np.random.Generator, options: Sequence) -> int:
     return int(rng.integers(len(options)))
 
 
-def _flag_dropped(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    return _flag(launch, rng, 1)
-
-
-def _flag_added(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    return _flag(launch, rng, 0)
-
-
 def _flag(launch: Launch, rng: np.random.Generator, now: int) -> _Change | None:
     """Invert one token flag whose value is `now`."""
     fields = known_isa(launch.cfg).decode(launch.insn)
@@ -120,14 +113,6 @@ def _flag_moved(launch: Launch, rng: np.random.Generator) -> _Change | None:
     if not 0 <= to < len(same) or fields[same[to]][flag]:
         return None
     return _with(launch, f"{flag} of {k} moved to {same[to]}", [(k, flag, 0), (same[to], flag, 1)])
-
-
-def _token_dropped(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    return _pair(launch, rng, 0)
-
-
-def _token_added(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    return _pair(launch, rng, 1)
 
 
 def _pair(launch: Launch, rng: np.random.Generator, value: int) -> _Change | None:
@@ -158,23 +143,12 @@ def _swap(launch: Launch, rng: np.random.Generator) -> _Change | None:
     return _Change(f"{a} and {b} swapped", launch.insn[order], launch.reloc[order], order)
 
 
-def _address(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    return _field(launch, rng, lambda name: name.startswith(_ADDRESSES))
-
-
-def _extent(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    return _field(launch, rng, lambda name: name.startswith(_EXTENTS))
-
-
-def _other(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    return _field(launch, rng, lambda name: not name.startswith((*_ADDRESSES, *_EXTENTS)) and name not in FLAGS)
-
-
-def _field(launch: Launch, rng: np.random.Generator, counts: Callable[[str], bool]) -> _Change | None:
-    """Change one field for which `counts` is true to a value of its range, often near the old value or at a limit."""
+def _field(launch: Launch, rng: np.random.Generator, chosen: tuple[str, ...]) -> _Change | None:
+    """Change a field whose name begins as `chosen`, () for other kinds, to any value, one near the old, or a limit."""
     k = int(rng.integers(len(launch.insn)))
     fields = _format(launch, k).fields
-    names = [name for name in fields if counts(name)]
+    others = (*_ADDRESSES, *_EXTENTS, *FLAGS)
+    names = [name for name in fields if (name.startswith(chosen) if chosen else not name.startswith(others))]
     if not names:
         return None
     name = names[_chosen(rng, names)]
@@ -242,17 +216,17 @@ def _finish(launch: Launch, rng: np.random.Generator) -> _Change | None:
 
 
 KINDS: dict[str, Callable[[Launch, np.random.Generator], _Change | None]] = {
-    "token flag dropped": _flag_dropped,
-    "token flag added": _flag_added,
+    "token flag dropped": partial(_flag, now=1),
+    "token flag added": partial(_flag, now=0),
     "token flag moved": _flag_moved,
-    "token dropped": _token_dropped,
-    "token added": _token_added,
+    "token dropped": partial(_pair, value=0),
+    "token added": partial(_pair, value=1),
     "instructions swapped": _swap,
     "instructions cut": _cut,
     "early FINISH": _finish,
-    "address": _address,
-    "extent": _extent,
-    "other field": _other,
+    "address": partial(_field, chosen=_ADDRESSES),
+    "extent": partial(_field, chosen=_EXTENTS),
+    "other field": partial(_field, chosen=()),
     "micro-op": _micro_op,
     "buffer": _relocation,
 }

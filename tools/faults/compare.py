@@ -133,14 +133,19 @@ class Result:
         return self.error or "no error"
 
 
-def result_of(device: ImageDevice, image: np.ndarray, address: int, count: int) -> Result:
-    """Run the instructions on `device` in a copy of `image`."""
+def executed(device: ImageDevice, image: np.ndarray, address: int, count: int) -> tuple[Result, Stats | None]:
+    """(result of the instructions on `device`, in a copy of `image`; statistics of a run without error)."""
     after = image.copy()
     try:
-        device.run_image(after, address, count)
+        stats = device.run_image(after, address, count)
     except ExecutionError as exc:
-        return Result(type(exc).__name__, exc.index, b"", str(exc))
-    return Result("", None, after.tobytes())
+        return Result(type(exc).__name__, exc.index, b"", str(exc)), None
+    return Result("", None, after.tobytes()), stats
+
+
+def result_of(device: ImageDevice, image: np.ndarray, address: int, count: int) -> Result:
+    """Run the instructions on `device` in a copy of `image`."""
+    return executed(device, image, address, count)[0]
 
 
 def replace_by_nop(isa: Isa, image: np.ndarray, address: int, k: int) -> None:

@@ -10,7 +10,6 @@ from functools import lru_cache
 import numpy as np
 
 from tilewright.hw.config import Config
-from tilewright.hw.errors import ExecutionError
 from tilewright.hw.isa import INSTRUCTIONS, OPERATIONS, Field, Instruction, Op, known_isa
 from tilewright.hw.units import PUSH_NEXT, PUSH_PREV, absent_flags
 from tilewright.runtime.device import Stats
@@ -18,7 +17,7 @@ from tilewright.sim.dram import Dram, unshared
 from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.spec import SpecDevice
 from tilewright.sim.timing.device import TimingDevice
-from tools.faults.compare import ImageDevice, Result, is_an_error_too
+from tools.faults.compare import ImageDevice, Result, executed, is_an_error_too
 
 from .programs import TOGETHER, Generated, generated, unused, wild
 
@@ -164,7 +163,6 @@ def _limits(cfg: Config, row: Instruction, operation: int | None, declared: Fiel
 
 WORST = 0.05  # error of predicted cycles, as a share of the circuit's: what docs/timing.md allows a program
 _WATCHDOG = 20_000  # cycles
-End = np.ndarray | tuple[str, int | None]  # memory, or class and instruction of the error
 
 
 @dataclass(frozen=True)
@@ -229,8 +227,9 @@ class Devices:
         After an error the devices are no longer `usable`.
         """
         before = deepcopy(self.model) if not program.legal and self.circuit else self.model
-        expected, stats = ends(self.model, program)
-        self.usable = not isinstance(expected, tuple)
+        place = program.image, program.address, program.count
+        expected, stats = executed(self.model, *place)
+        self.usable = not expected.error
         found.programs += 1
         found.instructions += program.count
         found.refused += not self.usable
@@ -238,13 +237,13 @@ class Devices:
             return "error", f"a legal program ends in {shown(expected)} on the model"
         if self.spec is not None:
             found.defined += program.count
-            got, _ = ends(self.spec, program)
-            if not same(got, expected):
+            got, _ = executed(self.spec, *place)
+            if got != expected:
                 return "definition", f"definition: {told(got, expected)}"
         if self.circuit is not None:
             found.simulated += program.count
-            got, counted = ends(self.circuit, program)
-            if not same(got, expected) and not _is_an_error_too(before, program, expected, got):
+            got, counted = executed(self.circuit, *place)
+            if got != expected and not is_an_error_too(before, program.image.copy(), *place[1:], expected, got):
                 return "circuit", f"circuit: {told(got, expected)}"
             if stats is not None and counted is not None:
                 found.cycles += counted.cycles or 0
@@ -264,12 +263,6 @@ class Devices:
         if error > WORST:
             return "cycles", f"timing model: {stats.cycles} cycles, the circuit {counted.cycles}: {error:.1%}"
         return None
-
-
-def _is_an_error_too(before: ModelDevice, program: Generated, expected: End, got: End) -> bool:
-    """Whether the circuit's end is another error of the program, which it met first."""
-    image = program.image.copy()
-    return is_an_error_too(before, image, program.address, program.count, _result(expected), _result(got))
 
 
 def memory(cfg: Config, seed: int) -> Dram:
@@ -295,36 +288,14 @@ def compared(cfg: Config, first: int, count: int, *, circuit: bool, every: int =
     return found
 
 
-def ends(device: ImageDevice, program: Generated) -> tuple[End, Stats | None]:
-    """(end of `program` on `device`, its statistics if it ended well)."""
-    image = program.image.copy()
-    try:
-        stats = device.run_image(image, program.address, program.count)
-    except ExecutionError as exc:
-        return (type(exc).__name__, exc.index), None
-    return image, stats
-
-
-def same(a: End, b: End) -> bool:
-    """Whether both are the same error, or the same memory."""
-    if isinstance(a, tuple) or isinstance(b, tuple):
-        return isinstance(a, tuple) and isinstance(b, tuple) and a == b
-    return np.array_equal(a, b)
-
-
-def shown(end: End) -> str:
+def shown(end: Result) -> str:
     """An end in a few words."""
-    return f"{end[0]} at instruction {end[1]}" if isinstance(end, tuple) else "results"
+    return f"{end.error} at instruction {end.index}" if end.error else "results"
 
 
-def told(got: End, expected: End) -> str:
+def told(got: Result, expected: Result) -> str:
     """How `got` differs from the model's end."""
-    if isinstance(got, tuple) or isinstance(expected, tuple):
+    if got.error or expected.error:
         return f"{shown(got)}, the model {shown(expected)}"
-    where = np.flatnonzero(got != expected)
+    where = np.flatnonzero(np.frombuffer(got.memory, np.uint8) != np.frombuffer(expected.memory, np.uint8))
     return f"{len(where)} bytes differ from the model's, the first at {where[0]:#x}"
-
-
-def _result(end: End) -> Result:
-    """An end as the comparison of faults has it."""
-    return Result(*end, b"") if isinstance(end, tuple) else Result("", None, end.tobytes())
