@@ -98,29 +98,21 @@ def test_generated_folders_are_old_or_new_at_every_step(tmp_path):
     assert found == {b"old", b"new"}
 
 
-def mapping_of(path):
-    """A mapping's file, and what it must read as."""
-    mapping = ChannelMapping({"conv1": {"gemm": (0, 2), "ternary": (1, 3)}})
-    return lambda: write_mapping(mapping, path), lambda: read_mapping(path) if path.exists() else None, mapping
+MAPPING = ChannelMapping({"conv1": {"gemm": (0, 2), "ternary": (1, 3)}})
+# what writes a file, and what is read of it
+WHOLE = {
+    "mapping": (lambda path, _: write_mapping(MAPPING, path), lambda path: path.exists() and read_mapping(path)),
+    "cache": (cache.write, lambda path: (found := cache.read(path)) is not None and found.to_bytes()),
+}
 
 
-def cached_program(path):
-    """A cached program, and what it must read as."""
-    from tests.damage.programs import two_launches
-
-    def found():
-        program = cache.read(path)
-        return None if program is None else program.to_bytes()
-
-    return lambda: cache.write(path, two_launches()), found, two_launches().to_bytes()
-
-
-@pytest.mark.parametrize("make", [mapping_of, cached_program])
-def test_files_are_whole_or_absent_at_every_step(make, tmp_path):
-    write, read, whole = make(tmp_path / "folder" / "x") if make is cached_program else make(tmp_path / "m.json")
-    for _ in at_every_step(write):
-        assert read() in (None, whole)
-    assert read() == whole
+@pytest.mark.parametrize("name", WHOLE)
+def test_files_are_whole_or_absent_at_every_step(name, programs, tmp_path):
+    write, read = WHOLE[name]
+    path, whole = tmp_path / "k.json", MAPPING if name == "mapping" else programs[0].to_bytes()
+    for _ in at_every_step(lambda: write(path, programs[0])):
+        assert read(path) in (False, whole)
+    assert read(path) == whole
 
 
 def test_two_processes_write_one_program_and_one_database(programs, tmp_path):
