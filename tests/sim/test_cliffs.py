@@ -17,7 +17,7 @@ from tilewright.compiler.schedule.pool import pool
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import AluOp, Mem
 from tilewright.runtime.program import Program
-from tilewright.sim.cliffs import Transfers, cliffs, occupancy, statements
+from tilewright.sim.cliffs import RULES, Transfers, cliffs, occupancy, statements
 from tilewright.sim.timing import predict
 
 ROOT = Path(__file__).parents[2]
@@ -50,6 +50,11 @@ def test_planted_cliffs_are_found(name, monkeypatch):
     assert EXPECTED[name]["cliff"] in kinds if EXPECTED[name]["cliff"] else not kinds
     assert all(0 < cliff.cycles and len(cliff.text) < 200 and ": " in cliff.text for cliff in every)
     assert [cliff.cycles for cliff in every] == sorted((cliff.cycles for cliff in every), reverse=True)
+
+
+def test_every_rule_has_planted_programs():
+    kinds = {row["cliff"] for row in EXPECTED.values()} - {None}
+    assert kinds == {rule.__name__.removeprefix("_") for rule in RULES} - {"sums_of_products"}
 
 
 def test_sums_that_the_alu_adds_are_a_reduction():
