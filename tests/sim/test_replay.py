@@ -72,7 +72,7 @@ def test_a_case_passes_and_its_configuration_is_a_name_a_vta_string_or_fields(ca
     assert result.stats.bytes_stored == {"OUT": 3 * cfg.out_entry_bytes}
 
 
-@pytest.mark.parametrize("at, where", [(2050, " (out + 10)"), (4098, "")])
+@pytest.mark.parametrize("at, where", [(2050, " (out + 10)"), (2103, " (out + 63)"), (2104, ""), (4098, "")])
 def test_a_difference_anywhere_fails_and_is_named(case, at, where):
     def flip(arrays, meta):
         arrays["dram_out"][at] ^= 1

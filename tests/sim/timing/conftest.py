@@ -51,4 +51,13 @@ CYCLES = {
         16: 960, 17: 3459, 18: 17959, 19: 5166, 20: 1976, 21: 3140, 22: 1886, 23: 4495, 24: 13126,
     },
 }  # fmt: skip
+# counters of the same runs on `tiny`, by seed
+COUNTED = ("LOAD_BUSY", "LOAD_TOKEN_WAIT", "LOAD_MEMORY_WAIT", "COMPUTE_BUSY", "STORE_BUSY", "STORE_TOKEN_WAIT")
+COUNTERS = {
+    0: (396, 4043, 171, 4607, 449, 4643),
+    1: (1524, 1468, 908, 5495, 1861, 4387),
+    2: (462, 5944, 230, 5857, 6237, 4650),
+    3: (323, 0, 124, 1084, 408, 840),
+    5: (411, 702, 172, 5269, 579, 5324),
+}
 CONFIGS = {cfg.name: cfg for cfg in (*map(PRESETS.__getitem__, ("tiny", "tiny_two", "pynq_z1")), ROWS, PORTS)}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.sim.conftest import Machine
-from tests.sim.timing.conftest import CONFIGS, CYCLES, Work
+from tests.sim.timing.conftest import CONFIGS, COUNTED, COUNTERS, CYCLES, Work
 from tests.sim.wrong import FINISH, load, store
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem, Op
@@ -49,7 +49,10 @@ def test_the_cycles_on_record_are_those_of_the_circuit(name):
     """Those that the tests without a circuit compare with."""
     cfg = CONFIGS[name]
     device = RtlDevice(cfg, dram=unshared(cfg))
-    assert {seed: device.run_image(*random_case(cfg, seed)).cycles for seed in CYCLES[name]} == CYCLES[name]
+    found = {seed: device.run_image(*random_case(cfg, seed)) for seed in CYCLES[name]}
+    assert {seed: stats.cycles for seed, stats in found.items()} == CYCLES[name]
+    for seed, expected in COUNTERS.items() if name == "tiny" else ():
+        assert tuple(found[seed].counters[counter] for counter in COUNTED) == expected
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.sim.timing.conftest import CONFIGS, CYCLES, Work
+from tests.sim.timing.conftest import CONFIGS, COUNTED, COUNTERS, CYCLES, Work
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import DeadlockError, ExecutionError, UnsupportedError
 from tilewright.hw.isa import AluOp, Isa, Mem, Op, Queue
@@ -29,6 +29,12 @@ def test_programs_take_the_cycles_that_the_circuit_took(name, first):
     cfg, expected = CONFIGS[name], dict(list(CYCLES[name].items())[first::2])
     device = TimingDevice(cfg, dram=unshared(cfg))
     assert {seed: device.run_image(*random_case(cfg, seed)).cycles for seed in expected} == expected
+
+
+def test_units_are_busy_and_wait_as_on_the_circuit():
+    for seed, expected in COUNTERS.items():
+        counters = TimingDevice(TINY).run_image(*random_case(TINY, seed)).counters
+        assert tuple(counters[name] for name in COUNTED) == expected, seed
 
 
 def test_a_program_that_never_ends():
