@@ -29,7 +29,7 @@ PLANTED = ROOT / "tests/cli/planted"
 EXPECTED = json.loads((PLANTED / "expected.json").read_text())
 
 
-PYNQ = PRESETS["pynq_z1"]
+PYNQ, TINY = PRESETS["pynq_z1"], PRESETS["tiny"]
 
 
 def found(made, cfg=PYNQ):
@@ -69,6 +69,17 @@ def test_sums_that_the_alu_adds_are_a_reduction():
     p.store(0, y, 0, x_size=64)
     (cliff,) = found(p)
     assert cliff.kind == "reduction" and "the ALU adds 8 sums of products per result" in cliff.text
+
+
+@pytest.mark.parametrize("entries, again", [(256, True), (512, False)])
+def test_a_tensor_may_be_loaded_again_if_it_does_not_fit(entries, again):
+    p = Program(TINY)
+    x, y = p.buffer("x", (entries, 4)), p.buffer("y", (8, 4), kind="output")
+    for start in range(0, 1024, 128):
+        p.load(Mem.INP, start % 256, x, start % entries, x_size=128)
+        p.gemm([(8, 1, 1, 0)], dst=0, src=start % 256, overwrite=True)
+    p.store(0, y, 0, x_size=8)
+    assert ("loaded_again" in {cliff.kind for cliff in found(p, TINY)}) == again
 
 
 def test_one_place_for_results():
@@ -114,9 +125,6 @@ READY = {
 @pytest.mark.parametrize("name", READY)
 def test_ready_schedules_have_none(name):
     assert found(READY[name]()) == []
-
-
-TINY = PRESETS["tiny"]  # entries of 4 inputs, 16 weights, 4 accumulators
 
 
 def found_in(program):
