@@ -471,23 +471,6 @@ def test_operands_in_one_bank_take_two_cycles():
     assert kernels(VTA, (0, 1), (2, 2000)).job(Op.ALU, ALU).cycles == 60
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_the_last_issue_of_each_bank(seed):
-    print(f"seed {seed}")
-    rng = np.random.default_rng(seed)
-    uops = rng.integers(HALF - 8, HALF + 2, (int(rng.integers(1, 5)), 2))
-    f = GEMM | {"uop_end": len(uops), "iter_out": int(rng.integers(1, 5)), "iter_in": int(rng.integers(1, 5))}
-    f |= {name: int(rng.integers(0, 3)) for name in ("dst_out", "dst_in")}
-    job, banks = kernels(PYNQ, *uops).job(Op.GEMM, f), []
-    for i, j, u in np.ndindex(f["iter_out"], f["iter_in"], len(uops)):
-        banks.append(int(uops[u, 0] + i * f["dst_out"] + j * f["dst_in"] >= HALF))
-    if job.touched == 3:
-        after = [banks[::-1].index(bank) if bank in banks else len(banks) for bank in (0, 1)]
-        assert job.tails == tuple(after)
-    else:
-        assert job.tails == () and job.touched == 1 << banks[0] and len(set(banks)) == 1
-
-
 def test_trips_that_are_too_many_to_look_at_count_to_the_last():
     f = GEMM | {"uop_end": 1, "iter_out": 16383, "iter_in": 16383, "dst_out": 0, "dst_in": 0}
     assert kernels(PYNQ, (HALF - 1, 0)).job(Op.GEMM, f).tails == ()

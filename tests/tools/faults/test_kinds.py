@@ -131,8 +131,11 @@ def test_stalls_without_a_watchdog_change_nothing(run, name):
         (each,) = trial.disturbances
         assert each.channel.endswith(f".{name.lower()}") and each.wait >= 1000
         assert (trial.ends, trial.watchdog) == (("right",), 0)
-    watched = trials(run, f"stall of {name}, watchdog")
-    ends = {(trial.ends, trial.disturbances[0].wait < trial.watchdog) for trial in watched}
+    ends = set()
+    for trial in trials(run, f"stall of {name}, watchdog"):
+        (each,) = trial.disturbances
+        assert ("error" in trial.ends) == (each.wait + 2000 > trial.watchdog) and "right" in trial.ends
+        ends.add((trial.ends, each.wait < trial.watchdog))
     assert (("right", "error"), False) in ends and (("right",), True) in ends and (("right",), False) not in ends
 
 
