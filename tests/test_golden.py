@@ -62,11 +62,13 @@ def test_a_second_unit_changes_nothing_for_programs_without_it(path, on):
 @pytest.mark.parametrize("name", ["tiny", "tiny_two"])
 def test_programs_on_the_circuit(name):
     pytest.importorskip("amaranth")
+    from tilewright.sim.rtl import RtlDevice
+
     for path in PROGRAMS:
         if path.stem.startswith("tiny"):
             case = read_case(path)
             image = case.dram_in.copy()
-            stats = open_device("rtl", PRESETS[name]).run_image(image, case.insn_addr, case.insn_count)
+            stats = RtlDevice(PRESETS[name]).run_image(image, case.insn_addr, case.insn_count)
             np.testing.assert_array_equal(image, case.dram_out)
             assert stats.cycles and stats.insns == replay_case(path).stats.insns
 
@@ -99,10 +101,12 @@ def encoded(case, cfg):
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_recorded_programs_on_the_circuit(path, change):
     """On VTA's own sizes, without and with a second unit, and encoded for the smaller scratchpads of the board."""
+    from tilewright.sim.rtl import RtlDevice
+
     case = read_case(path)
     cfg = PRESETS[change] if isinstance(change, str) else case.cfg.replace(**change)
     image, expected = encoded(case, cfg)
-    stats = open_device("rtl", cfg).run_image(image, case.insn_addr, case.insn_count)
+    stats = RtlDevice(cfg).run_image(image, case.insn_addr, case.insn_count)
     np.testing.assert_array_equal(image, expected)
     assert stats.cycles and stats.insns == replay_case(path).stats.insns
 

@@ -1,6 +1,7 @@
 """Wrong programs, and what is said of them: by the definition, the behavioural model and, where it can, the circuit."""
 
 from dataclasses import dataclass
+from typing import SupportsInt
 
 import numpy as np
 
@@ -24,27 +25,27 @@ def program(cfg: Config, insns: list[dict], nbytes: int = 1 << 16) -> tuple[np.n
     return image, AT, len(insns)
 
 
-def load(mem: Mem, **fields: int) -> dict:
+def load(mem: Mem, **fields: SupportsInt) -> dict:
     """LOAD of one entry."""
     return {"op": Op.LOAD, "mem": mem.id, "y_size": 1, "x_size": 1, **fields}
 
 
-def store(mem: Mem = Mem.OUT, **fields: int) -> dict:
+def store(mem: Mem = Mem.OUT, **fields: SupportsInt) -> dict:
     """STORE of one entry."""
     return {"op": Op.STORE, "mem": mem.id, "y_size": 1, "x_size": 1, "x_stride": 1, **fields}
 
 
-def loop(op: Op, **fields: int) -> dict:
+def loop(op: Op, **fields: SupportsInt) -> dict:
     """An instruction that issues the first micro-op once."""
     return {"op": op, "uop_end": 1, "iter_out": 1, "iter_in": 1, **fields}
 
 
-def alu(op: int = AluOp.ADD, **fields: int) -> dict:
+def alu(op: int = AluOp.ADD, **fields: SupportsInt) -> dict:
     """ALU with an immediate."""
     return loop(Op.ALU, alu_op=op, use_imm=1, **fields)
 
 
-def ternary(**fields: int) -> list[dict]:
+def ternary(**fields: SupportsInt) -> list[dict]:
     """TERNARY behind the load of its micro-op, before STORE and FINISH."""
     unit = loop(Op.TERNARY, pop_next=1, push_prev=1, **fields)
     return [load(Mem.TUOP, push_prev=1), unit, STORE | {"pop_next": 1, "push_prev": 1}, FINISH | {"pop_next": 1}]
@@ -91,7 +92,7 @@ def _outside(insn: dict, text: str, definition: str, cfg: Config = TINY) -> Wron
     return Wrong(cfg, [NOP, insn, *end], AccessError, 1, f"{{1}}: {text}", f"{{1}}: {definition}")
 
 
-def _ternary(text: str, definition: str, **fields: int) -> Wrong:
+def _ternary(text: str, definition: str, **fields: SupportsInt) -> Wrong:
     return Wrong(TWO, ternary(**fields), AccessError, 1, f"{{1}}: {text}", f"{{1}}: {definition or text}")
 
 

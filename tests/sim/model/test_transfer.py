@@ -35,7 +35,7 @@ def test_random_stores_equal_the_definition(agree, any_cfg, seed):
         sizes = {"y_size": m.rng.integers(0, 4), "x_size": m.rng.integers(0, 5), "x_stride": m.rng.integers(0, 7)}
         base = 57344 // any_cfg.out_entry_bytes
         place = {"sram_base": m.rng.integers(0, 40), "dram_base": base + m.rng.integers(0, 40)}
-        insns.append(store(**place, **sizes, x_pad_0=3, y_pad_1=2))
+        insns.append(store(Mem.OUT, **place, **sizes, x_pad_0=3, y_pad_1=2))
     agree(m, insns)
 
 
@@ -86,7 +86,7 @@ def test_without_columns_nothing_moves_and_without_rows_padding_alone(agree):
 def test_the_bytes_of_every_memory_are_counted():
     moved = {"y_size": 2, "x_size": 3, "x_stride": 3, "dram_base": BASE}
     loads = [load(mem, **moved, x_pad_0=1) for mem in [*LOADS, Mem.PAR]]
-    stats = Machine(TINY).run([*loads, store(**moved, x_pad_0=1), store(Mem.OUTQ, **moved)])
+    stats = Machine(TINY).run([*loads, store(Mem.OUT, **moved, x_pad_0=1), store(Mem.OUTQ, **moved)])
     assert stats.bytes_loaded == {"INP": 24, "WGT": 96, "ACC": 96, "ACC8": 24, "PAR": 6 * 48}
     assert stats.bytes_stored == {"OUT": 24, "OUTQ": 24}
     assert stats.insns["LOAD.ACC8"] == stats.insns["STORE.OUT"] == stats.insns["FINISH"] == 1

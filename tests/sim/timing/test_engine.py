@@ -1,5 +1,7 @@
 """The timing model without a circuit: cycles that circuits took, short ways, units and banks that are waited for."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 
@@ -389,7 +391,7 @@ def no_uops(first, count):
     return np.zeros(count, np.uint32)
 
 
-def column(cfg, name, skip=frozenset(), /, **fields):
+def column(cfg, name, skip: Iterable[str] = (), /, **fields):
     isa = Isa(cfg)
     finish = isa.formats["FINISH"].encode(op=Op.FINISH)
     return columns(cfg, np.concatenate([isa.formats[name].encode(**fields), finish]), no_uops, skip)
