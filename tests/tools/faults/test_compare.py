@@ -42,7 +42,8 @@ def test_random_programs_end_with_what_the_model_computes(case):
 
 
 def test_what_a_program_stores(case):
-    m, address, count = stores()
+    load = {"op": Op.LOAD, "mem": Mem.ACC, "dram_base": 300, "y_size": 1, "x_size": 8, "x_stride": 8, "push_next": 1}
+    m, address, count = stores(load)
     size = TINY.out_entry_bytes
     expected = [512 * size + row * 8 * size + k for row in range(2) for k in range(3 * size)]
     assert np.flatnonzero(stored(TINY, m.dram, address, count)).tolist() == expected
