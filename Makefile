@@ -61,7 +61,7 @@ test-c: $(DEV) ## build networks as C and run them with simulated accelerators, 
 
 campaign: $(DEV) ## try 5,000 mutants of programs and 5,000 damaged .tw files; SEED=n makes others
 	@$(BIN)/tilewright verify --mutate 5000 --seed $(SEED)
-	@$(BIN)/python tests/campaign.py --seed $(SEED)
+	@$(BIN)/python -m tests.damage --only 'program .tw' --seed $(SEED) --count 5000
 
 frozen: $(DEV) ## compile networks and compare bytes, cycles and operators on the host with tests/data/frozen.json; PATTERN=name
 	@$(BIN)/python tools/frozen.py --jobs $(JOBS) $(if $(PATTERN),-k '$(PATTERN)')

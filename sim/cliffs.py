@@ -1,8 +1,8 @@
-"""Cliffs: why a launch takes much longer than its work, in terms of the statements that its author wrote.
+"""Cliffs: reasons why a launch takes much longer than its work, in terms of the statements that its author wrote.
 
-`statements` finds what each statement of a schedule, or each operator, makes a launch do. Each rule of `cliffs` looks
-there for one mistake, and estimates the cycles that a better schedule would save. Only what costs a good part of the
-launch is told: `MATTERS` of its cycles.
+`statements` counts the transfers, micro-op issues and cycles of each statement of a schedule, or of each operator. Each
+rule of `cliffs` looks there for one mistake, and estimates the cycles that a better schedule would save. A cliff is
+reported only if it costs at least the share `MATTERS` of the launch's cycles.
 """
 
 from __future__ import annotations
@@ -104,11 +104,11 @@ class Statement:
 
     @property
     def name(self) -> str:
-        """The innermost name; of what belongs to no operator, "launch"."""
+        """The innermost name, or "launch" for instructions that belong to no operator."""
         return self.path[-1] if self.path else "launch"
 
     def moved(self, store: bool) -> list[Transfers]:
-        """Its loads, or its stores, by buffer; not those of micro-ops."""
+        """The loads of tensors, or the stores, one entry per buffer. Loads of micro-ops are left out."""
         return [each for (_, stores), each in self.transfers.items() if stores == store]
 
 
@@ -165,7 +165,7 @@ def _count_sums(statement: Statement, cfg: Config, f: dict[str, int], uops: np.n
 
 
 def _transfer(statement: Statement, launch: Launch, k: int, f: dict[str, int]) -> Transfers | None:
-    """The transfers that instruction `k` is one of, with it; None for one that moves nothing."""
+    """Add instruction `k` to its transfers and return them; None for an instruction that moves nothing."""
     access = dram_access(launch.cfg, f)
     if access is None:
         return None
@@ -216,7 +216,7 @@ class Cliff:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What the rules see of one operator: its statements, and the launch around it."""
+    """The input of the rules: the statements `mine` of one operator, and those of the launch around it, `every`."""
 
     cfg: Config
     dram: Dram
@@ -334,7 +334,7 @@ def _tiny_instructions(facts: _Facts) -> Iterator[Cliff]:
 
 
 def _unaligned(facts: _Facts) -> Iterator[Cliff]:
-    """Transfers of short rows that are far apart."""
+    """Transfers of short rows with a large stride."""
     for statement, moved in [*facts.moved(store=False), *facts.moved(store=True)]:
         lost = min(moved.cycles, moved.busy - facts.beats(moved))
         if moved.rows > 2 * moved.count and moved.rows >= _MANY and facts.matters(lost):
@@ -345,8 +345,8 @@ def _unaligned(facts: _Facts) -> Iterator[Cliff]:
 
 
 def _alu_product(facts: _Facts) -> Iterator[Cliff]:
-    """Reductions, and products with few factors, on the ALU: two issues each, and their operands are not loaded beside
-    other work.
+    """Reductions, and products with few factors, on the ALU: two issues each, and no other work overlaps the loads of
+    their operands.
     """
     results = facts.results()
     loaded = sum(moved.cycles for _, moved in facts.moved(store=False) if scratchpad_of(moved.mem) == Mem.ACC)

@@ -1,4 +1,8 @@
-"""The timing of the memory behind the accelerator's bus ports, for the circuit's simulation and the timing model."""
+"""The timing of the DRAM that the accelerator's bus ports access, for the circuit's simulation and the timing model.
+
+`Dram` is one memory: latencies in cycles, bytes per cycle, bursts in flight. `PRESETS` names those of boards and ideal
+ones, `load_dram` reads others from text, fields or a file. Contents of memory are not modelled here.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +82,7 @@ DDR_BYTES = 2_100_000_000  # per second, that a PYNQ-Z1's memory moves for all p
 
 
 def pynq_z1_ddr(mhz: int = 100) -> Dram:
-    """All high-performance ports of a PYNQ-Z1, as fast as its memory; the accelerator's clock has `mhz` MHz."""
+    """The high-performance ports of a PYNQ-Z1 together, as fast as its DDR memory; `mhz` is the accelerator's clock."""
     return Dram(name="pynq_z1_ddr", total_bytes=DDR_BYTES // (mhz * 1_000_000))
 
 

@@ -76,9 +76,9 @@ def program_bytes(image: np.ndarray, insn_address: int, insn_count: int) -> byte
 
 
 def first_fit(used: Sequence[tuple[int, int]], nbytes: int, align: int) -> int:
-    """The first multiple of `align` behind page 0 where `nbytes`, at least one, lie outside of `used`.
+    """The first address after page 0 that is a multiple of `align` and starts `nbytes` (at least 1) outside of `used`.
 
-    These are (start, end) in the order of addresses.
+    `used` are regions (start, end) sorted by address.
     """
     end = PAGE
     for start, stop in used:

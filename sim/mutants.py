@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -21,7 +22,7 @@ _EXTENTS = ("y_size", "x_size", "y_pad_", "x_pad_", "uop_end", "iter_", "extra_t
 
 @dataclass(frozen=True)
 class Mutant:
-    """`launch` differs from another one in what `text` says, a mistake of class `kind`."""
+    """A `launch` with one mistake of class `kind`, which `text` describes."""
 
     kind: str
     text: str
@@ -30,7 +31,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class _Change:
-    """What is different: instructions and relocations, in another order with the former positions; buffers."""
+    """Changed instructions and relocations; `order` are their former positions if they moved, `buffers` new buffers."""
 
     text: str
     insn: np.ndarray
@@ -65,7 +66,7 @@ def _format(launch: Launch, k: int) -> Format:
 
 
 def _with(launch: Launch, text: str, changes: Sequence[tuple[int, str, int]]) -> _Change | None:
-    """With `changes` (instruction, field, value; negative ones in two's complement), None where nothing changes."""
+    """Write `changes` (instruction, field, value) into a copy of the launch; None where nothing changes."""
     insn = launch.insn.copy()
     for k, name, value in changes:
         put(insn[k], _format(launch, k).fields[name], value)
@@ -88,16 +89,8 @@ def _chosen(rng: np.random.Generator, options: Sequence) -> int:
     return int(rng.integers(len(options)))
 
 
-def _flag_dropped(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    return _flag(launch, rng, 1)
-
-
-def _flag_added(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    return _flag(launch, rng, 0)
-
-
 def _flag(launch: Launch, rng: np.random.Generator, now: int) -> _Change | None:
-    """One token flag that is `now` the other way."""
+    """Invert one token flag whose value is `now`."""
     fields = known_isa(launch.cfg).decode(launch.insn)
     options = [(k, flag) for k, f in enumerate(fields) for flag in FLAGS if f[flag] == now]
     if not options:
@@ -107,7 +100,7 @@ def _flag(launch: Launch, rng: np.random.Generator, now: int) -> _Change | None:
 
 
 def _flag_moved(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    """One token flag at the instruction before or behind in its queue."""
+    """Move one token flag to the previous or the next instruction of its queue."""
     isa = known_isa(launch.cfg)
     fields = isa.decode(launch.insn)
     queues = [isa.queue(f) for f in fields]
@@ -122,16 +115,8 @@ def _flag_moved(launch: Launch, rng: np.random.Generator) -> _Change | None:
     return _with(launch, f"{flag} of {k} moved to {same[to]}", [(k, flag, 0), (same[to], flag, 1)])
 
 
-def _token_dropped(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    return _pair(launch, rng, 0)
-
-
-def _token_added(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    return _pair(launch, rng, 1)
-
-
 def _pair(launch: Launch, rng: np.random.Generator, value: int) -> _Change | None:
-    """A push and a pop of one channel, both dropped or both added."""
+    """Drop or add a push and a pop of one channel: set both flags to `value`."""
     isa, every = known_isa(launch.cfg), channels(launch.cfg)
     fields, channel = isa.decode(launch.insn), every[rng.integers(len(every))]
     sides = ((channel.source, channel.push), (channel.target, channel.pop))
@@ -145,7 +130,7 @@ def _pair(launch: Launch, rng: np.random.Generator, value: int) -> _Change | Non
 
 
 def _swap(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    """Two instructions in each other's place, often neighbours."""
+    """Swap two instructions, often neighbours."""
     n = len(launch.insn)
     if n < 2:
         return None
@@ -158,23 +143,12 @@ def _swap(launch: Launch, rng: np.random.Generator) -> _Change | None:
     return _Change(f"{a} and {b} swapped", launch.insn[order], launch.reloc[order], order)
 
 
-def _address(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    return _field(launch, rng, lambda name: name.startswith(_ADDRESSES))
-
-
-def _extent(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    return _field(launch, rng, lambda name: name.startswith(_EXTENTS))
-
-
-def _other(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    return _field(launch, rng, lambda name: not name.startswith((*_ADDRESSES, *_EXTENTS)) and name not in FLAGS)
-
-
-def _field(launch: Launch, rng: np.random.Generator, counts: Callable[[str], bool]) -> _Change | None:
-    """One field that `counts`, with any value in its range, often a near one or an edge."""
+def _field(launch: Launch, rng: np.random.Generator, chosen: tuple[str, ...]) -> _Change | None:
+    """Change a field whose name begins as `chosen`, () for other kinds, to any value, one near the old, or a limit."""
     k = int(rng.integers(len(launch.insn)))
     fields = _format(launch, k).fields
-    names = [name for name in fields if counts(name)]
+    others = (*_ADDRESSES, *_EXTENTS, *FLAGS)
+    names = [name for name in fields if (name.startswith(chosen) if chosen else not name.startswith(others))]
     if not names:
         return None
     name = names[_chosen(rng, names)]
@@ -187,7 +161,7 @@ def _field(launch: Launch, rng: np.random.Generator, counts: Callable[[str], boo
 
 
 def _micro_op(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    """One field of one micro-op, where it lies in memory."""
+    """Change one field of one micro-op in the constant buffer."""
     at = [k for k, buffer in enumerate(launch.buffers) if buffer.name == UOP_BUFFER and buffer.data is not None]
     if not at:
         return None
@@ -209,7 +183,7 @@ def _micro_op(launch: Launch, rng: np.random.Generator) -> _Change | None:
 
 
 def _relocation(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    """An instruction that counts from another buffer, or from none."""
+    """Relocate one instruction to another buffer, or to none."""
     moving = [k for k, words in enumerate(launch.insn) if _has_address(words)]
     if not moving:
         return None
@@ -221,7 +195,7 @@ def _relocation(launch: Launch, rng: np.random.Generator) -> _Change | None:
 
 
 def _cut(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    """Without some instructions: one, a run of them, or all from one on."""
+    """Remove one instruction, a run of instructions, or the rest of the program."""
     n = len(launch.insn)
     first = int(rng.integers(n))
     stop = [first + 1, int(rng.integers(first, n)) + 1, n][rng.integers(3)]
@@ -230,7 +204,7 @@ def _cut(launch: Launch, rng: np.random.Generator) -> _Change | None:
 
 
 def _finish(launch: Launch, rng: np.random.Generator) -> _Change | None:
-    """FINISH earlier: the others behind it, or gone."""
+    """Move FINISH to an earlier position; the instructions after it stay or are removed."""
     n = len(launch.insn)
     if n < 2:
         return None
@@ -242,17 +216,17 @@ def _finish(launch: Launch, rng: np.random.Generator) -> _Change | None:
 
 
 KINDS: dict[str, Callable[[Launch, np.random.Generator], _Change | None]] = {
-    "token flag dropped": _flag_dropped,
-    "token flag added": _flag_added,
+    "token flag dropped": partial(_flag, now=1),
+    "token flag added": partial(_flag, now=0),
     "token flag moved": _flag_moved,
-    "token dropped": _token_dropped,
-    "token added": _token_added,
+    "token dropped": partial(_pair, value=0),
+    "token added": partial(_pair, value=1),
     "instructions swapped": _swap,
     "instructions cut": _cut,
     "early FINISH": _finish,
-    "address": _address,
-    "extent": _extent,
-    "other field": _other,
+    "address": partial(_field, chosen=_ADDRESSES),
+    "extent": partial(_field, chosen=_EXTENTS),
+    "other field": partial(_field, chosen=()),
     "micro-op": _micro_op,
     "buffer": _relocation,
 }

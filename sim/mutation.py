@@ -1,6 +1,6 @@
-"""The mutation study of the verifier: what `verify` says of programs with one mistake, and what runs show.
+"""The mutation study of the verifier: the verdict of `verify` on programs with one mistake, against runs of them.
 
-Runs of one program differ in what a program must not depend on: how queues interleave, where the buffers are, the
+Runs of one program differ in facts that it must not depend on: how queues interleave, where the buffers are, the
 bytes around them, and the micro-ops that were loaded before. A mutant (sim/mutants.py) is right where every run ends
 without an error and with the same memory and scratchpads. No run may change bytes of inputs, constants, or of no
 buffer. Runs share neither order nor bounds with `verify`.
@@ -30,7 +30,7 @@ from .spec import SpecDevice, fields_of
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run leaves: the name of its error class, or "" and the contents of scratchpads and the bytes of buffers.
+    """The result of a run: the name of its error class, or "", the contents of scratchpads and the bytes of buffers.
 
     `outside`: bytes have changed that the program may not write: of inputs, of constants, or of no buffer.
     """
@@ -85,7 +85,7 @@ class Bench:
 
 
 class Fast:
-    """The behavioural model, whose scratchpads hold what `start` makes, and its micro-ops what `rng` makes."""
+    """The behavioural model; `start` draws the contents of its scratchpads, `rng` those of its micro-op buffers."""
 
     def __init__(
         self, cfg: Config, image: np.ndarray, choose: Choice, start: np.random.Generator, rng: np.random.Generator
@@ -104,7 +104,7 @@ class Fast:
         self._model.run(address, count)
 
     def contents(self) -> bytes:
-        """What the scratchpads hold; micro-ops that were not loaded count as zero."""
+        """The contents of the scratchpads; micro-ops that were not loaded count as zero."""
         state = self._model.state
         now = {mem: each.words for mem, each in state.kernels.items()}
         loaded = [np.where(now[mem] == words, 0, now[mem]) for mem, words in self._kept.items()]
@@ -135,7 +135,7 @@ class Defined:
         self._spec.run_image(self._image, address, count)
 
     def contents(self) -> bytes:
-        """What the scratchpads hold; micro-ops that were not loaded are left out."""
+        """The contents of the scratchpads; micro-ops that were not loaded are left out."""
         spec = self._spec
         uops = [
             [None if entry[0] is before else entry[0] for entry, before in zip(pad.values(), kept)]
@@ -250,7 +250,7 @@ class Study:
         return not (self.count("missed", "alarms") or self.refused or self.differ)
 
     def table(self) -> list[dict[str, object]]:
-        """A row for each class, and one for all. `neither` shows nothing wrong and is refused for what nothing sees."""
+        """One row per class and a sum. `neither` counts refused mutants whose mistake changes no result."""
         rows = []
         for kind in (*(kind for kind in KINDS if self.count(*VERDICTS, kind=kind)), ""):
             columns = {"mutants": VERDICTS, "wrong": VERDICTS[:2], "caught": VERDICTS[:1], "correct": VERDICTS[2:4]}
@@ -348,7 +348,7 @@ def _as_defined(launch: Launch, seed: int) -> bool:
 
 
 def _unseen(bench: Bench, refusal: TilewrightError, outcomes: list[Outcome]) -> str:
-    """What a refusal is for which `outcomes` show no reason."""
+    """The verdict on a refusal for which `outcomes` show no reason."""
     further = 100  # numbers of runs that differ from those before
     if isinstance(refusal, RaceError) and refusal.pair is not None:
         ways = [Reversed(*refusal.pair), Reversed(*refusal.pair[::-1])]

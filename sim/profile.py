@@ -1,10 +1,9 @@
 """Where a launch's cycles go: every cycle belongs to one instruction, and so to one operator and statement.
 
 A cycle belongs to the instruction that the compute unit executes. While that unit has none, because its next one waits
-for a token, it belongs to what another compute unit executes, and where there is nothing, to the load or store that
-executes in the queue which owes the token. So an operator's cycles
-are those that the accelerator cannot do without, and they add up to the launch's: a load that overlaps the products of
-the operator before costs nothing, and what begins and ends a launch belongs to no operator.
+for a token, it belongs to the instruction that another compute unit executes or, without one, to the load or store
+that executes in the queue which owes the token. So the cycles of all operators add up to the launch's: a load that
+overlaps the products of the previous operator costs nothing. The begin and the end of a launch belong to no operator.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from ..runtime.metrics import flagged
 
 @dataclass
 class Share:
-    """What instructions of one origin take of a launch.
+    """The cycles and the work of the instructions of one origin in a launch.
 
-    `name` is that of the operator or statement, `path` all names from the outside in. `cycles` are those that belong to
-    it (see this module), `busy` the cycles by unit in which one of its instructions is the oldest that executes;
-    `waits` are cycles of its instructions by `WAITS`. `work` counts instructions, micro-ops, products and
+    `name` is the name of the operator or statement, `path` the names from the outside in. `cycles` belong to it alone
+    (see this module), `busy` counts the cycles by unit in which one of its instructions is the oldest that executes,
+    `waits` the cycles of its instructions by `WAITS`. `work` counts instructions, micro-ops, products and
     bytes, `macs` the useful multiply-accumulates where these are known, `products` the micro-op issues of GEMM and
     DWGEMM, `ternary` those of TERNARY.
     """
@@ -44,7 +43,7 @@ class Share:
 
     @property
     def name(self) -> str:
-        """The innermost name; of what belongs to no operator, "launch"."""
+        """The innermost name, or "launch" for instructions that belong to no operator."""
         return self.path[-1] if self.path else "launch"
 
     @property
@@ -54,7 +53,7 @@ class Share:
 
     @property
     def ternary_use(self) -> float:
-        """The same of TERNARY."""
+        """The fraction of its cycles in which a micro-op of TERNARY is issued."""
         return self.ternary / self.cycles if self.cycles else 0.0
 
     def __add__(self, other: Share) -> Share:
@@ -176,7 +175,7 @@ def owned_cycles(launch: Launch, timeline: Timeline) -> np.ndarray:
 
 
 class _Beside:
-    """What another compute unit executes: its instructions `at`, None without one. Asked in the order of cycles."""
+    """The instructions `at` of a second compute unit, None without one; to be asked in the order of cycles."""
 
     def __init__(self, timeline: Timeline, at: np.ndarray | None):
         self._spans: deque[tuple[int, int, int]] = deque()
@@ -225,7 +224,7 @@ def tokens(launch: Launch, timeline: Timeline) -> Iterator[tuple[Channel, int, i
 
 
 def total(shares: Sequence[Share]) -> Share:
-    """What all of a launch's shares take."""
+    """The sum of a launch's shares."""
     whole = Share(())
     for share in shares:
         whole += share

@@ -44,7 +44,7 @@ class Event:
 
 @dataclass(frozen=True)
 class LevelChange:
-    """From behind `cycle` on the level of `track` is `value`."""
+    """After `cycle` the level of `track` is `value`."""
 
     track: str
     cycle: int
@@ -52,7 +52,7 @@ class LevelChange:
 
 
 def of_launch(timeline: Timeline, launch: Launch) -> list[Event]:
-    """The events of `of_timing`, each with what its instruction is for, and a track of the operators."""
+    """The events of `of_timing`, each with the origin of its instruction, and a track of the operators."""
     events = of_timing(timeline, launch, launch.cfg)
     origins = launch.known_origins
     paths = [origins.paths[k] for k in origins.of]

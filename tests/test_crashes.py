@@ -68,7 +68,7 @@ def at_every_step(work):
 @pytest.fixture(scope="module")
 def programs():
     """Two small programs."""
-    from tests.test_fuzz_tw import every_operator, two_launches
+    from tests.damage.programs import every_operator, two_launches
 
     return two_launches(), every_operator()
 
@@ -81,13 +81,6 @@ def test_a_program_is_old_or_new_at_every_step(programs, tmp_path):
         found.add(path.read_bytes())
         Executable.load(path)
     assert found == {before, after}
-
-
-def test_a_mapping_is_whole_or_absent_at_every_step(tmp_path):
-    path, mapping = tmp_path / "m.json", ChannelMapping({"conv1": {"gemm": (0, 2), "ternary": (1, 3)}})
-    for _ in at_every_step(lambda: write_mapping(mapping, path)):
-        assert not path.exists() or read_mapping(path) == mapping
-    assert path.exists()
 
 
 def test_generated_folders_are_old_or_new_at_every_step(tmp_path):
@@ -105,12 +98,21 @@ def test_generated_folders_are_old_or_new_at_every_step(tmp_path):
     assert found == {b"old", b"new"}
 
 
-def test_a_cache_answers_whatever_killed_its_writer(programs, tmp_path):
-    path = tmp_path / "networks" / "k.tw"
-    for _ in at_every_step(lambda: cache.write(path, programs[0])):
-        found = cache.read(path)
-        assert found is None or found.to_bytes() == programs[0].to_bytes()
-    assert cache.read(path) is not None
+MAPPING = ChannelMapping({"conv1": {"gemm": (0, 2), "ternary": (1, 3)}})
+# what writes a file, and what is read of it
+WHOLE = {
+    "mapping": (lambda path, _: write_mapping(MAPPING, path), lambda path: path.exists() and read_mapping(path)),
+    "cache": (cache.write, lambda path: (found := cache.read(path)) is not None and found.to_bytes()),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_files_are_whole_or_absent_at_every_step(name, programs, tmp_path):
+    write, read = WHOLE[name]
+    path, whole = tmp_path / "k.json", MAPPING if name == "mapping" else programs[0].to_bytes()
+    for _ in at_every_step(lambda: write(path, programs[0])):
+        assert read(path) in (False, whole)
+    assert read(path) == whole
 
 
 def test_two_processes_write_one_program_and_one_database(programs, tmp_path):

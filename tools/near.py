@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs the quick tests of the modules that differ from a revision, and those that differ themselves.
+"""Runs the quick tests of the modules that differ from a revision, and the test files that differ themselves.
 
 Usage: tools/near.py [REVISION]      by default HEAD
 
-Tests of a module are those that import it, those with its name, and those of its folder.
+A test file belongs to a module if it imports the module, has its name, or lies in its folder.
 """
 
 import ast
@@ -24,7 +24,7 @@ def changed(revision: str) -> list[Path]:
 
 
 def imported(path: Path) -> set[str]:
-    """The names that a file imports from modules, and those of the modules, as compiler.kernels.table."""
+    """The modules that a file imports, and the names that it imports from them, as compiler.kernels.table."""
     package = path.parent.parts
     found = set[str]()
     for node in ast.walk(ast.parse((ROOT / path).read_text())):
@@ -38,7 +38,7 @@ def imported(path: Path) -> set[str]:
 
 
 def tests_of(paths: list[Path]) -> list[Path]:
-    """The files of tests of these files."""
+    """The test files that belong to `paths`."""
     names = {".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in paths}
     tests = [path.relative_to(ROOT) for path in sorted((ROOT / "tests").rglob("test_*.py"))]
     named, beside = {f"test_{path.stem}.py" for path in paths}, {Path("tests") / path.parent for path in paths}
@@ -47,7 +47,7 @@ def tests_of(paths: list[Path]) -> list[Path]:
 
 
 def main() -> int:
-    """The exit status."""
+    """Run the tests; returns their exit status."""
     paths = changed(*(sys.argv[1:] or ["HEAD"]))
     tests = tests_of(paths)
     print(f"{len(paths)} files differ; {len(tests)} files of tests: {' '.join(map(str, tests))}", flush=True)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from tilewright.boards import timing
+from tilewright.boards.timing import TimedCore
 from tilewright.cli import report
 from tilewright.cli.options import json_option
-
-if TYPE_CHECKING:
-    from tilewright.boards.timing import TimedCore
+from tilewright.hw.config import load_config
 
 RECORD = Path(__file__).with_name("synth.json")  # by configuration: figures of `figures`
 # figures that must not grow, and by how much they may: Yosys' result moves a little with any change
@@ -28,9 +27,6 @@ def command(configs: tuple[str, ...], update: bool, as_json: bool) -> int:
 
     The exit status is 0 only if no figure grew by more than its tolerance.
     """
-    from tilewright.boards import timing
-    from tilewright.hw.config import load_config
-
     record = json.loads(RECORD.read_text())
     found = {}
     for name in configs or record:
@@ -49,16 +45,16 @@ def command(configs: tuple[str, ...], update: bool, as_json: bool) -> int:
 
 
 def figures(found: TimedCore) -> dict[str, float]:
-    """What is recorded of one configuration."""
-    timing, total = found.timing, found.total
+    """The recorded figures of one configuration: ns, LUTs, flip-flops, block RAMs, DSPs."""
+    times, total = found.timing, found.total
     return {
-        "logic_ns": timing.logic_ns,
-        "levels": timing.levels,
-        "estimate_ns": timing.estimate_ns,
-        "fmax_estimate_mhz": round(timing.fmax_estimate_mhz, 1),
-        "dsp_full": timing.dsp_full,
-        "bram_registered": timing.bram_registered,
-        "uncovered": sum(timing.uncovered.values()),
+        "logic_ns": times.logic_ns,
+        "levels": times.levels,
+        "estimate_ns": times.estimate_ns,
+        "fmax_estimate_mhz": round(times.fmax_estimate_mhz, 1),
+        "dsp_full": times.dsp_full,
+        "bram_registered": times.bram_registered,
+        "uncovered": sum(times.uncovered.values()),
         "lut": total.lut,
         "ff": total.ff,
         "bram": total.bram,

@@ -5,20 +5,32 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import numpy as np
 
 from tilewright.cli import report
+from tilewright.cli.bench.layers import EPILOGUE, layers, program, work_of
+from tilewright.cli.bench.two_units import Division
 from tilewright.cli.options import json_option
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from tilewright.cli.bench.two_units import Division
-    from tilewright.hw.config import Config
-    from tilewright.runtime.launch import Launch
-    from tilewright.runtime.program import Program
+from tilewright.compiler.api import build
+from tilewright.compiler.conv_shape import ConvShape
+from tilewright.compiler.schedule.conv2d import conv2d
+from tilewright.compiler.schedule.dense import dense
+from tilewright.compiler.schedule.depthwise import depthwise
+from tilewright.compiler.schedule.tiling import Work
+from tilewright.compiler.tile import ORDERS, OUTPUT_DIMS, Tile
+from tilewright.hw.config import PRESETS, Config
+from tilewright.hw.errors import CapacityError, ScheduleError
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.launch import Launch
+from tilewright.runtime.loader import run
+from tilewright.runtime.program import Program
+from tilewright.sim.random_programs import random_case
+from tilewright.sim.rtl import RtlDevice
+from tilewright.sim.timing import predict
+from tilewright.sim.timing.device import TimingDevice
 
 RESNET = [f"C{k}" for k in range(2, 13)]
 RANKED = ("C3", "C5", "C8", "C11", "fc")  # layers that the circuit's simulation runs in a moment
@@ -62,8 +74,6 @@ def command(seed: int, tilings: int, programs: int, only: tuple[str, ...], as_js
     The exit status is 0 only if the mean absolute error of each group is at most 2 %, the worst 5 %, and the rank
     correlation of the tilings of each layer at least 0.95.
     """
-    from tilewright.hw.config import PRESETS
-
     bench, presets, chosen = _TimingBench(), (PRESETS["pynq_z1"], PRESETS["vta"]), only or GROUPS
     for cfg in presets:
         if LAYERS in chosen:
@@ -93,12 +103,9 @@ class _TimingBench:
 
     def all(self, group: str, cfg: Config, programs: Iterator[tuple[str, Program | Launch]]) -> None:
         """Measure the (name, program) of `programs`."""
-        from tilewright.runtime.launch import Launch
-        from tilewright.sim.timing import predict
-
-        for name, program in programs:
-            launch = program if isinstance(program, Launch) else program.finish()
-            cycles, seconds = predict(launch).cycles, []  # imports what is needed
+        for name, made in programs:
+            launch = made if isinstance(made, Launch) else made.finish()
+            cycles, seconds = predict(launch).cycles, list[float]()
             for _ in range(RUNS):
                 start = time.process_time()
                 predict(launch)
@@ -108,12 +115,6 @@ class _TimingBench:
             )
 
     def _circuit(self, launch: Launch) -> int:
-        import numpy as np
-
-        from tilewright.runtime.executable import Executable
-        from tilewright.runtime.loader import run
-        from tilewright.sim.rtl import RtlDevice
-
         executable = Executable.from_launch(launch)
         inputs = {t.name: np.zeros(t.shape, t.dtype) for t in executable.inputs}
         cycles = run(executable, inputs, RtlDevice(launch.cfg))[1].cycles
@@ -122,10 +123,6 @@ class _TimingBench:
 
     def random(self, cfg: Config, seed: int, count: int) -> None:
         """Measure random programs."""
-        from tilewright.sim.random_programs import random_case
-        from tilewright.sim.rtl import RtlDevice
-        from tilewright.sim.timing.device import TimingDevice
-
         circuit, model = RtlDevice(cfg), TimingDevice(cfg)
         for k in range(1000 * seed, 1000 * seed + count):
             image, address, insns = random_case(cfg, k)
@@ -190,8 +187,6 @@ class _TimingBench:
 
 
 def _resnet(cfg: Config) -> Iterator[tuple[str, Program]]:
-    from tilewright.cli.bench.layers import layers, program
-
     known = {layer.shape_name: layer for layer in reversed(layers())}
     for name in RESNET:
         yield name, program(known[name], cfg)
@@ -199,9 +194,6 @@ def _resnet(cfg: Config) -> Iterator[tuple[str, Program]]:
 
 def divisions(cfg: Config) -> Iterator[Division]:
     """Layers that two units divide: kernels, strides, sizes, and quarters of the channels."""
-    from tilewright.cli.bench.two_units import Division
-    from tilewright.compiler.conv_shape import ConvShape
-
     channels = 4 * cfg.block_out
     sizes = (56, 28, 14, 7) if cfg.block_out > 8 else (28, 14, 7, 5)
     for kernel in (3, 1):
@@ -217,11 +209,6 @@ def divisions(cfg: Config) -> Iterator[Division]:
 
 def _small(cfg: Config) -> Iterator[tuple[str, Program]]:
     """Layers as in the networks of MLPerf Tiny."""
-    from tilewright.cli.bench.layers import EPILOGUE
-    from tilewright.compiler.api import build
-    from tilewright.compiler.schedule.conv2d import conv2d
-    from tilewright.compiler.schedule.dense import dense
-
     after: Any = [("requant", "q")] if "requant" in cfg.extensions else EPILOGUE
     one = (1, 1, 1, 1)
     layers: dict[str, Callable[[], Any]] = {
@@ -234,8 +221,6 @@ def _small(cfg: Config) -> Iterator[tuple[str, Program]]:
         "dense, 64 to 12": lambda: dense(cfg, 1, 64, 12, epilogue=after),
     }
     if "depthwise" in cfg.extensions:
-        from tilewright.compiler.schedule.depthwise import depthwise
-
         layers["depthwise 3x3, 64 channels, 25x5"] = lambda: depthwise(cfg, 1, 25, 5, 64, 3, 3, pad=one, epilogue=after)
         layers["depthwise 3x3, 16 channels, 48x48, stride 2"] = lambda: depthwise(
             cfg, 1, 48, 48, 16, 3, 3, stride=(2, 2), pad=one, epilogue=after
@@ -246,11 +231,6 @@ def _small(cfg: Config) -> Iterator[tuple[str, Program]]:
 
 def _tilings(name: str, cfg: Config, seed: int, count: int) -> Iterator[tuple[str, Program]]:
     """Random legal tiles of one layer."""
-    import numpy as np
-
-    from tilewright.cli.bench.layers import layers, program, work_of
-    from tilewright.hw.errors import CapacityError, ScheduleError
-
     layer = next(layer for layer in layers() if layer.shape_name == name)
     work, rng = work_of(layer, cfg), np.random.default_rng([seed, RANKED.index(name)])
     made = 0
@@ -266,10 +246,8 @@ def _tilings(name: str, cfg: Config, seed: int, count: int) -> Iterator[tuple[st
         yield str(tile), found
 
 
-def _random_tile(work: Any, rng: np.random.Generator) -> Any:
+def _random_tile(work: Work, rng: np.random.Generator) -> Tile | None:
     """A tile of which the layer has at most `MOST_TILES`, or None."""
-    from tilewright.compiler.tile import ORDERS, OUTPUT_DIMS, Tile
-
     sizes, tiles = {}, 1
     for dim in (*OUTPUT_DIMS, "ci"):
         extent = getattr(work, dim)
@@ -288,7 +266,6 @@ def _random_tile(work: Any, rng: np.random.Generator) -> Any:
 
 def _spearman(rows: list[TimedProgram]) -> float:
     """Rank correlation of predicted and simulated cycles; equal values share the mean of their ranks."""
-    import numpy as np
 
     def ranks(values: list[int]) -> np.ndarray:
         array = np.array(values)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -37,21 +36,23 @@ def alu_action(state: State, f: dict[str, int]) -> Action:
     return loop_action(state, f, lambda nest: _tensor(state, nest.without(WGT), op))
 
 
-def shift_right(values: np.ndarray, amounts: np.ndarray | int) -> np.ndarray:
+def shift_right(values: np.ndarray, amounts: np.ndarray | np.int32 | int) -> np.ndarray:
     """SHR: `values` int32 shifted by `amounts`, to the left where they are negative."""
     right = np.clip(amounts, 0, 31).astype(np.int32)
     left = np.clip(np.negative(np.clip(amounts, -32, 0)), 0, 32).astype(np.int32)
     return np.where(left > 0, np.left_shift(values, left), np.right_shift(values, right))
 
 
-_FUNCTIONS: dict[AluOp, Any] = {
+_FUNCTIONS: dict[AluOp, Callable[[np.ndarray, np.ndarray | np.int32], np.ndarray]] = {
     AluOp.MIN: np.minimum,
     AluOp.MAX: np.maximum,
     AluOp.ADD: np.add,
     AluOp.SHR: shift_right,
     AluOp.MUL: np.multiply,
 }
-_ASSOCIATIVE: dict[AluOp, np.ufunc] = {op: f for op, f in _FUNCTIONS.items() if OPERATIONS[op].order_free}
+_ASSOCIATIVE: dict[AluOp, np.ufunc] = {
+    op: f for op, f in _FUNCTIONS.items() if OPERATIONS[op].order_free and isinstance(f, np.ufunc)
+}
 
 
 def _view(state: State, base: int, axes: Sequence[Axis], column: int) -> np.ndarray:

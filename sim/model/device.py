@@ -48,7 +48,7 @@ def node(every: Sequence[Channel], queue: Queue, f: dict[str, int]) -> Node:
 
 
 def at_random(rng: np.random.Generator) -> Choice:
-    """Any of those that may execute, so that every legal interleaving can come about."""
+    """Choose one of the ready instructions at random, so that every legal interleaving can come about."""
     return lambda ready: ready[int(rng.integers(len(ready)))]
 
 

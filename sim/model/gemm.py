@@ -51,7 +51,7 @@ def exact_products(cfg: Config) -> int:
 
 
 def reset(state: State, nest: Nest) -> Iterator[Action]:
-    """What writes zero to the accumulators of `nest`. Raises `AccessError` where one does not exist."""
+    """The actions that write zero to the accumulators of `nest`. Raises `AccessError` where one does not exist."""
     low, high = nest.limits(DST)
     state.check(Mem.ACC, low, high)
     yield partial(state.sums.settle, low, high)
@@ -64,7 +64,10 @@ def reset(state: State, nest: Nest) -> Iterator[Action]:
 
 
 def multiplied(state: State, nest: Nest, product: type[Product | Depthwise], overwrite: bool) -> Iterator[Action]:
-    """What adds the products over `nest` to the accumulators, or overwrites them; `AccessError` as `reset`."""
+    """The actions that add the products over `nest` to the accumulators, or overwrite these.
+
+    Raises `AccessError` for an index outside of its scratchpad.
+    """
     state.check(Mem.ACC, *nest.limits(DST))
     low, high = nest.limits(SRC)
     state.check(Mem.INP, low, high + product.taps - 1)
@@ -262,7 +265,7 @@ class Depthwise:
 
     @classmethod
     def check_weights(cls, state: State, low: int, high: int) -> None:
-        """Raises `AccessError` unless the rows `low` to `high` of the weights exist, and those of further taps."""
+        """Raises `AccessError` unless the rows `low` to `high` of the weights, and the rows of further taps, exist."""
         state.check_rows(low, high + cls.taps - 1)
 
     @classmethod

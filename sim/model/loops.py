@@ -225,7 +225,7 @@ def trips(axes: Sequence[Axis]) -> int:
 
 
 def _merge(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """The same sequence without loops of one trip, and with outer loops merged that continue an inner one."""
+    """Drop loops of one trip, and merge an outer loop that continues an inner one. The sequence is unchanged."""
     out: list[Axis] = []
     for axis in axes:
         if axis.n == 1:

@@ -144,9 +144,9 @@ class State:
 
 
 class Kernels:
-    """A scratchpad of `depth` micro-ops: its `words`, uint32, and what is known of them.
+    """A scratchpad of `depth` micro-ops: its `words`, uint32 (depth,), and the loops that they were unrolled from.
 
-    `ranges` are the kernels by range of micro-ops that are known while these are unchanged.
+    `ranges` caches the loops by range of micro-ops, until `changed` is called.
     """
 
     def __init__(self, isa: Isa, depth: int):

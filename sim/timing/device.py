@@ -72,7 +72,7 @@ def _lengths(requests: list[tuple[int, int]]) -> dict[str, int]:
 
 
 class _Taken(deque[tuple[int, int, int]]):
-    """What a client takes, with a log of all of it."""
+    """The beats that a client takes, with a log of them all."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class _Taken(deque[tuple[int, int, int]]):
 def observed(
     cfg: Config, dram: Dram, words: np.ndarray, program: Columns, address: int, skip: Iterable[str] = ()
 ) -> dict[str, dict[str, int] | int]:
-    """What the timing model sees of buses and buffers: `burst_lengths` and `buffer_levels`."""
+    """The metrics of buses and buffers by the timing model: `burst_lengths` and `buffer_levels`."""
     return {**burst_lengths(cfg, words, address, skip), **buffer_levels(cfg, dram, program, address)}
 
 
@@ -147,7 +147,7 @@ def _fetched(cfg: Config, engine: Engine, program: Columns, came: np.ndarray) ->
 
 
 def _most(came: np.ndarray, gone: np.ndarray) -> int:
-    """The most beats behind the first, which is in the output register, also in the cycle in which it is taken."""
+    """The most beats in a buffer without its first one, which is in the output register until its cycle ends."""
     waiting = np.arange(1, len(came) + 1) - np.searchsorted(gone, came, "left")
     return max(int(waiting.max(initial=0)) - 1, 0)
 

@@ -1,6 +1,6 @@
 """Cycles of a program without its data: an event simulation of queues, tokens, movers, memory, pipeline and stores.
 
-All latencies are those of hw/rtl/latencies.py; none is fitted. The model of the memory is sim/dram.py's.
+Latencies come from hw/rtl/latencies.py, from which the circuit is built; none is fitted. sim/dram.py models the memory.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Timing:
 
 
 class Engine:
-    """All parts of one run. `fast`: see `predict`."""
+    """The units, channels and ports of one run, and the loop over their events. `fast`: see `predict`."""
 
     def __init__(self, cfg: Config, dram: Dram, program: Columns, address: int, fast: bool):
         self.log = log = Log(program.count)

@@ -35,7 +35,7 @@ class Uses:
         return cycle
 
     def next(self, banks: int, cycle: int) -> int:
-        """The first cycle behind `cycle` in which a use of one of the `banks` begins, `NEVER` if none does."""
+        """The first cycle after `cycle` in which a use of one of the `banks` begins, `NEVER` if none does."""
         return next((begin for begin, _, used in self._uses if used & banks and begin > cycle), NEVER)
 
     def latest(self, banks: int) -> int:
@@ -104,7 +104,7 @@ def banks_between(low: int, high: int) -> int:
 
 
 def _merged(banks: int, begin: np.ndarray, end: np.ndarray, more: int) -> list[tuple[int, int, int]]:
-    """(first, last, `banks`) of the cycles from each `begin` to `more` behind `end`, those that touch put together."""
+    """Intervals (first, last, `banks`) from each `begin` to `more` cycles after `end`; adjacent ones are merged."""
     apart = np.flatnonzero(begin[1:] > end[:-1] + more + 1)
     firsts, lasts = begin[np.append(0, apart + 1)], end[np.append(apart, len(end) - 1)] + more
     return [(first, last, banks) for first, last in zip(firsts.tolist(), lasts.tolist())]
@@ -203,8 +203,10 @@ class Kernels:
     def _ends(
         self, f: dict[str, int], touched: int, interval: float, columns: tuple[int, ...]
     ) -> tuple[tuple[int, ...], ...]:
-        """`Job.tails` and `Job.heads`; 0 for a bank that is touched only behind the micro-op issues looked at, all
-        cycles for another."""
+        """`Job.tails` and `Job.heads` from the first and last micro-op issues.
+
+        A bank that these do not touch has 0 if there are more issues than were looked at, else all cycles.
+        """
         if touched & (touched - 1) == 0:
             return (), ()
         uops = f["uop_end"] - f["uop_bgn"]
@@ -224,7 +226,6 @@ class Kernels:
         return tuple(ends)
 
     def _runs(self, f: dict[str, int], touched: int, issues: int) -> tuple[tuple[int, int], ...]:
-        """`Job.runs`."""
         if touched & (touched - 1) and issues <= _MOST_LOOKED_AT:
             banks = self._indices(f, 0) // self._bank
             starts = np.flatnonzero(np.diff(banks, prepend=-1))

@@ -213,7 +213,7 @@ class Mover(Client):
             self._plan(self._requested)
 
     def _make_room(self, tile: _Tile, popped: int) -> None:
-        """The description of `tile`, which waits, leaves the planner when that of another one is `popped`."""
+        """The description of the waiting `tile` leaves the planner when the description of another tile is `popped`."""
         tile.described = max(tile.begun, popped + 1)
         if tile is self._tiles[-1]:
             self._described = tile.described
@@ -425,7 +425,7 @@ class Stripes:
                 stripe.port.plan()
 
     def proceed(self) -> None:
-        """A port is free, and beats come: give it a burst, and the mover what is next in order."""
+        """A port is free: pass the beats that came to the mover, in order, and give the port the next burst."""
         self._deliver()
         self.plan()
 

@@ -99,7 +99,7 @@ class Columns:
     count: int
     queue: np.ndarray
     flags: list[list[bool]]
-    work: list[Any]  # Move, Job or Write
+    work: list[Any]  # Move, Job or Write, as the queue has them
     order: list[list[int]]
     finish: int
     bytes_moved: np.ndarray
@@ -209,7 +209,7 @@ def _writes(cfg: Config, f: dict, at: np.ndarray, work: list, moved: np.ndarray,
 
 
 def _jobs(cfg: Config, isa: Isa, words: np.ndarray, op: np.ndarray, work: list, uops: UopReader, skip, fast) -> None:
-    """What executes micro-ops, in the order of the program, because its accumulators depend on those loaded so far."""
+    """The jobs of GEMM, ALU and TERNARY, in program order: their accumulators depend on the micro-ops loaded so far."""
     kernels, known, fields = {mem: Kernels(cfg, uops) for mem in _UOPS}, {}, {}
     ids = (words[:, 0] >> np.uint64(7) & np.uint64(7)).astype(int)
     loads = (op == Op.LOAD) & np.isin(_loaded(Op.LOAD, ids), _UOPS)

@@ -24,7 +24,7 @@ def beat_interval(cfg: Config, dram: Dram) -> int:
 
 
 class Plannable(Protocol):
-    """What gives a client its turns."""
+    """A port that gives a client its turns."""
 
     def plan(self) -> None:
         """The client has a new request."""
@@ -96,8 +96,9 @@ class Client:
 
 
 class ReadPort:
-    """Bursts of `clients` on one AXI port, round robin, and those that yield behind the others. `next` is the cycle in
-    which the next burst is granted.
+    """One AXI read port that grants bursts to `clients`, round robin; clients that yield come last.
+
+    `next` is the cycle in which the next burst is granted.
 
     With `fast`, a step makes all bursts of a client that nobody can interrupt, in runs where their beats do not pause.
     """

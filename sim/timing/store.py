@@ -137,7 +137,7 @@ class Store(Unit):
         self._answered(k)
 
     def _nothing(self, awaited: bool) -> None:
-        """A STORE of nothing, and whether a LOAD waits for its answer as for that of any."""
+        """Pass a STORE without data. `awaited`: a later LOAD waits for its answer, as for the answer to any STORE."""
         self.writer.nothing(self._begun)
         if awaited:
             self._answered_by = max(self._answered_by, self.writer.row + lat.ANSWERED_LATENCY)
@@ -179,7 +179,7 @@ class Store(Unit):
             )
 
     def _rows(self, k: int, work: Write) -> Iterator[int]:
-        """All rows of a STORE, one after the other."""
+        """Write the rows of a STORE one after the other; yields a cycle whenever later users of a bank are unknown."""
         writer, entries, per_beat = self.writer, work.entries, work.per_beat
         beats = work.length // entries
         pace = max(beats, self._groups) if work.quantised else beats  # cycles per entry

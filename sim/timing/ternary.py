@@ -28,7 +28,7 @@ class _Taken(NamedTuple):
 
 
 class _Rest(NamedTuple):
-    """Of an instruction: its next issue, the runs that are left (`Job.runs`), how many issues of the first are gone."""
+    """The rest of an instruction: cycle of its next issue, `runs` left (`Job.runs`), issues gone of the first run."""
 
     issue: int
     runs: Sequence[tuple[int, int]]
@@ -45,7 +45,7 @@ class _Rest(NamedTuple):
 
     @property
     def left(self) -> int:
-        """All issues that are left."""
+        """Number of issues that are left."""
         return sum(issues for _, issues in self.runs) - self.gone
 
 
@@ -114,7 +114,7 @@ class Ternary(Unit):
             self.wake()
 
     def _go_on(self, work: Iterator[int]) -> None:
-        """Continue `work`, and then what was taken meanwhile, as far as the users of the banks are known."""
+        """Continue `work`, then the instruction taken meanwhile, as far as the users of the banks are known."""
         resume = next(work, None)
         while resume is None and self._behind:
             work, self._behind = self._run(self._behind), None
@@ -123,7 +123,7 @@ class Ternary(Unit):
         self.resume = NEVER if resume is None else resume
 
     def _run(self, taken: _Taken) -> Iterator[int]:
-        """All issues of an instruction; cycles in which to look again, `NEVER` for when a load is written."""
+        """Issue an instruction. Yields the cycle in which to look again, or `NEVER` to wait until a load is written."""
         k, job, cycle, _ = taken
         self._begin = begin = max(self._read_last, cycle + lat.BEGIN_LATENCY)
         at = max(self._issue, begin + lat.TERNARY_FIRST_ISSUE_LATENCY)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from ...hw.rtl.latencies import TOKEN_LATENCY
 from ...hw.units import POP_PREV, PUSH_PREV, Queue
@@ -46,7 +46,7 @@ class Resumable(Protocol):
 class Unit:
     """A command queue and its unit. `next` is the cycle in which the next instruction is taken, `NEVER` if unknown."""
 
-    def __init__(self, program: Columns, queue: int, log: Log, moves: Callable[[Any], bool]):
+    def __init__(self, program: Columns, queue: int, log: Log, moves: Callable[[object], bool]):
         self.order, self.work, self.log = program.order[queue], program.work, log
         self.pop_prev, self.pop_next, self.push_prev, self.push_next = program.flags
         self.moving = [moves(self.work[k]) for k in self.order]
@@ -112,13 +112,13 @@ class Unit:
         log.token_prev[k], log.token_next[k], log.unit[k] = prev - head, tokens - prev, self.next - tokens
 
     def lacks_prev(self) -> bool:
-        """True if the next instruction waits for a token of the queue before."""
+        """True if the next instruction waits for a token of the preceding queue."""
         if self.at >= len(self.arrivals) or not self.pop_prev[self.order[self.at]]:
             return False
         return self.from_prev.taken >= len(self.from_prev.ready)
 
     def lacks_next(self) -> bool:
-        """True if the next instruction waits for a token of the queue behind."""
+        """True if the next instruction waits for a token of the following queue."""
         if self.at >= len(self.arrivals) or not self.pop_next[self.order[self.at]]:
             return False
         return self.from_next.taken >= len(self.from_next.ready)
@@ -169,7 +169,7 @@ class Load(Unit):
     """Loads of inputs and weights."""
 
     def __init__(self, program: Columns, log: Log, buffer: int):
-        super().__init__(program, Queue.LOAD, log, lambda work: True)
+        super().__init__(program, Queue.LOAD, log, lambda _: True)
         self.mover = Mover(buffer, self._done, self.wake)
 
     def free(self, k: int) -> int:

@@ -26,6 +26,12 @@ def test_damaged_files_are_read_or_refused_by_a_named_error(count, seed, capsys,
     assert all(f" {count:,} " in row for row in rows)
 
 
+def test_damaged_programs_run_or_are_refused_by_a_named_error():
+    found = judge.judge("program .tw", range(60))
+    assert not found.failures
+    assert found.counts[judge.ACCEPTED] > 1 and len(found.counts) > 3 and found.counts.total() == 60
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_whole_files_are_accepted_and_copies_follow_from_their_seed(name, tmp_path):
     form = FORMATS[name]

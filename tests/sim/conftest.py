@@ -1,22 +1,20 @@
 """What the tests of the model share: a machine to run instructions on, comparison with the definition, a program."""
 
 import math
+import random
 import sys
 import tracemalloc
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS, Config
-from tilewright.hw.isa import PAR, Isa, Mem, Op, Queue, depth, entry_bytes
-from tilewright.runtime.program import Program
+from tilewright.hw.isa import PAR, Isa, Mem, Op, depth, entry_bytes
 from tilewright.sim.model.device import Model
 from tilewright.sim.spec import SpecDevice
-from tilewright.sim.timing import predict
 
 TINY = PRESETS["tiny"]
 UNEQUAL = {"extensions": TINY.extensions - {"depthwise"}}  # which needs equal blocks
@@ -174,6 +172,17 @@ def load_uops(address: int, count: int, mem: Mem = Mem.UOP) -> dict:
     return {"op": Op.LOAD, "mem": mem.id, "dram_base": address // 4, "y_size": 1, "x_size": count, "x_stride": count}
 
 
+class Interleaving:
+    """A scheduler that chooses at random, and keeps what it chose."""
+
+    def __init__(self, seed):
+        self.rng, self.order = random.Random(seed), []
+
+    def __call__(self, ready):
+        self.order.append(self.rng.choice(ready))
+        return self.order[-1]
+
+
 @dataclass
 class Effort:
     """What a block takes on any machine: `calls` of functions, of Python and C, and at most `nbytes` of memory."""
@@ -205,46 +214,10 @@ def effort():
     return measured
 
 
-@pytest.fixture
-def machine():
-    """Makes a `Machine`."""
-    return Machine
-
-
 @pytest.fixture(params=CONFIGS)
 def any_cfg(request) -> Config:
     """Each of the configurations whose shapes differ."""
     return CONFIGS[request.param]
-
-
-@pytest.fixture
-def kit():
-    """The helpers of this module, by name."""
-    return SimpleNamespace(
-        **{f.__name__: f for f in (wrap, scaled, parameters, random_uops, random_loop, filled, load_uops)},
-        CONFIGS=CONFIGS,
-    )
-
-
-@pytest.fixture
-def overlapped():
-    """The timing, on pynq_z1, of a program in which each of a number of loads gives a token to a GEMM of 1000 issues;
-    and the positions of the GEMMs.
-    """
-
-    def predicted(loads: int):
-        cfg = PRESETS["pynq_z1"]
-        program = Program(cfg, tokens="explicit")
-        x = program.buffer("x", (loads, cfg.inp_entry_bytes))
-        for k in range(loads):
-            program.load(Mem.INP, k, x, k)
-            program.dep_push(Queue.LOAD, Queue.COMPUTE)
-            program.dep_pop(Queue.LOAD, Queue.COMPUTE)
-            program.gemm([(1000, 0, 0, 0)])
-        timing = predict(program)
-        return timing, np.flatnonzero((timing.queue == Queue.COMPUTE) & (timing.end - timing.start > 900))
-
-    return predicted
 
 
 def contents(spec: SpecDevice) -> dict[str, np.ndarray]:

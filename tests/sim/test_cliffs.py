@@ -29,7 +29,7 @@ PLANTED = ROOT / "tests/cli/planted"
 EXPECTED = json.loads((PLANTED / "expected.json").read_text())
 
 
-PYNQ = PRESETS["pynq_z1"]
+PYNQ, TINY = PRESETS["pynq_z1"], PRESETS["tiny"]
 
 
 def found(made, cfg=PYNQ):
@@ -71,6 +71,17 @@ def test_sums_that_the_alu_adds_are_a_reduction():
     assert cliff.kind == "reduction" and "the ALU adds 8 sums of products per result" in cliff.text
 
 
+@pytest.mark.parametrize("entries, again", [(256, True), (512, False)])
+def test_a_tensor_may_be_loaded_again_if_it_does_not_fit(entries, again):
+    p = Program(TINY)
+    x, y = p.buffer("x", (entries, 4)), p.buffer("y", (8, 4), kind="output")
+    for start in range(0, 1024, 128):
+        p.load(Mem.INP, start % 256, x, start % entries, x_size=128)
+        p.gemm([(8, 1, 1, 0)], dst=0, src=start % 256, overwrite=True)
+    p.store(0, y, 0, x_size=8)
+    assert ("loaded_again" in {cliff.kind for cliff in found(p, TINY)}) == again
+
+
 def test_one_place_for_results():
     p = Program(PYNQ, "results")
     x, w, y = p.buffer("x", (2048, 16)), p.buffer("w", (16, 16, 16)), p.buffer("y", (2048, 16), kind="output")
@@ -94,7 +105,13 @@ def test_the_layers_of_resnet18_have_none(preset, name):
     assert found(network.program(layer, PRESETS[preset]), PRESETS[preset]) == []
 
 
+def example(name, cfg=PYNQ):
+    """The schedule of an example."""
+    return runpy.run_path(str(ROOT / f"examples/{name}.py"))["schedule"](cfg)
+
+
 READY = {
+    **{name: lambda name=name: example(name) for name in ("vector_add", "matmul_vthread", "conv2d")},
     "small convolution": lambda: conv2d(PYNQ, 1, 8, 8, 16, 16, 3, 3, pad=(1, 1, 1, 1)),
     "strided convolution": lambda: conv2d(PYNQ, 1, 33, 31, 24, 40, 3, 3, stride=(2, 2), pad=(1, 1, 1, 1)),
     "1x1": lambda: conv2d(PYNQ, 1, 14, 14, 96, 64, 1, 1),
@@ -108,16 +125,6 @@ READY = {
 @pytest.mark.parametrize("name", READY)
 def test_ready_schedules_have_none(name):
     assert found(READY[name]()) == []
-
-
-@pytest.mark.parametrize("name", ["vector_add", "matmul_vthread", "conv2d"])
-def test_examples_have_none(name):
-    namespace = runpy.run_path(str(ROOT / f"examples/{name}.py"))
-    for cfg in (PRESETS["vta"], PYNQ):
-        assert found(namespace["schedule"](cfg), cfg) == []
-
-
-TINY = PRESETS["tiny"]  # entries of 4 inputs, 16 weights, 4 accumulators
 
 
 def found_in(program):
@@ -168,12 +175,9 @@ def test_transfers_of_a_statement():
     assert every["load"].moved(store=True) == [] and stores.busy > 0
 
 
-def test_a_tile_that_is_loaded_again_replaces_nothing():
-    same = Transfers("x", Mem.INP, [0, 0], [7, 7], [(0, 1, 32, 32)] * 2)
+def test_overwritten_and_used_entries_are_counted():
+    same = Transfers("x", Mem.INP, [0, 0], [7, 7], [(0, 1, 32, 32)] * 2)  # a tile that is loaded again replaces nothing
     assert same.overwrites() == 0 and same.distinct_bytes(4) == 32 and same.nbytes == 64
-
-
-def test_occupancy_counts_entries():
     used = occupancy(program().finish())
     assert used["INP"] == (16, TINY.inp_depth) and used["ACC"] == (16, TINY.acc_depth)
     assert used["WGT"] == (1, TINY.wgt_depth) and "PAR" not in used

@@ -71,14 +71,6 @@ def test_mutants_differ_in_one_thing_of_every_class(program):
     assert set(kinds) == set(KINDS) and min(kinds.values()) > 5
 
 
-def test_finish_comes_earlier(program):
-    base = program()
-    made = (m for m in mutants(base, np.random.default_rng(1)) if m.kind == "early FINISH")
-    for mutant in islice(made, 10):
-        at = int(mutant.text.split()[2].rstrip(","))
-        assert (mutant.launch.insn[at] == base.insn[-1]).all() and at < len(base.insn) - 1
-
-
 def test_a_program_without_micro_ops_and_tokens_has_mutants_too():
     to = Recorder(TINY, 0)
     launch = to.program.finish()
@@ -90,17 +82,17 @@ def outcomes(launch, runs=5):
     return [Bench(launch, 0).run(number) for number in range(runs)]
 
 
-def test_runs_of_a_right_program_leave_the_same(program):
-    assert len(set(outcomes(program()))) == 1
-    first = outcomes(program())[0]
+def test_runs_of_a_right_program_leave_the_same_on_model_and_definition(program):
+    first, *others = outcomes(program())
+    assert set(others) == {first}
     assert first.error == "" and len(first.contents) > 1000 and len(first.memory) > 1000 and not first.outside
-
-
-def test_the_definition_leaves_the_same_in_memory(program):
-    bench = Bench(program(), 3)
+    bench = Bench(program(), 0)
     for number in range(2):
-        model, definition = bench.run(number), bench.run(number, by=Defined)
-        assert (model.error, model.memory) == (definition.error, definition.memory) and definition.contents
+        definition = bench.run(number, by=Defined)
+        assert (definition.error, definition.memory) == ("", first.memory) and definition.contents
+    (pair, *_) = verify(program()).pairs
+    way = Reversed(pair.pop, pair.push)
+    assert not bench.run(1, way).error and not way.held
 
 
 def test_preferred_queues_are_ahead(program):
@@ -123,13 +115,6 @@ def test_preferred_queues_are_ahead(program):
     assert firsts[0] > firsts[1]
 
 
-def test_a_pair_is_reversed_where_tokens_allow_that(program):
-    launch = program()
-    (pair, *_) = verify(launch).pairs
-    way = Reversed(pair.pop, pair.push)
-    assert not Bench(launch, 0).run(1, way).error and not way.held
-
-
 def changed(launch, op, mem=None, **fields):
     """`launch` with other fields of its first instruction `op` of `mem`."""
     isa = Isa(TINY)
@@ -148,9 +133,6 @@ def test_runs_show_what_leaves_a_buffer_and_what_races(program):
     raced = [judge(without_pair(launch, pair), 0)[0] for pair in verify(launch).pairs if not pair.implied]
     assert set(raced) <= {"caught", "harmless"} and "caught" in raced
     assert {outcome.error for outcome in outcomes(changed(launch, Op.FINISH, push_next=1))} == {"TokenError"}
-
-
-CFG = PRESETS["tiny"]
 
 
 class Queues(Bench):
@@ -180,24 +162,20 @@ def test_every_order_comes_once(a, b, c):
 
 def launch(loads, base):
     """Loads of accumulators and a store from `base` on, which no token orders."""
-    p = Program(CFG, tokens="explicit")
-    x, y = p.buffer("x", (loads, CFG.acc_entry_bytes), 32), p.buffer("y", (1, CFG.out_entry_bytes), kind="output")
+    p = Program(TINY, tokens="explicit")
+    x, y = p.buffer("x", (loads, TINY.acc_entry_bytes), 32), p.buffer("y", (1, TINY.out_entry_bytes), kind="output")
     for k in range(loads):
         p.load(Mem.ACC, k, x, k)
     p.store(base, y, 0)
     return p.finish()
 
 
-def test_tokens_leave_fewer_orders():
+@pytest.mark.parametrize("base, results", [(9, 1), (2, 2)])
+def test_tokens_leave_fewer_orders_and_a_race_shows_in_some(base, results):
     """FINISH takes a token of the store queue, which gives it behind the store."""
-    found = every_order(Bench(launch(3, 9), 0), 0, 1000)
-    assert found is not None and not any(outcome.error for outcome in found) and len(set(found)) == 1
-    assert len(found) == comb(5, 2)
-
-
-def test_a_race_shows_in_some_order():
-    found = every_order(Bench(launch(3, 2), 0), 0, 1000)
-    assert found is not None and len(set(found)) == 2
+    found = every_order(Bench(launch(3, base), 0), 0, 1000)
+    assert found is not None and not any(outcome.error for outcome in found)
+    assert len(found) == comb(5, 2) and len(set(found)) == results
 
 
 def check(found, count):
@@ -214,9 +192,8 @@ def test_proof_runs_and_definition_agree_on_mutants():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 5))
-def test_verify_model_and_runs_agree_on_many_mutants(seed):
-    check(study(random_launches(seed), 1500, seed), 1500)
+def test_verify_model_and_runs_agree_on_many_mutants():
+    check(study(random_launches(1), 1500, 1), 1500)
 
 
 @pytest.mark.slow
@@ -229,13 +206,13 @@ def test_verify_agrees_with_every_order_of_short_programs():
 
 
 def test_a_study_can_be_repeated():
-    assert study(random_launches(3), 10, 3) == study(random_launches(3), 10, 3)
+    assert study(random_launches(3), 4, 3) == study(random_launches(3), 4, 3)
 
 
 def test_definition_and_model_refuse_mutants_alike(program):
     """With the same error at the same instruction."""
     found = Counter()
-    for seed in range(12):
+    for seed in range(8):
         for mutant in islice(mutants(program(seed, 2), np.random.default_rng(seed)), 4):
             results = [result_on(device(TINY, capacity=1 << 18), mutant.launch) for device in (ModelDevice, SpecDevice)]
             assert results[0] == results[1]
@@ -245,9 +222,9 @@ def test_definition_and_model_refuse_mutants_alike(program):
 
 def test_a_verifier_that_accepts_all_is_found_out(monkeypatch):
     monkeypatch.setattr(module, "verify", lambda launch: None)
-    found = study(random_launches(0), 40, 0)
-    assert found.count("missed") > 15 and found.count("missed", "accepted") == 40 and not found.passed
-    assert 15 < len(found.named) <= 20 and found.named[0].startswith("missed: tiny 0.0, mutant ")
+    found = study(random_launches(0), 15, 0)
+    assert found.count("missed") > 5 and found.count("missed", "accepted") == 15 and not found.passed
+    assert 5 < len(found.named) <= 15 and found.named[0].startswith("missed: tiny 0.0, mutant ")
 
 
 @pytest.mark.circuit
@@ -264,8 +241,8 @@ def test_a_verifier_that_refuses_all_is_found_out(monkeypatch):
 
 def test_a_definition_that_differs_is_found_out(monkeypatch):
     monkeypatch.setattr(module.Defined, "run", lambda self, address, count: None)
-    found = study(random_launches(0), 20, 0)
-    assert found.differ == found.defined == 2 and not found.passed
+    found = study(random_launches(0), 11, 0)
+    assert found.differ == found.defined >= 1 and not found.passed
     assert "not as defined" in found.named[0]
 
 
@@ -273,13 +250,6 @@ def test_the_table_has_a_row_per_class_and_one_for_all():
     found = Study(Counter({("swap", "caught"): 3, ("micro-op", "caught"): 1, ("micro-op", "harmless"): 2}))
     rows = {row["class"]: row for row in found.table()}
     assert list(rows) == ["micro-op", "all"]
-    assert rows["micro-op"] == {
-        "class": "micro-op",
-        "mutants": 3,
-        "wrong": 1,
-        "caught": 1,
-        "correct": 0,
-        "accepted": 0,
-        "neither": 2,
-    }
+    counts = {"mutants": 3, "wrong": 1, "caught": 1, "correct": 0, "accepted": 0, "neither": 2}
+    assert rows["micro-op"] == {"class": "micro-op", **counts}
     assert rows["all"]["mutants"] == 6 and rows["all"]["neither"] == 2

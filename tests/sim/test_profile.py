@@ -47,14 +47,18 @@ SPANS = {
 }
 
 
-def test_a_cycle_belongs_to_what_compute_executes_or_waits_for():
-    launch, isa = pair(), Isa(TINY)
-    spans = {name: iter(each) for name, each in SPANS.items()}
-    fields = isa.decode(launch.insn)
-    carriers = {LOAD: (71, 72), STORE: (101, 102)}  # of tokens for FINISH
-    found = [next(spans[isa.mnemonic(f)], carriers.get(isa.queue(f))) for f in fields]
+def timeline(launch, spans, carriers=None):
+    """A timeline of (issue, end) of the instructions by mnemonic, in their order; `carriers` are others, by queue."""
+    isa = Isa(launch.cfg)
+    left, fields = {name: iter(each) for name, each in spans.items()}, isa.decode(launch.insn)
+    found = [next(left[isa.mnemonic(f)], (carriers or {}).get(isa.queue(f))) for f in fields]
     queue, (issue, end) = np.array([isa.queue(f) for f in fields]), np.array(found).T
-    made = Timeline(queue, issue, issue, end, {name: np.zeros(len(end), np.int64) for name in WAITS})
+    return Timeline(queue, issue, issue, end, {name: np.zeros(len(end), np.int64) for name in WAITS})
+
+
+def test_a_cycle_belongs_to_what_compute_executes_or_waits_for():
+    launch = pair()
+    made = timeline(launch, SPANS, {LOAD: (71, 72), STORE: (101, 102)})  # of tokens for FINISH
     inner = profile(launch, made, 110, depth=2)
     cycles = {share.path: share.cycles for share in inner}
     assert sum(cycles.values()) == 110
@@ -80,15 +84,11 @@ def test_a_cycle_in_which_another_compute_unit_works_alone_is_its():
     p.dep_push(Queue.TERNARY, STORE)
     p.dep_pop(Queue.TERNARY, STORE)
     p.store(TWO.bank_depth, y, 0, x_size=4)
-    launch, isa = p.finish(), Isa(TWO)
+    launch = p.finish()
     spans = {"GEMM": [(10, 20)], "FINISH": [(72, 75)], "LOAD.UOP": [(1, 9)], "LOAD.TUOP": [(2, 7)]}
     spans |= {"LOAD.TWGT": [(7, 8)], "LOAD.INP": [(70, 71)], "STORE.OUT": [(51, 60), (60, 65), (65, 70)]}
     spans["TERNARY"] = [(10, 14), (15, 50), (50, 51)]  # the first and the last pass tokens on
-    each = {name: iter(every) for name, every in spans.items()}
-    found = [next(each[isa.mnemonic(f)]) for f in isa.decode(launch.insn)]
-    queue, (issue, end) = np.array([isa.queue(f) for f in isa.decode(launch.insn)]), np.array(found).T
-    made = Timeline(queue, issue, issue, end, {name: np.zeros(len(end), np.int64) for name in WAITS})
-    shares = {share.name: share for share in profile(launch, made, 80)}
+    shares = {share.name: share for share in profile(launch, timeline(launch, spans), 80)}
     assert (shares["a"].cycles, shares["b"].cycles) == (20, 30)  # GEMM with its micro-op; the cycles from its end on
     assert shares["b"].ternary == 4 and shares["b"].products == 0 and shares["b"].ternary_use == 4 / 30
     assert shares["b"].to_dict()["ternary_use"] == 0.1333 and "busy_ternary" in shares["b"].to_dict()
@@ -160,7 +160,5 @@ def test_circuit_and_timing_model_agree_on_operators():
             assert mine.path == its.path and mine.products == its.products
             assert abs(mine.cycles - its.cycles) <= 4
             assert abs(mine.busy["compute"] - its.busy["compute"]) <= 4
-            assert (
-                abs(mine.waits["bank"] - its.waits["bank"]) <= 4 and abs(mine.waits["unit"] - its.waits["unit"]) <= 24
-            )
-            assert abs(mine.waits["token"] - its.waits["token"]) <= 24
+            for reason, most in (("bank", 4), ("unit", 24), ("token", 24)):
+                assert abs(mine.waits[reason] - its.waits[reason]) <= most

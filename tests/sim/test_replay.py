@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 
+from tests.sim.conftest import Machine
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ConfigError, FileError, UnsupportedError
 from tilewright.hw.isa import Mem, Op
@@ -16,11 +17,11 @@ UOPS = [(1, 2, 3), (4, 5, 6), (7, 8, 9)]
 
 
 @pytest.fixture
-def case(machine, tmp_path):
+def case(tmp_path):
     """Writes a case that loads micro-ops twice and stores accumulators; `change` alters its arrays or meta."""
 
     def write(cfg=TINY, config="tiny", change=lambda arrays, meta: None, name="c"):
-        m = machine(cfg, nbytes=4099)
+        m = Machine(cfg, nbytes=4099)
         m.put_uops(UOPS, 512)
         loads = [{"op": Op.LOAD, "mem": Mem.UOP, "dram_base": 128 + at, "x_size": n} for at, n in ((1, 2), (0, 2))]
         store = {"op": Op.STORE, "mem": Mem.OUT, "dram_base": 2048 // cfg.out_entry_bytes, "y_size": 1, "x_size": 3}
@@ -40,13 +41,6 @@ def case(machine, tmp_path):
     return write
 
 
-def test_a_case_passes_and_counts(case):
-    result = replay_case(case())
-    assert (result.name, result.passed, result.detail) == ("c", True, "")
-    assert result.stats.bytes_stored == {"OUT": 12}
-    assert replay_case(str(case())).passed
-
-
 @pytest.mark.parametrize("cfg", [TINY, PRESETS["pynq_z1"]], ids=lambda c: c.name)
 @pytest.mark.parametrize("seed", range(3))
 def test_random_programs_of_all_extensions_replay(tmp_path, cfg, seed):
@@ -60,15 +54,25 @@ def test_random_programs_of_all_extensions_replay(tmp_path, cfg, seed):
     assert result.passed and result.stats.bytes_stored["OUTQ"]
 
 
-def test_the_configuration_is_a_name_a_vta_string_or_fields(case):
-    vta = PRESETS["vta"]
-    assert replay_case(case(vta, "1x16_i8w8a32_15_15_18_17")).passed
-    assert replay_case(case(vta, "vta")).passed
-    batch2 = TINY.replace(name="two", batch=2, inp_bytes=512)
-    assert replay_case(case(batch2, batch2.to_dict())).passed
+BATCH = TINY.replace(name="two", batch=2, inp_bytes=512)
 
 
-@pytest.mark.parametrize("at, where", [(2050, " (out + 10)"), (4098, "")])
+@pytest.mark.parametrize(
+    "cfg, config",
+    [
+        (TINY, "tiny"),
+        (PRESETS["vta"], "1x16_i8w8a32_15_15_18_17"),
+        (PRESETS["vta"], "vta"),
+        (BATCH, BATCH.to_dict()),
+    ],
+)
+def test_a_case_passes_and_its_configuration_is_a_name_a_vta_string_or_fields(case, cfg, config):
+    result = replay_case(str(case(cfg, config)))
+    assert (result.name, result.passed, result.detail) == ("c", True, "")
+    assert result.stats.bytes_stored == {"OUT": 3 * cfg.out_entry_bytes}
+
+
+@pytest.mark.parametrize("at, where", [(2050, " (out + 10)"), (2103, " (out + 63)"), (2104, ""), (4098, "")])
 def test_a_difference_anywhere_fails_and_is_named(case, at, where):
     def flip(arrays, meta):
         arrays["dram_out"][at] ^= 1
@@ -163,9 +167,9 @@ def test_a_malformed_case_is_named_in_one_line(case, change, text):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("absent", ["insn", "uop"])
-def test_the_copies_of_instructions_and_micro_ops_may_be_absent(case, absent):
-    assert replay_case(case(change=setter(absent, None))).passed
+@pytest.mark.parametrize("key, value", [("insn", None), ("uop", None), ("oracle", {"of": ["anything"]})])
+def test_copies_may_be_absent_and_unknown_fields_are_ignored(case, key, value):
+    assert replay_case(case(change=setter(key, value))).passed
 
 
 def test_micro_ops_beyond_memory_fail_as_the_program_does(case):
@@ -178,10 +182,6 @@ def test_micro_ops_beyond_memory_fail_as_the_program_does(case):
     result = replay_case(case(change=beyond))
     assert not result.passed
     assert result.detail.startswith("instruction 0 (LOAD.UOP") and "are outside 0..0x1002" in result.detail
-
-
-def test_fields_that_are_unknown_are_ignored(case):
-    assert replay_case(case(change=setter("oracle", {"of": ["anything"]}))).passed
 
 
 def test_files_that_are_no_cases(case, tmp_path):

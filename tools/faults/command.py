@@ -55,8 +55,8 @@ class Row:
 
 @dataclass
 class Found:
-    """`rows` by kind, the codes of errors by kind, what instructions were hit by bus errors, differences between model
-    and circuit by (what, reason), and the defects, told one by one."""
+    """Results of a campaign: rows and error codes by kind, mnemonics of instructions hit by bus errors, differences
+    between model and circuit by (difference, reason), and one text per defect."""
 
     rows: dict[str, Row] = field(default_factory=lambda: {kind: Row() for kind in KINDS})
     codes: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -85,7 +85,7 @@ def campaign(cases: Iterable[Case], trials: int, seed: int, kinds: Sequence[str]
 
 
 def programs(cfgs: Sequence[Config], recorded: Sequence[Case], seed: int) -> Iterator[Case]:
-    """Endless random programs of `cfgs` in turn, and behind each turn one of `recorded`."""
+    """Endless random programs of `cfgs` in turn; one of `recorded` follows each turn."""
     for number in count():
         for k, cfg in enumerate(cfgs):
             yield random_program(cfg, (seed << 20) + number * len(cfgs) + k)
@@ -155,7 +155,7 @@ def _judge(found: Found, case: Case, trial: Trial, before: np.ndarray, end: End,
 
 
 def _compare(found: Found, case: Case, trial: Trial, before: np.ndarray, end: End) -> tuple[str, str]:
-    """The same for a changed program: the behavioural model says what is right."""
+    """Judge a changed program by the behavioural model."""
     memory = trial.image.tobytes() if end.what == "done" else b""
     what, reason = difference(case.cfg, before, trial.address, trial.count, Result(end.error, end.index, memory))
     if what != SAME:
@@ -168,7 +168,7 @@ def _compare(found: Found, case: Case, trial: Trial, before: np.ndarray, end: En
 
 
 def _hit(case: Case, end: End, address: int) -> str:
-    """What a bus error hit: the fetch, or the access of an instruction that has this mnemonic."""
+    """The access that a bus error hit: "fetch", or the mnemonic of the instruction."""
     if case.address <= address < case.address + INSN_BYTES * case.count:
         return "fetch"
     (f,) = Isa(case.cfg).decode(_words(case, end.index or 0))
@@ -215,7 +215,7 @@ def table(found: Found) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Try them, print what came of them; the exit status."""
+    """Run the campaign of the command line and print its results; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)

@@ -13,6 +13,7 @@ from tilewright.hw.config import UOP_BYTES, Config
 from tilewright.hw.errors import ExecutionError, ProgramError
 from tilewright.hw.isa import FLAGS, INSN_BYTES, Isa, Op, nop_of
 from tilewright.runtime.access import dram_access
+from tilewright.runtime.device import Stats
 from tilewright.runtime.verify import verify_instructions
 from tilewright.sim.memory import PAGE, program_bytes
 from tilewright.sim.model.device import Model, ModelDevice
@@ -24,7 +25,7 @@ _MOST_BYTES = 1 << 20  # of a recorded case
 
 @dataclass(frozen=True)
 class Case:
-    """A program in memory, and memory after it; `seed` draws what the scratchpads held in a second run."""
+    """A program in memory `image`, and the memory `expected` after it, uint8 (n,) each."""
 
     name: str
     cfg: Config
@@ -35,7 +36,7 @@ class Case:
 
 
 def random_program(cfg: Config, seed: int) -> Case:
-    """Random program `seed` of `cfg`, or the next one that does not depend on what was there before it."""
+    """Random program `seed` of `cfg`, or the next one that does not depend on the scratchpads' old contents."""
     while True:
         image, address, count = random_case(cfg, seed)
         found = _case(f"{cfg.name} {seed}", cfg, _cut(cfg, image, address, count), address, count)
@@ -112,7 +113,7 @@ class ImageDevice(Protocol):
 
     cfg: Config
 
-    def run_image(self, image: np.ndarray, insn_address: int, insn_count: int, /) -> object:
+    def run_image(self, image: np.ndarray, insn_address: int, insn_count: int, /) -> Stats:
         """Raises `ExecutionError` where they are wrong."""
         ...
 
@@ -132,14 +133,19 @@ class Result:
         return self.error or "no error"
 
 
-def result_of(device: ImageDevice, image: np.ndarray, address: int, count: int) -> Result:
-    """What `device` makes of the instructions in a copy of `image`."""
+def executed(device: ImageDevice, image: np.ndarray, address: int, count: int) -> tuple[Result, Stats | None]:
+    """(result of the instructions on `device`, in a copy of `image`; statistics of a run without error)."""
     after = image.copy()
     try:
-        device.run_image(after, address, count)
+        stats = device.run_image(after, address, count)
     except ExecutionError as exc:
-        return Result(type(exc).__name__, exc.index, b"", str(exc))
-    return Result("", None, after.tobytes())
+        return Result(type(exc).__name__, exc.index, b"", str(exc)), None
+    return Result("", None, after.tobytes()), stats
+
+
+def result_of(device: ImageDevice, image: np.ndarray, address: int, count: int) -> Result:
+    """Run the instructions on `device` in a copy of `image`."""
+    return executed(device, image, address, count)[0]
 
 
 def replace_by_nop(isa: Isa, image: np.ndarray, address: int, k: int) -> None:
@@ -153,8 +159,9 @@ def replace_by_nop(isa: Isa, image: np.ndarray, address: int, k: int) -> None:
 def is_an_error_too(
     model: ModelDevice, image: np.ndarray, address: int, count: int, first: Result, found: Result
 ) -> bool:
-    """Whether `found`, of the circuit, is what `model` reports where the wrong instructions before it do nothing, from
-    that of `first` on. `model` is as it was before `first`; `image` is changed.
+    """Whether `found`, of the circuit, is the error of `model` once wrong instructions before it are NOPs.
+
+    `model` is in its state before `first`; `image` is changed.
 
     The circuit reports what it meets first: the error of a load comes with its data, and an instruction behind it that
     does not wait for the load may be wrong, too.
@@ -166,9 +173,9 @@ def is_an_error_too(
 
 
 def difference(cfg: Config, image: np.ndarray, address: int, count: int, found: Result) -> tuple[str, str]:
-    """(what `found`, of a circuit that had just been powered on, differs in from the model; the reason).
+    """(difference of `found`, of a circuit that was just powered on, from the model; its reason).
 
-    Both are `SAME` where it does not.
+    Both are `SAME` where there is no difference.
     """
     model = result_of(ModelDevice(cfg), image, address, count)
     if model == found:

@@ -84,7 +84,7 @@ class Disturbed(Simulation):
         super().__init__(library, dram, named=named)
 
     def plan(self, disturbances: Sequence[Disturbance], acts: Sequence[tuple[int, Act]]) -> None:
-        """What happens in the next run; handshakes are counted from here on."""
+        """Schedule `disturbances` and `acts` for the next run, and start to count handshakes."""
         self._library.sim_calm(self._sim)
         for each in disturbances:
             channel = self._channels[each.channel]
@@ -93,7 +93,7 @@ class Disturbed(Simulation):
         self._more = sum(each.wait for each in disturbances) + max((cycle for cycle, _ in acts), default=0)
 
     def calm(self) -> None:
-        """End what disturbs the bus."""
+        """End all disturbances of the bus."""
         self._library.sim_calm(self._sim)
 
     def seen(self, channel: str) -> int:
@@ -106,17 +106,20 @@ class Disturbed(Simulation):
         return None if address == (1 << 64) - 1 else address
 
     def write(self, register: str, value: int, strobes: int = ALL_BYTES) -> None:
-        """As of `Simulation`."""
+        """Write a register, as `Simulation.write`, and note a reset."""
         super().write(register, value, strobes)
         self._reset |= register == "CONTROL" and bool(value & Command.RESET and strobes & 1)
 
     def reset(self) -> None:
-        """As of `Simulation`."""
+        """Reset the core, as `Simulation.reset`, and note it."""
         super().reset()
         self._reset = True
 
     def run(self, most: int) -> bool:
-        """As of `Simulation`. Raises `Stopped` where a reset ended the program: no act follows it."""
+        """Run up to `most` cycles plus those of the faults, with the acts in between.
+
+        Raises `Stopped` where a reset ended the program: no act follows it.
+        """
         spent, self._reset = 0, False
         for cycle, act in self._acts:
             if super().run(cycle - spent):
@@ -176,7 +179,7 @@ class FaultyDevice(RtlDevice):
         acts: Sequence[tuple[int, Act]] = (),
         watchdog: int = WATCHDOG,
     ) -> End:
-        """Run the instructions in `image` with what happens on the way; 0 turns the watchdog off."""
+        """Run the instructions in `image` with `disturbances` and `acts`; `watchdog` 0 turns the watchdog off."""
         self._watchdog = watchdog and max(watchdog, self._least)
         sim = self.sim
         sim.plan(disturbances, acts)
@@ -215,10 +218,10 @@ class Undisturbed:
 
 @dataclass
 class Trial:
-    """A run: the instructions and memory, what happens, and the ends that are no defect.
+    """A run with a fault: instructions and memory, disturbances and acts of the host, and the ends that are no defect.
 
-    `codes` are the errors that may be reported. `channel` is the one that answers with an error. With `compared` the
-    program is another one, and what it does is what the behavioural model says.
+    `codes` are the errors that may be reported, `channel` is the bus channel that answers with an error. With
+    `compared` the program was changed, and the behavioural model decides which end is right.
     """
 
     image: np.ndarray
@@ -319,7 +322,7 @@ def _reset_by_register(run: Undisturbed, rng: np.random.Generator) -> Trial:
 
 
 def _reset_in_stall(run: Undisturbed, rng: np.random.Generator) -> Trial | None:
-    """A reset after which the bus does not answer for a while; what runs then is over."""
+    """A reset after which the bus does not answer for a while; the program ends."""
     found = _handshake(run, rng, str(rng.choice(CHANNELS)))
     if found is None:
         return None
@@ -349,14 +352,14 @@ def _write_watchdog(run: Undisturbed, rng: np.random.Generator) -> Trial:
 
 
 def _write_others(run: Undisturbed, rng: np.random.Generator) -> Trial:
-    """Any registers but those two, ten of them."""
+    """Write ten random registers other than CONTROL and WATCHDOG."""
     names = [name for name in every_register(run.case.cfg) if name not in ("CONTROL", "WATCHDOG")]
     writes = [_write(str(name), int(rng.integers(1 << 32))) for name in rng.choice(names, 10)]
     return _trial(run, [_RIGHT], acts=[(_cycle(run, rng), write) for write in writes])
 
 
 def _write_some_bytes(run: Undisturbed, rng: np.random.Generator) -> Trial:
-    """Any bytes of any registers, ten of them: of CONTROL not the first, of WATCHDOG the new value is read back."""
+    """Write random bytes of ten random registers, except the first byte of CONTROL; WATCHDOG is read back."""
     trial = _trial(run, [_RIGHT])
 
     def write(name: str, value: int, strobes: int) -> Act:
@@ -380,7 +383,7 @@ def _write_some_bytes(run: Undisturbed, rng: np.random.Generator) -> Trial:
 
 
 def _read_registers(run: Undisturbed, rng: np.random.Generator) -> Trial:
-    """Any registers, thirty of them: the program's are as written, counters never fall, there is no error."""
+    """Read thirty random registers: the program's are as written, counters never fall, there is no error."""
     case, trial, latest = run.case, _trial(run, [_RIGHT]), dict[str, int]()
     known = {"INSN_COUNT": case.count, "INSN_ADDR_LO": case.address & 0xFFFFFFFF, "INSN_ADDR_HI": case.address >> 32}
     known |= {"ERROR": 0, "UNMAPPED": 0, "VERSION": MAGIC << 16 | ISA_VERSION}
@@ -460,7 +463,7 @@ def _too_few(case: Case, words: np.ndarray, rng: np.random.Generator) -> int:
 
 
 def _too_many(case: Case, words: np.ndarray, rng: np.random.Generator) -> int:
-    """What follows is what memory holds, or the program's own instructions."""
+    """Append the words that memory holds there, or copies of the program's own instructions."""
     if rng.integers(2):
         words[case.count :] = words[rng.integers(case.count, size=len(words) - case.count)]
     return case.count + 1 + int(rng.integers(8))

@@ -1,1 +1,1 @@
-"""Random programs on definition, behavioural model, timing model and circuit, and what to do where these differ."""
+"""Random programs on definition, behavioural model, timing model and circuit; differences become short cases."""

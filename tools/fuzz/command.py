@@ -9,27 +9,25 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
 from tilewright.cli import report
 from tilewright.cli.options import json_option
-from tilewright.hw.config import Config
-from tilewright.hw.errors import ExecutionError
+from tilewright.hw.circuit import check_buildable
+from tilewright.hw.config import Config, load_config
+from tilewright.hw.errors import ExecutionError, UnsupportedError
 from tilewright.hw.isa import FLAGS, INSN_BYTES, Op, known_isa
 from tilewright.hw.units import channels
 from tilewright.sim.model.device import at_random
+from tilewright.sim.replay import write_case
 from tilewright.sim.spec import SpecDevice
-from tools.faults.compare import replace_by_nop
+from tools.configs import random_config
+from tools.faults.compare import executed, replace_by_nop
 
-from .programs import Generated
-
-if TYPE_CHECKING:
-    from tilewright.hw.config import Config
-
-    from .compare import Difference, Found
+from .compare import Coverage, Devices, Difference, Found, compared, memory
+from .programs import CONFIGS, TOGETHER, Generated, generated
 
 _ORDERS = 4  # random ones in which a program is run to see that its result does not depend on the order
 _MOST = 500  # programs that are tried
@@ -52,7 +50,7 @@ class _Shrinker:
         return True
 
     def idle_runs(self) -> None:
-        """Instructions do nothing but exchange their tokens: half of them, quarters, single ones."""
+        """Replace instructions by NOPs that exchange tokens: half of the program, quarters, single instructions."""
         size = self.program.count
         while size:
             for start in range(0, self.program.count - 1, size):
@@ -86,7 +84,7 @@ class _Shrinker:
                 at += not self.accept(words)
 
     def lower(self) -> None:
-        """Fields with 0, 1, or half of what they have."""
+        """Lower the values of fields to 0, 1, or their half."""
         for k in range(self.program.count - 1):
             f = self.isa.decode(self.program.words[k : k + 1])[0]
             form = self.isa.format_of(f["op"], f.get("mem", 0))
@@ -111,7 +109,7 @@ def with_words(program: Generated, words: np.ndarray) -> Generated:
 
 
 def settled(cfg: Config, program: Generated) -> bool:
-    """Whether `program` ends well, and with the same memory in random orders: what is left of one may race."""
+    """Whether `program` ends well and with the same memory in random orders: a shortened program may race."""
     results, rng = [], np.random.default_rng(0)
     for choose in (min, *(at_random(rng) for _ in range(_ORDERS))):
         image = program.image.copy()
@@ -159,9 +157,7 @@ class Job:
 
 
 def work(job: Job) -> Found:
-    """What comes of the programs of `job`."""
-    from .compare import compared
-
+    """Run and compare the programs of `job`."""
     return compared(job.cfg, job.first, job.count, circuit=job.circuit)
 
 
@@ -186,7 +182,7 @@ def command(
     from tilewright.apps.explore.cluster import workers
     from tilewright.compiler.jobs import run
 
-    cfgs, totals, start, number = configurations(names), dict[str, Any](), time.monotonic(), 0
+    cfgs, totals, start, number = configurations(names), dict[str, Found](), time.monotonic(), 0
     with report.progress("random programs") as advance, workers(jobs) as pool:
         while not number or time.monotonic() - start < seconds:
             todo = round_of(cfgs, seed, number, circuits, jobs, drawn=not names)
@@ -218,19 +214,13 @@ def command(
 
 
 def configurations(names: Sequence[str]) -> list[Config]:
-    """Those of these names, of the fuzzer's own or as `load_config` takes them; the fuzzer's own if there is none."""
-    from tilewright.hw.config import load_config
-
-    from .programs import CONFIGS
-
+    """The configurations with these names, of the fuzzer or as `load_config` takes them; by default the fuzzer's."""
     own = {cfg.name: cfg for cfg in CONFIGS}
     return [own.get(name) or load_config(name) for name in names] or list(CONFIGS)
 
 
 def round_of(cfgs: Sequence[Config], seed: int, number: int, circuits: bool, jobs: int, *, drawn: bool) -> list[Job]:
     """The jobs of round `number`: for each configuration five tens of programs per process."""
-    from .programs import TOGETHER
-
     count = 5 * TOGETHER  # which has every kind of program
     firsts = [seed * _SPAN + (number * jobs + k) * count for k in range(jobs)]
     todo = [Job(cfg, first, count, circuits) for first in firsts for cfg in cfgs]
@@ -239,10 +229,6 @@ def round_of(cfgs: Sequence[Config], seed: int, number: int, circuits: bool, job
 
 def _of_round(seed: int, number: int) -> list[Config]:
     """Legal configurations drawn at random, of sizes that random programs and the definition can do with."""
-    from tilewright.hw.circuit import check_buildable
-    from tilewright.hw.errors import UnsupportedError
-    from tools.configs import random_config
-
     found, k = [], 1000 * (seed * 1000 + number)
     while len(found) < _RANDOM_CONFIGS:
         cfg, k = random_config(k), k + 1
@@ -266,12 +252,7 @@ def _key(job: Job) -> str:
 
 
 def kept(cfg: Config, difference: Difference, folder: str, circuit: bool) -> str:
-    """Write the case of a difference, shortened where it shows alone, and what to say of it."""
-    from tilewright.sim.replay import write_case
-    from tilewright.sim.spec import SpecDevice
-
-    from .compare import Devices, Found, ends, memory
-    from .programs import generated
+    """Write the case of a difference, shortened if one program alone shows it; returns the lines to print."""
 
     def differs(program: Generated) -> bool:
         found = Devices(cfg, memory(cfg, difference.seed), circuit=circuit).difference(program, Found())
@@ -282,18 +263,16 @@ def kept(cfg: Config, difference: Difference, folder: str, circuit: bool) -> str
         before = program.count
         program = shrink(cfg, program, differs)
         alone = f"shortened from {before} to {program.count} instructions"
-    end, _ = ends(SpecDevice(cfg), program)
+    end, _ = executed(SpecDevice(cfg), program.image, program.address, program.count)
     path = Path(folder) / f"{cfg.name}_{difference.seed}.npz"
     path.parent.mkdir(parents=True, exist_ok=True)
-    after = program.image if isinstance(end, tuple) else end
+    after = program.image if end.error else np.frombuffer(end.memory, np.uint8)
     write_case(path, cfg, program.image, after, program.address, program.count)
     text = f"{cfg.name}, seed {difference.seed} (devices since {difference.first}): {difference.text}; {alone}: {path}"
     return "\n".join([text, *listing(cfg, program)])
 
 
 def _rows(cfgs: Sequence[Config], totals: dict[str, Found]) -> list[tuple[str, Found]]:
-    from .compare import Found
-
     own, drawn = [(cfg.name, totals[cfg.name]) for cfg in cfgs if cfg.name in totals], Found()
     others = [found for name, found in totals.items() if name not in {cfg.name for cfg in cfgs}]
     for found in others:
@@ -314,9 +293,7 @@ def _mean(found: Found) -> dict[str, float]:
     return {"mean": found.error / found.timed if found.timed else 0.0}
 
 
-def _coverage(totals: dict[str, Found]) -> Any:
-    from .compare import Coverage
-
+def _coverage(totals: dict[str, Found]) -> Coverage:
     every = Coverage()
     for found in totals.values():
         every.add(found.coverage)

@@ -6,12 +6,10 @@ from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from tilewright.hw.config import Config
-from tilewright.hw.errors import ExecutionError
 from tilewright.hw.isa import INSTRUCTIONS, OPERATIONS, Field, Instruction, Op, known_isa
 from tilewright.hw.units import PUSH_NEXT, PUSH_PREV, absent_flags
 from tilewright.runtime.device import Stats
@@ -19,7 +17,7 @@ from tilewright.sim.dram import Dram, unshared
 from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.spec import SpecDevice
 from tilewright.sim.timing.device import TimingDevice
-from tools.faults.compare import Result, is_an_error_too
+from tools.faults.compare import ImageDevice, Result, executed, is_an_error_too
 
 from .programs import TOGETHER, Generated, generated, unused, wild
 
@@ -79,7 +77,7 @@ class Coverage:
                         known.used.add(run)
 
     def add(self, other: Coverage) -> None:
-        """Add what others have produced."""
+        """Add the ranges and counts of another coverage."""
         for at, found in other.ranges.items():
             own = self.ranges.setdefault(at, Range(found.low, found.high))
             own.low, own.high = min(own.low, found.low), max(own.high, found.high)
@@ -147,7 +145,7 @@ def legal_runs(cfg: Config) -> list[tuple[str, str, frozenset[int]]]:
 
 
 def _limits(cfg: Config, row: Instruction, operation: int | None, declared: Field) -> tuple[int, int]:
-    """The legal values of a field: those of an instruction that can be decoded and finds what it names."""
+    """The least and the largest value of a field in an instruction that can be decoded and whose operands exist."""
     low, high = declared.limits
     if declared.name in absent_flags(cfg, row.queue) or (
         row.op == Op.FINISH and declared.name in (PUSH_PREV, PUSH_NEXT)
@@ -165,12 +163,11 @@ def _limits(cfg: Config, row: Instruction, operation: int | None, declared: Fiel
 
 WORST = 0.05  # error of predicted cycles, as a share of the circuit's: what docs/timing.md allows a program
 _WATCHDOG = 20_000  # cycles
-End = np.ndarray | tuple[str, int | None]  # memory, or class and instruction of the error
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Program `seed` of `config` ends differently: `kind` is what differs, `text` says how.
+    """Program `seed` of `config` ends differently on two devices: `kind` names the property, `text` the values.
 
     `first` is the seed of the first program that ran on the same devices.
     """
@@ -184,7 +181,7 @@ class Difference:
 
 @dataclass
 class Found:
-    """What came of some programs of one configuration; `errors` are those of the timing model, shares of cycles."""
+    """Counts and differences of some programs of one configuration; `error` and `worst` are shares of cycles."""
 
     programs: int = 0
     instructions: int = 0
@@ -199,7 +196,7 @@ class Found:
     coverage: Coverage = field(default_factory=Coverage)
 
     def add(self, other: Found) -> None:
-        """Add what came of other programs of the configuration."""
+        """Add the counts of other programs of the configuration."""
         self.worst = max(self.worst, other.worst)
         self.coverage.add(other.coverage)
         for name, value in vars(other).items():
@@ -217,7 +214,7 @@ class Devices:
         self.cfg, self.timed = cfg, dram.seed is None
         self.model = TimingDevice(cfg, dram=dram) if self.timed else ModelDevice(cfg)
         self.spec = SpecDevice(cfg) if define else None
-        self.circuit: Any = None
+        self.circuit: ImageDevice | None = None
         if circuit:
             from tilewright.sim.rtl.device import RtlDevice
 
@@ -225,12 +222,14 @@ class Devices:
         self.usable = True
 
     def difference(self, program: Generated, found: Found) -> tuple[str, str] | None:
-        """(kind, text) of what differs, None where nothing does; counts in `found`. After an error all is `usable` no
-        more.
+        """(kind, text) of the first difference, None without one; counts in `found`.
+
+        After an error the devices are no longer `usable`.
         """
         before = deepcopy(self.model) if not program.legal and self.circuit else self.model
-        expected, stats = ends(self.model, program)
-        self.usable = not isinstance(expected, tuple)
+        place = program.image, program.address, program.count
+        expected, stats = executed(self.model, *place)
+        self.usable = not expected.error
         found.programs += 1
         found.instructions += program.count
         found.refused += not self.usable
@@ -238,13 +237,13 @@ class Devices:
             return "error", f"a legal program ends in {shown(expected)} on the model"
         if self.spec is not None:
             found.defined += program.count
-            got, _ = ends(self.spec, program)
-            if not same(got, expected):
+            got, _ = executed(self.spec, *place)
+            if got != expected:
                 return "definition", f"definition: {told(got, expected)}"
         if self.circuit is not None:
             found.simulated += program.count
-            got, counted = ends(self.circuit, program)
-            if not same(got, expected) and not _is_an_error_too(before, program, expected, got):
+            got, counted = executed(self.circuit, *place)
+            if got != expected and not is_an_error_too(before, program.image.copy(), *place[1:], expected, got):
                 return "circuit", f"circuit: {told(got, expected)}"
             if stats is not None and counted is not None:
                 found.cycles += counted.cycles or 0
@@ -266,14 +265,8 @@ class Devices:
         return None
 
 
-def _is_an_error_too(before: ModelDevice, program: Generated, expected: End, got: End) -> bool:
-    """Whether the circuit's end is another error of the program, which it met first."""
-    image = program.image.copy()
-    return is_an_error_too(before, image, program.address, program.count, _result(expected), _result(got))
-
-
 def memory(cfg: Config, seed: int) -> Dram:
-    """What is behind the bus of program `seed`: memory as the timing model knows it, or one that stalls at random."""
+    """The memory of program `seed`: one that the timing model knows, or one that stalls at random."""
     first = seed - seed % TOGETHER
     return Dram.random(first) if wild(seed) or first // TOGETHER % 2 else unshared(cfg)
 
@@ -295,36 +288,14 @@ def compared(cfg: Config, first: int, count: int, *, circuit: bool, every: int =
     return found
 
 
-def ends(device: Any, program: Generated) -> tuple[End, Stats | None]:
-    """How `program` ends on `device`, and what was counted."""
-    image = program.image.copy()
-    try:
-        stats = device.run_image(image, program.address, program.count)
-    except ExecutionError as exc:
-        return (type(exc).__name__, exc.index), None
-    return image, stats
-
-
-def same(a: End, b: End) -> bool:
-    """Whether both are the same error, or the same memory."""
-    if isinstance(a, tuple) or isinstance(b, tuple):
-        return isinstance(a, tuple) and isinstance(b, tuple) and a == b
-    return np.array_equal(a, b)
-
-
-def shown(end: End) -> str:
+def shown(end: Result) -> str:
     """An end in a few words."""
-    return f"{end[0]} at instruction {end[1]}" if isinstance(end, tuple) else "results"
+    return f"{end.error} at instruction {end.index}" if end.error else "results"
 
 
-def told(got: End, expected: End) -> str:
+def told(got: Result, expected: Result) -> str:
     """How `got` differs from the model's end."""
-    if isinstance(got, tuple) or isinstance(expected, tuple):
+    if got.error or expected.error:
         return f"{shown(got)}, the model {shown(expected)}"
-    where = np.flatnonzero(got != expected)
+    where = np.flatnonzero(np.frombuffer(got.memory, np.uint8) != np.frombuffer(expected.memory, np.uint8))
     return f"{len(where)} bytes differ from the model's, the first at {where[0]:#x}"
-
-
-def _result(end: End) -> Result:
-    """An end as the comparison of faults has it."""
-    return Result(*end, b"") if isinstance(end, tuple) else Result("", None, end.tobytes())

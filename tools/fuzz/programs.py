@@ -135,7 +135,7 @@ class Writer:
         return int(self.rng.integers(max(1, n)))
 
     def _value(self, field: Field, usual: int) -> int:
-        """`usual`, or anything: the largest value, one beside a power of two, or any other."""
+        """`usual` or, by `chance`, the largest value, one next to a power of two, or any other."""
         low, high = field.limits
         if self.rng.random() >= self.chance:
             return max(low, min(usual, high))
@@ -214,7 +214,7 @@ class Writer:
         return f
 
     def _ternary(self, fields: Mapping[str, Field]) -> dict[str, int]:
-        """As `loops`, mostly within the first plane of a bank."""
+        """Fields of loops, mostly within the first plane of a bank."""
         f = self._loops(fields)
         return f | {"dst_in": self._below(2), "dst_out": 0} if self._below(16) else f
 
@@ -284,7 +284,7 @@ class Reach(Walk):
         self._kinds += [self._ternary_long] * bool(self.ternary_weights)
 
     def step(self) -> None:
-        """Record one instruction that reaches far, or what a walk records."""
+        """Record one instruction that reaches far, or a usual step of a walk."""
         if self._below(_OFTEN):
             super().step()
         else:
@@ -302,12 +302,12 @@ class Reach(Walk):
         self.to.load(mem, self._below(entries - x * y + 1), 0, y, x, stride)
 
     def _trips(self, cost: int) -> int:
-        """Of one loop: each doubling is as likely."""
+        """The trips of one loop; each doubling is equally likely."""
         most = max(2, min((1 << ITER_BITS) - 1, _PRODUCTS // cost))
         return int(np.exp2(self.rng.uniform(1, np.log2(most + 0.5))))
 
     def _loops(self, cost: int) -> list[tuple[int, int, int, int]]:
-        """One long loop that stays where it is, before or behind a short one."""
+        """One long loop without steps, outside or inside a short one."""
         loops = [(self._trips(3 * cost), 0, 0, 0), (1 + self._below(3), 0, 0, 0)]
         return loops[:: 1 - 2 * self._below(2)]
 
@@ -334,7 +334,7 @@ class Reach(Walk):
         self.to.gemm([], uops, **self._mode())
 
     def _store_far(self) -> None:
-        """Any accumulators, in few long rows or many short ones."""
+        """Store accumulators, in few long rows or in many short rows."""
         x = 1 + self._below(min(self.cfg.acc_depth, 32))
         y = 1 + self._below(min(self.cfg.acc_depth, 256) // x)
         room = self.to.target.shape[0] - x
@@ -342,7 +342,7 @@ class Reach(Walk):
         self.to.store(self._below(self.cfg.acc_depth - x * y + 1), 0, y, x, stride)
 
     def _load_par(self) -> None:
-        """As a walk does, with more rows; a load of parameters reads few entries."""
+        """Load parameters with more rows than a walk, but few entries."""
         if self._below(4):
             return super()._load_par()
         entries = self.cfg.par_entries

@@ -2,19 +2,11 @@
 
 import pytest
 
-from tests.sim.conftest import machine
 from tilewright.hw.config import PRESETS
-from tilewright.sim.rtl.verilator import need_tools
-from tools.faults.compare import random_program
-
-__all__ = ["case", "machine"]
+from tools.faults.compare import Case, random_program
 
 
 @pytest.fixture(scope="session")
-def case():
+def case() -> Case:
     """A random program of `tiny` of a thousand cycles, with loads and stores of all kinds."""
-    try:
-        need_tools("g++")
-    except Exception as exc:
-        pytest.skip(str(exc))
     return random_program(PRESETS["tiny"], 3)

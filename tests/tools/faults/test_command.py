@@ -83,45 +83,47 @@ def lies(monkeypatch, case, lie, kind=BEAT):
     return found, found.rows[kind]
 
 
-@pytest.mark.parametrize(
-    "change, why",
-    [
-        ({"what": "done"}, "right, expected error"),
-        ({"code": Error.WATCHDOG}, "another error"),
-        ({"index": 1 << 20}, "is not this instruction's"),
-        ({"what": "stopped"}, "stopped, expected error"),
-    ],
-)
-def test_an_error_that_is_not_told_as_it_is_is_wrong(monkeypatch, case, change, why):
-    found, row = lies(monkeypatch, case, lambda end, image: replace(end, **change))
-    assert (row.tried, row.wrong, row.next_right) == (3, 3, 3) and len(found.defects) == 3
-    assert all(why in text and BEAT in text and f"{case.name}, seed 4, case 0, trial" in text for text in found.defects)
+def change_result(beyond):
+    """A lie about one byte: where the program stores, or `beyond`."""
 
-
-def test_a_hang_is_counted(monkeypatch, case):
-    found, row = lies(monkeypatch, case, lambda end, image: replace(end, what="hung"))
-    assert (row.hung, row.wrong, len(found.defects)) == (3, 0, 3)
-
-
-def change_result(case, beyond):
-    at = int(np.flatnonzero((case.image != case.expected) ^ beyond)[0])
-
-    def lie(end, image):
-        image[at] ^= 1
+    def lie(end, image, case):
+        image[int(np.flatnonzero((case.image != case.expected) ^ beyond)[0])] ^= 1
         return end
 
     return lie
 
 
-def test_a_wrong_result_is_wrong(monkeypatch, case):
-    found, row = lies(monkeypatch, case, change_result(case, False), STALL)
-    assert row.wrong == 3 and "a wrong result, reported as right" in found.defects[0]
+# kind, the lie, what is counted, why
+LIES = [
+    *(
+        (BEAT, lambda end, image, case, change=change: replace(end, **change), "wrong", why)
+        for change, why in (
+            ({"what": "done"}, "right, expected error"),
+            ({"code": Error.WATCHDOG}, "another error"),
+            ({"index": 1 << 20}, "is not this instruction's"),
+            ({"what": "stopped"}, "stopped, expected error"),
+        )
+    ),
+    (BEAT, lambda end, image, case: replace(end, what="hung"), "hung", "hung"),
+    (STALL, change_result(False), "wrong", "a wrong result, reported as right"),
+    (STALL, change_result(True), "wrong", "it wrote where no STORE does"),
+    (BEAT, change_result(True), "wrong", "it wrote where no STORE does"),
+]
 
 
-@pytest.mark.parametrize("kind", [STALL, BEAT])
-def test_a_write_where_nothing_is_stored_is_wrong(monkeypatch, case, kind):
-    found, row = lies(monkeypatch, case, change_result(case, True), kind)
-    assert row.wrong == 3 and "it wrote where no STORE does" in found.defects[0]
+@pytest.mark.parametrize("kind, lie, count, why", LIES)
+def test_runs_that_end_otherwise_than_told_are_defects(monkeypatch, case, kind, lie, count, why):
+    class Liar(FaultyDevice):
+        def attempt(self, image, address, insns, disturbances=(), acts=(), watchdog=8000):
+            end = super().attempt(image, address, insns, disturbances, acts, watchdog)
+            return lie(end, image, case) if disturbances else end
+
+    monkeypatch.setattr(command, "FaultyDevice", Liar)
+    found = campaign([case], 3, 4, [kind])
+    row = found.rows[kind]
+    assert (row.tried, getattr(row, count), row.wrong + row.hung, row.next_right) == (3, 3, 3, 3)
+    assert len(found.defects) == 3
+    assert all(why in text and kind in text and f"{case.name}, seed 4, case 0, trial" in text for text in found.defects)
 
 
 def test_a_next_run_that_fails_is_told(monkeypatch, case):

@@ -12,7 +12,7 @@ from tilewright.sim.spec import SpecDevice
 from tilewright.sim.timing.device import TimingDevice
 from tools.fuzz import compare as module
 from tools.fuzz.compare import Coverage, Devices, Found, compared, legal_runs, memory, run_of
-from tools.fuzz.programs import CONFIGS, TOGETHER, generated
+from tools.fuzz.programs import TOGETHER, generated
 
 TINY = PRESETS["tiny"]
 ISA = Isa(TINY)
@@ -72,11 +72,13 @@ TWO = PRESETS["tiny_two"]
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
 
 
+@pytest.mark.parametrize("first", [30, 35, 40])
 @pytest.mark.parametrize("cfg", [TINY, TWO], ids=lambda cfg: cfg.name)
-def test_definition_and_model_agree(cfg):
-    found = compared(cfg, 30, 15, circuit=False)
-    assert not found.differences and found.programs == 15 and found.instructions == found.defined > 300
-    assert found.refused > 0 and not found.simulated and found.coverage.instructions()
+def test_definition_and_model_agree(cfg, first):
+    found = compared(cfg, first, 5, circuit=False)
+    assert not found.differences and found.programs == 5 and found.instructions == found.defined > 100
+    assert (found.refused > 0) == (first == 40) and not found.simulated
+    assert found.refused == 5 or found.coverage.instructions()
 
 
 @pytest.mark.circuit
@@ -88,15 +90,6 @@ def test_all_agree(cfg):
     found.add(compared(cfg, 60, 6, circuit=True, every=0))
     assert found.programs == 12 and found.timed == 6 and 0 < found.worst < module.WORST
     assert found.error / found.timed < 0.02 and found.cycles > 10_000
-
-
-@pytest.mark.slow
-@needs_compiler
-@pytest.mark.parametrize("chunk", range(4))
-@pytest.mark.parametrize("cfg", CONFIGS[:-1], ids=lambda cfg: cfg.name)
-def test_all_agree_on_many(cfg, chunk):
-    found = compared(cfg, 1000 + 100 * chunk, 100, circuit=True, every=5)
-    assert not found.differences
 
 
 # each one differed, for a reason that is told: the timing model took unused pads of PAR and loads of no rows for work,

@@ -12,7 +12,7 @@ from tilewright.runtime.loader import run
 from tilewright.runtime.verify import verify
 from tilewright.sim.dram import Dram
 from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.random_programs import ODD, ODD_TWO, ROWS, Recorder, record_random
+from tilewright.sim.random_programs import ROWS, Recorder, record_random
 from tilewright.sim.spec import SpecDevice
 from tools.fuzz.compare import Coverage, Devices, Found, legal_runs
 from tools.fuzz.programs import CONFIGS, TOGETHER, Generated, Writer, any_value, generated, unused, varied, wild
@@ -21,17 +21,13 @@ from tools.fuzz.programs import CONFIGS, TOGETHER, Generated, Writer, any_value,
 @pytest.mark.parametrize("cfg", CONFIGS, ids=lambda cfg: cfg.name)
 def test_legal_programs_of_every_configuration_end_well(cfg):
     check_buildable(cfg)
-    for seed in range(4):
+    for seed in range(3):
         print(f"seed {seed}")
         program = generated(cfg, seed)
         assert program.legal
+        again = generated(cfg, seed)
+        assert np.array_equal(program.image, again.image) and program.count == again.count
         ModelDevice(cfg).run_image(program.image.copy(), program.address, program.count)
-
-
-def test_a_program_follows_from_its_seed():
-    one, same, other = (generated(CONFIGS[0], seed) for seed in (3, 3, 4))
-    assert np.array_equal(one.image, same.image) and one.count == same.count
-    assert one.words.shape != other.words.shape or not np.array_equal(one.words, other.words)
 
 
 def test_one_group_of_five_may_end_in_errors():
@@ -44,16 +40,10 @@ def test_one_group_of_five_may_end_in_errors():
 
 def test_every_instruction_of_a_configuration_is_made():
     cfg, coverage = CONFIGS[1], Coverage()
-    for seed in range(40):
+    for seed in range(20):
         coverage.program(cfg, generated(cfg, seed).words)
     missing = {name for name, _, _ in legal_runs(cfg)} - set(coverage.instructions())
     assert not missing
-
-
-def test_some_reach_far():
-    cfg = CONFIGS[0]
-    trips = [f.get("iter_in", 0) * f.get("iter_out", 0) for f in Isa(cfg).decode(generated(cfg, 7).words)]
-    assert max(trips) > 10
 
 
 LOAD = {"op": Op.LOAD, "mem": Mem.INP, "y_size": 1, "x_size": 2, "x_stride": 0, "sram_base": 0, "dram_base": 0}
@@ -62,6 +52,8 @@ PADS = {"y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"}
 GEMM = {"op": Op.GEMM, "reset": 0, "uop_bgn": 0, "uop_end": 1, "iter_out": 2, "iter_in": 1}
 STEPS = {f"{index}_{loop}" for index in ("dst", "src", "wgt") for loop in ("out", "in")}
 GEMM |= dict.fromkeys(STEPS, 0)
+ALU = {name: value for name, value in GEMM.items() if not name.startswith("wgt_")}
+ALU |= {"op": Op.ALU, "alu_op": AluOp.ADD, "imm": 1}
 
 
 @pytest.mark.parametrize(
@@ -80,17 +72,13 @@ GEMM |= dict.fromkeys(STEPS, 0)
             GEMM | {"iter_in": 0},
             {name for name in GEMM if name[3:4] == "_" and name != "uop_bgn" and name != "uop_end"} | {"iter_out"},
         ),
+        (ALU | {"use_imm": 1}, {"reset", "src_out", "src_in", "dst_in"}),
+        (ALU | {"use_imm": 0}, {"reset", "imm", "src_in", "dst_in"}),
         ({"op": Op.FINISH, "pop_prev": 0}, set()),
     ],
 )
 def test_fields_that_nothing_uses(f, expected):
     assert unused(f) == expected
-
-
-def test_fields_of_alu():
-    alu = {name: value for name, value in GEMM.items() if not name.startswith("wgt_")} | {"op": Op.ALU, "imm": 1}
-    assert unused(alu | {"alu_op": AluOp.ADD, "use_imm": 1}) == {"reset", "src_out", "src_in", "dst_in"}
-    assert unused(alu | {"alu_op": AluOp.ADD, "use_imm": 0}) == {"reset", "imm", "src_in", "dst_in"}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -134,15 +122,7 @@ def compare(cfg, seeds, other):
 
 @pytest.mark.circuit
 @pytest.mark.parametrize("other", ["definition", pytest.param("circuit", marks=needs_compiler)])
-@pytest.mark.parametrize("cfg", [PRESETS["tiny"], ODD, ROWS, PRESETS["tiny_two"]], ids=lambda c: c.name)
+@pytest.mark.parametrize("cfg", [PRESETS["tiny"], ROWS, PRESETS["tiny_two"]], ids=lambda c: c.name)
 def test_both_end_alike(cfg, other):
     well = compare(cfg, range(150), other)
     assert 30 < well < 120
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("other", ["definition", pytest.param("circuit", marks=needs_compiler)])
-@pytest.mark.parametrize("chunk", range(10))
-@pytest.mark.parametrize("cfg", [PRESETS["tiny"], ODD, PRESETS["tiny_two"], ODD_TWO], ids=lambda c: c.name)
-def test_both_end_alike_on_many(cfg, chunk, other):
-    compare(cfg, range(1000 + 200 * chunk, 1200 + 200 * chunk), other)
