@@ -115,7 +115,10 @@ def check_layer(kind, cfg, shape: ConvShape, *, seed=0, epilogue=(), planes=Fals
     bias, (packed, columns) = rng.integers(-3000, 3000, shape.o), parameters(cfg, rng, shape.o, contract)
     kinds = {"kind": kind} if kind in ("max", "sum") else {}
     if kind == "dense":
-        inputs = {"x": layout.pack_dense_activations(x[..., 0, 0], cfg), "w": layout.pack_dense_weights(w[..., 0, 0], cfg)}
+        inputs = {
+            "x": layout.pack_dense_activations(x[..., 0, 0], cfg),
+            "w": layout.pack_dense_weights(w[..., 0, 0], cfg),
+        }
     else:
         inputs = {"x": layout.pack_activations(x, cfg, block=cfg.block_out if kinds else cfg.block_in)}
         pack = layout.pack_depthwise_weights if kind == "depthwise" else layout.pack_weights
