@@ -106,14 +106,3 @@ def test_accumulators_are_not_mapped(tflite):
     graph = import_tflite(convolution(tflite, np.ones((8, 3, 3, 4), int)))
     with pytest.raises(UnsupportedError, match="give accumulators or mapping, not both"):
         compile_graph(graph, TINY, accumulators=True, mapping=ChannelMapping({}))
-
-
-def test_the_cache_keeps_programs_of_several_mappings_apart(tflite):
-    path = convolution(tflite, np.random.default_rng(0).integers(-1, 2, (8, 3, 3, 4)))
-    (name,) = (op.name for op in import_tflite(path).layers)
-    sizes = []
-    for ternary in (8, 4, 0, 8):
-        split = {"gemm": list(range(8 - ternary)), "ternary": list(range(8 - ternary, 8))}
-        executable = compile_model(path, "tiny_two", mapping={"version": 1, "layers": {name: split}})
-        sizes.append([step.launch.insn.tobytes() for step in executable.launches])
-    assert sizes[0] == sizes[3] and sizes[0] != sizes[1] != sizes[2] != sizes[0]
