@@ -43,10 +43,14 @@ def inputs_of(graph, seed):
 @pytest.mark.parametrize("seed", range(40))
 def test_random_networks_compute_what_they_did(random_network, seed):
     graph, mapping = ternary_network(random_network(seed, layers=8), seed)
-    x = inputs_of(graph, seed)
-    before, after = (reference.run(each, x)[0] for each in (graph, regroup(graph, mapping, TINY)))
+    x, new = inputs_of(graph, seed), regroup(graph, mapping, TINY)
+    before, after = (reference.run(each, x)[0] for each in (graph, new))
+    assert before.keys() == after.keys()
     for name, value in before.items():
         assert np.array_equal(value, after[name]), name
+    split = {op.name: len(op.weight) - op.ternary for op in new.layers if isinstance(op, g.Divisible) and op.ternary}
+    assert split.keys() == {name for name, units in mapping.layers.items() if units["ternary"]}
+    assert not any(gemm % TINY.block_out for gemm in split.values())
 
 
 def check(network, seed, cfg):
