@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from ...hw.config import Config
 from ..conv_shape import ConvShape, Pads, Pair
-from ..tile import OUTPUT_DIMS, Tile
+from ..tile import OUTPUT_DIMS
 from ..tvm_compat import Schedule, te, tirx
-from .epilogue import Epilogue
-from .layer import Expression, Options, PaddedOptions, Reduction, arrange_reduction
+from .layer import Expression, Options, PaddedOptions, arrange_reduction
 from .tiling import Work
 
 if TYPE_CHECKING:
@@ -62,11 +61,7 @@ def conv2d_of(cfg: Config, shape: ConvShape, *, pad_value: int = 0, **options: U
         return te.sum(value, axis=[c, ky, kx, i])
 
     acc = te.compute((work.n, work.co, work.oy, work.ox, cfg.batch, cfg.block_out), product, name="acc")
-    return Expression(cfg, work, (data, weight), acc, partial(_arrange, cfg)).scheduled(**options)
-
-
-def _arrange(cfg: Config, after: Epilogue, sch: Schedule, tile: Tile) -> None:
-    arrange_reduction(cfg, Reduction(after, OUTPUT_DIMS, padded=True), sch, tile)
+    return Expression(cfg, work, (data, weight), acc, partial(arrange_reduction, cfg, OUTPUT_DIMS)).scheduled(**options)
 
 
 def padded_input(data, shape: ConvShape, pad_value: int):

@@ -10,12 +10,12 @@ from ...hw.config import Config
 from ...hw.errors import CapacityError, ScheduleError
 from ...runtime.layout import depthwise_pitch
 from ..conv_shape import ConvShape, Pads, Pair
-from ..intrin import ACC, INP, SLOTS, WGT, tensorize_depthwise, tensorize_reset
-from ..tile import OUTPUT_DIMS, Tile
+from ..intrin import INP, SLOTS, WGT, tensorize_depthwise, tensorize_reset
+from ..tile import Tile
 from ..tvm_compat import Schedule, te
 from .conv2d import padded_input
 from .epilogue import Epilogue
-from .layer import Expression, Options, PaddedOptions, attach, bind_threads, place_epilogue, tile_outputs
+from .layer import Expression, Options, PaddedOptions, arrange_windows
 from .tiling import Work
 
 if TYPE_CHECKING:
@@ -86,16 +86,8 @@ def reach(cfg: Config, kw: int, dx: int) -> int:
 
 
 def _arrange(cfg: Config, after: Epilogue, sch: Schedule, tile: Tile) -> None:
-    acc, data, rows = (sch.get_sblock(name) for name in ("acc", "input", "rows"))
-    for block, scope in ((acc, ACC), (data, INP), (rows, WGT)):
-        sch.set_scope(block, 0, scope)
-    loops = sch.get_loops(acc)
-    levels, inner = tile_outputs(sch, loops[:4], OUTPUT_DIMS, tile)
-    sch.reorder(*(loop for _, loop in levels), *loops[6:], *inner, *loops[4:6])
-    bind_threads(sch, levels, tile)
-    place_epilogue(sch, after, levels)
-    sch.compute_at(data, attach(sch, levels, OUTPUT_DIMS), preserve_unit_loops=True)
-    sch.annotate(data, SLOTS, tile.inp_slots)
-    init = sch.decompose_reduction(acc, sch.get_loops(acc)[len(levels)])
+    sch.set_scope(sch.get_sblock("rows"), 0, WGT)
+    init = arrange_windows(INP, after, sch, tile)
+    sch.annotate(sch.get_sblock("input"), SLOTS, tile.inp_slots)
     tensorize_reset(sch, init, cfg)
-    tensorize_depthwise(sch, acc, cfg)
+    tensorize_depthwise(sch, sch.get_sblock("acc_update"), cfg)

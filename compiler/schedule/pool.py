@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,9 @@ from ...hw.isa import Mem, depth
 from .. import cost
 from ..conv_shape import ConvShape, Pads, Pair
 from ..intrin import ACC
-from ..tile import OUTPUT_DIMS, Tile
+from ..tile import Tile
 from ..tvm_compat import Schedule, te, tirx
-from .epilogue import Epilogue
-from .layer import Expression, OnAlu, Options, attach, bind_threads, place_epilogue, tile_outputs
+from .layer import Expression, OnAlu, Options, arrange_windows
 from .tiling import Work, sizes
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def pool_of(
         return reduce(padded[image, o, y * sy + ky, x * sx + kx, b, j], axis=[ky, kx])
 
     acc = te.compute((work.n, work.co, work.oy, work.ox, *block), over_window, name="acc")
-    return Expression(cfg, work, (x,), acc, _arrange, _Windows).scheduled(**options)
+    return Expression(cfg, work, (x,), acc, partial(arrange_windows, ACC), _Windows).scheduled(**options)
 
 
 def _maximum(smallest: int):
@@ -93,19 +93,6 @@ def _padded(x, pads: Pads, value: int):
         return tirx.if_then_else(inside, x[image, o, row, col, b, j].astype("int32"), tirx.const(value, "int32"))
 
     return te.compute((n, blocks, h + top + bottom, w + left + right, batch, block), element, name="input")
-
-
-def _arrange(after: Epilogue, sch: Schedule, tile: Tile) -> None:
-    acc, data = sch.get_sblock("acc"), sch.get_sblock("input")
-    for block in (acc, data):
-        sch.set_scope(block, 0, ACC)
-    loops = sch.get_loops(acc)
-    levels, inner = tile_outputs(sch, loops[:4], OUTPUT_DIMS, tile)
-    sch.reorder(*(loop for _, loop in levels), *loops[6:], *inner, *loops[4:6])
-    bind_threads(sch, levels, tile)
-    place_epilogue(sch, after, levels)
-    sch.compute_at(data, attach(sch, levels, OUTPUT_DIMS), preserve_unit_loops=True)
-    sch.decompose_reduction(acc, sch.get_loops(acc)[len(levels)])
 
 
 class _Windows(OnAlu):

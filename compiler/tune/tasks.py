@@ -118,7 +118,6 @@ def cycles_of(launch: Launch, on: str, dram: Dram | None = None) -> int:
     return cycles
 
 
-_PROMISING = 3  # tiles of the cost model that are tried first
 D = TypeVar("D")
 
 
@@ -226,8 +225,7 @@ class Line(Generic[D]):
 def tile_line(task: Task, measurer: Measurer, seed: int) -> Line[Tile]:
     """The trials of a task: the tile without tuning, promising ones, then evolution. Raises `CapacityError`."""
     space = Space(task.layer)
-    first = [space.first(), *map(space.normal, task.layer.promising(space.vthreads, _PROMISING))]
-    evolution = Evolution(space.choices(), first, seed)
+    evolution = Evolution(space.choices(), space.promising(), seed)
     return Line(evolution, lambda tile, is_first: Trial(task, dataclasses.asdict(tile), measurer, is_first))
 
 

@@ -16,21 +16,21 @@ import random
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...hw.config import Config, load_config
-from ...hw.errors import CapacityError, FileError, ScheduleError, TilewrightError
-from ..api import build
+from ...hw.errors import FileError, ScheduleError, TilewrightError
 from ..intrin import register
 from ..schedule.layer import layer_of
 from ..tile import Tile
 from ..tvm_compat import IRModule, PrimFunc, Schedule, structural_equal, tuning, without_intrinsics_of_others
-from .sampling import ROUND, Choices, Evolution, Features, Space, evolution, has_tile, tile_of
-from .tasks import CLOCK, check_device, cycles_of, measurers
+from .sampling import ROUND, Choices, Evolution, Features, Space, tile_of
+from .tasks import CLOCK, check_device, measurers
 
 Decision = int | tuple[int, ...]
 Decisions = tuple[Decision, ...]
@@ -152,22 +152,15 @@ def decisions_of(trace: Any) -> Decisions:
     return tuple(found)
 
 
-def own_evolution(
-    tvm: Any,
-    func: PrimFunc,
-    schedules: Schedules,
-    seed: int,
-    earlier: Mapping[Decisions, float | None],
-    errors: list[str],
+def _evolving(
+    tvm: Any, func: PrimFunc, evolution: Evolution[Any], scheduled: Callable[[Any], Schedule], errors: list[str]
 ) -> dict[str, Any]:
-    """Arguments of meta_schedule's `tune_tir` that evolve the decisions of `schedules`, the function of a user.
+    """Arguments of meta_schedule's `tune_tir` with which `evolution` proposes the decisions, `scheduled` applies them.
 
-    `tvm` is `tvm_compat.tuning()`, `earlier` the cycles of earlier trials. Mutations of traces would not do: what the
-    function does may depend on its decisions. Reasons for decisions without a schedule go to `errors`.
+    Mutations of traces, as meta_schedule has them, would not do: what a user's function does may depend on its
+    decisions. Reasons for decisions without a schedule go to `errors`.
     """
-    ms, evolution = tvm.meta_schedule, Evolution(own_space(func, schedules), seed=seed)
-    for decisions, cycles in earlier.items():
-        evolution.tell(decisions, cycles)
+    ms = tvm.meta_schedule
 
     @tvm.derived_object
     class Strategy(ms.search_strategy.PySearchStrategy):
@@ -194,14 +187,14 @@ def own_evolution(
             for candidate, result in zip(measure_candidates, results):
                 timed = result.run_secs and not result.error_msg
                 cycles = float(result.run_secs[0]) * CLOCK if timed else None
-                evolution.tell(decisions_of(candidate.sch.trace), cycles)
+                evolution.tell(_decided_in(candidate.sch.trace), cycles)
 
         def clone(self):
             return Strategy()
 
         def _candidate(self, wanted):
             try:
-                sch = decided(func, schedules, wanted)
+                sch = scheduled(wanted)
             except TilewrightError as exc:
                 errors.append(str(exc))
                 evolution.tell(wanted, None)
@@ -210,6 +203,10 @@ def own_evolution(
 
     space = ms.space_generator.ScheduleFn(lambda sch: sch, sch_rules=[], postprocs=[], mutator_probs={})
     return {"space": space, "strategy": Strategy(), "cost_model": "random"}
+
+
+def _decided_in(trace: Any) -> Tile | Decisions:
+    return tile_of(trace) or decisions_of(trace)
 
 
 _FAILED = 1e9  # seconds; meta_schedule records more for a trial without a program
@@ -276,28 +273,25 @@ def tune(
         folder = Path(work_dir or temporary)
         database = _database(tvm, folder)
         if isinstance(space, Space):
-            how = evolution(tvm, space, trials, seed)
+            evolution, scheduled = Evolution(space.choices(), space.promising(), seed), space.scheduled
         else:
-            earlier = {decisions_of(trace): each.cycles for each, trace in _tried(database, mod)}
-            how = own_evolution(tvm, func, space, seed, earlier, errors)
-        left = trials
-        if isinstance(space, Space) and not database.has_workload(mod):
-            _try_first(tvm, database, mod, space, on, errors)
-            left -= 1
-        if left:
-            tvm.meta_schedule.tune_tir(
-                mod,
-                target=_target(tvm),
-                work_dir=str(folder),
-                database=database,
-                max_trials_global=left,
-                num_trials_per_iter=min(left, _TRIALS_AT_ONCE),
-                seed=seed,
-                num_tuning_cores=1,
-                builder=builder,
-                runner=runner,
-                **how,
-            )
+            evolution, scheduled = Evolution(own_space(func, space), seed=seed), partial(decided, func, space)
+        for earlier, _ in _tried(database, mod):
+            if isinstance(earlier.decisions, Tile) == isinstance(space, Space):
+                evolution.tell(earlier.decisions, earlier.cycles)
+        tvm.meta_schedule.tune_tir(
+            mod,
+            target=tvm.Target({"kind": "llvm", "num-cores": 1}),  # meta_schedule requires one
+            work_dir=str(folder),
+            database=database,
+            max_trials_global=trials,
+            num_trials_per_iter=min(trials, _TRIALS_AT_ONCE),
+            seed=seed,
+            num_tuning_cores=1,
+            builder=builder,
+            runner=runner,
+            **_evolving(tvm, func, evolution, scheduled, errors),
+        )
         found = _best(database, mod, func)
     if found is None:
         raise ScheduleError(f"tune: none of {trials} trials has a program; the last error: {errors[-1]}")
@@ -353,33 +347,6 @@ def _database(tvm: Any, folder: Path) -> Any:
         raise FileError(f"{folder}: its database cannot be used ({reason}); give another work_dir") from None
 
 
-def _target(tvm: Any) -> Any:
-    return tvm.Target({"kind": "llvm", "num-cores": 1})  # meta_schedule requires one
-
-
-def _try_first(tvm: Any, database: Any, mod: IRModule, space: Space, on: str, errors: list[str]) -> None:
-    """Measure the cost model's choice first, so that the result is not slower, and mutations start from it.
-
-    If it does not fit, the reason goes to `errors`.
-    """
-    trace, sch = space.trace(space.first()), Schedule(space.func)
-    trace.apply_to_schedule(sch, remove_postproc=False)
-    try:
-        cycles = cycles_of(build(sch, space.layer.cfg).finish(), on)
-    except CapacityError as exc:  # the cost model does not count all that needs room
-        errors.append(str(exc))
-        return
-    ms = tvm.meta_schedule
-    record = ms.database.TuningRecord(
-        trace,
-        database.commit_workload(mod),
-        run_secs=[cycles / CLOCK],
-        target=_target(tvm),
-        args_info=ms.arg_info.ArgInfo.from_prim_func(space.func),
-    )
-    database.commit_tuning_record(record)
-
-
 def _tried(database: Any, mod: IRModule) -> list[tuple[Tried, Any]]:
     """(trial, its trace) of every record, the fastest first and those without a program last."""
     if not database.has_workload(mod):
@@ -389,12 +356,8 @@ def _tried(database: Any, mod: IRModule) -> list[tuple[Tried, Any]]:
         if structural_equal(record.workload.mod, mod):
             seconds = float(record.run_secs[0]) if record.run_secs else _FAILED
             cycles = round(seconds * CLOCK) if seconds < _FAILED else None
-            found.append((Tried(_decisions(record.trace), cycles), record.trace))
+            found.append((Tried(_decided_in(record.trace), cycles), record.trace))
     return sorted(found, key=lambda each: math.inf if each[0].cycles is None else each[0].cycles)
-
-
-def _decisions(trace: Any) -> Tile | Decisions:
-    return tile_of(trace) if has_tile(trace) else decisions_of(trace)
 
 
 def _best(database: Any, mod: IRModule, func: PrimFunc) -> Tuned | None:

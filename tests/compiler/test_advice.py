@@ -13,7 +13,7 @@ from tilewright.compiler import build
 from tilewright.compiler.advice import LIMIT, in_one_sentence, one_sentence, scope_named, shortened
 from tilewright.compiler.api import build_into
 from tilewright.compiler.intrin import ACC, INP, WGT, tensorize_depthwise, tensorize_gemm, tensorize_reset
-from tilewright.compiler.tvm_compat import Schedule, te
+from tilewright.compiler.tvm_compat import Schedule, te, tirx
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ScheduleError
 from tilewright.runtime.loader import run
@@ -199,6 +199,33 @@ def test_softmax_over_the_last_axis():
     out, _ = run(build(softmax(along_lanes=False), VTA), {"x": across})
     found = out["y"][:, :, 0].transpose(0, 2, 1).reshape(ROWS, COLUMNS)
     assert np.array_equal(found, (x - x.max(1, keepdims=True)).astype(np.int8))
+
+
+def test_argmax_as_the_message_says():
+    """Along lanes, of pairs, it is refused (tests/test_mistakes.py); value * n + index across entries is a maximum."""
+    n = 16
+    x, index = te.placeholder((n, 1, 16), "int32", "x"), te.placeholder((n, 1, 16), "int32", "index")
+    k = te.reduce_axis((0, n), "k")
+    scaled = te.compute(x.shape, lambda *i: x(*i) * tirx.const(n, "int32"), name="scaled")
+    keys = te.compute(x.shape, lambda *i: scaled(*i) + index(*i), name="keys")
+    most = te.compute((1, 1, 16), lambda i, b, c: te.max(keys[k, b, c], axis=k), name="most")
+    y = te.compute(most.shape, lambda *i: most(*i).astype("int8"), name="y")
+    sch = Schedule(te.create_prim_func([x, index, y]))
+    for name in ("scaled", "keys", "most"):
+        sch.set_scope(sch.get_sblock(name), 0, ACC)
+    sch.cache_read(sch.get_sblock("scaled"), 0, ACC)
+    sch.cache_read(sch.get_sblock("keys"), 1, ACC)
+    block = sch.get_sblock("most")
+    i, b, c, k = sch.get_loops(block)
+    sch.reorder(k, i, b, c)
+    sch.decompose_reduction(block, k)
+    values = np.random.default_rng(2).permuted(np.tile(np.arange(n), (16, 1)), axis=1)  # (16 rows, n)
+    inputs = {
+        "x": values.T[:, None].astype(np.int32),
+        "index": np.broadcast_to(np.arange(n)[:, None, None], (n, 1, 16)),
+    }
+    out, _ = run(build(sch, VTA), inputs)
+    assert np.array_equal(out["y"].view(np.uint8)[0, 0] % n, values.argmax(1))
 
 
 def test_blocks_that_reduce_nothing_along_lanes_pass():

@@ -14,8 +14,8 @@ from tilewright.compiler.schedule.layer import layer_of
 from tilewright.compiler.schedule.pool import pool
 from tilewright.compiler.schedule.tiling import ranked_tiles
 from tilewright.compiler.tile import Tile
-from tilewright.compiler.tune.sampling import ROUND, Choices, Evolution, Space, evolution, tile_of
-from tilewright.compiler.tvm_compat import IRModule, Schedule, tuning
+from tilewright.compiler.tune.sampling import ROUND, Choices, Evolution, Space, tile_of
+from tilewright.compiler.tvm_compat import Schedule
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ScheduleError
 
@@ -104,12 +104,6 @@ def fits(layer):
     return found
 
 
-def decided(space, tile):
-    sch = Schedule(space.func)
-    space.trace(tile).apply_to_schedule(sch, remove_postproc=False)
-    return sch
-
-
 def walk(space, steps):
     """Tiles that mutations lead to."""
     rng, tile = random.Random(1), space.first()
@@ -137,23 +131,12 @@ def test_the_space_holds_every_tile_that_fits_once():
 def test_the_first_trial_is_the_program_without_tuning(layer):
     space = Space(layer)
     tile, chosen = space.first(), layer.best(2)
-    assert tile_of(space.trace(tile)) == tile == dataclasses.replace(chosen, order=tile.order)
-    mine, other = (build(sch, PYNQ).finish() for sch in (decided(space, tile), layer.scheduled(chosen)))
-    assert mine.insn.tobytes() == other.insn.tobytes()
-
-
-@pytest.mark.circuit
-def test_decisions_are_the_program_of_their_tile():
-    space, programs = convolution(), set()
-    for tile in walk(space, 12):
-        assert tile_of(space.trace(tile)) == tile and space.estimate(tile) < float("inf")
-        try:
-            launch = build(decided(space, tile), TINY).finish()
-        except CapacityError:  # the cost model does not see all that takes room
-            continue
-        assert launch.insn.tobytes() == build(space.layer.scheduled(tile), TINY).finish().insn.tobytes()
-        programs.add(launch.insn.tobytes())
-    assert len(programs) > 6
+    sch = space.scheduled(tile)
+    assert tile_of(sch.trace) == tile == dataclasses.replace(chosen, order=tile.order)
+    again = Schedule(space.func)
+    sch.trace.apply_to_schedule(again, remove_postproc=False)
+    first, *others = (build(each, PYNQ).finish().insn.tobytes() for each in (sch, again, layer.scheduled(chosen)))
+    assert others == [first, first]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +152,7 @@ def test_decisions_are_the_program_of_their_tile():
 def test_mutations_reach_threads_and_orders(layer, vthreads, threads, orders):
     space = Space(layer, vthreads)
     tiles = [*walk(space, 80)]
-    assert tile_of(space.trace(space.first())) == space.first()
+    assert all(space.estimate(tile) < float("inf") for tile in tiles)
     assert {tile.vthreads for tile in tiles} == threads and len({tile.order for tile in tiles}) == orders
 
 
@@ -196,11 +179,3 @@ def test_layers_and_threads_without_a_space():
         convolution(vthreads=0)
     with pytest.raises(CapacityError, match="no tile fits"):
         Space(layer_of(conv2d, TINY, 1, 1, 3000, 4, 4, 1, 2500))
-
-
-def test_meta_schedule_gets_a_generator_a_strategy_and_a_model():
-    tvm, space = tuning(), convolution()
-    kinds = tvm.meta_schedule
-    how = evolution(tvm, space, 8, 1)
-    assert isinstance(how["strategy"], kinds.search_strategy.EvolutionarySearch)
-    assert len(how["space"].generate_design_space(IRModule({"main": space.func}))) == 12
