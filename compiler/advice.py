@@ -1,9 +1,9 @@
-"""Advice to authors of schedules: one sentence for each mistake, with the code to write instead.
+"""Error messages for authors of schedules: one sentence per mistake, with the code to write instead.
 
-Before TVM is asked for a tensor intrinsic, the block is compared with it: scopes, dtypes, casts, loops, layouts; TVM
-would print both. Before lowering, while a block still says what it reduces, reductions that no instruction computes are
-refused: along the lanes of an accumulator entry, or of several values at once. Errors of TVM, whose texts quote whole
-modules, become one sentence; the whole text stays at hand as the cause.
+`check` compares a block with a tensor intrinsic (scopes, dtypes, casts, loops, layouts) before TVM does, which would
+print both. `check_reductions` refuses reductions that no instruction computes: along the lanes of an accumulator entry,
+or of several values at once. `in_one_sentence` shortens the errors of TVM, which quote whole modules; the whole text
+stays the cause. Limit: mistakes that only lowering finds are reported by compiler/tir.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ..hw.config import Config
 from ..hw.errors import ScheduleError, TilewrightError
 from .tvm_compat import PrimFunc, Schedule, ir, s_tir, structural_equal, structural_walk, sym, tirx
 
-LIMIT = 200  # characters of a sentence: room for the file, the line and the statement beside it
+LIMIT = 200  # characters of a sentence; the file, the line and the statement are added to it
 _PRIMITIVE = re.compile(r"schedule primitive '([\w-]+)'")
 _MESSAGE = "Error message: "
 _CHECK = re.compile(r"^(\w+Error: )?(Check failed: (\(.*\) is false: |))?", re.DOTALL)
 _PLACE = re.compile(r"--> (\S+?:\d+)")
-# TVM's number for what it underlines in the dump
+# TVM's name of the block or loop that it underlines in its dump
 _OBJECT, _WHOLE = re.compile(r"((?:The )?(?:block|loop)) [\w.]*(?:SBlock|For)#\d+"), r"\1"
-_RENAMED = {"get-block": "get_sblock"}  # what TVM calls a primitive -> the method's name
+_RENAMED = {"get-block": "get_sblock"}  # TVM's name of a primitive -> name of the method
 _NO_MATCH = "the block does not match the intrinsic; use tensorize_gemm, _depthwise or _reset, which say where"
 
 
@@ -42,7 +42,7 @@ def one_sentence(exc: BaseException) -> str:
         sentence = f"sch.{name}: {_first_line(message)}"
     else:
         sentence = _first_line(_CHECK.sub("", text))
-        if place:  # a diagnostic of TVMScript: what is wrong, and an arrow to where
+        if place:  # a diagnostic of TVMScript: the mistake, and an arrow to its line
             sentence = f"{sentence.removeprefix('error: ')} ({place[1]})"
     return shortened(sentence or type(exc).__name__)
 
@@ -59,9 +59,9 @@ def _first_line(text: str) -> str:
 
 @contextmanager
 def in_one_sentence(what: str) -> Iterator[None]:
-    """Make each error of TVM in the body a `ScheduleError` of one sentence that begins with `what`.
+    """Convert each error of TVM in the body to a `ScheduleError` of one sentence that begins with `what`.
 
-    The body calls TVM only: an error of our own code in it would be told as TVM's.
+    The body must only call TVM: an error of our own code in it would be reported as TVM's.
     """
     try:
         yield
@@ -79,9 +79,9 @@ VTA_SUFFIX = "_buffer"  # VTA's scopes are local.inp_buffer and so on
 class Wanted:
     """Requirements of an intrinsic on one tensor.
 
-    `role` says what the tensor is, `scope` where it lives, which schedules write as `name`. `entry` is the shape of an
-    entry, `steps` the distance in elements between the iterations of each innermost loop. `packing` names what makes
-    this layout on the host.
+    `role` is its part in the product, for messages; `scope` its scratchpad, and `name` the constant of
+    compiler/intrin.py for that. `entry` is the shape of an entry, `steps` the distance in elements between the
+    iterations of each innermost loop. `packing` names the functions of runtime/layout.py that make this layout.
     """
 
     role: str
@@ -260,7 +260,7 @@ class _Block:
         return str(tensor.scope())
 
     def _alike(self, steps: Sequence[int], wanted: Sequence[int]) -> bool:
-        """Whether the steps of loops that iterate are equal."""
+        """True if the steps are equal for all loops with several iterations."""
         extents = self.form.loops.values()
         return all(a == b for a, b, extent in zip(steps, wanted, extents) if extent > 1)
 
@@ -269,7 +269,7 @@ class _Block:
         return self._along(tensor, indices, self.inner)
 
     def _aligned(self, tensor: Any, indices: Sequence[Any], wanted: Wanted) -> bool:
-        """Whether the loops around step by whole entries; what is not linear in them is left to TVM."""
+        """True if the outer loops step by whole entries, or if an index is not linear in them: TVM checks that."""
         steps = self._along(tensor, indices, self.outer)
         size = math.prod(wanted.entry)
         return steps is None or not any(step % size for step, loop in zip(steps, self.outer) if not _once(loop))

@@ -29,7 +29,7 @@ THREAD, COPIES = "tilewright_thread", "tilewright_copies"  # loops over virtual 
 
 
 def is_instruction(call: Any) -> bool:
-    """Whether a call of TIR is one of the accelerator's instructions, by the name of the external function."""
+    """True if a call of TIR is an instruction of the accelerator, by the name of the external function."""
     return getattr(call.op, "name", "") == _EXTERN and str(call.args[0].value) in _CALLS
 
 
@@ -203,8 +203,8 @@ def _reset(batch: int, block_out: int):
 def tensorize_gemm(sch: Schedule, block, cfg: Config) -> None:
     """Map `block` to the GEMM intrinsic; its innermost loops are batch, block_out and block_in, in this order.
 
-    Call it last: handles of the block's loops are invalid afterwards. Raises `ScheduleError`, which says what to write,
-    for other loops, scopes, dtypes, casts or layouts.
+    Call it last: handles of the block's loops are invalid afterwards. Raises `ScheduleError` with
+    the remedy for other loops, scopes, dtypes, casts or layouts.
     """
     intrinsic, b, o, i = gemm_intrin(cfg), cfg.batch, cfg.block_out, cfg.block_in
     factors = (

@@ -1,9 +1,7 @@
-"""Slow work in parallel: jobs in processes, one stored result per key, and a second start that goes on with the rest.
+"""Slow work in parallel processes, with one stored result per key, so that a second start continues an interrupted one.
 
-`run` calls a function with every argument. What a job returns is stored under its key as soon as it is done, so that a
-process that is killed loses only the jobs under way, and the next one, started with the same work, does not repeat the
-others. Executors are those of `concurrent.futures`: `processes` is a pool on this machine; others may stand behind the
-same interface.
+`run` calls a function with every argument and stores each result under its key at once: a process that is killed loses
+only the running jobs. Any executor of `concurrent.futures` will do; `processes` is a pool on this machine.
 
     with Store("results.db") as store, processes(2) as pool:
         found = run(slow, [1, 2, 3], key=str, store=store, workers=pool)
@@ -79,7 +77,7 @@ class Store:
             return None if row is None else parse_json(_text(row[0]), self.path)
 
     def put(self, key: str, value: Any, topic: str = "") -> None:
-        """Keep `value`, anything that JSON holds, in place of what `key` had; it is on the disk when this returns."""
+        """Store `value`, any JSON value, under `key`, and replace an earlier one; it is on the disk on return."""
         with self._named(), self._base:
             self._base.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", (key, topic, json.dumps(value)))
 

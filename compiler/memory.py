@@ -150,7 +150,7 @@ def _disjoint(b: Lifetime, address: int, o: Lifetime, other: int) -> bool:
 
 
 def _exact(buffers: Sequence[Lifetime], start: dict[str, int], bound: int) -> dict[str, int]:
-    """The smallest plan that CP-SAT finds, no larger than the one that `start` gives."""
+    """Addresses of the smallest plan that CP-SAT finds, no larger than the plan `start`."""
     try:
         from ortools.sat.python import cp_model
     except ImportError as exc:

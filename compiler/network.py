@@ -100,9 +100,9 @@ def _kept(
 
 
 def faster(plain: Executable, other: Executable, dram: Dram | None = None) -> Executable:
-    """`other` where its launches are those of `plain` and take fewer cycles in the timing model, else `plain`.
+    """`other` if it has the steps of `plain` and its launches take fewer cycles in the timing model, else `plain`.
 
-    `dram` is the memory of both, as of `launch_cycles`.
+    `dram` is the memory, as in `launch_cycles`.
     """
     names = [[(type(step), step.name) for step in each.steps] for each in (plain, other)]
     return other if names[0] == names[1] and launch_cycles(other, dram) < launch_cycles(plain, dram) else plain
@@ -118,7 +118,7 @@ def launch_cycles(executable: Executable, dram: Dram | None = None) -> int:
 
 
 def check_runs_kernels(cfg: Config) -> None:
-    """Raise `UnsupportedError` for a configuration without what every kernel needs."""
+    """Raise `UnsupportedError` for a configuration that lacks an extension that every kernel needs."""
     if not runs_whole_networks(cfg):
         raise UnsupportedError(
             f"{cfg.name} runs no kernels: they need blocks of one size and the extensions requant, acc8, pad_value and "
@@ -175,7 +175,7 @@ class Compiled(NamedTuple):
     def host_steps(self, model: HostModel) -> Iterator[tuple[HostStep, float]]:
         """The host's steps with their modelled seconds.
 
-        A call that does the work of several takes one dispatch, and what one hands the next stays in a register: it is
+        A call that merges several steps takes one dispatch, and the values between these stay in registers: they are
         neither written nor read again.
         """
         ops = {op.name: op for choice in self.assignment.choices for op in choice.ops}
@@ -190,7 +190,7 @@ class Compiled(NamedTuple):
             yield step, sum(seconds for _, seconds in counted) - saved / model.clock
 
     def _alone(self, step: HostStep, ops: Mapping[str, g.Operator], model: HostModel) -> float:
-        """Seconds of a step that is a call of its own; 0 for what is counted with another."""
+        """Seconds of an unmerged step; 0 for a step whose work is counted with another one."""
         if step.name in ops:
             return model.seconds(ops[step.name])
         names = [*step.inputs, *step.outputs] if step.op in _RELAYOUTS else []
@@ -271,7 +271,7 @@ def _layouts(executable: Executable) -> list[tuple[str, tuple[int, ...], str | N
 
 
 def _launches_attention(assignment: Assignment) -> bool:
-    """Whether the accelerator computes attention: a launch for a short text reads less than one for a long text."""
+    """True if the accelerator computes attention, so that launches for shorter texts read less."""
     choices = [choice for choice in assignment.choices if any(op.seen for op in choice.ops)]
     return any(not isinstance(choice.module, HostCpu) for choice in choices)
 

@@ -1,7 +1,8 @@
-"""Tuning of whole networks: their tasks, and the choice of tiles that make the whole program faster.
+"""Tuning of whole networks: the tasks of a network, and the choice of tiles for its program.
 
-A layer's tile is tried alone, but a network runs its layers one behind the other, where the loads of one overlap the
-end of the one before. So the tiles that are best alone are compared in the program of the network.
+Each layer is a task whose tiles are tried in a program of the layer alone (compiler/tune/tasks.py). In the network the
+loads of a layer overlap the end of the previous layer, so `choose` times the best few tiles of each layer again in the
+program of the whole network, in the timing model.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from .tune.tasks import Task
 from .tvm_compat import Schedule
 
 _ALTERNATIVES = 6  # tiles of a layer that are compared in the whole program
-_ALMOST = 1.02  # times the cycles of the first tile: what takes more alone is not compared
+_ALMOST = 1.02  # times the cycles of the first tile: slower tiles are not tried in the whole program
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class Whole:
 
 
 def whole_cycles(whole: Whole) -> int | None:
-    """Cycles of the network's launches in the timing model; None where these tiles change what runs where."""
+    """Cycles of the network's launches in the timing model; None if these tiles change the steps of the program."""
     network, known = whole.network, {key: tile_from(values) for key, values in whole.tiles.items()}
     plain = _plain(network)
     if not known:
