@@ -1,4 +1,7 @@
-"""2-D convolutions."""
+"""The ready schedule of 2-D convolutions with one group, on the GEMM unit.
+
+Padding is part of the loads. Any shape, stride, dilation and tile will do; depthwise.py has convolutions by channel.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ def conv2d_of(cfg: Config, shape: ConvShape, *, pad_value: int = 0, **options: U
 
 
 def padded_input(data, shape: ConvShape, pad_value: int):
-    """(the padded input, its rows between those of two adjacent output rows)."""
+    """(block `input`, which pads `data` by the shape's padding; its rows from one output row to the next)."""
     n, ib, h, w, batch, block = (int(size) for size in data.shape)
     top, left, bottom, right = shape.pads
     # A kernel of one row skips the rows between its strides; they need not be loaded.

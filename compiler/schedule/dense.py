@@ -1,4 +1,4 @@
-"""Dense layers (matrix products)."""
+"""The ready schedule of dense layers, matrix products on the GEMM unit; its docstring has the options of all others."""
 
 from __future__ import annotations
 

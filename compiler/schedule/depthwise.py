@@ -1,4 +1,8 @@
-"""Depthwise 2-D convolutions: every channel has a kernel of its own."""
+"""The ready schedule of depthwise 2-D convolutions, for configurations with the extension `depthwise`.
+
+Every channel has a kernel of its own. All weights stay on chip, in rows that micro-ops must reach: that limits the
+number of channels.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +42,8 @@ def depthwise(
 ) -> Schedule:
     """The schedule of a convolution of `x` (n, c, h, w) with one kernel per channel, `w` (c, kh, kw), in int32.
 
-    Needs the extension `depthwise`. Arguments, parameters of the program and errors are those of `conv2d`; `w` is
-    packed by `pack_depthwise_weights` and stays on chip as a whole, `ci` of a tile is not used.
+    Needs the extension `depthwise`. Arguments, parameters of the program and errors as in `conv2d`; `w` is packed
+    by `pack_depthwise_weights` and stays on chip as a whole, `ci` of a tile is not used.
     """
     shape = ConvShape(n, c, h, w, c, (kh, kw), stride, pad, dilation, groups=c)
     return depthwise_of(cfg, shape, **options)
@@ -77,12 +81,12 @@ def depthwise_of(cfg: Config, shape: ConvShape, *, pad_value: int = 0, **options
 
 
 def reach(cfg: Config, kw: int, dx: int) -> int:
-    """Rows of weights that the micro-ops of kernels of width `kw` with columns `dx` apart reach.
+    """Rows of weights that micro-ops can address, for kernels of width `kw` with horizontal dilation `dx`.
 
-    They count groups of rows, or single ones where a tap is alone.
+    Micro-ops count groups of `row_taps` rows, unless one of them takes a single tap.
     """
-    alone = dx > 1 or kw % cfg.row_taps == 1 or kw == 1
-    return cfg.wgt_depth * (1 if alone else cfg.row_taps)
+    single = dx > 1 or kw % cfg.row_taps == 1 or kw == 1
+    return cfg.wgt_depth * (1 if single else cfg.row_taps)
 
 
 def _arrange(cfg: Config, after: Epilogue, sch: Schedule, tile: Tile) -> None:

@@ -1,4 +1,7 @@
-"""Element-wise chains on the ALU."""
+"""The ready schedule of element-wise chains on the ALU: arithmetic on tensors of equal shape, entry by entry.
+
+`_Entries` ranks the tiles (numbers of entries): it has its own cost model.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Epilogues: a chain of operations on accumulators, stored as int8 or byte planes.
 
 `add`, `sub`, `mul`, `max`, `min`, `shr` and `shl` run on the ALU, with a number or a per-channel parameter. `rescale`,
-also on the ALU, multiplies by a per-channel scale, and `requant`, at the end of a chain, is part of the store: bias,
-scale, zero point and clamp per channel, or with `requant_all` the same for all. The parameters of these are tensors
-that `runtime.layout.pack_par` makes.
+also on the ALU, multiplies by a per-channel scale. `requant`, last in a chain, is part of the store: bias, scale, zero
+point and clamp per channel; `requant_all` has one set for all channels. `runtime.layout.pack_par` packs the parameters
+of these three.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ PAR_OPS = ("rescale", *STORES)  # stages that read packed parameters
 class Epilogue:
     """The stages after an accumulator tensor, as tensor expressions.
 
-    `operands` are the per-channel parameters, int32 (channel blocks, batch, block), or of `rescale` and `requant`
-    uint32 (channel blocks, block, 3), of `requant_all` those of one block; `stages` the names of the blocks on
-    accumulators in order. `readers` are the blocks that read a parameter, with the memory that it is loaded to;
-    `shared` those that read one of all channels.
+    `operands` are the per-channel parameters: int32 (channel blocks, batch, block) for the ALU, uint32 (channel blocks,
+    block, 3) for `rescale` and `requant`, with one channel block for `requant_all`. `stages` are the names of the
+    blocks on accumulators, in order, `readers` (block, scratchpad of its parameter), `shared` the readers whose
+    parameter serves all channels.
     """
 
     operands: list
@@ -59,7 +59,7 @@ class Epilogue:
 
 
 def plane_names(planes: bool | int) -> tuple[str, ...]:
-    """Names of the bytes that are stored apart: none, with True all, or the lowest two to four. Or `ScheduleError`."""
+    """Names of the stored byte planes: none, all (True), or the lowest 2 to 4. Raises `ScheduleError` for others."""
     if isinstance(planes, bool):
         return PLANES if planes else ()
     if planes not in range(2, len(PLANES) + 1):

@@ -1,4 +1,9 @@
-"""Base of the ready schedules: an expression, its schedule for any tile that fits, and the parts that these share."""
+"""Base of the ready schedules: `Expression` and `Layer` hold a computation before its tile is chosen.
+
+A ready schedule makes an `Expression`; with an epilogue that becomes a `Layer`, whose `scheduled` applies a tile: a
+given one, the choice of a search, or the cost model's cheapest. `layer_of` and `capture` return the layer of a call,
+for tuning. `arrange_reduction` and `arrange_windows` apply the tiles of all layers but element-wise chains.
+"""
 
 from __future__ import annotations
 
@@ -99,8 +104,7 @@ class PaddedOptions(Options, total=False):
 class Expression:
     """The expression of a layer, from the tensors `inputs` to its accumulators `acc`, and how to schedule it.
 
-    `arrange(epilogue, sch, tile)` schedules it together with the blocks that an epilogue adds; `kind` is the class of
-    its layer.
+    `arrange(epilogue, sch, tile)` schedules it and the blocks that an epilogue adds; `kind` is the class of its layer.
     """
 
     cfg: Config
@@ -118,7 +122,7 @@ class Expression:
         vthreads: int | None = None,
         search: TileSearch | None = None,
     ) -> Schedule:
-        """The schedule with an epilogue; `tile`, `vthreads` and `search` are those of `Layer.scheduled`.
+        """The schedule with an epilogue; `tile`, `vthreads` and `search` as in `Layer.scheduled`.
 
         Also raises `ScheduleError` for an impossible epilogue.
         """
@@ -279,5 +283,5 @@ def place_epilogue(sch: Schedule, epilogue: Epilogue, levels: Levels) -> None:
     for name, scope in epilogue.readers:
         parameter = sch.cache_read(sch.get_sblock(name), 1, scope)
         if name in epilogue.shared:
-            continue  # those of all channels are loaded once, before all loops
+            continue  # parameters of all channels are loaded once, before all loops
         sch.compute_at(parameter, attach(sch, levels, ("co",)), preserve_unit_loops=True)

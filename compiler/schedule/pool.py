@@ -1,4 +1,7 @@
-"""Max and sum pooling on the ALU."""
+"""The ready schedule of max and sum pooling on the ALU, for configurations with the extension `acc8`.
+
+Inputs are loaded into accumulators, so a window must fit there. `_Windows` ranks the tiles: it has its own cost model.
+"""
 
 from __future__ import annotations
 

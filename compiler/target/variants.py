@@ -89,9 +89,8 @@ def together(samples: Sequence[T], count: int) -> list[dict[str, np.ndarray]]:
 
 def apart(results: Sequence[T], count: int, images: int) -> list[dict[str, np.ndarray]]:
     """The outputs of each of `images` images, from `results` of `count` images each: the inverse of `together`."""
-    outputs = [
-        {name: np.split(value, count)[k] for name, value in each.items()} for each in results for k in range(count)
-    ]
+    split = [{name: np.split(value, count) for name, value in group.items()} for group in results]
+    outputs = [{name: values[k] for name, values in group.items()} for group in split for k in range(count)]
     return outputs[:images]
 
 
@@ -215,10 +214,10 @@ def join(executables: Sequence[Executable], tensor: str, ends: Sequence[int]) ->
 
 
 def with_entry(first: Executable, second: Executable, name: str) -> Executable:
-    """The executable of both, which runs the steps of the one whose inputs it is given.
+    """The executable with the steps of both, of which a run executes those whose inputs it is given.
 
-    All their steps depend on an input, those of one on another than those of the other. They have the same outputs and
-    states. `name` is in those of the second's steps and tensors where the first has them, too. Raises `ProgramError`.
+    Every step depends on an input (`When`); the two executables have different ones. Steps and tensors of `second`
+    whose names `first` has get the suffix `name`. Raises `ProgramError` if outputs or states differ.
     """
     _compare(first, second, _KINDS[1:])
     tensors, taken = dict(first.tensors), {step.name for step in first.steps}
@@ -230,16 +229,16 @@ def with_entry(first: Executable, second: Executable, name: str) -> Executable:
 
 
 def _added(tensors: dict[str, Tensor], executable: Executable, label: str) -> dict[str, str]:
-    """Add the executable's tensors to `tensors`, with the label where another has the name; their names there."""
+    """Add the executable's tensors to `tensors`, with `label` behind names of others. Returns the new names."""
     names = {}
-    for name, found in executable.tensors.items():
-        names[name] = name if name not in tensors or _same(tensors[name], found) else f"{name}, {label}"
-        tensors.setdefault(names[name], replace(found, name=names[name]))
+    for name, tensor in executable.tensors.items():
+        names[name] = name if name not in tensors or _same(tensors[name], tensor) else f"{name}, {label}"
+        tensors.setdefault(names[name], replace(tensor, name=names[name]))
     return names
 
 
 def _compare(first: Executable, other: Executable, kinds: tuple[str, ...]) -> None:
-    """Raise `ProgramError` where the two are not of one network."""
+    """Raise `ProgramError` unless the tensors of these `kinds` are equal."""
     ours, theirs = ({t.name: t for t in e.tensors.values() if t.kind in kinds} for e in (first, other))
     for name in {**ours, **theirs}:
         if name not in ours or name not in theirs or not _same(ours[name], theirs[name]):

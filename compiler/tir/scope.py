@@ -111,7 +111,7 @@ def channel_parameters(
 ) -> tuple[int, list[int]]:
     """(first PAR entry of `par`, its step per loop of `box`) for the accumulators `channels`.
 
-    Loops inside an accumulator entry have step 0. Raises `ScheduleError` if `par` is that of another channel.
+    Loops inside an accumulator entry have step 0. Raises `ScheduleError` if `par` belongs to another channel.
     """
     size, block = ctx.entry(Mem.ACC), ctx.entry(Mem.PAR)
     steps = []

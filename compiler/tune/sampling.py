@@ -26,16 +26,16 @@ _PARENTS = 8  # fastest trials that are mutated
 _OFFERS = 6  # candidates per trial, of which the cost model chooses
 _RANDOM = 0.25  # share of trials that are random
 _RIDGE = 0.1  # weight against large coefficients: few trials must not decide much
-_FAILED = 4.0  # times the slowest trial: what the cost model learns of one without a program
+_FAILED = 4.0  # cycles of a trial without a program for the cost model, times the slowest trial
 _LEAST = 4  # trials before the cost model decides
 
 
 @dataclass
 class Choices(Generic[D]):
-    """Functions that evolution needs of decisions: random ones, mutations, features, and a first guess of the cycles.
+    """Functions on the decisions `D` of a schedule, by which `Evolution` explores them.
 
-    `draw` and `mutate` return None where they find nothing new. The cost model is the guess times a function of the
-    features.
+    `draw` returns random decisions and `mutate` similar ones; None if they find nothing new. The cost model is `guess`,
+    in cycles, times a function of `features` that is fitted to the trials.
     """
 
     draw: Callable[[random.Random], D | None]

@@ -1,7 +1,8 @@
-"""Devices that count the cycles of trials, and tuning tasks: tiles for layers, tried in rounds of parallel jobs.
+"""Tuning tasks: the tiles of a layer are tried in rounds of parallel jobs, and a device counts the cycles of each.
 
-Cycles are those of the timing model, the circuit, a board or a server. A task holds its layer as a recipe, the pickled
-call of the ready schedule, so that worker processes can make it again.
+The device is the timing model, the simulated circuit, a board or a server (`cycles_of`). A task holds its layer as a
+recipe, the pickled call of the ready schedule, so that worker processes can build it. `measurers` offers the same
+devices to meta_schedule (trials.py).
 """
 
 from __future__ import annotations
@@ -97,8 +98,8 @@ def check_device(on: str) -> None:
 def cycles_of(launch: Launch, on: str, dram: Dram | None = None) -> int:
     """Cycles of a program on the device `on`, or on the server `on`, NAME:PORT.
 
-    Inputs are zeros: cycles do not depend on values. `dram` is the memory of timing and rtl, by default that of
-    the PYNQ-Z1. Raises the errors of the device, `BoardError` where a server does not answer or its device counts no
+    Inputs are zeros: cycles do not depend on values. `dram` is the memory of timing and rtl, by default the PYNQ-Z1's.
+    Raises the errors of the device, `BoardError` where a server does not answer or its device counts no
     cycles.
     """
     if on == "timing":
@@ -132,7 +133,7 @@ class Task:
 
     @cached_property
     def layer(self) -> Layer:
-        """The layer."""
+        """The layer that the recipe makes."""
         return _layer(self.recipe)
 
 
@@ -144,14 +145,14 @@ class Measurer:
     dram: Dram | None = None
 
     def facts(self) -> dict[str, Any]:
-        """Facts that a trial's cycles depend on besides the program's sources and its decisions."""
+        """Cache key of the measurement: device, memory and the digest of our sources."""
         memory = None if self.dram is None else dataclasses.asdict(self.dram)
         return {"on": self.on, "dram": memory, "sources": sources()}
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The tile `decisions`, fields by name, to try for a task; `first` for the one that is used without tuning."""
+    """The tile `decisions`, fields by name, to try for a task; `first` marks the tile that is used without tuning."""
 
     task: Task
     decisions: dict[str, Any]
@@ -201,9 +202,8 @@ def recorded(
 class Line(Generic[D]):
     """The trials of one task: `evolution` proposes decisions, `job` makes the job that tries them.
 
-    A job has the `key` and the `topic` of its result in a database.
-
-    `records` are the results so far, in order; those of a device that failed are not among them.
+    A job has the `key` and the `topic` of its result in a database. `records` are the results in order, without
+    failures of the device.
     """
 
     evolution: Evolution[Any]
@@ -223,7 +223,7 @@ class Line(Generic[D]):
 
 
 def tile_line(task: Task, measurer: Measurer, seed: int) -> Line[Tile]:
-    """The trials of a task: the tile without tuning, promising ones, then evolution. Raises `CapacityError`."""
+    """The trials of a task: the promising tiles of its space, then evolution. Raises `CapacityError` if none fits."""
     space = Space(task.layer)
     evolution = Evolution(space.choices(), space.promising(), seed)
     return Line(evolution, lambda tile, is_first: Trial(task, dataclasses.asdict(tile), measurer, is_first))
@@ -238,9 +238,9 @@ def evolve(
     workers: Executor | None = None,
     on_done: Callable[[Outcome], None] | None = None,
 ) -> None:
-    """`trials` trials of every line, `function(job)` each, in rounds in which all jobs may run at the same time.
+    """Run `trials` trials of every line, `function(job)` each, in rounds whose jobs may run in parallel.
 
-    The proposals depend on the results alone: a second start proposes the same and finds in `store` what was done.
+    The proposals depend on the results alone, so a second start makes the same ones and finds the results in `store`.
     Raises `BoardError` if a device failed, and the errors of `run`.
     """
     left = dict.fromkeys(range(len(lines)), trials)

@@ -1,10 +1,8 @@
-"""Tuning by measurement: meta_schedule samples the decisions of a schedule, timing model or circuit count cycles.
+"""`tune` and `replay`: meta_schedule runs and stores the trials of a schedule, our evolution proposes its decisions.
 
-For new operators, and for ready schedules (`space`) beyond the choices of the cost model. Ready schedules also have a
-much faster search (`search.py`).
-
-A decision of `sample_categorical` is the value chosen, one of `sample_perfect_tile` the factors, outermost first. The
-function that schedules is called anew for other decisions, so that its Python code may depend on them.
+The decisions are the tile of a ready schedule (`space`), or the results of `sample_categorical` (a value) and
+`sample_perfect_tile` (factors, outermost first) in a user's function. The function is called again for other
+decisions, so its Python code may depend on them. A much faster search for ready schedules alone is in search.py.
 """
 
 from __future__ import annotations
@@ -41,8 +39,8 @@ Schedules = Callable[[Schedule], Any]  # a function that schedules, as `tune` ta
 class DecidedSchedule(Schedule):
     """A schedule whose `sample_categorical` and `sample_perfect_tile` return `wanted`, in order.
 
-    What is missing in `wanted`, or not possible there, is drawn with `rng`. `taken` are the decisions made, `choices`
-    the alternatives of each.
+    A decision that is missing in `wanted`, or impossible, is drawn with `rng`. `taken` are the decisions made,
+    `choices` the alternatives of each.
     """
 
     __slots__ = ("choices", "rng", "taken", "wanted")  # objects of TVM have no others
@@ -157,7 +155,7 @@ def _evolving(
 ) -> dict[str, Any]:
     """Arguments of meta_schedule's `tune_tir` with which `evolution` proposes the decisions, `scheduled` applies them.
 
-    Mutations of traces, as meta_schedule has them, would not do: what a user's function does may depend on its
+    meta_schedule's own mutations of traces would not do, because the schedule of a user's function may depend on its
     decisions. Reasons for decisions without a schedule go to `errors`.
     """
     ms = tvm.meta_schedule
@@ -215,7 +213,7 @@ _TRIALS_AT_ONCE = 16
 
 
 class Tried(NamedTuple):
-    """One trial: the tile of a ready schedule, or what `sample_*` returned in order; None as cycles: no program."""
+    """One trial: the tile of a ready schedule, or the results of `sample_*` in order; `cycles` None: no program."""
 
     decisions: Tile | Decisions
     cycles: int | None
