@@ -40,12 +40,12 @@ def network_file(model: bytes, cfg: Config, contract: str, tiles: str = "", mapp
     return cache_folder("networks") / f"{_digest(model, cfg, facts)}.tw"
 
 
-def figures_file(model: bytes, cfg: Config, facts: Mapping[str, Any]) -> Path:
+def figures_file(model: bytes, cfg: Config, facts: Mapping[str, object]) -> Path:
     """Path of the cached figures of a model; `facts` are their other dependences, JSON values."""
     return cache_folder("figures") / f"{_digest(model, cfg, facts)}.json"
 
 
-def _digest(model: bytes, cfg: Config, facts: Mapping[str, Any]) -> str:
+def _digest(model: bytes, cfg: Config, facts: Mapping[str, object]) -> str:
     known = {"config": cfg.to_dict(), "sources": sources(), "versions": _versions(), **facts}
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode() + model).hexdigest()[:32]
 
@@ -82,7 +82,7 @@ def read_json(file: Path) -> Any:
         return None
 
 
-def write_json(file: Path, value: Any, most: int) -> None:
+def write_json(file: Path, value: object, most: int) -> None:
     """Save a value, and remove the least recently used files of its folder until `most` are left."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

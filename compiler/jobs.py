@@ -76,7 +76,7 @@ class Store:
             row = self._base.execute("SELECT value FROM results WHERE key = ?", (key,)).fetchone()
             return None if row is None else parse_json(_text(row[0]), self.path)
 
-    def put(self, key: str, value: Any, topic: str = "") -> None:
+    def put(self, key: str, value: object, topic: str = "") -> None:
         """Store `value`, any JSON value, under `key`, and replace an earlier one; it is on the disk on return."""
         with self._named(), self._base:
             self._base.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", (key, topic, json.dumps(value)))
@@ -109,7 +109,7 @@ def _text(value: object) -> str:
     return value
 
 
-def content_key(*facts: Any) -> str:
+def content_key(*facts: object) -> str:
     """A key of everything that a result depends on: JSON values, whose order in mappings does not matter."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -142,7 +142,7 @@ def processes(count: int) -> Iterator[Executor]:
 
 
 def run(
-    function: Callable[[Argument], Any],
+    function: Callable[[Argument], object],
     arguments: Iterable[Argument],
     *,
     key: Callable[[Argument], str],
@@ -209,7 +209,7 @@ def _collect(futures: Mapping[Future, str], done: Callable[[Outcome, bool], None
             future.cancel()
 
 
-def _outcome(name: str, result: Callable[[], Any]) -> tuple[Outcome, bool]:
+def _outcome(name: str, result: Callable[[], object]) -> tuple[Outcome, bool]:
     """(the outcome of a job, whether another start would find the same)."""
     try:
         return Outcome(name, result()), True

@@ -19,11 +19,13 @@ from typing import Any
 
 from ..hw.config import Config
 from ..hw.errors import TilewrightError
+from ..runtime.executable import Executable
 from ..sim.dram import Dram
 from . import cost
 from .cache import sources
 from .frontend import import_model
 from .frontend.source import check_kind, read_source
+from .graph import Graph
 from .jobs import Outcome, Store, content_key, run
 from .network import Compiled, compile_for, compile_graph, faster, launch_cycles
 from .schedule.layer import Layer, Ready, capture
@@ -67,7 +69,7 @@ class Network:
 
 
 @lru_cache(maxsize=4)
-def _graph(network: Network) -> Any:
+def _graph(network: Network) -> Graph:
     return import_model(read_source(network.path), network.contract)
 
 
@@ -134,7 +136,7 @@ def whole_cycles(whole: Whole) -> int | None:
 
 
 @lru_cache(maxsize=4)
-def _plain(network: Network) -> Any:
+def _plain(network: Network) -> Executable:
     return compile_graph(_graph(network), network.cfg, dram=network.dram)
 
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol, TypedDict
+from typing import Protocol, TypedDict
 
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
 from ..intrin import ACC, INP, SLOTS, WGT, tensorize_gemm, tensorize_reset
 from ..tile import OUTPUT_DIMS, Tile
-from ..tvm_compat import PrimFunc, Schedule, te
+from ..tvm_compat import Node, PrimFunc, Schedule, te
 from . import epilogue as ep
 from .epilogue import Epilogue
 from .tiling import Work, best_tile, best_tiles, largest_tile, ranked_tiles
@@ -33,7 +33,7 @@ class Layer:
     cfg: Config
     func: PrimFunc
     work: Work
-    arrange: Callable[[Schedule, Tile], None]
+    arrange: Callable[[Schedule, Tile], object]
 
     def best(self, vthreads: int) -> Tile:
         """The tile to use without a search. Raises `CapacityError` if none fits."""
@@ -109,9 +109,9 @@ class Expression:
 
     cfg: Config
     work: Work
-    inputs: tuple[Any, ...]
-    acc: Any
-    arrange: Callable[[ep.Epilogue, Schedule, Tile], None]
+    inputs: tuple[Node, ...]
+    acc: Node
+    arrange: Callable[[ep.Epilogue, Schedule, Tile], object]
     kind: type[Layer] = Layer
 
     def scheduled(
@@ -152,7 +152,7 @@ class Tiles(Protocol):
         ...
 
 
-def scheduled_by(tiles: Tiles | None, ready: Callable[..., Schedule], *args: Any, **options: Any) -> Schedule:
+def scheduled_by(tiles: Tiles | None, ready: Callable[..., Schedule], *args, **options) -> Schedule:
     """The schedule that `ready` makes of these arguments, by `tiles` if there are any."""
     return ready(*args, **options) if tiles is None else tiles.scheduled(partial(ready, *args, **options))
 
@@ -185,7 +185,7 @@ class _LayerCapture:
         return layer.best(vthreads)
 
 
-Levels = list[tuple[str, Any]]  # (dimension, loop over tiles), outermost first
+Levels = list[tuple[str, Node]]  # (dimension, loop over tiles), outermost first
 
 
 def arrange_reduction(cfg: Config, outputs: tuple[str, ...], after: Epilogue, sch: Schedule, tile: Tile) -> None:
@@ -217,7 +217,7 @@ def arrange_reduction(cfg: Config, outputs: tuple[str, ...], after: Epilogue, sc
     tensorize_gemm(sch, acc, cfg)
 
 
-def arrange_windows(scope: str, after: Epilogue, sch: Schedule, tile: Tile) -> Any:
+def arrange_windows(scope: str, after: Epilogue, sch: Schedule, tile: Tile) -> Node:
     """Schedule block `acc`, a reduction over windows of each channel of block `input`, whose tiles are in `scope`.
 
     Its loops are the four of `tile.OUTPUT_DIMS`, batch, block_out and the two of the kernel. Returns the block that

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from ...hw.errors import CapacityError, ScheduleError
 from ...hw.isa import Mem, depth
 from ...hw.units import striped, stripes
 from .. import cost
-from ..conv_shape import ConvShape
+from ..conv_shape import ConvShape, Size
 from ..tile import ORDERS, OUTPUT_DIMS, Tile
 
 
@@ -87,7 +86,7 @@ class Work:
         kh, kw = self.shape.kernel
         return kh * (self.pitch or kw)
 
-    def inputs(self, oy: Any, ox: Any) -> tuple[Any, Any]:
+    def inputs(self, oy: Size, ox: Size) -> tuple[Size, Size]:
         """Input rows and columns that a tile needs on chip, without the rows that a kernel of one row skips."""
         rows, columns = self.shape.reach(oy, ox)
         return (oy if self.shape.kernel[0] == 1 else rows), columns

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
@@ -13,7 +12,7 @@ from ...runtime.buffer import Buffer
 from ...runtime.program import Program
 from ..advice import scope_named
 from ..intrin import COPIES, INSTRUCTION, SCOPES, SLOTS, THREAD
-from ..tvm_compat import PrimFunc, ir, s_tir, structural_walk, tirx
+from ..tvm_compat import Node, PrimFunc, ir, s_tir, structural_walk, tirx
 from . import match_alu, match_dma, match_gemm
 from .affine import Env, closure, constant, shorten, statement_name
 from .passes import lower_tir
@@ -36,7 +35,7 @@ def record_into(
 
 def _slots(func: PrimFunc) -> dict[str, int]:
     """Slots by tensor, as annotated in the schedule."""
-    wanted: dict[str, Any] = {}
+    wanted: dict[str, Node] = {}
 
     def read_slots(block) -> None:  # an error in here would lose its kind
         if slots := block.annotations.get(SLOTS, 0):

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..schedule.layer import Layer
 from ..tile import OUTPUT_DIMS, Tile
-from ..tvm_compat import PrimFunc, Schedule
+from ..tvm_compat import Node, PrimFunc, Schedule
 
 D = TypeVar("D", bound=Hashable)
 Features = Mapping[str, float]
@@ -236,7 +236,7 @@ def _features(tile: Tile) -> Features:
     return {**sizes, f"order {' '.join(tile.order)}": 1.0, f"thread {tile.thread}": 1.0}
 
 
-def tile_of(trace: Any) -> Tile | None:
+def tile_of(trace: Node) -> Tile | None:
     """The tile in the trace of a `Space`'s schedule; None for the traces of other schedules."""
     for inst in trace.insts:
         if inst.kind.name == "Annotate" and inst.attrs[0] == _TILE:

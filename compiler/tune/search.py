@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from ..schedule.layer import Layer
     from ..tvm_compat import Schedule
 
+Record = dict[str, Any]  # a trial in the database: `decisions`, `cycles`, `error`, `first`, `on`, `dram`, `sources`
 
-def circuit(cfg: Config) -> dict[str, Any]:
+
+def circuit(cfg: Config) -> dict[str, object]:
     """Configuration fields except the name, and the memory of the estimates (compiler/cost.py) unless the default."""
     return {name: value for name, value in cfg.to_dict().items() if name != "name"} | memory_facts()
 
@@ -99,12 +101,12 @@ def known_tiles(path: str | Path, cfg: Config, network: str = "") -> KnownTiles:
             raise FileError(f"{path}: not a database of tiles ({exc}); give another") from None
 
 
-def best_tiles(trials: Iterable[Mapping[str, Any]], count: int, most: float = 1.0) -> list[Tile]:
+def best_tiles(trials: Iterable[Record], count: int, most: float = 1.0) -> list[Tile]:
     """The `count` tiles of the fewest cycles, relative to the first tile by the same measurer, in a layer's `trials`.
 
     Tiles that take `most` times the cycles of the first tile, or more, are left out.
     """
-    groups: dict[str, list[Mapping[str, Any]]] = {}
+    groups: dict[str, list[Record]] = {}
     for trial in trials:
         if trial["cycles"] is not None:
             groups.setdefault(json.dumps([trial["on"], trial["dram"], trial["sources"]]), []).append(trial)

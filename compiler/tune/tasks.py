@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -33,14 +34,15 @@ from ..cache import sources
 from ..jobs import Outcome, Store, content_key, run
 from ..schedule.layer import Layer, layer_of
 from ..tile import Tile
+from ..tvm_compat import Node
 from .sampling import ROUND, Evolution, Space
-from .search import tile_from
+from .search import Record, tile_from
 
 _WITHOUT_CLOCK = ("model", "spec")
 CLOCK = 1e8  # Hz; meta_schedule compares seconds, so any frequency works
 
 
-def measurers(tvm: Any, cfg: Config, on: str, errors: list[str]) -> tuple[Any, Any]:
+def measurers(tvm: SimpleNamespace, cfg: Config, on: str, errors: list[str]) -> tuple[Node, Node]:
     """(builder, runner) of meta_schedule; reasons for trials without a program go to `errors`.
 
     `tvm` is `tvm_compat.tuning()`. Each program is a file in its own folder, because meta_schedule removes that
@@ -144,7 +146,7 @@ class Measurer:
     on: str = "timing"
     dram: Dram | None = None
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Cache key of the measurement: device, memory and the digest of our sources."""
         memory = None if self.dram is None else dataclasses.asdict(self.dram)
         return {"on": self.on, "dram": memory, "sources": sources()}
@@ -170,7 +172,7 @@ class Trial:
         return f"tile {self.task.key}"
 
 
-def measure(trial: Trial) -> dict[str, Any]:
+def measure(trial: Trial) -> Record:
     """The record of a trial."""
 
     def launch() -> Launch:
@@ -180,14 +182,12 @@ def measure(trial: Trial) -> dict[str, Any]:
     return recorded(launch, trial.decisions, trial.first, trial.task.text, trial.measurer)
 
 
-def recorded(
-    launch: Callable[[], Launch], decisions: Any, first: bool, text: str, measurer: Measurer
-) -> dict[str, Any]:
+def recorded(launch: Callable[[], Launch], decisions: object, first: bool, text: str, measurer: Measurer) -> Record:
     """The record of a trial in a database: `cycles`, or None and the `error` where `launch` makes no program.
 
     Raises `BoardError` where a board or server does not answer: that says nothing about the trial.
     """
-    found: dict[str, Any] = {"decisions": decisions, "first": first, "layer": text, "cycles": None, "error": ""}
+    found: dict[str, object] = {"decisions": decisions, "first": first, "layer": text, "cycles": None, "error": ""}
     found |= measurer.facts()
     try:
         found["cycles"] = cycles_of(launch(), measurer.on, measurer.dram)
@@ -208,7 +208,7 @@ class Line(Generic[D]):
 
     evolution: Evolution[Any]
     job: Callable[[D, bool], Any]
-    records: list[dict[str, Any]] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
 
     @property
     def before(self) -> int | None:
@@ -216,7 +216,7 @@ class Line(Generic[D]):
         return next((each["cycles"] for each in self.records if each["first"]), None)
 
     @property
-    def best(self) -> dict[str, Any] | None:
+    def best(self) -> Record | None:
         """The fastest trial; None if none has a program."""
         timed = [each for each in self.records if each["cycles"] is not None]
         return min(timed, key=lambda each: each["cycles"]) if timed else None
@@ -231,7 +231,7 @@ def tile_line(task: Task, measurer: Measurer, seed: int) -> Line[Tile]:
 
 def evolve(
     lines: Sequence[Line],
-    function: Callable[[Any], dict[str, Any]],
+    function: Callable[[Any], Record],
     trials: int,
     *,
     store: Store | None = None,

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from ...hw.config import Config, load_config
@@ -26,14 +27,14 @@ from ...hw.errors import FileError, ScheduleError, TilewrightError
 from ..intrin import register
 from ..schedule.layer import layer_of
 from ..tile import Tile
-from ..tvm_compat import IRModule, PrimFunc, Schedule, structural_equal, tuning, without_intrinsics_of_others
+from ..tvm_compat import IRModule, Node, PrimFunc, Schedule, structural_equal, tuning, without_intrinsics_of_others
 from .sampling import ROUND, Choices, Evolution, Features, Space, tile_of
 from .tasks import CLOCK, check_device, measurers
 
 Decision = int | tuple[int, ...]
 Decisions = tuple[Decision, ...]
 _REFUSALS = (RuntimeError, ValueError)  # of TVM's schedule, for decisions that it cannot apply
-Schedules = Callable[[Schedule], Any]  # a function that schedules, as `tune` takes it
+Schedules = Callable[[Schedule], object]  # a function that schedules, as `tune` takes it
 
 
 class DecidedSchedule(Schedule):
@@ -51,13 +52,15 @@ class DecidedSchedule(Schedule):
         self.taken: list[Decision] = []
         self.choices: list[list[Decision]] = []
 
-    def sample_categorical(self, candidates: Sequence[Any], probs: Sequence[Any], decision: Any = None) -> Any:
+    def sample_categorical(self, candidates: Sequence[int], probs: Sequence[float], decision: None = None) -> Node:
         """A value of `candidates`, as decided; drawn with `probs` otherwise."""
         values = [int(each) for each in candidates]
         value = self._next(values, lambda: self.rng.choices(values, [float(each) for each in probs])[0])
         return super().sample_categorical(list(candidates), list(probs), decision=values.index(value))
 
-    def sample_perfect_tile(self, loop: Any, n: int, max_innermost_factor: int = 16, decision: Any = None) -> list[Any]:
+    def sample_perfect_tile(
+        self, loop: Node, n: int, max_innermost_factor: int = 16, decision: None = None
+    ) -> list[Node]:
         """`n` factors of the loop's extent, as decided; the innermost is at most `max_innermost_factor`."""
         extent = int(self.get(loop).extent)
         ways = [way for way in _factorings(extent, n) if way[-1] <= max_innermost_factor]
@@ -81,7 +84,9 @@ def _factorings(extent: int, n: int) -> list[tuple[int, ...]]:
     return [(k, *rest) for k in divisors for rest in _factorings(extent // k, n - 1)]
 
 
-def decided(func: PrimFunc, schedules: Schedules, wanted: Sequence[Any] = (), seed: int = 0) -> DecidedSchedule:
+def decided(
+    func: PrimFunc, schedules: Schedules, wanted: Sequence[Decision | list[int]] = (), seed: int = 0
+) -> DecidedSchedule:
     """The schedule of `func` that `schedules` makes with the decisions `wanted`; missing ones are drawn.
 
     Raises `ScheduleError` for what TVM cannot do with these decisions.
@@ -139,7 +144,7 @@ def _decision_features(decisions: Decisions) -> Features:
     return found
 
 
-def decisions_of(trace: Any) -> Decisions:
+def decisions_of(trace: Node) -> Decisions:
     """The decisions in a trace of meta_schedule."""
     found: list[Decision] = []
     for inst in trace.insts:
@@ -151,8 +156,12 @@ def decisions_of(trace: Any) -> Decisions:
 
 
 def _evolving(
-    tvm: Any, func: PrimFunc, evolution: Evolution[Any], scheduled: Callable[[Any], Schedule], errors: list[str]
-) -> dict[str, Any]:
+    tvm: SimpleNamespace,
+    func: PrimFunc,
+    evolution: Evolution[Any],
+    scheduled: Callable[[Any], Schedule],
+    errors: list[str],
+) -> dict[str, object]:
     """Arguments of meta_schedule's `tune_tir` with which `evolution` proposes the decisions, `scheduled` applies them.
 
     meta_schedule's own mutations of traces would not do, because the schedule of a user's function may depend on its
@@ -203,7 +212,7 @@ def _evolving(
     return {"space": space, "strategy": Strategy(), "cost_model": "random"}
 
 
-def _decided_in(trace: Any) -> Tile | Decisions:
+def _decided_in(trace: Node) -> Tile | Decisions:
     return tile_of(trace) or decisions_of(trace)
 
 
@@ -271,7 +280,8 @@ def tune(
         folder = Path(work_dir or temporary)
         database = _database(tvm, folder)
         if isinstance(space, Space):
-            evolution, scheduled = Evolution(space.choices(), space.promising(), seed), space.scheduled
+            evolution: Evolution[Any] = Evolution(space.choices(), space.promising(), seed)
+            scheduled: Callable[[Any], Schedule] = space.scheduled
         else:
             evolution, scheduled = Evolution(own_space(func, space), seed=seed), partial(decided, func, space)
         for earlier, _ in _tried(database, mod):
@@ -334,7 +344,7 @@ def _workload(func: PrimFunc, cfg: Config, on: str) -> IRModule:
     return IRModule({"main": func.with_attr("global_symbol", "main").with_attr(_MEASURED, measured)})
 
 
-def _database(tvm: Any, folder: Path) -> Any:
+def _database(tvm: SimpleNamespace, folder: Path) -> Node:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return tvm.meta_schedule.database.JSONDatabase(work_dir=str(folder), module_equality="structural")
@@ -345,7 +355,7 @@ def _database(tvm: Any, folder: Path) -> Any:
         raise FileError(f"{folder}: its database cannot be used ({reason}); give another work_dir") from None
 
 
-def _tried(database: Any, mod: IRModule) -> list[tuple[Tried, Any]]:
+def _tried(database: Node, mod: IRModule) -> list[tuple[Tried, Node]]:
     """(trial, its trace) of every record, the fastest first and those without a program last."""
     if not database.has_workload(mod):
         return []
@@ -358,7 +368,7 @@ def _tried(database: Any, mod: IRModule) -> list[tuple[Tried, Any]]:
     return sorted(found, key=lambda each: math.inf if each[0].cycles is None else each[0].cycles)
 
 
-def _best(database: Any, mod: IRModule, func: PrimFunc) -> Tuned | None:
+def _best(database: Node, mod: IRModule, func: PrimFunc) -> Tuned | None:
     tried = _tried(database, mod)
     if not tried or tried[0][0].cycles is None:
         return None
