@@ -20,7 +20,7 @@ from . import graph as g
 from .accelerator import layerwise
 from .accelerator.module import Accelerator, LayerAccelerator
 from .frontend import import_model
-from .frontend.source import Source, check_kind, read_source
+from .frontend.source import check_kind, read_source
 from .kernels import language, table
 from .kernels.table import Alternative, also
 from .limits import runs_whole_networks
@@ -49,54 +49,41 @@ def compile_model(
 ) -> Executable:
     """Compile the quantised network at `path`, .tflite or QDQ .onnx, for a configuration.
 
-    `contract` is the rounding contract (hw/rounding.py), by default that of the file's format. `tiles` is a database
-    that `tilewright tune` made (compiler/tune/search.py): the tiles in it are used where the timing model finds the
-    whole program faster than without. `mapping` says which output channels run on which compute unit
-    (compiler/mapping.py). `dram` is the memory that it will run on (sim/dram.py; by default `zynq_hp`): it changes
-    the choice of tiles, not what is computed. The program takes `batch` inputs at once, one behind the other in the
-    first dimension of its tensors (target/variants.py). `target` is that of `compile_graph`; without it a cache on disk
-    (compiler/cache.py) keeps the executables. Raises `FileError`, `ConfigError` for an unknown memory, and the
-    errors of `import_model`, `of_images` and `compile_graph`.
+    `contract` is the rounding contract (hw/rounding.py), by default the one of the file's format. `tiles` is a database
+    of `tilewright tune` (compiler/tune/search.py), whose tiles are used if the timing model finds the whole program
+    faster with them. `mapping` assigns output channels to compute units (compiler/mapping.py). `dram` is the memory
+    that the program will run on (sim/dram.py; by default `zynq_hp`): it changes the choice of tiles, not the results.
+    The program takes `batch` inputs at once, concatenated in the first dimension of its tensors (target/variants.py).
+    `target` as in `compile_graph`; without it a disk cache (compiler/cache.py) keeps the executables.
+
+    Raises `FileError`, `ConfigError` for an unknown memory, and the errors of `import_model`, `of_images` and
+    `compile_graph`.
     """
     check_kind(path)
     mapping = None if mapping is None else ChannelMapping.of(mapping)
     cfg, source = load_config(config), read_source(path)
     check_buildable(cfg)
-    memory = None if dram is None else load_dram(dram)
+    memory, contract = None if dram is None else load_dram(dram), contract or source.contract
     with cost.on_memory(memory, cfg):
         if target is not None:  # its modules and kernels are in no digest
-            graph = of_images(import_model(source, contract or source.contract), batch)
+            graph = of_images(import_model(source, contract), batch)
             known = None if tiles is None else known_tiles(tiles, cfg)
             return compile_graph(graph, cfg, mapping=mapping, dram=memory, target=target, tiles=known)
-        return _kept(source, cfg, contract, tiles, mapping, memory, batch)
-
-
-def _kept(
-    source: Source,
-    cfg: Config,
-    contract: str | None,
-    tiles: str | Path | None,
-    mapping: ChannelMapping | None,
-    dram: Dram | None,
-    batch: int,
-) -> Executable:
-    """The executable of `compile_model` for the memory of the estimates, from the cache or into it."""
-    contract = contract or source.contract
-    digest = source.digest if batch == 1 else source.digest + f"batch {batch}".encode()
-    known = None if tiles is None else known_tiles(tiles, cfg, network_key(digest, cfg, contract))
-    if known is not None and not known.tiles:
-        known = None
-    digests = ["" if found is None else found.digest for found in (known, mapping)]
-    kept = cache.network_file(digest, cfg, contract, *digests)
-    executable = cache.read(kept)
-    if executable is None:
-        graph = of_images(import_model(source, contract), batch)
-        executable = compile_graph(graph, cfg, mapping=mapping, dram=dram)
-        if known is not None:
-            other = compile_graph(graph, cfg, tiles=known, mapping=mapping, dram=dram)
-            executable = faster(executable, other, dram)
-        cache.write(kept, executable)
-    return executable
+        digest = source.digest if batch == 1 else source.digest + f"batch {batch}".encode()
+        known = None if tiles is None else known_tiles(tiles, cfg, network_key(digest, cfg, contract))
+        if known is not None and not known.tiles:
+            known = None
+        digests = ["" if choices is None else choices.digest for choices in (known, mapping)]
+        file = cache.network_file(digest, cfg, contract, *digests)
+        executable = cache.read(file)
+        if executable is None:
+            graph = of_images(import_model(source, contract), batch)
+            executable = compile_graph(graph, cfg, mapping=mapping, dram=memory)
+            if known is not None:
+                tuned = compile_graph(graph, cfg, tiles=known, mapping=mapping, dram=memory)
+                executable = faster(executable, tuned, memory)
+            cache.write(file, executable)
+        return executable
 
 
 def faster(plain: Executable, other: Executable, dram: Dram | None = None) -> Executable:

@@ -125,7 +125,7 @@ def _largest(cfg: Config, work: Work, vthreads: int) -> int:
 
 
 class _ChainTensors:
-    """Tensor expressions of the stages; `blocks` are those on accumulators in order, `readers` of packed parameters."""
+    """Tensor expressions of the stages: `blocks` of accumulators in order, `readers` of packed parameters."""
 
     def __init__(self, loaded: dict, scales: dict):
         self.tensors, self.scales = loaded, scales
@@ -146,17 +146,13 @@ class _ChainTensors:
             last = te.compute(last.shape, value, name=block)
         if not prefix and last.op.name != "out":
             self.blocks.append("out")
-            last = te.compute(last.shape, partial(_narrowed, last), name="out")
+            last = ep.low_byte(last, "out")
         self.tensors[name] = last
         return last
 
 
 def _applied(op: str, tensor, other, *axes):
     return ep.apply(op, tensor(*axes), other, axes)
-
-
-def _narrowed(tensor, *axes):
-    return tensor(*axes).astype("int8")
 
 
 def _loaded(tensor):

@@ -15,7 +15,7 @@ from functools import partial
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
 from ..intrin import ACC, PAR, PAR_WORDS, REQUANTISE, RESCALE
-from ..tvm_compat import te, tirx
+from ..tvm_compat import Node, te, tirx
 from .tiling import Work
 
 Stage = tuple[str, "int | str"]
@@ -130,14 +130,13 @@ def build(acc, chain: Sequence[Stage], planes: bool | int, cfg: Config, blocks: 
             readers.append((stages[-1], PAR if op == "rescale" else ACC))
         last = _stage(last, op, operands[other] if isinstance(other, str) else other, stages[-1])
     if not planes:
-        out = te.compute(acc.shape, lambda *axes: last(*axes).astype("int8"), name="out")
-        return Epilogue(list(operands.values()), stages, readers, [out])
+        return Epilogue(list(operands.values()), stages, readers, [low_byte(last, "out")])
     outputs = []
     for k, name in enumerate(plane_names(planes)):
         if k:
             stages.append(f"byte{k}")
             last = _stage(last, "shr", 8, stages[-1])
-        outputs.append(_low_byte(last, name))
+        outputs.append(low_byte(last, name))
     return Epilogue(list(operands.values()), stages, readers, outputs)
 
 
@@ -167,5 +166,6 @@ def _stage(tensor, op: str, other, name: str):
     return te.compute(tensor.shape, value, name=name)
 
 
-def _low_byte(tensor, name: str):
+def low_byte(tensor: Node, name: str) -> Node:
+    """Block `name` with the lowest byte of each element of `tensor`, int8."""
     return te.compute(tensor.shape, lambda *axes: tensor(*axes).astype("int8"), name=name)

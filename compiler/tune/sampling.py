@@ -99,14 +99,9 @@ class Evolution(Generic[D]):
 
     def _fitted(self) -> tuple[list[str], np.ndarray]:
         """(names of the features, weights with a constant term first) by ridge regression on log(cycles / guess)."""
-        if self._fit_of != len(self.cycles):
-            self._fit_of, self._fit = len(self.cycles), self._regression()
-        return self._fit
-
-    def _regression(self) -> tuple[list[str], np.ndarray]:
         timed = [c for c in self.cycles.values() if c is not None]
-        if len(timed) < _LEAST:
-            return [], np.zeros(1)
+        if self._fit_of == len(self.cycles) or len(timed) < _LEAST:
+            return self._fit
         rows = [self.space.features(each) for each in self.cycles]
         names = sorted({name for row in rows for name in row})
         x = np.array([[1.0, *(row.get(name, 0.0) for name in names)] for row in rows])
@@ -115,7 +110,8 @@ class Evolution(Generic[D]):
         y -= np.log([self.space.guess(each) for each in self.cycles])
         penalty = _RIDGE * np.eye(len(names) + 1)
         penalty[0, 0] = 1e-9  # the constant term is free
-        return names, np.linalg.solve(x.T @ x + penalty, x.T @ y)
+        self._fit_of, self._fit = len(self.cycles), (names, np.linalg.solve(x.T @ x + penalty, x.T @ y))
+        return self._fit
 
 
 _SLOTS = ("inp_slots", "wgt_slots")

@@ -71,6 +71,13 @@ def test_a_search_is_offered_tiles_that_fit_and_what_it_finds_is_used():
     assert seen.mod.script() == elementwise(VTA, 900, chain, tile=7).mod.script()
 
 
+def test_the_largest_tile_fits_where_micro_ops_reach_few_accumulators():
+    cfg, chain = CONFIGS["uneven"], [("add", "y"), ("add", "z")]  # 256 entries of inputs, 512 accumulators
+    tile = max((tile for tile, _ in layer_of(elementwise, cfg, 900, chain).ranked(1)), key=lambda tile: tile.n)
+    assert tile.n == 256 // 2
+    check(cfg, 900, chain, search=search_for(tile))
+
+
 def test_the_tile_that_costs_least_beats_the_largest():
     pynq, chain = PRESETS["pynq_z1"], [("add", "y"), ("shr", 1)]
     schedules = (elementwise(pynq, 1024, chain, dtype="int8", tile=tile) for tile in (None, 512))

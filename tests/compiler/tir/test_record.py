@@ -88,6 +88,7 @@ def shown(instructions):
         (lambda a, b: a >> c(3), lambda a, b: a >> 3, [("SHR", 3)]),
         (lambda a, b: a >> c(31), lambda a, b: a >> 31, [("SHR", 15), ("SHR", 15), ("SHR", 1)]),
         (lambda a, b: (a + c(1)) * a, lambda a, b: (a + 1) * a, None),
+        (lambda a, b: (a - b) * b, lambda a, b: (a - b) * b, [("MUL", -1), ("ADD", None), ("MUL", -1), ("MUL", None)]),
         (lambda a, b: a << c(17), lambda a, b: a << 17, [("SHR", -16), ("SHR", -1)]),
         (lambda a, b: te.max(te.min(a >> c(20), c(127)), c(-128)), lambda a, b: np.clip(a >> 20, -128, 127), None),
         (
