@@ -46,8 +46,8 @@ def figures_file(model: bytes, cfg: Config, facts: Mapping[str, object]) -> Path
 
 
 def _digest(model: bytes, cfg: Config, facts: Mapping[str, object]) -> str:
-    known = {"config": cfg.to_dict(), "sources": sources(), "versions": _versions(), **facts}
-    return hashlib.sha256(json.dumps(known, sort_keys=True).encode() + model).hexdigest()[:32]
+    key = {"config": cfg.to_dict(), "sources": sources(), "versions": _versions(), **facts}
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode() + model).hexdigest()[:32]
 
 
 def read(file: Path) -> Executable | None:
@@ -55,9 +55,9 @@ def read(file: Path) -> Executable | None:
     if not file.is_file():
         return None
     try:
-        found = Executable.load(file)
+        executable = Executable.load(file)
         os.utime(file)
-        return found
+        return executable
     except (OSError, FileError, ProgramError):
         return None
 
@@ -101,11 +101,11 @@ def _prune(file: Path, most: int) -> None:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in _LIBRARIES:
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            versions[name] = version(name)
+    return versions
 
 
 @cache

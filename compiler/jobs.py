@@ -90,8 +90,8 @@ class Store:
     def topics(self, start: str = "") -> list[str]:
         """The topics that begin with `start`, sorted."""
         with self._named():
-            found = {_text(topic) for (topic,) in self._base.execute("SELECT DISTINCT topic FROM results")}
-            return sorted(topic for topic in found if topic.startswith(start))
+            names = {_text(topic) for (topic,) in self._base.execute("SELECT DISTINCT topic FROM results")}
+            return sorted(topic for topic in names if topic.startswith(start))
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -160,30 +160,30 @@ def run(
     not, so that the next start tries again. On KeyboardInterrupt no further job starts, and those under way are
     finished and stored. Raises `ExecutionError` where a worker process ends by itself, for want of memory perhaps.
     """
-    found: dict[str, Outcome] = {}
-    left: dict[str, Argument] = {}
+    outcomes: dict[str, Outcome] = {}
+    pending: dict[str, Argument] = {}
 
     def done(outcome: Outcome, kept: bool) -> None:
-        found[outcome.key] = outcome
+        outcomes[outcome.key] = outcome
         if store is not None and kept:
-            about = "" if topic is None else topic(left[outcome.key])
+            about = "" if topic is None else topic(pending[outcome.key])
             store.put(outcome.key, {"value": outcome.value, "error": outcome.error}, about)
         if on_done is not None:
             on_done(outcome)
 
     for argument in arguments:
         name = key(argument)
-        known = None if store is None or name in found else store.get(name)
-        if known is not None:
-            done(Outcome(name, known["value"], known["error"], new=False), kept=False)
-        elif name not in found:
-            left[name] = argument
+        stored = None if store is None or name in outcomes else store.get(name)
+        if stored is not None:
+            done(Outcome(name, stored["value"], stored["error"], new=False), kept=False)
+        elif name not in outcomes:
+            pending[name] = argument
     if workers is None:
-        for name, argument in left.items():
+        for name, argument in pending.items():
             done(*_outcome(name, lambda argument=argument: function(argument)))
     else:
-        _collect({workers.submit(function, argument): name for name, argument in left.items()}, done)
-    return found
+        _collect({workers.submit(function, argument): name for name, argument in pending.items()}, done)
+    return outcomes
 
 
 def _collect(futures: Mapping[Future, str], done: Callable[[Outcome, bool], None]) -> None:

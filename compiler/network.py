@@ -138,7 +138,7 @@ class Compiled(NamedTuple):
 
     def of_kernels(self, cfg: Config) -> dict[str, bool]:
         """A sentence for each kernel of the target, the operators that it computes or why none, and whether it does."""
-        graph, kernels, found = self.assignment.graph, self.assignment.target.kernels, dict[str, bool]()
+        graph, kernels, sentences = self.assignment.graph, self.assignment.target.kernels, dict[str, bool]()
         modules = {op.name: choice.module for choice in self.assignment.choices for op in choice.ops}
         for each in kernels:
             ops = [op for op in graph.ops if isinstance(op, each.operators)]
@@ -152,8 +152,8 @@ class Compiled(NamedTuple):
                 name, why = ops[0].name, language.why_not(each.record, ops[0], cfg)
                 faster = getattr(records.get(name), "__name__", modules[name].name)
                 what += f"{name}: {why or f'{faster} takes less time'}"
-            found[f"{each.record} computes {what}"] = bool(taken)
-        return found
+            sentences[f"{each.record} computes {what}"] = bool(taken)
+        return sentences
 
     def host_seconds(self, model: HostModel) -> float:
         """Modelled time of the host's steps: operators that it still computes, and changes of layout."""
@@ -229,12 +229,12 @@ def compile_graph(
                 warnings.warn(line, stacklevel=2)
         if every_value or not _launches_attention(whole.assignment):
             return whole.executable
-        found, block = _of_lengths(graph, whole, make), in_blocks(graph, cfg.block_in)
+        by_length, block = _of_lengths(graph, whole, make), in_blocks(graph, cfg.block_in)
         if block is None or not _launches_attention((rows := make(block)).assignment):
-            return found
-        if _layouts(rows.executable) != _layouts(found):  # a cache that only one of them keeps on the device
-            return found
-        return with_entry(found, _of_lengths(block, rows, make, cfg.block_in), f"{cfg.block_in} tokens")
+            return by_length
+        if _layouts(rows.executable) != _layouts(by_length):  # a cache that only one of them keeps on the device
+            return by_length
+        return with_entry(by_length, _of_lengths(block, rows, make, cfg.block_in), f"{cfg.block_in} tokens")
     layers = [op for op in graph.of(g.Divisible) if not layerwise.refusal(op, cfg)]
     refused = {"host": {op.name: "its accumulators must come from the device" for op in layers}}
     target = Target(cfg.name, (LayerAccelerator(cfg), HostCpu()))
@@ -282,11 +282,11 @@ def compile_for(
     """
     check_buildable(cfg)
     graph, reasons = graph.under(contract), refused or {}
-    found = _compiled(graph, cfg, target, reasons, tiles, dram)
+    own = _compiled(graph, cfg, target, reasons, tiles, dram)
     if dram is None or not cost.memory_facts(dram, cfg):
-        return found
+        return own
     plain = _compiled(graph, cfg, target, reasons, tiles, cost.DEFAULT)
-    return min((found, plain), key=lambda one: one.seconds(dram))
+    return min((own, plain), key=lambda one: one.seconds(dram))
 
 
 def _compiled(

@@ -165,7 +165,7 @@ def choose(
     def cycles(options: Sequence[Mapping[str, Tile]]) -> list[int | None]:
         work = [Whole(network, {key: dataclasses.asdict(t) for key, t in tiles.items()}) for tiles in options]
         topic = f"whole {network.key}"
-        found = run(
+        outcomes = run(
             whole_cycles,
             work,
             key=attrgetter("key"),
@@ -174,7 +174,7 @@ def choose(
             workers=workers,
             on_done=on_done,
         )
-        return [found[each.key].value for each in work]
+        return [outcomes[each.key].value for each in work]
 
     chosen: dict[str, Tile] = {}
     (before,) = cycles([chosen])

@@ -89,7 +89,7 @@ class _Entries(OnAlu):
 
     def ranked(self, vthreads: int) -> Iterable[tuple[Tile, float]]:
         cfg, work = self.cfg, self.work
-        largest, found = _largest(cfg, work, vthreads), []
+        largest, tiles = _largest(cfg, work, vthreads), []
         for size in {largest, *map(int, sizes(work.n, divisors_only=False))}:
             steps = -(-work.n // size)
             if size == largest or (size < largest and steps >= vthreads):
@@ -98,8 +98,8 @@ class _Entries(OnAlu):
                 store = cost.transfer(cfg, size * cfg.out_entry_bytes) + cost.round_trip()
                 step = loads + work.alu_ops * cost.computed(size)
                 cycles = steps * cost.overlapped(step, store, vthreads) + step + store
-                found.append((_entries(size, vthreads), cycles))
-        return sorted(found, key=lambda pair: (pair[1], -pair[0].n))
+                tiles.append((_entries(size, vthreads), cycles))
+        return sorted(tiles, key=lambda pair: (pair[1], -pair[0].n))
 
 
 def _check(operands, names: Sequence[str], dtype: str, entries: int, tile: int | None, vthreads: int) -> None:

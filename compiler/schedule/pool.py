@@ -107,9 +107,9 @@ class _Windows(OnAlu):
             dims = [d for d in ("co", "oy", "ox") if getattr(work, d) >= threads][: 1 if threads == 1 else None]
             extents = product(*(map(int, sizes(n, divisors_only=False)) for n in (work.co, work.oy, work.ox)))
             tiles = (Tile(1, co, oy, ox, thread=d, vthreads=threads) for (co, oy, ox), d in product(extents, dims))
-            found = [(tile, self._cycles(tile)) for tile in tiles if self._fits(tile)]
-            if found:
-                return sorted(found, key=lambda pair: pair[1])
+            fitting = [(tile, self._cycles(tile)) for tile in tiles if self._fits(tile)]
+            if fitting:
+                return sorted(fitting, key=lambda pair: pair[1])
         raise CapacityError(
             f"pool: a window of {work.shape.kernel[0]}x{work.shape.kernel[1]} does not fit the {self.cfg.acc_depth} "
             f"accumulators of {self.cfg.name}"

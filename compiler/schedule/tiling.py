@@ -112,13 +112,13 @@ def best_tiles(work: Work, cfg: Config, vthreads: int, count: int) -> list[Tile]
 
     Raises `CapacityError` if not even the smallest tile fits.
     """
-    found: dict[tuple, Tile] = {}
+    tiles: dict[tuple, Tile] = {}
     for tile, _ in ranked_tiles(work, cfg, vthreads):
-        if len(found) == count:
+        if len(tiles) == count:
             break
         extents = tuple(getattr(tile, d) for d in (*OUTPUT_DIMS, "ci"))
-        found.setdefault((extents, tile.thread), tile)
-    return list(found.values())
+        tiles.setdefault((extents, tile.thread), tile)
+    return list(tiles.values())
 
 
 def ranked_tiles(work: Work, cfg: Config, vthreads: int) -> Iterator[tuple[Tile, float]]:

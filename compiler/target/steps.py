@@ -155,17 +155,17 @@ def _write_nhwc(stages: list[_Stage]) -> list[_Stage]:
 
 def _one_table(stages: list[_Stage]) -> list[_Stage]:
     """Replace consecutive functions of int8 values by one table of 256 values."""
-    found: list[_Stage] = []
+    merged: list[_Stage] = []
     for stage in stages:
-        if found and stage.op in _TABLES and found[-1].op in _TABLES:
+        if merged and stage.op in _TABLES and merged[-1].op in _TABLES:
             table = _EVERY_VALUE
-            for one in (found.pop(), stage):
+            for one in (merged.pop(), stage):
                 (table,) = HOST_OPS[one.op]([table], one.attrs)
                 x = one.x
-            found.append(_Stage("lookup", {"table": table}, x))
+            merged.append(_Stage("lookup", {"table": table}, x))
         else:
-            found.append(stage)
-    return found
+            merged.append(stage)
+    return merged
 
 
 class Steps:

@@ -103,10 +103,10 @@ def in_blocks(graph: g.Graph, count: int) -> g.Graph | None:
     It exists for a step of a language model: two inputs of one number, the token (a row of a constant table) and the
     position, and operators on single rows or caches.
     """
-    found = _inputs(graph)
-    if found is None or not _divides(graph, count) or {TOKENS, BLOCK} & {op.output.name for op in graph.ops}:
+    names = _inputs(graph)
+    if names is None or not _divides(graph, count) or {TOKENS, BLOCK} & {op.output.name for op in graph.ops}:
         return None
-    token, position = found
+    token, position = names
     renamed = {token: g.Tensor(TOKENS, (count,), "int32"), position: g.Tensor(BLOCK, (1,), "int32")}
     last = _last_rows(graph)
     ops: list[g.Operator] = []
@@ -146,19 +146,19 @@ def _divides(graph: g.Graph, count: int) -> bool:
 
 def _last_rows(graph: g.Graph) -> set[str]:
     """The names of the operators at the end that need the last row alone: a chain, to the only output."""
-    found = set[str]()
+    last = set[str]()
     if len(graph.outputs) != 1:
-        return found
+        return last
     wanted = graph.outputs[0]
     producers = {op.output.name: op for op in graph.ops}
     while True:
         op = producers.get(wanted.name)
         readers = [other for other in graph.ops if wanted in other.inputs]
-        given = [] if op is None else [t for t in op.inputs if t.data is None]
-        if op is None or not op.apart or len(given) != 1 or len(readers) > 1:
-            return found
-        found.add(op.name)
-        (wanted,) = given
+        operands = [] if op is None else [t for t in op.inputs if t.data is None]
+        if op is None or not op.apart or len(operands) != 1 or len(readers) > 1:
+            return last
+        last.add(op.name)
+        (wanted,) = operands
 
 
 SHORTEST = 64  # positions that the first of the graphs reads; each of the others reads twice as many
@@ -177,11 +177,11 @@ class Contexts(NamedTuple):
 
 def in_contexts(graph: Graph) -> Contexts | None:
     """The graphs of a network for texts of doubling lengths; None without attention or an input for the position."""
-    found = [op for op in graph.ops if op.seen]
-    positions, inputs = {op.inputs[-1].name for op in found}, {t.name for t in graph.inputs}
+    attention = [op for op in graph.ops if op.seen]
+    positions, inputs = {op.inputs[-1].name for op in attention}, {t.name for t in graph.inputs}
     if len(positions) != 1 or not positions <= inputs:
         return None
-    whole = min(op.seen for op in found)
+    whole = min(op.seen for op in attention)
     ends = [SHORTEST << k for k in range(whole.bit_length()) if SHORTEST << k < whole]
     return Contexts(positions.pop(), (*ends, whole), (*(_reading(graph, end) for end in ends), graph))
 

@@ -42,13 +42,13 @@ def _slots(func: PrimFunc) -> dict[str, int]:
             wanted[_name(block.writes[0].source)] = slots
 
     structural_walk(func.body, [(s_tir.SBlock, read_slots)])
-    found = {}
+    slots_of = {}
     for name, slots in wanted.items():
         try:
-            found[name] = int(slots)
+            slots_of[name] = int(slots)
         except (TypeError, ValueError):
             raise ScheduleError(f"{name!r}: annotation {SLOTS} is {slots}; give a number of slots, as 2") from None
-    return found
+    return slots_of
 
 
 def _name(var) -> str:

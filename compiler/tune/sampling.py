@@ -59,17 +59,17 @@ class Evolution(Generic[D]):
     def ask(self, count: int) -> list[D]:
         """Up to `count` decisions that were not proposed before; fewer if no others are found."""
         rng = random.Random(f"{self.seed} {len(self._asked)}")
-        found = [each for each in dict.fromkeys(self.first) if each not in self._asked][:count]
-        left = count - len(found)
+        proposals = [each for each in dict.fromkeys(self.first) if each not in self._asked][:count]
+        left = count - len(proposals)
         if left:
-            offers = self._offers(left, rng, found)
+            offers = self._offers(left, rng, proposals)
             evolved = [each for each, mutant in offers.items() if mutant]
             evolved = sorted(evolved, key=self.estimate)[: max(left - math.ceil(left * _RANDOM), 0)]
-            others = [each for each in offers if each not in evolved]
-            guided = sorted(others, key=self.estimate) if not self.cycles else others
-            found += (evolved + guided)[:left]
-        self._asked |= dict.fromkeys(found)
-        return found
+            rest = [each for each in offers if each not in evolved]
+            guided = sorted(rest, key=self.estimate) if not self.cycles else rest
+            proposals += (evolved + guided)[:left]
+        self._asked |= dict.fromkeys(proposals)
+        return proposals
 
     def tell(self, decisions: D, cycles: float | None) -> None:
         """The result of a trial, also of one that was not asked for; None if it has no program."""
@@ -85,11 +85,11 @@ class Evolution(Generic[D]):
 
     def _offers(self, count: int, rng: random.Random, taken: Sequence[D]) -> dict[D, bool]:
         """New candidates, and whether each is a mutant."""
-        measured = sorted((c, k) for k, c in enumerate(self.cycles.values()) if c is not None)[:_PARENTS]
+        fastest = sorted((c, k) for k, c in enumerate(self.cycles.values()) if c is not None)[:_PARENTS]
         known, offers = list(self.cycles), dict[D, bool]()
         for _ in range(_OFFERS * count):
-            if measured and rng.random() > _RANDOM:
-                _, parent = rng.choice(measured)
+            if fastest and rng.random() > _RANDOM:
+                _, parent = rng.choice(fastest)
                 new, mutant = self.space.mutate(known[parent], rng), True
             else:
                 new, mutant = self.space.draw(rng), False

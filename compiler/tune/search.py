@@ -92,11 +92,11 @@ def known_tiles(path: str | Path, cfg: Config, network: str = "") -> KnownTiles:
         try:
             if chosen is not None:
                 return KnownTiles({key: tile_from(values) for key, values in chosen["tiles"].items()})
-            found = {}
+            best = {}
             for topic in store.topics(f"tile {cfg.fingerprint:016x}/"):
                 for tile in best_tiles((each["value"] for each in store.of(topic)), 1):
-                    found[topic.removeprefix("tile ")] = tile
-            return KnownTiles(found)
+                    best[topic.removeprefix("tile ")] = tile
+            return KnownTiles(best)
         except (KeyError, TypeError, ValueError, ScheduleError) as exc:
             raise FileError(f"{path}: not a database of tiles ({exc}); give another") from None
 
@@ -110,14 +110,14 @@ def best_tiles(trials: Iterable[Record], count: int, most: float = 1.0) -> list[
     for trial in trials:
         if trial["cycles"] is not None:
             groups.setdefault(json.dumps([trial["on"], trial["dram"], trial["sources"]]), []).append(trial)
-    found: dict[Tile, float] = {}
+    gains: dict[Tile, float] = {}
     for group in groups.values():
         before = next((trial["cycles"] for trial in group if trial["first"]), 0)
         for trial in group:
             if trial["cycles"] < most * before:
                 tile = tile_from(trial["decisions"])
-                found[tile] = min(trial["cycles"] / before, found.get(tile, most))
-    return sorted(found, key=lambda tile: found[tile])[:count]
+                gains[tile] = min(trial["cycles"] / before, gains.get(tile, most))
+    return sorted(gains, key=lambda tile: gains[tile])[:count]
 
 
 def tile_from(values: Mapping[str, Any]) -> Tile:

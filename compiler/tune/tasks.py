@@ -187,15 +187,15 @@ def recorded(launch: Callable[[], Launch], decisions: object, first: bool, text:
 
     Raises `BoardError` where a board or server does not answer: that says nothing about the trial.
     """
-    found: dict[str, object] = {"decisions": decisions, "first": first, "layer": text, "cycles": None, "error": ""}
-    found |= measurer.facts()
+    record: dict[str, object] = {"decisions": decisions, "first": first, "layer": text, "cycles": None, "error": ""}
+    record |= measurer.facts()
     try:
-        found["cycles"] = cycles_of(launch(), measurer.on, measurer.dram)
+        record["cycles"] = cycles_of(launch(), measurer.on, measurer.dram)
     except BoardError:
         raise
     except TilewrightError as exc:
-        found["error"] = f"{type(exc).__name__}: {exc}"
-    return found
+        record["error"] = f"{type(exc).__name__}: {exc}"
+    return record
 
 
 @dataclass
@@ -257,7 +257,7 @@ def evolve(
                 job = line.job(decisions, not line.records and decisions == asked[0])
                 jobs[job.key] = line, decisions
                 work.append(job)
-        found = run(
+        outcomes = run(
             function,
             work,
             key=attrgetter("key"),
@@ -267,10 +267,10 @@ def evolve(
             on_done=on_done,
         )
         for key, (line, decisions) in jobs.items():
-            if found[key].error:
-                raise BoardError(f"a trial ended with {found[key].error}; finished ones are kept, start again")
-            line.records.append(found[key].value)
-            line.evolution.tell(decisions, found[key].value["cycles"])
+            if outcomes[key].error:
+                raise BoardError(f"a trial ended with {outcomes[key].error}; finished ones are kept, start again")
+            line.records.append(outcomes[key].value)
+            line.evolution.tell(decisions, outcomes[key].value["cycles"])
 
 
 @lru_cache(maxsize=64)

@@ -136,12 +136,12 @@ def own_space(func: PrimFunc, schedules: Schedules) -> Choices[Decisions]:
 
 def _decision_features(decisions: Decisions) -> Features:
     """Logarithms of the values, and their squares: products of sizes are sums of these."""
-    found: dict[str, float] = {}
+    features: dict[str, float] = {}
     for k, decision in enumerate(decisions):
         for i, value in enumerate(decision if isinstance(decision, tuple) else (decision,)):
             size = math.log2(max(abs(value), 1))
-            found |= {f"{k}.{i}": size, f"{k}.{i}^2": size * size}
-    return found
+            features |= {f"{k}.{i}": size, f"{k}.{i}^2": size * size}
+    return features
 
 
 def decisions_of(trace: Node) -> Decisions:
@@ -300,10 +300,10 @@ def tune(
             runner=runner,
             **_evolving(tvm, func, evolution, scheduled, errors),
         )
-        found = _best(database, mod, func)
-    if found is None:
+        tuned = _best(database, mod, func)
+    if tuned is None:
         raise ScheduleError(f"tune: none of {trials} trials has a program; the last error: {errors[-1]}")
-    return found
+    return tuned
 
 
 def _check(func: PrimFunc, space: Callable[[Schedule], None] | Space, cfg: Config, trials: int, seed: int) -> None:
@@ -330,10 +330,10 @@ def replay(func: PrimFunc, config: Config | str, work_dir: str | Path, *, on: st
     if not (Path(work_dir) / "database_tuning_record.json").exists():
         raise ScheduleError(f"replay: {work_dir} holds no database; tune with work_dir = {str(work_dir)!r} first")
     register(cfg)
-    found = _best(_database(tvm, Path(work_dir)), mod, func)
-    if found is None:
+    tuned = _best(_database(tvm, Path(work_dir)), mod, func)
+    if tuned is None:
         raise ScheduleError(f"replay: {work_dir} has no program of this function for {cfg.name} on {on}: tune it first")
-    return found
+    return tuned
 
 
 def _workload(func: PrimFunc, cfg: Config, on: str) -> IRModule:
@@ -359,13 +359,13 @@ def _tried(database: Node, mod: IRModule) -> list[tuple[Tried, Node]]:
     """(trial, its trace) of every record, the fastest first and those without a program last."""
     if not database.has_workload(mod):
         return []
-    found = []
+    tried = []
     for record in database.get_all_tuning_records():
         if structural_equal(record.workload.mod, mod):
             seconds = float(record.run_secs[0]) if record.run_secs else _FAILED
             cycles = round(seconds * CLOCK) if seconds < _FAILED else None
-            found.append((Tried(_decided_in(record.trace), cycles), record.trace))
-    return sorted(found, key=lambda each: math.inf if each[0].cycles is None else each[0].cycles)
+            tried.append((Tried(_decided_in(record.trace), cycles), record.trace))
+    return sorted(tried, key=lambda each: math.inf if each[0].cycles is None else each[0].cycles)
 
 
 def _best(database: Node, mod: IRModule, func: PrimFunc) -> Tuned | None:
