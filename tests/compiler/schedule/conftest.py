@@ -1,6 +1,6 @@
 """Runs the ready schedules and compares them with int64 references that share no code with them."""
 
-from types import SimpleNamespace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from tilewright.compiler.schedule.conv2d import conv2d_of
 from tilewright.compiler.schedule.dense import dense_of
 from tilewright.compiler.schedule.depthwise import depthwise_of
 from tilewright.compiler.schedule.pool import pool_of
+from tilewright.compiler.tile import Tile
 from tilewright.hw import rounding
 from tilewright.hw.config import PRESETS, Config
 from tilewright.runtime import layout
@@ -68,8 +69,10 @@ def accumulators(kind: str, x, w, shape: ConvShape, pad_value=0):
     if kind in ("max", "sum"):
         return getattr(np.stack([part for part, *_ in seen]), kind)(axis=0)
     if kind == "depthwise":
-        return sum(part * w[None, :, ky, kx, None, None].astype(np.int64) for part, ky, kx in seen)
-    return sum(np.einsum("nchw,oc->nohw", part, w[:, :, ky, kx].astype(np.int64)) for part, ky, kx in seen)
+        products = [part * w[None, :, ky, kx, None, None].astype(np.int64) for part, ky, kx in seen]
+    else:
+        products = [np.einsum("nchw,oc->nohw", part, w[:, :, ky, kx].astype(np.int64)) for part, ky, kx in seen]
+    return np.sum(products, axis=0)
 
 
 def apply_stages(acc, chain, named):
@@ -137,6 +140,11 @@ def check_layer(kind, cfg, shape: ConvShape, *, seed=0, epilogue=(), planes=Fals
     return stats
 
 
-def search_for(tile):
-    """A search that finds `tile`, whatever it is asked."""
-    return SimpleNamespace(tile=lambda layer, vthreads: tile)
+@dataclass
+class SearchFor:
+    """A search that finds `found`, whatever it is asked."""
+
+    found: Tile
+
+    def tile(self, layer, vthreads):
+        return self.found

@@ -16,7 +16,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ScheduleError
 from tilewright.runtime import layout
 
-from .conftest import CONFIGS, apply_stages, outputs_of, search_for, wrap
+from .conftest import CONFIGS, SearchFor, apply_stages, outputs_of, wrap
 
 VTA = PRESETS["vta"]
 
@@ -66,8 +66,8 @@ def test_a_search_is_offered_tiles_that_fit_and_what_it_finds_is_used():
     assert list(found.values()) == sorted(found.values()) and len(found) > 20
     assert all(-(-900 // tile.n) >= 2 == tile.vthreads for tile in found)
     for tile in (next(iter(found)), min(found, key=lambda tile: tile.n)):
-        check(VTA, 900, chain, search=search_for(tile))
-    seen = elementwise(VTA, 900, chain, search=search_for(Tile(n=7, thread="n", vthreads=2)))
+        check(VTA, 900, chain, search=SearchFor(tile))
+    seen = elementwise(VTA, 900, chain, search=SearchFor(Tile(n=7, thread="n", vthreads=2)))
     assert seen.mod.script() == elementwise(VTA, 900, chain, tile=7).mod.script()
 
 
@@ -75,7 +75,7 @@ def test_the_largest_tile_fits_where_micro_ops_reach_few_accumulators():
     cfg, chain = CONFIGS["uneven"], [("add", "y"), ("add", "z")]  # 256 entries of inputs, 512 accumulators
     tile = max((tile for tile, _ in layer_of(elementwise, cfg, 900, chain).ranked(1)), key=lambda tile: tile.n)
     assert tile.n == 256 // 2
-    check(cfg, 900, chain, search=search_for(tile))
+    check(cfg, 900, chain, search=SearchFor(tile))
 
 
 def test_the_tile_that_costs_least_beats_the_largest():

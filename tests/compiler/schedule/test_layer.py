@@ -16,7 +16,7 @@ from tilewright.compiler.tvm_compat import te
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ScheduleError
 
-from .conftest import search_for
+from .conftest import SearchFor
 
 TINY = PRESETS["tiny"]
 
@@ -35,7 +35,7 @@ def test_a_tile_is_the_cheapest_unless_it_is_given_or_searched():
         return layer.scheduled(*args).mod.script()
 
     assert script() == script(cheapest) != script(other)
-    search = search_for(other)
+    search = SearchFor(other)
     assert script(None, None, search) == script(other)
     assert script(cheapest, None, search) == script(cheapest)
     assert script(other, 2) == script(Tile(oy=2, ox=4, vthreads=2))

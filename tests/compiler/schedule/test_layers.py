@@ -1,6 +1,7 @@
 """Convolutions, dense layers and pooling equal numpy, whatever the shape, tile, threads and configuration."""
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
 from tilewright.sim.random_programs import ROWS
 
-from .conftest import CONFIGS, accumulators, check_layer, search_for, values, wrap
+from .conftest import CONFIGS, SearchFor, accumulators, check_layer, values, wrap
 
 VTA, TINY, PYNQ = (PRESETS[name] for name in ("vta", "tiny", "pynq_z1"))
 CHAIN = (("shr", 3), ("add", "b"), ("max", -20), ("min", 100))
@@ -47,13 +48,15 @@ def test_random_layers_are_exact(kind, seed):
     cfg, one = rng.choice(configs), kind == "dense"
     kernel = (1, 1) if one else (rng.randint(1, 3), rng.randint(1, 3))
     dilation = (rng.choice([1, 2]), 1) if kind == "conv2d" else (1, 1)
-    pads = (0,) * 4 if one else tuple(rng.randint(0, 1 if kind == "pool" else 2) for _ in range(4))
+    pads: Any = (0,) * 4 if one else tuple(rng.randint(0, 1 if kind == "pool" else 2) for _ in range(4))
     least = [max(1, (k - 1) * d + 1 - p - q) for k, d, p, q in zip(kernel, dilation, pads[:2], pads[2:])]
     size = (1, 1) if one else tuple(n + rng.randint(0, 8) for n in least)
     ci, co = rng.randint(1, 3 * cfg.block_in), rng.randint(1, 3 * cfg.block_out)
     stride = (1, 1) if one else (rng.randint(1, 3), rng.randint(1, 2))
     groups = {} if kind in ("conv2d", "dense") else {"groups": co}
-    shape = ConvShape(rng.randint(1, 3), co if groups else ci, *size, co, kernel, stride, pads, dilation, **groups)
+    shape = ConvShape(
+        rng.randint(1, 3), co if groups else ci, size[0], size[1], co, kernel, stride, pads, dilation, **groups
+    )
     tile = random_tile(rng, ["n", "co"] if one else OUTPUT_DIMS) if rng.random() < 0.6 else None
     options = {"tile": tile, "vthreads": rng.randint(1, 4)}
     if kind in ("conv2d", "depthwise") and "pad_value" in cfg.extensions:
@@ -205,7 +208,7 @@ def test_a_search_of_pooling_is_offered_tiles_that_fit_and_what_it_finds_is_used
     shape = ConvShape(1, 40, 14, 14, 40, (3, 3), groups=40)
     for tile in (min(cost, key=lambda tile: cost[tile]), Tile(co=1, oy=4, ox=12, thread="oy", vthreads=2)):
         assert tile in cost
-        searched = check_layer("sum", VTA, shape, search=search_for(tile))
+        searched = check_layer("sum", VTA, shape, search=SearchFor(tile))
         assert searched.insns == check_layer("sum", VTA, shape, tile=tile).insns
 
 
