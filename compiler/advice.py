@@ -1,9 +1,9 @@
-"""Advice to authors of schedules: one sentence for each mistake, with the code to write instead.
+"""Error messages for authors of schedules: one sentence per mistake, with the code to write instead.
 
-Before TVM is asked for a tensor intrinsic, the block is compared with it: scopes, dtypes, casts, loops, layouts; TVM
-would print both. Before lowering, while a block still says what it reduces, reductions that no instruction computes are
-refused: along the lanes of an accumulator entry, or of several values at once. Errors of TVM, whose texts quote whole
-modules, become one sentence; the whole text stays at hand as the cause.
+`check` compares a block with a tensor intrinsic (scopes, dtypes, casts, loops, layouts) before TVM does, which would
+print both. `check_reductions` refuses reductions that no instruction computes: along the lanes of an accumulator entry,
+or of several values at once. `in_one_sentence` shortens the errors of TVM, which quote whole modules; the whole text
+stays the cause. Limit: mistakes that only lowering finds are reported by compiler/tir.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ..hw.config import Config
 from ..hw.errors import ScheduleError, TilewrightError
-from .tvm_compat import PrimFunc, Schedule, ir, s_tir, structural_equal, structural_walk, sym, tirx
+from .tvm_compat import Node, PrimFunc, Schedule, ir, s_tir, structural_equal, structural_walk, sym, tirx
 
-LIMIT = 200  # characters of a sentence: room for the file, the line and the statement beside it
+LIMIT = 200  # characters of a sentence; the file, the line and the statement are added to it
 _PRIMITIVE = re.compile(r"schedule primitive '([\w-]+)'")
 _MESSAGE = "Error message: "
 _CHECK = re.compile(r"^(\w+Error: )?(Check failed: (\(.*\) is false: |))?", re.DOTALL)
 _PLACE = re.compile(r"--> (\S+?:\d+)")
-# TVM's number for what it underlines in the dump
+# TVM's name of the block or loop that it underlines in its dump
 _OBJECT, _WHOLE = re.compile(r"((?:The )?(?:block|loop)) [\w.]*(?:SBlock|For)#\d+"), r"\1"
-_RENAMED = {"get-block": "get_sblock"}  # what TVM calls a primitive -> the method's name
+_RENAMED = {"get-block": "get_sblock"}  # TVM's name of a primitive -> name of the method
 _NO_MATCH = "the block does not match the intrinsic; use tensorize_gemm, _depthwise or _reset, which say where"
 
 
@@ -42,7 +42,7 @@ def one_sentence(exc: BaseException) -> str:
         sentence = f"sch.{name}: {_first_line(message)}"
     else:
         sentence = _first_line(_CHECK.sub("", text))
-        if place:  # a diagnostic of TVMScript: what is wrong, and an arrow to where
+        if place:  # a diagnostic of TVMScript: the mistake, and an arrow to its line
             sentence = f"{sentence.removeprefix('error: ')} ({place[1]})"
     return shortened(sentence or type(exc).__name__)
 
@@ -59,9 +59,9 @@ def _first_line(text: str) -> str:
 
 @contextmanager
 def in_one_sentence(what: str) -> Iterator[None]:
-    """Make each error of TVM in the body a `ScheduleError` of one sentence that begins with `what`.
+    """Convert each error of TVM in the body to a `ScheduleError` of one sentence that begins with `what`.
 
-    The body calls TVM only: an error of our own code in it would be told as TVM's.
+    The body must only call TVM: an error of our own code in it would be reported as TVM's.
     """
     try:
         yield
@@ -79,9 +79,9 @@ VTA_SUFFIX = "_buffer"  # VTA's scopes are local.inp_buffer and so on
 class Wanted:
     """Requirements of an intrinsic on one tensor.
 
-    `role` says what the tensor is, `scope` where it lives, which schedules write as `name`. `entry` is the shape of an
-    entry, `steps` the distance in elements between the iterations of each innermost loop. `packing` names what makes
-    this layout on the host.
+    `role` is its part in the product, for messages; `scope` its scratchpad, and `name` the constant of
+    compiler/intrin.py for that. `entry` is the shape of an entry, `steps` the distance in elements between the
+    iterations of each innermost loop. `packing` names the functions of runtime/layout.py that make this layout.
     """
 
     role: str
@@ -105,7 +105,7 @@ class Form:
     factors: tuple[Wanted, ...] = ()
 
 
-def check(sch: Schedule, block: Any, form: Form) -> None:
+def check(sch: Schedule, block: Node, form: Form) -> None:
     """Raise `ScheduleError`, in one sentence with the remedy, if `block` cannot become the intrinsic of `form`."""
     if not isinstance(sch.get(block), s_tir.SBlock):
         raise ScheduleError("tensorize takes a block, as sch.get_sblock(name) returns, not a loop")
@@ -120,7 +120,7 @@ def scope_named(scope: str) -> str:
 
 
 class _Block:
-    def __init__(self, sch: Schedule, block: Any, form: Form):
+    def __init__(self, sch: Schedule, block: Node, form: Form):
         self.form, self.node = form, sch.get(block)
         self.name, self.store = self.node.name_hint, self.node.body
         around = [sch.get(loop) for loop in sch.get_loops(block)]
@@ -168,7 +168,7 @@ class _Block:
             self._refuse(_CASTS if isinstance(product, tirx.Cast) else f"adds no product of two tensors; {_CASTS}")
         return [self._factor(factor) for factor in (product.a, product.b)]
 
-    def _factor(self, factor: Any) -> Any:
+    def _factor(self, factor: Node) -> Node:
         if isinstance(factor, (tirx.Sub, tirx.Add)):
             self._refuse(
                 "a zero point is subtracted inside the product: multiply x itself, subtract zp * sum(w) in the bias, "
@@ -180,7 +180,7 @@ class _Block:
             self._refuse(_CASTS)
         return factor.value
 
-    def _is_target(self, expr: Any) -> bool:
+    def _is_target(self, expr: Node) -> bool:
         if not isinstance(expr, ir.TensorLoad) or not expr.source.same_as(self.store.buffer):
             return False
         return all(structural_equal(a, b) for a, b in zip(expr.indices, self.store.indices))
@@ -204,7 +204,7 @@ class _Block:
             names = ", ".join(self.form.loops)
             self._refuse(f"innermost loops are in another order than {names}: sch.reorder(..., {names})")
 
-    def _check_swapped(self, loads: Sequence[Any]) -> None:
+    def _check_swapped(self, loads: Sequence[Node]) -> None:
         if len(loads) != 2:
             return
         first, second = (self._steps(load.source, load.indices) for load in loads)
@@ -217,7 +217,7 @@ class _Block:
             a, b = (name_of(load.source) for load in loads)
             self._refuse(f"operands are swapped: write {b} * {a}, the input first, then the weights")
 
-    def _check_tensor(self, tensor: Any, indices: Sequence[Any], wanted: Wanted, position: int) -> None:
+    def _check_tensor(self, tensor: Node, indices: Sequence[Node], wanted: Wanted, position: int) -> None:
         name, scope = name_of(tensor), self._scope(tensor)
         if scope != wanted.scope:
             into = f"{wanted.role} must be in {wanted.scope}"
@@ -234,7 +234,7 @@ class _Block:
             return
         self._refuse_layout(tensor, steps, wanted)
 
-    def _refuse_layout(self, tensor: Any, steps: tuple[int, ...], wanted: Wanted) -> NoReturn:
+    def _refuse_layout(self, tensor: Node, steps: tuple[int, ...], wanted: Wanted) -> NoReturn:
         name, (rows, columns) = name_of(tensor), wanted.entry
         shape = tuple(int(n) for n in tensor.ty.shape)
         packed = wanted.packing or "runtime/layout.py has the packed layouts"
@@ -256,25 +256,25 @@ class _Block:
         return self.name.removesuffix("_update")
 
     @staticmethod
-    def _scope(tensor: Any) -> str:
+    def _scope(tensor: Node) -> str:
         return str(tensor.scope())
 
     def _alike(self, steps: Sequence[int], wanted: Sequence[int]) -> bool:
-        """Whether the steps of loops that iterate are equal."""
+        """True if the steps are equal for all loops with several iterations."""
         extents = self.form.loops.values()
         return all(a == b for a, b, extent in zip(steps, wanted, extents) if extent > 1)
 
-    def _steps(self, tensor: Any, indices: Sequence[Any]) -> tuple[int, ...] | None:
+    def _steps(self, tensor: Node, indices: Sequence[Node]) -> tuple[int, ...] | None:
         """Elements between the iterations of each innermost loop; None where they are not constant."""
         return self._along(tensor, indices, self.inner)
 
-    def _aligned(self, tensor: Any, indices: Sequence[Any], wanted: Wanted) -> bool:
-        """Whether the loops around step by whole entries; what is not linear in them is left to TVM."""
+    def _aligned(self, tensor: Node, indices: Sequence[Node], wanted: Wanted) -> bool:
+        """True if the outer loops step by whole entries, or if an index is not linear in them: TVM checks that."""
         steps = self._along(tensor, indices, self.outer)
         size = math.prod(wanted.entry)
         return steps is None or not any(step % size for step, loop in zip(steps, self.outer) if not _once(loop))
 
-    def _along(self, tensor: Any, indices: Sequence[Any], loops: Sequence[Any]) -> tuple[int, ...] | None:
+    def _along(self, tensor: Node, indices: Sequence[Node], loops: Sequence[Node]) -> tuple[int, ...] | None:
         realize = self.inner[-1].body
         if not isinstance(realize, s_tir.SBlockRealize):
             return None
@@ -294,11 +294,11 @@ class _Block:
         return tuple(steps)
 
 
-def _once(loop: Any) -> bool:
+def _once(loop: Node) -> bool:
     return isinstance(loop.extent, tirx.IntImm) and int(loop.extent.value) == 1
 
 
-def _coefficients(expr: Any, variables: Sequence[Any]) -> list[int] | None:
+def _coefficients(expr: Node, variables: Sequence[Node]) -> list[int] | None:
     """The factors of `variables` in `expr`; None where it is not linear in them."""
     if not variables:
         return []
@@ -308,7 +308,7 @@ def _coefficients(expr: Any, variables: Sequence[Any]) -> list[int] | None:
     return [int(c.value) for c in form[:-1]]
 
 
-def name_of(tensor: Any) -> str:
+def name_of(tensor: Node) -> str:
     """The tensor's name without the scope that TVM appends."""
     return re.split(r"_local[._]", str(tensor.name))[0]
 
@@ -329,7 +329,7 @@ def check_reductions(func: PrimFunc, cfg: Config) -> None:
             _check_reduction(block, reduced, cfg)
 
 
-def _check_reduction(block: Any, reduced: list, cfg: Config) -> None:
+def _check_reduction(block: Node, reduced: list, cfg: Config) -> None:
     name = block.name_hint.split("_local.")[0]
     if len(block.writes) > 1:
         raise ScheduleError(
@@ -353,6 +353,6 @@ def _check_reduction(block: Any, reduced: list, cfg: Config) -> None:
                 )
 
 
-def _moves(index: Any, var: Any) -> bool:
+def _moves(index: Node, var: Node) -> bool:
     form = list(sym.detect_linear_equation(index, [var]))
     return not form or not (isinstance(form[0], tirx.IntImm) and int(form[0].value) == 0)

@@ -23,9 +23,9 @@ def build(scheduled: Scheduled, config: Config | str, *, name: str | None = None
     """Compile a scheduled function, TIR whose tensors on chip have scopes local.inp, local.wgt, local.acc, to a
     program.
 
-    The program's buffers are named as the function's parameters; those it stores to are outputs. Element
-    widths in DRAM are those of the scratchpad that a tensor is moved to: an int8 tensor loaded into local.wgt has
-    `wgt_bits` per element. `name` defaults to the function's.
+    The program's buffers have the names of the function's parameters; a parameter that it stores to is an output. A
+    scratchpad determines the element width in DRAM: an int8 tensor that is loaded into local.wgt has `wgt_bits` per
+    element. `name` defaults to the function's.
 
     >>> import tilewright as tw
     >>> from tilewright.compiler.schedule.dense import dense

@@ -1,8 +1,8 @@
-"""Cache of compiled networks on disk, by all that they depend on: model, configuration, our sources, and the versions
-of the libraries that read and lower the model. Also of JSON values that take long to find, as figures of networks.
+"""Disk cache of compiled networks, and of JSON values that take long to compute.
 
-If it cannot be read or written, networks are compiled again. What is kept is read without TVM, whose import takes a
-second.
+The key is a digest of everything that a program depends on: model, configuration, memory, our sources, and the versions
+of the libraries that read and lower the model. If the cache cannot be read or written, networks are compiled again.
+Reading it does not import TVM, which takes a second.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from ..runtime.files import atomic_write, cache_folder, sources_digest
 from .cost import memory_facts
 
 _LIBRARIES = ("apache-tvm", "onnx", "numpy", "ai-edge-litert", "torch")
-_SOURCES = ("apps", "compiler", "hw", "runtime", "sim")  # top folders that determine what is kept
+_SOURCES = ("apps", "compiler", "hw", "runtime", "sim")  # top folders whose sources determine programs and figures
 _MOST_BYTES = 1 << 26  # of figures
 _MOST_FILES = 64  # programs; the least recently used are removed
 
 
 def network_file(model: bytes, cfg: Config, contract: str, tiles: str = "", mapping: str = "") -> Path:
-    """Path of the cached executable for a model; `model` is a digest of everything that is parsed of it.
+    """Path of the cached executable of a model, for the memory of `cost.on_memory`.
 
-    `tiles` is a digest of the tiles known for it, `mapping` one of its channels' compute units. The memory is that of
-    the estimates (compiler/cost.py).
+    `model` is a digest of all files of the model, `tiles` a digest of its known tiles, `mapping` a digest of the
+    compute units of its channels.
     """
     facts = {"contract": contract, "tiles": tiles, "mapping": mapping} | memory_facts()
     return cache_folder("networks") / f"{_digest(model, cfg, facts)}.tw"
 
 
-def figures_file(model: bytes, cfg: Config, facts: Mapping[str, Any]) -> Path:
-    """Path of the cached figures of a model; `facts` are all that they depend on beside model and configuration."""
+def figures_file(model: bytes, cfg: Config, facts: Mapping[str, object]) -> Path:
+    """Path of the cached figures of a model; `facts` are their other dependences, JSON values."""
     return cache_folder("figures") / f"{_digest(model, cfg, facts)}.json"
 
 
-def _digest(model: bytes, cfg: Config, facts: Mapping[str, Any]) -> str:
-    known = {"config": cfg.to_dict(), "sources": sources(), "versions": _versions(), **facts}
-    return hashlib.sha256(json.dumps(known, sort_keys=True).encode() + model).hexdigest()[:32]
+def _digest(model: bytes, cfg: Config, facts: Mapping[str, object]) -> str:
+    key = {"config": cfg.to_dict(), "sources": sources(), "versions": _versions(), **facts}
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode() + model).hexdigest()[:32]
 
 
 def read(file: Path) -> Executable | None:
@@ -55,15 +55,15 @@ def read(file: Path) -> Executable | None:
     if not file.is_file():
         return None
     try:
-        found = Executable.load(file)
+        executable = Executable.load(file)
         os.utime(file)
-        return found
+        return executable
     except (OSError, FileError, ProgramError):
         return None
 
 
 def write(file: Path, executable: Executable) -> None:
-    """Save an executable, and remove the least recently used ones."""
+    """Save an executable, and remove the least recently used files."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         executable.save(file)
@@ -82,8 +82,8 @@ def read_json(file: Path) -> Any:
         return None
 
 
-def write_json(file: Path, value: Any, most: int) -> None:
-    """Save a value, and remove the least recently used ones of its folder beyond `most`."""
+def write_json(file: Path, value: object, most: int) -> None:
+    """Save a value, and remove the least recently used files of its folder until `most` are left."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(file) as temporary:
@@ -101,11 +101,11 @@ def _prune(file: Path, most: int) -> None:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in _LIBRARIES:
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            versions[name] = version(name)
+    return versions
 
 
 @cache

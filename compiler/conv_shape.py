@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
-from typing import Any
+from typing import TypeVar
+
+import numpy as np
 
 from ..hw.errors import ScheduleError
 
+Size = TypeVar("Size", int, np.ndarray)  # one number, or one per tile
 Pair = tuple[int, int]  # (y, x)
 Pads = tuple[int, int, int, int]  # (top, left, bottom, right)
 _AXES = dict.fromkeys(("kernel", "strides", "dilations"), ("y", "x")) | {"pads": ("top", "left", "bottom", "right")}
@@ -68,7 +71,7 @@ class ConvShape:
         """Useful multiply-accumulates: spatial padding counts, padded channels do not. Operations are twice as many."""
         return self.n * self.o * math.prod(self.output) * self.c // self.groups * self.taps
 
-    def reach(self, rows: Any, columns: Any) -> tuple[Any, Any]:
+    def reach(self, rows: Size, columns: Size) -> tuple[Size, Size]:
         """Input rows and columns, padding included, that `rows` and `columns` of the output depend on.
 
         Arguments and results are numbers or numpy arrays.

@@ -1,11 +1,10 @@
-"""Estimated cost of the accelerator's work, in cycles: facts of the machine, and the terms of every estimate.
+"""The cost model of tiles: cycles of transfers and micro-ops, estimated without a program.
 
-Estimates choose tiles (schedule/tiling.py, schedule/pool.py, schedule/elementwise.py) and bound what `tilewright bench`
-measures. Each is composed, beside the schedule that it estimates, of these terms: transfers over a port, micro-ops, and
-what overlaps. The cycles of a finished program, and of an operator in one, come from the timing model (sim/timing).
+The tile search (schedule/tiling.py, pool.py, elementwise.py) composes its estimates of these terms, because it compares
+thousands of tiles. A program that exists, and every operator in one, is timed by the timing model (sim/timing) instead.
 
-The memory is that of `on_memory` around the estimates: it is the same for a whole program, and every schedule and
-kernel asks these terms, so they find it here instead of being handed it through each of them.
+A program is compiled for one memory, which every estimate depends on. So the memory is a context, `on_memory`, and not
+an argument of each term; functions that remember estimates use `cached`.
 """
 
 from __future__ import annotations
@@ -15,9 +14,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from functools import lru_cache, wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..hw.config import Config
 from ..hw.rtl.latencies import NOTHING_LATENCY, TOKEN_LATENCY
@@ -26,21 +26,23 @@ from ..sim.dram import ZYNQ_HP, Dram, unshared
 CLOCK = 100e6  # Hz, accelerator on the PYNQ-Z1
 LAUNCH_SECONDS = 2e-6  # assumed: registers written and polled for one launch
 
-# Cycles of a LOAD or STORE beside its data: those of one without data, until its token can be popped.
-TRANSFER = NOTHING_LATENCY + TOKEN_LATENCY
+TRANSFER = NOTHING_LATENCY + TOKEN_LATENCY  # cycles of a LOAD or STORE without data, until its token can be popped
 ROW = 1  # cycles per row of a transfer: the mover plans one per cycle
-# Cycles of a GEMM or ALU instruction beside its micro-ops, an estimate: its latency is more, but most of it passes
-# beside the micro-ops of the instruction before, and those of tiles that loads and stores wait for count in full.
+# Fixed cycles of a GEMM or ALU instruction, an estimate: its latency is longer, but most of it passes while the
+# micro-ops of the previous instruction are issued.
 INSTRUCTION = 8
-OPERATOR = 200  # cycles of a program beside its work: its first loads and its last store
+OPERATOR = 200  # fixed cycles of a program: its first loads and its last store
+
+Quantity = TypeVar("Quantity", float, np.ndarray)  # a number, or an array with one value per tile
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What estimates know of a memory; by default that of `ZYNQ_HP`, with ports as wide as the configuration's.
+    """Memory parameters of the estimates; the default is `ZYNQ_HP` with ports as wide as the configuration's.
 
-    `latency` and `response` as of `Dram`, `burst` cycles per row of few beats, as no more of them are in flight, and
-    the `rate` of the accelerator's ports, as a share of a beat per cycle.
+    `latency` and `response` are in cycles, as in `Dram`. `burst` is the least number of cycles per row, because the
+    number of requests in flight is limited. `rate` is the share of a beat per cycle that a port of the accelerator
+    gets.
     """
 
     latency: int = ZYNQ_HP.latency
@@ -50,7 +52,7 @@ class Memory:
 
     @classmethod
     def of(cls, dram: Dram, cfg: Config) -> Memory:
-        """What a program for `cfg` finds of `dram`: two memories that are alike in this get the same program."""
+        """The parameters of `dram` at the ports of `cfg`. Memories of equal parameters get equal programs."""
         beat = cfg.axi_bits / 8
         shared = dram.total_bytes / (max(cfg.load_ports, cfg.store_ports) * beat)
         rate = min(1.0, dram.port_bytes / beat, shared)
@@ -65,98 +67,97 @@ _R = TypeVar("_R")
 
 @contextmanager
 def on_memory(dram: Dram | Memory | None, cfg: Config) -> Iterator[None]:
-    """Estimates within are for `dram` behind the ports of `cfg`; None leaves the memory as it is."""
-    given = Memory.of(dram, cfg) if isinstance(dram, Dram) else dram
-    token = _MEMORY.set(given or _MEMORY.get())
+    """Estimate for `dram` at the ports of `cfg` in the body; None leaves the memory unchanged."""
+    memory = Memory.of(dram, cfg) if isinstance(dram, Dram) else dram
+    token = _MEMORY.set(memory or _MEMORY.get())
     try:
         yield
     finally:
         _MEMORY.reset(token)
 
 
-def memory_facts(dram: Dram | None = None, cfg: Config | None = None) -> dict[str, Any]:
-    """What programs depend on of `dram` behind `cfg`, or of the memory of `on_memory`; {} where that is the default.
-
-    Part of the keys of programs and tiles, whose choice it changes.
-    """
-    found = _MEMORY.get() if dram is None or cfg is None else Memory.of(dram, cfg)
-    return {} if found == DEFAULT else {"memory": asdict(found)}
+def memory_facts(dram: Dram | None = None, cfg: Config | None = None) -> dict[str, dict[str, float]]:
+    """Cache key of the memory model: of `dram` at the ports of `cfg`, else of the context; empty for the default."""
+    memory = _MEMORY.get() if dram is None or cfg is None else Memory.of(dram, cfg)
+    return {} if memory == DEFAULT else {"memory": asdict(memory)}
 
 
 def cached(maxsize: int) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """`functools.lru_cache` for functions whose results depend on estimates, and so on the memory."""
+    """`functools.lru_cache` for functions of estimates: results are kept separately for each memory."""
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
         @lru_cache(maxsize)
-        def kept(_memory: Memory, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        def of_memory(_memory: Memory, *args: _P.args, **kwargs: _P.kwargs) -> _R:
             return function(*args, **kwargs)
 
         @wraps(function)
-        def found(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            return kept(_MEMORY.get(), *args, **kwargs)
+        def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            return of_memory(_MEMORY.get(), *args, **kwargs)
 
-        return found
+        return wrapper
 
     return decorate
 
 
 def timed_memory(cfg: Config) -> Dram:
-    """The memory of `on_memory`, as far as estimates know it, for the timing model of `cfg`."""
-    found, beat = _MEMORY.get(), cfg.axi_bits // 8
-    each = {"port_bytes": max(1, round(beat * found.rate)), "outstanding": max(1, round(found.latency / found.burst))}
-    return unshared(cfg, ZYNQ_HP.replace(latency=found.latency, response=found.response, **each))
+    """The memory of the context as a `Dram` for the timing model of `cfg`; parameters without an estimate default."""
+    memory, beat = _MEMORY.get(), cfg.axi_bits // 8
+    port_bytes, outstanding = max(1, round(beat * memory.rate)), max(1, round(memory.latency / memory.burst))
+    parameters = {"port_bytes": port_bytes, "outstanding": outstanding}
+    return unshared(cfg, ZYNQ_HP.replace(latency=memory.latency, response=memory.response, **parameters))
 
 
 def latency() -> int:
-    """Cycles of a load that nothing hides, until its first beat."""
+    """Cycles from a load to its first beat."""
     return _MEMORY.get().latency
 
 
 def round_trip() -> int:
-    """Cycles of one memory access: a tile's first load waits for its first beat, its last store for the response."""
+    """Cycles of one access: a tile's first load waits for its first beat, its last store for the response."""
     return _MEMORY.get().latency + _MEMORY.get().response
 
 
 def kernel() -> int:
-    """Cycles of a list of micro-ops that is loaded just before it is issued."""
+    """Cycles to load a list of micro-ops that is issued at once."""
     return 10 + latency()
 
 
 def port_bytes(cfg: Config, dram: Dram | None = None) -> int:
-    """Bytes that a load or store port moves in one cycle, with memory `dram` if one is given."""
+    """Bytes that a load or store port moves in one cycle, limited by memory `dram` if one is given."""
     beat = cfg.axi_bits // 8
     return min(dram.port_bytes, beat) if dram else beat
 
 
 def port_rate(cfg: Config) -> float:
-    """Bytes per cycle of a port in estimates; of the load unit's ports with `striped(cfg)`."""
+    """Bytes per cycle of a port on the memory of the context; with `striped(cfg)` of all load ports."""
     return port_bytes(cfg) * _MEMORY.get().rate
 
 
 def bandwidths(cfg: Config, dram: Dram) -> dict[str, int]:
-    """Bytes per cycle that one port, all loads, all stores, and both together move at most."""
-    one = port_bytes(cfg, dram)
-    load, store = cfg.load_ports * one, cfg.store_ports * one
-    limits = {"port": one, "load": load, "store": store, "both": load + store}
+    """Most bytes per cycle of one `port`, of all ports that `load`, of all that `store`, and of `both` kinds."""
+    port = port_bytes(cfg, dram)
+    load, store = cfg.load_ports * port, cfg.store_ports * port
+    limits = {"port": port, "load": load, "store": store, "both": load + store}
     return {name: min(limit, dram.total_bytes) for name, limit in limits.items()}
 
 
-def moved(cfg: Config, nbytes: Any) -> Any:
-    """Cycles in which one port moves `nbytes`, a number or an array; the load unit's ports with `striped(cfg)`."""
+def moved(cfg: Config, nbytes: Quantity) -> Quantity:
+    """Cycles in which one port moves `nbytes`; with `striped(cfg)` all load ports."""
     return nbytes / port_rate(cfg)
 
 
-def transfer(cfg: Config, nbytes: Any, instructions: Any = 1, rows: Any = 0) -> Any:
-    """Total cycles of LOAD or STORE instructions that move `nbytes` in `rows` separate rows."""
+def transfer(cfg: Config, nbytes: Quantity, instructions: Quantity | int = 1, rows: Quantity | int = 0) -> Quantity:
+    """Total cycles of LOAD or STORE `instructions` that move `nbytes` in `rows` separate rows."""
     return moved(cfg, nbytes) + TRANSFER * instructions + ROW * rows
 
 
-def rows_moved(cfg: Config, nbytes: Any, instructions: Any, rows: Any) -> Any:
-    """As `transfer`, of `rows` that may be shorter than a burst."""
+def rows_moved(cfg: Config, nbytes: ArrayLike, instructions: int, rows: ArrayLike) -> np.ndarray:
+    """Cycles of `transfer`, but at least the burst time of every row: rows may be shorter than a burst."""
+    nbytes, rows = np.asarray(nbytes, np.float64), np.asarray(rows, np.float64)
     return np.maximum(transfer(cfg, nbytes, instructions, rows), _MEMORY.get().burst * rows)
 
 
-def computed(micro_ops: Any, instructions: Any = 1) -> Any:
+def computed(micro_ops: Quantity, instructions: int = 1) -> Quantity:
     """Total cycles of GEMM or ALU instructions that issue `micro_ops`, one per cycle."""
     return micro_ops + INSTRUCTION * instructions
 
@@ -172,12 +173,15 @@ def roofline(cfg: Config, micro_ops: float, nbytes: float) -> float:
 
 
 def bounds(cfg: Config, macs: int, loaded: int, stored: int, dram: Dram = ZYNQ_HP) -> dict[str, float]:
-    """Lower bounds of a program's cycles, by limiting resource, with memory `dram`.
+    """Lower bounds of a program's cycles on memory `dram`, by the resource that limits it.
 
-    One product of a tile per cycle (`gemm`), and bytes on all ports of a kind (`load`, `store`) and on all together
-    (`memory`).
+    `gemm` allows one product of a tile per cycle; `load` and `store` are the bytes over all ports of that kind,
+    `memory` all bytes over the memory's own limit.
     """
-    each = port_bytes(cfg, dram)
-    found = {"gemm": macs / cfg.macs_per_cycle}
-    found |= {"load": loaded / (cfg.load_ports * each), "store": stored / (cfg.store_ports * each)}
-    return found | {"memory": (loaded + stored) / dram.total_bytes}
+    port = port_bytes(cfg, dram)
+    return {
+        "gemm": macs / cfg.macs_per_cycle,
+        "load": loaded / (cfg.load_ports * port),
+        "store": stored / (cfg.store_ports * port),
+        "memory": (loaded + stored) / dram.total_bytes,
+    }

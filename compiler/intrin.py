@@ -7,13 +7,11 @@ tensor intrinsics for one entry of each, registered for a configuration on first
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..hw.config import Config
 from ..hw.errors import UnsupportedError
 from ..hw.isa import Mem
 from .advice import Form, Wanted, check, in_one_sentence
-from .tvm_compat import Schedule, T, TensorIntrin, ir
+from .tvm_compat import Node, Schedule, T, TensorIntrin, ir
 
 INP, WGT, ACC, PAR = "local.inp", "local.wgt", "local.acc", "local.par"
 SCOPES = {INP: Mem.INP, WGT: Mem.WGT, ACC: Mem.ACC, PAR: Mem.PAR}
@@ -28,12 +26,12 @@ SLOTS = "tilewright_slots"  # annotates a loading block: slots of the tensor; 0 
 THREAD, COPIES = "tilewright_thread", "tilewright_copies"  # loops over virtual threads, and copies for them
 
 
-def is_instruction(call: Any) -> bool:
-    """Whether a call of TIR is one of the accelerator's instructions, by the name of the external function."""
+def is_instruction(call: Node) -> bool:
+    """True if a call of TIR is an instruction of the accelerator, by the name of the external function."""
     return getattr(call.op, "name", "") == _EXTERN and str(call.args[0].value) in _CALLS
 
 
-def _no_other_back_end(call: Any) -> Any:
+def _no_other_back_end(call: Node) -> Node:
     """`call`, unless it is an instruction. Every other back end calls this: LLVM's code would end in a crash."""
     if is_instruction(call):
         raise UnsupportedError(
@@ -203,8 +201,8 @@ def _reset(batch: int, block_out: int):
 def tensorize_gemm(sch: Schedule, block, cfg: Config) -> None:
     """Map `block` to the GEMM intrinsic; its innermost loops are batch, block_out and block_in, in this order.
 
-    Call it last: handles of the block's loops are invalid afterwards. Raises `ScheduleError`, which says what to write,
-    for other loops, scopes, dtypes, casts or layouts.
+    Call it last: handles of the block's loops are invalid afterwards. Raises `ScheduleError` with
+    the remedy for other loops, scopes, dtypes, casts or layouts.
     """
     intrinsic, b, o, i = gemm_intrin(cfg), cfg.batch, cfg.block_out, cfg.block_in
     factors = (

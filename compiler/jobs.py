@@ -1,9 +1,7 @@
-"""Slow work in parallel: jobs in processes, one stored result per key, and a second start that goes on with the rest.
+"""Slow work in parallel processes, with one stored result per key, so that a second start continues an interrupted one.
 
-`run` calls a function with every argument. What a job returns is stored under its key as soon as it is done, so that a
-process that is killed loses only the jobs under way, and the next one, started with the same work, does not repeat the
-others. Executors are those of `concurrent.futures`: `processes` is a pool on this machine; others may stand behind the
-same interface.
+`run` calls a function with every argument and stores each result under its key at once: a process that is killed loses
+only the running jobs. Any executor of `concurrent.futures` will do; `processes` is a pool on this machine.
 
     with Store("results.db") as store, processes(2) as pool:
         found = run(slow, [1, 2, 3], key=str, store=store, workers=pool)
@@ -78,8 +76,8 @@ class Store:
             row = self._base.execute("SELECT value FROM results WHERE key = ?", (key,)).fetchone()
             return None if row is None else parse_json(_text(row[0]), self.path)
 
-    def put(self, key: str, value: Any, topic: str = "") -> None:
-        """Keep `value`, anything that JSON holds, in place of what `key` had; it is on the disk when this returns."""
+    def put(self, key: str, value: object, topic: str = "") -> None:
+        """Store `value`, any JSON value, under `key`, and replace an earlier one; it is on the disk on return."""
         with self._named(), self._base:
             self._base.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", (key, topic, json.dumps(value)))
 
@@ -92,8 +90,8 @@ class Store:
     def topics(self, start: str = "") -> list[str]:
         """The topics that begin with `start`, sorted."""
         with self._named():
-            found = {_text(topic) for (topic,) in self._base.execute("SELECT DISTINCT topic FROM results")}
-            return sorted(topic for topic in found if topic.startswith(start))
+            names = {_text(topic) for (topic,) in self._base.execute("SELECT DISTINCT topic FROM results")}
+            return sorted(topic for topic in names if topic.startswith(start))
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -111,7 +109,7 @@ def _text(value: object) -> str:
     return value
 
 
-def content_key(*facts: Any) -> str:
+def content_key(*facts: object) -> str:
     """A key of everything that a result depends on: JSON values, whose order in mappings does not matter."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -144,7 +142,7 @@ def processes(count: int) -> Iterator[Executor]:
 
 
 def run(
-    function: Callable[[Argument], Any],
+    function: Callable[[Argument], object],
     arguments: Iterable[Argument],
     *,
     key: Callable[[Argument], str],
@@ -162,30 +160,30 @@ def run(
     not, so that the next start tries again. On KeyboardInterrupt no further job starts, and those under way are
     finished and stored. Raises `ExecutionError` where a worker process ends by itself, for want of memory perhaps.
     """
-    found: dict[str, Outcome] = {}
-    left: dict[str, Argument] = {}
+    outcomes: dict[str, Outcome] = {}
+    pending: dict[str, Argument] = {}
 
     def done(outcome: Outcome, kept: bool) -> None:
-        found[outcome.key] = outcome
+        outcomes[outcome.key] = outcome
         if store is not None and kept:
-            about = "" if topic is None else topic(left[outcome.key])
+            about = "" if topic is None else topic(pending[outcome.key])
             store.put(outcome.key, {"value": outcome.value, "error": outcome.error}, about)
         if on_done is not None:
             on_done(outcome)
 
     for argument in arguments:
         name = key(argument)
-        known = None if store is None or name in found else store.get(name)
-        if known is not None:
-            done(Outcome(name, known["value"], known["error"], new=False), kept=False)
-        elif name not in found:
-            left[name] = argument
+        stored = None if store is None or name in outcomes else store.get(name)
+        if stored is not None:
+            done(Outcome(name, stored["value"], stored["error"], new=False), kept=False)
+        elif name not in outcomes:
+            pending[name] = argument
     if workers is None:
-        for name, argument in left.items():
+        for name, argument in pending.items():
             done(*_outcome(name, lambda argument=argument: function(argument)))
     else:
-        _collect({workers.submit(function, argument): name for name, argument in left.items()}, done)
-    return found
+        _collect({workers.submit(function, argument): name for name, argument in pending.items()}, done)
+    return outcomes
 
 
 def _collect(futures: Mapping[Future, str], done: Callable[[Outcome, bool], None]) -> None:
@@ -211,7 +209,7 @@ def _collect(futures: Mapping[Future, str], done: Callable[[Outcome, bool], None
             future.cancel()
 
 
-def _outcome(name: str, result: Callable[[], Any]) -> tuple[Outcome, bool]:
+def _outcome(name: str, result: Callable[[], object]) -> tuple[Outcome, bool]:
     """(the outcome of a job, whether another start would find the same)."""
     try:
         return Outcome(name, result()), True

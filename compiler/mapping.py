@@ -1,8 +1,9 @@
-"""Output channels of layers on several compute units: mappings, their files, checks, costs, and the cheapest one.
+"""Mappings of output channels to compute units: files, checks, costs of splits, and the cheapest split of each layer.
 
 A file is JSON: `{"version": 1, "layers": {"conv1": {"gemm": [0, 2], "ternary": [1, 3]}}}`. Every output channel of a
-layer that is named runs on one unit; a layer that is not named runs on GEMM. compiler/network.py has the mapping with
-the least predicted time of a network, compiler/graph/regroup.py the network that a mapping makes.
+layer that is named runs on one unit; a layer that is not named runs on GEMM. Limits: only the units `gemm` and
+`ternary` share a layer. `min_cost` in compiler/network.py compares whole programs; compiler/graph/regroup.py rewrites
+the network for a mapping.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class ChannelMapping:
 
     @classmethod
     def of(cls, value: MappingLike) -> ChannelMapping:
-        """A mapping as users give it: one of these, what a file holds, or the path of a file.
+        """The mapping that `value` is, or that it holds as the contents or the path of a file.
 
         Raises `FileError` for a file that cannot be read, and `InputError` for another structure.
         """
@@ -93,13 +94,13 @@ MappingLike = ChannelMapping | Mapping[str, Any] | str | Path  # how users give 
 
 
 def _split(split: Mapping[str, object], name: str) -> dict[str, tuple[int, ...]]:
-    found = {}
+    split_of = {}
     for unit, channels in split.items():
         numbers = isinstance(channels, (list, tuple, range)) and all(type(c) is int and c >= 0 for c in channels)
         if not isinstance(channels, (list, tuple, range)) or not numbers:
             raise InputError(f"{name}: channels of {_value(unit)} must be a list of whole numbers from 0 on")
-        found[_text(unit, name)] = tuple(channels)
-    return found
+        split_of[_text(unit, name)] = tuple(channels)
+    return split_of
 
 
 def _text(key: object, name: str) -> str:
@@ -135,7 +136,7 @@ def ternary_channels(graph: g.Graph, mapping: ChannelMapping, cfg: Config) -> di
     unknown or given twice; `UnsupportedError` for a unit that the configuration lacks.
     """
     kinds, layers = {op.name: type(op).__name__ for op in graph.ops}, {op.name: op for op in graph.layers}
-    found = {}
+    channels_of = {}
     for name, split in mapping.layers.items():
         if name not in kinds:
             raise InputError(f"the mapping names layer {shown(name)}, which the network lacks; {_nearest(name, graph)}")
@@ -150,8 +151,8 @@ def ternary_channels(graph: g.Graph, mapping: ChannelMapping, cfg: Config) -> di
                 f"layer {shown(name)}: cannot be split over units: {why}; map all of its channels to {GEMM}"
             )
         if channels:
-            found[name] = channels
-    return found
+            channels_of[name] = channels
+    return channels_of
 
 
 def regroup(graph: g.Graph, mapping: ChannelMapping, cfg: Config) -> g.Graph:
@@ -184,14 +185,14 @@ def _check_units(name: str, split: Split, cfg: Config) -> None:
 
 
 def _check_channels(name: str, split: Split, count: int) -> None:
-    given = Counter(c for channels in split.values() for c in channels)
-    if twice := [c for c, times in given.items() if times > 1]:
+    times_of = Counter(c for channels in split.values() for c in channels)
+    if twice := [c for c, times in times_of.items() if times > 1]:
         raise InputError(f"layer {shown(name)}: {_channels(twice)} mapped more than once; give each channel one unit")
-    if unknown := [c for c in given if c >= count]:
+    if unknown := [c for c in times_of if c >= count]:
         raise InputError(
             f"layer {shown(name)}: {_channels(unknown)} unknown; its {count} channels are 0 to {count - 1}"
         )
-    if missing := [c for c in range(count) if c not in given]:
+    if missing := [c for c in range(count) if c not in times_of]:
         raise InputError(
             f"layer {shown(name)}: {_channels(missing)} not mapped; give each of its {count} channels a unit"
         )
@@ -212,12 +213,12 @@ def _nearest(name: str, graph: g.Graph) -> str:
     return f"its layers are {', '.join(map(cut, layers[:_MOST_SHOWN]))}{', ...' if len(layers) > _MOST_SHOWN else ''}"
 
 
-_BOUND = 0.8  # a unit that works for this part of the cycles bounds them
+_BOUND = 0.8  # a unit that computes for this share of the cycles bounds them
 
 
 @dataclass(frozen=True)
 class SplitCost:
-    """Predicted cycles of a layer with `ternary` channels on that unit, and those in which each unit computes."""
+    """Predicted cycles of a layer with `ternary` channels on that unit, and the cycles in which each unit computes."""
 
     ternary: int
     cycles: float
@@ -225,60 +226,64 @@ class SplitCost:
 
     @property
     def bound(self) -> str:
-        """The unit that bounds the time, or `transfers` where both wait for the memory most of it."""
+        """The unit that bounds the time, or `transfers` if both mostly wait for the memory."""
         unit = max(self.units, key=lambda name: self.units[name])
         return unit if self.units[unit] >= _BOUND * self.cycles else "transfers"
 
 
 class Costs:
-    """The cost of the layers of `graph` on `cfg`, a function of layer and number of ternary channels for `min_cost`.
+    """Costs of the layers of `graph` on `cfg` by the timing model, a function of (layer, number of ternary channels).
 
-    Weights do not matter. GEMM has whole blocks of channels. A first layer may read an image that the host lays out for
-    it, as those of few channels do.
+    Values of weights do not matter. GEMM gets whole blocks of channels. A first layer of few channels may read an
+    image that the host lays out for it.
     """
 
     def __init__(self, graph: g.Graph, cfg: Config):
-        self.cfg, self._given = cfg, brought(graph)
+        self.cfg, self._images = cfg, brought(graph)
 
     def __call__(self, op: g.Divisible, ternary: int) -> float:
-        """Predicted cycles; infinite where no tile fits."""
+        """Predicted cycles; infinite if no tile fits."""
         return self.split(op, ternary).cycles
 
     def split(self, op: g.Divisible, ternary: int) -> SplitCost:
-        """Predicted cycles, also of each unit; infinite where no tile fits."""
+        """Predicted cycles, and those of each unit; infinite if no tile fits."""
         layer = _layer(op, ternary, self.cfg)
-        first = layer if isinstance(layer, g.QConv2d) and op.x.name in self._given else None
-        if first is not None and not ternary and (fold := cheapest_layout(first, self.cfg, nhwc=False)) is not None:
-            products = Layer.of(first.shape, 0, fold, self.cfg).products
-            total = language.cycles(folded_conv, first, self.cfg, fold)
-            return SplitCost(0, total, {"gemm": float(products), "ternary": 0.0})
-        fold = None if first is None else cheapest_layout(first, self.cfg, nhwc=False)
+        fold = None
+        if isinstance(layer, g.QConv2d) and op.x.name in self._images:
+            fold = cheapest_layout(layer, self.cfg, nhwc=False)
+        if fold is not None and not ternary:
+            products = Layer.of(layer.shape, 0, fold, self.cfg).products
+            return SplitCost(0, language.cycles(folded_conv, layer, self.cfg, fold), _units(float(products)))
         try:
-            found = language.cycles(divided, layer, self.cfg, fold)
+            cycles = language.cycles(divided, layer, self.cfg, fold)
         except Unfit:
-            return SplitCost(ternary, float("inf"), dict.fromkeys(self.cfg.units, float("inf")))
-        return SplitCost(ternary, found, _issued(language.launch(divided, layer, self.cfg, fold)))
+            return SplitCost(ternary, math.inf, _units(math.inf, math.inf))
+        return SplitCost(ternary, cycles, _issued(language.launch(divided, layer, self.cfg, fold)))
 
     def least(self, op: g.Divisible, ternary: int) -> float:
-        """Cycles that `split` has at least: those in which a unit computes; 0 for images that may be laid out."""
+        """Lower bound of the cycles: the products of the slower unit; 0 for an image that the host may lay out."""
         layer = _layer(op, ternary, self.cfg)
-        if isinstance(layer, g.QConv2d) and op.x.name in self._given and may_fold(layer, self.cfg):
+        if isinstance(layer, g.QConv2d) and op.x.name in self._images and may_fold(layer, self.cfg):
             return 0.0
         return float(Layer.of(layer.shape, ternary, None, self.cfg).products)
 
 
+def _units(gemm: float, ternary: float = 0.0) -> dict[str, float]:
+    return {GEMM: gemm, TERNARY: ternary}
+
+
 def _issued(launch: Launch) -> dict[str, float]:
     """Cycles in which each unit that computes products issues a micro-op."""
-    found = {"gemm": 0.0, "ternary": 0.0}
+    cycles = _units(0.0)
     for fields in known_isa(launch.cfg).decode(launch.insn):
         if "wgt_out" in fields:
-            name = "ternary" if fields["op"] == Op.TERNARY else "gemm"
-            found[name] += (fields["uop_end"] - fields["uop_bgn"]) * fields["iter_out"] * fields["iter_in"]
-    return found
+            unit = TERNARY if fields["op"] == Op.TERNARY else GEMM
+            cycles[unit] += (fields["uop_end"] - fields["uop_bgn"]) * fields["iter_out"] * fields["iter_in"]
+    return cycles
 
 
 def _layer(op: g.Divisible, ternary: int, cfg: Config) -> g.Divisible:
-    """`op` with `ternary` channels on that unit and whole blocks of others, all of whose weights are 0."""
+    """`op` with zero weights, of `ternary` channels on that unit and whole blocks of others."""
     others = len(op.weight) - ternary
     count = others + (-others % cfg.block_out if ternary else 0) + ternary
     y = replace(op.output, shape=(op.output.shape[0], count, *op.output.shape[2:]))
@@ -286,22 +291,22 @@ def _layer(op: g.Divisible, ternary: int, cfg: Config) -> g.Divisible:
     return replace(op, output=y, weight=weight, weight_scale=scale, bias=np.zeros(count, np.int32), ternary=ternary)
 
 
-Cost = Callable[[g.Divisible, int], float]  # (layer, how many of its channels are ternary) -> cycles
+Cost = Callable[[g.Divisible, int], float]  # (layer, number of its ternary channels) -> cycles
 
 
 def candidates(count: int, able: int, block: int) -> list[int]:
-    """The numbers of ternary channels worth a look, of `count` channels of which `able` can be ternary.
+    """Numbers of ternary channels to compare, for `count` channels of which `able` can be ternary.
 
-    Those that leave GEMM whole blocks of `block` channels, and none or all that can be.
+    They are 0, `able`, and the numbers that leave whole blocks of `block` channels to GEMM.
     """
     whole = [count - first for first in range(0, count, block)]
-    return sorted({0, able, *(found for found in whole if found <= able)})
+    return sorted({0, able, *(number for number in whole if number <= able)})
 
 
 def cheapest(op: g.Divisible, able: int, cfg: Config, cost: Cost, least: Cost) -> int:
-    """The number of ternary channels, up to `able`, with the least `cost`; of equal ones the lowest.
+    """The number of ternary channels, up to `able`, of the least `cost`; the lowest of several.
 
-    Only those are looked at whose cost is not too high by `least`, which says what it is at least.
+    `least` is a lower bound of `cost`, cheaper to compute: numbers whose bound is too high are skipped.
     """
     best = (math.inf, able)
     numbers = candidates(len(op.weight), able, cfg.block_out)
@@ -313,21 +318,18 @@ def cheapest(op: g.Divisible, able: int, cfg: Config, cost: Cost, least: Cost) -
 
 
 def by_layer(graph: g.Graph, cfg: Config, cost: Cost, least: Cost) -> ChannelMapping:
-    """The mapping whose layers take the fewest cycles by `cost`; of equal ones that with more channels on GEMM.
+    """The mapping that gives every layer its `cheapest` split by `cost`, of which `least` is a lower bound.
 
-    `least` is what the cost of a layer is at least, as of `Costs.least`.
-
-    Ternary are a layer's last channels of those whose weights are ternary (compiler/graph/regroup.py, for the
-    graph's rounding contract), in every layer that shares its order and has any. The mapping names the layers that have
-    some. Every layer's number is the best there is.
+    The last of a layer's channels with ternary weights (`ternary_channels_of`) go to unit `ternary`. The mapping names
+    the layers that have such channels.
     """
     if TERNARY not in cfg.units:
         return ChannelMapping({})
-    found = {}
+    layers = {}
     for op, channels in ternary_channels_of(graph):
-        best = cheapest(op, len(channels), cfg, cost, least)
-        found[op.name] = split(len(op.weight), channels[len(channels) - best :])
-    return ChannelMapping(found)
+        number = cheapest(op, len(channels), cfg, cost, least)
+        layers[op.name] = split(len(op.weight), channels[len(channels) - number :])
+    return ChannelMapping(layers)
 
 
 def split(count: int, ternary: Sequence[int]) -> dict[str, tuple[int, ...]]:
@@ -337,16 +339,17 @@ def split(count: int, ternary: Sequence[int]) -> dict[str, tuple[int, ...]]:
 
 
 def ternary_channels_of(graph: g.Graph) -> list[tuple[g.Divisible, list[int]]]:
-    """Each layer that can be split with the channels that unit `ternary` may compute, in order, the same for all layers
-    that share one order.
+    """(layer, channels that unit `ternary` may compute) of each layer that can be split, where there are any.
+
+    The weights of these channels are ternary under the graph's rounding contract, in every layer that shares the
+    layer's order of channels (compiler/graph/regroup.py) and has any.
     """
-    layers = [op for op in graph.of(g.Divisible) if not refusal(op)]
-    able = {op.name: capable(op, graph.contract) for op in layers}
+    able = {op.name: capable(op, graph.contract) for op in graph.of(g.Divisible) if not refusal(op)}
+    layers = [op for op in graph.of(g.Divisible) if op.name in able and able[op.name].any()]
     tied: Ties = ties(graph)
     common: dict[str, np.ndarray] = {}
     for op in layers:
-        if able[op.name].any():
-            root = tied.root(op.output.name)
-            common[root] = common.get(root, True) & able[op.name]
-    found = [(op, common[tied.root(op.output.name)]) for op in layers if able[op.name].any()]
-    return [(op, np.flatnonzero(channels).tolist()) for op, channels in found if channels.any()]
+        root = tied.root(op.output.name)
+        common[root] = common.get(root, True) & able[op.name]
+    shared = [(op, common[tied.root(op.output.name)]) for op in layers]
+    return [(op, np.flatnonzero(channels).tolist()) for op, channels in shared if channels.any()]

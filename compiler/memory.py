@@ -150,7 +150,7 @@ def _disjoint(b: Lifetime, address: int, o: Lifetime, other: int) -> bool:
 
 
 def _exact(buffers: Sequence[Lifetime], start: dict[str, int], bound: int) -> dict[str, int]:
-    """The smallest plan that CP-SAT finds, no larger than the one that `start` gives."""
+    """Addresses of the smallest plan that CP-SAT finds, no larger than the plan `start`."""
     try:
         from ortools.sat.python import cp_model
     except ImportError as exc:
@@ -211,24 +211,25 @@ def graph_buffers(graph: g.Graph, *, in_place: bool = False) -> list[Lifetime]:
     end = max(0, len(ops) - 1)
     producer = {op.output.name: step for step, op in enumerate(ops)}
     states = [s.tensor for s in graph.states]
-    given = (*graph.inputs, *states)
-    owner = {t.name: t.name for t in given}
+    sources = (*graph.inputs, *states)
+    owner = {t.name: t.name for t in sources}
     for op in graph.ops:
         owner[op.output.name] = owner[op.x.name] if op.renames else op.output.name
     last = {name: producer.get(name, 0) for name in owner.values()}
     for step, op in enumerate(ops):
         last |= {owner[t.name]: step for t in op.inputs if t.data is None}
     last |= {owner[t.name]: end for t in (*states, *graph.wanted) if t.data is None}
-    names = {t.name: t.name for t in given}
+    names = {t.name: t.name for t in sources}
     for op in ops:
-        names[op.output.name] = op.name + "'" * (op.name in {t.name for t in given})
-    found = [Lifetime(t.name, t.nbytes, 0, last[t.name]) for t in given]
+        names[op.output.name] = op.name + "'" * (op.name in {t.name for t in sources})
+    buffers = [Lifetime(t.name, t.nbytes, 0, last[t.name]) for t in sources]
     for step, op in enumerate(ops):
         elementwise = in_place and op.elementwise and {t.dtype for t in op.tensors} == {"int8"}
         replaced = [names[owner[t.name]] for t in op.inputs if t.data is None] if elementwise else []
         y = op.output
-        found.append(Lifetime(names[y.name], y.nbytes, step, last[y.name], in_place_of=tuple(dict.fromkeys(replaced))))
-    return found
+        in_place_of = tuple(dict.fromkeys(replaced))
+        buffers.append(Lifetime(names[y.name], y.nbytes, step, last[y.name], in_place_of=in_place_of))
+    return buffers
 
 
 FORMATS = ("png", "svg")

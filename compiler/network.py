@@ -20,7 +20,7 @@ from . import graph as g
 from .accelerator import layerwise
 from .accelerator.module import Accelerator, LayerAccelerator
 from .frontend import import_model
-from .frontend.source import Source, check_kind, read_source
+from .frontend.source import check_kind, read_source
 from .kernels import language, table
 from .kernels.table import Alternative, also
 from .limits import runs_whole_networks
@@ -49,60 +49,47 @@ def compile_model(
 ) -> Executable:
     """Compile the quantised network at `path`, .tflite or QDQ .onnx, for a configuration.
 
-    `contract` is the rounding contract (hw/rounding.py), by default that of the file's format. `tiles` is a database
-    that `tilewright tune` made (compiler/tune/search.py): the tiles in it are used where the timing model finds the
-    whole program faster than without. `mapping` says which output channels run on which compute unit
-    (compiler/mapping.py). `dram` is the memory that it will run on (sim/dram.py; by default `zynq_hp`): it changes
-    the choice of tiles, not what is computed. The program takes `batch` inputs at once, one behind the other in the
-    first dimension of its tensors (target/variants.py). `target` is that of `compile_graph`; without it a cache on disk
-    (compiler/cache.py) keeps the executables. Raises `FileError`, `ConfigError` for an unknown memory, and the
-    errors of `import_model`, `of_images` and `compile_graph`.
+    `contract` is the rounding contract (hw/rounding.py), by default the one of the file's format. `tiles` is a database
+    of `tilewright tune` (compiler/tune/search.py), whose tiles are used if the timing model finds the whole program
+    faster with them. `mapping` assigns output channels to compute units (compiler/mapping.py). `dram` is the memory
+    that the program will run on (sim/dram.py; by default `zynq_hp`): it changes the choice of tiles, not the results.
+    The program takes `batch` inputs at once, concatenated in the first dimension of its tensors (target/variants.py).
+    `target` as in `compile_graph`; without it a disk cache (compiler/cache.py) keeps the executables.
+
+    Raises `FileError`, `ConfigError` for an unknown memory, and the errors of `import_model`, `of_images` and
+    `compile_graph`.
     """
     check_kind(path)
     mapping = None if mapping is None else ChannelMapping.of(mapping)
     cfg, source = load_config(config), read_source(path)
     check_buildable(cfg)
-    memory = None if dram is None else load_dram(dram)
+    memory, contract = None if dram is None else load_dram(dram), contract or source.contract
     with cost.on_memory(memory, cfg):
         if target is not None:  # its modules and kernels are in no digest
-            graph = of_images(import_model(source, contract or source.contract), batch)
+            graph = of_images(import_model(source, contract), batch)
             known = None if tiles is None else known_tiles(tiles, cfg)
             return compile_graph(graph, cfg, mapping=mapping, dram=memory, target=target, tiles=known)
-        return _kept(source, cfg, contract, tiles, mapping, memory, batch)
-
-
-def _kept(
-    source: Source,
-    cfg: Config,
-    contract: str | None,
-    tiles: str | Path | None,
-    mapping: ChannelMapping | None,
-    dram: Dram | None,
-    batch: int,
-) -> Executable:
-    """The executable of `compile_model` for the memory of the estimates, from the cache or into it."""
-    contract = contract or source.contract
-    digest = source.digest if batch == 1 else source.digest + f"batch {batch}".encode()
-    known = None if tiles is None else known_tiles(tiles, cfg, network_key(digest, cfg, contract))
-    if known is not None and not known.tiles:
-        known = None
-    digests = ["" if found is None else found.digest for found in (known, mapping)]
-    kept = cache.network_file(digest, cfg, contract, *digests)
-    executable = cache.read(kept)
-    if executable is None:
-        graph = of_images(import_model(source, contract), batch)
-        executable = compile_graph(graph, cfg, mapping=mapping, dram=dram)
-        if known is not None:
-            other = compile_graph(graph, cfg, tiles=known, mapping=mapping, dram=dram)
-            executable = faster(executable, other, dram)
-        cache.write(kept, executable)
-    return executable
+        digest = source.digest if batch == 1 else source.digest + f"batch {batch}".encode()
+        known = None if tiles is None else known_tiles(tiles, cfg, network_key(digest, cfg, contract))
+        if known is not None and not known.tiles:
+            known = None
+        digests = ["" if choices is None else choices.digest for choices in (known, mapping)]
+        file = cache.network_file(digest, cfg, contract, *digests)
+        executable = cache.read(file)
+        if executable is None:
+            graph = of_images(import_model(source, contract), batch)
+            executable = compile_graph(graph, cfg, mapping=mapping, dram=memory)
+            if known is not None:
+                tuned = compile_graph(graph, cfg, tiles=known, mapping=mapping, dram=memory)
+                executable = faster(executable, tuned, memory)
+            cache.write(file, executable)
+        return executable
 
 
 def faster(plain: Executable, other: Executable, dram: Dram | None = None) -> Executable:
-    """`other` where its launches are those of `plain` and take fewer cycles in the timing model, else `plain`.
+    """`other` if it has the steps of `plain` and its launches take fewer cycles in the timing model, else `plain`.
 
-    `dram` is the memory of both, as of `launch_cycles`.
+    `dram` is the memory, as in `launch_cycles`.
     """
     names = [[(type(step), step.name) for step in each.steps] for each in (plain, other)]
     return other if names[0] == names[1] and launch_cycles(other, dram) < launch_cycles(plain, dram) else plain
@@ -118,7 +105,7 @@ def launch_cycles(executable: Executable, dram: Dram | None = None) -> int:
 
 
 def check_runs_kernels(cfg: Config) -> None:
-    """Raise `UnsupportedError` for a configuration without what every kernel needs."""
+    """Raise `UnsupportedError` for a configuration that lacks an extension that every kernel needs."""
     if not runs_whole_networks(cfg):
         raise UnsupportedError(
             f"{cfg.name} runs no kernels: they need blocks of one size and the extensions requant, acc8, pad_value and "
@@ -151,7 +138,7 @@ class Compiled(NamedTuple):
 
     def of_kernels(self, cfg: Config) -> dict[str, bool]:
         """A sentence for each kernel of the target, the operators that it computes or why none, and whether it does."""
-        graph, kernels, found = self.assignment.graph, self.assignment.target.kernels, dict[str, bool]()
+        graph, kernels, sentences = self.assignment.graph, self.assignment.target.kernels, dict[str, bool]()
         modules = {op.name: choice.module for choice in self.assignment.choices for op in choice.ops}
         for each in kernels:
             ops = [op for op in graph.ops if isinstance(op, each.operators)]
@@ -165,8 +152,8 @@ class Compiled(NamedTuple):
                 name, why = ops[0].name, language.why_not(each.record, ops[0], cfg)
                 faster = getattr(records.get(name), "__name__", modules[name].name)
                 what += f"{name}: {why or f'{faster} takes less time'}"
-            found[f"{each.record} computes {what}"] = bool(taken)
-        return found
+            sentences[f"{each.record} computes {what}"] = bool(taken)
+        return sentences
 
     def host_seconds(self, model: HostModel) -> float:
         """Modelled time of the host's steps: operators that it still computes, and changes of layout."""
@@ -175,7 +162,7 @@ class Compiled(NamedTuple):
     def host_steps(self, model: HostModel) -> Iterator[tuple[HostStep, float]]:
         """The host's steps with their modelled seconds.
 
-        A call that does the work of several takes one dispatch, and what one hands the next stays in a register: it is
+        A call that merges several steps takes one dispatch, and the values between these stay in registers: they are
         neither written nor read again.
         """
         ops = {op.name: op for choice in self.assignment.choices for op in choice.ops}
@@ -190,7 +177,7 @@ class Compiled(NamedTuple):
             yield step, sum(seconds for _, seconds in counted) - saved / model.clock
 
     def _alone(self, step: HostStep, ops: Mapping[str, g.Operator], model: HostModel) -> float:
-        """Seconds of a step that is a call of its own; 0 for what is counted with another."""
+        """Seconds of an unmerged step; 0 for a step whose work is counted with another one."""
         if step.name in ops:
             return model.seconds(ops[step.name])
         names = [*step.inputs, *step.outputs] if step.op in _RELAYOUTS else []
@@ -242,12 +229,12 @@ def compile_graph(
                 warnings.warn(line, stacklevel=2)
         if every_value or not _launches_attention(whole.assignment):
             return whole.executable
-        found, block = _of_lengths(graph, whole, make), in_blocks(graph, cfg.block_in)
+        by_length, block = _of_lengths(graph, whole, make), in_blocks(graph, cfg.block_in)
         if block is None or not _launches_attention((rows := make(block)).assignment):
-            return found
-        if _layouts(rows.executable) != _layouts(found):  # a cache that only one of them keeps on the device
-            return found
-        return with_entry(found, _of_lengths(block, rows, make, cfg.block_in), f"{cfg.block_in} tokens")
+            return by_length
+        if _layouts(rows.executable) != _layouts(by_length):  # a cache that only one of them keeps on the device
+            return by_length
+        return with_entry(by_length, _of_lengths(block, rows, make, cfg.block_in), f"{cfg.block_in} tokens")
     layers = [op for op in graph.of(g.Divisible) if not layerwise.refusal(op, cfg)]
     refused = {"host": {op.name: "its accumulators must come from the device" for op in layers}}
     target = Target(cfg.name, (LayerAccelerator(cfg), HostCpu()))
@@ -271,7 +258,7 @@ def _layouts(executable: Executable) -> list[tuple[str, tuple[int, ...], str | N
 
 
 def _launches_attention(assignment: Assignment) -> bool:
-    """Whether the accelerator computes attention: a launch for a short text reads less than one for a long text."""
+    """True if the accelerator computes attention, so that launches for shorter texts read less."""
     choices = [choice for choice in assignment.choices if any(op.seen for op in choice.ops)]
     return any(not isinstance(choice.module, HostCpu) for choice in choices)
 
@@ -295,11 +282,11 @@ def compile_for(
     """
     check_buildable(cfg)
     graph, reasons = graph.under(contract), refused or {}
-    found = _compiled(graph, cfg, target, reasons, tiles, dram)
+    own = _compiled(graph, cfg, target, reasons, tiles, dram)
     if dram is None or not cost.memory_facts(dram, cfg):
-        return found
+        return own
     plain = _compiled(graph, cfg, target, reasons, tiles, cost.DEFAULT)
-    return min((found, plain), key=lambda one: one.seconds(dram))
+    return min((own, plain), key=lambda one: one.seconds(dram))
 
 
 def _compiled(

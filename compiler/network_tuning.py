@@ -1,7 +1,8 @@
-"""Tuning of whole networks: their tasks, and the choice of tiles that make the whole program faster.
+"""Tuning of whole networks: the tasks of a network, and the choice of tiles for its program.
 
-A layer's tile is tried alone, but a network runs its layers one behind the other, where the loads of one overlap the
-end of the one before. So the tiles that are best alone are compared in the program of the network.
+Each layer is a task whose tiles are tried in a program of the layer alone (compiler/tune/tasks.py). In the network the
+loads of a layer overlap the end of the previous layer, so `choose` times the best few tiles of each layer again in the
+program of the whole network, in the timing model.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from typing import Any
 
 from ..hw.config import Config
 from ..hw.errors import TilewrightError
+from ..runtime.executable import Executable
 from ..sim.dram import Dram
 from . import cost
 from .cache import sources
 from .frontend import import_model
 from .frontend.source import check_kind, read_source
+from .graph import Graph
 from .jobs import Outcome, Store, content_key, run
 from .network import Compiled, compile_for, compile_graph, faster, launch_cycles
 from .schedule.layer import Layer, Ready, capture
@@ -33,7 +36,7 @@ from .tune.tasks import Task
 from .tvm_compat import Schedule
 
 _ALTERNATIVES = 6  # tiles of a layer that are compared in the whole program
-_ALMOST = 1.02  # times the cycles of the first tile: what takes more alone is not compared
+_ALMOST = 1.02  # times the cycles of the first tile: slower tiles are not tried in the whole program
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class Network:
 
 
 @lru_cache(maxsize=4)
-def _graph(network: Network) -> Any:
+def _graph(network: Network) -> Graph:
     return import_model(read_source(network.path), network.contract)
 
 
@@ -123,7 +126,7 @@ class Whole:
 
 
 def whole_cycles(whole: Whole) -> int | None:
-    """Cycles of the network's launches in the timing model; None where these tiles change what runs where."""
+    """Cycles of the network's launches in the timing model; None if these tiles change the steps of the program."""
     network, known = whole.network, {key: tile_from(values) for key, values in whole.tiles.items()}
     plain = _plain(network)
     if not known:
@@ -133,7 +136,7 @@ def whole_cycles(whole: Whole) -> int | None:
 
 
 @lru_cache(maxsize=4)
-def _plain(network: Network) -> Any:
+def _plain(network: Network) -> Executable:
     return compile_graph(_graph(network), network.cfg, dram=network.dram)
 
 
@@ -162,7 +165,7 @@ def choose(
     def cycles(options: Sequence[Mapping[str, Tile]]) -> list[int | None]:
         work = [Whole(network, {key: dataclasses.asdict(t) for key, t in tiles.items()}) for tiles in options]
         topic = f"whole {network.key}"
-        found = run(
+        outcomes = run(
             whole_cycles,
             work,
             key=attrgetter("key"),
@@ -171,7 +174,7 @@ def choose(
             workers=workers,
             on_done=on_done,
         )
-        return [found[each.key].value for each in work]
+        return [outcomes[each.key].value for each in work]
 
     chosen: dict[str, Tile] = {}
     (before,) = cycles([chosen])

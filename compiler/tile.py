@@ -19,8 +19,6 @@ class Tile:
     `co` and `ci`. `order` names the output loops, outermost first; inside them runs the loop over tiles of `ci`. The
     tiles along `thread` are distributed to `vthreads` virtual threads. `inp_slots` and `wgt_slots` limit the tiles of
     that operand on chip; 0 lets the compiler choose.
-
-    While a schedule is tuned, sizes and slots may be random variables of it (compiler/tune/sampling.py).
     """
 
     n: int = 1
@@ -36,18 +34,14 @@ class Tile:
 
     def checked(self) -> Tile:
         """Return this tile. Raises `ScheduleError` for values outside their range."""
-        for name in (*OUTPUT_DIMS, "ci"):
-            size = getattr(self, name)
-            if isinstance(size, int) and size < 1:
-                raise ScheduleError(f"Tile.{name} = {size}: must be at least 1")
+        least = dict.fromkeys((*OUTPUT_DIMS, "ci"), 1) | {"inp_slots": 0, "wgt_slots": 0}
+        for name, smallest in least.items():
+            if getattr(self, name) < smallest:
+                raise ScheduleError(f"Tile.{name} = {getattr(self, name)}: must be at least {smallest}")
         if sorted(self.order) != sorted(OUTPUT_DIMS):
             raise ScheduleError(f"Tile.order = {self.order}: must name each of {', '.join(OUTPUT_DIMS)} once")
         if self.thread not in OUTPUT_DIMS:
             raise ScheduleError(f"Tile.thread = {self.thread!r}: must be one of {', '.join(OUTPUT_DIMS)}")
         if not 1 <= self.vthreads <= MAX_VTHREADS:
             raise ScheduleError(f"Tile.vthreads = {self.vthreads}: must be 1 to {MAX_VTHREADS}")
-        for name in ("inp_slots", "wgt_slots"):
-            slots = getattr(self, name)
-            if isinstance(slots, int) and slots < 0:
-                raise ScheduleError(f"Tile.{name} = {slots}: must be at least 0")
         return self

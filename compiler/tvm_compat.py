@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ..hw import errors
@@ -20,27 +20,16 @@ FFI_SERIES = "0.1.14"  # from 0.1.15 on tvm.ir.save_json crashes the process, an
 _REMEDY = "install it with: pip install 'tilewright[compiler]'"
 
 if TYPE_CHECKING:  # TVM's annotations lack the fields of its nodes: type checkers see Any
+
+    class Node(Any):
+        """Any object of TVM: nodes of TIR, blocks, loops, traces."""
+
     __version__ = ""
-    tvm_ffi: Any = None
-    ir: Any
-    relax: Any
-    s_tir: Any
-    sym: Any
-    te: Any
-    tirx: Any
-    Sequential: Any
-    is_const: Any
-    is_op: Any
-    structural_equal: Any
-    structural_hash: Any
-    structural_mutate: Any
-    structural_walk: Any
-    wildcard: Any
-
-    class _Class(Any):
-        """Any class of TVM."""
-
-    Const = DFPattern = Function = IRModule = PrimFunc = Schedule = TensorIntrin = Var = T = _Class
+    _any: Any = None
+    ir = relax = s_tir = sym = te = tirx = tvm_ffi = _any
+    Sequential = is_const = is_op = wildcard = _any
+    structural_equal = structural_hash = structural_mutate = structural_walk = _any
+    Const = DFPattern = Function = IRModule = PrimFunc = Schedule = TensorIntrin = Var = T = Node
 
 else:
     try:
@@ -54,6 +43,7 @@ else:
         from tvm.s_tir import Schedule, TensorIntrin
         from tvm.script import tirx as T
         from tvm.tirx import PrimFunc
+        from tvm_ffi import Object as Node
         from tvm_ffi import structural_equal, structural_hash, structural_mutate, structural_walk
     except ImportError as exc:
         raise UnsupportedError(f"the compiler needs Apache TVM {TVM_VERSION} ({exc}); {_REMEDY}") from None
@@ -63,6 +53,7 @@ __all__ = [
     "DFPattern",
     "Function",
     "IRModule",
+    "Node",
     "PrimFunc",
     "Schedule",
     "Sequential",
@@ -106,10 +97,8 @@ def without_intrinsics_of_others() -> Iterator[None]:
         del sys.modules[name]
 
 
-def tuning() -> Any:
+def tuning() -> SimpleNamespace:
     """Modules for tuning, imported late because it takes seconds. Fields: meta_schedule, derived_object, Target."""
-    from types import SimpleNamespace
-
     from tvm.ir.utils import derived_object
     from tvm.s_tir import meta_schedule
     from tvm.target import Target
@@ -117,13 +106,11 @@ def tuning() -> Any:
     return SimpleNamespace(meta_schedule=meta_schedule, derived_object=derived_object, Target=Target)
 
 
-def torch_frontend() -> Any:
+def torch_frontend() -> SimpleNamespace:
     """Importer of PyTorch's programs, and the Relax operators that complete it; imports torch, which takes seconds.
 
     Fields: from_exported_program, quantize, dequantize, const.
     """
-    from types import SimpleNamespace
-
     from tvm import relax
     from tvm.relax.frontend.torch import from_exported_program
 

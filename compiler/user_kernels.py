@@ -128,8 +128,8 @@ class UserKernel:
         names = [t.name for t in executable.inputs]
         if len(names) != len(arrays):
             raise InputError(f"kernel {self.name}: {len(arrays)} arrays given; it takes {', '.join(names)}")
-        found, stats = executable.run(dict(zip(names, arrays)), on)
-        return next(iter(found.values())), stats
+        outputs, stats = executable.run(dict(zip(names, arrays)), on)
+        return next(iter(outputs.values())), stats
 
     def _operator(self, inputs: Sequence[Shape | np.ndarray], out: Shape | None) -> g.Operator:
         if not inputs:

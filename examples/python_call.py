@@ -16,7 +16,7 @@ DIGITS = Path(__file__).parent / "digits"
 
 
 def main(path: str) -> None:
-    """Load, run on zeros, or on a digit, and print what came out and how long it took."""
+    """Load a network, run it on a digit or on zeros, and print the result and the cycles."""
     network = tw.load(path, on="timing")
     (x,) = network.inputs
     image = np.zeros(x.shape, x.dtype)

@@ -1,4 +1,7 @@
-"""2-D convolutions."""
+"""The ready schedule of 2-D convolutions with one group, on the GEMM unit.
+
+Padding is part of the loads. Any shape, stride, dilation and tile will do; depthwise.py has convolutions by channel.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from ...hw.config import Config
 from ..conv_shape import ConvShape, Pads, Pair
-from ..tile import OUTPUT_DIMS, Tile
+from ..tile import OUTPUT_DIMS
 from ..tvm_compat import Schedule, te, tirx
-from .epilogue import Epilogue
-from .layer import Expression, Options, PaddedOptions, Reduction, arrange_reduction
+from .layer import Expression, Options, PaddedOptions, arrange_reduction
 from .tiling import Work
 
 if TYPE_CHECKING:
@@ -62,15 +64,11 @@ def conv2d_of(cfg: Config, shape: ConvShape, *, pad_value: int = 0, **options: U
         return te.sum(value, axis=[c, ky, kx, i])
 
     acc = te.compute((work.n, work.co, work.oy, work.ox, cfg.batch, cfg.block_out), product, name="acc")
-    return Expression(cfg, work, (data, weight), acc, partial(_arrange, cfg)).scheduled(**options)
-
-
-def _arrange(cfg: Config, after: Epilogue, sch: Schedule, tile: Tile) -> None:
-    arrange_reduction(cfg, Reduction(after, OUTPUT_DIMS, padded=True), sch, tile)
+    return Expression(cfg, work, (data, weight), acc, partial(arrange_reduction, cfg, OUTPUT_DIMS)).scheduled(**options)
 
 
 def padded_input(data, shape: ConvShape, pad_value: int):
-    """(the padded input, its rows between those of two adjacent output rows)."""
+    """(block `input`, which pads `data` by the shape's padding; its rows from one output row to the next)."""
     n, ib, h, w, batch, block = (int(size) for size in data.shape)
     top, left, bottom, right = shape.pads
     # A kernel of one row skips the rows between its strides; they need not be loaded.

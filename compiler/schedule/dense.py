@@ -1,4 +1,4 @@
-"""Dense layers (matrix products)."""
+"""The ready schedule of dense layers, matrix products on the GEMM unit; its docstring has the options of all others."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 from ...hw.config import Config
 from ..conv_shape import ConvShape
-from ..tile import Tile
 from ..tvm_compat import Schedule, te
-from .epilogue import Epilogue
-from .layer import Expression, Options, Reduction, arrange_reduction
+from .layer import Expression, Options, arrange_reduction
 from .tiling import Work
 
 if TYPE_CHECKING:
@@ -49,8 +47,4 @@ def dense_of(cfg: Config, shape: ConvShape, **options: Unpack[Options]) -> Sched
         return te.sum(x[row, c, b, i].astype("int32") * w[o, c, j, i].astype("int32"), axis=[c, i])
 
     acc = te.compute((work.n, work.co, cfg.batch, cfg.block_out), product, name="acc")
-    return Expression(cfg, work, (x, w), acc, partial(_arrange, cfg)).scheduled(**options)
-
-
-def _arrange(cfg: Config, after: Epilogue, sch: Schedule, tile: Tile) -> None:
-    arrange_reduction(cfg, Reduction(after, ("n", "co"), padded=False), sch, tile)
+    return Expression(cfg, work, (x, w), acc, partial(arrange_reduction, cfg, ("n", "co"))).scheduled(**options)

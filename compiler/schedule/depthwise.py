@@ -1,4 +1,8 @@
-"""Depthwise 2-D convolutions: every channel has a kernel of its own."""
+"""The ready schedule of depthwise 2-D convolutions, for configurations with the extension `depthwise`.
+
+Every channel has a kernel of its own. All weights stay on chip, in rows that micro-ops must reach: that limits the
+number of channels.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,12 @@ from ...hw.config import Config
 from ...hw.errors import CapacityError, ScheduleError
 from ...runtime.layout import depthwise_pitch
 from ..conv_shape import ConvShape, Pads, Pair
-from ..intrin import ACC, INP, SLOTS, WGT, tensorize_depthwise, tensorize_reset
-from ..tile import OUTPUT_DIMS, Tile
+from ..intrin import INP, SLOTS, WGT, tensorize_depthwise, tensorize_reset
+from ..tile import Tile
 from ..tvm_compat import Schedule, te
 from .conv2d import padded_input
 from .epilogue import Epilogue
-from .layer import Expression, Options, PaddedOptions, attach, bind_threads, place_epilogue, tile_outputs
+from .layer import Expression, Options, PaddedOptions, arrange_windows
 from .tiling import Work
 
 if TYPE_CHECKING:
@@ -38,8 +42,8 @@ def depthwise(
 ) -> Schedule:
     """The schedule of a convolution of `x` (n, c, h, w) with one kernel per channel, `w` (c, kh, kw), in int32.
 
-    Needs the extension `depthwise`. Arguments, parameters of the program and errors are those of `conv2d`; `w` is
-    packed by `pack_depthwise_weights` and stays on chip as a whole, `ci` of a tile is not used.
+    Needs the extension `depthwise`. Arguments, parameters of the program and errors as in `conv2d`; `w` is packed
+    by `pack_depthwise_weights` and stays on chip as a whole, `ci` of a tile is not used.
     """
     shape = ConvShape(n, c, h, w, c, (kh, kw), stride, pad, dilation, groups=c)
     return depthwise_of(cfg, shape, **options)
@@ -77,25 +81,17 @@ def depthwise_of(cfg: Config, shape: ConvShape, *, pad_value: int = 0, **options
 
 
 def reach(cfg: Config, kw: int, dx: int) -> int:
-    """Rows of weights that the micro-ops of kernels of width `kw` with columns `dx` apart reach.
+    """Rows of weights that micro-ops can address, for kernels of width `kw` with horizontal dilation `dx`.
 
-    They count groups of rows, or single ones where a tap is alone.
+    Micro-ops count groups of `row_taps` rows, unless one of them takes a single tap.
     """
-    alone = dx > 1 or kw % cfg.row_taps == 1 or kw == 1
-    return cfg.wgt_depth * (1 if alone else cfg.row_taps)
+    single = dx > 1 or kw % cfg.row_taps == 1 or kw == 1
+    return cfg.wgt_depth * (1 if single else cfg.row_taps)
 
 
 def _arrange(cfg: Config, after: Epilogue, sch: Schedule, tile: Tile) -> None:
-    acc, data, rows = (sch.get_sblock(name) for name in ("acc", "input", "rows"))
-    for block, scope in ((acc, ACC), (data, INP), (rows, WGT)):
-        sch.set_scope(block, 0, scope)
-    loops = sch.get_loops(acc)
-    levels, inner = tile_outputs(sch, loops[:4], OUTPUT_DIMS, tile)
-    sch.reorder(*(loop for _, loop in levels), *loops[6:], *inner, *loops[4:6])
-    bind_threads(sch, levels, tile)
-    place_epilogue(sch, after, levels)
-    sch.compute_at(data, attach(sch, levels, OUTPUT_DIMS), preserve_unit_loops=True)
-    sch.annotate(data, SLOTS, tile.inp_slots)
-    init = sch.decompose_reduction(acc, sch.get_loops(acc)[len(levels)])
+    sch.set_scope(sch.get_sblock("rows"), 0, WGT)
+    init = arrange_windows(INP, after, sch, tile)
+    sch.annotate(sch.get_sblock("input"), SLOTS, tile.inp_slots)
     tensorize_reset(sch, init, cfg)
-    tensorize_depthwise(sch, acc, cfg)
+    tensorize_depthwise(sch, sch.get_sblock("acc_update"), cfg)

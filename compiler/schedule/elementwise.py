@@ -1,4 +1,7 @@
-"""Element-wise chains on the ALU."""
+"""The ready schedule of element-wise chains on the ALU: arithmetic on tensors of equal shape, entry by entry.
+
+`_Entries` ranks the tiles (numbers of entries): it has its own cost model.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +89,7 @@ class _Entries(OnAlu):
 
     def ranked(self, vthreads: int) -> Iterable[tuple[Tile, float]]:
         cfg, work = self.cfg, self.work
-        largest, found = _largest(cfg, work, vthreads), []
+        largest, tiles = _largest(cfg, work, vthreads), []
         for size in {largest, *map(int, sizes(work.n, divisors_only=False))}:
             steps = -(-work.n // size)
             if size == largest or (size < largest and steps >= vthreads):
@@ -95,8 +98,8 @@ class _Entries(OnAlu):
                 store = cost.transfer(cfg, size * cfg.out_entry_bytes) + cost.round_trip()
                 step = loads + work.alu_ops * cost.computed(size)
                 cycles = steps * cost.overlapped(step, store, vthreads) + step + store
-                found.append((_entries(size, vthreads), cycles))
-        return sorted(found, key=lambda pair: (pair[1], -pair[0].n))
+                tiles.append((_entries(size, vthreads), cycles))
+        return sorted(tiles, key=lambda pair: (pair[1], -pair[0].n))
 
 
 def _check(operands, names: Sequence[str], dtype: str, entries: int, tile: int | None, vthreads: int) -> None:
@@ -122,7 +125,7 @@ def _largest(cfg: Config, work: Work, vthreads: int) -> int:
 
 
 class _ChainTensors:
-    """Tensor expressions of the stages; `blocks` are those on accumulators in order, `readers` of packed parameters."""
+    """Tensor expressions of the stages: `blocks` of accumulators in order, `readers` of packed parameters."""
 
     def __init__(self, loaded: dict, scales: dict):
         self.tensors, self.scales = loaded, scales
@@ -143,17 +146,13 @@ class _ChainTensors:
             last = te.compute(last.shape, value, name=block)
         if not prefix and last.op.name != "out":
             self.blocks.append("out")
-            last = te.compute(last.shape, partial(_narrowed, last), name="out")
+            last = ep.low_byte(last, "out")
         self.tensors[name] = last
         return last
 
 
 def _applied(op: str, tensor, other, *axes):
     return ep.apply(op, tensor(*axes), other, axes)
-
-
-def _narrowed(tensor, *axes):
-    return tensor(*axes).astype("int8")
 
 
 def _loaded(tensor):

@@ -1,9 +1,9 @@
 """Epilogues: a chain of operations on accumulators, stored as int8 or byte planes.
 
 `add`, `sub`, `mul`, `max`, `min`, `shr` and `shl` run on the ALU, with a number or a per-channel parameter. `rescale`,
-also on the ALU, multiplies by a per-channel scale, and `requant`, at the end of a chain, is part of the store: bias,
-scale, zero point and clamp per channel, or with `requant_all` the same for all. The parameters of these are tensors
-that `runtime.layout.pack_par` makes.
+also on the ALU, multiplies by a per-channel scale. `requant`, last in a chain, is part of the store: bias, scale, zero
+point and clamp per channel; `requant_all` has one set for all channels. `runtime.layout.pack_par` packs the parameters
+of these three.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
 from ..intrin import ACC, PAR, PAR_WORDS, REQUANTISE, RESCALE
-from ..tvm_compat import te, tirx
+from ..tvm_compat import Node, te, tirx
 from .tiling import Work
 
 Stage = tuple[str, "int | str"]
@@ -38,10 +38,10 @@ PAR_OPS = ("rescale", *STORES)  # stages that read packed parameters
 class Epilogue:
     """The stages after an accumulator tensor, as tensor expressions.
 
-    `operands` are the per-channel parameters, int32 (channel blocks, batch, block), or of `rescale` and `requant`
-    uint32 (channel blocks, block, 3), of `requant_all` those of one block; `stages` the names of the blocks on
-    accumulators in order. `readers` are the blocks that read a parameter, with the memory that it is loaded to;
-    `shared` those that read one of all channels.
+    `operands` are the per-channel parameters: int32 (channel blocks, batch, block) for the ALU, uint32 (channel blocks,
+    block, 3) for `rescale` and `requant`, with one channel block for `requant_all`. `stages` are the names of the
+    blocks on accumulators, in order, `readers` (block, scratchpad of its parameter), `shared` the readers whose
+    parameter serves all channels.
     """
 
     operands: list
@@ -59,7 +59,7 @@ class Epilogue:
 
 
 def plane_names(planes: bool | int) -> tuple[str, ...]:
-    """Names of the bytes that are stored apart: none, with True all, or the lowest two to four. Or `ScheduleError`."""
+    """Names of the stored byte planes: none, all (True), or the lowest 2 to 4. Raises `ScheduleError` for others."""
     if isinstance(planes, bool):
         return PLANES if planes else ()
     if planes not in range(2, len(PLANES) + 1):
@@ -130,14 +130,13 @@ def build(acc, chain: Sequence[Stage], planes: bool | int, cfg: Config, blocks: 
             readers.append((stages[-1], PAR if op == "rescale" else ACC))
         last = _stage(last, op, operands[other] if isinstance(other, str) else other, stages[-1])
     if not planes:
-        out = te.compute(acc.shape, lambda *axes: last(*axes).astype("int8"), name="out")
-        return Epilogue(list(operands.values()), stages, readers, [out])
+        return Epilogue(list(operands.values()), stages, readers, [low_byte(last, "out")])
     outputs = []
     for k, name in enumerate(plane_names(planes)):
         if k:
             stages.append(f"byte{k}")
             last = _stage(last, "shr", 8, stages[-1])
-        outputs.append(_low_byte(last, name))
+        outputs.append(low_byte(last, name))
     return Epilogue(list(operands.values()), stages, readers, outputs)
 
 
@@ -167,5 +166,6 @@ def _stage(tensor, op: str, other, name: str):
     return te.compute(tensor.shape, value, name=name)
 
 
-def _low_byte(tensor, name: str):
+def low_byte(tensor: Node, name: str) -> Node:
+    """Block `name` with the lowest byte of each element of `tensor`, int8."""
     return te.compute(tensor.shape, lambda *axes: tensor(*axes).astype("int8"), name=name)

@@ -1,4 +1,9 @@
-"""Base of the ready schedules: an expression, its schedule for any tile that fits, and the parts that these share."""
+"""Base of the ready schedules: `Expression` and `Layer` hold a computation before its tile is chosen.
+
+A ready schedule makes an `Expression`; with an epilogue that becomes a `Layer`, whose `scheduled` applies a tile: a
+given one, the choice of a search, or the cost model's cheapest. `layer_of` and `capture` return the layer of a call,
+for tuning. `arrange_reduction` and `arrange_windows` apply the tiles of all layers but element-wise chains.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol, TypedDict
+from typing import Protocol, TypedDict
 
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
 from ..intrin import ACC, INP, SLOTS, WGT, tensorize_gemm, tensorize_reset
-from ..tile import Tile
-from ..tvm_compat import PrimFunc, Schedule, te
+from ..tile import OUTPUT_DIMS, Tile
+from ..tvm_compat import Node, PrimFunc, Schedule, te
 from . import epilogue as ep
 from .epilogue import Epilogue
 from .tiling import Work, best_tile, best_tiles, largest_tile, ranked_tiles
@@ -28,7 +33,7 @@ class Layer:
     cfg: Config
     func: PrimFunc
     work: Work
-    arrange: Callable[[Schedule, Tile], None]
+    arrange: Callable[[Schedule, Tile], object]
 
     def best(self, vthreads: int) -> Tile:
         """The tile to use without a search. Raises `CapacityError` if none fits."""
@@ -99,15 +104,14 @@ class PaddedOptions(Options, total=False):
 class Expression:
     """The expression of a layer, from the tensors `inputs` to its accumulators `acc`, and how to schedule it.
 
-    `arrange(epilogue, sch, tile)` schedules it together with the blocks that an epilogue adds; `kind` is the class of
-    its layer.
+    `arrange(epilogue, sch, tile)` schedules it and the blocks that an epilogue adds; `kind` is the class of its layer.
     """
 
     cfg: Config
     work: Work
-    inputs: tuple[Any, ...]
-    acc: Any
-    arrange: Callable[[ep.Epilogue, Schedule, Tile], None]
+    inputs: tuple[Node, ...]
+    acc: Node
+    arrange: Callable[[ep.Epilogue, Schedule, Tile], object]
     kind: type[Layer] = Layer
 
     def scheduled(
@@ -118,7 +122,7 @@ class Expression:
         vthreads: int | None = None,
         search: TileSearch | None = None,
     ) -> Schedule:
-        """The schedule with an epilogue; `tile`, `vthreads` and `search` are those of `Layer.scheduled`.
+        """The schedule with an epilogue; `tile`, `vthreads` and `search` as in `Layer.scheduled`.
 
         Also raises `ScheduleError` for an impossible epilogue.
         """
@@ -148,7 +152,7 @@ class Tiles(Protocol):
         ...
 
 
-def scheduled_by(tiles: Tiles | None, ready: Callable[..., Schedule], *args: Any, **options: Any) -> Schedule:
+def scheduled_by(tiles: Tiles | None, ready: Callable[..., Schedule], *args, **options) -> Schedule:
     """The schedule that `ready` makes of these arguments, by `tiles` if there are any."""
     return ready(*args, **options) if tiles is None else tiles.scheduled(partial(ready, *args, **options))
 
@@ -181,44 +185,54 @@ class _LayerCapture:
         return layer.best(vthreads)
 
 
-Levels = list[tuple[str, Any]]  # (dimension, loop over tiles), outermost first
+Levels = list[tuple[str, Node]]  # (dimension, loop over tiles), outermost first
 
 
-@dataclass(frozen=True)
-class Reduction:
-    """Names and dimensions of a layer's expression.
+def arrange_reduction(cfg: Config, outputs: tuple[str, ...], after: Epilogue, sch: Schedule, tile: Tile) -> None:
+    """Schedule block `acc`, a sum of products of `x` and `w`, with the blocks of the epilogue `after`.
 
-    Block `acc` reads `x` (or the padded `input`) and `w`; its loops are the dimensions `outputs` (names of
-    `tile.OUTPUT_DIMS`), batch, block_out, then the channel blocks, the kernel's loops and block_in.
+    Its loops are the dimensions `outputs` (names of `tile.OUTPUT_DIMS`), batch, block_out, then the channel blocks, the
+    kernel's loops and block_in. Images (four dimensions) come from block `input`, which pads them. Raises
+    `ScheduleError` for an impossible `tile`.
     """
-
-    epilogue: Epilogue
-    outputs: tuple[str, ...]
-    padded: bool
-
-
-def arrange_reduction(cfg: Config, work: Reduction, sch: Schedule, tile: Tile) -> None:
-    """Schedule `work`. Raises `ScheduleError` for an impossible `tile`."""
     acc = sch.get_sblock("acc")
     sch.set_scope(acc, 0, ACC)
     weight = sch.cache_read(acc, 1, WGT)
-    data = sch.get_sblock("input") if work.padded else sch.cache_read(acc, 0, INP)
-    if work.padded:
+    padded = "oy" in outputs
+    data = sch.get_sblock("input") if padded else sch.cache_read(acc, 0, INP)
+    if padded:
         sch.set_scope(data, 0, INP)
-    loops, rank = sch.get_loops(acc), len(work.outputs)
+    loops, rank = sch.get_loops(acc), len(outputs)
     lanes, channel, kernel = [*loops[rank : rank + 2], loops[-1]], loops[rank + 2], loops[rank + 3 : -1]
-    levels, inner = tile_outputs(sch, loops[:rank], work.outputs, tile)
+    levels, inner = tile_outputs(sch, loops[:rank], outputs, tile)
     channels, within = sch.split(channel, [None, tile.ci])
     sch.reorder(*(loop for _, loop in levels), channels, within, *kernel, *inner, *lanes)
     bind_threads(sch, levels, tile)
-    place_epilogue(sch, work.epilogue, levels)
+    place_epilogue(sch, after, levels)
     operands = (data, ("n", "oy", "ox", "ci"), tile.inp_slots), (weight, ("co", "ci"), tile.wgt_slots)
     for block, dims, slots in operands:
         sch.compute_at(block, attach(sch, [*levels, ("ci", channels)], dims), preserve_unit_loops=True)
         sch.annotate(block, SLOTS, slots)
-    init = sch.decompose_reduction(acc, channels)
-    tensorize_reset(sch, init, cfg)
+    tensorize_reset(sch, sch.decompose_reduction(acc, channels), cfg)
     tensorize_gemm(sch, acc, cfg)
+
+
+def arrange_windows(scope: str, after: Epilogue, sch: Schedule, tile: Tile) -> Node:
+    """Schedule block `acc`, a reduction over windows of each channel of block `input`, whose tiles are in `scope`.
+
+    Its loops are the four of `tile.OUTPUT_DIMS`, batch, block_out and the two of the kernel. Returns the block that
+    initialises the accumulators. Raises `ScheduleError` for an impossible `tile`.
+    """
+    acc, data = sch.get_sblock("acc"), sch.get_sblock("input")
+    for block, memory in ((acc, ACC), (data, scope)):
+        sch.set_scope(block, 0, memory)
+    loops = sch.get_loops(acc)
+    levels, inner = tile_outputs(sch, loops[:4], OUTPUT_DIMS, tile)
+    sch.reorder(*(loop for _, loop in levels), *loops[6:], *inner, *loops[4:6])
+    bind_threads(sch, levels, tile)
+    place_epilogue(sch, after, levels)
+    sch.compute_at(data, attach(sch, levels, OUTPUT_DIMS), preserve_unit_loops=True)
+    return sch.decompose_reduction(acc, sch.get_loops(acc)[len(levels)])
 
 
 def tile_outputs(sch: Schedule, loops: Sequence, names: tuple[str, ...], tile: Tile) -> tuple[Levels, list]:
@@ -269,5 +283,5 @@ def place_epilogue(sch: Schedule, epilogue: Epilogue, levels: Levels) -> None:
     for name, scope in epilogue.readers:
         parameter = sch.cache_read(sch.get_sblock(name), 1, scope)
         if name in epilogue.shared:
-            continue  # those of all channels are loaded once, before all loops
+            continue  # parameters of all channels are loaded once, before all loops
         sch.compute_at(parameter, attach(sch, levels, ("co",)), preserve_unit_loops=True)

@@ -1,9 +1,13 @@
-"""Max and sum pooling on the ALU."""
+"""The ready schedule of max and sum pooling on the ALU, for configurations with the extension `acc8`.
+
+Inputs are loaded into accumulators, so a window must fit there. `_Windows` ranks the tiles: it has its own cost model.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -13,10 +17,9 @@ from ...hw.isa import Mem, depth
 from .. import cost
 from ..conv_shape import ConvShape, Pads, Pair
 from ..intrin import ACC
-from ..tile import OUTPUT_DIMS, Tile
+from ..tile import Tile
 from ..tvm_compat import Schedule, te, tirx
-from .epilogue import Epilogue
-from .layer import Expression, OnAlu, Options, attach, bind_threads, place_epilogue, tile_outputs
+from .layer import Expression, OnAlu, Options, arrange_windows
 from .tiling import Work, sizes
 
 if TYPE_CHECKING:
@@ -75,7 +78,7 @@ def pool_of(
         return reduce(padded[image, o, y * sy + ky, x * sx + kx, b, j], axis=[ky, kx])
 
     acc = te.compute((work.n, work.co, work.oy, work.ox, *block), over_window, name="acc")
-    return Expression(cfg, work, (x,), acc, _arrange, _Windows).scheduled(**options)
+    return Expression(cfg, work, (x,), acc, partial(arrange_windows, ACC), _Windows).scheduled(**options)
 
 
 def _maximum(smallest: int):
@@ -95,19 +98,6 @@ def _padded(x, pads: Pads, value: int):
     return te.compute((n, blocks, h + top + bottom, w + left + right, batch, block), element, name="input")
 
 
-def _arrange(after: Epilogue, sch: Schedule, tile: Tile) -> None:
-    acc, data = sch.get_sblock("acc"), sch.get_sblock("input")
-    for block in (acc, data):
-        sch.set_scope(block, 0, ACC)
-    loops = sch.get_loops(acc)
-    levels, inner = tile_outputs(sch, loops[:4], OUTPUT_DIMS, tile)
-    sch.reorder(*(loop for _, loop in levels), *loops[6:], *inner, *loops[4:6])
-    bind_threads(sch, levels, tile)
-    place_epilogue(sch, after, levels)
-    sch.compute_at(data, attach(sch, levels, OUTPUT_DIMS), preserve_unit_loops=True)
-    sch.decompose_reduction(acc, sch.get_loops(acc)[len(levels)])
-
-
 class _Windows(OnAlu):
     """Windows over inputs in accumulators; a tile has one image."""
 
@@ -117,9 +107,9 @@ class _Windows(OnAlu):
             dims = [d for d in ("co", "oy", "ox") if getattr(work, d) >= threads][: 1 if threads == 1 else None]
             extents = product(*(map(int, sizes(n, divisors_only=False)) for n in (work.co, work.oy, work.ox)))
             tiles = (Tile(1, co, oy, ox, thread=d, vthreads=threads) for (co, oy, ox), d in product(extents, dims))
-            found = [(tile, self._cycles(tile)) for tile in tiles if self._fits(tile)]
-            if found:
-                return sorted(found, key=lambda pair: pair[1])
+            fitting = [(tile, self._cycles(tile)) for tile in tiles if self._fits(tile)]
+            if fitting:
+                return sorted(fitting, key=lambda pair: pair[1])
         raise CapacityError(
             f"pool: a window of {work.shape.kernel[0]}x{work.shape.kernel[1]} does not fit the {self.cfg.acc_depth} "
             f"accumulators of {self.cfg.name}"

@@ -1,7 +1,8 @@
-"""The work of a schedule in blocks of the packed layout, and the cheapest tile that fits the scratchpads.
+"""The tile search: the work of a layer in blocks of the packed layout, and the cheapest tiles that fit the scratchpads.
 
-The cost is an estimate in cycles, from the terms of compiler/cost.py. Virtual threads make computing, loads and stores
-overlap: the slowest counts in every step, plus the first loads and the last store.
+All candidates of a loop order and thread dimension are estimated at once, in numpy arrays, with the terms of
+compiler/cost.py. Without virtual threads the times of loads, computation and stores add up; with them the slowest
+counts in every step, plus the first loads and the last store. Pooling and element-wise chains rank their own tiles.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from ...hw.errors import CapacityError, ScheduleError
 from ...hw.isa import Mem, depth
 from ...hw.units import striped, stripes
 from .. import cost
-from ..conv_shape import ConvShape
+from ..conv_shape import ConvShape, Size
 from ..tile import ORDERS, OUTPUT_DIMS, Tile
 
 
@@ -50,7 +50,7 @@ class Work:
     def of(cls, shape: ConvShape, cfg: Config, *, depthwise: bool = False) -> Work:
         """The work of `shape` without an epilogue; with `depthwise` every output channel reads one input channel.
 
-        Raises `ScheduleError` for what is no configuration.
+        Raises `ScheduleError` if `cfg` is no `Config`.
         """
         if not isinstance(cfg, Config):
             raise ScheduleError(
@@ -61,12 +61,12 @@ class Work:
 
     @property
     def oy(self) -> int:
-        """Output rows."""
+        """Rows of an output image."""
         return self.shape.output[0]
 
     @property
     def ox(self) -> int:
-        """Output columns."""
+        """Columns of an output image."""
         return self.shape.output[1]
 
     @property
@@ -86,14 +86,14 @@ class Work:
         kh, kw = self.shape.kernel
         return kh * (self.pitch or kw)
 
-    def inputs(self, oy: Any, ox: Any) -> tuple[Any, Any]:
+    def inputs(self, oy: Size, ox: Size) -> tuple[Size, Size]:
         """Input rows and columns that a tile needs on chip, without the rows that a kernel of one row skips."""
         rows, columns = self.shape.reach(oy, ox)
         return (oy if self.shape.kernel[0] == 1 else rows), columns
 
 
 _PASSES = 2  # kernels of a tile: products that replace accumulators, then those that add to them
-_POOR = 4  # divisors are a poor choice if the largest that fits is as many times smaller than what would fit
+_POOR = 4  # divisors are poor if the largest that fits is this many times smaller than the largest size that fits
 SLACK = 0.002  # among tiles this close to the best in cycles, the fewest instructions win
 
 
@@ -112,13 +112,13 @@ def best_tiles(work: Work, cfg: Config, vthreads: int, count: int) -> list[Tile]
 
     Raises `CapacityError` if not even the smallest tile fits.
     """
-    found: dict[tuple, Tile] = {}
+    tiles: dict[tuple, Tile] = {}
     for tile, _ in ranked_tiles(work, cfg, vthreads):
-        if len(found) == count:
+        if len(tiles) == count:
             break
         extents = tuple(getattr(tile, d) for d in (*OUTPUT_DIMS, "ci"))
-        found.setdefault((extents, tile.thread), tile)
-    return list(found.values())
+        tiles.setdefault((extents, tile.thread), tile)
+    return list(tiles.values())
 
 
 def ranked_tiles(work: Work, cfg: Config, vthreads: int) -> Iterator[tuple[Tile, float]]:
@@ -180,9 +180,9 @@ def _ranked(work: Work, cfg: Config, vthreads: int) -> tuple[np.ndarray, np.ndar
 
 
 def _channels(work: Work, vthreads: int) -> np.ndarray:
-    """Candidate tile sizes of `co`: its divisors; for one vector others, too, where these would make many small tiles.
+    """Candidate tile sizes of `co`: its divisors; all sizes for one vector if the divisors would make many small tiles.
 
-    Weights of a vector are used once, so that what a tile costs beside them counts: its parameters and its store.
+    Weights of a vector are used once, so the fixed costs of a tile matter: its parameters and its store.
     """
     divisors, most = sizes(work.co, divisors_only=True), work.co // vthreads
     fitting = divisors[divisors <= most]
@@ -191,10 +191,10 @@ def _channels(work: Work, vthreads: int) -> np.ndarray:
 
 
 def _reductions(work: Work, cfg: Config) -> np.ndarray:
-    """Candidate tile sizes of `ci`: its divisors, and others where these would leave most of the weights' memory empty.
+    """Candidate tile sizes of `ci`: its divisors; all sizes if the divisors leave most of the weights' memory empty.
 
-    A prime number of blocks has none but 1 and itself. A vector is not split where loads are spread over ports: most
-    of its weights are loaded before it is known, and those of a second part would wait for products of the first.
+    A prime number of blocks has no divisors but 1 and itself. A vector is not split if loads are spread over ports:
+    most of its weights are loaded before it is known, and weights of a second part would wait for the first products.
     """
     divisors, most = sizes(work.ci, divisors_only=True), cfg.wgt_depth // (2 * work.shape.taps)
     if work.vector and work.ci <= most and stripes(cfg) > 1:
@@ -257,7 +257,7 @@ class _Operand:
 
 
 def _turn(step: np.ndarray, load: np.ndarray, slots: np.ndarray) -> np.ndarray:
-    """Cycles of a step beside a load into one of `slots`, which waits for the step that used that slot."""
+    """Cycles of a step and a concurrent load into one of `slots`, which waits for the step that used that slot."""
     return np.maximum(np.maximum(step, load), (step + load + cost.latency()) / slots)
 
 
@@ -289,7 +289,6 @@ class _Candidates:
         return _PASSES * each * (1 if self.work.depthwise and self.tile.thread == "co" else self.tile.vthreads)
 
     def tile_at(self, k: int) -> Tile:
-        """Candidate `k`."""
         slots = {"inp_slots": int(self.inp.slots[k]), "wgt_slots": int(self.wgt.slots[k])}
         return replace(self.tile, **{d: int(sizes[k]) for d, sizes in self.t.items()}, **slots)
 

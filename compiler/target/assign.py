@@ -1,4 +1,9 @@
-"""Assigns operators to modules by predicted times, transfers included, and orders the parts."""
+"""Assigns the operators of a graph to the modules of a target by predicted times, and orders the parts.
+
+Chains that a pattern matches are one unit where that is no slower than their operators alone. Units start on their
+fastest module, and on each module in turn; single moves then improve the total time, transfers included. Limit: this
+local search does not always find the optimum.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +43,9 @@ class Choice:
 
 @dataclass(eq=False)
 class _Unit:
-    """Operators to assign together, the modules that can run them, and the neighbours in the graph's order.
+    """Operators to assign as one, `able` modules with their seconds, and the neighbours in the graph's order.
 
-    `overlaps` are times that it takes less behind `before`, by the name of the module that runs both.
+    `overlaps` are the seconds saved where the same module, by name, also runs `before`.
     """
 
     ops: tuple[g.Operator, ...]
@@ -52,7 +57,7 @@ class _Unit:
     overlaps: dict[str, float] = field(default_factory=dict)
 
     def overlap(self, module: ExecModule) -> float:
-        """Time that it takes less on `module` where `before` runs there, too; 0 where that runs elsewhere."""
+        """Seconds saved on `module` by an overlap with `before`; 0 if that runs on another module."""
         if self.before is None or self.before.module is not module:
             return 0.0
         if module.name not in self.overlaps:
@@ -83,7 +88,10 @@ class Assignment:
         self._producer = {op.output.name: self._of[op.name] for op in graph.ops}
         self._outputs = {t.name for t in graph.outputs}
         self._optimise()
-        self.choices = [self._choice(unit) for unit in self._units]
+        self.choices = [
+            Choice(unit.ops, unit.module, {name: self._seconds(unit, name) for name in unit.able}, unit.refusals)
+            for unit in self._units
+        ]
 
     def parts(self) -> list[tuple[ExecModule, list[g.Operator]]]:
         """(module, consecutive operators), in an executable order with few changes of module.
@@ -91,24 +99,24 @@ class Assignment:
         The module that can run most begins, unless the order has fewer parts where another does.
         """
         place = {id(unit): k for k, unit in enumerate(self._units)}
-        after: list[set[int]] = [set() for _ in self._units]  # the units that read what each one makes
+        after: list[set[int]] = [set() for _ in self._units]  # the units that read the results of each unit
         for k, unit in enumerate(self._units):
             for op in unit.ops:
                 after[k] |= {place[id(self._of[r.name])] for r in self._readers.get(op.output.name, ())} - {k}
         return min((self._ordered(first, after) for first in (None, *self._modules)), key=len)
 
     def _ordered(self, first: str | None, after: Sequence[set[int]]) -> list[tuple[ExecModule, list[g.Operator]]]:
-        """The parts, of which the module `first` runs the first, if it is given and can."""
-        missing = Counter(k for readers in after for k in readers)  # units that each one waits for
-        free: dict[str, set[int]] = {name: set() for name in self._modules}  # units that wait for none
+        """The parts; module `first` runs the first of them, if it is given and has a unit that waits for no other."""
+        missing = Counter(k for readers in after for k in readers)  # numbers of units that each unit waits for
+        free: dict[str, set[int]] = {name: set() for name in self._modules}  # units that wait for no other
         for k, unit in enumerate(self._units):
             if not missing[k]:
                 free[unit.module.name].add(k)
-        found: list[tuple[ExecModule, list[g.Operator]]] = []
+        parts: list[tuple[ExecModule, list[g.Operator]]] = []
         while any(free.values()):
             options = {name: self._runnable(name, free[name], after, missing) for name in self._modules}
             name = max(options, key=lambda name: len(options[name]))
-            if not found and first and options[first]:
+            if not parts and first and options[first]:
                 name = first
             free[name] = set()
             for k in options[name]:
@@ -116,22 +124,22 @@ class Assignment:
                     missing[reader] -= 1
                     if not missing[reader] and (other := self._units[reader].module.name) != name:
                         free[other].add(reader)
-            found.append((self._modules[name], [op for k in options[name] for op in self._units[k].ops]))
-        return found
+            parts.append((self._modules[name], [op for k in options[name] for op in self._units[k].ops]))
+        return parts
 
     def _runnable(self, name: str, free: set[int], after: Sequence[set[int]], missing: Mapping[int, int]) -> list[int]:
-        """The units that the module `name` can run without another one: in the order of the graph, as far as the
-        first operator of a unit does not stand before what its last one reads."""
-        waiting, found, left = [(0, k) for k in sorted(free)], [], dict[int, int]()
+        """The units that module `name` can run before another module must: in the graph's order, except for units that
+        wait for a unit behind them there."""
+        waiting, runnable, left = [(0, k) for k in sorted(free)], [], dict[int, int]()
         while waiting:
             turn, k = heappop(waiting)
-            found.append(k)
+            runnable.append(k)
             for reader in after[k]:
                 if self._units[reader].module.name == name:
                     left[reader] = left.get(reader, missing[reader]) - 1
                     if not left[reader]:
                         heappush(waiting, (turn + (reader < k), reader))
-        return found
+        return runnable
 
     def _matched(self) -> list[_Unit]:
         units, taken, problems = [], set(), []
@@ -149,7 +157,7 @@ class Assignment:
         return units
 
     def _longest_unit(self, op: g.Operator, problems: list[str], taken: set[str]) -> _Unit | None:
-        """The longest chain from `op` on that is faster than its parts, else `op` alone."""
+        """The longest chain from `op` on that no module runs slower than its operators one by one, else `op` alone."""
         alone, refusals = self._capable_modules((op,))
         if not alone:
             why = ", ".join(f"{name}: {reason}" for name, reason in refusals.items())
@@ -159,22 +167,18 @@ class Assignment:
         best = _Unit((op,), alone, refusals, self._modules[min(alone, key=alone.__getitem__)])
         chain = [op]
         while len(chain) < self._longest:
-            follower = self._only_reader(chain[-1])
-            if follower is None or follower.name in taken:
+            readers, output = self._readers.get(chain[-1].output.name, []), chain[-1].output.name
+            if len(readers) != 1 or output in self._wanted or readers[0].name in taken:
                 break
-            chain.append(follower)
+            chain.append(readers[0])
             able, _ = self._capable_modules(tuple(chain))
             parts = [self._capable_modules((o,))[0] for o in chain] if able else []
             if able and all(parts) and min(able.values()) <= sum(min(part.values()) for part in parts):
                 best = _Unit(tuple(chain), able, {}, self._modules[min(able, key=able.__getitem__)])
         return best
 
-    def _only_reader(self, op: g.Operator) -> g.Operator | None:
-        readers = self._readers.get(op.output.name, [])
-        return readers[0] if len(readers) == 1 and op.output.name not in self._wanted else None
-
     def _capable_modules(self, ops: tuple[g.Operator, ...]) -> tuple[dict[str, float], dict[str, str]]:
-        """(seconds by module, reasons of the modules that cannot)."""
+        """(seconds of the modules that can run `ops` as one, reasons of the others)."""
         able, refusals = {}, {}
         for module in self.target.modules:
             late = self.refused.get(module.name, {})
@@ -211,9 +215,9 @@ class Assignment:
             unit.module = module
 
     def _improve(self, shared: bool) -> None:
-        """Move single operators to the module where they are fastest beside their neighbours, until none moves.
+        """Move single units to the module where they are fastest, given their neighbours' modules, until none moves.
 
-        With `shared` an operand costs nothing that another operator of the module reads, too.
+        With `shared` an operand that another unit of the module reads, too, is transferred for free.
         """
         for _ in range(_ROUNDS):
             moved = False
@@ -229,27 +233,27 @@ class Assignment:
                 return
 
     def _saved(self, unit: _Unit, name: str) -> float:
-        """Time of transfers to a module that another reader of the tensors pays for."""
-        found, module = 0.0, self._modules[name]
+        """Seconds of those transfers of the unit's operands that another unit on the module needs anyway."""
+        seconds, module = 0.0, self._modules[name]
         for t in {t.name: t for op in unit.ops for t in op.inputs if t.data is None}.values():
             others = {id(self._of[op.name]): self._of[op.name] for op in self._readers[t.name]}
             if any(u is not unit and u.module is module for u in others.values()):
-                found += self._transfer_seconds(t, self._producer.get(t.name), module)
-        return found
+                seconds += self._transfer_seconds(t, self._producer.get(t.name), module)
+        return seconds
 
     def _total(self) -> float:
-        """Time of all operators and transfers; each transfer counts once."""
-        whole = sum(self._seconds(unit, unit.module.name) for unit in self._units)
+        """Seconds of all operators and transfers; each transfer counts once."""
+        with_both_ends = sum(self._seconds(unit, unit.module.name) for unit in self._units)
         edges = sum(
             self._transfer_seconds(t, self._producer[t.name], unit.module)
             for unit in self._units
             for t in {t.name: t for op in unit.ops for t in op.inputs}.values()
             if t.name in self._producer and self._producer[t.name] is not unit
         )
-        return whole - edges
+        return with_both_ends - edges
 
     def _seconds(self, unit: _Unit, name: str) -> float:
-        """Time of a unit on a module behind the one before, and of the transfers from and to its neighbours."""
+        """Seconds of a unit on a module, less the overlap, and of all transfers to and from other modules."""
         module = self._modules[name]
         total = unit.able[name] - unit.overlap(module)
         inside = {op.output.name for op in unit.ops}
@@ -269,13 +273,9 @@ class Assignment:
             return 0.0 if t.name in self._kept else module.transfer_seconds(t)
         if other.module is module:
             return 0.0
-        found, readers = module.transfer_seconds(t) + other.module.transfer_seconds(t), self._readers[t.name]
+        seconds, readers = module.transfer_seconds(t) + other.module.transfer_seconds(t), self._readers[t.name]
         if len(readers) > 1 or t.name in self._wanted:
-            return found
-        beside = self._producer[t.name].ops[-1], readers[0]
-        modules = (other.module, module) if beside[0] in other.ops else (module, other.module)
-        return max(0.0, found - sum(its.joined_seconds(op) for its, op in zip(modules, beside)))
-
-    def _choice(self, unit: _Unit) -> Choice:
-        seconds = {name: self._seconds(unit, name) for name in unit.able}
-        return Choice(unit.ops, unit.module, seconds, unit.refusals)
+            return seconds
+        ends = self._producer[t.name].ops[-1], readers[0]
+        modules = (other.module, module) if ends[0] in other.ops else (module, other.module)
+        return max(0.0, seconds - sum(end_module.joined_seconds(op) for end_module, op in zip(modules, ends)))

@@ -1,12 +1,12 @@
-"""The host CPU as a module of a target: numpy kernels that are exact, and a modelled Cortex-A9's times.
+"""The host CPU as a module of a target: its times by a model of a Cortex-A9, and its pass `tabled`.
 
-2.5 cycles per multiply-accumulate is the lower end of published runs of scalar int8 C (2.5 to 8.2); MobileNetV1's
-depthwise and other layers took 5.7 on one core of a PYNQ-Z1 at 650 MHz. Fields that do not follow from published
-figures are marked as assumed.
+`HostModel`: 2.5 cycles per multiply-accumulate is the lower end of published runs of scalar int8 C (2.5 to 8.2);
+MobileNetV1's depthwise and other layers took 5.7 on one core of a PYNQ-Z1 at 650 MHz. Fields without published figures
+are marked as assumed.
 
-Element-wise operators in a row become one table, where the host runs them: of one value of 8 bits, or of two. The host
-computes float32 functions, and int8 operators of other ranks than images and rows, anyway; with the operators around
-them they are one pass. An operator of the accelerator joins where no more values pass the host than before.
+`tabled` replaces consecutive element-wise operators by one table of 256 or 256 x 256 values. It applies where the host
+must compute one of them: float32 functions, and int8 operators of ranks that the accelerator does not have. Operators
+of the accelerator join such a table if that brings no more tensors to the host.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class HostModel:
 
     @singledispatchmethod
     def _cycles(self, op: g.Operator) -> float:
-        """Cycles of the kernel: those of its arithmetic, and of the bytes that it reads and writes."""
+        """Cycles of the arithmetic, and of the bytes read and written."""
         return self.mac * op.macs + self.byte * _nbytes(op)
 
     @_cycles.register(g.Movement)
@@ -91,8 +91,8 @@ def _nbytes(op: g.Operator) -> int:
 def tabled(graph: g.Graph) -> g.Graph:
     """Element-wise operators in a row become one table, where the host runs them.
 
-    Outputs and next values of states stay, and so do operators of which a float32 value can be no number: a run that
-    meets it is refused when it quantises.
+    Outputs and next values of states stay, and so do operators with a float32 value that can be NaN: quantising that
+    is an error at run time, which a table would hide.
     """
     finder = _Finder(graph)
     found: dict[str, list[g.Operator]] = {}
@@ -110,12 +110,12 @@ def tabled(graph: g.Graph) -> g.Graph:
 
 
 class _NoNumberError(Exception):
-    """A table would hold a value that is no number."""
+    """A table would hold NaN."""
 
 
 @dataclass
 class _Tree:
-    """Operators that end with `root`, by name, and the tensors of bytes that they begin with, with their movements."""
+    """Operators that end with `root`, by name; `leaves` are their inputs of bytes, with the movements after each."""
 
     root: g.Operator
     ops: dict[str, g.Operator] = field(default_factory=dict)
@@ -123,24 +123,24 @@ class _Tree:
 
     @property
     def has_floats(self) -> bool:
-        """Whether it computes in float32."""
+        """True if an operator computes in float32."""
         return any("float32" in {t.dtype for t in op.tensors} for op in self.ops.values())
 
     @property
     def pays(self) -> bool:
-        """Whether one table replaces several operators, of which the host runs one anyway."""
+        """True if one table replaces several operators, at least one of which the host must run."""
         works = [op for op in self.ops.values() if not op.rearranges]
         return len(works) > 1 and any(map(_on_host, works))
 
 
 class _Finder:
-    """Looks for the trees of a graph."""
+    """Finds the trees of a graph that become tables."""
 
     def __init__(self, graph: g.Graph):
         self.producers = {op.output.name: op for op in graph.ops}
         self.wanted = {t.name for t in graph.wanted}
         self.readers: dict[str, set[str]] = {}
-        hosted: set[str] = set()  # tensors that an operator of the host makes, or what a tree could have before them
+        hosted: set[str] = set()  # results of the host, and of operators that a tree could join to it
         for op in graph.ops:
             for t in op.inputs:
                 self.readers.setdefault(t.name, set()).add(op.name)
@@ -149,7 +149,7 @@ class _Finder:
         self.roots = {op.name for op in graph.ops if op.output.name in hosted and op.output.dtype == "int8"}
 
     def tree(self, root: g.Operator) -> _Tree | None:
-        """The largest tree that ends with `root`; None where there is none that pays."""
+        """The largest tree that ends with `root` and pays; None without one."""
         if root.name not in self.roots or root.rearranges or not _joinable(root):
             return None
         with_constants = self._largest(root, True)
@@ -159,7 +159,7 @@ class _Finder:
         return found if found is not None and found.pays else None
 
     def _largest(self, root: g.Operator, constants: bool) -> _Tree | None:
-        """The largest tree; with `constants` one tensor may be a constant that an operator of the device joins."""
+        """The largest tree; with `constants` an operator of the accelerator may join a constant tensor to it."""
         tree = _Tree(root)
         if not self._extended(tree, root, constants):
             return None
@@ -168,14 +168,14 @@ class _Finder:
         return tree
 
     def _maker(self, tree: _Tree, name: str) -> g.Operator | None:
-        """The operator that makes a leaf; None if it must stay outside."""
+        """The operator that computes leaf `name`; None if it cannot become part of the tree."""
         op = self.producers.get(name)
         inside = name not in self.wanted and self.readers[name] <= tree.ops.keys()
         return op if inside and op is not None and _joinable(op) else None
 
     def _extended(self, tree: _Tree, op: g.Operator | None, constants: bool) -> bool:
-        """Add `op`, and the operators that make its inputs of other types than bytes; False, and no change, if one of
-        them must stay outside."""
+        """Add `op`, and the operators that compute its inputs unless these are bytes. False, and no change, if one of
+        them cannot become part of the tree."""
         leaves, added = tree.leaves, list[str]()
         while op is not None and (found := _grown(leaves, op, constants)) is not None:
             leaves = found
@@ -195,7 +195,7 @@ _Leaves = dict[str, tuple[g.Tensor, tuple[g.Operator, ...]]]
 
 
 def _grown(known: _Leaves, op: g.Operator, constants: bool) -> _Leaves | None:
-    """The leaves of a tree after `op` takes the place of its output; None if it does not fit."""
+    """The leaves after `op` joins the tree in place of its output; None if it cannot."""
     leaves = {name: leaf for name, leaf in known.items() if name != op.output.name}
     before, (_, moves) = max(1, len(known)), known.get(op.output.name, (op.output, ()))
     moves = (op, *moves) if op.rearranges else moves
@@ -203,7 +203,7 @@ def _grown(known: _Leaves, op: g.Operator, constants: bool) -> _Leaves | None:
         if t.data is not None and t.data.size == 1:
             continue
         if moves and not op.rearranges and t.shape != op.output.shape:
-            return None  # it would have to be moved as what it is broadcast to
+            return None  # it is broadcast, and the movements apply to the broadcast shape
         if leaves.setdefault(t.name, (t, moves))[1] != moves:
             return None
     if len(leaves) > _MOST_LEAVES or (len(leaves) > before and not _joins(op, constants)):
@@ -212,24 +212,24 @@ def _grown(known: _Leaves, op: g.Operator, constants: bool) -> _Leaves | None:
 
 
 def _joins(op: g.Operator, constants: bool) -> bool:
-    """Whether `op` may bring two tensors together: the host computes it, or it is there for a constant."""
+    """True if `op` may join two tensors: the host computes it, or one of them is a constant."""
     return _on_host(op) or (constants and any(t.data is not None for t in op.inputs))
 
 
 def _on_host(op: g.Operator) -> bool:
-    """Whether no accelerator computes it, with whatever extensions."""
+    """True if no configuration of the accelerator computes `op`."""
     return any(t.dtype != "int8" for t in op.tensors) or len(op.output.shape) not in _ON_DEVICE
 
 
 def _joinable(op: g.Operator) -> bool:
-    """Whether `op` may be part of a tree: by its values, or as what only gives them another order."""
+    """True if `op` may be part of a tree: it maps single values, or only reorders them."""
     known = all(t.data is None or t.data.size == 1 or t.dtype == "int8" for t in op.inputs)
     narrow = {t.dtype for t in op.tensors} <= {*BYTES, "float32"}
     return op.rearranges or (op.elementwise and op.tabled and known and narrow)
 
 
 def _written(tree: _Tree) -> list[g.Operator]:
-    """The operators in the place of the tree: a table named after its root, and movements before or behind it."""
+    """The operators that replace the tree: a table with the name of its root, and movements before or after it."""
     root, leaves = tree.root, [*tree.leaves.values()]
     constants = [k for k, (t, _) in enumerate(leaves) if t.data is not None]
     free = [k for k in range(len(leaves)) if k not in constants]
@@ -261,7 +261,7 @@ def _like(t: g.Tensor, name: str, **facts: Any) -> g.Tensor:
 
 
 def _moved(name: str, t: g.Tensor, moves: Sequence[g.Operator], last: g.Tensor | None = None) -> list[g.Operator]:
-    """`moves` of `t` instead of what they moved; the last one gives `last`, if that is given."""
+    """The movements `moves` applied to `t`; the result is `last`, if that is given."""
     ops: list[g.Operator] = []
     for k, move in enumerate(moves):
         label = f"{name}.move{k}"
@@ -272,7 +272,7 @@ def _moved(name: str, t: g.Tensor, moves: Sequence[g.Operator], last: g.Tensor |
 
 
 def _constant(t: g.Tensor, moves: Sequence[g.Operator], behind: Sequence[g.Operator], name: str) -> g.Tensor:
-    """The constant `t` after `moves`, and before `behind`, which is one transposition or nothing."""
+    """The constant `t` after `moves` and the inverse of `behind`, which is one transposition or nothing."""
     assert t.data is not None
     data = t.data
     for move in moves:
@@ -284,7 +284,7 @@ def _constant(t: g.Tensor, moves: Sequence[g.Operator], behind: Sequence[g.Opera
 
 
 def _table(tree: _Tree, leaves: Sequence[g.Tensor]) -> np.ndarray:
-    """int8 (256,) or (256, 256): the root's values for all values of the leaves, from the smallest on.
+    """int8 (256,) or (256, 256): the root's results for all values of the leaves, in ascending order.
 
     Raises `_NoNumberError`.
     """
@@ -292,10 +292,10 @@ def _table(tree: _Tree, leaves: Sequence[g.Tensor]) -> np.ndarray:
     for k, t in enumerate(leaves):
         values = np.arange(256).astype(np.uint8) if t.dtype == "uint8" else np.arange(-128, 128).astype(np.int8)
         known[t.name] = values.reshape([-1 if k == axis else 1 for axis in range(len(leaves))])
-    pending, made = [tree.root], {op.output.name: op for op in tree.ops.values()}
+    pending, producers = [tree.root], {op.output.name: op for op in tree.ops.values()}
     while pending:
         op = pending[-1]
-        if missing := [made[t.name] for t in op.inputs if t.data is None and t.name not in known]:
+        if missing := [producers[t.name] for t in op.inputs if t.data is None and t.name not in known]:
             pending += missing
             continue
         known[op.output.name] = _value(op, known, len(leaves))
@@ -305,7 +305,7 @@ def _table(tree: _Tree, leaves: Sequence[g.Tensor]) -> np.ndarray:
 
 
 def _value(op: g.Operator, known: Mapping[str, np.ndarray], rank: int) -> np.ndarray:
-    """Output of `op` for the values so far."""
+    """Result of `op` for `known` values, of `rank` dimensions."""
     arrays = [known[t.name] if t.name in known else np.asarray(t.data).reshape((1,) * rank) for t in op.inputs]
     if op.rearranges:
         return arrays[0]
@@ -321,7 +321,7 @@ def _without_kernel(op: g.Operator) -> str:
 
 
 class HostCpu(ExecModule):
-    """The CPU beside the accelerator. It runs every operator that has a kernel (compiler/graph/host_calls.py)."""
+    """The CPU of the system. It runs every operator that has a host kernel (compiler/graph/host_calls.py)."""
 
     name = "host"
     patterns = (Pattern("operator with a kernel", (g.Operator,), _without_kernel),)
@@ -350,5 +350,5 @@ class HostCpu(ExecModule):
             steps.kernels(op)
 
 
-_ON_DEVICE = (2, 4)  # dimensions of what the accelerator computes
+_ON_DEVICE = (2, 4)  # ranks of the tensors that the accelerator computes
 _MOST_LEAVES = 2

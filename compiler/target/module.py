@@ -28,7 +28,7 @@ def _runs(*ops: g.Operator) -> str:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A chain of operators, each the only reader of the one before it, that a module runs together.
+    """A chain of operators that a module runs as one; each is the only reader of its predecessor.
 
     `refusal(*ops)` is the reason why the module cannot run them; empty if it can.
     """
@@ -76,7 +76,7 @@ class ExecModule(ABC):
     kernels: Sequence[Alternative] = ()
 
     def passes(self) -> list[tuple[str, str]]:
-        """The name of each transformation, in order, and what it does, in a line: that of its docstring."""
+        """(name, first line of the docstring) of each transformation, in order."""
         found = [t.func if isinstance(t, partial) else t for t in self.transformations]
         return [(t.__name__.strip("_"), (inspect.getdoc(t) or "").partition("\n")[0]) for t in found]
 
@@ -89,11 +89,11 @@ class ExecModule(ABC):
         """Predicted time to take a tensor from plain layout in the host's memory to the module, or back."""
 
     def overlap_seconds(self, before: g.Operator, op: g.Operator) -> float:
-        """Predicted time that `op` takes less where it runs directly behind `before`."""
+        """Predicted seconds saved if `op` runs directly after `before`."""
         return 0.0
 
     def joined_seconds(self, op: g.Operator) -> float:
-        """Predicted time that a change of layout before or behind `op` does not take, as it is part of its call."""
+        """Predicted seconds saved because a change of layout before or after `op` is part of its call."""
         return 0.0
 
     def output_seconds(self, t: g.Tensor) -> float:

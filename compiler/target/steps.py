@@ -1,12 +1,13 @@
-"""Collects the steps that modules append to an executable, and the tensors between them.
+"""The steps of an executable in the making: modules append them, with the tensors between them.
 
-Host steps that follow one another become one call, in which every value is read once and written once: a step of one
-input that moves values, or computes each by itself, joins the step whose result it alone reads. What a call does twice
-is done once: two changes of layout are one, functions of an int8 value are one table.
+Consecutive host steps are merged into one call, in which every value is read once and written once. A step is merged
+with its predecessor if it has one input, is the only reader of it, and either moves values or computes each value by
+itself (`STAGES`). Inside a call two changes of layout become one, and functions of int8 values one table.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
 
 
 _TO_NCHW, _TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)  # dimensions of the other layout
-_TABLES = ("lookup", "rescale")  # of int8 values, to int8
+_TABLES = ("lookup", "rescale")  # functions from int8 to int8
 _EVERY_VALUE = np.arange(-128, 128).astype(np.int8)
 MOST_MERGED = 16
 
 
 @dataclass
 class _Stage:
-    """One operator of a call: its attributes, constants among them, and what it reads."""
+    """One operator of a call: its attributes, constants included, its operand `x` and its result."""
 
     op: str
     attrs: dict
@@ -48,17 +49,9 @@ class _Stage:
 def merge(
     steps: Sequence[LaunchStep | HostStep], tensors: Mapping[str, Tensor]
 ) -> tuple[list[LaunchStep | HostStep], dict[str, tuple[HostStep, ...]]]:
-    """(the steps, those that were merged by the name of the call).
-
-    Only tensors of kind `temp` with one reader vanish.
-    """
-    reads: dict[str, int] = {}
-    for step in steps:
-        for name in _reads(step):
-            reads[name] = reads.get(name, 0) + 1
-    for t in tensors.values():
-        if t.next is not None:
-            reads[t.next] = reads.get(t.next, 0) + 1
+    """(the steps, the merged ones by the name of their call). Only tensors of kind `temp` with one reader vanish."""
+    reads = Counter(name for step in steps for name in _reads(step))
+    reads += Counter(t.next for t in tensors.values() if t.next is not None)
     parts: dict[str, tuple[HostStep, ...]] = {}  # by the tensor that the last of them writes
     for step in steps:
         if isinstance(step, LaunchStep) or step.op not in STAGES or len(step.inputs) > 1:
@@ -82,7 +75,7 @@ def _reads(step: LaunchStep | HostStep) -> list[str]:
 
 
 def _call(found: Sequence[HostStep], tensors: Mapping[str, Tensor]) -> HostStep:
-    """One step that does what `found` do, named after the last that computes, else after the last."""
+    """One step that replaces `found`; it has the name of the last one that computes, else of the last one."""
     stages = []
     for step in found:
         t = tensors[step.inputs[0]]
@@ -92,8 +85,8 @@ def _call(found: Sequence[HostStep], tensors: Mapping[str, Tensor]) -> HostStep:
     last, macs = found[-1], sum(step.macs for step in found)
     name = next((step.name for step in reversed(found) if step.op not in LAYOUTS), last.name)
     if len(stages) == 1:
-        attrs = {key: value for key, value in stages[0].attrs.items() if not isinstance(value, np.ndarray)}
-        constants = {key: value for key, value in stages[0].attrs.items() if isinstance(value, np.ndarray)}
+        attrs = dict(stages[0].attrs)
+        constants = {key: attrs.pop(key) for key, value in stages[0].attrs.items() if isinstance(value, np.ndarray)}
         return HostStep(name, stages[0].op, found[0].inputs, last.outputs, attrs, constants, macs)
     tables = [stage.attrs["table"] for stage in stages if stage.op == "lookup"]
     constants = {"tables": np.stack(tables)} if tables else {}
@@ -104,19 +97,20 @@ def _call(found: Sequence[HostStep], tensors: Mapping[str, Tensor]) -> HostStep:
     return HostStep(name, "chain", found[0].inputs, last.outputs, {"stages": listed}, constants, macs)
 
 
-def _order(stage: _Stage, axes: Sequence[int]) -> bool:
-    """True if the stage brings the dimensions of an image in the order `axes`, and moves nothing else."""
-    shape = stage.x.shape
-    if len(shape) != 4 or stage.result.shape != tuple(shape[k] for k in axes):
+def _permutes(
+    op: str, attrs: Mapping[str, object], shape: Sequence[int], result: Sequence[int], axes: Sequence[int]
+) -> bool:
+    """True if `op` transposes an image of `shape` by `axes`; a reshape does if all longer axes keep their order."""
+    if op not in ("transpose", "reshape") or len(shape) != 4 or tuple(result) != tuple(shape[k] for k in axes):
         return False
-    sizes = [k for k in axes if shape[k] > 1]
-    return stage.attrs.get("axes") == [*axes] or (stage.op == "reshape" and sizes == sorted(sizes))
+    longer = [k for k in axes if shape[k] > 1]
+    return attrs.get("axes") == [*axes] or (op == "reshape" and longer == sorted(longer))
 
 
 def _read_nhwc(stages: list[_Stage]) -> list[_Stage]:
-    """Images that are brought to NCHW before they are packed are packed as they lie."""
+    """Drop the transposition of an NHWC image to NCHW before it is packed: pack it from NHWC."""
     for k, stage in enumerate(stages[:-1]):
-        if stage.op not in ("transpose", "reshape") or not _order(stage, _TO_NCHW):
+        if not _permutes(stage.op, stage.attrs, stage.x.shape, stage.result.shape, _TO_NCHW):
             continue
         between = [s.op in (*VALUE_BY_VALUE, "take") for s in stages[k + 1 :]]
         last = k + 1 + (between.index(False) if False in between else len(between))
@@ -133,7 +127,7 @@ def _read_nhwc(stages: list[_Stage]) -> list[_Stage]:
 
 
 def _write_nhwc(stages: list[_Stage]) -> list[_Stage]:
-    """Images that are brought to NHWC once they are unpacked are unpacked so, and shapes change on the way."""
+    """Drop transpositions of an unpacked image to NHWC, and its reshapes: unpack it to that layout and shape."""
     for k, stage in enumerate(stages):
         if stage.op != "unpack" or "layout" in stage.attrs:
             continue
@@ -144,7 +138,7 @@ def _write_nhwc(stages: list[_Stage]) -> list[_Stage]:
             mover = stages[at]
             if mover.op in VALUE_BY_VALUE:
                 found.append(mover)
-            elif image and _order(mover, _TO_NHWC):
+            elif image and _permutes(mover.op, mover.attrs, mover.x.shape, mover.result.shape, _TO_NHWC):
                 attrs["layout"], image = "NHWC", False
                 shape = mover.result.shape
             elif mover.op == "reshape":
@@ -160,18 +154,18 @@ def _write_nhwc(stages: list[_Stage]) -> list[_Stage]:
 
 
 def _one_table(stages: list[_Stage]) -> list[_Stage]:
-    """Functions of an int8 value that follow one another are one table of 256 values."""
-    found: list[_Stage] = []
+    """Replace consecutive functions of int8 values by one table of 256 values."""
+    merged: list[_Stage] = []
     for stage in stages:
-        if found and stage.op in _TABLES and found[-1].op in _TABLES:
+        if merged and stage.op in _TABLES and merged[-1].op in _TABLES:
             table = _EVERY_VALUE
-            for one in (found.pop(), stage):
+            for one in (merged.pop(), stage):
                 (table,) = HOST_OPS[one.op]([table], one.attrs)
                 x = one.x
-            found.append(_Stage("lookup", {"table": table}, x))
+            merged.append(_Stage("lookup", {"table": table}, x))
         else:
-            found.append(stage)
-    return found
+            merged.append(stage)
+    return merged
 
 
 class Steps:
@@ -198,7 +192,7 @@ class Steps:
             self.tensors[t.name] = Tensor(t.name, t.shape, t.dtype, "state", s.initial, s.next.name)
 
     def executable(self) -> Executable:
-        """The executable of all steps so far, with the tensors that they use."""
+        """The executable of all appended steps, with the tensors that they use."""
         self._keep_packed()
         self._drop_unread()
         self.steps, self.merged = merge(self.steps, self.tensors)
@@ -235,7 +229,7 @@ class Steps:
             self.steps.remove(packs[0])
 
     def _drop_unread(self) -> None:
-        """Drop host steps whose results nobody reads: their readers took over what they did."""
+        """Drop host steps whose results nobody reads."""
         read = {name for name, t in self.tensors.items() if t.kind == "output"}
         read |= {t.next for t in self.tensors.values() if t.next is not None}
         kept = []
@@ -246,22 +240,17 @@ class Steps:
         self.steps = kept[::-1]
 
     def source(self, t: g.Tensor) -> tuple[str, dict[str, str]]:
-        """(tensor, its layout as an attribute) to read `t` from: before a host step that only brings NHWC to NCHW."""
+        """(tensor to read `t` from, attributes with its layout): the NHWC image if a host step only transposed that."""
         step = self._writer(t.name)
-        if step is not None and step.op in ("transpose", "reshape"):
-            (name,) = step.inputs
-            shape = self.tensors[name].shape
-            if len(shape) == 4 and t.shape == tuple(shape[k] for k in _TO_NCHW):
-                sizes = [k for k in _TO_NCHW if shape[k] > 1]
-                if step.attrs.get("axes") == [*_TO_NCHW] or (step.op == "reshape" and sizes == sorted(sizes)):
-                    return name, {"layout": "NHWC"}
+        if step is not None and _permutes(step.op, step.attrs, self.tensors[step.inputs[0]].shape, t.shape, _TO_NCHW):
+            return step.inputs[0], {"layout": "NHWC"}
         return t.name, {}
 
     def blocks_of(self, t: g.Tensor, shape: tuple[int, ...]) -> str | None:
-        """The tensor of blocks, of `shape`, that a launch before made and that `t` is unpacked from; None if none is.
+        """The tensor of blocks of `shape` that an earlier launch made and that `t` is unpacked from; None without it.
 
-        Lanes beyond the channels then hold what the launch left there, as they do between operators of one launch.
-        Where there are none, the blocks may also be those of fewer images with more channels, or of more with fewer.
+        Lanes beyond the channels hold whatever the launch left there, as between operators of one launch. If the
+        channels fill whole blocks, images and channels may be divided differently, with the same product.
         """
         step = self._writer(t.name)
         if step is None or step.op != "unpack" or step.attrs["shape"] != [*t.shape]:
@@ -279,7 +268,7 @@ class Steps:
     def declare(
         self, name: str, shape: tuple[int, ...], dtype: str, kind: str = "temp", data: np.ndarray | None = None
     ) -> str:
-        """Declare a tensor and return its name: `name`, or a variant if the graph uses that."""
+        """Declare a tensor and return its name: `name`, or a variant of it if the graph has a tensor of that name."""
         name = self._names.unused(name)
         self.tensors[name] = Tensor(name, shape, dtype, kind, data)
         return name
@@ -307,7 +296,7 @@ class Steps:
 
 
 def wanted_from(graph: g.Graph, ops: Sequence[g.Operator]) -> list[g.Tensor]:
-    """Tensors that `ops` compute and that others read, or for which `graph` is run, in order."""
+    """Results of `ops` that other operators read or that `graph` returns, in order."""
     read = {t.name for op in graph.ops if op not in ops for t in op.inputs} | {t.name for t in graph.wanted}
     return [op.output for op in ops if op.output.name in read]
 

@@ -1,6 +1,8 @@
-"""Variants of a network: for several images, for several tokens at once, for texts of different lengths.
+"""Variants of a network: for several images (`of_images`), for blocks of tokens, for texts of different lengths.
 
-Each is a graph; the executables of a network's variants become one, which runs the steps of the one that suffices.
+Each variant is a graph. `join` and `with_entry` make one executable of the executables of several variants; at run time
+it chooses the steps by its inputs. Limits: networks that mix images, or that are no step of a language model, have no
+such variants.
 """
 
 from __future__ import annotations
@@ -23,11 +25,10 @@ T = TypeVar("T", bound=Mapping[str, np.ndarray])
 
 
 def of_images(graph: g.Graph, count: int) -> g.Graph:
-    """The graph of `count` inputs of `graph`, one behind the other in the first dimension of every tensor.
+    """The graph of `count` inputs of `graph`, concatenated in the first dimension of every tensor.
 
     Raises `InputError` for a count below 1, `CapacityError` for more than the memory of a device holds,
-    `UnsupportedError` for a network with state, or with operators that do more with the first dimension than keep it,
-    all of which it names.
+    `UnsupportedError` for a network with state, or for operators that mix images, all of which it names.
     """
     if not isinstance(count, int) or count < 1:
         raise InputError(f"batch {count!r}: must be an integer of at least 1")
@@ -79,7 +80,7 @@ def of_one(executable: Executable, count: int) -> Executable:
 
 
 def together(samples: Sequence[T], count: int) -> list[dict[str, np.ndarray]]:
-    """Inputs of `of_images` from those of single images, `count` at a time; the last image fills up the last ones."""
+    """Inputs of `of_images`, `count` of the images `samples` each; copies of the last image complete the last group."""
     groups = [list(samples[k : k + count]) for k in range(0, len(samples), count)]
     if groups:
         groups[-1] += groups[-1][-1:] * (count - len(groups[-1]))
@@ -87,24 +88,25 @@ def together(samples: Sequence[T], count: int) -> list[dict[str, np.ndarray]]:
 
 
 def apart(results: Sequence[T], count: int, images: int) -> list[dict[str, np.ndarray]]:
-    """Outputs of each of `images` images, the inverse of `together`."""
-    found = [{name: np.split(value, count)[k] for name, value in one.items()} for one in results for k in range(count)]
-    return found[:images]
+    """The outputs of each of `images` images, from `results` of `count` images each: the inverse of `together`."""
+    split = [{name: np.split(value, count) for name, value in group.items()} for group in results]
+    outputs = [{name: values[k] for name, values in group.items()} for group in split for k in range(count)]
+    return outputs[:images]
 
 
-TOKENS, BLOCK = "tokens", "block"  # the inputs of the graph: int32 (T,), and int32 (1,), how many blocks are before it
+TOKENS, BLOCK = "tokens", "block"  # inputs of a block: int32 (T,); int32 (1,), the number of blocks before it
 
 
 def in_blocks(graph: g.Graph, count: int) -> g.Graph | None:
-    """The graph of `count` tokens, of whose last the output is; None of a network that is no such step.
+    """The graph of a block of `count` tokens, whose output belongs to the last token; None for other networks.
 
-    A step has two inputs of one number, a row of a constant table and the position, and its operators are those of
-    single rows or of caches.
+    It exists for a step of a language model: two inputs of one number, the token (a row of a constant table) and the
+    position, and operators on single rows or caches.
     """
-    found = _inputs(graph)
-    if found is None or not _divides(graph, count) or {TOKENS, BLOCK} & {op.output.name for op in graph.ops}:
+    names = _inputs(graph)
+    if names is None or not _divides(graph, count) or {TOKENS, BLOCK} & {op.output.name for op in graph.ops}:
         return None
-    token, position = found
+    token, position = names
     renamed = {token: g.Tensor(TOKENS, (count,), "int32"), position: g.Tensor(BLOCK, (1,), "int32")}
     last = _last_rows(graph)
     ops: list[g.Operator] = []
@@ -144,28 +146,28 @@ def _divides(graph: g.Graph, count: int) -> bool:
 
 def _last_rows(graph: g.Graph) -> set[str]:
     """The names of the operators at the end that need the last row alone: a chain, to the only output."""
-    found = set[str]()
+    last = set[str]()
     if len(graph.outputs) != 1:
-        return found
+        return last
     wanted = graph.outputs[0]
     producers = {op.output.name: op for op in graph.ops}
     while True:
         op = producers.get(wanted.name)
         readers = [other for other in graph.ops if wanted in other.inputs]
-        given = [] if op is None else [t for t in op.inputs if t.data is None]
-        if op is None or not op.apart or len(given) != 1 or len(readers) > 1:
-            return found
-        found.add(op.name)
-        (wanted,) = given
+        operands = [] if op is None else [t for t in op.inputs if t.data is None]
+        if op is None or not op.apart or len(operands) != 1 or len(readers) > 1:
+            return last
+        last.add(op.name)
+        (wanted,) = operands
 
 
 SHORTEST = 64  # positions that the first of the graphs reads; each of the others reads twice as many
 
 
 class Contexts(NamedTuple):
-    """`graphs[k]` reads the positions below `ends[k]`, where it gives what the last one gives, the network itself.
+    """Graphs of a network for shorter texts: `graphs[k]` reads the positions below `ends[k]`, with equal results there.
 
-    `position` is the input that says where in a text a run is.
+    The last graph is the network itself. `position` is the input with the position in the text.
     """
 
     position: str
@@ -174,12 +176,12 @@ class Contexts(NamedTuple):
 
 
 def in_contexts(graph: Graph) -> Contexts | None:
-    """The graphs of a network; None of one without attention, or whose position is not an input."""
-    found = [op for op in graph.ops if op.seen]
-    positions, inputs = {op.inputs[-1].name for op in found}, {t.name for t in graph.inputs}
+    """The graphs of a network for texts of doubling lengths; None without attention or an input for the position."""
+    attention = [op for op in graph.ops if op.seen]
+    positions, inputs = {op.inputs[-1].name for op in attention}, {t.name for t in graph.inputs}
     if len(positions) != 1 or not positions <= inputs:
         return None
-    whole = min(op.seen for op in found)
+    whole = min(op.seen for op in attention)
     ends = [SHORTEST << k for k in range(whole.bit_length()) if SHORTEST << k < whole]
     return Contexts(positions.pop(), (*ends, whole), (*(_reading(graph, end) for end in ends), graph))
 
@@ -192,10 +194,10 @@ _KINDS = ("input", "output", "state")
 
 
 def join(executables: Sequence[Executable], tensor: str, ends: Sequence[int]) -> Executable:
-    """The executable that runs the steps of `executables[k]` where the input `tensor` is below `ends[k]`.
+    """The executable that runs the steps of `executables[k]` if the input `tensor` is in [`ends[k - 1]`, `ends[k]`).
 
-    `tensor` is int32 (1,), and `ends` ascend: each is used from the end of the one before it, the first from 0. All
-    have the same inputs, outputs and states; equal constants are stored and loaded once. Raises `ProgramError`.
+    `tensor` is int32 (1,), `ends` ascend, and the first range begins with 0. Equal constants are stored and loaded
+    once. Raises `ProgramError` if inputs, outputs or states differ.
     """
     if not executables or len(executables) != len(ends) or any(a >= b for a, b in zip((0, *ends), ends)):
         found = f"{len(executables)} executables, ends {', '.join(map(str, ends)) or 'none'}"
@@ -212,10 +214,10 @@ def join(executables: Sequence[Executable], tensor: str, ends: Sequence[int]) ->
 
 
 def with_entry(first: Executable, second: Executable, name: str) -> Executable:
-    """The executable of both, which runs the steps of the one whose inputs it is given.
+    """The executable with the steps of both, of which a run executes those whose inputs it is given.
 
-    All their steps depend on an input, those of one on another than those of the other. They have the same outputs and
-    states. `name` is in those of the second's steps and tensors where the first has them, too. Raises `ProgramError`.
+    Every step depends on an input (`When`); the two executables have different ones. Steps and tensors of `second`
+    whose names `first` has get the suffix `name`. Raises `ProgramError` if outputs or states differ.
     """
     _compare(first, second, _KINDS[1:])
     tensors, taken = dict(first.tensors), {step.name for step in first.steps}
@@ -227,16 +229,16 @@ def with_entry(first: Executable, second: Executable, name: str) -> Executable:
 
 
 def _added(tensors: dict[str, Tensor], executable: Executable, label: str) -> dict[str, str]:
-    """Add the executable's tensors to `tensors`, with the label where another has the name; their names there."""
+    """Add the executable's tensors to `tensors`, with `label` behind names of others. Returns the new names."""
     names = {}
-    for name, found in executable.tensors.items():
-        names[name] = name if name not in tensors or _same(tensors[name], found) else f"{name}, {label}"
-        tensors.setdefault(names[name], replace(found, name=names[name]))
+    for name, tensor in executable.tensors.items():
+        names[name] = name if name not in tensors or _same(tensors[name], tensor) else f"{name}, {label}"
+        tensors.setdefault(names[name], replace(tensor, name=names[name]))
     return names
 
 
 def _compare(first: Executable, other: Executable, kinds: tuple[str, ...]) -> None:
-    """Raise `ProgramError` where the two are not of one network."""
+    """Raise `ProgramError` unless the tensors of these `kinds` are equal."""
     ours, theirs = ({t.name: t for t in e.tensors.values() if t.kind in kinds} for e in (first, other))
     for name in {**ours, **theirs}:
         if name not in ours or name not in theirs or not _same(ours[name], theirs[name]):
@@ -263,4 +265,4 @@ def _renamed(step: Step, name: str, names: dict[str, str]) -> Step:
         inputs, outputs = ([names[one] for one in some] for some in (step.inputs, step.outputs))
         return replace(step, name=name, inputs=inputs, outputs=outputs)
     bind = {key: names[one] for key, one in step.bind.items()}
-    return replace(step, name=name, bind=bind)  # what symbols are is inputs, which keep their names
+    return replace(step, name=name, bind=bind)  # symbols are inputs, which keep their names

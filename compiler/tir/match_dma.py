@@ -1,7 +1,8 @@
-"""Copies between DRAM and a scratchpad: 2-D loads with padding, and stores.
+"""Lowers copies between DRAM and a scratchpad to LOAD and STORE instructions.
 
-A copy of more dimensions becomes several instructions. Padding and tails come from predicates: the part of
-a tile that they affect is known when the program is recorded, since outer loops have values then.
+An instruction moves a 2-D rectangle; a copy of more dimensions becomes several. Padding and tails are predicates in
+TIR. Which elements they affect is computed while the program is recorded, when the outer loops have values. Limits:
+only constants pad, only accumulators are stored, and padding must not cut through an entry.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .scope import Context, Operand, Scope, channel_parameters, to_entries
 
 
 class _Dim(NamedTuple):
-    """`n` positions, `sram`, `dram` and `par` entries apart; only the positions [first, end) exist in DRAM."""
+    """A loop of `n` positions with steps in entries, `sram`, `dram` and `par`; DRAM has the positions [first, end)."""
 
     n: int
     sram: int
@@ -40,9 +41,9 @@ _UNIT = _Dim(1, 1, 1, 0, 1)
 
 
 class _Rectangle(NamedTuple):
-    """A rectangle in consecutive entries of a tensor, from entry `sram` on.
+    """A rectangle of rows `y` and columns `x` in consecutive entries of a tensor, from entry `sram` on.
 
-    `dram` is the entry of its corner, None for padding only, `par` that of the first row's parameters.
+    `dram` is the entry of its corner in DRAM, None for padding only; `par` is the entry of the first row's parameters.
     """
 
     sram: int

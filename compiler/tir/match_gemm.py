@@ -7,7 +7,6 @@ instead of adding to them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
@@ -57,18 +56,18 @@ class Gemm:
         missing = 3 - len(columns)
         columns += [[0] * len(box)] * missing
         nest = [(end - first, d, s, w) for (first, end), d, s, w in zip(box, *columns)]
-        base, location, kind = (*bases, *[0] * missing), self.operands[0].location, {"depthwise": self.depthwise}
+        base, location = (*bases, *[0] * missing), self.operands[0].location
         results = sorted((n, d) for n, d, *_ in nest if n > 1 and d)
         if not missing:
             (first, at, taps), *others = _by_taps(program.cfg, nest, base) if self.depthwise else [(nest, base, 1)]
             if self.ctx.zeros.get((location, base[0])) == results:
                 del self.ctx.zeros[location, base[0]]
-                _replacing(program, first, at, {**kind, "taps": taps})
+                _replacing(program, first, at, taps, self.depthwise)
             else:
                 self.ctx.write_zeros(program, location)
-                program.gemm(first, *at, **kind, taps=taps)
+                program.gemm(first, *at, depthwise=self.depthwise, taps=taps)
             for each, at, taps in others:
-                program.gemm(each, *at, **kind, taps=taps)
+                program.gemm(each, *at, depthwise=self.depthwise, taps=taps)
         elif "overwrite" in program.cfg.extensions:
             self.ctx.zeros[location, base[0]] = results
         else:
@@ -97,7 +96,7 @@ def _by_taps(cfg: Config, nest: Nest, base: tuple[int, ...]) -> list[tuple[Nest,
     return found
 
 
-def _replacing(program: Program, nest: Nest, base: tuple[int, ...], kind: dict[str, Any]) -> None:
+def _replacing(program: Program, nest: Nest, base: tuple[int, ...], taps: int, depthwise: bool) -> None:
     """Record `nest` such that its sums replace the accumulators."""
     outer = [(n, d, s, w) for n, d, s, w in merge_loops([loop for loop in nest if loop[1]], MAX_TRIPS)]
     inner = [loop for loop in nest if loop[0] > 1 and not loop[1]]
@@ -106,13 +105,20 @@ def _replacing(program: Program, nest: Nest, base: tuple[int, ...], kind: dict[s
     first, steps = grid(rest, base), grid(inner, (0, 0, 0))
     if len(first) * len(steps) <= program.cfg.uop_depth // _MOST_UOPS:
         loops = [outer[k] for k in longest]
-        program.gemm_uops(first, loops, overwrite=True, **kind)
+        program.gemm_uops(first, loops, overwrite=True, depthwise=depthwise, taps=taps)
         if len(steps) > 1:
-            program.gemm_uops((first[:, None] + steps[None, 1:]).reshape(-1, 3), loops, **kind)
+            program.gemm_uops((first[:, None] + steps[None, 1:]).reshape(-1, 3), loops, depthwise=depthwise, taps=taps)
         return
-    program.gemm(outer, *base, overwrite=True, **kind)
+    program.gemm(outer, *base, overwrite=True, depthwise=depthwise, taps=taps)
     for k, (n, _, s, w) in enumerate(inner):  # all of the nest but its first step, in boxes
-        program.gemm([*outer, (n - 1, 0, s, w), *inner[k + 1 :]], base[0], base[1] + s, base[2] + w, **kind)
+        program.gemm(
+            [*outer, (n - 1, 0, s, w), *inner[k + 1 :]],
+            base[0],
+            base[1] + s,
+            base[2] + w,
+            depthwise=depthwise,
+            taps=taps,
+        )
 
 
 def reset(program: Program, loops: list[tuple[int, int]], dst: int) -> None:

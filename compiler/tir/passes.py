@@ -234,9 +234,9 @@ def mark_scopes(func, _mod, _ctx):
 
 
 def _holds_mark(stmt) -> bool:
-    found = []
-    structural_walk(stmt, [(tirx.AttrStmt, lambda op: found.append(op) if op.attr_key == INSTRUCTION else None)])
-    return bool(found)
+    marks = []
+    structural_walk(stmt, [(tirx.AttrStmt, lambda op: marks.append(op) if op.attr_key == INSTRUCTION else None)])
+    return bool(marks)
 
 
 def _ties_loops(nest) -> bool:

@@ -37,28 +37,28 @@ class Placement:
         return self._clock
 
     def reserve(self, mem: Mem, base: int, size: int) -> None:
-        """Keep `size` entries from `base` on from all who have a choice."""
+        """Let `region` choose `size` entries from `base` on only if no others are free."""
         self._last[mem][base : base + size] = _RESERVED
 
     def reserved(self, mem: Mem, base: int, size: int) -> bool:
-        """True where nobody has used any of `size` entries from `base` on since they were reserved."""
+        """True if none of `size` entries from `base` on was used since they were reserved."""
         return bool((self._last[mem][base : base + size] == _RESERVED).all())
 
     def last_use(self, mem: Mem, base: int, size: int) -> int:
         """The time of the last use of any of `size` entries from `base` on; 0 if none was used."""
         return int(self._last[mem][base : base + size].max(initial=0))
 
-    def region(self, mem: Mem, size: int, low: int, high: int, apart: Sequence[range] = ()) -> int:
-        """The first of the `size` adjacent entries within [low, high) that are least recently used.
+    def region(self, mem: Mem, size: int, low: int, high: int, excluded: Sequence[range] = ()) -> int:
+        """The first of the `size` adjacent entries in [low, high), outside `excluded`, that are least recently used.
 
-        They have none of the entries `apart`. Raises `CapacityError` where there are no such entries.
+        Raises `CapacityError` if there are no such entries.
         """
         changes = np.flatnonzero(np.diff(self._last[mem])) + 1
-        starts = {low, high - size, *changes.tolist(), *(start for r in apart for start in (r.stop, r.start - size))}
+        starts = {low, high - size, *changes.tolist(), *(start for r in excluded for start in (r.stop, r.start - size))}
         free = [
             start
             for start in sorted(starts)
-            if low <= start <= high - size and not any(start < r.stop and r.start < start + size for r in apart)
+            if low <= start <= high - size and not any(start < r.stop and r.start < start + size for r in excluded)
         ]
         if not free:
             raise CapacityError(f"{size} entries of {mem.name}: they do not fit those that are free in {low} to {high}")
@@ -120,7 +120,7 @@ class Location:
     copies: int = 1
     size: int = 0
     bases: list[int] = field(default_factory=list)
-    rows: bool = False  # weights addressed by rows; micro-ops reach only the first ones
+    rows: bool = False  # weights addressed by rows: micro-ops reach only the first rows of the scratchpad
     slots: Slots | None = None  # if given, `bases` change with every tile
     accesses: list[tuple[int, tuple[Span, ...]]] = field(default_factory=list)  # instruction scope, loops around it
     writers: list[int] = field(default_factory=list)  # the number of loops around every scope that writes it
@@ -159,7 +159,7 @@ _ROTATING = (Mem.INP, Mem.WGT, Mem.PAR)
 
 @dataclass
 class _Group:
-    """Tensors that share their entries because each is computed in place from the one before."""
+    """Tensors that share their entries because each is computed in place from its predecessor."""
 
     locations: list[Location]
     start: int
@@ -237,7 +237,7 @@ class Storage:
                     location.bases = group.bases
 
     def in_use(self) -> None:
-        """Mark the entries that the function used last, those of the last thread, in the placement."""
+        """Mark the entries that the last thread used last in the placement."""
         for location in self._groups:
             assert location.mem is not None
             for base in location.bases:

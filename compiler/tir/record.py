@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
@@ -13,7 +12,7 @@ from ...runtime.buffer import Buffer
 from ...runtime.program import Program
 from ..advice import scope_named
 from ..intrin import COPIES, INSTRUCTION, SCOPES, SLOTS, THREAD
-from ..tvm_compat import PrimFunc, ir, s_tir, structural_walk, tirx
+from ..tvm_compat import Node, PrimFunc, ir, s_tir, structural_walk, tirx
 from . import match_alu, match_dma, match_gemm
 from .affine import Env, closure, constant, shorten, statement_name
 from .passes import lower_tir
@@ -36,20 +35,20 @@ def record_into(
 
 def _slots(func: PrimFunc) -> dict[str, int]:
     """Slots by tensor, as annotated in the schedule."""
-    wanted: dict[str, Any] = {}
+    wanted: dict[str, Node] = {}
 
     def read_slots(block) -> None:  # an error in here would lose its kind
         if slots := block.annotations.get(SLOTS, 0):
             wanted[_name(block.writes[0].source)] = slots
 
     structural_walk(func.body, [(s_tir.SBlock, read_slots)])
-    found = {}
+    slots_of = {}
     for name, slots in wanted.items():
         try:
-            found[name] = int(slots)
+            slots_of[name] = int(slots)
         except (TypeError, ValueError):
             raise ScheduleError(f"{name!r}: annotation {SLOTS} is {slots}; give a number of slots, as 2") from None
-    return found
+    return slots_of
 
 
 def _name(var) -> str:

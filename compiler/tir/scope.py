@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
 from ...hw.isa import Mem
 from ...runtime.program import Program
 from ..intrin import INSTRUCTION, PAR_WORDS, entry_elements
-from ..tvm_compat import ir, tirx
+from ..tvm_compat import Node, ir, tirx
 from .affine import Env, Guard, LinearForm, Loop, LoopVariables, clip, closure, guards, linear_form, shorten
 from .passes import innermost
 from .placement import Location, Span
@@ -23,7 +22,7 @@ class Operand:
 
     location: Location
     index: LinearForm
-    expr: Any = None
+    expr: Node | None = None
 
     def at(self, box: Sequence[Sequence[int]], env: Env) -> int:
         """The index of the first element that the loops `box` reach."""
@@ -77,7 +76,7 @@ class Scope:
 
     loops: list[Loop]
     bounds: list[Guard]
-    stmt: Any  # BufferStore or Evaluate
+    stmt: Node  # BufferStore or Evaluate
 
     def box(self, env: Env) -> list[list[int]] | None:
         """[[first, end), ...] of the loops, or None if the scope is empty."""
@@ -111,7 +110,7 @@ def channel_parameters(
 ) -> tuple[int, list[int]]:
     """(first PAR entry of `par`, its step per loop of `box`) for the accumulators `channels`.
 
-    Loops inside an accumulator entry have step 0. Raises `ScheduleError` if `par` is that of another channel.
+    Loops inside an accumulator entry have step 0. Raises `ScheduleError` if `par` belongs to another channel.
     """
     size, block = ctx.entry(Mem.ACC), ctx.entry(Mem.PAR)
     steps = []

@@ -1,12 +1,7 @@
-"""Evolution of decisions, and ready schedules as search spaces whose decisions are tiles.
+"""Evolution of the decisions of schedules, and the tiles of a ready schedule as decisions to evolve.
 
-Evolution mutates the fastest decisions so far, in the order of a cost model that is fitted to the trials.
-
-For meta_schedule the tile sizes of a ready schedule are random variables. Loop order, virtual threads, and the set of
-loops with a single step change the structure of a schedule, so that each combination is a design space. In a design
-space every size and number of slots is a `sample_categorical` of the values in tiles that fit (`Layer.ranked`).
-meta_schedule evolves such decisions with the classes below: a check that a tile fits, a mutation, and the cost model's
-estimate.
+Evolution mutates the fastest decisions so far, in the order of a cost model that is fitted to the trials. It knows no
+device: `ask` proposes decisions, `tell` takes the cycles of a trial (compiler/tune/tasks.py, trials.py).
 """
 
 from __future__ import annotations
@@ -22,7 +17,7 @@ import numpy as np
 
 from ..schedule.layer import Layer
 from ..tile import OUTPUT_DIMS, Tile
-from ..tvm_compat import PrimFunc, Schedule
+from ..tvm_compat import Node, PrimFunc, Schedule
 
 D = TypeVar("D", bound=Hashable)
 Features = Mapping[str, float]
@@ -31,16 +26,16 @@ _PARENTS = 8  # fastest trials that are mutated
 _OFFERS = 6  # candidates per trial, of which the cost model chooses
 _RANDOM = 0.25  # share of trials that are random
 _RIDGE = 0.1  # weight against large coefficients: few trials must not decide much
-_FAILED = 4.0  # times the slowest trial: what the cost model learns of one without a program
+_FAILED = 4.0  # cycles of a trial without a program for the cost model, times the slowest trial
 _LEAST = 4  # trials before the cost model decides
 
 
 @dataclass
 class Choices(Generic[D]):
-    """Functions that evolution needs of decisions: random ones, mutations, features, and a first guess of the cycles.
+    """Functions on the decisions `D` of a schedule, by which `Evolution` explores them.
 
-    `draw` and `mutate` return None where they find nothing new. The cost model is the guess times a function of the
-    features.
+    `draw` returns random decisions and `mutate` similar ones; None if they find nothing new. The cost model is `guess`,
+    in cycles, times a function of `features` that is fitted to the trials.
     """
 
     draw: Callable[[random.Random], D | None]
@@ -64,17 +59,17 @@ class Evolution(Generic[D]):
     def ask(self, count: int) -> list[D]:
         """Up to `count` decisions that were not proposed before; fewer if no others are found."""
         rng = random.Random(f"{self.seed} {len(self._asked)}")
-        found = [each for each in dict.fromkeys(self.first) if each not in self._asked][:count]
-        left = count - len(found)
+        proposals = [each for each in dict.fromkeys(self.first) if each not in self._asked][:count]
+        left = count - len(proposals)
         if left:
-            offers = self._offers(left, rng, found)
+            offers = self._offers(left, rng, proposals)
             evolved = [each for each, mutant in offers.items() if mutant]
             evolved = sorted(evolved, key=self.estimate)[: max(left - math.ceil(left * _RANDOM), 0)]
-            others = [each for each in offers if each not in evolved]
-            guided = sorted(others, key=self.estimate) if not self.cycles else others
-            found += (evolved + guided)[:left]
-        self._asked |= dict.fromkeys(found)
-        return found
+            rest = [each for each in offers if each not in evolved]
+            guided = sorted(rest, key=self.estimate) if not self.cycles else rest
+            proposals += (evolved + guided)[:left]
+        self._asked |= dict.fromkeys(proposals)
+        return proposals
 
     def tell(self, decisions: D, cycles: float | None) -> None:
         """The result of a trial, also of one that was not asked for; None if it has no program."""
@@ -90,11 +85,11 @@ class Evolution(Generic[D]):
 
     def _offers(self, count: int, rng: random.Random, taken: Sequence[D]) -> dict[D, bool]:
         """New candidates, and whether each is a mutant."""
-        measured = sorted((c, k) for k, c in enumerate(self.cycles.values()) if c is not None)[:_PARENTS]
+        fastest = sorted((c, k) for k, c in enumerate(self.cycles.values()) if c is not None)[:_PARENTS]
         known, offers = list(self.cycles), dict[D, bool]()
         for _ in range(_OFFERS * count):
-            if measured and rng.random() > _RANDOM:
-                _, parent = rng.choice(measured)
+            if fastest and rng.random() > _RANDOM:
+                _, parent = rng.choice(fastest)
                 new, mutant = self.space.mutate(known[parent], rng), True
             else:
                 new, mutant = self.space.draw(rng), False
@@ -104,14 +99,9 @@ class Evolution(Generic[D]):
 
     def _fitted(self) -> tuple[list[str], np.ndarray]:
         """(names of the features, weights with a constant term first) by ridge regression on log(cycles / guess)."""
-        if self._fit_of != len(self.cycles):
-            self._fit_of, self._fit = len(self.cycles), self._regression()
-        return self._fit
-
-    def _regression(self) -> tuple[list[str], np.ndarray]:
         timed = [c for c in self.cycles.values() if c is not None]
-        if len(timed) < _LEAST:
-            return [], np.zeros(1)
+        if self._fit_of == len(self.cycles) or len(timed) < _LEAST:
+            return self._fit
         rows = [self.space.features(each) for each in self.cycles]
         names = sorted({name for row in rows for name in row})
         x = np.array([[1.0, *(row.get(name, 0.0) for name in names)] for row in rows])
@@ -120,32 +110,30 @@ class Evolution(Generic[D]):
         y -= np.log([self.space.guess(each) for each in self.cycles])
         penalty = _RIDGE * np.eye(len(names) + 1)
         penalty[0, 0] = 1e-9  # the constant term is free
-        return names, np.linalg.solve(x.T @ x + penalty, x.T @ y)
+        self._fit_of, self._fit = len(self.cycles), (names, np.linalg.solve(x.T @ x + penalty, x.T @ y))
+        return self._fit
 
 
 _SLOTS = ("inp_slots", "wgt_slots")
 _SIZES = (*OUTPUT_DIMS, "ci")
-_SAMPLED = (*_SIZES, *_SLOTS)
-_TILE = "tilewright_tile"  # annotates the function: the tile as JSON, null for sampled values
-_SKETCHES = 12  # design spaces of the first random decisions; mutations reach the others
+_TILE = "tilewright_tile"  # annotates the root block of a schedule: its tile as JSON
+_PROMISING = 3  # cheapest tiles of the cost model that are tried first
 _ATTEMPTS = 50  # most mutations that are tried until one fits
-_POPULATION, _GENERATIONS = 32, 3
 _TOWARDS_CHEAP = 3  # random tiles: the power that favours those which are estimated to be cheap
 
 
 class _Loops(NamedTuple):
-    """The loops of a schedule; those of the dimensions `once` have a single step."""
+    """The loops over tiles of a schedule; the dimensions `single` have one step."""
 
     order: tuple[str, ...]
     thread: str
     vthreads: int
-    once: tuple[str, ...]
+    single: tuple[str, ...]
 
 
 @dataclass
 class Space:
-    """The tiles of `layer` with up to `vthreads` virtual threads; called by meta_schedule, it returns its design
-    spaces.
+    """The tiles of `layer` with 1 to `vthreads` virtual threads, for `tune`.
 
     Raises `CapacityError` if no tile fits, `ScheduleError` for an impossible number of threads.
     """
@@ -153,21 +141,17 @@ class Space:
     layer: Layer
     vthreads: int = 2
     _ranked: dict[Tile, tuple[float, Tile]] = field(default_factory=dict, repr=False)  # without slots: cycles, with
-    _choices: dict[_Loops, dict[str, list[int]]] = field(default_factory=dict, repr=False)
+    _slots: dict[tuple[_Loops, str], set[int]] = field(default_factory=dict, repr=False)  # numbers of tiles that fit
     _values: dict[str, list[Any]] = field(default_factory=dict, repr=False)  # of the fields of a tile
-    _traces: dict[_Loops, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         Tile(vthreads=self.vthreads).checked()
-        found: dict[_Loops, dict[str, set[int]]] = {}
         for threads in range(self.vthreads, 0, -1):
-            for tile, cycles in self.layer.ranked(threads):
-                tile = replace(tile, order=self._order(tile))
-                self._ranked.setdefault(replace(tile, inp_slots=0, wgt_slots=0), (cycles, tile))
-                values = found.setdefault(self._loops(tile), {name: set() for name in _SAMPLED})
-                for name in _SAMPLED:
-                    values[name].add(getattr(tile, name))
-        self._choices = {key: {name: sorted(each) for name, each in values.items()} for key, values in found.items()}
+            for ranked, cycles in self.layer.ranked(threads):
+                tile = self.normal(ranked)
+                self._ranked.setdefault(_without_slots(tile), (cycles, tile))
+                for name in _SLOTS:
+                    self._slots.setdefault((self._loops(tile), name), set()).add(getattr(tile, name))
         tiles = [tile for _, tile in self._ranked.values()]
         self._values = {each.name: sorted({getattr(tile, each.name) for tile in tiles}) for each in fields(Tile)}
 
@@ -180,53 +164,29 @@ class Space:
         """Number of tiles, not counting their slots."""
         return len(self._ranked)
 
-    def __call__(self, sch: Schedule) -> list[Schedule]:
-        """A schedule with open decisions for each of the most promising loop structures."""
-        cheapest: dict[_Loops, float] = {}
-        for cycles, tile in self._ranked.values():
-            loops = self._loops(tile)
-            cheapest[loops] = min(cycles, cheapest.get(loops, cycles))
-        promising = sorted(cheapest, key=lambda loops: cheapest[loops])[:_SKETCHES]
-        return [self._sketch(sch.copy(), loops) for loops in promising]
-
-    def _order(self, tile: Tile) -> tuple[str, ...]:
-        """The loop order of a tile, with loops of a single step moved to the front, which does not change it."""
-        return tuple(sorted(tile.order, key=lambda d: getattr(self.layer.work, d) > 1))
-
-    def _loops(self, tile: Tile) -> _Loops:
-        steps = {d: -(-getattr(self.layer.work, d) // getattr(tile, d)) for d in _SIZES}
-        steps[tile.thread] = -(-steps[tile.thread] // tile.vthreads)
-        return _Loops(tile.order, tile.thread, tile.vthreads, tuple(d for d in _SIZES if steps[d] == 1))
-
-    def _sketch(self, sch: Schedule, loops: _Loops) -> Schedule:
-        choices = self._choices[loops]
-        fixed = Tile(order=loops.order, thread=loops.thread, vthreads=loops.vthreads)
-        fixed = replace(fixed, **{name: values[0] for name, values in choices.items()})
-        opened = {name: values for name, values in choices.items() if len(values) > 1}
-        sch.annotate(sch.get_sblock("root"), _TILE, json.dumps(asdict(fixed) | dict.fromkeys(opened)))
-        sampled = {name: _sample(sch, values) for name, values in opened.items()}
-        self.layer.arrange(sch, replace(fixed, **sampled))
+    def scheduled(self, tile: Tile) -> Schedule:
+        """The schedule for `tile`, whose trace holds the tile (`tile_of`)."""
+        sch = Schedule(self.func)
+        sch.annotate(sch.get_sblock("root"), _TILE, json.dumps(asdict(tile)))
+        self.layer.arrange(sch, tile)
         return sch
 
-    def trace(self, tile: Tile) -> Any:
-        """The trace of a schedule with the tile's decisions, one of those that `estimate` knows."""
-        loops = self._loops(tile)
-        if loops not in self._traces:
-            self._traces[loops] = self._sketch(Schedule(self.func), loops).trace
-        trace = self._traces[loops]
-        opened = [name for name, values in self._choices[loops].items() if len(values) > 1]
-        for sample, name in zip(_samples(trace), opened):
-            value = self._choices[loops][name].index(getattr(tile, name))
-            trace = trace.with_decision(sample, value, remove_postproc=True)
-        return trace
+    def normal(self, tile: Tile) -> Tile:
+        """`tile` with loops of a single step outermost, which does not change its program: equal ones compare equal."""
+        order = sorted(tile.order, key=lambda dimension: getattr(self.layer.work, dimension) > 1)
+        return replace(tile, order=tuple(order))
 
     def first(self) -> Tile:
         """The tile to use without tuning."""
         return self.normal(self.layer.best(self.vthreads))
 
+    def promising(self) -> list[Tile]:
+        """Tiles to try first: the one that is used without tuning, then others that the cost model finds good."""
+        return [self.first(), *map(self.normal, self.layer.promising(self.vthreads, _PROMISING))]
+
     def estimate(self, tile: Tile) -> float:
         """The cost model's cycles of a tile; infinite if it does not fit, or has fewer slots than they assume."""
-        cycles, known = self._ranked.get(replace(tile, inp_slots=0, wgt_slots=0), (float("inf"), tile))
+        cycles, known = self._ranked.get(_without_slots(tile), (float("inf"), tile))
         return cycles if all(getattr(tile, name) >= getattr(known, name) for name in _SLOTS) else float("inf")
 
     def mutated(self, tile: Tile, rng: random.Random) -> Tile:
@@ -234,21 +194,17 @@ class Space:
         names = [name for name, values in self._values.items() if len(values) > 1]
         for _ in range(_ATTEMPTS if names else 0):
             name = rng.choice(names)
-            other = replace(tile, **{name: rng.choice(self._values[name])})
-            _, known = self._ranked.get(replace(other, inp_slots=0, wgt_slots=0), (0.0, None))
+            mutant = replace(tile, **{name: rng.choice(self._values[name])})
+            _, known = self._ranked.get(_without_slots(mutant), (0.0, None))
             if known is None:
                 continue
-            for each in _SLOTS:
-                offered, least = self._choices[self._loops(other)][each], getattr(known, each)
-                if getattr(other, each) < least or getattr(other, each) not in offered:
-                    other = replace(other, **{each: least})
-            if other != tile:
-                return other
+            for slots in _SLOTS:
+                count, least = getattr(mutant, slots), getattr(known, slots)
+                if count < least or count not in self._slots[self._loops(mutant), slots]:
+                    mutant = replace(mutant, **{slots: least})
+            if mutant != tile:
+                return mutant
         return tile
-
-    def normal(self, tile: Tile) -> Tile:
-        """`tile` in the form that it has in this space."""
-        return replace(tile, order=self._order(tile))
 
     def choices(self) -> Choices[Tile]:
         """The tiles for evolution; the first guess is the cost model's estimate."""
@@ -260,85 +216,26 @@ class Space:
 
         return Choices(draw, self.mutated, _features, lambda tile: min(self.estimate(tile), slowest))
 
+    def _loops(self, tile: Tile) -> _Loops:
+        steps = {d: -(-getattr(self.layer.work, d) // getattr(tile, d)) for d in _SIZES}
+        steps[tile.thread] = -(-steps[tile.thread] // tile.vthreads)
+        return _Loops(tile.order, tile.thread, tile.vthreads, tuple(d for d in _SIZES if steps[d] == 1))
 
-def _sample(sch: Schedule, values: list[int]):
-    return sch.sample_categorical(values, [1 / len(values)] * len(values))
+
+def _without_slots(tile: Tile) -> Tile:
+    return replace(tile, inp_slots=0, wgt_slots=0)
 
 
 def _features(tile: Tile) -> Features:
     """Logarithms of the sizes, slots, threads, and one feature for the order and the thread's dimension."""
-    sizes = {name: math.log2(getattr(tile, name) + 1) for name in (*_SAMPLED, "vthreads")}
+    sizes = {name: math.log2(getattr(tile, name) + 1) for name in (*_SIZES, *_SLOTS, "vthreads")}
     return {**sizes, f"order {' '.join(tile.order)}": 1.0, f"thread {tile.thread}": 1.0}
 
 
-def _samples(trace: Any) -> list:
-    return [inst for inst in trace.insts if inst.kind.name == "SampleCategorical"]
-
-
-def has_tile(trace: Any) -> bool:
-    """Whether the trace is that of a `Space`."""
-    return any(inst.kind.name == "Annotate" and inst.attrs[0] == _TILE for inst in trace.insts)
-
-
-def tile_of(trace: Any) -> Tile:
-    """The tile that the decisions in a `Space`'s trace describe."""
-    (text,) = (inst.inputs[1] for inst in trace.insts if inst.kind.name == "Annotate" and inst.attrs[0] == _TILE)
-    described = json.loads(str(text))
-    values = (int(inst.attrs[0][int(trace.decisions[inst])]) for inst in _samples(trace))
-    decided: dict[str, Any] = {name: next(values) if value is None else value for name, value in described.items()}
-    return Tile(**{**decided, "order": tuple(decided["order"])})
-
-
-def evolution(tvm: Any, space: Space, trials: int, seed: int) -> dict[str, Any]:
-    """Arguments of `tune_tir` that evolve the decisions in `space`, guided by the cost model."""
-    ms, rng = tvm.meta_schedule, random.Random(seed)
-
-    @tvm.derived_object
-    class Fits(ms.postproc.PyPostproc):
-        def _initialize_with_tune_context(self, context):
-            pass
-
-        def apply(self, sch):
-            return bool(np.isfinite(space.estimate(tile_of(sch.trace))))
-
-        def clone(self):
-            return Fits()
-
-    @tvm.derived_object
-    class Mutator(ms.mutator.PyMutator):
-        def _initialize_with_tune_context(self, context):
-            pass
-
-        def apply(self, trace, _=None):
-            return space.trace(space.mutated(tile_of(trace), rng))
-
-        def clone(self):
-            return Mutator()
-
-    @tvm.derived_object
-    class CostModel(ms.cost_model.PyCostModel):
-        def load(self, path):
-            pass
-
-        def save(self, path):
-            pass
-
-        def update(self, context, candidates, results):
-            pass
-
-        def predict(self, context, candidates):
-            estimates = np.array([space.estimate(tile_of(each.sch.trace)) for each in candidates])
-            return estimates.min() / estimates
-
-    population = min(_POPULATION, 2 * trials)
-    strategy = ms.search_strategy.EvolutionarySearch(
-        population_size=population,
-        init_min_unmeasured=population // 2,
-        genetic_num_iters=_GENERATIONS,
-        eps_greedy=0.25,
-    )
-    return {
-        "space": ms.space_generator.ScheduleFn(space, sch_rules=[], postprocs=[Fits()], mutator_probs={Mutator(): 1.0}),
-        "strategy": strategy,
-        "cost_model": CostModel(),
-    }
+def tile_of(trace: Node) -> Tile | None:
+    """The tile in the trace of a `Space`'s schedule; None for the traces of other schedules."""
+    for inst in trace.insts:
+        if inst.kind.name == "Annotate" and inst.attrs[0] == _TILE:
+            values = json.loads(str(inst.inputs[1]))
+            return Tile(**{**values, "order": tuple(values["order"])})
+    return None

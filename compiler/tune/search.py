@@ -1,9 +1,9 @@
-"""Tiles by timing, the cost model's best candidates as programs in the timing model, and tiles that trials found.
+"""Searches for the tile of a layer: `Search` times a few candidates, `KnownTiles` looks up the results of tuning.
 
-Results of the search are cached. Tiles of trials are in a database, a `Store` (compiler/jobs.py): every trial of a tile
-is a result under the topic `tile KEY`, where KEY names configuration and layer, and whose value holds the tile, its
-cycles or the error, the device and the memory. The choice of tiles for a network, after whole programs with them were
-compared, is under `network KEY`.
+`Search` builds programs of the cost model's best tiles, times them in the timing model and caches the fastest on disk.
+`known_tiles` reads a database of trials, a `Store` (compiler/jobs.py) with these topics: `tile KEY` of a configuration
+and a layer has a record for every trial (tile, cycles or error, device, memory), `network KEY` the tiles that were
+chosen for a network by its whole program (compiler/network_tuning.py).
 """
 
 from __future__ import annotations
@@ -33,12 +33,11 @@ if TYPE_CHECKING:
     from ..schedule.layer import Layer
     from ..tvm_compat import Schedule
 
+Record = dict[str, Any]  # a trial in the database: `decisions`, `cycles`, `error`, `first`, `on`, `dram`, `sources`
 
-def circuit(cfg: Config) -> dict[str, Any]:
-    """Configuration fields except the name, timing-relevant and program-relevant ones.
 
-    Also the memory of the estimates (compiler/cost.py), where it is not the default.
-    """
+def circuit(cfg: Config) -> dict[str, object]:
+    """Configuration fields except the name, and the memory of the estimates (compiler/cost.py) unless the default."""
     return {name: value for name, value in cfg.to_dict().items() if name != "name"} | memory_facts()
 
 
@@ -57,7 +56,7 @@ def network_key(digest: bytes, cfg: Config, contract: str) -> str:
 class KnownTiles:
     """A search, and the `Tiles` of a network: tiles by `layer_key`, else the choice of `otherwise`.
 
-    With `otherwise` None that is the cost model's choice.
+    Without `otherwise` unknown layers get the cost model's choice.
     """
 
     tiles: Mapping[str, Tile] = field(default_factory=dict)
@@ -81,10 +80,10 @@ class KnownTiles:
 
 
 def known_tiles(path: str | Path, cfg: Config, network: str = "") -> KnownTiles:
-    """The tiles for `cfg` in the database `path`: for a `network_key` that has a choice there these, else the best.
+    """The tiles for `cfg` in the database `path`: those chosen for the `network_key`, else the best of each layer.
 
-    A best tile is faster than the one that its trials began with. Raises `FileError` for a file that is missing or not
-    a database of tiles.
+    Layers whose first tile stayed the fastest have none. Raises `FileError` for a file that is missing or no database
+    of tiles.
     """
     if not Path(path).is_file():
         raise FileError(f"{path}: no such database of tiles; make it with tilewright tune MODEL --db {path}")
@@ -93,32 +92,32 @@ def known_tiles(path: str | Path, cfg: Config, network: str = "") -> KnownTiles:
         try:
             if chosen is not None:
                 return KnownTiles({key: tile_from(values) for key, values in chosen["tiles"].items()})
-            found = {}
+            best = {}
             for topic in store.topics(f"tile {cfg.fingerprint:016x}/"):
                 for tile in best_tiles((each["value"] for each in store.of(topic)), 1):
-                    found[topic.removeprefix("tile ")] = tile
-            return KnownTiles(found)
+                    best[topic.removeprefix("tile ")] = tile
+            return KnownTiles(best)
         except (KeyError, TypeError, ValueError, ScheduleError) as exc:
             raise FileError(f"{path}: not a database of tiles ({exc}); give another") from None
 
 
-def best_tiles(trials: Iterable[Mapping[str, Any]], count: int, most: float = 1.0) -> list[Tile]:
-    """The best `count` tiles of a layer's whole history: those that take the least, relative to the first tile.
+def best_tiles(trials: Iterable[Record], count: int, most: float = 1.0) -> list[Tile]:
+    """The `count` tiles of the fewest cycles, relative to the first tile by the same measurer, in a layer's `trials`.
 
-    They take less than `most` of the cycles of the first one by the same measurer.
+    Tiles that take `most` times the cycles of the first tile, or more, are left out.
     """
-    groups: dict[str, list[Mapping[str, Any]]] = {}
+    groups: dict[str, list[Record]] = {}
     for trial in trials:
         if trial["cycles"] is not None:
             groups.setdefault(json.dumps([trial["on"], trial["dram"], trial["sources"]]), []).append(trial)
-    found: dict[Tile, float] = {}
+    gains: dict[Tile, float] = {}
     for group in groups.values():
         before = next((trial["cycles"] for trial in group if trial["first"]), 0)
         for trial in group:
             if trial["cycles"] < most * before:
                 tile = tile_from(trial["decisions"])
-                found[tile] = min(trial["cycles"] / before, found.get(tile, most))
-    return sorted(found, key=lambda tile: found[tile])[:count]
+                gains[tile] = min(trial["cycles"] / before, gains.get(tile, most))
+    return sorted(gains, key=lambda tile: gains[tile])[:count]
 
 
 def tile_from(values: Mapping[str, Any]) -> Tile:

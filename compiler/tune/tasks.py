@@ -1,7 +1,8 @@
-"""Devices that count the cycles of trials, and tuning tasks: tiles for layers, tried in rounds of parallel jobs.
+"""Tuning tasks: the tiles of a layer are tried in rounds of parallel jobs, and a device counts the cycles of each.
 
-Cycles are those of the timing model, the circuit, a board or a server. A task holds its layer as a recipe, the pickled
-call of the ready schedule, so that worker processes can make it again.
+The device is the timing model, the simulated circuit, a board or a server (`cycles_of`). A task holds its layer as a
+recipe, the pickled call of the ready schedule, so that worker processes can build it. `measurers` offers the same
+devices to meta_schedule (trials.py).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -32,14 +34,15 @@ from ..cache import sources
 from ..jobs import Outcome, Store, content_key, run
 from ..schedule.layer import Layer, layer_of
 from ..tile import Tile
+from ..tvm_compat import Node
 from .sampling import ROUND, Evolution, Space
-from .search import tile_from
+from .search import Record, tile_from
 
 _WITHOUT_CLOCK = ("model", "spec")
 CLOCK = 1e8  # Hz; meta_schedule compares seconds, so any frequency works
 
 
-def measurers(tvm: Any, cfg: Config, on: str, errors: list[str]) -> tuple[Any, Any]:
+def measurers(tvm: SimpleNamespace, cfg: Config, on: str, errors: list[str]) -> tuple[Node, Node]:
     """(builder, runner) of meta_schedule; reasons for trials without a program go to `errors`.
 
     `tvm` is `tvm_compat.tuning()`. Each program is a file in its own folder, because meta_schedule removes that
@@ -97,8 +100,8 @@ def check_device(on: str) -> None:
 def cycles_of(launch: Launch, on: str, dram: Dram | None = None) -> int:
     """Cycles of a program on the device `on`, or on the server `on`, NAME:PORT.
 
-    Inputs are zeros: cycles do not depend on values. `dram` is the memory of timing and rtl, by default that of
-    the PYNQ-Z1. Raises the errors of the device, `BoardError` where a server does not answer or its device counts no
+    Inputs are zeros: cycles do not depend on values. `dram` is the memory of timing and rtl, by default the PYNQ-Z1's.
+    Raises the errors of the device, `BoardError` where a server does not answer or its device counts no
     cycles.
     """
     if on == "timing":
@@ -118,7 +121,6 @@ def cycles_of(launch: Launch, on: str, dram: Dram | None = None) -> int:
     return cycles
 
 
-_PROMISING = 3  # tiles of the cost model that are tried first
 D = TypeVar("D")
 
 
@@ -133,7 +135,7 @@ class Task:
 
     @cached_property
     def layer(self) -> Layer:
-        """The layer."""
+        """The layer that the recipe makes."""
         return _layer(self.recipe)
 
 
@@ -144,15 +146,15 @@ class Measurer:
     on: str = "timing"
     dram: Dram | None = None
 
-    def facts(self) -> dict[str, Any]:
-        """Facts that a trial's cycles depend on besides the program's sources and its decisions."""
+    def facts(self) -> dict[str, object]:
+        """Cache key of the measurement: device, memory and the digest of our sources."""
         memory = None if self.dram is None else dataclasses.asdict(self.dram)
         return {"on": self.on, "dram": memory, "sources": sources()}
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The tile `decisions`, fields by name, to try for a task; `first` for the one that is used without tuning."""
+    """The tile `decisions`, fields by name, to try for a task; `first` marks the tile that is used without tuning."""
 
     task: Task
     decisions: dict[str, Any]
@@ -170,7 +172,7 @@ class Trial:
         return f"tile {self.task.key}"
 
 
-def measure(trial: Trial) -> dict[str, Any]:
+def measure(trial: Trial) -> Record:
     """The record of a trial."""
 
     def launch() -> Launch:
@@ -180,36 +182,33 @@ def measure(trial: Trial) -> dict[str, Any]:
     return recorded(launch, trial.decisions, trial.first, trial.task.text, trial.measurer)
 
 
-def recorded(
-    launch: Callable[[], Launch], decisions: Any, first: bool, text: str, measurer: Measurer
-) -> dict[str, Any]:
+def recorded(launch: Callable[[], Launch], decisions: object, first: bool, text: str, measurer: Measurer) -> Record:
     """The record of a trial in a database: `cycles`, or None and the `error` where `launch` makes no program.
 
     Raises `BoardError` where a board or server does not answer: that says nothing about the trial.
     """
-    found: dict[str, Any] = {"decisions": decisions, "first": first, "layer": text, "cycles": None, "error": ""}
-    found |= measurer.facts()
+    record: dict[str, object] = {"decisions": decisions, "first": first, "layer": text, "cycles": None, "error": ""}
+    record |= measurer.facts()
     try:
-        found["cycles"] = cycles_of(launch(), measurer.on, measurer.dram)
+        record["cycles"] = cycles_of(launch(), measurer.on, measurer.dram)
     except BoardError:
         raise
     except TilewrightError as exc:
-        found["error"] = f"{type(exc).__name__}: {exc}"
-    return found
+        record["error"] = f"{type(exc).__name__}: {exc}"
+    return record
 
 
 @dataclass
 class Line(Generic[D]):
     """The trials of one task: `evolution` proposes decisions, `job` makes the job that tries them.
 
-    A job has the `key` and the `topic` of its result in a database.
-
-    `records` are the results so far, in order; those of a device that failed are not among them.
+    A job has the `key` and the `topic` of its result in a database. `records` are the results in order, without
+    failures of the device.
     """
 
     evolution: Evolution[Any]
     job: Callable[[D, bool], Any]
-    records: list[dict[str, Any]] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
 
     @property
     def before(self) -> int | None:
@@ -217,32 +216,31 @@ class Line(Generic[D]):
         return next((each["cycles"] for each in self.records if each["first"]), None)
 
     @property
-    def best(self) -> dict[str, Any] | None:
+    def best(self) -> Record | None:
         """The fastest trial; None if none has a program."""
         timed = [each for each in self.records if each["cycles"] is not None]
         return min(timed, key=lambda each: each["cycles"]) if timed else None
 
 
 def tile_line(task: Task, measurer: Measurer, seed: int) -> Line[Tile]:
-    """The trials of a task: the tile without tuning, promising ones, then evolution. Raises `CapacityError`."""
+    """The trials of a task: the promising tiles of its space, then evolution. Raises `CapacityError` if none fits."""
     space = Space(task.layer)
-    first = [space.first(), *map(space.normal, task.layer.promising(space.vthreads, _PROMISING))]
-    evolution = Evolution(space.choices(), first, seed)
+    evolution = Evolution(space.choices(), space.promising(), seed)
     return Line(evolution, lambda tile, is_first: Trial(task, dataclasses.asdict(tile), measurer, is_first))
 
 
 def evolve(
     lines: Sequence[Line],
-    function: Callable[[Any], dict[str, Any]],
+    function: Callable[[Any], Record],
     trials: int,
     *,
     store: Store | None = None,
     workers: Executor | None = None,
     on_done: Callable[[Outcome], None] | None = None,
 ) -> None:
-    """`trials` trials of every line, `function(job)` each, in rounds in which all jobs may run at the same time.
+    """Run `trials` trials of every line, `function(job)` each, in rounds whose jobs may run in parallel.
 
-    The proposals depend on the results alone: a second start proposes the same and finds in `store` what was done.
+    The proposals depend on the results alone, so a second start makes the same ones and finds the results in `store`.
     Raises `BoardError` if a device failed, and the errors of `run`.
     """
     left = dict.fromkeys(range(len(lines)), trials)
@@ -259,7 +257,7 @@ def evolve(
                 job = line.job(decisions, not line.records and decisions == asked[0])
                 jobs[job.key] = line, decisions
                 work.append(job)
-        found = run(
+        outcomes = run(
             function,
             work,
             key=attrgetter("key"),
@@ -269,10 +267,10 @@ def evolve(
             on_done=on_done,
         )
         for key, (line, decisions) in jobs.items():
-            if found[key].error:
-                raise BoardError(f"a trial ended with {found[key].error}; finished ones are kept, start again")
-            line.records.append(found[key].value)
-            line.evolution.tell(decisions, found[key].value["cycles"])
+            if outcomes[key].error:
+                raise BoardError(f"a trial ended with {outcomes[key].error}; finished ones are kept, start again")
+            line.records.append(outcomes[key].value)
+            line.evolution.tell(decisions, outcomes[key].value["cycles"])
 
 
 @lru_cache(maxsize=64)

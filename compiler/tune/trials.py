@@ -1,10 +1,8 @@
-"""Tuning by measurement: meta_schedule samples the decisions of a schedule, timing model or circuit count cycles.
+"""`tune` and `replay`: meta_schedule runs and stores the trials of a schedule, our evolution proposes its decisions.
 
-For new operators, and for ready schedules (`space`) beyond the choices of the cost model. Ready schedules also have a
-much faster search (`search.py`).
-
-A decision of `sample_categorical` is the value chosen, one of `sample_perfect_tile` the factors, outermost first. The
-function that schedules is called anew for other decisions, so that its Python code may depend on them.
+The decisions are the tile of a ready schedule (`space`), or the results of `sample_categorical` (a value) and
+`sample_perfect_tile` (factors, outermost first) in a user's function. The function is called again for other
+decisions, so its Python code may depend on them. A much faster search for ready schedules alone is in search.py.
 """
 
 from __future__ import annotations
@@ -16,33 +14,34 @@ import random
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from ...hw.config import Config, load_config
-from ...hw.errors import CapacityError, FileError, ScheduleError, TilewrightError
-from ..api import build
+from ...hw.errors import FileError, ScheduleError, TilewrightError
 from ..intrin import register
 from ..schedule.layer import layer_of
 from ..tile import Tile
-from ..tvm_compat import IRModule, PrimFunc, Schedule, structural_equal, tuning, without_intrinsics_of_others
-from .sampling import ROUND, Choices, Evolution, Features, Space, evolution, has_tile, tile_of
-from .tasks import CLOCK, check_device, cycles_of, measurers
+from ..tvm_compat import IRModule, Node, PrimFunc, Schedule, structural_equal, tuning, without_intrinsics_of_others
+from .sampling import ROUND, Choices, Evolution, Features, Space, tile_of
+from .tasks import CLOCK, check_device, measurers
 
 Decision = int | tuple[int, ...]
 Decisions = tuple[Decision, ...]
 _REFUSALS = (RuntimeError, ValueError)  # of TVM's schedule, for decisions that it cannot apply
-Schedules = Callable[[Schedule], Any]  # a function that schedules, as `tune` takes it
+Schedules = Callable[[Schedule], object]  # a function that schedules, as `tune` takes it
 
 
 class DecidedSchedule(Schedule):
     """A schedule whose `sample_categorical` and `sample_perfect_tile` return `wanted`, in order.
 
-    What is missing in `wanted`, or not possible there, is drawn with `rng`. `taken` are the decisions made, `choices`
-    the alternatives of each.
+    A decision that is missing in `wanted`, or impossible, is drawn with `rng`. `taken` are the decisions made,
+    `choices` the alternatives of each.
     """
 
     __slots__ = ("choices", "rng", "taken", "wanted")  # objects of TVM have no others
@@ -53,13 +52,15 @@ class DecidedSchedule(Schedule):
         self.taken: list[Decision] = []
         self.choices: list[list[Decision]] = []
 
-    def sample_categorical(self, candidates: Sequence[Any], probs: Sequence[Any], decision: Any = None) -> Any:
+    def sample_categorical(self, candidates: Sequence[int], probs: Sequence[float], decision: None = None) -> Node:
         """A value of `candidates`, as decided; drawn with `probs` otherwise."""
         values = [int(each) for each in candidates]
         value = self._next(values, lambda: self.rng.choices(values, [float(each) for each in probs])[0])
         return super().sample_categorical(list(candidates), list(probs), decision=values.index(value))
 
-    def sample_perfect_tile(self, loop: Any, n: int, max_innermost_factor: int = 16, decision: Any = None) -> list[Any]:
+    def sample_perfect_tile(
+        self, loop: Node, n: int, max_innermost_factor: int = 16, decision: None = None
+    ) -> list[Node]:
         """`n` factors of the loop's extent, as decided; the innermost is at most `max_innermost_factor`."""
         extent = int(self.get(loop).extent)
         ways = [way for way in _factorings(extent, n) if way[-1] <= max_innermost_factor]
@@ -83,7 +84,9 @@ def _factorings(extent: int, n: int) -> list[tuple[int, ...]]:
     return [(k, *rest) for k in divisors for rest in _factorings(extent // k, n - 1)]
 
 
-def decided(func: PrimFunc, schedules: Schedules, wanted: Sequence[Any] = (), seed: int = 0) -> DecidedSchedule:
+def decided(
+    func: PrimFunc, schedules: Schedules, wanted: Sequence[Decision | list[int]] = (), seed: int = 0
+) -> DecidedSchedule:
     """The schedule of `func` that `schedules` makes with the decisions `wanted`; missing ones are drawn.
 
     Raises `ScheduleError` for what TVM cannot do with these decisions.
@@ -133,15 +136,15 @@ def own_space(func: PrimFunc, schedules: Schedules) -> Choices[Decisions]:
 
 def _decision_features(decisions: Decisions) -> Features:
     """Logarithms of the values, and their squares: products of sizes are sums of these."""
-    found: dict[str, float] = {}
+    features: dict[str, float] = {}
     for k, decision in enumerate(decisions):
         for i, value in enumerate(decision if isinstance(decision, tuple) else (decision,)):
             size = math.log2(max(abs(value), 1))
-            found |= {f"{k}.{i}": size, f"{k}.{i}^2": size * size}
-    return found
+            features |= {f"{k}.{i}": size, f"{k}.{i}^2": size * size}
+    return features
 
 
-def decisions_of(trace: Any) -> Decisions:
+def decisions_of(trace: Node) -> Decisions:
     """The decisions in a trace of meta_schedule."""
     found: list[Decision] = []
     for inst in trace.insts:
@@ -152,22 +155,19 @@ def decisions_of(trace: Any) -> Decisions:
     return tuple(found)
 
 
-def own_evolution(
-    tvm: Any,
+def _evolving(
+    tvm: SimpleNamespace,
     func: PrimFunc,
-    schedules: Schedules,
-    seed: int,
-    earlier: Mapping[Decisions, float | None],
+    evolution: Evolution[Any],
+    scheduled: Callable[[Any], Schedule],
     errors: list[str],
-) -> dict[str, Any]:
-    """Arguments of meta_schedule's `tune_tir` that evolve the decisions of `schedules`, the function of a user.
+) -> dict[str, object]:
+    """Arguments of meta_schedule's `tune_tir` with which `evolution` proposes the decisions, `scheduled` applies them.
 
-    `tvm` is `tvm_compat.tuning()`, `earlier` the cycles of earlier trials. Mutations of traces would not do: what the
-    function does may depend on its decisions. Reasons for decisions without a schedule go to `errors`.
+    meta_schedule's own mutations of traces would not do, because the schedule of a user's function may depend on its
+    decisions. Reasons for decisions without a schedule go to `errors`.
     """
-    ms, evolution = tvm.meta_schedule, Evolution(own_space(func, schedules), seed=seed)
-    for decisions, cycles in earlier.items():
-        evolution.tell(decisions, cycles)
+    ms = tvm.meta_schedule
 
     @tvm.derived_object
     class Strategy(ms.search_strategy.PySearchStrategy):
@@ -194,14 +194,14 @@ def own_evolution(
             for candidate, result in zip(measure_candidates, results):
                 timed = result.run_secs and not result.error_msg
                 cycles = float(result.run_secs[0]) * CLOCK if timed else None
-                evolution.tell(decisions_of(candidate.sch.trace), cycles)
+                evolution.tell(_decided_in(candidate.sch.trace), cycles)
 
         def clone(self):
             return Strategy()
 
         def _candidate(self, wanted):
             try:
-                sch = decided(func, schedules, wanted)
+                sch = scheduled(wanted)
             except TilewrightError as exc:
                 errors.append(str(exc))
                 evolution.tell(wanted, None)
@@ -212,13 +212,17 @@ def own_evolution(
     return {"space": space, "strategy": Strategy(), "cost_model": "random"}
 
 
+def _decided_in(trace: Node) -> Tile | Decisions:
+    return tile_of(trace) or decisions_of(trace)
+
+
 _FAILED = 1e9  # seconds; meta_schedule records more for a trial without a program
 _MEASURED = "tilewright_measured"  # attribute of a function in a database: the configuration and the device
 _TRIALS_AT_ONCE = 16
 
 
 class Tried(NamedTuple):
-    """One trial: the tile of a ready schedule, or what `sample_*` returned in order; None as cycles: no program."""
+    """One trial: the tile of a ready schedule, or the results of `sample_*` in order; `cycles` None: no program."""
 
     decisions: Tile | Decisions
     cycles: int | None
@@ -276,32 +280,30 @@ def tune(
         folder = Path(work_dir or temporary)
         database = _database(tvm, folder)
         if isinstance(space, Space):
-            how = evolution(tvm, space, trials, seed)
+            evolution: Evolution[Any] = Evolution(space.choices(), space.promising(), seed)
+            scheduled: Callable[[Any], Schedule] = space.scheduled
         else:
-            earlier = {decisions_of(trace): each.cycles for each, trace in _tried(database, mod)}
-            how = own_evolution(tvm, func, space, seed, earlier, errors)
-        left = trials
-        if isinstance(space, Space) and not database.has_workload(mod):
-            _try_first(tvm, database, mod, space, on, errors)
-            left -= 1
-        if left:
-            tvm.meta_schedule.tune_tir(
-                mod,
-                target=_target(tvm),
-                work_dir=str(folder),
-                database=database,
-                max_trials_global=left,
-                num_trials_per_iter=min(left, _TRIALS_AT_ONCE),
-                seed=seed,
-                num_tuning_cores=1,
-                builder=builder,
-                runner=runner,
-                **how,
-            )
-        found = _best(database, mod, func)
-    if found is None:
+            evolution, scheduled = Evolution(own_space(func, space), seed=seed), partial(decided, func, space)
+        for earlier, _ in _tried(database, mod):
+            if isinstance(earlier.decisions, Tile) == isinstance(space, Space):
+                evolution.tell(earlier.decisions, earlier.cycles)
+        tvm.meta_schedule.tune_tir(
+            mod,
+            target=tvm.Target({"kind": "llvm", "num-cores": 1}),  # meta_schedule requires one
+            work_dir=str(folder),
+            database=database,
+            max_trials_global=trials,
+            num_trials_per_iter=min(trials, _TRIALS_AT_ONCE),
+            seed=seed,
+            num_tuning_cores=1,
+            builder=builder,
+            runner=runner,
+            **_evolving(tvm, func, evolution, scheduled, errors),
+        )
+        tuned = _best(database, mod, func)
+    if tuned is None:
         raise ScheduleError(f"tune: none of {trials} trials has a program; the last error: {errors[-1]}")
-    return found
+    return tuned
 
 
 def _check(func: PrimFunc, space: Callable[[Schedule], None] | Space, cfg: Config, trials: int, seed: int) -> None:
@@ -328,10 +330,10 @@ def replay(func: PrimFunc, config: Config | str, work_dir: str | Path, *, on: st
     if not (Path(work_dir) / "database_tuning_record.json").exists():
         raise ScheduleError(f"replay: {work_dir} holds no database; tune with work_dir = {str(work_dir)!r} first")
     register(cfg)
-    found = _best(_database(tvm, Path(work_dir)), mod, func)
-    if found is None:
+    tuned = _best(_database(tvm, Path(work_dir)), mod, func)
+    if tuned is None:
         raise ScheduleError(f"replay: {work_dir} has no program of this function for {cfg.name} on {on}: tune it first")
-    return found
+    return tuned
 
 
 def _workload(func: PrimFunc, cfg: Config, on: str) -> IRModule:
@@ -342,7 +344,7 @@ def _workload(func: PrimFunc, cfg: Config, on: str) -> IRModule:
     return IRModule({"main": func.with_attr("global_symbol", "main").with_attr(_MEASURED, measured)})
 
 
-def _database(tvm: Any, folder: Path) -> Any:
+def _database(tvm: SimpleNamespace, folder: Path) -> Node:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return tvm.meta_schedule.database.JSONDatabase(work_dir=str(folder), module_equality="structural")
@@ -353,51 +355,20 @@ def _database(tvm: Any, folder: Path) -> Any:
         raise FileError(f"{folder}: its database cannot be used ({reason}); give another work_dir") from None
 
 
-def _target(tvm: Any) -> Any:
-    return tvm.Target({"kind": "llvm", "num-cores": 1})  # meta_schedule requires one
-
-
-def _try_first(tvm: Any, database: Any, mod: IRModule, space: Space, on: str, errors: list[str]) -> None:
-    """Measure the cost model's choice first, so that the result is not slower, and mutations start from it.
-
-    If it does not fit, the reason goes to `errors`.
-    """
-    trace, sch = space.trace(space.first()), Schedule(space.func)
-    trace.apply_to_schedule(sch, remove_postproc=False)
-    try:
-        cycles = cycles_of(build(sch, space.layer.cfg).finish(), on)
-    except CapacityError as exc:  # the cost model does not count all that needs room
-        errors.append(str(exc))
-        return
-    ms = tvm.meta_schedule
-    record = ms.database.TuningRecord(
-        trace,
-        database.commit_workload(mod),
-        run_secs=[cycles / CLOCK],
-        target=_target(tvm),
-        args_info=ms.arg_info.ArgInfo.from_prim_func(space.func),
-    )
-    database.commit_tuning_record(record)
-
-
-def _tried(database: Any, mod: IRModule) -> list[tuple[Tried, Any]]:
+def _tried(database: Node, mod: IRModule) -> list[tuple[Tried, Node]]:
     """(trial, its trace) of every record, the fastest first and those without a program last."""
     if not database.has_workload(mod):
         return []
-    found = []
+    tried = []
     for record in database.get_all_tuning_records():
         if structural_equal(record.workload.mod, mod):
             seconds = float(record.run_secs[0]) if record.run_secs else _FAILED
             cycles = round(seconds * CLOCK) if seconds < _FAILED else None
-            found.append((Tried(_decisions(record.trace), cycles), record.trace))
-    return sorted(found, key=lambda each: math.inf if each[0].cycles is None else each[0].cycles)
+            tried.append((Tried(_decided_in(record.trace), cycles), record.trace))
+    return sorted(tried, key=lambda each: math.inf if each[0].cycles is None else each[0].cycles)
 
 
-def _decisions(trace: Any) -> Tile | Decisions:
-    return tile_of(trace) if has_tile(trace) else decisions_of(trace)
-
-
-def _best(database: Any, mod: IRModule, func: PrimFunc) -> Tuned | None:
+def _best(database: Node, mod: IRModule, func: PrimFunc) -> Tuned | None:
     tried = _tried(database, mod)
     if not tried or tried[0][0].cycles is None:
         return None

@@ -101,7 +101,7 @@ def onnxruntime_logits(images: np.ndarray) -> np.ndarray:
 
 
 def predicted_cycles(executable: Executable) -> list[int]:
-    """The cycles of each step by the timing model; 0 for those of the host."""
+    """Cycles of each step by the timing model; 0 for steps of the host."""
     return [predict(step.launch).cycles if isinstance(step, LaunchStep) else 0 for step in executable.steps]
 
 
@@ -111,7 +111,7 @@ def layer_rows(graph: Graph, executable: Executable, runs: Sequence[Sequence[Ste
     The device's follow from cycles; those of simulator and host are the mean of what this machine took.
     """
     predicted = predicted_cycles(executable)
-    owner: dict[str, str] = {}  # a layer's host steps are called `layer.what`
+    owner: dict[str, str] = {}  # a layer's host steps are named `layer.suffix`
     for op in graph.ops:
         owner |= {r.name: op.name for r in runs[0] if r.name == op.name or r.name.rpartition(".")[0] == op.name}
     rows = []

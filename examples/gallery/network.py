@@ -62,7 +62,7 @@ class Images(CalibrationDataReader):
         self.left = iter(images[:50])
 
     def get_next(self):
-        """The next one; None behind the last."""
+        """The next sample; None after the last."""
         image = next(self.left, None)
         return None if image is None else {"image": image}
 

@@ -21,7 +21,7 @@ NOISE = 0.5
 
 
 class Block(nn.Module):
-    """Two convolutions beside a shortcut, which is a convolution of its own where the channels change."""
+    """Two convolutions and a shortcut around them, which is a convolution where the number of channels changes."""
 
     def __init__(self, inputs: int, channels: int):
         super().__init__()

@@ -13,7 +13,6 @@ from tilewright.compiler import build
 from tilewright.compiler.advice import LIMIT, in_one_sentence, one_sentence, scope_named, shortened
 from tilewright.compiler.api import build_into
 from tilewright.compiler.intrin import ACC, INP, WGT, tensorize_depthwise, tensorize_gemm, tensorize_reset
-from tilewright.compiler.schedule.dense import dense
 from tilewright.compiler.tvm_compat import Schedule, te, tirx
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ScheduleError
@@ -200,31 +199,6 @@ def test_softmax_over_the_last_axis():
     out, _ = run(build(softmax(along_lanes=False), VTA), {"x": across})
     found = out["y"][:, :, 0].transpose(0, 2, 1).reshape(ROWS, COLUMNS)
     assert np.array_equal(found, (x - x.max(1, keepdims=True)).astype(np.int8))
-
-
-def test_scores_of_attention_with_head_dimension_64():
-    """Plain keys are refused with the packed shape; packed ones are a dense layer."""
-    q, k = (te.placeholder((64, 64), "int8", name) for name in "qk")
-    r = te.reduce_axis((0, 64), "r")
-    acc = te.compute(
-        (64, 64), lambda i, j: te.sum(q[i, r].astype("int32") * k[j, r].astype("int32"), axis=r), name="acc"
-    )
-    y = te.compute((64, 64), lambda *i: acc(*i).astype("int8"), name="y")
-    sch = Schedule(te.create_prim_func([q, k, y]))
-    block = sch.get_sblock("acc")
-    sch.cache_read(block, 0, INP)
-    sch.cache_read(block, 1, WGT)
-    sch.set_scope(block, 0, ACC)
-    i, j, r = sch.get_loops(block)
-    (i, bi), (j, bj), (r, br) = (sch.split(loop, [None, n]) for loop, n in ((i, 1), (j, 16), (r, 16)))
-    sch.reorder(r, i, j, bi, bj, br)
-    sch.decompose_reduction(block, r)
-    with pytest.raises(
-        ScheduleError, match=r"k \(64, 64\) does not lie in .*\(4, 4, 16, 16\), with layout\.pack_weights"
-    ):
-        tensorize_gemm(sch, block, VTA)
-
-    check_block_product(dense(VTA, 64, 64, 64), VTA, 64, 4, 4)
 
 
 def test_argmax_as_the_message_says():

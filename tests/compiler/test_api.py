@@ -26,17 +26,13 @@ def sch():
 
 
 def test_functions_and_modules_are_built_as_schedules_are(sch):
-    for scheduled in (sch, sch.mod, sch.mod["main"]):
-        program = build(scheduled, "vta", name="product")
-        assert program.name == "product" and list(program.buffers) == ["x", "w", "out"]
-        assert [b.kind for b in program.buffers.values()] == ["input", "input", "output"]
-
-
-def test_names_come_from_the_function(sch):
     func = sch.mod["main"]
-    assert build(sch, VTA).name == "main"
-    assert build(IRModule({"other": func}), VTA).name == "other"
-    assert build(func.with_attr("global_symbol", "mine"), VTA).name == "mine"
+    named = IRModule({"other": func}), func.with_attr("global_symbol", "mine")
+    for scheduled, name in ((sch, "main"), (sch.mod, "main"), (func, "main"), (named[0], "other"), (named[1], "mine")):
+        program = build(scheduled, "vta")
+        assert program.name == name and list(program.buffers) == ["x", "w", "out"]
+        assert [b.kind for b in program.buffers.values()] == ["input", "input", "output"]
+    assert build(sch, VTA, name="product").name == "product"
 
 
 def test_widths_are_those_of_the_scratchpads():

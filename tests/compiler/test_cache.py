@@ -1,6 +1,7 @@
 """Compiled networks on disk."""
 
 from importlib.metadata import PackageNotFoundError, version
+from itertools import product
 
 import numpy as np
 import onnx
@@ -11,6 +12,7 @@ from tilewright.compiler.cache import network_file
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
+from tilewright.runtime.executable import Executable
 from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
 from tilewright.sim.model.device import ModelDevice
@@ -42,9 +44,20 @@ def test_the_second_compilation_reads_the_first(folder, model, monkeypatch):
     assert again.to_bytes() == first.to_bytes()
 
 
-def test_a_program_depends_on_model_configuration_and_contract(folder):
-    files = {network_file(m, cfg, c) for m in (b"a", b"b") for cfg in PRESETS.values() for c in ("double", "single")}
-    assert len(files) == 2 * len(PRESETS) * 2
+def test_a_program_depends_on_all_that_it_is_made_of(folder, monkeypatch):
+    cases = product((b"a", b"b"), PRESETS.values(), ("double", "single"), ("", "tiles"), ("", "mapping"))
+    files = {network_file(*case) for case in cases}
+    assert len(files) == len(PRESETS) * 2**4
+    for name in ("apache-tvm", "onnx", "numpy"):
+        monkeypatch.setattr(cache, "version", lambda asked, name=name: "0" if asked == name else version(asked))
+        files.add(network_file(b"a", TINY, "double"))
+
+    def none(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(cache, "version", none)  # no library is installed
+    files.add(network_file(b"a", TINY, "double"))
+    assert len(files) == len(PRESETS) * 2**4 + 4
 
 
 def test_a_memory_has_programs_of_its_own_where_it_changes_them(folder, model):
@@ -70,8 +83,6 @@ def test_damaged_and_unwritable_caches_cost_time_only(folder, model):
 
 
 def test_the_oldest_programs_go(folder, monkeypatch):
-    from tilewright.runtime.executable import Executable
-
     monkeypatch.setattr(cache, "_MOST_FILES", 2)
     program = Program(TINY)
     program.buffer("t", (1,), kind="constant", data=np.zeros(1, np.uint8))
@@ -126,21 +137,7 @@ def test_what_is_hashed_is_what_is_compiled(folder, model, tmp_path, monkeypatch
     np.testing.assert_array_equal(found, results(compile_graph(import_model(model), TINY)))
 
 
-def test_a_program_depends_on_the_libraries_and_the_name(folder, model, tmp_path, monkeypatch):
-    found = {network_file(b"m", TINY, "double")}
-    for name in ("apache-tvm", "onnx", "numpy"):
-        monkeypatch.setattr(cache, "version", lambda asked, name=name: "0" if asked == name else version(asked))
-        found.add(network_file(b"m", TINY, "double"))
-    assert len(found) == 4
-    monkeypatch.undo()
+def test_a_program_is_named_after_its_file(folder, model, tmp_path):
     other = tmp_path / "other.onnx"
     other.write_bytes(model.read_bytes())
     assert network.compile_model(model, TINY).name == "model" and network.compile_model(other, TINY).name == "other"
-
-
-def test_libraries_that_are_not_installed(monkeypatch):
-    def none(name):
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr(cache, "version", none)
-    assert cache._versions() == {}

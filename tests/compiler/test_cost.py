@@ -25,24 +25,29 @@ def test_what_instructions_cost_is_the_circuits():
     assert cost.round_trip() == 60 == ZYNQ_HP.latency + 20
 
 
-def test_a_port_moves_a_beat_per_cycle():
-    assert cost.port_bytes(PYNQ) == 8 and cost.port_bytes(PYNQ.replace(axi_bits=128)) == 16
-    assert cost.moved(striped(PYNQ.replace(load_ports=2)), 100) == 6.25
-    assert cost.moved(PYNQ, 100) == 12.5 and cost.moved(PYNQ, np.array([16, 8])).tolist() == [2, 1]
+TWO = striped(PYNQ.replace(load_ports=2))
 
 
-def test_transfers_cost_their_bytes_instructions_and_rows():
-    assert cost.transfer(PYNQ, 800) == 100 + 7
-    assert cost.transfer(PYNQ, 800, instructions=3, rows=7) == 100 + 3 * 7 + 7
-
-
-def test_micro_ops_are_issued_one_per_cycle():
-    assert cost.computed(100) == 108 and cost.computed(100, instructions=2) == 116
-
-
-def test_threads_overlap_what_one_thread_does_in_turn():
-    assert cost.overlapped(30, 70, 2) == 70 and cost.overlapped(30, 70, 1) == 100
-    assert cost.roofline(PYNQ, 30, 800) == 100 and cost.roofline(PYNQ, 300, 800) == 300
+@pytest.mark.parametrize(
+    "found, expected",
+    [
+        (cost.port_bytes(PYNQ.replace(axi_bits=128)), 16),
+        (cost.moved(PYNQ, 100), 12.5),
+        (cost.moved(PYNQ, np.array([16, 8])), [2, 1]),
+        (cost.moved(TWO, 100), 6.25),
+        (cost.transfer(PYNQ, 800), 100 + 7),
+        (cost.transfer(PYNQ, 800, instructions=3, rows=7), 100 + 3 * 7 + 7),
+        (cost.rows_moved(PYNQ, 8, 1, 100), 8 / 8 + 7 + 100 + 392),  # 5 cycles per row: 8 rows are in flight
+        (cost.computed(100), 108),
+        (cost.computed(100, instructions=2), 116),
+        (cost.overlapped(30, 70, 2), 70),
+        (cost.overlapped(30, 70, 1), 100),
+        (cost.roofline(PYNQ, 30, 800), 100),
+        (cost.roofline(PYNQ, 300, 800), 300),
+    ],
+)
+def test_terms(found, expected):
+    assert np.array_equal(found, expected)
 
 
 @pytest.mark.parametrize("macs, loaded, stored, least", [(256 * 90, 800, 80, "load"), (256 * 200, 8, 8, "gemm")])

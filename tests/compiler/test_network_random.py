@@ -29,21 +29,17 @@ def check_device(network, cfg, contract="double"):
     assert found.operators == len(graph.ops)
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
-def test_random_networks_are_exact(random_network, seed, name):
-    check_device(random_network(seed), PRESETS[name])
-
-
-def test_random_networks_in_contract_single_and_on_vta(random_network):
-    check_device(random_network(100), PRESETS["pynq_z1"], "single")
-    check_device(random_network(101, layers=4), PRESETS["vta"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(200, 240))
-def test_many_random_networks(random_network, seed):
-    check_device(random_network(seed, layers=10), PRESETS["pynq_z1" if seed % 2 else "tiny"])
+@pytest.mark.parametrize(
+    "seed, name, layers, contract",
+    [
+        *((seed, name, 6, "double") for seed in range(6) for name in ("pynq_z1", "tiny")),
+        (100, "pynq_z1", 6, "single"),
+        (101, "vta", 4, "double"),
+        *(pytest.param(k, ("tiny", "pynq_z1")[k % 2], 10, "double", marks=pytest.mark.slow) for k in range(200, 240)),
+    ],
+)
+def test_random_networks_are_exact(random_network, seed, name, layers, contract):
+    check_device(random_network(seed, layers=layers), PRESETS[name], contract)
 
 
 ANY_SEED = given(st.integers(0, 2**32 - 1))

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler import cache
 from tilewright.compiler.jobs import Store
 from tilewright.compiler.network import compile_model, launch_cycles
 from tilewright.compiler.network_tuning import Network, Whole, choose, whole_cycles
@@ -78,8 +77,3 @@ def test_a_choice_of_tiles_is_that_of_the_contract(qdq):
     path = qdq().dense()
     first, *others = (Network.of(path, CFG, contract).key for contract in (None, "single", "double"))
     assert [first == other for other in others] == [True, False]
-
-
-def test_the_cache_is_keyed_by_the_tiles():
-    files = {cache.network_file(b"model", CFG, "double", tiles) for tiles in ("", "one", "other")}
-    assert len(files) == 3 and cache.network_file(b"model", CFG, "double") in files

@@ -2,6 +2,7 @@
 
 import ast
 import runpy
+import shutil
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,18 @@ def test_one_call_runs_a_tflite_file(capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["example", str(path)])
     runpy.run_path(str(FOLDER / "python_call.py"), run_name="__main__")
     assert "multiply-accumulates on pynq_z1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("network", ["classifier", "images"])
+def test_litert_gives_the_same_with_the_delegate(script, capsys, network):
+    pytest.importorskip("ai_edge_litert")
+    assert script("delegate.py").main(str(FOLDER.parent / "tests" / "data" / "networks" / f"{network}.tflite")) == 0
+    shown = capsys.readouterr().out
+    assert f"{network}: " in shown and "partition on timing (pynq_z1" in shown and "equal to LiteRT's" in shown
+
+
+@pytest.mark.skipif(not (shutil.which("cc") and shutil.which("make")), reason="cc or make is missing: no C is compiled")
+def test_a_program_in_c_is_right_also_in_a_folder_that_is_not_there(script, tmp_path, capfd):
+    assert script("c/run.py").main(tmp_path / "build" / "c") == 0
+    assert capfd.readouterr().out == "status 0, 20 of 20 classes right\n"
+    assert all(len((FOLDER / "c" / name).read_text().splitlines()) < 40 for name in ("digits.c", "run.py"))

@@ -43,10 +43,14 @@ def inputs_of(graph, seed):
 @pytest.mark.parametrize("seed", range(40))
 def test_random_networks_compute_what_they_did(random_network, seed):
     graph, mapping = ternary_network(random_network(seed, layers=8), seed)
-    x = inputs_of(graph, seed)
-    before, after = (reference.run(each, x)[0] for each in (graph, regroup(graph, mapping, TINY)))
+    x, new = inputs_of(graph, seed), regroup(graph, mapping, TINY)
+    before, after = (reference.run(each, x)[0] for each in (graph, new))
+    assert before.keys() == after.keys()
     for name, value in before.items():
         assert np.array_equal(value, after[name]), name
+    split = {op.name: len(op.weight) - op.ternary for op in new.layers if isinstance(op, g.Divisible) and op.ternary}
+    assert split.keys() == {name for name, units in mapping.layers.items() if units["ternary"]}
+    assert not any(gemm % TINY.block_out for gemm in split.values())
 
 
 def check(network, seed, cfg):
@@ -106,14 +110,3 @@ def test_accumulators_are_not_mapped(tflite):
     graph = import_tflite(convolution(tflite, np.ones((8, 3, 3, 4), int)))
     with pytest.raises(UnsupportedError, match="give accumulators or mapping, not both"):
         compile_graph(graph, TINY, accumulators=True, mapping=ChannelMapping({}))
-
-
-def test_the_cache_keeps_programs_of_several_mappings_apart(tflite):
-    path = convolution(tflite, np.random.default_rng(0).integers(-1, 2, (8, 3, 3, 4)))
-    (name,) = (op.name for op in import_tflite(path).layers)
-    sizes = []
-    for ternary in (8, 4, 0, 8):
-        split = {"gemm": list(range(8 - ternary)), "ternary": list(range(8 - ternary, 8))}
-        executable = compile_model(path, "tiny_two", mapping={"version": 1, "layers": {name: split}})
-        sizes.append([step.launch.insn.tobytes() for step in executable.launches])
-    assert sizes[0] == sizes[3] and sizes[0] != sizes[1] != sizes[2] != sizes[0]

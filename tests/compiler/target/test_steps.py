@@ -18,12 +18,8 @@ def test_tensors_of_the_graph_and_new_ones():
     constant = g.Tensor("c", (1, 4), data=np.zeros((1, 4), np.int8))
     graph = g.Graph("g", (X,), (Z,), (*OPS[:1], g.Add("second", (Y, constant), Z)))
     steps = Steps(graph, PRESETS["tiny"])
-    assert {name: t.kind for name, t in steps.tensors.items()} == {
-        "x": "input",
-        "y": "temp",
-        "z": "output",
-        "c": "constant",
-    }
+    kinds = {"x": "input", "y": "temp", "z": "output", "c": "constant"}
+    assert {name: t.kind for name, t in steps.tensors.items()} == kinds
     assert steps.host("y", "reshape", {"shape": [4]}, ["x"], (4,)) == "y'"
 
 
@@ -35,16 +31,11 @@ def test_kernels_count_the_work_once():
     assert [(s.name, s.macs) for s in steps.executable().steps] == [("fc.acc", 0), ("fc", 12)]
 
 
-def test_tensors_that_no_step_names_are_left_out():
-    steps = Steps(g.Graph("g", (X,), (Y,), OPS), PRESETS["tiny"])
-    steps.kernels(OPS[0])
-    assert list(steps.executable().tensors) == ["x", "y"]
-
-
-def test_what_others_want():
-    assert [t.name for t in wanted_from(g.Graph("g", (X,), (Z,), OPS), OPS)] == ["z"]
-    assert [t.name for t in wanted_from(g.Graph("g", (X,), (Z,), OPS), OPS[:1])] == ["y"]
-    assert [t.name for t in wanted_from(g.Graph("g", (X,), (Y, Z), OPS), OPS)] == ["y", "z"]
+@pytest.mark.parametrize(
+    "outputs, ops, wanted", [((Z,), OPS, ["z"]), ((Z,), OPS[:1], ["y"]), ((Y, Z), OPS, ["y", "z"])]
+)
+def test_tensors_that_others_read(outputs, ops, wanted):
+    assert [t.name for t in wanted_from(g.Graph("g", (X,), outputs, OPS), ops)] == wanted
 
 
 IMAGE, PLANES = g.Tensor("image", (1, 4, 5, 3)), g.Tensor("planes", (1, 3, 4, 5))
@@ -72,7 +63,8 @@ def test_steps_that_nobody_reads_are_dropped():
     steps.kernels(OPS[0])
     steps.host("late", "rescale", {}, ["y"], (1, 4))
     steps.kernels(g.Requantize("second", (X,), Z))
-    assert [step.name for step in steps.executable().steps] == ["second"]
+    found = steps.executable()
+    assert [step.name for step in found.steps] == ["second"] and list(found.tensors) == ["x", "z"]
 
 
 def test_a_softmax_reads_blocks():
@@ -171,18 +163,14 @@ def test_a_call_is_named_after_what_it_computes():
 
 def test_what_others_read_stays():
     steps, tensors = steps_of(BYTES, [RECODE, NCHW, PACK])
-    other = HostStep("other", "reshape", ["t2"], ["t9"], {"shape": [120]})
     tensors["t9"] = Tensor("t9", (120,), "int8", "output")
-    merged, parts = merge([*steps, other], tensors)
+    merged, parts = merge([*steps, HostStep("other", "reshape", ["t2"], ["t9"], {"shape": [120]})], tensors)
     assert [s.name for s in merged] == ["s0", "s2", "other"] and [*parts] == ["s0"]
     tensors["t2"].kind = "output"
     assert [s.name for s in merge(steps, tensors)[0]] == ["s0", "s2"]
-
-
-def test_next_values_of_a_state_stay():
-    steps, tensors = steps_of(BYTES, [RECODE, NCHW])
-    tensors["state"] = Tensor("state", (1, 4, 5, 6), "int8", "state", np.zeros((1, 4, 5, 6), np.int8), "t1")
-    assert len(merge(steps, tensors)[0]) == 2
+    state = np.zeros(tensors["t1"].shape, np.int8)
+    tensors["state"] = Tensor("state", state.shape, "int8", "state", state, "t1")  # whose next value t1 is
+    assert [s.name for s in merge(steps, tensors)[0]] == ["s0", "s1", "s2"]
 
 
 def test_a_call_has_a_limit():

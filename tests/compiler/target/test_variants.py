@@ -47,16 +47,20 @@ def random_images(graph, count):
     return [{t.name: rng.normal(size=t.shape).astype(t.dtype) for t in graph.inputs} for _ in range(count)]
 
 
-@pytest.mark.parametrize("cfg", [PRESETS["tiny"], ROWS], ids=lambda cfg: cfg.name)
-@pytest.mark.parametrize("images", [4, 5])
+@pytest.mark.parametrize("cfg, images", [(PRESETS["tiny"], 5), (ROWS, 4)], ids=["tiny", "rows"])
 def test_each_image_is_exact(cfg, images):
     graph = import_model(DIGITS)
     samples = random_images(graph, images)
-    with Loaded(compile_graph(of_images(graph, 4), cfg), open_device("model", cfg)) as loaded:
+    executable = compile_graph(of_images(graph, 4), cfg)
+    with Loaded(executable, open_device("model", cfg)) as loaded:
         found = apart([loaded.run(group) for group in together(samples, 4)], 4, images)
     assert len(found) == images
-    for sample, one in zip(samples, found):
-        assert np.array_equal(one["logits"], reference.run(graph, sample)[0]["logits"])
+    for sample, result in zip(samples, found):
+        assert np.array_equal(result["logits"], reference.run(graph, sample)[0]["logits"])
+    one = of_one(executable, 4)
+    assert [t.shape for t in (*executable.inputs, *executable.outputs)] == [(4, 1, 8, 8), (4, 10)]
+    assert [t.shape for t in (*one.inputs, *one.outputs)] == [(1, 1, 8, 8), (1, 10)]
+    assert [t.shape for t in one.entries[0]] == [(1, 1, 8, 8)]
 
 
 @pytest.mark.parametrize("cfg", [PYNQ, ROWS], ids=lambda cfg: cfg.name)
@@ -70,27 +74,27 @@ def one_operator(op, *inputs):
     return g.Graph("one", inputs, (op.output,), (op,))
 
 
-def test_what_may_mix_images_is_named():
-    x, y = g.Tensor("x", (1, 4)), g.Tensor("y", (2, 2))
-    mixed = one_operator(g.Reshape("fold", (x,), y), x)
-    with pytest.raises(UnsupportedError, match="batch 2: Reshape 'fold' may mix images; use batch 1"):
-        of_images(mixed, 2)
-    flipped = one_operator(g.Transpose("flip", (x,), g.Tensor("z", (4, 1)), (1, 0)), x)
-    with pytest.raises(UnsupportedError, match="Transpose 'flip' may mix images"):
-        of_images(flipped, 2)
-    constant = g.Tensor("c", (1, 4), data=np.zeros((1, 4), np.int8))
-    joined = one_operator(g.Concat("join", (x, constant), g.Tensor("z", (1, 8)), 1), x)
-    with pytest.raises(UnsupportedError, match="Concat 'join' may mix images"):
-        of_images(joined, 2)
-    padded = one_operator(g.Pad("pad", (x,), g.Tensor("z", (2, 4)), ((0, 1), (0, 0)), 0), x)
-    with pytest.raises(UnsupportedError, match="Pad 'pad' may mix images"):
-        of_images(padded, 2)
+X, CONSTANT = g.Tensor("x", (1, 4)), g.Tensor("c", (1, 4), data=np.zeros((1, 4), np.int8))
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        g.Reshape("mixes", (X,), g.Tensor("y", (2, 2))),
+        g.Transpose("mixes", (X,), g.Tensor("y", (4, 1)), (1, 0)),
+        g.Concat("mixes", (X, CONSTANT), g.Tensor("y", (1, 8)), 1),
+        g.Pad("mixes", (X,), g.Tensor("y", (2, 4)), ((0, 1), (0, 0)), 0),
+    ],
+    ids=lambda op: type(op).__name__,
+)
+def test_what_may_mix_images_is_named(op):
+    text = f"batch 2: {type(op).__name__} 'mixes' may mix images; use batch 1"
+    with pytest.raises(UnsupportedError, match=text):
+        of_images(one_operator(op, X), 2)
 
 
 def test_constants_of_one_row_stay():
-    x, constant = g.Tensor("x", (1, 4)), g.Tensor("c", (1, 4), data=np.arange(4, dtype=np.int8)[None])
-    graph = one_operator(g.Add("add", (x, constant), g.Tensor("y", (1, 4))), x)
-    (op,) = of_images(graph, 3).ops
+    (op,) = of_images(one_operator(g.Add("add", (X, CONSTANT), g.Tensor("y", (1, 4))), X), 3).ops
     assert [t.shape for t in (*op.inputs, op.output)] == [(3, 4), (1, 4), (3, 4)]
 
 
@@ -105,14 +109,6 @@ def test_refusals():
     kept = g.Graph("kept", (), (y,), (op,), (g.State(state, np.zeros((1, 4), np.int8), y),))
     with pytest.raises(UnsupportedError, match="keeps values from one input to the next; use batch 1"):
         of_images(kept, 2)
-
-
-def test_shapes_of_one_image():
-    executable = compile_graph(of_images(import_model(DIGITS), 4), PRESETS["tiny"])
-    one = of_one(executable, 4)
-    assert [t.shape for t in (*executable.inputs, *executable.outputs)] == [(4, 1, 8, 8), (4, 10)]
-    assert [t.shape for t in (*one.inputs, *one.outputs)] == [(1, 1, 8, 8), (1, 10)]
-    assert [t.shape for t in one.entries[0]] == [(1, 1, 8, 8)]
 
 
 def test_more_than_the_memory_holds_is_refused():
@@ -153,11 +149,6 @@ def test_results_are_those_of_the_whole():
         inputs = arrays | {"p": np.array([position], np.int32)}
         short, whole = (reference.run(graph, inputs)[0]["y"] for graph in found.graphs)
         assert np.array_equal(short, whole)
-
-
-def test_networks_without_a_position_have_one_graph():
-    x, y = g.Tensor("x", (1, 4)), g.Tensor("y", (4, 1))
-    assert in_contexts(g.Graph("net", (x,), (y,), (g.Reshape("r", (x,), y),))) is None
 
 
 CONTEXT, LONGEST = 80, 40
@@ -265,7 +256,8 @@ def test_a_program_whose_caches_would_be_elsewhere_has_no_blocks(graph, monkeypa
 
 def test_networks_that_are_no_such_step(graph):
     x, y = g.Tensor("x", (1, 4)), g.Tensor("y", (4, 1))
-    assert in_blocks(g.Graph("net", (x,), (y,), (g.Reshape("r", (x,), y),)), 16) is None
+    other = g.Graph("net", (x,), (y,), (g.Reshape("r", (x,), y),))
+    assert in_blocks(other, 16) is None and in_contexts(other) is None
     assert in_blocks(graph, 32) is None  # of 16 latest values
     embedding = graph.ops[0].output
     taken = g.Add("block", (embedding,) * 2, replace(embedding, name="block"))
@@ -325,22 +317,22 @@ def test_ends_that_do_not_ascend(ends, text, cache):
         join([], "position", ())
 
 
-def test_executables_of_different_networks(cache):
+def test_executables_that_cannot_be_joined(cache):
+    first, other = context(cache, 4), context(cache, 8)
     with pytest.raises(ProgramError, match="output 'part' is not the same in all executables; join those of one netw"):
-        join([context(cache, 4), context(cache, 8, extra=1)], "position", (4, 8))
-    other = context(cache, 8)
+        join([first, context(cache, 8, extra=1)], "position", (4, 8))
+    joined = join([first, other], "position", (4, 8))
+    text = "step 'step, 0..3' already runs in some contexts only; join executables with"
+    with pytest.raises(ProgramError, match=text):
+        join([joined, joined], "position", (4, 8))
     data = np.ones_like(other.tensors["rows"].data)
     other.tensors["rows"] = Tensor("rows", data.shape, "int8", "state", data, "rows")
     with pytest.raises(ProgramError, match="state 'rows' is not the same in all executables"):
-        join([context(cache, 4), other], "position", (4, 8))
-
-
-def test_contexts_are_joined_once(cache):
-    joined = join([context(cache, 4), context(cache, 8)], "position", (4, 8))
-    with pytest.raises(
-        ProgramError, match="step 'step, 0..3' already runs in some contexts only; join executables with"
-    ):
-        join([joined, joined], "position", (4, 8))
+        join([first, other], "position", (4, 8))
+    block = entry(cache, "block")
+    block.tensors["y"] = replace(block.tensors["y"], name="z")
+    with pytest.raises(ProgramError, match="output 'y' is not the same in all executables"):
+        with_entry(join([first], "position", (4,)), block, "blocks")
 
 
 def entry(cache, tensor):
@@ -367,11 +359,3 @@ def test_a_second_entry_shares_states_and_constants(cache):
             given = {tensor if key == "position" else key: x for key, x in program.inputs(position, position).items()}
             np.testing.assert_array_equal(loaded.run(given)["y"], program.expect(position, position))
             assert loaded.reports[0].name == {3: "step, 0..3", 9: "step, 4..9"}.get(position, "step, 0..3, blocks")
-
-
-def test_entries_of_different_networks(cache):
-    first = join([context(cache, 4)], "position", (4,))
-    other = entry(cache, "block")
-    other.tensors["y"] = replace(other.tensors["y"], name="z")
-    with pytest.raises(ProgramError, match="output 'y' is not the same in all executables"):
-        with_entry(first, other, "blocks")

@@ -75,19 +75,22 @@ def test_a_store_has_the_stride_of_the_tensor(instructions):
     assert [tuple(f[key] for key in SHAPE[:4]) for f in stores] == [(6, 3, 6, 0), (6, 3, 6, 3)]
 
 
-def test_padding_with_a_tensor_is_refused(instructions):
+@pytest.mark.parametrize(
+    "other, inside, text",
+    [
+        (lambda x, lane: x(0, 0, *lane), lambda at, lane: at[0] < 3, "the padding .* is not a constant"),
+        (
+            lambda x, lane: tirx.const(0, "int32"),
+            lambda at, lane: lane[1] < 3,
+            "padding cuts through an entry of 16",
+        ),
+    ],
+)
+def test_padding_that_no_load_has_is_refused(instructions, other, inside, text):
     def element(x, at, lane):
-        return tirx.if_then_else(at[0] < 3, x(at[0], at[1], *lane), x(0, 0, *lane))
+        return tirx.if_then_else(inside(at, lane), x(at[0], at[1], *lane), other(x, lane))
 
-    with pytest.raises(ScheduleError, match=r"^tile.*: the padding .* is not a constant"):
-        instructions(loaded((6, 6), element))
-
-
-def test_padding_inside_an_entry_is_refused(instructions):
-    def element(x, at, lane):
-        return tirx.if_then_else(lane[1] < 3, x(at[0], at[1], *lane), tirx.const(0, "int32"))
-
-    with pytest.raises(ScheduleError, match=r"^tile.*: padding cuts through an entry of 16 elements"):
+    with pytest.raises(ScheduleError, match=f"^tile.*: {text}"):
         instructions(loaded((6, 6), element))
 
 
@@ -107,21 +110,6 @@ def test_a_tile_is_a_reset_and_a_product(instructions):
     assert [f["reset"] for f in gemm] == [1, 0]
     runs = [f["iter_out"] * f["iter_in"] * (f["uop_end"] - f["uop_bgn"]) for f in gemm]
     assert runs == [4 * 2, 4 * 2 * 3]
-
-
-def test_steps_count_entries(instructions):
-    sch = dense(VTA, 4, 16, 16, tile=Tile(n=4))
-    *_, gemm = (fields for name, fields in instructions(sch) if name == "GEMM")
-    loop = "in" if gemm["iter_in"] > 1 else "out"
-    assert [gemm[f"{key}_{loop}"] for key in ("dst", "src", "wgt")] == [1, 1, 0]
-
-
-def test_tiles_begin_where_storage_put_them(instructions):
-    sch = dense(VTA, 8, 16, 16, tile=Tile(n=2, thread="n", vthreads=2))
-    products = [fields for name, fields in instructions(sch) if name == "GEMM" and not fields["reset"]]
-    assert len(products) == 4
-    stores = [fields["sram_base"] for name, fields in instructions(sch) if name == "STORE.OUT"]
-    assert len(set(stores)) == 2
 
 
 @T.prim_func

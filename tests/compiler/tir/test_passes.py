@@ -8,12 +8,11 @@ import pytest
 
 from tilewright.compiler import build
 from tilewright.compiler.intrin import ACC, INP, INSTRUCTION, WGT, tensorize_gemm
-from tilewright.compiler.tir.passes import innermost, lower_tir, mark_scopes, name_threads
+from tilewright.compiler.tir.passes import lower_tir, mark_scopes, name_threads
 from tilewright.compiler.tvm_compat import IRModule, PrimFunc, Schedule, T, structural_equal, structural_walk, te, tirx
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ScheduleError
 from tilewright.runtime.loader import run
-from tilewright.runtime.verify import verify
 
 from .conftest import block_product, check_block_product
 
@@ -41,31 +40,22 @@ def marked(stmt):
     return scopes(mark_scopes(IRModule({"main": func}))["main"].body)
 
 
-def test_the_heart_of_a_nest():
-    assert WORK.same_as(innermost(loop(P, when(P < 3, loop(Q, WORK)))))
-    assert innermost(loop(P, tirx.SeqStmt([WORK, WORK]))) is None
-    assert innermost(loop(P, tirx.IfThenElse(P < 3, WORK, WORK))) is None
+MARK = tirx.AttrStmt(tirx.IntImm("int32", 0), INSTRUCTION, tirx.IntImm("int32", 1), loop(Q, WORK))
 
 
-def test_a_perfect_nest_is_one_scope():
-    (scope,) = marked(loop(P, when(P < 3, loop(Q, WORK))))
-    assert isinstance(scope, tirx.For) and scope.loop_var.same_as(P)
-
-
-def test_a_sequence_has_a_scope_per_statement():
-    found = marked(loop(P, tirx.SeqStmt([loop(Q, WORK), WORK])))
-    assert [type(scope) for scope in found] == [tirx.For, tirx.Evaluate]
-
-
-def test_a_bound_that_ties_two_loops_keeps_the_outer_one_outside():
-    (scope,) = marked(loop(P, loop(Q, when(P * 8 + Q < 20, WORK))))
-    assert isinstance(scope, tirx.For) and scope.loop_var.same_as(Q)
-
-
-def test_a_mark_of_the_schedule_is_kept():
-    mark = tirx.AttrStmt(tirx.IntImm("int32", 0), INSTRUCTION, tirx.IntImm("int32", 1), loop(Q, WORK))
-    (scope,) = marked(loop(P, mark))
-    assert scope.loop_var.same_as(Q)
+@pytest.mark.parametrize(
+    "stmt, expected",
+    [
+        (loop(P, when(P < 3, loop(Q, WORK))), ["p"]),  # a perfect nest
+        (loop(P, tirx.SeqStmt([loop(Q, WORK), WORK])), ["q", "work"]),
+        (loop(P, tirx.IfThenElse(P < 3, WORK, WORK)), ["work", "work"]),
+        (loop(P, loop(Q, when(P * 8 + Q < 20, WORK))), ["q"]),  # a bound that ties two loops: the outer one is outside
+        (loop(P, MARK), ["q"]),  # the mark of a schedule is kept
+    ],
+)
+def test_instruction_scopes(stmt, expected):
+    """Loops with which the scopes begin, or the statement itself."""
+    assert [scope.loop_var.name if isinstance(scope, tirx.For) else "work" for scope in marked(stmt)] == expected
 
 
 @pytest.mark.parametrize("size, tile, entries", [(20, 5, 5), (20, 6, 6), (7, 7, 7)])
@@ -113,65 +103,6 @@ def test_there_are_no_other_threads(tag):
 
 VTA = PRESETS["vta"]
 RNG = np.random.default_rng(0)
-
-
-def added(rows, columns, threads):
-    """int8(a[i, j] + b[j]); `threads(sch, i, j)` binds virtual threads and returns the loop for all blocks."""
-    a = te.placeholder((rows, columns, 1, 16), "int32", "a")
-    b = te.placeholder((columns, 1, 16), "int32", "b")
-    total = te.compute(a.shape, lambda i, j, p, q: a[i, j, p, q] + b[j, p, q], name="total")
-    out = te.compute(a.shape, lambda *i: total(*i).astype("int8"), name="out")
-    sch = Schedule(te.create_prim_func([a, b, out]))
-    block = sch.get_sblock("total")
-    sch.set_scope(block, 0, ACC)
-    loads = sch.cache_read(block, 0, ACC), sch.cache_read(block, 1, ACC)
-    i, j, *_ = sch.get_loops(sch.get_sblock("out"))
-    where = threads(sch, i, j)
-    for each in (block, *loads):
-        sch.compute_at(each, where)
-    return sch
-
-
-def check(sch, rows, columns):
-    program = build(sch, VTA)
-    verify(program.finish())
-    a = RNG.integers(-99, 99, (rows, columns, 1, 16)).astype(np.int32)
-    b = RNG.integers(-99, 99, (columns, 1, 16)).astype(np.int32)
-    out, stats = run(program, {"a": a, "b": b})
-    assert np.array_equal(out["out"], (a + b).astype(np.int8))
-    return stats
-
-
-def test_a_tensor_that_all_threads_read_is_loaded_once():
-    def over_rows(sch, i, j):
-        thread, rest = sch.split(i, [4, None])
-        sch.bind(thread, "vthread.x")
-        return rest
-
-    assert check(added(8, 6, over_rows), 8, 6).insns["LOAD.ACC"] == 8 + 2
-
-
-def test_two_kinds_of_threads_nest():
-    def over_both(sch, i, j):
-        thread_i, i = sch.split(i, [2, None])
-        thread_j, j = sch.split(j, [3, None])
-        sch.reorder(thread_i, thread_j, i, j)
-        sch.bind(thread_i, "vthread.x")
-        sch.bind(thread_j, "vthread.y")
-        return i
-
-    stats = check(added(8, 6, over_both), 8, 6)
-    assert stats.insns["STORE.OUT"] == 8 * 3 and stats.insns["LOAD.ACC"] == 8 * 3 + 4 * 3
-
-
-def test_threads_may_have_unequal_shares():
-    def over_columns(sch, i, j):
-        thread, j = sch.split(j, [4, 2])
-        sch.reorder(thread, i, j)
-        sch.bind(thread, "vthread.x")
-        return i
-
-    check(added(3, 7, over_columns), 3, 7)
 
 
 def test_conditions_on_the_thread_reach_every_instruction():

@@ -88,6 +88,7 @@ def shown(instructions):
         (lambda a, b: a >> c(3), lambda a, b: a >> 3, [("SHR", 3)]),
         (lambda a, b: a >> c(31), lambda a, b: a >> 31, [("SHR", 15), ("SHR", 15), ("SHR", 1)]),
         (lambda a, b: (a + c(1)) * a, lambda a, b: (a + 1) * a, None),
+        (lambda a, b: (a - b) * b, lambda a, b: (a - b) * b, [("MUL", -1), ("ADD", None), ("MUL", -1), ("MUL", None)]),
         (lambda a, b: a << c(17), lambda a, b: a << 17, [("SHR", -16), ("SHR", -1)]),
         (lambda a, b: te.max(te.min(a >> c(20), c(127)), c(-128)), lambda a, b: np.clip(a >> 20, -128, 127), None),
         (
@@ -100,6 +101,11 @@ def shown(instructions):
         (lambda a, b: te.max(c(5), a), lambda a, b: np.maximum(a, 5), [("MAX", 5)]),
         (lambda a, b: c(0), lambda a, b: 0 * a, [("RESET", None)]),
         (lambda a, b: c(-7), lambda a, b: 0 * a - 7, [("RESET", None), ("ADD", -7)]),
+        (
+            lambda a, b: c(70000),
+            lambda a, b: 0 * a + 70000,
+            [("RESET", None), ("ADD", 1), ("SHR", -15), ("SHR", -1), ("ADD", 4464)],
+        ),
     ],
 )
 def test_expressions_become_chains(shown, value, expected, operations):
@@ -109,17 +115,12 @@ def test_expressions_become_chains(shown, value, expected, operations):
     assert operations is None or shown(unary(value)) == operations
 
 
-def test_a_large_constant_is_shifted_into_place(shown):
-    operations = [("RESET", None), ("ADD", 1), ("SHR", -15), ("SHR", -1), ("ADD", 4464)]
-    assert shown(unary(lambda a, b: c(70000))) == operations
-
-
 def test_a_result_is_computed_in_place_of_an_operand_that_nobody_needs(instructions):
-    alu = [fields for name, fields in instructions(unary(lambda a, b: a + b)) if name == "ALU.ADD"]
-    stores = [fields for name, fields in instructions(unary(lambda a, b: a + b)) if name == "STORE.OUT"]
-    assert len(alu) == 1 and (alu[0]["iter_out"], alu[0]["iter_in"], alu[0]["dst_in"], alu[0]["src_in"]) == (1, 8, 1, 1)
-    loads = [fields["sram_base"] for name, fields in instructions(unary(lambda a, b: a + b)) if name == "LOAD.ACC"]
-    assert sorted(loads) == [0, 8] and stores[0]["sram_base"] in loads
+    *loads, (alu, fields), (store, stored) = instructions(unary(lambda a, b: a + b))
+    assert (alu, store) == ("ALU.ADD", "STORE.OUT")
+    assert tuple(fields[key] for key in ("iter_out", "iter_in", "dst_in", "src_in")) == (1, 8, 1, 1)
+    bases = sorted(load["sram_base"] for _, load in loads)
+    assert bases == [0, 8] and stored["sram_base"] in bases
 
 
 @pytest.mark.parametrize(
@@ -137,8 +138,9 @@ def test_what_is_no_chain_is_refused(value, text):
 
 
 def test_shift_by_a_tensor():
-    out, stats = results(unary(lambda a, b: a >> b), a=A, b=np.abs(B) % 32)
-    assert np.array_equal(out["out"], (A >> (np.abs(B) % 32)).astype(np.int8)) and stats.insns["ALU.SHR"] == 1
+    amounts = np.abs(B) % 32
+    out, stats = results(unary(lambda a, b: a >> b), a=A, b=amounts)
+    assert np.array_equal(out["out"], (A >> amounts).astype(np.int8)) and stats.insns["ALU.SHR"] == 1
 
 
 def shifted(tensor, bits):
@@ -211,15 +213,16 @@ def matmul(inner=8, step=2, *, prepare=lambda sch, loops: None, tensorize=True):
     return sch
 
 
-def test_a_step_is_one_instruction():
-    stats = check_block_product(matmul(), VTA, 8, 4, 8)
-    assert stats.insns["GEMM"] == 1 + 4 and stats.insns["LOAD.INP"] == stats.insns["LOAD.WGT"] == 4
+@pytest.mark.parametrize("inner, step, loads", [(8, 2, (4, 4)), (7, 3, (10, 6))])  # 3 does not divide 7
+def test_a_step_is_one_instruction(inner, step, loads):
+    stats = check_block_product(matmul(inner, step), VTA, 8, 4, inner)
+    assert stats.insns["GEMM"] == 1 + -(-inner // step)
+    assert (stats.insns["LOAD.INP"], stats.insns["LOAD.WGT"]) == loads
 
 
 def test_an_annotation_sets_where_an_instruction_begins():
     sch = matmul(prepare=lambda sch, loops: sch.annotate(loops[1], INSTRUCTION, 1))
-    stats = check_block_product(sch, VTA, 8, 4, 8)
-    assert stats.insns["GEMM"] == 1 + 4 * 2 * 8
+    assert check_block_product(sch, VTA, 8, 4, 8).insns["GEMM"] == 1 + 4 * 2 * 8
 
 
 def test_software_pipelining_doubles_the_buffers():
@@ -233,18 +236,22 @@ def test_software_pipelining_doubles_the_buffers():
     assert loads == [0, 16, 0, 16]
 
 
-def test_steps_need_not_divide_the_reduction():
-    stats = check_block_product(matmul(inner=7, step=3), VTA, 8, 4, 7)
-    assert stats.insns["GEMM"] == 1 + 3
+def staged(a, stage, out=None, load=False):
+    """A schedule of `stage` in accumulators, of `a` from DRAM, without a load unless asked for."""
+    sch = Schedule(te.create_prim_func([a, stored(stage) if out is None else out]))
+    sch.set_scope(sch.get_sblock("stage"), 0, ACC)
+    if load:
+        sch.cache_read(sch.get_sblock("stage"), 0, ACC)
+    return sch
+
+
+def computed(shape, value):
+    return te.compute(shape, value, name="stage")
 
 
 def bad_index(index):
     a = vector("a", 64)
-    stage = te.compute((N, 1, 16), lambda i, p, q: a[index(i), p, q] + c(1), name="stage")
-    sch = Schedule(te.create_prim_func([a, stored(stage)]))
-    sch.set_scope(sch.get_sblock("stage"), 0, ACC)
-    sch.cache_read(sch.get_sblock("stage"), 0, ACC)
-    return sch
+    return staged(a, computed((N, 1, 16), lambda i, p, q: a[index(i), p, q] + c(1)), load=True)
 
 
 def scoped(scope):
@@ -253,18 +260,10 @@ def scoped(scope):
     return sch
 
 
-def int32_out():
+def plus_one(load, dtype):
     a = vector("a")
-    stage = te.compute(a.shape, lambda *i: a(*i) + c(1), name="stage")
-    return on_acc([a], [stage], te.compute(a.shape, lambda *i: stage(*i), name="out"))
-
-
-def computed_load():
-    a = vector("a")
-    stage = te.compute(a.shape, lambda *i: a(*i) + c(1), name="stage")
-    sch = Schedule(te.create_prim_func([a, stored(stage)]))
-    sch.set_scope(sch.get_sblock("stage"), 0, ACC)
-    return sch
+    stage = computed(a.shape, lambda *i: a(*i) + c(1))
+    return staged(a, stage, te.compute(a.shape, lambda *i: stage(*i).astype(dtype), name="out"), load)
 
 
 def dram_only():
@@ -274,10 +273,7 @@ def dram_only():
 
 def half_entries():
     a = te.placeholder((N, 32), "int32", "a")
-    stage = te.compute((N, 8), lambda i, j: a[i, j], name="stage")
-    sch = Schedule(te.create_prim_func([a, stored(stage)]))
-    sch.set_scope(sch.get_sblock("stage"), 0, ACC)
-    return sch
+    return staged(a, computed((N, 8), lambda i, j: a[i, j]))
 
 
 def running_sum():
@@ -293,13 +289,9 @@ def running_sum():
 
 def marked_outside():
     a = vector("a")
-    stage = te.compute(a.shape, lambda *i: a(*i), name="stage")
-    out = stored(stage)
-    sch = Schedule(te.create_prim_func([a, out]))
-    block = sch.get_sblock("stage")
-    sch.set_scope(block, 0, ACC)
+    sch = staged(a, computed(a.shape, lambda *i: a(*i)))
     loop = sch.get_loops(sch.get_sblock("out"))[0]
-    sch.compute_at(block, loop)
+    sch.compute_at(sch.get_sblock("stage"), loop)
     sch.annotate(loop, INSTRUCTION, 1)
     return sch
 
@@ -310,8 +302,8 @@ def marked_outside():
         (lambda: bad_index(lambda i: i * i), r"stage.* is not an affine function of the instruction's loops"),
         (lambda: bad_index(lambda i: i // 2), r"stage.* is not an affine function of the instruction's loops"),
         (lambda: scoped("local.sum"), "'stage' is in scope 'local.sum'; must be one of global, local.inp, local.wgt"),
-        (int32_out, r"out\[.*STORE writes the low bits of accumulators as int8, not int32"),
-        (computed_load, r"stage.*only plain copies move data between DRAM and a scratchpad"),
+        (lambda: plus_one(True, "int32"), r"out\[.*STORE writes the low bits of accumulators as int8, not int32"),
+        (lambda: plus_one(False, "int8"), r"stage.*only plain copies move data between DRAM and a scratchpad"),
         (dram_only, r"out\[.*a copy needs a scratchpad on one side"),
         (half_entries, r"stage.*the operands step differently within an entry of 16 elements"),
         (marked_outside, "an instruction is a perfect loop nest around one statement"),
@@ -326,13 +318,10 @@ def test_what_is_refused_names_the_statement(sch, text):
 
 @pytest.mark.parametrize("slots", ["two", [2]])
 def test_slots_are_a_number(slots):
-    x = te.placeholder((4, 1, 16), "int32", "x")
-    total = te.compute(x.shape, lambda *i: x(*i) + 1, name="total")
-    sch = Schedule(te.create_prim_func([x, te.compute(x.shape, lambda *i: total(*i).astype("int8"), name="out")]))
-    sch.set_scope(sch.get_sblock("total"), 0, ACC)
-    sch.annotate(sch.cache_read(sch.get_sblock("total"), 0, ACC), SLOTS, slots)
-    with pytest.raises(ScheduleError, match=f"'x': annotation {SLOTS} is .*; give a number of slots, as 2"):
-        build(sch, PRESETS["vta"])
+    sch = plus_one(False, "int8")
+    sch.annotate(sch.cache_read(sch.get_sblock("stage"), 0, ACC), SLOTS, slots)
+    with pytest.raises(ScheduleError, match=f"'a': annotation {SLOTS} is .*; give a number of slots, as 2"):
+        build(sch, VTA)
 
 
 def test_a_tensor_that_does_not_fit_is_named():

@@ -21,14 +21,14 @@ from tilewright.compiler.tune.search import (
     known_tiles,
     layer_key,
     network_key,
-    tile_from,
 )
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import FileError
 from tilewright.sim.dram import ZYNQ_HP
 
 TINY = PRESETS["tiny"]
-WORK = Work.of(ConvShape(1, 20, 1, 1, 24), TINY)
+WORK, LAYER = Work.of(ConvShape(1, 20, 1, 1, 24), TINY), layer_of(dense, TINY, 1, 20, 24)
+KNOWN = Tile(ci=5, co=1)
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def timed(monkeypatch):
 
 
 def find(**fields):
-    return Search(**fields).tile(layer_of(dense, TINY, 1, 20, 24), 2)
+    return Search(**fields).tile(LAYER, 2)
 
 
 def test_the_fastest_candidate_wins_and_is_kept(timed, cache):
@@ -65,29 +65,21 @@ def test_the_fastest_candidate_wins_and_is_kept(timed, cache):
     assert find(candidates=4) == found and len(timed) == len(set(tiles))
 
 
-def test_another_layer_is_another_entry(timed, cache):
-    for layer in (layer_of(dense, TINY, 1, 20, 24), layer_of(dense, TINY, 1, 20, 24, epilogue=[("shr", 1)])):
-        Search().tile(layer, 2)
-        Search().tile(layer, 1)
-    assert len(list(cache.iterdir())) == 4
-
-
 @pytest.mark.parametrize(
-    "change", [{"candidates": 2}, {"dram": ZYNQ_HP.replace(latency=9)}], ids=["candidates", "memory"]
+    "how, layer, threads",
+    [
+        (Search(candidates=2), LAYER, 2),
+        (Search(dram=ZYNQ_HP.replace(latency=9)), LAYER, 2),
+        (Search(known=KnownTiles({layer_key(LAYER): KNOWN})), LAYER, 2),
+        (Search(), layer_of(dense, TINY, 1, 20, 24, epilogue=[("shr", 1)]), 2),
+        (Search(), LAYER, 1),
+    ],
+    ids=["candidates", "memory", "known", "layer", "threads"],
 )
-def test_another_search_is_another_entry(timed, cache, change):
+def test_another_search_is_another_entry(timed, cache, how, layer, threads):
     find()
-    find(**change)
-    assert len(list(cache.iterdir())) == 2
-
-
-def test_a_known_tile_is_timed_too(timed, cache):
-    layer = layer_of(dense, TINY, 1, 20, 24)
-    known = KnownTiles({layer_key(layer): Tile(ci=5, co=1)})
-    find(known=known)
-    assert Tile(ci=5, co=1) in timed
-    find()
-    assert len(list(cache.iterdir())) == 2
+    how.tile(layer, threads)
+    assert len(list(cache.iterdir())) == 2 and (KNOWN in timed) == bool(how.known.tiles)
 
 
 def test_other_sources_are_another_entry(timed, cache, monkeypatch):
@@ -156,7 +148,7 @@ def test_the_largest_gain_over_the_first_trial_of_the_same_measurer_wins():
 @pytest.fixture
 def base(tmp_path):
     """(path of a database, key of the layer that it knows)"""
-    path, key = tmp_path / "tiles.db", layer_key(layer_of(dense, TINY, 1, 20, 24))
+    path, key = tmp_path / "tiles.db", layer_key(LAYER)
     with Store(path) as store:
         for k, each in enumerate(HISTORY):
             store.put(str(k), {"value": each, "error": ""}, f"tile {key}")
@@ -165,12 +157,12 @@ def base(tmp_path):
 
 def test_a_search_with_known_tiles(base):
     path, key = base
-    known, layer = known_tiles(path, TINY), layer_of(dense, TINY, 1, 20, 24)
-    assert known.tiles == {key: Tile(ci=6)} and known.tile(layer, 2) == Tile(ci=6)
+    known = known_tiles(path, TINY)
+    assert known.tiles == {key: Tile(ci=6)} and known.tile(LAYER, 2) == Tile(ci=6)
     other = layer_of(dense, TINY, 1, 20, 28)
     assert known.tile(other, 2) == other.best(2)
     many = KnownTiles({key: Tile(vthreads=4)}, otherwise=known)
-    assert many.tile(layer, 4).vthreads == 4 and many.tile(layer, 2) == Tile(ci=6)
+    assert many.tile(LAYER, 4).vthreads == 4 and many.tile(LAYER, 2) == Tile(ci=6)
     assert known.digest == known_tiles(path, TINY).digest != many.digest
 
 
@@ -198,7 +190,3 @@ def test_files_that_are_none_are_named(base, tmp_path):
         store.put("x", {"value": {"cycles": 3}}, f"tile {key}")
     with pytest.raises(FileError, match=r"tiles\.db: not a database of tiles"):
         known_tiles(path, TINY)
-
-
-def test_a_tile_comes_back_from_json():
-    assert tile_from({**dataclasses.asdict(Tile(ci=3)), "order": ["n", "co", "oy", "ox"]}) == Tile(ci=3)

@@ -1,4 +1,4 @@
-"""The example that tunes ready schedules finds programs that are no slower than the cost model's, and exact."""
+"""The examples that tune find programs that are exact, and no slower than those without tuning."""
 
 import dataclasses
 import re
@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("amaranth")
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "tune_conv2d.py"
+FOLDER = Path(__file__).parents[2] / "examples"
+EXAMPLE = FOLDER / "tune_conv2d.py"
 
 
 @pytest.fixture(autouse=True)
@@ -40,3 +41,13 @@ def test_layers_of_real_networks_gain(capsys, monkeypatch):
     runpy.run_path(str(EXAMPLE), run_name="__main__")
     found = results(capsys.readouterr().out)
     assert len(found) == 3 and all(tuned < chosen for chosen, tuned in found)
+
+
+@pytest.mark.circuit
+def test_the_fastest_residual_sum_is_exact(capsys):
+    runpy.run_path(str(FOLDER / "tune_residual.py"), run_name="__main__")
+    tried, decisions, fastest, checked = capsys.readouterr().out.splitlines()[-4:]
+    cycles = [int(n.replace(",", "")) for n in re.findall(r"[\d,]*\d", tried.split(":")[1])]
+    assert decisions.startswith("decisions of the fastest: (")
+    assert len(cycles) > 4 and fastest.startswith(f"fastest: {min(cycles):,}, ")
+    assert max(cycles) > 1.5 * min(cycles) and checked == "its results equal numpy's"
