@@ -2,8 +2,9 @@
 
 import pytest
 
+from tests.hw.bench import Watch, instruction, script, simulate
 from tilewright.hw.config import PRESETS
-from tilewright.hw.isa import Isa, Mem, Op
+from tilewright.hw.isa import Mem, Op
 from tilewright.hw.metrics import CIRCUIT, CLOCKED, COUNTERS, EVERY, FOLLOWED, TIMING, Kind, counters, hardware, metrics
 from tilewright.hw.regs import registers
 from tilewright.hw.rtl.latencies import NOTHING_LATENCY
@@ -65,19 +66,9 @@ def test_intervals_of_loads():
     assert [load_interval(cfg, Mem.PAR) for cfg in (PRESETS["pynq_z1"], tiny)] == [24, 6]
 
 
-def test_latency_of_a_nop(simulate):
+def test_latency_of_a_nop():
     dut = Load(PRESETS["tiny"])
-    low, high = Isa(dut.cfg).formats["LOAD"].encode(op=Op.LOAD, mem=Mem.INP, push_next=1)[0]
-
-    async def bench(ctx):
-        ctx.set(dut.cmd.payload.insn, int(low) | int(high) << 64)
-        ctx.set(dut.cmd.valid, 1)
-        await ctx.tick()
-        ctx.set(dut.cmd.valid, 0)
-        cycles = 1
-        while not ctx.get(dut.to_compute.valid):
-            await ctx.tick()
-            cycles += 1
-        assert cycles == NOTHING_LATENCY
-
-    simulate(dut, bench)
+    nop = {"cmd.payload.insn": instruction(dut.cfg, "LOAD", op=Op.LOAD, mem=Mem.INP, push_next=1), "cmd.valid": 1}
+    token = Watch(dut.to_compute.valid)
+    simulate(dut, script(dut, (nop, {}), ({"cmd.valid": 0}, {}, 20)), background=[token])
+    assert token.at()[0] == NOTHING_LATENCY
