@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import ConfigError, EncodingError
 from ..rounding import CONTRACTS
@@ -83,9 +84,9 @@ class Format:
         if not low <= value <= high:
             raise EncodingError(f"{self.name}.{key} = {value}: outside {low}..{high} ({f.bits} bits)")
 
-    def decode(self, words: np.ndarray) -> dict[str, np.ndarray]:
+    def decode(self, words: NDArray[np.uint64]) -> dict[str, np.ndarray]:
         """Fields, int64 (n,) each, of `words`, uint64 (n, ceil(width / 64))."""
-        out = {}
+        out: dict[str, np.ndarray] = {}
         for f in self.fields.values():
             word, bit = divmod(f.lo, 64)
             v = words[:, word] >> np.uint64(bit)
@@ -241,12 +242,12 @@ class Isa:
         rows = rows_of(op)
         return self.formats[(instruction(op, mem) or rows[0]).format] if rows else None
 
-    def decode(self, words: np.ndarray) -> list[dict[str, int]]:
+    def decode(self, words: NDArray[np.uint64]) -> list[dict[str, int]]:
         """Fields of every instruction of `words`, uint64 (n, 2).
 
         Instructions without a declared opcode decode to `{"op": opcode}` alone; `undecodable` says so.
         """
-        words = np.ascontiguousarray(words, np.uint64).reshape(-1, 2)
+        words = np.reshape(np.ascontiguousarray(words, np.uint64), (-1, 2))
         low = words[:, 0].astype(np.uint16)
         kind = self._kinds[low & 7, low >> 7 & 7]
         out: list[dict[str, int]] = [{} for _ in range(len(words))]

@@ -271,9 +271,11 @@ def scratchpad_of(mem: Mem) -> Mem:
 
 
 _ENTRY_BYTES = {
-    mem: f"{mem.name.lower()}_entry_bytes" for mem in (Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC, Mem.OUT, Mem.PAR, Mem.TWGT)
+    **{m: f"{m.name.lower()}_entry_bytes" for m in (Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC, Mem.OUT, Mem.PAR, Mem.TWGT)},
+    Mem.ACC8: "lanes",
+    Mem.OUTQ: "out_entry_bytes",
+    Mem.TUOP: "uop_entry_bytes",
 }
-_ENTRY_BYTES |= {Mem.ACC8: "lanes", Mem.OUTQ: "out_entry_bytes", Mem.TUOP: "uop_entry_bytes"}
 _DEPTHS = {
     Mem.UOP: "uop_depth",
     Mem.WGT: "wgt_depth",

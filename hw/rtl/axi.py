@@ -141,7 +141,7 @@ class Splitter(wiring.Component):
             }
         )
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """The rest of the transfer; `final` is known one cycle ahead, because `i.ready` depends on it."""
         m, new = Module(), self.i.payload
         left = Signal(self.left.shape(), reset_less=True)

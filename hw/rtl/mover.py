@@ -127,7 +127,7 @@ class Planner(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: object):
         """Commands; first stage: sums and products of one; second: the rest of its sums, then its rows."""
         m = Module()
         m.submodules.commands = commands = Fifo(shape=self.cmd.payload.shape(), depth=COMMAND_DEPTH)
@@ -171,7 +171,7 @@ class Planner(wiring.Component):
         self._request(m, mem, at, Mux(whole, area, length))
         return m
 
-    def _begin(self, begun, cmd) -> list:
+    def _begin(self, begun: data.View, cmd: data.View) -> list[object]:
         """First sums of `cmd`; the rest waits for the second stage."""
         uops = [mem for mem in self.mems if mem in (Mem.UOP, Mem.TUOP)]
         flat = cmd.mem == uops[0].id if uops else Const(0, 1)  # micro-ops are one row
@@ -196,7 +196,7 @@ class Planner(wiring.Component):
             begun.y_end.eq(above + rows),
         ]
 
-    def _describe(self, tile, begun) -> list:
+    def _describe(self, tile: data.View, begun: data.View) -> list[object]:
         cmd = begun.cmd
         x_last, y_last = ((begun[f"{axis}_final"] + cmd[f"{axis}_pad_1"])[:17] for axis in "xy")
         return [
@@ -213,7 +213,7 @@ class Planner(wiring.Component):
             *(tile[name].eq(cmd[name]) for name in ("mem", "pad_value", "push", "index")),
         ]
 
-    def _request(self, m: Module, mem, at, entries) -> None:
+    def _request(self, m: Module, mem: Value, at: Value, entries: Value) -> None:
         """Beats of `entries` entries from entry `at` on."""
         req = self.req.payload
         with m.Switch(mem):
@@ -265,7 +265,7 @@ class Walker(wiring.Component):
         self.cfg, self.mems = cfg, mems
         super().__init__({"tile": In(stream.Signature(tile_layout())), "step": Out(stream.Signature(step_layout(cfg)))})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: object):
         """Counters of column, row, entries so far, and the position in the beat."""
         m = Module()
         tile, step = self.tile.payload, Signal(step_layout(self.cfg), reset_less=True)
@@ -325,7 +325,7 @@ class Walker(wiring.Component):
                 m.d.sync += [y.eq(0), top.eq(1), count.eq(0), row_offset.eq(0), column.eq(0)]
         return m
 
-    def _end_of_beat(self, m: Module, mem, part, full, single) -> None:
+    def _end_of_beat(self, m: Module, mem: Value, part: Value, full: Value, single: Value) -> None:
         with m.Switch(mem):
             for name in self.mems:
                 with m.Case(name.id):
@@ -334,7 +334,7 @@ class Walker(wiring.Component):
                     m.d.comb += single.eq(chunks(self.cfg, name) == 1)
 
 
-def writer_members(cfg: Config, mems: tuple[Mem, ...]) -> dict:
+def writer_members(cfg: Config, mems: tuple[Mem, ...]) -> dict[str, wiring.Member]:
     """Members of a `Writer` besides its steps, for `wiring.Component`; a mover has them too."""
     return {
         "beats": In(beat_signature(cfg)),
@@ -361,7 +361,7 @@ class Writer(wiring.Component):
         self.cfg, self.mems = cfg, mems
         super().__init__({"step": In(stream.Signature(step_layout(cfg))), **writer_members(cfg, mems)})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: object):
         """One register between beats and scratchpads; a counter of an entry's chunks, the last of which is known ahead,
         so that `step` and `beats` are taken after few gates."""
         m = Module()
@@ -389,13 +389,13 @@ class Writer(wiring.Component):
         self._check(m, go)
         return m
 
-    def _ends(self, chunk) -> Value:
+    def _ends(self, chunk: Value) -> Value:
         """1 while `chunk` is the last but one of an entry."""
         names = [(name, chunks(self.cfg, name)) for name in loaded_as(self.cfg, self.mems)]
         long = [(self.step.payload.mem == name.id) & (chunk == n - 2) for name, n in names if n > 1]
         return Cat(long).any() if long else Const(0)
 
-    def _write(self, m: Module, mem: Mem, go, chunk) -> None:
+    def _write(self, m: Module, mem: Mem, go: Value, chunk: Value) -> None:
         """The registered write port of `mem`."""
         step, port = self.step.payload, getattr(self, f"write_{mem.name.lower()}")
         lanes, word = len(port.en), len(port.data)
@@ -419,7 +419,7 @@ class Writer(wiring.Component):
                     m.d.comb += self.bytes.eq(min(entry_bytes(self.cfg, name), self.cfg.axi_bits // 8))
 
     @staticmethod
-    def _lanes(chunk, n: int, lanes: int):
+    def _lanes(chunk: Value, n: int, lanes: int):
         """Enables of the lanes of one of `n` chunks."""
         return Cat((chunk[: (n - 1).bit_length()] == k).replicate(lanes // n) for k in range(n))
 
@@ -432,7 +432,7 @@ class Writer(wiring.Component):
             beat = Cat(Cat(beat[k : k + 8], beat[k + 7].replicate(24)) for k in range(0, len(beat), 8))
         return beat.replicate(word // len(beat))
 
-    def _check(self, m: Module, go) -> None:
+    def _check(self, m: Module, go: Value) -> None:
         """Keeps the first fault."""
         step = self.step.payload
         beyond = Signal()
@@ -448,7 +448,7 @@ class Writer(wiring.Component):
         )
 
 
-def move_of(cfg: Config, command, move) -> list:
+def move_of(cfg: Config, command: data.View, move: data.View) -> list[object]:
     """Statements that make `move` (see `move_layout`) the LOAD or LOADP `command`."""
     insn = Value.cast(command.insn)
     load, flags = data.View(insn_layout(cfg, "LOAD"), insn), data.View(insn_layout(cfg, "FINISH"), insn)
@@ -495,7 +495,7 @@ class Mover(wiring.Component):
         self.cfg, self.mems, self.names = cfg, mems, loaded_as(cfg, mems)
         super().__init__({"cmd": In(move_signature()), "req": Out(request_signature(cfg)), **writer_members(cfg, mems)})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: object):
         """Planner (requests), descriptor FIFO, walker (entries), writer (beats)."""
         m = Module()
         m.submodules.planner = planner = Planner(self.cfg, mems=self.names)

@@ -403,7 +403,7 @@ class Activity(wiring.Signature):
         super().__init__({**{name: Out(1) for name in names}, "bytes": Out(BYTES_BITS)})
 
 
-def unit_members() -> dict:
+def unit_members() -> dict[str, wiring.Member]:
     """Members that every unit has besides its own, for `wiring.Component`.
 
     Members:

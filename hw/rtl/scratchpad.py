@@ -39,7 +39,7 @@ class Scratchpad(wiring.Component):
         self.cfg, self.mem = cfg, mem
         super().__init__({"write": In(SramWrite(cfg, mem)), "read": In(SramRead(cfg, mem))})
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """One memory."""
         m, cfg, mem = Module(), self.cfg, self.mem
         depth = 1 << address_bits(cfg, mem)
@@ -87,7 +87,7 @@ class Inputs(wiring.Component):
         self.cfg = cfg
         super().__init__({"write": In(SramWrite(cfg, Mem.INP)), "read": In(InputRead(cfg))})
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """The banks; each entry comes from the bank that its distance from the first one says."""
         m, cfg, write, read = Module(), self.cfg, self.write, self.read
         count, low = cfg.row_taps, (cfg.row_taps - 1).bit_length()
@@ -149,7 +149,7 @@ class Parameters(wiring.Component):
             }
         )
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """One memory of rows, of which an entry has one or several; a row of several groups has a multiplexer."""
         m, cfg = Module(), self.cfg
         beat, size = lane_bits(cfg, Mem.PAR), channels(cfg)

@@ -102,7 +102,7 @@ class TernaryDot(wiring.Component):
             }
         )
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Pairs, choices, trees."""
         m, cfg = Module(), self.cfg
         enables = [Signal(name=f"en_{k + 1}") for k in range(ternary_array_latency(cfg) - 1)]
@@ -155,7 +155,7 @@ def _chosen(m: Module, enable: Value, pair: tuple[Value, ...], code: Value, name
     return value, minus
 
 
-def _tree(m: Module, enables: list[Signal], terms: list[tuple], name: str) -> tuple[Value, Value]:
+def _tree(m: Module, enables: list[Signal], terms: list[tuple[Value, Value]], name: str) -> tuple[Value, Value]:
     """The sum of `terms`; `LEVELS_PER_STAGE` levels of adders before each register, whose enables are `enables`."""
     level = 0
     while len(terms) > 1:
@@ -170,7 +170,7 @@ def _tree(m: Module, enables: list[Signal], terms: list[tuple], name: str) -> tu
     return terms[0]
 
 
-def _added(one: tuple, other: tuple) -> tuple[Value, Value]:
+def _added(one: tuple[Value, Value], other: tuple[Value, Value]) -> tuple[Value, Value]:
     """The sum of two terms, with the sign of the first.
 
     By one adder: where the signs differ the second value is inverted, and the 1 that completes its negation enters as a
@@ -201,7 +201,7 @@ class Weights(wiring.Component):
         self.cfg = cfg
         super().__init__({"write": In(SramWrite(cfg, Mem.TWGT)), "read": In(SramRead(cfg, Mem.TWGT))})
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """The code is made of what is written, so once for all reads."""
         m = Module()
         m.submodules.memory = memory = Scratchpad(self.cfg, mem=Mem.TWGT)
@@ -262,7 +262,7 @@ class TernarySequencer(wiring.Component):
             }
         )
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Waiting job, executing job, the stage that reads the micro-op, the output."""
         m, cfg = Module(), self.cfg
         waiting, occupied = Signal(command_layout()), Signal()
@@ -290,7 +290,7 @@ class TernarySequencer(wiring.Component):
         self._issue(m, reading, read, step)
         return m
 
-    def _decode(self, m: Module, waiting, load: Value, first) -> None:
+    def _decode(self, m: Module, waiting: data.View, load: Value, first: data.View) -> None:
         """What the issues of the executing job share, from the waiting one."""
         insn = data.View(insn_layout(self.cfg, "TERNARY"), waiting.insn)
         names = ("bubble", "wrong", "reset", "clear", "index")
@@ -310,7 +310,7 @@ class TernarySequencer(wiring.Component):
             m.d.sync += held["bubble"].eq(1)
         m.d.comb += [first[name].eq(value) for name, value in held.items()]
 
-    def _loops(self, m: Module, insn, load: Value, advance: Value, first) -> None:
+    def _loops(self, m: Module, insn: data.View, load: Value, advance: Value, first: data.View) -> None:
         """Counters of the three loops, whether they end, and the offsets.
 
         An offset has one bit more than its index, which stays once it is set: the index is beyond its scratchpad then.
@@ -336,7 +336,7 @@ class TernarySequencer(wiring.Component):
                     m.d.sync += by.eq(_within(field, bits))
             m.d.comb += first.offsets[name].eq(offset)
 
-    def _issue(self, m: Module, reading: Value, read, step: Value) -> None:
+    def _issue(self, m: Module, reading: Value, read: data.View, step: Value) -> None:
         """The output, from the micro-op that was read; without a bank where an index is beyond what it counts."""
         cfg = self.cfg
         issue = Signal(issue_layout(cfg), reset_less=True)
@@ -426,7 +426,7 @@ class TernaryExecute(wiring.Component):
         self._live = data.StructLayout({"banks": cfg.acc_banks, "last": 1})
         self._slot = data.StructLayout({name: layout[name] for name in ("place", "wgt", "clear", "reset")})
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Issue, dot products, delay, accumulate."""
         m, cfg = Module(), self.cfg
         m.submodules.dot = dot = TernaryDot(cfg)
@@ -462,7 +462,7 @@ class TernaryExecute(wiring.Component):
     def _stage(self, k: int) -> tuple[data.View, data.View]:
         return Signal(self._live, name=f"live_{k}"), Signal(self._slot, name=f"slot_{k}", reset_less=True)
 
-    def _accumulate(self, m: Module, stages: list, sums) -> None:
+    def _accumulate(self, m: Module, stages: list[tuple[data.View, data.View]], sums: data.View) -> None:
         """Read and choose the accumulators, and add."""
         entry = len(self.write.data)
         ahead, address, choose, execute = stages[-2 - ACC_STAGES :]
@@ -533,7 +533,7 @@ class Ternary(wiring.Component):
             }
         )
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Sequencer, pipeline, tokens."""
         m = Module()
         m.submodules.sequencer = sequencer = TernarySequencer(self.cfg)

@@ -82,7 +82,7 @@ class Alu(wiring.Component):
         operands = {name: In(entry) for name in ("a", "b", "other")}
         super().__init__({"choice": In(choice_layout()), **operands, "o": Out(entry), "shifted": Out(entry)})
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """All lanes alike: every result, of which one is let through. One gate is behind those with a carry."""
         m, on = Module(), self.choice
         for k in range(self.cfg.lanes):
@@ -137,7 +137,7 @@ class Multiplier(wiring.Component):
         self.cfg = cfg
         super().__init__({"alu": In(Products(cfg))})
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Operand registers, partial products in registers, their sum, so that a DSP holds the first three stages."""
         m, bits, alu = Module(), 32 * multipliers(self.cfg), self.alu
         a, b = Signal(bits, reset_less=True), Signal(bits, reset_less=True)
@@ -179,7 +179,7 @@ class Rescale(wiring.Component):
         self.cfg = cfg
         super().__init__({"alu": In(Products(cfg)), "ppu": In(Requantise(cfg)), "write": In(SramWrite(cfg, Mem.PAR))})
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """The choice between ALU and post-processing unit; then all lanes alike."""
         m, cfg, alu, ppu = Module(), self.cfg, self.alu, self.ppu
         m.submodules.parameters = parameters = Parameters(cfg)
@@ -247,7 +247,7 @@ class _Pipeline:
 class _Lane:
     """One lane: `par` are its parameters in stage 1, `kinds` whether stage k stores or makes plain products."""
 
-    def __init__(self, pipe: _Pipeline, number: int, par: data.View, kinds: list):
+    def __init__(self, pipe: _Pipeline, number: int, par: data.View, kinds: list[Value]):
         self.pipe, self.number, self.par, self.kinds = pipe, number, par, kinds
 
     def _register(self, stage: int, value: Value, name: str, until: int | None = None) -> Signal:
@@ -370,7 +370,7 @@ class Functions(wiring.Component):
         self.cfg = cfg
         super().__init__({"use": In(FunctionUse(cfg)), "write": In(SramWrite(cfg, Mem.PAR))})
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """The results of both; a register behind their choice."""
         m, use = Module(), self.use
         found = []
@@ -384,7 +384,7 @@ class Functions(wiring.Component):
         m.d.sync += use.o.eq(chosen)
         return m
 
-    def _values(self, m: Module, looks: list) -> Value:
+    def _values(self, m: Module, looks: list[Value]) -> Value:
         """What the tables hold for the lanes, in stage `_END`; each lane has a copy of them."""
         cfg, use, count = self.cfg, self.use, multipliers(self.cfg)
         part = Signal(_WORD * count, reset_less=True)

@@ -66,7 +66,7 @@ class Dot(wiring.Component):
             }
         )
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Operand registers, products, trees."""
         m, cfg = Module(), self.cfg
         stages = array_latency(cfg) - 1  # enables behind the first register

@@ -82,7 +82,7 @@ class Interlock(wiring.Component):
             }
         )
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """The loads in flight, the jobs that are older, and what follows for both."""
         m, stages = Module(), self.stages
         newest = Signal(_SLOT_BITS)  # slot of the next load

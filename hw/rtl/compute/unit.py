@@ -105,7 +105,7 @@ class Compute(wiring.Component):
             }
         )
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Sequencer, pipeline and mover, faults, counters."""
         m, cfg = Module(), self.cfg
         m.submodules.sequencer = sequencer = Sequencer(cfg)
