@@ -247,7 +247,7 @@ class Config(Fields):
         }
 
     @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> Config:
+    def from_dict(values: Mapping[str, object]) -> Config:
         """The configuration that `values` describe; fields that are absent take the defaults."""
         checks.check_field_names(values, (f.name for f in dataclasses.fields(Config)))
         extensions: object = values.get("extensions", ())
@@ -315,7 +315,7 @@ PRESETS: dict[str, Config] = {
 }
 
 
-def load_config(spec: str | os.PathLike[str] | dict[str, Any] | Config) -> Config:
+def load_config(spec: str | os.PathLike[str] | Mapping[str, object] | Config) -> Config:
     """The configuration that `spec` names: a preset, a VTA string, a JSON file, or the fields themselves.
 
     File and fields may be those of VTA's vta_config.json.
@@ -328,7 +328,7 @@ def load_config(spec: str | os.PathLike[str] | dict[str, Any] | Config) -> Confi
     """
     if isinstance(spec, Config):
         return spec
-    if isinstance(spec, dict):
+    if isinstance(spec, Mapping):
         return Config.from_dict(vta_config.json_fields(spec) if vta_config.is_vta(spec) else spec)
     try:
         spec = spec if isinstance(spec, str) else str(Path(spec))

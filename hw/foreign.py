@@ -266,7 +266,8 @@ class Archive:
         found = np.ndarray(shape, dtype, data, head.tell(), order="F" if fortran else "C")
         if dtype.kind == "U" and (np.frombuffer(data, dtype.byteorder + "u4", -1, head.tell()) > sys.maxunicode).any():
             self._refuse(member, "holds numbers that are no characters")
-        return np.require(found, f"={dtype.str[1:]}", ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+        native = f"U{dtype.itemsize // 4}" if dtype.kind == "U" else dtype.type
+        return np.require(found, native, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
 
     def json(self, member: str, most: int) -> Any:
         """The JSON value in `member`, at most `most` bytes long. Raises as `parse_json`."""

@@ -43,6 +43,7 @@ from ...runtime.session import Session
 from ..selftest import Check, run_self_test, stepwise
 from .board import SPAN, Board
 
+Pynq = Any  # the module pynq or one of its objects, which have no types
 PAGE = 4096
 LEAST = 8192  # bytes of a buffer; XRT gives smaller ones addresses beyond 32 bits
 WATCHDOG = 10_000_000  # cycles without progress: 0.1 s at 100 MHz
@@ -57,7 +58,7 @@ _COUNT_BYTES = 4
 class NamedRegisters:
     """The registers of `cfg` in `mmio`, which knows them by their offsets."""
 
-    def __init__(self, cfg: Config, mmio: Any):
+    def __init__(self, cfg: Config, mmio: Pynq):
         self._mmio, self._named = mmio, registers(cfg)
 
     def read(self, name: str) -> int:
@@ -111,7 +112,7 @@ class _Buffer:
     instructions in it without their addresses, and their counts, by offset and number.
     """
 
-    array: Any
+    array: Pynq
     start: int
     nbytes: int
     used: range
@@ -141,8 +142,8 @@ class PynqDevice:
         board: Board | None = None,
         timeout: float = 30.0,
         watchdog: int = WATCHDOG,
-        pynq: ModuleType | Any = None,
-        target: Any = None,
+        pynq: Pynq | None = None,
+        target: object = None,
         meminfo: str | Path = "/proc/meminfo",
         interrupt: Interrupt | None = None,
     ):
@@ -336,7 +337,7 @@ class PynqDevice:
                 buffer.array.invalidate()
             buffer.stale = False
 
-    def _flush(self, array: Any) -> None:
+    def _flush(self, array: Pynq) -> None:
         if not self.board.coherent:
             array.flush()
 

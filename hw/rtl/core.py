@@ -25,6 +25,8 @@ from .ternary import Ternary, Weights
 
 COMPONENTS = {"load": Load, "compute": Compute, "store": Store, "ternary": Ternary}  # by name of the unit
 
+Blocks = dict[str, Any]  # components by name; Amaranth declares their ports at run time
+
 
 def bus_members(cfg: Config) -> dict[str, wiring.Member]:
     """The AXI ports of loads and stores, as their initiator sees them."""
@@ -135,7 +137,7 @@ class Engine(wiring.Component):
         wiring.connect(m, ternary.write, compute.ternary_write)
         m.d.comb += [compute.ternary_busy.eq(ternary.busy), ternary.compute_busy.eq(compute.busy)]
 
-    def _tokens(self, m: Module, blocks: dict[str, Any]) -> None:
+    def _tokens(self, m: Module, blocks: Blocks) -> None:
         some = []
         for channel in channels(self.cfg):
             source, target = (units(self.cfg)[queue].name for queue in channel)
@@ -145,7 +147,7 @@ class Engine(wiring.Component):
             some.append(tokens.pop.valid)
         m.d.sync += self.tokens_left.eq(Cat(some).any())
 
-    def _queues(self, m: Module, fetch: Fetch, blocks: dict[str, Any]) -> list[Fifo]:
+    def _queues(self, m: Module, fetch: Fetch, blocks: Blocks) -> list[Fifo]:
         queues = []
         for k, name in enumerate(blocks):
             queue = Fifo(shape=command_layout(), depth=self.cfg.queue_depth)
@@ -157,7 +159,7 @@ class Engine(wiring.Component):
             queues.append(queue)
         return queues
 
-    def _read_ports(self, m: Module, clients: dict[str, Any], halt: Signal) -> list[ReadPort]:
+    def _read_ports(self, m: Module, clients: Blocks, halt: Signal) -> list[ReadPort]:
         ports: list[ReadPort] = []
         width = stripes(self.cfg)
         spread = Stripes(self.cfg) if width > 1 else None
@@ -183,7 +185,7 @@ class Engine(wiring.Component):
         return ports
 
     def _status(
-        self, m: Module, fetch: Fetch, blocks: dict[str, Any], queues: list[Fifo], ports: list[ReadPort], halt: Signal
+        self, m: Module, fetch: Fetch, blocks: Blocks, queues: list[Fifo], ports: list[ReadPort], halt: Signal
     ) -> None:
         """Registered summaries of all blocks; the progress of each is registered first, as it comes late."""
         finish, idle, drained = Signal(), Signal(), Signal()
