@@ -56,13 +56,13 @@ class Address:
 
     @property
     def target(self) -> str:
-        """NAME:PORT."""
+        """The address as gRPC takes it, NAME:PORT; the default port is added."""
         bare = self.host.rpartition("]")[2] if self.host.startswith("[") else self.host
         return self.host if ":" in bare else f"{self.host}:{PORT}"
 
 
 class Client:
-    """Calls of one server. Raises `BoardError` where it does not answer, or answers wrongly."""
+    """A connection to one server. Calls raise `BoardError` where it does not answer, or answers wrongly."""
 
     def __init__(self, address: Address):
         self.address = address

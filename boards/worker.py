@@ -248,7 +248,7 @@ class Jobs:
         return messages.make("RunReply", outputs=messages.tensors(outputs), steps=messages.steps(loaded.reports))
 
     def _run(self, loaded: Loaded, request: Message) -> dict[str, np.ndarray]:
-        """The outputs; a program with state starts from its session's, which gets what it leaves."""
+        """The outputs; a program with state starts from the state of its session, which keeps the new state."""
         inputs = messages.arrays(request.inputs)
         if not loaded.executable.states:
             return loaded.run(inputs)
@@ -263,7 +263,7 @@ class Jobs:
         return outputs
 
     def _clear(self) -> None:
-        """Wipe what the last client left."""
+        """Zero the scratchpads and all memory that programs write, before another client runs."""
         self._session = None  # until all is wiped
         for digest in self._used & self._placed.keys():
             self._placed[digest].clear()
@@ -395,7 +395,7 @@ class Sessions:
             self._kept.popitem(last=False)
 
     def end(self, session: bytes) -> None:
-        """Drop what `session` left."""
+        """Drop the states of `session`."""
         for key in [key for key in self._kept if key[0] == session]:
             del self._kept[key]
 

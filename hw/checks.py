@@ -49,7 +49,7 @@ def misfit(cfg: Config) -> str:
 
 
 def nearest(cfg: Config) -> str:
-    """The sizes nearest to those of `cfg` that the words can index: of one buffer, or else of several."""
+    """The legal sizes nearest to the sizes of `cfg`: of one buffer, or, where that is not enough, of several."""
     found: dict[str, tuple[int, int]] = {}
     for name in VTA_BYTES:
         size = getattr(cfg, name)
@@ -208,7 +208,7 @@ def check_sizes(cfg: Config) -> None:
 
 
 def check_ternary(cfg: Config) -> None:
-    """Raise `ConfigError` where unit `ternary` lacks what it needs."""
+    """Raise `ConfigError` where banks, planes or weights do not suit unit `ternary`."""
     if "ternary" not in cfg.units:
         return
     if cfg.acc_banks != TERNARY_BANKS:
@@ -236,7 +236,7 @@ def check_ternary(cfg: Config) -> None:
 
 
 def check_extensions(cfg: Config) -> None:
-    """Raise `ConfigError` for an extension without what it needs."""
+    """Raise `ConfigError` for an extension whose requirements the other fields do not meet."""
     for name, row in EXTENSIONS.items():
         if name in cfg.extensions and row.extends and row.extends not in cfg.extensions:
             raise ConfigError(f"Config.extensions = {name}: needs {row.extends} too, {row.why}; add {row.extends}")

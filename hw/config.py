@@ -33,7 +33,7 @@ TABLE_SIZE = 256  # values of a table, one for each int8
 class Config(Fields):
     """Parameters of one accelerator; docs/configuration.md has a table of all of them.
 
-    Sizes in bytes are those of the scratchpads; `*_depth` and `*_entry_bytes` derive from them. One
+    Fields `*_bytes` are sizes of scratchpads; `*_depth` and `*_entry_bytes` derive from them. One
     entry is what an instruction's index counts: `batch * block_in` inputs, `block_out * block_in`
     weights, `batch * block_out` accumulators or outputs, one micro-op, or the post-processing
     parameters (PAR) of one group of `block_out` channels. A size that is not given, or None, is VTA's,
@@ -157,7 +157,7 @@ class Config(Fields):
 
     @property
     def par_room(self) -> int:
-        """PAR entries that a LOAD reaches: those of parameters, then those of tables with extension `lookup`."""
+        """PAR entries that a LOAD reaches: entries of parameters, then entries of tables with extension `lookup`."""
         tables = self.tables if "lookup" in self.extensions else 0
         return self.par_entries + tables * self.table_entries
 
@@ -196,7 +196,7 @@ class Config(Fields):
         """Entries of one plane: a quarter of the accumulators has `ternary_blocks` of them, one for each block.
 
         A micro-op of unit `ternary` names an entry of the first plane; its other blocks are at the same place in the
-        planes behind.
+        planes that follow.
         """
         return self.acc_depth // (TERNARY_BANKS * self.ternary_blocks)
 
@@ -233,7 +233,7 @@ class Config(Fields):
         return Config.from_dict({**self.to_dict(), **changes})
 
     def every_field(self) -> dict[str, object]:
-        """All fields as JSON-ready values."""
+        """The value of every field in a form that JSON has."""
         return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
     def to_dict(self) -> dict[str, object]:
@@ -318,7 +318,7 @@ PRESETS: dict[str, Config] = {
 def load_config(spec: str | os.PathLike[str] | Mapping[str, object] | Config) -> Config:
     """The configuration that `spec` names: a preset, a VTA string, a JSON file, or the fields themselves.
 
-    File and fields may be those of VTA's vta_config.json.
+    File and fields may have the keys of VTA's vta_config.json.
 
     >>> import tilewright as tw
     >>> tw.load_config("tiny").replace(name="larger", wgt_bytes=4096).wgt_depth

@@ -9,9 +9,9 @@ import unicodedata
 
 
 def printable(text: str, kept: str = "\n") -> str:
-    """`text`, which may come from a file, for a terminal: what would move its cursor or turn its direction is escaped.
+    """`text`, which may come from a file, for a terminal: characters that move the cursor or turn the text are escaped.
 
-    That is every control and format character but those in `kept`.
+    These are all control and format characters except those in `kept`.
     """
     if text.isprintable():
         return text
@@ -20,7 +20,7 @@ def printable(text: str, kept: str = "\n") -> str:
 
 
 def one_line(exc: BaseException) -> str:
-    """What `exc` says, as one short printable line."""
+    """The text of `exc` as one short printable line."""
     return printable((" ".join(str(exc).split()) or type(exc).__name__)[:500])
 
 
@@ -86,7 +86,7 @@ class ExecutionError(ProgramError):
 
 
 class DeadlockError(ExecutionError):
-    """No queue can make progress; the text names what each queue waits for."""
+    """No queue can make progress; the text names the token or instruction for which each queue waits."""
 
 
 class TokenError(ExecutionError):
@@ -102,7 +102,7 @@ class AccessError(ExecutionError):
 
 
 class RaceError(ProgramError):
-    """Two conflicting accesses are unordered in some legal execution: those of the instructions `pair`, where known."""
+    """Two conflicting accesses are unordered in some legal execution; `pair` are their instructions, where known."""
 
     def __init__(self, message: str, pair: tuple[int, int] | None = None):
         super().__init__(message)

@@ -168,7 +168,7 @@ _DEEPER = "block RAM in proportion; larger and fewer tiles, so fewer loads"
 
 @dataclass(frozen=True)
 class Fields:
-    """What is chosen about an accelerator; `Config` checks it and derives the rest."""
+    """The fields of a configuration, unchecked; `Config` checks them and derives the rest."""
 
     name: str = text("custom", Part.CIRCUIT, "what tables, files and the Verilog call it", "nothing")
     batch: int = power(

@@ -1,7 +1,7 @@
 """Reads files that others made: JSON, whole numbers, bytes of any amount, archives of arrays.
 
-Every claim of such a file is checked before it costs time or memory; what is wrong is one `FileError`. Limits that do
-not follow from what is read stand here.
+Every claim of such a file is checked before it costs time or memory; a wrong one raises `FileError`. Limits that do
+not follow from the contents are constants here.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class Archive:
 
     @property
     def names(self) -> list[str]:
-        """Its members."""
+        """The names of the members, in the order of the archive."""
         return self._zip.namelist()
 
     def read(self, member: str, most: int | None = None) -> bytearray:

@@ -33,7 +33,7 @@ def quantize_multiplier(scale: float) -> tuple[int, int]:
 def exact_multiplier(scale: float) -> tuple[int, int]:
     """(multiplier, exponent) of a scale below 2**30 that is a multiple of 2**-31, with an exponent of at least 0.
 
-    Nothing is shifted right behind the multiplication then, so that both contracts round once, and alike. Raises
+    Nothing is then shifted right after the multiplication, so that both contracts round once, and alike. Raises
     `ValueError` for other scales.
     """
     exponent = max(0, int(np.frexp(np.float64(scale))[1]))

@@ -66,7 +66,7 @@ class NamedRegisters:
         return int(self._mmio.read(self._named[name].offset))
 
     def write(self, name: str, value: int) -> None:
-        """Set a register."""
+        """Write `value` to the register `name`."""
         self._mmio.write(self._named[name].offset, int(value))  # pynq accepts int only, not numpy's integers
 
 
@@ -174,7 +174,7 @@ class PynqDevice:
         )
 
     def open(self) -> Session:
-        """Load the bitstream, set the clock, and check that the registers are those of `cfg`, once."""
+        """Load the bitstream, set the clock, and check the identity registers against `cfg`; done once."""
         if self._session:
             return self._session
         path = find_bitstream(self.cfg, self.board, self._bitstream)
@@ -343,7 +343,7 @@ class PynqDevice:
 
 
 def find_bitstream(cfg: Config, board: Board, path: str | Path | None = None) -> Path:
-    """The .bit file: `path`, or that of `cfg` in one of `FOLDERS`. Raises `FileError` where it is missing."""
+    """The .bit file: `path`, or the one for `cfg` in one of `FOLDERS`. Raises `FileError` where it is missing."""
     if path is not None:
         if not Path(path).is_file():
             raise FileError(f"{path}: no such bitstream")

@@ -112,7 +112,7 @@ class Instruction:
         return {"op": self.op} if self.mem is None else {"op": self.op, "mem": self.mem.id}
 
     def missing(self, cfg: Config) -> str:
-        """What `cfg` lacks to execute it, "" where nothing."""
+        """The extensions or the unit that `cfg` lacks to execute it; "" if none."""
         for name in self.extensions:
             if name not in cfg.extensions:
                 return f"extension {name}"
@@ -288,18 +288,18 @@ _DEPTHS = {
 
 
 def entry_bytes(cfg: Config, mem: Mem) -> int:
-    """Bytes in DRAM of one entry of `mem`: what `dram_base` and strides count."""
+    """Bytes in DRAM of one entry of `mem`, the unit of `dram_base` and strides."""
     return getattr(cfg, _ENTRY_BYTES[mem])
 
 
 def depth(cfg: Config, mem: Mem) -> int:
-    """Entries of the scratchpad that `mem` addresses: of PAR those of parameters, 0 where `cfg` lacks its unit."""
+    """Entries of the scratchpad that `mem` addresses, of PAR without tables; 0 where `cfg` lacks its unit."""
     unit = _UNITS[mem]
     return getattr(cfg, _DEPTHS[scratchpad_of(mem)]) if not unit or unit in cfg.units else 0
 
 
 def room(cfg: Config, mem: Mem) -> int:
-    """Entries that a LOAD of `mem` may write: those of its scratchpad, and for PAR those of tables behind them."""
+    """Entries that a LOAD of `mem` may write: the depth of its scratchpad, and for PAR also the tables after it."""
     return cfg.par_room if mem == Mem.PAR else depth(cfg, mem)
 
 

@@ -70,7 +70,7 @@ class AxiWrite(wiring.Signature):
 
 
 class AxiLite(wiring.Signature):
-    """All five channels of a 32-bit AXI-Lite port with 12 address bits."""
+    """The five channels of a 32-bit AXI-Lite port with 12 address bits."""
 
     def __init__(self):
         super().__init__(
@@ -118,7 +118,7 @@ class Splitter(wiring.Component):
     Members:
         i: in, transfers
         valid: out, a transfer is held
-        left: out, what is left of it
+        left: out, the part of it that has not been sent
         length: out, beats of its next burst
         burst: out, the next burst as the bus wants it
         final: out, the next burst is its last

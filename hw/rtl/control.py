@@ -1,4 +1,4 @@
-"""Start, end and errors of a run; the AXI-Lite registers of hw/regs.py, and the counters behind them."""
+"""Start, end and errors of a run; the AXI-Lite registers of hw/regs.py, and the counters that they show."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .ports import ADDRESS_BITS, INDEX_BITS, Activity, Fault, command_layout, fa
 
 
 def counters_layout(cfg: Config) -> data.StructLayout:
-    """All counters, by register name."""
+    """Layout of the counters: 32 bits each, by register name."""
     return data.StructLayout(dict.fromkeys((CYCLES.register, *counters(cfg)), 32))
 
 

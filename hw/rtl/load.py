@@ -1,4 +1,4 @@
-"""The load unit: inputs, weights and what unit ternary needs, over one or more read ports into their scratchpads."""
+"""The load unit: moves inputs, weights, and ternary weights with their micro-ops from read ports to scratchpads."""
 
 from __future__ import annotations
 

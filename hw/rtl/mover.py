@@ -64,12 +64,12 @@ def beat_shift(cfg: Config, mem: Mem) -> int:
 
 
 def count_bits(cfg: Config) -> int:
-    """Of a number of entries: more than any scratchpad's or `sram_base`'s index."""
+    """Width of a count of entries: one bit more than the widest index of a scratchpad or of `sram_base`."""
     return max(16, *(address_bits(cfg, mem) for mem in (Mem.UOP, Mem.INP, Mem.WGT, Mem.ACC))) + 1
 
 
 def tile_layout() -> data.StructLayout:
-    """A tile as the walker walks it: last column and row; first, last and one past the last of what is not padding.
+    """A tile as the walker walks it: last column and row; first, last and end of the part that is not padding.
 
     `one_column` and `one_row`: the last one is the first, too.
     """
@@ -98,7 +98,7 @@ def tile_layout() -> data.StructLayout:
 
 
 def _begun_layout() -> data.StructLayout:
-    """A command without the pads that it has not, its sums, and what its requests are: none, one, one for all rows."""
+    """A command with the pads that apply, its sums, and whether it makes no request, one, or one for all rows."""
     sums = dict.fromkeys(("x_final", "y_final", "y_end"), 17)
     flags = dict.fromkeys(("dense", "whole", "none", "one", "empty"), 1)
     return data.StructLayout({"cmd": move_layout(), "rows": 16, **sums, **flags})

@@ -66,7 +66,7 @@ def _delayed(m: Module, en: Value, name: str) -> Value:
 
 
 def _held(m: Module, fresh: Value, value: Value, name: str) -> Value:
-    """What was read in the cycle before, in a register that a block RAM can take for its own."""
+    """The value read in the previous cycle, in a register that a block RAM can absorb."""
     held = Signal.like(value, name=name, reset_less=True)
     with m.If(fresh):
         m.d.sync += held.eq(value)
@@ -78,7 +78,7 @@ class Inputs(wiring.Component):
 
     Members:
         write: in, the write port
-        read: in, the read port; behind the last entry the first ones follow
+        read: in, the read port; after the last entry the first one follows
 
     Reads, latency and back-pressure are those of `Scratchpad`.
     """

@@ -37,7 +37,7 @@ from .store_data import StorePack, StoreRows, pushes, row_layout
 
 
 class StoreOrder(wiring.Component):
-    """Keeps a LOAD until it reads what every earlier STORE of its queue wrote.
+    """Delays a LOAD until all earlier STOREs that wrote its data are answered.
 
     Members:
         stored: in, a STORE is taken
@@ -425,7 +425,7 @@ class Store(wiring.Component):
         return ~flags.pop_next | self.from_ternary.valid
 
     def _order(self, m: Module, loads: StoreLoads, row: PureInterface, sending: Value, answered: Value) -> None:
-        """LOADs wait for what they read; `row` passes where it is valid; `sending`, `answered`: see `StoreOrder`."""
+        """LOADs wait for earlier STOREs to the same bytes; see `StoreOrder` for `row`, `sending` and `answered`."""
         m.submodules.order = order = StoreOrder(self.cfg)
         here, taken, waits = Signal(), Signal(), Signal(BEHIND_LATENCY - 1)
         stayed = here & ~taken  # `ready` comes late: what follows from it is found a cycle later

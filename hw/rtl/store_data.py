@@ -279,7 +279,7 @@ class StorePack(wiring.Component):
         self._entry = data.StructLayout({"data": cfg.out_entry_bits, "position": self._position})
 
     def elaborate(self, platform: object):
-        """Reads ahead by one entry; a FIFO evens out what the accumulators' other users leave."""
+        """Reads ahead by one entry; a FIFO evens out the cycles that the accumulators' other users leave free."""
         m, cfg = Module(), self.cfg
         m.submodules.out = out = Fifo(shape=self.beats.payload.shape(), depth=PACKER_BEATS)
         wiring.connect(m, out.o, wiring.flipped(self.beats))
@@ -330,7 +330,7 @@ class StorePack(wiring.Component):
         return new
 
     def _results(self, m: Module, row: data.View, new: Value, reading: _Reading) -> tuple[PureInterface, Value]:
-        """A stream of what becomes of the entries that were read; whether some are still inside.
+        """The stream of entries after post-processing, and whether some are still inside.
 
         A plain entry waits until the post-processing unit is empty, so that the order stays, and then in a register,
         as words of memory arrive late.
@@ -367,7 +367,7 @@ class StorePack(wiring.Component):
         return entries, ~free | ~ppu.idle
 
     def _parameters(self, m: Module, row: data.View, new: Value, reading: _Reading) -> tuple[Value, Value]:
-        """Of the entry that was read: whether it is requantised, and the index of its parameters."""
+        """Whether the entry that was read is requantised, and the index of its parameters."""
         cfg = self.cfg
         left, last = Signal(16), Signal()  # entries that have the parameters `row.par`
         quant, par = Signal(), Signal(address_bits(cfg, Mem.PAR))

@@ -1,4 +1,4 @@
-"""Unit ternary: products with weights in {-1, 0, 1}, without multipliers, beside GEMM.
+"""Unit ternary: products with weights in {-1, 0, 1}, without multipliers, at the same time as GEMM.
 
 It executes its queue on banks of accumulators that the compute unit does not use. Nothing is multiplied: inputs go in
 pairs, of which x0 + x1 and x0 - x1 are made once for all channels, and with a sign these, x0, x1 and 0 are all that two
@@ -53,7 +53,7 @@ from .scratchpad import Scratchpad
 
 
 def sum_bits(cfg: Config) -> int:
-    """Bits of a signed sum beside its sign."""
+    """Width of the magnitude of a sum, without its sign bit."""
     return cfg.inp_bits + cfg.block_in.bit_length() - 1
 
 
@@ -103,7 +103,7 @@ class TernaryDot(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Pairs, choices, trees."""
+        """Sums and differences of pairs of inputs, a choice per channel and pair, and a tree of adders per channel."""
         m, cfg = Module(), self.cfg
         enables = [Signal(name=f"en_{k + 1}") for k in range(ternary_array_latency(cfg) - 1)]
         for enable, before in zip(enables, [self.en, *enables]):
@@ -202,7 +202,7 @@ class Weights(wiring.Component):
         super().__init__({"write": In(SramWrite(cfg, Mem.TWGT)), "read": In(SramRead(cfg, Mem.TWGT))})
 
     def elaborate(self, platform: object) -> Module:
-        """The code is made of what is written, so once for all reads."""
+        """Weights are coded when they are written, once for all reads."""
         m = Module()
         m.submodules.memory = memory = Scratchpad(self.cfg, mem=Mem.TWGT)
         wiring.connect(m, wiring.flipped(self.read), memory.read)
@@ -229,7 +229,7 @@ def issue_layout(cfg: Config) -> data.StructLayout:
 
 
 def _control(cfg: Config) -> data.StructLayout:
-    """What the issues of a job share, and `last`; `offsets` are added to the indices of the micro-op."""
+    """Control word of an issue: fields that the issues of a job share, `last`, and the `offsets` of the indices."""
     offsets = data.StructLayout({name: address_bits(cfg, mem) + 1 for name, mem in _MEMS.items()})
     flags = dict.fromkeys(("bubble", "wrong", "clear", "reset", "last"), 1)
     return data.StructLayout({**flags, "index": INDEX_BITS, "offsets": offsets})
@@ -291,7 +291,7 @@ class TernarySequencer(wiring.Component):
         return m
 
     def _decode(self, m: Module, waiting: data.View, load: Value, first: data.View) -> None:
-        """What the issues of the executing job share, from the waiting one."""
+        """Fields that all issues of the executing job share, decoded from the waiting job."""
         insn = data.View(insn_layout(self.cfg, "TERNARY"), waiting.insn)
         names = ("bubble", "wrong", "reset", "clear", "index")
         held = {name: Signal.like(first[name], name=name) for name in names}
@@ -337,7 +337,7 @@ class TernarySequencer(wiring.Component):
             m.d.comb += first.offsets[name].eq(offset)
 
     def _issue(self, m: Module, reading: Value, read: data.View, step: Value) -> None:
-        """The output, from the micro-op that was read; without a bank where an index is beyond what it counts."""
+        """The output, from the micro-op that was read; no bank is set where an index is out of range."""
         cfg = self.cfg
         issue = Signal(issue_layout(cfg), reset_less=True)
         uop = data.View(uop_layout(cfg), self.uop.data)
@@ -534,7 +534,7 @@ class Ternary(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Sequencer, pipeline, tokens."""
+        """Connects sequencer and pipeline; takes the tokens of an instruction first and gives its tokens last."""
         m = Module()
         m.submodules.sequencer = sequencer = TernarySequencer(self.cfg)
         m.submodules.execute = execute = TernaryExecute(self.cfg)

@@ -1,4 +1,4 @@
-"""The accumulators, in banks: what reads and writes them at the same time, and which unit owns a bank."""
+"""The accumulators, in banks: ports that read and write at the same time, and the exclusive use of a bank."""
 
 from __future__ import annotations
 

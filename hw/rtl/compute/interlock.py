@@ -1,7 +1,7 @@
 """Lets the loads of the compute queue and its GEMM and ALU instructions pass each other.
 
-Loads go through the mover, GEMM and ALU ("jobs") through sequencer and pipeline; both in order, but beside each other.
-What is younger passes what is older unless both touch the same micro-ops or the same bank of accumulators.
+Loads go through the mover, GEMM and ALU ("jobs") through sequencer and pipeline; both in order, and at the same time.
+A younger one passes an older one unless both touch the same micro-ops or the same bank of accumulators.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Interlock(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """The loads in flight, the jobs that are older, and what follows for both."""
+        """Tracks the loads in flight and the jobs that are older; derives which of them may go on."""
         m, stages = Module(), self.stages
         newest = Signal(_SLOT_BITS)  # slot of the next load
         oldest, second = Signal(_SLOT_BITS), Signal(_SLOT_BITS, init=1)  # slots of the next ones to be written
@@ -123,7 +123,7 @@ class Interlock(wiring.Component):
         return m
 
     def _exclusion(self, m: Module, known: Value, banks: list[Signal]) -> Value:
-        """Tells unit `ternary` which banks are in use, those of the loads `known` among them; returns one bit per load,
+        """Tells unit `ternary` which banks are in use, also by the loads `known`; returns one bit per load,
         set where that unit has seen its banks."""
         claimed = Signal(LOADS_IN_FLIGHT)
         if not self._ternary:
@@ -304,7 +304,7 @@ def _capped(value: Value, bits: int) -> Value:
 
 
 def _up_to(bank: Value, count: int) -> Value:
-    """One bit for each of `count` banks but the last: it is `bank` or one behind."""
+    """One bit for each of `count` banks except the last: set for `bank` and every bank after it."""
     return ~bank if count == 2 else Cat(bank <= k for k in range(count - 1))
 
 

@@ -1,4 +1,4 @@
-"""The pipeline of GEMM and ALU behind the sequencer: acc[dst] = clear ? 0 : acc[dst], then + dot or op b."""
+"""The pipeline of GEMM and ALU, which follows the sequencer: acc[dst] = clear ? 0 : acc[dst], then + dot or op b."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ class Execute(wiring.Component):
         written: Signal,
         writing: Signal,
     ) -> None:
-        """Execute: the result registers, and the end of the instruction. What it does is decoded in `choose`."""
+        """Execute: the result registers, and the end of the instruction; stage `choose` has decoded the operation."""
         cfg = self.cfg
         a, b = operands
         count, width = groups(cfg), 32 * multipliers(cfg)
@@ -292,8 +292,8 @@ class Execute(wiring.Component):
     def _multiply(
         self, m: Module, begins: Value, multiply: Value, execute: _Stage, a: Value, b: Value
     ) -> list[data.View]:
-        """Sends the operands to the multipliers, group by group, from the cycle behind `begins` on, in which `multiply`
-        is high; returns what multiplies, k cycles later."""
+        """Sends the operands to the multipliers, group by group, from the cycle after `begins` on, in which `multiply`
+        is high; returns the slots whose products are due k cycles later."""
         cfg, port, slot = self.cfg, self.multiplier, execute.slot
         group, latest, now = Signal.like(port.group), Signal.like(execute.slot), Signal.like(execute.slot)
         following = (group + port.en)[: len(group)]
@@ -338,8 +338,10 @@ def _either(copies: list[Signal], chosen: Value, other: Value) -> Value:
 
 
 def _matches(m: Module, latest: tuple[_Writer, ...], addr: Value, wanted: Value, name: str) -> tuple[Signal, ...]:
-    """One bit for each of the writers `latest` (enable, address), the next to execute first: it writes what is read at
-    `addr`. They are valid one cycle later, when the operand is chosen."""
+    """One bit per writer in `latest`, the next to execute first: it writes the address `addr` that is being read.
+
+    The bits are valid one cycle later, when the operand is chosen.
+    """
     matches = tuple(Signal(name=f"{name}_match_{k + 1}") for k in range(len(latest)))
     for match, (en, dst) in zip(matches, latest):
         m.d.sync += match.eq(wanted & en & (dst == addr))
@@ -347,5 +349,5 @@ def _matches(m: Module, latest: tuple[_Writer, ...], addr: Value, wanted: Value,
 
 
 def _any_match(latest: tuple[_Writer, ...], addr: Value) -> Value:
-    """One of the writers `latest` but the first writes what is read at `addr`."""
+    """True if any writer in `latest` except the first targets the address `addr` being read."""
     return Cat(en & (dst == addr) for en, dst in latest[1:]).any()

@@ -52,8 +52,8 @@ class Loops(NamedTuple):
 def count_loops(m: Module, fields: data.View, uop_bits: int, load: Value, advance: Value) -> Loops:
     """Counts the loops of the instruction `fields`, from `load` on, by one issue with each `advance`.
 
-    Addresses of micro-ops have `uop_bits`. What is the last one is found one cycle ahead, so that no comparison is in
-    the way of what begins then.
+    Addresses of micro-ops have `uop_bits`. The last issue is found one cycle ahead, so that no comparison delays
+    the next instruction.
     """
     begin, before, at = (Signal(uop_bits, name=name) for name in ("uop_begin", "uop_before_last", "uop_at"))
     trips, inner, outer = (Signal(ITER_BITS, name=name) for name in ("trips", "inner_left", "outer_left"))
@@ -203,7 +203,7 @@ class Sequencer(wiring.Component):
         self._made = data.StructLayout({"issue": issue_layout(cfg), "position": _POSITION, "beyond": 3})
 
     def elaborate(self, platform: object) -> Module:
-        """Waiting job, executing job, and the stages behind it."""
+        """The waiting job, the executing job, and the stages that its issues pass."""
         m, stages = Module(), self.stages
         waiting, occupied = Signal(command_layout()), Signal()
         first, running = Signal(self._passed), Signal()
@@ -237,7 +237,7 @@ class Sequencer(wiring.Component):
         return m
 
     def _stages(self, m: Module, running: Value, first: data.View) -> Value:
-        """The stages behind the executing job, whose next issue is `first`; returns whether the first of them has room.
+        """The stages after the executing job, whose next issue is `first`; returns whether the first stage has room.
 
         The micro-op arrives in the first one, is a register in the second one, and is added to the offsets there.
         """
@@ -308,7 +308,7 @@ class Sequencer(wiring.Component):
         ]
 
     def _extra(self, now: data.View, waiting: data.View) -> list[object]:
-        """The taps of the executing job beside the first."""
+        """The number of taps of the executing job, less one."""
         if self.cfg.row_taps == 1:
             return []
         insn = data.View(insn_layout(self.cfg, "DWGEMM"), waiting.insn)
@@ -356,7 +356,7 @@ class Sequencer(wiring.Component):
             m.d.comb += offsets.src_last.eq(offsets.src + now.extra)
 
     def _issue(self, m: Module, fetched: data.View, word: Signal, made: data.View) -> None:
-        """What the stage before the output `made` of the micro-op `word`."""
+        """The issue that the stage before the output `made` of the micro-op `word`."""
         cfg, issue, control, offsets = self.cfg, made.issue, fetched.now, fetched.offsets
         uop = data.View(uop_layout(cfg), word)
         sums = {}

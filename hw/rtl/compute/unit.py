@@ -50,7 +50,7 @@ class Kind(IntEnum):
 
 
 def order_layout() -> data.StructLayout:
-    """A dispatched instruction."""
+    """A dispatched instruction: its kind, the tokens that it gives, and whether it is FINISH."""
     return data.StructLayout({"kind": Kind, "push": push_layout(), "finish": 1})
 
 
