@@ -69,20 +69,20 @@ class CapacityError(TilewrightError):
 
 
 class ProgramError(TilewrightError):
-    """A program is wrong: bounds, dependence tokens, deadlock, race, or another configuration."""
+    """A program is wrong: bounds, dependence tokens, deadlock, race, or another configuration.
+
+    `index` is the position in the program of the instruction that is wrong, or None.
+    """
 
     exit_code = 8
-
-
-class ExecutionError(ProgramError):
-    """Execution stopped. `index` is the instruction's position in the program, or None.
-
-    The text holds that index and the instruction's disassembly.
-    """
 
     def __init__(self, message: str, index: int | None = None):
         super().__init__(message)
         self.index = index
+
+
+class ExecutionError(ProgramError):
+    """Execution stopped; the text holds the instruction's index and disassembly."""
 
 
 class DeadlockError(ExecutionError):
@@ -110,14 +110,7 @@ class RaceError(ProgramError):
 
 
 class UnwrittenError(ProgramError):
-    """An instruction reads memory that nothing wrote before, or an output is not written whole.
-
-    `index` is the instruction's position in the program, or None.
-    """
-
-    def __init__(self, message: str, index: int | None = None):
-        super().__init__(message)
-        self.index = index
+    """An instruction reads memory that nothing wrote before, or an output is not written whole."""
 
 
 class CertificateError(ProgramError):

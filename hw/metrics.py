@@ -1,10 +1,10 @@
 """The metrics, declared once: what is counted of a program, in which unit, and which devices count it.
 
 Registers, circuit, timing model, behavioural model, simulated circuit, driver, profiles and documents take names and
-meanings from here. `metrics(cfg)` has the metrics of a configuration, or of several, and among them the circuit's
-counters, each under its register's name in lower case. A further counter of every unit is a row of `COUNTERS` and its signal in
-hw/rtl/control.py; any other metric is a row below and the function that finds its value: runtime/metrics.py from the program
-and the cycles of its instructions, `Stats.observed` of a device itself.
+meanings from here. `metrics(cfg)` includes the circuit's counters, each under its register's name in lower case. A
+further counter of every unit is a row of `COUNTERS` and its signal in hw/rtl/control.py; any other metric is a row
+below and a function that computes it: runtime/metrics.py from the program and the cycles of its instructions,
+`Stats.observed` of a device itself.
 """
 
 from __future__ import annotations

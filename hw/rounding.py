@@ -43,10 +43,6 @@ def exact_multiplier(scale: float) -> tuple[int, int]:
     return int(multiplier), exponent
 
 
-def _wrap32(x: Ints) -> Ints:
-    return ((x + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
-
-
 def doubling_high_multiply(a: ArrayLike, b: ArrayLike) -> Ints:
     """int64 `a * b / 2**31` of int32 values, to the nearest integer, ties up; saturates for a == b == -2**31."""
     product: Ints = np.asarray(a, np.int64) * np.asarray(b, np.int64)
@@ -61,7 +57,8 @@ def divide_by_power(x: ArrayLike, exponent: ArrayLike) -> Ints:
 
 
 def _double(acc: Ints, multiplier: Ints, exponent: Ints) -> Ints:
-    high = doubling_high_multiply(_wrap32(acc << np.maximum(exponent, 0)), multiplier)
+    shifted = ((acc << np.maximum(exponent, 0)) + (1 << 31) & 0xFFFFFFFF) - (1 << 31)  # wraps at 32 bits
+    high = doubling_high_multiply(shifted, multiplier)
     return divide_by_power(high, np.maximum(-exponent, 0))
 
 

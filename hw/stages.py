@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .config import Config
-from .isa import INSN_BYTES, INSTRUCTIONS, Mem, Queue, entry_bytes
+from .isa import INSN_BYTES, INSTRUCTIONS, Queue
 from .rtl import latencies as lat
 from .units import striped, stripes
 
@@ -105,11 +105,6 @@ def table(cfg: Config) -> str:
         per = f"{s.interval} per {s.unit}"
         lines.append(f"| `{s.block}` | {s.what} | {s.latency} | {per} |")
     return "\n".join(lines)
-
-
-def load_interval(cfg: Config, mem: Mem) -> int:
-    """Cycles in which the mover writes one entry of `mem`, when its data are there."""
-    return max(1, 8 * entry_bytes(cfg, mem) // bus_bits(cfg, mem))
 
 
 def bus_bits(cfg: Config, mem: int) -> int:

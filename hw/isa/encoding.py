@@ -169,14 +169,6 @@ PAR = Format(
 )
 
 
-def _check_uop_bits(cfg: Config, uop: int) -> None:
-    """Raise `ConfigError` where indices of micro-ops leave no room for the bits of an extension."""
-    for name, most in (("overwrite", 13), ("depthwise_rows", 12)):
-        if name in cfg.extensions and uop > most:
-            allowed = f"at most {1 << most} micro-ops ({cfg.uop_entry_bytes << most} bytes)"
-            raise ConfigError(f"Config.uop_bytes = {cfg.uop_bytes}: extension {name} needs {allowed}")
-
-
 class Isa:
     """Formats of one configuration, and what needs more than one format: decoding and disassembly.
 
@@ -193,7 +185,10 @@ class Isa:
                 f"need {acc + inp + wgt} index bits, a micro-op has 32"
             )
         loops, steps = _loops(uop), _steps(dst=acc, src=inp, wgt=wgt)
-        _check_uop_bits(cfg, uop)
+        for name, most in (("overwrite", 13), ("depthwise_rows", 12)):
+            if name in cfg.extensions and uop > most:
+                allowed = f"at most {1 << most} micro-ops ({cfg.uop_entry_bytes << most} bytes)"
+                raise ConfigError(f"Config.uop_bytes = {cfg.uop_bytes}: extension {name} needs {allowed}")
         overwrite = [Field("overwrite", 1, "acc[d] = dot instead of acc[d] += dot", lo=63)]
         rows, taps = "depthwise_rows" in cfg.extensions, (cfg.row_taps - 1).bit_length()
         extra = [Field("extra_taps", taps, "neighbours of the input that are multiplied, too", lo=63 - taps)]

@@ -35,12 +35,7 @@ PART_BITS = 6  # of an entry's position in a beat
 
 def loaded_as(cfg: Config, mems: tuple[Mem, ...]) -> tuple[Mem, ...]:
     """The memory ids by which LOADs name the scratchpads `mems`."""
-    return (*mems, Mem.ACC8) if Mem.ACC in mems and loads_int8(cfg) else mems
-
-
-def loads_int8(cfg: Config) -> bool:
-    """True where ACC8 exists: its entries are as long as outputs, so it needs outputs of one byte."""
-    return "acc8" in cfg.extensions and cfg.out_bits == 8
+    return (*mems, Mem.ACC8) if Mem.ACC in mems and "acc8" in cfg.extensions else mems
 
 
 def units(mem: Mem) -> int:
@@ -288,7 +283,12 @@ class Walker(wiring.Component):
             self.tile.ready.eq((empty | self.step.ready) & last),
             self.step.payload.eq(step),
         ]
-        self._end_of_beat(m, tile.mem, part, full, single)
+        with m.Switch(tile.mem):
+            for name in self.mems:
+                with m.Case(name.id):
+                    bits = max(-beat_shift(self.cfg, name), 0)
+                    m.d.comb += full.eq(part[:bits].all() if bits else 1)
+                    m.d.comb += single.eq(chunks(self.cfg, name) == 1)
         ends = (~tile.dense | (y == tile.y_final)) & (x == tile.x_final)
         with m.If(~self.step.valid | self.step.ready):
             m.d.sync += [self.step.valid.eq(self.tile.valid), free.eq(~self.tile.valid), empty.eq(~self.tile.valid)]
@@ -324,14 +324,6 @@ class Walker(wiring.Component):
             with m.If(last):
                 m.d.sync += [y.eq(0), top.eq(1), count.eq(0), row_offset.eq(0), column.eq(0)]
         return m
-
-    def _end_of_beat(self, m: Module, mem: Value, part: Value, full: Value, single: Value) -> None:
-        with m.Switch(mem):
-            for name in self.mems:
-                with m.Case(name.id):
-                    bits = max(-beat_shift(self.cfg, name), 0)
-                    m.d.comb += full.eq(part[:bits].all() if bits else 1)
-                    m.d.comb += single.eq(chunks(self.cfg, name) == 1)
 
 
 def writer_members(cfg: Config, mems: tuple[Mem, ...]) -> dict[str, wiring.Member]:
@@ -407,7 +399,8 @@ class Writer(wiring.Component):
         for name in loaded_as(self.cfg, (mem,)):
             shift = beat_shift(self.cfg, name)
             n = chunks(self.cfg, name)
-            en = Const((1 << lanes) - 1, lanes) if n == 1 else self._lanes(chunk, n, lanes)
+            here = chunk[: (n - 1).bit_length()]
+            en = Cat((here == k).replicate(lanes // n) for k in range(n)) if n > 1 else Const((1 << lanes) - 1, lanes)
             with m.If(step.mem == name.id):
                 m.d.sync += [
                     addr.eq(step.addr),
@@ -417,11 +410,6 @@ class Writer(wiring.Component):
                     m.d.sync += port.en.eq(Mux(step.pad, (1 << lanes) - 1, en))
                 with m.If(go & step.data):
                     m.d.comb += self.bytes.eq(min(entry_bytes(self.cfg, name), self.cfg.axi_bits // 8))
-
-    @staticmethod
-    def _lanes(chunk: Value, n: int, lanes: int):
-        """Enables of the lanes of one of `n` chunks."""
-        return Cat((chunk[: (n - 1).bit_length()] == k).replicate(lanes // n) for k in range(n))
 
     def _datum(self, name: Mem, parts_log2: int, word: int):
         """The part of a beat that is written: all of it, or one entry; int8 becomes int32."""

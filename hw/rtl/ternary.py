@@ -57,11 +57,6 @@ def sum_bits(cfg: Config) -> int:
     return cfg.inp_bits + cfg.block_in.bit_length() - 1
 
 
-def term_layout(cfg: Config) -> data.StructLayout:
-    """A sum: `value`, or with `minus` the value negated."""
-    return data.StructLayout({"value": signed(sum_bits(cfg)), "minus": 1})
-
-
 def coded(cfg: Config, word: Value) -> Value:
     """Ternary weights `word` as the scratchpad keeps them; zeros stay zeros.
 
@@ -93,12 +88,13 @@ class TernaryDot(wiring.Component):
     def __init__(self, cfg: Config):
         self.cfg = cfg
         lanes = cfg.ternary_blocks * cfg.lanes
+        term = data.StructLayout({"value": signed(sum_bits(cfg)), "minus": 1})  # with `minus` the value negated
         super().__init__(
             {
                 "en": In(1),
                 "inp": In(entry_bits(cfg, Mem.INP)),
                 "wgt": In(entry_bits(cfg, Mem.TWGT)),
-                "sums": Out(data.ArrayLayout(term_layout(cfg), lanes)),
+                "sums": Out(data.ArrayLayout(term, lanes)),
             }
         )
 

@@ -9,7 +9,7 @@ from tilewright.hw.metrics import CIRCUIT, CLOCKED, COUNTERS, EVERY, FOLLOWED, T
 from tilewright.hw.regs import registers
 from tilewright.hw.rtl.latencies import NOTHING_LATENCY
 from tilewright.hw.rtl.load import Load
-from tilewright.hw.stages import load_interval, stages, table
+from tilewright.hw.stages import stages, table
 from tilewright.hw.units import units
 from tilewright.runtime.registry import CIRCUITS, device_names
 
@@ -55,15 +55,6 @@ def test_units_and_scratchpads_of_a_configuration_have_theirs():
 def test_every_stage_has_a_latency_and_an_interval(cfg):
     assert all(s.latency >= 1 and s.interval >= 1 for s in stages(cfg))
     assert len(table(cfg).splitlines()) == len(stages(cfg)) + 2
-
-
-def test_intervals_of_loads():
-    vta, tiny = PRESETS["vta"], PRESETS["tiny"]
-    assert [load_interval(vta, mem) for mem in (Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC, Mem.ACC8)] == [1, 32, 2, 8, 2]
-    assert [load_interval(tiny, mem) for mem in (Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC, Mem.ACC8)] == [1, 2, 1, 2, 1]
-    two = vta.replace(load_ports=2)
-    assert [load_interval(two, mem) for mem in (Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC)] == [1, 16, 1, 8], "from both ports"
-    assert [load_interval(cfg, Mem.PAR) for cfg in (PRESETS["pynq_z1"], tiny)] == [24, 6]
 
 
 def test_latency_of_a_nop():

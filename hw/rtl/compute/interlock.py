@@ -240,7 +240,9 @@ class Interlock(wiring.Component):
             with m.If(begun):
                 m.d.sync += [low.eq(0), top.eq(0)]
             with m.Elif(first):
-                m.d.sync += [low.eq(low | _up_to(index[rows:], count)), top.eq(Mux(index > top, index, top))]
+                bank = index[rows:]
+                after = ~bank if count == 2 else Cat(bank <= k for k in range(count - 1))  # banks from this one on
+                m.d.sync += [low.eq(low | after), top.eq(Mux(index > top, index, top))]
             touched |= Mux(used, _between(low, reach[rows:], count), 0)
         return Mux(shown & ready & ~begun, touched, (1 << count) - 1)
 
@@ -301,11 +303,6 @@ def _any(values: Iterable[Value]) -> Value:
 def _capped(value: Value, bits: int) -> Value:
     """`value`, or 1 << bits where that is less."""
     return Mux(value[bits:].any(), 1 << bits, value)
-
-
-def _up_to(bank: Value, count: int) -> Value:
-    """One bit for each of `count` banks except the last: set for `bank` and every bank after it."""
-    return ~bank if count == 2 else Cat(bank <= k for k in range(count - 1))
 
 
 def _between(low: Value, reach: Value, count: int) -> Value:
