@@ -240,8 +240,7 @@ class Interlock(wiring.Component):
             with m.If(begun):
                 m.d.sync += [low.eq(0), top.eq(0)]
             with m.Elif(first):
-                bank = index[rows:]
-                after = ~bank if count == 2 else Cat(bank <= k for k in range(count - 1))  # banks from this one on
+                after = ~index[rows:] if count == 2 else Cat(index[rows:] <= k for k in range(count - 1))
                 m.d.sync += [low.eq(low | after), top.eq(Mux(index > top, index, top))]
             touched |= Mux(used, _between(low, reach[rows:], count), 0)
         return Mux(shown & ready & ~begun, touched, (1 << count) - 1)
