@@ -184,7 +184,7 @@ def _shift(cell: Cell, figures: Slice) -> Delays:
 
 
 def _lut_ram(cell: Cell, figures: Slice) -> Delays:
-    """Four memories with an address each; that of D is the write address of all."""
+    """Four memories with an address each; the address of D is the write address of all four."""
     found = Delays()
     for letter in "ABCD":
         outputs = [("DO" + letter, k) for k, _ in cell.bits("DO" + letter)]
@@ -288,7 +288,7 @@ def _pre_adds(cell: Cell) -> bool:
 
 
 def _setup(port: str, used: set[str], row: int) -> int:
-    """The set-up of `port` at the first register behind it; 0 if there is no register."""
+    """The set-up of `port` at the first register that it reaches; 0 if there is none."""
     if port + "REG" in used:
         return INPUT_SETUP[port]
     if port in ("A", "D") and "ADREG" in used:

@@ -7,7 +7,6 @@ import hashlib
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import grpc
 import numpy as np
@@ -20,6 +19,7 @@ from ..runtime.executable import Executable
 from ..runtime.loader import StepReport, checked_input
 from . import messages
 from .credentials import find_token, is_loopback
+from .messages import Message
 from .selftest import Check, run_self_test, stepwise
 from .server import OVERHEAD, PORT, chunks
 from .worker import ID
@@ -56,13 +56,13 @@ class Address:
 
     @property
     def target(self) -> str:
-        """NAME:PORT."""
+        """The address as gRPC takes it, NAME:PORT; the default port is added."""
         bare = self.host.rpartition("]")[2] if self.host.startswith("[") else self.host
         return self.host if ":" in bare else f"{self.host}:{PORT}"
 
 
 class Client:
-    """Calls of one server. Raises `BoardError` where it does not answer, or answers wrongly."""
+    """A connection to one server. Calls raise `BoardError` where it does not answer, or answers wrongly."""
 
     def __init__(self, address: Address):
         self.address = address
@@ -78,7 +78,7 @@ class Client:
         """Close the connection."""
         self._channel.close()
 
-    def info(self) -> tuple[Any, Config]:
+    def info(self) -> tuple[Message, Config]:
         """The server's Info message, and the configuration of its device."""
         found = messages.parse("Info", self.call("Info", b""))
         if found.version != messages.VERSION:
@@ -173,18 +173,18 @@ class RemoteProgram:
         self.reports = messages.reports(reply.steps)
         return messages.arrays(reply.outputs)
 
-    def _request(self, inputs: list) -> Any:
+    def _request(self, inputs: list[Message]) -> Message:
         runs = self._runs if self.executable.states else 0
         return messages.make("RunRequest", digest=self._digest, inputs=inputs, session=self._session, runs=runs)
 
-    def _ask(self, request: Any) -> Any:
+    def _ask(self, request: Message) -> Message:
         return messages.parse("RunReply", self._client.call("Run", self._sized("inputs", request)))
 
     def _load(self) -> None:
         request = self._sized("program", messages.make("LoadRequest", program=self._program))
         messages.raise_failure(messages.parse("LoadReply", self._client.call("Load", request)).failure)
 
-    def _sized(self, what: str, request: Any) -> bytes:
+    def _sized(self, what: str, request: Message) -> bytes:
         data = request.SerializeToString()
         if len(data) > self._most + OVERHEAD:
             raise InputError(

@@ -48,7 +48,7 @@ def read_token(path: str | Path) -> str:
 
 
 def _folders() -> list[Path]:
-    """Folders of this user's tokens, the best first: that of the login session is gone after it."""
+    """Folders of this user's tokens, the best first: the folder of the login session vanishes with it."""
     found = [Path.home() / ".cache"]
     for name in ("XDG_CACHE_HOME", "XDG_RUNTIME_DIR"):
         if path := os.environ.get(name):

@@ -20,6 +20,7 @@ from ..runtime.device import Stats
 from ..runtime.loader import StepReport
 from ..runtime.steps import DTYPES
 
+Message = Any  # of the classes that are made below, whose fields a type checker cannot know
 SERVICE = "tilewright.Board"
 VERSION = 4  # of these messages, and of how they are sent: requests as streams of chunks
 MAX_DIMENSIONS = 8
@@ -57,7 +58,7 @@ _MESSAGES: dict[str, list[tuple[str, str]]] = {
 }
 
 
-def _classes() -> dict[str, Any]:
+def _classes() -> dict[str, Message]:
     file = descriptor_pb2.FileDescriptorProto(name="tilewright/board.proto", package="tilewright", syntax="proto3")
     kinds = descriptor_pb2.FieldDescriptorProto
     for name, fields in _MESSAGES.items():
@@ -80,12 +81,12 @@ def _classes() -> dict[str, Any]:
 _CLASS = _classes()
 
 
-def make(kind: str, /, **fields: object) -> Any:
+def make(kind: str, /, **fields: object) -> Message:
     """A message of `kind` with `fields`."""
     return _CLASS[kind](**fields)
 
 
-def parse(kind: str, data: bytes) -> Any:
+def parse(kind: str, data: bytes) -> Message:
     """The message of `kind` in `data`. Raises `InputError` for other bytes."""
     try:
         return _CLASS[kind].FromString(data)
@@ -101,7 +102,7 @@ def tensors(arrays: Mapping[str, np.ndarray]) -> list:
     ]
 
 
-def arrays(messages: Iterable[Any]) -> dict[str, np.ndarray]:
+def arrays(messages: Iterable[Message]) -> dict[str, np.ndarray]:
     """The arrays of tensor `messages`, by name. Raises `InputError` where sizes, names or types do not agree."""
     found: dict[str, np.ndarray] = {}
     for m in messages:
@@ -147,7 +148,7 @@ def steps(reports: Iterable[StepReport]) -> list:
     ]
 
 
-def reports(messages: Iterable[Any]) -> list[StepReport]:
+def reports(messages: Iterable[Message]) -> list[StepReport]:
     """The reports of step `messages`."""
     found = []
     for m in messages:
@@ -158,13 +159,13 @@ def reports(messages: Iterable[Any]) -> list[StepReport]:
     return found
 
 
-def failure(error: TilewrightError) -> Any:
+def failure(error: TilewrightError) -> Message:
     """`error` as a message; `index` is the instruction's + 1, or 0 without one."""
     index = getattr(error, "index", None)
     return make("Failure", kind=type(error).__name__, text=str(error), index=0 if index is None else index + 1)
 
 
-def raise_failure(messages: Iterable[Any]) -> None:
+def raise_failure(messages: Iterable[Message]) -> None:
     """Raise the error of the first of the failure `messages`, as the class of hw/errors.py that it names."""
     for m in messages:
         cls = getattr(errors, m.kind, None)

@@ -76,7 +76,7 @@ class Netlist:
         return known[0] if known else cell.name
 
     def source(self, pin: Pin) -> str:
-        """The line of hw/ of the cell of `pin`, else of a net at its pins, in its block or behind it; may be empty."""
+        """The line of hw/ of the cell of `pin`, else of a net at its pins, in its block or after it; may be empty."""
         if not pin.cell:
             return next((self.lines[net] for net, at in self.drivers.items() if at == pin and net in self.lines), "")
         cell = self.cells[pin.cell]
@@ -165,7 +165,7 @@ def _connect(netlist: Netlist, ports: dict) -> None:
 
 
 def _name(netlist: Netlist, netnames: dict) -> None:
-    """Give every net the deepest, then shortest, of its public names: that of the block where it is made."""
+    """Name every net by the deepest, then shortest, of its public names: its name in the block that drives it."""
     ranks: dict[int, tuple[int, int]] = {}
     for name, wire in netnames.items():
         if wire.get("hide_name") or name.startswith("$"):

@@ -18,7 +18,7 @@ from ..runtime.program import Program
 def self_test(cfg: Config, seed: int = 0) -> tuple[Launch, dict[str, np.ndarray], dict[str, np.ndarray]]:
     """(program, inputs, expected outputs): one product of a vector and a weight tile, with loads and a store.
 
-    With unit `ternary` a second one, of the same vector: what each block of its channels makes is an entry behind.
+    With unit `ternary` a second one, of the same vector: the sums of each block of its channels are one entry further.
     """
     rng = np.random.default_rng(seed)
     blocks = cfg.ternary_blocks if "ternary" in cfg.units else 0

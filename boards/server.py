@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import grpc
 
@@ -29,6 +29,7 @@ from .credentials import forget_token, is_loopback, keep_token
 from .messages import SERVICE
 from .worker import Limits, Offer, Worker, most_connections
 
+Call = Callable[[Iterator[bytes], grpc.ServicerContext], bytes]
 PORT = 50_177
 CHUNK = 1 << 17  # bytes of a request's messages, but for the last
 OVERHEAD = 1 << 16  # bytes of a message besides its arrays
@@ -126,16 +127,16 @@ class Server:
         if self.token_file is not None:
             forget_token(self.token_file)
 
-    def _handlers(self) -> dict[str, Any]:
+    def _handlers(self) -> dict[str, grpc.RpcMethodHandler]:
         methods = {"Info": self._info, "Load": self._load, "Run": self._run, "End": self._end}
         return {name: grpc.stream_unary_rpc_method_handler(self._checked(method)) for name, method in methods.items()}
 
-    def _checked(self, method: Callable[[bytes, Any], bytes]) -> Callable[[Iterator[bytes], Any], bytes]:
+    def _checked(self, method: Callable[[bytes, grpc.ServicerContext], bytes]) -> Call:
         """`method` on a request in chunks, with our errors as statuses."""
         limits = self.limits
         most = limits.max_bytes + OVERHEAD
 
-        def call(chunks: Iterator[bytes], context: Any) -> bytes:
+        def call(chunks: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
             try:
                 with Upload(chunks, self._room, most, limits.idle_seconds, limits.max_seconds) as request:
                     return method(request, context)
@@ -150,7 +151,7 @@ class Server:
 
         return call
 
-    def _info(self, request: bytes, context: Any) -> bytes:
+    def _info(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         return messages.make(
             "Info",
             version=messages.VERSION,
@@ -161,7 +162,7 @@ class Server:
             waiting=self._waiting,
         ).SerializeToString()
 
-    def _load(self, request: bytes, context: Any) -> bytes:
+    def _load(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         program = messages.parse("LoadRequest", request).program
         digest = hashlib.sha256(program).digest()
         reply = self._queue(lambda wanted: self._worker.load(digest, program, wanted), context)
@@ -169,7 +170,7 @@ class Server:
             self._remember(digest, program)
         return reply
 
-    def _run(self, request: bytes, context: Any) -> bytes:
+    def _run(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         digest = messages.parse("RunRequest", request).digest
 
         def job(wanted: Callable[[], bool]) -> bytes:
@@ -184,7 +185,7 @@ class Server:
 
         return self._queue(job, context)
 
-    def _end(self, request: bytes, context: Any) -> bytes:
+    def _end(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         messages.parse("EndRequest", request)
         return self._queue(lambda wanted: self._worker.end(request, wanted), context)
 
@@ -195,11 +196,15 @@ class Server:
             while sum(map(len, self._programs.values())) > KEPT_PROGRAMS * self.limits.max_bytes:
                 self._programs.popitem(last=False)
 
-    def _queue(self, job: Callable[[Callable[[], bool]], bytes], context: Any) -> bytes:
+    def _queue(self, job: Callable[[Callable[[], bool]], bytes], context: grpc.ServicerContext) -> bytes:
         """The result of `job`, run after the jobs before it with a function that tells whether its caller still waits.
 
         A job whose caller has disconnected is dropped before it runs, and stopped while it does.
         """
+
+        def cancel() -> None:
+            future.cancel()
+
         with self._lock:
             if self._waiting >= self.limits.queue:
                 _abort(
@@ -208,7 +213,7 @@ class Server:
             self._waiting += 1
         try:
             future: Future[bytes] = self._jobs.submit(job, context.is_active)
-            if not context.add_callback(future.cancel):
+            if not context.add_callback(cancel):
                 future.cancel()
             return future.result()
         except CancelledError:
@@ -218,7 +223,7 @@ class Server:
                 self._waiting -= 1
 
 
-def _abort(context: Any, code: grpc.StatusCode, text: str) -> NoReturn:
+def _abort(context: grpc.ServicerContext, code: grpc.StatusCode, text: str) -> NoReturn:
     context.abort(code, text)
     raise AssertionError  # abort has raised
 
@@ -250,7 +255,7 @@ class _Gate(grpc.ServerInterceptor):
             self._open += 1
         return grpc.stream_unary_rpc_method_handler(partial(self._timed, method))
 
-    def _timed(self, method: Callable, chunks: Iterator[bytes], context: Any) -> bytes:
+    def _timed(self, method: Call, chunks: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         timer = threading.Timer(self._limits.call_seconds, context.cancel)
         timer.daemon = True
         timer.start()
@@ -321,7 +326,7 @@ class Upload:
             self._close()
             raise
 
-    def __exit__(self, *exc: Any) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._close()
 
     def _wait(self) -> None:

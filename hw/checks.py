@@ -10,8 +10,8 @@ import copy
 import difflib
 import math
 import reprlib
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeGuard, cast
 
 from .errors import ConfigError
 from .fields import EXTENSIONS, SMALLEST, Parameter, parameters
@@ -49,7 +49,7 @@ def misfit(cfg: Config) -> str:
 
 
 def nearest(cfg: Config) -> str:
-    """The sizes nearest to those of `cfg` that the words can index: of one buffer, or else of several."""
+    """The legal sizes nearest to the sizes of `cfg`: of one buffer, or, where that is not enough, of several."""
     found: dict[str, tuple[int, int]] = {}
     for name in VTA_BYTES:
         size = getattr(cfg, name)
@@ -82,15 +82,22 @@ def _entry(cfg: Config, name: str) -> int:
     return getattr(cfg, f"{name.removesuffix('_bytes')}_entry_bytes")
 
 
+def are_names(value: object) -> TypeGuard[Collection[str]]:
+    """True for a list, a tuple or a set of texts."""
+    if not isinstance(value, (list, tuple, set, frozenset)):
+        return False
+    return all(isinstance(name, str) for name in cast("Collection[object]", value))
+
+
 def check_units(units: object) -> tuple[str, ...]:
     """The names of compute units in `units`, a list. Raises `ConfigError`."""
-    if not isinstance(units, (list, tuple)) or not all(isinstance(name, str) for name in units):
+    if not are_names(units):
         raise ConfigError(f"Config.units = {_shown(units)}: must be a list of names; e.g. gemm")
     text = f"Config.units = {', '.join(units) or 'none'}"
     unknown = [name for name in units if name not in COMPUTE_UNITS]
     if unknown:
         raise ConfigError(f"{text}: unknown are {', '.join(unknown)}; known are {', '.join(COMPUTE_UNITS)}")
-    if units[:1] not in (["gemm"], ("gemm",)):
+    if not units or next(iter(units)) != "gemm":
         raise ConfigError(f"{text}: must begin with gemm")
     if len(set(units)) < len(units):
         raise ConfigError(f"{text}: names a unit twice; nearest is {', '.join(dict.fromkeys(units))}")
@@ -101,14 +108,14 @@ def check_units(units: object) -> tuple[str, ...]:
 
 def check_ranges(cfg: Config) -> None:
     """Raise `ConfigError` for a value of one field that no configuration has; sizes may be None."""
-    if not isinstance(cfg.name, str) or not cfg.name.isprintable():
-        raise ConfigError(f"Config.name = {_shown(cfg.name)}: must be a printable text")
+    for name, kind, wanted in (("name", str, "a printable text"), ("dsp_packing", bool, "true or false")):
+        value = getattr(cfg, name)
+        if not isinstance(value, kind) or not str(value).isprintable():
+            raise ConfigError(f"Config.{name} = {_shown(value)}: must be {wanted}")
     for name, parameter in parameters(type(cfg)).items():
         value = getattr(cfg, name)
         if parameter.high and not (value is None and name in VTA_BYTES):
             _check_number(name, value, parameter)
-    if not isinstance(cfg.dsp_packing, bool):
-        raise ConfigError(f"Config.dsp_packing = {_shown(cfg.dsp_packing)}: must be true or false")
 
 
 def _check_number(name: str, value: object, parameter: Parameter) -> None:
@@ -201,7 +208,7 @@ def check_sizes(cfg: Config) -> None:
 
 
 def check_ternary(cfg: Config) -> None:
-    """Raise `ConfigError` where unit `ternary` lacks what it needs."""
+    """Raise `ConfigError` where banks, planes or weights do not suit unit `ternary`."""
     if "ternary" not in cfg.units:
         return
     if cfg.acc_banks != TERNARY_BANKS:
@@ -229,7 +236,7 @@ def check_ternary(cfg: Config) -> None:
 
 
 def check_extensions(cfg: Config) -> None:
-    """Raise `ConfigError` for an extension without what it needs."""
+    """Raise `ConfigError` for an extension whose requirements the other fields do not meet."""
     for name, row in EXTENSIONS.items():
         if name in cfg.extensions and row.extends and row.extends not in cfg.extensions:
             raise ConfigError(f"Config.extensions = {name}: needs {row.extends} too, {row.why}; add {row.extends}")

@@ -7,9 +7,10 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from . import checks, fields, vta_config
 from .errors import ConfigError
@@ -32,7 +33,7 @@ TABLE_SIZE = 256  # values of a table, one for each int8
 class Config(Fields):
     """Parameters of one accelerator; docs/configuration.md has a table of all of them.
 
-    Sizes in bytes are those of the scratchpads; `*_depth` and `*_entry_bytes` derive from them. One
+    Fields `*_bytes` are sizes of scratchpads; `*_depth` and `*_entry_bytes` derive from them. One
     entry is what an instruction's index counts: `batch * block_in` inputs, `block_out * block_in`
     weights, `batch * block_out` accumulators or outputs, one micro-op, or the post-processing
     parameters (PAR) of one group of `block_out` channels. A size that is not given, or None, is VTA's,
@@ -50,8 +51,9 @@ class Config(Fields):
     """
 
     def __post_init__(self) -> None:
-        if isinstance(self.extensions, str):
-            raise ConfigError(f"Config.extensions = {self.extensions!r}: must be a set of names")
+        extensions: object = vars(self)["extensions"]
+        if isinstance(extensions, str):
+            raise ConfigError(f"Config.extensions = {extensions!r}: must be a set of names")
         object.__setattr__(self, "extensions", frozenset(self.extensions))
         object.__setattr__(self, "units", checks.check_units(self.units))
         checks.check_ranges(self)
@@ -155,7 +157,7 @@ class Config(Fields):
 
     @property
     def par_room(self) -> int:
-        """PAR entries that a LOAD reaches: those of parameters, then those of tables with extension `lookup`."""
+        """PAR entries that a LOAD reaches: entries of parameters, then entries of tables with extension `lookup`."""
         tables = self.tables if "lookup" in self.extensions else 0
         return self.par_entries + tables * self.table_entries
 
@@ -194,7 +196,7 @@ class Config(Fields):
         """Entries of one plane: a quarter of the accumulators has `ternary_blocks` of them, one for each block.
 
         A micro-op of unit `ternary` names an entry of the first plane; its other blocks are at the same place in the
-        planes behind.
+        planes that follow.
         """
         return self.acc_depth // (TERNARY_BANKS * self.ternary_blocks)
 
@@ -231,13 +233,13 @@ class Config(Fields):
         return Config.from_dict({**self.to_dict(), **changes})
 
     def every_field(self) -> dict[str, object]:
-        """All fields as JSON-ready values."""
+        """The value of every field in a form that JSON has."""
         return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
     def to_dict(self) -> dict[str, object]:
         """The fields as JSON-ready values; one that is new since the first version only where it is not its default."""
         declared = fields.parameters(type(self))
-        defaults = {f.name: _plain(f.default) for f in dataclasses.fields(self)}
+        defaults = {f.name: _plain(getattr(type(self), f.name)) for f in dataclasses.fields(self)}
         return {
             name: value
             for name, value in self.every_field().items()
@@ -245,13 +247,14 @@ class Config(Fields):
         }
 
     @staticmethod
-    def from_dict(values: dict) -> Config:
+    def from_dict(values: Mapping[str, object]) -> Config:
         """The configuration that `values` describe; fields that are absent take the defaults."""
         checks.check_field_names(values, (f.name for f in dataclasses.fields(Config)))
-        ext = values.get("extensions", ())
-        if not isinstance(ext, (list, tuple, set, frozenset)) or not all(isinstance(e, str) for e in ext):
-            raise ConfigError(f"Config.extensions = {ext!r}: must be a list of names")
-        return Config(**{**values, "extensions": frozenset(ext)})
+        extensions: object = values.get("extensions", ())
+        if not checks.are_names(extensions):
+            raise ConfigError(f"Config.extensions = {extensions!r}: must be a list of names")
+        fields: dict[str, Any] = {**values, "extensions": frozenset(extensions)}
+        return Config(**fields)
 
     @staticmethod
     def from_vta(text: str) -> Config:
@@ -263,7 +266,7 @@ class Config(Fields):
         return Config.from_dict(vta_config.string_fields(text))
 
 
-def _plain(value: object) -> object:
+def _plain(value: frozenset[str] | tuple[str, ...] | str | int) -> object:
     """`value` as JSON has it."""
     if isinstance(value, frozenset):
         return sorted(value)
@@ -312,10 +315,10 @@ PRESETS: dict[str, Config] = {
 }
 
 
-def load_config(spec: str | os.PathLike[str] | dict | Config) -> Config:
+def load_config(spec: str | os.PathLike[str] | Mapping[str, object] | Config) -> Config:
     """The configuration that `spec` names: a preset, a VTA string, a JSON file, or the fields themselves.
 
-    File and fields may be those of VTA's vta_config.json.
+    File and fields may have the keys of VTA's vta_config.json.
 
     >>> import tilewright as tw
     >>> tw.load_config("tiny").replace(name="larger", wgt_bytes=4096).wgt_depth
@@ -325,13 +328,13 @@ def load_config(spec: str | os.PathLike[str] | dict | Config) -> Config:
     """
     if isinstance(spec, Config):
         return spec
-    if isinstance(spec, os.PathLike):
-        spec = os.fspath(spec)
-    if isinstance(spec, dict):
+    if isinstance(spec, Mapping):
         return Config.from_dict(vta_config.json_fields(spec) if vta_config.is_vta(spec) else spec)
-    if not isinstance(spec, str):
+    try:
+        spec = spec if isinstance(spec, str) else str(Path(spec))
+    except TypeError:
         known = f"{', '.join(PRESETS)}, a .json file, a dict of fields, or a Config"
-        raise ConfigError(f"configuration {spec!r}: must be {known}")
+        raise ConfigError(f"configuration {spec!r}: must be {known}") from None
     if spec in PRESETS:
         return PRESETS[spec]
     if re.match(r"\d+x\d+_", spec):
@@ -342,12 +345,12 @@ def load_config(spec: str | os.PathLike[str] | dict | Config) -> Config:
     return load_config(values).replace(name=values.get("name", Path(spec).stem))
 
 
-def read_fields(path: str, what: str, presets: Iterable[str]) -> dict:
+def read_fields(path: str, what: str, presets: Iterable[str]) -> dict[str, Any]:
     """The JSON object of fields in the file `path`, which describes a `what` that is none of `presets`.
 
     Raises `FileError` for a file that is missing or no JSON, `ConfigError` for one that holds something else.
     """
-    values = read_json(path, f"a preset ({', '.join(presets)}) or a .json file with a {what}")
+    values: object = read_json(path, f"a preset ({', '.join(presets)}) or a .json file with a {what}")
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: a {what} is a JSON object of fields, not a {type(values).__name__}")
-    return values
+    return cast("dict[str, Any]", values)

@@ -9,9 +9,9 @@ import unicodedata
 
 
 def printable(text: str, kept: str = "\n") -> str:
-    """`text`, which may come from a file, for a terminal: what would move its cursor or turn its direction is escaped.
+    """`text`, which may come from a file, for a terminal: characters that move the cursor or turn the text are escaped.
 
-    That is every control and format character but those in `kept`.
+    These are all control and format characters except those in `kept`.
     """
     if text.isprintable():
         return text
@@ -20,7 +20,7 @@ def printable(text: str, kept: str = "\n") -> str:
 
 
 def one_line(exc: BaseException) -> str:
-    """What `exc` says, as one short printable line."""
+    """The text of `exc` as one short printable line."""
     return printable((" ".join(str(exc).split()) or type(exc).__name__)[:500])
 
 
@@ -69,24 +69,24 @@ class CapacityError(TilewrightError):
 
 
 class ProgramError(TilewrightError):
-    """A program is wrong: bounds, dependence tokens, deadlock, race, or another configuration."""
+    """A program is wrong: bounds, dependence tokens, deadlock, race, or another configuration.
+
+    `index` is the position in the program of the instruction that is wrong, or None.
+    """
 
     exit_code = 8
-
-
-class ExecutionError(ProgramError):
-    """Execution stopped. `index` is the instruction's position in the program, or None.
-
-    The text holds that index and the instruction's disassembly.
-    """
 
     def __init__(self, message: str, index: int | None = None):
         super().__init__(message)
         self.index = index
 
 
+class ExecutionError(ProgramError):
+    """Execution stopped; the text holds the instruction's index and disassembly."""
+
+
 class DeadlockError(ExecutionError):
-    """No queue can make progress; the text names what each queue waits for."""
+    """No queue can make progress; the text names the token or instruction for which each queue waits."""
 
 
 class TokenError(ExecutionError):
@@ -102,7 +102,7 @@ class AccessError(ExecutionError):
 
 
 class RaceError(ProgramError):
-    """Two conflicting accesses are unordered in some legal execution: those of the instructions `pair`, where known."""
+    """Two conflicting accesses are unordered in some legal execution; `pair` are their instructions, where known."""
 
     def __init__(self, message: str, pair: tuple[int, int] | None = None):
         super().__init__(message)
@@ -110,14 +110,7 @@ class RaceError(ProgramError):
 
 
 class UnwrittenError(ProgramError):
-    """An instruction reads memory that nothing wrote before, or an output is not written whole.
-
-    `index` is the instruction's position in the program, or None.
-    """
-
-    def __init__(self, message: str, index: int | None = None):
-        super().__init__(message)
-        self.index = index
+    """An instruction reads memory that nothing wrote before, or an output is not written whole."""
 
 
 class CertificateError(ProgramError):

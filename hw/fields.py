@@ -7,13 +7,15 @@ field's metadata. The checks, the fingerprint, docs/configuration.md and `tilewr
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from .units import COMPUTE_UNITS
 
 _KEY = "parameter"
+_Names = TypeVar("_Names", frozenset[str], tuple[str, ...])
 
 
 class Part(Enum):
@@ -48,31 +50,30 @@ class Parameter:
     usual: str = ""
 
 
-def power(default: int | None, limits: tuple[int, int], part: Part, meaning: str, cost: str, **facts: str) -> Any:
+def power(default: int | None, limits: tuple[int, int], part: Part, meaning: str, cost: str, **facts: str) -> int:
     """A field whose legal values are the powers of two within `limits`; None as `default`: `facts` has the `usual`."""
     low, high = limits
     legal = f"powers of two, {low} to {high}" if low < high else str(low)
     return _field(default, Parameter(part, meaning, cost, legal, low, high, True, **facts))
 
 
-def number(default: int, limits: tuple[int, int], part: Part, meaning: str, cost: str) -> Any:
+def number(default: int, limits: tuple[int, int], part: Part, meaning: str, cost: str) -> int:
     """A field whose legal values are the integers within `limits`."""
     low, high = limits
     return _field(default, Parameter(part, meaning, cost, f"{low} to {high}", low, high))
 
 
-def switch(default: bool, part: Part, meaning: str, cost: str) -> Any:
+def switch(default: bool, part: Part, meaning: str, cost: str) -> bool:
     """A field that is true or false."""
     return _field(default, Parameter(part, meaning, cost, "true, false"))
 
 
-def names(default: object, known: object, part: Part, meaning: str, cost: str) -> Any:
+def names(default: _Names, known: Collection[str], part: Part, meaning: str, cost: str) -> _Names:
     """A field of names among `known`."""
-    assert isinstance(known, (dict, tuple))
     return _field(default, Parameter(part, meaning, cost, f"names among {', '.join(known)}"))
 
 
-def text(default: str, part: Part, meaning: str, cost: str) -> Any:
+def text(default: str, part: Part, meaning: str, cost: str) -> str:
     """A field of printable text."""
     return _field(default, Parameter(part, meaning, cost, "printable text"))
 
@@ -84,7 +85,7 @@ def _field(default: object, parameter: Parameter) -> Any:
 _UNDECLARED = Parameter(Part.LATER, "", "", "")
 
 
-def parameters(cls: type) -> dict[str, Parameter]:
+def parameters(cls: type[Any]) -> dict[str, Parameter]:
     """The declaration of each field of the configuration class `cls`."""
     return {f.name: f.metadata.get(_KEY, _UNDECLARED) for f in dataclasses.fields(cls)}
 
@@ -167,7 +168,7 @@ _DEEPER = "block RAM in proportion; larger and fewer tiles, so fewer loads"
 
 @dataclass(frozen=True)
 class Fields:
-    """What is chosen about an accelerator; `Config` checks it and derives the rest."""
+    """The fields of a configuration, unchecked; `Config` checks them and derives the rest."""
 
     name: str = text("custom", Part.CIRCUIT, "what tables, files and the Verilog call it", "nothing")
     batch: int = power(

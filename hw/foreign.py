@@ -1,7 +1,7 @@
 """Reads files that others made: JSON, whole numbers, bytes of any amount, archives of arrays.
 
-Every claim of such a file is checked before it costs time or memory; what is wrong is one `FileError`. Limits that do
-not follow from what is read stand here.
+Every claim of such a file is checked before it costs time or memory; a wrong one raises `FileError`. Limits that do
+not follow from the contents are constants here.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import stat
 import sys
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
 
 from .errors import FileError, one_line
 
@@ -54,7 +54,7 @@ def default_limit() -> int:
 
 
 @contextmanager
-def open_regular(path: str | Path, wanted: str) -> Iterator[IO[bytes]]:
+def open_regular(path: str | Path, wanted: str) -> Generator[IO[bytes], None, None]:
     """The file `path`, open for reading. Raises `FileError`, naming what is `wanted`, for one that is not regular.
 
     Pipes and devices have no end, or none that comes by itself.
@@ -125,10 +125,10 @@ def whole_number(text: str) -> int | None:
 
 
 def _is_deep(value: object) -> bool:
-    level: list[Any] = [value]
+    level: list[object] = [value]
     for _ in range(_NESTED + 1):  # no recursion: its depth would be the file's
-        inside = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list))]
-        level = [one for values in inside for one in values]
+        inside = [cast("dict[str, object] | list[object]", one) for one in level if isinstance(one, (dict, list))]
+        level = [one for group in inside for one in (group.values() if isinstance(group, dict) else group)]
         if not inside:
             return False
     return True
@@ -215,7 +215,7 @@ class Archive:
 
     @property
     def names(self) -> list[str]:
-        """Its members."""
+        """The names of the members, in the order of the archive."""
         return self._zip.namelist()
 
     def read(self, member: str, most: int | None = None) -> bytearray:
@@ -266,7 +266,8 @@ class Archive:
         found = np.ndarray(shape, dtype, data, head.tell(), order="F" if fortran else "C")
         if dtype.kind == "U" and (np.frombuffer(data, dtype.byteorder + "u4", -1, head.tell()) > sys.maxunicode).any():
             self._refuse(member, "holds numbers that are no characters")
-        return np.require(found, dtype.newbyteorder("="), ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+        native = f"U{dtype.itemsize // 4}" if dtype.kind == "U" else dtype.type
+        return np.require(found, native, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
 
     def json(self, member: str, most: int) -> Any:
         """The JSON value in `member`, at most `most` bytes long. Raises as `parse_json`."""

@@ -1,10 +1,10 @@
 """The metrics, declared once: what is counted of a program, in which unit, and which devices count it.
 
 Registers, circuit, timing model, behavioural model, simulated circuit, driver, profiles and documents take names and
-meanings from here. `metrics(cfg)` are those of a configuration, or of several; the circuit's counters are among them,
-each under its register's name in lower case. A further counter of every unit is a row of `COUNTERS` and its signal in
-hw/rtl/control.py; any other metric is a row below and what finds its value: runtime/metrics.py from the program
-and the cycles of its instructions, `Stats.observed` of a device itself.
+meanings from here. `metrics(cfg)` includes the circuit's counters, each under its register's name in lower case. A
+further counter of every unit is a row of `COUNTERS` and its signal in hw/rtl/control.py; any other metric is a row
+below and a function that computes it: runtime/metrics.py from the program and the cycles of its instructions,
+`Stats.observed` of a device itself.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Kind(str, Enum):
 
 @dataclass(frozen=True)
 class Metric:
-    """What `name` counts, in `unit`, and the devices that count it (`by`).
+    """A metric: `name`, the `unit` in which it counts, and the devices that count it (`by`).
 
     A counter and a high-water mark are integers, a histogram integers by bin, and a rate is the quotient of the two
     metrics `over`. `register` is the one that holds it in the circuit, empty where none does.
@@ -81,7 +81,7 @@ _BY_KIND = [
 
 
 def metrics(*configs: Config) -> dict[str, Metric]:
-    """The metrics of `configs` by name, in the order in which they are shown: those of the first one first."""
+    """The metrics of `configs` by name, in the order in which they are shown, configuration by configuration."""
     return {metric.name: metric for cfg in configs for metric in _all(cfg)}
 
 

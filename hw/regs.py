@@ -68,7 +68,7 @@ _ROWS = [
 
 
 def registers(cfg: Config) -> dict[str, Register]:
-    """The register map of `cfg`: counters of further units stand behind the others."""
+    """The register map of `cfg`: counters of further units follow the others."""
     rows = [(metric.register, "r", metric.doc) for metric in hardware(cfg)]
     return {name: Register(name, 4 * k, access, doc) for k, (name, access, doc) in enumerate([*_ROWS, *rows])}
 

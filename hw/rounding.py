@@ -8,7 +8,9 @@ Lite Micro, gemmlowp), contract `single` once.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+Ints = NDArray[np.int64]
 CONTRACTS = ("double", "single")
 
 
@@ -31,7 +33,7 @@ def quantize_multiplier(scale: float) -> tuple[int, int]:
 def exact_multiplier(scale: float) -> tuple[int, int]:
     """(multiplier, exponent) of a scale below 2**30 that is a multiple of 2**-31, with an exponent of at least 0.
 
-    Nothing is shifted right behind the multiplication then, so that both contracts round once, and alike. Raises
+    Nothing is then shifted right after the multiplication, so that both contracts round once, and alike. Raises
     `ValueError` for other scales.
     """
     exponent = max(0, int(np.frexp(np.float64(scale))[1]))
@@ -41,38 +43,37 @@ def exact_multiplier(scale: float) -> tuple[int, int]:
     return int(multiplier), exponent
 
 
-def _wrap32(x: np.ndarray) -> np.ndarray:
-    return ((x + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
-
-
-def doubling_high_multiply(a, b) -> np.ndarray:
+def doubling_high_multiply(a: ArrayLike, b: ArrayLike) -> Ints:
     """int64 `a * b / 2**31` of int32 values, to the nearest integer, ties up; saturates for a == b == -2**31."""
-    a, b = np.asarray(a, np.int64), np.asarray(b, np.int64)
-    return np.minimum((a * b + (1 << 30)) >> 31, (1 << 31) - 1)
+    product: Ints = np.asarray(a, np.int64) * np.asarray(b, np.int64)
+    return np.minimum((product + (1 << 30)) >> 31, (1 << 31) - 1)
 
 
-def divide_by_power(x, exponent) -> np.ndarray:
+def divide_by_power(x: ArrayLike, exponent: ArrayLike) -> Ints:
     """int64 `x / 2**exponent`, exponent >= 0, to the nearest integer, ties away from zero."""
-    x, exponent = np.asarray(x, np.int64), np.asarray(exponent, np.int64)
-    mask = (np.int64(1) << exponent) - 1
-    return (x >> exponent) + ((x & mask) > ((mask >> 1) + (x < 0)))
+    values, shift = np.asarray(x, np.int64), np.asarray(exponent, np.int64)
+    mask: Ints = np.left_shift(np.int64(1), shift) - 1
+    return (values >> shift) + ((values & mask) > ((mask >> 1) + (values < 0)))
 
 
-def _double(acc: np.ndarray, multiplier: np.ndarray, exponent: np.ndarray) -> np.ndarray:
-    high = doubling_high_multiply(_wrap32(acc << np.maximum(exponent, 0)), multiplier)
+def _double(acc: Ints, multiplier: Ints, exponent: Ints) -> Ints:
+    shifted = ((acc << np.maximum(exponent, 0)) + (1 << 31) & 0xFFFFFFFF) - (1 << 31)  # wraps at 32 bits
+    high = doubling_high_multiply(shifted, multiplier)
     return divide_by_power(high, np.maximum(-exponent, 0))
 
 
-def _single(acc: np.ndarray, multiplier: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+def _single(acc: Ints, multiplier: Ints, exponent: Ints) -> Ints:
     right = 31 - exponent
-    half = (np.int64(1) << np.maximum(right - 1, 0)) * (right > 0)
+    half: Ints = np.left_shift(np.int64(1), np.maximum(right - 1, 0)) * (right > 0)
     return (acc * multiplier + half) >> right
 
 
 _FUNCTIONS = {"double": _double, "single": _single}
 
 
-def rescale(acc, multiplier, exponent, contract: str | np.ndarray = "double") -> np.ndarray:
+def rescale(
+    acc: ArrayLike, multiplier: ArrayLike, exponent: ArrayLike, contract: str | NDArray[np.integer] = "double"
+) -> Ints:
     """R(acc): `acc` (int32 values, any shape) times the scale, int64, in the named contract.
 
     `multiplier` and `exponent` broadcast against `acc`, and so does `contract` where it is an array of positions in
@@ -90,13 +91,15 @@ def rescale(acc, multiplier, exponent, contract: str | np.ndarray = "double") ->
 
 
 def requantise(
-    acc,
-    multiplier,
-    exponent,
-    zero_point,
-    low: int | np.ndarray = -128,
-    high: int | np.ndarray = 127,
-    contract: str | np.ndarray = "double",
-) -> np.ndarray:
+    acc: ArrayLike,
+    multiplier: ArrayLike,
+    exponent: ArrayLike,
+    zero_point: ArrayLike,
+    low: ArrayLike = -128,
+    high: ArrayLike = 127,
+    contract: str | NDArray[np.integer] = "double",
+) -> NDArray[np.int8]:
     """int8 values `min(max(zero_point + R(acc), low), high)`; every parameter broadcasts against `acc`."""
-    return np.clip(rescale(acc, multiplier, exponent, contract) + zero_point, low, high).astype(np.int8)
+    scaled = rescale(acc, multiplier, exponent, contract) + np.asarray(zero_point, np.int64)
+    clipped: Ints = np.minimum(np.maximum(scaled, low), high)
+    return clipped.astype(np.int8)

@@ -64,7 +64,7 @@ def config_html(cfg: Config) -> str:
     return table(f"Config {cfg.name}, fingerprint {cfg.fingerprint:016x}", ("field", "value"), rows)
 
 
-def _names(value: object, between: str) -> object:
+def _names(value: frozenset[str] | tuple[str, ...] | str | int, between: str) -> object:
     """A field's value; several names as one text."""
     if isinstance(value, frozenset):
         return between.join(sorted(value)) or "none"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .config import Config
-from .isa import INSN_BYTES, INSTRUCTIONS, Mem, Queue, entry_bytes
+from .isa import INSN_BYTES, INSTRUCTIONS, Queue
 from .rtl import latencies as lat
 from .units import striped, stripes
 
@@ -22,6 +22,9 @@ class Stage(NamedTuple):
     unit: str
 
 
+_Row = tuple[str, str, int, int, str]
+
+
 def beats(cfg: Config, nbytes: int) -> int:
     """Beats of `nbytes` of data that start with one."""
     return -(-nbytes * 8 // cfg.axi_bits)
@@ -34,7 +37,7 @@ def stages(cfg: Config) -> list[Stage]:
     same_bank = lat.issue_interval(cfg, tensor=True, same_bank=True)
     spread = stripes(cfg) > 1
     multiply, dependent = lat.issue_interval(cfg, multiply=True), lat.multiply_interval(cfg)
-    every = [
+    every: list[_Row] = [
         ("csr", "register access to its response", lat.RESPONSE_LATENCY, lat.ACCESS_INTERVAL, "access"),
         ("control", "CONTROL's start to the fetch unit's", lat.START_LATENCY, 1, "run"),
         ("read_port", "request to the address of its first burst", lat.REQUEST_LATENCY, 1, "burst"),
@@ -67,7 +70,7 @@ def stages(cfg: Config) -> list[Stage]:
     return [Stage(*row) for row in every]
 
 
-def _multipliers(cfg: Config, entry: str) -> list[tuple]:
+def _multipliers(cfg: Config, entry: str) -> list[_Row]:
     groups, functions = lat.groups(cfg), lat.has_functions(cfg)
     if "requant" not in cfg.extensions:
         return [("alu", "multiplier: operands to products", lat.MULTIPLIER_LATENCY, groups, entry)]
@@ -79,7 +82,7 @@ def _multipliers(cfg: Config, entry: str) -> list[tuple]:
     ]
 
 
-def _ternary(cfg: Config) -> list[tuple]:
+def _ternary(cfg: Config) -> list[_Row]:
     if "ternary" not in cfg.units:
         return []
     begin, sums, issue = lat.TERNARY_SEQUENCER_LATENCY, lat.ternary_array_latency(cfg), lat.ternary_latency(cfg)
@@ -102,11 +105,6 @@ def table(cfg: Config) -> str:
         per = f"{s.interval} per {s.unit}"
         lines.append(f"| `{s.block}` | {s.what} | {s.latency} | {per} |")
     return "\n".join(lines)
-
-
-def load_interval(cfg: Config, mem: Mem) -> int:
-    """Cycles in which the mover writes one entry of `mem`, when its data are there."""
-    return max(1, 8 * entry_bytes(cfg, mem) // bus_bits(cfg, mem))
 
 
 def bus_bits(cfg: Config, mem: int) -> int:

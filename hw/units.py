@@ -5,7 +5,7 @@ Registers, circuit, models, driver and programs iterate over `units(cfg)`, `queu
 `Queue`, and a name in `Config.units`. What units count is in hw/metrics.py.
 
 Dependence tokens pass between neighbours in a ring of `RING` positions; a queue's number is its position. Without a
-fourth unit the ring is open: nothing is before the load queue, nothing behind the store queue.
+fourth unit the ring is open: nothing is before the load queue or after the store queue.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""PYNQ-Z1."""
+"""The PYNQ-Z1: build of its bitstream, top level, and driver."""

@@ -53,12 +53,12 @@ class Board:
         return self.memory == "ACP"
 
     def load_port(self, k: int) -> str:
-        """The PS7 port behind the core's load port `k`."""
+        """The PS7 port that serves the core's load port `k`."""
         return LOAD_PORTS[self.memory][k]
 
     @property
     def store_port(self) -> str:
-        """The PS7 port behind the core's store port; loads use its read channels, stores its write channels."""
+        """The PS7 port that serves the core's store port; loads use its read channels, stores its write channels."""
         return LOAD_PORTS[self.memory][0]
 
     def design_name(self, cfg: Config) -> str:

@@ -212,7 +212,7 @@ def block_flow(name: str) -> str:
 
 
 def memory_ports(cfg: Config, board: Board) -> dict[str, list[str]]:
-    """The core's memory interfaces behind each port of the PS7, as a block design calls it: `S_AXI_HP0`."""
+    """The core's memory interfaces by the port of the PS7 that serves them, as a block design calls it: `S_AXI_HP0`."""
     found: dict[str, list[str]] = {}
     for k in range(cfg.load_ports):
         found.setdefault(_block_name(board.load_port(k)), []).append(f"m_load{k}")
@@ -268,7 +268,7 @@ def module_ports(verilog: str, module: str) -> list[tuple[str, str, int]]:
 
 
 def block_wrapper(core: str, name: str, board: Board) -> str:
-    """Verilog of a module around that of `core`, also Verilog, with its buses declared as Vivado's interfaces.
+    """Verilog of a wrapper around the Verilog module `core`, with its buses declared as Vivado's interfaces.
 
     The prefix of a signal names its bus: `m_load0` of `m_load0_araddr`.
     """

@@ -42,6 +42,7 @@ from ...runtime.session import Session
 from ..selftest import Check, run_self_test, stepwise
 from .board import SPAN, Board
 
+Pynq = Any  # the module pynq or one of its objects, which have no types
 PAGE = 4096
 LEAST = 8192  # bytes of a buffer; XRT gives smaller ones addresses beyond 32 bits
 WATCHDOG = 10_000_000  # cycles without progress: 0.1 s at 100 MHz
@@ -56,7 +57,7 @@ _COUNT_BYTES = 4
 class NamedRegisters:
     """The registers of `cfg` in `mmio`, which knows them by their offsets."""
 
-    def __init__(self, cfg: Config, mmio: Any):
+    def __init__(self, cfg: Config, mmio: Pynq):
         self._mmio, self._named = mmio, registers(cfg)
 
     def read(self, name: str) -> int:
@@ -64,7 +65,7 @@ class NamedRegisters:
         return int(self._mmio.read(self._named[name].offset))
 
     def write(self, name: str, value: int) -> None:
-        """Set a register."""
+        """Write `value` to the register `name`."""
         self._mmio.write(self._named[name].offset, int(value))  # pynq accepts int only, not numpy's integers
 
 
@@ -110,7 +111,7 @@ class _Buffer:
     instructions in it without their addresses, and their counts, by offset and number.
     """
 
-    array: Any
+    array: Pynq
     start: int
     nbytes: int
     used: range
@@ -140,8 +141,8 @@ class PynqDevice:
         board: Board | None = None,
         timeout: float = 30.0,
         watchdog: int = WATCHDOG,
-        pynq: ModuleType | Any = None,
-        target: Any = None,
+        pynq: Pynq | None = None,
+        target: object = None,
         meminfo: str | Path = "/proc/meminfo",
         interrupt: Interrupt | None = None,
     ):
@@ -172,7 +173,7 @@ class PynqDevice:
         )
 
     def open(self) -> Session:
-        """Load the bitstream, set the clock, and check that the registers are those of `cfg`, once."""
+        """Load the bitstream, set the clock, and check the identity registers against `cfg`; done once."""
         if self._session:
             return self._session
         path = find_bitstream(self.cfg, self.board, self._bitstream)
@@ -335,13 +336,13 @@ class PynqDevice:
                 buffer.array.invalidate()
             buffer.stale = False
 
-    def _flush(self, array: Any) -> None:
+    def _flush(self, array: Pynq) -> None:
         if not self.board.coherent:
             array.flush()
 
 
 def find_bitstream(cfg: Config, board: Board, path: str | Path | None = None) -> Path:
-    """The .bit file: `path`, or that of `cfg` in one of `FOLDERS`. Raises `FileError` where it is missing."""
+    """The .bit file: `path`, or the one for `cfg` in one of `FOLDERS`. Raises `FileError` where it is missing."""
     if path is not None:
         if not Path(path).is_file():
             raise FileError(f"{path}: no such bitstream")

@@ -136,7 +136,7 @@ class RegisterBridge(wiring.Component):
         super().__init__({"s": In(Axi3()), "m": Out(AxiLite())})
 
     def elaborate(self, platform):
-        """Two state machines."""
+        """One state machine for writes and one for reads."""
         m = Module()
         self._writes(m)
         self._reads(m)

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import ConfigError, EncodingError
 from ..rounding import CONTRACTS
@@ -83,9 +84,9 @@ class Format:
         if not low <= value <= high:
             raise EncodingError(f"{self.name}.{key} = {value}: outside {low}..{high} ({f.bits} bits)")
 
-    def decode(self, words: np.ndarray) -> dict[str, np.ndarray]:
+    def decode(self, words: NDArray[np.uint64]) -> dict[str, np.ndarray]:
         """Fields, int64 (n,) each, of `words`, uint64 (n, ceil(width / 64))."""
-        out = {}
+        out: dict[str, np.ndarray] = {}
         for f in self.fields.values():
             word, bit = divmod(f.lo, 64)
             v = words[:, word] >> np.uint64(bit)
@@ -168,14 +169,6 @@ PAR = Format(
 )
 
 
-def _check_uop_bits(cfg: Config, uop: int) -> None:
-    """Raise `ConfigError` where indices of micro-ops leave no room for the bits of an extension."""
-    for name, most in (("overwrite", 13), ("depthwise_rows", 12)):
-        if name in cfg.extensions and uop > most:
-            allowed = f"at most {1 << most} micro-ops ({cfg.uop_entry_bytes << most} bytes)"
-            raise ConfigError(f"Config.uop_bytes = {cfg.uop_bytes}: extension {name} needs {allowed}")
-
-
 class Isa:
     """Formats of one configuration, and what needs more than one format: decoding and disassembly.
 
@@ -192,7 +185,10 @@ class Isa:
                 f"need {acc + inp + wgt} index bits, a micro-op has 32"
             )
         loops, steps = _loops(uop), _steps(dst=acc, src=inp, wgt=wgt)
-        _check_uop_bits(cfg, uop)
+        for name, most in (("overwrite", 13), ("depthwise_rows", 12)):
+            if name in cfg.extensions and uop > most:
+                allowed = f"at most {1 << most} micro-ops ({cfg.uop_entry_bytes << most} bytes)"
+                raise ConfigError(f"Config.uop_bytes = {cfg.uop_bytes}: extension {name} needs {allowed}")
         overwrite = [Field("overwrite", 1, "acc[d] = dot instead of acc[d] += dot", lo=63)]
         rows, taps = "depthwise_rows" in cfg.extensions, (cfg.row_taps - 1).bit_length()
         extra = [Field("extra_taps", taps, "neighbours of the input that are multiplied, too", lo=63 - taps)]
@@ -241,12 +237,12 @@ class Isa:
         rows = rows_of(op)
         return self.formats[(instruction(op, mem) or rows[0]).format] if rows else None
 
-    def decode(self, words: np.ndarray) -> list[dict[str, int]]:
+    def decode(self, words: NDArray[np.uint64]) -> list[dict[str, int]]:
         """Fields of every instruction of `words`, uint64 (n, 2).
 
         Instructions without a declared opcode decode to `{"op": opcode}` alone; `undecodable` says so.
         """
-        words = np.ascontiguousarray(words, np.uint64).reshape(-1, 2)
+        words = np.reshape(np.ascontiguousarray(words, np.uint64), (-1, 2))
         low = words[:, 0].astype(np.uint16)
         kind = self._kinds[low & 7, low >> 7 & 7]
         out: list[dict[str, int]] = [{} for _ in range(len(words))]

@@ -112,7 +112,7 @@ class Instruction:
         return {"op": self.op} if self.mem is None else {"op": self.op, "mem": self.mem.id}
 
     def missing(self, cfg: Config) -> str:
-        """What `cfg` lacks to execute it, "" where nothing."""
+        """The extensions or the unit that `cfg` lacks to execute it; "" if none."""
         for name in self.extensions:
             if name not in cfg.extensions:
                 return f"extension {name}"
@@ -271,9 +271,11 @@ def scratchpad_of(mem: Mem) -> Mem:
 
 
 _ENTRY_BYTES = {
-    mem: f"{mem.name.lower()}_entry_bytes" for mem in (Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC, Mem.OUT, Mem.PAR, Mem.TWGT)
+    **{m: f"{m.name.lower()}_entry_bytes" for m in (Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC, Mem.OUT, Mem.PAR, Mem.TWGT)},
+    Mem.ACC8: "lanes",
+    Mem.OUTQ: "out_entry_bytes",
+    Mem.TUOP: "uop_entry_bytes",
 }
-_ENTRY_BYTES |= {Mem.ACC8: "lanes", Mem.OUTQ: "out_entry_bytes", Mem.TUOP: "uop_entry_bytes"}
 _DEPTHS = {
     Mem.UOP: "uop_depth",
     Mem.WGT: "wgt_depth",
@@ -286,18 +288,18 @@ _DEPTHS = {
 
 
 def entry_bytes(cfg: Config, mem: Mem) -> int:
-    """Bytes in DRAM of one entry of `mem`: what `dram_base` and strides count."""
+    """Bytes in DRAM of one entry of `mem`, the unit of `dram_base` and strides."""
     return getattr(cfg, _ENTRY_BYTES[mem])
 
 
 def depth(cfg: Config, mem: Mem) -> int:
-    """Entries of the scratchpad that `mem` addresses: of PAR those of parameters, 0 where `cfg` lacks its unit."""
+    """Entries of the scratchpad that `mem` addresses, of PAR without tables; 0 where `cfg` lacks its unit."""
     unit = _UNITS[mem]
     return getattr(cfg, _DEPTHS[scratchpad_of(mem)]) if not unit or unit in cfg.units else 0
 
 
 def room(cfg: Config, mem: Mem) -> int:
-    """Entries that a LOAD of `mem` may write: those of its scratchpad, and for PAR those of tables behind them."""
+    """Entries that a LOAD of `mem` may write: the depth of its scratchpad, and for PAR also the tables after it."""
     return cfg.par_room if mem == Mem.PAR else depth(cfg, mem)
 
 

@@ -70,7 +70,7 @@ class AxiWrite(wiring.Signature):
 
 
 class AxiLite(wiring.Signature):
-    """All five channels of a 32-bit AXI-Lite port with 12 address bits."""
+    """The five channels of a 32-bit AXI-Lite port with 12 address bits."""
 
     def __init__(self):
         super().__init__(
@@ -118,7 +118,7 @@ class Splitter(wiring.Component):
     Members:
         i: in, transfers
         valid: out, a transfer is held
-        left: out, what is left of it
+        left: out, the part of it that has not been sent
         length: out, beats of its next burst
         burst: out, the next burst as the bus wants it
         final: out, the next burst is its last
@@ -141,7 +141,7 @@ class Splitter(wiring.Component):
             }
         )
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """The rest of the transfer; `final` is known one cycle ahead, because `i.ready` depends on it."""
         m, new = Module(), self.i.payload
         left = Signal(self.left.shape(), reset_less=True)

@@ -1,4 +1,4 @@
-"""Start, end and errors of a run; the AXI-Lite registers of hw/regs.py, and the counters behind them."""
+"""Start, end and errors of a run; the AXI-Lite registers of hw/regs.py, and the counters that they show."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .ports import ADDRESS_BITS, INDEX_BITS, Activity, Fault, command_layout, fa
 
 
 def counters_layout(cfg: Config) -> data.StructLayout:
-    """All counters, by register name."""
+    """Layout of the counters: 32 bits each, by register name."""
     return data.StructLayout(dict.fromkeys((CYCLES.register, *counters(cfg)), 32))
 
 
@@ -45,7 +45,7 @@ class Counters(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: object):
         """Activities are registered first: nothing in a unit waits for a counter's carry."""
         m, values = Module(), self.values
         m.d.sync += values.CYCLES.eq(values.CYCLES + self.running)
@@ -94,7 +94,7 @@ class Csr(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: object):
         """A write takes address and data in one cycle."""
         m, axil, offsets = Module(), self.axil, {r.name: r.offset >> 2 for r in registers(self.cfg).values()}
         write, read, awake = Signal(), Signal(), Signal()
@@ -132,7 +132,7 @@ class Csr(wiring.Component):
                         m.d.sync += axil.rdata.eq(value)
         return m
 
-    def _written(self) -> dict:
+    def _written(self) -> dict[str, Value]:
         return {
             "INSN_COUNT": self.count,
             "INSN_ADDR_LO": self.addr[:32],
@@ -140,7 +140,7 @@ class Csr(wiring.Component):
             "WATCHDOG": self.watchdog,
         }
 
-    def _read(self) -> dict:
+    def _read(self) -> dict[str, Value | int]:
         mark = self.cfg.fingerprint
         status = ((Status.RUNNING, self.running), (Status.DONE, self.done), (Status.ERROR, self.fault.code != 0))
         return {
@@ -200,7 +200,7 @@ class Control(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: object):
         """The states; the first fault is kept until the next start."""
         m = Module()
         aborted, late, oldest = Signal(), Signal(), self._oldest(m)
@@ -254,7 +254,7 @@ class Control(wiring.Component):
         self._watch(m, late)
         return m
 
-    def _watch(self, m: Module, late) -> None:
+    def _watch(self, m: Module, late: Value) -> None:
         """Counts up from each progress to the limit."""
         idle, advanced = Signal(32), Signal()
         m.d.sync += [

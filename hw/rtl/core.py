@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from amaranth.hdl import Cat, Module, ResetInserter, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -23,8 +25,10 @@ from .ternary import Ternary, Weights
 
 COMPONENTS = {"load": Load, "compute": Compute, "store": Store, "ternary": Ternary}  # by name of the unit
 
+Blocks = dict[str, Any]  # components by name; Amaranth declares their ports at run time
 
-def bus_members(cfg: Config) -> dict:
+
+def bus_members(cfg: Config) -> dict[str, wiring.Member]:
     """The AXI ports of loads and stores, as their initiator sees them."""
     return {
         "m": Out(
@@ -75,7 +79,7 @@ class Engine(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: object):
         """Blocks by name, then their connections."""
         m, cfg = Module(), self.cfg
         m.submodules.fetch = fetch = Fetch(cfg)
@@ -133,7 +137,7 @@ class Engine(wiring.Component):
         wiring.connect(m, ternary.write, compute.ternary_write)
         m.d.comb += [compute.ternary_busy.eq(ternary.busy), ternary.compute_busy.eq(compute.busy)]
 
-    def _tokens(self, m: Module, blocks: dict) -> None:
+    def _tokens(self, m: Module, blocks: Blocks) -> None:
         some = []
         for channel in channels(self.cfg):
             source, target = (units(self.cfg)[queue].name for queue in channel)
@@ -143,7 +147,7 @@ class Engine(wiring.Component):
             some.append(tokens.pop.valid)
         m.d.sync += self.tokens_left.eq(Cat(some).any())
 
-    def _queues(self, m: Module, fetch: Fetch, blocks: dict) -> list[Fifo]:
+    def _queues(self, m: Module, fetch: Fetch, blocks: Blocks) -> list[Fifo]:
         queues = []
         for k, name in enumerate(blocks):
             queue = Fifo(shape=command_layout(), depth=self.cfg.queue_depth)
@@ -155,10 +159,12 @@ class Engine(wiring.Component):
             queues.append(queue)
         return queues
 
-    def _read_ports(self, m: Module, clients: dict, halt: Signal) -> list[ReadPort]:
-        ports, width = [], stripes(self.cfg)
-        if width > 1:
-            m.submodules.stripes = spread = Stripes(self.cfg)
+    def _read_ports(self, m: Module, clients: Blocks, halt: Signal) -> list[ReadPort]:
+        ports: list[ReadPort] = []
+        width = stripes(self.cfg)
+        spread = Stripes(self.cfg) if width > 1 else None
+        if spread is not None:
+            m.submodules.stripes = spread
             wiring.connect(m, clients["load"].req, spread.req)
             wiring.connect(m, spread.beats, clients["load"].beats)
         for k, every in enumerate(readers(self.cfg)):
@@ -168,7 +174,7 @@ class Engine(wiring.Component):
             m.submodules[f"read_port_{k}"] = port
             wiring.connect(m, port.axi, wiring.flipped(getattr(self.m, f"load{k}")))
             m.d.comb += port.halt.eq(halt)
-            if width > 1:
+            if spread is not None:
                 wiring.connect(m, spread.burst[k], port.req[-1])
                 wiring.connect(m, port.words, spread.words[k])
                 here.pop()
@@ -178,7 +184,9 @@ class Engine(wiring.Component):
             ports.append(port)
         return ports
 
-    def _status(self, m: Module, fetch: Fetch, blocks: dict, queues: list, ports: list, halt: Signal) -> None:
+    def _status(
+        self, m: Module, fetch: Fetch, blocks: Blocks, queues: list[Fifo], ports: list[ReadPort], halt: Signal
+    ) -> None:
         """Registered summaries of all blocks; the progress of each is registered first, as it comes late."""
         finish, idle, drained = Signal(), Signal(), Signal()
         with m.If(blocks["compute"].finish):
@@ -220,7 +228,7 @@ class Core(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: object):
         """Registers and control around the engine, which is reset before every run."""
         m, cfg = Module(), self.cfg
         engine = Engine(cfg)

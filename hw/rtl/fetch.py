@@ -63,7 +63,7 @@ class Fetch(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: object):
         """Request, then words from beats, which are checked and routed on their way into the register."""
         m = Module()
         word, broken, have = Signal(INSN_BITS, reset_less=True, attrs=KEEP), Signal(), Signal()
@@ -120,7 +120,9 @@ class Fetch(wiring.Component):
             first = self.addr[4:low]
             m.d.comb += req.beats.eq((first + self.count + (bits // INSN_BITS - 1)) >> (low - 4))
 
-    def _words(self, m: Module, word, have, take, leaves, left) -> tuple[Value, Value, Value, Value]:
+    def _words(
+        self, m: Module, word: Value, have: Value, take: Value, leaves: Value, left: Value
+    ) -> tuple[Value, Value, Value, Value]:
         """Collects beats into a word, or takes a word from a beat; `have` until `take`. Returns whether something is
         put into `word`, whether that ends it, the word, and whether one of its beats is an error."""
         bits, beat = self.cfg.axi_bits, self.beats.payload
@@ -156,7 +158,7 @@ class Fetch(wiring.Component):
         return fill, whole, new, error
 
 
-def decode(m: Module, cfg: Config, word, final) -> tuple[Value, Value]:
+def decode(m: Module, cfg: Config, word: Value, final: Value) -> tuple[Value, Value]:
     """(`word`, the last of its program if `final`, cannot be executed; its queue)."""
     flags, load = (data.View(insn_layout(cfg, name), word) for name in ("FINISH", "LOAD"))
     every = queues(cfg)
@@ -180,7 +182,7 @@ def decode(m: Module, cfg: Config, word, final) -> tuple[Value, Value]:
     return bad | (final != (flags.op == Op.FINISH)), queue
 
 
-def _refused(cfg: Config, row: Instruction, word) -> Value:
+def _refused(cfg: Config, row: Instruction, word: Value) -> Value:
     """1 where `word`, an instruction of `row`, has fields with which it cannot be executed."""
     load, gemm, alu = (data.View(insn_layout(cfg, name), word) for name in ("LOAD", "GEMM", "ALU"))
     reasons = [load[flag] for flag in absent_flags(cfg, row.queue)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -26,7 +26,7 @@ class Fifo(wiring.Component):
     registered; the memory is read without a clock, which suits LUT RAM.
     """
 
-    def __init__(self, *, shape, depth: int):
+    def __init__(self, *, shape: ShapeLike, depth: int):
         self.shape, self.depth = shape, depth
         super().__init__(
             {
@@ -37,7 +37,7 @@ class Fifo(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: object):
         """Circular buffer in front of the output register, which it feeds unless it is empty."""
         m = Module()
         bits = Value.cast(self.i.payload).shape().width
@@ -93,7 +93,7 @@ class TokenChannel(wiring.Component):
         self.depth = cfg.token_depth
         super().__init__({"push": In(Token()), "pop": Out(Token()), "level": Out(range(self.depth + 1))})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: object):
         """The counter; that it is at one of its ends is known ahead."""
         m = Module()
         room, some = Signal(init=1), Signal()

@@ -1,4 +1,4 @@
-"""The load unit: inputs, weights and what unit ternary needs, over one or more read ports into their scratchpads."""
+"""The load unit: moves inputs, weights, and ternary weights with their micro-ops from read ports to scratchpads."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Stripes(wiring.Component):
             }
         )
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """A splitter, and two turns: of the port that gets the next burst, and of the one that has the next word."""
         m, n = Module(), len(self.burst)
         shift = (n - 1).bit_length()
@@ -114,7 +114,7 @@ class Load(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: object):
         """Tokens around the mover."""
         m = Module()
         mems = loaded(self.cfg)
@@ -143,7 +143,7 @@ class Load(wiring.Component):
         ]
         return m
 
-    def _done(self, mover: Mover, flags: data.View) -> list:
+    def _done(self, mover: Mover, flags: data.View) -> list[object]:
         """Statements by which executed instructions give their tokens, to two neighbours at the same time."""
         done, push = mover.done, mover.done.payload
         if "ternary" not in self.cfg.units:

@@ -35,12 +35,7 @@ PART_BITS = 6  # of an entry's position in a beat
 
 def loaded_as(cfg: Config, mems: tuple[Mem, ...]) -> tuple[Mem, ...]:
     """The memory ids by which LOADs name the scratchpads `mems`."""
-    return (*mems, Mem.ACC8) if Mem.ACC in mems and loads_int8(cfg) else mems
-
-
-def loads_int8(cfg: Config) -> bool:
-    """True where ACC8 exists: its entries are as long as outputs, so it needs outputs of one byte."""
-    return "acc8" in cfg.extensions and cfg.out_bits == 8
+    return (*mems, Mem.ACC8) if Mem.ACC in mems and "acc8" in cfg.extensions else mems
 
 
 def units(mem: Mem) -> int:
@@ -64,12 +59,12 @@ def beat_shift(cfg: Config, mem: Mem) -> int:
 
 
 def count_bits(cfg: Config) -> int:
-    """Of a number of entries: more than any scratchpad's or `sram_base`'s index."""
+    """Width of a count of entries: one bit more than the widest index of a scratchpad or of `sram_base`."""
     return max(16, *(address_bits(cfg, mem) for mem in (Mem.UOP, Mem.INP, Mem.WGT, Mem.ACC))) + 1
 
 
 def tile_layout() -> data.StructLayout:
-    """A tile as the walker walks it: last column and row; first, last and one past the last of what is not padding.
+    """A tile as the walker walks it: last column and row; first, last and end of the part that is not padding.
 
     `one_column` and `one_row`: the last one is the first, too.
     """
@@ -98,7 +93,7 @@ def tile_layout() -> data.StructLayout:
 
 
 def _begun_layout() -> data.StructLayout:
-    """A command without the pads that it has not, its sums, and what its requests are: none, one, one for all rows."""
+    """A command with the pads that apply, its sums, and whether it makes no request, one, or one for all rows."""
     sums = dict.fromkeys(("x_final", "y_final", "y_end"), 17)
     flags = dict.fromkeys(("dense", "whole", "none", "one", "empty"), 1)
     return data.StructLayout({"cmd": move_layout(), "rows": 16, **sums, **flags})
@@ -127,7 +122,7 @@ class Planner(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: object):
         """Commands; first stage: sums and products of one; second: the rest of its sums, then its rows."""
         m = Module()
         m.submodules.commands = commands = Fifo(shape=self.cmd.payload.shape(), depth=COMMAND_DEPTH)
@@ -171,7 +166,7 @@ class Planner(wiring.Component):
         self._request(m, mem, at, Mux(whole, area, length))
         return m
 
-    def _begin(self, begun, cmd) -> list:
+    def _begin(self, begun: data.View, cmd: data.View) -> list[object]:
         """First sums of `cmd`; the rest waits for the second stage."""
         uops = [mem for mem in self.mems if mem in (Mem.UOP, Mem.TUOP)]
         flat = cmd.mem == uops[0].id if uops else Const(0, 1)  # micro-ops are one row
@@ -196,7 +191,7 @@ class Planner(wiring.Component):
             begun.y_end.eq(above + rows),
         ]
 
-    def _describe(self, tile, begun) -> list:
+    def _describe(self, tile: data.View, begun: data.View) -> list[object]:
         cmd = begun.cmd
         x_last, y_last = ((begun[f"{axis}_final"] + cmd[f"{axis}_pad_1"])[:17] for axis in "xy")
         return [
@@ -213,7 +208,7 @@ class Planner(wiring.Component):
             *(tile[name].eq(cmd[name]) for name in ("mem", "pad_value", "push", "index")),
         ]
 
-    def _request(self, m: Module, mem, at, entries) -> None:
+    def _request(self, m: Module, mem: Value, at: Value, entries: Value) -> None:
         """Beats of `entries` entries from entry `at` on."""
         req = self.req.payload
         with m.Switch(mem):
@@ -265,7 +260,7 @@ class Walker(wiring.Component):
         self.cfg, self.mems = cfg, mems
         super().__init__({"tile": In(stream.Signature(tile_layout())), "step": Out(stream.Signature(step_layout(cfg)))})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: object):
         """Counters of column, row, entries so far, and the position in the beat."""
         m = Module()
         tile, step = self.tile.payload, Signal(step_layout(self.cfg), reset_less=True)
@@ -288,7 +283,12 @@ class Walker(wiring.Component):
             self.tile.ready.eq((empty | self.step.ready) & last),
             self.step.payload.eq(step),
         ]
-        self._end_of_beat(m, tile.mem, part, full, single)
+        with m.Switch(tile.mem):
+            for name in self.mems:
+                with m.Case(name.id):
+                    bits = max(-beat_shift(self.cfg, name), 0)
+                    m.d.comb += full.eq(part[:bits].all() if bits else 1)
+                    m.d.comb += single.eq(chunks(self.cfg, name) == 1)
         ends = (~tile.dense | (y == tile.y_final)) & (x == tile.x_final)
         with m.If(~self.step.valid | self.step.ready):
             m.d.sync += [self.step.valid.eq(self.tile.valid), free.eq(~self.tile.valid), empty.eq(~self.tile.valid)]
@@ -325,16 +325,8 @@ class Walker(wiring.Component):
                 m.d.sync += [y.eq(0), top.eq(1), count.eq(0), row_offset.eq(0), column.eq(0)]
         return m
 
-    def _end_of_beat(self, m: Module, mem, part, full, single) -> None:
-        with m.Switch(mem):
-            for name in self.mems:
-                with m.Case(name.id):
-                    bits = max(-beat_shift(self.cfg, name), 0)
-                    m.d.comb += full.eq(part[:bits].all() if bits else 1)
-                    m.d.comb += single.eq(chunks(self.cfg, name) == 1)
 
-
-def writer_members(cfg: Config, mems: tuple[Mem, ...]) -> dict:
+def writer_members(cfg: Config, mems: tuple[Mem, ...]) -> dict[str, wiring.Member]:
     """Members of a `Writer` besides its steps, for `wiring.Component`; a mover has them too."""
     return {
         "beats": In(beat_signature(cfg)),
@@ -361,7 +353,7 @@ class Writer(wiring.Component):
         self.cfg, self.mems = cfg, mems
         super().__init__({"step": In(stream.Signature(step_layout(cfg))), **writer_members(cfg, mems)})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: object):
         """One register between beats and scratchpads; a counter of an entry's chunks, the last of which is known ahead,
         so that `step` and `beats` are taken after few gates."""
         m = Module()
@@ -389,13 +381,13 @@ class Writer(wiring.Component):
         self._check(m, go)
         return m
 
-    def _ends(self, chunk) -> Value:
+    def _ends(self, chunk: Value) -> Value:
         """1 while `chunk` is the last but one of an entry."""
         names = [(name, chunks(self.cfg, name)) for name in loaded_as(self.cfg, self.mems)]
         long = [(self.step.payload.mem == name.id) & (chunk == n - 2) for name, n in names if n > 1]
         return Cat(long).any() if long else Const(0)
 
-    def _write(self, m: Module, mem: Mem, go, chunk) -> None:
+    def _write(self, m: Module, mem: Mem, go: Value, chunk: Value) -> None:
         """The registered write port of `mem`."""
         step, port = self.step.payload, getattr(self, f"write_{mem.name.lower()}")
         lanes, word = len(port.en), len(port.data)
@@ -407,7 +399,8 @@ class Writer(wiring.Component):
         for name in loaded_as(self.cfg, (mem,)):
             shift = beat_shift(self.cfg, name)
             n = chunks(self.cfg, name)
-            en = Const((1 << lanes) - 1, lanes) if n == 1 else self._lanes(chunk, n, lanes)
+            here = chunk[: (n - 1).bit_length()]
+            en = Cat((here == k).replicate(lanes // n) for k in range(n)) if n > 1 else Const((1 << lanes) - 1, lanes)
             with m.If(step.mem == name.id):
                 m.d.sync += [
                     addr.eq(step.addr),
@@ -418,11 +411,6 @@ class Writer(wiring.Component):
                 with m.If(go & step.data):
                     m.d.comb += self.bytes.eq(min(entry_bytes(self.cfg, name), self.cfg.axi_bits // 8))
 
-    @staticmethod
-    def _lanes(chunk, n: int, lanes: int):
-        """Enables of the lanes of one of `n` chunks."""
-        return Cat((chunk[: (n - 1).bit_length()] == k).replicate(lanes // n) for k in range(n))
-
     def _datum(self, name: Mem, parts_log2: int, word: int):
         """The part of a beat that is written: all of it, or one entry; int8 becomes int32."""
         beat = self.beats.payload.data
@@ -432,7 +420,7 @@ class Writer(wiring.Component):
             beat = Cat(Cat(beat[k : k + 8], beat[k + 7].replicate(24)) for k in range(0, len(beat), 8))
         return beat.replicate(word // len(beat))
 
-    def _check(self, m: Module, go) -> None:
+    def _check(self, m: Module, go: Value) -> None:
         """Keeps the first fault."""
         step = self.step.payload
         beyond = Signal()
@@ -448,7 +436,7 @@ class Writer(wiring.Component):
         )
 
 
-def move_of(cfg: Config, command, move) -> list:
+def move_of(cfg: Config, command: data.View, move: data.View) -> list[object]:
     """Statements that make `move` (see `move_layout`) the LOAD or LOADP `command`."""
     insn = Value.cast(command.insn)
     load, flags = data.View(insn_layout(cfg, "LOAD"), insn), data.View(insn_layout(cfg, "FINISH"), insn)
@@ -495,7 +483,7 @@ class Mover(wiring.Component):
         self.cfg, self.mems, self.names = cfg, mems, loaded_as(cfg, mems)
         super().__init__({"cmd": In(move_signature()), "req": Out(request_signature(cfg)), **writer_members(cfg, mems)})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: object):
         """Planner (requests), descriptor FIFO, walker (entries), writer (beats)."""
         m = Module()
         m.submodules.planner = planner = Planner(self.cfg, mems=self.names)

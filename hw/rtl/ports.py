@@ -1,4 +1,4 @@
-"""What the blocks of the core hand to each other: layouts of words and signatures of ports.
+"""Interfaces between the blocks of the core: layouts of words and signatures of ports.
 
 Layouts are views of the declarations in hw/isa. A signature is written as its producer (or initiator) sees it.
 """
@@ -42,7 +42,7 @@ def command_layout() -> data.StructLayout:
 
 
 def watch_layout(cfg: Config) -> data.StructLayout:
-    """What happens in one cycle, for whoever watches a program (sim/rtl/watch.py): events, then what is counted.
+    """Signals of one cycle for an observer of a program (sim/rtl/watch.py): events, then counted conditions.
 
     Events of instructions: `start`: fetching starts; `<unit>_taken`: the unit takes one from its queue; `<unit>_ended`:
     its oldest one ends. Counted from `product` on: `product`: an issue of GEMM or DWGEMM leaves the sequencer; the
@@ -157,7 +157,7 @@ class SramWrite(wiring.Signature):
 
     Members:
         en: out, one bit per lane (`lane_bits`); all zero writes nothing
-        addr: out, the entry; behind the parameters of PAR those of tables
+        addr: out, the entry; entries of tables follow the parameters of PAR
         data: out, `word_bits` that repeat over the entry: lane k is written with lane k mod (word / lane) of them
     """
 
@@ -225,7 +225,7 @@ class TernaryWrite(wiring.Signature):
     Members:
         en: out, one bit per bank: write there, in all of its planes; at most one
         addr: out, the place in each plane
-        data: out, the entries, that of the first plane lowest
+        data: out, the entries, the first plane in the lowest bits
     """
 
     def __init__(self, cfg: Config):
@@ -403,7 +403,7 @@ class Activity(wiring.Signature):
         super().__init__({**{name: Out(1) for name in names}, "bytes": Out(BYTES_BITS)})
 
 
-def unit_members() -> dict:
+def unit_members() -> dict[str, wiring.Member]:
     """Members that every unit has besides its own, for `wiring.Component`.
 
     Members:

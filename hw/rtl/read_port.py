@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import wiring
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import Config
@@ -49,7 +49,7 @@ class ReadPort(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: object):
         """Splitters, arbiter, addresses; a FIFO of each burst's client routes the data, which are registered first."""
         m, axi = Module(), self.axi
         n, size = len(self.buffers), beat_size(self.cfg)
@@ -101,7 +101,7 @@ class ReadPort(wiring.Component):
         """True for the client that takes several beats at once."""
         return self.width > 1 and k == len(self.buffers) - 1
 
-    def _words(self, m: Module, came, beat, last) -> None:
+    def _words(self, m: Module, came: Value, beat: data.View, last: Value) -> None:
         """The buffer of the last client: beats that `came` are put together before it, so it gives a word per cycle."""
         bits, final = self.cfg.axi_bits, self.width - 1
         m.submodules.buffer_words = buffer = Fifo(

@@ -39,7 +39,7 @@ class Scratchpad(wiring.Component):
         self.cfg, self.mem = cfg, mem
         super().__init__({"write": In(SramWrite(cfg, mem)), "read": In(SramRead(cfg, mem))})
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """One memory."""
         m, cfg, mem = Module(), self.cfg, self.mem
         depth = 1 << address_bits(cfg, mem)
@@ -66,7 +66,7 @@ def _delayed(m: Module, en: Value, name: str) -> Value:
 
 
 def _held(m: Module, fresh: Value, value: Value, name: str) -> Value:
-    """What was read in the cycle before, in a register that a block RAM can take for its own."""
+    """The value read in the previous cycle, in a register that a block RAM can absorb."""
     held = Signal.like(value, name=name, reset_less=True)
     with m.If(fresh):
         m.d.sync += held.eq(value)
@@ -78,7 +78,7 @@ class Inputs(wiring.Component):
 
     Members:
         write: in, the write port
-        read: in, the read port; behind the last entry the first ones follow
+        read: in, the read port; after the last entry the first one follows
 
     Reads, latency and back-pressure are those of `Scratchpad`.
     """
@@ -87,7 +87,7 @@ class Inputs(wiring.Component):
         self.cfg = cfg
         super().__init__({"write": In(SramWrite(cfg, Mem.INP)), "read": In(InputRead(cfg))})
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """The banks; each entry comes from the bank that its distance from the first one says."""
         m, cfg, write, read = Module(), self.cfg, self.write, self.read
         count, low = cfg.row_taps, (cfg.row_taps - 1).bit_length()
@@ -149,7 +149,7 @@ class Parameters(wiring.Component):
             }
         )
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """One memory of rows, of which an entry has one or several; a row of several groups has a multiplexer."""
         m, cfg = Module(), self.cfg
         beat, size = lane_bits(cfg, Mem.PAR), channels(cfg)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, PureInterface
 
 from ..config import Config
 from ..isa import Mem, Op
@@ -37,7 +37,7 @@ from .store_data import StorePack, StoreRows, pushes, row_layout
 
 
 class StoreOrder(wiring.Component):
-    """Keeps a LOAD until it reads what every earlier STORE of its queue wrote.
+    """Delays a LOAD until all earlier STOREs that wrote its data are answered.
 
     Members:
         stored: in, a STORE is taken
@@ -69,7 +69,7 @@ class StoreOrder(wiring.Component):
             }
         )
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Where the rows end that are not answered."""
         m = Module()
         unanswered, end = Signal(), Signal(max(len(self.addr), len(self.beats)) + 1)
@@ -125,7 +125,7 @@ class StoreLoads(wiring.Component):
             }
         )
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """The mover, and the STORE that stands for its LOAD."""
         m, cfg = Module(), self.cfg
         m.submodules.mover = mover = Mover(cfg, mems=(Mem.PAR,))
@@ -211,7 +211,7 @@ class StoreBursts(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: object):
         """The row's splitter; FIFOs of addresses, of lengths for the data, and of awaited answers."""
         m, axi, payload = Module(), self.axi, self.row.payload
         answer = data.StructLayout({"burst": 1, "last": 1, "push": len(pushes(self.cfg)), "index": INDEX_BITS})
@@ -268,7 +268,7 @@ class StoreBursts(wiring.Component):
         ]
         return m
 
-    def _data(self, m: Module, lengths) -> None:
+    def _data(self, m: Module, lengths: Fifo) -> None:
         axi, count = self.axi, Signal(range(BURST_BEATS))
         m.d.comb += [
             axi.wvalid.eq(self.beats.valid & lengths.o.valid),
@@ -281,7 +281,7 @@ class StoreBursts(wiring.Component):
         with m.If(axi.wvalid & axi.wready):
             m.d.sync += count.eq(Mux(axi.wlast, 0, count + 1))
 
-    def _answers(self, m: Module, answers) -> None:
+    def _answers(self, m: Module, answers: Fifo) -> None:
         """Takes a response, or a NOP; the tokens of the last one are given in the same cycle, all at once."""
         head, gives = answers.o.payload, Signal()
         came = ~head.burst | self.axi.bvalid
@@ -295,7 +295,7 @@ class StoreBursts(wiring.Component):
         broken = self.axi.bvalid & self.axi.bready & (self.axi.bresp != OKAY)
         keep_first(m, self.fault, (broken, Error.WRITE_RESPONSE, head.index))
 
-    def _tokens(self, answered: Value, head, gives: Signal, came: Value) -> tuple[list, Value]:
+    def _tokens(self, answered: Value, head: data.View, gives: Signal, came: Value) -> tuple[list[object], Value]:
         """Statements that give the tokens of `head`, an answer; whether those that take them have room."""
         if "ternary" not in self.cfg.units:
             give = [gives.eq(answered & head.last & head.push), self.to_compute.valid.eq(gives & came & ~self.halt)]
@@ -358,7 +358,7 @@ class Store(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: object):
         """Rows go to the splitter (addresses) and to the packer (data); responses come back to the splitter."""
         m, cfg, activity = Module(), self.cfg, self.activity
         m.submodules.rows = rows = StoreRows(cfg)
@@ -418,14 +418,14 @@ class Store(wiring.Component):
         keep_first(m, self.fault, *(fault_of(block.fault) for block in blocks))
         return m
 
-    def _ternary(self, m: Module, bursts: StoreBursts, flags) -> Value:
+    def _ternary(self, m: Module, bursts: StoreBursts, flags: data.View) -> Value:
         """Tokens of unit ternary; returns whether the first instruction has those that it takes."""
         wiring.connect(m, bursts.to_ternary, wiring.flipped(self.to_ternary))
         m.d.comb += self.from_ternary.ready.eq(self.cmd.ready & flags.pop_next)
         return ~flags.pop_next | self.from_ternary.valid
 
-    def _order(self, m: Module, loads: StoreLoads, row, sending: Value, answered: Value) -> None:
-        """LOADs wait for what they read; `row` passes where it is valid; `sending`, `answered`: see `StoreOrder`."""
+    def _order(self, m: Module, loads: StoreLoads, row: PureInterface, sending: Value, answered: Value) -> None:
+        """LOADs wait for earlier STOREs to the same bytes; see `StoreOrder` for `row`, `sending` and `answered`."""
         m.submodules.order = order = StoreOrder(self.cfg)
         here, taken, waits = Signal(), Signal(), Signal(BEHIND_LATENCY - 1)
         stayed = here & ~taken  # `ready` comes late: what follows from it is found a cycle later

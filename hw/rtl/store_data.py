@@ -81,7 +81,7 @@ class StoreRows(wiring.Component):
             {"cmd": In(command_signature()), "row": Out(stream.Signature(row_layout(cfg))), "idle": Out(1)}
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: object):
         """First stage: the instruction; second: its rows. Neither has comparisons before its product or `ready`."""
         m, row = Module(), self.row.payload
         taken, word, number = Signal(), Signal(128, reset_less=True), Signal(INDEX_BITS, reset_less=True)
@@ -137,7 +137,7 @@ class StoreRows(wiring.Component):
             ]
         return m
 
-    def _parameters(self, m: Module, word, ended) -> None:
+    def _parameters(self, m: Module, word: Value, ended: Value) -> None:
         """The fields of rows that only a requantising STORE has."""
         row, insn = self.row.payload, data.View(insn_layout(self.cfg, "STOREQ"), word)
         quant, par, step, width = (Signal(n, reset_less=True) for n in (1, PAR_ROW_BITS, 6, 16))
@@ -179,7 +179,7 @@ class Ppu(wiring.Component):
             }
         )
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Groups in, groups out; FIFOs of outputs and of tags."""
         m, cfg, port = Module(), self.cfg, self.port
         last = groups(cfg) - 1
@@ -278,8 +278,8 @@ class StorePack(wiring.Component):
         self._position = data.StructLayout({"part": bits, "ends": 1})  # of an entry in its beat; whether its row ends
         self._entry = data.StructLayout({"data": cfg.out_entry_bits, "position": self._position})
 
-    def elaborate(self, platform):
-        """Reads ahead by one entry; a FIFO evens out what the accumulators' other users leave."""
+    def elaborate(self, platform: object):
+        """Reads ahead by one entry; a FIFO evens out the cycles that the accumulators' other users leave free."""
         m, cfg = Module(), self.cfg
         m.submodules.out = out = Fifo(shape=self.beats.payload.shape(), depth=PACKER_BEATS)
         wiring.connect(m, out.o, wiring.flipped(self.beats))
@@ -311,7 +311,7 @@ class StorePack(wiring.Component):
             self._gather(m, entries, out)
         return m
 
-    def _next_row(self, m: Module, active, begins) -> data.View:
+    def _next_row(self, m: Module, active: Value, begins: Value) -> data.View:
         """The row that is read when the latest one `begins` to be over: it comes from the queue, past which it goes
         where nothing waits."""
         m.submodules.rows = rows = Fifo(shape=self.row.payload.shape(), depth=PACKER_ROWS - 1)
@@ -329,8 +329,8 @@ class StorePack(wiring.Component):
         m.d.comb += new.eq(Mux(rows.o.valid, rows.o.payload, self.row.payload))
         return new
 
-    def _results(self, m: Module, row, new, reading: _Reading) -> tuple[PureInterface, Value]:
-        """A stream of what becomes of the entries that were read; whether some are still inside.
+    def _results(self, m: Module, row: data.View, new: Value, reading: _Reading) -> tuple[PureInterface, Value]:
+        """The stream of entries after post-processing, and whether some are still inside.
 
         A plain entry waits until the post-processing unit is empty, so that the order stays, and then in a register,
         as words of memory arrive late.
@@ -366,8 +366,8 @@ class StorePack(wiring.Component):
             m.d.sync += [some.eq(follows), free.eq(~follows)]
         return entries, ~free | ~ppu.idle
 
-    def _parameters(self, m: Module, row, new, reading: _Reading) -> tuple[Value, Value]:
-        """Of the entry that was read: whether it is requantised, and the index of its parameters."""
+    def _parameters(self, m: Module, row: data.View, new: Value, reading: _Reading) -> tuple[Value, Value]:
+        """Whether the entry that was read is requantised, and the index of its parameters."""
         cfg = self.cfg
         left, last = Signal(16), Signal()  # entries that have the parameters `row.par`
         quant, par = Signal(), Signal(address_bits(cfg, Mem.PAR))
@@ -381,7 +381,7 @@ class StorePack(wiring.Component):
             m.d.sync += [left.eq(new.width), last.eq(new.width == 1), row.par.eq(new.par)]
         return quant, par
 
-    def _cut(self, m: Module, entries, out) -> None:
+    def _cut(self, m: Module, entries: PureInterface, out: Fifo) -> None:
         """An entry is one or several beats."""
         bits = self.cfg.axi_bits
         chunks = self.cfg.out_entry_bits // bits
@@ -399,7 +399,7 @@ class StorePack(wiring.Component):
             if chunks > 1:
                 m.d.sync += [chunk.eq(chunk + 1), more.eq(chunk != chunks - 2)]
 
-    def _gather(self, m: Module, entries, out) -> None:
+    def _gather(self, m: Module, entries: PureInterface, out: Fifo) -> None:
         """A beat is several entries: those before wait in a register."""
         beat, bits, position = out.i.payload, self.cfg.out_entry_bits, entries.payload.position
         kept, strobes, size = Signal.like(beat.data), Signal.like(beat.strb), bits // 8

@@ -1,4 +1,4 @@
-"""Unit ternary: products with weights in {-1, 0, 1}, without multipliers, beside GEMM.
+"""Unit ternary: products with weights in {-1, 0, 1}, without multipliers, at the same time as GEMM.
 
 It executes its queue on banks of accumulators that the compute unit does not use. Nothing is multiplied: inputs go in
 pairs, of which x0 + x1 and x0 - x1 are made once for all channels, and with a sign these, x0, x1 and 0 are all that two
@@ -53,13 +53,8 @@ from .scratchpad import Scratchpad
 
 
 def sum_bits(cfg: Config) -> int:
-    """Bits of a signed sum beside its sign."""
+    """Width of the magnitude of a sum, without its sign bit."""
     return cfg.inp_bits + cfg.block_in.bit_length() - 1
-
-
-def term_layout(cfg: Config) -> data.StructLayout:
-    """A sum: `value`, or with `minus` the value negated."""
-    return data.StructLayout({"value": signed(sum_bits(cfg)), "minus": 1})
 
 
 def coded(cfg: Config, word: Value) -> Value:
@@ -93,17 +88,18 @@ class TernaryDot(wiring.Component):
     def __init__(self, cfg: Config):
         self.cfg = cfg
         lanes = cfg.ternary_blocks * cfg.lanes
+        term = data.StructLayout({"value": signed(sum_bits(cfg)), "minus": 1})  # with `minus` the value negated
         super().__init__(
             {
                 "en": In(1),
                 "inp": In(entry_bits(cfg, Mem.INP)),
                 "wgt": In(entry_bits(cfg, Mem.TWGT)),
-                "sums": Out(data.ArrayLayout(term_layout(cfg), lanes)),
+                "sums": Out(data.ArrayLayout(term, lanes)),
             }
         )
 
-    def elaborate(self, platform) -> Module:
-        """Pairs, choices, trees."""
+    def elaborate(self, platform: object) -> Module:
+        """Sums and differences of pairs of inputs, a choice per channel and pair, and a tree of adders per channel."""
         m, cfg = Module(), self.cfg
         enables = [Signal(name=f"en_{k + 1}") for k in range(ternary_array_latency(cfg) - 1)]
         for enable, before in zip(enables, [self.en, *enables]):
@@ -155,7 +151,7 @@ def _chosen(m: Module, enable: Value, pair: tuple[Value, ...], code: Value, name
     return value, minus
 
 
-def _tree(m: Module, enables: list[Signal], terms: list[tuple], name: str) -> tuple[Value, Value]:
+def _tree(m: Module, enables: list[Signal], terms: list[tuple[Value, Value]], name: str) -> tuple[Value, Value]:
     """The sum of `terms`; `LEVELS_PER_STAGE` levels of adders before each register, whose enables are `enables`."""
     level = 0
     while len(terms) > 1:
@@ -170,7 +166,7 @@ def _tree(m: Module, enables: list[Signal], terms: list[tuple], name: str) -> tu
     return terms[0]
 
 
-def _added(one: tuple, other: tuple) -> tuple[Value, Value]:
+def _added(one: tuple[Value, Value], other: tuple[Value, Value]) -> tuple[Value, Value]:
     """The sum of two terms, with the sign of the first.
 
     By one adder: where the signs differ the second value is inverted, and the 1 that completes its negation enters as a
@@ -201,8 +197,8 @@ class Weights(wiring.Component):
         self.cfg = cfg
         super().__init__({"write": In(SramWrite(cfg, Mem.TWGT)), "read": In(SramRead(cfg, Mem.TWGT))})
 
-    def elaborate(self, platform) -> Module:
-        """The code is made of what is written, so once for all reads."""
+    def elaborate(self, platform: object) -> Module:
+        """Weights are coded when they are written, once for all reads."""
         m = Module()
         m.submodules.memory = memory = Scratchpad(self.cfg, mem=Mem.TWGT)
         wiring.connect(m, wiring.flipped(self.read), memory.read)
@@ -229,7 +225,7 @@ def issue_layout(cfg: Config) -> data.StructLayout:
 
 
 def _control(cfg: Config) -> data.StructLayout:
-    """What the issues of a job share, and `last`; `offsets` are added to the indices of the micro-op."""
+    """Control word of an issue: fields that the issues of a job share, `last`, and the `offsets` of the indices."""
     offsets = data.StructLayout({name: address_bits(cfg, mem) + 1 for name, mem in _MEMS.items()})
     flags = dict.fromkeys(("bubble", "wrong", "clear", "reset", "last"), 1)
     return data.StructLayout({**flags, "index": INDEX_BITS, "offsets": offsets})
@@ -262,7 +258,7 @@ class TernarySequencer(wiring.Component):
             }
         )
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Waiting job, executing job, the stage that reads the micro-op, the output."""
         m, cfg = Module(), self.cfg
         waiting, occupied = Signal(command_layout()), Signal()
@@ -290,8 +286,8 @@ class TernarySequencer(wiring.Component):
         self._issue(m, reading, read, step)
         return m
 
-    def _decode(self, m: Module, waiting, load: Value, first) -> None:
-        """What the issues of the executing job share, from the waiting one."""
+    def _decode(self, m: Module, waiting: data.View, load: Value, first: data.View) -> None:
+        """Fields that all issues of the executing job share, decoded from the waiting job."""
         insn = data.View(insn_layout(self.cfg, "TERNARY"), waiting.insn)
         names = ("bubble", "wrong", "reset", "clear", "index")
         held = {name: Signal.like(first[name], name=name) for name in names}
@@ -310,7 +306,7 @@ class TernarySequencer(wiring.Component):
             m.d.sync += held["bubble"].eq(1)
         m.d.comb += [first[name].eq(value) for name, value in held.items()]
 
-    def _loops(self, m: Module, insn, load: Value, advance: Value, first) -> None:
+    def _loops(self, m: Module, insn: data.View, load: Value, advance: Value, first: data.View) -> None:
         """Counters of the three loops, whether they end, and the offsets.
 
         An offset has one bit more than its index, which stays once it is set: the index is beyond its scratchpad then.
@@ -336,8 +332,8 @@ class TernarySequencer(wiring.Component):
                     m.d.sync += by.eq(_within(field, bits))
             m.d.comb += first.offsets[name].eq(offset)
 
-    def _issue(self, m: Module, reading: Value, read, step: Value) -> None:
-        """The output, from the micro-op that was read; without a bank where an index is beyond what it counts."""
+    def _issue(self, m: Module, reading: Value, read: data.View, step: Value) -> None:
+        """The output, from the micro-op that was read; no bank is set where an index is out of range."""
         cfg = self.cfg
         issue = Signal(issue_layout(cfg), reset_less=True)
         uop = data.View(uop_layout(cfg), self.uop.data)
@@ -426,7 +422,7 @@ class TernaryExecute(wiring.Component):
         self._live = data.StructLayout({"banks": cfg.acc_banks, "last": 1})
         self._slot = data.StructLayout({name: layout[name] for name in ("place", "wgt", "clear", "reset")})
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Issue, dot products, delay, accumulate."""
         m, cfg = Module(), self.cfg
         m.submodules.dot = dot = TernaryDot(cfg)
@@ -462,7 +458,7 @@ class TernaryExecute(wiring.Component):
     def _stage(self, k: int) -> tuple[data.View, data.View]:
         return Signal(self._live, name=f"live_{k}"), Signal(self._slot, name=f"slot_{k}", reset_less=True)
 
-    def _accumulate(self, m: Module, stages: list, sums) -> None:
+    def _accumulate(self, m: Module, stages: list[tuple[data.View, data.View]], sums: data.View) -> None:
         """Read and choose the accumulators, and add."""
         entry = len(self.write.data)
         ahead, address, choose, execute = stages[-2 - ACC_STAGES :]
@@ -533,8 +529,8 @@ class Ternary(wiring.Component):
             }
         )
 
-    def elaborate(self, platform) -> Module:
-        """Sequencer, pipeline, tokens."""
+    def elaborate(self, platform: object) -> Module:
+        """Connects sequencer and pipeline; takes the tokens of an instruction first and gives its tokens last."""
         m = Module()
         m.submodules.sequencer = sequencer = TernarySequencer(self.cfg)
         m.submodules.execute = execute = TernaryExecute(self.cfg)

@@ -27,7 +27,7 @@ def to_verilog(cfg: Config, *, name: str = "", lines: bool = False, changes: Seq
     """The core of `cfg` as Verilog text; its top module is `name`, or `top_name(cfg)`.
 
     Ports are flat and joined by `_`: `m_load0_araddr`, `s_axil_awaddr`, `clk`, `rst`. With `lines`, attributes `src`
-    name the line of hw/ behind every wire, register and operation. `changes` alter the elaborated core, and
+    name the line of hw/ that made every wire, register and operation. `changes` alter the elaborated core, and
     return its further ports by name.
     Raises `UnsupportedError` for a configuration that the core is not made for, `ExecutionError` where Yosys fails.
     """

@@ -208,15 +208,23 @@ def fake_pynq():
 
 @pytest.fixture
 def powered(tmp_path):
-    """Makes (driver, fake board) of a configuration: `powered(cfg, timeout=2)`."""
+    """Makes (driver, fake board) of a configuration: `powered(cfg, timeout=2)`.
+
+    The circuit is that of `circuit`; the behavioural model of `cfg` is in its place where none is named.
+    """
     from tilewright.boards.pynq_z1.driver import PynqDevice
 
     def make(
-        cfg=PRESETS["tiny"], *, circuit=None, fake=None, meminfo="CmaTotal: 131072 kB\nCmaFree: 65536 kB\n", **options
+        cfg=PRESETS["tiny"],
+        *,
+        circuit=None,
+        fake=None,
+        meminfo="CmaTotal: 131072 kB\nCmaFree: 65536 kB\n",
+        **options,
     ):
         (tmp_path / "x.bit").write_bytes(b"bits")
         (tmp_path / "meminfo").write_text(f"MemTotal: 500000 kB\n{meminfo}")
-        board = FakePynq(circuit or cfg, **(fake or {}))
+        board = FakePynq(circuit or cfg, **{"modelled": circuit is None, **(fake or {})})
         options = {"bitstream": tmp_path / "x.bit", "watchdog": 2000, **options}
         return PynqDevice(cfg, pynq=board, meminfo=tmp_path / "meminfo", **options), board
 

@@ -87,11 +87,14 @@ def test_arrays_that_lie_are_named(tmp_path, name):
 
 def test_other_orders_come_back_in_ours(tmp_path):
     given = np.arange(6, dtype=">i4").reshape(2, 3)
-    np.savez(tmp_path / "x.npz", a=np.asfortranarray(given), b=np.array(3.5), c=np.zeros((0, 2)))
+    np.savez(
+        tmp_path / "x.npz", a=np.asfortranarray(given), b=np.array(3.5), c=np.zeros((0, 2)), d=np.array(["ab"], ">U3")
+    )
     found = read_npz(tmp_path / "x.npz")
     np.testing.assert_array_equal(found["a"], given)
     assert found["a"].dtype == np.int32 and found["a"].flags.c_contiguous and found["a"].flags.writeable
     assert found["b"].shape == () and found["b"] == 3.5 and found["c"].shape == (0, 2)
+    assert found["d"].tolist() == ["ab"] and found["d"].dtype.isnative
 
 
 def test_names_that_come_twice(tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.hw.bench import script, simulate
 from tilewright.boards.pynq_z1.driver import NamedRegisters, PynqDevice
 from tilewright.hw import units as declared
 from tilewright.hw.config import ISA_VERSION, PRESETS, Config
@@ -188,9 +189,8 @@ def test_readers(two):
     ]  # fmt: skip
 
 
-def test_circuit(two, request):
+def test_circuit(two):
     pytest.importorskip("amaranth")
-    simulate = request.getfixturevalue("simulate")
     from tilewright.hw.rtl.control import Control, Counters, Csr, counters_layout
     from tilewright.hw.rtl.fetch import Fetch
     from tilewright.hw.rtl.ports import watch_layout
@@ -201,34 +201,20 @@ def test_circuit(two, request):
     assert [name for name, _ in counters_layout(two)] == ["CYCLES", *counters(two)]
     counting, control, csr, fetch = Counters(two), Control(two, faults=1), Csr(two), Fetch(two)
 
-    async def bench(ctx):
-        ctx.set(counting.toy.bytes, 7)
-        await ctx.tick().repeat(3)
-        assert ctx.get(counting.values)["TOY_BYTES"] == 14
-
-    async def oldest(ctx):
-        ctx.set(control.watchdog, 9)
-        for k, index in enumerate((14, 13, 12, 11)):
-            ctx.set(control.heads[k].index, index)
-            ctx.set(control.waiting[k], 1)
-        ctx.set(control.start, 1)
-        await ctx.tick().repeat(30)
-        assert ctx.get(control.fault.index) == 11
-
-    async def read(ctx):
-        ctx.set(csr.counters.TOY_INSNS, 5)
-        ctx.set(csr.axil.araddr, registers(two)["TOY_INSNS"].offset)
-        ctx.set(csr.axil.arvalid, 1)
-        await ctx.tick().repeat(3)
-        assert ctx.get(csr.axil.rdata) == 5
-
-    async def nothing_for_it(ctx):
-        ctx.set(fetch.toy.ready, 1)
-        await ctx.tick()
-        assert not ctx.get(fetch.toy.valid)
-
-    for dut, one in ((counting, bench), (control, oldest), (csr, read), (fetch, nothing_for_it)):
-        simulate(dut, one)
+    oldest = {f"heads.{k}.index": index for k, index in enumerate((14, 13, 12, 11))}
+    oldest |= {f"waiting.{k}": 1 for k in range(4)}
+    read = {"counters.TOY_INSNS": 5, "axil.araddr": registers(two)["TOY_INSNS"].offset, "axil.arvalid": 1}
+    for dut, *rows in (
+        (counting, ({"toy.bytes": 7}, {}, 3), ({}, {"values.TOY_BYTES": 14}, 0)),
+        (
+            control,
+            (oldest | {"watchdog": 9, "start": 1}, {}, 30),
+            ({}, {"fault.index": 11}, 0),
+        ),
+        (csr, (read, {}, 3), ({}, {"axil.rdata": 5}, 0)),
+        (fetch, ({"toy.ready": 1}, {}), ({}, {"toy.valid": 0}, 0)),
+    ):
+        simulate(dut, script(dut, *rows))
 
 
 def rows_of(*accesses):

@@ -1,1 +1,1 @@
-"""GEMM and ALU: one micro-op per cycle through a pipeline, and what keeps instructions in their order."""
+"""GEMM and ALU: a pipeline of one micro-op per cycle, and the blocks that keep instructions in order."""

@@ -1,4 +1,4 @@
-"""The accumulators, in banks: what reads and writes them at the same time, and which unit owns a bank."""
+"""The accumulators, in banks: ports that read and write at the same time, and the exclusive use of a bank."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
-from amaranth.lib.memory import Memory
+from amaranth.lib.memory import Memory, WritePort
 from amaranth.lib.wiring import In, Out
 
 from ...config import Config
@@ -68,7 +68,7 @@ class Accumulators(wiring.Component):
             }
         )
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """The banks, each with its choice of address; each reader chooses the bank and the plane that it asked."""
         m, cfg = Module(), self.cfg
         count = cfg.acc_banks * self._planes
@@ -126,7 +126,7 @@ class Accumulators(wiring.Component):
         self._write(m, k, write)
         return read.data
 
-    def _write(self, m: Module, k: int, write) -> None:
+    def _write(self, m: Module, k: int, write: WritePort) -> None:
         """The write port of bank `k`."""
         cfg, rows = self.cfg, self._rows
         compute, load = Signal(name=f"compute_{k}"), Signal(name=f"load_{k}")
@@ -192,7 +192,7 @@ class Exclusion(wiring.Component):
         banks = cfg.acc_banks
         super().__init__({"issue": In(banks), "multiply": In(1), "loads": In(banks), "busy": Out(banks)})
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """A timer for each bank, set by every issue: one that multiplies is never overtaken."""
         m = Module()
         longest, usual = multiply_latency(self.cfg), issue_latency(self.cfg)

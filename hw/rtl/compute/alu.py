@@ -50,8 +50,8 @@ def multiplies(op: Value) -> Value:
 
 
 def choice_layout() -> data.StructLayout:
-    """What `Alu` does, one bit each: a sum, a shift, or a choice between both operands, of the larger one with `MAX`.
-    None of them where it multiplies."""
+    """Control bits of `Alu`: a sum, a shift, or a choice between both operands, of the larger one with `MAX`.
+    All are 0 for an operation that multiplies."""
     return data.StructLayout(dict.fromkeys(("ADD", "SHR", "compare", "MAX"), 1))
 
 
@@ -82,8 +82,8 @@ class Alu(wiring.Component):
         operands = {name: In(entry) for name in ("a", "b", "other")}
         super().__init__({"choice": In(choice_layout()), **operands, "o": Out(entry), "shifted": Out(entry)})
 
-    def elaborate(self, platform) -> Module:
-        """All lanes alike: every result, of which one is let through. One gate is behind those with a carry."""
+    def elaborate(self, platform: object) -> Module:
+        """Each lane computes every result and lets one through; one gate follows the results that have a carry."""
         m, on = Module(), self.choice
         for k in range(self.cfg.lanes):
             lane = slice(32 * k, 32 * (k + 1))
@@ -137,7 +137,7 @@ class Multiplier(wiring.Component):
         self.cfg = cfg
         super().__init__({"alu": In(Products(cfg))})
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Operand registers, partial products in registers, their sum, so that a DSP holds the first three stages."""
         m, bits, alu = Module(), 32 * multipliers(self.cfg), self.alu
         a, b = Signal(bits, reset_less=True), Signal(bits, reset_less=True)
@@ -179,7 +179,7 @@ class Rescale(wiring.Component):
         self.cfg = cfg
         super().__init__({"alu": In(Products(cfg)), "ppu": In(Requantise(cfg)), "write": In(SramWrite(cfg, Mem.PAR))})
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """The choice between ALU and post-processing unit; then all lanes alike."""
         m, cfg, alu, ppu = Module(), self.cfg, self.alu, self.ppu
         m.submodules.parameters = parameters = Parameters(cfg)
@@ -222,7 +222,7 @@ def _part(entry: Value, group: Value, bits: int) -> Value:
 
 
 class _Pipeline:
-    """Registers between stages; those of a stage hold while nothing is in it, those of a delay while nothing moves."""
+    """Registers between stages; a stage keeps its values while it is empty, a delay while nothing moves."""
 
     def __init__(self, m: Module, enters: Value):
         self.m, self.busy = m, [enters]
@@ -247,7 +247,7 @@ class _Pipeline:
 class _Lane:
     """One lane: `par` are its parameters in stage 1, `kinds` whether stage k stores or makes plain products."""
 
-    def __init__(self, pipe: _Pipeline, number: int, par: data.View, kinds: list):
+    def __init__(self, pipe: _Pipeline, number: int, par: data.View, kinds: list[Value]):
         self.pipe, self.number, self.par, self.kinds = pipe, number, par, kinds
 
     def _register(self, stage: int, value: Value, name: str, until: int | None = None) -> Signal:
@@ -361,7 +361,7 @@ class Functions(wiring.Component):
 
     Members:
         use: in, operands of ALU
-        write: in, write port of the parameters, behind which the tables lie
+        write: in, write port of the parameters; the tables follow them
 
     Latency `RESCALE_LATENCY`, interval 1, no back-pressure.
     """
@@ -370,8 +370,8 @@ class Functions(wiring.Component):
         self.cfg = cfg
         super().__init__({"use": In(FunctionUse(cfg)), "write": In(SramWrite(cfg, Mem.PAR))})
 
-    def elaborate(self, platform) -> Module:
-        """The results of both; a register behind their choice."""
+    def elaborate(self, platform: object) -> Module:
+        """LOOKUP and REDUCE, and a register for the result that is chosen."""
         m, use = Module(), self.use
         found = []
         if "lookup" in self.cfg.extensions:
@@ -384,8 +384,8 @@ class Functions(wiring.Component):
         m.d.sync += use.o.eq(chosen)
         return m
 
-    def _values(self, m: Module, looks: list) -> Value:
-        """What the tables hold for the lanes, in stage `_END`; each lane has a copy of them."""
+    def _values(self, m: Module, looks: list[Value]) -> Value:
+        """Table entries of the lanes, in stage `_END`; each lane has a copy of the tables."""
         cfg, use, count = self.cfg, self.use, multipliers(self.cfg)
         part = Signal(_WORD * count, reset_less=True)
         with m.If(use.lookup):
@@ -428,7 +428,7 @@ class Functions(wiring.Component):
         return beat, Cat(number, entry, en.any()), used * entries
 
     def _reduced(self, m: Module) -> Value:
-        """What the lanes of a group get, in stage `_END`: a tree of registers over the channels of each row."""
+        """Reductions for the lanes of a group, in stage `_END`: a tree of registers over the channels of each row."""
         cfg, use, block, count = self.cfg, self.use, self.cfg.block_out, multipliers(self.cfg)
         first = _delayed(m, use.reduce & (use.group == 0), _END, "first")
         most = _delayed(m, use.imm == REDUCTIONS.index("max"), _END, "most", reset_less=True)
@@ -449,7 +449,7 @@ class Functions(wiring.Component):
 
 
 def _delayed(m: Module, value: Value, stages: int, name: str, *, reset_less: bool = False) -> list[Value]:
-    """`value`, and what it was 1 to `stages` cycles ago."""
+    """`value` and its values of 1 to `stages` cycles ago."""
     found = [value]
     for k in range(stages):
         found.append(Signal(value.shape(), name=f"{name}_{k + 1}", reset_less=reset_less))

@@ -66,7 +66,7 @@ class Dot(wiring.Component):
             }
         )
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Operand registers, products, trees."""
         m, cfg = Module(), self.cfg
         stages = array_latency(cfg) - 1  # enables behind the first register
@@ -114,7 +114,7 @@ class Dot(wiring.Component):
         return Mux(self.rows, Cat(diagonal), self.wgt)
 
     def _inputs(self, m: Module, enable: Value, b: int, o: int, x: list[Value]) -> list[Value]:
-        """The inputs of the multipliers of channel `o`, and of the next where they are packed, from those of all."""
+        """The inputs, chosen from all, of the multipliers of channel `o` and, where packed, of channel `o + 1`."""
         cfg, bits = self.cfg, self.cfg.inp_bits
         mine = [*x]
         for t in range(1, cfg.row_taps):
@@ -151,7 +151,7 @@ class Dot(wiring.Component):
 
 
 def _beside(cfg: Config, channel: int, tap: int) -> int:
-    """The multiplier of `channel` that multiplies `tap`, apart from those of the channel that shares its inputs."""
+    """The multiplier of `channel` for `tap`, which the channel that shares its inputs does not use."""
     return (channel + 2 * tap) % cfg.block_in
 
 

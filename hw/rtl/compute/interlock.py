@@ -1,7 +1,7 @@
 """Lets the loads of the compute queue and its GEMM and ALU instructions pass each other.
 
-Loads go through the mover, GEMM and ALU ("jobs") through sequencer and pipeline; both in order, but beside each other.
-What is younger passes what is older unless both touch the same micro-ops or the same bank of accumulators.
+Loads go through the mover, GEMM and ALU ("jobs") through sequencer and pipeline; both in order, and at the same time.
+A younger one passes an older one unless both touch the same micro-ops or the same bank of accumulators.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class Interlock(wiring.Component):
             }
         )
 
-    def elaborate(self, platform) -> Module:
-        """The loads in flight, the jobs that are older, and what follows for both."""
+    def elaborate(self, platform: object) -> Module:
+        """Tracks the loads in flight and the jobs that are older; derives which of them may go on."""
         m, stages = Module(), self.stages
         newest = Signal(_SLOT_BITS)  # slot of the next load
         oldest, second = Signal(_SLOT_BITS), Signal(_SLOT_BITS, init=1)  # slots of the next ones to be written
@@ -123,7 +123,7 @@ class Interlock(wiring.Component):
         return m
 
     def _exclusion(self, m: Module, known: Value, banks: list[Signal]) -> Value:
-        """Tells unit `ternary` which banks are in use, those of the loads `known` among them; returns one bit per load,
+        """Tells unit `ternary` which banks are in use, also by the loads `known`; returns one bit per load,
         set where that unit has seen its banks."""
         claimed = Signal(LOADS_IN_FLIGHT)
         if not self._ternary:
@@ -240,7 +240,8 @@ class Interlock(wiring.Component):
             with m.If(begun):
                 m.d.sync += [low.eq(0), top.eq(0)]
             with m.Elif(first):
-                m.d.sync += [low.eq(low | _up_to(index[rows:], count)), top.eq(Mux(index > top, index, top))]
+                after = ~index[rows:] if count == 2 else Cat(index[rows:] <= k for k in range(count - 1))
+                m.d.sync += [low.eq(low | after), top.eq(Mux(index > top, index, top))]
             touched |= Mux(used, _between(low, reach[rows:], count), 0)
         return Mux(shown & ready & ~begun, touched, (1 << count) - 1)
 
@@ -301,11 +302,6 @@ def _any(values: Iterable[Value]) -> Value:
 def _capped(value: Value, bits: int) -> Value:
     """`value`, or 1 << bits where that is less."""
     return Mux(value[bits:].any(), 1 << bits, value)
-
-
-def _up_to(bank: Value, count: int) -> Value:
-    """One bit for each of `count` banks but the last: it is `bank` or one behind."""
-    return ~bank if count == 2 else Cat(bank <= k for k in range(count - 1))
 
 
 def _between(low: Value, reach: Value, count: int) -> Value:

@@ -1,4 +1,4 @@
-"""The pipeline of GEMM and ALU behind the sequencer: acc[dst] = clear ? 0 : acc[dst], then + dot or op b."""
+"""The pipeline of GEMM and ALU, which follows the sequencer: acc[dst] = clear ? 0 : acc[dst], then + dot or op b."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ from .alu import FunctionUse
 from .sequencer import issue_layout, row_bits
 
 _COPIES = 8  # of a register that chooses all of an entry: no wire of it drives more than some 70 pins
+
+_Writer = tuple[Value, Value]  # enable and address of a write to the accumulators
 
 _LIVE = data.StructLayout(
     {
@@ -94,7 +96,7 @@ class Execute(wiring.Component):
         names += ("extra",) if cfg.row_taps > 1 else ()
         self._slot = data.StructLayout({"late": 1, **{name: issue_layout(cfg).members[name] for name in names}})
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Issue, dot products, delay, accumulate."""
         m, cfg = Module(), self.cfg
         m.submodules.dot = dot = gemm.Dot(cfg)
@@ -152,7 +154,7 @@ class Execute(wiring.Component):
         m.d.sync += fetched.eq(early)
         return stage
 
-    def _order(self, m: Module, issue, multiply: Value) -> Value:
+    def _order(self, m: Module, issue: data.View, multiply: Value) -> Value:
         """1 when the issue at the input may go, after those that `multiply`.
 
         It may when all results are written, or when it multiplies, too, the last one's operands have entered, and none
@@ -181,7 +183,7 @@ class Execute(wiring.Component):
         m.d.sync += follows.eq(ours & ~conflict & (wait <= cycles - spacing + 1))
         return free | follows
 
-    def _source(self, issue) -> Value:
+    def _source(self, issue: data.View) -> Value:
         """`src` of an ALU issue."""
         return issue.src[: address_bits(self.cfg, Mem.ACC)]
 
@@ -196,7 +198,7 @@ class Execute(wiring.Component):
             for k in range(self.cfg.acc_banks):
                 m.d.sync += port.en[k].eq(wanted & (bank(self.cfg, addr) == k))
 
-    def _accumulate(self, m: Module, address, choose, execute, sums) -> None:
+    def _accumulate(self, m: Module, address: _Stage, choose: _Stage, execute: _Stage, sums: Value) -> None:
         """Read and choose the operands."""
         cfg = self.cfg
         entry = cfg.acc_entry_bits
@@ -237,8 +239,17 @@ class Execute(wiring.Component):
             m.d.sync += [b.eq(Mux(b_memory, self.src.data, b_known)), *(copy.eq(b_match[0]) for copy in b_next)]
         self._compute(m, choose, execute, (a_used, b_used), result, written, writing)
 
-    def _compute(self, m: Module, choose, execute, operands, result: Signal, written: Signal, writing: Signal) -> None:
-        """Execute: the result registers, and the end of the instruction. What it does is decoded in `choose`."""
+    def _compute(
+        self,
+        m: Module,
+        choose: _Stage,
+        execute: _Stage,
+        operands: tuple[Value, Value],
+        result: Signal,
+        written: Signal,
+        writing: Signal,
+    ) -> None:
+        """Execute: the result registers, and the end of the instruction; stage `choose` has decoded the operation."""
         cfg = self.cfg
         a, b = operands
         count, width = groups(cfg), 32 * multipliers(cfg)
@@ -278,9 +289,11 @@ class Execute(wiring.Component):
             self.retire.eq((execute.live.last & ~multiply) | end.last),
         ]
 
-    def _multiply(self, m: Module, begins: Value, multiply: Value, execute, a: Value, b: Value) -> list[data.View]:
-        """Sends the operands to the multipliers, group by group, from the cycle behind `begins` on, in which `multiply`
-        is high; returns what multiplies, k cycles later."""
+    def _multiply(
+        self, m: Module, begins: Value, multiply: Value, execute: _Stage, a: Value, b: Value
+    ) -> list[data.View]:
+        """Sends the operands to the multipliers, group by group, from the cycle after `begins` on, in which `multiply`
+        is high; returns the slots whose products are due k cycles later."""
         cfg, port, slot = self.cfg, self.multiplier, execute.slot
         group, latest, now = Signal.like(port.group), Signal.like(execute.slot), Signal.like(execute.slot)
         following = (group + port.en)[: len(group)]
@@ -324,15 +337,17 @@ def _either(copies: list[Signal], chosen: Value, other: Value) -> Value:
     return Cat(Mux(copy, chosen[part], other[part]) for copy, part in zip(copies, parts))
 
 
-def _matches(m: Module, latest: tuple, addr: Value, wanted: Value, name: str) -> tuple[Signal, ...]:
-    """One bit for each of the writers `latest` (enable, address), the next to execute first: it writes what is read at
-    `addr`. They are valid one cycle later, when the operand is chosen."""
+def _matches(m: Module, latest: tuple[_Writer, ...], addr: Value, wanted: Value, name: str) -> tuple[Signal, ...]:
+    """One bit per writer in `latest`, the next to execute first: it writes the address `addr` that is being read.
+
+    The bits are valid one cycle later, when the operand is chosen.
+    """
     matches = tuple(Signal(name=f"{name}_match_{k + 1}") for k in range(len(latest)))
     for match, (en, dst) in zip(matches, latest):
         m.d.sync += match.eq(wanted & en & (dst == addr))
     return matches
 
 
-def _any_match(latest: tuple, addr: Value) -> Value:
-    """One of the writers `latest` but the first writes what is read at `addr`."""
+def _any_match(latest: tuple[_Writer, ...], addr: Value) -> Value:
+    """True if any writer in `latest` except the first targets the address `addr` being read."""
     return Cat(en & (dst == addr) for en, dst in latest[1:]).any()

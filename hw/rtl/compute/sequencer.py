@@ -49,11 +49,11 @@ class Loops(NamedTuple):
         return self.uop_last & self.inner_last & self.outer_last
 
 
-def count_loops(m: Module, fields, uop_bits: int, load: Value, advance: Value) -> Loops:
+def count_loops(m: Module, fields: data.View, uop_bits: int, load: Value, advance: Value) -> Loops:
     """Counts the loops of the instruction `fields`, from `load` on, by one issue with each `advance`.
 
-    Addresses of micro-ops have `uop_bits`. What is the last one is found one cycle ahead, so that no comparison is in
-    the way of what begins then.
+    Addresses of micro-ops have `uop_bits`. The last issue is found one cycle ahead, so that no comparison delays
+    the next instruction.
     """
     begin, before, at = (Signal(uop_bits, name=name) for name in ("uop_begin", "uop_before_last", "uop_at"))
     trips, inner, outer = (Signal(ITER_BITS, name=name) for name in ("trips", "inner_left", "outer_left"))
@@ -140,7 +140,7 @@ def elementwise(op: Value) -> Value:
     return op.matches(*ops_of("ALU"))
 
 
-def _operation(cfg: Config) -> dict:
+def _operation(cfg: Config) -> dict[str, int | range]:
     extra = {"extra": range(cfg.row_taps)} if cfg.row_taps > 1 else {}
     return {"bubble": 1, "dot": 1, "rows": 1, "clear": 1, "tensor": 1, "op": 3, "imm": 16, **extra}
 
@@ -202,8 +202,8 @@ class Sequencer(wiring.Component):
         # an index of the issue is beyond its scratchpad, or its job is `wrong`
         self._made = data.StructLayout({"issue": issue_layout(cfg), "position": _POSITION, "beyond": 3})
 
-    def elaborate(self, platform) -> Module:
-        """Waiting job, executing job, and the stages behind it."""
+    def elaborate(self, platform: object) -> Module:
+        """The waiting job, the executing job, and the stages that its issues pass."""
         m, stages = Module(), self.stages
         waiting, occupied = Signal(command_layout()), Signal()
         first, running = Signal(self._passed), Signal()
@@ -236,8 +236,8 @@ class Sequencer(wiring.Component):
         m.d.comb += room.eq(self._stages(m, running, first))
         return m
 
-    def _stages(self, m: Module, running: Value, first) -> Value:
-        """The stages behind the executing job, whose next issue is `first`; returns whether the first of them has room.
+    def _stages(self, m: Module, running: Value, first: data.View) -> Value:
+        """The stages after the executing job, whose next issue is `first`; returns whether the first stage has room.
 
         The micro-op arrives in the first one, is a register in the second one, and is added to the offsets there.
         """
@@ -278,7 +278,7 @@ class Sequencer(wiring.Component):
         keep_first(m, self.fault, (beyond.any(), Error.RANGE, index))
         return ~full
 
-    def _decode(self, now, waiting) -> list:
+    def _decode(self, now: data.View, waiting: data.View) -> list[object]:
         """The executing job, from the waiting one."""
         cfg = self.cfg
         gemm, alu = (data.View(insn_layout(cfg, name), waiting.insn) for name in ("GEMM", "ALU"))
@@ -307,14 +307,23 @@ class Sequencer(wiring.Component):
             *self._extra(now, waiting),
         ]
 
-    def _extra(self, now, waiting) -> list:
-        """The taps of the executing job beside the first."""
+    def _extra(self, now: data.View, waiting: data.View) -> list[object]:
+        """The number of taps of the executing job, less one."""
         if self.cfg.row_taps == 1:
             return []
         insn = data.View(insn_layout(self.cfg, "DWGEMM"), waiting.insn)
         return [now.extra.eq(Mux(insn.op == Op.DWGEMM, insn.extra_taps, 0))]
 
-    def _loops(self, m: Module, waiting, load: Value, advance: Value, now, position, offsets) -> None:
+    def _loops(
+        self,
+        m: Module,
+        waiting: data.View,
+        load: Value,
+        advance: Value,
+        now: data.View,
+        position: data.View,
+        offsets: data.View,
+    ) -> None:
         """Counters of the three loops, the `position` in them, and `offsets` to add to the micro-op's indices.
 
         An offset has one bit more than its index, which stays once it is set: the index is beyond its scratchpad then.
@@ -346,8 +355,8 @@ class Sequencer(wiring.Component):
         if cfg.row_taps > 1:
             m.d.comb += offsets.src_last.eq(offsets.src + now.extra)
 
-    def _issue(self, m: Module, fetched, word: Signal, made) -> None:
-        """What the stage before the output `made` of the micro-op `word`."""
+    def _issue(self, m: Module, fetched: data.View, word: Signal, made: data.View) -> None:
+        """The issue that the stage before the output `made` of the micro-op `word`."""
         cfg, issue, control, offsets = self.cfg, made.issue, fetched.now, fetched.offsets
         uop = data.View(uop_layout(cfg), word)
         sums = {}

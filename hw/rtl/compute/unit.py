@@ -49,9 +49,7 @@ class Kind(IntEnum):
     LOAD = 2
 
 
-def order_layout() -> data.StructLayout:
-    """A dispatched instruction."""
-    return data.StructLayout({"kind": Kind, "push": push_layout(), "finish": 1})
+_ORDER = data.StructLayout({"kind": Kind, "push": push_layout(), "finish": 1})  # a dispatched instruction
 
 
 class Compute(wiring.Component):
@@ -105,14 +103,14 @@ class Compute(wiring.Component):
             }
         )
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         """Sequencer, pipeline and mover, faults, counters."""
         m, cfg = Module(), self.cfg
         m.submodules.sequencer = sequencer = Sequencer(cfg)
         m.submodules.execute = execute = Execute(cfg)
         m.submodules.mover = mover = Mover(cfg, mems=(Mem.UOP, Mem.ACC))
         m.submodules.interlock = interlock = Interlock(cfg)
-        m.submodules.order = order = Fifo(shape=order_layout(), depth=ORDER_DEPTH)
+        m.submodules.order = order = Fifo(shape=_ORDER, depth=ORDER_DEPTH)
         self._memories(m, sequencer, execute, mover)
         wiring.connect(m, sequencer.o, execute.issues)
         for outer, inner in ((self.req, mover.req), (self.beats, mover.beats)):

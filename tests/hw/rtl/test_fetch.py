@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.hw.bench import Take, Watch, answers, assign, simulate
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import INSN_BYTES, Isa, Mem, Op
 from tilewright.hw.regs import Error
@@ -36,56 +37,42 @@ def image_of(words):
 
 
 async def start(ctx, dut, count, addr=BASE):
-    ctx.set(dut.addr, addr)
-    ctx.set(dut.count, count)
-    ctx.set(dut.start, 1)
+    assign(ctx, dut, addr=addr, count=count, start=1)
     await ctx.tick()
     ctx.set(dut.start, 0)
 
 
 @pytest.mark.parametrize("axi_bits", [32, 64, 128, 256, 512])
-def test_every_instruction_reaches_its_queue_in_order(simulate, rng, axi_bits):
+def test_every_instruction_reaches_its_queue_in_order(rng, axi_bits):
     cfg = TINY.replace(axi_bits=axi_bits)
-    dut, words = Fetch(cfg), words_of(cfg, 41, rng)
-    decoded = Isa(cfg).decode(words)
-    benches, got, expected = [], {}, {unit.queue: [] for unit in units(cfg)}
-    for k, f in enumerate(decoded):
-        expected[Isa(cfg).queue(f)].append((k, number(words[k])))
+    dut, words, isa = Fetch(cfg), words_of(cfg, 41, rng), Isa(cfg)
+    expected = {unit.queue: [] for unit in units(cfg)}
+    for k, f in enumerate(isa.decode(words)):
+        expected[isa.queue(f)].append((k, number(words[k])))
+    got = {u.queue: Take(getattr(dut, u.name), len(expected[u.queue]), rng) for u in units(cfg)}
 
     async def begin(ctx):
         await start(ctx, dut, len(words))
 
-    for unit in units(cfg):
-
-        async def sink(ctx, queue=unit.queue, name=unit.name):
-            commands = await simulate.get(ctx, getattr(dut, name), len(expected[queue]), rng)
-            got[queue] = [(c.index, c.insn) for c in commands]
-
-        benches.append(sink)
-    simulate(
-        dut, begin, *benches, background=[simulate.answers(dut, image_of(words), gives=lambda: rng.random() < 0.7)]
-    )
-    assert got == expected
+    memory = answers(dut, image_of(words), gives=lambda: rng.random() < 0.7)
+    simulate(dut, begin, *got.values(), background=[memory])
+    assert {queue: [(c.index, c.insn) for c in taken.values] for queue, taken in got.items()} == expected
 
 
-def test_one_instruction_per_128_bits(simulate, rng):
+def test_one_instruction_per_128_bits(rng):
     dut = Fetch(TINY)
     words = np.concatenate([np.tile(Isa(TINY).formats["GEMM"].encode(op=Op.GEMM), (20, 1)), words_of(TINY, 1, rng)])
-    cycles = []
+    seen = Watch(dut.compute.valid)
 
     async def bench(ctx):
         ctx.set(dut.compute.ready, 1)
         await start(ctx, dut, len(words))
-        cycle = 0
-        while len(cycles) < len(words):
-            if ctx.get(dut.compute.valid):
-                cycles.append(cycle)
+        while len(seen.at()) < len(words):
             await ctx.tick()
-            cycle += 1
         assert ctx.get(dut.idle)
 
-    simulate(dut, bench, background=[simulate.answers(dut, image_of(words))])
-    assert set(np.diff(cycles)) == {2}
+    simulate(dut, bench, background=[answers(dut, image_of(words)), seen])
+    assert set(np.diff(seen.at())) == {2}
 
 
 @pytest.mark.circuit
@@ -100,7 +87,7 @@ def test_one_instruction_per_128_bits(simulate, rng):
         ("bus", Error.READ_RESPONSE, 3),
     ],
 )
-def test_faults(simulate, rng, change, code, index):
+def test_faults(rng, change, code, index):
     dut, words = Fetch(TINY), words_of(TINY, 10, rng)
     if change == "opcode":
         words[3, 0] |= np.uint64(7)
@@ -114,13 +101,11 @@ def test_faults(simulate, rng, change, code, index):
         for unit in units(TINY):
             ctx.set(getattr(dut, unit.name).ready, 1)
         await start(ctx, dut, 0 if change == "no instruction" else 10, BASE + 8 * (change == "address"))
-        for _ in range(60):
-            await ctx.tick()
-        assert ctx.get(dut.fault.code) == code
-        assert ctx.get(dut.fault.index) == index
+        await ctx.tick().repeat(60)
+        assert (ctx.get(dut.fault.code), ctx.get(dut.fault.index)) == (code, index)
         assert not any(ctx.get(getattr(dut, unit.name).valid) for unit in units(TINY))
 
-    simulate(dut, bench, background=[simulate.answers(dut, image_of(words), broken=broken)])
+    simulate(dut, bench, background=[answers(dut, image_of(words), broken=broken)])
 
 
 @pytest.mark.parametrize("cfg", [TINY, PRESETS["vta"], Config(name="plain"), ROWS], ids=lambda c: c.name)

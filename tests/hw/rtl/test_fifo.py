@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.hw.bench import Take, offer, script, simulate
 from tilewright.hw.config import PRESETS
 from tilewright.hw.regs import Error
 from tilewright.hw.rtl.fifo import Fifo, TokenChannel
@@ -10,74 +11,36 @@ from tilewright.hw.rtl.latencies import FIFO_LATENCY, TOKEN_LATENCY
 
 @pytest.mark.parametrize("depth", [1, 2, 5, 16])
 @pytest.mark.parametrize("idle", [(0.0, 0.0), (0.6, 0.1), (0.1, 0.6)])
-def test_keeps_order(simulate, rng, depth, idle):
-    dut = Fifo(shape=16, depth=depth)
-    values = rng.integers(0, 1 << 16, 150).tolist()
-    got = []
-
-    async def source(ctx):
-        await simulate.put(ctx, dut.i, values, rng, idle[0])
-
-    async def sink(ctx):
-        got.extend(await simulate.get(ctx, dut.o, len(values), rng, idle[1]))
-
-    simulate(dut, source, sink)
-    assert got == values
+def test_keeps_order(rng, depth, idle):
+    dut, values = Fifo(shape=16, depth=depth), rng.integers(0, 1 << 16, 150).tolist()
+    taken = Take(dut.o, len(values), rng, idle[1])
+    simulate(dut, offer(dut.i, values, rng, idle[0]), taken)
+    assert taken.values == values
 
 
-def test_capacity_latency_and_rate(simulate):
+def test_capacity_latency_and_rate():
     dut = Fifo(shape=8, depth=4)
-
-    async def bench(ctx):
-        ctx.set(dut.i.valid, 1)
-        for k in range(5):
-            assert ctx.get(dut.i.ready)
-            assert ctx.get(dut.level) == k
-            assert ctx.get(dut.o.valid) == (k >= FIFO_LATENCY)
-            ctx.set(dut.i.payload, k)
-            await ctx.tick()
-        assert not ctx.get(dut.i.ready)
-        ctx.set(dut.i.valid, 0)
-        ctx.set(dut.o.ready, 1)
-        for k in range(5):
-            assert ctx.get(dut.o.valid)
-            assert ctx.get(dut.o.payload) == k
-            await ctx.tick()
-        assert not ctx.get(dut.o.valid)
-
-    simulate(dut, bench)
+    fills = [
+        ({"i.valid": 1, "i.payload": k}, {"i.ready": 1, "level": k, "o.valid": k >= FIFO_LATENCY}) for k in range(5)
+    ]
+    empties = [({}, {"o.valid": 1, "o.payload": k}) for k in range(5)]
+    full = ({}, {"i.ready": 0}, 0), ({"i.valid": 0, "o.ready": 1}, {}, 0)
+    simulate(dut, script(dut, *fills, *full, *empties, ({}, {"o.valid": 0}, 0)))
 
 
 @pytest.mark.parametrize("depth", [1, 3, 1023])
-def test_level_follows_random_pushes_and_pops(simulate, rng, depth):
-    dut = TokenChannel(PRESETS["tiny"].replace(token_depth=depth))
-    script = rng.random((400, 2)) < [[0.7, 0.4]] * 200 + [[0.4, 0.7]] * 200
-
-    async def bench(ctx):
-        level = 0
-        for push, pop in script:
-            ctx.set(dut.push.valid, int(push))
-            ctx.set(dut.pop.ready, int(pop))
-            assert ctx.get(dut.level) == level
-            assert ctx.get(dut.push.ready) == (level < depth)
-            assert ctx.get(dut.pop.valid) == (level > 0)
-            level += int(push and level < depth) - int(pop and level > 0)
-            await ctx.tick()
-
-    simulate(dut, bench)
+def test_level_follows_random_pushes_and_pops(rng, depth):
+    dut, rows, level = TokenChannel(PRESETS["tiny"].replace(token_depth=depth)), [], 0
+    for push, pop in rng.random((400, 2)) < [[0.7, 0.4]] * 200 + [[0.4, 0.7]] * 200:
+        expected = {"level": level, "push.ready": level < depth, "pop.valid": level > 0}
+        rows.append(({"push.valid": int(push), "pop.ready": int(pop)}, expected))
+        level += int(push and level < depth) - int(pop and level > 0)
+    simulate(dut, script(dut, *rows))
 
 
-def test_a_token_can_be_taken_after_the_stated_latency(simulate):
+def test_a_token_can_be_taken_after_the_stated_latency():
     dut = TokenChannel(PRESETS["tiny"])
-
-    async def bench(ctx):
-        ctx.set(dut.push.valid, 1)
-        for _ in range(TOKEN_LATENCY):
-            assert not ctx.get(dut.pop.valid)
-            await ctx.tick()
-        assert ctx.get(dut.pop.valid)
-
-    simulate(dut, bench)
+    simulate(dut, script(dut, ({"push.valid": 1}, {"pop.valid": 0}, TOKEN_LATENCY), ({}, {"pop.valid": 1}, 0)))
 
 
 @pytest.fixture
@@ -112,13 +75,6 @@ def latch():
         ([(1, Error.NONE), (0, Error.NONE), (0, Error.WATCHDOG)], (Error.RANGE, 7)),
     ],
 )
-def test_the_first_is_kept(simulate, latch, events, kept):
-    async def bench(ctx):
-        ctx.set(latch.part.index, 3)
-        for wrong, code in events:
-            ctx.set(latch.wrong, wrong)
-            ctx.set(latch.part.code, code)
-            await ctx.tick()
-        assert (ctx.get(latch.fault.code), ctx.get(latch.fault.index)) == kept
-
-    simulate(latch, bench)
+def test_the_first_is_kept(latch, events, kept):
+    rows = [({"wrong": wrong, "part.code": code, "part.index": 3}, {}) for wrong, code in events]
+    simulate(latch, script(latch, *rows, ({}, {"fault.code": kept[0], "fault.index": kept[1]}, 0)))

@@ -3,123 +3,97 @@
 import numpy as np
 import pytest
 
+from tests.hw.bench import Take, Watch, answers, instruction, offer, put, script, simulate
 from tilewright.hw.config import PRESETS
-from tilewright.hw.isa import Isa, Mem, Op
+from tilewright.hw.isa import Mem, Op
 from tilewright.hw.rtl.latencies import BURST_BEATS, SPLIT_LATENCY
 from tilewright.hw.rtl.load import Load, Stripes
 
 CFG, TWO = PRESETS["tiny"], PRESETS["tiny_two"]
-
-
 BEATS = np.arange(256, dtype=np.uint8).repeat(8)  # beat n holds n in every byte
 
 
 def command(index, op=Op.LOAD, cfg=CFG, **fields):
-    low, high = Isa(cfg).formats[op.name].encode(op=op, **fields)[0]
-    return {"insn": int(low) | int(high) << 64, "index": index}
+    return {"insn": instruction(cfg, op.name, op=op, **fields), "index": index}
 
 
 @pytest.mark.circuit
-def test_an_instruction_waits_for_its_token_and_gives_one_after_its_last_write(simulate):
-    dut, writes = Load(CFG), []
+def test_an_instruction_waits_for_its_token_and_gives_one_after_its_last_write():
+    dut = Load(CFG)
+    port = dut.write_inp
+    writes = Watch(port.en, port.addr, port.data)
+    wait, token = (
+        script(
+            dut,
+            ({"cmd.payload": command(4, mem=Mem.INP, x_size=4, y_size=1, pop_next=1, push_next=1), "cmd.valid": 1}, {}),
+            ({}, {"cmd.ready": 0, "activity.token_wait": 1}, 4),
+            ({"from_compute.valid": 1}, {"cmd.ready": 1, "from_compute.ready": 1}),
+            ({"cmd.valid": 0, "from_compute.valid": 0}, {}, 0),
+        ),
+        script(
+            dut,
+            ({}, {"to_compute.valid": 1}, 4),  # not lost while the channel is full
+            ({"to_compute.ready": 1}, {}),
+            ({}, {"to_compute.valid": 0, "idle": 1}, 0),
+        ),
+    )
 
     async def bench(ctx):
-        ctx.set(dut.cmd.payload, command(4, mem=Mem.INP, x_size=4, y_size=1, pop_next=1, push_next=1))
-        ctx.set(dut.cmd.valid, 1)
-        for _ in range(5):
-            await ctx.tick()
-            assert not ctx.get(dut.cmd.ready)
-            assert ctx.get(dut.activity.token_wait)
-        ctx.set(dut.from_compute.valid, 1)
-        assert ctx.get(dut.cmd.ready) and ctx.get(dut.from_compute.ready)
-        await ctx.tick()
-        ctx.set(dut.cmd.valid, 0)
-        ctx.set(dut.from_compute.valid, 0)
-        while not ctx.get(dut.to_compute.valid):
-            await ctx.tick()
-        assert len(writes) + ctx.get(dut.write_inp.en) == 4
-        for _ in range(3):
-            await ctx.tick()
-            assert ctx.get(dut.to_compute.valid)  # not lost while the channel is full
-        ctx.set(dut.to_compute.ready, 1)
-        await ctx.tick()
-        assert not ctx.get(dut.to_compute.valid)
-        assert ctx.get(dut.idle)
+        await wait(ctx)
+        await ctx.tick().until(dut.to_compute.valid)
+        assert len(writes.at()) == 4
+        await token(ctx)
 
-    async def watch(ctx):
-        async for _, _, en, addr, data in ctx.tick().sample(dut.write_inp.en, dut.write_inp.addr, dut.write_inp.data):
-            if en:
-                writes.append((addr, data))
-
-    simulate(dut, bench, background=[simulate.answers(dut, BEATS), watch])
-    assert writes == [(0, 0), (1, 0), (2, 0x01010101), (3, 0x01010101)]
+    simulate(dut, bench, background=[answers(dut, BEATS), writes])
+    assert [row[1:] for row in writes.rows if row[0]] == [(0, 0), (1, 0), (2, 0x01010101), (3, 0x01010101)]
 
 
 @pytest.mark.circuit
-def test_padding_value_and_zero_size(simulate):
-    dut, writes = Load(CFG), {}
+def test_padding_value_and_zero_size():
+    dut = Load(CFG)
+    port = dut.write_inp
+    writes = Watch(port.en, port.addr, port.data, dut.write_wgt.en)
     commands = [
         command(0, Op.LOADP, mem=Mem.INP, sram_base=5, y_size=1, x_size=1, x_stride=1, x_pad_0=1, pad_value=-3),
         command(1, mem=Mem.WGT, x_size=0, y_size=9, x_pad_0=3, push_next=1),
     ]
 
-    async def source(ctx):
-        await simulate.put(ctx, dut.cmd, commands)
-
-    async def sink(ctx):
+    async def token(ctx):
         ctx.set(dut.to_compute.ready, 1)
         await ctx.tick().until(dut.to_compute.valid)
 
-    async def watch(ctx):
-        ends = (dut.write_inp.en, dut.write_inp.addr, dut.write_inp.data, dut.write_wgt.en)
-        async for _, _, en, addr, data, other in ctx.tick().sample(*ends):
-            assert not other
-            if en:
-                writes[addr] = data
-
-    simulate(dut, source, sink, background=[simulate.answers(dut, BEATS), watch])
-    assert writes == {5: int.from_bytes(np.full(4, -3, np.int8).tobytes(), "little"), 6: 0}
+    simulate(dut, offer(dut.cmd, commands), token, background=[answers(dut, BEATS), writes])
+    assert {addr: data for en, addr, data, _ in writes.rows if en} == {5: 0xFDFDFDFD, 6: 0} and not writes.sum(3)
 
 
-def test_tokens_of_both_neighbours_together(simulate):
+def test_tokens_of_both_neighbours_together():
     """An instruction waits for both, and gives both in one cycle, when both channels have room."""
     dut = Load(TWO)
     flags = dict.fromkeys(("pop_prev", "pop_next", "push_prev", "push_next"), 1)
     first = command(0, cfg=TWO, mem=Mem.TUOP.id, sram_base=3, y_size=0, x_size=2, **flags)
     second = command(1, cfg=TWO, mem=Mem.TWGT.id, sram_base=1, y_size=1, x_size=1, push_prev=1)
-    writes, given = [], []
+    given = Watch(dut.to_compute.valid & dut.to_compute.ready, dut.to_ternary.valid & dut.to_ternary.ready)
+    waits = {"cmd.ready": 0, "activity.token_wait": 1}
+    wait = script(
+        dut,
+        ({"cmd.payload": first, "cmd.valid": 1, "from_compute.valid": 1}, {**waits, "from_ternary.ready": 0}),
+        ({"from_compute.valid": 0, "from_ternary.valid": 1}, {**waits, "from_compute.ready": 0}),
+        ({"from_compute.valid": 1}, {"from_compute.ready": 1, "from_ternary.ready": 1}, 0),
+    )
 
     async def bench(ctx):
-        ctx.set(dut.cmd.payload, first)
-        ctx.set(dut.cmd.valid, 1)
-        for ours, other in ((dut.from_compute, dut.from_ternary), (dut.from_ternary, dut.from_compute)):
-            ctx.set(ours.valid, 1)
-            assert not ctx.get(dut.cmd.ready) and not ctx.get(other.ready) and ctx.get(dut.activity.token_wait)
-            await ctx.tick()
-            ctx.set(ours.valid, 0)
-        ctx.set(dut.from_compute.valid, 1)
-        ctx.set(dut.from_ternary.valid, 1)
-        assert ctx.get(dut.from_compute.ready) and ctx.get(dut.from_ternary.ready)
-        await simulate.put(ctx, dut.cmd, [first, second])
+        await wait(ctx)
+        await put(ctx, dut.cmd, [first, second])
         ctx.set(dut.to_compute.ready, 1)
         await ctx.tick().until(~dut.activity.memory_wait & dut.write_tuop.en.any())
         await ctx.tick().repeat(20)
-        assert not given  # the ternary channel is full
+        assert not any(map(any, given.rows))  # the ternary channel is full
         ctx.set(dut.to_ternary.ready, 1)
         await ctx.tick().repeat(20)
         assert ctx.get(dut.idle)
 
-    async def watch(ctx):
-        ends = (dut.to_compute.valid & dut.to_compute.ready, dut.to_ternary.valid & dut.to_ternary.ready)
-        ports = [(mem, getattr(dut, f"write_{mem}")) for mem in ("inp", "wgt", "twgt", "tuop")]
-        while True:
-            _, _, compute, ternary, *enables = await ctx.tick().sample(*ends, *(port.en for _, port in ports))
-            if compute or ternary:
-                given.append((compute, ternary))
-            writes.extend((mem, ctx.get(port.addr)) for (mem, port), en in zip(ports, enables) if en)
-
-    simulate(dut, bench, background=[simulate.answers(dut, BEATS), watch], cycles=200)
-    assert given == [(1, 1), (0, 1)]
+    simulate(dut, bench, background=[answers(dut, BEATS), given], cycles=200)
+    assert [row for row in given.rows if any(row)] == [(1, 1), (0, 1)]
 
 
 TWO_PORTS = PRESETS["tiny"].replace(load_ports=2)
@@ -155,53 +129,38 @@ def port(dut, k, bursts, rng=None):
 
 @pytest.mark.circuit
 @pytest.mark.parametrize("pauses", [False, True])
-def test_data_come_in_the_order_of_the_requests(simulate, rng, pauses):
-    dut, bursts, beats = Stripes(TWO_PORTS), [], []
+def test_data_come_in_the_order_of_the_requests(rng, pauses):
+    dut, bursts, pause = Stripes(TWO_PORTS), [], rng if pauses else None
     requests = [(int(rng.integers(0, 1 << 30)), int(rng.integers(1, 40))) for _ in range(20)]
     wanted = [addr + i for addr, count in requests for i in range(count)]
-
-    async def source(ctx):
-        await simulate.put(ctx, dut.req, [{"addr": a, "beats": n} for a, n in requests], rng if pauses else None)
-
-    async def sink(ctx):
-        beats.extend(await simulate.get(ctx, dut.beats, len(wanted), rng if pauses else None))
-
-    ports = [port(dut, k, bursts, rng if pauses else None) for k in range(2)]
-    simulate(dut, source, sink, background=ports)
-    assert [beat.data for beat in beats] == [2 * at | (2 * at + 1) << 64 for at in wanted]
-    assert [beat.error for beat in beats] == [int(2 * at % 5 == 0) for at in wanted]
+    beats = Take(dut.beats, len(wanted), pause)
+    ports = [port(dut, k, bursts, pause) for k in range(2)]
+    simulate(dut, offer(dut.req, [{"addr": a, "beats": n} for a, n in requests], pause), beats, background=ports)
+    assert [beat.data for beat in beats.values] == [2 * at | (2 * at + 1) << 64 for at in wanted]
+    assert [beat.error for beat in beats.values] == [int(2 * at % 5 == 0) for at in wanted]
     assert abs(sum(1 if k else -1 for k, *_ in bursts)) <= 1, "the ports take turns"
     assert sum(count for *_, count in bursts) == 2 * len(wanted)
 
 
-def test_a_burst_in_every_cycle(simulate):
-    dut, found = Stripes(TWO_PORTS), []
-
-    async def bench(ctx):
-        for burst in dut.burst:
-            ctx.set(burst.ready, 1)
-        ctx.set(dut.req.payload, {"addr": 4, "beats": 8 * 4})
-        ctx.set(dut.req.valid, 1)
-        await ctx.tick()
-        ctx.set(dut.req.valid, 0)
-        for cycle in range(SPLIT_LATENCY, SPLIT_LATENCY + 6):
-            for k, burst in enumerate(dut.burst):
-                if ctx.get(burst.valid):
-                    found.append((cycle, k, ctx.get(burst.payload.addr), ctx.get(burst.payload.beats)))
-            await ctx.tick()
-
-    simulate(dut, bench)
-    assert found == [(1, 0, 8, 8), (2, 1, 16, 16), (3, 0, 32, 16), (4, 1, 48, 16), (5, 0, 64, 8)]
+def test_a_burst_in_every_cycle():
+    dut = Stripes(TWO_PORTS)
+    request = {"req.payload": {"addr": 4, "beats": 8 * 4}, "req.valid": 1, "burst.0.ready": 1, "burst.1.ready": 1}
+    bursts = [(0, 8, 8), (1, 16, 16), (0, 32, 16), (1, 48, 16), (0, 64, 8)]
+    rows = [
+        ({}, {f"burst.{k}.valid": 1, f"burst.{1 - k}.valid": 0, f"burst.{k}.payload": {"addr": addr, "beats": beats}})
+        for k, addr, beats in bursts
+    ]
+    end = ({}, {"burst.0.valid": 0, "burst.1.valid": 0}, 0)
+    simulate(dut, script(dut, (request, {}, SPLIT_LATENCY), ({"req.valid": 0}, {}, 0), *rows, end))
 
 
-def test_a_burst_waits_for_its_port(simulate):
+def test_a_burst_waits_for_its_port():
     dut = Stripes(TWO_PORTS)
 
     async def bench(ctx):
         ctx.set(dut.burst[0].ready, 1)
-        await simulate.put(ctx, dut.req, [{"addr": 0, "beats": 100}])
-        for _ in range(10):
-            await ctx.tick()
+        await put(ctx, dut.req, [{"addr": 0, "beats": 100}])
+        await ctx.tick().repeat(10)
         assert ctx.get(dut.burst[1].valid) and not ctx.get(dut.burst[0].valid) and not ctx.get(dut.req.ready)
         assert ctx.get(dut.burst[1].payload.addr) == BURST_BEATS
 

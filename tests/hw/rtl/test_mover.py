@@ -3,6 +3,21 @@
 import numpy as np
 import pytest
 
+from tests.hw.bench import (
+    DRAM_BYTES,
+    Take,
+    Watch,
+    answers,
+    get,
+    kept,
+    offer,
+    one_entry,
+    pack,
+    put,
+    random_tile,
+    script,
+    simulate,
+)
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import Mem, entry_bytes
 from tilewright.hw.regs import Error
@@ -12,7 +27,6 @@ from tilewright.hw.rtl.ports import entry_bits
 
 ODD = Config(batch=2, block_in=8, block_out=4, wgt_bits=4, inp_bytes=1 << 12, wgt_bytes=1 << 12, acc_bytes=1 << 12)
 
-
 CONFIGS = {
     "tiny": PRESETS["tiny"],
     "vta": PRESETS["vta"],
@@ -21,14 +35,12 @@ CONFIGS = {
     "wide": PRESETS["tiny"].replace(axi_bits=256),
 }
 
-
 TWO = {
     "two units": PRESETS["tiny_two"],
     "two units, small entries": PRESETS["tiny_two"].replace(
         block_in=2, block_out=2, ternary_blocks=1, twgt_bytes=256, acc_bytes=1 << 10, extensions=[]
     ),
 }
-
 
 UOPS = (Mem.UOP, Mem.TUOP)
 
@@ -67,85 +79,55 @@ def expected(cfg, mems, tiles, dram):
 
 LOADS, COMPUTES, TERNARY = (Mem.INP, Mem.WGT), (Mem.UOP, Mem.ACC), (Mem.INP, Mem.WGT, Mem.TWGT, Mem.TUOP)
 
-
 CASES = [pytest.param(name, mems, id=f"{name}-{mems[0].name}") for name in CONFIGS for mems in (LOADS, COMPUTES)]
-
 
 CASES += [pytest.param(name, TERNARY, id=name) for name in TWO]
 
 
 @pytest.mark.circuit
 @pytest.mark.parametrize("name, mems", CASES)
-def test_random_tiles(simulate, moves, rng, name, mems):
+def test_random_tiles(rng, name, mems):
     cfg = (CONFIGS | TWO)[name]
     dut = Mover(cfg, mems=mems)
-    dram = rng.integers(0, 256, moves.dram_bytes, np.uint8)
+    dram = rng.integers(0, 256, DRAM_BYTES, np.uint8)
     kinds = loaded_as(cfg, mems)
-    tiles = [moves.tile(rng, cfg, kinds[int(rng.integers(0, len(kinds)))]) for _ in range(30)]
-    got = {mem: {} for mem in mems}
-    moved = []
-
-    async def source(ctx):
-        await simulate.put(ctx, dut.cmd, tiles, rng)
+    tiles = [random_tile(rng, cfg, kinds[int(rng.integers(0, len(kinds)))]) for _ in range(30)]
+    got, moved = {mem: {} for mem in mems}, Watch(dut.bytes)
 
     async def sink(ctx):
-        await simulate.get(ctx, dut.done, len(tiles), rng)
-        assert ctx.get(dut.idle)
-        assert not ctx.get(dut.fault.code)
-
-    async def count(ctx):
-        async for _, _, n in ctx.tick().sample(dut.bytes):
-            moved.append(n)
+        await get(ctx, dut.done, len(tiles), rng)
+        assert ctx.get(dut.idle) and not ctx.get(dut.fault.code)
 
     async def hold(ctx):
         while True:
             ctx.set(dut.hold, int(rng.random() < 0.1))
             await ctx.tick()
 
-    answers = simulate.answers(dut, dram, lambda: rng.random() < 0.7, lambda: rng.random() < 0.8)
-    benches = [moves.scratchpad(dut, cfg, mem, got[mem]) for mem in mems]
-    simulate(dut, source, sink, background=[*benches, answers, count, hold])
+    memory = answers(dut, dram, lambda: rng.random() < 0.7, lambda: rng.random() < 0.8)
+    benches = [kept(dut, cfg, mem, got[mem]) for mem in mems]
+    simulate(dut, offer(dut.cmd, tiles, rng), sink, background=[*benches, memory, moved, hold])
     assert got == expected(cfg, mems, tiles, dram)
     named = {mem.id: mem for mem in kinds}
     rows = [(named[f["mem"]], f) for f in tiles]
-    assert sum(moved) == sum((1 if m in UOPS else f["y_size"]) * f["x_size"] * entry_bytes(cfg, m) for m, f in rows)
+    assert moved.sum() == sum((1 if m in UOPS else f["y_size"]) * f["x_size"] * entry_bytes(cfg, m) for m, f in rows)
 
 
 @pytest.mark.circuit
-def test_one_beat_per_cycle_from_row_to_row_and_command_to_command(simulate, moves, rng):
-    cfg = PRESETS["vta"]
-    dut, dram, cycles = Mover(cfg, mems=(Mem.INP, Mem.WGT)), np.zeros(moves.dram_bytes, np.uint8), []
-    tiles = [moves.simple(Mem.INP, y_size=4, x_size=3, x_stride=4, dram_base=k) for k in range(8)]
-
-    async def source(ctx):
-        await simulate.put(ctx, dut.cmd, tiles)
-
-    async def sink(ctx):
-        await simulate.get(ctx, dut.done, len(tiles))
-
-    async def watch(ctx):
-        cycle = 0
-        async for _, _, valid, ready in ctx.tick().sample(dut.beats.valid, dut.beats.ready):
-            cycle += 1
-            if valid and ready:
-                cycles.append(cycle)
-
-    simulate(dut, source, sink, background=[simulate.answers(dut, dram), watch])
-    assert len(cycles) == 8 * 4 * 3 * 2
-    assert cycles[-1] - cycles[0] == len(cycles) - 1
+def test_one_beat_per_cycle_from_row_to_row_and_command_to_command():
+    dut = Mover(PRESETS["vta"], mems=(Mem.INP, Mem.WGT))
+    tiles = [one_entry(Mem.INP, y_size=4, x_size=3, x_stride=4, dram_base=k) for k in range(8)]
+    beats = Watch(dut.beats.valid & dut.beats.ready)
+    memory = answers(dut, np.zeros(DRAM_BYTES, np.uint8))
+    simulate(dut, offer(dut.cmd, tiles), Take(dut.done, len(tiles)), background=[memory, beats])
+    at = beats.at()
+    assert len(at) == 8 * 4 * 3 * 2 == at[-1] - at[0] + 1
 
 
-def test_requests_run_ahead_of_the_data(simulate, moves):
-    cfg = PRESETS["vta"]
-    dut = Mover(cfg, mems=(Mem.INP, Mem.WGT))
-
-    async def source(ctx):
-        await simulate.put(ctx, dut.cmd, [moves.simple(Mem.WGT, index=k) for k in range(TILE_DEPTH)])
-
-    async def requests(ctx):
-        await simulate.get(ctx, dut.req, TILE_DEPTH)
-
-    simulate(dut, source, requests)
+@pytest.mark.circuit
+def test_requests_run_ahead_of_the_data():
+    dut = Mover(PRESETS["vta"], mems=(Mem.INP, Mem.WGT))
+    commands = [one_entry(Mem.WGT, index=k) for k in range(TILE_DEPTH)]
+    simulate(dut, offer(dut.cmd, commands), Take(dut.req, TILE_DEPTH))
 
 
 @pytest.mark.circuit
@@ -158,36 +140,24 @@ def test_requests_run_ahead_of_the_data(simulate, moves):
         ({"x_size": 4}, (1,), Error.READ_RESPONSE),
     ],
 )
-def test_faults_name_the_instruction(simulate, moves, fields, broken, code):
-    cfg = PRESETS["tiny"]
-    dut = Mover(cfg, mems=(Mem.INP, Mem.WGT))
-    tiles = [
-        moves.simple(Mem.INP, index=6, dram_base=64),
-        moves.simple(Mem.INP, index=7, **fields),
-        moves.simple(Mem.INP, index=8),
-    ]
-
-    async def source(ctx):
-        await simulate.put(ctx, dut.cmd, tiles)
+def test_faults_name_the_instruction(fields, broken, code):
+    dut = Mover(PRESETS["tiny"], mems=(Mem.INP, Mem.WGT))
+    tiles = [one_entry(Mem.INP, index=6, dram_base=64), one_entry(Mem.INP, index=7, **fields)]
+    tiles.append(one_entry(Mem.INP, index=8))
 
     async def sink(ctx):
-        await simulate.get(ctx, dut.done, len(tiles))
-        assert ctx.get(dut.fault.code) == code
-        assert ctx.get(dut.fault.index) == (7 if code else 0)
+        await get(ctx, dut.done, len(tiles))
+        assert (ctx.get(dut.fault.code), ctx.get(dut.fault.index)) == (code, 7 if code else 0)
 
-    answers = simulate.answers(dut, np.zeros(moves.dram_bytes, np.uint8), broken=broken)
-    simulate(dut, source, sink, background=[answers])
+    memory = answers(dut, np.zeros(DRAM_BYTES, np.uint8), broken=broken)
+    simulate(dut, offer(dut.cmd, tiles), sink, background=[memory])
 
 
 PART_CONFIGS = {"tiny": PRESETS["tiny"], "vta": PRESETS["vta"], "wide": PRESETS["tiny"].replace(axi_bits=256)}
 
-
-REQUESTED_LOADS, REQUESTED_COMPUTES, PARAMETERS = (Mem.INP, Mem.WGT), (Mem.UOP, Mem.ACC, Mem.ACC8), (Mem.PAR,)
-
-
-REQUESTED_CASES = [(name, mems) for name in PART_CONFIGS for mems in (REQUESTED_LOADS, REQUESTED_COMPUTES)] + [
-    ("tiny", PARAMETERS)
-]
+PARAMETERS = (Mem.PAR,)
+REQUESTED_CASES = [(name, mems) for name in PART_CONFIGS for mems in (LOADS, (Mem.UOP, Mem.ACC, Mem.ACC8))]
+REQUESTED_CASES.append(("tiny", PARAMETERS))
 
 
 def normal(f):
@@ -210,82 +180,56 @@ def requests(cfg, f):
 
 
 def described(f):
-    """The tile's fields that a walker looks at: last column and row, and what is not padding."""
+    """The tile of a command as a planner describes it: last column and row, and what is not padding."""
     f = normal(f)
     across, down = f["x_pad_0"] + f["x_size"], f["y_pad_0"] + f["y_size"]
-    found = {"x_begin": f["x_pad_0"], "x_final": across - 1, "x_last": across + f["x_pad_1"] - 1}
-    found |= {"y_begin": f["y_pad_0"], "y_final": down - 1, "y_end": down, "y_last": down + f["y_pad_1"] - 1}
-    found |= {"one_column": int(found["x_last"] == 0), "one_row": int(found["y_last"] == 0)}
-    found |= {"dense": int(f["x_stride"] == f["x_size"]), "base": f["sram_base"], "index": f["index"]}
-    found |= {"offset": f["dram_base"] % 64, "mem": f["mem"], "pad_value": f["pad_value"] % 256}
-    return found if found["dense"] else found | {"offset_step": f["x_stride"] % 64}
+    tile = {"x_begin": f["x_pad_0"], "x_final": across - 1, "x_last": across + f["x_pad_1"] - 1}
+    tile |= {"y_begin": f["y_pad_0"], "y_final": down - 1, "y_end": down, "y_last": down + f["y_pad_1"] - 1}
+    tile |= {"one_column": int(tile["x_last"] == 0), "one_row": int(tile["y_last"] == 0)}
+    tile |= {"dense": int(f["x_stride"] == f["x_size"]), "base": f["sram_base"], "index": f["index"]}
+    tile |= {"offset": f["dram_base"] % 64, "mem": f["mem"], "pad_value": f["pad_value"] % 256}
+    return tile if tile["dense"] else tile | {"offset_step": f["x_stride"] % 64}
 
 
 @pytest.mark.parametrize(
     "name, mems", REQUESTED_CASES, ids=lambda each: each if isinstance(each, str) else each[0].name
 )
-def test_random_commands(simulate, moves, rng, name, mems):
+def test_random_commands(rng, name, mems):
     cfg = PART_CONFIGS[name]
     dut = Planner(cfg, mems=mems)
-    commands = [moves.tile(rng, cfg, mems[int(rng.integers(0, len(mems)))]) for _ in range(40)]
+    commands = [random_tile(rng, cfg, mems[int(rng.integers(0, len(mems)))]) for _ in range(40)]
     if mems == PARAMETERS:
         commands = [f | {"y_pad_0": 0, "y_pad_1": 0, "x_pad_0": 0, "x_pad_1": 0} for f in commands]
     asked = [request for f in commands for request in requests(cfg, f)]
 
-    async def source(ctx):
-        await simulate.put(ctx, dut.cmd, commands, rng)
-
-    async def memory(ctx):
-        found = await simulate.get(ctx, dut.req, len(asked), rng)
-        assert [(r.addr, r.beats) for r in found] == asked
-
-    async def walker(ctx):
-        for f, found in zip(commands, await simulate.get(ctx, dut.tile, len(commands), rng)):
-            n = normal(f)
-            assert found.empty == (n["x_size"] == 0 or n["y_pad_0"] + n["y_size"] + n["y_pad_1"] == 0)
-            if not found.empty:
-                assert {key: getattr(found, key) for key in described(f)} == described(f), f
-            assert (found.push.push_next, found.push.push_prev) == (1, 0)
-
-    simulate(dut, source, memory, walker)
+    memory, walker = Take(dut.req, len(asked), rng), Take(dut.tile, len(commands), rng)
+    simulate(dut, offer(dut.cmd, commands, rng), memory, walker)
+    assert [(r.addr, r.beats) for r in memory.values] == asked
+    for f, found in zip(commands, walker.values):
+        n = normal(f)
+        assert found.empty == (n["x_size"] == 0 or n["y_pad_0"] + n["y_size"] + n["y_pad_1"] == 0)
+        if not found.empty:
+            assert {key: getattr(found, key) for key in described(f)} == described(f), f
+        assert (found.push.push_next, found.push.push_prev) == (1, 0)
 
 
-def test_a_request_per_cycle(simulate, moves):
-    cfg = PRESETS["vta"]
-    dut, cycles = Planner(cfg, mems=(Mem.INP, Mem.WGT)), []
-
-    async def source(ctx):
-        await simulate.put(ctx, dut.cmd, [moves.simple(Mem.INP, y_size=5, x_stride=9, dram_base=k) for k in range(4)])
-
-    async def memory(ctx):
-        ctx.set(dut.req.ready, 1)
-        ctx.set(dut.tile.ready, 1)
-        cycle = 0
-        while len(cycles) < 20:
-            _, _, valid = await ctx.tick().sample(dut.req.valid)
-            cycle += 1
-            if valid:
-                cycles.append(cycle)
-
-    simulate(dut, source, memory)
-    assert cycles[-1] - cycles[0] == 19
-
-
-MEMS = (Mem.INP, Mem.WGT)
+@pytest.mark.circuit
+def test_a_request_per_cycle():
+    dut = Planner(PRESETS["vta"], mems=LOADS)
+    commands = [one_entry(Mem.INP, y_size=5, x_stride=9, dram_base=k) for k in range(4)]
+    requests = Watch(dut.req.valid)
+    ready = script(dut, ({"req.ready": 1, "tile.ready": 1}, {}, 40))
+    simulate(dut, offer(dut.cmd, commands), ready, background=[requests])
+    at = requests.at()
+    assert len(at) == 20 == at[-1] - at[0] + 1
 
 
 KEYS = ("pad", "addr", "part", "leave", "last")
 
 
 def walked(f):
-    """The command as a planner describes its tile."""
-    across, down = f["x_pad_0"] + f["x_size"], f["y_pad_0"] + f["y_size"]
-    shape = {"x_begin": f["x_pad_0"], "x_final": across - 1, "x_last": across + f["x_pad_1"] - 1}
-    shape |= {"y_begin": f["y_pad_0"], "y_final": down - 1, "y_end": down, "y_last": down + f["y_pad_1"] - 1}
-    shape |= {"one_column": int(shape["x_last"] == 0), "one_row": int(shape["y_last"] == 0)}
-    shape |= {"dense": int(f["x_stride"] == f["x_size"]), "base": f["sram_base"], "empty": 0}
-    shape |= {"offset": f["dram_base"] % 64, "offset_step": f["x_stride"] % 64, "pad_value": f["pad_value"] % 256}
-    return shape | {key: f[key] for key in ("mem", "push", "index")}
+    """The tile of a command as a walker takes it."""
+    return {"offset_step": f["x_stride"] % 64, "empty": 0, "push": f["push"]} | described(f)
 
 
 def steps(cfg, f):
@@ -306,43 +250,33 @@ def steps(cfg, f):
 
 
 @pytest.mark.parametrize("name", PART_CONFIGS)
-def test_random_tiles_are_walked(simulate, moves, rng, name):
+def test_random_tiles_are_walked(rng, name):
     cfg = PART_CONFIGS[name]
-    dut = Walker(cfg, mems=MEMS)
-    commands = [moves.tile(rng, cfg, MEMS[k % 2]) for k in range(60)]
+    dut = Walker(cfg, mems=LOADS)
+    commands = [random_tile(rng, cfg, LOADS[k % 2]) for k in range(60)]
     commands = [f for f in commands if f["x_size"] and f["y_pad_0"] + f["y_size"] + f["y_pad_1"]]
     wanted = [(f, step) for f in commands for step in steps(cfg, f)]
 
-    async def source(ctx):
-        await simulate.put(ctx, dut.tile, [walked(f) for f in commands], rng)
-
-    async def writer(ctx):
-        for (f, step), got in zip(wanted, await simulate.get(ctx, dut.step, len(wanted), rng)):
-            share = max(cfg.axi_bits // (8 * entry_bytes(cfg, Mem(f["mem"]))), 1)
-            found = [int(getattr(got, key)) for key in KEYS]
-            found[2] %= share
-            if step[0]:
-                found[2:4] = 0, 0
-            assert tuple(found) == step, f
-            assert (got.mem, got.index, got.pad_value) == (f["mem"], f["index"], f["pad_value"] % 256)
-            assert (got.data, got.single) == (1 - step[0], entry_bytes(cfg, Mem(f["mem"])) <= cfg.axi_bits // 8)
-
-    simulate(dut, source, writer)
+    writer = Take(dut.step, len(wanted), rng)
+    simulate(dut, offer(dut.tile, [walked(f) for f in commands], rng), writer)
+    for (f, step), got in zip(wanted, writer.values, strict=True):
+        share = max(cfg.axi_bits // (8 * entry_bytes(cfg, Mem(f["mem"]))), 1)
+        found = [int(getattr(got, key)) for key in KEYS]
+        found[2] %= share
+        if step[0]:
+            found[2:4] = 0, 0
+        assert tuple(found) == step, f
+        assert (got.mem, got.index, got.pad_value) == (f["mem"], f["index"], f["pad_value"] % 256)
+        assert (got.data, got.single) == (1 - step[0], entry_bytes(cfg, Mem(f["mem"])) <= cfg.axi_bits // 8)
 
 
-def test_an_empty_tile_is_one_step(simulate, moves):
+def test_an_empty_tile_is_one_step():
     cfg = PRESETS["tiny"]
-    dut = Walker(cfg, mems=MEMS)
-    tiles = [walked(moves.simple(Mem.INP, index=k)) | {"empty": int(k == 1)} for k in range(3)]
-
-    async def source(ctx):
-        await simulate.put(ctx, dut.tile, tiles)
-
-    async def writer(ctx):
-        found = await simulate.get(ctx, dut.step, 3)
-        assert [(s.index, s.empty, s.data, s.last) for s in found] == [(0, 0, 1, 1), (1, 1, 0, 1), (2, 0, 1, 1)]
-
-    simulate(dut, source, writer)
+    dut = Walker(cfg, mems=LOADS)
+    tiles = [walked(one_entry(Mem.INP, index=k)) | {"empty": int(k == 1)} for k in range(3)]
+    writer = Take(dut.step, 3)
+    simulate(dut, offer(dut.tile, tiles), writer)
+    assert [(s.index, s.empty, s.data, s.last) for s in writer.values] == [(0, 0, 1, 1), (1, 1, 0, 1), (2, 0, 1, 1)]
 
 
 TINY, VTA = PRESETS["tiny"], PRESETS["vta"]
@@ -354,87 +288,68 @@ def step(mem, addr, **fields):
     return made | {"data": int(not made["empty"] and not made["pad"])}
 
 
-@pytest.fixture
-def write(simulate, moves, rng):
-    """`write(cfg, mem, steps, beats)`: (what is in the scratchpad `mem` then, bytes counted, the fault)."""
+def write(rng, cfg, mem, steps, beats):
+    """(what is in the scratchpad `mem` after the steps, bytes counted, the fault)."""
+    dut, store, faults = Writer(cfg, mems=(mem,)), {}, []
+    moved, done = Watch(dut.bytes), Take(dut.done, sum(s["last"] for s in steps), rng)
 
-    def run(cfg, mem, steps, beats):
-        dut, store, moved, faults = Writer(cfg, mems=(mem,)), {}, [], []
-        ends = sum(s["last"] for s in steps)
-        steps = [s | {"single": int(chunks(cfg, Mem(s["mem"])) == 1)} for s in steps]
+    async def source(ctx):
+        await put(ctx, dut.step, [s | {"single": int(chunks(cfg, Mem(s["mem"])) == 1)} for s in steps], rng)
+        await ctx.tick().repeat(3)
+        faults.append((ctx.get(dut.fault.code), ctx.get(dut.fault.index)))
 
-        async def source(ctx):
-            await simulate.put(ctx, dut.step, steps, rng)
-            await ctx.tick().repeat(3)
-            faults.append((ctx.get(dut.fault.code), ctx.get(dut.fault.index)))
-
-        async def memory(ctx):
-            await simulate.put(ctx, dut.beats, [{"data": d, "error": e} for d, e in beats], rng)
-
-        async def done(ctx):
-            assert all(token.push_next for token in await simulate.get(ctx, dut.done, ends, rng))
-
-        async def count(ctx):
-            async for _, _, n in ctx.tick().sample(dut.bytes):
-                moved.append(n)
-
-        simulate(dut, source, memory, done, background=[moves.scratchpad(dut, cfg, mem, store), count])
-        return store, sum(moved), faults[0]
-
-    return run
+    memory = offer(dut.beats, [{"data": d, "error": e} for d, e in beats], rng)
+    simulate(dut, source, memory, done, background=[kept(dut, cfg, mem, store), moved])
+    assert all(token.push_next for token in done.values)
+    return store, moved.sum(), faults[0]
 
 
-def test_entries_that_share_a_beat(write):
-    assert entry_bytes(TINY, Mem.INP) == 4 and TINY.axi_bits == 64
-    beats = [(0x88776655_44332211, 0), (0xFFEEDDCC_BBAA9900, 0)]
-    steps = [step(Mem.INP, 3, part=0), step(Mem.INP, 4, part=1, leave=1), step(Mem.INP, 5, part=1, leave=1, last=1)]
-    store, moved, fault = write(TINY, Mem.INP, steps, beats)
-    assert store == {3: 0x44332211, 4: 0x88776655, 5: 0xFFEEDDCC}
-    assert (moved, fault) == (12, (Error.NONE, 0))
+def whole(beats):
+    """The entry that beats of 64 bits make."""
+    return pack([data for data, _ in beats], 64)
 
 
-def test_an_entry_of_several_beats(write):
-    beats = [(0x0101010101010101 * k, 0) for k in range(1, 33)]
-    store, moved, _ = write(VTA, Mem.WGT, [step(Mem.WGT, 7, leave=1, last=1)], beats)
-    assert store == {7: sum(beat << 64 * k for k, (beat, _) in enumerate(beats))}
-    assert moved == entry_bytes(VTA, Mem.WGT) == 256
+END = {"leave": 1, "last": 1}
+RISING = [(0x0101010101010101 * k, 0) for k in range(1, 33)]
+FIRST, BEYOND = step(Mem.INP, 255, index=4, **END), step(Mem.INP, 256, index=5, **END)
+WRITTEN = {
+    "entries that share a beat": (
+        [step(Mem.INP, 3), step(Mem.INP, 4, part=1, leave=1), step(Mem.INP, 5, part=1, **END)],
+        [(0x88776655_44332211, 0), (0xFFEEDDCC_BBAA9900, 0)],
+        ({3: 0x44332211, 4: 0x88776655, 5: 0xFFEEDDCC}, 12, (Error.NONE, 0)),
+    ),
+    "an entry of 32 beats": ([step(Mem.WGT, 7, **END)], RISING, ({7: whole(RISING)}, 256, (Error.NONE, 0)), VTA),
+    # three times a power of two
+    "parameters": ([step(Mem.PAR, 2, **END)], RISING[:6], ({2: whole(RISING[:6])}, 48, (Error.NONE, 0))),
+    "int8 becomes int32": (
+        [step(Mem.ACC8, 0, part=1, **END)],
+        [(0x80FF7F01 << 32, 0)],
+        ({0: pack([1, 0x7F, -1, -0x80])}, 4, (Error.NONE, 0)),
+    ),
+    **{
+        f"padding of {mem.name} takes no beat": (
+            [step(mem, 1, pad=1, pad_value=0xFE, last=1)],
+            [],
+            ({1: pack([-2] * count, bits)}, 0, (Error.NONE, 0)),
+        )
+        for mem, bits, count in ((Mem.INP, 8, 4), (Mem.WGT, 8, 16), (Mem.ACC, 32, 4))
+    },
+    "an empty tile gives its token": ([step(Mem.INP, 9, empty=1, last=1)], [], ({}, 0, (Error.NONE, 0))),
+    "an entry beyond the last": ([FIRST, BEYOND], [(1, 0), (2, 0)], ({255: 1}, 8, (Error.RANGE, 5))),
+    "a beat with an error": ([FIRST, BEYOND], [(1, 1), (2, 0)], ({255: 1}, 8, (Error.READ_RESPONSE, 4))),
+}
 
 
-def test_a_parameter_entry_is_three_times_a_power_of_two(write):
-    count = entry_bytes(TINY, Mem.PAR) * 8 // TINY.axi_bits
-    assert count == 6
-    beats = [(0xA5A5 + k, 0) for k in range(count)]
-    store, _, _ = write(TINY, Mem.PAR, [step(Mem.PAR, 2, leave=1, last=1)], beats)
-    assert store == {2: sum(beat << 64 * k for k, (beat, _) in enumerate(beats))}
+@pytest.mark.circuit
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_is_written(rng, name):
+    steps, beats, expected, *cfg = WRITTEN[name]
+    mem = Mem(steps[0]["mem"])
+    assert write(rng, *cfg or (TINY,), Mem.ACC if mem == Mem.ACC8 else mem, steps, beats) == expected
 
 
-def test_int8_becomes_int32(write):
-    assert entry_bytes(TINY, Mem.ACC8) == 4
-    store, moved, _ = write(TINY, Mem.ACC, [step(Mem.ACC8, 0, part=1, leave=1, last=1)], [(0x80FF7F01 << 32, 0)])
-    values = [0x01, 0x7F, 0xFFFFFFFF, 0xFFFFFF80]
-    assert store == {0: sum(v << 32 * k for k, v in enumerate(values))} and moved == 4
-
-
-@pytest.mark.parametrize("mem, bits", [(Mem.INP, 8), (Mem.WGT, 8), (Mem.ACC, 32)])
-def test_padding_takes_no_beat(write, mem, bits):
-    lanes = entry_bytes(TINY, mem) * 8 // bits
-    store, moved, _ = write(TINY, mem, [step(mem, 1, pad=1, pad_value=0xFE, last=1)], [])
-    assert store == {1: sum((-2 & ((1 << bits) - 1)) << bits * k for k in range(lanes))} and moved == 0
-
-
-def test_an_empty_tile_writes_nothing_and_gives_its_token(write):
-    assert write(TINY, Mem.INP, [step(Mem.INP, 9, empty=1, last=1)], []) == ({}, 0, (Error.NONE, 0))
-
-
-def test_faults(write):
-    first, beyond = step(Mem.INP, 255, leave=1, index=4, last=1), step(Mem.INP, 256, leave=1, index=5, last=1)
-    store, _, fault = write(TINY, Mem.INP, [first, beyond], [(1, 0), (2, 0)])
-    assert store == {255: 1} and fault == (Error.RANGE, 5)
-    _, _, fault = write(TINY, Mem.INP, [first, beyond], [(1, 1), (2, 0)])
-    assert fault == (Error.READ_RESPONSE, 4)
-
-
-def test_nothing_is_written_while_held(simulate, moves):
+@pytest.mark.circuit
+def test_nothing_is_written_while_held():
     dut, store = Writer(TINY, mems=(Mem.INP,)), {}
 
     async def bench(ctx):
@@ -449,4 +364,4 @@ def test_nothing_is_written_while_held(simulate, moves):
         await ctx.tick().repeat(2)
         assert store == {1: 0x07070707}
 
-    simulate(dut, bench, background=[moves.scratchpad(dut, TINY, Mem.INP, store)])
+    simulate(dut, bench, background=[kept(dut, TINY, Mem.INP, store)])

@@ -2,38 +2,20 @@
 
 import pytest
 
+from tests.hw.bench import assign, random_bits, simulate, written
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import Mem
 from tilewright.hw.rtl.latencies import OPERAND_LATENCY, SCRATCHPAD_LATENCY
-from tilewright.hw.rtl.ports import address_bits, entry_bits, lane_bits, word_bits
+from tilewright.hw.rtl.ports import address_bits, entry_bits, word_bits
 from tilewright.hw.rtl.scratchpad import Inputs, Scratchpad
 
 TINY = PRESETS["tiny"]
 ODD = Config(name="odd", batch=2, block_in=8, block_out=4, wgt_bits=4, wgt_bytes=1 << 10, acc_bytes=1 << 11)
 
 
-def random_bits(rng, bits):
-    return int.from_bytes(rng.bytes(-(-bits // 8)), "little") & ((1 << bits) - 1)
-
-
-def written(cfg, mem, old, en, word):
-    """The entry `old` after a write."""
-    lane, width = lane_bits(cfg, mem), word_bits(cfg, mem)
-    for k in range(entry_bits(cfg, mem) // lane):
-        if en >> k & 1:
-            part = word >> k * lane % width & ((1 << lane) - 1)
-            old = old & ~(((1 << lane) - 1) << k * lane) | part << k * lane
-    return old
-
-
-def drive(ctx, port, **values):
-    for name, value in values.items():
-        ctx.set(getattr(port, name), value)
-
-
 @pytest.mark.parametrize("cfg", [TINY, ODD], ids=lambda c: c.name)
 @pytest.mark.parametrize("mem", [Mem.UOP, Mem.INP, Mem.WGT])
-def test_scratchpad(simulate, rng, cfg, mem):
+def test_scratchpad(rng, cfg, mem):
     pad = Scratchpad(cfg, mem=mem)
     latency = SCRATCHPAD_LATENCY if mem == Mem.UOP else OPERAND_LATENCY
     memory, depth = {}, min(4, 1 << address_bits(cfg, mem))
@@ -43,8 +25,8 @@ def test_scratchpad(simulate, rng, cfg, mem):
         for _ in range(200):
             at, en, word = int(rng.integers(depth)), random_bits(rng, lanes), random_bits(rng, word_bits(cfg, mem))
             addr, read = int(rng.integers(depth)), int(rng.random() < 0.7)
-            drive(ctx, pad.write, addr=at, en=en, data=word)
-            drive(ctx, pad.read, addr=addr, en=read)
+            assign(ctx, pad.write, addr=at, en=en, data=word)
+            assign(ctx, pad.read, addr=addr, en=read)
             shown = [memory.get(addr, 0) if read else shown[0], *shown[:-1]]
             memory[at] = written(cfg, mem, memory.get(at, 0), en, word)
             await ctx.tick()
@@ -55,7 +37,7 @@ def test_scratchpad(simulate, rng, cfg, mem):
 
 
 @pytest.mark.parametrize("block", [4, 8])
-def test_inputs_with_their_neighbours(simulate, rng, block):
+def test_inputs_with_their_neighbours(rng, block):
     """Entries from any address on, beside writes; behind the last one come the first."""
     cfg = TINY.replace(
         block_in=block, block_out=block, wgt_bytes=1 << 12, acc_bytes=1 << 12, inp_bytes=16 * block,
@@ -69,8 +51,8 @@ def test_inputs_with_their_neighbours(simulate, rng, block):
         for _ in range(300):
             at, en, data = int(rng.integers(depth)), random_bits(rng, len(pad.write.en)), random_bits(rng, 32)
             addr, read = int(rng.integers(depth)), int(rng.random() < 0.7)
-            drive(ctx, pad.write, addr=at, en=en, data=data)
-            drive(ctx, pad.read, addr=addr, en=read)
+            assign(ctx, pad.write, addr=at, en=en, data=data)
+            assign(ctx, pad.read, addr=addr, en=read)
             entries = [memory[(addr + t) % depth] for t in range(cfg.row_taps)]
             shown = [entries if read else shown[0], *shown[:-1]]
             memory[at] = written(cfg, Mem.INP, memory[at], en, data)

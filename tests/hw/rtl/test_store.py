@@ -5,8 +5,9 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import data, wiring
 
+from tests.hw.bench import DRAM_BYTES, Take, Watch, answers, instruction, offer, pack, put, script, simulate
 from tilewright.hw.config import PRESETS, Config
-from tilewright.hw.isa import PAR, Isa, Mem, Op
+from tilewright.hw.isa import PAR, Mem, Op
 from tilewright.hw.regs import Error
 from tilewright.hw.rounding import requantise
 from tilewright.hw.rtl.compute.alu import Rescale
@@ -26,7 +27,6 @@ from tilewright.sim.random_programs import random_parameters
 
 TINY = PRESETS["tiny"]
 
-
 CONFIGS = {
     "tiny": TINY,
     "vta": PRESETS["vta"],
@@ -39,13 +39,9 @@ CONFIGS = {
 }
 
 
-DRAM_BYTES = 1 << 14
-
-
 def command(cfg, index, kind="STORE", **fields):
     op, mem = {"STORE": (Op.STORE, Mem.OUT), "STOREQ": (Op.STORE, Mem.OUTQ), "LOAD": (Op.LOAD, Mem.PAR)}[kind]
-    low, high = Isa(cfg).formats[kind].encode(op=op, mem=mem, **fields)[0]
-    return {"insn": int(low) | int(high) << 64, "index": index}
+    return {"insn": instruction(cfg, kind, op=op, mem=mem, **fields), "index": index}
 
 
 def fields_of(cfg, rng):
@@ -78,7 +74,7 @@ def rows_of(kind, f):
 
 def expected(cfg, acc, commands, dram, source):
     """What `commands`, (kind, fields), make of `dram`; `source` are the PAR entries, (entries, block_out, 3)."""
-    mask, par = (1 << cfg.out_bits) - 1, np.zeros((cfg.par_entries, cfg.block_out, 3), np.uint32)
+    par = np.zeros((cfg.par_entries, cfg.block_out, 3), np.uint32)
     for kind, f in commands:
         for y, k, to in rows_of(kind, f):
             if kind == "LOAD":
@@ -87,8 +83,7 @@ def expected(cfg, acc, commands, dram, source):
             entry = acc[f["sram_base"] + k]
             if kind == "STOREQ":
                 entry = quantised(cfg, entry, par[f["par_base"] + y * f["par_step"]])
-            low = sum((int(v) & mask) << k * cfg.out_bits for k, v in enumerate(entry))
-            at = to * cfg.out_entry_bytes
+            low, at = pack(entry, cfg.out_bits), to * cfg.out_entry_bytes
             dram[at : at + cfg.out_entry_bytes] = np.frombuffer(low.to_bytes(cfg.out_entry_bytes, "little"), "u1")
 
 
@@ -113,7 +108,7 @@ def complete(cfg):
     return m, dut, rescale
 
 
-def parameters(simulate, dut, rescale, source, rng=None):
+def parameters(dut, rescale, source, rng=None):
     """Answer the requests for PAR; the ALU multiplies in between."""
 
     async def multiply(ctx):
@@ -121,7 +116,7 @@ def parameters(simulate, dut, rescale, source, rng=None):
             ctx.set(rescale.alu.en, int(rng is not None and rng.random() < 0.4))
             await ctx.tick()
 
-    return [simulate.answers(dut, source.reshape(-1).view(np.uint8)), multiply]
+    return [answers(dut, source.reshape(-1).view(np.uint8)), multiply]
 
 
 def accumulators(dut, acc, rng):
@@ -177,9 +172,32 @@ def memory(dut, dram, rng=None, broken=(), latency=8, log=None):
     return bench
 
 
+def stored(cfg, commands, cycles, *, acc=None, par=None, rng=None, broken=(), watch=(), steps=None):
+    """The store unit after `commands`, or after the testbench `steps`: (unit, cycles with data on the bus, the fault).
+
+    All accumulators and parameters are zero unless given; `watch` makes testbenches that see the unit.
+    """
+    (module, dut, rescale), log, fault = complete(cfg), [], []
+
+    async def until_idle(ctx):
+        await put(ctx, dut.cmd, commands)
+        while not ctx.get(dut.idle):
+            await ctx.tick()
+        fault.extend((ctx.get(dut.fault.code), ctx.get(dut.fault.index)))
+
+    acc = np.zeros((cfg.acc_depth, cfg.lanes)) if acc is None else acc
+    dram = np.zeros(DRAM_BYTES, np.uint8)
+    background = [accumulators(dut, acc, rng), memory(dut, dram, broken=broken, log=log)]
+    if rescale:
+        background += parameters(dut, rescale, np.zeros((4, cfg.block_out, 3), np.uint32) if par is None else par, rng)
+    background += [each(dut) for each in watch]
+    simulate(module, *(steps(dut) if steps else [until_idle]), background=background, cycles=cycles)
+    return dut, log, tuple(fault)
+
+
 @pytest.mark.circuit
 @pytest.mark.parametrize("name", CONFIGS)
-def test_random_stores(simulate, rng, name):
+def test_random_stores(rng, name):
     cfg = CONFIGS[name]
     (module, dut, rescale), lanes = complete(cfg), cfg.lanes
     acc = rng.integers(-(1 << 31), 1 << 31, (cfg.acc_depth, lanes)) >> rng.integers(0, 24, (cfg.acc_depth, lanes))
@@ -193,7 +211,7 @@ def test_random_stores(simulate, rng, name):
     expected(cfg, acc, commands, want, source_of_par)
 
     async def source(ctx):
-        await simulate.put(ctx, dut.cmd, [command(cfg, k, kind, **f) for k, (kind, f) in enumerate(commands)], rng)
+        await put(ctx, dut.cmd, [command(cfg, k, kind, **f) for k, (kind, f) in enumerate(commands)], rng)
         while not ctx.get(dut.idle):
             await ctx.tick()
 
@@ -216,182 +234,120 @@ def test_random_stores(simulate, rng, name):
         ctx.set(dut.to_compute.ready, 0)
 
     background = [accumulators(dut, acc, rng), memory(dut, dram, rng)]
-    background += parameters(simulate, dut, rescale, source_of_par, rng) if rescale else []
+    background += parameters(dut, rescale, source_of_par, rng) if rescale else []
     simulate(module, source, gives, takes, background=background, cycles=1500)
     assert np.array_equal(dram, want)
 
 
-def test_one_beat_per_cycle_from_instruction_to_instruction(simulate):
-    cfg, log = PRESETS["vta"], []
-    dut, acc = Store(cfg), np.zeros((cfg.acc_depth, 16))
+def test_one_beat_per_cycle_from_instruction_to_instruction():
+    cfg = PRESETS["vta"]
     commands = [command(cfg, k, x_size=8, y_size=2, x_stride=9, dram_base=64 * k) for k in range(6)]
-
-    async def bench(ctx):
-        await simulate.put(ctx, dut.cmd, commands)
-        while not ctx.get(dut.idle):
-            await ctx.tick()
-
-    answers = memory(dut, np.zeros(DRAM_BYTES, np.uint8), log=log)
-    simulate(dut, bench, background=[accumulators(dut, acc, None), answers], cycles=500)
-    assert len(log) == 6 * 32
+    _, log, _ = stored(cfg, commands, 500)
     assert log[0] == ROW_LATENCY + STORE_DATA_LATENCY
     assert STORE_ADDRESS_LATENCY <= STORE_DATA_LATENCY
-    assert log[-1] - log[0] == len(log) - 1
+    assert log[-1] - log[0] == len(log) - 1 == 6 * 32 - 1
 
 
-def test_a_load_behind_open_writes_is_known_a_cycle_late(simulate):
+def test_a_load_behind_open_writes_is_known_a_cycle_late():
     dut = StoreOrder(TINY)
-
-    async def bench(ctx):
-        for signal in (dut.stored, dut.row, dut.sending):
-            ctx.set(signal, 1)
-        ctx.set(dut.addr, 8)
-        ctx.set(dut.beats, 4)
-        await ctx.tick()
-        ctx.set(dut.stored, 0)
-        ctx.set(dut.row, 0)
-        await ctx.tick().repeat(3)
-        ctx.set(dut.sending, 0)
-        for first, may in ((11, 0), (12, 1), (11, 0)):
-            ctx.set(dut.first, first)
-            ctx.set(dut.waits, 0)
-            assert not ctx.get(dut.may)
-            await ctx.tick().repeat(BEHIND_LATENCY)
-            ctx.set(dut.waits, 1)
-            assert ctx.get(dut.may) == may
-        ctx.set(dut.answered, 1)
-        await ctx.tick()
-        assert ctx.get(dut.may)
-
-    simulate(dut, bench)
+    rows = [
+        ({"stored": 1, "row": 1, "sending": 1, "addr": 8, "beats": 4}, {}),
+        ({"stored": 0, "row": 0}, {}, 3),
+        ({"sending": 0}, {}, 0),
+    ]
+    for first, may in ((11, 0), (12, 1), (11, 0)):
+        rows += [
+            ({"first": first, "waits": 0}, {"may": 0}, 0),
+            ({}, {}, BEHIND_LATENCY),
+            ({"waits": 1}, {"may": may}, 0),
+        ]
+    simulate(dut, script(dut, *rows, ({"answered": 1}, {}), ({}, {"may": 1}, 0)))
 
 
-def test_requantising_takes_no_longer(simulate):
+@pytest.mark.circuit
+def test_requantising_takes_no_longer():
     """One beat per cycle, in full bursts where rows are adjacent though their parameters differ."""
-    cfg, log = PRESETS["pynq_z1"], []
-    (module, dut, rescale), acc = complete(cfg), np.zeros((cfg.acc_depth, 16))
+    cfg, lengths = PRESETS["pynq_z1"], []
     shape = {"x_size": 4, "y_size": 8, "x_stride": 4, "par_step": 3}
     commands = [command(cfg, k, "STOREQ", dram_base=64 * k, **shape) for k in range(4)]
-    bursts = []
 
-    async def bench(ctx):
-        await simulate.put(ctx, dut.cmd, commands)
-        while not ctx.get(dut.idle):
-            await ctx.tick()
+    def watch(dut):
+        lengths.append(Watch(dut.axi.awvalid & dut.axi.awready, dut.axi.awlen))
+        return lengths[0]
 
-    async def lengths(ctx):
-        async for _, _, valid, ready, length in ctx.tick().sample(dut.axi.awvalid, dut.axi.awready, dut.axi.awlen):
-            if valid and ready:
-                bursts.append(length + 1)
-
-    dram = np.zeros(DRAM_BYTES, np.uint8)
-    background = [accumulators(dut, acc, None), memory(dut, dram, log=log), lengths]
-    background += parameters(simulate, dut, rescale, np.zeros((1, 16, 3), np.uint32))
-    simulate(module, bench, background=background, cycles=600)
-    assert len(log) == 4 * 64
+    _, log, _ = stored(cfg, commands, 600, watch=[watch])
     assert log[0] == ROW_LATENCY + quantised_data_latency(cfg)
-    assert log[-1] - log[0] == len(log) - 1
-    assert bursts == [16] * 16
+    assert log[-1] - log[0] == len(log) - 1 == 4 * 64 - 1
+    assert [length + 1 for sent, length in lengths[0].rows if sent] == [16] * 16
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("cfg", [TINY, CONFIGS["lanes over channels"]])
-def test_parameters_beyond_the_scratchpad_are_a_fault(simulate, rng, cfg):
+def test_parameters_beyond_the_scratchpad_are_a_fault(rng, cfg):
     """Row 2 of the second instruction."""
-    (module, dut, rescale), acc = complete(cfg), np.zeros((cfg.acc_depth, cfg.lanes))
     shape = {"x_size": 2, "y_size": 3, "x_stride": 2, "par_base": cfg.par_entries - 3}
     commands = [command(cfg, k, "STOREQ", par_step=k + 1, dram_base=8 * k, **shape) for k in range(3)]
-
-    async def bench(ctx):
-        await simulate.put(ctx, dut.cmd, commands)
-        while not ctx.get(dut.idle):
-            await ctx.tick()
-        assert (ctx.get(dut.fault.code), ctx.get(dut.fault.index)) == (Error.RANGE, 1)
-
-    answers = memory(dut, np.zeros(DRAM_BYTES, np.uint8))
-    source = parameters(simulate, dut, rescale, np.zeros((1, cfg.block_out, 3), np.uint32), rng)
-    simulate(module, bench, background=[accumulators(dut, acc, None), answers, *source], cycles=400)
+    assert stored(cfg, commands, 400, rng=rng)[2] == (Error.RANGE, 1)
 
 
 @pytest.mark.parametrize(
     ("fields", "broken", "code"),
     [({"dram_base": 0}, (0,), Error.WRITE_RESPONSE), ({"sram_base": 127, "x_size": 2}, (), Error.RANGE)],
 )
-def test_faults_name_the_instruction(simulate, fields, broken, code):
-    dut, acc = Store(TINY), np.zeros((128, 4))
+def test_faults_name_the_instruction(fields, broken, code):
     commands = [command(TINY, k, x_size=1, y_size=1, dram_base=64 * k + 64) for k in range(3)]
     commands[1] = command(TINY, 1, **{"x_size": 1, "y_size": 1, "dram_base": 900} | fields)
+    assert stored(TINY, commands, 400, broken=broken)[2] == (code, 1)
 
-    async def bench(ctx):
-        await simulate.put(ctx, dut.cmd, commands)
-        while not ctx.get(dut.idle):
+
+def test_after_halt_bursts_that_are_out_are_completed():
+    cfg = PRESETS["vta"]
+    one = command(cfg, 0, x_size=200, y_size=1, x_stride=200, push_prev=1)
+
+    def steps(dut):
+        async def bench(ctx):
+            await put(ctx, dut.cmd, [one])
+            await ctx.tick().repeat(12)
+            assert not ctx.get(dut.idle)
+            ctx.set(dut.halt, 1)
+            while not ctx.get(dut.idle):
+                await ctx.tick()
+            assert not ctx.get(dut.to_compute.valid)
             await ctx.tick()
-        assert ctx.get(dut.fault.code) == code
-        assert ctx.get(dut.fault.index) == 1
+            assert ctx.get(dut.idle)
 
-    answers = memory(dut, np.zeros(DRAM_BYTES, np.uint8), broken=broken)
-    simulate(dut, bench, background=[accumulators(dut, acc, None), answers], cycles=400)
+        return [bench]
 
-
-def test_after_halt_bursts_that_are_out_are_completed(simulate):
-    cfg, log = PRESETS["vta"], []
-    dut, acc = Store(cfg), np.zeros((cfg.acc_depth, 16))
-
-    async def bench(ctx):
-        await simulate.put(ctx, dut.cmd, [command(cfg, 0, x_size=200, y_size=1, x_stride=200, push_prev=1)])
-        for _ in range(12):
-            await ctx.tick()
-        assert not ctx.get(dut.idle)
-        ctx.set(dut.halt, 1)
-        while not ctx.get(dut.idle):
-            await ctx.tick()
-        assert not ctx.get(dut.to_compute.valid)
-        await ctx.tick()
-        assert ctx.get(dut.idle)
-
-    answers = memory(dut, np.zeros(DRAM_BYTES, np.uint8), log=log)
-    simulate(dut, bench, background=[accumulators(dut, acc, None), answers], cycles=500)
-    assert 0 < len(log) < 400
-    assert len(log) % 16 == 0
+    _, log, _ = stored(cfg, [], 500, steps=steps)
+    assert 0 < len(log) < 400 and len(log) % 16 == 0
 
 
-def test_tokens_of_both_neighbours_together(simulate):
+@pytest.mark.circuit
+def test_tokens_of_both_neighbours_together():
     """With unit ternary a STORE waits for both, and gives both in one cycle; LOAD of PAR gives them as well."""
     cfg = PRESETS["tiny_two"]
-    module, dut, rescale = complete(cfg)
     flags = dict.fromkeys(("pop_prev", "pop_next", "push_prev", "push_next"), 1)
-    load = {"x_size": 1, "y_size": 1, "push_next": 1}
-    commands = [command(cfg, 0, x_size=1, y_size=1, **flags), command(cfg, 1, "LOAD", **load), command(cfg, 2, **flags)]
-    given, dram = [], np.zeros(DRAM_BYTES, np.uint8)
+    one = {"x_size": 1, "y_size": 1}
+    commands = [command(cfg, 0, **one, **flags), command(cfg, 1, "LOAD", **one, push_next=1), command(cfg, 2, **flags)]
+    given = []
 
-    async def source(ctx):
-        await simulate.put(ctx, dut.cmd, commands)
+    def watch(dut):
+        given.append(Watch(dut.to_compute.valid & dut.to_compute.ready, dut.to_ternary.valid & dut.to_ternary.ready))
+        return given[0]
 
-    async def main(ctx):
-        ctx.set(dut.from_compute.valid, 1)
-        await ctx.tick().repeat(5)
-        assert ctx.get(dut.activity.token_wait) and not ctx.get(dut.from_compute.ready)
-        ctx.set(dut.from_ternary.valid, 1)
-        assert ctx.get(dut.from_compute.ready) and ctx.get(dut.from_ternary.ready)
-        ctx.set(dut.to_ternary.ready, 1)
-        await ctx.tick().repeat(40)
-        assert not given and not ctx.get(dut.to_ternary.valid)  # the compute channel is full
-        ctx.set(dut.to_compute.ready, 1)
-        await ctx.tick().repeat(60)
-        assert ctx.get(dut.idle)
+    def steps(dut):
+        rows = [
+            ({"from_compute.valid": 1}, {}, 5),
+            ({}, {"activity.token_wait": 1, "from_compute.ready": 0}, 0),
+            ({"from_ternary.valid": 1}, {"from_compute.ready": 1, "from_ternary.ready": 1}, 0),
+            ({"to_ternary.ready": 1}, {"to_ternary.valid": 0}, 40),  # the compute channel is full
+            ({"to_compute.ready": 1}, {}, 60),
+            ({}, {"idle": 1}, 0),
+        ]
+        return [offer(dut.cmd, commands), script(dut, *rows)]
 
-    async def watch(ctx):
-        ends = (dut.to_compute.valid & dut.to_compute.ready, dut.to_ternary.valid & dut.to_ternary.ready)
-        while True:
-            _, _, *found = await ctx.tick().sample(*ends)
-            if any(found):
-                given.append(tuple(found))
-
-    acc = np.zeros((cfg.acc_depth, cfg.lanes), np.int64)
-    source_of_par = np.zeros((4, cfg.block_out, 3), np.uint32)
-    background = [accumulators(dut, acc, None), memory(dut, dram), watch]
-    background += parameters(simulate, dut, rescale, source_of_par)
-    simulate(module, source, main, background=background, cycles=300)
-    assert given == [(1, 1), (0, 1), (1, 1)]
+    stored(cfg, [], 300, watch=[watch], steps=steps)
+    assert [row for row in given[0].rows if any(row)] == [(1, 1), (0, 1), (1, 1)]
 
 
 PPU_CONFIGS = {
@@ -400,7 +356,6 @@ PPU_CONFIGS = {
     "four groups": TINY.replace(ppu_lanes=1),
     "batch": TINY.replace(batch=2, ppu_lanes=4, inp_bytes=1 << 12, acc_bytes=1 << 13),
 }
-
 
 TAG = data.StructLayout({"part": 3, "ends": 1})
 
@@ -424,25 +379,20 @@ async def identity(ctx, rescale):
     ctx.set(rescale.write.en, 0)
 
 
-def word(values, bits):
-    return sum((int(v) & (1 << bits) - 1) << k * bits for k, v in enumerate(values))
-
-
 @pytest.mark.parametrize("name", PPU_CONFIGS)
-def test_entries_and_tags_stay_in_order(simulate, rng, name):
+def test_entries_and_tags_stay_in_order(rng, name):
     cfg = PPU_CONFIGS[name]
     (module, dut, rescale), count = built(cfg), 60
     values = rng.integers(-128, 128, (count, cfg.lanes))
     tags = [{"part": int(p), "ends": int(e)} for p, e in rng.integers(0, (8, 2), (count, 2))]
-    got = []
+    taken = Take(dut.o, count, rng)
 
     async def source(ctx):
         await identity(ctx, rescale)
-        entries = [{"data": word(v, 32), "par": 0, "tag": t} for v, t in zip(values, tags)]
-        await simulate.put(ctx, dut.i, entries, rng)
+        await put(ctx, dut.i, [{"data": pack(v), "par": 0, "tag": t} for v, t in zip(values, tags)], rng)
 
     async def sink(ctx):
-        got.extend(await simulate.get(ctx, dut.o, count, rng))
+        await taken(ctx)
         await ctx.tick()
         assert ctx.get(dut.idle)
 
@@ -452,41 +402,34 @@ def test_entries_and_tags_stay_in_order(simulate, rng, name):
             await ctx.tick()
 
     simulate(module, source, sink, background=[alu], cycles=3000)
-    assert [item.data for item in got] == [word(v, 8) for v in values]
-    assert [{"part": item.tag.part, "ends": item.tag.ends} for item in got] == tags
+    assert [item.data for item in taken.values] == [pack(v, 8) for v in values]
+    assert [{"part": item.tag.part, "ends": item.tag.ends} for item in taken.values] == tags
 
 
 @pytest.mark.parametrize("name", PPU_CONFIGS)
-def test_latency_and_interval(simulate, name):
+def test_latency_and_interval(name):
     cfg = PPU_CONFIGS[name]
-    (module, dut, _), count, at = built(cfg), 40, []
-
-    async def source(ctx):
-        await simulate.put(ctx, dut.i, [{"data": 0, "par": 0, "tag": {"part": 0, "ends": 0}}] * count)
-
-    async def watch(ctx):
-        ctx.set(dut.o.ready, 1)
-        for cycle in range(ppu_latency(cfg) + count * groups(cfg)):
-            _, _, valid = await ctx.tick().sample(dut.o.valid)
-            at.extend([cycle] * valid)
-
-    simulate(module, source, watch, cycles=400)
-    assert at == [ppu_latency(cfg) + k * groups(cfg) for k in range(count)]
+    (module, dut, _), count = built(cfg), 40
+    valid = Watch(dut.o.valid)
+    source = offer(dut.i, [{"data": 0, "par": 0, "tag": {"part": 0, "ends": 0}}] * count)
+    ready = script(dut, ({"o.ready": 1}, {}, ppu_latency(cfg) + count * groups(cfg)))
+    simulate(module, source, ready, background=[valid], cycles=400)
+    assert valid.at() == [ppu_latency(cfg) + k * groups(cfg) for k in range(count)]
 
 
-def test_what_nobody_takes_is_kept(simulate):
+def test_what_nobody_takes_is_kept():
     """The multipliers never wait, so the unit stops to begin entries in time."""
-    (module, dut, rescale), taken = built(TINY), []
+    module, dut, rescale = built(TINY)
+    taken = Take(dut.o, 50)
 
     async def source(ctx):
         await identity(ctx, rescale)
-        entries = [{"data": word([k] * 4, 32), "par": 0, "tag": {"part": k % 8, "ends": 0}} for k in range(50)]
-        await simulate.put(ctx, dut.i, entries)
+        entries = [{"data": pack([k] * 4, 32), "par": 0, "tag": {"part": k % 8, "ends": 0}} for k in range(50)]
+        await put(ctx, dut.i, entries)
 
     async def sink(ctx):
         await ctx.tick().repeat(100)
-        taken.extend(await simulate.get(ctx, dut.o, 50))
+        await taken(ctx)
 
     simulate(module, source, sink, cycles=400)
-    assert [item.data for item in taken] == [word([k] * 4, 8) for k in range(50)]
-    np.testing.assert_array_equal([item.tag.part for item in taken], np.arange(50) % 8)
+    assert [(item.data, item.tag.part) for item in taken.values] == [(pack([k] * 4, 8), k % 8) for k in range(50)]

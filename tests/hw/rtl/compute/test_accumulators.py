@@ -2,10 +2,11 @@
 
 import pytest
 
+from tests.hw.bench import random_bits, simulate, written
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import Mem
 from tilewright.hw.rtl.compute.accumulators import Accumulators
-from tilewright.hw.rtl.ports import entry_bits, lane_bits, word_bits
+from tilewright.hw.rtl.ports import word_bits
 
 TINY, TWO = PRESETS["tiny"], PRESETS["tiny_two"]
 ODD = Config(name="odd", batch=2, block_in=8, block_out=4, wgt_bits=4, wgt_bytes=1 << 10, acc_bytes=1 << 11)
@@ -18,20 +19,6 @@ CONFIGS = {
     "one plane": TWO.replace(ternary_blocks=1, twgt_bytes=512),
     "wide beats": TWO.replace(ternary_blocks=2, twgt_bytes=1024, axi_bits=256),
 }
-
-
-def random_bits(rng, bits):
-    return int.from_bytes(rng.bytes(-(-bits // 8)), "little") & ((1 << bits) - 1)
-
-
-def written(cfg, old, en, word):
-    """The entry `old` after a write of lanes."""
-    lane, width = lane_bits(cfg, Mem.ACC), word_bits(cfg, Mem.ACC)
-    for k in range(entry_bits(cfg, Mem.ACC) // lane):
-        if en >> k & 1:
-            part = word >> k * lane % width & ((1 << lane) - 1)
-            old = old & ~(((1 << lane) - 1) << k * lane) | part << k * lane
-    return old
 
 
 class Ports:
@@ -96,7 +83,7 @@ class Ports:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_accumulators(simulate, rng, name):
+def test_accumulators(rng, name):
     """All ports at once, at random; STORE waits exactly where another unit reads its bank, and its data stay."""
     cfg = CONFIGS[name]
     acc, ports = Accumulators(cfg), Ports(cfg, rng)
@@ -118,7 +105,7 @@ def test_accumulators(simulate, rng, name):
             expected["store"] = stored
             expected["ternary_read"] = ports.row(*ports.reads) if ports.reads else None
             if en["load"]:
-                memory[addr["load"]] = written(cfg, memory.get(addr["load"], 0), lanes, word)
+                memory[addr["load"]] = written(cfg, Mem.ACC, memory.get(addr["load"], 0), lanes, word)
             if en["write"]:
                 memory[addr["write"]] = entry
             if ports.writes:

@@ -5,6 +5,7 @@ import pytest
 from amaranth.hdl import C
 from amaranth.sim import Simulator
 
+from tests.hw.bench import Watch, assign, fill_entry, pack, simulate, unpack
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import PAR, AluOp
 from tilewright.hw.rtl.compute.alu import OP_BITS, Alu, Functions, Multiplier, Rescale, chosen
@@ -14,9 +15,7 @@ from tilewright.sim.model.alu import shift_right
 
 TINY = PRESETS["tiny"]
 
-
 EDGES = np.array([-(2**31), -(2**31) + 1, -65536, -33, -32, -31, -17, -1, 0, 1, 15, 31, 32, 33, 65535, 2**31 - 1])
-
 
 MODEL = {
     AluOp.MIN: np.minimum,
@@ -25,14 +24,6 @@ MODEL = {
     AluOp.SHR: shift_right,
     AluOp.MUL: np.multiply,
 }
-
-
-def word(values):
-    return int.from_bytes(np.asarray(values, "<i4").tobytes(), "little")
-
-
-def entry(value, count):
-    return np.frombuffer(int(value).to_bytes(4 * count, "little"), "<i4")
 
 
 def operands(count):
@@ -47,30 +38,30 @@ def operands(count):
 @pytest.mark.parametrize("op", [op for op in AluOp if op < AluOp.MUL])
 def test_lanes(op):
     alu, count = Alu(TINY), TINY.lanes
-    sim = Simulator(alu)
 
     async def drive(ctx):
         ctx.set(alu.choice, {name: ctx.get(value) for name, value in chosen(C(op, OP_BITS)).items()})
         for a, b in zip(*operands(count)):
-            ctx.set(alu.a, word(a))
-            ctx.set(alu.b, word(b))
-            np.testing.assert_array_equal(entry(ctx.get(alu.o | alu.shifted), count), MODEL[op](a, b), str((a, b)))
+            assign(ctx, alu, a=pack(a), b=pack(b))
+            assert unpack(ctx.get(alu.o | alu.shifted), count) == MODEL[op](a, b).tolist(), (a, b)
 
-    sim.add_testbench(drive)
-    sim.run()
+    combinational(alu, drive)
 
 
-@pytest.mark.circuit
 def test_without_an_operation_the_other_entry_is_the_result():
     alu, count = Alu(TINY), TINY.lanes
-    sim = Simulator(alu)
 
     async def drive(ctx):
-        for a, other in zip(*operands(count)):
-            for name, value in (("a", a), ("b", a[::-1]), ("other", other)):
-                ctx.set(getattr(alu, name), word(value))
-            np.testing.assert_array_equal(entry(ctx.get(alu.o | alu.shifted), count), other)
+        for a, other in zip(*(values[::4] for values in operands(count))):
+            assign(ctx, alu, a=pack(a), b=pack(a[::-1]), other=pack(other))
+            assert unpack(ctx.get(alu.o | alu.shifted), count) == other.tolist()
 
+    combinational(alu, drive)
+
+
+def combinational(dut, drive):
+    """Simulate a circuit without a clock."""
+    sim = Simulator(dut)
     sim.add_testbench(drive)
     sim.run()
 
@@ -81,34 +72,25 @@ def test_multiplier(ppu_lanes):
     unit, count, width = Multiplier(cfg), cfg.lanes, multipliers(cfg)
     assert groups(cfg) == max(1, 4 // ppu_lanes)
     a, b = (v[::3] for v in operands(count))
-    products, port = [], unit.alu
-    sim = Simulator(unit)
-    sim.add_clock(1e-6)
+    products = Watch(unit.alu.o)
 
     async def drive(ctx):
-        ctx.set(port.en, 1)
+        ctx.set(unit.alu.en, 1)
         for u, v in zip(a, b):
-            ctx.set(port.a, word(u))
-            ctx.set(port.b, word(v))
+            assign(ctx, unit.alu, a=pack(u), b=pack(v))
             for group in range(groups(cfg)):
-                ctx.set(port.group, group)
+                ctx.set(unit.alu.group, group)
                 await ctx.tick()
-        ctx.set(port.en, 0)
+        ctx.set(unit.alu.en, 0)
         await ctx.tick().repeat(MULTIPLIER_LATENCY)
 
-    async def collect(ctx):
-        async for _, _, o in ctx.tick().sample(port.o):
-            products.append(entry(o, width))
-
-    sim.add_testbench(drive)
-    sim.add_process(collect)
-    sim.run()
-    got = np.concatenate(products[MULTIPLIER_LATENCY : MULTIPLIER_LATENCY + groups(cfg) * len(a)])
-    np.testing.assert_array_equal(got.reshape(a.shape), a * b)
+    simulate(unit, drive, background=[products])
+    rows = products.rows[MULTIPLIER_LATENCY : MULTIPLIER_LATENCY + groups(cfg) * len(a)]
+    got = np.concatenate([unpack(row[0], width) for row in rows])
+    np.testing.assert_array_equal(got.reshape(a.shape), (a * b))
 
 
 MULTIPLIERS = (0, 1, 1 << 30, (1 << 30) + 1, 3 << 29, (1 << 31) - 1)
-
 
 CONFIGS = {
     "tiny": TINY,
@@ -161,28 +143,12 @@ def accumulators(rng, p, count):
     return [wrap(pool[int(k)] + int(d)) for k, d in zip(rng.integers(0, len(pool), count), rng.integers(-1, 2, count))]
 
 
-def word_of_lanes(values, bits=32):
-    return sum((int(v) & (1 << bits) - 1) << k * bits for k, v in enumerate(values))
-
-
-def values_of(number, count, bits):
-    parts = [number >> k * bits & (1 << bits) - 1 for k in range(count)]
-    return [v - (v >> bits - 1 << bits) for v in parts]
-
-
 async def fill(ctx, dut, channels):
-    """The PAR scratchpad, beat by beat."""
-    cfg, write = dut.cfg, dut.write
-    for entry in range(0, len(channels), cfg.block_out):
-        bits = 0
-        for k, p in enumerate(channels[entry : entry + cfg.block_out]):
-            bits |= sum(int(w) << 64 * n for n, w in enumerate(PAR.encode(1, **p)[0])) << k * PAR.width
-        ctx.set(write.addr, entry // cfg.block_out)
-        for beat in range(len(write.en)):
-            ctx.set(write.en, 1 << beat)
-            ctx.set(write.data, bits >> beat * cfg.axi_bits & (1 << cfg.axi_bits) - 1)
-            await ctx.tick()
-    ctx.set(write.en, 0)
+    """The PAR scratchpad, entry by entry."""
+    block = dut.cfg.block_out
+    for first in range(0, len(channels), block):
+        words = [int.from_bytes(PAR.encode(1, **p)[0].tobytes(), "little") for p in channels[first : first + block]]
+        await fill_entry(ctx, dut.write, first // block, pack(words, PAR.width))
 
 
 class Bench:
@@ -204,14 +170,7 @@ class Bench:
         port, count = self.dut.alu, multipliers(self.cfg)
         pars, a, b = self.operands(entry)
         results = [wrap(x * y) if product else wrap(rounded(x, p)) for p, x, y in zip(pars, a, b)]
-        for name, value in (
-            ("a", word_of_lanes(a)),
-            ("b", word_of_lanes(b)),
-            ("par", entry),
-            ("rescale", not product),
-            ("en", 1),
-        ):
-            ctx.set(getattr(port, name), value)
+        assign(ctx, port, a=pack(a), b=pack(b), par=entry, rescale=not product, en=1)
         for group in range(groups(self.cfg)):
             ctx.set(port.group, group)
             self.wanted["alu"][self.cycle + RESCALE_LATENCY] = results[group * count : (group + 1) * count]
@@ -223,8 +182,7 @@ class Bench:
         port, count = self.dut.ppu, multipliers(self.cfg)
         pars, a, _ = self.operands(entry)
         results = [requantised(x, p) for p, x in zip(pars, a)]
-        for name, value in (("a", word_of_lanes(a)), ("par", entry), ("en", 1)):
-            ctx.set(getattr(port, name), value)
+        assign(ctx, port, a=pack(a), par=entry, en=1)
         for group in range(groups(self.cfg)):
             ctx.set(port.group, group)
             await ctx.tick().until(port.ready)
@@ -237,18 +195,18 @@ class Bench:
         count, (alu, ppu) = multipliers(self.cfg), (self.dut.alu, self.dut.ppu)
         async for _, _, products, valid, stored in ctx.tick().sample(alu.o, ppu.o_en, ppu.o):
             if self.cycle in self.wanted["alu"]:
-                assert values_of(products, count, 32) == self.wanted["alu"].pop(self.cycle)
+                assert unpack(products, count) == self.wanted["alu"].pop(self.cycle)
                 self.seen += 1
             assert valid == (self.cycle in self.wanted["ppu"])
             if valid:
-                assert values_of(stored, count, 8) == self.wanted["ppu"].pop(self.cycle)
+                assert unpack(stored, count, 8) == self.wanted["ppu"].pop(self.cycle)
                 self.seen += 1
             self.cycle += 1
 
 
 @pytest.mark.circuit
 @pytest.mark.parametrize("exponents", range(4))
-def test_all_exponents_and_edges(simulate, exponents):
+def test_all_exponents_and_edges(exponents):
     """A quarter of 1,024 channels each; every lane and every channel sees its own parameters."""
     cfg, rng = TINY.replace(par_entries=64), np.random.default_rng(exponents)
     bench = Bench(cfg, parameters(rng, 1024)[exponents::4], rng)
@@ -267,7 +225,7 @@ def test_all_exponents_and_edges(simulate, exponents):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_both_users_at_once(simulate, rng, name):
+def test_both_users_at_once(rng, name):
     cfg = CONFIGS[name]
     bench = Bench(cfg, parameters(rng, cfg.par_entries * cfg.block_out), rng)
     dut, filled = bench.dut, []
@@ -295,9 +253,7 @@ def test_both_users_at_once(simulate, rng, name):
 
 TABLES_TINY = PRESETS["tiny"].replace(tables=2, extensions=PRESETS["tiny"].extensions | {"lookup", "lane_reduce"})
 
-
 LARGE = {"batch": 4, "inp_bytes": 1 << 12, "acc_bytes": 1 << 13}
-
 
 TABLES_CONFIGS = {
     "tiny": TABLES_TINY,
@@ -308,10 +264,6 @@ TABLES_CONFIGS = {
     "reductions alone": TABLES_TINY.replace(extensions=TABLES_TINY.extensions - {"lookup"}),
     "pynq_z1_plus": PRESETS["pynq_z1_plus"],
 }
-
-
-def word_of_values(values):
-    return sum((int(v) & 0xFFFFFFFF) << 32 * k for k, v in enumerate(values))
 
 
 def wrapped(values):
@@ -328,23 +280,16 @@ class TableBench:
 
     async def load(self, ctx, table, values):
         """As a LOAD of PAR does, beat by beat; what an entry has beyond its values is not seen."""
-        cfg, write = self.cfg, self.dut.write
+        cfg = self.cfg
         first = cfg.par_entries + table * cfg.table_entries
         for k, entry in enumerate(pack_table(values, cfg)):
             entry.reshape(-1)[cfg.table_words :] = 0x5A5A5A5A
-            bits = int.from_bytes(entry.astype("<u4").tobytes(), "little")
-            ctx.set(write.addr, first + k)
-            for beat in range(len(write.en)):
-                ctx.set(write.en, 1 << beat)
-                ctx.set(write.data, bits >> beat * cfg.axi_bits & (1 << cfg.axi_bits) - 1)
-                await ctx.tick()
-        ctx.set(write.en, 0)
+            await fill_entry(ctx, self.dut.write, first + k, pack(entry))
 
     async def parameters(self, ctx):
         """Writes of parameters, which no table takes."""
         write = self.dut.write
-        ctx.set(write.en, (1 << len(write.en)) - 1)
-        ctx.set(write.data, (1 << len(write.data)) - 1)
+        assign(ctx, write, en=(1 << len(write.en)) - 1, data=(1 << len(write.data)) - 1)
         for entry in range(self.cfg.par_entries):
             ctx.set(write.addr, entry)
             await ctx.tick()
@@ -363,18 +308,14 @@ class TableBench:
         else:
             rows = a.reshape(-1, self.cfg.block_out)
             result = np.repeat(wrapped(rows.max(1) if imm else rows.sum(1)), self.cfg.block_out)
-        for field, value in ((name, 1), ("imm", imm), ("a", word_of_values(a))):
-            ctx.set(getattr(use, field), value)
+        assign(ctx, use, **{name: 1}, imm=imm, a=pack(a))
         for group in range(groups(self.cfg)):
             ctx.set(use.group, group)
-            self.wanted[self.cycle + RESCALE_LATENCY] = word_of_values(
+            self.wanted[self.cycle + RESCALE_LATENCY] = pack(
                 result[group * multipliers(self.cfg) :][: multipliers(self.cfg)]
             )
             await ctx.tick()
-        ctx.set(getattr(use, name), 0)
-        ctx.set(use.a, word_of_values(self.operands()))
-        ctx.set(use.imm, 0)
-        ctx.set(use.group, 0)
+        assign(ctx, use, **{name: 0}, a=pack(self.operands()), imm=0, group=0)
         self.seen.add((name, imm))
 
     async def check(self, ctx):
@@ -386,7 +327,7 @@ class TableBench:
 
 @pytest.mark.circuit
 @pytest.mark.parametrize("name", TABLES_CONFIGS)
-def test_every_value_comes_after_the_latency_of_the_multipliers(simulate, name):
+def test_every_value_comes_after_the_latency_of_the_multipliers(name):
     cfg = TABLES_CONFIGS[name]
     bench = TableBench(cfg)
     kinds = [("lookup", k) for k in range(cfg.tables)] if "lookup" in cfg.extensions else []
@@ -406,7 +347,7 @@ def test_every_value_comes_after_the_latency_of_the_multipliers(simulate, name):
     assert bench.seen == set(kinds) and not bench.wanted
 
 
-def test_a_table_is_used_after_another_was_loaded_in_its_place(simulate):
+def test_a_table_is_used_after_another_was_loaded_in_its_place():
     bench = TableBench(TABLES_TINY)
 
     async def source(ctx):

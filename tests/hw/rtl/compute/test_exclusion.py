@@ -2,9 +2,10 @@
 
 from collections import deque
 
-import numpy as np
 import pytest
 
+from tests.hw.bench import script, simulate
+from tests.hw.rtl.compute import unit_bench as compute
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem
 from tilewright.hw.rtl.compute import unit
@@ -15,64 +16,35 @@ TWO = PRESETS["tiny_two"]
 BANKS = TWO.acc_banks
 
 
-@pytest.mark.parametrize("multiply", [0, 1])
-def test_a_bank_is_busy_from_the_issue_to_its_write(simulate, multiply):
-    """While the issue stands at the output, and then as many cycles as it takes; the other banks are free."""
-    dut, latency = Exclusion(TWO), (multiply_latency if multiply else issue_latency)(TWO)
+FIRST, USUAL, LONGEST = {"busy": 1}, issue_latency(TWO), multiply_latency(TWO)
+BUSY = {
+    # while the issue stands at the output, and then as many cycles as it takes; the other banks are free
+    "an issue": [({"issue": 4}, {"busy": 4}, 3), ({"issue": 0}, {"busy": 4}, USUAL), ({}, {"busy": 0}, 0)],
+    "a multiplication": [
+        ({"issue": 4, "multiply": 1}, {"busy": 4}, 3),
+        ({"issue": 0}, {"busy": 4}, LONGEST),
+        ({}, {"busy": 0}, 0),
+    ],
+    # GEMM in the bank of a MUL stands at the output until the results of that come, so the bank stays busy
+    "a quick issue behind a slow one": [
+        ({"issue": 1, "multiply": 1}, {}),
+        ({"multiply": 0}, FIRST, LONGEST),
+        ({"issue": 0}, FIRST, USUAL),
+    ],
+    # a cycle longer than they say
+    "loads until they are written": [
+        ({"loads": 3}, {"busy": 0}),
+        ({}, {"busy": 3}, 40),
+        ({"loads": 2}, {"busy": 3}),
+        ({}, {"busy": 2}, 0),
+    ],
+}
 
-    async def bench(ctx):
-        ctx.set(dut.issue, 0b0100)
-        ctx.set(dut.multiply, multiply)
-        for _ in range(3):
-            assert ctx.get(dut.busy) == 0b0100
-            await ctx.tick()
-        ctx.set(dut.issue, 0)
-        for _ in range(latency - 1):
-            assert ctx.get(dut.busy) == 0b0100
-            await ctx.tick()
-        assert ctx.get(dut.busy) == 0b0100  # it is being written
-        await ctx.tick()
-        assert ctx.get(dut.busy) == 0
 
-    simulate(dut, bench)
-
-
-def test_a_quick_issue_waits_behind_a_slow_one_and_ends_after_it(simulate):
-    """GEMM in the bank of a MUL stands at the output until the results of that come, so the bank stays busy."""
+@pytest.mark.parametrize("name", BUSY)
+def test_a_bank_is_busy_for(name):
     dut = Exclusion(TWO)
-
-    async def bench(ctx):
-        ctx.set(dut.issue, 1)
-        ctx.set(dut.multiply, 1)
-        await ctx.tick()
-        ctx.set(dut.multiply, 0)
-        for _ in range(multiply_latency(TWO)):
-            assert ctx.get(dut.busy) == 1
-            await ctx.tick()
-        ctx.set(dut.issue, 0)
-        for _ in range(issue_latency(TWO) - 1):
-            await ctx.tick()
-            assert ctx.get(dut.busy) == 1
-
-    simulate(dut, bench)
-
-
-def test_loads_keep_their_banks_until_they_are_written(simulate):
-    """A cycle later than they say."""
-    dut = Exclusion(TWO)
-
-    async def bench(ctx):
-        ctx.set(dut.loads, 0b0011)
-        assert ctx.get(dut.busy) == 0
-        for _ in range(40):
-            await ctx.tick()
-            assert ctx.get(dut.busy) == 0b0011
-        ctx.set(dut.loads, 0b0010)
-        assert ctx.get(dut.busy) == 0b0011
-        await ctx.tick()
-        assert ctx.get(dut.busy) == 0b0010
-
-    simulate(dut, bench)
+    simulate(dut, script(dut, *BUSY[name]))
 
 
 @pytest.mark.parametrize("block", [1, 2, 16, 256])
@@ -133,32 +105,9 @@ def seen(monkeypatch):
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("slow", [0.0, 0.6])
-@pytest.mark.parametrize("share", [0.3, 1.0])
-def test_the_units_never_meet(simulate, compute, seen, share, slow):
-    """Loads and jobs at random beside a unit that enters every bank as soon as it may: results stay the same."""
-    bench = compute.Bench(TWO, seed=int(10 * (share + slow)))
-    r, uops = bench.rng, 16
-    bench.randomize()
-    columns = (r.choice(bench.used, uops), r.integers(0, 4, uops), r.integers(0, 4, uops))
-    bench.uops(np.stack(columns, 1))
-    bench.load(Mem.UOP, x_size=uops)
-    for _ in range(90):
-        if r.random() < 0.4:
-            pads = {"x_pad_0": int(r.integers(0, 8)), "y_pad_1": int(r.integers(0, 2))}
-            bench.load(Mem.ACC, int(r.choice(bench.used)), int(r.integers(0, 12)), 1, int(r.integers(1, 3)), **pads)
-        else:
-            compute.random_instruction(bench, 8)
-    neighbour = Neighbour(bench, seen, share)
-    bench.tokens = neighbour.run
-    compute.run(simulate, bench, slow, cycles=8000)
-    assert neighbour.issues > 200 * share and neighbour.loaded > 60
-
-
 @pytest.mark.circuit
 @pytest.mark.parametrize("share", [0.3, 1.0])
-def test_a_load_that_nothing_else_holds_up_waits_for_the_unit(simulate, compute, seen, share):
+def test_a_load_that_nothing_else_holds_up_waits_for_the_unit(seen, share):
     """Padding, which needs no data, into a bank that the unit is in, or enters before it sees the load."""
     bench = compute.Bench(TWO, seed=3)
     for _ in range(24):
@@ -172,12 +121,12 @@ def test_a_load_that_nothing_else_holds_up_waits_for_the_unit(simulate, compute,
             await ctx.tick().until(bench.dut.idle)
         await bench.read_back(ctx)
 
-    simulate(bench.module, main, background=[neighbour.run, bench.memory(simulate)], cycles=2000)
+    simulate(bench.module, main, background=[neighbour.run, bench.memory()], cycles=2000)
     assert neighbour.loaded == 24 * (6 + 2)  # the entry that is read comes in two beats
 
 
 @pytest.mark.circuit
-def test_gemm_takes_no_cycle_longer(simulate, compute, seen):
+def test_gemm_takes_no_cycle_longer(seen):
     """Beside a unit that is in all other banks, and in its own as soon as it may."""
     cycles = []
     for share in (0.0, 1.0):
@@ -186,6 +135,6 @@ def test_gemm_takes_no_cycle_longer(simulate, compute, seen):
             bench.add(2, uop_bgn=at, uop_end=at + 1, iter_out=1, iter_in=40)
         neighbour = Neighbour(bench, seen, share)
         bench.tokens = neighbour.run
-        cycles.append(compute.run(simulate, bench))
+        cycles.append(compute.run(bench))
     assert cycles[1] <= cycles[0] + 2 * ternary_latency(TWO)  # loads before the first
     assert neighbour.issues > 300

@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
+from tests.hw.bench import assign, pack, script, simulate
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.rtl.compute.gemm import Dot
 from tilewright.hw.rtl.latencies import array_latency
@@ -20,43 +20,28 @@ CONFIGS += [SINGLE, SINGLE.replace(dsp_packing=True)]
 CORNERS = (-128, -127, -1, 0, 1, 127)
 
 
-def word(values, bits):
-    return sum((int(v) & (1 << bits) - 1) << k * bits for k, v in enumerate(np.asarray(values).reshape(-1)))
-
-
-def numbers(value, bits, count):
-    raw = [value >> k * bits & (1 << bits) - 1 for k in range(count)]
-    return [v - (1 << bits) if v >> bits - 1 else v for v in raw]
-
-
 def products(cfg, pairs, rows=(), near=(), extra=()):
     """What `Dot` makes of (inputs, weights), one pair per cycle; with row `rows[k]` alone where that is >= 0.
 
     `near[k]` are the entries behind the inputs, of which `extra[k]` count.
     """
     dot, out, lanes = Dot(cfg), [], cfg.lanes
-    sim = Simulator(dot)
-    sim.add_clock(1e-6)
 
     async def drive(ctx):
         for k in range(len(pairs) + array_latency(cfg)):
             ctx.set(dot.en, k < len(pairs))
             if k < len(pairs):
                 inp, wgt = pairs[k]
-                ctx.set(dot.inp, word(inp, cfg.inp_bits))
-                ctx.set(dot.wgt, word(wgt, cfg.wgt_bits))
+                assign(ctx, dot, inp=pack(inp, cfg.inp_bits), wgt=pack(wgt, cfg.wgt_bits))
                 if rows:
-                    ctx.set(dot.rows, rows[k] >= 0)
-                    ctx.set(dot.row, max(rows[k], 0))
+                    assign(ctx, dot, rows=rows[k] >= 0, row=max(rows[k], 0))
                 if extra:
-                    ctx.set(dot.near, word(near[k], cfg.inp_bits))
-                    ctx.set(dot.extra, extra[k])
+                    assign(ctx, dot, near=pack(near[k], cfg.inp_bits), extra=extra[k])
             if k >= array_latency(cfg):
                 out.append([int(v) for v in ctx.get(dot.sums)][:lanes])
             await ctx.tick()
 
-    sim.add_testbench(drive)
-    sim.run()
+    simulate(dot, drive)
     return np.array(out).reshape(len(pairs), cfg.batch, cfg.block_out)
 
 
@@ -139,22 +124,8 @@ def test_every_corner_of_a_pair_of_products(packing):
 
 
 def test_stages_without_operands_keep_their_contents():
-    cfg = TINY
-    dot = Dot(cfg)
-    sim = Simulator(dot)
-    sim.add_clock(1e-6)
-
-    async def drive(ctx):
-        ctx.set(dot.en, 1)
-        ctx.set(dot.inp, word([1, 2, 3, 4], 8))
-        ctx.set(dot.wgt, word(np.ones((4, 4)), 8))
-        await ctx.tick()
-        ctx.set(dot.en, 0)
-        ctx.set(dot.inp, 0)
-        for k in range(array_latency(cfg) + 3):
-            if k >= array_latency(cfg) - 1:
-                assert [int(v) for v in ctx.get(dot.sums)] == [10] * 4
-            await ctx.tick()
-
-    sim.add_testbench(drive)
-    sim.run()
+    dot = Dot(TINY)
+    operands = {"en": 1, "inp": pack([1, 2, 3, 4], 8), "wgt": pack(np.ones(16), 8)}
+    sums = {f"sums.{k}": 10 for k in range(4)}
+    rows = (operands, {}), ({"en": 0, "inp": 0}, {}, array_latency(TINY) - 1), ({}, sums, 4)
+    simulate(dot, script(dot, *rows))

@@ -5,6 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
+from tests.hw.bench import Watch, simulate
+from tests.hw.rtl.compute import unit_bench as compute
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import AluOp, Mem, Op
 from tilewright.hw.rtl.latencies import memory_cycles
@@ -37,7 +39,7 @@ def reload(bench, r):
 @pytest.mark.parametrize(
     "name", ["one bank", "odd", *(pytest.param(n, marks=pytest.mark.slow) for n in ("tiny", "four banks"))]
 )
-def test_random_loads_between_random_jobs(simulate, compute, name, slow):
+def test_random_loads_between_random_jobs(name, slow):
     """Micro-ops and accumulators change under GEMM and ALU all the time; results are those of one after the other."""
     bench = compute.Bench(compute.CONFIGS[name], seed=int(10 * slow))
     r, uops = bench.rng, 16
@@ -53,12 +55,12 @@ def test_random_loads_between_random_jobs(simulate, compute, name, slow):
             reload(bench, r)
         else:
             compute.random_instruction(bench, 8)
-    compute.run(simulate, bench, slow, cycles=5000)
+    compute.run(bench, slow, cycles=5000)
 
 
 @pytest.mark.parametrize("distance", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 5)), 5])
 @pytest.mark.parametrize("kind", ["micro-ops", "accumulators"])
-def test_loads_meet_jobs_at_every_distance(simulate, compute, kind, distance):
+def test_loads_meet_jobs_at_every_distance(kind, distance):
     """A job that reads and writes x; `distance` others; a load of x; as many others; the job again."""
     x, other = 1, HALF + 1
     bench = compute.prepared("tiny", [(x, 1, 2), (other, 2, 1), (x, HALF, 0), (HALF, x, 3)])
@@ -76,12 +78,12 @@ def test_loads_meet_jobs_at_every_distance(simulate, compute, kind, distance):
         for _ in range(distance):
             bench.add(Op.GEMM, **single(1) | ONE)
         bench.add(after, **more)
-    compute.run(simulate, bench, cycles=4000)
+    compute.run(bench, cycles=4000)
 
 
 @pytest.mark.parametrize("issues", [1, 2, 3])
 @pytest.mark.parametrize("lead", range(10, 13))
-def test_a_load_waits_for_jobs_that_are_held_up(simulate, compute, issues, lead):
+def test_a_load_waits_for_jobs_that_are_held_up(issues, lead):
     """Behind multiplications in the other bank a short job stands still in each place on its way to the pipeline."""
     bench = compute.prepared("tiny", [(0, 1, 2), (HALF, 2, 1), (0, HALF, 0)])
     mul = {"alu_op": int(AluOp.MUL), "use_imm": 1, "imm": 3}
@@ -91,26 +93,39 @@ def test_a_load_waits_for_jobs_that_are_held_up(simulate, compute, issues, lead)
     bench.add(Op.ALU, **mul | single(1) | ONE | {"iter_in": lead})
     bench.add(Op.ALU, **ADD | single(2) | ONE)
     bench.load(Mem.ACC, HALF, 4)
-    compute.run(simulate, bench, cycles=500)
+    compute.run(bench, cycles=500)
 
 
-def test_a_load_waits_for_what_the_alu_reads_in_the_other_bank(simulate, compute):
-    bench = compute.prepared("tiny", [(0, HALF, 0)])
-    bench.add(Op.ALU, **ADD | single(0) | ONE | {"iter_in": 60, "src_in": 1})
-    bench.load(Mem.ACC, HALF + 56, 0, x_size=4)
-    bench.add(Op.ALU, **ADD | single(0) | ONE | {"iter_in": 60, "src_in": 1})
-    compute.run(simulate, bench, cycles=500)
+WAITS = {
+    "for what the ALU reads in the other bank": (
+        [(0, HALF, 0)],
+        [(Op.ALU, ADD | {"iter_in": 60, "src_in": 1}), (HALF + 56, 0, 4), (Op.ALU, ADD | {"iter_in": 60, "src_in": 1})],
+    ),
+    "for both banks where it is in both": (
+        [(HALF + 1, 1, 2)],
+        [(Op.GEMM, {"iter_in": 60}), (HALF - 1, 0, 3), (Op.GEMM, {})],
+    ),
+    "in order where there are more than the interlock has room for": (
+        [(0, 1, 0)],
+        [(Op.GEMM, {"iter_in": LONG}), *((1 - k % 2, k % 8, 1 + k % 2) for k in range(9)), (Op.GEMM, {})],
+    ),
+}
 
 
-def test_a_load_over_both_banks_belongs_to_both(simulate, compute):
-    bench = compute.prepared("tiny", [(HALF + 1, 1, 2)])
-    bench.add(Op.GEMM, **single(0) | ONE | {"iter_in": 60})
-    bench.load(Mem.ACC, HALF - 1, 0, x_size=3)
-    bench.add(Op.GEMM, **single(0) | ONE)
-    compute.run(simulate, bench, cycles=500)
+@pytest.mark.parametrize("name", WAITS)
+def test_a_load_waits(name):
+    """Between jobs; loads are (entry, address in DRAM, entries)."""
+    uops, steps = WAITS[name]
+    bench = compute.prepared("tiny", uops)
+    for step in steps:
+        if isinstance(step[0], Op):
+            bench.add(step[0], **single(0) | ONE | step[1])
+        else:
+            bench.load(Mem.ACC, *step[:2], x_size=step[2])
+    compute.run(bench, cycles=800)
 
 
-def span(simulate, compute, before, load, after):
+def span(before, load, after):
     """Cycles from rest to rest of a long GEMM with micro-op `before`, `load`, and a long GEMM with micro-op `after`."""
     bench = compute.prepared("tiny", [(0, 1, 0), (HALF, 2, 1), (1, 2, 1)])
     bench.load(Mem.UOP, 8, 1, x_size=1)
@@ -119,7 +134,7 @@ def span(simulate, compute, before, load, after):
         mem, at, count = load
         bench.load(mem, at, 0, x_size=count)
     bench.add(Op.GEMM, **single(after) | ONE | {"iter_in": LONG})
-    return compute.run(simulate, bench, cycles=800)
+    return compute.run(bench, cycles=800)
 
 
 MICRO_OP, NEAR, FAR = (Mem.UOP, 8, 3), (Mem.ACC, 2, 6), (Mem.ACC, HALF, 6)
@@ -138,16 +153,16 @@ MICRO_OP, NEAR, FAR = (Mem.UOP, 8, 3), (Mem.ACC, 2, 6), (Mem.ACC, HALF, 6)
         (8, MICRO_OP, 8, False),
     ],
 )
-def test_what_touches_other_memory_overlaps(simulate, compute, before, load, after, hidden):
+def test_what_touches_other_memory_overlaps(before, load, after, hidden):
     """Where the load is hidden, the program takes as long as without it."""
-    more = span(simulate, compute, before, load, after) - span(simulate, compute, before, None, after)
+    more = span(before, load, after) - span(before, None, after)
     assert more <= 0 if hidden else more >= 3
     if (load, after) == (NEAR, 0) and not hidden:
         assert more <= 2 * memory_cycles(TINY) + 6 * 2
 
 
 @pytest.mark.slow
-def test_a_job_over_both_banks_is_seen_as_such(simulate, compute):
+def test_a_job_over_both_banks_is_seen_as_such():
     """Its first trip is in one bank; its steps reach the other, whose load waits for it."""
     cycles = {}
     for step, side in product((0, HALF), ("out", "in")):
@@ -155,13 +170,13 @@ def test_a_job_over_both_banks_is_seen_as_such(simulate, compute):
         trips = {"iter_out": 2, "iter_in": LONG // 2} if side == "out" else {"iter_out": LONG // 2, "iter_in": 2}
         bench.add(Op.GEMM, **single(0) | trips | {f"dst_{side}": step})
         bench.load(Mem.ACC, HALF + 1, 0, x_size=6)
-        cycles[step, side] = compute.run(simulate, bench, cycles=800)
+        cycles[step, side] = compute.run(bench, cycles=800)
     for side in ("out", "in"):
         assert cycles[HALF, side] >= cycles[0, side] + 10
 
 
 @pytest.mark.parametrize("load", [FAR, MICRO_OP], ids=["accumulators", "micro-ops"])
-def test_tokens_come_in_order(simulate, compute, load):
+def test_tokens_come_in_order(load):
     """A GEMM that has passed a load gives its token after the load is written; then both come, one by one."""
     bench = compute.prepared("tiny", [(0, 1, 0)])
     setup = len(bench.words)
@@ -169,35 +184,19 @@ def test_tokens_come_in_order(simulate, compute, load):
     bench.load(mem, at, 0, x_size=count, push_next=1)
     bench.add(Op.GEMM, **single(0) | ONE, push_next=1)
     bench.add(Op.FINISH, push_next=1)
-    dut, words, given = bench.dut, bench.words, []
+    dut, words, given = bench.dut, bench.words, Watch(bench.dut.to_store.valid)
 
     async def main(ctx):
+        ctx.set(dut.to_store.ready, 1)
         bench.words = words[:setup]
         await bench.source(ctx)
         await ctx.tick().until(dut.idle)
         bench.words, bench.closed = words[setup:], True
         await bench.source(ctx)
         await ctx.tick().repeat(60)
-        assert not given
-        assert not ctx.get(dut.idle)
+        assert not given.at() and not ctx.get(dut.idle)
         bench.closed = False
         await ctx.tick().until(dut.idle)
-        assert [b - a for a, b in zip(given, given[1:])] == [1, 1]
+        assert np.diff(given.at()).tolist() == [1, 1]
 
-    async def watch(ctx):
-        ctx.set(dut.to_store.ready, 1)
-        async for _, _, valid in ctx.tick().sample(dut.to_store.valid):
-            if valid:
-                given.append(bench.cycles)
-
-    simulate(bench.module, main, background=[bench.clock, watch, bench.memory(simulate)], cycles=600)
-
-
-def test_loads_run_ahead_of_a_full_interlock(simulate, compute):
-    """More loads than it has room for, all into the bank of a long GEMM: they wait, and come in order."""
-    bench = compute.prepared("tiny", [(0, 1, 0)])
-    bench.add(Op.GEMM, **single(0) | ONE | {"iter_in": LONG})
-    for k in range(9):
-        bench.load(Mem.ACC, 1 - k % 2, k % 8, x_size=1 + k % 2)
-    bench.add(Op.GEMM, **single(0) | ONE)
-    compute.run(simulate, bench, cycles=800)
+    simulate(bench.module, main, background=[given, bench.memory()], cycles=600)

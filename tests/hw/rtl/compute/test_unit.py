@@ -5,6 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
+from tests.hw.bench import Watch, simulate
+from tests.hw.rtl.compute import unit_bench as compute
 from tilewright.hw.isa import AluOp, Mem, Op
 from tilewright.hw.regs import Error
 from tilewright.hw.rtl.latencies import (
@@ -22,7 +24,7 @@ CONFIGS = ("tiny", "one bank", "four banks", "slow multiplier", "odd", "vta", "p
 
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_random_instructions(simulate, compute, name, seed):
+def test_random_instructions(name, seed):
     bench = compute.Bench(compute.CONFIGS[name], seed)
     r, uops = bench.rng, 6
     bench.randomize()
@@ -34,7 +36,7 @@ def test_random_instructions(simulate, compute, name, seed):
         bench.load(Mem.ACC, at, 8 + k)
     for _ in range(40):
         compute.random_instruction(bench, uops)
-    compute.run(simulate, bench, slow=0.4 * seed)
+    compute.run(bench, slow=0.4 * seed)
 
 
 ALU = {"alu_op": int(AluOp.ADD), "uop_bgn": 0, "uop_end": 1, "iter_out": 1, "iter_in": 1}
@@ -42,7 +44,7 @@ ALU = {"alu_op": int(AluOp.ADD), "uop_bgn": 0, "uop_end": 1, "iter_out": 1, "ite
 
 @pytest.mark.parametrize("name", ["tiny", "one bank"])
 @pytest.mark.parametrize("distance", range(1, 7))
-def test_a_result_is_read_again_at_every_distance(simulate, compute, name, distance):
+def test_a_result_is_read_again_at_every_distance(name, distance):
     """Writer of x; `distance - 1` others; readers of x as destination and as source, by GEMM and by ALU."""
     x, y, far = 0, 1, compute.CONFIGS[name].acc_depth - 1
     # lists: 0 writes x; 1 others; 2 reads and writes x; 3 reads x for y; 4 the same from the other bank
@@ -57,11 +59,11 @@ def test_a_result_is_read_again_at_every_distance(simulate, compute, name, dista
         for _ in range(distance - 1):
             bench.add(Op.GEMM, **others)
         bench.add(reads, **(alone if reads == Op.GEMM else ALU) | {"uop_bgn": reader, "uop_end": reader + 1})
-    compute.run(simulate, bench, cycles=700)
+    compute.run(bench, cycles=700)
 
 
 @pytest.mark.parametrize("name", ["tiny", "one bank", "slow multiplier", "odd", "functions"])
-def test_intervals(simulate, compute, name):
+def test_intervals(name):
     """Each instruction twice; between the tokens of the two are exactly the cycles of the second one's issues."""
     cfg, trips = compute.CONFIGS[name], 8  # of as many accumulators: more than are multiplied at a time
     mul, imm = {"alu_op": int(AluOp.MUL)}, {"use_imm": 1, "imm": 3}
@@ -89,31 +91,25 @@ def test_intervals(simulate, compute, name):
         for _ in range(2):
             loops = {"uop_bgn": begin, "uop_end": end, "iter_out": 1, "iter_in": trips}
             bench.add(op, push_next=1, **loops, **fields)
-    at = []
-
-    async def watch(ctx):
-        async for _, _, given in ctx.tick().sample(bench.dut.to_store.valid):
-            if given:
-                at.append(bench.cycles)
-
-    bench.tokens = watch
-    compute.run(simulate, bench, cycles=1800)
+    bench.tokens = given = Watch(bench.dut.to_store.valid)
+    compute.run(bench, cycles=1800)
+    at = given.at()
     assert [b - a for a, b in zip(at[::2], at[1::2], strict=True)] == [trips * case[-1] for case in cases]
 
 
-def test_instructions_follow_each_other_without_a_gap(simulate, compute):
+def test_instructions_follow_each_other_without_a_gap():
     """One GEMM of 40 issues takes as long as 20 of 2, each of which waits for a token and gives one."""
     flags = {"pop_prev": 1, "push_next": 1, "push_prev": 1}
     one, many = compute.prepared("tiny", [(0, 1, 0), (0, 2, 1)]), compute.prepared("tiny", [(0, 1, 0), (0, 2, 1)])
     one.add(Op.GEMM, uop_end=2, iter_out=1, iter_in=20)
     for _ in range(20):
         many.add(Op.GEMM, uop_end=2, iter_out=1, iter_in=1, **flags)
-    assert compute.run(simulate, many) - compute.run(simulate, one) <= 1
+    assert compute.run(many) - compute.run(one) <= 1
 
 
 @pytest.mark.parametrize("name", ["tiny", "slow multiplier", "odd"])
 @pytest.mark.parametrize("op", [Op.GEMM, Op.ALU])
-def test_latency(simulate, compute, name, op):
+def test_latency(name, op):
     """From an issue's handshake to its write, seen by the token that it gives; ALU multiplies."""
     bench = compute.prepared(name, [(0, 1, 0)])
     fields, cycles = {}, issue_latency
@@ -134,11 +130,11 @@ def test_latency(simulate, compute, name, op):
         await ctx.tick().until(dut.cmd.valid & dut.cmd.ready & (dut.cmd.payload.insn[:3] == op))
         issues.append(bench.cycles)
 
-    simulate(bench.module, main, jobs, background=[bench.clock, bench.memory(simulate)], cycles=300)
+    simulate(bench.module, main, jobs, background=[bench.clock, bench.memory()], cycles=300)
     assert tokens[0] - issues[0] == SEQUENCER_LATENCY + cycles(bench.cfg)
 
 
-def test_a_full_channel_keeps_tokens(simulate, compute):
+def test_a_full_channel_keeps_tokens():
     """Tokens that nobody takes yet are owed, and instructions wait when they are too many; none is lost."""
     bench = compute.prepared("tiny", [(0, 1, 0)])
     for _ in range(150):
@@ -157,13 +153,10 @@ def test_a_full_channel_keeps_tokens(simulate, compute):
         await ctx.tick().repeat(20)
         assert ctx.get(dut.idle)
 
-    async def count(ctx):
-        await bench.source(ctx)
-
-    simulate(bench.module, main, count, background=[bench.memory(simulate)], cycles=1500)
+    simulate(bench.module, main, bench.source, background=[bench.memory()], cycles=1500)
 
 
-def test_an_index_out_of_range_is_a_fault(simulate, compute):
+def test_an_index_out_of_range_is_a_fault():
     bench = compute.Bench(compute.TINY)
     bench.uops([(127, 0, 0)])
     bench.load(Mem.UOP, x_size=1)
@@ -177,11 +170,11 @@ def test_an_index_out_of_range_is_a_fault(simulate, compute):
         await ctx.tick().until(dut.idle)
         faults.append((ctx.get(dut.fault.code), ctx.get(dut.fault.index)))
 
-    simulate(bench.module, main, background=[bench.source, bench.memory(simulate)], cycles=300)
+    simulate(bench.module, main, background=[bench.source, bench.memory()], cycles=300)
     assert faults == [(Error.RANGE, 1)]
 
 
-def test_store_reads_between_issues(simulate, compute):
+def test_store_reads_between_issues():
     """STORE reads a bank in the cycles in which the pipeline does not, and waits in the others."""
     bench = compute.prepared("tiny", [(0, 1, 0)])
     bench.add(Op.GEMM, uop_end=1, iter_out=1, iter_in=60)
@@ -198,6 +191,6 @@ def test_store_reads_between_issues(simulate, compute):
             _, _, answer = await ctx.tick().sample(store.ready)
             ready[at].append(answer)
 
-    simulate(bench.module, main, background=[bench.memory(simulate)], cycles=400)
+    simulate(bench.module, main, background=[bench.memory()], cycles=400)
     assert not any(ready[0])
     assert all(ready[far])

@@ -1,4 +1,4 @@
-"""Formal checks: a specification around a component becomes SMT, which yosys-smtbmc and z3 decide.
+"""Proofs: a specification around a component becomes SMT, which yosys-smtbmc and z3 decide.
 
 Reset is a free input, so what is proved holds for resets at any time; state of a specification is reset with it.
 """
@@ -16,7 +16,6 @@ import types
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
 from amaranth.back import rtlil
 from amaranth.hdl import Assert, Assume, Cat, Cover, Module, Signal, Value
 
@@ -214,9 +213,14 @@ def _placed(check: re.Match) -> str:
     return f'  attribute \\src "{check[2].replace(" ", "_")}"\n{check[1]}'
 
 
+def module_named(name: str) -> types.ModuleType:
+    """The module `tilewright.hw.rtl.<name>`."""
+    return importlib.import_module(f"tilewright.hw.rtl.{name}")
+
+
 def mutated(module: str, *changes: str) -> types.ModuleType:
-    """The module `tilewright.hw.rtl.<module>` with `changes` of its text (before, after), each of which applies."""
-    original = importlib.import_module(f"tilewright.hw.rtl.{module}")
+    """The module that `module_named` gives with `changes` of its text (before, after), each of which applies."""
+    original = module_named(module)
     text = inspect.getsource(original)
     for before, after in zip(changes[::2], changes[1::2], strict=True):
         assert text.count(before) == 1, f"{original.__name__} has changed; the mutation {before!r} needs a new place"
@@ -225,20 +229,3 @@ def mutated(module: str, *changes: str) -> types.ModuleType:
     changed.__package__ = original.__package__
     exec(compile(text, f"{module}_mutated.py", "exec"), changed.__dict__)
     return changed
-
-
-@pytest.fixture
-def solver(tmp_path):
-    if missing := missing_tools():
-        pytest.skip(f"nothing is proved without {', '.join(missing)}: pip install 'tilewright[hw,synth,formal]'")
-    return Solver(tmp_path)
-
-
-@pytest.fixture
-def new_spec():
-    return Spec
-
-
-@pytest.fixture
-def mutant():
-    return mutated

@@ -1,14 +1,8 @@
-"""hw/rtl/{splitter,read_port,load/stripes,store/bursts}.py, by induction: AXI's rules, and each beat once."""
+"""Specifications of read ports, stripes and stores: AXI's rules, and each beat once."""
 
-import pytest
 from amaranth.hdl import Const, Mux, Signal
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.rtl import read_port as reads
-from tilewright.hw.rtl import store as writes
-from tilewright.hw.rtl.load import Stripes
-from tilewright.hw.rtl.read_port import ReadPort
-from tilewright.hw.rtl.store import StoreBursts
 
 CFG = PRESETS["tiny"].replace(axi_bits=32)
 BYTES = 4  # of a beat
@@ -105,7 +99,7 @@ def read_port(spec, port, clients=1, width=1):
         if width > 1:
             spec.invariant(~bus[0] | ~(bus[1][0] | bus[2][0]), "a burst is whole words")
             spec.invariant(~wait[0] | ~(wait[1][0] | wait[2][0]), "a burst that waits is whole words")
-        answers(spec, dut, calls, wait, width)
+        bus_answers(spec, dut, calls, wait, width)
     return spec
 
 
@@ -114,7 +108,7 @@ def even(span):
     return ~(span.addr[0] | span.beats[0])
 
 
-def answers(spec, dut, calls, wait, width):
+def bus_answers(spec, dut, calls, wait, width):
     """The bus gives the beats that it owes, and marks the last of every burst."""
     axi, inside, only = dut.axi, calls["elaborate"][0], calls["_splitter"][0]
     beats, bursts = Signal(8), Signal(8)  # that the bus owes
@@ -142,45 +136,6 @@ def answers(spec, dut, calls, wait, width):
     spec.invariant((route.level == 0) | route.o.valid, "the first client is known")
     words = spec.memory("port.route.memory", 1, 8)
     spec.invariant(sum(words) + route.o.payload == 0, "there is one client")
-
-
-@pytest.mark.parametrize(
-    "clients, width",
-    [pytest.param(1, 1, marks=pytest.mark.slow), (3, 1), pytest.param(1, 2, marks=pytest.mark.slow), (2, 2)],
-)
-def test_reads_keep_the_rules(solver, new_spec, clients, width):
-    solver.proved(read_port(new_spec(), ReadPort, clients, width))
-
-
-def test_the_assumptions_leave_long_bursts(solver, new_spec):
-    solver.reached(read_port(new_spec(), ReadPort), 8)
-
-
-@pytest.mark.parametrize(
-    "changes, text",
-    [
-        (["addresses.o.ready.eq(axi.arready)", "addresses.o.ready.eq(1)"], STEADY),
-        (["axi.arburst.eq(INCR)", "axi.arburst.eq(addresses.o.payload.len == 0)"], WHOLE),
-        (["axi.arsize.eq(size)", "axi.arsize.eq(size + addresses.o.payload.addr[0])"], WHOLE),
-        pytest.param(["came & (route.o.payload == k)", "came & (route.o.payload != k)"], OWN, marks=pytest.mark.slow),
-    ],
-)
-def test_a_wrong_read_port_is_found(solver, new_spec, mutant, changes, text):
-    changed = mutant("read_port", *changes)
-    solver.refuted(read_port(new_spec(), changed.ReadPort), text, 10)
-
-
-@pytest.mark.parametrize(
-    "before, after",
-    [
-        ("splitter.i.valid) & (left >= 0)", "splitter.i.valid)"),
-        ("(flying_next != OUTSTANDING)", "1"),
-        ("Mux(grant, splitter.length, 0) + taken", "Mux(grant, splitter.length, 0) + taken + 1"),
-    ],
-)
-def test_a_port_that_asks_for_too_much_is_not_proved(solver, new_spec, mutant, before, after):
-    changed = mutant("read_port", before, after)
-    solver.unproved(read_port(new_spec(), changed.ReadPort))
 
 
 def spread(spec, component):
@@ -211,26 +166,6 @@ def spread(spec, component):
     asked_once(spec, passes, [left], (goes[0] | goes[1], first, splitter.length))
     spec.reaches(goes[1] & dut.burst[1].payload.beats[4] & ends[0])
     return spec
-
-
-@pytest.mark.slow
-def test_stripes_keep_the_order(solver, new_spec):
-    solver.proved(spread(new_spec(), Stripes))
-    solver.reached(spread(new_spec(), Stripes), 5)
-
-
-@pytest.mark.parametrize(
-    "before, after, text",
-    [
-        ("sending.eq(sending + 1)", "sending.eq(sending)", TURN),
-        ("words.valid & words.ready & word.last", "words.valid & words.ready", TURN),
-        ("splitter.take.eq(splitter.valid & burst.ready)", "splitter.take.eq(splitter.valid)", TURN),
-        ("self.req.payload.addr << shift", "self.req.payload.addr << 2", ONCE),
-    ],
-)
-def test_wrong_stripes_are_found(solver, new_spec, mutant, before, after, text):
-    changed = mutant("load", before, after)
-    solver.refuted(spread(new_spec(), changed.Stripes), text, 8)
 
 
 def free_store(spec, bursts):
@@ -281,51 +216,3 @@ def stored_lengths(spec, bursts):
     spec.sees((known == 0) | (over == 0) | (length == came), LAST)
     spec.reaches((known != 0) & (over != 0) & (n == 1) & (length == 1))
     return spec
-
-
-@pytest.mark.slow
-def test_writes_keep_the_rules(solver, new_spec):
-    solver.proved(store(new_spec(), StoreBursts))
-
-
-def test_writes_have_as_many_beats_as_told_within_8_cycles(solver, new_spec):
-    solver.bounded(stored_lengths(new_spec(), StoreBursts), 8)
-
-
-@pytest.mark.parametrize(
-    "changes, spec, text",
-    [
-        (["addresses.o.ready.eq(axi.awready)", "addresses.o.ready.eq(1)"], store, STEADY),
-        (["axi.awburst.eq(INCR)", "axi.awburst.eq(addresses.o.payload.len == 0)"], store, WHOLE),
-        (["self.beats.ready.eq(axi.wready & lengths.o.valid)", "self.beats.ready.eq(lengths.o.valid)"], store, DATA),
-        (["splitter.take.eq(go)", "splitter.take.eq(room)"], store, ONCE),
-        (["axi.wlast.eq(count == lengths.o.payload)", "axi.wlast.eq(count >= 1)"], stored_lengths, LAST),
-    ],
-)
-def test_a_wrong_store_is_found(solver, new_spec, mutant, changes, spec, text):
-    changed = mutant("store", *changes)
-    solver.refuted(spec(new_spec(), changed.StoreBursts), text, 8)
-
-
-NEXT = "left.addr.eq(((left.addr >> _OFFSET_BITS) + 1) << _OFFSET_BITS)"
-
-
-@pytest.mark.parametrize("user", ["read_port", pytest.param("store.bursts", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "changes, text",
-    [
-        (
-            ["BURST_BEATS - left.addr[:_OFFSET_BITS]", "BURST_BEATS", NEXT, "left.addr.eq(left.addr + self.length)"],
-            PAGE,
-        ),
-        ([NEXT, "left.addr.eq(left.addr + 1)"], ONCE),
-        (["Mux(self.final, left.beats[: _OFFSET_BITS + 1], to_boundary)", "to_boundary"], ONCE),
-        (["left.beats - self.length", "left.beats - 1"], ONCE),
-        (["~self.valid | (self.take & self.final)", "~self.valid | self.take"], ONCE),
-    ],
-)
-def test_a_wrong_splitter_is_found(solver, new_spec, mutant, monkeypatch, user, changes, text):
-    module = {"read_port": reads, "store.bursts": writes}[user]
-    monkeypatch.setattr(module, "Splitter", mutant("axi", *changes).Splitter)
-    spec = read_port(new_spec(), reads.ReadPort) if module is reads else store(new_spec(), writes.StoreBursts)
-    solver.refuted(spec, text, 10)

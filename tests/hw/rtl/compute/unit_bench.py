@@ -1,12 +1,10 @@
 """A bench of the compute unit, for the tests of its blocks."""
 
-import sys
-
 import numpy as np
-import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 
+from tests.hw.bench import answers, assign, fill_entry, pack, put, simulate, unpack
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import PAR, AluOp, Isa, Mem, Op, depth
 from tilewright.hw.rtl.compute.unit import Compute
@@ -88,15 +86,11 @@ class Bench:
 
     async def source(self, ctx):
         """The compute queue."""
-        for k, word in enumerate(self.words):
-            ctx.set(self.dut.cmd.payload, {"insn": word, "index": k})
-            ctx.set(self.dut.cmd.valid, 1)
-            await ctx.tick().until(self.dut.cmd.ready)
-            ctx.set(self.dut.cmd.valid, 0)
+        await put(ctx, self.dut.cmd, [{"insn": word, "index": k} for k, word in enumerate(self.words)])
 
-    def memory(self, simulate, slow=0.0):
+    def memory(self, slow=0.0):
         """Answers the mover's requests."""
-        return simulate.answers(self.dut, self.dram, gives=lambda: not self.closed and self.rng.random() >= slow)
+        return answers(self.dut, self.dram, gives=lambda: not self.closed and self.rng.random() >= slow)
 
     async def fill(self, ctx):
         """Inputs and weights, random, into scratchpads and model."""
@@ -105,29 +99,14 @@ class Bench:
             bits = {Mem.INP: self.cfg.inp_bits, Mem.WGT: self.cfg.wgt_bits}[mem]
             rows = len(lanes[mem]) // depth(self.cfg, mem)
             for at in range(ENTRIES):
-                values = lanes[mem][at * rows : (at + 1) * rows].reshape(-1).tolist()
-                entry = sum((v & (1 << bits) - 1) << k * bits for k, v in enumerate(values))
-                ctx.set(pad.write.addr, at)
-                for chunk in range(-(-len(values) * bits // len(pad.write.data))):
-                    ctx.set(pad.write.data, entry >> chunk * len(pad.write.data))
-                    lane = len(pad.write.data) * len(pad.write.en) // (len(values) * bits)
-                    ctx.set(pad.write.en, ((1 << lane) - 1) << chunk * lane)
-                    await ctx.tick()
-                ctx.set(pad.write.en, 0)
+                await fill_entry(ctx, pad.write, at, pack(lanes[mem][at * rows : (at + 1) * rows], bits))
 
         entries = {at: self.par[at, :, :3] for at in range(ENTRIES if "rescale" in self.cfg.extensions else 0)}
         if "lookup" in self.cfg.extensions:
             parts = [part for values in self.tables for part in pack_table(values, self.cfg)]
             entries |= {self.cfg.par_entries + k: part for k, part in enumerate(parts)}
         for at, words in entries.items():
-            write, bits = self.dut.write_par, self.cfg.axi_bits
-            entry = int.from_bytes(words.astype("<u4").tobytes(), "little")
-            ctx.set(write.addr, at)
-            for beat in range(len(write.en)):
-                ctx.set(write.en, 1 << beat)
-                ctx.set(write.data, entry >> beat * bits & (1 << bits) - 1)
-                await ctx.tick()
-            ctx.set(write.en, 0)
+            await fill_entry(ctx, self.dut.write_par, at, pack(words))
 
     def randomize(self):
         """Random inputs, weights and parameters in the model's first entries; `fill` copies them."""
@@ -149,12 +128,11 @@ class Bench:
         for at in range(self.cfg.acc_depth):
             if at not in self.used and not self.state.acc[at].any():
                 continue
-            ctx.set(store.addr, at)
-            ctx.set(store.en, 1)
+            assign(ctx, store, addr=at, en=1)
             await ctx.tick().until(store.ready)
             ctx.set(store.en, 0)
-            raw = int(ctx.get(store.data)).to_bytes(self.cfg.acc_entry_bytes, "little")
-            np.testing.assert_array_equal(np.frombuffer(raw, "<i4"), self.state.acc[at], f"accumulator {at}")
+            want = self.state.acc[at].reshape(-1)
+            assert unpack(ctx.get(store.data), len(want)) == want.tolist(), f"accumulator {at}"
 
     async def tokens(self, ctx):
         """A test's own observer."""
@@ -166,7 +144,7 @@ class Bench:
             self.cycles += 1
 
 
-def run(simulate, bench, slow=0.0, cycles=2200):
+def run(bench, slow=0.0, cycles=2200):
     """All instructions, then compare; returns cycles from the first one to rest, and the tokens given."""
     dut, given, span = bench.dut, {"load": 0, "store": 0}, []
 
@@ -194,7 +172,7 @@ def run(simulate, bench, slow=0.0, cycles=2200):
     simulate(
         bench.module,
         main,
-        background=[bench.clock, bench.tokens, bench.memory(simulate, slow), sink("load"), sink("store")],
+        background=[bench.clock, bench.tokens, bench.memory(slow), sink("load"), sink("store")],
         cycles=cycles,
     )
     assert given["load"] == sum(f["push_prev"] for f in bench.records)
@@ -252,9 +230,3 @@ def prepared(name, triples, seed=5):
     for k, at in enumerate(bench.used):
         bench.load(Mem.ACC, at, 8 + k)
     return bench
-
-
-@pytest.fixture
-def compute():
-    """The names of this file: `Bench`, `run`, `prepared` and what they use."""
-    return sys.modules[__name__]
