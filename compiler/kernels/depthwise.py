@@ -105,10 +105,9 @@ def faster_rows(cfg: Config, shape: ConvShape, pad_value: int, *, alone: bool = 
     """
     from ...sim.timing import predict
 
-    beside = [ConvShape(shape.n, shape.c, *size, shape.c) for size in (shape.size, shape.output)]
-    around = () if alone else tuple(scheduled(conv2d_of, cfg, each, epilogue=_EPILOGUE) for each in beside)
-
     def cycles(way: Cut | Scheduled) -> int:
+        beside = () if alone else (ConvShape(shape.n, shape.c, *size, shape.c) for size in (shape.size, shape.output))
+        around = [scheduled(conv2d_of, cfg, each, epilogue=_EPILOGUE) for each in beside]
         return predict(_recorded(cfg, shape, pad_value, way, around).program, cfg, cost.timed_memory(cfg)).cycles
 
     try:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -222,8 +223,8 @@ class Kernel:
         All are tried by the timing model, once for operators of equal shapes, each in a program of its own: beside
         other operators less of its start and end counts. Raises `Unfit` where none fits.
         """
-        tiles = tuple(tiles)
-        return tiles[0] if len(tiles) == 1 else _fastest(record, tiles, _shape_case(self.op, self.fold), self.cfg)
+        tiles, case = tuple(tiles), Case(record, _shape_facts(self.op), self.fold, self.op)
+        return tiles[0] if len(tiles) == 1 else _fastest(case, tiles, self.cfg)
 
     def most(self, limit: int, banks: Callable[[int], tuple[Extents, Extents]]) -> int:
         """The largest number up to `limit` for which the tiles `banks(number)` fit the banks of accumulators, or 1."""
@@ -511,10 +512,18 @@ def lower(record: Record, rec: Recording, op: g.Operator) -> None:
         record(k, op)
 
 
+# trials: an operator in a program of its own says whether a kernel computes it, and how long that takes
+
+
 def why_not(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> str:
     """Reason why the kernel cannot compute the operator; empty if it can."""
-    found = _tried(record, case_of(record, op, fold), cfg)
-    return found if isinstance(found, str) else ""
+    tried = _tried(case_of(record, op, fold), cfg)
+    return tried if isinstance(tried, str) else ""
+
+
+def launch(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> Launch:
+    """The launch whose `cycles` are those of the operator. Raises `Unfit` where the kernel cannot compute it."""
+    return _fitting(_tried(case_of(record, op, fold), cfg)).finish()
 
 
 def cycles(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> float:
@@ -522,33 +531,27 @@ def cycles(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None
 
     Raises `Unfit` where the kernel cannot compute it.
     """
-    return _timed(record, case_of(record, op, fold), cfg)
+    return _timed(case_of(record, op, fold), cfg)
 
 
 def added(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> float:
     """Cycles that the operator adds to a launch, by the timing model: those of two in a row, less those of one.
 
-    The second one reads what the first one wrote; of both, other operators hide the first loads and the last stores.
+    The second one reads what the first one wrote; other operators hide the first loads and the last stores of both.
     Raises `Unfit` where the kernel cannot compute it.
     """
-    return _added(record, case_of(record, op, fold), cfg)
+    return _added(case_of(record, op, fold), cfg)
 
 
-def overlap(first: Laid, second: Laid, cfg: Config) -> float:
+def overlap(first: Case, second: Case, cfg: Config) -> float:
     """Cycles that the second operator takes less behind the first than in a launch of its own, by the timing model.
 
-    Where the first one is long, or both fit no program, it is what one overlaps behind another one that is alike; 0 for
-    a long one. Raises `Unfit` where a kernel cannot compute its operator.
+    Where the first one is long, or both fit no program, the result is what the second one overlaps behind another one
+    that is alike; 0 for a long second one. Raises `Unfit` where a kernel cannot compute its operator.
     """
     names = [t.name for t in first.op.tensors]
     wired = tuple(names.index(t.name) if t.name in names else -1 for t in second.op.tensors)
-    cases = (case_of(*first), case_of(*second))
-    return _overlap(first.record, cases[0], second.record, cases[1], wired, cfg)
-
-
-def launch(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> Launch:
-    """The launch whose `cycles` are those of the operator. Raises `Unfit` where the kernel cannot compute it."""
-    return _fitting(_tried(record, case_of(record, op, fold), cfg)).finish()
+    return _overlap(first, second, wired, cfg)
 
 
 def integers(op: g.Operator) -> object:
@@ -569,32 +572,25 @@ def by_shape(facts: Callable[[Any], object] = integers) -> Callable[[Record], Re
     return marked
 
 
-class Laid(NamedTuple):
-    """An operator, the kernel that computes it, and how its image is laid out."""
-
-    record: Record
-    op: g.Operator
-    fold: Fold | None = None
-
-
 @dataclass(frozen=True)
-class _Case:
-    """An operator, compared by the `facts` from which its instructions follow, and how its image is laid out."""
+class Case:
+    """A trial of `record` on an operator, which is that of all operators with the same `facts` and `fold`."""
 
+    record: Callable[..., None]
     facts: tuple[object, ...]
     fold: Fold | None
     op: g.Operator = field(compare=False)
 
 
-def case_of(record: Record, op: g.Operator, fold: Fold | None = None) -> _Case:
-    """What is tried once for all operators of which it is the same."""
-    return _shape_case(op, fold, _BY_SHAPE[record]) if record in _BY_SHAPE else _Case((op,), fold, op)
+def case_of(record: Record, op: g.Operator, fold: Fold | None = None) -> Case:
+    """The trial of an operator whose image is laid out as `fold` says."""
+    facts = _shape_facts(op, _BY_SHAPE[record]) if record in _BY_SHAPE else (op,)
+    return Case(record, facts, fold, op)
 
 
-def _shape_case(op: g.Operator, fold: Fold | None, facts: Callable[[Any], object] = integers) -> _Case:
-    tensors = *op.inputs, op.output
-    names = [t.name for t in tensors]
-    return _Case((type(op), *map(names.index, names), _integers(tensors), facts(op)), fold, op)
+def _shape_facts(op: g.Operator, facts: Callable[[Any], object] = integers) -> tuple[object, ...]:
+    names = [t.name for t in op.tensors]
+    return type(op), *map(names.index, names), _integers((*op.inputs, op.output)), facts(op)
 
 
 def _integers(value: object) -> object:
@@ -608,37 +604,43 @@ def _integers(value: object) -> object:
 
 
 @cost.cached(512)
-def _timed(record: Record, case: _Case, cfg: Config) -> float:
-    return _cycles(_fitting(_tried(record, case, cfg)))
+def _tried(case: Case, cfg: Config) -> Program | str:
+    return _recorded((case,), cfg)
 
 
 @cost.cached(512)
-def _added(record: Record, case: _Case, cfg: Config) -> float:
-    alone = _timed(record, case, cfg)
+def _timed(case: Case, cfg: Config) -> float:
+    return _cycles(_fitting(_tried(case, cfg)))
+
+
+@cost.cached(512)
+def _added(case: Case, cfg: Config) -> float:
+    alone = _timed(case, cfg)
     if alone > _LONG:
         return alone
-    twice = _twice(record, case, cfg)  # where only one fits at a time, it is one
-    return alone if isinstance(twice, str) else max(0.0, _cycles(twice) - alone)
+    twice = _recorded((case,), cfg, partial(_twice, case))
+    return alone if isinstance(twice, str) else max(0.0, _cycles(twice) - alone)  # without room for two, that of one
 
 
 @cost.cached(512)
-def _overlap(record: Record, case: _Case, after: Record, then: _Case, wired: tuple[int, ...], cfg: Config) -> float:
-    alone = _timed(after, then, cfg)
+def _overlap(first: Case, second: Case, wired: tuple[int, ...], cfg: Config) -> float:
+    alone = _timed(second, cfg)
     if alone > _LONG:
         return 0.0
-    if (before := _timed(record, case, cfg)) <= _LONG:
-        both = _both(record, case, after, then, cfg)
+    if (before := _timed(first, cfg)) <= _LONG:
+        both = _recorded((first, second), cfg)
         if not isinstance(both, str):
             return before + alone - _cycles(both)
-    return alone - _added(after, then, cfg)
+    return alone - _added(second, cfg)
 
 
 @cost.cached(512)
-def _fastest(record: Callable[[Kernel, Any, Any], None], tiles: tuple[Any, ...], case: _Case, cfg: Config) -> Any:
-    tried = [_trial(lambda k, op, tile=tile: record(k, op, tile), case, cfg) for tile in tiles]
-    found = [math.inf if isinstance(one, str) else _cycles(one) for one in tried]
-    _fitting(tried[found.index(min(found))])
-    return next(tile for tile, cycles in zip(tiles, found) if cycles <= _ALIKE * min(found))
+def _fastest(case: Case, tiles: tuple[Any, ...], cfg: Config) -> Any:
+    trials = (replace(case, record=lambda k, op, tile=tile: case.record(k, op, tile)) for tile in tiles)
+    tried = [_recorded((trial,), cfg) for trial in trials]
+    times = [math.inf if isinstance(program, str) else _cycles(program) for program in tried]
+    _fitting(tried[times.index(min(times))])
+    return next(tile for tile, time in zip(tiles, times) if time <= _ALIKE * min(times))
 
 
 def _fitting(tried: Program | str) -> Program:
@@ -653,75 +655,54 @@ def _cycles(program: Program) -> int:
     return predict(program, program.cfg, cost.timed_memory(program.cfg)).cycles
 
 
-@cost.cached(512)
-def _tried(record: Record, case: _Case, cfg: Config) -> Program | str:
-    return _trial(record, case, cfg)
-
-
-def _trial(record: Record, case: _Case, cfg: Config) -> Program | str:
-    """The operator in a program of its own, or why it is none."""
-    return _recorded(case, cfg, lambda rec: _lowered(rec, record, case.op))
-
-
-def _twice(record: Record, case: _Case, cfg: Config) -> Program | str:
-    """The operator two times in a row, as far as its first input goes; of other shape the second one reads the same."""
-    op = case.op
-
-    def both(rec: Recording) -> None:
-        own = {t.name: rec.activations[t.name] for t in op.tensors if t.dtype == "int8" and t.name in rec.activations}
-        chained = len(own) > 1 and op.output.name in own and not isinstance(op, g.Write)
-        ends = (next(iter(own)), op.output.name) if chained else ()
-        wholes = [rec.buffer(name, (max(own[end].nbytes for end in ends),), kind="temp") for name in ends]
-        for number in range(2):
-            for name, whole in zip(ends, wholes[:: -1 if number else 1]):
-                rec.activations[name] = Region(name, own[name].shape, whole=whole)
-            _lowered(rec, record, op, f"{op.name}.{number}")
-
-    return _recorded(case, cfg, both)
-
-
-def _both(record: Record, case: _Case, after: Record, then: _Case, cfg: Config) -> Program | str:
-    """Two operators in one program; the second may read what the first one wrote."""
-
-    def both(rec: Recording) -> None:
-        _lowered(rec, record, case.op)
-        _lowered(rec, after, then.op)
-
-    return _recorded(case, cfg, both, then)
-
-
-def _lowered(rec: Recording, record: Record, op: g.Operator, name: str = "") -> None:
-    rec.tables.clear()  # those of other operators are there, as a rule
-    with rec.program.origin(name or op.name):
-        lower(record, rec, op)
-
-
-def _recorded(case: _Case, cfg: Config, what: Callable[[Recording], None], *others: _Case) -> Program | str:
-    """The program of `what` records, with buffers for the operators of the cases; or why there is none."""
-    cases = case, *others
-    rec = Recording(cfg, "double", case.op.name)
-    rec.program.uops_ahead, rec.limits = True, limits([one.op for one in cases])
-    read = {t.name for one in cases for t in one.op.inputs if t not in one.op.plain}
-    kinds = {one.op.output.name: "temp" if one.op.output.name in read else "output" for one in cases}
-    caches = {one.op.x.name for one in cases if isinstance(one.op, g.Write)}
-    for op, fold in ((one.op, one.fold) for one in cases):
-        in_place = isinstance(op, g.Write)
-        packed = (*(t for t in op.inputs if t not in op.plain), op.output)
-        computed = [t for t in packed if t.data is None and t.name not in rec.limits]
+def _recorded(cases: tuple[Case, ...], cfg: Config, record: Callable[[Recording], None] | None = None) -> Program | str:
+    """The program of the operators, or of `record` with buffers for their tensors; or the reason why there is none."""
+    rec = Recording(cfg, "double", cases[0].op.name)
+    rec.program.uops_ahead, rec.limits = True, limits([case.op for case in cases])
+    read = {t.name for case in cases for t in case.op.inputs if t not in case.op.plain}
+    kinds = {case.op.output.name: "temp" if case.op.output.name in read else "output" for case in cases}
+    kinds |= {case.op.x.name: "state" for case in cases if isinstance(case.op, g.Write)}
+    for case in cases:
+        op, plain = case.op, case.op.plain
+        computed = [t for t in op.tensors if t not in plain and t.data is None and t.name not in rec.limits]
         if any(len(t.shape) < 2 for t in computed):
             return "operands are not in blocks of channels"
-        for t in op.plain:
+        for t in plain:
             if t.name not in rec.plain:
                 rec.as_host(op, t)
         for t in computed:
-            if in_place and t is op.output:
+            if t is op.output and isinstance(op, g.Write):  # in place
                 rec.activations[t.name] = rec.activations[op.x.name]
             elif t.name not in rec.activations:
-                rec.activation(op, t, "state" if t.name in caches else kinds.get(t.name, "input"))
-        if fold is not None:
-            rec.folded[op.name] = fold, rec.buffer(f"{op.name}.x", fold.image(op.x.shape, cfg), kind="input")
+                rec.activation(op, t, kinds.get(t.name, "input"))
+        if case.fold is not None:
+            image = case.fold.image(op.x.shape, cfg)
+            rec.folded[op.name] = case.fold, rec.buffer(f"{op.name}.x", image, kind="input")
     try:
-        what(rec)
+        if record is not None:
+            record(rec)
+        else:
+            for case in cases:
+                _lowered(rec, case)
     except (CapacityError, EncodingError, ScheduleError) as exc:
         return str(exc)
     return rec.program
+
+
+def _twice(case: Case, rec: Recording) -> None:
+    """The operator two times in a row, as far as its first input goes; of other shape the second one reads the same."""
+    op = case.op
+    own = {t.name: rec.activations[t.name] for t in op.tensors if t.dtype == "int8" and t.name in rec.activations}
+    chained = len(own) > 1 and op.output.name in own and not isinstance(op, g.Write)
+    ends = (next(iter(own)), op.output.name) if chained else ()
+    wholes = [rec.buffer(name, (max(own[end].nbytes for end in ends),), kind="temp") for name in ends]
+    for number in range(2):
+        for name, whole in zip(ends, wholes[:: -1 if number else 1]):
+            rec.activations[name] = Region(name, own[name].shape, whole=whole)
+        _lowered(rec, case, f"{op.name}.{number}")
+
+
+def _lowered(rec: Recording, case: Case, name: str = "") -> None:
+    rec.tables.clear()  # in a network these places usually hold the tables of other operators
+    with rec.program.origin(name or case.op.name):
+        lower(case.record, rec, case.op)

@@ -136,7 +136,7 @@ def refusal(op: g.Operator, cfg: Config) -> str:
 
 def cycles(op: g.Operator, cfg: Config, fold: Fold | None = None) -> float:
     """Cycles of a launch of `op`, by the timing model. Raises `Unfit` where no kernel computes it."""
-    return language.cycles(*_laid(op, cfg, fold)[:2], cfg, fold)
+    return language.cycles(_fitting(op, cfg, fold), op, cfg, fold)
 
 
 def overlap(before: g.Operator, op: g.Operator, cfg: Config, folds: Mapping[str, Fold]) -> float:
@@ -144,20 +144,18 @@ def overlap(before: g.Operator, op: g.Operator, cfg: Config, folds: Mapping[str,
 
     Raises `Unfit` where no kernel computes one of them.
     """
-    first, second = (_laid(one, cfg, folds.get(one.name)) for one in (before, op))
+    layouts = ((one, folds.get(one.name)) for one in (before, op))
+    first, second = (language.case_of(_fitting(one, cfg, fold), one, fold) for one, fold in layouts)
     return language.overlap(first, second, cfg)
 
 
-def _laid(op: g.Operator, cfg: Config, fold: Fold | None) -> language.Laid:
+def _fitting(op: g.Operator, cfg: Config, fold: Fold | None) -> Record:
     if record := chosen(op, cfg, fold):
-        return language.Laid(record, op, fold)
+        return record
     raise Unfit(refusal(op, cfg))
 
 
 def lower(rec: Recording, op: g.Operator) -> None:
     """Record `op` by the chosen kernel. Raises `Unfit` where there is none."""
     fold, _ = rec.folded.get(op.name, (None, None))
-    record = chosen(op, rec.cfg, fold)
-    if record is None:
-        raise Unfit(refusal(op, rec.cfg))
-    language.lower(record, rec, op)
+    language.lower(_fitting(op, rec.cfg, fold), rec, op)
