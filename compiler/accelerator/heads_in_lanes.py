@@ -19,8 +19,9 @@ from ...hw.config import Config
 from .. import graph as g
 from ..graph.rewrite import Producers, Result, Rule, moved_from, moved_places, reading, rewrite
 from ..kernels import table
+from ..kernels.cache import RowsJoined, RowsOut
 from ..kernels.norm import EXTENSIONS
-from ..kernels.stand_ins import RowsJoined, RowsOut, stand_in
+from ..kernels.recording import stand_in
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,10 +11,10 @@ from ...runtime.buffer import Buffer, Region
 from ...runtime.executable import HostStep, LaunchStep, Tensor
 from .. import graph as g
 from ..kernels import table
+from ..kernels.cache import RowsJoined
 from ..kernels.conv import host_step
 from ..kernels.fold import fold_in_place
-from ..kernels.recording import Recording, limits, packed_bytes, packed_shape
-from ..kernels.stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined
+from ..kernels.recording import Absorbed, AbsorbedPad, AbsorbedSlice, Recording, limits, packed_bytes, packed_shape
 from ..memory import Lifetime, Plan, plan
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from

@@ -11,9 +11,9 @@ from .. import cost
 from .. import graph as g
 from ..graph.simplify import moved_states, pair_columns, simplify
 from ..kernels import table
+from ..kernels.cache import RowsJoined
 from ..kernels.fold import Fold
-from ..kernels.recording import packed_bytes
-from ..kernels.stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined
+from ..kernels.recording import Absorbed, AbsorbedPad, AbsorbedSlice, packed_bytes
 from ..target.host import HostModel
 from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps

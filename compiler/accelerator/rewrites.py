@@ -13,9 +13,8 @@ from ..graph.rewrite import Producers, Rule, rewrite
 from ..kernels import language, table
 from ..kernels.elementwise import weighted_sum
 from ..kernels.fold import may_fold
-from ..kernels.recording import own_rows
+from ..kernels.recording import AbsorbedPad, AbsorbedSlice, own_rows, stand_in
 from ..kernels.resize import repeat
-from ..kernels.stand_ins import AbsorbedPad, AbsorbedSlice, stand_in
 from ..limits import most_padding
 
 

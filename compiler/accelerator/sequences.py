@@ -20,7 +20,7 @@ import numpy as np
 from ...hw.config import Config
 from .. import graph as g
 from ..graph.rewrite import Producers, Rule, moved_from, moved_places, rewrite, transposes
-from ..kernels.stand_ins import stand_in
+from ..kernels.recording import stand_in
 
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 

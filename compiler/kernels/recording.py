@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ...hw.config import Config
-from ...hw.errors import ScheduleError, Unfit
-from ...hw.isa import Mem
+from ...hw.errors import CapacityError, ScheduleError, Unfit
+from ...hw.isa import Mem, depth
 from ...runtime import layout
 from ...runtime.buffer import Buffer, Region
 from ...runtime.launch import UOP_BUFFER
@@ -28,11 +29,6 @@ from ..tvm_compat import PrimFunc, Schedule
 
 if TYPE_CHECKING:
     from .fold import Fold
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from ...hw.errors import CapacityError
-from ...hw.isa import depth
 
 
 class Recording:
@@ -198,6 +194,34 @@ def channel_parameters(rec: Recording, op: g.Linear, bias: np.ndarray | np.integ
     store = Requant(0, 0, 0, op.output.zero_point, op.low, op.high, op.contract or rec.contract)
     facts = asdict(store) | dict(zip(("multiplier", "exponent"), scale))
     return rec.parameters(f"{op.name}.par", **facts | {"bias": bias})
+
+
+_Kind = TypeVar("_Kind", bound=g.Operator)
+
+
+@dataclass(frozen=True, eq=False)
+class Absorbed(g.Operator):
+    """An operator whose work its only reader does, so that nothing computes it: the output lies in the input."""
+
+    @property
+    def viewed(self) -> g.Tensor:
+        """The output."""
+        return self.output
+
+
+@dataclass(frozen=True, eq=False)
+class AbsorbedPad(g.Pad, Absorbed):
+    """A padding of channels that a sum makes."""
+
+
+@dataclass(frozen=True, eq=False)
+class AbsorbedSlice(g.StridedSlice, Absorbed):
+    """A slice of channels that a depthwise convolution takes."""
+
+
+def stand_in(kind: type[_Kind], op: g.Operator, **changes: Any) -> _Kind:
+    """An operator of `kind` with the facts of `op`, but for `changes`."""
+    return kind(**{**{each.name: getattr(op, each.name) for each in fields(op)}, **changes})
 
 
 def whole_blocks(op: g.Concat, cfg: Config) -> bool:

@@ -13,7 +13,7 @@ from .. import cost
 from .. import graph as g
 from . import language
 from .attention import attention, rotary
-from .cache import heads_out, join_rows, write_columns, write_rows
+from .cache import RowsJoined, RowsOut, heads_out, join_rows, write_columns, write_rows
 from .conv import conv2d, dense, dense16, whole_image
 from .elementwise import constant_per_channel, leaky_relu, lookup, pair, prelu, requantise, sum_of_two, weighted_sum
 from .fold import Fold
@@ -26,7 +26,6 @@ from .quantise import quantise_image
 from .recording import Recording
 from .resize import repeat, resize_bilinear
 from .softmax import integer_softmax, softmax
-from .stand_ins import RowsJoined, RowsOut
 from .transposed_conv import conv_transpose
 
 KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {

@@ -8,7 +8,7 @@ from tests.compiler.kernels.operators import NUMBERS
 from tilewright.compiler import graph as g
 from tilewright.compiler.accelerator.heads_in_lanes import heads_in_lanes, joined, rows_out
 from tilewright.compiler.kernels import table
-from tilewright.compiler.kernels.stand_ins import RowsJoined, RowsOut
+from tilewright.compiler.kernels.cache import RowsJoined, RowsOut
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.executable import LaunchStep
 from tilewright.sim.timing import predict

@@ -13,7 +13,7 @@ from tilewright.compiler.accelerator.sequences import as_images, image_shape, to
 from tilewright.compiler.graph import reference
 from tilewright.compiler.graph.simplify import simplify
 from tilewright.compiler.kernels import table
-from tilewright.compiler.kernels.stand_ins import AbsorbedPad, AbsorbedSlice
+from tilewright.compiler.kernels.recording import AbsorbedPad, AbsorbedSlice
 from tilewright.compiler.network import compile_for, compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa
