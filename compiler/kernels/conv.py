@@ -1,8 +1,8 @@
 """Convolutions and dense layers: the zero point of the input goes into the bias, the store requantises.
 
-GEMM alone computes them by their schedules (compiler/schedule), in tiles that those choose. Kernels of their own are
-those of depthwise ones that keep their rows on chip (depthwise.py), those of images of few channels, and those of
-layers whose channels two units divide (two_units.py).
+Most are recorded by schedules (compiler/schedule), in tiles that these choose. Kernels record depthwise convolutions
+that keep their rows on chip (depthwise.py), convolutions of images of few channels, and layers whose channels two units
+divide (two_units.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..schedule.epilogue import PLANES, Stage
 from ..tvm_compat import Schedule
 from . import depthwise, language
 from .fold import PARTS, Fold, FoldTiles, fold_weights
-from .language import Kernel, Unfit, by_shape
+from .language import Kernel, Unfit, by_shape, cuts
 from .recording import Recording, channel_parameters, need_layer, own_rows, packed_shape, place
 from .two_units import Layer, divided, input_of, multiply
 
@@ -43,7 +43,7 @@ def _facts(op: g.Linear) -> object:
 
 @by_shape(_facts)
 def dense(k: Kernel, op: g.QDense) -> None:
-    """A dense layer."""
+    """A dense layer, by its schedule."""
     need_layer(op)
     if op.ternary:
         return divided(k, op)
@@ -52,7 +52,7 @@ def dense(k: Kernel, op: g.QDense) -> None:
 
 @by_shape(_facts)
 def conv2d(k: Kernel, op: g.QConv2d) -> None:
-    """A convolution, of groups one or more parts after each other."""
+    """A convolution; one of groups may be several, part after part, each of whole blocks of channels."""
     cfg = k.cfg
     need_layer(op)
     if op.ternary:
@@ -103,29 +103,25 @@ def groups_per_part(op: g.QConv2d, cfg: Config) -> int:
 
 def ungrouped(op: g.QConv2d) -> np.ndarray:
     """The weights (O, C, KH, KW), zero where an output channel does not read an input channel."""
-    if op.groups == 1:
-        return op.weight
-    o, c, kh, kw = op.weight.shape
-    whole = np.zeros((o, op.groups * c, kh, kw), np.int8)
-    for k in range(op.groups):
-        outputs = slice(k * o // op.groups, (k + 1) * o // op.groups)
-        whole[outputs, k * c : (k + 1) * c] = op.weight[outputs]
-    return whole
+    (o, c, kh, kw), group = op.weight.shape, np.arange(op.groups)
+    weight = np.zeros((op.groups, o // op.groups, op.groups, c, kh, kw), np.int8)
+    weight[group, :, group] = op.weight.reshape(op.groups, -1, c, kh, kw)
+    return weight.reshape(o, -1, kh, kw)
 
 
 def _parts(rec: Recording, op: g.QConv2d, count: int) -> Iterator[g.QConv2d]:
     """Convolutions of `count` groups each (the last may have fewer), on parts of the buffers of `op`."""
-    per_group = op.weight.shape[1], len(op.weight) // op.groups
-    for first in range(0, op.groups, count):
-        groups = min(count, op.groups - first)
-        tensors = []
-        for t, channels in ((op.x, per_group[0]), (op.output, per_group[1])):
-            part = replace(t, name=f"{t.name}.{op.name}.{first}", shape=(t.shape[0], groups * channels, *t.shape[2:]))
+    inputs, outputs = op.weight.shape[1], len(op.weight) // op.groups  # channels of a group
+    for groups in cuts(op.groups, count):
+        first, size = groups.start, groups.stop - groups.start
+        parts = []
+        for t, channels in ((op.x, inputs), (op.output, outputs)):
+            part = replace(t, name=f"{t.name}.{op.name}.{first}", shape=(t.shape[0], size * channels, *t.shape[2:]))
             rec.activations[part.name] = rec.part(t, part, first * channels)
-            tensors.append(part)
-        outputs = slice(first * per_group[1], (first + groups) * per_group[1])
-        facts = {"weight": op.weight[outputs], "weight_scale": op.weight_scale[outputs], "bias": op.bias[outputs]}
-        yield replace(op, name=f"{op.name}.{first}", inputs=(tensors[0],), output=tensors[1], groups=groups, **facts)
+            parts.append(part)
+        own = slice(first * outputs, (first + size) * outputs)
+        facts = {"weight": op.weight[own], "weight_scale": op.weight_scale[own], "bias": op.bias[own]}
+        yield replace(op, name=f"{op.name}.{first}", inputs=(parts[0],), output=parts[1], groups=size, **facts)
 
 
 def _same_for_all(op: g.Linear) -> bool:
@@ -188,20 +184,16 @@ def folded_conv(k: Kernel, op: g.QConv2d) -> None:
     for n, (top, left, rows, columns) in product(range(layer.images), tiles):
         at = {"h": reads.window(0, top, rows), "w": reads.window(1, left, columns)}
         tile = xs.load(x[n].window(op.x.zero_point, **at))
-        for first in range(0, blocks, tiles.co):
-            these, number = slice(first, min(first + tiles.co, blocks)), next(numbers)
-            size = (these.stop - first) * rows * columns
+        for these in cuts(blocks, tiles.co):
+            number, extents = next(numbers), {"b": these.stop - these.start, "h": rows, "w": columns}
             # the store of a large first tile takes as long as two tiles: both of them go to the other bank
-            beside = number == 2 and max(size, small) <= large - small
-            y = (high[small:] if beside else next(banks)).reshaped(b=these.stop - first, h=rows, w=columns)
+            second = number == 2 and max(math.prod(extents.values()), small) <= large - small
+            y = (high[small:] if second else next(banks)).reshaped(**extents)
             if tiles.late and number == 0:
                 y.merged("entry")[...] = 0
-                step = -(-len(reads.terms) // PARTS)
-                for part in (slice(begin, begin + step) for begin in range(0, len(reads.terms), step)):
-                    some = replace(reads, terms=reads.terms[part])
-                    part = slice(part.start, part.start + len(some.terms))
+                for part in cuts(len(reads.terms), -(-len(reads.terms) // PARTS)):
                     k.load(wgt[0, 0, part], weights[0, 0, part])
-                    multiply(y, tile, wgt[:, :, part], some, fresh=False)
+                    multiply(y, tile, wgt[:, :, part], replace(reads, terms=reads.terms[part]), fresh=False)
             else:
                 multiply(y, tile, wgt[these], reads, fresh=True)
             k.store(out[n, these, top : top + rows, left : left + columns], y, par[these])

@@ -1,11 +1,8 @@
 """Depthwise convolutions that are requantised: as a schedule, or with every row of the input loaded once.
 
-Rows stay on chip, in a ring, for all windows that have them: a tensor of a schedule has one place on chip, and a row of
-its tile lies behind the one before. Output rows are computed in parts, through all channels without a break. A part
-needs new rows and some of the part before it, wherever these are.
-
-Where products hide the loads of both, or the layer is small, the timing model says which is faster: that depends on
-sizes that no estimate has exactly, as those of the last loads and stores.
+In the kernel rows stay on chip, in a ring, for all windows that have them; a schedule loads rows again with each tile.
+Output rows are computed in parts, through all channels without a break: a part needs new rows, and some of the part
+before it. Where products hide the loads of both, or the layer is small, the timing model says which is faster.
 """
 
 from __future__ import annotations
@@ -53,7 +50,7 @@ class Cut(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Output rows [first, end) of a plane: `columns` columns from `column` on, of a block of channels of an image."""
+    """Rows [first, end) of the output, `columns` columns from `column` on, of one block of channels of an image."""
 
     image: int
     block: int
@@ -64,7 +61,7 @@ class Piece(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Entries of the output."""
+        """Entries of the output, and accumulators."""
         return (self.end - self.first) * self.columns
 
 
@@ -155,7 +152,7 @@ def _recorded(
 
 
 def rows_on_chip(k: Kernel, op: g.QConv2d, buffers: Mapping[str, Buffer], cut: Cut) -> None:
-    """A convolution of buffer `x` with `w` and `par`, packed as for a schedule of it, to `out`.
+    """Record a convolution of `buffers` x, w, par and out, packed as for its schedule, in the parts of `cut`.
 
     Weights and parameters are loaded with the first part that needs them.
     """
@@ -171,14 +168,15 @@ def rows_on_chip(k: Kernel, op: g.QConv2d, buffers: Mapping[str, Buffer], cut: C
     wgt = k.tile(Mem.WGT, high=max(entries, cfg.wgt_depth // cfg.block_in), entry=entries)
     par = k.tile(Mem.PAR, b=blocks)
     rows = _Rows(k, op, k.array(buffers["x"], row=images * blocks * shape.h, w=shape.w), cut.columns, parts[0][0].end)
-    size = max(map(_size, parts))
+    sizes = [sum(piece.size for piece in part) for part in parts]
+    size = max(sizes)
     # one place in a bank where a part has no more than a plane, so that no store reads the bank that products write;
     # where it has more, stores wait for parameters more often, and products run ahead of them
     ys = k.banks(size, places=2 if cut.rows > oy and 2 * size <= k.bank else 1)
     kernel = wgt.rows(b=blocks, ky=kh, kx=pitch)
     begun = ready = 0  # entries of weights, and blocks of parameters, that were loaded
-    for part in parts:
-        y, seen = ys.next(entry=_size(part)), 1 + max(piece.block for piece in part)
+    for part, entries_of_part in zip(parts, sizes):
+        y, seen = ys.next(entry=entries_of_part), 1 + max(piece.block for piece in part)
         tiles = y.pieces(*({"h": piece.end - piece.first, "w": piece.columns} for piece in part))
         products = [one for piece, tile in zip(part, tiles) for one in _products(k, op, rows, piece, tile, kernel)]
         rows.load()
@@ -197,10 +195,10 @@ def rows_on_chip(k: Kernel, op: g.QConv2d, buffers: Mapping[str, Buffer], cut: C
 
 
 class _Rows:
-    """The input rows of the present plane on chip, each at a place of a ring; one place is padding where it is needed.
+    """A ring of input rows on chip for the plane that is computed; where padding is needed, one place holds it.
 
-    The ring begins where the rows of the first part, `first` rows of the output, were used longest ago. While one part
-    is computed, the input rows of the next one find room beside its own.
+    The ring begins at the place, large enough for the first part of `first` output rows, that was used longest ago.
+    While one part is computed, the input rows of the next part are loaded beside its own.
     """
 
     def __init__(self, k: Kernel, op: g.QConv2d, x: Array, columns: int, first: int):
@@ -221,7 +219,6 @@ class _Rows:
             k.fill(k.tile(Mem.INP, at, at + self.width, entry=self.width), x, self.fill)
 
     def _place(self) -> int:
-        """The next place of the ring, which counts as used now."""
         if self._next == self.outside:
             self._next = (self._next + 1) % self.count
         taken, self._next = self._next, (self._next + 1) % self.count
@@ -246,7 +243,7 @@ class _Rows:
         return None if row is None else self._places[row]
 
     def load(self) -> None:
-        """Load those that were not on chip; rows that follow each other by one instruction."""
+        """Load the rows that were not on chip: one instruction for rows that follow one another."""
         field = limits(self.k.cfg, "LOADP" if self.fill else "LOAD")
         most = field["y_size"] if self.shape.w <= field["x_stride"] else 1
         while self._new:
@@ -262,9 +259,9 @@ class _Rows:
 def _products(
     k: Kernel, op: g.QConv2d, rows: _Rows, piece: Piece, y: Tile, kernel: Rows
 ) -> Iterator[tuple[bool, Tile, Product]]:
-    """(it is added, accumulators, product) with each row of the kernel, that with most rows inside of the image first.
+    """(whether it is added, accumulators, product) for each row of the kernel, most rows inside of the image first.
 
-    Where a row of padding stands for those outside of the image, products with these count; else they are left out.
+    Products with rows outside of the image are left out, unless a row of padding stands for them.
     """
     rows.take(piece)
     (kh, kw), (_, sx), (_, dx) = op.shape.kernel, op.strides, op.dilations
@@ -294,7 +291,6 @@ def _runs(places: list[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _store(k: Kernel, out: Array, part: Part, y: Tile, par: Tile) -> None:
-    """Store a part: whole planes by one statement, other pieces one by one."""
     _, _, oy, ox = out.shape.values()
     while part:
         (image, block, column, columns, first, end), count = part[0], 1
@@ -308,7 +304,7 @@ def _store(k: Kernel, out: Array, part: Part, y: Tile, par: Tile) -> None:
 
 
 def _parts(cfg: Config, shape: ConvShape, cut: Cut) -> Iterator[Part]:
-    """The parts: small ones at both ends, between them such that each is loaded while those before it are computed."""
+    """Small parts at both ends; parts between them are loaded while the parts before them are computed."""
     rows, ends, rest = shape.output[0], -(-_ENDS // cut.columns), _REST[cut.rows > shape.output[0]]
     images, blocks, ox = -(-shape.n // cfg.batch), -(-shape.c // cfg.block_out), shape.output[1]
     begins = product(range(images), range(blocks), range(0, ox, cut.columns))
@@ -383,8 +379,3 @@ def _needed(shape: ConvShape, first: int, end: int) -> range:
     """The rows of the image from the first to the last one that output rows [first, end) need."""
     (sy, _), top = shape.strides, shape.pads[0]
     return range(max(0, first * sy - top), min(shape.h, (end - 1) * sy - top + shape.span[0]))
-
-
-def _size(part: Part) -> int:
-    """Accumulators of a part."""
-    return sum(piece.size for piece in part)
