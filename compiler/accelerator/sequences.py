@@ -27,10 +27,14 @@ TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 
 def as_images(graph: g.Graph, cfg: Config) -> g.Graph:
     """Sequences become images whose pixels are rows, where matrices are multiplied or dense layers have many rows."""
-    able = cfg.batch == 1 and cfg.block_in == cfg.block_out and "overwrite" in cfg.extensions
-    if not able or any(op.in_lanes(cfg.block_in) for op in graph.ops):
+    if not multiplies_images(cfg) or any(op.in_lanes(cfg.block_in) for op in graph.ops):
         return graph
     return rewrite(graph, Rule(g.Operator, _Images(graph, cfg.block_in).instead))
+
+
+def multiplies_images(cfg: Config) -> bool:
+    """True if `cfg` multiplies images by matrices that it computes, or that move their lanes."""
+    return cfg.batch == 1 and cfg.block_in == cfg.block_out and "overwrite" in cfg.extensions
 
 
 def image_shape(shape: tuple[int, ...], nchw: bool = False) -> tuple[int, int, int, int]:

@@ -10,7 +10,6 @@ from tests.compiler.kernels.conftest import PLUS
 from tests.compiler.kernels.operators import POSITION
 from tilewright.compiler import cost
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator import layerwise
 from tilewright.compiler.accelerator.launch import (
     arena_plan,
     bases,
@@ -20,7 +19,8 @@ from tilewright.compiler.accelerator.launch import (
     refused_states,
     state_of,
 )  # fmt: skip
-from tilewright.compiler.accelerator.module import Accelerator, LayerAccelerator
+from tilewright.compiler.accelerator.layerwise import LayerAccelerator
+from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.graph import reference
 from tilewright.compiler.kernels.language import added
@@ -332,17 +332,17 @@ def narrow_conv(groups=1):
 
 
 def test_refusals_of_layers():
-    assert layerwise.refusal(narrow_conv(), PRESETS["vta"]) == ""
-    assert layerwise.refusal(narrow_conv(8), PRESETS["vta"]) == "it has 8 groups"
-    narrow = Config("w4", wgt_bits=4, wgt_bytes=1 << 16)
-    assert layerwise.refusal(narrow_conv(), narrow) == "weights -128..-128: wgt_bits is 4, which holds -8..7"
-    assert "inp_bits is 4" in layerwise.refusal(narrow_conv(), Config(inp_bits=4, inp_bytes=1 << 14))
+    vta, narrow = LayerAccelerator(PRESETS["vta"]), LayerAccelerator(Config("w4", wgt_bits=4, wgt_bytes=1 << 16))
+    assert vta.refusal(narrow_conv()) == ""
+    assert vta.refusal(narrow_conv(8)) == "it has 8 groups"
+    assert narrow.refusal(narrow_conv()) == "weights -128..-128: wgt_bits is 4, which holds -8..7"
+    assert "inp_bits is 4" in LayerAccelerator(Config(inp_bits=4, inp_bytes=1 << 14)).refusal(narrow_conv())
 
 
 @pytest.mark.parametrize(("name", "kinds"), [("vta", ["pad", "pack"]), ("pynq_z1", ["pack"])])
 def test_steps_of_a_layer(name, kinds):
     steps = Steps(g.Graph("g", (NARROW,), (RESULT,), (narrow_conv(),)), PRESETS[name])
-    layerwise.generate(steps, steps.graph.of(g.Divisible))
+    LayerAccelerator(PRESETS[name]).generate(steps, steps.graph.of(g.Divisible))
     assert [getattr(s, "op", "launch") for s in steps.steps] == [*kinds, "launch", "accumulators", "requantise"]
     assert steps.executable().steps[len(kinds)].macs == narrow_conv().macs
 
@@ -351,7 +351,7 @@ def test_a_window_that_the_weights_memory_does_not_hold_stays_on_the_host():
     graph = g.Graph("g", (NARROW,), (RESULT,), (narrow_conv(),))
     few = load_config("1x16_i8w8a32_15_15_11_17")  # 8 entries of weights
     with pytest.raises(Refusal, match="one output block needs 9 entries of input and 9 of weights; it has 2048 and 8"):
-        layerwise.generate(Steps(graph, few), graph.of(g.Divisible))
+        LayerAccelerator(few).generate(Steps(graph, few), graph.of(g.Divisible))
     executable = compile_graph(graph, few)
     assert not executable.launches
     found = run(executable, {"x": np.full(NARROW.shape, 4, np.int8)})[0]["y"]
