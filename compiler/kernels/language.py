@@ -20,7 +20,7 @@ import numpy as np
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, EncodingError, KernelError, ScheduleError, Unfit
-from ...hw.isa import AluOp, Mem, table_span
+from ...hw.isa import AluOp, Mem, entry_bytes, table_span
 from ...runtime import layout
 from ...runtime.buffer import Buffer, Region
 from ...runtime.launch import Launch
@@ -121,7 +121,12 @@ class Kernel:
     # tensors in DRAM
 
     def input(self, number: int) -> Array:
-        """The packed input of that number: axes n, b, h, w of an image, n, b of a vector; a constant is broadcast."""
+        """The packed input of that number: axes n, b, h, w of an image, n, b of a vector; a constant is broadcast.
+
+        Raises `KernelError` where the operator has fewer inputs.
+        """
+        if not 0 <= number < len(self.op.inputs):
+            raise KernelError(f"k.input({number}): the operator has {len(self.op.inputs)}, counted from 0")
         t = self.op.inputs[number]
         return self._packed(self.op.output if t.data is not None else t, self.rec.operand(self.op, number))
 
@@ -148,7 +153,7 @@ class Kernel:
         return self.array(buffer, **extents or {"entry": values // lanes})
 
     def _packed(self, t: g.Tensor, buffer: Buffer) -> Array:
-        """`t` in `buffer`, which may be a part of an arena, or have the shape of a tensor of which `t` is a view."""
+        """`t` in `buffer`, which may be part of an arena, or have the shape of a tensor of which `t` is a view."""
         return self.array(buffer, **dict(zip("nbhw", packed_shape(t.shape, self.cfg)[:-2])))
 
     def array(self, buffer: Buffer, **extents: int) -> Array:
@@ -259,7 +264,9 @@ class Kernel:
         """`data`, one entry per element of its first axis, loaded to `mem`; by default with one axis of that name.
 
         With `kept` it stays for all operators of the launch that ask for the same; ask for it before other places.
+        Raises `KernelError` for values wider than a lane, and for elements that are no entries.
         """
+        _check_entries(self.cfg, mem, name, data)
         extents = extents or {name: len(data)}
         if not kept:
             return self.load(self.tile(mem, **extents), self.known(name, data))
@@ -274,20 +281,18 @@ class Kernel:
     def matrices(self, name: str, values: np.ndarray) -> Tile:
         """Weights (count, lanes of the result, lanes of the input), on an axis called `name`.
 
-        Raises `KernelError` for values beyond int8.
+        Raises `KernelError` for other shapes, and for values that are no int8 integers.
         """
-        _int8(name, values)
-        return self.constant(Mem.WGT, name, values.astype(np.int8))
+        return self.constant(Mem.WGT, name, _int8(name, values, self.cfg.block_out, self.cfg.block_in))
 
     def rows(self, name: str, values: np.ndarray) -> Rows:
         """Rows of weights (count, lanes) for products lane by lane, on an axis called `name`.
 
-        Raises `KernelError` for values beyond int8.
+        Raises `KernelError` as `matrices` does.
         """
-        _int8(name, values)
         block, count = self.cfg.block_in, -(-len(values) // self.cfg.block_in)
         data = np.zeros((count, block, self.cfg.block_out), np.int8)
-        data.reshape(count * block, -1)[: len(values)] = values
+        data.reshape(count * block, -1)[: len(values)] = _int8(name, values, self.cfg.block_out)
         reach = max(count, self.cfg.wgt_depth // block)  # of micro-ops, which count rows
         tile = self.load(self.tile(Mem.WGT, high=reach, entry=count), self.known(name, data, entry=count))
         return tile.rows(**{name: len(values)})
@@ -322,6 +327,10 @@ class Kernel:
 
         Accumulators take bytes, extended by their sign. Raises `Unfit` for more padding than a load adds.
         """
+        if not isinstance(target, Tile) or not isinstance(source, Array):
+            raise KernelError("k.load takes a tile, and then an array in DRAM, k.load(tile, k.input(0))")
+        if not -128 <= source.fill <= 127:
+            raise KernelError(f"{source} has padding of {source.fill}: must be within -128 to 127")
         self._alone("load")
         extents, most = source.padded, max((max(axis.pads) for axis in source.axes), default=0)
         if (size := math.prod(extents.values())) != target.size:
@@ -362,6 +371,8 @@ class Kernel:
 
         What one transfer does not move is stored part by part along the first axis.
         """
+        if not isinstance(target, Array) or isinstance(y, Array):
+            raise KernelError("k.store takes an array in DRAM, and then a tile, k.store(k.output, y)")
         self._alone("store")
         _in(Mem.ACC, y)
         if y.shape != target.shape or _order(y.shape) != _order(target.shape) or target.padded != target.shape:
@@ -468,18 +479,44 @@ class Kernel:
         """Called by each statement with what it writes and reads; a kernel with checks looks at it (checked.py)."""
 
 
-def _int8(name: str, values: np.ndarray) -> None:
+def _int8(name: str, values: np.ndarray, *lanes: int) -> np.ndarray:
+    """The values (count, *lanes) of weights. Raises `KernelError` where they are no int8 integers, or none."""
+    values = np.asarray(values)
+    if values.shape[1:] != lanes or not values.size:
+        raise KernelError(f"weights {name} {values.shape}: must be (count, {', '.join(map(str, lanes))})")
+    if (values != np.round(values)).any():
+        raise KernelError(f"weights {name} are no integers: round them, and scale the result when it is stored")
     if values.min() < -128 or values.max() > 127:
         raise KernelError(f"weights {name} are {values.min()} to {values.max()}: they must be within -128 to 127")
+    return values.astype(np.int8)
+
+
+def _check_entries(cfg: Config, mem: Mem, name: str, data: np.ndarray) -> None:
+    """Raise `KernelError` where the elements of the first axis are no entries of `mem`."""
+    widest = {Mem.INP: np.int8, Mem.WGT: np.int8, Mem.ACC: np.int32}.get(mem)
+    if widest and (data.dtype.kind != "i" or data.itemsize > np.dtype(widest).itemsize):
+        what = f"{mem.name} takes {widest.__name__}, values.astype(np.{widest.__name__})"
+        raise KernelError(f"constant {name} is {data.dtype}: {what}")
+    size, allowed = data[0].nbytes if len(data) else 0, [entry_bytes(cfg, mem)]
+    if mem is Mem.ACC:
+        allowed.append(allowed[0] // 4)  # bytes, extended by their sign
+    if size not in allowed:
+        lanes = {Mem.WGT: (cfg.block_out, cfg.block_in), Mem.INP: (cfg.batch, cfg.block_in)}
+        shape = lanes.get(mem, (cfg.batch, cfg.block_out))
+        raise KernelError(
+            f"constant {name} {data.shape} {data.dtype}: an element of its first axis has {size} bytes, an entry of "
+            f"{mem.name} {' or '.join(map(str, allowed))}; its lanes must be {shape}"
+        )
 
 
 def _order(extents: dict[str, int]) -> list[str]:
-    """The names of the axes that have an order in memory."""
     return [name for name, extent in extents.items() if extent > 1]
 
 
 def _in(mem: Mem, view: Tile) -> None:
-    """Raise `KernelError` where `view` lies in another memory."""
+    """Raise `KernelError` where `view` is no tile, or lies in another memory."""
+    if not isinstance(view, Tile):
+        raise KernelError(f"a statement takes a tile, not '{type(view).__name__}'")
     if view.mem is not mem:
         raise KernelError(f"{view} is in {view.mem.name}: the statement takes one in {mem.name}")
 

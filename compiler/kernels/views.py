@@ -420,6 +420,10 @@ class Product:
     order: str = ""
     taps: int = 1
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.weights, Tile):
+            raise KernelError(f"a statement takes a tile, not '{type(self.weights).__name__}'")
+
     def with_taps(self, taps: int) -> Product:
         """The same product, of so many inputs and rows of weights, from those of the views on, at once."""
         return replace(self, taps=taps)
