@@ -22,7 +22,7 @@ from ...runtime import layout
 from ...runtime.hostops.attention import LARGEST_WEIGHT, TURN, WEIGHTS, reciprocal_shifts
 from .. import graph as g
 from ..graph.integer_forms import Requant
-from .language import Array, Extents, Kernel, Slots, Tile, Unfit, by_shape
+from .language import Array, Extents, Kernel, Slots, Tile, Unfit, by_shape, refuse
 from .norm import COPIES, inverse_root, need_roots, root_tables
 
 _LOWEST = -(1 << 15)  # and as many bits to the left the smallest int32
@@ -215,8 +215,7 @@ def rotary(k: Kernel, op: g.Rotate) -> None:
     """
     need_roots(k)
     block, tokens, half = k.cfg.block_in, op.x.shape[0], op.cosine.shape[1]
-    if half % block:
-        raise Unfit(f"halves of {half} elements: must be whole blocks of {block}")
+    refuse(half % block, f"halves of {half} elements: must be whole blocks of {block}")
     x, out, width = k.input(0).named(n="row"), k.output.named(n="row"), half // block
     cosine, sine = op.cosine.astype(np.int32), op.sine.astype(np.int32)
     # cosines, then the sines for first halves, then the sines for second halves

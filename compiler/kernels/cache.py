@@ -12,7 +12,7 @@ import numpy as np
 
 from ...hw.isa import Mem
 from .. import graph as g
-from .language import Array, Kernel, Unfit, by_shape, cuts
+from .language import Array, Kernel, Unfit, by_shape, cuts, refuse
 from .movement import Move, blocks_together, move_images
 from .norm import need_roots
 
@@ -45,8 +45,7 @@ def write_rows(k: Kernel, op: g.WriteRows) -> None:
     """
     need_roots(k)
     x, tokens, size = k.input(1), op.inputs[1].shape[0], op.x.shape[2]
-    if size % tokens:
-        raise Unfit(f"{size} positions: must be whole blocks of {tokens} tokens")
+    refuse(size % tokens, f"{size} positions: must be whole blocks of {tokens} tokens")
     rows = k.tile(Mem.ACC, b=x.axis("b").extent, n=tokens)
     for part in range(rows.shape["b"]) if tokens > 1 else ():
         k.load(rows[part], x[:, part])
@@ -61,10 +60,8 @@ def write_columns(k: Kernel, op: g.WriteColumns) -> None:
     """Write a transposed block of values: the identity times matrices of values. An entry of the cache per element."""
     need_roots(k)
     block, (_, elements, positions, _) = k.cfg.block_in, op.inputs[1].shape
-    if positions != block:
-        raise Unfit(f"a block of {positions} positions: must be {block}")
-    if elements % block:
-        raise Unfit(f"values of {elements} elements: must be whole blocks of {block}")
+    refuse(positions != block, f"a block of {positions} positions: must be {block}")
+    refuse(elements % block, f"values of {elements} elements: must be whole blocks of {block}")
     identity = k.constant(Mem.INP, "identity", np.eye(block, dtype=np.int8), kept=True)
     x = k.weights(1).merged("b")
     values = k.load(k.tile(Mem.WGT, **x.shape), x)

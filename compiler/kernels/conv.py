@@ -32,7 +32,7 @@ from ..schedule.epilogue import PLANES, Stage
 from ..tvm_compat import Schedule
 from . import depthwise, language
 from .fold import PARTS, Fold, FoldTiles, fold_weights
-from .language import Kernel, Unfit, by_shape, cuts
+from .language import Kernel, Unfit, by_shape, cuts, refuse
 from .recording import Recording, channel_parameters, need_layer, own_rows, packed_shape, place
 from .two_units import Layer, divided, input_of, multiply
 
@@ -59,8 +59,7 @@ def conv2d(k: Kernel, op: g.QConv2d) -> None:
         return divided(k, op)
     if k.fold is not None:
         return folded_conv(k, op)
-    if max(op.pads) > most_padding(cfg):
-        raise Unfit(f"padding {op.pads}: at most {most_padding(cfg)}")
+    refuse(max(op.pads) > most_padding(cfg), f"padding {op.pads}: at most {most_padding(cfg)}")
     if (part := groups_per_part(op, cfg)) < op.groups:
         for one in _parts(k.rec, op, part):
             language.lower(conv2d, k.rec, one)
@@ -165,8 +164,7 @@ def folded_conv(k: Kernel, op: g.QConv2d) -> None:
     if k.fold is None:
         raise Unfit("its image is not laid out for it")
     tiles, layer = FoldTiles(op.shape, k.fold, k.cfg), Layer.of(op.shape, 0, k.fold, k.cfg)
-    if not tiles.fit:
-        raise Unfit(f"a row of {op.shape.output[1]} pixels, or {tiles.weights} entries of weights do not fit")
+    refuse(not tiles.fit, f"a row of {op.shape.output[1]} pixels, or {tiles.weights} entries of weights do not fit")
     reads, blocks = layer.reads, layer.gemm
     extents = {"b": blocks, "c": 1, "term": len(reads.terms)}
     parameters = k.array(channel_parameters(k.rec, op, op.corrected_bias), b=blocks)

@@ -29,7 +29,7 @@ from ..limits import limits
 from ..schedule.conv2d import conv2d_of
 from ..schedule.depthwise import depthwise_of, reach
 from ..tvm_compat import PrimFunc
-from .language import Array, Kernel, Tile, Unfit, equal_parts, every, lower
+from .language import Array, Kernel, Tile, Unfit, equal_parts, every, lower, refuse
 from .recording import Recording, packed_shape, scheduled
 from .views import Product, Rows, dense
 
@@ -205,8 +205,7 @@ class _Rows:
         self.k, self.x, self.shape, self.fill = k, x, op.shape, op.x.zero_point if any(op.pads) else 0
         self.width, padded = self.shape.reach(1, columns)[1], _padded(self.shape, self.fill)
         self.count, together = k.cfg.inp_depth // self.width, padded + len(_needed(self.shape, 0, first))
-        if together > self.count:
-            raise Unfit(f"{together} rows of {self.width} entries do not fit INP")
+        refuse(together > self.count, f"{together} rows of {self.width} entries do not fit INP")
         self.ring = Tile(k, 0, dense({"row": self.count, "w": self.width}), Mem.INP)
         start = k.rec.placement.region(Mem.INP, together * self.width, 0, self.ring.size)
         self._next, self.outside = -(-start // self.width) % self.count, None
@@ -344,8 +343,7 @@ def cuts(cfg: Config, shape: ConvShape, pad_value: int) -> list[Cut]:
     `_SHARE`, as what follows waits for the last one. Raises `Unfit` where none fits.
     """
     images, blocks, kw = -(-shape.n // cfg.batch), -(-shape.c // cfg.block_out), shape.kernel[1]
-    if shape.strides[0] >= shape.span[0]:
-        raise Unfit("windows without common rows")
+    refuse(shape.strides[0] >= shape.span[0], "windows without common rows")
     if (count := blocks * shape.kernel[0] * layout.depthwise_pitch(cfg, kw)) > reach(cfg, kw, shape.dilations[1]):
         raise Unfit(f"{count} rows of weights: more than micro-ops reach")
     formats, large = ("LOADP" if pad_value else "LOAD", "STOREQ"), _large(cfg, shape)

@@ -21,7 +21,7 @@ from .. import graph as g
 from ..graph import reference
 from ..graph.elementwise import ADD_SHIFT
 from ..graph.integer_forms import UNCHANGED, Requant, WeightedSum, pair_form, rescaling_store, weighted_form
-from .language import TILE, Array, Kernel, Slots, Tile, Unfit, by_shape, cuts
+from .language import TILE, Array, Kernel, Slots, Tile, Unfit, by_shape, cuts, refuse
 
 _LEAST = 16  # entries of a tile, where there are as many: shorter transfers take longer
 _MOST_SHIFT = 6  # that weights of the array make
@@ -30,8 +30,7 @@ _MOST_SHIFT = 6  # that weights of the array make
 def need_one_shape(op: g.Operator) -> None:
     """Raise `Unfit` unless operands and output are vectors or images of one shape; constants are broadcast."""
     shape = op.output.shape
-    if len(shape) not in (2, 4):
-        raise Unfit(f"{len(shape)} dimensions")
+    refuse(len(shape) not in (2, 4), f"{len(shape)} dimensions")
     for t in op.inputs:
         if t.data is None and t.shape != shape:
             raise Unfit(f"operand of shape {t.shape} is broadcast")
@@ -256,8 +255,7 @@ def leaky_relu(k: Kernel, op: g.LeakyRelu) -> None:
     does. The two lines of a tile are in two banks, so that the ALU reads both in one cycle.
     """
     need_one_shape(op)
-    if min(op.slopes) < 0:
-        raise Unfit(f"slope {min(op.slopes):g}: must not be negative")
+    refuse(min(op.slopes) < 0, f"slope {min(op.slopes):g}: must not be negative")
     lines = lines_of(op)
     k.need("overwrite", "requant", *(["rescale"] if lines.scales else []))
     x, out = k.input(0).merged("entry"), k.output.merged("entry")

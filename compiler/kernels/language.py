@@ -1,10 +1,9 @@
 """The kernel language: operators of the accelerator as one Python function each.
 
 A kernel is a function `record(k, op)`. It asks `k` for tiles on chip, loads parts of the operator's inputs, computes on
-them as NumPy would, and stores parts of its output. Slots and banks alternate by themselves; dependence tokens are
-those of every program. If the operator does not suit it, or does not fit, it raises `Unfit` with the reason. Whether a
-kernel applies, how long it takes and what it records are three answers of that one function: `why_not` and `cycles` run
-it into a program of its own, which the timing model times.
+them as NumPy would, and stores parts of its output. It raises `Unfit` where the operator does not suit it.
+Whether a kernel applies, and how long it takes, follow from that one function: `why_not` and `cycles` run it into a
+program of its own, which the timing model times. docs/kernels.md is the guide.
 """
 
 from __future__ import annotations
@@ -31,28 +30,28 @@ from .. import graph as g
 from ..graph.integer_forms import Requant
 from ..limits import most_padding
 from .fold import Fold
-from .recording import OnChip, Recording, limits, packed_shape
+from .recording import OnChip, Recording, limits, packed_shape, refuse
 from .views import Array, Product, Rows, Tile, View, cuts, dense, every
 
 __all__ = [
     "Array", "Kernel", "Record", "Slots", "Tile", "Unfit", "added", "by_shape", "cuts", "cycles",
-    "equal_parts", "every", "launch", "lower", "why_not",
+    "equal_parts", "every", "launch", "lower", "refuse", "why_not",
 ]  # fmt: skip
 
-Extents = list[dict[str, int]]  # of tiles: of each the extents of its axes by name
-Record = Callable[["Kernel", Any], None]  # the second argument is an operator of the classes that it computes
+Extents = list[dict[str, int]]  # the extents of the axes of each tile, by name
+Record = Callable[["Kernel", Any], None]  # the second argument is an operator of the classes that the kernel computes
 _BY_SHAPE = dict[Record, Callable[[Any], object]]()
-TILE = 256  # entries of a tile: enough to hide what an instruction costs, and few enough for a short start and end
-_LONG = 1 << 14  # cycles, of which those of a program's start and end are a few per cent at most
-_ALIKE = 1.01  # times the fewest cycles: tiles that take so many are as good
+TILE = 256  # entries of a tile: enough to hide the latency of an instruction, and few enough for a short start and end
+_LONG = 1 << 14  # cycles of a program whose start and end are a few per cent of it at most
+_ALIKE = 1.01  # times the fewest cycles: a tile that takes so many is as good
 
 
 class Slots:
     """Places on chip of one size that tiles take in turn: one is computed while the next one is loaded or stored."""
 
     def __init__(self, places: Iterable[Tile]):
-        self.places = [*places]  # the one that is taken next first
-        self._held: dict[int, tuple[list, tuple[Tile, ...]]] = {}  # what `hold` loaded, by the first entry of its place
+        self.places = [*places]  # in the order in which they are taken
+        self._held: dict[int, tuple[list, tuple[Tile, ...]]] = {}  # (arrays, tiles) of `hold_all`, by the first entry
 
     def next(self, **extents: int) -> Tile:
         """The next place, with axes of these extents. Raises `KernelError` where they are larger than the place."""
@@ -71,30 +70,34 @@ class Slots:
         return source.kernel.load(self.next(**source.padded), source)
 
     def hold(self, source: Array) -> Tile:
-        """`source` where `hold` loaded it, if nothing took that place; else in the one that was used longest ago."""
+        """Load `source` to the place that was used longest ago, unless a place still holds it."""
         return self.hold_all(source)[0]
 
     def hold_all(self, *sources: Array) -> tuple[Tile, ...]:
-        """As `hold`, several one behind the other in one place."""
+        """As `hold`, several arrays one behind the other in one place."""
         wanted = [(a.buffer, a.base, a.axes, a.symbol, a.fill) for a in sources]
-        there = next((base for base, (held, _) in self._held.items() if held == wanted), None)
-        if there is not None:
-            self.places.sort(key=lambda place: place.base == there)  # the one that holds them is taken last
-            return self._held[there][1]
-        whole = self.next(**self.places[0].shape)
-        tiles = whole.pieces(*[source.padded for source in sources])
+        holding = next((base for base, (held, _) in self._held.items() if held == wanted), None)
+        if holding is not None:
+            self.places.sort(key=lambda place: place.base == holding)  # taken last
+            return self._held[holding][1]
+        place = self.next(**self.places[0].shape)
+        tiles = place.pieces(*[source.padded for source in sources])
         for tile, source in zip(tiles, sources):
             source.kernel.load(tile, source)
-        self._held[whole.base] = wanted, tiles
+        self._held[place.base] = wanted, tiles
         return tiles
 
 
 class Kernel:
-    """What a kernel function records with, for one operator `op`, into the program of `rec`."""
+    """Records the statements of a kernel function for one operator `op` into the program of `rec`.
+
+    Tiles that do not fit on chip raise `Unfit` with the reason that a user reads, wrong statements `KernelError`.
+    Statements add the dependence tokens that the queues of the accelerator need.
+    """
 
     def __init__(self, rec: Recording, op: g.Operator):
         self.rec, self.op, self.cfg, self.program, self._chip = rec, op, rec.cfg, rec.program, OnChip(rec)
-        self._together: dict[tuple, list[np.ndarray]] | None = None  # micro-ops of statements that are alike
+        self._together: dict[tuple, list[np.ndarray]] | None = None  # micro-ops of statements that become one
         self._tables = set[bytes]()
 
     # what the kernel needs
@@ -110,12 +113,12 @@ class Kernel:
 
     @property
     def slot(self) -> int:
-        """Inputs of one of two slots, at most."""
+        """The most entries of INP in each of two slots."""
         return self.cfg.inp_depth // 2
 
     @property
     def bank(self) -> int:
-        """Accumulators of one of two banks, at most."""
+        """The accumulators in each of two banks."""
         return self.cfg.acc_depth // 2
 
     # tensors in DRAM
@@ -131,10 +134,10 @@ class Kernel:
         return self._packed(self.op.output if t.data is not None else t, self.rec.operand(self.op, number))
 
     def image(self, number: int) -> Array:
-        """The packed input of that number as it lies, a constant one, too: a vector is images of one pixel."""
+        """As `input`, but a constant is not broadcast, and a vector has axes n, b, h, w of images of one pixel."""
         t = self.op.inputs[number]
-        found = self.input(number) if t.data is None else self.packed_constant(t.name, t.data)
-        return found if "h" in found.shape else found.split("b", b=found.shape["b"], h=1, w=1)
+        x = self.input(number) if t.data is None else self.packed_constant(t.name, t.data)
+        return x if "h" in x.shape else x.split("b", b=x.shape["b"], h=1, w=1)
 
     @property
     def output(self) -> Array:
@@ -163,29 +166,29 @@ class Kernel:
 
     @property
     def fold(self) -> Fold | None:
-        """How the image of the operator is laid out, a convolution of few channels; None for blocks of channels."""
+        """The layout of the image of a convolution of few channels; None for blocks of channels."""
         return self.rec.folded[self.op.name][0] if self.op.name in self.rec.folded else None
 
     @property
     def folded(self) -> Array:
-        """The image that is laid out so, axes n, h, w: strips and their entries."""
+        """The image in the layout `fold`, axes n, h, w: strips and their entries."""
         fold, buffer = self.rec.folded[self.op.name]
         return self.array(buffer, **dict(zip("nhw", fold.image(self.op.inputs[0].shape, self.cfg))))
 
     def weights(self, number: int) -> Array:
-        """The input (1, c, h, 1) of that number as weights, axes b, h: `block_out` pixels of a block are a matrix."""
+        """The input (1, c, h, 1) of that number as weights, axes b, h: `block_out` pixels of a block are an entry."""
         x = self.input(number)
         return self.array(x.buffer, b=x.shape["b"], h=x.shape["h"] // self.cfg.block_out)
 
     def symbol(self, number: int, element: int = 0, *, step: int = 0, block: int = 1, within: int = 0) -> Symbol:
-        """For `Array.moved`: an address moves with input `number`, one integer, or with that element of a vector.
+        """How an address moves with one element of integer input `number`, for `Array.moved`.
 
         It moves by `step` entries for each `block` of its values, and by `within` for each value inside of a block.
         """
         return self.rec.symbol(self.op.inputs[number], element, step=step, block=block, within=within)
 
     def temporary(self, name: str, **extents: int) -> Array:
-        """A new buffer for bytes that leave the chip and come back."""
+        """A new buffer in DRAM for entries that leave the chip and come back."""
         size = math.prod(extents.values())
         buffer = self.rec.buffer(f"{self.op.name}.{name}", (size, self.cfg.batch, self.cfg.block_out), kind="temp")
         return self.array(buffer, **extents)
@@ -195,9 +198,9 @@ class Kernel:
         return self.array(self.rec.constant(f"{self.op.name}.{name}", data), **extents or {name: len(data)})
 
     def requant(self, store: Requant, name: str = "par", **channels: np.ndarray) -> Array:
-        """In DRAM, the parameters of a requantising store, or of `Tile.rescale`, that are equal for all channels.
+        """The parameters of a requantising store, or of `Tile.rescale`, in DRAM: one entry, for all channels.
 
-        With `channels`, fields of `store` that have one value per channel, those of each block, on axis b.
+        With `channels`, fields of `store` with one value per channel, an entry for each block, on axis b.
         """
         buffer = self.rec.parameters(f"{self.op.name}.{name}", **asdict(store) | channels)
         return self.array(buffer, **{"b" if channels else "par": buffer.shape[0]})
@@ -205,28 +208,23 @@ class Kernel:
     # tiles on chip
 
     def tile(self, mem: Mem, low: int = 0, high: int | None = None, **extents: int) -> Tile:
-        """A place for a tile, within entries [low, high) of `mem`. Raises `Unfit` where it does not fit."""
-        (found,) = self.tiles(mem, extents, low=low, high=high)
-        return found
+        """A place for a tile, within entries [low, high) of `mem`."""
+        return self.tiles(mem, extents, low=low, high=high)[0]
 
     def tiles(self, mem: Mem, *extents: dict[str, int], low: int = 0, high: int | None = None) -> tuple[Tile, ...]:
-        """Adjacent places for tiles of these axes, within entries [low, high) of `mem`: none overlaps another one.
-
-        Raises `Unfit` where they do not fit together.
-        """
+        """Adjacent places for tiles of these axes, within entries [low, high) of `mem`: none overlaps another one."""
         size = sum(math.prod(each.values()) for each in extents)
         whole = Tile(self, self._chip.region(mem, size, low, high), dense({"entry": size}), mem)
         return tuple(map(self.claimed, whole.pieces(*extents)))
 
     def claimed(self, tile: Tile) -> Tile:
-        """The tile, which takes its place from others; a kernel with checks marks it."""
+        """The tile, which takes its place from others: a kernel with checks marks it (checked.py)."""
         return tile
 
     def fastest(self, record: Callable[[Kernel, Any, Any], None], tiles: Iterable[Any]) -> Any:
         """The first of `tiles` with which `record(k, op, tile)` takes at most 1 % more cycles than with any of them.
 
-        All are tried by the timing model, once for operators of equal shapes, each in a program of its own: beside
-        other operators less of its start and end counts. Raises `Unfit` where none fits.
+        The timing model tries all, once for operators of equal shapes, each in a program of its own.
         """
         tiles, case = tuple(tiles), Case(record, _shape_facts(self.op), self.fold, self.op)
         return tiles[0] if len(tiles) == 1 else _fastest(case, tiles, self.cfg)
@@ -243,17 +241,11 @@ class Kernel:
         return self._chip.scope()
 
     def slots(self, size: int, mem: Mem = Mem.INP, count: int = 2, low: int = 0, high: int | None = None) -> Slots:
-        """`count` adjacent places of `size` entries within [low, high) of `mem`, inputs by default.
-
-        Raises `Unfit` where they do not fit.
-        """
+        """`count` adjacent places of `size` entries within [low, high) of `mem`, inputs by default."""
         return Slots(self.tiles(mem, *[{"entry": size}] * count, low=low, high=high))
 
     def banks(self, size: int, places: int = 1) -> Slots:
-        """`size` accumulators in each bank: the ALU reads and computes one while the other one is stored.
-
-        There are `places` of them in each bank, taken from both in turn. Raises `Unfit` where they do not fit.
-        """
+        """`places` of `size` accumulators in each bank, taken in turn: one is stored while the ALU computes another."""
         one, half = {"entry": size}, self.bank
         first, second = (self.tiles(Mem.ACC, *[one] * places, low=low, high=low + half) for low in (0, half))
         return Slots(place for pair in zip(first, second) for place in pair)
@@ -264,7 +256,6 @@ class Kernel:
         """`data`, one entry per element of its first axis, loaded to `mem`; by default with one axis of that name.
 
         With `kept` it stays for all operators of the launch that ask for the same; ask for it before other places.
-        Raises `KernelError` for values wider than a lane, and for elements that are no entries.
         """
         _check_entries(self.cfg, mem, name, data)
         extents = extents or {name: len(data)}
@@ -279,17 +270,11 @@ class Kernel:
         return self.matrices("identity", np.eye(self.cfg.block_out, self.cfg.block_in, dtype=np.int8)[None])[0]
 
     def matrices(self, name: str, values: np.ndarray) -> Tile:
-        """Weights (count, lanes of the result, lanes of the input), on an axis called `name`.
-
-        Raises `KernelError` for other shapes, and for values that are no int8 integers.
-        """
+        """Weights (count, lanes of the result, lanes of the input), int8 integers, on an axis called `name`."""
         return self.constant(Mem.WGT, name, _int8(name, values, self.cfg.block_out, self.cfg.block_in))
 
     def rows(self, name: str, values: np.ndarray) -> Rows:
-        """Rows of weights (count, lanes) for products lane by lane, on an axis called `name`.
-
-        Raises `KernelError` as `matrices` does.
-        """
+        """Rows of weights (count, lanes), int8 integers, for products lane by lane, on an axis called `name`."""
         block, count = self.cfg.block_in, -(-len(values) // self.cfg.block_in)
         data = np.zeros((count, block, self.cfg.block_out), np.int8)
         data.reshape(count * block, -1)[: len(values)] = _int8(name, values, self.cfg.block_out)
@@ -304,7 +289,7 @@ class Kernel:
         return self.load(self.tile(Mem.PAR, **source.shape), source)
 
     def table(self, name: str, values: np.ndarray) -> int:
-        """The number on chip of a table of 256 integers, for `Tile.lookup`. Raises `Unfit` for more than there are."""
+        """The number on chip of a table of 256 integers, for `Tile.lookup`."""
         self.need("lookup")
         self._tables.add(values.tobytes())
         if len(self._tables) > self.cfg.tables:
@@ -325,7 +310,7 @@ class Kernel:
     def load(self, target: Tile, source: Array) -> Tile:
         """Load `source` to `target`, part by part along the first axes where one transfer does not move all of it.
 
-        Accumulators take bytes, extended by their sign. Raises `Unfit` for more padding than a load adds.
+        Accumulators take bytes, extended by their sign.
         """
         if not isinstance(target, Tile) or not isinstance(source, Array):
             raise KernelError("k.load takes a tile, and then an array in DRAM, k.load(tile, k.input(0))")
@@ -367,10 +352,7 @@ class Kernel:
         self.program.load(Mem.INP, target.base, source.buffer, source.base, y_size=0, **facts)
 
     def store(self, target: Array, y: Tile, par: Tile | None = None) -> None:
-        """Store accumulators `y`, requantised by `par`: one entry for all, or one for each row along an axis of `y`.
-
-        What one transfer does not move is stored part by part along the first axis.
-        """
+        """Store accumulators `y`, requantised by `par`: one entry for all, or one for each row along an axis of `y`."""
         if not isinstance(target, Array) or isinstance(y, Array):
             raise KernelError("k.store takes an array in DRAM, and then a tile, k.store(k.output, y)")
         self._alone("store")
@@ -408,8 +390,8 @@ class Kernel:
     def multiply(self, y: Tile, product: Product, *, overwrite: bool = False) -> None:
         """`y += product`, or `y = product` with `overwrite`: the first products replace it, others are added.
 
-        Weights in TWGT are those of unit `ternary`: `y` is in the first plane of a bank, and the products of its other
-        blocks go to the same place in the planes behind.
+        Unit `ternary` multiplies by weights in TWGT: `y` is in the first plane of a bank, and the products of the other
+        blocks of a group go to the same place in the next planes.
         """
         views, ternary = (y, product.x, product.weights), product.weights.mem is Mem.TWGT
         for mem, view in zip((Mem.ACC, Mem.INP, Mem.TWGT if ternary else Mem.WGT), views):
@@ -449,11 +431,10 @@ class Kernel:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Statements of equal loops become one instruction where they are of one kind, as products that replace are.
+        """Statements inside that are of one kind and have equal loops become one instruction.
 
-        They keep no order between kinds but that of the first statement of each, and one instruction executes its
-        statements side by side: none may read or write what another one of them writes, but for products that are
-        added to what others replaced. Raises `KernelError` for loads and stores inside.
+        None may read or write entries that another one writes, but for products that are added to what other products
+        replaced; loads and stores stay outside. Kinds are recorded in the order of their first statements.
         """
         if self._together is not None:
             raise KernelError("`together` cannot be nested")
@@ -476,7 +457,7 @@ class Kernel:
             record(uops=uops, loops=loops, **facts)
 
     def _uses(self, writes: View, *reads: View) -> None:
-        """Called by each statement with what it writes and reads; a kernel with checks looks at it (checked.py)."""
+        """Called by each statement with the view that it writes and those that it reads: for checked.py."""
 
 
 def _int8(name: str, values: np.ndarray, *lanes: int) -> np.ndarray:
@@ -549,7 +530,8 @@ def lower(record: Record, rec: Recording, op: g.Operator) -> None:
         record(k, op)
 
 
-# trials: an operator in a program of its own says whether a kernel computes it, and how long that takes
+# Trials: an operator in a program of its own says whether a kernel computes it, and how long that takes. Cycles are the
+# timing model's; the functions that return them raise `Unfit` where a kernel cannot compute its operator.
 
 
 def why_not(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> str:
@@ -559,32 +541,27 @@ def why_not(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = Non
 
 
 def launch(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> Launch:
-    """The launch whose `cycles` are those of the operator. Raises `Unfit` where the kernel cannot compute it."""
+    """The launch of the operator alone that takes `cycles`."""
     return _fitting(_tried(case_of(record, op, fold), cfg)).finish()
 
 
 def cycles(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> float:
-    """Cycles of a program of the operator alone, by the timing model; with the image laid out as `fold` says.
-
-    Raises `Unfit` where the kernel cannot compute it.
-    """
+    """Cycles of a program of the operator alone, with its image laid out as `fold` says."""
     return _timed(case_of(record, op, fold), cfg)
 
 
 def added(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> float:
-    """Cycles that the operator adds to a launch, by the timing model: those of two in a row, less those of one.
+    """Cycles that the operator adds to a launch: two in a row, the second on the result of the first, less one alone.
 
-    The second one reads what the first one wrote; other operators hide the first loads and the last stores of both.
-    Raises `Unfit` where the kernel cannot compute it.
+    So the first loads and the last stores, which other operators of a launch hide, do not count.
     """
     return _added(case_of(record, op, fold), cfg)
 
 
 def overlap(first: Case, second: Case, cfg: Config) -> float:
-    """Cycles that the second operator takes less behind the first than in a launch of its own, by the timing model.
+    """Cycles that the second operator takes less behind the first than in a launch of its own; 0 if it is long.
 
-    Where the first one is long, or both fit no program, the result is what the second one overlaps behind another one
-    that is alike; 0 for a long second one. Raises `Unfit` where a kernel cannot compute its operator.
+    Where the first one is long, or both fit no program, the overlap is that of the second one behind its like.
     """
     names = [t.name for t in first.op.tensors]
     wired = tuple(names.index(t.name) if t.name in names else -1 for t in second.op.tensors)
@@ -592,7 +569,7 @@ def overlap(first: Case, second: Case, cfg: Config) -> float:
 
 
 def integers(op: g.Operator) -> object:
-    """The facts of an operator beside its tensors, without names, scales and the numbers of constants."""
+    """The attributes of an operator besides its tensors, without names, scales and the numbers of constants."""
     return tuple(_integers(getattr(op, each.name)) for each in fields(op) if each.name != "name")
 
 

@@ -20,7 +20,7 @@ from ...runtime.symbols import MOST_LIMIT
 from .. import graph as g
 from ..graph.integer_forms import Requant
 from ..graph.movement import Source
-from .language import TILE, Array, Kernel, Unfit, by_shape, cuts, every
+from .language import TILE, Array, Kernel, Unfit, by_shape, cuts, every, refuse
 from .norm import need_roots
 from .recording import whole_blocks
 
@@ -48,10 +48,8 @@ def cut(k: Kernel, op: g.StridedSlice) -> None:
     block, same = k.cfg.block_in, op.x.shape[0] == op.output.shape[0]
     if len(op.x.shape) not in (2, 4) or op.x.dtype != "int8" or not (same or k.cfg.batch == 1):
         raise Unfit(f"{op.x.dtype} {op.x.shape} to {op.output.shape}")
-    if any(step != 1 and n > 1 for step, n in zip(op.strides, op.output.shape)):
-        raise Unfit(f"steps of {op.strides}")
-    if op.begin[1] % block:
-        raise Unfit(f"channels from {op.begin[1]} on: blocks have {block}")
+    refuse(any(step != 1 and n > 1 for step, n in zip(op.strides, op.output.shape)), f"steps of {op.strides}")
+    refuse(op.begin[1] % block, f"channels from {op.begin[1]} on: blocks have {block}")
     x, begins = k.input(0), [op.begin[0], op.begin[1] // block, *op.begin[2:]]
     part = tuple(slice(begin, begin + n) for begin, n in zip(begins, k.output.shape.values()))
     _copy(k, [(x[part], k.output)])
@@ -174,8 +172,7 @@ def move_images(k: Kernel, move: Move, inputs: Sequence[Array], out: Array, toge
     reads = [[*dict.fromkeys(source for block in group for source in terms[block][0])] for group in groups]
     most = max(1, *map(len, reads))
     rows = min(height, k.slot // (most * wide), k.bank // (together * width))
-    if not rows:
-        raise Unfit(f"rows of {width} pixels, {wide} with their padding, of all channels that they need, do not fit")
+    refuse(not rows, f"rows of {width} pixels, {wide} with their padding, of all channels that they need, do not fit")
 
     lanes = k.matrices("lanes", np.frombuffer(b"".join(matrices), np.int8).reshape(-1, size, size))
     added = np.frombuffer(b"".join(constants), np.int32)
@@ -242,8 +239,7 @@ def gather(k: Kernel, op: g.Gather) -> None:
         raise Unfit("it is not a row of a constant int8 matrix")
     if where.dtype != "int32" or len(where.shape) != 1 or where.shape[0] > k.cfg.block_in or where.data is not None:
         raise Unfit(f"it takes {where.dtype} {where.shape} of rows: must be an int32 input of at most {k.cfg.block_in}")
-    if table.shape[0] > MOST_LIMIT:
-        raise Unfit(f"a table of {table.shape[0]} rows: at most {MOST_LIMIT}")
+    refuse(table.shape[0] > MOST_LIMIT, f"a table of {table.shape[0]} rows: at most {MOST_LIMIT}")
     rows, out = k.packed_constant("table", table.data), k.output
     found = k.tile(Mem.ACC, **out.shape)
     for number in range(where.shape[0]):

@@ -19,7 +19,7 @@ from .. import graph as g
 from ..graph.integer_forms import Requant, mean_store
 from ..limits import most_padding
 from ..schedule.pool import pool_of
-from .language import TILE, Kernel, Tile, Unfit, equal_parts, every
+from .language import TILE, Kernel, Tile, Unfit, equal_parts, every, refuse
 
 _PARTS = 4  # at least, of an image in so many blocks: the loads of one overlap the sums of another
 
@@ -103,8 +103,7 @@ _WIDTHS = 4  # of tiles, the largest, that are tried
 
 def average_pool(k: Kernel, op: g.AveragePool | g.ExactAveragePool) -> None:
     """A mean of windows; one without multipliers only where all windows have as many elements."""
-    if any(op.pads):
-        raise Unfit("windows of different numbers of elements")
+    refuse(any(op.pads), "windows of different numbers of elements")
     _by_schedule(k, op, "sum", mean_requant(op, k.rec.contract))
 
 
@@ -131,8 +130,7 @@ def max_pool_sorted(k: Kernel, op: g.MaxPool) -> None:
     _, height, width = k.output.merged("image", "n", "b").shape.values()
     fitting = ((next((r for r in equal_parts(height) if _fits(k, op, r, c)), 0), c) for c in equal_parts(width))
     tallest = [*islice((tile for tile in fitting if tile[0]), _WIDTHS)]
-    if not tallest:
-        raise Unfit(f"a window {op.kernel} does not fit the scratchpads")
+    refuse(not tallest, f"a window {op.kernel} does not fit the scratchpads")
     rows, columns = tallest[0]
     _max_pool(k, op, k.fastest(_max_pool, dict.fromkeys([*tallest, *((-(-rows // n), columns) for n in (2, 4))])))
 
@@ -215,8 +213,7 @@ def _store_of(op: g.MaxPool) -> Requant:
 
 
 def _by_schedule(k: Kernel, op: g.Pool, kind: str, store: Requant) -> None:
-    if max(op.pads) > most_padding(k.cfg):
-        raise Unfit(f"padding {op.pads}: at most {most_padding(k.cfg)}")
+    refuse(max(op.pads) > most_padding(k.cfg), f"padding {op.pads}: at most {most_padding(k.cfg)}")
     scheduled = k.rec.schedule(pool_of, op.shape, kind=kind, epilogue=(("requant", "par"),))
     par = k.requant(store, bias=np.full(op.shape.c, store.bias)).buffer
     k.rec.append(op, scheduled, {"x": k.rec.operand(op, 0), "par": par})

@@ -177,6 +177,12 @@ def packed_bytes(t: g.Tensor, cfg: Config) -> int:
     return math.prod(packed_shape(shape, cfg)) * np.dtype(t.dtype).itemsize
 
 
+def refuse(refused: object, reason: str) -> None:
+    """Raise `Unfit` with the reason that a user reads, where `refused` is true."""
+    if refused:
+        raise Unfit(reason)
+
+
 def need_layer(op: g.Linear) -> None:
     """Raise `Unfit` where weights are beyond int8, or the input is a constant."""
     if op.x.data is not None:

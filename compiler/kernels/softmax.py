@@ -31,7 +31,7 @@ from ...runtime.hostops.deeploy import exponentials as integer_exponentials
 from ...runtime.hostops.fixed_point import exponentials
 from .. import graph as g
 from ..graph.integer_forms import Requant
-from .language import Array, Extents, Kernel, Tile, Unfit, cuts
+from .language import Array, Extents, Kernel, Tile, Unfit, cuts, refuse
 from .matmul import in_whole_blocks
 
 _OFFSET = 127  # that brings differences of 0 to -255 into the range of a table
@@ -77,8 +77,7 @@ class _Softmax:
         free, high = most - 4 * half, k.cfg.wgt_depth - PLANES * parameter_entries(k.cfg)
         self.batch = 2 * half
         self.size = min(half, max(1, _TILE // whole), (free - lanes) // whole, high // (_SLOTS * blocks))
-        if self.size < 1:
-            raise Unfit(f"rows of {self.channels} elements do not fit")
+        refuse(self.size < 1, f"rows of {self.channels} elements do not fit")
 
         group, entry = {"group": self.batch}, {"entry": free}
         self.weights = k.slots(self.size * blocks, Mem.WGT, _SLOTS, high=high)
@@ -343,8 +342,7 @@ def integer_softmax(k: Kernel, op: g.IntegerSoftmax) -> None:
     to compare numbers as if they were unsigned, 2**31 is subtracted from it.
     """
     k.need("acc8", "lookup", "requant", batch=1)
-    if len(op.x.shape) != 4:
-        raise Unfit(f"{op.x.dtype} of {len(op.x.shape)} dimensions: only images of int8")
+    refuse(len(op.x.shape) != 4, f"{op.x.dtype} of {len(op.x.shape)} dimensions: only images of int8")
     # the exponentials of values that are 255 to 0 below the largest
     table = integer_exponentials(np.arange(-255, 1), op.quadratic, op.linear, op.constant, op.period)
     if table.min() < 0 or table[-1] < 1:

@@ -16,7 +16,7 @@ from .. import cost
 from .. import graph as g
 from ..conv_shape import ConvShape
 from .fold import Fold, Reads, fold_weights
-from .language import Array, Kernel, Slots, Unfit, by_shape, cuts, every
+from .language import Array, Kernel, Slots, Unfit, by_shape, cuts, every, refuse
 from .language import Tile as Entries
 from .recording import channel_parameters
 
@@ -213,10 +213,10 @@ def divided(k: Kernel, op: g.QConv2d | g.QDense) -> None:
     cfg, others = k.cfg, len(op.weight) - op.ternary
     if op.ternary and "ternary" not in cfg.units:
         raise Unfit(f"{op.ternary} ternary channels: {cfg.name} has units {', '.join(cfg.units)}, not ternary")
-    if op.ternary and others % cfg.block_out:
-        raise Unfit(
-            f"{others} channels on GEMM beside {op.ternary} ternary ones: must be a multiple of {cfg.block_out}"
-        )
+    refuse(
+        op.ternary and others % cfg.block_out,
+        f"{others} channels on GEMM beside {op.ternary} ternary ones: must be a multiple of {cfg.block_out}",
+    )
     k.need("overwrite", "requant")
     in_tiles(k, op, k.fastest(in_tiles, tiles(Layer.of(op.shape, op.ternary, k.fold, cfg), cfg)))
 
