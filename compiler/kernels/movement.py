@@ -1,8 +1,8 @@
 """Concatenations, slices, paddings, heads and rows of tables: copies of whole entries, or products with zeros and ones.
 
-Channels that do not begin a block lie in other lanes before than after. Every block of the output is the sum of a few
-blocks of the inputs, each multiplied by the matrix that takes its lanes to theirs. Channels of a constant value get it
-from the store. Loads skip rows and add padding, micro-ops skip columns. In a schedule all blocks have equal terms.
+Where channels change lanes, every block of the output is the sum of a few blocks of the inputs, each multiplied by the
+matrix that moves its lanes. Channels of a constant value get it from the store. Loads skip rows and add padding,
+micro-ops skip columns.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def cut(k: Kernel, op: g.StridedSlice) -> None:
 
 
 def _copy(k: Kernel, parts: list[tuple[Array, Array]]) -> None:
-    """Copy arrays to arrays with the same axes, in tiles of which two in each bank are loaded and stored by turns."""
+    """Copy arrays to arrays with the same axes, in tiles that take turns in two places of each bank."""
     k.need("acc8")
     size = min(TILE, k.bank // 2, max(64, -(-sum(x.size for x, _ in parts) // 4)))
     ys = k.banks(size, places=2)
@@ -66,7 +66,6 @@ def _copy(k: Kernel, parts: list[tuple[Array, Array]]) -> None:
 
 
 def _pieces(x: Array, size: int) -> Iterator[Array]:
-    """Its parts of up to `size` entries, along the first axes."""
     inner = x.size // x.axes[0].extent
     if inner <= size:
         yield from x.parts(size // inner)
@@ -75,7 +74,7 @@ def _pieces(x: Array, size: int) -> Iterator[Array]:
             yield from _pieces(x[k], size)
 
 
-_TOGETHER = (1, 2, 3, 4, 8, 16)  # blocks of the output that may share a tile
+_TOGETHER = (1, 2, 3, 4, 8, 16)  # numbers of blocks of the output that may share a tile
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def move_of(op: g.Selection) -> Move | None:
 
 
 def _steps(sources: tuple[Source | None, ...]) -> tuple[int, int, int, int] | None:
-    """(first place, step, padding before, behind) of rows or columns; None where they are not of one input in steps."""
+    """(first index, step, padding before, padding behind) of an axis; None unless indices of one input are in steps."""
     kept = [k for k, source in enumerate(sources) if source]
     found = [source for source in sources if source]
     first, step = found[0][1], found[1][1] - found[0][1] if len(found) > 1 else 1
@@ -116,9 +115,9 @@ def _steps(sources: tuple[Source | None, ...]) -> tuple[int, int, int, int] | No
 
 
 def _terms(move: Move, first: int, lanes: int) -> tuple[dict[Source, bytes], bytes]:
-    """(The matrix of each block of the inputs whose products add up to a block of the output, what the store adds).
+    """(int8 matrix (lanes, lanes) of each block of the inputs, int32 (lanes,) that the store adds), as bytes.
 
-    The block begins with channel `first`; matrices are int8 (lanes, lanes), what is added int32 (lanes,).
+    The products add up to the block of the output that begins with channel `first`.
     """
     matrices = defaultdict[Source, np.ndarray](partial(np.zeros, (lanes, lanes), np.int8))
     constant = np.zeros(lanes, np.int32)

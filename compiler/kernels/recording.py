@@ -34,13 +34,11 @@ if TYPE_CHECKING:
 class Recording:
     """A program to append operators to, whose activations are packed buffers.
 
-    `activations` are the buffers by the names of the graph's tensors, `folded` the images that the host lays out, by
-    the names of their convolutions (compiler/kernels/fold.py), `padded` the paddings of channels that their reader
-    makes, by the names of their outputs, `tables` the numbers of the tables on chip by their content, the latest last,
-    and `kept` where constants are that stay on chip, by theirs (`OnChip`), `limits` how many values
-    the inputs have that are symbols, by name, `plain` the tensors that are read or written as the host has them, by
-    name (`Operator.plain`), `flags` those of values that are no numbers, by the names of the operators that read
-    them.
+    By names of tensors: packed `activations`, `plain` tensors in host layout (`Operator.plain`), `limits` of inputs
+    that move addresses, and `padded`, paddings of channels that their reader adds. By names of operators: `folded`, the
+    layouts and images of convolutions of few channels (compiler/kernels/fold.py), and `flags`, outputs of one entry of
+    which a lane other than 0 says that a value is NaN. By content: the numbers of `tables` on chip, the latest last,
+    and the places of constants that stay on chip, `kept`.
     """
 
     def __init__(self, cfg: Config, contract: str, name: str, tiles: Tiles | None = None):
@@ -81,11 +79,6 @@ class Recording:
         kind = "output" if t is op.output else "input"
         self.plain[t.name] = self.buffer(f"{op.name}.{kind}", t.shape, 8 * np.dtype(t.dtype).itemsize, kind=kind)
         return self.plain[t.name]
-
-    def flag_numbers(self, op: g.Operator) -> Buffer:
-        """A new output of one entry, for `op`: a lane of it other than 0 says that a value is NaN, and ends the run."""
-        self.flags[op.name] = self.buffer(f"{op.name}.flags", (1, self.cfg.block_out), kind="output")
-        return self.flags[op.name]
 
     def packed(self, t: g.Tensor) -> Buffer:
         """The packed buffer of `t`. Raises `ScheduleError` where that is not int8."""

@@ -1,6 +1,6 @@
-"""Images enlarged: pixels repeated, or bilinear resizes whose weights are quarters, eighths or the like.
+"""Resizes of images: repeated pixels, and bilinear resizes whose weights are int8 multiples of a power of two.
 
-Four stages of a schedule, one per phase, would be stored apart, pixel by pixel.
+Products with multiples of an identity write every pixel of a tile of whole rows, so that one store takes the tile.
 """
 
 from __future__ import annotations
