@@ -18,7 +18,7 @@ from ..kernels.recording import Absorbed, AbsorbedPad, AbsorbedSlice, Recording,
 from ..memory import Lifetime, Plan, plan
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
-from .first_images import fold_of
+from .first_images import cheapest_layout
 
 
 class NetworkLaunch:
@@ -107,7 +107,7 @@ class NetworkLaunch:
     def _fold_input(self, op: g.QConv2d) -> None:
         """Bind the image of a convolution as it lies or laid out by the host, unless blocks of channels cost less."""
         source, order = self.steps.source(op.x)
-        fold = fold_of(op, self.cfg, nhwc=bool(order))
+        fold = cheapest_layout(op, self.cfg, nhwc=bool(order))
         if fold is None:
             return
         if not fold.in_place:

@@ -31,7 +31,7 @@ from ..graph.integer_forms import Requant
 from ..limits import most_padding
 from .fold import Fold
 from .recording import OnChip, Recording, limits, packed_shape, refuse
-from .views import Array, Product, Rows, Tile, View, cuts, dense, every
+from .views import Array, Product, Rows, Tile, View, cuts, dense, equal_parts, every
 
 __all__ = [
     "Array", "Kernel", "Record", "Slots", "Tile", "Unfit", "added", "by_shape", "cuts", "cycles",
@@ -500,11 +500,6 @@ def _in(mem: Mem, view: Tile) -> None:
         raise KernelError(f"a statement takes a tile, not '{type(view).__name__}'")
     if view.mem is not mem:
         raise KernelError(f"{view} is in {view.mem.name}: the statement takes one in {mem.name}")
-
-
-def equal_parts(extent: int) -> list[int]:
-    """The sizes of tiles that cut `extent` into 1, 2, 3, ... equal parts, the largest first."""
-    return sorted({-(-extent // count) for count in range(1, extent + 1)}, reverse=True)
 
 
 def _loops(views: tuple[Tile, ...], order: str) -> tuple[tuple[int, ...], ...]:

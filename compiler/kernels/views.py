@@ -168,6 +168,11 @@ def cuts(extent: int, size: int) -> list[slice]:
     return [slice(first, min(first + size, extent)) for first in range(0, extent, size)]
 
 
+def equal_parts(extent: int) -> list[int]:
+    """The sizes of tiles that cut `extent` into 1, 2, 3, ... equal parts, the largest first."""
+    return sorted({-(-extent // count) for count in range(1, extent + 1)}, reverse=True)
+
+
 def every(first: int, count: int, step: int) -> slice:
     """The slice of `count` elements, `step` apart, from element `first` on. Raises `KernelError` for none."""
     if count < 1 or first < 0:

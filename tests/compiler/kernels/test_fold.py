@@ -271,7 +271,7 @@ def test_images_in_place_are_exact(monkeypatch, run, op, cfg):
     """An NHWC image is read as it lies; the host only unpacks."""
     fold = fold_in_place(op, cfg)
     assert fold is not None and FoldTiles(op.shape, fold, cfg).columns < (160 if cfg is NARROW else 1 << 20)
-    monkeypatch.setattr(launches, "fold_of", lambda *_, **__: fold)
+    monkeypatch.setattr(launches, "cheapest_layout", lambda *_, **__: fold)
     n, c, h, w = op.x.shape
     nhwc = tensor("nhwc", (n, h, w, c), op.x.scale, op.x.zero_point)
     executable = run(op, cfg, g.Transpose("relayout", (nhwc,), op.x, (0, 3, 1, 2), True))
