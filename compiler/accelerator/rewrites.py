@@ -1,4 +1,7 @@
-"""Rewrites of a graph for the accelerator: channels absorbed by a reader, means of images, LSTM steps, wide weights."""
+"""Rewrites of a graph for the accelerator: channels absorbed by a reader, means of images, LSTM steps, wide weights.
+
+None changes results. Each applies only where a kernel computes the new operators.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,12 @@ from ..limits import most_padding
 
 
 def absorb(graph: g.Graph, cfg: Config) -> g.Graph:
-    """Paddings and slices of channels are part of the sums and depthwise convolutions that alone read them.
+    """Paddings and slices of channels become part of the sums and depthwise convolutions that alone read them.
 
-    Between stages of some networks the identity is padded with channels before it is added. The kernel of the sum reads
-    the narrow tensor; what padding would add is part of its parameters. A slice of whole blocks of channels is
-    contiguous in memory: a depthwise convolution reads it where it lies, that many bytes behind the tensor.
+    The kernel of a sum reads the narrow tensor, and adds the padding by its parameters. A slice of whole blocks of
+    channels is contiguous in memory, so that a depthwise convolution reads it where it lies.
     """
-    sums: set[str] = set()  # those that make one padding: the pattern of both takes no second one
+    sums = set[str]()  # with one padding: the pattern of a padded sum takes no second one
 
     def padded(op: g.Pad, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
         then = readers.only(op)
@@ -43,7 +45,7 @@ def absorb(graph: g.Graph, cfg: Config) -> g.Graph:
 
 
 def _pads(op: g.Add, pad: g.Pad, cfg: Config) -> bool:
-    """True if the sum `op` can make the padding of one of its operands."""
+    """True if the kernel of the sum can add the padding of this operand."""
     if cfg.batch > 1 or len(pad.x.shape) != 4 or pad.x.shape[0] > 1 or pad.x.dtype != "int8":
         return False
     whole = all(t.data is None and t.shape == op.output.shape for t in op.inputs)
@@ -51,7 +53,7 @@ def _pads(op: g.Add, pad: g.Pad, cfg: Config) -> bool:
 
 
 def _in_place(op: g.StridedSlice, reader: g.QConv2d, cfg: Config) -> bool:
-    """True if `reader` can read whole blocks of the channels of one batch of images at their place."""
+    """True if `reader` can read the slice, whole blocks of channels of one batch of images, where it lies."""
     x, y = op.x, op.output
     if not own_rows(reader, cfg) or len(x.shape) != 4 or x.shape[0] > cfg.batch:
         return False

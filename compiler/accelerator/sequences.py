@@ -1,11 +1,9 @@
-"""Networks of sequences, (…, rows, features), as networks of images: a transformation that does not change results.
+"""A rewrite of networks of sequences, (…, rows, features), to networks of images. Results do not change.
 
-Products of matrices and dense layers on many rows become operators on images, and with them the element-wise operators
-that they exchange tensors with. What splits features into heads moves nothing then.
-
-An image of rows is (matrices, features, 1, rows): rows are pixels, features are channels. In blocks of channels it has
-the features of a row in lanes, as a dense layer wants them, and rows one after the other, as weights want them; heads
-are whole blocks of its channels. The features of a tensor are its last dimension; with `nchw` they are the second one.
+Products of matrices, dense layers on many rows, and the element-wise operators between them become operators on images
+(matrices, features, 1, rows): features are channels, in lanes as a dense layer reads them, rows are pixels, in adjacent
+entries as weights are read, and heads are whole blocks of channels. The features of a tensor are its last dimension;
+with `nchw` they are the second one.
 """
 
 from __future__ import annotations
@@ -55,13 +53,13 @@ def _aligned(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
 
 
 def _broadcasts(op: g.Operator, nchw: bool) -> bool:
-    """True if shapes that broadcast still do as images."""
+    """True if shapes that broadcast do so as images, too."""
     *shapes, y = (image_shape(_aligned(t.shape, len(op.output.shape)), nchw) for t in op.tensors)
     return all(size == max(own) and {*own} <= {1, size} for size, *own in zip(y, *shapes))
 
 
 def _goes_along(op: g.Operator, nchw: bool = False) -> bool:
-    """True if it is element-wise, or along the features alone and keeps their dimension, and all of it is int8."""
+    """True if all tensors are int8, and it is element-wise or reduces the features alone, keeping their dimension."""
     rank = len(op.output.shape)
     features = 1 if nchw else rank - 1
     match op:
@@ -75,7 +73,7 @@ def _goes_along(op: g.Operator, nchw: bool = False) -> bool:
 
 
 def _begins(op: g.Operator, before: g.Operator | None) -> bool:
-    """True of products of matrices, and of dense layers on rows; `before` computes the first input."""
+    """True for products of matrices, and for dense layers on rows; `before` computes the first input."""
     match op:
         case g.BatchMatMul(images=False):
             counts = {image_shape(t.shape)[0] for t in op.inputs}
@@ -86,7 +84,7 @@ def _begins(op: g.Operator, before: g.Operator | None) -> bool:
 
 
 def _chosen(graph: g.Graph) -> dict[str, bool]:
-    """The operators that become operators on images, by name, and whether their tensors are NCHW."""
+    """For each operator that becomes an operator on images, by name, whether its tensors are NCHW."""
     producers, nchw = graph.producers, _nchw(graph)
     chosen = {op.name for op in graph.ops if _begins(op, producers.get(op.x.name))}
     able, pairs = chosen | nchw, list[set[str]]()
@@ -106,7 +104,7 @@ def _chosen(graph: g.Graph) -> dict[str, bool]:
 
 
 def _nchw(graph: g.Graph) -> set[str]:
-    """Element-wise operators on NCHW whose neighbours all are NHWC: groups between changes of layout."""
+    """Groups of element-wise operators on NCHW between changes of layout from and to NHWC."""
     producers, readers = graph.producers, graph.readers
     found = {op.name: op for op in graph.ops if len(op.output.shape) == 4 and _goes_along(op, True)}
 
@@ -123,7 +121,7 @@ def _nchw(graph: g.Graph) -> set[str]:
 
 
 class _Images:
-    """Gives operators on images, whose channels are in blocks of `block`, in the place of those of a graph."""
+    """Replaces operators of a graph by operators on images, whose channels are in blocks of `block`."""
 
     def __init__(self, graph: g.Graph, block: int):
         self.chosen, self.block, self.unused = _chosen(graph), block, graph.names.unused
@@ -132,7 +130,7 @@ class _Images:
         self._made = cache(self._make)
 
     def instead(self, op: g.Operator, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
-        """The operator on images of what `op` reads, and movements around it."""
+        """The operator on the images of the inputs, and movements around it."""
         if op.name not in self.chosen:
             return None
         self.ops, self.producers, nchw = [], producers, self.chosen[op.name]
@@ -146,7 +144,6 @@ class _Images:
         return [*self.ops, g.Reshape(self.unused(name), (plain,), op.output)]
 
     def _on_images(self, op: g.Operator, y: g.Tensor, nchw: bool) -> g.Operator:
-        """`op` on the images of its inputs, with output `y`."""
         rank = len(op.output.shape)
         match op:
             case g.BatchMatMul():
@@ -165,22 +162,22 @@ class _Images:
         return replace(op, inputs=tuple(inputs), output=y, **along)
 
     def _factors(self, op: g.BatchMatMul) -> tuple[tuple[g.Tensor, g.Tensor], bool]:
-        """(Images of both operands, whether the second is transposed): in the order in which its rows are computed."""
+        """(Images of both operands, whether the second one is transposed): its rows stay in the computed order."""
         x, y = self._image(op.x), op.inputs[1]
         turned = None if y.data is not None or self._view(y) else self._view(y, swapped=True)
         return (x, turned or self._image(y)), op.transposed != bool(turned)
 
     def _image(self, t: g.Tensor, rank: int = 2, nchw: bool = False) -> g.Tensor:
-        """The image of an operand that broadcasts to `rank` dimensions: one that exists, or made of the tensor."""
+        """The image of an operand that broadcasts to `rank` dimensions: one that exists, or a new one."""
         if t.data is not None:
             data = to_image(t.data.reshape(_aligned(t.shape, rank)), nchw)
             return replace(t, name=self.unused(f"{t.name}.image"), shape=data.shape, data=data)
         return self._view(t, nchw) or self._converted(t, nchw)
 
     def _view(self, t: g.Tensor, nchw: bool = False, swapped: bool = False) -> g.Tensor | None:
-        """The image of `t` as one of a tensor that `t` is moved from; None if its elements lie in another order.
+        """The image of `t` as a view of the tensor that `t` is moved from; None if elements lie in another order.
 
-        With `swapped` of the tensor whose last two dimensions are exchanged.
+        With `swapped` it is the image of `t` with its last two dimensions exchanged.
         """
         source, moves = moved_from(t, self.producers)
         found = moved_places(source, *moves)
@@ -195,7 +192,7 @@ class _Images:
         return self._made(g.Reshape, source, found.shape)
 
     def _converted(self, t: g.Tensor, nchw: bool) -> g.Tensor:
-        """What makes the image of `t`, once for all reshapes of a tensor."""
+        """The image of `t`, made by new movements: once for all reshapes of a tensor."""
         count, features, _, rows = image_shape(t.shape, nchw)
         if nchw:
             t = self._made(g.Transpose, t, tuple(t.shape[k] for k in TO_NHWC), TO_NHWC)
@@ -205,7 +202,7 @@ class _Images:
         return self._made(g.Transpose, x, (count, features, 1, rows), TO_NCHW)
 
     def _spread(self, image: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
-        """The image of a mask, which is the same for all heads or all rows, once for each of them."""
+        """An image that all heads or all rows share, repeated for each."""
         if image.data is not None or image.shape == shape or image.shape[1] != shape[1]:
             return image
         indices = tuple(() if have == count else (0,) * count for have, count in zip(image.shape, shape))

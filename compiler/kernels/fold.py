@@ -12,9 +12,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.config import Config
 from ...hw.isa import Mem, depth
@@ -25,6 +26,7 @@ from ..conv_shape import ConvShape
 from ..limits import most_padding
 from .views import equal_parts
 
+_Count = TypeVar("_Count", int, NDArray[np.int64])
 Terms = tuple[tuple[int, int, int], ...]
 _PHASES = 12  # the most phases that are tried: more have too many weights
 _COUNTS = 16  # numbers of entries in a group that are tried, about
@@ -46,7 +48,7 @@ class Reads:
     before: tuple[int, int]
     phases: int = 1
 
-    def reach(self, axis: int, count: Any) -> Any:
+    def reach(self, axis: int, count: _Count) -> _Count:
         """The number of rows (axis 0) or elements (axis 1) that `count` rows or columns of the output read."""
         groups = -(-count // self.phases) if axis else count
         return (groups - 1) * self.steps[axis] + 1 + max(term[1 + axis] for term in self.terms)

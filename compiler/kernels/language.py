@@ -673,7 +673,8 @@ def _recorded(cases: tuple[Case, ...], cfg: Config, record: Callable[[Recording]
     kinds |= {case.op.x.name: "state" for case in cases if isinstance(case.op, g.Write)}
     for case in cases:
         op, plain = case.op, case.op.plain
-        computed = [t for t in op.tensors if t not in plain and t.data is None and t.name not in rec.limits]
+        packed = (*(t for t in op.inputs if t not in plain), op.output)
+        computed = [t for t in packed if t.data is None and t.name not in rec.limits]
         if any(len(t.shape) < 2 for t in computed):
             return "operands are not in blocks of channels"
         for t in plain:
