@@ -11,7 +11,6 @@ from tilewright.compiler.kernels import table
 from tilewright.compiler.kernels.cache import RowsJoined, RowsOut
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.executable import LaunchStep
-from tilewright.sim.timing import predict
 
 CFG, VTA = PRESETS["pynq_z1"], PRESETS["vta"]
 NCHW, NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
@@ -150,16 +149,6 @@ def test_longer_caches_on_other_devices(exact_graph, on):
     exact_graph(cached(16, 4), PLUS, on=on)
 
 
-@pytest.mark.parametrize("positions", [6, 16, 64])
-def test_the_cycles_of_longer_caches(exact_graph, positions):
-    graph = cached(16, positions)
-    alone = joined(g.Graph("g", graph.inputs[:2], graph.outputs[:1], graph.ops[:1]), PLUS)
-    op = alone.ops[0]
-    assert isinstance(op, RowsJoined)
-    (step,) = exact_graph(alone, PLUS).executable.launches
-    assert table.cycles(op, PLUS) == pytest.approx(predict(step.launch).cycles, rel=0.01)
-
-
 def test_which_concatenations_these_are():
     graph = cached(16, 16)
     assert isinstance(joined(graph, PLUS).ops[0], RowsJoined)
@@ -225,17 +214,6 @@ def test_names_that_are_taken():
     first = g.ShiftMatMul("multiply", (taken, y), graph.ops[0].output, ratio=0.0078125)
     found = rows_out(g.Graph("g", (taken, y), graph.outputs[:1], (first,)), PLUS)
     assert [op.output.name for op in found.ops] == ["product.image'", "product"]
-
-
-@pytest.mark.parametrize("rows", [16, 64])
-def test_the_estimate_is_near_the_timing_model(rows, exact_graph):
-    with_rows, without = (exact_graph(products_of(16, rows, 4, outputs), PLUS) for outputs in (("product",), ()))
-    ops = with_rows.assignment.graph.ops
-    (op,) = (op for op in ops if isinstance(op, RowsOut) and op.output.name == "product")
-    (before,) = (one for one in ops if one.output is op.x)
-    launches = [one.executable.launches[0] for one in (with_rows, without)]
-    added = predict(launches[0].launch).cycles - predict(launches[1].launch).cycles
-    assert 0 < table.cycles(op, PLUS) - table.overlap(before, op, PLUS, {}) < 1.35 * added
 
 
 def test_refusals_of_outputs():

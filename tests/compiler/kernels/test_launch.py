@@ -12,10 +12,7 @@ from tilewright.compiler import cost
 from tilewright.compiler import graph as g
 from tilewright.compiler.accelerator.launch import (
     arena_plan,
-    bases,
-    is_view,
     members,
-    packed_as,
     refused_states,
     state_of,
 )  # fmt: skip
@@ -23,9 +20,6 @@ from tilewright.compiler.accelerator.layerwise import LayerAccelerator
 from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.graph import reference
-from tilewright.compiler.kernels.language import added
-from tilewright.compiler.kernels.pool import max_pool_sorted
-from tilewright.compiler.kernels.recording import whole_blocks
 from tilewright.compiler.kernels.table import cycles, overlap, refusal
 from tilewright.compiler.network import compile_for, compile_graph, launch_cycles
 from tilewright.compiler.target.module import Refusal
@@ -41,22 +35,6 @@ X = g.Tensor("x", (1, 16, 6, 6), scale=0.1, zero_point=3)
 
 
 # the arena
-
-
-def test_views_are_reshapes_of_vectors(like):
-    vector, flat = like("v", 1, 64, 1, 1), like("f", 1, 64)
-    assert is_view(g.Reshape("op", (vector,), flat)) and is_view(g.Reshape("op", (flat,), vector))
-    assert not is_view(g.Reshape("op", (X,), like("y", 1, 576)))
-    assert not is_view(g.Reshape("op", (flat,), like("y", 2, 32)))
-
-
-def test_views_keep_channels_or_are_lanes(like):
-    rows, image = like("r", 3, 64), like("i", 1, 16, 3, 4)
-    pixels = like("p", 1, 16, 3, 1, 4)
-    lanes, reshape = g.Lanes("lanes", (rows,), image, 16), g.Reshape("pixels", (image,), pixels)
-    assert is_view(lanes) and is_view(reshape)
-    flat = g.Reshape("flat", (like("v", 1, 64, 1, 1),), like("f", 1, 64))
-    assert packed_as((lanes, reshape, flat)) == {"i": image, "p": pixels, "f": flat.x}
 
 
 def test_the_arena_holds_what_stays_inside_and_sums_take_the_place_of_an_operand(like, conv):
@@ -111,19 +89,6 @@ def test_of_a_concatenation_inside_the_arena_the_whole_lives_from_its_first_part
     graph = g.Graph("g", (X,), (like("last"), like("z", 1, 64, 6, 6)), (*graph.ops, total, last, wide))
     (whole,) = (b for b in arena_plan(graph, graph.ops, CFG).buffers if b.name == "y")
     assert (whole.first, whole.last, whole.nbytes) == (0, 7, 64 * 36)
-
-
-def test_views_have_the_bytes_of_another_tensor(like):
-    a, b = like("v", 1, 64, 1, 1), like("f", 1, 64)
-    ops = (g.Reshape("one", (a,), b), g.Requantize("two", (b,), like("y", 1, 64)))
-    assert bases(ops) == {"v": "v", "f": "v", "y": "y"}
-
-
-def test_parts_of_blocks_are_not_computed_in_their_place(like):
-    parts = like("a", 1, 3, 6, 6), like("b", 1, 16, 6, 6)
-    assert not whole_blocks(g.Concat("op", parts, like("y", 1, 19, 6, 6), 1), CFG)
-    assert whole_blocks(g.Concat("op", parts[::-1], like("y", 1, 19, 6, 6), 1), CFG)
-    assert not whole_blocks(g.Concat("op", (parts[1],) * 2, like("y", 1, 16, 12, 6), 2), CFG)
 
 
 def test_channels_are_added_where_the_tensor_lies(exact, conv, like):
@@ -267,20 +232,6 @@ def test_layers_with_ternary_channels_need_their_unit(like):
     accelerator = Accelerator(two)
     assert not accelerator.refusal(op) and accelerator.seconds((op,)) > 0
     assert [memory.name for memory in accelerator.memories] == ["inp", "wgt", "twgt", "acc", "DRAM"]
-
-
-def test_more_work_and_more_bytes_take_longer(like, conv):
-    accelerator, layers = Accelerator(CFG), LayerAccelerator(CFG)
-    small, large = conv(1), conv(1, 64)
-    for module in (accelerator, layers):
-        assert 0 < module.seconds((small,)) < module.seconds((large,))
-        assert 0 < module.transfer_seconds(X) < module.transfer_seconds(like("t", 1, 16, 60, 60))
-
-
-def test_a_maximum_takes_as_long_as_its_tiles(like):
-    op = g.MaxPool("op", (like("a", 1, 64, 56, 56),), like("b", 1, 64, 28, 28), (3, 3), (2, 2), (1, 1, 1, 1))
-    found = added(max_pool_sorted, op, CFG)
-    assert found < 12 * 4 * 28 * 28  # of four blocks of channels: window by window the ALU would take 18
 
 
 def test_what_fits_no_scratchpad_runs_on_the_host(like, conv):

@@ -295,11 +295,17 @@ OPERATORS = {
 }  # fmt: skip
 
 
-CASES = [pytest.param(case, id=f"{kind} {n}") for kind, cases in OPERATORS.items() for n, case in enumerate(cases)]
+FAST = 2  # cases of each kind that run with the fast tests
 
 
-@pytest.mark.circuit
-@pytest.mark.parametrize("case", CASES)
+def marks(n):
+    return () if n < FAST else pytest.mark.circuit
+
+
+@pytest.mark.parametrize("case", [
+    pytest.param(case, id=f"{kind} {n}", marks=marks(n)) for kind, cases in OPERATORS.items()
+    for n, case in enumerate(cases)
+])  # fmt: skip
 def test_values_and_cycles(exact, case):
     make, cfg, options = case
     ops = make()
