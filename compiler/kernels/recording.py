@@ -65,17 +65,14 @@ class Recording:
         return self.buffer(name, data.shape, bits, signed=signed, kind="constant", data=raw)
 
     def activation(self, op: g.Operator, t: g.Tensor, kind: str) -> Buffer:
-        """A new packed buffer for `t`, an input or the output of `op`.
-
-        Results of several bytes are planes, the lowest bytes first.
-        """
+        """A new packed buffer for `t`, an input or the output of `op`; several bytes are planes, the lowest first."""
         planes, shape = op.result_bytes if t is op.output else 1, packed_shape(t.shape, self.cfg)
         shape = (planes, *shape) if planes > 1 else shape
         self.activations[t.name] = self.buffer(t.name, shape, kind=kind)
         return self.activations[t.name]
 
     def as_host(self, op: g.Operator, t: g.Tensor) -> Buffer:
-        """A new buffer for `t`, an input or the output of `op`, as the host has it."""
+        """A new buffer in host layout for `t`, an input or the output of `op`."""
         kind = "output" if t is op.output else "input"
         self.plain[t.name] = self.buffer(f"{op.name}.{kind}", t.shape, 8 * np.dtype(t.dtype).itemsize, kind=kind)
         return self.plain[t.name]
@@ -101,25 +98,25 @@ class Recording:
         return self.constant(f"{op.name}.{t.name}", layout.pack_blocks(whole, self.cfg.batch, self.cfg.block_in))
 
     def symbol(self, t: g.Tensor, k: int = 0, *, step: int = 0, block: int = 1, within: int = 0) -> Symbol:
-        """How an address moves with the value of `t`, an input of one number, or with element `k` of a vector."""
+        """The symbol by which an address moves with element `k` of integer input `t`."""
         name = f"{t.name}[{k}]" if t.shape[0] > 1 else t.name
         return Symbol(name, self.limits[t.name], step, block, within)
 
     def part(self, t: g.Tensor, part: g.Tensor, channel: int) -> Region:
-        """The bytes of `part`, channels of `t` from `channel` on, the first of a block; one batch of images."""
+        """The region of `part`, channels of `t` from `channel` on, which begins a block; one batch of images."""
         whole, start = place(self.activations[t.name])
         shape = packed_shape(part.shape, self.cfg)
         start += channel // self.cfg.block_in * math.prod(shape[2:])
         return Region(part.name, shape, whole=whole, start=start)
 
     def parameters(self, name: str, **values) -> Buffer:
-        """A constant buffer of packed parameters; if all values are numbers, of one block of equal channels."""
+        """A constant buffer of packed parameters; if all values are numbers, for one block of equal channels."""
         if not any(np.ndim(v) for key, v in values.items() if key != "contract"):
             values["bias"] = np.full(self.cfg.block_out, values["bias"])
         return self.constant(name, layout.pack_par(self.cfg, **values))
 
     def schedule(self, ready: Callable[..., Schedule], *args: Any, **options: Any) -> PrimFunc:
-        """The function that a ready schedule makes of these arguments, its tile that of the recording's `tiles`."""
+        """The function that a ready schedule makes of these arguments, in a tile of `tiles` or the cheapest one."""
         if self.tiles is None:
             return scheduled(ready, self.cfg, *args, **options)
         (func,) = scheduled_by(self.tiles, ready, self.cfg, *args, **options).mod.functions.values()
@@ -153,7 +150,7 @@ def place(buffer: Buffer) -> tuple[Buffer, int]:
 
 
 def own_rows(op: g.QConv2d, cfg: Config) -> bool:
-    """True if it runs on DWGEMM: one output channel for every input channel."""
+    """True if the convolution runs on DWGEMM: one output channel for every input channel."""
     return op.depthwise and len(op.weight) == op.groups and "depthwise" in cfg.extensions
 
 
@@ -177,7 +174,7 @@ def refuse(refused: object, reason: str) -> None:
 
 
 def need_layer(op: g.Linear) -> None:
-    """Raise `Unfit` where weights are beyond int8, or the input is a constant."""
+    """Raise `Unfit` where weights exceed int8, or the input is a constant."""
     if op.x.data is not None:
         raise Unfit("its input is a constant")
     if op.weight.dtype != np.int8:
@@ -185,9 +182,9 @@ def need_layer(op: g.Linear) -> None:
 
 
 def channel_parameters(rec: Recording, op: g.Linear, bias: np.ndarray | np.integer) -> Buffer:
-    """The parameters of a store of the accumulators of `op`: `bias`, int32 (O,), requantisation and clamp.
+    """The parameters of a store of the accumulators of a layer: `bias` int32 (O,), requantisation and clamp.
 
-    With one number those of a block of channels, for scales that are the same for all.
+    If `bias` is one number, they are those of one block of channels, whose scales must be equal.
     """
     scale = op.multipliers if np.ndim(bias) else tuple(int(each[0]) for each in op.multipliers)
     store = Requant(0, 0, 0, op.output.zero_point, op.low, op.high, op.contract or rec.contract)
@@ -230,11 +227,11 @@ def whole_blocks(op: g.Concat, cfg: Config) -> bool:
     return op.axis == 1 and op.output.shape[0] <= cfg.batch and not parts and not constant
 
 
-KEPT = 16  # the last one of so many parts of a scratchpad is for what stays
+KEPT = 16  # the last one of so many parts of a scratchpad is for constants that stay
 
 
 class OnChip:
-    """The entries that a kernel takes: the least recently used, by `rec.placement`."""
+    """The entries of scratchpads that a kernel takes: the least recently used ones, by `rec.placement`."""
 
     def __init__(self, rec: Recording):
         self.rec = rec
@@ -242,7 +239,7 @@ class OnChip:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """What is taken inside is free at its end, and counts as used last."""
+        """Entries that are taken inside are free at the end, and count as used last."""
         taken, kept = len(self._taken), len(self._kept)
         try:
             yield
@@ -252,10 +249,7 @@ class OnChip:
             del self._taken[taken:], self._kept[kept:]
 
     def region(self, mem: Mem, size: int, low: int, high: int | None = None) -> int:
-        """The first of `size` entries within [low, high), by default to the end of `mem`, that nothing has taken.
-
-        Raises `Unfit` where there are none.
-        """
+        """The first of `size` free entries within [low, high) of `mem`. Raises `Unfit` where there are none."""
         if size < 1:
             raise Unfit(f"0 entries of {mem.name}: they do not fit a step of the kernel")
         high = depth(self.rec.cfg, mem) if high is None else high
@@ -267,13 +261,13 @@ class OnChip:
         return base
 
     def taken(self, mem: Mem, entry: int) -> bool:
-        """Whether a tile has this entry, or slots have it, whose scope has not ended."""
+        """Whether a tile or slots have this entry, in a scope that has not ended."""
         return any(entry in place for place in _of(mem, self._taken))
 
     def stays(self, mem: Mem, data: np.ndarray) -> tuple[int, bool]:
-        """(the first of the entries of `data`, one per element of its first axis; False where it must be loaded).
+        """(First entry of constant `data`, whether it is there already): at the end of `mem`, if that has room.
 
-        They lie at the end of `mem` where that has room. Raises `CapacityError` where nothing is free.
+        Raises `CapacityError` where nothing is free.
         """
         rec, key, size, entries = self.rec, (mem, data.tobytes()), len(data), depth(self.rec.cfg, mem)
         taken, found = _of(mem, self._taken), rec.kept.get(key, range(0))
@@ -293,7 +287,7 @@ class OnChip:
         return found.start, there
 
     def table(self, values: np.ndarray) -> tuple[int, bool]:
-        """(the number of a table of 256 integers, False where it must be loaded in the place of the oldest one)."""
+        """(Number of a table of 256 integers, whether it is there already): else it replaces the oldest one."""
         tables, content = self.rec.tables, values.tobytes()
         there = content in tables
         oldest = content if there else next(iter(tables), b"")

@@ -1,4 +1,4 @@
-"""Which kernels compute an operator: the only table. Of those that fit, the one with the fewest cycles does."""
+"""The table of kernels by class of operator: of the kernels that fit, the one that adds the fewest cycles is chosen."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
 
 # Alone, chains on the ALU may seem faster than the multiplier array, whose weights a launch loads early.
 LAST_RESORT = (sum_of_two,)
-_ALIKE = 1.1  # times the fewest cycles: of kernels that add so many to a launch the one that is fastest alone
+_ALIKE = 1.1  # times the fewest cycles: of kernels that add so many to a launch, the one that is fastest alone is taken
 
 
 class Alternative(NamedTuple):
-    """A kernel from outside of the table, the classes that it computes, and whether it does wherever it fits."""
+    """A kernel of a user, the classes of operators that it computes, and whether it is taken wherever it fits."""
 
     record: Record
     operators: tuple[type[g.Operator], ...]
@@ -85,7 +85,7 @@ _ALSO: ContextVar[tuple[Alternative, ...]] = ContextVar("alternatives", default=
 
 @contextmanager
 def also(alternatives: Sequence[Alternative]) -> Iterator[None]:
-    """Within, these kernels are in the table, too, before those of its rows."""
+    """Within the context these kernels are tried, too, before the kernels of the table."""
     token = _ALSO.set((*alternatives, *_ALSO.get()))
     try:
         yield
@@ -102,7 +102,7 @@ def kernels_of(op: g.Operator) -> tuple[Record, ...]:
 def chosen(op: g.Operator, cfg: Config, fold: Fold | None = None) -> Record | None:
     """The kernel of `op` that adds the fewest cycles to a launch; None where none fits.
 
-    With `fold` its image is laid out so, that of a convolution.
+    The image of a convolution is laid out as `fold` says.
     """
     first = frozenset(each.record for each in _ALSO.get() if each.first)
     return _chosen(op, cfg, fold, kernels_of(op), first)
@@ -126,7 +126,7 @@ def _chosen(
 
 
 def refusal(op: g.Operator, cfg: Config) -> str:
-    """Reason why no kernel computes `op`, that of the last one; empty if one does."""
+    """Reason why no kernel computes `op`, the one of the last kernel; empty if a kernel computes it."""
     kernels = kernels_of(op)
     if not kernels:
         return f"no kernel computes {type(op).__name__}"

@@ -241,7 +241,6 @@ def two(o, ternary, c=3, size=(32, 32), kernel=(3, 3), strides=(1, 1), pads=SAME
     return conv(c, size, o, kernel, strides, pads, dilations, n, ternary=ternary)
 
 
-WIDE = {"size": (40, 41), "kernel": (7, 7), "strides": (2, 2), "pads": (3, 2, 1, 3)}
 DILATED = {"c": 1, "size": (17, 13), "kernel": (4, 5), "strides": (1, 2), "pads": (0, 2, 0, 2), "dilations": (2, 1)}
 
 

@@ -78,7 +78,6 @@ CFG, TWO, TINY_TWO = (PRESETS[name] for name in ("pynq_z1", "pynq_z1_two", "tiny
 BOTH = (CFG, TINY)
 FEW = PLUS.replace(name="few", inp_bytes=256 * 16, acc_bytes=256 * 64)
 SOFTMAX = TINY.replace(name="softmax", extensions=TINY.extensions | {"lookup"}, acc_bytes=8192, inp_bytes=2048)
-EVERY = np.arange(-128, 128).reshape(1, 256, 1, 1)
 
 
 def row(make, *args, on=CFG, contract: Any = "double", given: Any = None, **facts):
@@ -413,7 +412,6 @@ def without(cfg, *extensions, **facts):
 VTA, LAST = PRESETS["vta"], without(CFG, "overwrite")
 PIXELS = tensor("x", (1, 64, 80, 7))
 VECTOR = tuple(plain(name, 1, 4, 64) for name in "xy")
-LONG = (2, *HALF, 4)
 LANES = "it needs the extensions lane_reduce, lookup"
 SIZE = "batch 2, blocks 16 and 16: it needs batch 1 and blocks of one size"
 MOVES = "it moves elements, other than by whole factors of an image that fits"
