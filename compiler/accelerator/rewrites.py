@@ -86,50 +86,47 @@ _INT16 = np.iinfo(np.int16)
 
 
 def split_steps(graph: g.Graph, pays: Callable[[g.Dense16], bool]) -> g.Graph:
-    """LSTMs of one step give the products of their hidden values to the accelerator, where that `pays`.
+    """The products of the hidden values of LSTMs of one step run on the accelerator, where that `pays`.
 
-    Both products of a step, that of its inputs and that of its hidden values, then run in one launch, and the host
-    takes the functions of their sums.
+    Both products of a step, of its inputs and of its hidden values, are then in one launch; the host computes the
+    functions of their sums. The latter are int16 where all values are, else int32, as they are not clamped.
     """
 
-    def apart(op: g.Lstm, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
-        if op.x.shape[1] > 1 or not pays(own := _own_products(op)):
+    def split(op: g.Lstm, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
+        if op.x.shape[1] > 1:
+            return None
+        gates, hidden, _ = op.inputs
+        bias = op.bias + hidden.zero_point * op.weight.sum(1, dtype=np.int64)  # its own bias has the zero point
+        y = g.Tensor(f"{op.name}.own", (hidden.shape[0], len(op.weight)), "int32", gates.scale)
+        own = g.Dense16(y.name, (hidden,), y, op.weight, bias.astype(np.int32), op.scales)
+        low, high = own.result_ends
+        if _INT16.min <= low and high <= _INT16.max:
+            own = replace(own, output=replace(y, dtype="int16"))
+        if not pays(own):
             return None
         return [own, g.LstmStep(op.name, (op.x, own.output, op.inputs[2]), op.output, op.factor, op.clip, op.coupled)]
 
-    return rewrite(graph, Rule(g.Lstm, apart))
+    return rewrite(graph, Rule(g.Lstm, split))
 
 
-def _own_products(op: g.Lstm) -> g.Dense16:
-    """The part of the hidden values in the sums: int16 where all values are, else int32, as they are not clamped."""
-    gates, hidden, _ = op.inputs
-    bias = op.bias + hidden.zero_point * op.weight.sum(1, dtype=np.int64)  # an `Lstm` has the zero point in its bias
-    y = g.Tensor(f"{op.name}.own", (hidden.shape[0], len(op.weight)), "int32", gates.scale)
-    own = g.Dense16(y.name, (hidden,), y, op.weight, bias.astype(np.int32), op.scales)
-    low, high = own.result_ends
-    if _INT16.min <= low and high <= _INT16.max:
-        return replace(own, output=replace(y, dtype="int16"))
-    return own
-
-
-_LARGEST = 2 * 127  # of two parts
+_LARGEST = 2 * 127  # weight of two int8 parts
 
 
 @dataclass(frozen=True, eq=False)
 class HostRows(g.Take):
-    """Rows of an image of few channels twice, which the host lays out (compiler/kernels/conv.py)."""
+    """Rows of an image of few channels, each twice, which the host lays out (compiler/kernels/conv.py)."""
 
 
 @dataclass(frozen=True, eq=False)
 class WideConv(g.StandIn, g.QConv2d):
-    """A convolution of rows that are there twice."""
+    """A convolution with two rows of int8 weights for each row of wide ones."""
 
 
 def split_weights(graph: g.Graph, cfg: Config) -> g.Graph:
     """Weights beyond int8 become two int8 parts, where `cfg` can repeat rows and pad twice as many.
 
-    Weights of uint8 files, less their zero point, are -255..255. With every row of the image twice, and two rows of the
-    kernel for one, the first holds what int8 can hold of a weight, the second the rest.
+    Weights of uint8 files, less their zero point, are -255..255. Every row of the image is there twice, and the kernel
+    has two rows for one: the first holds the weights clamped to int8, the second the rest.
     """
     inputs = {t.name for t in graph.inputs}
 
@@ -155,7 +152,7 @@ def split_weights(graph: g.Graph, cfg: Config) -> g.Graph:
 
 
 def _split(op: g.QConv2d, cfg: Config) -> tuple[g.Take, WideConv] | None:
-    """Rows twice, and the convolution of them; None where weights need no two parts, or have none."""
+    """(Repeated rows, their convolution); None where weights need no two parts, or do not fit them."""
     if op.weight.dtype != np.int16 or op.weight.max() > _LARGEST:
         return None
     n, c, h, w = op.x.shape

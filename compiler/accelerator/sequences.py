@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -52,12 +51,6 @@ def _aligned(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
     return (1,) * (rank - len(shape)) + shape
 
 
-def _broadcasts(op: g.Operator, nchw: bool) -> bool:
-    """True if shapes that broadcast do so as images, too."""
-    *shapes, y = (image_shape(_aligned(t.shape, len(op.output.shape)), nchw) for t in op.tensors)
-    return all(size == max(own) and {*own} <= {1, size} for size, *own in zip(y, *shapes))
-
-
 def _goes_along(op: g.Operator, nchw: bool = False) -> bool:
     """True if all tensors are int8, and it is element-wise or reduces the features alone, keeping their dimension."""
     rank = len(op.output.shape)
@@ -68,7 +61,9 @@ def _goes_along(op: g.Operator, nchw: bool = False) -> bool:
         case g.Mean():
             able = tuple(op.axes) == (features,) and rank == len(op.x.shape)
         case _:
-            able = op.elementwise and _broadcasts(op, nchw)
+            *shapes, y = (image_shape(_aligned(t.shape, rank), nchw) for t in op.tensors)
+            broadcasts = all(size == max(own) and {*own} <= {1, size} for size, *own in zip(y, *shapes))
+            able = op.elementwise and broadcasts
     return able and {t.dtype for t in op.tensors} == {"int8"}
 
 
@@ -147,25 +142,21 @@ class _Images:
         rank = len(op.output.shape)
         match op:
             case g.BatchMatMul():
-                inputs, transposed = self._factors(op)
+                second = op.inputs[1]  # transposed or not, as its rows are in the computed order
+                turned = None if second.data is not None or self._view(second) else self._view(second, swapped=True)
+                inputs, transposed = (self._image(op.x), turned or self._image(second)), op.transposed != bool(turned)
                 return replace(op, inputs=inputs, output=y, transposed=transposed, images=True)
             case g.QDense():
                 weight = op.weight[:, :, None, None]
                 return stand_in(g.QConv2d, op, inputs=(self._image(op.x),), output=y, weight=weight)
             case g.Softmax():
-                along: dict[str, Any] = {"axis": 1}
+                along = {"axis": 1}
             case g.Mean():
                 along = {"axes": (1,)}
             case _:
                 along = {}
         inputs = (self._spread(self._image(t, rank, nchw), y.shape) for t in op.inputs)
         return replace(op, inputs=tuple(inputs), output=y, **along)
-
-    def _factors(self, op: g.BatchMatMul) -> tuple[tuple[g.Tensor, g.Tensor], bool]:
-        """(Images of both operands, whether the second one is transposed): its rows stay in the computed order."""
-        x, y = self._image(op.x), op.inputs[1]
-        turned = None if y.data is not None or self._view(y) else self._view(y, swapped=True)
-        return (x, turned or self._image(y)), op.transposed != bool(turned)
 
     def _image(self, t: g.Tensor, rank: int = 2, nchw: bool = False) -> g.Tensor:
         """The image of an operand that broadcasts to `rank` dimensions: one that exists, or a new one."""
@@ -208,7 +199,7 @@ class _Images:
         indices = tuple(() if have == count else (0,) * count for have, count in zip(image.shape, shape))
         return self._made(g.Take, image, shape, indices)
 
-    def _make(self, kind: type[g.Operator], x: g.Tensor, shape: tuple[int, ...], *facts: Any) -> g.Tensor:
+    def _make(self, kind: type[g.Operator], x: g.Tensor, shape: tuple[int, ...], *facts: object) -> g.Tensor:
         """Append an operator on `x` with an output of this shape: `_made` does so once."""
         y = replace(x, name=self.unused(f"{x.name}.{kind.__name__.lower()}"), shape=shape, data=None)
         self.ops.append(kind(y.name, (x,), y, *facts))

@@ -113,7 +113,10 @@ def attention(k: Kernel, op: g.Attention) -> None:
         k.load(masked, stored_queries)
         _multiply_keys(scores, masked, keys, loaded)
         scores.merged("entry").rescale(par[0])
-        _add_unseen(scores, seen)
+        by_row = scores.merged("entry").split("entry", row=rows, q=scores.size // seen.size, t=tiles)
+        with k.together():
+            for tile in range(tiles):
+                by_row[:, :, tile] += seen[:, tiles - 1 - tile]
         by_head = scores.merged("head", "q", "g")
         maxima.maximum(by_head).max_lanes()
         maxima *= -1
@@ -190,14 +193,6 @@ def _multiply_keys(scores: Tile, queries: Tile, keys: Sequence[Part], loaded: It
                         product = (queries[:, number] @ tile[part.block - first]).over("q t")
                         k.multiply(scores[:, part.group], product, overwrite=not begun)
         first += tile.shape["b"]
-
-
-def _add_unseen(scores: Tile, seen: Tile) -> None:
-    """Add `seen`, large negative numbers, to the scores of positions that a token does not see."""
-    by_row = scores.merged("entry").split("entry", row=seen.shape["row"], q=scores.size // seen.size, t=seen.shape["t"])
-    with scores.kernel.together():
-        for tile in range(seen.shape["t"]):
-            by_row[:, :, tile] += seen[:, seen.shape["t"] - 1 - tile]
 
 
 def _add_parts(blocks: Tile, y: Tile, values: Sequence[Part]) -> None:

@@ -29,7 +29,7 @@ from ..limits import limits
 from ..schedule.conv2d import conv2d_of
 from ..schedule.depthwise import depthwise_of, reach
 from ..tvm_compat import PrimFunc
-from .language import Array, Kernel, Tile, Unfit, equal_parts, every, lower, refuse
+from .language import Array, Kernel, Tile, Unfit, equal_parts, every, lower, program_cycles, refuse
 from .recording import Recording, packed_shape, scheduled
 from .views import Product, Rows, dense
 
@@ -100,12 +100,11 @@ def faster_rows(cfg: Config, shape: ConvShape, pad_value: int, *, alone: bool = 
     layer that is not `alone` between two 1x1 convolutions, of which the first hides what comes before its products, and
     gives its results in an order of its own; the loads of the second wait for the last stores of the layer.
     """
-    from ...sim.timing import predict
 
     def cycles(way: Cut | Scheduled) -> int:
         beside = () if alone else (ConvShape(shape.n, shape.c, *size, shape.c) for size in (shape.size, shape.output))
         around = [scheduled(conv2d_of, cfg, each, epilogue=_EPILOGUE) for each in beside]
-        return predict(_recorded(cfg, shape, pad_value, way, around).program, cfg, cost.timed_memory(cfg)).cycles
+        return program_cycles(_recorded(cfg, shape, pad_value, way, around).program)
 
     try:
         found = cuts(cfg, shape, pad_value)
@@ -191,7 +190,16 @@ def rows_on_chip(k: Kernel, op: g.QConv2d, buffers: Mapping[str, Buffer], cut: C
                 seen = blocks if blocks - ready < 2 * _PARAMETERS else max(seen, ready + _PARAMETERS)
             k.load(par[ready:seen], parameters[ready:seen])
             ready = seen
-        _store(k, out, part, y, par)
+        while part:  # whole planes by one statement, other pieces one by one
+            (image, block, column, columns, first, end), count = part[0], 1
+            if part[0].size == oy * ox:
+                whole = (piece.image == image and piece.size == oy * ox for piece in part)
+                count = [*whole, False].index(False)
+            these = slice(block, block + count)
+            target = out[image, these, first:end, column : column + columns]
+            k.store(target, y.reshaped(b=count, h=end - first, w=columns), par[these])
+            if part := part[count:]:
+                y = y[target.size :]
 
 
 class _Rows:
@@ -287,19 +295,6 @@ def _runs(places: list[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
             count += 1
         yield first, place, count, step if count > 1 else 0
         places = places[count:]
-
-
-def _store(k: Kernel, out: Array, part: Part, y: Tile, par: Tile) -> None:
-    _, _, oy, ox = out.shape.values()
-    while part:
-        (image, block, column, columns, first, end), count = part[0], 1
-        if part[0].size == oy * ox:
-            count = [*(piece.image == image and piece.size == oy * ox for piece in part), False].index(False)
-        blocks = slice(block, block + count)
-        target = out[image, blocks, first:end, column : column + columns]
-        k.store(target, y.reshaped(b=count, h=end - first, w=columns), par[blocks])
-        if part := part[count:]:
-            y = y[target.size :]
 
 
 def _parts(cfg: Config, shape: ConvShape, cut: Cut) -> Iterator[Part]:

@@ -195,14 +195,19 @@ def fold_in_place(op: g.QConv2d, cfg: Config) -> Fold | None:
 
 def folds(shape: ConvShape, cfg: Config) -> Iterator[Fold]:
     """Candidate layouts, of those whose weights can be on chip."""
-    (kh, _), (sy, sx), (oy, ox) = shape.kernel, shape.strides, shape.output
+    (kh, _), (sy, sx), (oy, ox), (top, _, bottom, _) = shape.kernel, shape.strides, shape.output, shape.pads
     block, most = cfg.block_in, cfg.wgt_depth // -(-shape.o // cfg.block_out)  # most terms
     for rows in range(1, kh + 1):
         count = -(-kh // rows)  # strips in a window
         apart = rows * shape.dilations[0]
         step = sy if count == 1 else math.gcd(sy, apart)
         strips = ((oy - 1) * sy + (count - 1) * apart) // step + 1
-        above, below = _outside(shape, cfg, (rows - 1) * shape.dilations[0], step, strips)
+        above = below = 0  # strips of padding alone, which loads make
+        if "pad_value" in cfg.extensions and max(top, bottom) <= (kh - 1) * shape.dilations[0]:
+            above = max(0, -(-(top - (rows - 1) * shape.dilations[0]) // step))
+            # where steps skip the image's first row, the host lays out the strip before it: it begins at or above it
+            above = min(above, top // step, most_padding(cfg))
+            below = min(max(0, strips - -(-(top + shape.h) // step)), most_padding(cfg))
         taps = [sorted(taps_of(shape, rows, k)[0].tolist()) for k in range(count)]
         fewest = sum(-(-len(strip) // block) for strip in taps)  # terms of a phase
         for phases in range(1, min(ox, _PHASES, most // fewest) + 1):
@@ -214,19 +219,6 @@ def folds(shape: ConvShape, cfg: Config) -> Iterator[Fold]:
                     entries = (-(-ox // phases) - 1) * len(offsets) + max(entry for *_, entry in terms) + 1
                     facts = rows, step, strips, phases, group, offsets, entries, terms
                     yield Fold(*facts, above=above, below=below)
-
-
-def _outside(shape: ConvShape, cfg: Config, reach: int, step: int, count: int) -> tuple[int, int]:
-    """The numbers of strips above and below the image that are padding alone, which loads make.
-
-    There are `count` strips, `step` rows apart; `reach` is the distance from the first row of a strip to its last.
-    """
-    top, _, bottom, _ = shape.pads
-    if "pad_value" not in cfg.extensions or max(top, bottom) > (shape.kernel[0] - 1) * shape.dilations[0]:
-        return 0, 0
-    above, most = max(0, -(-(top - reach) // step)), most_padding(cfg)
-    # where steps skip the image's first row, the host lays out the strip before it: it begins at or above that row
-    return min(above, top // step, most), min(max(0, count - -(-(top + shape.h) // step)), most)
 
 
 def taps_of(shape: ConvShape, rows: int, strip: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -619,7 +619,7 @@ def _tried(case: Case, cfg: Config) -> Program | str:
 
 @cost.cached(512)
 def _timed(case: Case, cfg: Config) -> float:
-    return _cycles(_fitting(_tried(case, cfg)))
+    return program_cycles(_fitting(_tried(case, cfg)))
 
 
 @cost.cached(512)
@@ -628,7 +628,9 @@ def _added(case: Case, cfg: Config) -> float:
     if alone > _LONG:
         return alone
     twice = _recorded((case,), cfg, partial(_twice, case))
-    return alone if isinstance(twice, str) else max(0.0, _cycles(twice) - alone)  # without room for two, that of one
+    return (
+        alone if isinstance(twice, str) else max(0.0, program_cycles(twice) - alone)
+    )  # without room for two, that of one
 
 
 @cost.cached(512)
@@ -639,7 +641,7 @@ def _overlap(first: Case, second: Case, wired: tuple[int, ...], cfg: Config) -> 
     if (before := _timed(first, cfg)) <= _LONG:
         both = _recorded((first, second), cfg)
         if not isinstance(both, str):
-            return before + alone - _cycles(both)
+            return before + alone - program_cycles(both)
     return alone - _added(second, cfg)
 
 
@@ -647,7 +649,7 @@ def _overlap(first: Case, second: Case, wired: tuple[int, ...], cfg: Config) -> 
 def _fastest(case: Case, tiles: tuple[Any, ...], cfg: Config) -> Any:
     trials = (replace(case, record=lambda k, op, tile=tile: case.record(k, op, tile)) for tile in tiles)
     tried = [_recorded((trial,), cfg) for trial in trials]
-    times = [math.inf if isinstance(program, str) else _cycles(program) for program in tried]
+    times = [math.inf if isinstance(program, str) else program_cycles(program) for program in tried]
     _fitting(tried[times.index(min(times))])
     return next(tile for tile, time in zip(tiles, times) if time <= _ALIKE * min(times))
 
@@ -658,7 +660,8 @@ def _fitting(tried: Program | str) -> Program:
     return tried
 
 
-def _cycles(program: Program) -> int:
+def program_cycles(program: Program) -> int:
+    """Cycles of a program, by the timing model with the memory of `cost.on_memory`."""
     from ...sim.timing import predict
 
     return predict(program, program.cfg, cost.timed_memory(program.cfg)).cycles

@@ -117,9 +117,11 @@ def repeat(k: Kernel, op: g.Take) -> None:
     tiles of an image that becomes several are stored more than once.
     """
     images, channels, *places = op.indices if len(op.x.shape) == 4 else ((), (0,))
-    factors = [_factor(n, found) for n, found in zip(op.x.shape[2:], places)]
+    factors = [max(1, len(found) // n) for n, found in zip(op.x.shape[2:], places)]
+    repeats = [tuple(np.repeat(np.arange(n), factor).tolist()) for n, factor in zip(op.x.shape[2:], factors)]
+    whole = all(found in ((), every_one) for found, every_one in zip(places, repeats))
     k.need("overwrite", batch=1 if images else 0)
-    if not places or channels or op.x.dtype != "int8" or not all(factors) or (images and op.x.shape[0] > 1):
+    if not places or channels or op.x.dtype != "int8" or not whole or (images and op.x.shape[0] > 1):
         raise Unfit("it moves elements, other than by whole factors of an image that fits")
     x, (down, across), copies = k.input(0).merged("image", "n", "b"), factors, max(1, len(images))
     count, h, w = x.shape.values()
@@ -135,11 +137,3 @@ def repeat(k: Kernel, op: g.Take) -> None:
         y = y.merged("y", "h", "down").merged("x", "w", "across")
         for copy in range(copies):
             k.store(out[copy, image, first * down : first * down + y.shape["y"]], y)
-
-
-def _factor(size: int, found: tuple[int, ...]) -> int:
-    """How often each of `size` indices comes; 0 if not all equally often, in order."""
-    if not found:
-        return 1
-    factor = len(found) // size
-    return factor if found == tuple(np.repeat(np.arange(size), factor).tolist()) else 0
