@@ -16,6 +16,7 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.isa import Mem
 from ...runtime import layout
@@ -35,7 +36,7 @@ class Part(NamedTuple):
 
     group: int
     block: int
-    mask: np.ndarray
+    mask: NDArray[np.int8]
 
 
 def parts(lanes: Sequence[int], groups: Sequence[int], block: int) -> list[Part]:
@@ -218,8 +219,8 @@ def rotary(k: Kernel, op: g.Rotate) -> None:
     angles = k.known("angles", values, row=len(cosine), part=3, w=width)
     angles = angles.moved(k.symbol(1, step=tokens * angles.axis("row").step))
     # the store removes the fraction of the angles
-    facts = {"zero_point": 0, "low": -128, "high": 127, "contract": "double"}
-    turn = layout.pack_par(k.cfg, bias=np.zeros(k.cfg.block_out, int), multiplier=TURN[0], exponent=TURN[1], **facts)
+    facts = {"multiplier": TURN[0], "exponent": TURN[1], "zero_point": 0, "low": -128, "high": 127}
+    turn = layout.pack_par(k.cfg, bias=np.zeros(k.cfg.block_out, int), contract="double", **facts)
     par = k.constant(Mem.PAR, "turn", turn, kept=True)
     blocks, chunks = x.axis("b").extent, x.axis("b").extent // (2 * width)
     most = max(1, min(tokens, k.bank // (blocks + 2 * width)))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.isa import Mem
 from .. import graph as g
@@ -145,7 +146,7 @@ def _join(k: Kernel, cache: Array, row: Array, longer: Array, image: Array) -> A
 
 
 @lru_cache(maxsize=16)
-def _matrices(lanes: int, width: int) -> np.ndarray:
+def _matrices(lanes: int, width: int) -> NDArray[np.int8]:
     """int8 (count, lanes, lanes): matrices of zeros and ones that move heads of `width` elements.
 
     For each position of an entry: shifted lanes, the lanes that a shift pushes to the next entry, one position alone.

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.errors import EncodingError, KernelError
 from ...hw.isa import OPERATIONS, AluOp, Mem, room
+from ..graph import Operator
 from ..graph.integer_forms import Requant
 from .language import Array, Kernel, Rows, Tile
 from .recording import Recording
@@ -49,11 +50,14 @@ class CheckedKernel(Kernel):
     an output that is not stored whole.
     """
 
-    def __init__(self, rec: Recording, op: Any):
+    def __init__(self, rec: Recording, op: Operator):
         super().__init__(rec, op)
         # which entries are written, of a scratchpad, and of a buffer that this kernel writes, by its name
-        self._written: dict[Mem | str, np.ndarray] = {}
-        self._claims, self._latest = 0, dict[Mem, np.ndarray]()  # how many places were taken; of each entry the latest
+        self._written: dict[Mem | str, NDArray[np.bool_]] = {}
+        self._claims, self._latest = (
+            0,
+            dict[Mem, NDArray[np.int64]](),
+        )  # how many places were taken; of each entry the latest
 
     @classmethod
     def of(cls, k: Kernel) -> CheckedKernel:
@@ -83,13 +87,13 @@ class CheckedKernel(Kernel):
         self._known(found)
         return found
 
-    def constant(self, mem: Mem, name: str, data: np.ndarray, *, kept: bool = False, **extents: int) -> Tile:
+    def constant(self, mem: Mem, name: str, data: NDArray[np.integer], *, kept: bool = False, **extents: int) -> Tile:
         """A constant, whose entries count as written, also where another kernel of the launch loaded it."""
         found = super().constant(mem, name, data, kept=kept, **extents)
         self._uses(found)
         return found
 
-    def requant(self, store: Requant, name: str = "par", **channels: np.ndarray) -> Array:
+    def requant(self, store: Requant, name: str = "par", **channels: NDArray[np.integer]) -> Array:
         """Parameters in DRAM. Raises `KernelError` for numbers that they cannot hold."""
         try:
             return super().requant(store, name, **channels)
@@ -130,7 +134,7 @@ class CheckedKernel(Kernel):
         anywhere = isinstance(writes, Array) and writes.symbol is not None
         self._known(writes)[... if anywhere else _entries(writes)] = True
 
-    def _known(self, view: View) -> np.ndarray:
+    def _known(self, view: View) -> NDArray[np.bool_]:
         """Which entries are written, of the scratchpad or buffer that `view` is in."""
         if isinstance(view, Array):
             size = view.buffer.nbytes // (self.cfg.batch * self.cfg.block_out * view.buffer.bits // 8)
@@ -138,7 +142,7 @@ class CheckedKernel(Kernel):
         assert isinstance(view, Tile)
         return self._written.setdefault(view.mem, np.zeros(room(self.cfg, view.mem), bool))
 
-    def _latest_of(self, mem: Mem) -> np.ndarray:
+    def _latest_of(self, mem: Mem) -> NDArray[np.int64]:
         return self._latest.setdefault(mem, np.zeros(room(self.cfg, mem), int))
 
     def _span(self, tile: Tile) -> slice:
@@ -156,7 +160,7 @@ class CheckedKernel(Kernel):
             )
 
 
-def _entries(view: View) -> np.ndarray:
+def _entries(view: View) -> NDArray[np.int64]:
     """The entries of a view in rising order, those of rows of weights that hold these."""
     found = np.array([view.base])
     for axis in view.axes:

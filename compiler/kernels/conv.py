@@ -11,14 +11,14 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count, cycle, product
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.config import Config
 from ...hw.isa import Mem
 from ...runtime import layout
-from ...runtime.buffer import Region
+from ...runtime.buffer import Buffer, Region
 from .. import graph as g
 from ..api import build_into
 from ..conv_shape import ConvShape
@@ -100,7 +100,7 @@ def groups_per_part(op: g.QConv2d, cfg: Config) -> int:
     return next((k for k in whole if not k * outputs % cfg.block_out), op.groups)
 
 
-def ungrouped(op: g.QConv2d) -> np.ndarray:
+def ungrouped(op: g.QConv2d) -> NDArray[np.int8]:
     """The weights (O, C, KH, KW), zero where an output channel does not read an input channel."""
     (o, c, kh, kw), group = op.weight.shape, np.arange(op.groups)
     weight = np.zeros((op.groups, o // op.groups, op.groups, c, kh, kw), np.int8)
@@ -129,7 +129,7 @@ def _same_for_all(op: g.Linear) -> bool:
 
 
 def _append(
-    k: Kernel, op: g.Linear, ready: Callable[..., Schedule], shape: ConvShape, weights: np.ndarray, **options: int
+    k: Kernel, op: g.Linear, ready: Callable[..., Schedule], shape: ConvShape, weights: NDArray[np.int8], **options: int
 ) -> None:
     same = _same_for_all(op)
     epilogue = (("requant_all" if same else "requant", "par"),)  # parameters that are the same for all, or by channel
@@ -137,14 +137,19 @@ def _append(
     k.rec.append(op, scheduled, _buffers(k, op, weights, same))
 
 
-def _buffers(k: Kernel, op: g.Linear, weights: np.ndarray, same: bool = False) -> dict[str, Any]:
+def _buffers(k: Kernel, op: g.Linear, weights: NDArray[np.int8], same: bool = False) -> dict[str, Buffer]:
     parameters = channel_parameters(k.rec, op, op.corrected_bias[0] if same else op.corrected_bias)
     return {"x": k.rec.activations[op.x.name], "w": k.rec.constant(f"{op.name}.w", weights), "par": parameters}
 
 
-def host_step(op: g.QConv2d, fold: Fold, cfg: Config) -> tuple[dict, tuple[int, ...]]:
+def host_step(op: g.QConv2d, fold: Fold, cfg: Config) -> tuple[dict[str, object], tuple[int, ...]]:
     """(attributes of the host operator `fold_windows`, shape of its result)."""
-    attrs = {"rows": fold.rows, "dilation": op.dilations[0], "step": fold.step, "strips": fold.laid_out}
+    attrs: dict[str, object] = {
+        "rows": fold.rows,
+        "dilation": op.dilations[0],
+        "step": fold.step,
+        "strips": fold.laid_out,
+    }
     attrs |= {"group": fold.group, "offsets": list(fold.offsets), "entries": fold.entries}
     top = op.pads[0] - fold.above * fold.step
     attrs |= {"top": top, "left": op.pads[1], "value": op.x.zero_point, "block": cfg.block_in}

@@ -131,8 +131,10 @@ def _recorded(
     weight, channels = np.zeros((shape.c, 1, *shape.kernel), np.int8), np.zeros(shape.c, np.int32)
     image = g.Tensor("x", (shape.n, shape.c, *shape.size), zero_point=pad_value)
     out = g.Tensor("out", (shape.n, shape.c, *shape.output))
-    moves = {"strides": shape.strides, "pads": shape.pads, "dilations": shape.dilations, "groups": shape.c}
-    op = g.QConv2d("depthwise", (image,), out, weight, np.ones(shape.c, np.float32), channels, **moves)
+    op = g.QConv2d(
+        "depthwise", (image,), out, weight, np.ones(shape.c, np.float32), channels,
+        strides=shape.strides, pads=shape.pads, dilations=shape.dilations, groups=shape.c,
+    )  # fmt: skip
     if around:
         x = build_into(rec.program, around[0], {}, rec.placement, name="before")["out"]
     else:

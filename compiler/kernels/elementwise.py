@@ -12,6 +12,7 @@ from functools import lru_cache, singledispatch
 from itertools import groupby, product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.isa import AluOp, Mem
 from ...hw.rounding import CONTRACTS, quantize_multiplier, rescale
@@ -78,21 +79,22 @@ def _pair(k: Kernel, op: g.Operator, size: int) -> None:
     ys, zs = _places(k, most * each, each)
     scales = [each.scale and k.parameters(Requant(0, *each.scale, 0)) for each in forms]
     lifts = [each.shift if copied and each.shift <= _MOST_SHIFT else 0 for each in forms]  # the array shifts
+    array: tuple[Tile, tuple[Slots, Slots]] | None = None  # the weights that copy, and slots of both operands
     if copied:
         k.need("overwrite")
-        matrices = np.stack([np.eye(k.cfg.block_out), np.eye(k.cfg.block_out)])
+        matrices = np.stack([np.eye(k.cfg.block_out, dtype=np.int64)] * 2)
         if of_pixels:
             matrices[1] = np.arange(k.cfg.block_in) == 0  # the only channel in every lane
-        weights = k.matrices("matrices", matrices * 2 ** np.array([lifts[1 - values], lifts[values]])[:, None, None])
-        slots = k.slots(most * each), k.slots(each)
+        weights = k.matrices("matrices", matrices << np.array([lifts[1 - values], lifts[values]])[:, None, None])
+        array = weights, (k.slots(most * each), k.slots(each))
 
     def bring(operand: int, y: Tile, source: Array) -> None:
         """Load an operand to the accumulators, and bring it into its form."""
         wanted, lift = forms[operand], lifts[operand]
-        if copied:
-            y[...] = slots[operand == values].hold(source) @ weights[int(operand == values)]
-        else:
+        if array is None:
             k.load(y, source)
+        else:
+            y[...] = array[1][operand == values].hold(source) @ array[0][int(operand == values)]
         y += wanted.offset << lift
         y <<= wanted.shift - lift
         if (scale := scales[operand]) is not None:
@@ -237,7 +239,7 @@ class Lines:
     larger: bool
     scales: tuple[tuple[int, int], ...] = ()
 
-    def apply(self, x: np.ndarray) -> np.ndarray:
+    def apply(self, x: NDArray[np.integer]) -> NDArray[np.int8]:
         """int8 values of int8 `x`."""
         lines = [weight * x.astype(np.int64) + offset for weight, offset in zip(self.weights, self.offsets)]
         if self.scales:
@@ -259,7 +261,7 @@ def leaky_relu(k: Kernel, op: g.LeakyRelu) -> None:
     x, out = k.input(0).merged("entry"), k.output.merged("entry")
     size = min(_RECTIFIER_TILE, x.size, k.slot, k.bank // 2)
 
-    identity = np.eye(k.cfg.block_out, k.cfg.block_in)
+    identity = np.eye(k.cfg.block_out, k.cfg.block_in, dtype=np.int64)
     weights = k.matrices("multiples", np.stack([identity * weight for weight in lines.weights]))
     scales = [k.requant(Requant(0, *scale, 0), f"scale_{line}") for line, scale in enumerate(lines.scales)]
     pars = k.tile(Mem.PAR, par=1 + len(scales))
@@ -346,8 +348,8 @@ class Line:
     `weights` are int64 (c,) within int8, `bias` is int64 (c,).
     """
 
-    weights: tuple[np.ndarray, ...]
-    bias: np.ndarray
+    weights: tuple[NDArray[np.int64], ...]
+    bias: NDArray[np.int64]
     store: Requant
     shift: int = 0
 
@@ -370,9 +372,9 @@ def line_of(op: g.Add | g.Mul) -> Line | None:
 
 
 @singledispatch
-def _line(op: g.Mul, k: int, constants: np.ndarray) -> Line | None:
+def _line(op: g.Mul, k: int, constants: NDArray[np.int64]) -> Line | None:
     """The line of a product with int64 `constants`, one per channel, in the place of operand `k`."""
-    factor, weights = constants - op.inputs[k].zero_point, list[np.ndarray]()
+    factor, weights = constants - op.inputs[k].zero_point, list[NDArray[np.int64]]()
     while not weights or (factor != sum(weights)).any():
         weights.append(np.clip(factor - sum(weights), -_MOST - 1, _MOST))
     store = Requant(0, *op.multipliers, op.output.zero_point, op.low, op.high, "double")
@@ -380,7 +382,7 @@ def _line(op: g.Mul, k: int, constants: np.ndarray) -> Line | None:
 
 
 @_line.register
-def _(op: g.Add, k: int, constants: np.ndarray) -> Line | None:
+def _(op: g.Add, k: int, constants: NDArray[np.int64]) -> Line | None:
     """The first line of a sum whose results are right for every x, which is tried."""
     distinct, places = np.unique(constants, return_inverse=True)
     pair = (_VALUES[None], distinct[:, None]) if k else (distinct[:, None], _VALUES[None])

@@ -132,6 +132,7 @@ class FoldTiles:
         terms, groups = len(fold.terms), -(-self.ox // fold.phases)
         self.weights = blocks * terms
         self.late = blocks == 1 and self.weights > PARTS
+        most = 0
         for wide in equal_parts(groups):
             self.columns = min(wide * fold.phases, self.ox)
             self.co = max(1, min(blocks, half // self.columns))
@@ -221,7 +222,9 @@ def folds(shape: ConvShape, cfg: Config) -> Iterator[Fold]:
                     yield Fold(*facts, above=above, below=below)
 
 
-def taps_of(shape: ConvShape, rows: int, strip: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def taps_of(
+    shape: ConvShape, rows: int, strip: int
+) -> tuple[NDArray[np.integer], NDArray[np.integer], NDArray[np.integer], NDArray[np.integer]]:
     """The taps in one strip of a window, as arrays (byte from the window's first, channel, kernel row, column)."""
     kh, kw = shape.kernel
     inside = range(min(rows, kh - strip * rows))
@@ -262,7 +265,7 @@ def _terms(
     return tuple(found)
 
 
-def fold_weights(op: g.QConv2d, fold: Fold, cfg: Config) -> np.ndarray:
+def fold_weights(op: g.QConv2d, fold: Fold, cfg: Config) -> NDArray[np.integer]:
     """The weights of a convolution for the entries of a layout: int8 (output blocks, terms, block_out, block_in)."""
     shape, o = op.shape, len(op.weight)
     blocks = -(-o // cfg.block_out)

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, EncodingError, KernelError, ScheduleError, Unfit
@@ -39,7 +40,9 @@ __all__ = [
 ]  # fmt: skip
 
 Extents = list[dict[str, int]]  # the extents of the axes of each tile, by name
+Loops = tuple[tuple[int, ...], ...]  # (extent, step in each operand) of each loop, from the outermost in
 Record = Callable[["Kernel", Any], None]  # the second argument is an operator of the classes that the kernel computes
+_Size = TypeVar("_Size")  # of a tile
 _BY_SHAPE = dict[Record, Callable[[Any], object]]()
 TILE = 256  # entries of a tile: enough to hide the latency of an instruction, and few enough for a short start and end
 _LONG = 1 << 14  # cycles of a program whose start and end are a few per cent of it at most
@@ -51,7 +54,9 @@ class Slots:
 
     def __init__(self, places: Iterable[Tile]):
         self.places = [*places]  # in the order in which they are taken
-        self._held: dict[int, tuple[list, tuple[Tile, ...]]] = {}  # (arrays, tiles) of `hold_all`, by the first entry
+        self._held: dict[
+            int, tuple[list[object], tuple[Tile, ...]]
+        ] = {}  # (arrays, tiles) of `hold_all`, by the first entry
 
     def next(self, **extents: int) -> Tile:
         """The next place, with axes of these extents. Raises `KernelError` where they are larger than the place."""
@@ -75,7 +80,7 @@ class Slots:
 
     def hold_all(self, *sources: Array) -> tuple[Tile, ...]:
         """As `hold`, several arrays one behind the other in one place."""
-        wanted = [(a.buffer, a.base, a.axes, a.symbol, a.fill) for a in sources]
+        wanted: list[object] = [(a.buffer, a.base, a.axes, a.symbol, a.fill) for a in sources]
         holding = next((base for base, (held, _) in self._held.items() if held == wanted), None)
         if holding is not None:
             self.places.sort(key=lambda place: place.base == holding)  # taken last
@@ -97,7 +102,9 @@ class Kernel:
 
     def __init__(self, rec: Recording, op: g.Operator):
         self.rec, self.op, self.cfg, self.program, self._chip = rec, op, rec.cfg, rec.program, OnChip(rec)
-        self._together: dict[tuple, list[np.ndarray]] | None = None  # micro-ops of statements that become one
+        self._together: dict[tuple[Any, ...], list[NDArray[np.int64]]] | None = (
+            None  # micro-ops of statements that become one
+        )
         self._tables = set[bytes]()
 
     # what the kernel needs
@@ -193,11 +200,11 @@ class Kernel:
         buffer = self.rec.buffer(f"{self.op.name}.{name}", (size, self.cfg.batch, self.cfg.block_out), kind="temp")
         return self.array(buffer, **extents)
 
-    def known(self, name: str, data: np.ndarray, **extents: int) -> Array:
+    def known(self, name: str, data: NDArray[np.integer], **extents: int) -> Array:
         """A constant in DRAM, one entry per element of its first axis; by default with one axis of that name."""
         return self.array(self.rec.constant(f"{self.op.name}.{name}", data), **extents or {name: len(data)})
 
-    def requant(self, store: Requant, name: str = "par", **channels: np.ndarray) -> Array:
+    def requant(self, store: Requant, name: str = "par", **channels: NDArray[np.integer]) -> Array:
         """The parameters of a requantising store, or of `Tile.rescale`, in DRAM: one entry, for all channels.
 
         With `channels`, fields of `store` with one value per channel, an entry for each block, on axis b.
@@ -221,7 +228,7 @@ class Kernel:
         """The tile, which takes its place from others: a kernel with checks marks it (checked.py)."""
         return tile
 
-    def fastest(self, record: Callable[[Kernel, Any, Any], None], tiles: Iterable[Any]) -> Any:
+    def fastest(self, record: Callable[[Kernel, Any, _Size], None], tiles: Iterable[_Size]) -> _Size:
         """The first of `tiles` with which `record(k, op, tile)` takes at most 1 % more cycles than with any of them.
 
         The timing model tries all, once for operators of equal shapes, each in a program of its own.
@@ -252,7 +259,7 @@ class Kernel:
 
     # constants on chip
 
-    def constant(self, mem: Mem, name: str, data: np.ndarray, *, kept: bool = False, **extents: int) -> Tile:
+    def constant(self, mem: Mem, name: str, data: NDArray[np.integer], *, kept: bool = False, **extents: int) -> Tile:
         """`data`, one entry per element of its first axis, loaded to `mem`; by default with one axis of that name.
 
         With `kept` it stays for all operators of the launch that ask for the same; ask for it before other places.
@@ -269,11 +276,11 @@ class Kernel:
         """The weights that copy inputs to accumulators."""
         return self.matrices("identity", np.eye(self.cfg.block_out, self.cfg.block_in, dtype=np.int8)[None])[0]
 
-    def matrices(self, name: str, values: np.ndarray) -> Tile:
+    def matrices(self, name: str, values: NDArray[np.integer]) -> Tile:
         """Weights (count, lanes of the result, lanes of the input), int8 integers, on an axis called `name`."""
         return self.constant(Mem.WGT, name, _int8(name, values, self.cfg.block_out, self.cfg.block_in))
 
-    def rows(self, name: str, values: np.ndarray) -> Rows:
+    def rows(self, name: str, values: NDArray[np.integer]) -> Rows:
         """Rows of weights (count, lanes), int8 integers, for products lane by lane, on an axis called `name`."""
         block, count = self.cfg.block_in, -(-len(values) // self.cfg.block_in)
         data = np.zeros((count, block, self.cfg.block_out), np.int8)
@@ -282,13 +289,13 @@ class Kernel:
         tile = self.load(self.tile(Mem.WGT, high=reach, entry=count), self.known(name, data, entry=count))
         return tile.rows(**{name: len(values)})
 
-    def parameters(self, store: Requant, **channels: np.ndarray) -> Tile:
+    def parameters(self, store: Requant, **channels: NDArray[np.integer]) -> Tile:
         """The parameters of a requantising store, as of `requant`."""
         self.need("requant")
         source = self.requant(store, "par", **channels)
         return self.load(self.tile(Mem.PAR, **source.shape), source)
 
-    def table(self, name: str, values: np.ndarray) -> int:
+    def table(self, name: str, values: NDArray[np.integer]) -> int:
         """The number on chip of a table of 256 integers, for `Tile.lookup`."""
         self.need("lookup")
         self._tables.add(values.tobytes())
@@ -300,15 +307,15 @@ class Kernel:
             self.load(Tile(self, table_span(self.cfg, number).start, source.axes, Mem.PAR), source)
         return number
 
-    def packed_constant(self, name: str, values: np.ndarray) -> Array:
+    def packed_constant(self, name: str, values: NDArray[np.integer]) -> Array:
         """A constant (n, c, ...) in DRAM, packed as activations are."""
         packed = layout.pack_blocks(values, self.cfg.batch, self.cfg.block_in)
         return self.array(self.rec.constant(f"{self.op.name}.{name}", packed))
 
     # statements
 
-    def load(self, target: Tile, source: Array) -> Tile:
-        """Load `source` to `target`, part by part along the first axes where one transfer does not move all of it.
+    def load(self, target: View, source: View) -> Tile:
+        """Load array `source` to tile `target`, in parts along the first axes if one transfer does not move all of it.
 
         Accumulators take bytes, extended by their sign.
         """
@@ -348,15 +355,15 @@ class Kernel:
         _in(Mem.INP, target)
         if value:
             self.need("pad_value")
-        facts = {"x_size": target.size, "pads": (1, 0, 0, 0), "pad_value": value}
-        self.program.load(Mem.INP, target.base, source.buffer, source.base, y_size=0, **facts)
+        source_at, pads = (source.buffer, source.base), (1, 0, 0, 0)
+        self.program.load(Mem.INP, target.base, *source_at, y_size=0, x_size=target.size, pads=pads, pad_value=value)
 
-    def store(self, target: Array, y: Tile, par: Tile | None = None) -> None:
+    def store(self, target: View, y: View, par: Tile | None = None) -> None:
         """Store accumulators `y`, requantised by `par`: one entry for all, or one for each row along an axis of `y`."""
         if not isinstance(target, Array) or isinstance(y, Array):
             raise KernelError("k.store takes an array in DRAM, and then a tile, k.store(k.output, y)")
         self._alone("store")
-        _in(Mem.ACC, y)
+        y = _in(Mem.ACC, y)
         if y.shape != target.shape or _order(y.shape) != _order(target.shape) or target.padded != target.shape:
             raise KernelError(f"a store of {y} to {target}: they must have the same axes, without padding")
         own, facts = [], {}
@@ -450,7 +457,7 @@ class Kernel:
         if self._together is not None:
             raise KernelError(f"a {what} inside of `together`, whose statements are recorded at its end: do it before")
 
-    def _record(self, record: Callable[..., None], loops: tuple, uops: np.ndarray, **facts: Any) -> None:
+    def _record(self, record: Callable[..., None], loops: Loops, uops: NDArray[np.int64], **facts: object) -> None:
         if self._together is not None:
             self._together.setdefault((record, loops, *facts.items()), []).append(uops)
         else:
@@ -460,7 +467,7 @@ class Kernel:
         """Called by each statement with the view that it writes and those that it reads: for checked.py."""
 
 
-def _int8(name: str, values: np.ndarray, *lanes: int) -> np.ndarray:
+def _int8(name: str, values: NDArray[np.integer], *lanes: int) -> NDArray[np.int8]:
     """The values (count, *lanes) of weights. Raises `KernelError` where they are no int8 integers, or none."""
     values = np.asarray(values)
     if values.shape[1:] != lanes or not values.size:
@@ -472,7 +479,7 @@ def _int8(name: str, values: np.ndarray, *lanes: int) -> np.ndarray:
     return values.astype(np.int8)
 
 
-def _check_entries(cfg: Config, mem: Mem, name: str, data: np.ndarray) -> None:
+def _check_entries(cfg: Config, mem: Mem, name: str, data: NDArray[np.integer]) -> None:
     """Raise `KernelError` where the elements of the first axis are no entries of `mem`."""
     widest = {Mem.INP: np.int8, Mem.WGT: np.int8, Mem.ACC: np.int32}.get(mem)
     if widest and (data.dtype.kind != "i" or data.itemsize > np.dtype(widest).itemsize):
@@ -494,15 +501,16 @@ def _order(extents: dict[str, int]) -> list[str]:
     return [name for name, extent in extents.items() if extent > 1]
 
 
-def _in(mem: Mem, view: Tile) -> None:
+def _in(mem: Mem, view: View) -> Tile:
     """Raise `KernelError` where `view` is no tile, or lies in another memory."""
     if not isinstance(view, Tile):
         raise KernelError(f"a statement takes a tile, not '{type(view).__name__}'")
     if view.mem is not mem:
         raise KernelError(f"{view} is in {view.mem.name}: the statement takes one in {mem.name}")
+    return view
 
 
-def _loops(views: tuple[Tile, ...], order: str) -> tuple[tuple[int, ...], ...]:
+def _loops(views: tuple[Tile, ...], order: str) -> Loops:
     """(extent, step in each view) for every axis of the views, in the order of the views or in the given one."""
     axes = dict[str, int]()
     for view in views:
@@ -646,7 +654,7 @@ def _overlap(first: Case, second: Case, wired: tuple[int, ...], cfg: Config) -> 
 
 
 @cost.cached(512)
-def _fastest(case: Case, tiles: tuple[Any, ...], cfg: Config) -> Any:
+def _fastest(case: Case, tiles: tuple[_Size, ...], cfg: Config) -> _Size:
     trials = (replace(case, record=lambda k, op, tile=tile: case.record(k, op, tile)) for tile in tiles)
     tried = [_recorded((trial,), cfg) for trial in trials]
     times = [math.inf if isinstance(program, str) else program_cycles(program) for program in tried]

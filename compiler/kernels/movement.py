@@ -14,6 +14,7 @@ from functools import partial
 from itertools import accumulate, product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.isa import Mem
 from ...runtime.symbols import MOST_LIMIT
@@ -119,7 +120,7 @@ def _terms(move: Move, first: int, lanes: int) -> tuple[dict[Source, bytes], byt
 
     The products add up to the block of the output that begins with channel `first`.
     """
-    matrices = defaultdict[Source, np.ndarray](partial(np.zeros, (lanes, lanes), np.int8))
+    matrices = defaultdict[Source, NDArray[np.integer]](partial(np.zeros, (lanes, lanes), np.int8))
     constant = np.zeros(lanes, np.int32)
     for lane, source in enumerate(move.channels[first : first + lanes]):
         if source is None:

@@ -7,6 +7,7 @@ finds integer roots digit by digit. Rows are vectors of int8; without the extens
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.isa import Mem
 from ...hw.rounding import exact_multiplier, quantize_multiplier
@@ -105,7 +106,7 @@ _WORD = 1 << 31
 _LONGEST = 1 << 13  # elements of a row whose mean of squares, up to 2**14, a product with 31 bits of 1 / n gives
 
 
-def _values(t: g.Tensor) -> np.ndarray:
+def _values(t: g.Tensor) -> NDArray[np.int64]:
     assert t.data is not None  # weights and biases are constant
     return t.data.astype(np.int64)
 
@@ -127,7 +128,7 @@ def digits(lanes: int) -> list[int]:
     return found
 
 
-def reciprocals() -> np.ndarray:
+def reciprocals() -> NDArray[np.int64]:
     """int64 (256,): `x * table[128 - r] >> 22` is `x // r` for roots r >= 1 and x from 0 to 258 * r."""
     table = np.full(256, 1)
     table[:LARGEST] = -(-(1 << _BITS) // np.arange(LARGEST, 0, -1))

@@ -23,7 +23,7 @@ from .language import TILE, Kernel, Tile, Unfit, cuts, equal_parts, every, refus
 _PARTS = 4  # tiles of an image at least: the loads of one overlap the sums of another
 
 
-def mean_of_pixels(k: Kernel, op: g.Mean | g.Pool) -> None:
+def mean_of_pixels(k: Kernel, op: g.Mean | g.AveragePool | g.ExactAveragePool) -> None:
     """A mean over rows, columns or both, or of windows where one is all of the image.
 
     The sums stay in the accumulators, so that an image may be larger than any scratchpad.
@@ -34,8 +34,8 @@ def mean_of_pixels(k: Kernel, op: g.Mean | g.Pool) -> None:
     x, out = k.input(0), k.output.merged("y")
     n, blocks, h, w = x.shape.values()
     # entries (outer, count, inner) are added up over `count`
-    sizes = {(2, 3): (n * blocks, h * w, 1), (3,): (n * blocks * h, w, 1), (2,): (n * blocks, h, w)}
-    outer, count, inner = sizes[axes]
+    whole, rows, columns = (n * blocks, h * w, 1), (n * blocks, h, w), (n * blocks * h, w, 1)
+    outer, count, inner = whole if len(axes) == 2 else rows if axes == (2,) else columns
     x = x.merged("all").split("all", outer=outer, count=count, inner=inner)
     most, each = min(outer, k.slot // (count * inner), k.bank // inner), count
     if most == 0:

@@ -17,6 +17,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.isa import Mem
 from ...hw.rounding import rescale
@@ -52,7 +53,7 @@ class Steps:
     base: int
     store: Requant
 
-    def apply(self, x: np.ndarray) -> np.ndarray:
+    def apply(self, x: NDArray[np.float32]) -> NDArray[np.int8]:
         """int8 values of float32 `x`, none of which is NaN, as the accelerator computes them."""
         amount, mantissa = self.parts(x)
         sums = _wrap(mantissa + np.maximum(mantissa, self.corner) + self.base)
@@ -60,14 +61,14 @@ class Steps:
         magnitude = np.where(amount < 0, 0, sums >> np.clip(amount, 0, 31))
         return self.store.apply(_wrap(magnitude * np.clip(x.view(np.int32), -1, 1)))
 
-    def parts(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def parts(self, x: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """What step 8 shifts by, and the result of step 5."""
         whole = np.maximum(_wrap(_wrap(-2 * x.view(np.int32).astype(np.int64)) + NUMBERS), self.least)
         mantissa = rescale(_wrap(-256 * whole + self.centre), *self.reciprocal, "single")
         return _wrap(whole + self.align) >> EXPONENT_SHIFT, mantissa
 
 
-def _wrap(x: np.ndarray | int) -> np.ndarray:
+def _wrap(x: NDArray[np.integer] | int) -> NDArray[np.int64]:
     return (np.asarray(x, np.int64) + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
@@ -82,7 +83,7 @@ def steps_of(scale: float, zero_point: int) -> Steps | None:
     return next((steps for steps in found if np.array_equal(steps.apply(x), wanted)), None)
 
 
-def _steps(scale: float, zero_point: int, more: int, x: np.ndarray, wanted: np.ndarray) -> Steps:
+def _steps(scale: float, zero_point: int, more: int, x: NDArray[np.float32], wanted: NDArray[np.int8]) -> Steps:
     """The constants with `more` added to the last bits of 1 / s: right for values `x` if any constants are."""
     bits = int(np.float32(scale).view(np.int32))
     significand = bits % (1 << MANTISSA) + (1 << MANTISSA)
@@ -111,7 +112,7 @@ def _steps(scale: float, zero_point: int, more: int, x: np.ndarray, wanted: np.n
     return replace(steps, corner=constants[0] - constants[1], base=int(_wrap(constants[1])))
 
 
-def edges(scale: float) -> np.ndarray:
+def edges(scale: float) -> NDArray[np.float32]:
     """float32 values on both sides of every magnitude at which the result changes, or an exponent; and the ends.
 
     Exponents are those of the value and of the quotient.

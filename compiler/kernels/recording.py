@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, ScheduleError, Unfit
@@ -53,11 +54,11 @@ class Recording:
         self.plain: dict[str, Buffer] = {}
         self.flags: dict[str, Buffer] = {}
 
-    def buffer(self, name: str, shape: tuple[int, ...], bits: int = 8, **facts) -> Buffer:
+    def buffer(self, name: str, shape: tuple[int, ...], bits: int = 8, **facts: Any) -> Buffer:
         """A new buffer named `name`, or a variant if that is taken: networks may use any names."""
         return self.program.buffer(self._names.unused(name), shape, bits, **facts)
 
-    def constant(self, name: str, data: np.ndarray) -> Buffer:
+    def constant(self, name: str, data: NDArray[np.integer]) -> Buffer:
         """A constant buffer of an int8, int32 or uint32 array."""
         signed = data.dtype.kind == "i"
         raw = np.ascontiguousarray(data).astype(data.dtype.newbyteorder("<")).view(np.uint8).reshape(-1)
@@ -109,13 +110,13 @@ class Recording:
         start += channel // self.cfg.block_in * math.prod(shape[2:])
         return Region(part.name, shape, whole=whole, start=start)
 
-    def parameters(self, name: str, **values) -> Buffer:
+    def parameters(self, name: str, **values: Any) -> Buffer:
         """A constant buffer of packed parameters; if all values are numbers, for one block of equal channels."""
         if not any(np.ndim(v) for key, v in values.items() if key != "contract"):
             values["bias"] = np.full(self.cfg.block_out, values["bias"])
         return self.constant(name, layout.pack_par(self.cfg, **values))
 
-    def schedule(self, ready: Callable[..., Schedule], *args: Any, **options: Any) -> PrimFunc:
+    def schedule(self, ready: Callable[..., Schedule], *args: object, **options: object) -> PrimFunc:
         """The function that a ready schedule makes of these arguments, in a tile of `tiles` or the cheapest one."""
         if self.tiles is None:
             return scheduled(ready, self.cfg, *args, **options)
@@ -128,7 +129,7 @@ class Recording:
 
 
 @cost.cached(256)  # a network has many layers of one shape
-def scheduled(ready: Callable[..., Schedule], cfg: Config, *args: Any, **options: Any) -> PrimFunc:
+def scheduled(ready: Callable[..., Schedule], cfg: Config, *args: object, **options: object) -> PrimFunc:
     """The function that a ready schedule makes of these arguments, in the cheapest tile."""
     (func,) = ready(cfg, *args, **options).mod.functions.values()
     return func
@@ -181,7 +182,7 @@ def need_layer(op: g.Linear) -> None:
         raise Unfit(f"weights {op.weight.min()}..{op.weight.max()}: not within int8")
 
 
-def channel_parameters(rec: Recording, op: g.Linear, bias: np.ndarray | np.integer) -> Buffer:
+def channel_parameters(rec: Recording, op: g.Linear, bias: NDArray[np.int32] | np.integer) -> Buffer:
     """The parameters of a store of the accumulators of a layer: `bias` int32 (O,), requantisation and clamp.
 
     If `bias` is one number, they are those of one block of channels, whose scales must be equal.
@@ -215,7 +216,7 @@ class AbsorbedSlice(g.StridedSlice, Absorbed):
     """A slice of channels that a depthwise convolution takes."""
 
 
-def stand_in(kind: type[_Kind], op: g.Operator, **changes: Any) -> _Kind:
+def stand_in(kind: type[_Kind], op: g.Operator, **changes: object) -> _Kind:
     """An operator of `kind` with the facts of `op`, but for `changes`."""
     return kind(**{**{each.name: getattr(op, each.name) for each in fields(op)}, **changes})
 
@@ -264,7 +265,7 @@ class OnChip:
         """Whether a tile or slots have this entry, in a scope that has not ended."""
         return any(entry in place for place in _of(mem, self._taken))
 
-    def stays(self, mem: Mem, data: np.ndarray) -> tuple[int, bool]:
+    def stays(self, mem: Mem, data: NDArray[np.integer]) -> tuple[int, bool]:
         """(First entry of constant `data`, whether it is there already): at the end of `mem`, if that has room.
 
         Raises `CapacityError` where nothing is free.
@@ -286,7 +287,7 @@ class OnChip:
         self._kept.append((mem, found.start, size))
         return found.start, there
 
-    def table(self, values: np.ndarray) -> tuple[int, bool]:
+    def table(self, values: NDArray[np.integer]) -> tuple[int, bool]:
         """(Number of a table of 256 integers, whether it is there already): else it replaces the oldest one."""
         tables, content = self.rec.tables, values.tobytes()
         there = content in tables

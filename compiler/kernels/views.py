@@ -13,6 +13,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.errors import KernelError, Unfit
 from ...hw.isa import AluOp, Mem
@@ -266,10 +267,10 @@ class Tile(View):
     """
 
     mem: Mem
-    shifts: np.ndarray | None = None
+    shifts: NDArray[np.int64] | None = None
     claim: int = 0
 
-    def each(self, **indices: np.ndarray) -> Tile:
+    def each(self, **indices: NDArray[np.int64]) -> Tile:
         """The view moved by each of `indices`, arrays of one length, along these axes: a micro-op for each move.
 
         In a product all views that `each` made move together.

@@ -294,16 +294,14 @@ OPERATORS = {
 }  # fmt: skip
 
 
-FAST = 2  # cases of each kind that run with the fast tests
-
-
-def marks(n):
-    return () if n < FAST else pytest.mark.circuit
+def marks(n, count):
+    """Three cases of each kind run with the fast tests: the first, the last and the one in the middle."""
+    return () if n in (0, count // 2, count - 1) else pytest.mark.circuit
 
 
 @pytest.mark.parametrize("case", [
-    pytest.param(case, id=f"{kind} {n}", marks=marks(n)) for kind, cases in OPERATORS.items()
-    for n, case in enumerate(cases)
+    pytest.param(case, id=f"{kind} {n}", marks=marks(n, len(cases)))
+    for kind, cases in OPERATORS.items() for n, case in enumerate(cases)
 ])  # fmt: skip
 def test_values_and_cycles(exact, case):
     make, cfg, options = case
