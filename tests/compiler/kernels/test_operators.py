@@ -281,15 +281,16 @@ OPERATORS = {
             on=PLUS),
     ],
     "integer norm": [
-        *rows(integer_norm, (1, 64), (1, 16), (20, 64), (3, 48), (17, 192), (1, 24), (17, 5), (1, 200), on=PLUS),
+        *rows(integer_norm, (3, 48), (1, 64), (1, 16), (20, 64), (17, 192), (1, 24), (17, 5), (1, 200), on=PLUS),
         *(row(integer_norm, (2, 64), weight, shift, on=PLUS) for weight, shift in ((0, 16), (1, 0), (16_000_000, 18))),
         row(integer_norm, (5, 64), 60_000 * np.arange(-32, 32), on=PLUS),
         row(integer_norm, (2, 64), low=-40, high=3, on=PLUS),
         *(row(integer_norm, (1, 64), given=np.full((1, 64), v, np.int8), on=PLUS) for v in (0, 1, -1, 17, -128)),
-        *rows(layer_norm, (1, 64), (4, 64), (21, 64), (20, 48), (6, 192), (18, 30), on=PLUS),
+        *rows(layer_norm, (1, 64), (4, 64), (21, 64), (6, 192), (18, 30), on=PLUS),
         *(row(integer_norm, (9, 64), bias=70_001, point=point, on=PLUS) for point in (-128, 5)),
         *(row(integer_norm, (5, 64), 2_000_000, bias=-77, given=np.full((5, 64), value, np.int8), on=PLUS)
           for value in (0, -1, -128)),
+        row(layer_norm, (20, 48), on=PLUS),
     ],
 }  # fmt: skip
 
