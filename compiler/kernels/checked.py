@@ -106,7 +106,7 @@ class CheckedKernel(Kernel):
         _check_names(y, product.x, product.weights)
         super().multiply(y, product, overwrite=overwrite)
 
-    def combine(self, op: AluOp, y: Tile, value: Tile | int, over: str = "") -> None:
+    def combine(self, op: AluOp, y: Tile, value: Tile | int | float, over: str = "") -> None:
         """An operation of the ALU with a tile or a number of 16 bits."""
         self.need(*OPERATIONS[op].extensions)
         if isinstance(value, Tile):

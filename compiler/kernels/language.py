@@ -32,7 +32,7 @@ from ..graph.integer_forms import Requant
 from ..limits import most_padding
 from .fold import Fold
 from .recording import OnChip, Recording, limits, packed_shape, refuse
-from .views import Array, Product, Rows, Tile, View, cuts, dense, equal_parts, every
+from .views import Array, Product, Rows, Tile, View, cuts, dense, equal_parts, every, tile_of
 
 __all__ = [
     "Array", "Kernel", "Record", "Slots", "Tile", "Unfit", "added", "by_shape", "cuts", "cycles",
@@ -502,12 +502,11 @@ def _order(extents: dict[str, int]) -> list[str]:
 
 
 def _in(mem: Mem, view: View) -> Tile:
-    """Raise `KernelError` where `view` is no tile, or lies in another memory."""
-    if not isinstance(view, Tile):
-        raise KernelError(f"a statement takes a tile, not '{type(view).__name__}'")
-    if view.mem is not mem:
-        raise KernelError(f"{view} is in {view.mem.name}: the statement takes one in {mem.name}")
-    return view
+    """The view, a tile in `mem`. Raises `KernelError` where it is no tile, or lies in another memory."""
+    tile = tile_of(view)
+    if tile.mem is not mem:
+        raise KernelError(f"{tile} is in {tile.mem.name}: the statement takes one in {mem.name}")
+    return tile
 
 
 def _loops(views: tuple[Tile, ...], order: str) -> Loops:

@@ -216,7 +216,7 @@ class AbsorbedSlice(g.StridedSlice, Absorbed):
     """A slice of channels that a depthwise convolution takes."""
 
 
-def stand_in(kind: type[_Kind], op: g.Operator, **changes: object) -> _Kind:
+def stand_in(kind: type[_Kind], op: g.Operator, **changes: Any) -> _Kind:
     """An operator of `kind` with the facts of `op`, but for `changes`."""
     return kind(**{**{each.name: getattr(op, each.name) for each in fields(op)}, **changes})
 

@@ -187,7 +187,7 @@ def tiles(layer: Layer, cfg: Config) -> tuple[Tile, ...]:
     best = [k for k in order if of_steps[int(steps[k])] == k]
     finest = order[int(np.argmin(inp[order]))]  # products begin early, which the bound counts too little
     tried = [*dict.fromkeys([*best[: _TRIED - 1], finest, *best])][:_TRIED]
-    return tuple(Tile(*found[:5, k].tolist(), bool(outer[k])) for k in sorted(tried, key=lambda k: steps[k]))
+    return tuple(Tile._make([*found[:5, k].tolist(), bool(outer[k])]) for k in sorted(tried, key=lambda k: steps[k]))
 
 
 def _bound(layer: Layer, tiles: Counts, found: Operands, cfg: Config) -> NDArray[np.float64]:
@@ -248,6 +248,9 @@ class Unit:
         return self.blocks[part * self.together * self.planes : (part + 1) * self.together * self.planes]
 
 
+Share = tuple[Unit, Entries, Entries]  # (unit, its weights, its sums) of a tile
+
+
 def in_tiles(k: Kernel, op: g.QConv2d | g.QDense, tile: Tile) -> None:
     """The layer in tiles of these extents. The products of one tile are recorded behind the loads of the next one.
 
@@ -263,10 +266,8 @@ def in_tiles(k: Kernel, op: g.QConv2d | g.QDense, tile: Tile) -> None:
     parameters = k.array(channel_parameters(k.rec, op, op.corrected_bias), b=layer.blocks)
     out = k.output if len(op.output.shape) == 4 else k.output.split("b", b=layer.blocks, h=1, w=1)
 
-    def compute(
-        part: int, target: Array, chunk: slice, pixels: Entries, shares: list[tuple[Unit, Entries, Entries]]
-    ) -> None:
-        """Products of blocks `chunk` of the input for a part of the output's blocks, by each unit (weights, sums)."""
+    def compute(part: int, target: Array, chunk: slice, pixels: Entries, shares: list[Share]) -> None:
+        """Products of blocks `chunk` of the input for a part of the output's blocks."""
         (_, rows, columns), outputs = target.shape.values(), [unit.outputs(part) for unit, *_ in shares]
         if at_once:
             par = places.hold(parameters)
@@ -281,7 +282,11 @@ def in_tiles(k: Kernel, op: g.QConv2d | g.QDense, tile: Tile) -> None:
             for (unit, _, sums), par, these in zip(shares, pars, outputs):
                 _store(target[these.start : these.stop], sums, par, unit)
 
-    image, (oy, ox), waiting = input_of(k, layer), layer.extents, list[tuple]()
+    image, (oy, ox), waiting = (
+        input_of(k, layer),
+        layer.extents,
+        list[tuple[int, Array, slice, Entries, list[Share]]](),
+    )
     ahead = all((pieces.slots > 1) | (pieces.distinct == 1) for pieces in operands.pieces)
     areas = [*product(range(layer.images), range(0, oy, tile.rows), range(0, ox, tile.columns))]
     parts = range(operands.parts.item())

@@ -282,13 +282,13 @@ class Tile(View):
         """The first entries, with axes of these extents."""
         return self.merged("entry")[: math.prod(extents.values())].split("entry", **extents)
 
-    def __matmul__(self, weights: Tile) -> Product:
+    def __matmul__(self, weights: View) -> Product:
         """Inputs times weights, matrix by matrix, on GEMM or, of weights in TWGT, on unit `ternary`."""
-        return Product(self, weights)
+        return Product(self, tile_of(weights))
 
-    def __mul__(self, rows: Rows) -> Product:
+    def __mul__(self, rows: View) -> Product:
         """Inputs times rows of weights, lane by lane."""
-        return Product(self, rows, by_lane=True)
+        return Product(self, tile_of(rows), by_lane=True)
 
     def pieces(self, *extents: dict[str, int]) -> tuple[Tile, ...]:
         """Adjacent tiles of these axes, from the first entry on."""
@@ -389,6 +389,13 @@ class Tile(View):
         return self
 
 
+def tile_of(view: View) -> Tile:
+    """The view, an operand of a statement. Raises `KernelError` where it is no tile."""
+    if not isinstance(view, Tile):
+        raise KernelError(f"a statement takes a tile, not '{type(view).__name__}'")
+    return view
+
+
 @dataclass(frozen=True, eq=False)
 class Rows(Tile):
     """Rows of weights, `block_in` to an entry of the scratchpad: `base` and steps count rows."""
@@ -408,10 +415,6 @@ class Product:
     by_lane: bool = False
     order: str = ""
     taps: int = 1
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.weights, Tile):
-            raise KernelError(f"a statement takes a tile, not '{type(self.weights).__name__}'")
 
     def with_taps(self, taps: int) -> Product:
         """The same product with so many adjacent inputs and rows of weights at once."""

@@ -296,8 +296,8 @@ OPERATORS = {
 
 
 def marks(n, count):
-    """Three cases of each kind run with the fast tests: the first, the last and the one in the middle."""
-    return () if n in (0, count // 2, count - 1) else pytest.mark.circuit
+    """Four cases of each kind run with the fast tests: the first two, the middle one and the last."""
+    return () if n in (0, 1, count // 2, count - 1) else pytest.mark.circuit
 
 
 @pytest.mark.parametrize("case", [
