@@ -287,6 +287,8 @@ def test_refusals_of_layers():
     assert vta.refusal(narrow_conv()) == ""
     assert vta.refusal(narrow_conv(8)) == "it has 8 groups"
     assert narrow.refusal(narrow_conv()) == "weights -128..-128: wgt_bits is 4, which holds -8..7"
+    large = replace(narrow_conv(), weight=np.full((8, 8, 3, 3), 8, np.int8))
+    assert narrow.refusal(large) == "weights 8..8: wgt_bits is 4, which holds -8..7"
     assert "inp_bits is 4" in LayerAccelerator(Config(inp_bits=4, inp_bytes=1 << 14)).refusal(narrow_conv())
 
 
