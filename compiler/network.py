@@ -18,7 +18,8 @@ from ..sim.dram import ZYNQ_HP, Dram, load_dram, unshared
 from . import cache, cost
 from . import graph as g
 from .accelerator import layerwise
-from .accelerator.module import Accelerator, LayerAccelerator
+from .accelerator.layerwise import LayerAccelerator
+from .accelerator.module import Accelerator
 from .frontend import import_model
 from .frontend.source import check_kind, read_source
 from .kernels import language, table

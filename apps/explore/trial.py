@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...compiler import graph as g
-from ...compiler.accelerator.module import Accelerator, LayerAccelerator
+from ...compiler.accelerator.layerwise import LayerAccelerator
+from ...compiler.accelerator.module import Accelerator
 from ...compiler.limits import runs_whole_networks
 from ...compiler.network import compile_graph
 from ...compiler.target.host import HostCpu, HostModel

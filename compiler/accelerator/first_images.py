@@ -1,8 +1,7 @@
-"""Images at the beginning of a network: the host lays them out for the first convolutions, or leaves them as they lie.
+"""Layouts of the images at the beginning of a network: by the host, or as they lie in memory.
 
-The host would touch each value of a float32 image, four bytes of it; the accelerator quantises it as it is. That needs
-a convolution that reads NHWC rows (compiler/kernels/fold.py), and a scale with exact steps
-(compiler/kernels/quantise.py).
+The accelerator quantises a float32 image where it lies if a convolution reads NHWC rows (compiler/kernels/fold.py), and
+the scale has exact steps (compiler/kernels/quantise.py); else the host quantises it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from .sequences import TO_NCHW
 
 
 def brought(graph: g.Graph) -> set[str]:
-    """The names of the graph's inputs, and of what the host makes of them before the first layers."""
+    """The names of the graph's inputs, and of the tensors that the host computes of them before the first layers."""
     found = {t.name for t in graph.inputs}
     for op in graph.ops:
         names = {t.name for t in op.inputs if t.data is None}
@@ -36,13 +35,8 @@ def brought(graph: g.Graph) -> set[str]:
     return found
 
 
-def fold_of(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
-    """The layout with which `op` is fastest; None for blocks of channels. With `nhwc` it may stay as it lies."""
-    return cheapest_layout(op, cfg, nhwc=nhwc or op.x.shape[1] == 1)
-
-
 def folds_of(graph: g.Graph, cfg: Config) -> dict[str, Fold]:
-    """How the images of the first convolutions will be laid out, by the names of these."""
+    """The layouts of the images of the first convolutions, by the names of these operators."""
     given, moves = brought(graph), {op.output.name for op in graph.ops if transposes(op, TO_NCHW)}
     quantised = {op.output.name for op in graph.of(g.QuantizeImage)}
     found = dict[str, Fold | None]()
@@ -50,12 +44,12 @@ def folds_of(graph: g.Graph, cfg: Config) -> dict[str, Fold]:
         if op.x.name in quantised:
             found[op.name] = fold_in_place(op, cfg)
         elif op.x.name in given:
-            found[op.name] = fold_of(op, cfg, nhwc=op.x.name in moves)
+            found[op.name] = cheapest_layout(op, cfg, nhwc=op.x.name in moves)
     return {name: fold for name, fold in found.items() if fold is not None}
 
 
 def quantised_images(graph: g.Graph, cfg: Config) -> g.Graph:
-    """float32 images are quantised in the launch that reads them: with their change of layout one operator."""
+    """A float32 image is quantised by the launch that reads it, in one operator with the change of its layout."""
 
     def image(op: g.Quantize, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
         move, reader = producers.get(op.x.name), readers.only(op)
@@ -74,10 +68,10 @@ _ALIKE = 1.02  # times of a layer alone that say nothing of it in a network: the
 
 
 def cheapest_layout(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
-    """The layout with which `op` takes the least time, and half of the modelled host's; None: channel blocks do.
+    """The layout with which `op` and half of the host's work take the least time; None for blocks of channels.
 
-    One image waits for the host; in a row of them it lays out the next one while the accelerator computes. With `nhwc`
-    the image is one in memory, so that it may be read in place. The timing model knows those that promise most.
+    Half, as one image waits for the host, but in a sequence of images the host lays out the next one meanwhile. With
+    `nhwc`, or one channel, the image may be read in place. The timing model compares the most promising layouts.
     """
     if not may_fold(op, cfg):
         return None
@@ -93,14 +87,14 @@ def cheapest_layout(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
     promising = ((fold, needed(fold)) for fold in _promising(one.shape, op.ternary, cfg))
     made = dict(islice((each for each in promising if each[1] < math.inf), _TRIED))
     best = next((fold for fold in made if made[fold] <= _ALIKE * min(made.values())), None)
-    in_place = fold_in_place(one, cfg) if nhwc else None
+    in_place = fold_in_place(one, cfg) if nhwc or op.x.shape[1] == 1 else None
     if in_place is None or _bound(one.shape, op.ternary, cfg, in_place) >= _bound(one.shape, op.ternary, cfg, None):
         return best
     return in_place if best is None or needed(in_place) < made[best] else best
 
 
 def seconds(shape: ConvShape, cfg: Config, fold: Fold | None, cycles: float) -> float:
-    """The time of `cycles` of the accelerator, and half of that in which the modelled host lays out an image."""
+    """The time of `cycles` of the accelerator, plus half of the host's time for laying out an image."""
     if fold is not None and fold.in_place:
         return cycles / cost.CLOCK
     pixels = math.prod(shape.size)
@@ -110,14 +104,14 @@ def seconds(shape: ConvShape, cfg: Config, fold: Fold | None, cycles: float) -> 
 
 @cost.cached(64)
 def _promising(shape: ConvShape, ternary: int, cfg: Config) -> tuple[Fold, ...]:
-    """The layouts by the host, those with the least bounds of their time first, below that of blocks of channels."""
+    """Layouts by the host whose bound of the time is below that of blocks of channels, the lowest bound first."""
     bounds = {fold: _bound(shape, ternary, cfg, fold) for fold in folds(shape, cfg)}
     blocks = _bound(shape, ternary, cfg, None)
     return tuple(sorted((fold for fold in bounds if bounds[fold] < blocks), key=lambda fold: bounds[fold]))
 
 
 def _bound(shape: ConvShape, ternary: int, cfg: Config, fold: Fold | None) -> float:
-    """The time that one image takes at least, with a fold or as blocks of channels: weights, then products or loads."""
+    """A lower bound of the time of one image: the loads of weights, then the longer of products and loads of inputs."""
     layer = Layer.of(shape, ternary, fold, cfg)
     entries = layer.inputs * math.prod(layer.reads.size)
     weights = layer.gemm * layer.inputs * len(layer.reads.terms)

@@ -1,11 +1,8 @@
-"""Networks whose heads are the lanes of an entry: transformations that do not change results.
+"""Rewrites of networks with narrow heads: the heads become the lanes of an entry. Results do not change.
 
-With one matrix per lane a product of matrices is one of entries, and what is summed or compared along rows and columns
-lies in different entries: no lane needs another one's value. That suits heads that are narrower than an entry.
-
-Products of matrices per head become products of images (1, heads, tokens, elements), whose channels are heads. A matrix
-or a mask that all heads share is repeated for each. A layer in front computes its elements in the order of the lanes,
-and one behind them reads them so. Caches with a row more, and outputs, are read and written as the host has them.
+With one matrix per lane, products, sums and comparisons along rows and columns combine entries: no lane needs the value
+of another lane. Products of matrices per head become products of images (1, heads, tokens, elements), whose channels
+are heads. Layers before and behind compute and read elements in the order of lanes.
 """
 
 from __future__ import annotations
@@ -19,8 +16,9 @@ from ...hw.config import Config
 from .. import graph as g
 from ..graph.rewrite import Producers, Result, Rule, moved_from, moved_places, reading, rewrite
 from ..kernels import table
+from ..kernels.cache import RowsJoined, RowsOut
 from ..kernels.norm import EXTENSIONS
-from ..kernels.stand_ins import RowsJoined, RowsOut, stand_in
+from ..kernels.recording import stand_in
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +27,7 @@ class PaddedDense(g.StandIn, g.QDense):
 
 
 def heads_in_lanes(graph: g.Graph, cfg: Config) -> g.Graph:
-    """Heads that are narrower than a block become lanes of one, where `cfg` computes all around them, too."""
+    """Heads narrower than a block become lanes, where `cfg` computes the operators around them, too."""
     if not _able(cfg):
         return graph
     rules = _Rules(graph, cfg.block_in)
@@ -41,22 +39,22 @@ def heads_in_lanes(graph: g.Graph, cfg: Config) -> g.Graph:
 
 
 def _able(cfg: Config) -> bool:
-    """True where `cfg` computes roots and functions of lanes, as norms and softmax need them."""
+    """True where `cfg` computes norms and softmax, which are around heads."""
     able = {*EXTENSIONS} <= cfg.extensions and cfg.tables > 1
     return able and cfg.batch == 1 and cfg.block_in == cfg.block_out
 
 
 class _Rules:
-    """Rules for one graph; `instead` is what takes the place of later operators than the one of a rule, by name."""
+    """Rules for one graph; `instead` has their results for operators behind the one that they are called for."""
 
     def __init__(self, graph: g.Graph, block: int):
         self.block, self.unused, self.instead = block, graph.names.unused, dict[str, Result]()
-        self.ops: list[g.Operator] = []  # for one operator
+        self.ops: list[g.Operator] = []  # the new operators before the one that a rule is called for
         self.producers: Producers = {}
-        self._reshaped, self._spread = cache(self._reshape), cache(self._repeat)  # each is made once
+        self._reshaped, self._spread = cache(self._reshape), cache(self._repeat)  # each operator is made once
 
     def masked(self, op: g.Binary, readers: g.Readers, producers: Producers) -> Result:
-        """What is the same for all heads is repeated."""
+        """Repeat operands that all heads share."""
         self.ops, self.producers, shape = [], producers, op.output.shape
         if len(shape) != 4 or shape[0] != 1:
             return None
@@ -65,7 +63,7 @@ class _Rules:
         return [*self.ops, replace(op, inputs=inputs)]
 
     def product(self, op: g.ShiftMatMul, readers: g.Readers, producers: Producers) -> Result:
-        """A product in lanes, of what a transposition of the second operand reads."""
+        """A product in lanes; a transposition of its second operand becomes part of it."""
         match producers.get(op.inputs[1].name):
             case g.Transpose(axes=(0, 1, 3, 2)) as swap:
                 op = replace(op, inputs=(op.x, swap.x), transposed=not op.transposed)
@@ -73,7 +71,7 @@ class _Rules:
         return self._turned(op, readers.only(op)) or ([op] if op.in_lanes(self.block) else None)
 
     def _turned(self, op: g.ShiftMatMul, then: g.Operator | None) -> Result:
-        """The product of the rows of x, one per head, with a matrix per token, where heads come first afterwards."""
+        """The product of a token's rows, one per head, with a matrix of the token, if heads come first afterwards."""
         x, y = (t.shape for t in op.inputs)
         if len(x) != 4 or x[0] != 1 or (1,) * (4 - len(y)) + y[:-2] != x[:2] or op.transposed:
             return None
@@ -102,7 +100,7 @@ class _Rules:
         return y
 
     def _repeat(self, t: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
-        """`t` for each channel of `shape`: before the functions of its values, so that it is done once."""
+        """`t` repeated for each channel of `shape`, before functions of its values, so that all readers share it."""
         y = replace(t, name=self.unused(f"{t.name}.heads"), shape=shape)
         match self.producers.get(t.name):
             case g.Reshape(x=g.Tensor(dtype="int8") as x):
@@ -115,11 +113,12 @@ class _Rules:
         return y
 
     def layer(self, op: g.QDense, readers: g.Readers, producers: Producers) -> Result:
-        """A layer whose elements become heads, or that reads these, in the order of lanes."""
+        """A layer whose outputs become heads, or that reads heads, with rows or columns in the order of lanes."""
         if type(op) is not g.QDense:
             return None
         lanes, moves, work = list[g.Operator](), self._heads_made(op, readers), op.macs
-        if (image := self._heads_read(op, producers)) is not None:
+        image, before = moved_from(op.x, producers)
+        if self._are_heads(moved_places(image), moved_places(image, *before)):
             places = _places(image.shape, self.block)
             y = replace(op.x, name=f"{op.x.name}.lanes", shape=(op.x.shape[0], len(places)))
             lanes.append(g.Lanes(y.name, (image,), y, self.block))
@@ -136,13 +135,8 @@ class _Rules:
             self.instead[last.name] = [g.Lanes(last.name, (y,), last.output, self.block)]
         return [*lanes, op]
 
-    def _heads_read(self, op: g.QDense, producers: Producers) -> g.Tensor | None:
-        """The image of heads whose rows the layer reads."""
-        image, moves = moved_from(op.x, producers)
-        return image if self._are_heads(moved_places(image), moved_places(image, *moves)) else None
-
     def _heads_made(self, op: g.QDense, readers: g.Readers) -> list[g.Operator]:
-        """The movements behind the layer that make an image of heads of its output, which nothing else reads."""
+        """The movements that turn the output of the layer, which nothing else reads, into an image of heads."""
         moves, then = list[g.Operator](), readers.only(op)
         while then is not None and then.rearranges:
             moves, then = [*moves, then], readers.only(then)
@@ -151,7 +145,7 @@ class _Rules:
         return []
 
     def _are_heads(self, image: np.ndarray, rows: np.ndarray) -> bool:
-        """True if an image may be heads in lanes, of one row or of one block of heads, with the elements of `rows`."""
+        """True if an image with the elements of `rows` may have its heads in lanes: one row, or one block of heads."""
         if image.ndim != 4 or len(image) > 1:
             return False
         _, heads, tokens, elements = image.shape
@@ -160,7 +154,7 @@ class _Rules:
 
 
 def _places(image: tuple[int, ...], block: int) -> np.ndarray:
-    """Which element of a row is at each place of its order in lanes; -1 in the lanes of heads that are not there."""
+    """The element of a row at each place of the order in lanes; -1 in lanes without a head."""
     _, heads, _, elements = image
     places = np.full((-(-heads // block) * block, elements), -1)
     places[:heads] = np.arange(heads * elements).reshape(heads, elements)
@@ -168,7 +162,7 @@ def _places(image: tuple[int, ...], block: int) -> np.ndarray:
 
 
 def joined(graph: g.Graph, cfg: Config) -> g.Graph:
-    """`graph` with its caches with a row more as the host has them: inputs that nothing else reads, and outputs."""
+    """Caches that are extended by a row, an input that nothing else reads and an output, stay in host layout."""
 
     def instead(op: g.Concat, readers: g.Readers, producers: Producers) -> Result:
         match op:
@@ -183,7 +177,7 @@ def joined(graph: g.Graph, cfg: Config) -> g.Graph:
 
 
 def rows_out(graph: g.Graph, cfg: Config) -> g.Graph:
-    """`graph` with its outputs in lanes as the host has them, where `cfg` can write them: the last transformation."""
+    """Outputs in lanes are written in host layout, where `cfg` can write them: the last transformation."""
     unused, images = graph.names.unused, dict[str, g.Tensor]()
 
     def instead(op: g.Operator, readers: g.Readers, producers: Producers) -> Result:

@@ -11,14 +11,14 @@ from ...runtime.buffer import Buffer, Region
 from ...runtime.executable import HostStep, LaunchStep, Tensor
 from .. import graph as g
 from ..kernels import table
+from ..kernels.cache import RowsJoined
 from ..kernels.conv import host_step
 from ..kernels.fold import fold_in_place
-from ..kernels.recording import Recording, limits, packed_bytes, packed_shape
-from ..kernels.stand_ins import Absorbed, AbsorbedPad, AbsorbedSlice, RowsJoined
+from ..kernels.recording import Absorbed, AbsorbedPad, AbsorbedSlice, Recording, limits, packed_bytes, packed_shape
 from ..memory import Lifetime, Plan, plan
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
-from .first_images import fold_of
+from .first_images import cheapest_layout
 
 
 class NetworkLaunch:
@@ -54,8 +54,7 @@ class NetworkLaunch:
         self._inputs()
         self._outputs()
         self._arena()
-        self._quantised()
-        refused = {}
+        refused = dict[str, str]()
         for op in self.work:
             try:
                 with self.rec.program.origin(op.name, op.macs):
@@ -80,7 +79,8 @@ class NetworkLaunch:
         inputs = {t.name: t for op in self.ops for t in op.inputs if t.data is None and t.name not in computed}
         for t in (inputs[name] for name in inputs if name not in self.rec.limits):
             if t.name in self.caches:
-                self._state(t)
+                self.steps.tensors[t.name] = state_of(self.steps.graph, t, self.cfg)
+                self._bind_views(t.name, self._buffer(t.name, t.name, "state"))
             elif t.name not in self.rec.plain:
                 readers = [op for op in self.ops if t in op.inputs]
                 for op in readers:
@@ -90,7 +90,7 @@ class NetworkLaunch:
                     self._pack_input(t)
 
     def _plain(self) -> None:
-        """Read inputs and write outputs as the host has them; the image of a longer cache stays in the launch."""
+        """Bind inputs and outputs in host layout; the image of a longer cache stays in the launch."""
         for op in self.work:
             for t in op.plain:
                 self.bind[self.rec.as_host(op, t).name] = t.name
@@ -98,28 +98,16 @@ class NetworkLaunch:
                 image = self.rec.buffer(f"{op.name}.image", packed_shape(op.output.shape, self.cfg), kind="temp")
                 self._bind_views(op.output.name, image)
 
-    def _quantised(self) -> None:
-        """Convolutions read what the launch makes of images of float32 values as it lies."""
-        images = {op.output.name for op in self.work if isinstance(op, g.QuantizeImage)}
-        for op in self.work:
-            if isinstance(op, g.QConv2d) and op.x.name in images and (fold := fold_in_place(op, self.cfg)):
-                self.rec.folded[op.name] = fold, self.rec.activations[op.x.name]
-
     def _buffer(self, name: str, tensor: str, kind: str = "input") -> Buffer:
         """A new buffer of the launch, which is that tensor of the executable."""
         buffer = self.rec.buffer(name, self.steps.tensors[tensor].shape, kind=kind)
         self.bind[buffer.name] = tensor
         return buffer
 
-    def _state(self, cache: g.Tensor) -> None:
-        """Read and write `cache` in place."""
-        self.steps.tensors[cache.name] = state_of(self.steps.graph, cache, self.cfg)
-        self._bind_views(cache.name, self._buffer(cache.name, cache.name, "state"))
-
     def _fold_input(self, op: g.QConv2d) -> None:
-        """Read the image of `op` as it lies, or let the host lay it out; neither if blocks of channels cost less."""
+        """Bind the image of a convolution as it lies or laid out by the host, unless blocks of channels cost less."""
         source, order = self.steps.source(op.x)
-        fold = fold_of(op, self.cfg, nhwc=bool(order))
+        fold = cheapest_layout(op, self.cfg, nhwc=bool(order))
         if fold is None:
             return
         if not fold.in_place:
@@ -157,6 +145,10 @@ class NetworkLaunch:
         tensors = {op.output.name: op.output for op in self.work}
         for name, (concat, channel) in reversed(members(self.steps.graph, self.ops, self.cfg).items()):
             self._bind_views(name, self.rec.part(concat.output, tensors[name], channel))
+        images = {op.output.name for op in self.work if isinstance(op, g.QuantizeImage)}  # whose rows are not packed
+        for op in self.work:
+            if isinstance(op, g.QConv2d) and op.x.name in images and (fold := fold_in_place(op, self.cfg)):
+                self.rec.folded[op.name] = fold, self.rec.activations[op.x.name]
 
     def _bind_views(self, name: str, buffer: Buffer) -> None:
         """Use `buffer` for the tensor `name` and every view of it."""
@@ -168,7 +160,7 @@ class NetworkLaunch:
                 self.rec.activations[op.output.name] = self.rec.part(op.x, op.output, op.begin[1])
 
     def _unpack_output(self, t: g.Tensor) -> None:
-        """Unpack `t`; a view of an input is a view on the host, too, and a cache stays as it is."""
+        """Unpack an output; a view of an input is a view on the host, too, and a cache stays packed."""
         base, steps = self.base[t.name], self.steps
         if base in self.caches or base in self.rec.plain:
             return
@@ -224,7 +216,7 @@ _ALIGN = 64  # bytes: the alignment of a buffer
 
 
 def is_view(op: g.Operator) -> bool:
-    """True if the packed output has bytes of the packed input."""
+    """True if the packed output lies in the packed input, so that nothing computes it."""
     return op.viewed is not None
 
 

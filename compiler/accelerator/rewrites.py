@@ -1,4 +1,7 @@
-"""Rewrites of a graph for the accelerator: channels absorbed by a reader, means of images, LSTM steps, wide weights."""
+"""Rewrites of a graph for the accelerator: channels absorbed by a reader, means of images, LSTM steps, wide weights.
+
+None changes results. Each applies only where a kernel computes the new operators.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,18 @@ from ..graph.rewrite import Producers, Rule, rewrite
 from ..kernels import language, table
 from ..kernels.elementwise import weighted_sum
 from ..kernels.fold import may_fold
-from ..kernels.recording import own_rows
+from ..kernels.recording import AbsorbedPad, AbsorbedSlice, own_rows, stand_in
 from ..kernels.resize import repeat
-from ..kernels.stand_ins import AbsorbedPad, AbsorbedSlice, stand_in
 from ..limits import most_padding
 
 
 def absorb(graph: g.Graph, cfg: Config) -> g.Graph:
-    """Paddings and slices of channels are part of the sums and depthwise convolutions that alone read them.
+    """Paddings and slices of channels become part of the sums and depthwise convolutions that alone read them.
 
-    Between stages of some networks the identity is padded with channels before it is added. The kernel of the sum reads
-    the narrow tensor; what padding would add is part of its parameters. A slice of whole blocks of channels is
-    contiguous in memory: a depthwise convolution reads it where it lies, that many bytes behind the tensor.
+    The kernel of a sum reads the narrow tensor, and adds the padding by its parameters. A slice of whole blocks of
+    channels is contiguous in memory, so that a depthwise convolution reads it where it lies.
     """
-    sums: set[str] = set()  # those that make one padding: the pattern of both takes no second one
+    sums = set[str]()  # with one padding: the pattern of a padded sum takes no second one
 
     def padded(op: g.Pad, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
         then = readers.only(op)
@@ -44,7 +45,7 @@ def absorb(graph: g.Graph, cfg: Config) -> g.Graph:
 
 
 def _pads(op: g.Add, pad: g.Pad, cfg: Config) -> bool:
-    """True if the sum `op` can make the padding of one of its operands."""
+    """True if the kernel of the sum can add the padding of this operand."""
     if cfg.batch > 1 or len(pad.x.shape) != 4 or pad.x.shape[0] > 1 or pad.x.dtype != "int8":
         return False
     whole = all(t.data is None and t.shape == op.output.shape for t in op.inputs)
@@ -52,7 +53,7 @@ def _pads(op: g.Add, pad: g.Pad, cfg: Config) -> bool:
 
 
 def _in_place(op: g.StridedSlice, reader: g.QConv2d, cfg: Config) -> bool:
-    """True if `reader` can read whole blocks of the channels of one batch of images at their place."""
+    """True if `reader` can read the slice, whole blocks of channels of one batch of images, where it lies."""
     x, y = op.x, op.output
     if not own_rows(reader, cfg) or len(x.shape) != 4 or x.shape[0] > cfg.batch:
         return False
@@ -85,50 +86,47 @@ _INT16 = np.iinfo(np.int16)
 
 
 def split_steps(graph: g.Graph, pays: Callable[[g.Dense16], bool]) -> g.Graph:
-    """LSTMs of one step give the products of their hidden values to the accelerator, where that `pays`.
+    """The products of the hidden values of LSTMs of one step run on the accelerator, where that `pays`.
 
-    Both products of a step, that of its inputs and that of its hidden values, then run in one launch, and the host
-    takes the functions of their sums.
+    Both products of a step, of its inputs and of its hidden values, are then in one launch; the host computes the
+    functions of their sums. The latter are int16 where all values are, else int32, as they are not clamped.
     """
 
-    def apart(op: g.Lstm, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
-        if op.x.shape[1] > 1 or not pays(own := _own_products(op)):
+    def split(op: g.Lstm, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
+        if op.x.shape[1] > 1:
+            return None
+        gates, hidden, _ = op.inputs
+        bias = op.bias + hidden.zero_point * op.weight.sum(1, dtype=np.int64)  # its own bias has the zero point
+        y = g.Tensor(f"{op.name}.own", (hidden.shape[0], len(op.weight)), "int32", gates.scale)
+        own = g.Dense16(y.name, (hidden,), y, op.weight, bias.astype(np.int32), op.scales)
+        low, high = own.result_ends
+        if _INT16.min <= low and high <= _INT16.max:
+            own = replace(own, output=replace(y, dtype="int16"))
+        if not pays(own):
             return None
         return [own, g.LstmStep(op.name, (op.x, own.output, op.inputs[2]), op.output, op.factor, op.clip, op.coupled)]
 
-    return rewrite(graph, Rule(g.Lstm, apart))
+    return rewrite(graph, Rule(g.Lstm, split))
 
 
-def _own_products(op: g.Lstm) -> g.Dense16:
-    """The part of the hidden values in the sums: int16 where all values are, else int32, as they are not clamped."""
-    gates, hidden, _ = op.inputs
-    bias = op.bias + hidden.zero_point * op.weight.sum(1, dtype=np.int64)  # an `Lstm` has the zero point in its bias
-    y = g.Tensor(f"{op.name}.own", (hidden.shape[0], len(op.weight)), "int32", gates.scale)
-    own = g.Dense16(y.name, (hidden,), y, op.weight, bias.astype(np.int32), op.scales)
-    low, high = own.result_ends
-    if _INT16.min <= low and high <= _INT16.max:
-        return replace(own, output=replace(y, dtype="int16"))
-    return own
-
-
-_LARGEST = 2 * 127  # of two parts
+_LARGEST = 2 * 127  # weight of two int8 parts
 
 
 @dataclass(frozen=True, eq=False)
 class HostRows(g.Take):
-    """Rows of an image of few channels twice, which the host lays out (compiler/kernels/conv.py)."""
+    """Rows of an image of few channels, each twice, which the host lays out (compiler/kernels/conv.py)."""
 
 
 @dataclass(frozen=True, eq=False)
 class WideConv(g.StandIn, g.QConv2d):
-    """A convolution of rows that are there twice."""
+    """A convolution with two rows of int8 weights for each row of wide ones."""
 
 
 def split_weights(graph: g.Graph, cfg: Config) -> g.Graph:
     """Weights beyond int8 become two int8 parts, where `cfg` can repeat rows and pad twice as many.
 
-    Weights of uint8 files, less their zero point, are -255..255. With every row of the image twice, and two rows of the
-    kernel for one, the first holds what int8 can hold of a weight, the second the rest.
+    Weights of uint8 files, less their zero point, are -255..255. Every row of the image is there twice, and the kernel
+    has two rows for one: the first holds the weights clamped to int8, the second the rest.
     """
     inputs = {t.name for t in graph.inputs}
 
@@ -154,7 +152,7 @@ def split_weights(graph: g.Graph, cfg: Config) -> g.Graph:
 
 
 def _split(op: g.QConv2d, cfg: Config) -> tuple[g.Take, WideConv] | None:
-    """Rows twice, and the convolution of them; None where weights need no two parts, or have none."""
+    """(Repeated rows, their convolution); None where weights need no two parts, or do not fit them."""
     if op.weight.dtype != np.int16 or op.weight.max() > _LARGEST:
         return None
     n, c, h, w = op.x.shape

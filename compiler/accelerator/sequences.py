@@ -1,11 +1,9 @@
-"""Networks of sequences, (…, rows, features), as networks of images: a transformation that does not change results.
+"""A rewrite of networks of sequences, (…, rows, features), to networks of images. Results do not change.
 
-Products of matrices and dense layers on many rows become operators on images, and with them the element-wise operators
-that they exchange tensors with. What splits features into heads moves nothing then.
-
-An image of rows is (matrices, features, 1, rows): rows are pixels, features are channels. In blocks of channels it has
-the features of a row in lanes, as a dense layer wants them, and rows one after the other, as weights want them; heads
-are whole blocks of its channels. The features of a tensor are its last dimension; with `nchw` they are the second one.
+Products of matrices, dense layers on many rows, and the element-wise operators between them become operators on images
+(matrices, features, 1, rows): features are channels, in lanes as a dense layer reads them, rows are pixels, in adjacent
+entries as weights are read, and heads are whole blocks of channels. The features of a tensor are its last dimension;
+with `nchw` they are the second one.
 """
 
 from __future__ import annotations
@@ -13,24 +11,27 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from ...hw.config import Config
 from .. import graph as g
 from ..graph.rewrite import Producers, Rule, moved_from, moved_places, rewrite, transposes
-from ..kernels.stand_ins import stand_in
+from ..kernels.recording import stand_in
 
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 def as_images(graph: g.Graph, cfg: Config) -> g.Graph:
     """Sequences become images whose pixels are rows, where matrices are multiplied or dense layers have many rows."""
-    able = cfg.batch == 1 and cfg.block_in == cfg.block_out and "overwrite" in cfg.extensions
-    if not able or any(op.in_lanes(cfg.block_in) for op in graph.ops):
+    if not multiplies_images(cfg) or any(op.in_lanes(cfg.block_in) for op in graph.ops):
         return graph
     return rewrite(graph, Rule(g.Operator, _Images(graph, cfg.block_in).instead))
+
+
+def multiplies_images(cfg: Config) -> bool:
+    """True if `cfg` multiplies images by matrices that it computes, or that move their lanes."""
+    return cfg.batch == 1 and cfg.block_in == cfg.block_out and "overwrite" in cfg.extensions
 
 
 def image_shape(shape: tuple[int, ...], nchw: bool = False) -> tuple[int, int, int, int]:
@@ -50,14 +51,8 @@ def _aligned(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
     return (1,) * (rank - len(shape)) + shape
 
 
-def _broadcasts(op: g.Operator, nchw: bool) -> bool:
-    """True if shapes that broadcast still do as images."""
-    *shapes, y = (image_shape(_aligned(t.shape, len(op.output.shape)), nchw) for t in op.tensors)
-    return all(size == max(own) and {*own} <= {1, size} for size, *own in zip(y, *shapes))
-
-
 def _goes_along(op: g.Operator, nchw: bool = False) -> bool:
-    """True if it is element-wise, or along the features alone and keeps their dimension, and all of it is int8."""
+    """True if all tensors are int8, and it is element-wise or reduces the features alone, keeping their dimension."""
     rank = len(op.output.shape)
     features = 1 if nchw else rank - 1
     match op:
@@ -66,12 +61,14 @@ def _goes_along(op: g.Operator, nchw: bool = False) -> bool:
         case g.Mean():
             able = tuple(op.axes) == (features,) and rank == len(op.x.shape)
         case _:
-            able = op.elementwise and _broadcasts(op, nchw)
+            *shapes, y = (image_shape(_aligned(t.shape, rank), nchw) for t in op.tensors)
+            broadcasts = all(size == max(own) and {*own} <= {1, size} for size, *own in zip(y, *shapes))
+            able = op.elementwise and broadcasts
     return able and {t.dtype for t in op.tensors} == {"int8"}
 
 
 def _begins(op: g.Operator, before: g.Operator | None) -> bool:
-    """True of products of matrices, and of dense layers on rows; `before` computes the first input."""
+    """True for products of matrices, and for dense layers on rows; `before` computes the first input."""
     match op:
         case g.BatchMatMul(images=False):
             counts = {image_shape(t.shape)[0] for t in op.inputs}
@@ -82,7 +79,7 @@ def _begins(op: g.Operator, before: g.Operator | None) -> bool:
 
 
 def _chosen(graph: g.Graph) -> dict[str, bool]:
-    """The operators that become operators on images, by name, and whether their tensors are NCHW."""
+    """For each operator that becomes an operator on images, by name, whether its tensors are NCHW."""
     producers, nchw = graph.producers, _nchw(graph)
     chosen = {op.name for op in graph.ops if _begins(op, producers.get(op.x.name))}
     able, pairs = chosen | nchw, list[set[str]]()
@@ -102,7 +99,7 @@ def _chosen(graph: g.Graph) -> dict[str, bool]:
 
 
 def _nchw(graph: g.Graph) -> set[str]:
-    """Element-wise operators on NCHW whose neighbours all are NHWC: groups between changes of layout."""
+    """Groups of element-wise operators on NCHW between changes of layout from and to NHWC."""
     producers, readers = graph.producers, graph.readers
     found = {op.name: op for op in graph.ops if len(op.output.shape) == 4 and _goes_along(op, True)}
 
@@ -119,7 +116,7 @@ def _nchw(graph: g.Graph) -> set[str]:
 
 
 class _Images:
-    """Gives operators on images, whose channels are in blocks of `block`, in the place of those of a graph."""
+    """Replaces operators of a graph by operators on images, whose channels are in blocks of `block`."""
 
     def __init__(self, graph: g.Graph, block: int):
         self.chosen, self.block, self.unused = _chosen(graph), block, graph.names.unused
@@ -128,7 +125,7 @@ class _Images:
         self._made = cache(self._make)
 
     def instead(self, op: g.Operator, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
-        """The operator on images of what `op` reads, and movements around it."""
+        """The operator on the images of the inputs, and movements around it."""
         if op.name not in self.chosen:
             return None
         self.ops, self.producers, nchw = [], producers, self.chosen[op.name]
@@ -142,17 +139,18 @@ class _Images:
         return [*self.ops, g.Reshape(self.unused(name), (plain,), op.output)]
 
     def _on_images(self, op: g.Operator, y: g.Tensor, nchw: bool) -> g.Operator:
-        """`op` on the images of its inputs, with output `y`."""
         rank = len(op.output.shape)
         match op:
             case g.BatchMatMul():
-                inputs, transposed = self._factors(op)
+                second = op.inputs[1]  # transposed or not, as its rows are in the computed order
+                turned = None if second.data is not None or self._view(second) else self._view(second, swapped=True)
+                inputs, transposed = (self._image(op.x), turned or self._image(second)), op.transposed != bool(turned)
                 return replace(op, inputs=inputs, output=y, transposed=transposed, images=True)
             case g.QDense():
                 weight = op.weight[:, :, None, None]
                 return stand_in(g.QConv2d, op, inputs=(self._image(op.x),), output=y, weight=weight)
             case g.Softmax():
-                along: dict[str, Any] = {"axis": 1}
+                along = {"axis": 1}
             case g.Mean():
                 along = {"axes": (1,)}
             case _:
@@ -160,23 +158,17 @@ class _Images:
         inputs = (self._spread(self._image(t, rank, nchw), y.shape) for t in op.inputs)
         return replace(op, inputs=tuple(inputs), output=y, **along)
 
-    def _factors(self, op: g.BatchMatMul) -> tuple[tuple[g.Tensor, g.Tensor], bool]:
-        """(Images of both operands, whether the second is transposed): in the order in which its rows are computed."""
-        x, y = self._image(op.x), op.inputs[1]
-        turned = None if y.data is not None or self._view(y) else self._view(y, swapped=True)
-        return (x, turned or self._image(y)), op.transposed != bool(turned)
-
     def _image(self, t: g.Tensor, rank: int = 2, nchw: bool = False) -> g.Tensor:
-        """The image of an operand that broadcasts to `rank` dimensions: one that exists, or made of the tensor."""
+        """The image of an operand that broadcasts to `rank` dimensions: one that exists, or a new one."""
         if t.data is not None:
             data = to_image(t.data.reshape(_aligned(t.shape, rank)), nchw)
             return replace(t, name=self.unused(f"{t.name}.image"), shape=data.shape, data=data)
         return self._view(t, nchw) or self._converted(t, nchw)
 
     def _view(self, t: g.Tensor, nchw: bool = False, swapped: bool = False) -> g.Tensor | None:
-        """The image of `t` as one of a tensor that `t` is moved from; None if its elements lie in another order.
+        """The image of `t` as a view of the tensor that `t` is moved from; None if elements lie in another order.
 
-        With `swapped` of the tensor whose last two dimensions are exchanged.
+        With `swapped` it is the image of `t` with its last two dimensions exchanged.
         """
         source, moves = moved_from(t, self.producers)
         found = moved_places(source, *moves)
@@ -191,7 +183,7 @@ class _Images:
         return self._made(g.Reshape, source, found.shape)
 
     def _converted(self, t: g.Tensor, nchw: bool) -> g.Tensor:
-        """What makes the image of `t`, once for all reshapes of a tensor."""
+        """The image of `t`, made by new movements: once for all reshapes of a tensor."""
         count, features, _, rows = image_shape(t.shape, nchw)
         if nchw:
             t = self._made(g.Transpose, t, tuple(t.shape[k] for k in TO_NHWC), TO_NHWC)
@@ -201,13 +193,13 @@ class _Images:
         return self._made(g.Transpose, x, (count, features, 1, rows), TO_NCHW)
 
     def _spread(self, image: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
-        """The image of a mask, which is the same for all heads or all rows, once for each of them."""
+        """An image that all heads or all rows share, repeated for each."""
         if image.data is not None or image.shape == shape or image.shape[1] != shape[1]:
             return image
         indices = tuple(() if have == count else (0,) * count for have, count in zip(image.shape, shape))
         return self._made(g.Take, image, shape, indices)
 
-    def _make(self, kind: type[g.Operator], x: g.Tensor, shape: tuple[int, ...], *facts: Any) -> g.Tensor:
+    def _make(self, kind: type[g.Operator], x: g.Tensor, shape: tuple[int, ...], *facts: object) -> g.Tensor:
         """Append an operator on `x` with an output of this shape: `_made` does so once."""
         y = replace(x, name=self.unused(f"{x.name}.{kind.__name__.lower()}"), shape=shape, data=None)
         self.ops.append(kind(y.name, (x,), y, *facts))

@@ -1,9 +1,9 @@
-"""Attention of tokens over caches: scores, their exponentials, and the means of values, in one go on chip.
+"""Rotary position embedding, and attention of tokens over caches: scores, exponentials and means of values on chip.
 
 Scores are products of queries, as inputs, with tiles of keys, as weights; a query is masked to the lanes of its group.
 The exponentials go to DRAM and come back as inputs, for the tiles of values; meanwhile the ALU makes the reciprocals of
-their sums. Lanes of scores are positions, those of results elements of values. Queries of several tokens are more
-queries; what a token does not see is masked.
+their sums. Lanes of scores are positions, lanes of results are elements of values. Several tokens are more queries;
+positions that a token does not see are masked.
 
 Axes: `row` tokens, `q` queries of each group (chunks of all rows), `g` groups, `head` both, `t` tiles of positions, `b`
 blocks of a key or a value, `part` the parts of groups in these blocks.
@@ -16,13 +16,14 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.isa import Mem
 from ...runtime import layout
 from ...runtime.hostops.attention import LARGEST_WEIGHT, TURN, WEIGHTS, reciprocal_shifts
 from .. import graph as g
 from ..graph.integer_forms import Requant
-from .language import Array, Extents, Kernel, Slots, Tile, Unfit, by_shape
+from .language import Array, Extents, Kernel, Slots, Tile, Unfit, by_shape, refuse
 from .norm import COPIES, inverse_root, need_roots, root_tables
 
 _LOWEST = -(1 << 15)  # and as many bits to the left the smallest int32
@@ -31,37 +32,48 @@ _SLOTS = 4  # of tiles of keys and values: the next are loaded while one is mult
 
 
 class Part(NamedTuple):
-    """The lanes of group number `group` in block `block`: `mask` is int8 (lanes,), 1 where one belongs to it."""
+    """The lanes of a group in a block of channels: `mask` is int8 (lanes,), 1 where a lane belongs to the group."""
 
     group: int
     block: int
-    mask: np.ndarray
+    mask: NDArray[np.int8]
 
 
 def parts(lanes: Sequence[int], groups: Sequence[int], block: int) -> list[Part]:
-    """The parts of each of `groups` in blocks of `block` lanes, lane k of group `lanes[k]`: by group, then block."""
+    """The parts of `groups` by group, then block: lane k, in blocks of `block` lanes, belongs to group `lanes[k]`."""
     padded = np.concatenate([np.asarray(lanes), np.full(-len(lanes) % block, -1)]).reshape(-1, block)
     found = [(k, b, padded[b] == group) for k, group in enumerate(groups) for b in range(len(padded))]
     return [Part(k, b, mask.astype(np.int8)) for k, b, mask in found if mask.any()]
 
 
 def parts_of(op: g.Attention, block: int) -> tuple[list[Part], list[Part]]:
-    """The parts of keys and of values, of the groups whose values are means."""
+    """The parts of keys, and the parts of values, of the groups whose values are averaged."""
     groups = sorted(set(op.value_groups) - {-1})
     return parts(op.key_groups * 2, groups, block), parts(op.value_groups, groups, block)
 
 
 @by_shape()
 def attention(k: Kernel, op: g.Attention) -> None:
-    """Attention of as many tokens together as fit, a power of two."""
+    """Attention, of as many tokens together as fit, a power of two. Keys, values and tokens are whole blocks."""
     need_roots(k)
-    _check_shapes(k, op)
     block, (keys, values) = k.cfg.block_in, parts_of(op, k.cfg.block_in)
+    (_, key_size, context, _), (_, _, value_size, _) = op.inputs[1].shape, op.inputs[2].shape
+    if context % block or value_size % block:
+        raise Unfit(f"{context} positions, values of {value_size} elements: must be whole blocks of {block}")
+    if op.tokens not in (1, block) or op.tokens > 1 and op.seen % block:
+        raise Unfit(f"{op.tokens} tokens, {op.seen} positions: must be one, or {block} and whole blocks of as many")
+    if op.tokens * op.chunks > 1 and key_size % block:
+        many = f"{op.chunks} chunks" if op.chunks > 1 else f"{op.tokens} tokens"
+        raise Unfit(f"keys of {key_size} elements: must be whole blocks of {block} where there are {many}")
     rows = 2 ** (k.most(op.tokens.bit_length(), lambda n: _extents(op, block, 2 ** (n - 1))) - 1)
     in_first, in_second = _extents(op, block, rows)
 
-    tiles, (left, down, right) = in_first[0]["t"], reciprocal_shifts(op.inputs[1].shape[2])
-    places = k.known("seen", _seen(tiles, block), row=block, t=2 * tiles - 1)
+    tiles, (left, down, right) = in_first[0]["t"], reciprocal_shifts(context)
+    # for each lane of a position its tile between -128 and 0, tiles backwards
+    unseen = np.zeros((block, 2 * tiles - 1, block), np.int8)
+    unseen[:, : tiles - 1] = -128
+    unseen[:, tiles - 1][np.arange(block)[:, None] < np.arange(block)] = -128
+    places = k.known("seen", unseen, row=block, t=2 * tiles - 1)
     places = places.moved(k.symbol(3, step=1, block=block // op.tokens, within=2 * tiles - 1))
     exponential, tables = k.table("exponential", WEIGHTS), root_tables(k)
     par = k.tile(Mem.PAR, scale=2)
@@ -72,9 +84,11 @@ def attention(k: Kernel, op: g.Attention) -> None:
     results, means = products.pieces({"q": q, "part": len(values)}, {"q": q, "b": products.size // q - len(values)})
     queries, per_head, seen, spread, lanes, copies = k.tiles(Mem.ACC, *in_second, low=k.bank)
     maxima, sums = per_head[0], per_head[1]
-    diagonals = _diagonals(k, keys)
+    distinct, which = np.unique([part.mask for part in keys], axis=0, return_inverse=True)
+    masking = k.constant(Mem.WGT, "diagonals", distinct[:, None, :] * np.eye(block, dtype=np.int8), kept=True)
+    diagonals = [masking[number] for number in which.reshape(-1).tolist()]
     slots, cached_keys, cached_values = _caches(k, tiles)
-    x_extents = {"q": q, "b": -(-op.inputs[1].shape[1] // block)}
+    x_extents = {"q": q, "b": -(-key_size // block)}
     x, masked, weights = k.tiles(Mem.INP, x_extents, queries.shape, scores.shape)
     masks = k.known("lanes", np.stack([part.mask for part in values]), part=len(values))
     stored_queries, stored_weights = k.temporary("queries", **queries.shape), k.temporary("weights", **scores.shape)
@@ -100,7 +114,10 @@ def attention(k: Kernel, op: g.Attention) -> None:
         k.load(masked, stored_queries)
         _multiply_keys(scores, masked, keys, loaded)
         scores.merged("entry").rescale(par[0])
-        _hide(scores, seen)
+        by_row = scores.merged("entry").split("entry", row=rows, q=scores.size // seen.size, t=tiles)
+        with k.together():
+            for tile in range(tiles):
+                by_row[:, :, tile] += seen[:, tiles - 1 - tile]
         by_head = scores.merged("head", "q", "g")
         maxima.maximum(by_head).max_lanes()
         maxima *= -1
@@ -126,7 +143,13 @@ def attention(k: Kernel, op: g.Attention) -> None:
         inverse >>= down
         inverse *= inverse
         inverse >>= right
-        _multiply_values(results, weights, values, loaded)
+        first_tile = 0
+        for tile in loaded:
+            exponentials = weights[:, :, first_tile : first_tile + tile.shape["t"]]
+            with k.together():
+                for number, part in enumerate(values):
+                    results[:, number] += (exponentials[:, part.group] @ tile[:, part.block]).over("q t")
+            first_tile += tile.shape["t"]
         results *= lanes
         _add_parts(means, results, values)
         scaled = means.merged("entry")
@@ -134,41 +157,14 @@ def attention(k: Kernel, op: g.Attention) -> None:
         k.store(out_rows.merged("entry"), scaled, par[1])
 
 
-def _check_shapes(k: Kernel, op: g.Attention) -> None:
-    """Raise `Unfit` where keys, values or tokens are no whole blocks."""
-    block, keys, values = k.cfg.block_in, op.inputs[1].shape, op.inputs[2].shape
-    if keys[2] % block or values[2] % block:
-        raise Unfit(f"{keys[2]} positions, values of {values[2]} elements: must be whole blocks of {block}")
-    if op.tokens not in (1, block) or op.tokens > 1 and op.seen % block:
-        raise Unfit(f"{op.tokens} tokens, {op.seen} positions: must be one, or {block} and whole blocks of as many")
-    if op.tokens * op.chunks > 1 and keys[1] % block:
-        many = f"{op.chunks} chunks" if op.chunks > 1 else f"{op.tokens} tokens"
-        raise Unfit(f"keys of {keys[1]} elements: must be whole blocks of {block} where there are {many}")
-
-
 def _extents(op: g.Attention, block: int, rows: int) -> tuple[Extents, Extents]:
-    """Axes of tiles in the first bank of accumulators, and in the second one, for `rows` tokens together."""
+    """The axes of the tiles in each bank of accumulators, for `rows` tokens together."""
     keys, values = parts_of(op, block)
     q, groups, tiles, deep = rows * op.chunks, 1 + keys[-1].group, -(-op.seen // block), op.inputs[2].shape[2] // block
     results, copies = {"part": len(values)}, {"copy": COPIES, "q": q, "b": deep}
     first = [{"q": q, "g": groups, "t": tiles}, {"entry": q * (len(values) + deep)}]
     per_head, seen = {"kind": 2, "head": q * groups}, {"row": rows, "t": tiles}
     return first, [{"q": q, "part": len(keys)}, per_head, seen, {"q": q, **results}, results, copies]
-
-
-def _seen(tiles: int, block: int) -> np.ndarray:
-    """int8 (block, 2 * tiles - 1, block): for each lane of a position its tile between -128 and 0, tiles backwards."""
-    found = np.zeros((block, 2 * tiles - 1, block), np.int8)
-    found[:, : tiles - 1] = -128
-    found[:, tiles - 1][np.arange(block)[:, None] < np.arange(block)] = -128
-    return found
-
-
-def _diagonals(k: Kernel, keys: Sequence[Part]) -> list[Tile]:
-    """The matrices that mask a query, for each part of keys."""
-    distinct, which = np.unique([part.mask for part in keys], axis=0, return_inverse=True)
-    tiles = k.constant(Mem.WGT, "diagonals", distinct[:, None, :] * np.eye(k.cfg.block_in, dtype=np.int8), kept=True)
-    return [tiles[number] for number in which.reshape(-1).tolist()]
 
 
 def _caches(k: Kernel, tiles: int) -> tuple[Slots, list[Array], list[Array]]:
@@ -181,13 +177,13 @@ def _caches(k: Kernel, tiles: int) -> tuple[Slots, list[Array], list[Array]]:
 
 
 def _ahead(slots: Slots, sources: list[Array]) -> Iterator[Tile]:
-    """Load as many of `sources` as there are slots, the others when they are asked for."""
+    """The tiles of `sources`: as many as there are slots are loaded at once, the others when they are needed."""
     loaded = [slots.load(source) for source in sources[: len(slots.places)]]
     return chain(loaded, map(slots.load, sources[len(loaded) :]))
 
 
 def _multiply_keys(scores: Tile, queries: Tile, keys: Sequence[Part], loaded: Iterator[Tile]) -> None:
-    """Products of queries with keys: those with the first block of a group replace what is there."""
+    """Products of queries with keys; products with the first block of a group replace what the accumulators hold."""
     k, first, begins = scores.kernel, 0, {part.group: part.block for part in reversed(keys)}
     for tile in loaded:
         for begun in (False, True):
@@ -200,30 +196,10 @@ def _multiply_keys(scores: Tile, queries: Tile, keys: Sequence[Part], loaded: It
         first += tile.shape["b"]
 
 
-def _hide(scores: Tile, seen: Tile) -> None:
-    """Add the smallest numbers to the scores of positions that a token does not see."""
-    by_row = scores.merged("entry").split("entry", row=seen.shape["row"], q=scores.size // seen.size, t=seen.shape["t"])
-    with scores.kernel.together():
-        for tile in range(seen.shape["t"]):
-            by_row[:, :, tile] += seen[:, seen.shape["t"] - 1 - tile]
-
-
 def _add_parts(blocks: Tile, y: Tile, values: Sequence[Part]) -> None:
-    """Add the parts of values to their blocks."""
     with y.kernel.together():
         for number, part in enumerate(values):
             blocks[:, part.block] += y[:, number]
-
-
-def _multiply_values(results: Tile, weights: Tile, values: Sequence[Part], loaded: Iterator[Tile]) -> None:
-    """Products of the weights with the values."""
-    first = 0
-    for tile in loaded:
-        at = weights[:, :, first : first + tile.shape["t"]]
-        with results.kernel.together():
-            for number, part in enumerate(values):
-                results[:, number] += (at[:, part.group] @ tile[:, part.block]).over("q t")
-        first += tile.shape["t"]
 
 
 @by_shape()
@@ -235,12 +211,17 @@ def rotary(k: Kernel, op: g.Rotate) -> None:
     """
     need_roots(k)
     block, tokens, half = k.cfg.block_in, op.x.shape[0], op.cosine.shape[1]
-    if half % block:
-        raise Unfit(f"halves of {half} elements: must be whole blocks of {block}")
+    refuse(half % block, f"halves of {half} elements: must be whole blocks of {block}")
     x, out, width = k.input(0).named(n="row"), k.output.named(n="row"), half // block
-    angles = k.known("angles", _angles(op, block), row=len(op.cosine), part=3, w=width)
+    cosine, sine = op.cosine.astype(np.int32), op.sine.astype(np.int32)
+    # cosines, then the sines for first halves, then the sines for second halves
+    values = np.stack([cosine, sine, -sine], axis=1).reshape(len(cosine), -1, 1, block)
+    angles = k.known("angles", values, row=len(cosine), part=3, w=width)
     angles = angles.moved(k.symbol(1, step=tokens * angles.axis("row").step))
-    par = k.constant(Mem.PAR, "turn", _turn(k), kept=True)
+    # the store removes the fraction of the angles
+    facts = {"multiplier": TURN[0], "exponent": TURN[1], "zero_point": 0, "low": -128, "high": 127}
+    turn = layout.pack_par(k.cfg, bias=np.zeros(k.cfg.block_out, int), contract="double", **facts)
+    par = k.constant(Mem.PAR, "turn", turn, kept=True)
     blocks, chunks = x.axis("b").extent, x.axis("b").extent // (2 * width)
     most = max(1, min(tokens, k.bank // (blocks + 2 * width)))
     row, angle = {"row": most, "b": blocks}, {"row": most, "part": 2, "w": width}
@@ -248,27 +229,15 @@ def rotary(k: Kernel, op: g.Rotate) -> None:
     by_sine, cosines = k.tiles(Mem.ACC, row, {"row": most, "w": width}, low=k.bank)
     for x_rows, out_rows, turns in zip(x.parts(most), out.parts(most), angles[:tokens].parts(most)):
         count = x_rows.shape["row"]
-        cosine, sine = k.load(cosines[:count], turns[:, 0]), k.load(sines[:count], turns[:, 1:])
+        cos, sin = k.load(cosines[:count], turns[:, 0]), k.load(sines[:count], turns[:, 1:])
         c, s = k.load(by_cosine[:count], x_rows), k.load(by_sine[:count], x_rows)
         products = c.split("b", half=2 * chunks, w=width)
-        products *= cosine
+        products *= cos
         products = s.split("b", chunk=chunks, b=2 * width)
-        products *= sine.merged("b", "part", "w")
+        products *= sin.merged("b", "part", "w")
         halves = {"chunk": count * chunks, "half": 2, "w": width}
         turned, others = (y.merged("all").split("all", **halves) for y in (c, s))
         with k.together():
             turned[:, 0] += others[:, 1]
             turned[:, 1] += others[:, 0]
         k.store(out_rows, c, par)
-
-
-def _angles(op: g.Rotate, block: int) -> np.ndarray:
-    """int32 (positions, 3 blocks): cosines, then the sines for first halves, then those for second halves."""
-    cosine, sine = op.cosine.astype(np.int32), op.sine.astype(np.int32)
-    return np.stack([cosine, sine, -sine], axis=1).reshape(len(cosine), -1, 1, block)
-
-
-def _turn(k: Kernel) -> np.ndarray:
-    """The parameters that remove the fraction of the angles."""
-    facts = {"zero_point": 0, "low": -128, "high": 127, "contract": "double"}
-    return layout.pack_par(k.cfg, bias=np.zeros(k.cfg.block_out, int), multiplier=TURN[0], exponent=TURN[1], **facts)

@@ -1,26 +1,52 @@
-"""Caches of attention: written in place at a position, or longer by a row, and images of heads as the host has them."""
+"""Caches of attention, written in place at a position or extended by a row, and outputs in the layout of the host.
+
+Also the two operators that stand for a network's own where a launch reads and writes unpacked tensors.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.isa import Mem
 from .. import graph as g
-from .language import Array, Kernel, Tile, Unfit, by_shape, cuts
+from .language import Array, Kernel, Unfit, by_shape, cuts, refuse
 from .movement import Move, blocks_together, move_images
 from .norm import need_roots
-from .stand_ins import RowsJoined, RowsOut
+
+
+@dataclass(frozen=True, eq=False)
+class RowsJoined(g.Concat):
+    """A cache (1, H, N, D) and a row (1, H, 1, D) of each head; the cache and the result are not packed."""
+
+    @property
+    def plain(self) -> tuple[g.Tensor, ...]:
+        """The cache and the result, whose image is an output, too."""
+        return self.x, self.output
+
+
+@dataclass(frozen=True, eq=False)
+class RowsOut(g.StridedSlice):
+    """A whole image, as an output that is not unpacked."""
+
+    @property
+    def plain(self) -> tuple[g.Tensor, ...]:
+        """The output."""
+        return (self.output,)
 
 
 @by_shape()
 def write_rows(k: Kernel, op: g.WriteRows) -> None:
-    """Rows of tokens side by side in each block of the cache's channels. It pays where attention is on chip, too."""
+    """Write rows of tokens, side by side in each block of the cache's channels, at a position.
+
+    It needs what norms and attention need: it pays where these run on the accelerator, too.
+    """
     need_roots(k)
     x, tokens, size = k.input(1), op.inputs[1].shape[0], op.x.shape[2]
-    if size % tokens:
-        raise Unfit(f"{size} positions: must be whole blocks of {tokens} tokens")
+    refuse(size % tokens, f"{size} positions: must be whole blocks of {tokens} tokens")
     rows = k.tile(Mem.ACC, b=x.axis("b").extent, n=tokens)
     for part in range(rows.shape["b"]) if tokens > 1 else ():
         k.load(rows[part], x[:, part])
@@ -32,13 +58,11 @@ def write_rows(k: Kernel, op: g.WriteRows) -> None:
 
 @by_shape()
 def write_columns(k: Kernel, op: g.WriteColumns) -> None:
-    """A block of values, transposed: the identity times matrices of values. One entry of the cache per element."""
+    """Write a transposed block of values: the identity times matrices of values. An entry of the cache per element."""
     need_roots(k)
     block, (_, elements, positions, _) = k.cfg.block_in, op.inputs[1].shape
-    if positions != block:
-        raise Unfit(f"a block of {positions} positions: must be {block}")
-    if elements % block:
-        raise Unfit(f"values of {elements} elements: must be whole blocks of {block}")
+    refuse(positions != block, f"a block of {positions} positions: must be {block}")
+    refuse(elements % block, f"values of {elements} elements: must be whole blocks of {block}")
     identity = k.constant(Mem.INP, "identity", np.eye(block, dtype=np.int8), kept=True)
     x = k.weights(1).merged("b")
     values = k.load(k.tile(Mem.WGT, **x.shape), x)
@@ -76,7 +100,10 @@ def join_rows(k: Kernel, op: RowsJoined) -> None:
 
 
 def _join(k: Kernel, cache: Array, row: Array, longer: Array, image: Array) -> Array:
-    """The longer cache of a block of heads, and the row of its image. Returns a copy of the cache, tile by tile."""
+    """Record the longer cache of a block of heads and the new row of its image.
+
+    Returns a copy of the cache whose entries are ordered by tile.
+    """
     (lanes, tiles), (width, size), each = cache.shape.values(), longer.shape.values(), cache.size
     heads = lanes // width  # of a group; as many positions are in an entry
     together = k.most(width, lambda groups: ([cache.shape], [{"entry": groups * size}, {"element": 2 * width}]))
@@ -91,10 +118,12 @@ def _join(k: Kernel, cache: Array, row: Array, longer: Array, image: Array) -> A
 
     k.load(x, cache)
     turned[...] = (x @ identity).over("head tile")
-    by_tile = _stored(k, "tiles", turned, tile=tiles)
+    by_tile, plain_row = k.temporary("tiles", **turned.shape), k.temporary("row", **new_plain.shape)
+    k.store(by_tile, turned)
     k.load(new, row)
     new_plain[...] = (new @ turns).over("element entry")
-    k.load(plain, _stored(k, "row", new_plain, group=width))
+    k.store(plain_row, new_plain)
+    k.load(plain, k.array(plain_row.buffer, group=width))
 
     by_group = x.split("head", group=width, head=heads)
     for groups in cuts(width, together):
@@ -113,21 +142,15 @@ def _join(k: Kernel, cache: Array, row: Array, longer: Array, image: Array) -> A
 
     new_image[...] = new @ identity
     k.store(image[each:].named(entry="element"), new_image)
-    return by_tile
-
-
-def _stored(k: Kernel, name: str, y: Tile, **extents: int) -> Array:
-    """A copy of `y` in DRAM, to be loaded with axes of these extents."""
-    copy = k.temporary(name, **y.shape)
-    k.store(copy, y)
-    return k.array(copy.buffer, **extents)
+    return k.array(by_tile.buffer, tile=tiles)
 
 
 @lru_cache(maxsize=16)
-def _matrices(lanes: int, width: int) -> np.ndarray:
-    """Those that shift lanes by 0, 1, ... positions, what they push to the next entry, those that keep one position.
+def _matrices(lanes: int, width: int) -> NDArray[np.int8]:
+    """int8 (count, lanes, lanes): matrices of zeros and ones that move heads of `width` elements.
 
-    Then, for each entry and each element, the one that takes the element of all heads to their places in the entry.
+    For each position of an entry: shifted lanes, the lanes that a shift pushes to the next entry, one position alone.
+    Then, for each entry and each element, the element of all heads at its places in the entry.
     """
     positions, of_lanes, of_entry = lanes // width, [range(lanes)] * 2, [range(width)] * 2
     c, y, x = np.ix_(range(positions), *of_lanes)
@@ -138,22 +161,21 @@ def _matrices(lanes: int, width: int) -> np.ndarray:
 
 
 def _move_elements(k: Kernel, op: RowsJoined, blocks: int) -> None:
-    """The longer cache and its image, each a vector whose elements are those of the cache and of the row."""
+    """The longer cache and its image as moves of channels: vectors of elements of the cache and of the row."""
     lanes, (_, heads, count, width) = k.cfg.block_in, op.x.shape
     cache = np.arange(op.x.nbytes).reshape(heads, count, width)
     row = op.x.nbytes + np.arange(heads * width).reshape(-1, width, lanes).swapaxes(1, 2)  # lanes are heads
     longer = np.concatenate([cache, row.reshape(heads, 1, width)], 1)
     image = longer.reshape(-1, lanes, (count + 1) * width).swapaxes(1, 2)
-    sources = [_vector(k.plain(op.x, b=op.x.nbytes // lanes)), _vector(k.input(1))]
+
+    def vector(t: Array) -> Array:  # an image of one pixel
+        return t.merged("b").split("b", n=1, b=t.size, h=1, w=1)
+
+    sources = [vector(k.plain(op.x, b=op.x.nbytes // lanes)), vector(k.input(1))]
     for y, places in ((k.plain(op.output, b=longer.size // lanes), longer), (k.output, image)):
         move = Move(tuple(divmod(place, op.x.nbytes) for place in places.reshape(-1).tolist()))
         with k.scope():
-            move_images(k, move, sources, _vector(y), blocks)
-
-
-def _vector(t: Array) -> Array:
-    """`t` as an image of one pixel."""
-    return t.merged("b").split("b", n=1, b=t.size, h=1, w=1)
+            move_images(k, move, sources, vector(y), blocks)
 
 
 _TILE = 128  # accumulators at a time: few, so that loads, products and stores overlap
@@ -173,9 +195,9 @@ def heads_out(k: Kernel, op: RowsOut) -> None:
 
 
 def transpose(k: Kernel, x: Array, out: Array) -> None:
-    """Write every entry of weights, axis `tile`, with rows and lanes exchanged, axes `tile` and `lane` in any order.
+    """Transpose each matrix of `x` (tile), an entry of weights, into entries of `out` (tile, lane in any order).
 
-    It times each unit vector is one of its columns.
+    The product of a matrix with a unit vector is one of its columns.
     """
     lanes, tiles = k.cfg.block_in, x.shape["tile"]
     most = max(1, min(tiles, k.cfg.wgt_depth // 2, min(_TILE, k.bank) // lanes))

@@ -1,6 +1,7 @@
-"""A kernel that is recorded with checks: what its author may forget is found by the statement that suffers from it.
+"""Checks of kernels that users write: each statement says what its author forgot, and how to repair it.
 
-So are operands of a wrong kind, numbers that do not fit, names of axes that look misspelt, and places taken again.
+They find entries that are read before they are written, numbers that do not fit, names of axes that look misspelt, and
+tiles whose place another tile took. The kernels of the compiler are recorded without them.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.errors import EncodingError, KernelError
-from ...hw.isa import OPERATIONS, AluOp, Mem, entry_bytes, room
+from ...hw.isa import OPERATIONS, AluOp, Mem, room
+from ..graph import Operator
 from ..graph.integer_forms import Requant
 from .language import Array, Kernel, Rows, Tile
 from .recording import Recording
@@ -41,18 +43,21 @@ def with_hint(text: str) -> str:
 
 
 class CheckedKernel(Kernel):
-    """Raises `KernelError` for entries that are read before they are written, on chip and of buffers in DRAM.
+    """A kernel whose statements raise `KernelError` for mistakes of its author, and `Unfit` for missing extensions.
 
-    So it does for operands of a wrong kind, for numbers that do not fit, for names of axes that look misspelt, and for
-    tiles whose place another tile took, or whose scope has ended. `finish` does so for an output that is not stored
-    whole. Raises `Unfit` for statements whose extension the configuration lacks.
+    Mistakes are entries of a scratchpad or of a buffer that are read before they are written, tiles whose place another
+    tile took or whose scope has ended, numbers that do not fit, and names of axes that look misspelt. `finish` finds
+    an output that is not stored whole.
     """
 
-    def __init__(self, rec: Recording, op: Any):
+    def __init__(self, rec: Recording, op: Operator):
         super().__init__(rec, op)
         # which entries are written, of a scratchpad, and of a buffer that this kernel writes, by its name
-        self._written: dict[Mem | str, np.ndarray] = {}
-        self._claims, self._latest = 0, dict[Mem, np.ndarray]()  # how many places were taken; of each entry the latest
+        self._written: dict[Mem | str, NDArray[np.bool_]] = {}
+        self._claims, self._latest = (
+            0,
+            dict[Mem, NDArray[np.int64]](),
+        )  # how many places were taken; of each entry the latest
 
     @classmethod
     def of(cls, k: Kernel) -> CheckedKernel:
@@ -76,97 +81,47 @@ class CheckedKernel(Kernel):
         self._latest_of(tile.mem)[self._span(tile)] = self._claims
         return replace(tile, claim=self._claims)
 
-    def input(self, number: int) -> Array:
-        """As of any kernel, of an operator that has so many inputs."""
-        if not 0 <= number < len(self.op.inputs):
-            raise KernelError(f"k.input({number}): the operator has {len(self.op.inputs)}, counted from 0")
-        return super().input(number)
-
     def temporary(self, name: str, **extents: int) -> Array:
-        """As of any kernel; what it holds is known from its stores on."""
+        """A new buffer, none of whose entries is written."""
         found = super().temporary(name, **extents)
         self._known(found)
         return found
 
-    def constant(self, mem: Mem, name: str, data: np.ndarray, *, kept: bool = False, **extents: int) -> Tile:
-        """As of any kernel, of signed integers that are as wide as lanes, in elements as large as entries of `mem`."""
-        widest = {Mem.INP: np.int8, Mem.WGT: np.int8, Mem.ACC: np.int32}.get(mem)
-        if widest and (data.dtype.kind != "i" or data.itemsize > np.dtype(widest).itemsize):
-            what = f"{mem.name} takes {widest.__name__}, values.astype(np.{widest.__name__})"
-            raise KernelError(f"constant {name} is {data.dtype}: {what}")
-        cfg, size = self.cfg, data[0].nbytes if len(data) else 0
-        allowed = [entry_bytes(cfg, mem)]
-        if mem is Mem.ACC:
-            allowed.append(allowed[0] // 4)  # bytes, extended by their sign
-        if size not in allowed:
-            shapes = {Mem.WGT: (cfg.block_out, cfg.block_in), Mem.INP: (cfg.batch, cfg.block_in)}
-            raise KernelError(
-                f"constant {name} {data.shape} {data.dtype}: an element of its first axis has {size} bytes, an entry "
-                f"of {mem.name} {' or '.join(map(str, allowed))}; its lanes must be "
-                f"{shapes.get(mem, (cfg.batch, cfg.block_out))}"
-            )
+    def constant(self, mem: Mem, name: str, data: NDArray[np.integer], *, kept: bool = False, **extents: int) -> Tile:
+        """A constant, whose entries count as written, also where another kernel of the launch loaded it."""
         found = super().constant(mem, name, data, kept=kept, **extents)
-        self._uses(found)  # also where it stays from another kernel
+        self._uses(found)
         return found
 
-    def matrices(self, name: str, values: np.ndarray) -> Tile:
-        """As of any kernel, of integers (count, lanes of the result, lanes of the input)."""
-        return super().matrices(name, _integers(name, values, self.cfg.block_out, self.cfg.block_in))
-
-    def rows(self, name: str, values: np.ndarray) -> Rows:
-        """As of any kernel, of integers (count, lanes)."""
-        return super().rows(name, _integers(name, values, self.cfg.block_out))
-
-    def requant(self, store: Requant, name: str = "par", **channels: np.ndarray) -> Array:
-        """As of any kernel, of numbers that parameters hold."""
+    def requant(self, store: Requant, name: str = "par", **channels: NDArray[np.integer]) -> Array:
+        """Parameters in DRAM. Raises `KernelError` for numbers that they cannot hold."""
         try:
             return super().requant(store, name, **channels)
         except EncodingError as exc:
             raise KernelError(str(exc)) from exc
 
-    def load(self, target: Tile, source: Array) -> Tile:
-        """As of any kernel."""
-        if not isinstance(target, Tile) or not isinstance(source, Array):
-            raise KernelError("k.load takes a tile, and then an array in DRAM, k.load(tile, k.input(0))")
-        if not -128 <= source.fill <= 127:
-            raise KernelError(f"{source} has padding of {source.fill}: must be within -128 to 127")
-        self._in_place(target)
-        return super().load(target, source)
-
-    def store(self, target: Array, y: Tile, par: Tile | None = None) -> None:
-        """As of any kernel."""
-        if not isinstance(target, Array) or isinstance(y, Array):
-            raise KernelError("k.store takes an array in DRAM, and then a tile, k.store(k.output, y)")
-        self._in_place(y, *([] if par is None else [par]))
-        super().store(target, y, par)
-
-    def zero(self, y: Tile) -> None:
-        """As of any kernel."""
-        self._in_place(y)
-        super().zero(y)
-
     def multiply(self, y: Tile, product: Product, *, overwrite: bool = False) -> None:
-        """As of any kernel."""
+        """A product, of axes whose names do not look misspelt."""
         self.need(*["overwrite"] * overwrite, *["depthwise"] * isinstance(product.weights, Rows))
-        self._in_place(y, product.x, product.weights)
         _check_names(y, product.x, product.weights)
         super().multiply(y, product, overwrite=overwrite)
 
-    def combine(self, op: AluOp, y: Tile, value: Tile | int, over: str = "") -> None:
-        """As of any kernel, with a tile or a number of 16 bits."""
+    def combine(self, op: AluOp, y: Tile, value: Tile | int | float, over: str = "") -> None:
+        """An operation of the ALU with a tile or a number of 16 bits."""
         self.need(*OPERATIONS[op].extensions)
         if isinstance(value, Tile):
-            self._in_place(value)
             _check_names(y, value)
         elif not isinstance(value, (int, np.integer)):
             raise KernelError(f"{op.name} of {y} takes a tile or an integer, not '{type(value).__name__}'")
         elif not -(1 << 15) <= value < 1 << 15:
             raise KernelError(f"{op.name} of {y} with {value}: must be within -32768 to 32767; y <<= n makes it larger")
-        self._in_place(y)
         super().combine(op, y, value, over)
 
     def _uses(self, writes: View, *reads: View) -> None:
-        """Raise `KernelError` for a statement that reads what was not written before."""
+        """Raise `KernelError` for a statement on a tile without its place, or that reads what was not written."""
+        for view in (writes, *reads):
+            if isinstance(view, Tile) and view.claim:
+                self._check_place(view)
         for view in reads:
             if isinstance(view, Array) and view.buffer.name not in self._written:
                 continue  # an input, or a constant
@@ -179,7 +134,7 @@ class CheckedKernel(Kernel):
         anywhere = isinstance(writes, Array) and writes.symbol is not None
         self._known(writes)[... if anywhere else _entries(writes)] = True
 
-    def _known(self, view: View) -> np.ndarray:
+    def _known(self, view: View) -> NDArray[np.bool_]:
         """Which entries are written, of the scratchpad or buffer that `view` is in."""
         if isinstance(view, Array):
             size = view.buffer.nbytes // (self.cfg.batch * self.cfg.block_out * view.buffer.bits // 8)
@@ -187,32 +142,25 @@ class CheckedKernel(Kernel):
         assert isinstance(view, Tile)
         return self._written.setdefault(view.mem, np.zeros(room(self.cfg, view.mem), bool))
 
-    def _latest_of(self, mem: Mem) -> np.ndarray:
+    def _latest_of(self, mem: Mem) -> NDArray[np.int64]:
         return self._latest.setdefault(mem, np.zeros(room(self.cfg, mem), int))
 
     def _span(self, tile: Tile) -> slice:
-        """From its first to its last entry."""
-        found = _entries(tile)
-        return slice(found[0], found[-1] + 1)
+        entries = _entries(tile)
+        return slice(entries[0], entries[-1] + 1)
 
-    def _in_place(self, *tiles: Tile) -> None:
-        """Raise `KernelError` for tiles whose place is that of others now."""
-        for tile in tiles:
-            if not isinstance(tile, Tile):
-                raise KernelError(f"a statement takes a tile, not '{type(tile).__name__}'")
-            if not tile.claim:
-                continue
-            span = self._span(tile)
-            if not self._chip.taken(tile.mem, span.start):
-                raise KernelError(f"{tile} is used behind its `with k.scope()`: use it inside, or take it before")
-            if (self._latest_of(tile.mem)[span] > tile.claim).any():
-                raise KernelError(
-                    f"the place of {tile} in {tile.mem.name} was taken by a later tile: use it before the second next "
-                    "`load` or `next`, or take more places, count= of k.slots, places= of k.banks"
-                )
+    def _check_place(self, tile: Tile) -> None:
+        span = self._span(tile)
+        if not self._chip.taken(tile.mem, span.start):
+            raise KernelError(f"{tile} is used behind its `with k.scope()`: use it inside, or take it before")
+        if (self._latest_of(tile.mem)[span] > tile.claim).any():
+            raise KernelError(
+                f"the place of {tile} in {tile.mem.name} was taken by a later tile: use it before the second next "
+                "`load` or `next`, or take more places, count= of k.slots, places= of k.banks"
+            )
 
 
-def _entries(view: View) -> np.ndarray:
+def _entries(view: View) -> NDArray[np.int64]:
     """The entries of a view in rising order, those of rows of weights that hold these."""
     found = np.array([view.base])
     for axis in view.axes:
@@ -220,15 +168,6 @@ def _entries(view: View) -> np.ndarray:
     if isinstance(view, Tile) and view.shifts is not None:
         found = np.add.outer(found, view.shifts).reshape(-1)
     return np.unique(found // view.kernel.cfg.block_in if isinstance(view, Rows) else found)
-
-
-def _integers(name: str, values: np.ndarray, *lanes: int) -> np.ndarray:
-    found = np.asarray(values)
-    if found.shape[1:] != lanes or not found.size:
-        raise KernelError(f"weights {name} {found.shape}: must be (count, {', '.join(map(str, lanes))})")
-    if (found != np.round(found)).any():
-        raise KernelError(f"weights {name} are no integers: round them, and scale the result when it is stored")
-    return found
 
 
 def _check_names(y: Tile, *operands: Tile) -> None:

@@ -1,8 +1,8 @@
 """Convolutions and dense layers: the zero point of the input goes into the bias, the store requantises.
 
-GEMM alone computes them by their schedules (compiler/schedule), in tiles that those choose. Kernels of their own are
-those of depthwise ones that keep their rows on chip (depthwise.py), those of images of few channels, and those of
-layers whose channels two units divide (two_units.py).
+Most are recorded by schedules (compiler/schedule), in tiles that these choose. Kernels record depthwise convolutions
+that keep their rows on chip (depthwise.py), convolutions of images of few channels, and layers whose channels two units
+divide (two_units.py).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count, cycle, product
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.config import Config
 from ...hw.isa import Mem
 from ...runtime import layout
-from ...runtime.buffer import Region
+from ...runtime.buffer import Buffer, Region
 from .. import graph as g
 from ..api import build_into
 from ..conv_shape import ConvShape
@@ -32,7 +32,7 @@ from ..schedule.epilogue import PLANES, Stage
 from ..tvm_compat import Schedule
 from . import depthwise, language
 from .fold import PARTS, Fold, FoldTiles, fold_weights
-from .language import Kernel, Unfit, by_shape
+from .language import Kernel, Unfit, by_shape, cuts, refuse
 from .recording import Recording, channel_parameters, need_layer, own_rows, packed_shape, place
 from .two_units import Layer, divided, input_of, multiply
 
@@ -43,7 +43,7 @@ def _facts(op: g.Linear) -> object:
 
 @by_shape(_facts)
 def dense(k: Kernel, op: g.QDense) -> None:
-    """A dense layer."""
+    """A dense layer, by its schedule."""
     need_layer(op)
     if op.ternary:
         return divided(k, op)
@@ -52,15 +52,14 @@ def dense(k: Kernel, op: g.QDense) -> None:
 
 @by_shape(_facts)
 def conv2d(k: Kernel, op: g.QConv2d) -> None:
-    """A convolution, of groups one or more parts after each other."""
+    """A convolution; one of groups may be several, part after part, each of whole blocks of channels."""
     cfg = k.cfg
     need_layer(op)
     if op.ternary:
         return divided(k, op)
     if k.fold is not None:
         return folded_conv(k, op)
-    if max(op.pads) > most_padding(cfg):
-        raise Unfit(f"padding {op.pads}: at most {most_padding(cfg)}")
+    refuse(max(op.pads) > most_padding(cfg), f"padding {op.pads}: at most {most_padding(cfg)}")
     if (part := groups_per_part(op, cfg)) < op.groups:
         for one in _parts(k.rec, op, part):
             language.lower(conv2d, k.rec, one)
@@ -101,31 +100,27 @@ def groups_per_part(op: g.QConv2d, cfg: Config) -> int:
     return next((k for k in whole if not k * outputs % cfg.block_out), op.groups)
 
 
-def ungrouped(op: g.QConv2d) -> np.ndarray:
+def ungrouped(op: g.QConv2d) -> NDArray[np.int8]:
     """The weights (O, C, KH, KW), zero where an output channel does not read an input channel."""
-    if op.groups == 1:
-        return op.weight
-    o, c, kh, kw = op.weight.shape
-    whole = np.zeros((o, op.groups * c, kh, kw), np.int8)
-    for k in range(op.groups):
-        outputs = slice(k * o // op.groups, (k + 1) * o // op.groups)
-        whole[outputs, k * c : (k + 1) * c] = op.weight[outputs]
-    return whole
+    (o, c, kh, kw), group = op.weight.shape, np.arange(op.groups)
+    weight = np.zeros((op.groups, o // op.groups, op.groups, c, kh, kw), np.int8)
+    weight[group, :, group] = op.weight.reshape(op.groups, -1, c, kh, kw)
+    return weight.reshape(o, -1, kh, kw)
 
 
 def _parts(rec: Recording, op: g.QConv2d, count: int) -> Iterator[g.QConv2d]:
     """Convolutions of `count` groups each (the last may have fewer), on parts of the buffers of `op`."""
-    per_group = op.weight.shape[1], len(op.weight) // op.groups
-    for first in range(0, op.groups, count):
-        groups = min(count, op.groups - first)
-        tensors = []
-        for t, channels in ((op.x, per_group[0]), (op.output, per_group[1])):
-            part = replace(t, name=f"{t.name}.{op.name}.{first}", shape=(t.shape[0], groups * channels, *t.shape[2:]))
+    inputs, outputs = op.weight.shape[1], len(op.weight) // op.groups  # channels of a group
+    for groups in cuts(op.groups, count):
+        first, size = groups.start, groups.stop - groups.start
+        parts = []
+        for t, channels in ((op.x, inputs), (op.output, outputs)):
+            part = replace(t, name=f"{t.name}.{op.name}.{first}", shape=(t.shape[0], size * channels, *t.shape[2:]))
             rec.activations[part.name] = rec.part(t, part, first * channels)
-            tensors.append(part)
-        outputs = slice(first * per_group[1], (first + groups) * per_group[1])
-        facts = {"weight": op.weight[outputs], "weight_scale": op.weight_scale[outputs], "bias": op.bias[outputs]}
-        yield replace(op, name=f"{op.name}.{first}", inputs=(tensors[0],), output=tensors[1], groups=groups, **facts)
+            parts.append(part)
+        own = slice(first * outputs, (first + size) * outputs)
+        facts = {"weight": op.weight[own], "weight_scale": op.weight_scale[own], "bias": op.bias[own]}
+        yield replace(op, name=f"{op.name}.{first}", inputs=(parts[0],), output=parts[1], groups=size, **facts)
 
 
 def _same_for_all(op: g.Linear) -> bool:
@@ -134,7 +129,7 @@ def _same_for_all(op: g.Linear) -> bool:
 
 
 def _append(
-    k: Kernel, op: g.Linear, ready: Callable[..., Schedule], shape: ConvShape, weights: np.ndarray, **options: int
+    k: Kernel, op: g.Linear, ready: Callable[..., Schedule], shape: ConvShape, weights: NDArray[np.int8], **options: int
 ) -> None:
     same = _same_for_all(op)
     epilogue = (("requant_all" if same else "requant", "par"),)  # parameters that are the same for all, or by channel
@@ -142,14 +137,19 @@ def _append(
     k.rec.append(op, scheduled, _buffers(k, op, weights, same))
 
 
-def _buffers(k: Kernel, op: g.Linear, weights: np.ndarray, same: bool = False) -> dict[str, Any]:
+def _buffers(k: Kernel, op: g.Linear, weights: NDArray[np.int8], same: bool = False) -> dict[str, Buffer]:
     parameters = channel_parameters(k.rec, op, op.corrected_bias[0] if same else op.corrected_bias)
     return {"x": k.rec.activations[op.x.name], "w": k.rec.constant(f"{op.name}.w", weights), "par": parameters}
 
 
-def host_step(op: g.QConv2d, fold: Fold, cfg: Config) -> tuple[dict, tuple[int, ...]]:
+def host_step(op: g.QConv2d, fold: Fold, cfg: Config) -> tuple[dict[str, object], tuple[int, ...]]:
     """(attributes of the host operator `fold_windows`, shape of its result)."""
-    attrs = {"rows": fold.rows, "dilation": op.dilations[0], "step": fold.step, "strips": fold.laid_out}
+    attrs: dict[str, object] = {
+        "rows": fold.rows,
+        "dilation": op.dilations[0],
+        "step": fold.step,
+        "strips": fold.laid_out,
+    }
     attrs |= {"group": fold.group, "offsets": list(fold.offsets), "entries": fold.entries}
     top = op.pads[0] - fold.above * fold.step
     attrs |= {"top": top, "left": op.pads[1], "value": op.x.zero_point, "block": cfg.block_in}
@@ -169,8 +169,7 @@ def folded_conv(k: Kernel, op: g.QConv2d) -> None:
     if k.fold is None:
         raise Unfit("its image is not laid out for it")
     tiles, layer = FoldTiles(op.shape, k.fold, k.cfg), Layer.of(op.shape, 0, k.fold, k.cfg)
-    if not tiles.fit:
-        raise Unfit(f"a row of {op.shape.output[1]} pixels, or {tiles.weights} entries of weights do not fit")
+    refuse(not tiles.fit, f"a row of {op.shape.output[1]} pixels, or {tiles.weights} entries of weights do not fit")
     reads, blocks = layer.reads, layer.gemm
     extents = {"b": blocks, "c": 1, "term": len(reads.terms)}
     parameters = k.array(channel_parameters(k.rec, op, op.corrected_bias), b=blocks)
@@ -188,20 +187,16 @@ def folded_conv(k: Kernel, op: g.QConv2d) -> None:
     for n, (top, left, rows, columns) in product(range(layer.images), tiles):
         at = {"h": reads.window(0, top, rows), "w": reads.window(1, left, columns)}
         tile = xs.load(x[n].window(op.x.zero_point, **at))
-        for first in range(0, blocks, tiles.co):
-            these, number = slice(first, min(first + tiles.co, blocks)), next(numbers)
-            size = (these.stop - first) * rows * columns
+        for these in cuts(blocks, tiles.co):
+            number, extents = next(numbers), {"b": these.stop - these.start, "h": rows, "w": columns}
             # the store of a large first tile takes as long as two tiles: both of them go to the other bank
-            beside = number == 2 and max(size, small) <= large - small
-            y = (high[small:] if beside else next(banks)).reshaped(b=these.stop - first, h=rows, w=columns)
+            second = number == 2 and max(math.prod(extents.values()), small) <= large - small
+            y = (high[small:] if second else next(banks)).reshaped(**extents)
             if tiles.late and number == 0:
                 y.merged("entry")[...] = 0
-                step = -(-len(reads.terms) // PARTS)
-                for part in (slice(begin, begin + step) for begin in range(0, len(reads.terms), step)):
-                    some = replace(reads, terms=reads.terms[part])
-                    part = slice(part.start, part.start + len(some.terms))
+                for part in cuts(len(reads.terms), -(-len(reads.terms) // PARTS)):
                     k.load(wgt[0, 0, part], weights[0, 0, part])
-                    multiply(y, tile, wgt[:, :, part], some, fresh=False)
+                    multiply(y, tile, wgt[:, :, part], replace(reads, terms=reads.terms[part]), fresh=False)
             else:
                 multiply(y, tile, wgt[these], reads, fresh=True)
             k.store(out[n, these, top : top + rows, left : left + columns], y, par[these])

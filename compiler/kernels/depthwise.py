@@ -1,11 +1,8 @@
 """Depthwise convolutions that are requantised: as a schedule, or with every row of the input loaded once.
 
-Rows stay on chip, in a ring, for all windows that have them: a tensor of a schedule has one place on chip, and a row of
-its tile lies behind the one before. Output rows are computed in parts, through all channels without a break. A part
-needs new rows and some of the part before it, wherever these are.
-
-Where products hide the loads of both, or the layer is small, the timing model says which is faster: that depends on
-sizes that no estimate has exactly, as those of the last loads and stores.
+In the kernel rows stay on chip, in a ring, for all windows that have them; a schedule loads rows again with each tile.
+Output rows are computed in parts, through all channels without a break: a part needs new rows, and some of the part
+before it. Where products hide the loads of both, or the layer is small, the timing model says which is faster.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ from ..limits import limits
 from ..schedule.conv2d import conv2d_of
 from ..schedule.depthwise import depthwise_of, reach
 from ..tvm_compat import PrimFunc
-from .language import Array, Kernel, Tile, Unfit, equal_parts, every, lower
+from .language import Array, Kernel, Tile, Unfit, equal_parts, every, lower, program_cycles, refuse
 from .recording import Recording, packed_shape, scheduled
 from .views import Product, Rows, dense
 
@@ -53,7 +50,7 @@ class Cut(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Output rows [first, end) of a plane: `columns` columns from `column` on, of a block of channels of an image."""
+    """Rows [first, end) of the output, `columns` columns from `column` on, of one block of channels of an image."""
 
     image: int
     block: int
@@ -64,7 +61,7 @@ class Piece(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Entries of the output."""
+        """Entries of the output, and accumulators."""
         return (self.end - self.first) * self.columns
 
 
@@ -103,13 +100,11 @@ def faster_rows(cfg: Config, shape: ConvShape, pad_value: int, *, alone: bool = 
     layer that is not `alone` between two 1x1 convolutions, of which the first hides what comes before its products, and
     gives its results in an order of its own; the loads of the second wait for the last stores of the layer.
     """
-    from ...sim.timing import predict
-
-    beside = [ConvShape(shape.n, shape.c, *size, shape.c) for size in (shape.size, shape.output)]
-    around = () if alone else tuple(scheduled(conv2d_of, cfg, each, epilogue=_EPILOGUE) for each in beside)
 
     def cycles(way: Cut | Scheduled) -> int:
-        return predict(_recorded(cfg, shape, pad_value, way, around).program, cfg, cost.timed_memory(cfg)).cycles
+        beside = () if alone else (ConvShape(shape.n, shape.c, *size, shape.c) for size in (shape.size, shape.output))
+        around = [scheduled(conv2d_of, cfg, each, epilogue=_EPILOGUE) for each in beside]
+        return program_cycles(_recorded(cfg, shape, pad_value, way, around).program)
 
     try:
         found = cuts(cfg, shape, pad_value)
@@ -136,8 +131,10 @@ def _recorded(
     weight, channels = np.zeros((shape.c, 1, *shape.kernel), np.int8), np.zeros(shape.c, np.int32)
     image = g.Tensor("x", (shape.n, shape.c, *shape.size), zero_point=pad_value)
     out = g.Tensor("out", (shape.n, shape.c, *shape.output))
-    moves = {"strides": shape.strides, "pads": shape.pads, "dilations": shape.dilations, "groups": shape.c}
-    op = g.QConv2d("depthwise", (image,), out, weight, np.ones(shape.c, np.float32), channels, **moves)
+    op = g.QConv2d(
+        "depthwise", (image,), out, weight, np.ones(shape.c, np.float32), channels,
+        strides=shape.strides, pads=shape.pads, dilations=shape.dilations, groups=shape.c,
+    )  # fmt: skip
     if around:
         x = build_into(rec.program, around[0], {}, rec.placement, name="before")["out"]
     else:
@@ -156,7 +153,7 @@ def _recorded(
 
 
 def rows_on_chip(k: Kernel, op: g.QConv2d, buffers: Mapping[str, Buffer], cut: Cut) -> None:
-    """A convolution of buffer `x` with `w` and `par`, packed as for a schedule of it, to `out`.
+    """Record a convolution of `buffers` x, w, par and out, packed as for its schedule, in the parts of `cut`.
 
     Weights and parameters are loaded with the first part that needs them.
     """
@@ -172,14 +169,15 @@ def rows_on_chip(k: Kernel, op: g.QConv2d, buffers: Mapping[str, Buffer], cut: C
     wgt = k.tile(Mem.WGT, high=max(entries, cfg.wgt_depth // cfg.block_in), entry=entries)
     par = k.tile(Mem.PAR, b=blocks)
     rows = _Rows(k, op, k.array(buffers["x"], row=images * blocks * shape.h, w=shape.w), cut.columns, parts[0][0].end)
-    size = max(map(_size, parts))
+    sizes = [sum(piece.size for piece in part) for part in parts]
+    size = max(sizes)
     # one place in a bank where a part has no more than a plane, so that no store reads the bank that products write;
     # where it has more, stores wait for parameters more often, and products run ahead of them
     ys = k.banks(size, places=2 if cut.rows > oy and 2 * size <= k.bank else 1)
     kernel = wgt.rows(b=blocks, ky=kh, kx=pitch)
     begun = ready = 0  # entries of weights, and blocks of parameters, that were loaded
-    for part in parts:
-        y, seen = ys.next(entry=_size(part)), 1 + max(piece.block for piece in part)
+    for part, entries_of_part in zip(parts, sizes):
+        y, seen = ys.next(entry=entries_of_part), 1 + max(piece.block for piece in part)
         tiles = y.pieces(*({"h": piece.end - piece.first, "w": piece.columns} for piece in part))
         products = [one for piece, tile in zip(part, tiles) for one in _products(k, op, rows, piece, tile, kernel)]
         rows.load()
@@ -194,22 +192,30 @@ def rows_on_chip(k: Kernel, op: g.QConv2d, buffers: Mapping[str, Buffer], cut: C
                 seen = blocks if blocks - ready < 2 * _PARAMETERS else max(seen, ready + _PARAMETERS)
             k.load(par[ready:seen], parameters[ready:seen])
             ready = seen
-        _store(k, out, part, y, par)
+        while part:  # whole planes by one statement, other pieces one by one
+            (image, block, column, columns, first, end), count = part[0], 1
+            if part[0].size == oy * ox:
+                whole = (piece.image == image and piece.size == oy * ox for piece in part)
+                count = [*whole, False].index(False)
+            these = slice(block, block + count)
+            target = out[image, these, first:end, column : column + columns]
+            k.store(target, y.reshaped(b=count, h=end - first, w=columns), par[these])
+            if part := part[count:]:
+                y = y[target.size :]
 
 
 class _Rows:
-    """The input rows of the present plane on chip, each at a place of a ring; one place is padding where it is needed.
+    """A ring of input rows on chip for the plane that is computed; where padding is needed, one place holds it.
 
-    The ring begins where the rows of the first part, `first` rows of the output, were used longest ago. While one part
-    is computed, the input rows of the next one find room beside its own.
+    The ring begins at the place, large enough for the first part of `first` output rows, that was used longest ago.
+    While one part is computed, the input rows of the next part are loaded beside its own.
     """
 
     def __init__(self, k: Kernel, op: g.QConv2d, x: Array, columns: int, first: int):
         self.k, self.x, self.shape, self.fill = k, x, op.shape, op.x.zero_point if any(op.pads) else 0
         self.width, padded = self.shape.reach(1, columns)[1], _padded(self.shape, self.fill)
         self.count, together = k.cfg.inp_depth // self.width, padded + len(_needed(self.shape, 0, first))
-        if together > self.count:
-            raise Unfit(f"{together} rows of {self.width} entries do not fit INP")
+        refuse(together > self.count, f"{together} rows of {self.width} entries do not fit INP")
         self.ring = Tile(k, 0, dense({"row": self.count, "w": self.width}), Mem.INP)
         start = k.rec.placement.region(Mem.INP, together * self.width, 0, self.ring.size)
         self._next, self.outside = -(-start // self.width) % self.count, None
@@ -222,7 +228,6 @@ class _Rows:
             k.fill(k.tile(Mem.INP, at, at + self.width, entry=self.width), x, self.fill)
 
     def _place(self) -> int:
-        """The next place of the ring, which counts as used now."""
         if self._next == self.outside:
             self._next = (self._next + 1) % self.count
         taken, self._next = self._next, (self._next + 1) % self.count
@@ -247,7 +252,7 @@ class _Rows:
         return None if row is None else self._places[row]
 
     def load(self) -> None:
-        """Load those that were not on chip; rows that follow each other by one instruction."""
+        """Load the rows that were not on chip: one instruction for rows that follow one another."""
         field = limits(self.k.cfg, "LOADP" if self.fill else "LOAD")
         most = field["y_size"] if self.shape.w <= field["x_stride"] else 1
         while self._new:
@@ -263,9 +268,9 @@ class _Rows:
 def _products(
     k: Kernel, op: g.QConv2d, rows: _Rows, piece: Piece, y: Tile, kernel: Rows
 ) -> Iterator[tuple[bool, Tile, Product]]:
-    """(it is added, accumulators, product) with each row of the kernel, that with most rows inside of the image first.
+    """(whether it is added, accumulators, product) for each row of the kernel, most rows inside of the image first.
 
-    Where a row of padding stands for those outside of the image, products with these count; else they are left out.
+    Products with rows outside of the image are left out, unless a row of padding stands for them.
     """
     rows.take(piece)
     (kh, kw), (_, sx), (_, dx) = op.shape.kernel, op.strides, op.dilations
@@ -294,22 +299,8 @@ def _runs(places: list[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
         places = places[count:]
 
 
-def _store(k: Kernel, out: Array, part: Part, y: Tile, par: Tile) -> None:
-    """Store a part: whole planes by one statement, other pieces one by one."""
-    _, _, oy, ox = out.shape.values()
-    while part:
-        (image, block, column, columns, first, end), count = part[0], 1
-        if part[0].size == oy * ox:
-            count = [*(piece.image == image and piece.size == oy * ox for piece in part), False].index(False)
-        blocks = slice(block, block + count)
-        target = out[image, blocks, first:end, column : column + columns]
-        k.store(target, y.reshaped(b=count, h=end - first, w=columns), par[blocks])
-        if part := part[count:]:
-            y = y[target.size :]
-
-
 def _parts(cfg: Config, shape: ConvShape, cut: Cut) -> Iterator[Part]:
-    """The parts: small ones at both ends, between them such that each is loaded while those before it are computed."""
+    """Small parts at both ends; parts between them are loaded while the parts before them are computed."""
     rows, ends, rest = shape.output[0], -(-_ENDS // cut.columns), _REST[cut.rows > shape.output[0]]
     images, blocks, ox = -(-shape.n // cfg.batch), -(-shape.c // cfg.block_out), shape.output[1]
     begins = product(range(images), range(blocks), range(0, ox, cut.columns))
@@ -349,8 +340,7 @@ def cuts(cfg: Config, shape: ConvShape, pad_value: int) -> list[Cut]:
     `_SHARE`, as what follows waits for the last one. Raises `Unfit` where none fits.
     """
     images, blocks, kw = -(-shape.n // cfg.batch), -(-shape.c // cfg.block_out), shape.kernel[1]
-    if shape.strides[0] >= shape.span[0]:
-        raise Unfit("windows without common rows")
+    refuse(shape.strides[0] >= shape.span[0], "windows without common rows")
     if (count := blocks * shape.kernel[0] * layout.depthwise_pitch(cfg, kw)) > reach(cfg, kw, shape.dilations[1]):
         raise Unfit(f"{count} rows of weights: more than micro-ops reach")
     formats, large = ("LOADP" if pad_value else "LOAD", "STOREQ"), _large(cfg, shape)
@@ -384,8 +374,3 @@ def _needed(shape: ConvShape, first: int, end: int) -> range:
     """The rows of the image from the first to the last one that output rows [first, end) need."""
     (sy, _), top = shape.strides, shape.pads[0]
     return range(max(0, first * sy - top), min(shape.h, (end - 1) * sy - top + shape.span[0]))
-
-
-def _size(part: Part) -> int:
-    """Accumulators of a part."""
-    return sum(piece.size for piece in part)

@@ -1,37 +1,35 @@
 """Element-wise operators on int8 tensors: sums, products, squares of differences, extremes, functions of one value.
 
-Two operands come to the accumulators and are brought into the form that the operator needs. One of them may have one
-value for each channel of the other, as gates of squeeze-and-excite blocks have, or for each pixel, as norms do. The
-multiplier array is faster where it does: with weights of several digits it adds two tensors, by the constants of a
-channel it multiplies. A function of one value is a table on chip, or the larger one of two lines.
+The ALU combines two operands in the accumulators; one may have a value for each channel or pixel of the other. The
+multiplier array adds two tensors, with weights of several digits, and multiplies by constants of channels. A function
+of one value is a table on chip, or the larger one of two lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, singledispatch
 from itertools import groupby, product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.isa import AluOp, Mem
 from ...hw.rounding import CONTRACTS, quantize_multiplier, rescale
 from .. import graph as g
 from ..graph import reference
 from ..graph.elementwise import ADD_SHIFT
-from ..graph.integer_forms import UNCHANGED, Requant, WeightedSum, pair_form, rescaling_store, weighted_form
-from .language import TILE, Array, Kernel, Slots, Tile, Unfit, by_shape, cuts
+from ..graph.integer_forms import UNCHANGED, Requant, pair_form, rescaling_store, weighted_form
+from .language import TILE, Array, Kernel, Slots, Tile, Unfit, by_shape, cuts, refuse
 
 _LEAST = 16  # entries of a tile, where there are as many: shorter transfers take longer
-_MOST_SHIFT = 6  # that weights of the array make
+_MOST_SHIFT = 6  # the largest shift that int8 weights of the array make
 
 
 def need_one_shape(op: g.Operator) -> None:
     """Raise `Unfit` unless operands and output are vectors or images of one shape; constants are broadcast."""
     shape = op.output.shape
-    if len(shape) not in (2, 4):
-        raise Unfit(f"{len(shape)} dimensions")
+    refuse(len(shape) not in (2, 4), f"{len(shape)} dimensions")
     for t in op.inputs:
         if t.data is None and t.shape != shape:
             raise Unfit(f"operand of shape {t.shape} is broadcast")
@@ -44,10 +42,10 @@ def _instructions(op: g.Operator) -> object:
 
 @by_shape(_instructions)
 def pair(k: Kernel, op: g.Operator) -> None:
-    """An operator that has a `pair_form`. Both operands of a tile are in two banks, which the ALU reads in one cycle.
+    """An operator that has a `pair_form`, with operands in two banks, which the ALU reads in one cycle.
 
-    Operands of one shape are loaded to the accumulators. Otherwise the array copies both there, ahead of the ALU; of
-    the value of a pixel it makes an entry of equal lanes. Values are formed once in each bank for all of their tiles.
+    Operands of one shape are loaded to the accumulators. Otherwise the array copies both there, ahead of the ALU; the
+    value of a pixel becomes an entry of equal lanes. Values are formed once in each bank for all of their tiles.
     """
     k.need("acc8", "requant", "rescale")
     _pair(k, op, k.fastest(_pair, _sizes(k, min(k.bank // 2, k.slot))))
@@ -55,12 +53,12 @@ def pair(k: Kernel, op: g.Operator) -> None:
 
 @by_shape(_instructions)
 def sum_of_two(k: Kernel, op: g.Add) -> None:
-    """As `pair`: a kernel of its own, which the table names as the last resort of sums."""
+    """As `pair`, under a name of its own: the table tries it last for sums."""
     pair(k, op)
 
 
 def _sizes(k: Kernel, most: int) -> list[int]:
-    """Entries of a tile, to be tried: a few are faster in one tile or in several, by what a transfer takes to begin."""
+    """Sizes of tiles to be tried, in entries: a short tensor is faster in one tile or in several."""
     return sorted({min(TILE, most, -(-k.output.size // tiles)) for tiles in (1, 2, 4)}, reverse=True)
 
 
@@ -81,21 +79,22 @@ def _pair(k: Kernel, op: g.Operator, size: int) -> None:
     ys, zs = _places(k, most * each, each)
     scales = [each.scale and k.parameters(Requant(0, *each.scale, 0)) for each in forms]
     lifts = [each.shift if copied and each.shift <= _MOST_SHIFT else 0 for each in forms]  # the array shifts
+    array: tuple[Tile, tuple[Slots, Slots]] | None = None  # the weights that copy, and slots of both operands
     if copied:
         k.need("overwrite")
-        matrices = np.stack([np.eye(k.cfg.block_out), np.eye(k.cfg.block_out)])
+        matrices = np.stack([np.eye(k.cfg.block_out, dtype=np.int64)] * 2)
         if of_pixels:
             matrices[1] = np.arange(k.cfg.block_in) == 0  # the only channel in every lane
-        weights = k.matrices("matrices", matrices * 2 ** np.array([lifts[1 - values], lifts[values]])[:, None, None])
-        slots = k.slots(most * each), k.slots(each)
+        weights = k.matrices("matrices", matrices << np.array([lifts[1 - values], lifts[values]])[:, None, None])
+        array = weights, (k.slots(most * each), k.slots(each))
 
     def bring(operand: int, y: Tile, source: Array) -> None:
         """Load an operand to the accumulators, and bring it into its form."""
         wanted, lift = forms[operand], lifts[operand]
-        if copied:
-            y[...] = slots[operand == values].hold(source) @ weights[int(operand == values)]
-        else:
+        if array is None:
             k.load(y, source)
+        else:
+            y[...] = array[1][operand == values].hold(source) @ array[0][int(operand == values)]
         y += wanted.offset << lift
         y <<= wanted.shift - lift
         if (scale := scales[operand]) is not None:
@@ -139,7 +138,7 @@ def values_of(op: g.Operator) -> tuple[int | None, bool]:
 
 
 def _parts(k: Kernel, op: g.Operator, number: int | None, of_pixels: bool) -> list[tuple[Array, Array, Array]]:
-    """Images, the values that they meet, on axis `value`, and what they become, with an axis `other` beside it."""
+    """(image, values, output): axis `value` of all counts values, axis `other` the entries that meet one value."""
     if number is None:
         need_one_shape(op)
         x, y, out = (each.merged("value") for each in (k.input(0), k.input(1), k.output))
@@ -157,7 +156,7 @@ def _parts(k: Kernel, op: g.Operator, number: int | None, of_pixels: bool) -> li
 
 
 def _places(k: Kernel, size: int, others: int) -> tuple[Slots, Slots]:
-    """Places of `size` accumulators, and of `others` beside each, in the other bank, for second operands of the ALU."""
+    """Places of `size` accumulators, and of `others` in the opposite bank for second operands of the ALU."""
     if k.cfg.inp_depth < k.cfg.acc_depth:  # micro-ops name so few accumulators as second operands
         zs = k.slots(others, Mem.ACC, high=k.cfg.inp_depth)
         return k.slots(size, Mem.ACC), zs
@@ -167,7 +166,7 @@ def _places(k: Kernel, size: int, others: int) -> tuple[Slots, Slots]:
 
 
 def prelu(k: Kernel, op: g.Prelu) -> None:
-    """What is above the zero point, and the product of what is below it, each rescaled, and their sum: one is 0."""
+    """The sum of the rescaled part above the zero point and the rescaled product with the slope below it."""
     k.need("acc8", "requant", "rescale")
     need_one_shape(op)
     x, slopes, out = (each.merged("entry") for each in (k.input(0), k.input(1), k.output))
@@ -204,7 +203,7 @@ def _requantise(k: Kernel, op: g.Requantize, size: int) -> None:
         k.store(target, ys.load(part), par)
 
 
-_TILES = 4  # on chip, two in each bank, and at least as many in all: loads, look-ups and stores overlap
+_TILES = 4  # tiles on chip, two in each bank, and at least of a tensor: loads, look-ups and stores overlap
 
 
 @by_shape(lambda op: ())
@@ -222,9 +221,9 @@ def lookup(k: Kernel, op: g.Lookup | g.Requantize) -> None:
         k.store(target, y)
 
 
-_RECTIFIER_TILE = 200  # entries: enough to hide what an instruction costs, and few enough for a short start and end
-_MOST = 127  # of a weight
-_UNIT = (1 << 30, 1)  # of RESCALE that changes nothing
+_RECTIFIER_TILE = 200  # entries
+_MOST = 127  # the largest weight
+_UNIT = (1 << 30, 1)  # multiplier and exponent of 1
 
 
 @dataclass(frozen=True)
@@ -240,7 +239,7 @@ class Lines:
     larger: bool
     scales: tuple[tuple[int, int], ...] = ()
 
-    def apply(self, x: np.ndarray) -> np.ndarray:
+    def apply(self, x: NDArray[np.integer]) -> NDArray[np.int8]:
         """int8 values of int8 `x`."""
         lines = [weight * x.astype(np.int64) + offset for weight, offset in zip(self.weights, self.offsets)]
         if self.scales:
@@ -256,14 +255,13 @@ def leaky_relu(k: Kernel, op: g.LeakyRelu) -> None:
     does. The two lines of a tile are in two banks, so that the ALU reads both in one cycle.
     """
     need_one_shape(op)
-    if min(op.slopes) < 0:
-        raise Unfit(f"slope {min(op.slopes):g}: must not be negative")
+    refuse(min(op.slopes) < 0, f"slope {min(op.slopes):g}: must not be negative")
     lines = lines_of(op)
     k.need("overwrite", "requant", *(["rescale"] if lines.scales else []))
     x, out = k.input(0).merged("entry"), k.output.merged("entry")
     size = min(_RECTIFIER_TILE, x.size, k.slot, k.bank // 2)
 
-    identity = np.eye(k.cfg.block_out, k.cfg.block_in)
+    identity = np.eye(k.cfg.block_out, k.cfg.block_in, dtype=np.int64)
     weights = k.matrices("multiples", np.stack([identity * weight for weight in lines.weights]))
     scales = [k.requant(Requant(0, *scale, 0), f"scale_{line}") for line, scale in enumerate(lines.scales)]
     pars = k.tile(Mem.PAR, par=1 + len(scales))
@@ -299,10 +297,9 @@ def lines_of(op: g.LeakyRelu) -> Lines:
 
 
 _VALUES = np.arange(-128, 128)
-_WEIGHT = 64  # of the array, where the accumulators need more bits
-_SHIFTS = (0, 14)  # of the accumulators of sums: these are within int32, and have fractions of 20 bits
-_NEAR = (0, 1, -1, 2, -2)  # biases beside the nearest that are tried: they decide ties
-_LARGEST = 127  # of a part of a weight
+_WEIGHT = 64  # of a sum whose accumulators are shifted
+_SHIFTS = (0, 14)  # of the accumulators of sums: with the weight a fraction of 20 bits, within int32
+_NEAR = (0, 1, -1, 2, -2)  # distances of biases that are tried from the nearest one: they decide ties
 
 
 def constant_per_channel(k: Kernel, op: g.Add | g.Mul) -> None:
@@ -323,7 +320,14 @@ def constant_per_channel(k: Kernel, op: g.Add | g.Mul) -> None:
     each = min(pixels, size)
     most = min(blocks, size // max(1, each), k.cfg.par_entries, k.cfg.wgt_depth // parts)
 
-    parameters, matrices = k.requant(line.store, bias=line.bias), _matrices(k, line)
+    lanes = k.cfg.block_in
+    factors = np.stack([np.pad(part, (0, -len(part) % lanes)) for part in line.weights], 1)
+    factors = factors.reshape(-1, lanes, parts).swapaxes(1, 2)  # (blocks, parts, lanes)
+    if line.same:
+        factors = np.repeat(factors[:1, :, :1], lanes, 2)
+    diagonals = (factors[..., None] * np.eye(lanes, dtype=np.int64)).astype(np.int8)
+    parameters = k.requant(line.store, bias=line.bias)
+    matrices = k.known("weights", diagonals, b=len(diagonals), part=parts)
     pars = k.slots(most, Mem.PAR, count=1)
     weights = k.slots((1 if line.same else most) * parts, Mem.WGT, count=1)
     xs, ys = k.slots(most * each), k.banks(most * each)
@@ -337,17 +341,6 @@ def constant_per_channel(k: Kernel, op: g.Add | g.Mul) -> None:
         k.store(out[image, block, pixel], y, pars.hold(parameters[block]))
 
 
-def _matrices(k: Kernel, line: Line) -> Array:
-    """In DRAM, the parts of the weights of each block on the diagonals of matrices, or those of all blocks."""
-    block = k.cfg.block_in
-    weights = np.stack([np.pad(part, (0, -len(part) % block)) for part in line.weights], 1)
-    weights = weights.reshape(-1, block, len(line.weights)).swapaxes(1, 2)  # (blocks, parts, lanes)
-    if line.same:
-        weights = np.repeat(weights[:1, :, :1], block, 2)
-    matrices = (weights[..., None] * np.eye(block, dtype=np.int64)).astype(np.int8)
-    return k.known("weights", matrices, b=len(matrices), part=len(line.weights))
-
-
 @dataclass(frozen=True)
 class Line:
     """`store((sum(weights) * x << shift) + bias)`, channel by channel.
@@ -355,8 +348,8 @@ class Line:
     `weights` are int64 (c,) within int8, `bias` is int64 (c,).
     """
 
-    weights: tuple[np.ndarray, ...]
-    bias: np.ndarray
+    weights: tuple[NDArray[np.int64], ...]
+    bias: NDArray[np.int64]
     store: Requant
     shift: int = 0
 
@@ -379,18 +372,18 @@ def line_of(op: g.Add | g.Mul) -> Line | None:
 
 
 @singledispatch
-def _line(op: g.Mul, k: int, constants: np.ndarray) -> Line | None:
-    """The line of a product, with operand `k` int64 `constants`, one per channel."""
-    factor, weights = constants - op.inputs[k].zero_point, list[np.ndarray]()
+def _line(op: g.Mul, k: int, constants: NDArray[np.int64]) -> Line | None:
+    """The line of a product with int64 `constants`, one per channel, in the place of operand `k`."""
+    factor, weights = constants - op.inputs[k].zero_point, list[NDArray[np.int64]]()
     while not weights or (factor != sum(weights)).any():
-        weights.append(np.clip(factor - sum(weights), -_LARGEST - 1, _LARGEST))
+        weights.append(np.clip(factor - sum(weights), -_MOST - 1, _MOST))
     store = Requant(0, *op.multipliers, op.output.zero_point, op.low, op.high, "double")
     return Line(tuple(weights), -op.inputs[1 - k].zero_point * factor, store)
 
 
 @_line.register
-def _(op: g.Add, k: int, constants: np.ndarray) -> Line | None:
-    """That of a sum whose results are exact for every x, which is tried."""
+def _(op: g.Add, k: int, constants: NDArray[np.int64]) -> Line | None:
+    """The first line of a sum whose results are right for every x, which is tried."""
     distinct, places = np.unique(constants, return_inverse=True)
     pair = (_VALUES[None], distinct[:, None]) if k else (distinct[:, None], _VALUES[None])
     wanted = reference.apply(op, *(t.astype(np.int8) for t in pair))
@@ -412,16 +405,16 @@ def _(op: g.Add, k: int, constants: np.ndarray) -> Line | None:
     return None
 
 
-_SUM_TILE = 64  # entries: enough to hide what an instruction costs, and few enough for a short start and end
-_Lanes = tuple[int, ...]  # that each operand has in an entry
+_SUM_TILE = 64  # entries
+_Lanes = tuple[int, ...]  # the number of lanes of an entry that each operand has
 
 
 @by_shape(lambda op: (form := weighted_form(op)) and (form.x, form.y))
 def weighted_sum(k: Kernel, op: g.Add) -> None:
     """A sum or difference on the multiplier array: weights are a few digits to base 256, one row of DWGEMM each.
 
-    Unlike accumulator loads, those of inputs run ahead of the compute queue.
-    Operands may have fewer channels: what the paddings `k.rec.padded` add is part of the parameters.
+    Loads of inputs run ahead of the compute queue, unlike loads of accumulators. Operands may have fewer channels: the
+    values of their paddings `k.rec.padded` are part of the parameters.
     """
     k.need("depthwise", "overwrite", "requant")
     need_one_shape(op)
@@ -432,7 +425,12 @@ def weighted_sum(k: Kernel, op: g.Add) -> None:
     kinds = [*dict.fromkeys(lanes for _, lanes in alike)]
     digits = sorted({(d, n) for lanes in kinds for own, n in zip((form.x, form.y), lanes) for d in own if d and n})
     rows = k.rows("w", np.array([[d] * n + [0] * (k.cfg.block_out - n) for d, n in digits]))
-    pars = k.load(k.tile(Mem.PAR, kind=len(kinds)), _parameters(k, op, form, kinds))
+    bias = np.full((len(kinds), k.cfg.block_out), form.store.bias, np.int64)
+    for lane_bias, lanes in zip(bias, kinds):
+        for t, own, many in zip(op.inputs, (form.x, form.y), lanes):
+            if many < k.cfg.block_out:
+                lane_bias[many:] += k.rec.padded[t.name].value * sum(d << 8 * n for n, d in enumerate(reversed(own)))
+    pars = k.load(k.tile(Mem.PAR, kind=len(kinds)), k.requant(form.store, bias=bias.reshape(-1)))
 
     size = min(_SUM_TILE, k.slot // 2, k.bank, max(len(part) for part, _ in alike))
     xs, ys = k.slots(2 * size), k.banks(size)
@@ -455,7 +453,7 @@ def weighted_sum(k: Kernel, op: g.Add) -> None:
 
 
 def _alike(k: Kernel, op: g.Add) -> list[tuple[range, _Lanes]]:
-    """(entries of the output, lanes that each operand has there) of the parts that are alike."""
+    """The longest runs of entries of the output in which each operand has the same number of lanes: (run, lanes)."""
     block, blocks, found, first = k.cfg.block_in, k.output.shape["b"], list[tuple[range, _Lanes]](), 0
     channels = [k.rec.padded[t.name].x.shape[1] if t.name in k.rec.padded else block * blocks for t in op.inputs]
     for lanes, same in groupby(tuple(min(block, max(0, c - b * block)) for c in channels) for b in range(blocks)):
@@ -463,13 +461,3 @@ def _alike(k: Kernel, op: g.Add) -> list[tuple[range, _Lanes]]:
         found.append((range(first, first + count), lanes))
         first += count
     return found
-
-
-def _parameters(k: Kernel, op: g.Add, form: WeightedSum, kinds: Sequence[_Lanes]) -> Array:
-    """The parameters of a store of each kind: in the lanes that an operand lacks, its padding is part of the bias."""
-    bias = np.full((len(kinds), k.cfg.block_out), form.store.bias, np.int64)
-    for lane_bias, lanes in zip(bias, kinds):
-        for t, digits, many in zip(op.inputs, (form.x, form.y), lanes):
-            if many < k.cfg.block_out:
-                lane_bias[many:] += k.rec.padded[t.name].value * sum(d << 8 * n for n, d in enumerate(reversed(digits)))
-    return k.requant(form.store, bias=bias.reshape(-1))

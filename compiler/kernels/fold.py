@@ -1,8 +1,8 @@
-"""Layouts of an image in input entries, for convolutions of few channels; the host writes the cheapest one.
+"""Layouts of an image in input entries, for convolutions of few channels.
 
 Blocks of channels leave most lanes of an entry empty if an image has few channels. The host can fill them with other
-rows and columns of the window instead, with entries that adjacent outputs share as far as possible. An NHWC image
-whose rows are whole entries is such a layout as it lies: it takes more products, but nothing of the host.
+rows and columns of the window instead, in entries that adjacent outputs share. An NHWC image whose rows are whole
+entries needs no host, but more products.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.config import Config
 from ...hw.isa import Mem, depth
@@ -23,20 +24,22 @@ from .. import cost
 from .. import graph as g
 from ..conv_shape import ConvShape
 from ..limits import most_padding
+from .views import equal_parts
 
+_Count = TypeVar("_Count", int, NDArray[np.int64])
 Terms = tuple[tuple[int, int, int], ...]
-_PHASES = 12  # most phases that are tried: more have too many weights
+_PHASES = 12  # the most phases that are tried: more have too many weights
 _COUNTS = 16  # numbers of entries in a group that are tried, about
 _TILES = 8  # tiles along the rows of the output, more if they do not fit
-PARTS = 8  # in which weights are loaded beside the first products
+PARTS = 8  # the number of loads of weights beside the first products
 
 
 @dataclass(frozen=True)
 class Reads:
     """The elements of an image of `size` (h, w) that outputs read, in groups of `phases` columns of the output.
 
-    `terms` are (phase, row, element of the row), relative to the first that a group reads. Groups are `steps` rows and
-    elements apart; the first one begins `before` the image, in padding.
+    `terms` are (phase, row, element of the row) from the first element of a group on. Groups are `steps` rows and
+    elements apart; the first group begins `before` rows and elements outside of the image, in padding.
     """
 
     size: tuple[int, int]
@@ -45,18 +48,18 @@ class Reads:
     before: tuple[int, int]
     phases: int = 1
 
-    def reach(self, axis: int, count: Any) -> Any:
-        """Rows or elements that `count` rows or columns of the output read, a number or an array."""
+    def reach(self, axis: int, count: _Count) -> _Count:
+        """The number of rows (axis 0) or elements (axis 1) that `count` rows or columns of the output read."""
         groups = -(-count // self.phases) if axis else count
         return (groups - 1) * self.steps[axis] + 1 + max(term[1 + axis] for term in self.terms)
 
     def window(self, axis: int, first: int, count: int) -> tuple[int, int]:
-        """(first, number) of these for outputs from `first` on; before 0 and from `size` on is padding."""
+        """(first row or element, number of them) for `count` outputs from `first` on; outside of `size` is padding."""
         group = first // self.phases if axis else first
         return group * self.steps[axis] - self.before[axis], self.reach(axis, count)
 
     def columns(self, phase: int, columns: int) -> int:
-        """How many of `columns` have that phase."""
+        """The number of columns of the output, of `columns`, that have this phase."""
         return -(-(columns - phase) // self.phases)
 
 
@@ -100,13 +103,13 @@ class Fold:
         return groups * self.group + self.offsets[k]
 
     def image(self, shape: tuple[int, ...], cfg: Config) -> tuple[int, ...]:
-        """The shape of an image (n, c, h, w) that is laid out so, with entries of `cfg`."""
+        """The shape of an image (n, c, h, w) in this layout, with entries of `cfg`."""
         n, c, h, w = shape
         size = (h, w * c // cfg.block_in) if self.in_place else (self.laid_out, self.entries)
         return n, *size, 1, cfg.block_in
 
     def reads(self, shape: ConvShape, cfg: Config) -> Reads:
-        """What the outputs of a convolution read of an image that is laid out so."""
+        """The elements of an image in this layout that the outputs of a convolution read."""
         _, *size, _, _ = self.image((shape.n, shape.c, *shape.size), cfg)
         apart = self.rows * shape.dilations[0] // self.step
         terms = tuple((phase, strip * apart, entry) for phase, strip, entry in self.terms)
@@ -116,11 +119,11 @@ class Fold:
 
 
 class FoldTiles:
-    """Rows, columns and output blocks of a tile: inputs in two slots, accumulators in both halves, all weights on chip.
+    """Tiles of `rows`, `columns` and `co` output blocks: inputs in two slots, sums in two banks, all weights on chip.
 
-    They are as wide as the output, or the fewest equal parts of it of which one row fits. The `first` rows of an image
-    that is read in place are so many that the loads of its weights, of which there are many, hide behind them. With
-    `late` the first tile's products begin while weights are being loaded.
+    Tiles are as wide as the output, or the fewest equal parts of it of which one row fits. The first tile of an image
+    that is read in place has `first` rows, whose products hide the loads of the weights; with `late` its products begin
+    while weights are being loaded.
     """
 
     def __init__(self, shape: ConvShape, fold: Fold, cfg: Config):
@@ -129,7 +132,8 @@ class FoldTiles:
         terms, groups = len(fold.terms), -(-self.ox // fold.phases)
         self.weights = blocks * terms
         self.late = blocks == 1 and self.weights > PARTS
-        for wide in sorted({-(-groups // k) for k in range(1, groups + 1)}, reverse=True):
+        most = 0
+        for wide in equal_parts(groups):
             self.columns = min(wide * fold.phases, self.ox)
             self.co = max(1, min(blocks, half // self.columns))
             most = half // (self.co * self.columns)
@@ -145,11 +149,11 @@ class FoldTiles:
         self.fit = self.rows > 0 and on_chip and self.co * terms <= cfg.uop_depth // 2
 
     def _rows(self, most: int, cfg: Config) -> int:
-        """At most that many rows whose inputs fit a slot; 0 where none does."""
+        """The most rows up to `most` whose inputs fit a slot."""
         return next((rows for rows in range(most, 0, -1) if 2 * self.entries(rows) <= cfg.inp_depth), 0)
 
     def entries(self, rows: int) -> int:
-        """Input entries that a tile of so many rows reads."""
+        """The input entries of a tile of so many rows."""
         return self.reads.reach(0, rows) * self.reads.reach(1, self.columns)
 
     def __iter__(self) -> Iterator[tuple[int, int, int, int]]:
@@ -192,14 +196,19 @@ def fold_in_place(op: g.QConv2d, cfg: Config) -> Fold | None:
 
 def folds(shape: ConvShape, cfg: Config) -> Iterator[Fold]:
     """Candidate layouts, of those whose weights can be on chip."""
-    (kh, _), (sy, sx), (oy, ox) = shape.kernel, shape.strides, shape.output
+    (kh, _), (sy, sx), (oy, ox), (top, _, bottom, _) = shape.kernel, shape.strides, shape.output, shape.pads
     block, most = cfg.block_in, cfg.wgt_depth // -(-shape.o // cfg.block_out)  # most terms
     for rows in range(1, kh + 1):
         count = -(-kh // rows)  # strips in a window
         apart = rows * shape.dilations[0]
         step = sy if count == 1 else math.gcd(sy, apart)
         strips = ((oy - 1) * sy + (count - 1) * apart) // step + 1
-        outside = _outside(shape, cfg, ((rows - 1) * shape.dilations[0], step, strips))
+        above = below = 0  # strips of padding alone, which loads make
+        if "pad_value" in cfg.extensions and max(top, bottom) <= (kh - 1) * shape.dilations[0]:
+            above = max(0, -(-(top - (rows - 1) * shape.dilations[0]) // step))
+            # where steps skip the image's first row, the host lays out the strip before it: it begins at or above it
+            above = min(above, top // step, most_padding(cfg))
+            below = min(max(0, strips - -(-(top + shape.h) // step)), most_padding(cfg))
         taps = [sorted(taps_of(shape, rows, k)[0].tolist()) for k in range(count)]
         fewest = sum(-(-len(strip) // block) for strip in taps)  # terms of a phase
         for phases in range(1, min(ox, _PHASES, most // fewest) + 1):
@@ -209,26 +218,14 @@ def folds(shape: ConvShape, cfg: Config) -> Iterator[Fold]:
                 terms = _terms(taps, begins, group, offsets, block)
                 if terms is not None:
                     entries = (-(-ox // phases) - 1) * len(offsets) + max(entry for *_, entry in terms) + 1
-                    yield Fold(
-                        *(rows, step, strips, phases, group, offsets, entries, terms),
-                        above=outside[0],
-                        below=outside[1],
-                    )
+                    facts = rows, step, strips, phases, group, offsets, entries, terms
+                    yield Fold(*facts, above=above, below=below)
 
 
-def _outside(shape: ConvShape, cfg: Config, strips: tuple[int, int, int]) -> tuple[int, int]:
-    """(strips above the image, and below it) that loads can make, of `strips`: (rows between its first and its last,
-    rows between two strips, how many)."""
-    (reach, step, count), (top, _, bottom, _) = strips, shape.pads
-    if "pad_value" not in cfg.extensions or max(top, bottom) > (shape.kernel[0] - 1) * shape.dilations[0]:
-        return 0, 0
-    above, most = max(0, -(-(top - reach) // step)), most_padding(cfg)
-    # where steps skip the image's first row, the host lays out the strip before it: it begins at or above that row
-    return min(above, top // step, most), min(max(0, count - -(-(top + shape.h) // step)), most)
-
-
-def taps_of(shape: ConvShape, rows: int, strip: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The taps in one strip of a window, as arrays: byte (from the window's first), channel, kernel row, column."""
+def taps_of(
+    shape: ConvShape, rows: int, strip: int
+) -> tuple[NDArray[np.integer], NDArray[np.integer], NDArray[np.integer], NDArray[np.integer]]:
+    """The taps in one strip of a window, as arrays (byte from the window's first, channel, kernel row, column)."""
     kh, kw = shape.kernel
     inside = range(min(rows, kh - strip * rows))
     x, y, c = (a.reshape(-1) for a in np.meshgrid(range(kw), inside, range(shape.c), indexing="ij"))
@@ -236,7 +233,7 @@ def taps_of(shape: ConvShape, rows: int, strip: int) -> tuple[np.ndarray, np.nda
 
 
 def _layouts(taps: list[int], begins: Sequence[int], group: int, block: int) -> Iterator[tuple[int, ...]]:
-    """Candidate offsets of entries: evenly in the whole group, or packed from the first byte that it needs on."""
+    """Candidate offsets of entries: evenly in the whole group, or packed from its first needed byte on."""
     fewest = -(-group // block)
     for count in range(fewest, 2 * fewest + 1, -(-fewest // _COUNTS)):
         yield tuple(k * group // count for k in range(count))
@@ -252,9 +249,8 @@ def _terms(
 ) -> Terms | None:
     """The fewest entries that hold all taps, by phase; None if a tap lies between two entries."""
     reach = -(-(begins[-1] + max(t[-1] for t in taps) + 1) // group)
-    entries = [(g * group + offset, g * len(offsets) + k) for g in range(reach) for k, offset in enumerate(offsets)]
-    entries.sort()
-    starts = [start for start, _ in entries]
+    pairs = product(range(reach), enumerate(offsets))
+    starts, numbers = zip(*sorted((g * group + offset, g * len(offsets) + k) for g, (k, offset) in pairs))
     found = []
     for phase, begin in enumerate(begins):
         for strip, needed in enumerate(taps):
@@ -264,22 +260,22 @@ def _terms(
                 end = starts[last] + block - begin
                 if last < 0 or end <= needed[at]:
                     return None
-                found.append((phase, strip, entries[last][1]))
+                found.append((phase, strip, numbers[last]))
                 at = bisect_left(needed, end, at)
     return tuple(found)
 
 
-def fold_weights(op: g.QConv2d, fold: Fold, cfg: Config) -> np.ndarray:
-    """Weight tiles, int8 (output blocks, terms, block_out, block_in)."""
+def fold_weights(op: g.QConv2d, fold: Fold, cfg: Config) -> NDArray[np.integer]:
+    """The weights of a convolution for the entries of a layout: int8 (output blocks, terms, block_out, block_in)."""
     shape, o = op.shape, len(op.weight)
     blocks = -(-o // cfg.block_out)
     found = np.zeros((len(fold.terms), blocks * cfg.block_out, cfg.block_in), np.int8)
-    done: dict[tuple[int, int], int] = {}  # end of the bytes of a strip that have their weights, by phase
+    ends = dict[tuple[int, int], int]()  # of the bytes that have their weights, by (phase, strip)
     for k, (phase, strip, entry) in enumerate(fold.terms):
         byte, c, y, x = taps_of(shape, fold.rows, strip)
         lane = byte + fold.shift + phase * shape.strides[1] * fold.rows * shape.c - fold.start(entry)
-        mine = (lane >= 0) & (lane < cfg.block_in) & (byte >= done.get((phase, strip), 0))
-        found[k, :o, lane[mine]] = op.weight[:, c[mine], y[mine], x[mine]].T
-        done[phase, strip] = int(byte[mine].max()) + 1
+        new = (lane >= 0) & (lane < cfg.block_in) & (byte >= ends.get((phase, strip), 0))
+        found[k, :o, lane[new]] = op.weight[:, c[new], y[new], x[new]].T
+        ends[phase, strip] = int(byte[new].max()) + 1
     tiles = found.reshape(len(fold.terms), blocks, cfg.block_out, cfg.block_in)
     return np.ascontiguousarray(tiles.transpose(1, 0, 2, 3))

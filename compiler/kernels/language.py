@@ -1,10 +1,9 @@
 """The kernel language: operators of the accelerator as one Python function each.
 
 A kernel is a function `record(k, op)`. It asks `k` for tiles on chip, loads parts of the operator's inputs, computes on
-them as NumPy would, and stores parts of its output. Slots and banks alternate by themselves; dependence tokens are
-those of every program. If the operator does not suit it, or does not fit, it raises `Unfit` with the reason. Whether a
-kernel applies, how long it takes and what it records are three answers of that one function: `why_not` and `cycles` run
-it into a program of its own, which the timing model times.
+them as NumPy would, and stores parts of its output. It raises `Unfit` where the operator does not suit it.
+Whether a kernel applies, and how long it takes, follow from that one function: `why_not` and `cycles` run it into a
+program of its own, which the timing model times. docs/kernels.md is the guide.
 """
 
 from __future__ import annotations
@@ -12,14 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, EncodingError, KernelError, ScheduleError, Unfit
-from ...hw.isa import AluOp, Mem, table_span
+from ...hw.isa import AluOp, Mem, entry_bytes, table_span
 from ...runtime import layout
 from ...runtime.buffer import Buffer, Region
 from ...runtime.launch import Launch
@@ -30,28 +31,32 @@ from .. import graph as g
 from ..graph.integer_forms import Requant
 from ..limits import most_padding
 from .fold import Fold
-from .recording import OnChip, Recording, limits, packed_shape
-from .views import Array, Product, Rows, Tile, View, cuts, dense, every
+from .recording import OnChip, Recording, limits, packed_shape, refuse
+from .views import Array, Product, Rows, Tile, View, cuts, dense, equal_parts, every, tile_of
 
 __all__ = [
     "Array", "Kernel", "Record", "Slots", "Tile", "Unfit", "added", "by_shape", "cuts", "cycles",
-    "equal_parts", "every", "launch", "lower", "why_not",
+    "equal_parts", "every", "launch", "lower", "refuse", "why_not",
 ]  # fmt: skip
 
-Extents = list[dict[str, int]]  # of tiles: of each the extents of its axes by name
-Record = Callable[["Kernel", Any], None]  # the second argument is an operator of the classes that it computes
+Extents = list[dict[str, int]]  # the extents of the axes of each tile, by name
+Loops = tuple[tuple[int, ...], ...]  # (extent, step in each operand) of each loop, from the outermost in
+Record = Callable[["Kernel", Any], None]  # the second argument is an operator of the classes that the kernel computes
+_Size = TypeVar("_Size")  # of a tile
 _BY_SHAPE = dict[Record, Callable[[Any], object]]()
-TILE = 256  # entries of a tile: enough to hide what an instruction costs, and few enough for a short start and end
-_LONG = 1 << 14  # cycles, of which those of a program's start and end are a few per cent at most
-_ALIKE = 1.01  # times the fewest cycles: tiles that take so many are as good
+TILE = 256  # entries of a tile: enough to hide the latency of an instruction, and few enough for a short start and end
+_LONG = 1 << 14  # cycles of a program whose start and end are a few per cent of it at most
+_ALIKE = 1.01  # times the fewest cycles: a tile that takes so many is as good
 
 
 class Slots:
     """Places on chip of one size that tiles take in turn: one is computed while the next one is loaded or stored."""
 
     def __init__(self, places: Iterable[Tile]):
-        self.places = [*places]  # the one that is taken next first
-        self._held: dict[int, tuple[list, tuple[Tile, ...]]] = {}  # what `hold` loaded, by the first entry of its place
+        self.places = [*places]  # in the order in which they are taken
+        self._held: dict[
+            int, tuple[list[object], tuple[Tile, ...]]
+        ] = {}  # (arrays, tiles) of `hold_all`, by the first entry
 
     def next(self, **extents: int) -> Tile:
         """The next place, with axes of these extents. Raises `KernelError` where they are larger than the place."""
@@ -70,30 +75,36 @@ class Slots:
         return source.kernel.load(self.next(**source.padded), source)
 
     def hold(self, source: Array) -> Tile:
-        """`source` where `hold` loaded it, if nothing took that place; else in the one that was used longest ago."""
+        """Load `source` to the place that was used longest ago, unless a place still holds it."""
         return self.hold_all(source)[0]
 
     def hold_all(self, *sources: Array) -> tuple[Tile, ...]:
-        """As `hold`, several one behind the other in one place."""
-        wanted = [(a.buffer, a.base, a.axes, a.symbol, a.fill) for a in sources]
-        there = next((base for base, (held, _) in self._held.items() if held == wanted), None)
-        if there is not None:
-            self.places.sort(key=lambda place: place.base == there)  # the one that holds them is taken last
-            return self._held[there][1]
-        whole = self.next(**self.places[0].shape)
-        tiles = whole.pieces(*[source.padded for source in sources])
+        """As `hold`, several arrays one behind the other in one place."""
+        wanted: list[object] = [(a.buffer, a.base, a.axes, a.symbol, a.fill) for a in sources]
+        holding = next((base for base, (held, _) in self._held.items() if held == wanted), None)
+        if holding is not None:
+            self.places.sort(key=lambda place: place.base == holding)  # taken last
+            return self._held[holding][1]
+        place = self.next(**self.places[0].shape)
+        tiles = place.pieces(*[source.padded for source in sources])
         for tile, source in zip(tiles, sources):
             source.kernel.load(tile, source)
-        self._held[whole.base] = wanted, tiles
+        self._held[place.base] = wanted, tiles
         return tiles
 
 
 class Kernel:
-    """What a kernel function records with, for one operator `op`, into the program of `rec`."""
+    """Records the statements of a kernel function for one operator `op` into the program of `rec`.
+
+    Tiles that do not fit on chip raise `Unfit` with the reason that a user reads, wrong statements `KernelError`.
+    Statements add the dependence tokens that the queues of the accelerator need.
+    """
 
     def __init__(self, rec: Recording, op: g.Operator):
         self.rec, self.op, self.cfg, self.program, self._chip = rec, op, rec.cfg, rec.program, OnChip(rec)
-        self._together: dict[tuple, list[np.ndarray]] | None = None  # micro-ops of statements that are alike
+        self._together: dict[tuple[Any, ...], list[NDArray[np.int64]]] | None = (
+            None  # micro-ops of statements that become one
+        )
         self._tables = set[bytes]()
 
     # what the kernel needs
@@ -109,26 +120,31 @@ class Kernel:
 
     @property
     def slot(self) -> int:
-        """Inputs of one of two slots, at most."""
+        """The most entries of INP in each of two slots."""
         return self.cfg.inp_depth // 2
 
     @property
     def bank(self) -> int:
-        """Accumulators of one of two banks, at most."""
+        """The accumulators in each of two banks."""
         return self.cfg.acc_depth // 2
 
     # tensors in DRAM
 
     def input(self, number: int) -> Array:
-        """The packed input of that number: axes n, b, h, w of an image, n, b of a vector; a constant is broadcast."""
+        """The packed input of that number: axes n, b, h, w of an image, n, b of a vector; a constant is broadcast.
+
+        Raises `KernelError` where the operator has fewer inputs.
+        """
+        if not 0 <= number < len(self.op.inputs):
+            raise KernelError(f"k.input({number}): the operator has {len(self.op.inputs)}, counted from 0")
         t = self.op.inputs[number]
         return self._packed(self.op.output if t.data is not None else t, self.rec.operand(self.op, number))
 
     def image(self, number: int) -> Array:
-        """The packed input of that number as it lies, a constant one, too: a vector is images of one pixel."""
+        """As `input`, but a constant is not broadcast, and a vector has axes n, b, h, w of images of one pixel."""
         t = self.op.inputs[number]
-        found = self.input(number) if t.data is None else self.packed_constant(t.name, t.data)
-        return found if "h" in found.shape else found.split("b", b=found.shape["b"], h=1, w=1)
+        x = self.input(number) if t.data is None else self.packed_constant(t.name, t.data)
+        return x if "h" in x.shape else x.split("b", b=x.shape["b"], h=1, w=1)
 
     @property
     def output(self) -> Array:
@@ -147,7 +163,7 @@ class Kernel:
         return self.array(buffer, **extents or {"entry": values // lanes})
 
     def _packed(self, t: g.Tensor, buffer: Buffer) -> Array:
-        """`t` in `buffer`, which may be a part of an arena, or have the shape of a tensor of which `t` is a view."""
+        """`t` in `buffer`, which may be part of an arena, or have the shape of a tensor of which `t` is a view."""
         return self.array(buffer, **dict(zip("nbhw", packed_shape(t.shape, self.cfg)[:-2])))
 
     def array(self, buffer: Buffer, **extents: int) -> Array:
@@ -157,41 +173,41 @@ class Kernel:
 
     @property
     def fold(self) -> Fold | None:
-        """How the image of the operator is laid out, a convolution of few channels; None for blocks of channels."""
+        """The layout of the image of a convolution of few channels; None for blocks of channels."""
         return self.rec.folded[self.op.name][0] if self.op.name in self.rec.folded else None
 
     @property
     def folded(self) -> Array:
-        """The image that is laid out so, axes n, h, w: strips and their entries."""
+        """The image in the layout `fold`, axes n, h, w: strips and their entries."""
         fold, buffer = self.rec.folded[self.op.name]
         return self.array(buffer, **dict(zip("nhw", fold.image(self.op.inputs[0].shape, self.cfg))))
 
     def weights(self, number: int) -> Array:
-        """The input (1, c, h, 1) of that number as weights, axes b, h: `block_out` pixels of a block are a matrix."""
+        """The input (1, c, h, 1) of that number as weights, axes b, h: `block_out` pixels of a block are an entry."""
         x = self.input(number)
         return self.array(x.buffer, b=x.shape["b"], h=x.shape["h"] // self.cfg.block_out)
 
     def symbol(self, number: int, element: int = 0, *, step: int = 0, block: int = 1, within: int = 0) -> Symbol:
-        """For `Array.moved`: an address moves with input `number`, one integer, or with that element of a vector.
+        """How an address moves with one element of integer input `number`, for `Array.moved`.
 
         It moves by `step` entries for each `block` of its values, and by `within` for each value inside of a block.
         """
         return self.rec.symbol(self.op.inputs[number], element, step=step, block=block, within=within)
 
     def temporary(self, name: str, **extents: int) -> Array:
-        """A new buffer for bytes that leave the chip and come back."""
+        """A new buffer in DRAM for entries that leave the chip and come back."""
         size = math.prod(extents.values())
         buffer = self.rec.buffer(f"{self.op.name}.{name}", (size, self.cfg.batch, self.cfg.block_out), kind="temp")
         return self.array(buffer, **extents)
 
-    def known(self, name: str, data: np.ndarray, **extents: int) -> Array:
+    def known(self, name: str, data: NDArray[np.integer], **extents: int) -> Array:
         """A constant in DRAM, one entry per element of its first axis; by default with one axis of that name."""
         return self.array(self.rec.constant(f"{self.op.name}.{name}", data), **extents or {name: len(data)})
 
-    def requant(self, store: Requant, name: str = "par", **channels: np.ndarray) -> Array:
-        """In DRAM, the parameters of a requantising store, or of `Tile.rescale`, that are equal for all channels.
+    def requant(self, store: Requant, name: str = "par", **channels: NDArray[np.integer]) -> Array:
+        """The parameters of a requantising store, or of `Tile.rescale`, in DRAM: one entry, for all channels.
 
-        With `channels`, fields of `store` that have one value per channel, those of each block, on axis b.
+        With `channels`, fields of `store` with one value per channel, an entry for each block, on axis b.
         """
         buffer = self.rec.parameters(f"{self.op.name}.{name}", **asdict(store) | channels)
         return self.array(buffer, **{"b" if channels else "par": buffer.shape[0]})
@@ -199,31 +215,26 @@ class Kernel:
     # tiles on chip
 
     def tile(self, mem: Mem, low: int = 0, high: int | None = None, **extents: int) -> Tile:
-        """A place for a tile, within entries [low, high) of `mem`. Raises `Unfit` where it does not fit."""
-        (found,) = self.tiles(mem, extents, low=low, high=high)
-        return found
+        """A place for a tile, within entries [low, high) of `mem`."""
+        return self.tiles(mem, extents, low=low, high=high)[0]
 
     def tiles(self, mem: Mem, *extents: dict[str, int], low: int = 0, high: int | None = None) -> tuple[Tile, ...]:
-        """Adjacent places for tiles of these axes, within entries [low, high) of `mem`: none overlaps another one.
-
-        Raises `Unfit` where they do not fit together.
-        """
+        """Adjacent places for tiles of these axes, within entries [low, high) of `mem`: none overlaps another one."""
         size = sum(math.prod(each.values()) for each in extents)
         whole = Tile(self, self._chip.region(mem, size, low, high), dense({"entry": size}), mem)
         return tuple(map(self.claimed, whole.pieces(*extents)))
 
     def claimed(self, tile: Tile) -> Tile:
-        """The tile, which takes its place from others; a kernel with checks marks it."""
+        """The tile, which takes its place from others: a kernel with checks marks it (checked.py)."""
         return tile
 
-    def fastest(self, record: Callable[[Kernel, Any, Any], None], tiles: Iterable[Any]) -> Any:
+    def fastest(self, record: Callable[[Kernel, Any, _Size], None], tiles: Iterable[_Size]) -> _Size:
         """The first of `tiles` with which `record(k, op, tile)` takes at most 1 % more cycles than with any of them.
 
-        All are tried by the timing model, once for operators of equal shapes, each in a program of its own: beside
-        other operators less of its start and end counts. Raises `Unfit` where none fits.
+        The timing model tries all, once for operators of equal shapes, each in a program of its own.
         """
-        tiles = tuple(tiles)
-        return tiles[0] if len(tiles) == 1 else _fastest(record, tiles, _shape_case(self.op, self.fold), self.cfg)
+        tiles, case = tuple(tiles), Case(record, _shape_facts(self.op), self.fold, self.op)
+        return tiles[0] if len(tiles) == 1 else _fastest(case, tiles, self.cfg)
 
     def most(self, limit: int, banks: Callable[[int], tuple[Extents, Extents]]) -> int:
         """The largest number up to `limit` for which the tiles `banks(number)` fit the banks of accumulators, or 1."""
@@ -237,28 +248,23 @@ class Kernel:
         return self._chip.scope()
 
     def slots(self, size: int, mem: Mem = Mem.INP, count: int = 2, low: int = 0, high: int | None = None) -> Slots:
-        """`count` adjacent places of `size` entries within [low, high) of `mem`, inputs by default.
-
-        Raises `Unfit` where they do not fit.
-        """
+        """`count` adjacent places of `size` entries within [low, high) of `mem`, inputs by default."""
         return Slots(self.tiles(mem, *[{"entry": size}] * count, low=low, high=high))
 
     def banks(self, size: int, places: int = 1) -> Slots:
-        """`size` accumulators in each bank: the ALU reads and computes one while the other one is stored.
-
-        There are `places` of them in each bank, taken from both in turn. Raises `Unfit` where they do not fit.
-        """
+        """`places` of `size` accumulators in each bank, taken in turn: one is stored while the ALU computes another."""
         one, half = {"entry": size}, self.bank
         first, second = (self.tiles(Mem.ACC, *[one] * places, low=low, high=low + half) for low in (0, half))
         return Slots(place for pair in zip(first, second) for place in pair)
 
     # constants on chip
 
-    def constant(self, mem: Mem, name: str, data: np.ndarray, *, kept: bool = False, **extents: int) -> Tile:
+    def constant(self, mem: Mem, name: str, data: NDArray[np.integer], *, kept: bool = False, **extents: int) -> Tile:
         """`data`, one entry per element of its first axis, loaded to `mem`; by default with one axis of that name.
 
         With `kept` it stays for all operators of the launch that ask for the same; ask for it before other places.
         """
+        _check_entries(self.cfg, mem, name, data)
         extents = extents or {name: len(data)}
         if not kept:
             return self.load(self.tile(mem, **extents), self.known(name, data))
@@ -270,35 +276,27 @@ class Kernel:
         """The weights that copy inputs to accumulators."""
         return self.matrices("identity", np.eye(self.cfg.block_out, self.cfg.block_in, dtype=np.int8)[None])[0]
 
-    def matrices(self, name: str, values: np.ndarray) -> Tile:
-        """Weights (count, lanes of the result, lanes of the input), on an axis called `name`.
+    def matrices(self, name: str, values: NDArray[np.integer]) -> Tile:
+        """Weights (count, lanes of the result, lanes of the input), int8 integers, on an axis called `name`."""
+        return self.constant(Mem.WGT, name, _int8(name, values, self.cfg.block_out, self.cfg.block_in))
 
-        Raises `KernelError` for values beyond int8.
-        """
-        _int8(name, values)
-        return self.constant(Mem.WGT, name, values.astype(np.int8))
-
-    def rows(self, name: str, values: np.ndarray) -> Rows:
-        """Rows of weights (count, lanes) for products lane by lane, on an axis called `name`.
-
-        Raises `KernelError` for values beyond int8.
-        """
-        _int8(name, values)
+    def rows(self, name: str, values: NDArray[np.integer]) -> Rows:
+        """Rows of weights (count, lanes), int8 integers, for products lane by lane, on an axis called `name`."""
         block, count = self.cfg.block_in, -(-len(values) // self.cfg.block_in)
         data = np.zeros((count, block, self.cfg.block_out), np.int8)
-        data.reshape(count * block, -1)[: len(values)] = values
+        data.reshape(count * block, -1)[: len(values)] = _int8(name, values, self.cfg.block_out)
         reach = max(count, self.cfg.wgt_depth // block)  # of micro-ops, which count rows
         tile = self.load(self.tile(Mem.WGT, high=reach, entry=count), self.known(name, data, entry=count))
         return tile.rows(**{name: len(values)})
 
-    def parameters(self, store: Requant, **channels: np.ndarray) -> Tile:
+    def parameters(self, store: Requant, **channels: NDArray[np.integer]) -> Tile:
         """The parameters of a requantising store, as of `requant`."""
         self.need("requant")
         source = self.requant(store, "par", **channels)
         return self.load(self.tile(Mem.PAR, **source.shape), source)
 
-    def table(self, name: str, values: np.ndarray) -> int:
-        """The number on chip of a table of 256 integers, for `Tile.lookup`. Raises `Unfit` for more than there are."""
+    def table(self, name: str, values: NDArray[np.integer]) -> int:
+        """The number on chip of a table of 256 integers, for `Tile.lookup`."""
         self.need("lookup")
         self._tables.add(values.tobytes())
         if len(self._tables) > self.cfg.tables:
@@ -309,18 +307,22 @@ class Kernel:
             self.load(Tile(self, table_span(self.cfg, number).start, source.axes, Mem.PAR), source)
         return number
 
-    def packed_constant(self, name: str, values: np.ndarray) -> Array:
+    def packed_constant(self, name: str, values: NDArray[np.integer]) -> Array:
         """A constant (n, c, ...) in DRAM, packed as activations are."""
         packed = layout.pack_blocks(values, self.cfg.batch, self.cfg.block_in)
         return self.array(self.rec.constant(f"{self.op.name}.{name}", packed))
 
     # statements
 
-    def load(self, target: Tile, source: Array) -> Tile:
-        """Load `source` to `target`, part by part along the first axes where one transfer does not move all of it.
+    def load(self, target: View, source: View) -> Tile:
+        """Load array `source` to tile `target`, in parts along the first axes if one transfer does not move all of it.
 
-        Accumulators take bytes, extended by their sign. Raises `Unfit` for more padding than a load adds.
+        Accumulators take bytes, extended by their sign.
         """
+        if not isinstance(target, Tile) or not isinstance(source, Array):
+            raise KernelError("k.load takes a tile, and then an array in DRAM, k.load(tile, k.input(0))")
+        if not -128 <= source.fill <= 127:
+            raise KernelError(f"{source} has padding of {source.fill}: must be within -128 to 127")
         self._alone("load")
         extents, most = source.padded, max((max(axis.pads) for axis in source.axes), default=0)
         if (size := math.prod(extents.values())) != target.size:
@@ -353,16 +355,15 @@ class Kernel:
         _in(Mem.INP, target)
         if value:
             self.need("pad_value")
-        facts = {"x_size": target.size, "pads": (1, 0, 0, 0), "pad_value": value}
-        self.program.load(Mem.INP, target.base, source.buffer, source.base, y_size=0, **facts)
+        source_at, pads = (source.buffer, source.base), (1, 0, 0, 0)
+        self.program.load(Mem.INP, target.base, *source_at, y_size=0, x_size=target.size, pads=pads, pad_value=value)
 
-    def store(self, target: Array, y: Tile, par: Tile | None = None) -> None:
-        """Store accumulators `y`, requantised by `par`: one entry for all, or one for each row along an axis of `y`.
-
-        What one transfer does not move is stored part by part along the first axis.
-        """
+    def store(self, target: View, y: View, par: Tile | None = None) -> None:
+        """Store accumulators `y`, requantised by `par`: one entry for all, or one for each row along an axis of `y`."""
+        if not isinstance(target, Array) or isinstance(y, Array):
+            raise KernelError("k.store takes an array in DRAM, and then a tile, k.store(k.output, y)")
         self._alone("store")
-        _in(Mem.ACC, y)
+        y = _in(Mem.ACC, y)
         if y.shape != target.shape or _order(y.shape) != _order(target.shape) or target.padded != target.shape:
             raise KernelError(f"a store of {y} to {target}: they must have the same axes, without padding")
         own, facts = [], {}
@@ -396,8 +397,8 @@ class Kernel:
     def multiply(self, y: Tile, product: Product, *, overwrite: bool = False) -> None:
         """`y += product`, or `y = product` with `overwrite`: the first products replace it, others are added.
 
-        Weights in TWGT are those of unit `ternary`: `y` is in the first plane of a bank, and the products of its other
-        blocks go to the same place in the planes behind.
+        Unit `ternary` multiplies by weights in TWGT: `y` is in the first plane of a bank, and the products of the other
+        blocks of a group go to the same place in the next planes.
         """
         views, ternary = (y, product.x, product.weights), product.weights.mem is Mem.TWGT
         for mem, view in zip((Mem.ACC, Mem.INP, Mem.TWGT if ternary else Mem.WGT), views):
@@ -437,11 +438,10 @@ class Kernel:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Statements of equal loops become one instruction where they are of one kind, as products that replace are.
+        """Statements inside that are of one kind and have equal loops become one instruction.
 
-        They keep no order between kinds but that of the first statement of each, and one instruction executes its
-        statements side by side: none may read or write what another one of them writes, but for products that are
-        added to what others replaced. Raises `KernelError` for loads and stores inside.
+        None may read or write entries that another one writes, but for products that are added to what other products
+        replaced; loads and stores stay outside. Kinds are recorded in the order of their first statements.
         """
         if self._together is not None:
             raise KernelError("`together` cannot be nested")
@@ -457,38 +457,59 @@ class Kernel:
         if self._together is not None:
             raise KernelError(f"a {what} inside of `together`, whose statements are recorded at its end: do it before")
 
-    def _record(self, record: Callable[..., None], loops: tuple, uops: np.ndarray, **facts: Any) -> None:
+    def _record(self, record: Callable[..., None], loops: Loops, uops: NDArray[np.int64], **facts: object) -> None:
         if self._together is not None:
             self._together.setdefault((record, loops, *facts.items()), []).append(uops)
         else:
             record(uops=uops, loops=loops, **facts)
 
     def _uses(self, writes: View, *reads: View) -> None:
-        """Called by each statement with what it writes and reads; a kernel with checks looks at it (checked.py)."""
+        """Called by each statement with the view that it writes and those that it reads: for checked.py."""
 
 
-def _int8(name: str, values: np.ndarray) -> None:
+def _int8(name: str, values: NDArray[np.integer], *lanes: int) -> NDArray[np.int8]:
+    """The values (count, *lanes) of weights. Raises `KernelError` where they are no int8 integers, or none."""
+    values = np.asarray(values)
+    if values.shape[1:] != lanes or not values.size:
+        raise KernelError(f"weights {name} {values.shape}: must be (count, {', '.join(map(str, lanes))})")
+    if (values != np.round(values)).any():
+        raise KernelError(f"weights {name} are no integers: round them, and scale the result when it is stored")
     if values.min() < -128 or values.max() > 127:
         raise KernelError(f"weights {name} are {values.min()} to {values.max()}: they must be within -128 to 127")
+    return values.astype(np.int8)
+
+
+def _check_entries(cfg: Config, mem: Mem, name: str, data: NDArray[np.integer]) -> None:
+    """Raise `KernelError` where the elements of the first axis are no entries of `mem`."""
+    widest = {Mem.INP: np.int8, Mem.WGT: np.int8, Mem.ACC: np.int32}.get(mem)
+    if widest and (data.dtype.kind != "i" or data.itemsize > np.dtype(widest).itemsize):
+        what = f"{mem.name} takes {widest.__name__}, values.astype(np.{widest.__name__})"
+        raise KernelError(f"constant {name} is {data.dtype}: {what}")
+    size, allowed = data[0].nbytes if len(data) else 0, [entry_bytes(cfg, mem)]
+    if mem is Mem.ACC:
+        allowed.append(allowed[0] // 4)  # bytes, extended by their sign
+    if size not in allowed:
+        lanes = {Mem.WGT: (cfg.block_out, cfg.block_in), Mem.INP: (cfg.batch, cfg.block_in)}
+        shape = lanes.get(mem, (cfg.batch, cfg.block_out))
+        raise KernelError(
+            f"constant {name} {data.shape} {data.dtype}: an element of its first axis has {size} bytes, an entry of "
+            f"{mem.name} {' or '.join(map(str, allowed))}; its lanes must be {shape}"
+        )
 
 
 def _order(extents: dict[str, int]) -> list[str]:
-    """The names of the axes that have an order in memory."""
     return [name for name, extent in extents.items() if extent > 1]
 
 
-def _in(mem: Mem, view: Tile) -> None:
-    """Raise `KernelError` where `view` lies in another memory."""
-    if view.mem is not mem:
-        raise KernelError(f"{view} is in {view.mem.name}: the statement takes one in {mem.name}")
+def _in(mem: Mem, view: View) -> Tile:
+    """The view, a tile in `mem`. Raises `KernelError` where it is no tile, or lies in another memory."""
+    tile = tile_of(view)
+    if tile.mem is not mem:
+        raise KernelError(f"{tile} is in {tile.mem.name}: the statement takes one in {mem.name}")
+    return tile
 
 
-def equal_parts(extent: int) -> list[int]:
-    """The sizes of tiles that cut `extent` into 1, 2, 3, ... equal parts, the largest first."""
-    return sorted({-(-extent // count) for count in range(1, extent + 1)}, reverse=True)
-
-
-def _loops(views: tuple[Tile, ...], order: str) -> tuple[tuple[int, ...], ...]:
+def _loops(views: tuple[Tile, ...], order: str) -> Loops:
     """(extent, step in each view) for every axis of the views, in the order of the views or in the given one."""
     axes = dict[str, int]()
     for view in views:
@@ -511,48 +532,46 @@ def lower(record: Record, rec: Recording, op: g.Operator) -> None:
         record(k, op)
 
 
+# Trials: an operator in a program of its own says whether a kernel computes it, and how long that takes. Cycles are the
+# timing model's; the functions that return them raise `Unfit` where a kernel cannot compute its operator.
+
+
 def why_not(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> str:
     """Reason why the kernel cannot compute the operator; empty if it can."""
-    found = _tried(record, case_of(record, op, fold), cfg)
-    return found if isinstance(found, str) else ""
-
-
-def cycles(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> float:
-    """Cycles of a program of the operator alone, by the timing model; with the image laid out as `fold` says.
-
-    Raises `Unfit` where the kernel cannot compute it.
-    """
-    return _timed(record, case_of(record, op, fold), cfg)
-
-
-def added(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> float:
-    """Cycles that the operator adds to a launch, by the timing model: those of two in a row, less those of one.
-
-    The second one reads what the first one wrote; of both, other operators hide the first loads and the last stores.
-    Raises `Unfit` where the kernel cannot compute it.
-    """
-    return _added(record, case_of(record, op, fold), cfg)
-
-
-def overlap(first: Laid, second: Laid, cfg: Config) -> float:
-    """Cycles that the second operator takes less behind the first than in a launch of its own, by the timing model.
-
-    Where the first one is long, or both fit no program, it is what one overlaps behind another one that is alike; 0 for
-    a long one. Raises `Unfit` where a kernel cannot compute its operator.
-    """
-    names = [t.name for t in first.op.tensors]
-    wired = tuple(names.index(t.name) if t.name in names else -1 for t in second.op.tensors)
-    cases = (case_of(*first), case_of(*second))
-    return _overlap(first.record, cases[0], second.record, cases[1], wired, cfg)
+    tried = _tried(case_of(record, op, fold), cfg)
+    return tried if isinstance(tried, str) else ""
 
 
 def launch(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> Launch:
-    """The launch whose `cycles` are those of the operator. Raises `Unfit` where the kernel cannot compute it."""
-    return _fitting(_tried(record, case_of(record, op, fold), cfg)).finish()
+    """The launch of the operator alone that takes `cycles`."""
+    return _fitting(_tried(case_of(record, op, fold), cfg)).finish()
+
+
+def cycles(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> float:
+    """Cycles of a program of the operator alone, with its image laid out as `fold` says."""
+    return _timed(case_of(record, op, fold), cfg)
+
+
+def added(record: Record, op: g.Operator, cfg: Config, fold: Fold | None = None) -> float:
+    """Cycles that the operator adds to a launch: two in a row, the second on the result of the first, less one alone.
+
+    So the first loads and the last stores, which other operators of a launch hide, do not count.
+    """
+    return _added(case_of(record, op, fold), cfg)
+
+
+def overlap(first: Case, second: Case, cfg: Config) -> float:
+    """Cycles that the second operator takes less behind the first than in a launch of its own; 0 if it is long.
+
+    Where the first one is long, or both fit no program, the overlap is that of the second one behind its like.
+    """
+    names = [t.name for t in first.op.tensors]
+    wired = tuple(names.index(t.name) if t.name in names else -1 for t in second.op.tensors)
+    return _overlap(first, second, wired, cfg)
 
 
 def integers(op: g.Operator) -> object:
-    """The facts of an operator beside its tensors, without names, scales and the numbers of constants."""
+    """The attributes of an operator besides its tensors, without names, scales and the numbers of constants."""
     return tuple(_integers(getattr(op, each.name)) for each in fields(op) if each.name != "name")
 
 
@@ -569,32 +588,25 @@ def by_shape(facts: Callable[[Any], object] = integers) -> Callable[[Record], Re
     return marked
 
 
-class Laid(NamedTuple):
-    """An operator, the kernel that computes it, and how its image is laid out."""
-
-    record: Record
-    op: g.Operator
-    fold: Fold | None = None
-
-
 @dataclass(frozen=True)
-class _Case:
-    """An operator, compared by the `facts` from which its instructions follow, and how its image is laid out."""
+class Case:
+    """A trial of `record` on an operator, which is that of all operators with the same `facts` and `fold`."""
 
+    record: Callable[..., None]
     facts: tuple[object, ...]
     fold: Fold | None
     op: g.Operator = field(compare=False)
 
 
-def case_of(record: Record, op: g.Operator, fold: Fold | None = None) -> _Case:
-    """What is tried once for all operators of which it is the same."""
-    return _shape_case(op, fold, _BY_SHAPE[record]) if record in _BY_SHAPE else _Case((op,), fold, op)
+def case_of(record: Record, op: g.Operator, fold: Fold | None = None) -> Case:
+    """The trial of an operator whose image is laid out as `fold` says."""
+    facts = _shape_facts(op, _BY_SHAPE[record]) if record in _BY_SHAPE else (op,)
+    return Case(record, facts, fold, op)
 
 
-def _shape_case(op: g.Operator, fold: Fold | None, facts: Callable[[Any], object] = integers) -> _Case:
-    tensors = *op.inputs, op.output
-    names = [t.name for t in tensors]
-    return _Case((type(op), *map(names.index, names), _integers(tensors), facts(op)), fold, op)
+def _shape_facts(op: g.Operator, facts: Callable[[Any], object] = integers) -> tuple[object, ...]:
+    names = [t.name for t in op.tensors]
+    return type(op), *map(names.index, names), _integers((*op.inputs, op.output)), facts(op)
 
 
 def _integers(value: object) -> object:
@@ -608,37 +620,45 @@ def _integers(value: object) -> object:
 
 
 @cost.cached(512)
-def _timed(record: Record, case: _Case, cfg: Config) -> float:
-    return _cycles(_fitting(_tried(record, case, cfg)))
+def _tried(case: Case, cfg: Config) -> Program | str:
+    return _recorded((case,), cfg)
 
 
 @cost.cached(512)
-def _added(record: Record, case: _Case, cfg: Config) -> float:
-    alone = _timed(record, case, cfg)
+def _timed(case: Case, cfg: Config) -> float:
+    return program_cycles(_fitting(_tried(case, cfg)))
+
+
+@cost.cached(512)
+def _added(case: Case, cfg: Config) -> float:
+    alone = _timed(case, cfg)
     if alone > _LONG:
         return alone
-    twice = _twice(record, case, cfg)  # where only one fits at a time, it is one
-    return alone if isinstance(twice, str) else max(0.0, _cycles(twice) - alone)
+    twice = _recorded((case,), cfg, partial(_twice, case))
+    return (
+        alone if isinstance(twice, str) else max(0.0, program_cycles(twice) - alone)
+    )  # without room for two, that of one
 
 
 @cost.cached(512)
-def _overlap(record: Record, case: _Case, after: Record, then: _Case, wired: tuple[int, ...], cfg: Config) -> float:
-    alone = _timed(after, then, cfg)
+def _overlap(first: Case, second: Case, wired: tuple[int, ...], cfg: Config) -> float:
+    alone = _timed(second, cfg)
     if alone > _LONG:
         return 0.0
-    if (before := _timed(record, case, cfg)) <= _LONG:
-        both = _both(record, case, after, then, cfg)
+    if (before := _timed(first, cfg)) <= _LONG:
+        both = _recorded((first, second), cfg)
         if not isinstance(both, str):
-            return before + alone - _cycles(both)
-    return alone - _added(after, then, cfg)
+            return before + alone - program_cycles(both)
+    return alone - _added(second, cfg)
 
 
 @cost.cached(512)
-def _fastest(record: Callable[[Kernel, Any, Any], None], tiles: tuple[Any, ...], case: _Case, cfg: Config) -> Any:
-    tried = [_trial(lambda k, op, tile=tile: record(k, op, tile), case, cfg) for tile in tiles]
-    found = [math.inf if isinstance(one, str) else _cycles(one) for one in tried]
-    _fitting(tried[found.index(min(found))])
-    return next(tile for tile, cycles in zip(tiles, found) if cycles <= _ALIKE * min(found))
+def _fastest(case: Case, tiles: tuple[_Size, ...], cfg: Config) -> _Size:
+    trials = (replace(case, record=lambda k, op, tile=tile: case.record(k, op, tile)) for tile in tiles)
+    tried = [_recorded((trial,), cfg) for trial in trials]
+    times = [math.inf if isinstance(program, str) else program_cycles(program) for program in tried]
+    _fitting(tried[times.index(min(times))])
+    return next(tile for tile, time in zip(tiles, times) if time <= _ALIKE * min(times))
 
 
 def _fitting(tried: Program | str) -> Program:
@@ -647,81 +667,62 @@ def _fitting(tried: Program | str) -> Program:
     return tried
 
 
-def _cycles(program: Program) -> int:
+def program_cycles(program: Program) -> int:
+    """Cycles of a program, by the timing model with the memory of `cost.on_memory`."""
     from ...sim.timing import predict
 
     return predict(program, program.cfg, cost.timed_memory(program.cfg)).cycles
 
 
-@cost.cached(512)
-def _tried(record: Record, case: _Case, cfg: Config) -> Program | str:
-    return _trial(record, case, cfg)
-
-
-def _trial(record: Record, case: _Case, cfg: Config) -> Program | str:
-    """The operator in a program of its own, or why it is none."""
-    return _recorded(case, cfg, lambda rec: _lowered(rec, record, case.op))
-
-
-def _twice(record: Record, case: _Case, cfg: Config) -> Program | str:
-    """The operator two times in a row, as far as its first input goes; of other shape the second one reads the same."""
-    op = case.op
-
-    def both(rec: Recording) -> None:
-        own = {t.name: rec.activations[t.name] for t in op.tensors if t.dtype == "int8" and t.name in rec.activations}
-        chained = len(own) > 1 and op.output.name in own and not isinstance(op, g.Write)
-        ends = (next(iter(own)), op.output.name) if chained else ()
-        wholes = [rec.buffer(name, (max(own[end].nbytes for end in ends),), kind="temp") for name in ends]
-        for number in range(2):
-            for name, whole in zip(ends, wholes[:: -1 if number else 1]):
-                rec.activations[name] = Region(name, own[name].shape, whole=whole)
-            _lowered(rec, record, op, f"{op.name}.{number}")
-
-    return _recorded(case, cfg, both)
-
-
-def _both(record: Record, case: _Case, after: Record, then: _Case, cfg: Config) -> Program | str:
-    """Two operators in one program; the second may read what the first one wrote."""
-
-    def both(rec: Recording) -> None:
-        _lowered(rec, record, case.op)
-        _lowered(rec, after, then.op)
-
-    return _recorded(case, cfg, both, then)
-
-
-def _lowered(rec: Recording, record: Record, op: g.Operator, name: str = "") -> None:
-    rec.tables.clear()  # those of other operators are there, as a rule
-    with rec.program.origin(name or op.name):
-        lower(record, rec, op)
-
-
-def _recorded(case: _Case, cfg: Config, what: Callable[[Recording], None], *others: _Case) -> Program | str:
-    """The program of `what` records, with buffers for the operators of the cases; or why there is none."""
-    cases = case, *others
-    rec = Recording(cfg, "double", case.op.name)
-    rec.program.uops_ahead, rec.limits = True, limits([one.op for one in cases])
-    read = {t.name for one in cases for t in one.op.inputs if t not in one.op.plain}
-    kinds = {one.op.output.name: "temp" if one.op.output.name in read else "output" for one in cases}
-    caches = {one.op.x.name for one in cases if isinstance(one.op, g.Write)}
-    for op, fold in ((one.op, one.fold) for one in cases):
-        in_place = isinstance(op, g.Write)
-        packed = (*(t for t in op.inputs if t not in op.plain), op.output)
+def _recorded(cases: tuple[Case, ...], cfg: Config, record: Callable[[Recording], None] | None = None) -> Program | str:
+    """The program of the operators, or of `record` with buffers for their tensors; or the reason why there is none."""
+    rec = Recording(cfg, "double", cases[0].op.name)
+    rec.program.uops_ahead, rec.limits = True, limits([case.op for case in cases])
+    read = {t.name for case in cases for t in case.op.inputs if t not in case.op.plain}
+    kinds = {case.op.output.name: "temp" if case.op.output.name in read else "output" for case in cases}
+    kinds |= {case.op.x.name: "state" for case in cases if isinstance(case.op, g.Write)}
+    for case in cases:
+        op, plain = case.op, case.op.plain
+        packed = (*(t for t in op.inputs if t not in plain), op.output)
         computed = [t for t in packed if t.data is None and t.name not in rec.limits]
         if any(len(t.shape) < 2 for t in computed):
             return "operands are not in blocks of channels"
-        for t in op.plain:
+        for t in plain:
             if t.name not in rec.plain:
                 rec.as_host(op, t)
         for t in computed:
-            if in_place and t is op.output:
+            if t is op.output and isinstance(op, g.Write):  # in place
                 rec.activations[t.name] = rec.activations[op.x.name]
             elif t.name not in rec.activations:
-                rec.activation(op, t, "state" if t.name in caches else kinds.get(t.name, "input"))
-        if fold is not None:
-            rec.folded[op.name] = fold, rec.buffer(f"{op.name}.x", fold.image(op.x.shape, cfg), kind="input")
+                rec.activation(op, t, kinds.get(t.name, "input"))
+        if case.fold is not None:
+            image = case.fold.image(op.x.shape, cfg)
+            rec.folded[op.name] = case.fold, rec.buffer(f"{op.name}.x", image, kind="input")
     try:
-        what(rec)
+        if record is not None:
+            record(rec)
+        else:
+            for case in cases:
+                _lowered(rec, case)
     except (CapacityError, EncodingError, ScheduleError) as exc:
         return str(exc)
     return rec.program
+
+
+def _twice(case: Case, rec: Recording) -> None:
+    """The operator two times in a row, as far as its first input goes; of other shape the second one reads the same."""
+    op = case.op
+    own = {t.name: rec.activations[t.name] for t in op.tensors if t.dtype == "int8" and t.name in rec.activations}
+    chained = len(own) > 1 and op.output.name in own and not isinstance(op, g.Write)
+    ends = (next(iter(own)), op.output.name) if chained else ()
+    wholes = [rec.buffer(name, (max(own[end].nbytes for end in ends),), kind="temp") for name in ends]
+    for number in range(2):
+        for name, whole in zip(ends, wholes[:: -1 if number else 1]):
+            rec.activations[name] = Region(name, own[name].shape, whole=whole)
+        _lowered(rec, case, f"{op.name}.{number}")
+
+
+def _lowered(rec: Recording, case: Case, name: str = "") -> None:
+    rec.tables.clear()  # in a network these places usually hold the tables of other operators
+    with rec.program.origin(name or case.op.name):
+        lower(case.record, rec, case.op)

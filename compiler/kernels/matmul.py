@@ -1,17 +1,9 @@
-"""Products of two matrices that are both computed: of images whose pixels are rows, or one matrix per lane.
+"""Products of two matrices that are both computed: images whose pixels are rows, or one matrix per lane.
 
-In blocks of channels, the 16 entries of 16 rows that follow one another are an entry of weights. So the second operand
-of a product of images, `transposed`, is read as weights where it lies. Otherwise the array transposes it. Rows that are
-no multiple of a block, and columns that are none, are copied with zeros behind them first.
-
-The zero points: `sum((x - zx) * (y - zy))` is the sum of products, that of the rows of x times -zy, that of the columns
-of y times -zx, and a number for all. The array computes both sums, as products with entries of the zero point, once
-for all columns or rows of a tile, and the ALU adds them.
-
-Axes: `matrix`, `row` of x, `column` of y in blocks, and `inner` along which products are added, in blocks.
-
-With one matrix per lane, rows of the first operand are multiplied by all of the second one, whose elements are entries
-with a lane per matrix: it is the same for all rows, or each row has one of its own, (1, heads, rows, 1, elements).
+The zero points: `sum((x - zx) * (y - zy))` is the sum of products, minus zy times the sums of the rows of x, minus zx
+times the sums of the columns of y, plus a constant. The array computes these sums, too, as products with entries of
+the zero point. Axes: `matrix`, `row` of x, `column` of y in blocks, and `inner`, along which products are added, in
+blocks.
 """
 
 from __future__ import annotations
@@ -24,7 +16,7 @@ from ...hw.isa import Mem
 from .. import graph as g
 from ..graph.integer_forms import Requant
 from .cache import transpose
-from .language import TILE, Array, Kernel, Tile, Unfit, by_shape, cuts
+from .language import TILE, Array, Kernel, Tile, Unfit, by_shape, cuts, refuse
 from .recording import KEPT
 
 _SIZES = (8, 32, 128, 512)  # of tiles, in accumulators
@@ -35,16 +27,19 @@ _WEIGHTS = 8  # entries of a tile of several matrices: few enough for a short st
 
 @by_shape()
 def product_of_images(k: Kernel, op: g.BatchMatMul) -> None:
-    """Tiles of the size with the fewest cycles."""
+    """Products of images, in tiles of the size with the fewest cycles.
+
+    In blocks of channels the 16 entries of 16 rows are an entry of weights, so the second operand, if it is transposed,
+    is read as weights where it lies; else the array transposes it. Images of other sizes than whole blocks are copied
+    with zeros behind their rows and columns first.
+    """
     k.need("overwrite", batch=1)
-    if not op.images:
-        raise Unfit(f"operands of shapes {op.inputs[0].shape} and {op.inputs[1].shape} are no images")
+    refuse(not op.images, f"operands of shapes {op.inputs[0].shape} and {op.inputs[1].shape} are no images")
     sums = k.output.size
     _in_tiles(k, op, k.fastest(_in_tiles, [size for size in _SIZES if sums <= _MOST * size or size == _SIZES[-1]]))
 
 
 def _in_tiles(k: Kernel, op: g.BatchMatMul, size: int) -> None:
-    """Tiles of about `size` accumulators; the ALU reads sums for zero points from the other bank in the same cycle."""
     x = k.image(0)[:, :, 0].named(n="matrix", b="inner", w="row")
     out = k.output[:, :, 0].named(n="matrix", b="column", w="row")
     y, (zx, zy) = _as_weights(k, op), (t.zero_point for t in op.inputs)
@@ -81,9 +76,10 @@ def _in_tiles(k: Kernel, op: g.BatchMatMul, size: int) -> None:
 
 
 def _tile(k: Kernel, out: Array, x: Array, size: int) -> tuple[int, int, int, int]:
-    """Matrices, columns, rows and products of each sum of a tile, the last so many that they hide what is loaded.
+    """(matrices, columns, rows, blocks of `inner`) of a tile of about `size` accumulators.
 
-    There are as many columns as rows keep busy, and all rows that are left; several matrices are together as wholes.
+    Its products hide its loads: as many columns as rows keep busy, then as many rows as fit; only whole matrices are
+    computed together.
     """
     (matrices, columns, rows), deep, size = out.shape.values(), x.shape["inner"], min(size, k.bank)
     inputs, weights = k.slot - 1, k.cfg.wgt_depth // 2 - 2  # beside those of zero points
@@ -97,14 +93,14 @@ def _tile(k: Kernel, out: Array, x: Array, size: int) -> tuple[int, int, int, in
 
 
 def _equal(extent: int, most: int) -> int:
-    """The largest one of equal parts of up to `most` elements, at least 1."""
+    """The size of the fewest equal parts of up to `most` elements."""
     return -(-extent // -(-extent // max(1, most)))
 
 
 def _zeros(k: Kernel, mem: Mem, zero_point: int, *lanes: int) -> Tile | None:
-    """Entries that hold int8 numbers, along axis `digit`, whose sum is `-zero_point`; None for 0.
+    """Entries (kind, digit) of int8 numbers whose sum along `digit` is `-zero_point`; None for zero point 0.
 
-    Those of each `kind` hold them in the first of `lanes`, and 0 in the others.
+    Entries of a kind hold them in the first lanes, as many as `lanes` has for that kind, and 0 in the others.
     """
     if not zero_point:
         return None
@@ -116,7 +112,7 @@ def _zeros(k: Kernel, mem: Mem, zero_point: int, *lanes: int) -> Tile | None:
 
 
 def _as_weights(k: Kernel, op: g.BatchMatMul) -> Array:
-    """Entries of weights of the second operand: copied, transposed, or as it lies."""
+    """The second operand as entries of weights: where it lies, copied, or transposed."""
     y, block = k.image(1).merged("row", "h", "w"), k.cfg.block_in
     if y.shape["row"] % block or (op.transposed and op.inner % block) or y.address[1] % k.cfg.wgt_entry_bytes:
         y = in_whole_blocks(k, 1)
@@ -179,8 +175,7 @@ def product_on_alu(k: Kernel, op: g.BatchMatMul) -> None:
     (blocks, rows, inner), width, own = x.shape.values(), out.shape["column"], "row" in matrices.shape
     down, across = [*matrices.shape.values()][-2:]
     most = k.bank // 2
-    if inner > most or width > most:
-        raise Unfit(f"{inner} elements, {width} columns: at most {most}")
+    refuse(inner > most or width > most, f"{inner} elements, {width} columns: at most {most}")
     chunk = min(down, most // across)
     together = max(1, min(rows, most // (down * across), most // width, most // inner))
     par = _parameters(k, op)
@@ -206,7 +201,10 @@ def product_on_alu(k: Kernel, op: g.BatchMatMul) -> None:
 
 
 def _operands(k: Kernel, op: g.BatchMatMul) -> tuple[Array, Array, Array]:
-    """The rows (block, row, inner), the matrices (block, their row if each has one, two axes), and the output."""
+    """(Rows (block, row, inner), matrices (block, row if each has its own, two axes), output) of a product in lanes.
+
+    One matrix per lane: elements of the second operand are entries with a lane per matrix.
+    """
     if not op.in_lanes(k.cfg.block_in) or any(t.data is not None for t in op.inputs):
         raise Unfit("a constant operand, or matrices that are neither images nor one per lane")
     x, matrices, out = (t.merged("block", "n", "b") for t in (k.input(0), k.input(1), k.output))

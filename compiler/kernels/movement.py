@@ -1,8 +1,8 @@
 """Concatenations, slices, paddings, heads and rows of tables: copies of whole entries, or products with zeros and ones.
 
-Channels that do not begin a block lie in other lanes before than after. Every block of the output is the sum of a few
-blocks of the inputs, each multiplied by the matrix that takes its lanes to theirs. Channels of a constant value get it
-from the store. Loads skip rows and add padding, micro-ops skip columns. In a schedule all blocks have equal terms.
+Where channels change lanes, every block of the output is the sum of a few blocks of the inputs, each multiplied by the
+matrix that moves its lanes. Channels of a constant value get it from the store. Loads skip rows and add padding,
+micro-ops skip columns.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from functools import partial
 from itertools import accumulate, product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.isa import Mem
 from ...runtime.symbols import MOST_LIMIT
 from .. import graph as g
 from ..graph.integer_forms import Requant
 from ..graph.movement import Source
-from .language import TILE, Array, Kernel, Unfit, by_shape, cuts, every
+from .language import TILE, Array, Kernel, Unfit, by_shape, cuts, every, refuse
 from .norm import need_roots
 from .recording import whole_blocks
 
@@ -48,17 +49,15 @@ def cut(k: Kernel, op: g.StridedSlice) -> None:
     block, same = k.cfg.block_in, op.x.shape[0] == op.output.shape[0]
     if len(op.x.shape) not in (2, 4) or op.x.dtype != "int8" or not (same or k.cfg.batch == 1):
         raise Unfit(f"{op.x.dtype} {op.x.shape} to {op.output.shape}")
-    if any(step != 1 and n > 1 for step, n in zip(op.strides, op.output.shape)):
-        raise Unfit(f"steps of {op.strides}")
-    if op.begin[1] % block:
-        raise Unfit(f"channels from {op.begin[1]} on: blocks have {block}")
+    refuse(any(step != 1 and n > 1 for step, n in zip(op.strides, op.output.shape)), f"steps of {op.strides}")
+    refuse(op.begin[1] % block, f"channels from {op.begin[1]} on: blocks have {block}")
     x, begins = k.input(0), [op.begin[0], op.begin[1] // block, *op.begin[2:]]
     part = tuple(slice(begin, begin + n) for begin, n in zip(begins, k.output.shape.values()))
     _copy(k, [(x[part], k.output)])
 
 
 def _copy(k: Kernel, parts: list[tuple[Array, Array]]) -> None:
-    """Copy arrays to arrays with the same axes, in tiles of which two in each bank are loaded and stored by turns."""
+    """Copy arrays to arrays with the same axes, in tiles that take turns in two places of each bank."""
     k.need("acc8")
     size = min(TILE, k.bank // 2, max(64, -(-sum(x.size for x, _ in parts) // 4)))
     ys = k.banks(size, places=2)
@@ -68,7 +67,6 @@ def _copy(k: Kernel, parts: list[tuple[Array, Array]]) -> None:
 
 
 def _pieces(x: Array, size: int) -> Iterator[Array]:
-    """Its parts of up to `size` entries, along the first axes."""
     inner = x.size // x.axes[0].extent
     if inner <= size:
         yield from x.parts(size // inner)
@@ -77,7 +75,7 @@ def _pieces(x: Array, size: int) -> Iterator[Array]:
             yield from _pieces(x[k], size)
 
 
-_TOGETHER = (1, 2, 3, 4, 8, 16)  # blocks of the output that may share a tile
+_TOGETHER = (1, 2, 3, 4, 8, 16)  # numbers of blocks of the output that may share a tile
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ def move_of(op: g.Selection) -> Move | None:
 
 
 def _steps(sources: tuple[Source | None, ...]) -> tuple[int, int, int, int] | None:
-    """(first place, step, padding before, behind) of rows or columns; None where they are not of one input in steps."""
+    """(first index, step, padding before, padding behind) of an axis; None unless indices of one input are in steps."""
     kept = [k for k, source in enumerate(sources) if source]
     found = [source for source in sources if source]
     first, step = found[0][1], found[1][1] - found[0][1] if len(found) > 1 else 1
@@ -118,11 +116,11 @@ def _steps(sources: tuple[Source | None, ...]) -> tuple[int, int, int, int] | No
 
 
 def _terms(move: Move, first: int, lanes: int) -> tuple[dict[Source, bytes], bytes]:
-    """(The matrix of each block of the inputs whose products add up to a block of the output, what the store adds).
+    """(int8 matrix (lanes, lanes) of each block of the inputs, int32 (lanes,) that the store adds), as bytes.
 
-    The block begins with channel `first`; matrices are int8 (lanes, lanes), what is added int32 (lanes,).
+    The products add up to the block of the output that begins with channel `first`.
     """
-    matrices = defaultdict[Source, np.ndarray](partial(np.zeros, (lanes, lanes), np.int8))
+    matrices = defaultdict[Source, NDArray[np.integer]](partial(np.zeros, (lanes, lanes), np.int8))
     constant = np.zeros(lanes, np.int32)
     for lane, source in enumerate(move.channels[first : first + lanes]):
         if source is None:
@@ -174,8 +172,7 @@ def move_images(k: Kernel, move: Move, inputs: Sequence[Array], out: Array, toge
     reads = [[*dict.fromkeys(source for block in group for source in terms[block][0])] for group in groups]
     most = max(1, *map(len, reads))
     rows = min(height, k.slot // (most * wide), k.bank // (together * width))
-    if not rows:
-        raise Unfit(f"rows of {width} pixels, {wide} with their padding, of all channels that they need, do not fit")
+    refuse(not rows, f"rows of {width} pixels, {wide} with their padding, of all channels that they need, do not fit")
 
     lanes = k.matrices("lanes", np.frombuffer(b"".join(matrices), np.int8).reshape(-1, size, size))
     added = np.frombuffer(b"".join(constants), np.int32)
@@ -242,8 +239,7 @@ def gather(k: Kernel, op: g.Gather) -> None:
         raise Unfit("it is not a row of a constant int8 matrix")
     if where.dtype != "int32" or len(where.shape) != 1 or where.shape[0] > k.cfg.block_in or where.data is not None:
         raise Unfit(f"it takes {where.dtype} {where.shape} of rows: must be an int32 input of at most {k.cfg.block_in}")
-    if table.shape[0] > MOST_LIMIT:
-        raise Unfit(f"a table of {table.shape[0]} rows: at most {MOST_LIMIT}")
+    refuse(table.shape[0] > MOST_LIMIT, f"a table of {table.shape[0]} rows: at most {MOST_LIMIT}")
     rows, out = k.packed_constant("table", table.data), k.output
     found = k.tile(Mem.ACC, **out.shape)
     for number in range(where.shape[0]):

@@ -1,18 +1,20 @@
 """Norms of rows: the root mean square norm of language models, and Deeploy's integer norms.
 
-One over a square root takes tables and steps of Newton's method (runtime/hostops/roots.py).
+The former takes tables and steps of Newton's method for one over a square root (runtime/hostops/roots.py), the latter
+finds integer roots digit by digit. Rows are vectors of int8; without the extensions of `need_roots` nothing fits.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.isa import Mem
 from ...hw.rounding import exact_multiplier, quantize_multiplier
 from ...runtime.hostops import roots
 from .. import graph as g
 from ..graph.integer_forms import Requant
-from .language import Array, Extents, Kernel, Tile, Unfit, by_shape
+from .language import Array, Extents, Kernel, Tile, Unfit, by_shape, refuse
 
 EXTENSIONS = "acc8", "lookup", "lane_reduce", "overwrite", "requant", "rescale"
 COPIES = 4  # of the argument: the index of each table, and one for each step
@@ -44,7 +46,6 @@ def inverse_root(arguments: Tile, tables: tuple[int, int]) -> Tile:
     rest *= -1
     root += low
     for square in steps:
-        # Of a negative number the complement is shifted, -1 - a, so that it rounds as a does: sums, not products.
         square *= root
         _shift_negative(square, roots.SQUARE_SHIFT, 1)
         square *= root
@@ -55,13 +56,13 @@ def inverse_root(arguments: Tile, tables: tuple[int, int]) -> Tile:
 
 
 def _shift_negative(y: Tile, bits: int, more: int) -> None:
-    """Replace a by `~(-a >> bits) + more`."""
+    """`~(-y >> bits) + more`: the shift rounds a negative number as that of its negative does."""
     y += -1
     y >>= bits
     y += more
 
 
-_ROWS = 16  # together: enough to hide the latency of products
+_ROWS = 16  # at a time: enough to hide the latency of products
 
 
 @by_shape()
@@ -71,8 +72,7 @@ def rms_norm(k: Kernel, op: g.RmsNorm) -> None:
     Gains, the root of the number of elements, and scales are one factor per channel, of the store.
     """
     need_roots(k)
-    if len(op.x.shape) != 2:
-        raise Unfit(f"{len(op.x.shape)} dimensions: only rows of channels")
+    refuse(len(op.x.shape) != 2, f"{len(op.x.shape)} dimensions: only rows of channels")
     x, out = (rows.named(n="row") for rows in (k.input(0), k.output))
     rows, blocks = x.shape.values()
     multiplier, exponent = op.multipliers
@@ -99,20 +99,20 @@ def rms_norm(k: Kernel, op: g.RmsNorm) -> None:
                 k.store(out_rows[row], values[row], par)
 
 
-LARGEST = 128  # root of a mean of squares of bytes
+LARGEST = 128  # the largest root of a mean of squares of bytes
 _BITS = 22  # of a reciprocal
-_BEYOND = 129  # the quotients that are clamped whatever they are
+_BEYOND = 129  # the smallest magnitude of a quotient that is clamped whatever its bias
 _WORD = 1 << 31
-_LONGEST = 1 << 13  # rows whose means a product with 31 bits of 1 / n gives: squares are up to 2**14
+_LONGEST = 1 << 13  # elements of a row whose mean of squares, up to 2**14, a product with 31 bits of 1 / n gives
 
 
-def _values(t: g.Tensor) -> np.ndarray:
+def _values(t: g.Tensor) -> NDArray[np.int64]:
     assert t.data is not None  # weights and biases are constant
     return t.data.astype(np.int64)
 
 
 def _reach(op: g.IntegerNorm) -> tuple[str, bool]:
-    """What of its constants does not suit the kernel, and whether a weight is negative."""
+    """(Reason why results do not fit 32 bits, empty if they do; whether a weight is negative)."""
     _, *constants = op.inputs
     weight, bias, *_ = *(int(np.abs(_values(t)).max()) for t in constants), 0
     fits = (255 if len(constants) > 1 else 128) * weight + LARGEST * (bias + 1) + LARGEST * _BEYOND < _WORD
@@ -121,15 +121,15 @@ def _reach(op: g.IntegerNorm) -> tuple[str, bool]:
 
 
 def digits(lanes: int) -> list[int]:
-    """The values of the digits of roots, the largest first."""
+    """The place values of the digits of a root, in a number system of base `lanes`, the largest first."""
     found = [1]
     while found[0] * lanes <= LARGEST:
         found.insert(0, found[0] * lanes)
     return found
 
 
-def reciprocals() -> np.ndarray:
-    """int64 (256,): `x * table[128 - r] >> 22` is `x // r` for roots r from 1 on and x from 0 to 258 * r."""
+def reciprocals() -> NDArray[np.int64]:
+    """int64 (256,): `x * table[128 - r] >> 22` is `x // r` for roots r >= 1 and x from 0 to 258 * r."""
     table = np.full(256, 1)
     table[:LARGEST] = -(-(1 << _BITS) // np.arange(LARGEST, 0, -1))
     return table
@@ -150,8 +150,7 @@ def integer_norm(k: Kernel, op: g.IntegerNorm) -> None:
     if len(op.x.shape) != 2 or (op.x.zero_point and len(op.inputs) < 3):
         raise Unfit(f"{op.x.dtype} of {len(op.x.shape)} dimensions, zero point {op.x.zero_point}: only rows of int8, 0")
     count, lanes = op.x.shape[1], k.cfg.block_in
-    if count & (count - 1) and count > _LONGEST:
-        raise Unfit(f"rows of {count} elements: means are not exact")
+    refuse(count & (count - 1) and count > _LONGEST, f"rows of {count} elements: means are not exact")
     if wrong := _reach(op)[0]:
         raise Unfit(wrong)
     x, out = (image.named(n="row", b="block") for image in (k.input(0), k.output))
@@ -161,7 +160,10 @@ def integer_norm(k: Kernel, op: g.IntegerNorm) -> None:
     k.load(par[0], k.requant(Requant(bias, *exact_multiplier(2.0**-_BITS), op.output.zero_point, op.low, op.high)))
     if count & (count - 1):
         k.load(par[1], k.requant(Requant(0, *quantize_multiplier(0.5 / count), 0, contract="single"), "mean"))
-    constants = [_packed(k, name, t) for name, t in zip(("weights", "biases"), op.inputs[1:])]
+    constants = []
+    for name, sign, t in zip(("weights", "biases"), (1, -1), op.inputs[1:]):
+        padded = np.pad(sign * _values(t), (0, -count % lanes)).astype(np.int32).reshape(-1, 1, lanes)
+        constants.append(k.known(name, padded, block=len(padded)))
     constants.append(k.known("tries", np.repeat(-np.arange(1, lanes + 1, dtype=np.int8)[None], len(digits(lanes)), 0)))
     mask = [k.known("mask", (np.arange(lanes) < count % lanes).astype(np.int8)[None])] if count % lanes else []
     most = k.most(min(rows, lanes), lambda rows: _tiles(k, rows, blocks))
@@ -170,14 +172,8 @@ def integer_norm(k: Kernel, op: g.IntegerNorm) -> None:
             k.store(out_rows, _normalised(k, op, x_rows, constants, mask, par[1]), par[0])
 
 
-def _packed(k: Kernel, name: str, t: g.Tensor) -> Array:
-    values, lanes = _values(t) * (-1 if name == "biases" else 1), k.cfg.block_in
-    padded = np.pad(values, (0, -len(values) % lanes)).astype(np.int32).reshape(-1, 1, lanes)
-    return k.known(name, padded, block=len(padded))
-
-
 def _tiles(k: Kernel, rows: int, blocks: int) -> tuple[Extents, Extents]:
-    """In each bank: copies of the rows, and a factor of each; copies or biases, weights, a mask, and roots."""
+    """The axes of the tiles in each bank: copies of rows and a factor of each; copies, weights, a mask, and roots."""
     centred, row, whole = len(k.op.inputs) > 2, {"row": rows}, {"row": rows, "block": blocks}
     roots = {"row": rows, "digit": len(digits(k.cfg.block_in))}
     return [{"copy": 2 + centred} | whole, row], [{"copy": 1 + centred} | whole, {"block": blocks}, {"mask": 1}, roots]
@@ -186,7 +182,7 @@ def _tiles(k: Kernel, rows: int, blocks: int) -> tuple[Extents, Extents]:
 def _normalised(k: Kernel, op: g.IntegerNorm, x: Array, constants: list[Array], mask: list[Array], scale: Tile) -> Tile:
     """The quotients of the rows `x`, with 129 added, times 2**22.
 
-    `constants` are the weights, the biases times -1 if there are any, and what lanes try for each digit of a root.
+    `constants` are the weights, the biases times -1 if there are any, and the numbers that lanes try as digits.
     """
     (rows, blocks), count, (weight, *bias, tries) = x.shape.values(), op.x.shape[1], constants
     first, second = _tiles(k, rows, blocks)
@@ -239,9 +235,9 @@ def _normalised(k: Kernel, op: g.IntegerNorm, x: Array, constants: list[Array], 
 
 
 def _roots(means: Tile, y: Tile) -> Tile:
-    """The roots of `means` + 1 (row), each in all lanes, times -1, in the last of the entries `y` (row, digit).
+    """The roots of `means` + 1 (row), rounded down, times -1: in all lanes of the last digit of `y` (row, digit).
 
-    These have -1, -2, -3, ... in their lanes. `means`, which are in the other bank, change.
+    The lanes of `y` hold -1, -2, -3, ... `means`, which are in the other bank, change.
     """
     means *= -1
     means += -2
@@ -262,15 +258,15 @@ def _roots(means: Tile, y: Tile) -> Tile:
 
 
 def _mask(y: Tile, count: int, mask: Tile) -> None:
-    """Lanes behind the last of `count` elements of each row become 0: there may be anything."""
+    """Set the lanes behind the last of `count` elements of each row to 0: other operators leave anything there."""
     if count % y.kernel.cfg.block_in:
         y[:, y.shape["block"] - 1] *= mask
 
 
 def _means(y: Tile, count: int, scale: Tile, zero_point: int = 0, negative: Tile | None = None) -> Tile:
-    """The means of the elements of each row less the zero point, in its first entry, rounded down.
+    """The mean of `count` elements of each row less the zero point, rounded down, in all lanes of its first entry.
 
-    With `negative`, a tile for one number per row, they are rounded toward zero. Where `count` is no power of two,
+    With `negative`, accumulators for one number per row, it is rounded toward zero. Where `count` is no power of two,
     `scale` divides.
     """
     sums = y.sum_along("block").sum_lanes()

@@ -1,15 +1,14 @@
 """Means over rows, columns and channels, and means and maxima over windows.
 
 Products with an identity, or with ones, add elements up: loads of inputs run ahead of the array, which adds one entry
-per cycle; a schedule of the ALU waits for its loads and takes two. Maxima are computed by both units where they fit,
-other windows by a schedule of the ALU.
+per cycle; a schedule of the ALU waits for its loads and takes two. Both units compute maxima where they fit, a schedule
+of the ALU computes other windows.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import singledispatch
 from itertools import cycle, islice, product
 
 import numpy as np
@@ -19,12 +18,12 @@ from .. import graph as g
 from ..graph.integer_forms import Requant, mean_store
 from ..limits import most_padding
 from ..schedule.pool import pool_of
-from .language import TILE, Kernel, Tile, Unfit, equal_parts, every
+from .language import TILE, Kernel, Tile, Unfit, cuts, equal_parts, every, refuse
 
-_PARTS = 4  # at least, of an image in so many blocks: the loads of one overlap the sums of another
+_PARTS = 4  # tiles of an image at least: the loads of one overlap the sums of another
 
 
-def mean_of_pixels(k: Kernel, op: g.Mean | g.Pool) -> None:
+def mean_of_pixels(k: Kernel, op: g.Mean | g.AveragePool | g.ExactAveragePool) -> None:
     """A mean over rows, columns or both, or of windows where one is all of the image.
 
     The sums stay in the accumulators, so that an image may be larger than any scratchpad.
@@ -35,8 +34,8 @@ def mean_of_pixels(k: Kernel, op: g.Mean | g.Pool) -> None:
     x, out = k.input(0), k.output.merged("y")
     n, blocks, h, w = x.shape.values()
     # entries (outer, count, inner) are added up over `count`
-    sizes = {(2, 3): (n * blocks, h * w, 1), (3,): (n * blocks * h, w, 1), (2,): (n * blocks, h, w)}
-    outer, count, inner = sizes[axes]
+    whole, rows, columns = (n * blocks, h * w, 1), (n * blocks, h, w), (n * blocks * h, w, 1)
+    outer, count, inner = whole if len(axes) == 2 else rows if axes == (2,) else columns
     x = x.merged("all").split("all", outer=outer, count=count, inner=inner)
     most, each = min(outer, k.slot // (count * inner), k.bank // inner), count
     if most == 0:
@@ -45,12 +44,11 @@ def mean_of_pixels(k: Kernel, op: g.Mean | g.Pool) -> None:
         most = -(-outer // max(-(-outer // most), min(outer, _PARTS)))
     one, par = k.identity(), k.parameters(mean_requant(op, k.rec.contract))
     xs, ys = k.slots(most * each * inner), k.banks(most * inner)
-    for first in range(0, outer, most):
-        these = slice(first, min(first + most, outer))
+    for these in cuts(outer, most):
         y = ys.next(outer=these.stop - these.start, inner=inner)
         y[...] = 0
-        for begin in range(0, count, each):
-            y += xs.load(x[these, begin : min(begin + each, count)]) @ one
+        for part in cuts(count, each):
+            y += xs.load(x[these, part]) @ one
         k.store(out[these.start * inner : these.stop * inner], y.merged("y"), par)
 
 
@@ -59,10 +57,7 @@ def mean_of_channels(k: Kernel, op: g.Mean) -> None:
     k.need("overwrite", batch=1)
     if tuple(op.axes) != (1,) or len(op.x.shape) != 4 or len(op.output.shape) != 4:
         raise Unfit(f"mean over axes {op.axes} of {len(op.x.shape)} dimensions: only over channels of images")
-    x, out = (
-        k.input(0).merged("pixel", "h", "w"),
-        k.output.merged("b pixel", "b", "h", "w").named(**{"b pixel": "pixel"}),
-    )
+    x, out = k.input(0).merged("pixel", "h", "w"), k.output[:, 0].merged("pixel", "h", "w")
     images, blocks, pixels = x.shape.values()
     each = min(pixels, max(1, min(TILE, k.slot) // blocks))
     ones = np.ones((2, k.cfg.block_out, k.cfg.block_in), np.int8)
@@ -70,41 +65,34 @@ def mean_of_channels(k: Kernel, op: g.Mean) -> None:
     add = k.matrices("ones", ones)
     par = k.parameters(mean_requant(op, k.rec.contract))
     xs, ys = k.slots(blocks * each), k.banks(each)
-    for image, first in product(range(images), range(0, pixels, each)):
-        these = slice(first, min(first + each, pixels))
+    for image, these in product(range(images), cuts(pixels, each)):
         tile = xs.load(x[image, :, these])
-        y = ys.next(pixel=these.stop - first)
+        y = ys.next(pixel=these.stop - these.start)
         y[...] = tile[blocks - 1] @ add[1]
         if blocks > 1:
             y += (tile[: blocks - 1] @ add[0]).over("b pixel")
         k.store(out[image, these], y, par)
 
 
-@singledispatch
-def mean_requant(op: g.Mean, contract: str) -> Requant:
-    """What the store does with the sums of a mean."""
-    return Requant(-op.count * op.x.zero_point, *op.multipliers, op.output.zero_point)
+def mean_requant(op: g.Mean | g.AveragePool | g.ExactAveragePool, contract: str) -> Requant:
+    """The parameters of a store that makes means of sums."""
+    match op:
+        case g.ExactAveragePool():
+            return mean_store(op.shape.taps, op.low, op.high, op.ties_up)
+        case g.AveragePool():
+            bias = -op.shape.taps * op.x.zero_point
+            return Requant(bias, *op.multipliers, op.output.zero_point, op.low, op.high, contract)
+        case _:
+            return Requant(-op.count * op.x.zero_point, *op.multipliers, op.output.zero_point)
 
 
-@mean_requant.register
-def _(op: g.ExactAveragePool, contract: str) -> Requant:
-    return mean_store(op.shape.taps, op.low, op.high, op.ties_up)
-
-
-@mean_requant.register
-def _(op: g.AveragePool, contract: str) -> Requant:
-    bias = -op.shape.taps * op.x.zero_point
-    return Requant(bias, *op.multipliers, op.output.zero_point, op.low, op.high, contract)
-
-
-_MOST_CLASSES = 3  # most classes of rows or columns: with more, instructions would be too short
-_WIDTHS = 4  # of tiles, the largest, that are tried
+_MOST_CLASSES = 3  # classes of rows or columns: with more, instructions would be too short
+_WIDTHS = 4  # the number of widths of tiles that are tried, the largest first
 
 
 def average_pool(k: Kernel, op: g.AveragePool | g.ExactAveragePool) -> None:
     """A mean of windows; one without multipliers only where all windows have as many elements."""
-    if any(op.pads):
-        raise Unfit("windows of different numbers of elements")
+    refuse(any(op.pads), "windows of different numbers of elements")
     _by_schedule(k, op, "sum", mean_requant(op, k.rec.contract))
 
 
@@ -131,8 +119,7 @@ def max_pool_sorted(k: Kernel, op: g.MaxPool) -> None:
     _, height, width = k.output.merged("image", "n", "b").shape.values()
     fitting = ((next((r for r in equal_parts(height) if _fits(k, op, r, c)), 0), c) for c in equal_parts(width))
     tallest = [*islice((tile for tile in fitting if tile[0]), _WIDTHS)]
-    if not tallest:
-        raise Unfit(f"a window {op.kernel} does not fit the scratchpads")
+    refuse(not tallest, f"a window {op.kernel} does not fit the scratchpads")
     rows, columns = tallest[0]
     _max_pool(k, op, k.fastest(_max_pool, dict.fromkeys([*tallest, *((-(-rows // n), columns) for n in (2, 4))])))
 
@@ -197,12 +184,11 @@ def parts(kernel: int, stride: int) -> tuple[Part, ...]:
 
 
 def _parts(op: g.MaxPool) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
-    """The parts of rows and those of columns."""
     return parts(op.kernel[0], op.strides[0]), parts(op.kernel[1], op.strides[1])
 
 
 def _fits(k: Kernel, op: g.MaxPool, rows: int, columns: int) -> bool:
-    """True if a tile of so many results fits: its inputs a slot, its copies the bank that each has."""
+    """True if a tile of so many results fits: its inputs in a slot, its copies in their banks."""
     (down, across), banks = _parts(op), [0, 0]
     for v, u in product(down, across):
         size, own = v.count(rows) * u.count(columns), (v is down[0]) + (u is across[0])
@@ -215,8 +201,7 @@ def _store_of(op: g.MaxPool) -> Requant:
 
 
 def _by_schedule(k: Kernel, op: g.Pool, kind: str, store: Requant) -> None:
-    if max(op.pads) > most_padding(k.cfg):
-        raise Unfit(f"padding {op.pads}: at most {most_padding(k.cfg)}")
+    refuse(max(op.pads) > most_padding(k.cfg), f"padding {op.pads}: at most {most_padding(k.cfg)}")
     scheduled = k.rec.schedule(pool_of, op.shape, kind=kind, epilogue=(("requant", "par"),))
     par = k.requant(store, bias=np.full(op.shape.c, store.bias)).buffer
     k.rec.append(op, scheduled, {"x": k.rec.operand(op, 0), "par": par})

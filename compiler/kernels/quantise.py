@@ -1,17 +1,13 @@
 """float32 to int8 in 32-bit integers: TensorFlow Lite's quantisation, bit by bit.
 
-A float32 value other than NaN is (1 + f) * 2**e with a sign, and its bits, without that of the sign, are e and f in one
-number that grows with it. The difference d of this number to that of the scale is the logarithm of the quotient but for
-the mantissa: d >> 23 is the quotient's exponent, exactly, and with g, the low 23 bits of d, its mantissa is linear in g
-on either side of the point where the value's own mantissa begins anew: it is the larger of two lines of slope 1 and 2
-times 1 / s, s the mantissa of the scale. A product with 31 bits of 1 / s gives it to 2**-7 of float32's last bit. What
-half a last bit adds is what float32's division rounds; a shift to the right by a difference of exponents then gives the
-quotient in fixed point, which a store rounds to int8.
+Without its sign the bits of a float32 value (1 + f) * 2**e other than NaN are e and f in one number that grows with it.
+The difference d of this number to that of the scale has the exponent of the quotient, d >> 23; its mantissa is linear
+in the low bits of d: the larger of two lines of slope 1 and 2 times 1 / s, s the mantissa of the scale. A product with
+31 bits of 1 / s gives it to 2**-7 of float32's last bit; a shift and a store round it to int8.
 
-All steps are monotonic in the magnitude, so what they give is right for every value if it is right on both sides of
-every magnitude at which the result changes, and where the exponent does. For each scale these bound the constant of
-either line; where nothing is left between the bounds, the last bits of 1 / s are changed, and where no change helps, as
-for one scale in fifteen, nothing is found.
+All steps are monotonic in the magnitude, so they are right for every value if they are right on both sides of every
+magnitude at which the result, or the exponent, changes. For each scale these bound the constant of either line; for one
+scale in fifteen nothing is left between the bounds, and the host quantises.
 """
 
 from __future__ import annotations
@@ -21,6 +17,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.isa import Mem
 from ...hw.rounding import rescale
@@ -56,7 +53,7 @@ class Steps:
     base: int
     store: Requant
 
-    def apply(self, x: np.ndarray) -> np.ndarray:
+    def apply(self, x: NDArray[np.float32]) -> NDArray[np.int8]:
         """int8 values of float32 `x`, none of which is NaN, as the accelerator computes them."""
         amount, mantissa = self.parts(x)
         sums = _wrap(mantissa + np.maximum(mantissa, self.corner) + self.base)
@@ -64,14 +61,14 @@ class Steps:
         magnitude = np.where(amount < 0, 0, sums >> np.clip(amount, 0, 31))
         return self.store.apply(_wrap(magnitude * np.clip(x.view(np.int32), -1, 1)))
 
-    def parts(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def parts(self, x: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """What step 8 shifts by, and the result of step 5."""
         whole = np.maximum(_wrap(_wrap(-2 * x.view(np.int32).astype(np.int64)) + NUMBERS), self.least)
         mantissa = rescale(_wrap(-256 * whole + self.centre), *self.reciprocal, "single")
         return _wrap(whole + self.align) >> EXPONENT_SHIFT, mantissa
 
 
-def _wrap(x: np.ndarray | int) -> np.ndarray:
+def _wrap(x: NDArray[np.integer] | int) -> NDArray[np.int64]:
     return (np.asarray(x, np.int64) + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
@@ -86,8 +83,8 @@ def steps_of(scale: float, zero_point: int) -> Steps | None:
     return next((steps for steps in found if np.array_equal(steps.apply(x), wanted)), None)
 
 
-def _steps(scale: float, zero_point: int, more: int, x: np.ndarray, wanted: np.ndarray) -> Steps:
-    """The constants, where the last bits of 1 / s are off by `more`: those that are right for `x`, if any are."""
+def _steps(scale: float, zero_point: int, more: int, x: NDArray[np.float32], wanted: NDArray[np.int8]) -> Steps:
+    """The constants with `more` added to the last bits of 1 / s: right for values `x` if any constants are."""
     bits = int(np.float32(scale).view(np.int32))
     significand = bits % (1 << MANTISSA) + (1 << MANTISSA)
     align = 2 * bits + ((_MOST + 2) << EXPONENT_SHIFT) - 1 - NUMBERS
@@ -115,7 +112,7 @@ def _steps(scale: float, zero_point: int, more: int, x: np.ndarray, wanted: np.n
     return replace(steps, corner=constants[0] - constants[1], base=int(_wrap(constants[1])))
 
 
-def edges(scale: float) -> np.ndarray:
+def edges(scale: float) -> NDArray[np.float32]:
     """float32 values on both sides of every magnitude at which the result changes, or an exponent; and the ends.
 
     Exponents are those of the value and of the quotient.
@@ -130,8 +127,8 @@ def edges(scale: float) -> np.ndarray:
     return np.concatenate([x, -x])
 
 
-_TILE = 96  # entries: enough to hide what an instruction costs, and few, as nothing hides the first load
-_SLOTS = 2  # of values, in the first bank, beside as many accumulators for amounts and for the larger line
+_TILE = 96  # entries: enough to hide the latency of an instruction, and few, as nothing hides the first load
+_SLOTS = 2  # tiles of values in the first bank, which also has a tile of amounts and one of lines
 _STORED = 3  # tiles in the second bank: one is stored, slowly, as the ALU reads its bank, and the next prepared
 _LEFT = 8  # accumulators of a bank for constants, and for the largest number
 
@@ -199,4 +196,6 @@ def quantise_image(k: Kernel, op: g.QuantizeImage) -> None:
         value.minimum(1)
         whole *= value
         k.store(target, whole, store)
-    k.store(k.array(k.rec.flag_numbers(op)), largest, no_number)
+    flags = k.rec.buffer(f"{op.name}.flags", (1, k.cfg.block_out), kind="output")
+    k.rec.flags[op.name] = flags
+    k.store(k.array(flags), largest, no_number)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.config import Config
-from ...hw.errors import ScheduleError, Unfit
-from ...hw.isa import Mem
+from ...hw.errors import CapacityError, ScheduleError, Unfit
+from ...hw.isa import Mem, depth
 from ...runtime import layout
 from ...runtime.buffer import Buffer, Region
 from ...runtime.launch import UOP_BUFFER
@@ -28,23 +30,16 @@ from ..tvm_compat import PrimFunc, Schedule
 
 if TYPE_CHECKING:
     from .fold import Fold
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from ...hw.errors import CapacityError
-from ...hw.isa import depth
 
 
 class Recording:
     """A program to append operators to, whose activations are packed buffers.
 
-    `activations` are the buffers by the names of the graph's tensors, `folded` the images that the host lays out, by
-    the names of their convolutions (compiler/kernels/fold.py), `padded` the paddings of channels that their reader
-    makes, by the names of their outputs, `tables` the numbers of the tables on chip by their content, the latest last,
-    and `kept` where constants are that stay on chip, by theirs (`OnChip`), `limits` how many values
-    the inputs have that are symbols, by name, `plain` the tensors that are read or written as the host has them, by
-    name (`Operator.plain`), `flags` those of values that are no numbers, by the names of the operators that read
-    them.
+    By names of tensors: packed `activations`, `plain` tensors in host layout (`Operator.plain`), `limits` of inputs
+    that move addresses, and `padded`, paddings of channels that their reader adds. By names of operators: `folded`, the
+    layouts and images of convolutions of few channels (compiler/kernels/fold.py), and `flags`, outputs of one entry of
+    which a lane other than 0 says that a value is NaN. By content: the numbers of `tables` on chip, the latest last,
+    and the places of constants that stay on chip, `kept`.
     """
 
     def __init__(self, cfg: Config, contract: str, name: str, tiles: Tiles | None = None):
@@ -59,11 +54,11 @@ class Recording:
         self.plain: dict[str, Buffer] = {}
         self.flags: dict[str, Buffer] = {}
 
-    def buffer(self, name: str, shape: tuple[int, ...], bits: int = 8, **facts) -> Buffer:
+    def buffer(self, name: str, shape: tuple[int, ...], bits: int = 8, **facts: Any) -> Buffer:
         """A new buffer named `name`, or a variant if that is taken: networks may use any names."""
         return self.program.buffer(self._names.unused(name), shape, bits, **facts)
 
-    def constant(self, name: str, data: np.ndarray) -> Buffer:
+    def constant(self, name: str, data: NDArray[np.integer]) -> Buffer:
         """A constant buffer of an int8, int32 or uint32 array."""
         signed = data.dtype.kind == "i"
         raw = np.ascontiguousarray(data).astype(data.dtype.newbyteorder("<")).view(np.uint8).reshape(-1)
@@ -71,25 +66,17 @@ class Recording:
         return self.buffer(name, data.shape, bits, signed=signed, kind="constant", data=raw)
 
     def activation(self, op: g.Operator, t: g.Tensor, kind: str) -> Buffer:
-        """A new packed buffer for `t`, an input or the output of `op`.
-
-        Results of several bytes are planes, the lowest bytes first.
-        """
+        """A new packed buffer for `t`, an input or the output of `op`; several bytes are planes, the lowest first."""
         planes, shape = op.result_bytes if t is op.output else 1, packed_shape(t.shape, self.cfg)
         shape = (planes, *shape) if planes > 1 else shape
         self.activations[t.name] = self.buffer(t.name, shape, kind=kind)
         return self.activations[t.name]
 
     def as_host(self, op: g.Operator, t: g.Tensor) -> Buffer:
-        """A new buffer for `t`, an input or the output of `op`, as the host has it."""
+        """A new buffer in host layout for `t`, an input or the output of `op`."""
         kind = "output" if t is op.output else "input"
         self.plain[t.name] = self.buffer(f"{op.name}.{kind}", t.shape, 8 * np.dtype(t.dtype).itemsize, kind=kind)
         return self.plain[t.name]
-
-    def flag_numbers(self, op: g.Operator) -> Buffer:
-        """A new output of one entry, for `op`: a lane of it other than 0 says that a value is NaN, and ends the run."""
-        self.flags[op.name] = self.buffer(f"{op.name}.flags", (1, self.cfg.block_out), kind="output")
-        return self.flags[op.name]
 
     def packed(self, t: g.Tensor) -> Buffer:
         """The packed buffer of `t`. Raises `ScheduleError` where that is not int8."""
@@ -112,25 +99,25 @@ class Recording:
         return self.constant(f"{op.name}.{t.name}", layout.pack_blocks(whole, self.cfg.batch, self.cfg.block_in))
 
     def symbol(self, t: g.Tensor, k: int = 0, *, step: int = 0, block: int = 1, within: int = 0) -> Symbol:
-        """How an address moves with the value of `t`, an input of one number, or with element `k` of a vector."""
+        """The symbol by which an address moves with element `k` of integer input `t`."""
         name = f"{t.name}[{k}]" if t.shape[0] > 1 else t.name
         return Symbol(name, self.limits[t.name], step, block, within)
 
     def part(self, t: g.Tensor, part: g.Tensor, channel: int) -> Region:
-        """The bytes of `part`, channels of `t` from `channel` on, the first of a block; one batch of images."""
+        """The region of `part`, channels of `t` from `channel` on, which begins a block; one batch of images."""
         whole, start = place(self.activations[t.name])
         shape = packed_shape(part.shape, self.cfg)
         start += channel // self.cfg.block_in * math.prod(shape[2:])
         return Region(part.name, shape, whole=whole, start=start)
 
-    def parameters(self, name: str, **values) -> Buffer:
-        """A constant buffer of packed parameters; if all values are numbers, of one block of equal channels."""
+    def parameters(self, name: str, **values: Any) -> Buffer:
+        """A constant buffer of packed parameters; if all values are numbers, for one block of equal channels."""
         if not any(np.ndim(v) for key, v in values.items() if key != "contract"):
             values["bias"] = np.full(self.cfg.block_out, values["bias"])
         return self.constant(name, layout.pack_par(self.cfg, **values))
 
-    def schedule(self, ready: Callable[..., Schedule], *args: Any, **options: Any) -> PrimFunc:
-        """The function that a ready schedule makes of these arguments, its tile that of the recording's `tiles`."""
+    def schedule(self, ready: Callable[..., Schedule], *args: object, **options: object) -> PrimFunc:
+        """The function that a ready schedule makes of these arguments, in a tile of `tiles` or the cheapest one."""
         if self.tiles is None:
             return scheduled(ready, self.cfg, *args, **options)
         (func,) = scheduled_by(self.tiles, ready, self.cfg, *args, **options).mod.functions.values()
@@ -142,7 +129,7 @@ class Recording:
 
 
 @cost.cached(256)  # a network has many layers of one shape
-def scheduled(ready: Callable[..., Schedule], cfg: Config, *args: Any, **options: Any) -> PrimFunc:
+def scheduled(ready: Callable[..., Schedule], cfg: Config, *args: object, **options: object) -> PrimFunc:
     """The function that a ready schedule makes of these arguments, in the cheapest tile."""
     (func,) = ready(cfg, *args, **options).mod.functions.values()
     return func
@@ -164,7 +151,7 @@ def place(buffer: Buffer) -> tuple[Buffer, int]:
 
 
 def own_rows(op: g.QConv2d, cfg: Config) -> bool:
-    """True if it runs on DWGEMM: one output channel for every input channel."""
+    """True if the convolution runs on DWGEMM: one output channel for every input channel."""
     return op.depthwise and len(op.weight) == op.groups and "depthwise" in cfg.extensions
 
 
@@ -181,23 +168,57 @@ def packed_bytes(t: g.Tensor, cfg: Config) -> int:
     return math.prod(packed_shape(shape, cfg)) * np.dtype(t.dtype).itemsize
 
 
+def refuse(refused: object, reason: str) -> None:
+    """Raise `Unfit` with the reason that a user reads, where `refused` is true."""
+    if refused:
+        raise Unfit(reason)
+
+
 def need_layer(op: g.Linear) -> None:
-    """Raise `Unfit` where weights are beyond int8, or the input is a constant."""
+    """Raise `Unfit` where weights exceed int8, or the input is a constant."""
     if op.x.data is not None:
         raise Unfit("its input is a constant")
     if op.weight.dtype != np.int8:
         raise Unfit(f"weights {op.weight.min()}..{op.weight.max()}: not within int8")
 
 
-def channel_parameters(rec: Recording, op: g.Linear, bias: np.ndarray | np.integer) -> Buffer:
-    """The parameters of a store of the accumulators of `op`: `bias`, int32 (O,), requantisation and clamp.
+def channel_parameters(rec: Recording, op: g.Linear, bias: NDArray[np.int32] | np.integer) -> Buffer:
+    """The parameters of a store of the accumulators of a layer: `bias` int32 (O,), requantisation and clamp.
 
-    With one number those of a block of channels, for scales that are the same for all.
+    If `bias` is one number, they are those of one block of channels, whose scales must be equal.
     """
     scale = op.multipliers if np.ndim(bias) else tuple(int(each[0]) for each in op.multipliers)
     store = Requant(0, 0, 0, op.output.zero_point, op.low, op.high, op.contract or rec.contract)
     facts = asdict(store) | dict(zip(("multiplier", "exponent"), scale))
     return rec.parameters(f"{op.name}.par", **facts | {"bias": bias})
+
+
+_Kind = TypeVar("_Kind", bound=g.Operator)
+
+
+@dataclass(frozen=True, eq=False)
+class Absorbed(g.Operator):
+    """An operator whose work its only reader does, so that nothing computes it: the output lies in the input."""
+
+    @property
+    def viewed(self) -> g.Tensor:
+        """The output."""
+        return self.output
+
+
+@dataclass(frozen=True, eq=False)
+class AbsorbedPad(g.Pad, Absorbed):
+    """A padding of channels that a sum makes."""
+
+
+@dataclass(frozen=True, eq=False)
+class AbsorbedSlice(g.StridedSlice, Absorbed):
+    """A slice of channels that a depthwise convolution takes."""
+
+
+def stand_in(kind: type[_Kind], op: g.Operator, **changes: Any) -> _Kind:
+    """An operator of `kind` with the facts of `op`, but for `changes`."""
+    return kind(**{**{each.name: getattr(op, each.name) for each in fields(op)}, **changes})
 
 
 def whole_blocks(op: g.Concat, cfg: Config) -> bool:
@@ -207,11 +228,11 @@ def whole_blocks(op: g.Concat, cfg: Config) -> bool:
     return op.axis == 1 and op.output.shape[0] <= cfg.batch and not parts and not constant
 
 
-KEPT = 16  # the last one of so many parts of a scratchpad is for what stays
+KEPT = 16  # the last one of so many parts of a scratchpad is for constants that stay
 
 
 class OnChip:
-    """The entries that a kernel takes: the least recently used, by `rec.placement`."""
+    """The entries of scratchpads that a kernel takes: the least recently used ones, by `rec.placement`."""
 
     def __init__(self, rec: Recording):
         self.rec = rec
@@ -219,7 +240,7 @@ class OnChip:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """What is taken inside is free at its end, and counts as used last."""
+        """Entries that are taken inside are free at the end, and count as used last."""
         taken, kept = len(self._taken), len(self._kept)
         try:
             yield
@@ -229,10 +250,7 @@ class OnChip:
             del self._taken[taken:], self._kept[kept:]
 
     def region(self, mem: Mem, size: int, low: int, high: int | None = None) -> int:
-        """The first of `size` entries within [low, high), by default to the end of `mem`, that nothing has taken.
-
-        Raises `Unfit` where there are none.
-        """
+        """The first of `size` free entries within [low, high) of `mem`. Raises `Unfit` where there are none."""
         if size < 1:
             raise Unfit(f"0 entries of {mem.name}: they do not fit a step of the kernel")
         high = depth(self.rec.cfg, mem) if high is None else high
@@ -244,13 +262,13 @@ class OnChip:
         return base
 
     def taken(self, mem: Mem, entry: int) -> bool:
-        """Whether a tile has this entry, or slots have it, whose scope has not ended."""
+        """Whether a tile or slots have this entry, in a scope that has not ended."""
         return any(entry in place for place in _of(mem, self._taken))
 
-    def stays(self, mem: Mem, data: np.ndarray) -> tuple[int, bool]:
-        """(the first of the entries of `data`, one per element of its first axis; False where it must be loaded).
+    def stays(self, mem: Mem, data: NDArray[np.integer]) -> tuple[int, bool]:
+        """(First entry of constant `data`, whether it is there already): at the end of `mem`, if that has room.
 
-        They lie at the end of `mem` where that has room. Raises `CapacityError` where nothing is free.
+        Raises `CapacityError` where nothing is free.
         """
         rec, key, size, entries = self.rec, (mem, data.tobytes()), len(data), depth(self.rec.cfg, mem)
         taken, found = _of(mem, self._taken), rec.kept.get(key, range(0))
@@ -269,8 +287,8 @@ class OnChip:
         self._kept.append((mem, found.start, size))
         return found.start, there
 
-    def table(self, values: np.ndarray) -> tuple[int, bool]:
-        """(the number of a table of 256 integers, False where it must be loaded in the place of the oldest one)."""
+    def table(self, values: NDArray[np.integer]) -> tuple[int, bool]:
+        """(Number of a table of 256 integers, whether it is there already): else it replaces the oldest one."""
         tables, content = self.rec.tables, values.tobytes()
         there = content in tables
         oldest = content if there else next(iter(tables), b"")

@@ -1,6 +1,6 @@
-"""Images enlarged: pixels repeated, or bilinear resizes whose weights are quarters, eighths or the like.
+"""Resizes of images: repeated pixels, and bilinear resizes whose weights are int8 multiples of a power of two.
 
-Four stages of a schedule, one per phase, would be stored apart, pixel by pixel.
+Products with multiples of an identity write every pixel of a tile of whole rows, so that one store takes the tile.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from ...runtime.hostops.resize import ONE, integer_positions, real_positions
 from .. import graph as g
 from ..graph.integer_forms import mean_store
-from .language import Kernel, Unfit, equal_parts, every
+from .language import Kernel, Unfit, equal_parts, every, refuse
 
 _WEIGHTS = "its weights are no int8 multiples of a power of two"
 
@@ -42,8 +42,7 @@ class Interpolation:
         positions = integer_positions if op.offset is None else real_positions
         low, high, upper = positions(size, out, op.align_corners, op.half_pixel_centers)
         upper = np.asarray(upper, np.float64) * (1 if op.offset is None else ONE)
-        if (upper % 1).any():
-            raise Unfit(_WEIGHTS)
+        refuse((upper % 1).any(), _WEIGHTS)
         parts = zip(low.tolist(), high.tolist(), upper.astype(int).tolist())
         weights = [Counter({a: ONE - u}) + Counter({b: u}) for a, b, u in parts]  # without those that are 0
         unit, common = math.gcd(ONE, *(w for found in weights for w in found.values())), math.gcd(size, out)
@@ -82,8 +81,7 @@ def resize_bilinear(k: Kernel, op: g.ResizeBilinear) -> None:
     down, across = (Interpolation.of(op, axis) for axis in (0, 1))
     factors = ({weight for taps in axis.taps for _, weight in taps} for axis in (down, across))
     weights = sorted({a * b for a, b in product(*factors)})
-    if weights[-1] > 127 or weights[0] < -128:
-        raise Unfit(_WEIGHTS)
+    refuse(weights[-1] > 127 or weights[0] < -128, _WEIGHTS)
     x, out = k.input(0).merged("image", "n", "b"), k.output.merged("image", "n", "b")
     (images, _, width), (_, height, columns) = x.shape.values(), out.shape.values()
 
@@ -119,15 +117,16 @@ def repeat(k: Kernel, op: g.Take) -> None:
     tiles of an image that becomes several are stored more than once.
     """
     images, channels, *places = op.indices if len(op.x.shape) == 4 else ((), (0,))
-    factors = [_factor(n, found) for n, found in zip(op.x.shape[2:], places)]
+    factors = [max(1, len(found) // n) for n, found in zip(op.x.shape[2:], places)]
+    repeats = [tuple(np.repeat(np.arange(n), factor).tolist()) for n, factor in zip(op.x.shape[2:], factors)]
+    whole = all(found in ((), every_one) for found, every_one in zip(places, repeats))
     k.need("overwrite", batch=1 if images else 0)
-    if not places or channels or op.x.dtype != "int8" or not all(factors) or (images and op.x.shape[0] > 1):
+    if not places or channels or op.x.dtype != "int8" or not whole or (images and op.x.shape[0] > 1):
         raise Unfit("it moves elements, other than by whole factors of an image that fits")
     x, (down, across), copies = k.input(0).merged("image", "n", "b"), factors, max(1, len(images))
     count, h, w = x.shape.values()
     most = min(h, k.slot // w, k.bank // (down * across * w))
-    if not most:
-        raise Unfit(f"it moves elements, in rows of {w}, repeated {down} x {across} times, that do not fit")
+    refuse(not most, f"it moves elements, in rows of {w}, repeated {down} x {across} times, that do not fit")
     out = k.array(k.output.buffer, copy=copies, image=count, y=h * down, x=w * across)
     one = k.identity()
     xs, ys = k.slots(most * w), k.banks(most * w * down * across)
@@ -138,11 +137,3 @@ def repeat(k: Kernel, op: g.Take) -> None:
         y = y.merged("y", "h", "down").merged("x", "w", "across")
         for copy in range(copies):
             k.store(out[copy, image, first * down : first * down + y.shape["y"]], y)
-
-
-def _factor(size: int, found: tuple[int, ...]) -> int:
-    """How often each of `size` indices comes; 0 if not all equally often, in order."""
-    if not found:
-        return 1
-    factor = len(found) // size
-    return factor if found == tuple(np.repeat(np.arange(size), factor).tolist()) else 0

@@ -1,17 +1,12 @@
 """Softmax along channels as TensorFlow Lite computes it (runtime/hostops/fixed_point.py), and Deeploy's, along columns.
 
-Of TensorFlow Lite's, rows, the pixels, come into lanes: 16 rows of 16 channels are an entry of weights, which times
-each unit vector is one channel of all rows. So the largest value and the sum are operations on entries, and a group of
-16 rows shares an entry of parameters, the reciprocals of their sums. The quotients leave by a requantising store, and
-turn again. Of a batch of groups come first all sums, tile by tile, then all reciprocals, those of one half while those
-of the other one wait for DRAM, then all quotients, in tiles that take turns in both banks; those of a tile turn while
-the next ones are computed.
+For the former, rows (pixels) come into lanes: 16 rows of 16 channels are an entry of weights, which times each unit
+vector is one channel of all rows, so that the largest value and the sum are operations on entries. The reciprocals of
+the sums of a group of 16 rows share an entry of parameters; quotients leave by a requantising store, and turn again.
 
-In the reciprocal of a sum every lane has a sum of its own. A product of two computed values is a RESCALE by parameters
-(PAR) that are made of one of them: it multiplies exactly, to 31 bits, and rounds as `high_product` does, so that each
-step of Newton's method is the kernel's. A byte of each channel's parameters is a plane, an entry of accumulators whose
-lanes are the channels. Planes go through DRAM to the input scratchpad; products with 0 and 1 put their lanes where the
-bytes of an entry of parameters are, and these go through DRAM to the parameters.
+The product of two computed values is a RESCALE by parameters (PAR) that are made of one of them: it multiplies to 31
+bits, and rounds as `high_product` does. The bytes of these parameters are planes, entries of accumulators whose lanes
+are channels. They go through DRAM to the inputs; products with 0 and 1 order them as an entry of parameters has them.
 """
 
 from __future__ import annotations
@@ -31,7 +26,7 @@ from ...runtime.hostops.deeploy import exponentials as integer_exponentials
 from ...runtime.hostops.fixed_point import exponentials
 from .. import graph as g
 from ..graph.integer_forms import Requant
-from .language import Array, Extents, Kernel, Tile, Unfit, cuts
+from .language import Array, Extents, Kernel, Tile, Unfit, cuts, refuse
 from .matmul import in_whole_blocks
 
 _OFFSET = 127  # that brings differences of 0 to -255 into the range of a table
@@ -41,7 +36,11 @@ _TOGETHER = 18  # groups of half a batch, where there are as many
 
 
 def softmax(k: Kernel, op: g.Softmax) -> None:
-    """Batch by batch."""
+    """TensorFlow Lite's softmax along the channels of images.
+
+    In each batch of groups come first all sums, tile by tile, then all reciprocals, of one half while the other half
+    waits for DRAM, then all quotients, in tiles that take turns in both banks.
+    """
     k.need("acc8", "lookup", "overwrite", "requant", "rescale", batch=1)
     if op.axis != 1 or len(op.x.shape) != 4:
         raise Unfit(f"along axis {op.axis} of {len(op.x.shape)} dimensions: only along the channels of images")
@@ -51,7 +50,7 @@ def softmax(k: Kernel, op: g.Softmax) -> None:
 
 
 class _Softmax:
-    """Records the softmax of rows `x` (image, block, group), each group of a block an entry of weights."""
+    """Records the softmax of `x` (image, block, group): each group of rows of a block is an entry of weights."""
 
     def __init__(self, k: Kernel, op: g.Softmax):
         self.k, (images, self.channels, *size), self.lanes = k, op.x.shape, k.cfg.block_in
@@ -77,8 +76,7 @@ class _Softmax:
         free, high = most - 4 * half, k.cfg.wgt_depth - PLANES * parameter_entries(k.cfg)
         self.batch = 2 * half
         self.size = min(half, max(1, _TILE // whole), (free - lanes) // whole, high // (_SLOTS * blocks))
-        if self.size < 1:
-            raise Unfit(f"rows of {self.channels} elements do not fit")
+        refuse(self.size < 1, f"rows of {self.channels} elements do not fit")
 
         group, entry = {"group": self.batch}, {"entry": free}
         self.weights = k.slots(self.size * blocks, Mem.WGT, _SLOTS, high=high)
@@ -88,7 +86,7 @@ class _Softmax:
         self.par, self.slope = k.tiles(Mem.PAR, group, {"par": 1})
 
     def record(self) -> None:
-        """All batches."""
+        """Record batch by batch."""
         reciprocals = list[Reciprocals]()
         for first in range(0, self.groups, self.batch):
             count = min(self.batch, self.groups - first)
@@ -96,21 +94,19 @@ class _Softmax:
             self.sums[...] = 0
             for tile, scores in self._loaded(first, tiles):
                 self._sum(tile, scores)
-            reciprocals = reciprocals or self._reciprocals()  # their constants behind scores, which are read first
-            take_turns([half.inverse(sums) for half, sums in zip(reciprocals, self.sums.parts(self.batch // 2))])
+            if not reciprocals:  # their constants are loaded behind scores, which are read first
+                constants, pars = load_constants(self.k, self.slope[0], self.numbers), self.par.parts(self.batch // 2)
+                reciprocals = [Reciprocals(self.k, constants, par, bank) for par, bank in zip(pars, self.banks)]
+            waiting = [half.inverse(sums) for half, sums in zip(reciprocals, self.sums.parts(self.batch // 2))]
+            while waiting:  # each runs until it waits for DRAM
+                waiting = [half for half in waiting if next(half, waiting) is None]
             beside, largest = (tile[:count] for tile in self.largest)
             beside[...] = 0
             beside += largest
             self._quotients(first, tiles)
 
-    def _reciprocals(self) -> list[Reciprocals]:
-        """Load constants; what makes the parameters of each half of a batch."""
-        constants = load_constants(self.k, self.slope[0], self.numbers)
-        parts = zip(self.par.parts(self.batch // 2), self.banks)
-        return [Reciprocals(self.k, constants, par, bank) for par, bank in parts]
-
     def _loaded(self, first: int, tiles: Sequence[slice]) -> Iterator[tuple[slice, Tile]]:
-        """Each tile of the batch from group `first` on with its scores, those of the next one loaded ahead."""
+        """Each tile of the batch from group `first` on with its scores; the next scores are loaded ahead."""
         scores = (self._load(range(first + tile.start, first + tile.stop)) for tile in tiles)
         following = next(scores)
         for tile in tiles:
@@ -118,7 +114,6 @@ class _Softmax:
             yield tile, loaded
 
     def _load(self, groups: range) -> Tile:
-        """The scores of groups, block after block for each of them."""
         weights = self.weights.next(group=len(groups), block=self.x.shape["block"])
         for n, group in enumerate(groups):
             image, row = divmod(group, self.x.shape["group"])
@@ -126,14 +121,14 @@ class _Softmax:
         return weights
 
     def _turn(self, bank: Tile, weights: Tile) -> Tile:
-        """The scores of a tile in accumulators (group, channel), whose lanes are rows."""
+        """The scores of a tile, turned, in accumulators (group, channel) whose lanes are rows."""
         blocks = weights.shape | {"lane": self.lanes}
         (y,) = bank.pieces(blocks)
         y[...] = self.units @ weights
         return y.merged("channel", "block", "lane")
 
     def _sum(self, tile: slice, weights: Tile) -> None:
-        """The largest value of each row, times -1 and with the offset, and the sum of exponentials."""
+        """Compute the largest value of each row, times -1 and with the offset, and the sum of exponentials."""
         largest = self.largest[1][tile]
         largest[...] = self.units[0] @ weights[:, 0]
         values = self._turn(self.banks[0], weights)[:, : self.channels]
@@ -145,28 +140,24 @@ class _Softmax:
         self.sums[tile].add(values, over="channel group")
 
     def _quotients(self, first: int, tiles: Sequence[slice]) -> None:
-        """Divide and store, tile by tile: a tile is loaded again behind the next one, and turned behind that."""
+        """Divide and store each tile; load it again when the next one is divided, and turn it after that."""
         quotients, again = (a[first : first + tiles[-1].stop] for a in (self.quotients, self.again))
         turned, loaded = list[Tile](), self._loaded(first, tiles)
         for n in range(len(tiles) + 2):
             if n < len(tiles):
                 tile, scores = next(loaded)
-                self.k.store(quotients[tile], self._divide(tile, scores, n % 2), self.par[tile])
+                y = self._turn(self.banks[n % 2], scores)
+                values = y[:, : self.channels]
+                values += self.largest[n % 2][tile]
+                values.lookup(self.exponential)
+                self.k.store(quotients[tile], y, self.par[tile])
             if 1 <= n <= len(tiles):
                 turned.append(self.weights.load(again[tiles[n - 1]]))
             if n >= 2:
                 self._store(first + tiles[n - 2].start, self.banks[n % 2], turned[n - 2])
 
-    def _divide(self, tile: slice, weights: Tile, bank: int) -> Tile:
-        """The quotients of a tile, whose lanes are rows."""
-        y = self._turn(self.banks[bank], weights)
-        values = y[:, : self.channels]
-        values += self.largest[bank][tile]
-        values.lookup(self.exponential)
-        return y
-
     def _store(self, first: int, bank: Tile, weights: Tile) -> None:
-        """Turn quotients of groups from `first` on, as many blocks at a time as fit behind a tile."""
+        """Turn and store the quotients of groups from `first` on, as many blocks at a time as fit behind a tile."""
         lanes, blocks, rows = self.lanes, self.out.shape["block"], self.out.shape["row"]
         rest = bank[self.size * blocks * lanes :]
         at_once = min(blocks, rest.size // lanes)
@@ -178,13 +169,6 @@ class _Softmax:
                 (y,) = next(places).pieces(target.shape)
                 y[...] = self.units[: y.shape["row"]].named(lane="row") @ weights[n, part]
                 self.k.store(target, y)
-
-
-def take_turns(parts: Sequence[Iterator[None]]) -> None:
-    """Run the parts, each until it waits, in turn."""
-    waiting = list(parts)
-    while waiting:
-        waiting = [part for part in waiting if next(part, waiting) is None]
 
 
 WORD = 4  # bytes of a multiplier with the lowest bit of its exponent, and the first of them
@@ -208,9 +192,9 @@ def reciprocal_accumulators(count: int, cfg: Config) -> int:
 
 
 class Constants(NamedTuple):
-    """The table of numbers of bits, parameters of the first guess, and accumulators with `_NUMBERS`.
+    """A table of bit lengths, parameters of the first guess, accumulators with `_NUMBERS`, and what orders bytes.
 
-    Matrices (plane, entry) put planes where their bytes are; in DRAM, (entry), are all other bytes.
+    `matrices` (plane, entry) put planes at their bytes of parameters; `rest` (entry), in DRAM, has all other bytes.
     """
 
     bits: int
@@ -221,7 +205,7 @@ class Constants(NamedTuple):
 
 
 def load_constants(k: Kernel, slope: Tile, numbers: Tile) -> Constants:
-    """Load what reciprocals need: one entry of parameters, `NUMBERS` accumulators, a table, and matrices that stay."""
+    """Load the constants of reciprocals: one entry of parameters, `NUMBERS` accumulators, a table, and matrices."""
     cfg, each = k.cfg, parameter_entries(k.cfg)
     places = np.arange(cfg.par_entry_bytes).reshape(each, cfg.out_entry_bytes)
     channel, byte = places // PAR_BYTES, places % PAR_BYTES
@@ -251,10 +235,10 @@ class Reciprocals:
         self.stored = k.temporary("planes", **self.planes.shape), k.temporary("words", **self.words.shape)
 
     def make(self, word: Tile, exponent: Tile | None = None) -> Iterator[None]:
-        """Make parameters of the multipliers `word` (group), without sign, and nothing else, for RESCALE.
+        """Make parameters of the multipliers `word` (group), which have no sign, for RESCALE.
 
-        With `exponent`, that without its lowest bit, they are for STORE, with what is constant. Yields where it waits
-        for DRAM.
+        With `exponent`, without its lowest bit, they are for STORE, with all constant bytes. Yields where it waits for
+        DRAM.
         """
         (stored, again), count = self.stored, WORD if exponent is None else PLANES
         self.planes[:count] = 0
@@ -281,10 +265,7 @@ class Reciprocals:
             values[group].rescale(self.par[group])
 
     def inverse(self, sums: Tile) -> Iterator[None]:
-        """Make the parameters that divide exponentials by `sums` (group): of STORE, to int8 with 8 more bits.
-
-        Yields where it waits for DRAM.
-        """
+        """Make parameters of a STORE that divides exponentials by `sums` (group). Yields where it waits for DRAM."""
         half, shift, y, copy, other = (self.arrays[n] for n in range(_ARRAYS))
         guess, one, two, below_two = (self.found.numbers[n] for n in range(NUMBERS))
         # the sum has 20 + min(sum >> 20, 1) + bits(sum >> 21) bits; shifted left, it has 31
@@ -343,8 +324,7 @@ def integer_softmax(k: Kernel, op: g.IntegerSoftmax) -> None:
     to compare numbers as if they were unsigned, 2**31 is subtracted from it.
     """
     k.need("acc8", "lookup", "requant", batch=1)
-    if len(op.x.shape) != 4:
-        raise Unfit(f"{op.x.dtype} of {len(op.x.shape)} dimensions: only images of int8")
+    refuse(len(op.x.shape) != 4, f"{op.x.dtype} of {len(op.x.shape)} dimensions: only images of int8")
     # the exponentials of values that are 255 to 0 below the largest
     table = integer_exponentials(np.arange(-255, 1), op.quadratic, op.linear, op.constant, op.period)
     if table.min() < 0 or table[-1] < 1:
@@ -358,7 +338,11 @@ def integer_softmax(k: Kernel, op: g.IntegerSoftmax) -> None:
     x, out = (image.merged("row", "n", "b", "h").named(w="column") for image in (k.input(0), k.output))
     rows, columns = x.shape.values()
     par = k.parameters(Requant(1, *op.multipliers, op.output.zero_point, op.low, op.high))
-    number, constants = k.table("exponentials", table), _constants(k, dividend, bits)
+    number, bit = k.table("exponentials", table), np.arange(bits)
+    # for each bit the largest divisor, its factor, and what is added; then the dividend
+    lines = (dividend >> bit) + 1, -(1 << (bit + bits)), 1 << bit, [(dividend << bits) - _TOP]
+    words = np.concatenate(lines).astype(np.int32).reshape(-1, 1, 1)
+    constants = k.known("bits", np.repeat(words, k.cfg.block_out, 2))
     most = k.most(rows, lambda count: _tiles(count, columns, bits))
     for x_rows, out_rows in zip(x.parts(most), out.parts(most)):
         count = x_rows.shape["row"]
@@ -397,17 +381,9 @@ def integer_softmax(k: Kernel, op: g.IntegerSoftmax) -> None:
 
 
 def _tiles(rows: int, columns: int, bits: int) -> tuple[Extents, Extents]:
-    """In each bank: copies and the t of each row; copies, divisors with the sums times -1, and constants."""
+    """The axes of the tiles in each bank: copies and t of each row; copies, divisors and negated sums, constants."""
     copies = {"copy": 2, "row": rows, "column": columns}
     return [copies, {"row": rows}], [copies, {"entry": rows * (bits + 1)}, {"constant": 3, "bit": bits}]
-
-
-def _constants(k: Kernel, dividend: int, bits: int) -> Array:
-    """For `_divide`: of each bit the largest divisor, its factor, and what is added; then the dividend."""
-    bit = np.arange(bits)
-    rows = (dividend >> bit) + 1, -(1 << (bit + bits)), 1 << bit
-    constants = np.concatenate([*rows, [(dividend << bits) - _TOP]]).astype(np.int32)
-    return k.known("bits", np.repeat(constants.reshape(-1, 1, 1), k.cfg.block_out, 2))
 
 
 def _divide(quotient: Tile, sums: Tile, divisors: Tile, powers: Tile) -> None:

@@ -1,4 +1,4 @@
-"""Which kernels compute an operator: the only table. Of those that fit, the one with the fewest cycles does."""
+"""The table of kernels by class of operator: of the kernels that fit, the one that adds the fewest cycles is chosen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .. import cost
 from .. import graph as g
 from . import language
 from .attention import attention, rotary
-from .cache import heads_out, join_rows, write_columns, write_rows
+from .cache import RowsJoined, RowsOut, heads_out, join_rows, write_columns, write_rows
 from .conv import conv2d, dense, dense16, whole_image
 from .elementwise import constant_per_channel, leaky_relu, lookup, pair, prelu, requantise, sum_of_two, weighted_sum
 from .fold import Fold
@@ -26,7 +26,6 @@ from .quantise import quantise_image
 from .recording import Recording
 from .resize import repeat, resize_bilinear
 from .softmax import integer_softmax, softmax
-from .stand_ins import RowsJoined, RowsOut
 from .transposed_conv import conv_transpose
 
 KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
@@ -70,11 +69,11 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
 
 # Alone, chains on the ALU may seem faster than the multiplier array, whose weights a launch loads early.
 LAST_RESORT = (sum_of_two,)
-_ALIKE = 1.1  # times the fewest cycles: of kernels that add so many to a launch the one that is fastest alone
+_ALIKE = 1.1  # times the fewest cycles: of kernels that add so many to a launch, the one that is fastest alone is taken
 
 
 class Alternative(NamedTuple):
-    """A kernel from outside of the table, the classes that it computes, and whether it does wherever it fits."""
+    """A kernel of a user, the classes of operators that it computes, and whether it is taken wherever it fits."""
 
     record: Record
     operators: tuple[type[g.Operator], ...]
@@ -86,7 +85,7 @@ _ALSO: ContextVar[tuple[Alternative, ...]] = ContextVar("alternatives", default=
 
 @contextmanager
 def also(alternatives: Sequence[Alternative]) -> Iterator[None]:
-    """Within, these kernels are in the table, too, before those of its rows."""
+    """Within the context these kernels are tried, too, before the kernels of the table."""
     token = _ALSO.set((*alternatives, *_ALSO.get()))
     try:
         yield
@@ -103,7 +102,7 @@ def kernels_of(op: g.Operator) -> tuple[Record, ...]:
 def chosen(op: g.Operator, cfg: Config, fold: Fold | None = None) -> Record | None:
     """The kernel of `op` that adds the fewest cycles to a launch; None where none fits.
 
-    With `fold` its image is laid out so, that of a convolution.
+    The image of a convolution is laid out as `fold` says.
     """
     first = frozenset(each.record for each in _ALSO.get() if each.first)
     return _chosen(op, cfg, fold, kernels_of(op), first)
@@ -127,7 +126,7 @@ def _chosen(
 
 
 def refusal(op: g.Operator, cfg: Config) -> str:
-    """Reason why no kernel computes `op`, that of the last one; empty if one does."""
+    """Reason why no kernel computes `op`, the one of the last kernel; empty if a kernel computes it."""
     kernels = kernels_of(op)
     if not kernels:
         return f"no kernel computes {type(op).__name__}"
@@ -136,7 +135,7 @@ def refusal(op: g.Operator, cfg: Config) -> str:
 
 def cycles(op: g.Operator, cfg: Config, fold: Fold | None = None) -> float:
     """Cycles of a launch of `op`, by the timing model. Raises `Unfit` where no kernel computes it."""
-    return language.cycles(*_laid(op, cfg, fold)[:2], cfg, fold)
+    return language.cycles(_fitting(op, cfg, fold), op, cfg, fold)
 
 
 def overlap(before: g.Operator, op: g.Operator, cfg: Config, folds: Mapping[str, Fold]) -> float:
@@ -144,20 +143,18 @@ def overlap(before: g.Operator, op: g.Operator, cfg: Config, folds: Mapping[str,
 
     Raises `Unfit` where no kernel computes one of them.
     """
-    first, second = (_laid(one, cfg, folds.get(one.name)) for one in (before, op))
+    layouts = ((one, folds.get(one.name)) for one in (before, op))
+    first, second = (language.case_of(_fitting(one, cfg, fold), one, fold) for one, fold in layouts)
     return language.overlap(first, second, cfg)
 
 
-def _laid(op: g.Operator, cfg: Config, fold: Fold | None) -> language.Laid:
+def _fitting(op: g.Operator, cfg: Config, fold: Fold | None) -> Record:
     if record := chosen(op, cfg, fold):
-        return language.Laid(record, op, fold)
+        return record
     raise Unfit(refusal(op, cfg))
 
 
 def lower(rec: Recording, op: g.Operator) -> None:
     """Record `op` by the chosen kernel. Raises `Unfit` where there is none."""
     fold, _ = rec.folded.get(op.name, (None, None))
-    record = chosen(op, rec.cfg, fold)
-    if record is None:
-        raise Unfit(refusal(op, rec.cfg))
-    language.lower(record, rec, op)
+    language.lower(_fitting(op, rec.cfg, fold), rec, op)

@@ -1,18 +1,13 @@
 """Transposed convolutions: every phase of the output is a convolution of the input with some of the kernel's taps.
 
-Output row `y` is reached by the taps `k` with `y + top - k` a multiple of the stride. Rows of one phase, `y` modulo the
-stride, share their taps; columns alike. Micro-ops write accumulators in the order of the output, a phase apart, so that
-one store takes a tile. Taps between pixels add nothing, so each phase has biases of its own: the ALU adds them, unless
-all are equal. Where the weights of one block of the output do not fit, products of some blocks of the input are added
-to those of others: the sums stay in the accumulators.
-
-One reduction of a schedule for all phases needs a kernel padded to whole strides: 36 products instead of 25 for 5x5,
-stride 2.
+Output row `y` is reached by the taps `k` with `y + top - k` a multiple of the stride, columns alike. Micro-ops write
+accumulators in the order of the output, so that one store takes a tile. Each phase has biases of its own, as taps
+between pixels add nothing: the ALU adds them unless all are equal. Where the weights of one block of the output do not
+fit, its sums stay in the accumulators while weights for other blocks of the input are loaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -21,10 +16,10 @@ import numpy as np
 from ...hw.isa import Mem
 from ...runtime import layout
 from .. import graph as g
-from .language import Kernel, Tile, Unfit, equal_parts
+from .language import Kernel, Tile, Unfit, cuts, equal_parts
 from .recording import channel_parameters, need_layer
 
-_TILES = (1, 2, 4, 8)  # of an image, at least: nothing hides the load of the first one and the store of the last one
+_TILES = (1, 2, 4, 8)  # tiles of an image, at least: nothing hides the load of the first and the store of the last
 Taps = tuple[tuple[int, int], ...]  # (tap, its input pixel)
 
 
@@ -63,7 +58,9 @@ def _conv_transpose(k: Kernel, op: g.QConvTranspose2d, tile: tuple[int, int, int
     (images, blocks, _, _), (_, outputs, height, width) = x.shape.values(), out.shape.values()
     (kh, kw), (v, u) = op.weight.shape[2:], op.strides
     weights = k.known("w", layout.pack_weights(op.weight, k.cfg), o=outputs, b=blocks, ky=kh, kx=kw)
-    bias = np.stack([op.bias - op.x.zero_point * sums for sums in _sums(op, down, across)]).astype(np.int32)
+    taps_of_phases = [[[tap for tap, _ in taps] for taps in pair] for pair in product(down.taps, across.taps)]
+    sums = [op.weight[:, :, a][:, :, :, b].sum((1, 2, 3), dtype=np.int64) for a, b in taps_of_phases]
+    bias = (op.bias - op.x.zero_point * np.stack(sums)).astype(np.int32)
     equal = bool((bias == bias[0]).all())  # then the store adds them
     parameters = k.array(channel_parameters(k.rec, op, bias[0] if equal else np.zeros_like(bias[0])), par=outputs)
     by_phase = np.stack([layout.pack_bias(each, k.cfg) for each in bias], axis=1)
@@ -81,16 +78,13 @@ def _conv_transpose(k: Kernel, op: g.QConvTranspose2d, tile: tuple[int, int, int
         h, w = min(rows, -(-height // v) - top), min(columns, -(-width // u) - left)
         y = ys.next(h=h, v=v, w=w, u=u)
         window = {"h": (top + down.first, h + down.reach - 1), "w": (left + across.first, w + across.reach - 1)}
-        for first in range(0, blocks, chunk):
-            these = slice(first, min(first + chunk, blocks))
-            factors, near = (
-                ws.hold(weights[o, these]),
-                xs.next(b=these.stop - first, h=window["h"][1], w=window["w"][1]),
-            )
-            for number, block in enumerate(range(first, these.stop)):
-                k.load(near[number], x[n, block].window(op.x.zero_point, **window))
+        for these in cuts(blocks, chunk):
+            factors = ws.hold(weights[o, these])
+            near = xs.next(b=these.stop - these.start, h=window["h"][1], w=window["w"][1])
+            for number, image in enumerate(x[n, these].parts(1)):
+                k.load(near[number], image[0].window(op.x.zero_point, **window))
             for (i, taps), (j, others) in product(enumerate(down.taps), enumerate(across.taps)):
-                _products(k, y[:, i, :, j], near, factors, (taps, others), fresh=first == 0)
+                _products(k, y[:, i, :, j], near, factors, (taps, others), fresh=these.start == 0)
         if biases is not None:
             y += addends
         part = out[n, o, top * v : min(height, (top + h) * v), left * u : min(width, (left + w) * u)]
@@ -99,7 +93,7 @@ def _conv_transpose(k: Kernel, op: g.QConvTranspose2d, tile: tuple[int, int, int
 
 
 def _products(k: Kernel, y: Tile, x: Tile, weights: Tile, taps: tuple[Taps, Taps], *, fresh: bool) -> None:
-    """The products of a tile for one phase; `fresh` ones replace what the accumulators hold."""
+    """The products of a tile for one phase: where `fresh`, the first one replaces what the accumulators hold."""
     h, w = y.shape.values()
     if fresh and not all(taps):  # no tap of the kernel reaches these pixels
         y[...] = 0
@@ -109,15 +103,8 @@ def _products(k: Kernel, y: Tile, x: Tile, weights: Tile, taps: tuple[Taps, Taps
             k.multiply(y, value.over("h w"), overwrite=fresh and number == 0)
 
 
-def _sums(op: g.QConvTranspose2d, down: Phases, across: Phases) -> Iterator[np.ndarray]:
-    """For each phase int64 (output channels,): the sum of the weights of its taps."""
-    for rows, columns in product(down.taps, across.taps):
-        taps = op.weight[:, :, [tap for tap, _ in rows]][:, :, :, [tap for tap, _ in columns]]
-        yield taps.sum((1, 2, 3), dtype=np.int64)
-
-
 def _tiles(k: Kernel, op: g.QConvTranspose2d) -> list[tuple[int, int, int]]:
-    """(blocks of the input whose weights are on chip together, rows, columns of each phase): the widest that fit."""
+    """The widest tiles that fit: (blocks of the input whose weights are on chip together, rows, columns of a phase)."""
     cfg, taps, (v, u), down, across = k.cfg, op.weight[0, 0].size, op.strides, Phases.of(op, 0), Phases.of(op, 1)
     height, width = (-(-size // stride) for size, stride in zip(op.output.shape[2:], op.strides))
     most = min(cfg.wgt_depth, cfg.uop_depth) // (2 * taps)

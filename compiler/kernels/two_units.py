@@ -1,12 +1,17 @@
-"""Layers whose output channels two units divide: what they read and compute, and the tiles that are worth a trial."""
+"""Layers whose output channels units `gemm` and `ternary` divide, in tiles that both compute at once.
+
+`tiles` bounds the cycles of all tiles that fit, `divided` tries the most promising by the timing model. The units have
+the accumulators of one bank each; ternary channels are the last ones, in groups of blocks.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.config import Config
 from ...hw.isa import Mem
@@ -16,19 +21,20 @@ from .. import cost
 from .. import graph as g
 from ..conv_shape import ConvShape
 from .fold import Fold, Reads, fold_weights
-from .language import Array, Kernel, Slots, Unfit, by_shape, cuts, every
+from .language import Array, Kernel, Slots, Unfit, by_shape, cuts, every, refuse
 from .language import Tile as Entries
 from .recording import channel_parameters
 
-_TRIED = 3  # tiles that the timing model tries
-_STEP = 10  # cycles of the instructions of a step beside its products
-_TOGETHER = 4  # pieces of an operand that are on chip together, where there are as many
+_TRIED = 3  # the number of tiles that the timing model tries
+_STEP = 10  # cycles of the instructions of a step in addition to its products
+_TOGETHER = 4  # pieces of an operand that are on chip at a time, where there are as many
+Counts, Flags = NDArray[np.int64], NDArray[np.bool_]  # one for each of several tiles
 
 
 class Tile(NamedTuple):
     """Rows and columns of the output, blocks on GEMM, groups of blocks on unit `ternary`, blocks of the input.
 
-    With `outer` the loop over output blocks is around that over tiles of the image.
+    With `outer` the loop over output blocks is the outer one, else the loop over tiles of the image.
     """
 
     rows: int
@@ -43,8 +49,8 @@ class Tile(NamedTuple):
 class Layer:
     """A layer in blocks of channels: `inputs` of them make `gemm` blocks on GEMM and `ternary` on unit `ternary`.
 
-    The latter computes `planes` of them at once. `images` are those of one batch, `extents` rows and columns of the
-    output. Of the input every `skip`-th row is read.
+    The latter computes `planes` of them at once. There are `images` batches, and `extents` rows and columns of the
+    output; every `skip`-th row of the input is read.
     """
 
     images: int
@@ -109,43 +115,41 @@ class Layer:
 
 
 class Pieces:
-    """How many pieces of an operand are on chip, and how often one is loaded, for numbers or arrays of tiles.
+    """For several tiles, the number of pieces of an operand on chip, `slots`, and of loads of them, `loads`.
 
-    It changes with each of `mine` turns of one loop, the `inner` one or that around, not with the `others` of the
-    other loop; each piece is one of `chunks` of the input's blocks.
+    A piece, of `size` entries, belongs to one chunk of the input's blocks and one turn of the loop that changes the
+    operand; `turns` are (chunks, turns of this loop, turns of the other one), `inner` says whether it is the inner one.
+    At least `ahead` pieces are on chip, if there are as many.
     """
 
-    def __init__(self, size: Any, depth: int, ahead: Any, chunks: Any, mine: Any, others: Any, inner: Any):
-        most, self.distinct = depth // np.maximum(size, 1), chunks * mine
-        kept = chunks * np.where(inner, mine, 1)
+    def __init__(self, size: Counts, depth: int, ahead: Counts, turns: tuple[Counts, Counts, Counts], inner: Flags):
+        (chunks, own, others), most = turns, depth // np.maximum(size, 1)
+        self.distinct = chunks * own
+        kept = chunks * np.where(inner, own, 1)
         again = (others > 1) & (kept <= most)
-        self.fits = most > 0
+        self.fits, self.size = most > 0, size
         self.loads = self.distinct * np.where((others > 1) & ~again, others, 1)
         self.slots = np.minimum(np.minimum(most, self.distinct), np.maximum(np.where(again, 2 * kept, 0), ahead))
 
 
 class Operands:
-    """The pieces of input, weights and ternary weights of a tile, or of arrays of them, and their sizes in entries."""
+    """The pieces of input, weights and ternary weights of several tiles, the columns of `tiles`."""
 
-    def __init__(self, layer: Layer, tile: Tile, cfg: Config):
-        rows, columns, gemm, groups, inputs, outer = tile
-        (oy, ox), reads, chunks = layer.extents, layer.reads, -(-layer.inputs // inputs)
+    def __init__(self, layer: Layer, tiles: Counts, cfg: Config):
+        rows, columns, gemm, groups, inputs, outer = tiles
+        (oy, ox), reads, terms = layer.extents, layer.reads, len(layer.reads.terms)
+        self.chunks = -(-layer.inputs // inputs)
         self.parts = np.maximum(-(-layer.gemm // np.maximum(gemm, 1)), -(-layer.groups // np.maximum(groups, 1)))
         self.tiles = layer.images * -(-oy // rows) * -(-ox // columns)
-        self.sizes = (
-            inputs * reads.reach(0, rows) * reads.reach(1, columns),
-            inputs * gemm * len(reads.terms),
-            inputs * groups * len(reads.terms),
-        )
-        self.steps = self.tiles * self.parts * chunks
+        self.steps = self.tiles * self.parts * self.chunks
         ahead = np.where(layer.products < 4 * cost.round_trip() * self.steps, _TOGETHER, 2)  # short steps hide little
-        image = Pieces(self.sizes[0], cfg.inp_depth, ahead, chunks, self.tiles, self.parts, outer)
-        weights = [
-            Pieces(size, depth, ahead, chunks, self.parts, self.tiles, np.logical_not(outer))
-            for size, depth in zip(self.sizes[1:], (cfg.wgt_depth, cfg.twgt_depth))
-        ]
-        self.again = (self.parts > 1) & (self.tiles > 1)  # whether the order of the loops matters
-        self.chunks, self.pieces = chunks, (image, *weights)
+        pixels = inputs * reads.reach(0, rows) * reads.reach(1, columns)
+        turns = self.chunks, self.parts, self.tiles
+        self.pieces = (
+            Pieces(pixels, cfg.inp_depth, ahead, (self.chunks, self.tiles, self.parts), outer > 0),
+            Pieces(inputs * gemm * terms, cfg.wgt_depth, ahead, turns, outer == 0),
+            Pieces(inputs * groups * terms, cfg.twgt_depth, ahead, turns, outer == 0),
+        )
 
 
 @cost.cached(256)
@@ -162,14 +166,15 @@ def tiles(layer: Layer, cfg: Config) -> tuple[Tile, ...]:
     if not pixels:
         h, w = layer.reads.size
         raise Unfit(f"tiles of padding alone: too much of it around {h}x{w} pixels")
-    found = np.array([(*pair, *rest) for pair, *rest in product(pixels, blocks, inputs, (0, 1))], np.int64).T
-    rows, columns, parts, inp, outer = found
-    every = Tile(rows, columns, -(-layer.gemm // parts), -(-layer.groups // parts), inp, outer > 0)
-    operands, area = Operands(layer, every, cfg), rows * columns
-    fits = (every.gemm * area <= cfg.bank_depth) & (every.groups * area <= cfg.plane_depth)
-    fits &= every.gemm + np.minimum(layer.ternary, every.groups * layer.planes) <= cfg.par_entries
-    fits &= np.logical_and.reduce([pieces.fits for pieces in operands.pieces]) & (~every.outer | operands.again)
-    bounds, steps = np.where(fits, _bound(layer, every, operands, cfg), np.inf), np.asarray(operands.steps)
+    choices = [(*pair, *rest) for pair, *rest in product(pixels, blocks, inputs, (0, 1))]
+    rows, columns, part, inp, outer = np.array(choices, np.int64).T
+    found = np.stack([rows, columns, -(-layer.gemm // part), -(-layer.groups // part), inp, outer])
+    (_, _, gemm, groups, *_), operands, area = found, Operands(layer, found, cfg), rows * columns
+    fits = (gemm * area <= cfg.bank_depth) & (groups * area <= cfg.plane_depth)
+    fits &= gemm + np.minimum(layer.ternary, groups * layer.planes) <= cfg.par_entries
+    fits &= np.logical_and.reduce([pieces.fits for pieces in operands.pieces])
+    fits &= (outer == 0) | (operands.parts > 1) & (operands.tiles > 1)  # else the order of the loops does not matter
+    bounds, steps = np.where(fits, _bound(layer, found, operands, cfg), np.inf), operands.steps
     order = [k for k in np.argsort(bounds, kind="stable").tolist() if np.isfinite(bounds[k])]
     if not order:
         taps = len(layer.reads.terms)
@@ -178,30 +183,29 @@ def tiles(layer: Layer, cfg: Config) -> tuple[Tile, ...]:
             f"entries of inputs and {taps} of each kind of weights; it has {cfg.inp_depth}, {cfg.wgt_depth} and "
             f"{cfg.twgt_depth}"
         )
-    of_steps = {int(steps[k]): k for k in reversed(order)}  # of as many steps the best one, as others are much alike
+    of_steps = {int(steps[k]): k for k in reversed(order)}  # the best one for each number of steps
     best = [k for k in order if of_steps[int(steps[k])] == k]
-    finest = order[int(np.argmin(np.asarray(inp)[order]))]  # products begin early, which the bound counts too little
+    finest = order[int(np.argmin(inp[order]))]  # products begin early, which the bound counts too little
     tried = [*dict.fromkeys([*best[: _TRIED - 1], finest, *best])][:_TRIED]
-    return tuple(Tile(*(np.asarray(each)[k].item() for each in every)) for k in sorted(tried, key=lambda k: steps[k]))
+    return tuple(Tile._make([*found[:5, k].tolist(), bool(outer[k])]) for k in sorted(tried, key=lambda k: steps[k]))
 
 
-def _bound(layer: Layer, tile: Tile, found: Operands, cfg: Config) -> np.ndarray:
-    """The longest of products, loads and stores, with the first loads and the last store beside them."""
+def _bound(layer: Layer, tiles: Counts, found: Operands, cfg: Config) -> NDArray[np.float64]:
+    """A lower bound of cycles: the longest of products, loads and stores, plus the first loads and the last store."""
     reads, port, computed = layer.reads, striped(cfg), layer.products + _STEP * found.steps
-    rows = (tile.inputs * reads.reach(0, tile.rows), tile.gemm, tile.groups)
+    rows, columns, gemm, groups, inputs, outer = tiles
+    lines = (inputs * reads.reach(0, rows), gemm, groups)
     width = cfg.inp_entry_bytes, cfg.wgt_entry_bytes, cfg.twgt_entry_bytes
-    each = [cost.rows_moved(port, s * w, 1, r) * (s > 0) for s, w, r in zip(found.sizes, width, rows)]
+    each = [cost.rows_moved(port, p.size * w, 1, r) * (p.size > 0) for p, w, r in zip(found.pieces, width, lines)]
     waits = sum(p.loads * load * ((p.slots < 2) & (p.distinct > 1)) for p, load in zip(found.pieces, each))
     loaded, first = sum(p.loads * load for p, load in zip(found.pieces, each)), sum(each)
-    # what the inner loop changes is loaded in its first turn, beside the products of this turn
-    inner, turns = np.where(tile.outer, (found.tiles, found.parts), (found.parts, found.tiles))
-    turn = found.chunks * (
-        each[0] * np.where(tile.outer, inner, 1) + (each[1] + each[2]) * np.where(tile.outer, 1, inner)
-    )
-    # and most of it for its first tile
+    # the operands that the inner loop changes are loaded in its first turn, beside the products of this turn
+    inner, turns = np.where(outer, (found.tiles, found.parts), (found.parts, found.tiles))
+    turn = found.chunks * (each[0] * np.where(outer, inner, 1) + (each[1] + each[2]) * np.where(outer, 1, inner))
+    # and most of them for its first tile
     late = np.maximum(turn - first - computed / turns, (first - computed / found.steps) * (found.chunks - 1))
-    entries = layer.blocks / found.parts * tile.rows * tile.columns
-    stored = cost.rows_moved(cfg, entries * cfg.out_entry_bytes, 1, layer.blocks / found.parts * tile.rows)
+    entries = layer.blocks / found.parts * rows * columns
+    stored = cost.rows_moved(cfg, entries * cfg.out_entry_bytes, 1, layer.blocks / found.parts * rows)
     stored = np.maximum(stored, entries * cfg.lanes / cfg.ppu_lanes)
     products = np.maximum(first + computed + waits + np.maximum(late, 0), loaded + computed / found.steps)
     return np.maximum(products, stored * found.tiles * found.parts) + stored
@@ -213,10 +217,10 @@ def divided(k: Kernel, op: g.QConv2d | g.QDense) -> None:
     cfg, others = k.cfg, len(op.weight) - op.ternary
     if op.ternary and "ternary" not in cfg.units:
         raise Unfit(f"{op.ternary} ternary channels: {cfg.name} has units {', '.join(cfg.units)}, not ternary")
-    if op.ternary and others % cfg.block_out:
-        raise Unfit(
-            f"{others} channels on GEMM beside {op.ternary} ternary ones: must be a multiple of {cfg.block_out}"
-        )
+    refuse(
+        op.ternary and others % cfg.block_out,
+        f"{others} channels on GEMM beside {op.ternary} ternary ones: must be a multiple of {cfg.block_out}",
+    )
     k.need("overwrite", "requant")
     in_tiles(k, op, k.fastest(in_tiles, tiles(Layer.of(op.shape, op.ternary, k.fold, cfg), cfg)))
 
@@ -225,7 +229,7 @@ def divided(k: Kernel, op: g.QConv2d | g.QDense) -> None:
 class Unit:
     """The share of one unit: `blocks` of the output, in groups of `planes`, with `together` groups in a tile.
 
-    Its `weights`, axes b, c, term, go to `places`, its sums to `banks`.
+    Its `weights` (b, c, term) go to `places`, its sums to `banks`.
     """
 
     blocks: range
@@ -244,25 +248,26 @@ class Unit:
         return self.blocks[part * self.together * self.planes : (part + 1) * self.together * self.planes]
 
 
-def in_tiles(k: Kernel, op: g.QConv2d | g.QDense, tile: Tile) -> None:
-    """The layer in tiles of these extents: products of one wait until the loads of the next one are recorded.
+Share = tuple[Unit, Entries, Entries]  # (unit, its weights, its sums) of a tile
 
-    Where there is room for both, these loads need not wait for the products. What lets a load wait for the operator
-    before is an instruction of the queues of the units.
+
+def in_tiles(k: Kernel, op: g.QConv2d | g.QDense, tile: Tile) -> None:
+    """The layer in tiles of these extents. The products of one tile are recorded behind the loads of the next one.
+
+    So the loads do not wait for the products, where there is room for both.
     """
     layer = Layer.of(op.shape, op.ternary, k.fold, k.cfg)
-    operands, at_once = Operands(layer, tile, k.cfg), layer.blocks <= k.cfg.par_entries
-    xs = k.slots(int(operands.sizes[0]), count=int(operands.pieces[0].slots))
-    units = _units(k, op, layer, tile, operands)
+    operands, at_once = Operands(layer, np.array([tile]).T, k.cfg), layer.blocks <= k.cfg.par_entries
+    sizes, slots = zip(*((pieces.size.item(), pieces.slots.item()) for pieces in operands.pieces))
+    xs = k.slots(sizes[0], count=slots[0])
+    units = _units(k, op, layer, tile, sizes[1:], slots[1:])
     size = layer.blocks if at_once else tile.gemm + min(tile.groups * layer.planes, layer.ternary)
     places = k.slots(size, Mem.PAR, 1 if at_once else k.cfg.par_entries // size)
     parameters = k.array(channel_parameters(k.rec, op, op.corrected_bias), b=layer.blocks)
     out = k.output if len(op.output.shape) == 4 else k.output.split("b", b=layer.blocks, h=1, w=1)
 
-    def compute(
-        part: int, target: Array, chunk: slice, pixels: Entries, shares: list[tuple[Unit, Entries, Entries]]
-    ) -> None:
-        """Products of blocks `chunk` of the input for a part of the output's blocks, by each unit (weights, sums)."""
+    def compute(part: int, target: Array, chunk: slice, pixels: Entries, shares: list[Share]) -> None:
+        """Products of blocks `chunk` of the input for a part of the output's blocks."""
         (_, rows, columns), outputs = target.shape.values(), [unit.outputs(part) for unit, *_ in shares]
         if at_once:
             par = places.hold(parameters)
@@ -277,10 +282,14 @@ def in_tiles(k: Kernel, op: g.QConv2d | g.QDense, tile: Tile) -> None:
             for (unit, _, sums), par, these in zip(shares, pars, outputs):
                 _store(target[these.start : these.stop], sums, par, unit)
 
-    image, (oy, ox), waiting = input_of(k, layer), layer.extents, list[tuple]()
-    ahead = all(pieces.slots > 1 or pieces.distinct == 1 for pieces in operands.pieces)
+    image, (oy, ox), waiting = (
+        input_of(k, layer),
+        layer.extents,
+        list[tuple[int, Array, slice, Entries, list[Share]]](),
+    )
+    ahead = all((pieces.slots > 1) | (pieces.distinct == 1) for pieces in operands.pieces)
     areas = [*product(range(layer.images), range(0, oy, tile.rows), range(0, ox, tile.columns))]
-    parts = range(int(operands.parts))
+    parts = range(operands.parts.item())
     turns = product(parts, areas) if tile.outer else ((part, area) for area in areas for part in parts)
     for part, (n, y, x) in turns:
         rows, columns = min(tile.rows, oy - y), min(tile.columns, ox - x)
@@ -300,7 +309,7 @@ def in_tiles(k: Kernel, op: g.QConv2d | g.QDense, tile: Tile) -> None:
 
 
 def input_of(k: Kernel, layer: Layer) -> Array:
-    """The input, axes n, c, h, w: of the image that is laid out, or of the entries of one as a vector."""
+    """The input, axes n, c, h, w: in the layout of few channels, an image, or the entries of an image as a vector."""
     if k.fold is not None:
         return k.folded.split("n", n=layer.images, c=1)
     x = k.input(0)
@@ -309,34 +318,33 @@ def input_of(k: Kernel, layer: Layer) -> Array:
     return x.named(b="c")[:, :, :: layer.skip]
 
 
-def _units(k: Kernel, op: g.QConv2d | g.QDense, layer: Layer, tile: Tile, operands: Operands) -> list[Unit]:
-    """The units that have a share."""
+def _units(
+    k: Kernel, op: g.QConv2d | g.QDense, layer: Layer, tile: Tile, sizes: tuple[int, ...], slots: tuple[int, ...]
+) -> list[Unit]:
+    """The units that have a share, whose pieces of weights have `sizes`, in `slots`."""
     cfg, reads, own, units = k.cfg, layer.reads, len(op.weight) - op.ternary, list[Unit]()
     weight = op.weight.reshape((*op.weight.shape, 1, 1)[:4])
     if k.fold is not None:
         assert isinstance(op, g.QConv2d)
         folded = fold_weights(op, k.fold, cfg)  # output blocks, terms, channels of a block, lanes
         weight = folded.transpose(0, 2, 3, 1).reshape(-1, cfg.block_in, 1, len(reads.terms))
-    (_, *sizes), (_, *slots), bank = operands.sizes, (int(pieces.slots) for pieces in operands.pieces), cfg.bank_depth
+    around, bank = {"c": layer.inputs, "term": len(reads.terms)}, cfg.bank_depth
     if own:
-        weights = k.known(
-            "w", layout.pack_weights(weight[:own], cfg), b=layer.gemm, c=layer.inputs, term=len(reads.terms)
-        )
-        places, banks = k.slots(int(sizes[0]), Mem.WGT, slots[0]), k.slots(bank, Mem.ACC, high=2 * bank)
+        weights = k.known("w", layout.pack_weights(weight[:own], cfg), b=layer.gemm, **around)
+        places, banks = k.slots(sizes[0], Mem.WGT, slots[0]), k.slots(bank, Mem.ACC, high=2 * bank)
         units.append(Unit(range(layer.gemm), 1, tile.gemm, weights, places, banks))
     if op.ternary:
-        packed = layout.pack_ternary_weights(weight[own:], cfg)
-        weights = k.known("t", packed, b=layer.groups, c=layer.inputs, term=len(reads.terms))
-        places, banks = k.slots(int(sizes[1]), Mem.TWGT, slots[1]), k.slots(bank, Mem.ACC, low=2 * bank)
+        weights = k.known("t", layout.pack_ternary_weights(weight[own:], cfg), b=layer.groups, **around)
+        places, banks = k.slots(sizes[1], Mem.TWGT, slots[1]), k.slots(bank, Mem.ACC, low=2 * bank)
         blocks = range(layer.gemm, layer.blocks)
         units.append(Unit(blocks, layer.planes, tile.groups, weights, places, banks))
     return units
 
 
 def multiply(y: Entries, x: Entries, weights: Entries, reads: Reads, *, fresh: bool) -> None:
-    """Add products of inputs (c, h, w) and weights (b, c, term) to `y` (b, h, w), which reads them so.
+    """Add products of inputs (c, h, w) and weights (b, c, term) to `y` (b, h, w), for inputs as `reads` says.
 
-    The first product of each output replaces what it holds where it is `fresh`.
+    Where `fresh`, the first product of each output replaces what the accumulators hold.
     """
     k, (_, rows, columns), (down, across) = y.kernel, y.shape.values(), reads.steps
     if reads.terms == ((0, 0, 0),):
@@ -360,7 +368,7 @@ def multiply(y: Entries, x: Entries, weights: Entries, reads: Reads, *, fresh: b
 
 
 def _store(out: Array, sums: Entries, par: Entries, unit: Unit) -> None:
-    """Store the outputs of a unit from the planes of its bank, each block of a group from its own."""
+    """Store the outputs of a unit: each block of a group is in a plane of the unit's bank."""
     k, (count, rows, columns) = out.kernel, out.shape.values()
     area = rows * columns
     if unit.planes == 1:

@@ -13,6 +13,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hw.errors import KernelError, Unfit
 from ...hw.isa import AluOp, Mem
@@ -29,10 +30,7 @@ _View = TypeVar("_View", bound="View")
 
 
 class Axis(NamedTuple):
-    """One axis of a view: its name, its extent, and the entries from one element to the next.
-
-    `pads` are the elements before the first one and behind the last one that a load adds.
-    """
+    """One axis of a view: `extent` elements, `step` entries apart, between `pads` elements that a load adds."""
 
     name: str
     extent: int
@@ -42,7 +40,7 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Entries from `base` on, in `axes` from the outermost in."""
+    """Entries from `base` on, in `axes` from the outermost in. Wrong indices and axes raise `KernelError`."""
 
     kernel: Kernel
     base: int
@@ -61,11 +59,11 @@ class View:
 
     @property
     def size(self) -> int:
-        """How many entries."""
+        """The number of entries."""
         return math.prod(axis.extent for axis in self.axes)
 
     def axis(self, name: str) -> Axis:
-        """The axis of that name. Raises `KernelError` where there is none."""
+        """The axis of that name."""
         found = next((axis for axis in self.axes if axis.name == name), None)
         if found is None:
             raise KernelError(f"{self} has no axis {name}; its axes are {', '.join(self.shape) or 'none'}")
@@ -75,11 +73,7 @@ class View:
         return f"{type(self).__name__.lower()} ({', '.join(f'{a.name} {a.extent}' for a in self.axes)})"
 
     def __getitem__(self: _View, key: _Index | tuple[_Index, ...]) -> _View:
-        """The part that `key` chooses, an index or a slice for each of the first axes; after `...` of the last ones.
-
-        Raises `KernelError` for indices outside of the view, for slices that end there or have no elements, and for
-        axes with padding.
-        """
+        """The part that `key` chooses: an index or a slice for each of the first axes, after `...` of the last axes."""
         parts = key if isinstance(key, tuple) else (key,)
         keys = [part for part in parts if not isinstance(part, EllipsisType)]
         if len(keys) > len(self.axes):
@@ -122,10 +116,7 @@ class View:
         return replace(self, axes=tuple(axis._replace(name=names.get(axis.name, axis.name)) for axis in self.axes))
 
     def merged(self: _View, into: str, *names: str) -> _View:
-        """The same entries with the adjacent axes `names`, by default all, as one that is called `into`.
-
-        Raises `KernelError` where the entries of these axes do not follow one another in equal steps.
-        """
+        """The same entries with the adjacent axes `names`, by default all, as one axis `into`, if steps are equal."""
         names = names or tuple(self.shape)
         for name in names:
             self.axis(name)
@@ -142,7 +133,7 @@ class View:
         return replace(self, axes=(*self.axes[:first], one, *self.axes[first + len(names) :]))
 
     def split(self: _View, name: str, **extents: int) -> _View:
-        """The same entries with axis `name` as several of `extents`. Raises `KernelError` where these do not match."""
+        """The same entries with axis `name` as several axes of `extents`."""
         axis = self.axis(name)
         if math.prod(extents.values()) != axis.extent or any(axis.pads):
             raise KernelError(f"{self}: axis {name} cannot be split into {extents}")
@@ -168,8 +159,13 @@ def cuts(extent: int, size: int) -> list[slice]:
     return [slice(first, min(first + size, extent)) for first in range(0, extent, size)]
 
 
+def equal_parts(extent: int) -> list[int]:
+    """The sizes of tiles that cut `extent` into 1, 2, 3, ... equal parts, the largest first."""
+    return sorted({-(-extent // count) for count in range(1, extent + 1)}, reverse=True)
+
+
 def every(first: int, count: int, step: int) -> slice:
-    """The slice of `count` elements, `step` apart, from element `first` on. Raises `KernelError` for none."""
+    """The slice of `count` elements, `step` apart, from element `first` on."""
     if count < 1 or first < 0:
         raise KernelError(f"{count} elements from {first} on: at least one, from 0 on")
     return slice(first, first + (count - 1) * step + 1, step)
@@ -186,10 +182,7 @@ def dense(extents: dict[str, int], step: int = 1) -> tuple[Axis, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Array(View):
-    """Entries of a DRAM buffer. `symbol` moves them by a value that is known when a run begins.
-
-    `fill` is the value of the padding.
-    """
+    """Entries of a DRAM buffer, which `symbol` moves by a value known when a run begins; padding has value `fill`."""
 
     buffer: Buffer
     symbol: Symbol | None = None
@@ -206,7 +199,7 @@ class Array(View):
         return whole, start + self.base * cfg.batch * cfg.block_out * self.buffer.bits // 8
 
     def shares(self, other: Array) -> bool:
-        """True where both begin at the same byte: one is computed at its place in the other."""
+        """True where both begin at the same byte, as an operator's result does that is computed in its place."""
         return self.address == other.address
 
     def repeated(self, **extent: int) -> Array:
@@ -215,9 +208,9 @@ class Array(View):
         return replace(self, axes=(Axis(name, count, 0), *self.axes))
 
     def window(self, fill: int = 0, **ranges: tuple[int, int]) -> Array:
-        """`count` elements from `first` on along each of these axes; those outside are padding of `fill`.
+        """Elements in `ranges`, (first, count) by the name of the axis; elements outside are padding of `fill`.
 
-        `ranges` are (first, count) by name. Raises `Unfit` where nothing lies inside.
+        Raises `Unfit` where all are outside.
         """
         keys, pads = dict[str, slice](), dict[str, tuple[int, int]]()
         for name, (first, count) in ranges.items():
@@ -238,9 +231,9 @@ class Array(View):
         return {axis.name: axis.extent + sum(axis.pads) for axis in self.axes}
 
     def rows(self, own: str = "") -> tuple[Axis, Axis] | None:
-        """The rows, and the entries of a row, of one transfer; None where it takes several.
+        """The axes of one transfer, rows and entries of a row; None where it takes several transfers.
 
-        Axis `own`, if it has several elements, is that of the rows.
+        Axis `own`, if it has several elements, becomes the axis of rows.
         """
         merged, one = list[Axis](), Axis("", 1, 1)
         for axis in self.axes:
@@ -268,41 +261,37 @@ class Tile(View):
     Statements on accumulators read as NumPy: `y[...] = x @ w` and `y += x @ w` are products of inputs `x` with weights
     `w`, `y[...] = 0` sets to zero, `+=`, `*=` and `>>=` combine with a number or with other accumulators, `<<=` with a
     number. Axes are matched by name: the operand is repeated along axes of `y` that it does not have, and combined
-    along those that `y` does not have. Sums with 0, products with 1 and shifts by 0 record nothing. Unlike NumPy, an
-    operand that shares entries with `y` is read while these change. `shifts` are as of `each`; `claim` numbers the
-    tiles of a kernel with checks (compiler/kernels/checked.py).
+    along axes that `y` does not have. Sums with 0, products with 1 and shifts by 0 record nothing. Unlike NumPy, an
+    operand that shares entries with `y` is read while these change. `shifts` are the moves of `each`, `claim` numbers
+    the tiles of a kernel with checks (compiler/kernels/checked.py).
     """
 
     mem: Mem
-    shifts: np.ndarray | None = None
+    shifts: NDArray[np.int64] | None = None
     claim: int = 0
 
-    def each(self, **indices: np.ndarray) -> Tile:
-        """The view moved by each of `indices` along these axes, arrays of one length: a micro-op for each.
+    def each(self, **indices: NDArray[np.int64]) -> Tile:
+        """The view moved by each of `indices`, arrays of one length, along these axes: a micro-op for each move.
 
-        A product takes the views of all of its operands that are moved together; others stay.
+        In a product all views that `each` made move together.
         """
         shifts = sum(self.axis(name).step * np.asarray(index) for name, index in indices.items())
         return replace(self, shifts=np.asarray(shifts))
 
     def reshaped(self, **extents: int) -> Tile:
-        """The first entries, with axes of these extents. Raises `KernelError` where they have gaps, or are too few."""
-        count = math.prod(extents.values())
-        return self.merged("entry")[:count].split("entry", **extents)
+        """The first entries, with axes of these extents."""
+        return self.merged("entry")[: math.prod(extents.values())].split("entry", **extents)
 
-    def __matmul__(self, weights: Tile) -> Product:
+    def __matmul__(self, weights: View) -> Product:
         """Inputs times weights, matrix by matrix, on GEMM or, of weights in TWGT, on unit `ternary`."""
-        return Product(self, weights)
+        return Product(self, tile_of(weights))
 
-    def __mul__(self, rows: Rows) -> Product:
+    def __mul__(self, rows: View) -> Product:
         """Inputs times rows of weights, lane by lane."""
-        return Product(self, rows, by_lane=True)
+        return Product(self, tile_of(rows), by_lane=True)
 
     def pieces(self, *extents: dict[str, int]) -> tuple[Tile, ...]:
-        """Tiles of these axes that follow one another, from the first entry of this one on.
-
-        Raises `KernelError` where it has gaps, or fewer entries.
-        """
+        """Adjacent tiles of these axes, from the first entry on."""
         sizes = [math.prod(each.values()) for each in extents]
         if not self.dense() or sum(sizes) > self.size:
             raise KernelError(f"{self} is no one piece of {sum(sizes)} entries")
@@ -346,7 +335,7 @@ class Tile(View):
         return self.alu(AluOp.SHR, -bits, 0)
 
     def maximum(self, value: Tile | int, over: str = "") -> Tile:
-        """Become the larger one of itself and `value`, element by element; `over` as of `add`."""
+        """Become the larger one of itself and `value`, element by element; `over` is the order of loops of `add`."""
         return self.alu(AluOp.MAX, value, over=over)
 
     def minimum(self, value: Tile | int) -> Tile:
@@ -368,15 +357,15 @@ class Tile(View):
         return self.alu(AluOp.LOOKUP, table)
 
     def sum_along(self, axis: str) -> Tile:
-        """Its first part along `axis`, which becomes the sum of all parts; the others change."""
+        """The first part along `axis`, which becomes the sum of all parts; the others change."""
         return self._folded(AluOp.ADD, axis)
 
     def max_along(self, axis: str) -> Tile:
-        """Its first part along `axis`, which becomes the largest of all parts; the others change."""
+        """The first part along `axis`, which becomes the largest of all parts; the others change."""
         return self._folded(AluOp.MAX, axis)
 
     def _folded(self, op: AluOp, axis: str) -> Tile:
-        """By halves, so that an operation seldom waits for the one before."""
+        """Combine the parts by halves, so that an operation seldom waits for the one before."""
         at = [a.name for a in self.axes].index(self.axis(axis).name)
         part, count = (slice(None),) * at, self.axes[at].extent
         while count > 1:
@@ -400,6 +389,13 @@ class Tile(View):
         return self
 
 
+def tile_of(view: View) -> Tile:
+    """The view, an operand of a statement. Raises `KernelError` where it is no tile."""
+    if not isinstance(view, Tile):
+        raise KernelError(f"a statement takes a tile, not '{type(view).__name__}'")
+    return view
+
+
 @dataclass(frozen=True, eq=False)
 class Rows(Tile):
     """Rows of weights, `block_in` to an entry of the scratchpad: `base` and steps count rows."""
@@ -410,8 +406,8 @@ class Product:
     """Inputs `x` times `weights`, summed along the axes that the result does not have.
 
     `by_lane` multiplies lane by lane with rows of weights (extension `depthwise`). `order` names axes in the order of
-    their loops, from the outermost in; without it they are those of the result, then those that are summed. `taps`
-    products of inputs and rows that follow one another are added at once (extension `depthwise_rows`, by lane alone).
+    their loops, from the outermost in, by default first the axes of the result. `taps` products of adjacent inputs and
+    adjacent rows are added at once (extension `depthwise_rows`, only by lane).
     """
 
     x: Tile
@@ -421,11 +417,11 @@ class Product:
     taps: int = 1
 
     def with_taps(self, taps: int) -> Product:
-        """The same product, of so many inputs and rows of weights, from those of the views on, at once."""
+        """The same product with so many adjacent inputs and rows of weights at once."""
         return replace(self, taps=taps)
 
     def at(self, **keys: _Index) -> Product:
-        """The product of the parts of both that an index or a slice chooses of each of these axes, by name."""
+        """The product of the parts of both operands that `keys` choose, an index or a slice by the name of the axis."""
         x, weights = (t.at(**{name: keys[name] for name in keys.keys() & t.shape}) for t in (self.x, self.weights))
         left = {*x.shape, *weights.shape}
         order = " ".join(name for name in self.order.split() if name in left or name not in keys)

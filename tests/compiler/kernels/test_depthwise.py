@@ -108,48 +108,22 @@ def test_the_ring_goes_around_and_every_row_is_loaded_once(fill):
     assert stats.bytes_loaded["INP"] == 32 * 120 * 56
 
 
-def test_several_images_of_several_planes():
-    cut, stats = check(PLUS, square(40, (7, 7), images=3))
-    assert cut.rows == 70 and stats.bytes_loaded["INP"] == 3 * 48 * 49
-    assert stats.bytes_loaded["PAR"] == 3 * PLUS.par_entry_bytes
+BATCHES = ROWS.replace(batch=2, extensions=ROWS.extensions | {"requant", "overwrite", "pad_value"})
+TINY = PRESETS["tiny"]
 
 
-@pytest.mark.parametrize("name", ["tiny", "pynq_z1_plus"])
-def test_images_that_are_cut_into_columns(name):
-    cfg = PRESETS[name]
-    of = square(cfg.block_in + 1, (9, cfg.inp_depth // 4 + 5), 2)
-    cut, _ = check(cfg, of, -3)
-    assert cut.columns < of.output[1]
-
-
-def test_images_wider_than_the_scratchpad_with_a_row_of_padding():
-    cut, _ = check(PRESETS["tiny"], square(4, (5, 300)), -5)
-    assert cut.columns < 300
-
-
-def test_layer_after_layer():
-    """Each begins where the one before it released entries first; no token is missing."""
-    check(PLUS, square(64, (12, 12)), -9, layers=3)
-    check(PRESETS["tiny"], square(10, (6, 5), 2), layers=3)
-
-
-def test_batches_share_an_entry():
-    cfg = ROWS.replace(batch=2, extensions=ROWS.extensions | {"requant", "overwrite", "pad_value"})
-    check(cfg, square(9, (8, 6), images=3), -2)
-
-
-def test_wide_rows_of_a_kernel():
-    """Groups of taps and a single one: 5 columns are 4 and 1."""
-    _, stats = check(PLUS, square(20, (11, 10), kernel=5))
-    assert stats.insns["DWGEMM"] and not stats.insns["GEMM"]
-
-
-def test_loads_with_a_value_of_padding_are_shorter():
-    """LOADP counts 4095 columns, LOAD 65,535."""
-    cfg = PRESETS["tiny"].replace(inp_bytes=1 << 18, acc_bytes=1 << 15, wgt_bytes=1 << 9)
-    of = ConvShape(1, 4, 6, 8100, 4, (2, 1), (1, 16), (1, 3, 0, 0), groups=4)
-    columns = [cuts(cfg, of, fill)[0].columns for fill in (0, -3)]
-    assert [of.reach(1, n)[1] for n in columns] == [8097, 4049]
+@pytest.mark.parametrize("cfg, of, fill, layers, columns", [
+    (PLUS, square(40, (7, 7), images=3), 0, 1, 7),  # a part of several planes
+    (PLUS, square(20, (11, 10), kernel=5), 0, 1, 10),  # groups of four taps and a single one
+    (TINY, square(5, (9, TINY.inp_depth // 4 + 5), 2), -3, 1, 18),  # parts of rows
+    (TINY, square(4, (5, 300)), -5, 1, 30),  # wider than the scratchpad, with a row of padding
+    (PLUS, square(64, (12, 12)), -9, 3, 12),  # each begins where the one before it released entries first
+    (TINY, square(10, (6, 5), 2), 0, 3, 3),
+    (BATCHES, square(9, (8, 6), images=3), -2, 1, 6),
+])  # fmt: skip
+def test_planes_and_parts(cfg, of, fill, layers, columns):
+    cut, stats = check(cfg, of, fill, layers=layers)
+    assert cut.columns == columns and stats.insns["DWGEMM"] and not stats.insns["GEMM"]
 
 
 def dilated(pad, dilation):
@@ -201,14 +175,6 @@ def test_a_layer_as_a_program_of_its_own(of, cfg):
     assert predict(program, cfg).cycles <= predict(scheduled, cfg).cycles
 
 
-def test_two_load_ports_reach_28_products_per_cycle():
-    """With stride 2, where all ports get what they can move."""
-    cfg, memory = PLUS.replace(load_ports=2), load_dram("zynq_hp4")
-    for channels, size in ((96, 112), (144, 56), (192, 28), (576, 14)):
-        cycles = predict(depthwise_program(cfg, square(channels, (size, size), 2)), cfg, memory).cycles
-        assert square(channels, (size, size), 2).macs / cycles >= 28
-
-
 def test_the_memory_around_is_that_of_the_timing_model():
     of = square(96, (56, 56), 2)
     assert faster_rows(PLUS, of, 0, alone=True) is not None
@@ -223,15 +189,6 @@ def test_products_that_bound_a_layer_leave_it_to_the_schedule():
     of, cfg = square(64, (12, 12)), PRESETS["pynq_z1"]
     ways = [faster_rows(cfg, of, -128, alone=alone) for alone in (True, False)]
     assert ways[0] is not None and ways[1] is None
-
-
-def test_parts_of_several_planes_are_for_layers_that_nothing_waits_for():
-    """Where another layer follows, its loads wait for the last part: with larger buffers kws took 3 % more."""
-    of = ConvShape(1, 64, 25, 5, 64, (3, 3), (1, 1), (1, 1, 1, 1), groups=64)
-    half = {name: getattr(PLUS, name) // 2 for name in ("inp_bytes", "wgt_bytes", "acc_bytes", "uop_bytes")}
-    cfg = PLUS.replace(load_ports=2, **half)
-    found = [faster_rows(cfg, of, 0, alone=alone) for alone in (True, False)]
-    assert [cut and cut.rows for cut in found] == [50, 25]
 
 
 @pytest.mark.parametrize("bits", [{"inp_bits": 4}, {"wgt_bits": 4}])

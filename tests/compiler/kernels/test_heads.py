@@ -8,10 +8,9 @@ from tests.compiler.kernels.operators import NUMBERS
 from tilewright.compiler import graph as g
 from tilewright.compiler.accelerator.heads_in_lanes import heads_in_lanes, joined, rows_out
 from tilewright.compiler.kernels import table
-from tilewright.compiler.kernels.stand_ins import RowsJoined, RowsOut
+from tilewright.compiler.kernels.cache import RowsJoined, RowsOut
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.executable import LaunchStep
-from tilewright.sim.timing import predict
 
 CFG, VTA = PRESETS["pynq_z1"], PRESETS["vta"]
 NCHW, NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
@@ -73,27 +72,18 @@ class Layer:
         return g.Graph("layer", inputs, (y, keys, values), tuple(self.ops))
 
 
-def macs(graph):
-    return sum(op.macs for op in graph.ops)
+LONG = pytest.mark.circuit  # as it takes several seconds
 
 
-@pytest.mark.parametrize(
-    ("tokens", "earlier", "heads"),
-    [(1, 1, 16), (1, 2, 16), (1, 8, 16), (1, 17, 16), (1, 256, 16), (1, 8, 32), (2, 0, 16), (16, 0, 16), (40, 0, 16)],
-)
-def test_all_products_are_on_the_device(tokens, earlier, heads, exact_graph):
+@pytest.mark.parametrize("tokens, earlier, heads, launches", [  # 0 launches: some products are on the host
+    (1, 2, 16, 1), (1, 17, 16, 1), (1, 8, 32, 1), (2, 0, 16, 1), (1, 8, 12, 0), (4, 8, 16, 0),
+    *(pytest.param(*sizes, 1, marks=LONG) for sizes in ((1, 256, 16), (16, 0, 16), (40, 0, 16))),
+])  # fmt: skip
+def test_layers_are_exact_and_their_products_on_the_device(tokens, earlier, heads, launches, exact_graph):
     graph = Layer(tokens, earlier, heads).graph()
-    assert sum(step.macs for step in exact_graph(graph, PLUS, refused={}).executable.launches) == macs(graph)
-
-
-@pytest.mark.parametrize("earlier", [8, 64, 256])
-def test_a_token_is_one_launch(earlier, anywhere):
-    assert len(anywhere(Layer(1, earlier).graph(), PLUS)) == 1
-
-
-@pytest.mark.parametrize(("tokens", "earlier", "heads"), [(1, 8, 12), (64, 0, 16), (4, 8, 16), (1, 0, 16), (4, 0, 32)])
-def test_other_sizes_are_exact(tokens, earlier, heads, anywhere):
-    anywhere(Layer(tokens, earlier, heads).graph(), PLUS)
+    found = exact_graph(graph, PLUS, refused={}).executable.launches
+    if launches:
+        assert len(found) == launches and sum(step.macs for step in found) == sum(op.macs for op in graph.ops)
 
 
 def test_nothing_changes_where_the_rest_is_not_on_the_device(anywhere):
@@ -124,19 +114,7 @@ def cached(heads, positions, elements=4):
 
 @pytest.mark.parametrize(
     ("heads", "positions", "elements"),
-    [
-        (16, 1, 4),
-        (32, 3, 4),
-        (16, 4, 4),
-        (16, 6, 4),
-        (32, 8, 4),
-        (16, 64, 4),
-        (16, 16, 2),
-        (16, 256, 4),
-        (16, 4, 8),
-        (16, 16, 1),
-        (16, 2, 16),
-    ],
+    [(16, 1, 4), (32, 3, 4), (32, 8, 4), (16, 64, 4), (16, 16, 2), (16, 4, 8), (16, 16, 1), (16, 2, 16)],
 )
 def test_longer_caches(exact_graph, heads, positions, elements):
     executable = exact_graph(cached(heads, positions, elements), PLUS).executable
@@ -148,16 +126,6 @@ def test_longer_caches(exact_graph, heads, positions, elements):
 @pytest.mark.parametrize("on", ["spec", "rtl"])
 def test_longer_caches_on_other_devices(exact_graph, on):
     exact_graph(cached(16, 4), PLUS, on=on)
-
-
-@pytest.mark.parametrize("positions", [6, 16, 64])
-def test_the_cycles_of_longer_caches(exact_graph, positions):
-    graph = cached(16, positions)
-    alone = joined(g.Graph("g", graph.inputs[:2], graph.outputs[:1], graph.ops[:1]), PLUS)
-    op = alone.ops[0]
-    assert isinstance(op, RowsJoined)
-    (step,) = exact_graph(alone, PLUS).executable.launches
-    assert table.cycles(op, PLUS) == pytest.approx(predict(step.launch).cycles, rel=0.01)
 
 
 def test_which_concatenations_these_are():
@@ -225,17 +193,6 @@ def test_names_that_are_taken():
     first = g.ShiftMatMul("multiply", (taken, y), graph.ops[0].output, ratio=0.0078125)
     found = rows_out(g.Graph("g", (taken, y), graph.outputs[:1], (first,)), PLUS)
     assert [op.output.name for op in found.ops] == ["product.image'", "product"]
-
-
-@pytest.mark.parametrize("rows", [16, 64])
-def test_the_estimate_is_near_the_timing_model(rows, exact_graph):
-    with_rows, without = (exact_graph(products_of(16, rows, 4, outputs), PLUS) for outputs in (("product",), ()))
-    ops = with_rows.assignment.graph.ops
-    (op,) = (op for op in ops if isinstance(op, RowsOut) and op.output.name == "product")
-    (before,) = (one for one in ops if one.output is op.x)
-    launches = [one.executable.launches[0] for one in (with_rows, without)]
-    added = predict(launches[0].launch).cycles - predict(launches[1].launch).cycles
-    assert 0 < table.cycles(op, PLUS) - table.overlap(before, op, PLUS, {}) < 1.35 * added
 
 
 def test_refusals_of_outputs():

@@ -27,14 +27,13 @@ from tilewright.compiler.kernels.language import (
     by_shape,
     case_of,
     cycles,
-    equal_parts,
     every,
     lower,
     why_not,
 )  # fmt: skip
 from tilewright.compiler.kernels.norm import rms_norm as norm_kernel
-from tilewright.compiler.kernels.recording import Recording, limits, packed_bytes, packed_shape
-from tilewright.hw.config import PRESETS, Config
+from tilewright.compiler.kernels.recording import Recording, limits, packed_shape
+from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, KernelError, ScheduleError, Unfit
 from tilewright.hw.isa import Isa, Mem
 from tilewright.runtime.symbols import MOST_LIMIT
@@ -165,20 +164,6 @@ def test_parts_along_an_axis_become_one():
     assert np.array_equal(found[:, :, 0, 0], expected.astype(np.int8))
 
 
-def test_products_lane_by_lane_are_with_rows_of_weights():
-    values = np.arange(-16, 16).reshape(2, 4, 4)
-
-    def record(k, op):
-        rows = k.matrices("values", values).rows(b=2, row=4)
-        x, y = k.slots(60).load(pixels(k.input(0))), k.tile(Mem.ACC, b=2, p=30)
-        y[...] = x * rows.at(row=3)
-        k.store(pixels(k.output), y)
-
-    inputs, found = ran(record)
-    expected = inputs["x"].astype(np.int64) * values[:, 3].reshape(1, 2, 1, 1, 1, 4)
-    assert np.array_equal(found, expected.astype(np.int8))
-
-
 def test_tiles_of_a_scope_are_apart_from_others_while_it_lasts():
     with kernel() as k:
         outer = k.tile(Mem.INP, p=k.slot)
@@ -254,14 +239,6 @@ def test_a_store_is_cut_where_rows_are_not_those_of_its_parameters():
     inputs, found = ran(record)
     wide = inputs["x"].astype(np.int64) + bias.reshape(1, 1, 6, 1, 1, 4)
     assert np.array_equal(found, np.clip(wide, -128, 127))
-
-
-def test_places_of_both_banks_come_in_turn():
-    with kernel() as k:
-        ys = k.banks(10, places=2)
-        first, second, third, fourth, again = (ys.next(p=10).base for _ in range(5))
-        assert (third, fourth, again) == (first + 10, second + 10, first) and second >= k.bank
-        assert numbers(k.tile(Mem.INP, p=30).reshaped(a=2, b=3)).size == 6
 
 
 def test_statements_together_are_one_instruction():
@@ -386,30 +363,6 @@ def test_what_does_not_fit_is_unfit():
     assert "do not fit" in why_not(large, operator(), CFG)
 
 
-def test_padding_of_a_value_needs_its_extension():
-    with kernel() as k:
-        source = k.input(0)[0, 0].window(fill=-3, h=(-1, 6), w=(0, 5))
-        k.cfg = CFG.replace(extensions=CFG.extensions - {"pad_value"})
-        with pytest.raises(Unfit, match="it needs the extension pad_value"):
-            k.load(k.tile(Mem.INP, p=30), source)
-
-
-def test_parts_of_a_tile():
-    assert [*range(20)][every(3, 4, 5)] == [3, 8, 13, 18] and equal_parts(7) == [7, 4, 3, 2, 1]
-    with kernel() as k:
-        first, second = k.tiles(Mem.INP, {"p": 6}, {"h": 2, "w": 5})
-        assert second.base == first.base + 6 and second.shape == {"h": 2, "w": 5}
-        part = second.reshaped(h=3, w=2)
-        assert part.dense() and part.base == second.base and part.shape == {"h": 3, "w": 2}
-
-
-def test_what_lies_at_its_place():
-    with kernel() as k:
-        x, y = k.input(0), k.input(1)
-        assert x[:, 1].shares(x[:, 1, 0]) and not x.shares(y) and not x.shares(x[:, 1])
-        assert x[:, 1].address == (x.buffer, 6 * 5 * 4)
-
-
 def loads_of(rec, mem=Mem.WGT):
     decoded = Isa(rec.cfg).decode(rec.program.finish().insn)
     return [(f["sram_base"], f["x_size"]) for f in decoded if f.get("mem") == mem]
@@ -460,26 +413,6 @@ def test_the_latest_tables_stay():
     with pytest.raises(Unfit, match=f"it needs {PLUS.tables + 1} tables; pynq_z1_plus has {PLUS.tables}"):
         k.table("table", tables[-1])
     assert len(loads_of(rec, Mem.PAR)) == PLUS.tables + 1
-
-
-def test_buffers_of_a_recording():
-    wide = Config("two", batch=2, extensions=CFG.extensions)
-    assert packed_shape((1, 20, 5, 7), PLUS) == (1, 2, 5, 7, 1, 16) and packed_shape((3, 16), wide) == (2, 1, 2, 16)
-    assert packed_bytes(Tensor("t", (1, 20, 3, 3)), PLUS) == 32 * 9 and packed_bytes(Tensor("v", (20,)), PLUS) == 32
-    rec = Recording(PLUS, "double", "p")
-    data = np.array([[1, -2], [3, 4]], np.int32)
-    buffer = rec.constant("c", data)
-    assert (buffer.bits, buffer.signed, buffer.kind) == (32, True, "constant")
-    assert buffer.data is not None and np.array_equal(buffer.unpack(buffer.data), data)
-    assert not rec.constant("u", np.zeros(4, np.uint32)).signed
-    facts = {"multiplier": 1 << 30, "exponent": 0, "zero_point": 3, "low": -128, "high": 127, "contract": "double"}
-    assert rec.parameters("one", bias=7, **facts).shape == (1, 16, 3)
-    assert rec.parameters("all", bias=[7] * 20, **facts).shape == (2, 16, 3)
-    channels = np.arange(20, dtype=np.int8).reshape(1, 20, 1, 1)
-    x, c = Tensor("x", (1, 20, 2, 2)), Tensor("c", channels.shape, data=channels)
-    buffer = rec.operand(Add("op", (x, c), Tensor("z", x.shape)), 1)
-    assert buffer.shape == (1, 2, 2, 2, 1, 16) and buffer.data is not None
-    assert buffer.unpack(buffer.data)[0, 1, :, :, 0, :4].reshape(-1, 4).tolist() == [[16, 17, 18, 19]] * 4
 
 
 def alone(record, op):

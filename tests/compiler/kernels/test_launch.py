@@ -10,22 +10,16 @@ from tests.compiler.kernels.conftest import PLUS
 from tests.compiler.kernels.operators import POSITION
 from tilewright.compiler import cost
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator import layerwise
 from tilewright.compiler.accelerator.launch import (
     arena_plan,
-    bases,
-    is_view,
     members,
-    packed_as,
     refused_states,
     state_of,
 )  # fmt: skip
-from tilewright.compiler.accelerator.module import Accelerator, LayerAccelerator
+from tilewright.compiler.accelerator.layerwise import LayerAccelerator
+from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.graph import reference
-from tilewright.compiler.kernels.language import added
-from tilewright.compiler.kernels.pool import max_pool_sorted
-from tilewright.compiler.kernels.recording import whole_blocks
 from tilewright.compiler.kernels.table import cycles, overlap, refusal
 from tilewright.compiler.network import compile_for, compile_graph, launch_cycles
 from tilewright.compiler.target.module import Refusal
@@ -41,22 +35,6 @@ X = g.Tensor("x", (1, 16, 6, 6), scale=0.1, zero_point=3)
 
 
 # the arena
-
-
-def test_views_are_reshapes_of_vectors(like):
-    vector, flat = like("v", 1, 64, 1, 1), like("f", 1, 64)
-    assert is_view(g.Reshape("op", (vector,), flat)) and is_view(g.Reshape("op", (flat,), vector))
-    assert not is_view(g.Reshape("op", (X,), like("y", 1, 576)))
-    assert not is_view(g.Reshape("op", (flat,), like("y", 2, 32)))
-
-
-def test_views_keep_channels_or_are_lanes(like):
-    rows, image = like("r", 3, 64), like("i", 1, 16, 3, 4)
-    pixels = like("p", 1, 16, 3, 1, 4)
-    lanes, reshape = g.Lanes("lanes", (rows,), image, 16), g.Reshape("pixels", (image,), pixels)
-    assert is_view(lanes) and is_view(reshape)
-    flat = g.Reshape("flat", (like("v", 1, 64, 1, 1),), like("f", 1, 64))
-    assert packed_as((lanes, reshape, flat)) == {"i": image, "p": pixels, "f": flat.x}
 
 
 def test_the_arena_holds_what_stays_inside_and_sums_take_the_place_of_an_operand(like, conv):
@@ -111,19 +89,6 @@ def test_of_a_concatenation_inside_the_arena_the_whole_lives_from_its_first_part
     graph = g.Graph("g", (X,), (like("last"), like("z", 1, 64, 6, 6)), (*graph.ops, total, last, wide))
     (whole,) = (b for b in arena_plan(graph, graph.ops, CFG).buffers if b.name == "y")
     assert (whole.first, whole.last, whole.nbytes) == (0, 7, 64 * 36)
-
-
-def test_views_have_the_bytes_of_another_tensor(like):
-    a, b = like("v", 1, 64, 1, 1), like("f", 1, 64)
-    ops = (g.Reshape("one", (a,), b), g.Requantize("two", (b,), like("y", 1, 64)))
-    assert bases(ops) == {"v": "v", "f": "v", "y": "y"}
-
-
-def test_parts_of_blocks_are_not_computed_in_their_place(like):
-    parts = like("a", 1, 3, 6, 6), like("b", 1, 16, 6, 6)
-    assert not whole_blocks(g.Concat("op", parts, like("y", 1, 19, 6, 6), 1), CFG)
-    assert whole_blocks(g.Concat("op", parts[::-1], like("y", 1, 19, 6, 6), 1), CFG)
-    assert not whole_blocks(g.Concat("op", (parts[1],) * 2, like("y", 1, 16, 12, 6), 2), CFG)
 
 
 def test_channels_are_added_where_the_tensor_lies(exact, conv, like):
@@ -269,20 +234,6 @@ def test_layers_with_ternary_channels_need_their_unit(like):
     assert [memory.name for memory in accelerator.memories] == ["inp", "wgt", "twgt", "acc", "DRAM"]
 
 
-def test_more_work_and_more_bytes_take_longer(like, conv):
-    accelerator, layers = Accelerator(CFG), LayerAccelerator(CFG)
-    small, large = conv(1), conv(1, 64)
-    for module in (accelerator, layers):
-        assert 0 < module.seconds((small,)) < module.seconds((large,))
-        assert 0 < module.transfer_seconds(X) < module.transfer_seconds(like("t", 1, 16, 60, 60))
-
-
-def test_a_maximum_takes_as_long_as_its_tiles(like):
-    op = g.MaxPool("op", (like("a", 1, 64, 56, 56),), like("b", 1, 64, 28, 28), (3, 3), (2, 2), (1, 1, 1, 1))
-    found = added(max_pool_sorted, op, CFG)
-    assert found < 12 * 4 * 28 * 28  # of four blocks of channels: window by window the ALU would take 18
-
-
 def test_what_fits_no_scratchpad_runs_on_the_host(like, conv):
     cfg = Config("small", inp_bytes=64, wgt_bytes=1 << 12, acc_bytes=1 << 10, extensions=CFG.extensions)
     graph = g.Graph("g", (X,), (like("y"),), (conv(1),))
@@ -332,17 +283,19 @@ def narrow_conv(groups=1):
 
 
 def test_refusals_of_layers():
-    assert layerwise.refusal(narrow_conv(), PRESETS["vta"]) == ""
-    assert layerwise.refusal(narrow_conv(8), PRESETS["vta"]) == "it has 8 groups"
-    narrow = Config("w4", wgt_bits=4, wgt_bytes=1 << 16)
-    assert layerwise.refusal(narrow_conv(), narrow) == "weights -128..-128: wgt_bits is 4, which holds -8..7"
-    assert "inp_bits is 4" in layerwise.refusal(narrow_conv(), Config(inp_bits=4, inp_bytes=1 << 14))
+    vta, narrow = LayerAccelerator(PRESETS["vta"]), LayerAccelerator(Config("w4", wgt_bits=4, wgt_bytes=1 << 16))
+    assert vta.refusal(narrow_conv()) == ""
+    assert vta.refusal(narrow_conv(8)) == "it has 8 groups"
+    assert narrow.refusal(narrow_conv()) == "weights -128..-128: wgt_bits is 4, which holds -8..7"
+    large = replace(narrow_conv(), weight=np.full((8, 8, 3, 3), 8, np.int8))
+    assert narrow.refusal(large) == "weights 8..8: wgt_bits is 4, which holds -8..7"
+    assert "inp_bits is 4" in LayerAccelerator(Config(inp_bits=4, inp_bytes=1 << 14)).refusal(narrow_conv())
 
 
 @pytest.mark.parametrize(("name", "kinds"), [("vta", ["pad", "pack"]), ("pynq_z1", ["pack"])])
 def test_steps_of_a_layer(name, kinds):
     steps = Steps(g.Graph("g", (NARROW,), (RESULT,), (narrow_conv(),)), PRESETS[name])
-    layerwise.generate(steps, steps.graph.of(g.Divisible))
+    LayerAccelerator(PRESETS[name]).generate(steps, steps.graph.of(g.Divisible))
     assert [getattr(s, "op", "launch") for s in steps.steps] == [*kinds, "launch", "accumulators", "requantise"]
     assert steps.executable().steps[len(kinds)].macs == narrow_conv().macs
 
@@ -351,7 +304,7 @@ def test_a_window_that_the_weights_memory_does_not_hold_stays_on_the_host():
     graph = g.Graph("g", (NARROW,), (RESULT,), (narrow_conv(),))
     few = load_config("1x16_i8w8a32_15_15_11_17")  # 8 entries of weights
     with pytest.raises(Refusal, match="one output block needs 9 entries of input and 9 of weights; it has 2048 and 8"):
-        layerwise.generate(Steps(graph, few), graph.of(g.Divisible))
+        LayerAccelerator(few).generate(Steps(graph, few), graph.of(g.Divisible))
     executable = compile_graph(graph, few)
     assert not executable.launches
     found = run(executable, {"x": np.full(NARROW.shape, 4, np.int8)})[0]["y"]

@@ -12,8 +12,7 @@ from tilewright.compiler import graph as g
 from tilewright.compiler.conv_shape import ConvShape
 from tilewright.compiler.kernels.conv import groups_per_part, whole_image
 from tilewright.compiler.kernels.language import cycles, why_not
-from tilewright.compiler.kernels.transposed_conv import Phases
-from tilewright.compiler.kernels.two_units import Layer, divided, tiles
+from tilewright.compiler.kernels.two_units import Layer, divided
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.errors import UnsupportedError
@@ -119,10 +118,6 @@ def test_clamps_and_biases_are_left_out_where_they_change_nothing(exact):
     assert dense16(dtype="int32", features=700, scale=1.9).result_bytes == 4
 
 
-def test_weights_larger_than_their_scratchpad(exact):
-    assert sum(name == "GEMM" for name, _ in decoded(exact(dense16(1, 512, 600)))) > 2
-
-
 def test_the_host_joins_the_planes_and_what_follows_in_one_call():
     first = replace(dense(1, 256, 256), name="first")
     sums = dense16(rows=512, x=first.output)
@@ -134,16 +129,6 @@ def test_the_host_joins_the_planes_and_what_follows_in_one_call():
 
 
 # transposed convolutions
-
-
-def test_taps_of_each_phase():
-    op = transposed(1, 1, (3, 3), 1, (4, 3), (2, 3), (1, 0, 1, 0))
-    assert Phases.of(op, 0) == Phases(-1, 3, (((1, 1), (3, 0)), ((0, 2), (2, 1))))
-    assert Phases.of(op, 1) == Phases(0, 1, (((0, 0),), ((1, 0),), ((2, 0),)))
-
-
-def test_a_layer_of_a_generator_takes_few_instructions(exact):
-    assert len(exact(transposed(1, 128, (8, 8), 64, (4, 4), (2, 2), SAME)).insn) < 400
 
 
 def test_transposed_convolutions_that_are_the_hosts():
@@ -170,38 +155,6 @@ def test_random_transposed_convolutions_are_exact_wherever_they_run(exact_graph,
 
 
 # two units
-
-
-def test_blocks_of_each_unit():
-    layer = Layer.of(ConvShape(2, 20, 5, 5, 70), 22, None, TWO)
-    assert (layer.images, layer.inputs, layer.gemm, layer.ternary, layer.groups) == (2, 2, 3, 2, 2)
-    layer = Layer.of(ConvShape(1, 20, 5, 5, 30), 22, None, TINY_TWO)
-    assert (layer.inputs, layer.gemm, layer.ternary, layer.groups) == (5, 2, 6, 2)
-    layer = Layer.of(ConvShape(1, 20, 5, 6, 30, (5, 6)), 14, None, TWO)  # a kernel as large as the image
-    assert layer.inputs == 60 and len(layer.reads.terms) == 1 and layer.extents == (1, 1)
-
-
-def test_windows_cover_the_image_and_its_padding():
-    reads = Layer.of(ConvShape(1, 4, 9, 9, 8, (3, 3), (2, 2), SAME), 4, None, TINY_TWO).reads
-    for axis in (0, 1):
-        assert [reads.window(axis, first, 2) for first in (0, 2, 3)] == [(-1, 5), (3, 5), (5, 5)]
-    layer = Layer.of(ConvShape(1, 4, 9, 9, 8, (1, 1), (3, 2)), 4, None, TINY_TWO)  # a kernel of one row skips rows
-    assert layer.skip == 3 and layer.reads.size == (3, 9)
-    assert layer.reads.window(0, 1, 2) == (1, 2) and layer.reads.window(1, 1, 2) == (2, 3)
-
-
-def test_tiles_fit():
-    rng = np.random.default_rng(0)
-    for _ in range(40):
-        cfg, kernel = (TWO, TINY_TWO)[rng.integers(2)], tuple(rng.integers(1, 5, 2).tolist())
-        ternary, others = int(rng.integers(1, 200)), cfg.block_out * int(rng.integers(0, 9))
-        h, w = rng.integers(6, 60, 2).tolist()
-        shape = ConvShape(1, int(rng.integers(1, 200)), h, w, others + ternary, kernel)
-        for t in tiles(Layer.of(shape, ternary, None, cfg), cfg):
-            plane, taps, area = (t.rows + kernel[0] - 1) * (t.columns + kernel[1] - 1), shape.taps, t.rows * t.columns
-            assert t.gemm * area <= cfg.bank_depth and t.groups * area <= cfg.plane_depth
-            assert t.inputs * plane <= cfg.inp_depth and t.gemm * t.inputs * taps <= cfg.wgt_depth
-            assert t.groups * t.inputs * taps <= cfg.twgt_depth
 
 
 def test_both_units_take_half_of_the_cycles_of_one():
@@ -238,7 +191,7 @@ def test_neighbours_read_and_write_the_same_layout(exact):
 
 def test_random_layers_of_two_units(exact):
     rng = np.random.default_rng(8)
-    for _ in range(8):
+    for _ in range(3):
         kernel, strides = (tuple(rng.integers(1, high, 2).tolist()) for high in (4, 3))
         pads = tuple(int(rng.integers(0, kernel[k % 2])) for k in range(4))
         size = tuple((kernel[k] + rng.integers(0, 12)).item() for k in range(2))

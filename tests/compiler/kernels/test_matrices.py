@@ -10,11 +10,8 @@ from tests.compiler.kernels.conftest import PLUS
 from tests.compiler.kernels.operators import (
     gather,
     heads,
-    in_lanes,
     integer_norm,
     matmul,
-    means,
-    own,
     rms_norm,
     scores,
     softmax,
@@ -25,7 +22,6 @@ from tilewright.compiler import graph as g
 from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.kernels import norm, table
 from tilewright.compiler.kernels import softmax as kernel
-from tilewright.compiler.kernels.attention import parts, parts_of
 from tilewright.compiler.kernels.language import Kernel, cycles, why_not
 from tilewright.compiler.kernels.matmul import product_on_alu, product_on_array
 from tilewright.compiler.kernels.recording import Recording
@@ -47,18 +43,13 @@ def recording(op):
 # products
 
 
-@pytest.mark.parametrize("shape", [(4, 128, 128, 32), (1, 384, 384, 64), (1, 100, 90, 2000)])
-@pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("points", [(0, 0), (-128, 3)])
+@pytest.mark.parametrize("shape, turned, points", [
+    ((4, 128, 128, 32), False, (-128, 3)), ((1, 100, 90, 2000), True, (0, 0)),
+])  # fmt: skip
 def test_products_take_little_longer_than_their_macs(shape, turned, points):
     op = matmul(shape, turned, points)
     loaded = 24 * sum(t.nbytes for t in op.inputs) / 16
     assert op.macs / CFG.macs_per_cycle < table.cycles(op, CFG) < 1.35 * op.macs / CFG.macs_per_cycle + loaded
-
-
-def test_small_matrices_are_multiplied_together():
-    many, one = (table.cycles(matmul((count, 16, 16, 16), True, (3, 4)), CFG) for count in (8, 1))
-    assert many < 4 * one
 
 
 @pytest.mark.parametrize("shape, turned, passes", [
@@ -91,15 +82,6 @@ def test_heads_of_whole_blocks_stay_where_they_are(exact, shapes):
     launch = exact(before, op, g.Requantize("b", (op.output,), tensor("b", shapes[1], 0.2)))
     assert {b.name for b in launch.buffers if b.kind == "temp"} == {"arena"}
     assert Accelerator(CFG).seconds((op,)) == 0
-
-
-def test_which_products_are_in_lanes():
-    wide = in_lanes((16, 1, 32), (16, 40, 32), (16, 1, 40), transposed=True)  # heads of whole blocks
-    for op in (scores(16, 17), means(32, 17), scores(32, 9, rows=17), own(16), scores(12, 17)):
-        assert op.in_lanes(16)
-    other = scores(16, 17)
-    for op in (wide, scores(12, 10, 32), g.BatchMatMul("m", other.inputs, other.output, transposed=True)):
-        assert not op.in_lanes(16)
 
 
 def test_the_faster_unit_multiplies_lanes():
@@ -193,11 +175,6 @@ def test_parameters_made_of_accumulators_multiply_to_31_bits():
     np.testing.assert_array_equal(sum(got[n] << 8 * n for n in range(4)), found)
 
 
-def test_twice_the_rows_take_less_than_twice_as_long():
-    times = [table.cycles(softmax((n, 128, 1, 128)), PLUS) for n in (1, 4, 8)]
-    assert times == sorted(times) and times[2] < 2 * times[1]
-
-
 # norms
 
 
@@ -224,13 +201,6 @@ def test_norms_of_equal_elements(steps, value):
     steps(rms_norm((1, 32), np.zeros(32)))
 
 
-def test_a_norm_of_64_elements_adds_less_than_500_cycles(steps):
-    op = rms_norm((1, 64))
-    first = replace(op, name="first", output=replace(op.output, name="first"))
-    second = replace(op, inputs=(first.output,))
-    assert predict(steps(first, second)).cycles - predict(steps(first)).cycles < 500
-
-
 def row_of(total):
     """16 bytes whose squares add up to `total`, or little less, the largest first."""
     found = []
@@ -240,7 +210,7 @@ def row_of(total):
     return found
 
 
-@pytest.mark.parametrize("together", [1, 4, 16])
+@pytest.mark.parametrize("together", [1, 16])
 def test_integer_roots_near_squares(exact, together):
     """Elements times such a weight: another root would change at least one of the results."""
     near = [max(1, k * k + d) for k in (*range(1, 20), *range(20, 129, 7), 127, 128) for d in (-1, 0, 1)]
@@ -275,21 +245,6 @@ def test_constants_of_integer_norms():
 
 
 # attention
-
-
-def test_groups_that_share_blocks_and_blocks_that_share_groups():
-    def found(made):
-        return [(part.group, part.block, part.mask.tolist()) for part in made]
-
-    wanted = [(0, 0, [1, 1, 0, 0]), (1, 0, [0, 0, 1, 1]), (1, 1, [1, 1, 1, 0]), (2, 2, [1, 0, 0, 0])]
-    assert found(parts([0, 0, 1, 1, 1, 1, 1, -1, 3], [0, 1, 3], 4)) == wanted
-    q, k, v, y = (g.Tensor(n, s, scale=0.1) for n, s in (
-        ("q", (1, 8)), ("k", (1, 8, 4, 1)), ("v", (1, 4, 4, 1)), ("y", (1, 4))))  # fmt: skip
-    position = g.Tensor("position", (1,), "int32")
-    keys, values = parts_of(g.Attention("op", (q, k, v, position), y, (5, 5, 7, 2), (7, 7, 5, -1), 4, 4), 4)
-    first, second = [1, 1, 0, 0], [0, 0, 1, 0]  # groups without values have no part in it
-    assert found(keys) == [(0, 0, first), (0, 1, first), (1, 0, second), (1, 1, second)]
-    assert found(values) == [(0, 0, second), (1, 0, first)]
 
 
 def test_a_row_for_each_of_several_tokens(steps):

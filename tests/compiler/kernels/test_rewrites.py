@@ -9,11 +9,11 @@ from tests.compiler.kernels.conftest import TINY
 from tests.compiler.kernels.operators import SAME, conv, dense, tensor, wide
 from tilewright.compiler import graph as g
 from tilewright.compiler.accelerator.rewrites import WideConv, absorb, split_steps, split_weights, successive
-from tilewright.compiler.accelerator.sequences import as_images, image_shape, to_image
+from tilewright.compiler.accelerator.sequences import as_images
 from tilewright.compiler.graph import reference
 from tilewright.compiler.graph.simplify import simplify
 from tilewright.compiler.kernels import table
-from tilewright.compiler.kernels.stand_ins import AbsorbedPad, AbsorbedSlice
+from tilewright.compiler.kernels.recording import AbsorbedPad, AbsorbedSlice
 from tilewright.compiler.network import compile_for, compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa
@@ -267,30 +267,6 @@ def test_it_stays_whole_where_that_is_faster():
 
 
 # sequences as images
-
-
-@pytest.mark.parametrize(
-    "shape, nchw, image",
-    [
-        ((5,), False, (1, 5, 1, 1)),
-        ((3, 5), False, (1, 5, 1, 3)),
-        ((2, 3, 5), False, (2, 5, 1, 3)),
-        ((2, 4, 3, 5), False, (8, 5, 1, 3)),
-        ((2, 5, 4, 3), True, (8, 5, 1, 3)),
-    ],
-)
-def test_shapes_of_images(shape, nchw, image):
-    x = np.arange(np.prod(shape)).reshape(shape)
-    assert image_shape(shape, nchw) == image == to_image(x, nchw).shape
-    rows = np.moveaxis(x, 1, -1) if nchw else x
-    assert np.array_equal(np.moveaxis(to_image(x, nchw)[:, :, 0], 1, -1).reshape(-1, 5), rows.reshape(-1, 5))
-
-
-def test_rows_are_pixels_and_features_channels():
-    x = np.arange(24).reshape(2, 3, 4)
-    image = to_image(x)
-    assert image[1, 2, 0, 0] == x[1, 0, 2] and image[0, 3, 0, 2] == x[0, 2, 3]
-    assert np.array_equal(to_image(x[None].transpose(0, 3, 1, 2), True), image)
 
 
 def t(name, *shape, scale=0.1, zero_point=0, data=None):
