@@ -17,7 +17,6 @@ from ..runtime.executable import Executable, HostStep
 from ..sim.dram import ZYNQ_HP, Dram, load_dram, unshared
 from . import cache, cost
 from . import graph as g
-from .accelerator import layerwise
 from .accelerator.layerwise import LayerAccelerator
 from .accelerator.module import Accelerator
 from .frontend import import_model
@@ -236,9 +235,10 @@ def compile_graph(
         if _layouts(rows.executable) != _layouts(by_length):  # a cache that only one of them keeps on the device
             return by_length
         return with_entry(by_length, _of_lengths(block, rows, make, cfg.block_in), f"{cfg.block_in} tokens")
-    layers = [op for op in graph.of(g.Divisible) if not layerwise.refusal(op, cfg)]
+    module = LayerAccelerator(cfg)
+    layers = [op for op in graph.of(g.Divisible) if not module.refusal(op)]
     refused = {"host": {op.name: "its accumulators must come from the device" for op in layers}}
-    target = Target(cfg.name, (LayerAccelerator(cfg), HostCpu()))
+    target = Target(cfg.name, (module, HostCpu()))
     executable = compile_for(graph, cfg, None, target, refused, tiles=tiles, dram=dram).executable
     for op in graph.layers:
         executable.tensors[f"{op.name}.acc"].kind = "output"

@@ -55,15 +55,15 @@ def test_files_that_modules_name_exist():
 
 # source lines of each top folder; a commit that needs more raises the number, with the reason in its message
 BUDGET = {
-    "hw": 9_360,
-    "runtime": 11_320,
-    "compiler": 29_730,
-    "sim": 8_670,
-    "boards": 3_810,
-    "cli": 8_810,
-    "apps": 5_230,
-    "tools": 3_500,
-    "tests": 67_990,
+    "hw": 9_370,
+    "runtime": 11_180,
+    "compiler": 28_930,
+    "sim": 8_650,
+    "boards": 3_820,
+    "cli": 8_680,
+    "apps": 5_140,
+    "tools": 3_410,
+    "tests": 60_970,
 }
 
 

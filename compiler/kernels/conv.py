@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count, cycle, product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,9 +143,9 @@ def _buffers(k: Kernel, op: g.Linear, weights: NDArray[np.int8], same: bool = Fa
     return {"x": k.rec.activations[op.x.name], "w": k.rec.constant(f"{op.name}.w", weights), "par": parameters}
 
 
-def host_step(op: g.QConv2d, fold: Fold, cfg: Config) -> tuple[dict[str, object], tuple[int, ...]]:
+def host_step(op: g.QConv2d, fold: Fold, cfg: Config) -> tuple[dict[str, Any], tuple[int, ...]]:
     """(attributes of the host operator `fold_windows`, shape of its result)."""
-    attrs: dict[str, object] = {
+    attrs: dict[str, Any] = {
         "rows": fold.rows,
         "dilation": op.dilations[0],
         "step": fold.step,

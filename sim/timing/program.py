@@ -214,7 +214,7 @@ def _jobs(cfg: Config, isa: Isa, words: np.ndarray, op: np.ndarray, work: list, 
     ids = (words[:, 0] >> np.uint64(7) & np.uint64(7)).astype(int)
     loads = (op == Op.LOAD) & np.isin(_loaded(Op.LOAD, ids), _UOPS)
     at = np.flatnonzero(loads | np.isin(op, LOOPS))
-    bare = words[at] & np.array([~_FLAGS, ~np.uint64(0)])
+    bare = words[at] & np.array([~_FLAGS, ~np.uint64(0)], np.uint64)
     keys = list(zip(*bare.T.tolist()))
     first = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1)))  # instructions that differ
     rows = np.array(list(first.values()), int)

@@ -5,6 +5,7 @@ import socket
 import struct
 import threading
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -195,7 +196,8 @@ class Context:
 
 
 def test_every_call_has_a_deadline_of_the_server():
-    gate, context = _Gate(TOKEN, Limits(max_seconds=0.01, queue=1)), Context()
+    gate = _Gate(TOKEN, Limits(max_seconds=0.01, queue=1))
+    context: Any = Context()
     gate._open = 1
     assert gate._timed(lambda chunks, context: b"reply", iter(()), context) == b"reply"
     assert context.cancelled.wait(SECONDS)

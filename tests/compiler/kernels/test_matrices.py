@@ -191,7 +191,7 @@ def test_inverse_roots_are_those_of_the_definition(near):
         k.store(y[byte], found)
         found >>= 8
     low, middle, high = run(k.program, {"s": s})[0]["r"].astype(int)
-    np.testing.assert_array_equal((high << 16) + ((middle & 255) << 8) + (low & 255), inverse_root(s))
+    np.testing.assert_array_equal((high << 16) + ((middle & 255) << 8) + (low & 255), inverse_root(s.astype(np.int64)))
 
 
 @pytest.mark.parametrize("value", [0, 1, -128, 127])

@@ -1,5 +1,7 @@
 """hw/rtl/mover.py: against a plain restatement of the tile's equation, for all memories; the latencies of its parts."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -156,7 +158,9 @@ def test_faults_name_the_instruction(fields, broken, code):
 PART_CONFIGS = {"tiny": PRESETS["tiny"], "vta": PRESETS["vta"], "wide": PRESETS["tiny"].replace(axi_bits=256)}
 
 PARAMETERS = (Mem.PAR,)
-REQUESTED_CASES = [(name, mems) for name in PART_CONFIGS for mems in (LOADS, (Mem.UOP, Mem.ACC, Mem.ACC8))]
+REQUESTED_CASES: list[tuple[str, tuple[Mem, ...]]] = [
+    (name, mems) for name in PART_CONFIGS for mems in (LOADS, (Mem.UOP, Mem.ACC, Mem.ACC8))
+]
 REQUESTED_CASES.append(("tiny", PARAMETERS))
 
 
@@ -312,7 +316,7 @@ def whole(beats):
 END = {"leave": 1, "last": 1}
 RISING = [(0x0101010101010101 * k, 0) for k in range(1, 33)]
 FIRST, BEYOND = step(Mem.INP, 255, index=4, **END), step(Mem.INP, 256, index=5, **END)
-WRITTEN = {
+WRITTEN: dict[str, tuple[Any, ...]] = {
     "entries that share a beat": (
         [step(Mem.INP, 3), step(Mem.INP, 4, part=1, leave=1), step(Mem.INP, 5, part=1, **END)],
         [(0x88776655_44332211, 0), (0xFFEEDDCC_BBAA9900, 0)],
@@ -345,7 +349,8 @@ WRITTEN = {
 def test_what_is_written(rng, name):
     steps, beats, expected, *cfg = WRITTEN[name]
     mem = Mem(steps[0]["mem"])
-    assert write(rng, *cfg or (TINY,), Mem.ACC if mem == Mem.ACC8 else mem, steps, beats) == expected
+    cfg = cfg[0] if cfg else TINY
+    assert write(rng, cfg, Mem.ACC if mem == Mem.ACC8 else mem, steps, beats) == expected
 
 
 @pytest.mark.circuit

@@ -1,6 +1,7 @@
 """hw/rtl/ternary.py: sums, codes of weights, issues and their cycles, accumulators, tokens."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -210,7 +211,7 @@ def test_every_issue_finds_what_those_before_it_left(rng, cfg, gaps, entries):
         await held.fill(ctx)
         for _ in range(100):
             dst, src, wgt = int(rng.choice(places)), int(rng.integers(0, 4)), int(rng.integers(0, 4))
-            kind = {"reset": int(rng.random() < 0.08)}
+            kind: dict[str, Any] = {"reset": int(rng.random() < 0.08)}
             kind["overwrite"] = int(not kind["reset"] and rng.random() < 0.1)
             held.execute(dst, src, wgt, **kind)
             assert await put_issue(ctx, dut, issue(cfg, dst, src, wgt, **kind)) == 0

@@ -2,6 +2,7 @@
 
 import shutil
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,7 +70,7 @@ def test_bursts_are_those_on_the_buses_and_buffers_as_full_as_in_the_circuit(cfg
     circuit, timing, fullest = RtlDevice(cfg), TimingDevice(cfg), Counter()
     for seed in range(12):
         seen = [device.run_image(*random_case(cfg, seed)).observed for device in (circuit, timing)]
-        expected, got = (observed() for observed in seen if observed is not None)
+        expected, got = (dict[str, Any](observed()) for observed in seen if observed is not None)
         buffers = {name for name in got if name.endswith("_buffer_high")}
         assert {n: got[n] for n in got.keys() - buffers} == {n: expected[n] for n in got.keys() - buffers}, seed
         for name in buffers:  # a beat comes or goes as many cycles earlier as the model errs

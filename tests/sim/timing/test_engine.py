@@ -1,6 +1,7 @@
 """The timing model without a circuit: cycles that circuits took, short ways, units and banks that are waited for."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -249,7 +250,7 @@ def test_what_is_skipped_moves_nothing():
     image, address, count = random_case(TINY, 1)
     observed = TimingDevice(TINY, skip="dma").run_image(image, address, count).observed
     assert observed is not None
-    found = observed()
+    found = dict[str, Any](observed())
     assert found["write_bursts"] == {} and sum(int(n) * k for n, k in found["read_bursts"].items()) * 8 >= 16 * count
 
 

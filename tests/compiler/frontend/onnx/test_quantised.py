@@ -122,9 +122,14 @@ RESCALED = [g.NearestRequantize]
 # name -> a quantised expression; the largest share of values that differ; the output's scale; the kinds of operators
 FORMS = {
     **{
-        f"product {x} {y} {after}": (after(product(x, y)), 0.06, 0.25, [g.BatchMatMul, *RESCALED * (after is relu)])
+        f"product {x} {y}{' relu' * last}": (
+            relu(product(x, y)) if last else product(x, y),
+            0.06,
+            0.25,
+            [g.BatchMatMul, *RESCALED * last],
+        )
         for x, y in (((2, 3, 4, 5), (3, 5, 6)), ((4, 5), (5, 3)), ((1, 2, 1, 40), (1, 2, 40, 7)))
-        for after in (relu, lambda make: make)
+        for last in (True, False)
     },
     **{
         f"{kind} {other}": (pair(kind, other), 0.06, 0.1, [getattr(g, kind)])
