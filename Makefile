@@ -113,6 +113,7 @@ types: $(DEV) ## pyright
 	@ln -sfn ../../../cli/python/delegate.py build/pkg/tilewright/delegate.py
 	@ln -sfn ../../../cli/python/odimo.py build/pkg/tilewright/odimo.py
 	@$(BIN)/pyright
+	@$(BIN)/pyright -p pyright-strict.json
 
 check: lint types $(DEV) ## everything that must pass before a change goes in: lint, types, quick tests and those of circuits
 	@$(BIN)/pytest -n $(JOBS) -m "not slow"

@@ -114,7 +114,7 @@ def _parts(rec: Recording, op: g.QConv2d, count: int) -> Iterator[g.QConv2d]:
     inputs, outputs = op.weight.shape[1], len(op.weight) // op.groups  # channels of a group
     for groups in cuts(op.groups, count):
         first, size = groups.start, groups.stop - groups.start
-        parts = []
+        parts = list[g.Tensor]()
         for t, channels in ((op.x, inputs), (op.output, outputs)):
             part = replace(t, name=f"{t.name}.{op.name}.{first}", shape=(t.shape[0], size * channels, *t.shape[2:]))
             rec.activations[part.name] = rec.part(t, part, first * channels)

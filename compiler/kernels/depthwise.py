@@ -259,7 +259,7 @@ class _Rows:
             (place, row, (begin, width)), count = self._new[0], 1
             if width == self.width:
                 follow = [(place + n, row + n, (begin, width)) for n in range(min(most, len(self._new)))]
-                count = [*map(tuple.__eq__, self._new, follow), False].index(False)
+                count = [*(new == next_row for new, next_row in zip(self._new, follow)), False].index(False)
             window = self.x.window(self.fill, row=(row, count), w=(begin, width))
             self.k.load(self.ring[place : place + count, :width], window)
             del self._new[:count]

@@ -251,7 +251,7 @@ def _terms(
     reach = -(-(begins[-1] + max(t[-1] for t in taps) + 1) // group)
     pairs = product(range(reach), enumerate(offsets))
     starts, numbers = zip(*sorted((g * group + offset, g * len(offsets) + k) for g, (k, offset) in pairs))
-    found = []
+    found = list[tuple[int, int, int]]()
     for phase, begin in enumerate(begins):
         for strip, needed in enumerate(taps):
             at = 0

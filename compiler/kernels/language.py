@@ -9,7 +9,7 @@ program of its own, which the timing model times. docs/kernels.md is the guide.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
@@ -437,7 +437,7 @@ class Kernel:
         self._record(self.program.alu_uops, loops, uops, op=op, imm=imm)
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def together(self) -> Generator[None, None, None]:
         """Statements inside that are of one kind and have equal loops become one instruction.
 
         None may read or write entries that another one writes, but for products that are added to what other products
@@ -609,13 +609,15 @@ def _shape_facts(op: g.Operator, facts: Callable[[Any], object] = integers) -> t
     return type(op), *map(names.index, names), _integers((*op.inputs, op.output)), facts(op)
 
 
-def _integers(value: object) -> object:
+def _integers(value: Any) -> Any:
     if isinstance(value, g.Tensor):
         return value.shape, value.dtype, value.zero_point, value.data is None
     if isinstance(value, tuple):
-        return tuple(map(_integers, value))
+        values: tuple[Any, ...] = value
+        return tuple(map(_integers, values))
     if isinstance(value, np.ndarray):
-        return value.shape, value.dtype
+        array: np.ndarray = value
+        return array.shape, array.dtype
     return None if isinstance(value, float) else value
 
 
@@ -654,8 +656,13 @@ def _overlap(first: Case, second: Case, wired: tuple[int, ...], cfg: Config) -> 
 
 @cost.cached(512)
 def _fastest(case: Case, tiles: tuple[_Size, ...], cfg: Config) -> _Size:
-    trials = (replace(case, record=lambda k, op, tile=tile: case.record(k, op, tile)) for tile in tiles)
-    tried = [_recorded((trial,), cfg) for trial in trials]
+    def trial(tile: _Size) -> Case:
+        def record(k: Kernel, op: Any) -> None:
+            case.record(k, op, tile)
+
+        return replace(case, record=record)
+
+    tried = [_recorded((trial(tile),), cfg) for tile in tiles]
     times = [math.inf if isinstance(program, str) else program_cycles(program) for program in tried]
     _fitting(tried[times.index(min(times))])
     return next(tile for tile, time in zip(tiles, times) if time <= _ALIKE * min(times))

@@ -160,7 +160,7 @@ def integer_norm(k: Kernel, op: g.IntegerNorm) -> None:
     k.load(par[0], k.requant(Requant(bias, *exact_multiplier(2.0**-_BITS), op.output.zero_point, op.low, op.high)))
     if count & (count - 1):
         k.load(par[1], k.requant(Requant(0, *quantize_multiplier(0.5 / count), 0, contract="single"), "mean"))
-    constants = []
+    constants = list[Array]()
     for name, sign, t in zip(("weights", "biases"), (1, -1), op.inputs[1:]):
         padded = np.pad(sign * _values(t), (0, -count % lanes)).astype(np.int32).reshape(-1, 1, lanes)
         constants.append(k.known(name, padded, block=len(padded)))

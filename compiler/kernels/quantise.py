@@ -104,7 +104,7 @@ def _steps(scale: float, zero_point: int, more: int, x: NDArray[np.float32], wan
     steep = (x.view(np.int32) & (1 << MANTISSA) - 1) < significand - (1 << MANTISSA)
     first = Fraction((256 - (1 << 31)) * multiplier, 1 << 31 - exponent)  # of step 5, where g is 0
     above = 2 * one - Fraction(2 * one << MANTISSA, significand) + half - 2 * first
-    constants = []
+    constants = list[int]()
     for slope, ideal, line in (1, one + half - first, ~steep), (2, above, steep):
         lowest = (low - slope * mantissa)[line & bounded[0]].max(initial=round(ideal) - one)
         highest = (high - slope * mantissa)[line & bounded[1]].min(initial=round(ideal) + one) - 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -239,7 +239,7 @@ class OnChip:
         self._taken, self._kept = list[tuple[Mem, int, int]](), list[tuple[Mem, int, int]]()
 
     @contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self) -> Generator[None, None, None]:
         """Entries that are taken inside are free at the end, and count as used last."""
         taken, kept = len(self._taken), len(self._kept)
         try:

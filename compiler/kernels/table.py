@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
@@ -84,7 +84,7 @@ _ALSO: ContextVar[tuple[Alternative, ...]] = ContextVar("alternatives", default=
 
 
 @contextmanager
-def also(alternatives: Sequence[Alternative]) -> Iterator[None]:
+def also(alternatives: Sequence[Alternative]) -> Generator[None, None, None]:
     """Within the context these kernels are tried, too, before the kernels of the table."""
     token = _ALSO.set((*alternatives, *_ALSO.get()))
     try:

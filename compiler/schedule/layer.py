@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Protocol, TypedDict
+from typing import Any, Protocol, TypedDict
 
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
@@ -152,7 +152,7 @@ class Tiles(Protocol):
         ...
 
 
-def scheduled_by(tiles: Tiles | None, ready: Callable[..., Schedule], *args, **options) -> Schedule:
+def scheduled_by(tiles: Tiles | None, ready: Callable[..., Schedule], *args: Any, **options: Any) -> Schedule:
     """The schedule that `ready` makes of these arguments, by `tiles` if there are any."""
     return ready(*args, **options) if tiles is None else tiles.scheduled(partial(ready, *args, **options))
 
