@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -613,10 +613,9 @@ def _integers(value: Any) -> Any:
     if isinstance(value, g.Tensor):
         return value.shape, value.dtype, value.zero_point, value.data is None
     if isinstance(value, tuple):
-        values: tuple[Any, ...] = value
-        return tuple(map(_integers, values))
+        return tuple(map(_integers, cast(tuple[Any, ...], value)))
     if isinstance(value, np.ndarray):
-        array: np.ndarray = value
+        array = cast(NDArray[Any], value)
         return array.shape, array.dtype
     return None if isinstance(value, float) else value
 
