@@ -78,12 +78,12 @@ class Dram:
 
 # A PYNQ-Z1's high-performance ports: 64 bits at the accelerator's clock, one for loads and one for stores.
 ZYNQ_HP = Dram()
-DDR_BYTES = 2_100_000_000  # per second, that a PYNQ-Z1's memory moves for all ports together
+DDR_BYTES_PER_SECOND = 2_100_000_000  # that a PYNQ-Z1's memory moves for all ports together
 
 
 def pynq_z1_ddr(mhz: int = 100) -> Dram:
     """The high-performance ports of a PYNQ-Z1 together, as fast as its DDR memory; `mhz` is the accelerator's clock."""
-    return Dram(name="pynq_z1_ddr", total_bytes=DDR_BYTES // (mhz * 1_000_000))
+    return Dram(name="pynq_z1_ddr", total_bytes=DDR_BYTES_PER_SECOND // (mhz * 1_000_000))
 
 
 PRESETS: dict[str, Dram] = {

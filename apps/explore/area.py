@@ -23,8 +23,8 @@ MODEL = Path(__file__).with_name("area.json")
 
 _SMALLEST = 64  # entries; memories of no more are in LUTs
 _BITS = 8 * 4096  # of a RAMB36 without parity
-_BYTES = 8  # of its widest word, each of
-_BYTE = 9  # bits with parity, which a word of whole bytes may use
+_WORD_BYTES = 8  # of the widest word of a RAMB36
+_BYTE_BITS = 9  # 8 bits and a parity bit, which holds data, too
 _PRODUCTS = 3  # DSPs of a lane of MUL; 32 x 31 bits of RESCALE and the post-processing unit take one more
 _MOVERS = 2  # of loads, and of the compute queue: a DSP each for the entries of a tile
 
@@ -105,9 +105,9 @@ def ram_blocks(depth: int, width: int, lane: int) -> float:
     """
     if depth <= _SMALLEST:
         return 0
-    byte = _BYTE if depth * 8 <= _BITS else max(1, _BITS // depth)
+    byte = _BYTE_BITS if depth * 8 <= _BITS else max(1, _BITS // depth)
     bytes_ = -(-width // lane) * -(-lane // byte)
-    here = max(1, min(_BYTES, _BITS // (8 * depth)))  # bytes of a word of a RAMB36; a RAMB18 has half of them
+    here = max(1, min(_WORD_BYTES, _BITS // (8 * depth)))  # bytes of a word of a RAMB36; a RAMB18 has half of them
     full, rest = divmod(bytes_, here)
     last = 0.5 if 0 < 2 * rest <= here else float(rest > 0)
     return (full + last) * max(1, depth // _BITS)

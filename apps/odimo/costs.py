@@ -1,9 +1,10 @@
 """The cost of a layer: cycles by the number of channels on each side of a choice, counted by the timing model.
 
-The splits of a layer between both sides, in whole blocks of channels, are compiled as programs of their own with random
-weights: cycles depend on shapes alone. A search that moves channels one by one sees lines between two splits. In the
-launch of the network a layer's first loads overlap the layer before it and its last results the next one, so splits
-whose cycles are close rank otherwise there: `in_launch` replaces the cycles by these. This module needs no torch.
+Each channel of a layer is on one of two sides. For choice `UNIT` they are GEMM (int8) and the ternary unit, for `TYPE` a
+standard and a depthwise convolution (`ALTERNATIVES` in task.py). Splits in whole blocks of channels are compiled as
+programs of their own with random weights, as cycles depend on shapes alone; between two splits cycles are interpolated
+linearly. A layer alone takes more cycles than inside a network, where its loads and stores overlap its neighbours':
+`in_launch` replaces the cycles of the splits by those in launches of the whole network. This module needs no torch.
 """
 
 from __future__ import annotations

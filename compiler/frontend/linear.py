@@ -14,7 +14,7 @@ _SAME_UNIT = 1e-5  # relative, of scales: they are rounded to float32
 
 
 def narrowed(weight: np.ndarray) -> np.ndarray:
-    """Weights less their zero points as int8, or int16 where a difference is not."""
+    """`weight`, its zero point already subtracted, as int8 if all values fit, else as int16."""
     fits = weight.size == 0 or (weight.min() >= -128 and weight.max() <= 127)
     return np.ascontiguousarray(weight, np.int8 if fits else np.int16)
 

@@ -322,14 +322,16 @@ def _equal(op: g.Linear, new: g.Linear, divisors: AnyArray, contract: str) -> An
     reach = new.reach()
     low, high = (np.asarray(end, np.int64) - new.bias for end in (reach.low, reach.high))
     ends = np.minimum(low, 0), np.maximum(high, 0)
-    steps = [_steps(layer, k, *ends, contract) for layer, k in ((op, divisors), (new, np.ones_like(divisors)))]
-    return (steps[0] == steps[1]).all(1)
+    thresholds = [
+        _thresholds(layer, k, *ends, contract) for layer, k in ((op, divisors), (new, np.ones_like(divisors)))
+    ]
+    return (thresholds[0] == thresholds[1]).all(1)
 
 
-def _steps(op: g.Linear, factor: AnyArray, low: AnyArray, high: AnyArray, contract: str) -> AnyArray:
-    """int64 (O, values): the smallest sum of low..high, times `factor` one of `op`, that gives each value or more.
+def _thresholds(op: g.Linear, factor: AnyArray, low: AnyArray, high: AnyArray, contract: str) -> AnyArray:
+    """int64 (O, values): for each channel and output value v the smallest s in low..high with a result of v or more.
 
-    high + 1 where none does.
+    The result of s is `requantise(bias + factor * s)`; the threshold is high + 1 where no s reaches v.
     """
     multiplier, exponent = (part[:, None] for part in op.multipliers)
     bias, factor = op.bias.astype(np.int64)[:, None], factor[:, None]

@@ -39,10 +39,19 @@ NUMBERS = (1 << 31) - (1 << EXPONENT_SHIFT)  # what is larger than this after st
 class Steps:
     """The constants of the steps.
 
-    1. Twice the negative of the value's bits, which loses the sign; 2. `NUMBERS` added; 3. not below `least`; 4.
-    `align` added: the high 8 bits are now `_MOST` + 1 minus the exponent of the quotient, the low 24 bits 2**24 - 1 -
-    2 * g; 5. these times -256, with `centre`, and rescaled by `reciprocal`; 6. the larger one of this and `corner`
-    added; 7. `base` added; 8. shifted to the right by the high bits of step 4; 9. the sign; 10. stored with `store`.
+    Let d be the value's bits without the sign less the scale's bits, e = d >> 23 the exponent of the quotient and
+    g = d mod 2**23 the rest.
+
+    1. Multiply the value's bits by -2, which shifts out the sign.
+    2. Add `NUMBERS`.
+    3. Take the maximum with `least`.
+    4. Add `align`: the high 8 bits are `_MOST` + 1 - e, the low 24 bits 2**24 - 1 - 2 * g.
+    5. Multiply the result of step 3 by -256, add `centre`, and rescale by `reciprocal`: the mantissa.
+    6. Add the larger one of the mantissa and `corner`.
+    7. Add `base`.
+    8. Shift right by the high bits of step 4.
+    9. Multiply by the sign.
+    10. Store with `store`.
     """
 
     least: int

@@ -1,4 +1,9 @@
-"""The table of kernels by class of operator: of the kernels that fit, the one that adds the fewest cycles is chosen."""
+"""The table of kernels by class of operator, and the choice among those that fit.
+
+Three groups are tried in turn: users' kernels marked `first`, then all others, then `LAST_RESORT`. In the first group
+with a kernel that fits, kernels within `_TIE_FACTOR` of the fewest added cycles count as equal, and of these the one
+that is fastest in a launch of its own is chosen.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +74,7 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
 
 # Alone, chains on the ALU may seem faster than the multiplier array, whose weights a launch loads early.
 LAST_RESORT = (sum_of_two,)
-_ALIKE = 1.1  # times the fewest cycles: of kernels that add so many to a launch, the one that is fastest alone is taken
+_TIE_FACTOR = 1.1
 
 
 class Alternative(NamedTuple):
@@ -100,7 +105,7 @@ def kernels_of(op: g.Operator) -> tuple[Record, ...]:
 
 
 def chosen(op: g.Operator, cfg: Config, fold: Fold | None = None) -> Record | None:
-    """The kernel of `op` that adds the fewest cycles to a launch; None where none fits.
+    """The kernel of `op`, chosen as the head of this module says; None where none fits.
 
     The image of a convolution is laid out as `fold` says.
     """
@@ -118,7 +123,7 @@ def _chosen(
         fitting = [record for record in kernels if not language.why_not(record, op, cfg, fold)]
         if len(fitting) > 1:
             found = [language.added(record, op, cfg, fold) for record in fitting]
-            alike = [record for record, cycles in zip(fitting, found) if cycles <= _ALIKE * min(found)]
+            alike = [record for record, cycles in zip(fitting, found) if cycles <= _TIE_FACTOR * min(found)]
             return min(alike, key=lambda record: language.cycles(record, op, cfg, fold))
         if fitting:
             return fitting[0]

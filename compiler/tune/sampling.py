@@ -140,7 +140,8 @@ class Space:
 
     layer: Layer
     vthreads: int = 2
-    _ranked: dict[Tile, tuple[float, Tile]] = field(default_factory=dict, repr=False)  # without slots: cycles, with
+    # tile without numbers of slots (tiles on chip at a time) -> (estimated cycles, the tile with the slots of these)
+    _ranked: dict[Tile, tuple[float, Tile]] = field(default_factory=dict, repr=False)
     _slots: dict[tuple[_Loops, str], set[int]] = field(default_factory=dict, repr=False)  # numbers of tiles that fit
     _values: dict[str, list[Any]] = field(default_factory=dict, repr=False)  # of the fields of a tile
 

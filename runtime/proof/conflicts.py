@@ -1,7 +1,8 @@
 """Accesses to one memory: conflicts that nothing orders, and reads before writes.
 
+A cell is the smallest piece of a memory that instructions touch whole: an entry of a scratchpad, or a granule of DRAM.
 Programs repeat their loops, so few sets of cells differ. All cells that are in the same sets form a class, and an event
-is an access of an instruction to a class: their number stays small.
+is an access of an instruction to a class, so there are few events.
 """
 
 from __future__ import annotations
@@ -167,7 +168,11 @@ class Conflict(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """The instructions in a topological order: queue and position in it, (n,), and clocks, (n, queues)."""
+    """The instructions in a topological order: queue and position in it, (n,), and vector clocks, (n, queues).
+
+    `clocks[i, q]` instructions of queue `q` have ended before instruction `i` starts (runtime/proof/order.py). An access
+    is safe if the clock covers every earlier conflicting access.
+    """
 
     queue: Array
     position: Array

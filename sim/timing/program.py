@@ -56,8 +56,9 @@ class Move(NamedTuple):
     A unit is a beat, or an entry where that is smaller. `lead`, `between` and `tail` are the padding entries before,
     between and after the rows (`between` in all, for rows adjacent in DRAM); `final` are the cycles of the last entry.
     `low` and `high` are the first and the last scratchpad entry.
-    Rows of whole bursts are one request here, like rows without gaps; `ahead` are its last beats whose requests the
-    planner has given when it is done, 0 where it gives one alone.
+    Rows of whole bursts are merged into one request here, like rows without gaps. The circuit's planner issues one for
+    each row, ahead of the read port: `ahead` are the beats of these rows that are still to come when the planner is
+    done, 0 where nothing was merged.
     """
 
     mem: int

@@ -1,6 +1,7 @@
 """Operators of .tflite files on float32, integers and truth values, which run on the host, and conversions to them.
 
-`HANDLERS` has the operators that int8 tensors have, too; `are_numbers` says which of the two a node is.
+Most of them also exist on int8 tensors, with handlers in importer.py: the importer takes the handler from `HANDLERS`
+where `are_numbers(node)` holds, that is, where the first input is float32, int32, int64 or bool.
 """
 
 from __future__ import annotations
