@@ -1,7 +1,7 @@
 """The cost of a layer: cycles by the number of channels on each side of a choice, counted by the timing model.
 
-Each channel of a layer is on one of two sides. For choice `UNIT` they are GEMM (int8) and the ternary unit, for `TYPE` a
-standard and a depthwise convolution (`ALTERNATIVES` in task.py). Splits in whole blocks of channels are compiled as
+Each channel of a layer is on one of two sides. For choice `UNIT` they are GEMM (int8) and the ternary unit, for `TYPE`
+a standard and a depthwise convolution (`ALTERNATIVES` in task.py). Splits in whole blocks of channels are compiled as
 programs of their own with random weights, as cycles depend on shapes alone; between two splits cycles are interpolated
 linearly. A layer alone takes more cycles than inside a network, where its loads and stores overlap its neighbours':
 `in_launch` replaces the cycles of the splits by those in launches of the whole network. This module needs no torch.

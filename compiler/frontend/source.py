@@ -97,7 +97,7 @@ def _whole(model: ModelProto, parts: Sequence[bytes]) -> ModelProto:
 
 
 def _types(path: Path, model: ModelProto) -> tuple[str, ...]:
-    """Types of `input_0`, `input_1`, ... in inputs.npz; empty unless it holds just these, each as large as some input."""
+    """Types of `input_0`, `input_1`, ... in inputs.npz; empty unless it holds just these, as large as inputs."""
     sizes = {
         _elements([max(1, d.dim_value) for d in value.type.tensor_type.shape.dim], f"{path}: input {value.name!r}")
         for value in model.graph.input
