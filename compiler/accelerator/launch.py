@@ -229,7 +229,7 @@ def bases(ops: Sequence[g.Operator]) -> dict[str, str]:
 
 
 def packed_as(ops: Sequence[g.Operator]) -> dict[str, g.Tensor]:
-    """Map every output of `ops` to the tensor whose images and channels its packed bytes are those of."""
+    """For each output, the tensor whose shape its packed bytes have: itself, or for a view the tensor of its input."""
     found: dict[str, g.Tensor] = {}
     for op in ops:
         found[op.output.name] = found.get(op.x.name, op.x) if op.viewed is op.x else op.output

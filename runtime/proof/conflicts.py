@@ -170,8 +170,8 @@ class Conflict(NamedTuple):
 class Timeline(NamedTuple):
     """The instructions in a topological order: queue and position in it, (n,), and vector clocks, (n, queues).
 
-    `clocks[i, q]` instructions of queue `q` have ended before instruction `i` starts (runtime/proof/order.py). An access
-    is safe if the clock covers every earlier conflicting access.
+    `clocks[i, q]` instructions of queue `q` have ended before instruction `i` starts (runtime/proof/order.py). An
+    access is safe if the clock covers every earlier conflicting access.
     """
 
     queue: Array
