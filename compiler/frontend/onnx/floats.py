@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -13,27 +12,33 @@ from ..core import Problem
 from ..values import Expr, Fixed, Numbers, Value, View, Weights, clip_bounds, constant, operands_first, parameters
 from . import geometry
 from .movements import MOVES, moved
+from .nodes import Reader, Reading
 from .recurrent import PLAIN
 
-if TYPE_CHECKING:
-    from .importer import Importer
 
-Make = Callable[["Importer", Expr, str], g.Tensor]
+class Floats(Reading):
+    """A reading that computes values in float32, each once."""
+
+    def __init__(self, reader: Reader, outputs: Sequence[str]):
+        super().__init__(reader, outputs)
+        self.floats: dict[int, tuple[Value, g.Tensor]] = {}  # realised, by id
+
+    def realised(self, value: Value, wanted: str = "") -> g.Tensor:
+        """The float32 tensor of a value; `wanted` is its name where it is an output of the graph."""
+        known = self.floats.get(id(value))
+        if known is not None:
+            return known[1] if not wanted else self.reshape(f"{wanted}.copy", known[1], known[1].shape, wanted)
+        missing = operands_first(value, lambda part: [arg for arg in part.args if id(arg) not in self.floats])
+        for part in (*missing, value):  # so that `_made` finds all expressions that it reads, and does not recurse
+            if id(part) not in self.floats:
+                self.floats[id(part)] = part, _made(self, part, wanted if part is value else "")
+        return self.floats[id(value)][1]
 
 
-def realised(imp: Importer, value: Value, wanted: str = "") -> g.Tensor:
-    """The float32 tensor of a value; `wanted` is its name where it is an output of the graph."""
-    known = imp.floats.get(id(value))
-    if known is not None:
-        return known[1] if not wanted else imp.reshape(f"{wanted}.copy", known[1], known[1].shape, wanted)
-    missing = operands_first(value, lambda part: [arg for arg in part.args if id(arg) not in imp.floats])
-    for part in (*missing, value):  # so that `_made` finds all expressions that it reads, and does not recurse
-        if id(part) not in imp.floats:
-            imp.floats[id(part)] = part, _made(imp, part, wanted if part is value else "")
-    return imp.floats[id(value)][1]
+Make = Callable[[Floats, Expr, str], g.Tensor]
 
 
-def _made(imp: Importer, value: Value, wanted: str) -> g.Tensor:
+def _made(imp: Floats, value: Value, wanted: str) -> g.Tensor:
     if isinstance(value, Numbers):
         return value.tensor if not wanted else imp.reshape(f"{wanted}.copy", value.tensor, value.shape, wanted)
     if isinstance(value, View):
@@ -46,7 +51,7 @@ def _made(imp: Importer, value: Value, wanted: str) -> g.Tensor:
     if value.node.op in MOVES:
         (x, *_) = value.args
         assert x is not None
-        return moved(imp, value.node, value.index, realised(imp, x), wanted)
+        return moved(imp, value.node, value.index, imp.realised(x), wanted)
     return FLOATS[value.node.op](imp, value, wanted)
 
 
@@ -54,8 +59,8 @@ def _y(value: Expr) -> g.Tensor:
     return g.Tensor("", value.shape, "float32")
 
 
-def _operands(imp: Importer, value: Expr) -> tuple[g.Tensor, ...]:
-    return tuple(realised(imp, arg) for arg in value.args if arg is not None)
+def _operands(imp: Floats, value: Expr) -> tuple[g.Tensor, ...]:
+    return tuple(imp.realised(arg) for arg in value.args if arg is not None)
 
 
 def _plain(make: Callable[..., g.Operator]) -> Make:
@@ -63,21 +68,21 @@ def _plain(make: Callable[..., g.Operator]) -> Make:
     return lambda imp, value, wanted: imp.append(make(imp, value, _y(value), _operands(imp, value)), wanted)
 
 
-def _unary(imp: Importer, value: Expr, y: g.Tensor, operands: tuple[g.Tensor, ...]) -> g.Operator:
+def _unary(imp: Floats, value: Expr, y: g.Tensor, operands: tuple[g.Tensor, ...]) -> g.Operator:
     if value.node.op == "Clip" and clip_bounds(value) is None:
         raise Problem(value.node, "has bounds that are not constant")
     return g.FloatFunction(value.node.name, operands[:1], y, *parameters(value))
 
 
-def _softmax(imp: Importer, value: Expr, y: g.Tensor, operands: tuple[g.Tensor, ...]) -> g.Operator:
+def _softmax(imp: Floats, value: Expr, y: g.Tensor, operands: tuple[g.Tensor, ...]) -> g.Operator:
     node = value.node
     return g.FloatSoftmax(node.name, operands, y, node.attrs["axis"], node.op == "LogSoftmax")
 
 
-def _gemm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
+def _gemm(imp: Floats, value: Expr, wanted: str) -> g.Tensor:
     node, (a, b, *c) = value.node, value.args
     assert a is not None and b is not None
-    x, w = realised(imp, a), realised(imp, b)
+    x, w = imp.realised(a), imp.realised(b)
     if node.attrs.get("transA", 0):
         x = imp.append(g.Transpose(f"{node.name}.a", (x,), g.Tensor("", x.shape[::-1], "float32"), (1, 0)))
     if node.attrs.get("transB", 0):
@@ -97,11 +102,11 @@ def _gemm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
     y = scaled("scaled", y, "alpha", alpha, wanted if added is None else "")
     if added is None:
         return y
-    z = scaled("biases", realised(imp, added), "beta", beta)
+    z = scaled("biases", imp.realised(added), "beta", beta)
     return imp.append(g.FloatBinary(node.name, (y, z), _y(value), "Add"), wanted)
 
 
-def _weights(imp: Importer, value: Expr) -> tuple[np.ndarray, np.ndarray]:
+def _weights(imp: Floats, value: Expr) -> tuple[np.ndarray, np.ndarray]:
     """(weights, biases) of a convolution, float32."""
     node, weight = value.node, constant(value.args[1])
     bias = constant(value.args[2]) if len(value.args) > 2 and value.args[2] is not None else np.zeros(1)
@@ -118,7 +123,7 @@ def _weights(imp: Importer, value: Expr) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def _conv(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
+def _conv(imp: Floats, value: Expr, wanted: str) -> g.Tensor:
     node, (first, second, *_) = value.node, value.args
     assert first is not None and second is not None
     weight, bias = _weights(imp, value)
@@ -128,23 +133,23 @@ def _conv(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
         raise Problem(node, f"has {first.shape[1]} input channels, its weights have {weight.shape[1] * shape.groups}")
     cls = g.FloatConv2d if node.op == "Conv" else g.FloatConvTranspose2d
     y = g.Tensor("", imp.image_shape(value.shape), "float32")
-    image = imp.image(node.name, realised(imp, first))
+    image = imp.image(node.name, imp.realised(first))
     return imp.plain(cls(node.name, (image,), y, weight, bias, *shape), value.shape, wanted)
 
 
-def _average_pool(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
+def _average_pool(imp: Floats, value: Expr, wanted: str) -> g.Tensor:
     node, x = value.node, value.args[0]
     assert x is not None
     counts = bool(node.attrs.get("count_include_pad", 0))
     if max(node.attrs.get("dilations", [1])) > 1 or (counts and node.attrs.get("ceil_mode", 0)):
         raise Problem(node, "has dilations, or ceil_mode with padding that counts, which are not supported")
     y = g.Tensor("", imp.image_shape(value.shape), "float32")
-    image = imp.image(node.name, realised(imp, x))
+    image = imp.image(node.name, imp.realised(x))
     op = g.FloatAveragePool(node.name, (image,), y, *geometry.window(imp, node, x.shape), counts)
     return imp.plain(op, value.shape, wanted)
 
 
-def _lstm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
+def _lstm(imp: Floats, value: Expr, wanted: str) -> g.Tensor:
     """LSTM of default activations, from zeros on, in one direction or both; its hidden values of all steps."""
     node, x, parts = value.node, value.args[0], [constant(arg) for arg in value.args[1:]]
     weight, recurrence, bias, *others = (*parts, None, None, None)
@@ -159,7 +164,7 @@ def _lstm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
     if weight is None or recurrence is None or (len(value.args) > 3 and value.args[3] is not None and bias is None):
         raise Problem(node, "has weights or biases that are not constant")
     assert x is not None
-    t, (count, ways, n, hidden), hidden_states = realised(imp, x), value.shape, list[g.Tensor]()
+    t, (count, ways, n, hidden), hidden_states = imp.realised(x), value.shape, list[g.Tensor]()
     for k in range(ways):
         sums = np.zeros(4 * hidden) if bias is None else bias[k].reshape(2, -1).sum(0)
         w, r, b = (np.ascontiguousarray(part, np.float32) for part in (weight[k], recurrence[k], sums))

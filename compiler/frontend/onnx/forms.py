@@ -1,15 +1,15 @@
 """Float expressions with quantised operands that have an integer form: layers, sums, products, softmax, means, tables.
 
-A form gets the expression that a QuantizeLinear takes, without movements and clamps, and appends operators that
-produce the quantised result. It returns None where it does not apply: the host then computes in float32.
+`Quantiser` takes movements and clamps off the expression that a QuantizeLinear takes. A form gets the rest and appends
+operators that produce the quantised result. It returns None where it does not apply: the host then computes in float32.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,24 +22,181 @@ from ..values import (
     SOFTMAX_SCALE,
     SOFTMAX_ZERO,
     Expr,
+    Fixed,
     Value,
     View,
     Weights,
     affine,
     channel_vector,
+    clip_bounds,
     constant,
     evaluated,
+    operands_first,
     single_view,
+    steps,
 )
 from . import geometry
+from .floats import Floats
 from .geometry import window
+from .movements import MOVES, moved
+from .nodes import Reader
 
-if TYPE_CHECKING:
-    from .importer import Importer, Result
-
-
+_EXACT = 1e-5  # largest distance of a bound from an integer, in steps
 LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _UNIT = 127  # the weight of a channel that is only scaled: large, so that its bias has fine steps
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The result of a QuantizeLinear on a float expression: a tensor quantised as `y`, clamped to `clamp`.
+
+    `wanted` is its name if it is an output of the graph, else empty; `top` is the last node before the quantisation.
+    """
+
+    y: g.Tensor
+    clamp: tuple[int, int]
+    wanted: str
+    top: Node
+
+    @property
+    def whole(self) -> bool:
+        """True if nothing is clamped."""
+        return self.clamp == (-128, 127)
+
+
+class Quantiser(Floats):
+    """A reading that computes values as int8 tensors: by the first form that applies, else from float32."""
+
+    def __init__(self, reader: Reader, outputs: Sequence[str]):
+        super().__init__(reader, outputs)
+        self.views: dict[int, tuple[Value, View | None]] = {}  # found by `as_view`, by id
+        self.joins: dict[tuple[int, float, int], tuple[Value, list[g.Tensor]]] = {}  # by id, scale and zero point
+
+    def quantise(self, value: Value, y: g.Tensor, node: Node, wanted: str = "") -> g.Tensor:
+        """`value` as an int8 tensor quantised as `y`; `node` names an operator that only quantises.
+
+        Movements and clamps of a float expression are taken off: they come after quantisation, and with it.
+        """
+        for part in operands_first(value, lambda part: self._unjoined(part, y)):  # so that `joined` does not recurse
+            self.joined(_bare(part).core, y)
+        core, low, high, moves, top = _bare(value)
+        clamp = steps(low, y), steps(high, y)
+        result = Result(replace(y, shape=core.shape), clamp, "" if moves else wanted, top or node)
+        t = self._quantised(core, result, node.name)
+        for k, move in enumerate(reversed(moves)):
+            t = moved(self, move.node, move.index, t, wanted if k == len(moves) - 1 else "")
+        return t
+
+    def _unjoined(self, value: Expr, y: g.Tensor) -> Sequence[Value | None]:
+        """The operands of the Concat below `value` that are not quantised as `y` yet."""
+        core = _bare(value).core
+        if not isinstance(core, Expr) or core.node.op != "Concat" or (id(core), y.scale, y.zero_point) in self.joins:
+            return ()
+        return core.args
+
+    def joined(self, value: Value, y: g.Tensor) -> list[g.Tensor]:
+        """The operands of a Concat, quantised as `y`, which is done once; none of another value."""
+        if not isinstance(value, Expr) or value.node.op != "Concat":
+            return []
+        key, node = (id(value), y.scale, y.zero_point), value.node
+        if key not in self.joins:
+            self.joins[key] = value, []
+            for k, arg in enumerate(value.args):
+                assert arg is not None
+                part = Node("Concat", f"{node.name}.{k}", [], [])
+                try:
+                    self.joins[key][1].append(self.quantise(arg, replace(y, shape=arg.shape), part))
+                except Problem as exc:
+                    raise Problem(node if exc.node is part else exc.node, exc.why) from None
+        return self.joins[key][1]
+
+    def _quantised(self, value: Value, result: Result, name: str) -> g.Tensor:
+        y = result.y
+        if isinstance(value, View):
+            x = value.tensor
+            if (x.scale, x.zero_point) == (y.scale, y.zero_point) and result.whole:
+                return x
+            return self.checked(result.top, g.NearestRequantize(result.top.name, (x,), y, *result.clamp), result.wanted)
+        if isinstance(value, (Fixed, Weights)):
+            real = np.asarray(constant(value), np.float32)
+            steps = np.clip(np.rint(real / np.float32(y.scale)) + y.zero_point, *result.clamp)
+            return self.constant(f"{name}.constant", steps.astype(np.int8), y)
+        if isinstance(value, Expr):
+            for form in FORMS:
+                if (quantised := form(self, value, result)) is not None:
+                    return quantised
+        t = g.Quantize(name, (self.realised(value),), replace(y, shape=value.shape))
+        if result.whole:
+            return self.append(t, result.wanted)
+        x = self.append(t)
+        return self.append(g.NearestRequantize(result.top.name, (x,), y, *result.clamp), result.wanted)
+
+    def as_view(self, value: Value | None) -> View | None:
+        """An int8 tensor of exactly the values of `value`, which may be clamped or multiplied, if there is one."""
+        clamps: list[Expr] = []
+        while isinstance(value, Expr) and id(value) not in self.views and clip_bounds(value) is not None:
+            clamps.append(value)
+            value = value.args[0]
+        if isinstance(value, Expr) and id(value) not in self.views:
+            self.views[id(value)] = value, self._exact(value, None)
+        view = self.views[id(value)][1] if isinstance(value, Expr) else value if isinstance(value, View) else None
+        for clamp in reversed(clamps):
+            view = self._exact(clamp, view)
+            self.views[id(clamp)] = clamp, view
+        return view
+
+    def _exact(self, value: Expr, x: View | None) -> View | None:
+        """`as_view` of an expression; `x` is the view of the operand of a clamp."""
+        node, bounds = value.node, clip_bounds(value)
+        if bounds is not None and x is not None:
+            t = x.tensor
+            real = [(np.float64(steps(b, t)) - t.zero_point) * t.scale for b in bounds]
+            if any(np.isfinite(b) and abs(b - r) > _EXACT * t.scale for b, r in zip(bounds, real)):
+                return None
+            y = replace(t, name="", data=None)
+            op = g.NearestRequantize(node.name, (t,), y, *(steps(b, t) for b in bounds))
+            return View(value.shape, self.append(op), node.name)
+        core, factor, offset = affine(value)
+        if isinstance(core, View) and factor.size == 1 and factor.item() > 0 and not offset.any():
+            t = core.tensor
+            y = g.Tensor("", t.shape, "int8", t.scale * factor.item(), t.zero_point)
+            return View(value.shape, self.relabelled(node, t, y), node.name)
+        return None
+
+    def relabelled(self, node: Node, t: g.Tensor, y: g.Tensor) -> g.Tensor:
+        """Reinterpret int8 values under another scale or zero point; no value changes."""
+        same = np.arange(-128, 128).astype(np.int8)
+        return self.append(g.Lookup(f"{node.name}.rescaled", (t,), y, "identity", same))
+
+
+class _Bare(NamedTuple):
+    """A value without the clamps and movements around it: the bounds, the movements and the last clamp's node."""
+
+    core: Value
+    low: float
+    high: float
+    moves: list[Expr]
+    top: Node | None
+
+
+def _bare(value: Value) -> _Bare:
+    """Take clamps and movements off a float expression. Raises `Problem` for bounds that are no numbers."""
+    low, high, moves, top = -math.inf, math.inf, list[Expr](), None
+    while isinstance(value, Expr):
+        bounds = clip_bounds(value)
+        if bounds is not None:
+            if math.isnan(bounds[0]) or math.isnan(bounds[1]):
+                raise Problem(value.node, f"clamps to {bounds[0]:g}..{bounds[1]:g}, which are no numbers")
+            low, high = max(low, min(bounds[0], high)), min(high, max(bounds[1], low))
+            top = top or value.node
+        elif value.node.op in MOVES and (value.node.op != "Pad" or (low, high) == (-math.inf, math.inf)):
+            moves.append(value)
+        else:
+            break
+        inner = value.args[0]
+        assert inner is not None
+        value = inner
+    return _Bare(value, low, high, moves, top)
 
 
 class _Layer(NamedTuple):
@@ -50,7 +207,7 @@ class _Layer(NamedTuple):
     bias: np.ndarray
 
 
-def linear(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
+def linear(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     """The layer that computes `value`; None if it is not a layer on an int8 tensor and constant weights."""
     core, factor, offset = affine(value)
     if not isinstance(core, Expr) or core.node.op not in LINEAR:
@@ -95,7 +252,7 @@ def _dense_weights(node: Node, weight: Weights) -> tuple[np.ndarray, np.ndarray]
     return _scaled(centred, weight, channel)
 
 
-def _conv_weights(imp: Importer, node: Node, x: View, weight: Weights) -> tuple[np.ndarray, np.ndarray] | None:
+def _conv_weights(imp: Quantiser, node: Node, x: View, weight: Weights) -> tuple[np.ndarray, np.ndarray] | None:
     """(weights of four dimensions, output channel first, scales)."""
     if weight.integers.ndim != len(x.shape) or len(x.shape) not in (3, 4):
         raise Problem(node, f"has weights of {weight.integers.ndim} dimensions; only 3 and 4 are supported")
@@ -165,7 +322,7 @@ def _halves(weight: np.ndarray) -> list[np.ndarray]:
     return [np.ascontiguousarray(part.astype(np.int8)) for part in parts]
 
 
-def _doubled(imp: Importer, name: str, x: g.Tensor, groups: int) -> g.Tensor:
+def _doubled(imp: Quantiser, name: str, x: g.Tensor, groups: int) -> g.Tensor:
     """`x` with the channels of each group twice, for weights in two parts."""
     n, c, *size = x.shape
     pixels = math.prod(size)
@@ -176,7 +333,7 @@ def _doubled(imp: Importer, name: str, x: g.Tensor, groups: int) -> g.Tensor:
 
 
 def _parameters(
-    imp: Importer, name: str, x: g.Tensor, layer: _Layer, bias: np.ndarray, clamp: tuple[int, int], groups: int
+    imp: Quantiser, name: str, x: g.Tensor, layer: _Layer, bias: np.ndarray, clamp: tuple[int, int], groups: int
 ) -> tuple[g.Tensor, tuple[np.ndarray, np.ndarray, np.ndarray, int, int]]:
     """The input and the constants of a layer."""
     parts = _halves(layer.weight)
@@ -185,7 +342,7 @@ def _parameters(
     return x, (np.concatenate(parts, 1), layer.scale.astype(np.float32), bias, *clamp)
 
 
-def _dense(imp: Importer, node: Node, x: g.Tensor, layer: _Layer, bias: np.ndarray, result: Result) -> g.Tensor:
+def _dense(imp: Quantiser, node: Node, x: g.Tensor, layer: _Layer, bias: np.ndarray, result: Result) -> g.Tensor:
     """A dense layer; all dimensions before the features are rows."""
     name, shape = node.name, result.y.shape
     rows = imp.reshape(f"{name}.rows", x, (math.prod(x.shape[:-1]), x.shape[-1]))
@@ -197,7 +354,7 @@ def _dense(imp: Importer, node: Node, x: g.Tensor, layer: _Layer, bias: np.ndarr
     return imp.reshape(f"{name}.reshape", flat, shape, result.wanted)
 
 
-def _conv(imp: Importer, node: Node, x: g.Tensor, layer: _Layer, bias: np.ndarray, result: Result) -> g.Tensor:
+def _conv(imp: Quantiser, node: Node, x: g.Tensor, layer: _Layer, bias: np.ndarray, result: Result) -> g.Tensor:
     name, shape = node.name, result.y.shape
     image = imp.image(name, x)
     y = replace(result.y, shape=imp.image_shape(shape))
@@ -223,7 +380,7 @@ def _undilated(node: Node) -> Node:
     return replace(node, attrs={k: v for k, v in node.attrs.items() if k != "dilations"})
 
 
-def scaled_channels(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
+def scaled_channels(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     """An affine function per channel of an int8 tensor, as a depthwise convolution of one pixel; None of others."""
     core, factor, offset = affine(value)
     if not isinstance(core, View) or core is value or len(core.shape) < 2:
@@ -250,7 +407,7 @@ _FINEST = 0.75  # an output step below this share of the softmax's step would sh
 _MOST_INNER = (1 << 31) // 255**2  # elements of a row of a product, less their zero points: sums are int32
 
 
-def _operand(imp: Importer, node: Node, value: Value | None) -> g.Tensor | None:
+def _operand(imp: Quantiser, node: Node, value: Value | None) -> g.Tensor | None:
     """The int8 tensor of an operand that is a view, or a constant of one scale."""
     if (view := imp.as_view(value)) is not None:
         return view.tensor
@@ -263,7 +420,7 @@ def _operand(imp: Importer, node: Node, value: Value | None) -> g.Tensor | None:
     return imp.constant(f"{node.name}.constant", (value.integers.astype(np.int16) - moved).astype(np.int8), like)
 
 
-def _binary(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
+def _binary(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     kind = _BINARY.get(value.node.op)
     if kind is None or all(constant(arg) is not None for arg in value.args):
         return None
@@ -276,7 +433,7 @@ def _binary(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
     return imp.checked(value.node, kind(value.node.name, operands, result.y, *result.clamp), result.wanted)
 
 
-def _product(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
+def _product(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     """The product of two int8 tensors of matrices whose sums are within int32."""
     views = [imp.as_view(arg) for arg in value.args] if value.node.op == "MatMul" else []
     operands = tuple(view.tensor for view in views if view is not None)
@@ -289,7 +446,7 @@ def _product(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
     return imp.append(g.NearestRequantize(node.name, (product,), y, *result.clamp), result.wanted)
 
 
-def _concat(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
+def _concat(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     if value.node.op != "Concat":
         return None
     node, (low, high) = value.node, result.clamp
@@ -302,7 +459,7 @@ def _concat(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
     return imp.append(g.Concat(node.name, tuple(parts), result.y, axis), result.wanted)
 
 
-def _softmax(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
+def _softmax(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     node, y = value.node, result.y
     fine = y.scale < _FINEST * SOFTMAX_SCALE
     x = imp.as_view(value.args[0]) if node.op == "Softmax" and not fine else None
@@ -317,7 +474,7 @@ def _softmax(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
     return imp.checked(node, g.NearestRequantize(f"{node.name}.rescale", (fixed,), y, *result.clamp), result.wanted)
 
 
-def _table(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
+def _table(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     """A function of one int8 tensor, however many nodes it takes, as a table."""
     view = single_view(value)
     if view is None:
@@ -333,7 +490,7 @@ def _table(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
     return imp.append(g.Lookup(value.node.name, (x,), y, function, table), result.wanted)
 
 
-def _average_pool(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
+def _average_pool(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     node, y = value.node, result.y
     x = imp.as_view(value.args[0]) if node.op == "AveragePool" else None
     if x is None or max(node.attrs.get("dilations", [1])) > 1:
@@ -356,7 +513,7 @@ def _average_pool(imp: Importer, value: Expr, result: Result) -> g.Tensor | None
     return imp.checked(node, op, result.wanted, result.y.shape)
 
 
-def _mean(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
+def _mean(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     node, y = value.node, result.y
     x = imp.as_view(value.args[0]) if node.op == "ReduceMean" else None
     if x is None:
@@ -371,5 +528,5 @@ def _mean(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
     return imp.append(g.NearestRequantize(node.name, (mean,), y, *result.clamp), result.wanted)
 
 
-Form = Callable[["Importer", Expr, "Result"], "g.Tensor | None"]
+Form = Callable[[Quantiser, Expr, Result], g.Tensor | None]
 FORMS: tuple[Form, ...] = (linear, _binary, _product, _concat, _softmax, _average_pool, _mean, _table, scaled_channels)

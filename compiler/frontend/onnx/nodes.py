@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -22,10 +22,6 @@ from ..core import Builder, Node, Problem, Refusal
 from ..source import DEEPLOY, one_line
 from ..values import Broken, Fixed, Value, Weights, constant
 from .file import named_nodes
-
-if TYPE_CHECKING:
-    from .importer import Importer
-
 
 ALIASES = ("Identity", "Dropout", "Cast")  # whose first output is their input, as far as float32 goes
 # Operators of our own around a float operator on integers: their real values, and back, quantised as another tensor
@@ -371,7 +367,7 @@ _ACTIVATIONS = ("int8", "uint8")
 _CONSTANTS = (*_ACTIVATIONS, "int32")
 
 
-def _parts(imp: Importer, node: Node, weights: bool) -> tuple[np.ndarray, np.ndarray | None]:
+def _parts(imp: Reading, node: Node, weights: bool) -> tuple[np.ndarray, np.ndarray | None]:
     """(scales, zero points or None)."""
     scale, zero = (imp.reader.value(t) if t else None for t in (node.inputs[1], node.input(2)))
     if scale is None or (node.input(2) and zero is None):
@@ -393,7 +389,7 @@ def _parts(imp: Importer, node: Node, weights: bool) -> tuple[np.ndarray, np.nda
     return scales, zero
 
 
-def activation(imp: Importer, node: Node) -> tuple[float, int]:
+def activation(imp: Reading, node: Node) -> tuple[float, int]:
     """(scale, zero point) of activations, as int8: uint8 is int8 moved by 128. Raises `Problem`."""
     scales, zero = _parts(imp, node, False)
     integers = node.outputs[0] if node.op == "QuantizeLinear" else node.inputs[0]
@@ -401,7 +397,7 @@ def activation(imp: Importer, node: Node) -> tuple[float, int]:
     return float(scales[0]), (0 if zero is None else int(zero.reshape(-1)[0])) - moved
 
 
-def parameters(imp: Importer, node: Node, x: Fixed) -> Weights:
+def parameters(imp: Reading, node: Node, x: Fixed) -> Weights:
     """A dequantised constant. Raises `Problem`."""
     scales, zero = _parts(imp, node, True)
     axis = node.attrs.get("axis", 1)

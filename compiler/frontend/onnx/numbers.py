@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from onnx import helper
@@ -15,18 +14,15 @@ from onnx import helper
 from ... import graph as g
 from ..core import Node, Problem
 from ..values import Fixed, Numbers, Value, View, Weights
-from .floats import realised
+from .floats import Floats
 from .movements import MOVES, moved
 from .nodes import parameters
-
-if TYPE_CHECKING:
-    from .importer import Importer
 
 Make = Callable[..., g.Operator]  # of the importer, a node, its output and its operands
 TYPES = ("float32", "int32", "int64", "bool")  # int8 and uint8 need a scale
 
 
-def converted(imp: Importer, node: Node, args: list[Value | None]) -> list[Value] | None:
+def converted(imp: Floats, node: Node, args: list[Value | None]) -> list[Value] | None:
     """The values of the outputs of a node on numbers; None of other nodes."""
     kinds = {dtype_of(imp, t) for t in (*node.inputs[:1], *node.outputs[:1])}
     if node.op == "Gather" and isinstance(args[1], Numbers):
@@ -48,13 +44,13 @@ def converted(imp: Importer, node: Node, args: list[Value | None]) -> list[Value
     return [Numbers(t.shape, t)]
 
 
-def dtype_of(imp: Importer, tensor: str) -> str:
+def dtype_of(imp: Floats, tensor: str) -> str:
     """The type of a tensor of the file, by numpy's name; empty where it is unknown."""
     kind = imp.reader.types.get(tensor, 0)
     return str(helper.tensor_dtype_to_np_dtype(kind)) if kind else ""
 
 
-def _tensor(imp: Importer, node: Node, value: Value | None) -> g.Tensor:
+def _tensor(imp: Floats, node: Node, value: Value | None) -> g.Tensor:
     """The tensor of plain numbers of an argument."""
     if value is None:
         raise Problem(node, "lacks an input that it needs")
@@ -65,21 +61,21 @@ def _tensor(imp: Importer, node: Node, value: Value | None) -> g.Tensor:
         if str(array.dtype) not in TYPES:
             raise Problem(node, f"has a constant of type {array.dtype}; only {', '.join(TYPES)} are supported")
         return imp.constant("constant", array)
-    return realised(imp, value)
+    return imp.realised(value)
 
 
-def _output(imp: Importer, node: Node, shape: tuple[int, ...], index: int = 0) -> g.Tensor:
+def _output(imp: Floats, node: Node, shape: tuple[int, ...], index: int = 0) -> g.Tensor:
     dtype = dtype_of(imp, node.outputs[index])
     if dtype not in (*TYPES, "int8", "uint8"):
         raise Problem(node, f"has an output of type {dtype}; only {', '.join(TYPES)} are supported")
     return g.Tensor("", shape or (1,), dtype)
 
 
-def _zero(imp: Importer, x: g.Tensor) -> g.Tensor:
+def _zero(imp: Floats, x: g.Tensor) -> g.Tensor:
     return imp.constant("zero", np.zeros((1,) * len(x.shape), x.dtype))
 
 
-def _cast(imp: Importer, node: Node, y: g.Tensor, x: g.Tensor) -> g.Operator:
+def _cast(imp: Floats, node: Node, y: g.Tensor, x: g.Tensor) -> g.Operator:
     if y.dtype == "bool":
         return g.Compare(node.name, (x, _zero(imp, x)), y, "not_equal")
     return g.Cast(node.name, (x,), y)
@@ -93,17 +89,17 @@ def _binary(function: str) -> Make:
     return lambda imp, node, y, *operands: g.NumberBinary(node.name, operands[:2], y, function)
 
 
-def _concat(imp: Importer, node: Node, y: g.Tensor, *operands: g.Tensor) -> g.Operator:
+def _concat(imp: Floats, node: Node, y: g.Tensor, *operands: g.Tensor) -> g.Operator:
     return g.Concat(node.name, operands, y, node.attrs["axis"] % len(y.shape))
 
 
-def _position(imp: Importer, node: Node, y: g.Tensor, x: g.Tensor) -> g.Operator:
+def _position(imp: Floats, node: Node, y: g.Tensor, x: g.Tensor) -> g.Operator:
     if node.attrs.get("select_last_index", 0):
         raise Problem(node, "takes the last of several positions, which is not supported")
     return g.ArgMax(node.name, (x,), y, node.attrs.get("axis", 0) % len(x.shape), node.op == "ArgMin")
 
 
-def _top(imp: Importer, node: Node, args: list[Value | None]) -> list[Value]:
+def _top(imp: Floats, node: Node, args: list[Value | None]) -> list[Value]:
     """TopK along the last axis: values and positions."""
     x, (count,) = _tensor(imp, node, args[0]), imp.integers(node, node.inputs[1], "a number of values")
     if node.attrs.get("axis", -1) % len(x.shape) != len(x.shape) - 1 or not node.attrs.get("largest", 1):
@@ -119,7 +115,7 @@ def _top(imp: Importer, node: Node, args: list[Value | None]) -> list[Value]:
     return results
 
 
-def _gathered(imp: Importer, node: Node, args: list[Value | None]) -> list[Value]:
+def _gathered(imp: Floats, node: Node, args: list[Value | None]) -> list[Value]:
     """Gather at computed positions: of a quantised table its integers, of others their real values."""
     x, where = args[0], _tensor(imp, node, args[1])
     axis, shape, wanted = node.attrs.get("axis", 0), imp.shape(node, node.outputs[0]), imp.wanted(node.outputs[0])
