@@ -48,7 +48,7 @@ class Kernel:
         for item in self.attrs.split():
             name, place = _parts(item.rstrip("?"))
             value = contract if name == "contract" else _found(op, place)
-            if not item.endswith("?") or value != type(op).__dataclass_fields__[name].default:
+            if not item.endswith("?") or value != op.__dataclass_fields__[name].default:
                 attrs[name] = _listed(value)
         constants = {name: _found(op, place) for name, place in map(_parts, self.constants.split())}
         return HostCall(self.name, attrs, constants, self.dtype or op.output.dtype)
