@@ -19,7 +19,6 @@ from ...runtime.executable import HostStep, LaunchStep
 from .. import cost
 from .. import graph as g
 from ..api import build
-from ..graph.host_calls import host_calls
 from ..limits import activations_refused
 from ..schedule.conv2d import conv2d_of
 from ..schedule.dense import dense_of
@@ -120,6 +119,6 @@ def _append(steps: Steps, op: g.Divisible) -> None:
     n, c, *_ = op.output.shape
     planes, attrs = [bind[key] for key in PLANES], {"n": n, "c": c}
     acc = steps.host(f"{op.name}.acc", "accumulators", attrs, planes, op.output.shape, "int32")
-    last = host_calls(op, steps.graph.contract)[-1]
+    last = op.calls(steps.graph.contract)[-1]
     name = f"{op.name}.requantise"
     steps.steps.append(HostStep(name, last.name, [acc], [op.output.name], last.attrs, last.constants))

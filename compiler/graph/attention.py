@@ -15,8 +15,8 @@ from ...runtime.hostops.attention import LARGEST_CONTEXT, LARGEST_SCORE, MEAN_BI
 from ...runtime.hostops.roots import ROOT_BITS, inverse_root
 from ...runtime.symbols import MOST_LIMIT
 from .host_calls import Kernel
-from .operators import Factored, Operator, Product, Tensor, by_channel
-from .ranges import Reach, products, times
+from .operators import Factored, Operator, Product, Reach, Tensor, by_channel
+from .ranges import products, times
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,7 @@ from ...hw.rounding import exact_multiplier, quantize_multiplier
 from .attention import BatchMatMul
 from .elementwise import ADD_SHIFT, Add, Mul, Requantize
 from .host_calls import Kernel
-from .operators import Operator
-from .ranges import Reach
+from .operators import Operator, Reach
 
 WIDE = ("int8", "int32")
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from ...hw.rounding import requantise
 from .host_calls import Kernel
-from .operators import Factored, Operator, Product, Rescaling, Tensor
-from .ranges import Reach, products
+from .operators import Factored, Operator, Product, Reach, Rescaling, Tensor
+from .ranges import products
 
 SQUARE_SHIFT = 7  # bits by which SquaredDifference shifts its operands left
 ADD_SHIFT = 20  # bits by which Add shifts its operands left, so that their rescaling is precise

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ...hw.errors import UnsupportedError
 from ...runtime.hostops import HOST_OPS
 from ...runtime.hostops.arrays import AnyArray, Attrs
-
-if TYPE_CHECKING:
-    from .operators import Operator
 
 _PLACES = {
     "dtype": "output.dtype",
@@ -46,13 +42,13 @@ class Kernel:
     constants: str = ""
     dtype: str = ""
 
-    def call(self, op: Operator, contract: str) -> HostCall:
-        """The call for `op` in the rounding contract `contract`."""
+    def call(self, op: Any, contract: str) -> HostCall:
+        """The call for operator `op`, which rounds as the contract `contract` says."""
         attrs: dict[str, Any] = {}
         for item in self.attrs.split():
             name, place = _parts(item.rstrip("?"))
-            value = op.rounding(contract) if name == "contract" else _found(op, place)
-            if not item.endswith("?") or value != type(op).__dataclass_fields__[name].default:
+            value = contract if name == "contract" else _found(op, place)
+            if not item.endswith("?") or value != op.__dataclass_fields__[name].default:
                 attrs[name] = _listed(value)
         constants = {name: _found(op, place) for name, place in map(_parts, self.constants.split())}
         return HostCall(self.name, attrs, constants, self.dtype or op.output.dtype)
@@ -82,18 +78,6 @@ class CustomCall(HostCall):
     def __call__(self, *arrays: AnyArray) -> AnyArray:
         """The result for input arrays."""
         return self.compute(*arrays)
-
-
-def host_calls(op: Operator, contract: str) -> list[HostCall]:
-    """The calls that compute `op` in order, each on the result of its predecessor.
-
-    The first takes the operator's inputs, constant ones included. A convolution or dense layer is two calls: the int32
-    accumulators, and their requantisation. Raises `UnsupportedError` for an operator without a kernel.
-    """
-    calls = op.calls(contract)
-    if not calls:
-        raise UnsupportedError(f"{type(op).__name__} {op.name!r}: this operator has no kernel")
-    return calls
 
 
 def _parts(item: str) -> tuple[str, list[str]]:

@@ -16,8 +16,8 @@ import numpy as np
 from ...hw.rounding import CONTRACTS, exact_multiplier, quantize_multiplier
 from ..conv_shape import ConvShape
 from .host_calls import Kernel
-from .operators import Operator, by_channel
-from .ranges import Reach, sums
+from .operators import Operator, Reach, by_channel
+from .ranges import sums
 
 REQUANTISE = Kernel(
     "requantise", "zero_point low high contract", "multiplier exponent"

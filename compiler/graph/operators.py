@@ -11,17 +11,35 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from ...hw.errors import InputError, UnsupportedError
 from ...hw.rounding import quantize_multiplier, rescale
 from .host_calls import CustomCall, HostCall, Kernel
-from .ranges import Ends, Reach
 
 BYTES = ("int8", "uint8")
 DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float32", "bool")
+Ends = tuple[int, int]  # the least and the largest of some values
+
+
+class Reach(NamedTuple):
+    """Range of an operator's accumulators, int64, and the factors that scale them, float64, for all or per channel.
+
+    `biases` belong to the channels of a layer. `exponents` of R are given if the factors do not determine them.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    factors: np.ndarray
+    biases: np.ndarray | None = None
+    exponents: np.ndarray | None = None
+
+    @classmethod
+    def one(cls, ends: Ends, factor: float) -> Reach:
+        """Accumulators of `ends`, scaled by one factor."""
+        return cls(np.array([ends[0]]), np.array([ends[1]]), np.array([factor], np.float64))
 
 
 @dataclass(frozen=True)
@@ -137,8 +155,14 @@ class Operator:
         return self.host
 
     def calls(self, contract: str) -> list[HostCall]:
-        """The calls of `kernels`."""
-        return [kernel.call(self, contract) for kernel in self.kernels()]
+        """The calls of `kernels` in the rounding contract `contract`, each on the result of its predecessor.
+
+        The first takes the inputs, constant ones included. A convolution or dense layer is two calls: the int32
+        accumulators, and their requantisation. Raises `UnsupportedError` where there is no kernel.
+        """
+        if not (kernels := self.kernels()):
+            raise UnsupportedError(f"{type(self).__name__} {self.name!r}: this operator has no kernel")
+        return [kernel.call(self, self.rounding(contract)) for kernel in kernels]
 
     def rounding(self, contract: str) -> str:
         """The rounding contract of it in a compilation of `contract`."""

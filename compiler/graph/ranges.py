@@ -6,34 +6,10 @@ saturate. Where no int8 input can make that happen, the results are those of the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
 import numpy as np
 
 from ...hw import rounding
-
-if TYPE_CHECKING:
-    from .operators import Operator
-
-Ends = tuple[int, int]  # the least and the largest of some values
-
-
-class Reach(NamedTuple):
-    """Range of an operator's accumulators, int64, and the factors that scale them, float64, for all or per channel.
-
-    `biases` belong to the channels of a layer. `exponents` of R are given if the factors do not determine them.
-    """
-
-    low: np.ndarray
-    high: np.ndarray
-    factors: np.ndarray
-    biases: np.ndarray | None = None
-    exponents: np.ndarray | None = None
-
-    @classmethod
-    def one(cls, ends: Ends, factor: float) -> Reach:
-        """Accumulators of `ends`, scaled by one factor."""
-        return cls(np.array([ends[0]]), np.array([ends[1]]), np.array([factor], np.float64))
+from .operators import Ends, Operator, Reach
 
 
 def times(ends: Ends, count: int) -> Ends:

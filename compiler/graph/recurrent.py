@@ -15,8 +15,8 @@ from ...hw.errors import InputError
 from ...hw.rounding import quantize_multiplier, rescale
 from .host_calls import Kernel
 from .layers import Linear, QConv2d, QDense
-from .operators import AlongAxis, Operator, Rescaling, Tensor, by_channel
-from .ranges import Ends, Reach, sums
+from .operators import AlongAxis, Ends, Operator, Reach, Rescaling, Tensor, by_channel
+from .ranges import sums
 from .windows import Softmax
 
 

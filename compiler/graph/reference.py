@@ -13,7 +13,6 @@ import numpy as np
 
 from ...hw.errors import InputError
 from . import Graph, Operator
-from .host_calls import host_calls
 
 
 def run(
@@ -56,7 +55,7 @@ def trace(
 
 def apply(op: Operator, *arrays: np.ndarray, contract: str = "double") -> np.ndarray:
     """The output of one operator for all of its inputs, including constants."""
-    for call in host_calls(op, contract):
+    for call in op.calls(contract):
         arrays = (call(*arrays),)
     return arrays[0]
 
@@ -91,7 +90,7 @@ def _batch(
     values = values | {t.name: t.data for t in graph.constants if t.data is not None} | state
     for op in graph.ops:
         arrays = [values[t.name] for t in op.inputs]
-        for call in host_calls(op, graph.contract):
+        for call in op.calls(graph.contract):
             arrays = [call(*arrays)]
             if call.dtype == "int32":
                 accumulators[op.name] = arrays[0]

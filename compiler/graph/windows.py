@@ -10,8 +10,8 @@ import numpy as np
 from ...hw.rounding import quantize_multiplier
 from ..conv_shape import ConvShape
 from .host_calls import Kernel
-from .operators import AlongAxis, Operator, Rescaling
-from .ranges import Reach, times
+from .operators import AlongAxis, Operator, Reach, Rescaling
+from .ranges import times
 
 
 @dataclass(frozen=True, eq=False)

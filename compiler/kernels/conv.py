@@ -34,8 +34,9 @@ from ..tvm_compat import Schedule
 from . import depthwise, language
 from .fold import PARTS, Fold, FoldTiles, fold_weights
 from .language import Kernel, Unfit, by_shape, cuts, refuse
-from .recording import Recording, channel_parameters, need_layer, own_rows, packed_shape, place
+from .recording import Recording, channel_parameters, need_layer, own_rows, packed_shape
 from .two_units import Layer, divided, input_of, multiply
+from .views import place
 
 
 def _facts(op: g.Linear) -> object:

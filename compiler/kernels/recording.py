@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +27,8 @@ from ..graph.integer_forms import Requant
 from ..schedule.layer import Tiles, scheduled_by
 from ..tir.placement import Placement
 from ..tvm_compat import PrimFunc, Schedule
-
-if TYPE_CHECKING:
-    from .fold import Fold
+from .fold import Fold
+from .views import place
 
 
 class Recording:
@@ -141,13 +140,6 @@ def limits(ops: Sequence[g.Operator]) -> dict[str, int]:
     for t, limit in filter(None, (op.symbol for op in ops)):
         found[t.name] = min(limit, found.get(t.name, limit))
     return found
-
-
-def place(buffer: Buffer) -> tuple[Buffer, int]:
-    """(buffer that is allocated, first byte in it) of a buffer or a region of one."""
-    if isinstance(buffer, Region) and buffer.whole is not None:
-        return buffer.whole, buffer.start
-    return buffer, 0
 
 
 def own_rows(op: g.QConv2d, cfg: Config) -> bool:

@@ -7,23 +7,21 @@ batch. Its axes have names; two tensors that meet in a statement are matched by 
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from types import EllipsisType
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...hw.config import Config
 from ...hw.errors import KernelError, Unfit
 from ...hw.isa import AluOp, Mem
-from ...runtime.buffer import Buffer
+from ...runtime.buffer import Buffer, Region
 from ...runtime.symbols import Symbol
 from ..limits import limits
-from .recording import place
-
-if TYPE_CHECKING:
-    from .language import Kernel
 
 _Index = int | slice | EllipsisType
 _View = TypeVar("_View", bound="View")
@@ -38,11 +36,41 @@ class Axis(NamedTuple):
     pads: tuple[int, int] = (0, 0)
 
 
+class Statements(Protocol):
+    """What records the statements on views: a `Kernel` (compiler/kernels/language.py)."""
+
+    cfg: Config
+
+    def claimed(self, tile: Tile) -> Tile:
+        """The tile, which takes its place from others."""
+        ...
+
+    def load(self, target: View, source: View) -> Tile:
+        """Load an array to a tile."""
+        ...
+
+    def store(self, target: View, y: View, par: Tile | None = None) -> None:
+        """Store accumulators to an array."""
+
+    def zero(self, y: Tile) -> None:
+        """Set accumulators to zero."""
+
+    def multiply(self, y: Tile, product: Product, *, overwrite: bool = False) -> None:
+        """Add a product to accumulators, or replace them by it."""
+
+    def combine(self, op: AluOp, y: Tile, value: Tile | int, over: str = "") -> None:
+        """Combine accumulators with a number or with accumulators."""
+
+    def together(self) -> AbstractContextManager[None]:
+        """Statements inside become one instruction."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class View:
     """Entries from `base` on, in `axes` from the outermost in. Wrong indices and axes raise `KernelError`."""
 
-    kernel: Kernel
+    kernel: Statements
     base: int
     axes: tuple[Axis, ...]
 
@@ -178,6 +206,13 @@ def dense(extents: dict[str, int], step: int = 1) -> tuple[Axis, ...]:
         axes.insert(0, Axis(name, extent, step))
         step *= extent
     return tuple(axes)
+
+
+def place(buffer: Buffer) -> tuple[Buffer, int]:
+    """(buffer that is allocated, first byte in it) of a buffer or a region of one."""
+    if isinstance(buffer, Region) and buffer.whole is not None:
+        return buffer.whole, buffer.start
+    return buffer, 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,6 @@ import numpy as np
 
 from ...runtime.hostops import STAGES
 from .. import graph as g
-from ..graph.host_calls import host_calls
 from ..graph.operators import BYTES
 from .module import ExecModule, Memory, Pattern
 from .steps import Steps
@@ -311,7 +310,7 @@ def _value(op: g.Operator, known: Mapping[str, np.ndarray], rank: int) -> np.nda
         return arrays[0]
     if op.output.dtype == "int8" and np.isnan(arrays[0]).any():
         raise _NoNumberError
-    for call in host_calls(op, "double"):
+    for call in op.calls("double"):
         arrays = [call(*arrays)]
     return arrays[0]
 

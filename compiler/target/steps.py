@@ -21,7 +21,6 @@ from ...runtime.hostops.row import Operand
 from ...runtime.steps import HostStep, LaunchStep, Tensor
 from .. import graph as g
 from ..graph import Names
-from ..graph.host_calls import host_calls
 
 if TYPE_CHECKING:
     from ..schedule.layer import Tiles
@@ -283,7 +282,7 @@ class Steps:
 
     def kernels(self, op: g.Operator) -> None:
         """Append the host steps that compute `op`; the last one is named after it and counts its work."""
-        inputs, calls = [t.name for t in op.inputs], host_calls(op, self.graph.contract)
+        inputs, calls = [t.name for t in op.inputs], op.calls(self.graph.contract)
         for call in calls[:-1]:  # only layers have several; the first gives the accumulators
             name = self.declare(f"{op.name}.acc", op.output.shape, call.dtype)
             self.steps.append(HostStep(name, call.name, inputs, [name], call.attrs, call.constants))

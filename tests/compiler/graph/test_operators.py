@@ -9,7 +9,6 @@ import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler.graph import ranges, reference
-from tilewright.compiler.graph.host_calls import host_calls
 from tilewright.compiler.graph.recurrent import product_scale
 from tilewright.hw.errors import InputError, UnsupportedError
 from tilewright.hw.rounding import CONTRACTS, quantize_multiplier
@@ -185,7 +184,7 @@ def arrays(op):
 @pytest.mark.parametrize("op", OPERATORS, ids=name_of)
 def test_calls_compute_the_declared_output(op):
     given = arrays(op)
-    for call in host_calls(op, "double"):
+    for call in op.calls("double"):
         assert json.loads(json.dumps(call.attrs)) == call.attrs
         given = [call(*given)]
         assert given[0].dtype == call.dtype
@@ -392,13 +391,13 @@ def test_matrices_as_images_give_the_same():
 
 def test_the_contract_reaches_the_requantisation_unless_a_layer_has_its_own():
     for own in (None, "single"):
-        calls = [host_calls(replace(VALID["QConv2d"], contract=own), c)[-1].attrs["contract"] for c in CONTRACTS]
+        calls = [replace(VALID["QConv2d"], contract=own).calls(c)[-1].attrs["contract"] for c in CONTRACTS]
         assert calls == [own or c for c in CONTRACTS]
 
 
 def test_operators_without_a_kernel_and_those_that_do_more_than_to_rearrange():
     with pytest.raises(UnsupportedError, match="Operator 'strange': this operator has no kernel"):
-        host_calls(g.Operator("strange", (X,), X), "double")
+        g.Operator("strange", (X,), X).calls("double")
     with pytest.raises(UnsupportedError, match="Recode 'op': does more"):
         VALID["Recode"].moved(np.zeros(X.shape))
 

@@ -10,7 +10,6 @@ from tests.compiler.kernels.operators import conv
 from tilewright.compiler import graph as g
 from tilewright.compiler.accelerator.first_images import quantised_images
 from tilewright.compiler.graph import reference
-from tilewright.compiler.graph.host_calls import host_calls
 from tilewright.compiler.kernels.quantise import edges, steps_of
 from tilewright.compiler.kernels.table import refusal
 from tilewright.compiler.network import compile_for, compile_graph
@@ -144,7 +143,7 @@ def test_image_layout_and_quantisation_are_one_operator():
     graph = network()
     found = quantised_images(graph, CFG)
     assert kinds(graph) == ["QuantizeImage", "QConv2d"] and found.ops[0].x is graph.inputs[0]
-    assert [call.name for call in host_calls(found.ops[0], "double")] == ["transpose", "quantize"]
+    assert [call.name for call in found.ops[0].calls("double")] == ["transpose", "quantize"]
 
 
 def test_other_images_stay():

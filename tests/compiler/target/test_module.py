@@ -7,7 +7,6 @@ import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler.graph import reference
-from tilewright.compiler.graph.host_calls import host_calls
 from tilewright.compiler.network import Compiled, compile_for, default_target
 from tilewright.compiler.target.module import ExecModule, Memory, Pattern, Refusal, Target
 from tilewright.compiler.target.steps import Steps
@@ -47,7 +46,7 @@ class TableEngine(ExecModule):
     def generate(self, steps: Steps, ops: Sequence[g.Operator]) -> None:
         """One host step per operator stands for the engine's driver."""
         for op in ops:
-            (call,) = host_calls(op, steps.graph.contract)
+            (call,) = op.calls(steps.graph.contract)
             names, name = [t.name for t in op.inputs], f"{self.name}: {op.name}"
             steps.steps.append(HostStep(name, call.name, names, [op.output.name], call.attrs, call.constants))
 
