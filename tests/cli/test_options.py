@@ -8,8 +8,9 @@ import pytest
 
 from tilewright.cli.options import (
     device_options,
+    read_pem,
 )
-from tilewright.hw.errors import UnsupportedError
+from tilewright.hw.errors import FileError, UnsupportedError
 from tilewright.runtime.registry import describe_devices
 from tilewright.sim.dram import PRESETS as MEMORIES
 
@@ -45,6 +46,15 @@ def test_what_is_skipped_is_for_timing_alone():
     assert device_options("timing", None) == {}
     with pytest.raises(UnsupportedError, match="--skip alu: device 'rtl' executes everything; use --on timing"):
         device_options("rtl", None, ("alu",))
+
+
+def test_certificates_have_up_to_a_megabyte(tmp_path):
+    path = tmp_path / "c.pem"
+    path.write_bytes(bytes(1 << 20))
+    assert len(read_pem(str(path))) == 1 << 20
+    path.write_bytes(bytes((1 << 20) + 1))
+    with pytest.raises(FileError, match="has 1,048,577 bytes; at most 1,048,576 are allowed"):
+        read_pem(str(path))
 
 
 @pytest.mark.parametrize(

@@ -39,12 +39,14 @@ TINY = CONFIGS["tiny"]
             PRESETS["zynq_hp4"].replace(name="zynq_hp4,latency=80,port_bytes=4", latency=80, port_bytes=4),
         ),
         ("slow.json", ZYNQ_HP.replace(name="slow", latency=100)),
+        ("named.json", ZYNQ_HP.replace(name="mine", latency=7)),
         ("slow.json,response=3", ZYNQ_HP.replace(name="slow.json,response=3", latency=100, response=3)),
     ],
 )
 def test_memories_by_name_fields_and_file(spec, expected, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "slow.json").write_text(json.dumps({"latency": 100}))
+    (tmp_path / "named.json").write_text(json.dumps({"name": "mine", "latency": 7}))
     assert load_dram(spec) == expected
     assert set(MEANINGS) == set(PRESETS)
 

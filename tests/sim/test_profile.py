@@ -61,7 +61,7 @@ def test_a_cycle_belongs_to_what_compute_executes_or_waits_for():
     made = timeline(launch, SPANS, {LOAD: (71, 72), STORE: (101, 102)})  # of tokens for FINISH
     inner = profile(launch, made, 110, depth=2)
     cycles = {share.path: share.cycles for share in inner}
-    assert sum(cycles.values()) == 110
+    assert sum(cycles.values()) == 110 and {share.name for share in inner} == {"a", "b", "reset", "launch"}
     assert cycles["a", "reset"] == 10 and cycles["b", "reset"] == 10  # from the token on
     assert cycles["a",] == 25 and cycles["b",] == 30 + 20  # a's load from 5 on; b's load from 40 on, and its store
     assert cycles[()] == 5 + 10  # the micro-op, and what comes behind the last store

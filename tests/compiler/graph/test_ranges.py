@@ -68,6 +68,7 @@ def mean(count, scale=0.1, zero_point=0, cls=g.Mean):
 X, CONSTANT = tensor("x", 3, zero_point=-7), tensor("y", 3, zero_point=2, data=np.array([-5, 0, 3], np.int8))
 REACHED = [(pair(cls, seed), sums) for cls in (g.Add, g.Sub) for seed in range(4)]
 REACHED += [(g.Mul("m", (X, y), tensor("z", 3)), products) for y in (tensor("y", 3, zero_point=20), CONSTANT)]
+REACHED += [(g.Requantize("r", (X,), tensor("y", 3, zero_point=20)), lambda op: EVERY + 7)]
 REACHED += [
     (windows(g.AveragePool, 4, 3), lambda op: 16 * (EVERY - 3)),
     (mean(16, 0.1, 3), lambda op: 16 * (EVERY - 3)),

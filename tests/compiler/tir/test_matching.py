@@ -44,6 +44,7 @@ PADS = ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
         ((2, 6), cut(3, 0), [(1, 12, 12, 18, 0)]),
         ((4, 3), cut(1, 2), [(4, 3, 6, 8, 0)]),
         ((6, 6), lambda x, at, lane: x(at[1], at[0], *lane), [(6, 1, 6, k, 6 * k) for k in range(6)]),
+        ((6, 6), lambda x, at, lane: x(5 - at[0], at[1], *lane), [(1, 6, 6, 30 - 6 * k, 6 * k) for k in range(6)]),
     ],
 )
 def test_loads(instructions, shape, index, expected):

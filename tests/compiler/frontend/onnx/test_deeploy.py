@@ -434,6 +434,8 @@ def test_operators_with_their_shift_in_one_node(net):
     last = [net.const(v) for v in (3, -4, 12)]
     y = net.node("RequantizediGELU", a, *last, b=-30, one=900, n_levels_out=256, signed=1)
     net.expect(y, net.shifted(np.vectorize(lambda v: gelu(int(v), -30, 900))(x), 3, -4, 12))
+    y = net.node("RequantizediGELU", a, *last[:2], div=1 << 10, b=-30, one=900, n_levels_out=256, signed=1)
+    net.expect(y, net.shifted(np.vectorize(lambda v: gelu(int(v), -30, 900))(x), 3, -4, 10))
     y = net.node("RequantizediHardswish", a, **SWISH, mul=9, add=5, shift=16, n_levels=256, signed=1)
     net.expect(y, net.shifted(np.vectorize(lambda v: hardswish(int(v)))(x), 9, 5))
     y = net.node("RequantizedGemm", b, net.const(w.reshape(5, 4).T), net.const(7), net.const(70), **shift)

@@ -117,7 +117,7 @@ ROWS += [  # LiteRT's reference kernel of int8 sums is wrong: it cuts each step 
 ROWS += [
     ("SOFTMAX", [q(*shape, s=s)], t(*shape, s=1 / 256, z=-128), {"beta": beta})
     for s, beta in [(0.05, 1.0), (0.7, 1.0), (0.1, 2.5)]
-    for shape in [(4, 12), (1, 3, 3, 7)]
+    for shape in [(4, 12), (1, 3, 3, 7), (2, 1, 3, 2, 5)]
 ]
 ROWS += [
     (kind, [q(2, 200, s=s, z=3)], t(2, 200, s=r, z=z), options)
