@@ -118,7 +118,7 @@ def test_mistakes_are_named(refused, tmp_path):
     refused(6, f"{folder}: cannot create this folder", "bench resnet18 --layer add5.2 --out", folder)
 
 
-@pytest.mark.circuit
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
 def test_the_circuit_tells_which_tiles_were_loaded_beside_gemm(printed, tmp_path):
     out = tmp_path / "new"

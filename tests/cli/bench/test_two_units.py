@@ -53,9 +53,9 @@ def test_without_a_clock(tilewright):
     assert all(text in shown.out for text in ("ternary_issues", "7x7", "64 to 64 channels, 32 of them ternary"))
 
 
-@pytest.mark.circuit
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
-@pytest.mark.parametrize("name", ["tiny_two", pytest.param("pynq_z1_two", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["tiny_two", "pynq_z1_two"])
 def test_the_timing_model_knows_them(name):
     cfg, bench = PRESETS[name], _TimingBench()
     some = list(divisions(cfg))[8 :: 7 if name == "tiny_two" else 5]

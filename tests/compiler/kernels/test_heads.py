@@ -123,7 +123,7 @@ def test_longer_caches(exact_graph, heads, positions, elements):
 
 
 @pytest.mark.circuit
-@pytest.mark.parametrize("on", ["spec", "rtl"])
+@pytest.mark.parametrize("on", ["spec", pytest.param("rtl", marks=pytest.mark.slow)])
 def test_longer_caches_on_other_devices(exact_graph, on):
     exact_graph(cached(16, 4), PLUS, on=on)
 

@@ -77,9 +77,7 @@ SLOW = [pytest.param(cfg, id=cfg.name, marks=pytest.mark.slow) for cfg in (PYNQ,
 
 
 @pytest.mark.circuit
-@pytest.mark.parametrize(
-    "cfg", [pytest.param(ROWS, id="rows"), pytest.param(ODD, id="odd", marks=pytest.mark.slow), SLOW]
-)
+@pytest.mark.parametrize("cfg", [pytest.param(ROWS, id="rows"), *SLOW])
 def test_random_arrays_are_equal_in_every_cycle(cfg):
     assert both(cfg).arrays(100_000) > 100_000
 

@@ -20,9 +20,10 @@ from tilewright.hw.rtl.latencies import (
 pytestmark = pytest.mark.circuit
 
 CONFIGS = ("tiny", "one bank", "four banks", "slow multiplier", "odd", "vta", "pynq_z1", "functions")
+LARGE = {"vta"}  # tens of seconds to simulate in Python
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LARGE else n for n in CONFIGS])
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_random_instructions(name, seed):
     bench = compute.Bench(compute.CONFIGS[name], seed)
