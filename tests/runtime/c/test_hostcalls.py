@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.runtime.hostops.cases import EXAMPLES, example
-from tests.runtime.hostops.steps import REFUSED, at, cases
+from tests.runtime.hostops.steps import REFUSED, at, cases, without_c
 from tilewright.hw.errors import ProgramError, UnsupportedError
 from tilewright.runtime.c.hostcalls import FOLDER, FUNCTIONS, HEADER, SHARED, call, source
 from tilewright.runtime.c.text import array
@@ -157,6 +157,13 @@ def test_what_has_no_call_is_refused(op, arrays, attrs, text):
     step, tensors = step_of(op, arrays, attrs)
     with pytest.raises(UnsupportedError, match=f"^step 'step': .*{text}"):
         call(step, tensors, {name: name for name in tensors})
+
+
+@pytest.mark.parametrize("step", [pytest.param(step, id=f"{step[0]}-{k}") for k, step in enumerate(without_c())])
+def test_what_numpy_alone_computes_is_refused(step):
+    host, tensors = step_of(*step)
+    with pytest.raises(UnsupportedError, match="has no C kernel|for which there is no C kernel"):
+        call(host, tensors, {name: name for name in tensors})
 
 
 MAIN = """#include <stdlib.h>
