@@ -63,6 +63,7 @@ def extreme_pairs(cfg, rng):
     return pairs
 
 
+@pytest.mark.circuit
 @pytest.mark.parametrize("cfg", CONFIGS, ids=lambda c: f"{c.name}-{'packed' if c.dsp_packing else 'plain'}")
 def test_random_and_extreme_operands(cfg):
     check(cfg, extreme_pairs(cfg, np.random.default_rng(1)))
