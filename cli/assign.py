@@ -20,7 +20,16 @@ from ..sim.profile import profile
 from ..sim.timing import check_memory, predict
 from . import report
 from .layers import share_on_device
-from .options import config_option, json_option, mapping_option, memory_option, target_option
+from .options import (
+    Choices,
+    choice_options,
+    config_option,
+    input_type_option,
+    json_option,
+    mapping_option,
+    memory_option,
+    target_option,
+)
 from .programs import check_output, read_graph, read_target
 
 if TYPE_CHECKING:
@@ -56,6 +65,7 @@ UNIT_COLUMNS = {
 @click.option("--min-cost", metavar="FILE", help="Write the mapping with the least predicted time, and use it.")
 @memory_option
 @target_option
+@choice_options(input_type_option)
 @json_option
 def command(
     model: str | None,
@@ -65,6 +75,7 @@ def command(
     min_cost: str | None,
     dram: str | None,
     target: str | None,
+    choices: Choices,
     as_json: bool,
 ) -> None:
     """Show which module of the target runs each operator of MODEL, a quantised network or FILE.py:NAME, a graph.
@@ -99,7 +110,7 @@ def command(
     if min_cost is not None:
         _check_min_cost(mapping, min_cost, model)
     with report.progress(f"compiling {model} for {cfg.name}"), on_memory(given, cfg):
-        graph, chosen = read_graph(model, cfg), read_target(target, cfg, given)
+        graph, chosen = read_graph(model, cfg, choices), read_target(target, cfg, given)
         split = _mapping(graph, cfg, mapping, min_cost, given)
         compiled = compile_for(graph if split is None else regroup(graph, split, cfg), cfg, target=chosen, dram=given)
         kernels = compiled.of_kernels(cfg)
