@@ -417,6 +417,33 @@ def test_the_largest_of_windows(net, signed):
     assert sum(isinstance(op, g.MaxPool) for op in net.check().ops) == 2
 
 
+@pytest.mark.parametrize("wide", [5000, np.iinfo(np.int32).max])
+def test_padding_pooling_and_convolution_of_wide_values(net, wide):
+    (a, x), (b, y), w = net.x(array=net.rng.integers(-wide, wide, (1, 3, 7, 6))), net.x(1, 2, 8), net.int8(4, 3, 2, 2)
+    np.savez(net.folder / "inputs.npz", input_0=x, input_1=y)
+    pads, around = [0, 0, 1, 2, 0, 0, 3, 0], ((0, 0), (0, 0), (1, 3), (2, 0))
+    net.expect(net.node("Pad", a, mode="constant", pads=pads, value=7.0), np.pad(x, around, constant_values=7))
+    padded = net.node("Pad", b, mode="constant", pads=[0, 1, 0, 0, 0, 2], value=1000.0)  # which int8 does not hold
+    net.expect(padded, np.pad(y, ((0, 0), (1, 0), (0, 2)), constant_values=1000))
+    images = np.pad(x, ((0, 0), (0, 0), (1, 0), (1, 1)), constant_values=np.iinfo(np.int32).min)
+    largest = np.lib.stride_tricks.sliding_window_view(images, (3, 2), (2, 3))[:, :, ::2, ::3].max((-1, -2))
+    net.expect(net.node("MaxPool", a, kernel_shape=[3, 2], strides=[2, 3], pads=[1, 1, 0, 1]), largest)
+    net.expect(
+        net.node("MaxPool", net.node("Mul", b, b), kernel_shape=[2], strides=[2]), (y * y).reshape(1, 2, 4, 2).max(-1)
+    )
+    if wide < 1 << 20:
+        net.expect(net.node("Conv", a, net.const(w)), convolved(x, w, 1, 0), 9)
+    net.check()
+
+
+def test_one_factor_may_have_more_dimensions_than_the_values(net):
+    (a, x), numbers = net.x(1, 1, 10), {"div": 1 << 13, "n_levels_out": 256, "signed": 1}
+    wide = net.node("Reshape", net.node("Mul", a, a), net.const([1, 1, 2, 5], np.int64))
+    net.output(net.node("RequantShift", wide, net.const(np.full((1, 1, 1, 1), 77)), net.const([[[[5]]]]), **numbers))
+    net.wanted.append(net.shifted(x * x, 77, 5, 13).reshape(1, 1, 2, 5))
+    net.check()
+
+
 def test_attributes_of_old_opsets(net):
     a, x = net.x(1, 3, 5, 6)
     padded = net.node("Pad", a, mode="constant", pads=[0, 0, 1, 2, 0, 0, 3, 0], value=9.0)
@@ -559,11 +586,14 @@ REFUSED = {
     "iHardswish 'iHardswish_1' is on values of more than 8 bits": lambda n, x: n.node(
         "iHardswish", n.node("Mul", x, x), **SWISH
     ),
-    "MaxPool 'MaxPool_1' is on values of more than 8 bits": lambda n, x: n.node(
-        "MaxPool", n.node("Mul", x, x), kernel_shape=[2]
+    "MaxPool 'MaxPool_1' has dilations or an index output": lambda n, x: n.node(
+        "MaxPool", n.node("Mul", x, x), kernel_shape=[2], dilations=[2]
+    ),
+    "Pad 'Pad_0' has values of inf, which is no integer of 32 bits": lambda n, x: n.node(
+        "Pad", x, pads=[0] * 6, value=np.inf
     ),
     "multiplies by a vector": lambda n, x: n.node("MatMul", x, n.const(np.arange(16))),
-    "is not on int8 images with constant weights": lambda n, x: n.node("Conv", x, n.node("Mul", x, x)),
+    "Conv 'Conv_1' has weights that are not constant": lambda n, x: n.node("Conv", x, n.node("Mul", x, x)),
     "MatMul 'MatMul_0' has weights of 0.25, which is no integer": lambda n, x: n.node(
         "MatMul", x, n.const(np.full((16, 5), 0.25))
     ),
