@@ -550,6 +550,17 @@ def test_a_sum_alone_is_in_the_dialect_where_the_user_says_that_it_is_of_integer
         read_source(qdq().dense(), {"x": "int8"})
 
 
+def test_a_file_that_is_read_only_with_the_types_of_its_inputs(net):
+    x = net.input(1, 5)
+    net.output(net.node("Pad", x, mode="constant", pads=[0, 1, 0, 0], value=0.0))
+    model = net.proto()
+    model.opset_import[0].version = 13  # where Pad has no such attributes
+    onnx.save(model, path := net.folder / "pad.onnx")
+    with pytest.raises(FileError, match=r"give the types of its inputs \(--input-type\) if it is Deeploy's"):
+        import_onnx(path)
+    assert import_onnx(read_source(path, {x: "int8"})).outputs[0].shape == (1, 6)
+
+
 def test_operators_of_another_domain_of_deeploys(net):
     (a, x), w = net.x(2, 3, 8), net.int8(8, 4)
     product = net.node("MatMul", a, net.const(w))

@@ -364,3 +364,11 @@ def test_nodes_stand_in_any_order_but_a_cycle(m, onnxruntime_outputs):
     m.nodes[-1].input[0] = m.nodes[1].output[0]
     with pytest.raises(FileError, match="damaged: (Sub|Abs|Neg) .* reads a value that depends on its own"):
         import_onnx(m.save())
+
+
+@pytest.mark.parametrize("op", ["SoftmaxCrossEntropyLoss", "SoftmaxGrad", "SGD"])
+def test_a_step_of_training_is_named_as_such(m, refusal, op):
+    x = m.input("x", [2, 3])
+    m.nodes.append(onnx.helper.make_node(op, [m.node("Relu", x), x], ["y"], domain="com.microsoft"))
+    m.output("y")
+    assert refusal(m.save()).endswith(f"is a step of training, with {op}; export the network for inference instead")
