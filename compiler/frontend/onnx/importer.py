@@ -16,6 +16,7 @@ import numpy as np
 
 from ....hw.errors import FileError, UnsupportedError
 from ... import graph as g
+from ...graph.rewrite import without_unread
 
 try:
     from onnx import ModelProto, TensorProto
@@ -78,7 +79,8 @@ class Importer(Quantiser):
         tensors = [self._output(name) for name in self.outputs]
         if self.problems or self.ends or None in tensors:
             return None
-        return g.Graph(name, tuple(self.inputs), tuple(t for t in tensors if t), tuple(self.ops), contract=SINGLE)
+        outputs = tuple(t for t in tensors if t)
+        return without_unread(g.Graph(name, tuple(self.inputs), outputs, tuple(self.ops), contract=SINGLE))
 
     def _input(self, name: str) -> None:
         shape, kind = self.reader.shapes[name], _NUMBERS.get(self.reader.types[name])
@@ -137,6 +139,10 @@ class Importer(Quantiser):
         if len(self.problems) > known:
             self.values |= {t: Broken(()) for t in node.outputs}
 
+    def _wanted_int8(self, tensor: str) -> str:
+        """`wanted` of an int8 tensor; outputs of other types are made of it."""
+        return self.wanted(tensor) if self.reader.types[tensor] == TensorProto.INT8 else ""
+
     def _is_float(self, tensor: str) -> bool:
         return self.reader.types.get(tensor) == TensorProto.FLOAT
 
@@ -183,12 +189,12 @@ class Importer(Quantiser):
         y = g.Tensor("", x.tensor.shape, "int8", 1.0, -128 if kind == TensorProto.UINT8 else 0)
         return View(x.shape, self.relabelled(node, x.tensor, y), node.name)
 
-    def _keeps_steps(self, node: Node, x: View) -> bool:
+    def _keeps_steps(self, node: Node, x: View) -> np.bool_ | bool:
         """Whether Pad adds a value that `x` can have."""
         if not self._is_float(node.inputs[0]) or not node.input(2):
             return True
         value, t = self.number(node, node.inputs[2]), x.tensor
-        return np.float32((steps(value, t) - t.zero_point) * t.scale) == np.float32(value)
+        return np.isnan(value) or np.float32((steps(value, t) - t.zero_point) * t.scale) == np.float32(value)
 
     def _evaluated(self, node: Node, args: list[Value | None]) -> list[Value]:
         """The value of a node on constants, dequantised or not."""
@@ -204,8 +210,7 @@ class Importer(Quantiser):
         return [Fixed(array.shape, array) for array in self.reader.evaluate(node, arrays)]
 
     def _view(self, node: Node, index: int, x: View, tensor: str) -> View:
-        wanted = "" if self._is_float(tensor) else self.wanted(tensor)
-        return View(self.shape(node, tensor), moved(self, node, index, x.tensor, wanted), x.name)
+        return View(self.shape(node, tensor), moved(self, node, index, x.tensor, self._wanted_int8(tensor)), x.name)
 
     def _joined(self, node: Node, args: list[Value | None]) -> View:
         """Integers one after the other, of the quantisation of the first computed ones."""
@@ -216,7 +221,7 @@ class Importer(Quantiser):
         shape = self.shape(node, node.outputs[0])
         y = replace(like, name="", shape=shape, data=None)
         op = g.Concat(node.name, tuple(tensors), y, node.attrs["axis"] % len(shape))
-        return View(shape, self.append(op, self.wanted(node.outputs[0])))
+        return View(shape, self.append(op, self._wanted_int8(node.outputs[0])))
 
     def _taken_as(self, node: Node, value: Value | None, like: g.Tensor) -> g.Tensor | None:
         """The integers of a value, quantised as `like`; None where it has none."""
@@ -245,8 +250,8 @@ class Importer(Quantiser):
 
     def _quantize(self, node: Node, x: Value) -> View:
         (scale, zero), tensor = activation(self, node), node.outputs[0]
-        wanted = self.wanted(tensor) if self.reader.types[tensor] == TensorProto.INT8 else ""
-        return View(x.shape, self.quantise(x, g.Tensor("", x.shape, "int8", scale, zero), node, wanted))
+        y = g.Tensor("", x.shape, "int8", scale, zero)
+        return View(x.shape, self.quantise(x, y, node, self._wanted_int8(tensor)))
 
     def _output(self, name: str) -> g.Tensor | None:
         value = self.real.get(name) or self.value(name)

@@ -46,6 +46,10 @@ Rewrite = Callable[..., "Term | tuple[Term | None, ...] | None"]
 _UNREAD = ("momentum", "spatial", "stash_type")  # attributes that change no result
 
 
+class Beyond(Problem):
+    """Raised for integers that can leave int32; float32 values can take their place."""
+
+
 class Narrow(NamedTuple):
     """A type of fewer than eight bits: the type that holds its values here, and their range."""
 
@@ -316,9 +320,9 @@ class Reading(Builder):
         return self.append(kind(y.name, inputs, y, *facts, **more), wanted)
 
     def checked(self, node: Node, op: g.Operator, wanted: str = "", shape: Sequence[int] | None = None) -> g.Tensor:
-        """Append an operator, in another `shape` if one is given. Raises `Problem` if its integers can leave int32."""
+        """Append an operator, in another `shape` if one is given. Raises `Beyond`."""
         if text := ranges.problem(op):
-            raise Problem(node, text)
+            raise Beyond(node, text)
         return self.plain(op, op.output.shape if shape is None else shape, wanted)
 
     def image_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
