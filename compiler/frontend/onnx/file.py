@@ -114,14 +114,15 @@ def _fix_batch(path: Path, model: ModelProto, empty: bool = False) -> None:
     for value in model.graph.input:
         if value.name in weights:
             continue
-        dims = value.type.tensor_type.shape.dim
+        tensor = value.type.tensor_type
+        dims = tensor.shape.dim
         text = ", ".join(d.dim_param or str(d.dim_value or "?") for d in dims)
-        if not dims or any(not (d.HasField("dim_value") if empty else d.dim_value) for d in dims[1:]):
+        if not tensor.HasField("shape") or any(not (d.HasField("dim_value") if empty else d.dim_value) for d in dims[1:]):
             raise UnsupportedError(
                 f"{path}: input {value.name!r} has shape ({text}); only the first size may be open; "
                 "fix the others with python -m onnxruntime.tools.make_dynamic_shape_fixed"
             )
-        if not dims[0].dim_value:
+        if dims and not dims[0].dim_value:
             dims[0].dim_value = 1
 
 

@@ -218,8 +218,10 @@ def linear(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     if not isinstance(core, Expr) or core.node.op not in LINEAR:
         return None
     node, (first, weight, *rest) = core.node, core.args
-    x = imp.as_view(first) if isinstance(weight, Weights) and not node.attrs.get("transA", 0) else None
-    if x is None or not isinstance(weight, Weights):
+    if not isinstance(weight, Weights) or weight.integers.dtype.itemsize > 1 or node.attrs.get("transA", 0):
+        return None
+    x = imp.as_view(first)
+    if x is None:
         return None
     dense = node.op in ("Gemm", "MatMul")
     scaled_weights = _dense_weights(node, weight) if dense else _conv_weights(imp, node, x, weight)

@@ -83,7 +83,7 @@ class Importer(Quantiser):
         return without_unread(g.Graph(name, tuple(self.inputs), outputs, tuple(self.ops), contract=SINGLE))
 
     def _input(self, name: str) -> None:
-        shape, kind = self.reader.shapes[name], _NUMBERS.get(self.reader.types[name])
+        shape, kind = self.reader.shapes[name] or (1,), _NUMBERS.get(self.reader.types[name])
         if kind is None:
             type_name = TensorProto.DataType.Name(self.reader.types[name]).lower()
             self.ends.append(
@@ -94,7 +94,7 @@ class Importer(Quantiser):
         first = self._dequantiser(name)
         raw = first is None and any(n.op == "Cast" for n in self.reader.nodes)  # an image of bytes, made float32
         if raw or kind not in ("int8", "uint8"):
-            self.inputs.append(g.Tensor(name, shape or (1,), kind))
+            self.inputs.append(g.Tensor(name, shape, kind))
             self.values[name] = Numbers(shape, self.inputs[-1])
             return
         scale, zero = 1.0, -128 if kind == "uint8" else 0  # of integers that nothing dequantises
@@ -184,9 +184,11 @@ class Importer(Quantiser):
         kind, result = (self.reader.types[t] for t in (node.inputs[0], node.outputs[0]))
         if not isinstance(x, View) or kind not in BYTES or kind == result:
             return x
-        if result in BYTES:
-            raise Problem(node, "takes int8 values for uint8 ones or the reverse, which is not supported")
-        y = g.Tensor("", x.tensor.shape, "int8", 1.0, -128 if kind == TensorProto.UINT8 else 0)
+        y = g.Tensor("", x.tensor.shape, "int8", zero_point=-128 if kind == TensorProto.UINT8 else 0)
+        if result in BYTES:  # values that the other type does not have wrap
+            wrapped = (np.arange(-128, 128) % 256 - 128).astype(np.int8)
+            y = replace(y, zero_point=-128 - y.zero_point)
+            return View(x.shape, self.append(g.Lookup(node.name, (x.tensor,), y, "wrapped", wrapped)))
         return View(x.shape, self.relabelled(node, x.tensor, y), node.name)
 
     def _keeps_steps(self, node: Node, x: View) -> np.bool_ | bool:

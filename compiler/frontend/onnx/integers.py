@@ -61,14 +61,18 @@ def _along(parameters: Term, axis: int, x: Term) -> np.ndarray:
 def _clip(c: Chain, x: Term, low: Term | None = None, high: Term | None = None) -> Term | None:
     """A clamp after QuantizeLinear, as Brevitas writes it, as one of the real values before."""
     before = c.reader.producers.get(x.name)
-    if before is None or before.op != "QuantizeLinear" or before.attrs.get("block_size", 0):
+    if before is None or before.op != "QuantizeLinear":
         return None
-    source, scale, zero = (Term(c, name) if name else None for name in (*before.inputs[:2], before.input(2)))
-    if source is None or scale is None or scale.value is None or scale.value.size > 1:
+    source, scale, *zero = (Term(c, name) for name in before.inputs if name)
+    constants = [scale, *zero, *(bound for bound in (low, high) if bound is not None)]
+    if any(term.value is None or term.value.size > 1 for term in constants):
         return None
-    point, step = (np.float32(0) if zero is None else as_float(zero.value)), as_float(scale.value)
-    real = [None if bound is None else ((as_float(bound.value) - point) * step).reshape(()) for bound in (low, high)]
-    return source.node("Clip", *real).node("QuantizeLinear", scale, zero, **before.attrs)
+    point = as_float(zero[0].value) if zero else np.float32(0)
+    bounds = [
+        None if bound is None else ((as_float(bound.value) - point) * as_float(scale.value)).reshape(())
+        for bound in (low, high)
+    ]
+    return source.node("Clip", *bounds).node("QuantizeLinear", scale, *zero, **before.attrs)
 
 
 def _on_bytes(op: str, otherwise: Rewrite | None) -> Rewrite:

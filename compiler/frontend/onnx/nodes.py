@@ -367,13 +367,13 @@ class Reading(Builder):
         return tensor if tensor in self.reserved else ""
 
     def shape(self, node: Node, tensor: str) -> tuple[int, ...]:
-        """The shape of a tensor of the file. Raises `Problem`, which names `node`, where it is unknown."""
+        """The shape of a tensor of the file, (1,) of a scalar. Raises `Problem`, which names `node`, where it is unknown."""
         if tensor not in self.reader.shapes:
             raise Problem(node, "has a shape that depends on values, which is not supported")
         shape = self.reader.shapes[tensor]
         if math.prod(shape) > MOST:
             raise Problem(node, f"has {math.prod(shape):,} elements; at most {MOST:,} are supported")
-        return shape
+        return shape or (1,)
 
     def integers(self, node: Node, tensor: str, what: str) -> list[int]:
         """The value of a constant of integers. Raises `Problem`."""
@@ -417,11 +417,10 @@ def _parts(imp: Reading, node: Node, weights: bool) -> tuple[np.ndarray, np.ndar
     scales = scale.astype(np.float32).reshape(-1)
     if not weights and scales.size > 1:
         raise Problem(node, "has one scale per channel; activations have one per tensor")
-    wrong = scales[~(np.isfinite(scales) & (scales >= 0 if weights else scales > 0))]
+    least = 0 if weights else np.finfo(np.float32).tiny
+    wrong = scales[~(np.isfinite(scales) & (scales >= least))]
     if wrong.size:
-        raise Problem(
-            node, f"has scale {wrong[0]:g}; it must be finite and {'not negative' if weights else 'positive'}"
-        )
+        raise Problem(node, f"has scale {wrong[0]:g}; it must be finite and at least {least:g}")
     integers = node.outputs[0] if node.op == "QuantizeLinear" else node.inputs[0]
     kind = TensorProto.DataType.Name(imp.reader.types[integers]).lower()
     if kind not in (_CONSTANTS if weights else _ACTIVATIONS):

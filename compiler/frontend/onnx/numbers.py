@@ -30,7 +30,7 @@ def converted(imp: Floats, node: Node, args: list[Value | None]) -> list[Value] 
     if node.op == "TopK":
         return _top(imp, node, args)
     numeric = any(isinstance(arg, Numbers) and arg.tensor.dtype != "float32" for arg in args)
-    made_bytes = node.op == "Cast" and dtype_of(imp, node.outputs[0]) in ("int8", "uint8")
+    made_bytes = node.op == "Cast" and kinds > {"float32"} and dtype_of(imp, node.inputs[0]) == "float32"
     if not numeric and kinds <= {"float32", "int8", "uint8"} and node.op != "Where" and not made_bytes:
         return None
     if node.op in MOVES and isinstance(args[0], Numbers):
