@@ -90,6 +90,11 @@ def constant(value: Value | None) -> np.ndarray | None:
     return value.array if isinstance(value, Fixed) else None
 
 
+def signed(integers: np.ndarray) -> np.ndarray:
+    """int8: uint8 values less 128, int8 values as they are."""
+    return (integers.astype(np.int16) - (128 if integers.dtype == np.uint8 else 0)).astype(np.int8)
+
+
 def channel_vector(array: np.ndarray, shape: tuple[int, ...], axis: int) -> np.ndarray | None:
     """One value per index of `axis` of an array that broadcasts to `shape`; None if it varies along other axes."""
     full = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)
@@ -140,7 +145,10 @@ def affine(value: Value) -> Affine:
 
 
 def clip_bounds(value: Expr) -> tuple[float, float] | None:
-    """The bounds of a Relu or Clip; None of other operators, and of bounds that are not constant."""
+    """The bounds of a Relu or Clip; None of other operators, and of bounds that are not constant.
+
+    Where the lower one is above the upper one, the upper one is both.
+    """
     if value.node.op == "Relu":
         return 0.0, np.inf
     if value.node.op != "Clip":
@@ -155,7 +163,7 @@ def clip_bounds(value: Expr) -> tuple[float, float] | None:
             bounds[k] = float(known.reshape(-1)[0])
         elif key in value.node.attrs:
             bounds[k] = float(value.node.attrs[key])
-    return bounds[0], bounds[1]
+    return min(bounds), bounds[1]
 
 
 def parameters(value: Expr) -> tuple[str, float, float]:

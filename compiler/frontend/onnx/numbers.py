@@ -13,7 +13,7 @@ from onnx import helper
 
 from ... import graph as g
 from ..core import Node, Problem
-from ..values import Fixed, Numbers, Value, View, Weights
+from ..values import Fixed, Numbers, Value, View, Weights, signed
 from .floats import Floats
 from .movements import MOVES, moved
 from .nodes import parameters
@@ -30,7 +30,8 @@ def converted(imp: Floats, node: Node, args: list[Value | None]) -> list[Value] 
     if node.op == "TopK":
         return _top(imp, node, args)
     numeric = any(isinstance(arg, Numbers) and arg.tensor.dtype != "float32" for arg in args)
-    if not numeric and kinds <= {"float32", "int8", "uint8"} and node.op != "Where":
+    made_bytes = node.op == "Cast" and kinds > {"float32"} and dtype_of(imp, node.inputs[0]) == "float32"
+    if not numeric and kinds <= {"float32", "int8", "uint8"} and node.op != "Where" and not made_bytes:
         return None
     if node.op in MOVES and isinstance(args[0], Numbers):
         tensors = [moved(imp, node, k, args[0].tensor, imp.wanted(t)) for k, t in enumerate(node.outputs)]
@@ -155,7 +156,7 @@ def _gathered(imp: Floats, node: Node, args: list[Value | None]) -> list[Value]:
         x = parameters(imp, reader, x) if reader and reader.op == "DequantizeLinear" else x
     if isinstance(x, Weights) and x.scale.size == 1 and x.integers.dtype in (np.int8, np.uint8):
         moved_by = 128 if x.integers.dtype == np.uint8 else 0
-        data = (x.integers.astype(np.int16) - moved_by).astype(np.int8)
+        data = signed(x.integers)
         like = g.Tensor("", data.shape, "int8", float(x.scale[0]), int(x.zero.reshape(-1)[0]) - moved_by)
         x = View(x.shape, imp.constant(f"{node.name}.table", data, like), node.name)
     if isinstance(x, View) and not wanted:

@@ -579,6 +579,20 @@ def test_files_without_operators_of_the_dialect_are_in_it_where_their_inputs_are
     assert net.graph().outputs[0].dtype == "float32"
 
 
+def test_float_operators_that_onnx_does_not_have_so(net):
+    """RMSNorm with its epsilon or Deeploy's, and a Gemm of three dimensions."""
+    x, w, scale, bias = (net.rng.normal(size=shape).astype(np.float32) for shape in ((2, 3, 8), (5, 8), (8,), (5,)))
+    name = net.input(*x.shape)
+    wanted = []
+    for attrs, eps in ({"eps": 0.5}, 0.5), ({}, 1e-6):
+        net.output(net.node("RMSNorm", name, net.const(scale), **attrs))
+        wanted.append(x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * scale)
+    net.output(net.node("Gemm", name, net.const(w), net.const(bias), transB=1, alpha=2.0))
+    found = reference.run(net.graph(), {name: x})[0].values()
+    for one, expected in zip(found, [*wanted, 2 * x @ w.T + bias], strict=True):
+        np.testing.assert_allclose(one, expected, 1e-5, 1e-5)
+
+
 REFUSED = {
     "iGELU 'iGELU_0' has no attribute 'one'": lambda n, x: n.node("iGELU", x, b=-98),
     "has one of 0.5, which is no integer": lambda n, x: n.node("iGELU", x, b=-98, one=0.5),
