@@ -76,7 +76,7 @@ def _root_mean_square(c: Chain, x: Term, scale: Term, *, axis: int = -1, epsilon
 
 
 def product_and_sum(
-    x: Term, y: Term, bias: Term | None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0
+    x: Term, y: Term, bias: Term | None, *, alpha: float = 1.0, beta: float = 1.0, transA: float = 0, transB: float = 0
 ) -> Term:
     """What a Gemm computes, of matrices in the last two dimensions: `alpha * x @ y + beta * bias`."""
     first, second = (x.swapped() if transA else x), (y.swapped() if transB else y)
