@@ -115,7 +115,8 @@ def read_graph(source: str, cfg: Config, choices: Choices = NO_CHOICES) -> Graph
     """
     value = python_value(source, cfg)
     if value is None:
-        return import_model(read_source(source, choices.input_types), choices.contract)
+        types = choices.input_types
+        return import_model(read_source(source, types) if types else source, choices.contract)
     if choices.input_types:
         _only_network(source, choices)
     if (graph := graph_in(value)) is None:

@@ -112,6 +112,8 @@ def command(
     one = of_one(executable, batch)
     arrays = arrays_for(one, inputs)
     samples, stacked = split(one, arrays, inputs)
+    if model.endswith(".onnx"):
+        _check_int8(one, samples[0], inputs)
     expected = _expected(one, arrays, len(samples) if stacked else None, inputs)
     results, runs, seconds = _run(executable, where, together(samples, batch), reset)
     results = apart(results, batch, len(samples))
@@ -201,6 +203,16 @@ def _exact(tensor: Tensor, array: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore"):  # numbers that are none
         converted = array.astype(dtype)
     return converted if np.array_equal(converted, array) else array
+
+
+def _check_int8(executable: Executable, sample: Mapping[str, np.ndarray], path: str) -> None:
+    """Raise `InputError` for values beyond int8, the type of an input in Deeploy's dialect where nothing says it."""
+    for t in executable.inputs:
+        low, high = (sample[t.name].min(), sample[t.name].max()) if sample[t.name].dtype.kind in "iu" else (0, 0)
+        if t.dtype == "int8" and not -128 <= low <= high <= 127:
+            needed = "uint8" if 0 <= low and high < 256 else "int32"
+            given = f"{path}: input {t.name!r} is int8, and values are {low}..{high}"
+            raise InputError(f"{given}; for a file of Deeploy's say --input-type {t.name}={needed}")
 
 
 def split(executable: Executable, arrays: Mapping[str, np.ndarray], path: str) -> tuple[list[dict], bool]:
