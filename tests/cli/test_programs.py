@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.compiler.frontend.onnx.dialect import Dialect
 from tilewright.cli.programs import check_output, compile_source, open_program
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import FileError, FingerprintError, ScheduleError, UnsupportedError
@@ -218,6 +217,9 @@ def test_the_verbs_refuse_to_overwrite_what_they_read(refused, double_tw, double
 
 
 def test_types_of_inputs_that_the_file_does_not_say(printed, refused, tmp_path, double_py):
+    pytest.importorskip("onnx")
+    from tests.compiler.frontend.onnx.dialect import Dialect
+
     net = Dialect(tmp_path)
     net.output(net.shift(net.input(1, 8), 1 << 15))
     path, given = net.save(), ["--input-type", "x0=uint8"]

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.compiler.frontend.onnx.dialect import Dialect
 from tilewright import odimo
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import FileError, FingerprintError, InputError, UnsupportedError
@@ -180,6 +179,9 @@ def test_several_inputs_of_a_network_at_once():
 
 
 def test_types_of_inputs_are_for_files_that_do_not_say_them(tmp_path):
+    pytest.importorskip("onnx")
+    from tests.compiler.frontend.onnx.dialect import Dialect
+
     net = Dialect(tmp_path)
     net.output(net.shift(net.input(1, 8), 1 << 15))
     (x,) = tw.compile(net.save(), "tiny", input_types={"x0": "uint8"}).inputs
