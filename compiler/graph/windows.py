@@ -10,7 +10,7 @@ import numpy as np
 from ...hw.rounding import quantize_multiplier
 from ..conv_shape import ConvShape
 from .host_calls import Kernel
-from .operators import AlongAxis, Operator, Reach, Rescaling
+from .operators import AlongAxis, Operator, OwnContract, Reach, Rescaling
 from .ranges import times
 
 
@@ -113,10 +113,10 @@ class Reduction(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class Mean(Rescaling, Reduction):
-    """Mean over `axes`: `clamp(y.zero_point + R(sum(x - x.zero_point)))`, contract double."""
+class Mean(Rescaling, Reduction, OwnContract):
+    """Mean over `axes`: `clamp(y.zero_point + R(sum(x - x.zero_point)))`."""
 
-    host = (Kernel("mean", "axes shape x_zero_point zero_point multiplier exponent"),)
+    host = (Kernel("mean", "axes shape x_zero_point zero_point multiplier exponent contract?"),)
 
     def reach(self) -> Reach:
         reach = Reach.one(times(self.x.ends, self.count), self.factor)
@@ -129,7 +129,9 @@ class Mean(Rescaling, Reduction):
 
     @property
     def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent) of R: `x.scale / (y.scale * count)`, the count divided into the multiplier."""
+        """(multiplier, exponent) of R: `x.scale / (y.scale * count)`; in `double` the count divides the multiplier."""
+        if self.contract == "single":
+            return quantize_multiplier(self.factor / self.count)
         multiplier, exponent = super().multipliers
         shift = min(self.count.bit_length() - 1, 32, 31 + exponent)
         return (multiplier << shift) // self.count, exponent - shift

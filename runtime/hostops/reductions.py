@@ -21,11 +21,19 @@ MOST_SUMMED = 8191  # values of a softmax in C, so that the sum of exponentials 
 
 
 def mean(
-    x: Int8, *, axes: Ints, shape: Ints, x_zero_point: int, zero_point: int, multiplier: int, exponent: int
+    x: Int8,
+    *,
+    axes: Ints,
+    shape: Ints,
+    x_zero_point: int,
+    zero_point: int,
+    multiplier: int,
+    exponent: int,
+    contract: str = "double",
 ) -> Int8:
-    """int8 `clamp(zero_point + R(sum(x - x_zero_point)))` over `axes`, contract double; the result has `shape`."""
+    """int8 `clamp(zero_point + R(sum(x - x_zero_point)))` over `axes`; the result has `shape`."""
     total = (x.astype(np.int64) - x_zero_point).sum(tuple(axes))
-    return rounding.requantise(total, multiplier, exponent, zero_point).reshape(shape)
+    return rounding.requantise(total, multiplier, exponent, zero_point, contract=contract).reshape(shape)
 
 
 def reduce_max(x: AnyArray, *, axes: Ints, shape: Ints) -> AnyArray:
@@ -147,7 +155,11 @@ _SOFTMAX = {"exponent": Int(0, BITS), "bits": OneOf((8, 16))}
 _POSITION = {"dtype": OneOf(("int32", "int64"))}
 
 ROWS = (
-    HostOp(mean, reduced, c=C("tw_mean", "x out kept gone numbers", "x_zero_point zero_point multiplier exponent")),
+    HostOp(
+        mean,
+        reduced,
+        c=C("tw_mean", "x out kept gone numbers", "x_zero_point zero_point multiplier exponent once"),
+    ),
     HostOp(reduce_max, reduced, c=C("tw_reduce", "x out x_type kept gone gone_count TW_REDUCE_MAX")),
     HostOp(reduce_min, reduced, c=C("tw_reduce", "x out x_type kept gone gone_count TW_REDUCE_MIN")),
     HostOp(arg_max, _chosen, _POSITION, _COUNTED, c=C("tw_arg_max", "x x_type out out_type along smallest")),
