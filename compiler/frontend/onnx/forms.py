@@ -15,14 +15,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ....hw.errors import InputError
+from ....runtime.hostops.reductions import MOST_PLACES
 from ... import graph as g
 from ..core import Node, Problem, like
 from ..linear import in_units, is_unit
 from ..moves import around, padded
 from ..source import SINGLE
 from ..values import (
-    SOFTMAX_SCALE,
-    SOFTMAX_ZERO,
     Expr,
     Fixed,
     Value,
@@ -419,7 +418,6 @@ def _units(factor: np.ndarray, offset: np.ndarray) -> np.ndarray:
 
 _BINARY: dict[str, Callable[..., g.Binary]] = {"Add": g.Add, "Sub": g.Sub, "Mul": partial(g.Mul, contract=SINGLE)}
 _FUNCTIONS = {"Sigmoid": "logistic", "Tanh": "tanh", "LeakyRelu": "leaky_relu"}  # names in .tflite files
-_FINEST = 0.75  # an output step below this share of the softmax's step would show the rounding of both
 _MOST_INNER = (1 << 31) // 255**2  # elements of a row of a product, less their zero points: sums are int32
 
 
@@ -477,17 +475,13 @@ def _concat(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
 
 def _softmax(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     node, y = value.node, result.y
-    fine = y.scale < _FINEST * SOFTMAX_SCALE
-    x = imp.as_view(value.args[0]) if node.op == "Softmax" and not fine else None
+    x = imp.as_view(value.args[0]) if node.op == "Softmax" and 2.0**-MOST_PLACES <= y.scale < 2 else None
     if x is None or x.tensor.scale <= 2.0**-26:
         return None
-    axis = node.attrs["axis"]
-    if (y.scale, y.zero_point) == (SOFTMAX_SCALE, SOFTMAX_ZERO) and result.whole:
-        return imp.append(g.Softmax(node.name, (x.tensor,), y, axis), result.wanted)
-    fixed = imp.append(
-        g.Softmax(node.name, (x.tensor,), replace(y, scale=SOFTMAX_SCALE, zero_point=SOFTMAX_ZERO), axis)
-    )
-    return imp.checked(node, g.NearestRequantize(f"{node.name}.rescale", (fixed,), y, *result.clamp), result.wanted)
+    shares = g.Softmax(node.name if result.whole else f"{node.name}.shares", (x.tensor,), y, node.attrs["axis"])
+    if result.whole:
+        return imp.append(shares, result.wanted)
+    return imp.append(g.NearestRequantize(node.name, (imp.append(shares),), y, *result.clamp), result.wanted)
 
 
 def _table(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
