@@ -98,7 +98,6 @@ def channel_vector(array: np.ndarray, shape: tuple[int, ...], axis: int) -> np.n
     return np.broadcast_to(full.reshape(-1), (shape[axis],))
 
 
-SOFTMAX_SCALE, SOFTMAX_ZERO = 1 / 256, -128  # of the fixed-point softmax
 AFFINE = ("Add", "Div", "Mul", "Neg", "Sub")
 
 

@@ -15,19 +15,19 @@ from ...runtime.hostops.attention import LARGEST_CONTEXT, LARGEST_SCORE, MEAN_BI
 from ...runtime.hostops.roots import ROOT_BITS, inverse_root
 from ...runtime.symbols import MOST_LIMIT
 from .host_calls import Kernel
-from .operators import Factored, Operator, Product, Reach, Tensor, by_channel
+from .operators import Factored, Operator, OwnContract, Product, Reach, Tensor, by_channel
 from .ranges import products, times
 
 
 @dataclass(frozen=True, eq=False)
-class BatchMatMul(Product):
-    """`clamp(zo + R(sum((x - zx) * (y - zy))))`: rows of x by columns of y, or of y `transposed`; contract double.
+class BatchMatMul(Product, OwnContract):
+    """`clamp(zo + R(sum((x - zx) * (y - zy))))`: rows of x by columns of y, or of y `transposed`.
 
     Shapes are (..., rows, inner) and (..., inner, columns); the dimensions before the last two broadcast.
     With `images` each matrix is an image whose pixels are its rows: (N, inner, 1, rows) instead of (N, rows, inner).
     """
 
-    host = (Kernel("batch_matmul", "zero_points transposed images? multiplier exponent"),)
+    host = (Kernel("batch_matmul", "zero_points transposed images? multiplier exponent contract?"),)
 
     transposed: bool = False
     images: bool = False

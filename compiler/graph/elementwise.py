@@ -11,7 +11,7 @@ import numpy as np
 
 from ...hw.rounding import requantise
 from .host_calls import Kernel
-from .operators import Factored, Operator, Product, Reach, Rescaling, Tensor
+from .operators import Factored, Operator, OwnContract, Product, Reach, Rescaling, Tensor
 from .ranges import products
 
 SQUARE_SHIFT = 7  # bits by which SquaredDifference shifts its operands left
@@ -210,10 +210,10 @@ class Sub(Add):
 
 
 @dataclass(frozen=True, eq=False)
-class Mul(Product, Binary):
-    """`clamp(zo + R((x - zx) * (y - zy)), low, high)`, contract double."""
+class Mul(Product, Binary, OwnContract):
+    """`clamp(zo + R((x - zx) * (y - zy)), low, high)`."""
 
-    host = (Kernel("multiply", "zero_points low high multiplier exponent"),)
+    host = (Kernel("multiply", "zero_points low high multiplier exponent contract?"),)
 
     def reach(self) -> Reach:
         x, y = self.inputs

@@ -211,11 +211,12 @@ class FloatMaxPool(FloatPool):
 
 @dataclass(frozen=True, eq=False)
 class FloatAveragePool(FloatPool):
-    """Mean of each window; padding is 0 and counts, or does not."""
+    """Mean of each window; padding is 0 and counts, or does not. With `by_columns` columns are added up first."""
 
-    host = (Kernel("float_average_pool", "kernel strides pads padding_counts"),)
+    host = (Kernel("float_average_pool", "kernel strides pads padding_counts by_columns?"),)
 
     padding_counts: bool = False
+    by_columns: bool = False
 
 
 NUMBERS = ("float32", "int32", "int64")

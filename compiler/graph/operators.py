@@ -296,6 +296,22 @@ def by_channel(
     return pairs[:, 0], pairs[:, 1]
 
 
+@dataclass(frozen=True, eq=False)
+class OwnContract(Operator):
+    """Base of operators whose R are in a contract of their own, as TensorFlow Lite's kernels have it: `double`.
+
+    Networks of ONNX give them `single`; they follow where `double` is asked for.
+    """
+
+    contract: str = field(default="double", kw_only=True)
+
+    def rounding(self, contract: str) -> str:
+        return self.contract
+
+    def under(self, contract: str) -> Operator:
+        return replace(self, contract=contract) if contract == "double" else self
+
+
 class Factored(Operator):
     """Base of operators with an R for each of several `factors`."""
 

@@ -325,8 +325,10 @@ class Softmax16(Softmax):
     Files say 2**-16 or 1 / 65535; the arithmetic is the same.
     """
 
-    host = (Kernel("softmax", "axis bits multiplier exponent"),)
     bits = 16
+
+    def kernels(self) -> tuple[Kernel, ...]:
+        return (Kernel("softmax", "axis bits multiplier exponent"),)
 
     def check(self) -> None:
         y = self.output

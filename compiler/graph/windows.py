@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...hw.rounding import quantize_multiplier
+from ...runtime.hostops.reductions import MOST_PLACES
 from ..conv_shape import ConvShape
 from .host_calls import Kernel
-from .operators import AlongAxis, Operator, Reach, Rescaling
+from .operators import AlongAxis, Operator, OwnContract, Reach, Rescaling
 from .ranges import times
 
 
@@ -113,10 +114,10 @@ class Reduction(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class Mean(Rescaling, Reduction):
-    """Mean over `axes`: `clamp(y.zero_point + R(sum(x - x.zero_point)))`, contract double."""
+class Mean(Rescaling, Reduction, OwnContract):
+    """Mean over `axes`: `clamp(y.zero_point + R(sum(x - x.zero_point)))`."""
 
-    host = (Kernel("mean", "axes shape x_zero_point zero_point multiplier exponent"),)
+    host = (Kernel("mean", "axes shape x_zero_point zero_point multiplier exponent contract?"),)
 
     def reach(self) -> Reach:
         reach = Reach.one(times(self.x.ends, self.count), self.factor)
@@ -129,7 +130,9 @@ class Mean(Rescaling, Reduction):
 
     @property
     def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent) of R: `x.scale / (y.scale * count)`, the count divided into the multiplier."""
+        """(multiplier, exponent) of R: `x.scale / (y.scale * count)`; in `double` the count divides the multiplier."""
+        if self.contract == "single":
+            return quantize_multiplier(self.factor / self.count)
         multiplier, exponent = super().multipliers
         shift = min(self.count.bit_length() - 1, 32, 31 + exponent)
         return (multiplier << shift) // self.count, exponent - shift
@@ -249,17 +252,27 @@ class L2Normalization(AlongAxis):
 class Softmax(AlongAxis):
     """`exp(beta * x) / sum(exp(beta * x))` along `axis` in TensorFlow Lite's fixed-point arithmetic.
 
-    The output has scale 1/256 and zero point -128.
+    There the output has scale 1/256 and zero point -128; another scale is part of the dividends.
     """
 
     host = (Kernel("softmax", "axis multiplier exponent"),)
 
     beta: float = 1.0
 
+    def kernels(self) -> tuple[Kernel, ...]:
+        if (self.steps, self.output.zero_point) == (256, -128):
+            return self.host
+        return (Kernel("softmax", "axis multiplier exponent steps zero_point"),)
+
+    @property
+    def steps(self) -> float:
+        """Steps of the output in 1."""
+        return 1 / self.output.scale
+
     def check(self) -> None:
         self.expect_int8()
         super().check()
-        self.expect("the output's scale and zero point", (self.output.scale, self.output.zero_point), (1 / 256, -128))
+        self.expect("whether 1 is at most 2**16 steps of the output", 0.5 < self.steps <= 2**MOST_PLACES, True)
         self.expect("whether beta is finite", math.isfinite(self.beta), True)
         self.expect("whether beta times the input's scale is above 2**-26", self.beta * self.x.scale > 2**-26, True)
 

@@ -1,6 +1,6 @@
 """Operators of transformers in integers: matrix products, norms, rotations, and attention over caches.
 
-`R` is the rounding of hw/rounding.py, contract double. An operator with a position computes a block of T consecutive
+`R` is the rounding of hw/rounding.py, contract double unless `contract` is given. An operator with a position computes a block of T consecutive
 tokens of a text: the position is int32 (1,), n, and row k is token n * T + k, counted from 0.
 """
 
@@ -41,6 +41,7 @@ def batch_matmul(
     exponent: int,
     transposed: bool = False,
     images: bool = False,
+    contract: str = "double",
 ) -> Int8:
     """int8 `clamp(zo + R(sum((x - zx) * (y - zy))))`: rows of `x` by columns of `y`, or by its rows if `transposed`.
 
@@ -51,7 +52,7 @@ def batch_matmul(
         x, y = (t[:, :, 0].swapaxes(1, 2) for t in (x, y))
     a, b = (t.astype(np.float64) - zero_points[k] for k, t in enumerate((x, y)))  # sums are exact below 2**53
     products = (a @ (b.swapaxes(-1, -2) if transposed else b)).astype(np.int64)
-    result = requantise(products, multiplier, exponent, zero_points[2])
+    result = requantise(products, multiplier, exponent, zero_points[2], contract=contract)
     return np.ascontiguousarray(result.swapaxes(1, 2)[:, :, None]) if images else result
 
 
@@ -259,7 +260,7 @@ def _batch_matmul_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Att
     sizes = (x_count, x_size), (y_count, y_size), (count, size)
     plan = w.walk(count, *(spread(around, count, math.prod(inner)) for around, inner in sizes))
     numbers = [*size, x_size[1], *x_step, y_step[1], y_step[0], *step]
-    numbers += [*a["zero_points"], a["multiplier"], a["exponent"]]
+    numbers += [*a["zero_points"], a["multiplier"], a["exponent"], int(a["contract"] == "single")]
     x, y = (v.pointer for v in inputs)
     w.call("tw_batch_matmul", x, y, output.pointer, plan, w.array("numbers", numbers))
 

@@ -1,7 +1,7 @@
 """Quantised operators that compute each value, or each pair of values, by itself.
 
 Activations are int8; arrays of any shape. `R` is the rounding of hw/rounding.py with (multiplier, exponent), contract
-double.
+double unless `contract` is given.
 """
 
 from __future__ import annotations
@@ -110,11 +110,19 @@ def add(
 
 
 def multiply(
-    x: Int8, y: Int8, *, zero_points: Ints, multiplier: int, exponent: int, low: int = -128, high: int = 127
+    x: Int8,
+    y: Int8,
+    *,
+    zero_points: Ints,
+    multiplier: int,
+    exponent: int,
+    low: int = -128,
+    high: int = 127,
+    contract: str = "double",
 ) -> Int8:
-    """int8 `clamp(z + R((x - zx) * (y - zy)), low, high)`, contract double; zero points of x, y and the output."""
+    """int8 `clamp(z + R((x - zx) * (y - zy)), low, high)`; zero points of x, y and the output."""
     product = (x.astype(np.int64) - zero_points[0]) * (y.astype(np.int64) - zero_points[1])
-    return rounding.requantise(product, multiplier, exponent, zero_points[2], low, high)
+    return rounding.requantise(product, multiplier, exponent, zero_points[2], low, high, contract)
 
 
 def divide(
@@ -188,10 +196,6 @@ def _rescale_by_table(w: Writer, inputs: Sequence[Value], output: Value, a: Attr
     C("tw_lookup", "x out size table")(w, inputs, output, {"table": rescale(_EVERY, **a)})
 
 
-def _product_in_c(function: str) -> C:
-    return C(function, "inputs out walk numbers", "zero_points multiplier exponent low high")
-
-
 ROWS = (
     HostOp(
         quantize,
@@ -226,8 +230,18 @@ ROWS = (
         count=2,
         c=C("tw_add", "inputs out walk numbers", "zero_points multipliers exponents sign shift low high"),
     ),
-    HostOp(multiply, together, count=2, c=_product_in_c("tw_multiply")),
-    HostOp(divide, together, count=2, c=_product_in_c("tw_divide")),
+    HostOp(
+        multiply,
+        together,
+        count=2,
+        c=C("tw_multiply", "inputs out walk numbers", "zero_points multiplier exponent low high once"),
+    ),
+    HostOp(
+        divide,
+        together,
+        count=2,
+        c=C("tw_divide", "inputs out walk numbers", "zero_points multiplier exponent low high"),
+    ),
     HostOp(maximum, together, count=2, c=C("tw_extreme", "inputs out walk 1")),
     HostOp(minimum, together, count=2, c=C("tw_extreme", "inputs out walk -1")),
     HostOp(

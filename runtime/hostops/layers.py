@@ -221,8 +221,7 @@ def _per_channel(inputs: Operands, a: Attrs) -> Operand:
 
 
 def _requantise_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
-    pixels, once = math.prod(output.shape[2:]), int(a["contract"] == "single")
-    arguments = f"x out x.shape.:2 {pixels} multiplier+exponent {once} zero_point low high"
+    arguments = f"x out x.shape.:2 {math.prod(output.shape[2:])} multiplier+exponent once zero_point low high"
     C("tw_requantise_channels", arguments)(w, inputs, output, a)
 
 

@@ -145,7 +145,8 @@ def _average_pool(imp: Floats, value: Expr, wanted: str) -> g.Tensor:
         raise Problem(node, "has dilations, or ceil_mode with padding that counts, which are not supported")
     y = g.Tensor("", imp.image_shape(value.shape), "float32")
     image = imp.image(node.name, imp.realised(x))
-    op = g.FloatAveragePool(node.name, (image,), y, *geometry.window(imp, node, x.shape), counts)
+    by_columns = imp.reader.opset < 19  # as onnxruntime's kernels do
+    op = g.FloatAveragePool(node.name, (image,), y, *geometry.window(imp, node, x.shape), counts, by_columns)
     return imp.plain(op, value.shape, wanted)
 
 

@@ -9,18 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from ....hw.errors import InputError
+from ....runtime.hostops.reductions import MOST_PLACES
 from ... import graph as g
 from ..core import Node, Problem, like
 from ..linear import in_units, is_unit
 from ..moves import around, padded
+from ..source import SINGLE
 from ..values import (
-    SOFTMAX_SCALE,
-    SOFTMAX_ZERO,
     Expr,
     Fixed,
     Value,
@@ -43,7 +44,8 @@ from .nodes import Reader
 
 _EXACT = 1e-5  # largest distance of a bound from an integer, in steps
 LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-_UNIT = 127  # the weight of a channel that is only scaled: large, so that its bias has fine steps
+_NEAR_TIE, _TIES = 2.0**-15, 2.0**-10  # distance from a tie in steps of the output, and the share of such sums
+_UNIT = 127  # the largest weight of a channel that is only scaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,20 +318,22 @@ def _in_units(node: Node, layer: _Layer, x_scale: float) -> np.ndarray:
 
 
 def _halves(weight: np.ndarray) -> list[np.ndarray]:
-    """int8 weights whose sum is `weight`: one, or two where zero points take weights out of int8."""
-    first = np.clip(weight, -128, 127)
-    parts = [first] if (first == weight).all() else [first, weight - first]
-    return [np.ascontiguousarray(part.astype(np.int8)) for part in parts]
+    """int8 weights whose sum is `weight`: one, or two where zero points take weights out of int8, three for 255."""
+    parts: list[np.ndarray] = []
+    while not parts or weight.any():
+        parts.append(np.ascontiguousarray(np.clip(weight, -128, 127).astype(np.int8)))
+        weight = weight - parts[-1]
+    return parts
 
 
-def _doubled(imp: Quantiser, name: str, x: g.Tensor, groups: int) -> g.Tensor:
-    """`x` with the channels of each group twice, for weights in two parts."""
+def _repeated(imp: Quantiser, name: str, x: g.Tensor, groups: int, count: int) -> g.Tensor:
+    """`x` with the channels of each group `count` times, for weights in as many parts."""
     n, c, *size = x.shape
     pixels = math.prod(size)
     rows = imp.reshape(f"{name}.groups", x, (n, groups, c // groups, pixels))
-    twice = like(x, f"{name}.twice", (n, groups, 2 * c // groups, pixels))
-    twice = imp.add(g.Concat, (rows, rows), twice, 2)
-    return imp.reshape(f"{name}.doubled", twice, (n, 2 * c, *size))
+    every = like(x, f"{name}.every", (n, groups, count * c // groups, pixels))
+    every = imp.add(g.Concat, (rows,) * count, every, 2)
+    return imp.reshape(f"{name}.repeated", every, (n, count * c, *size))
 
 
 def _parameters(
@@ -338,7 +342,7 @@ def _parameters(
     """The input and the constants of a layer."""
     parts = _halves(layer.weight)
     if len(parts) > 1:
-        x = _doubled(imp, name, x, groups)
+        x = _repeated(imp, name, x, groups, len(parts))
     return x, (np.concatenate(parts, 1), layer.scale.astype(np.float32), bias, *clamp)
 
 
@@ -389,8 +393,8 @@ def scaled_channels(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | N
     if vectors[0] is None or vectors[1] is None:
         return None
     node, (n, c, *size) = value.node, core.shape
-    weight = np.full((c, 1, 1, 1), _UNIT, np.int64)
-    layer = _signed(weight, vectors[0] / _UNIT, vectors[1], core.tensor.scale)
+    units = _units(vectors[0], vectors[1] / core.tensor.scale)
+    layer = _signed(units.reshape(c, 1, 1, 1), vectors[0] / units, vectors[1], core.tensor.scale)
     bias = _in_units(node, layer, core.tensor.scale)
     shape = core.shape if len(core.shape) == 4 else (n, c, 1, math.prod(size))
     image = imp.reshape(f"{node.name}.image", core.tensor, shape)
@@ -401,9 +405,19 @@ def scaled_channels(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | N
     return imp.checked(node, op, result.wanted, core.shape)
 
 
-_BINARY: dict[str, type[g.Binary]] = {"Add": g.Add, "Sub": g.Sub, "Mul": g.Mul}
+def _units(factor: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    """int64 (C,): weights of channels times `factor`, so that `offset` is nearly a whole number of the products' steps.
+
+    The bias of a channel is a whole number of such steps: rounding it is what makes the layer inexact.
+    """
+    weights = np.arange(_UNIT, 0, -1)
+    scales = (np.abs(factor) / weights[:, None]).astype(np.float32).astype(np.float64)
+    bias = np.divide(offset, scales, out=np.zeros_like(scales), where=scales > 0)
+    return weights[(np.abs(bias - np.rint(bias)) / weights[:, None]).argmin(0)]
+
+
+_BINARY: dict[str, Callable[..., g.Binary]] = {"Add": g.Add, "Sub": g.Sub, "Mul": partial(g.Mul, contract=SINGLE)}
 _FUNCTIONS = {"Sigmoid": "logistic", "Tanh": "tanh", "LeakyRelu": "leaky_relu"}  # names in .tflite files
-_FINEST = 0.75  # an output step below this share of the softmax's step would show the rounding of both
 _MOST_INNER = (1 << 31) // 255**2  # elements of a row of a product, less their zero points: sums are int32
 
 
@@ -441,8 +455,8 @@ def _product(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
         return None
     node, y = value.node, result.y
     if result.whole:
-        return imp.checked(node, g.BatchMatMul(node.name, operands, y), result.wanted)
-    product = imp.checked(node, g.BatchMatMul(f"{node.name}.product", operands, y))
+        return imp.checked(node, g.BatchMatMul(node.name, operands, y, contract=SINGLE), result.wanted)
+    product = imp.checked(node, g.BatchMatMul(f"{node.name}.product", operands, y, contract=SINGLE))
     return imp.append(g.NearestRequantize(node.name, (product,), y, *result.clamp), result.wanted)
 
 
@@ -461,17 +475,13 @@ def _concat(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
 
 def _softmax(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     node, y = value.node, result.y
-    fine = y.scale < _FINEST * SOFTMAX_SCALE
-    x = imp.as_view(value.args[0]) if node.op == "Softmax" and not fine else None
+    x = imp.as_view(value.args[0]) if node.op == "Softmax" and 2.0**-MOST_PLACES <= y.scale < 2 else None
     if x is None or x.tensor.scale <= 2.0**-26:
         return None
-    axis = node.attrs["axis"]
-    if (y.scale, y.zero_point) == (SOFTMAX_SCALE, SOFTMAX_ZERO) and result.whole:
-        return imp.append(g.Softmax(node.name, (x.tensor,), y, axis), result.wanted)
-    fixed = imp.append(
-        g.Softmax(node.name, (x.tensor,), replace(y, scale=SOFTMAX_SCALE, zero_point=SOFTMAX_ZERO), axis)
-    )
-    return imp.checked(node, g.NearestRequantize(f"{node.name}.rescale", (fixed,), y, *result.clamp), result.wanted)
+    shares = g.Softmax(node.name if result.whole else f"{node.name}.shares", (x.tensor,), y, node.attrs["axis"])
+    if result.whole:
+        return imp.append(shares, result.wanted)
+    return imp.append(g.NearestRequantize(node.name, (imp.append(shares),), y, *result.clamp), result.wanted)
 
 
 def _table(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
@@ -490,6 +500,15 @@ def _table(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     return imp.append(g.Lookup(value.node.name, (x,), y, function, table), result.wanted)
 
 
+def _has_ties(factor: float, count: int) -> bool:
+    """True if `factor` takes sums of `count` values half way between two integers more often than chance does.
+
+    There float32 decides, whose roundings depend on the values, not on their sum alone.
+    """
+    sums = np.arange(min(255 * count, math.ceil(256 / factor)))
+    return bool((np.abs(sums * factor % 1 - 0.5) < _NEAR_TIE).mean() > _TIES)
+
+
 def _average_pool(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     node, y = value.node, result.y
     x = imp.as_view(value.args[0]) if node.op == "AveragePool" else None
@@ -498,19 +517,12 @@ def _average_pool(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | Non
     kernel, strides, pads = window(imp, node, x.shape)
     image = imp.image(node.name, x.tensor)
     y = replace(y, shape=imp.image_shape(y.shape))
-    if any(pads) and not node.attrs.get("count_include_pad", 0):
-        if image.scale > y.scale:
-            return None  # a rounding before the last one could cost more than a step
-        same = like(image, f"{node.name}.mean", y.shape)
-        same = imp.add(g.ExactAveragePool, (image,), same, kernel, strides, pads)
-        clamped = imp.checked(node, g.NearestRequantize(node.name, (same,), y, *result.clamp))
-        return imp.reshape(f"{node.name}.shape", clamped, result.y.shape, result.wanted)
     if any(pads):
-        if node.attrs.get("ceil_mode", 0):
-            return None
+        if not node.attrs.get("count_include_pad", 0) or node.attrs.get("ceil_mode", 0):
+            return None  # windows have means of different numbers of elements
         image = padded(imp, f"{node.name}.pad", image, around(pads), image.zero_point)
     op = g.AveragePool(node.name, (image,), y, kernel, strides, (0, 0, 0, 0), *result.clamp)
-    return imp.checked(node, op, result.wanted, result.y.shape)
+    return None if _has_ties(op.factor, math.prod(kernel)) else imp.checked(node, op, result.wanted, result.y.shape)
 
 
 def _mean(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
@@ -519,12 +531,15 @@ def _mean(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     if x is None:
         return None
     axes = imp.axes(node)
+    count = math.prod(x.shape[axis] for axis in axes)
+    if _has_ties(x.tensor.scale / y.scale / count, count):
+        return None
     if len(x.shape) == 4 and axes == (2, 3) and node.attrs.get("keepdims", 1):
         op = g.AveragePool(node.name, (x.tensor,), y, x.shape[2:], (1, 1), (0, 0, 0, 0), *result.clamp)
         return imp.checked(node, op, result.wanted)
     if result.whole:
-        return imp.checked(node, g.Mean(node.name, (x.tensor,), y, axes), result.wanted)
-    mean = imp.checked(node, g.Mean(f"{node.name}.mean", (x.tensor,), y, axes))
+        return imp.checked(node, g.Mean(node.name, (x.tensor,), y, axes, contract=SINGLE), result.wanted)
+    mean = imp.checked(node, g.Mean(f"{node.name}.mean", (x.tensor,), y, axes, contract=SINGLE))
     return imp.append(g.NearestRequantize(node.name, (mean,), y, *result.clamp), result.wanted)
 
 

@@ -32,9 +32,9 @@ def _space_to_depth(c: Chain, x: Term, *, blocksize: int) -> Term:
 def _resize(
     c: Chain, x: Term, roi: Term | None = None, scales: Term | None = None, sizes: Term | None = None, *,
     mode: str = "nearest", coordinate_transformation_mode: str = "half_pixel",
-    keep_aspect_ratio_policy: str = "stretch", antialias: int = 0, axes: Sequence[int] | None = None, **_: object,
+    nearest_mode: str = "round_prefer_floor", keep_aspect_ratio_policy: str = "stretch", antialias: int = 0, axes: Sequence[int] | None = None, **_: object,
 ) -> Term | None:  # fmt: skip
-    """A gather per axis for the nearest pixels, else a matrix per axis."""
+    """A gather per axis for the nearest pixels, four for linear ones of images, else a matrix per axis."""
     stretched = keep_aspect_ratio_policy == "stretch"
     if coordinate_transformation_mode == "tf_crop_and_resize" or not stretched or antialias:
         return None
@@ -43,29 +43,96 @@ def _resize(
     amounts = None if chosen is None else chosen.value
     if amounts is None:
         return None
-    shape, nearest = x.shape, mode == "nearest"
-    axes = [k % len(shape) for k in (range(len(shape)) if axes is None else axes)]
-    changed = [k for k, axis in enumerate(axes) if amounts[k] != (shape[axis] if by_size else 1)]
-    if not nearest and any(axes[k] < len(shape) - 2 for k in changed):
-        return None
-    integers = not nearest and x.type != TensorProto.FLOAT
+    shape, nearest, rank = x.shape, mode == "nearest", len(x.shape)
+    axes = [k % rank for k in (range(rank) if axes is None else axes)]
+    factors, places = dict[int, np.float32](), dict[int, np.ndarray]()  # of axes that change
+    for axis, amount in zip(axes, amounts):
+        factor = np.float32(amount) / np.float32(shape[axis] if by_size else 1)
+        if factor != 1:
+            out = int(amount if by_size else factor * np.float32(shape[axis]))
+            factors[axis], places[axis] = factor, _places(shape[axis], out, factor, coordinate_transformation_mode)
+    if nearest:
+        for axis, place in places.items():
+            x = x.take(_nearest(place, shape[axis], nearest_mode), axis)
+        return x
+    integers = x.type != TensorProto.FLOAT
     y = x.node(REAL) if integers else x
-    for k in changed:
-        matrix = _matrix(c, shape[axes[k]], amounts[k], by_size)
-        if nearest:
-            y = y.take(matrix.argmax(1), axes[k])
-        elif axes[k] == len(shape) - 1:
-            y = y.node("MatMul", np.ascontiguousarray(matrix.T))
-        else:
-            y = c.add("MatMul", matrix, y)
+    down = 1 if 1 in places else 2  # the axis of the rows of images
+    if mode == "linear" and rank == 4 and places.keys() <= {down, down + 1}:
+        y = _bilinear(y, down, [places.get(axis, np.arange(shape[axis], dtype=np.float32)) for axis in (down, down + 1)])
+    elif min(places, default=rank) < rank - 2:
+        return None
+    else:
+        for axis, place in places.items():
+            matrix = _matrix(c, shape[axis], len(place), factors[axis])
+            if axis == rank - 1:
+                y = y.node("MatMul", np.ascontiguousarray(matrix.T))
+            else:
+                y = c.add("MatMul", matrix, y)
     return y.node(LIKE, x) if integers else y
 
 
-def _matrix(c: Chain, size: int, amount: np.ndarray, by_size: bool) -> np.ndarray:
-    """float32 (new size, size): the effect of a Resize along one axis, by ONNX's reference."""
+def _places(size: int, out: int, factor: np.float32, mode: str) -> np.ndarray:
+    """float32 (out,): where the elements lie in an axis of `size` that is resized by `factor`, as in onnxruntime."""
+    half, length, place = np.float32(0.5), np.float32(size), np.arange(out, dtype=np.float32)
+    match mode:
+        case "asymmetric":
+            return place / factor
+        case "align_corners":
+            return place * (length - 1) / np.float32(max(1, out - 1))
+        case "pytorch_half_pixel" if out == 1:
+            return place
+        case "tf_half_pixel_for_nn":
+            return (place + half) / factor
+        case "half_pixel_symmetric":
+            shift = length / 2 * (1 - np.float32(out) / (factor * length))
+            return shift + (place + half) / factor - half
+        case _:
+            return (place + half) / factor - half
+
+
+def _nearest(places: np.ndarray, size: int, mode: str) -> np.ndarray:
+    """The indices of the elements that are nearest to `places`."""
+    match mode:
+        case "floor":
+            found = np.floor(places)
+        case "ceil":
+            found = np.ceil(places)
+        case "round_prefer_ceil":
+            found = np.floor(places + np.float32(0.5))
+        case _:
+            found = np.ceil(places - np.float32(0.5))
+    return np.clip(found, 0, size - 1).astype(np.int64)
+
+
+def _bilinear(x: Term, down: int, places: Sequence[np.ndarray]) -> Term:
+    """Sums of four neighbours, in the order in which onnxruntime adds them; rows are axis `down`, columns the next."""
+    taps: list[tuple[tuple[np.ndarray, np.ndarray], ...]] = []  # of rows, of columns: indices and weights
+    for axis, place in enumerate(places, down):
+        last = x.shape[axis] - 1
+        place = np.clip(place, 0, last).astype(np.float32)
+        first = place.astype(np.int64)
+        second = np.minimum(first + 1, last)
+        one = np.where(first == second, np.float32(0.5), np.abs(place - second.astype(np.float32)))
+        other = np.where(first == second, np.float32(0.5), np.abs(place - first.astype(np.float32)))
+        taps.append(((first, one), (second, other)))
+    total: Term | None = None
+    for row, row_weight in taps[0]:
+        rows = x.take(row, down)
+        for column, column_weight in taps[1]:
+            weight = (column_weight * row_weight[:, None]).reshape(len(row), len(column), *[1] * (2 - down))
+            part = rows.take(column, down + 1) * weight
+            total = part if total is None else total + part
+    assert total is not None
+    return total
+
+
+def _matrix(c: Chain, size: int, out: int, factor: np.float32) -> np.ndarray:
+    """float32 (out, size): the effect of a Resize along one axis, by ONNX's reference."""
     attrs = {key: value for key, value in c.node.attrs.items() if key != "axes"}
-    node = Node("Resize", "resize", ["x", "", "", "amount"] if by_size else ["x", "", "amount"], ["y"], attrs)
-    amounts = np.array([size if by_size else 1, amount], np.int64 if by_size else np.float32)
+    aligned = attrs.get("coordinate_transformation_mode") == "align_corners"  # whose places depend on sizes alone
+    node = Node("Resize", "resize", ["x", "", "", "amount"] if aligned else ["x", "", "amount"], ["y"], attrs)
+    amounts = np.array([size, out], np.int64) if aligned else np.array([1, factor], np.float32)
     (rows,) = c.reader.evaluate(node, [np.eye(size, dtype=np.float32), amounts])
     return np.ascontiguousarray(rows.T, np.float32)
 

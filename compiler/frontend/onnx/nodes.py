@@ -239,7 +239,16 @@ class Reader:
             dims = [d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim]
             if not kind.HasField("tensor_type") or not tensor.HasField("shape") or -1 in dims:
                 continue  # a shape that depends on values: whoever uses it is refused
+            if node.attrs.get("ceil_mode", 0):
+                dims = self._without_windows_of_padding(node, dims)
             self.shapes[name], self.types[name] = tuple(dims), tensor.elem_type
+
+    def _without_windows_of_padding(self, node: Node, dims: list[int]) -> list[int]:
+        """The shape of a pool's result; in `ceil_mode` a last window that begins behind the image is left out."""
+        size, count = self.shapes[node.inputs[0]], len(dims) - 2
+        strides, pads = (node.attrs.get(key, [fill] * count) for key, fill in (("strides", 1), ("pads", 0)))
+        beyond = [(dims[2 + k] - 1) * strides[k] >= size[2 + k] + pads[k] for k in range(count)]
+        return [*dims[:2], *(n - extra for n, extra in zip(dims[2:], beyond))]
 
     def _note(self, node: Node, shape: tuple[int, ...], kind: int) -> None:
         self.shapes[node.outputs[0]], self.types[node.outputs[0]] = shape, kind

@@ -736,7 +736,7 @@ MEANINGS = {
     "float_conv2d": convolved,
     "float_conv_transpose2d": spread,
     "float_max_pool": lambda x, **a: over_windows(x, np.max, **a),
-    "float_average_pool": lambda x, kernel, padding_counts=False, **a: Near(
+    "float_average_pool": lambda x, kernel, padding_counts=False, by_columns=False, **a: Near(
         over_windows(x, lambda v: v.sum() / (math.prod(kernel) if padding_counts else v.size), kernel, **a), 1e-5
     ),
 }

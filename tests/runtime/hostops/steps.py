@@ -103,7 +103,8 @@ def of_pairs():
         one = {key[:-1]: value[0] for key, value in scales(1).items()}
         shift = integer(0, 22)
         yield "add", PAIRS, {**three, **scales(3), "sign": int(RNG.choice([-1, 1])), "shift": shift, **clamp}
-        yield "multiply", PAIRS, {**three, **one, **clamp}
+        for contract in ("double", "single"):
+            yield "multiply", PAIRS, {**three, **one, **clamp, "contract": contract}
         yield "divide", PAIRS, {**three, **one, **clamp}
         yield "prelu", PAIRS, {**three, **scales(2)}
         yield "squared_difference", PAIRS, {**three, **scales(3), "shift": shift % 8}
@@ -161,7 +162,9 @@ def of_numbers():
         yield "reduce_max", [some((3, 4, 5, 2))], facts
         yield "reduce_min", [some((3, 4, 5, 2))], facts
         for pair in SCALES[1:]:
-            yield "mean", [some((3, 4, 5, 2))], {"x_zero_point": -7, "zero_point": 5, **facts, **scale(pair)}
+            x, points = some((3, 4, 5, 2)), {"x_zero_point": -7, "zero_point": 5}
+            for contract in ("double", "single"):
+                yield "mean", [x], {**points, **facts, **scale(pair), "contract": contract}
         for function in ("ReduceMax", "ReduceMin"):
             yield "float_reduce", [RNG.choice(SPECIAL, (3, 4, 5, 2)).astype("f4")], {"function": function, **facts}
     weights = {"weight": some((5, 40), "float32"), "bias": some(5, "float32")}
@@ -270,7 +273,8 @@ def of_windows():
             yield "average_pool", [x], {**facts, **clamp, **points, **scale(pair)}
         real = some(shape, "float32")
         for counts in (False, True):
-            yield "float_average_pool", [real], {**facts, "pads": pads, "padding_counts": counts}
+            orders = {"padding_counts": counts, "by_columns": not counts}
+            yield "float_average_pool", [real], {**facts, "pads": pads, **orders}
         for values in (real, np.where(RNG.random(shape) < 0.2, np.float32(np.nan), real)):
             yield "float_max_pool", [values], {**facts, "pads": pads}
     for value in (-128, 127):
@@ -356,8 +360,8 @@ def of_transformers():
     """Products of matrices, norms, rotations, caches and attention, of networks' and of Deeploy's."""
     matrices = ((4, 6), (6, 5)), ((2, 1, 4, 3), (5, 3, 2)), ((3, 2, 1, 1), (1, 1)), ((2, 3, 4), (2, 4, 2))
     for x, y in matrices:
-        for pair in ((1 << 30, -7), (16908288, 0)):
-            facts = {"zero_points": [3, -5, 7], **scale(pair)}
+        for pair, contract in (((1 << 30, -7), "single"), ((16908288, 0), "double")):
+            facts = {"zero_points": [3, -5, 7], "contract": contract, **scale(pair)}
             yield "batch_matmul", [some(x), some(y)], facts
             yield "batch_matmul", [some(x), some((*y[:-2], y[-1], y[-2]))], facts | {"transposed": True}
             yield "batch_matmul", [some((3, 6, 1, 4)), some((3, 5, 1, 6))], facts | {"images": True}
