@@ -1,5 +1,5 @@
-"""Arithmetic of convolutions and dense layers in every format: weights without zero points, biases in accumulator
-units, windows and the padding around images."""
+"""Arithmetic of convolutions and dense layers in every format: weights without zero points, units of biases, windows and
+the padding around images."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...hw.errors import InputError
-
-_INT32 = np.iinfo(np.int32)
 _SAME_UNIT = 1e-5  # relative, of scales: they are rounded to float32
 
 
@@ -27,20 +24,6 @@ def per_channel(scale: np.ndarray, channels: int) -> np.ndarray:
 def is_unit(scale: np.ndarray, units: np.ndarray) -> bool:
     """Whether biases of `scale` are in `units`, the accumulators' scales."""
     return np.allclose(scale, units, rtol=_SAME_UNIT, atol=0)
-
-
-def in_units(real: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """int32 biases in `units`, the accumulators' scales (O,). Raises `InputError` for one outside int32."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        steps = np.where(real == 0, 0, np.rint(real / units))
-    wrong = np.flatnonzero(~((steps >= _INT32.min) & (steps <= _INT32.max)))
-    if wrong.size:
-        k = wrong[0]
-        raise InputError(
-            f"has bias {np.broadcast_to(real, units.shape)[k]:g} for output channel {k}: {steps[k]:g} times the "
-            f"accumulator's scale {units[k]:g}, outside {_INT32.min}..{_INT32.max}"
-        )
-    return steps.astype(np.int32)
 
 
 def reach(kernel: Sequence[int], dilations: Sequence[int]) -> tuple[int, ...]:

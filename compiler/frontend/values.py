@@ -139,7 +139,10 @@ def affine(value: Value) -> Affine:
 
 
 def clip_bounds(value: Expr) -> tuple[float, float] | None:
-    """The bounds of a Relu or Clip; None of other operators, and of bounds that are not constant."""
+    """The bounds of a Relu or Clip; None of other operators, and of bounds that are not constant.
+
+    Where the lower one is above the upper one, the upper one is both.
+    """
     if value.node.op == "Relu":
         return 0.0, np.inf
     if value.node.op != "Clip":
@@ -154,7 +157,7 @@ def clip_bounds(value: Expr) -> tuple[float, float] | None:
             bounds[k] = float(known.reshape(-1)[0])
         elif key in value.node.attrs:
             bounds[k] = float(value.node.attrs[key])
-    return bounds[0], bounds[1]
+    return min(bounds), bounds[1]
 
 
 def parameters(value: Expr) -> tuple[str, float, float]:

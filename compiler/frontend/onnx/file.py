@@ -12,6 +12,9 @@ from ....hw.errors import FileError, UnsupportedError
 from ..core import Node, Refusal, summary
 from ..source import DEEPLOY, DOMAINS, Source, in_dialect, one_line
 
+# onnxruntime has them in every opset
+_IN_ALL_OPSETS = ("LayerNormalization", "SimplifiedLayerNormalization")
+RUNTIME = "com.microsoft"  # the domain of onnxruntime's own operators
 _OLDEST = 11  # of the opsets: before it, QuantizeLinear's neighbours take their parameters from elsewhere
 
 
@@ -22,6 +25,7 @@ def checked(source: Source) -> ModelProto:
     """
     path, model = source.path, source.onnx()
     _check_texts(path, model)
+    _name_runtime_operators(model)
     own = [n for n in model.graph.node if n.domain in DOMAINS]
     unknown = [n for n in own if not onnx.defs.has(n.op_type) and n.op_type not in DEEPLOY]
     if unknown:
@@ -47,6 +51,17 @@ def checked(source: Source) -> ModelProto:
         model = _converted(path, model, opset)
     _fix_batch(path, model)
     return model
+
+
+def _name_runtime_operators(model: ModelProto) -> None:
+    """Give operators that onnxruntime has in every opset its domain, where the opset of the file has none of the name."""
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), _OLDEST)
+    unknown = [n for n in model.graph.node if n.domain in ("", "ai.onnx") and n.op_type in _IN_ALL_OPSETS]
+    unknown = [n for n in unknown if not onnx.defs.has(n.op_type, opset)]
+    for node in unknown:
+        node.domain = RUNTIME
+    if unknown and all(o.domain != RUNTIME for o in model.opset_import):
+        model.opset_import.append(helper.make_opsetid(RUNTIME, 1))
 
 
 def _converted(path: Path, model: ModelProto, opset: int) -> ModelProto:
@@ -99,14 +114,15 @@ def _fix_batch(path: Path, model: ModelProto, empty: bool = False) -> None:
     for value in model.graph.input:
         if value.name in weights:
             continue
-        dims = value.type.tensor_type.shape.dim
+        tensor = value.type.tensor_type
+        dims = tensor.shape.dim
         text = ", ".join(d.dim_param or str(d.dim_value or "?") for d in dims)
-        if not dims or any(not (d.HasField("dim_value") if empty else d.dim_value) for d in dims[1:]):
+        if not tensor.HasField("shape") or any(not (d.HasField("dim_value") if empty else d.dim_value) for d in dims[1:]):
             raise UnsupportedError(
                 f"{path}: input {value.name!r} has shape ({text}); only the first size may be open; "
                 "fix the others with python -m onnxruntime.tools.make_dynamic_shape_fixed"
             )
-        if not dims[0].dim_value:
+        if dims and not dims[0].dim_value:
             dims[0].dim_value = 1
 
 
@@ -129,7 +145,7 @@ def named_nodes(model: ModelProto) -> list[Node]:
         domain = "" if proto.domain in DOMAINS else proto.domain
         attrs = {attribute.name: _attribute(attribute) for attribute in proto.attribute}
         node = Node(proto.op_type, name, list(proto.input), list(proto.output), attrs, domain)
-        if domain == "com.microsoft" and node.op in ("QuantizeLinear", "DequantizeLinear", "Gelu"):
+        if domain == RUNTIME and node.op in ("QuantizeLinear", "DequantizeLinear", "Gelu"):
             node.domain = ""
         nodes.append(node)
     return nodes

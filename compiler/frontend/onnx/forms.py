@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from ....hw.errors import InputError
 from ....runtime.hostops.reductions import MOST_PLACES
 from ... import graph as g
+from ...graph import ranges
 from ..core import Node, Problem, like
-from ..linear import in_units, is_unit
+from ..linear import is_unit
 from ..moves import around, padded
 from ..source import SINGLE
 from ..values import (
@@ -40,11 +41,12 @@ from . import geometry
 from .floats import Floats
 from .geometry import window
 from .movements import MOVES, moved
-from .nodes import Reader
+from .nodes import Beyond, Reader
 
 _EXACT = 1e-5  # largest distance of a bound from an integer, in steps
 LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _NEAR_TIE, _TIES = 2.0**-15, 2.0**-10  # distance from a tie in steps of the output, and the share of such sums
+_INT32 = np.iinfo(np.int32)
 _UNIT = 127  # the largest weight of a channel that is only scaled
 
 
@@ -118,15 +120,18 @@ class Quantiser(Floats):
             x = value.tensor
             if (x.scale, x.zero_point) == (y.scale, y.zero_point) and result.whole:
                 return x
-            return self.checked(result.top, g.NearestRequantize(result.top.name, (x,), y, *result.clamp), result.wanted)
+            with suppress(Beyond):
+                op = g.NearestRequantize(result.top.name, (x,), y, *result.clamp)
+                return self.checked(result.top, op, result.wanted)
         if isinstance(value, (Fixed, Weights)):
             real = np.asarray(constant(value), np.float32)
             steps = np.clip(np.rint(real / np.float32(y.scale)) + y.zero_point, *result.clamp)
             return self.constant(f"{name}.constant", steps.astype(np.int8), y)
         if isinstance(value, Expr):
-            for form in FORMS:
-                if (quantised := form(self, value, result)) is not None:
-                    return quantised
+            with suppress(Beyond):
+                for form in FORMS:
+                    if (quantised := form(self, value, result)) is not None:
+                        return quantised
         t = g.Quantize(name, (self.realised(value),), replace(y, shape=value.shape))
         if result.whole:
             return self.append(t, result.wanted)
@@ -202,7 +207,7 @@ def _bare(value: Value) -> _Bare:
 
 
 class _Layer(NamedTuple):
-    """A layer: weights int64 (O, ...), their scales float64 (O,), real biases float64 (O,)."""
+    """A layer: weights int64 (O, ...), their scales float64 (O,), int32 biases (O,)."""
 
     weight: np.ndarray
     scale: np.ndarray
@@ -215,8 +220,10 @@ def linear(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     if not isinstance(core, Expr) or core.node.op not in LINEAR:
         return None
     node, (first, weight, *rest) = core.node, core.args
-    x = imp.as_view(first) if isinstance(weight, Weights) and not node.attrs.get("transA", 0) else None
-    if x is None or not isinstance(weight, Weights):
+    if not isinstance(weight, Weights) or weight.integers.dtype.itemsize > 1 or node.attrs.get("transA", 0):
+        return None
+    x = imp.as_view(first)
+    if x is None:
         return None
     dense = node.op in ("Gemm", "MatMul")
     scaled_weights = _dense_weights(node, weight) if dense else _conv_weights(imp, node, x, weight)
@@ -233,16 +240,16 @@ def linear(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     alpha, beta = node.attrs.get("alpha", 1.0), node.attrs.get("beta", 1.0)
     real = own_bias * beta * scaled[0] + scaled[1]
     weight_scale = scaled_weights[1] * alpha * scaled[0]
-    layer = _signed(scaled_weights[0], weight_scale, real, x.tensor.scale)
-    bias = (
-        _exact_bias(rest, x.tensor.scale, scaled_weights[1])
-        if factor.ndim == 0 and factor == 1 and not offset.any()
-        else None
+    plain = factor.ndim == 0 and factor == 1 and not offset.any() and (alpha, beta) == (1.0, 1.0)
+    layer = _layer(
+        scaled_weights[0],
+        weight_scale,
+        real,
+        _exact_bias(rest, x.tensor.scale, scaled_weights[1]) if plain else None,
+        x.tensor,
+        result,
     )
-    units = _in_units(node, layer, x.tensor.scale) if bias is None or (alpha, beta) != (1.0, 1.0) else bias
-    if dense:
-        return _dense(imp, node, x.tensor, layer, units, result)
-    return _conv(imp, node, x.tensor, layer, units, result)
+    return None if layer is None else (_dense if dense else _conv)(imp, node, x.tensor, layer, result)
 
 
 def _dense_weights(node: Node, weight: Weights) -> tuple[np.ndarray, np.ndarray] | None:
@@ -287,16 +294,27 @@ def _scaled(weight: np.ndarray, source: Weights, channel: int) -> tuple[np.ndarr
     return weight, np.broadcast_to(source.scale.astype(np.float64), (source.integers.shape[channel],))
 
 
-def _signed(weight: np.ndarray, scale: np.ndarray, real: np.ndarray, x_scale: float) -> _Layer:
-    """The layer with positive scales; a channel that is multiplied by 0 gets weights of 0."""
+def _layer(
+    weight: np.ndarray, scale: np.ndarray, real: np.ndarray, exact: np.ndarray | None, x: g.Tensor, result: Result
+) -> _Layer | None:
+    """The layer of weights (O, ...) and real biases (O,), or their `exact` integers, on `x`; None beyond int32.
+
+    Scales become positive. A channel whose sums leave int32, as with biases that onnxruntime's quantiser clips, gets
+    weights of 0 if its result does not depend on the input.
+    """
     column = (-1,) + (1,) * (weight.ndim - 1)
-    weight = weight * np.where(scale < 0, -1, 1).reshape(column)
-    scale = np.abs(scale)
-    dead = (scale == 0) & (real != 0)
-    if dead.any():
-        weight = np.where(dead.reshape(column), 0, weight)
-        scale = np.where(dead, np.maximum(np.abs(real), 1e-30) / (x_scale * (1 << 20)), scale)
-    return _Layer(weight, scale.astype(np.float32).astype(np.float64), real)
+    weight, y = weight * np.where(scale < 0, -1, 1).reshape(column), result.y
+    scale = np.abs(scale).astype(np.float32).astype(np.float64)
+    low, high = ranges.sums(weight, np.zeros(len(weight), np.int64), x.ends)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        bias = np.where(real == 0, 0, np.rint(real / (x.scale * scale))) if exact is None else exact
+        wrong = ~((bias + low >= _INT32.min) & (bias + high <= _INT32.max))
+        ends = (np.rint((real + end * x.scale * scale).astype(np.float32) / np.float32(y.scale)) for end in (low, high))
+        least, most = (np.clip(end + y.zero_point, *result.clamp) for end in ends)
+    if (wrong & (least != most)).any():
+        return None
+    bias = np.where(wrong, least - y.zero_point, bias).astype(np.int32)
+    return _Layer(np.where(wrong.reshape(column), 0, weight), np.where(wrong, y.scale / x.scale, scale), bias)
 
 
 def _exact_bias(rest: list, x_scale: float, scales: np.ndarray) -> np.ndarray | None:
@@ -307,14 +325,6 @@ def _exact_bias(rest: list, x_scale: float, scales: np.ndarray) -> np.ndarray | 
     if not is_unit(bias.scale, x_scale * scales):
         return None
     return np.broadcast_to(bias.integers.reshape(-1), scales.shape).astype(np.int32)
-
-
-def _in_units(node: Node, layer: _Layer, x_scale: float) -> np.ndarray:
-    """int32 biases. Raises `Problem` for a bias outside int32."""
-    try:
-        return in_units(layer.bias, x_scale * layer.scale)
-    except InputError as exc:
-        raise Problem(node, str(exc)) from None
 
 
 def _halves(weight: np.ndarray) -> list[np.ndarray]:
@@ -337,20 +347,20 @@ def _repeated(imp: Quantiser, name: str, x: g.Tensor, groups: int, count: int) -
 
 
 def _parameters(
-    imp: Quantiser, name: str, x: g.Tensor, layer: _Layer, bias: np.ndarray, clamp: tuple[int, int], groups: int
+    imp: Quantiser, name: str, x: g.Tensor, layer: _Layer, clamp: tuple[int, int], groups: int
 ) -> tuple[g.Tensor, tuple[np.ndarray, np.ndarray, np.ndarray, int, int]]:
     """The input and the constants of a layer."""
     parts = _halves(layer.weight)
     if len(parts) > 1:
         x = _repeated(imp, name, x, groups, len(parts))
-    return x, (np.concatenate(parts, 1), layer.scale.astype(np.float32), bias, *clamp)
+    return x, (np.concatenate(parts, 1), layer.scale.astype(np.float32), layer.bias, *clamp)
 
 
-def _dense(imp: Quantiser, node: Node, x: g.Tensor, layer: _Layer, bias: np.ndarray, result: Result) -> g.Tensor:
+def _dense(imp: Quantiser, node: Node, x: g.Tensor, layer: _Layer, result: Result) -> g.Tensor:
     """A dense layer; all dimensions before the features are rows."""
     name, shape = node.name, result.y.shape
     rows = imp.reshape(f"{name}.rows", x, (math.prod(x.shape[:-1]), x.shape[-1]))
-    rows, parameters = _parameters(imp, name, rows, layer, bias, result.clamp, 1)
+    rows, parameters = _parameters(imp, name, rows, layer, result.clamp, 1)
     y = replace(result.y, shape=(rows.shape[0], len(layer.weight)))
     if y.shape == shape:
         return imp.checked(node, g.QDense(name, (rows,), y, *parameters), result.wanted)
@@ -358,17 +368,17 @@ def _dense(imp: Quantiser, node: Node, x: g.Tensor, layer: _Layer, bias: np.ndar
     return imp.reshape(f"{name}.reshape", flat, shape, result.wanted)
 
 
-def _conv(imp: Quantiser, node: Node, x: g.Tensor, layer: _Layer, bias: np.ndarray, result: Result) -> g.Tensor:
+def _conv(imp: Quantiser, node: Node, x: g.Tensor, layer: _Layer, result: Result) -> g.Tensor:
     name, shape = node.name, result.y.shape
     image = imp.image(name, x)
     y = replace(result.y, shape=imp.image_shape(shape))
     if node.op == "Conv":
         strides, pads, dilations, groups = geometry.convolution(imp, node, x.shape, _file_shape(layer, x))
-        image, parameters = _parameters(imp, name, image, layer, bias, result.clamp, groups)
+        image, parameters = _parameters(imp, name, image, layer, result.clamp, groups)
         op: g.Operator = g.QConv2d(name, (image,), y, *parameters, strides, pads, dilations, groups)
     else:
         strides, pads, *_ = geometry.transposed(imp, _undilated(node), x.shape, _file_shape(layer, x))
-        image, parameters = _parameters(imp, name, image, layer, bias, result.clamp, 1)
+        image, parameters = _parameters(imp, name, image, layer, result.clamp, 1)
         op = g.QConvTranspose2d(name, (image,), y, *parameters, strides, pads)
     return imp.checked(node, op, result.wanted, shape)
 
@@ -394,14 +404,15 @@ def scaled_channels(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | N
         return None
     node, (n, c, *size) = value.node, core.shape
     units = _units(vectors[0], vectors[1] / core.tensor.scale)
-    layer = _signed(units.reshape(c, 1, 1, 1), vectors[0] / units, vectors[1], core.tensor.scale)
-    bias = _in_units(node, layer, core.tensor.scale)
+    layer = _layer(units.reshape(c, 1, 1, 1), vectors[0] / units, vectors[1], None, core.tensor, result)
+    if layer is None:
+        return None
     shape = core.shape if len(core.shape) == 4 else (n, c, 1, math.prod(size))
     image = imp.reshape(f"{node.name}.image", core.tensor, shape)
     scales = layer.scale.astype(np.float32)
     weights = layer.weight.astype(np.int8)
     y = replace(result.y, shape=shape)
-    op = g.QConv2d(node.name, (image,), y, weights, scales, bias, *result.clamp, groups=c)
+    op = g.QConv2d(node.name, (image,), y, weights, scales, layer.bias, *result.clamp, groups=c)
     return imp.checked(node, op, result.wanted, core.shape)
 
 

@@ -12,8 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from ....hw.errors import FileError, UnsupportedError
 from ... import graph as g
+from ...graph.rewrite import without_unread
 
 try:
     from onnx import ModelProto, TensorProto
@@ -21,11 +24,12 @@ except ImportError as exc:
     raise UnsupportedError(f"reading models needs onnx ({exc}); pip install 'tilewright[compiler]'") from None
 from ..core import Node, Problem, summary
 from ..source import SINGLE, Source, as_source, in_dialect, one_line
-from ..values import Broken, Expr, Fixed, Numbers, Value, View, Weights, constant
+from ..values import Broken, Expr, Fixed, Numbers, Value, View, Weights, constant, steps
 from .deeploy import DeeployImporter
 from .file import checked
 from .floats import FLOATS
 from .forms import Quantiser
+from .integers import BYTES, with_bytes
 from .layouts import LAYOUTS
 from .movements import MOVES, moved
 from .nodes import ALIASES, LIKE, REAL, Inconsistent, Reader, activation, parameters
@@ -34,7 +38,7 @@ from .qlinear import QLINEAR
 from .recurrent import RECURRENT
 from .rewrites import ARITHMETIC
 
-REWRITES = {**ARITHMETIC, **LAYOUTS, **RECURRENT, **QLINEAR}
+REWRITES = with_bytes({**ARITHMETIC, **LAYOUTS, **RECURRENT, **QLINEAR})
 _ENDS = ("QuantizeLinear", "DequantizeLinear")
 OPERATORS = frozenset((*FLOATS, *NAMES, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "Shape", "Size"))
 _NUMBERS: dict[int, str] = {TensorProto.FLOAT: "float32", TensorProto.INT8: "int8", TensorProto.UINT8: "uint8"}
@@ -75,10 +79,11 @@ class Importer(Quantiser):
         tensors = [self._output(name) for name in self.outputs]
         if self.problems or self.ends or None in tensors:
             return None
-        return g.Graph(name, tuple(self.inputs), tuple(t for t in tensors if t), tuple(self.ops), contract=SINGLE)
+        outputs = tuple(t for t in tensors if t)
+        return without_unread(g.Graph(name, tuple(self.inputs), outputs, tuple(self.ops), contract=SINGLE))
 
     def _input(self, name: str) -> None:
-        shape, kind = self.reader.shapes[name], _NUMBERS.get(self.reader.types[name])
+        shape, kind = self.reader.shapes[name] or (1,), _NUMBERS.get(self.reader.types[name])
         if kind is None:
             type_name = TensorProto.DataType.Name(self.reader.types[name]).lower()
             self.ends.append(
@@ -86,17 +91,15 @@ class Importer(Quantiser):
             )
             return
         self.tensors.add(name)
-        first = next((n for n in self.reader.readers.get(name, ()) if n.op == "DequantizeLinear"), None)
+        first = self._dequantiser(name)
         raw = first is None and any(n.op == "Cast" for n in self.reader.nodes)  # an image of bytes, made float32
         if raw or kind not in ("int8", "uint8"):
-            self.inputs.append(g.Tensor(name, shape or (1,), kind))
+            self.inputs.append(g.Tensor(name, shape, kind))
             self.values[name] = Numbers(shape, self.inputs[-1])
             return
-        if first is None:
-            self.ends.append(f"input {name!r} is {kind}, but nothing dequantises it")
-            return
+        scale, zero = 1.0, -128 if kind == "uint8" else 0  # of integers that nothing dequantises
         try:
-            scale, zero = activation(self, first)
+            scale, zero = (scale, zero) if first is None else activation(self, first)
         except Problem:
             return  # the node is refused later
         plain = g.Tensor(name, shape, kind, scale, zero + (128 if kind == "uint8" else 0))
@@ -104,6 +107,17 @@ class Importer(Quantiser):
         y = g.Tensor("", shape, "int8", scale, zero)
         t = self.append(g.Recode(f"{name}.int8", (plain,), y)) if kind == "uint8" else plain
         self.values[name] = View(shape, t)
+
+    def _dequantiser(self, tensor: str) -> Node | None:
+        """The first node that dequantises a tensor, which may be moved before."""
+        moved = [tensor]
+        for name in moved:  # which grows
+            for node in self.reader.readers.get(name, ()):
+                if node.op == "DequantizeLinear":
+                    return node
+                if node.op in MOVES or node.op in ALIASES:
+                    moved += node.outputs
+        return None
 
     def _node(self, node: Node) -> None:
         known = len(self.problems)
@@ -125,6 +139,10 @@ class Importer(Quantiser):
         if len(self.problems) > known:
             self.values |= {t: Broken(()) for t in node.outputs}
 
+    def _wanted_int8(self, tensor: str) -> str:
+        """`wanted` of an int8 tensor; outputs of other types are made of it."""
+        return self.wanted(tensor) if self.reader.types[tensor] == TensorProto.INT8 else ""
+
     def _is_float(self, tensor: str) -> bool:
         return self.reader.types.get(tensor) == TensorProto.FLOAT
 
@@ -141,6 +159,8 @@ class Importer(Quantiser):
         if node.op == LIKE and x is not None and isinstance(args[1], View):
             y = replace(args[1].tensor, name="", shape=x.shape, data=None)
             return [View(x.shape, self.quantise(x, y, node, self.wanted(node.outputs[0])))]
+        if node.op == "Cast" and x is not None:
+            x = args[0] = self._integers(node, x)
         if (numbers := converted(self, node, args)) is not None:
             return numbers
         if node.op in ALIASES and x is not None:
@@ -151,13 +171,32 @@ class Importer(Quantiser):
         shapes = [self.shape(node, t) if t else () for t in node.outputs]
         if all(arg is None or isinstance(arg, (Fixed, Weights)) for arg in args):
             return self._evaluated(node, args)
-        if node.op in MOVES and isinstance(x, View):
+        if node.op in MOVES and isinstance(x, View) and (node.op != "Pad" or self._keeps_steps(node, x)):
             return [self._view(node, k, x, t) for k, t in enumerate(node.outputs)]
         if node.op == "Concat" and not self._is_float(node.outputs[0]):
             return [self._joined(node, args)]
         if any(self.reader.types.get(t) != TensorProto.FLOAT for t in (*node.inputs[:1], *node.outputs[:1])):
             raise Problem(node, "is not on float32 values, which is not supported")
         return [Expr(shape, node, tuple(args), k) for k, shape in enumerate(shapes)]
+
+    def _integers(self, node: Node, x: Value) -> Value:
+        """What a Cast reads: of int8 and uint8 values the integers, not the real values that they stand for."""
+        kind, result = (self.reader.types[t] for t in (node.inputs[0], node.outputs[0]))
+        if not isinstance(x, View) or kind not in BYTES or kind == result:
+            return x
+        y = g.Tensor("", x.tensor.shape, "int8", zero_point=-128 if kind == TensorProto.UINT8 else 0)
+        if result in BYTES:  # values that the other type does not have wrap
+            wrapped = (np.arange(-128, 128) % 256 - 128).astype(np.int8)
+            y = replace(y, zero_point=-128 - y.zero_point)
+            return View(x.shape, self.append(g.Lookup(node.name, (x.tensor,), y, "wrapped", wrapped)))
+        return View(x.shape, self.relabelled(node, x.tensor, y), node.name)
+
+    def _keeps_steps(self, node: Node, x: View) -> np.bool_ | bool:
+        """Whether Pad adds a value that `x` can have."""
+        if not self._is_float(node.inputs[0]) or not node.input(2):
+            return True
+        value, t = self.number(node, node.inputs[2]), x.tensor
+        return np.isnan(value) or np.float32((steps(value, t) - t.zero_point) * t.scale) == np.float32(value)
 
     def _evaluated(self, node: Node, args: list[Value | None]) -> list[Value]:
         """The value of a node on constants, dequantised or not."""
@@ -173,35 +212,48 @@ class Importer(Quantiser):
         return [Fixed(array.shape, array) for array in self.reader.evaluate(node, arrays)]
 
     def _view(self, node: Node, index: int, x: View, tensor: str) -> View:
-        wanted = "" if self._is_float(tensor) else self.wanted(tensor)
-        return View(self.shape(node, tensor), moved(self, node, index, x.tensor, wanted), x.name)
+        return View(self.shape(node, tensor), moved(self, node, index, x.tensor, self._wanted_int8(tensor)), x.name)
 
     def _joined(self, node: Node, args: list[Value | None]) -> View:
-        """Integers one after the other; all must be quantised alike."""
-        tensors = [arg.tensor for arg in args if isinstance(arg, View)]
-        kinds = {(t.scale, t.zero_point) for t in tensors}
-        if len(tensors) < len(args) or len(kinds) > 1:
-            raise Problem(node, "joins integers of different scales, which is not supported")
+        """Integers one after the other, of the quantisation of the first computed ones."""
+        like = next((arg.tensor for arg in args if isinstance(arg, View)), None)
+        tensors = [] if like is None else [t for arg in args if (t := self._taken_as(node, arg, like)) is not None]
+        if like is None or len(tensors) < len(args):
+            raise Problem(node, "joins values that are not quantised, which is not supported")
         shape = self.shape(node, node.outputs[0])
-        y = replace(tensors[0], name="", shape=shape, data=None)
+        y = replace(like, name="", shape=shape, data=None)
         op = g.Concat(node.name, tuple(tensors), y, node.attrs["axis"] % len(shape))
-        return View(shape, self.append(op, self.wanted(node.outputs[0])))
+        return View(shape, self.append(op, self._wanted_int8(node.outputs[0])))
+
+    def _taken_as(self, node: Node, value: Value | None, like: g.Tensor) -> g.Tensor | None:
+        """The integers of a value, quantised as `like`; None where it has none."""
+        if isinstance(value, Fixed) and value.array.dtype in (np.int8, np.uint8):
+            moved_by = 128 if value.array.dtype == np.uint8 else 0
+            return self.constant(f"{node.name}.constant", (value.array.astype(np.int16) - moved_by).astype(np.int8), like)
+        if not isinstance(value, View):
+            return None
+        t = value.tensor
+        same = (t.scale, t.zero_point) == (like.scale, like.zero_point)
+        return t if same else self.relabelled(node, t, replace(like, name="", shape=t.shape, data=None))
 
     def _dequantize(self, node: Node, x: Value) -> Value:
+        if isinstance(x, Fixed) and node.attrs.get("block_size", 0):  # whose layer is float32
+            (array,) = self.reader.evaluate(node, [a for t in node.inputs if (a := self.reader.value(t)) is not None])
+            return Fixed(array.shape, array)
         if isinstance(x, Fixed):
             return parameters(self, node, x)
+        if isinstance(x, Numbers) and x.tensor.dtype in ("int8", "uint8"):
+            y = g.Tensor("", x.tensor.shape, "int8", zero_point=-128 if x.tensor.dtype == "uint8" else 0)
+            x = View(x.shape, x.tensor if x.tensor.dtype == "int8" else self.append(g.Recode(f"{node.name}.int8", (x.tensor,), y)))
         if not isinstance(x, View):
             raise Problem(node, "has an input that is not quantised")
         scale, zero = activation(self, node)
-        t = x.tensor
-        if (t.scale, t.zero_point) != (scale, zero):
-            t = self.relabelled(node, t, g.Tensor("", t.shape, "int8", scale, zero))
-        return View(x.shape, t, node.name)
+        return View(x.shape, self._taken_as(node, x, g.Tensor("", x.tensor.shape, "int8", scale, zero)), node.name)
 
     def _quantize(self, node: Node, x: Value) -> View:
         (scale, zero), tensor = activation(self, node), node.outputs[0]
-        wanted = self.wanted(tensor) if self.reader.types[tensor] == TensorProto.INT8 else ""
-        return View(x.shape, self.quantise(x, g.Tensor("", x.shape, "int8", scale, zero), node, wanted))
+        y = g.Tensor("", x.shape, "int8", scale, zero)
+        return View(x.shape, self.quantise(x, y, node, self._wanted_int8(tensor)))
 
     def _output(self, name: str) -> g.Tensor | None:
         value = self.real.get(name) or self.value(name)

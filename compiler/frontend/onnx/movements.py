@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from onnx import TensorProto
 
 from ... import graph as g
 from .. import moves
 from ..core import Node, Problem, like
+from ..values import steps
 from .geometry import window
 from .nodes import Reading
 
@@ -56,14 +58,30 @@ def _pad(imp: Reading, node: Node, index: int, x: g.Tensor, wanted: str) -> g.Te
         return moves.mirrored(imp, node.name, x, pads, mode, wanted)
     if mode != "constant":
         raise Problem(node, f"has mode {mode!r}; only constant, edge, reflect and wrap are supported")
-    value = imp.number(node, node.inputs[2]) if node.input(2) else 0.0
+    value, kind = imp.number(node, node.inputs[2]) if node.input(2) else 0.0, imp.reader.types[node.inputs[0]]
     if math.isnan(value):
         raise Problem(node, f"pads with {value}, which is no number")
-    if x.dtype == "int8":  # ties to even, as ONNX has it
-        value = float(min(max(np.rint(value / x.scale) + x.zero_point, -128), 127))
+    if x.dtype == "int8":
+        integers = {TensorProto.INT8: value, TensorProto.UINT8: value - 128}  # of values without a scale
+        value = integers.get(kind, float(steps(value, x)))
     elif math.isinf(value):
-        raise Problem(node, f"pads with {value:g}; only finite numbers are supported")
+        return _bordered(imp, node, x, pads, value, wanted)
     return moves.padded(imp, node.name, x, pads, value, wanted)
+
+
+def _bordered(
+    imp: Reading, node: Node, x: g.Tensor, pads: list[tuple[int, int]], value: float, wanted: str
+) -> g.Tensor:
+    """`x` between constants of an infinite value, which attributes of operators cannot have."""
+    x = moves.padded(imp, f"{node.name}.cut", x, [(min(before, 0), min(after, 0)) for before, after in pads], 0.0)
+    padded_axes = [axis for axis, pair in enumerate(pads) if max(pair) > 0]
+    for axis in padded_axes:
+        shapes = [(*x.shape[:axis], max(count, 0), *x.shape[axis + 1 :]) for count in pads[axis]]
+        ends = [[imp.constant(node.name, np.full(s, value, np.float32))] if s[axis] else [] for s in shapes]
+        parts = (*ends[0], x, *ends[1])
+        y = like(x, node.name, [sum(t.shape[k] for t in parts) if k == axis else n for k, n in enumerate(x.shape)])
+        x = imp.add(g.Concat, parts, y, axis, wanted=wanted if axis == padded_axes[-1] else "")
+    return x
 
 
 def _max_pool(imp: Reading, node: Node, index: int, x: g.Tensor, wanted: str) -> g.Tensor:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -46,6 +46,26 @@ Rewrite = Callable[..., "Term | tuple[Term | None, ...] | None"]
 _UNREAD = ("momentum", "spatial", "stash_type")  # attributes that change no result
 
 
+class Beyond(Problem):
+    """Raised for integers that can leave int32; float32 values can take their place."""
+
+
+class Narrow(NamedTuple):
+    """A type of fewer than eight bits: the type that holds its values here, and their range."""
+
+    wide: type[np.int8] | type[np.uint8]
+    low: int
+    high: int
+
+
+NARROW = {  # by the number of the type
+    TensorProto.INT4: Narrow(np.int8, -8, 7),
+    TensorProto.UINT4: Narrow(np.uint8, 0, 15),
+    TensorProto.INT2: Narrow(np.int8, -2, 1),
+    TensorProto.UINT2: Narrow(np.uint8, 0, 3),
+}
+
+
 class Inconsistent(Exception):
     """Raised for shapes or types that contradict each other."""
 
@@ -65,12 +85,13 @@ class Reader:
     ):
         self.rewrites, self.opsets, self.untyped = rewrites, list(model.opset_import), untyped
         self.opset = next((o.version for o in self.opsets if o.domain in ("", "ai.onnx")), 1)
-        self.constants: dict[str, np.ndarray] = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
+        self.constants: dict[str, np.ndarray] = {}
+        self.narrow: dict[str, Narrow] = {}  # the types of constants that the file has in fewer bits
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.types: dict[str, int] = {}
         self.nodes: list[Node] = []
-        for name, array in self.constants.items():
-            self._constant_type(name, array)
+        for tensor in model.graph.initializer:
+            self._hold(tensor.name, numpy_helper.to_array(tensor))
         for value in model.graph.input:
             if value.name not in self.constants:
                 tensor = value.type.tensor_type
@@ -86,11 +107,18 @@ class Reader:
         for node in nodes:
             self._read(node)
 
+    def drop_unread(self, outputs: Iterable[str]) -> None:
+        """Leave out nodes that no output depends on, such as those whose readers read what was before them."""
+        needed = set(outputs)
+        for node in reversed(self.nodes):
+            if needed.intersection(node.outputs):
+                needed.update(node.inputs)
+        self.nodes = [node for node in self.nodes if needed.intersection(node.outputs)]
+
     def constant(self, array: np.ndarray, name: str = "constant") -> str:
         """The name of a new constant."""
         name = self.unused(name)
-        self.constants[name] = array
-        self._constant_type(name, array)
+        self._hold(name, array)
         return name
 
     def value(self, tensor: str) -> np.ndarray | None:
@@ -106,8 +134,20 @@ class Reader:
             return None
         return self.evaluate(node, [self.constants[t] for t in node.inputs if t])[0]
 
-    def _constant_type(self, name: str, array: np.ndarray) -> None:
-        self.shapes[name], self.types[name] = array.shape, helper.np_dtype_to_tensor_dtype(array.dtype)
+    def _hold(self, name: str, array: np.ndarray) -> None:
+        """A constant under its name; values of fewer than eight bits become bytes."""
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        if kind in NARROW:
+            self.narrow[name] = NARROW[kind]
+            array = array.astype(NARROW[kind].wide)
+            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        self.constants[name], self.shapes[name], self.types[name] = array, array.shape, kind
+
+    def narrow_result(self, node: Node) -> Narrow | None:
+        """The type of a QuantizeLinear's result, where it has fewer than eight bits."""
+        if node.op != "QuantizeLinear":
+            return None
+        return self.narrow.get(node.input(2)) or NARROW.get(node.attrs.get("output_dtype", 0))
 
     def _read(self, node: Node) -> None:
         if self._fold(node):
@@ -143,7 +183,7 @@ class Reader:
 
     def _fold(self, node: Node) -> bool:
         """Evaluate a node on constants; False where it is not one."""
-        if node.domain or node.op == "DequantizeLinear":
+        if node.domain or node.op == "DequantizeLinear" or self.narrow_result(node) is not None:
             return False
         if node.op in ("Shape", "Size") and node.inputs[0] in self.shapes:
             shape = np.array(self.shapes[node.inputs[0]], np.int64)
@@ -167,8 +207,7 @@ class Reader:
             raise UnsupportedError(
                 f"constant {name!r} has {value.size:,} elements; at most {_MOST_FOLDED:,} are allowed"
             )
-        self.constants[name] = value
-        self._constant_type(name, value)
+        self._hold(name, value)
 
     def axes(self, node: Node) -> tuple[int, ...]:
         """The axes of a reduction, by attribute or by input, sorted. Raises `InputError` for others than constants."""
@@ -290,9 +329,9 @@ class Reading(Builder):
         return self.append(kind(y.name, inputs, y, *facts, **more), wanted)
 
     def checked(self, node: Node, op: g.Operator, wanted: str = "", shape: Sequence[int] | None = None) -> g.Tensor:
-        """Append an operator, in another `shape` if one is given. Raises `Problem` if its integers can leave int32."""
+        """Append an operator, in another `shape` if one is given. Raises `Beyond`."""
         if text := ranges.problem(op):
-            raise Problem(node, text)
+            raise Beyond(node, text)
         return self.plain(op, op.output.shape if shape is None else shape, wanted)
 
     def image_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
@@ -312,6 +351,7 @@ class Reading(Builder):
     def walk(self, model: ModelProto, on_input: Callable[[str], None], on_node: Callable[[Node], None]) -> None:
         """Read the nodes of `model`, and visit its inputs that are no constants, then its nodes in order."""
         self.reader.read(named_nodes(model))
+        self.reader.drop_unread(self.outputs)
         for value in model.graph.input:
             if value.name not in self.reader.constants:
                 on_input(value.name)
@@ -336,13 +376,13 @@ class Reading(Builder):
         return tensor if tensor in self.reserved else ""
 
     def shape(self, node: Node, tensor: str) -> tuple[int, ...]:
-        """The shape of a tensor of the file. Raises `Problem`, which names `node`, where it is unknown."""
+        """The shape of a tensor of the file, (1,) of a scalar. Raises `Problem`, which names `node`, where it is unknown."""
         if tensor not in self.reader.shapes:
             raise Problem(node, "has a shape that depends on values, which is not supported")
         shape = self.reader.shapes[tensor]
         if math.prod(shape) > MOST:
             raise Problem(node, f"has {math.prod(shape):,} elements; at most {MOST:,} are supported")
-        return shape
+        return shape or (1,)
 
     def integers(self, node: Node, tensor: str, what: str) -> list[int]:
         """The value of a constant of integers. Raises `Problem`."""
@@ -386,11 +426,10 @@ def _parts(imp: Reading, node: Node, weights: bool) -> tuple[np.ndarray, np.ndar
     scales = scale.astype(np.float32).reshape(-1)
     if not weights and scales.size > 1:
         raise Problem(node, "has one scale per channel; activations have one per tensor")
-    wrong = scales[~(np.isfinite(scales) & (scales >= 0 if weights else scales > 0))]
+    least = 0 if weights else np.finfo(np.float32).tiny
+    wrong = scales[~(np.isfinite(scales) & (scales >= least))]
     if wrong.size:
-        raise Problem(
-            node, f"has scale {wrong[0]:g}; it must be finite and {'not negative' if weights else 'positive'}"
-        )
+        raise Problem(node, f"has scale {wrong[0]:g}; it must be finite and at least {least:g}")
     integers = node.outputs[0] if node.op == "QuantizeLinear" else node.inputs[0]
     kind = TensorProto.DataType.Name(imp.reader.types[integers]).lower()
     if kind not in (_CONSTANTS if weights else _ACTIVATIONS):

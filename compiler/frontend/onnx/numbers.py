@@ -30,7 +30,8 @@ def converted(imp: Floats, node: Node, args: list[Value | None]) -> list[Value] 
     if node.op == "TopK":
         return _top(imp, node, args)
     numeric = any(isinstance(arg, Numbers) and arg.tensor.dtype != "float32" for arg in args)
-    if not numeric and kinds <= {"float32", "int8", "uint8"} and node.op != "Where":
+    made_bytes = node.op == "Cast" and kinds > {"float32"} and dtype_of(imp, node.inputs[0]) == "float32"
+    if not numeric and kinds <= {"float32", "int8", "uint8"} and node.op != "Where" and not made_bytes:
         return None
     if node.op in MOVES and isinstance(args[0], Numbers):
         tensors = [moved(imp, node, k, args[0].tensor, imp.wanted(t)) for k, t in enumerate(node.outputs)]

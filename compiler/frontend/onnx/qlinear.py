@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -32,12 +33,12 @@ def _quantised(c: Chain, op: str, inputs: Sequence[Term], attrs: dict, scale: Te
 def _real(op: str, operands: int = 2, bias: int | None = None) -> Rewrite:
     """`op` on (operand, scale, zero point) * `operands`, scale and zero point of the result; input `bias` is int32."""
 
-    def rewrite(c: Chain, *inputs: Term | None, channels_last: int = 0, opset: int = 0, **attrs: object) -> Term | None:
-        if channels_last:
-            return None
+    def rewrite(c: Chain, *inputs: Term | None, channels_last: int = 0, **attrs: object) -> Term | None:
         x, x_scale, x_zero, *_ = terms = [*inputs, None, None]  # the last two may be left out
         assert x is not None and x_scale is not None
-        real = [x.node("DequantizeLinear", x_scale, x_zero, axis=1)]
+        rank = len(x.shape)
+        image = x.transpose([0, rank - 1, *range(1, rank - 1)]) if channels_last else x
+        real = [image.node("DequantizeLinear", x_scale, x_zero, axis=1)]
         if operands == 2:
             w, w_scale, w_zero = terms[3:6]
             assert w is not None and w_scale is not None
@@ -47,9 +48,33 @@ def _real(op: str, operands: int = 2, bias: int | None = None) -> Rewrite:
         end = 3 * operands + (bias == 3 * operands)
         if terms[end] is None and op != "Gemm":
             return None  # of a Gemm the result may be real
-        return _quantised(c, op, real, attrs, terms[end], terms[end + 1])
+        y = _quantised(c, op, real, attrs, terms[end], terms[end + 1])
+        return y.transpose([0, *range(2, rank), 1]) if channels_last else y
 
     return rewrite
+
+
+def _softmax(c: Chain, x: Term, x_scale: Term, x_zero: Term | None, *result: Term, axis: int = -1, opset: int) -> Term:
+    """Before opset 13 it is over all dimensions from the axis on."""
+    shape, axis = x.shape, axis % len(x.shape)
+    real = x.node("DequantizeLinear", x_scale, x_zero)
+    if opset >= 13:
+        return _quantised(c, "Softmax", [real], {"axis": axis}, *result)
+    rows = real.reshape(math.prod(shape[:axis]), -1)
+    return _quantised(c, "Softmax", [rows], {"axis": 1}, *result).reshape(*shape)
+
+
+def _where(
+    c: Chain, condition: Term, x: Term, x_scale: Term, x_zero: Term | None, y: Term, y_scale: Term,
+    y_zero: Term | None, scale: Term, zero: Term | None = None,
+) -> Term:  # fmt: skip
+    real = x.node("DequantizeLinear", x_scale, x_zero), y.node("DequantizeLinear", y_scale, y_zero)
+    return _quantised(c, "Where", [condition, *real], {}, scale, zero)
+
+
+def _max_pool(c: Chain, x: Term, **attrs: object) -> Term:
+    """NhwcMaxPool: the channels are the last dimension."""
+    return x.transpose([0, 3, 1, 2]).node("MaxPool", **attrs).transpose([0, 2, 3, 1])
 
 
 def _concat(c: Chain, scale: Term, zero: Term, *operands: Term, axis: int) -> Term:
@@ -79,6 +104,7 @@ def _integer(op: str) -> Rewrite:
 
 
 QLINEAR: dict[str, Rewrite] = {
+    "NhwcMaxPool": _max_pool,
     "ConvInteger": _integer("Conv"),
     "MatMulInteger": _integer("MatMul"),
     "QGemm": _real("Gemm", bias=6),
@@ -92,5 +118,6 @@ QLINEAR: dict[str, Rewrite] = {
     "QLinearMul": _real("Mul"),
     "QLinearReduceMean": _real("ReduceMean", 1),
     "QLinearSigmoid": _real("Sigmoid", 1),
-    "QLinearSoftmax": _real("Softmax", 1),
+    "QLinearSoftmax": _softmax,
+    "QLinearWhere": _where,
 }

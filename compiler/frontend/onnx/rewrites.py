@@ -11,7 +11,7 @@ import string
 from collections.abc import Sequence
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from .nodes import Chain, Rewrite, Term, as_float
 
@@ -66,9 +66,15 @@ def _group_normalization(
     return y * scale.real.reshape(_column(x)) + bias.real.reshape(_column(x))
 
 
-def _root_mean_square(c: Chain, x: Term, scale: Term, *, axis: int = -1, epsilon: float = 1e-5) -> Term:
-    mean = (x * x).node("ReduceMean", axes=x.axes_from(axis))
-    return x / (mean + epsilon).node("Sqrt") * scale
+def _unit_root_mean_square(x: Term, axes: Sequence[int], epsilon: float) -> Term:
+    """x / sqrt(mean of squares over `axes` + epsilon)."""
+    return x / ((x * x).node("ReduceMean", axes=axes) + epsilon).node("Sqrt")
+
+
+def _root_mean_square(
+    c: Chain, x: Term, scale: Term, *, axis: int = -1, epsilon: float = 1e-5
+) -> Term | None:
+    return None if any(c.node.outputs[1:]) else _unit_root_mean_square(x, x.axes_from(axis), epsilon) * scale
 
 
 def _mean_variance(c: Chain, x: Term, *, axes: Sequence[int] = (0, 2, 3)) -> Term:
@@ -92,6 +98,16 @@ def _skip_layer_normalization(
     total = x + skip if bias is None else x + skip + bias
     y = _normalised(total, [len(x.shape) - 1], epsilon) * gamma
     return (y if beta is None else y + beta), None, None, total
+
+
+def _skip_root_mean_square(
+    c: Chain, x: Term, skip: Term, gamma: Term, bias: Term | None = None, *, epsilon: float = 1e-5
+) -> tuple[Term | None, ...] | None:
+    """`_skip_layer_normalization` without the mean."""
+    if any(c.node.outputs[1:3]):
+        return None
+    total = x + skip if bias is None else x + skip + bias
+    return _unit_root_mean_square(total, x.axes_from(-1), epsilon) * gamma, None, None, total
 
 
 def _local_response(
@@ -137,7 +153,8 @@ def _where(c: Chain, condition: Term, x: Term, y: Term) -> Term | None:
 
 
 def _expand(c: Chain, x: Term, shape: Term) -> Term | None:
-    return None if shape.value is None else x * np.ones(shape.value.tolist(), np.float32)
+    kind = helper.tensor_dtype_to_np_dtype(x.type)
+    return None if shape.value is None or kind == bool else x * np.ones(shape.value.tolist(), kind)
 
 
 def _tile(c: Chain, x: Term, repeats: Term) -> Term | None:
@@ -177,8 +194,9 @@ def _gelu(c: Chain, x: Term, bias: Term | None = None) -> Term:
     return x.node("Gelu", approximate="tanh" if c.node.op == "FastGelu" else "none")
 
 
-def _quick_gelu(c: Chain, x: Term, *, alpha: float = 1.702) -> Term:
-    return x * (x * alpha).node("Sigmoid")
+def _sigmoid_product(alpha: float) -> Rewrite:
+    """`x * sigmoid(alpha * x)`, `alpha` where the file has none."""
+    return lambda c, x, *, alpha=alpha: x * (x if alpha == 1 else x * alpha).node("Sigmoid")
 
 
 def _log_sum(c: Chain, x: Term, *_: Term, keepdims: int = 1, **attrs: object) -> Term:
@@ -290,7 +308,9 @@ ARITHMETIC: dict[str, Rewrite] = {
     "LRN": _local_response,
     "MeanVarianceNormalization": _mean_variance,
     "RMSNormalization": _root_mean_square,
+    "SimplifiedLayerNormalization": _root_mean_square,
     "SkipLayerNormalization": _skip_layer_normalization,
+    "SkipSimplifiedLayerNormalization": _skip_root_mean_square,
     "Softmax": _softmax,
     "BiasGelu": _gelu,
     "Celu": _celu,
@@ -299,11 +319,12 @@ ARITHMETIC: dict[str, Rewrite] = {
     "FastGelu": _gelu,
     "Max": _pairwise("Max"),
     "Min": _pairwise("Min"),
-    "QuickGelu": _quick_gelu,
+    "QuickGelu": _sigmoid_product(1.702),
     "ReduceLogSum": _log_sum,
     "ReduceLogSumExp": _log_sum,
     "Shrink": _shrink,
     "Sum": _pairwise("Add"),
+    "Swish": _sigmoid_product(1.0),
     "Tile": _tile,
     "Where": _where,
     "CumSum": _running_sum,

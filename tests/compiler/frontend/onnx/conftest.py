@@ -374,6 +374,13 @@ def quantised(
     return path, m.shape
 
 
+def _random(rng, t, spread):
+    """Values of an input: bytes of their whole range, other numbers around 0."""
+    if t.dtype in ("int8", "uint8"):
+        return rng.integers(np.iinfo(t.dtype).min, np.iinfo(t.dtype).max + 1, t.shape).astype(t.dtype)
+    return rng.normal(0, spread, t.shape).astype(t.dtype)
+
+
 @pytest.fixture
 def compared(onnxruntime_outputs):
     """Compares a `QdqModel` with onnxruntime: how far values may be apart, and how many; gives the graph."""
@@ -386,7 +393,7 @@ def compared(onnxruntime_outputs):
             onnx.save(model, path)
         graph, differences = import_onnx(path), []
         for _ in range(3):
-            inputs = {t.name: m.rng.normal(0, spread, t.shape).astype(np.float32) for t in graph.inputs}
+            inputs = {t.name: _random(m.rng, t, spread) for t in graph.inputs}
             mine, _ = reference.run(graph, inputs)
             for name, expected in onnxruntime_outputs(path, inputs).items():
                 assert (mine[name].shape, mine[name].dtype) == (expected.shape, expected.dtype)

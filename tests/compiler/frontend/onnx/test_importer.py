@@ -265,7 +265,6 @@ PROBLEMS = {
     "Clip 'bad' has bounds that are not constant": lambda m: m.quantise(
         m.node("Clip", m.quantise(m.input(*X4)), m.input("low", [1]), name="bad")
     ),
-    "Pad 'bad' pads with inf": lambda m: bad(m, "Pad", X4, np.array([0, 1, 0, 0]), np.array(np.inf, np.float32)),
     "Pad 'bad' has a shape that depends on values": lambda m: m.node(
         "Pad", m.quantise(m.input(*X4)), m.input("pads", [4], "INT64"), name="bad"
     ),
@@ -288,9 +287,6 @@ PROBLEMS = {
     "QGemm 'bad' of domain 'com.microsoft' is not supported": lambda m: bad(m, "QGemm", X4, domain="com.microsoft"),
     "QuantizeLinear 'bad' has a scale or zero point that is not constant": lambda m: bad(
         m, "QuantizeLinear", X4, ("scale", [1]), np.zeros((), np.int8)
-    ),
-    "QuantizeLinear 'bad' has one scale per channel; activations have one per tensor": lambda m: bad(
-        m, "QuantizeLinear", X4, ones(4), np.zeros(4, np.int8)
     ),
     "2 unsupported operators: Strange 'first' is not supported; Unheard 'second' is not": lambda m: m.node(
         "Unheard", m.node("Strange", m.quantise(m.input(*X4)), name="first"), name="second"

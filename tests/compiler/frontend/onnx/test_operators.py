@@ -433,9 +433,6 @@ REFUSED = {
     "reads position 9 of a dimension of 3": lambda m: m.quantise(
         m.node("Gather", m.quantise(m.input("x", [1, 3, 4, 6])), m.const(ints(0, 9)), axis=1)
     ),
-    "QLinearGlobalAveragePool 'last' of domain 'com.microsoft' is not supported": lambda m: dequantised(
-        m, "QLinearGlobalAveragePool", *on(m, np.int8), *numbers(m, np.int8), channels_last=1, name="last"
-    ),
     "SkipLayerNormalization 'bad' of domain 'com.microsoft' is not supported": lambda m: m.nodes_of(
         "SkipLayerNormalization",
         [*(m.input(name, [2, 8]) for name in "ab"), m.const(real(8))],
