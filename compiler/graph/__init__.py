@@ -77,6 +77,7 @@ from .numbers import FloatMatMul as FloatMatMul
 from .numbers import FloatMaxPool as FloatMaxPool
 from .numbers import FloatOperator as FloatOperator
 from .numbers import FloatReduce as FloatReduce
+from .numbers import FloatResize as FloatResize
 from .numbers import FloatSoftmax as FloatSoftmax
 from .numbers import Gather as Gather
 from .numbers import GatherNd as GatherNd

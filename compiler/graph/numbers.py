@@ -219,6 +219,29 @@ class FloatAveragePool(FloatPool):
     by_columns: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class FloatResize(FloatOperator):
+    """Images of another size: sums of four neighbours, as runtime/hostops/resize.py defines them.
+
+    Each row of the result has two neighbours, int32 (H, 2), and their weights, float32; so has each column, (W, 2).
+    """
+
+    host = (Kernel("float_resize", constants="row_neighbours column_neighbours row_weights column_weights"),)
+
+    row_neighbours: np.ndarray
+    column_neighbours: np.ndarray
+    row_weights: np.ndarray
+    column_weights: np.ndarray
+
+    def check(self) -> None:
+        super().check()
+        self.expect("the output's shape", self.output.shape, (*self.x.shape[:2], len(self.row_weights), len(self.column_weights)))
+
+    @property
+    def macs(self) -> int:
+        return 4 * math.prod(self.output.shape)
+
+
 NUMBERS = ("float32", "int32", "int64")
 PLAIN = (*NUMBERS, "bool")
 

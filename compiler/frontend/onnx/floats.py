@@ -12,7 +12,7 @@ from ..core import Problem
 from ..values import Expr, Fixed, Numbers, Value, View, Weights, clip_bounds, constant, operands_first, parameters
 from . import geometry
 from .movements import MOVES, moved
-from .nodes import Reader, Reading
+from .nodes import BILINEAR, Reader, Reading
 from .recurrent import PLAIN
 
 
@@ -150,6 +150,14 @@ def _average_pool(imp: Floats, value: Expr, wanted: str) -> g.Tensor:
     return imp.plain(op, value.shape, wanted)
 
 
+def _resized(imp: Floats, value: Expr, wanted: str) -> g.Tensor:
+    x, *places = value.args
+    assert x is not None
+    rows, row_weights, columns, column_weights = (place.array for place in places if isinstance(place, Fixed))
+    facts = rows, columns, row_weights, column_weights
+    return imp.append(g.FloatResize(value.node.name, (imp.realised(x),), _y(value), *facts), wanted)
+
+
 def _lstm(imp: Floats, value: Expr, wanted: str) -> g.Tensor:
     """LSTM of default activations, from zeros on, in one direction or both; its hidden values of all steps."""
     node, x, parts = value.node, value.args[0], [constant(arg) for arg in value.args[1:]]
@@ -186,6 +194,7 @@ FLOATS: dict[str, Make] = {
         _plain(lambda imp, v, y, xs: g.FloatReduce(v.node.name, xs[:1], y, v.node.op, imp.axes(v.node))),
     ),
     "AveragePool": _average_pool,
+    BILINEAR: _resized,
     "Concat": _plain(lambda imp, v, y, xs: g.Concat(v.node.name, xs, y, v.node.attrs["axis"] % len(v.shape))),
     "Conv": _conv,
     "ConvTranspose": _conv,

@@ -32,7 +32,7 @@ from .forms import Quantiser
 from .integers import BYTES, with_bytes
 from .layouts import LAYOUTS
 from .movements import MOVES, moved
-from .nodes import ALIASES, LIKE, REAL, Inconsistent, Reader, activation, parameters
+from .nodes import ALIASES, BILINEAR, Inconsistent, Reader, activation, parameters
 from .numbers import NAMES, converted
 from .qlinear import QLINEAR
 from .recurrent import RECURRENT
@@ -40,7 +40,7 @@ from .rewrites import ARITHMETIC
 
 REWRITES = with_bytes({**ARITHMETIC, **LAYOUTS, **RECURRENT, **QLINEAR})
 _ENDS = ("QuantizeLinear", "DequantizeLinear")
-OPERATORS = frozenset((*FLOATS, *NAMES, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "Shape", "Size"))
+OPERATORS = frozenset((*FLOATS, *NAMES, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "Shape", "Size")) - {BILINEAR}
 _NUMBERS: dict[int, str] = {TensorProto.FLOAT: "float32", TensorProto.INT8: "int8", TensorProto.UINT8: "uint8"}
 _NUMBERS |= {TensorProto.INT32: "int32", TensorProto.INT64: "int64", TensorProto.BOOL: "bool"}
 
@@ -154,11 +154,6 @@ class Importer(Quantiser):
             return [self._quantize(node, x)]
         if node.op == "DequantizeLinear" and x is not None:
             return [self._dequantize(node, x)]
-        if node.op == REAL and isinstance(x, View):
-            return [View(x.shape, x.tensor, node.name)]
-        if node.op == LIKE and x is not None and isinstance(args[1], View):
-            y = replace(args[1].tensor, name="", shape=x.shape, data=None)
-            return [View(x.shape, self.quantise(x, y, node, self.wanted(node.outputs[0])))]
         if node.op == "Cast" and x is not None:
             x = args[0] = self._integers(node, x)
         if (numbers := converted(self, node, args)) is not None:

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from ..core import Node
-from .nodes import LIKE, REAL, Chain, Rewrite, Term
+from .nodes import BILINEAR, Chain, Rewrite, Term
 
 
 def _global_pool(reduction: str) -> Rewrite:
@@ -32,9 +32,10 @@ def _space_to_depth(c: Chain, x: Term, *, blocksize: int) -> Term:
 def _resize(
     c: Chain, x: Term, roi: Term | None = None, scales: Term | None = None, sizes: Term | None = None, *,
     mode: str = "nearest", coordinate_transformation_mode: str = "half_pixel",
-    nearest_mode: str = "round_prefer_floor", keep_aspect_ratio_policy: str = "stretch", antialias: int = 0, axes: Sequence[int] | None = None, **_: object,
+    nearest_mode: str = "round_prefer_floor", keep_aspect_ratio_policy: str = "stretch", antialias: int = 0,
+    axes: Sequence[int] | None = None, **_: object,
 ) -> Term | None:  # fmt: skip
-    """A gather per axis for the nearest pixels, four for linear ones of images, else a matrix per axis."""
+    """A gather per axis for the nearest pixels, sums of neighbours for linear ones of images, else a matrix per axis."""
     stretched = keep_aspect_ratio_policy == "stretch"
     if coordinate_transformation_mode == "tf_crop_and_resize" or not stretched or antialias:
         return None
@@ -43,7 +44,7 @@ def _resize(
     amounts = None if chosen is None else chosen.value
     if amounts is None:
         return None
-    shape, nearest, rank = x.shape, mode == "nearest", len(x.shape)
+    shape, rank = x.shape, len(x.shape)
     axes = [k % rank for k in (range(rank) if axes is None else axes)]
     factors, places = dict[int, np.float32](), dict[int, np.ndarray]()  # of axes that change
     for axis, amount in zip(axes, amounts):
@@ -51,15 +52,14 @@ def _resize(
         if factor != 1:
             out = int(amount if by_size else factor * np.float32(shape[axis]))
             factors[axis], places[axis] = factor, _places(shape[axis], out, factor, coordinate_transformation_mode)
-    if nearest:
+    if mode == "nearest" or not places:
         for axis, place in places.items():
             x = x.take(_nearest(place, shape[axis], nearest_mode), axis)
         return x
-    integers = x.type != TensorProto.FLOAT
-    y = x.node(REAL) if integers else x
-    down = 1 if 1 in places else 2  # the axis of the rows of images
-    if mode == "linear" and rank == 4 and places.keys() <= {down, down + 1}:
-        y = _bilinear(y, down, [places.get(axis, np.arange(shape[axis], dtype=np.float32)) for axis in (down, down + 1)])
+    y = x if x.type == TensorProto.FLOAT else x.node("DequantizeLinear", 1.0, _zero(x))  # the integers themselves
+    if mode == "linear" and rank == 4 and places.keys() <= {2, 3}:
+        taps = [_taps(places.get(k, np.arange(shape[k], dtype=np.float32)), shape[k]) for k in (2, 3)]
+        y = y.node(BILINEAR, *taps[0], *taps[1])
     elif min(places, default=rank) < rank - 2:
         return None
     else:
@@ -69,7 +69,14 @@ def _resize(
                 y = y.node("MatMul", np.ascontiguousarray(matrix.T))
             else:
                 y = c.add("MatMul", matrix, y)
-    return y.node(LIKE, x) if integers else y
+    if x.type == TensorProto.FLOAT:
+        return y
+    y = y.node("Relu").node("Floor") - y.node("Neg").node("Relu").node("Floor")  # onnxruntime cuts fractions off
+    return y.node("QuantizeLinear", 1.0, _zero(x))
+
+
+def _zero(x: Term) -> np.ndarray:
+    return np.zeros((), helper.tensor_dtype_to_np_dtype(x.type))
 
 
 def _places(size: int, out: int, factor: np.float32, mode: str) -> np.ndarray:
@@ -105,26 +112,14 @@ def _nearest(places: np.ndarray, size: int, mode: str) -> np.ndarray:
     return np.clip(found, 0, size - 1).astype(np.int64)
 
 
-def _bilinear(x: Term, down: int, places: Sequence[np.ndarray]) -> Term:
-    """Sums of four neighbours, in the order in which onnxruntime adds them; rows are axis `down`, columns the next."""
-    taps: list[tuple[tuple[np.ndarray, np.ndarray], ...]] = []  # of rows, of columns: indices and weights
-    for axis, place in enumerate(places, down):
-        last = x.shape[axis] - 1
-        place = np.clip(place, 0, last).astype(np.float32)
-        first = place.astype(np.int64)
-        second = np.minimum(first + 1, last)
-        one = np.where(first == second, np.float32(0.5), np.abs(place - second.astype(np.float32)))
-        other = np.where(first == second, np.float32(0.5), np.abs(place - first.astype(np.float32)))
-        taps.append(((first, one), (second, other)))
-    total: Term | None = None
-    for row, row_weight in taps[0]:
-        rows = x.take(row, down)
-        for column, column_weight in taps[1]:
-            weight = (column_weight * row_weight[:, None]).reshape(len(row), len(column), *[1] * (2 - down))
-            part = rows.take(column, down + 1) * weight
-            total = part if total is None else total + part
-    assert total is not None
-    return total
+def _taps(place: np.ndarray, size: int) -> list[np.ndarray]:
+    """[int32 (out, 2) the neighbours of each of `place` in an axis of `size`, float32 (out, 2) their weights]."""
+    place = np.clip(place, 0, size - 1)
+    first = place.astype(np.int32)
+    indices = np.stack([first, np.minimum(first + 1, size - 1)], 1)
+    weights = np.abs(place[:, None] - indices[:, ::-1].astype(np.float32))
+    weights[indices[:, 0] == indices[:, 1]] = 0.5
+    return [indices, weights]
 
 
 def _matrix(c: Chain, size: int, out: int, factor: np.float32) -> np.ndarray:

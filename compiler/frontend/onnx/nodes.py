@@ -24,8 +24,7 @@ from ..values import Broken, Fixed, Value, Weights, constant
 from .file import named_nodes
 
 ALIASES = ("Identity", "Dropout", "Cast")  # whose first output is their input, as far as float32 goes
-# Operators of our own around a float operator on integers: their real values, and back, quantised as another tensor
-REAL, LIKE = "RealValues", "QuantizeLike"
+BILINEAR = "Bilinear"  # an operator of our own: images, and per row and per column the neighbours and their weights
 # Errors of Python, numpy and onnx's reference for inputs and attributes that are missing or contradict each other
 MISFITS = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
 # all inputs of which are of one type
@@ -245,9 +244,9 @@ class Reader:
         if node.op in ("QuantizeLinear", "DequantizeLinear"):
             self._note(node, self.shapes[node.inputs[0]], self._quantised_type(node))
             return
-        if node.op in (REAL, LIKE):
-            kind = TensorProto.FLOAT if node.op == REAL else self.types[node.inputs[1]]
-            self._note(node, self.shapes[node.inputs[0]], kind)
+        if node.op == BILINEAR:
+            rows, columns = (len(self.constants[node.inputs[k]]) for k in (1, 3))
+            self._note(node, (*self.shapes[node.inputs[0]][:2], rows, columns), TensorProto.FLOAT)
             return
         if node.op.startswith("Reduce") or node.op == "IntegerMean":
             kept, axes = node.attrs.get("keepdims", 1), self.axes(node)

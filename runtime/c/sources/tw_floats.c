@@ -27,6 +27,23 @@ void tw_float_pool(const float *x, float *y, int32_t largest, int32_t padding_co
             }
 }
 
+/* Sums of four neighbours: per row and per column of the result two indices, and their weights; p: planes, height,
+ * width, rows, columns */
+void tw_float_resize(const float *x, float *y, const int32_t *rows, const float *row_weights, const int32_t *columns,
+                     const float *column_weights, const int32_t *p) {
+    for (int32_t plane = 0; plane < p[0]; plane++, x += p[1] * p[2])
+        for (int32_t row = 0; row < p[3]; row++)
+            for (int32_t column = 0; column < p[4]; column++) {
+                float total = 0.0f;
+                for (int32_t k = 0; k < 4; k++) {
+                    int32_t i = 2 * row + k / 2, j = 2 * column + k % 2;
+                    float part = x[rows[i] * p[2] + columns[j]] * (column_weights[j] * row_weights[i]);
+                    total = k ? total + part : part;
+                }
+                *y++ = total;
+            }
+}
+
 static float pixel(const float *x, const int32_t *p, int32_t c, int32_t row, int32_t column) {
     int inside = row >= 0 && row < p[2] && column >= 0 && column < p[3];
     return inside ? x[(c * p[2] + row) * p[3] + column] : 0.0f;

@@ -160,6 +160,7 @@ OPERATORS = [
     g.FloatConvTranspose2d("op", (F,), f(1, 2, 5, 5), *reals(2, 2, 2, 2)),
     g.FloatMaxPool("op", (F,), f(1, 2, 3, 3), (2, 2)),
     g.FloatAveragePool("op", (F,), f(1, 2, 4, 4), (2, 2), (1, 1), (0, 0, 1, 1), True),
+    g.FloatResize("op", (F,), f(1, 2, 1, 1), *[np.zeros((1, 2), np.int32)] * 2, *[np.ones((1, 2), np.float32)] * 2),
 ]
 VALID = {type(op).__name__: op for op in reversed(OPERATORS)}  # the first of each class
 GROUPED = g.QConv2d(
@@ -506,7 +507,7 @@ WRONG = [
     ("PairLookup", {"table": np.zeros(256, np.int8)}, "the table"),
     ("PairLookup", {"output": t(1, 2, 4, 4, dtype="uint8")}, "whether all"),
     ("PairLookup", {"output": t(3)}, "the output's"),
-    ("Softmax", {"output": X}, "the output's scale and"),
+    ("Softmax", {"output": replace(X, scale=2.0)}, "whether 1 is at most"),
     ("Softmax", {"beta": math.inf}, "whether beta is finite"),
     ("Softmax", {"beta": 2.0**-24}, "whether beta times the input's scale is above 2**-26"),
     ("MaxPool", {"output": t(1, 2, 4, 4)}, "the output's shape"),
@@ -631,6 +632,7 @@ WRONG = [
     ("NumberResize", {"inputs": (f(2, 3),)}, "the number of dim"),
     ("NumberResize", {"output": f(1, 3, 6, 6)}, "the numbers of im"),
     ("NumberResize", {"output": t(1, 2, 6, 6)}, "the types"),
+    ("FloatResize", {"output": f(1, 2, 4, 4)}, "the output's shape"),
     ("Compare", {"inputs": (t(2, dtype="uint8"),) * 2}, "whether the input holds"),
     ("Compare", {"output": X}, "the types"),
     ("Select", {"inputs": (X, X)}, "the number"),

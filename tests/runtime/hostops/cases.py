@@ -43,6 +43,8 @@ for attrs in (FLOAT_CONV, FLOAT_BACK):
     attrs["ordered"] = bool(attrs.pop("x_zero_point"))
 FLOAT_LSTM = {"weight": np.ones((20, 4), np.float32), "recurrence": np.ones((20, 5), np.float32)}
 FLOAT_LSTM |= {"bias": np.ones(20, np.float32), "reverse": True}
+TAPS = {"row_neighbours": np.array([[0, 1], [6, 6], [3, 5]], np.int32), "column_neighbours": np.array([[8, 0]], "i4")}
+TAPS |= {"row_weights": np.array([[0.3, 0.7], [0.5, 0.5], [1, 0]], np.float32), "column_weights": np.ones((1, 2), "f4")}
 SHIFTED = {"zero_point": -128, "dtype": "int8"}
 PARABOLA = {"quadratic": 1, "linear": 2, "constant": 3, "period": 4, "levels": 256}
 # a step of each operator: (shapes of the inputs, their dtype, or one for each), attributes; .tw files hold the names
@@ -147,6 +149,7 @@ EXAMPLES = {
     "float_conv2d": ([IMAGE], "float32", FLOAT_CONV),
     "float_conv_transpose2d": ([IMAGE], "float32", FLOAT_BACK),
     "float_max_pool": ([IMAGE], "float32", POOL | {"pads": [1, 0, 1, 1]}),
+    "float_resize": ([IMAGE], "float32", TAPS),
     "float_average_pool": ([IMAGE], "float32", POOL | {"pads": [1, 0, 1, 1], "padding_counts": True}),
 }
 
@@ -347,10 +350,11 @@ def gathered(x, where):
     return np.array([x[tuple(place)] for place in places]).reshape(*where.shape[:-1], *x.shape[where.shape[-1] :])
 
 
-def softmax(x, axis, multiplier, exponent, bits=8):
+def softmax(x, axis, multiplier, exponent, bits=8, steps=0, zero_point=-128):
     d = (x - x.max(axis, keepdims=True)) * (multiplier * 2.0 ** (exponent - 31) / 2**26)
     e = np.exp(d)
-    return Near(2.0**bits * e / e.sum(axis, keepdims=True) - 2 ** (bits - 1), 0.6 if bits == 8 else 3)
+    zero = zero_point if steps else -(2 ** (bits - 1))
+    return Near((steps or 2.0**bits) * e / e.sum(axis, keepdims=True) + zero, 0.6 if bits == 8 else 3)
 
 
 def log_softmax(x, axis, scale=1.0, output_scale=0.0, zero_point=0, logarithm=True):
@@ -736,6 +740,10 @@ MEANINGS = {
     "float_conv2d": convolved,
     "float_conv_transpose2d": spread,
     "float_max_pool": lambda x, **a: over_windows(x, np.max, **a),
+    "float_resize": lambda x, row_neighbours, column_neighbours, row_weights, column_weights: Near(
+        np.einsum("nchawb,ha,wb->nchw", x[:, :, row_neighbours][..., column_neighbours], row_weights, column_weights),
+        1e-5,
+    ),
     "float_average_pool": lambda x, kernel, padding_counts=False, by_columns=False, **a: Near(
         over_windows(x, lambda v: v.sum() / (math.prod(kernel) if padding_counts else v.size), kernel, **a), 1e-5
     ),

@@ -191,6 +191,8 @@ def of_rows():
     for (shape, axis), pair, bits in product(sizes, ((1 << 30, 20), (1 << 30, 31), ((1 << 31) - 1, 0)), (8, 16)):
         for x in (some(shape), np.full(shape, -128, np.int8)):
             yield "softmax", [x], {"axis": axis, "bits": bits, **scale(pair)}
+            if bits == 8:
+                yield "softmax", [x], {"axis": axis, "steps": 255.0, "zero_point": -100, **scale(pair)}
         facts = {"n": 3, "c": 9, "shape": [3, 9], "axis": 1, "bits": bits, **scale(pair)}
         yield "unpack_softmax", [some((2, 3, 2, 4))], facts
     yield "softmax", [np.zeros(8191, np.int8)], {"axis": 0, "multiplier": 1 << 30, "exponent": 20}

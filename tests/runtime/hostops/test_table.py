@@ -155,6 +155,8 @@ ATTRIBUTES = [
     ("float_lstm", {"bias": np.ones(5, np.float32)}, "do not fit 4"),
     ("float_max_pool", {"kernel": [20, 2]}, "do not fit an image"),
     ("float_average_pool", {"padding_counts": False, "pads": [3, 0, 0, 0]}, "hold padding alone"),
+    ("float_resize", {"row_weights": np.ones((2, 2), np.float32)}, r"row_weights \(2, 2\): neighbours are \(3, 2\)"),
+    ("float_resize", {"column_neighbours": np.array([[8, 9]], np.int32)}, "has 9: the images have 9 columns"),
     ("rotate", {"sine": np.ones((100, 3), np.int16)}, "differ in shape"),
     ("write_columns", {"tokens": 3}, "tokens = 3: the block has 4 positions"),
     ("attention", {"seen": 113}, "seen = 113: the cache has 112 positions"),

@@ -394,10 +394,16 @@ def dense(kind):
         if kind == "Gemm":
             bias = [m.bias(out, source, scale)] if m.rng.random() < 0.7 else []
             return activated(m, m.node("Gemm", x, weight, *bias, transB=int(turned)))
-        y = m.node("MatMul", x, weight)
-        return activated(m, m.node("Add", y, m.real(m.rng.normal(0, 0.3, out))) if m.rng.random() < 0.5 else y)
+        return activated(m, m.node("MatMul", x, weight))
 
     return make
+
+
+def real_bias(m, x):
+    """A layer with a bias in float32, as fake-quantised modules of PyTorch have it."""
+    inner, out = m.values[x].shape[-1], int(m.rng.integers(1, 33))
+    weight, _ = m.weight(m.rng.normal(0, 1 / np.sqrt(inner), (inner, out)), 1)
+    return activated(m, m.node("Add", m.node("MatMul", x, weight), m.real(m.rng.normal(0, 0.3, out))))
 
 
 def product(m, x):
@@ -446,6 +452,7 @@ KINDS: dict[str, tuple[int, Callable]] = {
     "layer norm": (0, layer_norm),
     "gemm": (0, dense("Gemm")),
     "matmul": (0, dense("MatMul")),
+    "real bias": (0, real_bias),
     "product": (0, product),
 }
 
