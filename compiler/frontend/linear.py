@@ -1,5 +1,5 @@
-"""Arithmetic of convolutions and dense layers in every format: weights without zero points, units of biases, windows and
-the padding around images."""
+"""Arithmetic of convolutions and dense layers in every format: weights without zero points, units of biases, windows
+and the padding around images."""
 
 from __future__ import annotations
 

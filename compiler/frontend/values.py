@@ -90,6 +90,11 @@ def constant(value: Value | None) -> np.ndarray | None:
     return value.array if isinstance(value, Fixed) else None
 
 
+def signed(integers: np.ndarray) -> np.ndarray:
+    """int8: uint8 values less 128, int8 values as they are."""
+    return (integers.astype(np.int16) - (128 if integers.dtype == np.uint8 else 0)).astype(np.int8)
+
+
 def channel_vector(array: np.ndarray, shape: tuple[int, ...], axis: int) -> np.ndarray | None:
     """One value per index of `axis` of an array that broadcasts to `shape`; None if it varies along other axes."""
     full = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)

@@ -54,7 +54,7 @@ def checked(source: Source) -> ModelProto:
 
 
 def _name_runtime_operators(model: ModelProto) -> None:
-    """Give operators that onnxruntime has in every opset its domain, where the opset of the file has none of the name."""
+    """Give operators that onnxruntime has in every opset its domain, where the opset of the file lacks them."""
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), _OLDEST)
     unknown = [n for n in model.graph.node if n.domain in ("", "ai.onnx") and n.op_type in _IN_ALL_OPSETS]
     unknown = [n for n in unknown if not onnx.defs.has(n.op_type, opset)]
@@ -117,7 +117,9 @@ def _fix_batch(path: Path, model: ModelProto, empty: bool = False) -> None:
         tensor = value.type.tensor_type
         dims = tensor.shape.dim
         text = ", ".join(d.dim_param or str(d.dim_value or "?") for d in dims)
-        if not tensor.HasField("shape") or any(not (d.HasField("dim_value") if empty else d.dim_value) for d in dims[1:]):
+        if not tensor.HasField("shape") or any(
+            not (d.HasField("dim_value") if empty else d.dim_value) for d in dims[1:]
+        ):
             raise UnsupportedError(
                 f"{path}: input {value.name!r} has shape ({text}); only the first size may be open; "
                 "fix the others with python -m onnxruntime.tools.make_dynamic_shape_fixed"

@@ -34,6 +34,7 @@ from ..values import (
     constant,
     evaluated,
     operands_first,
+    signed,
     single_view,
     steps,
 )
@@ -172,6 +173,8 @@ class Quantiser(Floats):
 
     def relabelled(self, node: Node, t: g.Tensor, y: g.Tensor) -> g.Tensor:
         """Reinterpret int8 values under another scale or zero point; no value changes."""
+        if (t.scale, t.zero_point) == (y.scale, y.zero_point):
+            return t
         same = np.arange(-128, 128).astype(np.int8)
         return self.append(g.Lookup(f"{node.name}.rescaled", (t,), y, "identity", same))
 
@@ -438,11 +441,11 @@ def _operand(imp: Quantiser, node: Node, value: Value | None) -> g.Tensor | None
         return view.tensor
     if not isinstance(value, Weights) or value.scale.size > 1 or value.zero.size > 1:
         return None
-    moved = 128 if value.integers.dtype == np.uint8 else 0
     if value.integers.dtype not in (np.int8, np.uint8) or not value.scale.all():
         return None
+    moved = 128 if value.integers.dtype == np.uint8 else 0
     like = g.Tensor("", (1,), "int8", float(value.scale[0]), int(value.zero[0]) - moved)
-    return imp.constant(f"{node.name}.constant", (value.integers.astype(np.int16) - moved).astype(np.int8), like)
+    return imp.constant(f"{node.name}.constant", signed(value.integers), like)
 
 
 def _binary(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:

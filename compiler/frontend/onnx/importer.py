@@ -24,7 +24,7 @@ except ImportError as exc:
     raise UnsupportedError(f"reading models needs onnx ({exc}); pip install 'tilewright[compiler]'") from None
 from ..core import Node, Problem, summary
 from ..source import SINGLE, Source, as_source, in_dialect, one_line
-from ..values import Broken, Expr, Fixed, Numbers, Value, View, Weights, constant, steps
+from ..values import Broken, Expr, Fixed, Numbers, Value, View, Weights, constant, signed, steps
 from .deeploy import DeeployImporter
 from .file import checked
 from .floats import FLOATS
@@ -223,13 +223,10 @@ class Importer(Quantiser):
     def _taken_as(self, node: Node, value: Value | None, like: g.Tensor) -> g.Tensor | None:
         """The integers of a value, quantised as `like`; None where it has none."""
         if isinstance(value, Fixed) and value.array.dtype in (np.int8, np.uint8):
-            moved_by = 128 if value.array.dtype == np.uint8 else 0
-            return self.constant(f"{node.name}.constant", (value.array.astype(np.int16) - moved_by).astype(np.int8), like)
+            return self.constant(f"{node.name}.constant", signed(value.array), like)
         if not isinstance(value, View):
             return None
-        t = value.tensor
-        same = (t.scale, t.zero_point) == (like.scale, like.zero_point)
-        return t if same else self.relabelled(node, t, replace(like, name="", shape=t.shape, data=None))
+        return self.relabelled(node, value.tensor, replace(like, name="", shape=value.tensor.shape, data=None))
 
     def _dequantize(self, node: Node, x: Value) -> Value:
         if isinstance(x, Fixed) and node.attrs.get("block_size", 0):  # whose layer is float32
@@ -238,12 +235,16 @@ class Importer(Quantiser):
         if isinstance(x, Fixed):
             return parameters(self, node, x)
         if isinstance(x, Numbers) and x.tensor.dtype in ("int8", "uint8"):
-            y = g.Tensor("", x.tensor.shape, "int8", zero_point=-128 if x.tensor.dtype == "uint8" else 0)
-            x = View(x.shape, x.tensor if x.tensor.dtype == "int8" else self.append(g.Recode(f"{node.name}.int8", (x.tensor,), y)))
+            t = x.tensor
+            if t.dtype == "uint8":
+                y = g.Tensor("", t.shape, "int8", zero_point=-128)
+                t = self.append(g.Recode(f"{node.name}.int8", (t,), y))
+            x = View(x.shape, t)
         if not isinstance(x, View):
             raise Problem(node, "has an input that is not quantised")
         scale, zero = activation(self, node)
-        return View(x.shape, self._taken_as(node, x, g.Tensor("", x.tensor.shape, "int8", scale, zero)), node.name)
+        y = g.Tensor("", x.tensor.shape, "int8", scale, zero)
+        return View(x.shape, self.relabelled(node, x.tensor, y), node.name)
 
     def _quantize(self, node: Node, x: Value) -> View:
         (scale, zero), tensor = activation(self, node), node.outputs[0]
@@ -263,7 +264,7 @@ class Importer(Quantiser):
             return self.reshape(f"{name}.copy", t, t.shape, f"{name}'")
         if self._is_float(name):
             return t if t.name == name else self.reshape(f"{name}.copy", t, t.shape, name)
-        if self.reader.types[name] == TensorProto.UINT8:
+        if self.reader.types[name] == TensorProto.UINT8 and t.dtype == "int8":
             y = replace(t, name=name, dtype="uint8", zero_point=t.zero_point + 128, data=None)
             return self.append(g.Recode(f"{name}.uint8", (t,), y), name)
         return t if t.name == name else self.reshape(f"{name}.copy", t, t.shape, name)

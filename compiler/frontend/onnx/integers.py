@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from .nodes import NARROW, Chain, Rewrite, Term, as_float
+from .nodes import Chain, Rewrite, Term, as_float
 
 BYTES = (TensorProto.INT8, TensorProto.UINT8)
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
@@ -82,10 +82,12 @@ def _on_bytes(op: str, otherwise: Rewrite | None) -> Rewrite:
         kind = next((x.type for x in inputs if x is not None and x.type in BYTES), None)
         if kind is None:
             return None if otherwise is None else otherwise(c, *inputs, **attrs)
-        if op == "Clip" and (clamped := _clip(c, *inputs)) is not None:
+        first, *bounds = inputs
+        if op == "Clip" and first is not None and (clamped := _clip(c, first, *bounds)) is not None:
             return clamped
         real = [x.node("DequantizeLinear", 1.0) if x is not None and x.type in BYTES else x for x in inputs]
         y = c.add(op, *real, **attrs)
+        c.nodes[-1].name = c.node.name
         return y if op in _COMPARISONS else y.node("QuantizeLinear", 1.0, _zero(kind))
 
     return rewrite

@@ -62,8 +62,8 @@ def _pad(imp: Reading, node: Node, index: int, x: g.Tensor, wanted: str) -> g.Te
     if math.isnan(value):
         raise Problem(node, f"pads with {value}, which is no number")
     if x.dtype == "int8":
-        integers = {TensorProto.INT8: value, TensorProto.UINT8: value - 128}  # of values without a scale
-        value = integers.get(kind, float(steps(value, x)))
+        moved_by = {int(TensorProto.INT8): 0, int(TensorProto.UINT8): -128}.get(kind)  # of values without a scale
+        value = float(steps(value, x)) if moved_by is None else value + moved_by
     elif math.isinf(value):
         return _bordered(imp, node, x, pads, value, wanted)
     return moves.padded(imp, node.name, x, pads, value, wanted)

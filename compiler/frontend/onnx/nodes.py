@@ -375,7 +375,7 @@ class Reading(Builder):
         return tensor if tensor in self.reserved else ""
 
     def shape(self, node: Node, tensor: str) -> tuple[int, ...]:
-        """The shape of a tensor of the file, (1,) of a scalar. Raises `Problem`, which names `node`, where it is unknown."""
+        """The shape of a tensor of the file, (1,) of a scalar. Raises `Problem`, which names `node`, where unknown."""
         if tensor not in self.reader.shapes:
             raise Problem(node, "has a shape that depends on values, which is not supported")
         shape = self.reader.shapes[tensor]

@@ -13,7 +13,7 @@ from onnx import helper
 
 from ... import graph as g
 from ..core import Node, Problem
-from ..values import Fixed, Numbers, Value, View, Weights
+from ..values import Fixed, Numbers, Value, View, Weights, signed
 from .floats import Floats
 from .movements import MOVES, moved
 from .nodes import parameters
@@ -125,7 +125,7 @@ def _gathered(imp: Floats, node: Node, args: list[Value | None]) -> list[Value]:
         x = parameters(imp, reader, x) if reader and reader.op == "DequantizeLinear" else x
     if isinstance(x, Weights) and x.scale.size == 1 and x.integers.dtype in (np.int8, np.uint8):
         moved_by = 128 if x.integers.dtype == np.uint8 else 0
-        data = (x.integers.astype(np.int16) - moved_by).astype(np.int8)
+        data = signed(x.integers)
         like = g.Tensor("", data.shape, "int8", float(x.scale[0]), int(x.zero.reshape(-1)[0]) - moved_by)
         x = View(x.shape, imp.constant(f"{node.name}.table", data, like), node.name)
     if isinstance(x, View) and not wanted:

@@ -67,13 +67,11 @@ def _group_normalization(
 
 
 def _unit_root_mean_square(x: Term, axes: Sequence[int], epsilon: float) -> Term:
-    """x / sqrt(mean of squares over `axes` + epsilon)."""
+    """`x / sqrt(mean of squares over axes + epsilon)`."""
     return x / ((x * x).node("ReduceMean", axes=axes) + epsilon).node("Sqrt")
 
 
-def _root_mean_square(
-    c: Chain, x: Term, scale: Term, *, axis: int = -1, epsilon: float = 1e-5
-) -> Term | None:
+def _root_mean_square(c: Chain, x: Term, scale: Term, *, axis: int = -1, epsilon: float = 1e-5) -> Term | None:
     return None if any(c.node.outputs[1:]) else _unit_root_mean_square(x, x.axes_from(axis), epsilon) * scale
 
 
@@ -153,8 +151,9 @@ def _where(c: Chain, condition: Term, x: Term, y: Term) -> Term | None:
 
 
 def _expand(c: Chain, x: Term, shape: Term) -> Term | None:
-    kind = helper.tensor_dtype_to_np_dtype(x.type)
-    return None if shape.value is None or kind == bool else x * np.ones(shape.value.tolist(), kind)
+    if shape.value is None or x.type == TensorProto.BOOL:
+        return None
+    return x * np.ones(shape.value.tolist(), helper.tensor_dtype_to_np_dtype(x.type))
 
 
 def _tile(c: Chain, x: Term, repeats: Term) -> Term | None:

@@ -304,7 +304,15 @@ SHIFTED = 0.025 / 2**20.5  # output scale; 4 products of up to 128 are at most 5
     [
         *(({"bias": np.array([0, bias, 0], np.float32)}, 1) for bias in (1e9, -1e9, 5e15)),
         ({"bias": np.array([0, 0, BIG], np.int32), "bias_scale": 0.05}, 1),
-        ({"weight_scale": 1e-9, "bias": np.array([-BIG - 1, BIG, 3], np.int32), "bias_scale": 5e-11, "y_scale": 0.01}, 1),
+        (
+            {
+                "weight_scale": 1e-9,
+                "bias": np.array([-BIG - 1, BIG, 3], np.int32),
+                "bias_scale": 5e-11,
+                "y_scale": 0.01,
+            },
+            1,
+        ),
         ({"weight_scale": 1e-9, "bias": np.array([0.3, -7, 1e-10], np.float32)}, 1),
         ({"weight_scale": 0, "bias": np.array([0.3, -7, 1e-10], np.float32), "y_scale": 0.2}, 1),
         # the input decides how 0.5 is rounded
