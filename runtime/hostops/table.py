@@ -18,6 +18,7 @@ from . import (
     attention,
     deeploy,
     detection,
+    dynamic,
     elementwise,
     floats,
     layers,
@@ -50,6 +51,7 @@ _SUBJECTS = (
     deeploy,
     recurrent,
     detection,
+    dynamic,
 )
 
 

@@ -315,14 +315,14 @@ def _in_units(node: Node, layer: _Layer, x_scale: float) -> np.ndarray:
         raise Problem(node, str(exc)) from None
 
 
-def _halves(weight: np.ndarray) -> list[np.ndarray]:
+def halves(weight: np.ndarray) -> list[np.ndarray]:
     """int8 weights whose sum is `weight`: one, or two where zero points take weights out of int8."""
     first = np.clip(weight, -128, 127)
     parts = [first] if (first == weight).all() else [first, weight - first]
     return [np.ascontiguousarray(part.astype(np.int8)) for part in parts]
 
 
-def _doubled(imp: Quantiser, name: str, x: g.Tensor, groups: int) -> g.Tensor:
+def doubled(imp: Floats, name: str, x: g.Tensor, groups: int) -> g.Tensor:
     """`x` with the channels of each group twice, for weights in two parts."""
     n, c, *size = x.shape
     pixels = math.prod(size)
@@ -336,9 +336,9 @@ def _parameters(
     imp: Quantiser, name: str, x: g.Tensor, layer: _Layer, bias: np.ndarray, clamp: tuple[int, int], groups: int
 ) -> tuple[g.Tensor, tuple[np.ndarray, np.ndarray, np.ndarray, int, int]]:
     """The input and the constants of a layer."""
-    parts = _halves(layer.weight)
+    parts = halves(layer.weight)
     if len(parts) > 1:
-        x = _doubled(imp, name, x, groups)
+        x = doubled(imp, name, x, groups)
     return x, (np.concatenate(parts, 1), layer.scale.astype(np.float32), bias, *clamp)
 
 

@@ -22,6 +22,7 @@ except ImportError as exc:
 from ..core import Node, Problem, summary
 from ..source import SINGLE, Source, as_source, in_dialect, one_line
 from ..values import Broken, Expr, Fixed, Numbers, Value, View, Weights, constant
+from . import dynamic
 from .deeploy import DeeployImporter
 from .file import checked
 from .floats import FLOATS
@@ -36,7 +37,9 @@ from .rewrites import ARITHMETIC
 
 REWRITES = {**ARITHMETIC, **LAYOUTS, **RECURRENT, **QLINEAR}
 _ENDS = ("QuantizeLinear", "DequantizeLinear")
-OPERATORS = frozenset((*FLOATS, *NAMES, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "Shape", "Size"))
+OPERATORS = frozenset(
+    (*FLOATS, *NAMES, *dynamic.NAMES, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "Shape", "Size")
+)
 _NUMBERS: dict[int, str] = {TensorProto.FLOAT: "float32", TensorProto.INT8: "int8", TensorProto.UINT8: "uint8"}
 _NUMBERS |= {TensorProto.INT32: "int32", TensorProto.INT64: "int64", TensorProto.BOOL: "bool"}
 
@@ -141,6 +144,8 @@ class Importer(Quantiser):
         if node.op == LIKE and x is not None and isinstance(args[1], View):
             y = replace(args[1].tensor, name="", shape=x.shape, data=None)
             return [View(x.shape, self.quantise(x, y, node, self.wanted(node.outputs[0])))]
+        if (integers := dynamic.dynamic(self, node, args)) is not None:
+            return integers
         if (numbers := converted(self, node, args)) is not None:
             return numbers
         if node.op in ALIASES and x is not None:
@@ -216,7 +221,7 @@ class Importer(Quantiser):
             return self.reshape(f"{name}.copy", t, t.shape, f"{name}'")
         if self._is_float(name):
             return t if t.name == name else self.reshape(f"{name}.copy", t, t.shape, name)
-        if self.reader.types[name] == TensorProto.UINT8:
+        if self.reader.types[name] == TensorProto.UINT8 and t.dtype == "int8":
             y = replace(t, name=name, dtype="uint8", zero_point=t.zero_point + 128, data=None)
             return self.append(g.Recode(f"{name}.uint8", (t,), y), name)
         return t if t.name == name else self.reshape(f"{name}.copy", t, t.shape, name)
