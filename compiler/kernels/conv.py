@@ -213,7 +213,7 @@ def integer_conv2d(k: Kernel, op: g.IntegerConv2d) -> None:
         weights, ready, shape = layout.pack_depthwise_weights(op.weight[:, 0], k.cfg), depthwise_of, op.shape
     else:
         weights, ready, shape = layout.pack_weights(ungrouped(op), k.cfg), conv2d_of, replace(op.shape, groups=1)
-    _append_planes(k, op, ready, shape, weights)
+    _append_planes(k, op, ready, shape, {"w": k.rec.constant(f"{op.name}.w", weights)})
 
 
 @by_shape(lambda op: op.result_bytes)
@@ -222,17 +222,21 @@ def integer_dense(k: Kernel, op: g.IntegerMatMul) -> None:
     if op.weight is None or op.x.data is not None:
         raise Unfit("its operands are not rows and a constant int8 matrix")
     n, features = op.x.shape
-    weights = layout.pack_dense_weights(op.weight, k.cfg)
-    _append_planes(k, op, dense_of, ConvShape(n, features, 1, 1, len(op.weight)), weights)
+    weights = k.rec.constant(f"{op.name}.w", layout.pack_dense_weights(op.weight, k.cfg))
+    _append_planes(k, op, dense_of, ConvShape(n, features, 1, 1, len(op.weight)), {"w": weights})
 
 
 def _append_planes(
-    k: Kernel, op: g.Operator, ready: Callable[..., Schedule], shape: ConvShape, weights: NDArray[np.int8],
-    epilogue: tuple[Stage, ...] = (), **operands: Buffer,
-) -> None:  # fmt: skip
+    k: Kernel,
+    op: g.Operator,
+    ready: Callable[..., Schedule],
+    shape: ConvShape,
+    constants: dict[str, Buffer],
+    epilogue: tuple[Stage, ...] = (),
+) -> None:
     """Record a layer whose output is planes of bytes, one after the other in its buffer, the lowest first."""
     planes = op.result_bytes
-    buffers = {"x": k.rec.packed(op.x), "w": k.rec.constant(f"{op.name}.w", weights), **operands}
+    buffers = {"x": k.rec.packed(op.x), **constants}
     packed = packed_shape(op.output.shape, k.cfg)
     whole, start = place(k.rec.activations[op.output.name])
     for number, name in enumerate(PLANES[:planes]):
@@ -246,24 +250,23 @@ _INT16 = np.iinfo(np.int16)
 
 
 def dense16(k: Kernel, op: g.Dense16) -> None:
-    """A dense layer with results of 16 or 32 bits: the ALU rescales the sums, each byte is stored in a plane.
-
-    The output's buffer has the planes one after the other, the lowest bytes first.
-    """
+    """A dense layer with results of 16 or 32 bits: the ALU rescales the sums, each byte is stored in a plane."""
     k.need("rescale")
     if why := problem(op):
         raise Unfit(why)
     planes, (low, high), bias = op.result_bytes, op.result_ends, op.corrected_bias
     multiplier, exponent = op.multipliers
-    scales = k.requant(Requant(0, 1 << 30, 1, 0), "scale", multiplier=multiplier, exponent=exponent).buffer
-    operands, chain = {"scale": scales}, list[Stage]([("rescale", "scale")])
+    buffers = {
+        "w": k.rec.constant(f"{op.name}.w", layout.pack_dense_weights(op.weight, k.cfg)),
+        "scale": k.requant(Requant(0, 1 << 30, 1, 0), "scale", multiplier=multiplier, exponent=exponent).buffer,
+    }
+    chain: list[Stage] = [("rescale", "scale")]
     if bias.any():
         chain.insert(0, ("add", "b"))
-        operands["b"] = k.rec.constant(f"{op.name}.b", layout.pack_bias(bias, k.cfg))
+        buffers["b"] = k.rec.constant(f"{op.name}.b", layout.pack_bias(bias, k.cfg))
     if planes == 2 and low < _INT16.min:
         chain.append(("max", int(_INT16.min)))
     if planes == 2 and high > _INT16.max:
         chain.append(("min", int(_INT16.max)))
     n, features = op.x.shape
-    weights, shape = layout.pack_dense_weights(op.weight, k.cfg), ConvShape(n, features, 1, 1, len(op.weight))
-    _append_planes(k, op, dense_of, shape, weights, tuple(chain), **operands)
+    _append_planes(k, op, dense_of, ConvShape(n, features, 1, 1, len(op.weight)), buffers, tuple(chain))

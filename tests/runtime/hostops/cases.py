@@ -45,6 +45,7 @@ FLOAT_LSTM = {"weight": np.ones((20, 4), np.float32), "recurrence": np.ones((20,
 FLOAT_LSTM |= {"bias": np.ones(20, np.float32), "reverse": True}
 SHIFTED = {"zero_point": -128, "dtype": "int8"}
 PARABOLA = {"quadratic": 1, "linear": 2, "constant": 3, "period": 4, "levels": 256}
+SUMS = {"sums": np.arange(6, dtype=np.int32), "axis": 1}
 # a step of each operator: (shapes of the inputs, their dtype, or one for each), attributes; .tw files hold the names
 EXAMPLES = {
     "quantize": ([IMAGE], "float32", {"scale": 0.5, "zero_point": 3, "ties_away": True}),
@@ -53,6 +54,13 @@ EXAMPLES = {
     "recode": ([IMAGE], "uint8", {}),
     "chain": ([IMAGE], "uint8", {"stages": [["recode", {}], ["reshape", {"shape": [12, 63]}]]}),
     "pad": ([(2, 3)], "int8", {"pads": [[1, 0], [2, 3]], "value": -5}),
+    "pad_by": ([(2, 3), (1,)], "int8 uint8", {"pads": [[1, 0], [2, 3]]}),
+    "value_range": ([IMAGE], "float32", {}),
+    "range_scale": ([(2,)], "float32", {}),
+    "range_zero_point": ([(2,), (1,)], "float32", {}),
+    "quantize_by": ([IMAGE, (1,), (1,)], "float32 float32 uint8", {}),
+    "subtract_zero_point": ([IMAGE, (1,)], "int32 uint8", SUMS),
+    "scale_sums": ([IMAGE, (1,), (1, 6, 1, 1), (1,)], "int32 uint8 float32 float32", SUMS | {"relu": True}),
     "reshape": ([IMAGE], "float32", {"shape": [12, 63]}),
     "transpose": ([IMAGE], "int8", {"axes": [0, 2, 3, 1]}),
     "concatenate": ([(2, 3), (2, 5), (2, 1)], "int8", {"axis": 1}),
@@ -584,6 +592,18 @@ def rotated(x, position, cosine, sine):
     return found
 
 
+def without_zero_point(acc, zero, sums, axis):
+    return wrapped(acc - np.moveaxis(np.broadcast_to((zero - 128) * sums, np.moveaxis(acc, axis, -1).shape), -1, axis))
+
+
+def scaled_sums(acc, zero, scale, bias=None, *, sums, axis, relu=False):
+    sizes = [n if k == axis else 1 for k, n in enumerate(acc.shape)]
+    scale, bias = (x if x is None or x.size == 1 else x.reshape(sizes) for x in (scale, bias))
+    found = (without_zero_point(acc, zero, sums, axis).astype(np.float32) * scale).astype(np.float32)
+    found = found if bias is None else (found + bias).astype(np.float32)
+    return np.where(found < 0, 0, found) if relu else found
+
+
 def with_rows(cache, rows, position):
     found = cache.copy()
     for k, row in enumerate(rows):
@@ -716,6 +736,13 @@ MEANINGS = {
     "batch_matmul": multiplied,
     "integer_matmul": lambda x, y: wrapped(x @ y),
     "requant_shift": shifted,
+    "pad_by": lambda x, value, pads: MEANINGS["pad"](x, pads, value.item() - 128),
+    "value_range": lambda x: [min(0, x.min()), max(0, x.max())],
+    "range_scale": lambda ends: np.float32(ends[1] - ends[0]) / np.float32(255) if ends.any() else [1],
+    "range_zero_point": lambda ends, scale: np.rint(clamped(-(ends[:1] / scale).astype(np.float32), 0, 255)),
+    "quantize_by": lambda x, scale, zero: clamped(np.rint((x / scale).astype(np.float32)) + zero, 0, 255) - 128,
+    "subtract_zero_point": without_zero_point,
+    "scale_sums": scaled_sums,
     "integer_softmax": halved_parabola,
     "integer_norm": integer_norm,
     "rms_norm": rms_norm,
