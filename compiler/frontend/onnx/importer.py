@@ -178,8 +178,11 @@ class Importer(Quantiser):
         return [Fixed(array.shape, array) for array in self.reader.evaluate(node, arrays)]
 
     def _view(self, node: Node, index: int, x: View, tensor: str) -> View:
-        wanted = "" if self._is_float(tensor) else self.wanted(tensor)
-        return View(self.shape(node, tensor), moved(self, node, index, x.tensor, wanted), x.name)
+        return View(self.shape(node, tensor), moved(self, node, index, x.tensor, self._stored(tensor)), x.name)
+
+    def _stored(self, tensor: str) -> str:
+        """The name of an int8 output of the graph, empty for other tensors: float32 and uint8 ones are converted."""
+        return self.wanted(tensor) if self.reader.types.get(tensor) == TensorProto.INT8 else ""
 
     def _joined(self, node: Node, args: list[Value | None]) -> View:
         """Integers one after the other; all must be quantised alike."""
@@ -190,7 +193,7 @@ class Importer(Quantiser):
         shape = self.shape(node, node.outputs[0])
         y = replace(tensors[0], name="", shape=shape, data=None)
         op = g.Concat(node.name, tuple(tensors), y, node.attrs["axis"] % len(shape))
-        return View(shape, self.append(op, self.wanted(node.outputs[0])))
+        return View(shape, self.append(op, self._stored(node.outputs[0])))
 
     def _dequantize(self, node: Node, x: Value) -> Value:
         if isinstance(x, Fixed):
@@ -204,9 +207,9 @@ class Importer(Quantiser):
         return View(x.shape, t, node.name)
 
     def _quantize(self, node: Node, x: Value) -> View:
-        (scale, zero), tensor = activation(self, node), node.outputs[0]
-        wanted = self.wanted(tensor) if self.reader.types[tensor] == TensorProto.INT8 else ""
-        return View(x.shape, self.quantise(x, g.Tensor("", x.shape, "int8", scale, zero), node, wanted))
+        scale, zero = activation(self, node)
+        y = g.Tensor("", x.shape, "int8", scale, zero)
+        return View(x.shape, self.quantise(x, y, node, self._stored(node.outputs[0])))
 
     def _output(self, name: str) -> g.Tensor | None:
         value = self.real.get(name) or self.value(name)

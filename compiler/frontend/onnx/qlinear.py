@@ -78,6 +78,14 @@ def _integer(op: str) -> Rewrite:
     return rewrite
 
 
+def _dequantised(c: Chain, x: Term, scale: Term, zero: Term | None = None, **attrs: object) -> Term | None:
+    """DequantizeLinear of a scale that is computed; that of a constant stays."""
+    if scale.value is not None:
+        return None
+    y = x.node("Cast", to=TensorProto.FLOAT)
+    return (y if zero is None else y - zero.node("Cast", to=TensorProto.FLOAT)) * scale
+
+
 def _integer_to_float(
     c: Chain, x: Term, w: Term, x_scale: Term, w_scale: Term, x_zero: Term | None = None, w_zero: Term | None = None,
     bias: Term | None = None,
@@ -99,6 +107,7 @@ def _dynamic_matmul(
 
 QLINEAR: dict[str, Rewrite] = {
     "ConvInteger": _integer("Conv"),
+    "DequantizeLinear": _dequantised,
     "DynamicQuantizeMatMul": _dynamic_matmul,
     "MatMulInteger": _integer("MatMul"),
     "MatMulIntegerToFloat": _integer_to_float,
