@@ -207,6 +207,21 @@ def sized(stride, kernel, size=(4, 3)):
     return transposed(1, 19, size, 7, (kernel, kernel), (stride, stride), (pads, pads, 0, 0))
 
 
+def sums_of_conv(c, size, o, kernel=(3, 3), strides=(1, 1), dilations=(1, 1), groups=1, n=1):
+    x = tensor("x", (n, c, *size), 1.0, -128)
+    out = output_size(size, [(k - 1) * d + 1 for k, d in zip(kernel, dilations)], strides, NONE)
+    y = g.Tensor("sums", (n, o, *out), "int32")
+    return g.IntegerConv2d("conv", (x,), y, random_data((o, c // groups, *kernel)), strides, dilations, groups)
+
+
+def sums_of_rows(n, features, columns):
+    x, w = (
+        tensor("x", (n, features), 1.0, -128),
+        tensor("w", (features, columns), data=random_data((features, columns))),
+    )
+    return g.IntegerMatMul("rows", (x, w), g.Tensor("sums", (n, columns), "int32"))
+
+
 def dense16(n=2, features=40, rows=21, scale=0.3, dtype="int16", bias=500, x=None):
     rng, x = np.random.default_rng(0), x or tensor("x", (n, features), 0.05, -9)
     y = g.Tensor("sums", (x.shape[0], rows), dtype, 0.01)
