@@ -109,6 +109,9 @@ from .recurrent import Rescale as Rescale
 from .recurrent import Softmax16 as Softmax16
 from .recurrent import State as State
 from .recurrent import TimeFilter as TimeFilter
+from .wide import QuantizeWide as QuantizeWide
+from .wide import ScaleBytes as ScaleBytes
+from .wide import SplitBytes as SplitBytes
 from .windows import ArgMax as ArgMax
 from .windows import AveragePool as AveragePool
 from .windows import ExactAveragePool as ExactAveragePool

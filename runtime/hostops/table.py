@@ -28,6 +28,7 @@ from . import (
     recurrent,
     reductions,
     resize,
+    wide,
 )
 from .arrays import AnyArray, Attrs
 from .c_calls import Value, Writer
@@ -52,6 +53,7 @@ _SUBJECTS = (
     recurrent,
     detection,
     dynamic,
+    wide,
 )
 
 

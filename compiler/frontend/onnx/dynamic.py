@@ -16,7 +16,7 @@ from ..core import Node, Problem, like
 from ..values import Fixed, Numbers, Value, View
 from . import geometry
 from .floats import Floats
-from .forms import doubled, halves
+from .weights import doubled, halves
 
 _Args = Sequence[Value | None]
 

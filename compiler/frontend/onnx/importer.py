@@ -21,19 +21,20 @@ except ImportError as exc:
     raise UnsupportedError(f"reading models needs onnx ({exc}); pip install 'tilewright[compiler]'") from None
 from ..core import Node, Problem, summary
 from ..source import SINGLE, Source, as_source, in_dialect, one_line
-from ..values import Broken, Expr, Fixed, Numbers, Value, View, Weights, constant
+from ..values import Broken, Expr, Fixed, Numbers, Value, View, Weights, WideView, constant
 from . import dynamic
 from .deeploy import DeeployImporter
 from .file import checked
 from .floats import FLOATS
 from .forms import Quantiser
 from .layouts import LAYOUTS
-from .movements import MOVES, moved
+from .movements import COPIES, MOVES, moved
 from .nodes import ALIASES, LIKE, REAL, Inconsistent, Reader, activation, parameters
 from .numbers import NAMES, converted
 from .qlinear import QLINEAR
 from .recurrent import RECURRENT
 from .rewrites import ARITHMETIC
+from .wide import WIDE
 
 REWRITES = {**ARITHMETIC, **LAYOUTS, **RECURRENT, **QLINEAR}
 _ENDS = ("QuantizeLinear", "DequantizeLinear")
@@ -156,6 +157,9 @@ class Importer(Quantiser):
         shapes = [self.shape(node, t) if t else () for t in node.outputs]
         if all(arg is None or isinstance(arg, (Fixed, Weights)) for arg in args):
             return self._evaluated(node, args)
+        if isinstance(x, WideView) and node.op in COPIES:
+            ts = [moved(self, node, k, x.tensor) for k in range(len(node.outputs))]
+            return [WideView(shape, t, x.name) for shape, t in zip(shapes, ts)]
         if node.op in MOVES and isinstance(x, View):
             return [self._view(node, k, x, t) for k, t in enumerate(node.outputs)]
         if node.op == "Concat" and not self._is_float(node.outputs[0]):
@@ -198,6 +202,11 @@ class Importer(Quantiser):
     def _dequantize(self, node: Node, x: Value) -> Value:
         if isinstance(x, Fixed):
             return parameters(self, node, x)
+        if isinstance(x, WideView):
+            y = g.Tensor("", x.tensor.shape, "int16", *activation(self, node))
+            same = (x.tensor.scale, x.tensor.zero_point) == (y.scale, y.zero_point)
+            t = x.tensor if same else self.append(g.Cast(f"{node.name}.rescaled", (x.tensor,), y))
+            return WideView(x.shape, t, node.name)
         if not isinstance(x, View):
             raise Problem(node, "has an input that is not quantised")
         scale, zero = activation(self, node)
@@ -206,8 +215,11 @@ class Importer(Quantiser):
             t = self.relabelled(node, t, g.Tensor("", t.shape, "int8", scale, zero))
         return View(x.shape, t, node.name)
 
-    def _quantize(self, node: Node, x: Value) -> View:
+    def _quantize(self, node: Node, x: Value) -> View | WideView:
         scale, zero = activation(self, node)
+        if self.reader.types[node.outputs[0]] in WIDE:
+            y = g.Tensor("", x.shape, "int16", scale, zero)
+            return WideView(x.shape, self.append(g.QuantizeWide(node.name, (self.realised(x),), y)))
         y = g.Tensor("", x.shape, "int8", scale, zero)
         return View(x.shape, self.quantise(x, y, node, self._stored(node.outputs[0])))
 

@@ -67,6 +67,7 @@ def of_values():
         yield "quantize", [x], {"scale": unit, "zero_point": zero, "ties_away": away}
         with np.errstate(over="ignore"):
             yield "quantize", [x * np.float32(unit)], {"scale": unit, "zero_point": zero, "ties_away": away}
+            yield "quantize", [x * np.float32(unit)], {"scale": unit, "zero_point": 99 * zero, "dtype": "int16"}
         for values in (EVERY, some(500, "int16")):
             yield "dequantize", [values], {"scale": unit, "zero_point": zero}
     yield "expect_numbers", [np.zeros((1, 16), np.int8)], {}
@@ -434,6 +435,14 @@ def of_dynamic_scales():
             one, each = np.array([1e-3], np.float32), some(6, "float32").reshape(6, *[1] * (len(shape) - axis - 1))
             for factors in ([one], [each], [one, each], [each, one]):
                 yield "scale_sums", [acc, zero, *factors], facts | {"relu": relu}
+
+
+def of_wide_values():
+    """int16 values in two bytes."""
+    yield "split_bytes", [np.arange(-(1 << 15), 1 << 15).astype(np.int16).reshape(4, -1)], {}
+    for shape in ((2, 6, 3, 5), (4, 6), (2, 6, 7)):
+        facts = {key: some(6, "float32") for key in ("weight_scale", "bias")} | {"sums": some(6, "int32")}
+        yield "scale_bytes", [some(shape, "int32")], facts | {"scale": 0.003, "zero_point": -(1 << 15)}
 
 
 def cases():
