@@ -42,7 +42,12 @@ OPERATORS = frozenset(
     (*FLOATS, *NAMES, *dynamic.NAMES, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "Shape", "Size")
 )
 _NUMBERS: dict[int, str] = {TensorProto.FLOAT: "float32", TensorProto.INT8: "int8", TensorProto.UINT8: "uint8"}
-_NUMBERS |= {TensorProto.INT32: "int32", TensorProto.INT64: "int64", TensorProto.BOOL: "bool"}
+_NUMBERS |= {
+    TensorProto.INT16: "int16",
+    TensorProto.INT32: "int32",
+    TensorProto.INT64: "int64",
+    TensorProto.BOOL: "bool",
+}
 
 
 def import_onnx(model: str | Path | Source) -> g.Graph:
@@ -92,7 +97,7 @@ class Importer(Quantiser):
         self.tensors.add(name)
         first = next((n for n in self.reader.readers.get(name, ()) if n.op == "DequantizeLinear"), None)
         raw = first is None and any(n.op == "Cast" for n in self.reader.nodes)  # an image of bytes, made float32
-        if raw or kind not in ("int8", "uint8"):
+        if raw or kind not in ("int8", "uint8", "int16"):
             self.inputs.append(g.Tensor(name, shape or (1,), kind))
             self.values[name] = Numbers(shape, self.inputs[-1])
             return
@@ -107,7 +112,7 @@ class Importer(Quantiser):
         self.inputs.append(plain)
         y = g.Tensor("", shape, "int8", scale, zero)
         t = self.append(g.Recode(f"{name}.int8", (plain,), y)) if kind == "uint8" else plain
-        self.values[name] = View(shape, t)
+        self.values[name] = (WideView if kind == "int16" else View)(shape, t)
 
     def _node(self, node: Node) -> None:
         known = len(self.problems)
@@ -158,7 +163,7 @@ class Importer(Quantiser):
         if all(arg is None or isinstance(arg, (Fixed, Weights)) for arg in args):
             return self._evaluated(node, args)
         if isinstance(x, WideView) and node.op in COPIES:
-            ts = [moved(self, node, k, x.tensor) for k in range(len(node.outputs))]
+            ts = [moved(self, node, k, x.tensor, self._stored(t)) for k, t in enumerate(node.outputs)]
             return [WideView(shape, t, x.name) for shape, t in zip(shapes, ts)]
         if node.op in MOVES and isinstance(x, View):
             return [self._view(node, k, x, t) for k, t in enumerate(node.outputs)]
@@ -185,8 +190,8 @@ class Importer(Quantiser):
         return View(self.shape(node, tensor), moved(self, node, index, x.tensor, self._stored(tensor)), x.name)
 
     def _stored(self, tensor: str) -> str:
-        """The name of an int8 output of the graph, empty for other tensors: float32 and uint8 ones are converted."""
-        return self.wanted(tensor) if self.reader.types.get(tensor) == TensorProto.INT8 else ""
+        """The name of an output of signed integers, empty for other tensors, which are converted."""
+        return self.wanted(tensor) if self.reader.types.get(tensor) in (TensorProto.INT8, TensorProto.INT16) else ""
 
     def _joined(self, node: Node, args: list[Value | None]) -> View:
         """Integers one after the other; all must be quantised alike."""
@@ -219,7 +224,8 @@ class Importer(Quantiser):
         scale, zero = activation(self, node)
         if self.reader.types[node.outputs[0]] in WIDE:
             y = g.Tensor("", x.shape, "int16", scale, zero)
-            return WideView(x.shape, self.append(g.QuantizeWide(node.name, (self.realised(x),), y)))
+            op = g.QuantizeWide(node.name, (self.realised(x),), y)
+            return WideView(x.shape, self.append(op, self._stored(node.outputs[0])))
         y = g.Tensor("", x.shape, "int8", scale, zero)
         return View(x.shape, self.quantise(x, y, node, self._stored(node.outputs[0])))
 
@@ -227,7 +233,10 @@ class Importer(Quantiser):
         value = self.real.get(name) or self.value(name)
         if isinstance(value, (Fixed, Weights)) and self._is_float(name):
             value = Numbers(value.shape, self.realised(value, name))
-        t = value.tensor if isinstance(value, (Numbers, View)) else None
+        t = value.tensor if isinstance(value, (Numbers, View, WideView)) else None
+        if self.reader.types.get(name) == TensorProto.UINT16:
+            self.ends.append(f"output {name!r} is uint16; outputs of 16 bits must be int16")
+            return None
         if t is None or isinstance(value, Broken):
             if not self.problems and not self.ends:
                 self.ends.append(f"output {name!r} does not come from operators on float32 or int8")

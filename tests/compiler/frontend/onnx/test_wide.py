@@ -4,9 +4,11 @@ onnxruntime adds products in float32, of which few sums round to another step of
 """
 
 import numpy as np
+import onnx
 import pytest
 
 from tilewright.compiler import graph as g
+from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.graph import reference
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
@@ -100,8 +102,19 @@ def test_int8_layers_leave_wide_weights_to_the_host(qdq, compared):
     assert compared(m, 1.01, 0.02, 0.05, opset=21).of(g.FloatMatMul)
 
 
-def test_outputs_of_16_bits_are_refused(qdq, refusal):
-    m = qdq(activations=np.int16)
-    m.output(m.node("QuantizeLinear", m.input("x", [2, 3]), m.const(np.float32(1)), m.const(np.int16(0))), "INT16")
-    path = m.save()
-    assert "does not come from operators on float32 or int8" in refusal(path)
+def test_inputs_and_outputs_of_16_bits(qdq, onnxruntime_outputs, refusal):
+    for dtype in (np.int16, np.uint16):
+        m = qdq(activations=dtype)
+        scale, zero = m.const(np.float32(1e-3)), m.const(m.type(m.middle + 3))
+        x = m.node("DequantizeLinear", m.input("x", [2, 3], "INT16"), scale, m.const(np.int16(-5)))
+        m.output(m.node("Transpose", m.node("QuantizeLinear", m.node("Relu", x), scale, zero)), m.type.__name__.upper())
+        path = m.save()
+        if dtype == np.uint16:
+            assert "is uint16; outputs of 16 bits must be int16" in refusal(path)
+            continue
+        model = onnx.load(path)
+        model.opset_import[0].version = 21
+        onnx.save(model, path)
+        inputs = {"x": m.rng.integers(-(1 << 15), 1 << 15, (2, 3)).astype(np.int16)}
+        for tensor, expected in onnxruntime_outputs(path, inputs).items():
+            np.testing.assert_array_equal(reference.run(import_onnx(path), inputs)[0][tensor], expected)
