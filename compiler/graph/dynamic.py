@@ -158,6 +158,11 @@ class ScaleSums(Operator):
     axis: int
     relu: bool = False
 
+    @property
+    def extends(self) -> bool:
+        """Whether a bias may be added."""
+        return len(self.inputs) == 3 and not self.relu
+
     def check(self) -> None:
         types = ["int32", "uint8", "float32", "float32"][: len(self.inputs)]
         self.expect("the types", [t.dtype for t in self.inputs], types)

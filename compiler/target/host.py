@@ -328,8 +328,7 @@ def scaled_sums(graph: g.Graph) -> g.Graph:
                 less = producers.get(before.x.name)
                 if isinstance(less, g.SubtractZeroPoint) and readers.only(less) is not None and _along(other, less):
                     return [g.ScaleSums(op.name, (*less.inputs, other), op.output, less.sums, less.axis)]
-            unbiased = isinstance(before, g.ScaleSums) and len(before.inputs) == 3 and not before.relu
-            if op.function == "Add" and unbiased and _along(other, before):
+            if isinstance(before, g.ScaleSums) and op.function == "Add" and before.extends and _along(other, before):
                 return [replace(before, name=op.name, inputs=(*before.inputs, other), output=op.output)]
         return None
 

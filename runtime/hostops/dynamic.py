@@ -36,7 +36,7 @@ def range_scale(ends: Float32) -> Float32:
     if ends[0] == ends[1]:
         return np.ones(1, _F)
     with np.errstate(over="ignore", under="ignore"):
-        scale = (ends[1:] - ends[:1]) / _LEVELS
+        scale: Float32 = np.divide(ends[1:] - ends[:1], _LEVELS)
     if not scale[0]:
         raise InputError(f"the values of the input end at {ends[0]:g} and {ends[1]:g}; a 255th of that is 0 in float32")
     return scale

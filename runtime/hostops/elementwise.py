@@ -14,7 +14,7 @@ from ...hw import rounding
 from ...hw.errors import InputError
 from ...hw.rounding import divide_by_power, doubling_high_multiply
 from ..schema import Array, Int, OneOf
-from .arrays import AnyArray, Attrs, Float32, Int8, Int16, Int64, Ints
+from .arrays import AnyArray, Attrs, Float32, Int8, Int64, Ints
 from .c_calls import C, Value, Writer
 from .fixed_point import bit_count, reciprocal
 from .row import INT16, INT32, INTEGERS, TWO_SCALES, HostOp, Operand, Operands, cast_to, giving, need, together
@@ -24,9 +24,7 @@ _EVERY = np.arange(-128, 128).astype(np.int8)
 _BELOW_HALF = np.nextafter(np.float32(0.5), np.float32(0))
 
 
-def quantize(
-    x: Float32, *, scale: float, zero_point: int, ties_away: bool = False, dtype: str = "int8"
-) -> Int8 | Int16:
+def quantize(x: Float32, *, scale: float, zero_point: int, ties_away: bool = False, dtype: str = "int8") -> AnyArray:
     """`clamp(round(x / scale) + zero_point)` as `dtype`, int8 or int16, divided in float32.
 
     Ties go to the even value, as in ONNX, or away from zero. Raises `InputError` for values that are not numbers.

@@ -37,10 +37,12 @@ def _split(inputs: Operands, a: Attrs) -> Operand:
 
 def _scaled(inputs: Operands, a: Attrs) -> Operand:
     shape = inputs[0].shape
-    need(len(shape) > 1 and shape[0] % 2 == 0, f"sums {shape}: must be those of two bytes, of channels")
+    need(len(shape) > 1, f"sums {shape}: must have at least 2 dimensions")
+    both, *others = shape
+    need(both % 2 == 0, f"sums {shape}: must be those of two bytes")
     for name in ("weight_scale", "bias", "sums"):
         need(a[name].shape == shape[1:2], f"{name} {a[name].shape}: sums {shape} need {shape[1:2]}")
-    return Operand((shape[0] // 2, *shape[1:]), "float32")
+    return Operand((both // 2, *others), "float32")
 
 
 _FACTORS: dict[str, Kind] = dict.fromkeys(("weight_scale", "bias"), Array(1, ("float32",)))

@@ -109,8 +109,8 @@ def _weights(node: Node, args: _Args, axis: int) -> np.ndarray:
 
 def _wide(imp: Floats, node: Node, args: _Args, k: int) -> g.Tensor:
     """int32: operand `k` less its zero point."""
-    if isinstance(args[k], Fixed):
-        return imp.constant(f"{node.name}.weights", _weights(node, args, args[k].array.ndim - 1).astype(np.int32))
+    if isinstance(w := args[k], Fixed):
+        return imp.constant(f"{node.name}.weights", _weights(node, args, w.array.ndim - 1).astype(np.int32))
     x, zero = _steps(node, args, k)
     wide = g.Tensor("", x.shape, "int32")
     t = imp.append(g.Cast(f"{node.name}.{k}", (x,), wide))

@@ -365,7 +365,10 @@ class Reading(Builder):
 
 _ACTIVATIONS = ("int8", "uint8", "int16", "uint16")
 _CONSTANTS = (*_ACTIVATIONS, "int32")
-_MIDDLE = {TensorProto.UINT8: 1 << 7, TensorProto.UINT16: 1 << 15}  # what unsigned types have more than signed ones
+_MIDDLE: dict[int, int] = {
+    TensorProto.UINT8: 1 << 7,
+    TensorProto.UINT16: 1 << 15,
+}  # what unsigned types have more than signed ones
 
 
 def _parts(imp: Reading, node: Node, weights: bool) -> tuple[np.ndarray, np.ndarray | None]:

@@ -11,7 +11,6 @@ import numpy as np
 from onnx import TensorProto
 
 from ... import graph as g
-from ...conv_shape import ConvShape
 from ..core import Node
 from ..moves import around, padded
 from ..values import Expr, Weights, WideView, channel_vector, constant
@@ -41,13 +40,16 @@ def wide_layer(imp: Reading, value: Expr, wanted: str) -> g.Tensor | None:
         return None
     of_weights = weights.reshape(len(weights), -1).sum(1).astype(np.int32)
     facts = x.tensor.scale, x.tensor.zero_point, scale.astype(np.float32), vector.astype(np.float32), of_weights
-    sums = _conv_sums(imp, node, x.tensor, weights) if conv else _dense_sums(imp, node, x.tensor, weights)
+    if conv:
+        sums = _conv_sums(imp, node, x.tensor, weights, imp.image_shape(value.shape)[2:])
+    else:
+        sums = _dense_sums(imp, node, x.tensor, weights)
     y = g.Tensor("", (sums.shape[0] // 2, *sums.shape[1:]), "float32")
     return imp.plain(g.ScaleBytes(node.name, (sums,), y, *facts), value.shape or (1,), wanted)
 
 
-def _conv_sums(imp: Reading, node: Node, x: g.Tensor, weights: np.ndarray) -> g.Tensor:
-    """int32 (2 * N, O, H, W): the sums of a convolution of both bytes."""
+def _conv_sums(imp: Reading, node: Node, x: g.Tensor, weights: np.ndarray, size: tuple[int, ...]) -> g.Tensor:
+    """int32 (2 * N, O, *size): the sums of a convolution of both bytes."""
     strides, pads, dilations, groups = geometry.convolution(imp, node, x.shape, weights.shape)
     image, parts = imp.image(node.name, x), halves(weights.reshape(imp.image_shape(weights.shape)))
     if any(pads):
@@ -55,7 +57,6 @@ def _conv_sums(imp: Reading, node: Node, x: g.Tensor, weights: np.ndarray) -> g.
     image = _bytes(imp, node, image)
     if len(parts) > 1:
         image = doubled(imp, node.name, image, groups)
-    size = ConvShape(*image.shape, len(weights), parts[0].shape[2:], strides, (0, 0, 0, 0), dilations).output
     y = g.Tensor("", (image.shape[0], len(weights), *size), "int32")
     op = g.IntegerConv2d(f"{node.name}.sums", (image,), y, np.concatenate(parts, 1), strides, dilations, groups)
     return imp.append(op)

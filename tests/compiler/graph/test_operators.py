@@ -151,7 +151,7 @@ OPERATORS = [
     g.PadBy("op", (X, BYTE), t(1, 2, 5, 6), ((0, 0), (0, 0), (1, 0), (2, 0))),
     g.QuantizeWide("op", (f(1, 2),), t(1, 2, dtype="int16")),
     g.SplitBytes("op", (s(2, 3, dtype="int16"),), t(4, 3)),
-    g.ScaleBytes("op", (i32(4, 3),), f(2, 3), 0.5, 9, *[ones(3, dtype="float32")] * 2, BIAS),
+    g.ScaleBytes("op", (i32(4, 3),), f(2, 3), 0.5, 9, ones(3, dtype="float32"), ones(3, dtype="float32"), BIAS),
     g.IntegerConv2d("op", (X,), i32(1, 3, 4, 4), ones(3, 2, 1, 1)),
     g.SubtractZeroPoint("op", (i32(2, 3), BYTE), i32(2, 3), BIAS, 1),
     g.ScaleSums("op", (i32(2, 3), BYTE, f(1), f(3)), f(2, 3), BIAS, 1),

@@ -7,6 +7,7 @@ import numpy as np
 
 from tilewright.compiler import graph as g
 from tilewright.compiler.conv_shape import output_size
+from tilewright.compiler.frontend.linear import reach
 from tilewright.compiler.graph import tables
 
 NONE = (0, 0, 0, 0)
@@ -209,7 +210,7 @@ def sized(stride, kernel, size=(4, 3)):
 
 def sums_of_conv(c, size, o, kernel=(3, 3), strides=(1, 1), dilations=(1, 1), groups=1, n=1):
     x = tensor("x", (n, c, *size), 1.0, -128)
-    out = output_size(size, [(k - 1) * d + 1 for k, d in zip(kernel, dilations)], strides, NONE)
+    out = output_size(size, reach(kernel, dilations), strides, NONE)
     y = g.Tensor("sums", (n, o, *out), "int32")
     return g.IntegerConv2d("conv", (x,), y, random_data((o, c // groups, *kernel)), strides, dilations, groups)
 

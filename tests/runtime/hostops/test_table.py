@@ -207,6 +207,7 @@ INPUTS = [
     ("subtract_zero_point", {0: INT32(2, 5)}, {}, r"sums \(6,\): axis 1 has others"),
     ("scale_sums", {2: FLOAT(5)}, {}, r"a factor has shape \(5,\): axis 1 has others"),
     ("scale_bytes", {0: INT32(3, 6)}, {}, r"sums \(3, 6\): must be those of two bytes"),
+    ("scale_bytes", {0: INT32(6)}, {}, r"sums \(6,\): must have at least 2 dimensions"),
     ("scale_bytes", {0: INT32(2, 5)}, {}, r"weight_scale \(6,\): sums \(2, 5\) need \(5,\)"),
     ("quantize", {}, {"zero_point": 128}, "zero_point is not in int8"),
     ("lanes", {0: (1, 12)}, {"block": 4, "shape": [1, 4, 1, 2]}, "blocks of 4: its input is"),

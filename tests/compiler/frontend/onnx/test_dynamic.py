@@ -3,6 +3,8 @@
 Weights have 7 bits: without VNNI onnxruntime's sums of two products of uint8 and int8 saturate at 16 bits.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnxruntime import quantization
@@ -29,7 +31,7 @@ def dynamic(m, *shape, name="x"):
     return m.nodes_of("DynamicQuantizeLinear", [m.input(name, list(shape))], [f"{name}{k}" for k in range(3)], name)
 
 
-def weights(m, *shape, dtype=np.int8, zero=None, points=()):
+def weights(m, *shape, dtype: Any = np.int8, zero=None, points=()):
     """Weights, and their zero points of shape `points` where they have some."""
     w = m.rng.integers(-64, 64, shape) + (128 if dtype == np.uint8 else 0)
     zeros = [] if zero is None else [m.const((zero + m.rng.integers(-9, 9, points)).astype(dtype))]
@@ -72,7 +74,7 @@ def of_two(m):
     return scaled(m, m.node("MatMulInteger", a, b, x, y), m.node("Mul", first, second))
 
 
-def in_one(op, dtype=np.uint8, bias=True, columns=20):
+def in_one(op, dtype: Any = np.uint8, bias=True, columns=20):
     """onnxruntime's own operators."""
 
     def make(m):
@@ -121,7 +123,7 @@ ROWS = {
     **{
         f"{op} {bias}": in_one(op, bias=bias)
         for op in ("DynamicQuantizeMatMul", "MatMulIntegerToFloat")
-        for bias in (0, 1)
+        for bias in (False, True)
     },
     "DynamicQuantizeMatMul int8": in_one("DynamicQuantizeMatMul", np.int8),
 }
