@@ -18,7 +18,7 @@ import numpy as np
 from ....runtime.hostops.reductions import MOST_PLACES
 from ... import graph as g
 from ...graph import ranges
-from ..core import Node, Problem, like
+from ..core import Node, Problem
 from ..linear import is_unit
 from ..moves import around, padded
 from ..source import SINGLE
@@ -43,6 +43,7 @@ from .floats import Floats
 from .geometry import window
 from .movements import MOVES, moved
 from .nodes import Beyond, Reader
+from .weights import dense_weights, halves, of_bytes, repeated, scaled
 
 _EXACT = 1e-5  # largest distance of a bound from an integer, in steps
 LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -223,13 +224,13 @@ def linear(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     if not isinstance(core, Expr) or core.node.op not in LINEAR:
         return None
     node, (first, weight, *rest) = core.node, core.args
-    if not isinstance(weight, Weights) or weight.integers.dtype.itemsize > 1 or node.attrs.get("transA", 0):
+    if not isinstance(weight, Weights) or not of_bytes(weight) or node.attrs.get("transA", 0):
         return None
     x = imp.as_view(first)
     if x is None:
         return None
     dense = node.op in ("Gemm", "MatMul")
-    scaled_weights = _dense_weights(node, weight) if dense else _conv_weights(imp, node, x, weight)
+    scaled_weights = dense_weights(node, weight) if dense else _conv_weights(imp, node, x, weight)
     axis = len(core.shape) - 1 if dense else 1
     scaled = channel_vector(factor, core.shape, axis), channel_vector(offset, core.shape, axis)
     own = constant(rest[0]) if rest and rest[0] is not None else np.zeros(1)
@@ -255,15 +256,6 @@ def linear(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     return None if layer is None else (_dense if dense else _conv)(imp, node, x.tensor, layer, result)
 
 
-def _dense_weights(node: Node, weight: Weights) -> tuple[np.ndarray, np.ndarray] | None:
-    """((O, I), scales); None where there is one scale per input."""
-    if weight.integers.ndim != 2:
-        return None
-    channel = 0 if node.attrs.get("transB", 0) else 1
-    centred = weight.centred if channel == 0 else weight.centred.T
-    return _scaled(centred, weight, channel)
-
-
 def _conv_weights(imp: Quantiser, node: Node, x: View, weight: Weights) -> tuple[np.ndarray, np.ndarray] | None:
     """(weights of four dimensions, output channel first, scales)."""
     if weight.integers.ndim != len(x.shape) or len(x.shape) not in (3, 4):
@@ -273,9 +265,9 @@ def _conv_weights(imp: Quantiser, node: Node, x: View, weight: Weights) -> tuple
     if node.op == "Conv":
         if x.shape[1] != shape[1] * groups:
             raise Problem(node, f"has {x.shape[1]} input channels, its weights have {shape[1] * groups}")
-        return _scaled(centred, weight, 0)
-    scaled = _scaled(centred, weight, 1)
-    return None if scaled is None else _ungrouped(node, centred, scaled[1], groups)
+        return scaled(centred, weight, 0)
+    found = scaled(centred, weight, 1)
+    return None if found is None else _ungrouped(node, centred, found[1], groups)
 
 
 def _ungrouped(node: Node, weight: np.ndarray, scale: np.ndarray, groups: int) -> tuple[np.ndarray, np.ndarray]:
@@ -288,13 +280,6 @@ def _ungrouped(node: Node, weight: np.ndarray, scale: np.ndarray, groups: int) -
         inputs = slice(k * c // groups, (k + 1) * c // groups)
         full[k * per_group : (k + 1) * per_group, inputs, ::dh, ::dw] = weight[inputs].swapaxes(0, 1)
     return full, np.tile(scale[:per_group], groups)
-
-
-def _scaled(weight: np.ndarray, source: Weights, channel: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """`weight`, and one scale per output channel, which is dimension `channel` in the file."""
-    if source.scale.size > 1 and source.axis != channel:
-        return None
-    return weight, np.broadcast_to(source.scale.astype(np.float64), (source.integers.shape[channel],))
 
 
 def _layer(
@@ -330,32 +315,15 @@ def _exact_bias(rest: list, x_scale: float, scales: np.ndarray) -> np.ndarray | 
     return np.broadcast_to(bias.integers.reshape(-1), scales.shape).astype(np.int32)
 
 
-def _halves(weight: np.ndarray) -> list[np.ndarray]:
-    """int8 weights whose sum is `weight`: one, or two where zero points take weights out of int8, three for 255."""
-    parts: list[np.ndarray] = []
-    while not parts or weight.any():
-        parts.append(np.ascontiguousarray(np.clip(weight, -128, 127).astype(np.int8)))
-        weight = weight - parts[-1]
-    return parts
-
-
-def _repeated(imp: Quantiser, name: str, x: g.Tensor, groups: int, count: int) -> g.Tensor:
-    """`x` with the channels of each group `count` times, for weights in as many parts."""
-    n, c, *size = x.shape
-    pixels = math.prod(size)
-    rows = imp.reshape(f"{name}.groups", x, (n, groups, c // groups, pixels))
-    every = like(x, f"{name}.every", (n, groups, count * c // groups, pixels))
-    every = imp.add(g.Concat, (rows,) * count, every, 2)
-    return imp.reshape(f"{name}.repeated", every, (n, count * c, *size))
 
 
 def _parameters(
     imp: Quantiser, name: str, x: g.Tensor, layer: _Layer, clamp: tuple[int, int], groups: int
 ) -> tuple[g.Tensor, tuple[np.ndarray, np.ndarray, np.ndarray, int, int]]:
     """The input and the constants of a layer."""
-    parts = _halves(layer.weight)
+    parts = halves(layer.weight)
     if len(parts) > 1:
-        x = _repeated(imp, name, x, groups, len(parts))
+        x = repeated(imp, name, x, groups, len(parts))
     return x, (np.concatenate(parts, 1), layer.scale.astype(np.float32), layer.bias, *clamp)
 
 
