@@ -177,7 +177,8 @@ def conv(groups=1, transposed=False):
         attrs["strides"] = [int(m.pick(1, 1, 2)) for _ in range(2)]
         shape = (c, out // g, *k) if transposed else (out, c // g, *k)
         real = m.rng.normal(0, 1 / np.sqrt(np.prod(shape[1:])), shape)
-        if transposed and g > 1:
+        sizes = [(n - 1) * s + r for n, s, r in zip((h, w), attrs["strides"], reach)]
+        if transposed and (g > 1 or any(n <= pads[k] + pads[k + 2] for k, n in enumerate(sizes))):
             return None
         weight, scale = m.weight(real, 1 if transposed else 0)
         inputs = [x, weight, *([m.bias(out, x, scale)] if m.rng.random() < 0.7 else [])]
@@ -352,6 +353,24 @@ def swish(m, x):
     return m.node("Mul", x, m.node("Sigmoid", x))
 
 
+def gelu(m, x):
+    half = m.node("Erf", m.node("Div", x, m.real(np.sqrt(2))))
+    return m.node("Mul", m.node("Mul", x, m.node("Add", half, m.real(1))), m.real(0.5))
+
+
+def root(m, x):
+    return m.node("Sqrt", m.node("Add", m.node("Pow", x, m.real(2)), m.real(1e-3)))
+
+
+def quotient(m, x):
+    return m.node("Div", x, m.weight(m.rng.uniform(0.5, 2, m.values[x].shape[1:]), None)[0])
+
+
+def extreme(m, x):
+    axis = int(m.rng.integers(1, m.values[x].ndim))
+    return m.node("ReduceMax", x, m.ints(axis)) if m.opset >= 18 else m.node("ReduceMax", x, axes=[axis])
+
+
 def prelu(m, x):
     shape = m.values[x].shape
     slope = m.rng.uniform(0.05, 0.4, (shape[1], *[1] * (len(shape) - 2)))
@@ -454,6 +473,10 @@ KINDS = {
     "hard swish": Kind(0, hard_swish, "HardSwish"),
     "swish": Kind(0, swish, "Sigmoid"),
     "elu": Kind(0, plain("Elu"), "Elu"),
+    "gelu": Kind(0, gelu, "Erf"),
+    "root": Kind(0, root, "Sqrt"),
+    "quotient": Kind(0, quotient, "Div"),
+    "extreme": Kind(0, extreme, "ReduceMax"),
     "prelu": Kind(0, prelu, "PRelu"),
     "norm": Kind(4, norm, "BatchNormalization"),
     "softmax": Kind(0, softmax, "Softmax"),

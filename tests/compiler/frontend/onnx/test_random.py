@@ -51,16 +51,16 @@ def differences(m, seed, count=2):
 
 def survey(folder, seeds, kinds=None, count=None):
     """Compare a network per seed: how many there are, the seeds of those that differ, by their share of values."""
-    total, apart = 0, {}
+    total, values, apart = 0, 0, {}
     for seed in seeds:
         m, made = random_network(folder, seed, kinds, count)
         if not made:
             continue
         steps, _ = differences(m, seed)
-        total += 1
+        total, values = total + 1, values + steps.size
         if steps.any():
             apart[seed] = (float((steps > 0).mean()), int(steps.max()))
-    print(f"{total - len(apart)} of {total} networks are equal; (share of values, steps) of others by seed: {apart}")
+    print(f"{total - len(apart)} of {total} networks of {values:,} values are equal; (share, steps) of others: {apart}")
     return total, apart
 
 
@@ -74,7 +74,7 @@ def test_networks_equal_onnxruntime(tmp_path, seed):
 def test_many_networks_equal_onnxruntime(tmp_path):
     total, apart = survey(tmp_path, range(1000, 1600), EXACT)
     assert total > 580 and len(apart) <= 0.02 * total
-    assert np.mean([share for share, _ in apart.values()] or [0]) < 5 * MOST
+    assert np.mean([share for share, _ in apart.values()] or [0]) < MOST
 
 
 @pytest.mark.slow
