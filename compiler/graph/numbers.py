@@ -235,7 +235,11 @@ class FloatResize(FloatOperator):
 
     def check(self) -> None:
         super().check()
-        self.expect("the output's shape", self.output.shape, (*self.x.shape[:2], len(self.row_weights), len(self.column_weights)))
+        self.expect(
+            "the output's shape",
+            self.output.shape,
+            (*self.x.shape[:2], len(self.row_weights), len(self.column_weights)),
+        )
 
     @property
     def macs(self) -> int:

@@ -1,7 +1,7 @@
 """Operators of transformers in integers: matrix products, norms, rotations, and attention over caches.
 
-`R` is the rounding of hw/rounding.py, contract double unless `contract` is given. An operator with a position computes a block of T consecutive
-tokens of a text: the position is int32 (1,), n, and row k is token n * T + k, counted from 0.
+`R` is the rounding of hw/rounding.py, contract double unless `contract` is given. An operator with a position computes
+a block of T consecutive tokens of a text: the position is int32 (1,), n, and row k is token n * T + k, counted from 0.
 """
 
 from __future__ import annotations

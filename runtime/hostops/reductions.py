@@ -81,11 +81,12 @@ def softmax(
 ) -> AnyArray:
     """Softmax of int8 `x` along `axis`: int8 or int16 by `bits`, scale 2**-bits, the least value as zero point.
 
-    With `steps` the scale of int8 results is its reciprocal, and they have the zero point. Exponentials come from the tables of `exponentials`, made once per scale: per value a difference, a sum and a
-    product remain, and per row a reciprocal.
+    With `steps` the scale of int8 results is 1 / steps, and they have the zero point. Exponentials come from tables
+    made once per scale: per value a difference, a sum and a product remain, and per row a reciprocal.
     """
     least, most, dtype = -(1 << bits - 1), (1 << bits - 1) - 1, np.int16 if bits > 8 else np.int8
-    (known, places), (_, summands) = numerators(multiplier, exponent, steps or 2.0**bits), exponentials(multiplier, exponent)
+    known, places = numerators(multiplier, exponent, steps or 2.0**bits)
+    _, summands = exponentials(multiplier, exponent)
     zero = zero_point if steps else least
     rows = np.moveaxis(x, axis, -1)
     difference = rows.max(-1, keepdims=True).astype(np.int64) - rows

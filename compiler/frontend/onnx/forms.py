@@ -47,7 +47,8 @@ from .weights import dense_weights, halves, of_bytes, repeated, scaled
 
 _EXACT = 1e-5  # largest distance of a bound from an integer, in steps
 LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-_NEAR_TIE, _TIES = 2.0**-15, 2.0**-10  # distance from a tie in steps of the output, and the share of such sums
+# distance from a tie in steps of the output, the share of such sums, and the most sums that are looked at
+_NEAR_TIE, _TIES, _SUMS = 2.0**-15, 2.0**-10, 1 << 16
 _INT32 = np.iinfo(np.int32)
 _UNIT = 127  # the largest weight of a channel that is only scaled
 
@@ -485,9 +486,9 @@ def _table(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
 def _has_ties(factor: float, count: int) -> bool:
     """True if `factor` takes sums of `count` values half way between two integers more often than chance does.
 
-    There float32 decides, whose roundings depend on the values, not on their sum alone.
+    There float32 decides in onnxruntime: its roundings depend on the values, not on their sum alone.
     """
-    sums = np.arange(min(255 * count, math.ceil(256 / factor)))
+    sums = np.arange(min(255 * count, math.ceil(256 / factor), _SUMS))
     return bool((np.abs(sums * factor % 1 - 0.5) < _NEAR_TIE).mean() > _TIES)
 
 
@@ -504,7 +505,9 @@ def _average_pool(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | Non
             return None  # windows have means of different numbers of elements
         image = padded(imp, f"{node.name}.pad", image, around(pads), image.zero_point)
     op = g.AveragePool(node.name, (image,), y, kernel, strides, (0, 0, 0, 0), *result.clamp)
-    return None if _has_ties(op.factor, math.prod(kernel)) else imp.checked(node, op, result.wanted, result.y.shape)
+    if not op.axes and _has_ties(op.factor, math.prod(kernel)):
+        return None
+    return imp.checked(node, op, result.wanted, result.y.shape)
 
 
 def _mean(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
@@ -513,9 +516,6 @@ def _mean(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     if x is None:
         return None
     axes = imp.axes(node)
-    count = math.prod(x.shape[axis] for axis in axes)
-    if _has_ties(x.tensor.scale / y.scale / count, count):
-        return None
     if len(x.shape) == 4 and axes == (2, 3) and node.attrs.get("keepdims", 1):
         op = g.AveragePool(node.name, (x.tensor,), y, x.shape[2:], (1, 1), (0, 0, 0, 0), *result.clamp)
         return imp.checked(node, op, result.wanted)

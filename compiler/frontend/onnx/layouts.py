@@ -35,7 +35,7 @@ def _resize(
     nearest_mode: str = "round_prefer_floor", keep_aspect_ratio_policy: str = "stretch", antialias: int = 0,
     axes: Sequence[int] | None = None, **_: object,
 ) -> Term | None:  # fmt: skip
-    """A gather per axis for the nearest pixels, sums of neighbours for linear ones of images, else a matrix per axis."""
+    """Gathers of the nearest pixels, sums of neighbours for linear ones of images, else a matrix per axis."""
     stretched = keep_aspect_ratio_policy == "stretch"
     if coordinate_transformation_mode == "tf_crop_and_resize" or not stretched or antialias:
         return None

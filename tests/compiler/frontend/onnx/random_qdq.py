@@ -1,6 +1,7 @@
-"""Random QDQ networks of ONNX: every operator's result is quantised, with a scale that its values on a sample decide."""
+"""Random QDQ networks of ONNX: every result is quantised, with a scale that its values on a sample decide."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -31,7 +32,6 @@ class RandomQdq(QdqModel):
         self.mixed, self.per_channel = self.rng.random() < 0.2, self.rng.random() < 0.5
         self.values: dict[str, np.ndarray] = {}
         self.grids: dict[str, tuple[float, int, type]] = {}  # scale, zero point and type of `values`
-        self.used: set[str] = set()
         self.fed: dict[str, np.ndarray] = {}
 
     def pick(self, *choices):
@@ -101,16 +101,17 @@ class RandomQdq(QdqModel):
         return self.node("DequantizeLinear", self.const(q), self.const(scale), self.const(zero), **attrs), scale
 
     def bias(self, count, x, weight_scale):
-        scale = (np.float32(self.grids[x][0]) * np.broadcast_to(weight_scale, (count,) if self.per_channel else ()))
+        scale = np.float32(self.grids[x][0]) * np.broadcast_to(weight_scale, (count,) if self.per_channel else ())
         scale = scale.astype(np.float32)
         b = np.rint(self.rng.normal(0, 0.3, count) / scale).astype(np.int32)
         zero = self.const(np.zeros(scale.shape, np.int32))
-        return self.node("DequantizeLinear", self.const(b), self.const(scale), zero, **({"axis": 0} if scale.ndim else {}))
+        return self.node(
+            "DequantizeLinear", self.const(b), self.const(scale), zero, **({"axis": 0} if scale.ndim else {})
+        )
 
     def result(self, *names, grid=None):
         """Quantise what the nodes since `self.start` compute."""
-        nodes, made = self.nodes[self.start :], set()
-        inside = {t for n in nodes for t in n.output}
+        nodes = self.nodes[self.start :]
         ends = {t: self.values[t] for n in nodes for t in n.input if t in self.values}
         constants = {t: self.constants[t] for n in nodes for t in n.input if t in self.constants}
         info = onnx.helper.make_tensor_value_info
@@ -124,17 +125,15 @@ class RandomQdq(QdqModel):
         opsets = [onnx.helper.make_opsetid("", self.opset)]
         proto = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
         reals = session(proto).run(None, ends)
-        self.used |= ends.keys()
         return [self.quantised(t, v, grid) for t, v in zip(names, reals)]
 
-    def grow(self, kind, shapes=None):
+    def grow(self, kind):
         """Append an operator of `kind` on a tensor that it can be on; False where there is none."""
-        rank, make = KINDS[kind]
-        free = [t for t, v in self.values.items() if rank in (0, v.ndim) and v.size <= LARGEST and min(v.shape) > 0]
+        rank, make, _ = KINDS[kind]
+        free = [t for t, v in self.values.items() if rank in (0, v.ndim) and v.size <= LARGEST]
         if not free:
             return False
-        recent = free[-3:]
-        x = recent[self.rng.integers(len(recent))]
+        x = self.pick(*free[-3:])
         self.start = len(self.nodes)
         outputs = make(self, x)
         if outputs is None:
@@ -178,7 +177,8 @@ def conv(groups=1, transposed=False):
         attrs["strides"] = [int(m.pick(1, 1, 2)) for _ in range(2)]
         shape = (c, out // g, *k) if transposed else (out, c // g, *k)
         real = m.rng.normal(0, 1 / np.sqrt(np.prod(shape[1:])), shape)
-        if transposed and g > 1:
+        sizes = [(n - 1) * s + r for n, s, r in zip((h, w), attrs["strides"], reach)]
+        if transposed and (g > 1 or any(n <= pads[k] + pads[k + 2] for k, n in enumerate(sizes))):
             return None
         weight, scale = m.weight(real, 1 if transposed else 0)
         inputs = [x, weight, *([m.bias(out, x, scale)] if m.rng.random() < 0.7 else [])]
@@ -217,7 +217,7 @@ def pool(kind):
 
 
 def same(m, x, y, often=True):
-    """What moves values has the quantisation of its input, mostly."""
+    """The result with its operand's quantisation: often, where values are only moved."""
     return (y, m.grids[x]) if m.rng.random() < (0.7 if often else 0.2) else y
 
 
@@ -268,7 +268,9 @@ def resize(mode):
     def make(m, x):
         n, c, h, w = m.values[x].shape
         attrs = {"mode": mode}
-        attrs["coordinate_transformation_mode"] = m.pick("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
+        attrs["coordinate_transformation_mode"] = m.pick(
+            "half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"
+        )
         if mode == "nearest":
             attrs["nearest_mode"] = m.pick("floor", "round_prefer_floor", "ceil", "round_prefer_ceil")
         if m.rng.random() < 0.5:
@@ -351,6 +353,24 @@ def swish(m, x):
     return m.node("Mul", x, m.node("Sigmoid", x))
 
 
+def gelu(m, x):
+    half = m.node("Erf", m.node("Div", x, m.real(np.sqrt(2))))
+    return m.node("Mul", m.node("Mul", x, m.node("Add", half, m.real(1))), m.real(0.5))
+
+
+def root(m, x):
+    return m.node("Sqrt", m.node("Add", m.node("Pow", x, m.real(2)), m.real(1e-3)))
+
+
+def quotient(m, x):
+    return m.node("Div", x, m.weight(m.rng.uniform(0.5, 2, m.values[x].shape[1:]), None)[0])
+
+
+def extreme(m, x):
+    axis = int(m.rng.integers(1, m.values[x].ndim))
+    return m.node("ReduceMax", x, m.ints(axis)) if m.opset >= 18 else m.node("ReduceMax", x, axes=[axis])
+
+
 def prelu(m, x):
     shape = m.values[x].shape
     slope = m.rng.uniform(0.05, 0.4, (shape[1], *[1] * (len(shape) - 2)))
@@ -413,47 +433,58 @@ def product(m, x):
     return activated(m, m.node("MatMul", x, other))
 
 
-# name -> rank of the input, 0 for any; what appends the nodes
-KINDS: dict[str, tuple[int, Callable]] = {
-    "conv": (4, conv()),
-    "grouped": (4, conv(2)),
-    "depthwise": (4, conv(0)),
-    "transposed": (4, conv(1, True)),
-    "max pool": (4, pool("MaxPool")),
-    "average pool": (4, pool("AveragePool")),
-    "global pool": (4, plain("GlobalAveragePool")),
-    "mean": (0, mean),
-    "add": (0, binary("Add")),
-    "sub": (0, binary("Sub")),
-    "mul": (0, binary("Mul")),
-    "concat": (0, concat),
-    "nearest": (4, resize("nearest")),
-    "linear": (4, resize("linear")),
-    "depth to space": (4, depth_to_space),
-    "space to depth": (4, space_to_depth),
-    "transpose": (0, transpose),
-    "slice": (0, slices),
-    "split": (0, split),
-    "pad": (4, pad),
-    "reshape": (4, reshape),
-    "requantise": (0, requantise),
-    "relu": (0, plain("Relu")),
-    "clip": (0, clip),
-    "sigmoid": (0, plain("Sigmoid")),
-    "tanh": (0, plain("Tanh")),
-    "leaky": (0, plain("LeakyRelu", alpha=0.1)),
-    "hard sigmoid": (0, plain("HardSigmoid")),
-    "hard swish": (0, hard_swish),
-    "swish": (0, swish),
-    "elu": (0, plain("Elu")),
-    "prelu": (0, prelu),
-    "norm": (4, norm),
-    "softmax": (0, softmax),
-    "layer norm": (0, layer_norm),
-    "gemm": (0, dense("Gemm")),
-    "matmul": (0, dense("MatMul")),
-    "real bias": (0, real_bias),
-    "product": (0, product),
+class Kind(NamedTuple):
+    """What appends operators to tensors of a rank, 0 for any; `name` is that of ONNX, as docs/networks.md has it."""
+
+    rank: int
+    make: Callable
+    name: str
+
+
+KINDS = {
+    "conv": Kind(4, conv(), "Conv"),
+    "grouped": Kind(4, conv(2), "Conv"),
+    "depthwise": Kind(4, conv(0), "Conv"),
+    "transposed": Kind(4, conv(1, True), "ConvTranspose"),
+    "max pool": Kind(4, pool("MaxPool"), "MaxPool"),
+    "average pool": Kind(4, pool("AveragePool"), "AveragePool"),
+    "global pool": Kind(4, plain("GlobalAveragePool"), "GlobalAveragePool"),
+    "mean": Kind(0, mean, "ReduceMean"),
+    "add": Kind(0, binary("Add"), "Add"),
+    "sub": Kind(0, binary("Sub"), "Sub"),
+    "mul": Kind(0, binary("Mul"), "Mul"),
+    "concat": Kind(0, concat, "Concat"),
+    "nearest": Kind(4, resize("nearest"), "Resize"),
+    "linear": Kind(4, resize("linear"), "Resize"),
+    "depth to space": Kind(4, depth_to_space, "DepthToSpace"),
+    "space to depth": Kind(4, space_to_depth, "SpaceToDepth"),
+    "transpose": Kind(0, transpose, "Transpose"),
+    "slice": Kind(0, slices, "Slice"),
+    "split": Kind(0, split, "Split"),
+    "pad": Kind(4, pad, "Pad"),
+    "reshape": Kind(4, reshape, "Reshape"),
+    "requantise": Kind(0, requantise, "QuantizeLinear"),
+    "relu": Kind(0, plain("Relu"), "Relu"),
+    "clip": Kind(0, clip, "Clip"),
+    "sigmoid": Kind(0, plain("Sigmoid"), "Sigmoid"),
+    "tanh": Kind(0, plain("Tanh"), "Tanh"),
+    "leaky": Kind(0, plain("LeakyRelu", alpha=0.1), "LeakyRelu"),
+    "hard sigmoid": Kind(0, plain("HardSigmoid"), "HardSigmoid"),
+    "hard swish": Kind(0, hard_swish, "HardSwish"),
+    "swish": Kind(0, swish, "Sigmoid"),
+    "elu": Kind(0, plain("Elu"), "Elu"),
+    "gelu": Kind(0, gelu, "Erf"),
+    "root": Kind(0, root, "Sqrt"),
+    "quotient": Kind(0, quotient, "Div"),
+    "extreme": Kind(0, extreme, "ReduceMax"),
+    "prelu": Kind(0, prelu, "PRelu"),
+    "norm": Kind(4, norm, "BatchNormalization"),
+    "softmax": Kind(0, softmax, "Softmax"),
+    "layer norm": Kind(0, layer_norm, "LayerNormalization"),
+    "gemm": Kind(0, dense("Gemm"), "Gemm"),
+    "matmul": Kind(0, dense("MatMul"), "MatMul"),
+    "real bias": Kind(0, real_bias, "float32 bias"),
+    "product": Kind(0, product, "MatMul"),
 }
 
 

@@ -383,3 +383,14 @@ def test_what_is_accepted_is_what_wide_integers_give(qdq):
         for contract in ("single", "double"):
             (y,) = (reference.run(graph, x, contract)[0][t.name] for t in graph.outputs)
             assert (np.sign(y) == sign).all()
+
+
+def test_products_and_means_round_twice_where_that_is_asked_for(m):
+    product = m.quantise(m.node("Mul", image(m), image(m)), 0.1)
+    m.output(
+        m.quantise(m.node("ReduceMean", m.quantise(m.node("MatMul", product, image(m, 5, 3)), 0.2), axes=[1]), 0.1)
+    )
+    graph = import_onnx(m.save())
+    for contract in ("single", "double"):
+        ops = [op for op in graph.under(contract).ops if isinstance(op, (g.Mul, g.BatchMatMul, g.Mean))]
+        assert {type(op) for op in ops} == {g.Mul, g.BatchMatMul, g.Mean} and {op.contract for op in ops} == {contract}
