@@ -163,6 +163,8 @@ class Importer(Quantiser):
             x = args[0] = self._integers(node, x)
         if (numbers := converted(self, node, args)) is not None:
             return numbers
+        if node.op == "Dropout" and node.input(2) and ((training := constant(args[2])) is None or training.any()):
+            raise Problem(node, "is in training mode, in which its results are random")
         if node.op in ALIASES and x is not None:
             return [x, *(Broken(()) for _ in node.outputs[1:])]
         if node.op not in FLOATS and node.op not in MOVES and node.op != "Concat":

@@ -176,6 +176,10 @@ def _dynamic_quantize(c: Chain, x: Term) -> tuple[Term, ...]:
     return y, step.reshape(1), zero_point.reshape(1)
 
 
+def _mean(c: Chain, *inputs: Term) -> Term:
+    return c.add("Sum", *inputs) / float(len(inputs))
+
+
 def _celu(c: Chain, x: Term, *, alpha: float = 1.0) -> Term:
     return (x / alpha).node("Elu", alpha=1.0) * alpha
 
@@ -316,7 +320,9 @@ ARITHMETIC: dict[str, Rewrite] = {
     "DynamicQuantizeLinear": _dynamic_quantize,
     "Expand": _expand,
     "FastGelu": _gelu,
+    "CastLike": lambda c, x, like: x.node("Cast", to=like.type),
     "Max": _pairwise("Max"),
+    "Mean": _mean,
     "Min": _pairwise("Min"),
     "QuickGelu": _sigmoid_product(1.702),
     "ReduceLogSum": _log_sum,
