@@ -141,15 +141,6 @@ def _pairwise(op: str) -> Rewrite:
     return rewrite
 
 
-def _where(c: Chain, condition: Term, x: Term, y: Term) -> Term | None:
-    """A choice that is known when the file is read, between values and constants."""
-    chosen = condition.real
-    if chosen is None or (x.real is None) == (y.real is None):
-        return None
-    other, known, kept = (x, y.real, chosen) if x.real is None else (y, x.real, ~chosen)
-    return other * as_float(kept) + as_float(np.where(kept, 0, np.asarray(known)))
-
-
 def _expand(c: Chain, x: Term, shape: Term) -> Term | None:
     if shape.value is None or x.type == TensorProto.BOOL:
         return None
@@ -331,7 +322,6 @@ ARITHMETIC: dict[str, Rewrite] = {
     "Sum": _pairwise("Add"),
     "Swish": _sigmoid_product(1.0),
     "Tile": _tile,
-    "Where": _where,
     "CumSum": _running_sum,
     "Einsum": _einsum,
     "MatMul": _vectors,
