@@ -165,6 +165,8 @@ class Importer(Quantiser):
             x = args[0] = self._integers(node, x)
         if (numbers := converted(self, node, args)) is not None:
             return numbers
+        if node.op == "Dropout" and node.input(2) and ((training := constant(args[2])) is None or training.any()):
+            raise Problem(node, "is in training mode, in which its results are random")
         if node.op in ALIASES and x is not None:
             return [x, *(Broken(()) for _ in node.outputs[1:])]
         if node.op not in FLOATS and node.op not in MOVES and node.op != "Concat":
@@ -286,11 +288,9 @@ class Importer(Quantiser):
             if not self.problems and not self.ends:
                 self.ends.append(f"output {name!r} does not come from operators on float32 or int8")
             return None
-        if any(t.name == one.name == name for one in self.inputs):  # which a tensor of another name is a copy of
-            return self.reshape(f"{name}.copy", t, t.shape, f"{name}'")
-        if self._is_float(name):
-            return t if t.name == name else self.reshape(f"{name}.copy", t, t.shape, name)
+        is_input = any(one.name == name for one in self.inputs)
+        wanted = f"{name}'" if is_input else name  # of a copy of the input
         if self.reader.types[name] == TensorProto.UINT8 and t.dtype == "int8":
-            y = replace(t, name=name, dtype="uint8", zero_point=t.zero_point + 128, data=None)
-            return self.append(g.Recode(f"{name}.uint8", (t,), y), name)
-        return t if t.name == name else self.reshape(f"{name}.copy", t, t.shape, name)
+            y = replace(t, dtype="uint8", zero_point=t.zero_point + 128, data=None)
+            return self.append(g.Recode(f"{name}.uint8", (t,), y), wanted)
+        return t if t.name == name and not is_input else self.reshape(f"{name}.copy", t, t.shape, wanted)

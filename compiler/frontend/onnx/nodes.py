@@ -42,6 +42,7 @@ def _proto(node: Node) -> onnx.NodeProto:
 # Takes a chain, the inputs of a node, None where one is left out, and its attributes as keywords. Returns the results,
 # or None, as where Python cannot call it with these arguments, if the node stays.
 Rewrite = Callable[..., "Term | tuple[Term | None, ...] | None"]
+_OTHER_FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)  # constants of rewrites are float32
 _UNREAD = ("momentum", "spatial", "stash_type")  # attributes that change no result
 
 
@@ -171,7 +172,7 @@ class Reader:
     def _rewritten(self, node: Node) -> list[Node] | None:
         """The nodes in place of one; None where it stays, as where the signature of its rewrite has not all of it."""
         rewrite, chain = self.rewrites.get(node.op), Chain(self, node)
-        if rewrite is None:
+        if rewrite is None or any(self.types.get(t) in _OTHER_FLOATS for t in node.inputs):
             return None
         attrs = {key: value for key, value in node.attrs.items() if key not in _UNREAD}
         try:

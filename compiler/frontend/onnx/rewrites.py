@@ -141,15 +141,6 @@ def _pairwise(op: str) -> Rewrite:
     return rewrite
 
 
-def _where(c: Chain, condition: Term, x: Term, y: Term) -> Term | None:
-    """A choice that is known when the file is read, between values and constants."""
-    chosen = condition.real
-    if chosen is None or (x.real is None) == (y.real is None):
-        return None
-    other, known, kept = (x, y.real, chosen) if x.real is None else (y, x.real, ~chosen)
-    return other * as_float(kept) + as_float(np.where(kept, 0, np.asarray(known)))
-
-
 def _expand(c: Chain, x: Term, shape: Term) -> Term | None:
     if shape.value is None or x.type == TensorProto.BOOL:
         return None
@@ -163,6 +154,10 @@ def _tile(c: Chain, x: Term, repeats: Term) -> Term | None:
         if count > 1:
             x = c.add("Concat", *[x] * count, axis=axis)
     return x
+
+
+def _mean(c: Chain, *inputs: Term) -> Term:
+    return c.add("Sum", *inputs) / float(len(inputs))
 
 
 def _celu(c: Chain, x: Term, *, alpha: float = 1.0) -> Term:
@@ -304,7 +299,9 @@ ARITHMETIC: dict[str, Rewrite] = {
     "Celu": _celu,
     "Expand": _expand,
     "FastGelu": _gelu,
+    "CastLike": lambda c, x, like: x.node("Cast", to=like.type),
     "Max": _pairwise("Max"),
+    "Mean": _mean,
     "Min": _pairwise("Min"),
     "QuickGelu": _sigmoid_product(1.702),
     "ReduceLogSum": _log_sum,
@@ -313,7 +310,6 @@ ARITHMETIC: dict[str, Rewrite] = {
     "Sum": _pairwise("Add"),
     "Swish": _sigmoid_product(1.0),
     "Tile": _tile,
-    "Where": _where,
     "CumSum": _running_sum,
     "Einsum": _einsum,
     "MatMul": _vectors,

@@ -330,6 +330,15 @@ def test_scalars_are_tensors_of_one_element(m, onnxruntime_outputs, quantised):
     )
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "float32"])
+def test_an_input_may_be_an_output(m, dtype):
+    x = m.input("x", [1, 4], {"float32": "FLOAT"}.get(dtype, dtype.upper()))
+    m.output(x, {"float32": "FLOAT"}.get(dtype, dtype.upper()))
+    given = np.array([[1, 5, 100, 2]], dtype)
+    ((name, values),) = reference.run(import_onnx(m.save()), {"x": given})[0].items()
+    assert name == "x'" and values.dtype == dtype and (values == given).all()
+
+
 REFUSED = {
     "Abs 'it' is not on float32 values": ("INT8", lambda m, x: m.node("Abs", x, name="it")),
     "QuantizeLinear 'it' has one scale per block": (
@@ -339,6 +348,10 @@ REFUSED = {
     "input 'y' is of type int4; only float32": (
         "FLOAT",
         lambda m, x: m.node("Cast", m.input("y", [1, 8], "INT4"), to=1),
+    ),
+    "Dropout 'it' is in training mode, in which its results are random": (
+        "FLOAT",
+        lambda m, x: m.node("Dropout", m.input("y", [1, 8]), "", m.const(np.array(True)), name="it"),
     ),
     "Clip 'it' has bounds that are not constant": (
         "INT8",
