@@ -96,7 +96,8 @@ class Importer(Quantiser):
             return
         self.tensors.add(name)
         first = next((n for n in self.reader.readers.get(name, ()) if n.op == "DequantizeLinear"), None)
-        raw = first is None and any(n.op == "Cast" for n in self.reader.nodes)  # an image of bytes, made float32
+        # an image of bytes that is made float32, or read as integers
+        raw = first is None and any(n.op in ("Cast", *dynamic.NAMES) for n in self.reader.nodes)
         if raw or kind not in ("int8", "uint8", "int16"):
             self.inputs.append(g.Tensor(name, shape or (1,), kind))
             self.values[name] = Numbers(shape, self.inputs[-1])
