@@ -19,12 +19,12 @@ from ..values import Fixed, Numbers, Value, View
 from . import geometry
 from .floats import Floats
 from .nodes import Reading
-from .weights import doubled, halves
+from .weights import int8_parts, repeated
 
 _Args = Sequence[Value | None]
 
 
-def dynamic(imp: Floats, node: Node, args: _Args) -> list[Value] | None:
+def integers(imp: Floats, node: Node, args: _Args) -> list[Value] | None:
     """The results of a node of this module; None of other nodes."""
     make = _MAKERS.get(node.op)
     return None if make is None else make(imp, node, args)
@@ -52,9 +52,8 @@ def _conv(imp: Floats, node: Node, args: _Args) -> list[Value]:
     name, image, sums = node.name, imp.image(node.name, x), weight.reshape(len(weight), -1).sum(1)
     if any(pads):
         image = _padded(imp, f"{name}.pad", image, zero, around(pads))
-    parts = halves(weight.reshape(imp.image_shape(weight.shape)))
-    if len(parts) > 1:
-        image = doubled(imp, name, image, groups)
+    parts = int8_parts(weight.reshape(imp.image_shape(weight.shape)))
+    image = repeated(imp, name, image, groups, len(parts))
     shape = imp.shape(node, node.outputs[0])
     y = g.Tensor("", imp.image_shape(shape), "int32")
     op = g.IntegerConv2d(f"{name}.sums", (image,), y, np.concatenate(parts, 1), strides, dilations, groups)
@@ -72,17 +71,14 @@ def _padded(imp: Reading, name: str, x: g.Tensor, zero: g.Tensor, pads: Pads) ->
 def _matmul(imp: Floats, node: Node, args: _Args) -> list[Value]:
     shape, name = imp.shape(node, node.outputs[0]), node.name
     if not isinstance(args[1], Fixed) or args[1].array.ndim != 2:
-        operands = tuple(_wide(imp, node, args, k) for k in (0, 1))
+        operands = tuple(_centred(imp, node, args, k) for k in (0, 1))
         op = g.IntegerMatMul(name, operands, g.Tensor("", shape, "int32"))
         return [Numbers(shape, imp.append(op, imp.wanted(node.outputs[0])))]
     (x, zero), weight = _steps(imp, node, args, 0), _weights(node, args, 1)
-    rows, parts = imp.reshape(f"{name}.rows", x, (math.prod(x.shape[:-1]), x.shape[-1])), halves(weight)
-    if len(parts) > 1:
-        rows = doubled(imp, name, rows, 1)
-    w, y = (
-        imp.constant(f"{name}.weights", np.concatenate(parts)),
-        g.Tensor("", (rows.shape[0], weight.shape[1]), "int32"),
-    )
+    rows, parts = imp.reshape(f"{name}.rows", x, (math.prod(x.shape[:-1]), x.shape[-1])), int8_parts(weight)
+    rows = repeated(imp, name, rows, 1, len(parts))
+    w = imp.constant(f"{name}.weights", np.concatenate(parts))
+    y = g.Tensor("", (rows.shape[0], weight.shape[1]), "int32")
     sums = imp.append(g.IntegerMatMul(f"{name}.sums", (rows, w), y))
     full = imp.reshape(f"{name}.shape", sums, shape)
     return [_less(imp, node, full, zero, weight.sum(0), len(shape) - 1)]
@@ -121,7 +117,7 @@ def _weights(node: Node, args: _Args, axis: int) -> np.ndarray:
     return w.array.astype(np.int64) - points.reshape(-1, *(1,) * (w.array.ndim - axis - 1))
 
 
-def _wide(imp: Floats, node: Node, args: _Args, k: int) -> g.Tensor:
+def _centred(imp: Floats, node: Node, args: _Args, k: int) -> g.Tensor:
     """int32: operand `k` less its zero point."""
     if isinstance(w := args[k], Fixed):
         return imp.constant(f"{node.name}.weights", _weights(node, args, w.array.ndim - 1).astype(np.int32))

@@ -151,7 +151,7 @@ class Importer(Quantiser):
         if node.op == LIKE and x is not None and isinstance(args[1], View):
             y = replace(args[1].tensor, name="", shape=x.shape, data=None)
             return [View(x.shape, self.quantise(x, y, node, self.wanted(node.outputs[0])))]
-        if (integers := dynamic.dynamic(self, node, args)) is not None:
+        if (integers := dynamic.integers(self, node, args)) is not None:
             return integers
         if (numbers := converted(self, node, args)) is not None:
             return numbers

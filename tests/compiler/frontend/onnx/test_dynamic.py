@@ -31,9 +31,10 @@ def dynamic(m, *shape, name="x"):
     return m.nodes_of("DynamicQuantizeLinear", [m.input(name, list(shape))], [f"{name}{k}" for k in range(3)], name)
 
 
-def weights(m, *shape, dtype: Any = np.int8, zero=None, points=()):
+def weights(m, *shape, dtype: Any = np.int8, zero=None, points=(), low=None, high=None):
     """Weights, and their zero points of shape `points` where they have some."""
-    w = m.rng.integers(-64, 64, shape) + (128 if dtype == np.uint8 else 0)
+    middle = 128 if dtype == np.uint8 else 0
+    w = m.rng.integers(middle - 64, middle + 64, shape) if low is None else m.rng.integers(low, high, shape)
     zeros = [] if zero is None else [m.const((zero + m.rng.integers(-9, 9, points)).astype(dtype))]
     return [m.const(w.astype(dtype))], zeros
 
@@ -132,6 +133,7 @@ ROWS = {
     "row": conv(1, 4, 30, kernel=(5,), pads=[2, 2]),
     "uint8": conv(1, 4, 9, 8, weight=U8, pads=[1] * 4),
     "wide": conv(1, 4, 5, 8, weight={"dtype": np.uint8, "zero": 20}, pads=[1] * 4),
+    "wider": conv(1, 4, 5, 8, weight={"dtype": np.uint8, "low": 190, "high": 256}, pads=[1] * 4),
     "wide depthwise": conv(1, 4, 5, 8, out=4, groups=4, weight={"dtype": np.uint8, "zero": 20}),
     "matmul": matmul((4, 40), 20),
     "sequence": matmul((1, 5, 40), 20, channel=True),
