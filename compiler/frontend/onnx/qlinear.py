@@ -77,19 +77,20 @@ def _integer_to_float(
     return y if bias is None else y + bias
 
 
-def _dynamic_matmul(
+def dynamic_matmul(
     c: Chain, x: Term, w: Term, w_scale: Term, w_zero: Term | None = None, bias: Term | None = None
 ) -> Term:
     """DynamicQuantizeMatMul, onnxruntime's own."""
-    steps, *parts = (Term(c, c.reader.unused(f"{c.node.name}.{name}")) for name in ("steps", "scale", "zero_point"))
+    name = f"{c.node.name}.{len(c.nodes)}"
+    steps, *parts = (Term(c, c.reader.unused(f"{name}.{part}")) for part in ("steps", "scale", "zero_point"))
     outputs = [term.name for term in (steps, *parts)]
-    c.nodes.append(Node("DynamicQuantizeLinear", f"{c.node.name}.quantize", [x.name], outputs))
+    c.nodes.append(Node("DynamicQuantizeLinear", name, [x.name], outputs))
     return _integer_to_float(c, steps, w, parts[0], w_scale, parts[1], w_zero, bias)
 
 
 QLINEAR: dict[str, Rewrite] = {
     "DequantizeLinear": _dequantised,
-    "DynamicQuantizeMatMul": _dynamic_matmul,
+    "DynamicQuantizeMatMul": dynamic_matmul,
     "MatMulIntegerToFloat": _integer_to_float,
     "QGemm": _real("Gemm", bias=6),
     "QLinearAdd": _real("Add"),

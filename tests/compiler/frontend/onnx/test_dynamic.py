@@ -209,6 +209,39 @@ def test_networks_of_the_quantiser(tmp_path, onnxruntime_outputs, name, weight):
         np.testing.assert_allclose(reference.run(graph, inputs)[0][tensor], values, rtol=0, atol=1e-6)
 
 
+def lstm(m, way="forward", outputs=("y",), dtype: Any = np.int8, per=(), first=False, bias=True, steps=6):
+    """onnxruntime's DynamicQuantizeLSTM of 8 inputs and 4 hidden values."""
+    ways = 2 if way == "bidirectional" else 1
+    parameters, zeros = [real(m, ways, *per) for _ in range(2)], m.const(np.full((ways, *per), 0 if per else 7, dtype))
+    w, r = (weights(m, ways, n, 16, dtype=dtype)[0][0] for n in (8, 4))
+    b = real(m, ways, 32, low=-0.5, high=0.5) if bias else ""
+    states = [m.input(f"first{k}", [ways, 1, 4]) if first else "" for k in range(2)]
+    inputs = [m.input("x", [steps, 1, 8]), w, r, b, "", *states, "", parameters[0], zeros, parameters[1], zeros]
+    return m.nodes_of("DynamicQuantizeLSTM", inputs, outputs, "it", hidden_size=4, direction=way, **MICROSOFT)
+
+
+@pytest.mark.parametrize("per", [(), (16,)])
+@pytest.mark.parametrize("way", ["forward", "reverse", "bidirectional"])
+def test_recurrent_layers(qdq, onnxruntime_outputs, way, per):
+    """onnxruntime's sigmoid and tanh are approximations: a hidden value may be quantised one step of 255 apart."""
+    for facts in (
+        {},
+        {"dtype": np.int8 if per else np.uint8, "outputs": ("y", "h", "c"), "first": True},
+        {"bias": False, "steps": 1},
+    ):
+        m = qdq()
+        for y in lstm(m, way, per=per, **facts):
+            m.output(m.node("Neg", y))
+        path, inputs = (
+            m.save(),
+            {t.name: m.rng.normal(0, 1, [d.dim_value for d in t.type.tensor_type.shape.dim]) for t in m.inputs},
+        )
+        inputs = {name: values.astype(np.float32) for name, values in inputs.items()}
+        mine = reference.run(import_onnx(path), inputs)[0]
+        apart = [np.abs(mine[t] - values).reshape(-1) for t, values in onnxruntime_outputs(path, inputs).items()]
+        assert np.median(np.concatenate(apart)) < 1e-6 and np.concatenate(apart).max() < 0.005
+
+
 def host_steps(path):
     steps = compile_for(import_onnx(path), PRESETS["pynq_z1"]).executable.steps
     return [step.op for step in steps if isinstance(step, HostStep)]
