@@ -59,8 +59,9 @@ class HostModel:
     def _cells(self, op: g.Cells) -> float:
         return self.mac * op.macs + self.byte * _nbytes(op) + self.softmax_byte * op.functions
 
+    @_cycles.register(g.IntegerConv2d)
     @_cycles.register(g.Linear)
-    def _layer(self, op: g.Linear) -> float:
+    def _layer(self, op: g.Linear | g.IntegerConv2d) -> float:
         mac = self.depthwise_mac if op.depthwise else self.mac
         return mac * op.macs + self.byte * op.output.nbytes
 

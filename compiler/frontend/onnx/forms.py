@@ -43,7 +43,7 @@ from .floats import Floats
 from .geometry import window
 from .movements import MOVES, moved
 from .nodes import Beyond, Reader
-from .weights import dense_weights, halves, of_bytes, repeated, scaled
+from .weights import dense_weights, int8_parts, of_bytes, repeated, scaled
 
 _EXACT = 1e-5  # largest distance of a bound from an integer, in steps
 LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -322,9 +322,8 @@ def _parameters(
     imp: Quantiser, name: str, x: g.Tensor, layer: _Layer, clamp: tuple[int, int], groups: int
 ) -> tuple[g.Tensor, tuple[np.ndarray, np.ndarray, np.ndarray, int, int]]:
     """The input and the constants of a layer."""
-    parts = halves(layer.weight)
-    if len(parts) > 1:
-        x = repeated(imp, name, x, groups, len(parts))
+    parts = int8_parts(layer.weight)
+    x = repeated(imp, name, x, groups, len(parts))
     return x, (np.concatenate(parts, 1), layer.scale.astype(np.float32), layer.bias, *clamp)
 
 

@@ -101,7 +101,8 @@ class Importer(Quantiser):
             return
         self.tensors.add(name)
         first = self._dequantiser(name)
-        raw = first is None and any(n.op == "Cast" for n in self.reader.nodes)  # an image of bytes, made float32
+        # an image of bytes that is made float32, or read as integers
+        raw = first is None and any(n.op in ("Cast", *dynamic.NAMES) for n in self.reader.nodes)
         if raw or kind not in ("int8", "uint8", "int16"):
             self.inputs.append(g.Tensor(name, shape, kind))
             self.values[name] = Numbers(shape, self.inputs[-1])
@@ -159,7 +160,7 @@ class Importer(Quantiser):
             return [self._quantize(node, x)]
         if node.op == "DequantizeLinear" and x is not None:
             return [self._dequantize(node, x)]
-        if (integers := dynamic.dynamic(self, node, args)) is not None:
+        if (integers := dynamic.integers(self, node, args)) is not None:
             return integers
         if node.op == "Cast" and x is not None:
             x = args[0] = self._integers(node, x)

@@ -16,7 +16,7 @@ from ..moves import around, padded
 from ..values import Expr, Weights, WideView, channel_vector, constant
 from . import geometry
 from .nodes import Reading
-from .weights import dense_weights, halves, of_bytes, repeated, scaled
+from .weights import dense_weights, int8_parts, of_bytes, repeated, scaled
 
 WIDE = (TensorProto.INT16, TensorProto.UINT16)
 
@@ -51,12 +51,11 @@ def wide_layer(imp: Reading, value: Expr, wanted: str) -> g.Tensor | None:
 def _conv_sums(imp: Reading, node: Node, x: g.Tensor, weights: np.ndarray, size: tuple[int, ...]) -> g.Tensor:
     """int32 (2 * N, O, *size): the sums of a convolution of both bytes."""
     strides, pads, dilations, groups = geometry.convolution(imp, node, x.shape, weights.shape)
-    image, parts = imp.image(node.name, x), halves(weights.reshape(imp.image_shape(weights.shape)))
+    image, parts = imp.image(node.name, x), int8_parts(weights.reshape(imp.image_shape(weights.shape)))
     if any(pads):
         image = padded(imp, f"{node.name}.pad", image, around(pads), x.zero_point)
     image = _bytes(imp, node, image)
-    if len(parts) > 1:
-        image = repeated(imp, node.name, image, groups, len(parts))
+    image = repeated(imp, node.name, image, groups, len(parts))
     y = g.Tensor("", (image.shape[0], len(weights), *size), "int32")
     op = g.IntegerConv2d(f"{node.name}.sums", (image,), y, np.concatenate(parts, 1), strides, dilations, groups)
     return imp.append(op)
@@ -65,9 +64,8 @@ def _conv_sums(imp: Reading, node: Node, x: g.Tensor, weights: np.ndarray, size:
 def _dense_sums(imp: Reading, node: Node, x: g.Tensor, weights: np.ndarray) -> g.Tensor:
     """int32 (2 * rows, O): the sums of a dense layer of both bytes; weights (O, I)."""
     rows = _bytes(imp, node, imp.reshape(f"{node.name}.rows", x, (math.prod(x.shape[:-1]), x.shape[-1])))
-    parts = halves(weights)
-    if len(parts) > 1:
-        rows = repeated(imp, node.name, rows, 1, len(parts))
+    parts = int8_parts(weights)
+    rows = repeated(imp, node.name, rows, 1, len(parts))
     w = imp.constant(f"{node.name}.weights", np.concatenate(parts, 1).T)
     y = g.Tensor("", (rows.shape[0], len(weights)), "int32")
     return imp.append(g.IntegerMatMul(f"{node.name}.sums", (rows, w), y))
