@@ -6,11 +6,13 @@ import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import click
 import numpy as np
 
+from ..compiler.frontend.source import counted_arrays
 from ..compiler.graph import Graph, reference
 from ..compiler.graph.reference import Saturation, compare, initial_state
 from ..compiler.target.variants import apart, of_images, of_one, together
@@ -31,6 +33,7 @@ from .options import (
     choice_options,
     config_option,
     contract_option,
+    input_type_option,
     json_option,
     mapping_option,
     target_option,
@@ -59,7 +62,8 @@ X.npz holds `inputs` of shape (N, 1, ...), or one array per input tensor under t
 leading N. With --batch, a run takes several of them at once; the last one fills up the last run. A network with state,
 as streaming ones have, keeps it from one input to the next, in their order. If X.npz also holds `outputs`, or arrays
 under the names of output tensors, or `labels`, the results are compared with them.
-Arrays may also be `input_0`, `input_1`, ... and `output_0`, `output_1`, ..., in the order of the network's tensors.
+Arrays may also be `input_0`, `input_1`, ... (or `arr_0`, ..., as numpy.savez names them) and `output_0`, ..., in the
+order of the network's tensors; or as many as the network has inputs, under any other names.
 Y.npz gets `outputs`, or one array per output tensor if there are several.
 
 {MODEL_HELP}"""
@@ -71,7 +75,7 @@ Y.npz gets `outputs`, or one array per output tensor if there are several.
 @click.option("-o", "--output", metavar="Y.npz", help="The file to write the outputs to.")
 @where_options
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
-@choice_options(contract_option, tiles_option, mapping_option, target_option, batch_option)
+@choice_options(contract_option, tiles_option, mapping_option, target_option, batch_option, input_type_option)
 @click.option("--reset", is_flag=True, help="Start from the initial state with every input, not with the first alone.")
 @click.option("--check", is_flag=True, help="Compare with the golden interpreter, operator by operator.")
 @click.option("--trace", metavar="FILE", help="Write a timeline of the last input's run for ui.perfetto.dev, .json.")
@@ -182,25 +186,34 @@ def arrays_for(executable: Executable, path: str) -> dict[str, np.ndarray]:
 
 
 def by_position(arrays: Mapping[str, np.ndarray], names: Sequence[str], kind: str) -> Mapping[str, np.ndarray]:
-    """The arrays, under the names of tensors where the file counts these: `input_0`, `input_1`, ..."""
-    counted = {name: f"{kind}_{k}" for k, name in enumerate(names)}
-    if any(name in arrays for name in names) or not all(given in arrays for given in counted.values()):
+    """The arrays, under the names of tensors where the file counts these, as `counted_arrays` says."""
+    if any(name in arrays for name in names):
         return arrays
-    return {**arrays, **{name: _integers(arrays[given]) for name, given in counted.items()}}
+    counted = counted_arrays(arrays, len(names), kind)
+    return {**arrays, **{name: arrays[key] for name, key in zip(names, counted)}} if counted else arrays
 
 
-def _integers(array: np.ndarray) -> np.ndarray:
-    """The array, whole numbers as integers: files that count tensors hold them as numbers of any type."""
-    whole = array.dtype.kind == "f" and (abs(array) < 1 << 24).all() and (array == array.astype("int64")).all()
-    return array.astype("int64") if whole else array
+def _exact(tensor: Tensor, array: np.ndarray) -> np.ndarray:
+    """The array, real numbers as float32 for a tensor of these, else as int64, where that changes no value."""
+    dtype = "float32" if tensor.dtype == "float32" else "int64"
+    if array.dtype.kind != "f":
+        return array
+    with np.errstate(invalid="ignore"):  # numbers that are none
+        converted = array.astype(dtype)
+    return converted if np.array_equal(converted, array) else array
 
 
 def split(executable: Executable, arrays: Mapping[str, np.ndarray], path: str) -> tuple[list[dict], bool]:
     """(inputs by tensor name, one dict per run; whether the arrays had a leading N).
 
-    Raises `InputError` as `split_for`, and where the arrays are not those of one entry.
+    Where no array has a name with a meaning, and they fit the inputs in their order, they are the inputs. Raises
+    `InputError` as `split_for`, and where the arrays are not those of one entry.
     """
     entries, first = executable.entries, [t.name for t in executable.entries[0]]
+    meant = {"inputs", "labels", "outputs", *(t.name for t in (*chain(*entries), *executable.outputs))}
+    fitting = [t.name for t, array in zip(entries[0], arrays.values()) if t.shape in (array.shape, array.shape[1:])]
+    if len(entries) == 1 and len(fitting) == len(first) == len(arrays) and meant.isdisjoint(arrays):
+        arrays = dict(zip(first, arrays.values()))
     held = [entry for entry in entries if all(t.name in arrays for t in entry)]
     if len(entries) > 1 and len(held) != 1 and by_position(arrays, first, "input") is arrays:
         wanted = "; or ".join(", ".join(f"`{t.name}`" for t in entry) for entry in entries)
@@ -220,6 +233,7 @@ def split_for(tensors: Sequence[Tensor], arrays: Mapping[str, np.ndarray], path:
             wanted = " or ".join(["`inputs`"] * (len(tensors) == 1) + [", ".join(f"`{name}`" for name in names)])
             raise InputError(f"{path}: holds {', '.join(arrays) or 'nothing'}, expected {wanted}")
         given = {name: arrays[name] for name in names}
+    given = {t.name: _exact(t, given[t.name]) for t in tensors}
     single = all(given[t.name].shape == t.shape for t in tensors)
     if single:
         return [given], False
@@ -367,7 +381,7 @@ def check_run(
     """
     from ..compiler.network import compile_graph
 
-    graph, chosen = read_graph(model, cfg, choices.contract), read_target(choices.target, cfg)
+    graph, chosen = read_graph(model, cfg, choices), read_target(choices.target, cfg)
     if samples:
         _need_inputs(model, [t.name for t in graph.inputs], samples[0])
     batch = choices.batch

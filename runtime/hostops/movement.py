@@ -121,7 +121,8 @@ def _padded(inputs: Operands, a: Attrs) -> Operand:
     need(len(pads) == len(shape), f"pads has {len(pads)} pairs, its input {shape} {len(shape)} dimensions")
     if dtype not in ("float32", "bool"):
         info = np.iinfo(dtype)
-        need(a["value"] in range(info.min, info.max + 1), f"value = {a['value']} is not in {dtype}")
+        fits = info.min <= a["value"] <= info.max and a["value"] == int(a["value"])
+        need(fits, f"value = {a['value']} is not in {dtype}")
     return Operand(tuple(n + before + after for n, (before, after) in zip(shape, pads)), dtype)
 
 

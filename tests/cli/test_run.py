@@ -81,11 +81,33 @@ def test_arrays_of_other_shapes_are_not_unpacked(double_tw, tmp_path, x):
     assert found["inputs"].tobytes() == x.tobytes() and found["wide"].shape == (3, 72, 1, 16)
 
 
-def test_whole_numbers_of_counted_arrays_are_integers():
-    arrays = {"input_0": np.array([1.0, -3.0]), "input_1": np.array([0.5]), "input_2": np.array([np.nan])}
-    found = by_position(arrays, ["a", "b", "c"], "input")
-    assert found["a"].dtype == np.int64 and found["a"].tolist() == [1, -3]
-    assert found["b"] is arrays["input_1"] and found["c"] is arrays["input_2"]
+@pytest.mark.parametrize(
+    ("array", "dtype", "converted"),
+    [
+        (np.array([1.0, -3.0]), "int8", "int64"),
+        (np.array([300.0]), "int8", "int64"),  # which the run refuses
+        (np.array([0.5]), "int8", "float64"),
+        (np.array([np.nan]), "int32", "float64"),
+        (np.array([0.5]), "float32", "float32"),
+        (np.array([0.1]), "float32", "float64"),
+        (np.array([5]), "float32", "int64"),
+    ],
+)
+def test_real_numbers_are_converted_where_they_stay_exact(array, dtype, converted):
+    (sample,), _ = split_for([Tensor("x", array.shape, dtype, "input")], {"x": array}, "x.npz")
+    assert sample["x"].dtype == converted and np.array_equal(sample["x"], array, equal_nan=True)
+
+
+@pytest.mark.parametrize("names", [("input_0", "input_1"), ("arr_0", "arr_1", "arr_2"), ("_0", "_1"), ("b", "c")])
+def test_arrays_without_the_names_of_inputs_are_in_their_order(names):
+    tensors = [Tensor(name, (k + 1,), "int8", "input") for k, name in enumerate(("x", "y"))]
+    program: Any = SimpleNamespace(entries=[tensors], outputs=[Tensor("z", (1,), "int8", "output")])
+    arrays = {name: np.zeros(k + 1, np.int8) for k, name in enumerate(names)}
+    (sample,), _ = split(program, arrays, "x.npz")
+    assert list(sample) == ["x", "y"] and all(map(np.array_equal, sample.values(), arrays.values()))
+    for wrong in ("z", "y"), ("c", "d", "e"), ("labels", "d"):  # names with a meaning; too many
+        with pytest.raises(InputError, match="expected `x`, `y`"):
+            split(program, dict(zip(wrong, [*arrays.values(), np.zeros(1)])), "x.npz")
 
 
 @pytest.mark.circuit
@@ -130,7 +152,7 @@ def test_expected_outputs_are_compared(tilewright, double_tw, tmp_path, x):
         ({}, "holds nothing, expected `inputs` or `x`"),
         ({"x": np.zeros((8, 1, 4), np.int32)}, "input 'x' has shape (8, 1, 4), expected (N, 8, 1, 16)"),
         ({"inputs": np.zeros((0, 8, 1, 16), np.int32)}, "inputs hold 0 samples; they need equal numbers, at least 1"),
-        ({"inputs": np.zeros((8, 1, 16), np.float32)}, "input 'x': dtype float32 given, int32 expected"),
+        ({"inputs": np.full((8, 1, 16), 0.5)}, "input 'x': dtype float64 given, int32 expected"),
         ({"inputs": np.array(5)}, "input 'x' has shape (), expected (N, 8, 1, 16)"),
     ],
 )
@@ -251,7 +273,7 @@ def test_several_outputs_are_compared_by_name(tilewright, two_tw, tmp_path):
 
 def test_inputs_of_one_of_several_entries():
     one, other = ([Tensor(name, (1,), "int32", "input") for name in names] for names in (("p", "x"), ("q", "x")))
-    program: Any = SimpleNamespace(entries=[one, other])
+    program: Any = SimpleNamespace(entries=[one, other], outputs=[])
     arrays = {name: np.array([k], np.int32) for k, name in enumerate("pqx")}
     for names in ("px", "qx"):
         assert split(program, {name: arrays[name] for name in names}, "x.npz")[0][0].keys() == set(names)

@@ -548,6 +548,11 @@ class Term:
         """This tensor with its dimensions in the order `axes`."""
         return self.node("Transpose", perm=list(axes))
 
+    def swapped(self) -> Term:
+        """This tensor with its last two dimensions swapped."""
+        last = len(self.shape) - 1
+        return self.transpose([*range(last - 1), last, last - 1])
+
     def slice(self, axis: int, start: int, end: int) -> Term:
         """The elements from `start` to before `end` along `axis`."""
         return self.node("Slice", *(np.array([k], np.int64) for k in (start, end, axis)))

@@ -75,6 +75,27 @@ def _root_mean_square(c: Chain, x: Term, scale: Term, *, axis: int = -1, epsilon
     return None if any(c.node.outputs[1:]) else _unit_root_mean_square(x, x.axes_from(axis), epsilon) * scale
 
 
+def product_and_sum(
+    x: Term, y: Term, bias: Term | None, *, alpha: float = 1.0, beta: float = 1.0, transA: float = 0, transB: float = 0
+) -> Term:
+    """What a Gemm computes, of matrices in the last two dimensions: `alpha * x @ y + beta * bias`."""
+    first, second = (x.swapped() if transA else x), (y.swapped() if transB else y)
+    total = first.node("MatMul", second)
+    total = total if alpha == 1.0 else total * alpha
+    if bias is None:
+        return total
+    return total + (bias if beta == 1.0 else bias * beta)
+
+
+def _gemm(c: Chain, x: Term, y: Term, bias: Term | None = None, **attrs: float) -> Term | None:
+    """A Gemm of more dimensions than ONNX gives it, as files have that went through Deeploy."""
+    return None if len(x.shape) == 2 else product_and_sum(x, y, bias, **attrs)
+
+
+def _deeploy_root_mean_square(c: Chain, x: Term, scale: Term, *, eps: float = 1e-6) -> Term:
+    return _unit_root_mean_square(x, x.axes_from(-1), eps) * scale
+
+
 def _mean_variance(c: Chain, x: Term, *, axes: Sequence[int] = (0, 2, 3)) -> Term:
     d = x - x.node("ReduceMean", axes=axes)
     return d / ((d * d).node("ReduceMean", axes=axes).node("Sqrt") + 1e-9)
@@ -290,6 +311,8 @@ ARITHMETIC: dict[str, Rewrite] = {
     "LpNormalization": _unit_length,
     "LRN": _local_response,
     "MeanVarianceNormalization": _mean_variance,
+    "Gemm": _gemm,
+    "RMSNorm": _deeploy_root_mean_square,
     "RMSNormalization": _root_mean_square,
     "SimplifiedLayerNormalization": _root_mean_square,
     "SkipLayerNormalization": _skip_layer_normalization,
