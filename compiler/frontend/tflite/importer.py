@@ -20,8 +20,9 @@ from ..moves import sliced, turned
 from ..source import Source
 from . import layers, movement, numbers, recurrent
 from .builder import WIDE, TfliteImporter
-from .file import FileNode, ModelFile, fold_constants, read
+from .file import FileNode, ModelFile, read
 from .layers import Handler, unary
+from .shapes import resolved
 
 DETECTION = "CUSTOM TFLite_Detection_PostProcess"
 
@@ -310,16 +311,12 @@ def import_tflite(model: str | Path | Source) -> g.Graph:
 
 
 def import_file(file: ModelFile) -> g.Graph:
-    """The graph of a file that has been read, or of a part of one; otherwise as `import_tflite`.
-
-    Tensors whose values follow from constants get these in `file.tensors`.
-    """
-    importer = TfliteImporter(file)
+    """The graph of a file that has been read, or of a part of one; otherwise as `import_tflite`."""
+    importer = TfliteImporter(resolved(file))
     file = importer.file
     importer.add_inputs()
     for node in file.nodes:
-        if (value := fold_constants(node, file.tensors)) is not None:
-            file.tensors[node.outputs[0]] = replace(file.tensors[node.outputs[0]], data=value)
+        if all(file.tensors[k].data is not None for k in node.outputs) and node.outputs:
             continue
         before = len(importer.ops)
         try:

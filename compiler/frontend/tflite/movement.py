@@ -18,7 +18,8 @@ from ..core import Refused, like
 from ..moves import TO_NCHW, TO_NHWC, along, padded, strides, turned
 from . import layers, numbers
 from .builder import TfliteImporter, dimension
-from .file import FileNode, ranges
+from .file import FileNode
+from .shapes import ranges
 
 CANONICAL_AXIS = dict(enumerate(TO_NHWC))  # NHWC axis -> NCHW axis
 

@@ -412,7 +412,7 @@ REFUSED = [
         ("MIRROR_PAD", (2, 3), [[[1, 0]]], (3, 3), {}, "pads 1 dimensions of 2"),
         ("PAD", (2, 3), [[1, 0, 0]], (3, 3), {}, "has 3 numbers in input .*; it takes pairs"),
         ("PADV2", (2, 3), [[[1, 0], [0, 0]], [7, 8]], (3, 3), {}, "has 2 numbers in input .*; it takes one"),
-        ("PACK", (), [], (), {"axis": 0, "valuesCount": 1}, "names dimension 0 of a tensor of 0"),
+        ("PACK", (), [], (), {"axis": 1, "valuesCount": 1}, "names dimension 1 of a tensor of 1"),
         ("UNPACK", (2, 3), [], (3,), {"axis": 2, "num": 1}, "names dimension 2 of a tensor of 2"),
         ("GATHER", (2, 3), [[0]], (1, 3), {"axis": 0, "batchDims": 1}, "has axis 0 and batch_dims 1; only equal"),
         ("GATHER", (2, 3), [[2]], (1, 3), {}, "whether the indices lie within dimension 0 is False"),
