@@ -157,7 +157,7 @@ PROBLEMS = {
     "has fused activation 4; only none": option("fusedActivationFunction", 4),
     "input 'image': has tensor 'image' with no quantisation parameters": tensor(0, "quantization", None),
     "input 'image': has tensor 'image' with 2 scales": quantisation(0, "scale", np.ones(2, np.float32)),
-    "has tensor 'image' of 16 bits; only activations of 8 bits are supported: convert the model": tensor(0, "type", 7),
+    "the conversion is ('int16', 'int8'), expected ('int16', 'int16')": tensor(0, "type", 7),
     "input 'image' has shape (?, ?, 5, 3); the file must give open sizes, but": open_size,
     "has weights 't1' with a zero point other than 0": quantisation(1, "zeroPoint", np.array([1, 0, 0, 0])),
     "has weights 't1' of shape (4, 3, 3, 3) with 4 scales along dimension 3": quantisation(1, "quantizedDimension", 3),

@@ -369,7 +369,10 @@ def name_of(row):
 
 @pytest.mark.parametrize("row", ROWS, ids=name_of)
 def test_operators(m, equals_litert, row):
-    equals_litert(m, *made(m, *row))
+    outputs = made(m, *row)
+    for y in outputs if row[0] != "SLICE" else ():  # whatever shape the file says, which LiteRT checks of SLICE alone
+        m.graph.tensors[y].shape = np.ones_like(m.graph.tensors[y].shape)
+    equals_litert(m, *outputs)
 
 
 def path_of(m, *outputs):
@@ -384,8 +387,8 @@ REFUSED = [
     ("names dimension 4 of a tensor of 4", "ARG_MAX", [q(2, 9, 5, 60), *ints([4])], t(2, dtype="INT32"),
      {"outputType": 2}),
     ("the kernel negates the bytes: scales must be equal and zero points 0", "NEG", [q(1, 9, z=3)], t(1, 9, z=3), {}),
-    ("has tensor 't0' of 16 bits; only activations of 8 bits are supported",
-     "RELU", [q(3, 40, s=4e-4, z=0, dtype="INT16")], t(3, 40, s=4e-4, z=0, dtype="INT16"), {}),
+    ("has tensor 't0' of 16 bits; this operator is supported with 8 bits: convert with int8 activations",
+     "DIV", [q(3, 40, s=4e-4, z=0, dtype="INT16")] * 2, t(3, 40, s=4e-4, z=0, dtype="INT16"), {}),
     ("has int32 tensor 't0' with 0 scales; it needs one", "QUANTIZE", [q(3, 40, dtype="INT32")],
      t(3, 40, s=0.5, z=0), {}),
     ("whether R leaves 32 bits is True, expected False", "QUANTIZE",
