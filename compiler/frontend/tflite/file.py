@@ -11,6 +11,7 @@ graph recodes there. Tensors without quantisation are numbers, and stay.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,7 +35,8 @@ Flat: TypeAlias = Any  # an object of the schema, or a list of its numbers
 IDENTIFIER = b"TFL3"
 # element types whose constants are read; flatbuffers are little-endian
 _DTYPES = {"FLOAT32": "<f4", "INT32": "<i4", "INT64": "<i8", "INT8": "i1", "UINT8": "u1", "INT16": "<i2", "BOOL": "?"}
-_DTYPES |= {"FLOAT16": "<f2", "INT4": "i1"}
+_DTYPES |= {"FLOAT16": "<f2"}
+_PACKED = {"INT4": 4, "INT2": 2}  # signed types of several elements per byte -> bits; they are widened to int8
 
 
 def _names(enum: type) -> dict[int, str]:
@@ -206,7 +208,7 @@ def _tensor(path: Path, model: Flat, t: Flat, name: str) -> Info:
         zero = np.resize(zero, scale.size) if zero.size else np.zeros(scale.size, np.int64)
     signature = _ints(t.shapeSignature) or shape
     data = _constant(path, model, t, name, shape, kind)
-    kind = "INT8" if kind == "INT4" and data is not None else kind
+    kind = "INT8" if kind in _PACKED and data is not None else kind
     return Info(name, shape, signature, kind, scale, zero, q.quantizedDimension if q else 0, data, bool(t.isVariable))
 
 
@@ -214,15 +216,55 @@ def _constant(path: Path, model: Flat, t: Flat, name: str, shape: tuple[int, ...
     buffer = model.buffers[t.buffer]
     if buffer.offset > 1 or t.externalBuffer:
         raise UnsupportedError(f"{path}: tensor {name!r} is stored outside the flatbuffer, which is not supported")
-    if buffer.data is None or not len(buffer.data) or kind not in _DTYPES:
+    if buffer.data is None or not len(buffer.data) or kind not in (*_DTYPES, *_PACKED):
         return None
-    raw, dtype = np.asarray(buffer.data, np.uint8), np.dtype(_DTYPES[kind])
-    if kind == "INT4":  # two in a byte, the first in the low bits
-        raw = (np.stack([raw << 4, raw], -1).view(np.int8) >> 4).reshape(-1)[: int(np.prod(shape, dtype=np.int64))]
-    wanted = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    if raw.size != wanted:
-        raise FileError(f"{path}: constant {name!r} has {raw.size} bytes; {kind} of shape {shape} takes {wanted}")
+    raw, dtype = np.asarray(buffer.data, np.uint8), np.dtype(_DTYPES.get(kind, "i1"))
+    count = math.prod(shape) if t.sparsity is None else None
+    if bits := _PACKED.get(kind):  # the first of a byte's elements in the low bits
+        parts = [raw << 8 - bits - first for first in range(0, 8, bits)]
+        raw = np.stack(parts, -1).view(np.int8).reshape(-1)[:count] >> 8 - bits
+    what = f"{path}: constant {name!r}"
+    if count is None:
+        return _dense(what, t.sparsity, raw.view(dtype), shape).astype(dtype.newbyteorder("="))
+    if raw.size != count * dtype.itemsize:
+        wanted = count * dtype.itemsize
+        raise FileError(f"{what} has {raw.size} bytes; {kind} of shape {shape} takes {wanted}")
     return raw.view(dtype).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+def _dense(what: str, sparsity: Flat, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The array of `shape` whose elements other than 0 are `values`, in the format of TACO.
+
+    The levels of `sparsity` are dimensions, then blocks within some of them, in its order of traversal. A dense level
+    has all of its indices, a compressed one lists those of each index of the level before. Raises `FileError`.
+    """
+    order, blocks, levels = _ints(sparsity.traversalOrder), _ints(sparsity.blockMap), _list(sparsity.dimMetadata)
+    known = sorted(order) == [*range(len(shape) + len(blocks))] and len(levels) == len(order)
+    if not known or not {*blocks} <= {*range(len(shape))}:
+        raise FileError(f"{what} of shape {shape} is sparse with levels {order} and blocks of dimensions {blocks}")
+    places: list[np.ndarray] = []  # the index of each value in the levels so far
+    count = 1
+    for level in levels:
+        if level.format == schema.DimensionType.DENSE:
+            if not 0 <= count * level.denseSize <= math.prod(shape):
+                raise FileError(f"{what} of shape {shape} is sparse with {count} times {level.denseSize} places")
+            parents, indices = np.repeat(np.arange(count), level.denseSize), np.tile(np.arange(level.denseSize), count)
+        else:
+            starts = np.asarray(level.arraySegments.values, np.int64)
+            indices = np.asarray(level.arrayIndices.values, np.int64)
+            if len(starts) != count + 1 or starts[0] or (np.diff(starts) < 0).any() or starts[-1] != len(indices):
+                raise FileError(f"{what} is sparse with segments that do not fit its {len(indices)} indices")
+            parents = np.repeat(np.arange(count), np.diff(starts))
+        places, count = [*(place[parents] for place in places), indices], len(indices)
+    sizes = [levels[order.index(len(shape) + k)].denseSize for k in range(len(blocks))]
+    where = [places[order.index(k)] for k in range(len(shape))]
+    for k, dimension in enumerate(blocks):
+        where[dimension] = where[dimension] * sizes[k] + places[order.index(len(shape) + k)]
+    if len(values) < count or any(i.size and not 0 <= i.min() <= i.max() < n for i, n in zip(where, shape)):
+        raise FileError(f"{what} of shape {shape} is sparse with {len(values)} values at places that it does not have")
+    dense = np.zeros(shape, values.dtype)
+    dense[tuple(where)] = values[:count]
+    return dense
 
 
 def relabelled(file: ModelFile) -> tuple[ModelFile, dict[int, str]]:

@@ -7,6 +7,7 @@ becomes the one of compiler/graph/ that computes the same integers: `_HANDLERS` 
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -287,6 +288,26 @@ _SEVERAL_OUTPUTS = (DETECTION, "SPLIT", "SPLIT_V", "TOPK_V2", "UNPACK")
 OPERATORS = tuple(sorted({*_HANDLERS, *numbers.HANDLERS}))
 
 
+_TEXT = "works on text; cut it off, and give the network the numbers that it computes"
+_ELSEWHERE = "is a program for another accelerator; give the file from before {}"
+# operators that no file describes: pattern of the kind -> what they are, and the way in
+_FOREIGN = {
+    r"CUSTOM Flex.*": "is an operator of TensorFlow itself (Flex); convert the network with TFLITE_BUILTINS alone",
+    r"CUSTOM .*(CTC|Ctc|BeamSearch|Decoder).*": "is a decoder; cut it off, and decode the network's outputs yourself",
+    r"CUSTOM .*([Tt]okeni|[Ss]entence|[Ww]ord|[Nn][Gg]ram|[Tt]ext|[Ss]tring|[Rr]agged|Unicode|UTF8).*": _TEXT,
+    r"HASHTABLE.*|SKIP_GRAM|LSH_PROJECTION": _TEXT,
+    r"CUSTOM edgetpu-custom-op": _ELSEWHERE.format("edgetpu_compiler"),
+    r"CUSTOM ethos-u": _ELSEWHERE.format("Vela"),
+    r"CUSTOM.*": "is a custom operator, which only its author's runtime defines; build the network without it",
+    r"CALL|IF|WHILE": "runs other parts of the file, which is not supported; convert the network without control flow",
+}
+
+
+def _why_foreign(kind: str) -> str:
+    """What an operator is that no handler can take, and the way in; empty for others."""
+    return "" if kind in _HANDLERS else next((why for form, why in _FOREIGN.items() if re.fullmatch(form, kind)), "")
+
+
 def convert(imp: TfliteImporter, node: FileNode) -> None:
     """Append the node's operators. Raises `Refused`, or `InputError` if its parameters and shapes are inconsistent."""
     if node.kind in numbers.HANDLERS and numbers.are_numbers(imp, node):
@@ -314,6 +335,10 @@ def import_tflite(model: str | Path | Source) -> g.Graph:
 
 def import_file(file: ModelFile) -> g.Graph:
     """The graph of a file that has been read, or of a part of one; otherwise as `import_tflite`."""
+    foreign = [(node, why) for node in file.nodes if (why := _why_foreign(node.kind))]
+    if foreign:
+        problems = [Refusal(why, node.kind, node.name, node.tensor) for node, why in foreign]
+        raise UnsupportedError(f"{file.path}: {summary(problems)}")
     importer = TfliteImporter(resolved(file))
     file = importer.file
     importer.add_inputs()

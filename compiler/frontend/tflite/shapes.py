@@ -344,7 +344,7 @@ def fold_constants(node: FileNode, tensors: Sequence[Info]) -> np.ndarray | None
         return None
     inputs = [tensors[k] for k in node.inputs if k >= 0]
     if node.kind == "DEQUANTIZE" and inputs[0].data is not None:
-        return _dequantised(node, inputs[0]).reshape(output.shape)
+        return dequantised(inputs[0]).reshape(output.shape)
     arrays = [np.array(t.shape) if node.kind in ("SHAPE", "RANK") else t.data for t in inputs]
     known = [a for a in arrays if a is not None]
     largest = max(_LARGEST_FOLDED, *(a.size for a in known), 0)
@@ -366,8 +366,8 @@ def _binary(function: Callable) -> Callable:
     return lambda node, arrays: function(arrays[0], arrays[1])
 
 
-def _dequantised(node: FileNode, x: Info) -> np.ndarray:
-    """The real values of a constant; of half precision the same values."""
+def dequantised(x: Info) -> np.ndarray:
+    """The real values of a constant, float32; of half precision the same values."""
     assert x.data is not None
     if not x.scale.size:
         return x.data.astype(np.float32)
@@ -397,6 +397,7 @@ _COPIES: dict[str, Callable] = {
     "BROADCAST_TO": lambda node, arrays: np.broadcast_to(arrays[0], arrays[1].reshape(-1)),
     "TILE": lambda node, arrays: np.tile(arrays[0], arrays[1].reshape(-1)),
     "TRANSPOSE": lambda node, arrays: arrays[0].transpose(arrays[1].reshape(-1)),
+    "DENSIFY": _same,
     "RESHAPE": _same,
     "SQUEEZE": _same,
     "EXPAND_DIMS": _same,

@@ -3,15 +3,19 @@
 import math
 from collections import Counter
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated
 from flatbuffers import flexbuffers
 
 from tilewright.compiler.frontend.tflite.file import read, relabelled
 from tilewright.compiler.frontend.tflite.importer import import_tflite
 from tilewright.compiler.graph import QConv2d, Recode, Reshape, Transpose, reference
-from tilewright.hw.errors import UnsupportedError
+from tilewright.hw.errors import FileError, UnsupportedError
+
+schema: Any = schema_py_generated  # whose own types leave arrays out
 
 PLAIN = ("FLOAT32", "INT32", "BOOL")
 SAME, VALID = 0, 1
@@ -394,7 +398,7 @@ REFUSED = [
     ("whether R leaves 32 bits is True, expected False", "QUANTIZE",
      [lambda m: m.input((3, 40), 1.0, 0, dtype="INT32")],
      t(3, 40, s=0.5, z=0, dtype="INT16"), {}),
-    (r"weights of int8 \(dynamic quantisation\); quantise activations, too",
+    (r"weights of int8 \(dynamic quantisation\); tilewright quantise .*model.tflite --calibration DATA.npz makes",
      "FULLY_CONNECTED", [real(1, 40), k((7, 40), 0.01, 0)], tf(1, 7), {}),
     ("has beta 2.0; of float32 only 1 is supported", "SOFTMAX", [real(1, 7)], tf(1, 7), {"beta": 2.0}),
     ("casts a quantised uint8 tensor to uint8; only float32, int32",
@@ -554,8 +558,16 @@ def test_truth_values(m, equals_litert, kind, over):
     equals_litert(m, m.node(over, [both, m.const(np.array([1], np.int32))], [m.tensor((90,), dtype="BOOL")]))
 
 
+def packed(values, bits):
+    """Signed integers, several per byte, the first in the low bits."""
+    per_byte = 8 // bits
+    padding = np.zeros(-values.size % per_byte, int)
+    values = np.append(values, padding).reshape(-1, per_byte) & (1 << bits) - 1
+    return (values << bits * np.arange(per_byte)).sum(1).astype(np.uint8)
+
+
 def test_weights_of_other_types(m, equals_litert):
-    """Of files whose weights alone are small: int8 by one or many scales, half precision, and integers of four bits."""
+    """Of files whose weights alone are small: int8 by one or many scales, half precision, and of four and two bits."""
     x = m.node("DEQUANTIZE", [m.input((2, 5))], [m.tensor((2, 5), dtype="FLOAT32")])
     scales = np.array([0.1, 0.2, 0.3], np.float32)
     weights = [m.const(m.rng.integers(-99, 99, (3, 5)).astype(np.int8), scale) for scale in (0.01, scales)]
@@ -563,12 +575,93 @@ def test_weights_of_other_types(m, equals_litert):
     for w in weights:
         w = m.node("DEQUANTIZE", [w], [m.tensor((3, 5), dtype="FLOAT32")])
         m.output(m.node("FULLY_CONNECTED", [x, w, -1], [m.tensor((2, 3), dtype="FLOAT32")]))
-    pairs = (
-        np.append(m.rng.integers(-7, 8, 15).astype(np.int8), 0).reshape(8, 2) & 15
-    )  # an odd number leaves half a byte
-    w = m.tensor((3, 1, 1, 5), scales, dtype="INT4", data=(pairs[:, 0] | pairs[:, 1] << 4).astype(np.uint8))
+    for dtype, bits in (("INT4", 4), ("INT2", 2)):
+        rows = m.rng.integers(-(1 << bits - 1), 1 << bits - 1, (3, 8))
+        table = m.tensor((3, 8), scales, dtype=dtype, data=packed(rows, bits))
+        rows = m.node("EMBEDDING_LOOKUP", [m.const(np.array([2, 0], np.int32)), table], [tf(2, 8)(m)])
+        m.output(m.node("ADD", [rows, real(2, 8)(m)], [tf(2, 8)(m)]))
+    # an odd number leaves half a byte
+    w = m.tensor((3, 1, 1, 5), scales, dtype="INT4", data=packed(m.rng.integers(-7, 8, 15), 4))
     bias = m.const(np.arange(3, dtype=np.int32), np.float32(0.05) * scales)
     equals_litert(m, m.op("CONV_2D", [m.input((1, 4, 4, 5)), w, bias], (1, 4, 4, 3), 0.2, 1, strideH=1, strideW=1))
+
+
+def levels(*formats):
+    """The levels of a sparse constant: a size where one is dense, or the ends and the indices of its segments."""
+    found = []
+    for given in formats:
+        level = schema.DimensionMetadataT()
+        if isinstance(given, int):
+            level.format, level.denseSize = schema.DimensionType.DENSE, given
+        else:
+            level.format = schema.DimensionType.SPARSE_CSR
+            level.arraySegmentsType = level.arrayIndicesType = schema.SparseIndexVector.Int32Vector
+            level.arraySegments, level.arrayIndices = schema.Int32VectorT(), schema.Int32VectorT()
+            level.arraySegments.values, level.arrayIndices.values = (np.array(part, np.int32) for part in given)
+        found.append(level)
+    return found
+
+
+def sparse(m, shape, values, formats, order, blocks=()):
+    """A sparse int8 constant, whose `values` are in the order of traversal."""
+    t = m.tensor(shape, 0.01, 0, data=np.array(values, np.int8))
+    sparsity = m.graph.tensors[t].sparsity = schema.SparsityParametersT()
+    sparsity.traversalOrder, sparsity.blockMap = np.array(order, np.int32), np.array(blocks, np.int32)
+    sparsity.dimMetadata = levels(*formats)
+    return t
+
+
+ROWS_AND_COLUMNS = (3, ([0, 2, 2, 5], [1, 4, 0, 2, 4])), (0, 1)
+BLOCKS = (2, ([0, 1, 3], [1, 0, 2]), 2, 2), (0, 1, 2, 3), (0, 1)
+BY_COLUMNS = ([0, 2], [0, 3]), ([0, 1, 3], [2, 0, 1])
+
+
+@pytest.mark.parametrize(
+    "shape, formats, order, blocks, count",
+    [((3, 5), *ROWS_AND_COLUMNS, (), 5), ((4, 6), *BLOCKS, 12), ((3, 4), BY_COLUMNS, (1, 0), (), 3)],
+)
+def test_sparse_weights(m, equals_litert, shape, formats, order, blocks, count):
+    values = m.rng.integers(1, 100, count)
+    w = sparse(m, shape, values, formats, order, blocks)
+    dense = m.node("DENSIFY", [w], [m.tensor(shape, 0.01, 0)])
+    equals_litert(m, m.op("FULLY_CONNECTED", [m.input((9, shape[1])), dense, -1], (9, shape[0]), 0.02, 3))
+
+
+@pytest.mark.parametrize(
+    "formats, order, blocks, text",
+    [
+        ((3, 5), (0, 0), (), r"is sparse with levels \(0, 0\) and blocks"),
+        ((3, 5), (0, 1), (7,), r"and blocks of dimensions \(7,\)"),
+        ((3, 1 << 30), (0, 1), (), "is sparse with 3 times 1073741824 places"),
+        ((3, ([0, 2, 9, 5], [1, 4, 0, 2, 4])), (0, 1), (), "segments that do not fit its 5 indices"),
+        ((3, ([0, 2, 2, 5], [1, 4, 0, 2, 5])), (0, 1), (), "with 5 values at places that it does not have"),
+        ((3, 5), (0, 1), (), "with 5 values at places"),
+    ],
+)
+def test_damaged_sparse_weights(m, formats, order, blocks, text):
+    w = sparse(m, (3, 5), np.ones(5), formats, order, blocks)
+    m.output(m.node("DENSIFY", [w], [m.tensor((3, 5), 0.01, 0)]))
+    with pytest.raises(FileError, match=text):
+        read(m.save())
+
+
+FOREIGN = {
+    "FlexMatrixInverse": r"is an operator of TensorFlow itself \(Flex\); convert the network with TFLITE_BUILTINS",
+    "TFSentencepieceTokenizeOp": "works on text; cut it off, and give the network the numbers that it computes",
+    "CTCGreedyDecoder": "is a decoder; cut it off, and decode the network's outputs yourself",
+    "edgetpu-custom-op": "is a program for another accelerator; give the file from before edgetpu_compiler",
+    "MaxUnpooling2D": "is a custom operator, which only its author's runtime defines; build the network without it",
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_operators_that_files_do_not_describe(m, name):
+    """Also in float files, which would otherwise be refused as such."""
+    y = m.node("CUSTOM", [m.input((1, 4), None, dtype="FLOAT32")], [tf(1, 4)(m)])
+    m.model.operatorCodes[-1].customCode = name
+    m.output(m.node("COS", [y], [tf(1, 4)(m)]))
+    with pytest.raises(UnsupportedError, match=f"1 unsupported construct: CUSTOM {name} .* {FOREIGN[name]}"):
+        import_tflite(m.save())
 
 
 def test_dilated_convolutions_between_batch_and_space(m, equals_litert):
