@@ -85,6 +85,7 @@ from .numbers import NumberDense as NumberDense
 from .numbers import NumberFunction as NumberFunction
 from .numbers import NumberReduce as NumberReduce
 from .numbers import NumberResize as NumberResize
+from .numbers import Rfft as Rfft
 from .numbers import Select as Select
 from .operators import Custom as Custom
 from .operators import Operator as Operator

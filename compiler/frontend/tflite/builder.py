@@ -26,6 +26,8 @@ COPIES |= dict.fromkeys(("GATHER", "MAXIMUM", "MAX_POOL_2D", "MINIMUM", "PAD", "
 COPIES |= dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), 0)
 COPIES |= dict.fromkeys(("REVERSE_V2", "SLICE", "SPACE_TO_DEPTH", "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE"), 0)
 COPIES |= dict.fromkeys(("TRANSPOSE", "UNPACK"), 0)
+# the scale of a constant of real zeros, for which files may have 0: the kernels' factors are 0 with either
+ZEROS_SCALE = float(np.finfo(np.float32).tiny)
 _SAME_BYTES = np.arange(-128, 128).astype(np.int8)  # as a table
 
 
@@ -111,6 +113,7 @@ class TfliteImporter(Builder):
         self._canonical: dict[int, g.Tensor] = {}
         self._plain: dict[int, g.Tensor] = {}
         self.variables = Variables()
+        self.spectra: dict[int, tuple[g.Tensor, g.Tensor]] = {}  # (real, imaginary) parts of complex tensors
         self._relabelled: dict[str, g.Tensor] = {}  # bytes in their input's quantisation -> the file's tensor
         kinds = {t.type for t in file.tensors}
         if "FLOAT32" in kinds and not kinds & {"INT8", "UINT8", "INT16"}:
@@ -190,7 +193,10 @@ class TfliteImporter(Builder):
         if info.scale.size != 1:
             what = f"{info.scale.size} scales" if info.scale.size else "no quantisation parameters"
             raise Refused(f"has tensor {info.name!r} with {what}; activations have one scale and zero point")
-        return g.Tensor(info.name, shape, info.type.lower(), float(info.scale[0]), int(info.zero_point[0]))
+        scale, zero_point = float(info.scale[0]), int(info.zero_point[0])
+        if not scale and info.data is not None and (info.data == zero_point).all():
+            scale = ZEROS_SCALE
+        return g.Tensor(info.name, shape, info.type.lower(), scale, zero_point)
 
     def _assume(self, k: int) -> None:
         """Substitute a tensor that cannot be imported."""

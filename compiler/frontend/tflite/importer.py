@@ -19,7 +19,7 @@ from ...graph import tables, wide_tables
 from ..core import Misfit, Refusal, Refused, summary
 from ..moves import sliced, turned
 from ..source import Source
-from . import layers, movement, numbers, recurrent
+from . import layers, movement, numbers, recurrent, spectra
 from .builder import WIDE, TfliteImporter
 from .file import FileNode, ModelFile, read
 from .layers import Handler, unary
@@ -285,7 +285,7 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
 }
 _SEVERAL_OUTPUTS = (DETECTION, "SPLIT", "SPLIT_V", "TOPK_V2", "UNPACK")
 
-OPERATORS = tuple(sorted({*_HANDLERS, *numbers.HANDLERS}))
+OPERATORS = tuple(sorted({*_HANDLERS, *numbers.HANDLERS, *spectra.HANDLERS}))
 
 
 _TEXT = "works on text; cut it off, and give the network the numbers that it computes"
@@ -310,6 +310,9 @@ def _why_foreign(kind: str) -> str:
 
 def convert(imp: TfliteImporter, node: FileNode) -> None:
     """Append the node's operators. Raises `Refused`, or `InputError` if its parameters and shapes are inconsistent."""
+    if spectra.are_spectra(imp, node):
+        spectra.HANDLERS[node.kind](imp, node)
+        return
     if node.kind in numbers.HANDLERS and numbers.are_numbers(imp, node):
         numbers.HANDLERS[node.kind](imp, node)
         return

@@ -17,7 +17,7 @@ from ...graph import tables, wide_tables
 from ..core import Misfit, Refused
 from ..linear import narrowed, per_channel, reach, same
 from ..moves import TO_NCHW
-from .builder import TfliteImporter
+from .builder import ZEROS_SCALE, TfliteImporter
 from .file import FileNode, Info, schema
 
 _ACTIVATION = schema.ActivationFunctionType
@@ -111,7 +111,7 @@ def _bias(imp: TfliteImporter, node: FileNode, position: int, x: g.Tensor, scale
         raise Refused(f"has bias {info.name!r} with a zero point other than 0")
     if info.scale.size not in (0, 1, channels):
         raise Refused(f"has bias {info.name!r} with {info.scale.size} scales; expected one, or {channels}")
-    if info.scale.size:
+    if info.scale.size and x.scale > ZEROS_SCALE:
         _check_unit(info, bias, np.float64(x.scale) * scales.astype(np.float64))
     return bias
 

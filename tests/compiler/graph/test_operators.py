@@ -107,6 +107,7 @@ OPERATORS = [
     g.ExactAveragePool("op", (X,), t(1, 2, 3, 3), (2, 2), ties_up=True),
     g.NumberFunction("op", (f(2, 3),), f(2, 3), "sqrt"),
     g.NumberBinary("op", (i32(2, 3), i32(3)), i32(2, 3), "floor_div"),
+    g.Rfft("op", (f(2, 3),), f(2, 3, 2), 4),
     g.NumberReduce("op", (i32(2, 3),), i32(2), "reduce_max", (1,)),
     g.NumberDense("op", (f(2, 3, 4),), f(2, 3, 5), *reals(5, 4)),
     g.TopK("op", (t(2, 5),), t(2, 3)),

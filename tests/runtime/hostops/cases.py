@@ -124,6 +124,7 @@ EXAMPLES = {
         {"function": "equal", "zero_points": [1, 2], "multipliers": [1 << 30] * 2, "exponents": [0, -9]},
     ),
     "select": ([(6, 1, 1), IMAGE, (6, 1, 1)], "bool int32 int32", {}),
+    "rfft": ([(3, 9)], "float32", {"length": 12}),
     "cast": ([IMAGE], "uint8", {"dtype": "float32"}),
     "gather": ([(200, 3), (2, 4)], "int32", {"axis": 0}),
     "gather_nd": ([(200, 150, 3), (4, 2)], "int64", {}),
@@ -230,6 +231,12 @@ def cast(x, dtype):
     return [v % 2**bits - (2**bits if dtype != "uint8" and v % 2**bits >= 2 ** (bits - 1) else 0) for v in values]
 
 
+def fourier(x, length):
+    x = np.concatenate([x, np.zeros((*x.shape[:-1], length))], -1)[..., :length]
+    angle = 2 * np.pi * np.outer(np.arange(length), np.arange(length // 2 + 1)) / length
+    return Near(np.stack([x @ np.cos(angle), -x @ np.sin(angle)], -1), 1e-5)
+
+
 def aligned(x, y, zero_points, shift, a):
     return (rounded((v - zero) << shift, *pair(a, k)) for k, (v, zero) in enumerate(zip((x, y), zero_points)))
 
@@ -283,6 +290,7 @@ PAIRS |= {"floor_div": floored, "pow": power, "Add": operator.add, "Sub": operat
 PAIRS |= {"floor_mod": lambda x, y: np.where(y == 0, 0, x - np.where(y == 0, 1, y) * floored(x, y))}
 PAIRS |= dict.fromkeys(("maximum", "Max"), lambda x, y: np.where((x >= y) | (x != x), x, y))
 PAIRS |= dict.fromkeys(("minimum", "Min"), lambda x, y: np.where((x <= y) | (x != x), x, y))
+PAIRS["hypot"] = lambda x, y: np.sqrt(x * x + y * y)
 PAIRS |= {"squared_difference": lambda x, y: (x - y) ** 2, "Div": lambda x, y: x / y, "Pow": power}
 PAIRS |= {"prelu": lambda x, y: np.where(x >= 0, x, x * y), "leaky_relu": lambda x, y: np.where(x > 0, x, x * y)}
 PAIRS["PRelu"] = lambda x, y: np.where(x < 0, x * y, x)
@@ -739,6 +747,7 @@ MEANINGS = {
     "compare": lambda x, y, function: COMPARED[function](x, y),
     "compare_int8": lambda x, y, function, zero_points, **a: COMPARED[function](*aligned(x, y, zero_points, 8, a)),
     "select": lambda condition, x, y: condition * x + ~condition * y,
+    "rfft": fourier,
     "cast": cast,
     "gather": lambda x, where, axis: x[(slice(None),) * axis + (where,)],
     "gather_nd": gathered,

@@ -478,6 +478,9 @@ def without_c():
         yield "float_function", [numbers("float32")], {"function": function, "alpha": alpha, "beta": beta}
     x, y = numbers("float32")[:, None], numbers("float32")
     yield "number_binary", [x, y], {"function": "pow"}
+    yield "number_binary", [some((3, 4), "float32"), some((4,), "float32")], {"function": "hypot"}
+    for length in (1, 7, 16):
+        yield "rfft", [some((2, 3, 9), "float32")], {"length": length}
     yield "float_binary", [x, y], {"function": "Pow"}
     for (axes, shape), kind in product((([0, 2], [4, 1]), ([1], [3, 5])), "L1 L2 Mean Prod Sum SumSquare".split()):
         yield "float_reduce", [some((3, 4, 5), "float32")], {"function": f"Reduce{kind}", "axes": axes, "shape": shape}

@@ -664,6 +664,42 @@ def test_operators_that_files_do_not_describe(m, name):
         import_tflite(m.save())
 
 
+@pytest.mark.parametrize("length", [16, 32])
+def test_fourier_transforms(m, litert_outputs, length):
+    x, bins = real(2, 1, 20), length // 2 + 1
+    spectrum = m.node("RFFT2D", [x(m), *(make(m) for make in ints([1, length]))], [t(1, 1, 1, dtype="COMPLEX64")(m)])
+    rows = m.node("RESHAPE", [spectrum, *(make(m) for make in ints([2, bins]))], [t(1, 1, dtype="COMPLEX64")(m)])
+    for kind in ("COMPLEX_ABS", "REAL", "IMAG"):
+        m.output(m.node(kind, [rows], [tf(2, bins)(m)]))
+    path, given = m.save(), m.rng.integers(-128, 128, (2, 1, 20)).astype(np.int8)
+    graph = import_tflite(path)
+    found, _ = reference.run(graph, {graph.inputs[0].name: given})
+    for y, expected in zip(graph.outputs, litert_outputs(path, given), strict=True):
+        np.testing.assert_allclose(found[y.name], expected, rtol=1e-6, atol=1e-5)
+
+
+def test_transforms_of_images_are_refused(m):
+    spectrum = m.node("RFFT2D", [real(2, 4, 8)(m), *(make(m) for make in ints([4, 8]))], [t(1, dtype="COMPLEX64")(m)])
+    m.output(m.node("REAL", [spectrum], [tf(2, 4, 5)(m)]))
+    with pytest.raises(UnsupportedError, match=r"transforms \[4, 8\] elements of \(2, 4, 8\); only single rows are tr"):
+        import_tflite(m.save())
+
+
+@pytest.mark.parametrize("dtype", ["INT8", "INT16"])
+def test_zeros_of_scale_zero(m, equals_litert, dtype):
+    """The first values of an unrolled recurrent layer, whose range is that of zeros alone."""
+    width = np.dtype(dtype.lower())
+    zeros = m.tensor((2, 5), 0.0, 0, dtype, data=np.zeros((2, 5), width))
+    x = m.input((2, 5), 0.01, 0, dtype=dtype)
+    w = m.const(m.rng.integers(-99, 99, (5, 5)).astype(np.int8), 0.01)
+    bias = m.const(np.full(5, 99, np.int32 if dtype == "INT8" else np.int64), 0.0)
+    y = m.node("FULLY_CONNECTED", [zeros, w, bias], [m.tensor((2, 5), 0.01, 0, dtype)])
+    product = m.node("MUL", [x, zeros], [m.tensor((2, 5), 0.01, 0, dtype)])
+    for term in (y, product):
+        x = m.node("ADD", [x, term], [m.tensor((2, 5), 0.011, 0, dtype)])
+    equals_litert(m, x)
+
+
 def test_dilated_convolutions_between_batch_and_space(m, equals_litert):
     two, edges, none = (make(m) for make in ints([2, 2], [[2, 2], [2, 2]], [[0, 0], [0, 0]]))
     y = m.op("SPACE_TO_BATCH_ND", [m.input((1, 8, 8, 3)), two, edges], (4, 6, 6, 3), 0.05, -3)
