@@ -94,6 +94,7 @@ from .numbers import NumberDense as NumberDense
 from .numbers import NumberFunction as NumberFunction
 from .numbers import NumberReduce as NumberReduce
 from .numbers import NumberResize as NumberResize
+from .numbers import Rfft as Rfft
 from .numbers import Select as Select
 from .operators import Custom as Custom
 from .operators import Operator as Operator
@@ -110,9 +111,13 @@ from .recurrent import Rescale as Rescale
 from .recurrent import Softmax16 as Softmax16
 from .recurrent import State as State
 from .recurrent import TimeFilter as TimeFilter
-from .wide import QuantizeWide as QuantizeWide
 from .wide import ScaleBytes as ScaleBytes
 from .wide import SplitBytes as SplitBytes
+from .wide import WideConv2d as WideConv2d
+from .wide import WideConvTranspose2d as WideConvTranspose2d
+from .wide import WideDense as WideDense
+from .wide import WideLookup as WideLookup
+from .wide import WideSoftmax as WideSoftmax
 from .windows import ArgMax as ArgMax
 from .windows import AveragePool as AveragePool
 from .windows import ExactAveragePool as ExactAveragePool

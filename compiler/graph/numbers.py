@@ -280,6 +280,19 @@ class NumberBinary(Operator):
 
 
 @dataclass(frozen=True, eq=False)
+class Rfft(Operator):
+    """float32 (..., length // 2 + 1, 2): real and imaginary parts of the discrete Fourier transforms of the rows."""
+
+    host = (Kernel("rfft", "length"),)
+
+    length: int
+
+    def check(self) -> None:
+        self.expect("the types", (self.x.dtype, self.output.dtype), ("float32", "float32"))
+        self.expect("the output's shape", self.output.shape, (*self.x.shape[:-1], self.length // 2 + 1, 2))
+
+
+@dataclass(frozen=True, eq=False)
 class NumberReduce(Operator):
     """A `function` of `runtime.hostops.numbers.REDUCTIONS` over `axes`, 1 or omitted in the output's shape."""
 

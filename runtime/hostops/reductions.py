@@ -14,7 +14,7 @@ from .arrays import AnyArray, Attrs, Int8, Ints
 from .c_calls import C, Value, Writer, along
 from .fixed_point import ACCUMULATION_BITS, BITS, exponentials, high_product, inverse_root, numerators, reciprocal
 from .movement import unpack, unpack_in_c, unpacked
-from .row import KINDS, NUMBERS, HostOp, Operand, Operands, along_axis, need, reduced
+from .row import KINDS, NUMBERS, WIDE, HostOp, Operand, Operands, along_axis, need, reduced
 
 _F = np.float32
 MOST_PLACES = 16  # of a softmax: fractional bits of the result
@@ -22,7 +22,7 @@ MOST_SUMMED = 8191  # values of a softmax in C, so that the sum of exponentials 
 
 
 def mean(
-    x: Int8,
+    x: AnyArray,
     *,
     axes: Ints,
     shape: Ints,
@@ -31,10 +31,11 @@ def mean(
     multiplier: int,
     exponent: int,
     contract: str = "double",
-) -> Int8:
-    """int8 `clamp(zero_point + R(sum(x - x_zero_point)))` over `axes`; the result has `shape`."""
+) -> AnyArray:
+    """`clamp(zero_point + R(sum(x - x_zero_point)))` over `axes`, of `x`'s dtype and of `shape`."""
     total = (x.astype(np.int64) - x_zero_point).sum(tuple(axes))
-    return rounding.requantise(total, multiplier, exponent, zero_point, contract=contract).reshape(shape)
+    scaled, info = rounding.rescale(total, multiplier, exponent, contract) + zero_point, np.iinfo(x.dtype)
+    return np.clip(scaled, info.min, info.max).astype(x.dtype).reshape(shape)
 
 
 def reduce_max(x: AnyArray, *, axes: Ints, shape: Ints) -> AnyArray:
@@ -176,10 +177,17 @@ ROWS = (
     HostOp(
         mean,
         reduced,
+        {},
+        WIDE,
         c=C("tw_mean", "x out kept gone numbers", "x_zero_point zero_point multiplier exponent once"),
+        narrow=True,
     ),
-    HostOp(reduce_max, reduced, c=C("tw_reduce", "x out x_type kept gone gone_count TW_REDUCE_MAX")),
-    HostOp(reduce_min, reduced, c=C("tw_reduce", "x out x_type kept gone gone_count TW_REDUCE_MIN")),
+    HostOp(
+        reduce_max, reduced, {}, WIDE, c=C("tw_reduce", "x out x_type kept gone gone_count TW_REDUCE_MAX"), narrow=True
+    ),
+    HostOp(
+        reduce_min, reduced, {}, WIDE, c=C("tw_reduce", "x out x_type kept gone gone_count TW_REDUCE_MIN"), narrow=True
+    ),
     HostOp(arg_max, _chosen, _POSITION, _COUNTED, c=C("tw_arg_max", "x x_type out out_type along smallest")),
     HostOp(top_k, _topmost, {"count": SIZE}, _COUNTED, c=C("tw_top_k", "x x_type out rows count positions")),
     HostOp(softmax, _softmaxed, _SOFTMAX, c=_softmax_in_c),

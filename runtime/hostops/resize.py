@@ -9,7 +9,7 @@ import numpy as np
 from ..schema import SIZE, Array, Int, ListOf
 from .arrays import AnyArray, Attrs, Float32, Int32, Ints
 from .c_calls import C, Value, Writer
-from .row import HostOp, Operand, Operands, need
+from .row import WIDE, HostOp, Operand, Operands, need
 
 ONE = 1 << 10  # a step of one pixel: positions have ten fractional bits
 _F = np.float32
@@ -76,7 +76,7 @@ def resize_bilinear(
     if offset is not None:
         return (np.trunc(total + _F(0.5)).astype(np.int64) - offset).astype(np.int8)
     total, half = total.astype(np.int64), 1 << 19
-    return np.where(total > 0, (total + half) >> 20, -((half - total) >> 20)).astype(np.int8)
+    return np.where(total > 0, (total + half) >> 20, -((half - total) >> 20)).astype(x.dtype)
 
 
 def float_resize(
@@ -109,8 +109,9 @@ def _interpolated(inputs: Operands, a: Attrs) -> Operand:
 
 
 def _resized(inputs: Operands, a: Attrs) -> Operand:
-    n, c, *_ = inputs[0].shape
-    return Operand((n, c, *a["size"]), inputs[0].dtype)
+    (n, c, *_), dtype, _ = inputs[0]
+    need(a["offset"] is None or dtype == "int8", f"offset = {a['offset']}: only int8 values have one, not {dtype}")
+    return Operand((n, c, *a["size"]), dtype)
 
 
 def _resize_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
@@ -136,7 +137,7 @@ _PAIRS = {f"{kind}_neighbours": Array(2, ("int32",), 0) for kind in ("row", "col
 _PAIRS |= {f"{kind}_weights": Array(2, ("float32",)) for kind in ("row", "column")}
 
 ROWS = (
-    HostOp(resize_bilinear, _resized, _KINDS, ("int8", "float32"), (4,), c=_resize_in_c),
+    HostOp(resize_bilinear, _resized, _KINDS, (*WIDE, "float32"), (4,), c=_resize_in_c, narrow=True),
     HostOp(
         float_resize,
         _interpolated,

@@ -28,6 +28,7 @@ from . import (
     recurrent,
     reductions,
     resize,
+    two_bytes,
     wide,
 )
 from .arrays import AnyArray, Attrs
@@ -53,6 +54,7 @@ _SUBJECTS = (
     recurrent,
     detection,
     dynamic,
+    two_bytes,
     wide,
 )
 

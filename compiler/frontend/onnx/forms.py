@@ -316,8 +316,6 @@ def _exact_bias(rest: list, x_scale: float, scales: np.ndarray) -> np.ndarray | 
     return np.broadcast_to(bias.integers.reshape(-1), scales.shape).astype(np.int32)
 
 
-
-
 def _parameters(
     imp: Quantiser, name: str, x: g.Tensor, layer: _Layer, clamp: tuple[int, int], groups: int
 ) -> tuple[g.Tensor, tuple[np.ndarray, np.ndarray, np.ndarray, int, int]]:

@@ -272,7 +272,7 @@ class Importer(Quantiser):
         scale, zero = activation(self, node)
         if self.reader.types[node.outputs[0]] in WIDE:
             y = g.Tensor("", x.shape, "int16", scale, zero)
-            op = g.QuantizeWide(node.name, (self.realised(x),), y)
+            op = g.Quantize(node.name, (self.realised(x),), y)
             return WideView(x.shape, self.append(op, self._stored(node.outputs[0])))
         y = g.Tensor("", x.shape, "int8", scale, zero)
         return View(x.shape, self.quantise(x, y, node, self._stored(node.outputs[0])))

@@ -25,6 +25,11 @@ def s(*shape, scale=0.1, dtype="int8"):
     return t(*shape, scale=scale, zero_point=0, dtype=dtype)
 
 
+def w(*shape, scale=0.0003):
+    """Wide, of 16 bits."""
+    return s(*shape, scale=scale, dtype="int16")
+
+
 def f(*shape):
     return t(*shape, dtype="float32")
 
@@ -58,6 +63,7 @@ FOUND = {"scales": (10.0, 10.0, 5.0, 5.0), "most": 5, "classes": 3, "classes_per
 FOUND |= {"each_class": False, "score": 0.3, "overlap": 0.5}
 BYTE = t(1, dtype="uint8", scale=1.0, zero_point=0)
 GATE_WEIGHTS = ones(4, 4, dtype="float32")
+X16, BIAS_64 = w(1, 2, 4, 4), np.array([50, 0, -999])
 ROWS, BIAS, SUMS = ones(3, 5), np.zeros(3, np.int32), (ones(4, 1), np.zeros(4, np.int32), np.ones(4))
 
 
@@ -102,6 +108,7 @@ OPERATORS = [
     g.ExactAveragePool("op", (X,), t(1, 2, 3, 3), (2, 2), ties_up=True),
     g.NumberFunction("op", (f(2, 3),), f(2, 3), "sqrt"),
     g.NumberBinary("op", (i32(2, 3), i32(3)), i32(2, 3), "floor_div"),
+    g.Rfft("op", (f(2, 3),), f(2, 3, 2), 4),
     g.NumberReduce("op", (i32(2, 3),), i32(2), "reduce_max", (1,)),
     g.NumberDense("op", (f(2, 3, 4),), f(2, 3, 5), *reals(5, 4)),
     g.TopK("op", (t(2, 5),), t(2, 3)),
@@ -133,6 +140,11 @@ OPERATORS = [
     g.LstmCells("op", (GATES,), s(2, 1, 4, dtype="int16")),
     g.Rescale("op", (GATES,), t(2, 3, 4, dtype="int32", zero_point=-300, scale=2.0**-13)),
     g.Softmax16("op", (X,), t(1, 2, 4, 4, scale=2**-16, zero_point=-(1 << 15), dtype="int16"), 1),
+    g.WideConv2d("op", (X16,), w(1, 3, 4, 4), *weights(3, 2, 1, 1)[:2], BIAS_64),
+    g.WideConvTranspose2d("op", (X16,), w(1, 3, 5, 5), *weights(3, 2, 2, 2)[:2], BIAS_64),
+    g.WideDense("op", (w(2, 5),), w(2, 3), *weights(3, 5)[:2], BIAS_64),
+    g.WideSoftmax("op", (X16,), w(1, 2, 4, 4, scale=2.0**-15), 1),
+    g.WideLookup("op", (X16,), w(1, 2, 4, 4), "f", np.zeros(1 << 16, np.int16)),
     g.BatchMatMul("op", (X, t(4, 3, scale=0.2, zero_point=-6)), t(1, 2, 4, 3, scale=4.0)),
     g.BatchMatMul("op", (t(2, 4, 1, 3), t(1, 5, 1, 4)), t(2, 5, 1, 3, scale=2.0), images=True),
     g.Heads("op", (t(1, 8, 1, 3),), t(2, 4, 1, 3), True),
@@ -149,7 +161,6 @@ OPERATORS = [
     g.RangeZeroPoint("op", (f(2), f(1)), BYTE),
     g.QuantizeBy("op", (F, f(1), BYTE), X),
     g.PadBy("op", (X, BYTE), t(1, 2, 5, 6), ((0, 0), (0, 0), (1, 0), (2, 0))),
-    g.QuantizeWide("op", (f(1, 2),), t(1, 2, dtype="int16")),
     g.SplitBytes("op", (s(2, 3, dtype="int16"),), t(4, 3)),
     g.ScaleBytes("op", (i32(4, 3),), f(2, 3), 0.5, 9, ones(3, dtype="float32"), ones(3, dtype="float32"), BIAS),
     g.IntegerConv2d("op", (X,), i32(1, 3, 4, 4), ones(3, 2, 1, 1)),
@@ -609,7 +620,6 @@ WRONG = [
     ("RangeZeroPoint", {"output": f(1)}, "the output is ('float32', (1,))"),
     ("QuantizeBy", {"inputs": (F, f(1), f(1))}, "the types is"),
     ("PadBy", {"output": X}, "the output's shape is (1, 2, 4, 4), expected (1, 2, 5, 6)"),
-    ("QuantizeWide", {"output": t(1, 2)}, "the conversion is ('float32', 'int8')"),
     ("SplitBytes", {"output": t(2, 3)}, "the output's shape is (2, 3), expected (4, 3)"),
     ("ScaleBytes", {"sums": BIAS[:2]}, "the parameters is"),
     ("ScaleBytes", {"output": f(4, 3)}, "the input's shape is (4, 3), expected (8, 3)"),
