@@ -211,7 +211,7 @@ INPUTS = [
     ("scale_bytes", {0: INT32(3, 6)}, {}, r"sums \(3, 6\): must be those of two bytes"),
     ("scale_bytes", {0: INT32(6)}, {}, r"sums \(6,\): must have at least 2 dimensions"),
     ("scale_bytes", {0: INT32(2, 5)}, {}, r"weight_scale \(6,\): sums \(2, 5\) need \(5,\)"),
-    ("quantize", {}, {"zero_point": 128}, "zero_point is not in int8"),
+    ("quantize", {}, {"zero_point": 128}, "128 is not int8"),
     ("lanes", {0: (1, 12)}, {"block": 4, "shape": [1, 4, 1, 2]}, "blocks of 4: its input is"),
     ("lanes", {0: (1, 12)}, {"block": 3, "shape": [1, 4, 1, 3]}, "blocks of 3: its input is"),
     ("number_binary", {1: FLOAT(6, 2)}, {}, "inputs differ in dtype: int32 and float32"),
