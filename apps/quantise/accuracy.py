@@ -1,0 +1,140 @@
+"""How much an int8 network loses against its float network: signal to noise of every operator, labels of the whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .onnx_network import session
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+_DEQUANTISED = "_DequantizeLinear_Output"  # onnxruntime's quantiser appends it to the name of a tensor
+_LAYERS = ("Conv", "Gemm", "ConvTranspose", "MatMul")
+EXACT_DB = 200.0  # printed for a tensor without any error
+
+
+@dataclass(frozen=True)
+class OperatorLoss:
+    """Signal to noise of an operator's result, in dB, and how much lower it is than that of its worst input."""
+
+    name: str
+    kind: str
+    snr_db: float
+    lost_db: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """An int8 network against its float network on the same samples.
+
+    `snr_db` is of all outputs together; `agreement` the share of samples whose largest output is the same, None where
+    no output is a vector of classes; `float_accuracy` and `int8_accuracy` need labels. `mean_errors` has for each layer
+    the mean error of its float result by channel.
+    """
+
+    snr_db: float
+    operators: tuple[OperatorLoss, ...]
+    agreement: float | None = None
+    float_accuracy: float | None = None
+    int8_accuracy: float | None = None
+    mean_errors: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+def snr_db(signal: float, noise: float) -> float:
+    """10 log10 of the ratio of two sums of squares, at most `EXACT_DB`."""
+    if noise <= 0 or signal <= 0:
+        return EXACT_DB if noise <= 0 else 0.0
+    return min(EXACT_DB, 10 * math.log10(signal / noise))
+
+
+def compare(
+    whole: ModelProto,
+    int8: ModelProto,
+    samples: Iterable[Mapping[str, np.ndarray]],
+    labels: np.ndarray | None = None,
+    done: Callable[[], None] = lambda: None,
+) -> Comparison:
+    """Run both networks on all samples, one after the other, and compare every tensor that both have.
+
+    Both run without onnxruntime's optimisations; the int8 network thereby computes what `tilewright run` computes.
+    """
+    pairs = _pairs(whole, int8)
+    results = [output.name for output in whole.graph.output]
+    first, second = (session(_with_outputs(m, names)) for m, names in ((whole, pairs), (int8, pairs.values())))
+    layers = {node.output[0] for node in whole.graph.node if node.op_type in _LAYERS}
+    signal, noise = dict.fromkeys(pairs, 0.0), dict.fromkeys(pairs, 0.0)
+    errors: dict[str, np.ndarray] = {}
+    classes: list[tuple[int, int]] = []
+    count = 0
+    for sample in samples:
+        wanted = dict(zip(pairs, first.run([*pairs], dict(sample))))
+        got = dict(zip(pairs, second.run([*pairs.values()], dict(sample))))
+        for name, value in wanted.items():
+            error = got[name].astype(np.float64) - value
+            signal[name] += float(np.square(value, dtype=np.float64).sum())
+            noise[name] += float(np.square(error).sum())
+            if name in layers and error.ndim > 1:
+                errors[name] = errors.get(name, 0.0) + error.mean(axis=(0, *range(2, error.ndim)))
+        if _is_vector(wanted[results[0]]):
+            classes.append((int(wanted[results[0]].argmax()), int(got[results[0]].argmax())))
+        count += 1
+        done()
+    found = np.array(classes).reshape(-1, 2)
+    named = labels is not None and len(labels) == len(found)
+    return Comparison(
+        snr_db=snr_db(sum(signal[r] for r in results), sum(noise[r] for r in results)),
+        operators=_losses(whole, signal, noise),
+        agreement=float((found[:, 0] == found[:, 1]).mean()) if classes else None,
+        float_accuracy=float((found[:, 0] == labels).mean()) if named else None,
+        int8_accuracy=float((found[:, 1] == labels).mean()) if named else None,
+        mean_errors={name: error / count for name, error in errors.items()},
+    )
+
+
+def _is_vector(result: np.ndarray) -> bool:
+    """Whether a result has a value for each class: one axis is longer than 1."""
+    return result.size > 1 and result.size == max(result.shape)
+
+
+def _pairs(whole: ModelProto, int8: ModelProto) -> dict[str, str]:
+    """Float tensors that both networks have: name in the float network -> name of the same values in the other."""
+    from onnx import TensorProto
+
+    made = {name for node in int8.graph.node for name in node.output}
+    floats = {
+        value.name
+        for value in (*whole.graph.value_info, *whole.graph.output)
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT
+    }
+    names = [name for node in whole.graph.node for name in node.output if name in floats]
+    found = {name: name + _DEQUANTISED if name + _DEQUANTISED in made else name for name in names}
+    return {name: other for name, other in found.items() if other in made}
+
+
+def _with_outputs(model: ModelProto, names: Iterable[str]) -> ModelProto:
+    """The network with these float tensors as its outputs."""
+    import onnx
+    from onnx.helper import make_tensor_value_info
+
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    del found.graph.output[:], found.graph.value_info[:]
+    found.graph.output.extend(make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in names)
+    return found
+
+
+def _losses(model: ModelProto, signal: Mapping[str, float], noise: Mapping[str, float]) -> tuple[OperatorLoss, ...]:
+    ratios = {name: snr_db(signal[name], noise[name]) for name in signal}
+    found = []
+    for node in model.graph.node:
+        if node.output[0] in ratios:
+            ratio = ratios[node.output[0]]
+            worst = min((ratios[name] for name in node.input if name in ratios), default=EXACT_DB)
+            found.append(OperatorLoss(node.name, node.op_type, ratio, worst - ratio))
+    return tuple(found)
