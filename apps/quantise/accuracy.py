@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 _DEQUANTISED = "_DequantizeLinear_Output"  # onnxruntime's quantiser appends it to the name of a tensor
-_LAYERS = ("Conv", "Gemm", "ConvTranspose", "MatMul")
 EXACT_DB = 200.0  # printed for a tensor without any error
 
 
@@ -34,8 +33,7 @@ class Comparison:
     """An int8 network against its float network on the same samples.
 
     `snr_db` is of all outputs together; `agreement` the share of samples whose largest output is the same, None where
-    no output is a vector of classes; `float_accuracy` and `int8_accuracy` need labels. `mean_errors` has for each layer
-    the mean error of its float result by channel.
+    no output is a vector of classes; `float_accuracy` and `int8_accuracy` need labels.
     """
 
     snr_db: float
@@ -43,7 +41,6 @@ class Comparison:
     agreement: float | None = None
     float_accuracy: float | None = None
     int8_accuracy: float | None = None
-    mean_errors: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def snr_db(signal: float, noise: float) -> float:
@@ -67,11 +64,8 @@ def compare(
     pairs = _pairs(whole, int8)
     results = [output.name for output in whole.graph.output]
     first, second = (session(_with_outputs(m, names)) for m, names in ((whole, pairs), (int8, pairs.values())))
-    layers = {node.output[0] for node in whole.graph.node if node.op_type in _LAYERS}
     signal, noise = dict.fromkeys(pairs, 0.0), dict.fromkeys(pairs, 0.0)
-    errors: dict[str, np.ndarray] = {}
     classes: list[tuple[int, int]] = []
-    count = 0
     for sample in samples:
         wanted = dict(zip(pairs, first.run([*pairs], dict(sample))))
         got = dict(zip(pairs, second.run([*pairs.values()], dict(sample))))
@@ -79,11 +73,8 @@ def compare(
             error = got[name].astype(np.float64) - value
             signal[name] += float(np.square(value, dtype=np.float64).sum())
             noise[name] += float(np.square(error).sum())
-            if name in layers and error.ndim > 1:
-                errors[name] = errors.get(name, 0.0) + error.mean(axis=(0, *range(2, error.ndim)))
         if _is_vector(wanted[results[0]]):
             classes.append((int(wanted[results[0]].argmax()), int(got[results[0]].argmax())))
-        count += 1
         done()
     found = np.array(classes).reshape(-1, 2)
     named = labels is not None and len(labels) == len(found)
@@ -93,7 +84,6 @@ def compare(
         agreement=float((found[:, 0] == found[:, 1]).mean()) if classes else None,
         float_accuracy=float((found[:, 0] == labels).mean()) if named else None,
         int8_accuracy=float((found[:, 1] == labels).mean()) if named else None,
-        mean_errors={name: error / count for name, error in errors.items()},
     )
 
 
@@ -130,11 +120,29 @@ def _with_outputs(model: ModelProto, names: Iterable[str]) -> ModelProto:
 
 
 def _losses(model: ModelProto, signal: Mapping[str, float], noise: Mapping[str, float]) -> tuple[OperatorLoss, ...]:
-    ratios = {name: snr_db(signal[name], noise[name]) for name in signal}
+    """The operators whose results both networks have; a result that one lacks is as good as what it is made from."""
+    ratios: dict[str, float] = {}
     found = []
     for node in model.graph.node:
-        if node.output[0] in ratios:
-            ratio = ratios[node.output[0]]
-            worst = min((ratios[name] for name in node.input if name in ratios), default=EXACT_DB)
-            found.append(OperatorLoss(node.name, node.op_type, ratio, worst - ratio))
+        worst = min((ratios[name] for name in node.input if name in ratios), default=EXACT_DB)
+        name = node.output[0]
+        ratios |= dict.fromkeys(node.output, worst)
+        if name in signal:
+            ratios[name] = snr_db(signal[name], noise[name])
+            found.append(OperatorLoss(node.name, node.op_type, ratios[name], worst - ratios[name]))
     return tuple(found)
+
+
+def input_means(model: ModelProto, samples: Iterable[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The mean of the inputs of convolutions and Gemm, by channel, over `samples`: name of the tensor -> (channels,)."""
+    layers = {node.input[0] for node in model.graph.node if node.op_type in ("Conv", "Gemm")}
+    given = {value.name for value in model.graph.input}
+    names = sorted(layers - given)
+    runner, sums, count = session(_with_outputs(model, names), optimised=True), dict[str, np.ndarray](), 0
+    for sample in samples:
+        values = dict(zip(names, runner.run(names, dict(sample)))) | {n: sample[n] for n in layers & given}
+        for name, value in values.items():
+            mean = value.mean(axis=(0, *range(2, value.ndim)), dtype=np.float64)
+            sums[name] = sums.get(name, 0.0) + mean
+        count += 1
+    return {name: total / count for name, total in sums.items()}

@@ -92,26 +92,44 @@ def _equalise_pair(first: NodeProto, second: NodeProto, arrays: dict[str, np.nda
     arrays[second.input[1]] = after * scale.reshape(shape)
 
 
-def correct(model: ModelProto, mean_errors: Mapping[str, np.ndarray]) -> ModelProto:
-    """The network with the mean error of each layer's result, by channel, taken off its bias."""
+def correct(model: ModelProto, int8: ModelProto, means: Mapping[str, np.ndarray]) -> ModelProto:
+    """The network with the mean error that rounded weights make taken off the biases.
+
+    `int8` is the quantised network, and `means` are the means of the layers' inputs by channel: a layer's result is off
+    by the error of its weights times these.
+    """
     import onnx
     from onnx import numpy_helper
 
     found = onnx.ModelProto()
     found.CopyFrom(model)
-    weights = _Weights(found)
+    weights, rounded = _Weights(found), _Weights(int8).arrays
     for node in found.graph.node:
-        error = mean_errors.get(node.output[0])
-        if node.op_type not in ("Conv", "Gemm") or error is None:
+        if node.op_type not in ("Conv", "Gemm") or node.input[0] not in means or node.input[1] not in weights.arrays:
             continue
-        if len(node.input) == 3 and node.input[2] in weights.own and weights.arrays[node.input[2]].shape == error.shape:
+        weight, values = weights.arrays[node.input[1]], rounded.get(f"{node.input[1]}_quantized")
+        if values is None:
+            continue
+        transposed = node.op_type == "Gemm" and not any(a.name == "transB" and a.i for a in node.attribute)
+        axis = 1 if transposed else 0
+        scale = rounded[f"{node.input[1]}_scale"]
+        shape = [1] * weight.ndim
+        shape[axis] = -1
+        error = values * scale.reshape(shape if scale.ndim else ()) - weight
+        by_channel = np.moveaxis(error, axis, 0).reshape(
+            *(weight.shape[:2] if not transposed else weight.shape[::-1]), -1
+        )
+        shift = _times(by_channel.sum(axis=2, dtype=np.float64), means[node.input[0]])
+        if len(node.input) == 3 and node.input[2] in weights.own and weights.arrays[node.input[2]].shape == shift.shape:
             bias = weights.arrays[node.input[2]]
-            weights.arrays[node.input[2]] = (bias - error).astype(bias.dtype)
-        elif len(node.input) == 2:
-            name = f"{node.output[0]}_bias"
-            constant = numpy_helper.from_array((-error).astype(np.float32), name)
-            found.graph.initializer.append(constant)
-            weights.arrays[name] = numpy_helper.to_array(constant)
-            node.input.append(name)
+            weights.arrays[node.input[2]] = (bias - shift).astype(bias.dtype)
     weights.store(found)
     return found
+
+
+def _times(errors: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Sums over the input channels of each output channel: `errors` is (outputs, inputs of its group)."""
+    outputs, inputs = errors.shape
+    groups = max(1, len(means) // inputs)
+    grouped = errors.reshape(groups, outputs // groups, inputs) * means.reshape(groups, 1, inputs)
+    return grouped.sum(axis=2).reshape(-1)

@@ -120,7 +120,9 @@ def _fix_shapes(model: ModelProto, source: str, shapes: Mapping[str, Sequence[in
                 dim.dim_value = 1
     if still := [i for i in inputs_of(model) if None in i.shape]:
         size = "x".join("N" if d is None else str(d) for d in still[0].shape)
-        raise InputError(f"{source}: input {still[0].name!r} has open sizes; give them with --shape {still[0].name}={size}")
+        raise InputError(
+            f"{source}: input {still[0].name!r} has open sizes; give them with --shape {still[0].name}={size}"
+        )
     for value in model.graph.output:  # open sizes that follow from those of the inputs
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_value <= 0:

@@ -93,8 +93,10 @@ def samples_of(
 ) -> Samples:
     """The samples in `arrays`, by the names of inputs, `inputs`, `input_0`, ..., or, for one input, the only array."""
     notes: list[str] = []
-    stacked = {i.name: _stacked(_named(arrays, i, k, inputs, source, notes), i, source, picture, notes)
-               for k, i in enumerate(inputs)}
+    stacked = {
+        i.name: _stacked(_named(arrays, i, k, inputs, source, notes), i, source, picture, notes)
+        for k, i in enumerate(inputs)
+    }
     counts = {name: len(array) for name, array in stacked.items()}
     if len(set(counts.values())) > 1 or 0 in counts.values():
         held = ", ".join(f"{name}: {count}" for name, count in counts.items())
@@ -123,9 +125,7 @@ def _named(
     raise InputError(f"{source}: holds {held}; give arrays named {', '.join(i.name for i in inputs)}")
 
 
-def _stacked(
-    array: np.ndarray, wanted: Input, source: str, picture: Pictures | None, notes: list[str]
-) -> np.ndarray:
+def _stacked(array: np.ndarray, wanted: Input, source: str, picture: Pictures | None, notes: list[str]) -> np.ndarray:
     """Samples of one input, of shape (N, *shape of the input), in its dtype where that loses nothing."""
     first, *rest = wanted.shape or (None,)
     if wanted.fits(array.shape) and not (first is None and array.shape[0] > 1):
@@ -145,9 +145,7 @@ def _stacked(
     return _converted(found, wanted, source, picture, notes)
 
 
-def _converted(
-    array: np.ndarray, wanted: Input, source: str, picture: Pictures | None, notes: list[str]
-) -> np.ndarray:
+def _converted(array: np.ndarray, wanted: Input, source: str, picture: Pictures | None, notes: list[str]) -> np.ndarray:
     if array.dtype == wanted.dtype:
         return array
     if array.dtype.kind not in "biuf":

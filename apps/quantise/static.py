@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...hw.errors import UnsupportedError
-from .accuracy import Comparison, compare
+from .accuracy import Comparison, compare, input_means
 from .forms import correct, equalise
 from .onnx_network import METHODS, Quantiser, prepare
 from .samples import Samples
@@ -74,12 +74,13 @@ def quantise(
     shapes: Mapping[str, Sequence[int]] | None = None,
     methods: Sequence[str] = METHODS,
     keep: Sequence[str] = (),
+    search: bool = True,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Quantised:
     """Quantise the float network `model`, of the file `source`, on `samples`.
 
     The best way has the most labels right, or without labels the highest signal to noise. Operators named in `keep`
-    stay in float. `tell` is called before each step. Raises as `prepare`, and `UnsupportedError` for unknown operators.
+    stay in float. Without `search` only the methods are tried. `tell` is called before each step. Raises as `prepare`, and `UnsupportedError` for unknown operators.
     """
     whole = prepare(model, source, shapes or {})
     names = {node.name for node in whole.graph.node}
@@ -88,16 +89,17 @@ def quantise(
     measured, judged = split(samples)
     labels = None if samples.labels is None else samples.labels[list(judged)]
     with tempfile.TemporaryDirectory() as folder:
-        search = _Search(whole, samples, measured, judged, labels, Path(folder), tell)
+        ways = _Search(whole, samples, measured, judged, labels, Path(folder), tell)
         for method in methods:
-            search.try_way(Way(method, kept=tuple(keep)))
-        if not search.tried:
-            raise UnsupportedError(f"{source}: {'; '.join(search.refused.values())}")
-        for change in ({"equalised": True}, {"corrected": True}):
-            search.try_way(replace(search.best(), **change), _LEAST_GAIN_DB)
-        search.keep_worst()
-        way = search.best()
-        return Quantised(search.networks[way], whole, way, search.tried[way], search.tried, search.refused)
+            ways.try_way(Way(method, kept=tuple(keep)))
+        if not ways.tried:
+            raise UnsupportedError(f"{source}: {'; '.join(ways.refused.values())}")
+        if search:
+            for change in ({"equalised": True}, {"corrected": True}):
+                ways.try_way(replace(ways.best(), **change), _LEAST_GAIN_DB)
+            ways.keep_worst()
+        best = ways.best()
+        return Quantised(ways.networks[best], whole, best, ways.tried[best], ways.tried, ways.refused)
 
 
 class _Search:
@@ -164,10 +166,9 @@ class _Search:
         quantiser.measure(way.method, (self.samples[k] for k in self.measured), lambda: None)
         if not way.corrected:
             return quantiser.network(way.method, way.kept)
-        plain = self.tried.get(replace(way, corrected=False))
-        if plain is None or not plain.mean_errors:
-            return None
-        return quantiser.network(way.method, way.kept, correct(form, plain.mean_errors))
+        plain = quantiser.network(way.method, way.kept)
+        means = input_means(form, (self.samples[k] for k in self.measured))
+        return quantiser.network(way.method, way.kept, correct(form, plain, means))
 
     def keep_worst(self) -> None:
         """Leave the operators that lose most in float, as long as that raises the accuracy of a poor network."""
@@ -193,8 +194,10 @@ def _weights_of(node: NodeProto, model: ModelProto) -> int:
     if node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
         return 0
     sizes = {c.name: c.dims for c in model.graph.initializer}
-    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim]
-              for v in (*model.graph.value_info, *model.graph.output)}
+    shapes = {
+        v.name: [d.dim_value for d in v.type.tensor_type.shape.dim]
+        for v in (*model.graph.value_info, *model.graph.output)
+    }
     weight = next((sizes[name] for name in node.input[1:2] if name in sizes), None)
     if weight is None:
         return 0
