@@ -2,60 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .onnx_network import session
+from .result import EXACT_DB, Comparison, OperatorLoss, snr_db
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 _DEQUANTISED = "_DequantizeLinear_Output"  # onnxruntime's quantiser appends it to the name of a tensor
-EXACT_DB = 200.0  # printed for a tensor without any error
-
-
-@dataclass(frozen=True)
-class OperatorLoss:
-    """Signal to noise of an operator's result, in dB, and how much lower it is than that of its worst input."""
-
-    name: str
-    kind: str
-    snr_db: float
-    lost_db: float
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """An int8 network against its float network on the same samples.
-
-    `snr_db` is of all outputs together; `agreement` the share of samples whose largest output is the same, None where
-    no output is a vector of classes; `float_accuracy` and `int8_accuracy` need labels.
-    """
-
-    snr_db: float
-    operators: tuple[OperatorLoss, ...]
-    agreement: float | None = None
-    float_accuracy: float | None = None
-    int8_accuracy: float | None = None
-
-
-def snr_db(signal: float, noise: float) -> float:
-    """10 log10 of the ratio of two sums of squares, at most `EXACT_DB`."""
-    if noise <= 0 or signal <= 0:
-        return EXACT_DB if noise <= 0 else 0.0
-    return min(EXACT_DB, 10 * math.log10(signal / noise))
 
 
 def compare(
     whole: ModelProto,
     int8: ModelProto,
     samples: Iterable[Mapping[str, np.ndarray]],
-    labels: np.ndarray | None = None,
-    done: Callable[[], None] = lambda: None,
+    labels: np.ndarray | None,
+    done: Callable[[], None],
 ) -> Comparison:
     """Run both networks on all samples, one after the other, and compare every tensor that both have.
 
@@ -133,7 +99,9 @@ def _losses(model: ModelProto, signal: Mapping[str, float], noise: Mapping[str, 
     return tuple(found)
 
 
-def input_means(model: ModelProto, samples: Iterable[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def input_means(
+    model: ModelProto, samples: Iterable[Mapping[str, np.ndarray]], done: Callable[[], None]
+) -> dict[str, np.ndarray]:
     """The mean of the inputs of convolutions and Gemm, by channel, over `samples`: name of the tensor -> (channels,)."""
     layers = {node.input[0] for node in model.graph.node if node.op_type in ("Conv", "Gemm")}
     given = {value.name for value in model.graph.input}
@@ -145,4 +113,5 @@ def input_means(model: ModelProto, samples: Iterable[Mapping[str, np.ndarray]]) 
             mean = value.mean(axis=(0, *range(2, value.ndim)), dtype=np.float64)
             sums[name] = sums.get(name, 0.0) + mean
         count += 1
+        done()
     return {name: total / count for name, total in sums.items()}
