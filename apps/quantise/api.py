@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from ...hw.errors import InputError, UnsupportedError
 from ...hw.foreign import read_regular
 from .result import Quantised
 from .samples import Input, Pictures, Samples, read_samples, samples_of
-from .search import Tell, no_one
+from .search import Tell, tell_no_one
 
 FORMATS = (".onnx",)
 
@@ -28,7 +28,7 @@ def quantise(
     pictures: Pictures | None = None,
     keep: Sequence[str] = (),
     folder: str | Path | None = None,
-    tell: Tell = no_one,
+    tell: Tell = tell_no_one,
 ) -> Quantised:
     """Quantise a float network to int8, as `tilewright quantise` does (docs/quantise.md).
 
@@ -45,19 +45,54 @@ def quantise(
     """
     if not isinstance(model, (str, os.PathLike)):
         raise UnsupportedError(f"a {type(model).__name__} cannot be quantised; give the path of a float network")
-    path = os.fspath(model)
-    kind = kind_of(path)
-    if kind not in FORMATS:
-        read_regular(path, "a float network", 1 << 40)  # raises where there is no such file
-        raise UnsupportedError(f"{path}: is no float network in {', '.join(FORMATS)}; export it as ONNX")
-    options = {"keep": keep, "folder": None if folder is None else Path(folder), "tell": tell}
-    from .onnx_network import inputs_of, need_libraries, prepare, read_onnx
-    from .static import quantise as quantise_onnx
+    network = open_float(os.fspath(model), shapes or {})
+    samples = _samples(data, network.inputs, pictures, labels)
+    return network.quantise(samples, keep, folder=None if folder is None else Path(folder), tell=tell)
 
-    need_libraries()
-    whole = read_onnx(path)
-    samples = _samples(data, inputs_of(prepare(whole, path, shapes or {})), pictures, labels)
-    return quantise_onnx(whole, samples, path, shapes, **options)
+
+def inspect(path: str, shapes: Mapping[str, Sequence[int]]) -> Quantised:
+    """The network as it would be quantised, on random samples: for times and placement, not for accuracy.
+
+    Raises as `open_float`.
+    """
+    network, rng = open_float(path, shapes), np.random.default_rng(0)
+    arrays = {}
+    for each in network.inputs:
+        shape = (1, *(size or 1 for size in each.shape))
+        values = rng.uniform(-1, 1, shape) if each.dtype.kind == "f" else rng.integers(0, 2, shape)
+        arrays[each.name] = values.astype(each.dtype)
+    return network.quantise(samples_of(arrays, network.inputs, path), quick=True)
+
+
+class FloatNetwork(Protocol):
+    """A float network of a file."""
+
+    inputs: Sequence[Input]
+
+    def quantise(
+        self,
+        samples: Samples,
+        keep: Sequence[str] = (),
+        quick: bool = False,
+        folder: Path | None = None,
+        tell: Tell = tell_no_one,
+    ) -> Quantised:
+        """Quantise on `samples`; see `OnnxNetwork.quantise`."""
+        ...
+
+
+def open_float(path: str, shapes: Mapping[str, Sequence[int]]) -> FloatNetwork:
+    """The float network in a file, by its content; `shapes` are sizes that it leaves open.
+
+    Raises `FileError`, `InputError` for shapes that do not fit, and `UnsupportedError` for other kinds of files,
+    networks that are quantised already, and where a package is missing.
+    """
+    if kind_of(path) == ".onnx":
+        from .static import OnnxNetwork
+
+        return OnnxNetwork(path, shapes)
+    read_regular(path, "a float network", 1 << 40)  # raises where there is no such file
+    raise UnsupportedError(f"{path}: is no float network in {', '.join(FORMATS)}; export it as ONNX")
 
 
 def _samples(

@@ -24,14 +24,20 @@ _WORTH_DB = 1.0  # of operators that stay in float, which the host computes
 _GOOD_DB = 25.0  # of a network whose operators all become integers
 _LOST_DB = 3.0  # of an operator that may stay in float
 _MOST_MACS = 0.01  # of the network's, in operators that stay in float
-_MOST_KEPT = 8
+_MOST_KEPT = 8  # operators that are tried in float
+_SAME_RIGHT, _SAME_SAMPLES = 0.01, 3  # differences of accuracy below both are chance, and less noise decides
 _KEY = "key"  # the file that says what a folder of intermediate results is of
 
-Tell = Callable[[str, int, int], None]
-"""Called as work goes on: what is done now, runs of samples so far, and how many there will be."""
+
+class Tell(Protocol):
+    """Hears of work as it goes on."""
+
+    def __call__(self, steps: int = 1, what: str = "", total: int | None = None) -> object:
+        """So many runs of samples more are done, of `total`; `what`, if not empty, is done now."""
+        ...
 
 
-def no_one(step: str, done: int, total: int) -> None:
+def tell_no_one(steps: int = 1, what: str = "", total: int | None = None) -> None:
     """Tell no one."""
 
 
@@ -110,66 +116,71 @@ def working_folder(path: Path | None, key: str) -> Generator[Path]:
 
 
 class Search:
-    """Ways tried so far with their comparisons, in order; `networks` has those good enough to be taken."""
+    """Ways tried so far with their comparisons, in order.
 
-    def __init__(self, candidates: Candidates, measured: int, judged: int, folder: Path, tell: Tell = no_one):
-        self._candidates, self._runs, self._folder, self._tell = candidates, (measured, judged), folder, tell
+    `measured` and `judged` are the numbers of samples that ranges are measured on and that networks are judged by.
+    """
+
+    def __init__(self, candidates: Candidates, measured: int, judged: int, folder: Path, tell: Tell = tell_no_one):
+        self._candidates, self._folder, self._tell = candidates, folder, tell
+        self._measured, self._judged = measured, judged
         self.tried: dict[Way, Comparison] = {}
         self.refused: dict[str, str] = {}
-        self._networks: dict[Way, bytes] = {}
-        self._chosen: list[Way] = []
-        self._done, self._total, self._step = 0, 0, ""
+        self._chosen: list[tuple[Way, bytes]] = []
+        self._total = self._steps_left = 0  # runs of samples: of all ways, and of the one that is being tried
 
     def run(self, methods: Sequence[str], keep: Sequence[str], forms: bool, source: str) -> None:
         """Try all methods, and with `forms` the forms of the best, and operators in float where that is poor.
 
         Raises `UnsupportedError` where no method can be used.
         """
-        self._total = len(methods) * sum(self._runs) + (len(self._candidates.forms) * sum(self._runs) if forms else 0)
+        steps, changes = self._measured + self._judged, self._candidates.forms if forms else ()
+        self._total = (len(methods) + len(changes)) * steps
         for method in methods:
-            self._try(Way(method, kept=tuple(keep)))
+            self._try(Way(method, kept=tuple(keep)), steps)
         if not self._chosen:
             raise UnsupportedError(f"{source}: {'; '.join(self.refused.values())}")
+        for form in changes:
+            self._try(replace(self.best, **{form: True}), steps, _LEAST_GAIN_DB)
         if forms:
-            for form in self._candidates.forms:
-                self._try(replace(self.best, **{form: True}), _LEAST_GAIN_DB)
             self._keep_worst()
 
     @property
     def best(self) -> Way:
         """The way that is taken."""
-        return self._chosen[-1]
+        return self._chosen[-1][0]
 
     @property
     def network(self) -> bytes:
         """The file of the best way."""
-        return self._networks[self.best]
+        return self._chosen[-1][1]
 
-    def _advance(self) -> None:
-        self._done += 1
-        self._total = max(self._total, self._done)
-        self._tell(self._step, self._done, self._total)
+    def _done(self) -> None:
+        self._steps_left -= 1
+        self._tell()
 
-    def _try(self, way: Way, gain_db: float = 0.0) -> bool:
-        """Quantise so, compare, and take it where it is better by `gain_db`, with no fewer labels right."""
-        self._step = str(way)
-        self._tell(self._step, self._done, self._total)
+    def _try(self, way: Way, steps: int, gain_db: float = 0.0) -> bool:
+        """Quantise so, compare, and take it where more results are right, or as many with `gain_db` less noise."""
+        self._steps_left = steps
+        self._tell(0, str(way), self._total)
         try:
-            result = self._compared(way)
+            made = self._compared(way)
         except UnsupportedError as exc:
             self.refused[way.method] = str(exc)
+            made = None
+        self._tell(max(0, self._steps_left))  # those that were not needed
+        if made is None:
             return False
-        if result is None:
-            return False
-        network, comparison = result
+        network, comparison = made
         self.tried[way] = comparison
         if self._chosen:
             before = self.tried[self.best]
-            right, right_before = comparison.int8_accuracy or 0.0, before.int8_accuracy or 0.0
-            if right < right_before or (right == right_before and comparison.snr_db <= before.snr_db + gain_db):
+            more_right = _right(comparison) - _right(before)
+            if abs(more_right) < max(_SAME_RIGHT, _SAME_SAMPLES / self._judged):
+                more_right = 0
+            if more_right < 0 or (more_right == 0 and comparison.snr_db <= before.snr_db + gain_db):
                 return False
-        self._networks = {way: network}
-        self._chosen.append(way)
+        self._chosen = [(way, network)]
         return True
 
     def _compared(self, way: Way) -> tuple[bytes, Comparison] | None:
@@ -178,29 +189,35 @@ class Search:
         network, comparison = self._folder / f"{name}.network", self._folder / f"{name}.json"
         if comparison.exists():
             return network.read_bytes(), Comparison.from_json(read_json(comparison, "a comparison", 1 << 26))
-        made = self._candidates.network(way, self._advance)
+        made = self._candidates.network(way, self._done)
         if made is None:
             return None
-        judged = self._candidates.compare(made, self._advance)
+        judged = self._candidates.compare(made, self._done)
         network.write_bytes(made)
         write_whole(comparison, json.dumps(judged.to_json()))
         return made, judged
 
     def _keep_worst(self) -> None:
-        """Leave the operators that lose most in float, as long as that raises the accuracy of a poor network."""
-        macs = self._candidates.macs()
-        total = sum(macs.values()) or 1
-        while self.tried[self.best].snr_db < _GOOD_DB and len(self.best.kept) < _MOST_KEPT:
+        """Leave operators that lose much in float where that raises the accuracy of a poor network."""
+        macs, tried = self._candidates.macs(), set[str]()
+        most = _MOST_MACS * sum(macs.values())
+        while self.tried[self.best].snr_db < _GOOD_DB and len(tried) < _MOST_KEPT:
             best = self.best
-            left = _MOST_MACS * total - sum(macs.get(name, 0) for name in best.kept)
-            losses = sorted(self.tried[best].operators, key=lambda loss: -loss.lost_db)
-            worst = [
-                loss.name
-                for loss in losses
-                if loss.lost_db > _LOST_DB and loss.name not in best.kept and macs.get(loss.name, 0) <= left
-            ]
-            if not worst or not self._try(replace(best, kept=(*best.kept, worst[0])), _WORTH_DB):
+            left = most - sum(macs.get(name, 0) for name in best.kept)
+            lossy = {loss.name: loss.lost_db for loss in self.tried[best].operators if loss.lost_db > _LOST_DB}
+            left_out = {name for name in lossy if macs.get(name, 0) > left} | tried | {*best.kept}
+            if not lossy.keys() - left_out:
                 return
+            worst = max(lossy.keys() - left_out, key=lossy.__getitem__)
+            tried.add(worst)
+            self._total += self._judged
+            self._try(replace(best, kept=(*best.kept, worst)), self._judged, _WORTH_DB)
+
+
+def _right(comparison: Comparison) -> float:
+    """Share of the labels that int8 has right; without labels, of the float network's classes; else 0."""
+    known = (comparison.int8_accuracy, comparison.agreement, 0.0)
+    return next(share for share in known if share is not None)
 
 
 def write_whole(path: Path, text: str) -> None:

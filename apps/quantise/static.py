@@ -15,10 +15,10 @@ from ...compiler.frontend.source import Source
 from ...hw.errors import UnsupportedError
 from .accuracy import compare, input_means
 from .forms import correct, equalise
-from .onnx_network import METHODS, Quantiser, prepare
+from .onnx_network import METHODS, Quantiser, inputs_of, need_libraries, prepare, read_onnx
 from .result import Comparison, Quantised, Way
 from .samples import Samples
-from .search import Search, Tell, digest, no_one, split, working_folder
+from .search import Search, Tell, digest, split, tell_no_one, working_folder
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -26,43 +26,48 @@ if TYPE_CHECKING:
 _WITH_WEIGHTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
-def quantise(
-    model: ModelProto,
-    samples: Samples,
-    source: str,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    methods: Sequence[str] = METHODS,
-    keep: Sequence[str] = (),
-    forms: bool = True,
-    folder: Path | None = None,
-    tell: Tell = no_one,
-) -> Quantised:
-    """Quantise the float network `model`, of the file `source`, on `samples`.
+class OnnxNetwork:
+    """The float network of an ONNX file, with sizes fixed by `shapes`. Raises as `read_onnx` and `prepare`."""
 
-    The best way has the most labels right, or without labels the highest signal to noise. Operators named in `keep`
-    stay in float. Without `forms` only the methods are tried. `folder` is for intermediate results, as
-    `working_folder` has it. Raises as `prepare`, and `UnsupportedError` for unknown operators.
-    """
-    whole = prepare(model, source, shapes or {})
-    names = {node.name for node in whole.graph.node}
-    if unknown := [name for name in keep if name not in names]:
-        raise UnsupportedError(f"{source}: has no operator {unknown[0]!r} to keep in float")
-    measured, judged = split(samples)
-    content = whole.SerializeToString()
-    with working_folder(folder, digest(content, samples, methods, keep, forms)) as work:
-        candidates = _Candidates(whole, samples, measured, judged, work)
-        search = Search(candidates, len(measured), len(judged), work, tell)
-        search.run(methods, keep, forms, source)
-        network, path = search.network, Path(source)
-    return Quantised(
-        network=Source(path.with_suffix(".int8.onnx"), network),
-        float_network=Source(path, content),
-        way=search.best,
-        tried=search.tried,
-        refused=search.refused,
-        samples=len(samples),
-        notes=samples.notes,
-    )
+    def __init__(self, path: str, shapes: Mapping[str, Sequence[int]]):
+        need_libraries()
+        self._path = path
+        self._whole = prepare(read_onnx(path), path, shapes)
+        self.inputs = inputs_of(self._whole)
+
+    def quantise(
+        self,
+        samples: Samples,
+        keep: Sequence[str] = (),
+        quick: bool = False,
+        folder: Path | None = None,
+        tell: Tell = tell_no_one,
+    ) -> Quantised:
+        """Quantise on `samples`: the best way has the most labels right, without labels the highest signal to noise.
+
+        Operators named in `keep` stay in float. With `quick` only minimum and maximum are tried. `folder` is for
+        intermediate results, as `working_folder` has it. Raises `UnsupportedError` for unknown operators.
+        """
+        names = {node.name for node in self._whole.graph.node}
+        if unknown := [name for name in keep if name not in names]:
+            raise UnsupportedError(f"{self._path}: has no operator {unknown[0]!r} to keep in float")
+        methods = METHODS[:1] if quick else METHODS
+        measured, judged = split(samples)
+        content = self._whole.SerializeToString()
+        with working_folder(folder, digest(content, samples, methods, keep, quick)) as work:
+            candidates = _Candidates(self._whole, samples, measured, judged, work)
+            search = Search(candidates, len(measured), len(judged), work, tell)
+            search.run(methods, keep, not quick, self._path)
+        path = Path(self._path)
+        return Quantised(
+            network=Source(path.with_suffix(".int8.onnx"), search.network),
+            float_network=Source(path, content),
+            way=search.best,
+            tried=search.tried,
+            refused=search.refused,
+            samples=len(samples),
+            notes=samples.notes,
+        )
 
 
 class _Candidates:
