@@ -38,7 +38,12 @@ def compare(
         wanted = dict(zip(floats, first.run(floats, dict(sample)))) | {n: sample[n] for n in pairs if n in sample}
         meter.add(wanted, dict(zip(pairs, second.run([*pairs.values()], dict(sample)))))
         done()
-    return meter.comparison(inputs, (Node(n.name, n.op_type, n.input, n.output) for n in whole.graph.node), labels)
+    return meter.comparison(inputs, nodes_of(whole), labels)
+
+
+def nodes_of(model: ModelProto) -> list[Node]:
+    """The operators of a network."""
+    return [Node(node.name, node.op_type, node.input, node.output) for node in model.graph.node]
 
 
 def _pairs(whole: ModelProto, int8: ModelProto) -> dict[str, str]:

@@ -198,7 +198,7 @@ class Quantiser:
         save_tensors_data(found, temporary)
         temporary.replace(ranges)
 
-    def network(self, method: str, keep: Sequence[str] = (), model: ModelProto | None = None) -> ModelProto:
+    def network(self, method: str, keep: Iterable[str] = (), model: ModelProto | None = None) -> ModelProto:
         """The network with the ranges of `method`; operators named in `keep` stay in float.
 
         `model` is another form of the network whose tensors have the same ranges.
