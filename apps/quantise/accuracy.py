@@ -78,9 +78,11 @@ def input_means(
     layers = {node.input[0] for node in model.graph.node if node.op_type in ("Conv", "Gemm")}
     given = {value.name for value in model.graph.input}
     names = sorted(layers - given)
-    runner, sums, count = session(_with_outputs(model, names), optimised=True), dict[str, np.ndarray](), 0
+    runner = session(_with_outputs(model, names), optimised=True) if names else None
+    sums, count = dict[str, np.ndarray](), 0
     for sample in samples:
-        values = dict(zip(names, runner.run(names, dict(sample)))) | {n: sample[n] for n in layers & given}
+        values = {} if runner is None else dict(zip(names, runner.run(names, dict(sample))))
+        values |= {name: sample[name] for name in layers & given}
         for name, value in values.items():
             mean = value.mean(axis=(0, *range(2, value.ndim)), dtype=np.float64)
             sums[name] = sums.get(name, 0.0) + mean

@@ -19,6 +19,7 @@ import numpy as np
 
 from ...hw.errors import FileError, InputError, UnsupportedError
 from ...hw.needs import need
+from .onnx_float import float_form
 from .samples import Input
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 METHODS = ("minmax", "percentile", "entropy")
 _OPSET = 17  # DequantizeLinear has an axis from 13 on; LayerNormalization is an operator from 17 on
-_QUANTISED = ("QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger")
+_QUANTISED = ("QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul")
 _DTYPES = {"tensor(float)": "f4", "tensor(float16)": "f2", "tensor(double)": "f8", "tensor(bool)": "?"}
 _DTYPES |= {f"tensor({s}int{bits})": f"{'u' if s else 'i'}{bits // 8}" for s in ("", "u") for bits in (8, 16, 32, 64)}
 
@@ -74,10 +75,9 @@ def prepare(model: ModelProto, source: str, shapes: Mapping[str, Sequence[int]])
     import onnxruntime as ort
     from onnx import version_converter
 
-    if quantised := sorted({n.op_type for n in model.graph.node} & {*_QUANTISED}):
+    fixed = float_form(model)
+    if quantised := sorted({n.op_type for n in fixed.graph.node} & {*_QUANTISED}):
         raise UnsupportedError(f"{source}: is quantised already (it has {quantised[0]}); compile it as it is")
-    fixed = onnx.ModelProto()
-    fixed.CopyFrom(model)
     _fix_shapes(fixed, source, shapes)
     version = next((o.version for o in fixed.opset_import if o.domain in ("", "ai.onnx")), 0)
     try:
