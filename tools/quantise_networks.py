@@ -56,7 +56,7 @@ def photographs(folder: Path, height: int, width: int) -> np.ndarray:
     for k in range(COUNT):
         picture, share = pictures[k % len(pictures)], RNG.uniform(0.5, 1)
         w, h = int(picture.width * share), int(picture.height * share)
-        x, y = RNG.integers(0, picture.width - w + 1), RNG.integers(0, picture.height - h + 1)
+        x, y = (int(RNG.integers(0, room + 1)) for room in (picture.width - w, picture.height - h))
         parts.append(picture.crop((x, y, x + w, y + h)).resize((width, height)))
     return np.stack(parts).transpose(0, 3, 1, 2).astype(np.float32) / 255
 
@@ -102,7 +102,9 @@ def sound(folder: Path) -> np.ndarray:
         phase = 2 * np.pi * np.cumsum(low + (high - low) * (0.5 + 0.5 * np.sin(2 * np.pi * wobble * t))) / 16000
         wave = sum(np.sin(n * phase) / n for n in range(1, 8)) * np.abs(np.sin(np.pi * RNG.uniform(1, 4) * t))
         wave = 3000 * wave + RNG.normal(0, 10 ** RNG.uniform(0, 2.5), t.size)
-        spectra.append(np.squeeze(session.run(None, {"input": wave[np.newaxis].astype(np.float32)})[0]) / 10 + 2)
+        spectra.append(
+            np.asarray(session.run(None, {"input": wave[np.newaxis].astype(np.float32)})[0]).squeeze() / 10 + 2
+        )
     return np.array(spectra, np.float32)
 
 
@@ -112,7 +114,7 @@ def embeddings(folder: Path) -> np.ndarray:
     session = onnxruntime.InferenceSession(content)
     spectra = sound(folder)
     windows = np.stack([spectra[:, 8 * k : 8 * k + 76] for k in range(16)], 1)[..., np.newaxis]
-    return np.stack([np.squeeze(session.run(None, {"input_1": one})[0]) for one in windows])
+    return np.stack([np.asarray(session.run(None, {"input_1": one})[0]).squeeze() for one in windows])
 
 
 def normal(x: np.ndarray, mean: Sequence[float] = (0.5,) * 3, std: Sequence[float] = (0.5,) * 3) -> np.ndarray:
@@ -220,7 +222,7 @@ def row(name: str, folder: Path) -> str:
     session = onnxruntime.InferenceSession(path.read_bytes())
     given = session.get_inputs()[0].name
     data = network.data(folder).reshape(COUNT, *network.shape)
-    np.savez(work / "x.npz", **{given: data})
+    np.savez(work / "x.npz", data)
     result = tw.quantise(path, {given: data}, shapes={given: network.shape}, folder=work / "parts")
     result.save(work / "net.int8.onnx")
     before = predict_float(result.float_network)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .meter import Meter, Node
-from .onnx_network import session
+from .onnx_network import run, session
 from .result import Comparison
 
 if TYPE_CHECKING:
@@ -35,8 +35,9 @@ def compare(
     first, second = session(_with_outputs(whole, floats)), session(_with_outputs(int8, pairs.values()))
     meter = Meter([output.name for output in whole.graph.output])
     for sample in samples:
-        wanted = dict(zip(floats, first.run(floats, dict(sample)))) | {n: sample[n] for n in pairs if n in sample}
-        meter.add(wanted, dict(zip(pairs, second.run([*pairs.values()], dict(sample)))))
+        wanted = run(first, floats, sample) | {name: sample[name] for name in pairs if name in sample}
+        got = run(second, pairs.values(), sample)
+        meter.add(wanted, {name: got[other] for name, other in pairs.items()})
         done()
     return meter.comparison(inputs, nodes_of(whole), labels)
 
@@ -81,7 +82,7 @@ def input_means(
     runner = session(_with_outputs(model, names), optimised=True) if names else None
     sums, count = dict[str, np.ndarray](), 0
     for sample in samples:
-        values = {} if runner is None else dict(zip(names, runner.run(names, dict(sample))))
+        values = {} if runner is None else run(runner, names, sample)
         values |= {name: sample[name] for name in layers & given}
         for name, value in values.items():
             mean = value.mean(axis=(0, *range(2, value.ndim)), dtype=np.float64)

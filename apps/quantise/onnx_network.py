@@ -13,7 +13,7 @@ import logging
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -47,6 +47,12 @@ def session(model: ModelProto, optimised: bool = False) -> InferenceSession:
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimised else level.ORT_DISABLE_ALL
     options.log_severity_level = 4
     return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def run(runner: InferenceSession, names: Iterable[str], sample: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The tensors `names` for the inputs of one run."""
+    wanted = [*names]
+    return {name: np.asarray(value) for name, value in zip(wanted, runner.run(wanted, dict(sample)))}
 
 
 def inputs_of(model: ModelProto) -> list[Input]:
@@ -189,7 +195,7 @@ class Quantiser:
             )
             try:
                 for sample in samples:  # one at a time: the intermediate tensors of one sample are in memory
-                    calibrator.collect_data(_One(sample))
+                    calibrator.collect_data(cast(Any, _One(sample)))
                     done()
                 found = calibrator.compute_data()
             except ValueError as exc:

@@ -10,7 +10,6 @@ x to the power of 2. Powers of 0 and 1 are harmless, and dividing x by its devia
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from .meter import Node
@@ -65,11 +64,11 @@ def _dimension(kind: str, result: str, known: Sequence[Dimension], first_is_comp
             return {result: max((power for one in known for power in one.values()), default=1.0)}
         return {name: max(one[name] for one in known) for name in known[0]}
     if kind in ("Mul", "Div"):
-        total = Counter[str]()
+        total = dict[str, float]()
         for k, one in enumerate(known):
             sign = -1.0 if kind == "Div" and (k or not first_is_computed) else 1.0
             for name, power in one.items():
-                total[name] += sign * power
+                total[name] = total.get(name, 0.0) + sign * power
         return {name: power for name, power in total.items() if power}
     return {name: power * _SCALE.get(kind, 1.0) for name, power in known[0].items()}
 

@@ -137,13 +137,13 @@ class _Candidates:
             raise UnsupportedError(f"ai-edge-quantizer cannot quantise this network ({one_line(exc)})") from None
         return None if network is None else bytes(network)
 
-    def _ranges(self, average: bool, done: Callable[[], None]) -> dict[str, dict[str, np.ndarray]]:
+    def _ranges(self, average: bool, done: Callable[[], None]) -> dict[str, Any]:
         """The range of each tensor over the measured samples: the extremes, or moving averages of them."""
         from ai_edge_quantizer.utils.qsv_utils import min_max_update, moving_average_update
 
         path = self.folder / f"ranges{average:d}.json"
         if not path.exists():
-            update, ranges = moving_average_update if average else min_max_update, dict[str, dict[str, np.ndarray]]()
+            update, ranges = moving_average_update if average else min_max_update, dict[str, Any]()
             for k in self.measured:
                 for name, value in self.runner.run(self.samples[k]).items():
                     if value.size:
