@@ -17,7 +17,7 @@ import click
 import numpy as np
 
 from ..apps.delegate.delegate import TilewrightDelegate
-from ..compiler.frontend.source import kind_of
+from ..compiler.frontend.source import check_kind, kind_of
 from ..hw.config import Config, load_config
 from ..hw.errors import FileError, InputError, UnsupportedError
 from ..hw.foreign import read_npz
@@ -108,11 +108,10 @@ def command(
 
 
 def _check_kind(path: str) -> None:
-    """Raise `UnsupportedError` for anything but a .tflite file, and `FileError` where there is none."""
-    if not path.endswith(".tflite") and kind_of(path) != ".tflite":
+    """Raise as `check_kind`, and `UnsupportedError` for a network that is not a .tflite file."""
+    check_kind(path)
+    if kind_of(path) != ".tflite":
         raise UnsupportedError(f"{path}: diff runs TFLite's interpreter; give .tflite files")
-    if not Path(path).exists():
-        raise FileError(f"{path}: no such file")
 
 
 def _labels(path: str) -> np.ndarray:

@@ -87,15 +87,11 @@ def compile_source(source: str, cfg: Config, choices: Choices = NO_CHOICES) -> E
         return executable_of(value, cfg)
     if source.endswith(".py"):
         raise UnsupportedError(f"{source}: name what to compile, as in {source}:schedule")
-    path = _existing(source)
-    if not is_network(source):
-        known = ".tflite, .onnx, .pt2, .bin, .npz, FILE.py:NAME and, to run, .tw"
-        raise UnsupportedError(f"{source}: unknown kind of model; must be one of {known}")
     from ..compiler.network import compile_model
 
     given = {"tiles": choices.tiles, "mapping": choices.mapping, "batch": choices.batch}
     target = read_target(choices.target, cfg, memory)
-    return compile_model(path, cfg, choices.contract, **given, dram=memory, target=target)
+    return compile_model(source, cfg, choices.contract, **given, dram=memory, target=target)
 
 
 def graph_in(value: Any) -> Graph | None:

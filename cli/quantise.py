@@ -13,7 +13,7 @@ from ..compiler.frontend.llama.checkpoint import Checkpoint, read_checkpoint
 from ..compiler.frontend.llama.measure import perplexity
 from ..compiler.frontend.llama.quantise import LENGTH, calibrate, quantised
 from ..compiler.frontend.llama.step import decoder_step
-from ..compiler.frontend.source import kind_of
+from ..compiler.frontend.source import check_kind, kind_of
 from ..hw.config import Config, load_config
 from ..hw.errors import FileError, InputError, TilewrightError, UnsupportedError
 from ..hw.foreign import TEXT_BYTES, read_npz, read_regular
@@ -120,9 +120,10 @@ def command(
     A checkpoint becomes its integers, X.npz, which `generate`, `compile` and the other verbs take as they take the
     checkpoint.
     """
+    check_kind(model)
     if tokenizer is not None and calibration is None:
         raise click.UsageError(f"--tokenizer {tokenizer} is for the texts of --calibration; give both or neither")
-    if model.endswith(_LANGUAGE_MODELS):
+    if kind_of(model) in _LANGUAGE_MODELS:
         given = {"--labels": labels, "--shape": shapes, "--mean": mean, "--std": std, "--resize": resize}
         for option, value in (given | {"--keep": keep, "--inspect": inspect}).items():
             if value:
@@ -131,9 +132,7 @@ def command(
         return
     if tokenizer is not None:
         raise UnsupportedError(f"{model}: --tokenizer is for a checkpoint, .bin; drop it")
-    kind = kind_of(model) if Path(model).is_file() else Path(model).suffix
-    if kind != ".onnx":
-        read_regular(model, "a network", 1)
+    if kind_of(model) != ".onnx":
         raise UnsupportedError(
             f"{model}: is no float network in ONNX, .onnx, and no checkpoint, .bin; export it as ONNX"
         )

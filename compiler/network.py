@@ -20,7 +20,7 @@ from . import graph as g
 from .accelerator.layerwise import LayerAccelerator
 from .accelerator.module import Accelerator
 from .frontend import import_model
-from .frontend.source import check_kind, read_source
+from .frontend.source import read_source
 from .kernels import language, table
 from .kernels.table import Alternative, also
 from .limits import runs_whole_networks
@@ -59,7 +59,6 @@ def compile_model(
     Raises `FileError`, `ConfigError` for an unknown memory, and the errors of `import_model`, `of_images` and
     `compile_graph`.
     """
-    check_kind(path)
     mapping = None if mapping is None else ChannelMapping.of(mapping)
     cfg, source = load_config(config), read_source(path)
     check_buildable(cfg)

@@ -24,7 +24,7 @@ from ..sim.dram import Dram
 from . import cost
 from .cache import sources
 from .frontend import import_model
-from .frontend.source import check_kind, read_source
+from .frontend.source import read_source
 from .graph import Graph
 from .jobs import Outcome, Store, content_key, run
 from .network import Compiled, compile_for, compile_graph, faster, launch_cycles
@@ -52,7 +52,6 @@ class Network:
     @classmethod
     def of(cls, path: str | Path, cfg: Config, contract: str | None = None, dram: Dram | None = None) -> Network:
         """The network at `path`. Raises `FileError` and `UnsupportedError`."""
-        check_kind(path)
         source = read_source(path)
         return cls(Path(path), cfg, contract or source.contract, source.digest, dram)
 

@@ -6,10 +6,10 @@ Also the list of operators of Deeploy's dialect, and the test whether an ONNX fi
 from __future__ import annotations
 
 import hashlib
+import io
 import math
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ import numpy as np
 
 from ...hw.errors import FileError, UnsupportedError
 from ...hw.foreign import default_limit, open_regular, read_npz, read_regular, whole_number
+from ...runtime.formats import ARRAYS, ONNX, PT2, TFLITE, check_format, recognise
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
@@ -27,9 +28,8 @@ SINGLE = "single"  # rounding contract of networks of QuantizeLinear and Dequant
 _MOST_DIMS = 64  # as numpy
 _MOST_BYTES = (1 << 31) - 1  # of an .onnx or .tflite file: protobuf and flatbuffers hold no more
 SUFFIXES = (".tflite", ".onnx", ".pt2", ".bin", ".npz")
-_TFLITE = slice(4, 8), b"TFL3"  # where a .tflite file has its identifier
-# An ONNX file has no identifier: protobuf, version 1 to 15 as field 1, then a producer, a graph or an operator set
-_ONNX_VERSION, _ONNX_NEXT = 0x08, (0x12, 0x22, 0x3A, 0x42)
+_SUFFIX_OF = {TFLITE: ".tflite", ONNX: ".onnx", PT2: ".pt2", ARRAYS: ".npz"}  # of formats known by their content
+_NETWORK = f"a quantised network, {', '.join(SUFFIXES)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +76,7 @@ def read_source(path: str | Path) -> Source:
     file cannot be read, is damaged or too large.
     """
     path = Path(path)
+    check_kind(path)
     kind = kind_of(path)
     content = read_regular(path, "a network", None if kind in (".bin", ".npz") else min(_MOST_BYTES, default_limit()))
     if kind != ".onnx":
@@ -123,7 +124,13 @@ def _type(array: np.ndarray) -> str:
 
 
 def check_kind(path: str | Path) -> None:
-    """Raise `UnsupportedError` for a file of no known kind of network."""
+    """Raise `FileError` for a file that is missing or of another format, `UnsupportedError` for one of none known."""
+    path = Path(path)
+    if not path.exists():
+        raise FileError(f"{path}: no such file; give {_NETWORK}")
+    check_format(path, _NETWORK, *_SUFFIX_OF)
+    if path.is_dir():
+        raise FileError(f"{path}: is a folder; give {_NETWORK}")
     if not kind_of(path):
         raise UnsupportedError(f"{path}: unknown kind of network; must be one of {', '.join(SUFFIXES)}")
 
@@ -133,20 +140,9 @@ def kind_of(path: str | Path, content: bytes | None = None) -> str:
 
     `content` is the content of the file where it has been read.
     """
-    path = Path(path)
-    if content is None:
-        content = b""
-        with suppress(OSError, ValueError):
-            if path.is_file():  # reading a pipe would wait
-                with path.open("rb") as file:
-                    content = file.read(8)
-    where, identifier = _TFLITE
-    if content[where] == identifier:
-        return ".tflite"
-    if path.suffix in SUFFIXES:
-        return path.suffix
-    first, version, then = (*content[:3], 0, 0, 0)[:3]
-    return ".onnx" if first == _ONNX_VERSION and 0 < version < 16 and then in _ONNX_NEXT else ""
+    known = recognise(path, None if content is None else io.BytesIO(content))
+    suffix = Path(path).suffix
+    return _SUFFIX_OF.get(known, suffix if suffix in SUFFIXES else "")
 
 
 def contract_of(path: str | Path, content: bytes | None = None) -> str:

@@ -204,7 +204,7 @@ def test_labels_of_another_file(tilewright, net, inputs, tmp_path):
     ("arguments", "status", "text"),
     [
         (("none.tflite",), 6, "none.tflite: no such file"),
-        (("net.onnx",), 5, "net.onnx: diff runs TFLite's interpreter; give .tflite files"),
+        (("{digits}",), 5, "digits.onnx: diff runs TFLite's interpreter; give .tflite files"),
         (("{net}", "--inputs", "a.npz", "--inputs", "b.npz"), 9, "--inputs: 2 given for 1 network; give one for each"),
         (("{net}", "--claim", "CONV"), 9, "claim: 'CONV' is no operator of TFLite"),
         (("{net}", "--on", "gpu"), 5, "unknown device 'gpu'"),

@@ -215,9 +215,10 @@ def test_open_sizes_that_the_file_gives(m, equals_litert):
     equals_litert(m, m.op("RELU", [x], (1, 6, 5, 3), 0.05, -3))
 
 
-def test_other_endings():
+def test_other_endings(tmp_path):
+    (tmp_path / "net.pb").write_bytes(b"\xff" * 30)
     with pytest.raises(UnsupportedError, match=r"net\.pb: unknown kind of network; must be one of \.tflite, \.onnx"):
-        import_model("net.pb")
+        import_model(tmp_path / "net.pb")
 
 
 FOLDER = Path(__file__).parents[5] / "shared" / "networks"
