@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
 
+from ..apps.quantise.api import FORMATS, quantise
+from ..apps.quantise.api import inspect as inspect_float
+from ..apps.quantise.result import Comparison, Quantised
+from ..apps.quantise.samples import Pictures
+from ..apps.quantise.times import predict, predict_float
 from ..compiler.frontend.llama.checkpoint import Checkpoint, read_checkpoint
 from ..compiler.frontend.llama.measure import perplexity
 from ..compiler.frontend.llama.quantise import LENGTH, calibrate, quantised
 from ..compiler.frontend.llama.step import decoder_step
 from ..compiler.frontend.source import check_kind, kind_of
 from ..hw.config import Config, load_config
-from ..hw.errors import FileError, InputError, TilewrightError, UnsupportedError
+from ..hw.errors import FileError, InputError, TilewrightError, UnsupportedError, one_line
 from ..hw.foreign import TEXT_BYTES, read_npz, read_regular
 from ..runtime.files import atomic_write
 from ..runtime.language import Tokenizer
 from . import report
 from .options import config_option, json_option
+from .page.quantised import quantised_page, ways_table
 from .programs import check_output
-
-if TYPE_CHECKING:
-    from ..apps.quantise.samples import Pictures
-    from ..apps.quantise.static import Quantised
 
 _SHOWN = 8  # operators that lose most
 _LANGUAGE_MODELS = (".bin",)
@@ -63,8 +65,8 @@ class _Numbers(click.ParamType):
 @click.option(
     "--calibration",
     metavar="X.npz|X.npy|DIR|FILE.txt",
-    help="What ranges are measured on: samples, or a folder of pictures; for a checkpoint a text in each line, in place "
-    "of texts that the model writes.",
+    help="What ranges are measured on: samples, or a folder of pictures; of a checkpoint a text in each line, in place "
+    "of those that it writes.",
 )
 @click.option("--labels", metavar="FILE", help="The right class of each sample, .npy or .npz; else those of X.npz.")
 @click.option(
@@ -79,6 +81,7 @@ class _Numbers(click.ParamType):
 @click.option("--std", type=_Numbers(), metavar="S[,S,S]", help="Pixels: the deviation of each channel. [1]")
 @click.option("--resize", is_flag=True, help="Pixels: bring pictures to the size of the input.")
 @click.option("--keep", multiple=True, metavar="NAME", help="Leave this operator in float; may be given several times.")
+@click.option("--report", "page", metavar="X.html", help="Write a page with all tables, of every operator, too.")
 @click.option("--inspect", is_flag=True, help="Write nothing, need no data: say what will run where after quantising.")
 @config_option(
     help_text="Predict times for it: preset, VTA configuration string, or JSON file of configuration fields."
@@ -103,6 +106,7 @@ def command(
     std: tuple[float, ...] | None,
     resize: bool,
     keep: tuple[str, ...],
+    page: str | None,
     inspect: bool,
     config: str,
     tokenizer: str | None,
@@ -111,11 +115,12 @@ def command(
 ) -> None:
     """Quantise MODEL, a float network (.onnx) or a checkpoint of llama2.c (.bin), to int8.
 
-    A network gets int8 activations, and int8 weights with a scale for each output channel, by onnxruntime's quantiser.
-    Ranges are measured in three ways, layers are equalised and biases corrected where that helps, and operators that
-    lose much may stay in float; the most accurate network is written. The tables compare it with the float network on
-    every fourth sample, which no range was measured on, and say the predicted times before and after. Samples are
-    arrays by the names of inputs, of one input or of many, or pictures; what `run` takes of them, it takes, too.
+    A network gets int8 activations, and int8 weights with a scale for each output channel. Ranges are measured in
+    several ways, layers are equalised and biases corrected where that helps, and operators that lose much may stay in
+    float; the most accurate network is written. The tables compare it with the float network on every fourth sample,
+    which no range was measured on, and say the predicted times before and after. Samples are arrays by the names of
+    inputs, of one input or of many, or pictures; what `run` takes of them, it takes, too. A start that was stopped goes
+    on: what is done lies in OUT.parts until the end.
 
     A checkpoint becomes its integers, X.npz, which `generate`, `compile` and the other verbs take as they take the
     checkpoint.
@@ -125,20 +130,14 @@ def command(
         raise click.UsageError(f"--tokenizer {tokenizer} is for the texts of --calibration; give both or neither")
     if kind_of(model) in _LANGUAGE_MODELS:
         given = {"--labels": labels, "--shape": shapes, "--mean": mean, "--std": std, "--resize": resize}
-        for option, value in (given | {"--keep": keep, "--inspect": inspect}).items():
+        given |= {"--keep": keep, "--report": page, "--inspect": inspect}
+        for option, value in given.items():
             if value:
-                raise UnsupportedError(f"{model}: {option} is for networks, .onnx; drop it")
+                raise UnsupportedError(f"{model}: {option} is for networks, {' or '.join(FORMATS)}; drop it")
         _language_model(model, output, calibration, tokenizer, texts, as_json)
         return
     if tokenizer is not None:
         raise UnsupportedError(f"{model}: --tokenizer is for a checkpoint, .bin; drop it")
-    if kind_of(model) != ".onnx":
-        raise UnsupportedError(
-            f"{model}: is no float network in ONNX, .onnx, and no checkpoint, .bin; export it as ONNX"
-        )
-    from ..apps.quantise.samples import Pictures
-
-    pixels = Pictures(mean or (0.0,), std or (1.0,), resize) if mean or std or resize else None
     cfg = load_config(config)
     if inspect:
         _inspect(model, dict(shapes), cfg, as_json)
@@ -147,158 +146,132 @@ def command(
         raise click.UsageError(
             "Missing option '--calibration': samples to measure ranges on; or --inspect without data"
         )
-    output = output or f"{Path(model).with_suffix('')}.int8.onnx"
-    check_output(output, (".onnx",), {"MODEL": model, "--calibration": calibration, "--labels": labels})
-    _network(model, output, calibration, labels, dict(shapes), pixels, keep, cfg, as_json)
-
-
-def _network(
-    model: str,
-    output: str,
-    calibration: str,
-    labels: str | None,
-    shapes: dict[str, tuple[int, ...]],
-    pixels: Pictures | None,
-    keep: tuple[str, ...],
-    cfg: Config,
-    as_json: bool,
-) -> None:
-    from ..apps.quantise.onnx_network import inputs_of, need_libraries, prepare, read_onnx
-    from ..apps.quantise.samples import read_samples
-    from ..apps.quantise.static import quantise
-    from ..apps.quantise.times import predict, predict_float
-
-    need_libraries()
-    with report.progress(f"reading {model}") as advance:
-        whole = read_onnx(model)
-        samples = read_samples(calibration, inputs_of(prepare(whole, model, shapes)), pixels)
-        if labels is not None:
-            samples.labels = _labels(labels, len(samples))
-        found = quantise(whole, samples, model, shapes, keep=keep, tell=lambda step: advance(what=f"{model}: {step}"))
-        with atomic_write(output) as temporary:
-            Path(temporary).write_bytes(found.network.SerializeToString())
-        advance(what=f"predicting times on {cfg.name}")
-        before, after = _tried(predict_float, found.whole, model), _tried(predict, found.network, output, cfg)
-    facts = _facts(found, output, len(samples), samples.notes)
-    facts |= {"config": cfg.name, "float": before, "int8": after}
+    kind = kind_of(model)
+    output = output or f"{Path(model).with_suffix('')}.int8{kind}"
+    inputs = {"MODEL": model, "--calibration": calibration, "--labels": labels}
+    if kind in FORMATS:
+        check_output(output, (kind,), inputs)
+    if page is not None:
+        check_output(page, (".html",), inputs)
+    pixels = Pictures(mean or (0.0,), std or (1.0,), resize) if mean or std or resize else None
+    with report.progress(f"reading {model}", 1) as advance:
+        result = quantise(
+            model,
+            calibration,
+            labels=None if labels is None else _labels(labels),
+            shapes=dict(shapes),
+            pictures=pixels,
+            keep=keep,
+            folder=f"{output}.parts",
+            tell=advance,
+        )
+        result.save(output)
+        advance(0, f"predicting times on {cfg.name}")
+        facts = _facts(result, model, output, cfg)
+    if page is not None:
+        with atomic_write(page) as temporary:
+            temporary.write_text(quantised_page(facts))
     if as_json:
         report.emit_json(facts)
-        return
-    for note in samples.notes:
-        report.say(note)
-    _print(found, facts)
+    else:
+        _print(facts)
 
 
-def _tried(work: Any, *given: Any) -> dict[str, Any]:
-    """A prediction, or why there is none: the network is written in any case."""
-    try:
-        return vars(work(*given))
-    except TilewrightError as exc:
-        return {"ms": None, "on_device": None, "why": str(exc)}
-
-
-def _facts(found: Quantised, output: str, samples: int, notes: list[str]) -> dict[str, Any]:
-    best = found.comparison
-    ways = [{"way": str(way), "kept": [*way.kept], **_figures(c)} for way, c in found.tried.items()]
-    return {
+def _facts(result: Quantised, model: str, output: str, cfg: Config) -> dict[str, Any]:
+    """What is printed, as plain values. A prediction of time that fails says why: the network is there in any case."""
+    ways = [{"way": str(way), "kept": [*way.kept], **_figures(c)} for way, c in result.tried.items()]
+    facts: dict[str, Any] = {
+        "model": model,
         "network": output,
-        "samples": samples,
-        "notes": notes,
-        "way": str(found.way),
-        "kept": [*found.way.kept],
-        **_figures(best),
+        "samples": result.samples,
+        "notes": [*result.notes],
+        "way": str(result.way),
+        "kept": [*result.way.kept],
+        **_figures(result.comparison),
         "ways": ways,
-        "not_used": dict(found.refused),
-        "operators": [vars(loss) for loss in best.operators],
+        "not_used": dict(result.refused),
+        "operators": [vars(loss) for loss in result.comparison.operators],
     }
+    return facts | _times(result, cfg)
 
 
-def _figures(comparison: Any) -> dict[str, Any]:
+def _figures(comparison: Comparison) -> dict[str, Any]:
     names = ("snr_db", "agreement", "float_accuracy", "int8_accuracy")
     return {name: getattr(comparison, name) for name in names}
 
 
-def _print(found: Quantised, facts: dict[str, Any]) -> None:
-    names = {"snr_db": "SNR dB", "agreement": "same class %", "int8_accuracy": "right %"}
-    used = {key: name for key, name in names.items() if facts[key] is not None}
-    rows = [[way["way"], *(way[key] * (1 if key == "snr_db" else 100) for key in used)] for way in facts["ways"]]
-    report.table(["ranges and form", *used.values()], rows)
-    losses = sorted(found.comparison.operators, key=lambda loss: -loss.lost_db)[:_SHOWN]
-    report.table(["operator", "kind", "SNR dB", "lost dB"], [[o.name, o.kind, o.snr_db, o.lost_db] for o in losses])
+def _times(result: Quantised, cfg: Config) -> dict[str, Any]:
+    """Predicted times of an inference before and after, and where operators run."""
+    facts: dict[str, Any] = {"config": cfg.name, "placement": []}
+    try:
+        facts["float"] = vars(predict_float(result.float_network))
+    except TilewrightError as exc:
+        facts["float"] = {"ms": None, "on_device": None, "why": str(exc)}
+    try:
+        prediction, facts["placement"] = predict(result.network, cfg)
+        facts["int8"] = vars(prediction)
+    except TilewrightError as exc:
+        facts["int8"] = {"ms": None, "on_device": None, "why": str(exc)}
+    before, after = facts["float"]["ms"], facts["int8"]["ms"]
+    return facts | {"times_faster": before / after if before and after else None}
+
+
+def _print(facts: dict[str, Any]) -> None:
+    for text in facts["notes"]:
+        report.say(text)
+    report.table(*ways_table(facts))
+    losses = sorted(facts["operators"], key=lambda loss: -loss["lost_db"])[:_SHOWN]
+    report.table(["operator", "kind", "SNR dB", "lost dB"], [[*loss.values()] for loss in losses])
     for method, why in facts["not_used"].items():
         report.say(f"{method} is not used: {why}")
     if facts["kept"]:
         report.say(f"in float, as they lose most: {', '.join(facts['kept'])}")
     if facts["float_accuracy"] is not None:
-        report.say(
-            f"right: {100 * facts['float_accuracy']:.1f} % in float, {100 * facts['int8_accuracy']:.1f} % in int8"
-        )
-    before, after = facts["float"], facts["int8"]
-    for name, one in (("float", before), ("int8", after)):
-        if one["ms"] is None:
-            report.say(f"no time of the {name} network: {one['why']}")
-    if before["ms"] and after["ms"]:
-        share = (
-            ""
-            if after["on_device"] is None
-            else f", {100 * after['on_device']:.1f} % of the products on the accelerator"
-        )
-        report.say(
-            f"an inference on {facts['config']}, modelled: {before['ms']:,.1f} ms in float on the host, {after['ms']:,.1f} "
-            f"ms in int8 ({before['ms'] / after['ms']:,.0f} times faster{share})"
-        )
+        before, after = 100 * facts["float_accuracy"], 100 * facts["int8_accuracy"]
+        report.say(f"right: {before:.1f} % in float, {after:.1f} % in int8")
+    _say_times(facts)
     report.say(
         f"{facts['network']}: {facts['way']}, signal to noise {facts['snr_db']:.1f} dB; run it with tilewright run"
     )
 
 
-def _labels(path: str, count: int) -> np.ndarray:
-    """The labels of `count` samples in a .npy file, or in a .npz file under `labels` or alone."""
+def _say_times(facts: dict[str, Any]) -> None:
+    for name in ("float", "int8"):
+        if facts[name]["ms"] is None:
+            report.say(f"no time of the {name} network: {facts[name]['why']}")
+    if facts["times_faster"]:
+        before, after, share = facts["float"]["ms"], facts["int8"]["ms"], facts["int8"]["on_device"]
+        where = "" if share is None else f", {100 * share:.1f} % of the multiply-accumulates on the accelerator"
+        report.say(
+            f"an inference on {facts['config']}, modelled: {before:,.1f} ms in float on the host, {after:,.1f} ms in "
+            f"int8 ({facts['times_faster']:,.0f} times faster{where})"
+        )
+
+
+def _labels(path: str) -> np.ndarray:
+    """The array in a .npy file, or in a .npz file under `labels` or alone. Raises `FileError` and `InputError`."""
     if path.endswith(".npy"):
+        read_regular(path, "an array of labels")  # raises where there is no such file
         try:
-            found = np.load(path, allow_pickle=False)
+            return np.load(path, allow_pickle=False)
         except (OSError, ValueError) as exc:
-            raise FileError(f"{path}: cannot be read as an array of labels ({exc})") from None
-    else:
-        arrays = read_npz(path)
-        if "labels" not in arrays and len(arrays) != 1:
-            raise InputError(f"{path}: holds {', '.join(arrays) or 'nothing'}; give one array, or name it `labels`")
-        found = arrays.get("labels", next(iter(arrays.values())))
-    if found.shape != (count,) or found.dtype.kind not in "iu":
-        raise InputError(f"{path}: labels have shape {found.shape} and type {found.dtype}; give {count} integers")
-    return found
+            raise FileError(f"{path}: cannot be read as an array of labels ({one_line(exc)})") from None
+    arrays = read_npz(path)
+    if "labels" not in arrays and len(arrays) != 1:
+        raise InputError(f"{path}: holds {', '.join(arrays) or 'nothing'}; give one array, or name it `labels`")
+    return arrays.get("labels", next(iter(arrays.values())))
 
 
 def _inspect(model: str, shapes: dict[str, tuple[int, ...]], cfg: Config, as_json: bool) -> None:
     """Quantise on random samples in memory, and show where each kind of operator would run."""
-    from ..apps.quantise.onnx_network import inputs_of, need_libraries, prepare, read_onnx
-    from ..apps.quantise.samples import samples_of
-    from ..apps.quantise.static import quantise
-    from ..apps.quantise.times import placed, predict_float
-
-    need_libraries()
     with report.progress(f"inspecting {model}"):
-        whole = read_onnx(model)
-        prepared = prepare(whole, model, shapes)
-        rng = np.random.default_rng(0)
-        arrays = {}
-        for i in inputs_of(prepared):
-            shape = (1, *(d or 1 for d in i.shape))
-            arrays[i.name] = (rng.uniform(-1, 1, shape) if i.dtype.kind == "f" else rng.integers(0, 2, shape)).astype(
-                i.dtype
-            )
-        found = quantise(
-            whole, samples_of(arrays, inputs_of(prepared), model), model, shapes, methods=("minmax",), search=False
-        )
-        before = _tried(predict_float, found.whole, model)
-        after, rows = placed(found.network, model, cfg)
+        facts = _times(inspect_float(model, shapes), cfg)
     if as_json:
-        report.emit_json({"config": cfg.name, "float": before, "int8": vars(after), "operators": rows})
+        report.emit_json(facts)
         return
-    report.records(rows)
-    share = "" if after.on_device is None else f", {100 * after.on_device:.1f} % of the products on the accelerator"
-    was = "" if before["ms"] is None else f"{before['ms']:,.1f} ms in float on the host, "
-    report.say(f"an inference on {cfg.name}, modelled: {was}{after.ms:,.1f} ms in int8{share}")
+    if facts["placement"]:
+        report.records(facts["placement"])
+    _say_times(facts)
     report.say(f"to quantise it: tilewright quantise {model} --calibration X.npz, with samples of its inputs")
 
 

@@ -2,60 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .onnx_network import session
+from .result import EXACT_DB, Comparison, OperatorLoss, snr_db
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 _DEQUANTISED = "_DequantizeLinear_Output"  # onnxruntime's quantiser appends it to the name of a tensor
-EXACT_DB = 200.0  # printed for a tensor without any error
-
-
-@dataclass(frozen=True)
-class OperatorLoss:
-    """Signal to noise of an operator's result, in dB, and how much lower it is than that of its worst input."""
-
-    name: str
-    kind: str
-    snr_db: float
-    lost_db: float
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """An int8 network against its float network on the same samples.
-
-    `snr_db` is of all outputs together; `agreement` the share of samples whose largest output is the same, None where
-    no output is a vector of classes; `float_accuracy` and `int8_accuracy` need labels.
-    """
-
-    snr_db: float
-    operators: tuple[OperatorLoss, ...]
-    agreement: float | None = None
-    float_accuracy: float | None = None
-    int8_accuracy: float | None = None
-
-
-def snr_db(signal: float, noise: float) -> float:
-    """10 log10 of the ratio of two sums of squares, at most `EXACT_DB`."""
-    if noise <= 0 or signal <= 0:
-        return EXACT_DB if noise <= 0 else 0.0
-    return min(EXACT_DB, 10 * math.log10(signal / noise))
 
 
 def compare(
     whole: ModelProto,
     int8: ModelProto,
     samples: Iterable[Mapping[str, np.ndarray]],
-    labels: np.ndarray | None = None,
-    done: Callable[[], None] = lambda: None,
+    labels: np.ndarray | None,
+    done: Callable[[], None],
 ) -> Comparison:
     """Run both networks on all samples, one after the other, and compare every tensor that both have.
 
@@ -63,11 +29,12 @@ def compare(
     """
     pairs = _pairs(whole, int8)
     results = [output.name for output in whole.graph.output]
-    first, second = (session(_with_outputs(m, names)) for m, names in ((whole, pairs), (int8, pairs.values())))
+    floats = [name for name in pairs if name not in {value.name for value in whole.graph.input}]
+    first, second = session(_with_outputs(whole, floats)), session(_with_outputs(int8, pairs.values()))
     signal, noise = dict.fromkeys(pairs, 0.0), dict.fromkeys(pairs, 0.0)
     classes: list[tuple[int, int]] = []
     for sample in samples:
-        wanted = dict(zip(pairs, first.run([*pairs], dict(sample))))
+        wanted = dict(zip(floats, first.run(floats, dict(sample)))) | {n: sample[n] for n in pairs if n in sample}
         got = dict(zip(pairs, second.run([*pairs.values()], dict(sample))))
         for name, value in wanted.items():
             error = got[name].astype(np.float64) - value
@@ -99,10 +66,11 @@ def _pairs(whole: ModelProto, int8: ModelProto) -> dict[str, str]:
     made = {name for node in int8.graph.node for name in node.output}
     floats = {
         value.name
-        for value in (*whole.graph.value_info, *whole.graph.output)
+        for value in (*whole.graph.input, *whole.graph.value_info, *whole.graph.output)
         if value.type.tensor_type.elem_type == TensorProto.FLOAT
     }
-    names = [name for node in whole.graph.node for name in node.output if name in floats]
+    made_by_nodes = [name for node in whole.graph.node for name in node.output]
+    names = [name for name in (*(value.name for value in whole.graph.input), *made_by_nodes) if name in floats]
     found = {name: name + _DEQUANTISED if name + _DEQUANTISED in made else name for name in names}
     return {name: other for name, other in found.items() if other in made}
 
@@ -121,7 +89,7 @@ def _with_outputs(model: ModelProto, names: Iterable[str]) -> ModelProto:
 
 def _losses(model: ModelProto, signal: Mapping[str, float], noise: Mapping[str, float]) -> tuple[OperatorLoss, ...]:
     """The operators whose results both networks have; a result that one lacks is as good as what it is made from."""
-    ratios: dict[str, float] = {}
+    ratios = {v.name: snr_db(signal[v.name], noise[v.name]) for v in model.graph.input if v.name in signal}
     found = []
     for node in model.graph.node:
         worst = min((ratios[name] for name in node.input if name in ratios), default=EXACT_DB)
@@ -133,8 +101,10 @@ def _losses(model: ModelProto, signal: Mapping[str, float], noise: Mapping[str, 
     return tuple(found)
 
 
-def input_means(model: ModelProto, samples: Iterable[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The mean of the inputs of convolutions and Gemm, by channel, over `samples`: name of the tensor -> (channels,)."""
+def input_means(
+    model: ModelProto, samples: Iterable[Mapping[str, np.ndarray]], done: Callable[[], None]
+) -> dict[str, np.ndarray]:
+    """Means of the inputs of convolutions and Gemm over `samples`: name of the tensor -> array of shape (channels,)."""
     layers = {node.input[0] for node in model.graph.node if node.op_type in ("Conv", "Gemm")}
     given = {value.name for value in model.graph.input}
     names = sorted(layers - given)
@@ -145,4 +115,5 @@ def input_means(model: ModelProto, samples: Iterable[Mapping[str, np.ndarray]]) 
             mean = value.mean(axis=(0, *range(2, value.ndim)), dtype=np.float64)
             sums[name] = sums.get(name, 0.0) + mean
         count += 1
+        done()
     return {name: total / count for name, total in sums.items()}

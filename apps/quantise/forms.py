@@ -99,7 +99,6 @@ def correct(model: ModelProto, int8: ModelProto, means: Mapping[str, np.ndarray]
     by the error of its weights times these.
     """
     import onnx
-    from onnx import numpy_helper
 
     found = onnx.ModelProto()
     found.CopyFrom(model)

@@ -37,7 +37,7 @@ def need_libraries() -> None:
     need("quantising an ONNX network", "quantise", "onnx", "onnxruntime")
 
 
-def session(model: ModelProto, folder: str | None = None, optimised: bool = False) -> InferenceSession:
+def session(model: ModelProto, optimised: bool = False) -> InferenceSession:
     """`model`, ready to run in onnxruntime without any optimisation; `optimised` runs it faster, not bit for bit."""
     import onnxruntime as ort
 
@@ -168,6 +168,7 @@ class Quantiser:
 
         self.model, self.folder = model, folder
         self._path = folder / "float.onnx"
+        folder.mkdir(exist_ok=True)
         onnx.save(model, self._path)
 
     def measure(self, method: str, samples: Iterable[Mapping[str, np.ndarray]], done: Callable[[], None]) -> None:

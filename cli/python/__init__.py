@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tilewright.apps.quantise.api import quantise
     from tilewright.cli.page import report
     from tilewright.compiler.api import Scheduled, build
     from tilewright.compiler.graph import Graph
@@ -43,6 +44,7 @@ __all__ = [
     "load",
     "load_config",
     "predict",
+    "quantise",
     "report",
     "run",
 ]
@@ -55,6 +57,7 @@ _HOMES = {
     "build": "tilewright.compiler.api",
     "kernel": "tilewright.compiler.user_kernels",
     "load_config": "tilewright.hw.config",
+    "quantise": "tilewright.apps.quantise.api",
     "report": "tilewright.cli.page",
     "run": "tilewright.runtime.loader",
 }

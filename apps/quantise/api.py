@@ -1,0 +1,113 @@
+"""`tilewright.quantise`: a float network and data give an int8 network, whatever format the network has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...compiler.frontend.source import check_kind, kind_of
+from ...hw.errors import InputError, UnsupportedError
+from .result import Quantised
+from .samples import Input, Pictures, Samples, read_samples, samples_of
+from .search import Tell, tell_no_one
+
+FORMATS = (".onnx",)
+
+
+def quantise(
+    model: str | Path | Any,
+    data: str | Path | np.ndarray | Mapping[str, np.ndarray],
+    *,
+    labels: np.ndarray | Sequence[int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    pictures: Pictures | None = None,
+    keep: Sequence[str] = (),
+    folder: str | Path | None = None,
+    tell: Tell = tell_no_one,
+) -> Quantised:
+    """Quantise a float network to int8, as `tilewright quantise` does (docs/quantise.md).
+
+    `model` is the path of an ONNX file. `data` are samples of its inputs: the path of a .npz or .npy file or of a
+    folder of pictures, an array of shape (samples, *shape of the input), or arrays by the names of inputs. `labels` are
+    the right classes of the samples, by default those in `data`. `shapes` are sizes of inputs that the file leaves
+    open, `pictures` says how pixels become numbers, `keep` names operators that stay in float. `folder` keeps
+    intermediate results until the end, so that an interrupted call goes on; `tell` hears of each step.
+
+    The result has the network, how well it agrees with the float network, `save` and `compile`.
+
+    Raises `FileError` for files that cannot be read, `InputError` for data, labels or shapes that do not fit, and
+    `UnsupportedError` for networks and operators that cannot be quantised.
+    """
+    if not isinstance(model, (str, os.PathLike)):
+        raise UnsupportedError(f"a {type(model).__name__} cannot be quantised; give the path of a float network")
+    network = open_float(os.fspath(model), shapes or {})
+    samples = _samples(data, network.inputs, pictures, labels)
+    return network.quantise(samples, keep, folder=None if folder is None else Path(folder), tell=tell)
+
+
+def inspect(path: str, shapes: Mapping[str, Sequence[int]]) -> Quantised:
+    """The network as it would be quantised, on random samples: for times and placement, not for accuracy.
+
+    Raises as `open_float`.
+    """
+    network, rng = open_float(path, shapes), np.random.default_rng(0)
+    arrays = {}
+    for each in network.inputs:
+        shape = (1, *(size or 1 for size in each.shape))
+        values = rng.uniform(-1, 1, shape) if each.dtype.kind == "f" else rng.integers(0, 2, shape)
+        arrays[each.name] = values.astype(each.dtype)
+    return network.quantise(samples_of(arrays, network.inputs, path), quick=True)
+
+
+class FloatNetwork(Protocol):
+    """A float network of a file."""
+
+    inputs: Sequence[Input]
+
+    def quantise(
+        self,
+        samples: Samples,
+        keep: Sequence[str] = (),
+        quick: bool = False,
+        folder: Path | None = None,
+        tell: Tell = tell_no_one,
+    ) -> Quantised:
+        """Quantise on `samples`; see `OnnxNetwork.quantise`."""
+        ...
+
+
+def open_float(path: str, shapes: Mapping[str, Sequence[int]]) -> FloatNetwork:
+    """The float network in a file, by its content; `shapes` are sizes that it leaves open.
+
+    Raises `FileError`, `InputError` for shapes that do not fit, and `UnsupportedError` for other kinds of files,
+    networks that are quantised already, and where a package is missing.
+    """
+    check_kind(path)
+    if kind_of(path) == ".onnx":
+        from .static import OnnxNetwork
+
+        return OnnxNetwork(path, shapes)
+    raise UnsupportedError(f"{path}: is no float network in {', '.join(FORMATS)}; export it as ONNX")
+
+
+def _samples(
+    data: Any, inputs: Sequence[Input], pictures: Pictures | None, labels: np.ndarray | Sequence[int] | None
+) -> Samples:
+    """The samples in `data`, with `labels` in place of its own."""
+    if isinstance(data, (str, os.PathLike)):
+        samples = read_samples(os.fspath(data), inputs, pictures)
+    else:
+        arrays = data if isinstance(data, Mapping) else {"inputs": np.asarray(data)}
+        samples = samples_of({name: np.asarray(array) for name, array in arrays.items()}, inputs, "data", pictures)
+    if labels is not None:
+        samples.labels = np.asarray(labels)
+        if samples.labels.shape != (len(samples),) or samples.labels.dtype.kind not in "iu":
+            raise InputError(
+                f"labels have shape {samples.labels.shape} and type {samples.labels.dtype}; give an integer for each "
+                f"of the {len(samples)} samples"
+            )
+    return samples
